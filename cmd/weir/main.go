@@ -1,0 +1,62 @@
+// Command weir steers and measures layer-4 traffic.
+//
+// This folder holds one file per command: flags, wiring and signals, no logic.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Exit codes of every command. A command that needs another one returns an exitError.
+const (
+	exitFailure = 1 // it ran, and the answer is no, or something broke
+	exitUsage   = 2 // flags, arguments or a configuration that cannot be meant
+)
+
+// exitError is an error that also says which exit code the process ends with.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError marks err as the user's: exit code 2 and a pointer to the help.
+func usageError(err error) error { return &exitError{code: exitUsage, err: err} }
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+// run executes one command line and returns the exit code. The first interrupt cancels the command's context,
+// which ends its Run loops and cleans up; a second one ends the process at once.
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	root := newRootCommand()
+	root.SetArgs(args)
+	command, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	code := exitFailure
+	var exit *exitError
+	if errors.As(err, &exit) {
+		code = exit.code
+	}
+	if exit == nil || exit.err != nil {
+		fmt.Fprintf(os.Stderr, "weir: %v\n", err)
+	}
+	if code == exitUsage {
+		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", command.CommandPath())
+	}
+	return code
+}

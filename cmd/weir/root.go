@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// newRootCommand ties the commands together. A new command is one file and one line here.
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Steer and measure layer-4 traffic",
+		Long: `Weir keeps a session on its server while the network path under it changes.
+
+It balances layer-4 traffic in the kernel (eBPF), by NFQUEUE or in user space, serves CoAP over DTLS with
+connection ids, relays TURN, and measures what each of these costs.`,
+		Example: `  weir nat :5784 localhost:5683 localhost:5684
+  weir version --json
+  source <(weir completion bash)`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
+	root.AddCommand(
+		newVersionCommand(),
+	)
+	return root
+}
+
+// noSuchCommand turns a mistyped command into one error with the nearest names.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("no command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usageError(fmt.Errorf("%s", message))
+}

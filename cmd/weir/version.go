@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// buildInfo is what `weir version --json` prints.
+type buildInfo struct {
+	Version  string `json:"version"`  // module version, "(devel)" for a build from a checkout
+	Revision string `json:"revision"` // commit, empty when built without version control
+	Time     string `json:"time"`     // commit time, RFC 3339
+	Modified bool   `json:"modified"` // the checkout differed from the commit
+	Go       string `json:"go"`
+	Platform string `json:"platform"` // os/architecture
+}
+
+func newVersionCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, the commit and the Go version this binary was built from",
+		Example: `  weir version
+  weir version --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info := readBuildInfo()
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(info)
+			}
+			revision := info.Revision
+			if revision == "" {
+				revision = "unknown commit"
+			}
+			if info.Modified {
+				revision += " (modified)"
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weir %s, %s, %s, %s\n", info.Version, revision, info.Go, info.Platform)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func readBuildInfo() buildInfo {
+	info := buildInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return info
+	}
+	if build.Main.Version != "" {
+		info.Version = build.Main.Version
+	}
+	for _, setting := range build.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			info.Revision = setting.Value
+		case "vcs.time":
+			info.Time = setting.Value
+		case "vcs.modified":
+			info.Modified = setting.Value == "true"
+		}
+	}
+	return info
+}
