@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/dtls/record"
+)
+
+// Config is what Open needs. Zero values take the defaults named.
+type Config struct {
+	Listen  netip.AddrPort // public address; port 0 takes a free one
+	Workers int            // default: GOMAXPROCS
+	Plain   bool           // serve plain UDP: no DTLS, one Peer per address
+
+	// PSK returns the key of an identity. It is called on a worker's goroutine
+	// and must not block. An unknown identity proceeds with a random key, so
+	// that the answer does not tell (RFC 4279 section 2).
+	PSK    func(identity []byte) (key []byte, ok bool)
+	Suites []record.Suite // in order of preference; default CCM_8, CCM, GCM
+	// CIDs makes and reads connection ids; nil: connection ids are not negotiated.
+	CIDs CIDs
+
+	MaxSessions       int           // per worker; default 65536
+	MaxHalfOpen       int           // per worker, handshakes under way; default 4096
+	MaxHalfOpenPrefix int           // per worker and IPv4 /24 or IPv6 /48; default 1024
+	MinIdle           time.Duration // a full table evicts only sessions idle for longer; default 30 s
+	Batch             int           // datagrams per system call; default 64
+
+	NewHandler func(*Worker) Handler // one Handler per worker; required
+
+	// Cluster, if not nil, gets what belongs to other nodes, and Link is the
+	// address of the socket on which nodes talk to each other.
+	Cluster Cluster
+	Link    netip.AddrPort
+
+	Log *slog.Logger
+}
+
+// CIDs makes and reads the connection ids of this node. cid.Layout with an
+// owner is one; see LayoutCIDs.
+type CIDs interface {
+	// Length of every connection id in bytes, at most record.MaxCID.
+	Length() int
+	// New fills dst with a fresh connection id of this node whose core hint is worker.
+	New(dst []byte, worker int)
+	// Owner says which node made the connection id; own when it is this one.
+	Owner(cid []byte) (owner uint32, own bool)
+	// Worker returns the core hint; it is never trusted.
+	Worker(cid []byte) int
+}
+
+// Handler serves the requests of one worker's peers. It never blocks.
+type Handler interface {
+	// Serve handles one request datagram (decrypted). It appends its answer to
+	// out, whose length is 0 and whose capacity is MaxPayload, and returns it;
+	// an empty slice sends nothing. in and out are valid during the call only;
+	// in may be written to.
+	Serve(p *Peer, in, out []byte, now time.Duration) []byte
+	// Tick runs timers that are due and returns the time of the next one, or
+	// Never. It is called when that time has come; WakeAt asks for an earlier call.
+	Tick(now time.Duration) (next time.Duration)
+	// Closed tells that p will not be served again; p must not be kept.
+	Closed(p *Peer, now time.Duration)
+}
+
+// Cluster carries datagrams between nodes. Slices are valid during the call only.
+type Cluster interface {
+	// Foreign takes a datagram whose first record carries a connection id that
+	// another node made. To send it on: buf, to := w.LinkBuffer(), then
+	// w.LinkSend. It returns false when the owner is not known: the engine then
+	// counts the datagram and handles it as its own.
+	Foreign(w *Worker, owner uint32, datagram []byte, from netip.AddrPort, now time.Duration) bool
+	// Frame takes one datagram of the link socket, and calls w.Inject or w.SendRaw.
+	Frame(w *Worker, frame []byte, from netip.AddrPort, now time.Duration)
+	// Return writes the header of a reply that travels to client by way of
+	// router, so that it ends at buf[:end], end being at least LinkHeadRoom, and
+	// the record follows it. record is not to be changed. It returns where the
+	// header starts; false sends the record directly instead.
+	Return(w *Worker, buf []byte, end int, record []byte, client, router netip.AddrPort) (start int, ok bool)
+	// Tick runs timers that are due on this worker and returns the next one, or Never.
+	Tick(w *Worker, now time.Duration) (next time.Duration)
+}
+
+// Sizes in bytes.
+const (
+	MaxPayload   = 16384 // of an application record or a plain datagram sent; most are far smaller
+	LinkHeadRoom = 64    // in front of a record that is returned by way of a router
+)
+
+// Never is a time that does not come.
+const Never = time.Duration(1<<63 - 1)
