@@ -1,0 +1,91 @@
+package client
+
+import (
+	"time"
+)
+
+// Sockets says how clients are spread over UDP sockets.
+type Sockets string
+
+// Ways of spreading clients over sockets.
+const (
+	SocketsEach   Sockets = "each"   // a socket, so a source port, per client
+	SocketsShared Sockets = "shared" // a few sockets per worker, clients told apart by connection id
+)
+
+// BenchConfig describes one load. The zero value of a field means its default.
+type BenchConfig struct {
+	URI         string        // coap://host:port/path?query or coaps://...
+	Clients     int           // default 5
+	Requests    int           // per client; 0 means 100, or no limit when Duration is set
+	Duration    time.Duration // stops the load after this time, counted from the first request of the first client
+	NoStop      bool          // after an error wait a second and go on with a new handshake, instead of ending that client
+	NON         bool          // non-confirmable requests
+	Payload     []byte        // request payload; default 40 bytes of text
+	Sockets     Sockets       // default SocketsEach
+	Workers     int           // default: number of cores
+	Identity    string        // PSK identity for all clients; empty: "cali." and 16 hex digits, different per client
+	Secret      []byte        // PSK; default ".fornium"
+	CIDLength   int           // length of the connection id the clients choose for themselves, 0 (default) to 8; SocketsShared needs 4
+	RebindEvery time.Duration // every client changes its source port at this interval; 0 never
+	RebindShare float64       // share of the clients that rebind each time, default 1
+	Pause       time.Duration // think time between response and next request, default none
+	AckTimeout  time.Duration // RFC 7252 ACK_TIMEOUT, default 2 s
+	Burst       int           // handshakes in flight at a time per worker, default 64
+	Seed        uint64        // of message ids, tokens and back-off; 0 draws one
+}
+
+// BenchStats counts since the start. Every field but the gauges only grows.
+type BenchStats struct {
+	Requests        uint64 `json:"requests"`        // answered with success (2.xx)
+	Failed          uint64 `json:"failed"`          // answered with an error (4.xx, 5.xx) or RST
+	Lost            uint64 `json:"lost"`            // requests without an answer after all retransmissions
+	Retransmissions uint64 `json:"retransmissions"` // of requests
+	Errors          uint64 `json:"errors"`          // transmission errors: requests lost, failed, and failed handshakes
+	Handshakes      uint64 `json:"handshakes"`      // completed
+	Rehandshakes    uint64 `json:"rehandshakes"`    // completed or begun by a client that had had a session
+	HandshakeErrors uint64 `json:"handshakeErrors"` // timed out or refused
+	LostSessions    uint64 `json:"lostSessions"`    // sessions given up: fatal alert or a lost request
+	Rebinds         uint64 `json:"rebinds"`         // changes of a client's source port
+	Stray           uint64 `json:"stray"`           // datagrams and records that belong to nothing (late duplicates, forgeries)
+	Clients         int    `json:"clients"`         // gauge: clients with a session (or started, without DTLS)
+}
+
+// Snapshot is what the live callback gets, about once a second.
+type Snapshot struct {
+	Elapsed  time.Duration // since the first request of the first client
+	Total    BenchStats    // since the start
+	Interval BenchStats    // since the previous snapshot
+	Period   time.Duration // since the previous snapshot
+	P50, P99 time.Duration // round-trip times of the interval; 0 without an answer
+}
+
+// Percentiles of a set of durations, in milliseconds.
+type Percentiles struct {
+	P50   float64 `json:"p50_ms"`
+	P90   float64 `json:"p90_ms"`
+	P95   float64 `json:"p95_ms"`
+	P99   float64 `json:"p99_ms"`
+	P999  float64 `json:"p999_ms"`
+	Max   float64 `json:"max_ms"`
+	Mean  float64 `json:"mean_ms"`
+	Count uint64  `json:"count"`
+}
+
+// BenchResult is the end of a load.
+type BenchResult struct {
+	Stats     BenchStats    `json:"stats"`
+	Setup     time.Duration `json:"setup"`   // creation of clients and all handshakes
+	Elapsed   time.Duration `json:"elapsed"` // request phase
+	RTT       Percentiles   `json:"rtt"`     // of answered requests, first transmission to answer
+	Handshake Percentiles   `json:"handshake"`
+	Groups    []Group       `json:"groups"` // how evenly the clients were served
+	CPU       time.Duration `json:"cpu"`    // user and system time of this process in the request phase
+}
+
+// Group is a set of clients that had about the same number of answered requests.
+type Group struct {
+	Clients int    `json:"clients"`
+	From    uint64 `json:"from"`
+	To      uint64 `json:"to"`
+}

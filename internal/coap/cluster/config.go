@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// MaxNodes bounds the membership; the seed's layout has one byte of node id.
+const MaxNodes = 256
+
+// Foreign stands in place of a node's DTLS address when the node is another process.
+const Foreign = "---"
+
+// Node is one member as the user writes it.
+type Node struct {
+	ID         uint32 `yaml:"id" json:"id"`                 // number in the connection id, 0..255 with the seed's layout
+	DTLS       string `yaml:"dtls" json:"dtls"`             // public address "host:port" or ":port"; "---" for another process
+	Management string `yaml:"management" json:"management"` // address of the management port
+}
+
+// Own reports whether this process runs the node.
+func (n Node) Own() bool { return n.DTLS != Foreign && n.DTLS != "" }
+
+// Config is the cluster part of a node's configuration.
+type Config struct {
+	Nodes    []Node `yaml:"nodes" json:"nodes"`                           // own nodes and the others
+	Backward *bool  `yaml:"backward,omitempty" json:"backward,omitempty"` // replies return through the router; default true
+	// AcceptStrangers takes frames from any address, as Californium without security does. It makes the public port
+	// an open reflector; only for tests against such clusters.
+	AcceptStrangers bool `yaml:"acceptStrangers,omitempty" json:"acceptStrangers,omitempty"`
+}
+
+// ParseNodes reads the source document's notation, "dtls;management;id[,...]", for example
+// ":15784;localhost:15884;1,---;localhost:25884;2". A "---" in place of dtls is a node of another process.
+func ParseNodes(s string) ([]Node, error) {
+	var nodes []Node
+	for i, part := range strings.Split(s, ",") {
+		fields := strings.Split(strings.TrimSpace(part), ";")
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("cluster node %d %q: want DTLS-ADDRESS;MANAGEMENT-ADDRESS;ID, for example :15784;localhost:15884;1", i+1, part)
+		}
+		id, err := strconv.ParseUint(fields[2], 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("cluster node %d: node id %q is no number", i+1, fields[2])
+		}
+		nodes = append(nodes, Node{ID: uint32(id), DTLS: fields[0], Management: fields[1]})
+	}
+	return nodes, (&Config{Nodes: nodes}).Validate()
+}
+
+// Validate reports the first contradiction, with the key it is found at.
+func (c *Config) Validate() error {
+	if len(c.Nodes) == 0 {
+		return errors.New("nodes: empty; name at least this node")
+	}
+	if len(c.Nodes) > MaxNodes {
+		return fmt.Errorf("nodes: %d nodes, at most %d", len(c.Nodes), MaxNodes)
+	}
+	own, byID, byAddr := 0, map[uint32]int{}, map[string]int{}
+	for i, n := range c.Nodes {
+		if n.ID > 255 {
+			return fmt.Errorf("nodes[%d].id: %d does not fit the one byte of node id in the connection id; use 0 to 255", i, n.ID)
+		}
+		if j, ok := byID[n.ID]; ok {
+			return fmt.Errorf("nodes[%d].id: %d is taken by nodes[%d]; ids must differ", i, n.ID, j)
+		}
+		byID[n.ID] = i
+		if err := checkHostPort(n.Management); err != nil {
+			return fmt.Errorf("nodes[%d].management: %w", i, err)
+		}
+		if j, ok := byAddr[n.Management]; ok {
+			return fmt.Errorf("nodes[%d].management: %s is taken by nodes[%d]; each node needs its own", i, n.Management, j)
+		}
+		byAddr[n.Management] = i
+		if !n.Own() {
+			if host, _, _ := net.SplitHostPort(n.Management); host == "" {
+				return fmt.Errorf("nodes[%d].management: %q names no host, so frames cannot be sent there; write HOST:PORT", i, n.Management)
+			}
+			continue
+		}
+		own++
+		if err := checkHostPort(n.DTLS); err != nil {
+			return fmt.Errorf("nodes[%d].dtls: %w", i, err)
+		}
+	}
+	if own == 0 {
+		return fmt.Errorf("nodes: all are %q; give the node of this process its DTLS address", Foreign)
+	}
+	return nil
+}
+
+// Own returns the nodes this process runs, in the order written.
+func (c *Config) Own() []Node {
+	var own []Node
+	for _, n := range c.Nodes {
+		if n.Own() {
+			own = append(own, n)
+		}
+	}
+	return own
+}
+
+// SendsBackward reports whether replies return through the router, the default.
+func (c *Config) SendsBackward() bool { return c.Backward == nil || *c.Backward }
+
+func checkHostPort(s string) error {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return fmt.Errorf("%q is no address; write HOST:PORT or :PORT", s)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%q: port must be 1 to 65535", s)
+	}
+	return nil
+}
+
+// resolve turns HOST:PORT into an address, IPv4 first as the source document's "localhost" means; an empty host is the
+// IPv4 wildcard.
+func resolve(s string) (netip.AddrPort, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if host == "" {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(number)), nil
+	}
+	udp, err := net.ResolveUDPAddr("udp", s)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	ap := udp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
+}
