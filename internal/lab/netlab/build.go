@@ -20,8 +20,8 @@ func (l *Lab) build(fullName func(lab, namespace string) string) error {
 			return err
 		}
 	}
-	for _, link := range l.topology.Links {
-		if err := l.createLink(link); err != nil {
+	for i, link := range l.topology.Links {
+		if err := l.createLink(link, firstIndex+i); err != nil {
 			return err
 		}
 	}
@@ -106,7 +106,11 @@ func (h *Host) raise(link netlink.Link, addresses []netip.Prefix) error {
 	return nil
 }
 
-func (l *Lab) createLink(link Link) error {
+// firstIndex is the interface index of the first link's end A, far from those the kernel hands out. The kernel reports
+// a new carrier at once only when the two ends of a pair have different indices, else up to a second later.
+const firstIndex = 1000
+
+func (l *Lab) createLink(link Link, index int) error {
 	a, b := l.hosts[link.A.Namespace], l.hosts[link.B.Namespace]
 	veth := &netlink.Veth{
 		LinkAttrs:        linkAttrs(link.A.Name, link.MTU, link.A.MAC),
@@ -114,6 +118,7 @@ func (l *Lab) createLink(link Link) error {
 		PeerHardwareAddr: link.B.MAC,
 		PeerNamespace:    netlink.NsFd(int(b.fd)),
 	}
+	veth.Index = index
 	veth.NumTxQueues, veth.NumRxQueues = link.Queues, link.Queues
 	if err := a.handle.LinkAdd(veth); err != nil {
 		return fmt.Errorf("create link %s/%s to %s/%s: %w", link.A.Namespace, link.A.Name, link.B.Namespace, link.B.Name, err)

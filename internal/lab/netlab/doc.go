@@ -10,7 +10,7 @@
 // Names. A namespace of a lab owned by this process is bind-mounted as /run/netns/weirlab-NAME.PID.N.NAMESPACE, so
 // `ip netns exec` reaches it and two runs never collide. [Up] first sweeps what a dead process left (its PID is in the
 // name). A kept lab ([Keep], for people: `weir lab up`) is named weirlab-NAME.NAMESPACE, outlives the process and is
-// removed by [Open] and Down.
+// found by [Open] and removed by [Remove].
 //
 // Links have the kernel's default offloads: a lab must show what a user's machine does, so netlab never changes them.
 // Duplicate address detection is off (addresses work when Up returns), every link is up and has carrier.

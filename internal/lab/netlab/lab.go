@@ -3,8 +3,9 @@ package netlab
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"math/rand/v2"
 	"os"
-	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -25,9 +26,6 @@ type options struct{ keep bool }
 // Keep lets the lab outlive this process, under names without its PID; only one of a name can be up. [Open] finds it.
 func Keep() Option { return func(o *options) { o.keep = true } }
 
-// labs counts this process' labs, so that two of one name differ.
-var labs atomic.Uint32
-
 // Up builds t. It removes first what labs of dead processes left behind. On an error nothing of t stays.
 func Up(t Topology, opts ...Option) (*Lab, error) {
 	if err := t.Validate(); err != nil {
@@ -42,7 +40,7 @@ func Up(t Topology, opts ...Option) (*Lab, error) {
 	}
 	fullName := keptName
 	if !o.keep {
-		number, pid := labs.Add(1), os.Getpid()
+		number, pid := rand.Uint32(), os.Getpid() // two labs of one name differ by the number
 		fullName = func(lab, namespace string) string { return ownedName(lab, pid, number, namespace) }
 	}
 	lab := &Lab{topology: t, hosts: map[string]*Host{}}
@@ -129,8 +127,12 @@ func createNamespace(full string) (fd netns.NsHandle, err error) {
 			return err
 		})
 	}()
-	if err := <-done; err != nil {
+	switch err := <-done; {
+	case err == nil:
+		return fd, nil
+	case errors.Is(err, fs.ErrExist): // another's: not ours to remove
+		return netns.None(), fmt.Errorf("create namespace %s: %w", full, err)
+	default:
 		return netns.None(), errors.Join(fmt.Errorf("create namespace %s: %w", full, err), removeNamespace(full))
 	}
-	return fd, nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -30,20 +31,67 @@ func keptName(lab, namespace string) string {
 // owned matches the name of a namespace that dies with a process; the group is its PID.
 var owned = regexp.MustCompile(`^` + prefix + `[a-z0-9-]+\.([0-9]+)\.[0-9]+\.[a-z0-9-]+$`)
 
-// Sweep removes the namespaces, and ends the processes inside, of labs whose process has died, and returns their
-// names. Kept labs stay. It may run beside other processes that use netlab.
-func Sweep() ([]string, error) {
+// kept matches the name of a namespace that outlives its process; the group is the lab's name.
+var kept = regexp.MustCompile(`^` + prefix + `([a-z0-9-]+)\.[a-z0-9-]+$`)
+
+// Kept lists the names of the kept labs that are up, in order.
+func Kept() ([]string, error) {
+	entries, err := namespaces()
+	var names []string
+	for _, entry := range entries {
+		if match := kept.FindStringSubmatch(entry); match != nil {
+			names = append(names, match[1])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// Remove takes down the kept lab of that name, whatever topology it was built from and even if only a part of it is
+// left, and ends the processes inside. It returns the namespaces removed.
+func Remove(name string) ([]string, error) {
+	entries, err := namespaces()
+	if err != nil {
+		return nil, err
+	}
+	var removed []string
+	var errs []error
+	for _, entry := range entries {
+		if match := kept.FindStringSubmatch(entry); match != nil && match[1] == name {
+			errs = append(errs, endProcesses(entry), removeNamespace(entry))
+			removed = append(removed, entry)
+		}
+	}
+	return removed, errors.Join(errs...)
+}
+
+// namespaces lists the names under /run/netns.
+func namespaces() ([]string, error) {
 	entries, err := os.ReadDir(netnsDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for labs of dead processes: %w", err)
+		return nil, fmt.Errorf("look for labs: %w", err)
+	}
+	names := make([]string, 0, len(entries))
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names, nil
+}
+
+// Sweep removes the namespaces, and ends the processes inside, of labs whose process has died, and returns their
+// names. Kept labs stay. It may run beside other processes that use netlab.
+func Sweep() ([]string, error) {
+	entries, err := namespaces()
+	if err != nil {
+		return nil, err
 	}
 	var swept []string
 	var errs []error
 	for _, entry := range entries {
-		match := owned.FindStringSubmatch(entry.Name())
+		match := owned.FindStringSubmatch(entry)
 		if match == nil {
 			continue
 		}
@@ -51,8 +99,8 @@ func Sweep() ([]string, error) {
 		if err != nil || alive(pid) {
 			continue
 		}
-		errs = append(errs, endProcesses(entry.Name()), removeNamespace(entry.Name()))
-		swept = append(swept, entry.Name())
+		errs = append(errs, endProcesses(entry), removeNamespace(entry))
+		swept = append(swept, entry)
 	}
 	return swept, errors.Join(errs...)
 }
