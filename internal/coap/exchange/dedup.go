@@ -18,16 +18,19 @@ const (
 // ring remembers message ids. Ids lie together, so that a look-up reads one cache line of them.
 type ring struct {
 	ids   [Ring]uint16
-	until [Ring]uint32 // milliseconds of now, rounded up; 0 for an unused place
+	until [Ring]uint32 // in ticks of now, rounded up; 0 for an unused place
 	pos   [Ring]uint32 // in the log, in units of logUnit
 	size  [Ring]uint16
 	how   [Ring]memory
 	next  uint8
 }
 
+// tick is the unit in which the ring counts time, so that 32 bits last for years.
+const tick = 1 << 26 * time.Nanosecond
+
 // find returns the place of a live id, or -1.
 func (r *ring) find(id uint16, now time.Duration) int {
-	at := uint32(now / time.Millisecond)
+	at := uint32(now / tick)
 	for i, have := range r.ids {
 		if have == id && r.until[i] != 0 && int32(r.until[i]-at) > 0 {
 			return i
@@ -40,9 +43,9 @@ func (r *ring) find(id uint16, now time.Duration) int {
 func (r *ring) add(id uint16, how memory, now, lifetime time.Duration) (place int, early bool) {
 	place = int(r.next)
 	r.next = (r.next + 1) % Ring
-	early = r.until[place] != 0 && int32(r.until[place]-uint32(now/time.Millisecond)) > 0
+	early = r.until[place] != 0 && int32(r.until[place]-uint32(now/tick)) > 0
 	r.ids[place], r.how[place], r.size[place] = id, how, 0
-	r.until[place] = max(1, uint32((now+lifetime)/time.Millisecond)+1)
+	r.until[place] = max(1, uint32((now+lifetime)/tick)+1)
 	return place, early
 }
 
