@@ -21,11 +21,11 @@ type Snapshot struct {
 
 // Limits bound the tables of a data path.
 type Limits struct {
-	Flows               int           // conntrack entries, per data path
-	Fragments           int           // fragment entries
-	HeldFragments       int           // early fragments held at one time
-	HeldPerDatagram     int           // early fragments held of one datagram
-	FragmentTTL         time.Duration // life of a fragment entry and of a held fragment
+	Flows           int           // conntrack entries, per data path
+	Fragments       int           // fragment entries
+	HeldFragments   int           // early fragments held at one time
+	HeldPerDatagram int           // early fragments held of one datagram
+	FragmentTTL     time.Duration // life of a fragment entry and of a held fragment
 }
 
 // Mode is how packets reach a backend.
