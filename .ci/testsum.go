@@ -112,7 +112,8 @@ func (s *summary) packageEnded(p *result) {
 	}
 	// What never ended was running when the package died: its output says why.
 	for _, r := range s.running {
-		if r.pkg == p.pkg && p.action == "fail" {
+		if r.pkg == p.pkg && r.test != "" && p.action == "fail" {
+			failures++
 			fmt.Printf("--- UNFINISHED %s\n%s", r.name(), r.output.String())
 		}
 	}
