@@ -99,17 +99,15 @@ func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration)
 	}
 	en := entry{place: e.placeOf(b), state: firstState(k.Proto, flags)}
 	ttl := en.state.timeout(b.Service, k.Proto)
-	if b.Service.Mode == lb.NAT && !e.options.Proxy {
-		if !e.reserve(&en, k, b, now, ttl) {
-			e.flows.Delete(k)
-			return nil, lb.ReasonSNATExhausted
-		}
-	}
 	if !e.flows.Put(k, en, now, ttl) {
-		e.replies.Delete(en.reply)
 		return nil, lb.ReasonFlowTableFull
 	}
-	return e.flows.Get(k, now), lb.ReasonNone
+	made := e.flows.Get(k, now)
+	if b.Service.Mode == lb.NAT && !e.options.Proxy && !e.reserve(made, k, b, now, ttl) {
+		e.flows.Delete(k)
+		return nil, lb.ReasonSNATExhausted
+	}
+	return made, lb.ReasonNone
 }
 
 // Forget removes the conntrack entry of a flow, as seen from the client. Its next packet

@@ -71,6 +71,7 @@ func New(snapshot *lb.Snapshot, options Options) *Engine {
 	if maxFlows == 0 {
 		maxFlows = limits.Flows
 	}
+	options.NoHold = options.NoHold || limits.HeldFragments == 0
 	e := &Engine{
 		options: options,
 		flows:   flow.NewTable[flow.Key, entry](maxFlows),

@@ -19,7 +19,7 @@ type follow struct {
 
 // firstFragment remembers the decision on a first fragment.
 func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, now time.Duration) Decision {
-	if d.Reason == lb.ReasonNotService {
+	if _, inside := e.inside[p.Fragment.Src]; d.Reason == lb.ReasonNotService && !inside {
 		return d // not ours, nor are the fragments that follow
 	}
 	f := follow{reason: d.Reason, client: client}
