@@ -83,3 +83,24 @@ type Counters struct {
 	Stray           uint64 // acknowledgements, resets and responses that match nothing
 	PendingFull     uint64 // messages refused because MaxPending was reached
 }
+
+// Add adds other to c.
+func (c *Counters) Add(other *Counters) {
+	c.Requests += other.Requests
+	c.Responses += other.Responses
+	c.Malformed += other.Malformed
+	c.BadOptions += other.BadOptions
+	c.Duplicates += other.Duplicates
+	c.Forgotten += other.Forgotten
+	c.Overwritten += other.Overwritten
+	c.TooLarge += other.TooLarge
+	c.Pings += other.Pings
+	c.Separate += other.Separate
+	c.Sent += other.Sent
+	c.Retransmissions += other.Retransmissions
+	c.Acks += other.Acks
+	c.Resets += other.Resets
+	c.Timeouts += other.Timeouts
+	c.PendingFull += other.PendingFull
+	c.Stray += other.Stray
+}
