@@ -74,8 +74,13 @@ func (l *Latency) Min() time.Duration {
 	return time.Duration(l.histogram.Min())
 }
 
-// Max is the longest duration, within the resolution.
-func (l *Latency) Max() time.Duration { return time.Duration(l.histogram.Max()) }
+// Max is the longest duration, within the resolution; 0 without any.
+func (l *Latency) Max() time.Duration {
+	if l.Count() == 0 {
+		return 0
+	}
+	return time.Duration(l.histogram.Max())
+}
 
 // Mean is the average; 0 without any.
 func (l *Latency) Mean() time.Duration {
