@@ -28,6 +28,7 @@ connection ids, relays TURN, and measures what each of these costs.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(
 		newVersionCommand(),
+		newCoapCommand(),
 	)
 	return root
 }
