@@ -9,7 +9,7 @@ type Stats struct {
 
 	HelloVerifies, Handshakes, HandshakesFailed, UnknownIdentities, Replaced uint64
 
-	BadMACs, Replays, Malformed, UnknownCIDs, UnknownAddress uint64
+	BadMACs, Replays, Malformed, UnknownCIDs, UnknownAddress  uint64
 	HalfOpenFull, SessionsFull, Evicted, QueueFull, Amplified uint64
 	EarlyHeld, EarlyDropped, SendErrors, AddressChanges       uint64
 	Alerts, Closed                                            uint64
