@@ -116,3 +116,9 @@ func (c *CIDs) owner(id []byte) (owner uint32, own, ok bool) {
 	owner, ok = c.Layout.Owner(id)
 	return owner, ok && owner == c.Owner, ok
 }
+
+// ByteOwnerCIDs are connection ids as Californium clusters have them: the first
+// byte is the owner id.
+func ByteOwnerCIDs(length int, owner uint32) *CIDs {
+	return &CIDs{Layout: cid.ByteOwner(length), Owner: owner}
+}
