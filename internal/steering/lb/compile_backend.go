@@ -302,11 +302,8 @@ func (c *compiler) healthTarget(path string, service *Service, out *Health) erro
 		if !backend.Address4.IsValid() && !backend.Address6.IsValid() {
 			return wrong(path, "give each backend an address, or remove health", "backend %q has no address to probe", backend.Name)
 		}
-		if out.Port == 0 && backend.Port == 0 {
-			vip := service.VIPs[0]
-			if vip.First != vip.Last {
-				return wrong(path+".port", "add the port to probe", "the port is not plain from VIP and backend %q", backend.Name)
-			}
+		if !service.ProbeTarget(backend).IsValid() {
+			return wrong(path+".port", "add the port to probe", "the VIPs and backend %q do not name a single port", backend.Name)
 		}
 	}
 	return nil

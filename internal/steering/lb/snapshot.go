@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -207,3 +208,15 @@ const (
 	UDP  = flow.ProtoUDP
 	SCTP = flow.ProtoSCTP
 )
+
+// String writes the VIP as protocol, address or prefix, and ports: udp 192.0.2.1:5684.
+func (v VIP) String() string {
+	address := v.Prefix.String()
+	if v.Prefix.IsSingleIP() {
+		address = v.Prefix.Addr().String()
+	}
+	if v.Prefix.Addr().Is6() {
+		address = "[" + address + "]"
+	}
+	return fmt.Sprintf("%s %s:%s", Protocol(v.Protocol), address, PortRange{v.First, v.Last})
+}
