@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -42,5 +43,5 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		message += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usageError(fmt.Errorf("%s", message))
+	return usageError(errors.New(message))
 }
