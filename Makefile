@@ -17,7 +17,13 @@ export PATH := $(PATH):/usr/local/go/bin:$(shell $(GO) env GOPATH 2>/dev/null)/b
 # Packages with goroutines of their own: tested under the race detector. Not the kernel data path: its programs and
 # maps are locked memory that the detector's shadow mapping makes the loader wait for.
 RACE := \
+	./internal/coap/... \
+	./internal/control/... \
+	./internal/datapath/udpnat/... \
+	./internal/dtls/engine/... \
+	./internal/lab/demo/... \
 	./internal/lab/netlab/... \
+	./internal/udpio/...
 
 .PHONY: help demo build test lint fmt generate fuzz bench install clean
 

@@ -41,7 +41,7 @@ func mayImport() map[string]may {
 		"lab/procstat":   {},
 		"lab/plot":       {},
 		// 4
-		"control":        {ours: "steering/lb control/config control/health"},
+		"control":        {ours: "steering/lb steering/cid control/config control/health"},
 		"control/health": {ours: "steering/lb"},
 		// 5
 		"datapath/ebpf":    {ours: "steering/lb steering/flow steering/cid", others: "github.com/cilium/ebpf github.com/vishvananda/"},
