@@ -14,6 +14,7 @@ type Socket struct {
 	fd        int32 // descriptor + 1, so that the zero value is closed
 	v6        bool
 	connected bool
+	bound     bool // the port was asked for, so disconnecting keeps it
 }
 
 // Dial opens a socket of the family of peer. Connected, it sends without a route look-up, receives from peer only,
@@ -57,6 +58,41 @@ func (s *Socket) Connect(peer netip.AddrPort) error {
 	err := connect(int(s.fd)-1, &sa, putSockaddr(&sa, peer, s.v6))
 	s.connected = err == nil
 	return err
+}
+
+// Retarget ties the socket to another peer, or to none, and keeps its port. Unlike Connect it lets the kernel choose
+// the source address anew. For a moment the socket hears nothing.
+func (s *Socket) Retarget(peer netip.AddrPort, connected bool) error {
+	local, err := s.LocalAddr()
+	if err != nil {
+		return err
+	}
+	fd := int(s.fd) - 1
+	var sa sockaddr
+	sa.Family = unix.AF_UNSPEC
+	if !s.connected {
+		s.bound = true // the kernel's choice, held until Close
+	} else {
+		if err := connect(fd, &sa, sizeofInet6); err != nil {
+			return err
+		}
+		s.connected = false
+	}
+	if !s.bound {
+		any := netip.IPv4Unspecified()
+		if s.v6 {
+			any = netip.IPv6Unspecified()
+		}
+		// A port that the kernel chose was given back on disconnecting.
+		if err := bind(fd, &sa, putSockaddr(&sa, netip.AddrPortFrom(any, local.Port()), s.v6)); err != nil {
+			return err
+		}
+		s.bound = true
+	}
+	if !connected {
+		return nil
+	}
+	return s.Connect(peer)
 }
 
 // Connected says whether the socket is tied to a peer.
