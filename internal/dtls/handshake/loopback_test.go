@@ -32,7 +32,7 @@ func newServer(t testing.TB, cid []byte, suites ...record.Suite) *server {
 		return []byte(".fornium"), bytes.HasPrefix(id, []byte("cali."))
 	}}
 	if cid != nil {
-		cfg.NewCID = func(dst []byte) []byte { return append(dst, cid...) }
+		cfg.NewCID = func() ([]byte, error) { return bytes.Clone(cid), nil }
 	}
 	hs, err := handshake.NewServer(cfg)
 	if err != nil {

@@ -18,9 +18,9 @@ type ServerConfig struct {
 	// PSK returns the key of an identity, which is valid during the call only.
 	PSK    func(identity []byte) (key []byte, ok bool)
 	Suites []record.Suite // in order of preference; default CCM_8, CCM, GCM
-	// NewCID appends a fresh connection id; nil: none are negotiated. All are of
-	// one length.
-	NewCID func(dst []byte) []byte
+	// NewCID makes a fresh connection id; nil: none are negotiated. All are of one
+	// length.
+	NewCID func() ([]byte, error)
 	// RequireExtendedMaster refuses clients without RFC 7627.
 	RequireExtendedMaster bool
 	CookieSecret          []byte    // CookieSecretLength bytes, shared by all who serve one address; default random
@@ -152,7 +152,10 @@ func (s *Server) accept(h *hello, f *fragment, suite record.Suite, sequence uint
 	if h.hasCID && s.cfg.NewCID != nil && len(h.cid) <= record.MaxCID {
 		p.hasCID = true
 		p.writeCID = slices.Clone(h.cid)
-		p.readCID = s.cfg.NewCID(nil)
+		var err error
+		if p.readCID, err = s.cfg.NewCID(); err != nil {
+			return nil, err
+		}
 	}
 	p.transcript.Write(f.raw)
 	// Our first message carries the number of the hello it answers.
