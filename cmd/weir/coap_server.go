@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/node"
+	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
 )
 
@@ -165,10 +167,36 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(cmd.Context())
+	return serveCoap(cmd.Context(), server, f.admin, log)
+}
+
+// serveCoap runs the server and its admin door until ctx ends or one of them fails.
+func serveCoap(ctx context.Context, server *node.Node, adminAddress string, log *slog.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	doorClosed := make(chan error, 1)
+	if adminAddress == "" {
+		doorClosed <- nil
+	} else {
+		door, err := admin.Open(admin.Config{
+			Address: adminAddress, Ready: server.Ready, Log: log,
+			Status:  func() any { return server.Status() },
+			Metrics: func() []admin.Sample { return coapSamples(server.Status()) },
+		})
+		if err != nil {
+			cancel()
+			return errors.Join(err, server.Run(ctx)) // Run closes the sockets
+		}
+		log.Info("admin", "address", door.Address())
+		go func() {
+			defer cancel()
+			doorClosed <- door.Run(ctx)
+		}()
+	}
 	server.LogStart(log)
-	err = server.Run(ctx)
+	err := server.Run(ctx)
+	cancel()
+	err = errors.Join(err, <-doorClosed)
 	log.Info("stopped")
 	return err
 }

@@ -104,7 +104,7 @@ func (n *Node) listen(l *listener, address string, credentials *Credentials) err
 			owner = *l.nodeID
 		}
 		cfg.PSK = credentials.PSK
-		cfg.CIDs = newCIDs(n.cfg.CIDLength, owner)
+		cfg.CIDs = engine.ByteOwnerCIDs(n.cfg.CIDLength, owner)
 	}
 	if l.cluster != nil {
 		cfg.Cluster, cfg.Link = l.cluster, l.cluster.Link()
