@@ -34,6 +34,9 @@ type Config struct {
 	Coalesce bool
 	// OnlyIPv6 keeps an IPv6 wildcard socket from receiving IPv4.
 	OnlyIPv6 bool
+	// Share lets the group join one that another process of this user has on the address. Otherwise an address
+	// in use is an error, also where that process uses SO_REUSEPORT.
+	Share bool
 	// Steer chooses the socket of the group; nil leaves it to the kernel's hash of the 4-tuple.
 	Steer *Steering
 }
@@ -63,8 +66,8 @@ func Listen(config Config) (*Group, error) {
 		return nil, fmt.Errorf("listen on %v: a connected socket cannot be one of a group of %d", config.Addr, config.Sockets)
 	}
 	g := &Group{}
-	for range config.Sockets {
-		conn, err := open(config)
+	for i := range config.Sockets {
+		conn, err := open(config, config.Sockets > 1 && (i > 0 || config.Share))
 		if err != nil {
 			_ = g.Close()
 			return nil, fmt.Errorf("listen on %v: %w", config.Addr, err)
@@ -118,7 +121,9 @@ func (g *Group) Close() error {
 	return errors.Join(errs...)
 }
 
-func open(config Config) (_ *Conn, err error) {
+// open makes one socket. The first of an exclusive group binds without SO_REUSEPORT, which finds out whether anybody
+// else has the address, and sets it afterwards.
+func open(config Config, reusePort bool) (_ *Conn, err error) {
 	addr := config.Addr
 	v6 := addr.Addr().Is6() && !addr.Addr().Is4In6()
 	if !addr.Addr().IsValid() {
@@ -139,12 +144,17 @@ func open(config Config) (_ *Conn, err error) {
 		}
 	}()
 	c.wildcard = addr.Addr().IsUnspecified() && !config.connected()
-	if err := c.setOptions(); err != nil {
+	if err := c.setOptions(reusePort); err != nil {
 		return nil, err
 	}
 	var sa sockaddr
 	if err := bind(fd, &sa, putSockaddr(&sa, addr, v6)); err != nil {
 		return nil, err
+	}
+	if config.Sockets > 1 && !reusePort {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return nil, fmt.Errorf("set SO_REUSEPORT: %w", err)
+		}
 	}
 	if config.connected() {
 		if err := connect(fd, &sa, putSockaddr(&sa, config.Peer, v6)); err != nil {
@@ -163,7 +173,7 @@ func open(config Config) (_ *Conn, err error) {
 	return c, nil
 }
 
-func (c *Conn) setOptions() error {
+func (c *Conn) setOptions(reusePort bool) error {
 	config := &c.config
 	options := []struct {
 		on           bool
@@ -172,7 +182,7 @@ func (c *Conn) setOptions() error {
 		value        int
 		optionalFail bool
 	}{
-		{config.Sockets > 1, "SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false},
+		{reusePort, "SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false},
 		{c.v6, "IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, boolInt(config.OnlyIPv6 || !c.wildcard), false},
 		{config.Timestamps, "SO_TIMESTAMPNS", unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1, false},
 		{config.Drops, "SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, false},
