@@ -202,6 +202,9 @@ func (h *Host) addRoute(r Route) error {
 	if r.Via.IsValid() {
 		route.Gw = r.Via.AsSlice()
 	}
+	for _, gateway := range r.Spread {
+		route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: gateway.AsSlice()})
+	}
 	if r.Source.IsValid() {
 		route.Src = r.Source.AsSlice()
 	}
@@ -210,7 +213,7 @@ func (h *Host) addRoute(r Route) error {
 		if r.Table == 0 {
 			route.Table = unix.RT_TABLE_LOCAL
 		}
-	} else if !r.Via.IsValid() && r.To.Addr().Is4() {
+	} else if !r.Via.IsValid() && len(r.Spread) == 0 && r.To.Addr().Is4() {
 		route.Scope = netlink.SCOPE_LINK
 	}
 	if r.Dev != "" {
@@ -221,7 +224,7 @@ func (h *Host) addRoute(r Route) error {
 		route.LinkIndex = link.Attrs().Index
 	}
 	if err := h.handle.RouteAdd(route); err != nil {
-		return fmt.Errorf("route to %v via %v: %w", r.To, r.Via, err)
+		return fmt.Errorf("route to %v via %v%v: %w", r.To, r.Via, r.Spread, err)
 	}
 	return nil
 }

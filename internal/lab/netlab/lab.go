@@ -80,6 +80,12 @@ func (l *Lab) Namespace(name string) *Host {
 	return host
 }
 
+// Find is Namespace for a name that a person typed.
+func (l *Lab) Find(name string) (*Host, bool) {
+	host, ok := l.hosts[name]
+	return host, ok
+}
+
 // Close releases the handles and leaves the namespaces: the end of a program that used a kept lab.
 func (l *Lab) Close() {
 	for _, host := range l.hosts {

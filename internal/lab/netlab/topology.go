@@ -62,8 +62,9 @@ type Macvlan struct {
 
 // Route sends To through Via, or onto the link Dev when Via is zero.
 type Route struct {
-	To     netip.Prefix // netip.Prefix of 0.0.0.0/0 or ::/0 is the default route
+	To     netip.Prefix // 0.0.0.0/0 or ::/0 is the default route
 	Via    netip.Addr   // gateway
+	Spread []netip.Addr // instead of Via: gateways that share the flows evenly
 	Dev    string       // interface; may be empty when Via is on a link
 	Source netip.Addr   // preferred source address
 	Table  int          // routing table; 0 = main
@@ -171,7 +172,7 @@ func (v *validator) namespace(path string, ns Namespace) {
 	for i, route := range ns.Routes {
 		path := fmt.Sprintf("%s.routes[%d]", path, i)
 		v.check(route.To.IsValid(), path+".to", "not a prefix")
-		v.check(route.Via.IsValid() || route.Dev != "", path, "wants via or dev")
+		v.check(route.Via.IsValid() || route.Dev != "" || len(route.Spread) > 0, path, "wants via, spread or dev")
 		v.check(route.Dev == "" || has(route.Dev), path+".dev", "no interface %q", route.Dev)
 		v.check(!route.Via.IsValid() || route.Via.Is4() == route.To.Addr().Is4(), path+".via", "%v: another family than %v", route.Via, route.To)
 	}
