@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -131,3 +132,32 @@ const (
 	MaxWeight   = 10000
 	MaxNodes    = 4096 // owner ids of one backend
 )
+
+// Warnings lists what is allowed but seldom meant, for people who check a spec.
+func (s *Spec) Warnings() []string {
+	var all []string
+	if s.HashKey == nil {
+		all = append(all, "hash_key is not set: anyone can craft flows that all hit one backend; write 32 hex digits from `openssl rand -hex 16`, the same on each load balancer of the tier")
+	}
+	for i := range s.Services {
+		service := &s.Services[i]
+		weight := 0
+		owners := 0
+		for j := range service.Backends {
+			if w := service.Backends[j].Weight; w == nil || *w > 0 {
+				weight++
+			}
+			owners += len(service.Backends[j].Nodes)
+		}
+		switch {
+		case len(service.Backends) == 0:
+			all = append(all, fmt.Sprintf("services[%d] %q has no backend: its packets are dropped", i, service.Name))
+		case weight == 0:
+			all = append(all, fmt.Sprintf("services[%d] %q has no backend with weight: new flows are dropped", i, service.Name))
+		}
+		if service.CID != nil && owners == 0 && len(service.Backends) > 0 {
+			all = append(all, fmt.Sprintf("services[%d] %q reads CIDs but no backend lists nodes: each CID is unknown", i, service.Name))
+		}
+	}
+	return all
+}
