@@ -29,7 +29,11 @@ connection ids, relays TURN, and measures what each of these costs.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(
 		newVersionCommand(),
+		newLBCommand(),
+		newCheckCommand(),
+		newLabCommand(),
 		newCoapCommand(),
+		newDemoCommand(),
 	)
 	return root
 }
