@@ -21,10 +21,16 @@ const (
 // exitError is an error that also says which exit code the process ends with.
 type exitError struct {
 	code int
-	err  error
+	err  error // nil: whoever failed has said why
 }
 
-func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
 func (e *exitError) Unwrap() error { return e.err }
 
 // usageError marks err as the user's: exit code 2 and a pointer to the help.

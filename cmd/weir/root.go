@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -28,6 +29,11 @@ connection ids, relays TURN, and measures what each of these costs.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(
 		newVersionCommand(),
+		newLBCommand(),
+		newCheckCommand(),
+		newLabCommand(),
+		newCoapCommand(),
+		newDemoCommand(),
 	)
 	return root
 }
@@ -41,5 +47,5 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		message += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usageError(fmt.Errorf("%s", message))
+	return usageError(errors.New(message))
 }

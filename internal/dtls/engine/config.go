@@ -19,13 +19,16 @@ type Config struct {
 	// that the answer does not tell (RFC 4279 section 2).
 	PSK    func(identity []byte) (key []byte, ok bool)
 	Suites []record.Suite // in order of preference; default CCM_8, CCM, GCM
-	// CIDs makes and reads connection ids; nil: connection ids are not negotiated.
-	CIDs CIDs
+	// CIDs says what connection ids look like; nil: they are not negotiated.
+	CIDs *CIDs
+	// RequireExtendedMaster refuses clients without RFC 7627.
+	RequireExtendedMaster bool
 
 	MaxSessions       int           // per worker; default 65536
 	MaxHalfOpen       int           // per worker, handshakes under way; default 4096
 	MaxHalfOpenPrefix int           // per worker and IPv4 /24 or IPv6 /48; default 1024
-	MinIdle           time.Duration // a full table evicts only sessions idle for longer; default 30 s
+	MinIdle           time.Duration // a full table evicts only sessions idle for longer; default 30 s, plain 1 s
+	Amplification     int           // bytes out for each byte in while an address is not validated; default 3
 	Batch             int           // datagrams per system call; default 64
 
 	NewHandler func(*Worker) Handler // one Handler per worker; required
@@ -36,19 +39,6 @@ type Config struct {
 	Link    netip.AddrPort
 
 	Log *slog.Logger
-}
-
-// CIDs makes and reads the connection ids of this node. cid.Layout with an
-// owner is one; see LayoutCIDs.
-type CIDs interface {
-	// Length of every connection id in bytes, at most record.MaxCID.
-	Length() int
-	// New fills dst with a fresh connection id of this node whose core hint is worker.
-	New(dst []byte, worker int)
-	// Owner says which node made the connection id; own when it is this one.
-	Owner(cid []byte) (owner uint32, own bool)
-	// Worker returns the core hint; it is never trusted.
-	Worker(cid []byte) int
 }
 
 // Handler serves the requests of one worker's peers. It never blocks.

@@ -2,29 +2,221 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/udpio"
 )
+
+// socketBuffer is what a socket's queues are asked to hold: a burst of some
+// thousand clients. The system's default loses it.
+const socketBuffer = 4 << 20
 
 // Engine is an open group of sockets and its workers.
 type Engine struct {
+	cfg     Config
 	workers []*Worker
+	loops   []*loop
+	public  *udpio.Group
+	link    *udpio.Group
 }
 
-// Open opens the sockets. Run serves them.
-func Open(cfg Config) (*Engine, error) { return &Engine{}, nil }
+// Open opens the sockets. Run serves them, and must be called, if only with a
+// context that has ended, to close them.
+func Open(cfg Config) (*Engine, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: cfg}
+	start := time.Now()
+	listen := udpio.Config{Addr: cfg.Listen, Sockets: cfg.Workers, Batch: cfg.Batch, Drops: true,
+		ReadBuffer: socketBuffer, WriteBuffer: socketBuffer}
+	if cfg.CIDs != nil {
+		listen.Steer = cfg.CIDs.steering(cfg.Workers)
+	}
+	var err error
+	if e.public, err = udpio.Listen(listen); err != nil {
+		return nil, err
+	}
+	if cfg.Cluster != nil {
+		e.link, err = udpio.Listen(udpio.Config{Addr: cfg.Link, Sockets: cfg.Workers, Batch: cfg.Batch, Coalesce: true,
+			ReadBuffer: socketBuffer, WriteBuffer: socketBuffer})
+	}
+	if err == nil {
+		err = e.open(start)
+	}
+	if err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Engine) open(start time.Time) error {
+	secret := make([]byte, handshake.CookieSecretLength)
+	if _, err := rand.Read(secret); err != nil {
+		return err
+	}
+	for i := range e.cfg.Workers {
+		w, err := newServingWorker(i, &e.cfg, secret)
+		if err != nil {
+			return err
+		}
+		var link *udpio.Conn
+		if e.link != nil {
+			link = e.link.Conn(i)
+		}
+		l, err := newLoop(w, e.public.Conn(i), link, start)
+		if err != nil {
+			return err
+		}
+		e.workers = append(e.workers, w)
+		e.loops = append(e.loops, l)
+	}
+	for _, w := range e.workers {
+		w.workers = e.workers
+		w.handler = e.cfg.NewHandler(w)
+	}
+	return nil
+}
+
+// newServingWorker makes a worker with the handshake server that it needs.
+func newServingWorker(id int, cfg *Config, secret []byte) (*Worker, error) {
+	if cfg.Plain {
+		return newWorker(id, cfg, nil), nil
+	}
+	var w *Worker
+	hs := handshake.ServerConfig{PSK: cfg.PSK, Suites: cfg.Suites, CookieSecret: secret,
+		RequireExtendedMaster: cfg.RequireExtendedMaster}
+	if cfg.CIDs != nil {
+		hs.NewCID = func() ([]byte, error) { return w.newCID() }
+	}
+	server, err := handshake.NewServer(hs)
+	if err != nil {
+		return nil, err
+	}
+	w = newWorker(id, cfg, server)
+	return w, nil
+}
+
+// newCID makes a connection id that no session of the worker has.
+func (w *Worker) newCID() ([]byte, error) {
+	for range 16 {
+		id, err := w.cfg.CIDs.new(w.id, w.cfg.Workers)
+		if err != nil {
+			return nil, err
+		}
+		if w.peers.byCID[makeKey(id)] == nil {
+			return id, nil
+		}
+	}
+	return nil, errors.New("no connection id left")
+}
+
+// defaults checks the configuration and fills in what is not set.
+func (c *Config) defaults() error {
+	switch {
+	case c.NewHandler == nil:
+		return errors.New("engine: no handler")
+	case !c.Plain && c.PSK == nil:
+		return errors.New("engine: no PSK look-up")
+	case c.Plain && c.Cluster != nil:
+		return errors.New("engine: a cluster needs DTLS: plain datagrams carry no connection id")
+	case c.Cluster != nil && c.CIDs == nil:
+		return errors.New("engine: a cluster needs connection ids")
+	case c.Workers < 0 || c.Workers > 256:
+		return fmt.Errorf("engine: %d workers: want 1 to 256, or 0 for one per core", c.Workers)
+	}
+	if c.CIDs != nil {
+		if err := c.CIDs.validate(); err != nil {
+			return fmt.Errorf("engine: %w", err)
+		}
+	}
+	minIdle := 30 * time.Second
+	if c.Plain {
+		minIdle = time.Second
+		c.CIDs = nil
+	}
+	setDefault(&c.Workers, runtime.GOMAXPROCS(0))
+	setDefault(&c.MaxSessions, 65536)
+	setDefault(&c.MaxHalfOpen, 4096)
+	setDefault(&c.MaxHalfOpenPrefix, 1024)
+	setDefault(&c.MinIdle, minIdle)
+	setDefault(&c.Amplification, 3)
+	setDefault(&c.Batch, 64)
+	return nil
+}
+
+func setDefault[T int | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
 
 // Addr is the public address, with the port that was taken.
-func (e *Engine) Addr() netip.AddrPort { return netip.AddrPort{} }
+func (e *Engine) Addr() netip.AddrPort { return e.public.LocalAddr() }
 
-// LinkAddr is the link socket's address.
-func (e *Engine) LinkAddr() netip.AddrPort { return netip.AddrPort{} }
+// LinkAddr is the link socket's address, invalid without a cluster.
+func (e *Engine) LinkAddr() netip.AddrPort {
+	if e.link == nil {
+		return netip.AddrPort{}
+	}
+	return e.link.LocalAddr()
+}
 
 // Workers returns the workers, for Post.
 func (e *Engine) Workers() []*Worker { return e.workers }
 
 // Run serves until ctx ends, then tells every session close_notify, closes the
-// sockets and returns.
-func (e *Engine) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// sockets and returns nil; or returns why a socket failed. Call it once.
+func (e *Engine) Run(ctx context.Context) error {
+	if e.cfg.Log != nil {
+		e.cfg.Log.Debug("serving", "address", e.Addr(), "workers", len(e.workers), "plain", e.cfg.Plain)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(ctx, func() {
+		for _, w := range e.workers {
+			w.inbox.nudge()
+		}
+	})
+	errs := make([]error, len(e.loops))
+	var group sync.WaitGroup
+	for i, l := range e.loops {
+		group.Go(func() {
+			defer cancel() // one that fails ends all
+			errs[i] = socketError(i, l.run(ctx))
+		})
+	}
+	group.Wait()
+	e.close()
+	return errors.Join(errs...)
+}
+
+func (e *Engine) close() {
+	for _, l := range e.loops {
+		l.close()
+	}
+	if e.public != nil {
+		_ = e.public.Close()
+	}
+	if e.link != nil {
+		_ = e.link.Close()
+	}
+}
 
 // Stats adds up the workers' counters. Safe from any goroutine.
-func (e *Engine) Stats() Stats { return Stats{} }
+func (e *Engine) Stats() Stats {
+	var sum Stats
+	for _, w := range e.workers {
+		s := w.Stats()
+		sum.add(&s)
+	}
+	return sum
+}

@@ -2,7 +2,11 @@ package engine
 
 import (
 	"net/netip"
+	"slices"
 	"time"
+
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
 // Peer is one session, or in plain mode one remote address. It belongs to one
@@ -11,15 +15,53 @@ type Peer struct {
 	// State is for the Handler.
 	State any
 
-	addr   netip.AddrPort
-	router netip.AddrPort
+	association *record.Association // nil in plain mode
+	addr        netip.AddrPort
+	router      netip.AddrPort
+	local       netip.Addr // of ours, that the client sent to
+	byAddress   bool       // it is in the worker's table by address
+	closed      bool
+	moved       bool // the address has changed and is not validated since
+	budget      int  // bytes that may be sent to it while moved
+	last        time.Duration
+	touched     time.Duration // when it last moved to the front of the list
+	newer       *Peer
+	older       *Peer
+
+	finalSent   time.Duration
+	final       handshake.Final
+	prev        netip.AddrPort
+	identity    string
+	established time.Duration
+	hasCID      bool
+	extended    bool
+	secure      bool // renegotiation
 }
 
 // Addr is where replies go; it changes when the client's address does.
 func (p *Peer) Addr() netip.AddrPort { return p.addr }
 
+// Identity is the PSK identity, empty in plain mode.
+func (p *Peer) Identity() string { return p.identity }
+
+// Validate tells that the peer has been proven to be at its address, by an
+// acknowledgement or an Echo option (RFC 9175 section 2.4) that it can only have
+// from there. It lifts the amplification limit.
+func (p *Peer) Validate() { p.moved = false }
+
 // Info describes the peer, for a resource that shows it. It allocates.
-func (p *Peer) Info() Info { return Info{Addr: p.addr, Router: p.router} }
+func (p *Peer) Info() Info {
+	i := Info{Addr: p.addr, PrevAddr: p.prev, Identity: p.identity, HasCID: p.hasCID, Router: p.router,
+		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.moved,
+		Established: p.established, LastReceived: p.last}
+	if a := p.association; a != nil {
+		i.Secure = true
+		i.Suite = a.Suite().String()
+		i.ReadCID = slices.Clone(a.ReadCID())
+		i.WriteCID = slices.Clone(a.WriteCID())
+	}
+	return i
+}
 
 // Info is a description of a Peer. Fields that do not apply are zero.
 type Info struct {
@@ -37,4 +79,80 @@ type Info struct {
 	Validated            bool // the address has been proven since it last changed
 	Established          time.Duration
 	LastReceived         time.Duration
+}
+
+// peers is a worker's table of peers, with a list from the newest to the oldest.
+type peers struct {
+	byCID          map[cidKey]*Peer
+	byAddress      map[netip.AddrPort]*Peer
+	newest, oldest *Peer
+	count          int
+}
+
+// touchGrain is how exact the order of the list is: moving a peer for every
+// record would cost more than the order is worth.
+const touchGrain = time.Second
+
+func newPeers() peers {
+	return peers{byCID: make(map[cidKey]*Peer), byAddress: make(map[netip.AddrPort]*Peer)}
+}
+
+// add enters p under its connection id, or its address if it has none.
+func (t *peers) add(p *Peer, now time.Duration) {
+	if p.association != nil && len(p.association.ReadCID()) > 0 {
+		t.byCID[makeKey(p.association.ReadCID())] = p
+	} else {
+		p.byAddress = true
+		t.byAddress[p.addr] = p
+	}
+	t.count++
+	p.last, p.touched = now, now
+	t.push(p)
+}
+
+func (t *peers) remove(p *Peer) {
+	if p.byAddress {
+		if t.byAddress[p.addr] == p {
+			delete(t.byAddress, p.addr)
+		}
+	} else {
+		delete(t.byCID, makeKey(p.association.ReadCID()))
+	}
+	t.count--
+	t.unlink(p)
+	p.closed = true
+}
+
+// touch notes that p has been heard of.
+func (t *peers) touch(p *Peer, now time.Duration) {
+	p.last = now
+	if now-p.touched >= touchGrain {
+		p.touched = now
+		t.unlink(p)
+		t.push(p)
+	}
+}
+
+func (t *peers) push(p *Peer) {
+	p.newer, p.older = nil, t.newest
+	if t.newest != nil {
+		t.newest.newer = p
+	} else {
+		t.oldest = p
+	}
+	t.newest = p
+}
+
+func (t *peers) unlink(p *Peer) {
+	if p.newer != nil {
+		p.newer.older = p.older
+	} else {
+		t.newest = p.older
+	}
+	if p.older != nil {
+		p.older.newer = p.newer
+	} else {
+		t.oldest = p.newer
+	}
+	p.newer, p.older = nil, nil
 }

@@ -50,7 +50,7 @@ func (t *Table[K, V]) Get(k K, now time.Duration) *V {
 func (t *Table[K, V]) Put(k K, v V, now, ttl time.Duration) bool {
 	if i, ok := t.index[k]; ok {
 		t.slots[i].value = v
-		t.reschedule(i, now+ttl)
+		t.reschedule(i, deadline(now, ttl))
 		return true
 	}
 	t.Expire(now, reclaimPerPut)
@@ -60,7 +60,7 @@ func (t *Table[K, V]) Put(k K, v V, now, ttl time.Duration) bool {
 	}
 	i := t.take()
 	s := &t.slots[i]
-	s.key, s.value, s.expiry = k, v, now+ttl
+	s.key, s.value, s.expiry = k, v, deadline(now, ttl)
 	s.place = int32(len(t.heap))
 	t.heap = append(t.heap, i)
 	t.up(int(s.place))
@@ -76,8 +76,8 @@ func (t *Table[K, V]) Renew(k K, now, ttl, step time.Duration) bool {
 	if !ok || t.slots[i].expiry <= now {
 		return false
 	}
-	if d := now + ttl - t.slots[i].expiry; d >= step || d <= -step {
-		t.reschedule(i, now+ttl)
+	if d := deadline(now, ttl) - t.slots[i].expiry; d >= step || d <= -step {
+		t.reschedule(i, deadline(now, ttl))
 	}
 	return true
 }
@@ -89,6 +89,20 @@ func (t *Table[K, V]) Until(k K) (time.Duration, bool) {
 		return 0, false
 	}
 	return t.slots[i].expiry, true
+}
+
+// deadline is now+ttl, at most the end of time.
+func deadline(now, ttl time.Duration) time.Duration {
+	if end := now + ttl; ttl < 0 || end >= now {
+		return end
+	}
+	return 1<<63 - 1
+}
+
+// Clear removes every entry.
+func (t *Table[K, V]) Clear() {
+	clear(t.index)
+	t.slots, t.free, t.heap = nil, nil, nil
 }
 
 // Delete removes k and says whether it was there.

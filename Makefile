@@ -1,0 +1,71 @@
+# Every target that CI runs. Each installs what it needs (.ci/deps) and says what it installs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO       ?= go
+FUZZTIME ?= 10s
+PREFIX   ?= /usr/local
+ARGS     ?=
+PKG      ?= ./...
+
+# Stamped with the commit where git can read the checkout.
+VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
+
+export PATH := $(PATH):/usr/local/go/bin:$(shell $(GO) env GOPATH 2>/dev/null)/bin
+
+# Packages with goroutines of their own: tested under the race detector. Not the kernel data path: its programs and
+# maps are locked memory that the detector's shadow mapping makes the loader wait for.
+RACE := \
+	./internal/coap/... \
+	./internal/control/... \
+	./internal/datapath/udpnat/... \
+	./internal/dtls/engine/... \
+	./internal/lab/demo/... \
+	./internal/lab/netlab/... \
+	./internal/udpio/...
+
+.PHONY: help demo build test lint fmt generate fuzz bench install clean
+
+help: ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+build: ## bin/weir
+	@.ci/deps go
+	$(GO) build -trimpath -buildvcs=$(VCS) -o bin/weir ./cmd/weir
+
+demo: build ## balance real DTLS sessions on this machine for half a minute (ARGS="--clients 50")
+	bin/weir demo $(ARGS)
+
+test: ## every test; those that need root run as root, and skip else (WEIR_ROOT=1: a skip is a failure)
+	@.ci/deps go test
+	@.ci/test $(RACE)
+
+lint: ## linters and formatting
+	@.ci/deps go lint
+	golangci-lint run $(PKG)
+
+fmt: ## format as lint wants it
+	@.ci/deps go lint
+	golangci-lint fmt
+
+generate: ## what is generated and committed; CI checks that nothing changes
+	@.ci/deps go generate
+	$(GO) generate ./...
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@.ci/deps go
+	@FUZZTIME=$(FUZZTIME) .ci/fuzz
+
+bench: ## Go benchmarks with allocations (PKG=./internal/steering/...)
+	@.ci/deps go
+	$(GO) test -run '^$$' -bench . -benchmem $(PKG)
+
+install: build ## PREFIX/bin/weir and its shell completions
+	install -D -m 755 bin/weir $(DESTDIR)$(PREFIX)/bin/weir
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	bin/weir completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
+	bin/weir completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weir
+
+clean: ## what build and test leave
+	rm -rf bin .ci/out

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// checkResult is what `weir check --json` prints.
+type checkResult struct {
+	File     string                  `json:"file"`
+	Datapath string                  `json:"datapath"` // whose capabilities were checked; "any": none in particular
+	OK       bool                    `json:"ok"`
+	Error    string                  `json:"error,omitempty"`
+	Line     int                     `json:"line,omitempty"`
+	Column   int                     `json:"column,omitempty"`
+	Warnings []string                `json:"warnings,omitempty"`
+	Services []control.ServiceStatus `json:"services,omitempty"`
+}
+
+func newCheckCommand() *cobra.Command {
+	var datapath string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a load-balancer configuration and show what it compiles to",
+		Long: `Check a load-balancer configuration without running it: decode it strictly, compile it as the load balancer
+would, and print the services, addresses and backends that come out, with each backend's share of new flows.
+
+The first thing wrong is printed as file:line:column: key: what; remedy.
+Exit codes: 0 the file is good, 1 it is not, 2 wrong usage.`,
+		Example: `  weir check weir.yaml
+  weir check weir.yaml --datapath udp     # also: can the user-space data path do all of it?
+  weir check weir.yaml --json | jq .services
+
+A service that steers by connection id:
+
+  services:
+  - name: coaps
+    vips: [{address: 192.0.2.1, protocol: udp, port: 5684}]
+    cid: {protocols: [dtls12], layouts: [{length: 6, owner: {offset: 0, bits: 8}}]}
+    backends:
+    - {name: a, address: 10.0.0.11, port: 5684, nodes: [1]}
+    - {name: b, address: 10.0.0.12, port: 5684, nodes: [2]}`,
+		Args: exactlyOneFile,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			caps := lb.AllCaps()
+			if datapath != "" {
+				var err error
+				if caps, err = datapathCaps(datapath); err != nil {
+					return usageError(err)
+				}
+			}
+			result, err := checkFile(args[0], caps)
+			out := cmd.OutOrStdout()
+			if asJSON {
+				encoder := json.NewEncoder(out)
+				encoder.SetIndent("", "  ")
+				if encodeErr := encoder.Encode(result); encodeErr != nil {
+					return encodeErr
+				}
+				if err != nil {
+					return &exitError{code: exitFailure} // the error is in the JSON
+				}
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			for _, warning := range result.Warnings {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
+			}
+			return printServices(out, result.Services)
+		},
+	}
+	cmd.Flags().StringVar(&datapath, "datapath", "", "also check that this data path can do it: ebpf, nfqueue or udp")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func exactlyOneFile(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError(fmt.Errorf("%d files given; name exactly one", len(args)))
+	}
+	return nil
+}
+
+// checkFile decodes and compiles one file. The result says the same as the error.
+func checkFile(path string, caps lb.Caps) (*checkResult, error) {
+	result := &checkResult{File: path, Datapath: caps.Name}
+	err := func() error {
+		text, err := config.NewFile(path).Read()
+		if err != nil {
+			return err
+		}
+		spec, document, err := config.Decode[lb.Spec](path, text)
+		if err != nil {
+			return err
+		}
+		snapshot, err := lb.Compile(spec, nil, caps)
+		if err != nil {
+			return control.Locate(err, document)
+		}
+		result.Services = control.Describe(snapshot, nil)
+		result.Warnings = spec.Warnings()
+		return nil
+	}()
+	result.OK = err == nil
+	if err != nil {
+		result.Error = err.Error()
+		var at *config.Error
+		if errors.As(err, &at) {
+			result.Line, result.Column = at.Line, at.Column
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			err = usageError(err)
+		}
+	}
+	return result, err
+}
+
+// printServices writes compiled services for people.
+func printServices(w io.Writer, services []control.ServiceStatus) error {
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for i := range services {
+		s := &services[i]
+		if i > 0 {
+			fmt.Fprintln(table)
+		}
+		mode := s.Mode.String()
+		if s.Tunnel != "" {
+			mode += " over " + s.Tunnel
+		}
+		fmt.Fprintf(table, "service %s: %s, affinity %s, %s\n", s.Name, mode, s.Affinity, s.State)
+		fmt.Fprintf(table, "  VIPs: %s\n", strings.Join(s.VIPs, ", "))
+		for _, layout := range s.CID {
+			fmt.Fprintf(table, "  CID: %s\n", layout)
+		}
+		if s.SNAT != "" {
+			fmt.Fprintf(table, "  source: %s\n", s.SNAT)
+		}
+		if s.Health != "" {
+			fmt.Fprintf(table, "  health: %s\n", s.Health)
+		}
+		if s.NewFlowRate > 0 {
+			fmt.Fprintf(table, "  new flows: at most %d per second\n", s.NewFlowRate)
+		}
+		fmt.Fprintf(table, "  idle time-outs: %s\n", timeoutsText(s.Timeouts))
+		fmt.Fprintln(table, "  BACKEND\tADDRESS\tWEIGHT\tSHARE\tSTATE\tNODES")
+		for j := range s.Backends {
+			b := &s.Backends[j]
+			state := b.State.String()
+			if b.Override != "" {
+				state += " (" + b.Override + ")"
+			}
+			fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, nodesText(b.Nodes))
+		}
+	}
+	return table.Flush()
+}
+
+func backendAddress(b *control.BackendStatus) string {
+	text := b.Address
+	if b.Address2 != "" {
+		text += " " + b.Address2
+	}
+	if b.Port != 0 {
+		text += fmt.Sprintf(" port %d", b.Port)
+	}
+	if b.Mark != 0 {
+		text = strings.TrimSpace(fmt.Sprintf("%s mark %#x", text, b.Mark))
+	}
+	return text
+}
+
+func timeoutsText(timeouts map[string]string) string {
+	var parts []string
+	for _, key := range []string{"udp", "tcp_opening", "tcp_established", "tcp_closing", "sctp"} {
+		if value, ok := timeouts[key]; ok {
+			parts = append(parts, key+" "+value)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// nodesText shortens a list of owner ids.
+func nodesText(nodes []uint32) string {
+	if len(nodes) == 0 {
+		return "-"
+	}
+	const most = 8
+	var parts []string
+	for _, id := range nodes[:min(len(nodes), most)] {
+		parts = append(parts, fmt.Sprint(id))
+	}
+	text := strings.Join(parts, ",")
+	if len(nodes) > most {
+		text += fmt.Sprintf(",… (%d)", len(nodes))
+	}
+	return text
+}

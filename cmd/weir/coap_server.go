@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/node"
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/control/config"
+)
+
+// coapServerFlags are the flags of `weir coap server`.
+type coapServerFlags struct {
+	config      string
+	cluster     []string
+	noBackward  bool
+	noBenchmark bool
+	dtlsOnly    bool
+	demo        bool
+	nodeID      uint32
+	admin       string
+	log         string
+	check       bool
+	server      node.Config
+}
+
+func newCoapServerCommand() *cobra.Command {
+	var f coapServerFlags
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Serve CoAP over UDP and DTLS, alone or as nodes of a connection-id cluster",
+		Long: `Serve CoAP over UDP and over DTLS 1.2 with connection ids (RFC 9146).
+
+Resources: /context, /mycontext, /myip, /benchmark, /separate, /.well-known/core. Without --psk-file the public identities of
+Californium's sandbox are accepted: cali.* with .fornium, Client_identity with secretPSK, password with sesame. They are
+no secret: use --psk-file for anything but tests.
+
+--dtls-cluster lists the nodes of a cluster as DTLS-ADDRESS;MANAGEMENT-ADDRESS;ID, separated by commas. A node of another process
+has --- in place of its DTLS address. In a cluster the plain listener and the DTLS listener outside of it open only when
+--listen or --dtls is given.`,
+		Example: `  weir coap server
+  weir coap server --listen 127.0.0.1:5783 --dtls 127.0.0.1:5784 --psk-file devices.psk
+  weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --admin 127.0.0.1:8081
+  weir coap server -c node.yaml --log json
+  weir coap server -c node.yaml --check`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runCoapServer(cmd, &f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&f.config, "config", "c", "", "YAML file; flags given as well win over it")
+	flags.StringSliceVar(&f.server.Listen, "listen", nil, "addresses of plain CoAP (default :5783 outside of a cluster)")
+	flags.StringSliceVar(&f.server.DTLS, "dtls", nil, "addresses of CoAP over DTLS (default :5784 outside of a cluster)")
+	flags.StringArrayVar(&f.cluster, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
+	flags.BoolVar(&f.noBackward, "no-dtls-cluster-backward", false, "answer forwarded records directly instead of through the node they came by")
+	flags.BoolVar(&f.dtlsOnly, "dtls-only", false, "no plain listener")
+	flags.Uint32Var(&f.nodeID, "node-id", 0, "node id of the DTLS listeners outside of a cluster, 0 to 255")
+	flags.IntVar(&f.server.CIDLength, "cid-length", 0, "bytes of a connection id, 2 to 16 (default 6)")
+	flags.IntVar(&f.server.Workers, "workers", 0, "workers per listener (default one per core)")
+	flags.IntVar(&f.server.MaxSessions, "max-sessions", 0, "sessions per worker (default 65536)")
+	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines")
+	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
+	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
+	flags.StringVar(&f.admin, "admin", "", "address of the admin port: /livez /readyz /metrics /status (default none)")
+	flags.StringVar(&f.log, "log", "text", "log format: text or json")
+	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
+	return cmd
+}
+
+// coapServerConfig merges file, flags and defaults.
+func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, error) {
+	var cfg node.Config
+	var document *config.Document
+	if f.config != "" {
+		text, err := os.ReadFile(f.config)
+		if err != nil {
+			return cfg, fmt.Errorf("configuration: %w", err)
+		}
+		if cfg, document, err = config.Decode[node.Config](f.config, text); err != nil {
+			return cfg, err
+		}
+	}
+	given := cmd.Flags().Changed
+	for _, flag := range []struct {
+		name string
+		set  func()
+	}{
+		{"listen", func() { cfg.Listen = f.server.Listen }},
+		{"dtls", func() { cfg.DTLS = f.server.DTLS }},
+		{"node-id", func() { cfg.NodeID = &f.nodeID }},
+		{"cid-length", func() { cfg.CIDLength = f.server.CIDLength }},
+		{"workers", func() { cfg.Workers = f.server.Workers }},
+		{"max-sessions", func() { cfg.MaxSessions = f.server.MaxSessions }},
+		{"psk-file", func() { cfg.PSKFile = f.server.PSKFile }},
+		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
+		{"no-benchmark", func() { on := !f.noBenchmark; cfg.Benchmark = &on }},
+	} {
+		if given(flag.name) {
+			flag.set()
+		}
+	}
+	if len(f.cluster) > 0 {
+		nodes, err := cluster.ParseNodes(strings.Join(f.cluster, ","))
+		if err != nil {
+			return cfg, fmt.Errorf("--dtls-cluster: %w", err)
+		}
+		if cfg.Cluster == nil {
+			cfg.Cluster = new(cluster.Config)
+		}
+		cfg.Cluster.Nodes = nodes
+	}
+	if given("no-dtls-cluster-backward") {
+		if cfg.Cluster == nil {
+			return cfg, errors.New("--no-dtls-cluster-backward: there is no cluster; add --dtls-cluster")
+		}
+		backward := !f.noBackward
+		cfg.Cluster.Backward = &backward
+	}
+	if f.dtlsOnly {
+		if given("listen") {
+			return cfg, errors.New("--dtls-only and --listen exclude each other; remove one")
+		}
+		cfg.Listen = nil
+	}
+	if f.config == "" && cfg.Cluster == nil {
+		if !given("listen") && !f.dtlsOnly {
+			cfg.Listen = []string{":5783"}
+		}
+		if !given("dtls") {
+			cfg.DTLS = []string{":5784"}
+		}
+	}
+	if err := cfg.Validate(); err != nil {
+		path, message, _ := strings.Cut(err.Error(), ": ")
+		if document != nil {
+			return cfg, document.Errorf(path, "%s", message)
+		}
+		return cfg, err
+	}
+	return cfg, nil
+}
+
+func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
+	log, err := newLogger(cmd.ErrOrStderr(), f.log)
+	if err != nil {
+		return usageError(err)
+	}
+	cfg, err := coapServerConfig(cmd, f)
+	if err != nil {
+		return usageError(err)
+	}
+	cfg.Log, cfg.Version = log, readBuildInfo().Version
+	if f.check {
+		if _, err := node.LoadCredentials(cfg.PSKFile, true); err != nil {
+			return usageError(err)
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "configuration is fine")
+		return err
+	}
+	server, err := node.Open(cfg)
+	if err != nil {
+		return err
+	}
+	return serveCoap(cmd.Context(), server, f.admin, log)
+}
+
+// serveCoap runs the server and its admin door until ctx ends or one of them fails.
+func serveCoap(ctx context.Context, server *node.Node, adminAddress string, log *slog.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	doorClosed := make(chan error, 1)
+	if adminAddress == "" {
+		doorClosed <- nil
+	} else {
+		door, err := admin.Open(admin.Config{
+			Address: adminAddress, Ready: server.Ready, Log: log,
+			Status:  func() any { return server.Status() },
+			Metrics: func() []admin.Sample { return coapSamples(server.Status()) },
+		})
+		if err != nil {
+			cancel()
+			return errors.Join(err, server.Run(ctx)) // Run closes the sockets
+		}
+		log.Info("admin", "address", door.Address())
+		go func() {
+			defer cancel()
+			doorClosed <- door.Run(ctx)
+		}()
+	}
+	server.LogStart(log)
+	err := server.Run(ctx)
+	cancel()
+	err = errors.Join(err, <-doorClosed)
+	log.Info("stopped")
+	return err
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weir-lb/weir/"
+
+// may says what the non-test files of a package import: packages of ours and modules of others, by prefix.
+type may struct {
+	ours   string // below internal/, separated by spaces
+	others string // besides the standard library; golang.org/x/sys and x/net are free to all but pure packages
+	pure   bool   // no operating system, socket, clock, goroutine or log
+}
+
+// mayImport is section 3 of docs/ARCHITECTURE.md, row by row. A change here is a change there.
+func mayImport() map[string]may {
+	const pion = "github.com/pion/"
+	return map[string]may{
+		// 1 to 3, pure
+		"steering/flow":   {pure: true},
+		"steering/maglev": {pure: true},
+		"steering/cid":    {pure: true},
+		"lab/snatplan":    {pure: true},
+		"lab/measure":     {pure: true, others: "github.com/HdrHistogram/hdrhistogram-go"},
+		"steering/packet": {pure: true, ours: "steering/flow"},
+		"steering/lb":     {pure: true, ours: "steering/flow steering/maglev steering/cid"},
+		"steering/steer":  {pure: true, ours: "steering/lb steering/packet steering/flow steering/cid"},
+		// 3, leaves
+		"control/config": {others: "github.com/goccy/go-yaml"},
+		"control/admin":  {others: "github.com/prometheus/"},
+		"lab/netlab":     {others: "github.com/vishvananda/"},
+		"lab/procstat":   {},
+		"lab/plot":       {},
+		// 4
+		"control":        {ours: "steering/lb steering/cid control/config control/health"},
+		"control/health": {ours: "steering/lb"},
+		// 5
+		"datapath/ebpf":    {ours: "steering/lb steering/flow steering/cid", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/nfqueue": {ours: "steering/lb steering/flow steering/packet steering/steer"},
+		"datapath/udpnat":  {ours: "steering/lb steering/flow steering/steer udpio"},
+		"udpio":            {others: "github.com/cilium/ebpf"},
+		"coap/message":     {},
+		"coap/exchange":    {ours: "coap/message"},
+		"dtls/record":      {ours: "steering/cid"},
+		"dtls/handshake":   {ours: "steering/cid dtls/record"},
+		"dtls/arena":       {},
+		"tcpscale":         {ours: "lab/measure lab/procstat"},
+		// 6
+		"dtls/engine":  {ours: "udpio dtls/record dtls/handshake dtls/arena steering/cid"},
+		"coap/cluster": {ours: "dtls/engine steering/cid"},
+		"coap/node":    {ours: "dtls/engine coap/message coap/exchange coap/cluster"},
+		"coap/client":  {ours: "udpio dtls/record dtls/handshake coap/message coap/exchange steering/cid lab/measure lab/procstat", others: pion + "dtls"},
+		"turn/gateway": {ours: "udpio", others: pion},
+		"turn/turncat": {ours: "udpio", others: pion},
+		"kube":         {ours: "steering/lb turn/gateway", others: "k8s.io/ sigs.k8s.io/"},
+		"lab/bench":    {ours: "lab/netlab lab/measure lab/procstat lab/plot"},
+		"lab/demo":     {ours: "coap/client control/admin lab/measure lab/plot"},
+		"../cmd/weir":  {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
+		"../web":       {},
+	}
+}
+
+// A package imports what section 3 of the architecture lets it, so that what must stay apart does.
+func TestImportsFollowTheArchitecture(t *testing.T) {
+	rows := mayImport()
+	seen := map[string]bool{}
+	eachFile(t, func(pkg, path string, file *ast.File, _ *token.FileSet) {
+		seen[pkg] = true
+		if isTestHelper(pkg) {
+			return // a <package>test folder serves tests only, and nothing else may import it
+		}
+		row, ok := rows[pkg]
+		if !ok {
+			t.Errorf("%s: package internal/%s is not in the table: add it to section 3 of docs/ARCHITECTURE.md and here", path, pkg)
+			return
+		}
+		for _, spec := range file.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if reason := row.refuses(pkg, name); reason != "" {
+				t.Errorf("%s imports %s: %s", path, name, reason)
+			}
+		}
+	})
+	for _, must := range []string{"../cmd/weir", "steering/flow", "steering/steer", "lab/netlab"} {
+		if !seen[must] {
+			t.Errorf("the walk did not find %s: it proves nothing", must)
+		}
+	}
+}
+
+func (m may) refuses(pkg, name string) string {
+	if ours, ok := strings.CutPrefix(name, module); ok {
+		ours = strings.TrimPrefix(ours, "internal/")
+		switch {
+		case ours == "cmd/weir":
+			return "nothing imports the command"
+		case isTestHelper(ours):
+			return "a package for tests only"
+		case m.ours == "*", ours == pkg, slices.Contains(strings.Fields(m.ours), ours):
+			return ""
+		}
+		return "section 3 lets " + pkg + " import only: " + m.ours
+	}
+	first, _, _ := strings.Cut(name, "/")
+	if strings.Contains(first, ".") {
+		for _, allowed := range strings.Fields(m.others) {
+			if strings.HasPrefix(name+"/", strings.TrimSuffix(allowed, "/")+"/") || strings.HasSuffix(allowed, "/") && strings.HasPrefix(name, allowed) {
+				return ""
+			}
+		}
+		if !m.pure && (strings.HasPrefix(name, "golang.org/x/sys/") || strings.HasPrefix(name, "golang.org/x/net/")) {
+			return ""
+		}
+		return "a third-party module enters through the packages that section 3 names"
+	}
+	if m.pure && name != "net/netip" && slices.Contains([]string{"os", "net", "syscall", "log", "plugin", "runtime"}, first) {
+		return "a pure package has no operating system, socket or log"
+	}
+	return ""
+}
+
+// Pure packages take the time as an argument and start nothing.
+func TestPurePackagesHaveNoClockAndNoGoroutine(t *testing.T) {
+	rows := mayImport()
+	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
+	files := 0
+	eachFile(t, func(pkg, path string, file *ast.File, set *token.FileSet) {
+		if !rows[pkg].pure {
+			return
+		}
+		files++
+		ast.Inspect(file, func(node ast.Node) bool {
+			switch node := node.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%v: starts a goroutine", set.Position(node.Pos()))
+			case *ast.SelectorExpr:
+				if x, ok := node.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clock, node.Sel.Name) {
+					t.Errorf("%v: reads the clock: time.%s", set.Position(node.Pos()), node.Sel.Name)
+				}
+			case *ast.FuncDecl:
+				if node.Name.Name == "init" && node.Recv == nil {
+					t.Errorf("%v: has an init function", set.Position(node.Pos()))
+				}
+			}
+			return true
+		})
+	})
+	if files < 5 {
+		t.Errorf("only %d files of pure packages found: the walk proves nothing", files)
+	}
+}
+
+// A package says in its comment what belongs in it.
+func TestEveryPackageHasAComment(t *testing.T) {
+	documented := map[string]bool{}
+	eachFile(t, func(pkg, _ string, file *ast.File, _ *token.FileSet) {
+		documented[pkg] = documented[pkg] || file.Doc != nil
+	})
+	for pkg, ok := range documented {
+		if !ok {
+			t.Errorf("internal/%s has no package comment: add doc.go", pkg)
+		}
+	}
+}
+
+func isTestHelper(pkg string) bool {
+	parent, base := filepath.Split(pkg)
+	return base != "" && strings.HasSuffix(base, "test") && base == filepath.Base(parent)+"test"
+}
+
+// eachFile parses every Go file of the module that is not a test, for every platform, and names its package by the
+// path below internal/.
+func eachFile(t *testing.T, visit func(pkg, path string, file *ast.File, set *token.FileSet)) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if name := entry.Name(); path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		pkg, err := filepath.Rel(filepath.Join(root, "internal"), filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		visit(filepath.ToSlash(pkg), path, file, set)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

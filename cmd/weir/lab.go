@@ -1,0 +1,229 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+)
+
+func newLabCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Networks of namespaces to try things in",
+		Long: `A lab is a network of Linux network namespaces on this machine: clients, routers, balancers, backends.
+Nothing outside the namespaces is touched. Needs root.
+
+Labs:
+  ` + strings.ReplaceAll(strings.Join(netlab.Names(), "\n  "), "\t", ": "),
+		Example: `  sudo weir lab up dsr
+  sudo weir lab exec dsr zone0 -- ip route
+  sudo weir lab down dsr`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newLabUpCommand(), newLabExecCommand(), newLabListCommand(), newLabDownCommand())
+	return cmd
+}
+
+// labNames completes the first argument with the topologies that exist.
+func labNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return netlab.Names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+func newLabUpCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "up LAB",
+		Short: "Build a lab that stays until it is taken down",
+		Example: `  sudo weir lab up dsr
+  sudo weir lab up cluster --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: labNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topology, err := netlab.Named(args[0])
+			if err != nil {
+				return usageError(err)
+			}
+			if err := netlab.Privileged(); err != nil {
+				return fmt.Errorf("a lab needs root: %w", err)
+			}
+			lab, err := netlab.Up(topology, netlab.Keep())
+			if errors.Is(err, os.ErrExist) {
+				return fmt.Errorf("lab %s is up already; weir lab down %[1]s removes it", topology.Name)
+			}
+			if err != nil {
+				return err
+			}
+			defer lab.Close()
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(describeLab(lab))
+			}
+			return printLab(cmd.OutOrStdout(), lab)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newLabExecCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exec LAB NAMESPACE -- PROGRAM [ARGUMENT...]",
+		Short: "Run a program inside a namespace of a lab",
+		Example: `  sudo weir lab exec dsr zone1 -- iperf -s -p 23 -B 10.0.0.1
+  sudo weir lab exec cluster client1 -- bash`,
+		Args:              cobra.MinimumNArgs(3),
+		ValidArgsFunction: labNames,
+		RunE: func(_ *cobra.Command, args []string) error {
+			topology, err := netlab.Named(args[0])
+			if err != nil {
+				return usageError(err)
+			}
+			lab, err := netlab.Open(topology)
+			if err != nil {
+				return fmt.Errorf("%w; weir lab up %s builds it", err, args[0])
+			}
+			defer lab.Close()
+			host, ok := lab.Find(args[1])
+			if !ok {
+				return usageError(fmt.Errorf("lab %s has no namespace %q; it has %s", args[0], args[1], strings.Join(namespaceNames(topology), ", ")))
+			}
+			// The terminal sends an interrupt to the program as well: it decides when to end.
+			program := exec.Command(args[2], args[3:]...)
+			program.Stdin, program.Stdout, program.Stderr = os.Stdin, os.Stdout, os.Stderr
+			err = host.Run(program)
+			var ended *exec.ExitError
+			if errors.As(err, &ended) && ended.ExitCode() > 0 {
+				return &exitError{code: ended.ExitCode()} // the program has said why
+			}
+			return err
+		},
+	}
+}
+
+func newLabListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the labs that are up",
+		Example: `  weir lab list
+  weir lab list --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			names, err := netlab.Kept()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(append([]string{}, names...))
+			}
+			for _, name := range names {
+				fmt.Fprintln(cmd.OutOrStdout(), name)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newLabDownCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "down LAB",
+		Short:             "Take a lab down and end the programs inside",
+		Example:           `  sudo weir lab down dsr`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: labNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			removed, err := netlab.Remove(args[0])
+			if err != nil {
+				return err
+			}
+			if len(removed) == 0 {
+				return fmt.Errorf("lab %s is not up", args[0])
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "removed %d namespaces\n", len(removed))
+			return nil
+		},
+	}
+}
+
+// labJSON is what `weir lab up --json` prints.
+type labJSON struct {
+	Name       string             `json:"name"`
+	Namespaces []labNamespaceJSON `json:"namespaces"`
+}
+
+type labNamespaceJSON struct {
+	Name       string                    `json:"name"`
+	NetNS      string                    `json:"netns"` // for ip netns exec
+	Interfaces map[string][]netip.Prefix `json:"interfaces"`
+}
+
+func describeLab(lab *netlab.Lab) labJSON {
+	topology := lab.Topology()
+	described := labJSON{Name: topology.Name}
+	for _, ns := range topology.Namespaces {
+		interfaces := map[string][]netip.Prefix{}
+		add := func(name string, addresses []netip.Prefix) {
+			interfaces[name] = append([]netip.Prefix{}, addresses...)
+		}
+		if len(ns.Loopback) > 0 {
+			add("lo", ns.Loopback)
+		}
+		for _, bridge := range ns.Bridges {
+			add(bridge.Name, bridge.Addresses)
+		}
+		for _, macvlan := range ns.Macvlans {
+			add(macvlan.Name, macvlan.Addresses)
+		}
+		for _, link := range topology.Links {
+			for _, end := range []netlab.End{link.A, link.B} {
+				if end.Namespace == ns.Name {
+					add(end.Name, end.Addresses)
+				}
+			}
+		}
+		described.Namespaces = append(described.Namespaces, labNamespaceJSON{ns.Name, lab.Namespace(ns.Name).NetNS(), interfaces})
+	}
+	return described
+}
+
+func printLab(out io.Writer, lab *netlab.Lab) error {
+	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "NAMESPACE\tINTERFACE\tADDRESSES\tIP NETNS NAME")
+	for _, ns := range describeLab(lab).Namespaces {
+		for _, name := range slices.Sorted(maps.Keys(ns.Interfaces)) {
+			addresses := strings.Trim(fmt.Sprint(ns.Interfaces[name]), "[]")
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", ns.Name, name, addresses, ns.NetNS)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	name := lab.Topology().Name
+	_, err := fmt.Fprintf(out, "\nRun something inside: weir lab exec %s NAMESPACE -- PROGRAM\nTake it down:         weir lab down %[1]s\n", name)
+	return err
+}
+
+func namespaceNames(topology netlab.Topology) []string {
+	var names []string
+	for _, ns := range topology.Namespaces {
+		names = append(names, ns.Name)
+	}
+	return names
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// defaultAdmin is where `weir lb run` answers and where its clients ask.
+const defaultAdmin = "127.0.0.1:9180"
+
+func newLBCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lb",
+		Short: "Run a layer-4 load balancer and talk to a running one",
+		Example: `  weir lb run -c weir.yaml --datapath udp
+  weir lb show
+  weir lb drain coaps/a`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand())
+	cmd.AddCommand(newLBOverrideCommands()...)
+	return cmd
+}
+
+func newLBRunCommand() *cobra.Command {
+	var file, datapath string
+	var flags serveFlags
+	cmd := &cobra.Command{
+		Use:   "run -c FILE",
+		Short: "Run the load balancer of a configuration file",
+		Long: `Run the load balancer of a configuration file until interrupted.
+
+The file is watched: a change (also an atomic rename, also SIGHUP without a change) is compiled and applied as a whole.
+A bad change is refused with one line that names file, line, key and remedy; the last good configuration stays, and
+the error shows in the log, in 'weir lb status' and in the metrics.`,
+		Example: `  weir lb run -c weir.yaml --datapath udp
+  weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
+  kill -HUP $(pidof weir)     # read the file again`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usageError(errors.New("no configuration; name it with -c FILE"))
+			}
+			log, err := newLogger(cmd.ErrOrStderr(), flags.log)
+			if err != nil {
+				return usageError(err)
+			}
+			return runLB(cmd.Context(), file, datapath, flags, log)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML; see weir check)")
+	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
+	flags.add(cmd, defaultAdmin)
+	return cmd
+}
+
+func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *slog.Logger) error {
+	var loop *control.Loop // set before the data path runs
+	balancer, err := openDatapath(datapath, log, func(target lb.Target, silent bool) {
+		value := lb.NoOverride
+		if silent {
+			value = lb.OverrideDown
+		}
+		if err := loop.Override(target, lb.FromDatapath, value); err != nil {
+			log.Error("silent backend not taken out", "target", target.String(), "error", err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := balancer.datapath.Close(); err != nil {
+			log.Error("close data path", "error", err)
+		}
+	}()
+	loop = control.New(balancer.datapath, control.Options{Log: log})
+	file := config.NewFile(path)
+	text, err := loop.LoadFile(file)
+	if err != nil {
+		return usageError(err)
+	}
+	door := admin.Config{
+		Ready:    loop.Ready,
+		Status:   func() any { return loop.Status() },
+		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
+		Flows:    balancer.flows,
+		Override: overrideOf(loop),
+	}
+	if balancer.console != nil {
+		door.Console = balancer.console(loop)
+	}
+	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
+		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
+}
+
+// overrideOf is the admin door's way to the loop.
+func overrideOf(loop *control.Loop) func(service, backend, value string) error {
+	return func(service, backend, value string) error {
+		var override lb.Override
+		if err := override.UnmarshalText([]byte(value)); err != nil {
+			return err
+		}
+		err := loop.Override(lb.Target{Service: service, Backend: backend}, lb.FromOperator, override)
+		if errors.Is(err, control.ErrNoTarget) {
+			return fmt.Errorf("%w: %w", admin.ErrUnknownTarget, err)
+		}
+		return err
+	}
+}
+
+// balancer is an opened data path with what the admin door shows of it. console is nil where there is none.
+type balancer struct {
+	datapath control.Datapath
+	samples  func() []admin.Sample
+	flows    func(yield func(admin.Flow) bool)
+	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
+}
+
+// loopSamples are the numbers of the control loop, the same for each data path.
+func loopSamples(loop *control.Loop) []admin.Sample {
+	status := loop.Status()
+	failed := 0.0
+	if status.Error != "" {
+		failed = 1
+	}
+	samples := []admin.Sample{
+		{Name: "weir_generation", Help: "Number of the applied configuration.", Value: float64(status.Generation)},
+		{Name: "weir_config_failed", Help: "1 while the last change was refused.", Value: failed},
+		{Name: "weir_config_reloads_total", Help: "Configurations applied.", Counter: true, Value: float64(status.Reloads)},
+		{Name: "weir_config_failures_total", Help: "Changes refused.", Counter: true, Value: float64(status.Failures)},
+	}
+	for i := range status.Services {
+		service := &status.Services[i]
+		for j := range service.Backends {
+			backend := &service.Backends[j]
+			labels := []admin.Label{{Name: "service", Value: service.Name}, {Name: "backend", Value: backend.Name}}
+			up := 0.0
+			if backend.State == lb.Up {
+				up = 1
+			}
+			samples = append(samples,
+				admin.Sample{Name: "weir_backend_up", Help: "1 while the backend takes new flows.", Labels: labels, Value: up},
+				admin.Sample{Name: "weir_backend_share", Help: "Share of new flows, 0 to 1.", Labels: labels, Value: backend.Share})
+		}
+	}
+	return samples
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/internal/control/admin"
+)
+
+// clientFlags are shared by commands that ask a running part.
+type clientFlags struct {
+	admin, tokenFile string
+	asJSON           bool
+}
+
+func (f *clientFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.admin, "admin", defaultAdmin, "where the running one answers: HOST:PORT or unix:/path")
+	cmd.Flags().StringVar(&f.tokenFile, "admin-token-file", "", "file with the token, beyond loopback")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON")
+}
+
+func (f *clientFlags) client() (*admin.Client, error) {
+	token, err := readToken(f.tokenFile)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	return admin.NewClient(f.admin, token), nil
+}
+
+func readToken(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("admin token: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 {
+		return "", fmt.Errorf("admin token in %s: %d characters; write at least 16, for instance from `openssl rand -hex 16`", path, len(token))
+	}
+	return token, nil
+}
+
+func printJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+func newLBStatusCommand() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show generation, last error and how many backends are up",
+		Long: `Show the running load balancer's state in a few lines.
+Exit codes: 0 all well, 1 the last change was refused, a service has no backend, or nobody answers.`,
+		Example: `  weir lb status
+  weir lb status --admin unix:/run/weir.sock --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := flags.client()
+			if err != nil {
+				return err
+			}
+			var status control.Status
+			if err := client.Get(cmd.Context(), "/status", nil, &status); err != nil {
+				return err
+			}
+			if flags.asJSON {
+				err = printJSON(cmd.OutOrStdout(), status)
+			} else {
+				err = printStatus(cmd.OutOrStdout(), &status)
+			}
+			if err != nil {
+				return err
+			}
+			return unwell(&status)
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func printStatus(w io.Writer, status *control.Status) error {
+	fmt.Fprintf(w, "data path %s, generation %d, applied %s ago\n", status.Datapath, status.Generation,
+		time.Since(status.AppliedAt).Round(time.Second))
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "SERVICE\tSTATE\tMODE\tBACKENDS UP\tVIPS")
+	for i := range status.Services {
+		s := &status.Services[i]
+		up := 0
+		for j := range s.Backends {
+			if s.Backends[j].Share > 0 {
+				up++
+			}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d\t%s\n", s.Name, s.State, s.Mode, up, len(s.Backends), strings.Join(s.VIPs, ", "))
+	}
+	return table.Flush()
+}
+
+// unwell is an error when an operator should look.
+func unwell(status *control.Status) error {
+	if status.Error != "" {
+		return fmt.Errorf("the last change was refused: %s", status.Error)
+	}
+	for i := range status.Services {
+		if s := &status.Services[i]; s.State != "up" {
+			return fmt.Errorf("service %s is %s", s.Name, s.State)
+		}
+	}
+	return nil
+}
+
+func newLBShowCommand() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:   "show [SERVICE]",
+		Short: "Show services, addresses and backends in force",
+		Example: `  weir lb show
+  weir lb show coaps --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := flags.client()
+			if err != nil {
+				return err
+			}
+			var status control.Status
+			if err := client.Get(cmd.Context(), "/status", nil, &status); err != nil {
+				return err
+			}
+			services := status.Services
+			if len(args) == 1 {
+				if services = named(services, args[0]); services == nil {
+					return fmt.Errorf("no service %q", args[0])
+				}
+			}
+			if flags.asJSON {
+				return printJSON(cmd.OutOrStdout(), services)
+			}
+			return printServices(cmd.OutOrStdout(), services)
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func named(services []control.ServiceStatus, name string) []control.ServiceStatus {
+	for i := range services {
+		if services[i].Name == name {
+			return services[i : i+1]
+		}
+	}
+	return nil
+}
+
+func newLBFlowsCommand() *cobra.Command {
+	var flags clientFlags
+	var service, backend string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "flows",
+		Short: "List the flows that the data path remembers",
+		Example: `  weir lb flows --service coaps --limit 20
+  weir lb flows --json | jq -r '.flows[].backend' | sort | uniq -c`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := flags.client()
+			if err != nil {
+				return err
+			}
+			query := url.Values{"limit": {strconv.Itoa(limit)}}
+			if service != "" {
+				query.Set("service", service)
+			}
+			if backend != "" {
+				query.Set("backend", backend)
+			}
+			var list admin.FlowList
+			if err := client.Get(cmd.Context(), "/flows", query, &list); err != nil {
+				return err
+			}
+			if flags.asJSON {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			return printFlows(cmd.OutOrStdout(), &list)
+		},
+	}
+	cmd.Flags().StringVar(&service, "service", "", "only flows of this service")
+	cmd.Flags().StringVar(&backend, "backend", "", "only flows to this backend")
+	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", admin.MaxFlows))
+	flags.add(cmd)
+	return cmd
+}
+
+func printFlows(w io.Writer, list *admin.FlowList) error {
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "PROTOCOL\tCLIENT\tVIP\tSERVICE\tBACKEND\tEXPIRES")
+	for _, f := range list.Flows {
+		expires := "never"
+		if f.Expires >= 0 {
+			expires = time.Duration(f.Expires * float64(time.Second)).Round(time.Second).String()
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Protocol, f.Client, f.VIP, f.Service, f.Backend, expires)
+	}
+	if list.More {
+		fmt.Fprintln(table, "… and more; raise --limit or filter")
+	}
+	return table.Flush()
+}
+
+// newLBOverrideCommands are drain, undrain, down and up: one shape, four words.
+func newLBOverrideCommands() []*cobra.Command {
+	var commands []*cobra.Command
+	for _, c := range []struct{ verb, short, done string }{
+		{"drain", "Give a backend, or all of a service, no new flows", "drained: old flows stay, new ones go elsewhere"},
+		{"undrain", "Take back drain, down or up", "back to what configuration and probes say"},
+		{"down", "Take a backend, or a whole service, out at once", "down: nothing is sent there"},
+		{"up", "Give a backend new flows whatever its probe says", "up, whatever the probe says"},
+	} {
+		var flags clientFlags
+		cmd := &cobra.Command{
+			Use:   c.verb + " SERVICE[/BACKEND]",
+			Short: c.short,
+			Long:  c.short + ". The change outlives a reload of the configuration, not a restart.",
+			Example: fmt.Sprintf(`  weir lb %[1]s coaps/a
+  weir lb %[1]s coaps --admin unix:/run/weir.sock`, c.verb),
+			Args: func(_ *cobra.Command, args []string) error {
+				if len(args) != 1 {
+					return usageError(errors.New("name one SERVICE or SERVICE/BACKEND"))
+				}
+				return nil
+			},
+			RunE: func(cmd *cobra.Command, args []string) error {
+				client, err := flags.client()
+				if err != nil {
+					return err
+				}
+				service, backend, _ := strings.Cut(args[0], "/")
+				query := url.Values{"service": {service}, "backend": {backend}}
+				var answer map[string]string
+				if err := client.Post(cmd.Context(), "/"+c.verb, query, &answer); err != nil {
+					return err
+				}
+				if flags.asJSON {
+					return printJSON(cmd.OutOrStdout(), answer)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], c.done)
+				return err
+			},
+		}
+		flags.add(cmd)
+		commands = append(commands, cmd)
+	}
+	return commands
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// datapathCaps is what a data path of --datapath can do.
+func datapathCaps(name string) (lb.Caps, error) {
+	switch name {
+	case "udp":
+		return udpnat.Caps(), nil
+	case "ebpf", "nfqueue":
+		return lb.Caps{}, fmt.Errorf("--datapath %s is not in this build; write udp", name)
+	default:
+		return lb.Caps{}, fmt.Errorf("--datapath: no data path %q; write ebpf, nfqueue or udp", name)
+	}
+}
+
+// openDatapath opens the data path of --datapath. liveness is told of backends that fall silent or answer again.
+func openDatapath(name string, log *slog.Logger, liveness func(target lb.Target, silent bool)) (*balancer, error) {
+	if _, err := datapathCaps(name); err != nil {
+		return nil, usageError(err)
+	}
+	return openUDP(udpnat.Config{Log: log, OnLiveness: liveness})
+}
+
+func openUDP(config udpnat.Config) (*balancer, error) {
+	datapath, err := udpnat.Open(config)
+	if err != nil {
+		return nil, fmt.Errorf("open data path udp: %w", err)
+	}
+	return &balancer{
+		datapath: datapath,
+		samples:  func() []admin.Sample { return udpSamples(datapath.Stats()) },
+		flows: func(yield func(admin.Flow) bool) {
+			for _, e := range datapath.Entries(admin.MaxFlows) {
+				flow := admin.Flow{
+					Protocol: "udp", Client: e.Client.String(), VIP: e.VIP.String(),
+					Service: e.Backend.Service, Backend: e.Backend.Backend, Expires: -1,
+				}
+				if !yield(flow) {
+					return
+				}
+			}
+		},
+	}, nil
+}
+
+func udpSamples(stats udpnat.Stats) []admin.Sample {
+	samples := []admin.Sample{
+		{Name: "weir_flows", Help: "Entries of the flow table.", Value: float64(stats.Entries)},
+		{Name: "weir_flows_max", Help: "Bound of the flow table.", Value: float64(stats.MaxEntries)},
+	}
+	reasons := make([]string, 0, len(stats.Reasons))
+	for reason := range stats.Reasons {
+		reasons = append(reasons, reason)
+	}
+	slices.Sort(reasons)
+	for _, reason := range reasons {
+		samples = append(samples, admin.Sample{
+			Name: "weir_packets_total", Help: "Packets by the reason of their treatment.", Counter: true,
+			Labels: []admin.Label{{Name: "reason", Value: reason}}, Value: float64(stats.Reasons[reason]),
+		})
+	}
+	c := &stats.Counters
+	for _, counter := range []struct {
+		name, help string
+		value      uint64
+	}{
+		{"weir_udp_received_total", "Datagrams from clients.", c.Received},
+		{"weir_udp_forwarded_total", "Datagrams to backends.", c.Forwarded},
+		{"weir_udp_forwarded_bytes_total", "Bytes to backends.", c.ForwardedBytes},
+		{"weir_udp_backwarded_total", "Datagrams to clients.", c.Backwarded},
+		{"weir_udp_backwarded_bytes_total", "Bytes to clients.", c.BackwardedBytes},
+		{"weir_udp_entries_full_total", "New flows dropped because the table was full.", c.EntriesFull},
+		{"weir_udp_exhausted_total", "New flows dropped for want of a descriptor or port.", c.Exhausted},
+		{"weir_udp_expired_total", "Entries that timed out.", c.Expired},
+		{"weir_udp_opened_total", "Entries made.", c.Opened},
+		{"weir_udp_send_errors_total", "Datagrams the kernel refused, to backends.", c.SendErrors},
+		{"weir_udp_reply_errors_total", "Datagrams the kernel refused, to clients.", c.ReplyErrors},
+		{"weir_udp_receive_overflows_total", "Datagrams the kernel dropped before they were read.", c.ReceiveOverflows},
+		{"weir_udp_backend_timeouts_total", "Times a backend fell silent.", c.BackendTimeouts},
+	} {
+		samples = append(samples, admin.Sample{Name: counter.name, Help: counter.help, Counter: true, Value: float64(counter.value)})
+	}
+	return samples
+}

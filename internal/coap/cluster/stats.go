@@ -1,0 +1,49 @@
+package cluster
+
+import "sync/atomic"
+
+// Stats counts since New. The first eleven carry the names of Californium's cluster health.
+type Stats struct {
+	Forwarded          uint64 `json:"forwarded"`          // foreign datagrams sent to their owner
+	Backwarded         uint64 `json:"backwarded"`         // replies sent to the router
+	ProcessedForwarded uint64 `json:"processedForwarded"` // "in" frames taken as own datagrams
+	SentBackwarded     uint64 `json:"sentBackwarded"`     // "out" frames sent to their client
+	DroppedForward     uint64 `json:"droppedForward"`     // foreign datagrams of unknown nodes, unusable "in" frames
+	DroppedBackward    uint64 `json:"droppedBackward"`    // unusable "out" frames
+	BadForward         uint64 `json:"badForward"`         // "in" frames with a wrong MAC; 0 without MAC
+	BadBackward        uint64 `json:"badBackward"`        // "out" frames with a wrong MAC; 0 without MAC
+	ManagementReceived uint64 `json:"managementReceived"` // pings and pongs
+	ManagementSent     uint64 `json:"managementSent"`
+	MistakenIDs        uint64 `json:"mistakenIds"` // pings that tell our own id, or another one than configured
+	Strangers          uint64 `json:"strangers"`   // anything from an address that is no node
+	Malformed          uint64 `json:"malformed"`   // neither frame nor ping
+}
+
+// counters is one worker's share, padded to cache lines of its own.
+type counters struct {
+	forwarded, backwarded, processedForwarded, sentBackwarded atomic.Uint64
+	droppedForward, droppedBackward                           atomic.Uint64
+	pingsReceived, pingsSent, mistakenIDs                     atomic.Uint64
+	strangers, malformed                                      atomic.Uint64
+	_                                                         [5 * 8]byte
+}
+
+// Stats adds up the workers' counters.
+func (c *Cluster) Stats() Stats {
+	var s Stats
+	for i := range c.counters {
+		n := &c.counters[i]
+		s.Forwarded += n.forwarded.Load()
+		s.Backwarded += n.backwarded.Load()
+		s.ProcessedForwarded += n.processedForwarded.Load()
+		s.SentBackwarded += n.sentBackwarded.Load()
+		s.DroppedForward += n.droppedForward.Load()
+		s.DroppedBackward += n.droppedBackward.Load()
+		s.ManagementReceived += n.pingsReceived.Load()
+		s.ManagementSent += n.pingsSent.Load()
+		s.MistakenIDs += n.mistakenIDs.Load()
+		s.Strangers += n.strangers.Load()
+		s.Malformed += n.malformed.Load()
+	}
+	return s
+}

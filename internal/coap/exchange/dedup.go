@@ -1,0 +1,87 @@
+package exchange
+
+import "time"
+
+// Ring is how many of a peer's message ids are remembered; the oldest make room.
+const Ring = 32
+
+// memory says what to do with a duplicate.
+type memory uint8
+
+const (
+	memoryRepeat memory = iota // execute again: the request was safe
+	memoryStored               // answer as before, from the log
+	memoryAck                  // acknowledge again: separate response, or a response of the peer
+	memorySilent               // drop: a Non, or its answer could not be stored
+)
+
+// ring remembers message ids. Ids lie together, so that a look-up reads one cache line of them.
+type ring struct {
+	ids   [Ring]uint16
+	until [Ring]uint32 // in ticks of now, rounded up; 0 for an unused place
+	pos   [Ring]uint32 // in the log, in units of logUnit
+	size  [Ring]uint16
+	how   [Ring]memory
+	next  uint8
+}
+
+// tick is the unit in which the ring counts time, so that 32 bits last for years.
+const tick = 1 << 26 * time.Nanosecond
+
+// find returns the place of a live id, or -1.
+func (r *ring) find(id uint16, now time.Duration) int {
+	at := uint32(now / tick)
+	for i, have := range r.ids {
+		if have == id && r.until[i] != 0 && int32(r.until[i]-at) > 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// add takes the oldest place for id and tells whether that forgot one whose time had not come.
+func (r *ring) add(id uint16, how memory, now, lifetime time.Duration) (place int, early bool) {
+	place = int(r.next)
+	r.next = (r.next + 1) % Ring
+	early = r.until[place] != 0 && int32(r.until[place]-uint32(now/tick)) > 0
+	r.ids[place], r.how[place], r.size[place] = id, how, 0
+	r.until[place] = max(1, uint32((now+lifetime)/tick)+1)
+	return place, early
+}
+
+// logUnit is the alignment of stored answers; positions of 32 bits then reach 64 GiB back, far more than a lifetime writes.
+const logUnit = 16
+
+// answerLog stores answers one behind the other and overwrites the oldest: no list, no search, bounded by its size.
+type answerLog struct {
+	buf  []byte
+	head uint64 // bytes ever written, a multiple of logUnit
+}
+
+func newAnswerLog(size int) answerLog { return answerLog{buf: make([]byte, size/logUnit*logUnit)} }
+
+// put copies answer into the log; ok is false when it can never fit.
+func (l *answerLog) put(answer []byte) (pos uint32, ok bool) {
+	need := uint64(len(answer)+logUnit-1) / logUnit * logUnit
+	size := uint64(len(l.buf))
+	if need > size || len(answer) > 0xffff {
+		return 0, false
+	}
+	if at := l.head % size; at+need > size { // answers do not wrap: skip the rest
+		l.head += size - at
+	}
+	copy(l.buf[l.head%size:], answer)
+	pos = uint32(l.head / logUnit)
+	l.head += need
+	return pos, true
+}
+
+// get returns a stored answer, or nil when it was overwritten.
+func (l *answerLog) get(pos uint32, size uint16) []byte {
+	age := uint64(uint32(l.head/logUnit)-pos) * logUnit
+	if age == 0 || age > uint64(len(l.buf)) {
+		return nil
+	}
+	start := (l.head - age) % uint64(len(l.buf))
+	return l.buf[start : start+uint64(size)]
+}

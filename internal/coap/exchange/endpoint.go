@@ -1,0 +1,308 @@
+package exchange
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/message"
+)
+
+// Session is one peer. The zero value is ready; it must not be copied once used and be given to Endpoint.Forget at its end.
+type Session struct {
+	// Peer is the owner's: what Sender, Handler and Events need to know the peer.
+	Peer any
+
+	ring    *ring
+	pending int32 // 1 + first pending message, 0 for none
+	mid     uint16
+	started bool
+}
+
+func (s *Session) head() int32 { return s.pending - 1 }
+
+// Errors of Send.
+var (
+	// ErrFull: Config.MaxPending messages are pending.
+	ErrFull = errors.New("coap exchange: too many pending messages")
+	// ErrMessage: Send takes a Con or Non request or an empty Con, up to Config.MaxMessage bytes.
+	ErrMessage = errors.New("coap exchange: neither a request nor a ping, or too long")
+)
+
+// Endpoint serves the sessions of one worker. Not for concurrent use.
+type Endpoint struct {
+	cfg      Config
+	sender   Sender
+	handler  Handler
+	events   Events
+	log      answerLog
+	pendings pendings
+	counters Counters
+	random   uint64
+	request  message.Message // here, not on the stack, because interfaces get pointers to them
+	sent     message.Message
+	reply    Reply
+}
+
+// New returns an Endpoint. handler may be nil for a pure client (requests get Rst), events for a pure server.
+func New(cfg Config, sender Sender, handler Handler, events Events) *Endpoint {
+	cfg = cfg.withDefaults()
+	e := &Endpoint{cfg: cfg, sender: sender, handler: handler, events: events, pendings: newPendings(cfg.MaxPending)}
+	e.random = cfg.Seed*0x9e3779b97f4a7c15 + 0x6a09e667f3bcc909
+	if handler != nil {
+		e.log = newAnswerLog(max(cfg.LogBytes, logUnit))
+	}
+	return e
+}
+
+// Counters returns what was counted since New.
+func (e *Endpoint) Counters() Counters { return e.counters }
+
+// Pending returns how many messages wait for an acknowledgement, a response or their time.
+func (e *Endpoint) Pending() int { return len(e.pendings.heap) }
+
+// Receive handles one datagram of session s and returns the datagram to send back at once, built in out[:0:cap(out)], or an empty
+// slice. in and out must not overlap.
+func (e *Endpoint) Receive(s *Session, in, out []byte, now time.Duration) []byte {
+	out = out[:0]
+	m := &e.request
+	if err := message.Parse(in, m); err != nil {
+		e.counters.Malformed++
+		if err != message.ErrHeader && m.Type == message.Con {
+			return appendEmpty(out, message.Rst, m.ID)
+		}
+		return out
+	}
+	switch {
+	case m.Code == message.Empty:
+		return e.receiveEmpty(s, m, out, now)
+	case m.Code.IsRequest() && m.Type <= message.Non:
+		return e.receiveRequest(s, m, out, now)
+	case m.Code.IsResponse() && m.Type != message.Rst:
+		return e.receiveResponse(s, m, out, now)
+	}
+	e.counters.Malformed++ // reserved class, or a code that the type cannot carry
+	if m.Type == message.Con {
+		return appendEmpty(out, message.Rst, m.ID)
+	}
+	return out
+}
+
+func appendEmpty(out []byte, t message.Type, id uint16) []byte {
+	if cap(out)-len(out) < 4 {
+		return out
+	}
+	return message.AppendEmpty(out, t, id)
+}
+
+func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now time.Duration) []byte {
+	switch m.Type {
+	case message.Con:
+		e.counters.Pings++
+		return appendEmpty(out, message.Rst, m.ID)
+	case message.Non:
+		return out
+	}
+	i := e.pendings.byMID(s, m.ID)
+	if i < 0 || (m.Type == message.Ack && e.pendings.slots[i].kind == kindPing) {
+		e.counters.Stray++
+		return out
+	}
+	slot := &e.pendings.slots[i]
+	if m.Type == message.Rst {
+		e.counters.Resets++
+		e.end(i, Rejected)
+		return out
+	}
+	if slot.acked {
+		return out
+	}
+	e.counters.Acks++
+	if slot.kind == kindResponse {
+		e.pendings.release(i)
+		return out
+	}
+	slot.acked = true
+	e.pendings.reschedule(i, now+e.cfg.ResponseTimeout)
+	return out
+}
+
+func (e *Endpoint) receiveRequest(s *Session, m *message.Message, out []byte, now time.Duration) []byte {
+	if e.handler == nil {
+		e.counters.Stray++
+		return appendEmpty(out, message.Rst, m.ID)
+	}
+	if id, bad := m.BadOption(e.cfg.Supported); bad {
+		return e.rejectOption(m, id, out)
+	}
+	if s.ring == nil {
+		s.ring = new(ring)
+	}
+	if place := s.ring.find(m.ID, now); place >= 0 {
+		e.counters.Duplicates++
+		if m.Type == message.Non {
+			return out
+		}
+		switch s.ring.how[place] {
+		case memoryStored:
+			if answer := e.log.get(s.ring.pos[place], s.ring.size[place]); answer != nil && len(answer) <= cap(out) {
+				return append(out, answer...)
+			}
+			e.counters.Forgotten++
+			return out
+		case memoryAck:
+			return appendEmpty(out, message.Ack, m.ID)
+		case memorySilent:
+			e.counters.Forgotten++
+			return out
+		}
+		return e.serve(s, m, place, out, now)
+	}
+	lifetime := e.cfg.ExchangeLifetime
+	if m.Type == message.Non {
+		lifetime = e.cfg.NonLifetime
+	}
+	place, early := s.ring.add(m.ID, memorySilent, now, lifetime)
+	if early {
+		e.counters.Overwritten++
+	}
+	return e.serve(s, m, place, out, now)
+}
+
+// rejectOption answers an unknown or broken critical option (RFC 7252 section 5.4.1).
+func (e *Endpoint) rejectOption(m *message.Message, id message.OptionID, out []byte) []byte {
+	e.counters.BadOptions++
+	if m.Type == message.Non {
+		return appendEmpty(out, message.Rst, m.ID)
+	}
+	var b message.Builder
+	b.Reset(out, message.Ack, message.BadOption, m.ID, m.Token)
+	var text [48]byte
+	b.Payload(appendOptionText(text[:0], id))
+	out, _ = b.Bytes()
+	return out
+}
+
+func appendOptionText(dst []byte, id message.OptionID) []byte {
+	dst = append(dst, "critical option "...)
+	var digits [5]byte
+	i := len(digits)
+	for n := id; ; n /= 10 {
+		i--
+		digits[i] = byte('0' + n%10)
+		if n < 10 {
+			break
+		}
+	}
+	return append(append(dst, digits[i:]...), " not supported here"...)
+}
+
+// serve executes a request and remembers in its place of the ring what a duplicate will get.
+func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, now time.Duration) []byte {
+	e.counters.Requests++
+	r := &e.reply
+	*r = Reply{request: m, out: out}
+	e.handler.Serve(s, m, r, now)
+	if !r.begun {
+		r.Begin(message.InternalServerError)
+	}
+	answer, err := r.builder.Bytes()
+	if err != nil {
+		e.counters.TooLarge++
+		r.Begin(message.InternalServerError)
+		answer, _ = r.builder.Bytes()
+	}
+	remember := &s.ring.how[place]
+	switch {
+	case r.silent && m.Type == message.Con:
+		*remember = memoryAck
+		return appendEmpty(out, message.Ack, m.ID)
+	case r.silent:
+		return out
+	case m.Type == message.Non:
+		setMID(answer, e.NextID(s))
+		if r.separate {
+			e.later(s, answer, message.Non, now+r.delay, now)
+			return out
+		}
+		return answer
+	case r.separate:
+		if !e.later(s, answer, message.Con, now+r.delay, now) {
+			*remember = memoryRepeat // nothing was promised: the peer will ask again
+			return out
+		}
+		e.counters.Separate++
+		*remember = memoryAck
+		return appendEmpty(out, message.Ack, m.ID)
+	case m.Code.IsSafe():
+		*remember = memoryRepeat
+		return answer
+	}
+	if pos, ok := e.log.put(answer); ok {
+		*remember, s.ring.pos[place], s.ring.size[place] = memoryStored, pos, uint16(len(answer))
+	} else {
+		e.counters.TooLarge++
+	}
+	return answer
+}
+
+func setMID(datagram []byte, mid uint16) { datagram[2], datagram[3] = byte(mid>>8), byte(mid) }
+
+// later schedules answer as a message of its own.
+func (e *Endpoint) later(s *Session, answer []byte, t message.Type, due, now time.Duration) bool {
+	if len(answer) > e.cfg.MaxMessage {
+		e.counters.TooLarge++
+		return false
+	}
+	slot, i := e.pendings.take(answer)
+	if slot == nil {
+		e.counters.PendingFull++
+		return false
+	}
+	slot.kind, slot.unsent, slot.con, slot.first = kindResponse, true, t == message.Con, now
+	slot.mid = e.NextID(s)
+	slot.buf[0] = slot.buf[0]&^0x30 | byte(t)<<4
+	setMID(slot.buf, slot.mid)
+	e.pendings.attach(i, s, due)
+	return true
+}
+
+func (e *Endpoint) receiveResponse(s *Session, m *message.Message, out []byte, now time.Duration) []byte {
+	i := e.pendings.byToken(s, m)
+	if i >= 0 && m.Type == message.Ack && (!e.pendings.slots[i].con || e.pendings.slots[i].mid != m.ID) {
+		i = -1
+	}
+	if m.Type == message.Con && s.ring != nil && s.ring.find(m.ID, now) >= 0 {
+		e.counters.Duplicates++
+		return appendEmpty(out, message.Ack, m.ID)
+	}
+	if i < 0 {
+		e.counters.Stray++
+		if m.Type == message.Con {
+			return appendEmpty(out, message.Rst, m.ID)
+		}
+		return out
+	}
+	if _, bad := m.BadOption(e.cfg.Supported); bad {
+		e.counters.BadOptions++
+		e.end(i, Rejected)
+		if m.Type == message.Con {
+			return appendEmpty(out, message.Rst, m.ID)
+		}
+		return out
+	}
+	if m.Type == message.Con {
+		if s.ring == nil {
+			s.ring = new(ring)
+		}
+		s.ring.add(m.ID, memoryAck, now, e.cfg.ExchangeLifetime)
+		out = appendEmpty(out, message.Ack, m.ID)
+	}
+	e.counters.Responses++
+	slot := &e.pendings.slots[i]
+	id, rtt, repeats := slot.id, now-slot.first, int(slot.repeats)
+	e.pendings.release(i)
+	if e.events != nil {
+		e.events.Response(s, id, m, rtt, repeats)
+	}
+	return out
+}

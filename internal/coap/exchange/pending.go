@@ -1,0 +1,177 @@
+package exchange
+
+import (
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/message"
+)
+
+// kind of a pending message.
+type kind uint8
+
+const (
+	kindRequest  kind = iota // of ours: ends with a response
+	kindResponse             // separate response: ends with an ACK
+	kindPing                 // empty Con: ends with a Rst
+)
+
+// pending is a message that waits: for its time, for an acknowledgement, or for a response.
+type pending struct {
+	session *Session
+	buf     []byte
+	token   []byte // aliases buf
+	due     time.Duration
+	first   time.Duration // time of the first transmission
+	timeout time.Duration // current retransmission time-out
+	id      ID
+	next    int32 // next of the same session, or of the free list; -1 ends it
+	heap    int32 // place in the heap
+	mid     uint16
+	repeats uint8 // retransmissions so far
+	kind    kind
+	con     bool
+	unsent  bool // the first transmission is still to come, at due
+	acked   bool // an empty ACK came, or none is expected
+}
+
+// pendings is the bounded table of pending messages with its heap of due times.
+type pendings struct {
+	slots []pending
+	heap  []int32
+	free  int32
+	limit int
+	count uint64 // IDs given out; the upper 40 bits of an ID
+}
+
+const slotBits = 24
+
+func newPendings(limit int) pendings { return pendings{free: -1, limit: limit} }
+
+// take returns a slot that holds a copy of datagram and is in no list yet; nil when the table is full.
+func (p *pendings) take(datagram []byte) (*pending, int32) {
+	i := p.free
+	switch {
+	case i >= 0:
+		p.free = p.slots[i].next
+	case len(p.slots) < p.limit:
+		i = int32(len(p.slots))
+		p.slots = append(p.slots, pending{})
+	default:
+		return nil, -1
+	}
+	slot := &p.slots[i]
+	buf := append(slot.buf[:0], datagram...)
+	p.count++
+	*slot = pending{buf: buf, next: -1, id: ID(p.count<<slotBits | uint64(i))}
+	return slot, i
+}
+
+// lookup returns the slot that id names, if it is still pending.
+func (p *pendings) lookup(id ID) (int32, bool) {
+	i := int(id & (1<<slotBits - 1))
+	return int32(i), id != 0 && i < len(p.slots) && p.slots[i].id == id
+}
+
+// attach puts slot i into its session's list and, due at due, into the heap.
+func (p *pendings) attach(i int32, s *Session, due time.Duration) {
+	slot := &p.slots[i]
+	slot.session, slot.due = s, due
+	slot.next, s.pending = s.head(), i+1
+	p.heap = append(p.heap, i)
+	slot.heap = int32(len(p.heap) - 1)
+	p.up(int(slot.heap))
+}
+
+// release takes slot i out of its session's list and the heap.
+func (p *pendings) release(i int32) {
+	slot := &p.slots[i]
+	s := slot.session
+	if s.head() == i {
+		s.pending = slot.next + 1
+	} else {
+		for j := s.head(); j >= 0; j = p.slots[j].next {
+			if p.slots[j].next == i {
+				p.slots[j].next = slot.next
+				break
+			}
+		}
+	}
+	place, last := int(slot.heap), len(p.heap)-1
+	p.swap(place, last)
+	p.heap = p.heap[:last]
+	if place < last {
+		p.fix(place)
+	}
+	buf := slot.buf
+	if cap(buf) > 2048 { // keep the table's memory near what usual messages need
+		buf = nil
+	}
+	*slot = pending{buf: buf[:0], next: p.free}
+	p.free = i
+}
+
+// reschedule moves slot i to another due time.
+func (p *pendings) reschedule(i int32, due time.Duration) {
+	p.slots[i].due = due
+	p.fix(int(p.slots[i].heap))
+}
+
+// find returns the session's pending message for which match holds, or -1. Sessions have few.
+func (p *pendings) byMID(s *Session, mid uint16) int32 {
+	for i := s.head(); i >= 0; i = p.slots[i].next {
+		if p.slots[i].mid == mid && p.slots[i].con && !p.slots[i].unsent {
+			return i
+		}
+	}
+	return -1
+}
+
+func (p *pendings) byToken(s *Session, m *message.Message) int32 {
+	for i := s.head(); i >= 0; i = p.slots[i].next {
+		if p.slots[i].kind == kindRequest && string(p.slots[i].token) == string(m.Token) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (p *pendings) fix(i int) {
+	if !p.down(i) {
+		p.up(i)
+	}
+}
+
+func (p *pendings) less(i, j int) bool { return p.slots[p.heap[i]].due < p.slots[p.heap[j]].due }
+
+func (p *pendings) swap(i, j int) {
+	p.heap[i], p.heap[j] = p.heap[j], p.heap[i]
+	p.slots[p.heap[i]].heap, p.slots[p.heap[j]].heap = int32(i), int32(j)
+}
+
+func (p *pendings) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !p.less(i, parent) {
+			return
+		}
+		p.swap(i, parent)
+		i = parent
+	}
+}
+
+func (p *pendings) down(i int) (moved bool) {
+	for {
+		child := 2*i + 1
+		if child >= len(p.heap) {
+			return moved
+		}
+		if child+1 < len(p.heap) && p.less(child+1, child) {
+			child++
+		}
+		if !p.less(child, i) {
+			return moved
+		}
+		p.swap(i, child)
+		i, moved = child, true
+	}
+}

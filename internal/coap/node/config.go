@@ -1,0 +1,150 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/cluster"
+)
+
+// Config is one server process. Zero values take the defaults named.
+type Config struct {
+	Listen []string `yaml:"listen,omitempty" json:"listen,omitempty"` // plain CoAP over UDP: HOST:PORT, or :PORT for every address
+	DTLS   []string `yaml:"dtls,omitempty" json:"dtls,omitempty"`     // CoAP over DTLS, outside of a cluster
+	// Cluster adds a DTLS listener per own node of it.
+	Cluster *cluster.Config `yaml:"cluster,omitempty" json:"cluster,omitempty"`
+
+	NodeID      *uint32 `yaml:"nodeID,omitempty" json:"nodeID,omitempty"`           // of the DTLS listeners outside of a cluster, 0..255
+	CIDLength   int     `yaml:"cidLength,omitempty" json:"cidLength,omitempty"`     // bytes of a connection id; default 6, 2..16
+	Workers     int     `yaml:"workers,omitempty" json:"workers,omitempty"`         // per listener; default one per core
+	MaxSessions int     `yaml:"maxSessions,omitempty" json:"maxSessions,omitempty"` // per worker; default 65536
+
+	PSKFile string `yaml:"pskFile,omitempty" json:"pskFile,omitempty"` // identity=base64 lines
+	// DemoCredentials accepts the public identities of Californium's sandbox; default true without PSKFile, else false.
+	DemoCredentials *bool `yaml:"demoCredentials,omitempty" json:"demoCredentials,omitempty"`
+
+	Benchmark     *bool         `yaml:"benchmark,omitempty" json:"benchmark,omitempty"`         // serve /benchmark; default true
+	SeparateDelay time.Duration `yaml:"separateDelay,omitempty" json:"separateDelay,omitempty"` // of /separate; default 1s
+
+	Version string       `yaml:"-" json:"-"` // the "server" line of /context is "Weir " and this
+	Log     *slog.Logger `yaml:"-" json:"-"`
+}
+
+// Bounds of Config.
+const (
+	minCID     = 2
+	maxCID     = 16
+	maxWorkers = 256
+)
+
+// Validate reports the first value that cannot be meant, with its key.
+func (c *Config) Validate() error {
+	if len(c.Listen) == 0 && len(c.DTLS) == 0 && c.Cluster == nil {
+		return errors.New("listen: nothing to serve; set listen, dtls or cluster, for example listen: [\":5783\"]")
+	}
+	taken := map[string]string{}
+	for _, list := range []struct {
+		key   string
+		items []string
+	}{{"listen", c.Listen}, {"dtls", c.DTLS}} {
+		for i, address := range list.items {
+			key := fmt.Sprintf("%s[%d]", list.key, i)
+			if err := checkAddress(address); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			if other, ok := taken[address]; ok && !freePort(address) {
+				return fmt.Errorf("%s: %s is taken by %s; each listener needs its own", key, address, other)
+			}
+			taken[address] = key
+		}
+	}
+	if c.Cluster != nil {
+		if err := c.Cluster.Validate(); err != nil {
+			return fmt.Errorf("cluster.%w", err)
+		}
+		for _, own := range c.Cluster.Own() {
+			if other, ok := taken[own.DTLS]; ok {
+				return fmt.Errorf("cluster.nodes: %s of node %d is taken by %s; each listener needs its own", own.DTLS, own.ID, other)
+			}
+		}
+	}
+	return c.validateSizes()
+}
+
+func (c *Config) validateSizes() error {
+	switch {
+	case c.NodeID != nil && *c.NodeID > 255:
+		return fmt.Errorf("nodeID: %d does not fit the one byte of node id in the connection id; use 0 to 255", *c.NodeID)
+	case c.CIDLength != 0 && (c.CIDLength < minCID || c.CIDLength > maxCID):
+		return fmt.Errorf("cidLength: %d is not between %d and %d; Californium uses 6", c.CIDLength, minCID, maxCID)
+	case c.Workers < 0 || c.Workers > maxWorkers:
+		return fmt.Errorf("workers: %d is not between 0 (one per core) and %d", c.Workers, maxWorkers)
+	case c.MaxSessions < 0 || c.MaxSessions > 1<<24:
+		return fmt.Errorf("maxSessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
+	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
+		return fmt.Errorf("separateDelay: %s is not between 0 and 1m", c.SeparateDelay)
+	}
+	return nil
+}
+
+func checkAddress(s string) error {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return fmt.Errorf("%q is no address; write HOST:PORT or :PORT", s)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q: port must be 0 (any free one) to 65535", s)
+	}
+	return nil
+}
+
+func freePort(s string) bool {
+	_, port, _ := net.SplitHostPort(s)
+	return port == "0"
+}
+
+// resolve turns HOST:PORT into an address, IPv4 first; an empty host is the IPv4 wildcard.
+func resolve(s string) (netip.AddrPort, error) {
+	if err := checkAddress(s); err != nil {
+		return netip.AddrPort{}, err
+	}
+	udp, err := net.ResolveUDPAddr("udp", s)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("address %q: %w", s, err)
+	}
+	if udp.IP == nil {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(udp.Port)), nil
+	}
+	ap := udp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
+}
+
+func (c *Config) benchmark() bool { return c.Benchmark == nil || *c.Benchmark }
+
+func (c *Config) demo() bool {
+	if c.DemoCredentials != nil {
+		return *c.DemoCredentials
+	}
+	return c.PSKFile == ""
+}
+
+func (c Config) withDefaults() Config {
+	if c.CIDLength == 0 {
+		c.CIDLength = 6
+	}
+	if c.SeparateDelay == 0 {
+		c.SeparateDelay = time.Second
+	}
+	if c.Version == "" {
+		c.Version = "(devel)"
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}

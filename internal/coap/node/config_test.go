@@ -1,0 +1,104 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/cluster"
+)
+
+func TestConfigValidate(t *testing.T) {
+	big := uint32(256)
+	for want, cfg := range map[string]Config{
+		"listen: nothing to serve":             {},
+		`listen[0]: "5683" is no address`:      {Listen: []string{"5683"}},
+		`dtls[0]: ":x": port must be`:          {DTLS: []string{":x"}},
+		"dtls[0]: :5684 is taken by listen[0]": {Listen: []string{":5684"}, DTLS: []string{":5684"}},
+		"cluster.nodes: empty":                 {Cluster: &cluster.Config{}},
+		"nodeID: 256 does not fit":             {DTLS: []string{":0"}, NodeID: &big},
+		"cidLength: 1 is not between 2 and 16": {DTLS: []string{":0"}, CIDLength: 1},
+		"workers: -1 is not between":           {DTLS: []string{":0"}, Workers: -1},
+		"maxSessions: -1 is not between":       {DTLS: []string{":0"}, MaxSessions: -1},
+		"separateDelay: 1h0m0s is not between": {DTLS: []string{":0"}, SeparateDelay: time.Hour},
+		"cluster.nodes: :15784 of node 1 is taken by d": {
+			DTLS:    []string{":15784"},
+			Cluster: &cluster.Config{Nodes: []cluster.Node{{ID: 1, DTLS: ":15784", Management: ":15884"}}},
+		},
+	} {
+		if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+	good := Config{Listen: []string{":0", ":0"}, DTLS: []string{"localhost:5684"}}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDemoCredentials(t *testing.T) {
+	c, err := LoadCredentials("", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for identity, want := range map[string]string{
+		"cali.":             ".fornium",
+		"cali.30FC0A725D79": ".fornium",
+		"password":          "sesame",
+		"Client_identity":   "secretPSK",
+		"device12@tenant34": "secret",
+		"device1@tenant34":  "",
+		"device12@tenant3":  "",
+		"a@b@c@12345678":    "",
+		"Cali.1":            "",
+		"":                  "",
+	} {
+		if key, ok := c.PSK([]byte(identity)); string(key) != want || ok != (want != "") {
+			t.Errorf("%q: %q %t, want %q", identity, key, ok, want)
+		}
+	}
+}
+
+func TestPSKFile(t *testing.T) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "devices.psk")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	c, err := LoadCredentials(write("# devices\n\n one = c2VjcmV0 \ntwo=AAE=\n"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, ok := c.PSK([]byte("one")); !ok || string(key) != "secret" {
+		t.Errorf("%q %t", key, ok)
+	}
+	if key, ok := c.PSK([]byte("two")); !ok || string(key) != "\x00\x01" {
+		t.Errorf("%q %t", key, ok)
+	}
+	if _, ok := c.PSK([]byte("cali.1")); ok {
+		t.Error("a demo identity is accepted beside a PSK file")
+	}
+	for text, want := range map[string]string{
+		"a=AAE=\nb":                        "devices.psk:2: no identity; write IDENTITY=BASE64",
+		"=AAE=":                            "devices.psk:1: no identity",
+		"a=secret!":                        `devices.psk:1: key of "a" is no base64`,
+		"a=":                               `devices.psk:1: key of "a" has 0 bytes`,
+		"a=AAE=\na=AAE=":                   `devices.psk:2: identity "a" appears twice`,
+		strings.Repeat("i", 129) + "=AAE=": "devices.psk:1: identity of 129 bytes",
+	} {
+		_, err := LoadCredentials(write(text), false)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret!") {
+			t.Errorf("the error shows the key: %v", err)
+		}
+	}
+	if _, err := LoadCredentials("/does/not/exist", false); err == nil {
+		t.Error("a missing file is accepted")
+	}
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Credentials answer which key belongs to a PSK identity. Immutable, so safe from any goroutine.
+type Credentials struct {
+	keys map[string][]byte
+	demo bool
+}
+
+// Bounds of a credentials file.
+const (
+	maxPSKFile     = 64 << 20 // bytes
+	maxPSKIdentity = 128      // bytes, RFC 4279 section 5.3
+	maxPSK         = 64       // bytes, RFC 4279 section 5.3
+)
+
+// LoadCredentials reads a file of "identity=base64" lines ("#" starts a comment line); path may be empty. demo adds the public identities
+// of Californium's sandbox. Errors name file, line and remedy, never a key.
+func LoadCredentials(path string, demo bool) (*Credentials, error) {
+	c := &Credentials{keys: map[string][]byte{}, demo: demo}
+	if path == "" {
+		return c, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("PSK file: %w", err)
+	}
+	if info.Size() > maxPSKFile {
+		return nil, fmt.Errorf("PSK file %s: %d bytes, at most %d", path, info.Size(), maxPSKFile)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("PSK file: %w", err)
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := c.add(line); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *Credentials) add(line string) error {
+	identity, encoded, found := strings.Cut(line, "=")
+	identity, encoded = strings.TrimSpace(identity), strings.TrimSpace(encoded)
+	if !found || identity == "" {
+		return fmt.Errorf("no identity; write IDENTITY=BASE64")
+	}
+	if len(identity) > maxPSKIdentity {
+		return fmt.Errorf("identity of %d bytes, at most %d", len(identity), maxPSKIdentity)
+	}
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return fmt.Errorf("key of %q is no base64; encode it, for example with: printf %%s SECRET | base64", identity)
+	}
+	if len(key) == 0 || len(key) > maxPSK {
+		return fmt.Errorf("key of %q has %d bytes, want 1 to %d", identity, len(key), maxPSK)
+	}
+	if _, taken := c.keys[identity]; taken {
+		return fmt.Errorf("identity %q appears twice; remove one", identity)
+	}
+	c.keys[identity] = key
+	return nil
+}
+
+// PSK returns the key of an identity.
+func (c *Credentials) PSK(identity []byte) (key []byte, ok bool) {
+	if key, ok = c.keys[string(identity)]; ok || !c.demo {
+		return key, ok
+	}
+	switch {
+	case bytes.HasPrefix(identity, []byte("cali.")):
+		return []byte(".fornium"), true
+	case string(identity) == "password":
+		return []byte("sesame"), true
+	case string(identity) == "Client_identity":
+		return []byte("secretPSK"), true
+	}
+	device, tenant, found := bytes.Cut(identity, []byte("@"))
+	if found && len(device) >= 8 && len(tenant) >= 8 && bytes.IndexByte(tenant, '@') < 0 {
+		return []byte("secret"), true // Hono: device@tenant
+	}
+	return nil, false
+}

@@ -1,0 +1,87 @@
+package node
+
+import (
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/exchange"
+	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/dtls/engine"
+)
+
+// worker is what a handler needs of an engine's worker; tests give a recording twin.
+type worker interface {
+	Send(p *engine.Peer, payload []byte) bool
+	WakeAt(at time.Duration)
+}
+
+// handler serves the peers of one engine worker. Only that worker's goroutine uses it.
+type handler struct {
+	listener *listener
+	worker   worker
+	endpoint *exchange.Endpoint
+	wake     time.Duration // the call of Tick asked for
+	sessions int
+	request  request // here, so that serving does not allocate
+	path     [maxPath]byte
+}
+
+// maxPath is the longest path looked up, in bytes; longer ones are not found.
+const maxPath = 128
+
+func newHandler(l *listener, w worker, seed uint64) *handler {
+	h := &handler{listener: l, worker: w, wake: engine.Never}
+	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported}, h, dispatcher{h}, nil)
+	return h
+}
+
+// supported names the critical options that the resources understand. Uri-Host and Uri-Port may name any host: this
+// server is not virtual.
+func supported(id message.OptionID) bool {
+	switch id {
+	case message.URIHost, message.URIPort, message.URIPath, message.URIQuery, message.Accept, message.Block2:
+		return true
+	}
+	return false
+}
+
+// Serve implements [engine.Handler].
+func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byte {
+	s, ok := p.State.(*exchange.Session)
+	if !ok {
+		s = &exchange.Session{Peer: p}
+		p.State = s
+		h.sessions++
+	}
+	out = h.endpoint.Receive(s, in, out, now)
+	if due, ok := h.endpoint.Next(); ok && due < h.wake {
+		h.wake = due
+		h.worker.WakeAt(due)
+	}
+	return out
+}
+
+// Tick implements [engine.Handler].
+func (h *handler) Tick(now time.Duration) time.Duration {
+	h.endpoint.Tick(now)
+	h.wake = engine.Never
+	if due, ok := h.endpoint.Next(); ok {
+		h.wake = due
+	}
+	return h.wake
+}
+
+// Closed implements [engine.Handler].
+func (h *handler) Closed(p *engine.Peer, _ time.Duration) {
+	if s, ok := p.State.(*exchange.Session); ok {
+		h.endpoint.Forget(s)
+		p.State = nil
+		h.sessions--
+	}
+}
+
+// SendTo implements [exchange.Sender].
+func (h *handler) SendTo(s *exchange.Session, datagram []byte, _ time.Duration) {
+	if p, ok := s.Peer.(*engine.Peer); ok {
+		h.worker.Send(p, datagram)
+	}
+}

@@ -1,0 +1,220 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/dtls/engine"
+)
+
+// Node is an open server process: its listeners and their engines.
+type Node struct {
+	cfg       Config
+	listeners []*listener
+}
+
+// listener is one public address.
+type listener struct {
+	cfg       *Config
+	secure    bool
+	nodeID    *uint32
+	cluster   *cluster.Cluster // nil outside of a cluster
+	engine    *engine.Engine
+	resources map[string]*resource
+	links     []link
+	benchmark []byte
+
+	mu       sync.Mutex
+	handlers []*handler // by creation; guarded by mu
+}
+
+// Open checks cfg, loads the credentials and opens every socket. On error nothing stays open.
+func Open(cfg Config) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	credentials, err := LoadCredentials(cfg.PSKFile, cfg.demo())
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg}
+	if err := n.open(credentials); err != nil {
+		n.abandon()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Node) open(credentials *Credentials) error {
+	for _, address := range n.cfg.Listen {
+		l := &listener{nodeID: n.cfg.NodeID}
+		if err := n.listen(l, address, credentials); err != nil {
+			return fmt.Errorf("listen on coap %s: %w", address, err)
+		}
+	}
+	for _, address := range n.cfg.DTLS {
+		l := &listener{secure: true, nodeID: n.cfg.NodeID}
+		if err := n.listen(l, address, credentials); err != nil {
+			return fmt.Errorf("listen on coaps %s: %w", address, err)
+		}
+	}
+	if n.cfg.Cluster == nil {
+		return nil
+	}
+	for _, own := range n.cfg.Cluster.Own() {
+		members, err := cluster.New(*n.cfg.Cluster, own.ID, n.cfg.Log.With("node", own.ID))
+		if err != nil {
+			return fmt.Errorf("cluster: %w", err)
+		}
+		l := &listener{secure: true, nodeID: &own.ID, cluster: members}
+		if err := n.listen(l, own.DTLS, credentials); err != nil {
+			return fmt.Errorf("listen on coaps %s, management %s: %w", own.DTLS, own.Management, err)
+		}
+	}
+	return nil
+}
+
+// listen opens the engine of one listener.
+func (n *Node) listen(l *listener, address string, credentials *Credentials) error {
+	addr, err := resolve(address)
+	if err != nil {
+		return err
+	}
+	l.cfg = &n.cfg
+	l.resources = resourcesOf(&n.cfg)
+	l.links = linksOf(l.resources)
+	l.benchmark = benchmarkBody()
+	cfg := engine.Config{
+		Listen: addr, Workers: n.cfg.Workers, Plain: !l.secure, MaxSessions: n.cfg.MaxSessions,
+		NewHandler: l.newHandler,
+		Log:        n.cfg.Log.With("listener", address),
+	}
+	if l.secure {
+		owner := uint32(0)
+		if l.nodeID != nil {
+			owner = *l.nodeID
+		}
+		cfg.PSK = credentials.PSK
+		cfg.CIDs = engine.ByteOwnerCIDs(n.cfg.CIDLength, owner)
+	}
+	if l.cluster != nil {
+		cfg.Cluster, cfg.Link = l.cluster, l.cluster.Link()
+	}
+	if l.engine, err = engine.Open(cfg); err != nil {
+		return err
+	}
+	n.listeners = append(n.listeners, l)
+	return nil
+}
+
+// newHandler is called by the engine, once per worker.
+func (l *listener) newHandler(w *engine.Worker) engine.Handler {
+	var seed [8]byte
+	_, _ = rand.Read(seed[:]) // never fails (crypto/rand)
+	h := newHandler(l, w, binary.LittleEndian.Uint64(seed[:]))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.handlers = append(l.handlers, h)
+	return h
+}
+
+// abandon closes what open had opened, by running each engine with an ended context.
+func (n *Node) abandon() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, l := range n.listeners {
+		_ = l.engine.Run(ctx)
+	}
+}
+
+// Run serves until ctx ends, then closes every session and returns. An engine that fails ends the others.
+func (n *Node) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failures := make([]error, len(n.listeners))
+	var group sync.WaitGroup
+	for i, l := range n.listeners {
+		group.Go(func() {
+			defer cancel()
+			if err := l.engine.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				failures[i] = fmt.Errorf("serve %s: %w", l.uri(), err)
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(failures...)
+}
+
+// Address is one listener as it was opened.
+type Address struct {
+	URI        string         `json:"uri"` // coap://127.0.0.1:5683
+	Addr       netip.AddrPort `json:"addr"`
+	Secure     bool           `json:"secure"`
+	NodeID     *uint32        `json:"nodeId,omitempty"`
+	Management netip.AddrPort `json:"management,omitzero"` // of a cluster node
+}
+
+// Addresses lists the listeners in the order configured: plain, DTLS, cluster nodes. Ports are those that were taken.
+func (n *Node) Addresses() []Address {
+	var all []Address
+	for _, l := range n.listeners {
+		a := Address{URI: l.uri(), Addr: l.engine.Addr(), Secure: l.secure, NodeID: l.nodeID}
+		if l.cluster != nil {
+			a.Management = l.engine.LinkAddr()
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+func (l *listener) uri() string {
+	scheme := "coap://"
+	if l.secure {
+		scheme = "coaps://"
+	}
+	return scheme + l.engine.Addr().String()
+}
+
+// LogStart writes one line per listener, for people and machines.
+func (n *Node) LogStart(log *slog.Logger) {
+	for _, a := range n.Addresses() {
+		attributes := []any{"uri", a.URI}
+		if a.NodeID != nil {
+			attributes = append(attributes, "node", *a.NodeID)
+		}
+		if a.Management.IsValid() {
+			attributes = append(attributes, "management", a.Management)
+		}
+		log.Info("listening", attributes...)
+	}
+}
+
+// cluster returns the clusters of the own nodes.
+func (n *Node) clusters() []*cluster.Cluster {
+	var all []*cluster.Cluster
+	for _, l := range n.listeners {
+		if l.cluster != nil {
+			all = append(all, l.cluster)
+		}
+	}
+	return slices.Clip(all)
+}
+
+// Ready reports nil when every cluster node of this process considers its cluster up; outside of a cluster always.
+func (n *Node) Ready() error {
+	for _, c := range n.clusters() {
+		if !c.Ready() {
+			return errors.New("cluster is not complete")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package node
+
+import (
+	"hash/fnv"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/exchange"
+	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/dtls/engine"
+)
+
+// request is one request on its way through a resource; valid during the call only.
+type request struct {
+	handler *handler
+	peer    *engine.Peer
+	message *message.Message
+	reply   *exchange.Reply
+	now     time.Duration
+}
+
+// resource is one path of the server. A nil method is answered 4.05.
+type resource struct {
+	attributes string // in link-format, with a leading semicolon each
+	hidden     bool   // not listed
+	get, post  func(*request)
+}
+
+// dispatcher is the handler as [exchange.Handler]; both interfaces name their method Serve.
+type dispatcher struct{ h *handler }
+
+// Serve implements [exchange.Handler].
+func (d dispatcher) Serve(s *exchange.Session, m *message.Message, reply *exchange.Reply, now time.Duration) {
+	h := d.h
+	r := &h.request
+	peer, _ := s.Peer.(*engine.Peer)
+	*r = request{handler: h, peer: peer, message: m, reply: reply, now: now}
+	found, ok := h.listener.resources[string(r.appendPath(h.path[:0]))]
+	if !ok {
+		reply.Text(message.NotFound, "no such resource; /.well-known/core lists them")
+		return
+	}
+	serve := found.get
+	if m.Code == message.POST {
+		serve = found.post
+	} else if m.Code != message.GET {
+		serve = nil
+	}
+	if serve == nil {
+		reply.Begin(message.MethodNotAllowed)
+		return
+	}
+	serve(r)
+}
+
+// appendPath appends the path to dst, which it never grows; a path too long or with a slash inside a segment gives one that is
+// not found.
+func (r *request) appendPath(dst []byte) []byte {
+	for options := r.message.Options(); options.Next() && options.ID() <= message.URIPath; {
+		if options.ID() != message.URIPath {
+			continue
+		}
+		segment := options.Value()
+		if len(dst)+1+len(segment) > cap(dst) {
+			return append(dst[:0], '?')
+		}
+		for _, c := range segment {
+			if c == '/' {
+				return append(dst[:0], '?')
+			}
+		}
+		dst = append(append(dst, '/'), segment...)
+	}
+	if len(dst) == 0 {
+		dst = append(dst, '/')
+	}
+	return dst
+}
+
+// noQuery answers 4.02 when there is any query, and tells whether there was none.
+func (r *request) noQuery() bool {
+	if query, ok := r.message.Option(message.URIQuery); ok {
+		r.badQuery(query, "none is")
+		return false
+	}
+	return true
+}
+
+// badQuery answers 4.02 with a text, as Californium's strict query check does.
+func (r *request) badQuery(query []byte, known string) {
+	r.reply.Text(message.BadOption, "query \""+quotable(query)+"\" is not supported; "+known)
+}
+
+// quotable shortens what a client sent and replaces what is not printable ASCII.
+func quotable(value []byte) string {
+	text := make([]byte, 0, 32)
+	for _, c := range value[:min(len(value), 32)] {
+		if c < ' ' || c > '~' || c == '"' {
+			c = '?'
+		}
+		text = append(text, c)
+	}
+	return string(text)
+}
+
+// accepts returns the format to answer in: that of Accept if it is among offered, the first offered without Accept; else it
+// answers 4.06.
+func (r *request) accepts(offered ...message.Format) (message.Format, bool) {
+	if _, present := r.message.Option(message.Accept); !present {
+		return offered[0], true
+	}
+	if f, ok := r.message.Format(message.Accept); ok {
+		for _, o := range offered {
+			if f == o {
+				return f, true
+			}
+		}
+	}
+	r.reply.Begin(message.NotAcceptable)
+	return 0, false
+}
+
+// maxBlock is the largest payload sent in one message: longer bodies travel in blocks (RFC 7959).
+const maxBlock = 1024
+
+// body answers with a representation, in blocks when it is long or the client asks for it. It keeps no state: every block is
+// cut from the body as it is at its time, and the ETag lets the client see a change (RFC 7959 section 2.4).
+func (r *request) body(code message.Code, format message.Format, body []byte) {
+	wish, asked := r.message.Uint(message.Block2)
+	if !asked && len(body) <= maxBlock {
+		b := r.reply.Begin(code)
+		b.Uint(message.ContentFormat, uint32(format))
+		b.Payload(body)
+		return
+	}
+	exponent := uint32(6)
+	if asked {
+		exponent = wish & 7
+	}
+	if exponent == 7 { // reserved, RFC 7959 section 2.2
+		r.reply.Text(message.BadRequest, "Block2: reserved block size")
+		return
+	}
+	number, size := int(wish>>4), 16<<exponent
+	start := number * size
+	if start > 0 && start >= len(body) {
+		r.reply.Text(message.BadOption, "Block2: behind the end")
+		return
+	}
+	end := min(start+size, len(body))
+	hash := fnv.New32a()
+	_, _ = hash.Write(body)
+	b := r.reply.Begin(code)
+	sum := hash.Sum32()
+	b.Option(message.ETag, []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+	b.Uint(message.ContentFormat, uint32(format))
+	value := uint32(number)<<4 | exponent
+	if end < len(body) {
+		value |= 8
+	}
+	b.Uint(message.Block2, value)
+	if number == 0 {
+		b.Uint(message.Size2, uint32(len(body)))
+	}
+	b.Payload(body[start:end])
+}

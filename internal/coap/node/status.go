@@ -1,0 +1,68 @@
+package node
+
+import (
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/exchange"
+	"github.com/weir-lb/weir/internal/dtls/engine"
+)
+
+// Status is a snapshot of one listener. It holds no secrets: no keys, no identities, no addresses of clients.
+type Status struct {
+	Address
+	Engine   engine.Stats         `json:"engine"`
+	Exchange exchange.Counters    `json:"exchange"`
+	Pending  int                  `json:"pending"` // messages awaiting an acknowledgement or their time
+	Cluster  *cluster.Stats       `json:"cluster,omitempty"`
+	Nodes    []cluster.NodeStatus `json:"nodes,omitempty"` // the other nodes as this one sees them
+}
+
+// statusWait bounds how long Status waits for a busy worker, whose share is then left out.
+const statusWait = 200 * time.Millisecond
+
+// Status asks every worker for its counters and adds them up. Safe from any goroutine; it takes up to 200 ms a listener when a
+// worker is stuck.
+func (n *Node) Status() []Status {
+	addresses := n.Addresses()
+	all := make([]Status, len(n.listeners))
+	for i, l := range n.listeners {
+		all[i] = Status{Address: addresses[i], Engine: l.engine.Stats()}
+		all[i].Exchange, all[i].Pending = l.collect()
+		if l.cluster != nil {
+			stats := l.cluster.Stats()
+			all[i].Cluster, all[i].Nodes = &stats, l.cluster.Status()
+		}
+	}
+	return all
+}
+
+// collect reads the handlers' counters on their own workers.
+func (l *listener) collect() (total exchange.Counters, pending int) {
+	type share struct {
+		counters exchange.Counters
+		pending  int
+	}
+	l.mu.Lock()
+	handlers := l.handlers
+	l.mu.Unlock()
+	shares := make(chan share, len(handlers))
+	asked := 0
+	for _, h := range handlers {
+		if w, ok := h.worker.(*engine.Worker); ok && w.Post(func() { shares <- share{h.endpoint.Counters(), h.endpoint.Pending()} }) {
+			asked++
+		}
+	}
+	timeout := time.NewTimer(statusWait)
+	defer timeout.Stop()
+	for range asked {
+		select {
+		case s := <-shares:
+			total.Add(&s.counters)
+			pending += s.pending
+		case <-timeout.C:
+			return total, pending
+		}
+	}
+	return total, pending
+}

@@ -1,0 +1,142 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Client asks a running part through its door. Safe for concurrent use.
+type Client struct {
+	address string
+	token   string
+	http    *http.Client
+}
+
+// NewClient names a door; nothing is opened yet. address as Config.Address; token may be empty.
+func NewClient(address, token string) *Client {
+	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
+	c := &Client{address: address, token: token, http: &http.Client{Transport: transport, Timeout: writeTimeout}}
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }
+	return c
+}
+
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	if path, ok := strings.CutPrefix(c.address, "unix:"); ok {
+		return dialer.DialContext(ctx, "unix", path)
+	}
+	return dialer.DialContext(ctx, "tcp", c.address)
+}
+
+func (c *Client) url(path string) string {
+	if strings.HasPrefix(c.address, "unix:") {
+		return "http://localhost" + path
+	}
+	host := c.address
+	if strings.HasPrefix(host, ":") {
+		host = "localhost" + host
+	}
+	return "http://" + host + path
+}
+
+// Get asks for a path and decodes the JSON answer.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, into any) error {
+	return c.do(ctx, http.MethodGet, path, query, into)
+}
+
+// Post asks for a change.
+func (c *Client) Post(ctx context.Context, path string, query url.Values, into any) error {
+	return c.do(ctx, http.MethodPost, path, query, into)
+}
+
+// maxAnswer bounds what a client reads: MaxFlows flows of some 250 bytes.
+const maxAnswer = 64 << 20
+
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, into any) error {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.url(path), nil)
+	if err != nil {
+		return fmt.Errorf("admin address %q: write HOST:PORT or unix:/path", c.address)
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		var wrapped *url.Error
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return fmt.Errorf("ask %s: %w", c.address, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("answer of %s: %w", c.address, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var refusal struct {
+			Error string `json:"error"`
+		}
+		if json.Unmarshal(body, &refusal) == nil && refusal.Error != "" {
+			return errors.New(refusal.Error)
+		}
+		return fmt.Errorf("%s %s at %s: %s", method, path, c.address, response.Status)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("answer of %s: %w", c.address, err)
+	}
+	return nil
+}
+
+// Console opens a console stream: write lines, read answers, close it.
+func (c *Client) Console(ctx context.Context) (io.ReadWriteCloser, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", c.address, err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url("/console"), nil)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("admin address %q: write HOST:PORT or unix:/path", c.address)
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", consoleProtocol)
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	reader := bufio.NewReader(conn)
+	if err := request.Write(conn); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("ask %s: %w", c.address, err)
+	}
+	response, err := http.ReadResponse(reader, request)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("answer of %s: %w", c.address, err)
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		conn.Close()
+		return nil, fmt.Errorf("%s has no console: %s", c.address, response.Status)
+	}
+	return &stream{Conn: conn, reader: reader}, nil
+}
+
+// stream reads on from where the HTTP answer ended.
+type stream struct {
+	net.Conn
+	reader *bufio.Reader
+}
+
+func (s *stream) Read(b []byte) (int, error) { return s.reader.Read(b) }

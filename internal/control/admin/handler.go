@@ -1,0 +1,182 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxFlows is the most one answer of /flows lists.
+const MaxFlows = 100_000
+
+// FlowList is the answer of /flows.
+type FlowList struct {
+	Flows []Flow `json:"flows"`
+	More  bool   `json:"more"` // the limit cut the list
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	open := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, h) }
+	open("GET /livez", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	open("GET /readyz", s.readyz)
+	if s.config.Metrics != nil {
+		mux.Handle("GET /metrics", metricsHandler(s.config.Metrics))
+	}
+	guard := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, s.guarded(h)) }
+	if s.config.Status != nil {
+		guard("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.config.Status()) })
+	}
+	if s.config.Flows != nil {
+		guard("GET /flows", s.flows)
+	}
+	if s.config.Override != nil {
+		for path, value := range map[string]string{"/drain": "drain", "/undrain": "none", "/down": "down", "/up": "up"} {
+			guard("POST "+path, s.override(value))
+		}
+	}
+	if s.config.Console != nil {
+		guard("POST /console", s.console)
+	}
+	if s.config.Page != nil {
+		guard("GET /", s.config.Page.ServeHTTP)
+	}
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("X-Frame-Options", "DENY")
+		mux.ServeHTTP(w, r)
+	}))
+}
+
+// guarded lets a request through that comes over a trusted door or carries the token.
+func (s *Server) guarded(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case s.trusted && s.listener.Addr().Network() == "unix":
+		case s.trusted && hostAllowed(r.Host):
+		case s.trusted:
+			writeError(w, http.StatusForbidden, fmt.Errorf("host %q: use localhost or an address", r.Host))
+			return
+		case s.config.Token == "":
+			writeError(w, http.StatusForbidden, errors.New("served on loopback addresses and Unix sockets only; set a token to open it here"))
+			return
+		default:
+			given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			if !ok || subtle.ConstantTimeCompare([]byte(given), []byte(s.config.Token)) != 1 {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				writeError(w, http.StatusUnauthorized, errors.New("missing or wrong token"))
+				return
+			}
+		}
+		next(w, r)
+	})
+}
+
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	if s.config.Ready != nil {
+		if err := s.config.Ready(); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	io.WriteString(w, "ready\n")
+}
+
+func (s *Server) override(value string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		service, backend := r.FormValue("service"), r.FormValue("backend")
+		if service == "" {
+			writeError(w, http.StatusBadRequest, errors.New("no service; add ?service=NAME"))
+			return
+		}
+		err := s.config.Override(service, backend, value)
+		switch {
+		case errors.Is(err, ErrUnknownTarget):
+			writeError(w, http.StatusNotFound, err)
+		case err != nil:
+			writeError(w, http.StatusConflict, err)
+		default:
+			writeJSON(w, http.StatusOK, map[string]string{"service": service, "backend": backend, "override": value})
+		}
+	}
+}
+
+func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
+	limit := 1000
+	if text := r.FormValue("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > MaxFlows {
+			writeError(w, http.StatusBadRequest, fmt.Errorf("limit %q: write 1 to %d", text, MaxFlows))
+			return
+		}
+		limit = n
+	}
+	service, backend := r.FormValue("service"), r.FormValue("backend")
+	list := FlowList{Flows: []Flow{}}
+	s.config.Flows(func(f Flow) bool {
+		if service != "" && f.Service != service || backend != "" && f.Backend != backend {
+			return true
+		}
+		if len(list.Flows) == limit {
+			list.More = true
+			return false
+		}
+		list.Flows = append(list.Flows, f)
+		return true
+	})
+	writeJSON(w, http.StatusOK, list)
+}
+
+// consoleProtocol is the Upgrade token of a console stream.
+const consoleProtocol = "weir-console"
+
+func (s *Server) console(w http.ResponseWriter, r *http.Request) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), consoleProtocol) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
+		defer cancel()
+		if err := s.config.Console(ctx, r.Body, w); err != nil {
+			fmt.Fprintf(w, "error: %v\n", err)
+		}
+		return
+	}
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, fmt.Errorf("console: %w", err))
+		return
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Time{})
+	ctx, cancel := context.WithCancel(s.stopping)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", consoleProtocol)
+	if err := s.config.Console(ctx, bufio.NewReader(buffered), conn); err != nil && ctx.Err() == nil {
+		fmt.Fprintf(conn, "error: %v\n", err)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, fmt.Errorf("encode: %w", err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	w.Write(append(text, '\n'))
+}
+
+func writeError(w http.ResponseWriter, status int, err error) {
+	writeJSON(w, status, map[string]string{"error": err.Error()})
+}

@@ -1,0 +1,175 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+)
+
+// Config says where to listen and what to serve. Function values may be called from several goroutines at once; nil
+// ones answer 404 (Ready: always ready).
+type Config struct {
+	Address string // HOST:PORT or unix:/path
+	Token   string // secret for addresses beyond loopback; empty: only probes and metrics there
+
+	Ready    func() error
+	Metrics  func() []Sample
+	Status   func() any // encoded as JSON
+	Override func(service, backend, value string) error
+	// Flows calls yield for each flow until it returns false.
+	Flows func(yield func(Flow) bool)
+	// Console runs operator commands, one line each, until the input ends or ctx does.
+	Console func(ctx context.Context, in io.Reader, out io.Writer) error
+	Page    http.Handler
+
+	Log *slog.Logger
+}
+
+// ErrUnknownTarget is what Config.Override wraps when there is no such service or backend; it becomes status 404.
+var ErrUnknownTarget = errors.New("unknown target")
+
+// Flow is one line of /flows.
+type Flow struct {
+	Protocol string  `json:"protocol"`
+	Client   string  `json:"client"`
+	VIP      string  `json:"vip"`
+	Service  string  `json:"service"`
+	Backend  string  `json:"backend"`
+	Expires  float64 `json:"expires_s"` // seconds from now; -1: never
+	Packets  uint64  `json:"packets,omitempty"`
+	Bytes    uint64  `json:"bytes,omitempty"`
+}
+
+const (
+	maxConnections = 128
+	maxBody        = 64 << 10
+	writeTimeout   = 30 * time.Second
+)
+
+// Server is an open door.
+type Server struct {
+	config   Config
+	listener net.Listener
+	trusted  bool // loopback or Unix socket
+	http     *http.Server
+	stopping context.Context // ends hijacked consoles
+	stop     context.CancelFunc
+}
+
+// Open listens. Errors: an address that cannot be read or bound.
+func Open(config Config) (*Server, error) {
+	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
+	listener, trusted, err := listen(config.Address)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{config: config, listener: newLimited(listener, maxConnections), trusted: trusted}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.http = &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       60 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// Address is where the server listens, in the form of Config.Address, with the port the kernel chose.
+func (s *Server) Address() string {
+	if s.listener.Addr().Network() == "unix" {
+		return "unix:" + s.listener.Addr().String()
+	}
+	return s.listener.Addr().String()
+}
+
+// Run serves until ctx ends, lets requests finish for at most three seconds, and closes the listener.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.stop()
+	failed := make(chan error, 1)
+	go func() { failed <- s.http.Serve(s.listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("admin on %s: %w", s.Address(), err)
+	case <-ctx.Done():
+	}
+	s.stop()
+	grace, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := s.http.Shutdown(grace); err != nil {
+		s.http.Close()
+	}
+	<-failed
+	return nil
+}
+
+// Close closes the listener of a server whose Run was never called.
+func (s *Server) Close() error {
+	s.stop()
+	return s.listener.Close()
+}
+
+func listen(address string) (listener net.Listener, trusted bool, err error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		listener, err := listenUnix(path)
+		return listener, true, err
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, false, fmt.Errorf("admin address %q: write HOST:PORT, such as 127.0.0.1:9180, or unix:/path", address)
+	}
+	listener, err = net.Listen("tcp", address)
+	if err != nil {
+		return nil, false, fmt.Errorf("admin address %s: %w", address, err)
+	}
+	bound := listener.Addr().(*net.TCPAddr).AddrPort().Addr()
+	return listener, host != "" && bound.Unmap().IsLoopback(), nil
+}
+
+// listenUnix replaces a socket that nobody serves any more, and refuses to take one over that is served.
+func listenUnix(path string) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("admin socket %s: the file exists and is no socket; remove it or choose another path", path)
+		}
+		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+			conn.Close()
+			return nil, fmt.Errorf("admin socket %s: another process serves it; stop it or choose another path", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("admin socket %s: %w", path, err)
+		}
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("admin socket %s: %w", path, err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("admin socket %s: %w", path, err)
+	}
+	return listener, nil
+}
+
+// hostAllowed reports whether a Host header names this machine by address or as localhost.
+func hostAllowed(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if host == "localhost" {
+		return true
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil
+}

@@ -1,0 +1,365 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Decode reads one YAML document into a T, a struct whose `yaml` tags name its keys. The returned error is an *Error,
+// for the first thing wrong. name is the file's name, for messages only.
+//
+// Understood field types: string, bool, integers, floats, time.Duration (with unit), netip.Addr, anything that
+// implements encoding.TextUnmarshaler, and pointers, slices, string-keyed maps and structs of these. Other types panic.
+func Decode[T any](name string, text []byte) (T, *Document, error) {
+	var value T
+	d := &decoder{document: &Document{file: name, positions: map[string]Position{}}}
+	root, err := parse(name, text)
+	if err != nil {
+		return value, d.document, err
+	}
+	if err := d.decode(root, reflect.ValueOf(&value).Elem(), "", 0); err != nil {
+		var zero T
+		return zero, d.document, err
+	}
+	return value, d.document, nil
+}
+
+type decoder struct{ document *Document }
+
+// fail is an error at a node.
+func (d *decoder) fail(node ast.Node, path, format string, args ...any) error {
+	return &Error{File: d.document.file, Position: positionOf(node), Path: path, Message: fmt.Sprintf(format, args...)}
+}
+
+func (d *decoder) decode(node ast.Node, to reflect.Value, path string, depth int) error {
+	if depth > maxDepth {
+		return d.fail(node, path, "more than %d levels deep; flatten the document", maxDepth)
+	}
+	switch n := node.(type) {
+	case *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
+		return d.fail(node, path, "anchors and aliases are not read; write the value out")
+	case *ast.TagNode:
+		return d.fail(node, path, "tags are not read; remove %s", n.Start.Value)
+	case *ast.NullNode, nil:
+		return d.fail(node, path, "there is no value; write %s or remove the key", describe(to.Type()))
+	}
+	if _, ok := d.document.positions[path]; !ok {
+		d.document.positions[path] = positionOf(node)
+	}
+	if to.Kind() == reflect.Pointer {
+		to.Set(reflect.New(to.Type().Elem()))
+		return d.decode(node, to.Elem(), path, depth)
+	}
+	if isScalarType(to) {
+		return d.scalar(node, to, path)
+	}
+	switch to.Kind() {
+	case reflect.Struct:
+		return d.structure(node, to, path, depth)
+	case reflect.Map:
+		return d.mapping(node, to, path, depth)
+	case reflect.Slice:
+		return d.sequence(node, to, path, depth)
+	default:
+		panic("config: type " + to.Type().String() + " of " + path + " cannot be decoded")
+	}
+}
+
+// pairs returns the entries of a mapping, after checking that keys are plain and unique.
+func (d *decoder) pairs(node ast.Node, to reflect.Type, path string) ([]*ast.MappingValueNode, error) {
+	var values []*ast.MappingValueNode
+	switch n := node.(type) {
+	case *ast.MappingNode:
+		values = n.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{n}
+	default:
+		return nil, d.fail(node, path, "not a mapping; write %s", describe(to))
+	}
+	seen := map[string]int{}
+	for _, pair := range values {
+		key, ok := keyText(pair)
+		if !ok {
+			return nil, d.fail(pair.Key, path, "the key is no plain word; write a name such as those in the examples")
+		}
+		if line, ok := seen[key]; ok {
+			return nil, d.fail(pair.Key, join(path, key), "duplicate key, first on line %d; remove one of them", line)
+		}
+		seen[key] = positionOf(pair.Key).Line
+	}
+	return values, nil
+}
+
+func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth int) error {
+	values, err := d.pairs(node, to.Type(), path)
+	if err != nil {
+		return err
+	}
+	fields := fieldsOf(to.Type())
+	for _, pair := range values {
+		key, _ := keyText(pair)
+		at := join(path, key)
+		index, ok := fields[key]
+		if !ok {
+			return d.fail(pair.Key, at, "unknown key; %s", suggest(key, fields))
+		}
+		d.note(at, pair)
+		if err := d.decode(pair.Value, to.Field(index), at, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *decoder) mapping(node ast.Node, to reflect.Value, path string, depth int) error {
+	values, err := d.pairs(node, to.Type(), path)
+	if err != nil {
+		return err
+	}
+	to.Set(reflect.MakeMapWithSize(to.Type(), len(values)))
+	for _, pair := range values {
+		key, _ := keyText(pair)
+		at := join(path, key)
+		d.note(at, pair)
+		value := reflect.New(to.Type().Elem()).Elem()
+		if err := d.decode(pair.Value, value, at, depth+1); err != nil {
+			return err
+		}
+		to.SetMapIndex(reflect.ValueOf(key).Convert(to.Type().Key()), value)
+	}
+	return nil
+}
+
+func (d *decoder) sequence(node ast.Node, to reflect.Value, path string, depth int) error {
+	n, ok := node.(*ast.SequenceNode)
+	if !ok {
+		return d.fail(node, path, "not a list; write %s", describe(to.Type()))
+	}
+	to.Set(reflect.MakeSlice(to.Type(), len(n.Values), len(n.Values)))
+	for i, item := range n.Values {
+		if err := d.decode(item, to.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note records where a key's value stands: a scalar at itself, anything larger at its key.
+func (d *decoder) note(path string, pair *ast.MappingValueNode) {
+	if _, ok := pair.Value.(ast.ScalarNode); ok {
+		d.document.positions[path] = positionOf(pair.Value)
+		return
+	}
+	d.document.positions[path] = positionOf(pair.Key)
+}
+
+// isScalarType reports whether the type is read from one scalar.
+func isScalarType(v reflect.Value) bool {
+	if v.CanAddr() {
+		if _, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+			return true
+		}
+	}
+	switch v.Kind() {
+	case reflect.Struct, reflect.Map, reflect.Slice, reflect.Pointer, reflect.Array, reflect.Interface, reflect.Func, reflect.Chan:
+		return false
+	default:
+		return true
+	}
+}
+
+func (d *decoder) scalar(node ast.Node, to reflect.Value, path string) error {
+	text, quoted, ok := scalarText(node)
+	if !ok {
+		return d.fail(node, path, "not a single value; write %s", describe(to.Type()))
+	}
+	switch target := to.Addr().Interface().(type) {
+	case *time.Duration:
+		value, err := time.ParseDuration(text)
+		if err != nil {
+			return d.fail(node, path, "no time %q; write a number with its unit, such as 500ms, 30s or 2h", text)
+		}
+		*target = value
+		return nil
+	case *netip.Addr:
+		value, err := netip.ParseAddr(text)
+		if err != nil {
+			return d.fail(node, path, "no address %q; write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1", text)
+		}
+		*target = value
+		return nil
+	case *netip.AddrPort:
+		value, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return d.fail(node, path, "no address with port %q; write 192.0.2.1:5684 or [2001:db8::1]:5684", text)
+		}
+		*target = value
+		return nil
+	case encoding.TextUnmarshaler:
+		if err := target.UnmarshalText([]byte(text)); err != nil {
+			return d.fail(node, path, "%v", err)
+		}
+		return nil
+	}
+	kind := to.Kind()
+	if quoted && kind != reflect.String {
+		return d.fail(node, path, "%q is text; write %s without quotes", text, describe(to.Type()))
+	}
+	switch kind {
+	case reflect.String:
+		if _, isBool := node.(*ast.BoolNode); isBool {
+			return d.fail(node, path, "%s reads as a truth value; put it in quotes", text)
+		}
+		to.SetString(text)
+	case reflect.Bool:
+		if _, isBool := node.(*ast.BoolNode); !isBool || text != "true" && text != "false" {
+			return d.fail(node, path, "%q is no truth value; write true or false", text)
+		}
+		to.SetBool(text == "true")
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		value, err := strconv.ParseInt(text, base(text), to.Type().Bits())
+		if err != nil {
+			return d.fail(node, path, "%q is no whole number in range; write %s", text, describe(to.Type()))
+		}
+		to.SetInt(value)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		value, err := strconv.ParseUint(text, base(text), to.Type().Bits())
+		if err != nil {
+			return d.fail(node, path, "%q is no whole number in range; write %s", text, describe(to.Type()))
+		}
+		to.SetUint(value)
+	case reflect.Float32, reflect.Float64:
+		value, err := strconv.ParseFloat(text, to.Type().Bits())
+		if err != nil || value-value != 0 {
+			return d.fail(node, path, "%q is no number; write one such as 0.5", text)
+		}
+		to.SetFloat(value)
+	default:
+		panic("config: type " + to.Type().String() + " of " + path + " cannot be decoded")
+	}
+	return nil
+}
+
+// base is 0 (by prefix) for 0x…, else 10: a leading zero must not turn a number into octal.
+func base(text string) int {
+	if strings.HasPrefix(text, "0x") {
+		return 0
+	}
+	return 10
+}
+
+// fieldsOf maps keys to field indexes.
+func fieldsOf(t reflect.Type) map[string]int {
+	fields := map[string]int{}
+	for i := range t.NumField() {
+		key, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		if key != "" && key != "-" && t.Field(i).IsExported() {
+			fields[key] = i
+		}
+	}
+	return fields
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// suggest names the nearest known key, else all of them.
+func suggest(key string, fields map[string]int) string {
+	known := make([]string, 0, len(fields))
+	best, distance := "", 3
+	for name := range fields {
+		known = append(known, name)
+	}
+	slices.Sort(known)
+	for _, name := range known {
+		if n := editDistance(key, name); n < distance {
+			best, distance = name, n
+		}
+	}
+	if best != "" {
+		return "did you mean " + best + "?"
+	}
+	return "known here: " + strings.Join(known, ", ")
+}
+
+// editDistance counts the letters to change, add or drop (Levenshtein). Long words are taken as different.
+func editDistance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// describe says in words what a type is written like.
+func describe(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return describe(t.Elem())
+	case reflect.Slice:
+		if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+			return "a value"
+		}
+		return "a list ([a, b] or lines with -)"
+	case reflect.Map:
+		return "keys with values"
+	case reflect.Struct:
+		if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+			return "a value"
+		}
+		keys := make([]string, 0, t.NumField())
+		for key := range fieldsOf(t) {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		return "keys such as " + strings.Join(keys[:min(len(keys), 4)], ", ")
+	case reflect.Int64:
+		if t == reflect.TypeFor[time.Duration]() {
+			return "a time such as 30s"
+		}
+		return "a whole number"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32:
+		if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+			return "a value"
+		}
+		return "a whole number"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+			return "a value"
+		}
+		return fmt.Sprintf("a whole number from 0 to %d", uint64(1)<<t.Bits()-1)
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Bool:
+		return "true or false"
+	default:
+		return "a value"
+	}
+}

@@ -1,0 +1,58 @@
+package config
+
+import "fmt"
+
+// Position is a place in a file, counted from 1. Column counts bytes of the parser's reading, tabs as one.
+type Position struct{ Line, Column int }
+
+// Error is one thing wrong with a document.
+type Error struct {
+	File string
+	Position
+	Path    string // such as services[0].mode; empty: the document as a whole
+	Message string // what is wrong; remedy
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s: %s", e.File, e.Line, e.Column, e.Path, e.Message)
+}
+
+// Document remembers where each value of a decoded document stood.
+type Document struct {
+	file      string
+	positions map[string]Position
+}
+
+// File is the name given to Decode.
+func (d *Document) File() string { return d.file }
+
+// Position finds a path's place; of a path that the document does not have, its nearest ancestor's.
+func (d *Document) Position(path string) Position {
+	for {
+		if p, ok := d.positions[path]; ok {
+			return p
+		}
+		if path == "" {
+			return Position{1, 1}
+		}
+		path = parent(path)
+	}
+}
+
+// Errorf is an Error at a path, for checks that run after Decode.
+func (d *Document) Errorf(path, format string, args ...any) error {
+	return &Error{File: d.file, Position: d.Position(path), Path: path, Message: fmt.Sprintf(format, args...)}
+}
+
+// parent strips the last key or index of a path.
+func parent(path string) string {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '.' || path[i] == '[' {
+			return path[:i]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,149 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is a configuration file that may change while it is watched. A ConfigMap volume is one: Kubernetes swaps a
+// symlink in the same directory. Not for concurrent use, except Reload.
+type File struct {
+	path   string
+	reload chan struct{}
+}
+
+// NewFile names a file; it is not opened yet.
+func NewFile(path string) *File { return &File{path: path, reload: make(chan struct{}, 1)} }
+
+// Path is the name given to NewFile.
+func (f *File) Path() string { return f.path }
+
+// Read returns the file's bytes, at most MaxBytes+1 of them: Decode then refuses it by name.
+func (f *File) Read() ([]byte, error) {
+	file, err := os.Open(f.path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, MaxBytes+1))
+}
+
+// Reload makes Watch report the file even if it looks unchanged (SIGHUP). It never blocks; any goroutine may call it.
+func (f *File) Reload() {
+	select {
+	case f.reload <- struct{}{}:
+	default:
+	}
+}
+
+const (
+	settle = 100 * time.Millisecond // editors write in several steps; a change is read when it has been quiet this long
+	poll   = 10 * time.Second       // file systems without inotify (NFS, some overlays) are looked at this often
+)
+
+// Watch calls changed with the new content, or with the error of reading it, each time the file differs from before or
+// Reload was called. The starting point is seen, what the caller has read last. It runs until ctx ends and returns nil
+// then; an error means that the directory cannot be watched at all.
+func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte, err error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events, err := watchDirectory(ctx, filepath.Dir(f.path))
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", filepath.Dir(f.path), err)
+	}
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	var settled <-chan time.Time
+	var failure string
+	for {
+		forced := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-events:
+			if !ok {
+				events = nil // the directory is gone; polling finds it again
+			}
+			settled = time.After(settle)
+			continue
+		case <-settled:
+		case <-ticker.C:
+		case <-f.reload:
+			forced = true
+		}
+		settled = nil
+		text, err := f.Read()
+		switch {
+		case err != nil:
+			if forced || err.Error() != failure {
+				changed(nil, err)
+			}
+			failure = err.Error()
+		case forced || failure != "" || !bytes.Equal(text, seen):
+			seen, failure = text, ""
+			changed(text, nil)
+		}
+	}
+}
+
+// watchDirectory reports that something in a directory changed. The channel closes when the directory goes away or
+// ctx ends.
+func watchDirectory(ctx context.Context, directory string) (<-chan struct{}, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	const mask = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_CREATE | unix.IN_DELETE | unix.IN_DELETE_SELF |
+		unix.IN_MOVE_SELF | unix.IN_ONLYDIR
+	if _, err := unix.InotifyAddWatch(fd, directory, mask); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), "inotify") // non-blocking, so that Close ends a Read
+	events := make(chan struct{}, 1)
+	stop := context.AfterFunc(ctx, func() { file.Close() })
+	go func() {
+		defer close(events)
+		defer file.Close()
+		defer stop()
+		buffer := make([]byte, 4096+unix.SizeofInotifyEvent)
+		for {
+			n, err := file.Read(buffer)
+			if err != nil || n == 0 {
+				return
+			}
+			select {
+			case events <- struct{}{}:
+			default: // one is waiting already
+			}
+			if gone(buffer[:n]) {
+				return
+			}
+		}
+	}()
+	return events, nil
+}
+
+// gone reports whether the events say that the watched directory itself went away.
+func gone(events []byte) bool {
+	for len(events) >= unix.SizeofInotifyEvent {
+		mask := uint32(events[4]) | uint32(events[5])<<8 | uint32(events[6])<<16 | uint32(events[7])<<24
+		if mask&(unix.IN_IGNORED|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0 {
+			return true
+		}
+		name := int(events[12]) | int(events[13])<<8 | int(events[14])<<16 | int(events[15])<<24
+		size := unix.SizeofInotifyEvent + name
+		if name < 0 || size > len(events) {
+			return false
+		}
+		events = events[size:]
+	}
+	return false
+}

@@ -1,0 +1,139 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// MaxBytes bounds a document: beyond it, it is no configuration.
+const MaxBytes = 1 << 20
+
+// maxDepth bounds nesting, also before parsing, because the parser recurses.
+const maxDepth = 32
+
+// parse reads one document to its root node. The parser is third-party code on bytes that may come over a network
+// (a ConfigMap): should it panic, that is an error of the document and not the end of a load balancer.
+func parse(name string, text []byte) (root ast.Node, err error) {
+	at := func(p Position, format string, args ...any) error {
+		return &Error{File: name, Position: p, Message: fmt.Sprintf(format, args...)}
+	}
+	if len(text) > MaxBytes {
+		return nil, at(Position{1, 1}, "larger than %d bytes; split the document", MaxBytes)
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			root, err = nil, at(Position{1, 1}, "the YAML parser gave up (%v); simplify the document", r)
+		}
+	}()
+	tokens := lexer.Tokenize(string(text))
+	if p, ok := tooDeep(tokens); ok {
+		return nil, at(p, "more than %d levels deep; flatten the document", maxDepth)
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey()) // duplicates: reported by pairs, with their remedy
+	if err != nil {
+		var syntax *yaml.SyntaxError
+		if errors.As(err, &syntax) && syntax.Token != nil {
+			return nil, at(positionOfToken(syntax.Token), "not YAML: %s; check indentation, colons and quotes", firstLine(syntax.Message))
+		}
+		return nil, at(Position{1, 1}, "not YAML: %s; check indentation, colons and quotes", firstLine(err.Error()))
+	}
+	var documents []*ast.DocumentNode
+	for _, document := range file.Docs {
+		if document.Body != nil {
+			documents = append(documents, document)
+		}
+	}
+	switch {
+	case len(documents) == 0:
+		return nil, at(Position{1, 1}, "the document is empty; see the examples folder for one to start from")
+	case len(documents) > 1:
+		return nil, at(positionOf(documents[1].Body), "a second document starts here; one file holds one document")
+	}
+	if _, ok := documents[0].Body.(*ast.CommentGroupNode); ok {
+		return nil, at(Position{1, 1}, "the document holds comments only; see the examples folder for one to start from")
+	}
+	return documents[0].Body, nil
+}
+
+// tooDeep finds nesting that costs few bytes per level: brackets, and several entries on one line. Nesting by
+// indentation needs a longer line per level, so the size bound covers it.
+func tooDeep(tokens token.Tokens) (Position, bool) {
+	brackets, entries, line := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != line {
+			entries, line = 0, t.Position.Line
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			brackets++
+		case token.SequenceEndType, token.MappingEndType:
+			brackets--
+		case token.SequenceEntryType, token.MappingKeyType, token.AnchorType, token.TagType:
+			entries++
+		}
+		if brackets > maxDepth || entries > maxDepth {
+			return positionOfToken(t), true
+		}
+	}
+	return Position{}, false
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
+
+func positionOfToken(t *token.Token) Position {
+	if t == nil || t.Position == nil {
+		return Position{1, 1}
+	}
+	return Position{max(t.Position.Line, 1), max(t.Position.Column, 1)}
+}
+
+// positionOf is where a node starts; of a mapping, where its first key does.
+func positionOf(node ast.Node) Position {
+	switch n := node.(type) {
+	case nil:
+		return Position{1, 1}
+	case *ast.MappingNode:
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return positionOf(n.Values[0].Key)
+		}
+	case *ast.MappingValueNode:
+		return positionOf(n.Key)
+	}
+	return positionOfToken(node.GetToken())
+}
+
+// keyText is a mapping key as a plain word.
+func keyText(pair *ast.MappingValueNode) (string, bool) {
+	switch pair.Key.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		text, _, ok := scalarText(pair.Key)
+		return text, ok
+	default:
+		return "", false
+	}
+}
+
+// scalarText is a scalar as it was written, and whether it was in quotes.
+func scalarText(node ast.Node) (text string, quoted, ok bool) {
+	switch n := node.(type) {
+	case *ast.StringNode:
+		t := n.Token.Type
+		return n.Value, t == token.SingleQuoteType || t == token.DoubleQuoteType, true
+	case *ast.LiteralNode:
+		return n.Value.Value, true, true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return node.GetToken().Value, false, true
+	default:
+		return "", false, false
+	}
+}

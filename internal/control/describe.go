@@ -1,0 +1,149 @@
+package control
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/cid"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// ServiceStatus is one compiled service in words.
+type ServiceStatus struct {
+	Name        string            `json:"name"`
+	Mode        lb.Mode           `json:"mode"`
+	Tunnel      string            `json:"tunnel,omitempty"`
+	Affinity    lb.Affinity       `json:"affinity"`
+	CID         []string          `json:"cid,omitempty"`
+	State       string            `json:"state"` // up, down (override), or no_backend
+	VIPs        []string          `json:"vips"`
+	Timeouts    map[string]string `json:"timeouts"`
+	NewFlowRate int               `json:"new_flow_rate,omitempty"`
+	SNAT        string            `json:"snat,omitempty"`
+	Health      string            `json:"health,omitempty"`
+	Backends    []BackendStatus   `json:"backends"`
+}
+
+// BackendStatus is one compiled backend in words.
+type BackendStatus struct {
+	Name     string   `json:"name"`
+	Address  string   `json:"address,omitempty"`
+	Address2 string   `json:"address2,omitempty"`
+	Port     uint16   `json:"port,omitempty"`
+	Mark     uint32   `json:"mark,omitempty"`
+	Weight   int      `json:"weight"`
+	State    lb.State `json:"state"`
+	Override string   `json:"override,omitempty"` // what and by whom: "drain by operator"
+	Nodes    []uint32 `json:"nodes,omitempty"`
+	Share    float64  `json:"share"` // of new flows, 0 to 1, counted in the Maglev table
+}
+
+// Describe puts a snapshot into words: for status, weir lb show and weir check.
+func Describe(snapshot *lb.Snapshot, overrides *lb.Overrides) []ServiceStatus {
+	services := make([]ServiceStatus, 0, len(snapshot.Services))
+	for _, service := range snapshot.Services {
+		services = append(services, describeService(service, overrides))
+	}
+	return services
+}
+
+func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus {
+	s := ServiceStatus{
+		Name: service.Name, Mode: service.Mode, Affinity: service.Affinity, State: "up", NewFlowRate: service.NewFlowRate,
+		Timeouts: map[string]string{}, VIPs: make([]string, 0, len(service.VIPs)),
+	}
+	if service.Mode == lb.L3DSR {
+		s.Tunnel = service.Tunnel.String()
+	}
+	switch {
+	case service.Down:
+		s.State = "down"
+	case len(service.Maglev) == 0:
+		s.State = "no_backend"
+	}
+	protocols := map[uint8]bool{}
+	for _, vip := range service.VIPs {
+		s.VIPs = append(s.VIPs, vip.String())
+		protocols[vip.Protocol] = true
+	}
+	if protocols[lb.UDP] {
+		s.Timeouts["udp"] = timeout(service.Timeouts.UDP)
+	}
+	if protocols[lb.TCP] {
+		s.Timeouts["tcp_opening"] = timeout(service.Timeouts.TCPOpening)
+		s.Timeouts["tcp_established"] = timeout(service.Timeouts.TCPEstablished)
+		s.Timeouts["tcp_closing"] = timeout(service.Timeouts.TCPClosing)
+	}
+	if protocols[lb.SCTP] {
+		s.Timeouts["sctp"] = timeout(service.Timeouts.SCTP)
+	}
+	if service.CID != nil {
+		for i := range service.CID.Layouts {
+			s.CID = append(s.CID, layout(service.CID.Protocols, &service.CID.Layouts[i]))
+		}
+	}
+	if snat := service.SNAT; snat != nil {
+		s.SNAT = fmt.Sprintf("%v ports %d-%d", snat.Addresses, snat.First, snat.Last)
+	}
+	if h := service.Health; h != nil {
+		s.Health = fmt.Sprintf("%s every %s, %s to answer, up after %d, down after %d", h.Probe, h.Interval, h.Timeout, h.Rise, h.Fall)
+	}
+	shares := make([]int, len(service.Backends))
+	for _, i := range service.Maglev {
+		shares[i]++
+	}
+	for i, backend := range service.Backends {
+		b := BackendStatus{
+			Name: backend.Name, Port: backend.Port, Mark: backend.Mark, Weight: backend.Weight, State: backend.State, Nodes: backend.Nodes,
+			Address: text(backend.Address4), Address2: text(backend.Address6),
+		}
+		if b.Address == "" {
+			b.Address, b.Address2 = b.Address2, ""
+		}
+		if len(service.Maglev) > 0 {
+			b.Share = float64(shares[i]) / float64(len(service.Maglev))
+		}
+		if value, from := overrides.Of(lb.Target{Service: service.Name, Backend: backend.Name}); value != lb.NoOverride {
+			b.Override = fmt.Sprintf("%s by %s", value, from)
+		}
+		s.Backends = append(s.Backends, b)
+	}
+	return s
+}
+
+func text(address interface {
+	IsValid() bool
+	String() string
+}) string {
+	if !address.IsValid() {
+		return ""
+	}
+	return address.String()
+}
+
+func timeout(d time.Duration) string {
+	if d == lb.Never {
+		return "never"
+	}
+	return d.String()
+}
+
+func layout(protocols cid.Protocols, l *cid.Layout) string {
+	out := ""
+	for _, p := range []struct {
+		bit  cid.Protocols
+		name string
+	}{{cid.DTLS12, "dtls12"}, {cid.DTLS13, "dtls13"}, {cid.QUIC, "quic"}} {
+		if protocols&p.bit != 0 {
+			out += p.name + " "
+		}
+	}
+	out += fmt.Sprintf("%d bytes, owner bits %d-%d", l.Length, l.OwnerOffset, l.OwnerOffset+l.OwnerBits-1)
+	if l.RotationBits > 0 {
+		out += fmt.Sprintf(", rotation %d in bits %d-%d", l.Rotation, l.RotationOffset, l.RotationOffset+l.RotationBits-1)
+	}
+	if l.Mask != cid.MaskNone {
+		out += ", masked"
+	}
+	return out
+}

@@ -1,0 +1,123 @@
+package health
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Network asks a backend over the network. It is the ProbeFunc of production.
+func Network(ctx context.Context, h *lb.Health, target netip.AddrPort) error {
+	switch h.Probe {
+	case lb.ProbeTCP:
+		return probeTCP(ctx, target)
+	case lb.ProbeUDP:
+		return probeUDP(ctx, target, h.Send, func([]byte) bool { return true })
+	case lb.ProbeHTTP:
+		return probeHTTP(ctx, h, target)
+	case lb.ProbeCoAP:
+		return probeCoAP(ctx, target)
+	case lb.ProbeSTUN:
+		return probeSTUN(ctx, target)
+	default:
+		return fmt.Errorf("no probe %v", h.Probe)
+	}
+}
+
+func probeTCP(ctx context.Context, target netip.AddrPort) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", target.String())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// probeUDP sends a request and waits for an answer that passes the check; others are read over. The socket is
+// connected, so that only the backend can answer and an ICMP error ends the wait.
+func probeUDP(ctx context.Context, target netip.AddrPort, request []byte, check func([]byte) bool) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "udp", target.String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := conn.Write(request); err != nil {
+		return err
+	}
+	answer := make([]byte, 2048)
+	for {
+		n, err := conn.Read(answer)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return errors.New("no answer in time")
+			}
+			return err
+		}
+		if check(answer[:n]) {
+			return nil
+		}
+	}
+}
+
+// probeCoAP sends an empty confirmable message; RFC 7252 section 4.3 has it rejected with a Reset of the same id.
+func probeCoAP(ctx context.Context, target netip.AddrPort) error {
+	request := []byte{0x40, 0x00, 0, 0}
+	rand.Read(request[2:])
+	return probeUDP(ctx, target, request, func(b []byte) bool {
+		return len(b) == 4 && b[0] == 0x70 && b[1] == 0 && b[2] == request[2] && b[3] == request[3]
+	})
+}
+
+// probeSTUN sends a Binding request (RFC 8489 section 6) and takes a success response to it.
+func probeSTUN(ctx context.Context, target netip.AddrPort) error {
+	const magic = 0x2112a442
+	request := make([]byte, 20)
+	binary.BigEndian.PutUint16(request, 0x0001)
+	binary.BigEndian.PutUint32(request[4:], magic)
+	rand.Read(request[8:])
+	return probeUDP(ctx, target, request, func(b []byte) bool {
+		return len(b) >= 20 && binary.BigEndian.Uint16(b) == 0x0101 && binary.BigEndian.Uint32(b[4:]) == magic &&
+			string(b[8:20]) == string(request[8:])
+	})
+}
+
+func probeHTTP(ctx context.Context, h *lb.Health, target netip.AddrPort) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+target.String()+h.Path, nil)
+	if err != nil {
+		return err
+	}
+	if h.Host != "" {
+		request.Host = h.Host
+	}
+	request.Header.Set("User-Agent", "weir-health")
+	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10} // no proxy from the environment
+	defer transport.CloseIdleConnections()
+	response, err := transport.RoundTrip(request) // a redirect is an answer, not followed
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	io.CopyN(io.Discard, response.Body, 4096)
+	switch {
+	case h.Status != 0 && response.StatusCode != h.Status:
+		return fmt.Errorf("HTTP status %d, expected %d", response.StatusCode, h.Status)
+	case h.Status == 0 && (response.StatusCode < 200 || response.StatusCode > 399):
+		return fmt.Errorf("HTTP status %d", response.StatusCode)
+	}
+	return nil
+}

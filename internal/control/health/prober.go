@@ -1,0 +1,245 @@
+package health
+
+import (
+	"context"
+	"hash/fnv"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// ProbeFunc asks one backend once and returns nil if it is well. It must return when ctx ends (the time-out).
+type ProbeFunc func(ctx context.Context, h *lb.Health, target netip.AddrPort) error
+
+// maxInFlight bounds sockets and threads, whatever the number of backends.
+const maxInFlight = 128
+
+// retry is how long a report that was refused waits.
+const retry = time.Second
+
+// Prober probes the backends of the snapshot it follows. Follow and Stop are for one goroutine.
+type Prober struct {
+	ctx    context.Context // of all loops; ended by Stop
+	cancel context.CancelFunc
+	probe  ProbeFunc
+	log    *slog.Logger
+	report func(map[lb.Target]lb.Override) error
+	slots  chan struct{}
+	wake   chan struct{} // capacity 1: pending has something
+	group  sync.WaitGroup
+
+	watched map[lb.Target]*watch // Follow's only
+
+	mu      sync.Mutex // guards pending
+	pending map[lb.Target]lb.Override
+}
+
+// watch is one probed backend.
+type watch struct {
+	health lb.Health
+	target netip.AddrPort
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// New returns a prober that probes nobody yet. probe nil: Network. report gets what changed, several targets at a
+// time, from one goroutine; what it refuses with an error is offered again.
+func New(ctx context.Context, probe ProbeFunc, log *slog.Logger, report func(map[lb.Target]lb.Override) error) *Prober {
+	if probe == nil {
+		probe = Network
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p := &Prober{
+		ctx: ctx, cancel: cancel, probe: probe, log: log, report: report,
+		slots: make(chan struct{}, maxInFlight), wake: make(chan struct{}, 1),
+		watched: map[lb.Target]*watch{}, pending: map[lb.Target]lb.Override{},
+	}
+	p.group.Go(p.runReports)
+	return p
+}
+
+// Follow probes the backends of a snapshot from now on. Backends whose probe did not change keep their state; those
+// that left are reported without override.
+func (p *Prober) Follow(snapshot *lb.Snapshot) {
+	wanted := map[lb.Target]bool{}
+	for _, service := range snapshot.Services {
+		if service.Health == nil {
+			continue
+		}
+		for _, backend := range service.Backends {
+			name := lb.Target{Service: service.Name, Backend: backend.Name}
+			target := service.ProbeTarget(backend)
+			wanted[name] = true
+			if w, ok := p.watched[name]; ok {
+				if w.target == target && equal(&w.health, service.Health) {
+					continue
+				}
+				p.drop(name, w)
+			}
+			p.watch(name, target, *service.Health)
+		}
+	}
+	for name, w := range p.watched {
+		if !wanted[name] {
+			p.drop(name, w)
+		}
+	}
+}
+
+func equal(a, b *lb.Health) bool {
+	return a.Probe == b.Probe && a.Port == b.Port && a.Interval == b.Interval && a.Timeout == b.Timeout && a.Rise == b.Rise &&
+		a.Fall == b.Fall && a.Path == b.Path && a.Host == b.Host && a.Status == b.Status && string(a.Send) == string(b.Send)
+}
+
+// Stop ends all probes and waits for them.
+func (p *Prober) Stop() {
+	p.cancel()
+	p.group.Wait()
+}
+
+func (p *Prober) drop(name lb.Target, w *watch) {
+	w.cancel()
+	<-w.done // so that its last word does not come after ours
+	delete(p.watched, name)
+	p.put(name, lb.NoOverride)
+}
+
+func (p *Prober) watch(name lb.Target, target netip.AddrPort, h lb.Health) {
+	ctx, cancel := context.WithCancel(p.ctx)
+	w := &watch{health: h, target: target, cancel: cancel, done: make(chan struct{})}
+	p.watched[name] = w
+	p.group.Go(func() {
+		defer close(w.done)
+		defer cancel()
+		p.run(ctx, name, w)
+	})
+}
+
+func (p *Prober) run(ctx context.Context, name lb.Target, w *watch) {
+	timer := time.NewTimer(spread(name, w.health.Interval))
+	defer timer.Stop()
+	v := verdict{rise: w.health.Rise, fall: w.health.Fall}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		timer.Reset(w.health.Interval)
+		select {
+		case <-ctx.Done():
+			return
+		case p.slots <- struct{}{}:
+		}
+		err := p.once(ctx, w)
+		<-p.slots
+		if ctx.Err() != nil {
+			return
+		}
+		if !v.observe(err == nil) {
+			continue
+		}
+		if v.down {
+			p.log.Warn("backend is down", "target", name.String(), "probe", w.health.Probe.String(), "address", w.target.String(), "error", err)
+			p.put(name, lb.OverrideDown)
+		} else {
+			p.log.Info("backend is up again", "target", name.String(), "probe", w.health.Probe.String())
+			p.put(name, lb.NoOverride)
+		}
+	}
+}
+
+func (p *Prober) once(ctx context.Context, w *watch) error {
+	ctx, cancel := context.WithTimeout(ctx, w.health.Timeout)
+	defer cancel()
+	return p.probe(ctx, &w.health, w.target)
+}
+
+// spread is the wait before the first probe: the same for a name each time, different between names.
+func spread(name lb.Target, interval time.Duration) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(name.String()))
+	return interval * time.Duration(h.Sum32()%1024) / 1024
+}
+
+// verdict counts results in a row. The zero value is up.
+type verdict struct {
+	rise, fall int
+	down       bool
+	against    int // results in a row that contradict down
+}
+
+// observe reports whether the backend changed sides.
+func (v *verdict) observe(well bool) (changed bool) {
+	if well != v.down {
+		v.against = 0
+		return false
+	}
+	limit := v.fall
+	if v.down {
+		limit = v.rise
+	}
+	if v.against++; v.against < limit {
+		return false
+	}
+	v.down, v.against = !v.down, 0
+	return true
+}
+
+func (p *Prober) put(name lb.Target, value lb.Override) {
+	p.mu.Lock()
+	p.pending[name] = value
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// runReports hands changes on, those that came together as one.
+func (p *Prober) runReports() {
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-p.wake:
+		}
+		p.mu.Lock()
+		batch := p.pending
+		p.pending = map[lb.Target]lb.Override{}
+		p.mu.Unlock()
+		if len(batch) == 0 {
+			continue
+		}
+		if err := p.report(batch); err != nil {
+			p.log.Error("health states refused", "error", err)
+			p.putBack(batch)
+		}
+	}
+}
+
+// putBack offers a refused batch again later; what came since is newer and wins.
+func (p *Prober) putBack(batch map[lb.Target]lb.Override) {
+	select {
+	case <-p.ctx.Done():
+		return
+	case <-time.After(retry):
+	}
+	p.mu.Lock()
+	for name, value := range batch {
+		if _, ok := p.pending[name]; !ok {
+			p.pending[name] = value
+		}
+	}
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,290 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/control/health"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Datapath carries packets as snapshots decide.
+type Datapath interface {
+	// Caps says what it can do; constant.
+	Caps() lb.Caps
+	// Apply replaces the snapshot, all or nothing. The loop calls it from one goroutine at a time, possibly while Run
+	// is running, and never with an older generation.
+	Apply(*lb.Snapshot) error
+	// Run carries packets until ctx ends (nil) or it cannot go on.
+	Run(ctx context.Context) error
+	// Close releases what the data path holds; after Run.
+	Close() error
+}
+
+// Options of a Loop. The zero value works.
+type Options struct {
+	Log *slog.Logger // nil: silent
+	// Probe replaces the network in health checks; nil: real probes.
+	Probe health.ProbeFunc
+}
+
+// Loop owns the spec, the overrides and the applied snapshot of one data path. All methods are safe for concurrent use.
+type Loop struct {
+	datapath Datapath
+	log      *slog.Logger
+	probe    health.ProbeFunc
+	applied  atomic.Pointer[lb.Snapshot]
+	changed  chan struct{} // capacity 1: the applied snapshot changed, probes must follow
+
+	mu        sync.Mutex // guards the rest, and serialises Compile and Apply
+	spec      *lb.Spec
+	document  *config.Document
+	overrides *lb.Overrides
+	appliedAt time.Time
+	failure   error
+	failedAt  time.Time
+	reloads   uint64
+	failures  uint64
+}
+
+// New returns a loop without configuration. It does not call the data path yet.
+func New(datapath Datapath, options Options) *Loop {
+	return &Loop{
+		datapath: datapath,
+		log:      cmp.Or(options.Log, slog.New(slog.DiscardHandler)),
+		probe:    options.Probe,
+		changed:  make(chan struct{}, 1),
+	}
+}
+
+// Snapshot is the applied one, nil before the first.
+func (l *Loop) Snapshot() *lb.Snapshot { return l.applied.Load() }
+
+// Load decodes, compiles and applies a document. On error the last good snapshot stays; the error is also kept for Status.
+func (l *Loop) Load(name string, text []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	spec, document, err := config.Decode[lb.Spec](name, text)
+	if err != nil {
+		return l.failLocked(err)
+	}
+	return l.reloadLocked(spec, document)
+}
+
+// LoadFile is Load of what a file holds now; it returns the text for Run to compare with.
+func (l *Loop) LoadFile(file *config.File) ([]byte, error) {
+	text, err := file.Read()
+	if err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return nil, l.failLocked(fmt.Errorf("read configuration: %w", err))
+	}
+	return text, l.Load(file.Path(), text)
+}
+
+// SetSpec compiles and applies a spec that was built in code.
+func (l *Loop) SetSpec(spec lb.Spec) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reloadLocked(spec, nil)
+}
+
+// Spec returns the spec in force, for commands that change it (the console's add and remove). The slices in it are
+// shared: copy what you change.
+func (l *Loop) Spec() (lb.Spec, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spec == nil {
+		return lb.Spec{}, false
+	}
+	return *l.spec, true
+}
+
+func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
+	if err := l.applyLocked(spec, document, l.overrides); err != nil {
+		return l.failLocked(err)
+	}
+	l.spec, l.document = &spec, document
+	l.reloads++
+	snapshot := l.applied.Load()
+	l.log.Info("configuration applied", "generation", snapshot.Generation, "services", len(snapshot.Services))
+	return nil
+}
+
+// applyLocked is compile, number, apply; it changes nothing of the loop but what was applied.
+func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) error {
+	snapshot, err := lb.Compile(spec, overrides, l.datapath.Caps())
+	if err != nil {
+		return Locate(err, document)
+	}
+	snapshot.Generation = 1
+	if last := l.applied.Load(); last != nil {
+		snapshot.Generation = last.Generation + 1
+	}
+	if err := l.datapath.Apply(snapshot); err != nil {
+		return fmt.Errorf("apply generation %d: %w", snapshot.Generation, err)
+	}
+	l.applied.Store(snapshot)
+	l.appliedAt, l.failure = time.Now(), nil
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (l *Loop) failLocked(err error) error {
+	l.failure, l.failedAt = err, time.Now()
+	l.failures++
+	return err
+}
+
+// Locate gives an error of lb.Compile the file, line and column of its path. Other errors, and a nil document, pass
+// through.
+func Locate(err error, document *config.Document) error {
+	var wrong *lb.Error
+	if document == nil || !errors.As(err, &wrong) {
+		return err
+	}
+	return document.Errorf(wrong.Path, "%s; %s", wrong.What, wrong.Remedy)
+}
+
+// ErrNoTarget is wrapped by Override when the spec has no such service or backend.
+var ErrNoTarget = errors.New("no such target")
+
+// Override sets one override (lb.NoOverride takes it back) and applies it. An operator's target must exist.
+func (l *Loop) Override(target lb.Target, from lb.Overrider, value lb.Override) error {
+	return l.SetOverrides(from, map[lb.Target]lb.Override{target: value})
+}
+
+// SetOverrides sets several at once, so that many probes cost one compile.
+func (l *Loop) SetOverrides(from lb.Overrider, values map[lb.Target]lb.Override) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spec == nil {
+		return fmt.Errorf("%w: nothing is configured yet", ErrNoTarget)
+	}
+	next := l.overrides
+	for target, value := range values {
+		if err := l.existsLocked(target); err != nil && value != lb.NoOverride {
+			if from == lb.FromOperator {
+				return err
+			}
+			continue // a reload was faster than the probe
+		}
+		next = next.With(target, from, value)
+	}
+	if err := l.applyLocked(*l.spec, l.document, next); err != nil {
+		return l.failLocked(err)
+	}
+	l.overrides = next
+	for target, value := range values {
+		l.log.Info("override", "target", target.String(), "from", from.String(), "value", value.String(),
+			"generation", l.applied.Load().Generation)
+	}
+	return nil
+}
+
+func (l *Loop) existsLocked(target lb.Target) error {
+	snapshot := l.applied.Load()
+	service := snapshot.Service(target.Service)
+	if service == nil {
+		return fmt.Errorf("%w: no service %q", ErrNoTarget, target.Service)
+	}
+	if target.Backend != "" && service.Backend(target.Backend) == nil {
+		return fmt.Errorf("%w: service %q has no backend %q", ErrNoTarget, target.Service, target.Backend)
+	}
+	return nil
+}
+
+// Run follows the file (nil: none) and probes backends until ctx ends. seen is what LoadFile returned.
+func (l *Loop) Run(ctx context.Context, file *config.File, seen []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var group sync.WaitGroup
+	group.Go(func() { l.runHealth(ctx) })
+	defer group.Wait()
+	defer cancel()
+	if file == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return file.Watch(ctx, seen, func(text []byte, err error) {
+		if err == nil {
+			err = l.Load(file.Path(), text)
+		} else {
+			l.mu.Lock()
+			err = l.failLocked(fmt.Errorf("read configuration: %w", err))
+			l.mu.Unlock()
+		}
+		if err != nil {
+			l.log.Error("configuration refused, the last good one stays", "error", err)
+		}
+	})
+}
+
+// runHealth probes the backends of each applied snapshot.
+func (l *Loop) runHealth(ctx context.Context) {
+	prober := health.New(ctx, l.probe, l.log, func(states map[lb.Target]lb.Override) error {
+		return l.SetOverrides(lb.FromHealth, states)
+	})
+	defer prober.Stop()
+	for {
+		if snapshot := l.applied.Load(); snapshot != nil {
+			prober.Follow(snapshot)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.changed:
+		}
+	}
+}
+
+// Status is what the loop knows, for status pages and metrics. It holds no secret.
+type Status struct {
+	Generation uint64          `json:"generation"`
+	AppliedAt  time.Time       `json:"applied_at"`
+	Error      string          `json:"error,omitempty"` // of the last change, until one succeeds
+	FailedAt   *time.Time      `json:"failed_at,omitempty"`
+	Reloads    uint64          `json:"reloads"`
+	Failures   uint64          `json:"failures"`
+	Datapath   string          `json:"datapath"`
+	Services   []ServiceStatus `json:"services"`
+}
+
+// Status returns the present state.
+func (l *Loop) Status() Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Status{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
+	if l.failure != nil {
+		failedAt := l.failedAt
+		s.Error, s.FailedAt = l.failure.Error(), &failedAt
+	}
+	if snapshot := l.applied.Load(); snapshot != nil {
+		s.Generation = snapshot.Generation
+		s.Services = Describe(snapshot, l.overrides)
+	}
+	return s
+}
+
+// Ready is nil once a snapshot is applied, whatever happened to later ones.
+func (l *Loop) Ready() error {
+	if l.applied.Load() != nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure != nil {
+		return l.failure
+	}
+	return errors.New("no configuration yet")
+}

@@ -1,0 +1,102 @@
+package udpnat
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Defaults of Config.
+const (
+	DefaultMaxEntries      = 10000
+	DefaultBackendTimeout  = 15 * time.Second
+	DefaultUnansweredLimit = 3
+	DefaultUnansweredAfter = 2 * time.Second
+	// Never switches a time-out off.
+	Never time.Duration = -1
+)
+
+// Config says how to open a Datapath. The zero value works.
+type Config struct {
+	// Workers is the number of workers, each with its own sockets; default one per core.
+	Workers int
+	// MaxEntries bounds the NAT entries of all workers; default DefaultMaxEntries.
+	MaxEntries int
+	// Reverse starts with reverse address update on: a reply from another backend of the service than the
+	// entry's own moves the entry there.
+	Reverse bool
+	// Unconnected leaves outgoing sockets unconnected also while Reverse is off, so that replies from elsewhere
+	// are counted (Counters.WrongRouted). It costs a route look-up for each datagram, and ICMP errors go unseen.
+	Unconnected bool
+	// DTLSFilter drops datagrams from clients that are no DTLS record.
+	DTLSFilter bool
+	// BackendTimeout is after how long without any reply a backend is stale, and after how long a stale one is
+	// tried again; default DefaultBackendTimeout; Never switches the watch off.
+	BackendTimeout time.Duration
+	// UnansweredLimit and UnansweredAfter make a backend stale earlier: so many datagrams without any reply from
+	// it, the first of them so long ago. Limit 0 is the default, below 0 never.
+	UnansweredLimit int
+	UnansweredAfter time.Duration
+	// Faults to start with.
+	Faults Faults
+	// ReadBuffer is the kernel's receive buffer of each VIP socket in bytes; default 4 MiB.
+	ReadBuffer int
+	// Log gets what an operator must know, rate-limited. Default: nothing is logged.
+	Log *slog.Logger
+	// Now is the clock, any monotonic offset. Default: time since Open. It is called by several goroutines.
+	Now func() time.Duration
+	// OnLiveness is told when a backend turns stale (silent) or answers again. It may call Apply; it is called by
+	// one goroutine. Nil leaves stale backends in the snapshot, and their flows where they are.
+	OnLiveness func(backend lb.Target, silent bool)
+}
+
+func (c *Config) setDefaults() error {
+	if c.Workers == 0 {
+		c.Workers = runtime.GOMAXPROCS(0)
+	}
+	if c.MaxEntries == 0 {
+		c.MaxEntries = DefaultMaxEntries
+	}
+	if c.BackendTimeout == 0 {
+		c.BackendTimeout = DefaultBackendTimeout
+	}
+	if c.UnansweredLimit == 0 {
+		c.UnansweredLimit = DefaultUnansweredLimit
+	}
+	if c.UnansweredAfter == 0 {
+		c.UnansweredAfter = DefaultUnansweredAfter
+	}
+	if c.ReadBuffer == 0 {
+		c.ReadBuffer = 4 << 20
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		start := time.Now()
+		c.Now = func() time.Duration { return time.Since(start) }
+	}
+	switch {
+	case c.Workers < 1 || c.Workers > 256:
+		return fmt.Errorf("%d workers: want 1 to 256", c.Workers)
+	case c.MaxEntries < 1 || c.MaxEntries > 1<<22:
+		return fmt.Errorf("%d NAT entries: want 1 to %d", c.MaxEntries, 1<<22)
+	case c.BackendTimeout < 0 && c.BackendTimeout != Never:
+		return fmt.Errorf("backend time-out %s: want a positive time or Never", c.BackendTimeout)
+	case c.UnansweredAfter < 0:
+		return fmt.Errorf("unanswered time %s: want a positive time", c.UnansweredAfter)
+	}
+	return c.Faults.validate()
+}
+
+// Caps is what this data path can do, for lb.Compile. A prefix VIP (0.0.0.0/0 and ::/0 too) is served by a socket on
+// every address; the host must take the prefix for local.
+func Caps() lb.Caps {
+	return lb.Caps{
+		Name: "udp", Protocols: []uint8{lb.UDP}, Modes: []lb.Mode{lb.NAT},
+		CID: true, MaskedCID: true, Prefixes: true, IPv4: true, IPv6: true, CrossFamily: true, SourceRequired: true,
+	}
+}

@@ -1,0 +1,373 @@
+package udpnat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/steer"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// Datapath forwards UDP by the snapshot that was applied last. All methods may be called by any goroutine.
+type Datapath struct {
+	config  Config
+	watch   watch
+	entries atomic.Int64 // of all workers
+	view    atomic.Pointer[view]
+	revived chan struct{}
+
+	mu      sync.Mutex // guards what follows, and keeps requests to workers apart
+	workers []*worker
+	groups  map[netip.AddrPort]*udpio.Group
+	reverse bool
+	faults  Faults
+	fallen  uint64 // backends that turned stale
+	running bool
+	closed  bool
+
+	told map[lb.Target]bool // what OnLiveness knows: silent; only the watching goroutine uses it
+}
+
+// Open prepares the workers; nothing listens until Apply, nothing moves until Run.
+func Open(config Config) (*Datapath, error) {
+	if err := config.setDefaults(); err != nil {
+		return nil, fmt.Errorf("open the udp data path: %w", err)
+	}
+	d := &Datapath{
+		config: config, reverse: config.Reverse, faults: config.Faults,
+		groups: map[netip.AddrPort]*udpio.Group{}, revived: make(chan struct{}, 1), told: map[lb.Target]bool{},
+	}
+	d.watch = watch{
+		timeout: config.BackendTimeout, limit: int64(config.UnansweredLimit), after: config.UnansweredAfter,
+		all: map[destinationKey]*destination{},
+	}
+	d.view.Store(&view{snapshot: &lb.Snapshot{}, shortestIdle: lb.Never})
+	for i := range config.Workers {
+		poller, err := udpio.NewPoller(eventsSize)
+		if err != nil {
+			_ = d.Close()
+			return nil, fmt.Errorf("open the udp data path: %w", err)
+		}
+		w := &worker{
+			dp: d, id: i, poller: poller, faults: newFaultState(config.Faults, i), reverse: config.Reverse,
+			filter: config.DTLSFilter, shortestIdle: lb.Never, requests: make(chan func(*worker), 16),
+			in: udpio.NewMessages(batchSize, longest), slab: make([]byte, slabSize),
+			engine: steer.New(&lb.Snapshot{}, d.engineOptions()),
+		}
+		w.connected = !config.Unconnected && !config.Reverse
+		w.table.init()
+		d.workers = append(d.workers, w)
+	}
+	return d, nil
+}
+
+func (d *Datapath) engineOptions() steer.Options {
+	return steer.Options{Proxy: true, NoHold: true, MaxFlows: d.config.MaxEntries}
+}
+
+func (d *Datapath) full() bool { return d.entries.Load() >= int64(d.config.MaxEntries) }
+
+// Caps is what this data path can do.
+func (d *Datapath) Caps() lb.Caps { return Caps() }
+
+// Apply changes to a snapshot: all of it or, with an error, nothing. New VIPs listen before old ones stop; entries
+// of VIPs that are gone close, all others stay.
+func (d *Datapath) Apply(s *lb.Snapshot) error {
+	next, err := newView(s)
+	if err != nil {
+		return fmt.Errorf("apply generation %d: %w", s.Generation, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errors.New("apply: the data path is closed")
+	}
+	opened := map[netip.AddrPort]*udpio.Group{}
+	for _, at := range next.listen {
+		if d.groups[at] != nil {
+			continue
+		}
+		group, err := udpio.Listen(udpio.Config{
+			Addr: at, Sockets: len(d.workers), Batch: batchSize, ReadBuffer: d.config.ReadBuffer, Drops: true,
+			OnlyIPv6: true, // 0.0.0.0 and :: may both be VIPs
+		})
+		if err != nil {
+			for _, g := range opened {
+				_ = g.Close()
+			}
+			return fmt.Errorf("apply generation %d: %w", s.Generation, err)
+		}
+		opened[at] = group
+	}
+	gone := map[netip.AddrPort]*udpio.Group{}
+	for at, group := range d.groups {
+		gone[at] = group
+	}
+	for _, at := range next.listen {
+		delete(gone, at)
+	}
+	d.view.Store(next)
+	d.doLocked(func(w *worker) { w.apply(next, opened, gone) })
+	for at, group := range gone {
+		delete(d.groups, at)
+		_ = group.Close()
+	}
+	for at, group := range opened {
+		d.groups[at] = group
+	}
+	d.watch.retain(func(dest *destination) bool {
+		return dest.usage.Load() > 0 || next.backend(dest.target) != nil
+	})
+	return nil
+}
+
+// apply is the worker's part of Apply.
+func (w *worker) apply(next *view, opened, gone map[netip.AddrPort]*udpio.Group) {
+	w.flush()
+	w.engine.SetSnapshot(next.snapshot)
+	w.shortestIdle = next.shortestIdle
+	w.lastBackend, w.lastDest = nil, nil
+	for at, group := range opened {
+		w.listen(at, group.Conn(w.id))
+	}
+	for i, l := range w.listeners {
+		if l != nil && gone[l.addr] != nil {
+			w.listeners[i] = nil
+			w.closeWhere(func(e *entry) bool { return e.listener == l })
+			w.faults.dropHeld(l)
+		}
+	}
+	w.closeWhere(func(e *entry) bool {
+		service := next.snapshot.Service(e.service)
+		if service == nil {
+			return true
+		}
+		e.idle = service.Timeouts.UDP
+		return false
+	})
+}
+
+func (w *worker) listen(at netip.AddrPort, conn *udpio.Conn) {
+	number := 0
+	for number < len(w.listeners) && w.listeners[number] != nil {
+		number++
+	}
+	if number == len(w.listeners) {
+		w.listeners = append(w.listeners, nil)
+	}
+	l := &listener{addr: at, conn: conn, out: make([]udpio.Message, 0, batchSize)}
+	if err := w.poller.AddConn(conn, listenerToken|uint64(number)); err != nil {
+		w.counters.ReceiveErrors++ // epoll's own limits; the watch reports it
+		return
+	}
+	w.listeners[number] = l
+}
+
+func (w *worker) closeWhere(match func(*entry) bool) (n int) {
+	for e := w.table.head.next; e != &w.table.head; {
+		next := e.next
+		if match(e) {
+			w.counters.Cleared++
+			w.close(e)
+			n++
+		}
+		e = next
+	}
+	return n
+}
+
+// do runs f in every worker, one after the other, and waits.
+func (d *Datapath) do(f func(*worker)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.doLocked(f)
+}
+
+func (d *Datapath) doLocked(f func(*worker)) {
+	if d.closed {
+		return
+	}
+	for _, w := range d.workers {
+		if !d.running {
+			f(w)
+			continue
+		}
+		done := make(chan struct{})
+		w.requests <- func(w *worker) { defer close(done); f(w) }
+		w.poller.Wake()
+		<-done
+	}
+}
+
+// Run forwards until ctx ends, and returns nil then. An error is one that a worker cannot live with.
+func (d *Datapath) Run(ctx context.Context) error {
+	d.mu.Lock()
+	if d.running || d.closed {
+		d.mu.Unlock()
+		return errors.New("run the udp data path: it runs already, or is closed")
+	}
+	d.running = true
+	d.mu.Unlock()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make(chan error, len(d.workers))
+	var workers sync.WaitGroup
+	for _, w := range d.workers {
+		workers.Go(func() {
+			err := w.run()
+			errs <- err
+			for err != nil && w.serveNext() { // broken, but nobody shall wait for it in vain
+			}
+		})
+	}
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		d.observe(ctx)
+	}()
+	var first error
+	select {
+	case <-ctx.Done():
+	case first = <-errs:
+	}
+	cancel()
+	<-watching
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range d.workers {
+		w.requests <- nil
+		w.poller.Wake()
+	}
+	workers.Wait()
+	d.running = false
+	return first
+}
+
+// Close frees every socket. Run must have returned.
+func (d *Datapath) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running {
+		return errors.New("close the udp data path: it still runs")
+	}
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	var errs []error
+	for _, w := range d.workers {
+		w.closeWhere(func(*entry) bool { return true })
+		w.poller.Close()
+	}
+	for _, group := range d.groups {
+		errs = append(errs, group.Close())
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	watchInterval = 200 * time.Millisecond
+	logInterval   = 10 * time.Second
+)
+
+// observe judges the backends and logs what went wrong, at most every logInterval.
+func (d *Datapath) observe(ctx context.Context) {
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	var logged Counters
+	nextLog := d.config.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.revived:
+		case <-ticker.C:
+		}
+		now := d.config.Now()
+		d.judge(now)
+		if now >= nextLog {
+			nextLog = now + logInterval
+			logged = d.complain(logged)
+		}
+	}
+}
+
+// revive tells the watching goroutine that a backend answers again.
+func (d *Datapath) revive(*destination) {
+	select {
+	case d.revived <- struct{}{}:
+	default:
+	}
+}
+
+// judge runs the watch and tells OnLiveness what changed.
+func (d *Datapath) judge(now time.Duration) {
+	v := d.view.Load()
+	fallen := d.watch.check(now, func(t lb.Target) (live, takesNew bool) {
+		b := v.backend(t)
+		return b != nil && b.State != lb.Down, b != nil && b.TakesNew()
+	})
+	for _, dest := range fallen {
+		d.config.Log.Warn("backend is silent", "service", dest.target.Service, "backend", dest.target.Backend,
+			"address", dest.addr.String(), "unanswered", dest.unanswered.Load(), "refused", dest.refused.Load())
+	}
+	if len(fallen) > 0 {
+		d.mu.Lock()
+		d.fallen += uint64(len(fallen))
+		d.mu.Unlock()
+	}
+	if d.config.OnLiveness == nil {
+		return
+	}
+	silent := map[lb.Target]bool{}
+	for _, dest := range d.watch.destinations() {
+		if v.backend(dest.target) != nil {
+			silent[dest.target] = silent[dest.target] || !dest.is(Active)
+		}
+	}
+	for target, now := range silent {
+		if d.told[target] != now {
+			d.told[target] = now
+			if !now {
+				d.config.Log.Info("backend answers again", "service", target.Service, "backend", target.Backend)
+			}
+			d.config.OnLiveness(target, now)
+		}
+	}
+	for target := range d.told {
+		if _, known := silent[target]; !known {
+			if d.told[target] && v.backend(target) != nil {
+				d.config.OnLiveness(target, false)
+			}
+			delete(d.told, target)
+		}
+	}
+}
+
+// complain logs the troubles that grew since the last time.
+func (d *Datapath) complain(before Counters) Counters {
+	now := d.Stats().Counters
+	for _, trouble := range []struct {
+		text        string
+		before, now uint64
+		remedy      string
+	}{
+		{"out of file descriptors or ports for NAT entries", before.Exhausted, now.Exhausted, "raise ulimit -n or net.ipv4.ip_local_port_range, or lower --max-entries"},
+		{"NAT entries full, new clients dropped", before.EntriesFull, now.EntriesFull, "raise --max-entries"},
+		{"datagrams lost before they were read", before.ReceiveOverflows, now.ReceiveOverflows, "raise net.core.rmem_max, or use more cores"},
+		{"sends to backends refused by the kernel", before.SendErrors, now.SendErrors, "see weir's counters and the routes"},
+		{"sends to clients refused by the kernel", before.ReplyErrors, now.ReplyErrors, "see weir's counters and the routes"},
+	} {
+		if trouble.now > trouble.before {
+			d.config.Log.Warn(trouble.text, "count", trouble.now-trouble.before, "total", trouble.now, "remedy", trouble.remedy)
+		}
+	}
+	return now
+}

@@ -1,0 +1,224 @@
+package udpnat
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// BackendState is what the passive watch thinks of a backend.
+type BackendState uint32
+
+const (
+	Active  BackendState = iota // answers, or has not been asked
+	Stale                       // silent: gets nothing
+	Probing                     // silent for long: the next new flow tries it
+	Pending                     // a new flow is trying it
+)
+
+func (s BackendState) String() string {
+	switch s {
+	case Active:
+		return "active"
+	case Stale:
+		return "stale"
+	case Probing:
+		return "probing"
+	case Pending:
+		return "pending"
+	}
+	return "unknown"
+}
+
+// MarshalText writes the name, for JSON.
+func (s BackendState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// destination is one address of a backend, shared by all workers. The counters are atomic and may be a datagram off
+// where workers meet; the watch needs no better.
+type destination struct {
+	addr   netip.AddrPort
+	target lb.Target
+
+	usage      atomic.Int64 // entries bound to it
+	state      atomic.Uint32
+	unanswered atomic.Int64 // datagrams since the last reply
+	since      atomic.Int64 // when the first of them left
+	refused    atomic.Int64 // ICMP refusals since the last reply
+	lastReply  atomic.Int64 // 0: none yet
+	changed    atomic.Int64 // when state changed
+}
+
+func (d *destination) is(s BackendState) bool { return BackendState(d.state.Load()) == s }
+
+func (d *destination) forwarded(now time.Duration) {
+	if d.unanswered.Add(1) == 1 {
+		d.since.Store(int64(now))
+	}
+}
+
+// replied reports whether the reply revives the destination.
+func (d *destination) replied(now time.Duration) bool {
+	d.lastReply.Store(int64(now))
+	if d.unanswered.Load() != 0 {
+		d.unanswered.Store(0)
+	}
+	if d.refused.Load() != 0 {
+		d.refused.Store(0)
+	}
+	if d.is(Active) {
+		return false
+	}
+	d.set(Active, now)
+	return true
+}
+
+func (d *destination) set(s BackendState, now time.Duration) {
+	d.state.Store(uint32(s))
+	d.changed.Store(int64(now))
+}
+
+// claim makes the caller's new flow the one that tries a probing destination.
+func (d *destination) claim(now time.Duration) bool {
+	if !d.state.CompareAndSwap(uint32(Probing), uint32(Pending)) {
+		return false
+	}
+	d.unanswered.Store(0)
+	d.refused.Store(0)
+	d.changed.Store(int64(now))
+	return true
+}
+
+// watch holds the destinations of the snapshot in force and judges them.
+type watch struct {
+	timeout time.Duration // Config.BackendTimeout
+	limit   int64
+	after   time.Duration
+
+	mu   sync.Mutex
+	all  map[destinationKey]*destination
+	list atomic.Pointer[[]*destination] // the same, for reading without lock
+	// probing says that some destination may be, so that new flows look.
+	probing atomic.Bool
+}
+
+type destinationKey struct {
+	target lb.Target
+	addr   netip.AddrPort
+}
+
+// get returns the destination of a backend's address, making it on first use.
+func (w *watch) get(target lb.Target, addr netip.AddrPort) *destination {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := destinationKey{target, addr}
+	d := w.all[k]
+	if d == nil {
+		d = &destination{addr: addr, target: target}
+		w.all[k] = d
+		w.publishLocked()
+	}
+	return d
+}
+
+// retain forgets the destinations for which keep is false.
+func (w *watch) retain(keep func(*destination) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, d := range w.all {
+		if !keep(d) {
+			delete(w.all, k)
+		}
+	}
+	w.publishLocked()
+}
+
+func (w *watch) publishLocked() {
+	list := make([]*destination, 0, len(w.all))
+	for _, d := range w.all {
+		list = append(list, d)
+	}
+	w.list.Store(&list)
+}
+
+func (w *watch) destinations() []*destination {
+	if list := w.list.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// claimProbe returns a destination of the service that wants a new flow to try it, or nil.
+func (w *watch) claimProbe(service string, reaches func(netip.AddrPort) bool, now time.Duration) *destination {
+	if !w.probing.Load() {
+		return nil
+	}
+	for _, d := range w.destinations() {
+		if d.target.Service == service && d.is(Probing) && reaches(d.addr) && d.claim(now) {
+			return d
+		}
+	}
+	return nil
+}
+
+// silent is the judgement on one destination that should answer.
+func (w *watch) silent(d *destination, now time.Duration) bool {
+	if w.limit > 0 && d.refused.Load() >= w.limit {
+		return true
+	}
+	unanswered := d.unanswered.Load()
+	if unanswered == 0 {
+		return false
+	}
+	waited := now - time.Duration(d.since.Load())
+	return waited >= w.timeout || w.limit > 0 && unanswered >= w.limit && waited >= w.after
+}
+
+// check moves every destination to the state that now asks for and returns those that became stale. use says what the
+// snapshot makes of a target: whether it gets datagrams at all, and whether it takes new flows.
+func (w *watch) check(now time.Duration, use func(lb.Target) (live, takesNew bool)) []*destination {
+	if w.timeout < 0 {
+		return nil
+	}
+	active := map[string]int{}
+	for _, d := range w.destinations() {
+		if _, takesNew := use(d.target); takesNew && d.is(Active) {
+			active[d.target.Service]++
+		}
+	}
+	var fallen []*destination
+	probing := false
+	for _, d := range w.destinations() {
+		age := now - time.Duration(d.changed.Load())
+		switch BackendState(d.state.Load()) {
+		case Active:
+			live, takesNew := use(d.target)
+			others := active[d.target.Service]
+			if takesNew {
+				others--
+			}
+			if live && others > 0 && w.silent(d, now) {
+				active[d.target.Service] = others
+				d.set(Stale, now)
+				fallen = append(fallen, d)
+			}
+		case Stale:
+			if age >= w.timeout {
+				d.set(Probing, now)
+				probing = true
+			}
+		case Probing:
+			probing = true
+		case Pending:
+			// One flow is trying it; that flow must not wait long.
+			waited := d.unanswered.Load() > 0 && w.limit > 0 && now-time.Duration(d.since.Load()) >= w.after
+			if waited || w.silent(d, now) || age >= w.timeout {
+				d.set(Stale, now)
+			}
+		}
+	}
+	w.probing.Store(probing)
+	return fallen
+}

@@ -1,0 +1,244 @@
+package udpnat
+
+import (
+	"cmp"
+	"container/heap"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// Clear drops the n oldest NAT entries, or with n < 0 all of them, and returns how many. The backends see a new
+// address of each client with its next datagram. After a full clear steering also rolls anew for flows without CID.
+func (d *Datapath) Clear(n int) int {
+	cleared := 0
+	d.do(func(w *worker) {
+		w.flush()
+		left := n - cleared
+		cleared += w.closeWhere(func(*entry) bool { left--; return n < 0 || left >= 0 })
+		if n < 0 {
+			w.engine.Rebalance()
+		}
+	})
+	return cleared
+}
+
+// Reassign gives every entry a new outgoing socket and rolls its backend anew. It returns how many entries got both.
+func (d *Datapath) Reassign() int {
+	done := 0
+	d.do(func(w *worker) {
+		w.flush()
+		now := d.config.Now()
+		w.eachEntry(func(e *entry) {
+			w.roll(e, now)
+			if w.redial(e, e.dest.addr) == nil {
+				done++
+			}
+		})
+	})
+	return done
+}
+
+// Rebalance makes stale backends active again and rolls the backend of every entry anew. It returns how many entries
+// moved, and how many there are. Call it after a snapshot without the overrides of the watch was applied.
+func (d *Datapath) Rebalance() (moved, of int) {
+	d.do(func(w *worker) {
+		now := d.config.Now()
+		w.eachEntry(func(e *entry) {
+			of++
+			if w.roll(e, now) {
+				moved++
+			}
+		})
+	})
+	return moved, of
+}
+
+// Revive makes every stale backend active again, as far as the watch is concerned.
+func (d *Datapath) Revive() {
+	now := d.config.Now()
+	for _, dest := range d.watch.destinations() {
+		dest.unanswered.Store(0)
+		dest.refused.Store(0)
+		if !dest.is(Active) {
+			dest.set(Active, now)
+		}
+	}
+	d.revive(nil)
+}
+
+func (w *worker) eachEntry(f func(*entry)) {
+	for e := w.table.head.next; e != &w.table.head; {
+		next := e.next
+		f(e)
+		e = next
+	}
+}
+
+// roll chooses an entry's backend by chance, by weight, and says whether it is another one.
+func (w *worker) roll(e *entry, now time.Duration) bool {
+	service := w.engine.Snapshot().Service(e.service)
+	if service == nil {
+		return false
+	}
+	b := service.Select(rand.Uint64())
+	if b == nil || !w.engine.Reassign(e.key, b, now) {
+		return false
+	}
+	addr := w.addressOf(b, e)
+	dest := w.dp.watch.get(lb.Target{Service: e.service, Backend: b.Name}, addr)
+	e.pinned = false
+	if dest == e.dest {
+		return false
+	}
+	return w.retarget(e, dest) == nil
+}
+
+// addressOf is where an entry's datagrams go at a backend: its family if the backend has it.
+func (w *worker) addressOf(b *lb.Backend, e *entry) netip.AddrPort {
+	port := cmp.Or(b.Port, e.key.DstPort)
+	is6 := e.local.Is6() && !e.local.Is4In6()
+	a, ok := b.Address(is6)
+	if !ok {
+		a, _ = b.Address(!is6)
+	}
+	return netip.AddrPortFrom(a, port)
+}
+
+// SetReverse switches reverse address update. Existing entries follow at once.
+func (d *Datapath) SetReverse(on bool) {
+	d.do(func(w *worker) {
+		d.reverse = on
+		w.reverse = on
+		w.connected = !on && !d.config.Unconnected
+		w.eachEntry(func(e *entry) {
+			if e.socket.Connected() != w.connected && e.socket.Retarget(e.dest.addr, w.connected) != nil {
+				w.close(e)
+			}
+		})
+	})
+}
+
+// SetFaults changes the faults; the dice start anew from the seed.
+func (d *Datapath) SetFaults(f Faults) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	d.do(func(w *worker) {
+		d.faults = f
+		held, bytes := w.faults.held, w.faults.heldBytes
+		w.faults = newFaultState(f, w.id)
+		w.faults.held, w.faults.heldBytes = held, bytes
+	})
+	return nil
+}
+
+// dropHeld forgets the datagrams held for a listener that closes.
+func (s *faultState) dropHeld(l *listener) {
+	kept := s.held[:0]
+	s.heldBytes = 0
+	for _, d := range s.held {
+		if d.listener != l {
+			kept = append(kept, d)
+			s.heldBytes += len(d.payload)
+		}
+	}
+	clear(s.held[len(kept):])
+	s.held = kept
+	heap.Init(&s.held)
+}
+
+// Stats gathers the state of all workers.
+func (d *Datapath) Stats() Stats {
+	s := Stats{MaxEntries: d.config.MaxEntries, Reasons: map[string]uint64{}}
+	var reasons [lb.NumReasons]uint64
+	d.mu.Lock()
+	s.Reverse, s.Faults = d.reverse, d.faults
+	d.doLocked(func(w *worker) {
+		s.Counters.add(&w.counters)
+		for i, n := range w.engine.Reasons() {
+			reasons[i] += n
+		}
+	})
+	s.Counters.BackendTimeouts = d.fallen
+	for at, group := range d.groups {
+		s.Listeners = append(s.Listeners, boundTo(at, group))
+		s.Counters.ReceiveOverflows += group.Stats().Dropped
+	}
+	d.mu.Unlock()
+	v := d.view.Load()
+	s.Generation = v.snapshot.Generation
+	s.Entries = int(d.entries.Load())
+	for i, n := range reasons {
+		if n > 0 {
+			s.Reasons[lb.Reason(i).String()] = n
+		}
+	}
+	s.Backends = d.backends(v)
+	slices.SortFunc(s.Listeners, netip.AddrPort.Compare)
+	return s
+}
+
+func boundTo(at netip.AddrPort, group *udpio.Group) netip.AddrPort {
+	return netip.AddrPortFrom(at.Addr(), group.LocalAddr().Port())
+}
+
+// backends lists those of the snapshot, asked or not, and those that entries still use.
+func (d *Datapath) backends(v *view) []Backend {
+	now := d.config.Now()
+	var all []Backend
+	seen := map[destinationKey]bool{}
+	for _, dest := range d.watch.destinations() {
+		b := Backend{
+			Target: dest.target, Service: dest.target.Service, Name: dest.target.Backend, Addr: dest.addr,
+			State: BackendState(dest.state.Load()), Entries: dest.usage.Load(), LastReply: -1, Override: lb.Down,
+		}
+		if in := v.backend(dest.target); in != nil {
+			b.Override = in.State
+		} else if b.Entries == 0 {
+			continue
+		}
+		if dest.unanswered.Load() > 0 {
+			b.Silent = now - time.Duration(dest.since.Load())
+		}
+		if at := dest.lastReply.Load(); at != 0 {
+			b.LastReply = now - time.Duration(at)
+		}
+		seen[destinationKey{dest.target, dest.addr}] = true
+		all = append(all, b)
+	}
+	for k, in := range v.byAddr {
+		t := lb.Target{Service: k.service, Backend: in.Name}
+		if !seen[destinationKey{t, k.addr}] {
+			all = append(all, Backend{Target: t, Service: k.service, Name: in.Name, Addr: k.addr, Override: in.State, LastReply: -1})
+		}
+	}
+	slices.SortFunc(all, func(a, b Backend) int {
+		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Name, b.Name), a.Addr.Compare(b.Addr))
+	})
+	return all
+}
+
+// Entries lists at most limit NAT entries, those longest idle first within each worker.
+func (d *Datapath) Entries(limit int) []Entry {
+	var all []Entry
+	d.do(func(w *worker) {
+		now := d.config.Now()
+		w.eachEntry(func(e *entry) {
+			if len(all) >= limit {
+				return
+			}
+			outgoing, _ := e.socket.LocalAddr()
+			all = append(all, Entry{
+				Client: e.client, VIP: e.key.Destination(), Outgoing: outgoing, Backend: e.dest.target,
+				Addr: e.dest.addr, Idle: now - e.last,
+			})
+		})
+	})
+	return all
+}

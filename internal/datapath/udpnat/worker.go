@@ -1,0 +1,318 @@
+package udpnat
+
+import (
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/steer"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+const (
+	batchSize = 64
+	// eventsSize is how many ready sockets one turn of the loop serves.
+	eventsSize = 256
+	// slabSize is the room for replies that wait for their batch; each needs room for the longest datagram.
+	slabSize = 512 << 10
+	// longest is room for one datagram of either family, and for a byte that shows a longer one.
+	longest = 1 << 16
+	// idleTurn is how often a worker without traffic looks at its entries.
+	idleTurn = time.Second
+	// listenerToken marks the epoll tokens of VIP sockets; those of entries stay below.
+	listenerToken = uint64(1) << 62
+)
+
+// listener is one worker's socket of a VIP, with the replies that wait to leave through it.
+type listener struct {
+	addr  netip.AddrPort // as bound; the address may be unspecified
+	conn  *udpio.Conn
+	out   []udpio.Message
+	dirty bool
+}
+
+// worker owns its sockets, entries and Engine; nothing here is shared but what dp points to.
+type worker struct {
+	dp     *Datapath
+	id     int
+	poller *udpio.Poller
+	engine *steer.Engine
+	table  entries
+
+	listeners    []*listener // by number in the token; nil where one was closed
+	waiting      []*listener // those with replies to send
+	in           []udpio.Message
+	slab         []byte
+	used         int // of slab
+	tokens       [eventsSize]uint64
+	counters     Counters
+	faults       faultState
+	reverse      bool
+	connected    bool // outgoing sockets are
+	filter       bool
+	shortestIdle time.Duration
+	nextExpiry   time.Duration
+
+	// One look-up in the watch is saved where datagrams of one backend follow each other.
+	lastBackend *lb.Backend
+	lastDest    *destination
+
+	requests chan func(*worker)
+}
+
+// run serves until the stop request. It returns what ended it.
+func (w *worker) run() error {
+	w.nextExpiry = w.dp.config.Now() + idleTurn
+	for {
+		n, woken, err := w.poller.Wait(w.tokens[:], w.patience())
+		if err != nil {
+			return err
+		}
+		now := w.dp.config.Now()
+		if woken && !w.serveRequests() {
+			return nil
+		}
+		for _, token := range w.tokens[:n] {
+			if token&listenerToken != 0 {
+				w.readListener(int(uint32(token)), now)
+			} else if e := w.table.byToken(token); e != nil {
+				w.readEntry(e, now)
+			}
+		}
+		w.flush()
+		w.turn(now)
+	}
+}
+
+// patience is how long the loop may sleep.
+func (w *worker) patience() time.Duration {
+	if len(w.faults.held) == 0 {
+		return idleTurn
+	}
+	return min(idleTurn, max(0, w.faults.held[0].due-w.dp.config.Now()))
+}
+
+// turn does what time asks for: late datagrams and time-outs.
+func (w *worker) turn(now time.Duration) {
+	for {
+		d, ok := w.faults.release(now)
+		if !ok {
+			break
+		}
+		w.steer(d.listener, d.client, d.local, d.payload, now)
+	}
+	if now < w.nextExpiry {
+		return
+	}
+	w.nextExpiry = now + max(10*time.Millisecond, min(idleTurn, w.shortestIdle/4))
+	w.expire(now)
+	w.engine.Expire(now, batchSize)
+}
+
+// serveRequests runs what other goroutines asked for; false means stop.
+func (w *worker) serveRequests() bool {
+	for {
+		select {
+		case request := <-w.requests:
+			if request == nil {
+				return false
+			}
+			request(w)
+		default:
+			return true
+		}
+	}
+}
+
+// serveNext waits for one request; false means stop.
+func (w *worker) serveNext() bool {
+	request := <-w.requests
+	if request != nil {
+		request(w)
+	}
+	return request != nil
+}
+
+func (w *worker) readListener(number int, now time.Duration) {
+	l := w.listeners[number]
+	if l == nil {
+		return
+	}
+	n, err := l.conn.ReadBatch(w.in, 0)
+	if err != nil {
+		w.counters.ReceiveErrors++
+		return
+	}
+	for i := range w.in[:n] {
+		m := &w.in[i]
+		local := m.Local
+		if !local.IsValid() {
+			local = l.addr.Addr()
+		}
+		w.fromClient(l, m.Addr, local, m.Buf[:m.N], now)
+	}
+}
+
+// fromClient applies the faults to one datagram and steers what is left of it.
+func (w *worker) fromClient(l *listener, client netip.AddrPort, local netip.Addr, payload []byte, now time.Duration) {
+	w.counters.Received++
+	if w.filter && !isDTLS(payload) {
+		w.counters.Filtered++
+		w.engine.Count(lb.ReasonNotDTLS, nil)
+		return
+	}
+	if w.faults.on {
+		switch w.faults.onForward(len(payload)) {
+		case lost:
+			w.counters.LostForward++
+			w.engine.Count(lb.ReasonFault, nil)
+			return
+		case tooLong:
+			w.counters.TooLong++
+			w.engine.Count(lb.ReasonFault, nil)
+			return
+		case late:
+			if w.faults.hold(heldDatagram{listener: l, client: client, local: local}, payload, now) {
+				w.counters.Reordered++
+				return
+			}
+			w.counters.HeldFull++
+		case cut:
+			w.counters.Truncated++
+			payload = payload[:w.faults.TruncateLimit]
+		}
+	}
+	w.steer(l, client, local, payload, now)
+}
+
+// steer finds the entry of a datagram, or makes one, and sends.
+func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, payload []byte, now time.Duration) {
+	key := flow.NewKey(client, netip.AddrPortFrom(local, l.addr.Port()), flow.ProtoUDP)
+	e := w.table.byKey[key]
+	if e != nil && e.pinned && w.keepsPin(e, now) {
+		w.transmit(e, payload, now)
+		return
+	}
+	if e == nil && w.dp.full() && !w.makeRoom(now) {
+		w.counters.EntriesFull++
+		w.engine.Count(lb.ReasonFlowTableFull, nil)
+		return
+	}
+	d := w.engine.Datagram(key, payload, now)
+	if d.Action != lb.Forward {
+		w.counters.Undecided++
+		return
+	}
+	dest := w.destination(d)
+	rolled := e == nil || e.dest != dest
+	if rolled && d.Reason != lb.ReasonCID {
+		if probe := w.dp.watch.claimProbe(d.Service.Name, anyFamily, now); probe != nil {
+			w.tryProbe(e, probe, l, client, local, key, d.Service, payload, now)
+			return
+		}
+	}
+	switch {
+	case e == nil:
+		if e = w.open(l, client, local, key, d.Service, dest, now); e == nil {
+			return
+		}
+	case rolled:
+		if err := w.retarget(e, dest); err != nil {
+			w.counters.SendErrors++
+			w.close(e)
+			return
+		}
+	}
+	w.transmit(e, payload, now)
+}
+
+func anyFamily(netip.AddrPort) bool { return true }
+
+// makeRoom tries to get below MaxEntries.
+func (w *worker) makeRoom(now time.Duration) bool {
+	w.expire(now)
+	return !w.dp.full()
+}
+
+// tryProbe sends the datagram of a new or moving flow to a destination that may answer again, and keeps the flow
+// there until it is known.
+func (w *worker) tryProbe(e *entry, probe *destination, l *listener, client netip.AddrPort, local netip.Addr, key flow.Key, service *lb.Service, payload []byte, now time.Duration) {
+	if e == nil {
+		if e = w.open(l, client, local, key, service, probe, now); e == nil {
+			probe.set(Probing, now)
+			return
+		}
+	} else if err := w.retarget(e, probe); err != nil {
+		probe.set(Probing, now)
+		return
+	}
+	e.pinned = true
+	w.transmit(e, payload, now)
+}
+
+// keepsPin says whether an entry still waits for a probed destination. One that answers becomes the flow's backend
+// once a snapshot has it up; one that does not loses the flow to whatever steering says.
+func (w *worker) keepsPin(e *entry, now time.Duration) bool {
+	switch BackendState(e.dest.state.Load()) {
+	case Pending:
+		return true
+	case Active:
+		b := w.backendOf(e.dest.target)
+		if b == nil {
+			break
+		}
+		if b.State == lb.Down {
+			return true // the snapshot with it up is on its way
+		}
+		w.engine.Reassign(e.key, b, now)
+	}
+	e.pinned = false
+	return false
+}
+
+func (w *worker) backendOf(t lb.Target) *lb.Backend {
+	service := w.engine.Snapshot().Service(t.Service)
+	if service == nil {
+		return nil
+	}
+	return service.Backend(t.Backend)
+}
+
+// destination returns the shared record of where a decision sends.
+func (w *worker) destination(d steer.Decision) *destination {
+	if d.Backend == w.lastBackend && w.lastDest.addr == d.Destination {
+		return w.lastDest
+	}
+	w.lastBackend = d.Backend
+	w.lastDest = w.dp.watch.get(lb.Target{Service: d.Service.Name, Backend: d.Backend.Name}, d.Destination)
+	return w.lastDest
+}
+
+// transmit sends one datagram to the entry's backend.
+func (w *worker) transmit(e *entry, payload []byte, now time.Duration) {
+	w.table.touch(e, now)
+	err := w.send(e, payload)
+	if err == unix.ECONNREFUSED { // the answer to an earlier datagram; this one did not leave yet
+		w.counters.Refused++
+		e.dest.refused.Add(1)
+		err = w.send(e, payload)
+	}
+	if err != nil {
+		w.counters.SendErrors++
+		w.engine.Count(lb.ReasonSendFailed, nil)
+		return
+	}
+	e.dest.forwarded(now)
+	w.counters.Forwarded++
+	w.counters.ForwardedBytes += uint64(len(payload))
+}
+
+func (w *worker) send(e *entry, payload []byte) error {
+	if e.socket.Connected() {
+		return e.socket.Send(payload)
+	}
+	return e.socket.SendTo(payload, e.dest.addr)
+}

@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
+)
+
+// hello handles a ClientHello. Nothing is kept before its cookie has come back.
+func (w *Worker) hello(r *record.Record, from source) {
+	if from.router.IsValid() {
+		return // handshakes stay on the node that the client reached
+	}
+	var existing *handshake.Pending
+	h := w.halfOpens.byAddress[from.addr]
+	if h != nil {
+		existing = h.pending
+	}
+	w.from = from.addr
+	b := w.out.acquire()
+	outcome, out, pending := w.server.Hello(from.addr, r, existing, w.mayAccept, w.now, b[:0])
+	switch outcome {
+	case handshake.Verify:
+		w.stats.HelloVerifies++
+	case handshake.Accepted:
+		w.halfOpens.put(from.addr, from.local, pending, w.now)
+	case handshake.Repeated:
+		w.halfOpens.postpone(h, pending.Deadline())
+	case handshake.Refused:
+		w.stats.HandshakesFailed++
+	default:
+		w.stats.HellosIgnored++
+	}
+	w.reply(b, out, from)
+}
+
+// reply queues out, which was appended to b[:0].
+func (w *Worker) reply(b, out []byte, from source) {
+	if len(out) == 0 {
+		w.out.release(b)
+		return
+	}
+	w.stats.BytesOut += uint64(len(out))
+	w.out.public(b, out, from.addr, from.local)
+}
+
+// pendingRecord gives a record to the handshake under way at that address. It
+// returns false if there is none it may belong to.
+func (w *Worker) pendingRecord(r *record.Record, from source) bool {
+	h := w.halfOpens.byAddress[from.addr]
+	if h == nil || from.router.IsValid() {
+		return false
+	}
+	if r.Type == record.TLS12CID && string(r.CID) != string(h.pending.ReadCID()) {
+		return false
+	}
+	b := w.out.acquire()
+	status, out := h.pending.Receive(&w.scratch, r, b[:0])
+	w.reply(b, out, from)
+	switch status {
+	case handshake.Failed:
+		w.stats.HandshakesFailed++
+		w.halfOpens.remove(h)
+	case handshake.Established:
+		w.halfOpens.remove(h)
+		w.establish(h)
+	}
+	return true
+}
+
+// establish makes a session of a handshake that has succeeded.
+func (w *Worker) establish(h *halfOpen) {
+	result := h.pending.Result()
+	if len(result.Association.ReadCID()) == 0 {
+		// Only now has the client shown that it is the one at this address:
+		// the session it replaces may go (RFC 6347 section 4.2.8).
+		if old := w.peers.byAddress[h.addr]; old != nil {
+			w.stats.Replaced++
+			w.drop(old)
+		}
+	}
+	taken := w.peers.byCID[makeKey(result.Association.ReadCID())] != nil // by another one since
+	if taken || !w.makeRoom() {
+		w.stats.HandshakesFailed++
+		return
+	}
+	p := &Peer{association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
+		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
+		secure: result.Renegotiation, final: result.Final}
+	w.peers.add(p, w.now)
+	w.stats.Handshakes++
+	w.sendFinal(p)
+	for _, payload := range result.Early {
+		if p.closed {
+			return
+		}
+		w.stats.EarlyHeld++
+		w.serve(p, payload)
+	}
+}
+
+// halfOpenDue repeats a handshake's flight, or gives it up.
+func (w *Worker) halfOpenDue(h *halfOpen) {
+	if w.now >= h.expires {
+		w.stats.HandshakesFailed++
+		w.halfOpens.remove(h)
+		return
+	}
+	b := w.out.acquire()
+	out, again := h.pending.Timeout(w.now, b[:0])
+	w.reply(b, out, source{addr: h.addr, local: h.local})
+	due := h.expires
+	if again {
+		due = h.pending.Deadline()
+	}
+	w.halfOpens.postpone(h, due)
+}

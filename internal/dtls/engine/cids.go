@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+
+	"github.com/weir-lb/weir/internal/steering/cid"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// CIDs says what the connection ids of this node look like. In one byte outside
+// the owner id they carry the number of the worker, a hint that the reuse-port
+// program follows and nobody trusts.
+type CIDs struct {
+	Layout cid.Layout
+	Owner  uint32    // this node
+	Rand   io.Reader // default crypto/rand; used by several workers at once
+}
+
+// cidSize is the size of a table key: the longest connection id.
+type cidKey [cid.MaxLength]byte
+
+func makeKey(id []byte) (k cidKey) {
+	copy(k[:], id)
+	return k
+}
+
+func (c *CIDs) validate() error {
+	if err := c.Layout.Validate(); err != nil {
+		return fmt.Errorf("connection id layout: %w", err)
+	}
+	if c.Owner > c.Layout.MaxOwner() {
+		return fmt.Errorf("connection id layout: owner %d does not fit in %d bits", c.Owner, c.Layout.OwnerBits)
+	}
+	return nil
+}
+
+// hintByte is the byte with the worker's number, the first that holds nothing
+// but random bits; false: the layout has none.
+func (c *CIDs) hintByte() (int, bool) {
+	l := &c.Layout
+	for i := range l.Length {
+		from, to := 8*i, 8*i+8
+		if from < l.OwnerOffset+l.OwnerBits && l.OwnerOffset < to ||
+			l.RotationBits > 0 && from < l.RotationOffset+l.RotationBits && l.RotationOffset < to ||
+			l.SelfLength && i == 0 {
+			continue
+		}
+		return i, true
+	}
+	return 0, false
+}
+
+// hintMask covers the worker numbers of an engine with this many.
+func hintMask(workers int) byte {
+	mask := 0
+	for mask < workers-1 && mask < 0xff {
+		mask = mask<<1 | 1
+	}
+	return byte(mask)
+}
+
+// steering is the reuse-port program for this many sockets; nil: not needed, or
+// not possible.
+func (c *CIDs) steering(workers int) *udpio.Steering {
+	i, ok := c.hintByte()
+	if !ok || workers < 2 {
+		return nil
+	}
+	return &udpio.Steering{Rules: []udpio.SteerRule{udpio.SteerDTLS12(i, 0, hintMask(workers))}}
+}
+
+// hinted feeds cid.Layout.New with random bytes of which one is set: masked
+// layouts hash it.
+type hinted struct {
+	random  io.Reader
+	at      int
+	mask, v byte
+}
+
+func (h hinted) Read(b []byte) (int, error) {
+	n, err := io.ReadFull(h.random, b)
+	if err == nil && h.at >= 0 && h.at < n {
+		b[h.at] = b[h.at]&^h.mask | h.v
+	}
+	return n, err
+}
+
+// new returns a fresh connection id of this node for a session of a worker.
+func (c *CIDs) new(worker, workers int) ([]byte, error) {
+	random := c.Rand
+	if random == nil {
+		random = rand.Reader
+	}
+	h := hinted{random: random, at: -1}
+	if i, ok := c.hintByte(); ok && workers > 1 {
+		h.at, h.mask, h.v = i, hintMask(workers), byte(worker)
+	}
+	id := make([]byte, c.Layout.Length)
+	return id, c.Layout.New(id, c.Owner, h)
+}
+
+// worker reads the hint.
+func (c *CIDs) worker(id []byte, workers int) (int, bool) {
+	i, ok := c.hintByte()
+	if !ok || i >= len(id) || workers < 2 {
+		return 0, false
+	}
+	v := int(id[i] & hintMask(workers))
+	return v, v < workers
+}
+
+// owner says which node made a connection id.
+func (c *CIDs) owner(id []byte) (owner uint32, own, ok bool) {
+	owner, ok = c.Layout.Owner(id)
+	return owner, ok && owner == c.Owner, ok
+}
+
+// ByteOwnerCIDs are connection ids as Californium clusters have them: the first
+// byte is the owner id.
+func ByteOwnerCIDs(length int, owner uint32) *CIDs {
+	return &CIDs{Layout: cid.ByteOwner(length), Owner: owner}
+}

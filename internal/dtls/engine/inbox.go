@@ -1,0 +1,85 @@
+package engine
+
+import "sync"
+
+const (
+	inboxSlots = 256  // datagrams on their way from other workers
+	inboxSize  = 2048 // bytes of each; larger ones are not handed over
+	inboxPosts = 1024
+)
+
+// inbox is what other goroutines have for a worker. It is bounded: what does not
+// fit is refused, and counted by who wanted to put it.
+type inbox struct {
+	mu    sync.Mutex
+	ended bool
+	wake  func() // ends the worker's wait; not called once ended
+	posts []func()
+	// items and slots belong together. They are made when first needed.
+	items []handed
+	spare []handed // the list that was drained last
+}
+
+type handed struct {
+	buf  []byte
+	n    int
+	from source
+}
+
+// put copies a datagram in.
+func (b *inbox) put(d []byte, from source) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended || len(d) > inboxSize || len(b.items) >= inboxSlots {
+		return false
+	}
+	if len(b.items) < cap(b.items) {
+		b.items = b.items[:len(b.items)+1]
+	} else {
+		b.items = append(b.items, handed{})
+	}
+	h := &b.items[len(b.items)-1]
+	if h.buf == nil {
+		h.buf = make([]byte, inboxSize)
+	}
+	h.n = copy(h.buf, d)
+	h.from = from
+	b.wake()
+	return true
+}
+
+func (b *inbox) post(f func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended || len(b.posts) >= inboxPosts {
+		return false
+	}
+	b.posts = append(b.posts, f)
+	b.wake()
+	return true
+}
+
+// nudge wakes the worker for no post.
+func (b *inbox) nudge() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ended {
+		b.wake()
+	}
+}
+
+// take returns everything; the items are valid until the next call.
+func (b *inbox) take() ([]handed, []func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	items, posts := b.items, b.posts
+	b.items, b.spare = b.spare[:0], items
+	b.posts = nil
+	return items, posts
+}
+
+func (b *inbox) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+}

@@ -1,0 +1,198 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+const (
+	linkBatch = 32
+	// linkSize holds a coalesced run of frames (UDP_GRO).
+	linkSize = 65535
+
+	tokenPublic = 0
+	tokenLink   = 1
+)
+
+// loop moves a worker's datagrams: what it needs beside the worker's state.
+type loop struct {
+	worker   *Worker
+	public   *udpio.Conn
+	link     *udpio.Conn // nil without a cluster
+	poller   *udpio.Poller
+	messages []udpio.Message
+	frames   []udpio.Message
+	tokens   [2]uint64
+	start    time.Time
+	// ready: the socket may have more to read.
+	publicReady, linkReady bool
+}
+
+func newLoop(w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error) {
+	l := &loop{worker: w, public: public, link: link, start: start, publicReady: true, linkReady: link != nil}
+	l.messages = udpio.NewMessages(w.cfg.Batch, receiveSize)
+	w.out.publicOut = func(m []udpio.Message) { public.WriteAll(m) }
+	w.inbox.wake = public.Wake
+	if link == nil {
+		return l, nil
+	}
+	l.frames = udpio.NewMessages(linkBatch, linkSize)
+	w.out.linkOut = func(m []udpio.Message) { link.WriteAll(m) }
+	var err error
+	if l.poller, err = udpio.NewPoller(2); err != nil {
+		return nil, err
+	}
+	w.inbox.wake = l.poller.Wake
+	if err = l.poller.AddConn(public, tokenPublic); err == nil {
+		err = l.poller.AddConn(link, tokenLink)
+	}
+	if err != nil {
+		l.poller.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// run serves until ctx ends or a socket fails.
+func (l *loop) run(ctx context.Context) error {
+	w := l.worker
+	w.wakeAt, w.clusterAt = 0, 0 // the handler and the cluster say when they want to be called
+	for ctx.Err() == nil {
+		if err := l.read(); err != nil {
+			return err
+		}
+		l.inbox()
+		w.tick()
+		w.out.flush()
+		w.stats.KernelDrops = l.public.Stats().Dropped
+		w.publish()
+	}
+	l.farewell()
+	return nil
+}
+
+// read waits for something to do and takes one batch of each socket that may
+// have one.
+func (l *loop) read() error {
+	if l.poller == nil {
+		n, err := l.public.ReadBatch(l.messages, l.patience())
+		return l.took(n, err)
+	}
+	if !l.publicReady && !l.linkReady {
+		n, _, err := l.poller.Wait(l.tokens[:], l.patience())
+		if err != nil {
+			return err
+		}
+		for _, token := range l.tokens[:n] {
+			l.publicReady = l.publicReady || token == tokenPublic
+			l.linkReady = l.linkReady || token == tokenLink
+		}
+	}
+	l.worker.now = time.Since(l.start)
+	if l.publicReady {
+		n, err := l.public.ReadBatch(l.messages, 0)
+		if err := l.took(n, err); err != nil {
+			return err
+		}
+	}
+	if l.linkReady {
+		n, err := l.link.ReadBatch(l.frames, 0)
+		if err != nil && !errors.Is(err, udpio.ErrWoken) {
+			return err
+		}
+		l.linkReady = n > 0
+		for i := range l.frames[:n] {
+			l.frame(&l.frames[i])
+		}
+	}
+	return nil
+}
+
+// patience is how long the worker may wait.
+func (l *loop) patience() time.Duration {
+	next := l.worker.next()
+	if next == Never {
+		return udpio.Forever
+	}
+	return max(next-time.Since(l.start), 0)
+}
+
+// took handles what a read of the public socket has brought.
+func (l *loop) took(n int, err error) error {
+	l.worker.now = time.Since(l.start)
+	if err != nil && !errors.Is(err, udpio.ErrWoken) {
+		return err
+	}
+	l.publicReady = n > 0
+	l.datagrams(n)
+	return nil
+}
+
+func (l *loop) datagrams(n int) {
+	w := l.worker
+	for i := range l.messages[:n] {
+		m := &l.messages[i]
+		if m.Truncated {
+			w.stats.Truncated++
+			continue
+		}
+		w.datagram(m.Buf[:m.N], source{addr: m.Addr, local: m.Local}, false)
+	}
+}
+
+// frame hands a message of the link, which may be a run of frames, to the cluster.
+func (l *loop) frame(m *udpio.Message) {
+	w := l.worker
+	if m.Truncated {
+		w.stats.Truncated++
+		return
+	}
+	b := m.Buf[:m.N]
+	for size := m.Segment; size > 0 && len(b) > size; b = b[size:] {
+		w.cfg.Cluster.Frame(w, b[:size:size], m.Addr, w.now)
+	}
+	w.cfg.Cluster.Frame(w, b, m.Addr, w.now)
+}
+
+// inbox does what other goroutines have left for the worker.
+func (l *loop) inbox() {
+	w := l.worker
+	items, posts := w.inbox.take()
+	for i := range items {
+		w.datagram(items[i].buf[:items[i].n], items[i].from, true)
+	}
+	for _, f := range posts {
+		f()
+	}
+}
+
+// farewell tells every session that it has ended.
+func (l *loop) farewell() {
+	w := l.worker
+	w.inbox.end()
+	for p := w.peers.oldest; p != nil; p = w.peers.oldest {
+		w.Close(p)
+	}
+	w.out.flush()
+	w.publish()
+}
+
+func (l *loop) close() {
+	l.worker.inbox.end()
+	if l.poller != nil {
+		l.poller.Close()
+	}
+}
+
+// socketError leaves out what a close of our own brings about.
+func socketError(id int, err error) error {
+	if err == nil || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return fmt.Errorf("worker %d: %w", id, err)
+}

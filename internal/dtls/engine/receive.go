@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
+)
+
+// source is where a datagram came from.
+type source struct {
+	addr   netip.AddrPort
+	router netip.AddrPort // node by way of which it came; invalid: none
+	local  netip.Addr     // of ours, on wildcard sockets
+}
+
+// finalGap keeps replayed Finished messages from being answered more often.
+const finalGap = 200 * time.Millisecond
+
+// spareBudget is what may be sent to an address not yet proven beyond the
+// multiple of what came from it: the 136 bytes of RFC 9175 section 2.4.
+const spareBudget = 136
+
+// datagram handles one datagram, in place. handedOver: another worker had it.
+func (w *Worker) datagram(d []byte, from source, handedOver bool) {
+	w.stats.Datagrams++
+	w.stats.BytesIn += uint64(len(d))
+	if w.server == nil {
+		w.plain(d, from)
+		return
+	}
+	received := len(d)
+	r := &w.record
+	for first := true; len(d) > 0; first = false {
+		whole := d
+		var err error
+		if d, err = record.Next(d, w.cidLength, r); err != nil {
+			w.stats.Malformed++
+			return
+		}
+		w.stats.RecordsIn++
+		switch {
+		case r.Type == record.TLS12CID:
+			if first && w.foreign(whole, from) {
+				return
+			}
+			p := w.peers.byCID[makeKey(r.CID)]
+			if p == nil {
+				if w.pendingRecord(r, from) {
+					continue
+				}
+				if !w.handOver(whole, from, handedOver) {
+					w.stats.UnknownCIDs++
+					continue
+				}
+				return
+			}
+			w.protected(p, r, from, received)
+		case r.Epoch == 0:
+			w.clear(r, from)
+		default:
+			w.unnamed(r, from, received)
+		}
+		received = 0 // a datagram's bytes count once
+	}
+}
+
+// foreign passes on a datagram of another node's session. Only the first record
+// decides, as in Californium clusters, and only where it is no frame already.
+func (w *Worker) foreign(d []byte, from source) bool {
+	if w.cfg.Cluster == nil || from.router.IsValid() {
+		return false
+	}
+	owner, own, ok := w.cfg.CIDs.owner(w.record.CID)
+	if own {
+		return false
+	}
+	if ok && w.cfg.Cluster.Foreign(w, owner, d, from.addr, w.now) {
+		w.stats.Foreign++
+		return true
+	}
+	w.stats.ForeignUnknown++
+	return false
+}
+
+// handOver gives the rest of a datagram to the worker that its connection id hints at.
+func (w *Worker) handOver(d []byte, from source, before bool) bool {
+	if before || len(w.workers) < 2 {
+		return false
+	}
+	to, ok := w.cfg.CIDs.worker(w.record.CID, len(w.workers))
+	if !ok || to == w.id {
+		return false
+	}
+	if !w.workers[to].inbox.put(d, from) {
+		w.stats.QueueFull++
+		return true
+	}
+	w.stats.HandedOver++
+	return true
+}
+
+// clear handles a record of epoch 0.
+func (w *Worker) clear(r *record.Record, from source) {
+	if handshake.IsHello(r) {
+		w.hello(r, from)
+		return
+	}
+	if r.Type == record.Handshake {
+		w.pendingRecord(r, from)
+	}
+	// ChangeCipherSpec carries nothing that epochs do not say; alerts of epoch 0
+	// prove nothing.
+}
+
+// unnamed handles a record of epoch 1 without a connection id: of the session at
+// that address, or of the handshake that is to replace it.
+func (w *Worker) unnamed(r *record.Record, from source, received int) {
+	p := w.peers.byAddress[from.addr]
+	if (p == nil || r.Type == record.Handshake) && w.pendingRecord(r, from) {
+		return
+	}
+	if p == nil {
+		w.stats.UnknownAddress++
+		return
+	}
+	w.protected(p, r, from, received)
+}
+
+// protected handles a record of a session.
+func (w *Worker) protected(p *Peer, r *record.Record, from source, received int) {
+	sequence := r.Sequence
+	typ, payload, newest, verdict := p.association.Open(&w.scratch, r)
+	if verdict != record.Opened {
+		w.refused(p, verdict, sequence)
+		return
+	}
+	w.peers.touch(p, w.now)
+	if newest {
+		w.heardFrom(p, from)
+	}
+	if p.moved {
+		p.budget += w.cfg.Amplification * received
+	}
+	switch typ {
+	case record.ApplicationData:
+		p.final.Drop()
+		w.serve(p, payload)
+	case record.Handshake:
+		w.repeatFinal(p)
+	case record.Alert:
+		w.alert(p, payload)
+	}
+}
+
+// refused counts a record that did not open.
+func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64) {
+	switch verdict {
+	case record.Replayed:
+		w.stats.Replays++
+		// Some clients repeat their Finished as the very same record; it was the
+		// first one of its epoch.
+		if sequence == 0 {
+			w.repeatFinal(p)
+		}
+	case record.Forged:
+		w.stats.BadMACs++
+	case record.Spent:
+		w.stats.BadMACs++
+		w.drop(p)
+	default:
+		w.stats.Malformed++
+	}
+}
+
+// heardFrom notes where the newest record came from (RFC 9146 section 6).
+func (w *Worker) heardFrom(p *Peer, from source) {
+	p.router, p.local = from.router, from.local
+	if p.addr == from.addr {
+		return
+	}
+	if p.byAddress {
+		return // found by that address: it cannot differ
+	}
+	w.stats.AddressChanges++
+	p.prev, p.addr = p.addr, from.addr
+	p.moved, p.budget = true, spareBudget
+}
+
+// serve lets the handler answer.
+func (w *Worker) serve(p *Peer, payload []byte) {
+	w.stats.Requests++
+	b := w.out.acquire()
+	start := headRoom(p)
+	room := b[start : start : start+MaxPayload]
+	answer := w.handler.Serve(p, payload, room, w.now)
+	if len(answer) == 0 || len(answer) > MaxPayload || p.closed {
+		w.out.release(b)
+		return
+	}
+	if &answer[0] != &b[start] {
+		copy(b[start:], answer)
+	}
+	w.transmit(p, record.ApplicationData, b, start, len(answer))
+}
+
+// repeatFinal sends the final flight again, if the client may still need it.
+func (w *Worker) repeatFinal(p *Peer) {
+	if !p.final.Present() || w.now-p.finalSent < finalGap {
+		return
+	}
+	w.sendFinal(p)
+}
+
+func (w *Worker) sendFinal(p *Peer) {
+	p.finalSent = w.now
+	b := w.out.acquire()
+	out, err := p.final.Append(p.association, &w.scratch, b[:0])
+	if err != nil {
+		w.stats.SendErrors++
+		w.out.release(b)
+		return
+	}
+	w.out.public(b, out, p.addr, p.local)
+}
+
+func (w *Worker) alert(p *Peer, payload []byte) {
+	w.stats.Alerts++
+	if len(payload) != 2 || (payload[0] != 2 && payload[1] != 0) {
+		return // a warning
+	}
+	if payload[1] == 0 {
+		w.closeNotify(p)
+	}
+	w.drop(p)
+}
+
+// drop ends a peer.
+func (w *Worker) drop(p *Peer) {
+	w.peers.remove(p)
+	w.stats.Closed++
+	w.handler.Closed(p, w.now)
+}
+
+// plain handles a datagram without DTLS.
+func (w *Worker) plain(d []byte, from source) {
+	p := w.peers.byAddress[from.addr]
+	if p == nil {
+		if !w.makeRoom() {
+			return
+		}
+		p = &Peer{addr: from.addr, established: w.now}
+		w.peers.add(p, w.now)
+	}
+	p.local = from.local
+	w.peers.touch(p, w.now)
+	w.serve(p, d)
+}
+
+// makeRoom reports whether one more peer may be kept, after evicting the one
+// that has been silent longest, if that is long enough.
+func (w *Worker) makeRoom() bool {
+	if w.peers.count < w.cfg.MaxSessions {
+		return true
+	}
+	p := w.peers.oldest
+	if w.now-p.last < w.cfg.MinIdle {
+		w.stats.SessionsFull++
+		return false
+	}
+	w.stats.Evicted++
+	w.drop(p)
+	return true
+}

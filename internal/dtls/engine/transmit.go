@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"net/netip"
+
+	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+const (
+	// sendSize holds a frame's header, a record's head room, the largest payload and the tail.
+	sendSize = LinkHeadRoom + record.MaxHeadRoom + MaxPayload + record.MaxTailRoom + 128
+	// receiveSize is the largest datagram taken; with its frame's header it fits a send buffer.
+	receiveSize = sendSize - LinkHeadRoom
+	// inHand is how many send buffers may be neither queued nor free: one that is
+	// being answered into, one of Send meanwhile, one of LinkBuffer, and as many
+	// for a request that came in a frame.
+	inHand = 6
+)
+
+// transmit collects what a worker sends until it is flushed. Public and link
+// messages share one pool of buffers.
+type transmit struct {
+	free       [][]byte
+	used       [][]byte // buffers of queued messages
+	toPublic   []udpio.Message
+	toLink     []udpio.Message
+	sorted     []udpio.Message
+	linkBuffer []byte
+
+	// flushed writes messages out; the sockets, or a test.
+	publicOut, linkOut func([]udpio.Message)
+}
+
+func newTransmit(batch int) transmit {
+	t := transmit{
+		free: make([][]byte, 0, batch+inHand), used: make([][]byte, 0, batch+inHand),
+		toPublic: make([]udpio.Message, 0, batch+inHand), toLink: make([]udpio.Message, 0, batch+inHand),
+		sorted:    make([]udpio.Message, 0, batch+inHand),
+		publicOut: func([]udpio.Message) {}, linkOut: func([]udpio.Message) {},
+	}
+	block := make([]byte, (batch+inHand)*sendSize)
+	for i := range batch + inHand {
+		t.free = append(t.free, block[i*sendSize:(i+1)*sendSize:(i+1)*sendSize])
+	}
+	return t
+}
+
+// acquire returns a buffer of sendSize bytes, which then is queued or released.
+func (t *transmit) acquire() []byte {
+	if len(t.free) < inHand {
+		t.flush()
+	}
+	if len(t.free) == 0 {
+		panic("engine: more send buffers in hand than there can be")
+	}
+	b := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	return b
+}
+
+func (t *transmit) release(b []byte) { t.free = append(t.free, b) }
+
+// public queues datagram, a part of buffer b.
+func (t *transmit) public(b, datagram []byte, to netip.AddrPort, local netip.Addr) {
+	t.used = append(t.used, b)
+	t.toPublic = append(t.toPublic, udpio.Message{Buf: datagram, N: len(datagram), Addr: to, Local: local})
+}
+
+// link queues frame, a part of buffer b.
+func (t *transmit) link(b, frame []byte, to netip.AddrPort) {
+	t.used = append(t.used, b)
+	t.toLink = append(t.toLink, udpio.Message{Buf: frame, N: len(frame), Addr: to})
+}
+
+// flush writes everything queued and frees its buffers.
+func (t *transmit) flush() {
+	if len(t.used) == 0 {
+		return
+	}
+	if len(t.toPublic) > 0 {
+		t.publicOut(t.toPublic)
+		t.toPublic = t.toPublic[:0]
+	}
+	if len(t.toLink) > 0 {
+		t.linkOut(t.gather())
+		t.toLink = t.toLink[:0]
+	}
+	t.free = append(t.free, t.used...)
+	t.used = t.used[:0]
+}
+
+// gather puts link messages of one node and one length together, so that they
+// leave as one segmented send. There are few nodes.
+func (t *transmit) gather() []udpio.Message {
+	t.sorted = t.sorted[:0]
+	left := t.toLink
+	for len(left) > 0 {
+		first := left[0]
+		rest := left[:0] // written behind where it is read
+		for _, m := range left {
+			if m.Addr == first.Addr && m.N == first.N {
+				t.sorted = append(t.sorted, m)
+			} else {
+				rest = append(rest, m)
+			}
+		}
+		left = rest
+	}
+	return t.sorted
+}
+
+// Send seals payload for p and queues it; the batch is written when the worker
+// comes round. It returns false if p is closed, payload exceeds MaxPayload or
+// the amplification limit of an address not yet proven forbids it. payload is
+// copied.
+func (w *Worker) Send(p *Peer, payload []byte) bool {
+	if p.closed || len(payload) > MaxPayload {
+		return false
+	}
+	b := w.out.acquire()
+	start := headRoom(p)
+	return w.transmit(p, record.ApplicationData, b, start, copy(b[start:], payload))
+}
+
+// headRoom is where a payload starts in a send buffer.
+func headRoom(p *Peer) int {
+	if p.association == nil {
+		return 0
+	}
+	return LinkHeadRoom + p.association.HeadRoom()
+}
+
+// transmit seals b[start:start+n] and queues it the way p's replies go.
+func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n int) bool {
+	if p.association == nil {
+		w.stats.BytesOut += uint64(n)
+		w.out.public(b, b[:n], p.addr, p.local)
+		return true
+	}
+	if p.moved {
+		if n > p.budget {
+			w.stats.Amplified++
+			w.out.release(b)
+			return false
+		}
+		p.budget -= n
+	}
+	sealed, err := p.association.Seal(&w.scratch, typ, b, start, n)
+	if err != nil {
+		w.stats.SendErrors++
+		w.out.release(b)
+		return false
+	}
+	w.stats.RecordsOut++
+	w.stats.BytesOut += uint64(len(sealed))
+	if p.router.IsValid() && w.cfg.Cluster != nil {
+		end := start - p.association.HeadRoom()
+		if from, ok := w.cfg.Cluster.Return(w, b, end, sealed, p.addr, p.router); ok && from >= 0 && from <= end {
+			w.stats.Returned++
+			w.out.link(b, b[from:end+len(sealed)], p.router)
+			return true
+		}
+	}
+	w.out.public(b, sealed, p.addr, p.local)
+	return true
+}
+
+// closeNotify queues the alert that ends a session (RFC 5246 section 7.2.1).
+func (w *Worker) closeNotify(p *Peer) {
+	if p.association == nil {
+		return
+	}
+	b := w.out.acquire()
+	start := headRoom(p)
+	w.transmit(p, record.Alert, b, start, copy(b[start:], []byte{1, 0}))
+}

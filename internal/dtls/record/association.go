@@ -1,0 +1,291 @@
+package record
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Keys is the key block of an association (RFC 5246 section 6.3) for the suites
+// of this package.
+type Keys struct {
+	ClientKey, ServerKey [16]byte
+	ClientIV, ServerIV   [fixedIV]byte
+}
+
+// KeysLength is the length in bytes of the key block that SplitKeys divides.
+const KeysLength = 2*16 + 2*fixedIV
+
+// SplitKeys divides a key block of KeysLength bytes.
+func SplitKeys(block []byte) (k Keys) {
+	copy(k.ClientKey[:], block)
+	copy(k.ServerKey[:], block[16:])
+	copy(k.ClientIV[:], block[32:])
+	copy(k.ServerIV[:], block[36:])
+	return k
+}
+
+// Side is an end of an association.
+type Side uint8
+
+// The two ends.
+const (
+	Client Side = iota
+	Server
+)
+
+// Verdict is what Open found.
+type Verdict uint8
+
+// Verdicts. After any but Opened the record is to be dropped in silence.
+const (
+	Opened     Verdict = iota
+	Replayed           // seen before, or too old to tell
+	Forged             // the tag is wrong
+	WrongEpoch         // not of the epoch of these keys
+	Broken             // authentic, but not a record that makes sense
+	Spent              // too many records have failed: the keys must not be used again
+)
+
+// Errors of Seal.
+var (
+	ErrSpent = errors.New("record sequence numbers or AEAD limits are used up")
+	ErrSize  = errors.New("record too large for its buffer")
+)
+
+// half is one direction's protection.
+type half struct {
+	ccm   *CCM
+	gcm   cipher.AEAD
+	iv    [fixedIV]byte
+	cid   [MaxCID]byte
+	cidOn bool
+	cidN  uint8
+}
+
+// Association protects the records of one peer in epoch 1. Not safe for
+// concurrent use.
+type Association struct {
+	suite       Suite
+	tag         int
+	read, write half
+	window      Window
+	next        uint64 // sequence of the next record we seal
+	forged      uint64
+	forgedLimit uint64
+}
+
+// NewAssociation makes an association. readCID is what the peer puts into its
+// records, writeCID what we put into ours; nil means none was negotiated in that
+// direction, or one of length zero: with either, records are of the plain
+// types, as RFC 9146 section 3 says.
+func NewAssociation(suite Suite, keys *Keys, side Side, readCID, writeCID []byte) (*Association, error) {
+	if !suite.Known() {
+		return nil, fmt.Errorf("cipher suite 0x%04x is not known", uint16(suite))
+	}
+	if len(readCID) > MaxCID || len(writeCID) > MaxCID {
+		return nil, fmt.Errorf("connection id longer than %d bytes", MaxCID)
+	}
+	a := &Association{suite: suite, tag: suite.tagLength(), forgedLimit: suite.forgedLimit()}
+	client, server := &a.write, &a.read
+	if side == Server {
+		client, server = server, client
+	}
+	if err := client.set(suite, keys.ClientKey[:], keys.ClientIV); err != nil {
+		return nil, err
+	}
+	if err := server.set(suite, keys.ServerKey[:], keys.ServerIV); err != nil {
+		return nil, err
+	}
+	a.read.setCID(readCID)
+	a.write.setCID(writeCID)
+	return a, nil
+}
+
+func (h *half) set(suite Suite, key []byte, iv [fixedIV]byte) (err error) {
+	h.iv = iv
+	if suite == PSKWithAES128GCMSHA256 {
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			return err
+		}
+		h.gcm, err = cipher.NewGCM(block)
+		return err
+	}
+	h.ccm, err = NewCCM(key, suite.tagLength())
+	return err
+}
+
+func (h *half) setCID(cid []byte) {
+	h.cidN = uint8(copy(h.cid[:], cid))
+	h.cidOn = len(cid) > 0
+}
+
+// forgedLimit is how many records may fail to open before the keys are spent
+// (RFC 9147 section 4.5.3 for GCM and CCM; CCM_8's short tag allows far fewer,
+// the bound here keeps the chance of one forgery below 2^-44).
+func (s Suite) forgedLimit() uint64 {
+	switch s {
+	case PSKWithAES128GCMSHA256:
+		return 1 << 36
+	case PSKWithAES128CCM:
+		return 1 << 23
+	}
+	return 1 << 20
+}
+
+// Suite returns the cipher suite.
+func (a *Association) Suite() Suite { return a.suite }
+
+// ReadCID returns the connection id the peer sends, empty if none. It points
+// into the association.
+func (a *Association) ReadCID() []byte { return a.read.cid[:a.read.cidN] }
+
+// WriteCID returns the connection id we send, empty if none. It points into the
+// association.
+func (a *Association) WriteCID() []byte { return a.write.cid[:a.write.cidN] }
+
+// Forged returns how many records failed to open.
+func (a *Association) Forged() uint64 { return a.forged }
+
+// Sent returns how many sequence numbers are used.
+func (a *Association) Sent() uint64 { return a.next }
+
+// Newest returns one more than the newest sequence received, 0 if none was.
+func (a *Association) Newest() uint64 { return a.window.Newest() }
+
+// HeadRoom is what Seal needs in front of the payload, in bytes.
+func (a *Association) HeadRoom() int {
+	return HeaderLength + int(a.write.cidN) + explicitNonce
+}
+
+// TailRoom is what Seal needs behind the payload, in bytes.
+func (a *Association) TailRoom() int { return 1 + a.tag }
+
+// Seal turns the payload buf[start:start+n] into a record in place, with the
+// next sequence number, and returns it, a part of buf. buf must have HeadRoom
+// in front of start and TailRoom behind.
+func (a *Association) Seal(s *Scratch, typ ContentType, buf []byte, start, n int) ([]byte, error) {
+	if a.next > maxSequence || a.forged >= a.forgedLimit {
+		return nil, ErrSpent
+	}
+	h := &a.write
+	inner := n
+	if h.cidOn {
+		inner++
+	}
+	headRoom := a.HeadRoom()
+	if n > MaxPlaintext || start < headRoom || len(buf)-start < inner+a.tag {
+		return nil, ErrSize
+	}
+	if h.cidOn {
+		buf[start+n] = byte(typ) // DTLSInnerPlaintext without padding
+		typ = TLS12CID
+	}
+	sequence := 1<<48 | a.next
+	a.next++
+	out := buf[start-headRoom : start+inner+a.tag]
+	out[0] = byte(typ)
+	out[1], out[2] = version12>>8, version12&0xff
+	binary.BigEndian.PutUint64(out[3:], sequence)
+	copy(out[11:], h.cid[:h.cidN])
+	body := start - explicitNonce - (start - headRoom)
+	binary.BigEndian.PutUint16(out[body-2:], uint16(explicitNonce+inner+a.tag))
+	binary.BigEndian.PutUint64(out[body:], sequence)
+
+	aad := h.prepare(s, sequence, typ, out[11:11+int(h.cidN)], inner, out[body:body+explicitNonce])
+	data := out[headRoom:]
+	if h.gcm != nil {
+		h.gcm.Seal(data[:0], s.nonce[:], data[:inner], aad)
+	} else {
+		h.ccm.Seal(s, s.nonce[:], aad, data, inner)
+	}
+	return out, nil
+}
+
+// Open checks, verifies and decrypts r in place and returns the payload, a part
+// of r.Body, and its type. newest says that no newer record has come, which is
+// when RFC 9146 section 6 lets the peer's address change. Records of the wrong
+// shape (with a connection id where none was negotiated, or without one) are
+// Broken.
+func (a *Association) Open(s *Scratch, r *Record) (typ ContentType, payload []byte, newest bool, v Verdict) {
+	if r.Epoch != 1 {
+		return 0, nil, false, WrongEpoch
+	}
+	h := &a.read
+	if (r.Type == TLS12CID) != h.cidOn {
+		return 0, nil, false, Broken
+	}
+	if !a.window.Check(r.Sequence) {
+		return 0, nil, false, Replayed
+	}
+	if a.forged >= a.forgedLimit {
+		return 0, nil, false, Spent
+	}
+	payload, ok := a.decrypt(s, r)
+	if !ok {
+		a.forged++
+		return 0, nil, false, Forged
+	}
+	newest = a.window.Mark(r.Sequence)
+	typ = r.Type
+	if h.cidOn {
+		// The inner type is the last byte that is not zero (RFC 9146 section 4).
+		n := len(payload)
+		for n > 0 && payload[n-1] == 0 {
+			n--
+		}
+		if n == 0 {
+			return 0, nil, newest, Broken
+		}
+		typ, payload = ContentType(payload[n-1]), payload[:n-1]
+	}
+	if len(payload) > MaxPlaintext {
+		return 0, nil, newest, Broken
+	}
+	return typ, payload, newest, Opened
+}
+
+func (a *Association) decrypt(s *Scratch, r *Record) ([]byte, bool) {
+	inner := len(r.Body) - explicitNonce - a.tag
+	if inner < 0 {
+		return nil, false
+	}
+	h := &a.read
+	aad := h.prepare(s, 1<<48|r.Sequence, r.Type, r.CID, inner, r.Body[:explicitNonce])
+	if r.Version != version12 {
+		return nil, false
+	}
+	data := r.Body[explicitNonce:]
+	if h.gcm != nil {
+		out, err := h.gcm.Open(data[:0], s.nonce[:], data, aad)
+		return out, err == nil
+	}
+	return h.ccm.Open(s, s.nonce[:], aad, data)
+}
+
+// prepare sets the nonce (RFC 6655 section 3) and returns the additional data:
+// RFC 9146 section 5.3 with a connection id, RFC 5246 section 6.2.3.3 without.
+func (h *half) prepare(s *Scratch, sequence uint64, typ ContentType, cid []byte, inner int, explicit []byte) []byte {
+	copy(s.nonce[:], h.iv[:])
+	copy(s.nonce[fixedIV:], explicit)
+	aad := &s.aad
+	if typ != TLS12CID {
+		binary.BigEndian.PutUint64(aad[:], sequence)
+		aad[8] = byte(typ)
+		aad[9], aad[10] = version12>>8, version12&0xff
+		binary.BigEndian.PutUint16(aad[11:], uint16(inner))
+		return aad[:13]
+	}
+	binary.BigEndian.PutUint64(aad[:], 1<<64-1)
+	aad[8] = byte(TLS12CID)
+	aad[9] = byte(len(cid))
+	aad[10] = byte(TLS12CID)
+	aad[11], aad[12] = version12>>8, version12&0xff
+	binary.BigEndian.PutUint64(aad[13:], sequence)
+	n := 21 + copy(aad[21:], cid)
+	binary.BigEndian.PutUint16(aad[n:], uint16(inner))
+	return aad[:n+2]
+}

@@ -1,0 +1,304 @@
+package demo
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/client"
+	"github.com/weir-lb/weir/internal/lab/measure"
+)
+
+// Config says what to show. Zero values mean the defaults.
+type Config struct {
+	Binary   string        // the weir binary whose processes run
+	Clients  int           // default 200
+	Nodes    int           // 2 to 16, default 3
+	Duration time.Duration // of the load, at least 6 s; default 30 s
+	Seed     uint64        // of the load; 0 draws one
+	Report   string        // path of the page; empty: none
+	Out      io.Writer     // the live view
+	Terminal bool          // Out redraws
+}
+
+// Validate says what cannot be shown and what could be.
+func (c Config) Validate() error {
+	switch {
+	case c.Clients < 1 || c.Clients > 10000:
+		return fmt.Errorf("--clients %d: give 1 to 10000", c.Clients)
+	case c.Nodes < 2 || c.Nodes > 16:
+		return fmt.Errorf("--nodes %d: give 2 to 16; with one node no record can land on a wrong one", c.Nodes)
+	case c.Duration < 6*time.Second || c.Duration > time.Hour:
+		return fmt.Errorf("--seconds %g: give 6 to 3600, so that each disturbance has a second to show", c.Duration.Seconds())
+	}
+	return nil
+}
+
+// Run shows it. The error says what could not be started or written; a run that ended
+// but proved nothing has Result.OK false and no error. Cancelling ctx stops everything
+// and returns the context's error. Nothing it started is left when it returns.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	cfg.Clients, cfg.Nodes = cmp.Or(cfg.Clients, 200), cmp.Or(cfg.Nodes, 3)
+	cfg.Duration = cmp.Or(cfg.Duration, 30*time.Second)
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "weir-demo-")
+	if err != nil {
+		return nil, fmt.Errorf("directory for the admin sockets: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s, err := launch(ctx, cfg, dir)
+	defer s.stop()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range s.all() {
+		go func() {
+			select {
+			case <-c.ended:
+				cancel(c.died()) // a run with a dead process is over, not slow
+			case <-ctx.Done():
+			}
+		}()
+	}
+	result, err := s.load(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Report != "" {
+		if err := writeReport(cfg, result); err != nil {
+			return result, err
+		}
+		result.Report = cfg.Report
+	}
+	return result, nil
+}
+
+// system is everything that runs.
+type system struct {
+	nat     *child
+	nodes   []*child
+	address string   // of the balancer
+	backend []string // addresses of the nodes behind it
+}
+
+func (s *system) all() []*child {
+	if s.nat == nil {
+		return s.nodes
+	}
+	return append(slices.Clone(s.nodes), s.nat)
+}
+
+// stop ends all processes side by side.
+func (s *system) stop() {
+	var wg sync.WaitGroup
+	for _, c := range s.all() {
+		wg.Go(c.stop)
+	}
+	wg.Wait()
+}
+
+// launch starts the nodes, then the balancer. On error what runs is in the system all the same, for stop.
+func launch(ctx context.Context, cfg Config, dir string) (*system, error) {
+	s := &system{}
+	ports, err := freePorts(2*cfg.Nodes + 1)
+	if err != nil {
+		return s, err
+	}
+	for node := range cfg.Nodes {
+		s.backend = append(s.backend, fmt.Sprintf("127.0.0.1:%d", ports[2*node]))
+		var members []string
+		for i := range cfg.Nodes {
+			public := "---"
+			if i == node {
+				public = s.backend[node]
+			}
+			members = append(members, fmt.Sprintf("%s;127.0.0.1:%d;%d", public, ports[2*i+1], i+1))
+		}
+		c, err := start(cfg.Binary, dir, fmt.Sprintf("node%d", node+1), "coap", "server", "--dtls-only", "--workers", "1", "--dtls-cluster", strings.Join(members, ","))
+		if err != nil {
+			return s, err
+		}
+		s.nodes = append(s.nodes, c)
+	}
+	for _, c := range s.nodes {
+		if err := c.ready(ctx); err != nil {
+			return s, err
+		}
+	}
+	s.address = fmt.Sprintf("127.0.0.1:%d", ports[2*cfg.Nodes])
+	s.nat, err = start(cfg.Binary, dir, "nat", append([]string{"nat", s.address, "--"}, s.backend...)...)
+	if err != nil {
+		return s, err
+	}
+	return s, s.nat.ready(ctx)
+}
+
+// freePorts asks the kernel for UDP ports, all different; another process may take one
+// before we use it, which then fails by name.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, 0, n)
+	for range n {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return nil, fmt.Errorf("find a free port on 127.0.0.1: %w", err)
+		}
+		defer conn.Close()
+		ports = append(ports, conn.LocalAddr().(*net.UDPAddr).Port)
+	}
+	return ports, nil
+}
+
+// load runs the clients, disturbs them on schedule and judges what came of it.
+func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
+	r := &Result{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed, Seconds: cfg.Duration.Seconds()}
+	v := &view{out: cfg.Out, terminal: cfg.Terminal, total: cfg.Duration}
+	plan := schedule(cfg.Duration)
+	var before uint64
+	live := func(snap client.Snapshot) {
+		for len(plan) > 0 && snap.Elapsed >= plan[0].at {
+			e := s.disturb(ctx, plan[0].kind, snap.Elapsed)
+			r.Events = append(r.Events, e)
+			v.event(e)
+			plan = plan[1:]
+		}
+		t := s.tick(ctx, snap)
+		t.forwardRate = float64(total(t.forwarded)-before) / max(snap.Period.Seconds(), 0.001)
+		before = total(t.forwarded)
+		r.ticks = append(r.ticks, t)
+		v.tick(t)
+	}
+	fmt.Fprintf(cfg.Out, "%d clients → weir nat %s → %d nodes, %s; admin sockets and processes end with it\n",
+		cfg.Clients, s.address, cfg.Nodes, cfg.Duration)
+	bench, err := client.Bench(ctx, client.BenchConfig{
+		URI: "coaps://" + s.address + "/benchmark?rlen=40", Clients: cfg.Clients, Duration: cfg.Duration,
+		NoStop: true, Sockets: client.SocketsEach, Workers: 1, Seed: cfg.Seed,
+	}, live)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(plan) > 0 {
+		return nil, errors.New("the load ended before every disturbance; this is a defect of the demo")
+	}
+	s.finish(ctx, r, bench)
+	return r, nil
+}
+
+func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult) {
+	last := s.tick(ctx, client.Snapshot{})
+	stats := bench.Stats
+	r.Requests, r.Retransmissions = stats.Requests, stats.Retransmissions
+	r.Lost, r.Rehandshakes, r.Errors = stats.LostSessions, stats.Rehandshakes, stats.Errors
+	r.rtt, r.Seconds = bench.RTT, bench.Elapsed.Seconds()
+	r.Rate = float64(stats.Requests) / max(r.Seconds, 0.001)
+	r.P50, r.P99, r.Max = measure.Millis(bench.RTT.Quantile(0.5)), measure.Millis(bench.RTT.Quantile(0.99)), measure.Millis(bench.RTT.Max())
+	r.Sessions, r.Forwarded = last.sessions, total(last.forwarded)
+	r.judge()
+}
+
+// disturb does one thing through the balancer's console, as an operator would.
+func (s *system) disturb(ctx context.Context, k kind, at time.Duration) Event {
+	last := len(s.backend)
+	e := Event{At: at.Seconds(), Kind: string(k), Label: k.words(last)}
+	line := string(k)
+	if k == drain {
+		line += " " + s.backend[last-1]
+	}
+	answer, err := s.console(ctx, line)
+	if err != nil {
+		e.Error = err.Error()
+		return e
+	}
+	e.Label += " (" + answer + ")"
+	return e
+}
+
+// console runs one line and returns the first line of the answer.
+func (s *system) console(ctx context.Context, line string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	stream, err := s.nat.door.Console(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer stream.Close()
+	if _, err := io.WriteString(stream, line+"\n"); err != nil {
+		return "", err
+	}
+	answer, err := bufio.NewReader(stream).ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("no answer to %q: %w", line, err)
+	}
+	answer = strings.TrimSpace(answer)
+	if strings.HasPrefix(answer, "error") || strings.Contains(answer, "unknown command") {
+		return "", errors.New(answer)
+	}
+	return answer, nil
+}
+
+// nodeStatus is what the demo reads of a node's /status.
+type nodeStatus struct {
+	Listeners []struct {
+		Engine  struct{ Sessions int }
+		Cluster struct {
+			Forwarded uint64 `json:"forwarded"`
+		} `json:"cluster"`
+	} `json:"listeners"`
+}
+
+func (s *system) tick(ctx context.Context, snap client.Snapshot) tick {
+	t := tick{
+		at: snap.Elapsed.Seconds(), p50: snap.P50, p99: snap.P99,
+		rate:            float64(snap.Interval.Requests) / max(snap.Period.Seconds(), 0.001),
+		retransmissions: snap.Total.Retransmissions, errors: snap.Total.Errors, requests: snap.Total.Requests,
+		lost: snap.Total.LostSessions, rehandshakes: snap.Total.Rehandshakes,
+	}
+	for _, n := range s.nodes {
+		var status nodeStatus
+		n.door.Get(ctx, "/status", nil, &status) //nolint:errcheck // a dead node ends the run through its ended channel
+		sessions, forwarded := 0, uint64(0)
+		for _, l := range status.Listeners {
+			sessions += l.Engine.Sessions
+			forwarded += l.Cluster.Forwarded
+		}
+		t.sessions, t.forwarded = append(t.sessions, sessions), append(t.forwarded, forwarded)
+	}
+	return t
+}
+
+func total(values []uint64) (sum uint64) {
+	for _, v := range values {
+		sum += v
+	}
+	return sum
+}
+
+func writeReport(cfg Config, r *Result) error {
+	method := fmt.Sprintf("weir demo --clients %d --nodes %d --seconds %g --seed %d\nweir coap server processes: %d, one worker each; weir nat: one process\n%s/%s, %d cores, %s",
+		cfg.Clients, cfg.Nodes, cfg.Duration.Seconds(), cfg.Seed, cfg.Nodes, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	f, err := os.Create(cfg.Report)
+	if err != nil {
+		return fmt.Errorf("--report: %w", err)
+	}
+	if err := r.report(time.Now(), method).WriteHTML(f); err != nil {
+		f.Close()
+		return fmt.Errorf("--report %s: %w", cfg.Report, err)
+	}
+	return f.Close()
+}

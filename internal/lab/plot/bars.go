@@ -1,0 +1,91 @@
+package plot
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"strings"
+)
+
+// Bars compares named values, horizontally, so that long names stay readable.
+// Values in one Group share a line of the picture and a colour per Series name.
+type Bars struct {
+	Title, Note string
+	Unit        string   // unit of every value, written once
+	Names       []string // what the bars of each group are; its order gives the colours
+	Groups      []Group
+}
+
+// Group is one row of bars; Values has the length of Bars.Names, NaN where a value
+// was not measured. Spread, if given, is the lowest and highest value of the rounds.
+type Group struct {
+	Name   string
+	Values []float64
+	Spread [][2]float64
+}
+
+const (
+	barLeft   = 230.0
+	barHeight = 15.0
+	barGap    = 14.0
+)
+
+func (c Bars) heading() (string, string) { return c.Title, c.Note }
+
+func (c Bars) svg(b *strings.Builder) {
+	maxV := 0.0
+	for _, g := range c.Groups {
+		for i, v := range g.Values {
+			if !math.IsNaN(v) {
+				maxV = math.Max(maxV, v)
+			}
+			if i < len(g.Spread) {
+				maxV = math.Max(maxV, g.Spread[i][1])
+			}
+		}
+	}
+	vt := ticks(maxV, 6)
+	topV := vt[len(vt)-1]
+	per := float64(max(len(c.Names), 1))*barHeight + barGap
+	h := top + float64(len(c.Groups))*per + below
+	px := func(v float64) float64 { return barLeft + v/topV*(width-barLeft-70) }
+
+	open(b, h, c.Title)
+	for _, v := range vt {
+		fmt.Fprintf(b, `<line class="g" x1="%s" x2="%s" y1="%s" y2="%s"/><text class="t" x="%s" y="%s" text-anchor="middle">%s</text>`,
+			xy(px(v)), xy(px(v)), xy(top-6), xy(h-below+4), xy(px(v)), xy(h-below+20), number(v))
+	}
+	fmt.Fprintf(b, `<text class="l" x="%s" y="%s" text-anchor="end">%s</text>`, xy(width-8), xy(h-6), html.EscapeString(c.Unit))
+	y := top
+	for _, g := range c.Groups {
+		middle := y + float64(len(g.Values))*barHeight/2 + 4
+		fmt.Fprintf(b, `<text class="n" x="%s" y="%s" text-anchor="end">%s</text>`, xy(barLeft-10), xy(middle), html.EscapeString(g.Name))
+		for i, v := range g.Values {
+			c.bar(b, g, i, v, y+float64(i)*barHeight, px)
+		}
+		y += per
+	}
+	legend(b, c.Names)
+	b.WriteString("</svg>")
+}
+
+func (c Bars) bar(b *strings.Builder, g Group, i int, v, y float64, px func(float64) float64) {
+	if math.IsNaN(v) {
+		fmt.Fprintf(b, `<text class="t" x="%s" y="%s">not measured</text>`, xy(px(0)+6), xy(y+11))
+		return
+	}
+	name := ""
+	if i < len(c.Names) {
+		name = ", " + c.Names[i]
+	}
+	fmt.Fprintf(b, `<g><title>%s%s: %s %s</title><rect class="s%d f" x="%s" y="%s" width="%s" height="%s" rx="2"/>`,
+		html.EscapeString(g.Name), html.EscapeString(name), number(v), html.EscapeString(c.Unit), i%8,
+		xy(px(0)), xy(y+1), xy(math.Max(px(v)-px(0), 1)), xy(barHeight-2))
+	end := v
+	if i < len(g.Spread) {
+		lo, hi := g.Spread[i][0], g.Spread[i][1]
+		end = math.Max(end, hi)
+		fmt.Fprintf(b, `<line class="w" x1="%s" x2="%s" y1="%s" y2="%s"/>`, xy(px(lo)), xy(px(hi)), xy(y+barHeight/2), xy(y+barHeight/2))
+	}
+	fmt.Fprintf(b, `<text class="t" x="%s" y="%s">%s</text></g>`, xy(px(end)+6), xy(y+12), number(v))
+}

@@ -1,0 +1,94 @@
+package plot
+
+import (
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"time"
+)
+
+// Report is one page: what was proved, the figures, the tables, how it was measured.
+type Report struct {
+	Title   string
+	When    time.Time // zero: not shown
+	Verdict string    // one sentence
+	OK      bool      // colours the verdict; the words must say it too
+	Facts   []Fact    // the few numbers that matter, large
+	Events  []Event   // numbered as in the charts
+	Figures []Figure
+	Tables  []Table
+	Method  string // the command and the machine; plain text, lines kept
+}
+
+// Fact is one large number with its name.
+type Fact struct{ Name, Value string }
+
+// Table is a plain table; the first column is left-aligned, the others are numbers.
+type Table struct {
+	Title  string
+	Header []string
+	Rows   [][]string
+}
+
+// WriteHTML writes the page. The error is the writer's.
+func (r Report) WriteHTML(w io.Writer) error {
+	type figure struct {
+		Title, Note string
+		SVG         template.HTML
+	}
+	figures := make([]figure, 0, len(r.Figures))
+	for _, f := range r.Figures {
+		var b strings.Builder
+		f.svg(&b)
+		title, note := f.heading()
+		// The figures escape every word they are given; only they write this markup.
+		figures = append(figures, figure{title, note, template.HTML(b.String())}) //nolint:gosec // see above
+	}
+	events := make([]string, len(r.Events))
+	for i, e := range r.Events {
+		events[i] = fmt.Sprintf("%s s: %s", number(e.X), e.Label)
+	}
+	when := ""
+	if !r.When.IsZero() {
+		when = r.When.UTC().Format("2006-01-02 15:04:05 UTC")
+	}
+	return page.Execute(w, map[string]any{
+		"Report": r, "Figures": figures, "Events": events, "When": when,
+	})
+}
+
+var page = template.Must(template.New("report").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<title>{{.Report.Title}}</title><style>
+:root{color-scheme:light dark;--bg:#fbfbfa;--fg:#1d2329;--dim:#66707a;--rule:#e1e4e8;--card:#fff;--ok:#117a43;--bad:#b3261e;
+--c0:#1f6feb;--c1:#d9730d;--c2:#2a8f5b;--c3:#8a4fd0;--c4:#c2255c;--c5:#0b8a9e;--c6:#8a6d1a;--c7:#5c6773}
+@media(prefers-color-scheme:dark){:root{--bg:#14181d;--fg:#e4e8ec;--dim:#97a1ac;--rule:#2c333b;--card:#1a2027;--ok:#4cc38a;--bad:#ff7b72;
+--c0:#6aa9ff;--c1:#f0a05a;--c2:#62c88f;--c3:#b692f0;--c4:#f078a0;--c5:#55c6d8;--c6:#d0b050;--c7:#a3adb8}}
+body{font:15px/1.5 system-ui,sans-serif;background:var(--bg);color:var(--fg);margin:0 auto;max-width:980px;padding:28px 20px 60px}
+h1{font-size:24px;margin:0}h2{font-size:17px;margin:30px 0 6px}.when,.note,figcaption{color:var(--dim);font-size:13px}
+.verdict{font-size:18px;font-weight:600;margin:14px 0 18px;padding:10px 14px;border-left:5px solid var(--bad);background:var(--card)}
+.verdict.ok{border-color:var(--ok)}.facts{display:flex;flex-wrap:wrap;gap:10px}
+.fact{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:8px 14px;min-width:110px}
+.fact b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.fact span{color:var(--dim);font-size:13px}
+svg{width:100%;height:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px;font:12px system-ui,sans-serif}
+svg text{fill:var(--fg)}svg .t,svg .l{fill:var(--dim)}svg .g{stroke:var(--rule)}svg .w{stroke:var(--fg);stroke-width:1.5}
+svg polyline{fill:none;stroke-width:2}svg .e line{stroke:var(--dim);stroke-dasharray:4 3}svg .e circle{fill:var(--dim)}svg .e text{fill:var(--card);font-size:11px}
+.s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}.s7{stroke:var(--c7)}
+.s0.f,.s0.p{fill:var(--c0)}.s1.f,.s1.p{fill:var(--c1)}.s2.f,.s2.p{fill:var(--c2)}.s3.f,.s3.p{fill:var(--c3)}.s4.f,.s4.p{fill:var(--c4)}.s5.f,.s5.p{fill:var(--c5)}.s6.f,.s6.p{fill:var(--c6)}.s7.f,.s7.p{fill:var(--c7)}
+.f,.p{stroke:none}figure{margin:0}ol{color:var(--dim);font-size:13px;columns:2;margin:8px 0}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;min-width:50%}
+td,th{padding:4px 12px;border-bottom:1px solid var(--rule);text-align:right}td:first-child,th:first-child{text-align:left;padding-left:0}th{color:var(--dim);font-weight:500}
+pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px}
+</style></head><body>
+<h1>{{.Report.Title}}</h1>{{if .When}}<div class="when">{{.When}}</div>{{end}}
+{{if .Report.Verdict}}<p class="verdict{{if .Report.OK}} ok{{end}}">{{.Report.Verdict}}</p>{{end}}
+{{if .Report.Facts}}<div class="facts">{{range .Report.Facts}}<div class="fact"><b>{{.Value}}</b><span>{{.Name}}</span></div>{{end}}</div>{{end}}
+{{range .Figures}}<h2>{{.Title}}</h2><figure>{{.SVG}}{{if .Note}}<figcaption>{{.Note}}</figcaption>{{end}}</figure>
+{{end}}{{if .Events}}<h2>Events</h2><ol>{{range .Events}}<li>{{.}}</li>{{end}}</ol>{{end}}
+{{range .Report.Tables}}<h2>{{.Title}}</h2><div class="scroll"><table><thead><tr>{{range .Header}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
+{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</tbody></table></div>{{end}}
+{{if .Report.Method}}<h2>How it was measured</h2><pre>{{.Report.Method}}</pre>{{end}}
+</body></html>
+`))

@@ -1,0 +1,38 @@
+package lb
+
+// Caps is what a data path can do. Compile refuses the rest, naming the data path.
+type Caps struct {
+	Name      string // as in --datapath
+	Protocols []uint8
+	Modes     []Mode
+	Tunnels   []Tunnel
+	// CID: the data path steers by connection ids; MaskedCID: also by masked ones.
+	CID, MaskedCID bool
+	// Prefixes: VIPs may be prefixes. PortRanges: VIPs may be port ranges or any port.
+	Prefixes, PortRanges bool
+	IPv4, IPv6           bool
+	// CrossFamily: NAT between IPv4 and IPv6.
+	CrossFamily bool
+	// SNAT: NAT mode can translate the source to addresses and ports of the user's choice.
+	SNAT bool
+	// SourceRequired: NAT always replaces the source (a user-space proxy), so backends never see the client's address.
+	SourceRequired bool
+	// HoldFragments: early fragments can wait for their first one.
+	HoldFragments bool
+	MaxFlows      int // greatest limits.flows; 0: no limit of its own
+	MaxMaglev     int // greatest maglev_size; 0: no limit of its own
+}
+
+// AllCaps can do everything: for weir check without a data path, and for tests.
+func AllCaps() Caps {
+	return Caps{
+		Name:      "any",
+		Protocols: []uint8{TCP, UDP, SCTP},
+		Modes:     []Mode{NAT, L2DSR, L3DSR, Mark},
+		Tunnels:   []Tunnel{IPIP, GUE},
+		CID:       true, MaskedCID: true,
+		Prefixes: true, PortRanges: true,
+		IPv4: true, IPv6: true,
+		CrossFamily: true, SNAT: true, HoldFragments: true,
+	}
+}

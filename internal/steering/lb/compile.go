@@ -1,0 +1,166 @@
+package lb
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/maglev"
+)
+
+// Defaults and bounds that have no place in the spec's types.
+const (
+	minTimeout      = time.Second
+	defaultFlows    = 1 << 18
+	maxFlows        = 1 << 26
+	defaultFragment = 1 << 14
+	maxFragments    = 1 << 22
+	defaultHeld     = 256
+	maxHeld         = 1 << 16
+	defaultPerGram  = 16
+	maxPerGram      = 64 // a 64 KB datagram in minimal IPv6 packets has 53 fragments
+	defaultWeight   = 100
+)
+
+// Compile checks a spec against itself, the overrides and what the data path can do, fills in defaults, orders by
+// name and builds the tables. It returns an *Error for the first thing wrong. Spec and overrides are not changed and
+// not kept. Equal input gives an equal snapshot.
+func Compile(spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
+	c := compiler{caps: caps, overrides: overrides, vips: map[vipKey][]takenRange{}}
+	snapshot, err := c.compile(&spec)
+	if err != nil {
+		return nil, err
+	}
+	return snapshot, nil
+}
+
+type compiler struct {
+	caps       Caps
+	overrides  *Overrides
+	maglevSize int
+	vips       map[vipKey][]takenRange // key without port
+	vipCount   int
+}
+
+// takenRange is a VIP already seen, to find clashes.
+type takenRange struct {
+	first, last uint16
+	path        string
+}
+
+func wrong(path, remedy, what string, args ...any) *Error {
+	return &Error{Path: path, What: fmt.Sprintf(what, args...), Remedy: remedy}
+}
+
+func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
+	snapshot := &Snapshot{}
+	if spec.HashKey != nil {
+		snapshot.HashKey = flow.HashKey(*spec.HashKey)
+	}
+	c.maglevSize = cmp.Or(spec.MaglevSize, maglev.DefaultSize)
+	switch {
+	case !maglev.IsPrime(c.maglevSize) || c.maglevSize > maglev.MaxSize:
+		return nil, wrong("maglev_size", "write a prime from 251 to 16777213, such as 65537", "%d is no prime in range", c.maglevSize)
+	case c.maglevSize < 251:
+		return nil, wrong("maglev_size", "write a prime from 251, such as 65537", "%d is too small to spread evenly", c.maglevSize)
+	case c.caps.MaxMaglev > 0 && c.maglevSize > c.caps.MaxMaglev:
+		return nil, wrong("maglev_size", fmt.Sprintf("write a prime up to %d", c.caps.MaxMaglev), "%d is more than the data path %s can hold", c.maglevSize, c.caps.Name)
+	}
+	var err error
+	if snapshot.Limits, err = c.limits(&spec.Limits); err != nil {
+		return nil, err
+	}
+	if len(spec.Services) == 0 {
+		return nil, wrong("services", "add at least one service with name, vips and backends", "there is no service")
+	}
+	if len(spec.Services) > MaxServices {
+		return nil, wrong("services", "split the file over several load balancers", "%d services, at most %d", len(spec.Services), MaxServices)
+	}
+	names := map[string]int{}
+	for i := range spec.Services {
+		path := fmt.Sprintf("services[%d]", i)
+		if err := checkName(path, "service", spec.Services[i].Name); err != nil {
+			return nil, err
+		}
+		if other, ok := names[spec.Services[i].Name]; ok {
+			return nil, wrong(path+".name", "give each service its own name", "%q is the name of services[%d] too", spec.Services[i].Name, other)
+		}
+		names[spec.Services[i].Name] = i
+		service, err := c.service(path, &spec.Services[i])
+		if err != nil {
+			return nil, err
+		}
+		snapshot.Services = append(snapshot.Services, service)
+	}
+	slices.SortFunc(snapshot.Services, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
+	for i, service := range snapshot.Services {
+		service.Index = i
+	}
+	snapshot.vips = newVIPIndex(snapshot.Services)
+	return snapshot, nil
+}
+
+func (c *compiler) limits(spec *LimitsSpec) (Limits, error) {
+	l := Limits{
+		Flows:           cmp.Or(spec.Flows, defaultFlows),
+		Fragments:       cmp.Or(spec.Fragments, defaultFragment),
+		HeldPerDatagram: cmp.Or(spec.HeldPerDatagram, defaultPerGram),
+		FragmentTTL:     cmp.Or(spec.FragmentTTL, 2*time.Second),
+	}
+	if c.caps.MaxFlows > 0 && spec.Flows == 0 {
+		l.Flows = min(l.Flows, c.caps.MaxFlows)
+	}
+	if c.caps.HoldFragments {
+		l.HeldFragments = defaultHeld
+	}
+	if spec.HeldFragments != nil {
+		l.HeldFragments = *spec.HeldFragments
+	}
+	for _, bound := range []struct {
+		key             string
+		value, low, top int
+	}{
+		{"flows", l.Flows, 1, maxFlows},
+		{"fragments", l.Fragments, 1, maxFragments},
+		{"held_fragments", l.HeldFragments, 0, maxHeld},
+		{"held_per_datagram", l.HeldPerDatagram, 1, maxPerGram},
+	} {
+		if bound.value < bound.low || bound.value > bound.top {
+			return l, wrong("limits."+bound.key, fmt.Sprintf("write %d to %d", bound.low, bound.top), "%d is out of range", bound.value)
+		}
+	}
+	switch {
+	case l.HeldFragments > 0 && !c.caps.HoldFragments:
+		return l, c.refuse("limits.held_fragments", "write 0", "cannot hold early fragments")
+	case c.caps.MaxFlows > 0 && l.Flows > c.caps.MaxFlows:
+		return l, c.refuse("limits.flows", fmt.Sprintf("write at most %d", c.caps.MaxFlows), "cannot hold %d flows", l.Flows)
+	case l.FragmentTTL < 10*time.Millisecond || l.FragmentTTL > time.Minute:
+		return l, wrong("limits.fragment_ttl", "write 10ms to 1m, such as 2s", "%s is out of range", l.FragmentTTL)
+	}
+	return l, nil
+}
+
+// refuse is the error for what this data path cannot do and another might.
+func (c *compiler) refuse(path, remedy, what string, args ...any) *Error {
+	return wrong(path, remedy+", or choose another --datapath", "the data path "+c.caps.Name+" "+what, args...)
+}
+
+func checkName(path, what, name string) error {
+	if name == "" {
+		return wrong(path+".name", "add a name", "the %s has no name", what)
+	}
+	if len(name) > 63 {
+		return wrong(path+".name", "write at most 63 characters", "%q is too long", name)
+	}
+	for _, r := range name {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+		case r == '-', r == '_', r == '.', r == ':', r == '[', r == ']':
+		default:
+			return wrong(path+".name", "write letters, digits and - _ . : [ ] only", "%q holds %q", name, r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,310 @@
+package lb
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/cid"
+)
+
+func (c *compiler) affinity(path string, spec *ServiceSpec, service *Service) error {
+	switch {
+	case spec.Affinity != nil:
+		service.Affinity = *spec.Affinity
+	case spec.CID != nil:
+		service.Affinity = ByCID
+	}
+	if spec.CID == nil {
+		if service.Affinity == ByCID {
+			return wrong(path+".cid", "add cid with protocols and layouts", "affinity cid needs to know the CIDs")
+		}
+		return nil
+	}
+	path += ".cid"
+	if service.Affinity != ByCID {
+		return wrong(path, "remove it, or write affinity: cid", "affinity %s does not read CIDs", service.Affinity)
+	}
+	if !c.caps.CID {
+		return c.refuse(path, "write affinity: flow", "cannot steer by CID")
+	}
+	for _, vip := range service.VIPs {
+		if vip.Protocol != UDP {
+			return wrong(path, "put the VIPs of other protocols into a service of their own", "CIDs are carried by udp, a VIP is %s", Protocol(vip.Protocol))
+		}
+	}
+	set := &cid.Set{}
+	if len(spec.CID.Protocols) == 0 {
+		return wrong(path+".protocols", "add dtls12, dtls13 or quic", "there is no protocol")
+	}
+	for _, p := range spec.CID.Protocols {
+		set.Protocols |= cid.Protocols(p)
+	}
+	if len(spec.CID.Layouts) == 0 {
+		return wrong(path+".layouts", "add a layout, such as {length: 6, owner: {offset: 0, bits: 8}}", "there is no layout")
+	}
+	for i := range spec.CID.Layouts {
+		at := fmt.Sprintf("%s.layouts[%d]", path, i)
+		layout, err := c.layout(at, &spec.CID.Layouts[i])
+		if err != nil {
+			return err
+		}
+		set.Layouts = append(set.Layouts, layout)
+	}
+	if i, err := set.Validate(); err != nil {
+		return wrong(fmt.Sprintf("%s.layouts[%d]", path, i), "see `weir check --help` for a layout that works", "%v", err)
+	}
+	service.CID = set
+	return nil
+}
+
+func (c *compiler) layout(path string, spec *LayoutSpec) (cid.Layout, error) {
+	var layout cid.Layout
+	if q := spec.QUICLB; q != nil {
+		switch {
+		case spec.Length != 0 || spec.Owner != nil || spec.Rotation != nil:
+			return layout, wrong(path+".quic_lb", "write either quic_lb or length, owner and rotation", "quic_lb fixes the whole layout")
+		case q.Rotation > 6:
+			return layout, wrong(path+".quic_lb.rotation", "write 0 to 6", "%d is out of range (7 means unroutable)", q.Rotation)
+		case q.ServerIDLength < 1 || q.ServerIDLength > 4:
+			return layout, wrong(path+".quic_lb.server_id_length", "write 1 to 4 bytes", "%d is out of range", q.ServerIDLength)
+		case q.NonceLength < 4 || q.NonceLength > 18 || q.NonceLength+q.ServerIDLength > 19:
+			return layout, wrong(path+".quic_lb.nonce_length", "write 4 to 18 bytes, at most 19 with the server id", "%d is out of range", q.NonceLength)
+		}
+		layout = cid.QUICLB(q.Rotation, q.ServerIDLength, q.NonceLength)
+	} else {
+		if spec.Owner == nil {
+			return layout, wrong(path+".owner", "add owner: {offset: BITS, bits: BITS}, or quic_lb", "the layout does not say where the owner id is")
+		}
+		layout = cid.Layout{Length: spec.Length, OwnerOffset: spec.Owner.Offset, OwnerBits: spec.Owner.Bits}
+		if r := spec.Rotation; r != nil {
+			if r.Bits == 0 {
+				return layout, wrong(path+".rotation.bits", "write 1 to 8, or remove rotation", "rotation needs a width")
+			}
+			layout.RotationOffset, layout.RotationBits, layout.Rotation = r.Offset, r.Bits, r.Value
+		}
+	}
+	if spec.MaskKey != nil {
+		if !c.caps.MaskedCID {
+			return layout, c.refuse(path+".mask_key", "remove it to leave owner ids readable", "cannot unmask CIDs")
+		}
+		layout.Mask, layout.MaskKey = cid.MaskSipHash, *spec.MaskKey
+	}
+	if err := layout.Validate(); err != nil {
+		return layout, wrong(path, "change the widths and offsets so that they fit", "%v", err)
+	}
+	return layout, nil
+}
+
+func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) error {
+	if len(spec.Backends) > MaxBackends {
+		return wrong(path+".backends", "split the service", "%d backends, at most %d", len(spec.Backends), MaxBackends)
+	}
+	names, owners, places := map[string]int{}, map[uint32]string{}, map[any]string{}
+	for i := range spec.Backends {
+		at := fmt.Sprintf("%s.backends[%d]", path, i)
+		b := &spec.Backends[i]
+		if err := checkName(at, "backend", b.Name); err != nil {
+			return err
+		}
+		if other, ok := names[b.Name]; ok {
+			return wrong(at+".name", "give each backend its own name", "%q is the name of backends[%d] too", b.Name, other)
+		}
+		names[b.Name] = i
+		backend, err := c.backend(at, b, service)
+		if err != nil {
+			return err
+		}
+		for _, place := range backend.places() {
+			if other, ok := places[place]; ok {
+				return wrong(at, "remove one of them and give the other their weights", "the same destination as %s", other)
+			}
+			places[place] = at
+		}
+		if err := checkNodes(at, b, service, owners); err != nil {
+			return err
+		}
+		backend.Nodes = slices.Sorted(slices.Values(b.Nodes))
+		service.Backends = append(service.Backends, backend)
+	}
+	slices.SortFunc(service.Backends, func(a, b *Backend) int { return cmp.Compare(a.Name, b.Name) })
+	for i, backend := range service.Backends {
+		backend.Index = i
+	}
+	return nil
+}
+
+// places are the values that two backends of a service must not share: where their packets go.
+func (b *Backend) places() []any {
+	type place struct {
+		address any
+		port    uint16
+	}
+	if b.Service.Mode == Mark {
+		return []any{b.Mark}
+	}
+	var all []any
+	if b.Address4.IsValid() {
+		all = append(all, place{b.Address4, b.Port})
+	}
+	if b.Address6.IsValid() {
+		all = append(all, place{b.Address6, b.Port})
+	}
+	return all
+}
+
+func (c *compiler) backend(path string, spec *BackendSpec, service *Service) (*Backend, error) {
+	backend := &Backend{Name: spec.Name, Weight: defaultWeight, Mark: spec.Mark, Service: service}
+	if spec.Weight != nil {
+		backend.Weight = *spec.Weight
+	}
+	if backend.Weight < 0 || backend.Weight > MaxWeight {
+		return nil, wrong(path+".weight", fmt.Sprintf("write 0 to %d", MaxWeight), "%d is out of range", backend.Weight)
+	}
+	if spec.Port != nil {
+		switch {
+		case service.Mode != NAT:
+			return nil, wrong(path+".port", "remove it, or write mode: nat", "mode %s does not change ports", service.Mode)
+		case *spec.Port < 1 || *spec.Port > 65535:
+			return nil, wrong(path+".port", "write 1 to 65535, or leave it out to keep the client's port", "%d is out of range", *spec.Port)
+		}
+		backend.Port = uint16(*spec.Port)
+	}
+	if err := c.backendAddresses(path, spec, backend); err != nil {
+		return nil, err
+	}
+	switch {
+	case service.Mode == Mark && spec.Mark == 0:
+		return nil, wrong(path+".mark", "add the fwmark that your routing rule expects", "mode mark needs a mark")
+	case service.Mode != Mark && spec.Mark != 0:
+		return nil, wrong(path+".mark", "remove it, or write mode: mark", "mode %s sets no mark", service.Mode)
+	}
+	switch override, _ := c.overrides.Of(Target{service.Name, spec.Name}); override {
+	case OverrideDrain:
+		backend.State = Draining
+	case OverrideDown:
+		backend.State = Down
+	}
+	return backend, nil
+}
+
+// backendAddresses takes over the addresses and checks that each VIP's packets can reach the backend.
+func (c *compiler) backendAddresses(path string, spec *BackendSpec, backend *Backend) error {
+	service := backend.Service
+	if !spec.Address.IsValid() {
+		if service.Mode == Mark {
+			return nil
+		}
+		return wrong(path+".address", "add the server's address", "mode %s needs an address", service.Mode)
+	}
+	first := spec.Address.Unmap()
+	if err := checkUnicast(path+".address", first); err != nil {
+		return err
+	}
+	backend.Address4, backend.Address6 = first, first
+	if first.Is4() {
+		backend.Address6 = spec.Address2
+	} else {
+		backend.Address4 = spec.Address2.Unmap()
+	}
+	if second := spec.Address2; second.IsValid() {
+		if err := checkUnicast(path+".address2", second); err != nil {
+			return err
+		}
+		if second.Unmap().Is4() == first.Is4() {
+			return wrong(path+".address2", "write one IPv4 and one IPv6 address, or make it a backend of its own", "%s is of the same family as %s", second, first)
+		}
+	}
+	if service.Mode == L3DSR || service.Mode == Mark || c.caps.CrossFamily && service.Mode == NAT {
+		return nil
+	}
+	for _, vip := range service.VIPs {
+		if _, ok := backend.Address(vip.Prefix.Addr().Is6()); !ok {
+			return wrong(path+".address2", "add an address of that family, or split the service by family", "the service has the VIP %s, the backend only %s", vip.Prefix, first)
+		}
+	}
+	return nil
+}
+
+func checkNodes(path string, spec *BackendSpec, service *Service, owners map[uint32]string) error {
+	if len(spec.Nodes) > 0 && service.CID == nil {
+		return wrong(path+".nodes", "remove it, or add a cid section to the service", "owner ids mean nothing without CIDs")
+	}
+	if len(spec.Nodes) > MaxNodes {
+		return wrong(path+".nodes", "use fewer, larger shards", "%d owner ids, at most %d", len(spec.Nodes), MaxNodes)
+	}
+	for i, id := range spec.Nodes {
+		at := fmt.Sprintf("%s.nodes[%d]", path, i)
+		if other, ok := owners[id]; ok {
+			return wrong(at, "give each owner id to one backend", "owner id %d belongs to %s", id, other)
+		}
+		owners[id] = at
+		for j := range service.CID.Layouts {
+			if limit := service.CID.Layouts[j].MaxOwner(); id > limit {
+				return wrong(at, fmt.Sprintf("write at most %d, or widen the owner field", limit), "owner id %d does not fit in layout %d", id, j)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *compiler) health(path string, spec *ServiceSpec, service *Service) error {
+	h := spec.Health
+	if h == nil {
+		return nil
+	}
+	path += ".health"
+	if h.Type == noProbe {
+		return wrong(path+".type", "add tcp, udp, http, coap_ping or stun_binding", "the probe has no type")
+	}
+	if h.Type != ProbeHTTP && (h.Path != "" || h.Host != "" || h.Status != 0) {
+		return wrong(path, "remove path, host and status, or write type: http", "probe %s makes no HTTP request", h.Type)
+	}
+	if h.Type != ProbeUDP && h.Send != "" {
+		return wrong(path+".send", "remove it, or write type: udp", "probe %s has its own request", h.Type)
+	}
+	out := &Health{
+		Probe:    h.Type,
+		Port:     uint16(h.Port),
+		Interval: cmp.Or(h.Interval, 2*time.Second),
+		Timeout:  cmp.Or(h.Timeout, min(time.Second, cmp.Or(h.Interval, 2*time.Second)/2)),
+		Rise:     cmp.Or(h.Rise, 2),
+		Fall:     cmp.Or(h.Fall, 3),
+		Path:     cmp.Or(h.Path, "/"),
+		Host:     h.Host,
+		Status:   h.Status,
+		Send:     []byte(h.Send),
+	}
+	switch {
+	case h.Port < 0 || h.Port > 65535:
+		return wrong(path+".port", "write 1 to 65535", "%d is out of range", h.Port)
+	case out.Interval < 100*time.Millisecond || out.Interval > time.Hour:
+		return wrong(path+".interval", "write 100ms to 1h, such as 2s", "%s is out of range", out.Interval)
+	case out.Timeout < 10*time.Millisecond || out.Timeout >= out.Interval:
+		return wrong(path+".timeout", "write at least 10ms and less than the interval", "%s does not fit the interval %s", out.Timeout, out.Interval)
+	case out.Rise < 1 || out.Rise > 100:
+		return wrong(path+".rise", "write 1 to 100", "%d is out of range", out.Rise)
+	case out.Fall < 1 || out.Fall > 100:
+		return wrong(path+".fall", "write 1 to 100", "%d is out of range", out.Fall)
+	case h.Status != 0 && (h.Status < 100 || h.Status > 599):
+		return wrong(path+".status", "write 100 to 599", "%d is no HTTP status", h.Status)
+	case out.Path[0] != '/':
+		return wrong(path+".path", "write /"+h.Path, "%q does not start with /", h.Path)
+	}
+	return c.healthTarget(path, service, out)
+}
+
+// healthTarget makes sure that every backend can be probed somewhere.
+func (c *compiler) healthTarget(path string, service *Service, out *Health) error {
+	service.Health = out
+	for _, backend := range service.Backends {
+		if !backend.Address4.IsValid() && !backend.Address6.IsValid() {
+			return wrong(path, "give each backend an address, or remove health", "backend %q has no address to probe", backend.Name)
+		}
+		if !service.ProbeTarget(backend).IsValid() {
+			return wrong(path+".port", "add the port to probe", "the VIPs and backend %q do not name a single port", backend.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package lb
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/maglev"
+)
+
+func (c *compiler) service(path string, spec *ServiceSpec) (*Service, error) {
+	service := &Service{Name: spec.Name, NewFlowRate: spec.NewFlowRate, Tunnel: spec.Tunnel}
+	if spec.Mode != nil {
+		service.Mode = *spec.Mode
+	}
+	for _, step := range []func(string, *ServiceSpec, *Service) error{
+		c.mode, c.addresses, c.affinity, c.timeouts, c.snat, c.backends, c.health,
+	} {
+		if err := step(path, spec, service); err != nil {
+			return nil, err
+		}
+	}
+	if spec.NewFlowRate < 0 {
+		return nil, wrong(path+".new_flow_rate", "write new flows per second, or leave it out for no limit", "%d is negative", spec.NewFlowRate)
+	}
+	if state, _ := c.overrides.Of(Target{Service: spec.Name}); state == OverrideDown {
+		service.Down = true
+	} else if state == OverrideDrain {
+		for _, backend := range service.Backends {
+			backend.State = max(backend.State, Draining)
+		}
+	}
+	service.Maglev = c.table(service)
+	service.owners = newOwners(service.Backends)
+	return service, nil
+}
+
+func (c *compiler) mode(path string, spec *ServiceSpec, service *Service) error {
+	if !slices.Contains(c.caps.Modes, service.Mode) {
+		return c.refuse(path+".mode", "write "+list(c.caps.Modes), "cannot do mode %s", service.Mode)
+	}
+	if service.Mode != L3DSR {
+		if spec.Tunnel != NoTunnel {
+			return wrong(path+".tunnel", "remove it, or write mode: l3dsr", "mode %s has no tunnel", service.Mode)
+		}
+		return nil
+	}
+	service.Tunnel = cmp.Or(service.Tunnel, IPIP)
+	if !slices.Contains(c.caps.Tunnels, service.Tunnel) {
+		return c.refuse(path+".tunnel", "write "+list(c.caps.Tunnels), "cannot do tunnel %s", service.Tunnel)
+	}
+	return nil
+}
+
+func (c *compiler) addresses(path string, spec *ServiceSpec, service *Service) error {
+	if len(spec.VIPs) == 0 {
+		return wrong(path+".vips", "add at least one address with protocol and port", "the service %q has no VIP", spec.Name)
+	}
+	if c.vipCount += len(spec.VIPs); c.vipCount > MaxVIPs {
+		return wrong(path+".vips", "use prefixes or port ranges, or split the file", "more than %d VIPs in all", MaxVIPs)
+	}
+	for i := range spec.VIPs {
+		at := fmt.Sprintf("%s.vips[%d]", path, i)
+		vip, err := c.vip(at, &spec.VIPs[i])
+		if err != nil {
+			return err
+		}
+		k := vip.key()
+		for _, taken := range c.vips[k] {
+			switch {
+			case taken.first == vip.First && taken.last == vip.Last:
+				return wrong(at, "give each VIP to one service", "the same address, protocol and port as %s", taken.path)
+			case vip.Last < taken.first || taken.last < vip.First: // apart
+			case taken.first <= vip.First && vip.Last <= taken.last, vip.First <= taken.first && taken.last <= vip.Last: // nested
+			default:
+				return wrong(at+".port", "make the ranges disjoint, or one part of the other", "the range %d-%d crosses %d-%d of %s", vip.First, vip.Last, taken.first, taken.last, taken.path)
+			}
+		}
+		c.vips[k] = append(c.vips[k], takenRange{vip.First, vip.Last, at})
+		service.VIPs = append(service.VIPs, vip)
+	}
+	slices.SortFunc(service.VIPs, func(a, b VIP) int {
+		return cmp.Or(
+			cmp.Compare(bits16(b.Prefix), bits16(a.Prefix)),
+			a.Prefix.Addr().Compare(b.Prefix.Addr()),
+			cmp.Compare(a.Protocol, b.Protocol),
+			cmp.Compare(a.Last-a.First, b.Last-b.First),
+			cmp.Compare(a.First, b.First),
+		)
+	})
+	return nil
+}
+
+func (c *compiler) vip(path string, spec *VIPSpec) (VIP, error) {
+	vip := VIP{Prefix: spec.Address.Prefix, Protocol: uint8(spec.Protocol), First: spec.Port.First, Last: spec.Port.Last}
+	switch {
+	case !vip.Prefix.IsValid():
+		return vip, wrong(path+".address", "add an address or prefix", "the VIP has no address")
+	case vip.Protocol == 0:
+		return vip, wrong(path+".protocol", "add tcp, udp or sctp", "the VIP has no protocol")
+	case spec.Port == PortRange{}:
+		return vip, wrong(path+".port", "add a port, a range such as 5000-5999, or any", "the VIP has no port")
+	case vip.Prefix.Addr().IsMulticast():
+		return vip, wrong(path+".address", "write a unicast address", "%s is a multicast address", vip.Prefix.Addr())
+	case !slices.Contains(c.caps.Protocols, vip.Protocol):
+		var can []Protocol
+		for _, p := range c.caps.Protocols {
+			can = append(can, Protocol(p))
+		}
+		return vip, c.refuse(path+".protocol", "write "+list(can), "cannot balance %s", spec.Protocol)
+	case vip.Prefix.Addr().Is4() && !c.caps.IPv4, vip.Prefix.Addr().Is6() && !c.caps.IPv6:
+		return vip, c.refuse(path+".address", "use the other family", "cannot serve %s", vip.Prefix.Addr())
+	case !vip.Prefix.IsSingleIP() && !c.caps.Prefixes:
+		return vip, c.refuse(path+".address", "write single addresses", "cannot serve the prefix %s", vip.Prefix)
+	case vip.First != vip.Last && !c.caps.PortRanges:
+		return vip, c.refuse(path+".port", "write single ports", "cannot serve port ranges")
+	}
+	return vip, nil
+}
+
+func (c *compiler) timeouts(path string, spec *ServiceSpec, service *Service) error {
+	t := &service.Timeouts
+	for _, field := range []struct {
+		key    string
+		value  Timeout
+		preset time.Duration
+		to     *time.Duration
+	}{
+		{"udp", spec.Timeouts.UDP, 120 * time.Second, &t.UDP},
+		{"tcp_opening", spec.Timeouts.TCPOpening, 30 * time.Second, &t.TCPOpening},
+		{"tcp_established", spec.Timeouts.TCPEstablished, 2*time.Hour + 4*time.Minute, &t.TCPEstablished},
+		{"tcp_closing", spec.Timeouts.TCPClosing, 30 * time.Second, &t.TCPClosing},
+		{"sctp", spec.Timeouts.SCTP, 10 * time.Minute, &t.SCTP},
+	} {
+		*field.to = cmp.Or(time.Duration(field.value), field.preset)
+		if *field.to < minTimeout {
+			return wrong(path+".timeouts."+field.key, "write at least 1s, or never", "%s is too short", *field.to)
+		}
+	}
+	return nil
+}
+
+func (c *compiler) snat(path string, spec *ServiceSpec, service *Service) error {
+	if spec.SNAT == nil {
+		return nil
+	}
+	path += ".snat"
+	switch {
+	case service.Mode != NAT:
+		return wrong(path, "remove it, or write mode: nat", "mode %s keeps the client's address", service.Mode)
+	case !c.caps.SNAT:
+		return c.refuse(path, "remove it", "chooses its source addresses itself")
+	case len(spec.SNAT.Addresses) == 0:
+		return wrong(path+".addresses", "add at least one address of this machine", "there is no address")
+	}
+	ports := cmp.Or(spec.SNAT.Ports, PortRange{1024, 65535})
+	if ports.First < 1 || int(ports.Last)-int(ports.First)+1 < 64 {
+		return wrong(path+".ports", "write a range of at least 64 ports, such as 1024-65535", "%s leaves too few ports", ports)
+	}
+	service.SNAT = &SNAT{First: ports.First, Last: ports.Last}
+	for i, address := range spec.SNAT.Addresses {
+		at := fmt.Sprintf("%s.addresses[%d]", path, i)
+		address = address.Unmap()
+		if err := checkUnicast(at, address); err != nil {
+			return err
+		}
+		if slices.Contains(service.SNAT.Addresses, address) {
+			return wrong(at, "remove one of them", "%s is there twice", address)
+		}
+		service.SNAT.Addresses = append(service.SNAT.Addresses, address)
+	}
+	slices.SortFunc(service.SNAT.Addresses, netip.Addr.Compare)
+	return nil
+}
+
+func checkUnicast(path string, address netip.Addr) error {
+	if !address.IsValid() || address.IsUnspecified() || address.IsMulticast() || address.Zone() != "" {
+		return wrong(path, "write a unicast address without zone", "%s cannot be used here", address)
+	}
+	return nil
+}
+
+// table builds the service's Maglev table over the backends that take new flows, as indexes in Backends.
+func (c *compiler) table(service *Service) []int32 {
+	var entries []maglev.Entry
+	var places []int32
+	for i, backend := range service.Backends {
+		if backend.TakesNew() {
+			entries = append(entries, maglev.Entry{Name: backend.Name, Weight: backend.Weight})
+			places = append(places, int32(i))
+		}
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	table := maglev.Build(entries, c.maglevSize)
+	for i, entry := range table {
+		table[i] = places[entry]
+	}
+	return table
+}
+
+// list writes "a, b or c".
+func list[T fmt.Stringer](values []T) string {
+	names := make([]string, len(values))
+	for i, v := range values {
+		names[i] = v.String()
+	}
+	switch n := len(names); n {
+	case 0:
+		return "none"
+	case 1:
+		return names[0]
+	default:
+		return strings.Join(names[:n-1], ", ") + " or " + names[n-1]
+	}
+}

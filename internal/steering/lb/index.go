@@ -1,0 +1,172 @@
+package lb
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+)
+
+// vipIndex finds services by destination. One map access per distinct prefix length and port form, longest first.
+type vipIndex struct {
+	lengths   []int // distinct prefix lengths in 16-byte terms, longest first
+	exact     map[vipKey]*Service
+	ranges    map[vipKey][]portRange // key without port; narrowest first
+	addresses map[vipKey]*Service    // key without protocol and port
+}
+
+type vipKey struct {
+	address  [16]byte
+	bits     uint8
+	protocol uint8
+	port     uint16
+}
+
+type portRange struct {
+	first, last uint16
+	service     *Service
+}
+
+func (x *vipIndex) lookup(protocol uint8, address [16]byte, port uint16) *Service {
+	for _, bits := range x.lengths {
+		if bits < 96 && mapped(address) {
+			return nil // an IPv6 prefix as short as this would swallow IPv4
+		}
+		k := vipKey{address: mask(address, bits), bits: uint8(bits), protocol: protocol, port: port}
+		if service := x.exact[k]; service != nil {
+			return service
+		}
+		k.port = 0
+		for _, r := range x.ranges[k] {
+			if r.first <= port && port <= r.last {
+				return r.service
+			}
+		}
+	}
+	return nil
+}
+
+func (x *vipIndex) lookupAddress(address [16]byte) *Service {
+	for _, bits := range x.lengths {
+		if bits < 96 && mapped(address) {
+			return nil
+		}
+		if service := x.addresses[vipKey{address: mask(address, bits), bits: uint8(bits)}]; service != nil {
+			return service
+		}
+	}
+	return nil
+}
+
+func (x *vipIndex) covers(address [16]byte) bool { return x.lookupAddress(address) != nil }
+
+// newVIPIndex indexes checked services: no two VIPs are equal, ranges of one prefix are nested or disjoint.
+func newVIPIndex(services []*Service) vipIndex {
+	x := vipIndex{
+		exact:     map[vipKey]*Service{},
+		ranges:    map[vipKey][]portRange{},
+		addresses: map[vipKey]*Service{},
+	}
+	for _, service := range services {
+		for _, vip := range service.VIPs {
+			k := vip.key()
+			if !slices.Contains(x.lengths, int(k.bits)) {
+				x.lengths = append(x.lengths, int(k.bits))
+			}
+			whole := vipKey{address: k.address, bits: k.bits}
+			if x.addresses[whole] == nil {
+				x.addresses[whole] = service
+			}
+			if vip.First == vip.Last {
+				k.port = vip.First
+				x.exact[k] = service
+				continue
+			}
+			x.ranges[k] = append(x.ranges[k], portRange{vip.First, vip.Last, service})
+		}
+	}
+	slices.SortFunc(x.lengths, func(a, b int) int { return b - a })
+	for _, r := range x.ranges {
+		slices.SortFunc(r, func(a, b portRange) int {
+			return cmp.Or(cmp.Compare(a.last-a.first, b.last-b.first), cmp.Compare(a.first, b.first))
+		})
+	}
+	return x
+}
+
+// key is the VIP's place in the index, without port.
+func (v VIP) key() vipKey {
+	return vipKey{address: flow.Address(v.Prefix.Addr()), bits: uint8(bits16(v.Prefix)), protocol: v.Protocol}
+}
+
+// bits16 is a prefix length in terms of 16-byte addresses.
+func bits16(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return p.Bits() + 96
+	}
+	return p.Bits()
+}
+
+// mapped reports whether the 16 bytes stand for an IPv4 address.
+func mapped(address [16]byte) bool {
+	return [12]byte(address[:12]) == [12]byte{10: 0xff, 11: 0xff}
+}
+
+func mask(address [16]byte, bits int) [16]byte {
+	if bits >= 128 {
+		return address
+	}
+	whole := bits / 8
+	address[whole] &= ^byte(0xff >> (bits % 8))
+	clear(address[whole+1:])
+	return address
+}
+
+// owners maps owner ids to indexes of backends: direct for small ids, by search for the rest.
+type owners struct {
+	dense  []int32 // by id, -1 for none
+	ids    []uint32
+	places []int32
+}
+
+// maxDense is the greatest owner id that is looked up directly (16-bit ids: 256 KiB per service at most).
+const maxDense = 1<<16 - 1
+
+func (o *owners) find(id uint32) (int32, bool) {
+	if int64(id) < int64(len(o.dense)) {
+		i := o.dense[id]
+		return i, i >= 0
+	}
+	i, ok := slices.BinarySearch(o.ids, id)
+	if !ok {
+		return 0, false
+	}
+	return o.places[i], true
+}
+
+func newOwners(backends []*Backend) owners {
+	var o owners
+	type pair struct {
+		id    uint32
+		place int32
+	}
+	var large []pair
+	for i, backend := range backends {
+		for _, id := range backend.Nodes {
+			if id > maxDense {
+				large = append(large, pair{id, int32(i)})
+				continue
+			}
+			for len(o.dense) <= int(id) {
+				o.dense = append(o.dense, -1)
+			}
+			o.dense[id] = int32(i)
+		}
+	}
+	slices.SortFunc(large, func(a, b pair) int { return cmp.Compare(a.id, b.id) })
+	for _, p := range large {
+		o.ids, o.places = append(o.ids, p.id), append(o.places, p.place)
+	}
+	return o
+}

@@ -1,0 +1,133 @@
+package lb
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+)
+
+// Override is a run-time change on top of the spec. It outlives a reload, not a restart.
+type Override uint8
+
+const (
+	NoOverride    Override = iota
+	OverrideUp             // takes new flows again, whatever a probe says
+	OverrideDrain          // keeps old flows only
+	OverrideDown           // gets nothing
+)
+
+var overrideNames = [...]string{NoOverride: "none", OverrideUp: "up", OverrideDrain: "drain", OverrideDown: "down"}
+
+func (o Override) String() string {
+	if int(o) < len(overrideNames) {
+		return overrideNames[o]
+	}
+	return "unknown"
+}
+
+// MarshalText writes the name, for JSON.
+func (o Override) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads up, drain, down or none.
+func (o *Override) UnmarshalText(text []byte) error {
+	for i, name := range overrideNames {
+		if name == string(text) {
+			*o = Override(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("no override %q; write up, drain, down or none", text)
+}
+
+// Target names what an override applies to: a backend, or with Backend empty the whole service.
+type Target struct{ Service, Backend string }
+
+func (t Target) String() string {
+	if t.Backend == "" {
+		return t.Service
+	}
+	return t.Service + "/" + t.Backend
+}
+
+// Overrider is who wants an override. An operator's word beats a probe's, a probe's beats the data path's own.
+type Overrider uint8
+
+const (
+	FromDatapath Overrider = iota // the data path saw that the backend is silent
+	FromHealth                    // an active probe
+	FromOperator                  // console or admin
+	overriders
+)
+
+var overriderNames = [...]string{FromDatapath: "datapath", FromHealth: "health", FromOperator: "operator"}
+
+func (o Overrider) String() string {
+	if int(o) < len(overriderNames) {
+		return overriderNames[o]
+	}
+	return "unknown"
+}
+
+// Overrides is a set of overrides: a value for Compile, changed only through With. The nil *Overrides is empty.
+// Targets that the spec does not have are kept and do nothing: they apply when a reload brings the target back.
+type Overrides struct {
+	set map[Target][overriders]Override
+}
+
+// With returns a copy with one override set (NoOverride removes it). The receiver is unchanged.
+func (o *Overrides) With(t Target, from Overrider, value Override) *Overrides {
+	next := &Overrides{set: map[Target][overriders]Override{}}
+	if o != nil {
+		maps.Copy(next.set, o.set)
+	}
+	entry := next.set[t]
+	entry[from] = value
+	if entry == ([overriders]Override{}) {
+		delete(next.set, t)
+	} else {
+		next.set[t] = entry
+	}
+	return next
+}
+
+// Of returns the override in force on exactly this target and who set it.
+func (o *Overrides) Of(t Target) (Override, Overrider) {
+	if o == nil {
+		return NoOverride, FromDatapath
+	}
+	entry := o.set[t]
+	for from := overriders; from > 0; from-- {
+		if value := entry[from-1]; value != NoOverride {
+			return value, from - 1
+		}
+	}
+	return NoOverride, FromDatapath
+}
+
+// From returns what one overrider set on exactly this target.
+func (o *Overrides) From(t Target, from Overrider) Override {
+	if o == nil {
+		return NoOverride
+	}
+	return o.set[t][from]
+}
+
+// All yields every target with its override in force, ordered by target.
+func (o *Overrides) All() iter.Seq2[Target, Override] {
+	return func(yield func(Target, Override) bool) {
+		if o == nil {
+			return
+		}
+		targets := slices.SortedFunc(maps.Keys(o.set), func(a, b Target) int {
+			return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Backend, b.Backend))
+		})
+		for _, t := range targets {
+			value, _ := o.Of(t)
+			if !yield(t, value) {
+				return
+			}
+		}
+	}
+}

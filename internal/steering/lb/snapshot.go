@@ -1,0 +1,222 @@
+package lb
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/cid"
+	"github.com/weir-lb/weir/internal/steering/flow"
+)
+
+// Snapshot is one compiled generation: immutable, shared by all workers, ordered by name. Only Generation is set
+// after Compile, by control, before anyone else sees the snapshot.
+type Snapshot struct {
+	Generation uint64
+	HashKey    flow.HashKey
+	Limits     Limits
+	Services   []*Service // ordered by name; Service.Index is the place here
+
+	vips vipIndex
+}
+
+// Limits bound the tables of a data path.
+type Limits struct {
+	Flows           int           // conntrack entries, per data path
+	Fragments       int           // fragment entries
+	HeldFragments   int           // early fragments held at one time
+	HeldPerDatagram int           // early fragments held of one datagram
+	FragmentTTL     time.Duration // life of a fragment entry and of a held fragment
+}
+
+// Mode is how packets reach a backend.
+type Mode uint8
+
+const (
+	NAT   Mode = iota // rewrite both ways
+	L2DSR             // new link address only; the backend owns the VIP and answers directly
+	L3DSR             // encapsulated to the backend, which answers directly
+	Mark              // fwmark, the rest is routing
+)
+
+// Tunnel is the encapsulation of L3DSR.
+type Tunnel uint8
+
+const (
+	NoTunnel Tunnel = iota
+	IPIP            // RFC 2003, RFC 2473, RFC 4213: IP in IP, any family in any
+	GUE             // UDP port 6080, variant 1: IP directly in UDP
+)
+
+// Affinity is what keeps packets together on one backend.
+type Affinity uint8
+
+const (
+	ByFlow   Affinity = iota // the 5-tuple
+	BySource                 // the client's address: all its flows go to one backend
+	ByCID                    // the owner id in the connection id; flows without one go by the 5-tuple
+)
+
+// State says what a backend gets.
+type State uint8
+
+const (
+	Up       State = iota // its share of new flows
+	Draining              // its old flows, and CIDs it owns
+	Down                  // nothing
+)
+
+// Service is what clients address, compiled.
+type Service struct {
+	Index    int
+	Name     string
+	VIPs     []VIP // ordered: most specific first
+	Mode     Mode
+	Tunnel   Tunnel
+	Affinity Affinity
+	CID      *cid.Set // nil unless ByCID
+	Down     bool     // by an override: drop everything
+	Timeouts Timeouts
+	// NewFlowRate is the allowed number of new flows per second; 0 means no limit.
+	NewFlowRate int
+	SNAT        *SNAT   // NAT mode: what backends see as the source; nil keeps the client's address
+	Health      *Health // nil: not probed
+	Backends    []*Backend
+	// Maglev maps hash % len to an index in Backends. Empty when no backend takes new flows.
+	Maglev []int32
+
+	owners owners
+}
+
+// VIP is an address or prefix, a protocol and a port or port range that clients use.
+type VIP struct {
+	Prefix      netip.Prefix // masked; IPv4 as IPv4
+	Protocol    uint8        // TCP, UDP or SCTP
+	First, Last uint16       // inclusive; 0 and 65535 for any port
+}
+
+// Backend is one server behind a service.
+type Backend struct {
+	Index int
+	Name  string
+	// Address4 and Address6 are invalid where the backend has none of that family.
+	Address4, Address6 netip.Addr
+	Port               uint16 // 0: the port the client used
+	Weight             int    // share of new flows, 0 to MaxWeight
+	State              State
+	Nodes              []uint32 // owner ids whose sessions live here, ascending
+	Mark               uint32   // fwmark, mode Mark
+	Service            *Service
+}
+
+// Timeouts say how long a silent flow keeps its conntrack entry. Never is the greatest duration.
+type Timeouts struct {
+	UDP            time.Duration
+	TCPOpening     time.Duration // SYN seen, not yet both ways
+	TCPEstablished time.Duration
+	TCPClosing     time.Duration // FIN or RST seen
+	SCTP           time.Duration
+}
+
+// Never is a time-out that does not happen.
+const Never = time.Duration(1<<63 - 1)
+
+// SNAT is what backends see as the source of a client's packets.
+type SNAT struct {
+	Addresses   []netip.Addr // ordered; each family a service has needs one
+	First, Last uint16       // source ports, inclusive
+}
+
+// Address returns the backend's address of a family.
+func (b *Backend) Address(is6 bool) (netip.Addr, bool) {
+	a := b.Address4
+	if is6 {
+		a = b.Address6
+	}
+	return a, a.IsValid()
+}
+
+// TakesNew reports whether the backend gets new flows.
+func (b *Backend) TakesNew() bool { return b.State == Up && b.Weight > 0 }
+
+// Select returns the backend of a hash, nil when none takes new flows.
+func (s *Service) Select(hash uint64) *Backend {
+	if len(s.Maglev) == 0 {
+		return nil
+	}
+	return s.Backends[s.Maglev[hash%uint64(len(s.Maglev))]]
+}
+
+// Owner returns the backend that holds the sessions of an owner id, whatever its state; nil when unknown.
+func (s *Service) Owner(id uint32) *Backend {
+	i, ok := s.owners.find(id)
+	if !ok {
+		return nil
+	}
+	return s.Backends[i]
+}
+
+// Lookup finds the service of a packet: the longest prefix with a matching port wins, then the exact port or the
+// narrowest range. Nil: none. Port is in host order.
+func (s *Snapshot) Lookup(protocol uint8, address [16]byte, port uint16) *Service {
+	return s.vips.lookup(protocol, address, port)
+}
+
+// HasAddress reports whether any VIP covers the address, whatever protocol or port: its ICMP and its fragments are
+// ours to look at.
+func (s *Snapshot) HasAddress(address [16]byte) bool { return s.vips.covers(address) }
+
+// LookupAddress finds the service that answers for an address as such (ICMP echo): the longest prefix, then the first
+// service by name. Nil: none.
+func (s *Snapshot) LookupAddress(address [16]byte) *Service { return s.vips.lookupAddress(address) }
+
+// Service returns the service of a name, nil when there is none.
+func (s *Snapshot) Service(name string) *Service {
+	for _, service := range s.Services {
+		if service.Name == name {
+			return service
+		}
+	}
+	return nil
+}
+
+// Backend returns the backend of a name, nil when there is none.
+func (s *Service) Backend(name string) *Backend {
+	for _, backend := range s.Backends {
+		if backend.Name == name {
+			return backend
+		}
+	}
+	return nil
+}
+
+// Timeout is the idle time-out of a protocol's established flow.
+func (s *Service) Timeout(protocol uint8) time.Duration {
+	switch protocol {
+	case TCP:
+		return s.Timeouts.TCPEstablished
+	case SCTP:
+		return s.Timeouts.SCTP
+	default:
+		return s.Timeouts.UDP
+	}
+}
+
+// IP protocol numbers of the balanced protocols.
+const (
+	TCP  = flow.ProtoTCP
+	UDP  = flow.ProtoUDP
+	SCTP = flow.ProtoSCTP
+)
+
+// String writes the VIP as protocol, address or prefix, and ports: udp 192.0.2.1:5684.
+func (v VIP) String() string {
+	address := v.Prefix.String()
+	if v.Prefix.IsSingleIP() {
+		address = v.Prefix.Addr().String()
+	}
+	if v.Prefix.Addr().Is6() {
+		address = "[" + address + "]"
+	}
+	return fmt.Sprintf("%s %s:%s", Protocol(v.Protocol), address, PortRange{v.First, v.Last})
+}

@@ -1,0 +1,163 @@
+package lb
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Spec is what users write (YAML; config decodes it strictly). The zero value of an optional field means its default,
+// which Compile fills in; fields where zero is a choice of its own are pointers.
+type Spec struct {
+	// HashKey keys every hash; 32 hex digits, the same on all load balancers of a tier. Default: all zeros, which lets
+	// anyone craft colliding flows.
+	HashKey *HexKey `yaml:"hash_key"`
+	// MaglevSize is the number of slots per service, a prime. Default 65537.
+	MaglevSize int           `yaml:"maglev_size"`
+	Limits     LimitsSpec    `yaml:"limits"`
+	Services   []ServiceSpec `yaml:"services"`
+}
+
+// LimitsSpec bounds the tables of a data path.
+type LimitsSpec struct {
+	Flows           int           `yaml:"flows"`             // conntrack entries; default 262144
+	Fragments       int           `yaml:"fragments"`         // fragment entries; default 16384
+	HeldFragments   *int          `yaml:"held_fragments"`    // early fragments held; default 256 if the data path can hold, else 0
+	HeldPerDatagram int           `yaml:"held_per_datagram"` // default 16
+	FragmentTTL     time.Duration `yaml:"fragment_ttl"`      // default 2s
+}
+
+// ServiceSpec is one service.
+type ServiceSpec struct {
+	Name        string        `yaml:"name"`
+	VIPs        []VIPSpec     `yaml:"vips"`
+	Mode        *Mode         `yaml:"mode"`     // default nat
+	Tunnel      Tunnel        `yaml:"tunnel"`   // mode l3dsr only; default ipip
+	Affinity    *Affinity     `yaml:"affinity"` // default flow, or cid when there is a cid section
+	CID         *CIDSpec      `yaml:"cid"`
+	Timeouts    TimeoutsSpec  `yaml:"timeouts"`
+	NewFlowRate int           `yaml:"new_flow_rate"` // new flows per second; default no limit
+	SNAT        *SNATSpec     `yaml:"snat"`          // mode nat only
+	Health      *HealthSpec   `yaml:"health"`
+	Backends    []BackendSpec `yaml:"backends"`
+}
+
+// VIPSpec is one address or prefix with protocol and ports.
+type VIPSpec struct {
+	Address  AddressPrefix `yaml:"address"`
+	Protocol Protocol      `yaml:"protocol"`
+	Port     PortRange     `yaml:"port"` // 5684, 5000-5999 or any
+}
+
+// BackendSpec is one server.
+type BackendSpec struct {
+	Name     string     `yaml:"name"`
+	Address  netip.Addr `yaml:"address"`  // of either family; not needed in mode mark
+	Address2 netip.Addr `yaml:"address2"` // of the other family, for services with VIPs of both
+	Port     *int       `yaml:"port"`     // mode nat; default: the port the client used
+	Weight   *int       `yaml:"weight"`   // 0 to MaxWeight; default 100
+	Nodes    []uint32   `yaml:"nodes"`    // owner ids of CIDs whose sessions live here
+	Mark     uint32     `yaml:"mark"`     // fwmark, mode mark
+}
+
+// CIDSpec says which connection ids a service's clients use.
+type CIDSpec struct {
+	Protocols []CIDProtocol `yaml:"protocols"` // dtls12, dtls13, quic
+	Layouts   []LayoutSpec  `yaml:"layouts"`
+}
+
+// LayoutSpec is one cid.Layout: either by bits, or quic_lb.
+type LayoutSpec struct {
+	Length   int           `yaml:"length"` // bytes
+	Owner    *BitsSpec     `yaml:"owner"`
+	Rotation *RotationSpec `yaml:"rotation"`
+	MaskKey  *HexKey       `yaml:"mask_key"` // set: the owner id is masked with SipHash under this key
+	QUICLB   *QUICLBSpec   `yaml:"quic_lb"`
+}
+
+// BitsSpec is a field inside a CID, counted from its first bit.
+type BitsSpec struct {
+	Offset int `yaml:"offset"`
+	Bits   int `yaml:"bits"`
+}
+
+// RotationSpec is the field that tells layouts apart.
+type RotationSpec struct {
+	Offset int   `yaml:"offset"`
+	Bits   int   `yaml:"bits"`
+	Value  uint8 `yaml:"value"`
+}
+
+// QUICLBSpec is the plaintext layout of draft-ietf-quic-load-balancers.
+type QUICLBSpec struct {
+	Rotation       uint8 `yaml:"rotation"`         // 0 to 6
+	ServerIDLength int   `yaml:"server_id_length"` // bytes, 1 to 4
+	NonceLength    int   `yaml:"nonce_length"`     // bytes, 4 to 18
+}
+
+// TimeoutsSpec holds idle times; `never` is allowed.
+type TimeoutsSpec struct {
+	UDP            Timeout `yaml:"udp"`             // default 120s
+	TCPOpening     Timeout `yaml:"tcp_opening"`     // default 30s
+	TCPEstablished Timeout `yaml:"tcp_established"` // default 2h4m (RFC 5382)
+	TCPClosing     Timeout `yaml:"tcp_closing"`     // default 30s
+	SCTP           Timeout `yaml:"sctp"`            // default 10m
+}
+
+// SNATSpec is what backends see as the source.
+type SNATSpec struct {
+	Addresses []netip.Addr `yaml:"addresses"`
+	Ports     PortRange    `yaml:"ports"` // default 1024-65535
+}
+
+// HealthSpec is an active probe of every backend.
+type HealthSpec struct {
+	Type     Probe         `yaml:"type"`
+	Port     int           `yaml:"port"`     // default: the backend's port, else the VIP's if it is a single one
+	Interval time.Duration `yaml:"interval"` // default 2s
+	Timeout  time.Duration `yaml:"timeout"`  // default 1s; less than the interval
+	Rise     int           `yaml:"rise"`     // successes in a row until up; default 2
+	Fall     int           `yaml:"fall"`     // failures in a row until down; default 3
+	Path     string        `yaml:"path"`     // http: request path; default /
+	Host     string        `yaml:"host"`     // http: Host header; default the address
+	Status   int           `yaml:"status"`   // http: expected status; default any from 200 to 399
+	Send     string        `yaml:"send"`     // udp: payload; default empty
+}
+
+// Bounds of a spec, so that a bad file costs an error and not the machine.
+const (
+	MaxServices = 1024
+	MaxVIPs     = 4096 // of all services
+	MaxBackends = 4096 // of one service
+	MaxWeight   = 10000
+	MaxNodes    = 4096 // owner ids of one backend
+)
+
+// Warnings lists what is allowed but seldom meant, for people who check a spec.
+func (s *Spec) Warnings() []string {
+	var all []string
+	if s.HashKey == nil {
+		all = append(all, "hash_key is not set: anyone can craft flows that all hit one backend; write 32 hex digits from `openssl rand -hex 16`, the same on each load balancer of the tier")
+	}
+	for i := range s.Services {
+		service := &s.Services[i]
+		weight := 0
+		owners := 0
+		for j := range service.Backends {
+			if w := service.Backends[j].Weight; w == nil || *w > 0 {
+				weight++
+			}
+			owners += len(service.Backends[j].Nodes)
+		}
+		switch {
+		case len(service.Backends) == 0:
+			all = append(all, fmt.Sprintf("services[%d] %q has no backend: its packets are dropped", i, service.Name))
+		case weight == 0:
+			all = append(all, fmt.Sprintf("services[%d] %q has no backend with weight: new flows are dropped", i, service.Name))
+		}
+		if service.CID != nil && owners == 0 && len(service.Backends) > 0 {
+			all = append(all, fmt.Sprintf("services[%d] %q reads CIDs but no backend lists nodes: each CID is unknown", i, service.Name))
+		}
+	}
+	return all
+}

@@ -1,0 +1,147 @@
+package steer
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+)
+
+// entry is what conntrack knows of a flow.
+type entry struct {
+	place *place
+	reply flow.Key       // key in replies; zero: none
+	snat  netip.AddrPort // what the backend sees as the source; zero: the client
+	state tcpState
+}
+
+// tcpState is as much of TCP as time-outs need. With DSR only the client's half
+// is seen.
+type tcpState uint8
+
+const (
+	notTCP tcpState = iota
+	opening
+	established
+	closing
+)
+
+// renewStep is the least change of an expiry that is written; the kernel data
+// path writes its map as seldom.
+const renewStep = time.Second
+
+// next returns the state after a segment with flags.
+func (s tcpState) next(flags uint8, fromClient bool) tcpState {
+	switch {
+	case s == notTCP:
+		return s
+	case flags&(packet.FIN|packet.RST) != 0:
+		return closing
+	case flags&packet.SYN != 0 && fromClient:
+		return opening // also a new connection on the ports of a closed one
+	case s == opening && flags&packet.ACK != 0 && fromClient:
+		return established
+	}
+	return s
+}
+
+func firstState(proto, flags uint8) tcpState {
+	switch {
+	case proto != flow.ProtoTCP:
+		return notTCP
+	case flags&(packet.FIN|packet.RST) != 0:
+		return closing
+	case flags&packet.SYN != 0:
+		return opening
+	}
+	return established
+}
+
+// timeout returns how long a flow in this state may be silent.
+func (s tcpState) timeout(service *lb.Service, proto uint8) time.Duration {
+	switch s {
+	case opening:
+		return service.Timeouts.TCPOpening
+	case closing:
+		return service.Timeouts.TCPClosing
+	}
+	return service.Timeout(proto)
+}
+
+// find returns the live entry of k if its backend still serves service.
+func (e *Engine) find(k flow.Key, service *lb.Service, now time.Duration) *entry {
+	en := e.flows.Get(k, now)
+	if en == nil || en.place.backend == nil || en.place.backend.Service != service ||
+		en.place.backend.State == lb.Down {
+		return nil
+	}
+	return en
+}
+
+// touch follows TCP and renews the entry of k and of its replies.
+func (e *Engine) touch(k flow.Key, en *entry, flags uint8, fromClient bool, now time.Duration) {
+	en.state = en.state.next(flags, fromClient)
+	ttl := en.state.timeout(en.place.backend.Service, k.Proto)
+	if e.flows.Renew(k, now, ttl, renewStep) && en.reply != (flow.Key{}) {
+		e.replies.Renew(en.reply, now, ttl, renewStep)
+	}
+}
+
+// open makes the entry of a flow that goes to b, in place of any older one. A
+// reason other than ReasonNone says why that was not possible.
+func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration) (*entry, lb.Reason) {
+	if old := e.flows.Get(k, now); old != nil {
+		e.replies.Delete(old.reply)
+	} else {
+		e.flows.Delete(k)
+	}
+	en := entry{place: e.placeOf(b), state: firstState(k.Proto, flags)}
+	ttl := en.state.timeout(b.Service, k.Proto)
+	if !e.flows.Put(k, en, now, ttl) {
+		return nil, lb.ReasonFlowTableFull
+	}
+	made := e.flows.Get(k, now)
+	if b.Service.Mode == lb.NAT && !e.options.Proxy && !e.reserve(made, k, b, now, ttl) {
+		e.flows.Delete(k)
+		return nil, lb.ReasonSNATExhausted
+	}
+	return made, lb.ReasonNone
+}
+
+// Forget removes the conntrack entry of a flow, as seen from the client. Its next packet
+// is a new flow.
+func (e *Engine) Forget(k flow.Key) bool {
+	if en := e.flows.Get(k, minTime); en != nil {
+		e.replies.Delete(en.reply)
+	}
+	return e.flows.Delete(k)
+}
+
+// minTime is before every expiry.
+const minTime = time.Duration(-1 << 63)
+
+// Reassign moves a flow, as seen from the client, to another backend of its
+// service, opening its entry if there is none. It returns false if there is no
+// room for it, or b is not in the snapshot in force.
+func (e *Engine) Reassign(k flow.Key, b *lb.Backend, now time.Duration) bool {
+	s := b.Service
+	if s.Index >= len(e.services) || e.services[s.Index].service != s {
+		return false
+	}
+	_, reason := e.open(k, b, packet.ACK, now)
+	return reason == lb.ReasonNone
+}
+
+// Rebalance forgets every flow and rolls the dice anew: the next packet of each
+// goes where a fresh hash says, most likely to another backend. For a user-space
+// balancer's operator; it makes this Engine disagree with its tier about new
+// flows. It returns how many flows were forgotten.
+func (e *Engine) Rebalance() int {
+	n := e.flows.Len()
+	e.roll++
+	e.flows.Clear()
+	e.replies.Clear()
+	return n
+}

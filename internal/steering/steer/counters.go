@@ -1,0 +1,106 @@
+package steer
+
+import (
+	"iter"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// BackendCounters are running totals of one backend.
+type BackendCounters struct {
+	Packets, Bytes           uint64 // to the backend; bytes of the IP packet, or of the datagram's payload
+	ReplyPackets, ReplyBytes uint64 // from it, where the data path sees them
+	NewFlows                 uint64
+}
+
+// serviceState is what the Engine keeps about a service over its generations.
+type serviceState struct {
+	service *lb.Service
+	places  []*place // by lb.Backend.Index
+	reasons [lb.NumReasons]uint64
+	rate    bucket
+}
+
+// TableCounters describe the Engine's tables.
+type TableCounters struct {
+	Flows, MaxFlows int
+	FlowsRefused    uint64 // the table was full of live flows
+	FlowsExpired    uint64
+	Fragments       flow.FragmentCounters
+}
+
+// Reasons returns how many packets left with each reason, indexed by lb.Reason.
+func (e *Engine) Reasons() [lb.NumReasons]uint64 { return e.reasons }
+
+// ServiceReasons returns the same for one service of the snapshot in force, by
+// its index.
+func (e *Engine) ServiceReasons(index int) [lb.NumReasons]uint64 {
+	return e.services[index].reasons
+}
+
+// Backends yields the counters of every backend of the snapshot in force, in order.
+func (e *Engine) Backends() iter.Seq2[*lb.Backend, BackendCounters] {
+	return func(yield func(*lb.Backend, BackendCounters) bool) {
+		for _, s := range e.services {
+			for _, p := range s.places {
+				if !yield(p.backend, p.traffic) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Tables returns the state of the tables.
+func (e *Engine) Tables() TableCounters {
+	return TableCounters{
+		Flows: e.flows.Len(), MaxFlows: e.flows.Max(),
+		FlowsRefused: e.flows.Refused(), FlowsExpired: e.flows.Expired(),
+		Fragments: e.fragments.Counters(),
+	}
+}
+
+// Malformed counts a packet that could not be parsed and returns its decision.
+func (e *Engine) Malformed() Decision { return e.count(verdict(lb.ReasonMalformed, nil, nil), 0) }
+
+// NotIP counts a frame that is neither IPv4 nor IPv6 and returns its decision.
+func (e *Engine) NotIP() Decision { return e.count(verdict(lb.ReasonNotIP, nil, nil), 0) }
+
+// Count adds one packet that the data path itself disposed of (a failed send,
+// a fault the operator switched on, a next hop not known yet).
+func (e *Engine) Count(reason lb.Reason, service *lb.Service) {
+	e.count(verdict(reason, service, nil), 0)
+}
+
+// verdict makes a Decision whose action follows from its reason.
+func verdict(reason lb.Reason, service *lb.Service, backend *lb.Backend) Decision {
+	return Decision{Decision: lb.Decision{
+		Action: reason.Action(), Reason: reason, Service: service, Backend: backend,
+	}}
+}
+
+// count is the one place where decisions are counted.
+func (e *Engine) count(d Decision, bytes int) Decision {
+	e.reasons[d.Reason]++
+	if d.Service == nil || d.Service.Index >= len(e.services) || e.services[d.Service.Index].service != d.Service {
+		return d // of no service, or of a snapshot that is gone
+	}
+	state := e.services[d.Service.Index]
+	state.reasons[d.Reason]++
+	if d.Backend == nil {
+		return d
+	}
+	t := &state.places[d.Backend.Index].traffic
+	if d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply {
+		t.ReplyPackets++
+		t.ReplyBytes += uint64(bytes)
+	} else {
+		t.Packets++
+		t.Bytes += uint64(bytes)
+	}
+	if d.New {
+		t.NewFlows++
+	}
+	return d
+}

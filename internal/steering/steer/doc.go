@@ -1,0 +1,33 @@
+// Package steer decides which backend owns a packet. It is the reference that
+// every data path is held to; the corpus in testdata says what it does, case by
+// case, and package steertest runs that corpus against any data path.
+//
+// The order, for each packet:
+//
+//	parse ─► service? ─► fragment entry? ─► CID → owner? ─► conntrack entry? ─► Maglev ─► Decision
+//	          no: a reply we translate, else pass
+//
+// Every exit has one lb.Reason and is counted by it, per service and backend too.
+//
+// Fragments follow the first one of their datagram. One that comes before it is
+// held (lb.Hold), bounded in number and time; the data path keeps it and asks
+// again once the first one was forwarded. ICMP errors follow the flow they quote.
+//
+// A conntrack entry belongs to one backend with one address. When that backend
+// leaves the snapshot, or returns with another address, its entries are stale
+// and count as a miss: never does a flow go to the wrong server because a
+// place in a table was used again.
+//
+// A flow steered by CID needs no entry, except in mode NAT, where replies must
+// be translated. When the conntrack table is full of live flows, modes that
+// need no entry go on by Maglev alone and NAT drops new flows.
+//
+//	e := steer.New(snapshot, steer.Options{})
+//	var p packet.Packet
+//	if err := packet.Parse(bytes, &p); err != nil { e.Malformed() }
+//	d := e.Packet(&p, now)
+//
+// An Engine takes no lock and reads no clock: one per worker, used by one
+// goroutine at a time. Packet and Datagram do not allocate once their tables
+// have grown to their working size.
+package steer

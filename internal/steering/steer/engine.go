@@ -1,0 +1,149 @@
+package steer
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Options are what a data path is, as far as steering must know. The zero value
+// suits one that sees both directions and lets the kernel forward.
+type Options struct {
+	// Proxy: the data path is a user-space proxy whose sockets translate replies.
+	// The Engine then keeps no reply entries and allocates no source ports.
+	Proxy bool
+	// Router: the data path sends packets on itself, so it must count down the
+	// hop limit; a packet whose limit is spent gets lb.ReasonTTLExpired.
+	Router bool
+	// NoHold: early fragments cannot wait (lb.ReasonFragmentUnknown).
+	NoHold bool
+	// MaxFlows bounds conntrack entries; 0: the snapshot's limit. A data path of
+	// n workers gives each its share.
+	MaxFlows int
+}
+
+// Decision is an lb.Decision with what mode NAT must rewrite.
+type Decision struct {
+	lb.Decision
+	// Source and Destination are the packet's new endpoints. The zero AddrPort
+	// leaves an endpoint alone, port 0 leaves the port. Set only in mode NAT.
+	Source, Destination netip.AddrPort
+	// New is true if this packet opened the flow's conntrack entry.
+	New bool
+}
+
+// Engine steers the packets of one worker. Not for concurrent use.
+type Engine struct {
+	options   Options
+	snapshot  *lb.Snapshot
+	flows     *flow.Table[flow.Key, entry]
+	replies   *flow.Table[flow.Key, flow.Key] // reply as it arrives → key in flows
+	fragments *flow.Fragments[follow]
+	places    map[identity]*place
+	services  []*serviceState // by lb.Service.Index
+	inside    map[[16]byte]struct{}
+	reasons   [lb.NumReasons]uint64
+	roll      uint64
+}
+
+// identity is what makes a backend the same backend in two snapshots.
+type identity struct {
+	service, backend string
+	address4         netip.Addr
+	address6         netip.Addr
+	port             uint16
+}
+
+// place stands for one backend over the snapshots that have it. Entries point to
+// places; a place whose backend is gone stays empty for ever, so its entries
+// are stale without being looked for.
+type place struct {
+	backend *lb.Backend // nil: gone
+	traffic BackendCounters
+}
+
+// New returns an Engine that steers by snapshot.
+func New(snapshot *lb.Snapshot, options Options) *Engine {
+	limits := snapshot.Limits
+	maxFlows := options.MaxFlows
+	if maxFlows == 0 {
+		maxFlows = limits.Flows
+	}
+	options.NoHold = options.NoHold || limits.HeldFragments == 0
+	e := &Engine{
+		options: options,
+		flows:   flow.NewTable[flow.Key, entry](maxFlows),
+		replies: flow.NewTable[flow.Key, flow.Key](maxFlows),
+		fragments: flow.NewFragments[follow](
+			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL),
+		places: map[identity]*place{},
+	}
+	e.SetSnapshot(snapshot)
+	return e
+}
+
+// Snapshot returns the snapshot in force.
+func (e *Engine) Snapshot() *lb.Snapshot { return e.snapshot }
+
+// SetSnapshot changes to another generation. Flows keep their backend as long
+// as the new snapshot has it. Bounds of tables stay those of New.
+func (e *Engine) SetSnapshot(s *lb.Snapshot) {
+	old := map[string]*serviceState{}
+	for _, state := range e.services {
+		old[state.service.Name] = state
+	}
+	places := make(map[identity]*place)
+	e.services = make([]*serviceState, len(s.Services))
+	e.inside = map[[16]byte]struct{}{}
+	for i, service := range s.Services {
+		state := old[service.Name]
+		if state == nil {
+			state = &serviceState{}
+		}
+		state.service = service
+		state.rate.limit(service.NewFlowRate)
+		state.places = make([]*place, len(service.Backends))
+		for j, b := range service.Backends {
+			id := identity{service.Name, b.Name, b.Address4, b.Address6, b.Port}
+			p := e.places[id]
+			if p == nil {
+				p = &place{}
+			}
+			p.backend = b
+			places[id], state.places[j] = p, p
+			if service.Mode == lb.NAT {
+				e.addInside(b)
+			}
+		}
+		e.services[i] = state
+	}
+	for id, p := range e.places {
+		if places[id] == nil {
+			p.backend = nil
+		}
+	}
+	e.snapshot, e.places = s, places
+}
+
+// addInside remembers the addresses whose fragments may be replies.
+func (e *Engine) addInside(b *lb.Backend) {
+	for _, a := range []netip.Addr{b.Address4, b.Address6} {
+		if a.IsValid() {
+			e.inside[a.As16()] = struct{}{}
+		}
+	}
+}
+
+// placeOf returns the place of a backend of the snapshot in force.
+func (e *Engine) placeOf(b *lb.Backend) *place {
+	return e.services[b.Service.Index].places[b.Index]
+}
+
+// Expire reclaims up to limit entries per table whose time is over (limit < 0:
+// all). Tables also reclaim in passing; an idle data path calls this now and then.
+func (e *Engine) Expire(now time.Duration, limit int) int {
+	e.fragments.Expire(now)
+	return e.flows.Expire(now, limit) + e.replies.Expire(now, limit)
+}

@@ -1,0 +1,41 @@
+package steer
+
+import (
+	"iter"
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Flow is a conntrack entry as an operator sees it.
+type Flow struct {
+	Key     flow.Key // as seen from the client
+	Backend *lb.Backend
+	Source  netip.AddrPort // what the backend sees as the source, if SNAT changed it
+	State   string         // opening, established or closing for TCP, else empty
+	Left    time.Duration  // until it expires if nothing comes
+}
+
+// Flows yields the live conntrack entries at now, in no order. The loop must not
+// steer; it may Forget the flow it was given.
+func (e *Engine) Flows(now time.Duration) iter.Seq[Flow] {
+	return func(yield func(Flow) bool) {
+		for k, en := range e.flows.All(now) {
+			if en.place.backend == nil {
+				continue
+			}
+			until, _ := e.flows.Until(k)
+			f := Flow{Key: k, Backend: en.place.backend, Source: en.snat, State: en.state.String(), Left: until - now}
+			if !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// String names the state; empty without TCP.
+func (s tcpState) String() string {
+	return [...]string{notTCP: "", opening: "opening", established: "established", closing: "closing"}[s]
+}

@@ -1,0 +1,124 @@
+package steer
+
+import (
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+)
+
+// follow is what the later fragments of a datagram do: what the first one did.
+type follow struct {
+	place  *place // nil: passed or dropped, for reason
+	reason lb.Reason
+	client flow.Key // the flow as seen from the client
+	back   bool     // from the backend to the client
+	left   bool     // names the datagram as it left us, for errors that quote it
+}
+
+// firstFragment remembers the decision on a first fragment.
+func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, now time.Duration) Decision {
+	if _, inside := e.inside[p.Fragment.Src]; d.Reason == lb.ReasonNotService && !inside {
+		return d // not ours, nor are the fragments that follow
+	}
+	f := follow{reason: d.Reason, client: client}
+	if d.Backend != nil {
+		f.place = e.placeOf(d.Backend)
+		f.back = d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply
+	}
+	if _, ok := e.fragments.First(p.Fragment, f, now); !ok && d.Action == lb.Forward {
+		return verdict(lb.ReasonFragmentTableFull, d.Service, nil)
+	}
+	if f.place != nil && d.Service.Mode == lb.NAT {
+		// A router's complaint will quote the datagram as it left. That this
+		// has no room loses such complaints only.
+		f.left = true
+		e.fragments.First(rewritten(p.Fragment, d), f, now)
+	}
+	return d
+}
+
+// rewritten is the fragment key after NAT.
+func rewritten(k flow.FragmentKey, d Decision) flow.FragmentKey {
+	if d.Source.IsValid() {
+		k.Src = flow.Address(d.Source.Addr())
+	}
+	if d.Destination.IsValid() {
+		k.Dst = flow.Address(d.Destination.Addr())
+	}
+	return k
+}
+
+// laterFragment steers a fragment without ports.
+func (e *Engine) laterFragment(p *packet.Packet, now time.Duration) Decision {
+	_, inside := e.inside[p.Fragment.Src]
+	if !inside && !e.snapshot.HasAddress(p.Fragment.Dst) {
+		return verdict(lb.ReasonNotService, nil, nil)
+	}
+	if e.options.NoHold {
+		if _, ok := e.fragments.Peek(p.Fragment, now); !ok {
+			return e.unknownFragment(inside, lb.ReasonFragmentUnknown)
+		}
+	}
+	f, held := e.fragments.Later(p.Fragment, now)
+	switch {
+	case held == flow.FragmentWait:
+		return verdict(lb.ReasonFragmentEarly, nil, nil)
+	case held == flow.FragmentLost:
+		return e.unknownFragment(inside, lb.ReasonHoldFull)
+	case f.place == nil:
+		return verdict(f.reason, nil, nil)
+	}
+	return e.followFirst(f, lb.ReasonFragment, now)
+}
+
+// unknownFragment drops; a backend's own traffic, which we only happen to
+// see, passes.
+func (e *Engine) unknownFragment(inside bool, reason lb.Reason) Decision {
+	if inside {
+		return verdict(lb.ReasonNotService, nil, nil)
+	}
+	return verdict(reason, nil, nil)
+}
+
+// followFirst repeats a first fragment's decision.
+func (e *Engine) followFirst(f follow, reason lb.Reason, now time.Duration) Decision {
+	b := f.place.backend
+	if b == nil || b.State == lb.Down {
+		return verdict(lb.ReasonFragmentUnknown, nil, nil)
+	}
+	d := verdict(reason, b.Service, b)
+	if b.Service.Mode != lb.NAT {
+		return d
+	}
+	en := e.flows.Get(f.client, now)
+	if en == nil || en.place != f.place {
+		return verdict(lb.ReasonFragmentUnknown, b.Service, nil)
+	}
+	if f.back {
+		fromBackend(&d, f.client, en.snat)
+	} else {
+		e.toBackend(&d, f.client, en.snat)
+	}
+	return d
+}
+
+// quotedFragment steers an ICMP error that quotes a later fragment. Only mode
+// NAT saw that datagram leave.
+func (e *Engine) quotedFragment(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
+	f, ok := e.fragments.Peek(p.Fragment, now)
+	if !ok || !f.left || p.DstAddr() != p.Key.Dst {
+		if e.snapshot.HasAddress(p.DstAddr()) {
+			return verdict(lb.ReasonICMPUnknown, nil, nil), p.Key
+		}
+		return verdict(lb.ReasonNotService, nil, nil), p.Key
+	}
+	// The error goes against the datagram it quotes.
+	f.back = !f.back
+	reason := lb.ReasonICMPError
+	if f.back {
+		reason = lb.ReasonICMPReply
+	}
+	return e.followFirst(f, reason, now), f.client
+}

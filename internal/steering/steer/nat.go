@@ -1,0 +1,115 @@
+package steer
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// maxSNATTries bounds the search for a free source port.
+const maxSNATTries = 64
+
+// reserve picks what the backend sees as the source and enters the key of the
+// replies. Without SNAT the client's own address and port stay; two flows of
+// one client through two VIPs to one backend then collide, and the second is refused.
+//
+// With SNAT, candidate i of the pool of addresses × ports is number
+// (hash>>32 + i) mod pool, addresses first: the same on every data path.
+func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Duration) bool {
+	to := e.destination(k, b)
+	if !to.IsValid() {
+		return false
+	}
+	snat := b.Service.SNAT
+	if snat == nil {
+		return e.reserveReply(en, replyKey(k, to, k.Source()), k, now, ttl)
+	}
+	addresses := ofFamily(snat.Addresses, to.Addr().Is6())
+	ports := uint64(snat.Last-snat.First) + 1
+	pool := ports * uint64(len(addresses))
+	if pool == 0 {
+		return false
+	}
+	start := e.snapshot.HashKey.Flow(k) >> 32
+	for i := range min(pool, maxSNATTries) {
+		n := (start + i) % pool
+		from := netip.AddrPortFrom(addresses[n/ports], snat.First+uint16(n%ports))
+		if e.reserveReply(en, replyKey(k, to, from), k, now, ttl) {
+			en.snat = from
+			return true
+		}
+	}
+	return false
+}
+
+// reserveReply enters one reply key unless another live flow has it.
+func (e *Engine) reserveReply(en *entry, reply, k flow.Key, now, ttl time.Duration) bool {
+	if owner := e.replies.Get(reply, now); owner != nil && *owner != k {
+		if e.flows.Get(*owner, now) != nil {
+			return false
+		}
+	}
+	if !e.replies.Put(reply, k, now, ttl) {
+		return false
+	}
+	en.reply = reply
+	return true
+}
+
+// replyKey is the flow of packets from the backend at to, to what it sees as
+// the client. An echo's identifier is the same in both directions.
+func replyKey(k flow.Key, to, from netip.AddrPort) flow.Key {
+	if isEcho(k.Proto) {
+		from = netip.AddrPortFrom(from.Addr(), 0)
+		to = netip.AddrPortFrom(to.Addr(), k.SrcPort)
+	}
+	return flow.NewKey(to, from, k.Proto)
+}
+
+func isEcho(proto uint8) bool { return proto == flow.ProtoICMP || proto == flow.ProtoICMPv6 }
+
+// ofFamily returns the addresses of one family; they are ordered, IPv4 first.
+func ofFamily(addresses []netip.Addr, is6 bool) []netip.Addr {
+	first := 0
+	for first < len(addresses) && !addresses[first].Is6() {
+		first++
+	}
+	if is6 {
+		return addresses[first:]
+	}
+	return addresses[:first]
+}
+
+// destination returns the backend's endpoint for a flow: its address of the
+// flow's family, or of the other if it has no such one (a proxy only).
+func (e *Engine) destination(k flow.Key, b *lb.Backend) netip.AddrPort {
+	is6 := k.Destination().Addr().Is6()
+	addr, ok := b.Address(is6)
+	if !ok {
+		addr, _ = b.Address(!is6)
+	}
+	port := b.Port
+	if port == 0 || isEcho(k.Proto) {
+		port = k.DstPort
+	}
+	return netip.AddrPortFrom(addr, port)
+}
+
+// toBackend fills in the rewrite of a packet on its way to d.Backend.
+func (e *Engine) toBackend(d *Decision, k flow.Key, snat netip.AddrPort) {
+	if d.Service.Mode != lb.NAT {
+		return
+	}
+	d.Destination = e.destination(k, d.Backend)
+	d.Source = snat
+}
+
+// fromBackend fills in the rewrite of a packet back to the client of flow k.
+func fromBackend(d *Decision, k flow.Key, snat netip.AddrPort) {
+	d.Source = k.Destination()
+	if snat.IsValid() {
+		d.Destination = k.Source()
+	}
+}

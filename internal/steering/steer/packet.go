@@ -1,0 +1,176 @@
+package steer
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+)
+
+// Packet steers one parsed packet and changes nothing in it; Apply does.
+// Now must not go back.
+func (e *Engine) Packet(p *packet.Packet, now time.Duration) Decision {
+	d := e.decide(p, now)
+	if d.Action == lb.Forward && e.options.Router && p.TTL <= 1 {
+		d.Action, d.Reason = lb.Drop, lb.ReasonTTLExpired
+	}
+	return e.count(d, len(p.Data))
+}
+
+func (e *Engine) decide(p *packet.Packet, now time.Duration) Decision {
+	if p.Later {
+		return e.laterFragment(p, now)
+	}
+	var d Decision
+	var k flow.Key
+	switch p.Kind {
+	case packet.KindTCP, packet.KindUDP, packet.KindSCTP:
+		d, k = e.transport(p, now)
+	case packet.KindEcho:
+		d, k = e.echo(p, now)
+	case packet.KindICMPError:
+		d, k = e.icmpError(p, now)
+	default:
+		if d = verdict(lb.ReasonNotService, nil, nil); e.snapshot.HasAddress(p.Key.Dst) {
+			d = verdict(lb.ReasonNotSteered, nil, nil)
+		}
+	}
+	if p.First {
+		d = e.firstFragment(p, d, k, now)
+	}
+	return d
+}
+
+// transport steers TCP, UDP and SCTP. The key returned is the flow as seen from
+// the client.
+func (e *Engine) transport(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
+	k := p.Key
+	service := e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort)
+	if service == nil {
+		return e.reply(k, p.TCPFlags, now)
+	}
+	return e.steer(service, k, p.PayloadBytes(), p.TCPFlags, now), k
+}
+
+// Datagram steers one UDP datagram (or the first of a flow of any protocol) that
+// a user-space data path received: k is client > VIP. Source and Destination of
+// the Decision are for its sockets.
+func (e *Engine) Datagram(k flow.Key, payload []byte, now time.Duration) Decision {
+	service := e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort)
+	if service == nil {
+		return e.count(verdict(lb.ReasonNotService, nil, nil), len(payload))
+	}
+	return e.count(e.steer(service, k, payload, packet.ACK, now), len(payload))
+}
+
+// steer is the order behind the service look-up: CID, conntrack, Maglev.
+func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags uint8, now time.Duration) Decision {
+	if service.Down {
+		return verdict(lb.ReasonServiceDown, service, nil)
+	}
+	unknown := false
+	if service.CID != nil && k.Proto == flow.ProtoUDP {
+		var d Decision
+		var done bool
+		if d, done, unknown = e.byCID(service, k, payload, now); done {
+			return d
+		}
+	}
+	if en := e.find(k, service, now); en != nil {
+		e.touch(k, en, flags, true, now)
+		return e.forward(reasonOr(unknown, lb.ReasonConntrack), k, en.place.backend, en.snat, false)
+	}
+	if !e.services[service.Index].rate.take(now) {
+		return verdict(lb.ReasonNewFlowRate, service, nil)
+	}
+	b := service.Select(e.hash(service, k))
+	if b == nil {
+		return verdict(lb.ReasonNoBackend, service, nil)
+	}
+	return e.enter(reasonOr(unknown, lb.ReasonMaglev), k, b, flags, now)
+}
+
+func reasonOr(unknown bool, reason lb.Reason) lb.Reason {
+	if unknown {
+		return lb.ReasonCIDUnknown
+	}
+	return reason
+}
+
+// byCID steers by the owner id in the datagram's connection id. Done false: it
+// names no owner that lives; unknown says that there was a CID.
+func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time.Duration) (d Decision, done, unknown bool) {
+	id, found, known := service.CID.Find(payload)
+	if !found {
+		return d, false, false
+	}
+	b := (*lb.Backend)(nil)
+	if known {
+		b = service.Owner(id)
+	}
+	if b == nil || b.State == lb.Down {
+		return d, false, true
+	}
+	if service.Mode != lb.NAT {
+		return e.forward(lb.ReasonCID, k, b, netip.AddrPort{}, false), true, false
+	}
+	if en := e.find(k, service, now); en != nil && en.place.backend == b {
+		e.touch(k, en, 0, true, now)
+		return e.forward(lb.ReasonCID, k, b, en.snat, false), true, false
+	}
+	return e.enter(lb.ReasonCID, k, b, 0, now), true, false
+}
+
+// enter opens the flow's conntrack entry and forwards. A full table stops only
+// mode NAT, whose replies would be lost.
+func (e *Engine) enter(reason lb.Reason, k flow.Key, b *lb.Backend, flags uint8, now time.Duration) Decision {
+	en, problem := e.open(k, b, flags, now)
+	switch {
+	case problem == lb.ReasonNone:
+		return e.forward(reason, k, b, en.snat, true)
+	case b.Service.Mode == lb.NAT:
+		return verdict(problem, b.Service, nil)
+	}
+	return e.forward(reason, k, b, netip.AddrPort{}, false)
+}
+
+func (e *Engine) forward(reason lb.Reason, k flow.Key, b *lb.Backend, snat netip.AddrPort, new bool) Decision {
+	d := verdict(reason, b.Service, b)
+	d.New = new
+	e.toBackend(&d, k, snat)
+	return d
+}
+
+// reply steers a packet to no VIP: a backend's reply in mode NAT, or not ours.
+func (e *Engine) reply(k flow.Key, flags uint8, now time.Duration) (Decision, flow.Key) {
+	owner := e.replies.Get(k, now)
+	if owner == nil {
+		return verdict(lb.ReasonNotService, nil, nil), k
+	}
+	client := *owner
+	en := e.flows.Get(client, now)
+	if en == nil || en.place.backend == nil || en.reply != k {
+		return verdict(lb.ReasonNotService, nil, nil), k
+	}
+	e.touch(client, en, flags, false, now)
+	d := verdict(lb.ReasonReply, en.place.backend.Service, en.place.backend)
+	fromBackend(&d, client, en.snat)
+	return d, client
+}
+
+// hash is the hash that picks a Maglev slot: of the flow, or of the source.
+func (e *Engine) hash(service *lb.Service, k flow.Key) uint64 {
+	h := e.snapshot.HashKey.Flow
+	if service.Affinity == lb.BySource {
+		h = e.snapshot.HashKey.Source
+	}
+	if e.roll == 0 {
+		return h(k)
+	}
+	// SplitMix64's step: another, unrelated choice per roll.
+	x := h(k) + e.roll*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	return x ^ x>>27
+}

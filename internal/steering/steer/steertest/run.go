@@ -1,0 +1,337 @@
+package steertest
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+)
+
+// Run runs every case of the corpus as a subtest against a Path that open makes.
+func Run(t *testing.T, open func(t *testing.T) Path) {
+	t.Helper()
+	for _, name := range corpus(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runCase(t, parseArchive(string(text)), open(t))
+		})
+	}
+}
+
+// run is one case in progress.
+type run struct {
+	t       *testing.T
+	archive archive
+	path    Path
+	traits  Traits
+
+	spec       lb.Spec
+	overrides  *lb.Overrides
+	generation uint64
+	now        time.Duration
+	sent       []sent // by the last in
+	results    []Result
+	current    *Result // the one that out and mark look at
+	input      sent
+	names      map[string]string
+}
+
+type sent struct {
+	data  []byte
+	frame bool
+}
+
+func runCase(t *testing.T, a archive, path Path) {
+	t.Helper()
+	r := &run{t: t, archive: a, path: path, traits: path.Traits(), names: map[string]string{}}
+	if strings.TrimSpace(a.comment) == "" {
+		t.Fatal("the case does not say what it shows")
+	}
+	steps, ok := a.files["steps"]
+	if !ok {
+		t.Fatal("no steps")
+	}
+	r.needs(steps)
+	r.apply("spec.yaml")
+	wants := 0
+	for i, line := range strings.Split(steps, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if strings.HasPrefix(line, "want ") {
+			wants++
+		}
+		if err := r.step(line); err != nil {
+			t.Fatalf("steps, line %d: %s: %v", i+1, line, err)
+		}
+	}
+	if len(r.results) > 0 {
+		t.Fatalf("%d results at the end that nothing wants: %+v", len(r.results), r.results)
+	}
+	if wants == 0 {
+		t.Fatal("the case wants nothing, so it cannot fail")
+	}
+}
+
+// needs skips the case where a trait is missing.
+func (r *run) needs(steps string) {
+	for _, line := range strings.Split(steps, "\n") {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		var missing []string
+		switch words[0] {
+		case "need":
+			missing = words[1:]
+		case "at":
+			missing = []string{"clock"}
+		}
+		for _, w := range missing {
+			if !r.traits.has(w) {
+				r.t.Skipf("%s has no %s", r.traits.Caps.Name, w)
+			}
+		}
+	}
+}
+
+func (r *run) step(line string) error {
+	verb, rest, _ := strings.Cut(line, " ")
+	rest = strings.TrimSpace(rest)
+	switch verb {
+	case "need":
+		return nil
+	case "at":
+		d, err := time.ParseDuration(rest)
+		if err == nil && d < r.now {
+			err = fmt.Errorf("the clock is at %s already", r.now)
+		}
+		r.now = d
+		return err
+	case "apply":
+		r.apply(rest)
+		return nil
+	case "override":
+		return r.override(rest)
+	case "in", "raw", "frame", "again":
+		return r.in(verb, rest)
+	case "want":
+		return r.want(strings.Fields(rest))
+	case "out":
+		return r.out(rest)
+	case "mark":
+		return r.mark(rest)
+	}
+	return fmt.Errorf("unknown step")
+}
+
+func (r *run) apply(name string) {
+	r.t.Helper()
+	text, ok := r.archive.files[name]
+	if !ok {
+		r.t.Fatalf("no file %s in the case", name)
+	}
+	spec, document, err := config.Decode[lb.Spec](name, []byte(text))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := lb.Compile(spec, nil, lb.AllCaps()); err != nil {
+		r.t.Fatal(document.File(), err)
+	}
+	r.spec = spec
+	r.compile()
+}
+
+// compile applies spec and overrides. What this data path cannot do skips the case.
+func (r *run) compile() {
+	r.t.Helper()
+	snapshot, err := lb.Compile(r.spec, r.overrides, r.traits.Caps)
+	if err != nil {
+		r.t.Skip(err)
+	}
+	r.generation++
+	snapshot.Generation = r.generation
+	if err := r.path.Apply(snapshot); err != nil {
+		r.t.Fatalf("apply: %v", err)
+	}
+}
+
+func (r *run) override(rest string) error {
+	words := strings.Fields(rest)
+	if len(words) != 2 {
+		return fmt.Errorf("write SERVICE[/BACKEND] drain|down|up|none")
+	}
+	service, backend, _ := strings.Cut(words[0], "/")
+	if name, ok := strings.CutPrefix(backend, "$"); ok {
+		backend = r.names[name]
+	}
+	var value lb.Override
+	if err := value.UnmarshalText([]byte(words[1])); err != nil {
+		return err
+	}
+	r.overrides = r.overrides.With(lb.Target{Service: service, Backend: backend}, lb.FromOperator, value)
+	r.compile()
+	return nil
+}
+
+func (r *run) in(verb, rest string) error {
+	if len(r.results) > 0 {
+		return fmt.Errorf("%d results before that nothing wants: %+v", len(r.results), r.results)
+	}
+	switch verb {
+	case "in":
+		d, err := packet.ParseText(rest)
+		if err != nil {
+			return err
+		}
+		r.sent = nil
+		for _, b := range d.Packets {
+			r.sent = append(r.sent, sent{b, d.Frame})
+		}
+	case "raw", "frame":
+		b, err := hex.DecodeString(strings.ReplaceAll(rest, " ", ""))
+		if err != nil {
+			return err
+		}
+		r.sent = []sent{{b, verb == "frame"}}
+	}
+	r.current = nil
+	for _, s := range r.sent {
+		result, err := r.path.Packet(bytes.Clone(s.data), s.frame, r.now)
+		if err != nil {
+			return err
+		}
+		r.results = append(r.results, result)
+	}
+	return nil
+}
+
+func (r *run) want(words []string) error {
+	if len(r.results) == 0 {
+		return fmt.Errorf("no packet is left to want something of")
+	}
+	if len(words) < 2 || len(words) > 3 {
+		return fmt.Errorf("write want ACTION REASON [SERVICE/BACKEND]")
+	}
+	got := r.results[0]
+	r.input = r.sent[len(r.sent)-len(r.results)]
+	r.results, r.current = r.results[1:], &got
+	reason, ok := lb.ParseReason(words[1])
+	if !ok || reason.Action().String() != words[0] {
+		return fmt.Errorf("no reason %q with action %q", words[1], words[0])
+	}
+	if got.Reason != reason || got.Action != reason.Action() {
+		return fmt.Errorf("got %s %s %s/%s", got.Action, got.Reason, got.Service, got.Backend)
+	}
+	if len(words) == 2 {
+		if got.Action == lb.Forward {
+			return fmt.Errorf("say to which backend; it was %s/%s", got.Service, got.Backend)
+		}
+		return nil
+	}
+	return r.wantBackend(words[2], got)
+}
+
+func (r *run) wantBackend(want string, got Result) error {
+	service, backend, _ := strings.Cut(want, "/")
+	if got.Service != service {
+		return fmt.Errorf("got service %q", got.Service)
+	}
+	if name, ok := strings.CutPrefix(backend, "!$"); ok {
+		if got.Backend == r.names[name] {
+			return fmt.Errorf("got %s/%s again", got.Service, got.Backend)
+		}
+		return nil
+	}
+	if name, ok := strings.CutPrefix(backend, "$"); ok {
+		if _, bound := r.names[name]; !bound {
+			if got.Backend == "" {
+				return fmt.Errorf("got no backend")
+			}
+			r.names[name] = got.Backend
+		}
+		backend = r.names[name]
+	}
+	if got.Backend != backend {
+		return fmt.Errorf("got %s/%s, want backend %q", got.Service, got.Backend, backend)
+	}
+	return nil
+}
+
+func (r *run) out(rest string) error {
+	if r.current == nil {
+		return fmt.Errorf("write want first")
+	}
+	want, err := r.expected(rest)
+	if err != nil || r.traits.NoBytes {
+		return err
+	}
+	if !bytes.Equal(r.current.Out, want) {
+		return fmt.Errorf("\n got %x\nwant %x", r.current.Out, want)
+	}
+	return nil
+}
+
+// expected returns the bytes that rest describes.
+func (r *run) expected(rest string) ([]byte, error) {
+	if text, ok := strings.CutPrefix(rest, "hex "); ok {
+		if r.traits.Router {
+			r.t.Skip("golden bytes are those of a path that is no router")
+		}
+		return hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+	}
+	head, carried, tunnel := strings.Cut(rest, " carrying ")
+	if !tunnel {
+		carried = rest
+	}
+	inner := bytes.Clone(r.input.data)
+	if carried != "same" {
+		d, err := packet.ParseText(carried)
+		if err != nil {
+			return nil, err
+		}
+		if len(d.Packets) != 1 || d.Frame {
+			return nil, fmt.Errorf("describes no single IP packet")
+		}
+		inner = d.Packets[0]
+	}
+	var p packet.Packet
+	parse := packet.Parse
+	if carried == "same" && r.input.frame {
+		parse = packet.ParseFrame
+	}
+	if err := parse(inner, &p); err != nil {
+		return nil, err
+	}
+	if r.traits.Router && !p.DecrementTTL() {
+		return nil, fmt.Errorf("a router does not forward this TTL")
+	}
+	if !tunnel {
+		return p.Data, nil
+	}
+	return encapsulate(strings.Fields(head), p.Data)
+}
+
+func (r *run) mark(rest string) error {
+	n, err := strconv.ParseUint(rest, 0, 32)
+	if err != nil || r.current == nil {
+		return fmt.Errorf("write want first, then mark NUMBER")
+	}
+	if r.current.Mark != uint32(n) {
+		return fmt.Errorf("got mark %d", r.current.Mark)
+	}
+	return nil
+}

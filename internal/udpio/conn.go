@@ -1,0 +1,215 @@
+package udpio
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is one UDP socket of a Group. One goroutine may read while others write; calls of one direction exclude each
+// other. Close may be called at any time and ends a blocked read.
+type Conn struct {
+	fd       int
+	v6       bool // family of the socket; an IPv6 socket may carry IPv4 as well
+	wildcard bool
+	local    netip.AddrPort
+	config   Config
+	wake     waker
+	closed   atomic.Bool
+
+	readMu  sync.Mutex
+	read    readState
+	writeMu sync.Mutex
+	write   writeState
+	stats   connStats
+}
+
+type connStats struct {
+	received, sent, sendErrors, segmented, truncated, dropped atomic.Uint64
+}
+
+// readState is guarded by readMu. It lives on the heap for ever: the kernel writes to it during a call.
+type readState struct {
+	headers []mmsghdr
+	iovecs  []unix.Iovec
+	names   []sockaddr
+	control []byte // readControlSize for each message, nil where no option asks for any
+	polls   [2]unix.PollFd
+	timeout unix.Timespec
+	drops   uint32 // last counter seen; it wraps
+}
+
+// LocalAddr is the bound address; the port is the real one also where Config.Addr had port 0.
+func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
+
+// Wildcard says whether the socket is bound to every address, so that Message.Local matters.
+func (c *Conn) Wildcard() bool { return c.wildcard }
+
+// Stats returns the counters. Any goroutine may call it.
+func (c *Conn) Stats() Stats {
+	return Stats{
+		Received: c.stats.received.Load(), Sent: c.stats.sent.Load(), SendErrors: c.stats.sendErrors.Load(),
+		Segmented: c.stats.segmented.Load(), Truncated: c.stats.truncated.Load(), Dropped: c.stats.dropped.Load(),
+	}
+}
+
+// Wake ends the current or the next blocking ReadBatch, which returns ErrWoken once nothing is left to read. A
+// reader that stays busy is not interrupted: look at the control queue after every ReadBatch. Any goroutine may
+// call it; many calls before the reader sees one count as one.
+func (c *Conn) Wake() { c.wake.wake() }
+
+// ReadBatch fills messages and returns how many. It waits for the first datagram for at most wait (Forever: without
+// limit; 0: not at all), never for a second one. It returns 0 and no error when the time is over, ErrWoken after
+// Wake and net.ErrClosed after Close. A datagram longer than its buffer is cut and marked Truncated.
+func (c *Conn) ReadBatch(messages []Message, wait time.Duration) (int, error) {
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
+	if len(messages) == 0 {
+		return 0, nil
+	}
+	var end time.Time
+	if wait > 0 {
+		end = time.Now().Add(wait)
+	}
+	for {
+		if c.closed.Load() {
+			return 0, net.ErrClosed
+		}
+		n, errno := c.receive(messages)
+		switch errno {
+		case 0:
+			return n, nil
+		case unix.EAGAIN:
+		case unix.EINTR:
+			continue
+		default:
+			return 0, fmt.Errorf("receive on %v: %w", c.local, errno)
+		}
+		if wait == 0 {
+			return 0, nil
+		}
+		if wait > 0 {
+			if wait = time.Until(end); wait <= 0 {
+				return 0, nil
+			}
+		}
+		woken, err := c.waitReadable(wait)
+		if err != nil {
+			return 0, err
+		}
+		if woken && !c.closed.Load() {
+			return 0, ErrWoken
+		}
+	}
+}
+
+func (c *Conn) receive(messages []Message) (int, unix.Errno) {
+	r := &c.read
+	count := min(len(messages), len(r.headers))
+	for i := range count {
+		m := &messages[i]
+		h := &r.headers[i].Hdr
+		r.iovecs[i].Base = unsafe.SliceData(m.Buf)
+		r.iovecs[i].SetLen(len(m.Buf))
+		h.Namelen = sizeofInet6
+		h.Flags = 0
+		if r.control != nil {
+			h.Controllen = readControlSize
+		}
+	}
+	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(c.fd), uintptr(unsafe.Pointer(&r.headers[0])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	for i := range int(n) {
+		c.take(&messages[i], i)
+	}
+	c.stats.received.Add(uint64(n))
+	return int(n), 0
+}
+
+// take copies what the kernel said about datagram i into m.
+func (c *Conn) take(m *Message, i int) {
+	r := &c.read
+	h := &r.headers[i].Hdr
+	m.N = int(r.headers[i].Len)
+	m.Addr = getSockaddr(&r.names[i])
+	m.Segment = 0
+	m.Time = 0
+	m.Local = netip.Addr{}
+	if m.Truncated = h.Flags&unix.MSG_TRUNC != 0; m.Truncated {
+		c.stats.truncated.Add(1)
+	}
+	if r.control == nil {
+		return
+	}
+	length := min(int(h.Controllen), readControlSize)
+	drops, ok := parseControl(r.control[i*readControlSize:][:length], m)
+	if ok && drops != r.drops {
+		c.stats.dropped.Add(uint64(drops - r.drops))
+		r.drops = drops
+	}
+	if m.Segment >= m.N {
+		m.Segment = 0
+	}
+}
+
+func (c *Conn) waitReadable(wait time.Duration) (woken bool, err error) {
+	r := &c.read
+	r.polls[0] = unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN}
+	r.polls[1] = unix.PollFd{Fd: int32(c.wake.fd), Events: unix.POLLIN}
+	timeout := unsafe.Pointer(nil)
+	if wait > 0 {
+		r.timeout = unix.NsecToTimespec(int64(wait))
+		timeout = unsafe.Pointer(&r.timeout)
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&r.polls[0])), 2, uintptr(timeout), 0, 0, 0)
+	if errno != 0 && errno != unix.EINTR {
+		return false, fmt.Errorf("poll %v: %w", c.local, errno)
+	}
+	if errno == 0 && r.polls[1].Revents != 0 {
+		c.wake.seen()
+		return true, nil
+	}
+	return false, nil
+}
+
+// Close ends a blocked read and frees the socket. A second call returns net.ErrClosed.
+func (c *Conn) Close() error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return net.ErrClosed
+	}
+	c.wake.wake()
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	err := unix.Close(c.fd)
+	c.wake.close()
+	return err
+}
+
+func newReadState(batch int, control bool) readState {
+	r := readState{
+		headers: make([]mmsghdr, batch), iovecs: make([]unix.Iovec, batch), names: make([]sockaddr, batch),
+	}
+	if control {
+		r.control = make([]byte, batch*readControlSize)
+	}
+	for i := range r.headers {
+		h := &r.headers[i].Hdr
+		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
+		h.Iov = &r.iovecs[i]
+		h.SetIovlen(1)
+		if control {
+			h.Control = &r.control[i*readControlSize]
+		}
+	}
+	return r
+}

@@ -1,0 +1,233 @@
+package udpio
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says how to open a Group. The zero value of every field but Addr is usable.
+type Config struct {
+	// Addr is the address to bind. An invalid IP address means every address of both families (or of IPv4 on a
+	// host without IPv6); port 0 lets the kernel choose one, the same for the whole group.
+	Addr netip.AddrPort
+	// Peer, if valid, connects the socket: it then receives from this peer only. Not for groups.
+	Peer netip.AddrPort
+	// Sockets is the size of the reuse-port group, default 1.
+	Sockets int
+	// Batch is the most datagrams that one call moves, default 64, at most MaxBatch.
+	Batch int
+	// ReadBuffer and WriteBuffer are the kernel's buffers in bytes, 0 for the system's default. The kernel caps
+	// them at net.core.rmem_max and wmem_max unless the process has CAP_NET_ADMIN.
+	ReadBuffer, WriteBuffer int
+	// Timestamps fills Message.Time, Drops counts Stats.Dropped. Each costs some 30 ns a datagram.
+	Timestamps, Drops bool
+	// NoLocal leaves Message.Local empty also on wildcard sockets: replies then leave from the kernel's choice.
+	NoLocal bool
+	// NoSegment sends every datagram by itself.
+	NoSegment bool
+	// Coalesce lets the kernel hand over runs of datagrams of one flow as one Message with Segment set
+	// (UDP_GRO). Buffers should then hold 65,535 bytes.
+	Coalesce bool
+	// OnlyIPv6 keeps an IPv6 wildcard socket from receiving IPv4.
+	OnlyIPv6 bool
+	// Share lets the group join one that another process of this user has on the address. Otherwise an address
+	// in use is an error, also where that process uses SO_REUSEPORT.
+	Share bool
+	// Steer chooses the socket of the group; nil leaves it to the kernel's hash of the 4-tuple.
+	Steer *Steering
+}
+
+func (c *Config) connected() bool { return c.Peer.IsValid() }
+
+// Group is a set of sockets that share one address.
+type Group struct {
+	conns    []*Conn
+	steering *steeringMaps
+}
+
+// Listen opens the sockets of a group and, where asked, attaches the program that steers in it.
+func Listen(config Config) (*Group, error) {
+	if config.Sockets == 0 {
+		config.Sockets = 1
+	}
+	if config.Batch == 0 {
+		config.Batch = 64
+	}
+	switch {
+	case config.Sockets < 0 || config.Sockets > 1024:
+		return nil, fmt.Errorf("listen on %v: %d sockets: want 1 to 1024", config.Addr, config.Sockets)
+	case config.Batch < 1 || config.Batch > MaxBatch:
+		return nil, fmt.Errorf("listen on %v: batch of %d: want 1 to %d", config.Addr, config.Batch, MaxBatch)
+	case config.connected() && config.Sockets > 1:
+		return nil, fmt.Errorf("listen on %v: a connected socket cannot be one of a group of %d", config.Addr, config.Sockets)
+	}
+	g := &Group{}
+	for i := range config.Sockets {
+		conn, err := open(config, config.Sockets > 1 && (i > 0 || config.Share))
+		if err != nil {
+			_ = g.Close()
+			return nil, fmt.Errorf("listen on %v: %w", config.Addr, err)
+		}
+		g.conns = append(g.conns, conn)
+		config.Addr = conn.local // the port that the first one got
+	}
+	if config.Steer != nil {
+		if err := g.steer(config.Steer); err != nil {
+			_ = g.Close()
+			return nil, fmt.Errorf("steer datagrams on %v: %w", config.Addr, err)
+		}
+	}
+	return g, nil
+}
+
+// Len is the number of sockets.
+func (g *Group) Len() int { return len(g.conns) }
+
+// Conn returns socket i.
+func (g *Group) Conn(i int) *Conn { return g.conns[i] }
+
+// LocalAddr is the address that all the sockets share.
+func (g *Group) LocalAddr() netip.AddrPort { return g.conns[0].local }
+
+// Stats sums the counters of the sockets.
+func (g *Group) Stats() Stats {
+	var sum Stats
+	for _, c := range g.conns {
+		s := c.Stats()
+		sum.Received += s.Received
+		sum.Sent += s.Sent
+		sum.SendErrors += s.SendErrors
+		sum.Segmented += s.Segmented
+		sum.Truncated += s.Truncated
+		sum.Dropped += s.Dropped
+	}
+	return sum
+}
+
+// Close closes every socket and ends blocked reads.
+func (g *Group) Close() error {
+	var errs []error
+	for _, c := range g.conns {
+		errs = append(errs, c.Close())
+	}
+	if g.steering != nil {
+		errs = append(errs, g.steering.close())
+		g.steering = nil
+	}
+	return errors.Join(errs...)
+}
+
+// open makes one socket. The first of an exclusive group binds without SO_REUSEPORT, which finds out whether anybody
+// else has the address, and sets it afterwards.
+func open(config Config, reusePort bool) (_ *Conn, err error) {
+	addr := config.Addr
+	v6 := addr.Addr().Is6() && !addr.Addr().Is4In6()
+	if !addr.Addr().IsValid() {
+		v6 = hasIPv6()
+		addr = netip.AddrPortFrom(netip.IPv4Unspecified(), addr.Port())
+		if v6 {
+			addr = netip.AddrPortFrom(netip.IPv6Unspecified(), addr.Port())
+		}
+	}
+	fd, err := newSocket(v6)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{fd: fd, v6: v6, config: config}
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd)
+		}
+	}()
+	c.wildcard = addr.Addr().IsUnspecified() && !config.connected()
+	if err := c.setOptions(reusePort); err != nil {
+		return nil, err
+	}
+	var sa sockaddr
+	if err := bind(fd, &sa, putSockaddr(&sa, addr, v6)); err != nil {
+		return nil, err
+	}
+	if config.Sockets > 1 && !reusePort {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return nil, fmt.Errorf("set SO_REUSEPORT: %w", err)
+		}
+	}
+	if config.connected() {
+		if err := connect(fd, &sa, putSockaddr(&sa, config.Peer, v6)); err != nil {
+			return nil, err
+		}
+	}
+	if c.local, err = localAddr(fd); err != nil {
+		return nil, err
+	}
+	control := config.Timestamps || config.Drops || config.Coalesce || c.wildcard && !config.NoLocal
+	c.read = newReadState(config.Batch, control)
+	c.write = newWriteState(config.Batch)
+	if err := c.wake.open(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Conn) setOptions(reusePort bool) error {
+	config := &c.config
+	options := []struct {
+		on           bool
+		what         string
+		level, name  int
+		value        int
+		optionalFail bool
+	}{
+		{reusePort, "SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false},
+		{c.v6, "IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, boolInt(config.OnlyIPv6 || !c.wildcard), false},
+		{config.Timestamps, "SO_TIMESTAMPNS", unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1, false},
+		{config.Drops, "SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, false},
+		{config.Coalesce, "UDP_GRO", unix.SOL_UDP, unix.UDP_GRO, 1, false},
+		{c.wildcard && !config.NoLocal && !c.v6, "IP_PKTINFO", unix.IPPROTO_IP, unix.IP_PKTINFO, 1, false},
+		{c.wildcard && !config.NoLocal && c.v6, "IPV6_RECVPKTINFO", unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1, false},
+		{config.ReadBuffer > 0, "SO_RCVBUF", unix.SOL_SOCKET, unix.SO_RCVBUF, config.ReadBuffer, false},
+		{config.WriteBuffer > 0, "SO_SNDBUF", unix.SOL_SOCKET, unix.SO_SNDBUF, config.WriteBuffer, false},
+		// Beyond the system's cap; needs a privilege that is nice to have.
+		{config.ReadBuffer > 0, "SO_RCVBUFFORCE", unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, config.ReadBuffer, true},
+		{config.WriteBuffer > 0, "SO_SNDBUFFORCE", unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, config.WriteBuffer, true},
+	}
+	for _, o := range options {
+		if !o.on {
+			continue
+		}
+		if err := unix.SetsockoptInt(c.fd, o.level, o.name, o.value); err != nil && !o.optionalFail {
+			return fmt.Errorf("set %s to %d: %w", o.what, o.value, err)
+		}
+	}
+	return nil
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// hasIPv6 says whether the host can open an IPv6 socket at all.
+func hasIPv6() bool {
+	fd, err := newSocket(true)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var sa sockaddr
+	return bind(fd, &sa, putSockaddr(&sa, netip.AddrPortFrom(netip.IPv6Unspecified(), 0), true)) == nil
+}
+
+// milliseconds rounds up, so that a wait never ends before its time; -1 is without limit.
+func milliseconds(d time.Duration) int {
+	if d < 0 {
+		return -1
+	}
+	return int(min((d+time.Millisecond-1)/time.Millisecond, 1<<30))
+}

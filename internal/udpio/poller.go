@@ -1,0 +1,87 @@
+package udpio
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Poller waits for many sockets of one worker. All methods but Wake belong to one goroutine.
+type Poller struct {
+	fd     int
+	wake   waker
+	events []unix.EpollEvent
+}
+
+// wakeToken marks the poller's own eventfd; callers' tokens are smaller.
+const wakeToken = ^uint64(0)
+
+// NewPoller returns a poller that reports at most batch sockets a call.
+func NewPoller(batch int) (*Poller, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	p := &Poller{fd: fd, events: make([]unix.EpollEvent, batch)}
+	if err := p.wake.open(); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	if err := p.add(p.wake.fd, wakeToken); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Add watches a socket. Wait reports token (any value but the largest) while it has datagrams or an error to read:
+// level-triggered, so a reader need not drain it. A socket leaves the set when it is closed.
+func (p *Poller) Add(s *Socket, token uint64) error { return p.add(int(s.fd)-1, token) }
+
+// AddConn watches a Conn, which the worker then reads with a wait of 0.
+func (p *Poller) AddConn(c *Conn, token uint64) error { return p.add(c.fd, token) }
+
+func (p *Poller) add(fd int, token uint64) error {
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(token), Pad: int32(token >> 32)}
+	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+		return fmt.Errorf("watch a socket: %w", err)
+	}
+	return nil
+}
+
+// Wait writes the tokens of the ready sockets to tokens and returns how many. It waits as ReadBatch does, rounded up
+// to a millisecond; woken says that Wake was called.
+func (p *Poller) Wait(tokens []uint64, wait time.Duration) (n int, woken bool, err error) {
+	events := p.events[:min(len(p.events), len(tokens)+1)]
+	r, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(milliseconds(wait)), 0, 0)
+	if errno == unix.EINTR {
+		return 0, false, nil
+	}
+	if errno != 0 {
+		return 0, false, fmt.Errorf("epoll wait: %w", errno)
+	}
+	for i := range events[:r] {
+		token := uint64(uint32(events[i].Fd)) | uint64(uint32(events[i].Pad))<<32
+		if token == wakeToken {
+			p.wake.seen()
+			woken = true
+			continue
+		}
+		if n < len(tokens) { // level-triggered: one left out comes again
+			tokens[n] = token
+			n++
+		}
+	}
+	return n, woken, nil
+}
+
+// Wake ends the current or the next Wait. Any goroutine may call it, until Close.
+func (p *Poller) Wake() { p.wake.wake() }
+
+// Close frees the set, not the sockets in it.
+func (p *Poller) Close() {
+	_ = unix.Close(p.fd)
+	p.wake.close()
+}

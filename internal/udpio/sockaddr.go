@@ -1,0 +1,70 @@
+package udpio
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// sockaddr is room for either family; the kernel reads and writes it.
+type sockaddr = unix.RawSockaddrInet6
+
+const (
+	sizeofInet4 = unix.SizeofSockaddrInet4
+	sizeofInet6 = unix.SizeofSockaddrInet6
+)
+
+// putSockaddr writes addr in the form that a socket of the given family takes and returns its length; 0 means that
+// the family cannot reach it.
+func putSockaddr(sa *sockaddr, addr netip.AddrPort, v6 bool) uint32 {
+	ip := addr.Addr()
+	if !v6 {
+		ip = ip.Unmap()
+		if !ip.Is4() {
+			return 0
+		}
+		sa4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
+		*sa4 = unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: ip.As4()}
+		putPort(&sa4.Port, addr.Port())
+		return sizeofInet4
+	}
+	if !ip.IsValid() {
+		return 0
+	}
+	*sa = sockaddr{Family: unix.AF_INET6, Addr: ip.As16()}
+	putPort(&sa.Port, addr.Port())
+	if zone := ip.Zone(); zone != "" {
+		if id, err := strconv.ParseUint(zone, 10, 32); err == nil {
+			sa.Scope_id = uint32(id)
+		}
+	}
+	return sizeofInet6
+}
+
+// getSockaddr reads what the kernel wrote.
+func getSockaddr(sa *sockaddr) netip.AddrPort {
+	switch sa.Family {
+	case unix.AF_INET:
+		sa4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
+		return netip.AddrPortFrom(netip.AddrFrom4(sa4.Addr), getPort(&sa4.Port))
+	case unix.AF_INET6:
+		ip := netip.AddrFrom16(sa.Addr).Unmap()
+		if sa.Scope_id != 0 && ip.IsLinkLocalUnicast() {
+			ip = ip.WithZone(strconv.FormatUint(uint64(sa.Scope_id), 10))
+		}
+		return netip.AddrPortFrom(ip, getPort(&sa.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// Ports are in network order whatever the machine's order is.
+func putPort(field *uint16, port uint16) {
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(field))[:], port)
+}
+
+func getPort(field *uint16) uint16 {
+	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(field))[:])
+}

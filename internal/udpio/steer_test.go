@@ -1,0 +1,194 @@
+package udpio_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// record is the head of a DTLS 1.2 record with a CID.
+func record(cid ...byte) []byte {
+	return append(append([]byte{25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 9}, cid...), 0, 0)
+}
+
+func steeredTo(t *testing.T, g *udpio.Group, payload []byte) int {
+	t.Helper()
+	// A fresh source port each time: the kernel's hash would not keep to one socket.
+	client := listen(t, udpio.Config{Addr: loopback4}).Conn(0)
+	if client.WriteAll([]udpio.Message{message(g.LocalAddr(), payload)}) != 1 {
+		t.Fatal("not sent")
+	}
+	messages := udpio.NewMessages(1, 100)
+	for i := range g.Len() { // loopback delivers before the send returns
+		if n, err := g.Conn(i).ReadBatch(messages, 0); err != nil {
+			t.Fatal(err)
+		} else if n == 1 {
+			return i
+		}
+	}
+	t.Fatal("lost")
+	return -1
+}
+
+func TestSteering(t *testing.T) {
+	rules := []udpio.SteerRule{
+		udpio.SteerDTLS12(1, 4, 0x0f), udpio.SteerDTLS13(0, 0, 0x03), udpio.SteerQUIC(2, 0, 0xff),
+	}
+	for _, ebpfProgram := range []bool{false, true} {
+		g, err := udpio.Listen(udpio.Config{Addr: loopback4, Sockets: 4, Steer: &udpio.Steering{Rules: rules, EBPF: ebpfProgram}})
+		if ebpfProgram && (errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported)) {
+			t.Skipf("no privilege for eBPF: %v", err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		for i := range 40 {
+			want := i % 4
+			for name, payload := range map[string][]byte{
+				"dtls12": record(byte(i), byte(want<<4|i&0x0f), 7, 7),
+				"dtls13": {0x30 | byte(i&7), byte(i<<2 | want), 1, 2, 3},
+				"quic":   {0x40 | byte(i&0x3f), 9, 9, byte(want), 8},
+			} {
+				if got := steeredTo(t, g, payload); got != want {
+					t.Fatalf("ebpf=%v %s: value %d went to socket %d", ebpfProgram, name, want, got)
+				}
+			}
+		}
+		// What no rule fits, what is short, and values without a socket spread by the kernel's hash.
+		for name, payload := range map[string][]byte{
+			"handshake": {22, 0xfe, 0xfd}, "empty": {}, "one byte": {25}, "short": record()[:11], "no socket": record(0, 0xf0),
+		} {
+			seen := map[int]bool{}
+			for range 64 {
+				seen[steeredTo(t, g, payload)] = true
+			}
+			if len(seen) < 2 {
+				t.Errorf("ebpf=%v: %s always went to the same socket", ebpfProgram, name)
+			}
+		}
+		if !ebpfProgram {
+			if g.Assign(0, 1) == nil {
+				t.Error("assigned a value without eBPF")
+			}
+			continue
+		}
+		if err := g.Assign(0, 3); err != nil {
+			t.Fatal(err)
+		}
+		if got := steeredTo(t, g, record(0, 0)); got != 3 {
+			t.Errorf("value 0 was assigned to socket 3, went to %d", got)
+		}
+		if g.Assign(0, 4) == nil {
+			t.Error("assigned to a socket that is not there")
+		}
+	}
+}
+
+func TestSocketsInAPoller(t *testing.T) {
+	server := listen(t, udpio.Config{Addr: loopback4, ReadBuffer: 4 << 20}).Conn(0)
+	poller, err := udpio.NewPoller(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poller.Close()
+	const count = 100
+	sockets := make([]udpio.Socket, count)
+	for i := range sockets {
+		sockets[i], err = udpio.Dial(server.LocalAddr(), i%2 == 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sockets[i].Close()
+		token := uint64(i) | 1<<40
+		if err := poller.Add(&sockets[i], token); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			err = sockets[i].Send([]byte{byte(i)})
+		} else {
+			err = sockets[i].SendTo([]byte{byte(i)}, server.LocalAddr())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.WriteAll(readAll(t, server, count, 10))
+	tokens := make([]uint64, 16)
+	seen := map[uint64]bool{}
+	for len(seen) < count {
+		n, _, err := poller.Wait(tokens, patience)
+		if n == 0 || err != nil {
+			t.Fatalf("%d of %d sockets ready, then %d, %v", len(seen), count, n, err)
+		}
+		for _, token := range tokens[:n] {
+			i := token &^ (1 << 40)
+			buffer := make([]byte, 10)
+			length, from, err := sockets[i].ReceiveFrom(buffer)
+			if err != nil || length != 1 || buffer[0] != byte(i) || from != server.LocalAddr() {
+				t.Fatalf("socket %d: %v from %v, %v", i, buffer[:length], from, err)
+			}
+			seen[token] = true
+			if _, err := sockets[i].Receive(buffer); err != unix.EAGAIN {
+				t.Fatalf("an empty socket says %v", err)
+			}
+		}
+	}
+	poller.Wake()
+	if n, woken, err := poller.Wait(tokens, udpio.Forever); n != 0 || !woken || err != nil {
+		t.Fatalf("woken: %d, %v, %v", n, woken, err)
+	}
+}
+
+func TestSocketRetarget(t *testing.T) {
+	a, b := listen(t, udpio.Config{Addr: loopback4}).Conn(0), listen(t, udpio.Config{Addr: loopback4}).Conn(0)
+	socket, err := udpio.Dial(a.LocalAddr(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	first, err := socket.LocalAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(to *udpio.Conn, connected bool) {
+		t.Helper()
+		if err := socket.Retarget(to.LocalAddr(), connected); err != nil {
+			t.Fatal(err)
+		}
+		if connected {
+			err = socket.Send([]byte("x"))
+		} else {
+			err = socket.SendTo([]byte("x"), to.LocalAddr())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := readAll(t, to, 1, 10); got[0].Addr.Port() != first.Port() {
+			t.Fatalf("port %d became %d", first.Port(), got[0].Addr.Port())
+		}
+	}
+	for range 3 {
+		send(b, true)
+		send(a, true)
+		send(b, false)
+		send(a, false)
+		send(b, true)
+	}
+	// Nobody listens there: the network says so.
+	gone := netip.AddrPortFrom(loopback4.Addr(), 9)
+	if err := socket.Retarget(gone, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := socket.Send([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := socket.Receive(make([]byte, 1)); err != unix.ECONNREFUSED {
+		t.Errorf("a closed port says %v", err)
+	}
+}

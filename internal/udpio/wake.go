@@ -1,0 +1,42 @@
+package udpio
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// waker ends a wait in the kernel from another goroutine. It writes the eventfd once until the waiter has seen it.
+type waker struct {
+	fd      int
+	pending atomic.Bool
+}
+
+func (w *waker) open() error {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("eventfd: %w", err)
+	}
+	w.fd = fd
+	return nil
+}
+
+func (w *waker) wake() {
+	if !w.pending.CompareAndSwap(false, true) {
+		return
+	}
+	one := uint64(1)
+	// Fails only when 2^64-2 wake-ups are pending; the flag above allows one.
+	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(w.fd), uintptr(unsafe.Pointer(&one)), 8)
+}
+
+// seen re-arms. The waiter looks at its queue only afterwards, so a wake-up between the two is not lost.
+func (w *waker) seen() {
+	var count uint64
+	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(w.fd), uintptr(unsafe.Pointer(&count)), 8)
+	w.pending.Store(false)
+}
+
+func (w *waker) close() { _ = unix.Close(w.fd) }
