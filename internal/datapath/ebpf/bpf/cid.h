@@ -136,6 +136,12 @@ static __always_inline __u32 cid_bits(const __u8 *id, __u32 offset, __u32 bits)
 	return word & ((1ull << (bits & 63)) - 1);
 }
 
+static __always_inline long cid_load(ctx_t *ctx, __u32 at, __u8 *id, __u32 n)
+{
+	barrier_var(n);
+	return n < 1 || n > CID_MAX ? -1 : ctx_load(ctx, at, id, n);
+}
+
 /* Finds the owner id in the packet's payload. */
 static __always_inline enum cid_found cid_find(ctx_t *ctx, const struct pkt *p, const struct service *s, __u32 *owner)
 {
@@ -156,15 +162,13 @@ static __always_inline enum cid_found cid_find(ctx_t *ctx, const struct pkt *p, 
 
 			if ((void *)(b + CID_MAX) <= end)
 				__builtin_memcpy(id, b, CID_MAX);
-			else if (ctx_load(ctx, at, id, l->length > CID_MAX ? CID_MAX : l->length ?: 1))
+			else if (cid_load(ctx, at, id, l->length))
 				continue;
 		} else {
 			if (!cid_locate(ctx, &place, p->end, s->cid_protocols))
 				continue;
 			if (place.length == l->length) {
-				__u32 n = place.length;
-
-				if (n < 1 || n > CID_MAX || ctx_load(ctx, place.at, id, n))
+				if (cid_load(ctx, place.at, id, l->length))
 					continue;
 			}
 		}

@@ -8,33 +8,21 @@
 #pragma once
 
 #include "flow.h"
-#include "parse.h"
 #include "siphash.h"
 
-#define NO_SLOT 0xffffu      /* of cells; not a backend */
-#define NO_NUMBER 0xffffffffu
+static __always_inline const struct control *control_of(void)
+{
+	__u32 zero = 0;
 
-/* What is the same for the whole packet. */
-struct steering {
-	const struct generation *generation;
-	const struct control *control;
-	__u64 now;
-	__u32 active;
-};
+	return bpf_map_lookup_elem(&controls, &zero);
+}
 
-/* What steering chose. */
-struct choice {
-	const struct service *service;
-	const struct backend *backend;
-	struct way *way;  /* the flow's entry, if number is not NO_NUMBER */
-	__u32 number;
-	__u32 slot;
-	__u8 back;        /* from the backend to the client */
-	__u8 opened;
-};
+static __always_inline const struct service *service_at(const struct pkt *p, __u32 id)
+{
+	__u32 i = (p->active & 1) * MAX_SERVICES + (id & (MAX_SERVICES - 1));
 
-/* A reply's key hashes apart from a flow's of the same addresses. */
-enum { KEY_FLOW, KEY_REPLY, KEY_DATAGRAM, KEY_LEFT };
+	return bpf_map_lookup_elem(&services, &i);
+}
 
 static __always_inline const struct backend *backend_at(__u32 slot, __u8 version)
 {
@@ -43,22 +31,12 @@ static __always_inline const struct backend *backend_at(__u32 slot, __u8 version
 	return bpf_map_lookup_elem(&backends, &i);
 }
 
-static __always_inline const struct service *service_at(const struct steering *s, __u32 id)
+static __always_inline struct flow_entry *entry_at(__u32 number)
 {
-	__u32 i = s->active * MAX_SERVICES + (id & (MAX_SERVICES - 1));
-
-	return bpf_map_lookup_elem(&services, &i);
+	return bpf_map_lookup_elem(&flow_entries, &number);
 }
 
-/* Makes a slot the packet's backend. */
-static __always_inline bool choose(const struct steering *s, const struct pkt *p, struct choice *c, __u32 slot)
-{
-	c->backend = backend_at(slot, p->version);
-	c->slot = slot;
-	return c->backend != NULL;
-}
-
-static __always_inline __u32 flow_ttl(const struct service *service, __u32 state, __u8 proto)
+static __always_inline __u32 flow_ttl(const struct service *service, __u32 state)
 {
 	switch (state) {
 	case FLOW_OPENING:
@@ -68,7 +46,7 @@ static __always_inline __u32 flow_ttl(const struct service *service, __u32 state
 	case FLOW_ESTABLISHED:
 		return service->ttl_open;
 	}
-	return proto == P_SCTP ? service->ttl_sctp : service->ttl_udp;
+	return service->ttl_udp;
 }
 
 static __always_inline __u32 state_next(__u32 state, __u8 flags, bool from_client)
@@ -94,266 +72,275 @@ static __always_inline __u32 state_first(__u8 proto, __u8 flags)
 }
 
 /* Finds the live entry of the packet's flow, if its backend still serves the
- * service. */
-static __always_inline bool flow_find(const struct steering *s, const struct pkt *p, const struct print *print,
-				      struct choice *c)
+ * service; sets number and slot. */
+static __always_inline bool flow_find(struct pkt *p, const struct service *service)
 {
+	const struct backend *b;
+	struct way *way;
 	__u32 number;
-	struct way *way = table_find(&flows, params.flow_mask, print, &number);
 	__u64 meta;
 
+	p->print = flow_print(&p->key, KEY_FLOW);
+	number = flows_find(p->print);
+	way = way_at(&flows, number);
 	if (!way)
 		return false;
 	meta = *(volatile __u64 *)&way->meta;
-	if (way_expiry(meta) <= s->now)
+	if (way_expiry(meta) <= p->now)
 		return false;
-	if (!choose(s, p, c, way_slot(meta)) || c->backend->epoch != way_epoch(meta) ||
-	    c->backend->service != c->service->id || c->backend->state == STATE_DOWN) {
-		c->backend = NULL;
+	b = backend_at(way_slot(meta), p->version);
+	if (!b || b->epoch != way_epoch(meta) || b->service != service->id || b->state == STATE_DOWN)
 		return false;
-	}
-	c->way = way;
-	c->number = number;
+	p->number = number;
+	p->slot = way_slot(meta);
 	return true;
-}
-
-static __always_inline struct flow_entry *entry_at(__u32 number)
-{
-	return bpf_map_lookup_elem(&flow_entries, &number);
-}
-
-static __always_inline struct way *way_at(void *table, __u32 number)
-{
-	__u32 i = number / WAYS;
-	struct bucket *b = bpf_map_lookup_elem(table, &i);
-
-	return b ? &b->way[number % WAYS] : NULL;
 }
 
 /* Follows TCP and renews the entry and its reply's. */
-static __always_inline void flow_touch(const struct steering *s, struct choice *c, __u8 flags, bool from_client)
+static __always_inline void flow_touch(struct pkt *p, const struct service *service, __u8 flags, bool from_client)
 {
-	__u64 meta = *(volatile __u64 *)&c->way->meta, old = way_expiry(meta), fresh, moved;
-	__u32 was = way_state(meta), state = state_next(was, flags, from_client);
-	const struct service *service = c->service;
+	struct way *way = way_at(&flows, p->number);
+	__u64 meta, old, fresh, moved;
 	struct flow_entry *entry;
-	struct print reply;
-	struct way *way;
-	__u32 number;
+	__u32 was, state;
 
-	if (!service)
+	if (!way)
 		return;
-	/* State PLAIN is UDP here: SCTP is no protocol of this data path. */
-	fresh = expiry_after(s->now, flow_ttl(service, state, P_UDP));
+	meta = *(volatile __u64 *)&way->meta;
+	old = way_expiry(meta);
+	was = way_state(meta);
+	state = state_next(was, flags, from_client);
+	fresh = expiry_after(p->now, flow_ttl(service, state));
 	moved = fresh > old ? fresh - old : old - fresh;
 	if (moved < params.ticks) {
 		if (state != was)
-			*(volatile __u64 *)&c->way->meta = way_meta(old, state, way_number(meta));
+			*(volatile __u64 *)&way->meta = way_meta(old, state, way_number(meta));
 		return;
 	}
-	*(volatile __u64 *)&c->way->meta = way_meta(fresh, state, way_number(meta));
+	*(volatile __u64 *)&way->meta = way_meta(fresh, state, way_number(meta));
 	if (service->mode != MODE_NAT)
 		return;
-	entry = entry_at(c->number);
+	entry = entry_at(p->number);
 	if (!entry || !entry->reply)
 		return;
-	reply.print = entry->reply;
-	reply.place = print_place(reply.print);
-	way = table_find(&replies, params.flow_mask, &reply, &number);
-	if (way && way_number(way->meta) == (c->number & 0xffffff))
-		*(volatile __u64 *)&way->meta = way_meta(fresh, 0, c->number & 0xffffff);
+	way = way_at(&replies, replies_find(entry->reply));
+	if (way && way_number(way->meta) == (p->number & 0xffffff))
+		*(volatile __u64 *)&way->meta = way_meta(fresh, 0, p->number & 0xffffff);
 }
 
-/* Enters one reply key unless another live flow has it. */
-static __always_inline bool reply_reserve(const struct steering *s, const struct flow_key *key, __u64 *print_out,
-					  __u64 expiry, __u32 number)
-{
-	struct print print;
-	struct way *way;
-	__u32 at;
-
-	flow_print(key, &print);
-	way = table_find(&replies, params.flow_mask, &print, &at);
-	if (way) {
-		__u64 meta = way->meta;
-
-		if (way_expiry(meta) > s->now && way_number(meta) != number) {
-			__u32 other = way_number(meta);
-			struct flow_entry *entry = entry_at(other);
-			struct way *flow = way_at(&flows, other);
-
-			if (entry && flow && entry->reply == print.print && way_expiry(flow->meta) > s->now && flow->print > PRINT_BUSY)
-				return false;
-		}
-		*(volatile __u64 *)&way->meta = way_meta(expiry, 0, number);
-	} else {
-		way = table_claim(&replies, params.flow_mask, params.ways, &print, s->now, &at);
-		if (!way)
-			return false;
-		table_publish(way, print.print, way_meta(expiry, 0, number));
-	}
-	*print_out = print.print;
-	return true;
-}
-
-static __always_inline void reply_release(__u64 print, __u32 number)
-{
-	struct print p = {.print = print, .place = print_place(print)};
-	struct way *way;
-	__u32 at;
-
-	way = table_find(&replies, params.flow_mask, &p, &at);
-	if (way && way_number(way->meta) == number)
-		table_free(way, print);
-}
-
+/* What the search for a reply key needs. */
 struct reservation {
 	struct flow_key reply;
-	__u64 hash;
 	__u64 expiry;
-	__u64 print;
-	__u32 number;
-	__u32 nat;
-	__u32 pool_first; /* of its addresses */
-	__u32 pool;       /* addresses x ports */
+	__u64 print;      /* out */
+	__u64 now;
+	__u32 number;     /* of the flow */
+	__u32 nat;        /* out: place of the address + 1 */
+	__u32 first;      /* of its addresses */
+	__u32 pool;       /* addresses x ports; 0: no choice */
 	__u32 ports;
+	__u32 start;      /* of the search */
 	__u16 first_port; /* host order */
-	__u16 nat_port;
+	__u16 nat_port;   /* out */
 	__u8 echo;
+	__u8 pad[3];
 };
+
+/* Enters one reply key unless another live flow has it. */
+__noinline int reply_reserve(struct reservation *r)
+{
+	struct way *way;
+	__u64 print;
+	__u32 at;
+
+	if (!r)
+		return 0;
+	print = flow_print(&r->reply, KEY_REPLY);
+	at = replies_find(print);
+	way = way_at(&replies, at);
+	if (way && way_expiry(way->meta) > r->now && way_number(way->meta) != r->number) {
+		__u32 other = way_number(way->meta);
+		struct flow_entry *entry = entry_at(other);
+		struct way *flow = way_at(&flows, other);
+
+		if (entry && flow && entry->reply == print && flow->print > PRINT_BUSY &&
+		    way_expiry(flow->meta) > r->now)
+			return 0;
+	}
+	if (!way) {
+		at = replies_claim(print, r->now);
+		way = way_at(&replies, at);
+		if (!way)
+			return 0;
+	}
+	way_publish(way, print, way_meta(r->expiry, 0, r->number & 0xffffff));
+	r->print = print;
+	return 1;
+}
 
 /* Picks what the backend sees as the source: candidate i of the pool is
  * (hash >> 32 + i) mod pool, addresses first, at most 64 tries. */
-static __noinline int reserve_pool(const struct steering *s, struct reservation *r)
+__noinline int reserve_pool(struct reservation *r)
 {
-	__u64 start = r->hash >> 32;
-
-	for (int i = 0; i < 64; i++) {
-		__u64 n = (start + i) % r->pool;
-		__u32 at = r->pool_first + n / r->ports;
-		__u16 port = bpf_htons(r->first_port + n % r->ports);
+	if (!r)
+		return 0;
+	for (__u32 i = 0; i < 64; i++) {
 		const struct addr *a;
+		__u32 n, at;
 
-		if (i >= r->pool)
+		if (i >= r->pool || !r->ports)
 			return 0;
+		n = ((__u64)r->start + i) % r->pool;
+		at = r->first + n / r->ports;
+		r->nat_port = bpf_htons(r->first_port + n % r->ports);
 		a = bpf_map_lookup_elem(&snat_addresses, &at);
 		if (!a)
 			return 0;
 		__builtin_memcpy(r->reply.dst, a->word, 16);
-		r->reply.dport = r->echo ? 0 : port;
-		if (reply_reserve(s, &r->reply, &r->print, r->expiry, r->number)) {
+		r->reply.dport = r->echo ? 0 : r->nat_port;
+		if (reply_reserve(r)) {
 			r->nat = at + 1;
-			r->nat_port = port;
 			return 1;
 		}
 	}
 	return 0;
 }
 
-/* Makes the entry of a flow that goes to c->backend, in place of any older one. */
-static __noinline enum reason flow_open(const struct steering *s, struct pkt *p, const struct print *print,
-					struct choice *c, __u8 flags)
+__noinline int reply_release(__u64 print, __u32 number)
 {
-	const struct service *service = c->service;
-	const struct backend *b = c->backend;
+	struct way *way = way_at(&replies, replies_find(print));
+
+	if (way && way_number(way->meta) == number)
+		__sync_val_compare_and_swap(&way->print, print, 0);
+	return 0;
+}
+
+/* Enters the reply key of a flow in mode NAT. Returns a reason if it cannot. */
+__noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expiry, __u32 number)
+{
+	const struct service *service;
+	const struct backend *b;
 	struct reservation r = {};
-	__u32 state = state_first(p->key.proto, flags), number, target;
-	struct flow_entry *entry;
-	struct way *way;
-	__u64 expiry;
+	int ok;
 
+	if (!p || !entry)
+		return REASON_SNAT_EXHAUSTED;
+	service = service_at(p, p->service);
+	b = backend_at(p->slot, p->version);
 	if (!service || !b)
-		return REASON_NO_BACKEND;
-	target = c->slot | (__u32)b->epoch << 16;
-	expiry = expiry_after(s->now, flow_ttl(service, state, p->key.proto));
-	way = table_find(&flows, params.flow_mask, print, &number);
-	if (way) { /* expired, stale, or now of another backend */
-		entry = entry_at(number);
-		if (!entry)
-			return REASON_FLOW_TABLE_FULL;
-		if (entry->reply)
-			reply_release(entry->reply, number);
-		*(volatile __u64 *)&way->print = PRINT_BUSY;
+		return REASON_SNAT_EXHAUSTED;
+	r.now = p->now;
+	r.expiry = expiry;
+	r.number = number;
+	r.echo = p->kind == KIND_ECHO;
+	__builtin_memcpy(r.reply.src, b->addr, 16);
+	r.reply.sport = r.echo ? p->key.sport : b->port ?: p->key.dport;
+	r.reply.proto = p->key.proto;
+	if (service->has_snat) {
+		bool is6 = p->version == 6;
+
+		r.first = service->snat + (is6 ? service->snat4 : 0);
+		r.first_port = service->snat_first;
+		r.ports = (__u32)service->snat_last - service->snat_first + 1;
+		r.pool = r.ports * (is6 ? service->snat6 : service->snat4);
+		r.start = siphash40((const __u64 *)&p->key) >> 32;
+		ok = reserve_pool(&r);
 	} else {
-		way = table_claim(&flows, params.flow_mask, params.ways, print, s->now, &number);
-		if (!way)
-			return REASON_FLOW_TABLE_FULL;
-		entry = entry_at(number);
-		if (!entry)
-			return REASON_FLOW_TABLE_FULL;
-		if (entry->reply && service->mode == MODE_NAT)
-			reply_release(entry->reply, number);
-	}
-	if (service->mode == MODE_NAT) {
-		bool ok;
-
-		r.expiry = expiry;
-		r.number = number;
-		r.echo = p->kind == KIND_ECHO;
-		__builtin_memcpy(r.reply.src, b->addr, 16);
 		__builtin_memcpy(r.reply.dst, p->key.src, 16);
-		r.reply.sport = r.echo ? p->key.sport : b->port ?: p->key.dport;
 		r.reply.dport = r.echo ? 0 : p->key.sport;
-		r.reply.proto = p->key.proto;
-		r.reply.pad[0] = KEY_REPLY;
-		if (service->has_snat) {
-			__u8 is6 = p->version == 6;
-
-			r.pool_first = service->snat + (is6 ? service->snat4 : 0);
-			r.ports = (__u32)service->snat_last - service->snat_first + 1;
-			r.first_port = service->snat_first;
-			r.pool = r.ports * (is6 ? service->snat6 : service->snat4);
-			r.hash = siphash40((const __u64 *)&p->key);
-			ok = r.pool && reserve_pool(s, &r);
-		} else {
-			ok = reply_reserve(s, &r.reply, &r.print, expiry, number);
-		}
-		if (!ok) {
-			*(volatile __u64 *)&way->print = 0;
-			return REASON_SNAT_EXHAUSTED;
-		}
+		ok = reply_reserve(&r);
 	}
-	__builtin_memcpy(&entry->key, &p->key, sizeof(entry->key));
+	if (!ok)
+		return REASON_SNAT_EXHAUSTED;
 	entry->reply = r.print;
-	entry->born = s->now;
 	entry->nat = r.nat;
 	entry->nat_port = r.nat_port;
-	entry->service = service->id;
-	table_publish(way, print->print, way_meta(expiry, state, target));
-	c->way = way;
-	c->number = number;
-	c->opened = 1;
 	return REASON_NONE;
 }
 
-/* Finds the flow that the packet is a reply of. */
-static __always_inline bool reply_find(const struct steering *s, struct pkt *p, struct choice *c)
+/* Makes the entry of a flow that goes to p->slot, in place of any older one. */
+__noinline int flow_open(struct pkt *p, __u32 flags)
 {
-	struct print print;
+	const struct service *service;
+	const struct backend *b;
 	struct flow_entry *entry;
-	struct way *way, *flow;
-	__u32 at, number;
-	__u64 meta;
+	__u32 state, number;
+	struct way *way;
+	__u64 expiry;
 
-	p->key.pad[0] = KEY_REPLY;
-	flow_print(&p->key, &print);
-	p->key.pad[0] = KEY_FLOW;
-	way = table_find(&replies, params.flow_mask, &print, &at);
-	if (!way || way_expiry(way->meta) <= s->now)
-		return false;
+	if (!p)
+		return REASON_FLOW_TABLE_FULL;
+	service = service_at(p, p->service);
+	b = backend_at(p->slot, p->version);
+	if (!service || !b)
+		return REASON_FLOW_TABLE_FULL;
+	state = state_first(p->key.proto, flags);
+	expiry = expiry_after(p->now, flow_ttl(service, state));
+	number = flows_find(p->print);
+	if (number != NO_NUMBER) { /* expired, stale, or now of another backend */
+		way = way_at(&flows, number);
+		if (way)
+			*(volatile __u64 *)&way->print = PRINT_BUSY;
+	} else {
+		number = flows_claim(p->print, p->now);
+		way = way_at(&flows, number);
+	}
+	entry = entry_at(number);
+	if (!way || !entry)
+		return REASON_FLOW_TABLE_FULL;
+	if (service->mode == MODE_NAT) {
+		int problem;
+
+		if (entry->reply)
+			reply_release(entry->reply, number);
+		problem = flow_reserve(p, entry, expiry, number);
+		if (problem) {
+			entry->reply = 0;
+			*(volatile __u64 *)&way->print = 0;
+			return problem;
+		}
+	} else {
+		entry->reply = 0;
+		entry->nat = 0;
+	}
+	__builtin_memcpy(&entry->key, &p->key, sizeof(entry->key));
+	entry->born = p->now;
+	entry->service = service->id;
+	way_publish(way, p->print, way_meta(expiry, state, p->slot | (__u32)b->epoch << 16));
+	p->number = number;
+	p->opened = 1;
+	return REASON_NONE;
+}
+
+/* Finds the flow that the packet is a reply of; sets service, number, slot. */
+__noinline int reply_find(struct pkt *p)
+{
+	struct flow_entry *entry;
+	const struct backend *b;
+	struct way *way, *flow;
+	__u64 print, meta;
+	__u32 number;
+
+	if (!p)
+		return 0;
+	print = flow_print(&p->key, KEY_REPLY);
+	way = way_at(&replies, replies_find(print));
+	if (!way || way_expiry(way->meta) <= p->now)
+		return 0;
 	number = way_number(way->meta);
 	entry = entry_at(number);
 	flow = way_at(&flows, number);
-	if (!entry || !flow || entry->reply != print.print || flow->print <= PRINT_BUSY)
-		return false;
+	if (!entry || !flow || entry->reply != print || flow->print <= PRINT_BUSY)
+		return 0;
 	meta = *(volatile __u64 *)&flow->meta;
-	if (way_expiry(meta) <= s->now || !choose(s, p, c, way_slot(meta)) || c->backend->epoch != way_epoch(meta)) {
-		c->backend = NULL;
-		return false;
-	}
-	c->service = service_at(s, c->backend->service);
-	c->way = flow;
-	c->number = number;
-	c->back = 1;
-	return true;
+	if (way_expiry(meta) <= p->now)
+		return 0;
+	b = backend_at(way_slot(meta), p->version);
+	if (!b || b->epoch != way_epoch(meta))
+		return 0;
+	p->service = b->service;
+	p->slot = way_slot(meta);
+	p->number = number;
+	p->back = 1;
+	return 1;
 }

@@ -8,9 +8,10 @@
 #include "deliver.h"
 #include "steer.h"
 
-static __always_inline void count(const struct pkt *p, const struct choice *c, enum reason reason)
+/* Counts the packet by reason and service, and by backend. */
+static __always_inline void count(const struct pkt *p, int reason)
 {
-	__u32 i = (c->service ? c->service->id : 0) * REASONS + (reason & (REASONS - 1)), slot = c->slot;
+	__u32 i = p->service * REASONS + (reason & (REASONS - 1)), slot = p->slot;
 	__u64 bytes = p->end - p->l3;
 	struct count *n = bpf_map_lookup_elem(&service_counts, &i);
 	struct backend_count *b;
@@ -19,7 +20,7 @@ static __always_inline void count(const struct pkt *p, const struct choice *c, e
 		n->packets++;
 		n->bytes += bytes;
 	}
-	if (!c->backend)
+	if (slot == NO_SLOT)
 		return;
 	b = bpf_map_lookup_elem(&backend_counts, &slot);
 	if (!b)
@@ -31,10 +32,10 @@ static __always_inline void count(const struct pkt *p, const struct choice *c, e
 		b->in.packets++;
 		b->in.bytes += bytes;
 	}
-	b->opened += c->opened;
+	b->opened += p->opened;
 }
 
-static __always_inline void record(ctx_t *ctx, const struct choice *c, enum reason reason)
+static __always_inline void record(const struct pkt *p, int reason)
 {
 	struct verdict *v;
 	__u32 zero = 0;
@@ -45,54 +46,62 @@ static __always_inline void record(ctx_t *ctx, const struct choice *c, enum reas
 	if (!v)
 		return;
 	v->reason = reason;
-	v->service = c->service ? c->service->id : 0;
-	v->backend = c->backend ? c->slot + 1 : 0;
-	v->new = c->opened;
+	v->service = p->service;
+	v->backend = p->slot == NO_SLOT ? 0 : p->slot + 1;
+	v->new = p->opened;
+}
+
+/* The packet in hand is too large for the stack beside what the functions need. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pkt);
+} packets SEC(".maps");
+
+static __always_inline void begin(struct pkt *p, const struct control *control)
+{
+	__builtin_memset(p, 0, sizeof(*p));
+	p->active = control->active & 1;
+	p->now = clock_now(control);
+	p->slot = NO_SLOT;
+	p->number = NO_NUMBER;
 }
 
 static __always_inline int weir(ctx_t *ctx)
 {
-	struct rewrite r = {};
-	struct choice c = {};
-	struct pkt p = {};
-	struct steering s;
-	enum reason reason;
-	enum parsed parsed;
-	int verdict;
+	const struct control *control = control_of();
+	int reason, verdict, parsed;
 	__u32 zero = 0;
+	struct pkt *p = bpf_map_lookup_elem(&packets, &zero);
 
-	s.control = bpf_map_lookup_elem(&control, &zero);
-	if (!s.control)
+	if (!control || !p)
 		return ctx_pass;
-	s.active = s.control->active & 1;
-	s.generation = bpf_map_lookup_elem(&generations, &s.active);
-	if (!s.generation)
-		return ctx_pass;
-	s.now = clock_now(s.control);
-	parsed = parse(ctx, &p);
-	if (parsed == PARSE_PULL && ctx_pull(ctx, &p)) {
-		__builtin_memset(&p, 0, sizeof(p));
-		parsed = parse(ctx, &p);
+	begin(p, control);
+	parsed = parse(ctx, p);
+	if (parsed == PARSE_PULL && ctx_pull(ctx, p)) {
+		begin(p, control);
+		parsed = parse(ctx, p);
 	}
 	if (parsed != PARSED) {
 		reason = parsed == PARSE_NOT_IP ? REASON_NOT_IP : REASON_MALFORMED;
-		p.end = p.l3 = 0;
+		p->end = p->l3 = 0;
 	} else {
-		reason = steer(ctx, &s, &p, &c, &r);
+		reason = steer(ctx, p);
 	}
 	if (reason < REASON_FRAGMENT) {
 		verdict = ctx_pass;
-	} else if (reason < REASON_FRAGMENT_EARLY) {
-		if (p.ttl <= 1) {
-			reason = REASON_TTL_EXPIRED;
-			verdict = ctx_drop;
-		} else {
-			verdict = deliver(ctx, &s, &p, &c, &r, &reason);
-		}
-	} else {
+	} else if (reason >= REASON_FRAGMENT_EARLY) {
 		verdict = ctx_drop;
+	} else if (p->ttl <= 1) {
+		reason = REASON_TTL_EXPIRED;
+		verdict = ctx_drop;
+	} else {
+		verdict = deliver(ctx, p, reason);
+		reason = verdict >> 8 & 0xff;
+		verdict = (__s8)verdict;
 	}
-	count(&p, &c, reason);
-	record(ctx, &c, reason);
+	count(p, reason);
+	record(p, reason);
 	return verdict;
 }

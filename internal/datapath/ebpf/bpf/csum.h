@@ -56,10 +56,6 @@ static __always_inline int csum_offset(__u8 proto, __u8 version)
 
 enum { SUM_STEP = 128, SUM_STEPS = 512 };
 
-struct scratch {
-	__u8 bytes[SUM_STEP];
-};
-
 /* Sums the packet from at to end. */
 __noinline __u64 csum_range(ctx_t *ctx, __u32 at, __u32 end)
 {
@@ -79,8 +75,8 @@ __noinline __u64 csum_range(ctx_t *ctx, __u32 at, __u32 end)
 			continue;
 		}
 		__builtin_memset(words, 0, sizeof(words));
-		n &= SUM_STEP - 1;
-		if (!n || ctx_load(ctx, at, words, n))
+		barrier_var(n); /* the compiler knows the bounds, the kernel does not */
+		if (n < 1 || n >= SUM_STEP || ctx_load(ctx, at, words, n))
 			break;
 		sum = bpf_csum_diff(NULL, 0, words, SUM_STEP, sum);
 		break;

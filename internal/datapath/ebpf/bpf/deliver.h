@@ -13,20 +13,22 @@
 
 enum { HOP_SECONDS = 8 };
 
-/* Looks up the way to a client; false: the kernel must find it. */
-static __noinline bool client_route(ctx_t *ctx, const struct steering *s, struct client_hop *h, const __u32 *dst,
-				    const __u32 *src, __u8 version)
+/* Looks up the way to a client; 0: the kernel must find it. */
+__noinline int client_route(ctx_t *ctx, struct pkt *p, struct client_hop *h, __u32 generation)
 {
+	const __u32 *dst, *src;
 	struct bpf_fib_lookup *fib;
 	__u32 zero = 0;
 
 	fib = bpf_map_lookup_elem(&routes, &zero);
-	if (!fib)
-		return false;
+	if (!fib || !p || !h)
+		return 0;
+	dst = p->nat.set_dst ? p->nat.dst : p->key.dst;
+	src = p->nat.set_src ? p->nat.src : p->key.src;
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = ctx->ingress_ifindex;
 	fib->tot_len = 1; /* asks for the MTU */
-	if (version == 4) {
+	if (p->version == 4) {
 		fib->family = 2;
 		fib->ipv4_dst = dst[3];
 		fib->ipv4_src = src[3];
@@ -36,28 +38,29 @@ static __noinline bool client_route(ctx_t *ctx, const struct steering *s, struct
 		__builtin_memcpy(fib->ipv6_src, src, 16);
 	}
 	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
-		return false;
+		return 0;
 	__builtin_memcpy(h->addr, dst, 16);
 	__builtin_memcpy(h->dmac, fib->dmac, 6);
 	__builtin_memcpy(h->smac, fib->smac, 6);
 	h->ifindex = fib->ifindex;
 	h->mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
-	h->routes = s->control->routes;
-	h->until = s->now + HOP_SECONDS * (__u64)params.ticks;
-	return true;
+	h->routes = generation;
+	h->until = p->now + HOP_SECONDS * (__u64)params.ticks;
+	return 1;
 }
 
-static __always_inline struct client_hop *client_hop(ctx_t *ctx, const struct steering *s, const __u32 *dst,
-						     const __u32 *src, __u8 version)
+static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p)
 {
+	const __u32 *dst = p->nat.set_dst ? p->nat.dst : p->key.dst;
 	__u32 at = ((dst[0] ^ dst[1] ^ dst[2] ^ dst[3]) * 0x9e3779b1u >> 8) & params.hop_mask;
 	struct client_hop *h = bpf_map_lookup_elem(&client_hops, &at);
+	const struct control *control = control_of();
 
-	if (!h)
+	if (!h || !control)
 		return NULL;
-	if (h->until > s->now && h->routes == s->control->routes && same_address(h->addr, dst))
+	if (h->until > p->now && h->routes == control->routes && same_address(h->addr, dst))
 		return h;
-	return client_route(ctx, s, h, dst, src, version) ? h : NULL;
+	return client_route(ctx, p, h, control->routes) ? h : NULL;
 }
 
 static __always_inline bool put_macs(ctx_t *ctx, const __u8 *dmac, const __u8 *smac)
@@ -90,28 +93,32 @@ static __always_inline bool count_down(ctx_t *ctx, const struct pkt *p)
 	return true;
 }
 
-/* Carries out a choice; c->backend is set. Returns the hook's verdict. */
-static __always_inline int deliver(ctx_t *ctx, const struct steering *s, struct pkt *p, struct choice *c,
-				   const struct rewrite *r, enum reason *reason)
+#define DELIVERED(verdict, reason) ((reason) << 8 | ((verdict) & 0xff))
+
+/* Carries out a choice. Returns the hook's verdict and the reason. */
+__noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 {
-	const struct service *service = c->service;
-	const struct backend *b = c->backend;
+	const struct service *service;
+	const struct backend *b;
 	const __u8 *dmac, *smac;
 	__u32 ifindex, mtu, over = 0, size;
 
+	if (!p)
+		return DELIVERED(ctx_pass, reason);
+	service = service_at(p, p->service);
+	b = backend_at(p->slot, p->version);
 	if (!service || !b)
-		return ctx_pass;
+		return DELIVERED(ctx_pass, reason);
 	if (service->mode == MODE_MARK)
-		return ctx_mark(ctx, b->addr[0]);
-	if (c->back) {
-		struct client_hop *h = client_hop(ctx, s, r->set_dst ? r->dst : p->key.dst,
-						  r->set_src ? r->src : p->key.src, p->version);
+		return DELIVERED(ctx_mark(ctx, b->addr[0]), reason);
+	if (p->back) {
+		struct client_hop *h = client_hop(ctx, p);
 
 		if (!h) {
 			/* The kernel forwards this one, and learns the neighbour. */
-			if (!nat_rewrite(ctx, p, r))
+			if (!nat_rewrite(ctx, p))
 				goto failed;
-			return ctx_pass;
+			return DELIVERED(ctx_pass, reason);
 		}
 		dmac = h->dmac;
 		smac = h->smac;
@@ -121,8 +128,8 @@ static __always_inline int deliver(ctx_t *ctx, const struct steering *s, struct 
 		const struct next_hop *h = &b->hop[b->cur & 1];
 
 		if (h->state != HOP_READY) {
-			*reason = h->state == HOP_FAILED ? REASON_SEND_FAILED : REASON_NO_NEIGHBOUR;
-			return h->state == HOP_FAILED ? ctx_drop : ctx_pass;
+			return h->state == HOP_FAILED ? DELIVERED(ctx_drop, REASON_SEND_FAILED)
+						      : DELIVERED(ctx_pass, REASON_NO_NEIGHBOUR);
 		}
 		dmac = h->dmac;
 		smac = h->smac;
@@ -132,16 +139,15 @@ static __always_inline int deliver(ctx_t *ctx, const struct steering *s, struct 
 	}
 	size = ctx_segment(ctx, p);
 	if (size + over > mtu && !(over && ctx_shrinks(ctx, p) && size <= mtu)) {
-		*reason = REASON_TOO_BIG;
-		if (error_allowed(s->now) && p->kind != KIND_ICMP_ERROR && too_big(ctx, p, mtu - over))
-			return ctx_redirect(ctx, ctx->ingress_ifindex);
-		return ctx_drop;
+		if (error_allowed(p->now) && p->kind != KIND_ICMP_ERROR && too_big(ctx, p, mtu - over))
+			return DELIVERED(ctx_redirect(ctx, ctx->ingress_ifindex), REASON_TOO_BIG);
+		return DELIVERED(ctx_drop, REASON_TOO_BIG);
 	}
 	csum_complete(ctx, p);
 	if (!count_down(ctx, p))
 		goto failed;
 	if (service->mode == MODE_NAT) {
-		if (!nat_rewrite(ctx, p, r))
+		if (!nat_rewrite(ctx, p))
 			goto failed;
 	} else if (service->mode == MODE_L3DSR) {
 		struct outer o = {.length = p->end - p->l3, .family = b->family, .gue = service->tunnel == TUNNEL_GUE};
@@ -157,8 +163,7 @@ static __always_inline int deliver(ctx_t *ctx, const struct steering *s, struct 
 	}
 	if (!put_macs(ctx, dmac, smac))
 		goto failed;
-	return ctx_redirect(ctx, ifindex);
+	return DELIVERED(ctx_redirect(ctx, ifindex), reason);
 failed:
-	*reason = REASON_SEND_FAILED;
-	return ctx_drop;
+	return DELIVERED(ctx_drop, REASON_SEND_FAILED);
 }

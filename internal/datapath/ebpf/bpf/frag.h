@@ -12,45 +12,50 @@
 #include "hold.h"
 #include "vip.h"
 
-/* The endpoints that NAT gives a packet. */
-struct rewrite {
-	__u32 src[4], dst[4];
-	__u16 sport, dport; /* 0: keep */
-	__u8 set_src, set_dst;
-	__u8 pad[2];
-};
-
 /* Fills in the rewrite of a packet whose choice is made. */
-static __always_inline void rewrite_for(const struct pkt *p, const struct choice *c, struct rewrite *r)
+__noinline int rewrite_for(struct pkt *p)
 {
-	struct flow_entry *entry = c->number == NO_NUMBER ? NULL : entry_at(c->number);
+	struct flow_entry *entry;
+	const struct backend *b;
 
-	if (!entry)
-		return;
-	if (c->back) {
-		__builtin_memcpy(r->src, entry->key.dst, 16);
-		r->sport = entry->key.dport;
-		r->set_src = 1;
+	if (!p)
+		return 0;
+	if (p->back) {
+		entry = entry_at(p->number);
+		if (!entry)
+			return 0;
+		__builtin_memcpy(p->nat.src, entry->key.dst, 16);
+		p->nat.sport = entry->key.dport;
+		p->nat.set_src = 1;
 		if (entry->nat) {
-			__builtin_memcpy(r->dst, entry->key.src, 16);
-			r->dport = entry->key.sport;
-			r->set_dst = 1;
+			__builtin_memcpy(p->nat.dst, entry->key.src, 16);
+			p->nat.dport = entry->key.sport;
+			p->nat.set_dst = 1;
 		}
-		return;
+		return 0;
 	}
-	__builtin_memcpy(r->dst, c->backend->addr, 16);
-	r->dport = c->backend->port;
-	r->set_dst = 1;
-	if (c->service->has_snat && entry->nat) {
+	b = backend_at(p->slot, p->version);
+	if (!b)
+		return 0;
+	__builtin_memcpy(p->nat.dst, b->addr, 16);
+	p->nat.dport = b->port;
+	p->nat.set_dst = 1;
+	const struct service *service = service_at(p, p->service);
+
+	if (!service || !service->has_snat)
+		return 0;
+	entry = entry_at(p->number);
+	if (entry && entry->nat) {
 		__u32 at = entry->nat - 1;
 		const struct addr *a = bpf_map_lookup_elem(&snat_addresses, &at);
 
 		if (!a)
-			return;
-		__builtin_memcpy(r->src, a->word, 16);
-		r->sport = entry->nat_port;
-		r->set_src = 1;
+			return 0;
+		__builtin_memcpy(p->nat.src, a->word, 16);
+		p->nat.sport = entry->nat_port;
+		p->nat.set_src = 1;
 	}
+	return 0;
 }
 
 /* The key of the packet's own datagram, or of the one that an ICMP error quotes. */
@@ -78,7 +83,6 @@ static __always_inline void fragment_key(ctx_t *ctx, const struct pkt *p, struct
 	}
 	k->sport = p->id >> 16;
 	k->dport = p->id;
-	k->pad[0] = KEY_DATAGRAM;
 }
 
 static __always_inline struct fragment_entry *fragment_at(__u32 number)
@@ -86,168 +90,175 @@ static __always_inline struct fragment_entry *fragment_at(__u32 number)
 	return bpf_map_lookup_elem(&fragment_entries, &number);
 }
 
-/* Returns the entry of a datagram, making a free one if asked to; NULL: none,
- * or full. fresh: it was made. */
-static __noinline struct way *fragment_way(const struct steering *s, const struct print *print, __u32 *number, bool *fresh)
+static __always_inline void held_add(__u32 n)
 {
-	struct way *way = table_find(&fragments, params.fragment_mask, print, number);
+	struct control *control = (struct control *)control_of();
 
-	*fresh = false;
-	if (way && way_expiry(way->meta) > s->now)
-		return way;
-	*fresh = true;
-	if (!way)
-		way = table_claim(&fragments, params.fragment_mask, params.fragment_ways, print, s->now, number);
-	return way;
+	if (control)
+		__sync_fetch_and_add(&control->held, n);
 }
 
-/* Records a first fragment. False: full, or the datagram is lost already. */
-static __always_inline bool fragment_record(const struct steering *s, const struct flow_key *k, struct fragment_entry *value)
+/* Records a first fragment. 0: full, or the datagram is lost already. */
+__noinline int fragment_record(struct flow_key *k, struct fragment_entry *value, __u64 now, __u32 domain)
 {
 	struct fragment_entry *e;
-	struct print print;
 	struct way *way;
+	__u64 print;
 	__u32 number;
 	bool fresh;
 
-	flow_print(k, &print);
-	way = fragment_way(s, &print, &number, &fresh);
-	e = way ? fragment_at(number) : NULL;
-	if (!e)
-		return false;
+	if (!k || !value)
+		return 0;
+	print = flow_print(k, domain);
+	number = fragments_find(print);
+	way = way_at(&fragments, number);
+	fresh = !way || way_expiry(way->meta) <= now;
+	if (!way) {
+		number = fragments_claim(print, now);
+		way = way_at(&fragments, number);
+	}
+	e = fragment_at(number);
+	if (!way || !e)
+		return 0;
 	if (!fresh) {
 		if (e->kind == FRAGMENT_LOST)
-			return false;
+			return 0;
 		if (e->kind == FRAGMENT_WAITING && e->held) {
-			__sync_fetch_and_add((__u32 *)&s->control->held, -(__u32)e->held);
-			hold_release(s, k);
+			held_add(-(__u32)e->held);
+			hold_release(now, k);
 		}
 	}
 	*e = *value;
-	table_publish(way, print.print, way_meta(expiry_after(s->now, params.fragment_ttl), 0, 0));
-	return true;
+	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), 0, 0));
+	return 1;
 }
 
 /* Remembers the decision on a first fragment. */
-static __noinline enum reason fragment_first(ctx_t *ctx, const struct steering *s, struct pkt *p, struct choice *c,
-					     const struct rewrite *r, enum reason reason)
+__noinline int fragment_first(ctx_t *ctx, struct pkt *p, __u32 reason)
 {
 	struct fragment_entry e = {};
+	const struct backend *b;
 	struct flow_key k;
+	struct way *way;
 
-	if (reason == REASON_NOT_SERVICE)
+	if (!p || reason == REASON_NOT_SERVICE)
 		return reason;
 	e.kind = FRAGMENT_DECIDED;
 	e.reason = reason;
-	if (c->backend && c->service) {
+	b = p->slot == NO_SLOT ? NULL : backend_at(p->slot, p->version);
+	if (b) {
 		e.kind = FRAGMENT_FORWARD;
-		e.target = c->slot | (__u32)c->backend->epoch << 16;
-		e.service = c->service->id;
-		e.back = reason == REASON_REPLY || reason == REASON_ICMP_REPLY;
-		if (c->service->mode == MODE_NAT) {
+		e.target = p->slot | (__u32)b->epoch << 16;
+		e.service = p->service;
+		e.back = p->back;
+		if (p->mode == MODE_NAT) {
 			e.nat = 1;
-			e.number = c->number;
-			e.flow = c->number != NO_NUMBER && c->way ? c->way->print : 0;
+			e.number = p->number;
+			way = way_at(&flows, p->number);
+			e.flow = way ? way->print : 0;
 		}
 	}
 	fragment_key(ctx, p, &k);
-	if (!fragment_record(s, &k, &e) && reason >= REASON_FRAGMENT && reason < REASON_FRAGMENT_EARLY) {
-		c->backend = NULL;
+	if (!fragment_record(&k, &e, p->now, KEY_DATAGRAM) && reason >= REASON_FRAGMENT && reason < REASON_FRAGMENT_EARLY) {
+		p->slot = NO_SLOT;
 		return REASON_FRAGMENT_TABLE_FULL;
 	}
 	if (e.nat) {
-		if (r->set_src)
-			__builtin_memcpy(k.src, r->src, 16);
-		if (r->set_dst)
-			__builtin_memcpy(k.dst, r->dst, 16);
-		k.pad[0] = KEY_LEFT;
-		fragment_record(s, &k, &e);
+		if (p->nat.set_src)
+			__builtin_memcpy(k.src, p->nat.src, 16);
+		if (p->nat.set_dst)
+			__builtin_memcpy(k.dst, p->nat.dst, 16);
+		fragment_record(&k, &e, p->now, KEY_LEFT);
 	}
 	return reason;
 }
 
 /* Repeats a first fragment's decision. */
-static __always_inline enum reason fragment_follow(const struct steering *s, const struct pkt *p, struct choice *c,
-						   const struct fragment_entry *e, enum reason reason)
+static __always_inline int fragment_follow(struct pkt *p, const struct fragment_entry *e, int reason)
 {
+	const struct service *service;
+	const struct backend *b;
 	struct way *way;
 	__u64 meta;
 
-	if (!choose(s, p, c, e->target & 0xffff) || c->backend->epoch != (__u8)(e->target >> 16) ||
-	    c->backend->state == STATE_DOWN) {
-		c->backend = NULL;
+	b = backend_at(e->target & 0xffff, p->version);
+	if (!b || b->epoch != (__u8)(e->target >> 16) || b->state == STATE_DOWN)
 		return REASON_FRAGMENT_UNKNOWN;
-	}
-	c->service = service_at(s, c->backend->service);
-	if (!c->service || c->service->mode != MODE_NAT)
-		return reason;
-	way = way_at(&flows, e->number);
-	meta = way ? *(volatile __u64 *)&way->meta : 0;
-	if (!way || way->print != e->flow || way_expiry(meta) <= s->now || way_number(meta) != (e->target & 0xffffff)) {
-		c->backend = NULL;
+	p->service = b->service;
+	service = service_at(p, p->service);
+	if (!service)
 		return REASON_FRAGMENT_UNKNOWN;
+	p->mode = service->mode;
+	if (service->mode == MODE_NAT) {
+		way = way_at(&flows, e->number);
+		if (!way || way->print != e->flow)
+			return REASON_FRAGMENT_UNKNOWN;
+		meta = *(volatile __u64 *)&way->meta;
+		if (way_expiry(meta) <= p->now || way_number(meta) != (e->target & 0xffffff))
+			return REASON_FRAGMENT_UNKNOWN;
+		p->number = e->number;
 	}
-	c->way = way;
-	c->number = e->number;
+	p->slot = e->target & 0xffff;
 	return reason;
 }
 
-static __always_inline bool address_covered(const struct steering *s, const __u32 addr[4])
-{
-	struct destination to;
-
-	vip_lookup(s->generation, s->active, addr, 0, 0, &to);
-	return to.covered;
-}
-
 /* A backend's own traffic, which we only happen to see, passes. */
-static __always_inline enum reason fragment_unknown(bool inside, enum reason reason)
+static __always_inline int fragment_unknown(bool from_inside, int reason)
 {
-	return inside ? REASON_NOT_SERVICE : reason;
+	return from_inside ? REASON_NOT_SERVICE : reason;
 }
 
 /* Steers a fragment that is not the first of its datagram. */
-static __noinline enum reason fragment_later(ctx_t *ctx, const struct steering *s, struct pkt *p, struct choice *c)
+__noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 {
 	struct fragment_entry *e;
+	const struct control *control = control_of();
 	struct flow_key k;
-	struct print print;
 	struct way *way;
+	__u64 print;
 	__u32 number;
 	bool fresh, from_inside;
 
+	if (!p || !control)
+		return REASON_NOT_SERVICE;
 	fragment_key(ctx, p, &k);
 	from_inside = bpf_map_lookup_elem(&inside, k.src) != NULL;
-	if (!from_inside && !address_covered(s, k.dst))
+	if (!from_inside && !vip_covers(p, k.dst))
 		return REASON_NOT_SERVICE;
-	flow_print(&k, &print);
+	print = flow_print(&k, KEY_DATAGRAM);
+	number = fragments_find(print);
+	way = way_at(&fragments, number);
+	fresh = !way || way_expiry(way->meta) <= p->now;
 	if (!params.hold) {
-		way = table_find(&fragments, params.fragment_mask, &print, &number);
-		e = way && way_expiry(way->meta) > s->now ? fragment_at(number) : NULL;
-		if (!e || e->kind >= FRAGMENT_WAITING)
+		e = fragment_at(number);
+		if (fresh || !e || e->kind >= FRAGMENT_WAITING)
 			return fragment_unknown(from_inside, REASON_FRAGMENT_UNKNOWN);
-		fresh = false;
 	} else {
-		way = fragment_way(s, &print, &number, &fresh);
-		e = way ? fragment_at(number) : NULL;
+		if (!way) {
+			number = fragments_claim(print, p->now);
+			way = way_at(&fragments, number);
+		}
+		e = fragment_at(number);
 		if (!e)
 			return fragment_unknown(from_inside, REASON_HOLD_FULL);
 	}
+	if (!way)
+		return fragment_unknown(from_inside, REASON_HOLD_FULL);
 	if (fresh) {
 		__builtin_memset(e, 0, sizeof(*e));
 		e->kind = FRAGMENT_WAITING;
 	}
 	if (e->kind == FRAGMENT_WAITING) {
-		if (s->control->held >= params.hold || e->held >= params.hold_each || !hold(ctx, s, p, &k)) {
-			__sync_fetch_and_add((__u32 *)&s->control->held, -(__u32)e->held);
+		if (control->held >= params.hold || e->held >= params.hold_each || !hold(ctx, p, &k)) {
+			held_add(-(__u32)e->held);
 			e->held = 0;
 			e->kind = FRAGMENT_LOST;
 		} else {
-			__sync_fetch_and_add((__u32 *)&s->control->held, 1);
+			held_add(1);
 			e->held++;
 		}
 	}
-	table_publish(way, print.print, way_meta(expiry_after(s->now, params.fragment_ttl), 0, 0));
+	way_publish(way, print, way_meta(expiry_after(p->now, params.fragment_ttl), 0, 0));
 	switch (e->kind) {
 	case FRAGMENT_WAITING:
 		return REASON_FRAGMENT_EARLY;
@@ -256,29 +267,27 @@ static __noinline enum reason fragment_later(ctx_t *ctx, const struct steering *
 	case FRAGMENT_DECIDED:
 		return e->reason;
 	}
-	c->back = e->back;
-	return fragment_follow(s, p, c, e, REASON_FRAGMENT);
+	p->back = e->back;
+	return fragment_follow(p, e, REASON_FRAGMENT);
 }
 
 /* An ICMP error that quotes a later fragment of a datagram that left us.
  * REASON_NONE: no such datagram. */
-static __always_inline enum reason fragment_quoted(ctx_t *ctx, const struct steering *s, struct pkt *p, struct choice *c)
+__noinline int fragment_quoted(ctx_t *ctx, struct pkt *p)
 {
 	struct fragment_entry *e;
 	struct flow_key k;
-	struct print print;
 	struct way *way;
 	__u32 number;
 
-	if (!same_address(p->dst, p->key.dst))
+	if (!p || !same_address(p->dst, p->key.dst))
 		return REASON_NONE;
 	fragment_key(ctx, p, &k);
-	k.pad[0] = KEY_LEFT;
-	flow_print(&k, &print);
-	way = table_find(&fragments, params.fragment_mask, &print, &number);
-	e = way && way_expiry(way->meta) > s->now ? fragment_at(number) : NULL;
-	if (!e || e->kind != FRAGMENT_FORWARD)
+	number = fragments_find(flow_print(&k, KEY_LEFT));
+	way = way_at(&fragments, number);
+	e = fragment_at(number);
+	if (!way || way_expiry(way->meta) <= p->now || !e || e->kind != FRAGMENT_FORWARD)
 		return REASON_NONE;
-	c->back = !e->back;
-	return fragment_follow(s, p, c, e, c->back ? REASON_ICMP_REPLY : REASON_ICMP_ERROR);
+	p->back = !e->back;
+	return fragment_follow(p, e, p->back ? REASON_ICMP_REPLY : REASON_ICMP_ERROR);
 }

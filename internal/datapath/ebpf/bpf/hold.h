@@ -13,11 +13,12 @@ struct held_event {
 	__u8 data[HOLD_BYTES];
 };
 
-static __always_inline bool hold(ctx_t *ctx, const struct steering *s, const struct pkt *p, const struct flow_key *k)
+static __always_inline bool hold(ctx_t *ctx, const struct pkt *p, const struct flow_key *k)
 {
 	struct held_event *e;
 	__u32 n = p->len;
 
+	barrier_var(n);
 	if (n < ETH_LEN || n > HOLD_BYTES)
 		return false;
 	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
@@ -29,7 +30,7 @@ static __always_inline bool hold(ctx_t *ctx, const struct steering *s, const str
 	}
 	__builtin_memset(&e->head, 0, sizeof(e->head));
 	e->head.kind = EVENT_HELD;
-	e->head.time = s->now;
+	e->head.time = p->now;
 	e->head.ifindex = ctx->ingress_ifindex;
 	e->head.length = e->head.captured = n;
 	e->datagram = *k;
@@ -37,7 +38,7 @@ static __always_inline bool hold(ctx_t *ctx, const struct steering *s, const str
 	return true;
 }
 
-static __always_inline void hold_release(const struct steering *s, const struct flow_key *k)
+static __always_inline void hold_release(__u64 now, const struct flow_key *k)
 {
 	struct {
 		struct event head;
@@ -48,7 +49,7 @@ static __always_inline void hold_release(const struct steering *s, const struct 
 		return;
 	__builtin_memset(&e->head, 0, sizeof(e->head));
 	e->head.kind = EVENT_RELEASE;
-	e->head.time = s->now;
+	e->head.time = now;
 	e->datagram = *k;
 	bpf_ringbuf_submit(e, 0);
 }

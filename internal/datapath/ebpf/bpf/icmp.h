@@ -98,12 +98,13 @@ __noinline int nat_error(ctx_t *ctx, struct pkt *p, struct endpoint *to)
 	return 1;
 }
 
-static __always_inline bool nat_rewrite(ctx_t *ctx, struct pkt *p, const struct rewrite *r)
+static __always_inline bool nat_rewrite(ctx_t *ctx, struct pkt *p)
 {
+	const struct rewrite *r = &p->nat;
 	struct endpoint to = {};
 
 	if (p->kind != KIND_ICMP_ERROR || p->later)
-		return nat_plain(ctx, p, r);
+		return nat_plain(ctx, p);
 	if (r->set_dst) {
 		__builtin_memcpy(to.addr, r->dst, 16);
 		to.port = r->dport;

@@ -28,13 +28,13 @@ struct vport_range {
 	__u16 first, last, service, pad;
 };
 
-struct vranges { /* ranges of one prefix and protocol, narrowest first */
+struct vip_ranges { /* ranges of one prefix and protocol, narrowest first */
 	__u32 count;
 	__u32 pad;
 	struct vport_range range[MAX_RANGES];
 };
 
-struct vranges_key {
+struct vip_ranges_key {
 	__u32 vip;
 	__u32 proto;
 };
@@ -60,7 +60,7 @@ _Static_assert(sizeof(struct client_hop) == 64, "one cache line");
 /* What was decided for the last packet of this CPU, for tests. */
 struct verdict {
 	__u32 reason;
-	__u32 service;  /* stable number + 1 */
+	__u32 service;  /* stable number */
 	__u32 backend;  /* slot + 1 */
 	__u32 ifindex;
 	__u32 mark;
@@ -71,7 +71,7 @@ struct event { /* a held fragment, or a traced packet */
 	__u64 time;     /* ticks */
 	__u32 kind;     /* event_kind */
 	__u32 reason;
-	__u32 service;  /* stable number + 1 */
+	__u32 service;  /* stable number */
 	__u32 backend;  /* slot + 1 */
 	__u32 ifindex;
 	__u32 length;   /* of the packet */
@@ -81,11 +81,11 @@ struct event { /* a held fragment, or a traced packet */
 
 enum event_kind { EVENT_HELD, EVENT_RELEASE, EVENT_TRACE };
 
-MAP(ARRAY, control, __u32, struct control, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, controls, __u32, struct control, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, generations, __u32, struct generation, 2, 0);
 MAP(ARRAY, vips, __u32, struct vip, 1, 0);
 MAP(HASH, vports, struct vport_key, __u16, 16384, BPF_F_NO_PREALLOC);
-MAP(HASH, vranges, struct vranges_key, struct vranges, 1024, BPF_F_NO_PREALLOC);
+MAP(HASH, vranges, struct vip_ranges_key, struct vip_ranges, 1024, BPF_F_NO_PREALLOC);
 MAP(ARRAY, services, __u32, struct service, 2 * MAX_SERVICES, 0);
 MAP(ARRAY, backends, __u32, struct backend, 2 * MAX_BACKENDS, BPF_F_MMAPABLE);
 MAP(ARRAY, maglev, __u32, struct cells, 1, BPF_F_MMAPABLE);

@@ -19,11 +19,18 @@ static __always_inline void put_address(void *at, const __u32 *a, __u8 version)
 }
 
 /* Rewrites a packet that is not an ICMP error. False: the packet shrank under us. */
-static __always_inline bool nat_plain(ctx_t *ctx, const struct pkt *p, const struct rewrite *r)
+__noinline int nat_plain(ctx_t *ctx, struct pkt *p)
 {
-	void *data = ctx_data(ctx), *end = ctx_end(ctx), *ip = data + (p->l3 & 31);
-	bool ports = !p->later && (p->proto == P_TCP || p->proto == P_UDP);
+	void *data = ctx_data(ctx), *end = ctx_end(ctx), *ip;
 	__u64 addresses = 0, moved = 0;
+	struct rewrite *r;
+	bool ports;
+
+	if (!p)
+		return 0;
+	r = &p->nat;
+	ip = data + (p->l3 & 31);
+	ports = !p->later && (p->proto == P_TCP || p->proto == P_UDP);
 
 	if (p->version == 4) {
 		__u16 *check = ip + 10;

@@ -9,7 +9,7 @@
 
 enum clock { CLOCK_JIFFIES, CLOCK_MANUAL };
 
-struct params {
+struct parameters {
 	__u64 hash[20];         /* random words of the flow tables' hash */
 	__u64 sip[2];           /* lb.Snapshot.HashKey */
 	__u32 flow_mask;        /* buckets of the flow table - 1 */
@@ -29,4 +29,4 @@ struct params {
 	__u32 ways;             /* of each bucket of flows; less than WAYS only in tests */
 };
 
-const volatile struct params params;
+const volatile struct parameters params;

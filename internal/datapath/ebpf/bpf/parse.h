@@ -17,15 +17,36 @@ enum { ETH_LEN = 14, IP4_LEN = 20, IP6_LEN = 40, UDP_LEN = 8, ICMP_LEN = 8 };
 enum { FLAG_FIN = 1, FLAG_SYN = 2, FLAG_RST = 4, FLAG_ACK = 16 };
 enum { MAX_HEADERS = 0x3ff }; /* transport headers deeper in the frame are not read */
 
-/* A parsed packet. Offsets count from the start of the frame. The key is the
- * flow of packets in this one's direction: an ICMP error's is the quoted flow
- * reversed, later fragments have no ports. */
+/* The endpoints that NAT gives a packet. */
+struct rewrite {
+	__u32 src[4], dst[4];
+	__u16 sport, dport; /* 0: keep */
+	__u8 set_src, set_dst;
+	__u8 pad[2];
+};
+
+#define NO_SLOT 0xffffu      /* of cells; not a backend */
+#define NO_NUMBER 0xffffffffu
+
+/* A packet on its way: what it is, and what was chosen for it. It holds no
+ * pointer, so each function that takes one is verified by itself.
+ *
+ * Offsets count from the start of the frame. The key is the flow of packets in
+ * this one's direction: an ICMP error's is the quoted flow reversed, later
+ * fragments have no ports. */
 struct pkt {
 	struct flow_key key;
+	struct rewrite nat;
+	__u64 now;       /* ticks */
+	__u64 print;     /* of the key, once computed */
 	__u32 id;        /* of the datagram, of fragments */
 	__u32 end;       /* of the IP packet */
 	__u32 len;       /* of the frame */
 	__u32 dst[4];    /* of an ICMP error itself */
+	__u32 active;    /* generation */
+	__u32 number;    /* of the flow's entry, or NO_NUMBER */
+	__u32 slot;      /* of the backend, or NO_SLOT */
+	__u16 service;   /* stable number, or 0 */
 	__u16 l3, l4, payload;
 	__u16 quote, quote_l4; /* of an ICMP error */
 	__u8 version;
@@ -38,6 +59,10 @@ struct pkt {
 	__u8 icmp_type, icmp_code;
 	__u8 df;
 	__u8 cut;        /* shorter than its header says */
+	__u8 back;       /* from the backend to the client */
+	__u8 opened;     /* its flow's entry is new */
+	__u8 mode;       /* of the service */
+	__u8 pad;
 };
 
 #define MAPPED bpf_htonl(0xffff)
@@ -227,12 +252,15 @@ enum parsed { PARSED, PARSE_PULL, PARSE_NOT_IP, PARSE_MALFORMED };
 	if ((void *)(ptr) + (size) > end)                                        \
 	return p->len > (__u32)(end - data) && ctx_can_pull ? PARSE_PULL : PARSE_MALFORMED
 
-static __always_inline enum parsed parse(ctx_t *ctx, struct pkt *p)
+/* Reads a frame. */
+__noinline int parse(ctx_t *ctx, struct pkt *p)
 {
 	void *data = ctx_data(ctx), *end = ctx_end(ctx), *ip, *t;
 	__u32 off = ETH_LEN, rest;
 	__u16 type;
-	int ok;
+
+	if (!p)
+		return PARSE_MALFORMED;
 
 	p->len = ctx_len(ctx);
 	NEED(data, ETH_LEN);
@@ -312,8 +340,7 @@ static __always_inline enum parsed parse(ctx_t *ctx, struct pkt *p)
 	if (p->later)
 		return PARSED;
 	if (p->kind == KIND_ICMP_OTHER) {
-		ok = parse_icmp(ctx, p);
-		return ok ? PARSED : PARSE_MALFORMED;
+		return parse_icmp(ctx, p) ? PARSED : PARSE_MALFORMED;
 	}
 	if (p->kind == KIND_OTHER)
 		return PARSED;

@@ -23,15 +23,12 @@ static __always_inline bool rate_take(const struct service *service, __u64 now)
 	if (!full)
 		return true;
 	ns = now * params.tick_ns;
-#pragma unroll
-	for (int i = 0; i < 3; i++) {
-		old = *full;
-		from = old > ns ? old : ns;
-		if (from + service->flow_cost > ns + 1000000000ull)
-			return false;
-		if (__sync_val_compare_and_swap(full, old, from + service->flow_cost) == old)
-			return true;
-	}
+	old = *(volatile __u64 *)full;
+	from = old > ns ? old : ns;
+	if (from + service->flow_cost > ns + 1000000000ull)
+		return false;
+	/* Two at once: one of them is for free. */
+	__sync_val_compare_and_swap(full, old, from + service->flow_cost);
 	return true;
 }
 
@@ -48,27 +45,36 @@ static __always_inline __u64 steering_hash(const struct service *service, const 
 	return siphash40(form);
 }
 
-/* The slot that Maglev gives a flow, or NO_SLOT. */
-static __always_inline __u32 maglev_select(const struct service *service, const struct flow_key *key)
+static __always_inline __u32 cell(const struct cells *c, __u32 i) 
 {
-	const struct cells *c;
-	__u32 i;
-
-	if (!service->maglev_size)
+	if (!c)
 		return NO_SLOT;
-	i = service->maglev + steering_hash(service, key) % service->maglev_size;
-	__u32 line = i >> 2;
-	c = bpf_map_lookup_elem(&maglev, &line);
-	return c ? c->slot[i & 3] : NO_SLOT;
+	barrier_var(c);
+	return c->slot[i & 3];
+}
+
+/* The slot that Maglev gives a flow, or NO_SLOT. */
+__noinline __u32 maglev_select(struct pkt *p)
+{
+	const struct service *service;
+	__u32 i, line;
+
+	if (!p)
+		return NO_SLOT;
+	service = service_at(p, p->service);
+	if (!service || !service->maglev_size)
+		return NO_SLOT;
+	i = service->maglev + steering_hash(service, &p->key) % service->maglev_size;
+	line = i >> 2;
+	return cell(bpf_map_lookup_elem(&maglev, &line), i);
 }
 
 static __always_inline __u32 owner_slot(const struct service *service, __u32 owner)
 {
 	if (owner < service->owners_size) {
 		__u32 i = service->owners + owner, line = i >> 2;
-		const struct cells *c = bpf_map_lookup_elem(&owners, &line);
 
-		return c ? c->slot[i & 3] : NO_SLOT;
+		return cell(bpf_map_lookup_elem(&owners, &line), i);
 	}
 	if (service->more_owners) {
 		struct owner_key key = {.service = service->owners, .owner = owner};
@@ -80,196 +86,222 @@ static __always_inline __u32 owner_slot(const struct service *service, __u32 own
 }
 
 /* Opens the flow's entry and forwards; a full table stops only mode NAT. */
-static __always_inline enum reason enter(const struct steering *s, struct pkt *p, const struct print *print,
-					 struct choice *c, __u32 slot, __u8 flags, enum reason reason)
+static __always_inline int enter(struct pkt *p, __u32 slot, __u8 flags, int reason)
 {
-	enum reason problem;
+	int problem;
 
-	if (!choose(s, p, c, slot))
-		return REASON_NO_BACKEND;
-	problem = flow_open(s, p, print, c, flags);
-	if (problem != REASON_NONE) {
-		if (c->service->mode == MODE_NAT) {
-			c->backend = NULL;
+	p->slot = slot;
+	problem = flow_open(p, flags);
+	if (problem) {
+		p->number = NO_NUMBER;
+		if (p->mode == MODE_NAT) {
+			p->slot = NO_SLOT;
 			return problem;
 		}
-		c->number = NO_NUMBER;
 	}
 	return reason;
 }
 
-/* The order behind the service look-up. */
-static __always_inline enum reason steer_service(ctx_t *ctx, const struct steering *s, struct pkt *p, struct choice *c)
+/* The slot of the owner that the packet's CID names. Sets *cid. */
+__noinline __u32 cid_slot(ctx_t *ctx, struct pkt *p, __u32 *found)
 {
-	const struct service *service = c->service;
-	enum reason found = REASON_CONNTRACK, fresh = REASON_MAGLEV;
-	struct print print;
-	__u32 slot = NO_SLOT;
-	bool owned = false;
+	const struct service *service;
+	const struct backend *b;
+	__u32 owner = 0, slot;
+
+	if (!p || !found)
+		return NO_SLOT;
+	service = service_at(p, p->service);
+	if (!service)
+		return NO_SLOT;
+	*found = cid_find(ctx, p, service, &owner);
+	if (*found != CID_KNOWN)
+		return NO_SLOT;
+	slot = owner_slot(service, owner);
+	if (slot == NO_SLOT)
+		return NO_SLOT;
+	b = backend_at(slot, p->version);
+	return b && b->state != STATE_DOWN ? slot : NO_SLOT;
+}
+
+/* The order behind the service look-up. */
+static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct service *service)
+{
+	int found = REASON_CONNTRACK, fresh = REASON_MAGLEV;
+	__u32 slot, owner = NO_SLOT;
 
 	if (service->down)
 		return REASON_SERVICE_DOWN;
 	if (service->layouts && p->kind == KIND_UDP) {
-		__u32 owner = 0;
-		enum cid_found cid = cid_find(ctx, p, service, &owner);
+		__u32 cid = CID_NONE;
 
-		if (cid != CID_NONE) {
-			found = fresh = REASON_CID_UNKNOWN;
-			if (cid == CID_KNOWN)
-				slot = owner_slot(service, owner);
-			if (slot != NO_SLOT && choose(s, p, c, slot) && c->backend->state != STATE_DOWN) {
-				if (service->mode != MODE_NAT)
-					return REASON_CID;
-				owned = true;
-				found = fresh = REASON_CID;
+		owner = cid_slot(ctx, p, &cid);
+		if (owner != NO_SLOT) {
+			if (service->mode != MODE_NAT) {
+				p->slot = owner;
+				return REASON_CID;
 			}
-			c->backend = NULL;
+			found = REASON_CID;
+		} else if (cid != CID_NONE) {
+			found = fresh = REASON_CID_UNKNOWN;
 		}
 	}
-	flow_print(&p->key, &print);
-	if (flow_find(s, p, &print, c) && (!owned || c->slot == slot)) {
-		flow_touch(s, c, owned ? 0 : p->tcp_flags, true);
-		return found;
+	if (flow_find(p, service)) {
+		if (owner == NO_SLOT || p->slot == owner) {
+			flow_touch(p, service, p->tcp_flags, true);
+			return found;
+		}
+		p->number = NO_NUMBER;
 	}
-	if (owned)
-		return enter(s, p, &print, c, slot, 0, REASON_CID);
-	if (!rate_take(service, s->now))
-		return c->backend = NULL, REASON_NEW_FLOW_RATE;
-	slot = maglev_select(service, &p->key);
+	if (owner != NO_SLOT)
+		return enter(p, owner, 0, REASON_CID);
+	p->slot = NO_SLOT;
+	if (!rate_take(service, p->now))
+		return REASON_NEW_FLOW_RATE;
+	slot = maglev_select(p);
 	if (slot == NO_SLOT)
-		return c->backend = NULL, REASON_NO_BACKEND;
-	return enter(s, p, &print, c, slot, p->tcp_flags, fresh);
+		return REASON_NO_BACKEND;
+	return enter(p, slot, p->tcp_flags, fresh);
 }
 
 /* A packet to no VIP: a backend's reply in mode NAT, or not ours. */
-static __always_inline enum reason steer_reply(const struct steering *s, struct pkt *p, struct choice *c, __u8 flags)
+static __always_inline int steer_reply(struct pkt *p, __u8 flags)
 {
-	if (!reply_find(s, p, c))
+	const struct service *service;
+
+	if (!reply_find(p))
 		return REASON_NOT_SERVICE;
-	flow_touch(s, c, flags, false);
+	service = service_at(p, p->service);
+	if (!service)
+		return REASON_NOT_SERVICE;
+	flow_touch(p, service, flags, false);
 	return REASON_REPLY;
 }
 
-static __always_inline enum reason steer_echo(const struct steering *s, struct pkt *p, struct choice *c)
+static __always_inline int steer_echo(struct pkt *p)
 {
 	bool request = p->icmp_type == (p->version == 4 ? 8 : 128);
-	struct destination to;
-	struct print print;
-	__u32 slot;
+	const struct service *service;
+	__u32 covered = vip_covers(p, p->key.dst), slot;
 
-	vip_lookup(s->generation, s->active, p->key.dst, 0, 0, &to);
 	if (!request)
-		return to.covered ? REASON_NOT_STEERED : steer_reply(s, p, c, 0);
-	if (!to.covered)
+		return covered ? REASON_NOT_STEERED : steer_reply(p, 0);
+	if (!covered)
 		return REASON_NOT_SERVICE;
-	c->service = service_at(s, to.covered);
-	if (!c->service)
+	p->service = covered;
+	service = service_at(p, covered);
+	if (!service)
 		return REASON_NOT_SERVICE;
-	if (c->service->down)
+	if (service->down)
 		return REASON_SERVICE_DOWN;
-	if (c->service->mode == MODE_NAT) {
-		flow_print(&p->key, &print);
-		if (flow_find(s, p, &print, c)) {
-			flow_touch(s, c, 0, true);
+	if (service->mode == MODE_NAT) {
+		if (flow_find(p, service)) {
+			flow_touch(p, service, 0, true);
 			return REASON_ECHO;
 		}
-		if (!rate_take(c->service, s->now))
+		if (!rate_take(service, p->now))
 			return REASON_NEW_FLOW_RATE;
 	}
-	slot = maglev_select(c->service, &p->key);
+	slot = maglev_select(p);
 	if (slot == NO_SLOT)
 		return REASON_NO_BACKEND;
-	if (c->service->mode == MODE_NAT)
-		return enter(s, p, &print, c, slot, 0, REASON_ECHO);
-	return choose(s, p, c, slot) ? REASON_ECHO : REASON_NO_BACKEND;
+	p->mode = service->mode;
+	if (service->mode == MODE_NAT)
+		return enter(p, slot, 0, REASON_ECHO);
+	p->slot = slot;
+	return REASON_ECHO;
 }
 
 static __always_inline bool is_echo(__u8 proto) { return proto == P_ICMP || proto == P_ICMPV6; }
 
-static __always_inline enum reason error_unknown(const struct steering *s, const struct pkt *p)
+static __always_inline int error_unknown(const struct pkt *p)
 {
-	struct destination to;
-
-	vip_lookup(s->generation, s->active, p->dst, 0, 0, &to);
-	return to.covered ? REASON_ICMP_UNKNOWN : REASON_NOT_SERVICE;
+	return vip_covers(p, p->dst) ? REASON_ICMP_UNKNOWN : REASON_NOT_SERVICE;
 }
 
 /* An ICMP error goes where the flow it quotes goes. */
-static __always_inline enum reason steer_error(ctx_t *ctx, const struct steering *s, struct pkt *p, struct choice *c)
+static __always_inline int steer_error(ctx_t *ctx, struct pkt *p)
 {
 	bool direct = same_address(p->dst, p->key.dst);
-	struct destination to;
-	__u32 place, slot;
+	const struct service *service;
+	__u32 found, id, slot;
+	int reason;
 
-	if (p->quote_later)
-		return fragment_quoted(ctx, s, p, c) ?: error_unknown(s, p);
-	vip_lookup(s->generation, s->active, p->key.dst, p->key.proto, p->key.dport, &to);
-	place = is_echo(p->key.proto) ? to.covered : to.service;
-	if (!place || !direct) {
-		if (direct && reply_find(s, p, c))
-			return REASON_ICMP_REPLY;
-		return error_unknown(s, p);
+	if (p->quote_later) {
+		reason = fragment_quoted(ctx, p);
+		return reason ? reason : error_unknown(p);
 	}
-	c->service = service_at(s, place);
-	if (!c->service)
+	found = vip_lookup((const struct addr *)p->key.dst, p->active, p->key.proto, p->key.dport);
+	id = is_echo(p->key.proto) ? VIP_COVERED(found) : VIP_SERVICE(found);
+	if (!id || !direct)
+		return direct && reply_find(p) ? REASON_ICMP_REPLY : error_unknown(p);
+	p->service = id;
+	service = service_at(p, id);
+	if (!service)
 		return REASON_NOT_SERVICE;
-	if (c->service->down)
+	if (service->down)
 		return REASON_SERVICE_DOWN;
-	struct print print;
-
-	flow_print(&p->key, &print);
-	if (flow_find(s, p, &print, c))
+	if (flow_find(p, service))
 		return REASON_ICMP_ERROR;
-	if (c->service->mode != MODE_NAT) {
-		slot = maglev_select(c->service, &p->key);
-		if (slot != NO_SLOT && choose(s, p, c, slot))
+	if (service->mode != MODE_NAT) {
+		slot = maglev_select(p);
+		if (slot != NO_SLOT) {
+			p->slot = slot;
 			return REASON_ICMP_ERROR;
+		}
 	}
 	return REASON_ICMP_UNKNOWN;
 }
 
-/* What is neither TCP, UDP nor SCTP of this family, in one function of its own
- * so that the common way stays short. */
-static __noinline enum reason steer_rest(ctx_t *ctx, const struct steering *s, struct pkt *p, struct choice *c)
+/* What is neither TCP nor UDP, and later fragments. */
+__noinline int steer_rest(ctx_t *ctx, struct pkt *p)
 {
-	struct destination to;
-
+	if (!p)
+		return REASON_NOT_SERVICE;
 	if (p->later)
-		return fragment_later(ctx, s, p, c);
+		return fragment_later(ctx, p);
 	if (p->kind == KIND_ECHO)
-		return steer_echo(s, p, c);
+		return steer_echo(p);
 	if (p->kind == KIND_ICMP_ERROR)
-		return steer_error(ctx, s, p, c);
-	vip_lookup(s->generation, s->active, p->key.dst, 0, 0, &to);
-	return to.covered ? REASON_NOT_STEERED : REASON_NOT_SERVICE;
+		return steer_error(ctx, p);
+	return vip_covers(p, p->key.dst) ? REASON_NOT_STEERED : REASON_NOT_SERVICE;
 }
 
-static __always_inline enum reason steer(ctx_t *ctx, const struct steering *s, struct pkt *p, struct choice *c,
-					 struct rewrite *r)
+/* TCP, UDP and SCTP. */
+__noinline int steer_transport(ctx_t *ctx, struct pkt *p)
 {
-	enum reason reason;
+	const struct service *service;
 
-	c->number = NO_NUMBER;
-	if (!p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || p->kind == KIND_SCTP)) {
-		struct destination to;
+	if (!p)
+		return REASON_NOT_SERVICE;
+	p->service = VIP_SERVICE(vip_lookup((const struct addr *)p->key.dst, p->active, p->key.proto, p->key.dport));
+	if (!p->service)
+		return steer_reply(p, p->tcp_flags);
+	service = service_at(p, p->service);
+	if (!service)
+		return REASON_NOT_SERVICE;
+	p->mode = service->mode;
+	return steer_service(ctx, p, service);
+}
 
-		vip_lookup(s->generation, s->active, p->key.dst, p->key.proto, p->key.dport, &to);
-		if (to.service) {
-			c->service = service_at(s, to.service);
-			if (!c->service)
-				return REASON_NOT_SERVICE;
-			reason = steer_service(ctx, s, p, c);
-		} else if (s->generation->flags & GENERATION_REPLIES) {
-			reason = steer_reply(s, p, c, p->tcp_flags);
-		} else {
+static __always_inline int steer(ctx_t *ctx, struct pkt *p)
+{
+	const struct service *service;
+	int reason;
+
+	if (!p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || p->kind == KIND_SCTP))
+		reason = steer_transport(ctx, p);
+	else
+		reason = steer_rest(ctx, p);
+	if (p->slot != NO_SLOT) {
+		service = service_at(p, p->service);
+		if (!service)
 			return REASON_NOT_SERVICE;
-		}
-	} else {
-		reason = steer_rest(ctx, s, p, c);
+		p->mode = service->mode;
+		if (p->mode == MODE_NAT)
+			rewrite_for(p);
 	}
-	if (c->backend && c->service && c->service->mode == MODE_NAT)
-		rewrite_for(p, c, r);
 	if (p->first)
-		reason = fragment_first(ctx, s, p, c, r, reason);
+		reason = fragment_first(ctx, p, reason);
 	return reason;
 }

@@ -53,4 +53,4 @@ static __always_inline int ctx_redirect(ctx_t *ctx, __u32 ifindex) { return bpf_
 SEC("tcx/ingress")
 int weir_tcx(struct __sk_buff *ctx) { return weir(ctx); }
 
-char license[] SEC("license") = "Dual BSD/GPL";
+char __license[] SEC("license") = "Dual BSD/GPL";

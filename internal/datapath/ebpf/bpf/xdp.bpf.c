@@ -62,4 +62,4 @@ int weir_xdp(struct xdp_md *ctx) { return weir(ctx); }
 SEC("xdp.frags")
 int weir_xdp_jumbo(struct xdp_md *ctx) { return weir(ctx); }
 
-char license[] SEC("license") = "Dual BSD/GPL";
+char __license[] SEC("license") = "Dual BSD/GPL";
