@@ -62,7 +62,7 @@ $`)
 
 func TestRequestSeparateResponse(t *testing.T) {
 	p := newPeer(t, false)
-	p.separate = true
+	p.separate.Store(true)
 	x, err := Request(t.Context(), RequestConfig{URI: p.uri, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -17,9 +17,9 @@ type peer struct {
 	uri      string
 	requests atomic.Int64
 	accepted atomic.Int64
-	silent   atomic.Bool // answers nothing
-	code     message.Code
-	separate bool
+	silent   atomic.Bool   // answers nothing
+	code     atomic.Uint32 // message.Code of the answers
+	separate atomic.Bool
 }
 
 // serve answers one request datagram; nil: nothing to say.
@@ -32,14 +32,14 @@ func (p *peer) serve(in []byte) [][]byte {
 	var b message.Builder
 	kind, id := message.Ack, m.ID
 	var out [][]byte
-	if p.separate {
+	if p.separate.Load() {
 		out = append(out, message.AppendEmpty(nil, message.Ack, m.ID))
 		kind, id = message.Con, m.ID^0x8000
 	}
 	if m.Type == message.Non {
 		kind, id = message.Non, m.ID^0x8000
 	}
-	b.Reset(make([]byte, 0, 512), kind, p.code, id, m.Token)
+	b.Reset(make([]byte, 0, 512), kind, message.Code(p.code.Load()), id, m.Token)
 	b.Uint(message.ContentFormat, uint32(message.Text))
 	b.Payload([]byte("ip: 127.0.0.1\nnode-id: 1"))
 	reply, err := b.Bytes()
@@ -51,7 +51,8 @@ func (p *peer) serve(in []byte) [][]byte {
 
 func newPeer(t *testing.T, secure bool) *peer {
 	t.Helper()
-	p := &peer{code: message.Content}
+	p := &peer{}
+	p.code.Store(uint32(message.Content))
 	if secure {
 		p.listenDTLS(t)
 		return p
