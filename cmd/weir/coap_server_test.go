@@ -55,7 +55,7 @@ func startCoapServer(t testing.TB, listeners int, args ...string) *coapServer {
 		}
 	})
 	lines := bufio.NewScanner(logRead)
-	for len(s.uris) < listeners && lines.Scan() {
+	for (len(s.uris) < listeners || s.admin == "") && lines.Scan() {
 		var line struct{ Msg, URI, Address string }
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			t.Fatalf("log line %q: %v", lines.Text(), err)
@@ -67,7 +67,7 @@ func startCoapServer(t testing.TB, listeners int, args ...string) *coapServer {
 			s.admin = line.Address
 		}
 	}
-	if len(s.uris) < listeners {
+	if len(s.uris) < listeners || s.admin == "" {
 		t.Fatalf("the server ended: %v", s.stop())
 	}
 	go func() { _, _ = io.Copy(io.Discard, logRead) }()
@@ -93,7 +93,7 @@ func (s *coapServer) metric(name string) (sum float64) {
 	s.t.Helper()
 	found := false
 	for line := range strings.Lines(s.get("/metrics")) {
-		if labels, ok := strings.CutPrefix(line, name); ok && strings.HasPrefix(labels, "{") {
+		if labels, ok := strings.CutPrefix(line, name); ok && strings.IndexAny(labels, "{ ") == 0 {
 			var value float64
 			if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &value); err != nil {
 				s.t.Fatalf("metric %q: %v", line, err)
@@ -170,6 +170,44 @@ func TestCoapServerFromFile(t *testing.T) {
 	s := startCoapServer(t, 2, "-c", path)
 	if status := s.get("/status"); !strings.Contains(status, "127.0.0.1:25795") {
 		t.Errorf("status %s", status)
+	}
+}
+
+// A changed PSK file counts for the next handshake; a broken one does not, and the status says so.
+func TestCoapServerReloadsKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "devices.psk")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one=AAE=\n")
+	s := startCoapServer(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--psk-file", path)
+	await := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !strings.Contains(s.get("/status"), want); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no %s in %s", want, s.get("/status"))
+			}
+		}
+	}
+	await(`"identities": 1`)
+	write("one=AAE=\ntwo=AAI=\n")
+	await(`"identities": 2`)
+	write("one=AAE=\nnonsense\n")
+	await("devices.psk:2: no identity")
+	await(`"identities": 2`)
+	if n := s.metric("weir_coap_credentials_failed"); n != 1 {
+		t.Errorf("failed is %v", n)
+	}
+	write("three=AAE=\n")
+	await(`"identities": 1`)
+	if strings.Contains(s.get("/status"), "no identity") {
+		t.Error("the error stays after a good reload")
 	}
 }
 
