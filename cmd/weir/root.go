@@ -32,6 +32,7 @@ node or a cluster (coap), and builds networks of namespaces to try it all in (la
 		newNATCommand(),
 		newLBCommand(),
 		newCheckCommand(),
+		newExplainCommand(),
 		newLabCommand(),
 		newCoapCommand(),
 		newDemoCommand(),
