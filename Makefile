@@ -14,8 +14,8 @@ VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
 export PATH := $(PATH):/usr/local/go/bin:$(shell $(GO) env GOPATH 2>/dev/null)/bin
 
-# Packages with goroutines of their own: tested under the race detector. Not the kernel data path: its programs and
-# maps are locked memory that the detector's shadow mapping makes the loader wait for.
+# Packages with goroutines of their own: tested under the race detector. Never the kernel data path, where it hangs
+# (docs/adr/0006-two-test-runs.md).
 RACE := \
 	./internal/coap/... \
 	./internal/control/... \

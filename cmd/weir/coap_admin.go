@@ -12,10 +12,17 @@ import (
 )
 
 // coapSamples turns the status of the listeners into metrics: weir_coap_engine_*, weir_coap_exchange_*, weir_coap_cluster_*.
-func coapSamples(all []node.Status) []admin.Sample {
-	var samples []admin.Sample
-	for i := range all {
-		s := &all[i]
+func coapSamples(status node.Status) []admin.Sample {
+	failed := 0.0
+	if status.Credentials.Error != "" {
+		failed = 1
+	}
+	samples := []admin.Sample{
+		{Name: "weir_coap_credentials_generation", Help: "Successful loads of the PSK file.", Value: float64(status.Credentials.Generation)},
+		{Name: "weir_coap_credentials_failed", Help: "1 when the last reload of the PSK file failed; the content before it is in use.", Value: failed},
+	}
+	for i := range status.Listeners {
+		s := &status.Listeners[i]
 		labels := []admin.Label{{Name: "listener", Value: s.URI}, {Name: "node", Value: ""}}
 		if s.NodeID != nil {
 			labels[1].Value = strconv.Itoa(int(*s.NodeID))

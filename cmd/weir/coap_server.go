@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 
@@ -25,8 +24,7 @@ type coapServerFlags struct {
 	dtlsOnly    bool
 	demo        bool
 	nodeID      uint32
-	admin       string
-	log         string
+	serve       serveFlags
 	check       bool
 	server      node.Config
 }
@@ -64,11 +62,10 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.IntVar(&f.server.CIDLength, "cid-length", 0, "bytes of a connection id, 2 to 16 (default 6)")
 	flags.IntVar(&f.server.Workers, "workers", 0, "workers per listener (default one per core)")
 	flags.IntVar(&f.server.MaxSessions, "max-sessions", 0, "sessions per worker (default 65536)")
-	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines")
+	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines; read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
 	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
-	flags.StringVar(&f.admin, "admin", "", "address of the admin port: /livez /readyz /metrics /status (default none)")
-	flags.StringVar(&f.log, "log", "text", "log format: text or json")
+	f.serve.add(cmd, "")
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
 	return cmd
 }
@@ -147,7 +144,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 }
 
 func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
-	log, err := newLogger(cmd.ErrOrStderr(), f.log)
+	log, err := newLogger(cmd.ErrOrStderr(), f.serve.log)
 	if err != nil {
 		return usageError(err)
 	}
@@ -167,36 +164,30 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	if err != nil {
 		return err
 	}
-	return serveCoap(cmd.Context(), server, f.admin, log)
-}
-
-// serveCoap runs the server and its admin door until ctx ends or one of them fails.
-func serveCoap(ctx context.Context, server *node.Node, adminAddress string, log *slog.Logger) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	doorClosed := make(chan error, 1)
-	if adminAddress == "" {
-		doorClosed <- nil
-	} else {
-		door, err := admin.Open(admin.Config{
-			Address: adminAddress, Ready: server.Ready, Log: log,
-			Status:  func() any { return server.Status() },
-			Metrics: func() []admin.Sample { return coapSamples(server.Status()) },
-		})
-		if err != nil {
-			cancel()
-			return errors.Join(err, server.Run(ctx)) // Run closes the sockets
-		}
-		log.Info("admin", "address", door.Address())
-		go func() {
-			defer cancel()
-			doorClosed <- door.Run(ctx)
-		}()
-	}
 	server.LogStart(log)
-	err := server.Run(ctx)
-	cancel()
-	err = errors.Join(err, <-doorClosed)
+	parts := []part{server.Run}
+	reload := func() {
+		if err := server.ReloadCredentials(); err != nil {
+			log.Error("PSK file not taken over, the keys before it stay", "error", err)
+			return
+		}
+		log.Info("PSK file taken over", "generation", server.Status().Credentials.Generation)
+	}
+	if cfg.PSKFile != "" {
+		file := config.NewFile(cfg.PSKFile)
+		seen, err := file.Read()
+		if err != nil {
+			return errors.Join(err, server.Close())
+		}
+		parts = append(parts, func(ctx context.Context) error {
+			return file.Watch(ctx, seen, func([]byte, error) { reload() })
+		})
+	}
+	err = serve(cmd.Context(), f.serve, log, admin.Config{
+		Ready:   server.Ready,
+		Status:  func() any { return server.Status() },
+		Metrics: func() []admin.Sample { return coapSamples(server.Status()) },
+	}, reload, parts...)
 	log.Info("stopped")
-	return err
+	return errors.Join(err, server.Close())
 }

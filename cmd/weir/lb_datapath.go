@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 
+	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -27,13 +30,14 @@ func openDatapath(name string, log *slog.Logger, liveness func(target lb.Target,
 	if _, err := datapathCaps(name); err != nil {
 		return nil, usageError(err)
 	}
-	return openUDP(udpnat.Config{Log: log, OnLiveness: liveness})
+	balancer, _, err := openUDP(udpnat.Config{Log: log, OnLiveness: liveness})
+	return balancer, err
 }
 
-func openUDP(config udpnat.Config) (*balancer, error) {
+func openUDP(config udpnat.Config) (*balancer, *udpnat.Datapath, error) {
 	datapath, err := udpnat.Open(config)
 	if err != nil {
-		return nil, fmt.Errorf("open data path udp: %w", err)
+		return nil, nil, err
 	}
 	return &balancer{
 		datapath: datapath,
@@ -49,7 +53,10 @@ func openUDP(config udpnat.Config) (*balancer, error) {
 				}
 			}
 		},
-	}, nil
+		console: func(loop *control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error {
+			return udpnat.NewConsole(datapath, loop, udpnat.ConsoleOptions{}).Serve
+		},
+	}, datapath, nil
 }
 
 func udpSamples(stats udpnat.Stats) []admin.Sample {

@@ -15,8 +15,8 @@ func newRootCommand() *cobra.Command {
 		Short: "Steer and measure layer-4 traffic",
 		Long: `Weir keeps a session on its server while the network path under it changes.
 
-It balances layer-4 traffic in the kernel (eBPF), by NFQUEUE or in user space, serves CoAP over DTLS with
-connection ids, relays TURN, and measures what each of these costs.`,
+It balances UDP in user space by connection id and flow (lb, nat), serves CoAP over DTLS with connection ids as one
+node or a cluster (coap), and builds networks of namespaces to try it all in (lab). Start with: weir demo`,
 		Example: `  weir nat :5784 localhost:5683 localhost:5684
   weir version --json
   source <(weir completion bash)`,
@@ -29,8 +29,10 @@ connection ids, relays TURN, and measures what each of these costs.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(
 		newVersionCommand(),
+		newNATCommand(),
 		newLBCommand(),
 		newCheckCommand(),
+		newExplainCommand(),
 		newLabCommand(),
 		newCoapCommand(),
 		newDemoCommand(),

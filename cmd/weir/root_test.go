@@ -73,7 +73,7 @@ func TestCompletionKnowsTheCommands(t *testing.T) {
 
 func TestMistakesAreUsageErrors(t *testing.T) {
 	for line, want := range map[string]string{
-		"versoin":           "did you mean version?",
+		"versin":            "did you mean version?",
 		"version --no-such": "--no-such",
 	} {
 		_, err := execute(t, strings.Fields(line)...)

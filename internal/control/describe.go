@@ -114,7 +114,8 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 func text(address interface {
 	IsValid() bool
 	String() string
-}) string {
+},
+) string {
 	if !address.IsValid() {
 		return ""
 	}

@@ -2,6 +2,8 @@ package client
 
 import (
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
 // Sockets says how clients are spread over UDP sockets.
@@ -47,6 +49,7 @@ type BenchStats struct {
 	HandshakeErrors uint64 `json:"handshakeErrors"` // timed out or refused
 	LostSessions    uint64 `json:"lostSessions"`    // sessions given up: fatal alert or a lost request
 	Rebinds         uint64 `json:"rebinds"`         // changes of a client's source port
+	Refused         uint64 `json:"refused"`         // datagrams the kernel or the server's host refused (nobody listens, no buffer)
 	Stray           uint64 `json:"stray"`           // datagrams and records that belong to nothing (late duplicates, forgeries)
 	Clients         int    `json:"clients"`         // gauge: clients with a session (or started, without DTLS)
 }
@@ -60,27 +63,15 @@ type Snapshot struct {
 	P50, P99 time.Duration // round-trip times of the interval; 0 without an answer
 }
 
-// Percentiles of a set of durations, in milliseconds.
-type Percentiles struct {
-	P50   float64 `json:"p50_ms"`
-	P90   float64 `json:"p90_ms"`
-	P95   float64 `json:"p95_ms"`
-	P99   float64 `json:"p99_ms"`
-	P999  float64 `json:"p999_ms"`
-	Max   float64 `json:"max_ms"`
-	Mean  float64 `json:"mean_ms"`
-	Count uint64  `json:"count"`
-}
-
 // BenchResult is the end of a load.
 type BenchResult struct {
-	Stats     BenchStats    `json:"stats"`
-	Setup     time.Duration `json:"setup"`   // creation of clients and all handshakes
-	Elapsed   time.Duration `json:"elapsed"` // request phase
-	RTT       Percentiles   `json:"rtt"`     // of answered requests, first transmission to answer
-	Handshake Percentiles   `json:"handshake"`
-	Groups    []Group       `json:"groups"` // how evenly the clients were served
-	CPU       time.Duration `json:"cpu"`    // user and system time of this process in the request phase
+	Stats     BenchStats       `json:"stats"`
+	Setup     time.Duration    `json:"setup"`   // creation of clients and all handshakes
+	Elapsed   time.Duration    `json:"elapsed"` // request phase
+	RTT       *measure.Latency `json:"rtt"`     // of answered requests, first transmission to answer
+	Handshake *measure.Latency `json:"handshake"`
+	Groups    []Group          `json:"groups"` // how evenly the clients were served
+	CPU       time.Duration    `json:"cpu"`    // user and system time of this process in the request phase
 }
 
 // Group is a set of clients that had about the same number of answered requests.

@@ -29,12 +29,15 @@ func (w *worker) LinkBuffer() []byte {
 	}
 	return w.buffer
 }
+
 func (w *worker) LinkSend(n int, to netip.AddrPort) {
 	w.sent = append(w.sent, message{bytes: bytes.Clone(w.buffer[:n]), to: to})
 }
+
 func (w *worker) Inject(b []byte, client, router netip.AddrPort) {
 	w.injected = append(w.injected, message{bytes.Clone(b), client, router})
 }
+
 func (w *worker) SendRaw(b []byte, to netip.AddrPort) {
 	w.raw = append(w.raw, message{bytes: bytes.Clone(b), to: to})
 }

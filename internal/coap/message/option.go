@@ -141,10 +141,9 @@ func (o *Options) Next() bool {
 	if len(o.rest) == 0 {
 		return false
 	}
-	delta, length, header, ok := optionHeader(o.rest)
-	if !ok || header+length > len(o.rest) { // Parse has excluded this; a hand-made Message has not
-		o.rest = nil
-		return false
+	delta, length, header := int(o.rest[0]>>4), int(o.rest[0]&15), 1
+	if delta > 12 || length > 12 {
+		delta, length, header, _ = optionHeader(o.rest) // Parse has checked it
 	}
 	o.id += OptionID(delta)
 	o.value = o.rest[header : header+length]

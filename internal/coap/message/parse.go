@@ -30,6 +30,7 @@ type Message struct {
 	Token   []byte // 0..MaxToken bytes
 	Payload []byte // nil when absent
 	options []byte
+	present uint64 // bit n: an option n < 64 is there, so that looking for an absent one costs nothing
 	ID      uint16 // message id
 	Type    Type
 	Code    Code
@@ -73,6 +74,7 @@ func (m *Message) parseOptions(b []byte) error {
 		if id += delta; id > 0xffff {
 			return ErrOption
 		}
+		m.present |= 1 << id // 0 from 64 on
 		offset += header + length
 	}
 	m.options = b
@@ -86,6 +88,9 @@ func (m *Message) Options() Options { return Options{rest: m.options} }
 
 // Option returns the first value of an option; ok is false when it is absent.
 func (m *Message) Option(id OptionID) (value []byte, ok bool) {
+	if id < 64 && m.present>>id&1 == 0 {
+		return nil, false
+	}
 	for options := m.Options(); options.Next() && options.ID() <= id; {
 		if options.ID() == id {
 			return options.Value(), true

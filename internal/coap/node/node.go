@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/dtls/engine"
@@ -17,8 +18,14 @@ import (
 
 // Node is an open server process: its listeners and their engines.
 type Node struct {
-	cfg       Config
-	listeners []*listener
+	cfg         Config
+	listeners   []*listener
+	credentials atomic.Pointer[Credentials]
+	ran         atomic.Bool
+
+	mu         sync.Mutex
+	generation uint64 // of the credentials; guarded by mu
+	reloadErr  error  // of the last reload; guarded by mu
 }
 
 // listener is one public address.
@@ -46,24 +53,25 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg}
-	if err := n.open(credentials); err != nil {
-		n.abandon()
+	n := &Node{cfg: cfg, generation: 1}
+	n.credentials.Store(credentials)
+	if err := n.open(); err != nil {
+		_ = n.Close() // nothing was served: the sockets close, and err says why
 		return nil, err
 	}
 	return n, nil
 }
 
-func (n *Node) open(credentials *Credentials) error {
+func (n *Node) open() error {
 	for _, address := range n.cfg.Listen {
 		l := &listener{nodeID: n.cfg.NodeID}
-		if err := n.listen(l, address, credentials); err != nil {
+		if err := n.listen(l, address); err != nil {
 			return fmt.Errorf("listen on coap %s: %w", address, err)
 		}
 	}
 	for _, address := range n.cfg.DTLS {
 		l := &listener{secure: true, nodeID: n.cfg.NodeID}
-		if err := n.listen(l, address, credentials); err != nil {
+		if err := n.listen(l, address); err != nil {
 			return fmt.Errorf("listen on coaps %s: %w", address, err)
 		}
 	}
@@ -76,7 +84,7 @@ func (n *Node) open(credentials *Credentials) error {
 			return fmt.Errorf("cluster: %w", err)
 		}
 		l := &listener{secure: true, nodeID: &own.ID, cluster: members}
-		if err := n.listen(l, own.DTLS, credentials); err != nil {
+		if err := n.listen(l, own.DTLS); err != nil {
 			return fmt.Errorf("listen on coaps %s, management %s: %w", own.DTLS, own.Management, err)
 		}
 	}
@@ -84,7 +92,7 @@ func (n *Node) open(credentials *Credentials) error {
 }
 
 // listen opens the engine of one listener.
-func (n *Node) listen(l *listener, address string, credentials *Credentials) error {
+func (n *Node) listen(l *listener, address string) error {
 	addr, err := resolve(address)
 	if err != nil {
 		return err
@@ -103,7 +111,7 @@ func (n *Node) listen(l *listener, address string, credentials *Credentials) err
 		if l.nodeID != nil {
 			owner = *l.nodeID
 		}
-		cfg.PSK = credentials.PSK
+		cfg.PSK = func(identity []byte) ([]byte, bool) { return n.credentials.Load().PSK(identity) }
 		cfg.CIDs = engine.ByteOwnerCIDs(n.cfg.CIDLength, owner)
 	}
 	if l.cluster != nil {
@@ -127,17 +135,26 @@ func (l *listener) newHandler(w *engine.Worker) engine.Handler {
 	return h
 }
 
-// abandon closes what open had opened, by running each engine with an ended context.
-func (n *Node) abandon() {
+// Close closes the sockets of a Node whose Run was never called; after Run it does nothing.
+func (n *Node) Close() error {
+	if n.ran.Swap(true) {
+		return nil
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, l := range n.listeners {
-		_ = l.engine.Run(ctx)
-	}
+	return n.run(ctx)
 }
 
 // Run serves until ctx ends, then closes every session and returns. An engine that fails ends the others.
+// It may be called once.
 func (n *Node) Run(ctx context.Context) error {
+	if n.ran.Swap(true) {
+		return errors.New("coap node: Run was called before, or Close")
+	}
+	return n.run(ctx)
+}
+
+func (n *Node) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	failures := make([]error, len(n.listeners))
@@ -152,6 +169,20 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	group.Wait()
 	return errors.Join(failures...)
+}
+
+// ReloadCredentials reads the PSK file again. New handshakes use what it says; sessions stay. On error the credentials that
+// were good stay, and Status shows the error. Safe from any goroutine.
+func (n *Node) ReloadCredentials() error {
+	credentials, err := LoadCredentials(n.cfg.PSKFile, n.cfg.demo())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reloadErr = err
+	if err == nil {
+		n.credentials.Store(credentials)
+		n.generation++
+	}
+	return err
 }
 
 // Address is one listener as it was opened.

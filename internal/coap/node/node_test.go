@@ -203,7 +203,7 @@ func TestSeparateOverTheWire(t *testing.T) {
 		p.send(message.AppendEmpty(nil, message.Ack, m.ID))
 	}
 	p.do(message.GET, "/myip") // behind the ACK in the same queue: it has been seen
-	s := n.Status()[0]
+	s := n.Status().Listeners[0]
 	if s.Exchange.Separate != 2 || s.Exchange.Acks != 2 || s.Pending != 0 {
 		t.Errorf("%+v, %d pending", s.Exchange, s.Pending)
 	}
@@ -280,7 +280,7 @@ func TestHostileDatagrams(t *testing.T) {
 		fresh.send(fresh.request(message.GET, "/myip", ""))
 		_ = fresh.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
 		if k, err := fresh.conn.Read(fresh.buf[:]); err == nil && k > 0 && message.Code(fresh.buf[1]) == message.Content {
-			if s := n.Status()[0]; s.Exchange.Malformed == 0 {
+			if s := n.Status().Listeners[0]; s.Exchange.Malformed == 0 {
 				t.Errorf("nothing was counted: %+v", s.Exchange)
 			}
 			return

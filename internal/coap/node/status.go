@@ -8,8 +8,23 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
-// Status is a snapshot of one listener. It holds no secrets: no keys, no identities, no addresses of clients.
+// Status is a snapshot of a node. It holds no secrets: no keys, no identities, no addresses of clients.
 type Status struct {
+	Version     string            `json:"version"`
+	Credentials CredentialsStatus `json:"credentials"`
+	Listeners   []ListenerStatus  `json:"listeners"` // in the order of Addresses
+}
+
+// CredentialsStatus tells which PSK file content is in use.
+type CredentialsStatus struct {
+	Generation uint64 `json:"generation"` // 1 at the start, plus 1 for every successful reload
+	Identities int    `json:"identities"` // in the PSK file
+	Demo       bool   `json:"demo"`       // the public sandbox identities are accepted
+	Error      string `json:"error,omitempty"`
+}
+
+// ListenerStatus is a snapshot of one listener.
+type ListenerStatus struct {
 	Address
 	Engine   engine.Stats         `json:"engine"`
 	Exchange exchange.Counters    `json:"exchange"`
@@ -23,18 +38,27 @@ const statusWait = 200 * time.Millisecond
 
 // Status asks every worker for its counters and adds them up. Safe from any goroutine; it takes up to 200 ms a listener when a
 // worker is stuck.
-func (n *Node) Status() []Status {
+func (n *Node) Status() Status {
+	credentials := n.credentials.Load()
+	n.mu.Lock()
+	status := Status{Version: n.cfg.Version, Credentials: CredentialsStatus{
+		Generation: n.generation, Identities: len(credentials.keys), Demo: credentials.demo,
+	}}
+	if n.reloadErr != nil {
+		status.Credentials.Error = n.reloadErr.Error()
+	}
+	n.mu.Unlock()
 	addresses := n.Addresses()
-	all := make([]Status, len(n.listeners))
 	for i, l := range n.listeners {
-		all[i] = Status{Address: addresses[i], Engine: l.engine.Stats()}
-		all[i].Exchange, all[i].Pending = l.collect()
+		s := ListenerStatus{Address: addresses[i], Engine: l.engine.Stats()}
+		s.Exchange, s.Pending = l.collect()
 		if l.cluster != nil {
 			stats := l.cluster.Stats()
-			all[i].Cluster, all[i].Nodes = &stats, l.cluster.Status()
+			s.Cluster, s.Nodes = &stats, l.cluster.Status()
 		}
+		status.Listeners = append(status.Listeners, s)
 	}
-	return all
+	return status
 }
 
 // collect reads the handlers' counters on their own workers.

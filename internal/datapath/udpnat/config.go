@@ -19,11 +19,14 @@ const (
 	Never time.Duration = -1
 )
 
+// maxEntries is more than descriptors a process may have.
+const maxEntries = 1 << 22
+
 // Config says how to open a Datapath. The zero value works.
 type Config struct {
 	// Workers is the number of workers, each with its own sockets; default one per core.
 	Workers int
-	// MaxEntries bounds the NAT entries of all workers; default DefaultMaxEntries.
+	// MaxEntries bounds the NAT entries of all workers; default: the snapshot's limits.flows.
 	MaxEntries int
 	// Reverse starts with reverse address update on: a reply from another backend of the service than the
 	// entry's own moves the entry there.
@@ -57,9 +60,6 @@ func (c *Config) setDefaults() error {
 	if c.Workers == 0 {
 		c.Workers = runtime.GOMAXPROCS(0)
 	}
-	if c.MaxEntries == 0 {
-		c.MaxEntries = DefaultMaxEntries
-	}
 	if c.BackendTimeout == 0 {
 		c.BackendTimeout = DefaultBackendTimeout
 	}
@@ -82,8 +82,8 @@ func (c *Config) setDefaults() error {
 	switch {
 	case c.Workers < 1 || c.Workers > 256:
 		return fmt.Errorf("%d workers: want 1 to 256", c.Workers)
-	case c.MaxEntries < 1 || c.MaxEntries > 1<<22:
-		return fmt.Errorf("%d NAT entries: want 1 to %d", c.MaxEntries, 1<<22)
+	case c.MaxEntries < 0 || c.MaxEntries > maxEntries:
+		return fmt.Errorf("%d NAT entries: want 1 to %d", c.MaxEntries, maxEntries)
 	case c.BackendTimeout < 0 && c.BackendTimeout != Never:
 		return fmt.Errorf("backend time-out %s: want a positive time or Never", c.BackendTimeout)
 	case c.UnansweredAfter < 0:

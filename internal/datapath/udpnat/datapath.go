@@ -1,6 +1,7 @@
 package udpnat
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ type Datapath struct {
 	config  Config
 	watch   watch
 	entries atomic.Int64 // of all workers
+	limit   atomic.Int64 // on entries
 	view    atomic.Pointer[view]
 	revived chan struct{}
 
@@ -68,10 +70,11 @@ func Open(config Config) (*Datapath, error) {
 }
 
 func (d *Datapath) engineOptions() steer.Options {
-	return steer.Options{Proxy: true, NoHold: true, MaxFlows: d.config.MaxEntries}
+	// The Engine's table follows the entries, which are bounded here; it shall not be full before them.
+	return steer.Options{Proxy: true, NoHold: true, MaxFlows: maxEntries}
 }
 
-func (d *Datapath) full() bool { return d.entries.Load() >= int64(d.config.MaxEntries) }
+func (d *Datapath) full() bool { return d.entries.Load() >= d.limit.Load() }
 
 // Caps is what this data path can do.
 func (d *Datapath) Caps() lb.Caps { return Caps() }
@@ -113,6 +116,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		delete(gone, at)
 	}
 	d.view.Store(next)
+	d.limit.Store(int64(cmp.Or(d.config.MaxEntries, s.Limits.Flows)))
 	d.doLocked(func(w *worker) { w.apply(next, opened, gone) })
 	for at, group := range gone {
 		delete(d.groups, at)

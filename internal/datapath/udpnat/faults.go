@@ -38,8 +38,11 @@ func (f *Faults) validate() error {
 		what  string
 		value float64
 	}{
-		{"loss forward", f.LossForward}, {"loss backward", f.LossBackward}, {"size", f.SizePercent},
-		{"truncate", f.TruncatePercent}, {"reorder", f.ReorderPercent},
+		{"loss forward", f.LossForward},
+		{"loss backward", f.LossBackward},
+		{"size", f.SizePercent},
+		{"truncate", f.TruncatePercent},
+		{"reorder", f.ReorderPercent},
 	} {
 		if !(p.value >= 0 && p.value <= 100) {
 			return fmt.Errorf("%s fault of %v%%: want 0 to 100", p.what, p.value)

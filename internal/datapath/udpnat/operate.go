@@ -155,7 +155,7 @@ func (s *faultState) dropHeld(l *listener) {
 
 // Stats gathers the state of all workers.
 func (d *Datapath) Stats() Stats {
-	s := Stats{MaxEntries: d.config.MaxEntries, Reasons: map[string]uint64{}}
+	s := Stats{MaxEntries: int(d.limit.Load()), Reasons: map[string]uint64{}}
 	var reasons [lb.NumReasons]uint64
 	d.mu.Lock()
 	s.Reverse, s.Faults = d.reverse, d.faults

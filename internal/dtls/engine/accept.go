@@ -83,9 +83,11 @@ func (w *Worker) establish(h *halfOpen) {
 		w.stats.HandshakesFailed++
 		return
 	}
-	p := &Peer{association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
+	p := &Peer{
+		association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
 		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
-		secure: result.Renegotiation, final: result.Final}
+		secure: result.Renegotiation, final: result.Final,
+	}
 	w.peers.add(p, w.now)
 	w.stats.Handshakes++
 	w.sendFinal(p)

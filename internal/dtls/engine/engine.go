@@ -35,8 +35,10 @@ func Open(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{cfg: cfg}
 	start := time.Now()
-	listen := udpio.Config{Addr: cfg.Listen, Sockets: cfg.Workers, Batch: cfg.Batch, Drops: true,
-		ReadBuffer: socketBuffer, WriteBuffer: socketBuffer}
+	listen := udpio.Config{
+		Addr: cfg.Listen, Sockets: cfg.Workers, Batch: cfg.Batch, Drops: true,
+		ReadBuffer: socketBuffer, WriteBuffer: socketBuffer,
+	}
 	if cfg.CIDs != nil {
 		listen.Steer = cfg.CIDs.steering(cfg.Workers)
 	}
@@ -45,8 +47,10 @@ func Open(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	if cfg.Cluster != nil {
-		e.link, err = udpio.Listen(udpio.Config{Addr: cfg.Link, Sockets: cfg.Workers, Batch: cfg.Batch, Coalesce: true,
-			ReadBuffer: socketBuffer, WriteBuffer: socketBuffer})
+		e.link, err = udpio.Listen(udpio.Config{
+			Addr: cfg.Link, Sockets: cfg.Workers, Batch: cfg.Batch, Coalesce: true,
+			ReadBuffer: socketBuffer, WriteBuffer: socketBuffer,
+		})
 	}
 	if err == nil {
 		err = e.open(start)
@@ -92,8 +96,10 @@ func newServingWorker(id int, cfg *Config, secret []byte) (*Worker, error) {
 		return newWorker(id, cfg, nil), nil
 	}
 	var w *Worker
-	hs := handshake.ServerConfig{PSK: cfg.PSK, Suites: cfg.Suites, CookieSecret: secret,
-		RequireExtendedMaster: cfg.RequireExtendedMaster}
+	hs := handshake.ServerConfig{
+		PSK: cfg.PSK, Suites: cfg.Suites, CookieSecret: secret,
+		RequireExtendedMaster: cfg.RequireExtendedMaster,
+	}
 	if cfg.CIDs != nil {
 		hs.NewCID = func() ([]byte, error) { return w.newCID() }
 	}

@@ -51,9 +51,11 @@ func (p *Peer) Validate() { p.moved = false }
 
 // Info describes the peer, for a resource that shows it. It allocates.
 func (p *Peer) Info() Info {
-	i := Info{Addr: p.addr, PrevAddr: p.prev, Identity: p.identity, HasCID: p.hasCID, Router: p.router,
+	i := Info{
+		Addr: p.addr, PrevAddr: p.prev, Identity: p.identity, HasCID: p.hasCID, Router: p.router,
 		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.moved,
-		Established: p.established, LastReceived: p.last}
+		Established: p.established, LastReceived: p.last,
+	}
 	if a := p.association; a != nil {
 		i.Secure = true
 		i.Suite = a.Suite().String()

@@ -112,8 +112,10 @@ func (c *Client) Done() (bool, error) {
 
 // Result returns the association after Done without an error.
 func (c *Client) Result() Result {
-	return Result{Association: c.association, Identity: string(c.cfg.Identity), HasCID: c.hasCID,
-		ExtendedMaster: c.extendedMaster, Renegotiation: c.renegotiation}
+	return Result{
+		Association: c.association, Identity: string(c.cfg.Identity), HasCID: c.hasCID,
+		ExtendedMaster: c.extendedMaster, Renegotiation: c.renegotiation,
+	}
 }
 
 // Timeout repeats the flight, or fails the handshake.

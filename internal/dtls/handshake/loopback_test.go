@@ -129,8 +129,10 @@ func TestHandshake(t *testing.T) {
 				for _, offer := range []bool{false, true} {
 					name := fmt.Sprintf("%s/server-%d/client-%d-%t", suite, len(serverCID), len(clientCID), offer)
 					t.Run(name, func(t *testing.T) {
-						c, err := handshake.NewClient(handshake.ClientConfig{Identity: []byte("cali.0001"),
-							Key: []byte(".fornium"), OfferCID: offer, CID: clientCID})
+						c, err := handshake.NewClient(handshake.ClientConfig{
+							Identity: []byte("cali.0001"),
+							Key:      []byte(".fornium"), OfferCID: offer, CID: clientCID,
+						})
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -142,8 +142,10 @@ type hello struct {
 // parseClientHello reads a ClientHello's body (RFC 6347 section 4.3.2).
 func parseClientHello(body []byte, h *hello) bool {
 	c := cursor{b: body}
-	*h = hello{version: uint16(c.uint16()), random: c.take(randomLength), sessionID: c.vector8(),
-		cookie: c.vector8(), suites: c.vector16(), methods: c.vector8()}
+	*h = hello{
+		version: uint16(c.uint16()), random: c.take(randomLength), sessionID: c.vector8(),
+		cookie: c.vector8(), suites: c.vector16(), methods: c.vector8(),
+	}
 	if c.bad || len(h.sessionID) > 32 || len(h.suites) == 0 || len(h.suites)%2 != 0 || len(h.methods) == 0 {
 		return false
 	}
@@ -158,8 +160,10 @@ func parseClientHello(body []byte, h *hello) bool {
 // parseServerHello reads a ServerHello's body.
 func parseServerHello(body []byte, h *hello) bool {
 	c := cursor{b: body}
-	*h = hello{version: uint16(c.uint16()), random: c.take(randomLength), sessionID: c.vector8(),
-		suite: uint16(c.uint16()), method: byte(c.uint8())}
+	*h = hello{
+		version: uint16(c.uint16()), random: c.take(randomLength), sessionID: c.vector8(),
+		suite: uint16(c.uint16()), method: byte(c.uint8()),
+	}
 	if c.bad || len(h.sessionID) > 32 {
 		return false
 	}

@@ -264,11 +264,15 @@ type Result struct {
 
 // Result returns the outcome after Established. The Pending is of no use any more.
 func (p *Pending) Result() Result {
-	final := Final{message: p.messages, record: p.nextRecord, present: true,
-		verify: p.secrets.verify(serverFinished, p.transcript)}
+	final := Final{
+		message: p.messages, record: p.nextRecord, present: true,
+		verify: p.secrets.verify(serverFinished, p.transcript),
+	}
 	clear(p.secrets.master[:])
-	return Result{Association: p.association, Identity: p.identity, HasCID: p.hasCID,
-		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Early: p.payloads, Final: final}
+	return Result{
+		Association: p.association, Identity: p.identity, HasCID: p.hasCID,
+		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Early: p.payloads, Final: final,
+	}
 }
 
 // Final is the server's last flight, ChangeCipherSpec and Finished, kept until

@@ -28,8 +28,10 @@ func (r *reassembly) add(f *fragment, epoch uint16) bool {
 	}
 	s := &r.slots[f.sequence%ahead]
 	if !s.used {
-		*s = slot{used: true, typ: f.typ, epoch: epoch, body: make([]byte, f.length),
-			filled: make([]uint64, (f.length+63)/64)}
+		*s = slot{
+			used: true, typ: f.typ, epoch: epoch, body: make([]byte, f.length),
+			filled: make([]uint64, (f.length+63)/64),
+		}
 	}
 	if s.typ != f.typ || s.epoch != epoch || len(s.body) != f.length {
 		return false

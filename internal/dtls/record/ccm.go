@@ -131,7 +131,7 @@ func (c *CCM) start(s *Scratch, nonce, aad []byte, n int) {
 	s.mac = [aes.BlockSize]byte{}
 	binary.BigEndian.PutUint64(s.mac[8:], uint64(n))
 	copy(s.mac[1:], nonce)
-	flags := byte((c.tag-2)/2<<3 | 14 - len(nonce))
+	flags := byte((c.tag-2)/2<<3) | byte(14-len(nonce))
 	if len(aad) > 0 {
 		flags |= 0x40
 	}

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
@@ -94,7 +95,10 @@ func (r *Result) report(when time.Time, method string) plot.Report {
 	var before uint64
 	for i, t := range r.ticks {
 		x[i], rate[i], forwarded[i] = t.at, t.rate, t.forwardRate
-		p50[i], p99[i] = measure.Millis(t.p50), measure.Millis(t.p99)
+		p50[i], p99[i] = math.NaN(), math.NaN()
+		if t.p99 > 0 {
+			p50[i], p99[i] = measure.Millis(t.p50), measure.Millis(t.p99)
+		}
 		again[i] = float64(t.retransmissions - before)
 		before = t.retransmissions
 	}

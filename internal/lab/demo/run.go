@@ -162,6 +162,9 @@ func freePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
+// shortest is the least time worth a point in a plot.
+const shortest = 500 * time.Millisecond
+
 // load runs the clients, disturbs them on schedule and judges what came of it.
 func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
 	r := &Result{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed, Seconds: cfg.Duration.Seconds()}
@@ -174,6 +177,9 @@ func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
 			r.Events = append(r.Events, e)
 			v.event(e)
 			plan = plan[1:]
+		}
+		if snap.Period < shortest || snap.Elapsed > cfg.Duration+shortest {
+			return // the rest of a second, and the last answers, say nothing about a rate
 		}
 		t := s.tick(ctx, snap)
 		t.forwardRate = float64(total(t.forwarded)-before) / max(snap.Period.Seconds(), 0.001)
@@ -208,7 +214,10 @@ func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult
 	r.rtt, r.Seconds = bench.RTT, bench.Elapsed.Seconds()
 	r.Rate = float64(stats.Requests) / max(r.Seconds, 0.001)
 	r.P50, r.P99, r.Max = measure.Millis(bench.RTT.Quantile(0.5)), measure.Millis(bench.RTT.Quantile(0.99)), measure.Millis(bench.RTT.Max())
-	r.Sessions, r.Forwarded = last.sessions, total(last.forwarded)
+	r.Forwarded = total(last.forwarded)
+	if n := len(r.ticks); n > 0 {
+		r.Sessions = r.ticks[n-1].sessions // by now the clients have closed theirs
+	}
 	r.judge()
 }
 
@@ -253,13 +262,13 @@ func (s *system) console(ctx context.Context, line string) (string, error) {
 }
 
 // nodeStatus is what the demo reads of a node's /status.
-type nodeStatus struct {
-	Listeners []struct {
-		Engine  struct{ Sessions int }
-		Cluster struct {
-			Forwarded uint64 `json:"forwarded"`
-		} `json:"cluster"`
-	} `json:"listeners"`
+type nodeStatus []struct {
+	Engine struct {
+		Sessions int `json:"sessions"`
+	} `json:"engine"`
+	Cluster struct {
+		Forwarded uint64 `json:"forwarded"`
+	} `json:"cluster"`
 }
 
 func (s *system) tick(ctx context.Context, snap client.Snapshot) tick {
@@ -273,7 +282,7 @@ func (s *system) tick(ctx context.Context, snap client.Snapshot) tick {
 		var status nodeStatus
 		n.door.Get(ctx, "/status", nil, &status) //nolint:errcheck // a dead node ends the run through its ended channel
 		sessions, forwarded := 0, uint64(0)
-		for _, l := range status.Listeners {
+		for _, l := range status {
 			sessions += l.Engine.Sessions
 			forwarded += l.Cluster.Forwarded
 		}

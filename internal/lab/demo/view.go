@@ -102,6 +102,9 @@ func bar(part float64, width int) string {
 }
 
 func ms(d time.Duration) string {
+	if d == 0 {
+		return "     – ms" // no answer in this second
+	}
 	return fmt.Sprintf("%6.2f ms", float64(d.Microseconds())/1000)
 }
 

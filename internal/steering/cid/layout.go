@@ -123,7 +123,7 @@ func (l *Layout) Validate() error {
 		return fmt.Errorf("length %d is outside 1 to %d bytes", l.Length, MaxLength)
 	case l.OwnerBits < 1 || l.OwnerBits > 32:
 		return fmt.Errorf("owner width %d is outside 1 to 32 bits", l.OwnerBits)
-	case l.OwnerOffset < 0 || l.OwnerOffset+l.OwnerBits > 8*l.Length:
+	case l.OwnerOffset < 0 || l.OwnerOffset > 8*l.Length-l.OwnerBits:
 		return fmt.Errorf("owner bits %d to %d do not fit in %d bytes", l.OwnerOffset, l.OwnerOffset+l.OwnerBits-1, l.Length)
 	case l.RotationBits < 0 || l.RotationBits > 8:
 		return fmt.Errorf("rotation width %d is outside 0 to 8 bits", l.RotationBits)
@@ -132,7 +132,7 @@ func (l *Layout) Validate() error {
 	}
 	if l.RotationBits > 0 {
 		switch {
-		case l.RotationOffset < 0 || l.RotationOffset+l.RotationBits > 8*l.Length:
+		case l.RotationOffset < 0 || l.RotationOffset > 8*l.Length-l.RotationBits:
 			return fmt.Errorf("rotation bits %d to %d do not fit in %d bytes", l.RotationOffset, l.RotationOffset+l.RotationBits-1, l.Length)
 		case uint32(l.Rotation) >= 1<<l.RotationBits:
 			return fmt.Errorf("rotation value %d does not fit in %d bits", l.Rotation, l.RotationBits)

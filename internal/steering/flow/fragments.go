@@ -22,6 +22,8 @@ const (
 	// FragmentLost: one of this datagram's fragments could not be held, so the
 	// datagram cannot be whole: drop this one too.
 	FragmentLost
+	// FragmentRefused: the table is full, nothing was remembered.
+	FragmentRefused
 )
 
 // Fragments remembers for each datagram the value (a decision) that its first
@@ -64,21 +66,24 @@ func NewFragments[V any](maxEntries, maxHeld, maxPerDatagram int, ttl time.Durat
 }
 
 // First records the value of the datagram k. It returns how many fragments
-// wait for it, which the caller now releases, and false if the table is full
-// or the datagram is lost already.
-func (f *Fragments[V]) First(k FragmentKey, v V, now time.Duration) (released int, ok bool) {
+// wait for it, which the caller now releases, and FragmentKnown; or
+// FragmentLost if some of them were lost, or FragmentRefused.
+func (f *Fragments[V]) First(k FragmentKey, v V, now time.Duration) (released int, h Held) {
 	f.Expire(now)
 	if e := f.table.Get(k, now); e != nil {
 		if e.lost {
-			return 0, false
+			return 0, FragmentLost
 		}
 		released = int(e.held)
 		f.held -= released
 		e.held, e.value, e.known = 0, v, true
 		f.table.Renew(k, now, f.ttl, 0)
-		return released, true
+		return released, FragmentKnown
 	}
-	return 0, f.table.Put(k, fragment[V]{value: v, known: true}, now, f.ttl)
+	if !f.table.Put(k, fragment[V]{value: v, known: true}, now, f.ttl) {
+		return 0, FragmentRefused
+	}
+	return 0, FragmentKnown
 }
 
 // Later looks up a fragment that is not the first of its datagram.

@@ -225,6 +225,9 @@ func endpoint(proto, s string, ports bool) (netip.AddrPort, error) {
 		return netip.AddrPortFrom(a.Unmap(), 0), nil
 	case err == nil && a.Is4():
 		return netip.AddrPort{}, fmt.Errorf("%s needs a port; write %s:5684", proto, a)
+	case err == nil && s[0] != '[':
+		i := strings.LastIndexByte(s, ':')
+		return netip.AddrPort{}, fmt.Errorf("%s needs a port, and IPv6 brackets; write [%s]:5684, or [%s]%s if that is meant", proto, a, s[:i], s[i:])
 	case err == nil:
 		return netip.AddrPort{}, fmt.Errorf("%s needs a port; write [%s]:5684", proto, a)
 	}

@@ -27,8 +27,13 @@ func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, no
 		f.place = e.placeOf(d.Backend)
 		f.back = d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply
 	}
-	if _, ok := e.fragments.First(p.Fragment, f, now); !ok && d.Action == lb.Forward {
-		return verdict(lb.ReasonFragmentTableFull, d.Service, nil)
+	if _, held := e.fragments.First(p.Fragment, f, now); d.Action == lb.Forward {
+		switch held {
+		case flow.FragmentRefused:
+			return verdict(lb.ReasonFragmentTableFull, d.Service, nil)
+		case flow.FragmentLost:
+			return verdict(lb.ReasonHoldFull, d.Service, nil)
+		}
 	}
 	if f.place != nil && d.Service.Mode == lb.NAT {
 		// A router's complaint will quote the datagram as it left. That this

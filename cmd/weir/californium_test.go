@@ -1,0 +1,297 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+// californium is a Californium client driven over its standard input; see testdata/californium.
+type californium struct {
+	t       testing.TB
+	in      io.WriteCloser
+	out     *bufio.Scanner
+	process *exec.Cmd
+}
+
+// buildCalifornium compiles the harness with Maven, once per version of its sources, and returns the class path.
+func buildCalifornium(t testing.TB) string {
+	t.Helper()
+	netlabtest.Tools(t, "java", "mvn")
+	const sources = "testdata/californium"
+	sum := sha256.New()
+	if err := filepath.WalkDir(sources, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		sum.Write(text)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	cache = filepath.Join(cache, "weir")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(cache, fmt.Sprintf("californium-%x", sum.Sum(nil)[:8]))
+	classPath := filepath.Join(home, "classes") + ":" + filepath.Join(home, "dependency", "*")
+	if _, err := os.Stat(home); err == nil {
+		return classPath
+	}
+	scratch, err := os.MkdirTemp(cache, "build-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(scratch)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	maven := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", filepath.Join(sources, "pom.xml"), "-Dweir.build="+scratch,
+		"compile", "dependency:copy-dependencies", "-DincludeScope=runtime")
+	if output, err := maven.CombinedOutput(); err != nil {
+		t.Fatalf("mvn: %v\n%s", err, output)
+	}
+	if err := os.Rename(scratch, home); err != nil && !os.IsExist(err) {
+		if _, taken := os.Stat(home); taken != nil { // another test process may have been first
+			t.Fatal(err)
+		}
+	}
+	return classPath
+}
+
+// startCalifornium starts a client with one DTLS session and socket for all its requests.
+func startCalifornium(t testing.TB, cidLength int, identity, secret, suite string) *californium {
+	t.Helper()
+	process := exec.Command("java", "-Xmx128m", "-cp", buildCalifornium(t), "weir.Client", strconv.Itoa(cidLength), identity, secret, suite)
+	process.Stderr = os.Stderr
+	in, err := process.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := process.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &californium{t: t, in: in, out: bufio.NewScanner(out), process: process}
+	t.Cleanup(func() {
+		in.Close() // ends it
+		dead := time.AfterFunc(30*time.Second, func() { _ = process.Process.Kill() })
+		defer dead.Stop()
+		_ = process.Wait()
+	})
+	if line := c.line(); line != "READY" {
+		t.Fatalf("californium says %q", line)
+	}
+	return c
+}
+
+func (c *californium) line() string {
+	c.t.Helper()
+	if !c.out.Scan() {
+		c.t.Fatalf("californium ended: %v", c.out.Err())
+	}
+	return c.out.Text()
+}
+
+// do sends one request and returns code and payload.
+func (c *californium) do(request string) (code, payload string) {
+	c.t.Helper()
+	if _, err := fmt.Fprintln(c.in, request); err != nil {
+		c.t.Fatal(err)
+	}
+	code, rest, _ := strings.Cut(c.line(), " ")
+	_, payload, _ = strings.Cut(rest, " ")
+	return code, strings.ReplaceAll(payload, `\n`, "\n")
+}
+
+// portNAT forwards one client's datagrams to a server and changes its outgoing port when told.
+type portNAT struct {
+	t      testing.TB
+	inside *net.UDPConn
+	server *net.UDPAddr
+
+	mu      sync.Mutex
+	client  *net.UDPAddr // guarded by mu
+	outside *net.UDPConn // guarded by mu
+}
+
+func newPortNAT(t testing.TB, server string) *portNAT {
+	t.Helper()
+	to, err := net.ResolveUDPAddr("udp", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &portNAT{t: t, inside: inside, server: to}
+	n.rebind()
+	go func() {
+		var buf [2048]byte
+		for {
+			size, from, err := inside.ReadFromUDP(buf[:])
+			if err != nil {
+				return
+			}
+			n.mu.Lock()
+			n.client = from
+			_, _ = n.outside.Write(buf[:size])
+			n.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		inside.Close()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.outside.Close()
+	})
+	return n
+}
+
+func (n *portNAT) address() string { return n.inside.LocalAddr().String() }
+
+// rebind forgets the mapping: from now on datagrams leave by a new port, and what comes to the old one is lost.
+func (n *portNAT) rebind() {
+	n.t.Helper()
+	outside, err := net.DialUDP("udp", nil, n.server)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.mu.Lock()
+	old := n.outside
+	n.outside = outside
+	n.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+	go func() {
+		var buf [20000]byte
+		for {
+			size, err := outside.Read(buf[:])
+			if err != nil {
+				return
+			}
+			n.mu.Lock()
+			client := n.client
+			n.mu.Unlock()
+			if client != nil {
+				_, _ = n.inside.WriteToUDP(buf[:size], client)
+			}
+		}
+	}()
+}
+
+func (n *portNAT) port() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, port, _ := net.SplitHostPort(n.outside.LocalAddr().String())
+	return port
+}
+
+// fields reads the "name: value" lines of /mycontext.
+func fields(payload string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(payload) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		all[name] = strings.TrimSpace(value)
+	}
+	return all
+}
+
+// Californium's client with connection ids behind a NAT that changes its port four times: one handshake, the same session,
+// and the server answers to, and shows, each new port.
+func TestCaliforniumMovesThroughNAT(t *testing.T) {
+	for _, c := range []struct {
+		suite     string
+		cidLength int
+	}{
+		{"TLS_PSK_WITH_AES_128_CCM_8", 0},
+		{"TLS_PSK_WITH_AES_128_CCM_8", 4},
+		{"TLS_PSK_WITH_AES_128_GCM_SHA256", 0},
+		{"TLS_PSK_WITH_AES_128_CCM", 6},
+	} {
+		t.Run(fmt.Sprintf("%s/cid%d", c.suite, c.cidLength), func(t *testing.T) {
+			buildCalifornium(t) // first: it may skip
+			s := startCoapServer(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--node-id", "5")
+			nat := newPortNAT(t, strings.TrimPrefix(s.uris[0], "coaps://"))
+			client := startCalifornium(t, c.cidLength, "cali.nat", ".fornium", c.suite)
+			base := "coaps://" + nat.address()
+
+			ports, cid := map[string]bool{}, ""
+			for move := range 5 {
+				if move > 0 {
+					nat.rebind()
+				}
+				code, payload := client.do("POST " + base + "/benchmark?rlen=64 40")
+				if code != "2.04" || len(payload) != 64 {
+					t.Fatalf("move %d: benchmark %s %q", move, code, payload)
+				}
+				code, payload = client.do("GET " + base + "/mycontext")
+				seen := fields(payload)
+				if code != "2.05" || seen["port"] != nat.port() || seen["node-id"] != "5" || seen["peer"] != "cali.nat" || seen["cipher-suite"] != c.suite {
+					t.Fatalf("move %d: %s, NAT port %s:\n%s", move, code, nat.port(), payload)
+				}
+				if len(seen["write-cid"]) != 2*c.cidLength || len(seen["read-cid"]) != 12 || !strings.HasPrefix(seen["read-cid"], "05") {
+					t.Errorf("move %d: read-cid %q write-cid %q", move, seen["read-cid"], seen["write-cid"])
+				}
+				if cid != "" && seen["read-cid"] != cid {
+					t.Errorf("move %d: another session: read-cid %s, was %s", move, seen["read-cid"], cid)
+				}
+				cid, ports[seen["port"]] = seen["read-cid"], true
+			}
+			if len(ports) != 5 {
+				t.Errorf("the server saw %d ports, want 5", len(ports))
+			}
+			if n := s.metric("weir_coap_engine_handshakes_total"); n != 1 {
+				t.Errorf("%v handshakes, want 1", n)
+			}
+			if n := s.metric("weir_coap_engine_address_changes_total"); n != 4 {
+				t.Errorf("%v address changes, want 4", n)
+			}
+		})
+	}
+}
+
+// Separate responses, blocks and errors as Californium's own client reads them.
+func TestCaliforniumExchanges(t *testing.T) {
+	buildCalifornium(t)
+	s := startCoapServer(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0")
+	client := startCalifornium(t, -1, "Client_identity", "secretPSK", "TLS_PSK_WITH_AES_128_CCM_8")
+	for request, want := range map[string]string{
+		"POST " + s.uris[0] + "/benchmark?ack&rlen=3000 40": "2.04 hello benchmark" + strings.Repeat("*", 2985),
+		"GET " + s.uris[0] + "/separate":                    "2.05 Type: 0 (CON)",
+		"GET " + s.uris[0] + "/nope":                        "4.04 no such resource",
+		"POST " + s.uris[0] + "/benchmark?ahead=1 1":        `4.02 query "ahead=1" is not supported`,
+		"GET " + s.uris[0] + "/mycontext":                   "2.05 ip: 127.0.0.1",
+	} {
+		code, payload := client.do(request)
+		if got := code + " " + payload; !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", request, got, want)
+		}
+		if strings.HasSuffix(request, "/mycontext") && strings.Contains(payload, "read-cid") {
+			t.Errorf("a connection id for a client that offered none:\n%s", payload)
+		}
+	}
+}

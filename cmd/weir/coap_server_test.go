@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+// coapServer is a running `weir coap server`, known by what it logs.
+type coapServer struct {
+	t     testing.TB
+	uris  []string // in the order of Addresses: plain, DTLS, cluster nodes
+	admin string
+	stop  func() error // interrupts and waits; later calls return nil
+}
+
+// startCoapServer runs the command line in this process until the test ends. It adds a JSON log and an admin port.
+func startCoapServer(t testing.TB, listeners int, args ...string) *coapServer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	logRead, logWrite := io.Pipe()
+	root := newRootCommand()
+	root.SetArgs(append([]string{"coap", "server", "--log", "json", "--admin", "127.0.0.1:0"}, args...))
+	root.SetErr(logWrite)
+	done := make(chan error, 1)
+	go func() {
+		err := root.ExecuteContext(ctx)
+		logWrite.Close()
+		done <- err
+	}()
+	s := &coapServer{t: t}
+	stopped := false
+	s.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-done
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	lines := bufio.NewScanner(logRead)
+	for (len(s.uris) < listeners || s.admin == "") && lines.Scan() {
+		var line struct{ Msg, URI, Address string }
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Fatalf("log line %q: %v", lines.Text(), err)
+		}
+		switch line.Msg {
+		case "listening":
+			s.uris = append(s.uris, line.URI)
+		case "admin":
+			s.admin = line.Address
+		}
+	}
+	if len(s.uris) < listeners || s.admin == "" {
+		t.Fatalf("the server ended: %v", s.stop())
+	}
+	go func() { _, _ = io.Copy(io.Discard, logRead) }()
+	return s
+}
+
+func (s *coapServer) get(path string) string {
+	s.t.Helper()
+	response, err := http.Get("http://" + s.admin + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s: %s %v", path, response.Status, err)
+	}
+	return string(body)
+}
+
+// metric returns the sum of a metric over all listeners.
+func (s *coapServer) metric(name string) (sum float64) {
+	s.t.Helper()
+	found := false
+	for line := range strings.Lines(s.get("/metrics")) {
+		if labels, ok := strings.CutPrefix(line, name); ok && strings.IndexAny(labels, "{ ") == 0 {
+			var value float64
+			if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &value); err != nil {
+				s.t.Fatalf("metric %q: %v", line, err)
+			}
+			sum, found = sum+value, true
+		}
+	}
+	if !found {
+		s.t.Fatalf("no metric %s", name)
+	}
+	return sum
+}
+
+func TestCoapServerAdmin(t *testing.T) {
+	s := startCoapServer(t, 2, "--listen", "127.0.0.1:0", "--dtls", "127.0.0.1:0", "--node-id", "9")
+	if !strings.HasPrefix(s.uris[0], "coap://127.0.0.1:") || !strings.HasPrefix(s.uris[1], "coaps://127.0.0.1:") {
+		t.Errorf("listening on %q", s.uris)
+	}
+	s.get("/livez")
+	s.get("/readyz")
+	if status := s.get("/status"); !strings.Contains(status, s.uris[1]) || !strings.Contains(status, `"nodeId": 9`) || strings.Contains(status, "secretPSK") {
+		t.Errorf("status %s", status)
+	}
+	if n := s.metric("weir_coap_exchange_requests_total"); n != 0 {
+		t.Errorf("%v requests before the first", n)
+	}
+	s.metric("weir_coap_engine_bad_macs_total")
+	s.metric("weir_coap_engine_sessions")
+	if err := s.stop(); err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+func TestCoapServerBadInput(t *testing.T) {
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{`listen[0]: "5683" is no address`, []string{"--listen", "5683"}},
+		{"--dtls-cluster: cluster node 1", []string{"--dtls-cluster", "x"}},
+		{"--dtls-only and --listen exclude each other", []string{"--dtls-only", "--listen", ":0"}},
+		{"--no-dtls-cluster-backward: there is no cluster", []string{"--no-dtls-cluster-backward"}},
+		{`--log: no format "xml"`, []string{"--log", "xml"}},
+		{"nodeID: 300 does not fit", []string{"--node-id", "300"}},
+		{"devices.psk:1: no identity", []string{"--check", "--psk-file", file("devices.psk", "nonsense")}},
+		{"node.yaml:2:", []string{"-c", file("node.yaml", "listen: [\":0\"]\nlisten2: x\n")}},
+		{"node.yaml:2:", []string{"-c", file("node.yaml", "listen: [\":0\"]\nworkers: 1000\n")}},
+		{"no such file", []string{"-c", "/does/not/exist"}},
+	} {
+		root := newRootCommand()
+		root.SetArgs(append([]string{"coap", "server"}, c.args...))
+		root.SetErr(io.Discard)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // should the input be taken, the server ends at once
+		if err := root.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %s", c.args, err, c.want)
+		}
+	}
+}
+
+func TestCoapServerFromFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.yaml")
+	text := "listen: [\"127.0.0.1:0\"]\ncluster:\n  nodes:\n  - {id: 4, dtls: \"127.0.0.1:25794\", management: \"127.0.0.1:25795\"}\nseparateDelay: 1s\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startCoapServer(t, 2, "-c", path)
+	if status := s.get("/status"); !strings.Contains(status, "127.0.0.1:25795") {
+		t.Errorf("status %s", status)
+	}
+}
+
+// A changed PSK file counts for the next handshake; a broken one does not, and the status says so.
+func TestCoapServerReloadsKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "devices.psk")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one=AAE=\n")
+	s := startCoapServer(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--psk-file", path)
+	await := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !strings.Contains(s.get("/status"), want); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no %s in %s", want, s.get("/status"))
+			}
+		}
+	}
+	await(`"identities": 1`)
+	write("one=AAE=\ntwo=AAI=\n")
+	await(`"identities": 2`)
+	write("one=AAE=\nnonsense\n")
+	await("devices.psk:2: no identity")
+	await(`"identities": 2`)
+	if n := s.metric("weir_coap_credentials_failed"); n != 1 {
+		t.Errorf("failed is %v", n)
+	}
+	write("three=AAE=\n")
+	await(`"identities": 1`)
+	if strings.Contains(s.get("/status"), "no identity") {
+		t.Error("the error stays after a good reload")
+	}
+}
+
+// libcoap in its builds against the server: other people's CoAP and DTLS.
+func TestLibcoapClients(t *testing.T) {
+	netlabtest.Tools(t, "coap-client-notls", "coap-client-openssl", "coap-client-gnutls")
+	s := startCoapServer(t, 2, "--listen", "127.0.0.1:0", "--dtls", "127.0.0.1:0", "--node-id", "3")
+	for _, c := range []struct {
+		name    string
+		program string
+		base    string
+		args    []string
+		want    []string
+	}{
+		{"plain context", "coap-client-notls", s.uris[0] + "/context", nil, []string{"ip: 127.0.0.1\n", "node-id: 3\n", "server: Weir"}},
+		{"plain separate", "coap-client-notls", s.uris[0] + "/separate", nil, []string{"Type: 0 (CON)"}},
+		{"plain non-confirmable", "coap-client-notls", s.uris[0] + "/separate", []string{"-N"}, []string{"Type: 1 (NON)"}},
+		{"plain blocks", "coap-client-notls", s.uris[0] + "/benchmark?rlen=3000", []string{"-m", "post"}, []string{"hello benchmark" + strings.Repeat("*", 2985)}},
+		{"plain small blocks", "coap-client-notls", s.uris[0] + "/.well-known/core", []string{"-b", "64"}, []string{"</benchmark>", "</separate>"}},
+		{"plain error", "coap-client-notls", s.uris[0] + "/benchmark?ahead=1", nil, []string{"4.02"}},
+		{"OpenSSL", "coap-client-openssl", s.uris[1] + "/mycontext", []string{"-u", "Client_identity", "-k", "secretPSK"}, []string{"peer: Client_identity\n", "cipher-suite: TLS_PSK_WITH_AES_128_"}},
+		{"GnuTLS", "coap-client-gnutls", s.uris[1] + "/mycontext", []string{"-u", "cali.libcoap", "-k", ".fornium"}, []string{"peer: cali.libcoap\n"}},
+		{"GnuTLS blocks", "coap-client-gnutls", s.uris[1] + "/benchmark?rlen=2500", []string{"-m", "post", "-u", "password", "-k", "sesame"}, []string{strings.Repeat("*", 2485)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			output, err := exec.CommandContext(ctx, c.program, append(append([]string{"-B", "30"}, c.args...), c.base)...).CombinedOutput()
+			for _, want := range c.want {
+				if !strings.Contains(string(output), want) {
+					t.Errorf("output %q (%v) lacks %q", output, err, want)
+				}
+			}
+		})
+	}
+	if n := s.metric("weir_coap_engine_handshakes_total"); n != 3 {
+		t.Errorf("%v handshakes, want 3", n)
+	}
+	output, _ := exec.Command("coap-client-openssl", "-B", "10", "-u", "Client_identity", "-k", "wrong", s.uris[1]+"/mycontext").CombinedOutput()
+	if strings.Contains(string(output), "ip:") {
+		t.Errorf("a wrong key was served: %s", output)
+	}
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/weir-lb/weir/internal/datapath/udpnat"
+)
+
+const natPrompt = "weir nat> "
+
+// ctrlC is what a terminal in raw mode sends instead of an interrupt.
+const ctrlC = 3
+
+// attach takes standard input: a terminal gets a prompt, anything else is read line by line. The returned function
+// serves it until it ends; it may stay blocked in a read for ever.
+func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx context.Context, exit func()), error) {
+	answers := s.out
+	if s.json {
+		answers = s.errOut
+	}
+	file, ok := answers.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(file.Fd())) {
+		return func(ctx context.Context, _ func()) {
+			if err := console.Serve(ctx, in, answers); err != nil && ctx.Err() == nil {
+				fmt.Fprintf(s.errOut, "console: %v; the program goes on\n", err)
+			}
+		}, nil
+	}
+	state, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	keys := &keyReader{in: in}
+	t := term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{keys, file}, natPrompt)
+	if width, height, err := term.GetSize(int(file.Fd())); err == nil {
+		_ = t.SetSize(max(width, 1), max(height, 1))
+	}
+	t.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
+		if key != '\t' || pos != len(line) {
+			return "", 0, false
+		}
+		completed, _ := console.Complete(line)
+		return completed, len(completed), true
+	}
+	s.restore = func() { _ = term.Restore(int(in.Fd()), state) }
+	s.terminal.Store(t)
+	return func(ctx context.Context, exit func()) {
+		for ctx.Err() == nil {
+			line, err := t.ReadLine()
+			switch {
+			case keys.interrupted:
+				exit()
+				return
+			case errors.Is(err, io.EOF) && !keys.ended:
+				fmt.Fprintln(t, "type exit, or press Ctrl-C, to end")
+				continue
+			case err != nil && !errors.Is(err, term.ErrPasteIndicator):
+				return // the terminal is gone; the program goes on
+			}
+			answer, err := console.Execute(ctx, line)
+			if err != nil {
+				answer = "error: " + err.Error()
+			}
+			fmt.Fprintln(t, answer)
+		}
+	}, nil
+}
+
+// keyReader notes what ReadLine reports as the same end: Ctrl-C, and the terminal's own.
+type keyReader struct {
+	in          io.Reader
+	interrupted bool
+	ended       bool
+}
+
+func (k *keyReader) Read(b []byte) (int, error) {
+	n, err := k.in.Read(b)
+	for _, key := range b[:n] {
+		k.interrupted = k.interrupted || key == ctrlC
+	}
+	k.ended = k.ended || err != nil
+	return n, err
+}
+
+// detach gives the terminal back. It may be called twice.
+func (s *natScreen) detach() {
+	if t := s.terminal.Swap(nil); t != nil {
+		t.SetPrompt("")
+		_, _ = io.WriteString(t, "")
+		s.restore()
+	}
+	s.endLine()
+}
+
+func (s *natScreen) endLine() {
+	if s.liveLine.CompareAndSwap(true, false) {
+		fmt.Fprint(s.errOut, "\r\x1b[K")
+	}
+}
+
+// Write takes the log, so that it does not tear the prompt or the live line.
+func (s *natScreen) Write(b []byte) (int, error) {
+	if t := s.terminal.Load(); t != nil {
+		return t.Write(b)
+	}
+	s.endLine()
+	return s.errOut.Write(b)
+}
+
+func (s *natScreen) hello(d *udpnat.Datapath, destinations []string) {
+	var at []string
+	for _, l := range d.Stats().Listeners {
+		at = append(at, l.String())
+	}
+	fmt.Fprintf(s, "UDP %s to %s; type help for the commands\n", strings.Join(at, ", "), strings.Join(destinations, ", "))
+}
+
+// logEvery is how often statistics go to the log where nobody watches.
+const logEvery = 10 * time.Second
+
+// live shows the rates: each second in the prompt or in a line that redraws, else every ten seconds in the log.
+func (s *natScreen) live(ctx context.Context, d *udpnat.Datapath) {
+	if s.quiet {
+		<-ctx.Done()
+		return
+	}
+	file, ok := s.errOut.(*os.File)
+	watched := s.terminal.Load() != nil || ok && term.IsTerminal(int(file.Fd()))
+	every := time.Second
+	if !watched {
+		every = logEvery
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	before, at := d.Stats(), time.Now()
+	log := slog.New(slog.NewTextHandler(s.errOut, nil))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := d.Stats()
+		line := rates(&before, &now, time.Since(at))
+		switch t := s.terminal.Load(); {
+		case t != nil:
+			t.SetPrompt("[" + line + "] " + natPrompt)
+			_, _ = t.Write(nil)
+		case watched:
+			s.liveLine.Store(true)
+			fmt.Fprint(s.errOut, "\r"+line+"\x1b[K")
+		case now.Counters != before.Counters:
+			log.Info("statistics", "line", line)
+		}
+		before, at = now, time.Now()
+	}
+}
+
+// rates is one line of what happened between two moments.
+func rates(before, now *udpnat.Stats, period time.Duration) string {
+	per := func(a, b uint64) float64 { return float64(b-a) / max(period.Seconds(), 0.001) }
+	a, b := &before.Counters, &now.Counters
+	line := fmt.Sprintf("%d entries, %.0f/s to, %.0f/s from destinations", now.Entries, per(a.Forwarded, b.Forwarded), per(a.Backwarded, b.Backwarded))
+	for _, extra := range []struct {
+		name          string
+		before, after uint64
+	}{
+		{"dropped by faults", a.LostForward + a.LostBackward + a.TooLong, b.LostForward + b.LostBackward + b.TooLong},
+		{"wrong routed", a.WrongRouted, b.WrongRouted},
+		{"filtered", a.Filtered, b.Filtered},
+		{"errors", a.SendErrors + a.ReplyErrors + a.Undecided + a.EntriesFull, b.SendErrors + b.ReplyErrors + b.Undecided + b.EntriesFull},
+	} {
+		if extra.after > extra.before {
+			line += fmt.Sprintf(", %s %.0f/s", extra.name, per(extra.before, extra.after))
+		}
+	}
+	stale := 0
+	for i := range now.Backends {
+		if now.Backends[i].State != udpnat.Active {
+			stale++
+		}
+	}
+	if stale > 0 {
+		line += fmt.Sprintf(", %d stale", stale)
+	}
+	return line
+}

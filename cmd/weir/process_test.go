@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+)
+
+// runAsWeir in the environment makes the test binary behave as weir itself, so that tests run real processes of this code
+// without building a second binary.
+const runAsWeir = "WEIR_TEST_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runAsWeir) != "" {
+		os.Exit(run(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// process is a weir that runs beside the test, reached through its admin socket.
+type process struct {
+	t      testing.TB
+	name   string
+	cmd    *exec.Cmd
+	door   *admin.Client
+	socket string
+	out    *lockedBuffer
+	ended  chan struct{}
+	err    error // of Wait; set before ended closes
+}
+
+// lockedBuffer keeps what a process writes.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// startProcess runs weir with args and an admin socket until the test ends, and waits until it answers there.
+func startProcess(t testing.TB, name string, args ...string) *process {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "weir") // t.TempDir may exceed what a socket's path can hold
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, name: name, socket: filepath.Join(dir, "s"), out: new(lockedBuffer), ended: make(chan struct{})}
+	p.door = admin.NewClient("unix:"+p.socket, "")
+	p.cmd = exec.Command(os.Args[0], append(args, "--admin", "unix:"+p.socket)...)
+	p.cmd.Env = append(os.Environ(), runAsWeir+"=1")
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.stop()
+		os.RemoveAll(dir)
+		if t.Failed() {
+			t.Logf("%s said:\n%s", name, p.out)
+		}
+	})
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		var status any
+		err := p.door.Get(t.Context(), "/status", nil, &status)
+		if err == nil {
+			return p
+		}
+		select {
+		case <-p.ended:
+			t.Fatalf("%s ended: %v\n%s", name, p.err, p.out)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not answer: %v\n%s", name, err, p.out)
+		}
+	}
+}
+
+// stop interrupts the process and waits; it must end cleanly.
+func (p *process) stop() {
+	select {
+	case <-p.ended:
+		return
+	default:
+	}
+	p.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-p.ended:
+		if p.err != nil {
+			p.t.Errorf("%s: %v after an interrupt", p.name, p.err)
+		}
+	case <-time.After(20 * time.Second):
+		p.cmd.Process.Kill()
+		<-p.ended
+		p.t.Errorf("%s did not end after an interrupt", p.name)
+	}
+}
+
+// alive fails the test if the process has ended.
+func (p *process) alive() {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+		p.t.Fatalf("%s ended: %v\n%s", p.name, p.err, p.out)
+	default:
+	}
+}
+
+// status asks for the status and decodes it.
+func (p *process) status(into any) {
+	p.t.Helper()
+	if err := p.door.Get(p.t.Context(), "/status", nil, into); err != nil {
+		p.t.Fatalf("status of %s: %v", p.name, err)
+	}
+}
+
+// console runs one command of the NAT and returns its answer.
+func (p *process) console(line string) string {
+	p.t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", p.socket)
+	}}
+	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Post("http://localhost/console", "text/plain", strings.NewReader(line+"\n"))
+	if err != nil {
+		p.t.Fatalf("console %q: %v", line, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		p.t.Fatalf("console %q: %s, %v\n%s", line, response.Status, err, text)
+	}
+	return string(text)
+}
+
+// freeAddresses returns UDP addresses on loopback that nobody uses now.
+func freeAddresses(t testing.TB, n int) []string {
+	t.Helper()
+	addresses := make([]string, n)
+	for i := range addresses {
+		conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close() // only when all are chosen
+		addresses[i] = conn.LocalAddr().String()
+	}
+	return addresses
+}
+
+// clusterArgs is the --dtls-cluster of own node i (from 0) among nodes with these addresses: public, management, public, ...
+func clusterArgs(addresses []string, own int) string {
+	var nodes []string
+	for i := 0; 2*i < len(addresses); i++ {
+		public := "---"
+		if i == own {
+			public = addresses[2*i]
+		}
+		nodes = append(nodes, fmt.Sprintf("%s;%s;%d", public, addresses[2*i+1], i+1))
+	}
+	return strings.Join(nodes, ",")
+}

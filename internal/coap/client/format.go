@@ -1,0 +1,135 @@
+package client
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weir-lb/weir/internal/coap/message"
+)
+
+const ruler = "==============================================================="
+
+// Print writes the exchange as the cf-client of the source document does: request, session, time, response.
+func (x *Exchange) Print(w io.Writer) error {
+	var b strings.Builder
+	if err := x.printRequest(&b); err != nil {
+		return err
+	}
+	if x.Session.Suite != "" {
+		fmt.Fprintf(&b, "\n>>> DTLS(%s,ID:%d)\n>>> %s\n>>> PreSharedKey Identity [identity: %s]\n",
+			x.Session.Authority, x.Session.ID, x.Session.Suite, x.Session.Identity)
+	}
+	if x.Response != nil {
+		fmt.Fprintf(&b, "\nTime elapsed (ms): %d\n", x.Elapsed.Milliseconds())
+		if err := x.printResponse(&b); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (x *Exchange) printRequest(b *strings.Builder) error {
+	var m message.Message
+	if err := message.Parse(x.Request, &m); err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "==[ CoAP Request ]%s\n", ruler[:45])
+	head(b, &m)
+	fmt.Fprintf(b, "Method : 0.%02d - %s\n", m.Code.Detail(), m.Code.Name())
+	fmt.Fprintf(b, "Options: %s\n", Options(&m))
+	body(b, &m)
+	return nil
+}
+
+func (x *Exchange) printResponse(b *strings.Builder) error {
+	var m message.Message
+	if err := message.Parse(x.Response, &m); err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "==[ CoAP Response ]%s\n", ruler[:44])
+	head(b, &m)
+	fmt.Fprintf(b, "Status : %s - %s\n", m.Code, m.Code.Name())
+	fmt.Fprintf(b, "Options: %s\n", Options(&m))
+	fmt.Fprintf(b, "RTT    : %d ms\n", x.RTT.Milliseconds())
+	body(b, &m)
+	return nil
+}
+
+func head(b *strings.Builder, m *message.Message) {
+	fmt.Fprintf(b, "MID    : %d\nToken  : %s\nType   : %s\n", m.ID, strings.ToUpper(hex.EncodeToString(m.Token)), m.Type)
+}
+
+func body(b *strings.Builder, m *message.Message) {
+	fmt.Fprintf(b, "Payload: %d Bytes\n", len(m.Payload))
+	if len(m.Payload) > 0 {
+		fmt.Fprintf(b, "%s\n%s\n", strings.Repeat("-", len(ruler)), PayloadText(m))
+	}
+	b.WriteString(ruler + "\n")
+}
+
+// PayloadText is the payload as text when it is printable, else its hex dump.
+func PayloadText(m *message.Message) string {
+	if utf8.Valid(m.Payload) && !strings.ContainsFunc(string(m.Payload), func(r rune) bool {
+		return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f
+	}) {
+		return strings.TrimRight(string(m.Payload), "\n")
+	}
+	return strings.TrimRight(hex.Dump(m.Payload), "\n")
+}
+
+// Options renders the options of a message as {"Name":value, ...}; a repeated one as a list.
+func Options(m *message.Message) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	var last message.OptionID
+	var values []string
+	flush := func() {
+		if len(values) == 0 {
+			return
+		}
+		if b.Len() > 1 {
+			b.WriteString(", ")
+		}
+		value := values[0]
+		if len(values) > 1 {
+			value = "[" + strings.Join(values, ",") + "]"
+		}
+		fmt.Fprintf(&b, "%q:%s", last, value)
+		values = values[:0]
+	}
+	for options := m.Options(); options.Next(); {
+		if options.ID() != last {
+			flush()
+			last = options.ID()
+		}
+		values = append(values, optionText(options.ID(), options.Value()))
+	}
+	flush()
+	b.WriteByte('}')
+	return b.String()
+}
+
+func optionText(id message.OptionID, value []byte) string {
+	switch id {
+	case message.URIHost, message.URIPath, message.URIQuery, message.LocationPath, message.LocationQuery, message.ProxyURI, message.ProxyScheme:
+		return strconv.QuoteToGraphic(string(value))
+	case message.ContentFormat, message.Accept:
+		if n, ok := message.Uint(value); ok && n <= 0xffff {
+			return strconv.Quote(message.Format(n).String())
+		}
+	case message.URIPort, message.MaxAge, message.Observe, message.Size1, message.Size2, message.HopLimit:
+		if n, ok := message.Uint(value); ok {
+			return strconv.FormatUint(uint64(n), 10)
+		}
+	case message.Block1, message.Block2:
+		if n, ok := message.Uint(value); ok {
+			return fmt.Sprintf(`"(szx=%d/%d, m=%t, num=%d)"`, n&7, 16<<(n&7), n&8 != 0, n>>4)
+		}
+	}
+	return "0x" + hex.EncodeToString(value)
+}

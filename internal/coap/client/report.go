@@ -1,0 +1,146 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+)
+
+// reporter calls the live callback about once a second.
+type reporter struct {
+	b           *bench
+	live        func(Snapshot)
+	begun, last time.Time
+	previous    BenchStats
+	rtt         *measure.Latency // of the whole load
+}
+
+// look reports when a second is over, or at the end.
+func (r *reporter) look(end bool) {
+	now := time.Now()
+	period := now.Sub(r.last)
+	if period < reportEvery && !end {
+		return
+	}
+	interval := r.take()
+	total := r.b.total().stats
+	if r.live != nil {
+		r.live(Snapshot{
+			Elapsed: now.Sub(r.begun), Total: total, Interval: total.since(&r.previous), Period: period,
+			P50: interval.Quantile(0.5), P99: interval.Quantile(0.99),
+		})
+	}
+	r.previous, r.last = total, now
+}
+
+// take collects what the workers have published since the last time.
+func (r *reporter) take() *measure.Latency {
+	interval := measure.NewLatency()
+	for _, w := range r.b.workers {
+		w.mu.Lock()
+		rtt := w.shared.rtt
+		w.shared.rtt = nil
+		w.mu.Unlock()
+		if rtt == nil {
+			continue
+		}
+		interval.Merge(rtt)
+		rtt.Reset()
+		w.mu.Lock()
+		w.shared.spare = rtt
+		w.mu.Unlock()
+	}
+	r.rtt.Merge(interval)
+	return interval
+}
+
+func (s *BenchStats) add(o *BenchStats) {
+	s.Requests += o.Requests
+	s.Failed += o.Failed
+	s.Lost += o.Lost
+	s.Retransmissions += o.Retransmissions
+	s.Errors += o.Errors
+	s.Handshakes += o.Handshakes
+	s.Rehandshakes += o.Rehandshakes
+	s.HandshakeErrors += o.HandshakeErrors
+	s.LostSessions += o.LostSessions
+	s.Rebinds += o.Rebinds
+	s.Refused += o.Refused
+	s.Stray += o.Stray
+	s.Clients += o.Clients
+}
+
+// since subtracts the counters of o; gauges stay.
+func (s *BenchStats) since(o *BenchStats) BenchStats {
+	return BenchStats{
+		Requests: s.Requests - o.Requests, Failed: s.Failed - o.Failed, Lost: s.Lost - o.Lost,
+		Retransmissions: s.Retransmissions - o.Retransmissions, Errors: s.Errors - o.Errors,
+		Handshakes: s.Handshakes - o.Handshakes, Rehandshakes: s.Rehandshakes - o.Rehandshakes,
+		HandshakeErrors: s.HandshakeErrors - o.HandshakeErrors, LostSessions: s.LostSessions - o.LostSessions,
+		Rebinds: s.Rebinds - o.Rebinds, Refused: s.Refused - o.Refused, Stray: s.Stray - o.Stray, Clients: s.Clients,
+	}
+}
+
+// Line is the progress line of the source document's benchmark client, with its decimal comma:
+//
+//	210767 requests (21077 reqs/s, 2698 retransmissions (1,28%), 0 transmission errors (0,00%), 2000 clients)
+//
+// Requests are those since the start; rate, retransmissions and errors those of the interval.
+func (s Snapshot) Line() string {
+	i := &s.Interval
+	rate := 0.0
+	if s.Period > 0 {
+		rate = float64(i.Requests) / s.Period.Seconds()
+	}
+	return fmt.Sprintf("%d requests (%.0f reqs/s, %d retransmissions (%s), %d transmission errors (%s), %d clients)",
+		s.Total.Requests, rate, i.Retransmissions, percent(i.Retransmissions, i.Requests), i.Errors, percent(i.Errors, i.Requests), s.Total.Clients)
+}
+
+func percent(part, whole uint64) string {
+	share := 0.0
+	if whole > 0 {
+		share = 100 * float64(part) / float64(whole)
+	}
+	return strings.Replace(fmt.Sprintf("%.2f%%", share), ".", ",", 1)
+}
+
+// Print writes the end of a load for people.
+func (r *BenchResult) Print(w io.Writer) error {
+	var b strings.Builder
+	s := &r.Stats
+	rate, cpu := 0.0, 0.0
+	if r.Elapsed > 0 {
+		rate = float64(s.Requests) / r.Elapsed.Seconds()
+	}
+	if s.Requests > 0 {
+		cpu = float64(r.CPU.Microseconds()) / float64(s.Requests)
+	}
+	fmt.Fprintf(&b, "%d requests in %d ms, %.0f reqs/s\n", s.Requests, r.Elapsed.Milliseconds(), rate)
+	fmt.Fprintf(&b, "cpu-time of this client: %d ms, %.1f us per request\n", r.CPU.Milliseconds(), cpu)
+	fmt.Fprintf(&b, "%d retransmissions (%s), %d transmission errors (%s)\n", s.Retransmissions, percent(s.Retransmissions, s.Requests), s.Errors, percent(s.Errors, s.Requests))
+	fmt.Fprintf(&b, "%d lost, %d refused by the server, %d lost sessions, %d handshakes, %d re-handshakes, %d failed handshakes, %d changes of address\n",
+		s.Lost, s.Failed, s.LostSessions, s.Handshakes, s.Rehandshakes, s.HandshakeErrors, s.Rebinds)
+	fmt.Fprintf(&b, "\n%-10s %9s %9s %9s %9s %9s %9s %9s\n", "ms", "p50", "p90", "p95", "p99", "p99.9", "max", "mean")
+	for _, row := range []struct {
+		name string
+		l    *measure.Latency
+	}{{"RTT", r.RTT}, {"handshake", r.Handshake}} {
+		if row.l == nil || row.l.Count() == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "%-10s", row.name)
+		for _, q := range []float64{0.5, 0.9, 0.95, 0.99, 0.999, 1} {
+			fmt.Fprintf(&b, " %9.3f", measure.Millis(row.l.Quantile(q)))
+		}
+		fmt.Fprintf(&b, " %9.3f\n", measure.Millis(row.l.Mean()))
+	}
+	b.WriteByte('\n')
+	for _, g := range r.Groups {
+		fmt.Fprintf(&b, "%d clients with %d to %d requests.\n", g.Clients, g.From, g.To)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

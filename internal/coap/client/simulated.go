@@ -1,0 +1,322 @@
+package client
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/exchange"
+	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
+)
+
+type state uint8
+
+const (
+	stateNew       state = iota
+	stateQueued          // wants a handshake
+	stateHandshake       // has one under way
+	stateReady           // has a session (or needs none); one request in flight, or a pause
+	stateWaiting         // pauses after an error
+	stateEnded           // done, or stopped by an error
+)
+
+// simulated is one client of the load. It belongs to its worker's goroutine.
+type simulated struct {
+	w          *worker
+	socket     *socket
+	number     uint32 // among all clients, from 0
+	place      int    // in its socket
+	state      state
+	hadSession bool
+
+	handshake   *handshake.Client
+	begun       time.Duration // of the handshake
+	association *record.Association
+	exchange    exchange.Session // with DTLS
+
+	pending    exchange.ID
+	count      uint32 // requests sent
+	success    uint32 // answered with 2.xx
+	answeredAt time.Duration
+	timer      time.Duration // when it is due; 0: none
+}
+
+// connect makes the client ready: at once without DTLS, by a handshake with it.
+func (c *simulated) connect() {
+	if !c.w.b.target.Secure {
+		c.w.stats.Clients++
+		c.ready()
+		return
+	}
+	c.state = stateQueued
+	c.w.queue = append(c.w.queue, c)
+}
+
+// begin starts the handshake.
+func (c *simulated) begin() {
+	w := c.w
+	cfg := handshake.ClientConfig{
+		Identity: []byte(w.b.identity(c.number)), Key: w.b.cfg.Secret, OfferCID: true,
+		Timeout: time.Second, Repetitions: 5,
+	}
+	if n := w.b.cfg.CIDLength; n > 0 {
+		cfg.CID = make([]byte, n)
+		if n >= 4 {
+			binary.BigEndian.PutUint32(cfg.CID, c.number)
+		}
+	}
+	client, err := handshake.NewClient(cfg)
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	c.handshake, c.state, c.begun = client, stateHandshake, w.now
+	c.socket.handshaker = c
+	w.inFlight++
+	if c.hadSession {
+		w.stats.Rehandshakes++
+	}
+	client.Start(w.now, c.transmit)
+	w.timers.set(c, client.Deadline())
+}
+
+func (c *simulated) transmit(datagram []byte) { c.w.transmit(c.socket, datagram) }
+
+// shake looks whether the handshake has come to its end.
+func (c *simulated) shake() {
+	done, err := c.handshake.Done()
+	if !done {
+		c.w.timers.set(c, c.handshake.Deadline())
+		return
+	}
+	w := c.w
+	w.inFlight--
+	c.socket.handshaker = nil
+	if err != nil {
+		c.handshake = nil
+		w.stats.HandshakeErrors++
+		if w.phase == phaseProbe {
+			w.fail(err)
+		}
+		c.trouble()
+		return
+	}
+	c.association = c.handshake.Result().Association
+	c.handshake = nil
+	c.hadSession = true
+	w.stats.Handshakes++
+	w.stats.Clients++
+	w.handshakes.Record(w.now - c.begun)
+	c.ready()
+}
+
+// ready sends a request when it is time for requests.
+func (c *simulated) ready() {
+	c.state = stateReady
+	w := c.w
+	w.timers.clear(c)
+	if w.phase == phaseLoad || w.phase == phaseProbe {
+		c.send()
+	}
+}
+
+// send sends the next request.
+func (c *simulated) send() {
+	w := c.w
+	if w.phase == phaseDrain {
+		return
+	}
+	session := &c.exchange
+	if !w.b.target.Secure {
+		session = &c.socket.exchange
+	}
+	request := w.sending[:copy(w.sending, w.request)]
+	binary.BigEndian.PutUint16(request[2:], w.endpoint.NextID(session))
+	binary.BigEndian.PutUint32(request[4:], c.number)
+	binary.BigEndian.PutUint32(request[8:], c.count)
+	c.count++
+	id, err := w.endpoint.Send(session, request, w.now)
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	c.pending = id
+}
+
+// seal protects payload and sends it.
+func (c *simulated) seal(kind record.ContentType, payload []byte) {
+	w := c.w
+	if c.association == nil {
+		return
+	}
+	head := c.association.HeadRoom()
+	n := copy(w.sealing[head:], payload)
+	if datagram, err := c.association.Seal(w.scratch, kind, w.sealing, head, n); err == nil {
+		w.transmit(c.socket, datagram)
+	}
+}
+
+// receive handles a datagram with DTLS records.
+func (c *simulated) receive(datagram []byte) {
+	w := c.w
+	if c.state == stateHandshake {
+		c.handshake.Receive(w.scratch, datagram, w.now, c.transmit)
+		c.shake()
+		return
+	}
+	var r record.Record
+	var err error
+	for rest := datagram; len(rest) > 0; {
+		if rest, err = record.Next(rest, w.b.cfg.CIDLength, &r); err != nil || c.association == nil {
+			w.stats.Stray++
+			return
+		}
+		kind, payload, _, verdict := c.association.Open(w.scratch, &r)
+		switch {
+		case verdict != record.Opened:
+			w.stats.Stray++
+		case kind == record.ApplicationData:
+			if ack := w.endpoint.Receive(&c.exchange, payload, w.out, w.now); len(ack) > 0 {
+				c.seal(record.ApplicationData, ack)
+			}
+		case kind == record.Alert && len(payload) == 2 && (payload[0] == 2 || payload[1] == 0):
+			c.closed()
+			return
+		}
+	}
+}
+
+// answered ends a request with a response.
+func (c *simulated) answered(code message.Code, rtt time.Duration) {
+	w := c.w
+	c.pending = 0
+	c.answeredAt = w.now
+	if w.phase == phaseProbe {
+		if code.Class() != 2 {
+			w.fail(responseError{code})
+			return
+		}
+		w.b.probed.Store(true)
+		w.b.wake()
+		return
+	}
+	w.rtt.Record(rtt)
+	if code.Class() != 2 {
+		w.stats.Failed++
+		w.stats.Errors++
+		c.pauseOrEnd()
+		return
+	}
+	w.stats.Requests++
+	c.success++
+	switch {
+	case w.b.cfg.Requests > 0 && c.success >= uint32(w.b.cfg.Requests):
+		c.end()
+	case w.b.cfg.Pause > 0:
+		w.timers.set(c, w.now+w.b.cfg.Pause)
+	default:
+		c.send()
+	}
+}
+
+// failed ends a request without a response.
+func (c *simulated) failed(reason exchange.Failure) {
+	w := c.w
+	c.pending = 0
+	switch reason {
+	case exchange.Cancelled:
+		return
+	case exchange.Timeout:
+		w.stats.Lost++
+		w.stats.Errors++
+		if w.phase == phaseProbe {
+			w.fail(errNoResponse)
+		}
+		c.drop()
+		c.trouble()
+	default:
+		w.stats.Failed++
+		w.stats.Errors++
+		c.pauseOrEnd()
+	}
+}
+
+// closed ends the session because the server said so.
+func (c *simulated) closed() {
+	if c.pending != 0 {
+		c.w.stats.Lost++
+	}
+	c.w.stats.Errors++
+	c.pending = 0
+	c.drop()
+	c.trouble()
+}
+
+// drop gives the session up, and tells the server: a new handshake from the same port is then nothing unusual.
+func (c *simulated) drop() {
+	c.w.stats.Clients--
+	if c.association == nil {
+		return
+	}
+	c.seal(record.Alert, []byte{1, 0})
+	c.association = nil
+	c.w.stats.LostSessions++
+	c.w.endpoint.Forget(&c.exchange)
+}
+
+// trouble waits and begins anew with NoStop, or ends the client.
+func (c *simulated) trouble() {
+	if c.w.b.cfg.NoStop && c.w.phase < phaseDrain {
+		c.state = stateWaiting
+		c.w.timers.set(c, c.w.now+c.w.jitter())
+		return
+	}
+	c.end()
+}
+
+// pauseOrEnd goes on with the same session after a refused request.
+func (c *simulated) pauseOrEnd() {
+	if !c.w.b.cfg.NoStop {
+		c.end()
+		return
+	}
+	c.w.timers.set(c, c.w.now+c.w.jitter())
+}
+
+func (w *worker) jitter() time.Duration {
+	return errorPause + time.Duration(w.random.Int64N(int64(errorPause/2)))
+}
+
+func (c *simulated) end() {
+	c.state = stateEnded
+	c.w.timers.clear(c)
+	if c.w.ended++; c.w.ended == len(c.w.clients) {
+		c.w.publish()
+		c.w.b.wake()
+	}
+}
+
+// due handles the client's timer.
+func (c *simulated) due() {
+	switch c.state {
+	case stateHandshake:
+		c.handshake.Timeout(c.w.scratch, c.w.now, c.transmit)
+		c.shake()
+	case stateReady:
+		if c.pending == 0 && c.w.phase == phaseLoad {
+			c.send()
+		}
+	case stateWaiting:
+		c.connect()
+	}
+}
+
+// goodbye tells the server that the session is over and counts a request that nobody answered.
+func (c *simulated) goodbye() {
+	if c.pending != 0 && c.w.b.drained.Load() {
+		c.w.stats.Lost++
+		c.w.stats.Errors++
+	}
+	c.seal(record.Alert, []byte{1, 0})
+}

@@ -1,0 +1,405 @@
+package client
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/coap/exchange"
+	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+const (
+	batch         = 256                    // sockets served between two looks at the timers
+	perSocket     = 16                     // clients that share a socket with SocketsShared
+	perSocketRead = 32                     // datagrams read from one socket before the next one's turn
+	publishEvery  = 100 * time.Millisecond // how often a worker tells its counters
+	errorPause    = time.Second            // after an error, with NoStop; plus up to half of it
+	tokenLength   = 8                      // client number and count
+)
+
+// worker runs a share of the clients on one goroutine. Only what stands under mu is touched by others.
+type worker struct {
+	b        *bench
+	poller   *udpio.Poller
+	endpoint *exchange.Endpoint
+	random   *rand.Rand
+	scratch  *record.Scratch
+
+	clients []*simulated
+	sockets []*socket
+	first   int // number of clients[0] among all clients
+
+	queue    []*simulated // want a handshake
+	inFlight int          // handshakes
+	timers   timers
+	now      time.Duration
+	rebindAt time.Duration
+
+	request []byte // template: header, token, options, payload
+	sending []byte // a request being completed
+	in      []byte // a datagram read
+	out     []byte // an acknowledgement
+	sealing []byte // head room, payload, tail room
+	tokens  []uint64
+
+	phase phase
+	ended int // clients that are done
+
+	stats      BenchStats
+	rtt        *measure.Latency // since the reporter's latest visit, about
+	handshakes *measure.Latency
+	published  time.Duration
+
+	mu     sync.Mutex
+	shared report
+}
+
+// report is what a worker has published.
+type report struct {
+	stats    BenchStats
+	rtt      *measure.Latency // for the reporter to take; nil: taken
+	spare    *measure.Latency // given back by the reporter, empty; nil: in use
+	phase    phase            // the worker has reached
+	ready    int              // clients with a session, or that gave up
+	ended    int
+	idle     int           // clients without a request in flight
+	answered time.Duration // time of the newest response
+	err      error
+}
+
+// phase of a load, the same for all workers.
+type phase int32
+
+const (
+	phaseProbe   phase = iota // the first client makes one request
+	phaseConnect              // all others make their sessions
+	phaseLoad                 // requests
+	phaseDrain                // no new requests, answers are awaited
+	phaseEnd
+)
+
+// socket is a source port with the clients that use it.
+type socket struct {
+	udpio.Socket
+	clients    []*simulated
+	exchange   exchange.Session // of all its clients, without DTLS
+	handshaker *simulated       // its handshake owns the records without connection id
+	index      uint64
+	moveDue    bool // change the source port before the next datagram
+}
+
+func newWorker(b *bench, first, count int) (*worker, error) {
+	poller, err := udpio.NewPoller(batch)
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{
+		b: b, first: first, poller: poller,
+		random:  rand.New(rand.NewPCG(b.cfg.Seed, uint64(first))),
+		scratch: new(record.Scratch),
+		in:      make([]byte, udpio.MaxDatagram), out: make([]byte, 0, 64),
+		sealing: make([]byte, record.MaxHeadRoom+maxRequest+record.MaxTailRoom),
+		tokens:  make([]uint64, batch),
+		rtt:     measure.NewLatency(), handshakes: measure.NewLatency(),
+		shared: report{spare: measure.NewLatency()},
+	}
+	w.endpoint = exchange.New(exchange.Config{
+		AckTimeout: b.cfg.AckTimeout, Seed: w.random.Uint64(), MaxPending: count + 1, LogBytes: -1,
+	}, w, nil, w)
+	if w.request, err = b.template(); err != nil {
+		return nil, err
+	}
+	w.sending = make([]byte, len(w.request))
+	share := 1
+	if b.cfg.Sockets == SocketsShared {
+		share = perSocket
+	}
+	for i := range count {
+		if i%share == 0 {
+			s := &socket{index: uint64(len(w.sockets))}
+			w.sockets = append(w.sockets, s)
+			if err := w.open(s); err != nil {
+				w.close()
+				return nil, fmt.Errorf("socket %d of %d clients: %w; raise the limit of open files (ulimit -n) or use shared sockets", len(w.sockets), b.cfg.Clients, err)
+			}
+		}
+		s := w.sockets[len(w.sockets)-1]
+		c := &simulated{w: w, socket: s, number: uint32(first + i), place: len(s.clients)}
+		c.exchange.Peer, s.exchange.Peer = c, s
+		s.clients = append(s.clients, c)
+		w.clients = append(w.clients, c)
+	}
+	return w, nil
+}
+
+// open gives s a new source port.
+func (w *worker) open(s *socket) error {
+	fresh, err := udpio.Dial(w.b.address, true)
+	if err != nil {
+		return err
+	}
+	if err := w.poller.Add(&fresh, s.index); err != nil {
+		fresh.Close()
+		return err
+	}
+	s.Socket.Close()
+	s.Socket = fresh
+	return nil
+}
+
+func (w *worker) close() {
+	for _, s := range w.sockets {
+		s.Socket.Close()
+	}
+	w.poller.Close()
+}
+
+// run serves the clients until the load's end.
+func (w *worker) run() {
+	w.now = w.b.clock()
+	if w.first == 0 {
+		w.clients[0].connect()
+	}
+	for {
+		w.now = w.b.clock()
+		if target := phase(w.b.phase.Load()); target != w.phase {
+			w.enter(target)
+		}
+		if w.phase == phaseEnd {
+			break
+		}
+		w.timers.run(w.now)
+		w.endpoint.Tick(w.now)
+		w.rebind()
+		w.pump()
+		if w.now-w.published >= publishEvery {
+			w.publish()
+		}
+		n, _, err := w.poller.Wait(w.tokens, w.wait())
+		if err != nil {
+			w.fail(err)
+			break
+		}
+		w.now = w.b.clock()
+		for _, token := range w.tokens[:n] {
+			w.read(w.sockets[token])
+		}
+	}
+	for _, c := range w.clients {
+		c.goodbye()
+	}
+	w.publish()
+	w.close()
+}
+
+// wait is how long nothing is due.
+func (w *worker) wait() time.Duration {
+	until := w.now + publishEvery
+	if at, ok := w.timers.next(); ok {
+		until = min(until, at)
+	}
+	if at, ok := w.endpoint.Next(); ok {
+		until = min(until, at)
+	}
+	return max(0, until-w.now)
+}
+
+// enter begins a phase.
+func (w *worker) enter(p phase) {
+	w.phase = p
+	switch p {
+	case phaseConnect:
+		for _, c := range w.clients {
+			if c.state == stateNew {
+				c.connect()
+			}
+		}
+	case phaseLoad:
+		w.rebindAt = w.now + w.b.cfg.RebindEvery
+		for _, c := range w.clients {
+			if c.state == stateReady {
+				c.send()
+			}
+		}
+	}
+	w.publish()
+}
+
+// pump starts handshakes up to the allowed number.
+func (w *worker) pump() {
+	for skipped := 0; w.inFlight < w.b.cfg.Burst && skipped < len(w.queue); {
+		c := w.queue[0]
+		w.queue = w.queue[1:]
+		if c.socket.handshaker != nil { // its socket carries one handshake at a time
+			w.queue = append(w.queue, c)
+			skipped++
+			continue
+		}
+		skipped = 0
+		c.begin()
+	}
+}
+
+// rebind marks the sockets whose turn it is; each moves before it sends next, so that no answer is under way to the old port.
+func (w *worker) rebind() {
+	if w.b.cfg.RebindEvery <= 0 || w.phase != phaseLoad || w.now < w.rebindAt {
+		return
+	}
+	w.rebindAt = w.now + w.b.cfg.RebindEvery
+	for _, s := range w.sockets {
+		if w.b.cfg.RebindShare >= 1 || w.random.Float64() < w.b.cfg.RebindShare {
+			s.moveDue = true
+		}
+	}
+}
+
+// transmit sends a datagram from s; what the kernel refuses is lost like on the network.
+func (w *worker) transmit(s *socket, datagram []byte) {
+	if s.moveDue && s.handshaker == nil {
+		s.moveDue = false
+		if err := w.open(s); err == nil {
+			w.stats.Rebinds += uint64(len(s.clients))
+		}
+	}
+	if err := s.Send(datagram); err != nil {
+		w.refused(err)
+	}
+}
+
+func (w *worker) refused(err error) {
+	w.stats.Refused++
+	if w.phase == phaseProbe {
+		w.fail(fmt.Errorf("%s: %w", w.b.address, err))
+	}
+}
+
+// read takes what has come to s.
+func (w *worker) read(s *socket) {
+	for range perSocketRead {
+		n, err := s.Receive(w.in)
+		if err != nil {
+			if err != unix.EAGAIN {
+				w.refused(err)
+			}
+			return
+		}
+		if w.b.target.Secure {
+			w.route(s, w.in[:n])
+		} else {
+			w.plain(s, w.in[:n])
+		}
+		if len(s.clients) == 1 {
+			return // one request in flight: a second datagram is rare, and the poller tells of it
+		}
+	}
+}
+
+// route finds the client a DTLS datagram is for: by connection id, else it is the socket's handshake's, or its only client's.
+func (w *worker) route(s *socket, datagram []byte) {
+	c := s.handshaker
+	if n := w.b.cfg.CIDLength; len(datagram) >= record.HeaderLength+n && record.ContentType(datagram[0]) == record.TLS12CID && n >= 4 {
+		c = nil
+		if number := binary.BigEndian.Uint32(datagram[11:]); s.owns(number) {
+			c = s.clients[number-s.clients[0].number]
+		}
+	} else if len(s.clients) == 1 {
+		c = s.clients[0]
+	}
+	if c == nil {
+		w.stats.Stray++
+		return
+	}
+	c.receive(datagram)
+}
+
+func (s *socket) owns(number uint32) bool {
+	return number-s.clients[0].number < uint32(len(s.clients))
+}
+
+// plain handles a datagram without DTLS.
+func (w *worker) plain(s *socket, datagram []byte) {
+	if ack := w.endpoint.Receive(&s.exchange, datagram, w.out, w.now); len(ack) > 0 {
+		w.transmit(s, ack)
+	}
+}
+
+// SendTo implements exchange.Sender.
+func (w *worker) SendTo(session *exchange.Session, datagram []byte, _ time.Duration) {
+	if c, ok := session.Peer.(*simulated); ok {
+		c.seal(record.ApplicationData, datagram)
+		return
+	}
+	w.transmit(session.Peer.(*socket), datagram)
+}
+
+// Response implements exchange.Events.
+func (w *worker) Response(session *exchange.Session, id exchange.ID, response *message.Message, rtt time.Duration, repeats int) {
+	if c := w.holder(session, id); c != nil {
+		c.answered(response.Code, rtt)
+	}
+}
+
+// Failed implements exchange.Events.
+func (w *worker) Failed(session *exchange.Session, id exchange.ID, reason exchange.Failure) {
+	if c := w.holder(session, id); c != nil {
+		c.failed(reason)
+	}
+}
+
+// holder is the client whose request id is.
+func (w *worker) holder(session *exchange.Session, id exchange.ID) *simulated {
+	if c, ok := session.Peer.(*simulated); ok {
+		if c.pending == id {
+			return c
+		}
+		return nil
+	}
+	for _, c := range session.Peer.(*socket).clients {
+		if c.pending == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// publish hands the counters over.
+func (w *worker) publish() {
+	w.published = w.now
+	counters := w.endpoint.Counters()
+	w.stats.Retransmissions = counters.Retransmissions
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shared.stats = w.stats
+	w.shared.stats.Stray += counters.Stray + counters.Malformed
+	if w.shared.rtt == nil && w.shared.spare != nil {
+		w.shared.rtt, w.rtt, w.shared.spare = w.rtt, w.shared.spare, nil
+	}
+	w.shared.phase, w.shared.ended = w.phase, w.ended
+	w.shared.ready, w.shared.idle = 0, 0
+	for _, c := range w.clients {
+		if c.state == stateReady || c.state == stateEnded {
+			w.shared.ready++
+		}
+		if c.pending == 0 {
+			w.shared.idle++
+		}
+		w.shared.answered = max(w.shared.answered, c.answeredAt)
+	}
+}
+
+func (w *worker) fail(err error) {
+	w.mu.Lock()
+	if w.shared.err == nil {
+		w.shared.err = err
+	}
+	w.mu.Unlock()
+	w.b.wake()
+}

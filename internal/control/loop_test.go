@@ -1,0 +1,291 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// memory is a Datapath that remembers what was applied.
+type memory struct {
+	mu      sync.Mutex
+	applied []*lb.Snapshot
+	refuse  error
+}
+
+func (*memory) Caps() lb.Caps                 { return lb.AllCaps() }
+func (*memory) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (*memory) Close() error                  { return nil }
+
+func (m *memory) Apply(s *lb.Snapshot) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuse != nil {
+		return m.refuse
+	}
+	m.applied = append(m.applied, s)
+	return nil
+}
+
+func (m *memory) last() *lb.Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.applied) == 0 {
+		return nil
+	}
+	return m.applied[len(m.applied)-1]
+}
+
+func (m *memory) setRefuse(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refuse = err
+}
+
+const good = `maglev_size: 251
+services:
+- name: s
+  vips: [{address: 192.0.2.1, protocol: udp, port: 1}]
+  backends:
+  - {name: a, address: 10.0.0.1}
+  - {name: b, address: 10.0.0.2}
+`
+
+func encode(t *testing.T, value any) string {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestLastGoodStays(t *testing.T) {
+	m := &memory{}
+	l := New(m, Options{})
+	if l.Ready() == nil {
+		t.Error("ready without configuration")
+	}
+	if err := l.Load("f", []byte("services: []")); err == nil || l.Ready() == nil {
+		t.Error("an empty configuration was taken")
+	}
+	if err := l.Load("f", []byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	if s := l.Status(); s.Generation != 1 || s.Error != "" || s.Failures != 1 || l.Ready() != nil {
+		t.Errorf("status %+v", s)
+	}
+	err := l.Load("f", []byte(strings.Replace(good, "10.0.0.2", "10.0.0.1", 1)))
+	if want := "f:7:5: services[0].backends[1]: the same destination"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	s := l.Status()
+	if s.Generation != 1 || s.Error != err.Error() || s.FailedAt == nil || l.Ready() != nil || len(s.Services[0].Backends) != 2 {
+		t.Errorf("status %+v", s)
+	}
+	if err := l.Load("f", []byte(good)); err != nil || l.Status().Error != "" || l.Status().Generation != 2 {
+		t.Errorf("a good configuration did not clear the error: %v, %+v", err, l.Status())
+	}
+}
+
+func TestRefusedApplyChangesNothing(t *testing.T) {
+	m := &memory{}
+	l := New(m, Options{})
+	if err := l.Load("f", []byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("map is full")
+	m.setRefuse(full)
+	if err := l.Override(lb.Target{Service: "s", Backend: "a"}, lb.FromOperator, lb.OverrideDrain); !errors.Is(err, full) {
+		t.Errorf("error %v", err)
+	}
+	m.setRefuse(nil)
+	if err := l.Load("f", []byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	if state := m.last().Services[0].Backends[0].State; state != lb.Up {
+		t.Errorf("the refused override came back: %v", state)
+	}
+}
+
+func TestOverridesOutliveReload(t *testing.T) {
+	m := &memory{}
+	l := New(m, Options{})
+	target := lb.Target{Service: "s", Backend: "a"}
+	if err := l.Override(target, lb.FromOperator, lb.OverrideDrain); !errors.Is(err, ErrNoTarget) {
+		t.Errorf("override before configuration: %v", err)
+	}
+	if err := l.Load("f", []byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	for _, missing := range []lb.Target{{Service: "x"}, {Service: "s", Backend: "x"}} {
+		if err := l.Override(missing, lb.FromOperator, lb.OverrideDrain); !errors.Is(err, ErrNoTarget) {
+			t.Errorf("override of %v: %v", missing, err)
+		}
+	}
+	if err := l.Override(target, lb.FromOperator, lb.OverrideDrain); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Load("f", []byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	if b := l.Snapshot().Services[0].Backend("a"); b.State != lb.Draining {
+		t.Errorf("a is %v after reload", b.State)
+	}
+	if got := l.Status().Services[0].Backends[0]; got.Override != "drain by operator" || got.Share != 0 {
+		t.Errorf("status %+v", got)
+	}
+	if err := l.Override(target, lb.FromOperator, lb.NoOverride); err != nil || l.Snapshot().Services[0].Backend("a").State != lb.Up {
+		t.Errorf("undrain: %v", err)
+	}
+}
+
+// A silent backend goes out, comes back, and an operator's word stands against the probe.
+func TestHealthDrivesOverrides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		dead := map[netip.Addr]bool{}
+		kill := func(address string, is bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			dead[netip.MustParseAddr(address)] = is
+		}
+		probe := func(_ context.Context, _ *lb.Health, target netip.AddrPort) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if dead[target.Addr()] {
+				return errors.New("dead")
+			}
+			return nil
+		}
+		var log bytes.Buffer
+		m := &memory{}
+		l := New(m, Options{Probe: probe, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		withProbe := strings.Replace(good, "  backends", "  health: {type: tcp, interval: 1s, timeout: 500ms, rise: 2, fall: 3}\n  backends", 1)
+		if err := l.Load("f", []byte(withProbe)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() { l.Run(ctx, nil, nil) })
+		state := func(name string) lb.State { return l.Snapshot().Services[0].Backend(name).State }
+		wait := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
+
+		wait(10 * time.Second)
+		if state("a") != lb.Up || state("b") != lb.Up {
+			t.Error("healthy backends are not up")
+		}
+		kill("10.0.0.1", true)
+		wait(1900 * time.Millisecond)
+		if state("a") != lb.Up {
+			t.Error("a went down before three failures")
+		}
+		wait(2 * time.Second)
+		if state("a") != lb.Down || state("b") != lb.Up {
+			t.Errorf("a is %v, b is %v", state("a"), state("b"))
+		}
+		if got := l.Status().Services[0].Backends[0].Override; got != "down by health" {
+			t.Errorf("override %q", got)
+		}
+		if err := l.Override(lb.Target{Service: "s", Backend: "a"}, lb.FromOperator, lb.OverrideUp); err != nil || state("a") != lb.Up {
+			t.Errorf("the operator's up does not stand: %v, %v", err, state("a"))
+		}
+		if err := l.Override(lb.Target{Service: "s", Backend: "a"}, lb.FromOperator, lb.NoOverride); err != nil || state("a") != lb.Down {
+			t.Errorf("a is %v", state("a"))
+		}
+		kill("10.0.0.1", false)
+		wait(3100 * time.Millisecond)
+		if state("a") != lb.Up {
+			t.Errorf("a is %v after it came back", state("a"))
+		}
+		// Without probe the override of the probe goes too.
+		kill("10.0.0.2", true)
+		wait(5 * time.Second)
+		if state("b") != lb.Down {
+			t.Errorf("b is %v", state("b"))
+		}
+		if err := l.Load("f", []byte(good)); err != nil {
+			t.Fatal(err)
+		}
+		wait(time.Second)
+		if state("b") != lb.Up {
+			t.Errorf("b is %v although nobody probes it", state("b"))
+		}
+		cancel()
+		group.Wait()
+		if !strings.Contains(log.String(), "backend is down") || !strings.Contains(log.String(), "backend is up again") {
+			t.Errorf("log: %s", log.String())
+		}
+	})
+}
+
+// Real files: an atomic rename is seen, a bad one is refused, a good one clears the error, SIGHUP's Reload reapplies.
+func TestRunFollowsTheFile(t *testing.T) {
+	directory := t.TempDir()
+	path := filepath.Join(directory, "weir.yaml")
+	put := func(text string) {
+		t.Helper()
+		next := filepath.Join(directory, ".next")
+		if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(good)
+	m := &memory{}
+	l := New(m, Options{})
+	file := config.NewFile(path)
+	text, err := l.LoadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx, file, text) }()
+	until := func(what string, ok func(Status) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			if ok(l.Status()) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %+v", what, l.Status())
+			}
+		}
+	}
+	put(strings.Replace(good, "name: b", "name: c", 1))
+	until("rename", func(s Status) bool { return s.Generation == 2 && s.Services[0].Backends[1].Name == "c" })
+	put("services: x\n")
+	until("bad file", func(s Status) bool {
+		return s.Generation == 2 && strings.Contains(s.Error, "weir.yaml:1:11: services: not a list")
+	})
+	put(good)
+	until("good file", func(s Status) bool { return s.Generation == 3 && s.Error == "" })
+	file.Reload()
+	until("reload", func(s Status) bool { return s.Generation == 4 })
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	until("removed", func(s Status) bool { return s.Generation == 4 && strings.Contains(s.Error, "no such file") })
+	put(good)
+	until("back", func(s Status) bool { return s.Generation == 5 && s.Error == "" })
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}

@@ -1,0 +1,381 @@
+package lb
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func prefix(text string) AddressPrefix {
+	var p AddressPrefix
+	if err := p.UnmarshalText([]byte(text)); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+func ports(text string) PortRange {
+	var p PortRange
+	if err := p.UnmarshalText([]byte(text)); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+func vip(address, protocol, port string) VIPSpec {
+	v := VIPSpec{Address: prefix(address), Port: ports(port)}
+	if err := v.Protocol.UnmarshalText([]byte(protocol)); err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func backend(name, address string, nodes ...uint32) BackendSpec {
+	return BackendSpec{Name: name, Address: netip.MustParseAddr(address), Port: ptr(5684), Nodes: nodes}
+}
+
+func service(name string, vips ...VIPSpec) ServiceSpec {
+	return ServiceSpec{Name: name, VIPs: vips, Backends: []BackendSpec{backend("a", "10.0.0.1"), backend("b", "10.0.0.2")}}
+}
+
+func compile(t testing.TB, spec Spec, overrides *Overrides) *Snapshot {
+	t.Helper()
+	if spec.MaglevSize == 0 {
+		spec.MaglevSize = 1009
+	}
+	s, err := Compile(spec, overrides, AllCaps())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestMostSpecificVIPWins(t *testing.T) {
+	caps := AllCaps()
+	spec := Spec{MaglevSize: 251, Services: []ServiceSpec{
+		service("any", vip("0.0.0.0/0", "udp", "any")),
+		service("net", vip("192.0.2.0/24", "udp", "5000-5999"), vip("192.0.2.0/24", "udp", "7")),
+		service("host", vip("192.0.2.1", "udp", "5684")),
+		service("host-range", vip("192.0.2.1", "udp", "5000-6000"), vip("192.0.2.1", "udp", "5600-5700")),
+		service("tcp", vip("192.0.2.1", "tcp", "5684")),
+		service("six", vip("2001:db8::/32", "udp", "any"), vip("::/0", "udp", "53")),
+	}}
+	spec.Services[3].Name = "host-range"
+	snapshot, err := Compile(spec, nil, caps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		protocol uint8
+		address  string
+		port     uint16
+		want     string
+	}{
+		{UDP, "192.0.2.1", 5684, "host"},
+		{UDP, "192.0.2.1", 5683, "host-range"},
+		{UDP, "192.0.2.1", 5000, "host-range"},
+		{UDP, "192.0.2.1", 6000, "host-range"},
+		{UDP, "192.0.2.1", 6001, "any"},
+		{UDP, "192.0.2.1", 7, "net"},
+		{UDP, "192.0.2.2", 5684, "net"},
+		{UDP, "192.0.3.2", 5684, "any"},
+		{UDP, "192.0.3.2", 0, "any"},
+		{TCP, "192.0.2.1", 5684, "tcp"},
+		{TCP, "192.0.2.1", 5683, ""},
+		{SCTP, "192.0.2.1", 5684, ""},
+		{UDP, "2001:db8::9", 1, "six"},
+		{UDP, "2001:db9::9", 53, "six"},
+		{UDP, "2001:db9::9", 54, ""},
+		{TCP, "10.0.0.1", 53, ""}, // ::/0 is not for IPv4
+	} {
+		got := ""
+		if s := snapshot.Lookup(c.protocol, flow.Address(netip.MustParseAddr(c.address)), c.port); s != nil {
+			got = s.Name
+		}
+		if got != c.want {
+			t.Errorf("%s %s:%d → %q, want %q", Protocol(c.protocol), c.address, c.port, got, c.want)
+		}
+	}
+	if !snapshot.HasAddress(flow.Address(netip.MustParseAddr("8.8.8.8"))) {
+		t.Error("0.0.0.0/0 does not cover 8.8.8.8")
+	}
+	if s := snapshot.LookupAddress(flow.Address(netip.MustParseAddr("192.0.2.1"))); s == nil || s.Name != "host" {
+		t.Errorf("the address 192.0.2.1 belongs to %v", s)
+	}
+}
+
+// An IPv6 default route does not swallow IPv4 destinations.
+func TestIPv6PrefixesAreNotForIPv4(t *testing.T) {
+	snapshot := compile(t, Spec{Services: []ServiceSpec{service("six", vip("::/0", "udp", "any"))}}, nil)
+	four := flow.Address(netip.MustParseAddr("10.0.0.1"))
+	if snapshot.Lookup(UDP, four, 53) != nil || snapshot.HasAddress(four) || snapshot.LookupAddress(four) != nil {
+		t.Error("::/0 matched 10.0.0.1")
+	}
+}
+
+func TestSameInputSameSnapshot(t *testing.T) {
+	spec := Spec{Services: []ServiceSpec{
+		service("b", vip("192.0.2.1", "udp", "1"), vip("2001:db8::1", "udp", "1")),
+		service("a", vip("192.0.2.1", "udp", "2")),
+	}}
+	first := compile(t, spec, nil)
+	slices.Reverse(spec.Services)
+	for i := range spec.Services {
+		spec.Services[i].Backends = slices.Clone(spec.Services[i].Backends)
+		slices.Reverse(spec.Services[i].Backends)
+		slices.Reverse(spec.Services[i].VIPs)
+	}
+	second := compile(t, spec, nil)
+	if !reflect.DeepEqual(first, second) {
+		t.Error("the order in the file shows in the snapshot")
+	}
+	if first.Services[0].Name != "a" || first.Services[1].Index != 1 || first.Services[0].Backends[1].Index != 1 {
+		t.Errorf("not ordered by name: %+v", first.Services)
+	}
+}
+
+func TestWeightsAndOverridesShapeTheTable(t *testing.T) {
+	spec := Spec{MaglevSize: 10007, Services: []ServiceSpec{service("s", vip("192.0.2.1", "udp", "1"))}}
+	spec.Services[0].Backends = []BackendSpec{backend("a", "10.0.0.1"), backend("b", "10.0.0.2"), backend("c", "10.0.0.3"), backend("z", "10.0.0.4")}
+	spec.Services[0].Backends[1].Weight = ptr(300)
+	spec.Services[0].Backends[3].Weight = ptr(0)
+	share := func(o *Overrides) map[string]float64 {
+		s := compile(t, spec, o).Services[0]
+		counts := map[string]float64{}
+		for _, i := range s.Maglev {
+			counts[s.Backends[i].Name] += 1 / float64(len(s.Maglev))
+		}
+		return counts
+	}
+	near := func(got, want float64) bool { return got > want-0.01 && got < want+0.01 }
+	if got := share(nil); !near(got["a"], 0.2) || !near(got["b"], 0.6) || !near(got["c"], 0.2) || got["z"] != 0 {
+		t.Errorf("shares %v", got)
+	}
+	var o *Overrides
+	o = o.With(Target{"s", "b"}, FromOperator, OverrideDrain)
+	if got := share(o); got["b"] != 0 || !near(got["a"], 0.5) {
+		t.Errorf("shares with b draining: %v", got)
+	}
+	s := compile(t, spec, o).Services[0]
+	if b := s.Backend("b"); b.State != Draining || b.TakesNew() {
+		t.Errorf("b is %v", b.State)
+	}
+	for _, name := range []string{"a", "c"} {
+		o = o.With(Target{"s", name}, FromHealth, OverrideDown)
+	}
+	s = compile(t, spec, o).Services[0]
+	if s.Select(7) != nil {
+		t.Error("a backend is selected though none takes new flows")
+	}
+	o = o.With(Target{"s", "a"}, FromOperator, OverrideUp) // the operator overrules the probe
+	s = compile(t, spec, o).Services[0]
+	if b := s.Select(7); b == nil || b.Name != "a" {
+		t.Errorf("selected %v, want a", b)
+	}
+	s = compile(t, spec, o.With(Target{Service: "s"}, FromOperator, OverrideDown)).Services[0]
+	if !s.Down {
+		t.Error("the service is not down")
+	}
+	s = compile(t, spec, (*Overrides)(nil).With(Target{Service: "s"}, FromOperator, OverrideDrain)).Services[0]
+	if s.Select(7) != nil || s.Backends[0].State != Draining {
+		t.Error("the service does not drain")
+	}
+}
+
+func TestOverridesAreValues(t *testing.T) {
+	var none *Overrides
+	target := Target{"s", "a"}
+	one := none.With(target, FromHealth, OverrideDown)
+	two := one.With(target, FromOperator, OverrideUp)
+	back := two.With(target, FromOperator, NoOverride).With(target, FromHealth, NoOverride)
+	if v, _ := none.Of(target); v != NoOverride {
+		t.Error("the empty set changed")
+	}
+	if v, from := one.Of(target); v != OverrideDown || from != FromHealth {
+		t.Errorf("one: %v by %v", v, from)
+	}
+	if v, from := two.Of(target); v != OverrideUp || from != FromOperator {
+		t.Errorf("two: %v by %v", v, from)
+	}
+	if two.From(target, FromHealth) != OverrideDown {
+		t.Error("the probe's word was lost")
+	}
+	for range back.All() {
+		t.Error("an override taken back is still listed")
+	}
+}
+
+func TestOwnerTable(t *testing.T) {
+	spec := Spec{Services: []ServiceSpec{service("s", vip("192.0.2.1", "udp", "1"))}}
+	spec.Services[0].CID = &CIDSpec{Protocols: []CIDProtocol{1}, Layouts: []LayoutSpec{{Length: 8, Owner: &BitsSpec{Bits: 32}}}}
+	spec.Services[0].Backends = []BackendSpec{backend("a", "10.0.0.1", 1, 70000, 4_000_000_000), backend("b", "10.0.0.2", 0, 65535, 65536)}
+	s := compile(t, spec, nil).Services[0]
+	if s.Affinity != ByCID {
+		t.Errorf("affinity %v", s.Affinity)
+	}
+	for id, want := range map[uint32]string{0: "b", 1: "a", 2: "", 65535: "b", 65536: "b", 70000: "a", 70001: "", 4_000_000_000: "a", 1<<32 - 1: ""} {
+		got := ""
+		if b := s.Owner(id); b != nil {
+			got = b.Name
+		}
+		if got != want {
+			t.Errorf("owner %d: %q, want %q", id, got, want)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	s := compile(t, Spec{Services: []ServiceSpec{service("s", vip("192.0.2.1", "udp", "1"))}}, nil)
+	if s.Limits.Flows != 262144 || s.Limits.HeldFragments != 256 || s.Limits.FragmentTTL != 2*time.Second {
+		t.Errorf("limits %+v", s.Limits)
+	}
+	if got := s.Services[0].Timeout(UDP); got != 2*time.Minute {
+		t.Errorf("UDP time-out %s", got)
+	}
+	caps := AllCaps()
+	caps.HoldFragments, caps.MaxFlows = false, 1000
+	limited, err := Compile(Spec{MaglevSize: 251, Services: []ServiceSpec{service("s", vip("192.0.2.1", "udp", "1"))}}, nil, caps)
+	if err != nil || limited.Limits.HeldFragments != 0 || limited.Limits.Flows != 1000 {
+		t.Errorf("defaults do not follow the data path: %+v, %v", limited, err)
+	}
+}
+
+func TestCapsRefuse(t *testing.T) {
+	base := func() Spec {
+		return Spec{MaglevSize: 251, Services: []ServiceSpec{service("s", vip("192.0.2.1", "udp", "1"))}}
+	}
+	for _, c := range []struct {
+		path   string
+		change func(*Spec, *Caps)
+	}{
+		{"services[0].mode", func(s *Spec, c *Caps) { s.Services[0].Mode = ptr(L2DSR); c.Modes = []Mode{NAT} }},
+		{"services[0].tunnel", func(s *Spec, c *Caps) {
+			s.Services[0].Mode, s.Services[0].Tunnel, c.Tunnels = ptr(L3DSR), GUE, []Tunnel{IPIP}
+		}},
+		{"services[0].vips[0].protocol", func(_ *Spec, c *Caps) { c.Protocols = []uint8{TCP} }},
+		{"services[0].vips[0].address", func(_ *Spec, c *Caps) { c.IPv4 = false }},
+		{"services[0].vips[0].address", func(s *Spec, c *Caps) {
+			s.Services[0].VIPs[0].Address, c.Prefixes = prefix("192.0.2.0/24"), false
+		}},
+		{"services[0].vips[0].port", func(s *Spec, c *Caps) { s.Services[0].VIPs[0].Port, c.PortRanges = ports("1-2"), false }},
+		{"services[0].cid", func(s *Spec, c *Caps) {
+			s.Services[0].CID, c.CID = &CIDSpec{Protocols: []CIDProtocol{1}, Layouts: []LayoutSpec{{Length: 6, Owner: &BitsSpec{Bits: 8}}}}, false
+		}},
+		{"services[0].cid.layouts[0].mask_key", func(s *Spec, c *Caps) {
+			s.Services[0].CID = &CIDSpec{Protocols: []CIDProtocol{1}, Layouts: []LayoutSpec{{Length: 8, Owner: &BitsSpec{Bits: 8}, MaskKey: &HexKey{}}}}
+			c.MaskedCID = false
+		}},
+		{"services[0].snat", func(s *Spec, c *Caps) {
+			s.Services[0].SNAT, c.SNAT = &SNATSpec{Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")}}, false
+		}},
+		{"limits.held_fragments", func(s *Spec, c *Caps) { s.Limits.HeldFragments, c.HoldFragments = ptr(5), false }},
+		{"limits.flows", func(s *Spec, c *Caps) { s.Limits.Flows, c.MaxFlows = 2000, 1000 }},
+		{"maglev_size", func(s *Spec, c *Caps) { s.MaglevSize, c.MaxMaglev = 65537, 10007 }},
+		{"services[0].backends[0].address2", func(s *Spec, c *Caps) {
+			s.Services[0].VIPs = append(s.Services[0].VIPs, vip("2001:db8::1", "udp", "1"))
+			c.CrossFamily = false
+		}},
+	} {
+		spec, caps := base(), AllCaps()
+		caps.Name = "small"
+		c.change(&spec, &caps)
+		_, err := Compile(spec, nil, caps)
+		var wrong *Error
+		if !errors.As(err, &wrong) || wrong.Path != c.path || wrong.Remedy == "" {
+			t.Errorf("error %v, want one at %s", err, c.path)
+		}
+	}
+}
+
+// Equal VIPs are for config's bad files; here: what must be allowed.
+func TestNestedRangesAreAllowed(t *testing.T) {
+	compile(t, Spec{Services: []ServiceSpec{
+		service("s", vip("192.0.2.1", "udp", "1-100"), vip("192.0.2.1", "udp", "20-30"), vip("192.0.2.1", "udp", "25"), vip("192.0.2.1", "udp", "200-300")),
+		service("t", vip("192.0.2.1", "tcp", "1-100"), vip("192.0.2.0/24", "udp", "50-150")),
+	}}, nil)
+}
+
+func TestReasons(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range NumReasons {
+		r := Reason(i)
+		name := r.String()
+		if name == "" || seen[name] || name != strings.ToLower(name) || strings.ContainsAny(name, " -") {
+			t.Errorf("reason %d has the name %q", i, name)
+		}
+		seen[name] = true
+		if back, ok := ParseReason(name); !ok || back != r {
+			t.Errorf("%q reads back as %v", name, back)
+		}
+	}
+	for reason, want := range map[Reason]Action{
+		ReasonNotService: Pass, ReasonNoNeighbour: Pass, ReasonFragment: Forward, ReasonOutbound: Forward,
+		ReasonFragmentEarly: Hold, ReasonMalformed: Drop, ReasonNotDTLS: Drop,
+	} {
+		if got := reason.Action(); got != want {
+			t.Errorf("%v: %v, want %v", reason, got, want)
+		}
+	}
+	if Reason(200).String() != "unknown" || Action(9).String() != "unknown" {
+		t.Error("numbers out of range have a name")
+	}
+}
+
+func TestSecretsDoNotPrint(t *testing.T) {
+	key := HexKey{0xde, 0xad}
+	text, err := json.Marshal(struct{ Key HexKey }{key})
+	if err != nil || strings.Contains(string(text), "dead") || strings.Contains(key.String(), "dead") {
+		t.Errorf("%s %s %v", text, key, err)
+	}
+}
+
+func TestHotPathAllocatesNothing(t *testing.T) {
+	spec := Spec{Services: []ServiceSpec{
+		service("s", vip("192.0.2.1", "udp", "1-100"), vip("192.0.2.0/24", "udp", "5")),
+		service("t", vip("2001:db8::/64", "udp", "any")),
+	}}
+	snapshot := compile(t, spec, nil)
+	address := flow.Address(netip.MustParseAddr("192.0.2.1"))
+	var hash uint64
+	if n := testing.AllocsPerRun(100, func() {
+		s := snapshot.Lookup(UDP, address, 50)
+		hash++
+		s.Select(hash)
+		s.Owner(3)
+		snapshot.HasAddress(address)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func FuzzText(f *testing.F) {
+	for _, seed := range []string{"192.0.2.1", "192.0.2.0/24", "2001:db8::/64", "5000-5999", "any", "never", "30s", "::ffff:1.2.3.4/120", "fe80::1%eth0", "65536", "nat", "dtls12"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var p AddressPrefix
+		if p.UnmarshalText([]byte(text)) == nil && (!p.IsValid() || p.Prefix != p.Masked() || p.Addr().Is4In6()) {
+			t.Errorf("%q became %v", text, p)
+		}
+		var r PortRange
+		if r.UnmarshalText([]byte(text)) == nil && r.Last < r.First {
+			t.Errorf("%q became %v", text, r)
+		}
+		var d Timeout
+		if d.UnmarshalText([]byte(text)) == nil && d <= 0 {
+			t.Errorf("%q became %v", text, d)
+		}
+		for _, u := range []interface{ UnmarshalText([]byte) error }{new(Mode), new(Tunnel), new(Affinity), new(Probe), new(Protocol), new(CIDProtocol), new(HexKey), new(Override)} {
+			_ = u.UnmarshalText([]byte(text))
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package steer
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+)
+
+// Why explains a decision to a person, in steps. Call it right after the Packet
+// that made d. It allocates; it is for weir explain and not for data paths.
+func (e *Engine) Why(p *packet.Packet, d Decision) []string {
+	var steps []string
+	say := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
+	k := p.Key
+	if p.Kind == packet.KindICMPError {
+		say("the ICMP error quotes a packet of the flow %s", k)
+	}
+	if d.Service != nil {
+		say("service %s: mode %s, affinity %s", d.Service.Name, d.Service.Mode, d.Service.Affinity)
+		if vip, ok := e.matched(d.Service, k); ok && !p.Later {
+			say("its VIP %s is the most specific that matches", vip)
+		}
+	}
+	if text := e.because(p, d); text != "" {
+		say("%s", text)
+	}
+	if d.Action == lb.Forward {
+		say("%s", leaves(p, d))
+	}
+	return steps
+}
+
+// because says what decided.
+func (e *Engine) because(p *packet.Packet, d Decision) string {
+	k := p.Key
+	switch d.Reason {
+	case lb.ReasonNotService:
+		if e.snapshot.HasAddress(p.DstAddr()) {
+			return fmt.Sprintf("a service has the address %s, but not this protocol and port, and no flow has it as its reply: passed to the kernel", k.Destination().Addr())
+		}
+		return "no service has this destination, and no flow has it as its reply: passed to the kernel"
+	case lb.ReasonNotSteered:
+		return "the address is a VIP's, but no service balances this protocol or ICMP type: passed to the kernel"
+	case lb.ReasonICMPUnknown:
+		return "no service or flow is known for the quoted packet: passed to the kernel"
+	case lb.ReasonFragment:
+		return "a later fragment: it follows the first one of its datagram"
+	case lb.ReasonFragmentEarly:
+		return "a later fragment that came before the first one: held until that tells where to"
+	case lb.ReasonFragmentUnknown:
+		return "a later fragment whose first one is unknown: dropped"
+	case lb.ReasonCID:
+		owner, _, _ := d.Service.CID.Find(p.PayloadBytes())
+		return fmt.Sprintf("its connection id names owner %d, which is backend %s", owner, d.Backend.Name)
+	case lb.ReasonCIDUnknown:
+		owner, _, known := d.Service.CID.Find(p.PayloadBytes())
+		if !known {
+			return "it has a connection id, but of no layout of the service; conntrack or Maglev decided instead"
+		}
+		return fmt.Sprintf("its connection id names owner %d, who is unknown or down; conntrack or Maglev decided instead", owner)
+	case lb.ReasonConntrack:
+		return "a conntrack entry of this flow exists"
+	case lb.ReasonMaglev:
+		return "a new flow: " + e.slot(d.Service, k)
+	case lb.ReasonEcho:
+		return "a ping: " + e.slot(d.Service, k)
+	case lb.ReasonReply:
+		return "the reply of a flow that was translated: translated back"
+	case lb.ReasonICMPError:
+		return "it goes to the backend of the quoted flow"
+	case lb.ReasonICMPReply:
+		return "it goes to the client of the quoted flow, translated back"
+	case lb.ReasonNoBackend:
+		return "no backend of the service takes new flows (weight 0, draining or down): dropped"
+	case lb.ReasonServiceDown:
+		return "the service was taken down: dropped"
+	case lb.ReasonFlowTableFull:
+		return "the conntrack table is full of live flows and mode nat needs an entry (limits.flows): dropped"
+	case lb.ReasonNewFlowRate:
+		return fmt.Sprintf("more than %d new flows per second (new_flow_rate): dropped", d.Service.NewFlowRate)
+	case lb.ReasonSNATExhausted:
+		return "the replies could not be told apart: no free source address and port toward the backend: dropped"
+	case lb.ReasonMalformed:
+		return "its headers lie about lengths or are cut short: dropped"
+	}
+	return ""
+}
+
+// slot says how the Maglev table picked.
+func (e *Engine) slot(service *lb.Service, k flow.Key) string {
+	what := "the flow"
+	if service.Affinity == lb.BySource {
+		what = "its source address"
+	}
+	h := e.hash(service, k)
+	b := service.Select(h)
+	if b == nil {
+		return "no backend takes new flows"
+	}
+	return fmt.Sprintf("the hash of %s, %016x, is slot %d of %d in the Maglev table, which belongs to %s",
+		what, h, h%uint64(len(service.Maglev)), len(service.Maglev), b.Name)
+}
+
+// matched returns the VIP of a service that covers a destination, written out.
+func (e *Engine) matched(service *lb.Service, k flow.Key) (string, bool) {
+	to := k.Destination()
+	for _, v := range service.VIPs {
+		if v.Prefix.Contains(to.Addr()) && (isEcho(k.Proto) || v.Protocol == k.Proto && v.First <= to.Port() && to.Port() <= v.Last) {
+			return v.String(), true
+		}
+	}
+	return "", false
+}
+
+// leaves says how the packet travels on.
+func leaves(p *packet.Packet, d Decision) string {
+	switch d.Service.Mode {
+	case lb.L2DSR:
+		return fmt.Sprintf("to the link address of %s; no byte of the IP packet changes", address(p, d.Backend))
+	case lb.L3DSR:
+		return fmt.Sprintf("inside a %s tunnel to %s", d.Service.Tunnel, address(p, d.Backend))
+	case lb.Mark:
+		return fmt.Sprintf("with fwmark %#x; routing does the rest", d.Backend.Mark)
+	}
+	src, dst := p.Key.Source(), p.Key.Destination()
+	if d.Source.IsValid() {
+		src = d.Source
+	}
+	if d.Destination.IsValid() {
+		dst = d.Destination
+	}
+	if p.Later || isEcho(p.Key.Proto) {
+		return fmt.Sprintf("rewritten to %s > %s", src.Addr(), dst.Addr())
+	}
+	if p.Kind == packet.KindICMPError {
+		return fmt.Sprintf("rewritten, with the packet it quotes, to %s > %s", src, dst)
+	}
+	return fmt.Sprintf("rewritten to %s > %s", src, dst)
+}
+
+func address(p *packet.Packet, b *lb.Backend) netip.Addr {
+	a, ok := b.Address(p.Version == 6)
+	if !ok {
+		a, _ = b.Address(p.Version != 6)
+	}
+	return a
+}
