@@ -125,6 +125,7 @@ type bpfFragmentEntry struct {
 
 type bpfGeneration struct {
 	_       structs.HostLayout
+	Sip     [2]uint64
 	Mult    [3]uint64
 	Lengths uint32
 	Flags   uint32
@@ -155,7 +156,6 @@ type bpfOwnerKey struct {
 type bpfParameters struct {
 	_            structs.HostLayout
 	Hash         [20]uint64
-	Sip          [2]uint64
 	FlowMask     uint32
 	FragmentMask uint32
 	VipMask      uint32

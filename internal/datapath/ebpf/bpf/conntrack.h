@@ -17,6 +17,15 @@ static __always_inline const struct control *control_of(void)
 	return bpf_map_lookup_elem(&controls, &zero);
 }
 
+/* The hash that every load balancer of the tier computes of a 40-byte form. */
+static __always_inline __u64 tier_hash(const struct pkt *p, const __u64 form[5])
+{
+	__u32 active = p->active & 1;
+	const struct generation *g = bpf_map_lookup_elem(&generations, &active);
+
+	return g ? siphash40(g->sip, form) : 0;
+}
+
 static __always_inline const struct service *service_at(const struct pkt *p, __u32 id)
 {
 	__u32 i = (p->active & 1) * MAX_SERVICES + (id & (MAX_SERVICES - 1));
@@ -243,7 +252,7 @@ __noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expir
 		r.first_port = service->snat_first;
 		r.ports = (__u32)service->snat_last - service->snat_first + 1;
 		r.pool = r.ports * (is6 ? service->snat6 : service->snat4);
-		r.start = siphash40((const __u64 *)&p->key) >> 32;
+		r.start = tier_hash(p, (const __u64 *)&p->key) >> 32;
 		ok = reserve_pool(&r);
 	} else {
 		__builtin_memcpy(r.reply.dst, p->key.src, 16);

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "csum.h"
-#include "siphash.h"
+#include "conntrack.h"
 
 enum { GUE_PORT = 6080, TUNNEL_TTL = 64 };
 
@@ -78,7 +78,7 @@ __noinline int encapsulate(ctx_t *ctx, struct pkt *p, struct outer *o)
 	if (o->gue) {
 		__u16 udp[4] = {};
 
-		udp[0] = bpf_htons(0xc000 | (siphash40((const __u64 *)&p->key) & 0x3fff));
+		udp[0] = bpf_htons(0xc000 | (tier_hash(p, (const __u64 *)&p->key) & 0x3fff));
 		udp[1] = bpf_htons(GUE_PORT);
 		udp[2] = bpf_htons(payload);
 		if (ctx_store(ctx, p->l3 + at, udp, UDP_LEN))

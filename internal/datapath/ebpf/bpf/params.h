@@ -11,7 +11,6 @@ enum clock { CLOCK_JIFFIES, CLOCK_MANUAL };
 
 struct parameters {
 	__u64 hash[20];         /* random words of the flow tables' hash */
-	__u64 sip[2];           /* lb.Snapshot.HashKey */
 	__u32 flow_mask;        /* buckets of the flow table - 1 */
 	__u32 fragment_mask;    /* buckets of the fragment table - 1 */
 	__u32 vip_mask;         /* places of vips - 1, of one generation */

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "params.h"
+#include "types.h"
 
 #define SIP_ROTATE(x, n) ((x) << (n) | (x) >> (64 - (n)))
 #define SIP_ROUND                                                   \
@@ -24,9 +24,9 @@
 		a ^= (m);            \
 	} while (0)
 
-static __always_inline __u64 siphash40(const __u64 w[5])
+static __always_inline __u64 siphash40(const __u64 sip[2], const __u64 w[5])
 {
-	__u64 k0 = params.sip[0], k1 = params.sip[1];
+	__u64 k0 = sip[0], k1 = sip[1];
 	__u64 a = k0 ^ 0x736f6d6570736575ull, b = k1 ^ 0x646f72616e646f6dull;
 	__u64 c = k0 ^ 0x6c7967656e657261ull, d = k1 ^ 0x7465646279746573ull;
 

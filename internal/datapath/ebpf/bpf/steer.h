@@ -32,9 +32,9 @@ static __always_inline bool rate_take(const struct service *service, __u64 now)
 	return true;
 }
 
-static __always_inline __u64 steering_hash(const struct service *service, const struct flow_key *key)
+static __always_inline __u64 steering_hash(const struct service *service, const struct pkt *p)
 {
-	const __u64 *w = (const __u64 *)key;
+	const __u64 *w = (const __u64 *)&p->key;
 	__u64 form[5] = {w[0], w[1]};
 
 	if (service->affinity != AFFINITY_SOURCE) {
@@ -42,7 +42,7 @@ static __always_inline __u64 steering_hash(const struct service *service, const 
 		form[3] = w[3];
 		form[4] = w[4];
 	}
-	return siphash40(form);
+	return tier_hash(p, form);
 }
 
 static __always_inline __u32 cell(const struct cells *c, __u32 i) 
@@ -64,7 +64,7 @@ __noinline __u32 maglev_select(struct pkt *p)
 	service = service_at(p, p->service);
 	if (!service || !service->maglev_size)
 		return NO_SLOT;
-	i = service->maglev + steering_hash(service, &p->key) % service->maglev_size;
+	i = service->maglev + steering_hash(service, p) % service->maglev_size;
 	line = i >> 2;
 	return cell(bpf_map_lookup_elem(&maglev, &line), i);
 }

@@ -214,6 +214,7 @@ struct service {
 
 /* One generation; two of them, the active one is named by control.active. */
 struct generation {
+	__u64 sip[2];   /* lb.Snapshot.HashKey */
 	__u64 mult[3];  /* hash of vips */
 	__u32 lengths;
 	__u32 flags;    /* generation_flag */
