@@ -45,8 +45,10 @@ func (m *mirror) Closed(*Peer, time.Duration)      { m.closed++ }
 func newWire(t testing.TB, change func(*Config)) *wire {
 	t.Helper()
 	x := &wire{t: t}
-	cfg := Config{Workers: 1, NewHandler: func(*Worker) Handler { return new(mirror) }, CIDs: ByteOwnerCIDs(6, 1),
-		PSK: func(id []byte) ([]byte, bool) { return []byte("key"), bytes.HasPrefix(id, []byte("dev")) }}
+	cfg := Config{
+		Workers: 1, NewHandler: func(*Worker) Handler { return new(mirror) }, CIDs: ByteOwnerCIDs(6, 1),
+		PSK: func(id []byte) ([]byte, bool) { return []byte("key"), bytes.HasPrefix(id, []byte("dev")) },
+	}
 	if change != nil {
 		change(&cfg)
 	}
