@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -286,7 +287,7 @@ func (w *worker) read(s *socket) {
 	for range perSocketRead {
 		n, err := s.Receive(w.in)
 		if err != nil {
-			if err != unix.EAGAIN {
+			if !errors.Is(err, unix.EAGAIN) {
 				w.refused(err)
 			}
 			return

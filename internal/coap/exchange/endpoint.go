@@ -67,7 +67,7 @@ func (e *Endpoint) Receive(s *Session, in, out []byte, now time.Duration) []byte
 	m := &e.request
 	if err := message.Parse(in, m); err != nil {
 		e.counters.Malformed++
-		if err != message.ErrHeader && m.Type == message.Con {
+		if !errors.Is(err, message.ErrHeader) && m.Type == message.Con {
 			return appendEmpty(out, message.Rst, m.ID)
 		}
 		return out

@@ -29,7 +29,6 @@ type sent struct {
 
 type mirror struct {
 	closed int
-	limit  int // bytes of an answer; 0: all of the request
 	repeat int // times the request is in the answer
 }
 
