@@ -2,6 +2,7 @@ package node
 
 import (
 	"hash/fnv"
+	"net/netip"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
@@ -119,20 +120,33 @@ func (r *request) accepts(offered ...message.Format) (message.Format, bool) {
 	return 0, false
 }
 
-// maxBlock is the largest payload sent in one message: longer bodies travel in blocks (RFC 7959).
-const maxBlock = 1024
+// A payload is sent in one message up to a block, longer ones in blocks (RFC 7959). A plain request from a public address
+// may carry a forged source, so what it gets stays small, as with Californium: no amplifier (RFC 7252 section 11.3).
+const (
+	maxExponent    = 6 // 1024 bytes
+	publicExponent = 2 // 64 bytes
+)
+
+// blockExponent is the size of the largest block for a peer, as 16 << exponent.
+func blockExponent(secure bool, peer netip.Addr) uint32 {
+	if peer = peer.Unmap(); !secure && peer.IsGlobalUnicast() && !peer.IsPrivate() {
+		return publicExponent
+	}
+	return maxExponent
+}
 
 // body answers with a representation, in blocks when it is long or the client asks for it. It keeps no state: every block is
 // cut from the body as it is at its time, and the ETag lets the client see a change (RFC 7959 section 2.4).
 func (r *request) body(code message.Code, format message.Format, body []byte) {
 	wish, asked := r.message.Uint(message.Block2)
-	if !asked && len(body) <= maxBlock {
+	limit := blockExponent(r.handler.listener.secure, r.peer.Addr().Addr())
+	if !asked && len(body) <= 16<<limit {
 		b := r.reply.Begin(code)
 		b.Uint(message.ContentFormat, uint32(format))
 		b.Payload(body)
 		return
 	}
-	exponent := uint32(6)
+	exponent := limit
 	if asked {
 		exponent = wish & 7
 	}
@@ -140,25 +154,25 @@ func (r *request) body(code message.Code, format message.Format, body []byte) {
 		r.reply.Text(message.BadRequest, "Block2: reserved block size")
 		return
 	}
-	number, size := int(wish>>4), 16<<exponent
-	start := number * size
+	start := int(wish>>4) << (4 + exponent)
 	if start > 0 && start >= len(body) {
 		r.reply.Text(message.BadOption, "Block2: behind the end")
 		return
 	}
-	end := min(start+size, len(body))
+	exponent = min(exponent, limit)
+	end := min(start+(16<<exponent), len(body))
 	hash := fnv.New32a()
 	_, _ = hash.Write(body)
 	b := r.reply.Begin(code)
 	sum := hash.Sum32()
 	b.Option(message.ETag, []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
 	b.Uint(message.ContentFormat, uint32(format))
-	value := uint32(number)<<4 | exponent
+	value := uint32(start)>>(4+exponent)<<4 | exponent
 	if end < len(body) {
 		value |= 8
 	}
 	b.Uint(message.Block2, value)
-	if number == 0 {
+	if start == 0 {
 		b.Uint(message.Size2, uint32(len(body)))
 	}
 	b.Payload(body[start:end])
