@@ -138,7 +138,8 @@ func TestDTLSFilter(t *testing.T) {
 	}
 	var dropped uint64
 	for _, r := range [][]byte{
-		{}, record(22, 0xfe, 0xfd, 13), record(24, 0xfe, 0xfd, 14), record(19, 0xfe, 0xfd, 14), record(26, 0xfe, 0xfd, 14),
+		{},
+		record(22, 0xfe, 0xfd, 13), record(24, 0xfe, 0xfd, 14), record(19, 0xfe, 0xfd, 14), record(26, 0xfe, 0xfd, 14),
 		record(23, 0xfe, 0xff, 14), record(22, 3, 3, 14), record(22, 0xfe, 0xfe, 14), []byte("GET / HTTP/1.1\r\n"),
 	} {
 		c.send(r)

@@ -463,8 +463,13 @@ func TestRunAndCloseInOrder(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	for _, c := range []udpnat.Config{
-		{Workers: -1}, {MaxEntries: -1}, {BackendTimeout: -5}, {UnansweredAfter: -1},
-		{Faults: udpnat.Faults{LossForward: 101}}, {Faults: udpnat.Faults{SizeLimit: -1}}, {Faults: udpnat.Faults{ReorderDelay: time.Hour}},
+		{Workers: -1},
+		{MaxEntries: -1},
+		{BackendTimeout: -5},
+		{UnansweredAfter: -1},
+		{Faults: udpnat.Faults{LossForward: 101}},
+		{Faults: udpnat.Faults{SizeLimit: -1}},
+		{Faults: udpnat.Faults{ReorderDelay: time.Hour}},
 	} {
 		if d, err := udpnat.Open(c); err == nil {
 			_ = d.Close()

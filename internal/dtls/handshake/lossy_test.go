@@ -16,8 +16,10 @@ import (
 func TestHandshakeOverABadNetwork(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		c, err := handshake.NewClient(handshake.ClientConfig{Identity: []byte("cali.0001"), Key: []byte(".fornium"),
-			OfferCID: seed%2 == 0, CID: []byte{1, 2, 3}[:seed%3], Timeout: 50 * time.Millisecond, Repetitions: 40})
+		c, err := handshake.NewClient(handshake.ClientConfig{
+			Identity: []byte("cali.0001"), Key: []byte(".fornium"),
+			OfferCID: seed%2 == 0, CID: []byte{1, 2, 3}[:seed%3], Timeout: 50 * time.Millisecond, Repetitions: 40,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,8 +136,10 @@ func TestCookies(t *testing.T) {
 }
 
 func TestNothingInCommon(t *testing.T) {
-	c, _ := handshake.NewClient(handshake.ClientConfig{Identity: []byte("cali.1"), Key: []byte(".fornium"),
-		Suites: []record.Suite{record.PSKWithAES128GCMSHA256}})
+	c, _ := handshake.NewClient(handshake.ClientConfig{
+		Identity: []byte("cali.1"), Key: []byte(".fornium"),
+		Suites: []record.Suite{record.PSKWithAES128GCMSHA256},
+	})
 	run(t, c, newServer(t, nil, record.PSKWithAES128CCM8), asIs)
 	if _, err := c.Done(); err == nil || err.Error() != "handshake: the server's alert 40" {
 		t.Error(err)
