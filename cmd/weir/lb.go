@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 
@@ -94,7 +93,7 @@ func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *sl
 		Ready:    loop.Ready,
 		Status:   func() any { return loop.Status() },
 		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
-		Flows:    balancer.flows,
+		Flows:    func(yield func(admin.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
 		Override: overrideOf(loop),
 	}
 	if balancer.console != nil {
@@ -113,17 +112,22 @@ func overrideOf(loop *control.Loop) func(service, backend, value string) error {
 		}
 		err := loop.Override(lb.Target{Service: service, Backend: backend}, lb.FromOperator, override)
 		if errors.Is(err, control.ErrNoTarget) {
-			return fmt.Errorf("%w: %w", admin.ErrUnknownTarget, err)
+			return unknownTarget{err}
 		}
 		return err
 	}
 }
 
+// unknownTarget is an error of control that admin answers with 404.
+type unknownTarget struct{ error }
+
+func (unknownTarget) Is(target error) bool { return target == admin.ErrUnknownTarget }
+
 // balancer is an opened data path with what the admin door shows of it. console is nil where there is none.
 type balancer struct {
 	datapath control.Datapath
 	samples  func() []admin.Sample
-	flows    func(yield func(admin.Flow) bool)
+	flows    func(snapshot *lb.Snapshot, yield func(admin.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
 }
 

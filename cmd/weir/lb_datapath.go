@@ -42,11 +42,14 @@ func openUDP(config udpnat.Config) (*balancer, *udpnat.Datapath, error) {
 	return &balancer{
 		datapath: datapath,
 		samples:  func() []admin.Sample { return udpSamples(datapath.Stats()) },
-		flows: func(yield func(admin.Flow) bool) {
+		flows: func(snapshot *lb.Snapshot, yield func(admin.Flow) bool) {
 			for _, e := range datapath.Entries(admin.MaxFlows) {
 				flow := admin.Flow{
 					Protocol: "udp", Client: e.Client.String(), VIP: e.VIP.String(),
 					Service: e.Backend.Service, Backend: e.Backend.Backend, Expires: -1,
+				}
+				if service := snapshot.Service(flow.Service); service != nil && service.Timeouts.UDP != lb.Never {
+					flow.Expires = max(0, service.Timeouts.UDP-e.Idle).Seconds()
 				}
 				if !yield(flow) {
 					return
