@@ -29,6 +29,7 @@ node or a cluster (coap), and builds networks of namespaces to try it all in (la
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(
+		newBenchCommand(),
 		newVersionCommand(),
 		newNATCommand(),
 		newLBCommand(),
