@@ -23,6 +23,10 @@
 // be translated. When the conntrack table is full of live flows, modes that
 // need no entry go on by Maglev alone and NAT drops new flows.
 //
+// new_flow_rate is a token bucket per service, full at the start, that holds one
+// second's worth: a burst of n flows, then one per second/n. Flows steered by
+// CID with DSR, ICMP errors and replies take no token.
+//
 //	e := steer.New(snapshot, steer.Options{})
 //	var p packet.Packet
 //	if err := packet.Parse(bytes, &p); err != nil { e.Malformed() }
