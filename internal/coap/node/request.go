@@ -13,7 +13,8 @@ import (
 // request is one request on its way through a resource; valid during the call only.
 type request struct {
 	handler *handler
-	peer    *engine.Peer
+	session *session
+	peer    *engine.Peer // of session
 	message *message.Message
 	reply   *exchange.Reply
 	now     time.Duration
@@ -33,8 +34,11 @@ type dispatcher struct{ h *handler }
 func (d dispatcher) Serve(s *exchange.Session, m *message.Message, reply *exchange.Reply, now time.Duration) {
 	h := d.h
 	r := &h.request
-	peer, _ := s.Peer.(*engine.Peer)
-	*r = request{handler: h, peer: peer, message: m, reply: reply, now: now}
+	owner, ok := s.Peer.(*session)
+	if !ok {
+		return // 5.00: not a session of this handler
+	}
+	*r = request{handler: h, session: owner, peer: owner.peer, message: m, reply: reply, now: now}
 	found, ok := h.listener.resources[string(r.appendPath(h.path[:0]))]
 	if !ok {
 		reply.Text(message.NotFound, "no such resource; /.well-known/core lists them")
@@ -135,11 +139,31 @@ func blockExponent(secure bool, peer netip.Addr) uint32 {
 	return maxExponent
 }
 
+// blockOverhead is the most that header and options of a block take, without the token.
+const blockOverhead = 32
+
+// withinBudget lowers the block size to what a peer may get whose address has changed and is not proven. The first such block
+// travels as a separate confirmable response: its acknowledgement proves the address, and the limit is gone.
+func (r *request) withinBudget(exponent uint32, body int) uint32 {
+	room := r.peer.Budget() - blockOverhead - len(r.message.Token)
+	if min(body, 16<<exponent) <= room {
+		return exponent
+	}
+	for exponent > 0 && 16<<exponent > room {
+		exponent--
+	}
+	if r.message.Type == message.Con {
+		r.reply.Prove()
+		r.session.proving = r.peer.Addr()
+	}
+	return exponent
+}
+
 // body answers with a representation, in blocks when it is long or the client asks for it. It keeps no state: every block is
 // cut from the body as it is at its time, and the ETag lets the client see a change (RFC 7959 section 2.4).
 func (r *request) body(code message.Code, format message.Format, body []byte) {
 	wish, asked := r.message.Uint(message.Block2)
-	limit := blockExponent(r.handler.listener.secure, r.peer.Addr().Addr())
+	limit := r.withinBudget(blockExponent(r.handler.listener.secure, r.peer.Addr().Addr()), len(body))
 	if !asked && len(body) <= 16<<limit {
 		b := r.reply.Begin(code)
 		b.Uint(message.ContentFormat, uint32(format))

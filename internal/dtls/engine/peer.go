@@ -49,6 +49,15 @@ func (p *Peer) Identity() string { return p.identity }
 // from there. It lifts the amplification limit.
 func (p *Peer) Validate() { p.moved = false }
 
+// Budget is how many bytes of payload may be sent to the peer now: MaxPayload, or
+// less while its address has changed and is not validated.
+func (p *Peer) Budget() int {
+	if p.moved {
+		return min(p.budget, MaxPayload)
+	}
+	return MaxPayload
+}
+
 // Info describes the peer, for a resource that shows it. It allocates.
 func (p *Peer) Info() Info {
 	i := Info{
