@@ -67,6 +67,7 @@ func (l *loop) run(ctx context.Context) error {
 		if err := l.read(); err != nil {
 			return err
 		}
+		w.stats.Rounds++
 		l.inbox()
 		w.tick()
 		w.out.flush()

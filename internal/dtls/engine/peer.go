@@ -22,6 +22,7 @@ type Peer struct {
 	byAddress   bool       // it is in the worker's table by address
 	closed      bool
 	moved       bool // the address has changed and is not validated since
+	since       int  // newer records from there since
 	budget      int  // bytes that may be sent to it while moved
 	last        time.Duration
 	touched     time.Duration // when it last moved to the front of the list
