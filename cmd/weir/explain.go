@@ -174,7 +174,7 @@ func traceCapture(cmd *cobra.Command, tracer *tracer, name string) error {
 	}
 	for {
 		captured, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -113,10 +114,10 @@ func (t *tracer) release(k flow.FragmentKey) {
 
 func (t *tracer) steer(number int, p *packet.Packet, err error, now time.Duration) {
 	var d steer.Decision
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		d = t.engine.Packet(p, now)
-	case packet.ErrNotIP:
+	case errors.Is(err, packet.ErrNotIP):
 		d = t.engine.NotIP()
 	default:
 		d = t.engine.Malformed()

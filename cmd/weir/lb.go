@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 
@@ -28,6 +27,7 @@ func newLBCommand() *cobra.Command {
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
 	return cmd
@@ -67,15 +67,12 @@ the error shows in the log, in 'weir lb status' and in the metrics.`,
 
 func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *slog.Logger) error {
 	var loop *control.Loop // set before the data path runs
-	balancer, err := openDatapath(datapath, log, func(target lb.Target, silent bool) {
-		value := lb.NoOverride
-		if silent {
-			value = lb.OverrideDown
-		}
-		if err := loop.Override(target, lb.FromDatapath, value); err != nil {
-			log.Error("silent backend not taken out", "target", target.String(), "error", err)
-		}
-	})
+	file := config.NewFile(path)
+	flows, err := flowLimit(file)
+	if err != nil {
+		return usageError(err)
+	}
+	balancer, err := openDatapath(datapath, flows, log, livenessTo(&loop, log))
 	if err != nil {
 		return err
 	}
@@ -85,7 +82,6 @@ func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *sl
 		}
 	}()
 	loop = control.New(balancer.datapath, control.Options{Log: log})
-	file := config.NewFile(path)
 	text, err := loop.LoadFile(file)
 	if err != nil {
 		return usageError(err)
@@ -94,7 +90,7 @@ func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *sl
 		Ready:    loop.Ready,
 		Status:   func() any { return loop.Status() },
 		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
-		Flows:    balancer.flows,
+		Flows:    func(yield func(admin.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
 		Override: overrideOf(loop),
 	}
 	if balancer.console != nil {
@@ -102,6 +98,17 @@ func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *sl
 	}
 	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
+}
+
+// flowLimit is limits.flows of the file, 0 when it leaves it to the data path. Tables are sized when a data path opens:
+// a later change of it takes a restart.
+func flowLimit(file *config.File) (int, error) {
+	text, err := file.Read()
+	if err != nil {
+		return 0, err
+	}
+	spec, _, err := config.Decode[lb.Spec](file.Path(), text)
+	return max(0, spec.Limits.Flows), err
 }
 
 // overrideOf is the admin door's way to the loop.
@@ -113,17 +120,22 @@ func overrideOf(loop *control.Loop) func(service, backend, value string) error {
 		}
 		err := loop.Override(lb.Target{Service: service, Backend: backend}, lb.FromOperator, override)
 		if errors.Is(err, control.ErrNoTarget) {
-			return fmt.Errorf("%w: %w", admin.ErrUnknownTarget, err)
+			return unknownTarget{err}
 		}
 		return err
 	}
 }
 
+// unknownTarget is an error of control that admin answers with 404.
+type unknownTarget struct{ error }
+
+func (unknownTarget) Is(target error) bool { return target == admin.ErrUnknownTarget }
+
 // balancer is an opened data path with what the admin door shows of it. console is nil where there is none.
 type balancer struct {
 	datapath control.Datapath
 	samples  func() []admin.Sample
-	flows    func(yield func(admin.Flow) bool)
+	flows    func(snapshot *lb.Snapshot, yield func(admin.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
 }
 

@@ -25,12 +25,12 @@ func datapathCaps(name string) (lb.Caps, error) {
 	}
 }
 
-// openDatapath opens the data path of --datapath. liveness is told of backends that fall silent or answer again.
-func openDatapath(name string, log *slog.Logger, liveness func(target lb.Target, silent bool)) (*balancer, error) {
+// openDatapath opens the data path of --datapath, with room for so many flows (0: its own default). liveness is told of backends that fall silent or answer again.
+func openDatapath(name string, flows int, log *slog.Logger, liveness func(target lb.Target, silent bool)) (*balancer, error) {
 	if _, err := datapathCaps(name); err != nil {
 		return nil, usageError(err)
 	}
-	balancer, _, err := openUDP(udpnat.Config{Log: log, OnLiveness: liveness})
+	balancer, _, err := openUDP(udpnat.Config{MaxEntries: flows, Log: log, OnLiveness: liveness})
 	return balancer, err
 }
 
@@ -42,11 +42,14 @@ func openUDP(config udpnat.Config) (*balancer, *udpnat.Datapath, error) {
 	return &balancer{
 		datapath: datapath,
 		samples:  func() []admin.Sample { return udpSamples(datapath.Stats()) },
-		flows: func(yield func(admin.Flow) bool) {
+		flows: func(snapshot *lb.Snapshot, yield func(admin.Flow) bool) {
 			for _, e := range datapath.Entries(admin.MaxFlows) {
 				flow := admin.Flow{
 					Protocol: "udp", Client: e.Client.String(), VIP: e.VIP.String(),
 					Service: e.Backend.Service, Backend: e.Backend.Backend, Expires: -1,
+				}
+				if service := snapshot.Service(flow.Service); service != nil && service.Timeouts.UDP != lb.Never {
+					flow.Expires = max(0, service.Timeouts.UDP-e.Idle).Seconds()
 				}
 				if !yield(flow) {
 					return

@@ -302,7 +302,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 		Ready:    loop.Ready,
 		Status:   func() any { return natStatus{loop.Status(), datapath.Stats()} },
 		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
-		Flows:    balancer.flows,
+		Flows:    func(yield func(admin.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
 		Override: overrideOf(loop),
 		Console:  console.Serve,
 	}

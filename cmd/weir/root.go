@@ -17,7 +17,8 @@ func newRootCommand() *cobra.Command {
 
 It balances UDP in user space by connection id and flow (lb, nat), serves CoAP over DTLS with connection ids as one
 node or a cluster (coap), and builds networks of namespaces to try it all in (lab). Start with: weir demo`,
-		Example: `  weir nat :5784 localhost:5683 localhost:5684
+		Example: `  weir demo
+  weir nat :5784 localhost:5683 localhost:5684
   weir version --json
   source <(weir completion bash)`,
 		SilenceUsage:  true,
@@ -28,6 +29,7 @@ node or a cluster (coap), and builds networks of namespaces to try it all in (la
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(
+		newBenchCommand(),
 		newVersionCommand(),
 		newNATCommand(),
 		newLBCommand(),

@@ -48,8 +48,9 @@ type Loop struct {
 	document  *config.Document
 	overrides *lb.Overrides
 	appliedAt time.Time
-	failure   error
+	failure   error // of the last configuration; stays until one succeeds
 	failedAt  time.Time
+	refusal   error // of the last override; stays until one succeeds
 	reloads   uint64
 	failures  uint64
 }
@@ -112,6 +113,7 @@ func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
 		return l.failLocked(err)
 	}
 	l.spec, l.document = &spec, document
+	l.failure = nil
 	l.reloads++
 	snapshot := l.applied.Load()
 	l.log.Info("configuration applied", "generation", snapshot.Generation, "services", len(snapshot.Services))
@@ -132,7 +134,7 @@ func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *l
 		return fmt.Errorf("apply generation %d: %w", snapshot.Generation, err)
 	}
 	l.applied.Store(snapshot)
-	l.appliedAt, l.failure = time.Now(), nil
+	l.appliedAt = time.Now()
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -157,7 +159,7 @@ func Locate(err error, document *config.Document) error {
 }
 
 // ErrNoTarget is wrapped by Override when the spec has no such service or backend.
-var ErrNoTarget = errors.New("no such target")
+var ErrNoTarget = errors.New("unknown target")
 
 // Override sets one override (lb.NoOverride takes it back) and applies it. An operator's target must exist.
 func (l *Loop) Override(target lb.Target, from lb.Overrider, value lb.Override) error {
@@ -182,9 +184,11 @@ func (l *Loop) SetOverrides(from lb.Overrider, values map[lb.Target]lb.Override)
 		next = next.With(target, from, value)
 	}
 	if err := l.applyLocked(*l.spec, l.document, next); err != nil {
-		return l.failLocked(err)
+		l.refusal = err
+		l.failures++
+		return err
 	}
-	l.overrides = next
+	l.overrides, l.refusal = next, nil
 	for target, value := range values {
 		l.log.Info("override", "target", target.String(), "from", from.String(), "value", value.String(),
 			"generation", l.applied.Load().Generation)
@@ -265,9 +269,12 @@ func (l *Loop) Status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := Status{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
-	if l.failure != nil {
+	switch {
+	case l.failure != nil:
 		failedAt := l.failedAt
 		s.Error, s.FailedAt = l.failure.Error(), &failedAt
+	case l.refusal != nil:
+		s.Error = l.refusal.Error()
 	}
 	if snapshot := l.applied.Load(); snapshot != nil {
 		s.Generation = snapshot.Generation

@@ -96,7 +96,10 @@ func TestLastGoodStays(t *testing.T) {
 	if s.Generation != 1 || s.Error != err.Error() || s.FailedAt == nil || l.Ready() != nil || len(s.Services[0].Backends) != 2 {
 		t.Errorf("status %+v", s)
 	}
-	if err := l.Load("f", []byte(good)); err != nil || l.Status().Error != "" || l.Status().Generation != 2 {
+	if e := l.Override(lb.Target{Service: "s", Backend: "a"}, lb.FromOperator, lb.OverrideDrain); e != nil || l.Status().Error != err.Error() {
+		t.Errorf("an override hid the bad configuration: %v, %+v", e, l.Status())
+	}
+	if err := l.Load("f", []byte(good)); err != nil || l.Status().Error != "" || l.Status().Generation != 3 {
 		t.Errorf("a good configuration did not clear the error: %v, %+v", err, l.Status())
 	}
 }
@@ -111,6 +114,9 @@ func TestRefusedApplyChangesNothing(t *testing.T) {
 	m.setRefuse(full)
 	if err := l.Override(lb.Target{Service: "s", Backend: "a"}, lb.FromOperator, lb.OverrideDrain); !errors.Is(err, full) {
 		t.Errorf("error %v", err)
+	}
+	if got := l.Status().Error; !strings.Contains(got, "map is full") {
+		t.Errorf("status error %q", got)
 	}
 	m.setRefuse(nil)
 	if err := l.Load("f", []byte(good)); err != nil {

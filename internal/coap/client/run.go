@@ -57,7 +57,7 @@ func Bench(ctx context.Context, cfg BenchConfig, live func(Snapshot)) (BenchResu
 		running.Go(w.run)
 	}
 	defer func() {
-		b.phase.Store(int32(phaseEnd))
+		b.enter(phaseEnd)
 		running.Wait()
 	}()
 	setup := time.Now()
@@ -69,11 +69,11 @@ func Bench(ctx context.Context, cfg BenchConfig, live func(Snapshot)) (BenchResu
 		live(Snapshot{Total: b.total().stats})
 	}
 	begun, cpu := time.Now(), processCPU()
-	b.phase.Store(int32(phaseLoad))
+	b.enter(phaseLoad)
 	reporter := &reporter{b: b, live: live, begun: begun, last: begun, rtt: measure.NewLatency()}
 	err = b.load(ctx, reporter)
 	result.Elapsed, result.CPU = time.Since(begun), processCPU()-cpu
-	b.phase.Store(int32(phaseEnd))
+	b.enter(phaseEnd)
 	running.Wait()
 	total := b.total()
 	result.Stats = total.stats
@@ -204,6 +204,15 @@ func (b *bench) identity(number uint32) string {
 // clock is the monotonic time of all workers.
 func (b *bench) clock() time.Duration { return time.Since(b.start) }
 
+// enter begins a phase for all workers.
+func (b *bench) enter(p phase) {
+	b.phase.Store(int32(p))
+	for _, w := range b.workers {
+		w.wake()
+	}
+}
+
+// wake makes the load's goroutine look at what the workers have published.
 func (b *bench) wake() {
 	select {
 	case b.woken <- struct{}{}:
@@ -233,7 +242,7 @@ func (b *bench) connect(ctx context.Context) error {
 		}
 		b.pause(ctx)
 	}
-	b.phase.Store(int32(phaseConnect))
+	b.enter(phaseConnect)
 	for end := b.clock() + connectFor; b.clock() < end; {
 		total := b.total()
 		if err := errors.Join(ctx.Err(), total.err); err != nil {
@@ -270,7 +279,7 @@ func (b *bench) load(ctx context.Context, reporter *reporter) error {
 }
 
 func (b *bench) drain(ctx context.Context, reporter *reporter) {
-	b.phase.Store(int32(phaseDrain))
+	b.enter(phaseDrain)
 	for end := b.clock() + drainFor; ctx.Err() == nil; b.pause(ctx) {
 		total := b.total()
 		reporter.look(false)

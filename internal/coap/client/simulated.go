@@ -118,6 +118,11 @@ func (c *simulated) ready() {
 	w.timers.clear(c)
 	if w.phase == phaseLoad || w.phase == phaseProbe {
 		c.send()
+		return
+	}
+	if w.met++; w.met == len(w.clients) {
+		w.publish()
+		w.b.wake()
 	}
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -52,6 +53,7 @@ type worker struct {
 
 	phase phase
 	ended int // clients that are done
+	met   int // clients that became ready before the load
 
 	stats      BenchStats
 	rtt        *measure.Latency // since the reporter's latest visit, about
@@ -60,6 +62,7 @@ type worker struct {
 
 	mu     sync.Mutex
 	shared report
+	closed bool // the poller is gone
 }
 
 // report is what a worker has published.
@@ -159,7 +162,19 @@ func (w *worker) close() {
 	for _, s := range w.sockets {
 		s.Socket.Close()
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
 	w.poller.Close()
+}
+
+// wake makes the worker look at the phase.
+func (w *worker) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.poller.Wake()
+	}
 }
 
 // run serves the clients until the load's end.
@@ -218,8 +233,11 @@ func (w *worker) enter(p phase) {
 	switch p {
 	case phaseConnect:
 		for _, c := range w.clients {
-			if c.state == stateNew {
+			switch c.state {
+			case stateNew:
 				c.connect()
+			case stateReady:
+				w.met++
 			}
 		}
 	case phaseLoad:
@@ -286,7 +304,7 @@ func (w *worker) read(s *socket) {
 	for range perSocketRead {
 		n, err := s.Receive(w.in)
 		if err != nil {
-			if err != unix.EAGAIN {
+			if !errors.Is(err, unix.EAGAIN) {
 				w.refused(err)
 			}
 			return

@@ -23,6 +23,8 @@ type Config struct {
 	Seed uint64 // of message ids and back-off; 0 is as good as any other
 	// Supported names the critical options that the Handler (requests) or Events (responses) understands; nil: none.
 	Supported message.Supported
+	// Proven is told that the acknowledgement of a response with Reply.Prove came; nil: nobody cares.
+	Proven func(*Session)
 }
 
 // Validate reports the first value that cannot be meant.

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -67,7 +68,7 @@ func (e *Endpoint) Receive(s *Session, in, out []byte, now time.Duration) []byte
 	m := &e.request
 	if err := message.Parse(in, m); err != nil {
 		e.counters.Malformed++
-		if err != message.ErrHeader && m.Type == message.Con {
+		if !errors.Is(err, message.ErrHeader) && m.Type == message.Con {
 			return appendEmpty(out, message.Rst, m.ID)
 		}
 		return out
@@ -118,6 +119,9 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	}
 	e.counters.Acks++
 	if slot.kind == kindResponse {
+		if slot.proof && e.cfg.Proven != nil {
+			e.cfg.Proven(s)
+		}
 		e.pendings.release(i)
 		return out
 	}
@@ -221,12 +225,12 @@ func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, 
 	case m.Type == message.Non:
 		setMID(answer, e.NextID(s))
 		if r.separate {
-			e.later(s, answer, message.Non, now+r.delay, now)
+			e.later(s, answer, message.Non, r, now)
 			return out
 		}
 		return answer
 	case r.separate:
-		if !e.later(s, answer, message.Con, now+r.delay, now) {
+		if !e.later(s, answer, message.Con, r, now) {
 			*remember = memoryRepeat // nothing was promised: the peer will ask again
 			return out
 		}
@@ -248,7 +252,7 @@ func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, 
 func setMID(datagram []byte, mid uint16) { datagram[2], datagram[3] = byte(mid>>8), byte(mid) }
 
 // later schedules answer as a message of its own.
-func (e *Endpoint) later(s *Session, answer []byte, t message.Type, due, now time.Duration) bool {
+func (e *Endpoint) later(s *Session, answer []byte, t message.Type, r *Reply, now time.Duration) bool {
 	if len(answer) > e.cfg.MaxMessage {
 		e.counters.TooLarge++
 		return false
@@ -260,9 +264,14 @@ func (e *Endpoint) later(s *Session, answer []byte, t message.Type, due, now tim
 	}
 	slot.kind, slot.unsent, slot.con, slot.first = kindResponse, true, t == message.Con, now
 	slot.mid = e.NextID(s)
+	if slot.proof = r.prove; r.prove {
+		var random [2]byte
+		_, _ = rand.Read(random[:]) // crypto/rand never fails
+		slot.mid = uint16(random[0])<<8 | uint16(random[1])
+	}
 	slot.buf[0] = slot.buf[0]&^0x30 | byte(t)<<4
 	setMID(slot.buf, slot.mid)
-	e.pendings.attach(i, s, due)
+	e.pendings.attach(i, s, now+r.delay)
 	return true
 }
 

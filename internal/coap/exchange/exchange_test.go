@@ -286,6 +286,40 @@ func TestSeparateResponse(t *testing.T) {
 	})
 }
 
+// Reply.Prove: the id cannot be guessed from others, and only its acknowledgement proves the address.
+func TestProve(t *testing.T) {
+	proofs := 0
+	r := newRig(t, Config{Proven: func(*Session) { proofs++ }})
+	r.journal.serve = func(m *message.Message, reply *Reply) {
+		reply.Prove()
+		reply.Text(message.Content, "small")
+	}
+	previous, sequential := uint16(0), 0
+	for i := range uint16(20) {
+		now := time.Duration(i) * time.Second
+		r.expect(r.receive(build(t, message.Con, message.GET, i, "ab"), now), fmt.Sprintf("ACK 0.00 mid=%d", i))
+		r.Tick(now)
+		sent := r.outbox.sent[len(r.outbox.sent)-1]
+		mid := uint16(sent[2])<<8 | uint16(sent[3])
+		if mid == previous+1 {
+			sequential++
+		}
+		previous = mid
+		r.receive(message.AppendEmpty(nil, message.Ack, mid+1), now) // a guess
+		if proofs != int(i) {
+			t.Fatalf("%d proofs after a wrong acknowledgement", proofs)
+		}
+		r.receive(message.AppendEmpty(nil, message.Ack, mid), now)
+		if proofs != int(i)+1 || r.Pending() != 0 {
+			t.Fatalf("%d proofs, %d pending", proofs, r.Pending())
+		}
+	}
+	if sequential > 2 {
+		t.Errorf("%d of 20 ids follow the one before", sequential)
+	}
+	r.expect(show(t, r.Endpoint.Receive(&r.session, build(t, message.Non, message.GET, 99, "ab"), r.out, time.Minute))[:8], "NON 2.05")
+}
+
 // run ticks r at its own due times until nothing is due before end.
 func run(r *rig, end time.Duration) {
 	for due, ok := r.Next(); ok && due <= end; due, ok = r.Next() {

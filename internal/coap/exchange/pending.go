@@ -31,6 +31,7 @@ type pending struct {
 	kind    kind
 	con     bool
 	unsent  bool // the first transmission is still to come, at due
+	proof   bool // its acknowledgement proves the address
 	acked   bool // an empty ACK came, or none is expected
 }
 

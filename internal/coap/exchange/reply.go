@@ -15,6 +15,7 @@ type Reply struct {
 	begun    bool
 	separate bool
 	silent   bool
+	prove    bool
 }
 
 // Begin starts the response, dropping what an earlier Begin wrote, and returns the builder for its options and payload.
@@ -42,6 +43,15 @@ func (r *Reply) Text(code message.Code, text string) {
 // Separate acknowledges a confirmable request at once and sends the response as a message of its own after delay
 // (RFC 7252 section 5.2.2); to a non-confirmable request it only delays. It may be called before or after Begin.
 func (r *Reply) Separate(delay time.Duration) { r.separate, r.delay = true, max(0, delay) }
+
+// Prove makes the response separate, under a message id that nobody can guess: who acknowledges it has received it, and Config.Proven is told
+// (return routability, as by the Echo option of RFC 9175 but without its support in the client). It does nothing for a
+// non-confirmable request.
+func (r *Reply) Prove() {
+	if r.request.Type == message.Con {
+		r.separate, r.prove = true, true
+	}
+}
 
 // Silent suppresses the response; a confirmable request is still acknowledged (RFC 7967).
 func (r *Reply) Silent() { r.silent = true }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
@@ -20,8 +21,7 @@ type handler struct {
 	worker   worker
 	endpoint *exchange.Endpoint
 	wake     time.Duration // the call of Tick asked for
-	sessions int
-	request  request // here, so that serving does not allocate
+	request  request       // here, so that serving does not allocate
 	path     [maxPath]byte
 }
 
@@ -30,8 +30,23 @@ const maxPath = 128
 
 func newHandler(l *listener, w worker, seed uint64) *handler {
 	h := &handler{listener: l, worker: w, wake: engine.Never}
-	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported}, h, dispatcher{h}, nil)
+	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported, Proven: proven}, h, dispatcher{h}, nil)
 	return h
+}
+
+// session is one peer with what the resources keep about it.
+type session struct {
+	exchange.Session // its Peer is the session
+	peer             *engine.Peer
+
+	proving netip.AddrPort // the address that the newest Reply.Prove went to
+}
+
+// proven implements exchange.Config.Proven: the acknowledgement counts if the address is still the one it was asked from.
+func proven(s *exchange.Session) {
+	if owner, ok := s.Peer.(*session); ok && owner.proving == owner.peer.Addr() {
+		owner.peer.Validate()
+	}
 }
 
 // supported names the critical options that the resources understand. Uri-Host and Uri-Port may name any host: this
@@ -46,13 +61,13 @@ func supported(id message.OptionID) bool {
 
 // Serve implements [engine.Handler].
 func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byte {
-	s, ok := p.State.(*exchange.Session)
+	s, ok := p.State.(*session)
 	if !ok {
-		s = &exchange.Session{Peer: p}
+		s = &session{peer: p}
+		s.Session.Peer = s
 		p.State = s
-		h.sessions++
 	}
-	out = h.endpoint.Receive(s, in, out, now)
+	out = h.endpoint.Receive(&s.Session, in, out, now)
 	if due, ok := h.endpoint.Next(); ok && due < h.wake {
 		h.wake = due
 		h.worker.WakeAt(due)
@@ -72,16 +87,15 @@ func (h *handler) Tick(now time.Duration) time.Duration {
 
 // Closed implements [engine.Handler].
 func (h *handler) Closed(p *engine.Peer, _ time.Duration) {
-	if s, ok := p.State.(*exchange.Session); ok {
-		h.endpoint.Forget(s)
+	if s, ok := p.State.(*session); ok {
+		h.endpoint.Forget(&s.Session)
 		p.State = nil
-		h.sessions--
 	}
 }
 
 // SendTo implements [exchange.Sender].
 func (h *handler) SendTo(s *exchange.Session, datagram []byte, _ time.Duration) {
-	if p, ok := s.Peer.(*engine.Peer); ok {
-		h.worker.Send(p, datagram)
+	if owner, ok := s.Peer.(*session); ok {
+		h.worker.Send(owner.peer, datagram)
 	}
 }

@@ -66,13 +66,13 @@ func (n *Node) open() error {
 	for _, address := range n.cfg.Listen {
 		l := &listener{nodeID: n.cfg.NodeID}
 		if err := n.listen(l, address); err != nil {
-			return fmt.Errorf("listen on coap %s: %w", address, err)
+			return fmt.Errorf("coap listener: %w", err)
 		}
 	}
 	for _, address := range n.cfg.DTLS {
 		l := &listener{secure: true, nodeID: n.cfg.NodeID}
 		if err := n.listen(l, address); err != nil {
-			return fmt.Errorf("listen on coaps %s: %w", address, err)
+			return fmt.Errorf("coaps listener: %w", err)
 		}
 	}
 	if n.cfg.Cluster == nil {
@@ -85,7 +85,7 @@ func (n *Node) open() error {
 		}
 		l := &listener{secure: true, nodeID: &own.ID, cluster: members}
 		if err := n.listen(l, own.DTLS); err != nil {
-			return fmt.Errorf("listen on coaps %s, management %s: %w", own.DTLS, own.Management, err)
+			return fmt.Errorf("cluster node %d: %w", own.ID, err)
 		}
 	}
 	return nil

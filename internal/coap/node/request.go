@@ -2,6 +2,7 @@ package node
 
 import (
 	"hash/fnv"
+	"net/netip"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
@@ -12,7 +13,8 @@ import (
 // request is one request on its way through a resource; valid during the call only.
 type request struct {
 	handler *handler
-	peer    *engine.Peer
+	session *session
+	peer    *engine.Peer // of session
 	message *message.Message
 	reply   *exchange.Reply
 	now     time.Duration
@@ -32,8 +34,11 @@ type dispatcher struct{ h *handler }
 func (d dispatcher) Serve(s *exchange.Session, m *message.Message, reply *exchange.Reply, now time.Duration) {
 	h := d.h
 	r := &h.request
-	peer, _ := s.Peer.(*engine.Peer)
-	*r = request{handler: h, peer: peer, message: m, reply: reply, now: now}
+	owner, ok := s.Peer.(*session)
+	if !ok {
+		return // 5.00: not a session of this handler
+	}
+	*r = request{handler: h, session: owner, peer: owner.peer, message: m, reply: reply, now: now}
 	found, ok := h.listener.resources[string(r.appendPath(h.path[:0]))]
 	if !ok {
 		reply.Text(message.NotFound, "no such resource; /.well-known/core lists them")
@@ -119,20 +124,53 @@ func (r *request) accepts(offered ...message.Format) (message.Format, bool) {
 	return 0, false
 }
 
-// maxBlock is the largest payload sent in one message: longer bodies travel in blocks (RFC 7959).
-const maxBlock = 1024
+// A payload is sent in one message up to a block, longer ones in blocks (RFC 7959). A plain request from a public address
+// may carry a forged source, so what it gets stays small, as with Californium: no amplifier (RFC 7252 section 11.3).
+const (
+	maxExponent    = 6 // 1024 bytes
+	publicExponent = 2 // 64 bytes
+)
+
+// blockExponent is the size of the largest block for a peer, as 16 << exponent.
+func blockExponent(secure bool, peer netip.Addr) uint32 {
+	if peer = peer.Unmap(); !secure && peer.IsGlobalUnicast() && !peer.IsPrivate() {
+		return publicExponent
+	}
+	return maxExponent
+}
+
+// blockOverhead is the most that header and options of a block take, without the token.
+const blockOverhead = 32
+
+// withinBudget lowers the block size to what a peer may get whose address has changed and is not proven. The first such block
+// travels as a separate confirmable response: its acknowledgement proves the address, and the limit is gone.
+func (r *request) withinBudget(exponent uint32, body int) uint32 {
+	room := r.peer.Budget() - blockOverhead - len(r.message.Token)
+	if min(body, 16<<exponent) <= room {
+		return exponent
+	}
+	for exponent > 0 && 16<<exponent > room {
+		exponent--
+	}
+	if r.message.Type == message.Con {
+		r.reply.Prove()
+		r.session.proving = r.peer.Addr()
+	}
+	return exponent
+}
 
 // body answers with a representation, in blocks when it is long or the client asks for it. It keeps no state: every block is
 // cut from the body as it is at its time, and the ETag lets the client see a change (RFC 7959 section 2.4).
 func (r *request) body(code message.Code, format message.Format, body []byte) {
 	wish, asked := r.message.Uint(message.Block2)
-	if !asked && len(body) <= maxBlock {
+	limit := r.withinBudget(blockExponent(r.handler.listener.secure, r.peer.Addr().Addr()), len(body))
+	if !asked && len(body) <= 16<<limit {
 		b := r.reply.Begin(code)
 		b.Uint(message.ContentFormat, uint32(format))
 		b.Payload(body)
 		return
 	}
-	exponent := uint32(6)
+	exponent := limit
 	if asked {
 		exponent = wish & 7
 	}
@@ -140,25 +178,25 @@ func (r *request) body(code message.Code, format message.Format, body []byte) {
 		r.reply.Text(message.BadRequest, "Block2: reserved block size")
 		return
 	}
-	number, size := int(wish>>4), 16<<exponent
-	start := number * size
+	start := int(wish>>4) << (4 + exponent)
 	if start > 0 && start >= len(body) {
 		r.reply.Text(message.BadOption, "Block2: behind the end")
 		return
 	}
-	end := min(start+size, len(body))
+	exponent = min(exponent, limit)
+	end := min(start+(16<<exponent), len(body))
 	hash := fnv.New32a()
 	_, _ = hash.Write(body)
 	b := r.reply.Begin(code)
 	sum := hash.Sum32()
 	b.Option(message.ETag, []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
 	b.Uint(message.ContentFormat, uint32(format))
-	value := uint32(number)<<4 | exponent
+	value := uint32(start)>>(4+exponent)<<4 | exponent
 	if end < len(body) {
 		value |= 8
 	}
 	b.Uint(message.Block2, value)
-	if number == 0 {
+	if start == 0 {
 		b.Uint(message.Size2, uint32(len(body)))
 	}
 	b.Payload(body[start:end])

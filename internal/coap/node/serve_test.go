@@ -102,6 +102,22 @@ func TestContextFields(t *testing.T) {
 	}
 }
 
+// A forged source must not get much more than it sends.
+func TestNoAmplifier(t *testing.T) {
+	for address, plain := range map[string]uint32{
+		"127.0.0.1": 6, "::1": 6, "10.1.2.3": 6, "192.168.0.9": 6, "fe80::1": 6, "fd00::1": 6, "::ffff:172.16.0.1": 6,
+		"203.0.113.7": 2, "::ffff:8.8.8.8": 2, "2001:db8::1": 2,
+	} {
+		peer := netip.MustParseAddr(address)
+		if got := blockExponent(false, peer); got != plain {
+			t.Errorf("%s: plain blocks of %d bytes, want %d", peer, 16<<got, 16<<plain)
+		}
+		if got := blockExponent(true, peer); got != 6 {
+			t.Errorf("%s: secure blocks of %d bytes", peer, 16<<got)
+		}
+	}
+}
+
 func FuzzServe(f *testing.F) {
 	f.Add(benchmarkRequest(f))
 	f.Add([]byte("\x41\x01\x00\x01\xaa\xbb.well-known\x04core\x49href=/my*"))

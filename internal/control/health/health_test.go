@@ -21,9 +21,19 @@ func TestVerdictNeedsResultsInARow(t *testing.T) {
 	for i, step := range []struct {
 		well, changed, down bool
 	}{
-		{true, false, false}, {false, false, false}, {false, false, false}, {true, false, false}, // two failures, then well
-		{false, false, false}, {false, false, false}, {false, true, true}, {false, false, true},
-		{true, false, true}, {false, false, true}, {true, false, true}, {true, true, false}, {true, false, false},
+		{true, false, false},
+		{false, false, false},
+		{false, false, false},
+		{true, false, false}, // two failures, then well
+		{false, false, false},
+		{false, false, false},
+		{false, true, true},
+		{false, false, true},
+		{true, false, true},
+		{false, false, true},
+		{true, false, true},
+		{true, true, false},
+		{true, false, false},
 	} {
 		if changed := v.observe(step.well); changed != step.changed || v.down != step.down {
 			t.Fatalf("step %d: changed %t, down %t; want %+v", i, changed, v.down, step)
@@ -228,7 +238,6 @@ func TestNetworkProbes(t *testing.T) {
 		{"stun, wrong answers", lb.Health{Probe: lb.ProbeSTUN}, wrong, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-
 			patience := 20 * time.Second // a loaded machine is no failure
 			if c.target == wrong && !c.well {
 				patience = 200 * time.Millisecond // silence is the answer

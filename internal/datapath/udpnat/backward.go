@@ -1,6 +1,7 @@
 package udpnat
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -18,11 +19,11 @@ func (w *worker) readEntry(e *entry, now time.Duration) {
 	}
 	buffer := w.slab[w.used : w.used+longest]
 	n, from, err := w.receive(e, buffer)
-	switch err {
-	case nil:
-	case unix.EAGAIN:
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.EAGAIN):
 		return
-	case unix.ECONNREFUSED:
+	case errors.Is(err, unix.ECONNREFUSED):
 		w.counters.Refused++
 		e.dest.refused.Add(1)
 		return

@@ -125,6 +125,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	for at, group := range opened {
 		d.groups[at] = group
 	}
+	d.watch.know(next)
 	d.watch.retain(func(dest *destination) bool {
 		return dest.usage.Load() > 0 || next.backend(dest.target) != nil
 	})

@@ -114,13 +114,24 @@ func (w *watch) get(target lb.Target, addr netip.AddrPort) *destination {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := destinationKey{target, addr}
-	d := w.all[k]
-	if d == nil {
-		d = &destination{addr: addr, target: target}
-		w.all[k] = d
+	if w.all[k] == nil {
+		w.all[k] = &destination{addr: addr, target: target}
 		w.publishLocked()
 	}
-	return d
+	return w.all[k]
+}
+
+// know makes the destinations of a snapshot, asked or not: the watch must know who else could answer.
+func (w *watch) know(v *view) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for at, b := range v.byAddr {
+		k := destinationKey{lb.Target{Service: at.service, Backend: b.Name}, at.addr}
+		if w.all[k] == nil {
+			w.all[k] = &destination{addr: k.addr, target: k.target}
+		}
+	}
+	w.publishLocked()
 }
 
 // retain forgets the destinations for which keep is false.
@@ -182,11 +193,21 @@ func (w *watch) check(now time.Duration, use func(lb.Target) (live, takesNew boo
 	if w.timeout < 0 {
 		return nil
 	}
-	active := map[string]int{}
+	// A backend of two addresses is active if both are: it is taken out as a whole.
+	answering := map[lb.Target]bool{}
 	for _, d := range w.destinations() {
-		if _, takesNew := use(d.target); takesNew && d.is(Active) {
-			active[d.target.Service]++
+		if _, takesNew := use(d.target); takesNew {
+			before, known := answering[d.target]
+			answering[d.target] = d.is(Active) && (before || !known)
 		}
+	}
+	othersThan := func(t lb.Target) (n int) {
+		for other, active := range answering {
+			if active && other.Service == t.Service && other != t {
+				n++
+			}
+		}
+		return n
 	}
 	var fallen []*destination
 	probing := false
@@ -194,13 +215,8 @@ func (w *watch) check(now time.Duration, use func(lb.Target) (live, takesNew boo
 		age := now - time.Duration(d.changed.Load())
 		switch BackendState(d.state.Load()) {
 		case Active:
-			live, takesNew := use(d.target)
-			others := active[d.target.Service]
-			if takesNew {
-				others--
-			}
-			if live && others > 0 && w.silent(d, now) {
-				active[d.target.Service] = others
+			if live, _ := use(d.target); live && w.silent(d, now) && othersThan(d.target) > 0 {
+				answering[d.target] = false
 				d.set(Stale, now)
 				fallen = append(fallen, d)
 			}

@@ -78,6 +78,7 @@ type faultState struct {
 	on                bool
 	forward, backward *rand.Rand
 	held              heldHeap
+	heldCount         uint64
 	heldBytes         int
 }
 
@@ -116,6 +117,7 @@ func (s *faultState) onBackward() fate {
 // heldDatagram is a copy that waits for its late departure.
 type heldDatagram struct {
 	due      time.Duration
+	order    uint64 // of arrival, for those due at once
 	listener *listener
 	client   netip.AddrPort
 	local    netip.Addr
@@ -131,6 +133,8 @@ func (s *faultState) hold(d heldDatagram, payload []byte, now time.Duration) boo
 	if s.ReorderJitter > 0 {
 		d.due += time.Duration(s.forward.Int64N(int64(s.ReorderJitter)))
 	}
+	s.heldCount++
+	d.order = s.heldCount
 	d.payload = append([]byte(nil), payload...)
 	s.heldBytes += len(payload)
 	heap.Push(&s.held, d)
@@ -150,10 +154,12 @@ func (s *faultState) release(now time.Duration) (heldDatagram, bool) {
 // heldHeap orders by departure.
 type heldHeap []heldDatagram
 
-func (h heldHeap) Len() int           { return len(h) }
-func (h heldHeap) Less(i, j int) bool { return h[i].due < h[j].due }
-func (h heldHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *heldHeap) Push(x any)        { *h = append(*h, x.(heldDatagram)) }
+func (h heldHeap) Len() int { return len(h) }
+func (h heldHeap) Less(i, j int) bool {
+	return h[i].due < h[j].due || h[i].due == h[j].due && h[i].order < h[j].order
+}
+func (h heldHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *heldHeap) Push(x any)   { *h = append(*h, x.(heldDatagram)) }
 func (h *heldHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]

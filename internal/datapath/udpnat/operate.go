@@ -131,9 +131,9 @@ func (d *Datapath) SetFaults(f Faults) error {
 	}
 	d.do(func(w *worker) {
 		d.faults = f
-		held, bytes := w.faults.held, w.faults.heldBytes
+		before := w.faults
 		w.faults = newFaultState(f, w.id)
-		w.faults.held, w.faults.heldBytes = held, bytes
+		w.faults.held, w.faults.heldBytes, w.faults.heldCount = before.held, before.heldBytes, before.heldCount
 	})
 	return nil
 }

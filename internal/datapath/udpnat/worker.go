@@ -1,6 +1,7 @@
 package udpnat
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -295,7 +296,7 @@ func (w *worker) destination(d steer.Decision) *destination {
 func (w *worker) transmit(e *entry, payload []byte, now time.Duration) {
 	w.table.touch(e, now)
 	err := w.send(e, payload)
-	if err == unix.ECONNREFUSED { // the answer to an earlier datagram; this one did not leave yet
+	if errors.Is(err, unix.ECONNREFUSED) { // the answer to an earlier datagram; this one did not leave yet
 		w.counters.Refused++
 		e.dest.refused.Add(1)
 		err = w.send(e, payload)

@@ -9,6 +9,16 @@
 //	other CID:   Cluster.Foreign (to the owner's node) or another worker's queue
 //	link socket: Cluster.Frame -> Worker.Inject or Worker.SendRaw
 //
+// A session follows its client: the newest record's source is where replies go
+// (RFC 9146 section 6). Until Peer.Validate, or two more newer records from
+// there, at most three times the bytes received from a new address are sent to it.
+//
+// Every table is bounded. Sessions: one that has been silent longest, and for
+// longer than Config.MinIdle, makes room, else the new one is turned away.
+// Handshakes under way exist for addresses with a good cookie only, have a share
+// for each prefix, and live for 30 s. Hand-over between workers holds 256
+// datagrams. All of it is counted in Stats.
+//
 // Everything of a session belongs to one worker. Every method of Handler,
 // Cluster, Worker and Peer is called on that worker's goroutine, unless it says
 // otherwise.

@@ -22,6 +22,7 @@ type Peer struct {
 	byAddress   bool       // it is in the worker's table by address
 	closed      bool
 	moved       bool // the address has changed and is not validated since
+	since       int  // newer records from there since
 	budget      int  // bytes that may be sent to it while moved
 	last        time.Duration
 	touched     time.Duration // when it last moved to the front of the list
@@ -48,6 +49,15 @@ func (p *Peer) Identity() string { return p.identity }
 // acknowledgement or an Echo option (RFC 9175 section 2.4) that it can only have
 // from there. It lifts the amplification limit.
 func (p *Peer) Validate() { p.moved = false }
+
+// Budget is how many bytes of payload may be sent to the peer now: MaxPayload, or
+// less while its address has changed and is not validated.
+func (p *Peer) Budget() int {
+	if p.moved {
+		return min(p.budget, MaxPayload)
+	}
+	return MaxPayload
+}
 
 // Info describes the peer, for a resource that shows it. It allocates.
 func (p *Peer) Info() Info {

@@ -18,6 +18,12 @@ type source struct {
 // finalGap keeps replayed Finished messages from being answered more often.
 const finalGap = 200 * time.Millisecond
 
+// settleAfter is how many newer records in a row from a new address lift the limit
+// where nothing else proves it. A stranger who replays records from there would
+// have to catch and outrun that many, and the client's next one moves the session
+// back; and without this a client could wait for long for a large answer.
+const settleAfter = 2
+
 // spareBudget is what may be sent to an address not yet proven beyond the
 // multiple of what came from it: the 136 bytes of RFC 9175 section 2.4.
 const spareBudget = 136
@@ -178,6 +184,11 @@ func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64) {
 func (w *Worker) heardFrom(p *Peer, from source) {
 	p.router, p.local = from.router, from.local
 	if p.addr == from.addr {
+		if p.moved {
+			if p.since++; p.since >= settleAfter {
+				p.moved = false
+			}
+		}
 		return
 	}
 	if p.byAddress {
@@ -185,7 +196,7 @@ func (w *Worker) heardFrom(p *Peer, from source) {
 	}
 	w.stats.AddressChanges++
 	p.prev, p.addr = p.addr, from.addr
-	p.moved, p.budget = true, spareBudget
+	p.moved, p.since, p.budget = true, 0, spareBudget
 }
 
 // serve lets the handler answer.

@@ -6,6 +6,7 @@ import "sync"
 type Stats struct {
 	Sessions, HalfOpen uint64
 
+	Rounds                                     uint64 // of the workers: Datagrams in each say how well they batch
 	Datagrams, RecordsIn, RecordsOut, Requests uint64
 	BytesIn, BytesOut                          uint64
 
@@ -61,6 +62,7 @@ func (w *Worker) Stats() Stats {
 func (s *Stats) add(o *Stats) {
 	s.Sessions += o.Sessions
 	s.HalfOpen += o.HalfOpen
+	s.Rounds += o.Rounds
 	s.Datagrams += o.Datagrams
 	s.RecordsIn += o.RecordsIn
 	s.RecordsOut += o.RecordsOut

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -29,7 +30,6 @@ type sent struct {
 
 type mirror struct {
 	closed int
-	limit  int // bytes of an answer; 0: all of the request
 	repeat int // times the request is in the answer
 }
 
@@ -45,8 +45,10 @@ func (m *mirror) Closed(*Peer, time.Duration)      { m.closed++ }
 func newWire(t testing.TB, change func(*Config)) *wire {
 	t.Helper()
 	x := &wire{t: t}
-	cfg := Config{Workers: 1, NewHandler: func(*Worker) Handler { return new(mirror) }, CIDs: ByteOwnerCIDs(6, 1),
-		PSK: func(id []byte) ([]byte, bool) { return []byte("key"), bytes.HasPrefix(id, []byte("dev")) }}
+	cfg := Config{
+		Workers: 1, NewHandler: func(*Worker) Handler { return new(mirror) }, CIDs: ByteOwnerCIDs(6, 1),
+		PSK: func(id []byte) ([]byte, bool) { return []byte("key"), bytes.HasPrefix(id, []byte("dev")) },
+	}
 	if change != nil {
 		change(&cfg)
 	}
@@ -316,28 +318,38 @@ func TestAmplificationLimit(t *testing.T) {
 		c.NewHandler = func(*Worker) Handler { return &mirror{repeat: 100} }
 	})
 	d := x.mustConnect(addr(1), "dev", true)
-	if out := x.in(d.seal(make([]byte, 50)), addr(1)); len(out) != 1 || len(out[0].b) < 5000 {
+	answers := func(from netip.AddrPort) int { return len(x.in(d.seal(make([]byte, 50)), from)) }
+	small := func(from netip.AddrPort) int { return len(x.in(d.seal(make([]byte, 1)), from)) }
+	if answers(addr(1)) != 1 {
 		t.Fatal("an address that the handshake has proven is limited")
 	}
-	in := 0
-	sent := 0
-	for range 100 {
-		b := d.seal(make([]byte, 50))
-		in += len(b)
-		for _, o := range x.in(b, addr(2)) {
-			sent += len(o.b) - 40
+	// A stranger's replays from many addresses: never more than three times the bytes and a little.
+	for i := range 50 {
+		if answers(addr(10+i)) != 0 {
+			t.Fatal("5000 bytes for 50 from an address not proven")
+		}
+		if small(addr(100+i)) != 1 {
+			t.Fatal("100 bytes are too many")
 		}
 	}
-	if sent > 3*in+spareBudget || sent == 0 {
-		t.Errorf("%d bytes sent for %d received from an address not proven", sent, in)
+	if s := x.stats(); s.Amplified != 50 {
+		t.Fatalf("%d counted", s.Amplified)
 	}
-	if s := x.stats(); s.Amplified == 0 {
-		t.Error("not counted")
+	// The client stays: two more records settle it.
+	for i, want := range []int{0, 0, 1, 1} {
+		if got := answers(addr(2)); got != want {
+			t.Fatalf("record %d from a new address: %d answers, want %d", i, got, want)
+		}
 	}
+	// Proof settles it at once.
+	answers(addr(3))
 	for _, p := range x.w.peers.byCID {
+		if p.Info().Validated {
+			t.Error("validated by one record")
+		}
 		p.Validate()
 	}
-	if out := x.in(d.seal(make([]byte, 50)), addr(2)); len(out) != 1 {
+	if answers(addr(3)) != 1 {
 		t.Error("still limited once proven")
 	}
 }
@@ -438,6 +450,27 @@ func BenchmarkRequest(b *testing.B) {
 					x.w.publish()
 				}
 			}
+		})
+	}
+}
+
+// BenchmarkSession: what an idle session costs, in time and memory.
+func BenchmarkSession(b *testing.B) {
+	for _, offer := range []bool{true, false} {
+		b.Run(fmt.Sprintf("connection-ids-%t", offer), func(b *testing.B) {
+			x := newWire(b, func(c *Config) { c.MaxSessions, c.MaxHalfOpenPrefix = 1<<20, 1<<20 })
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			i := 0
+			for b.Loop() {
+				i++
+				x.mustConnect(addr(i), "dev", offer)
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(i), "B/session")
+			runtime.KeepAlive(x)
 		})
 	}
 }

@@ -305,7 +305,7 @@ func (c *Client) appendHello(dst []byte) []byte {
 
 // flight sends what the state calls for, with fresh record sequence numbers.
 func (c *Client) flight(s *record.Scratch, now time.Duration, send func([]byte)) {
-	c.deadline = now + c.cfg.Timeout<<c.repetitions
+	c.deadline = now + c.cfg.Timeout<<min(c.repetitions, 6)
 	if c.state == clientHelloSent {
 		send(c.plain(nil, record.Handshake, c.hello))
 		return

@@ -22,7 +22,6 @@ type server struct {
 	scratch *record.Scratch
 	cid     []byte
 	failed  bool
-	alerts  int
 	verify  int
 }
 

@@ -123,8 +123,10 @@ func TestFindAllocatesNothing(t *testing.T) {
 }
 
 func FuzzLocate(f *testing.F) {
-	for _, seed := range []string{cidRecord, handshake + change + cidRecord, "3f 0102030405 ffff 0001 00", "40 c4605e4504 ffff",
-		"e0 00000001 08 0102030405060708 00", "16 fefd 0000 000000000001 ffff 01", ""} {
+	for _, seed := range []string{
+		cidRecord, handshake + change + cidRecord, "3f 0102030405 ffff 0001 00", "40 c4605e4504 ffff",
+		"e0 00000001 08 0102030405060708 00", "16 fefd 0000 000000000001 ffff 01", "",
+	} {
 		f.Add(unhex(f, seed), uint8(all), 6)
 	}
 	f.Fuzz(func(t *testing.T, datagram []byte, protocols uint8, length int) {

@@ -241,8 +241,11 @@ func TestFragmentsLoseNone(t *testing.T) {
 		size, perSecond int
 		ttl             time.Duration
 	}{
-		{446, 1000, 200 * time.Millisecond}, {398, 1000, 200 * time.Millisecond},
-		{1000, 2500, 200 * time.Millisecond}, {2018, 5000, 200 * time.Millisecond}, {20000, 100_000, 50 * time.Millisecond},
+		{446, 1000, 200 * time.Millisecond},
+		{398, 1000, 200 * time.Millisecond},
+		{1000, 2500, 200 * time.Millisecond},
+		{2018, 5000, 200 * time.Millisecond},
+		{20000, 100_000, 50 * time.Millisecond},
 	} {
 		f := NewFragments[int](c.size, 0, 0, c.ttl)
 		r := rand.New(rand.NewPCG(3, 4))

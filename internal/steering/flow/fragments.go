@@ -125,15 +125,6 @@ func (f *Fragments[V]) Peek(k FragmentKey, now time.Duration) (v V, ok bool) {
 	return v, false
 }
 
-// Forget removes every entry whose value match reports.
-func (f *Fragments[V]) Forget(now time.Duration, match func(V) bool) {
-	for k, e := range f.table.All(now) {
-		if e.known && match(e.value) {
-			f.table.Delete(k)
-		}
-	}
-}
-
 // Counters returns the totals.
 func (f *Fragments[V]) Counters() FragmentCounters {
 	return FragmentCounters{

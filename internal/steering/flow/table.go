@@ -36,13 +36,10 @@ func NewTable[K comparable, V any](max int) *Table[K, V] {
 }
 
 // Get returns the live value of k, or nil. The pointer is valid until the next
-// call that is not Get, Renew, Until or All.
+// call that is not Get, Find, Renew, RenewAt, Until or All.
 func (t *Table[K, V]) Get(k K, now time.Duration) *V {
-	i, ok := t.index[k]
-	if !ok || t.slots[i].expiry <= now {
-		return nil
-	}
-	return &t.slots[i].value
+	v, _ := t.Find(k, now)
+	return v
 }
 
 // Put sets the value of k for ttl from now. It returns false, and keeps
@@ -68,18 +65,39 @@ func (t *Table[K, V]) Put(k K, v V, now, ttl time.Duration) bool {
 	return true
 }
 
-// Renew moves the expiry of k to ttl from now if that changes it by at least
-// step, and says whether k is alive. A step keeps busy flows from reordering
-// the table with every packet.
-func (t *Table[K, V]) Renew(k K, now, ttl, step time.Duration) bool {
+// Ref names the place of an entry, so that renewing needs no second look-up.
+// Like Get's pointer it is valid until the next call that is not Get, Find,
+// Renew, RenewAt, Until or All.
+type Ref int32
+
+// Find is Get that also returns the entry's place.
+func (t *Table[K, V]) Find(k K, now time.Duration) (*V, Ref) {
 	i, ok := t.index[k]
 	if !ok || t.slots[i].expiry <= now {
+		return nil, -1
+	}
+	return &t.slots[i].value, Ref(i)
+}
+
+// RenewAt moves the expiry of an entry to ttl from now if that changes it by at
+// least step, and says whether it did. A step keeps busy flows from reordering
+// the table with every packet.
+func (t *Table[K, V]) RenewAt(at Ref, now, ttl, step time.Duration) bool {
+	d := deadline(now, ttl) - t.slots[at].expiry
+	if d < step && d > -step {
 		return false
 	}
-	if d := deadline(now, ttl) - t.slots[i].expiry; d >= step || d <= -step {
-		t.reschedule(i, deadline(now, ttl))
-	}
+	t.reschedule(int32(at), deadline(now, ttl))
 	return true
+}
+
+// Renew is RenewAt by key; it says whether k is alive.
+func (t *Table[K, V]) Renew(k K, now, ttl, step time.Duration) bool {
+	v, at := t.Find(k, now)
+	if v != nil {
+		t.RenewAt(at, now, ttl, step)
+	}
+	return v != nil
 }
 
 // Until returns when k expires, and whether it is in the table.

@@ -64,6 +64,12 @@ func (m *Mode) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// UnmarshalText reads up, draining or down: what String wrote, for clients of a status page.
+func (s *State) UnmarshalText(text []byte) (err error) {
+	*s, err = parseName[State]("state", string(text), stateNames())
+	return err
+}
+
 // UnmarshalText reads ipip or gue.
 func (t *Tunnel) UnmarshalText(text []byte) (err error) {
 	*t, err = parseName[Tunnel]("tunnel", string(text), tunnelNames())

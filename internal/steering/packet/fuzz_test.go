@@ -37,7 +37,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("offset outside: %+v", p)
 		}
 		_ = p.PayloadBytes()
-		_ = p.Verify()
+		right := p.Verify()
 		before := bytes.Clone(p.Data)
 		to := netip.MustParseAddrPort("10.1.2.3:9")
 		if p.Version == 6 {
@@ -49,7 +49,12 @@ func FuzzParse(f *testing.F) {
 		if err := Parse(p.Data, &q); err != nil {
 			t.Fatalf("a rewritten packet does not parse: %v\n%x\n%x", err, before, p.Data)
 		}
-		p.DecrementTTL()
+		if right && !p.Verify() {
+			t.Fatalf("a rewrite broke a checksum\n%x\n%x", before, p.Data)
+		}
+		if p.DecrementTTL() && right && !p.Verify() {
+			t.Fatal("the TTL broke a checksum")
+		}
 	})
 }
 

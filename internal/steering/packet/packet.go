@@ -56,6 +56,7 @@ var (
 	ErrVersion    = errors.New("neither IPv4 nor IPv6")
 	ErrHeader     = errors.New("impossible length in a header")
 	ErrExtensions = errors.New("too many IPv6 extension headers")
+	ErrMapped     = errors.New("IPv4-mapped address in an IPv6 header") // would pose as IPv4 in a Key
 	ErrNotIP      = errors.New("frame carries neither IPv4 nor IPv6")
 	ErrQuote      = errors.New("ICMP error quotes too little to name a flow")
 )

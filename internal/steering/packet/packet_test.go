@@ -3,6 +3,7 @@ package packet
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -245,6 +246,43 @@ func TestRewriteToZeroChecksum(t *testing.T) {
 		}
 	}
 	t.Fatal("no port gives ffff")
+}
+
+// Random packets, rewritten, are the packets that a builder with full sums makes.
+func TestRewriteAgainstBuilder(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	random := func(is6 bool) netip.AddrPort {
+		a := netip.AddrFrom4([4]byte{10, byte(r.Int()), byte(r.Int()), byte(r.Int())})
+		if is6 {
+			a = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 14: byte(r.Int()), 15: byte(r.Int())})
+		}
+		return netip.AddrPortFrom(a, uint16(1+r.IntN(65535)))
+	}
+	for i := range 20_000 {
+		is6 := r.IntN(2) == 1
+		b := Build{
+			Src: random(is6), Dst: random(is6), TTL: uint8(2 + r.IntN(250)), ID: uint32(r.IntN(65536)), ICMPRest: r.Uint32(),
+			Proto:   []uint8{flow.ProtoTCP, flow.ProtoUDP, flow.ProtoUDP, flow.ProtoSCTP}[r.IntN(4)],
+			Payload: make([]byte, r.IntN(60)), Flags: ACK, NoChecksum: !is6 && r.IntN(8) == 0,
+		}
+		for j := range b.Payload {
+			b.Payload[j] = byte(r.Int())
+		}
+		dst, src := random(is6), random(is6)
+		p := parsed(t, b.Append(nil))
+		p.SetDestination(dst)
+		p.SetSource(src)
+		p.DecrementTTL()
+		b.Src, b.Dst = src, dst
+		b.TTL--
+		want := b.Append(nil)
+		if !bytes.Equal(p.Data, want) {
+			t.Fatalf("packet %d:\n got %x\nwant %x", i, p.Data, want)
+		}
+		if !parsed(t, want).Verify() {
+			t.Fatalf("packet %d: built wrong", i)
+		}
+	}
 }
 
 func TestTTL(t *testing.T) {

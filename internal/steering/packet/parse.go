@@ -98,6 +98,9 @@ func parseIPv6(b []byte, quoted bool) (h ipHeader, err error) {
 	h.end = min(total, len(b))
 	h.cut = total > len(b) && !quoted
 	h.src, h.dst = [16]byte(b[8:24]), [16]byte(b[24:40])
+	if is4(h.src) || is4(h.dst) {
+		return h, ErrMapped
+	}
 	h.proto, h.l4 = b[6], ipv6Header
 	return h, h.extensions(b[:h.end])
 }

@@ -71,21 +71,22 @@ func (s tcpState) timeout(service *lb.Service, proto uint8) time.Duration {
 }
 
 // find returns the live entry of k if its backend still serves service.
-func (e *Engine) find(k flow.Key, service *lb.Service, now time.Duration) *entry {
-	en := e.flows.Get(k, now)
+func (e *Engine) find(k flow.Key, service *lb.Service, now time.Duration) (*entry, flow.Ref) {
+	en, at := e.flows.Find(k, now)
 	if en == nil || en.place.backend == nil || en.place.backend.Service != service ||
 		en.place.backend.State == lb.Down {
-		return nil
+		return nil, at
 	}
-	return en
+	return en, at
 }
 
-// touch follows TCP and renews the entry of k and of its replies.
-func (e *Engine) touch(k flow.Key, en *entry, flags uint8, fromClient bool, now time.Duration) {
+// touch follows TCP and renews an entry. That of its replies moves with it, so
+// both end at one time.
+func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bool, now time.Duration) {
 	en.state = en.state.next(flags, fromClient)
-	ttl := en.state.timeout(en.place.backend.Service, k.Proto)
-	if e.flows.Renew(k, now, ttl, renewStep) && en.reply != (flow.Key{}) {
-		e.replies.Renew(en.reply, now, ttl, renewStep)
+	ttl := en.state.timeout(en.place.backend.Service, proto)
+	if e.flows.RenewAt(at, now, ttl, renewStep) && en.reply != (flow.Key{}) {
+		e.replies.Renew(en.reply, now, ttl, 0)
 	}
 }
 

@@ -11,16 +11,21 @@
 //
 // Fragments follow the first one of their datagram. One that comes before it is
 // held (lb.Hold), bounded in number and time; the data path keeps it and asks
-// again once the first one was forwarded. ICMP errors follow the flow they quote.
+// again once the first one was forwarded. Mode NAT takes two fragment entries
+// per datagram, its name before and after translation. ICMP errors follow the flow they quote.
 //
-// A conntrack entry belongs to one backend with one address. When that backend
-// leaves the snapshot, or returns with another address, its entries are stale
+// A conntrack entry belongs to one backend with one address and mode. When that
+// backend leaves the snapshot, or returns with another of these, its entries are stale
 // and count as a miss: never does a flow go to the wrong server because a
 // place in a table was used again.
 //
 // A flow steered by CID needs no entry, except in mode NAT, where replies must
 // be translated. When the conntrack table is full of live flows, modes that
 // need no entry go on by Maglev alone and NAT drops new flows.
+//
+// new_flow_rate is a token bucket per service, full at the start, that holds one
+// second's worth: a burst of n flows, then one per second/n. Flows steered by
+// CID with DSR, ICMP errors and replies take no token.
 //
 //	e := steer.New(snapshot, steer.Options{})
 //	var p packet.Packet

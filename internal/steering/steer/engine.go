@@ -48,9 +48,12 @@ type Engine struct {
 	roll      uint64
 }
 
-// identity is what makes a backend the same backend in two snapshots.
+// identity is what makes a backend the same backend in two snapshots: flows that
+// one address or one mode has do not suit another.
 type identity struct {
 	service, backend string
+	mode             lb.Mode
+	mark             uint32
 	address4         netip.Addr
 	address6         netip.Addr
 	port             uint16
@@ -106,7 +109,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 		state.rate.limit(service.NewFlowRate)
 		state.places = make([]*place, len(service.Backends))
 		for j, b := range service.Backends {
-			id := identity{service.Name, b.Name, b.Address4, b.Address6, b.Port}
+			id := identity{service.Name, b.Name, service.Mode, b.Mark, b.Address4, b.Address6, b.Port}
 			p := e.places[id]
 			if p == nil {
 				p = &place{}

@@ -413,3 +413,22 @@ func BenchmarkPacket(b *testing.B) {
 		})
 	}
 }
+
+// Moving flows about leaves no entry of theirs behind that would fill a table.
+func TestReassignLeavesNothingBehind(t *testing.T) {
+	e := steer.New(compile(t, natSpec), steer.Options{MaxFlows: 4})
+	for i := range 4 {
+		e.Datagram(key(t, i), nil, 0)
+	}
+	for round := range 30 {
+		for i := range 4 {
+			b := e.Snapshot().Services[0].Backends[(round+i)%3]
+			if !e.Reassign(key(t, i), b, 0) {
+				t.Fatalf("round %d: no room for flow %d", round, i)
+			}
+		}
+	}
+	if n := e.Expire(time.Hour, -1); n != 8 {
+		t.Errorf("%d entries for four flows and their replies", n)
+	}
+}

@@ -19,8 +19,8 @@ type follow struct {
 
 // firstFragment remembers the decision on a first fragment.
 func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, now time.Duration) Decision {
-	if _, inside := e.inside[p.Fragment.Src]; d.Reason == lb.ReasonNotService && !inside {
-		return d // not ours, nor are the fragments that follow
+	if d.Reason == lb.ReasonNotService && !e.watches(p.Fragment) {
+		return d // its later fragments will not be looked up either
 	}
 	f := follow{reason: d.Reason, client: client}
 	if d.Backend != nil {
@@ -55,15 +55,21 @@ func rewritten(k flow.FragmentKey, d Decision) flow.FragmentKey {
 	return k
 }
 
+// watches says whether later fragments of a datagram are looked up: to a VIP's
+// address, or from a backend that may be replying.
+func (e *Engine) watches(k flow.FragmentKey) bool {
+	_, inside := e.inside[k.Src]
+	return inside || e.snapshot.HasAddress(k.Dst)
+}
+
 // laterFragment steers a fragment without ports.
 func (e *Engine) laterFragment(p *packet.Packet, now time.Duration) Decision {
-	_, inside := e.inside[p.Fragment.Src]
-	if !inside && !e.snapshot.HasAddress(p.Fragment.Dst) {
+	if !e.watches(p.Fragment) {
 		return verdict(lb.ReasonNotService, nil, nil)
 	}
 	if e.options.NoHold {
 		if _, ok := e.fragments.Peek(p.Fragment, now); !ok {
-			return e.unknownFragment(inside, lb.ReasonFragmentUnknown)
+			return e.lost(p.Fragment, lb.ReasonFragmentUnknown)
 		}
 	}
 	f, held := e.fragments.Later(p.Fragment, now)
@@ -71,17 +77,17 @@ func (e *Engine) laterFragment(p *packet.Packet, now time.Duration) Decision {
 	case held == flow.FragmentWait:
 		return verdict(lb.ReasonFragmentEarly, nil, nil)
 	case held == flow.FragmentLost:
-		return e.unknownFragment(inside, lb.ReasonHoldFull)
+		return e.lost(p.Fragment, lb.ReasonHoldFull)
 	case f.place == nil:
 		return verdict(f.reason, nil, nil)
 	}
 	return e.followFirst(f, lb.ReasonFragment, now)
 }
 
-// unknownFragment drops; a backend's own traffic, which we only happen to
-// see, passes.
-func (e *Engine) unknownFragment(inside bool, reason lb.Reason) Decision {
-	if inside {
+// lost drops a fragment to a VIP. A backend's traffic to elsewhere, which may
+// not concern us at all, passes.
+func (e *Engine) lost(k flow.FragmentKey, reason lb.Reason) Decision {
+	if !e.snapshot.HasAddress(k.Dst) {
 		return verdict(lb.ReasonNotService, nil, nil)
 	}
 	return verdict(reason, nil, nil)

@@ -33,8 +33,8 @@ func (e *Engine) echo(p *packet.Packet, now time.Duration) (Decision, flow.Key) 
 		return verdict(lb.ReasonServiceDown, service, nil), k
 	}
 	if service.Mode == lb.NAT {
-		if en := e.find(k, service, now); en != nil {
-			e.touch(k, en, 0, true, now)
+		if en, at := e.find(k, service, now); en != nil {
+			e.touch(en, at, k.Proto, 0, true, now)
 			return e.forward(lb.ReasonEcho, k, en.place.backend, en.snat, false), k
 		}
 		if !e.services[service.Index].rate.take(now) {
@@ -66,7 +66,7 @@ func (e *Engine) icmpError(p *packet.Packet, now time.Duration) (Decision, flow.
 	if service.Down {
 		return verdict(lb.ReasonServiceDown, service, nil), k
 	}
-	if en := e.find(k, service, now); en != nil {
+	if en, _ := e.find(k, service, now); en != nil {
 		return e.forward(lb.ReasonICMPError, k, en.place.backend, en.snat, false), k
 	}
 	// No entry: where Maglev sends the flow is the best guess for modes that

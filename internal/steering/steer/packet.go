@@ -78,8 +78,8 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 			return d
 		}
 	}
-	if en := e.find(k, service, now); en != nil {
-		e.touch(k, en, flags, true, now)
+	if en, at := e.find(k, service, now); en != nil {
+		e.touch(en, at, k.Proto, flags, true, now)
 		return e.forward(reasonOr(unknown, lb.ReasonConntrack), k, en.place.backend, en.snat, false)
 	}
 	if !e.services[service.Index].rate.take(now) {
@@ -116,8 +116,8 @@ func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time
 	if service.Mode != lb.NAT {
 		return e.forward(lb.ReasonCID, k, b, netip.AddrPort{}, false), true, false
 	}
-	if en := e.find(k, service, now); en != nil && en.place.backend == b {
-		e.touch(k, en, 0, true, now)
+	if en, at := e.find(k, service, now); en != nil && en.place.backend == b {
+		e.touch(en, at, k.Proto, 0, true, now)
 		return e.forward(lb.ReasonCID, k, b, en.snat, false), true, false
 	}
 	return e.enter(lb.ReasonCID, k, b, 0, now), true, false
@@ -150,11 +150,11 @@ func (e *Engine) reply(k flow.Key, flags uint8, now time.Duration) (Decision, fl
 		return verdict(lb.ReasonNotService, nil, nil), k
 	}
 	client := *owner
-	en := e.flows.Get(client, now)
+	en, at := e.flows.Find(client, now)
 	if en == nil || en.place.backend == nil || en.reply != k {
 		return verdict(lb.ReasonNotService, nil, nil), k
 	}
-	e.touch(client, en, flags, false, now)
+	e.touch(en, at, client.Proto, flags, false, now)
 	d := verdict(lb.ReasonReply, en.place.backend.Service, en.place.backend)
 	fromBackend(&d, client, en.snat)
 	return d, client

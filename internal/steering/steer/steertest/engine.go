@@ -1,6 +1,7 @@
 package steertest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -41,10 +42,10 @@ func (e *Engine) Packet(data []byte, frame bool, now time.Duration) (Result, err
 		parse = packet.ParseFrame
 	}
 	var d steer.Decision
-	switch err := parse(data, &p); err {
-	case nil:
+	switch err := parse(data, &p); {
+	case err == nil:
 		d = e.engine.Packet(&p, now)
-	case packet.ErrNotIP:
+	case errors.Is(err, packet.ErrNotIP):
 		d = e.engine.NotIP()
 	default:
 		d = e.engine.Malformed()

@@ -1,0 +1,22 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// newBenchCommand groups the benchmarks. A new one is one line here.
+func newBenchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure what Weir costs, in its own processes",
+		Example: `  weir bench coap
+  weir bench coap --clients 500 --duration 5s --json
+  weir bench nat`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		newBenchCoapCommand(),
+		newBenchNATCommand(),
+		newBenchUDPEchoCommand(),
+	)
+	return cmd
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/lab/bench"
+)
+
+func newBenchNATCommand() *cobra.Command {
+	var config bench.NATConfig
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "nat",
+		Short: "Compare what weir nat, socat and iptables spend on a forwarded datagram",
+		Long: `Compare the processor time per forwarded datagram of weir nat with a straight echo, socat and an iptables DNAT.
+
+Clients in a closed loop send to a UDP echo, straight and over each road, in turns. "road" is what the road's own processes
+spend; a kernel road has none. "added" is what load, road and echo together spend more than straight, which can be
+compared for all. As root everything runs in a network namespace of its own; without, iptables is skipped.`,
+		Example: `  weir bench nat
+  weir bench nat --rounds 7 --requests 200000 --json
+  weir bench nat --cf-nat cf-nat-3.14.0.jar`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := config.Validate(); err != nil {
+				return usageError(err)
+			}
+			if config.Binary, err = os.Executable(); err != nil {
+				return err
+			}
+			config.Out = cmd.ErrOrStderr()
+			result, err := bench.NAT(cmd.Context(), config)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				encoder := json.NewEncoder(cmd.OutOrStdout())
+				encoder.SetIndent("", "  ")
+				return encoder.Encode(result)
+			}
+			return printBenchNAT(cmd.OutOrStdout(), &result)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&config.Clients, "clients", 200, "clients, each with a socket of its own and one request under way")
+	flags.IntVar(&config.Requests, "requests", 60000, "requests of one road in one round")
+	flags.IntVar(&config.Rounds, "rounds", 5, "rounds; the result is their median")
+	flags.IntVar(&config.Payload, "payload-size", 64, "bytes of payload")
+	flags.IntVar(&config.Workers, "workers", 0, "workers of weir nat (default one per core)")
+	flags.StringVar(&config.CfNAT, "cf-nat", "", "jar of Californium's cf-nat (3.0 or later) to compare with; needs java")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printBenchNAT(out io.Writer, r *bench.NATResult) error {
+	fmt.Fprintf(out, "%d clients, %d requests of %d bytes, median of %d rounds; %d cores, Linux %s, %s\n\n",
+		r.Clients, r.Requests, r.Payload, r.Rounds, r.Cores, r.Kernel, r.Network)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "road\treq/s\troad µs/datagram\tmin-max\troad ms/1000 requests\tadded µs/datagram\tall µs/request\tlost\t")
+	for i := range r.Roads {
+		road := &r.Roads[i]
+		if road.Skipped != "" {
+			fmt.Fprintf(w, "%s\tskipped: %s\t\t\t\t\t\t\t\n", road.Name, road.Skipped)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%.2f-%.2f\t%.2f\t%.2f\t%.2f\t%d\t\n", road.Name, road.Rate, road.ProxyCPU,
+			road.ProxyMin, road.ProxyMax, road.PerRequest, road.AddedCPU, road.TotalCPU, road.Lost)
+	}
+	return w.Flush()
+}
+
+// newBenchUDPEchoCommand is the far end of `weir bench nat`.
+func newBenchUDPEchoCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "udp-echo HOST:PORT",
+		Short:   "Answer UDP datagrams with themselves",
+		Example: `  weir bench udp-echo 127.0.0.1:7007`,
+		Hidden:  true,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := netip.ParseAddrPort(args[0])
+			if err != nil {
+				return usageError(fmt.Errorf("address %q: write ADDRESS:PORT", args[0]))
+			}
+			return bench.Echo(cmd.Context(), at)
+		},
+	}
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// weir runs a command line in this process and returns what it wrote and its exit code.
+func weir(t *testing.T, args ...string) (out string, code int) {
+	t.Helper()
+	var b bytes.Buffer
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetOut(&b)
+	root.SetErr(&b)
+	err := root.ExecuteContext(t.Context())
+	if err == nil {
+		return b.String(), 0
+	}
+	code = exitFailure
+	var exit *exitError
+	if errors.As(err, &exit) {
+		code = exit.code
+	}
+	if exit == nil || exit.err != nil {
+		fmt.Fprintf(&b, "weir: %v\n", err)
+	}
+	return b.String(), code
+}
+
+// named echo: a UDP server that answers with its name and what it got.
+func namedEcho(t *testing.T, name string) int {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		b := make([]byte, 2048)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			conn.WriteToUDPAddrPort(append([]byte(name+" "), b[:n]...), from)
+		}
+	}()
+	return conn.LocalAddr().(*net.UDPAddr).Port
+}
+
+// askUDP sends from a new port until something answers, and returns the name in it.
+func askUDP(t *testing.T, address string) string {
+	t.Helper()
+	conn, err := net.Dial("udp4", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	b := make([]byte, 2048)
+	for range 30 {
+		if _, err := conn.Write([]byte("hello")); err == nil {
+			conn.SetReadDeadline(time.Now().Add(time.Second))
+			if n, err := conn.Read(b); err == nil {
+				name, _, _ := strings.Cut(string(b[:n]), " ")
+				return name
+			}
+		}
+	}
+	t.Fatalf("%s does not answer", address)
+	return ""
+}
+
+// The load balancer as an operator sees it: run, ask, drain, reload by rename and by signal, refuse a bad file, stop.
+func TestLBRun(t *testing.T) {
+	one, two := namedEcho(t, "one"), namedEcho(t, "two")
+	address := freeAddresses(t, 1)[0]
+	_, vip, _ := net.SplitHostPort(address)
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path+".next", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".next", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := fmt.Sprintf(`hash_key: 00112233445566778899aabbccddeeff
+maglev_size: 1009
+services:
+- name: echo
+  vips: [{address: 127.0.0.1, protocol: udp, port: %s}]
+  timeouts: {udp: 30s}
+  backends:
+  - {name: one, address: 127.0.0.1, port: %d}
+  - {name: two, address: 127.0.0.1, port: %d}
+`, vip, one, two)
+	write(good)
+	p := startProcess(t, "lb", "lb", "run", "-c", path, "--datapath", "udp", "--log", "json")
+	at := "--admin=unix:" + p.socket
+
+	seen := map[string]int{}
+	for range 40 {
+		seen[askUDP(t, address)]++
+	}
+	if seen["one"] < 5 || seen["two"] < 5 {
+		t.Errorf("40 clients went to %v", seen)
+	}
+	if out, code := weir(t, "lb", "drain", "echo/one", at); code != 0 {
+		t.Fatalf("drain: %d %s", code, out)
+	}
+	for range 10 {
+		if name := askUDP(t, address); name != "two" {
+			t.Errorf("a new flow went to the drained %s", name)
+		}
+	}
+	if out, code := weir(t, "lb", "show", "echo", at); code != 0 || !strings.Contains(out, "draining (drain by operator)") {
+		t.Errorf("show: %d\n%s", code, out)
+	}
+	if out, code := weir(t, "lb", "flows", "--backend", "two", "--json", at); code != 0 || !strings.Contains(out, `"backend": "two"`) || strings.Contains(out, `"backend": "one"`) {
+		t.Errorf("flows: %d\n%s", code, out)
+	}
+	if out, code := weir(t, "lb", "drain", "echo/three", at); code != exitFailure || !strings.Contains(out, `no backend "three"`) {
+		t.Errorf("drain of nobody: %d\n%s", code, out)
+	}
+
+	until := func(what string, code int, want ...string) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			out, got := weir(t, "lb", "status", "--json", at)
+			ok := got == code
+			for _, w := range want {
+				ok = ok && strings.Contains(out, w)
+			}
+			if ok {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: exit code %d, want %d and %q:\n%s", what, got, code, want, out)
+			}
+		}
+	}
+	until("draining", 0, `"generation": 2`)
+	write(strings.Replace(good, "udp: 30s", "udp: 30", 1))
+	until("bad file", exitFailure, `"generation": 2`, `weir.yaml:6:19: services[0].timeouts.udp: no time`)
+	if name := askUDP(t, address); name != "two" {
+		t.Errorf("%s answers while the file is bad", name)
+	}
+	write(strings.Replace(good, "name: one", "name: uno", 1))
+	until("good file", 0, `"generation": 3`, `"uno"`)
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	until("SIGHUP", 0, `"generation": 4`)
+
+	metrics := httpGet(t, p.socket, "/metrics")
+	for _, want := range []string{"weir_generation 4", `weir_backend_up{backend="uno",service="echo"} 1`, `weir_packets_total{reason="maglev"}`, "weir_config_failures_total 1"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	p.stop()
+	for _, line := range strings.Split(strings.TrimSpace(p.out.String()), "\n") {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("log line is no JSON: %s", line)
+		}
+	}
+}
+
+func httpGet(t *testing.T, socket, path string) string {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get("http://localhost" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestLBRunRefuses(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("services: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"lb", "run"}, exitUsage, "name it with -c FILE"},
+		{[]string{"lb", "run", "-c", bad, "--admin", ""}, exitUsage, "bad.yaml:1:1: services: there is no service"},
+		{[]string{"lb", "run", "-c", "/does/not/exist"}, exitUsage, "no such file"},
+		{[]string{"lb", "run", "-c", bad, "--datapath", "dpdk"}, exitUsage, `no data path "dpdk"`},
+		{[]string{"lb", "run", "-c", bad, "--log", "xml"}, exitUsage, "write text or json"},
+		{[]string{"lb", "status", "--admin", "unix:/does/not/exist"}, exitFailure, "ask unix:/does/not/exist"},
+		{[]string{"lb", "drain"}, exitUsage, "name one SERVICE"},
+		{[]string{"lb", "stauts"}, exitUsage, "did you mean status"},
+	} {
+		if out, code := weir(t, c.args...); code != c.code || !strings.Contains(out, c.want) {
+			t.Errorf("%q: %d %s; want %d %s", c.args, code, out, c.code, c.want)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	examples, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(examples) == 0 {
+		t.Fatal(err)
+	}
+	const example = "../../examples/coaps-cid.yaml"
+	bad := "../../internal/control/testdata/bad/vip-port-too-big.yaml"
+	for _, c := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"check", example}, 0, []string{"service coaps: nat, affinity cid", "dtls12 6 bytes, owner bits 0-7", "node2", "33.3%"}},
+		{[]string{"check", example, "--datapath", "udp"}, 0, []string{"node2"}},
+		{[]string{"check", example, "--json"}, 0, []string{`"ok": true`, `"datapath": "any"`, `"share": 0.33`}},
+		{[]string{"check", "../../examples/udp-nat.yaml"}, 0, []string{"warning: hash_key is not set"}},
+		{[]string{"check", "../../examples/web-l2dsr.yaml", "--datapath", "udp"}, exitFailure, []string{"cannot do mode l2dsr", "choose another --datapath"}},
+		{[]string{"check", bad}, exitFailure, []string{"vip-port-too-big.yaml:6:47: services[0].vips[0].port: no port \"70000\""}},
+		{[]string{"check", bad, "--json"}, exitFailure, []string{`"ok": false`, `"line": 6`, `"column": 47`}},
+		{[]string{"check", "/does/not/exist"}, exitUsage, []string{"no such file"}},
+		{[]string{"check"}, exitUsage, []string{"name exactly one"}},
+		{[]string{"check", example, "--datapath", "dpdk"}, exitUsage, []string{"no data path"}},
+	} {
+		out, code := weir(t, c.args...)
+		if code != c.code {
+			t.Errorf("%q: exit code %d, want %d\n%s", c.args, code, c.code, out)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q lacks %s:\n%s", c.args, want, out)
+			}
+		}
+	}
+}

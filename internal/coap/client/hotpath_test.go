@@ -1,0 +1,117 @@
+package client
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/dtls/record"
+)
+
+// echo answers the requests of one simulated client from the other end of its session, by hand.
+type echo struct {
+	t           testing.TB
+	w           *worker
+	conn        *net.UDPConn
+	association *record.Association
+	scratch     *record.Scratch
+	in, out     []byte
+}
+
+func newEcho(t testing.TB) *echo {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	b, err := newBench(BenchConfig{URI: "coaps://" + conn.LocalAddr().String() + "/benchmark?rlen=40", Clients: 1, Workers: 1, Duration: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := b.workers[0]
+	t.Cleanup(w.close)
+	var keys record.Keys
+	cid := []byte{1, 2, 3, 4, 5, 6}
+	e := &echo{t: t, w: w, conn: conn, scratch: new(record.Scratch), in: make([]byte, 2048), out: make([]byte, 2048)}
+	if e.association, err = record.NewAssociation(record.PSKWithAES128CCM8, &keys, record.Server, cid, nil); err != nil {
+		t.Fatal(err)
+	}
+	c := w.clients[0]
+	if c.association, err = record.NewAssociation(record.PSKWithAES128CCM8, &keys, record.Client, nil, cid); err != nil {
+		t.Fatal(err)
+	}
+	c.state, w.phase = stateReady, phaseLoad
+	c.send()
+	return e
+}
+
+// answer takes the request in flight and hands the client its response, upon which it sends the next.
+func (e *echo) answer() {
+	n, err := e.conn.Read(e.in)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var r record.Record
+	if _, err := record.Next(e.in[:n], 6, &r); err != nil {
+		e.t.Fatal(err)
+	}
+	_, payload, _, verdict := e.association.Open(e.scratch, &r)
+	var m message.Message
+	if verdict != record.Opened || message.Parse(payload, &m) != nil {
+		e.t.Fatalf("request: verdict %d", verdict)
+	}
+	head := e.association.HeadRoom()
+	var b message.Builder
+	b.Reset(e.out[head:head:head+512], message.Ack, message.Changed, m.ID, m.Token)
+	b.Payload(m.Payload)
+	reply, err := b.Bytes()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	datagram, err := e.association.Seal(e.scratch, record.ApplicationData, e.out, head, len(reply))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.w.now += time.Millisecond
+	e.w.clients[0].receive(datagram)
+}
+
+func TestNoAllocationPerRequest(t *testing.T) {
+	e := newEcho(t)
+	for range 100 {
+		e.answer()
+	}
+	if n := testing.AllocsPerRun(200, e.answer); n != 0 {
+		t.Errorf("%v allocations per request", n)
+	}
+	if s := e.w.stats; s.Requests != 301 || s.Stray != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What comes from nowhere, twice, or broken changes nothing but a counter.
+func TestStrayRecords(t *testing.T) {
+	e := newEcho(t)
+	e.answer()
+	before := e.w.stats
+	e.w.clients[0].receive([]byte{22, 254, 253})
+	e.w.clients[0].receive(record.AppendPlain(nil, record.Alert, 1, []byte{2, 40})) // no keys, so no proof
+	e.w.clients[0].receive(append([]byte(nil), e.out[:60]...))
+	if s := e.w.stats; s.Stray != before.Stray+3 || s.Requests != before.Requests || s.LostSessions != 0 || e.w.clients[0].state != stateReady {
+		t.Errorf("%+v, before %+v", s, before)
+	}
+	e.answer()
+	if e.w.stats.Requests != before.Requests+1 {
+		t.Error("the client stopped")
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	e := newEcho(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		e.answer()
+	}
+}

@@ -1,0 +1,331 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// door opens a server and runs it until the test ends.
+func door(t *testing.T, config Config) *Server {
+	t.Helper()
+	if config.Address == "" {
+		config.Address = "127.0.0.1:0"
+	}
+	s, err := Open(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return s
+}
+
+// ask makes one request and returns status and body.
+func ask(t *testing.T, method, target string, change func(*http.Request)) (int, string) {
+	t.Helper()
+	request, err := http.NewRequest(method, target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(request)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func full() Config {
+	return Config{
+		Ready:  func() error { return nil },
+		Status: func() any { return map[string]int{"generation": 3} },
+		Metrics: func() []Sample {
+			return []Sample{
+				{Name: "weir_packets_total", Help: "Packets.", Counter: true, Labels: []Label{{"service", "a"}, {"reason", "cid"}}, Value: 7},
+				{Name: "weir_packets_total", Help: "Packets.", Counter: true, Labels: []Label{{"service", "a"}, {"reason", "maglev"}}, Value: 9},
+				{Name: "weir_generation", Help: "Generation.", Value: 3},
+			}
+		},
+		Override: func(service, backend, value string) error {
+			if service != "s" {
+				return fmt.Errorf("%w: no service %q", ErrUnknownTarget, service)
+			}
+			if backend == "busy" {
+				return errors.New("apply: map is full")
+			}
+			return nil
+		},
+		Flows: func(yield func(Flow) bool) {
+			for i := range 10 {
+				if !yield(Flow{Protocol: "udp", Client: fmt.Sprint("c", i), Service: "s", Backend: fmt.Sprint("b", i%2)}) {
+					return
+				}
+			}
+		},
+		Console: func(_ context.Context, in io.Reader, out io.Writer) error {
+			lines := bufio.NewScanner(in)
+			for lines.Scan() {
+				fmt.Fprintf(out, "did %s\n", lines.Text())
+			}
+			return lines.Err()
+		},
+		Page: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") }),
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	s := door(t, full())
+	base := "http://" + s.Address()
+	for _, c := range []struct {
+		method, path string
+		status       int
+		want         string
+	}{
+		{"GET", "/livez", 200, "ok"},
+		{"GET", "/readyz", 200, "ready"},
+		{"GET", "/status", 200, `"generation": 3`},
+		{"GET", "/metrics", 200, `weir_packets_total{reason="cid",service="a"} 7`},
+		{"GET", "/metrics", 200, "# TYPE weir_packets_total counter"},
+		{"GET", "/metrics", 200, "go_goroutines"},
+		{"GET", "/flows?limit=3", 200, `"more": true`},
+		{"GET", "/flows?backend=b1", 200, `"more": false`},
+		{"GET", "/flows?limit=0", 400, "write 1 to"},
+		{"POST", "/drain?service=s&backend=a", 200, `"override": "drain"`},
+		{"POST", "/undrain?service=s", 200, `"override": "none"`},
+		{"POST", "/drain?service=x", 404, `no service`},
+		{"POST", "/drain?service=s&backend=busy", 409, `map is full`},
+		{"POST", "/drain", 400, "no service"},
+		{"GET", "/drain?service=s", 200, "<html>"}, // a GET changes nothing: it is the page's
+		{"POST", "/status", 405, ""},
+		{"GET", "/", 200, "<html>"},
+	} {
+		status, body := ask(t, c.method, base+c.path, nil)
+		if status != c.status || !strings.Contains(body, c.want) {
+			t.Errorf("%s %s: %d %.200s; want %d %s", c.method, c.path, status, body, c.status, c.want)
+		}
+	}
+}
+
+func TestNotReadySaysWhy(t *testing.T) {
+	s := door(t, Config{Ready: func() error { return errors.New("no configuration yet") }})
+	if status, body := ask(t, "GET", "http://"+s.Address()+"/readyz", nil); status != 503 || !strings.Contains(body, "no configuration yet") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _ := ask(t, "GET", "http://"+s.Address()+"/status", nil); status != 404 {
+		t.Errorf("/status without function: %d", status)
+	}
+}
+
+// A web page must neither read by rebinding a name nor change things from another origin.
+func TestBrowsersAreKeptOut(t *testing.T) {
+	s := door(t, full())
+	base := "http://" + s.Address()
+	if status, _ := ask(t, "GET", base+"/status", func(r *http.Request) { r.Host = "evil.example:80" }); status != 403 {
+		t.Errorf("rebound name: %d", status)
+	}
+	if status, _ := ask(t, "GET", base+"/status", func(r *http.Request) { r.Host = "localhost:9180" }); status != 200 {
+		t.Errorf("localhost: %d", status)
+	}
+	cross := func(r *http.Request) {
+		r.Header.Set("Origin", "http://evil.example")
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+	}
+	if status, _ := ask(t, "POST", base+"/drain?service=s", cross); status != 403 {
+		t.Errorf("cross-origin change: %d", status)
+	}
+}
+
+func TestBeyondLoopback(t *testing.T) {
+	config := full()
+	config.Address = "0.0.0.0:0"
+	s := door(t, config)
+	_, port, _ := net.SplitHostPort(s.Address())
+	base := "http://127.0.0.1:" + port
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/metrics": 200, "/status": 403, "/flows": 403, "/": 403} {
+		if status, _ := ask(t, "GET", base+path, nil); status != want {
+			t.Errorf("%s without token: %d, want %d", path, status, want)
+		}
+	}
+	config.Token = "0123456789abcdef"
+	s = door(t, config)
+	_, port, _ = net.SplitHostPort(s.Address())
+	base = "http://127.0.0.1:" + port
+	for given, want := range map[string]int{"": 401, "Bearer 0123456789abcdeX": 401, "Basic 0123456789abcdef": 401, "Bearer 0123456789abcdef": 200} {
+		status, body := ask(t, "GET", base+"/status", func(r *http.Request) { r.Header.Set("Authorization", given) })
+		if status != want || strings.Contains(body, "0123456789") {
+			t.Errorf("authorization %q: %d %s, want %d", given, status, body, want)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "admin.sock")
+	config := full()
+	config.Address = "unix:" + path
+	s := door(t, config)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket mode %v, %v", info.Mode(), err)
+	}
+	var status map[string]int
+	client := NewClient(s.Address(), "")
+	if err := client.Get(t.Context(), "/status", nil, &status); err != nil || status["generation"] != 3 {
+		t.Errorf("%v, %v", status, err)
+	}
+	if err := client.Post(t.Context(), "/drain", url.Values{"service": {"x"}}, nil); err == nil || !strings.Contains(err.Error(), `no service "x"`) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := Open(Config{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "another process serves it") {
+		t.Errorf("a served socket was taken over: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("a file was replaced: %v", err)
+	}
+	stale := filepath.Join(t.TempDir(), "stale.sock")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	door(t, Config{Address: "unix:" + stale})
+}
+
+func TestBadAddresses(t *testing.T) {
+	for address, want := range map[string]string{"": "write HOST:PORT", "localhost": "write HOST:PORT", "192.0.2.1:1": "192.0.2.1:1"} {
+		if _, err := Open(Config{Address: address}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", address, err, want)
+		}
+	}
+}
+
+func TestConsole(t *testing.T) {
+	config := full()
+	s := door(t, config)
+	client := NewClient(s.Address(), "")
+	stream, err := client.Console(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(stream)
+	for _, line := range []string{"info", "clear 3"} {
+		fmt.Fprintln(stream, line)
+		if answer, err := reader.ReadString('\n'); err != nil || answer != "did "+line+"\n" {
+			t.Errorf("%q, %v", answer, err)
+		}
+	}
+	stream.Close()
+	response, err := http.Post("http://"+s.Address()+"/console", "text/plain", strings.NewReader("info\nhelp\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, _ := io.ReadAll(response.Body); string(body) != "did info\ndid help\n" {
+		t.Errorf("%q", body)
+	}
+	config.Console = nil
+	if _, err := NewClient(door(t, config).Address(), "").Console(t.Context()); err == nil || !strings.Contains(err.Error(), "no console") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// An open console must not keep the server from stopping.
+func TestStopEndsConsoles(t *testing.T) {
+	s, err := Open(func() Config { c := full(); c.Address = "127.0.0.1:0"; return c }())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stream, err := NewClient(s.Address(), "").Console(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadAll(stream); err != nil && !errors.Is(err, io.EOF) {
+		var broken net.Error
+		if !errors.As(err, &broken) || broken.Timeout() {
+			t.Error(err)
+		}
+	}
+}
+
+// Clients that connect and say nothing cost bounded memory, and leave room again when they go.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := door(t, full())
+	var idle []net.Conn
+	for range maxConnections {
+		conn, err := net.Dial("tcp", s.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle = append(idle, conn)
+	}
+	extra, err := net.Dial("tcp", s.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer extra.Close()
+	extra.SetDeadline(time.Now().Add(30 * time.Second))
+	if n, err := extra.Read(make([]byte, 1)); err == nil {
+		t.Errorf("one more connection got %d bytes", n)
+	} else if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		t.Error("one more connection stays open")
+	}
+	for _, conn := range idle {
+		conn.Close()
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if response, err := http.Get("http://" + s.Address() + "/livez"); err == nil {
+			response.Body.Close()
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestHostAllowed(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:9180": true, "127.0.0.1:9180": true, "[::1]:9180": true, "[::1]": true, "192.0.2.1": true,
+		"example.org": false, "localhost.evil.example": false, "127.0.0.1.nip.io:80": false, "": false,
+	} {
+		if got := hostAllowed(host); got != want {
+			t.Errorf("%q: %t", host, got)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+type sample struct {
+	Text     string             `yaml:"text"`
+	Number   int                `yaml:"number"`
+	Small    uint8              `yaml:"small"`
+	Ratio    float64            `yaml:"ratio"`
+	On       bool               `yaml:"on"`
+	Wait     time.Duration      `yaml:"wait"`
+	Address  netip.Addr         `yaml:"address"`
+	Endpoint netip.AddrPort     `yaml:"endpoint"`
+	Optional *int               `yaml:"optional"`
+	List     []string           `yaml:"list"`
+	Map      map[string]float64 `yaml:"map"`
+	Inner    []inner            `yaml:"inner"`
+	Ignored  string             `yaml:"-"`
+	Untagged string
+}
+
+type inner struct {
+	A string `yaml:"a"`
+}
+
+func TestDecode(t *testing.T) {
+	text := `# all kinds of values
+text: "true"
+number: -16
+small: 255
+ratio: 1.5e3
+on: true
+wait: 1m30s
+address: 2001:db8::1
+endpoint: "[::1]:5684"
+optional: 0
+list: [a, 007, "x: y", 1.50]
+map:
+  one: 1
+  "two": 2
+inner:
+- a: |
+    block
+    of text
+- {a: 'it''s'}
+`
+	got, document, err := Decode[sample]("f.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := 0
+	want := sample{
+		Text: "true", Number: -16, Small: 255, Ratio: 1500, On: true, Wait: 90 * time.Second,
+		Address: netip.MustParseAddr("2001:db8::1"), Endpoint: netip.MustParseAddrPort("[::1]:5684"), Optional: &zero,
+		List: []string{"a", "007", "x: y", "1.50"}, Map: map[string]float64{"one": 1, "two": 2},
+		Inner: []inner{{"block\nof text\n"}, {"it's"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	for path, want := range map[string]Position{
+		"": {2, 1}, "text": {2, 7}, "list": {11, 1}, "list[2]": {11, 16}, "map.two": {14, 10}, "inner[1]": {19, 3},
+		"inner[1].a": {19, 7}, "inner[1].missing.deep[3]": {19, 3}, "nothing": {2, 1},
+	} {
+		if got := document.Position(path); got != want {
+			t.Errorf("%s is at %v, want %v", path, got, want)
+		}
+	}
+	if got := document.Errorf("inner[0].a", "odd; even it").Error(); got != "f.yaml:16:6: inner[0].a: odd; even it" {
+		t.Errorf("error %q", got)
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"small: 256":                     `1:8: small: "256" is no whole number in range; write a whole number from 0 to 255`,
+		"small: -1":                      `1:8: small: "-1" is no whole number in range; write a whole number from 0 to 255`,
+		"number: 1.5":                    `1:9: number: "1.5" is no whole number in range; write a whole number`,
+		"ratio: .nan":                    `1:8: ratio: ".nan" is no number; write one such as 0.5`,
+		"ratio: .inf":                    `1:8: ratio: ".inf" is no number; write one such as 0.5`,
+		"on: yes":                        `1:5: on: "yes" is no truth value; write true or false`,
+		"on: True":                       `1:5: on: "True" is no truth value; write true or false`,
+		"text: null":                     `1:7: text: there is no value; write a value or remove the key`,
+		"text: {a: b}":                   `1:7: text: not a single value; write a value`,
+		"wait: 10":                       `1:7: wait: no time "10"; write a number with its unit, such as 500ms, 30s or 2h`,
+		"address: localhost":             `1:10: address: no address "localhost"; write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1`,
+		"endpoint: 1.2.3.4":              `1:11: endpoint: no address with port "1.2.3.4"; write 192.0.2.1:5684 or [2001:db8::1]:5684`,
+		"map: [1]":                       `1:6: map: not a mapping; write keys with values`,
+		"Untagged: x":                    `1:1: Untagged: unknown key; known here: address, endpoint, inner, list, map, number, on, optional, ratio, small, text, wait`,
+		"inner: [{a: 1, a: 2}]":          `1:16: inner[0].a: duplicate key, first on line 1; remove one of them`,
+		"? [a]\n: b":                     `2:1: not YAML: found an invalid key for this map; check`,
+		"map: {<<: {a: 1}}":              `the key is no plain word`,
+		strings.Repeat("#", MaxBytes+1):  `1:1: larger than 1048576 bytes; split the document`,
+		strings.Repeat("- ", 100) + "x":  `1:65: more than 32 levels deep; flatten the document`,
+		strings.Repeat("{a: ", 60) + "x": `more than 32 levels deep`,
+	} {
+		_, _, err := Decode[sample]("f", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: error %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestReadStopsAtTheBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "big.yaml")
+	if err := os.WriteFile(path, make([]byte, 3*MaxBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, err := NewFile(path).Read()
+	if err != nil || len(text) != MaxBytes+1 {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{"text: a\nnumber: 1\n", "inner: [{a: b}]", "map: {x: 1}", "- a\n- b", "&a *a", "!!str x", "? x\n: y", "text: |\n  a\n", "---\n---\n", "a: [", "\t", "\"\\x", "%YAML 1.2"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if len(text) > 1<<14 {
+			return
+		}
+		defer time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("still decoding %q", text)) }).Stop()
+		if _, document, err := Decode[sample]("f", text); err != nil && !strings.HasPrefix(err.Error(), "f:") || document == nil {
+			t.Fatalf("error without place: %v", err)
+		}
+	})
+}

@@ -1,0 +1,221 @@
+package udpnat_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/datapath/udpnat"
+)
+
+// onBackend returns a client whose flow is on backend i.
+func (f *fixture) onBackend(i int) *client {
+	f.t.Helper()
+	for range 200 {
+		c := f.client()
+		if c.ask("where") == i {
+			return c
+		}
+	}
+	f.t.Fatalf("no client got to backend %d", i)
+	return nil
+}
+
+// A silent backend turns stale within seconds; its clients move with their next datagram.
+func TestSilentBackendIsLeft(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	c := f.onBackend(0)
+	stays := f.onBackend(1)
+	f.backends[0].mute.Store(true)
+	before := f.backends[0].count()
+	for i := range 3 {
+		c.send([]byte(text(i)))
+	}
+	f.eventually("three unanswered", func() bool { return f.backends[0].count() == before+3 })
+	f.advance(1900 * time.Millisecond)
+	if f.state(f.backends[0]) != udpnat.Active {
+		t.Fatal("stale too early")
+	}
+	f.advance(200 * time.Millisecond)
+	f.eventually("stale", func() bool { return f.state(f.backends[0]) == udpnat.Stale })
+	f.eventually("out of the snapshot", func() bool { return f.do("info") != "" && f.datapath.Stats().Generation == 2 })
+	if got := c.ask("anyone"); got != 1 {
+		t.Fatalf("backend %d answered", got)
+	}
+	stays.ask("undisturbed")
+	for range 20 {
+		if f.client().ask("new") != 1 {
+			t.Fatal("a new client got to the stale one")
+		}
+	}
+	info := f.do("")
+	if !strings.Contains(info, "1 destinations, 1 stale destinations.") || !strings.Contains(info, "Stale destination: "+f.backends[0].name) {
+		t.Fatalf("info:\n%s", info)
+	}
+	if n := f.counters().BackendTimeouts; n != 1 {
+		t.Fatalf("counted %d", n)
+	}
+}
+
+// Fewer datagrams than the limit wait for the whole time-out, and any reply stops the clock.
+func TestFewUnansweredWaitLonger(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	c := f.onBackend(0)
+	f.backends[0].mute.Store(true)
+	seen := f.backends[0].count()
+	c.send([]byte("one"))
+	f.eventually("sent", func() bool { return f.backends[0].count() == seen+1 })
+	f.advance(14 * time.Second)
+	if f.state(f.backends[0]) != udpnat.Active {
+		t.Fatal("stale after one datagram and 14 s")
+	}
+	f.backends[0].mute.Store(false)
+	c.ask("stops the clock")
+	f.advance(14 * time.Second)
+	f.backends[0].mute.Store(true)
+	c.send([]byte("one"))
+	f.eventually("sent", func() bool { return f.backends[0].count() == seen+3 })
+	f.advance(16 * time.Second)
+	f.eventually("stale", func() bool { return f.state(f.backends[0]) == udpnat.Stale })
+}
+
+func TestStaleIsProbedAndRevived(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	dead := f.backends[0]
+	c := f.onBackend(0)
+	dead.mute.Store(true)
+	before := dead.count()
+	for i := range 3 {
+		c.send([]byte(text(i)))
+	}
+	f.eventually("three unanswered", func() bool { return dead.count() == before+3 })
+	f.advance(3 * time.Second)
+	f.eventually("stale", func() bool { return f.state(dead) == udpnat.Stale })
+	f.eventually("applied", func() bool { return f.datapath.Stats().Generation == 2 })
+	c.ask("moved")
+
+	f.advance(15 * time.Second)
+	f.eventually("probing", func() bool { return f.state(dead) == udpnat.Probing })
+	before = dead.count()
+	probe := f.client()
+	probe.send([]byte("the next new flow tries it"))
+	f.eventually("pending", func() bool { return f.state(dead) == udpnat.Pending && dead.count() == before+1 })
+	if f.client().ask("others do not") != 1 || c.ask("old ones do not") != 1 {
+		t.Fatal("sent to a pending backend")
+	}
+	f.advance(3 * time.Second)
+	f.eventually("silent, stale again", func() bool { return f.state(dead) == udpnat.Stale })
+	if probe.ask("the probing client is let go") != 1 {
+		t.Fatal("black-holed")
+	}
+
+	f.advance(15 * time.Second)
+	f.eventually("probing", func() bool { return f.state(dead) == udpnat.Probing })
+	dead.mute.Store(false)
+	second := f.client()
+	if second.ask("it answers") != 0 {
+		t.Fatal("not tried")
+	}
+	f.eventually("active", func() bool { return f.state(dead) == udpnat.Active })
+	f.eventually("back in the snapshot", func() bool { return f.datapath.Stats().Generation == 3 })
+	if second.ask("and keeps the client") != 0 {
+		t.Fatal("the reviving flow moved")
+	}
+	f.onBackend(0)
+	if c.ask("those that moved stay") != 1 {
+		t.Fatal("moved back")
+	}
+}
+
+// Nobody listens: the network says so, and a connected socket hears it at once.
+func TestRefusalIsSilence(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	c := f.onBackend(0)
+	f.backends[0].conn.Close()
+	f.eventually("the client moves without the clock", func() bool {
+		c.send([]byte("x"))
+		return f.state(f.backends[0]) == udpnat.Stale
+	})
+	f.eventually("answered by the other", func() bool { return f.datapath.Stats().Generation == 2 })
+	c.send([]byte("x"))
+	if got, err := c.receive(); err != nil || got[0] != 1 {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	if f.counters().Refused == 0 {
+		t.Fatal("not counted")
+	}
+}
+
+func TestLastBackendStays(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 1)
+	c := f.client()
+	c.ask("x")
+	f.backends[0].mute.Store(true)
+	for i := range 5 {
+		c.send([]byte(text(i)))
+	}
+	f.eventually("sent", func() bool { return f.backends[0].count() == 6 })
+	f.advance(time.Hour)
+	f.advance(20 * time.Second)
+	f.backends[0].mute.Store(false)
+	c.ask("still there")
+	if f.state(f.backends[0]) != udpnat.Active || f.counters().BackendTimeouts != 0 {
+		t.Fatal("the last one turned stale")
+	}
+}
+
+func TestWatchOff(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1, BackendTimeout: udpnat.Never}, 2)
+	c := f.onBackend(0)
+	f.backends[0].mute.Store(true)
+	before := f.backends[0].count()
+	for i := range 5 {
+		c.send([]byte(text(i)))
+	}
+	f.eventually("sent", func() bool { return f.backends[0].count() == before+5 })
+	f.advance(20 * time.Second)
+	f.advance(5 * time.Second)
+	f.backends[0].mute.Store(false)
+	if c.ask("x") != 0 {
+		t.Fatal("moved")
+	}
+}
+
+// Rebalance makes stale backends active, gives everyone a new choice and says how many took another one.
+func TestRebalance(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	var clients []*client
+	for range 40 {
+		clients = append(clients, f.client())
+	}
+	clients = append(clients, f.onBackend(0))
+	for _, c := range clients {
+		c.ask("x")
+	}
+	dead := f.backends[0]
+	dead.mute.Store(true)
+	before := dead.count()
+	for range 3 {
+		clients[40].send([]byte("x"))
+	}
+	f.eventually("sent", func() bool { return dead.count() == before+3 })
+	f.advance(3 * time.Second)
+	f.eventually("stale", func() bool { return f.datapath.Stats().Generation == 2 })
+	for _, c := range clients {
+		if c.ask("all on one") != 1 {
+			t.Fatal("not moved")
+		}
+	}
+	dead.mute.Store(false)
+	answer := f.do("rebalance")
+	if !strings.HasPrefix(answer, "reassigned ") || !strings.HasSuffix(answer, " destinations of "+itoa(f.datapath.Stats().Entries)+".") {
+		t.Fatal(answer)
+	}
+	moved := 0
+	for _, c := range clients {
+		moved += 1 - c.ask("where")
+	}
+	if moved < 5 || moved > 36 {
+		t.Fatalf("%d of %d clients on the backend that is back", moved, len(clients))
+	}
+}

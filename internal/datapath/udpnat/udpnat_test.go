@@ -1,0 +1,479 @@
+package udpnat_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+func TestDatagramsPassWhole(t *testing.T) {
+	f := start(t, udpnat.Config{}, 1)
+	c := f.client()
+	for _, size := range []int{0, 1, 2048, 2049, 9000, 65506} {
+		c.ask(string(bytes.Repeat([]byte{'x'}, size)))
+	}
+	longest := bytes.Repeat([]byte{'y'}, 65507)
+	c.send(longest)
+	if got, err := c.receive(); err != nil || !bytes.Equal(got, longest) {
+		t.Fatalf("of 65507 bytes %d came back, %v", len(got), err)
+	}
+}
+
+// Each client has one address of its own in the eyes of the backend, until the entry is cleared.
+func TestEntryIsAnAddress(t *testing.T) {
+	f := start(t, udpnat.Config{}, 1)
+	a, b := f.client(), f.client()
+	a.ask("a")
+	first := f.backends[0].lastFrom()
+	b.ask("b")
+	if f.backends[0].lastFrom() == first {
+		t.Fatal("two clients share an address")
+	}
+	for i := range 5 {
+		a.ask(text(i))
+		if f.backends[0].lastFrom() != first {
+			t.Fatal("the address changed")
+		}
+	}
+	entries := f.datapath.Entries(10)
+	if len(entries) != 2 {
+		t.Fatalf("%d entries, want 2", len(entries))
+	}
+	found := false
+	for _, e := range entries {
+		if e.Outgoing == first {
+			found = e.Client.Port() == uint16(a.conn.LocalAddr().(*net.UDPAddr).Port) && e.VIP == f.vip && e.Backend.Backend == f.backends[0].name
+		}
+	}
+	if !found {
+		t.Fatalf("entries %+v do not tell client a behind %v", entries, first)
+	}
+	if got := f.do("clear"); got != "2 - NAT entries dropped." {
+		t.Fatalf("clear said %q", got)
+	}
+	a.ask("again")
+	if f.backends[0].lastFrom() == first {
+		t.Fatal("the address outlived the entry")
+	}
+}
+
+func TestWildcardAndIPv6(t *testing.T) {
+	port := freePort(t, "127.0.0.1").Port()
+	f := start(t, udpnat.Config{}, 1, func(s *lb.Spec) {
+		s.Services[0].VIPs = udpnat.ListenSpec(netip.AddrPortFrom(netip.Addr{}, port))
+	})
+	for _, host := range []string{"127.0.0.1", "127.0.0.9", "::1"} {
+		c := newClient(t, netip.AddrPortFrom(netip.MustParseAddr(host), port)) // hears only the address it asked
+		c.ask("from " + host)
+		c.ask("again " + host)
+	}
+	if n := f.datapath.Stats().Entries; n != 3 {
+		t.Fatalf("%d entries, want 3", n)
+	}
+}
+
+// A stranger's datagrams reach nobody and stop nothing, whatever the mode.
+func TestStrangersAreHarmless(t *testing.T) {
+	for _, mode := range []struct {
+		name   string
+		config udpnat.Config
+		counts bool
+	}{
+		{"connected", udpnat.Config{Workers: 1}, false},
+		{"unconnected", udpnat.Config{Workers: 1, Unconnected: true}, true},
+		{"reverse", udpnat.Config{Workers: 1, Reverse: true}, true},
+	} {
+		t.Run(mode.name, func(t *testing.T) {
+			f := start(t, mode.config, 2)
+			a, b := f.client(), f.client()
+			a.ask("a secret of client a")
+			b.ask("b")
+			stranger, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stranger.Close()
+			const strays = 20
+			for _, e := range f.datapath.Entries(10) {
+				for i := range strays {
+					_, _ = stranger.WriteToUDPAddrPort(make([]byte, i*100), e.Outgoing)
+				}
+			}
+			if mode.counts {
+				f.eventually("strays counted", func() bool { return f.counters().WrongRouted == 2*strays })
+			}
+			for i := range 5 {
+				a.ask("a" + text(i)) // ask fails on any other byte than its own
+				b.ask("b" + text(i))
+			}
+			a.nothing()
+			b.nothing()
+			if n := f.counters().Moved; n != 0 {
+				t.Fatalf("%d entries moved to a stranger", n)
+			}
+		})
+	}
+}
+
+// other answers the client of the last datagram of one backend from another one's socket.
+func replyFromOther(from, of *backend, payload string) {
+	_, _ = from.conn.WriteToUDPAddrPort([]byte(payload), of.lastFrom())
+}
+
+func TestReverseUpdate(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	c := f.client()
+	owner := c.ask("who")
+	other := 1 - owner
+	replyFromOther(f.backends[other], f.backends[owner], "early") // off: reaches nobody
+	if got := c.ask("still"); got != owner {
+		t.Fatalf("moved to %d while off", got)
+	}
+	if got := f.do("reverse on"); got != "reverse address update enabled." {
+		t.Fatal(got)
+	}
+	before := f.backends[owner].lastFrom()
+	if got := c.ask("still"); got != owner {
+		t.Fatalf("moved to %d by the switch", got)
+	}
+	if f.backends[owner].lastFrom() != before {
+		t.Fatal("the switch changed the outgoing address")
+	}
+	replyFromOther(f.backends[other], f.backends[owner], "from the other")
+	got, err := c.receive()
+	if err != nil || string(got) != "from the other" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	if got := c.ask("now"); got != other {
+		t.Fatalf("asked %d, want the one that answered", got)
+	}
+	if s := f.counters(); s.WrongRouted != 1 || s.Moved != 1 {
+		t.Fatalf("counters %+v", s)
+	}
+	// A backend that is down is no longer one of ours.
+	if err := f.intent.SetOverrides(lb.FromOperator, map[lb.Target]lb.Override{{Service: "nat", Backend: f.backends[owner].name}: lb.OverrideDown}); err != nil {
+		t.Fatal(err)
+	}
+	replyFromOther(f.backends[owner], f.backends[other], "from one that is down")
+	f.eventually("counted", func() bool { return f.counters().WrongRouted == 2 })
+	c.nothing()
+	f.do("reverse off")
+	if got := c.ask("off"); got != other {
+		t.Fatalf("asked %d after switching off", got)
+	}
+}
+
+func TestEntryTimeout(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 1)
+	idle, busy := f.client(), f.client()
+	idle.ask("x")
+	busy.ask("y")
+	f.advance(20 * time.Second)
+	busy.ask("y")
+	f.advance(15 * time.Second)
+	f.eventually("the idle entry times out", func() bool { return f.datapath.Stats().Entries == 1 })
+	if s := f.counters(); s.Expired != 1 {
+		t.Fatalf("counters %+v", s)
+	}
+	if e := f.datapath.Entries(2); e[0].Client.Port() != uint16(busy.conn.LocalAddr().(*net.UDPAddr).Port) {
+		t.Fatal("the wrong one timed out")
+	}
+	idle.ask("back")
+}
+
+func TestEntryTimeoutNever(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 1, func(s *lb.Spec) { s.Services[0].Timeouts.UDP = lb.Timeout(lb.Never) })
+	f.client().ask("x")
+	f.advance(1000 * time.Hour)
+	f.advance(time.Hour)
+	if s := f.datapath.Stats(); s.Entries != 1 {
+		t.Fatalf("%d entries", s.Entries)
+	}
+}
+
+func TestEntryLimit(t *testing.T) {
+	f := start(t, udpnat.Config{MaxEntries: 3}, 1)
+	var kept []*client
+	for range 3 {
+		c := f.client()
+		c.ask("x")
+		kept = append(kept, c)
+	}
+	late := f.client()
+	late.send([]byte("no room"))
+	f.eventually("the fourth is dropped", func() bool { return f.counters().EntriesFull == 1 })
+	late.nothing()
+	for _, c := range kept {
+		c.ask("still")
+	}
+	if r := f.datapath.Stats().Reasons["flow_table_full"]; r != 1 {
+		t.Fatalf("reason counted %d times", r)
+	}
+	f.do("clear 1")
+	late.ask("now")
+}
+
+// Out of descriptors, the oldest idle entry gives way, and it is counted; a busy one does not.
+func TestDescriptorsRunOut(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 1)
+	old, busy := f.client(), f.client()
+	late, later := f.client(), f.client()
+	old.ask("old")
+	f.advance(2 * time.Second)
+	busy.ask("busy")
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }()
+	low := limit
+	low.Cur = 3 // no descriptor beyond those that are open
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	late.send([]byte("late"))
+	// Its reclaimed descriptor lies beyond the limit too, so the new flow is dropped; both are counted.
+	f.eventually("exhaustion is counted", func() bool { return f.counters().Exhausted >= 1 })
+	if s := f.counters(); s.Reclaimed != 1 {
+		t.Fatalf("counters %+v", s)
+	}
+	busy.ask("the busy one goes on")
+	later.send([]byte("later"))
+	f.eventually("the next is dropped", func() bool { return f.counters().Exhausted >= 2 })
+	if s := f.counters(); s.Reclaimed != 1 {
+		t.Fatalf("a busy entry gave way: %+v", s)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	late.ask("now")
+	old.ask("again")
+}
+
+// A thousand clients at once: each gets its own bytes back, all backends take part, no client changes backend.
+func TestThousandClients(t *testing.T) {
+	f := start(t, udpnat.Config{}, 3)
+	const clients, rounds = 1000, 4
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	used := map[int]int{}
+	for i := range clients {
+		c := f.client()
+		group.Go(func() {
+			first := -1
+			for r := range rounds {
+				payload := fmt.Sprintf("client %d round %d", i, r)
+				for try := 0; ; try++ {
+					if _, err := c.conn.Write([]byte(payload)); err != nil {
+						t.Error(err)
+						return
+					}
+					_ = c.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // loopback may drop under load
+					buffer := make([]byte, 100)
+					n, err := c.conn.Read(buffer)
+					if err != nil && try < 3 {
+						continue
+					}
+					if err != nil || string(buffer[1:n]) != payload {
+						t.Errorf("asked %q, got %q, %v", payload, buffer[:n], err)
+						return
+					}
+					if first < 0 {
+						first = int(buffer[0])
+					}
+					if int(buffer[0]) != first {
+						t.Errorf("client %d moved from %d to %d", i, first, buffer[0])
+					}
+					break
+				}
+			}
+			mu.Lock()
+			used[first]++
+			mu.Unlock()
+		})
+	}
+	group.Wait()
+	for i := range f.backends {
+		if used[i] < clients/6 {
+			t.Errorf("backend %d got %d of %d clients", i, used[i], clients)
+		}
+	}
+	if s := f.datapath.Stats(); s.Entries != clients || s.Counters.Opened != clients {
+		t.Errorf("%d entries, %d opened", s.Entries, s.Counters.Opened)
+	}
+}
+
+func TestAffinitySource(t *testing.T) {
+	f := start(t, udpnat.Config{}, 5, func(s *lb.Spec) { a := lb.BySource; s.Services[0].Affinity = &a })
+	want := f.client().ask("x")
+	for range 20 {
+		if got := f.client().ask("x"); got != want {
+			t.Fatalf("one address went to %d and %d", want, got)
+		}
+	}
+}
+
+// By CID each record goes to the node that owns it, from whatever address, and the entry follows.
+func TestAffinityCID(t *testing.T) {
+	f := start(t, udpnat.Config{}, 3, func(s *lb.Spec) {
+		var dtls lb.CIDProtocol
+		if err := dtls.UnmarshalText([]byte("dtls12")); err != nil {
+			t.Fatal(err)
+		}
+		s.Services[0].CID = &lb.CIDSpec{Protocols: []lb.CIDProtocol{dtls}, Layouts: []lb.LayoutSpec{{Length: 6, Owner: &lb.BitsSpec{Bits: 8}}}}
+		for i := range s.Services[0].Backends {
+			s.Services[0].Backends[i].Nodes = []uint32{uint32(i + 1)}
+		}
+	})
+	c := f.client()
+	for i := range 12 {
+		node := i % 3
+		record := []byte{25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, byte(i), byte(node + 1), 1, 2, 3, 4, 5, 0, 3, 7, 7, 7}
+		if got := c.ask(string(record)); got != node {
+			t.Fatalf("node id %d went to backend %d", node+1, got)
+		}
+		if got := f.client().ask(string(record)); got != node {
+			t.Fatalf("from a new address: node id %d went to backend %d", node+1, got)
+		}
+	}
+}
+
+// Ten thousand random datagrams at the VIP and at every outgoing port: no panic, tables bounded, service goes on.
+func TestRandomDatagrams(t *testing.T) {
+	f := start(t, udpnat.Config{MaxEntries: 50, Reverse: true}, 2)
+	c := f.client()
+	c.ask("before")
+	rng := rand.New(rand.NewPCG(1, 2))
+	entries := f.datapath.Entries(1)
+	strangers := make([]*net.UDPConn, 60)
+	for i := range strangers {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		strangers[i] = conn
+	}
+	payload := make([]byte, 1500)
+	for i := range payload {
+		payload[i] = byte(rng.Uint32())
+	}
+	for i := range 10000 {
+		start := rng.IntN(1000)
+		b := payload[start : start+rng.IntN(500)]
+		to := f.vip
+		if i%2 == 0 {
+			to = entries[0].Outgoing
+		}
+		_, _ = strangers[i/2%len(strangers)].WriteToUDPAddrPort(b, to)
+	}
+	f.eventually("traffic is counted", func() bool { return f.counters().WrongRouted > 0 && f.counters().EntriesFull > 0 })
+	if s := f.datapath.Stats(); s.Entries > 50 {
+		t.Fatalf("%d entries of at most 50", s.Entries)
+	}
+	c.ask("after")
+}
+
+func TestApply(t *testing.T) {
+	f := start(t, udpnat.Config{}, 1)
+	c := f.client()
+	c.ask("x")
+	second := freePort(t, "127.0.0.1")
+	spec, _ := f.intent.Spec()
+	spec.Services = []lb.ServiceSpec{spec.Services[0]}
+	spec.Services[0].VIPs = append(udpnat.ListenSpec(f.vip), udpnat.ListenSpec(second)...)
+	if err := f.intent.SetSpec(spec); err != nil {
+		t.Fatal(err)
+	}
+	d := newClient(t, second)
+	d.ask("second VIP")
+	c.ask("the first goes on")
+	if n := f.counters().Opened; n != 2 {
+		t.Fatalf("%d entries opened, want 2: an apply must keep entries", n)
+	}
+
+	taken := freePort(t, "127.0.0.1")
+	other, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(taken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	bad := spec
+	bad.Services = []lb.ServiceSpec{spec.Services[0]}
+	bad.Services[0].VIPs = append(udpnat.ListenSpec(freePort(t, "127.0.0.1")), udpnat.ListenSpec(taken)...)
+	if err := f.intent.SetSpec(bad); err == nil {
+		t.Fatal("took a port in use")
+	}
+	c.ask("the last good one stays")
+	d.ask("the last good one stays")
+
+	spec.Services[0].VIPs = udpnat.ListenSpec(second)
+	if err := f.intent.SetSpec(spec); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.datapath.Stats(); s.Entries != 1 || len(s.Listeners) != 1 || s.Listeners[0] != second {
+		t.Fatalf("%d entries, listeners %v", s.Entries, s.Listeners)
+	}
+	d.ask("the kept VIP goes on")
+}
+
+func TestRunAndCloseInOrder(t *testing.T) {
+	d, err := udpnat.Open(udpnat.Config{Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- d.Run(ctx) }()
+	go func() { done <- d.Run(ctx) }()
+	if err := <-done; err == nil {
+		t.Error("ran twice")
+	}
+	if d.Close() == nil {
+		t.Error("closed while it ran")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error("a second Close:", err)
+	}
+	if err := d.Run(context.Background()); err == nil {
+		t.Error("ran after Close")
+	}
+	if d.Apply(&lb.Snapshot{}) == nil {
+		t.Error("applied after Close")
+	}
+}
+
+func TestBadConfig(t *testing.T) {
+	for _, c := range []udpnat.Config{
+		{Workers: -1},
+		{MaxEntries: -1},
+		{BackendTimeout: -5},
+		{UnansweredAfter: -1},
+		{Faults: udpnat.Faults{LossForward: 101}},
+		{Faults: udpnat.Faults{SizeLimit: -1}},
+		{Faults: udpnat.Faults{ReorderDelay: time.Hour}},
+	} {
+		if d, err := udpnat.Open(c); err == nil {
+			_ = d.Close()
+			t.Errorf("opened %+v", c)
+		}
+	}
+}

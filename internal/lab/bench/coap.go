@@ -1,0 +1,369 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/procstat"
+)
+
+// CoapConfig says how to measure what a CoAP/DTLS request costs its servers.
+type CoapConfig struct {
+	Binary   string        // weir itself
+	Clients  int           // default 2000
+	Warmup   time.Duration // under load before the window; default 2 s
+	Duration time.Duration // the window; default 8 s
+	Roads    []string      // names of CoapRoads; default all
+	Progress func(string)  // told what begins; may be nil
+}
+
+// coapRoad is one way from the clients to their servers.
+type coapRoad struct {
+	name      string
+	plain     bool
+	nodes     int
+	balanced  bool // a weir nat stands between
+	rebalance bool // its clients get a random node once they have their sessions
+}
+
+func coapRoads() []coapRoad {
+	return []coapRoad{
+		{name: "plain", plain: true, nodes: 1},
+		{name: "direct", nodes: 1},
+		{name: "cluster", nodes: 3, balanced: true},
+		{name: "cluster-wrong-node", nodes: 3, balanced: true, rebalance: true},
+	}
+}
+
+// CoapRoads names what can be measured, in the order it is: one node over plain UDP; one node over DTLS; three nodes behind a
+// weir nat, every record at its owner; the same with the clients spread anew, so that two of three records arrive at another
+// node than their owner's.
+func CoapRoads() []string {
+	var names []string
+	for _, r := range coapRoads() {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// Names of the figures of a [Coap] result.
+const (
+	FigureServer    = "server CPU per request" // µs, all nodes together
+	FigureForwarded = "forwarded"              // share of the requests that another node got first
+	FigureMemory    = "server memory"          // bytes, largest resident set, all nodes together
+	FigureRetrans   = "retransmissions"        // of the clients, whole run
+	FigureSessions  = "lost sessions"          // of the clients, whole run
+)
+
+// Coap measures each road in turn, in processes of cfg.Binary on loopback, and returns a result for each. CPU time, requests
+// and forwarded records are differences over the window, read from the kernel and from the nodes; round-trip times are the
+// clients', over the whole run.
+func Coap(ctx context.Context, cfg CoapConfig) ([]*measure.Result, error) {
+	if cfg.Clients == 0 {
+		cfg.Clients = 2000
+	}
+	if cfg.Warmup == 0 {
+		cfg.Warmup = 2 * time.Second
+	}
+	if cfg.Duration == 0 {
+		cfg.Duration = 8 * time.Second
+	}
+	if len(cfg.Roads) == 0 {
+		cfg.Roads = CoapRoads()
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(string) {}
+	}
+	var results []*measure.Result
+	for _, name := range cfg.Roads {
+		road, ok := findCoapRoad(name)
+		if !ok {
+			return results, fmt.Errorf("road %q is not known; use %s", name, strings.Join(CoapRoads(), ", "))
+		}
+		cfg.Progress(fmt.Sprintf("%s: %d clients, %v", road.name, cfg.Clients, cfg.Warmup+cfg.Duration))
+		result, err := road.run(ctx, cfg)
+		if err != nil {
+			return results, fmt.Errorf("%s: %w", road.name, err)
+		}
+		results = append(results, result)
+	}
+	return results, nil
+}
+
+func findCoapRoad(name string) (coapRoad, bool) {
+	for _, r := range coapRoads() {
+		if r.name == name {
+			return r, true
+		}
+	}
+	return coapRoad{}, false
+}
+
+func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Result, err error) {
+	dir, err := os.MkdirTemp("", "weir-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	var daemons []*daemon
+	defer func() {
+		for _, d := range daemons {
+			err = errors.Join(err, d.stop())
+		}
+	}()
+	start := func(name string, args ...string) (*daemon, error) {
+		d, err := startDaemon(ctx, cfg.Binary, dir, name, args...)
+		if d != nil {
+			daemons = append(daemons, d)
+		}
+		return d, err
+	}
+	nodes, target, err := r.servers(start)
+	if err != nil {
+		return nil, err
+	}
+	var nat *daemon
+	if r.balanced {
+		vip, err := freePorts(1)
+		if err != nil {
+			return nil, err
+		}
+		if nat, err = start("nat", append([]string{"nat", vip[0], "--"}, target...)...); err != nil {
+			return nil, err
+		}
+		target = vip
+	}
+	uri := "coaps://" + target[0] + "/benchmark?rlen=40"
+	if r.plain {
+		uri = "coap://" + target[0] + "/benchmark?rlen=40"
+	}
+	return r.load(ctx, cfg, uri, nodes, nat)
+}
+
+// servers starts the nodes and returns their public addresses.
+func (r coapRoad) servers(start func(string, ...string) (*daemon, error)) ([]*daemon, []string, error) {
+	addresses, err := freePorts(2 * r.nodes)
+	if err != nil {
+		return nil, nil, err
+	}
+	var nodes []*daemon
+	for i := range r.nodes {
+		// One worker for each node: several nodes share the machine's few cores.
+		args := []string{"coap", "server", "--workers", "1"}
+		switch {
+		case r.plain:
+			args = append(args, "--listen", addresses[0], "--dtls", addresses[1])
+		case r.nodes == 1:
+			args = append(args, "--dtls-only", "--dtls", addresses[0])
+		default:
+			args = append(args, "--dtls-cluster", clusterFlag(addresses, i))
+		}
+		node, err := start(fmt.Sprintf("node%d", i+1), args...)
+		if err != nil {
+			return nil, nil, err
+		}
+		nodes = append(nodes, node)
+	}
+	var public []string
+	for i := range r.nodes {
+		public = append(public, addresses[2*i])
+	}
+	return nodes, public, nil
+}
+
+// clusterFlag is the --dtls-cluster of node own (from 0); addresses are public, management, public, ...
+func clusterFlag(addresses []string, own int) string {
+	var all []string
+	for i := 0; i < len(addresses); i += 2 {
+		public := "---"
+		if i/2 == own {
+			public = addresses[i]
+		}
+		all = append(all, fmt.Sprintf("%s;%s;%d", public, addresses[i+1], i/2+1))
+	}
+	return strings.Join(all, ",")
+}
+
+// load runs the clients and takes the window out of their run.
+func (r coapRoad) load(ctx context.Context, cfg CoapConfig, uri string, nodes []*daemon, nat *daemon) (*measure.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Warmup+cfg.Duration+3*time.Minute)
+	defer cancel()
+	clients := exec.CommandContext(ctx, cfg.Binary, "coap", "bench", uri, "--clients", strconv.Itoa(cfg.Clients), //nolint:gosec // our own binary
+		"--requests", "1000000000", "--no-stop", "--allow-errors", "--json")
+	var out bytes.Buffer
+	clients.Stdout = &out
+	clients.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	clients.Cancel = func() error { return clients.Process.Signal(os.Interrupt) }
+	clients.WaitDelay = 10 * time.Second
+	progress, err := clients.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	if err := clients.Start(); err != nil {
+		return nil, err
+	}
+	var last string
+	lines := bufio.NewScanner(progress)
+	for lines.Scan() {
+		if last = lines.Text(); last == "Benchmark started." {
+			break
+		}
+	}
+	if last != "Benchmark started." {
+		return nil, errors.Join(fmt.Errorf("the clients did not start: %s", last), clients.Wait())
+	}
+	drained := make(chan struct{})
+	go func() { // the pipe must not fill up
+		defer close(drained)
+		for lines.Scan() {
+		}
+	}()
+	before, after, err := r.window(ctx, cfg, nodes, nat, clients.Process.Pid)
+	clients.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended; Wait tells
+	<-drained
+	if waited := clients.Wait(); err == nil && waited != nil {
+		err = fmt.Errorf("clients: %w", waited)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.result(cfg, started, before, after, out.Bytes())
+}
+
+// sample is the state of all servers at one moment.
+type sample struct {
+	at                  time.Time
+	requests, forwarded uint64
+	cpu, nat, clients   time.Duration
+	memory              uint64
+}
+
+func (r coapRoad) window(ctx context.Context, cfg CoapConfig, nodes []*daemon, nat *daemon, clients int) (before, after sample, err error) {
+	if r.rebalance {
+		if err := nat.console(ctx, "rebalance"); err != nil {
+			return before, after, err
+		}
+	}
+	if err := sleep(ctx, cfg.Warmup); err != nil {
+		return before, after, err
+	}
+	if before, err = takeSample(ctx, nodes, nat, clients); err != nil {
+		return before, after, err
+	}
+	if err := sleep(ctx, cfg.Duration); err != nil {
+		return before, after, err
+	}
+	after, err = takeSample(ctx, nodes, nat, clients)
+	return before, after, err
+}
+
+func takeSample(ctx context.Context, nodes []*daemon, nat *daemon, clients int) (s sample, err error) {
+	s.at = time.Now()
+	for _, n := range nodes {
+		var status struct {
+			Listeners []struct {
+				Engine  struct{ Requests uint64 }
+				Cluster struct {
+					Forwarded uint64 `json:"forwarded"`
+				} `json:"cluster"`
+			} `json:"listeners"`
+		}
+		if err := n.get(ctx, "/status", &status); err != nil {
+			return s, err
+		}
+		usage, err := procstat.Of(n.cmd.Process.Pid)
+		if err != nil {
+			return s, err
+		}
+		s.cpu += usage.CPU
+		s.memory += usage.PeakBytes
+		for _, l := range status.Listeners {
+			s.requests += l.Engine.Requests
+			s.forwarded += l.Cluster.Forwarded
+		}
+	}
+	if nat != nil {
+		if s.nat, err = procstat.CPU(nat.cmd.Process.Pid); err != nil {
+			return s, err
+		}
+	}
+	s.clients, err = procstat.CPU(clients)
+	return s, err
+}
+
+func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample, clients []byte) (*measure.Result, error) {
+	var load struct {
+		Result *measure.Result
+		Stats  struct{ Retransmissions, LostSessions, Rehandshakes, Lost uint64 }
+	}
+	if err := json.Unmarshal(clients, &load); err != nil || load.Result == nil {
+		return nil, fmt.Errorf("result of the clients: %w", errors.Join(err, errors.New(string(clients[:min(len(clients), 200)]))))
+	}
+	requests := after.requests - before.requests
+	if requests == 0 {
+		return nil, errors.New("no requests in the window")
+	}
+	perRequest := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) / float64(requests) }
+	result := &measure.Result{
+		Scenario: "coap", Road: r.name, Started: started, Elapsed: after.at.Sub(before.at), Requests: requests, Errors: load.Result.Errors,
+		Parameters: map[string]string{"clients": strconv.Itoa(cfg.Clients), "nodes": strconv.Itoa(r.nodes), "workers": "1"},
+		Bytes:      40 * requests, Latency: load.Result.Latency,
+		Processes: []measure.Process{
+			{Name: "servers", CPU: after.cpu - before.cpu, PeakBytes: after.memory},
+			{Name: "clients", CPU: after.clients - before.clients},
+		},
+		Figures: []measure.Figure{
+			{Name: FigureServer, Value: perRequest(after.cpu - before.cpu), Unit: "us"},
+			{Name: FigureForwarded, Value: float64(after.forwarded-before.forwarded) / float64(requests), Unit: "share"},
+			{Name: FigureMemory, Value: float64(after.memory), Unit: "bytes"},
+			{Name: FigureRetrans, Value: float64(load.Stats.Retransmissions)},
+			{Name: FigureSessions, Value: float64(load.Stats.LostSessions + load.Stats.Rehandshakes)},
+		},
+	}
+	if r.balanced {
+		result.Processes = append(result.Processes, measure.Process{Name: "balancer", CPU: after.nat - before.nat})
+	}
+	return result, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// freePorts returns UDP addresses on loopback that nobody uses now.
+func freePorts(n int) ([]string, error) {
+	var addresses []string
+	for range n {
+		conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close() // only when all are chosen
+		addresses = append(addresses, conn.LocalAddr().String())
+	}
+	return addresses, nil
+}
+
+func socketPath(dir, name string) string { return filepath.Join(dir, name+".sock") }

@@ -1,0 +1,354 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/procstat"
+)
+
+// NATConfig is a comparison of what forwards UDP.
+type NATConfig struct {
+	Binary   string // our own, for weir nat and the echo
+	Clients  int
+	Requests int // of one road in one round
+	Rounds   int
+	Payload  int // bytes
+	Workers  int // of weir nat; 0: its default
+	// CfNAT is the path of a cf-nat jar to compare with, empty for none.
+	CfNAT string
+	Out   io.Writer // progress
+}
+
+// Validate says what cannot be meant.
+func (c *NATConfig) Validate() error {
+	switch {
+	case c.Clients < 1 || c.Clients > 10000:
+		return fmt.Errorf("%d clients: want 1 to 10000", c.Clients)
+	case c.Requests < c.Clients || c.Requests > 100_000_000:
+		return fmt.Errorf("%d requests: want at least one for each of %d clients", c.Requests, c.Clients)
+	case c.Rounds < 1 || c.Rounds > 1000:
+		return fmt.Errorf("%d rounds: want 1 to 1000", c.Rounds)
+	case c.Payload < 8 || c.Payload > 60000:
+		return fmt.Errorf("payload of %d bytes: want 8 to 60000", c.Payload)
+	}
+	return nil
+}
+
+// NATResult is the outcome, one NATRoad for each way to the echo.
+type NATResult struct {
+	Clients  int       `json:"clients"`
+	Requests int       `json:"requests"` // of one road in one round
+	Rounds   int       `json:"rounds"`
+	Payload  int       `json:"payload"`
+	Cores    int       `json:"cores"`
+	Kernel   string    `json:"kernel"`
+	Network  string    `json:"network"` // loopback of a namespace, or of the host
+	Roads    []NATRoad `json:"roads"`
+}
+
+// NATRoad is one way to the echo. Costs are medians over the rounds in microseconds; a request is one datagram each way.
+type NATRoad struct {
+	Name       string  `json:"name"`
+	Skipped    string  `json:"skipped,omitempty"`         // why it did not run
+	Rate       float64 `json:"requests_per_s"`            //
+	Lost       int     `json:"lost"`                      // requests sent again, in all rounds
+	ProxyCPU   float64 `json:"proxy_us_per_datagram"`     // of the road's own processes; 0 for kernel roads
+	ProxyMin   float64 `json:"proxy_us_per_datagram_min"` //
+	ProxyMax   float64 `json:"proxy_us_per_datagram_max"` //
+	PerRequest float64 `json:"proxy_ms_per_1000_requests"`
+	TotalCPU   float64 `json:"total_us_per_request"`  // load, road and echo together
+	AddedCPU   float64 `json:"added_us_per_datagram"` // more than the straight road, per datagram
+
+	rates, proxy, total []float64
+}
+
+// straightRoad is the name of the road without anything in it.
+const straightRoad = "straight"
+
+type natRoad struct {
+	result *NATRoad
+	entry  netip.AddrPort
+	proxy  *exec.Cmd // nil: none
+	start  func(entry, echo netip.AddrPort) *exec.Cmd
+	setup  func(ctx context.Context, entry, echo netip.AddrPort) error
+}
+
+// natBench is one comparison under way.
+type natBench struct {
+	config  NATConfig
+	host    *netlab.Host // nil: the host's own network
+	echo    netip.AddrPort
+	echoCmd *exec.Cmd
+	roads   []*natRoad
+	cmds    []*exec.Cmd
+}
+
+// NAT runs the comparison.
+func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
+	if err := config.Validate(); err != nil {
+		return result, err
+	}
+	b := &natBench{config: config}
+	result = NATResult{
+		Clients: config.Clients, Requests: config.Requests, Rounds: config.Rounds, Payload: config.Payload,
+		Cores: runtime.NumCPU(), Kernel: kernelRelease(), Network: "loopback of the host",
+	}
+	if netlab.Privileged() == nil {
+		lab, err := netlab.Up(netlab.Topology{Name: "benchnat", Namespaces: []netlab.Namespace{{Name: "all"}}})
+		if err != nil {
+			return result, err
+		}
+		defer func() { err = errors.Join(err, lab.Down()) }()
+		b.host = lab.Namespace("all")
+		result.Network = "loopback of a namespace"
+	}
+	defer b.stop()
+	if err := b.open(ctx); err != nil {
+		return result, err
+	}
+	for round := range config.Rounds {
+		for i := range b.roads {
+			road := b.roads[(i+round)%len(b.roads)] // nobody is always first
+			if road.result.Skipped != "" {
+				continue
+			}
+			fmt.Fprintf(config.Out, "round %d of %d: %s\n", round+1, config.Rounds, road.result.Name)
+			if err := b.measure(ctx, road); err != nil {
+				return result, fmt.Errorf("%s: %w", road.result.Name, err)
+			}
+		}
+	}
+	result.Roads = b.summary()
+	return result, nil
+}
+
+// open starts the echo and every road.
+func (b *natBench) open(ctx context.Context) error {
+	ports, err := b.freePorts(6)
+	if err != nil {
+		return err
+	}
+	b.echo = ports[0]
+	self := b.config.Binary
+	b.echoCmd = exec.Command(self, "bench", "udp-echo", b.echo.String())
+	if err := b.launch(b.echoCmd); err != nil {
+		return err
+	}
+	weir := func(extra ...string) func(entry, echo netip.AddrPort) *exec.Cmd {
+		return func(entry, echo netip.AddrPort) *exec.Cmd {
+			args := append([]string{"nat", entry.String(), "--", echo.String(), "--quiet", "--nat-timeout", "0"}, extra...)
+			if b.config.Workers > 0 {
+				args = append(args, "--workers", strconv.Itoa(b.config.Workers))
+			}
+			return exec.Command(self, args...)
+		}
+	}
+	b.roads = []*natRoad{
+		{result: &NATRoad{Name: straightRoad}, entry: b.echo},
+		{result: &NATRoad{Name: "weir nat"}, entry: ports[1], start: weir()},
+		{result: &NATRoad{Name: "weir nat --reverse"}, entry: ports[2], start: weir("--reverse")},
+		{result: &NATRoad{Name: "socat"}, entry: ports[3], start: func(entry, echo netip.AddrPort) *exec.Cmd {
+			return exec.Command("socat", "-T", "600",
+				fmt.Sprintf("UDP4-LISTEN:%d,bind=%s,fork,reuseaddr", entry.Port(), entry.Addr()), "UDP4:"+echo.String())
+		}},
+		{result: &NATRoad{Name: "iptables DNAT"}, entry: ports[4], setup: b.dnat},
+	}
+	if b.config.CfNAT != "" {
+		b.roads = append(b.roads, &natRoad{result: &NATRoad{Name: "cf-nat " + filepath.Base(b.config.CfNAT)}, entry: ports[5],
+			start: func(entry, echo netip.AddrPort) *exec.Cmd {
+				return exec.Command("java", "-jar", b.config.CfNAT, entry.String(), "--", echo.String())
+			}})
+	}
+	for _, road := range b.roads {
+		if err := b.prepare(ctx, road); err != nil {
+			return fmt.Errorf("%s: %w", road.result.Name, err)
+		}
+	}
+	return nil
+}
+
+func (b *natBench) prepare(ctx context.Context, road *natRoad) error {
+	switch {
+	case road.setup != nil:
+		if b.host == nil {
+			road.result.Skipped = "needs root"
+			return nil
+		}
+		return road.setup(ctx, road.entry, b.echo)
+	case road.start != nil:
+		road.proxy = road.start(road.entry, b.echo)
+		if _, err := exec.LookPath(road.proxy.Path); err != nil {
+			road.result.Skipped = filepath.Base(road.proxy.Path) + " is not installed"
+			return nil
+		}
+		return b.launch(road.proxy)
+	}
+	return nil
+}
+
+// dnat makes the kernel translate what is sent to entry.
+func (b *natBench) dnat(ctx context.Context, entry, echo netip.AddrPort) error {
+	_, err := b.host.Exec(ctx, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", entry.Addr().String(),
+		"--dport", strconv.Itoa(int(entry.Port())), "-j", "DNAT", "--to-destination", echo.String())
+	return err
+}
+
+// launch starts a program in the network of the run; it dies with us.
+func (b *natBench) launch(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if b.host != nil {
+		err = b.host.Start(cmd)
+	} else {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
+	}
+	b.cmds = append(b.cmds, cmd)
+	return nil
+}
+
+// stop ends every program with its children.
+func (b *natBench) stop() {
+	for _, cmd := range b.cmds {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	}
+}
+
+// measure runs the load over one road and notes what it cost.
+func (b *natBench) measure(ctx context.Context, road *natRoad) error {
+	load := UDPLoad{
+		To: road.entry, Clients: b.config.Clients, Requests: b.config.Requests, Payload: b.config.Payload,
+		Timeout: 400 * time.Millisecond, Warmup: 5,
+	}
+	var proxy, echo [2]time.Duration
+	note := func(i int) func() error {
+		return func() (err error) {
+			if echo[i], err = procstat.CPU(b.echoCmd.Process.Pid); err != nil {
+				return err
+			}
+			if road.proxy != nil {
+				proxy[i], err = treeCPU(road.proxy.Process.Pid)
+			}
+			return err
+		}
+	}
+	var result UDPLoadResult
+	run := func() (err error) {
+		result, err = load.Run(ctx, note(0), note(1))
+		return err
+	}
+	var err error
+	if b.host != nil {
+		err = b.host.Do(run)
+	} else {
+		err = run()
+	}
+	if err != nil {
+		return err
+	}
+	n := float64(result.Requests)
+	spent := proxy[1] - proxy[0]
+	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	r := road.result
+	r.Lost += result.Lost
+	r.rates = append(r.rates, n/result.Elapsed.Seconds())
+	r.proxy = append(r.proxy, micros(spent)/n/2)
+	r.total = append(r.total, micros(spent+echo[1]-echo[0]+result.CPU)/n)
+	return nil
+}
+
+func (b *natBench) summary() []NATRoad {
+	var roads []NATRoad
+	straight := 0.0
+	for _, road := range b.roads {
+		r := road.result
+		if r.Skipped == "" {
+			r.Rate, r.ProxyCPU, r.TotalCPU = median(r.rates), median(r.proxy), median(r.total)
+			r.ProxyMin, r.ProxyMax = slices.Min(r.proxy), slices.Max(r.proxy)
+			r.PerRequest = r.ProxyCPU * 2
+			if r.Name == straightRoad {
+				straight = r.TotalCPU
+			}
+			r.AddedCPU = (r.TotalCPU - straight) / 2
+		}
+		roads = append(roads, *r)
+	}
+	return roads
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// treeCPU is the time of a process and its living children: socat has one for each client.
+func treeCPU(pid int) (time.Duration, error) {
+	sum, err := procstat.CPU(pid)
+	if err != nil {
+		return 0, err
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return sum, nil // a kernel without the file; only socat has children
+	}
+	for _, child := range strings.Fields(string(children)) {
+		id, err := strconv.Atoi(child)
+		if err != nil {
+			continue
+		}
+		if cpu, err := procstat.CPU(id); err == nil { // it may have ended since
+			sum += cpu
+		}
+	}
+	return sum, nil
+}
+
+// freePorts looks for UDP ports on 127.0.0.1 of the run's network.
+func (b *natBench) freePorts(n int) (ports []netip.AddrPort, err error) {
+	find := func() error {
+		for range n {
+			port, done, err := freePort()
+			if err != nil {
+				return err
+			}
+			defer done()
+			ports = append(ports, port)
+		}
+		return nil
+	}
+	if b.host != nil {
+		err = b.host.Do(find)
+	} else {
+		err = find()
+	}
+	return ports, err
+}
+
+func kernelRelease() string {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(release))
+}
