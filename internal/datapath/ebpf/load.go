@@ -30,6 +30,9 @@ func (d *Datapath) load(limits lb.Limits) error {
 		return fmt.Errorf("lift the limit on locked memory: %w", err)
 	}
 	s := sizesFor(limits)
+	if d.clock.manual {
+		s.maglevCells, s.ownerCells = 1<<18, 1<<18
+	}
 	p := bpfParameters{
 		Hash:     randomWords(),
 		FlowMask: uint32(s.buckets - 1), Ways: uint32(s.ways),

@@ -26,7 +26,7 @@ __noinline int client_route(ctx_t *ctx, struct pkt *p, struct client_hop *h, __u
 	dst = p->nat.set_dst ? p->nat.dst : p->key.dst;
 	src = p->nat.set_src ? p->nat.src : p->key.src;
 	__builtin_memset(fib, 0, sizeof(*fib));
-	fib->ifindex = ctx->ingress_ifindex;
+	fib->ifindex = ctx_ifindex(ctx);
 	fib->tot_len = 1; /* asks for the MTU */
 	if (p->version == 4) {
 		fib->family = 2;
@@ -140,7 +140,7 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	size = ctx_segment(ctx, p);
 	if (size + over > mtu && !(over && ctx_shrinks(ctx, p) && size <= mtu)) {
 		if (error_allowed(p->now) && p->kind != KIND_ICMP_ERROR && too_big(ctx, p, mtu - over))
-			return DELIVERED(ctx_redirect(ctx, ctx->ingress_ifindex), REASON_TOO_BIG);
+			return DELIVERED(ctx_redirect(ctx, ctx_ifindex(ctx)), REASON_TOO_BIG);
 		return DELIVERED(ctx_drop, REASON_TOO_BIG);
 	}
 	csum_complete(ctx, p);

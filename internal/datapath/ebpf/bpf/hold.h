@@ -31,7 +31,7 @@ static __always_inline bool hold(ctx_t *ctx, const struct pkt *p, const struct f
 	__builtin_memset(&e->head, 0, sizeof(e->head));
 	e->head.kind = EVENT_HELD;
 	e->head.time = p->now;
-	e->head.ifindex = ctx->ingress_ifindex;
+	e->head.ifindex = ctx_ifindex(ctx);
 	e->head.length = e->head.captured = n;
 	e->datagram = *k;
 	bpf_ringbuf_submit(e, 0);

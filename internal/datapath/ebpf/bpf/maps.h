@@ -59,7 +59,7 @@ _Static_assert(sizeof(struct client_hop) == 64, "one cache line");
 
 /* What was decided for the last packet of this CPU, for tests. */
 struct verdict {
-	__u32 reason;
+	enum reason reason;
 	__u32 service;  /* stable number */
 	__u32 backend;  /* slot + 1 */
 	__u32 ifindex;

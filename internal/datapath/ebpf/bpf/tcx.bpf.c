@@ -13,6 +13,7 @@ enum { ctx_can_pull = 1, ctx_must_complete = 0 };
 
 static __always_inline void *ctx_data(ctx_t *ctx) { return (void *)(long)ctx->data; }
 static __always_inline void *ctx_end(ctx_t *ctx) { return (void *)(long)ctx->data_end; }
+static __always_inline __u32 ctx_ifindex(ctx_t *ctx) { return ctx->ifindex; }
 static __always_inline __u32 ctx_len(ctx_t *ctx) { return ctx->len; }
 
 static __always_inline long ctx_load(ctx_t *ctx, __u32 at, void *to, __u32 n)

@@ -13,6 +13,7 @@ enum { ctx_can_pull = 0, ctx_must_complete = 1 };
 
 static __always_inline void *ctx_data(ctx_t *ctx) { return (void *)(long)ctx->data; }
 static __always_inline void *ctx_end(ctx_t *ctx) { return (void *)(long)ctx->data_end; }
+static __always_inline __u32 ctx_ifindex(ctx_t *ctx) { return ctx->ingress_ifindex; }
 static __always_inline __u32 ctx_len(ctx_t *ctx) { return params.jumbo ? bpf_xdp_get_buff_len(ctx) : ctx->data_end - ctx->data; }
 
 static __always_inline long ctx_load(ctx_t *ctx, __u32 at, void *to, __u32 n)
