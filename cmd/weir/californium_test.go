@@ -129,9 +129,9 @@ func (c *californium) do(request string) (code, payload string) {
 type portNAT struct {
 	t      testing.TB
 	inside *net.UDPConn
-	server *net.UDPAddr
 
 	mu      sync.Mutex
+	server  *net.UDPAddr // guarded by mu
 	client  *net.UDPAddr // guarded by mu
 	outside *net.UDPConn // guarded by mu
 }
@@ -175,7 +175,10 @@ func (n *portNAT) address() string { return n.inside.LocalAddr().String() }
 // rebind forgets the mapping: from now on datagrams leave by a new port, and what comes to the old one is lost.
 func (n *portNAT) rebind() {
 	n.t.Helper()
-	outside, err := net.DialUDP("udp", nil, n.server)
+	n.mu.Lock()
+	server := n.server
+	n.mu.Unlock()
+	outside, err := net.DialUDP("udp", nil, server)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -201,6 +204,19 @@ func (n *portNAT) rebind() {
 			}
 		}
 	}()
+}
+
+// redirect sends what follows to another server, from a new port, as a balancer does that forgot its flows.
+func (n *portNAT) redirect(server string) {
+	n.t.Helper()
+	to, err := net.ResolveUDPAddr("udp", server)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.mu.Lock()
+	n.server = to
+	n.mu.Unlock()
+	n.rebind()
 }
 
 func (n *portNAT) port() string {
@@ -284,6 +300,47 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 				t.Errorf("%v address changes, want 5", n)
 			}
 		})
+	}
+}
+
+// Californium's client, whose records land on the wrong node of a cluster and back on its own: the owner serves them all.
+func TestCaliforniumInCluster(t *testing.T) {
+	buildCalifornium(t)
+	addresses := freeAddresses(t, 4)
+	var nodes []*coapServer
+	for i := range 2 {
+		nodes = append(nodes, startCoapServer(t, 1, "--dtls-cluster", clusterArgs(addresses, i)))
+	}
+	nat := newPortNAT(t, addresses[0])
+	client := startCalifornium(t, 0, "cali.cluster", ".fornium", "TLS_PSK_WITH_AES_128_CCM_8")
+	base := "coaps://" + nat.address()
+	for move, at := range []int{0, 2, 0, 2, 2} { // index of the node's address
+		if move > 0 {
+			nat.redirect(addresses[at])
+		}
+		code, payload := client.do("GET " + base + "/mycontext")
+		seen := fields(payload)
+		via := ""
+		if at != 0 {
+			via = "dtls-cid-router"
+		}
+		if code != "2.05" || seen["node-id"] != "1" || seen["port"] != nat.port() || seen["via"] != via || !strings.HasPrefix(seen["read-cid"], "01") {
+			t.Errorf("move %d to %s, from port %s: %s\n%s", move, addresses[at], nat.port(), code, payload)
+		}
+		if code, payload := client.do("POST " + base + "/benchmark?rlen=1000&ack 40"); code != "2.04" || len(payload) != 1000 {
+			t.Errorf("move %d: %s, %d bytes", move, code, len(payload))
+		}
+	}
+	for i, want := range []float64{1, 0} {
+		if n := nodes[i].metric("weir_coap_engine_handshakes_total"); n != want {
+			t.Errorf("node %d: %v handshakes, want %v", i+1, n, want)
+		}
+	}
+	if n := nodes[1].metric("weir_coap_cluster_forwarded_total"); n < 6 {
+		t.Errorf("node 2 forwarded %v records", n)
+	}
+	if n := nodes[1].metric("weir_coap_cluster_sent_backwarded_total"); n < 6 {
+		t.Errorf("node 2 sent %v replies of node 1", n)
 	}
 }
 

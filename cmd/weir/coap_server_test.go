@@ -161,6 +161,22 @@ func TestCoapServerBadInput(t *testing.T) {
 	}
 }
 
+func TestCoapServerExamples(t *testing.T) {
+	examples, err := filepath.Glob("../../examples/coap/*.yaml")
+	if err != nil || len(examples) == 0 {
+		t.Fatal("no examples", err)
+	}
+	for _, example := range examples {
+		root := newRootCommand()
+		root.SetArgs([]string{"coap", "server", "-c", example, "--check"})
+		var out strings.Builder
+		root.SetOut(&out)
+		if err := root.Execute(); err != nil || !strings.Contains(out.String(), "fine") {
+			t.Errorf("%s: %v %s", example, err, &out)
+		}
+	}
+}
+
 func TestCoapServerFromFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.yaml")
 	text := "listen: [\"127.0.0.1:0\"]\ncluster:\n  nodes:\n  - {id: 4, dtls: \"127.0.0.1:25794\", management: \"127.0.0.1:25795\"}\nseparateDelay: 1s\n"

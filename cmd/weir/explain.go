@@ -191,6 +191,7 @@ func traceCapture(cmd *cobra.Command, tracer *tracer, name string) error {
 func printTrace(w io.Writer, t *tracer, asJSON, steps bool) error {
 	if asJSON {
 		encoder := json.NewEncoder(w)
+		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(struct {
 			Packets []traced     `json:"packets"`

@@ -108,7 +108,17 @@ func freePort(s string) bool {
 	return port == "0"
 }
 
-// resolve turns HOST:PORT into an address, IPv4 first; an empty host is the IPv4 wildcard.
+// wildcard is every address of this host: of both families where the kernel has IPv6.
+func wildcard() netip.Addr {
+	probe, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
+	if err != nil {
+		return netip.IPv4Unspecified()
+	}
+	_ = probe.Close() // nothing was sent
+	return netip.IPv6Unspecified()
+}
+
+// resolve turns HOST:PORT into an address, IPv4 first; an empty host is the wildcard.
 func resolve(s string) (netip.AddrPort, error) {
 	if err := checkAddress(s); err != nil {
 		return netip.AddrPort{}, err
@@ -118,7 +128,7 @@ func resolve(s string) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("address %q: %w", s, err)
 	}
 	if udp.IP == nil {
-		return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(udp.Port)), nil
+		return netip.AddrPortFrom(wildcard(), uint16(udp.Port)), nil
 	}
 	ap := udp.AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil

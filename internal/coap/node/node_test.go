@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -287,6 +288,26 @@ func TestHostileDatagrams(t *testing.T) {
 		}
 	}
 	t.Fatal("no answer after the noise")
+}
+
+// A wildcard listener serves both families and names each client by its own.
+func TestWildcard(t *testing.T) {
+	n := serve(t, node.Config{Listen: []string{":0"}, Workers: 1})
+	port := n.Addresses()[0].Addr.Port()
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		conn, err := net.Dial("udp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+		if err != nil {
+			if host == "::1" {
+				t.Skip("no IPv6 here: ", err)
+			}
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		p := &peer{t: t, conn: conn}
+		if m := p.do(message.GET, "/myip"); string(m.Payload) != conn.LocalAddr().String() {
+			t.Errorf("%s: %q, want %s", host, m.Payload, conn.LocalAddr())
+		}
+	}
 }
 
 func TestBenchmarkCanBeOff(t *testing.T) {

@@ -82,31 +82,58 @@ inner:
 
 func TestDecodeRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"small: 256":                     `1:8: small: "256" is no whole number in range; write a whole number from 0 to 255`,
-		"small: -1":                      `1:8: small: "-1" is no whole number in range; write a whole number from 0 to 255`,
-		"number: 1.5":                    `1:9: number: "1.5" is no whole number in range; write a whole number`,
-		"ratio: .nan":                    `1:8: ratio: ".nan" is no number; write one such as 0.5`,
-		"ratio: .inf":                    `1:8: ratio: ".inf" is no number; write one such as 0.5`,
-		"on: yes":                        `1:5: on: "yes" is no truth value; write true or false`,
-		"on: True":                       `1:5: on: "True" is no truth value; write true or false`,
-		"text: null":                     `1:7: text: there is no value; write a value or remove the key`,
-		"text: {a: b}":                   `1:7: text: not a single value; write a value`,
-		"wait: 10":                       `1:7: wait: no time "10"; write a number with its unit, such as 500ms, 30s or 2h`,
-		"address: localhost":             `1:10: address: no address "localhost"; write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1`,
-		"endpoint: 1.2.3.4":              `1:11: endpoint: no address with port "1.2.3.4"; write 192.0.2.1:5684 or [2001:db8::1]:5684`,
-		"map: [1]":                       `1:6: map: not a mapping; write keys with values`,
-		"Untagged: x":                    `1:1: Untagged: unknown key; known here: address, endpoint, inner, list, map, number, on, optional, ratio, small, text, wait`,
-		"inner: [{a: 1, a: 2}]":          `1:16: inner[0].a: duplicate key, first on line 1; remove one of them`,
-		"? [a]\n: b":                     `2:1: not YAML: found an invalid key for this map; check`,
-		"map: {<<: {a: 1}}":              `the key is no plain word`,
-		strings.Repeat("#", MaxBytes+1):  `1:1: larger than 1048576 bytes; split the document`,
-		strings.Repeat("- ", 100) + "x":  `1:65: more than 32 levels deep; flatten the document`,
-		strings.Repeat("{a: ", 60) + "x": `more than 32 levels deep`,
+		"small: 256":                         `1:8: small: "256" is no whole number in range; write a whole number from 0 to 255`,
+		"small: -1":                          `1:8: small: "-1" is no whole number in range; write a whole number from 0 to 255`,
+		"number: 1.5":                        `1:9: number: "1.5" is no whole number in range; write a whole number`,
+		"ratio: .nan":                        `1:8: ratio: ".nan" is no number; write one such as 0.5`,
+		"ratio: .inf":                        `1:8: ratio: ".inf" is no number; write one such as 0.5`,
+		"on: yes":                            `1:5: on: "yes" is no truth value; write true or false`,
+		"on: True":                           `1:5: on: "True" is no truth value; write true or false`,
+		"text: null":                         `1:7: text: there is no value; write a value or remove the key`,
+		"text: {a: b}":                       `1:7: text: not a single value; write a value`,
+		"wait: 10":                           `1:7: wait: no time "10"; write a number with its unit, such as 500ms, 30s or 2h`,
+		"address: localhost":                 `1:10: address: no address "localhost"; write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1`,
+		"endpoint: 1.2.3.4":                  `1:11: endpoint: no address with port "1.2.3.4"; write 192.0.2.1:5684 or [2001:db8::1]:5684`,
+		"map: [1]":                           `1:6: map: not a mapping; write keys with values`,
+		"Untagged: x":                        `1:1: Untagged: unknown key; known here: address, endpoint, inner, list, map, number, on, optional, ratio, small, text, wait`,
+		"inner: [{a: 1, a: 2}]":              `1:16: inner[0].a: duplicate key, first on line 1; remove one of them`,
+		"? [a]\n: b":                         `2:1: not YAML: found an invalid key for this map; check`,
+		"map: {<<: {a: 1}}":                  `the key is no plain word`,
+		strings.Repeat("#", MaxBytes+1):      `1:1: larger than 1048576 bytes; split the document`,
+		strings.Repeat("- ", 100) + "x":      `1:65: more than 32 levels deep; flatten the document`,
+		"text: " + strings.Repeat("x", 5000): `1:7: text: a value of 5000 bytes; write at most 4096`,
+		strings.Repeat("k", 5000) + ": 1":    `a key of 5000 bytes`,
+		strings.Repeat("? a\n", 1001):        `more than 1000 keys in one mapping`,
+		wide("\n"):                           `1001:6: more than 1000 keys in one mapping`,
+		"map: {" + wide(", ") + "}":          `more than 1000 keys in one mapping`,
+		"inner:\n- a: x\n  " + wide("\n  "):  `more than 1000 keys in one mapping`,
+		strings.Repeat("{a: ", 60) + "x":     `more than 32 levels deep`,
 	} {
 		_, _, err := Decode[sample]("f", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: error %v, want %s", text, err, want)
 		}
+	}
+}
+
+// wide is a mapping of too many keys.
+func wide(separator string) string {
+	keys := make([]string, maxKeys+1)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("k%d: 1", i)
+	}
+	return strings.Join(keys, separator)
+}
+
+// Long lists of small mappings are no wide mapping.
+func TestLongListsAreRead(t *testing.T) {
+	got, _, err := Decode[sample]("f", []byte("inner:\n"+strings.Repeat("- a: x\n", 5000)+"list: [a]\n"))
+	if err != nil || len(got.Inner) != 5000 {
+		t.Errorf("%d entries, %v", len(got.Inner), err)
+	}
+	got, _, err = Decode[sample]("f", []byte("inner: ["+strings.Repeat("{a: x}, ", 5000)+"]\n"))
+	if err != nil || len(got.Inner) != 5000 {
+		t.Errorf("%d entries in brackets, %v", len(got.Inner), err)
 	}
 }
 

@@ -93,6 +93,9 @@ func (d *decoder) pairs(node ast.Node, to reflect.Type, path string) ([]*ast.Map
 		if line, ok := seen[key]; ok {
 			return nil, d.fail(pair.Key, join(path, key), "duplicate key, first on line %d; remove one of them", line)
 		}
+		if len(key) > 256 {
+			return nil, d.fail(pair.Key, path, "a key of %d bytes; see the examples for the keys there are", len(key))
+		}
 		seen[key] = positionOf(pair.Key).Line
 	}
 	return values, nil
@@ -180,6 +183,9 @@ func (d *decoder) scalar(node ast.Node, to reflect.Value, path string) error {
 	text, quoted, ok := scalarText(node)
 	if !ok {
 		return d.fail(node, path, "not a single value; write %s", describe(to.Type()))
+	}
+	if len(text) > maxValue {
+		return d.fail(node, path, "a value of %d bytes; write at most %d", len(text), maxValue)
 	}
 	switch target := to.Addr().Interface().(type) {
 	case *time.Duration:

@@ -18,6 +18,13 @@ const MaxBytes = 1 << 20
 // maxDepth bounds nesting, also before parsing, because the parser recurses.
 const maxDepth = 32
 
+// maxKeys and maxValue bound one mapping and one scalar: the parser looks at all keys for each new one, and a message
+// quotes what it refuses.
+const (
+	maxKeys  = 1000
+	maxValue = 4096
+)
+
 // parse reads one document to its root node. The parser is third-party code on bytes that may come over a network
 // (a ConfigMap): should it panic, that is an error of the document and not the end of a load balancer.
 func parse(name string, text []byte) (root ast.Node, err error) {
@@ -35,6 +42,9 @@ func parse(name string, text []byte) (root ast.Node, err error) {
 	tokens := lexer.Tokenize(string(text))
 	if p, ok := tooDeep(tokens); ok {
 		return nil, at(p, "more than %d levels deep; flatten the document", maxDepth)
+	}
+	if p, ok := tooWide(tokens); ok {
+		return nil, at(p, "more than %d keys in one mapping; write a list, or split the document", maxKeys)
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey()) // duplicates: reported by pairs, with their remedy
 	if err != nil {
@@ -83,6 +93,50 @@ func tooDeep(tokens token.Tokens) (Position, bool) {
 		}
 	}
 	return Position{}, false
+}
+
+// tooWide finds a mapping with too many keys, in blocks by the column of their keys, in brackets by nesting.
+func tooWide(tokens token.Tokens) (Position, bool) {
+	blocks := map[int]int{}   // column of the keys: how many
+	brackets := []int{0}      // by depth: how many
+	var previous *token.Token // of a colon: its key
+	for _, t := range tokens {
+		column := t.Position.Column
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			brackets = append(brackets, 0)
+		case token.SequenceEndType, token.MappingEndType:
+			brackets = brackets[:max(1, len(brackets)-1)]
+		case token.SequenceEntryType:
+			forget(blocks, column)
+		case token.MappingValueType, token.MappingKeyType:
+			count := &brackets[len(brackets)-1]
+			if len(brackets) == 1 {
+				if previous != nil && t.Type == token.MappingValueType {
+					column = previous.Position.Column
+				}
+				forget(blocks, column)
+				blocks[column]++
+				*count = blocks[column]
+			} else {
+				*count++
+			}
+			if *count > maxKeys {
+				return positionOfToken(t), true
+			}
+		}
+		previous = t
+	}
+	return Position{}, false
+}
+
+// forget ends the mappings that are further in than a column.
+func forget(blocks map[int]int, column int) {
+	for c := range blocks {
+		if c > column {
+			delete(blocks, c)
+		}
+	}
 }
 
 func firstLine(s string) string {

@@ -26,7 +26,7 @@ type Config struct {
 
 	MaxSessions       int           // per worker; default 65536
 	MaxHalfOpen       int           // per worker, handshakes under way; default 4096
-	MaxHalfOpenPrefix int           // per worker and IPv4 /24 or IPv6 /48; default 1024
+	MaxHalfOpenPrefix int           // per worker and IPv4 /24 or IPv6 /48; default 2048
 	MinIdle           time.Duration // a full table evicts only sessions idle for longer; default 30 s, plain 1 s
 	Amplification     int           // bytes out for each byte in while an address is not validated; default 3
 	Batch             int           // datagrams per system call; default 64

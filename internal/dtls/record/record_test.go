@@ -89,7 +89,8 @@ func TestForgeriesSpendTheKeys(t *testing.T) {
 	var r record.Record
 	s := new(record.Scratch)
 	work := make([]byte, len(good))
-	for range 1 << 20 {
+	server.SetForged(1<<20 - 3)
+	for range 3 {
 		copy(work, good)
 		work[len(work)-1] ^= 1
 		if _, err := record.Next(work, 2, &r); err != nil {
@@ -104,6 +105,18 @@ func TestForgeriesSpendTheKeys(t *testing.T) {
 	}
 	if _, err := server.Seal(s, record.ApplicationData, make([]byte, 200), 100, 1); err != record.ErrSpent {
 		t.Errorf("sealing with spent keys: %v", err)
+	}
+}
+
+// RFC 6347 section 4.1: a sequence number is never used twice.
+func TestSequenceNumbersEnd(t *testing.T) {
+	client, server := pair(t, record.PSKWithAES128CCM8, nil)
+	client.SetNext(1<<48 - 1)
+	if _, payload, v := open(server, seal(t, client, record.ApplicationData, []byte("last"))); v != record.Opened || string(payload) != "last" {
+		t.Errorf("the last one: verdict %d", v)
+	}
+	if _, err := client.Seal(new(record.Scratch), record.ApplicationData, make([]byte, 200), 100, 1); err != record.ErrSpent {
+		t.Errorf("one more: %v", err)
 	}
 }
 

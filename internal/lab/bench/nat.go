@@ -85,12 +85,15 @@ type natRoad struct {
 	proxy  *exec.Cmd // nil: none
 	start  func(entry, echo netip.AddrPort) *exec.Cmd
 	setup  func(ctx context.Context, entry, echo netip.AddrPort) error
+	host   *netlab.Host // where load and echo run; nil: the host's own network
+	echo   *exec.Cmd
 }
 
 // natBench is one comparison under way.
 type natBench struct {
 	config  NATConfig
 	host    *netlab.Host // nil: the host's own network
+	dnatted *netlab.Host // with the rule: connection tracking costs every road of its namespace
 	echo    netip.AddrPort
 	echoCmd *exec.Cmd
 	roads   []*natRoad
@@ -108,13 +111,13 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 		Cores: runtime.NumCPU(), Kernel: kernelRelease(), Network: "loopback of the host",
 	}
 	if netlab.Privileged() == nil {
-		lab, err := netlab.Up(netlab.Topology{Name: "benchnat", Namespaces: []netlab.Namespace{{Name: "all"}}})
+		lab, err := netlab.Up(netlab.Topology{Name: "benchnat", Namespaces: []netlab.Namespace{{Name: "all"}, {Name: "dnat"}}})
 		if err != nil {
 			return result, err
 		}
 		defer func() { err = errors.Join(err, lab.Down()) }()
-		b.host = lab.Namespace("all")
-		result.Network = "loopback of a namespace"
+		b.host, b.dnatted = lab.Namespace("all"), lab.Namespace("dnat")
+		result.Network = "loopback of a namespace, iptables in one of its own"
 	}
 	defer b.stop()
 	if err := b.open(ctx); err != nil {
@@ -145,7 +148,7 @@ func (b *natBench) open(ctx context.Context) error {
 	b.echo = ports[0]
 	self := b.config.Binary
 	b.echoCmd = exec.Command(self, "bench", "udp-echo", b.echo.String())
-	if err := b.launch(b.echoCmd); err != nil {
+	if err := b.launch(b.host, b.echoCmd); err != nil {
 		return err
 	}
 	weir := func(extra ...string) func(entry, echo netip.AddrPort) *exec.Cmd {
@@ -182,11 +185,16 @@ func (b *natBench) open(ctx context.Context) error {
 }
 
 func (b *natBench) prepare(ctx context.Context, road *natRoad) error {
+	road.host, road.echo = b.host, b.echoCmd
 	switch {
 	case road.setup != nil:
 		if b.host == nil {
 			road.result.Skipped = "needs root"
 			return nil
+		}
+		road.host, road.echo = b.dnatted, exec.Command(b.config.Binary, "bench", "udp-echo", b.echo.String())
+		if err := b.launch(road.host, road.echo); err != nil {
+			return err
 		}
 		return road.setup(ctx, road.entry, b.echo)
 	case road.start != nil:
@@ -195,24 +203,24 @@ func (b *natBench) prepare(ctx context.Context, road *natRoad) error {
 			road.result.Skipped = filepath.Base(road.proxy.Path) + " is not installed"
 			return nil
 		}
-		return b.launch(road.proxy)
+		return b.launch(b.host, road.proxy)
 	}
 	return nil
 }
 
 // dnat makes the kernel translate what is sent to entry.
 func (b *natBench) dnat(ctx context.Context, entry, echo netip.AddrPort) error {
-	_, err := b.host.Exec(ctx, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", entry.Addr().String(),
+	_, err := b.dnatted.Exec(ctx, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", entry.Addr().String(),
 		"--dport", strconv.Itoa(int(entry.Port())), "-j", "DNAT", "--to-destination", echo.String())
 	return err
 }
 
 // launch starts a program in the network of the run; it dies with us.
-func (b *natBench) launch(cmd *exec.Cmd) error {
+func (b *natBench) launch(host *netlab.Host, cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error
-	if b.host != nil {
-		err = b.host.Start(cmd)
+	if host != nil {
+		err = host.Start(cmd)
 	} else {
 		err = cmd.Start()
 	}
@@ -240,7 +248,7 @@ func (b *natBench) measure(ctx context.Context, road *natRoad) error {
 	var proxy, echo [2]time.Duration
 	note := func(i int) func() error {
 		return func() (err error) {
-			if echo[i], err = procstat.CPU(b.echoCmd.Process.Pid); err != nil {
+			if echo[i], err = procstat.CPU(road.echo.Process.Pid); err != nil {
 				return err
 			}
 			if road.proxy != nil {
@@ -255,8 +263,8 @@ func (b *natBench) measure(ctx context.Context, road *natRoad) error {
 		return err
 	}
 	var err error
-	if b.host != nil {
-		err = b.host.Do(run)
+	if road.host != nil {
+		err = road.host.Do(run)
 	} else {
 		err = run()
 	}

@@ -152,7 +152,7 @@ func checkName(path, what, name string) error {
 		return wrong(path+".name", "add a name", "the %s has no name", what)
 	}
 	if len(name) > 63 {
-		return wrong(path+".name", "write at most 63 characters", "%q is too long", name)
+		return wrong(path+".name", "write at most 63 characters", "a name of %d characters is too long", len(name))
 	}
 	for _, r := range name {
 		switch {

@@ -16,7 +16,7 @@ func (e *Engine) Why(p *packet.Packet, d Decision) []string {
 	say := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
 	k := p.Key
 	if p.Kind == packet.KindICMPError {
-		say("the ICMP error quotes a packet of the flow %s", k)
+		say("the ICMP error quotes the packet %s, so its flow is %s", k.Reverse(), k)
 	}
 	if d.Service != nil {
 		say("service %s: mode %s, affinity %s", d.Service.Name, d.Service.Mode, d.Service.Affinity)

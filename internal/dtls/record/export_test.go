@@ -1,0 +1,7 @@
+package record
+
+// SetForged sets how many records have failed to open.
+func (a *Association) SetForged(n uint64) { a.forged = n }
+
+// SetNext sets the next record's sequence number.
+func (a *Association) SetNext(n uint64) { a.next = n }
