@@ -11,12 +11,14 @@ import (
 // as in package steer. A slot belongs to one identity at a time.
 type identity struct {
 	service, backend   string
+	mode               lb.Mode
+	mark               uint32
 	address4, address6 netip.Addr
 	port               uint16
 }
 
 func identityOf(b *lb.Backend) identity {
-	return identity{b.Service.Name, b.Name, b.Address4, b.Address6, b.Port}
+	return identity{b.Service.Name, b.Name, b.Service.Mode, b.Mark, b.Address4, b.Address6, b.Port}
 }
 
 // numbers hands out small numbers to keys and takes the longest unused first,

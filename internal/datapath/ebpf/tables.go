@@ -15,12 +15,12 @@ import (
 
 // sizes of the tables, fixed when they are made.
 type sizes struct {
-	buckets, fragmentBuckets  int // of four
-	ways, fragmentWays        int // used in each; below four only where the limit is
-	vips                      int // places of one generation
-	maglevCells, ownerCells   int
-	hops                      int // client hops per CPU
-	flows, fragments          int // as the spec says
+	buckets, fragmentBuckets int // of four
+	ways, fragmentWays       int // used in each; below four only where the limit is
+	vips                     int // places of one generation
+	maglevCells, ownerCells  int
+	hops                     int // client hops per CPU
+	flows, fragments         int // as the spec says
 }
 
 const ways = 4
@@ -63,6 +63,7 @@ type tables struct {
 	entries   []bpfFlowEntry
 	replies   []bpfBucket
 	fragments []bpfBucket
+	datagrams []bpfFragmentEntry
 	rates     []uint64
 }
 
@@ -89,15 +90,16 @@ func openTables(maps map[string]*ebpf.Map, s sizes) (t *tables, err error) {
 		}
 	}()
 	for name, to := range map[string]func([]byte){
-		bpfMapControls:    func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
-		bpfMapBackends:    func(b []byte) { t.backends = view[bpfBackend](b) },
-		bpfMapMaglev:      func(b []byte) { t.maglev = view[uint16](b) },
-		bpfMapOwners:      func(b []byte) { t.owners = view[uint16](b) },
-		bpfMapFlows:       func(b []byte) { t.flows = view[bpfBucket](b) },
-		bpfMapFlowEntries: func(b []byte) { t.entries = view[bpfFlowEntry](b) },
-		bpfMapReplies:     func(b []byte) { t.replies = view[bpfBucket](b) },
-		bpfMapFragments:   func(b []byte) { t.fragments = view[bpfBucket](b) },
-		bpfMapRates:       func(b []byte) { t.rates = view[uint64](b) },
+		bpfMapControls:        func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
+		bpfMapBackends:        func(b []byte) { t.backends = view[bpfBackend](b) },
+		bpfMapMaglev:          func(b []byte) { t.maglev = view[uint16](b) },
+		bpfMapOwners:          func(b []byte) { t.owners = view[uint16](b) },
+		bpfMapFlows:           func(b []byte) { t.flows = view[bpfBucket](b) },
+		bpfMapFlowEntries:     func(b []byte) { t.entries = view[bpfFlowEntry](b) },
+		bpfMapReplies:         func(b []byte) { t.replies = view[bpfBucket](b) },
+		bpfMapFragments:       func(b []byte) { t.fragments = view[bpfBucket](b) },
+		bpfMapFragmentEntries: func(b []byte) { t.datagrams = view[bpfFragmentEntry](b) },
+		bpfMapRates:           func(b []byte) { t.rates = view[uint64](b) },
 	} {
 		b, err := t.mmap(name)
 		if err != nil {

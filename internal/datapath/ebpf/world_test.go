@@ -122,7 +122,10 @@ type skb struct {
 // run gives one frame to the program at now and returns its verdict and bytes.
 func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint32, out []byte, mark uint32, err error) {
 	// Time starts a day in, so that no expiry is zero.
-	d.tables.control.Now = uint64((now + 24*time.Hour) / d.clock.tick)
+	if ticks := uint64((now + 24*time.Hour) / d.clock.tick); ticks != d.tables.control.Now {
+		d.tables.control.Now = ticks
+		d.expireFragments(ticks)
+	}
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
 	var context skb
 	if d.config.Hook == HookTCX {

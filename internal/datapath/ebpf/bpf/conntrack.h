@@ -95,7 +95,7 @@ static __always_inline bool flow_find(struct pkt *p, const struct service *servi
 	if (!way)
 		return false;
 	meta = *(volatile __u64 *)&way->meta;
-	if (way_expiry(meta) <= p->now)
+	if (!alive(meta, p->now))
 		return false;
 	b = backend_at(way_slot(meta), p->version);
 	if (!b || b->epoch != way_epoch(meta) || b->service != service->id || b->state == STATE_DOWN)
@@ -167,13 +167,13 @@ __noinline int reply_reserve(struct reservation *r)
 	print = flow_print(&r->reply, KEY_REPLY);
 	at = replies_find(print);
 	way = way_at(&replies, at);
-	if (way && way_expiry(way->meta) > r->now && way_number(way->meta) != r->number) {
+	if (way && alive(way->meta, r->now) && way_number(way->meta) != r->number) {
 		__u32 other = way_number(way->meta);
 		struct flow_entry *entry = entry_at(other);
 		struct way *flow = way_at(&flows, other);
 
 		if (entry && flow && entry->reply == print && flow->print > PRINT_BUSY &&
-		    way_expiry(flow->meta) > r->now)
+		    alive(flow->meta, r->now))
 			return 0;
 	}
 	if (!way) {
@@ -334,7 +334,7 @@ __noinline int reply_find(struct pkt *p)
 		return 0;
 	print = flow_print(&p->key, KEY_REPLY);
 	way = way_at(&replies, replies_find(print));
-	if (!way || way_expiry(way->meta) <= p->now)
+	if (!way || !alive(way->meta, p->now))
 		return 0;
 	number = way_number(way->meta);
 	entry = entry_at(number);
@@ -342,7 +342,7 @@ __noinline int reply_find(struct pkt *p)
 	if (!entry || !flow || entry->reply != print || flow->print <= PRINT_BUSY)
 		return 0;
 	meta = *(volatile __u64 *)&flow->meta;
-	if (way_expiry(meta) <= p->now)
+	if (!alive(meta, p->now))
 		return 0;
 	b = backend_at(way_slot(meta), p->version);
 	if (!b || b->epoch != way_epoch(meta))

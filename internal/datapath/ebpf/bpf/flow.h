@@ -40,6 +40,11 @@ static __always_inline __u64 flow_print(const struct flow_key *key, __u32 domain
 }
 
 static __always_inline __u64 way_expiry(__u64 meta) { return meta >> WAY_SHIFT; }
+static __always_inline bool alive(__u64 meta, __u64 now)
+{
+	return way_expiry(meta) > now || way_expiry(meta) == NEVER;
+}
+
 static __always_inline __u32 way_state(__u64 meta) { return meta >> 24 & 3; }
 static __always_inline __u32 way_number(__u64 meta) { return meta & 0xffffff; }
 static __always_inline __u32 way_slot(__u64 meta) { return meta & 0xffff; }
@@ -107,7 +112,7 @@ static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 ways, __
 		for (int w = 0; w < WAYS; w++) {
 			__u64 old = *(volatile __u64 *)&b->way[w].print;
 
-			if (w >= ways || old == PRINT_BUSY || (old && way_expiry(b->way[w].meta) > now))
+			if (w >= ways || old == PRINT_BUSY || (old && alive(b->way[w].meta, now)))
 				continue;
 			if (__sync_val_compare_and_swap(&b->way[w].print, old, PRINT_BUSY) == old)
 				return i * WAYS + w;

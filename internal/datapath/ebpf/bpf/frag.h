@@ -98,7 +98,8 @@ static __always_inline void held_add(__u32 n)
 		__sync_fetch_and_add(&control->held, n);
 }
 
-/* Records a first fragment. 0: full, or the datagram is lost already. */
+/* Records a first fragment. Returns the reason to drop it: full, or the
+ * datagram is lost already. */
 __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value, __u64 now, __u32 domain)
 {
 	struct fragment_entry *e;
@@ -108,21 +109,21 @@ __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value,
 	bool fresh;
 
 	if (!k || !value)
-		return 0;
+		return REASON_FRAGMENT_TABLE_FULL;
 	print = flow_print(k, domain);
 	number = fragments_find(print);
 	way = way_at(&fragments, number);
-	fresh = !way || way_expiry(way->meta) <= now;
+	fresh = !way || !alive(way->meta, now);
 	if (!way) {
 		number = fragments_claim(print, now);
 		way = way_at(&fragments, number);
 	}
 	e = fragment_at(number);
 	if (!way || !e)
-		return 0;
+		return REASON_FRAGMENT_TABLE_FULL;
 	if (!fresh) {
 		if (e->kind == FRAGMENT_LOST)
-			return 0;
+			return REASON_HOLD_FULL;
 		if (e->kind == FRAGMENT_WAITING && e->held) {
 			held_add(-(__u32)e->held);
 			hold_release(now, k);
@@ -130,7 +131,7 @@ __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value,
 	}
 	*e = *value;
 	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), 0, 0));
-	return 1;
+	return REASON_NONE;
 }
 
 /* Remembers the decision on a first fragment. */
@@ -140,9 +141,13 @@ __noinline int fragment_first(ctx_t *ctx, struct pkt *p, __u32 reason)
 	const struct backend *b;
 	struct flow_key k;
 	struct way *way;
+	int problem;
 
-	if (!p || reason == REASON_NOT_SERVICE)
+	if (!p)
 		return reason;
+	fragment_key(ctx, p, &k);
+	if (reason == REASON_NOT_SERVICE && !bpf_map_lookup_elem(&inside, k.src) && !vip_covers(p, k.dst))
+		return reason; /* its later fragments will not be looked up either */
 	e.kind = FRAGMENT_DECIDED;
 	e.reason = reason;
 	b = p->slot == NO_SLOT ? NULL : backend_at(p->slot, p->version);
@@ -158,10 +163,10 @@ __noinline int fragment_first(ctx_t *ctx, struct pkt *p, __u32 reason)
 			e.flow = way ? way->print : 0;
 		}
 	}
-	fragment_key(ctx, p, &k);
-	if (!fragment_record(&k, &e, p->now, KEY_DATAGRAM) && reason >= REASON_FRAGMENT && reason < REASON_FRAGMENT_EARLY) {
+	problem = fragment_record(&k, &e, p->now, KEY_DATAGRAM);
+	if (problem && reason >= REASON_FRAGMENT && reason < REASON_FRAGMENT_EARLY) {
 		p->slot = NO_SLOT;
-		return REASON_FRAGMENT_TABLE_FULL;
+		return problem;
 	}
 	if (e.nat) {
 		if (p->nat.set_src)
@@ -194,7 +199,7 @@ static __always_inline int fragment_follow(struct pkt *p, const struct fragment_
 		if (!way || way->print != e->flow)
 			return REASON_FRAGMENT_UNKNOWN;
 		meta = *(volatile __u64 *)&way->meta;
-		if (way_expiry(meta) <= p->now || way_number(meta) != (e->target & 0xffffff))
+		if (!alive(meta, p->now) || way_number(meta) != (e->target & 0xffffff))
 			return REASON_FRAGMENT_UNKNOWN;
 		p->number = e->number;
 	}
@@ -202,10 +207,11 @@ static __always_inline int fragment_follow(struct pkt *p, const struct fragment_
 	return reason;
 }
 
-/* A backend's own traffic, which we only happen to see, passes. */
-static __always_inline int fragment_unknown(bool from_inside, int reason)
+/* Drops a fragment to a VIP. A backend's traffic to elsewhere, which may not
+ * concern us at all, passes. */
+static __always_inline int fragment_unknown(bool to_vip, int reason)
 {
-	return from_inside ? REASON_NOT_SERVICE : reason;
+	return to_vip ? reason : REASON_NOT_SERVICE;
 }
 
 /* Steers a fragment that is not the first of its datagram. */
@@ -217,22 +223,22 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 	struct way *way;
 	__u64 print;
 	__u32 number;
-	bool fresh, from_inside;
+	bool fresh, to_vip;
 
 	if (!p || !control)
 		return REASON_NOT_SERVICE;
 	fragment_key(ctx, p, &k);
-	from_inside = bpf_map_lookup_elem(&inside, k.src) != NULL;
-	if (!from_inside && !vip_covers(p, k.dst))
+	to_vip = vip_covers(p, k.dst);
+	if (!to_vip && !bpf_map_lookup_elem(&inside, k.src))
 		return REASON_NOT_SERVICE;
 	print = flow_print(&k, KEY_DATAGRAM);
 	number = fragments_find(print);
 	way = way_at(&fragments, number);
-	fresh = !way || way_expiry(way->meta) <= p->now;
+	fresh = !way || !alive(way->meta, p->now);
 	if (!params.hold) {
 		e = fragment_at(number);
 		if (fresh || !e || e->kind >= FRAGMENT_WAITING)
-			return fragment_unknown(from_inside, REASON_FRAGMENT_UNKNOWN);
+			return fragment_unknown(to_vip, REASON_FRAGMENT_UNKNOWN);
 	} else {
 		if (!way) {
 			number = fragments_claim(print, p->now);
@@ -240,10 +246,10 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 		}
 		e = fragment_at(number);
 		if (!e)
-			return fragment_unknown(from_inside, REASON_HOLD_FULL);
+			return fragment_unknown(to_vip, REASON_HOLD_FULL);
 	}
 	if (!way)
-		return fragment_unknown(from_inside, REASON_HOLD_FULL);
+		return fragment_unknown(to_vip, REASON_HOLD_FULL);
 	if (fresh) {
 		__builtin_memset(e, 0, sizeof(*e));
 		e->kind = FRAGMENT_WAITING;
@@ -263,7 +269,7 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 	case FRAGMENT_WAITING:
 		return REASON_FRAGMENT_EARLY;
 	case FRAGMENT_LOST:
-		return fragment_unknown(from_inside, REASON_HOLD_FULL);
+		return fragment_unknown(to_vip, REASON_HOLD_FULL);
 	case FRAGMENT_DECIDED:
 		return e->reason;
 	}
@@ -286,7 +292,7 @@ __noinline int fragment_quoted(ctx_t *ctx, struct pkt *p)
 	number = fragments_find(flow_print(&k, KEY_LEFT));
 	way = way_at(&fragments, number);
 	e = fragment_at(number);
-	if (!way || way_expiry(way->meta) <= p->now || !e || e->kind != FRAGMENT_FORWARD)
+	if (!way || !alive(way->meta, p->now) || !e || e->kind != FRAGMENT_FORWARD)
 		return REASON_NONE;
 	p->back = !e->back;
 	return fragment_follow(p, e, p->back ? REASON_ICMP_REPLY : REASON_ICMP_ERROR);

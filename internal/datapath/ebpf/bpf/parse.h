@@ -67,6 +67,9 @@ struct pkt {
 
 #define MAPPED bpf_htonl(0xffff)
 
+/* An IPv4-mapped address in an IPv6 header would pose as IPv4. */
+static __always_inline bool poses(const __u32 a[4]) { return !a[0] && !a[1] && a[2] == MAPPED; }
+
 static __always_inline __u8 kind_of(__u8 proto, __u8 version)
 {
 	switch (proto) {
@@ -174,6 +177,8 @@ static __always_inline bool parse_quote(ctx_t *ctx, struct pkt *p)
 		if (w.end > p->end)
 			w.end = p->end;
 		w.proto = ip.b[6];
+		if (poses(&ip.w[2]) || poses(&ip.w[6]))
+			return false;
 		if (is_extension(w.proto) && !walk_extensions(ctx, &w))
 			return false;
 		__builtin_memcpy(p->key.src, ip.b + 24, 16);
@@ -316,6 +321,8 @@ __noinline int parse(ctx_t *ctx, struct pkt *p)
 		p->l4 = off + IP6_LEN;
 		__builtin_memcpy(p->key.src, ip + 8, 16);
 		__builtin_memcpy(p->key.dst, ip + 24, 16);
+		if (poses(p->key.src) || poses(p->key.dst))
+			return PARSE_MALFORMED;
 	} else {
 		return PARSE_NOT_IP;
 	}
