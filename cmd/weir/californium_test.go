@@ -80,7 +80,13 @@ func buildCalifornium(t testing.TB) string {
 // startCalifornium starts a client with one DTLS session and socket for all its requests.
 func startCalifornium(t testing.TB, cidLength int, identity, secret, suite string) *californium {
 	t.Helper()
-	process := exec.Command("java", "-Xmx128m", "-cp", buildCalifornium(t), "weir.Client", strconv.Itoa(cidLength), identity, secret, suite)
+	return startJava(t, "weir.Client", strconv.Itoa(cidLength), identity, secret, suite)
+}
+
+// startJava runs a class of the harness until the test ends.
+func startJava(t testing.TB, class string, args ...string) *californium {
+	t.Helper()
+	process := exec.Command("java", append([]string{"-Xmx128m", "-cp", buildCalifornium(t), class}, args...)...)
 	process.Stderr = os.Stderr
 	in, err := process.StdinPipe()
 	if err != nil {
@@ -341,6 +347,55 @@ func TestCaliforniumInCluster(t *testing.T) {
 	}
 	if n := nodes[1].metric("weir_coap_cluster_sent_backwarded_total"); n < 6 {
 		t.Errorf("node 2 sent %v replies of node 1", n)
+	}
+}
+
+// A cluster of a Weir node and a Californium node, on the wire format of the latter: each serves its sessions through the other.
+func TestClusterWithCalifornium(t *testing.T) {
+	buildCalifornium(t)
+	addresses := freeAddresses(t, 4) // public and management of node 1 (Weir), of node 2 (Californium)
+	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+	weir := startCoapServer(t, 1, "--dtls-cluster", clusterArgs(addresses, 0))
+	startJava(t, "weir.Node", port(addresses[2]), port(addresses[3]), "2", "1", addresses[1])
+
+	for _, c := range []struct {
+		name       string
+		own, wrong string
+		id         string
+		via        string // what the owner says of records through the other; Californium's own value is what Weir copies
+	}{
+		{"session of Weir through Californium", addresses[0], addresses[2], "1", "dtls-cid-router"},
+		{"session of Californium through Weir", addresses[2], addresses[0], "2", "dtls-cid-router"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			nat := newPortNAT(t, c.own)
+			client := startCalifornium(t, 0, "cali.cluster", ".fornium", "TLS_PSK_WITH_AES_128_CCM_8")
+			cid := ""
+			for move, to := range []string{c.own, c.wrong, c.own, c.wrong, c.wrong} {
+				if move > 0 {
+					nat.redirect(to)
+				}
+				code, payload := client.do("GET coaps://" + nat.address() + "/mycontext")
+				seen := fields(payload)
+				if code != "2.05" || seen["node-id"] != c.id || seen["port"] != nat.port() || seen["peer"] != "cali.cluster" || to == c.wrong && seen["via"] != c.via {
+					t.Fatalf("move %d to %s, from port %s: %s\n%s", move, to, nat.port(), code, payload)
+				}
+				if cid != "" && seen["read-cid"] != cid {
+					t.Errorf("move %d: read-cid %s, was %s", move, seen["read-cid"], cid)
+				}
+				cid = seen["read-cid"]
+			}
+		})
+	}
+	for name, least := range map[string]float64{"forwarded": 3, "backwarded": 3, "processed_forwarded": 3, "sent_backwarded": 3} {
+		if n := weir.metric("weir_coap_cluster_" + name + "_total"); n < least {
+			t.Errorf("%s: %v frames, want at least %v", name, n, least)
+		}
+	}
+	for _, name := range []string{"dropped_forward", "dropped_backward", "strangers", "malformed"} {
+		if n := weir.metric("weir_coap_cluster_" + name + "_total"); n != 0 {
+			t.Errorf("%s: %v", name, n)
+		}
 	}
 }
 

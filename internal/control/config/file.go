@@ -60,7 +60,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 	}
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
-	var settled <-chan time.Time
+	settled := time.After(settle) // a first look: the file may have changed before the watch began
 	var failure string
 	for {
 		forced := false

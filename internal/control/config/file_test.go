@@ -1,0 +1,119 @@
+package config
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// change is what Watch reported.
+type change struct {
+	text string
+	err  error
+}
+
+// watchFile follows a file until the test ends.
+func watchFile(t *testing.T, file *File, seen string) <-chan change {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	changes, done := make(chan change, 16), make(chan error, 1)
+	go func() {
+		done <- file.Watch(ctx, []byte(seen), func(text []byte, err error) { changes <- change{string(text), err} })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Watch: %v", err)
+		}
+	})
+	return changes
+}
+
+func next(t *testing.T, changes <-chan change) change {
+	t.Helper()
+	select {
+	case c := <-changes:
+		return c
+	case <-time.After(60 * time.Second):
+		t.Fatal("no change reported")
+		return change{}
+	}
+}
+
+// A ConfigMap volume: the file is a symlink into ..data, and ..data is swapped as a whole.
+func TestWatchSeesASwappedConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	version := func(name, text string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "weir.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(name, filepath.Join(dir, "..next")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..next"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("..1", "one")
+	if err := os.Symlink("..data/weir.yaml", filepath.Join(dir, "weir.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	file := NewFile(filepath.Join(dir, "weir.yaml"))
+	text, err := file.Read()
+	if err != nil || string(text) != "one" {
+		t.Fatalf("%q, %v", text, err)
+	}
+	changes := watchFile(t, file, "one")
+	version("..2", "two")
+	if c := next(t, changes); c.text != "two" || c.err != nil {
+		t.Errorf("%+v", c)
+	}
+	version("..3", "three")
+	if c := next(t, changes); c.text != "three" || c.err != nil {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A change that came between reading and watching is seen without an event.
+func TestWatchLooksOnceAtTheStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(path, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c := next(t, watchFile(t, NewFile(path), "old")); c.text != "new" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Reload reports an unchanged file too.
+func TestReloadReportsAnUnchangedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(path, []byte("same"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := NewFile(path)
+	changes := watchFile(t, file, "same")
+	file.Reload()
+	if c := next(t, changes); c.text != "same" {
+		t.Errorf("%+v", c)
+	}
+	if err := os.WriteFile(path, []byte("other"), 0o600); err != nil { // in place
+		t.Fatal(err)
+	}
+	if c := next(t, changes); c.text != "other" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestWatchNeedsADirectory(t *testing.T) {
+	err := NewFile("/does/not/exist/weir.yaml").Watch(t.Context(), nil, func([]byte, error) {})
+	if err == nil {
+		t.Error("a missing directory is watched")
+	}
+}
