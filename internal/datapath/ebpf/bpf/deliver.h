@@ -114,8 +114,8 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	if (p->back) {
 		struct client_hop *h = client_hop(ctx, p);
 
-		if (!h) {
-			/* The kernel forwards this one, and learns the neighbour. */
+		if (!h) { /* the kernel forwards this one, and learns the neighbour */
+			csum_note(ctx, p);
 			if (!nat_rewrite(ctx, p))
 				goto failed;
 			return DELIVERED(ctx_pass, reason);
@@ -128,8 +128,14 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 		const struct next_hop *h = &b->hop[b->cur & 1];
 
 		if (h->state != HOP_READY) {
-			return h->state == HOP_FAILED ? DELIVERED(ctx_drop, REASON_SEND_FAILED)
-						      : DELIVERED(ctx_pass, REASON_NO_NEIGHBOUR);
+			/* As a plain forward the kernel can do it meanwhile. Any other
+			 * way it would take the packet for its own. */
+			if (h->state == HOP_FAILED || service->mode != MODE_NAT)
+				goto failed;
+			csum_note(ctx, p);
+			if (!nat_rewrite(ctx, p))
+				goto failed;
+			return DELIVERED(ctx_pass, REASON_NO_NEIGHBOUR);
 		}
 		dmac = h->dmac;
 		smac = h->smac;
