@@ -1,0 +1,520 @@
+package ebpf
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+func newState(t *tables) state {
+	return state{
+		services: newNumbers[string]("services", 1, maxServices),
+		slots:    newNumbers[identity]("backends", 0, maxSlots),
+		maglev:   newCells(t.maglev),
+		owners:   newCells(t.owners),
+		byName:   map[string]*applied{},
+		inside:   map[netip.Addr]bool{},
+		gone:     map[string]goneCounts{},
+		backends: map[uint16]identity{},
+	}
+}
+
+// Apply puts a snapshot in force: all of it or, with an error, nothing. It
+// makes before it breaks: backends, tables and services of the new generation
+// are complete before one word switches to it, and what only the old one used
+// goes once no program run can still see it.
+//
+// Limits are those of the first snapshot; later ones need a restart.
+func (d *Datapath) Apply(s *lb.Snapshot) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tables == nil {
+		if err := d.load(s.Limits); err != nil {
+			return err
+		}
+	} else if s.Limits != d.snapshot.Limits {
+		d.log.Warn("limits of tables stay those of the start; restart to change them")
+	}
+	c := &change{d: d, t: d.tables, st: &d.state, next: s, byName: map[string]*applied{}}
+	if err := c.prepare(); err != nil {
+		c.undo()
+		return fmt.Errorf("put generation %d into the maps: %w", s.Generation, err)
+	}
+	c.commit()
+	first := d.snapshot == nil
+	d.snapshot = s
+	if first {
+		if err := d.attach(); err != nil {
+			return err
+		}
+	}
+	d.watchHops()
+	return nil
+}
+
+// change is one Apply in progress.
+type change struct {
+	d      *Datapath
+	t      *tables
+	st     *state
+	next   *lb.Snapshot
+	byName map[string]*applied
+	vips   *vipTable
+	half   uint32
+	undos  []func()
+	snat   []netip.Addr
+}
+
+func (c *change) undo() {
+	for i := len(c.undos); i > 0; i-- {
+		c.undos[i-1]()
+	}
+}
+
+// prepare writes everything that the active generation does not look at.
+func (c *change) prepare() error {
+	c.half = 1 - c.st.active
+	c.snat = c.st.snat
+	for _, service := range c.next.Services {
+		a, err := c.service(service)
+		if err != nil {
+			return fmt.Errorf("service %q: %w", service.Name, err)
+		}
+		c.byName[service.Name] = a
+	}
+	more := c.st.more
+	var err error
+	if c.vips, err = buildVIPs(c.next, func(s *lb.Service) uint16 { return c.byName[s.Name].number }, c.t.sizes.vips, &more); err != nil {
+		return err
+	}
+	c.st.more = more
+	return c.writeHalf()
+}
+
+// service makes what a service needs.
+func (c *change) service(service *lb.Service) (*applied, error) {
+	number, fresh, err := c.st.services.take(service.Name)
+	if err != nil {
+		return nil, err
+	}
+	if fresh {
+		c.undos = append(c.undos, func() { c.st.services.give(service.Name) })
+		atomic.StoreUint64(&c.t.rates[number], 0)
+	}
+	a := &applied{service: service, number: number}
+	for _, b := range service.Backends {
+		id := identityOf(b)
+		slot, fresh, err := c.st.slots.take(id)
+		if err != nil {
+			return nil, err
+		}
+		if fresh {
+			c.undos = append(c.undos, func() { c.st.slots.give(id) })
+			c.writeBackend(slot, b, number)
+		}
+		a.slots = append(a.slots, slot)
+	}
+	old := c.st.byName[service.Name]
+	if err := c.maglev(a, old); err != nil {
+		return nil, err
+	}
+	if err := c.ownersOf(a); err != nil {
+		return nil, err
+	}
+	return a, c.snatOf(service)
+}
+
+// writeBackend fills both families' records of a slot; their next hops come later.
+func (c *change) writeBackend(slot uint16, b *lb.Backend, service uint16) {
+	for family := range 2 {
+		r := &c.t.backends[2*int(slot)+family]
+		epoch, hops, cur := r.Epoch, r.Hop, r.Cur
+		*r = backendRecord(b, family == 1)
+		r.Service, r.Epoch = service, epoch
+		if b.Service.Mode == lb.Mark {
+			continue
+		}
+		r.Hop, r.Cur = hops, cur
+		r.Hop[r.Cur&1].State = hopNone
+	}
+}
+
+// backendRecord is what packets of a family need to know of a backend.
+func backendRecord(b *lb.Backend, is6 bool) bpfBackend {
+	r := bpfBackend{Port: swap16(b.Port), State: uint8(b.State)}
+	if b.Service.Mode == lb.Mark {
+		r.Addr[0] = b.Mark
+		return r
+	}
+	address, ok := b.Address(is6)
+	if !ok && b.Service.Mode != lb.NAT {
+		address, ok = b.Address(!is6) // the tunnel's, or the server's on the link
+	}
+	if !ok {
+		return r
+	}
+	r.Addr = addressWords(address)
+	r.Family = 4
+	if address.Is6() {
+		r.Family = 6
+	}
+	return r
+}
+
+// maglev writes the service's table, unless it has the same one already.
+func (c *change) maglev(a, old *applied) error {
+	if len(a.service.Maglev) == 0 {
+		return nil
+	}
+	table := make([]uint16, len(a.service.Maglev))
+	for i, backend := range a.service.Maglev {
+		table[i] = a.slots[backend]
+	}
+	if old != nil && len(old.service.Maglev) == len(table) && slices.Equal(c.st.maglev.of(old.maglev)[:len(table)], table) {
+		a.maglev = old.maglev
+		return nil
+	}
+	var err error
+	if a.maglev, err = c.st.maglev.take("Maglev table", len(table)); err != nil {
+		return err
+	}
+	c.undos = append(c.undos, func() { c.st.maglev.give(a.maglev) })
+	copy(c.st.maglev.of(a.maglev), table)
+	return nil
+}
+
+// maxDense is the greatest owner id that has a cell of its own.
+const maxDense = 1<<16 - 1
+
+// ownersOf writes the table of owner ids.
+func (c *change) ownersOf(a *applied) error {
+	top := -1
+	for _, b := range a.service.Backends {
+		for _, id := range b.Nodes {
+			if id <= maxDense {
+				top = max(top, int(id))
+			}
+		}
+	}
+	var err error
+	// Also without small ids, for its start names the service in far_owners.
+	if a.service.CID == nil {
+		return nil
+	}
+	if a.owners, err = c.st.owners.take("owner ids", top+2); err != nil {
+		return err
+	}
+	c.undos = append(c.undos, func() { c.st.owners.give(a.owners) })
+	table := c.st.owners.of(a.owners)
+	for i := range table {
+		table[i] = noSlot
+	}
+	for i, b := range a.service.Backends {
+		for _, id := range b.Nodes {
+			if id <= maxDense {
+				table[id] = a.slots[i]
+				continue
+			}
+			key := bpfOwnerKey{Service: uint32(a.owners.start), Owner: id}
+			if err := c.t.maps[bpfMapFarOwners].Put(key, uint32(a.slots[i])); err != nil {
+				return fmt.Errorf("owner id %d: %w", id, err)
+			}
+			a.far = append(a.far, key)
+			c.undos = append(c.undos, func() { c.t.maps[bpfMapFarOwners].Delete(key) })
+		}
+	}
+	return nil
+}
+
+// snatOf registers the service's source addresses. They are never moved, so
+// that entries can name them by place.
+func (c *change) snatOf(service *lb.Service) error {
+	if service.SNAT == nil || findRun(c.snat, service.SNAT.Addresses) >= 0 {
+		return nil
+	}
+	m := c.t.maps[bpfMapSnatAddresses]
+	for _, a := range service.SNAT.Addresses {
+		at := uint32(len(c.snat))
+		if at >= m.MaxEntries() {
+			return fmt.Errorf("more than %d SNAT addresses since the start; restart to forget the old ones", m.MaxEntries())
+		}
+		if err := m.Put(at, bpfAddr{Word: addressWords(a)}); err != nil {
+			return fmt.Errorf("SNAT address %s: %w", a, err)
+		}
+		c.snat = append(c.snat, a)
+	}
+	return nil
+}
+
+// findRun returns where part stands in all, -1 if nowhere.
+func findRun(all, part []netip.Addr) int {
+	for i := 0; i+len(part) <= len(all); i++ {
+		if slices.Equal(all[i:i+len(part)], part) {
+			return i
+		}
+	}
+	return -1
+}
+
+// writeHalf fills the inactive half of services, vips and generations.
+func (c *change) writeHalf() error {
+	for _, a := range c.byName {
+		r := c.record(a)
+		if err := c.t.maps[bpfMapServices].Put(c.half*maxServices+uint32(a.number), r); err != nil {
+			return fmt.Errorf("service %q: %w", a.service.Name, err)
+		}
+	}
+	old := c.st.halves[c.half]
+	base := c.half * uint32(c.t.sizes.vips)
+	for place := range old.places {
+		if _, ok := c.vips.places[place]; !ok {
+			if err := c.t.maps[bpfMapVips].Put(base+place, bpfVip{}); err != nil {
+				return fmt.Errorf("clear a VIP: %w", err)
+			}
+		}
+	}
+	for place, v := range c.vips.places {
+		if err := c.t.maps[bpfMapVips].Put(base+place, v); err != nil {
+			return fmt.Errorf("VIP: %w", err)
+		}
+	}
+	c.st.halves[c.half] = half{places: c.vips.places, ports: c.vips.ports, ranges: c.vips.ranges}
+	if err := putAll(c.t.maps[bpfMapVports], c.vips.ports); err != nil {
+		return fmt.Errorf("ports of VIPs: %w", err)
+	}
+	if err := putAll(c.t.maps[bpfMapVranges], c.vips.ranges); err != nil {
+		return fmt.Errorf("port ranges of VIPs: %w", err)
+	}
+	c.undos = append(c.undos, func() {
+		deleteAll(c.t.maps[bpfMapVports], c.vips.ports)
+		deleteAll(c.t.maps[bpfMapVranges], c.vips.ranges)
+	})
+	for _, service := range c.next.Services {
+		if service.Mode != lb.NAT {
+			continue
+		}
+		for _, b := range service.Backends {
+			for _, a := range []netip.Addr{b.Address4, b.Address6} {
+				if a.IsValid() {
+					if err := c.t.maps[bpfMapInside].Put(bpfAddr{Word: addressWords(a)}, uint32(1)); err != nil {
+						return fmt.Errorf("backend address %s: %w", a, err)
+					}
+				}
+			}
+		}
+	}
+	g := c.vips.generation
+	a, b := halves(words(c.next.HashKey))
+	g.Sip = [2]uint64{a, b}
+	return wrapPut(c.t.maps[bpfMapGenerations], c.half, g, "generation")
+}
+
+func wrapPut(m *ebpf.Map, key, value any, what string) error {
+	if err := m.Put(key, value); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+func putAll[K comparable, V any](m *ebpf.Map, entries map[K]V) error {
+	for k, v := range entries {
+		if err := m.Put(k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func deleteAll[K comparable, V any](m *ebpf.Map, entries map[K]V) {
+	for k := range entries {
+		m.Delete(k)
+	}
+}
+
+// record is a service as the program reads it.
+func (c *change) record(a *applied) bpfService {
+	s := a.service
+	t := s.Timeouts
+	r := bpfService{
+		Maglev: uint32(a.maglev.start), MaglevSize: uint32(len(s.Maglev)),
+		Owners: uint32(a.owners.start), OwnersSize: uint32(a.owners.length),
+		TtlUdp: c.d.clock.ticks(t.UDP), TtlOpening: c.d.clock.ticks(t.TCPOpening),
+		TtlOpen: c.d.clock.ticks(t.TCPEstablished), TtlClosing: c.d.clock.ticks(t.TCPClosing),
+		TtlSctp: c.d.clock.ticks(t.SCTP),
+		Id:      a.number, Mode: uint8(s.Mode), Tunnel: uint8(s.Tunnel), Affinity: uint8(s.Affinity),
+		Down:   boolByte(s.Down),
+		Outer4: addressWords(c.d.source(s, false))[3], Outer6: addressWords(c.d.source(s, true)),
+	}
+	if s.NewFlowRate > 0 {
+		r.FlowCost = uint32(max(time.Second/time.Duration(s.NewFlowRate), 1))
+	}
+	if s.CID != nil {
+		r.CidProtocols = uint8(s.CID.Protocols)
+		r.Layouts = uint8(min(len(s.CID.Layouts), len(r.Layout)))
+		for i := range r.Layouts {
+			l := s.CID.Layouts[i]
+			r.Layout[i] = bpfCidLayout{
+				Length: uint8(l.Length), OwnerOffset: uint8(l.OwnerOffset), OwnerBits: uint8(l.OwnerBits),
+				RotationOffset: uint8(l.RotationOffset), RotationBits: uint8(l.RotationBits), Rotation: l.Rotation,
+			}
+		}
+		r.MoreOwners = boolByte(len(a.far) > 0)
+	}
+	if s.SNAT != nil {
+		r.HasSnat, r.SnatFirst, r.SnatLast = 1, s.SNAT.First, s.SNAT.Last
+		r.Snat = uint16(findRun(c.snat, s.SNAT.Addresses))
+		for _, address := range s.SNAT.Addresses {
+			if address.Is4() {
+				r.Snat4++
+			} else {
+				r.Snat6++
+			}
+		}
+	}
+	return r
+}
+
+func boolByte(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// commit switches to the new generation and then removes what only the old one used.
+func (c *change) commit() {
+	old, oldHalf := c.st.byName, c.st.halves[c.st.active]
+	atomic.StoreUint32(&c.t.control.Active, c.half)
+	c.st.active, c.st.byName, c.st.snat = c.half, c.byName, c.snat
+	inUse := map[identity]bool{}
+	for _, a := range c.byName {
+		c.st.names[a.number] = a.service.Name
+		for i, b := range a.service.Backends {
+			id := identityOf(b)
+			inUse[id] = true
+			c.st.backends[a.slots[i]] = id
+			for family := range 2 {
+				c.updateBackend(a.slots[i], b, a.number, family == 1)
+			}
+		}
+	}
+	grace()
+	deleteAll(c.t.maps[bpfMapVports], oldHalf.ports)
+	deleteAll(c.t.maps[bpfMapVranges], oldHalf.ranges)
+	c.st.halves[1-c.half].ports, c.st.halves[1-c.half].ranges = nil, nil
+	for name, a := range old {
+		now := c.byName[name]
+		if now == nil || now.maglev != a.maglev {
+			c.st.maglev.give(a.maglev)
+		}
+		c.st.owners.give(a.owners)
+		if now == nil || now.owners != a.owners {
+			for _, key := range a.far {
+				c.t.maps[bpfMapFarOwners].Delete(key)
+			}
+		}
+		for i, b := range a.service.Backends {
+			if id := identityOf(b); !inUse[id] {
+				c.removeBackend(a.slots[i], id)
+			}
+		}
+		if now == nil {
+			c.d.foldService(a.number, name)
+			c.st.services.give(name)
+		}
+	}
+	c.dropInside()
+}
+
+// updateBackend brings the record of a backend that stays up to date.
+func (c *change) updateBackend(slot uint16, b *lb.Backend, service uint16, is6 bool) {
+	r := &c.t.backends[2*int(slot)]
+	if is6 {
+		r = &c.t.backends[2*int(slot)+1]
+	}
+	want := backendRecord(b, is6)
+	r.State, r.Service = want.State, service
+	if r.Addr != want.Addr || r.Family != want.Family {
+		r.Addr, r.Family = want.Addr, want.Family // the mode changed
+	}
+}
+
+// removeBackend makes every entry of a slot stale.
+func (c *change) removeBackend(slot uint16, id identity) {
+	c.d.foldBackend(slot, id)
+	for family := range 2 {
+		r := &c.t.backends[2*int(slot)+family]
+		r.State = uint8(lb.Down)
+		r.Epoch++
+	}
+	delete(c.st.backends, slot)
+	c.d.forgetSlot(slot)
+	c.st.slots.give(id)
+}
+
+// dropInside forgets addresses that no backend in mode NAT has any more.
+func (c *change) dropInside() {
+	now := map[netip.Addr]bool{}
+	for _, service := range c.next.Services {
+		if service.Mode == lb.NAT {
+			for _, b := range service.Backends {
+				now[b.Address4], now[b.Address6] = true, true
+			}
+		}
+	}
+	for a := range c.st.inside {
+		if a.IsValid() && !now[a] {
+			c.t.maps[bpfMapInside].Delete(bpfAddr{Word: addressWords(a)})
+		}
+	}
+	c.st.inside = now
+}
+
+// source is the outer source of a service's tunnels of a family.
+func (d *Datapath) source(s *lb.Service, is6 bool) netip.Addr {
+	configured := d.config.Source4
+	if is6 {
+		configured = d.config.Source6
+	}
+	if configured.IsValid() || s.Mode != lb.L3DSR {
+		return configured
+	}
+	for _, b := range s.Backends {
+		if address, ok := b.Address(is6); ok {
+			if from, ok := d.hops.Source(address); ok {
+				return from
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// forgetSlot frees the entries of a slot whose backend is gone, so that its
+// epoch can wrap without ever meeting one of them.
+func (d *Datapath) forgetSlot(slot uint16) {
+	for i := range d.tables.flows {
+		for w := range d.tables.flows[i].Way {
+			way := &d.tables.flows[i].Way[w]
+			if way.Print > 1 && uint16(way.Meta) == slot && way.Meta>>expiryShift != 0 {
+				d.freeWay(i, w, way.Print)
+			}
+		}
+	}
+}
+
+// freeWay empties a way unless it was taken anew meanwhile.
+func (d *Datapath) freeWay(bucket, w int, print uint64) {
+	atomic.CompareAndSwapUint64(&d.tables.flows[bucket].Way[w].Print, print, 0)
+}
+
+const hopNone, hopReady, hopFailed = 0, 1, 2
+
+// mtuOf fits an MTU into a record.
+func mtuOf(mtu int) uint16 { return uint16(min(mtu, math.MaxUint16)) }

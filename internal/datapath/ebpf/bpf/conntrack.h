@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * conntrack.h: entries of flows and of their replies. An entry belongs to a
+ * slot and its epoch: once the slot has another backend, its entries are a
+ * miss. A flow's entry and its reply's expire together; expiry is written only
+ * when it moves by a second or more.
+ */
+#pragma once
+
+#include "flow.h"
+#include "siphash.h"
+
+static __always_inline const struct control *control_of(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&controls, &zero);
+}
+
+/* The hash that every load balancer of the tier computes of a 40-byte form. */
+static __always_inline __u64 tier_hash(const struct pkt *p, const __u64 form[5])
+{
+	__u32 active = p->active & 1;
+	const struct generation *g = bpf_map_lookup_elem(&generations, &active);
+
+	return g ? siphash40(g->sip, form) : 0;
+}
+
+static __always_inline const struct service *service_at(const struct pkt *p, __u32 id)
+{
+	__u32 i = (p->active & 1) * MAX_SERVICES + (id & (MAX_SERVICES - 1));
+
+	return bpf_map_lookup_elem(&services, &i);
+}
+
+static __always_inline const struct backend *backend_at(__u32 slot, __u8 version)
+{
+	__u32 i = (slot << 1 | (version == 6)) & (2 * MAX_BACKENDS - 1);
+
+	return bpf_map_lookup_elem(&backends, &i);
+}
+
+static __always_inline struct flow_entry *entry_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&flow_entries, &number);
+}
+
+static __always_inline __u32 flow_ttl(const struct service *service, __u32 state)
+{
+	switch (state) {
+	case FLOW_OPENING:
+		return service->ttl_opening;
+	case FLOW_CLOSING:
+		return service->ttl_closing;
+	case FLOW_ESTABLISHED:
+		return service->ttl_open;
+	}
+	return service->ttl_udp;
+}
+
+static __always_inline __u32 state_next(__u32 state, __u8 flags, bool from_client)
+{
+	if (state == FLOW_PLAIN)
+		return state;
+	if (flags & (FLAG_FIN | FLAG_RST))
+		return FLOW_CLOSING;
+	if (flags & FLAG_SYN && from_client)
+		return FLOW_OPENING;
+	if (state == FLOW_OPENING && flags & FLAG_ACK && from_client)
+		return FLOW_ESTABLISHED;
+	return state;
+}
+
+static __always_inline __u32 state_first(__u8 proto, __u8 flags)
+{
+	if (proto != P_TCP)
+		return FLOW_PLAIN;
+	if (flags & (FLAG_FIN | FLAG_RST))
+		return FLOW_CLOSING;
+	return flags & FLAG_SYN ? FLOW_OPENING : FLOW_ESTABLISHED;
+}
+
+/* Finds the live entry of the packet's flow, if its backend still serves the
+ * service; sets number and slot. */
+static __always_inline bool flow_find(struct pkt *p, const struct service *service)
+{
+	const struct backend *b;
+	struct way *way;
+	__u32 number;
+	__u64 meta;
+
+	p->print = flow_print(&p->key, KEY_FLOW);
+	number = flows_find(p->print);
+	way = way_at(&flows, number);
+	if (!way)
+		return false;
+	meta = *(volatile __u64 *)&way->meta;
+	if (!alive(meta, p->now))
+		return false;
+	b = backend_at(way_slot(meta), p->version);
+	if (!b || b->epoch != way_epoch(meta) || b->service != service->id || b->state == STATE_DOWN)
+		return false;
+	p->number = number;
+	p->slot = way_slot(meta);
+	return true;
+}
+
+/* Follows TCP and renews the entry and its reply's. */
+static __always_inline void flow_touch(struct pkt *p, const struct service *service, __u8 flags, bool from_client)
+{
+	struct way *way = way_at(&flows, p->number);
+	__u64 meta, old, fresh, moved;
+	struct flow_entry *entry;
+	__u32 was, state;
+
+	if (!way)
+		return;
+	meta = *(volatile __u64 *)&way->meta;
+	old = way_expiry(meta);
+	was = way_state(meta);
+	state = state_next(was, flags, from_client);
+	fresh = expiry_after(p->now, flow_ttl(service, state));
+	moved = fresh > old ? fresh - old : old - fresh;
+	if (moved < params.ticks) {
+		if (state != was)
+			*(volatile __u64 *)&way->meta = way_meta(old, state, way_number(meta));
+		return;
+	}
+	*(volatile __u64 *)&way->meta = way_meta(fresh, state, way_number(meta));
+	if (service->mode != MODE_NAT)
+		return;
+	entry = entry_at(p->number);
+	if (!entry || !entry->reply)
+		return;
+	way = way_at(&replies, replies_find(entry->reply));
+	if (way && way_number(way->meta) == (p->number & 0xffffff))
+		*(volatile __u64 *)&way->meta = way_meta(fresh, 0, p->number & 0xffffff);
+}
+
+/* What the search for a reply key needs. */
+struct reservation {
+	struct flow_key reply;
+	__u64 expiry;
+	__u64 print;      /* out */
+	__u64 now;
+	__u32 number;     /* of the flow */
+	__u32 nat;        /* out: place of the address + 1 */
+	__u32 first;      /* of its addresses */
+	__u32 pool;       /* addresses x ports; 0: no choice */
+	__u32 ports;
+	__u32 start;      /* of the search */
+	__u16 first_port; /* host order */
+	__u16 nat_port;   /* out */
+	__u8 echo;
+	__u8 pad[3];
+};
+
+/* Enters one reply key unless another live flow has it. */
+__noinline int reply_reserve(struct reservation *r)
+{
+	struct way *way;
+	__u64 print;
+	__u32 at;
+
+	if (!r)
+		return 0;
+	print = flow_print(&r->reply, KEY_REPLY);
+	at = replies_find(print);
+	way = way_at(&replies, at);
+	if (way && alive(way->meta, r->now) && way_number(way->meta) != r->number) {
+		__u32 other = way_number(way->meta);
+		struct flow_entry *entry = entry_at(other);
+		struct way *flow = way_at(&flows, other);
+
+		if (entry && flow && entry->reply == print && flow->print > PRINT_BUSY &&
+		    alive(flow->meta, r->now))
+			return 0;
+	}
+	if (!way) {
+		at = replies_claim(print, r->now);
+		way = way_at(&replies, at);
+		if (!way)
+			return 0;
+	}
+	way_publish(way, print, way_meta(r->expiry, 0, r->number & 0xffffff));
+	r->print = print;
+	return 1;
+}
+
+/* Picks what the backend sees as the source: candidate i of the pool is
+ * (hash >> 32 + i) mod pool, addresses first, at most 64 tries. */
+__noinline int reserve_pool(struct reservation *r)
+{
+	if (!r)
+		return 0;
+	for (__u32 i = 0; i < 64; i++) {
+		const struct addr *a;
+		__u32 n, at;
+
+		if (i >= r->pool || !r->ports)
+			return 0;
+		n = ((__u64)r->start + i) % r->pool;
+		at = r->first + n / r->ports;
+		r->nat_port = bpf_htons(r->first_port + n % r->ports);
+		a = bpf_map_lookup_elem(&snat_addresses, &at);
+		if (!a)
+			return 0;
+		__builtin_memcpy(r->reply.dst, a->word, 16);
+		r->reply.dport = r->echo ? 0 : r->nat_port;
+		if (reply_reserve(r)) {
+			r->nat = at + 1;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+__noinline int reply_release(__u64 print, __u32 number)
+{
+	struct way *way = way_at(&replies, replies_find(print));
+
+	if (way && way_number(way->meta) == number)
+		__sync_val_compare_and_swap(&way->print, print, 0);
+	return 0;
+}
+
+/* Enters the reply key of a flow in mode NAT. Returns a reason if it cannot. */
+__noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expiry, __u32 number)
+{
+	const struct service *service;
+	const struct backend *b;
+	struct reservation r = {};
+	int ok;
+
+	if (!p || !entry)
+		return REASON_SNAT_EXHAUSTED;
+	service = service_at(p, p->service);
+	b = backend_at(p->slot, p->version);
+	if (!service || !b)
+		return REASON_SNAT_EXHAUSTED;
+	r.now = p->now;
+	r.expiry = expiry;
+	r.number = number;
+	r.echo = p->kind == KIND_ECHO;
+	__builtin_memcpy(r.reply.src, b->addr, 16);
+	r.reply.sport = r.echo ? p->key.sport : b->port ?: p->key.dport;
+	r.reply.proto = p->key.proto;
+	if (service->has_snat) {
+		bool is6 = p->version == 6;
+
+		r.first = service->snat + (is6 ? service->snat4 : 0);
+		r.first_port = service->snat_first;
+		r.ports = (__u32)service->snat_last - service->snat_first + 1;
+		r.pool = r.ports * (is6 ? service->snat6 : service->snat4);
+		r.start = tier_hash(p, (const __u64 *)&p->key) >> 32;
+		ok = reserve_pool(&r);
+	} else {
+		__builtin_memcpy(r.reply.dst, p->key.src, 16);
+		r.reply.dport = r.echo ? 0 : p->key.sport;
+		ok = reply_reserve(&r);
+	}
+	if (!ok)
+		return REASON_SNAT_EXHAUSTED;
+	entry->reply = r.print;
+	entry->nat = r.nat;
+	entry->nat_port = r.nat_port;
+	return REASON_NONE;
+}
+
+/* Makes the entry of a flow that goes to p->slot, in place of any older one. */
+__noinline int flow_open(struct pkt *p, __u32 flags)
+{
+	const struct service *service;
+	const struct backend *b;
+	struct flow_entry *entry;
+	__u32 state, number;
+	struct way *way;
+	__u64 expiry;
+
+	if (!p)
+		return REASON_FLOW_TABLE_FULL;
+	service = service_at(p, p->service);
+	b = backend_at(p->slot, p->version);
+	if (!service || !b)
+		return REASON_FLOW_TABLE_FULL;
+	state = state_first(p->key.proto, flags);
+	expiry = expiry_after(p->now, flow_ttl(service, state));
+	number = flows_find(p->print);
+	if (number != NO_NUMBER) { /* expired, stale, or now of another backend */
+		way = way_at(&flows, number);
+		if (way)
+			*(volatile __u64 *)&way->print = PRINT_BUSY;
+	} else {
+		number = flows_claim(p->print, p->now);
+		way = way_at(&flows, number);
+	}
+	entry = entry_at(number);
+	if (!way || !entry)
+		return REASON_FLOW_TABLE_FULL;
+	if (service->mode == MODE_NAT) {
+		int problem;
+
+		if (entry->reply)
+			reply_release(entry->reply, number);
+		problem = flow_reserve(p, entry, expiry, number);
+		if (problem) {
+			entry->reply = 0;
+			*(volatile __u64 *)&way->print = 0;
+			return problem;
+		}
+	} else {
+		entry->reply = 0;
+		entry->nat = 0;
+	}
+	__builtin_memcpy(&entry->key, &p->key, sizeof(entry->key));
+	entry->born = p->now;
+	entry->service = service->id;
+	way_publish(way, p->print, way_meta(expiry, state, p->slot | (__u32)b->epoch << 16));
+	p->number = number;
+	p->opened = 1;
+	return REASON_NONE;
+}
+
+/* Finds the flow that the packet is a reply of; sets service, number, slot. */
+__noinline int reply_find(struct pkt *p)
+{
+	struct flow_entry *entry;
+	const struct backend *b;
+	struct way *way, *flow;
+	__u64 print, meta;
+	__u32 number;
+
+	if (!p)
+		return 0;
+	print = flow_print(&p->key, KEY_REPLY);
+	way = way_at(&replies, replies_find(print));
+	if (!way || !alive(way->meta, p->now))
+		return 0;
+	number = way_number(way->meta);
+	entry = entry_at(number);
+	flow = way_at(&flows, number);
+	if (!entry || !flow || entry->reply != print || flow->print <= PRINT_BUSY)
+		return 0;
+	meta = *(volatile __u64 *)&flow->meta;
+	if (!alive(meta, p->now))
+		return 0;
+	b = backend_at(way_slot(meta), p->version);
+	if (!b || b->epoch != way_epoch(meta))
+		return 0;
+	p->service = b->service;
+	p->slot = way_slot(meta);
+	p->number = number;
+	p->back = 1;
+	return 1;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * core.h: one packet through the data path. A front end defines ctx_t and the
+ * ctx_ functions before it includes this file, and has one entry point.
+ */
+#pragma once
+
+#include "deliver.h"
+#include "steer.h"
+
+/* Counts the packet by reason and service, and by backend. */
+static __always_inline void count(const struct pkt *p, int reason)
+{
+	__u32 i = p->service * REASONS + (reason & (REASONS - 1)), slot = p->slot;
+	__u64 bytes = p->end - p->l3;
+	struct count *n = bpf_map_lookup_elem(&service_counts, &i);
+	struct backend_count *b;
+
+	if (n) {
+		n->packets++;
+		n->bytes += bytes;
+	}
+	if (slot == NO_SLOT)
+		return;
+	b = bpf_map_lookup_elem(&backend_counts, &slot);
+	if (!b)
+		return;
+	if (reason == REASON_REPLY || reason == REASON_ICMP_REPLY) {
+		b->out.packets++;
+		b->out.bytes += bytes;
+	} else {
+		b->in.packets++;
+		b->in.bytes += bytes;
+	}
+	b->opened += p->opened;
+}
+
+static __always_inline void record(const struct pkt *p, int reason)
+{
+	struct verdict *v;
+	__u32 zero = 0;
+
+	if (!params.record)
+		return;
+	v = bpf_map_lookup_elem(&verdicts, &zero);
+	if (!v)
+		return;
+	v->reason = reason;
+	v->service = p->service;
+	v->backend = p->slot == NO_SLOT ? 0 : p->slot + 1;
+	v->new = p->opened;
+}
+
+/* The packet in hand is too large for the stack beside what the functions need. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pkt);
+} packets SEC(".maps");
+
+static __always_inline void begin(struct pkt *p, const struct control *control)
+{
+	__builtin_memset(p, 0, sizeof(*p));
+	p->active = control->active & 1;
+	p->now = clock_now(control);
+	p->slot = NO_SLOT;
+	p->number = NO_NUMBER;
+}
+
+static __always_inline int weir(ctx_t *ctx)
+{
+	const struct control *control = control_of();
+	int reason, verdict, parsed;
+	__u32 zero = 0;
+	struct pkt *p = bpf_map_lookup_elem(&packets, &zero);
+
+	if (!control || !p)
+		return ctx_pass;
+	begin(p, control);
+	parsed = parse(ctx, p);
+	if (parsed == PARSE_PULL && ctx_pull(ctx, p)) {
+		begin(p, control);
+		parsed = parse(ctx, p);
+	}
+	if (parsed != PARSED) {
+		reason = parsed == PARSE_NOT_IP ? REASON_NOT_IP : REASON_MALFORMED;
+		p->end = p->l3 = 0;
+	} else {
+		reason = steer(ctx, p);
+	}
+	if (reason < REASON_FRAGMENT) {
+		verdict = ctx_pass;
+	} else if (reason >= REASON_FRAGMENT_EARLY) {
+		verdict = ctx_drop;
+	} else if (p->ttl <= 1) {
+		reason = REASON_TTL_EXPIRED;
+		verdict = ctx_drop;
+	} else {
+		verdict = deliver(ctx, p, reason);
+		reason = verdict >> 8 & 0xff;
+		verdict = (__s8)verdict;
+	}
+	count(p, reason);
+	record(p, reason);
+	return verdict;
+}

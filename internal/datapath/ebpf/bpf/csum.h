@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * csum.h: ones' complement sums (RFC 1071, RFC 1624), and the completion of
+ * checksums that a local sender left to its network card (XDP on veth).
+ */
+#pragma once
+
+#include "parse.h"
+
+static __always_inline __u16 csum_fold(__u64 s)
+{
+	s = (s >> 32) + (s & 0xffffffff);
+	s = (s >> 32) + (s & 0xffffffff);
+	s = (s >> 16) + (s & 0xffff);
+	s = (s >> 16) + (s & 0xffff);
+	return s;
+}
+
+/* The change of a sum when old is replaced by new. */
+static __always_inline __u64 csum_change(__u32 old, __u32 new) { return (__u64)(__u32)~old + new; }
+
+static __always_inline __u64 csum_change_port(__u16 old, __u16 new) { return (__u64)(__u16)~old + new; }
+
+static __always_inline __u64 csum_change_address(const __u32 *old, const __u32 *new, __u8 version)
+{
+	__u64 d = csum_change(old[3], new[3]);
+
+	if (version == 6)
+		d += csum_change(old[0], new[0]) + csum_change(old[1], new[1]) + csum_change(old[2], new[2]);
+	return d;
+}
+
+static __always_inline __u16 csum_apply(__u16 check, __u64 change)
+{
+	return ~csum_fold(change + (__u16)~check);
+}
+
+static __always_inline __u64 csum_address(const __u32 *a, __u8 version)
+{
+	return version == 6 ? (__u64)a[0] + a[1] + a[2] + a[3] : a[3];
+}
+
+/* Where the checksum is in a transport header; -1: nowhere, or it covers no address. */
+static __always_inline int csum_offset(__u8 proto, __u8 version)
+{
+	switch (proto) {
+	case P_TCP:
+		return 16;
+	case P_UDP:
+		return 6;
+	case P_ICMPV6:
+		return version == 6 ? 2 : -1;
+	}
+	return -1;
+}
+
+enum { SUM_STEP = 128, SUM_STEPS = 512 };
+
+/* Sums the packet from at to end. */
+__noinline __u64 csum_range(ctx_t *ctx, __u32 at, __u32 end)
+{
+	__u32 words[SUM_STEP / 4];
+	__s64 sum = 0;
+
+	for (int i = 0; i < SUM_STEPS; i++) {
+		__u32 n = end - at;
+
+		if (at >= end)
+			break;
+		if (n >= SUM_STEP) {
+			if (ctx_load(ctx, at, words, SUM_STEP))
+				break;
+			sum = bpf_csum_diff(NULL, 0, words, SUM_STEP, sum);
+			at += SUM_STEP;
+			continue;
+		}
+		__builtin_memset(words, 0, sizeof(words));
+		barrier_var(n); /* the compiler knows the bounds, the kernel does not */
+		if (n < 1 || n >= SUM_STEP || ctx_load(ctx, at, words, n))
+			break;
+		sum = bpf_csum_diff(NULL, 0, words, SUM_STEP, sum);
+		break;
+	}
+	return sum;
+}
+
+/* A TCP or UDP checksum that holds the sum of the pseudo-header only was to be
+ * finished by the card: finish it. One in 65,536 packets that are complete
+ * looks the same and gets the checksum that it has. */
+static __always_inline void csum_complete(ctx_t *ctx, const struct pkt *p)
+{
+	void *data, *end;
+	__u64 pseudo;
+	__u16 *field;
+	__u32 at;
+
+	if (!ctx_must_complete || !params.partial || p->first || p->later || p->cut)
+		return;
+	if (p->kind != KIND_TCP && p->kind != KIND_UDP)
+		return;
+	at = (p->l4 & MAX_HEADERS) + (p->kind == KIND_TCP ? 16 : 6);
+	data = ctx_data(ctx);
+	end = ctx_end(ctx);
+	field = data + at;
+	if ((void *)(field + 1) > end)
+		return;
+	pseudo = csum_address(p->key.src, p->version) + csum_address(p->key.dst, p->version) +
+		 bpf_htons(p->proto) + bpf_htons(p->end - p->l4);
+	if (*field != csum_fold(pseudo))
+		return;
+	__u16 sum = ~csum_fold(csum_range(ctx, p->l4, p->end));
+
+	data = ctx_data(ctx);
+	end = ctx_end(ctx);
+	field = data + at;
+	if ((void *)(field + 1) > end)
+		return;
+	*field = p->kind == KIND_UDP && !sum ? 0xffff : sum;
+}

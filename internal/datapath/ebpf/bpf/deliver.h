@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * deliver.h: carries out what steering chose: hop limit, size, rewrite or
+ * tunnel, link addresses, redirect. Next hops of backends come from netlink by
+ * way of user space; those of clients from the kernel's routes, looked up once
+ * per client and CPU and kept for HOP_SECONDS or until routes change.
+ */
+#pragma once
+
+#include "dsr.h"
+#include "icmp.h"
+#include "toobig.h"
+
+enum { HOP_SECONDS = 8 };
+
+/* Looks up the way to a client; 0: the kernel must find it. */
+__noinline int client_route(ctx_t *ctx, struct pkt *p, struct client_hop *h, __u32 generation)
+{
+	const __u32 *dst, *src;
+	struct bpf_fib_lookup *fib;
+	__u32 zero = 0;
+
+	fib = bpf_map_lookup_elem(&routes, &zero);
+	if (!fib || !p || !h)
+		return 0;
+	dst = p->nat.set_dst ? p->nat.dst : p->key.dst;
+	src = p->nat.set_src ? p->nat.src : p->key.src;
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = ctx_ifindex(ctx);
+	fib->tot_len = 1; /* asks for the MTU */
+	if (p->version == 4) {
+		fib->family = 2;
+		fib->ipv4_dst = dst[3];
+		fib->ipv4_src = src[3];
+	} else {
+		fib->family = 10;
+		__builtin_memcpy(fib->ipv6_dst, dst, 16);
+		__builtin_memcpy(fib->ipv6_src, src, 16);
+	}
+	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
+		return 0;
+	__builtin_memcpy(h->addr, dst, 16);
+	__builtin_memcpy(h->dmac, fib->dmac, 6);
+	__builtin_memcpy(h->smac, fib->smac, 6);
+	h->ifindex = fib->ifindex;
+	h->mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
+	h->routes = generation;
+	h->until = p->now + HOP_SECONDS * (__u64)params.ticks;
+	return 1;
+}
+
+static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p)
+{
+	const __u32 *dst = p->nat.set_dst ? p->nat.dst : p->key.dst;
+	__u32 at = ((dst[0] ^ dst[1] ^ dst[2] ^ dst[3]) * 0x9e3779b1u >> 8) & params.hop_mask;
+	struct client_hop *h = bpf_map_lookup_elem(&client_hops, &at);
+	const struct control *control = control_of();
+
+	if (!h || !control)
+		return NULL;
+	if (h->until > p->now && h->routes == control->routes && same_address(h->addr, dst))
+		return h;
+	return client_route(ctx, p, h, control->routes) ? h : NULL;
+}
+
+static __always_inline bool put_macs(ctx_t *ctx, const __u8 *dmac, const __u8 *smac)
+{
+	void *data = ctx_data(ctx), *end = ctx_end(ctx);
+
+	if (data + ETH_LEN > end)
+		return false;
+	__builtin_memcpy(data, dmac, 6);
+	__builtin_memcpy(data + 6, smac, 6);
+	return true;
+}
+
+static __always_inline bool count_down(ctx_t *ctx, const struct pkt *p)
+{
+	void *data = ctx_data(ctx), *end = ctx_end(ctx), *ip = data + (p->l3 & 31);
+
+	if (p->version == 6) {
+		if (ip + IP6_LEN > end)
+			return false;
+		*(__u8 *)(ip + 7) = p->ttl - 1;
+		return true;
+	}
+	if (ip + IP4_LEN > end)
+		return false;
+	__u16 *field = ip + 8, *check = ip + 10, old = *field;
+
+	*(__u8 *)(ip + 8) = p->ttl - 1;
+	*check = csum_apply(*check, csum_change_port(old, *field));
+	return true;
+}
+
+#define DELIVERED(verdict, reason) ((reason) << 8 | ((verdict) & 0xff))
+
+/* Carries out a choice. Returns the hook's verdict and the reason. */
+__noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
+{
+	const struct service *service;
+	const struct backend *b;
+	const __u8 *dmac, *smac;
+	__u32 ifindex, mtu, over = 0, size;
+
+	if (!p)
+		return DELIVERED(ctx_pass, reason);
+	service = service_at(p, p->service);
+	b = backend_at(p->slot, p->version);
+	if (!service || !b)
+		return DELIVERED(ctx_pass, reason);
+	if (service->mode == MODE_MARK)
+		return DELIVERED(ctx_mark(ctx, b->addr[0]), reason);
+	if (p->back) {
+		struct client_hop *h = client_hop(ctx, p);
+
+		if (!h) {
+			/* The kernel forwards this one, and learns the neighbour. */
+			if (!nat_rewrite(ctx, p))
+				goto failed;
+			return DELIVERED(ctx_pass, reason);
+		}
+		dmac = h->dmac;
+		smac = h->smac;
+		ifindex = h->ifindex;
+		mtu = h->mtu;
+	} else {
+		const struct next_hop *h = &b->hop[b->cur & 1];
+
+		if (h->state != HOP_READY) {
+			return h->state == HOP_FAILED ? DELIVERED(ctx_drop, REASON_SEND_FAILED)
+						      : DELIVERED(ctx_pass, REASON_NO_NEIGHBOUR);
+		}
+		dmac = h->dmac;
+		smac = h->smac;
+		ifindex = h->ifindex;
+		mtu = h->mtu;
+		over = tunnel_overhead(service, b);
+	}
+	size = ctx_segment(ctx, p);
+	if (size + over > mtu && !(over && ctx_shrinks(ctx, p) && size <= mtu)) {
+		if (error_allowed(p->now) && p->kind != KIND_ICMP_ERROR && too_big(ctx, p, mtu - over))
+			return DELIVERED(ctx_redirect(ctx, ctx_ifindex(ctx)), REASON_TOO_BIG);
+		return DELIVERED(ctx_drop, REASON_TOO_BIG);
+	}
+	csum_complete(ctx, p);
+	if (!count_down(ctx, p))
+		goto failed;
+	if (service->mode == MODE_NAT) {
+		if (!nat_rewrite(ctx, p))
+			goto failed;
+	} else if (service->mode == MODE_L3DSR) {
+		struct outer o = {.length = p->end - p->l3, .family = b->family, .gue = service->tunnel == TUNNEL_GUE};
+
+		o.fixed = size + over <= mtu;
+		__builtin_memcpy(o.dst, b->addr, 16);
+		if (b->family == 4)
+			o.src[3] = service->outer4;
+		else
+			__builtin_memcpy(o.src, service->outer6, 16);
+		if (!encapsulate(ctx, p, &o))
+			goto failed;
+	}
+	if (!put_macs(ctx, dmac, smac))
+		goto failed;
+	return DELIVERED(ctx_redirect(ctx, ifindex), reason);
+failed:
+	return DELIVERED(ctx_drop, REASON_SEND_FAILED);
+}

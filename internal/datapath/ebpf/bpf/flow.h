@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * flow.h: the table behind conntrack and fragments. Each flow has two buckets
+ * of one cache line with four ways each; it sits in the first with room. A way
+ * is found by a 64-bit print from a keyed, strongly universal hash (two
+ * multilinear sums with random 64-bit words, Lemire and Kaser 2014), so nobody
+ * without the words can aim at a bucket, and a hit touches one line.
+ *
+ * A table whose two buckets hold eight live flows is full for that flow. Ways
+ * are named by a number: bucket times four plus way.
+ */
+#pragma once
+
+#include "clock.h"
+#include "parse.h"
+
+#define PRINT_BUSY 1ull /* claimed, being written */
+#define EXPIRY_BITS 38
+#define NEVER ((1ull << EXPIRY_BITS) - 1)
+#define WAY_SHIFT 26
+
+/* A reply's key hashes apart from a flow's of the same addresses. */
+enum { KEY_FLOW, KEY_REPLY, KEY_DATAGRAM, KEY_LEFT };
+
+static __always_inline __u64 flow_print(const struct flow_key *key, __u32 domain)
+{
+	const __u32 *w = (const __u32 *)key;
+	__u64 a = 0, b = 0;
+
+#pragma unroll
+	for (int i = 0; i < 10; i += 2) {
+		__u64 x = w[i], y = w[i + 1];
+
+		if (i == 8)
+			y |= domain << 8;
+		a += (params.hash[i] + x) * (params.hash[i + 1] + y);
+		b += (params.hash[i + 10] + x) * (params.hash[i + 11] + y);
+	}
+	return (a & 0xffffffff00000000ull) | b >> 32 | 2;
+}
+
+static __always_inline __u64 way_expiry(__u64 meta) { return meta >> WAY_SHIFT; }
+static __always_inline bool alive(__u64 meta, __u64 now)
+{
+	return way_expiry(meta) > now || way_expiry(meta) == NEVER;
+}
+
+static __always_inline __u32 way_state(__u64 meta) { return meta >> 24 & 3; }
+static __always_inline __u32 way_number(__u64 meta) { return meta & 0xffffff; }
+static __always_inline __u32 way_slot(__u64 meta) { return meta & 0xffff; }
+static __always_inline __u8 way_epoch(__u64 meta) { return meta >> 16; }
+
+static __always_inline __u64 way_meta(__u64 expiry, __u32 state, __u32 number)
+{
+	return expiry << WAY_SHIFT | (__u64)state << 24 | number;
+}
+
+/* The expiry of something that lives ttl ticks from now; ~0: for ever. */
+static __always_inline __u64 expiry_after(__u64 now, __u32 ttl)
+{
+	__u64 e = now + ttl;
+
+	return ttl == ~0u || e > NEVER ? NEVER : e;
+}
+
+static __always_inline __u32 place_of(__u64 print, int choice)
+{
+	return choice ? (__u32)(print >> 40 ^ print) ^ (__u32)(print >> 24) : (__u32)(print >> 40 ^ print);
+}
+
+static __always_inline struct way *way_at(void *table, __u32 number)
+{
+	__u32 i = number / WAYS;
+	struct bucket *b = bpf_map_lookup_elem(table, &i);
+
+	if (!b)
+		return NULL;
+	barrier_var(b); /* no arithmetic before the check */
+	return &b->way[number % WAYS];
+}
+
+/* Returns the number of a print, whatever its age. */
+static __always_inline __u32 table_find(void *table, __u32 mask, __u64 print)
+{
+#pragma unroll
+	for (int choice = 0; choice < 2; choice++) {
+		__u32 i = place_of(print, choice) & mask;
+		struct bucket *b = bpf_map_lookup_elem(table, &i);
+
+		if (!b)
+			return NO_NUMBER;
+#pragma unroll
+		for (int w = 0; w < WAYS; w++)
+			if (*(volatile __u64 *)&b->way[w].print == print)
+				return i * WAYS + w;
+	}
+	return NO_NUMBER;
+}
+
+/* Takes a free or expired way. The caller writes what belongs to it and then
+ * calls way_publish. NO_NUMBER: full. */
+static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 ways, __u64 print, __u64 now)
+{
+#pragma unroll
+	for (int choice = 0; choice < 2; choice++) {
+		__u32 i = place_of(print, choice) & mask;
+		struct bucket *b = bpf_map_lookup_elem(table, &i);
+
+		if (!b)
+			return NO_NUMBER;
+#pragma unroll
+		for (int w = 0; w < WAYS; w++) {
+			__u64 old = *(volatile __u64 *)&b->way[w].print;
+
+			if (w >= ways || old == PRINT_BUSY || (old && alive(b->way[w].meta, now)))
+				continue;
+			if (__sync_val_compare_and_swap(&b->way[w].print, old, PRINT_BUSY) == old)
+				return i * WAYS + w;
+		}
+	}
+	return NO_NUMBER;
+}
+
+/* The tables' own functions, so that the kernel verifies each search once. */
+__noinline __u32 flows_find(__u64 print) { return table_find(&flows, params.flow_mask, print); }
+__noinline __u32 replies_find(__u64 print) { return table_find(&replies, params.flow_mask, print); }
+__noinline __u32 fragments_find(__u64 print) { return table_find(&fragments, params.fragment_mask, print); }
+
+__noinline __u32 flows_claim(__u64 print, __u64 now)
+{
+	return table_claim(&flows, params.flow_mask, params.ways, print, now);
+}
+
+__noinline __u32 replies_claim(__u64 print, __u64 now)
+{
+	return table_claim(&replies, params.flow_mask, params.ways, print, now);
+}
+
+__noinline __u32 fragments_claim(__u64 print, __u64 now)
+{
+	return table_claim(&fragments, params.fragment_mask, params.fragment_ways, print, now);
+}
+
+static __always_inline void way_publish(struct way *way, __u64 print, __u64 meta)
+{
+	*(volatile __u64 *)&way->meta = meta;
+	asm volatile("" ::: "memory");
+	*(volatile __u64 *)&way->print = print;
+}

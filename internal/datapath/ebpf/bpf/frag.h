@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * frag.h: fragments follow the first one of their datagram. One that comes
+ * before it goes to user space, bounded in number; when the first one comes,
+ * user space sends the others through the program again. In mode NAT the
+ * datagram is also known under the addresses it leaves with, for ICMP errors
+ * that quote one of its later fragments.
+ */
+#pragma once
+
+#include "conntrack.h"
+#include "hold.h"
+#include "vip.h"
+
+/* Fills in the rewrite of a packet whose choice is made. */
+__noinline int rewrite_for(struct pkt *p)
+{
+	struct flow_entry *entry;
+	const struct backend *b;
+
+	if (!p)
+		return 0;
+	if (p->back) {
+		entry = entry_at(p->number);
+		if (!entry)
+			return 0;
+		__builtin_memcpy(p->nat.src, entry->key.dst, 16);
+		p->nat.sport = entry->key.dport;
+		p->nat.set_src = 1;
+		if (entry->nat) {
+			__builtin_memcpy(p->nat.dst, entry->key.src, 16);
+			p->nat.dport = entry->key.sport;
+			p->nat.set_dst = 1;
+		}
+		return 0;
+	}
+	b = backend_at(p->slot, p->version);
+	if (!b)
+		return 0;
+	__builtin_memcpy(p->nat.dst, b->addr, 16);
+	p->nat.dport = b->port;
+	p->nat.set_dst = 1;
+	const struct service *service = service_at(p, p->service);
+
+	if (!service || !service->has_snat)
+		return 0;
+	entry = entry_at(p->number);
+	if (entry && entry->nat) {
+		__u32 at = entry->nat - 1;
+		const struct addr *a = bpf_map_lookup_elem(&snat_addresses, &at);
+
+		if (!a)
+			return 0;
+		__builtin_memcpy(p->nat.src, a->word, 16);
+		p->nat.sport = entry->nat_port;
+		p->nat.set_src = 1;
+	}
+	return 0;
+}
+
+/* The key of the packet's own datagram, or of the one that an ICMP error quotes. */
+static __always_inline void fragment_key(ctx_t *ctx, const struct pkt *p, struct flow_key *k)
+{
+	__builtin_memset(k, 0, sizeof(*k));
+	if (p->quote_later) {
+		__builtin_memcpy(k->src, p->key.dst, 16);
+		__builtin_memcpy(k->dst, p->key.src, 16);
+		k->proto = p->key.proto;
+	} else if (p->kind == KIND_ICMP_ERROR) {
+		if (p->version == 4) {
+			k->src[2] = k->dst[2] = MAPPED;
+			ctx_load(ctx, p->l3 + 12, &k->src[3], 4);
+			ctx_load(ctx, p->l3 + 16, &k->dst[3], 4);
+		} else {
+			ctx_load(ctx, p->l3 + 8, k->src, 16);
+			ctx_load(ctx, p->l3 + 24, k->dst, 16);
+		}
+		k->proto = p->proto;
+	} else {
+		__builtin_memcpy(k->src, p->key.src, 16);
+		__builtin_memcpy(k->dst, p->key.dst, 16);
+		k->proto = p->proto;
+	}
+	k->sport = p->id >> 16;
+	k->dport = p->id;
+}
+
+static __always_inline struct fragment_entry *fragment_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&fragment_entries, &number);
+}
+
+static __always_inline void held_add(__u32 n)
+{
+	struct control *control = (struct control *)control_of();
+
+	if (control)
+		__sync_fetch_and_add(&control->held, n);
+}
+
+/* Records a first fragment. Returns the reason to drop it: full, or the
+ * datagram is lost already. */
+__noinline int fragment_record(struct flow_key *k, struct fragment_entry *value, __u64 now, __u32 domain)
+{
+	struct fragment_entry *e;
+	struct way *way;
+	__u64 print;
+	__u32 number;
+	bool fresh;
+
+	if (!k || !value)
+		return REASON_FRAGMENT_TABLE_FULL;
+	print = flow_print(k, domain);
+	number = fragments_find(print);
+	way = way_at(&fragments, number);
+	fresh = !way || !alive(way->meta, now);
+	if (!way) {
+		number = fragments_claim(print, now);
+		way = way_at(&fragments, number);
+	}
+	e = fragment_at(number);
+	if (!way || !e)
+		return REASON_FRAGMENT_TABLE_FULL;
+	if (!fresh) {
+		if (e->kind == FRAGMENT_LOST)
+			return REASON_HOLD_FULL;
+		if (e->kind == FRAGMENT_WAITING && e->held) {
+			held_add(-(__u32)e->held);
+			hold_release(now, k);
+		}
+	}
+	*e = *value;
+	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), 0, 0));
+	return REASON_NONE;
+}
+
+/* Remembers the decision on a first fragment. */
+__noinline int fragment_first(ctx_t *ctx, struct pkt *p, __u32 reason)
+{
+	struct fragment_entry e = {};
+	const struct backend *b;
+	struct flow_key k;
+	struct way *way;
+	int problem;
+
+	if (!p)
+		return reason;
+	fragment_key(ctx, p, &k);
+	if (reason == REASON_NOT_SERVICE && !bpf_map_lookup_elem(&inside, k.src) && !vip_covers(p, k.dst))
+		return reason; /* its later fragments will not be looked up either */
+	e.kind = FRAGMENT_DECIDED;
+	e.reason = reason;
+	b = p->slot == NO_SLOT ? NULL : backend_at(p->slot, p->version);
+	if (b) {
+		e.kind = FRAGMENT_FORWARD;
+		e.target = p->slot | (__u32)b->epoch << 16;
+		e.service = p->service;
+		e.back = p->back;
+		if (p->mode == MODE_NAT) {
+			e.nat = 1;
+			e.number = p->number;
+			way = way_at(&flows, p->number);
+			e.flow = way ? way->print : 0;
+		}
+	}
+	problem = fragment_record(&k, &e, p->now, KEY_DATAGRAM);
+	if (problem && reason >= REASON_FRAGMENT && reason < REASON_FRAGMENT_EARLY) {
+		p->slot = NO_SLOT;
+		return problem;
+	}
+	if (e.nat) {
+		if (p->nat.set_src)
+			__builtin_memcpy(k.src, p->nat.src, 16);
+		if (p->nat.set_dst)
+			__builtin_memcpy(k.dst, p->nat.dst, 16);
+		fragment_record(&k, &e, p->now, KEY_LEFT);
+	}
+	return reason;
+}
+
+/* Repeats a first fragment's decision. */
+static __always_inline int fragment_follow(struct pkt *p, const struct fragment_entry *e, int reason)
+{
+	const struct service *service;
+	const struct backend *b;
+	struct way *way;
+	__u64 meta;
+
+	b = backend_at(e->target & 0xffff, p->version);
+	if (!b || b->epoch != (__u8)(e->target >> 16) || b->state == STATE_DOWN)
+		return REASON_FRAGMENT_UNKNOWN;
+	p->service = b->service;
+	service = service_at(p, p->service);
+	if (!service)
+		return REASON_FRAGMENT_UNKNOWN;
+	p->mode = service->mode;
+	if (service->mode == MODE_NAT) {
+		way = way_at(&flows, e->number);
+		if (!way || way->print != e->flow)
+			return REASON_FRAGMENT_UNKNOWN;
+		meta = *(volatile __u64 *)&way->meta;
+		if (!alive(meta, p->now) || way_number(meta) != (e->target & 0xffffff))
+			return REASON_FRAGMENT_UNKNOWN;
+		p->number = e->number;
+	}
+	p->slot = e->target & 0xffff;
+	return reason;
+}
+
+/* Drops a fragment to a VIP. A backend's traffic to elsewhere, which may not
+ * concern us at all, passes. */
+static __always_inline int fragment_unknown(bool to_vip, int reason)
+{
+	return to_vip ? reason : REASON_NOT_SERVICE;
+}
+
+/* Steers a fragment that is not the first of its datagram. */
+__noinline int fragment_later(ctx_t *ctx, struct pkt *p)
+{
+	struct fragment_entry *e;
+	const struct control *control = control_of();
+	struct flow_key k;
+	struct way *way;
+	__u64 print;
+	__u32 number;
+	bool fresh, to_vip;
+
+	if (!p || !control)
+		return REASON_NOT_SERVICE;
+	fragment_key(ctx, p, &k);
+	to_vip = vip_covers(p, k.dst);
+	if (!to_vip && !bpf_map_lookup_elem(&inside, k.src))
+		return REASON_NOT_SERVICE;
+	print = flow_print(&k, KEY_DATAGRAM);
+	number = fragments_find(print);
+	way = way_at(&fragments, number);
+	fresh = !way || !alive(way->meta, p->now);
+	if (!params.hold) {
+		e = fragment_at(number);
+		if (fresh || !e || e->kind >= FRAGMENT_WAITING)
+			return fragment_unknown(to_vip, REASON_FRAGMENT_UNKNOWN);
+	} else {
+		if (!way) {
+			number = fragments_claim(print, p->now);
+			way = way_at(&fragments, number);
+		}
+		e = fragment_at(number);
+		if (!e)
+			return fragment_unknown(to_vip, REASON_HOLD_FULL);
+	}
+	if (!way)
+		return fragment_unknown(to_vip, REASON_HOLD_FULL);
+	if (fresh) {
+		__builtin_memset(e, 0, sizeof(*e));
+		e->kind = FRAGMENT_WAITING;
+	}
+	if (e->kind == FRAGMENT_WAITING) {
+		if (control->held >= params.hold || e->held >= params.hold_each || !hold(ctx, p, &k)) {
+			held_add(-(__u32)e->held);
+			e->held = 0;
+			e->kind = FRAGMENT_LOST;
+		} else {
+			held_add(1);
+			e->held++;
+		}
+	}
+	way_publish(way, print, way_meta(expiry_after(p->now, params.fragment_ttl), 0, 0));
+	switch (e->kind) {
+	case FRAGMENT_WAITING:
+		return REASON_FRAGMENT_EARLY;
+	case FRAGMENT_LOST:
+		return fragment_unknown(to_vip, REASON_HOLD_FULL);
+	case FRAGMENT_DECIDED:
+		return e->reason;
+	}
+	p->back = e->back;
+	return fragment_follow(p, e, REASON_FRAGMENT);
+}
+
+/* An ICMP error that quotes a later fragment of a datagram that left us.
+ * REASON_NONE: no such datagram. */
+__noinline int fragment_quoted(ctx_t *ctx, struct pkt *p)
+{
+	struct fragment_entry *e;
+	struct flow_key k;
+	struct way *way;
+	__u32 number;
+
+	if (!p || !same_address(p->dst, p->key.dst))
+		return REASON_NONE;
+	fragment_key(ctx, p, &k);
+	number = fragments_find(flow_print(&k, KEY_LEFT));
+	way = way_at(&fragments, number);
+	e = fragment_at(number);
+	if (!way || !alive(way->meta, p->now) || !e || e->kind != FRAGMENT_FORWARD)
+		return REASON_NONE;
+	p->back = !e->back;
+	return fragment_follow(p, e, p->back ? REASON_ICMP_REPLY : REASON_ICMP_ERROR);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * maps.h: the tables. Sizes given as 1 are set at load. Arrays that user space
+ * reads or writes in place are mapped into memory.
+ */
+#pragma once
+
+#include "types.h"
+
+#define MAP(kind, name, k, v, entries, flags)              \
+	struct {                                           \
+		__uint(type, BPF_MAP_TYPE_##kind);         \
+		__uint(max_entries, entries);              \
+		__uint(map_flags, flags);                  \
+		__type(key, k);                            \
+		__type(value, v);                          \
+	} name SEC(".maps")
+
+struct cells { /* of Maglev or owner tables, 4 slots in each */
+	__u16 slot[4];
+};
+
+struct addr {
+	__u32 word[4];
+};
+
+struct vport_range {
+	__u16 first, last, service, pad;
+};
+
+struct vip_ranges { /* ranges of one prefix and protocol, narrowest first */
+	__u32 count;
+	__u32 pad;
+	struct vport_range range[MAX_RANGES];
+};
+
+struct vip_ranges_key {
+	__u32 vip;
+	__u32 proto;
+};
+
+struct owner_key {
+	__u32 service; /* stable number */
+	__u32 owner;
+};
+
+/* How packets reach one client, as the kernel's routes say; per CPU. */
+struct client_hop {
+	__u32 addr[4];
+	__u8 dmac[6];
+	__u8 smac[6];
+	__u32 ifindex;
+	__u32 routes;  /* control.routes at the time */
+	__u64 until;   /* ticks */
+	__u16 mtu;
+	__u16 pad[7];
+};
+_Static_assert(sizeof(struct client_hop) == 64, "one cache line");
+
+/* What was decided for the last packet of this CPU, for tests. */
+struct verdict {
+	enum reason reason;
+	__u32 service;  /* stable number */
+	__u32 backend;  /* slot + 1 */
+	__u32 ifindex;
+	__u32 mark;
+	__u32 new;
+};
+
+struct event { /* a held fragment, or a traced packet */
+	__u64 time;     /* ticks */
+	__u32 kind;     /* event_kind */
+	__u32 reason;
+	__u32 service;  /* stable number */
+	__u32 backend;  /* slot + 1 */
+	__u32 ifindex;
+	__u32 length;   /* of the packet */
+	__u32 captured; /* bytes in data */
+	__u32 pad;
+};
+
+enum event_kind { EVENT_HELD, EVENT_RELEASE, EVENT_TRACE };
+
+MAP(ARRAY, controls, __u32, struct control, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, generations, __u32, struct generation, 2, 0);
+MAP(ARRAY, vips, __u32, struct vip, 1, 0);
+MAP(HASH, vports, struct vport_key, __u16, 16384, BPF_F_NO_PREALLOC);
+MAP(HASH, vranges, struct vip_ranges_key, struct vip_ranges, 1024, BPF_F_NO_PREALLOC);
+MAP(ARRAY, services, __u32, struct service, 2 * MAX_SERVICES, 0);
+MAP(ARRAY, backends, __u32, struct backend, 2 * MAX_BACKENDS, BPF_F_MMAPABLE);
+MAP(ARRAY, maglev, __u32, struct cells, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, owners, __u32, struct cells, 1, BPF_F_MMAPABLE);
+MAP(HASH, far_owners, struct owner_key, __u32, 65536, BPF_F_NO_PREALLOC);
+MAP(ARRAY, snat_addresses, __u32, struct addr, 4096, 0);
+MAP(ARRAY, flows, __u32, struct bucket, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, flow_entries, __u32, struct flow_entry, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, replies, __u32, struct bucket, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, fragments, __u32, struct bucket, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, fragment_entries, __u32, struct fragment_entry, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES, BPF_F_MMAPABLE);
+MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
+MAP(PERCPU_ARRAY, service_counts, __u32, struct count, MAX_SERVICES * REASONS, 0);
+MAP(PERCPU_ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, 0);
+MAP(PERCPU_ARRAY, client_hops, __u32, struct client_hop, 1, 0);
+MAP(PERCPU_ARRAY, routes, __u32, struct bpf_fib_lookup, 1, 0);
+MAP(PERCPU_ARRAY, verdicts, __u32, struct verdict, 1, 0);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} events SEC(".maps");

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * nat.h: new endpoints for a packet, in place; checksums by difference, so
+ * that what was wrong stays wrong and what was right stays right. UDP's zero
+ * (none) stays zero (RFC 768).
+ */
+#pragma once
+
+#include "csum.h"
+#include "frag.h"
+
+/* Writes an address over one in the packet. */
+static __always_inline void put_address(void *at, const __u32 *a, __u8 version)
+{
+	if (version == 4)
+		*(__u32 *)at = a[3];
+	else
+		__builtin_memcpy(at, a, 16);
+}
+
+/* Rewrites a packet that is not an ICMP error. False: the packet shrank under us. */
+__noinline int nat_plain(ctx_t *ctx, struct pkt *p)
+{
+	void *data = ctx_data(ctx), *end = ctx_end(ctx), *ip;
+	__u64 addresses = 0, moved = 0;
+	struct rewrite *r;
+	bool ports;
+
+	if (!p)
+		return 0;
+	r = &p->nat;
+	ip = data + (p->l3 & 31);
+	ports = !p->later && (p->proto == P_TCP || p->proto == P_UDP);
+
+	if (p->version == 4) {
+		__u16 *check = ip + 10;
+
+		if (ip + IP4_LEN > end)
+			return false;
+		if (r->set_src) {
+			addresses += csum_change(p->key.src[3], r->src[3]);
+			*(__u32 *)(ip + 12) = r->src[3];
+		}
+		if (r->set_dst) {
+			addresses += csum_change(p->key.dst[3], r->dst[3]);
+			*(__u32 *)(ip + 16) = r->dst[3];
+		}
+		*check = csum_apply(*check, addresses);
+	} else {
+		if (ip + IP6_LEN > end)
+			return false;
+		if (r->set_src) {
+			addresses += csum_change_address(p->key.src, r->src, 6);
+			__builtin_memcpy(ip + 8, r->src, 16);
+		}
+		if (r->set_dst) {
+			addresses += csum_change_address(p->key.dst, r->dst, 6);
+			__builtin_memcpy(ip + 24, r->dst, 16);
+		}
+	}
+	if (p->later)
+		return true;
+	if (ports) {
+		__u16 *t = data + (p->l4 & MAX_HEADERS);
+
+		if ((void *)(t + 2) > end)
+			return false;
+		if (r->set_src && r->sport) {
+			moved += csum_change_port(p->key.sport, r->sport);
+			t[0] = r->sport;
+		}
+		if (r->set_dst && r->dport) {
+			moved += csum_change_port(p->key.dport, r->dport);
+			t[1] = r->dport;
+		}
+	}
+	int at = csum_offset(p->proto, p->version);
+
+	if (at < 0)
+		return true;
+	return ctx_update_check(ctx, (p->l4 & MAX_HEADERS) + at, addresses, moved, p->proto == P_UDP);
+}

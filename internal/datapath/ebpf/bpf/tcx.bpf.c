@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * tcx.bpf.c: the core on the TCX ingress hook: after GRO, before the stack, so
+ * large segments and checksums left to the card travel on as they are.
+ */
+#include "maps.h"
+#include "params.h"
+
+typedef struct __sk_buff ctx_t;
+
+enum { ctx_pass = -1 /* TCX_NEXT */, ctx_drop = 2 /* TCX_DROP */ };
+enum { ctx_can_pull = 1, ctx_must_complete = 0 };
+
+static __always_inline void *ctx_data(ctx_t *ctx) { return (void *)(long)ctx->data; }
+static __always_inline void *ctx_end(ctx_t *ctx) { return (void *)(long)ctx->data_end; }
+static __always_inline __u32 ctx_ifindex(ctx_t *ctx) { return ctx->ifindex; }
+static __always_inline __u32 ctx_len(ctx_t *ctx) { return ctx->len; }
+
+static __always_inline long ctx_load(ctx_t *ctx, __u32 at, void *to, __u32 n)
+{
+	return bpf_skb_load_bytes(ctx, at, to, n);
+}
+
+static __always_inline long ctx_store(ctx_t *ctx, __u32 at, const void *from, __u32 n)
+{
+	return bpf_skb_store_bytes(ctx, at, from, n, 0);
+}
+
+/* Opens n bytes behind the link header. */
+static __always_inline long ctx_insert(ctx_t *ctx, __u32 l2, __u32 n, __u64 flags)
+{
+	return bpf_skb_adjust_room(ctx, n, BPF_ADJ_ROOM_MAC, flags);
+}
+
+static __always_inline long ctx_truncate(ctx_t *ctx, __u32 len) { return bpf_skb_change_tail(ctx, len, 0); }
+
+static __always_inline __u64 ctx_encap_flags(__u8 family, __u8 udp, __u8 fixed)
+{
+	return (family == 6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4) |
+	       (udp ? BPF_F_ADJ_ROOM_ENCAP_L4_UDP : 0) | (fixed ? BPF_F_ADJ_ROOM_FIXED_GSO : 0);
+}
+
+static __always_inline int ctx_mark(ctx_t *ctx, __u32 mark)
+{
+	ctx->mark = mark;
+	return ctx_pass;
+}
+
+static __always_inline int ctx_redirect(ctx_t *ctx, __u32 ifindex) { return bpf_redirect(ifindex, 0); }
+
+#include "tcx_access.h"
+#include "core.h"
+
+SEC("tcx/ingress")
+int weir_tcx(struct __sk_buff *ctx) { return weir(ctx); }
+
+char __license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * tcx_access.h: what the TCX front end does to a parsed packet.
+ */
+#pragma once
+
+#include "csum.h"
+
+enum { PULL = 256 };
+
+/* Makes the headers linear. */
+static __always_inline bool ctx_pull(ctx_t *ctx, const struct pkt *p)
+{
+	__u32 n = p->len < PULL ? p->len : PULL;
+
+	if (p->l4 && p->l4 + 64u > n)
+		n = p->l4 + 64u < p->len ? p->l4 + 64u : p->len;
+	return !bpf_skb_pull_data(ctx, n);
+}
+
+/* The IP length of the largest packet that leaves. */
+static __always_inline __u32 ctx_segment(ctx_t *ctx, const struct pkt *p)
+{
+	if (!ctx->gso_size)
+		return p->end - p->l3;
+	return p->payload - p->l3 + ctx->gso_size;
+}
+
+/* Whether segments become smaller by themselves. */
+static __always_inline bool ctx_shrinks(ctx_t *ctx, const struct pkt *p)
+{
+	return ctx->gso_size && p->kind == KIND_TCP;
+}
+
+/* Brings a transport checksum up to date; one that the card will finish holds
+ * the addresses only. */
+static __always_inline bool ctx_update_check(ctx_t *ctx, __u32 at, __u64 addresses, __u64 ports, bool udp)
+{
+	__u64 flags = udp ? BPF_F_MARK_MANGLED_0 : 0;
+
+	addresses = (addresses >> 32) + (addresses & 0xffffffff);
+	addresses = (addresses >> 32) + (addresses & 0xffffffff);
+	if (addresses && bpf_l4_csum_replace(ctx, at, 0, addresses, flags | BPF_F_PSEUDO_HDR))
+		return false;
+	return !ports || !bpf_l4_csum_replace(ctx, at, 0, ports, flags);
+}

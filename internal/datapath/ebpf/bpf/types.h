@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * types.h: everything that both sides of the map boundary know: keys, values,
+ * reasons, limits. Go types are generated from this file; the names of enum
+ * reason are read from BTF at load and must all be names of lb.Reason.
+ *
+ * Addresses are 16 bytes, IPv4 mapped (::ffff:a.b.c.d), addresses and ports are
+ * in network order, everything else in host order (little-endian).
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+/* Ends of a packet's way; lb.Reason of the same name. The order groups the
+ * actions: pass, forward, hold, drop. */
+enum reason {
+	REASON_NONE,
+	REASON_NOT_SERVICE,
+	REASON_NOT_IP,
+	REASON_NOT_STEERED,
+	REASON_ICMP_UNKNOWN,
+	REASON_NO_NEIGHBOUR,
+	REASON_FRAGMENT,
+	REASON_CID,
+	REASON_CID_UNKNOWN,
+	REASON_CONNTRACK,
+	REASON_MAGLEV,
+	REASON_REPLY,
+	REASON_ICMP_ERROR,
+	REASON_ICMP_REPLY,
+	REASON_ECHO,
+	REASON_OUTBOUND,
+	REASON_FRAGMENT_EARLY,
+	REASON_MALFORMED,
+	REASON_FRAGMENT_UNKNOWN,
+	REASON_HOLD_FULL,
+	REASON_FRAGMENT_TABLE_FULL,
+	REASON_NO_BACKEND,
+	REASON_SERVICE_DOWN,
+	REASON_FLOW_TABLE_FULL,
+	REASON_NEW_FLOW_RATE,
+	REASON_SNAT_EXHAUSTED,
+	REASON_TOO_BIG,
+	REASON_TTL_EXPIRED,
+	REASON_SEND_FAILED,
+	REASON_END,
+};
+
+enum limits {
+	MAX_SERVICES = 2048,   /* stable service numbers, from 1; 0 is no service */
+	MAX_BACKENDS = 1 << 16, /* slots */
+	MAX_LENGTHS = 24,      /* distinct prefix lengths of VIPs */
+	MAX_PROBE = 8,         /* places an address may be away from its own in vips */
+	VIP_PORTS = 5,         /* ports and ranges kept in the address's own line */
+	MAX_RANGES = 64,       /* ranges of one prefix and protocol beyond that */
+	MAX_LAYOUTS = 4,       /* CID layouts of one service */
+	MAX_RECORDS = 8,       /* DTLS records looked at in one datagram */
+	MAX_EXTENSIONS = 8,    /* IPv6 extension headers walked */
+	WAYS = 4,              /* flows in one bucket */
+	REASONS = 32,          /* counters of one service */
+	HOLD_BYTES = 2048,     /* greatest frame held for its first fragment */
+	TRACE_BYTES = 192,     /* bytes of a packet in a trace event */
+};
+
+enum mode { MODE_NAT, MODE_L2DSR, MODE_L3DSR, MODE_MARK };
+enum tunnel { TUNNEL_NONE, TUNNEL_IPIP, TUNNEL_GUE };
+enum affinity { AFFINITY_FLOW, AFFINITY_SOURCE, AFFINITY_CID };
+enum state { STATE_UP, STATE_DRAINING, STATE_DOWN };
+
+struct flow_key {
+	__u32 src[4];
+	__u32 dst[4];
+	__u16 sport;
+	__u16 dport;
+	__u8 proto;
+	__u8 pad[3];
+};
+_Static_assert(sizeof(struct flow_key) == 40, "the hashed form of flow.Key");
+
+/* One flow in one bucket. print identifies the flow (0: free, 1: being
+ * written); meta is, from the lowest bit:
+ *
+ *   flows:     16 slot, 8 epoch, 2 flow_state, 38 expiry in ticks
+ *   replies:   24 number of the flow,       2 0, 38 expiry in ticks
+ *   fragments: 24 0, 2 0, 38 expiry in ticks
+ */
+struct way {
+	__u64 print;
+	__u64 meta;
+};
+
+struct bucket {
+	struct way way[WAYS];
+};
+_Static_assert(sizeof(struct bucket) == 64, "one cache line");
+
+enum flow_state { FLOW_PLAIN, FLOW_OPENING, FLOW_ESTABLISHED, FLOW_CLOSING };
+
+/* What a hit seldom needs, at the same number as its way. */
+struct flow_entry {
+	struct flow_key key; /* as the client sends */
+	__u64 reply;         /* print in replies; 0: replies are not translated */
+	__u32 born;          /* ticks */
+	__u32 nat;           /* place of the new source in snat_addresses + 1 */
+	__u16 nat_port;      /* its port */
+	__u16 service;       /* stable number */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct flow_entry) == 64, "one cache line");
+
+/* What was decided for a datagram in fragments, at the same number as its way. */
+struct fragment_entry {
+	__u64 flow;     /* print of its flow; 0: none is needed */
+	__u32 number;   /* of that flow */
+	__u32 target;   /* slot and epoch, as in way.meta */
+	__u8 kind;      /* fragment_kind */
+	__u8 reason;    /* of FRAGMENT_DECIDED */
+	__u8 back;      /* from the backend to the client */
+	__u8 held;      /* of FRAGMENT_WAITING: how many */
+	__u16 service;  /* stable number */
+	__u8 nat;
+	__u8 pad[9];
+};
+_Static_assert(sizeof(struct fragment_entry) == 32, "two in a cache line");
+
+enum fragment_kind { FRAGMENT_FORWARD, FRAGMENT_DECIDED, FRAGMENT_WAITING, FRAGMENT_LOST };
+
+/* Where packets leave. Two copies in struct backend: the one that cur does not
+ * name is written, then cur is flipped, so nobody sees half an address. */
+struct next_hop {
+	__u8 dmac[6];
+	__u8 smac[6];
+	__u32 ifindex;
+	__u16 mtu;   /* of the way to the backend, tunnel not yet taken off */
+	__u8 state;  /* hop_state */
+	__u8 pad;
+};
+_Static_assert(sizeof(struct next_hop) == 20, "two fit into a backend");
+
+enum hop_state { HOP_NONE, HOP_READY, HOP_FAILED };
+
+/* One backend for packets of one family, number 2 * slot + (family is IPv6). */
+struct backend {
+	__u32 addr[4];  /* new destination, or of the tunnel */
+	__u16 port;     /* 0: the client's */
+	__u8 state;
+	__u8 epoch;
+	__u16 service;  /* stable number */
+	__u8 family;    /* 4 or 6, 0: none for this family */
+	__u8 cur;       /* which next hop */
+	struct next_hop hop[2];
+};
+_Static_assert(sizeof(struct backend) == 64, "one cache line");
+
+struct vip_port {
+	__u16 first, last; /* host order */
+	__u16 service;     /* stable number */
+	__u8 proto;
+	__u8 pad;
+};
+
+/* One VIP prefix; open addressing. */
+struct vip {
+	__u32 addr[4];
+	__u8 bits;     /* prefix length + 1; 0: free place */
+	__u8 ports;    /* used in port[] */
+	__u16 echo;    /* the service that answers for the address as such */
+	__u32 more;    /* number of this prefix in vports and vranges; 0: nothing there */
+	struct vip_port port[VIP_PORTS];
+};
+_Static_assert(sizeof(struct vip) == 64, "one cache line");
+
+struct vport_key { /* an exact port beyond vip.port[] */
+	__u32 vip;
+	__u16 port;
+	__u8 proto;
+	__u8 pad;
+};
+
+struct cid_layout {
+	__u8 length;
+	__u8 owner_offset, owner_bits;
+	__u8 rotation_offset, rotation_bits, rotation;
+	__u8 pad[2];
+};
+
+struct service {
+	__u32 maglev, maglev_size;   /* first cell and number of cells */
+	__u32 owners, owners_size;   /* owner ids below owners_size, by number */
+	__u32 flow_cost;             /* ns of credit that a new flow costs; 0: no limit */
+	__u32 ttl_udp, ttl_opening, ttl_open, ttl_closing, ttl_sctp; /* ms; ~0 never */
+	__u32 mark;
+	__u16 id;                    /* stable number */
+	__u8 mode, tunnel, affinity;
+	__u8 down;
+	__u8 cid_protocols;
+	__u8 layouts;
+	struct cid_layout layout[MAX_LAYOUTS];
+	__u16 snat_first, snat_last; /* host order */
+	__u16 snat;                  /* first of its addresses in snat_addresses */
+	__u8 snat4, snat6;           /* how many of each family, IPv4 first */
+	__u8 more_owners;            /* owner ids outside the direct table exist */
+	__u8 has_snat;
+	__u8 pad[6];
+	__u32 outer4;                /* source of the tunnel */
+	__u32 outer6[4];
+	__u64 pad2;
+};
+
+/* One generation; two of them, the active one is named by control.active. */
+struct generation {
+	__u64 sip[2];   /* lb.Snapshot.HashKey */
+	__u64 mult[3];  /* hash of vips */
+	__u32 lengths;
+	__u32 flags;    /* generation_flag */
+	struct {
+		__u64 mask[2];
+		__u32 bits, pad;
+	} length[MAX_LENGTHS];
+};
+
+enum generation_flag {
+	GENERATION_REPLIES = 1,  /* some service translates replies */
+	GENERATION_OUTBOUND = 2, /* some backend's own flows are translated */
+};
+
+struct control {
+	__u32 active;    /* generation: 0 or 1 */
+	__u32 routes;    /* number of the routing state; caches of another one are stale */
+	__u64 now;       /* ms, read only where params.clock is CLOCK_MANUAL */
+	__u32 trace;     /* 0: off */
+	__u32 held;      /* early fragments in user space's hands */
+};
+
+struct count {
+	__u64 packets, bytes;
+};
+
+struct backend_count {
+	struct count in, out; /* to the backend; from it, where we see that */
+	__u64 opened;         /* flows */
+};

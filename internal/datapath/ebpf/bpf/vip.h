@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * vip.h: from destination to service: longest prefix first, then the exact
+ * port, then the narrowest range. Each prefix has one line with its first five
+ * ports in it, so the usual look-up touches one line.
+ */
+#pragma once
+
+#include "clock.h"
+#include "parse.h"
+
+static __always_inline bool same_address(const __u32 a[4], const __u32 b[4])
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
+/* Ports that did not fit into the address's own line. */
+__noinline __u32 vip_more(__u32 vip, __u32 proto, __u32 port)
+{
+	struct vport_key exact = {.vip = vip, .port = port, .proto = proto};
+	struct vip_ranges_key key = {.vip = vip, .proto = proto};
+	const struct vip_ranges *r;
+	const __u16 *service;
+
+	service = bpf_map_lookup_elem(&vports, &exact);
+	if (service)
+		return *service;
+	r = bpf_map_lookup_elem(&vranges, &key);
+	if (!r)
+		return 0;
+	for (__u32 i = 0; i < MAX_RANGES; i++) {
+		if (i >= r->count)
+			break;
+		if (r->range[i].first <= port && port <= r->range[i].last)
+			return r->range[i].service;
+	}
+	return 0;
+}
+
+/* Returns the place of the line of one prefix, or NO_NUMBER. */
+static __always_inline const struct vip *vip_find(__u32 place, __u32 active, __u64 a, __u64 b, __u32 bits)
+{
+	for (__u32 probe = 0; probe < MAX_PROBE; probe++) {
+		__u32 at = ((place + probe) & params.vip_mask) + active * (params.vip_mask + 1);
+		const struct vip *v = bpf_map_lookup_elem(&vips, &at);
+
+		if (!v || !v->bits)
+			return NULL;
+		if (v->bits == bits && ((__u64)v->addr[1] << 32 | v->addr[0]) == a &&
+		    ((__u64)v->addr[3] << 32 | v->addr[2]) == b)
+			return v;
+	}
+	return NULL;
+}
+
+#define VIP_SERVICE(found) ((found) & 0xffff)  /* stable number, 0: none */
+#define VIP_COVERED(found) ((found) >> 16)     /* the one that answers for the address as such */
+
+/* Looks a destination up. The port is in network order; protocol 0 asks for
+ * the address only. */
+__noinline __u32 vip_lookup(const struct addr *to, __u32 active, __u32 proto, __u32 port)
+{
+	const struct generation *g;
+	__u64 hi, lo;
+	__u32 covered = 0;
+
+	if (!to)
+		return 0;
+	active &= 1;
+	g = bpf_map_lookup_elem(&generations, &active);
+	if (!g)
+		return 0;
+	port = bpf_ntohs(port);
+	hi = (__u64)to->word[1] << 32 | to->word[0];
+	lo = (__u64)to->word[3] << 32 | to->word[2];
+	for (__u32 i = 0; i < MAX_LENGTHS; i++) {
+		__u64 a, b;
+		const struct vip *v;
+
+		if (i >= g->lengths)
+			break;
+		a = hi & g->length[i].mask[0];
+		b = lo & g->length[i].mask[1];
+		v = vip_find((a * g->mult[0] ^ b * g->mult[1] ^ g->length[i].bits * g->mult[2]) >> 40, active, a, b,
+			     g->length[i].bits);
+		if (!v)
+			continue;
+		if (!covered)
+			covered = v->echo;
+		if (!proto)
+			break;
+		for (__u32 j = 0; j < VIP_PORTS; j++) {
+			const struct vip_port *vp = &v->port[j];
+
+			if (j >= v->ports)
+				break;
+			if (vp->proto == proto && vp->first <= port && port <= vp->last)
+				return covered << 16 | vp->service;
+		}
+		if (v->more) {
+			__u32 service = vip_more(v->more, proto, port);
+
+			if (service)
+				return covered << 16 | (service & 0xffff);
+		}
+	}
+	return covered << 16;
+}
+
+static __always_inline __u32 vip_covers(const struct pkt *p, const __u32 addr[4])
+{
+	return VIP_COVERED(vip_lookup((const struct addr *)addr, p->active, 0, 0));
+}

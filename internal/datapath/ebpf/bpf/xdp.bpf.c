@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * xdp.bpf.c: the core on the XDP hook: first thing after the driver, frames as
+ * on the wire, no segmentation offload.
+ */
+#include "maps.h"
+#include "params.h"
+
+typedef struct xdp_md ctx_t;
+
+enum { ctx_pass = XDP_PASS, ctx_drop = XDP_DROP };
+enum { ctx_can_pull = 0, ctx_must_complete = 1 };
+
+static __always_inline void *ctx_data(ctx_t *ctx) { return (void *)(long)ctx->data; }
+static __always_inline void *ctx_end(ctx_t *ctx) { return (void *)(long)ctx->data_end; }
+static __always_inline __u32 ctx_ifindex(ctx_t *ctx) { return ctx->ingress_ifindex; }
+static __always_inline __u32 ctx_len(ctx_t *ctx) { return params.jumbo ? bpf_xdp_get_buff_len(ctx) : ctx->data_end - ctx->data; }
+
+static __always_inline long ctx_load(ctx_t *ctx, __u32 at, void *to, __u32 n)
+{
+	return bpf_xdp_load_bytes(ctx, at, to, n);
+}
+
+static __always_inline long ctx_store(ctx_t *ctx, __u32 at, const void *from, __u32 n)
+{
+	return bpf_xdp_store_bytes(ctx, at, (void *)from, n);
+}
+
+/* Opens n bytes behind a link header of l2 bytes. */
+static __always_inline long ctx_insert(ctx_t *ctx, __u32 l2, __u32 n, __u64 flags)
+{
+	__u8 b[24];
+
+	l2 &= 31;
+	if (l2 < 14 || l2 > 22 || bpf_xdp_adjust_head(ctx, -(int)n))
+		return -1;
+	if (bpf_xdp_load_bytes(ctx, n, b, l2))
+		return -1;
+	return bpf_xdp_store_bytes(ctx, 0, b, l2);
+}
+
+static __always_inline long ctx_truncate(ctx_t *ctx, __u32 len)
+{
+	__u32 now = bpf_xdp_get_buff_len(ctx);
+
+	return len > now ? -1 : bpf_xdp_adjust_tail(ctx, (int)(len - now));
+}
+
+static __always_inline __u64 ctx_encap_flags(__u8 family, __u8 udp, __u8 fixed) { return 0; }
+
+/* There is no skb yet to mark: caps leave mode mark out on this hook. */
+static __always_inline int ctx_mark(ctx_t *ctx, __u32 mark) { return XDP_PASS; }
+
+/* Redirect also where the frame came in: XDP_TX on a veth does not wake its peer. */
+static __always_inline int ctx_redirect(ctx_t *ctx, __u32 ifindex) { return bpf_redirect(ifindex, 0); }
+
+#include "xdp_access.h"
+#include "core.h"
+
+SEC("xdp")
+int weir_xdp(struct xdp_md *ctx) { return weir(ctx); }
+
+SEC("xdp.frags")
+int weir_xdp_jumbo(struct xdp_md *ctx) { return weir(ctx); }
+
+char __license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * xdp_access.h: what the XDP front end does to a parsed packet.
+ */
+#pragma once
+
+#include "csum.h"
+
+static __always_inline bool ctx_pull(ctx_t *ctx, const struct pkt *p) { return false; }
+
+/* The IP length of the largest packet that leaves. */
+static __always_inline __u32 ctx_segment(ctx_t *ctx, const struct pkt *p) { return p->end - p->l3; }
+
+/* Whether segments become smaller by themselves. */
+static __always_inline bool ctx_shrinks(ctx_t *ctx, const struct pkt *p) { return false; }
+
+/* Brings a transport checksum up to date. */
+static __always_inline bool ctx_update_check(ctx_t *ctx, __u32 at, __u64 addresses, __u64 ports, bool udp)
+{
+	void *data = ctx_data(ctx), *end = ctx_end(ctx);
+	__u16 *check = data + (at & 0x7ff), new;
+
+	if ((void *)(check + 1) > end)
+		return false;
+	if (udp && !*check)
+		return true;
+	new = csum_apply(*check, addresses + ports);
+	*check = udp && !new ? 0xffff : new;
+	return true;
+}

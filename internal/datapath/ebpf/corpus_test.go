@@ -1,0 +1,47 @@
+package ebpf
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/steer/steertest"
+)
+
+// path runs a case of the corpus through BPF_PROG_TEST_RUN.
+type path struct {
+	t    *testing.T
+	w    *world
+	hook Hook
+	d    *Datapath // from the first Apply on, which names the limits
+}
+
+// Traits implements steertest.Path. What the kernel cannot do (SCTP, masked
+// CIDs, and mode mark on XDP) is left out of the caps, so those cases skip.
+func (p *path) Traits() steertest.Traits {
+	return steertest.Traits{Caps: Caps(p.hook), Router: true, Has: []string{"clock", "hold", "exact", "rate", "malformed"}}
+}
+
+func (p *path) Apply(s *lb.Snapshot) error {
+	if p.d == nil {
+		p.d = p.w.open(p.t, p.hook, s.Limits)
+	}
+	if err := p.d.Apply(s); err != nil {
+		return err
+	}
+	p.w.hops(p.d)
+	return nil
+}
+
+func (p *path) Packet(data []byte, frame bool, now time.Duration) (steertest.Result, error) {
+	return p.w.packet(p.d, data, frame, now)
+}
+
+func TestRootCorpusXDP(t *testing.T) { corpus(t, HookXDP) }
+func TestRootCorpusTCX(t *testing.T) { corpus(t, HookTCX) }
+
+func corpus(t *testing.T, hook Hook) {
+	w := newWorld(t)
+	defer w.close()
+	steertest.Run(t, func(t *testing.T) steertest.Path { return &path{t: t, w: w, hook: hook} })
+}

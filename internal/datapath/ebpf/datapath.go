@@ -1,0 +1,210 @@
+package ebpf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Hook says where the program runs.
+type Hook uint8
+
+const (
+	// HookAuto chooses per interface: TCX where segmentation offload must survive
+	// (veth, bridge, tun), XDP on network cards.
+	HookAuto Hook = iota
+	HookXDP
+	HookTCX
+)
+
+func (h Hook) String() string { return [...]string{"auto", "xdp", "tcx"}[h] }
+
+// ParseHook reads auto, xdp or tcx.
+func ParseHook(s string) (Hook, error) {
+	for h := HookAuto; h <= HookTCX; h++ {
+		if h.String() == s {
+			return h, nil
+		}
+	}
+	return HookAuto, fmt.Errorf("no hook %q; write auto, xdp or tcx", s)
+}
+
+// Config is what a data path needs to know before its first snapshot.
+type Config struct {
+	// Interfaces that packets of clients, and in mode NAT of backends, come in on.
+	Interfaces []string
+	Hook       Hook
+	// Log gets what an operator should know; nil: silent.
+	Log *slog.Logger
+	// Source4 and Source6 are the outer sources of L3-DSR tunnels. Default: the
+	// address that the route to the backend prefers.
+	Source4, Source6 netip.Addr
+	// NoPeers leaves the other ends of veth pairs alone.
+	NoPeers bool
+
+	// manual makes the clock one that tests set, and records verdicts.
+	manual bool
+}
+
+// Datapath is the kernel data path. Apply, Counters, Flows and Close may be
+// called while Run runs; Apply and Close from one goroutine at a time.
+type Datapath struct {
+	config   Config
+	log      *slog.Logger
+	clock    clock
+	attached []attachment
+	hops     *nexthop.Table
+	held     *holder
+
+	mu       sync.Mutex // guards the rest
+	tables   *tables
+	objects  map[Hook]*ebpf.Collection
+	closing  []func() error
+	state    state
+	snapshot *lb.Snapshot
+}
+
+// state is what Apply keeps between snapshots.
+type state struct {
+	active   uint32
+	services *numbers[string]
+	slots    *numbers[identity]
+	maglev   *cells
+	owners   *cells
+	more     uint32 // last number given to a prefix with many ports
+	snat     []netip.Addr
+	byName   map[string]*applied
+	halves   [2]half
+	inside   map[netip.Addr]bool
+	gone     map[string]goneCounts // of services no longer there
+	names    [maxServices]string   // by number, in force or last
+	backends map[uint16]identity   // by slot
+}
+
+// half is what one generation has in maps that both share.
+type half struct {
+	places map[uint32]bpfVip
+	ports  map[bpfVportKey]uint16
+	ranges map[bpfVipRangesKey]bpfVipRanges
+}
+
+// applied is what a service in force owns.
+type applied struct {
+	service *lb.Service
+	number  uint16
+	slots   []uint16 // by lb.Backend.Index
+	maglev  run
+	owners  run
+	far     []bpfOwnerKey
+}
+
+const (
+	maxServices = 2048
+	maxSlots    = 65535
+)
+
+// Open checks that the kernel can do what config asks for. Programs are loaded
+// and attached by the first Apply, which knows the sizes of the tables.
+func Open(config Config) (*Datapath, error) {
+	if len(config.Interfaces) == 0 && !config.manual {
+		return nil, errors.New("no interface: name those that packets for VIPs come in on")
+	}
+	log := config.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	d := &Datapath{config: config, log: log, objects: map[Hook]*ebpf.Collection{}}
+	var err error
+	if d.clock, err = kernelClock(); err != nil {
+		return nil, err
+	}
+	if config.manual {
+		d.clock = clock{tick: time.Millisecond, manual: true}
+	} else if d.attached, err = planAttachments(config); err != nil {
+		return nil, err
+	}
+	if d.hops, err = nexthop.Open(log); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Caps says what the data path can do; mode mark needs every interface on TCX.
+func (d *Datapath) Caps() lb.Caps {
+	caps := Caps(d.config.Hook)
+	for _, a := range d.attached {
+		if a.hook == HookXDP {
+			caps = Caps(HookXDP)
+		}
+	}
+	return caps
+}
+
+// Caps are those of one hook.
+func Caps(hook Hook) lb.Caps {
+	caps := lb.Caps{
+		Name:      "ebpf",
+		Protocols: []uint8{lb.TCP, lb.UDP},
+		Modes:     []lb.Mode{lb.NAT, lb.L2DSR, lb.L3DSR},
+		Tunnels:   []lb.Tunnel{lb.IPIP, lb.GUE},
+		CID:       true,
+		Prefixes:  true, PortRanges: true,
+		IPv4: true, IPv6: true,
+		SNAT: true, HoldFragments: true,
+		MaxFlows: maxFlows,
+	}
+	if hook != HookXDP {
+		caps.Modes = append(caps.Modes, lb.Mark)
+	}
+	return caps
+}
+
+// Run keeps next hops, held fragments and the tables in order until ctx ends.
+// Packets are carried without it too, by what is in the maps.
+func (d *Datapath) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	jobs := []func(context.Context) error{d.sweep}
+	jobs = append(jobs, d.hops.Run, d.runHeld)
+	ended := make(chan error, len(jobs))
+	for _, job := range jobs {
+		go func() { ended <- job(ctx) }()
+	}
+	var err error
+	for range jobs {
+		if e := <-ended; e != nil && err == nil {
+			err = e
+		}
+		cancel()
+	}
+	return err
+}
+
+// Close detaches and unloads.
+func (d *Datapath) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for i := len(d.closing); i > 0; i-- {
+		errs = append(errs, d.closing[i-1]())
+	}
+	d.closing = nil
+	for _, c := range d.objects {
+		c.Close()
+	}
+	d.objects = nil
+	if d.tables != nil {
+		d.tables.close()
+	}
+	d.hops.Close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,153 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// kernelClock reads how long the kernel's tick is.
+func kernelClock() (clock, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
+		return clock{}, fmt.Errorf("length of the kernel's tick: %w", err)
+	}
+	return clock{tick: time.Duration(ts.Nano())}, nil
+}
+
+// load makes the tables for a first snapshot and loads the programs that the
+// attachments need.
+func (d *Datapath) load(limits lb.Limits) error {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return fmt.Errorf("lift the limit on locked memory: %w", err)
+	}
+	s := sizesFor(limits)
+	if d.clock.manual {
+		s.maglevCells, s.ownerCells = 1<<18, 1<<18
+	}
+	p := bpfParameters{
+		Hash:     randomWords(),
+		FlowMask: uint32(s.buckets - 1), Ways: uint32(s.ways),
+		FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: uint32(s.fragmentWays),
+		VipMask: uint32(s.vips - 1), HopMask: uint32(s.hops - 1),
+		Ticks: d.clock.ticks(time.Second), TickNs: uint32(d.clock.tick),
+		FragmentTtl: d.clock.ticks(limits.FragmentTTL),
+		Hold:        uint32(limits.HeldFragments), HoldEach: uint32(limits.HeldPerDatagram),
+	}
+	if d.clock.manual {
+		p.Clock, p.Record = 1, 1
+	}
+	hooks := d.hooks()
+	var maps map[string]*ebpf.Map
+	for _, hook := range hooks {
+		p.Partial, p.Jumbo = 0, 0
+		for _, a := range d.attached {
+			if a.hook == HookXDP && a.local {
+				p.Partial = 1
+			}
+			if a.hook == HookXDP && a.jumbo {
+				p.Jumbo = 1
+			}
+		}
+		c, err := loadObject(hook, s, p, maps)
+		if err != nil {
+			return err
+		}
+		d.objects[hook] = c
+		if maps == nil {
+			maps = c.Maps
+		}
+	}
+	t, err := openTables(maps, s)
+	if err != nil {
+		return err
+	}
+	d.tables = t
+	d.state = newState(t)
+	return nil
+}
+
+// hooks are those in use, each once.
+func (d *Datapath) hooks() []Hook {
+	if d.clock.manual {
+		return []Hook{d.config.Hook}
+	}
+	var hooks []Hook
+	for _, h := range []Hook{HookXDP, HookTCX} {
+		for _, a := range d.attached {
+			if a.hook == h {
+				hooks = append(hooks, h)
+				break
+			}
+		}
+	}
+	return hooks
+}
+
+// loadObject loads one hook's programs, on the maps given, if any.
+func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map) (*ebpf.Collection, error) {
+	read := loadBpf
+	if hook == HookTCX {
+		read = loadBpfTCX
+	}
+	spec, err := read()
+	if err != nil {
+		return nil, fmt.Errorf("read the %s object: %w", hook, err)
+	}
+	if err := checkReasons(spec); err != nil {
+		return nil, err
+	}
+	if hook == HookXDP { // one of the two, by whether frames come in parts
+		if p.Jumbo != 0 {
+			delete(spec.Programs, "weir_xdp")
+		} else {
+			delete(spec.Programs, "weir_xdp_jumbo")
+		}
+	}
+	s.adapt(spec)
+	if err := spec.Variables["params"].Set(p); err != nil {
+		return nil, fmt.Errorf("set the parameters of the %s program: %w", hook, err)
+	}
+	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
+	for name, m := range maps {
+		if !strings.HasPrefix(name, ".") && spec.Maps[name] != nil {
+			options.MapReplacements[name] = m
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, options)
+	if err != nil {
+		var verifier *ebpf.VerifierError
+		if errors.As(err, &verifier) {
+			return nil, fmt.Errorf("load the %s program (this kernel's verifier refuses it; 6.6 or newer is needed): %w", hook, err)
+		}
+		return nil, fmt.Errorf("load the %s program: %w", hook, err)
+	}
+	return c, nil
+}
+
+// checkReasons holds enum reason to lb.Reason: same names, same numbers.
+func checkReasons(spec *ebpf.CollectionSpec) error {
+	var enum *btf.Enum
+	if err := spec.Types.TypeByName("reason", &enum); err != nil {
+		return fmt.Errorf("enum reason in the object: %w", err)
+	}
+	for _, v := range enum.Values {
+		name := strings.ToLower(strings.TrimPrefix(v.Name, "REASON_"))
+		if name == "end" {
+			continue
+		}
+		reason, ok := lb.ParseReason(name)
+		if !ok || uint64(reason) != v.Value {
+			return fmt.Errorf("enum reason has %s = %d, which is not lb's: regenerate", v.Name, v.Value)
+		}
+	}
+	return nil
+}

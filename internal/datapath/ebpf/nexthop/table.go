@@ -1,0 +1,285 @@
+package nexthop
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// State says whether a hop can be used.
+type State uint8
+
+const (
+	Unknown State = iota // not resolved yet
+	Ready
+	Failed // no route, link down, or the neighbour does not answer
+)
+
+// Hop is how packets reach an address. Comparable.
+type Hop struct {
+	State    State
+	IfIndex  int
+	MTU      int     // of the route, bytes of an IP packet
+	Link     [6]byte // of the next hop
+	From     [6]byte // of the interface
+	Neighbor netip.Addr
+}
+
+// Table resolves watched addresses. All methods are safe for concurrent use.
+type Table struct {
+	log    *slog.Logger
+	handle *netlink.Handle
+
+	mu      sync.Mutex
+	watched map[netip.Addr]*watch
+	changed chan struct{}
+	onRoute func() // routes, neighbours or links changed
+}
+
+type watch struct {
+	hop    Hop
+	report func(Hop)
+	asked  time.Time // when the neighbour was last asked for
+}
+
+// Retry is how often a failed neighbour is probed anew.
+const Retry = 2 * time.Second
+
+// Open opens netlink in the network namespace of the calling thread.
+func Open(log *slog.Logger) (*Table, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	return &Table{log: log, handle: h, watched: map[netip.Addr]*watch{}, changed: make(chan struct{}, 1)}, nil
+}
+
+// Close closes netlink.
+func (t *Table) Close() { t.handle.Close() }
+
+// OnChange sets what is called, from Run, after any change of routes.
+func (t *Table) OnChange(f func()) {
+	t.mu.Lock()
+	t.onRoute = f
+	t.mu.Unlock()
+}
+
+// Watch resolves each address now and reports its hop at once and at every
+// change, one call at a time per address. Addresses watched before and not
+// named are forgotten.
+func (t *Table) Watch(addresses map[netip.Addr]func(Hop)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for a := range t.watched {
+		if addresses[a] == nil {
+			delete(t.watched, a)
+		}
+	}
+	for a, report := range addresses {
+		w := t.watched[a]
+		if w == nil {
+			w = &watch{}
+			t.watched[a] = w
+		}
+		w.report = report
+		w.hop = t.resolveLocked(a, w)
+		report(w.hop)
+	}
+}
+
+// Source returns the source address that the kernel would use toward an address.
+func (t *Table) Source(to netip.Addr) (netip.Addr, bool) {
+	routes, err := t.handle.RouteGet(net.IP(to.AsSlice()))
+	if err != nil || len(routes) == 0 {
+		return netip.Addr{}, false
+	}
+	a, ok := netip.AddrFromSlice(routes[0].Src)
+	return a.Unmap(), ok
+}
+
+// Run follows the kernel's events until ctx ends.
+func (t *Table) Run(ctx context.Context) error {
+	done := make(chan struct{})
+	defer close(done)
+	routes := make(chan netlink.RouteUpdate, 64)
+	neighbours := make(chan netlink.NeighUpdate, 64)
+	links := make(chan netlink.LinkUpdate, 64)
+	lost := func(err error) { t.poke() } // events were dropped: look at everything again
+	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: lost}); err != nil {
+		return fmt.Errorf("follow routes: %w", err)
+	}
+	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{ErrorCallback: lost}); err != nil {
+		return fmt.Errorf("follow neighbours: %w", err)
+	}
+	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: lost}); err != nil {
+		return fmt.Errorf("follow links: %w", err)
+	}
+	ticker := time.NewTicker(Retry)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-routes:
+			if !ok {
+				return t.ended(ctx, "routes")
+			}
+		case _, ok := <-neighbours:
+			if !ok {
+				return t.ended(ctx, "neighbours")
+			}
+		case _, ok := <-links:
+			if !ok {
+				return t.ended(ctx, "links")
+			}
+		case <-t.changed:
+		case <-ticker.C:
+			t.refresh(false)
+			continue
+		}
+		drain(routes, neighbours, links)
+		t.refresh(true)
+	}
+}
+
+func (t *Table) ended(ctx context.Context, what string) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("the kernel's events of %s ended", what)
+}
+
+// drain takes what else is there: one refresh serves a burst of events.
+func drain(a chan netlink.RouteUpdate, b chan netlink.NeighUpdate, c chan netlink.LinkUpdate) {
+	for {
+		select {
+		case <-a:
+		case <-b:
+		case <-c:
+		default:
+			return
+		}
+	}
+}
+
+func (t *Table) poke() {
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (t *Table) refresh(event bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for a, w := range t.watched {
+		hop := t.resolveLocked(a, w)
+		if hop == w.hop {
+			continue
+		}
+		if hop.State != w.hop.State {
+			t.log.Info("next hop", "of", a, "state", hop.State.String(), "neighbour", hop.Neighbor)
+		}
+		w.hop = hop
+		w.report(hop)
+	}
+	if event && t.onRoute != nil {
+		t.onRoute()
+	}
+}
+
+func (s State) String() string { return [...]string{"unknown", "ready", "failed"}[s] }
+
+// resolveLocked asks the kernel's routes and neighbours.
+func (t *Table) resolveLocked(a netip.Addr, w *watch) Hop {
+	routes, err := t.handle.RouteGet(net.IP(a.AsSlice()))
+	if err != nil || len(routes) == 0 || routes[0].LinkIndex == 0 {
+		return Hop{State: Failed}
+	}
+	r := routes[0]
+	link, err := t.handle.LinkByIndex(r.LinkIndex)
+	if err != nil {
+		return Hop{State: Failed}
+	}
+	attrs := link.Attrs()
+	hop := Hop{IfIndex: r.LinkIndex, MTU: attrs.MTU, Neighbor: a}
+	if r.MTU > 0 && r.MTU < hop.MTU {
+		hop.MTU = r.MTU
+	}
+	copy(hop.From[:], attrs.HardwareAddr)
+	if via, ok := netip.AddrFromSlice(r.Gw); ok && !via.IsUnspecified() {
+		hop.Neighbor = via.Unmap()
+	} else if r.Via != nil {
+		if v, ok := r.Via.(*netlink.Via); ok {
+			if via, ok := netip.AddrFromSlice(v.Addr); ok {
+				hop.Neighbor = via.Unmap()
+			}
+		}
+	}
+	if attrs.Flags&net.FlagUp == 0 {
+		hop.State = Failed
+		return hop
+	}
+	if attrs.Flags&net.FlagLoopback != 0 {
+		hop.State = Failed // a backend on this very machine: not by redirect
+		return hop
+	}
+	t.neighbour(&hop, w)
+	return hop
+}
+
+// neighbour fills in the link address, and asks for it where it is missing.
+func (t *Table) neighbour(hop *Hop, w *watch) {
+	family := unix.AF_INET
+	if hop.Neighbor.Is6() {
+		family = unix.AF_INET6
+	}
+	list, err := t.handle.NeighList(hop.IfIndex, family)
+	if err == nil {
+		for _, n := range list {
+			a, _ := netip.AddrFromSlice(n.IP)
+			if a.Unmap() != hop.Neighbor {
+				continue
+			}
+			switch {
+			case n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE) != 0 || len(n.HardwareAddr) != 6:
+				if n.State&unix.NUD_FAILED != 0 {
+					hop.State = Failed
+				}
+			default:
+				copy(hop.Link[:], n.HardwareAddr)
+				hop.State = Ready
+				if n.State&unix.NUD_PERMANENT != 0 || n.FlagsExt&netlink.NTF_EXT_MANAGED != 0 {
+					return
+				}
+			}
+			break
+		}
+	}
+	if now := time.Now(); now.Sub(w.asked) >= Retry {
+		w.asked = now
+		t.manage(hop, family)
+	}
+}
+
+// manage makes the kernel keep a neighbour resolved by itself.
+func (t *Table) manage(hop *Hop, family int) {
+	n := &netlink.Neigh{
+		LinkIndex: hop.IfIndex, Family: family, IP: net.IP(hop.Neighbor.AsSlice()),
+		State: unix.NUD_NONE, FlagsExt: netlink.NTF_EXT_MANAGED,
+	}
+	if err := t.handle.NeighSet(n); err != nil {
+		// Older kernels: probe once; the ticker asks again.
+		n.FlagsExt, n.Flags, n.State = 0, netlink.NTF_USE, unix.NUD_NONE
+		if err := t.handle.NeighSet(n); err != nil {
+			t.log.Warn("resolve neighbour", "address", hop.Neighbor, "error", err)
+		}
+	}
+}

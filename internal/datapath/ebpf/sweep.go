@@ -1,0 +1,69 @@
+package ebpf
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sweepEvery is how often expired entries are looked for. Programs take expired
+// entries' places by themselves; sweeping makes counts right and frees what
+// waits for first fragments that never came.
+const sweepEvery = time.Second
+
+// fragmentWaiting mirrors enum fragment_kind.
+const fragmentWaiting = 2
+
+// sweep frees expired entries until ctx ends.
+func (d *Datapath) sweep(ctx context.Context) error {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		d.mu.Lock()
+		if d.tables != nil {
+			d.expireFragments(d.now())
+		}
+		d.mu.Unlock()
+	}
+}
+
+// now is the data path's clock in ticks.
+func (d *Datapath) now() uint64 {
+	if d.clock.manual {
+		return atomic.LoadUint64(&d.tables.control.Now)
+	}
+	return uint64(bootTicks(d.clock.tick))
+}
+
+// bootTicks computes jiffies from the coarse clock: both advance by one tick at
+// a time, and jiffies start five minutes before they would wrap 32 bits.
+func bootTicks(tick time.Duration) int64 {
+	var ts unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	const early = 300 * time.Second
+	return int64(1)<<32 - int64(early/tick) + ts.Nano()/int64(tick)
+}
+
+// expireFragments forgets datagrams whose first fragment did not come in time.
+func (d *Datapath) expireFragments(now uint64) {
+	for i := range d.tables.fragments {
+		for w := range d.tables.fragments[i].Way {
+			way := &d.tables.fragments[i].Way[w]
+			print, meta := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)
+			if print <= 1 || meta>>expiryShift > now {
+				continue
+			}
+			e := d.tables.datagrams[i*ways+w]
+			if atomic.CompareAndSwapUint64(&way.Print, print, 0) && e.Kind == fragmentWaiting && e.Held > 0 {
+				atomic.AddUint32(&d.tables.control.Held, -uint32(e.Held))
+			}
+		}
+	}
+}

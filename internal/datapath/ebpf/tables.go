@@ -1,0 +1,155 @@
+package ebpf
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// sizes of the tables, fixed when they are made.
+type sizes struct {
+	buckets, fragmentBuckets int // of four
+	ways, fragmentWays       int // used in each; below four only where the limit is
+	vips                     int // places of one generation
+	maglevCells, ownerCells  int
+	hops                     int // client hops per CPU
+	flows, fragments         int // as the spec says
+}
+
+const ways = 4
+
+// sizesFor gives each flow twice the room, so that a bucket seldom fills up
+// before the table does. Limits of a few entries are kept exactly.
+func sizesFor(limits lb.Limits) sizes {
+	s := sizes{flows: limits.Flows, fragments: limits.Fragments}
+	s.buckets, s.ways = buckets(limits.Flows)
+	// A datagram in mode NAT has two entries.
+	s.fragmentBuckets, s.fragmentWays = buckets(limits.Fragments)
+	s.vips = 1 << bits.Len(8*lb.MaxVIPs-1)
+	s.maglevCells = 1 << 23
+	s.ownerCells = 1 << 22
+	s.hops = 1 << 13
+	return s
+}
+
+func buckets(limit int) (n, used int) {
+	if limit <= ways {
+		return 1, limit
+	}
+	return 1 << bits.Len(uint((2*limit+ways-1)/ways-1)), ways
+}
+
+// maxFlows follows from the 24 bits that number an entry.
+const maxFlows = 1 << 23
+
+// tables are the maps, those that user space writes in place as memory.
+type tables struct {
+	maps   map[string]*ebpf.Map
+	sizes  sizes
+	mapped [][]byte
+
+	control   *bpfControl
+	backends  []bpfBackend // 2*slot + family
+	maglev    []uint16
+	owners    []uint16
+	flows     []bpfBucket
+	entries   []bpfFlowEntry
+	replies   []bpfBucket
+	fragments []bpfBucket
+	datagrams []bpfFragmentEntry
+	rates     []uint64
+}
+
+// specs returns the specs of both hooks' objects with the tables' sizes in them.
+func (s sizes) adapt(spec *ebpf.CollectionSpec) {
+	for name, entries := range map[string]int{
+		bpfMapFlows: s.buckets, bpfMapReplies: s.buckets, bpfMapFlowEntries: s.buckets * ways,
+		bpfMapFragments: s.fragmentBuckets, bpfMapFragmentEntries: s.fragmentBuckets * ways,
+		bpfMapVips: 2 * s.vips, bpfMapMaglev: s.maglevCells / 4, bpfMapOwners: s.ownerCells / 4,
+		bpfMapClientHops: s.hops,
+	} {
+		if m := spec.Maps[name]; m != nil {
+			m.MaxEntries = uint32(entries)
+		}
+	}
+}
+
+// openTables maps the memory of a loaded collection's maps.
+func openTables(maps map[string]*ebpf.Map, s sizes) (t *tables, err error) {
+	t = &tables{maps: maps, sizes: s}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	for name, to := range map[string]func([]byte){
+		bpfMapControls:        func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
+		bpfMapBackends:        func(b []byte) { t.backends = view[bpfBackend](b) },
+		bpfMapMaglev:          func(b []byte) { t.maglev = view[uint16](b) },
+		bpfMapOwners:          func(b []byte) { t.owners = view[uint16](b) },
+		bpfMapFlows:           func(b []byte) { t.flows = view[bpfBucket](b) },
+		bpfMapFlowEntries:     func(b []byte) { t.entries = view[bpfFlowEntry](b) },
+		bpfMapReplies:         func(b []byte) { t.replies = view[bpfBucket](b) },
+		bpfMapFragments:       func(b []byte) { t.fragments = view[bpfBucket](b) },
+		bpfMapFragmentEntries: func(b []byte) { t.datagrams = view[bpfFragmentEntry](b) },
+		bpfMapRates:           func(b []byte) { t.rates = view[uint64](b) },
+	} {
+		b, err := t.mmap(name)
+		if err != nil {
+			return t, err
+		}
+		to(b)
+	}
+	return t, nil
+}
+
+func (t *tables) mmap(name string) ([]byte, error) {
+	m := t.maps[name]
+	if m == nil {
+		return nil, fmt.Errorf("no map %s in the program", name)
+	}
+	size := int(m.ValueSize()+7) &^ 7 * int(m.MaxEntries())
+	page := unix.Getpagesize()
+	b, err := unix.Mmap(m.FD(), 0, (size+page-1)&^(page-1), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s into memory: %w", name, err)
+	}
+	t.mapped = append(t.mapped, b)
+	return b[:size], nil
+}
+
+func view[T any](b []byte) []T {
+	var zero T
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(zero)))
+}
+
+// close gives the memory back; the maps stay with their owner.
+func (t *tables) close() {
+	for _, b := range t.mapped {
+		unix.Munmap(b)
+	}
+	t.mapped = nil
+}
+
+// randomWords are the key of the tables' hash.
+func randomWords() (w [20]uint64) {
+	var b [160]byte
+	rand.Read(b[:]) // never fails
+	for i := range w {
+		w[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return w
+}
+
+// grace waits until every program run that started before has ended.
+func grace() {
+	// MEMBARRIER_CMD_GLOBAL is synchronize_rcu. Kernels without it: none that runs us.
+	unix.Syscall(unix.SYS_MEMBARRIER, 1, 0, 0)
+}

@@ -1,0 +1,154 @@
+package ebpf
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// maxLengths, maxProbe, inlinePorts and maxRanges mirror enum limits in types.h.
+const (
+	maxLengths  = 24
+	maxProbe    = 8
+	inlinePorts = 5
+	maxRanges   = 64
+)
+
+// vipTable is one generation's index of destinations, as the maps hold it.
+type vipTable struct {
+	generation bpfGeneration
+	places     map[uint32]bpfVip // by place in the half
+	ports      map[bpfVportKey]uint16
+	ranges     map[bpfVipRangesKey]bpfVipRanges
+}
+
+// prefixPorts is what one prefix has.
+type prefixPorts struct {
+	prefix netip.Prefix
+	echo   uint16
+	ports  []bpfVipPort
+}
+
+// buildVIPs indexes the VIPs of a snapshot. number gives a service its stable
+// number; more is the first unused number for prefixes with many ports, and is
+// advanced.
+func buildVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, places int, more *uint32) (*vipTable, error) {
+	t := &vipTable{ports: map[bpfVportKey]uint16{}, ranges: map[bpfVipRangesKey]bpfVipRanges{}}
+	prefixes := map[netip.Prefix]*prefixPorts{}
+	var order []*prefixPorts
+	for _, service := range s.Services {
+		for _, vip := range service.VIPs {
+			p := prefixes[vip.Prefix]
+			if p == nil {
+				p = &prefixPorts{prefix: vip.Prefix, echo: number(service)}
+				prefixes[vip.Prefix] = p
+				order = append(order, p)
+			}
+			p.ports = append(p.ports, bpfVipPort{First: vip.First, Last: vip.Last, Service: number(service), Proto: vip.Protocol})
+		}
+	}
+	lengths, err := t.lengths(order)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]bpfVip, len(order))
+	for i, p := range order {
+		if records[i], err = t.record(p, more); err != nil {
+			return nil, err
+		}
+	}
+	_ = lengths
+	// A random hash until nobody is too far from its place; at the load that
+	// Compile allows, the first one nearly always does.
+	for range 100 {
+		for i := range t.generation.Mult {
+			t.generation.Mult[i] = rand.Uint64() | 1
+		}
+		if t.place(records, places) {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("%d VIP prefixes do not fit into %d places", len(records), places)
+}
+
+// lengths enters the distinct prefix lengths, longest first.
+func (t *vipTable) lengths(order []*prefixPorts) ([]int, error) {
+	var lengths []int
+	for _, p := range order {
+		if n := bits16(p.prefix); !slices.Contains(lengths, n) {
+			lengths = append(lengths, n)
+		}
+	}
+	if len(lengths) > maxLengths {
+		return nil, fmt.Errorf("VIPs of %d different prefix lengths; the kernel data path looks through %d at most", len(lengths), maxLengths)
+	}
+	slices.SortFunc(lengths, func(a, b int) int { return b - a })
+	t.generation.Lengths = uint32(len(lengths))
+	for i, n := range lengths {
+		t.generation.Length[i].Mask = maskWords(n)
+		t.generation.Length[i].Bits = uint32(n + 1)
+	}
+	return lengths, nil
+}
+
+// record makes a prefix's line: exact ports before ranges, narrow ranges before
+// wide ones, and what does not fit into the maps for more.
+func (t *vipTable) record(p *prefixPorts, more *uint32) (bpfVip, error) {
+	slices.SortStableFunc(p.ports, func(a, b bpfVipPort) int { return int(a.Last-a.First) - int(b.Last-b.First) })
+	v := bpfVip{Addr: addressWords(p.prefix.Addr()), Bits: uint8(bits16(p.prefix) + 1), Echo: p.echo}
+	if len(p.ports) <= inlinePorts {
+		v.Ports = uint8(copy(v.Port[:], p.ports))
+		return v, nil
+	}
+	*more++
+	v.More = *more
+	for _, port := range p.ports {
+		if port.First == port.Last {
+			t.ports[bpfVportKey{Vip: v.More, Port: port.First, Proto: port.Proto}] = port.Service
+			continue
+		}
+		key := bpfVipRangesKey{Vip: v.More, Proto: uint32(port.Proto)}
+		r := t.ranges[key]
+		if r.Count == maxRanges {
+			return v, fmt.Errorf("VIP %s: more than %d port ranges of one protocol", p.prefix, maxRanges)
+		}
+		r.Range[r.Count].First, r.Range[r.Count].Last, r.Range[r.Count].Service = port.First, port.Last, port.Service
+		r.Count++
+		t.ranges[key] = r
+	}
+	return v, nil
+}
+
+// place puts every record at most maxProbe places behind where its hash says.
+func (t *vipTable) place(records []bpfVip, places int) bool {
+	t.places = make(map[uint32]bpfVip, len(records))
+	mult := t.generation.Mult
+	for _, v := range records {
+		a, b := halves(v.Addr)
+		home := uint32((a*mult[0] ^ b*mult[1] ^ uint64(v.Bits)*mult[2]) >> 40)
+		placed := false
+		for probe := range uint32(maxProbe) {
+			at := (home + probe) & uint32(places-1)
+			if _, taken := t.places[at]; !taken {
+				t.places[at] = v
+				placed = true
+				break
+			}
+		}
+		if !placed {
+			return false
+		}
+	}
+	return true
+}
+
+// bits16 is a prefix length in terms of 16-byte addresses.
+func bits16(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return p.Bits() + 96
+	}
+	return p.Bits()
+}

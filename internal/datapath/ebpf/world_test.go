@@ -1,0 +1,237 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/steering/steer/steertest"
+)
+
+// world is a namespace with a default route, in which the programs run by
+// BPF_PROG_TEST_RUN: the routes of clients are real look-ups there.
+type world struct {
+	host  *netlab.Host
+	index int
+
+	mu    sync.Mutex
+	opens map[worldKey]*Datapath
+}
+
+type worldKey struct {
+	hook   Hook
+	limits lb.Limits
+}
+
+func newWorld(t *testing.T) *world {
+	lab := netlabtest.Up(t, netlab.Topology{
+		Name: "ebtest",
+		Namespaces: []netlab.Namespace{
+			{
+				Name: "lb", Forward: true,
+				Routes: []netlab.Route{
+					{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.255.0.2")},
+					{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("fd00:255::2")},
+				},
+				Neighbours: []netlab.Neighbour{
+					{Dev: "lb0", Address: netip.MustParseAddr("10.255.0.2"), MAC: []byte{2, 0, 0, 0, 0, 9}},
+					{Dev: "lb0", Address: netip.MustParseAddr("fd00:255::2"), MAC: []byte{2, 0, 0, 0, 0, 9}},
+				},
+			},
+			{Name: "out"},
+		},
+		Links: []netlab.Link{{
+			A: netlab.End{Namespace: "lb", Name: "lb0", Addresses: []netip.Prefix{
+				netip.MustParsePrefix("10.255.0.1/24"), netip.MustParsePrefix("fd00:255::1/64"),
+			}},
+			B: netlab.End{Namespace: "out", Name: "out0"},
+		}},
+	})
+	w := &world{host: lab.Namespace("lb"), opens: map[worldKey]*Datapath{}}
+	var err error
+	if w.index, _, err = w.host.Interface("lb0"); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// open returns a data path of one hook for tables of the given limits, empty.
+// Loading takes a quarter of a second, so one is kept for each set of limits.
+func (w *world) open(t *testing.T, hook Hook, limits lb.Limits) *Datapath {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := worldKey{hook, limits}
+	d := w.opens[key]
+	if d == nil {
+		var err error
+		if d, err = Open(Config{Hook: hook, Source4: steertest.Source4(), Source6: steertest.Source6(), manual: true}); err != nil {
+			t.Fatal(err)
+		}
+		w.opens[key] = d
+	} else if d.tables != nil {
+		clear(d.tables.flows)
+		clear(d.tables.replies)
+		clear(d.tables.fragments)
+		clear(d.tables.rates)
+		d.tables.control.Held = 0
+	}
+	return d
+}
+
+func (w *world) close() {
+	for _, d := range w.opens {
+		d.Close()
+	}
+}
+
+// hops makes every backend reachable.
+func (w *world) hops(d *Datapath) {
+	for _, a := range d.state.byName {
+		if a.service.Mode == lb.Mark {
+			continue
+		}
+		for _, slot := range a.slots {
+			for family := range 2 {
+				d.setHop(2*int(slot)+family, nexthop.Hop{
+					State: nexthop.Ready, IfIndex: w.index, MTU: 65535,
+					Link: [6]byte{2, 0, 0, 0, 1, byte(slot)}, From: [6]byte{2, 0, 0, 0, 0, 1},
+				})
+			}
+		}
+	}
+}
+
+// skb is the part of struct __sk_buff that TEST_RUN gives and takes.
+type skb struct {
+	Len, PktType, Mark uint32
+	_                  [45]uint32
+}
+
+// run gives one frame to the program at now and returns its verdict and bytes.
+func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint32, out []byte, mark uint32, err error) {
+	// Time starts a day in, so that no expiry is zero.
+	if ticks := uint64((now + 24*time.Hour) / d.clock.tick); ticks != d.tables.control.Now {
+		d.tables.control.Now = ticks
+		d.expireFragments(ticks)
+	}
+	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
+	var context skb
+	if d.config.Hook == HookTCX {
+		options.Context, options.ContextOut = &skb{}, &context
+	}
+	err = w.host.Do(func() error {
+		verdict, err = d.program(d.config.Hook).Run(&options)
+		return err
+	})
+	return verdict, options.DataOut, context.Mark, err
+}
+
+// verdictOf reads what the program recorded on any CPU since the last call.
+func (w *world) verdictOf(d *Datapath) (bpfVerdict, error) {
+	var perCPU []bpfVerdict
+	m := d.objects[d.config.Hook].Maps[bpfMapVerdicts]
+	if err := m.Lookup(uint32(0), &perCPU); err != nil {
+		return bpfVerdict{}, err
+	}
+	for _, v := range perCPU {
+		if v.Reason != 0 {
+			return v, m.Put(uint32(0), make([]bpfVerdict, len(perCPU)))
+		}
+	}
+	return bpfVerdict{}, fmt.Errorf("the program recorded nothing")
+}
+
+func frameOf(data []byte) []byte {
+	kind := []byte{0x08, 0x00}
+	if len(data) > 0 && data[0]>>4 == 6 {
+		kind = []byte{0x86, 0xdd}
+	}
+	frame := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 5}, kind...)
+	return append(frame, data...)
+}
+
+// inner returns the IP packet in a frame.
+func inner(frame []byte) []byte {
+	at, kind := 14, binary.BigEndian.Uint16(frame[12:])
+	for kind == 0x8100 || kind == 0x88a8 {
+		kind = binary.BigEndian.Uint16(frame[at+2:])
+		at += 4
+	}
+	b := frame[at:]
+	var n int
+	if b[0]>>4 == 4 {
+		n = int(binary.BigEndian.Uint16(b[2:]))
+	} else {
+		n = 40 + int(binary.BigEndian.Uint16(b[4:]))
+	}
+	return b[:min(n, len(b))]
+}
+
+// packet is steertest.Path's Packet.
+func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) (steertest.Result, error) {
+	if !frame {
+		data = frameOf(data)
+	}
+	ret, out, mark, err := w.run(d, data, now)
+	if err != nil {
+		return steertest.Result{}, err
+	}
+	v, err := w.verdictOf(d)
+	if err != nil {
+		return steertest.Result{}, err
+	}
+	r := steertest.Result{Reason: lb.Reason(v.Reason), Action: lb.Reason(v.Reason).Action(), Mark: mark}
+	var service *lb.Service
+	if v.Service != 0 {
+		r.Service = d.state.names[v.Service]
+		service = d.snapshot.Service(r.Service)
+	}
+	if v.Backend != 0 {
+		r.Backend = d.state.backends[uint16(v.Backend-1)].backend
+	}
+	if r.Action != lb.Forward {
+		return r, checkVerdict(d.config.Hook, r, service, ret)
+	}
+	r.Out = inner(out)
+	if service != nil && service.Mode == lb.Mark {
+		// The kernel's routing follows, and is the router here.
+		var p packet.Packet
+		if packet.Parse(r.Out, &p) == nil {
+			p.DecrementTTL()
+		}
+	}
+	return r, checkVerdict(d.config.Hook, r, service, ret)
+}
+
+// checkVerdict holds the hook's own verdict to the reason.
+func checkVerdict(hook Hook, r steertest.Result, service *lb.Service, ret uint32) error {
+	pass, drop, redirect := uint32(2), uint32(1), uint32(4)
+	if hook == HookTCX {
+		pass, drop, redirect = ^uint32(0), 2, 7
+	}
+	want := drop
+	switch {
+	case r.Action == lb.Pass, r.Action == lb.Forward && service != nil && service.Mode == lb.Mark:
+		want = pass
+	case r.Action == lb.Forward:
+		want = redirect
+	}
+	if ret != want {
+		return fmt.Errorf("%s %s: the program returned %d, want %d", r.Action, r.Reason, int32(ret), int32(want))
+	}
+	return nil
+}
+
+var _ = unsafe.Sizeof(skb{})
