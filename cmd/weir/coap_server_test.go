@@ -238,8 +238,19 @@ func TestCoapServerSurvivesNoise(t *testing.T) {
 	s := startCoapServer(t, 2, "--listen", addresses[2], "--dtls-cluster", addresses[0]+";"+addresses[1]+";1,---;127.0.0.1:9;2")
 	random, served := rand.New(rand.NewPCG(5, 6)), 0
 	beginnings := [][]byte{
-		{0x16, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0}, {0x16, 0xfe, 0xff, 0, 0}, {0x17, 0xfe, 0xfd, 0, 1}, {0x19, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 1, 1},
-		{0x19, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 1, 2}, {0x14}, {0x15, 0xfe, 0xfd}, {0x1b}, {62, 1, 1, 4, 127, 0, 0, 1}, {63, 1, 1, 16}, {61, 2}, {60, 2}, {0x41, 2, 0, 1},
+		{0x16, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0},
+		{0x16, 0xfe, 0xff, 0, 0},
+		{0x17, 0xfe, 0xfd, 0, 1},
+		{0x19, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 1, 1},
+		{0x19, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 1, 2},
+		{0x14},
+		{0x15, 0xfe, 0xfd},
+		{0x1b},
+		{62, 1, 1, 4, 127, 0, 0, 1},
+		{63, 1, 1, 16},
+		{61, 2},
+		{60, 2},
+		{0x41, 2, 0, 1},
 	}
 	for i, address := range addresses {
 		conn, err := net.Dial("udp", address)
