@@ -17,6 +17,8 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
 // natEcho is a UDP echo on 127.0.0.1.
@@ -245,6 +247,33 @@ func TestNATBadArguments(t *testing.T) {
 		exit, ok := err.(*exitError)
 		if !ok || exit.code != exitUsage || exit.err == nil || strings.Contains(exit.Error(), "\n") {
 			t.Errorf("weir nat %s: %v; want one line and exit code %d", args, err, exitUsage)
+		}
+	}
+}
+
+// The comparison runs all its roads, in a namespace of its own.
+func TestRootBenchNAT(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "socat", "iptables")
+	cmd := exec.Command(os.Args[0], "bench", "nat", "--clients", "10", "--requests", "500", "--rounds", "1", "--json")
+	cmd.Env = append(os.Environ(), runAsWeir+"=1")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var result bench.NATResult
+	if err := json.Unmarshal(out, &result); err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Roads) != 5 {
+		t.Fatalf("%d roads", len(result.Roads))
+	}
+	for _, road := range result.Roads {
+		if road.Skipped != "" || road.Rate <= 0 || road.TotalCPU <= 0 {
+			t.Errorf("%+v", road)
+		}
+		if user := strings.HasPrefix(road.Name, "weir") || road.Name == "socat"; user != (road.ProxyCPU > 0) {
+			t.Errorf("%s: the road's own processes spent %v", road.Name, road.ProxyCPU)
 		}
 	}
 }
