@@ -189,7 +189,7 @@ func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
 		r.ticks = append(r.ticks, t)
 		v.tick(t)
 	}
-	fmt.Fprintf(cfg.Out, "%d clients → weir nat %s → %d nodes, %s; admin sockets and processes end with it\n",
+	fmt.Fprintf(cfg.Out, "%d clients → weir nat %s → %d nodes, %s; nothing it starts outlives it\n",
 		cfg.Clients, s.address, cfg.Nodes, cfg.Duration)
 	bench, err := client.Bench(ctx, client.BenchConfig{
 		URI: "coaps://" + s.address + "/benchmark?rlen=40", Clients: cfg.Clients, Duration: cfg.Duration,
