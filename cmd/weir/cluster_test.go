@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/node"
@@ -57,7 +58,7 @@ func TestClusterKeepsSessions(t *testing.T) {
 			step := 0
 			var last client.BenchStats
 			result, err := client.Bench(ctx, client.BenchConfig{
-				URI: "coaps://" + vip + "/benchmark?rlen=40", Clients: clients, Requests: 1 << 30, NoStop: true,
+				URI: "coaps://" + vip + "/benchmark?rlen=40", Clients: clients, Requests: 1 << 30, NoStop: true, LiveEvery: 300 * time.Millisecond,
 			}, func(s client.Snapshot) {
 				last = s.Total
 				switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
-// reporter calls the live callback about once a second.
+// reporter calls the live callback.
 type reporter struct {
 	b           *bench
 	live        func(Snapshot)
@@ -18,11 +18,11 @@ type reporter struct {
 	rtt         *measure.Latency // of the whole load
 }
 
-// look reports when a second is over, or at the end.
+// look reports when an interval is over, or at the end.
 func (r *reporter) look(end bool) {
 	now := time.Now()
 	period := now.Sub(r.last)
-	if period < reportEvery && !end {
+	if period < r.b.cfg.LiveEvery && !end {
 		return
 	}
 	interval := r.take()

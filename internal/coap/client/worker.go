@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	batch         = 256                    // sockets served between two looks at the timers
-	perSocket     = 16                     // clients that share a socket with SocketsShared
-	perSocketRead = 32                     // datagrams read from one socket before the next one's turn
-	publishEvery  = 100 * time.Millisecond // how often a worker tells its counters
-	errorPause    = time.Second            // after an error, with NoStop; plus up to half of it
-	tokenLength   = 8                      // client number and count
+	batch         = 256                   // sockets served between two looks at the timers
+	perSocket     = 16                    // clients that share a socket with SocketsShared
+	perSocketRead = 32                    // datagrams read from one socket before the next one's turn
+	publishEvery  = 50 * time.Millisecond // how often a worker tells its counters
+	errorPause    = time.Second           // after an error, with NoStop; plus up to half of it
+	tokenLength   = 8                     // client number and count
 )
 
 // worker runs a share of the clients on one goroutine. Only what stands under mu is touched by others.
