@@ -123,17 +123,18 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 	if err := b.open(ctx); err != nil {
 		return result, err
 	}
-	for round := range config.Rounds {
-		for i := range b.roads {
-			road := b.roads[(i+round)%len(b.roads)] // nobody is always first
-			if road.result.Skipped != "" {
-				continue
-			}
-			fmt.Fprintf(config.Out, "round %d of %d: %s\n", round+1, config.Rounds, road.result.Name)
-			if err := b.measure(ctx, road); err != nil {
-				return result, fmt.Errorf("%s: %w", road.result.Name, err)
-			}
+	err = takeTurns(ctx, config.Rounds, b.roads, func(round int, road *natRoad) error {
+		if road.result.Skipped != "" {
+			return nil
 		}
+		fmt.Fprintf(config.Out, "round %d of %d: %s\n", round+1, config.Rounds, road.result.Name)
+		if err := b.measure(ctx, road); err != nil {
+			return fmt.Errorf("%s: %w", road.result.Name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return result, err
 	}
 	result.Roads = b.summary()
 	return result, nil
@@ -301,15 +302,6 @@ func (b *natBench) summary() []NATRoad {
 	return roads
 }
 
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[middle]
-	}
-	return (sorted[middle-1] + sorted[middle]) / 2
-}
-
 // treeCPU is the time of a process and its living children: socat has one for each client.
 func treeCPU(pid int) (time.Duration, error) {
 	sum, err := procstat.CPU(pid)
@@ -351,12 +343,4 @@ func (b *natBench) freePorts(n int) (ports []netip.AddrPort, err error) {
 		err = find()
 	}
 	return ports, err
-}
-
-func kernelRelease() string {
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(release))
 }
