@@ -77,6 +77,12 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 	if f.payload < 0 || f.payload > 8000 {
 		return usageError(fmt.Errorf("--payload-size: %d is not between 0 and 8000", f.payload))
 	}
+	if f.load.Clients < 1 {
+		return usageError(fmt.Errorf("--clients: %d; give at least 1", f.load.Clients))
+	}
+	if f.load.RebindShare <= 0 {
+		return usageError(fmt.Errorf("--rebind-share: %g; give more than 0, or leave --rebind-every out", f.load.RebindShare))
+	}
 	f.load.URI, f.load.Secret, f.load.Sockets = uri, secret, client.Sockets(f.sockets)
 	f.load.Payload = []byte(strings.Repeat("weir", f.payload/4+1)[:f.payload])
 	if err := f.load.Validate(); err != nil {
@@ -86,7 +92,7 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 	if f.json {
 		progress = cmd.ErrOrStderr()
 	}
-	started, begun := false, time.Now()
+	started, lines, begun := false, 0, time.Now()
 	result, err := client.Bench(cmd.Context(), f.load, func(s client.Snapshot) {
 		if f.quiet {
 			return
@@ -99,7 +105,11 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 			fmt.Fprintln(progress, "Benchmark started.")
 			return
 		}
-		fmt.Fprintln(progress, s.Line())
+		// The last interval is cut short; its rate would say nothing.
+		if s.Period >= time.Second/2 || lines == 0 {
+			lines++
+			fmt.Fprintln(progress, s.Line())
+		}
 	})
 	if err != nil {
 		return err
