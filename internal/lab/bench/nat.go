@@ -53,7 +53,7 @@ type NATResult struct {
 	Clients  int       `json:"clients"`
 	Requests int       `json:"requests"` // of one road in one round
 	Rounds   int       `json:"rounds"`
-	Payload  int       `json:"payload"`
+	Payload  int       `json:"payload_bytes"`
 	Cores    int       `json:"cores"`
 	Kernel   string    `json:"kernel"`
 	Network  string    `json:"network"` // loopback of a namespace, or of the host
