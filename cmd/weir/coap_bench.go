@@ -32,7 +32,8 @@ Each client keeps one confirmable POST in flight, with the back-off of RFC 7252.
 far and the rate of that second; at the end come the percentiles of the round-trip time.
 
 --rebind-every changes the source port of every client (or of --rebind-share of them) at that interval, as a NAT does. With
-connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests.
+connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets the answers under
+way to the others of its socket are lost and asked for again.
 
 The exit code is 1 if a request or a session was lost or a request failed, unless --allow-errors is given.`,
 		Example: `  weir coap bench "coap://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000
