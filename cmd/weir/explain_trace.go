@@ -38,7 +38,7 @@ type heldPacket struct {
 
 // traced is one packet's row.
 type traced struct {
-	Number  int      `json:"number"` // in the order given; a held fragment appears again when it is released
+	Number  int      `json:"number"`           // in the order given; a held fragment appears again when it is released
 	Time    *float64 `json:"time_s,omitempty"` // seconds since the first packet of a capture
 	Flow    string   `json:"flow,omitempty"`
 	Kind    string   `json:"kind,omitempty"`
