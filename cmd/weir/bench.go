@@ -16,6 +16,7 @@ func newBenchCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		newBenchCoapCommand(),
+		newBenchEBPFCommand(),
 		newBenchNATCommand(),
 		newBenchUDPEchoCommand(),
 		newBenchRunCommand(),

@@ -13,6 +13,9 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
+// settleTime is how long the first Apply waits for neighbours to answer.
+const settleTime = time.Second
+
 func newState(t *tables) state {
 	return state{
 		services: newNumbers[string]("services", 1, maxServices),
@@ -50,13 +53,12 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	c.commit()
 	first := d.snapshot == nil
 	d.snapshot = s
-	if first {
-		if err := d.attach(); err != nil {
-			return err
-		}
-	}
 	d.watchHops()
-	return nil
+	if !first {
+		return nil
+	}
+	d.hops.Settle(settleTime) // so that the first packets find their way
+	return d.attach()
 }
 
 // change is one Apply in progress.
@@ -303,6 +305,7 @@ func (c *change) writeHalf() error {
 		for _, b := range service.Backends {
 			for _, a := range []netip.Addr{b.Address4, b.Address6} {
 				if a.IsValid() {
+					c.vips.inside(a)
 					if err := c.t.maps[bpfMapInside].Put(bpfAddr{Word: addressWords(a)}, uint32(1)); err != nil {
 						return fmt.Errorf("backend address %s: %w", a, err)
 					}
@@ -496,22 +499,18 @@ func (d *Datapath) source(s *lb.Service, is6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// forgetSlot frees the entries of a slot whose backend is gone, so that its
-// epoch can wrap without ever meeting one of them.
+// forgetSlot lets the entries of a slot expire whose backend is gone, so that
+// its epoch can wrap without ever meeting one of them.
 func (d *Datapath) forgetSlot(slot uint16) {
 	for i := range d.tables.flows {
 		for w := range d.tables.flows[i].Way {
 			way := &d.tables.flows[i].Way[w]
-			if way.Print > 1 && uint16(way.Meta) == slot && way.Meta>>expiryShift != 0 {
-				d.freeWay(i, w, way.Print)
+			meta := atomic.LoadUint64(&way.Meta)
+			if uint16(meta) == slot && meta>>expiryShift != 0 && atomic.LoadUint64(&way.Print) > 1 {
+				atomic.CompareAndSwapUint64(&way.Meta, meta, meta&(1<<expiryShift-1))
 			}
 		}
 	}
-}
-
-// freeWay empties a way unless it was taken anew meanwhile.
-func (d *Datapath) freeWay(bucket, w int, print uint64) {
-	atomic.CompareAndSwapUint64(&d.tables.flows[bucket].Way[w].Print, print, 0)
 }
 
 const hopNone, hopReady, hopFailed = 0, 1, 2

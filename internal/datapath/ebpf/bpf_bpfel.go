@@ -64,15 +64,13 @@ type bpfCidLayout struct {
 
 type bpfClientHop struct {
 	_       structs.HostLayout
-	Addr    [4]uint32
 	Dmac    [6]uint8
 	Smac    [6]uint8
 	Ifindex uint32
-	Routes  uint32
-	_       [4]byte
-	Until   uint64
 	Mtu     uint16
-	Pad     [7]uint16
+	Claimed uint8
+	Ready   uint8
+	Pad     [12]uint8
 }
 
 type bpfControl struct {
@@ -102,11 +100,11 @@ type bpfFlowEntry struct {
 		Pad   [3]uint8
 	}
 	Reply   uint64
-	Born    uint32
+	Target  uint32
 	Nat     uint32
 	NatPort uint16
 	Service uint16
-	Pad     uint32
+	Hop     uint32
 }
 
 type bpfFragmentEntry struct {
@@ -129,6 +127,7 @@ type bpfGeneration struct {
 	Mult    [3]uint64
 	Lengths uint32
 	Flags   uint32
+	Inside  [64]uint64
 	Length  [24]struct {
 		_    structs.HostLayout
 		Mask [2]uint64
@@ -159,7 +158,7 @@ type bpfParameters struct {
 	FlowMask     uint32
 	FragmentMask uint32
 	VipMask      uint32
-	HopMask      uint32
+	HopShift     uint32
 	Ticks        uint32
 	FragmentTtl  uint32
 	Clock        uint32
