@@ -225,6 +225,9 @@ func TestParseResultsRefuses(t *testing.T) {
 
 // The kernel's roads for a second each: every figure is there, above zero and in its bounds, and nothing stays behind.
 func TestRootDSRKernelRoads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 20 s")
+	}
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iperf", "iperf3", "iptables", "ip6tables", "nft")
 	var steps int

@@ -25,6 +25,7 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	return []Scenario{
 		{ScenarioDSR, "weir bench run dsr", "TCP throughput, packet rate and CPU of the kernel data path beside routing and DNAT", "root; iperf, iperf3, iptables, nftables"},
+		{"ebpf", "weir bench ebpf", "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", "root"},
 		{"coap", "weir bench coap", "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not", "nothing"},
 		{"nat", "weir bench nat", "CPU of a datagram forwarded in user space beside socat and iptables", "nothing; with root also iptables"},
 	}

@@ -79,8 +79,8 @@ func parseStat(stat []byte) (busy, stolen time.Duration, err error) {
 
 type process struct {
 	pid, group int
-	kernel     bool // a kernel thread; those that come and go take their time with them
-	packets    bool // one that lives on and carries packets
+	kernel     bool          // a kernel thread; those that come and go take their time with them
+	packets    bool          // one that lives on and carries packets
 	spent      time.Duration // with its ended children, so that nothing is lost when one ends
 }
 
