@@ -29,7 +29,7 @@ type BenchConfig struct {
 	Identity    string        // PSK identity for all clients; empty: "cali." and 16 hex digits, different per client
 	Secret      []byte        // PSK; default ".fornium"
 	CIDLength   int           // length of the connection id the clients choose for themselves, 0 (default) to 8; SocketsShared needs 4
-	RebindEvery time.Duration // every client changes its source port at this interval; 0 never
+	RebindEvery time.Duration // every client changes its source port at this interval, between two requests of its own; 0 never
 	RebindShare float64       // share of the clients that rebind each time, default 1
 	Pause       time.Duration // think time between response and next request, default none
 	AckTimeout  time.Duration // RFC 7252 ACK_TIMEOUT, default 2 s
