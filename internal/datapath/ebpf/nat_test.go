@@ -57,10 +57,10 @@ const oneBackend = `
 
 var threeVeths = []string{"veth1", "veth2", "veth3"}
 
-// TestRootSameSourcePort: two clients that use one source port at the same
+// TestRootZonDefectSameSourcePort: two clients that use one source port at the same
 // time, TCP and UDP, with their own addresses toward the backend and with the
 // balancer's.
-func TestRootSameSourcePort(t *testing.T) {
+func TestRootZonDefectSameSourcePort(t *testing.T) {
 	for _, hook := range hooks {
 		for _, snat := range []string{"", `  snat: {addresses: ["10.2.0.1", "2001:db8::2:1"]}` + "\n"} {
 			t.Run(fmt.Sprint(hook, "/snat=", snat != ""), func(t *testing.T) {
@@ -134,8 +134,8 @@ func ask(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// TestRootZeroChecksum: UDP without a checksum (RFC 768) passes NAT as it came.
-func TestRootZeroChecksum(t *testing.T) {
+// TestRootZonDefectZeroChecksum: UDP without a checksum (RFC 768) passes NAT as it came.
+func TestRootZonDefectZeroChecksum(t *testing.T) {
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
 			lab := netlabtest.Up(t, twoClients("ebzero"+hook.String(), true))
