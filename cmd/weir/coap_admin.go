@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/admin"
@@ -27,7 +26,7 @@ func coapSamples(status node.Status) []admin.Sample {
 		if s.NodeID != nil {
 			labels[1].Value = strconv.Itoa(int(*s.NodeID))
 		}
-		samples = append(samples, structSamples("weir_coap_engine", s.Engine, []string{"Sessions", "HalfOpen"}, labels)...)
+		samples = append(samples, structSamples("weir_coap_engine", s.Engine, []string{"sessions", "half_open"}, labels)...)
 		samples = append(samples, structSamples("weir_coap_exchange", s.Exchange, nil, labels)...)
 		samples = append(samples, admin.Sample{
 			Name: "weir_coap_exchange_pending", Help: "Messages awaiting an acknowledgement or their time.", Labels: labels, Value: float64(s.Pending),
@@ -39,7 +38,7 @@ func coapSamples(status node.Status) []admin.Sample {
 	return samples
 }
 
-// structSamples makes a sample of every uint64 field of value; gauges names those that do not only grow.
+// structSamples makes a sample of every uint64 field of value, named by its JSON key; gauges are those that do not only grow.
 func structSamples(prefix string, value any, gauges []string, labels []admin.Label) []admin.Sample {
 	var samples []admin.Sample
 	v := reflect.ValueOf(value)
@@ -48,10 +47,10 @@ func structSamples(prefix string, value any, gauges []string, labels []admin.Lab
 		if field.Type.Kind() != reflect.Uint64 {
 			continue
 		}
-		words := snakeCase(field.Name)
+		words := field.Tag.Get("json") // one name for a number, in /status and here
 		sample := admin.Sample{Name: prefix + "_" + words, Labels: labels, Value: float64(v.Field(i).Uint())}
 		what := strings.ReplaceAll(words, "_", " ")
-		if slices.Contains(gauges, field.Name) {
+		if slices.Contains(gauges, words) {
 			sample.Help = "Current " + what + "."
 		} else {
 			sample.Name, sample.Counter, sample.Help = sample.Name+"_total", true, "Count of "+what+" since the start."
@@ -59,17 +58,4 @@ func structSamples(prefix string, value any, gauges []string, labels []admin.Lab
 		samples = append(samples, sample)
 	}
 	return samples
-}
-
-// snakeCase turns "BadMACs" into "bad_macs" and "RecordsIn" into "records_in".
-func snakeCase(name string) string {
-	var b strings.Builder
-	runes := []rune(name)
-	for i, r := range runes {
-		if i > 0 && unicode.IsUpper(r) && (unicode.IsLower(runes[i-1]) || i+2 < len(runes) && unicode.IsLower(runes[i+1]) && runes[i+1] != 's') {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
 }

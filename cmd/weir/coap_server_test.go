@@ -2,10 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -114,7 +117,7 @@ func TestCoapServerAdmin(t *testing.T) {
 	}
 	s.get("/livez")
 	s.get("/readyz")
-	if status := s.get("/status"); !strings.Contains(status, s.uris[1]) || !strings.Contains(status, `"nodeId": 9`) || strings.Contains(status, "secretPSK") {
+	if status := s.get("/status"); !strings.Contains(status, s.uris[1]) || !strings.Contains(status, `"node_id": 9`) || strings.Contains(status, "secretPSK") {
 		t.Errorf("status %s", status)
 	}
 	if n := s.metric("weir_coap_exchange_requests_total"); n != 0 {
@@ -144,7 +147,7 @@ func TestCoapServerBadInput(t *testing.T) {
 		{"--dtls-only and --listen exclude each other", []string{"--dtls-only", "--listen", ":0"}},
 		{"--no-dtls-cluster-backward: there is no cluster", []string{"--no-dtls-cluster-backward"}},
 		{`--log: no format "xml"`, []string{"--log", "xml"}},
-		{"nodeID: 300 does not fit", []string{"--node-id", "300"}},
+		{"node_id: 300 does not fit", []string{"--node-id", "300"}},
 		{"devices.psk:1: no identity", []string{"--check", "--psk-file", file("devices.psk", "nonsense")}},
 		{"node.yaml:2:", []string{"-c", file("node.yaml", "listen: [\":0\"]\nlisten2: x\n")}},
 		{"node.yaml:2:", []string{"-c", file("node.yaml", "listen: [\":0\"]\nworkers: 1000\n")}},
@@ -179,7 +182,7 @@ func TestCoapServerExamples(t *testing.T) {
 
 func TestCoapServerFromFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.yaml")
-	text := "listen: [\"127.0.0.1:0\"]\ncluster:\n  nodes:\n  - {id: 4, dtls: \"127.0.0.1:25794\", management: \"127.0.0.1:25795\"}\nseparateDelay: 1s\n"
+	text := "listen: [\"127.0.0.1:0\"]\ncluster:\n  nodes:\n  - {id: 4, dtls: \"127.0.0.1:25794\", management: \"127.0.0.1:25795\"}\nseparate_delay: 1s\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -224,6 +227,70 @@ func TestCoapServerReloadsKeys(t *testing.T) {
 	await(`"identities": 1`)
 	if strings.Contains(s.get("/status"), "no identity") {
 		t.Error("the error stays after a good reload")
+	}
+}
+
+// Ten thousand datagrams of noise at every port of a cluster node, half of them beginning like what the port expects: then a
+// client is served as if nothing had been, and the noise was counted.
+func TestCoapServerSurvivesNoise(t *testing.T) {
+	netlabtest.Tools(t, "coap-client-openssl")
+	addresses := freeAddresses(t, 3)
+	s := startCoapServer(t, 2, "--listen", addresses[2], "--dtls-cluster", addresses[0]+";"+addresses[1]+";1,---;127.0.0.1:9;2")
+	random, served := rand.New(rand.NewPCG(5, 6)), 0
+	beginnings := [][]byte{
+		{0x16, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0},
+		{0x16, 0xfe, 0xff, 0, 0},
+		{0x17, 0xfe, 0xfd, 0, 1},
+		{0x19, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 1, 1},
+		{0x19, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 1, 2},
+		{0x14},
+		{0x15, 0xfe, 0xfd},
+		{0x1b},
+		{62, 1, 1, 4, 127, 0, 0, 1},
+		{63, 1, 1, 16},
+		{61, 2},
+		{60, 2},
+		{0x41, 2, 0, 1},
+	}
+	for i, address := range addresses {
+		conn, err := net.Dial("udp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for j := range 10000 {
+			datagram := make([]byte, random.IntN(200))
+			for k := range datagram {
+				datagram[k] = byte(random.Uint32())
+			}
+			if j%2 == 0 {
+				datagram = append(bytes.Clone(beginnings[random.IntN(len(beginnings))]), datagram...)
+			}
+			_, _ = conn.Write(datagram) // a full queue may refuse
+		}
+		for range 20 { // the client asks again by itself; a queue still full may outlast one run of it
+			scheme, port := "coaps://", addresses[0]
+			if i == 2 {
+				scheme, port = "coap://", address
+			}
+			output, _ := exec.Command("coap-client-openssl", "-B", "15", "-u", "Client_identity", "-k", "secretPSK", scheme+port+"/mycontext").CombinedOutput()
+			if strings.Contains(string(output), "node-id: 1") || i == 2 && strings.Contains(string(output), "server: Weir") {
+				served++
+				break
+			}
+			t.Logf("%s: %s", address, output)
+		}
+	}
+	if served != len(addresses) {
+		t.Errorf("served after %d of %d floods", served, len(addresses))
+	}
+	if n := s.metric("weir_coap_engine_handshakes_total"); n < 2 {
+		t.Errorf("%v handshakes after the noise", n)
+	}
+	for _, name := range []string{"engine_malformed", "exchange_malformed", "cluster_strangers"} {
+		if n := s.metric("weir_coap_" + name + "_total"); n == 0 {
+			t.Errorf("%s: nothing was counted", name)
+		}
 	}
 }
 

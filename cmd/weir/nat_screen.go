@@ -40,21 +40,19 @@ func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx conte
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	keys := &keyReader{in: in}
-	t := term.NewTerminal(struct {
-		io.Reader
-		io.Writer
-	}{keys, file}, natPrompt)
-	if width, height, err := term.GetSize(int(file.Fd())); err == nil {
-		_ = t.SetSize(max(width, 1), max(height, 1))
-	}
-	t.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
-		if key != '\t' || pos != len(line) {
-			return "", 0, false
+	open := func() *term.Terminal {
+		t := term.NewTerminal(struct {
+			io.Reader
+			io.Writer
+		}{keys, file}, natPrompt)
+		if width, height, err := term.GetSize(int(file.Fd())); err == nil {
+			_ = t.SetSize(max(width, 1), max(height, 1))
 		}
-		completed, _ := console.Complete(line)
-		return completed, len(completed), true
+		t.AutoCompleteCallback = completion(console)
+		return t
 	}
 	s.restore = func() { _ = term.Restore(int(in.Fd()), state) }
+	t := open()
 	s.terminal.Store(t)
 	return func(ctx context.Context, exit func()) {
 		for ctx.Err() == nil {
@@ -63,8 +61,15 @@ func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx conte
 			case keys.interrupted:
 				exit()
 				return
-			case errors.Is(err, io.EOF) && !keys.ended:
+			case errors.Is(err, io.EOF) && !keys.ended: // Ctrl-D, which the terminal would see again and again
+				t.SetPrompt("")
 				fmt.Fprintln(t, "type exit, or press Ctrl-C, to end")
+				fresh := open()
+				fresh.History = t.History
+				if !s.terminal.CompareAndSwap(t, fresh) {
+					return
+				}
+				t = fresh
 				continue
 			case err != nil && !errors.Is(err, term.ErrPasteIndicator):
 				return // the terminal is gone; the program goes on
@@ -76,6 +81,17 @@ func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx conte
 			fmt.Fprintln(t, answer)
 		}
 	}, nil
+}
+
+// completion is tab at the end of a line.
+func completion(console *udpnat.Console) func(line string, pos int, key rune) (string, int, bool) {
+	return func(line string, pos int, key rune) (string, int, bool) {
+		if key != '\t' || pos != len(line) {
+			return "", 0, false
+		}
+		completed, _ := console.Complete(line)
+		return completed, len(completed), true
+	}
 }
 
 // keyReader notes what ReadLine reports as the same end: Ctrl-C, and the terminal's own.

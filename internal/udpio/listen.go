@@ -108,6 +108,14 @@ func (g *Group) Stats() Stats {
 	return sum
 }
 
+// Overflowed sums Conn.Overflowed.
+func (g *Group) Overflowed() (sum uint64) {
+	for _, c := range g.conns {
+		sum += c.Overflowed()
+	}
+	return sum
+}
+
 // Close closes every socket and ends blocked reads.
 func (g *Group) Close() error {
 	var errs []error

@@ -187,6 +187,9 @@ func TestTimestampsAndDrops(t *testing.T) {
 			t.Fatalf("time stamp %d", m.Time)
 		}
 	}
+	if overflowed := b.Overflowed(); overflowed != uint64(sent-n) {
+		t.Fatalf("the kernel dropped %d, want %d", overflowed, sent-n)
+	}
 	for n < sent { // each later datagram carries the count of drops
 		a.WriteAll([]udpio.Message{message(b.LocalAddr(), nil)})
 		readAll(t, b, 1, 10)

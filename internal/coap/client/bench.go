@@ -39,19 +39,19 @@ type BenchConfig struct {
 
 // BenchStats counts since the start. Every field but the gauges only grows.
 type BenchStats struct {
-	Requests        uint64 `json:"requests"`        // answered with success (2.xx)
-	Failed          uint64 `json:"failed"`          // answered with an error (4.xx, 5.xx) or RST
-	Lost            uint64 `json:"lost"`            // requests without an answer after all retransmissions
-	Retransmissions uint64 `json:"retransmissions"` // of requests
-	Errors          uint64 `json:"errors"`          // transmission errors: requests lost, failed, and failed handshakes
-	Handshakes      uint64 `json:"handshakes"`      // completed
-	Rehandshakes    uint64 `json:"rehandshakes"`    // completed or begun by a client that had had a session
-	HandshakeErrors uint64 `json:"handshakeErrors"` // timed out or refused
-	LostSessions    uint64 `json:"lostSessions"`    // sessions given up: fatal alert or a lost request
-	Rebinds         uint64 `json:"rebinds"`         // changes of a client's source port
-	Refused         uint64 `json:"refused"`         // datagrams the kernel or the server's host refused (nobody listens, no buffer)
-	Stray           uint64 `json:"stray"`           // datagrams and records that belong to nothing (late duplicates, forgeries)
-	Clients         int    `json:"clients"`         // gauge: clients with a session (or started, without DTLS)
+	Requests        uint64 `json:"requests"`         // answered with success (2.xx)
+	Failed          uint64 `json:"failed"`           // answered with an error (4.xx, 5.xx) or RST
+	Lost            uint64 `json:"lost"`             // requests without an answer after all retransmissions
+	Retransmissions uint64 `json:"retransmissions"`  // of requests
+	Errors          uint64 `json:"errors"`           // transmission errors: requests lost, failed, and failed handshakes
+	Handshakes      uint64 `json:"handshakes"`       // completed
+	Rehandshakes    uint64 `json:"rehandshakes"`     // completed or begun by a client that had had a session
+	HandshakeErrors uint64 `json:"handshake_errors"` // timed out or refused
+	LostSessions    uint64 `json:"lost_sessions"`    // sessions given up: fatal alert or a lost request
+	Rebinds         uint64 `json:"rebinds"`          // changes of a client's source port
+	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nobody listens, no buffer)
+	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
+	Clients         int    `json:"clients"`          // gauge: clients with a session (or started, without DTLS)
 }
 
 // Snapshot is what the live callback gets, about once a second.
@@ -66,12 +66,12 @@ type Snapshot struct {
 // BenchResult is the end of a load.
 type BenchResult struct {
 	Stats     BenchStats       `json:"stats"`
-	Setup     time.Duration    `json:"setup"`   // creation of clients and all handshakes
-	Elapsed   time.Duration    `json:"elapsed"` // request phase
-	RTT       *measure.Latency `json:"rtt"`     // of answered requests, first transmission to answer
+	Setup     time.Duration    `json:"-"`   // creation of clients and all handshakes
+	Elapsed   time.Duration    `json:"-"`   // request phase
+	RTT       *measure.Latency `json:"rtt"` // of answered requests, first transmission to answer
 	Handshake *measure.Latency `json:"handshake"`
 	Groups    []Group          `json:"groups"` // how evenly the clients were served
-	CPU       time.Duration    `json:"cpu"`    // user and system time of this process in the request phase
+	CPU       time.Duration    `json:"-"`      // user and system time of this process in the request phase
 }
 
 // Group is a set of clients that had about the same number of answered requests.

@@ -131,7 +131,7 @@ func TestStrangersRefused(t *testing.T) {
 	lax := open(t, 1, func(cfg *Config) { cfg.AcceptStrangers = true })
 	lax.frame(&w, &lax.counters[0], out, stranger, 0)
 	if len(w.raw) != 1 {
-		t.Fatal("acceptStrangers does not")
+		t.Fatal("accept_strangers does not")
 	}
 }
 

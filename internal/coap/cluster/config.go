@@ -31,7 +31,7 @@ type Config struct {
 	Backward *bool  `yaml:"backward,omitempty" json:"backward,omitempty"` // replies return through the router; default true
 	// AcceptStrangers takes frames from any address, as Californium without security does. It makes the public port
 	// an open reflector; only for tests against such clusters.
-	AcceptStrangers bool `yaml:"acceptStrangers,omitempty" json:"acceptStrangers,omitempty"`
+	AcceptStrangers bool `yaml:"accept_strangers,omitempty" json:"accept_strangers,omitempty"`
 }
 
 // ParseNodes reads the source document's notation, "dtls;management;id[,...]", for example

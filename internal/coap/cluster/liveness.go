@@ -154,10 +154,10 @@ func (c *Cluster) sendPing(w carrier, n *counters, kind byte, to netip.AddrPort)
 
 // NodeStatus is one row of [Cluster.Status].
 type NodeStatus struct {
-	ID         uint32        `json:"id"`
-	Management string        `json:"management"`
-	State      Liveness      `json:"state"`
-	Silent     time.Duration `json:"silentNanoseconds"` // since its newest message; 0 when unknown or self
+	ID         uint32   `json:"id"`
+	Management string   `json:"management"`
+	State      Liveness `json:"state"`
+	Silent     float64  `json:"silent_s"` // seconds since its newest message; 0 when unknown or self
 }
 
 // Status lists the nodes, self first, as of the latest tick (at most 2 s ago).
@@ -167,7 +167,7 @@ func (c *Cluster) Status() []NodeStatus {
 	for _, m := range c.members {
 		row := NodeStatus{ID: m.id, Management: m.address.String(), State: m.liveness(now)}
 		if row.State != Unknown {
-			row.Silent = max(0, now-time.Duration(m.last.Load()))
+			row.Silent = max(0, now-time.Duration(m.last.Load())).Seconds()
 		}
 		rows = append(rows, row)
 	}

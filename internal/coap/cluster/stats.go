@@ -2,21 +2,21 @@ package cluster
 
 import "sync/atomic"
 
-// Stats counts since New. The first eleven carry the names of Californium's cluster health.
+// Stats counts since New. The first eight are those of Californium's cluster health.
 type Stats struct {
-	Forwarded          uint64 `json:"forwarded"`          // foreign datagrams sent to their owner
-	Backwarded         uint64 `json:"backwarded"`         // replies sent to the router
-	ProcessedForwarded uint64 `json:"processedForwarded"` // "in" frames taken as own datagrams
-	SentBackwarded     uint64 `json:"sentBackwarded"`     // "out" frames sent to their client
-	DroppedForward     uint64 `json:"droppedForward"`     // foreign datagrams of unknown nodes, unusable "in" frames
-	DroppedBackward    uint64 `json:"droppedBackward"`    // unusable "out" frames
-	BadForward         uint64 `json:"badForward"`         // "in" frames with a wrong MAC; 0 without MAC
-	BadBackward        uint64 `json:"badBackward"`        // "out" frames with a wrong MAC; 0 without MAC
-	ManagementReceived uint64 `json:"managementReceived"` // pings and pongs
-	ManagementSent     uint64 `json:"managementSent"`
-	MistakenIDs        uint64 `json:"mistakenIds"` // pings that tell our own id, or another one than configured
-	Strangers          uint64 `json:"strangers"`   // anything from an address that is no node
-	Malformed          uint64 `json:"malformed"`   // neither frame nor ping
+	Forwarded          uint64 `json:"forwarded"`           // foreign datagrams sent to their owner
+	Backwarded         uint64 `json:"backwarded"`          // replies sent to the router
+	ProcessedForwarded uint64 `json:"processed_forwarded"` // "in" frames taken as own datagrams
+	SentBackwarded     uint64 `json:"sent_backwarded"`     // "out" frames sent to their client
+	DroppedForward     uint64 `json:"dropped_forward"`     // foreign datagrams of unknown nodes, unusable "in" frames
+	DroppedBackward    uint64 `json:"dropped_backward"`    // unusable "out" frames
+	BadForward         uint64 `json:"bad_forward"`         // "in" frames with a wrong MAC; 0 without MAC
+	BadBackward        uint64 `json:"bad_backward"`        // "out" frames with a wrong MAC; 0 without MAC
+	ManagementReceived uint64 `json:"management_received"` // pings and pongs
+	ManagementSent     uint64 `json:"management_sent"`
+	MistakenIDs        uint64 `json:"mistaken_ids"` // pings that tell our own id, or another one than configured
+	Strangers          uint64 `json:"strangers"`    // anything from an address that is no node
+	Malformed          uint64 `json:"malformed"`    // neither frame nor ping
 }
 
 // counters is one worker's share, padded to cache lines of its own.

@@ -67,23 +67,23 @@ func setDefault[T comparable](field *T, value T) {
 
 // Counters count since New. They are plain fields: read them on the goroutine that uses the Endpoint.
 type Counters struct {
-	Requests        uint64 // executed by the Handler, repeated safe requests included
-	Responses       uint64 // matched to a request of ours
-	Malformed       uint64 // datagrams that are no well-formed message
-	BadOptions      uint64 // messages rejected for a critical option
-	Duplicates      uint64 // recognised by their message id
-	Forgotten       uint64 // duplicates of an unsafe request whose answer was no longer stored: not executed, not answered
-	Overwritten     uint64 // message ids forgotten before their lifetime ended, because the ring was full
-	TooLarge        uint64 // answers not stored or replies not sent because they exceed LogBytes or MaxMessage
-	Pings           uint64 // answered with Rst
-	Separate        uint64 // separate responses
-	Sent            uint64 // first transmissions of messages by Send and of separate responses
-	Retransmissions uint64
-	Acks            uint64 // acknowledgements that matched
-	Resets          uint64 // resets that matched
-	Timeouts        uint64 // pending messages given up
-	Stray           uint64 // acknowledgements, resets and responses that match nothing
-	PendingFull     uint64 // messages refused because MaxPending was reached
+	Requests        uint64 `json:"requests"`    // executed by the Handler, repeated safe requests included
+	Responses       uint64 `json:"responses"`   // matched to a request of ours
+	Malformed       uint64 `json:"malformed"`   // datagrams that are no well-formed message
+	BadOptions      uint64 `json:"bad_options"` // messages rejected for a critical option
+	Duplicates      uint64 `json:"duplicates"`  // recognised by their message id
+	Forgotten       uint64 `json:"forgotten"`   // duplicates of an unsafe request whose answer was no longer stored: not executed, not answered
+	Overwritten     uint64 `json:"overwritten"` // message ids forgotten before their lifetime ended, because the ring was full
+	TooLarge        uint64 `json:"too_large"`   // answers not stored or replies not sent because they exceed LogBytes or MaxMessage
+	Pings           uint64 `json:"pings"`       // answered with Rst
+	Separate        uint64 `json:"separate"`    // separate responses
+	Sent            uint64 `json:"sent"`        // first transmissions of messages by Send and of separate responses
+	Retransmissions uint64 `json:"retransmissions"`
+	Acks            uint64 `json:"acks"`         // acknowledgements that matched
+	Resets          uint64 `json:"resets"`       // resets that matched
+	Timeouts        uint64 `json:"timeouts"`     // pending messages given up
+	Stray           uint64 `json:"stray"`        // acknowledgements, resets and responses that match nothing
+	PendingFull     uint64 `json:"pending_full"` // messages refused because MaxPending was reached
 }
 
 // Add adds other to c.

@@ -19,17 +19,17 @@ type Config struct {
 	// Cluster adds a DTLS listener per own node of it.
 	Cluster *cluster.Config `yaml:"cluster,omitempty" json:"cluster,omitempty"`
 
-	NodeID      *uint32 `yaml:"nodeID,omitempty" json:"nodeID,omitempty"`           // of the DTLS listeners outside of a cluster, 0..255
-	CIDLength   int     `yaml:"cidLength,omitempty" json:"cidLength,omitempty"`     // bytes of a connection id; default 6, 2..16
-	Workers     int     `yaml:"workers,omitempty" json:"workers,omitempty"`         // per listener; default one per core
-	MaxSessions int     `yaml:"maxSessions,omitempty" json:"maxSessions,omitempty"` // per worker; default 65536
+	NodeID      *uint32 `yaml:"node_id,omitempty" json:"node_id,omitempty"`           // of the DTLS listeners outside of a cluster, 0..255
+	CIDLength   int     `yaml:"cid_length,omitempty" json:"cid_length,omitempty"`     // bytes of a connection id; default 6, 2..16
+	Workers     int     `yaml:"workers,omitempty" json:"workers,omitempty"`           // per listener; default one per core
+	MaxSessions int     `yaml:"max_sessions,omitempty" json:"max_sessions,omitempty"` // per worker; default 65536
 
-	PSKFile string `yaml:"pskFile,omitempty" json:"pskFile,omitempty"` // identity=base64 lines
+	PSKFile string `yaml:"psk_file,omitempty" json:"psk_file,omitempty"` // identity=base64 lines
 	// DemoCredentials accepts the public identities of Californium's sandbox; default true without PSKFile, else false.
-	DemoCredentials *bool `yaml:"demoCredentials,omitempty" json:"demoCredentials,omitempty"`
+	DemoCredentials *bool `yaml:"demo_credentials,omitempty" json:"demo_credentials,omitempty"`
 
-	Benchmark     *bool         `yaml:"benchmark,omitempty" json:"benchmark,omitempty"`         // serve /benchmark; default true
-	SeparateDelay time.Duration `yaml:"separateDelay,omitempty" json:"separateDelay,omitempty"` // of /separate; default 1s
+	Benchmark     *bool         `yaml:"benchmark,omitempty" json:"benchmark,omitempty"`           // serve /benchmark; default true
+	SeparateDelay time.Duration `yaml:"separate_delay,omitempty" json:"separate_delay,omitempty"` // of /separate; default 1s
 
 	Version string       `yaml:"-" json:"-"` // the "server" line of /context is "Weir " and this
 	Log     *slog.Logger `yaml:"-" json:"-"`
@@ -79,15 +79,15 @@ func (c *Config) Validate() error {
 func (c *Config) validateSizes() error {
 	switch {
 	case c.NodeID != nil && *c.NodeID > 255:
-		return fmt.Errorf("nodeID: %d does not fit the one byte of node id in the connection id; use 0 to 255", *c.NodeID)
+		return fmt.Errorf("node_id: %d does not fit the one byte of node id in the connection id; use 0 to 255", *c.NodeID)
 	case c.CIDLength != 0 && (c.CIDLength < minCID || c.CIDLength > maxCID):
-		return fmt.Errorf("cidLength: %d is not between %d and %d; Californium uses 6", c.CIDLength, minCID, maxCID)
+		return fmt.Errorf("cid_length: %d is not between %d and %d; Californium uses 6", c.CIDLength, minCID, maxCID)
 	case c.Workers < 0 || c.Workers > maxWorkers:
 		return fmt.Errorf("workers: %d is not between 0 (one per core) and %d", c.Workers, maxWorkers)
 	case c.MaxSessions < 0 || c.MaxSessions > 1<<24:
-		return fmt.Errorf("maxSessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
+		return fmt.Errorf("max_sessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
-		return fmt.Errorf("separateDelay: %s is not between 0 and 1m", c.SeparateDelay)
+		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
 	}
 	return nil
 }

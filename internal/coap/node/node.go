@@ -190,7 +190,7 @@ type Address struct {
 	URI        string         `json:"uri"` // coap://127.0.0.1:5683
 	Addr       netip.AddrPort `json:"addr"`
 	Secure     bool           `json:"secure"`
-	NodeID     *uint32        `json:"nodeId,omitempty"`
+	NodeID     *uint32        `json:"node_id,omitempty"`
 	Management netip.AddrPort `json:"management,omitzero"` // of a cluster node
 }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
+// settleTime is how long the first Apply waits for neighbours to answer.
+const settleTime = time.Second
+
 func newState(t *tables) state {
 	return state{
 		services: newNumbers[string]("services", 1, maxServices),
@@ -50,13 +53,12 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	c.commit()
 	first := d.snapshot == nil
 	d.snapshot = s
-	if first {
-		if err := d.attach(); err != nil {
-			return err
-		}
-	}
 	d.watchHops()
-	return nil
+	if !first {
+		return nil
+	}
+	d.hops.Settle(settleTime) // so that the first packets find their way
+	return d.attach()
 }
 
 // change is one Apply in progress.

@@ -64,15 +64,13 @@ type bpfCidLayout struct {
 
 type bpfClientHop struct {
 	_       structs.HostLayout
-	Addr    [4]uint32
 	Dmac    [6]uint8
 	Smac    [6]uint8
 	Ifindex uint32
-	Routes  uint32
-	_       [4]byte
-	Until   uint64
 	Mtu     uint16
-	Pad     [7]uint16
+	Claimed uint8
+	Ready   uint8
+	Pad     [12]uint8
 }
 
 type bpfControl struct {
@@ -106,7 +104,7 @@ type bpfFlowEntry struct {
 	Nat     uint32
 	NatPort uint16
 	Service uint16
-	Pad     uint32
+	Hop     uint32
 }
 
 type bpfFragmentEntry struct {
@@ -159,7 +157,7 @@ type bpfParameters struct {
 	FlowMask     uint32
 	FragmentMask uint32
 	VipMask      uint32
-	HopMask      uint32
+	HopShift     uint32
 	Ticks        uint32
 	FragmentTtl  uint32
 	Clock        uint32

@@ -3,6 +3,7 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 		Hash:     randomWords(),
 		FlowMask: uint32(s.buckets - 1), Ways: uint32(s.ways),
 		FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: uint32(s.fragmentWays),
-		VipMask: uint32(s.vips - 1), HopMask: uint32(s.hops - 1),
+		VipMask: uint32(s.vips - 1), HopShift: uint32(bits.Len32(d.clock.ticks(8*time.Second)) - 1),
 		Ticks: d.clock.ticks(time.Second), TickNs: uint32(d.clock.tick),
 		FragmentTtl: d.clock.ticks(limits.FragmentTTL),
 		Hold:        uint32(limits.HeldFragments), HoldEach: uint32(limits.HeldPerDatagram),

@@ -19,7 +19,6 @@ type sizes struct {
 	ways, fragmentWays       int // used in each; below four only where the limit is
 	vips                     int // places of one generation
 	maglevCells, ownerCells  int
-	hops                     int // client hops per CPU
 	flows, fragments         int // as the spec says
 }
 
@@ -35,7 +34,6 @@ func sizesFor(limits lb.Limits) sizes {
 	s.vips = 1 << bits.Len(8*lb.MaxVIPs-1)
 	s.maglevCells = 1 << 23
 	s.ownerCells = 1 << 22
-	s.hops = 1 << 13
 	return s
 }
 
@@ -73,7 +71,6 @@ func (s sizes) adapt(spec *ebpf.CollectionSpec) {
 		bpfMapFlows: s.buckets, bpfMapReplies: s.buckets, bpfMapFlowEntries: s.buckets * ways,
 		bpfMapFragments: s.fragmentBuckets, bpfMapFragmentEntries: s.fragmentBuckets * ways,
 		bpfMapVips: 2 * s.vips, bpfMapMaglev: s.maglevCells / 4, bpfMapOwners: s.ownerCells / 4,
-		bpfMapClientHops: s.hops,
 	} {
 		if m := spec.Maps[name]; m != nil {
 			m.MaxEntries = uint32(entries)

@@ -97,7 +97,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 			continue
 		}
 		group, err := udpio.Listen(udpio.Config{
-			Addr: at, Sockets: len(d.workers), Batch: batchSize, ReadBuffer: d.config.ReadBuffer, Drops: true,
+			Addr: at, Sockets: len(d.workers), Batch: batchSize, ReadBuffer: d.config.ReadBuffer,
 			OnlyIPv6: true, // 0.0.0.0 and :: may both be VIPs
 		})
 		if err != nil {

@@ -168,7 +168,7 @@ func (d *Datapath) Stats() Stats {
 	s.Counters.BackendTimeouts = d.fallen
 	for at, group := range d.groups {
 		s.Listeners = append(s.Listeners, boundTo(at, group))
-		s.Counters.ReceiveOverflows += group.Stats().Dropped
+		s.Counters.ReceiveOverflows += group.Overflowed()
 	}
 	d.mu.Unlock()
 	v := d.view.Load()

@@ -71,6 +71,27 @@ func (c *CIDs) steering(workers int) *udpio.Steering {
 	return &udpio.Steering{Rules: []udpio.SteerRule{udpio.SteerDTLS12(i, 0, hintMask(workers))}}
 }
 
+// Frames of Californium clusters that forward a datagram of an IPv4 client: their
+// first byte, and how many bytes are in front of the datagram.
+const (
+	frameForward = 63
+	frameHeader  = 8
+)
+
+// linkSteering sends such a frame to the worker that its connection id hints at;
+// any other one is handed over.
+func (c *CIDs) linkSteering(workers int) *udpio.Steering {
+	i, ok := c.hintByte()
+	if !ok || workers < 2 {
+		return nil
+	}
+	return &udpio.Steering{Rules: []udpio.SteerRule{{FirstMask: 0xff, FirstValue: frameForward,
+		Offset: frameHeader + cidOffset + i, Mask: hintMask(workers)}}}
+}
+
+// cidOffset is where the connection id of a record starts (RFC 9146 section 4).
+const cidOffset = 11
+
 // hinted feeds cid.Layout.New with random bytes of which one is set: masked
 // layouts hash it.
 type hinted struct {

@@ -12,13 +12,13 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// pair is a minimal cluster of two nodes: kind, port, IPv4 address, datagram.
+// pair is a minimal cluster of two nodes: kind, port, IPv4 address, a byte, datagram: as long as Californium's header.
 type pair struct {
 	owner uint32
 	other netip.AddrPort
 }
 
-const pairHeader = 7
+const pairHeader = 8
 
 func (c *pair) header(b []byte, kind byte, client netip.AddrPort) {
 	b[0] = kind

@@ -1,6 +1,9 @@
 package engine
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 const (
 	inboxSlots = 256  // datagrams on their way from other workers
@@ -11,6 +14,7 @@ const (
 // inbox is what other goroutines have for a worker. It is bounded: what does not
 // fit is refused, and counted by who wanted to put it.
 type inbox struct {
+	any   atomic.Bool // there is something: seldom so, and looking is cheaper than locking
 	mu    sync.Mutex
 	ended bool
 	wake  func() // ends the worker's wait; not called once ended
@@ -44,6 +48,7 @@ func (b *inbox) put(d []byte, from source) bool {
 	}
 	h.n = copy(h.buf, d)
 	h.from = from
+	b.any.Store(true)
 	b.wake()
 	return true
 }
@@ -55,6 +60,7 @@ func (b *inbox) post(f func()) bool {
 		return false
 	}
 	b.posts = append(b.posts, f)
+	b.any.Store(true)
 	b.wake()
 	return true
 }
@@ -70,8 +76,12 @@ func (b *inbox) nudge() {
 
 // take returns everything; the items are valid until the next call.
 func (b *inbox) take() ([]handed, []func()) {
+	if !b.any.Load() {
+		return nil, nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.any.Store(false)
 	items, posts := b.items, b.posts
 	b.items, b.spare = b.spare[:0], items
 	b.posts = nil

@@ -121,13 +121,14 @@ const worthwhile = 4
 // times what the last one brought, at least 8.
 func ask(last, most int) int { return min(max(4*last, 8), most) }
 
-// patience is how long the worker may wait.
+// patience is how long the worker may wait. It counts from the last look at the
+// clock: timers may be late by the time that a batch took.
 func (l *loop) patience() time.Duration {
 	next := l.worker.next()
 	if next == Never {
 		return udpio.Forever
 	}
-	return max(next-time.Since(l.start), 0)
+	return max(next-l.worker.now, 0)
 }
 
 func (l *loop) datagrams(n int) {

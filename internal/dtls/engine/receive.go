@@ -82,9 +82,15 @@ func (w *Worker) foreign(d []byte, from source) bool {
 	if own {
 		return false
 	}
-	if ok && w.cfg.Cluster.Foreign(w, owner, d, from.addr, w.now) {
-		w.stats.Foreign++
-		return true
+	if ok {
+		// The other node has as many workers, as likely as not.
+		w.lane, _ = w.cfg.CIDs.worker(w.record.CID, w.cfg.Workers)
+		taken := w.cfg.Cluster.Foreign(w, owner, d, from.addr, w.now)
+		w.lane = 0
+		if taken {
+			w.stats.Foreign++
+			return true
+		}
 	}
 	w.stats.ForeignUnknown++
 	return false

@@ -130,6 +130,10 @@ func TestForwardingOverSockets(t *testing.T) {
 				}
 			}
 		}
+		// Frames find the worker of their session without its help.
+		if s := nodeTwo.Stats(); s.HandedOver != 0 || s.Injected == 0 {
+			t.Errorf("%d workers: %d of %d frames handed over", workers, s.HandedOver, s.Injected)
+		}
 	}
 }
 

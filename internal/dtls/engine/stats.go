@@ -4,38 +4,46 @@ import "sync"
 
 // Stats counts since Open, except Sessions and HalfOpen, which are current.
 type Stats struct {
-	Sessions, HalfOpen uint64
+	Sessions uint64 `json:"sessions"`
+	HalfOpen uint64 `json:"half_open"`
 
-	Rounds                                     uint64 // of the workers: Datagrams in each say how well they batch
-	Datagrams, RecordsIn, RecordsOut, Requests uint64
-	BytesIn, BytesOut                          uint64
+	Rounds     uint64 `json:"rounds"` // of the workers: Datagrams in each say how well they batch
+	Datagrams  uint64 `json:"datagrams"`
+	RecordsIn  uint64 `json:"records_in"`
+	RecordsOut uint64 `json:"records_out"`
+	Requests   uint64 `json:"requests"`
+	BytesIn    uint64 `json:"received_bytes"`
+	BytesOut   uint64 `json:"sent_bytes"`
 
-	HelloVerifies    uint64 // hellos answered without keeping anything
-	HellosIgnored    uint64 // not well formed, in fragments, or no room
-	Handshakes       uint64 // completed
-	HandshakesFailed uint64 // refused, given up, wrong key, no room for the session
-	HalfOpenFull     uint64 // hellos for which the table, or their prefix's share, was full
-	Replaced         uint64 // sessions whose address made a new one
+	HelloVerifies    uint64 `json:"hello_verifies"`    // hellos answered without keeping anything
+	HellosIgnored    uint64 `json:"hellos_ignored"`    // not well formed, in fragments, or no room
+	Handshakes       uint64 `json:"handshakes"`        // completed
+	HandshakesFailed uint64 `json:"handshakes_failed"` // refused, given up, wrong key, no room for the session
+	HalfOpenFull     uint64 `json:"half_open_full"`    // hellos for which the table, or their prefix's share, was full
+	Replaced         uint64 `json:"replaced"`          // sessions whose address made a new one
 
-	BadMACs, Replays, Malformed uint64 // records
-	UnknownCIDs, UnknownAddress uint64 // records of no session
-	SessionsFull                uint64 // new peers turned away
-	Evicted                     uint64 // idle peers that made room
-	Closed                      uint64 // peers that ended, for whatever reason
-	Alerts                      uint64 // received, authentic
-	AddressChanges              uint64
-	Amplified                   uint64 // records not sent, for an address was not validated
-	EarlyHeld                   uint64 // requests that came before the Finished and were kept
-	SendErrors                  uint64
+	BadMACs        uint64 `json:"bad_macs"`        // records
+	Replays        uint64 `json:"replays"`         // records
+	Malformed      uint64 `json:"malformed"`       // records
+	UnknownCIDs    uint64 `json:"unknown_cids"`    // records of no session
+	UnknownAddress uint64 `json:"unknown_address"` // records of no session
+	SessionsFull   uint64 `json:"sessions_full"`   // new peers turned away
+	Evicted        uint64 `json:"evicted"`         // idle peers that made room
+	Closed         uint64 `json:"closed"`          // peers that ended, for whatever reason
+	Alerts         uint64 `json:"alerts"`          // received, authentic
+	AddressChanges uint64 `json:"address_changes"`
+	Amplified      uint64 `json:"amplified"`  // records not sent, for an address was not validated
+	EarlyHeld      uint64 `json:"early_held"` // requests that came before the Finished and were kept
+	SendErrors     uint64 `json:"send_errors"`
 
-	Foreign        uint64 // datagrams given to the cluster
-	ForeignUnknown uint64 // the cluster did not know the owner
-	Injected       uint64 // datagrams that came by way of another node
-	Returned       uint64 // records sent by way of a router
-	HandedOver     uint64 // datagrams given to another worker
-	QueueFull      uint64 // datagrams another worker had no room for
-	Truncated      uint64 // datagrams longer than a receive buffer
-	KernelDrops    uint64 // datagrams the sockets' queues had no room for
+	Foreign        uint64 `json:"foreign"`         // datagrams given to the cluster
+	ForeignUnknown uint64 `json:"foreign_unknown"` // the cluster did not know the owner
+	Injected       uint64 `json:"injected"`        // datagrams that came by way of another node
+	Returned       uint64 `json:"returned"`        // records sent by way of a router
+	HandedOver     uint64 `json:"handed_over"`     // datagrams given to another worker
+	QueueFull      uint64 `json:"queue_full"`      // datagrams another worker had no room for
+	Truncated      uint64 `json:"truncated"`       // datagrams longer than a receive buffer
+	KernelDrops    uint64 `json:"kernel_drops"`    // datagrams the sockets' queues had no room for
 }
 
 // published is a worker's counters as others may see them, renewed after every batch.

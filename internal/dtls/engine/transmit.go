@@ -24,7 +24,7 @@ type transmit struct {
 	free       [][]byte
 	used       [][]byte // buffers of queued messages
 	toPublic   []udpio.Message
-	toLink     []udpio.Message
+	toLink     []linked
 	sorted     []udpio.Message
 	linkBuffer []byte
 
@@ -35,7 +35,7 @@ type transmit struct {
 func newTransmit(batch int) transmit {
 	t := transmit{
 		free: make([][]byte, 0, batch+inHand), used: make([][]byte, 0, batch+inHand),
-		toPublic: make([]udpio.Message, 0, batch+inHand), toLink: make([]udpio.Message, 0, batch+inHand),
+		toPublic: make([]udpio.Message, 0, batch+inHand), toLink: make([]linked, 0, batch+inHand),
 		sorted:    make([]udpio.Message, 0, batch+inHand),
 		publicOut: func([]udpio.Message) {}, linkOut: func([]udpio.Message) {},
 	}
@@ -67,10 +67,18 @@ func (t *transmit) public(b, datagram []byte, to netip.AddrPort, local netip.Add
 	t.toPublic = append(t.toPublic, udpio.Message{Buf: datagram, N: len(datagram), Addr: to, Local: local})
 }
 
+// linked is a message of the link. Those of one lane are for one worker of the
+// other node: a segmented send arrives at one socket as a whole.
+type linked struct {
+	frame []byte
+	to    netip.AddrPort
+	lane  int
+}
+
 // link queues frame, a part of buffer b.
-func (t *transmit) link(b, frame []byte, to netip.AddrPort) {
+func (t *transmit) link(b, frame []byte, to netip.AddrPort, lane int) {
 	t.used = append(t.used, b)
-	t.toLink = append(t.toLink, udpio.Message{Buf: frame, N: len(frame), Addr: to})
+	t.toLink = append(t.toLink, linked{frame: frame, to: to, lane: lane})
 }
 
 // flush writes everything queued and frees its buffers.
@@ -90,7 +98,7 @@ func (t *transmit) flush() {
 	t.used = t.used[:0]
 }
 
-// gather puts link messages of one node and one length together, so that they
+// gather puts link messages of one node, lane and length together, so that they
 // leave as one segmented send. There are few nodes.
 func (t *transmit) gather() []udpio.Message {
 	t.sorted = t.sorted[:0]
@@ -99,8 +107,8 @@ func (t *transmit) gather() []udpio.Message {
 		first := left[0]
 		rest := left[:0] // written behind where it is read
 		for _, m := range left {
-			if m.Addr == first.Addr && m.N == first.N {
-				t.sorted = append(t.sorted, m)
+			if m.to == first.to && m.lane == first.lane && len(m.frame) == len(first.frame) {
+				t.sorted = append(t.sorted, udpio.Message{Buf: m.frame, N: len(m.frame), Addr: m.to})
 			} else {
 				rest = append(rest, m)
 			}
@@ -158,7 +166,7 @@ func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n in
 		end := start - p.association.HeadRoom()
 		if from, ok := w.cfg.Cluster.Return(w, b, end, sealed, p.addr, p.router); ok && from >= 0 && from <= end {
 			w.stats.Returned++
-			w.out.link(b, b[from:end+len(sealed)], p.router)
+			w.out.link(b, b[from:end+len(sealed)], p.router, 0)
 			return true
 		}
 	}

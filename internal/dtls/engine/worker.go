@@ -25,6 +25,7 @@ type Worker struct {
 	record    record.Record
 	cidLength int // -1: none
 	from      netip.AddrPort
+	lane      int         // worker of the other node that a frame of Foreign is for
 	mayAccept func() bool // has the half-open table room for from?
 
 	out   transmit
@@ -109,7 +110,7 @@ func (w *Worker) LinkBuffer() []byte {
 func (w *Worker) LinkSend(n int, to netip.AddrPort) {
 	b := w.LinkBuffer()
 	w.out.linkBuffer = nil
-	w.out.link(b, b[:n], to)
+	w.out.link(b, b[:n], to, w.lane)
 }
 
 // tick runs what is due.

@@ -277,7 +277,9 @@ func takeSample(ctx context.Context, nodes []*daemon, nat *daemon, clients int) 
 	for _, n := range nodes {
 		var status struct {
 			Listeners []struct {
-				Engine  struct{ Requests uint64 }
+				Engine struct {
+					Requests uint64 `json:"requests"`
+				} `json:"engine"`
 				Cluster struct {
 					Forwarded uint64 `json:"forwarded"`
 				} `json:"cluster"`
@@ -308,8 +310,13 @@ func takeSample(ctx context.Context, nodes []*daemon, nat *daemon, clients int) 
 
 func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample, clients []byte) (*measure.Result, error) {
 	var load struct {
-		Result *measure.Result
-		Stats  struct{ Retransmissions, LostSessions, Rehandshakes, Lost uint64 }
+		Result *measure.Result `json:"result"`
+		Stats  struct {
+			Retransmissions uint64 `json:"retransmissions"`
+			LostSessions    uint64 `json:"lost_sessions"`
+			Rehandshakes    uint64 `json:"rehandshakes"`
+			Lost            uint64 `json:"lost"`
+		} `json:"stats"`
 	}
 	if err := json.Unmarshal(clients, &load); err != nil || load.Result == nil {
 		return nil, fmt.Errorf("result of the clients: %w", errors.Join(err, errors.New(string(clients[:min(len(clients), 200)]))))

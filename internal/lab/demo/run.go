@@ -93,6 +93,7 @@ type system struct {
 	nodes   []*child
 	address string   // of the balancer
 	backend []string // addresses of the nodes behind it
+	before  tick     // what the nodes said last
 }
 
 func (s *system) all() []*child {
@@ -140,6 +141,7 @@ func launch(ctx context.Context, cfg Config, dir string) (*system, error) {
 		}
 	}
 	s.address = fmt.Sprintf("127.0.0.1:%d", ports[2*cfg.Nodes])
+	s.before = tick{sessions: make([]int, cfg.Nodes), forwarded: make([]uint64, cfg.Nodes)}
 	s.nat, err = start(cfg.Binary, dir, "nat", append([]string{"nat", s.address, "--"}, s.backend...)...)
 	if err != nil {
 		return s, err
@@ -181,7 +183,7 @@ func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
 		if snap.Period < shortest || snap.Elapsed > cfg.Duration+shortest {
 			return // the rest of a second, and the last answers, say nothing about a rate
 		}
-		t := s.tick(ctx, snap)
+		t, _ := s.tick(ctx, snap) // a node that stays silent is found at the end
 		t.forwardRate = float64(total(t.forwarded)-before) / max(snap.Period.Seconds(), 0.001)
 		before = total(t.forwarded)
 		r.ticks = append(r.ticks, t)
@@ -202,12 +204,17 @@ func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
 	if len(plan) > 0 {
 		return nil, errors.New("the load ended before every disturbance; this is a defect of the demo")
 	}
-	s.finish(ctx, r, bench)
+	if err := s.finish(ctx, r, bench); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
-func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult) {
-	last := s.tick(ctx, client.Snapshot{})
+func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult) error {
+	last, err := s.tick(ctx, client.Snapshot{})
+	if err != nil {
+		return err // what was forwarded is not known: no verdict
+	}
 	stats := bench.Stats
 	r.Requests, r.Retransmissions = stats.Requests, stats.Retransmissions
 	r.Lost, r.Rehandshakes, r.Errors = stats.LostSessions, stats.Rehandshakes, stats.Errors
@@ -219,6 +226,7 @@ func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult
 		r.Sessions = r.ticks[n-1].sessions // by now the clients have closed theirs
 	}
 	r.judge()
+	return nil
 }
 
 // disturb does one thing through the balancer's console, as an operator would.
@@ -262,33 +270,42 @@ func (s *system) console(ctx context.Context, line string) (string, error) {
 }
 
 // nodeStatus is what the demo reads of a node's /status.
-type nodeStatus []struct {
-	Engine struct {
-		Sessions int `json:"sessions"`
-	} `json:"engine"`
-	Cluster struct {
-		Forwarded uint64 `json:"forwarded"`
-	} `json:"cluster"`
+type nodeStatus struct {
+	Listeners []struct {
+		Engine struct {
+			Sessions int `json:"sessions"`
+		} `json:"engine"`
+		Cluster struct {
+			Forwarded uint64 `json:"forwarded"`
+		} `json:"cluster"`
+	} `json:"listeners"`
 }
 
-func (s *system) tick(ctx context.Context, snap client.Snapshot) tick {
+// tick asks every node. One that is too busy to answer counts as before and is in the error.
+func (s *system) tick(ctx context.Context, snap client.Snapshot) (tick, error) {
 	t := tick{
 		at: snap.Elapsed.Seconds(), p50: snap.P50, p99: snap.P99,
 		rate:            float64(snap.Interval.Requests) / max(snap.Period.Seconds(), 0.001),
 		retransmissions: snap.Total.Retransmissions, errors: snap.Total.Errors, requests: snap.Total.Requests,
 		lost: snap.Total.LostSessions, rehandshakes: snap.Total.Rehandshakes,
 	}
-	for _, n := range s.nodes {
+	var errs []error
+	for i, n := range s.nodes {
 		var status nodeStatus
-		n.door.Get(ctx, "/status", nil, &status) //nolint:errcheck // a dead node ends the run through its ended channel
+		if err := n.door.Get(ctx, "/status", nil, &status); err != nil {
+			errs = append(errs, fmt.Errorf("status of %s: %w", n.name, err))
+			t.sessions, t.forwarded = append(t.sessions, s.before.sessions[i]), append(t.forwarded, s.before.forwarded[i])
+			continue
+		}
 		sessions, forwarded := 0, uint64(0)
-		for _, l := range status {
+		for _, l := range status.Listeners {
 			sessions += l.Engine.Sessions
 			forwarded += l.Cluster.Forwarded
 		}
 		t.sessions, t.forwarded = append(t.sessions, sessions), append(t.forwarded, forwarded)
 	}
-	return t
+	s.before = t
+	return t, errors.Join(errs...)
 }
 
 func total(values []uint64) (sum uint64) {

@@ -315,6 +315,7 @@ __noinline int flow_open(struct pkt *p, __u32 flags)
 	__builtin_memcpy(&entry->key, &p->key, sizeof(entry->key));
 	entry->born = p->now;
 	entry->service = service->id;
+	entry->hop = NO_NUMBER;
 	way_publish(way, p->print, way_meta(expiry, state, p->slot | (__u32)b->epoch << 16));
 	p->number = number;
 	p->opened = 1;

@@ -84,35 +84,47 @@ __noinline __u64 csum_range(ctx_t *ctx, __u32 at, __u32 end)
 	return sum;
 }
 
-/* A TCP or UDP checksum that holds the sum of the pseudo-header only was to be
- * finished by the card: finish it. One in 65,536 packets that are complete
- * looks the same and gets the checksum that it has. */
-static __always_inline void csum_complete(ctx_t *ctx, const struct pkt *p)
+/* Where the transport checksum is, if there is one that a local sender may have
+ * left to the card. */
+static __always_inline __u32 csum_at(const struct pkt *p)
 {
-	void *data, *end;
-	__u64 pseudo;
-	__u16 *field;
-	__u32 at;
-
 	if (!ctx_must_complete || !params.partial || p->first || p->later || p->cut)
-		return;
+		return 0;
 	if (p->kind != KIND_TCP && p->kind != KIND_UDP)
-		return;
-	at = (p->l4 & MAX_HEADERS) + (p->kind == KIND_TCP ? 16 : 6);
-	data = ctx_data(ctx);
-	end = ctx_end(ctx);
-	field = data + at;
-	if ((void *)(field + 1) > end)
+		return 0;
+	return (p->l4 & MAX_HEADERS) + (p->kind == KIND_TCP ? 16 : 6);
+}
+
+/* Notes whether the checksum holds the sum of the pseudo-header only: then it
+ * was to be finished by the card. One in 65,536 finished ones looks the same. */
+static __always_inline void csum_note(ctx_t *ctx, struct pkt *p)
+{
+	void *data = ctx_data(ctx), *end = ctx_end(ctx);
+	__u32 at = csum_at(p);
+	__u16 *field = data + at;
+	__u64 pseudo;
+
+	if (!at || (void *)(field + 1) > end)
 		return;
 	pseudo = csum_address(p->key.src, p->version) + csum_address(p->key.dst, p->version) +
 		 bpf_htons(p->proto) + bpf_htons(p->end - p->l4);
-	if (*field != csum_fold(pseudo))
-		return;
-	__u16 sum = ~csum_fold(csum_range(ctx, p->l4, p->end));
+	p->partial = *field == csum_fold(pseudo);
+}
 
+/* Finishes such a checksum; a finished one gets the value that it has. */
+static __always_inline void csum_complete(ctx_t *ctx, struct pkt *p)
+{
+	void *data, *end;
+	__u16 *field, sum;
+
+	csum_note(ctx, p);
+	if (!p->partial)
+		return;
+	p->partial = 0;
+	sum = ~csum_fold(csum_range(ctx, p->l4, p->end));
 	data = ctx_data(ctx);
 	end = ctx_end(ctx);
-	field = data + at;
+	field = data + csum_at(p);
 	if ((void *)(field + 1) > end)
 		return;
 	*field = p->kind == KIND_UDP && !sum ? 0xffff : sum;

@@ -3,7 +3,7 @@
  * deliver.h: carries out what steering chose: hop limit, size, rewrite or
  * tunnel, link addresses, redirect. Next hops of backends come from netlink by
  * way of user space; those of clients from the kernel's routes, looked up once
- * per client and CPU and kept for HOP_SECONDS or until routes change.
+ * per flow and eight seconds, or when routes change.
  */
 #pragma once
 
@@ -11,18 +11,17 @@
 #include "icmp.h"
 #include "toobig.h"
 
-enum { HOP_SECONDS = 8 };
-
-/* Looks up the way to a client; 0: the kernel must find it. */
-__noinline int client_route(ctx_t *ctx, struct pkt *p, struct client_hop *h, __u32 generation)
+/* Looks up the way to a client and its place in client_hops; -1: the kernel
+ * must find it. */
+__noinline int client_route(ctx_t *ctx, struct pkt *p)
 {
 	const __u32 *dst, *src;
 	struct bpf_fib_lookup *fib;
-	__u32 zero = 0;
+	__u32 zero = 0, at;
 
 	fib = bpf_map_lookup_elem(&routes, &zero);
-	if (!fib || !p || !h)
-		return 0;
+	if (!fib || !p)
+		return -1;
 	dst = p->nat.set_dst ? p->nat.dst : p->key.dst;
 	src = p->nat.set_src ? p->nat.src : p->key.src;
 	__builtin_memset(fib, 0, sizeof(*fib));
@@ -38,29 +37,52 @@ __noinline int client_route(ctx_t *ctx, struct pkt *p, struct client_hop *h, __u
 		__builtin_memcpy(fib->ipv6_src, src, 16);
 	}
 	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
-		return 0;
-	__builtin_memcpy(h->addr, dst, 16);
-	__builtin_memcpy(h->dmac, fib->dmac, 6);
-	__builtin_memcpy(h->smac, fib->smac, 6);
-	h->ifindex = fib->ifindex;
-	h->mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
-	h->routes = generation;
-	h->until = p->now + HOP_SECONDS * (__u64)params.ticks;
-	return 1;
+		return -1;
+	at = fib->ifindex * 31 + fib->dmac[5] + fib->dmac[4] * 7;
+	for (int probe = 0; probe < 16; probe++) {
+		__u32 i = (at + probe) & (CLIENT_HOPS - 1);
+		struct client_hop *h = bpf_map_lookup_elem(&client_hops, &i);
+		__u16 mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
+
+		if (!h)
+			return -1;
+		if (!h->ready && !h->claimed) {
+			h->claimed = 1;
+			__builtin_memcpy(h->dmac, fib->dmac, 6);
+			__builtin_memcpy(h->smac, fib->smac, 6);
+			h->ifindex = fib->ifindex;
+			h->mtu = mtu;
+			asm volatile("" ::: "memory");
+			*(volatile __u8 *)&h->ready = 1;
+		}
+		if (h->ready && h->ifindex == fib->ifindex && h->mtu == mtu && !__builtin_memcmp(h->dmac, fib->dmac, 6) &&
+		    !__builtin_memcmp(h->smac, fib->smac, 6))
+			return i;
+	}
+	return -1;
 }
 
+/* The way to a flow's client, looked up once per flow and eight seconds,
+ * and when routes change. */
 static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p)
 {
-	const __u32 *dst = p->nat.set_dst ? p->nat.dst : p->key.dst;
-	__u32 at = ((dst[0] ^ dst[1] ^ dst[2] ^ dst[3]) * 0x9e3779b1u >> 8) & params.hop_mask;
-	struct client_hop *h = bpf_map_lookup_elem(&client_hops, &at);
+	struct flow_entry *entry = entry_at(p->number);
 	const struct control *control = control_of();
+	__u32 tag, at;
+	int found;
 
-	if (!h || !control)
+	if (!entry || !control)
 		return NULL;
-	if (h->until > p->now && h->routes == control->routes && same_address(h->addr, dst))
-		return h;
-	return client_route(ctx, p, h, control->routes) ? h : NULL;
+	tag = (control->routes & 0xfff) << 8 | (__u32)(p->now >> params.hop_shift) << 20;
+	at = entry->hop & 0xff;
+	if ((entry->hop & ~0xffu) != tag) {
+		found = client_route(ctx, p);
+		if (found < 0)
+			return NULL;
+		at = found & 0xff;
+		entry->hop = tag | at;
+	}
+	return bpf_map_lookup_elem(&client_hops, &at);
 }
 
 static __always_inline bool put_macs(ctx_t *ctx, const __u8 *dmac, const __u8 *smac)
@@ -114,8 +136,8 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	if (p->back) {
 		struct client_hop *h = client_hop(ctx, p);
 
-		if (!h) {
-			/* The kernel forwards this one, and learns the neighbour. */
+		if (!h) { /* the kernel forwards this one, and learns the neighbour */
+			csum_note(ctx, p);
 			if (!nat_rewrite(ctx, p))
 				goto failed;
 			return DELIVERED(ctx_pass, reason);
@@ -128,8 +150,14 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 		const struct next_hop *h = &b->hop[b->cur & 1];
 
 		if (h->state != HOP_READY) {
-			return h->state == HOP_FAILED ? DELIVERED(ctx_drop, REASON_SEND_FAILED)
-						      : DELIVERED(ctx_pass, REASON_NO_NEIGHBOUR);
+			/* As a plain forward the kernel can do it meanwhile. Any other
+			 * way it would take the packet for its own. */
+			if (h->state == HOP_FAILED || service->mode != MODE_NAT)
+				goto failed;
+			csum_note(ctx, p);
+			if (!nat_rewrite(ctx, p))
+				goto failed;
+			return DELIVERED(ctx_pass, REASON_NO_NEIGHBOUR);
 		}
 		dmac = h->dmac;
 		smac = h->smac;

@@ -44,18 +44,18 @@ struct owner_key {
 	__u32 owner;
 };
 
-/* How packets reach one client, as the kernel's routes say; per CPU. */
+/* A way to clients, as the kernel's routes said; written once, then shared by
+ * all flows whose client is reached that way. */
 struct client_hop {
-	__u32 addr[4];
 	__u8 dmac[6];
 	__u8 smac[6];
 	__u32 ifindex;
-	__u32 routes;  /* control.routes at the time */
-	__u64 until;   /* ticks */
 	__u16 mtu;
-	__u16 pad[7];
+	__u8 claimed;
+	__u8 ready;
+	__u8 pad[12];
 };
-_Static_assert(sizeof(struct client_hop) == 64, "one cache line");
+_Static_assert(sizeof(struct client_hop) == 32, "two in a cache line");
 
 /* What was decided for the last packet of this CPU, for tests. */
 struct verdict {
@@ -101,7 +101,7 @@ MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES, BPF_F_MMAPABLE);
 MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(PERCPU_ARRAY, service_counts, __u32, struct count, MAX_SERVICES * REASONS, 0);
 MAP(PERCPU_ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, 0);
-MAP(PERCPU_ARRAY, client_hops, __u32, struct client_hop, 1, 0);
+MAP(ARRAY, client_hops, __u32, struct client_hop, CLIENT_HOPS, BPF_F_MMAPABLE);
 MAP(PERCPU_ARRAY, routes, __u32, struct bpf_fib_lookup, 1, 0);
 MAP(PERCPU_ARRAY, verdicts, __u32, struct verdict, 1, 0);
 

@@ -78,5 +78,5 @@ __noinline int nat_plain(ctx_t *ctx, struct pkt *p)
 
 	if (at < 0)
 		return true;
-	return ctx_update_check(ctx, (p->l4 & MAX_HEADERS) + at, addresses, moved, p->proto == P_UDP);
+	return ctx_update_check(ctx, p, (p->l4 & MAX_HEADERS) + at, addresses, moved);
 }

@@ -14,7 +14,7 @@ struct parameters {
 	__u32 flow_mask;        /* buckets of the flow table - 1 */
 	__u32 fragment_mask;    /* buckets of the fragment table - 1 */
 	__u32 vip_mask;         /* places of vips - 1, of one generation */
-	__u32 hop_mask;         /* places of the client hop cache - 1 */
+	__u32 hop_shift;        /* ticks >> hop_shift: time in flow_entry.hop */
 	__u32 ticks;            /* of the clock in one second */
 	__u32 fragment_ttl;     /* ticks */
 	__u32 clock;            /* enum clock */

@@ -62,7 +62,7 @@ struct pkt {
 	__u8 back;       /* from the backend to the client */
 	__u8 opened;     /* its flow's entry is new */
 	__u8 mode;       /* of the service */
-	__u8 pad;
+	__u8 partial;    /* the checksum covers the pseudo-header only */
 };
 
 #define MAPPED bpf_htonl(0xffff)

@@ -34,9 +34,9 @@ static __always_inline bool ctx_shrinks(ctx_t *ctx, const struct pkt *p)
 
 /* Brings a transport checksum up to date; one that the card will finish holds
  * the addresses only. */
-static __always_inline bool ctx_update_check(ctx_t *ctx, __u32 at, __u64 addresses, __u64 ports, bool udp)
+static __always_inline bool ctx_update_check(ctx_t *ctx, const struct pkt *p, __u32 at, __u64 addresses, __u64 ports)
 {
-	__u64 flags = udp ? BPF_F_MARK_MANGLED_0 : 0;
+	__u64 flags = p->proto == P_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 
 	addresses = (addresses >> 32) + (addresses & 0xffffffff);
 	addresses = (addresses >> 32) + (addresses & 0xffffffff);

@@ -62,6 +62,7 @@ enum limits {
 	MAX_RECORDS = 8,       /* DTLS records looked at in one datagram */
 	MAX_EXTENSIONS = 8,    /* IPv6 extension headers walked */
 	WAYS = 4,              /* flows in one bucket */
+	CLIENT_HOPS = 256,     /* different ways to clients remembered */
 	REASONS = 32,          /* counters of one service */
 	HOLD_BYTES = 2048,     /* greatest frame held for its first fragment */
 	TRACE_BYTES = 192,     /* bytes of a packet in a trace event */
@@ -109,7 +110,7 @@ struct flow_entry {
 	__u32 nat;           /* place of the new source in snat_addresses + 1 */
 	__u16 nat_port;      /* its port */
 	__u16 service;       /* stable number */
-	__u32 pad;
+	__u32 hop;           /* way of its replies: 8 place in client_hops, 12 control.routes, 12 time */
 };
 _Static_assert(sizeof(struct flow_entry) == 64, "one cache line");
 

@@ -15,16 +15,20 @@ static __always_inline __u32 ctx_segment(ctx_t *ctx, const struct pkt *p) { retu
 static __always_inline bool ctx_shrinks(ctx_t *ctx, const struct pkt *p) { return false; }
 
 /* Brings a transport checksum up to date. */
-static __always_inline bool ctx_update_check(ctx_t *ctx, __u32 at, __u64 addresses, __u64 ports, bool udp)
+static __always_inline bool ctx_update_check(ctx_t *ctx, const struct pkt *p, __u32 at, __u64 addresses, __u64 ports)
 {
 	void *data = ctx_data(ctx), *end = ctx_end(ctx);
 	__u16 *check = data + (at & 0x7ff), new;
 
 	if ((void *)(check + 1) > end)
 		return false;
-	if (udp && !*check)
+	if (p->partial) { /* goes to the stack as it came */
+		*check = csum_fold(addresses + *check);
+		return true;
+	}
+	if (p->proto == P_UDP && !*check)
 		return true;
 	new = csum_apply(*check, addresses + ports);
-	*check = udp && !new ? 0xffff : new;
+	*check = p->proto == P_UDP && !new ? 0xffff : new;
 	return true;
 }

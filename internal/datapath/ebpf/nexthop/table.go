@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,8 +35,9 @@ type Hop struct {
 
 // Table resolves watched addresses. All methods are safe for concurrent use.
 type Table struct {
-	log    *slog.Logger
-	handle *netlink.Handle
+	log       *slog.Logger
+	handle    *netlink.Handle
+	namespace netns.NsHandle
 
 	mu      sync.Mutex
 	watched map[netip.Addr]*watch
@@ -58,11 +60,19 @@ func Open(log *slog.Logger) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	return &Table{log: log, handle: h, watched: map[netip.Addr]*watch{}, changed: make(chan struct{}, 1)}, nil
+	ns, err := netns.Get()
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("name the network namespace: %w", err)
+	}
+	return &Table{log: log, handle: h, namespace: ns, watched: map[netip.Addr]*watch{}, changed: make(chan struct{}, 1)}, nil
 }
 
 // Close closes netlink.
-func (t *Table) Close() { t.handle.Close() }
+func (t *Table) Close() {
+	t.handle.Close()
+	t.namespace.Close()
+}
 
 // OnChange sets what is called, from Run, after any change of routes.
 func (t *Table) OnChange(f func()) {
@@ -94,6 +104,27 @@ func (t *Table) Watch(addresses map[netip.Addr]func(Hop)) {
 	}
 }
 
+// Settle waits, at most so long, until no watched address is Unknown.
+func (t *Table) Settle(limit time.Duration) {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		t.refresh(false)
+		if !t.unknown() {
+			return
+		}
+	}
+}
+
+func (t *Table) unknown() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, w := range t.watched {
+		if w.hop.State == Unknown {
+			return true
+		}
+	}
+	return false
+}
+
 // Source returns the source address that the kernel would use toward an address.
 func (t *Table) Source(to netip.Addr) (netip.Addr, bool) {
 	routes, err := t.handle.RouteGet(net.IP(to.AsSlice()))
@@ -112,13 +143,13 @@ func (t *Table) Run(ctx context.Context) error {
 	neighbours := make(chan netlink.NeighUpdate, 64)
 	links := make(chan netlink.LinkUpdate, 64)
 	lost := func(err error) { t.poke() } // events were dropped: look at everything again
-	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: lost}); err != nil {
+	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{Namespace: &t.namespace, ErrorCallback: lost}); err != nil {
 		return fmt.Errorf("follow routes: %w", err)
 	}
-	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{ErrorCallback: lost}); err != nil {
+	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{Namespace: &t.namespace, ErrorCallback: lost}); err != nil {
 		return fmt.Errorf("follow neighbours: %w", err)
 	}
-	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: lost}); err != nil {
+	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{Namespace: &t.namespace, ErrorCallback: lost}); err != nil {
 		return fmt.Errorf("follow links: %w", err)
 	}
 	ticker := time.NewTicker(Retry)

@@ -1,0 +1,220 @@
+package ebpf
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// balancer is a running data path in a namespace.
+type balancer struct {
+	t    *testing.T
+	host *netlab.Host
+	d    *Datapath
+}
+
+// start opens a data path in a namespace, applies a spec and runs it.
+func start(t *testing.T, host *netlab.Host, c Config, spec string) *balancer {
+	t.Helper()
+	if testing.Verbose() {
+		c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	b := &balancer{t: t, host: host}
+	do(t, host, func() error {
+		var err error
+		b.d, err = Open(c)
+		return err
+	})
+	b.apply(spec)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.d.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := b.d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func (b *balancer) apply(spec string) {
+	b.t.Helper()
+	decoded, _, err := config.Decode[lb.Spec]("spec.yaml", []byte(spec))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	snapshot, err := lb.Compile(decoded, nil, b.d.Caps())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
+}
+
+func do(t *testing.T, host *netlab.Host, f func() error) {
+	t.Helper()
+	if err := host.Do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve answers, in a namespace, TCP with the hash of what it got, and UDP with
+// the datagram itself.
+func serve(t *testing.T, host *netlab.Host, address string) {
+	t.Helper()
+	do(t, host, func() error {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					h := sha256.New()
+					io.Copy(io.MultiWriter(h), c)
+					c.Write(h.Sum(nil))
+				}()
+			}
+		}()
+		u, err := net.ListenPacket("udp", address)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { u.Close() })
+		go func() {
+			b := make([]byte, 65535)
+			for {
+				n, from, err := u.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				u.WriteTo(b[:n], from)
+			}
+		}()
+		return nil
+	})
+}
+
+// sendTCP sends size bytes and checks the server's hash of them.
+func sendTCP(t *testing.T, host *netlab.Host, to string, size int) {
+	t.Helper()
+	data := make([]byte, size)
+	random := rand.NewChaCha8([32]byte{1})
+	random.Read(data)
+	do(t, host, func() error {
+		c, err := net.DialTimeout("tcp", to, 10*time.Second)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(30 * time.Second))
+		if _, err := c.Write(data); err != nil {
+			return err
+		}
+		c.(*net.TCPConn).CloseWrite()
+		got, err := io.ReadAll(c)
+		if err != nil {
+			return err
+		}
+		if want := sha256.Sum256(data); !bytes.Equal(got, want[:]) {
+			return fmt.Errorf("%d bytes to %s came as others", size, to)
+		}
+		return nil
+	})
+}
+
+// sendUDP sends one datagram and wants it back, asking again when it is lost.
+func sendUDP(t *testing.T, host *netlab.Host, from, to string, size int) {
+	t.Helper()
+	data := bytes.Repeat([]byte{7, 1, 200}, size/3+1)[:size]
+	do(t, host, func() error {
+		var local net.Addr
+		if from != "" {
+			local = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from))
+		}
+		c, err := (&net.Dialer{LocalAddr: local}).Dial("udp", to)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		b := make([]byte, 65535)
+		for range 20 {
+			if _, err := c.Write(data); err != nil {
+				return err
+			}
+			c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+			n, err := c.Read(b)
+			if err != nil {
+				continue
+			}
+			if !bytes.Equal(b[:n], data) {
+				return fmt.Errorf("%d bytes to %s came back as %d others", size, to, n)
+			}
+			return nil
+		}
+		return fmt.Errorf("%d bytes to %s: no answer", size, to)
+	})
+}
+
+const natSpec = `
+services:
+- name: echo
+  mode: nat
+  vips:
+  - {address: "10.0.0.1", protocol: tcp, port: 80}
+  - {address: "10.0.0.1", protocol: udp, port: 80}
+  - {address: "2001:db8::1", protocol: tcp, port: 80}
+  - {address: "2001:db8::1", protocol: udp, port: 80}
+  backends:
+  - {name: a, address: "10.2.0.2", address2: "2001:db8::2:2", port: 8080}
+  - {name: b, address: "10.3.0.2", address2: "2001:db8::3:2", port: 8080}
+`
+
+func TestRootNATCarriesBytes(t *testing.T) {
+	for _, hook := range []Hook{HookTCX, HookXDP} {
+		t.Run(hook.String(), func(t *testing.T) {
+			topology := netlab.NAT()
+			topology.Name = "ebnat" + hook.String()
+			lab := netlabtest.Up(t, topology)
+			for _, zone := range []string{"zone1", "zone2"} {
+				serve(t, lab.Namespace(zone), ":8080")
+			}
+			start(t, lab.Namespace("gateway"), Config{Interfaces: []string{"veth0", "veth2", "veth3"}, Hook: hook}, natSpec)
+			client := lab.Namespace("zone0")
+			for _, vip := range []string{"10.0.0.1:80", "[2001:db8::1]:80"} {
+				for range 4 {
+					sendTCP(t, client, vip, 1<<20)
+				}
+				for _, size := range []int{0, 1, 1200, 1472} {
+					sendUDP(t, client, "", vip, size)
+				}
+			}
+		})
+	}
+}
+
+var _ = strings.TrimSpace
