@@ -133,8 +133,8 @@ func (p *pins) remove() error {
 	return err
 }
 
-// holder finds the process that has a directory locked; 0: not to be seen from here.
-func holder(dir *os.File) int {
+// lockHolder finds the process that has a directory locked; 0: not to be seen from here.
+func lockHolder(dir *os.File) int {
 	var st unix.Stat_t
 	if unix.Fstat(int(dir.Fd()), &st) != nil {
 		return 0
@@ -157,7 +157,7 @@ func holder(dir *os.File) int {
 }
 
 func holderName(dir *os.File) string {
-	pid := holder(dir)
+	pid := lockHolder(dir)
 	if pid == 0 {
 		return "another process"
 	}

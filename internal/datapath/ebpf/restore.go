@@ -344,4 +344,3 @@ func (d *Datapath) warnLimits(have, want lb.Limits) {
 			"have", fmt.Sprintf("%+v", have), "file", fmt.Sprintf("%+v", want))
 	}
 }
-
