@@ -34,8 +34,8 @@ build: ## bin/weir
 	@.ci/deps go
 	$(GO) build -trimpath -buildvcs=$(VCS) -o bin/weir ./cmd/weir
 
-demo: build ## balance real DTLS sessions on this machine for half a minute (ARGS="--clients 50")
-	bin/weir demo $(ARGS)
+demo: build ## balance real DTLS sessions on this machine for half a minute, with a report in bin/demo.html (ARGS="--clients 50")
+	bin/weir demo --report bin/demo.html $(ARGS)
 
 test: ## every test; those that need root run as root, and skip else (WEIR_ROOT=1: a skip is a failure)
 	@.ci/deps go test

@@ -15,6 +15,7 @@ func newBenchCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		newBenchCoapCommand(),
+		newBenchEBPFCommand(),
 		newBenchNATCommand(),
 		newBenchUDPEchoCommand(),
 	)

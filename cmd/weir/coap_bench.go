@@ -32,7 +32,8 @@ Each client keeps one confirmable POST in flight, with the back-off of RFC 7252.
 far and the rate of that second; at the end come the percentiles of the round-trip time.
 
 --rebind-every changes the source port of every client (or of --rebind-share of them) at that interval, as a NAT does. With
-connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests.
+connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets the answers under
+way to the others of its socket are lost and asked for again.
 
 The exit code is 1 if a request or a session was lost or a request failed, unless --allow-errors is given.`,
 		Example: `  weir coap bench "coap://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000
@@ -77,6 +78,12 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 	if f.payload < 0 || f.payload > 8000 {
 		return usageError(fmt.Errorf("--payload-size: %d is not between 0 and 8000", f.payload))
 	}
+	if f.load.Clients < 1 {
+		return usageError(fmt.Errorf("--clients: %d; give at least 1", f.load.Clients))
+	}
+	if f.load.RebindShare <= 0 {
+		return usageError(fmt.Errorf("--rebind-share: %g; give more than 0, or leave --rebind-every out", f.load.RebindShare))
+	}
 	f.load.URI, f.load.Secret, f.load.Sockets = uri, secret, client.Sockets(f.sockets)
 	f.load.Payload = []byte(strings.Repeat("weir", f.payload/4+1)[:f.payload])
 	if err := f.load.Validate(); err != nil {
@@ -86,7 +93,7 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 	if f.json {
 		progress = cmd.ErrOrStderr()
 	}
-	started, begun := false, time.Now()
+	started, lines, begun := false, 0, time.Now()
 	result, err := client.Bench(cmd.Context(), f.load, func(s client.Snapshot) {
 		if f.quiet {
 			return
@@ -99,7 +106,11 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 			fmt.Fprintln(progress, "Benchmark started.")
 			return
 		}
-		fmt.Fprintln(progress, s.Line())
+		// The last interval is cut short; its rate would say nothing.
+		if s.Period >= time.Second/2 || lines == 0 {
+			lines++
+			fmt.Fprintln(progress, s.Line())
+		}
 	})
 	if err != nil {
 		return err

@@ -182,12 +182,13 @@ func TestCoapServerExamples(t *testing.T) {
 
 func TestCoapServerFromFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.yaml")
-	text := "listen: [\"127.0.0.1:0\"]\ncluster:\n  nodes:\n  - {id: 4, dtls: \"127.0.0.1:25794\", management: \"127.0.0.1:25795\"}\nseparate_delay: 1s\n"
+	addresses := freeAddresses(t, 2)
+	text := fmt.Sprintf("listen: [\"127.0.0.1:0\"]\ncluster:\n  nodes:\n  - {id: 4, dtls: %q, management: %q}\nseparate_delay: 1s\n", addresses[0], addresses[1])
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := startCoapServer(t, 2, "-c", path)
-	if status := s.get("/status"); !strings.Contains(status, "127.0.0.1:25795") {
+	if status := s.get("/status"); !strings.Contains(status, addresses[1]) {
 		t.Errorf("status %s", status)
 	}
 }
@@ -290,6 +291,23 @@ func TestCoapServerSurvivesNoise(t *testing.T) {
 	for _, name := range []string{"engine_malformed", "exchange_malformed", "cluster_strangers"} {
 		if n := s.metric("weir_coap_" + name + "_total"); n == 0 {
 			t.Errorf("%s: nothing was counted", name)
+		}
+	}
+}
+
+// pion/dtls, by way of `weir coap get`: a session with connection ids both ways.
+func TestPionClient(t *testing.T) {
+	s := startCoapServer(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--node-id", "6")
+	root := newRootCommand()
+	var out strings.Builder
+	root.SetOut(&out)
+	root.SetArgs([]string{"coap", "get", s.uris[0] + "/mycontext"})
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for _, want := range []string{"Status : 2.05 - CONTENT", "node-id: 6\n", "peer: cali.", "read-cid: 06"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,7 +97,7 @@ func printDemo(out io.Writer, r *demo.Result) {
 		{"retransmissions", fmt.Sprint(r.Retransmissions)},
 		{"errors", fmt.Sprint(r.Errors)},
 		{"records forwarded between nodes", fmt.Sprint(r.Forwarded)},
-		{"sessions by node", fmt.Sprint(r.Sessions)},
+		{"sessions by node", strings.Trim(fmt.Sprint(r.Sessions), "[]")},
 		{"sessions lost", fmt.Sprint(r.Lost)},
 		{"handshakes after the first", fmt.Sprint(r.Rehandshakes)},
 		{"seed", fmt.Sprint(r.Seed)},
@@ -109,5 +110,7 @@ func printDemo(out io.Writer, r *demo.Result) {
 	}
 	if r.Report != "" {
 		fmt.Fprintln(out, "Report with plots: "+r.Report)
+	} else {
+		fmt.Fprintln(out, "With --report FILE it also writes a page with plots.")
 	}
 }

@@ -38,8 +38,8 @@ type heldPacket struct {
 
 // traced is one packet's row.
 type traced struct {
-	Number  int      `json:"number"` // in the order given; a held fragment appears again when it is released
-	Time    string   `json:"time,omitempty"`
+	Number  int      `json:"number"`           // in the order given; a held fragment appears again when it is released
+	Time    *float64 `json:"time_s,omitempty"` // seconds since the first packet of a capture
 	Flow    string   `json:"flow,omitempty"`
 	Kind    string   `json:"kind,omitempty"`
 	Action  string   `json:"action"`
@@ -138,7 +138,8 @@ func (t *tracer) steer(number int, p *packet.Packet, err error, now time.Duratio
 		return
 	}
 	if t.limit >= 0 {
-		row.Time = fmt.Sprintf("%.6f", now.Seconds())
+		at := now.Seconds()
+		row.Time = &at
 	}
 	if err != nil {
 		row.Why = []string{err.Error()}
@@ -214,7 +215,11 @@ func printTable(w io.Writer, t *tracer) error {
 		if r.Backend != "" {
 			to = r.Service + "/" + r.Backend
 		}
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Number, r.Time, r.Action, r.Reason, to, r.Flow)
+		at := "-"
+		if r.Time != nil {
+			at = fmt.Sprintf("%.6f", *r.Time)
+		}
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Number, at, r.Action, r.Reason, to, r.Flow)
 	}
 	decided := 0
 	for _, n := range t.summary.Reasons {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -106,8 +107,11 @@ func TestNATFromAPipe(t *testing.T) {
 	expect(t, answers, "type help")
 	natAsk(t, listen, "through a pipe")
 	for _, step := range [][2]string{
-		{"", "1 NAT entries, reverse address update disabled."}, {"", "Destination: " + echo + ", usage: 1"},
-		{"clear", "1 - NAT entries dropped."}, {"nonsense", "error: no command"}, {"reverse on", "reverse address update enabled."},
+		{"", "1 NAT entries, reverse address update disabled."},
+		{"", "Destination: " + echo + ", usage: 1"},
+		{"clear", "1 - NAT entries dropped."},
+		{"nonsense", "error: no command"},
+		{"reverse on", "reverse address update enabled."},
 	} {
 		fmt.Fprintln(stdin, step[0])
 		expect(t, answers, step[1])
@@ -138,9 +142,14 @@ func TestNATAdmin(t *testing.T) {
 	answers := bufio.NewReader(stream)
 	third := natEcho(t)
 	for _, step := range [][2]string{
-		{"info", "2 destinations."}, {"add " + third, "add destination " + third + "."}, {"drain " + first, "is draining."},
-		{"info", "3 destinations."}, {"remove " + first, "remove destination"}, {"rebalance", "destinations of 1."},
-		{"reassign", "1 - NAT entries reassigned."}, {"help", "exit"},
+		{"info", "2 destinations."},
+		{"add " + third, "add destination " + third + "."},
+		{"drain " + first, "is draining."},
+		{"info", "3 destinations."},
+		{"remove " + first, "remove destination"},
+		{"rebalance", "destinations of 1."},
+		{"reassign", "1 - NAT entries reassigned."},
+		{"help", "exit"},
 	} {
 		fmt.Fprintln(stream, step[0])
 		expect(t, answers, step[1])
@@ -199,7 +208,7 @@ func TestNATOnATerminal(t *testing.T) {
 	for _, step := range [][2]string{
 		{"inf\t\r", "reverse address update disabled."}, // completion
 		{"\x1b[A\r", "reverse address update disabled."},
-		{"clera\x7f\x7fr\x02\x02\x02\x02\x02\x05\x15reverse on\r", "reverse address update enabled."}, // editing
+		{"clexx\x7f\x7far\x02\x02\x02\x02\x02\x05\x15reverse on\r", "reverse address update enabled."}, // editing
 		{"\x04", "type exit"},
 		{"\x1b[A\r", "reverse address update enabled."}, // history outlives Ctrl-D
 	} {
@@ -244,8 +253,8 @@ func TestNATBadArguments(t *testing.T) {
 		root.SetOut(io.Discard)
 		root.SetErr(io.Discard)
 		err := root.ExecuteContext(t.Context())
-		exit, ok := err.(*exitError)
-		if !ok || exit.code != exitUsage || exit.err == nil || strings.Contains(exit.Error(), "\n") {
+		var exit *exitError
+		if !errors.As(err, &exit) || exit.code != exitUsage || exit.err == nil || strings.Contains(exit.Error(), "\n") {
 			t.Errorf("weir nat %s: %v; want one line and exit code %d", args, err, exitUsage)
 		}
 	}

@@ -29,10 +29,11 @@ type BenchConfig struct {
 	Identity    string        // PSK identity for all clients; empty: "cali." and 16 hex digits, different per client
 	Secret      []byte        // PSK; default ".fornium"
 	CIDLength   int           // length of the connection id the clients choose for themselves, 0 (default) to 8; SocketsShared needs 4
-	RebindEvery time.Duration // every client changes its source port at this interval; 0 never
+	RebindEvery time.Duration // every client changes its source port at this interval, between two requests of its own; 0 never
 	RebindShare float64       // share of the clients that rebind each time, default 1
 	Pause       time.Duration // think time between response and next request, default none
 	AckTimeout  time.Duration // RFC 7252 ACK_TIMEOUT, default 2 s
+	LiveEvery   time.Duration // between two snapshots, default 1 s, at least 20 ms
 	Burst       int           // handshakes in flight at a time per worker, default 64
 	Seed        uint64        // of message ids, tokens and back-off; 0 draws one
 }
@@ -54,7 +55,7 @@ type BenchStats struct {
 	Clients         int    `json:"clients"`          // gauge: clients with a session (or started, without DTLS)
 }
 
-// Snapshot is what the live callback gets, about once a second.
+// Snapshot is what the live callback gets every BenchConfig.LiveEvery.
 type Snapshot struct {
 	Elapsed  time.Duration // since the first request of the first client
 	Total    BenchStats    // since the start

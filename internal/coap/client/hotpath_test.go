@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
 // echo answers the requests of one simulated client from the other end of its session, by hand.
@@ -113,5 +114,28 @@ func BenchmarkRequest(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		e.answer()
+	}
+}
+
+// The round-trip times of a snapshot are those of its own interval, not of the one before.
+func TestSnapshotHasItsOwnLatency(t *testing.T) {
+	e := newEcho(t)
+	var snapshots []Snapshot
+	now := time.Now()
+	r := &reporter{b: e.w.b, begun: now, last: now, rtt: measure.NewLatency(), live: func(s Snapshot) { snapshots = append(snapshots, s) }}
+	for i := range 3 {
+		e.answer()
+		e.w.publish() // as it does all the time
+		for range i {
+			e.answer()
+		}
+		r.last = time.Now().Add(publishEvery - r.b.cfg.LiveEvery) // nearly over
+		r.look(false)
+		e.w.publish()
+		r.last = r.last.Add(-publishEvery) // over
+		r.look(false)
+		if len(snapshots) != i+1 || snapshots[i].Interval.Requests != uint64(i+1) || snapshots[i].P50 == 0 || r.rtt.Count() != snapshots[i].Total.Requests {
+			t.Fatalf("interval %d: %+v, %d round-trip times of %d", i, snapshots, r.rtt.Count(), e.w.stats.Requests)
+		}
 	}
 }

@@ -9,20 +9,24 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
-// reporter calls the live callback about once a second.
+// reporter calls the live callback.
 type reporter struct {
 	b           *bench
 	live        func(Snapshot)
 	begun, last time.Time
 	previous    BenchStats
+	asked       bool             // for the round-trip times of this interval
 	rtt         *measure.Latency // of the whole load
 }
 
-// look reports when a second is over, or at the end.
+// look reports when an interval is over, or at the end.
 func (r *reporter) look(end bool) {
 	now := time.Now()
 	period := now.Sub(r.last)
-	if period < reportEvery && !end {
+	if !r.asked && period >= r.b.cfg.LiveEvery-2*publishEvery {
+		r.ask()
+	}
+	if period < r.b.cfg.LiveEvery && !end {
 		return
 	}
 	interval := r.take()
@@ -36,8 +40,20 @@ func (r *reporter) look(end bool) {
 	r.previous, r.last = total, now
 }
 
+// ask has every worker hand its round-trip times over with its next counters: shortly before they are taken, so that they are
+// those of this interval and not of the one before.
+func (r *reporter) ask() {
+	r.asked = true
+	for _, w := range r.b.workers {
+		w.mu.Lock()
+		w.shared.wanted = true
+		w.mu.Unlock()
+	}
+}
+
 // take collects what the workers have published since the last time.
 func (r *reporter) take() *measure.Latency {
+	r.asked = false
 	interval := measure.NewLatency()
 	for _, w := range r.b.workers {
 		w.mu.Lock()

@@ -150,3 +150,20 @@ func TestOptionsShown(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
+
+func FuzzParseTarget(f *testing.F) {
+	for _, seed := range []string{"coap://h/a/b?c=d&e", "coaps://[::1]:5684/%2f/", "coap://h:0", "coap://%zz", "coap://h/?", ""} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		target, err := ParseTarget(uri)
+		if err != nil {
+			return
+		}
+		datagram, err := buildRequest(target, RequestConfig{Method: message.GET})
+		var m message.Message
+		if err != nil || message.Parse(datagram, &m) != nil {
+			t.Fatalf("%q gives %+v and no request: %v", uri, target, err)
+		}
+	})
+}

@@ -18,13 +18,12 @@ import (
 )
 
 const (
-	maxRequest  = 8192             // bytes of a request with its payload
-	staleAfter  = 60 * time.Second // without a single response the load ends
-	drainFor    = 10 * time.Second // how long answers are awaited after the duration is over
-	connectFor  = 60 * time.Second // how long the first handshakes may take
-	lookEvery   = 20 * time.Millisecond
-	reportEvery = time.Second
-	maxClients  = 1 << 20
+	maxRequest = 8192             // bytes of a request with its payload
+	staleAfter = 60 * time.Second // without a single response the load ends
+	drainFor   = 10 * time.Second // how long answers are awaited after the duration is over
+	connectFor = 60 * time.Second // how long the first handshakes may take
+	lookEvery  = 20 * time.Millisecond
+	maxClients = 1 << 20
 )
 
 // bench is one load.
@@ -43,7 +42,7 @@ type bench struct {
 }
 
 // Bench runs one load until its requests are answered, its duration is over or ctx is cancelled (no error then: the result
-// tells how far it came). live, if not nil, is called about once a second from one goroutine and must not block.
+// tells how far it came). live, if not nil, is called every LiveEvery from one goroutine and must not block.
 // The first client makes one verified request before the others start; an error of it ends the load.
 //
 // After Duration no request is begun, and answers are awaited for up to 10 s; what is then unanswered counts as lost.
@@ -124,8 +123,8 @@ func (c *BenchConfig) Validate() error {
 		return err
 	case c.Clients < 0 || c.Clients > maxClients:
 		return fmt.Errorf("clients: %d is not between 1 and %d", c.Clients, maxClients)
-	case c.Requests < 0 || c.Duration < 0 || c.RebindEvery < 0 || c.Pause < 0 || c.AckTimeout < 0 || c.Burst < 0 || c.Workers < 0:
-		return errors.New("requests, duration, rebind interval, pause, ACK timeout, burst and workers must not be negative")
+	case c.Requests < 0 || c.Duration < 0 || c.RebindEvery < 0 || c.Pause < 0 || c.AckTimeout < 0 || c.Burst < 0 || c.Workers < 0 || c.LiveEvery < 0:
+		return errors.New("requests, duration, rebind interval, pause, ACK timeout, burst, workers and live interval must not be negative")
 	case c.CIDLength < 0 || c.CIDLength > 8:
 		return fmt.Errorf("connection id length: %d is not between 0 and 8", c.CIDLength)
 	case c.RebindShare < 0 || c.RebindShare > 1:
@@ -167,6 +166,9 @@ func (c *BenchConfig) complete(secure bool) {
 	}
 	if c.Burst == 0 {
 		c.Burst = 64
+	}
+	if c.LiveEvery == 0 {
+		c.LiveEvery = time.Second
 	}
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	batch         = 256                    // sockets served between two looks at the timers
-	perSocket     = 16                     // clients that share a socket with SocketsShared
-	perSocketRead = 32                     // datagrams read from one socket before the next one's turn
-	publishEvery  = 100 * time.Millisecond // how often a worker tells its counters
-	errorPause    = time.Second            // after an error, with NoStop; plus up to half of it
-	tokenLength   = 8                      // client number and count
+	batch         = 256                   // sockets served between two looks at the timers
+	perSocket     = 16                    // clients that share a socket with SocketsShared
+	perSocketRead = 32                    // datagrams read from one socket before the next one's turn
+	publishEvery  = 50 * time.Millisecond // how often a worker tells its counters
+	errorPause    = time.Second           // after an error, with NoStop; plus up to half of it
+	tokenLength   = 8                     // client number and count
 )
 
 // worker runs a share of the clients on one goroutine. Only what stands under mu is touched by others.
@@ -69,6 +69,7 @@ type worker struct {
 type report struct {
 	stats    BenchStats
 	rtt      *measure.Latency // for the reporter to take; nil: taken
+	wanted   bool             // the reporter is about to take rtt
 	spare    *measure.Latency // given back by the reporter, empty; nil: in use
 	phase    phase            // the worker has reached
 	ready    int              // clients with a session, or that gave up
@@ -397,8 +398,9 @@ func (w *worker) publish() {
 	defer w.mu.Unlock()
 	w.shared.stats = w.stats
 	w.shared.stats.Stray += counters.Stray + counters.Malformed
-	if w.shared.rtt == nil && w.shared.spare != nil {
+	if w.shared.wanted && w.shared.rtt == nil && w.shared.spare != nil {
 		w.shared.rtt, w.rtt, w.shared.spare = w.rtt, w.shared.spare, nil
+		w.shared.wanted = false
 	}
 	w.shared.phase, w.shared.ended = w.phase, w.ended
 	w.shared.ready, w.shared.idle = 0, 0

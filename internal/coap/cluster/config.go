@@ -17,9 +17,9 @@ const Foreign = "---"
 
 // Node is one member as the user writes it.
 type Node struct {
-	ID         uint32 `yaml:"id" json:"id"`                 // number in the connection id, 0..255 with the seed's layout
-	DTLS       string `yaml:"dtls" json:"dtls"`             // public address "host:port" or ":port"; "---" for another process
-	Management string `yaml:"management" json:"management"` // address of the management port
+	ID         uint32 `yaml:"id"`         // number in the connection id, 0..255 with the seed's layout
+	DTLS       string `yaml:"dtls"`       // public address "host:port" or ":port"; "---" for another process
+	Management string `yaml:"management"` // address of the management port
 }
 
 // Own reports whether this process runs the node.
@@ -27,11 +27,11 @@ func (n Node) Own() bool { return n.DTLS != Foreign && n.DTLS != "" }
 
 // Config is the cluster part of a node's configuration.
 type Config struct {
-	Nodes    []Node `yaml:"nodes" json:"nodes"`                           // own nodes and the others
-	Backward *bool  `yaml:"backward,omitempty" json:"backward,omitempty"` // replies return through the router; default true
+	Nodes    []Node `yaml:"nodes"`              // own nodes and the others
+	Backward *bool  `yaml:"backward,omitempty"` // replies return through the router; default true
 	// AcceptStrangers takes frames from any address, as Californium without security does. It makes the public port
 	// an open reflector; only for tests against such clusters.
-	AcceptStrangers bool `yaml:"accept_strangers,omitempty" json:"accept_strangers,omitempty"`
+	AcceptStrangers bool `yaml:"accept_strangers,omitempty"`
 }
 
 // ParseNodes reads the source document's notation, "dtls;management;id[,...]", for example

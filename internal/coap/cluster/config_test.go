@@ -40,3 +40,18 @@ func TestParseNodesRefuses(t *testing.T) {
 		t.Errorf("257 nodes: %v", err)
 	}
 }
+
+func FuzzParseNodes(f *testing.F) {
+	for _, seed := range []string{":15784;localhost:15884;1,---;localhost:25884;2", "---;[::1]:1;255,:2;:3;0", ";;", ",,", ""} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		nodes, err := ParseNodes(s)
+		if err != nil {
+			return
+		}
+		if c := (Config{Nodes: nodes}); len(c.Own()) == 0 || len(nodes) > MaxNodes {
+			t.Fatalf("%q: %+v", s, nodes)
+		}
+	})
+}

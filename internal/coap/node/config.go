@@ -14,25 +14,25 @@ import (
 
 // Config is one server process. Zero values take the defaults named.
 type Config struct {
-	Listen []string `yaml:"listen,omitempty" json:"listen,omitempty"` // plain CoAP over UDP: HOST:PORT, or :PORT for every address
-	DTLS   []string `yaml:"dtls,omitempty" json:"dtls,omitempty"`     // CoAP over DTLS, outside of a cluster
+	Listen []string `yaml:"listen,omitempty"` // plain CoAP over UDP: HOST:PORT, or :PORT for every address
+	DTLS   []string `yaml:"dtls,omitempty"`   // CoAP over DTLS, outside of a cluster
 	// Cluster adds a DTLS listener per own node of it.
-	Cluster *cluster.Config `yaml:"cluster,omitempty" json:"cluster,omitempty"`
+	Cluster *cluster.Config `yaml:"cluster,omitempty"`
 
-	NodeID      *uint32 `yaml:"node_id,omitempty" json:"node_id,omitempty"`           // of the DTLS listeners outside of a cluster, 0..255
-	CIDLength   int     `yaml:"cid_length,omitempty" json:"cid_length,omitempty"`     // bytes of a connection id; default 6, 2..16
-	Workers     int     `yaml:"workers,omitempty" json:"workers,omitempty"`           // per listener; default one per core
-	MaxSessions int     `yaml:"max_sessions,omitempty" json:"max_sessions,omitempty"` // per worker; default 65536
+	NodeID      *uint32 `yaml:"node_id,omitempty"`      // of the DTLS listeners outside of a cluster, 0..255
+	CIDLength   int     `yaml:"cid_length,omitempty"`   // bytes of a connection id; default 6, 2..16
+	Workers     int     `yaml:"workers,omitempty"`      // per listener; default one per core
+	MaxSessions int     `yaml:"max_sessions,omitempty"` // per worker; default 65536
 
-	PSKFile string `yaml:"psk_file,omitempty" json:"psk_file,omitempty"` // identity=base64 lines
+	PSKFile string `yaml:"psk_file,omitempty"` // identity=base64 lines
 	// DemoCredentials accepts the public identities of Californium's sandbox; default true without PSKFile, else false.
-	DemoCredentials *bool `yaml:"demo_credentials,omitempty" json:"demo_credentials,omitempty"`
+	DemoCredentials *bool `yaml:"demo_credentials,omitempty"`
 
-	Benchmark     *bool         `yaml:"benchmark,omitempty" json:"benchmark,omitempty"`           // serve /benchmark; default true
-	SeparateDelay time.Duration `yaml:"separate_delay,omitempty" json:"separate_delay,omitempty"` // of /separate; default 1s
+	Benchmark     *bool         `yaml:"benchmark,omitempty"`      // serve /benchmark; default true
+	SeparateDelay time.Duration `yaml:"separate_delay,omitempty"` // of /separate; default 1s
 
-	Version string       `yaml:"-" json:"-"` // the "server" line of /context is "Weir " and this
-	Log     *slog.Logger `yaml:"-" json:"-"`
+	Version string       `yaml:"-"` // the "server" line of /context is "Weir " and this
+	Log     *slog.Logger `yaml:"-"`
 }
 
 // Bounds of Config.

@@ -188,7 +188,7 @@ func (n *Node) ReloadCredentials() error {
 // Address is one listener as it was opened.
 type Address struct {
 	URI        string         `json:"uri"` // coap://127.0.0.1:5683
-	Addr       netip.AddrPort `json:"addr"`
+	Addr       netip.AddrPort `json:"address"`
 	Secure     bool           `json:"secure"`
 	NodeID     *uint32        `json:"node_id,omitempty"`
 	Management netip.AddrPort `json:"management,omitzero"` // of a cluster node

@@ -308,6 +308,7 @@ func (c *change) writeHalf() error {
 		for _, b := range service.Backends {
 			for _, a := range []netip.Addr{b.Address4, b.Address6} {
 				if a.IsValid() {
+					c.vips.inside(a)
 					if err := c.t.maps[bpfMapInside].Put(bpfAddr{Word: addressWords(a)}, uint32(1)); err != nil {
 						return fmt.Errorf("backend address %s: %w", a, err)
 					}
@@ -501,22 +502,18 @@ func (d *Datapath) source(s *lb.Service, is6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// forgetSlot frees the entries of a slot whose backend is gone, so that its
-// epoch can wrap without ever meeting one of them.
+// forgetSlot lets the entries of a slot expire whose backend is gone, so that
+// its epoch can wrap without ever meeting one of them.
 func (d *Datapath) forgetSlot(slot uint16) {
 	for i := range d.tables.flows {
 		for w := range d.tables.flows[i].Way {
 			way := &d.tables.flows[i].Way[w]
-			if way.Print > 1 && uint16(way.Meta) == slot && way.Meta>>expiryShift != 0 {
-				d.freeWay(i, w, way.Print)
+			meta := atomic.LoadUint64(&way.Meta)
+			if uint16(meta) == slot && meta>>expiryShift != 0 && atomic.LoadUint64(&way.Print) > 1 {
+				atomic.CompareAndSwapUint64(&way.Meta, meta, meta&(1<<expiryShift-1))
 			}
 		}
 	}
-}
-
-// freeWay empties a way unless it was taken anew meanwhile.
-func (d *Datapath) freeWay(bucket, w int, print uint64) {
-	atomic.CompareAndSwapUint64(&d.tables.flows[bucket].Way[w].Print, print, 0)
 }
 
 const hopNone, hopReady, hopFailed = 0, 1, 2

@@ -100,7 +100,7 @@ type bpfFlowEntry struct {
 		Pad   [3]uint8
 	}
 	Reply   uint64
-	Born    uint32
+	Target  uint32
 	Nat     uint32
 	NatPort uint16
 	Service uint16
@@ -127,6 +127,7 @@ type bpfGeneration struct {
 	Mult    [3]uint64
 	Lengths uint32
 	Flags   uint32
+	Inside  [64]uint64
 	Length  [24]struct {
 		_    structs.HostLayout
 		Mask [2]uint64

@@ -57,6 +57,8 @@ type Config struct {
 	// NoPeers leaves the other ends of veth pairs alone.
 	NoPeers bool
 
+	// detached: nothing is attached, programs run by BPF_PROG_TEST_RUN.
+	detached bool
 	// manual makes the clock one that tests set, and records verdicts.
 	manual bool
 }
@@ -125,7 +127,7 @@ const (
 // Open checks that the kernel can do what config asks for. Programs are loaded
 // and attached by the first Apply, which knows the sizes of the tables.
 func Open(config Config) (*Datapath, error) {
-	if len(config.Interfaces) == 0 && !config.manual {
+	if len(config.Interfaces) == 0 && !config.detached {
 		return nil, errors.New("no interface: name those that packets for VIPs come in on")
 	}
 	log := config.Log
@@ -139,9 +141,11 @@ func Open(config Config) (*Datapath, error) {
 	}
 	if config.manual {
 		d.clock = clock{tick: time.Millisecond, manual: true}
-	} else if err = d.openPins(); err != nil {
+	}
+	if err = d.openPins(); err != nil {
 		return nil, err
-	} else if d.attached, err = planAttachments(config, d.pins.programs()); err != nil {
+	}
+	if d.attached, err = planAttachments(config, d.pins.programs()); err != nil {
 		return nil, errors.Join(err, d.closePins())
 	}
 	if d.hops, err = nexthop.Open(log); err != nil {

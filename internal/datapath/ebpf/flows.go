@@ -13,7 +13,6 @@ type Flow struct {
 	Service, Backend string
 	State            string        // plain (UDP, ICMP), opening, established, closing
 	Expires          time.Duration // from now; negative: never
-	Age              time.Duration
 	// Source is what the backend sees instead of the client; invalid where it sees the client.
 	Source netip.AddrPort
 }
@@ -63,7 +62,7 @@ func (d *Datapath) flowOf(e *bpfFlowEntry, meta, now uint64, id identity, snat [
 	key := flowKey(e)
 	f := Flow{
 		Protocol: key.Proto, Client: key.Source(), VIP: key.Destination(), Service: id.service, Backend: id.backend,
-		State: flowStates()[meta>>24&3], Expires: -1, Age: time.Duration(uint32(now)-e.Born) * d.clock.tick,
+		State: flowStates()[meta>>24&3], Expires: -1,
 	}
 	if expiry := meta >> expiryShift; expiry != expiryNever {
 		f.Expires = time.Duration(expiry-now) * d.clock.tick

@@ -25,7 +25,7 @@ func (d *Datapath) watchHops() {
 			}
 		}
 	}
-	if d.clock.manual {
+	if d.config.detached {
 		return
 	}
 	watches := make(map[netip.Addr]func(nexthop.Hop), len(slots))

@@ -90,7 +90,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 
 // hooks are those in use, each once.
 func (d *Datapath) hooks() []Hook {
-	if d.clock.manual {
+	if d.config.detached {
 		return []Hook{d.config.Hook}
 	}
 	var hooks []Hook

@@ -305,8 +305,8 @@ func (d *Datapath) restoreShared() error {
 	return nil
 }
 
-// dropLeftovers makes slots that nobody has stale, and frees the entries of flows
-// that no longer count.
+// dropLeftovers makes slots that nobody has stale, and lets the entries of flows
+// expire that no longer count.
 func (d *Datapath) dropLeftovers() {
 	st, t := &d.state, d.tables
 	for slot := range maxSlots {
@@ -324,14 +324,13 @@ func (d *Datapath) dropLeftovers() {
 	for i := range t.flows {
 		for w := range t.flows[i].Way {
 			way := &t.flows[i].Way[w]
-			if way.Print <= 1 {
+			meta := atomic.LoadUint64(&way.Meta)
+			if atomic.LoadUint64(&way.Print) <= 1 || meta>>expiryShift == 0 {
 				continue
 			}
-			slot := uint16(way.Meta)
-			epoch := uint8(way.Meta >> 16)
-			_, used := st.backends[slot]
-			if !used || epoch != t.backends[2*int(slot)].Epoch && epoch != t.backends[2*int(slot)+1].Epoch {
-				d.freeWay(i, w, way.Print)
+			slot, epoch := uint16(meta), uint8(meta>>16)
+			if _, used := st.backends[slot]; !used || epoch != t.backends[2*int(slot)].Epoch && epoch != t.backends[2*int(slot)+1].Epoch {
+				atomic.CompareAndSwapUint64(&way.Meta, meta, meta&(1<<expiryShift-1))
 			}
 		}
 	}

@@ -51,19 +51,23 @@ func bootTicks(tick time.Duration) int64 {
 	return int64(1)<<32 - int64(early/tick) + ts.Nano()/int64(tick)
 }
 
-// expireFragments forgets datagrams whose first fragment did not come in time.
+// expireFragments counts anew what waits for first fragments: those that did
+// not come in time are given up. Counting from scratch also mends what two
+// CPUs may have miscounted.
 func (d *Datapath) expireFragments(now uint64) {
+	var held uint32
 	for i := range d.tables.fragments {
 		for w := range d.tables.fragments[i].Way {
 			way := &d.tables.fragments[i].Way[w]
-			print, meta := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)
-			if print <= 1 || meta>>expiryShift > now {
+			if atomic.LoadUint64(&way.Print) <= 1 || atomic.LoadUint64(&way.Meta)>>expiryShift <= now {
 				continue
 			}
-			e := d.tables.datagrams[i*ways+w]
-			if atomic.CompareAndSwapUint64(&way.Print, print, 0) && e.Kind == fragmentWaiting && e.Held > 0 {
-				atomic.AddUint32(&d.tables.control.Held, -uint32(e.Held))
+			if e := &d.tables.datagrams[i*ways+w]; e.Kind == fragmentWaiting {
+				held += uint32(e.Held)
 			}
 		}
+	}
+	if atomic.LoadUint32(&d.tables.control.Held) != held {
+		atomic.StoreUint32(&d.tables.control.Held, held)
 	}
 }

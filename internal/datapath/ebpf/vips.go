@@ -145,6 +145,13 @@ func (t *vipTable) place(records []bpfVip, places int) bool {
 	return true
 }
 
+// inside enters a backend's address into the generation's Bloom filter.
+func (t *vipTable) inside(address netip.Addr) {
+	a, b := halves(addressWords(address))
+	bit := (a*t.generation.Mult[0] ^ b*t.generation.Mult[1]) >> 52
+	t.generation.Inside[bit/64%uint64(len(t.generation.Inside))] |= 1 << (bit % 64)
+}
+
 // bits16 is a prefix length in terms of 16-byte addresses.
 func bits16(p netip.Prefix) int {
 	if p.Addr().Is4() {

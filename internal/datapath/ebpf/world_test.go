@@ -76,7 +76,7 @@ func (w *world) open(t *testing.T, hook Hook, limits lb.Limits) *Datapath {
 	d := w.opens[key]
 	if d == nil {
 		var err error
-		if d, err = Open(Config{Hook: hook, Source4: steertest.Source4(), Source6: steertest.Source6(), manual: true}); err != nil {
+		if d, err = Open(Config{Hook: hook, Source4: steertest.Source4(), Source6: steertest.Source6(), detached: true, manual: true}); err != nil {
 			t.Fatal(err)
 		}
 		w.opens[key] = d

@@ -34,6 +34,7 @@ func (w *worker) readEntry(e *entry, now time.Duration) {
 	if from != e.dest.addr && !w.reroute(e, from, now) {
 		return
 	}
+	e.answered, e.missed = true, 0
 	if e.dest.replied(now) {
 		w.dp.revive(e.dest)
 	}

@@ -40,7 +40,8 @@ type Config struct {
 	// tried again; default DefaultBackendTimeout; Never switches the watch off.
 	BackendTimeout time.Duration
 	// UnansweredLimit and UnansweredAfter make a backend stale earlier: so many datagrams without any reply from
-	// it, the first of them so long ago. Limit 0 is the default, below 0 never.
+	// it, of flows that had replies before, the first of them so long ago. A flow that never had a reply moves by
+	// itself after as many. Limit 0 is the default, below 0 never.
 	UnansweredLimit int
 	UnansweredAfter time.Duration
 	// Faults to start with.

@@ -46,6 +46,8 @@ type destination struct {
 	state      atomic.Uint32
 	unanswered atomic.Int64 // datagrams since the last reply
 	since      atomic.Int64 // when the first of them left
+	missed     atomic.Int64 // of them, those of flows that had answers before
+	missedFrom atomic.Int64 // when the first of those left
 	refused    atomic.Int64 // ICMP refusals since the last reply
 	lastReply  atomic.Int64 // 0: none yet
 	changed    atomic.Int64 // when state changed
@@ -53,21 +55,30 @@ type destination struct {
 
 func (d *destination) is(s BackendState) bool { return BackendState(d.state.Load()) == s }
 
-func (d *destination) forwarded(now time.Duration) {
+// forwarded counts a datagram to it. known says that its flow had an answer before: only such a flow can miss one. A
+// stranger's junk, which no server answers, proves nothing.
+func (d *destination) forwarded(now time.Duration, known bool) {
 	if d.unanswered.Add(1) == 1 {
 		d.since.Store(int64(now))
+	}
+	if known && d.missed.Add(1) == 1 {
+		d.missedFrom.Store(int64(now))
+	}
+}
+
+// forgive forgets what was not answered.
+func (d *destination) forgive() {
+	for _, counter := range []*atomic.Int64{&d.unanswered, &d.missed, &d.refused} {
+		if counter.Load() != 0 {
+			counter.Store(0)
+		}
 	}
 }
 
 // replied reports whether the reply revives the destination.
 func (d *destination) replied(now time.Duration) bool {
 	d.lastReply.Store(int64(now))
-	if d.unanswered.Load() != 0 {
-		d.unanswered.Store(0)
-	}
-	if d.refused.Load() != 0 {
-		d.refused.Store(0)
-	}
+	d.forgive()
 	if d.is(Active) {
 		return false
 	}
@@ -85,8 +96,7 @@ func (d *destination) claim(now time.Duration) bool {
 	if !d.state.CompareAndSwap(uint32(Probing), uint32(Pending)) {
 		return false
 	}
-	d.unanswered.Store(0)
-	d.refused.Store(0)
+	d.forgive()
 	d.changed.Store(int64(now))
 	return true
 }
@@ -179,12 +189,10 @@ func (w *watch) silent(d *destination, now time.Duration) bool {
 	if w.limit > 0 && d.refused.Load() >= w.limit {
 		return true
 	}
-	unanswered := d.unanswered.Load()
-	if unanswered == 0 {
-		return false
+	if w.limit > 0 && d.missed.Load() >= w.limit && now-time.Duration(d.missedFrom.Load()) >= w.after {
+		return true
 	}
-	waited := now - time.Duration(d.since.Load())
-	return waited >= w.timeout || w.limit > 0 && unanswered >= w.limit && waited >= w.after
+	return d.unanswered.Load() > 0 && now-time.Duration(d.since.Load()) >= w.timeout
 }
 
 // check moves every destination to the state that now asks for and returns those that became stale. use says what the

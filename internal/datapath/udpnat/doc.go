@@ -18,7 +18,8 @@
 //	   └────────────────────────────────── any reply ───────────────────────────────────────────┘
 //	                                       ▲ silence ─────────────────────────────────────────────┘
 //
-// The last active backend of a service never turns stale.
+// The last active backend of a service never turns stale. For the quick rule only flows that had an answer before count,
+// so that junk, which no server answers, takes no backend down; a flow that never had an answer moves by itself.
 //
 // Limits: datagrams up to 65,507 bytes pass whole. MaxEntries bounds the entries; past it, and past the process's
 // descriptors or ports, the oldest entry that was idle for a second gives way, else the new flow is dropped; both

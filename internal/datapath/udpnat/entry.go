@@ -2,6 +2,7 @@ package udpnat
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -25,7 +26,11 @@ type entry struct {
 	last     time.Duration // last datagram either way, touchStep coarse
 	token    uint64        // index in slots, generation << 32
 	// pinned: the entry tries a probing destination, against what steering says.
-	pinned     bool
+	pinned bool
+	// answered: a backend answered this flow once. missed datagrams, the first at missedFrom, had no answer since.
+	answered   bool
+	missed     int32
+	missedFrom time.Duration
 	prev, next *entry // by last, oldest first
 }
 
@@ -195,6 +200,27 @@ func (w *worker) retarget(e *entry, dest *destination) error {
 	dest.usage.Add(1)
 	e.dest = dest
 	return nil
+}
+
+// moveUnheard takes a flow that nobody ever answered to another backend, once it missed enough: there is no session to
+// lose, and its backend may be dead though others say nothing about it yet.
+func (w *worker) moveUnheard(e *entry, now time.Duration) {
+	watch := &w.dp.watch
+	if watch.timeout < 0 || watch.limit <= 0 || int64(e.missed) < watch.limit || now-e.missedFrom < watch.after {
+		return
+	}
+	e.missed = 0
+	service := w.engine.Snapshot().Service(e.service)
+	if service == nil {
+		return
+	}
+	const tries = 64 // by chance, it may fall on the same one again
+	for range tries {
+		if b := service.Select(rand.Uint64()); b != nil && w.addressOf(b, e) != e.dest.addr {
+			w.bind(e, b, now)
+			return
+		}
+	}
 }
 
 // redial gives an entry a new socket, and so a new address in the eyes of the backends.

@@ -23,8 +23,8 @@ type Faults struct {
 	TruncatePercent float64 `json:"truncate_percent"`
 	// ReorderPercent of the datagrams to backends are held back for ReorderDelay and up to ReorderJitter more.
 	ReorderPercent float64       `json:"reorder_percent"`
-	ReorderDelay   time.Duration `json:"reorder_delay"`
-	ReorderJitter  time.Duration `json:"reorder_jitter"`
+	ReorderDelay   time.Duration `json:"-"`
+	ReorderJitter  time.Duration `json:"-"`
 }
 
 // Bounds on datagrams held back for reordering, for each worker.

@@ -146,6 +146,52 @@ func TestRefusalIsSilence(t *testing.T) {
 	}
 }
 
+// What a stranger sends and no server answers proves nothing about the server; the stranger itself may try another one.
+func TestJunkTakesNoBackendDown(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	first := f.onBackend(0)
+	f.backends[0].mute.Store(true) // to junk
+	var junk []*client
+	before := f.backends[0].count()
+	for range 40 {
+		c := f.client()
+		for i := range 3 {
+			c.send([]byte(text(i)))
+		}
+		junk = append(junk, c)
+	}
+	f.eventually("sent", func() bool { return f.counters().Forwarded >= 120 })
+	if f.backends[0].count() < before+3 {
+		t.Fatal("no junk got there")
+	}
+	f.advance(5 * time.Second)
+	f.advance(5 * time.Second)
+	if f.state(f.backends[0]) != udpnat.Active || f.counters().BackendTimeouts != 0 {
+		t.Fatal("junk took a backend down")
+	}
+	answers := 0
+	for _, c := range junk {
+		c.send([]byte("once more"))
+		for {
+			got, err := c.receive()
+			if err != nil {
+				t.Fatalf("an unheard client stayed where nobody answers: %v", err)
+			}
+			if string(got[1:]) == "once more" {
+				answers++
+				break
+			}
+		}
+	}
+	if answers != len(junk) {
+		t.Fatalf("%d of %d", answers, len(junk))
+	}
+	f.backends[0].mute.Store(false)
+	if first.ask("undisturbed") != 0 {
+		t.Fatal("an old client moved")
+	}
+}
+
 func TestLastBackendStays(t *testing.T) {
 	f := start(t, udpnat.Config{Workers: 1}, 1)
 	c := f.client()

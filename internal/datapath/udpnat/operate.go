@@ -63,8 +63,7 @@ func (d *Datapath) Rebalance() (moved, of int) {
 func (d *Datapath) Revive() {
 	now := d.config.Now()
 	for _, dest := range d.watch.destinations() {
-		dest.unanswered.Store(0)
-		dest.refused.Store(0)
+		dest.forgive()
 		if !dest.is(Active) {
 			dest.set(Active, now)
 		}
@@ -87,7 +86,12 @@ func (w *worker) roll(e *entry, now time.Duration) bool {
 		return false
 	}
 	b := service.Select(rand.Uint64())
-	if b == nil || !w.engine.Reassign(e.key, b, now) {
+	return b != nil && w.bind(e, b, now)
+}
+
+// bind moves an entry and its flow to a backend and says whether it is another one.
+func (w *worker) bind(e *entry, b *lb.Backend, now time.Duration) bool {
+	if !w.engine.Reassign(e.key, b, now) {
 		return false
 	}
 	addr := w.addressOf(b, e)

@@ -84,8 +84,8 @@ type Backend struct {
 	State     BackendState   `json:"state"`
 	Override  lb.State       `json:"override"` // up, draining or down in the snapshot
 	Entries   int64          `json:"entries"`
-	Silent    time.Duration  `json:"silent_ns"`     // since the first unanswered datagram, 0: none
-	LastReply time.Duration  `json:"last_reply_ns"` // ago; below 0: never
+	Silent    time.Duration  `json:"-"` // since the first unanswered datagram, 0: none
+	LastReply time.Duration  `json:"-"` // ago; below 0: never
 }
 
 // Stats is the state of a Datapath at one moment.
@@ -108,5 +108,5 @@ type Entry struct {
 	Outgoing netip.AddrPort `json:"outgoing"` // what the backend sees
 	Backend  lb.Target      `json:"-"`
 	Addr     netip.AddrPort `json:"address"`
-	Idle     time.Duration  `json:"idle_ns"`
+	Idle     time.Duration  `json:"-"`
 }

@@ -56,6 +56,7 @@ type worker struct {
 	filter       bool
 	shortestIdle time.Duration
 	nextExpiry   time.Duration
+	nextRoom     time.Duration
 
 	// One look-up in the watch is saved where datagrams of one backend follow each other.
 	lastBackend *lb.Backend
@@ -197,6 +198,9 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 		w.transmit(e, payload, now)
 		return
 	}
+	if e != nil && !e.answered {
+		w.moveUnheard(e, now)
+	}
 	if e == nil && w.dp.full() && !w.makeRoom(now) {
 		w.counters.EntriesFull++
 		w.engine.Count(lb.ReasonFlowTableFull, nil)
@@ -234,6 +238,10 @@ func anyFamily(netip.AddrPort) bool { return true }
 
 // makeRoom tries to get below MaxEntries.
 func (w *worker) makeRoom(now time.Duration) bool {
+	if now < w.nextRoom {
+		return false
+	}
+	w.nextRoom = now + 10*time.Millisecond // a flood of new flows must not make a walk of each
 	w.expire(now)
 	return !w.dp.full()
 }
@@ -306,7 +314,12 @@ func (w *worker) transmit(e *entry, payload []byte, now time.Duration) {
 		w.engine.Count(lb.ReasonSendFailed, nil)
 		return
 	}
-	e.dest.forwarded(now)
+	e.dest.forwarded(now, e.answered)
+	if !e.answered {
+		if e.missed++; e.missed == 1 {
+			e.missedFrom = now
+		}
+	}
 	w.counters.Forwarded++
 	w.counters.ForwardedBytes += uint64(len(payload))
 }

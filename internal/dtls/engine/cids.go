@@ -85,8 +85,10 @@ func (c *CIDs) linkSteering(workers int) *udpio.Steering {
 	if !ok || workers < 2 {
 		return nil
 	}
-	return &udpio.Steering{Rules: []udpio.SteerRule{{FirstMask: 0xff, FirstValue: frameForward,
-		Offset: frameHeader + cidOffset + i, Mask: hintMask(workers)}}}
+	return &udpio.Steering{Rules: []udpio.SteerRule{{
+		FirstMask: 0xff, FirstValue: frameForward,
+		Offset: frameHeader + cidOffset + i, Mask: hintMask(workers),
+	}}}
 }
 
 // cidOffset is where the connection id of a record starts (RFC 9146 section 4).

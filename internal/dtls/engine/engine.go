@@ -49,7 +49,7 @@ func Open(cfg Config) (*Engine, error) {
 	if cfg.Cluster != nil {
 		e.link, err = udpio.Listen(udpio.Config{
 			Addr: cfg.Link, Sockets: cfg.Workers, Batch: cfg.Batch, Coalesce: true,
-			ReadBuffer: socketBuffer, WriteBuffer: socketBuffer,
+			ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, Steer: cfg.CIDs.linkSteering(cfg.Workers),
 		})
 	}
 	if err == nil {

@@ -33,9 +33,11 @@ func (l *late) set(other netip.AddrPort) {
 
 func openNode(t *testing.T, owner uint32, workers int, c Cluster) *Engine {
 	t.Helper()
-	e, err := Open(Config{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Link: netip.MustParseAddrPort("127.0.0.1:0"),
+	e, err := Open(Config{
+		Listen: netip.MustParseAddrPort("127.0.0.1:0"), Link: netip.MustParseAddrPort("127.0.0.1:0"),
 		Workers: workers, CIDs: ByteOwnerCIDs(6, owner), Cluster: c, NewHandler: func(*Worker) Handler { return new(mirror) },
-		PSK: func([]byte) ([]byte, bool) { return []byte("key"), true }})
+		PSK: func([]byte) ([]byte, bool) { return []byte("key"), true },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

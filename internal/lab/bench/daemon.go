@@ -23,7 +23,6 @@ type daemon struct {
 	http  *http.Client
 	log   lastLines
 	ended chan struct{}
-	err   error // of Wait; set before ended closes
 }
 
 const (
@@ -50,7 +49,7 @@ func startDaemon(ctx context.Context, binary, dir, name string, args ...string) 
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
-		d.err = d.cmd.Wait()
+		d.cmd.Wait() //nolint:errcheck // ProcessState tells
 		close(d.ended)
 	}()
 	for end := time.Now().Add(daemonReady); ; {
@@ -61,7 +60,7 @@ func startDaemon(ctx context.Context, binary, dir, name string, args ...string) 
 		}
 		select {
 		case <-d.ended:
-			return d, fmt.Errorf("%s ended: %v%s", name, d.err, d.log.said())
+			return d, fmt.Errorf("%s ended, %s%s", name, d.cmd.ProcessState, d.log.said())
 		case <-ctx.Done():
 			return d, ctx.Err()
 		case <-time.After(20 * time.Millisecond):
@@ -108,7 +107,7 @@ func (d *daemon) do(ctx context.Context, method, path, body string) ([]byte, err
 func (d *daemon) stop() error {
 	select {
 	case <-d.ended:
-		return fmt.Errorf("%s ended before its time: %v%s", d.name, d.err, d.log.said())
+		return fmt.Errorf("%s ended before its time, %s%s", d.name, d.cmd.ProcessState, d.log.said())
 	default:
 	}
 	d.cmd.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended

@@ -53,7 +53,7 @@ type NATResult struct {
 	Clients  int       `json:"clients"`
 	Requests int       `json:"requests"` // of one road in one round
 	Rounds   int       `json:"rounds"`
-	Payload  int       `json:"payload"`
+	Payload  int       `json:"payload_bytes"`
 	Cores    int       `json:"cores"`
 	Kernel   string    `json:"kernel"`
 	Network  string    `json:"network"` // loopback of a namespace, or of the host
@@ -171,10 +171,12 @@ func (b *natBench) open(ctx context.Context) error {
 		{result: &NATRoad{Name: "iptables DNAT"}, entry: ports[4], setup: b.dnat},
 	}
 	if b.config.CfNAT != "" {
-		b.roads = append(b.roads, &natRoad{result: &NATRoad{Name: "cf-nat " + filepath.Base(b.config.CfNAT)}, entry: ports[5],
+		b.roads = append(b.roads, &natRoad{
+			result: &NATRoad{Name: "cf-nat " + filepath.Base(b.config.CfNAT)}, entry: ports[5],
 			start: func(entry, echo netip.AddrPort) *exec.Cmd {
 				return exec.Command("java", "-jar", b.config.CfNAT, entry.String(), "--", echo.String())
-			}})
+			},
+		})
 	}
 	for _, road := range b.roads {
 		if err := b.prepare(ctx, road); err != nil {

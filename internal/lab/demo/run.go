@@ -53,6 +53,11 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if cfg.Report != "" {
+		if err := writable(cfg.Report); err != nil {
+			return nil, fmt.Errorf("--report: %w", err) // now, not after the run
+		}
+	}
 	dir, err := os.MkdirTemp("", "weir-demo-")
 	if err != nil {
 		return nil, fmt.Errorf("directory for the admin sockets: %w", err)
@@ -189,7 +194,7 @@ func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
 		r.ticks = append(r.ticks, t)
 		v.tick(t)
 	}
-	fmt.Fprintf(cfg.Out, "%d clients → weir nat %s → %d nodes, %s; admin sockets and processes end with it\n",
+	fmt.Fprintf(cfg.Out, "%d clients → weir nat %s → %d nodes, %s; nothing it starts outlives it\n",
 		cfg.Clients, s.address, cfg.Nodes, cfg.Duration)
 	bench, err := client.Bench(ctx, client.BenchConfig{
 		URI: "coaps://" + s.address + "/benchmark?rlen=40", Clients: cfg.Clients, Duration: cfg.Duration,
@@ -313,6 +318,20 @@ func total(values []uint64) (sum uint64) {
 		sum += v
 	}
 	return sum
+}
+
+// writable tries to open path for writing and leaves it as it was.
+func writable(path string) error {
+	_, err := os.Stat(path)
+	missing := errors.Is(err, os.ErrNotExist)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a report is no secret
+	if err != nil {
+		return err
+	}
+	if missing {
+		os.Remove(path) //nolint:errcheck // it is written again
+	}
+	return f.Close()
 }
 
 func writeReport(cfg Config, r *Result) error {

@@ -61,19 +61,25 @@ int vary(struct xdp_md *ctx)
 	/* The multiplier spreads neighbours over the table, as real clients are. */
 	n = (t->next++ * 0x9e3779b1u) & (t->flows - 1);
 	if (t->vary) {
-		__u8 *at = data + (t->vary & 63);
+		__u32 *at = data + (t->vary & 63);
 
-		*(__u32 *)at ^= n;
+		if ((void *)(at + 1) > end)
+			return XDP_ABORTED;
+		*at ^= n;
 	}
 	if (t->port) {
-		__u8 *at = data + (t->port & 63);
+		__u16 *at = data + (t->port & 63);
 
-		*(__u16 *)at ^= n >> 4;
+		if ((void *)(at + 1) > end)
+			return XDP_ABORTED;
+		*at ^= n >> 4;
 	}
 	if (t->id) {
-		__u8 *at = data + (t->id & 63);
+		__u16 *at = data + (t->id & 63);
 
-		*(__u16 *)at ^= n;
+		if ((void *)(at + 1) > end)
+			return XDP_ABORTED;
+		*at ^= n;
 	}
 	bpf_tail_call(ctx, &jumps, zero);
 	return XDP_ABORTED;

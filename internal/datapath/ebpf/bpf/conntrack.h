@@ -10,6 +10,16 @@
 #include "flow.h"
 #include "siphash.h"
 
+static __always_inline void copy_key(struct flow_key *to, const struct flow_key *from)
+{
+	const __u64 *f = (const __u64 *)from;
+	__u64 *t = (__u64 *)to;
+
+#pragma unroll
+	for (int i = 0; i < 5; i++)
+		t[i] = f[i];
+}
+
 static __always_inline const struct control *control_of(void)
 {
 	__u32 zero = 0;
@@ -90,7 +100,9 @@ static __always_inline bool flow_find(struct pkt *p, const struct service *servi
 	__u64 meta;
 
 	p->print = flow_print(&p->key, KEY_FLOW);
-	number = flows_find(p->print);
+	p->old = number = flows_find(p->print);
+	if (number == NO_NUMBER)
+		return false;
 	way = way_at(&flows, number);
 	if (!way)
 		return false;
@@ -105,36 +117,45 @@ static __always_inline bool flow_find(struct pkt *p, const struct service *servi
 	return true;
 }
 
-/* Follows TCP and renews the entry and its reply's. */
-static __always_inline void flow_touch(struct pkt *p, const struct service *service, __u8 flags, bool from_client)
+/* Follows TCP and renews the entry and its reply's, one of which is at hand. */
+static __always_inline void touch(struct pkt *p, const struct service *service, struct way *way, __u8 flags,
+				  bool from_client)
 {
-	struct way *way = way_at(&flows, p->number);
-	__u64 meta, old, fresh, moved;
+	__u64 meta = *(volatile __u64 *)&way->meta, old = way_expiry(meta), fresh, moved;
+	__u32 was = way_state(meta), state = state_next(was, flags, from_client);
 	struct flow_entry *entry;
-	__u32 was, state;
+	struct way *other;
 
-	if (!way)
-		return;
-	meta = *(volatile __u64 *)&way->meta;
-	old = way_expiry(meta);
-	was = way_state(meta);
-	state = state_next(was, flags, from_client);
 	fresh = expiry_after(p->now, flow_ttl(service, state));
 	moved = fresh > old ? fresh - old : old - fresh;
 	if (moved < params.ticks) {
-		if (state != was)
-			*(volatile __u64 *)&way->meta = way_meta(old, state, way_number(meta));
-		return;
+		if (state == was)
+			return;
+		fresh = old;
 	}
 	*(volatile __u64 *)&way->meta = way_meta(fresh, state, way_number(meta));
 	if (service->mode != MODE_NAT)
 		return;
-	entry = entry_at(p->number);
-	if (!entry || !entry->reply)
+	if (from_client) {
+		entry = entry_at(p->number);
+		if (!entry || !entry->reply)
+			return;
+		other = way_at(&replies, replies_find(entry->reply));
+		if (other && way_number(other->meta) == (p->number & 0xffffff))
+			*(volatile __u64 *)&other->meta = way_meta(fresh, state, p->number & 0xffffff);
 		return;
-	way = way_at(&replies, replies_find(entry->reply));
-	if (way && way_number(way->meta) == (p->number & 0xffffff))
-		*(volatile __u64 *)&way->meta = way_meta(fresh, 0, p->number & 0xffffff);
+	}
+	other = way_at(&flows, p->number);
+	if (other)
+		*(volatile __u64 *)&other->meta = way_meta(fresh, state, way_number(other->meta));
+}
+
+static __always_inline void flow_touch(struct pkt *p, const struct service *service, __u8 flags)
+{
+	struct way *way = way_at(&flows, p->number);
+
+	if (way)
+		touch(p, service, way, flags, true);
 }
 
 /* What the search for a reply key needs. */
@@ -152,7 +173,8 @@ struct reservation {
 	__u16 first_port; /* host order */
 	__u16 nat_port;   /* out */
 	__u8 echo;
-	__u8 pad[3];
+	__u8 state;
+	__u8 pad[2];
 };
 
 /* Enters one reply key unless another live flow has it. */
@@ -170,10 +192,8 @@ __noinline int reply_reserve(struct reservation *r)
 	if (way && alive(way->meta, r->now) && way_number(way->meta) != r->number) {
 		__u32 other = way_number(way->meta);
 		struct flow_entry *entry = entry_at(other);
-		struct way *flow = way_at(&flows, other);
 
-		if (entry && flow && entry->reply == print && flow->print > PRINT_BUSY &&
-		    alive(flow->meta, r->now))
+		if (entry && entry->reply == print)
 			return 0;
 	}
 	if (!way) {
@@ -182,7 +202,7 @@ __noinline int reply_reserve(struct reservation *r)
 		if (!way)
 			return 0;
 	}
-	way_publish(way, print, way_meta(r->expiry, 0, r->number & 0xffffff));
+	way_publish(way, print, way_meta(r->expiry, r->state & 3, r->number & 0xffffff));
 	r->print = print;
 	return 1;
 }
@@ -220,12 +240,12 @@ __noinline int reply_release(__u64 print, __u32 number)
 	struct way *way = way_at(&replies, replies_find(print));
 
 	if (way && way_number(way->meta) == number)
-		__sync_val_compare_and_swap(&way->print, print, 0);
+		*(volatile __u64 *)&way->meta = number; /* expired */
 	return 0;
 }
 
 /* Enters the reply key of a flow in mode NAT. Returns a reason if it cannot. */
-__noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expiry, __u32 number)
+__noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expiry, __u32 number, __u32 state)
 {
 	const struct service *service;
 	const struct backend *b;
@@ -240,6 +260,7 @@ __noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expir
 		return REASON_SNAT_EXHAUSTED;
 	r.now = p->now;
 	r.expiry = expiry;
+	r.state = state;
 	r.number = number;
 	r.echo = p->kind == KIND_ECHO;
 	__builtin_memcpy(r.reply.src, b->addr, 16);
@@ -273,7 +294,7 @@ __noinline int flow_open(struct pkt *p, __u32 flags)
 	const struct service *service;
 	const struct backend *b;
 	struct flow_entry *entry;
-	__u32 state, number;
+	__u32 state, number, target;
 	struct way *way;
 	__u64 expiry;
 
@@ -285,11 +306,11 @@ __noinline int flow_open(struct pkt *p, __u32 flags)
 		return REASON_FLOW_TABLE_FULL;
 	state = state_first(p->key.proto, flags);
 	expiry = expiry_after(p->now, flow_ttl(service, state));
-	number = flows_find(p->print);
+	number = p->old;
 	if (number != NO_NUMBER) { /* expired, stale, or now of another backend */
 		way = way_at(&flows, number);
-		if (way)
-			*(volatile __u64 *)&way->print = PRINT_BUSY;
+		if (way && __sync_val_compare_and_swap(&way->print, p->print, PRINT_BUSY) != p->print)
+			return REASON_FLOW_TABLE_FULL; /* taken this instant */
 	} else {
 		number = flows_claim(p->print, p->now);
 		way = way_at(&flows, number);
@@ -302,55 +323,70 @@ __noinline int flow_open(struct pkt *p, __u32 flags)
 
 		if (entry->reply)
 			reply_release(entry->reply, number);
-		problem = flow_reserve(p, entry, expiry, number);
+		problem = flow_reserve(p, entry, expiry, number, state);
 		if (problem) {
 			entry->reply = 0;
-			*(volatile __u64 *)&way->print = 0;
+			way_publish(way, p->print, 0); /* expired */
 			return problem;
 		}
 	} else {
 		entry->reply = 0;
 		entry->nat = 0;
 	}
-	__builtin_memcpy(&entry->key, &p->key, sizeof(entry->key));
-	entry->born = p->now;
+	target = p->slot | (__u32)b->epoch << 16;
+	copy_key(&entry->key, &p->key);
+	entry->target = target;
 	entry->service = service->id;
 	entry->hop = NO_NUMBER;
-	way_publish(way, p->print, way_meta(expiry, state, p->slot | (__u32)b->epoch << 16));
+	way_publish(way, p->print, way_meta(expiry, state, target));
 	p->number = number;
 	p->opened = 1;
 	return REASON_NONE;
 }
 
-/* Finds the flow that the packet is a reply of; sets service, number, slot. */
-__noinline int reply_find(struct pkt *p)
+/* Whether an address may be that of a backend in mode NAT. */
+static __always_inline bool maybe_inside(const struct generation *g, const __u32 addr[4])
 {
+	__u64 a = (__u64)addr[1] << 32 | addr[0], b = (__u64)addr[3] << 32 | addr[2];
+	__u32 bit = (a * g->mult[0] ^ b * g->mult[1]) >> 52;
+
+	return g->inside[bit / 64 & (INSIDE_WORDS - 1)] >> (bit & 63) & 1;
+}
+
+/* Finds the flow that the packet is a reply of; sets service, number, slot.
+ * Returns the number of the reply's way + 1, or 0. */
+__noinline __u32 reply_find(struct pkt *p)
+{
+	const struct generation *g;
 	struct flow_entry *entry;
 	const struct backend *b;
-	struct way *way, *flow;
-	__u64 print, meta;
-	__u32 number;
+	__u32 number, found, active;
+	struct way *way;
+	__u64 print;
 
 	if (!p)
 		return 0;
+	active = p->active & 1;
+	g = bpf_map_lookup_elem(&generations, &active);
+	if (!g || !maybe_inside(g, p->key.src))
+		return 0;
 	print = flow_print(&p->key, KEY_REPLY);
-	way = way_at(&replies, replies_find(print));
+	found = replies_find(print);
+	if (found == NO_NUMBER)
+		return 0;
+	way = way_at(&replies, found);
 	if (!way || !alive(way->meta, p->now))
 		return 0;
 	number = way_number(way->meta);
 	entry = entry_at(number);
-	flow = way_at(&flows, number);
-	if (!entry || !flow || entry->reply != print || flow->print <= PRINT_BUSY)
+	if (!entry || entry->reply != print)
 		return 0;
-	meta = *(volatile __u64 *)&flow->meta;
-	if (!alive(meta, p->now))
-		return 0;
-	b = backend_at(way_slot(meta), p->version);
-	if (!b || b->epoch != way_epoch(meta))
+	b = backend_at(entry->target & 0xffff, p->version);
+	if (!b || b->epoch != (__u8)(entry->target >> 16))
 		return 0;
 	p->service = b->service;
-	p->slot = way_slot(meta);
+	p->slot = entry->target & 0xffff;
 	p->number = number;
 	p->back = 1;
-	return 1;
+	return found + 1;
 }

@@ -65,7 +65,7 @@ static __always_inline void begin(struct pkt *p, const struct control *control)
 	p->active = control->active & 1;
 	p->now = clock_now(control);
 	p->slot = NO_SLOT;
-	p->number = NO_NUMBER;
+	p->number = p->old = NO_NUMBER;
 }
 
 static __always_inline int weir(ctx_t *ctx)

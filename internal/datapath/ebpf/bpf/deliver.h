@@ -85,14 +85,18 @@ static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p)
 	return bpf_map_lookup_elem(&client_hops, &at);
 }
 
-static __always_inline bool put_macs(ctx_t *ctx, const __u8 *dmac, const __u8 *smac)
+/* Writes destination and source, which stand together. */
+static __always_inline bool put_macs(ctx_t *ctx, const __u8 *macs)
 {
+	const __u32 *from = (const __u32 *)macs;
 	void *data = ctx_data(ctx), *end = ctx_end(ctx);
+	__u32 *to = data;
 
 	if (data + ETH_LEN > end)
 		return false;
-	__builtin_memcpy(data, dmac, 6);
-	__builtin_memcpy(data + 6, smac, 6);
+	to[0] = from[0];
+	to[1] = from[1];
+	to[2] = from[2];
 	return true;
 }
 
@@ -122,7 +126,7 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 {
 	const struct service *service;
 	const struct backend *b;
-	const __u8 *dmac, *smac;
+	const __u8 *macs;
 	__u32 ifindex, mtu, over = 0, size;
 
 	if (!p)
@@ -142,8 +146,7 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 				goto failed;
 			return DELIVERED(ctx_pass, reason);
 		}
-		dmac = h->dmac;
-		smac = h->smac;
+		macs = h->dmac;
 		ifindex = h->ifindex;
 		mtu = h->mtu;
 	} else {
@@ -159,8 +162,7 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 				goto failed;
 			return DELIVERED(ctx_pass, REASON_NO_NEIGHBOUR);
 		}
-		dmac = h->dmac;
-		smac = h->smac;
+		macs = h->dmac;
 		ifindex = h->ifindex;
 		mtu = h->mtu;
 		over = tunnel_overhead(service, b);
@@ -189,7 +191,7 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 		if (!encapsulate(ctx, p, &o))
 			goto failed;
 	}
-	if (!put_macs(ctx, dmac, smac))
+	if (!put_macs(ctx, macs))
 		goto failed;
 	return DELIVERED(ctx_redirect(ctx, ifindex), reason);
 failed:

@@ -6,6 +6,9 @@
  * multilinear sums with random 64-bit words, Lemire and Kaser 2014), so nobody
  * without the words can aim at a bucket, and a hit touches one line.
  *
+ * An entry that is no longer wanted expires; its print stays until another
+ * takes its way, or until user space sees that its bucket has not overflowed.
+ *
  * A table whose two buckets hold eight live flows is full for that flow. Ways
  * are named by a number: bucket times four plus way.
  */
@@ -79,20 +82,28 @@ static __always_inline struct way *way_at(void *table, __u32 number)
 	return &b->way[number % WAYS];
 }
 
-/* Returns the number of a print, whatever its age. */
+/* Returns the number of a print, whatever its age. A way that was never used
+ * says that its bucket never overflowed into the other one. */
 static __always_inline __u32 table_find(void *table, __u32 mask, __u64 print)
 {
 #pragma unroll
 	for (int choice = 0; choice < 2; choice++) {
 		__u32 i = place_of(print, choice) & mask;
 		struct bucket *b = bpf_map_lookup_elem(table, &i);
+		bool room = false;
 
 		if (!b)
 			return NO_NUMBER;
 #pragma unroll
-		for (int w = 0; w < WAYS; w++)
-			if (*(volatile __u64 *)&b->way[w].print == print)
+		for (int w = 0; w < WAYS; w++) {
+			__u64 found = *(volatile __u64 *)&b->way[w].print;
+
+			if (found == print)
 				return i * WAYS + w;
+			room |= !found;
+		}
+		if (room)
+			return NO_NUMBER;
 	}
 	return NO_NUMBER;
 }

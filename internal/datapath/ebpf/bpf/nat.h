@@ -9,15 +9,6 @@
 #include "csum.h"
 #include "frag.h"
 
-/* Writes an address over one in the packet. */
-static __always_inline void put_address(void *at, const __u32 *a, __u8 version)
-{
-	if (version == 4)
-		*(__u32 *)at = a[3];
-	else
-		__builtin_memcpy(at, a, 16);
-}
-
 /* Rewrites a packet that is not an ICMP error. False: the packet shrank under us. */
 __noinline int nat_plain(ctx_t *ctx, struct pkt *p)
 {
@@ -51,11 +42,11 @@ __noinline int nat_plain(ctx_t *ctx, struct pkt *p)
 			return false;
 		if (r->set_src) {
 			addresses += csum_change_address(p->key.src, r->src, 6);
-			__builtin_memcpy(ip + 8, r->src, 16);
+			copy16(ip + 8, r->src);
 		}
 		if (r->set_dst) {
 			addresses += csum_change_address(p->key.dst, r->dst, 6);
-			__builtin_memcpy(ip + 24, r->dst, 16);
+			copy16(ip + 24, r->dst);
 		}
 	}
 	if (p->later)

@@ -45,6 +45,7 @@ struct pkt {
 	__u32 dst[4];    /* of an ICMP error itself */
 	__u32 active;    /* generation */
 	__u32 number;    /* of the flow's entry, or NO_NUMBER */
+	__u32 old;       /* of an entry with its print that does not count, or NO_NUMBER */
 	__u32 slot;      /* of the backend, or NO_SLOT */
 	__u16 service;   /* stable number, or 0 */
 	__u16 l3, l4, payload;
@@ -66,6 +67,18 @@ struct pkt {
 };
 
 #define MAPPED bpf_htonl(0xffff)
+
+/* Copies an IPv6 address; packets are aligned to two bytes only, which costs
+ * nothing on the machines that this runs on. */
+static __always_inline void copy16(__u32 *to, const void *from)
+{
+	const __u32 *f = from;
+
+	to[0] = f[0];
+	to[1] = f[1];
+	to[2] = f[2];
+	to[3] = f[3];
+}
 
 /* An IPv4-mapped address in an IPv6 header would pose as IPv4. */
 static __always_inline bool poses(const __u32 a[4]) { return !a[0] && !a[1] && a[2] == MAPPED; }
@@ -319,8 +332,8 @@ __noinline int parse(ctx_t *ctx, struct pkt *p)
 		p->proto = *(__u8 *)(ip + 6);
 		p->end = off + IP6_LEN + bpf_ntohs(*(__u16 *)(ip + 4));
 		p->l4 = off + IP6_LEN;
-		__builtin_memcpy(p->key.src, ip + 8, 16);
-		__builtin_memcpy(p->key.dst, ip + 24, 16);
+		copy16(p->key.src, ip + 8);
+		copy16(p->key.dst, ip + 24);
 		if (poses(p->key.src) || poses(p->key.dst))
 			return PARSE_MALFORMED;
 	} else {

@@ -148,7 +148,7 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 	}
 	if (flow_find(p, service)) {
 		if (owner == NO_SLOT || p->slot == owner) {
-			flow_touch(p, service, p->tcp_flags, true);
+			flow_touch(p, service, p->tcp_flags);
 			return found;
 		}
 		p->number = NO_NUMBER;
@@ -168,13 +168,16 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 static __always_inline int steer_reply(struct pkt *p, __u8 flags)
 {
 	const struct service *service;
+	struct way *way;
+	__u32 found = reply_find(p);
 
-	if (!reply_find(p))
+	if (!found)
 		return REASON_NOT_SERVICE;
 	service = service_at(p, p->service);
-	if (!service)
+	way = way_at(&replies, found - 1);
+	if (!service || !way)
 		return REASON_NOT_SERVICE;
-	flow_touch(p, service, flags, false);
+	touch(p, service, way, flags, false);
 	return REASON_REPLY;
 }
 
@@ -196,7 +199,7 @@ static __always_inline int steer_echo(struct pkt *p)
 		return REASON_SERVICE_DOWN;
 	if (service->mode == MODE_NAT) {
 		if (flow_find(p, service)) {
-			flow_touch(p, service, 0, true);
+			flow_touch(p, service, 0);
 			return REASON_ECHO;
 		}
 		if (!rate_take(service, p->now))

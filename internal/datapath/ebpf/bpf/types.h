@@ -63,6 +63,7 @@ enum limits {
 	MAX_EXTENSIONS = 8,    /* IPv6 extension headers walked */
 	WAYS = 4,              /* flows in one bucket */
 	CLIENT_HOPS = 256,     /* different ways to clients remembered */
+	INSIDE_WORDS = 64,
 	REASONS = 32,          /* counters of one service */
 	HOLD_BYTES = 2048,     /* greatest frame held for its first fragment */
 	TRACE_BYTES = 192,     /* bytes of a packet in a trace event */
@@ -87,7 +88,7 @@ _Static_assert(sizeof(struct flow_key) == 40, "the hashed form of flow.Key");
  * written); meta is, from the lowest bit:
  *
  *   flows:     16 slot, 8 epoch, 2 flow_state, 38 expiry in ticks
- *   replies:   24 number of the flow,       2 0, 38 expiry in ticks
+ *   replies:   24 number of the flow,       2 flow_state, 38 expiry in ticks
  *   fragments: 24 0, 2 0, 38 expiry in ticks
  */
 struct way {
@@ -106,7 +107,7 @@ enum flow_state { FLOW_PLAIN, FLOW_OPENING, FLOW_ESTABLISHED, FLOW_CLOSING };
 struct flow_entry {
 	struct flow_key key; /* as the client sends */
 	__u64 reply;         /* print in replies; 0: replies are not translated */
-	__u32 born;          /* ticks */
+	__u32 target;        /* slot and epoch, as in way.meta */
 	__u32 nat;           /* place of the new source in snat_addresses + 1 */
 	__u16 nat_port;      /* its port */
 	__u16 service;       /* stable number */
@@ -219,6 +220,7 @@ struct generation {
 	__u64 mult[3];  /* hash of vips */
 	__u32 lengths;
 	__u32 flags;    /* generation_flag */
+	__u64 inside[INSIDE_WORDS]; /* Bloom filter of the backends' addresses in mode NAT */
 	struct {
 		__u64 mask[2];
 		__u32 bits, pad;
@@ -227,7 +229,6 @@ struct generation {
 
 enum generation_flag {
 	GENERATION_REPLIES = 1,  /* some service translates replies */
-	GENERATION_OUTBOUND = 2, /* some backend's own flows are translated */
 };
 
 struct control {

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/demo"
+)
+
+// demoRun is a `weir demo` whose processes can be found by the directory of their sockets.
+type demoRun struct {
+	t    *testing.T
+	dir  string
+	cmd  *exec.Cmd
+	out  bytes.Buffer // standard output
+	view *lockedBuffer
+}
+
+func startDemo(t *testing.T, args ...string) *demoRun {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	dir, err := os.MkdirTemp("", "wd") // short: a socket's path is bounded
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &demoRun{t: t, dir: dir, view: new(lockedBuffer)}
+	d.cmd = exec.Command(os.Args[0], append([]string{"demo", "--json"}, args...)...)
+	d.cmd.Env = append(os.Environ(), runAsWeir+"=1", "TMPDIR="+dir)
+	d.cmd.Stdout, d.cmd.Stderr = &d.out, d.view
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if d.cmd.ProcessState == nil {
+			_ = d.cmd.Process.Kill()
+			_ = d.cmd.Wait()
+		}
+		os.RemoveAll(dir)
+	})
+	return d
+}
+
+// processes maps the names of the demo's running processes (node1, nat) to their ids.
+func (d *demoRun) processes() map[string]int {
+	d.t.Helper()
+	found := map[string]int{}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, path := range lines {
+		text, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(text, []byte("unix:"+d.dir)) {
+			continue // gone, or not ours
+		}
+		pid, err := strconv.Atoi(strings.Split(path, "/")[2])
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		words := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+		found[strings.TrimSuffix(filepath.Base(words[len(words)-1]), ".sock")] = pid
+	}
+	return found
+}
+
+// underWay waits until the load runs.
+func (d *demoRun) underWay() {
+	d.t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !strings.Contains(d.view.String(), "req/s"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			d.t.Fatalf("no load:\n%s", d.view)
+		}
+	}
+}
+
+// ends waits for the exit code and checks that nothing is left behind.
+func (d *demoRun) ends() int {
+	d.t.Helper()
+	timer := time.AfterFunc(2*time.Minute, func() { _ = d.cmd.Process.Kill() })
+	defer timer.Stop()
+	err := d.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		d.t.Fatal(err)
+	}
+	if left := d.processes(); len(left) > 0 {
+		d.t.Errorf("processes left: %v", left)
+	}
+	if files, err := os.ReadDir(d.dir); err != nil || len(files) > 0 {
+		d.t.Errorf("files left: %v, %v", files, err)
+	}
+	return d.cmd.ProcessState.ExitCode()
+}
+
+func TestDemoProvesItsClaim(t *testing.T) {
+	report := filepath.Join(t.TempDir(), "demo.html")
+	d := startDemo(t, "--seconds", "8", "--clients", "50", "--seed", "7", "--report", report)
+	d.underWay()
+	if running := d.processes(); len(running) != 4 {
+		t.Errorf("running: %v, want three nodes and a balancer", running)
+	}
+	code := d.ends()
+	var r demo.Result
+	if err := json.Unmarshal(d.out.Bytes(), &r); err != nil {
+		t.Fatalf("exit code %d, %v\n%s%s", code, err, &d.out, d.view)
+	}
+	if code != 0 || !r.OK || r.Lost != 0 || r.Rehandshakes != 0 || r.Errors != 0 || r.Forwarded == 0 || r.Requests < 1000 || len(r.Events) != 6 {
+		t.Errorf("exit code %d, %+v\n%s", code, r, d.view)
+	}
+	sessions := 0
+	for _, n := range r.Sessions {
+		sessions += n
+	}
+	if len(r.Sessions) != 3 || sessions != 50 {
+		t.Errorf("sessions by node: %v, want 50 in all", r.Sessions)
+	}
+	if page, err := os.ReadFile(report); err != nil || !bytes.Contains(page, []byte("<svg")) {
+		t.Errorf("report of %d bytes, %v", len(page), err)
+	}
+	// The keys that the issue names, as a script reads them.
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(d.out.Bytes(), &keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"requests", "lost", "rehandshakes", "p99_ms", "events"} {
+		if _, ok := keys[key]; !ok {
+			t.Errorf("no key %s in %s", key, &d.out)
+		}
+	}
+}
+
+func TestDemoNamesTheNodeThatDies(t *testing.T) {
+	d := startDemo(t, "--seconds", "30", "--clients", "20")
+	d.underWay()
+	pid, ok := d.processes()["node2"]
+	if !ok {
+		t.Fatalf("no node2 in %v", d.processes())
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if code := d.ends(); code != exitFailure || !strings.Contains(d.view.String(), "node2 ended (signal: killed)") || d.out.Len() > 0 {
+		t.Errorf("exit code %d, stdout %q\n%s", code, &d.out, d.view)
+	}
+}
+
+func TestDemoInterruptedLeavesNothing(t *testing.T) {
+	d := startDemo(t, "--seconds", "30", "--clients", "20")
+	d.underWay()
+	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := d.ends(); code == 0 || strings.Contains(d.view.String(), "Sessions lost") {
+		t.Errorf("exit code %d\n%s", code, d.view)
+	}
+}

@@ -1,0 +1,279 @@
+package ebpf
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// BenchConfig says how long to measure. The zero value is replaced by defaults.
+type BenchConfig struct {
+	Rounds  int // of each case; the result is their 20th percentile. Default 9
+	Packets int // of one case in one round. Default 262144
+	// Progress is told what is being measured; may be nil.
+	Progress func(what string)
+}
+
+// BenchResult is one case in one family.
+type BenchResult struct {
+	Case   string  `json:"case"`
+	Family int     `json:"family"`  // 4 or 6
+	Flows  int     `json:"flows"`   // different flows
+	NS     float64 `json:"ns"`      // a packet, generator included
+	Floor  float64 `json:"floor"`   // the generator alone, in the same rounds
+	Net    float64 `json:"net"`     // the difference: what the program costs
+	Reason string  `json:"reasons"` // what the packets were counted as, for they might have gone another way
+}
+
+// Bench measures the XDP program by BPF_PROG_TEST_RUN, in a network namespace
+// of its own. Needs root.
+func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
+	config.Rounds = cmp.Or(config.Rounds, 9)
+	config.Packets = cmp.Or(config.Packets, 1<<18)
+	if config.Progress == nil {
+		config.Progress = func(string) {}
+	}
+	type outcome struct {
+		results []BenchResult
+		err     error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		// Locked and never unlocked: the thread ends with the goroutine, and the
+		// namespace with the thread.
+		runtime.LockOSThread()
+		results, err := bench(ctx, config)
+		ended <- outcome{results, err}
+	}()
+	o := <-ended
+	return o.results, o.err
+}
+
+func bench(ctx context.Context, config BenchConfig) (results []BenchResult, err error) {
+	index, err := benchNetwork()
+	if err != nil {
+		return nil, fmt.Errorf("network namespace for the benchmark: %w", err)
+	}
+	spec, err := loadBpfBench()
+	if err != nil {
+		return nil, fmt.Errorf("read the generator: %w", err)
+	}
+	generator, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load the generator: %w", err)
+	}
+	defer generator.Close()
+	for _, c := range benchCases() {
+		for _, family := range []int{4, 6} {
+			if ctx.Err() != nil {
+				return results, ctx.Err()
+			}
+			config.Progress(fmt.Sprintf("%s, IPv%d", c.name, family))
+			b := bencher{config: config, generator: generator, index: index, family: family, c: c}
+			r, err := b.measure(ctx)
+			if err != nil {
+				return results, fmt.Errorf("%s, IPv%d: %w", c.name, family, err)
+			}
+			results = append(results, r)
+		}
+	}
+	return results, nil
+}
+
+// benchNetwork makes a namespace with a default route, so that routes of
+// clients are real look-ups, and returns the interface's index.
+func benchNetwork() (int, error) {
+	ns, err := netns.New()
+	if err != nil {
+		return 0, err
+	}
+	defer ns.Close()
+	for _, key := range []string{"ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"} {
+		if err := os.WriteFile("/proc/sys/net/"+key, []byte("1"), 0o644); err != nil {
+			return 0, err
+		}
+	}
+	for _, key := range []string{"all", "default"} {
+		os.WriteFile("/proc/sys/net/ipv6/conf/"+key+"/accept_dad", []byte("0"), 0o644)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "bench0"
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "bench1"}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return 0, err
+	}
+	for _, name := range []string{"lo", "bench0", "bench1"} {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return 0, err
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			return 0, err
+		}
+	}
+	l, err := netlink.LinkByName("bench0")
+	if err != nil {
+		return 0, err
+	}
+	for _, net := range []struct{ address, gateway string }{{"198.18.0.1/24", "198.18.0.2"}, {"2001:db8:bb::1/64", "2001:db8:bb::2"}} {
+		a, err := netlink.ParseAddr(net.address)
+		if err != nil {
+			return 0, err
+		}
+		if err := netlink.AddrAdd(l, a); err != nil {
+			return 0, err
+		}
+		gateway := netip.MustParseAddr(net.gateway).AsSlice()
+		n := &netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: gateway, HardwareAddr: []byte{2, 0, 0, 0, 0, 9}}
+		if err := netlink.NeighSet(n); err != nil {
+			return 0, err
+		}
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: gateway}); err != nil {
+			return 0, err
+		}
+	}
+	return l.Attrs().Index, nil
+}
+
+// bencher measures one case in one family.
+type bencher struct {
+	config    BenchConfig
+	generator *ebpf.Collection
+	index     int
+	family    int
+	c         benchCase
+}
+
+func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
+	d, err := Open(Config{
+		Hook: HookXDP, detached: true,
+		Source4: netip.MustParseAddr("198.18.0.1"), Source6: netip.MustParseAddr("2001:db8:bb::1"),
+	})
+	if err != nil {
+		return BenchResult{}, err
+	}
+	defer d.Close()
+	snapshot, err := lb.Compile(b.c.spec(), nil, d.Caps())
+	if err != nil {
+		return BenchResult{}, err
+	}
+	if err := d.Apply(snapshot); err != nil {
+		return BenchResult{}, err
+	}
+	for place := range d.tables.backends {
+		if d.tables.backends[place].Family != 0 {
+			d.setHop(place, nexthop.Hop{State: nexthop.Ready, IfIndex: b.index, MTU: 1600, Link: [6]byte{2, 1}, From: [6]byte{2, 2}})
+		}
+	}
+	t, err := b.template(b.c.packet)
+	if err != nil {
+		return BenchResult{}, err
+	}
+	// Known flows: each is seen once before it is measured.
+	if b.c.before != nil {
+		before, err := b.template(*b.c.before)
+		if err != nil {
+			return BenchResult{}, err
+		}
+		if err := b.through(d.program(HookXDP), before, max(b.c.flows, 1)); err != nil {
+			return BenchResult{}, err
+		}
+	}
+	counted := d.Counters()
+	var all, floors []float64
+	for range b.config.Rounds {
+		if ctx.Err() != nil {
+			return BenchResult{}, ctx.Err()
+		}
+		packets := b.config.Packets
+		if b.c.fresh {
+			clear(d.tables.flows)
+			clear(d.tables.replies)
+			packets = min(packets, 1<<18)
+		}
+		t.Next = 0
+		floor, err := b.time(b.generator.Programs["nothing"], t, packets)
+		if err != nil {
+			return BenchResult{}, err
+		}
+		t.Next = 0
+		ns, err := b.time(d.program(HookXDP), t, packets)
+		if err != nil {
+			return BenchResult{}, err
+		}
+		all, floors = append(all, ns), append(floors, floor)
+	}
+	r := BenchResult{Case: b.c.name, Family: b.family, Flows: b.c.flows, NS: low(all), Floor: low(floors)}
+	r.Net = r.NS - r.Floor
+	r.Reason = counted.mostSince(d.Counters())
+	return r, nil
+}
+
+// low is the 20th percentile: the machine is shared, and what disturbs only adds.
+func low(x []float64) float64 {
+	slices.Sort(x)
+	return x[len(x)/5]
+}
+
+// mostSince names the reason that most packets since an earlier reading had.
+func (c Counters) mostSince(now Counters) string {
+	var sums [lb.NumReasons]int64
+	for i := range sums {
+		sums[i] += int64(now.Other[i].Packets - c.Other[i].Packets)
+		for name := range now.Services {
+			sums[i] += int64(now.Services[name][i].Packets - c.Services[name][i].Packets)
+		}
+	}
+	most := 0
+	for i := range sums {
+		if sums[i] > sums[most] {
+			most = i
+		}
+	}
+	return lb.Reason(most).String()
+}
+
+// through sends n packets and takes no time.
+func (b *bencher) through(p *ebpf.Program, t *bpfBenchTemplate, n int) error {
+	_, err := b.time(p, t, n)
+	return err
+}
+
+// time sends n packets of a template through a program and returns ns for each.
+func (b *bencher) time(p *ebpf.Program, t *bpfBenchTemplate, n int) (float64, error) {
+	m := b.generator.Maps["templates"]
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return 0, err
+	}
+	values := make([]bpfBenchTemplate, cpus)
+	for i := range values {
+		values[i] = *t
+	}
+	if err := m.Put(uint32(0), values); err != nil {
+		return 0, fmt.Errorf("give the generator its template: %w", err)
+	}
+	if err := b.generator.Maps["jumps"].Put(uint32(0), p); err != nil {
+		return 0, fmt.Errorf("point the generator at the program: %w", err)
+	}
+	verdict, d, err := b.generator.Programs["vary"].Benchmark(make([]byte, t.Length), n, nil)
+	if err != nil {
+		return 0, fmt.Errorf("BPF_PROG_TEST_RUN: %w", err)
+	}
+	if verdict == 0 {
+		return 0, fmt.Errorf("the generator failed")
+	}
+	return float64(d) / float64(time.Nanosecond), nil
+}

@@ -1,0 +1,178 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"unsafe"
+
+	"github.com/weir-lb/weir/internal/steering/cid"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// benchCase is one thing to measure.
+type benchCase struct {
+	name   string
+	flows  int
+	spec   func() lb.Spec
+	packet benchPacket
+	before *benchPacket // sent once for each flow before
+	fresh  bool         // every packet is a new flow: the table is emptied between rounds
+}
+
+// benchPacket is a UDP packet of which one endpoint names the flow.
+type benchPacket struct {
+	toVIP     bool // from a client to the VIP, else from the backend to a client
+	elsewhere bool // to no VIP
+	cid       bool
+	fragment  int // 1: the first of its datagram, 2: a later one
+}
+
+func benchCases() []benchCase {
+	request, fragment := benchPacket{toVIP: true}, benchPacket{toVIP: true, fragment: 1}
+	dsr := func() lb.Spec { return benchSpec(lb.L2DSR, 8, false, false) }
+	tunnel := func() lb.Spec { return benchSpec(lb.L3DSR, 8, false, false) }
+	nat := func() lb.Spec { return benchSpec(lb.NAT, 1, false, false) }
+	snat := func() lb.Spec { return benchSpec(lb.NAT, 1, true, false) }
+	byCID := func() lb.Spec { return benchSpec(lb.L2DSR, 8, false, true) }
+	return []benchCase{
+		{name: "no match", flows: 1 << 16, spec: dsr, packet: benchPacket{elsewhere: true}},
+		{name: "no match beside nat", flows: 1 << 16, spec: nat, packet: benchPacket{elsewhere: true}},
+		{name: "l2dsr hit", flows: 1, spec: dsr, packet: request, before: &request},
+		{name: "l2dsr hit", flows: 1 << 16, spec: dsr, packet: request, before: &request},
+		{name: "l2dsr hit", flows: 1 << 19, spec: dsr, packet: request, before: &request},
+		{name: "l2dsr new flow", flows: 1 << 24, spec: dsr, packet: request, fresh: true},
+		{name: "cid", flows: 1 << 16, spec: byCID, packet: benchPacket{toVIP: true, cid: true}},
+		{name: "fragment", flows: 1 << 12, spec: dsr, packet: benchPacket{toVIP: true, fragment: 2}, before: &fragment},
+		{name: "l3dsr hit", flows: 1 << 16, spec: tunnel, packet: request, before: &request},
+		{name: "nat hit", flows: 1 << 16, spec: nat, packet: request, before: &request},
+		{name: "nat reply", flows: 1 << 16, spec: nat, packet: benchPacket{}, before: &request},
+		{name: "nat new flow", flows: 1 << 24, spec: nat, packet: request, fresh: true},
+		{name: "snat hit", flows: 1 << 15, spec: snat, packet: request, before: &request},
+	}
+}
+
+// The addresses of the benchmark.
+var (
+	benchVIP     = [2]string{"192.0.2.1", "2001:db8:f::1"}
+	benchBackend = [2]string{"198.18.0.2", "2001:db8:bb::2"}
+)
+
+const (
+	benchVIPPort     = 5684
+	benchBackendPort = 7000
+	benchClientPort  = 40000
+	benchCIDLength   = 8
+)
+
+func benchSpec(mode lb.Mode, backends int, snat, byCID bool) lb.Spec {
+	never := lb.Timeout(lb.Never)
+	s := lb.ServiceSpec{Name: "bench", Mode: &mode, Timeouts: lb.TimeoutsSpec{UDP: never}}
+	for _, a := range benchVIP {
+		address := netip.MustParseAddr(a)
+		s.VIPs = append(s.VIPs, lb.VIPSpec{
+			Address:  lb.AddressPrefix{Prefix: netip.PrefixFrom(address, address.BitLen())},
+			Protocol: lb.Protocol(lb.UDP), Port: lb.PortRange{First: benchVIPPort, Last: benchVIPPort},
+		})
+	}
+	a4, a6 := netip.MustParseAddr(benchBackend[0]), netip.MustParseAddr(benchBackend[1])
+	for i := range backends {
+		b := lb.BackendSpec{Name: string(rune('a' + i)), Address: a4, Address2: a6}
+		if mode == lb.NAT {
+			port := benchBackendPort
+			b.Port = &port
+		}
+		if byCID {
+			b.Nodes = []uint32{uint32(i)}
+		}
+		s.Backends = append(s.Backends, b)
+		a4, a6 = a4.Next(), a6.Next()
+	}
+	if byCID {
+		s.CID = &lb.CIDSpec{
+			Protocols: []lb.CIDProtocol{lb.CIDProtocol(cid.DTLS12)},
+			Layouts:   []lb.LayoutSpec{{Length: benchCIDLength, Owner: &lb.BitsSpec{Offset: 0, Bits: 8}}},
+		}
+	}
+	if snat {
+		s.SNAT = &lb.SNATSpec{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:bb::1")}}
+	}
+	return lb.Spec{Limits: lb.LimitsSpec{Flows: 1 << 20}, Services: []lb.ServiceSpec{s}}
+}
+
+// template builds the frame that the generator starts from.
+func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
+	t := &bpfBenchTemplate{Flows: uint32(max(b.c.flows, 1)), Length: 112}
+	frame := view[byte](unsafe.Slice((*byte)(unsafe.Pointer(&t.Bytes)), 112))
+	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2})
+	is6 := b.family == 6
+	at, client := 0, "10.0.0.1"
+	if is6 {
+		at, client = 1, "2001:db8:c::1"
+	}
+	src := netip.AddrPortFrom(netip.MustParseAddr(client), benchClientPort)
+	dst := netip.AddrPortFrom(netip.MustParseAddr(benchVIP[at]), benchVIPPort)
+	if p.elsewhere {
+		dst = netip.AddrPortFrom(dst.Addr().Next(), benchVIPPort)
+	}
+	if !p.toVIP && !p.elsewhere {
+		dst = src
+		src = netip.AddrPortFrom(netip.MustParseAddr(benchBackend[at]), benchBackendPort)
+	}
+	ip := frame[14:]
+	l4 := 20
+	if is6 {
+		l4 = 40
+		frame[12], frame[13] = 0x86, 0xdd
+		ip[0], ip[6], ip[7] = 0x60, lb.UDP, 64
+		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
+		copy(ip[8:], src.Addr().AsSlice())
+		copy(ip[24:], dst.Addr().AsSlice())
+		t.Vary = 14 + 8 + 12
+		if !p.toVIP && !p.elsewhere {
+			t.Vary += 16
+		}
+		if p.fragment != 0 {
+			ip[6] = 44
+			ip[40], ip[43] = lb.UDP, 1
+			if p.fragment == 2 {
+				ip[42] = 1
+			}
+			t.Vary, t.Id, l4 = 0, 14+40+4, 48
+		}
+	} else {
+		frame[12] = 8
+		ip[0], ip[8], ip[9] = 0x45, 64, lb.UDP
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+		copy(ip[12:], src.Addr().AsSlice())
+		copy(ip[16:], dst.Addr().AsSlice())
+		t.Vary = 14 + 12
+		if !p.toVIP && !p.elsewhere {
+			t.Vary += 4
+		}
+		if p.fragment != 0 {
+			ip[6] = 0x20
+			if p.fragment == 2 {
+				ip[7] = 100
+			}
+			t.Vary, t.Id = 0, 14+4
+		}
+	}
+	if p.fragment == 2 {
+		return t, nil
+	}
+	udp := ip[l4:]
+	binary.BigEndian.PutUint16(udp, src.Port())
+	binary.BigEndian.PutUint16(udp[2:], dst.Port())
+	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
+	udp[6], udp[7] = 0x12, 0x34
+	if p.fragment == 0 {
+		t.Port = uint32(14 + l4)
+		if !p.toVIP && !p.elsewhere {
+			t.Port += 2
+		}
+	}
+	if p.cid {
+		copy(udp[8:], []byte{25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 7, 3, 1, 2, 3, 4, 5, 6, 7, 0, 4})
+	}
+	return t, nil
+}
