@@ -5,7 +5,10 @@ import (
 )
 
 // Count is packets and bytes of IP packets.
-type Count struct{ Packets, Bytes uint64 }
+type Count struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
 
 // BackendCounts are running totals of one backend.
 type BackendCounts struct {

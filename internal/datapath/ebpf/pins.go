@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,7 +79,12 @@ func (p *pins) take() error {
 	if err != nil {
 		return fmt.Errorf("pin path: %w", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for end := time.Now().Add(dyingTime); errors.Is(err, unix.EWOULDBLOCK) && dying(lockHolder(lock)) && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		defer lock.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return fmt.Errorf("lock pin path %s: %w", p.path, err)
@@ -87,6 +93,18 @@ func (p *pins) take() error {
 	}
 	p.lock = lock
 	return nil
+}
+
+// dyingTime is how long a killed process may take to let go of its files.
+const dyingTime = 10 * time.Second
+
+// dying reports whether a process is on its way out: it has no memory left.
+func dying(pid int) bool {
+	if pid == 0 {
+		return false
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return errors.Is(err, os.ErrNotExist) || err == nil && len(line) == 0
 }
 
 // release gives the lock back; what is pinned stays.

@@ -16,6 +16,8 @@ type Report struct {
 	Interfaces []InterfaceReport `json:"interfaces"`
 	Tables     []TableReport     `json:"tables"`
 	NextHops   []HopReport       `json:"next_hops"`
+	// Flows are the live ones, by service and backend.
+	Flows map[string]map[string]int `json:"flows"`
 }
 
 // InterfaceReport is one attached interface.
@@ -44,34 +46,36 @@ type HopReport struct {
 	MTU       int    `json:"mtu,omitempty"`
 }
 
-// Fill counts entries.
-type Fill struct {
-	Flows, FlowsMax         int
-	Replies                 int
-	Fragments, FragmentsMax int
-	Held                    int
+// fill is how full the tables are.
+type fill struct {
+	flows, replies, fragments int
+	bySlot                    map[uint16]int // flows
 }
 
-// Fill counts the live entries of the tables: a pass over their memory.
-func (d *Datapath) Fill() Fill {
+// fillLocked counts the live entries of the tables: a pass over their memory.
+func (d *Datapath) fillLocked() fill {
 	now := d.now()
-	count := func(table []bpfBucket) (n int) {
+	count := func(table []bpfBucket, each func(meta uint64)) (n int) {
 		for i := range table {
 			for w := range table[i].Way {
 				way := &table[i].Way[w]
-				if atomic.LoadUint64(&way.Print) > 1 && alive(atomic.LoadUint64(&way.Meta), now) {
+				if atomic.LoadUint64(&way.Print) <= 1 {
+					continue
+				}
+				if meta := atomic.LoadUint64(&way.Meta); alive(meta, now) {
 					n++
+					each(meta)
 				}
 			}
 		}
 		return n
 	}
-	t := d.tables
-	return Fill{
-		Flows: count(t.flows), FlowsMax: len(t.flows) * ways, Replies: count(t.replies),
-		Fragments: count(t.fragments), FragmentsMax: len(t.fragments) * ways,
-		Held: int(atomic.LoadUint32(&t.control.Held)),
-	}
+	none := func(uint64) {}
+	f := fill{bySlot: map[uint16]int{}}
+	f.flows = count(d.tables.flows, func(meta uint64) { f.bySlot[uint16(meta)]++ })
+	f.replies = count(d.tables.replies, none)
+	f.fragments = count(d.tables.fragments, none)
+	return f
 }
 
 // alive mirrors the function of that name in flow.h.
@@ -84,7 +88,7 @@ func alive(meta, now uint64) bool {
 func (d *Datapath) Report() Report {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := Report{TookOver: d.restored, Interfaces: []InterfaceReport{}, Tables: []TableReport{}, NextHops: []HopReport{}}
+	r := Report{TookOver: d.restored, Interfaces: []InterfaceReport{}, Tables: []TableReport{}, NextHops: []HopReport{}, Flows: map[string]map[string]int{}}
 	if d.pins != nil {
 		r.Pins = d.pins.path
 	}
@@ -95,16 +99,20 @@ func (d *Datapath) Report() Report {
 	if d.tables == nil {
 		return r
 	}
-	fill, st, sizes := d.Fill(), &d.state, d.tables.sizes
+	fill, st, sizes := d.fillLocked(), &d.state, d.tables.sizes
 	vips, backends, services := len(st.halves[st.active].places), 0, 0
-	for _, a := range st.byName {
+	for name, a := range st.byName {
 		backends += len(a.slots)
 		services++
+		r.Flows[name] = map[string]int{}
+		for i, b := range a.service.Backends {
+			r.Flows[name][b.Name] = fill.bySlot[a.slots[i]]
+		}
 	}
 	r.Tables = append(r.Tables,
-		TableReport{"flows", fill.Flows, fill.FlowsMax},
-		TableReport{"replies", fill.Replies, fill.FlowsMax},
-		TableReport{"fragments", fill.Fragments, fill.FragmentsMax},
+		TableReport{"flows", fill.flows, len(d.tables.flows) * ways},
+		TableReport{"replies", fill.replies, len(d.tables.replies) * ways},
+		TableReport{"fragments", fill.fragments, len(d.tables.fragments) * ways},
 		TableReport{"services", services, maxServices - 1},
 		TableReport{"backends", backends, maxSlots},
 		TableReport{"vip_prefixes", vips, lb.MaxVIPs},

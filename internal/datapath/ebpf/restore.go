@@ -261,17 +261,8 @@ func (d *Datapath) restoreShared() error {
 	for _, key := range stray {
 		t.maps[bpfMapFarOwners].Delete(key)
 	}
-	for half := range uint32(2) {
-		st.halves[half].places = map[uint32]bpfVip{}
-		for place := range uint32(t.sizes.vips) {
-			var v bpfVip
-			if err := t.maps[bpfMapVips].Lookup(half*uint32(t.sizes.vips)+place, &v); err != nil {
-				return fmt.Errorf("read VIPs back: %w", err)
-			}
-			if v.Bits != 0 {
-				st.halves[half].places[place] = v
-			}
-		}
+	if err := d.restorePlaces(); err != nil {
+		return err
 	}
 	// Ports of either generation: the next commit drops what is not its own.
 	ports, ranges := map[bpfVportKey]uint16{}, map[bpfVipRangesKey]bpfVipRanges{}
@@ -303,6 +294,28 @@ func (d *Datapath) restoreShared() error {
 		st.snat = append(st.snat, fromWords(a.Word))
 	}
 	return nil
+}
+
+// restorePlaces reads the lines of both generations' VIPs.
+func (d *Datapath) restorePlaces() error {
+	st, places := &d.state, uint32(d.tables.sizes.vips)
+	st.halves[0].places, st.halves[1].places = map[uint32]bpfVip{}, map[uint32]bpfVip{}
+	keys, values := make([]uint32, 4096), make([]bpfVip, 4096)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := d.tables.maps[bpfMapVips].BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			if values[i].Bits != 0 && keys[i] < 2*places {
+				st.halves[keys[i]/places].places[keys[i]%places] = values[i]
+			}
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read VIPs back: %w", err)
+		}
+	}
 }
 
 // dropLeftovers makes slots that nobody has stale, and lets the entries of flows
