@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/web"
 )
 
 // serveFlags are shared by commands that stay: --admin, --admin-token-file, --log.
@@ -78,6 +79,7 @@ func serve(ctx context.Context, flags serveFlags, log *slog.Logger, door admin.C
 }
 
 func openAdmin(flags serveFlags, log *slog.Logger, door admin.Config) (*admin.Server, error) {
+	door.Page = web.Handler()
 	token, err := readToken(flags.tokenFile)
 	if err != nil {
 		return nil, err
