@@ -9,7 +9,8 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure what Weir costs, in its own processes",
 		Example: `  weir bench coap
   weir bench coap --clients 500 --duration 5s --json
-  weir bench nat`,
+  weir bench nat
+  sudo weir bench run dsr --report dsr.html`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -18,6 +19,9 @@ func newBenchCommand() *cobra.Command {
 		newBenchEBPFCommand(),
 		newBenchNATCommand(),
 		newBenchUDPEchoCommand(),
+		newBenchRunCommand(),
+		newBenchListCommand(),
+		newBenchReportCommand(),
 	)
 	return cmd
 }

@@ -31,7 +31,8 @@ func newLBCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(), newLBStopCommand())
+	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
+		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
 	return cmd
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
@@ -97,7 +96,7 @@ type natBench struct {
 	echo    netip.AddrPort
 	echoCmd *exec.Cmd
 	roads   []*natRoad
-	cmds    []*exec.Cmd
+	running *group
 }
 
 // NAT runs the comparison.
@@ -105,7 +104,7 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 	if err := config.Validate(); err != nil {
 		return result, err
 	}
-	b := &natBench{config: config}
+	b := &natBench{config: config, running: newGroup()}
 	result = NATResult{
 		Clients: config.Clients, Requests: config.Requests, Rounds: config.Rounds, Payload: config.Payload,
 		Cores: runtime.NumCPU(), Kernel: kernelRelease(), Network: "loopback of the host",
@@ -119,21 +118,22 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 		b.host, b.dnatted = lab.Namespace("all"), lab.Namespace("dnat")
 		result.Network = "loopback of a namespace, iptables in one of its own"
 	}
-	defer b.stop()
+	defer b.running.end()
 	if err := b.open(ctx); err != nil {
 		return result, err
 	}
-	for round := range config.Rounds {
-		for i := range b.roads {
-			road := b.roads[(i+round)%len(b.roads)] // nobody is always first
-			if road.result.Skipped != "" {
-				continue
-			}
-			fmt.Fprintf(config.Out, "round %d of %d: %s\n", round+1, config.Rounds, road.result.Name)
-			if err := b.measure(ctx, road); err != nil {
-				return result, fmt.Errorf("%s: %w", road.result.Name, err)
-			}
+	err = takeTurns(ctx, config.Rounds, b.roads, func(round int, road *natRoad) error {
+		if road.result.Skipped != "" {
+			return nil
 		}
+		fmt.Fprintf(config.Out, "round %d of %d: %s\n", round+1, config.Rounds, road.result.Name)
+		if err := b.measure(ctx, road); err != nil {
+			return fmt.Errorf("%s: %w", road.result.Name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return result, err
 	}
 	result.Roads = b.summary()
 	return result, nil
@@ -148,7 +148,7 @@ func (b *natBench) open(ctx context.Context) error {
 	b.echo = ports[0]
 	self := b.config.Binary
 	b.echoCmd = exec.Command(self, "bench", "udp-echo", b.echo.String())
-	if err := b.launch(b.host, b.echoCmd); err != nil {
+	if err := b.running.start(b.host, b.echoCmd); err != nil {
 		return err
 	}
 	weir := func(extra ...string) func(entry, echo netip.AddrPort) *exec.Cmd {
@@ -195,7 +195,7 @@ func (b *natBench) prepare(ctx context.Context, road *natRoad) error {
 			return nil
 		}
 		road.host, road.echo = b.dnatted, exec.Command(b.config.Binary, "bench", "udp-echo", b.echo.String())
-		if err := b.launch(road.host, road.echo); err != nil {
+		if err := b.running.start(road.host, road.echo); err != nil {
 			return err
 		}
 		return road.setup(ctx, road.entry, b.echo)
@@ -205,7 +205,7 @@ func (b *natBench) prepare(ctx context.Context, road *natRoad) error {
 			road.result.Skipped = filepath.Base(road.proxy.Path) + " is not installed"
 			return nil
 		}
-		return b.launch(b.host, road.proxy)
+		return b.running.start(b.host, road.proxy)
 	}
 	return nil
 }
@@ -215,30 +215,6 @@ func (b *natBench) dnat(ctx context.Context, entry, echo netip.AddrPort) error {
 	_, err := b.dnatted.Exec(ctx, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", entry.Addr().String(),
 		"--dport", strconv.Itoa(int(entry.Port())), "-j", "DNAT", "--to-destination", echo.String())
 	return err
-}
-
-// launch starts a program in the network of the run; it dies with us.
-func (b *natBench) launch(host *netlab.Host, cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var err error
-	if host != nil {
-		err = host.Start(cmd)
-	} else {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
-	}
-	b.cmds = append(b.cmds, cmd)
-	return nil
-}
-
-// stop ends every program with its children.
-func (b *natBench) stop() {
-	for _, cmd := range b.cmds {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		_ = cmd.Wait()
-	}
 }
 
 // measure runs the load over one road and notes what it cost.
@@ -303,15 +279,6 @@ func (b *natBench) summary() []NATRoad {
 	return roads
 }
 
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[middle]
-	}
-	return (sorted[middle-1] + sorted[middle]) / 2
-}
-
 // treeCPU is the time of a process and its living children: socat has one for each client.
 func treeCPU(pid int) (time.Duration, error) {
 	sum, err := procstat.CPU(pid)
@@ -353,12 +320,4 @@ func (b *natBench) freePorts(n int) (ports []netip.AddrPort, err error) {
 		err = find()
 	}
 	return ports, err
-}
-
-func kernelRelease() string {
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(release))
 }

@@ -7,6 +7,7 @@
 
 #include "deliver.h"
 #include "steer.h"
+#include "trace.h"
 
 /* Counts the packet by reason and service, and by backend. */
 static __always_inline void count(const struct pkt *p, int reason)
@@ -71,7 +72,7 @@ static __always_inline void begin(struct pkt *p, const struct control *control)
 static __always_inline int weir(ctx_t *ctx)
 {
 	const struct control *control = control_of();
-	int reason, verdict, parsed;
+	int reason, verdict, parsed, traced = 0;
 	__u32 zero = 0;
 	struct pkt *p = bpf_map_lookup_elem(&packets, &zero);
 
@@ -89,6 +90,8 @@ static __always_inline int weir(ctx_t *ctx)
 	} else {
 		reason = steer(ctx, p);
 	}
+	if (control->trace)
+		traced = trace_begin(ctx, p);
 	if (reason < REASON_FRAGMENT) {
 		verdict = ctx_pass;
 	} else if (reason >= REASON_FRAGMENT_EARLY) {
@@ -103,5 +106,7 @@ static __always_inline int weir(ctx_t *ctx)
 	}
 	count(p, reason);
 	record(p, reason);
+	if (traced)
+		trace_end(p, reason);
 	return verdict;
 }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/lab/measure"
+)
+
+func newBenchListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the benchmarks",
+		Example: `  weir bench list
+  weir bench list --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all := bench.Scenarios()
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
+			fmt.Fprintln(table, "COMMAND\tMEASURES\tNEEDS")
+			for _, s := range all {
+				fmt.Fprintf(table, "%s\t%s\t%s\n", s.Command, s.About, s.Needs)
+			}
+			return table.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newBenchReportCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "report FILE.json... -o FILE.html",
+		Short: "Draw results that a benchmark printed as JSON",
+		Example: `  weir bench report dsr.json -o dsr.html
+  weir bench report dsr.json coap.json -o all.html`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var results []*measure.Result
+			for _, name := range args {
+				more, err := readResults(name)
+				if err != nil {
+					return usageError(err)
+				}
+				results = append(results, more...)
+			}
+			if output == "" {
+				return usageError(errors.New("no output; name it with -o FILE.html, or -o - for standard output"))
+			}
+			if output == "-" {
+				return bench.WriteReport(cmd.OutOrStdout(), results)
+			}
+			if err := writeReport(output, results); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d results drawn in %s\n", len(results), output)
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "HTML file to write")
+	return cmd
+}
+
+const maxResultBytes = 64 << 20
+
+// readResults reads a list of results, or a single one.
+func readResults(name string) ([]*measure.Result, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxResultBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(text) > maxResultBytes {
+		return nil, fmt.Errorf("%s: more than %d bytes", name, maxResultBytes)
+	}
+	results, err := bench.ParseResults(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return results, nil
+}
+
+// writeReport replaces the file as a whole: a reader never sees half a report.
+func writeReport(name string, results []*measure.Result) error {
+	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	defer os.Remove(file.Name()) // gone once renamed
+	err = errors.Join(bench.WriteReport(file, results), file.Chmod(0o644), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), name)
+	}
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}

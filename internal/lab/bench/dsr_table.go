@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+)
+
+// figureOf is one figure of a result; NaN when it has none of that name.
+func figureOf(r *measure.Result, name string) float64 {
+	if r != nil {
+		for _, f := range r.Figures {
+			if f.Name == name {
+				return f.Value
+			}
+		}
+	}
+	return math.NaN()
+}
+
+// dsrGrid is dsr results by load, road and family, in the order they were measured.
+type dsrGrid struct {
+	loads, families, roads []string
+	cells                  map[[3]string]*measure.Result
+}
+
+func gridOf(results []*measure.Result) dsrGrid {
+	g := dsrGrid{cells: map[[3]string]*measure.Result{}}
+	add := func(list *[]string, name string) {
+		if !slices.Contains(*list, name) {
+			*list = append(*list, name)
+		}
+	}
+	for _, r := range results {
+		load, family := r.Parameters[ParamLoad], r.Parameters[ParamFamily]
+		add(&g.loads, load)
+		add(&g.families, family)
+		add(&g.roads, r.Road)
+		g.cells[[3]string{load, r.Road, family}] = r
+	}
+	return g
+}
+
+func (g dsrGrid) at(load, road, family string) *measure.Result {
+	return g.cells[[3]string{load, road, family}]
+}
+
+// dsrTitle names a load and its unit.
+func dsrTitle(load string) (title, unit, costUnit string) {
+	switch load {
+	case "iperf2":
+		return "TCP, iperf 2, window 64 KB", "Gbit/s", "ms/Gbit"
+	case "iperf3":
+		return "TCP, iperf3", "Gbit/s", "ms/Gbit"
+	case LoadUDP:
+		return fmt.Sprintf("UDP, %d bytes of payload, 1024 flows, one sending core", floodPayload), "Mpps", "ns/packet"
+	}
+	return load, "", ""
+}
+
+// rows are the table of one load: header, then a row for each road.
+func (g dsrGrid) rows(load string) [][]string {
+	_, unit, cost := dsrTitle(load)
+	header := []string{"road"}
+	for _, family := range g.families {
+		header = append(header, family+" "+unit, "lowest-highest", "x routing", "CPU "+cost, "own")
+	}
+	rows := [][]string{header}
+	for _, road := range g.roads {
+		row := []string{road}
+		for _, family := range g.families {
+			r := g.at(load, road, family)
+			row = append(row, number(figureOf(r, FigureRate)), number(figureOf(r, FigureRateLow))+"-"+number(figureOf(r, FigureRateHigh)),
+				number(figureOf(r, FigureRatio)), number(figureOf(r, FigureCost)), number(figureOf(r, FigureOwn)))
+			if r == nil || r.Parameters[ParamFailed] != "" {
+				row = append(row[:len(row)-5], "failed", "-", "-", "-", "-")
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// number writes three digits: what such a measurement can claim.
+func number(v float64) string {
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "-"
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+// failures lists what could not be measured, and why.
+func failures(results []*measure.Result) []string {
+	var all []string
+	for _, r := range results {
+		if why := r.Parameters[ParamFailed]; why != "" {
+			all = append(all, fmt.Sprintf("%s, %s, %s: %s", r.Road, r.Parameters[ParamLoad], r.Parameters[ParamFamily], why))
+		}
+	}
+	return all
+}
+
+// Failed counts the results that hold no figures because their road or load failed.
+func Failed(results []*measure.Result) int { return len(failures(results)) }
+
+// others is the median of what other programs took, in cores, over all results.
+func others(results []*measure.Result) float64 {
+	var all []float64
+	for _, r := range results {
+		all = append(all, figureOf(r, FigureOthers))
+	}
+	return spreadOf(all).median
+}
+
+// WriteDSR writes the results of [DSR] as tables for people.
+func WriteDSR(w io.Writer, results []*measure.Result) error {
+	if len(results) == 0 {
+		return nil
+	}
+	grid := gridOf(results)
+	for _, load := range grid.loads {
+		title, _, _ := dsrTitle(load)
+		fmt.Fprintf(w, "%s\n", title)
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		for _, row := range grid.rows(load) {
+			for _, cell := range row {
+				fmt.Fprintf(table, "%s\t", cell)
+			}
+			fmt.Fprintln(table)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	for _, why := range failures(results) {
+		fmt.Fprintf(w, "failed: %s\n", why)
+	}
+	_, err := fmt.Fprintln(w, dsrMethod(results))
+	return err
+}
+
+// dsrMethod says how the numbers came about.
+func dsrMethod(results []*measure.Result) string {
+	first := results[0]
+	text := fmt.Sprintf(`Medians of %s rounds of %s s; roads took turns in each round, "x routing" is the median of the ratios within the rounds.
+CPU: processor time of the whole machine, softirqs included, less that of other programs; own: of our processes and the
+kernel threads that carry packets. %s, %d cores, Linux %s, TCP %s, offloads as the kernel sets them.`,
+		first.Parameters["rounds"], first.Parameters["seconds"], first.Machine.CPU, first.Machine.Cores, first.Machine.Kernel, first.Parameters["tcp"])
+	if busy := others(results); busy > 0.1 {
+		text += fmt.Sprintf("\nOther programs kept %s cores busy meanwhile: trust the ratios more than the rates, and own more than CPU.", number(busy))
+	}
+	return text
+}

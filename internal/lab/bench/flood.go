@@ -1,0 +1,257 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+)
+
+// flood sends small UDP datagrams as fast as one thread can, in whole frames past the sender's stack, and counts those
+// that arrive intact at a socket of the receiver's namespace.
+//
+// The receiver's socket has a filter that drops all: the kernel verifies the checksum and counts the drop, and no reader
+// can be too slow. On a veth the frames' way through the gateway runs on the sender's core, so the rate is what one core
+// can send and carry.
+type flood struct {
+	Sender                *netlab.Host
+	Interface             int // index of the sender's interface
+	SourceMAC, GatewayMAC [6]byte
+	Source, To            netip.Addr
+	Receiver              *netlab.Host
+	At                    netip.Addr // where the receiver's socket is bound
+	Port                  uint16
+	Flows                 int // source ports
+	Duration              time.Duration
+}
+
+const (
+	floodBatch   = 64
+	floodPayload = 18 // bytes: the smallest Ethernet frame, with IPv4
+	floodFirst   = 20000
+)
+
+// run floods for the duration. The first frame of a road may take a moment (neighbours are resolved): frames are sent
+// slowly until some arrive, and are not counted.
+func (f *flood) run(ctx context.Context) (dsrRun, error) {
+	sink, err := f.openSink()
+	if err != nil {
+		return dsrRun{}, err
+	}
+	defer unix.Close(sink)
+	sender, err := f.openSender()
+	if err != nil {
+		return dsrRun{}, err
+	}
+	defer unix.Close(sender)
+	batches := f.batches()
+	if err := f.warm(ctx, sender, sink, batches); err != nil {
+		return dsrRun{}, err
+	}
+	before, err := arrived(sink)
+	if err != nil {
+		return dsrRun{}, err
+	}
+	bad, err := f.badChecksums()
+	if err != nil {
+		return dsrRun{}, err
+	}
+	sent, elapsed, err := f.send(ctx, sender, batches)
+	if err != nil {
+		return dsrRun{}, err
+	}
+	if err := sleep(ctx, 20*time.Millisecond); err != nil { // what is under way still counts
+		return dsrRun{}, err
+	}
+	after, err := arrived(sink)
+	if err != nil {
+		return dsrRun{}, err
+	}
+	badAfter, err := f.badChecksums()
+	if err != nil {
+		return dsrRun{}, err
+	}
+	if badAfter != bad {
+		return dsrRun{}, fmt.Errorf("%d datagrams arrived with a wrong checksum", badAfter-bad)
+	}
+	received := uint64(after - before) // the kernel's counter has 32 bits and wraps
+	return dsrRun{elapsed: elapsed, packets: received, lost: sent - min(sent, received)}, nil
+}
+
+func (f *flood) warm(ctx context.Context, sender, sink int, batches [][]mmsghdr) error {
+	start, err := arrived(sink)
+	if err != nil {
+		return err
+	}
+	for try := range 300 {
+		if _, err := sendmmsg(sender, batches[try%len(batches)]); err != nil {
+			return err
+		}
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+		now, err := arrived(sink)
+		if err != nil {
+			return err
+		}
+		if now-start >= 4*floodBatch && try >= len(batches) { // every flow has begun
+			return nil
+		}
+	}
+	return errors.New("datagrams to " + f.To.String() + " do not arrive")
+}
+
+// openSink binds the receiver's socket.
+func (f *flood) openSink() (fd int, err error) {
+	at := netip.AddrPortFrom(f.At, f.Port)
+	err = f.Receiver.Do(func() (err error) {
+		if fd, err = unix.Socket(family(at), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("open a socket: %w", err)
+		}
+		dropAll := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &dropAll[0]})
+		if err == nil {
+			err = unix.Bind(fd, sockaddr(at))
+		}
+		if err != nil {
+			unix.Close(fd)
+			return fmt.Errorf("receive on %v: %w", at, err)
+		}
+		return nil
+	})
+	return fd, err
+}
+
+// arrived is how many datagrams the sink's filter has dropped.
+func arrived(sink int) (uint32, error) {
+	const (
+		soMeminfo = 55
+		drops     = 8 // SK_MEMINFO_DROPS
+	)
+	var info [9]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(sink), unix.SOL_SOCKET, soMeminfo, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0, fmt.Errorf("count what arrived: %w", errno)
+	}
+	return info[drops], nil
+}
+
+// openSender opens a packet socket past the queueing discipline.
+func (f *flood) openSender() (fd int, err error) {
+	err = f.Sender.Do(func() (err error) {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("open a packet socket: %w", err)
+		}
+		if err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err == nil {
+			err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: f.Interface})
+		}
+		if err != nil {
+			unix.Close(fd)
+			return fmt.Errorf("send on interface %d: %w", f.Interface, err)
+		}
+		return nil
+	})
+	return fd, err
+}
+
+// send repeats the batches until the time is over.
+func (f *flood) send(ctx context.Context, sender int, batches [][]mmsghdr) (sent uint64, elapsed time.Duration, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start := time.Now()
+	for i := 0; elapsed < f.Duration; i++ {
+		n, err := sendmmsg(sender, batches[i%len(batches)])
+		if err != nil {
+			return sent, elapsed, err
+		}
+		sent += uint64(n)
+		if elapsed = time.Since(start); ctx.Err() != nil {
+			return sent, elapsed, ctx.Err()
+		}
+	}
+	return sent, elapsed, nil
+}
+
+// mmsghdr is the kernel's struct mmsghdr.
+type mmsghdr struct {
+	header unix.Msghdr
+	length uint32
+	_      [4]byte
+}
+
+// batches are the frames of all flows, ready to send.
+func (f *flood) batches() [][]mmsghdr {
+	all := make([][]mmsghdr, (f.Flows+floodBatch-1)/floodBatch)
+	for i := range all {
+		all[i] = make([]mmsghdr, floodBatch)
+		for j := range all[i] {
+			frame := f.frame(uint16(floodFirst + (i*floodBatch+j)%f.Flows))
+			vector := &unix.Iovec{Base: &frame[0]}
+			vector.SetLen(len(frame))
+			all[i][j].header = unix.Msghdr{Iov: vector, Iovlen: 1}
+		}
+	}
+	return all
+}
+
+func sendmmsg(fd int, batch []mmsghdr) (int, error) {
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&batch[0])), uintptr(len(batch)), 0, 0, 0)
+	switch errno {
+	case 0:
+		return int(n), nil
+	case unix.ENOBUFS, unix.EAGAIN, unix.EINTR: // the ring of the veth is full: not sent
+		return 0, nil
+	}
+	return 0, fmt.Errorf("send frames: %w", errno)
+}
+
+// frame is one datagram with its headers and checksums.
+func (f *flood) frame(sourcePort uint16) []byte {
+	frame := make([]byte, 0, 96)
+	frame = append(frame, f.GatewayMAC[:]...)
+	frame = append(frame, f.SourceMAC[:]...)
+	const udpLength = 8 + floodPayload
+	if f.To.Is4() {
+		frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_IP)
+		frame = append(frame, 0x45, 0, 0, 20+udpLength, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0)
+	} else {
+		frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_IPV6)
+		frame = append(frame, 0x60, 0, 0, 0, 0, udpLength, unix.IPPROTO_UDP, 64)
+	}
+	addresses := append(f.Source.AsSlice(), f.To.AsSlice()...)
+	frame = append(frame, addresses...)
+	if f.To.Is4() {
+		binary.BigEndian.PutUint16(frame[14+10:], onesComplement(frame[14:34], 0))
+	}
+	udp := len(frame)
+	frame = binary.BigEndian.AppendUint16(frame, sourcePort)
+	frame = binary.BigEndian.AppendUint16(frame, f.Port)
+	frame = append(frame, 0, udpLength, 0, 0)
+	frame = append(frame, "weir bench payload"[:floodPayload]...)
+	sum := onesComplement(append(addresses, frame[udp:]...), udpLength+unix.IPPROTO_UDP) // both lengths are even
+	if sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(frame[udp+6:], sum)
+	return frame
+}
+
+// onesComplement is the Internet checksum (RFC 1071) of data, whose length is even, and more.
+func onesComplement(data []byte, more uint32) uint16 {
+	for i := 0; i < len(data); i += 2 {
+		more += uint32(binary.BigEndian.Uint16(data[i:]))
+	}
+	for more > 0xffff {
+		more = more>>16 + more&0xffff
+	}
+	return ^uint16(more)
+}
