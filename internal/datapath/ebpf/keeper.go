@@ -226,6 +226,19 @@ func (k *keeper) offloaded(index int) error {
 	return k.offloads.Put(offload{Netns: thisNetns(), Index: uint32(index)}, uint32(1))
 }
 
+// hand gives the list of what was changed on the machine to another keeper.
+func (k *keeper) hand(to *keeper) {
+	var n neighbour
+	var o offload
+	var one uint32
+	for it := k.neighbours.Iterate(); it.Next(&n, &one); {
+		to.neighbours.Put(n, one)
+	}
+	for it := k.offloads.Iterate(); it.Next(&o, &one); {
+		to.offloads.Put(o, one)
+	}
+}
+
 // MarshalBinary makes a neighbour a map key without padding.
 func (n neighbour) MarshalBinary() ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(append([]byte(nil), n.Address[:]...), n.Index), nil

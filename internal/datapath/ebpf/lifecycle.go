@@ -56,6 +56,10 @@ func (d *Datapath) keep(old *kept, limits lb.Limits, hash [20]uint64) error {
 	if d.keeper, err = newKeeper(); err != nil || d.pins == nil {
 		return err
 	}
+	if before, err := loadKeeper(d.pins, nil); err == nil { // unlike tables, but what they changed is still ours to take back
+		before.hand(d.keeper)
+		before.close()
+	}
 	spec, err := loadBpf()
 	if err != nil {
 		return err

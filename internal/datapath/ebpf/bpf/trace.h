@@ -11,7 +11,7 @@
 
 /* Written by the tracer. */
 struct trace_filter {
-	__u64 until;    /* ticks: a tracer that died is not served for ever */
+	__u64 until;    /* ns, CLOCK_MONOTONIC: a tracer that died is not served for ever */
 	__u64 reasons;  /* bit per reason */
 	__u64 lost;     /* events that found the ring full */
 	__u32 addr[4];  /* network order */
@@ -58,9 +58,12 @@ __noinline int trace_begin(ctx_t *ctx, struct pkt *p)
 
 	f = bpf_map_lookup_elem(&trace_filters, &zero);
 	e = bpf_map_lookup_elem(&trace_events, &zero);
-	if (!f || !e || !p || p->now > f->until || (f->service && f->service != p->service))
+	if (!f || !e || !p || (f->service && f->service != p->service))
 		return 0;
 	if (!trace_covers(f, p->key.src) && !(f->both && trace_covers(f, p->key.dst)))
+		return 0;
+	e->time = bpf_ktime_get_ns();
+	if (e->time > f->until)
 		return 0;
 	n = ctx_len(ctx);
 	e->length = n;
@@ -70,7 +73,6 @@ __noinline int trace_begin(ctx_t *ctx, struct pkt *p)
 	if (n < 1 || n > TRACE_BYTES || ctx_load(ctx, 0, e->data, n))
 		return 0;
 	e->captured = n;
-	e->time = bpf_ktime_get_ns();
 	e->ifindex = ctx_ifindex(ctx);
 	__builtin_memcpy(&e->key, &p->key, sizeof(e->key));
 	return 1;
