@@ -150,14 +150,15 @@ func TestManyWorkersManyPorts(t *testing.T) {
 		}
 		defer first.Close()
 		d := connectUDP(t, first, e.Addr())
-		b := make([]byte, 2048)
-		for range 5 {
+		b := make([]byte, 1<<16)
+		for round := range 5 {
 			conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(e.Addr()))
 			if err != nil {
 				t.Fatal(err)
 			}
 			// A record in clear before it: no steering program finds the connection id.
-			hidden := append(record.AppendPlain(nil, record.ChangeCipherSpec, 9, []byte{1}), d.seal([]byte("hello"))...)
+			request := bytes.Repeat([]byte("hello"), 1+800*round) // up to all that a datagram may hold
+			hidden := append(record.AppendPlain(nil, record.ChangeCipherSpec, 9, []byte{1}), d.seal(request)...)
 			if _, err := conn.Write(hidden); err != nil {
 				t.Fatal(err)
 			}
@@ -165,8 +166,8 @@ func TestManyWorkersManyPorts(t *testing.T) {
 				t.Fatal(err)
 			}
 			n, err := conn.Read(b)
-			if err != nil || d.open(b[:n]) != "hello" {
-				t.Fatalf("%v; %+v", err, e.Stats())
+			if err != nil || d.open(b[:n]) != string(request) {
+				t.Fatalf("%d bytes: %v; %+v", len(request), err, e.Stats())
 			}
 			conn.Close()
 		}
