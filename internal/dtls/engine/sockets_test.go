@@ -174,6 +174,45 @@ func TestManyWorkersManyPorts(t *testing.T) {
 	}
 }
 
+// What the kernel drops is counted, on the link as well.
+func TestKernelDropsOfTheLink(t *testing.T) {
+	e, err := Open(Config{
+		Listen: netip.MustParseAddrPort("127.0.0.1:0"), Link: netip.MustParseAddrPort("127.0.0.1:0"),
+		Workers: 1, CIDs: ByteOwnerCIDs(6, 1), Cluster: &pair{owner: 2}, NewHandler: func(*Worker) Handler { return new(mirror) },
+		PSK: func([]byte) ([]byte, bool) { return nil, false },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	defer e.Run(ended) //nolint:errcheck // closes the sockets
+	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(e.LinkAddr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 4 * socketBuffer / 8192 { // each takes more than its length of the buffer
+		if _, err := conn.Write(make([]byte, 8192)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := e.loops[0]
+	// The counter travels with datagrams that find room afterwards.
+	for range 200 {
+		if err := l.read(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("one more")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.publish()
+	if e.Stats().KernelDrops == 0 {
+		t.Error("no drops counted")
+	}
+}
+
 // A socket that always has more to read does not keep the other one waiting.
 func TestNeitherSocketStarvesTheOther(t *testing.T) {
 	for _, busyLink := range []bool{false, true} {
