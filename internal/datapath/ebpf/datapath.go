@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -66,21 +67,22 @@ type Config struct {
 // Datapath is the kernel data path. Apply, Counters, Flows and Close may be
 // called while Run runs; Apply and Close from one goroutine at a time.
 type Datapath struct {
-	config   Config
-	log      *slog.Logger
-	clock    clock
-	attached []attachment
-	hops     *nexthop.Table
-	links    *netlink.Handle
-	held     *holder
-	pins     *pins   // nil: nothing outlives this process
-	keeper   *keeper // from the first Apply on
-	restored bool    // tables were found in the pins
-	inPlace  bool    // every program is attached
+	config    Config
+	log       *slog.Logger
+	clock     clock
+	attached  []attachment
+	hops      *nexthop.Table
+	links     *netlink.Handle
+	pins      *pins   // nil: nothing outlives this process
+	keeper    *keeper // from the first Apply on
+	restored  bool    // tables were found in the pins
+	inPlace   bool    // every program is attached
+	namespace netns.NsHandle
 
 	mu       sync.Mutex // guards the rest
 	tables   *tables
 	objects  map[Hook]*ebpf.Collection
+	injector *ebpf.Program // gives held fragments back
 	closing  []func() error
 	state    state
 	snapshot *lb.Snapshot
@@ -154,6 +156,9 @@ func Open(config Config) (*Datapath, error) {
 	if d.links, err = netlink.NewHandle(); err != nil {
 		d.hops.Close()
 		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), d.closePins())
+	}
+	if d.namespace, err = netns.Get(); err != nil {
+		return nil, fmt.Errorf("name the network namespace: %w", err)
 	}
 	return d, nil
 }
@@ -230,5 +235,6 @@ func (d *Datapath) Close() error {
 	d.hops.Close()
 	d.links.Close()
 	errs = append(errs, d.closePins())
+	d.namespace.Close()
 	return errors.Join(errs...)
 }

@@ -36,7 +36,7 @@ struct trace_event {
 _Static_assert(sizeof(struct trace_event) == 80 + TRACE_BYTES, "no padding");
 
 MAP(ARRAY, trace_filters, __u32, struct trace_filter, 1, BPF_F_MMAPABLE);
-MAP(PERCPU_ARRAY, trace_events, __u32, struct trace_event, 1, 0);
+MAP(PERCPU_ARRAY, trace_events, __u32, struct trace_event, 2, 0); /* by whether injected, as packets */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -50,14 +50,14 @@ static __always_inline bool trace_covers(const struct trace_filter *f, const __u
 }
 
 /* Keeps the packet as it came, if the filter wants its service and source. */
-__noinline int trace_begin(ctx_t *ctx, struct pkt *p)
+__noinline int trace_begin(ctx_t *ctx, struct pkt *p, __u32 which)
 {
 	const struct trace_filter *f;
 	struct trace_event *e;
 	__u32 zero = 0, n;
 
 	f = bpf_map_lookup_elem(&trace_filters, &zero);
-	e = bpf_map_lookup_elem(&trace_events, &zero);
+	e = bpf_map_lookup_elem(&trace_events, &which);
 	if (!f || !e || !p || (f->service && f->service != p->service))
 		return 0;
 	if (!trace_covers(f, p->key.src) && !(f->both && trace_covers(f, p->key.dst)))
@@ -79,14 +79,14 @@ __noinline int trace_begin(ctx_t *ctx, struct pkt *p)
 }
 
 /* Tells what became of it, if the filter wants the reason. */
-__noinline int trace_end(struct pkt *p, int reason)
+__noinline int trace_end(struct pkt *p, int reason, __u32 which)
 {
 	struct trace_filter *f;
 	struct trace_event *e;
 	__u32 zero = 0;
 
 	f = bpf_map_lookup_elem(&trace_filters, &zero);
-	e = bpf_map_lookup_elem(&trace_events, &zero);
+	e = bpf_map_lookup_elem(&trace_events, &which);
 	if (!f || !e || !p || !(f->reasons >> (reason & 63) & 1))
 		return 0;
 	e->reason = reason;
