@@ -94,6 +94,9 @@ func DSR(ctx context.Context, config DSRConfig) (results []*measure.Result, err 
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
 	}
+	if err := sweepPins(); err != nil {
+		return nil, err
+	}
 	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
 		return nil, err
 	}
@@ -194,6 +197,11 @@ func (b *dsrBench) close(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		errs = nil
+	}
+	for _, road := range b.roads {
+		if road.undo != nil {
+			errs = append(errs, road.undo())
+		}
 	}
 	b.running.end()
 	for _, road := range b.roads {
