@@ -45,6 +45,7 @@ func mayImport() map[string]may {
 		"control/health": {ours: "steering/lb"},
 		// 5
 		"datapath/ebpf":         {ours: "steering/lb steering/flow steering/cid datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf/decap":   {others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop": {others: "github.com/vishvananda/"},
 		"datapath/nfqueue":      {ours: "steering/lb steering/flow steering/packet steering/steer"},
 		"datapath/udpnat":       {ours: "steering/lb steering/flow steering/steer udpio"},

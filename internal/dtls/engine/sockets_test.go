@@ -172,3 +172,57 @@ func TestManyWorkersManyPorts(t *testing.T) {
 		}
 	}
 }
+
+// A socket that always has more to read does not keep the other one waiting.
+func TestNeitherSocketStarvesTheOther(t *testing.T) {
+	for _, busyLink := range []bool{false, true} {
+		e, err := Open(Config{
+			Listen: netip.MustParseAddrPort("127.0.0.1:0"), Link: netip.MustParseAddrPort("127.0.0.1:0"),
+			Workers: 1, CIDs: ByteOwnerCIDs(6, 1), Cluster: &pair{owner: 2}, NewHandler: func(*Worker) Handler { return new(mirror) },
+			PSK: func([]byte) ([]byte, bool) { return nil, false },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		defer e.Run(ended) //nolint:errcheck // closes the sockets
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		busy, quiet := e.Addr(), e.LinkAddr()
+		if busyLink {
+			busy, quiet = quiet, busy
+		}
+		send := func(n int, to netip.AddrPort) {
+			for range n {
+				if _, err := conn.WriteToUDPAddrPort([]byte("some junk that is no frame"), to); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		l := e.loops[0]
+		heard := func() bool {
+			if busyLink {
+				return l.worker.stats.Datagrams > 0
+			}
+			return l.link.Stats().Received > 0
+		}
+		send(200, busy)
+		if err := l.read(); err != nil {
+			t.Fatal(err)
+		}
+		send(1, quiet)
+		for round := 0; !heard(); round++ {
+			if round == 20 {
+				t.Fatalf("busy link %t: the other socket was not read in %d rounds", busyLink, round)
+			}
+			send(64, busy)
+			if err := l.read(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

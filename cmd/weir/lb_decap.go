@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+)
+
+func newLBDecapCommand() *cobra.Command {
+	var name, hook string
+	var from []string
+	var asJSON bool
+	var flags serveFlags
+	cmd := &cobra.Command{
+		Use:   "decap --interface NAME --from PREFIX...",
+		Short: "On a backend of mode l3dsr: take the balancer's tunnel off",
+		Long: `Take the tunnel of mode l3dsr off on a backend, without a tunnel device, until interrupted.
+
+IP-in-IP of both families and GUE (UDP port 6080) are opened when they come to an address of this machine from a
+source of --from: the outer addresses of the balancers. Whoever may send through the tunnel can pose as any client,
+so others' tunnel packets are dropped; all else passes untouched. The VIP has to be on this machine, as on lo:
+
+  ip address add 10.0.0.1/32 dev lo
+
+Counters are printed at the end, and served by --admin while it runs.`,
+		Example: `  weir lb decap --interface eth0 --from 10.2.0.1
+  weir lb decap --interface eth0 --from 10.2.0.0/24 --from 2001:db8::/64 --hook xdp
+  weir lb decap --interface eth0 --from 10.2.0.1 --admin 127.0.0.1:9181 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := decap.Config{Interface: name}
+			if name == "" {
+				return usageError(errors.New("no interface; name the one that the balancer's packets come in on with --interface"))
+			}
+			var err error
+			if c.Hook, err = decap.ParseHook(hook); err != nil {
+				return usageError(fmt.Errorf("--hook: %w", err))
+			}
+			if c.From, err = parsePrefixes(from); err != nil {
+				return usageError(fmt.Errorf("--from: %w", err))
+			}
+			return runDecap(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, flags, asJSON)
+		},
+	}
+	cmd.Flags().StringVarP(&name, "interface", "i", "", "interface that the balancer's packets come in on")
+	cmd.Flags().StringSliceVar(&from, "from", nil, "address or prefix that balancers send from; may be given again")
+	cmd.Flags().StringVar(&hook, "hook", "auto", "auto, xdp or tcx; auto: tcx on veth and other software links, else xdp")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the counters as JSON")
+	flags.add(cmd, "")
+	return cmd
+}
+
+func parsePrefixes(texts []string) ([]netip.Prefix, error) {
+	if len(texts) == 0 {
+		return nil, errors.New("no source is allowed; name the balancers' outer addresses")
+	}
+	prefixes := make([]netip.Prefix, 0, len(texts))
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			a, bad := netip.ParseAddr(text)
+			if bad != nil || a.Zone() != "" {
+				return nil, fmt.Errorf("%q is no address or prefix; write it as 10.2.0.1 or 10.2.0.0/24", text)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		prefixes = append(prefixes, p)
+	}
+	return prefixes, nil
+}
+
+func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags serveFlags, asJSON bool) error {
+	log, err := newLogger(errOut, flags.log)
+	if err != nil {
+		return usageError(err)
+	}
+	d, err := decap.Open(c)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := d.Close(); err != nil {
+			log.Error("detach", "error", err)
+		}
+	}()
+	hook, why := d.Hook()
+	log.Info("attached", "interface", c.Interface, "hook", hook.String(), "why", why)
+	started := time.Now()
+	door := admin.Config{
+		Ready:   func() error { return nil },
+		Status:  func() any { return decapStatus(d, c, started) },
+		Metrics: func() []admin.Sample { return decapSamples(d) },
+	}
+	if err := serve(ctx, flags, log, door, nil, d.Run); err != nil {
+		return err
+	}
+	status := decapStatus(d, c, started)
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(status)
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "OUTCOME\tPACKETS\tBYTES\t")
+	for _, name := range sortedNames(status.Counters) {
+		fmt.Fprintf(table, "%s\t%d\t%d\t\n", name, status.Counters[name].Packets, status.Counters[name].Bytes)
+	}
+	return table.Flush()
+}
+
+type decapReport struct {
+	Interface string                 `json:"interface"`
+	Hook      string                 `json:"hook"`
+	From      []netip.Prefix         `json:"from"`
+	Seconds   float64                `json:"seconds"`
+	Counters  map[string]decap.Count `json:"counters"`
+	Error     string                 `json:"error,omitempty"`
+}
+
+func decapStatus(d *decap.Decap, c decap.Config, started time.Time) decapReport {
+	hook, _ := d.Hook()
+	counts, err := d.Counters()
+	report := decapReport{Interface: c.Interface, Hook: hook.String(), From: c.From, Seconds: time.Since(started).Seconds(), Counters: counts}
+	if err != nil {
+		report.Error = err.Error()
+	}
+	return report
+}
+
+func decapSamples(d *decap.Decap) []admin.Sample {
+	counts, err := d.Counters()
+	if err != nil {
+		return nil
+	}
+	var samples []admin.Sample
+	for _, name := range sortedNames(counts) {
+		labels := []admin.Label{{Name: "outcome", Value: name}}
+		samples = append(samples, admin.Sample{
+			Name: "weir_decap_packets_total", Help: "Packets by what became of their tunnel.", Counter: true,
+			Labels: labels, Value: float64(counts[name].Packets),
+		})
+	}
+	return samples
+}
+
+func sortedNames(counts map[string]decap.Count) []string {
+	names := make([]string, 0, len(counts))
+	for name := range counts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
