@@ -109,12 +109,20 @@ func (d *daemon) do(ctx context.Context, method, path, body string) ([]byte, err
 	return answer, err
 }
 
-// stop interrupts the process and kills it when it does not end.
-func (d *daemon) stop() error {
+// failure is why the process ended by itself; nil while it runs.
+func (d *daemon) failure() error {
 	select {
 	case <-d.ended:
 		return fmt.Errorf("%s ended before its time, %s%s", d.name, d.cmd.ProcessState, d.log.said())
 	default:
+		return nil
+	}
+}
+
+// stop interrupts the process and kills it when it does not end.
+func (d *daemon) stop() error {
+	if err := d.failure(); err != nil {
+		return err
 	}
 	d.cmd.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended
 	select {

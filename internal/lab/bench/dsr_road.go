@@ -74,6 +74,16 @@ func pick(family, four, six string) netip.Addr {
 	return netip.MustParseAddr(four)
 }
 
+// died is the error of a daemon that ended by itself.
+func (r *dsrRoad) died() error {
+	for _, d := range r.daemons {
+		if err := d.failure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // target is where clients send to.
 func (r *dsrRoad) target(family string) netip.Addr {
 	if r.vip {

@@ -96,11 +96,11 @@ func (b *dsrBench) stopWeir(road *dsrRoad, pins string) error {
 	return nil
 }
 
-// pinFolder holds the pins of every run; the process id in a name tells whose they are.
+// pinFolder holds the pins of every run; the process id in a name tells whose they are. A bpf file system allows no dots.
 const pinFolder = "/sys/fs/bpf/weir"
 
 func pinPath(road string) string {
-	return filepath.Join(pinFolder, fmt.Sprintf("bench.%d.%s", os.Getpid(), road))
+	return filepath.Join(pinFolder, fmt.Sprintf("bench-%d-%s", os.Getpid(), road))
 }
 
 // sweepPins removes what a run left that was killed.
@@ -111,7 +111,7 @@ func sweepPins() error {
 	}
 	for _, entry := range entries {
 		var pid int
-		if n, _ := fmt.Sscanf(entry.Name(), "bench.%d.", &pid); n != 1 || pid <= 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		if n, _ := fmt.Sscanf(entry.Name(), "bench-%d-", &pid); n != 1 || pid <= 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			continue
 		}
 		err = errors.Join(err, os.RemoveAll(filepath.Join(pinFolder, entry.Name())))
