@@ -71,7 +71,7 @@ func Open(config Config) (*Datapath, error) {
 
 func (d *Datapath) engineOptions() steer.Options {
 	// The Engine's table follows the entries, which are bounded here; it shall not be full before them.
-	return steer.Options{Proxy: true, NoHold: true, MaxFlows: maxEntries}
+	return steer.Options{Proxy: true, NoHold: true, MaxFlows: maxEntries, Workers: d.config.Workers}
 }
 
 func (d *Datapath) full() bool { return d.entries.Load() >= d.limit.Load() }
@@ -84,7 +84,7 @@ func (d *Datapath) Caps() lb.Caps { return Caps() }
 func (d *Datapath) Apply(s *lb.Snapshot) error {
 	next, err := newView(s)
 	if err != nil {
-		return fmt.Errorf("apply generation %d: %w", s.Generation, err)
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +104,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 			for _, g := range opened {
 				_ = g.Close()
 			}
-			return fmt.Errorf("apply generation %d: %w", s.Generation, err)
+			return err
 		}
 		opened[at] = group
 	}
@@ -116,7 +116,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		delete(gone, at)
 	}
 	if err := d.listenLocked(opened); err != nil {
-		return fmt.Errorf("apply generation %d: %w", s.Generation, err)
+		return err
 	}
 	d.view.Store(next)
 	d.limit.Store(int64(cmp.Or(d.config.MaxEntries, s.Limits.Flows)))
