@@ -77,7 +77,7 @@ func (p *Poller) Wait(tokens []uint64, wait time.Duration) (n int, woken bool, e
 	return n, woken, nil
 }
 
-// Wake ends the current or the next Wait. Any goroutine may call it, until Close.
+// Wake ends the current or the next Wait. Any goroutine may call it; after Close it does nothing.
 func (p *Poller) Wake() { p.wake.wake() }
 
 // Close frees the set, not the sockets in it.

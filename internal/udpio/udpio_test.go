@@ -259,6 +259,33 @@ func TestWriteAllPassesOverTheRefused(t *testing.T) {
 }
 
 // Somebody else's reuse-port group is not joined by accident.
+// What makes the kernel refuse a run may be its address: port 0 of a forged datagram, a source address that has gone. Others
+// are still sent in segments.
+func TestABadAddressDoesNotEndSegmentation(t *testing.T) {
+	a := listen(t, udpio.Config{Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), 0)}).Conn(0)
+	b := listen(t, udpio.Config{Addr: loopback4}).Conn(0)
+	gone := message(b.LocalAddr(), []byte("no"))
+	gone.Local = netip.MustParseAddr("203.0.113.9")
+	for _, bad := range []udpio.Message{message(netip.MustParseAddrPort("127.0.0.1:0"), []byte("no")), gone} {
+		before := a.Stats()
+		if n := a.WriteAll([]udpio.Message{bad, bad, bad}); n != 0 {
+			t.Fatalf("%d datagrams went to %v from %v", n, bad.Addr, bad.Local)
+		}
+		var good []udpio.Message
+		for range 10 {
+			good = append(good, message(b.LocalAddr(), []byte("hello")))
+		}
+		if n := a.WriteAll(good); n != len(good) {
+			t.Fatalf("wrote %d of %d", n, len(good))
+		}
+		readAll(t, b, len(good), 64)
+		after := a.Stats()
+		if after.SendErrors-before.SendErrors != 3 || after.Segmented == before.Segmented {
+			t.Errorf("after %v from %v: %+v, before %+v", bad.Addr, bad.Local, after, before)
+		}
+	}
+}
+
 func TestAddressInUse(t *testing.T) {
 	g := listen(t, udpio.Config{Addr: loopback4, Sockets: 2})
 	if other, err := udpio.Listen(udpio.Config{Addr: g.LocalAddr(), Sockets: 2}); err == nil {

@@ -2,6 +2,7 @@ package udpio
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -12,6 +13,9 @@ import (
 type waker struct {
 	fd      int
 	pending atomic.Bool
+
+	mu     sync.Mutex
+	closed bool // fd may be another file's; guarded by mu
 }
 
 func (w *waker) open() error {
@@ -27,6 +31,11 @@ func (w *waker) wake() {
 	if !w.pending.CompareAndSwap(false, true) {
 		return
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
 	one := uint64(1)
 	// Fails only when 2^64-2 wake-ups are pending; the flag above allows one.
 	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(w.fd), uintptr(unsafe.Pointer(&one)), 8)
@@ -39,4 +48,9 @@ func (w *waker) seen() {
 	w.pending.Store(false)
 }
 
-func (w *waker) close() { _ = unix.Close(w.fd) }
+func (w *waker) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	_ = unix.Close(w.fd)
+}

@@ -21,6 +21,9 @@ type writeState struct {
 	polls   [1]unix.PollFd
 	// maxSegment is the longest segment that the kernel has not refused yet; 0 stops segmentation.
 	maxSegment int
+	// refused is why the run that comes next was not taken in segments, 0 if it was not tried: its first message
+	// goes alone and tells whether the segments are at fault or the address.
+	refused unix.Errno
 }
 
 // WriteBatch sends messages in order and returns how many the kernel took. On an error messages[n] is the one that
@@ -70,6 +73,11 @@ func (c *Conn) WriteAll(messages []Message) int {
 // send makes one system call. It returns how many messages went, and an error only where the first did not.
 func (c *Conn) send(messages []Message) (int, unix.Errno) {
 	w := &c.write
+	refused := w.refused
+	w.refused = 0
+	if refused != 0 {
+		messages = messages[:1]
+	}
 	headers, used := 0, 0
 	for used < len(messages) && headers < len(w.headers) {
 		run := c.run(messages[used:], len(w.iovecs)-used)
@@ -89,14 +97,17 @@ func (c *Conn) send(messages []Message) (int, unix.Errno) {
 	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(c.fd), uintptr(unsafe.Pointer(&w.headers[0])), uintptr(headers), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		if w.counts[0] > 1 && refusesSegments(errno) {
-			// The device cannot, or the segments exceed the path's MTU: shorter ones may still go.
-			w.maxSegment = 0
-			if errno != unix.EIO {
-				w.maxSegment = messages[0].N - 1
-			}
+			w.refused = errno
 			return 0, unix.EINTR
 		}
 		return 0, errno
+	}
+	if refused != 0 {
+		// The device cannot, or the segments exceed the path's MTU: shorter ones may still go.
+		w.maxSegment = 0
+		if refused != unix.EIO {
+			w.maxSegment = messages[0].N - 1
+		}
 	}
 	sent := 0
 	for i := range int(n) {

@@ -78,7 +78,8 @@ func (w *Worker) establish(h *halfOpen) {
 			w.drop(old)
 		}
 	}
-	taken := w.peers.byCID[makeKey(result.Association.ReadCID())] != nil // by another one since
+	id := result.Association.ReadCID()
+	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // by another one since
 	if taken || !w.makeRoom() {
 		w.stats.HandshakesFailed++
 		return

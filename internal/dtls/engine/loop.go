@@ -32,6 +32,7 @@ type loop struct {
 	// ready: the socket may have more to read.
 	publicReady, linkReady bool
 	publicLast, linkLast   int // messages that the last read brought
+	unasked                int // rounds since epoll was asked
 }
 
 func newLoop(w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error) {
@@ -71,8 +72,7 @@ func (l *loop) run(ctx context.Context) error {
 		l.inbox()
 		w.tick()
 		w.out.flush()
-		w.stats.KernelDrops = l.public.Stats().Dropped
-		w.publish()
+		l.publish()
 	}
 	l.farewell()
 	return nil
@@ -81,11 +81,17 @@ func (l *loop) run(ctx context.Context) error {
 // read waits for something to do and takes one batch of each socket that may
 // have one.
 func (l *loop) read() error {
-	if !l.publicReady && !l.linkReady {
-		n, _, err := l.poller.Wait(l.tokens[:], l.patience())
+	busy := l.publicReady || l.linkReady
+	if l.unasked++; !busy || l.unasked > unaskedRounds {
+		wait := time.Duration(0)
+		if !busy {
+			wait = l.patience()
+		}
+		n, _, err := l.poller.Wait(l.tokens[:], wait)
 		if err != nil {
 			return err
 		}
+		l.unasked = 0
 		for _, token := range l.tokens[:n] {
 			l.publicReady = l.publicReady || token == tokenPublic
 			l.linkReady = l.linkReady || token == tokenLink
@@ -112,6 +118,10 @@ func (l *loop) read() error {
 	}
 	return nil
 }
+
+// unaskedRounds is how many rounds one busy socket may keep the other one waiting:
+// a flood of clients must not silence the cluster, nor the other way round.
+const unaskedRounds = 4
 
 // worthwhile is how many messages a read must have brought for another one to be
 // tried at once: after fewer it seldom brings any, and asking epoll costs less.
@@ -177,6 +187,15 @@ func (l *loop) farewell() {
 		w.Close(p)
 	}
 	w.out.flush()
+	l.publish()
+}
+
+func (l *loop) publish() {
+	w := l.worker
+	w.stats.KernelDrops = l.public.Stats().Dropped
+	if l.link != nil {
+		w.stats.KernelDrops += l.link.Stats().Dropped
+	}
 	w.publish()
 }
 

@@ -23,7 +23,7 @@ type Peer struct {
 	closed      bool
 	moved       bool // the address has changed and is not validated since
 	since       int  // newer records from there since
-	budget      int  // bytes that may be sent to it while moved
+	budget      int  // bytes of records that may be sent to it while moved
 	last        time.Duration
 	touched     time.Duration // when it last moved to the front of the list
 	newer       *Peer
@@ -51,13 +51,17 @@ func (p *Peer) Identity() string { return p.identity }
 func (p *Peer) Validate() { p.moved = false }
 
 // Budget is how many bytes of payload may be sent to the peer now: MaxPayload, or
-// less while its address has changed and is not validated.
+// less, even less than none, while its address has changed and is not validated.
 func (p *Peer) Budget() int {
 	if p.moved {
-		return min(p.budget, MaxPayload)
+		return min(p.budget-p.overhead(), MaxPayload)
 	}
 	return MaxPayload
 }
+
+// overhead is what a record adds to its payload, in bytes, at most. Only a peer
+// with DTLS can have moved.
+func (p *Peer) overhead() int { return p.association.HeadRoom() + p.association.TailRoom() }
 
 // Info describes the peer, for a resource that shows it. It allocates.
 func (p *Peer) Info() Info {

@@ -147,12 +147,13 @@ func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n in
 		return true
 	}
 	if p.moved {
-		if n > p.budget {
+		whole := n + p.overhead()
+		if whole > p.budget {
 			w.stats.Amplified++
 			w.out.release(b)
 			return false
 		}
-		p.budget -= n
+		p.budget -= whole
 	}
 	sealed, err := p.association.Seal(&w.scratch, typ, b, start, n)
 	if err != nil {

@@ -354,6 +354,55 @@ func TestAmplificationLimit(t *testing.T) {
 	}
 }
 
+// The limit is about bytes on the wire, whatever an answer is made of.
+func TestAmplificationCountsWholeRecords(t *testing.T) {
+	x := newWire(t, nil)
+	d := x.mustConnect(addr(1), "dev", true)
+	trigger := d.seal(nil)
+	x.in(trigger, addr(2)) // an empty answer: nothing is sent, the address has changed
+	var p *Peer
+	for _, p = range x.w.peers.byCID {
+	}
+	received, sent := len(trigger), 0
+	x.public = x.public[:0]
+	for x.w.Send(p, []byte("x")) {
+	}
+	x.w.out.flush()
+	for _, out := range x.public {
+		sent += len(out.b)
+	}
+	if limit := 3*received + spareBudget; sent == 0 || sent > limit {
+		t.Errorf("%d bytes sent for %d received, at most %d", sent, received, limit)
+	}
+	if s := x.stats(); s.Amplified != 1 {
+		t.Errorf("%d counted", s.Amplified)
+	}
+	// What Budget promises can be sent.
+	p.budget = 500
+	if n := p.Budget(); n <= 0 || !x.w.Send(p, make([]byte, n)) || p.budget < 0 {
+		t.Errorf("a budget of %d bytes could not be used", n)
+	}
+}
+
+// A connection id of zeros is one like any other: clients without one are no duplicates of it.
+func TestZeroConnectionID(t *testing.T) {
+	x := newWire(t, func(c *Config) {
+		c.CIDs = ByteOwnerCIDs(6, 0)
+		c.CIDs.Rand = zeros{}
+	})
+	with := x.mustConnect(addr(1), "dev", true)
+	without := x.mustConnect(addr(2), "dev", false)
+	for _, d := range []*device{with, without} {
+		if out := x.in(d.seal([]byte("hello")), d.addr); len(out) != 1 || d.open(out[0].b) != "hello" {
+			t.Errorf("%v is not served", d.addr)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
 // Some clients repeat their Finished as the same record, some as a new one.
 func TestLostFinalFlight(t *testing.T) {
 	for _, same := range []bool{true, false} {

@@ -208,14 +208,14 @@ func (a *Association) Seal(s *Scratch, typ ContentType, buf []byte, start, n int
 // Open checks, verifies and decrypts r in place and returns the payload, a part
 // of r.Body, and its type. newest says that no newer record has come, which is
 // when RFC 9146 section 6 lets the peer's address change. Records of the wrong
-// shape (with a connection id where none was negotiated, or without one) are
-// Broken.
+// shape (with a connection id where none was negotiated, or without one; too
+// short for a tag) are Broken.
 func (a *Association) Open(s *Scratch, r *Record) (typ ContentType, payload []byte, newest bool, v Verdict) {
 	if r.Epoch != 1 {
 		return 0, nil, false, WrongEpoch
 	}
 	h := &a.read
-	if (r.Type == TLS12CID) != h.cidOn {
+	if (r.Type == TLS12CID) != h.cidOn || r.Version != version12 || len(r.Body) < explicitNonce+a.tag {
 		return 0, nil, false, Broken
 	}
 	if !a.window.Check(r.Sequence) {
@@ -250,14 +250,8 @@ func (a *Association) Open(s *Scratch, r *Record) (typ ContentType, payload []by
 
 func (a *Association) decrypt(s *Scratch, r *Record) ([]byte, bool) {
 	inner := len(r.Body) - explicitNonce - a.tag
-	if inner < 0 {
-		return nil, false
-	}
 	h := &a.read
 	aad := h.prepare(s, 1<<48|r.Sequence, r.Type, r.CID, inner, r.Body[:explicitNonce])
-	if r.Version != version12 {
-		return nil, false
-	}
 	data := r.Body[explicitNonce:]
 	if h.gcm != nil {
 		out, err := h.gcm.Open(data[:0], s.nonce[:], data, aad)

@@ -108,6 +108,23 @@ func TestForgeriesSpendTheKeys(t *testing.T) {
 	}
 }
 
+// What cannot hold a tag is no attempt to forge one: a thousand of them fit in a datagram, and must not spend the keys.
+func TestStubsSpendNothing(t *testing.T) {
+	client, server := pair(t, record.PSKWithAES128CCM8, []byte{1, 2})
+	stub := seal(t, client, record.ApplicationData, nil)
+	header := record.HeaderLength + 2
+	for n := range 8 + 8 {
+		b := bytes.Clone(stub[:header+n])
+		binary.BigEndian.PutUint16(b[header-2:], uint16(n))
+		if _, _, v := open(server, b); v != record.Broken {
+			t.Errorf("%d bytes of body: verdict %d", n, v)
+		}
+	}
+	if server.Forged() != 0 {
+		t.Errorf("%d forgeries counted", server.Forged())
+	}
+}
+
 // RFC 6347 section 4.1: a sequence number is never used twice.
 func TestSequenceNumbersEnd(t *testing.T) {
 	client, server := pair(t, record.PSKWithAES128CCM8, nil)

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weir-lb/weir/internal/coap/node"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+const docsFolder = "../../docs/"
+
+func readPage(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// pages are all documents for users: README, CHANGELOG and the operators' pages.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob(docsFolder + "*.md")
+	if err != nil || len(all) < 5 {
+		t.Fatalf("pages: %v, %v", all, err)
+	}
+	return append(all, "../../README.md", "../../CONTRIBUTING.md")
+}
+
+// Every command has its page, and each of its flags is told there.
+func TestEveryFlagIsOnItsPage(t *testing.T) {
+	home := map[string]string{ // the longest matching command path wins
+		"weir nat": "nat.md", "weir lb": "lb.md", "weir check": "check.md", "weir explain": "check.md",
+		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
+		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md",
+	}
+	shared := map[string]bool{"help": true}
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+		if cmd.Hidden || cmd.HasSubCommands() || cmd.Name() == "version" {
+			return
+		}
+		page := ""
+		for at := cmd; at != nil && page == ""; at = at.Parent() {
+			page = home[at.CommandPath()]
+		}
+		if page == "" {
+			t.Errorf("%s has no page", cmd.CommandPath())
+			return
+		}
+		text := readPage(t, docsFolder+page)
+		if !strings.Contains(text, cmd.CommandPath()) {
+			t.Errorf("%s does not name %s", page, cmd.CommandPath())
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !shared[f.Name] && !f.Hidden && !regexp.MustCompile("--"+f.Name+`\b[^-]`).MatchString(text) {
+				t.Errorf("%s does not tell --%s of %s", page, f.Name, cmd.CommandPath())
+			}
+		})
+	}
+	walk(newRootCommand())
+}
+
+// Every key that a configuration file may hold is on the page of its part.
+func TestEveryKeyIsOnItsPage(t *testing.T) {
+	for page, spec := range map[string]any{"lb.md": lb.Spec{}, "coap-server.md": node.Config{}} {
+		text := readPage(t, docsFolder+page)
+		if page == "coap-server.md" {
+			text += readPage(t, docsFolder+"coap-cluster.md")
+		}
+		count := 0
+		var walk func(typ reflect.Type)
+		walk = func(typ reflect.Type) {
+			for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
+				typ = typ.Elem()
+			}
+			if typ.Kind() != reflect.Struct {
+				return
+			}
+			for i := range typ.NumField() {
+				field := typ.Field(i)
+				key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+				if key == "" || key == "-" {
+					continue
+				}
+				count++
+				if !regexp.MustCompile(`\b` + key + `\b`).MatchString(text) {
+					t.Errorf("%s does not tell the key %s", page, key)
+				}
+				walk(field.Type)
+			}
+		}
+		walk(reflect.TypeOf(spec))
+		if count < 10 {
+			t.Errorf("%s: only %d keys found", page, count)
+		}
+	}
+}
+
+// What a page shows to type must be something that weir understands.
+func TestEveryLineInTheDocsParses(t *testing.T) {
+	fence := regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+	command := regexp.MustCompile(`(?:^|\| )(?:sudo )?(?:\./)?(?:bin/)?weir ([^|]*)`)
+	count := 0
+	for _, page := range pages(t) {
+		for _, block := range fence.FindAllStringSubmatch(readPage(t, page), -1) {
+			if block[1] == "text" || block[1] == "yaml" {
+				continue
+			}
+			for _, line := range strings.Split(block[2], "\n") {
+				for _, found := range command.FindAllStringSubmatch(line, -1) {
+					count++
+					if err := parseLine(found[1]); err != nil {
+						t.Errorf("%s: %s: %v", filepath.Base(page), line, err)
+					}
+				}
+			}
+		}
+	}
+	if count < 20 {
+		t.Errorf("only %d lines found: the test looks in the wrong place", count)
+	}
+}
+
+// And so must every example in a command's own help.
+func TestEveryExampleParses(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, line := range strings.Split(cmd.Example, "\n") {
+			if _, rest, ok := strings.Cut(" "+strings.TrimSpace(line), " weir "); ok && !strings.Contains(line, "$(") && !strings.Contains(line, "<(") {
+				if err := parseLine(rest); err != nil {
+					t.Errorf("%s: %s: %v", cmd.CommandPath(), line, err)
+				}
+			}
+		}
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+	}
+	walk(newRootCommand())
+}
+
+// parseLine has cobra read what follows "weir " on a shell line, without running it.
+func parseLine(line string) error {
+	root := newRootCommand()
+	cmd, rest, err := root.Find(shellWords(line))
+	if err != nil {
+		return err
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	args := cmd.Flags().Args()
+	if !cmd.HasParent() || len(args) > 0 && cmd.HasSubCommands() {
+		return noSuchCommand(cmd, args)
+	}
+	return cmd.ValidateArgs(args)
+}
+
+// shellWords splits as a shell does, up to a pipe, a redirection or a comment. Quotes are single or double, without escapes.
+func shellWords(line string) []string {
+	var words []string
+	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
+		if strings.ContainsRune("#|>&;", rune(line[0])) {
+			break
+		}
+		var word strings.Builder
+		for line != "" && line[0] != ' ' {
+			if quote := line[0]; quote == '"' || quote == '\'' {
+				inside, rest, _ := strings.Cut(line[1:], string(quote))
+				word.WriteString(inside)
+				line = rest
+				continue
+			}
+			word.WriteByte(line[0])
+			line = line[1:]
+		}
+		words = append(words, word.String())
+	}
+	return words
+}
+
+// A link between documents leads somewhere.
+func TestLinksInTheDocsLead(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	for _, page := range pages(t) {
+		for _, found := range link.FindAllStringSubmatch(readPage(t, page), -1) {
+			path, anchor, _ := strings.Cut(found[1], "#")
+			if strings.Contains(path, "://") {
+				continue
+			}
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: link to %s: %v", filepath.Base(page), found[1], err)
+				continue
+			}
+			if anchor != "" && !strings.Contains(headings(readPage(t, target)), "#"+anchor+"\n") {
+				t.Errorf("%s: %s has no heading for #%s", filepath.Base(page), path, anchor)
+			}
+		}
+	}
+}
+
+// headings are the anchors of a page, one in a line, as forges make them.
+func headings(text string) string {
+	var all strings.Builder
+	for _, line := range strings.Split(text, "\n") {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			title = regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(title), "")
+			all.WriteString("#" + strings.ReplaceAll(title, " ", "-") + "\n")
+		}
+	}
+	return all.String()
+}
