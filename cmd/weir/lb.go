@@ -83,8 +83,11 @@ func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *sl
 	}()
 	loop = control.New(balancer.datapath, control.Options{Log: log})
 	text, err := loop.LoadFile(file)
-	if err != nil {
+	if bad := (*config.Error)(nil); errors.As(err, &bad) {
 		return usageError(err)
+	}
+	if err != nil {
+		return err // the file is good, the machine is not: an address is taken, a privilege missing
 	}
 	door := admin.Config{
 		Ready:    loop.Ready,

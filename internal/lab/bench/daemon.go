@@ -12,8 +12,9 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
 )
 
 // daemon is one process under measurement, reached through its admin socket.
@@ -34,6 +35,11 @@ const (
 // startDaemon runs the binary with an admin socket in dir and waits until it answers there. A daemon that is returned must be
 // stopped, also beside an error.
 func startDaemon(ctx context.Context, binary, dir, name string, args ...string) (*daemon, error) {
+	return startDaemonIn(ctx, newGroup(), nil, binary, dir, name, args...)
+}
+
+// startDaemonIn is startDaemon in a namespace, as one of a group of programs.
+func startDaemonIn(ctx context.Context, group *group, host *netlab.Host, binary, dir, name string, args ...string) (*daemon, error) {
 	socket := socketPath(dir, name)
 	d := &daemon{name: name, ended: make(chan struct{})}
 	d.http = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
@@ -44,12 +50,12 @@ func startDaemon(ctx context.Context, binary, dir, name string, args ...string) 
 	}}
 	d.cmd = exec.Command(binary, append(args, "--admin", "unix:"+socket)...) //nolint:gosec // our own binary
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := d.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+	if err := group.start(host, d.cmd); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	go func() {
 		d.cmd.Wait() //nolint:errcheck // ProcessState tells
+		group.forget(d.cmd)
 		close(d.ended)
 	}()
 	for end := time.Now().Add(daemonReady); ; {
@@ -103,12 +109,20 @@ func (d *daemon) do(ctx context.Context, method, path, body string) ([]byte, err
 	return answer, err
 }
 
-// stop interrupts the process and kills it when it does not end.
-func (d *daemon) stop() error {
+// failure is why the process ended by itself; nil while it runs.
+func (d *daemon) failure() error {
 	select {
 	case <-d.ended:
 		return fmt.Errorf("%s ended before its time, %s%s", d.name, d.cmd.ProcessState, d.log.said())
 	default:
+		return nil
+	}
+}
+
+// stop interrupts the process and kills it when it does not end.
+func (d *daemon) stop() error {
+	if err := d.failure(); err != nil {
+		return err
 	}
 	d.cmd.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended
 	select {

@@ -9,6 +9,9 @@
 // median of the rounds. With root everything runs in a network namespace of its own, else on the host's loopback, and
 // roads that need root are skipped by name.
 //
+// [DSR] compares roads through the kernel, each in a lab of its own, and counts the whole machine's processor time. Its
+// results, like [Coap]'s, are [measure.Result] values, which [WriteReport] draws.
+//
 // Besides the roads there are two programs here: a UDP echo and a closed-loop UDP load of many clients, one thread
 // each, which allocate nothing while they run.
 package bench

@@ -94,6 +94,9 @@ func DSR(ctx context.Context, config DSRConfig) (results []*measure.Result, err 
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
 	}
+	if err := sweepPins(); err != nil {
+		return nil, err
+	}
 	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
 		return nil, err
 	}
@@ -113,8 +116,14 @@ func DSR(ctx context.Context, config DSRConfig) (results []*measure.Result, err 
 	err = takeTurns(ctx, config.Rounds, b.cells, func(round int, cell *dsrCell) error {
 		b.config.Progress(float64(done)/float64(steps), fmt.Sprintf("round %d of %d: %s, %s, %s", round+1, config.Rounds, cell.road.name, cell.load.name, cell.family))
 		done++
-		if cell.failed = errors.Join(cell.failed, cell.road.failed); cell.failed == nil {
-			cell.failed = b.measure(ctx, cell)
+		if cell.failed == nil {
+			cell.failed = cell.road.failed
+		}
+		if cell.failed == nil {
+			if cell.failed = b.measure(ctx, cell); cell.failed != nil {
+				cell.road.failed = cell.road.died() // no need to try its other loads
+			}
+			cell.failed = errors.Join(cell.failed, cell.road.failed)
 		}
 		if cell.failed != nil { // keep the rounds of all cells in step
 			cell.note(dsrRun{})
@@ -189,11 +198,18 @@ func (b *dsrBench) close(ctx context.Context) error {
 	var errs []error
 	for _, road := range b.roads {
 		for _, d := range slices.Backward(road.daemons) {
-			errs = append(errs, d.stop())
+			if err := d.stop(); road.failed == nil { // else it is told already
+				errs = append(errs, err)
+			}
 		}
 	}
 	if ctx.Err() != nil {
 		errs = nil
+	}
+	for _, road := range b.roads {
+		if road.undo != nil {
+			errs = append(errs, road.undo())
+		}
 	}
 	b.running.end()
 	for _, road := range b.roads {

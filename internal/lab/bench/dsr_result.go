@@ -25,6 +25,7 @@ const (
 	FigureCostLow  = "machine CPU, lowest"
 	FigureCostHigh = "machine CPU, highest"
 	FigureOwn      = "own CPU"                // median, of our processes and the kernel threads that carry packets
+	FigureOwnRatio = "own CPU to routing"     // median of the ratios within each round
 	FigureBusy     = "cores busy"             // median
 	FigureOthers   = "cores busy with others" // median: what else the machine did meanwhile
 	figureRound    = "rate, round "           // and its number
@@ -107,13 +108,16 @@ func (c *dsrCell) figures(routing *dsrCell) []measure.Figure {
 	if c.load.name == LoadUDP {
 		rateUnit, costUnit = "Mpps", "ns/packet"
 	}
-	var costs, own, ratios []float64
+	var costs, own, ratios, ownRatios []float64
 	for i := range c.costs {
 		costs, own = append(costs, c.costs[i]*costScale), append(own, c.own[i]*costScale)
 	}
 	for i, rate := range c.rates {
 		if routing != nil && routing.rates[i] > 0 {
 			ratios = append(ratios, rate/routing.rates[i])
+		}
+		if routing != nil && routing.own[i] > 0 {
+			ownRatios = append(ownRatios, c.own[i]/routing.own[i])
 		}
 	}
 	rate, cost := spreadOf(c.rates), spreadOf(costs)
@@ -122,6 +126,7 @@ func (c *dsrCell) figures(routing *dsrCell) []measure.Figure {
 		{Name: FigureRateHigh, Value: rate.high, Unit: rateUnit}, {Name: FigureRatio, Value: spreadOf(ratios).median},
 		{Name: FigureCost, Value: cost.median, Unit: costUnit}, {Name: FigureCostLow, Value: cost.low, Unit: costUnit},
 		{Name: FigureCostHigh, Value: cost.high, Unit: costUnit}, {Name: FigureOwn, Value: spreadOf(own).median, Unit: costUnit},
+		{Name: FigureOwnRatio, Value: spreadOf(ownRatios).median},
 		{Name: FigureBusy, Value: spreadOf(c.cores).median, Unit: "cores"},
 		{Name: FigureOthers, Value: spreadOf(c.others).median, Unit: "cores"},
 	}

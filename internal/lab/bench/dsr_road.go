@@ -26,7 +26,8 @@ type dsrRoad struct {
 
 	lab     *netlab.Lab
 	daemons []*daemon
-	failed  error // of setup
+	undo    func() error // nil: nothing outlives lab and daemons
+	failed  error        // of setup
 }
 
 func dsrRoads() []dsrRoad {
@@ -34,6 +35,12 @@ func dsrRoads() []dsrRoad {
 		{name: RoadRouting, about: "the kernel routes; no VIP"},
 		{name: "iptables-dnat", about: "the kernel translates the VIP: iptables, connection tracking", tools: []string{"iptables", "ip6tables"}, vip: true, setup: setupIptables},
 		{name: "nft-dnat", about: "the same by nftables", tools: []string{"nft"}, vip: true, setup: setupNft},
+		weirRoad("nat", "tcx", "Weir translates the VIP, on the TCX hook"),
+		weirRoad("nat", "xdp", "the same on the XDP hook"),
+		weirRoad("l2dsr", "tcx", "Weir changes the MAC address only, on the TCX hook; the VIP is on the backend's loopback"),
+		weirRoad("l2dsr", "xdp", "the same on the XDP hook"),
+		weirRoad("l3dsr", "tcx", "Weir tunnels by IP-in-IP, and weir lb decap opens it at the backend, on the TCX hook"),
+		weirRoad("l3dsr", "xdp", "the same on the XDP hook"),
 	}
 }
 
@@ -65,6 +72,16 @@ func pick(family, four, six string) netip.Addr {
 		return netip.MustParseAddr(six)
 	}
 	return netip.MustParseAddr(four)
+}
+
+// died is the error of a daemon that ended by itself.
+func (r *dsrRoad) died() error {
+	for _, d := range r.daemons {
+		if err := d.failure(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // target is where clients send to.

@@ -67,18 +67,20 @@ func (g dsrGrid) rows(load string) [][]string {
 	_, unit, cost := dsrTitle(load)
 	header := []string{"road"}
 	for _, family := range g.families {
-		header = append(header, family+" "+unit, "lowest-highest", "x routing", "CPU "+cost, "own")
+		header = append(header, family+" "+unit, "lowest-highest", "x routing", "CPU "+cost, "own", "x routing")
 	}
 	rows := [][]string{header}
 	for _, road := range g.roads {
 		row := []string{road}
 		for _, family := range g.families {
 			r := g.at(load, road, family)
-			row = append(row, number(figureOf(r, FigureRate)), number(figureOf(r, FigureRateLow))+"-"+number(figureOf(r, FigureRateHigh)),
-				number(figureOf(r, FigureRatio)), number(figureOf(r, FigureCost)), number(figureOf(r, FigureOwn)))
 			if r == nil || r.Parameters[ParamFailed] != "" {
-				row = append(row[:len(row)-5], "failed", "-", "-", "-", "-")
+				row = append(row, "failed", "-", "-", "-", "-", "-")
+				continue
 			}
+			row = append(row, number(figureOf(r, FigureRate)), number(figureOf(r, FigureRateLow))+"-"+number(figureOf(r, FigureRateHigh)),
+				number(figureOf(r, FigureRatio)), number(figureOf(r, FigureCost)),
+				number(figureOf(r, FigureOwn)), number(figureOf(r, FigureOwnRatio)))
 		}
 		rows = append(rows, row)
 	}

@@ -88,7 +88,7 @@ func addDSR(report *plot.Report, results []*measure.Result) {
 	for _, load := range grid.loads {
 		title, unit, costUnit := dsrTitle(load)
 		rate := plot.Bars{Title: title, Unit: unit, Names: grid.families, Note: "Median of the rounds; the line spans the lowest and the highest."}
-		cost := plot.Bars{Title: title + ": processor time of the machine", Unit: costUnit, Names: grid.families, Note: "Less is better. Client, gateway and server together."}
+		cost := plot.Bars{Title: title + ": processor time of the machine", Unit: costUnit, Names: grid.families, Note: "Less is better. Client, gateway and server together, what other programs spent subtracted."}
 		for _, road := range grid.roads {
 			rates, costs := plot.Group{Name: road}, plot.Group{Name: road}
 			for _, family := range grid.families {

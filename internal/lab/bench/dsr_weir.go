@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+)
+
+// weirRoad is Weir's kernel data path in one mode on one hook of both interfaces of the gateway.
+func weirRoad(mode, hook, about string) dsrRoad {
+	road := dsrRoad{name: "weir-" + mode + "-" + hook, about: about, vip: true, vipAtServer: mode != "nat"}
+	if mode == "l3dsr" {
+		road.prepare = widen
+	}
+	road.setup = func(ctx context.Context, b *dsrBench, road *dsrRoad) error {
+		config := filepath.Join(b.dir, road.name+".yaml")
+		if err := os.WriteFile(config, []byte(weirConfig(mode)), 0o600); err != nil {
+			return err
+		}
+		pins := pinPath(road.name)
+		road.undo = func() error { return b.stopWeir(road, pins) }
+		run := []string{"lb", "run", "-c", config, "--datapath", "ebpf", "--hook", hook, "--interface", "veth0,veth2", "--pin-path", pins}
+		if err := b.daemon(ctx, road, "gateway", run...); err != nil {
+			return err
+		}
+		if mode != "l3dsr" {
+			return nil
+		}
+		return b.daemon(ctx, road, "zone1", "lb", "decap", "--hook", hook, "--interface", "veth3", "--from", "10.2.0.1,2001:db8::2:1")
+	}
+	return road
+}
+
+// widen makes room for the outer header of L3-DSR on the way to the backend, as a network that uses it does.
+func widen(t *netlab.Topology) {
+	for i := range t.Links {
+		if t.Links[i].A.Name == "veth2" {
+			t.Links[i].MTU = 1600
+		}
+	}
+}
+
+// weirConfig is one service of that mode for all loads and both families.
+func weirConfig(mode string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nservices:\n- name: bench\n  mode: %s\n  vips:\n", mode)
+	for _, family := range DSRFamilies() {
+		for _, p := range dsrPorts() {
+			fmt.Fprintf(&b, "  - {address: %q, protocol: %s, port: %d}\n", vipAddress(family), p.protocol, p.port)
+		}
+	}
+	fmt.Fprintf(&b, "  backends:\n  - {name: zone1, address: %q, address2: %q}\n", serverAddress("ipv4"), serverAddress("ipv6"))
+	return b.String()
+}
+
+// daemon starts our own binary in a namespace of the road and waits until it is at work.
+func (b *dsrBench) daemon(ctx context.Context, road *dsrRoad, namespace string, args ...string) error {
+	d, err := startDaemonIn(ctx, b.running, road.lab.Namespace(namespace), b.config.Binary, b.dir, road.name+"-"+namespace, args...)
+	if d != nil {
+		road.daemons = append(road.daemons, d)
+	}
+	if err != nil {
+		return err
+	}
+	for range 500 {
+		if _, err = d.do(ctx, http.MethodGet, "/readyz", ""); err == nil {
+			return nil
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("not ready: %w%s", err, d.log.said())
+}
+
+// stopWeir removes the tables and programs, which outlive the process that made them.
+func (b *dsrBench) stopWeir(road *dsrRoad, pins string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // also after an interrupt
+	defer cancel()
+	said := &lastLines{}
+	cmd := exec.CommandContext(ctx, b.config.Binary, "lb", "stop", "--pin-path", pins)
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := b.running.run(road.lab.Namespace("gateway"), cmd); err != nil {
+		return fmt.Errorf("%s: weir lb stop: %w%s", road.name, err, said.said())
+	}
+	return nil
+}
+
+// pinFolder holds the pins of every run; the process id in a name tells whose they are. A bpf file system allows no dots.
+const pinFolder = "/sys/fs/bpf/weir"
+
+func pinPath(road string) string {
+	return filepath.Join(pinFolder, fmt.Sprintf("bench-%d-%s", os.Getpid(), road))
+}
+
+// sweepPins removes what a run left that was killed.
+func sweepPins() error {
+	entries, err := os.ReadDir(pinFolder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, entry := range entries {
+		var pid int
+		if n, _ := fmt.Sscanf(entry.Name(), "bench-%d-", &pid); n != 1 || pid <= 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			continue
+		}
+		err = errors.Join(err, os.RemoveAll(filepath.Join(pinFolder, entry.Name())))
+	}
+	return err
+}
