@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netns"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -65,11 +66,13 @@ type Datapath struct {
 	clock    clock
 	attached []attachment
 	hops     *nexthop.Table
-	held     *holder
+
+	namespace netns.NsHandle
 
 	mu       sync.Mutex // guards the rest
 	tables   *tables
 	objects  map[Hook]*ebpf.Collection
+	injector *ebpf.Program // gives held fragments back
 	closing  []func() error
 	state    state
 	snapshot *lb.Snapshot
@@ -137,6 +140,9 @@ func Open(config Config) (*Datapath, error) {
 	}
 	if d.hops, err = nexthop.Open(log); err != nil {
 		return nil, err
+	}
+	if d.namespace, err = netns.Get(); err != nil {
+		return nil, fmt.Errorf("name the network namespace: %w", err)
 	}
 	return d, nil
 }
@@ -209,5 +215,6 @@ func (d *Datapath) Close() error {
 		d.tables.close()
 	}
 	d.hops.Close()
+	d.namespace.Close()
 	return errors.Join(errs...)
 }
