@@ -169,7 +169,7 @@ func Caps(hook Hook) lb.Caps {
 		Prefixes:  true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		SNAT: true, HoldFragments: true,
-		MaxFlows: maxFlows,
+		MaxFlows: maxFlows, FixedLimits: true,
 	}
 	if hook != HookXDP {
 		caps.Modes = append(caps.Modes, lb.Mark)
