@@ -199,7 +199,7 @@ func (d *Datapath) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	jobs := []func(context.Context) error{d.sweep}
-	jobs = append(jobs, d.hops.Run, d.runHeld)
+	jobs = append(jobs, d.hops.Run, d.runHeld, d.reclaimTables)
 	ended := make(chan error, len(jobs))
 	for _, job := range jobs {
 		go func() { ended <- job(ctx) }()
