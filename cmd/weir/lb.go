@@ -79,11 +79,7 @@ weir is down, a restart takes them over with every flow, and only 'weir lb stop'
 func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, flags serveFlags, log *slog.Logger) error {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
-	flows, err := flowLimit(file)
-	if err != nil {
-		return usageError(err)
-	}
-	balancer, err := openDatapath(datapath, kernel, flows, log, livenessTo(&loop, log))
+	balancer, err := openDatapath(datapath, kernel, log, livenessTo(&loop, log))
 	if err != nil {
 		return err
 	}
@@ -94,7 +90,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, flags 
 	}()
 	loop = control.New(balancer.datapath, control.Options{Log: log})
 	text, err := loop.LoadFile(file)
-	if bad := (*config.Error)(nil); errors.As(err, &bad) {
+	if bad := (*config.Error)(nil); errors.As(err, &bad) || err != nil && text == nil {
 		return usageError(err)
 	}
 	if err != nil {
@@ -112,17 +108,6 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, flags 
 	}
 	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
-}
-
-// flowLimit is limits.flows of the file, 0 when it leaves it to the data path. Tables are sized when a data path opens:
-// a later change of it takes a restart.
-func flowLimit(file *config.File) (int, error) {
-	text, err := file.Read()
-	if err != nil {
-		return 0, err
-	}
-	spec, _, err := config.Decode[lb.Spec](file.Path(), text)
-	return max(0, spec.Limits.Flows), err
 }
 
 // overrideOf is the admin door's way to the loop.

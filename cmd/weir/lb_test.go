@@ -163,9 +163,11 @@ services:
 	until("good file", 0, `"generation": 3`, `"uno"`)
 	p.cmd.Process.Signal(syscall.SIGHUP)
 	until("SIGHUP", 0, `"generation": 4`)
+	write("limits: {flows: 4321}\n" + good)
+	until("limits", 0, `"generation": 5`, `"one"`)
 
 	metrics := httpGet(t, p.socket, "/metrics")
-	for _, want := range []string{"weir_generation 4", `weir_backend_up{backend="uno",service="echo"} 1`, `weir_packets_total{reason="maglev"}`, "weir_config_failures_total 1"} {
+	for _, want := range []string{"weir_generation 5", "weir_flows_max 4321", `weir_backend_up{backend="two",service="echo"} 1`, `weir_packets_total{reason="maglev"}`, "weir_config_failures_total 1"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)
 		}

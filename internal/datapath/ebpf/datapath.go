@@ -185,7 +185,7 @@ func Caps(hook Hook) lb.Caps {
 		Prefixes:  true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		SNAT: true, HoldFragments: true,
-		MaxFlows: maxFlows,
+		MaxFlows: maxFlows, FixedLimits: true,
 	}
 	if hook != HookXDP {
 		caps.Modes = append(caps.Modes, lb.Mark)
@@ -199,7 +199,7 @@ func (d *Datapath) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	jobs := []func(context.Context) error{d.sweep}
-	jobs = append(jobs, d.hops.Run, d.runHeld)
+	jobs = append(jobs, d.hops.Run, d.runHeld, d.reclaimTables)
 	ended := make(chan error, len(jobs))
 	for _, job := range jobs {
 		go func() { ended <- job(ctx) }()

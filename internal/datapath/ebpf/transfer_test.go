@@ -79,6 +79,18 @@ func do(t *testing.T, host *netlab.Host, f func() error) {
 	}
 }
 
+// longest is how long the entry that expires last has to live.
+func (b *balancer) longest() (left time.Duration) {
+	for _, bucket := range b.d.tables.flows {
+		for _, w := range bucket.Way {
+			if w.Print > 1 {
+				left = max(left, time.Duration(int64(w.Meta>>expiryShift)-int64(b.d.now()))*b.d.clock.tick)
+			}
+		}
+	}
+	return left
+}
+
 // serve answers, in a namespace, TCP with the hash of what it got, and UDP with
 // the datagram itself.
 func serve(t *testing.T, host *netlab.Host, address string) {
@@ -206,8 +218,12 @@ func TestRootNATCarriesBytes(t *testing.T) {
 			for _, zone := range []string{"zone1", "zone2"} {
 				serve(t, lab.Namespace(zone), ":8080")
 			}
-			start(t, lab.Namespace("gateway"), Config{Interfaces: []string{"veth0", "veth2", "veth3"}, Hook: hook}, natSpec)
+			b := start(t, lab.Namespace("gateway"), Config{Interfaces: []string{"veth0", "veth2", "veth3"}, Hook: hook}, natSpec)
 			client := lab.Namespace("zone0")
+			sendUDP(t, client, "", "10.0.0.1:80", 10)
+			if left := b.longest(); left < 110*time.Second || left > 121*time.Second {
+				t.Errorf("the entry of a flow of now lives %s more, want the 2m of udp: user space reads another clock than the program", left)
+			}
 			for _, vip := range []string{"10.0.0.1:80", "[2001:db8::1]:80"} {
 				for range 4 {
 					sendTCP(t, client, vip, 1<<20)

@@ -234,13 +234,13 @@ func (w *Worker) repeatFinal(p *Peer) {
 func (w *Worker) sendFinal(p *Peer) {
 	p.finalSent = w.now
 	b := w.out.acquire()
-	out, err := p.final.Append(p.association, &w.scratch, b[:0])
+	out, err := p.final.Append(p.association, &w.scratch, b[LinkHeadRoom:LinkHeadRoom])
 	if err != nil {
 		w.stats.SendErrors++
 		w.out.release(b)
 		return
 	}
-	w.out.public(b, out, p.addr, p.local)
+	w.dispatch(p, b, LinkHeadRoom, out)
 }
 
 func (w *Worker) alert(p *Peer, payload []byte) {
