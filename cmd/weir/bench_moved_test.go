@@ -29,8 +29,8 @@ func TestRootSteeredSessionsMove(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := results[0]
-			if n := figure(r, bench.FigureRebinds); n != 3*clients {
-				t.Errorf("%v changes of a port, want %d", n, 3*clients)
+			if n := figure(r, bench.FigureRebinds); n < 3*clients {
+				t.Errorf("%v changes of a port, want at least %d", n, 3*clients)
 			}
 			if n := figure(r, bench.FigureSessions); n != 0 {
 				t.Errorf("%v sessions lost or begun anew", n)
