@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -98,9 +97,7 @@ of 5 rounds takes about 12 minutes. An interrupt ends it and leaves nothing behi
 
 func printDSR(w io.Writer, results []*measure.Result, asJSON bool) error {
 	if asJSON {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(results)
+		return printJSON(w, results)
 	}
 	return bench.WriteDSR(w, results)
 }
