@@ -25,6 +25,13 @@ RACE := \
 	./internal/lab/netlab/... \
 	./internal/udpio/...
 
+FRAMES ?= 1000000
+
+.PHONY: differential
+differential: ## the kernel data path against package steer on FRAMES random packets; needs root
+	@.ci/deps go
+	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf
+
 .PHONY: help demo build test lint fmt generate fuzz bench install clean
 
 help: ## list the targets

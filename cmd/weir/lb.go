@@ -68,11 +68,7 @@ the error shows in the log, in 'weir lb status' and in the metrics.`,
 func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *slog.Logger) error {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
-	flows, err := flowLimit(file)
-	if err != nil {
-		return usageError(err)
-	}
-	balancer, err := openDatapath(datapath, flows, log, livenessTo(&loop, log))
+	balancer, err := openDatapath(datapath, log, livenessTo(&loop, log))
 	if err != nil {
 		return err
 	}
@@ -83,8 +79,11 @@ func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *sl
 	}()
 	loop = control.New(balancer.datapath, control.Options{Log: log})
 	text, err := loop.LoadFile(file)
-	if err != nil {
+	if bad := (*config.Error)(nil); errors.As(err, &bad) || err != nil && text == nil {
 		return usageError(err)
+	}
+	if err != nil {
+		return err // the file is good, the machine is not: an address is taken, a privilege missing
 	}
 	door := admin.Config{
 		Ready:    loop.Ready,
@@ -98,17 +97,6 @@ func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *sl
 	}
 	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
-}
-
-// flowLimit is limits.flows of the file, 0 when it leaves it to the data path. Tables are sized when a data path opens:
-// a later change of it takes a restart.
-func flowLimit(file *config.File) (int, error) {
-	text, err := file.Read()
-	if err != nil {
-		return 0, err
-	}
-	spec, _, err := config.Decode[lb.Spec](file.Path(), text)
-	return max(0, spec.Limits.Flows), err
 }
 
 // overrideOf is the admin door's way to the loop.

@@ -26,12 +26,12 @@ func datapathCaps(name string) (lb.Caps, error) {
 	}
 }
 
-// openDatapath opens the data path of --datapath, with room for so many flows (0: its own default). liveness is told of backends that fall silent or answer again.
-func openDatapath(name string, flows int, log *slog.Logger, liveness func(target lb.Target, silent bool)) (*balancer, error) {
+// openDatapath opens the data path of --datapath. liveness is told of backends that fall silent or answer again.
+func openDatapath(name string, log *slog.Logger, liveness func(target lb.Target, silent bool)) (*balancer, error) {
 	if _, err := datapathCaps(name); err != nil {
 		return nil, usageError(err)
 	}
-	balancer, _, err := openUDP(udpnat.Config{MaxEntries: flows, Log: log, OnLiveness: liveness})
+	balancer, _, err := openUDP(udpnat.Config{Log: log, OnLiveness: liveness})
 	return balancer, err
 }
 

@@ -163,9 +163,11 @@ services:
 	until("good file", 0, `"generation": 3`, `"uno"`)
 	p.cmd.Process.Signal(syscall.SIGHUP)
 	until("SIGHUP", 0, `"generation": 4`)
+	write("limits: {flows: 4321}\n" + good)
+	until("limits", 0, `"generation": 5`, `"one"`)
 
 	metrics := httpGet(t, p.socket, "/metrics")
-	for _, want := range []string{"weir_generation 4", `weir_backend_up{backend="uno",service="echo"} 1`, `weir_packets_total{reason="maglev"}`, "weir_config_failures_total 1"} {
+	for _, want := range []string{"weir_generation 5", "weir_flows_max 4321", `weir_backend_up{backend="two",service="echo"} 1`, `weir_packets_total{reason="maglev"}`, "weir_config_failures_total 1"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)
 		}
@@ -200,11 +202,22 @@ func TestLBRunRefuses(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("services: []\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	taken, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	good := filepath.Join(t.TempDir(), "good.yaml")
+	text := fmt.Sprintf("services:\n- name: a\n  vips: [{address: 127.0.0.1, protocol: udp, port: %d}]\n  backends: [{name: b, address: 127.0.0.1, port: 9}]\n", taken.LocalAddr().(*net.UDPAddr).Port)
+	if err := os.WriteFile(good, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		code int
 		want string
 	}{
+		{[]string{"lb", "run", "-c", good, "--admin", ""}, exitFailure, "address already in use"}, // the file is not to blame
 		{[]string{"lb", "run"}, exitUsage, "name it with -c FILE"},
 		{[]string{"lb", "run", "-c", bad, "--admin", ""}, exitUsage, "bad.yaml:1:1: services: there is no service"},
 		{[]string{"lb", "run", "-c", "/does/not/exist"}, exitUsage, "no such file"},

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/weir-lb/weir/internal/control/config"
 )
 
 // Exit codes of every command. A command that needs another one returns an exitError.
@@ -61,7 +63,7 @@ func run(args []string) int {
 	if exit == nil || exit.err != nil {
 		fmt.Fprintf(os.Stderr, "weir: %v\n", err)
 	}
-	if code == exitUsage {
+	if bad := (*config.Error)(nil); code == exitUsage && !errors.As(err, &bad) { // a file's mistake is not in the help
 		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", command.CommandPath())
 	}
 	return code

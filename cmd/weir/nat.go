@@ -23,6 +23,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -154,8 +155,18 @@ func (f *natFlags) check() (err error) {
 	if f.affinity != "flow" && f.affinity != "source" {
 		return fmt.Errorf("--affinity %q: write flow or source", f.affinity)
 	}
-	if f.cidLength == 0 && len(f.nodes) > 0 {
+	switch {
+	case f.cidLength < 0 || f.cidLength > cid.MaxLength:
+		return fmt.Errorf("--cid-length %d: write 1 to %d bytes, or 0 for none", f.cidLength, cid.MaxLength)
+	case f.cidLength == 0 && len(f.nodes) > 0:
 		return errors.New("--nodes needs --cid-length")
+	case f.config.MaxEntries < 1:
+		return fmt.Errorf("--max-entries %d: write at least 1", f.config.MaxEntries)
+	}
+	for _, id := range f.nodes {
+		if id > 255 {
+			return fmt.Errorf("--nodes: %d does not fit in the one byte of a node id", id)
+		}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ type ServiceStatus struct {
 	Tunnel      string            `json:"tunnel,omitempty"`
 	Affinity    lb.Affinity       `json:"affinity"`
 	CID         []string          `json:"cid,omitempty"`
-	State       string            `json:"state"` // up, down (override), or no_backend
+	State       string            `json:"state"` // up, down (override), no_backend, or fail_open (all probes fail and are not believed)
 	VIPs        []string          `json:"vips"`
 	Timeouts    map[string]string `json:"timeouts"`
 	NewFlowRate int               `json:"new_flow_rate,omitempty"`
@@ -60,6 +60,8 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 		s.State = "down"
 	case len(service.Maglev) == 0:
 		s.State = "no_backend"
+	case service.FailOpen:
+		s.State = "fail_open"
 	}
 	protocols := map[uint8]bool{}
 	for _, vip := range service.VIPs {

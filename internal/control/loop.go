@@ -130,6 +130,12 @@ func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *l
 	if last := l.applied.Load(); last != nil {
 		snapshot.Generation = last.Generation + 1
 	}
+	if last := l.applied.Load(); last != nil && snapshot.Limits != last.Limits && l.datapath.Caps().FixedLimits {
+		return Locate(&lb.Error{
+			Path: "limits", What: "the tables of the data path " + l.datapath.Caps().Name + " were sized when it started",
+			Remedy: "take the change back, or restart",
+		}, document)
+	}
 	if err := l.datapath.Apply(snapshot); err != nil {
 		return fmt.Errorf("apply generation %d: %w", snapshot.Generation, err)
 	}
@@ -175,7 +181,7 @@ func (l *Loop) SetOverrides(from lb.Overrider, values map[lb.Target]lb.Override)
 	}
 	next := l.overrides
 	for target, value := range values {
-		if err := l.existsLocked(target); err != nil && value != lb.NoOverride {
+		if err := l.existsLocked(target); err != nil && (value != lb.NoOverride || next.From(target, from) == lb.NoOverride) {
 			if from == lb.FromOperator {
 				return err
 			}

@@ -21,14 +21,20 @@ import (
 
 // memory is a Datapath that remembers what was applied.
 type memory struct {
+	fixed   bool // limits of tables
 	mu      sync.Mutex
 	applied []*lb.Snapshot
 	refuse  error
 }
 
-func (*memory) Caps() lb.Caps                 { return lb.AllCaps() }
 func (*memory) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 func (*memory) Close() error                  { return nil }
+
+func (m *memory) Caps() lb.Caps {
+	caps := lb.AllCaps()
+	caps.FixedLimits = m.fixed
+	return caps
+}
 
 func (m *memory) Apply(s *lb.Snapshot) error {
 	m.mu.Lock()
@@ -138,8 +144,10 @@ func TestOverridesOutliveReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, missing := range []lb.Target{{Service: "x"}, {Service: "s", Backend: "x"}} {
-		if err := l.Override(missing, lb.FromOperator, lb.OverrideDrain); !errors.Is(err, ErrNoTarget) {
-			t.Errorf("override of %v: %v", missing, err)
+		for _, value := range []lb.Override{lb.OverrideDrain, lb.NoOverride} {
+			if err := l.Override(missing, lb.FromOperator, value); !errors.Is(err, ErrNoTarget) {
+				t.Errorf("override %v of %v: %v", value, missing, err)
+			}
 		}
 	}
 	if err := l.Override(target, lb.FromOperator, lb.OverrideDrain); err != nil {
@@ -156,6 +164,45 @@ func TestOverridesOutliveReload(t *testing.T) {
 	}
 	if err := l.Override(target, lb.FromOperator, lb.NoOverride); err != nil || l.Snapshot().Services[0].Backend("a").State != lb.Up {
 		t.Errorf("undrain: %v", err)
+	}
+}
+
+// An override of what a reload took away can still be taken back.
+func TestOverrideOfTheGoneIsTakenBack(t *testing.T) {
+	m := &memory{}
+	l := New(m, Options{})
+	target := lb.Target{Service: "s", Backend: "b"}
+	without := strings.Replace(good, "  - {name: b, address: 10.0.0.2}\n", "", 1)
+	for _, step := range []error{
+		l.Load("f", []byte(good)), l.Override(target, lb.FromOperator, lb.OverrideDown), l.Load("f", []byte(without)),
+		l.Override(target, lb.FromOperator, lb.NoOverride), l.Load("f", []byte(good)),
+	} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	if b := m.last().Services[0].Backend("b"); b.State != lb.Up {
+		t.Errorf("b is %v", b.State)
+	}
+}
+
+// Tables that cannot grow say so when limits change, instead of keeping the old size in silence.
+func TestFixedLimits(t *testing.T) {
+	bigger := []byte("limits:\n  flows: 1000\n" + good)
+	l := New(&memory{}, Options{})
+	if err := errors.Join(l.Load("f", []byte(good)), l.Load("f", bigger)); err != nil || l.Snapshot().Limits.Flows != 1000 {
+		t.Errorf("limits that can change: %v", err)
+	}
+	l = New(&memory{fixed: true}, Options{})
+	if err := l.Load("f", bigger); err != nil {
+		t.Fatal(err)
+	}
+	err := l.Load("f", []byte(good))
+	if want := "f:1:1: limits: the tables of the data path any were sized when it started; take the change back, or restart"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if err := l.Load("f", bigger); err != nil || l.Status().Error != "" || l.Snapshot().Generation != 2 {
+		t.Errorf("the old limits: %v, %+v", err, l.Status())
 	}
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -48,6 +49,25 @@ func TestBench(t *testing.T) {
 				t.Errorf("%d handshakes, the server saw %d", r.Stats.Handshakes, p.accepted.Load())
 			}
 		})
+	}
+}
+
+func TestAFailedBenchLeavesNoDescriptors(t *testing.T) {
+	descriptors := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(open)
+	}
+	before := descriptors()
+	for range 50 {
+		if _, err := newBench(BenchConfig{URI: "coap://127.0.0.1", Workers: 2, Payload: make([]byte, maxRequest)}); err == nil {
+			t.Fatal("a request that fits no buffer is accepted")
+		}
+	}
+	if after := descriptors(); after >= before+50 {
+		t.Errorf("%d descriptors, %d before", after, before)
 	}
 }
 

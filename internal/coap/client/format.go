@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/weir-lb/weir/internal/coap/message"
@@ -72,12 +73,13 @@ func body(b *strings.Builder, m *message.Message) {
 	b.WriteString(ruler + "\n")
 }
 
-// PayloadText is the payload as text when it is printable, else its hex dump.
+// PayloadText is the payload as text when it is printable, else its hex dump: what a server sends must not steer a terminal.
 func PayloadText(m *message.Message) string {
-	if utf8.Valid(m.Payload) && !strings.ContainsFunc(string(m.Payload), func(r rune) bool {
-		return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f
+	text := strings.ReplaceAll(string(m.Payload), "\r\n", "\n")
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return r != '\n' && r != '\t' && !unicode.IsGraphic(r)
 	}) {
-		return strings.TrimRight(string(m.Payload), "\n")
+		return strings.TrimRight(text, "\n")
 	}
 	return strings.TrimRight(hex.Dump(m.Payload), "\n")
 }

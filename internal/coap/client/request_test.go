@@ -167,3 +167,16 @@ func FuzzParseTarget(f *testing.F) {
 		}
 	})
 }
+
+// What a server sends must not steer the terminal: no escape, C1 control, lone carriage return or bidirectional override.
+func TestPayloadText(t *testing.T) {
+	for payload, text := range map[string]bool{
+		"plain\r\nlines\twith tabs, ä, 漢 and \u00a0": true,
+		"\x1b[31mred": false, "\u009b31mred": false, "hidden\rshown": false, "\u202eright to left": false, "\xff": false, "\x7f": false,
+	} {
+		got := PayloadText(&message.Message{Payload: []byte(payload)})
+		if isText := got == strings.ReplaceAll(payload, "\r\n", "\n"); isText != text {
+			t.Errorf("%q is shown as %q", payload, got)
+		}
+	}
+}

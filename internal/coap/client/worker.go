@@ -119,6 +119,7 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 		AckTimeout: b.cfg.AckTimeout, Seed: w.random.Uint64(), MaxPending: count + 1, LogBytes: -1,
 	}, w, nil, w)
 	if w.request, err = b.template(); err != nil {
+		w.close()
 		return nil, err
 	}
 	w.sending = make([]byte, len(w.request))

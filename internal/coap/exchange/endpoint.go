@@ -213,7 +213,9 @@ func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, 
 	if err != nil {
 		e.counters.TooLarge++
 		r.Begin(message.InternalServerError)
-		answer, _ = r.builder.Bytes()
+		if answer, err = r.builder.Bytes(); err != nil {
+			return out // not even that fits
+		}
 	}
 	remember := &s.ring.how[place]
 	switch {
@@ -229,11 +231,7 @@ func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, 
 			return out
 		}
 		return answer
-	case r.separate:
-		if !e.later(s, answer, message.Con, r, now) {
-			*remember = memoryRepeat // nothing was promised: the peer will ask again
-			return out
-		}
+	case r.separate && e.later(s, answer, message.Con, r, now): // else it is sent at once: better early than executed twice
 		e.counters.Separate++
 		*remember = memoryAck
 		return appendEmpty(out, message.Ack, m.ID)

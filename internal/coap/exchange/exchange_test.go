@@ -272,17 +272,19 @@ func TestSeparateResponse(t *testing.T) {
 			t.Errorf("%x, %d pending", r.outbox.sent, r.Pending())
 		}
 	})
-	t.Run("table full: no promise", func(t *testing.T) {
+	t.Run("table full: at once, and once", func(t *testing.T) {
 		r := newRig(t, Config{MaxPending: 1})
 		r.journal.serve = separate
-		r.expect(r.receive(build(t, message.Con, message.GET, 1, "a"), 0), "ACK 0.00 mid=1")
-		r.expect(r.receive(build(t, message.Con, message.GET, 2, "b"), 0), "nothing")
+		r.expect(r.receive(build(t, message.Con, message.POST, 1, "a"), 0), "ACK 0.00 mid=1")
+		for i := range 3 { // the first one and its repetitions
+			r.expect(r.receive(build(t, message.Con, message.POST, 2, "b"), time.Duration(i)), "ACK 2.05 mid=2 token=b late")
+		}
+		if r.executed != 2 || r.Counters().PendingFull != 1 || r.Counters().Separate != 1 {
+			t.Errorf("%d executions, %+v", r.executed, r.Counters())
+		}
 		r.Tick(time.Second)
 		r.receive(message.AppendEmpty(nil, message.Ack, uint16(r.outbox.sent[0][2])<<8|uint16(r.outbox.sent[0][3])), time.Second)
-		r.expect(r.receive(build(t, message.Con, message.GET, 2, "b"), 2*time.Second), "ACK 0.00 mid=2")
-		if r.Counters().PendingFull != 1 {
-			t.Errorf("%+v", r.Counters())
-		}
+		r.expect(r.receive(build(t, message.Con, message.POST, 3, "c"), 2*time.Second), "ACK 0.00 mid=3")
 	})
 }
 
@@ -439,6 +441,16 @@ func TestRequests(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A buffer too small for any answer is no reason to fall over.
+func TestNoRoom(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, kind := range []message.Type{message.Con, message.Non} {
+		if out := r.Endpoint.Receive(&r.session, build(t, kind, message.POST, 1, "token"), make([]byte, 0, 6), 0); len(out) != 0 {
+			t.Errorf("%s: %x", kind, out)
+		}
+	}
 }
 
 func TestSilentAndMissingReply(t *testing.T) {

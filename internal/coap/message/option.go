@@ -37,26 +37,9 @@ const (
 // and a response be rejected (RFC 7252 section 5.4.1).
 func (o OptionID) Critical() bool { return o&1 != 0 }
 
-// Unsafe is true for an option that a proxy must understand to forward the message.
-func (o OptionID) Unsafe() bool { return o&2 != 0 }
-
-// NoCacheKey is true for a safe-to-forward option that is not part of the cache key.
-func (o OptionID) NoCacheKey() bool { return o&0x1e == 0x1c }
-
-// format tells how an option's value reads.
-type format uint8
-
-const (
-	formatOpaque format = iota
-	formatEmpty
-	formatString
-	formatUint
-)
-
 // rule is what RFC 7252 section 5.10 (and the RFCs above) says about one option's value.
 type rule struct {
 	name       string
-	format     format
 	min, max   int // length in bytes
 	repeatable bool
 }
@@ -64,35 +47,35 @@ type rule struct {
 func ruleOf(id OptionID) (rule, bool) {
 	switch id {
 	case IfMatch:
-		return rule{"If-Match", formatOpaque, 0, 8, true}, true
+		return rule{"If-Match", 0, 8, true}, true
 	case URIHost:
-		return rule{"Uri-Host", formatString, 1, 255, false}, true
+		return rule{"Uri-Host", 1, 255, false}, true
 	case ETag:
-		return rule{"ETag", formatOpaque, 1, 8, true}, true
+		return rule{"ETag", 1, 8, true}, true
 	case IfNoneMatch:
-		return rule{"If-None-Match", formatEmpty, 0, 0, false}, true
+		return rule{"If-None-Match", 0, 0, false}, true
 	case Observe:
-		return rule{"Observe", formatUint, 0, 3, false}, true
+		return rule{"Observe", 0, 3, false}, true
 	case URIPort:
-		return rule{"Uri-Port", formatUint, 0, 2, false}, true
+		return rule{"Uri-Port", 0, 2, false}, true
 	case LocationPath:
-		return rule{"Location-Path", formatString, 0, 255, true}, true
+		return rule{"Location-Path", 0, 255, true}, true
 	case OSCORE:
-		return rule{"Object-Security", formatOpaque, 0, 255, false}, true
+		return rule{"Object-Security", 0, 255, false}, true
 	case URIPath:
-		return rule{"Uri-Path", formatString, 0, 255, true}, true
+		return rule{"Uri-Path", 0, 255, true}, true
 	case ContentFormat:
-		return rule{"Content-Format", formatUint, 0, 2, false}, true
+		return rule{"Content-Format", 0, 2, false}, true
 	case MaxAge:
-		return rule{"Max-Age", formatUint, 0, 4, false}, true
+		return rule{"Max-Age", 0, 4, false}, true
 	case URIQuery:
-		return rule{"Uri-Query", formatString, 0, 255, true}, true
+		return rule{"Uri-Query", 0, 255, true}, true
 	case HopLimit:
-		return rule{"Hop-Limit", formatUint, 1, 1, false}, true
+		return rule{"Hop-Limit", 1, 1, false}, true
 	case Accept:
-		return rule{"Accept", formatUint, 0, 2, false}, true
+		return rule{"Accept", 0, 2, false}, true
 	case LocationQuery:
-		return rule{"Location-Query", formatString, 0, 255, true}, true
+		return rule{"Location-Query", 0, 255, true}, true
 	}
 	return laterRuleOf(id)
 }
@@ -100,23 +83,23 @@ func ruleOf(id OptionID) (rule, bool) {
 func laterRuleOf(id OptionID) (rule, bool) {
 	switch id {
 	case Block2:
-		return rule{"Block2", formatUint, 0, 3, false}, true
+		return rule{"Block2", 0, 3, false}, true
 	case Block1:
-		return rule{"Block1", formatUint, 0, 3, false}, true
+		return rule{"Block1", 0, 3, false}, true
 	case Size2:
-		return rule{"Size2", formatUint, 0, 4, false}, true
+		return rule{"Size2", 0, 4, false}, true
 	case ProxyURI:
-		return rule{"Proxy-Uri", formatString, 1, 1034, false}, true
+		return rule{"Proxy-Uri", 1, 1034, false}, true
 	case ProxyScheme:
-		return rule{"Proxy-Scheme", formatString, 1, 255, false}, true
+		return rule{"Proxy-Scheme", 1, 255, false}, true
 	case Size1:
-		return rule{"Size1", formatUint, 0, 4, false}, true
+		return rule{"Size1", 0, 4, false}, true
 	case Echo:
-		return rule{"Echo", formatOpaque, 1, 40, false}, true
+		return rule{"Echo", 1, 40, false}, true
 	case NoResponse:
-		return rule{"No-Response", formatUint, 0, 1, false}, true
+		return rule{"No-Response", 0, 1, false}, true
 	case RequestTag:
-		return rule{"Request-Tag", formatOpaque, 0, 8, true}, true
+		return rule{"Request-Tag", 0, 8, true}, true
 	}
 	return rule{}, false
 }

@@ -114,21 +114,6 @@ func (m *Message) Format(id OptionID) (f Format, ok bool) {
 	return Format(n), ok && n <= 0xffff
 }
 
-// AppendPath appends the Uri-Path options as "/a/b" to dst; a message without any gives "/". A segment is copied as it is, so
-// a segment that contains a slash reads like two: use the iterator where that matters.
-func (m *Message) AppendPath(dst []byte) []byte {
-	start := len(dst)
-	for options := m.Options(); options.Next() && options.ID() <= URIPath; {
-		if options.ID() == URIPath {
-			dst = append(append(dst, '/'), options.Value()...)
-		}
-	}
-	if len(dst) == start {
-		dst = append(dst, '/')
-	}
-	return dst
-}
-
 // Supported reports whether the caller handles an option.
 type Supported func(OptionID) bool
 

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -22,7 +23,7 @@ const (
 )
 
 // LoadCredentials reads a file of "identity=base64" lines ("#" starts a comment line); path may be empty. demo adds the public identities
-// of Californium's sandbox. Errors name file, line and remedy, never a key.
+// of Californium's sandbox. Errors name file, line and remedy, never a key, nor an identity, which with the columns swapped is one.
 func LoadCredentials(path string, demo bool) (*Credentials, error) {
 	c := &Credentials{keys: map[string][]byte{}, demo: demo}
 	if path == "" {
@@ -57,20 +58,20 @@ func (c *Credentials) add(line string) error {
 	identity, encoded, found := strings.Cut(line, "=")
 	identity, encoded = strings.TrimSpace(identity), strings.TrimSpace(encoded)
 	if !found || identity == "" {
-		return fmt.Errorf("no identity; write IDENTITY=BASE64")
+		return errors.New("no identity; write IDENTITY=BASE64")
 	}
 	if len(identity) > maxPSKIdentity {
 		return fmt.Errorf("identity of %d bytes, at most %d", len(identity), maxPSKIdentity)
 	}
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return fmt.Errorf("key of %q is no base64; encode it, for example with: printf %%s SECRET | base64", identity)
+		return errors.New("the key is no base64; encode it, for example with: printf %s SECRET | base64")
 	}
 	if len(key) == 0 || len(key) > maxPSK {
-		return fmt.Errorf("key of %q has %d bytes, want 1 to %d", identity, len(key), maxPSK)
+		return fmt.Errorf("the key has %d bytes, want 1 to %d", len(key), maxPSK)
 	}
 	if _, taken := c.keys[identity]; taken {
-		return fmt.Errorf("identity %q appears twice; remove one", identity)
+		return errors.New("this identity appears twice; remove one")
 	}
 	c.keys[identity] = key
 	return nil

@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -84,15 +85,27 @@ type option struct {
 // request builds a confirmable request for a path with a query; options must sort behind the query.
 func (p *peer) request(code message.Code, uri string, payload string, options ...option) []byte {
 	p.t.Helper()
-	u, err := message.ParseURI("coap://127.0.0.1" + uri)
+	u, err := url.Parse(uri)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	p.mid++
 	var b message.Builder
 	b.Reset(make([]byte, 0, 1500), message.Con, code, p.mid, []byte{0xca, 0xfe})
-	u.AppendPath(&b)
-	u.AppendQuery(&b)
+	texts := func(id message.OptionID, escaped, separator string) {
+		if escaped == "" {
+			return
+		}
+		for part := range strings.SplitSeq(escaped, separator) {
+			value, err := url.PathUnescape(part)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			b.Text(id, value)
+		}
+	}
+	texts(message.URIPath, strings.TrimPrefix(u.EscapedPath(), "/"), "/")
+	texts(message.URIQuery, u.RawQuery, "&")
 	for _, o := range options {
 		b.Uint(o.id, o.value)
 	}

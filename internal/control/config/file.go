@@ -17,10 +17,13 @@ import (
 type File struct {
 	path   string
 	reload chan struct{}
+	poll   time.Duration
+	// watching is told of each directory that a watch begins on; for tests.
+	watching func(directory string)
 }
 
 // NewFile names a file; it is not opened yet.
-func NewFile(path string) *File { return &File{path: path, reload: make(chan struct{}, 1)} }
+func NewFile(path string) *File { return &File{path: path, reload: make(chan struct{}, 1), poll: poll} }
 
 // Path is the name given to NewFile.
 func (f *File) Path() string { return f.path }
@@ -54,11 +57,12 @@ const (
 func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, err := watchDirectory(ctx, filepath.Dir(f.path))
+	directory := filepath.Dir(f.path)
+	events, err := f.watchDirectory(ctx, directory)
 	if err != nil {
-		return fmt.Errorf("watch %s: %w", filepath.Dir(f.path), err)
+		return fmt.Errorf("watch %s: %w", directory, err)
 	}
-	ticker := time.NewTicker(poll)
+	ticker := time.NewTicker(f.poll)
 	defer ticker.Stop()
 	settled := time.After(settle) // a first look: the file may have changed before the watch began
 	var failure string
@@ -69,12 +73,15 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 			return nil
 		case _, ok := <-events:
 			if !ok {
-				events = nil // the directory is gone; polling finds it again
+				events = nil // the directory is gone; until it is back, the file is polled
 			}
 			settled = time.After(settle)
 			continue
 		case <-settled:
 		case <-ticker.C:
+			if events == nil { // another directory may have the name by now
+				events, _ = f.watchDirectory(ctx, directory)
+			}
 		case <-f.reload:
 			forced = true
 		}
@@ -95,7 +102,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 
 // watchDirectory reports that something in a directory changed. The channel closes when the directory goes away or
 // ctx ends.
-func watchDirectory(ctx context.Context, directory string) (<-chan struct{}, error) {
+func (f *File) watchDirectory(ctx context.Context, directory string) (<-chan struct{}, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, err
@@ -105,6 +112,9 @@ func watchDirectory(ctx context.Context, directory string) (<-chan struct{}, err
 	if _, err := unix.InotifyAddWatch(fd, directory, mask); err != nil {
 		unix.Close(fd)
 		return nil, err
+	}
+	if f.watching != nil {
+		f.watching(directory)
 	}
 	file := os.NewFile(uintptr(fd), "inotify") // non-blocking, so that Close ends a Read
 	events := make(chan struct{}, 1)

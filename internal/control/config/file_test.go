@@ -111,6 +111,39 @@ func TestReloadReportsAnUnchangedFile(t *testing.T) {
 	}
 }
 
+// A directory that was replaced is watched again, not only polled.
+func TestWatchFollowsAReplacedDirectory(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "etc")
+	write := func(text string) {
+		t.Helper()
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "weir.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	file := NewFile(filepath.Join(dir, "weir.yaml"))
+	watched := make(chan string, 16)
+	file.watching = func(directory string) { watched <- directory }
+	file.poll = 20 * time.Millisecond
+	changes := watchFile(t, file, "one")
+	<-watched
+	if err := os.Rename(dir, filepath.Join(base, "old")); err != nil {
+		t.Fatal(err)
+	}
+	write("two")
+	for c := next(t, changes); c.text != "two"; c = next(t, changes) { // it may be seen missing meanwhile
+	}
+	select {
+	case <-watched:
+	case <-time.After(15 * time.Second):
+		t.Fatal("the new directory is not watched")
+	}
+}
+
 func TestWatchNeedsADirectory(t *testing.T) {
 	err := NewFile("/does/not/exist/weir.yaml").Watch(t.Context(), nil, func([]byte, error) {})
 	if err == nil {

@@ -41,6 +41,7 @@ const (
 	bpfTCXMapVips            = "vips"
 	bpfTCXMapVports          = "vports"
 	bpfTCXMapVranges         = "vranges"
+	bpfTCXProgWeirInject     = "weir_inject"
 	bpfTCXProgWeirTcx        = "weir_tcx"
 	bpfTCXVarParams          = "params"
 )
@@ -87,7 +88,8 @@ type bpfTCXSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfTCXProgramSpecs struct {
-	WeirTcx *ebpf.ProgramSpec `ebpf:"weir_tcx"`
+	WeirInject *ebpf.ProgramSpec `ebpf:"weir_inject"`
+	WeirTcx    *ebpf.ProgramSpec `ebpf:"weir_tcx"`
 }
 
 // bpfTCXMapSpecs contains maps before they are loaded into the kernel.
@@ -216,11 +218,13 @@ type bpfTCXVariables struct {
 //
 // It can be passed to loadBpfTCXObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfTCXPrograms struct {
-	WeirTcx *ebpf.Program `ebpf:"weir_tcx"`
+	WeirInject *ebpf.Program `ebpf:"weir_inject"`
+	WeirTcx    *ebpf.Program `ebpf:"weir_tcx"`
 }
 
 func (p *bpfTCXPrograms) Close() error {
 	return _BpfTCXClose(
+		p.WeirInject,
 		p.WeirTcx,
 	)
 }

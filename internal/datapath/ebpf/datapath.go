@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netns"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -65,11 +66,13 @@ type Datapath struct {
 	clock    clock
 	attached []attachment
 	hops     *nexthop.Table
-	held     *holder
+
+	namespace netns.NsHandle
 
 	mu       sync.Mutex // guards the rest
 	tables   *tables
 	objects  map[Hook]*ebpf.Collection
+	injector *ebpf.Program // gives held fragments back
 	closing  []func() error
 	state    state
 	snapshot *lb.Snapshot
@@ -138,6 +141,9 @@ func Open(config Config) (*Datapath, error) {
 	if d.hops, err = nexthop.Open(log); err != nil {
 		return nil, err
 	}
+	if d.namespace, err = netns.Get(); err != nil {
+		return nil, fmt.Errorf("name the network namespace: %w", err)
+	}
 	return d, nil
 }
 
@@ -163,7 +169,7 @@ func Caps(hook Hook) lb.Caps {
 		Prefixes:  true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		SNAT: true, HoldFragments: true,
-		MaxFlows: maxFlows,
+		MaxFlows: maxFlows, FixedLimits: true,
 	}
 	if hook != HookXDP {
 		caps.Modes = append(caps.Modes, lb.Mark)
@@ -177,7 +183,7 @@ func (d *Datapath) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	jobs := []func(context.Context) error{d.sweep}
-	jobs = append(jobs, d.hops.Run, d.runHeld)
+	jobs = append(jobs, d.hops.Run, d.runHeld, d.reclaimTables)
 	ended := make(chan error, len(jobs))
 	for _, job := range jobs {
 		go func() { ended <- job(ctx) }()
@@ -209,5 +215,6 @@ func (d *Datapath) Close() error {
 		d.tables.close()
 	}
 	d.hops.Close()
+	d.namespace.Close()
 	return errors.Join(errs...)
 }

@@ -67,6 +67,17 @@ func (d *Datapath) load(limits lb.Limits) error {
 			maps = c.Maps
 		}
 	}
+	if limits.HeldFragments > 0 && !d.config.manual {
+		injector := d.objects[HookTCX]
+		if injector == nil {
+			var err error
+			if injector, err = loadObject(HookTCX, s, p, maps); err != nil {
+				return err
+			}
+			d.closing = append(d.closing, func() error { injector.Close(); return nil })
+		}
+		d.injector = injector.Programs["weir_inject"]
+	}
 	t, err := openTables(maps, s)
 	if err != nil {
 		return err

@@ -15,10 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
 // balancer is a running data path in a namespace.
@@ -74,6 +77,18 @@ func do(t *testing.T, host *netlab.Host, f func() error) {
 	if err := host.Do(f); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// longest is how long the entry that expires last has to live.
+func (b *balancer) longest() (left time.Duration) {
+	for _, bucket := range b.d.tables.flows {
+		for _, w := range bucket.Way {
+			if w.Print > 1 {
+				left = max(left, time.Duration(int64(w.Meta>>expiryShift)-int64(b.d.now()))*b.d.clock.tick)
+			}
+		}
+	}
+	return left
 }
 
 // serve answers, in a namespace, TCP with the hash of what it got, and UDP with
@@ -203,8 +218,12 @@ func TestRootNATCarriesBytes(t *testing.T) {
 			for _, zone := range []string{"zone1", "zone2"} {
 				serve(t, lab.Namespace(zone), ":8080")
 			}
-			start(t, lab.Namespace("gateway"), Config{Interfaces: []string{"veth0", "veth2", "veth3"}, Hook: hook}, natSpec)
+			b := start(t, lab.Namespace("gateway"), Config{Interfaces: []string{"veth0", "veth2", "veth3"}, Hook: hook}, natSpec)
 			client := lab.Namespace("zone0")
+			sendUDP(t, client, "", "10.0.0.1:80", 10)
+			if left := b.longest(); left < 110*time.Second || left > 121*time.Second {
+				t.Errorf("the entry of a flow of now lives %s more, want the 2m of udp: user space reads another clock than the program", left)
+			}
 			for _, vip := range []string{"10.0.0.1:80", "[2001:db8::1]:80"} {
 				for range 4 {
 					sendTCP(t, client, vip, 1<<20)
@@ -217,4 +236,111 @@ func TestRootNATCarriesBytes(t *testing.T) {
 	}
 }
 
-var _ = strings.TrimSpace
+// shuffled sends a datagram as fragments in a random order, from a raw socket.
+func shuffled(t *testing.T, host *netlab.Host, from, to netip.AddrPort, size int, id int) {
+	t.Helper()
+	line := fmt.Sprintf("udp %s > %s payload=%d id=%d frag=1400", from, to, size, id)
+	d, err := packet.ParseText(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, host, func() error {
+		family, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: to.Addr().As4()})
+		if to.Addr().Is6() {
+			return fmt.Errorf("IPv4 only")
+		}
+		fd, err := unix.Socket(family, unix.SOCK_RAW, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		for _, i := range rand.Perm(len(d.Packets)) {
+			if err := unix.Sendto(fd, d.Packets[i], 0, sa); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func TestRootShuffledFragmentsArriveWhole(t *testing.T) {
+	for _, hook := range []Hook{HookTCX, HookXDP} {
+		t.Run(hook.String(), func(t *testing.T) {
+			topology := netlab.NAT()
+			topology.Name = "ebfrag" + hook.String()
+			lab := netlabtest.Up(t, topology)
+			for _, zone := range []string{"zone1", "zone2"} {
+				serve(t, lab.Namespace(zone), ":8080")
+			}
+			b := start(t, lab.Namespace("gateway"), Config{Interfaces: []string{"veth0", "veth2", "veth3"}, Hook: hook}, "limits: {held_per_datagram: 64}\n"+natSpec)
+			client := lab.Namespace("zone0")
+			// In order, as the kernel sends them, both ways and both families.
+			sendUDP(t, client, "", "10.0.0.1:80", 30000)
+			sendUDP(t, client, "", "[2001:db8::1]:80", 30000)
+			vip := netip.MustParseAddrPort("10.0.0.1:80")
+			do(t, client, func() error {
+				c, err := net.ListenPacket("udp", "10.0.0.2:7777")
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				buffer := make([]byte, 65535)
+				for i := range 5 {
+					shuffled(t, client, netip.MustParseAddrPort("10.0.0.2:7777"), vip, 30000, 100+i)
+					c.SetReadDeadline(time.Now().Add(5 * time.Second))
+					n, _, err := c.ReadFrom(buffer)
+					if err != nil {
+						return fmt.Errorf("datagram %d: %w; %+v", i, err, b.d.Counters().Other)
+					}
+					if n != 30000 {
+						return fmt.Errorf("datagram %d came back as %d bytes", i, n)
+					}
+				}
+				return nil
+			})
+			if n := b.d.Counters().Other[lb.ReasonFragmentEarly].Packets; n == 0 {
+				t.Error("no fragment came early: the test shows nothing")
+			}
+		})
+	}
+}
+
+func TestRootTwoClientsWithOnePortAndZeroChecksums(t *testing.T) {
+	for _, hook := range []Hook{HookTCX, HookXDP} {
+		t.Run(hook.String(), func(t *testing.T) {
+			topology := netlab.NAT()
+			topology.Name = "ebport" + hook.String()
+			topology.Links[0].A.Addresses = append(topology.Links[0].A.Addresses, netlab.Prefixes("10.0.0.3/24")...)
+			lab := netlabtest.Up(t, topology)
+			serve(t, lab.Namespace("zone1"), ":8080")
+			spec := natSpec[:strings.LastIndex(natSpec, "  - {name: b")]
+			spec = strings.Replace(spec, "  backends:", "  snat: {addresses: [\"10.2.0.1\", \"2001:db8::2:1\"], ports: 20000-20999}\n  backends:", 1)
+			start(t, lab.Namespace("gateway"), Config{Interfaces: []string{"veth0", "veth2"}, Hook: hook}, spec)
+			client := lab.Namespace("zone0")
+			for _, from := range []string{"10.0.0.2:5555", "10.0.0.3:5555"} {
+				sendUDP(t, client, from, "10.0.0.1:80", 100)
+			}
+			do(t, client, func() error {
+				c, err := net.Dial("udp", "10.0.0.1:80")
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				raw, err := c.(*net.UDPConn).SyscallConn()
+				if err != nil {
+					return err
+				}
+				raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1) })
+				buffer := make([]byte, 100)
+				for range 10 {
+					c.Write([]byte("zero"))
+					c.SetReadDeadline(time.Now().Add(2 * time.Second))
+					if n, err := c.Read(buffer); err != nil || string(buffer[:n]) != "zero" {
+						return fmt.Errorf("zero checksum: %q, %v", buffer[:n], err)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}

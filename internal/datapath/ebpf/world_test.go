@@ -2,14 +2,17 @@ package ebpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/lab/netlab"
@@ -24,6 +27,7 @@ import (
 type world struct {
 	host  *netlab.Host
 	index int
+	there bool // the caller runs in the namespace already
 
 	mu    sync.Mutex
 	opens map[worldKey]*Datapath
@@ -131,10 +135,15 @@ func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint3
 	if d.config.Hook == HookTCX {
 		options.Context, options.ContextOut = &skb{}, &context
 	}
-	err = w.host.Do(func() error {
+	call := func() error {
 		verdict, err = d.program(d.config.Hook).Run(&options)
 		return err
-	})
+	}
+	if w.there {
+		err = call()
+	} else {
+		err = w.host.Do(call)
+	}
 	return verdict, options.DataOut, context.Mark, err
 }
 
@@ -151,6 +160,24 @@ func (w *world) verdictOf(d *Datapath) (bpfVerdict, error) {
 		}
 	}
 	return bpfVerdict{}, fmt.Errorf("the program recorded nothing")
+}
+
+// drain empties the ring of events, as Run does.
+func (w *world) drain(d *Datapath) error {
+	r, err := ringbuf.NewReader(d.tables.maps[bpfMapEvents])
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	r.SetDeadline(time.Unix(1, 0))
+	for {
+		if _, err := r.Read(); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return nil
+			}
+			return err
+		}
+	}
 }
 
 func frameOf(data []byte) []byte {

@@ -38,7 +38,9 @@ func (w *worker) readEntry(e *entry, now time.Duration) {
 	if e.dest.replied(now) {
 		w.dp.revive(e.dest)
 	}
-	w.table.touch(e, now)
+	if w.table.touch(e, now) {
+		w.engine.Renew(e.key, now)
+	}
 	if w.faults.on && w.faults.onBackward() == lost {
 		w.counters.LostBackward++
 		w.engine.Count(lb.ReasonFault, nil)

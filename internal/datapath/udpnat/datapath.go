@@ -71,7 +71,7 @@ func Open(config Config) (*Datapath, error) {
 
 func (d *Datapath) engineOptions() steer.Options {
 	// The Engine's table follows the entries, which are bounded here; it shall not be full before them.
-	return steer.Options{Proxy: true, NoHold: true, MaxFlows: maxEntries}
+	return steer.Options{Proxy: true, NoHold: true, MaxFlows: maxEntries, Workers: d.config.Workers}
 }
 
 func (d *Datapath) full() bool { return d.entries.Load() >= d.limit.Load() }
@@ -84,7 +84,7 @@ func (d *Datapath) Caps() lb.Caps { return Caps() }
 func (d *Datapath) Apply(s *lb.Snapshot) error {
 	next, err := newView(s)
 	if err != nil {
-		return fmt.Errorf("apply generation %d: %w", s.Generation, err)
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +104,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 			for _, g := range opened {
 				_ = g.Close()
 			}
-			return fmt.Errorf("apply generation %d: %w", s.Generation, err)
+			return err
 		}
 		opened[at] = group
 	}
@@ -115,9 +115,12 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	for _, at := range next.listen {
 		delete(gone, at)
 	}
+	if err := d.listenLocked(opened); err != nil {
+		return err
+	}
 	d.view.Store(next)
 	d.limit.Store(int64(cmp.Or(d.config.MaxEntries, s.Limits.Flows)))
-	d.doLocked(func(w *worker) { w.apply(next, opened, gone) })
+	d.doLocked(func(w *worker) { w.apply(next, gone) })
 	for at, group := range gone {
 		delete(d.groups, at)
 		_ = group.Close()
@@ -127,27 +130,39 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	}
 	d.watch.know(next)
 	d.watch.retain(func(dest *destination) bool {
-		return dest.usage.Load() > 0 || next.backend(dest.target) != nil
+		return dest.usage.Load() > 0 || next.serving(dest) != nil
 	})
 	return nil
 }
 
+// listenLocked has every worker read its sockets of the groups. If one cannot, none does and the groups are closed: the
+// kernel would go on giving that worker its share of the clients.
+func (d *Datapath) listenLocked(opened map[netip.AddrPort]*udpio.Group) error {
+	var failed error
+	d.doLocked(func(w *worker) {
+		for at, group := range opened {
+			if err := w.listen(at, group.Conn(w.id)); err != nil {
+				failed = cmp.Or(failed, fmt.Errorf("watch the socket of %s: %w", at, err))
+			}
+		}
+	})
+	if failed == nil {
+		return nil
+	}
+	d.doLocked(func(w *worker) { w.unlisten(opened) })
+	for _, group := range opened {
+		_ = group.Close()
+	}
+	return failed
+}
+
 // apply is the worker's part of Apply.
-func (w *worker) apply(next *view, opened, gone map[netip.AddrPort]*udpio.Group) {
+func (w *worker) apply(next *view, gone map[netip.AddrPort]*udpio.Group) {
 	w.flush()
 	w.engine.SetSnapshot(next.snapshot)
 	w.shortestIdle = next.shortestIdle
 	w.lastBackend, w.lastDest = nil, nil
-	for at, group := range opened {
-		w.listen(at, group.Conn(w.id))
-	}
-	for i, l := range w.listeners {
-		if l != nil && gone[l.addr] != nil {
-			w.listeners[i] = nil
-			w.closeWhere(func(e *entry) bool { return e.listener == l })
-			w.faults.dropHeld(l)
-		}
-	}
+	w.unlisten(gone)
 	w.closeWhere(func(e *entry) bool {
 		service := next.snapshot.Service(e.service)
 		if service == nil {
@@ -158,7 +173,18 @@ func (w *worker) apply(next *view, opened, gone map[netip.AddrPort]*udpio.Group)
 	})
 }
 
-func (w *worker) listen(at netip.AddrPort, conn *udpio.Conn) {
+// unlisten forgets the sockets of the groups with everything that replies through them.
+func (w *worker) unlisten(gone map[netip.AddrPort]*udpio.Group) {
+	for i, l := range w.listeners {
+		if l != nil && gone[l.addr] != nil {
+			w.listeners[i] = nil
+			w.closeWhere(func(e *entry) bool { return e.listener == l })
+			w.faults.dropHeld(l)
+		}
+	}
+}
+
+func (w *worker) listen(at netip.AddrPort, conn *udpio.Conn) error {
 	number := 0
 	for number < len(w.listeners) && w.listeners[number] != nil {
 		number++
@@ -168,10 +194,10 @@ func (w *worker) listen(at netip.AddrPort, conn *udpio.Conn) {
 	}
 	l := &listener{addr: at, conn: conn, out: make([]udpio.Message, 0, batchSize)}
 	if err := w.poller.AddConn(conn, listenerToken|uint64(number)); err != nil {
-		w.counters.ReceiveErrors++ // epoll's own limits; the watch reports it
-		return
+		return err
 	}
 	w.listeners[number] = l
+	return nil
 }
 
 func (w *worker) closeWhere(match func(*entry) bool) (n int) {
@@ -315,8 +341,8 @@ func (d *Datapath) revive(*destination) {
 // judge runs the watch and tells OnLiveness what changed.
 func (d *Datapath) judge(now time.Duration) {
 	v := d.view.Load()
-	fallen := d.watch.check(now, func(t lb.Target) (live, takesNew bool) {
-		b := v.backend(t)
+	fallen := d.watch.check(now, func(dest *destination) (live, takesNew bool) {
+		b := v.serving(dest)
 		return b != nil && b.State != lb.Down, b != nil && b.TakesNew()
 	})
 	for _, dest := range fallen {
@@ -333,7 +359,7 @@ func (d *Datapath) judge(now time.Duration) {
 	}
 	silent := map[lb.Target]bool{}
 	for _, dest := range d.watch.destinations() {
-		if v.backend(dest.target) != nil {
+		if v.serving(dest) != nil {
 			silent[dest.target] = silent[dest.target] || !dest.is(Active)
 		}
 	}
@@ -348,7 +374,7 @@ func (d *Datapath) judge(now time.Duration) {
 	}
 	for target := range d.told {
 		if _, known := silent[target]; !known {
-			if d.told[target] && v.backend(target) != nil {
+			if d.told[target] { // also of a backend that left: it may come back
 				d.config.OnLiveness(target, false)
 			}
 			delete(d.told, target)
@@ -368,6 +394,7 @@ func (d *Datapath) complain(before Counters) Counters {
 		{"NAT entries full, new clients dropped", before.EntriesFull, now.EntriesFull, "raise --max-entries"},
 		{"datagrams lost before they were read", before.ReceiveOverflows, now.ReceiveOverflows, "raise net.core.rmem_max, or use more cores"},
 		{"sends to backends refused by the kernel", before.SendErrors, now.SendErrors, "see weir's counters and the routes"},
+		{"reads that failed", before.ReceiveErrors, now.ReceiveErrors, "see weir's counters and the kernel's log"},
 		{"sends to clients refused by the kernel", before.ReplyErrors, now.ReplyErrors, "see weir's counters and the routes"},
 	} {
 		if trouble.now > trouble.before {

@@ -1,10 +1,13 @@
 package udpnat
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -48,7 +51,7 @@ type destination struct {
 	since      atomic.Int64 // when the first of them left
 	missed     atomic.Int64 // of them, those of flows that had answers before
 	missedFrom atomic.Int64 // when the first of those left
-	refused    atomic.Int64 // ICMP refusals since the last reply
+	refused    atomic.Int64 // ICMP refusals, and sends the kernel refused, since the last reply
 	lastReply  atomic.Int64 // 0: none yet
 	changed    atomic.Int64 // when state changed
 }
@@ -63,6 +66,19 @@ func (d *destination) forwarded(now time.Duration, known bool) {
 	}
 	if known && d.missed.Add(1) == 1 {
 		d.missedFrom.Store(int64(now))
+	}
+}
+
+// unreachable counts a datagram that the kernel would not send there: as good as a refusal from the network. What says
+// more about this machine or the datagram (no port left, too long) does not count.
+func (d *destination) unreachable(err error) {
+	for _, errno := range []unix.Errno{
+		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EACCES, unix.EPERM, unix.EINVAL,
+	} {
+		if errors.Is(err, errno) {
+			d.refused.Add(1)
+			return
+		}
 	}
 }
 
@@ -172,12 +188,12 @@ func (w *watch) destinations() []*destination {
 }
 
 // claimProbe returns a destination of the service that wants a new flow to try it, or nil.
-func (w *watch) claimProbe(service string, reaches func(netip.AddrPort) bool, now time.Duration) *destination {
+func (w *watch) claimProbe(v *view, service string, now time.Duration) *destination {
 	if !w.probing.Load() {
 		return nil
 	}
 	for _, d := range w.destinations() {
-		if d.target.Service == service && d.is(Probing) && reaches(d.addr) && d.claim(now) {
+		if d.target.Service == service && d.is(Probing) && v.serving(d) != nil && d.claim(now) {
 			return d
 		}
 	}
@@ -196,15 +212,15 @@ func (w *watch) silent(d *destination, now time.Duration) bool {
 }
 
 // check moves every destination to the state that now asks for and returns those that became stale. use says what the
-// snapshot makes of a target: whether it gets datagrams at all, and whether it takes new flows.
-func (w *watch) check(now time.Duration, use func(lb.Target) (live, takesNew bool)) []*destination {
+// snapshot makes of one: whether it gets datagrams at all, and whether it takes new flows.
+func (w *watch) check(now time.Duration, use func(*destination) (live, takesNew bool)) []*destination {
 	if w.timeout < 0 {
 		return nil
 	}
 	// A backend of two addresses is active if both are: it is taken out as a whole.
 	answering := map[lb.Target]bool{}
 	for _, d := range w.destinations() {
-		if _, takesNew := use(d.target); takesNew {
+		if _, takesNew := use(d); takesNew {
 			before, known := answering[d.target]
 			answering[d.target] = d.is(Active) && (before || !known)
 		}
@@ -223,7 +239,7 @@ func (w *watch) check(now time.Duration, use func(lb.Target) (live, takesNew boo
 		age := now - time.Duration(d.changed.Load())
 		switch BackendState(d.state.Load()) {
 		case Active:
-			if live, _ := use(d.target); live && w.silent(d, now) && othersThan(d.target) > 0 {
+			if live, _ := use(d); live && w.silent(d, now) && othersThan(d.target) > 0 {
 				answering[d.target] = false
 				d.set(Stale, now)
 				fallen = append(fallen, d)

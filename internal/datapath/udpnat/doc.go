@@ -21,9 +21,9 @@
 // The last active backend of a service never turns stale. For the quick rule only flows that had an answer before count,
 // so that junk, which no server answers, takes no backend down; a flow that never had an answer moves by itself.
 //
-// Limits: datagrams up to 65,507 bytes pass whole. MaxEntries bounds the entries; past it, and past the process's
-// descriptors or ports, the oldest entry that was idle for a second gives way, else the new flow is dropped; both
-// are counted and logged. Datagrams held back for reordering are bounded in number and bytes.
+// Limits: datagrams up to 65,507 bytes pass whole. MaxEntries bounds the entries; past it new flows are dropped, so that
+// a flood takes no living client's entry. Past the process's descriptors or ports, the oldest entry that was idle for a
+// second gives way, else the new flow is dropped. All are counted and logged. Datagrams held back for reordering are bounded in number and bytes.
 //
 // Behaviour follows Californium's cf-nat, faults of it excepted.
 //

@@ -99,12 +99,15 @@ func (t *entries) unlink(e *entry) {
 	e.prev, e.next = nil, nil
 }
 
-func (t *entries) touch(e *entry, now time.Duration) {
-	if now-e.last >= touchStep {
-		e.last = now
-		t.unlink(e)
-		t.append(e)
+// touch notes that a datagram passed, and says whether it is a while since the last one.
+func (t *entries) touch(e *entry, now time.Duration) bool {
+	if now-e.last < touchStep {
+		return false
 	}
+	e.last = now
+	t.unlink(e)
+	t.append(e)
+	return true
 }
 
 // oldest returns the entry that was idle longest, nil if there is none.
@@ -120,6 +123,7 @@ func (w *worker) open(l *listener, client netip.AddrPort, local netip.Addr, key 
 	socket, err := w.dial(dest.addr, now)
 	if err != nil {
 		w.counters.SendErrors++
+		dest.unreachable(err)
 		w.engine.Count(lb.ReasonSendFailed, service)
 		w.drop(key)
 		return nil

@@ -1,11 +1,14 @@
 package udpnat_test
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // onBackend returns a client whose flow is on backend i.
@@ -207,6 +210,109 @@ func TestLastBackendStays(t *testing.T) {
 	c.ask("still there")
 	if f.state(f.backends[0]) != udpnat.Active || f.counters().BackendTimeouts != 0 {
 		t.Fatal("the last one turned stale")
+	}
+}
+
+// silence makes backend i stale, and has it taken out.
+func (f *fixture) silence(i int) {
+	f.t.Helper()
+	b, generation := f.backends[i], f.datapath.Stats().Generation
+	c := f.onBackend(i)
+	b.mute.Store(true)
+	before := b.count()
+	for n := range 3 {
+		c.send([]byte(text(n)))
+	}
+	f.eventually("three unanswered", func() bool { return b.count() == before+3 })
+	f.advance(3 * time.Second)
+	f.eventually("out of the snapshot", func() bool { return f.datapath.Stats().Generation == generation+1 })
+	c.ask("moved")
+}
+
+// with changes the spec in force.
+func (f *fixture) with(change func(*lb.Spec)) {
+	f.t.Helper()
+	spec, _ := f.intent.Spec()
+	spec.Services = slices.Clone(spec.Services)
+	spec.Services[0].Backends = slices.Clone(spec.Services[0].Backends)
+	change(&spec)
+	if err := f.intent.SetSpec(spec); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// A stale backend that gets another address is not held to what the old one left unanswered.
+func TestNewAddressIsNotStale(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	f.silence(0)
+	moved := newBackend(t, 2)
+	f.with(func(s *lb.Spec) {
+		name := s.Services[0].Backends[0].Name
+		s.Services[0].Backends[0] = udpnat.BackendSpec(name, moved.addr)
+	})
+	f.eventually("the new address is in use", func() bool { return f.client().ask("new") == 2 })
+	f.advance(16 * time.Second)
+	f.advance(time.Second)
+	for range 20 {
+		f.client().ask("nobody tries the old address")
+	}
+}
+
+// A backend that left the configuration while it was silent comes back like any other.
+func TestStaleBackendLeavesAndReturns(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	f.silence(0)
+	generation := f.datapath.Stats().Generation
+	var gone lb.BackendSpec
+	f.with(func(s *lb.Spec) {
+		gone = s.Services[0].Backends[0]
+		s.Services[0].Backends = s.Services[0].Backends[1:]
+	})
+	f.eventually("its override lifted", func() bool { return f.datapath.Stats().Generation == generation+2 })
+	f.backends[0].mute.Store(false)
+	f.with(func(s *lb.Spec) { s.Services[0].Backends = append(s.Services[0].Backends, gone) })
+	f.onBackend(0)
+}
+
+// A backend that the kernel will not send to is silent too, and not a hole for its share of the clients.
+func TestUnreachableBackendIsLeft(t *testing.T) {
+	nowhere := netip.MustParseAddrPort("255.255.255.255:9") // refused by the kernel without SO_BROADCAST
+	for _, unconnected := range []bool{false, true} {
+		f := start(t, udpnat.Config{Workers: 1, Unconnected: unconnected}, 1, func(s *lb.Spec) {
+			s.Services[0].Backends = append(s.Services[0].Backends, udpnat.BackendSpec("nowhere", nowhere))
+		})
+		f.eventually("taken out", func() bool {
+			f.client().send([]byte("x"))
+			return f.datapath.Stats().Generation == 2
+		})
+		for range 20 {
+			f.client().ask("all go to the other one")
+		}
+		f.advance(16 * time.Second)
+		f.advance(time.Second)
+		f.client().send([]byte("it may be tried again, once"))
+		for range 20 {
+			f.client().ask("but is no hole")
+		}
+	}
+}
+
+// Replies alone keep a flow where it is: a draining backend may notify for long before the client speaks again.
+func TestRepliesKeepTheFlow(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 2)
+	c := f.onBackend(0)
+	f.do("drain " + f.backends[0].name)
+	for i := range 4 {
+		f.advance(20 * time.Second)
+		if _, err := f.backends[0].conn.WriteToUDPAddrPort([]byte(text(i)), f.backends[0].lastFrom()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.receive(); err != nil || string(got) != text(i) {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	if got := c.ask("still yours?"); got != 0 {
+		t.Fatalf("backend %d has the flow now", got)
 	}
 }
 

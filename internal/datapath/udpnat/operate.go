@@ -202,7 +202,7 @@ func (d *Datapath) backends(v *view) []Backend {
 			Target: dest.target, Service: dest.target.Service, Name: dest.target.Backend, Addr: dest.addr,
 			State: BackendState(dest.state.Load()), Entries: dest.usage.Load(), LastReply: -1, Override: lb.Down,
 		}
-		if in := v.backend(dest.target); in != nil {
+		if in := v.serving(dest); in != nil {
 			b.Override = in.State
 		} else if b.Entries == 0 {
 			continue

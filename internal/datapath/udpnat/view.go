@@ -70,6 +70,14 @@ func (v *view) backendAt(service string, addr netip.AddrPort) *lb.Backend {
 	return v.byAddr[backendAddr{service, addr}]
 }
 
+// serving returns the backend that a destination is an address of in this snapshot; nil if it no longer is one.
+func (v *view) serving(d *destination) *lb.Backend {
+	if b := v.backendAt(d.target.Service, d.addr); b != nil && b.Name == d.target.Backend {
+		return b
+	}
+	return nil
+}
+
 // backend returns the backend of a name, nil if it is gone.
 func (v *view) backend(t lb.Target) *lb.Backend {
 	if service := v.snapshot.Service(t.Service); service != nil {

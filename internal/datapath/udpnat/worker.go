@@ -214,7 +214,7 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 	dest := w.destination(d)
 	rolled := e == nil || e.dest != dest
 	if rolled && d.Reason != lb.ReasonCID {
-		if probe := w.dp.watch.claimProbe(d.Service.Name, anyFamily, now); probe != nil {
+		if probe := w.dp.watch.claimProbe(w.dp.view.Load(), d.Service.Name, now); probe != nil {
 			w.tryProbe(e, probe, l, client, local, key, d.Service, payload, now)
 			return
 		}
@@ -227,14 +227,14 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 	case rolled:
 		if err := w.retarget(e, dest); err != nil {
 			w.counters.SendErrors++
+			dest.unreachable(err)
 			w.close(e)
 			return
 		}
+		e.service, e.idle = d.Service.Name, d.Service.Timeouts.UDP // the VIP may be another service's now
 	}
 	w.transmit(e, payload, now)
 }
-
-func anyFamily(netip.AddrPort) bool { return true }
 
 // makeRoom tries to get below MaxEntries.
 func (w *worker) makeRoom(now time.Duration) bool {
@@ -251,11 +251,11 @@ func (w *worker) makeRoom(now time.Duration) bool {
 func (w *worker) tryProbe(e *entry, probe *destination, l *listener, client netip.AddrPort, local netip.Addr, key flow.Key, service *lb.Service, payload []byte, now time.Duration) {
 	if e == nil {
 		if e = w.open(l, client, local, key, service, probe, now); e == nil {
-			probe.set(Probing, now)
+			probe.set(Stale, now) // not Probing: the next new flow would be lost too
 			return
 		}
 	} else if err := w.retarget(e, probe); err != nil {
-		probe.set(Probing, now)
+		probe.set(Stale, now)
 		return
 	}
 	e.pinned = true
@@ -311,6 +311,7 @@ func (w *worker) transmit(e *entry, payload []byte, now time.Duration) {
 	}
 	if err != nil {
 		w.counters.SendErrors++
+		e.dest.unreachable(err)
 		w.engine.Count(lb.ReasonSendFailed, nil)
 		return
 	}

@@ -48,7 +48,7 @@ func Open(cfg Config) (*Engine, error) {
 	}
 	if cfg.Cluster != nil {
 		e.link, err = udpio.Listen(udpio.Config{
-			Addr: cfg.Link, Sockets: cfg.Workers, Batch: cfg.Batch, Coalesce: true,
+			Addr: cfg.Link, Sockets: cfg.Workers, Batch: cfg.Batch, Coalesce: true, Drops: true,
 			ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, Steer: cfg.CIDs.linkSteering(cfg.Workers),
 		})
 	}

@@ -7,7 +7,7 @@ import (
 
 const (
 	inboxSlots = 256  // datagrams on their way from other workers
-	inboxSize  = 2048 // bytes of each; larger ones are not handed over
+	inboxSize  = 2048 // bytes that each has room for; a larger one makes its slot larger, up to receiveSize
 	inboxPosts = 1024
 )
 
@@ -34,7 +34,7 @@ type handed struct {
 func (b *inbox) put(d []byte, from source) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ended || len(d) > inboxSize || len(b.items) >= inboxSlots {
+	if b.ended || len(d) > receiveSize || len(b.items) >= inboxSlots {
 		return false
 	}
 	if len(b.items) < cap(b.items) {
@@ -43,8 +43,8 @@ func (b *inbox) put(d []byte, from source) bool {
 		b.items = append(b.items, handed{})
 	}
 	h := &b.items[len(b.items)-1]
-	if h.buf == nil {
-		h.buf = make([]byte, inboxSize)
+	if len(h.buf) < len(d) {
+		h.buf = make([]byte, max(inboxSize, len(d)))
 	}
 	h.n = copy(h.buf, d)
 	h.from = from

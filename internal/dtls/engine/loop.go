@@ -72,8 +72,7 @@ func (l *loop) run(ctx context.Context) error {
 		l.inbox()
 		w.tick()
 		w.out.flush()
-		w.stats.KernelDrops = l.public.Stats().Dropped
-		w.publish()
+		l.publish()
 	}
 	l.farewell()
 	return nil
@@ -188,6 +187,15 @@ func (l *loop) farewell() {
 		w.Close(p)
 	}
 	w.out.flush()
+	l.publish()
+}
+
+func (l *loop) publish() {
+	w := l.worker
+	w.stats.KernelDrops = l.public.Stats().Dropped
+	if l.link != nil {
+		w.stats.KernelDrops += l.link.Stats().Dropped
+	}
 	w.publish()
 }
 

@@ -36,7 +36,7 @@ func (w *Worker) datagram(d []byte, from source, handedOver bool) {
 		w.plain(d, from)
 		return
 	}
-	received := len(d)
+	received := len(d) // counts once, for the first record of a session
 	r := &w.record
 	for first := true; len(d) > 0; first = false {
 		whole := d
@@ -62,13 +62,12 @@ func (w *Worker) datagram(d []byte, from source, handedOver bool) {
 				}
 				return
 			}
-			w.protected(p, r, from, received)
+			received = w.protected(p, r, from, received)
 		case r.Epoch == 0:
 			w.clear(r, from)
 		default:
-			w.unnamed(r, from, received)
+			received = w.unnamed(r, from, received)
 		}
-		received = 0 // a datagram's bytes count once
 	}
 }
 
@@ -128,25 +127,26 @@ func (w *Worker) clear(r *record.Record, from source) {
 
 // unnamed handles a record of epoch 1 without a connection id: of the session at
 // that address, or of the handshake that is to replace it.
-func (w *Worker) unnamed(r *record.Record, from source, received int) {
+func (w *Worker) unnamed(r *record.Record, from source, received int) (left int) {
 	p := w.peers.byAddress[from.addr]
 	if (p == nil || r.Type == record.Handshake) && w.pendingRecord(r, from) {
-		return
+		return received
 	}
 	if p == nil {
 		w.stats.UnknownAddress++
-		return
+		return received
 	}
-	w.protected(p, r, from, received)
+	return w.protected(p, r, from, received)
 }
 
-// protected handles a record of a session.
-func (w *Worker) protected(p *Peer, r *record.Record, from source, received int) {
+// protected handles a record of a session, which the bytes received are credited
+// to. It returns those that are left for others.
+func (w *Worker) protected(p *Peer, r *record.Record, from source, received int) (left int) {
 	sequence := r.Sequence
 	typ, payload, newest, verdict := p.association.Open(&w.scratch, r)
 	if verdict != record.Opened {
 		w.refused(p, verdict, sequence)
-		return
+		return received
 	}
 	w.peers.touch(p, w.now)
 	if newest {
@@ -164,6 +164,7 @@ func (w *Worker) protected(p *Peer, r *record.Record, from source, received int)
 	case record.Alert:
 		w.alert(p, payload)
 	}
+	return 0
 }
 
 // refused counts a record that did not open.
@@ -233,13 +234,13 @@ func (w *Worker) repeatFinal(p *Peer) {
 func (w *Worker) sendFinal(p *Peer) {
 	p.finalSent = w.now
 	b := w.out.acquire()
-	out, err := p.final.Append(p.association, &w.scratch, b[:0])
+	out, err := p.final.Append(p.association, &w.scratch, b[LinkHeadRoom:LinkHeadRoom])
 	if err != nil {
 		w.stats.SendErrors++
 		w.out.release(b)
 		return
 	}
-	w.out.public(b, out, p.addr, p.local)
+	w.dispatch(p, b, LinkHeadRoom, out)
 }
 
 func (w *Worker) alert(p *Peer, payload []byte) {

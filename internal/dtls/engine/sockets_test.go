@@ -150,14 +150,15 @@ func TestManyWorkersManyPorts(t *testing.T) {
 		}
 		defer first.Close()
 		d := connectUDP(t, first, e.Addr())
-		b := make([]byte, 2048)
-		for range 5 {
+		b := make([]byte, 1<<16)
+		for round := range 5 {
 			conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(e.Addr()))
 			if err != nil {
 				t.Fatal(err)
 			}
 			// A record in clear before it: no steering program finds the connection id.
-			hidden := append(record.AppendPlain(nil, record.ChangeCipherSpec, 9, []byte{1}), d.seal([]byte("hello"))...)
+			request := bytes.Repeat([]byte("hello"), 1+800*round) // up to all that a datagram may hold
+			hidden := append(record.AppendPlain(nil, record.ChangeCipherSpec, 9, []byte{1}), d.seal(request)...)
 			if _, err := conn.Write(hidden); err != nil {
 				t.Fatal(err)
 			}
@@ -165,11 +166,50 @@ func TestManyWorkersManyPorts(t *testing.T) {
 				t.Fatal(err)
 			}
 			n, err := conn.Read(b)
-			if err != nil || d.open(b[:n]) != "hello" {
-				t.Fatalf("%v; %+v", err, e.Stats())
+			if err != nil || d.open(b[:n]) != string(request) {
+				t.Fatalf("%d bytes: %v; %+v", len(request), err, e.Stats())
 			}
 			conn.Close()
 		}
+	}
+}
+
+// What the kernel drops is counted, on the link as well.
+func TestKernelDropsOfTheLink(t *testing.T) {
+	e, err := Open(Config{
+		Listen: netip.MustParseAddrPort("127.0.0.1:0"), Link: netip.MustParseAddrPort("127.0.0.1:0"),
+		Workers: 1, CIDs: ByteOwnerCIDs(6, 1), Cluster: &pair{owner: 2}, NewHandler: func(*Worker) Handler { return new(mirror) },
+		PSK: func([]byte) ([]byte, bool) { return nil, false },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	defer e.Run(ended) //nolint:errcheck // closes the sockets
+	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(e.LinkAddr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 4 * socketBuffer / 8192 { // each takes more than its length of the buffer
+		if _, err := conn.Write(make([]byte, 8192)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := e.loops[0]
+	// The counter travels with datagrams that find room afterwards.
+	for range 200 {
+		if err := l.read(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("one more")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.publish()
+	if e.Stats().KernelDrops == 0 {
+		t.Error("no drops counted")
 	}
 }
 

@@ -19,8 +19,10 @@ type Caps struct {
 	SourceRequired bool
 	// HoldFragments: early fragments can wait for their first one.
 	HoldFragments bool
-	MaxFlows      int // greatest limits.flows; 0: no limit of its own
-	MaxMaglev     int // greatest maglev_size; 0: no limit of its own
+	// FixedLimits: tables are sized by the first snapshot; limits cannot change after it.
+	FixedLimits bool
+	MaxFlows    int // greatest limits.flows; 0: no limit of its own
+	MaxMaglev   int // greatest maglev_size; 0: no limit of its own
 }
 
 // AllCaps can do everything: for weir check without a data path, and for tests.

@@ -78,6 +78,9 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	if len(spec.Services) > MaxServices {
 		return nil, wrong("services", "split the file over several load balancers", "%d services, at most %d", len(spec.Services), MaxServices)
 	}
+	if n := len(spec.Services) * c.maglevSize; n > MaxSlots {
+		return nil, wrong("maglev_size", fmt.Sprintf("write a prime up to %d", MaxSlots/len(spec.Services)), "%d slots for %d services are %d MiB of tables", c.maglevSize, len(spec.Services), n>>18)
+	}
 	names := map[string]int{}
 	for i := range spec.Services {
 		path := fmt.Sprintf("services[%d]", i)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/cid"
@@ -275,6 +276,7 @@ func (c *compiler) health(path string, spec *ServiceSpec, service *Service) erro
 		Host:     h.Host,
 		Status:   h.Status,
 		Send:     []byte(h.Send),
+		FailOpen: h.FailOpen == nil || *h.FailOpen,
 	}
 	switch {
 	case h.Port < 0 || h.Port > 65535:
@@ -291,8 +293,33 @@ func (c *compiler) health(path string, spec *ServiceSpec, service *Service) erro
 		return wrong(path+".status", "write 100 to 599", "%d is no HTTP status", h.Status)
 	case out.Path[0] != '/':
 		return wrong(path+".path", "write /"+h.Path, "%q does not start with /", h.Path)
+	case !visible(out.Path, "#") || badEscape(out.Path):
+		return wrong(path+".path", "write other characters as % and two hex digits", "%q cannot stand in an HTTP request", h.Path)
+	case !visible(out.Host, "#/?@\\"):
+		return wrong(path+".host", "write a host name, with a port if need be", "%q is no host name", h.Host)
 	}
 	return c.healthTarget(path, service, out)
+}
+
+// visible says whether text is printable ASCII without spaces and without any of those characters.
+func visible(text, without string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune(without, r)
+	})
+}
+
+// badEscape finds a % that two hex digits do not follow (RFC 3986 section 2.1).
+func badEscape(path string) bool {
+	for {
+		_, rest, found := strings.Cut(path, "%")
+		if !found {
+			return false
+		}
+		if len(rest) < 2 || strings.Trim(rest[:2], "0123456789abcdefABCDEF") != "" {
+			return true
+		}
+		path = rest
+	}
 }
 
 // healthTarget makes sure that every backend can be probed somewhere.

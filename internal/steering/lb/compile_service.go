@@ -17,7 +17,7 @@ func (c *compiler) service(path string, spec *ServiceSpec) (*Service, error) {
 		service.Mode = *spec.Mode
 	}
 	for _, step := range []func(string, *ServiceSpec, *Service) error{
-		c.mode, c.addresses, c.affinity, c.timeouts, c.snat, c.backends, c.health,
+		c.mode, c.addresses, c.affinity, c.timeouts, c.snat, c.backends, c.snatFamilies, c.health,
 	} {
 		if err := step(path, spec, service); err != nil {
 			return nil, err
@@ -32,6 +32,8 @@ func (c *compiler) service(path string, spec *ServiceSpec) (*Service, error) {
 		for _, backend := range service.Backends {
 			backend.State = max(backend.State, Draining)
 		}
+	} else {
+		c.failOpen(service)
 	}
 	service.Maglev = c.table(service)
 	service.owners = newOwners(service.Backends)
@@ -174,6 +176,43 @@ func (c *compiler) snat(path string, spec *ServiceSpec, service *Service) error 
 	}
 	slices.SortFunc(service.SNAT.Addresses, netip.Addr.Compare)
 	return nil
+}
+
+// snatFamilies makes sure that each backend that the service's packets may reach has a source of its family.
+func (c *compiler) snatFamilies(path string, _ *ServiceSpec, service *Service) error {
+	if service.SNAT == nil {
+		return nil
+	}
+	for _, vip := range service.VIPs {
+		for _, backend := range service.Backends {
+			is6 := vip.Prefix.Addr().Is6()
+			if _, ok := backend.Address(is6); !ok {
+				is6 = !is6
+			}
+			if !slices.ContainsFunc(service.SNAT.Addresses, func(a netip.Addr) bool { return a.Is6() == is6 }) {
+				family := "IPv4"
+				if is6 {
+					family = "IPv6"
+				}
+				return wrong(path+".snat.addresses", "add an "+family+" address of this machine", "backend %q is reached over %s, and no address is of that family", backend.Name, family)
+			}
+		}
+	}
+	return nil
+}
+
+// failOpen takes back what probes, and the data path, said of the backends if it leaves nobody to take new flows.
+func (c *compiler) failOpen(service *Service) {
+	if service.Health == nil || !service.Health.FailOpen || slices.ContainsFunc(service.Backends, (*Backend).TakesNew) {
+		return
+	}
+	for _, backend := range service.Backends {
+		state, from := c.overrides.Of(Target{service.Name, backend.Name})
+		if state == OverrideDown && from != FromOperator {
+			backend.State = Up
+			service.FailOpen = service.FailOpen || backend.TakesNew()
+		}
+	}
 }
 
 func checkUnicast(path string, address netip.Addr) error {

@@ -29,6 +29,7 @@ type Health struct {
 	Host     string
 	Status   int    // 0: 200 to 399
 	Send     []byte // payload of ProbeUDP
+	FailOpen bool   // see HealthSpec
 }
 
 // ProbeTarget is where a backend of a probed service is probed: the probe's port, else the backend's, else the one

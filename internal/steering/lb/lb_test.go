@@ -3,6 +3,7 @@ package lb
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -189,6 +190,43 @@ func TestWeightsAndOverridesShapeTheTable(t *testing.T) {
 	if s.Select(7) != nil || s.Backends[0].State != Draining {
 		t.Error("the service does not drain")
 	}
+}
+
+// Probes that leave nobody are not believed; an operator is, and so are probes whose fail_open is off.
+func TestProbesFailOpen(t *testing.T) {
+	spec := Spec{MaglevSize: 251, Services: []ServiceSpec{service("s", vip("192.0.2.1", "udp", "1"))}}
+	s := &spec.Services[0]
+	s.Backends = []BackendSpec{backend("a", "10.0.0.1"), backend("b", "10.0.0.2"), backend("c", "10.0.0.3")}
+	s.Backends[2].Weight = ptr(0)
+	states := func(o *Overrides) string {
+		s := compile(t, spec, o).Services[0]
+		text := fmt.Sprint(s.FailOpen)
+		for _, b := range s.Backends {
+			text += " " + b.State.String()
+		}
+		return text
+	}
+	var all *Overrides
+	for _, name := range []string{"a", "b", "c"} {
+		all = all.With(Target{"s", name}, FromHealth, OverrideDown)
+	}
+	all = all.With(Target{"s", "b"}, FromDatapath, OverrideDown)
+	check := func(what, want string, o *Overrides) {
+		t.Helper()
+		if got := states(o); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	check("no probe configured", "false down down down", all)
+	s.Health = &HealthSpec{Type: ProbeTCP}
+	check("all fail", "true up up up", all)
+	check("one is well", "false down up down", all.With(Target{"s", "b"}, FromOperator, OverrideUp))
+	check("an operator took one down", "true down up up", all.With(Target{"s", "a"}, FromOperator, OverrideDown))
+	check("an operator drains the service", "false down down down", all.With(Target{Service: "s"}, FromOperator, OverrideDrain))
+	only := (*Overrides)(nil).With(Target{"s", "a"}, FromOperator, OverrideDown).With(Target{"s", "b"}, FromOperator, OverrideDrain)
+	check("nothing a probe said", "false down draining up", only)
+	s.Health.FailOpen = ptr(false)
+	check("switched off", "false down down down", all)
 }
 
 func TestOverridesAreValues(t *testing.T) {

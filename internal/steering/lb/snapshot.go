@@ -76,6 +76,7 @@ type Service struct {
 	Affinity Affinity
 	CID      *cid.Set // nil unless ByCID
 	Down     bool     // by an override: drop everything
+	FailOpen bool     // every backend that could take new flows failed its probes, so those are not believed
 	Timeouts Timeouts
 	// NewFlowRate is the allowed number of new flows per second; 0 means no limit.
 	NewFlowRate int

@@ -122,6 +122,9 @@ type HealthSpec struct {
 	Host     string        `yaml:"host"`     // http: Host header; default the address
 	Status   int           `yaml:"status"`   // http: expected status; default any from 200 to 399
 	Send     string        `yaml:"send"`     // udp: payload; default empty
+	// FailOpen: while the probes leave nobody to take new flows, they are not believed and the backends that they took
+	// out are used again. Default true: a wrong probe costs less than a service that is off.
+	FailOpen *bool `yaml:"fail_open"`
 }
 
 // Bounds of a spec, so that a bad file costs an error and not the machine.
@@ -130,7 +133,8 @@ const (
 	MaxVIPs     = 4096 // of all services
 	MaxBackends = 4096 // of one service
 	MaxWeight   = 10000
-	MaxNodes    = 4096 // owner ids of one backend
+	MaxNodes    = 4096    // owner ids of one backend
+	MaxSlots    = 1 << 28 // Maglev slots of all services, 4 bytes each
 )
 
 // Warnings lists what is allowed but seldom meant, for people who check a spec.

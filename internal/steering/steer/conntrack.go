@@ -111,6 +111,14 @@ func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration)
 	return made, lb.ReasonNone
 }
 
+// Renew keeps a flow, as seen from the client, alive as a reply does. For a data path whose sockets see the replies
+// (Options.Proxy).
+func (e *Engine) Renew(k flow.Key, now time.Duration) {
+	if en, at := e.flows.Find(k, now); en != nil && en.place.backend != nil {
+		e.touch(en, at, k.Proto, 0, false, now)
+	}
+}
+
 // Forget removes the conntrack entry of a flow, as seen from the client. Its next packet
 // is a new flow.
 func (e *Engine) Forget(k flow.Key) bool {

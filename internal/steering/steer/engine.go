@@ -22,6 +22,8 @@ type Options struct {
 	// MaxFlows bounds conntrack entries; 0: the snapshot's limit. A data path of
 	// n workers gives each its share.
 	MaxFlows int
+	// Workers is how many Engines a data path runs side by side; each gives its part of a service's new_flow_rate. 0: 1.
+	Workers int
 }
 
 // Decision is an lb.Decision with what mode NAT must rewrite.
@@ -106,7 +108,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 			state = &serviceState{}
 		}
 		state.service = service
-		state.rate.limit(service.NewFlowRate)
+		state.rate.limit(service.NewFlowRate, max(e.options.Workers, 1))
 		state.places = make([]*place, len(service.Backends))
 		for j, b := range service.Backends {
 			id := identity{service.Name, b.Name, service.Mode, b.Mark, b.Address4, b.Address6, b.Port}

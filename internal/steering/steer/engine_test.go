@@ -88,6 +88,29 @@ func TestCorpusHasEveryReason(t *testing.T) {
 	}
 }
 
+// The workers of one data path keep a service's new_flow_rate together, also one below their number.
+func TestRateIsShared(t *testing.T) {
+	const workers = 4
+	for _, rate := range []int{1, 8, 1000} {
+		snapshot := compile(t, strings.Replace(natSpec, "  mode: nat\n", fmt.Sprintf("  mode: l2dsr\n  new_flow_rate: %d\n", rate), 1))
+		engines, opened, n := make([]*steer.Engine, workers), 0, 0
+		for i := range engines {
+			engines[i] = steer.New(snapshot, steer.Options{Workers: workers})
+		}
+		const seconds = 20
+		for at := time.Duration(0); at < seconds*time.Second; at += 2 * time.Millisecond {
+			for _, e := range engines {
+				if n++; e.Datagram(key(t, n), nil, at).Reason == lb.ReasonMaglev {
+					opened++
+				}
+			}
+		}
+		if low, high := rate*(seconds-1), rate*(seconds+1)+workers; opened < low || opened > high {
+			t.Errorf("rate %d: %d new flows in %d s, want %d to %d", rate, opened, seconds, low, high)
+		}
+	}
+}
+
 func TestNoAllocations(t *testing.T) {
 	e := steer.New(compile(t, natSpec), steer.Options{})
 	var inputs [][]byte

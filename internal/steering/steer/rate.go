@@ -2,33 +2,38 @@ package steer
 
 import "time"
 
-// bucket is a token bucket: rate new flows per second, with a burst of one
-// second's worth. It counts in nanoseconds of credit, so nothing is rounded away.
+// bucket is a token bucket: this worker's part of so many new flows per second, with a burst of one second's worth, and
+// of one flow at least. It counts in nanoseconds of credit.
 type bucket struct {
-	rate   int           // per second; 0: no limit
-	credit time.Duration // up to one second
+	cost   time.Duration // of one flow; 0: no limit
+	credit time.Duration // up to burst
 	last   time.Duration
 	used   bool
 }
 
-// limit sets the rate and keeps the credit.
-func (b *bucket) limit(rate int) { b.rate = rate }
+// limit sets the rate, per second of all workers, and keeps the credit.
+func (b *bucket) limit(rate, workers int) {
+	b.cost = 0
+	if rate > 0 {
+		b.cost = max(time.Second*time.Duration(workers)/time.Duration(rate), 1)
+	}
+}
 
 // take spends one token, if there is one at now.
 func (b *bucket) take(now time.Duration) bool {
-	if b.rate <= 0 {
+	if b.cost == 0 {
 		return true
 	}
+	burst := max(time.Second, b.cost)
 	if !b.used {
-		b.used, b.credit = true, time.Second
+		b.used, b.credit = true, burst
 	} else if now > b.last {
-		b.credit = min(b.credit+now-b.last, time.Second)
+		b.credit = min(b.credit+now-b.last, burst)
 	}
 	b.last = max(b.last, now)
-	cost := max(time.Second/time.Duration(b.rate), 1)
-	if b.credit < cost {
+	if b.credit < b.cost {
 		return false
 	}
-	b.credit -= cost
+	b.credit -= b.cost
 	return true
 }

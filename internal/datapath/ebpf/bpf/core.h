@@ -54,33 +54,34 @@ static __always_inline void record(const struct pkt *p, int reason)
 /* The packet in hand is too large for the stack beside what the functions need. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2); /* from the network, from user space */
 	__type(key, __u32);
 	__type(value, struct pkt);
 } packets SEC(".maps");
 
-static __always_inline void begin(struct pkt *p, const struct control *control)
+static __always_inline void begin(struct pkt *p, const struct control *control, bool inject)
 {
 	__builtin_memset(p, 0, sizeof(*p));
 	p->active = control->active & 1;
 	p->now = clock_now(control);
+	p->inject = inject;
 	p->slot = NO_SLOT;
 	p->number = p->old = NO_NUMBER;
 }
 
-static __always_inline int weir(ctx_t *ctx)
+static __always_inline int weir(ctx_t *ctx, bool inject)
 {
 	const struct control *control = control_of();
 	int reason, verdict, parsed;
-	__u32 zero = 0;
-	struct pkt *p = bpf_map_lookup_elem(&packets, &zero);
+	__u32 which = inject;
+	struct pkt *p = bpf_map_lookup_elem(&packets, &which);
 
 	if (!control || !p)
 		return ctx_pass;
-	begin(p, control);
+	begin(p, control, inject);
 	parsed = parse(ctx, p);
 	if (parsed == PARSE_PULL && ctx_pull(ctx, p)) {
-		begin(p, control);
+		begin(p, control, inject);
 		parsed = parse(ctx, p);
 	}
 	if (parsed != PARSED) {

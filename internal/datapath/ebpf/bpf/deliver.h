@@ -11,17 +11,20 @@
 #include "icmp.h"
 #include "toobig.h"
 
-/* Looks up the way to a client and its place in client_hops; -1: the kernel
- * must find it. */
+enum { ROUTE_NONE = -1, ROUTE_NO_NEIGHBOUR = -2 };
+
+/* Looks up the way to a client and its place in client_hops, or says why there
+ * is none. */
 __noinline int client_route(ctx_t *ctx, struct pkt *p)
 {
 	const __u32 *dst, *src;
 	struct bpf_fib_lookup *fib;
 	__u32 zero = 0, at;
+	long result;
 
 	fib = bpf_map_lookup_elem(&routes, &zero);
 	if (!fib || !p)
-		return -1;
+		return ROUTE_NONE;
 	dst = p->nat.set_dst ? p->nat.dst : p->key.dst;
 	src = p->nat.set_src ? p->nat.src : p->key.src;
 	__builtin_memset(fib, 0, sizeof(*fib));
@@ -36,8 +39,9 @@ __noinline int client_route(ctx_t *ctx, struct pkt *p)
 		__builtin_memcpy(fib->ipv6_dst, dst, 16);
 		__builtin_memcpy(fib->ipv6_src, src, 16);
 	}
-	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
-		return -1;
+	result = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	if (result)
+		return result == BPF_FIB_LKUP_RET_NO_NEIGH ? ROUTE_NO_NEIGHBOUR : ROUTE_NONE;
 	at = fib->ifindex * 31 + fib->dmac[5] + fib->dmac[4] * 7;
 	for (int probe = 0; probe < 16; probe++) {
 		__u32 i = (at + probe) & (CLIENT_HOPS - 1);
@@ -45,7 +49,7 @@ __noinline int client_route(ctx_t *ctx, struct pkt *p)
 		__u16 mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
 
 		if (!h)
-			return -1;
+			return ROUTE_NONE;
 		if (!h->ready && !h->claimed) {
 			h->claimed = 1;
 			__builtin_memcpy(h->dmac, fib->dmac, 6);
@@ -59,27 +63,26 @@ __noinline int client_route(ctx_t *ctx, struct pkt *p)
 		    !__builtin_memcmp(h->smac, fib->smac, 6))
 			return i;
 	}
-	return -1;
+	return ROUTE_NONE;
 }
 
 /* The way to a flow's client, looked up once per flow and eight seconds,
  * and when routes change. */
-static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p)
+static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p, int *found)
 {
 	struct flow_entry *entry = entry_at(p->number);
 	const struct control *control = control_of();
 	__u32 tag, at;
-	int found;
 
 	if (!entry || !control)
 		return NULL;
 	tag = (control->routes & 0xfff) << 8 | (__u32)(p->now >> params.hop_shift) << 20;
 	at = entry->hop & 0xff;
 	if ((entry->hop & ~0xffu) != tag) {
-		found = client_route(ctx, p);
-		if (found < 0)
+		*found = client_route(ctx, p);
+		if (*found < 0)
 			return NULL;
-		at = found & 0xff;
+		at = *found & 0xff;
 		entry->hop = tag | at;
 	}
 	return bpf_map_lookup_elem(&client_hops, &at);
@@ -138,12 +141,15 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	if (service->mode == MODE_MARK)
 		return DELIVERED(ctx_mark(ctx, b->addr[0]), reason);
 	if (p->back) {
-		struct client_hop *h = client_hop(ctx, p);
+		int found = ROUTE_NONE;
+		struct client_hop *h = client_hop(ctx, p, &found);
 
-		if (!h) { /* the kernel forwards this one, and learns the neighbour */
+		if (!h) {
 			csum_note(ctx, p);
 			if (!nat_rewrite(ctx, p))
 				goto failed;
+			if (found == ROUTE_NO_NEIGHBOUR)
+				return DELIVERED(ctx_resolve(ctx, p), reason);
 			return DELIVERED(ctx_pass, reason);
 		}
 		macs = h->dmac;
@@ -170,7 +176,7 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	size = ctx_segment(ctx, p);
 	if (size + over > mtu && !(over && ctx_shrinks(ctx, p) && size <= mtu)) {
 		if (error_allowed(p->now) && p->kind != KIND_ICMP_ERROR && too_big(ctx, p, mtu - over))
-			return DELIVERED(ctx_redirect(ctx, ctx_ifindex(ctx)), REASON_TOO_BIG);
+			return DELIVERED(ctx_redirect(ctx, p, ctx_ifindex(ctx)), REASON_TOO_BIG);
 		return DELIVERED(ctx_drop, REASON_TOO_BIG);
 	}
 	csum_complete(ctx, p);
@@ -193,7 +199,7 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	}
 	if (!put_macs(ctx, macs))
 		goto failed;
-	return DELIVERED(ctx_redirect(ctx, ifindex), reason);
+	return DELIVERED(ctx_redirect(ctx, p, ifindex), reason);
 failed:
 	return DELIVERED(ctx_drop, REASON_SEND_FAILED);
 }

@@ -255,7 +255,7 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 		e->kind = FRAGMENT_WAITING;
 	}
 	if (e->kind == FRAGMENT_WAITING) {
-		if (control->held >= params.hold || e->held >= params.hold_each || !hold(ctx, p, &k)) {
+		if (control->held >= params.hold || e->held >= params.hold_each || !hold(ctx, p, &k, number)) {
 			held_add(-(__u32)e->held);
 			e->held = 0;
 			e->kind = FRAGMENT_LOST;

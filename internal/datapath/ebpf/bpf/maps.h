@@ -79,7 +79,7 @@ struct event { /* a held fragment, or a traced packet */
 	__u32 pad;
 };
 
-enum event_kind { EVENT_HELD, EVENT_RELEASE, EVENT_TRACE };
+enum event_kind { EVENT_HELD, EVENT_RELEASE, EVENT_TRACE, EVENT_NEIGHBOUR };
 
 MAP(ARRAY, controls, __u32, struct control, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, generations, __u32, struct generation, 2, 0);

@@ -44,3 +44,20 @@ static __always_inline bool ctx_update_check(ctx_t *ctx, const struct pkt *p, __
 		return false;
 	return !ports || !bpf_l4_csum_replace(ctx, at, 0, ports, flags);
 }
+
+static __always_inline int ctx_redirect(ctx_t *ctx, const struct pkt *p, __u32 ifindex)
+{
+	if (!p->inject)
+		return bpf_redirect(ifindex, 0);
+	bpf_clone_redirect(ctx, ifindex, 0);
+	return ctx_drop;
+}
+
+/* The client's neighbour is not resolved: the kernel resolves it with this packet. */
+static __always_inline int ctx_resolve(ctx_t *ctx, const struct pkt *p)
+{
+	__u32 zero = 0;
+	struct bpf_fib_lookup *fib = bpf_map_lookup_elem(&routes, &zero);
+
+	return fib ? bpf_redirect_neigh(fib->ifindex, NULL, 0, 0) : ctx_pass;
+}

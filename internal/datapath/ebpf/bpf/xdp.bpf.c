@@ -51,16 +51,13 @@ static __always_inline __u64 ctx_encap_flags(__u8 family, __u8 udp, __u8 fixed) 
 /* There is no skb yet to mark: caps leave mode mark out on this hook. */
 static __always_inline int ctx_mark(ctx_t *ctx, __u32 mark) { return XDP_PASS; }
 
-/* Redirect also where the frame came in: XDP_TX on a veth does not wake its peer. */
-static __always_inline int ctx_redirect(ctx_t *ctx, __u32 ifindex) { return bpf_redirect(ifindex, 0); }
-
 #include "xdp_access.h"
 #include "core.h"
 
 SEC("xdp")
-int weir_xdp(struct xdp_md *ctx) { return weir(ctx); }
+int weir_xdp(struct xdp_md *ctx) { return weir(ctx, false); }
 
 SEC("xdp.frags")
-int weir_xdp_jumbo(struct xdp_md *ctx) { return weir(ctx); }
+int weir_xdp_jumbo(struct xdp_md *ctx) { return weir(ctx, false); }
 
 char __license[] SEC("license") = "Dual BSD/GPL";

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "csum.h"
+#include "hold.h"
 
 static __always_inline bool ctx_pull(ctx_t *ctx, const struct pkt *p) { return false; }
 
@@ -31,4 +32,18 @@ static __always_inline bool ctx_update_check(ctx_t *ctx, const struct pkt *p, __
 	new = csum_apply(*check, addresses + ports);
 	*check = p->proto == P_UDP && !new ? 0xffff : new;
 	return true;
+}
+
+/* Redirect also where the frame came in: XDP_TX on a veth does not wake its peer. */
+static __always_inline int ctx_redirect(ctx_t *ctx, const struct pkt *p, __u32 ifindex)
+{
+	return bpf_redirect(ifindex, 0);
+}
+
+/* The client's neighbour is not resolved: user space asks for it. Meanwhile the
+ * kernel may forward the packet, unless the VIP is an address of its own. */
+static __always_inline int ctx_resolve(ctx_t *ctx, const struct pkt *p)
+{
+	want_neighbour(p, p->nat.set_dst ? p->nat.dst : p->key.dst);
+	return ctx_pass;
 }

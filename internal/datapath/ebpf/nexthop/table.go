@@ -125,6 +125,24 @@ func (t *Table) unknown() bool {
 	return false
 }
 
+// Probe has the kernel resolve the neighbour toward an address once.
+func (t *Table) Probe(a netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hop := t.resolveLocked(a, &watch{asked: time.Now()})
+	if hop.State == Ready || hop.IfIndex == 0 {
+		return
+	}
+	family := unix.AF_INET
+	if hop.Neighbor.Is6() {
+		family = unix.AF_INET6
+	}
+	n := &netlink.Neigh{LinkIndex: hop.IfIndex, Family: family, IP: net.IP(hop.Neighbor.AsSlice()), Flags: netlink.NTF_USE, State: unix.NUD_NONE}
+	if err := t.handle.NeighSet(n); err != nil {
+		t.log.Warn("resolve neighbour", "address", hop.Neighbor, "error", err)
+	}
+}
+
 // Source returns the source address that the kernel would use toward an address.
 func (t *Table) Source(to netip.Addr) (netip.Addr, bool) {
 	routes, err := t.handle.RouteGet(net.IP(to.AsSlice()))

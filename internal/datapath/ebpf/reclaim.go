@@ -1,0 +1,79 @@
+package ebpf
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// reclaimEvery is how often expired ways are made unused ones. A pass reads 16
+// bytes per entry that fits into the tables.
+const reclaimEvery = 10 * time.Second
+
+// reclaimTables goes over all tables now and then until ctx ends.
+func (d *Datapath) reclaimTables(ctx context.Context) error {
+	ticker := time.NewTicker(reclaimEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		d.mu.Lock()
+		t := d.tables
+		d.mu.Unlock()
+		if t == nil {
+			continue
+		}
+		now := d.now()
+		reclaim(t.flows, now)
+		reclaim(t.replies, now)
+		reclaim(t.fragments, now)
+	}
+}
+
+// placeOf is place_of in flow.h: where a print is kept, by first or second choice.
+func placeOf(print uint64, second bool) uint32 {
+	place := uint32(print>>40 ^ print)
+	if second {
+		place ^= uint32(print >> 24)
+	}
+	return place
+}
+
+// reclaim makes ways that expired into ways that were never used, where that
+// is safe. A program looks into a flow's second bucket only if no way of the
+// first is unused, so the first must not have overflowed: none of the live
+// entries kept elsewhere may belong to it.
+//
+// Programs run meanwhile. An expired way is taken before anything overflows,
+// so a bucket that has one from before the first pass until it is changed
+// cannot have overflowed in between. One race is left: an expired entry kept
+// elsewhere comes back to life during the passes. Then its flow is opened once
+// more, by Maglev.
+func reclaim(table []bpfBucket, now uint64) (freed int) {
+	mask := uint32(len(table) - 1)
+	overflowed := make([]uint64, (len(table)+63)/64)
+	for i := range table {
+		for w := range table[i].Way {
+			print, expiry := atomic.LoadUint64(&table[i].Way[w].Print), atomic.LoadUint64(&table[i].Way[w].Meta)>>expiryShift
+			if first := placeOf(print, false) & mask; print > 1 && expiry > now && first != uint32(i) {
+				overflowed[first/64] |= 1 << (first % 64)
+			}
+		}
+	}
+	for i := range table {
+		if overflowed[i/64]>>(i%64)&1 != 0 {
+			continue
+		}
+		for w := range table[i].Way {
+			way := &table[i].Way[w]
+			print, expiry := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)>>expiryShift
+			if print > 1 && expiry <= now && atomic.CompareAndSwapUint64(&way.Print, print, 0) {
+				freed++
+			}
+		}
+	}
+	return freed
+}

@@ -1,0 +1,74 @@
+package ebpf
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// find is table_find in flow.h.
+func find(table []bpfBucket, print uint64) bool {
+	for _, second := range []bool{false, true} {
+		b := &table[placeOf(print, second)&uint32(len(table)-1)]
+		room := false
+		for _, w := range b.Way {
+			if w.Print == print {
+				return true
+			}
+			room = room || w.Print == 0
+		}
+		if room {
+			return false
+		}
+	}
+	return false
+}
+
+// claim is table_claim and way_publish.
+func claim(table []bpfBucket, print, now, expiry uint64) bool {
+	for _, second := range []bool{false, true} {
+		b := &table[placeOf(print, second)&uint32(len(table)-1)]
+		for w := range b.Way {
+			if way := &b.Way[w]; way.Print == 0 || way.Meta>>expiryShift <= now {
+				way.Print, way.Meta = print, expiry<<expiryShift
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestReclaimNeverHidesALiveEntry(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	table := make([]bpfBucket, 64)
+	live := map[uint64]uint64{} // print → expiry
+	total := 0
+	for now := uint64(1); now < 4000; now++ {
+		print, expiry := r.Uint64()|2, now+1+r.Uint64N(300)
+		if claim(table, print, now, expiry) {
+			live[print] = expiry
+		}
+		if now%50 == 0 {
+			total += reclaim(table, now)
+		}
+		for print, expiry := range live {
+			if expiry <= now {
+				delete(live, print)
+			} else if !find(table, print) {
+				t.Fatalf("at %d: an entry that lives until %d is not found", now, expiry)
+			}
+		}
+	}
+	if total == 0 {
+		t.Fatal("nothing was reclaimed")
+	}
+	if freed := reclaim(table, 1<<30); freed == 0 {
+		t.Fatal("expired entries of a table at rest are not reclaimed")
+	}
+	for i := range table {
+		for _, w := range table[i].Way {
+			if w.Print != 0 {
+				t.Fatalf("bucket %d keeps an expired entry for ever", i)
+			}
+		}
+	}
+}

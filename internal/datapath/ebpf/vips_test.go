@@ -1,0 +1,110 @@
+package ebpf
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// lookup is vip_lookup in vip.h.
+func (t *vipTable) lookup(places int, address [16]byte, proto uint8, port uint16) (service uint16) {
+	hi, lo := halves(words(address))
+	for i := range t.generation.Lengths {
+		l := t.generation.Length[i]
+		a, b := hi&l.Mask[0], lo&l.Mask[1]
+		home := uint32((a*t.generation.Mult[0] ^ b*t.generation.Mult[1] ^ uint64(l.Bits)*t.generation.Mult[2]) >> 40)
+		for probe := range uint32(maxProbe) {
+			v, ok := t.places[(home+probe)&uint32(places-1)]
+			if !ok {
+				break
+			}
+			if va, vb := halves(v.Addr); va != a || vb != b || uint32(v.Bits) != l.Bits {
+				continue
+			}
+			for _, p := range v.Port[:v.Ports] {
+				if p.Proto == proto && p.First <= port && port <= p.Last {
+					return p.Service
+				}
+			}
+			if s, ok := t.ports[bpfVportKey{Vip: v.More, Port: port, Proto: proto}]; ok {
+				return s
+			}
+			r := t.ranges[bpfVipRangesKey{Vip: v.More, Proto: uint32(proto)}]
+			for _, p := range r.Range[:r.Count] {
+				if p.First <= port && port <= p.Last {
+					return p.Service
+				}
+			}
+			break
+		}
+	}
+	return 0
+}
+
+func TestVIPTableFindsWhatTheSnapshotFinds(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	mode := lb.L2DSR
+	var spec lb.Spec
+	spec.MaglevSize = 251
+	for i := range 20 {
+		s := lb.ServiceSpec{Name: fmt.Sprintf("s%02d", i), Mode: &mode}
+		s.Backends = []lb.BackendSpec{{Name: "a", Address: netip.MustParseAddr("10.1.0.1"), Address2: netip.MustParseAddr("2001:db8::1")}}
+		for j := range 12 {
+			n := i*12 + j
+			prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n % 5), byte(n % 7), byte(n % 3)}), 16+4*(n%5)).Masked()
+			port := lb.PortRange{First: uint16(100*n + 1), Last: uint16(100*n + 1 + (n%3)*20)}
+			s.VIPs = append(s.VIPs, lb.VIPSpec{Address: lb.AddressPrefix{Prefix: prefix}, Protocol: lb.Protocol(lb.UDP), Port: port})
+		}
+		spec.Services = append(spec.Services, s)
+	}
+	snapshot, err := lb.Compile(spec, nil, Caps(HookTCX))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var more uint32
+	const places = 1024
+	table, err := buildVIPs(snapshot, func(s *lb.Service) uint16 { return uint16(s.Index + 1) }, places, &more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if more == 0 {
+		t.Fatal("no prefix has more ports than fit into its line: the test misses that path")
+	}
+	for range 100000 {
+		address := flow.Address(netip.AddrFrom4([4]byte{10, byte(r.IntN(5)), byte(r.IntN(7)), byte(r.IntN(4))}))
+		port := uint16(r.IntN(24100))
+		var want uint16
+		if s := snapshot.Lookup(lb.UDP, address, port); s != nil {
+			want = uint16(s.Index + 1)
+		}
+		if got := table.lookup(places, address, lb.UDP, port); got != want {
+			t.Fatalf("%v port %d: service %d, want %d", address, port, got, want)
+		}
+	}
+}
+
+func TestAddressesAndTicksConvert(t *testing.T) {
+	for _, text := range []string{"192.0.2.1", "2001:db8::1", "::1"} {
+		a := netip.MustParseAddr(text)
+		if got := fromWords(addressWords(a)); got != a {
+			t.Errorf("%s came back as %s", a, got)
+		}
+	}
+	if m := maskWords(128); m != [2]uint64{^uint64(0), ^uint64(0)} {
+		t.Errorf("mask of 128 bits: %x", m)
+	}
+	if m := maskWords(100); m != [2]uint64{^uint64(0), 0x000000f0ffffffff} {
+		t.Errorf("mask of 100 bits: %x", m)
+	}
+	c := clock{tick: 4 * time.Millisecond}
+	for d, want := range map[time.Duration]uint32{time.Second: 250, time.Millisecond: 1, lb.Never: 1<<32 - 1, 0: 0} {
+		if got := c.ticks(d); got != want {
+			t.Errorf("%s is %d ticks, want %d", d, got, want)
+		}
+	}
+}
