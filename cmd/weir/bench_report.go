@@ -49,6 +49,9 @@ func newBenchReportCommand() *cobra.Command {
   weir bench report dsr.json coap.json -o all.html`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if output == "" {
+				return usageError(errors.New("no output; name it with -o FILE.html, or -o - for standard output"))
+			}
 			var results []*measure.Result
 			for _, name := range args {
 				more, err := readResults(name)
@@ -56,9 +59,6 @@ func newBenchReportCommand() *cobra.Command {
 					return usageError(err)
 				}
 				results = append(results, more...)
-			}
-			if output == "" {
-				return usageError(errors.New("no output; name it with -o FILE.html, or -o - for standard output"))
 			}
 			if output == "-" {
 				return bench.WriteReport(cmd.OutOrStdout(), results)

@@ -17,6 +17,7 @@ import (
 // dsrLoad is one way to load a road: what serves it in the backend's namespace, and what runs in the client's.
 type dsrLoad struct {
 	name  string
+	about string
 	tools []string
 	serve func(ctx context.Context, b *dsrBench, road *dsrRoad, family string) error
 	run   func(ctx context.Context, b *dsrBench, road *dsrRoad, family string) (dsrRun, error)
@@ -31,10 +32,10 @@ const (
 
 func dsrLoads() []dsrLoad {
 	return []dsrLoad{
-		{name: "iperf2", tools: []string{"iperf"}, serve: serveIperf2, run: runIperf2},
-		{name: "iperf3", tools: []string{"iperf3"}, serve: serveIperf3, run: runIperf3},
-		{name: LoadUDP, serve: serveFlood, run: runFlood},
-		{name: LoadFrames, serve: serveFlood, run: runLive},
+		{name: "iperf2", about: "TCP, iperf version 2 with -w 64K", tools: []string{"iperf"}, serve: serveIperf2, run: runIperf2},
+		{name: "iperf3", about: "TCP, iperf3 as it is", tools: []string{"iperf3"}, serve: serveIperf3, run: runIperf3},
+		{name: LoadUDP, about: "UDP of 18 bytes, 1024 flows, from a packet socket: socket buffers, as of a local program", serve: serveFlood, run: runFlood},
+		{name: LoadFrames, about: "the same from the kernel's frame generator: bare frames, as of a network card", serve: serveFlood, run: runLive},
 	}
 }
 
@@ -46,14 +47,22 @@ const (
 
 func datagrams(load string) bool { return load == LoadUDP || load == LoadFrames }
 
-// DSRLoads names the loads in the order they run: iperf version 2 with a 64 KB window, iperf3, and small UDP datagrams of
-// 1024 flows from two senders of our own.
+// DSRLoads names the loads in the order they run.
 func DSRLoads() []string {
 	var names []string
 	for _, load := range dsrLoads() {
 		names = append(names, load.name)
 	}
 	return names
+}
+
+// DescribeDSRLoads is DSRLoads, each followed by a tab and what it is.
+func DescribeDSRLoads() []string {
+	var lines []string
+	for _, load := range dsrLoads() {
+		lines = append(lines, load.name+"\t"+load.about)
+	}
+	return lines
 }
 
 // bound is how long a load may take before it counts as stuck, connecting included.
