@@ -88,6 +88,7 @@ func (w *Worker) foreign(d []byte, from source) bool {
 		w.lane = 0
 		if taken {
 			w.stats.Foreign++
+			w.returns.note(from.addr, from.local)
 			return true
 		}
 	}
