@@ -122,10 +122,14 @@ func (c *dsrCell) figures(routing *dsrCell) []measure.Figure {
 	}
 	rate, cost := spreadOf(c.rates), spreadOf(costs)
 	figures := []measure.Figure{
-		{Name: FigureRate, Value: rate.median, Unit: rateUnit}, {Name: FigureRateLow, Value: rate.low, Unit: rateUnit},
-		{Name: FigureRateHigh, Value: rate.high, Unit: rateUnit}, {Name: FigureRatio, Value: spreadOf(ratios).median},
-		{Name: FigureCost, Value: cost.median, Unit: costUnit}, {Name: FigureCostLow, Value: cost.low, Unit: costUnit},
-		{Name: FigureCostHigh, Value: cost.high, Unit: costUnit}, {Name: FigureOwn, Value: spreadOf(own).median, Unit: costUnit},
+		{Name: FigureRate, Value: rate.median, Unit: rateUnit},
+		{Name: FigureRateLow, Value: rate.low, Unit: rateUnit},
+		{Name: FigureRateHigh, Value: rate.high, Unit: rateUnit},
+		{Name: FigureRatio, Value: spreadOf(ratios).median},
+		{Name: FigureCost, Value: cost.median, Unit: costUnit},
+		{Name: FigureCostLow, Value: cost.low, Unit: costUnit},
+		{Name: FigureCostHigh, Value: cost.high, Unit: costUnit},
+		{Name: FigureOwn, Value: spreadOf(own).median, Unit: costUnit},
 		{Name: FigureOwnRatio, Value: spreadOf(ownRatios).median},
 		{Name: FigureBusy, Value: spreadOf(c.cores).median, Unit: "cores"},
 		{Name: FigureOthers, Value: spreadOf(c.others).median, Unit: "cores"},
