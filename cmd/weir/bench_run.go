@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -100,9 +99,7 @@ by nice -n -10.`,
 
 func printDSR(w io.Writer, results []*measure.Result, asJSON bool) error {
 	if asJSON {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(results)
+		return printJSON(w, results)
 	}
 	return bench.WriteDSR(w, results)
 }
