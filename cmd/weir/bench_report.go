@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +25,7 @@ func newBenchListCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all := bench.Scenarios()
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
+				return printJSON(cmd.OutOrStdout(), all)
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 			fmt.Fprintln(table, "COMMAND\tMEASURES\tNEEDS")
