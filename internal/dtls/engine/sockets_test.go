@@ -180,6 +180,39 @@ func TestRouterAnswersFromTheAddressAsked(t *testing.T) {
 	}
 }
 
+// oneWay forwards, but answers itself.
+type oneWay struct{ late }
+
+func (o *oneWay) Return(*Worker, []byte, int, []byte, netip.AddrPort, netip.AddrPort) (int, bool) {
+	return 0, false
+}
+
+// An owner that answers directly does so from the address that the client knows it by.
+func TestOwnerAnswersFromTheAddressItIsKnownBy(t *testing.T) {
+	one, two := &oneWay{late{pair: pair{owner: 2}}}, &oneWay{late{pair: pair{owner: 1}}}
+	nodeOne, nodeTwo := openNode(t, 1, 1, one), openNodeAt(t, "0.0.0.0:0", 2, 1, two)
+	one.set(nodeTwo.LinkAddr())
+	two.set(nodeOne.LinkAddr())
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	known := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), nodeTwo.Addr().Port())
+	d := connectUDP(t, conn, known)
+	if _, err := conn.WriteToUDPAddrPort(d.seal([]byte("hello")), nodeOne.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 2048)
+	n, from, err := conn.ReadFromUDPAddrPort(b)
+	if err != nil || d.open(b[:n]) != "hello" || from != known {
+		t.Fatalf("%v, from %v, want %v; %+v", err, from, known, nodeTwo.Stats())
+	}
+}
+
 func TestNoAllocationPerNote(t *testing.T) {
 	r := newReturns()
 	local := netip.MustParseAddr("192.0.2.1")
