@@ -12,7 +12,9 @@ PKG      ?= ./...
 # Stamped with the commit where git can read the checkout.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-export PATH := $(PATH):/usr/local/go/bin:$(shell $(GO) env GOPATH 2>/dev/null)/bin
+# Also where a first `make` installs: the go command may not be in the PATH yet, or not be there at all.
+export PATH := $(PATH):/usr/local/go/bin
+export PATH := $(PATH):$(or $(shell PATH='$(PATH)' $(GO) env GOPATH 2>/dev/null),$(HOME)/go)/bin
 
 # Packages with goroutines of their own: tested under the race detector. Never the kernel data path, where it hangs
 # (docs/adr/0006-two-test-runs.md).

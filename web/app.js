@@ -122,6 +122,11 @@ async function tick() {
     if (!metrics.ok) throw new Error(metrics.status);
     const now = performance.now();
     for (const sample of parse(await metrics.text())) take(sample, now);
+    for (const [key, s] of series) { // a backend that left must not stay as it was
+      if (s.at === now) continue;
+      s.row?.r.remove();
+      series.delete(key);
+    }
     show();
   } catch {
     badge.textContent = "does not answer";

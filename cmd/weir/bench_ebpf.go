@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"text/tabwriter"
 
@@ -31,9 +30,7 @@ the same rounds; "net" is the difference. The 20th percentile of the rounds coun
 				return err
 			}
 			if asJSON {
-				encoder := json.NewEncoder(cmd.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(results)
+				return printJSON(cmd.OutOrStdout(), results)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "CASE\tFAMILY\tFLOWS\tNS\tFLOOR\tNET\tMPPS\tREASON")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -41,9 +40,7 @@ compared for all. As root everything runs in a network namespace of its own; wit
 				return err
 			}
 			if asJSON {
-				encoder := json.NewEncoder(cmd.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(result)
+				return printJSON(cmd.OutOrStdout(), result)
 			}
 			return printBenchNAT(cmd.OutOrStdout(), &result)
 		},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +25,7 @@ func newBenchListCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all := bench.Scenarios()
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
+				return printJSON(cmd.OutOrStdout(), all)
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 			fmt.Fprintln(table, "COMMAND\tMEASURES\tNEEDS")
@@ -49,6 +48,9 @@ func newBenchReportCommand() *cobra.Command {
   weir bench report dsr.json coap.json -o all.html`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if output == "" {
+				return usageError(errors.New("no output; name it with -o FILE.html, or -o - for standard output"))
+			}
 			var results []*measure.Result
 			for _, name := range args {
 				more, err := readResults(name)
@@ -56,9 +58,6 @@ func newBenchReportCommand() *cobra.Command {
 					return usageError(err)
 				}
 				results = append(results, more...)
-			}
-			if output == "" {
-				return usageError(errors.New("no output; name it with -o FILE.html, or -o - for standard output"))
 			}
 			if output == "-" {
 				return bench.WriteReport(cmd.OutOrStdout(), results)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,14 +39,16 @@ func newBenchDSRCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dsr",
 		Short: "TCP throughput, packet rate and CPU: routing, kernel DNAT, and Weir's modes on both hooks",
-		Long: `Build the lab "dsr" once for each road and load them in turns: TCP by iperf 2 with a 64 KB window and by iperf3, and small
-UDP datagrams of 1024 flows by a sender of our own. Medians, spreads, ratios to plain routing of the same round, and the
-whole machine's processor time, softirqs included.
+		Long: `Build the lab "dsr" once for each road and load them in turns. Medians, spreads, ratios to plain routing of the same round,
+and the whole machine's processor time, softirqs included.
 
 Roads:
 ` + indentNames(bench.DescribeDSRRoads()) + `
+Loads:
+` + indentNames(bench.DescribeDSRLoads()) + `
 Needs root, and the Debian packages iperf, iperf3, iptables and nftables for the roads and loads that use them. A full run
-of 5 rounds takes about 12 minutes. An interrupt ends it and leaves nothing behind.`,
+of 5 rounds takes about 15 minutes. An interrupt ends it and leaves nothing behind. On a machine that others use, run it
+by nice -n -10.`,
 		Example: `  sudo weir bench run dsr --report dsr.html
   sudo weir bench run dsr --rounds 3 --seconds 1 --only weir-l2dsr-tcx --loads iperf2
   sudo weir bench run dsr --json > dsr.json; weir bench report dsr.json -o dsr.html`,
@@ -98,9 +99,7 @@ of 5 rounds takes about 12 minutes. An interrupt ends it and leaves nothing behi
 
 func printDSR(w io.Writer, results []*measure.Result, asJSON bool) error {
 	if asJSON {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(results)
+		return printJSON(w, results)
 	}
 	return bench.WriteDSR(w, results)
 }

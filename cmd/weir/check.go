@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -64,9 +63,7 @@ A service that steers by connection id:
 			result, err := checkFile(args[0], caps)
 			out := cmd.OutOrStdout()
 			if asJSON {
-				encoder := json.NewEncoder(out)
-				encoder.SetIndent("", "  ")
-				if encodeErr := encoder.Encode(result); encodeErr != nil {
+				if encodeErr := printJSON(out, result); encodeErr != nil {
 					return encodeErr
 				}
 				if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -76,9 +75,7 @@ func runDemo(cmd *cobra.Command, cfg demo.Config, asJSON bool) error {
 	}
 	printDemo(cfg.Out, result)
 	if asJSON {
-		encoder := json.NewEncoder(cmd.OutOrStdout())
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(result); err != nil {
+		if err := printJSON(cmd.OutOrStdout(), result); err != nil {
 			return err
 		}
 	}

@@ -21,14 +21,18 @@ func newLBCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lb",
 		Short: "Run a layer-4 load balancer and talk to a running one",
-		Example: `  weir lb run -c weir.yaml --datapath udp
-  weir lb show
-  weir lb drain coaps/a`,
+		Example: `  weir lb run -c weir.yaml --datapath ebpf --interface eth0,eth1
+  weir lb show --watch
+  weir lb flows --client 192.0.2.0/24 --sort expires
+  weir lb drain coaps/a
+  weir lb trace --reason no_backend,flow_table_full
+  weir lb stop`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(), newLBDecapCommand())
+	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
+		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
 	return cmd
 }
@@ -36,6 +40,7 @@ func newLBCommand() *cobra.Command {
 func newLBRunCommand() *cobra.Command {
 	var file, datapath string
 	var flags serveFlags
+	var kernel ebpfFlags
 	cmd := &cobra.Command{
 		Use:   "run -c FILE",
 		Short: "Run the load balancer of a configuration file",
@@ -43,8 +48,13 @@ func newLBRunCommand() *cobra.Command {
 
 The file is watched: a change (also an atomic rename, also SIGHUP without a change) is compiled and applied as a whole.
 A bad change is refused with one line that names file, line, key and remedy; the last good configuration stays, and
-the error shows in the log, in 'weir lb status' and in the metrics.`,
+the error shows in the log, in 'weir lb status' and in the metrics.
+
+With --datapath ebpf, packets are steered in the kernel by programs and tables kept below --pin-path: they go on while
+weir is down, a restart takes them over with every flow, and only 'weir lb stop' ends them.`,
 		Example: `  weir lb run -c weir.yaml --datapath udp
+  weir lb run -c weir.yaml --datapath ebpf --interface eth0,eth1
+  weir lb run -c weir.yaml --datapath ebpf --interface veth0 --hook tcx --pin-path /sys/fs/bpf/weir/edge
   weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
   kill -HUP $(pidof weir)     # read the file again`,
 		Args: cobra.NoArgs,
@@ -56,19 +66,20 @@ the error shows in the log, in 'weir lb status' and in the metrics.`,
 			if err != nil {
 				return usageError(err)
 			}
-			return runLB(cmd.Context(), file, datapath, flags, log)
+			return runLB(cmd.Context(), file, datapath, &kernel, flags, log)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML; see weir check)")
 	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
+	kernel.add(cmd)
 	flags.add(cmd, defaultAdmin)
 	return cmd
 }
 
-func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *slog.Logger) error {
+func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, flags serveFlags, log *slog.Logger) error {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
-	balancer, err := openDatapath(datapath, log, livenessTo(&loop, log))
+	balancer, err := openDatapath(datapath, kernel, log, livenessTo(&loop, log))
 	if err != nil {
 		return err
 	}
@@ -87,7 +98,7 @@ func runLB(ctx context.Context, path, datapath string, flags serveFlags, log *sl
 	}
 	door := admin.Config{
 		Ready:    loop.Ready,
-		Status:   func() any { return loop.Status() },
+		Status:   func() any { return balancer.statusOf(loop.Status()) },
 		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
 		Flows:    func(yield func(admin.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
 		Override: overrideOf(loop),
@@ -125,6 +136,14 @@ type balancer struct {
 	samples  func() []admin.Sample
 	flows    func(snapshot *lb.Snapshot, yield func(admin.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
+	status   func(control.Status) any // adds what the data path knows; nil: nothing
+}
+
+func (b *balancer) statusOf(s control.Status) any {
+	if b.status == nil {
+		return s
+	}
+	return b.status(s)
 }
 
 // loopSamples are the numbers of the control loop, the same for each data path.

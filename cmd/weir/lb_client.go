@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -74,7 +73,7 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
 			if err != nil {
 				return err
 			}
-			var status control.Status
+			var status lbStatus
 			if err := client.Get(cmd.Context(), "/status", nil, &status); err != nil {
 				return err
 			}
@@ -86,14 +85,14 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
 			if err != nil {
 				return err
 			}
-			return unwell(&status)
+			return unwell(&status.Status)
 		},
 	}
 	flags.add(cmd)
 	return cmd
 }
 
-func printStatus(w io.Writer, status *control.Status) error {
+func printStatus(w io.Writer, status *lbStatus) error {
 	fmt.Fprintf(w, "data path %s, generation %d, applied %s ago\n", status.Datapath, status.Generation,
 		time.Since(status.AppliedAt).Round(time.Second))
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
@@ -108,7 +107,10 @@ func printStatus(w io.Writer, status *control.Status) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d\t%s\n", s.Name, s.State, s.Mode, up, len(s.Backends), strings.Join(s.VIPs, ", "))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil || status.Kernel == nil {
+		return err
+	}
+	return printKernel(w, status.Kernel)
 }
 
 // unwell is an error when an operator should look.
@@ -122,103 +124,6 @@ func unwell(status *control.Status) error {
 		}
 	}
 	return nil
-}
-
-func newLBShowCommand() *cobra.Command {
-	var flags clientFlags
-	cmd := &cobra.Command{
-		Use:   "show [SERVICE]",
-		Short: "Show services, addresses and backends in force",
-		Example: `  weir lb show
-  weir lb show coaps --json`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := flags.client()
-			if err != nil {
-				return err
-			}
-			var status control.Status
-			if err := client.Get(cmd.Context(), "/status", nil, &status); err != nil {
-				return err
-			}
-			services := status.Services
-			if len(args) == 1 {
-				if services = named(services, args[0]); services == nil {
-					return fmt.Errorf("no service %q", args[0])
-				}
-			}
-			if flags.asJSON {
-				return printJSON(cmd.OutOrStdout(), services)
-			}
-			return printServices(cmd.OutOrStdout(), services)
-		},
-	}
-	flags.add(cmd)
-	return cmd
-}
-
-func named(services []control.ServiceStatus, name string) []control.ServiceStatus {
-	for i := range services {
-		if services[i].Name == name {
-			return services[i : i+1]
-		}
-	}
-	return nil
-}
-
-func newLBFlowsCommand() *cobra.Command {
-	var flags clientFlags
-	var service, backend string
-	var limit int
-	cmd := &cobra.Command{
-		Use:   "flows",
-		Short: "List the flows that the data path remembers",
-		Example: `  weir lb flows --service coaps --limit 20
-  weir lb flows --json | jq -r '.flows[].backend' | sort | uniq -c`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := flags.client()
-			if err != nil {
-				return err
-			}
-			query := url.Values{"limit": {strconv.Itoa(limit)}}
-			if service != "" {
-				query.Set("service", service)
-			}
-			if backend != "" {
-				query.Set("backend", backend)
-			}
-			var list admin.FlowList
-			if err := client.Get(cmd.Context(), "/flows", query, &list); err != nil {
-				return err
-			}
-			if flags.asJSON {
-				return printJSON(cmd.OutOrStdout(), list)
-			}
-			return printFlows(cmd.OutOrStdout(), &list)
-		},
-	}
-	cmd.Flags().StringVar(&service, "service", "", "only flows of this service")
-	cmd.Flags().StringVar(&backend, "backend", "", "only flows to this backend")
-	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", admin.MaxFlows))
-	flags.add(cmd)
-	return cmd
-}
-
-func printFlows(w io.Writer, list *admin.FlowList) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "PROTOCOL\tCLIENT\tVIP\tSERVICE\tBACKEND\tEXPIRES")
-	for _, f := range list.Flows {
-		expires := "never"
-		if f.Expires >= 0 {
-			expires = time.Duration(f.Expires * float64(time.Second)).Round(time.Second).String()
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Protocol, f.Client, f.VIP, f.Service, f.Backend, expires)
-	}
-	if list.More {
-		fmt.Fprintln(table, "… and more; raise --limit or filter")
-	}
-	return table.Flush()
 }
 
 // newLBOverrideCommands are drain, undrain, down and up: one shape, four words.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -107,9 +106,7 @@ func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags 
 	}
 	status := decapStatus(d, c, started)
 	if asJSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(status)
+		return printJSON(out, status)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "OUTCOME\tPACKETS\tBYTES\t")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -333,9 +332,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	stats := datapath.Stats()
 	if f.json {
-		encoder := json.NewEncoder(cmd.OutOrStdout())
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(stats)
+		return printJSON(cmd.OutOrStdout(), stats)
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), stats.Table())
 	return err

@@ -2,6 +2,7 @@ package udpio
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"strconv"
 	"unsafe"
@@ -18,7 +19,7 @@ const (
 )
 
 // putSockaddr writes addr in the form that a socket of the given family takes and returns its length; 0 means that
-// the family cannot reach it.
+// the family cannot reach it, or that there is no interface of its zone's name.
 func putSockaddr(sa *sockaddr, addr netip.AddrPort, v6 bool) uint32 {
 	ip := addr.Addr()
 	if !v6 {
@@ -37,11 +38,25 @@ func putSockaddr(sa *sockaddr, addr netip.AddrPort, v6 bool) uint32 {
 	*sa = sockaddr{Family: unix.AF_INET6, Addr: ip.As16()}
 	putPort(&sa.Port, addr.Port())
 	if zone := ip.Zone(); zone != "" {
-		if id, err := strconv.ParseUint(zone, 10, 32); err == nil {
-			sa.Scope_id = uint32(id)
+		id, ok := scope(zone)
+		if !ok {
+			return 0
 		}
+		sa.Scope_id = id
 	}
 	return sizeofInet6
+}
+
+// scope is the number of a zone: getSockaddr writes it as such, people write the interface's name, which costs a look-up.
+func scope(zone string) (uint32, bool) {
+	if id, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(id), true
+	}
+	device, err := net.InterfaceByName(zone)
+	if err != nil {
+		return 0, false
+	}
+	return uint32(device.Index), true
 }
 
 // getSockaddr reads what the kernel wrote.

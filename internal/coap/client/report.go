@@ -15,7 +15,7 @@ type reporter struct {
 	live        func(Snapshot)
 	begun, last time.Time
 	previous    BenchStats
-	asked       bool             // for the round-trip times of this interval
+	asked       time.Time        // for the round-trip times of this interval; zero: not yet
 	rtt         *measure.Latency // of the whole load
 }
 
@@ -23,10 +23,12 @@ type reporter struct {
 func (r *reporter) look(end bool) {
 	now := time.Now()
 	period := now.Sub(r.last)
-	if !r.asked && period >= r.b.cfg.LiveEvery-2*publishEvery {
-		r.ask()
+	if r.asked.IsZero() && period >= r.b.cfg.LiveEvery-2*publishEvery {
+		r.ask(now)
 	}
-	if period < r.b.cfg.LiveEvery && !end {
+	// A callback that took long finds the interval over and nothing asked for: then too the workers get their time.
+	ready := period >= r.b.cfg.LiveEvery && (r.handedOver() || now.Sub(r.asked) >= 4*publishEvery)
+	if !ready && !end {
 		return
 	}
 	interval := r.take()
@@ -42,8 +44,8 @@ func (r *reporter) look(end bool) {
 
 // ask has every worker hand its round-trip times over with its next counters: shortly before they are taken, so that they are
 // those of this interval and not of the one before.
-func (r *reporter) ask() {
-	r.asked = true
+func (r *reporter) ask(now time.Time) {
+	r.asked = now
 	for _, w := range r.b.workers {
 		w.mu.Lock()
 		w.shared.wanted = true
@@ -51,9 +53,22 @@ func (r *reporter) ask() {
 	}
 }
 
+// handedOver reports whether every worker has.
+func (r *reporter) handedOver() bool {
+	for _, w := range r.b.workers {
+		w.mu.Lock()
+		wanted := w.shared.wanted
+		w.mu.Unlock()
+		if wanted {
+			return false
+		}
+	}
+	return true
+}
+
 // take collects what the workers have published since the last time.
 func (r *reporter) take() *measure.Latency {
-	r.asked = false
+	r.asked = time.Time{}
 	interval := measure.NewLatency()
 	for _, w := range r.b.workers {
 		w.mu.Lock()

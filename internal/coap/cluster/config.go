@@ -136,6 +136,9 @@ func resolve(s string) (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	ap := udp.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
+	address := udp.AddrPort().Addr().Unmap()
+	if device, err := net.InterfaceByName(address.Zone()); err == nil {
+		address = address.WithZone(strconv.Itoa(device.Index)) // as the node's own datagrams tell it
+	}
+	return netip.AddrPortFrom(address, uint16(number)), nil
 }

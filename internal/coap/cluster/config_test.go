@@ -17,6 +17,15 @@ func TestParseNodes(t *testing.T) {
 	}
 }
 
+// A node at a link-local address is known by the zone's number, as udpio tells it of what it receives.
+func TestZoneOfANode(t *testing.T) {
+	for _, zone := range []string{"lo", "1"} {
+		if got, err := resolve("[fe80::1%" + zone + "]:15884"); err != nil || got.String() != "[fe80::1%1]:15884" {
+			t.Errorf("zone %s: %v, %v", zone, got, err)
+		}
+	}
+}
+
 func TestParseNodesRefuses(t *testing.T) {
 	for give, want := range map[string]string{
 		"":                                   "want DTLS-ADDRESS;MANAGEMENT-ADDRESS;ID",

@@ -41,6 +41,7 @@ type listener struct {
 
 	mu       sync.Mutex
 	handlers []*handler // by creation; guarded by mu
+	shares   []share    // what each last told; guarded by mu
 }
 
 // Open checks cfg, loads the credentials and opens every socket. On error nothing stays open.

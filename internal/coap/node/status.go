@@ -33,8 +33,15 @@ type ListenerStatus struct {
 	Nodes    []cluster.NodeStatus `json:"nodes,omitempty"` // the other nodes as this one sees them
 }
 
-// statusWait bounds how long Status waits for a busy worker, whose share is then left out.
+// statusWait bounds how long Status waits for a busy worker, which then counts as it last did.
 const statusWait = 200 * time.Millisecond
+
+// share is one worker's part of the counters.
+type share struct {
+	worker   int
+	counters exchange.Counters
+	pending  int
+}
 
 // Status asks every worker for its counters and adds them up. Safe from any goroutine; it takes up to 200 ms a listener when a
 // worker is stuck.
@@ -61,32 +68,31 @@ func (n *Node) Status() Status {
 	return status
 }
 
-// collect reads the handlers' counters on their own workers.
+// collect reads the handlers' counters on their own workers. They never go back.
 func (l *listener) collect() (total exchange.Counters, pending int) {
-	type share struct {
-		counters exchange.Counters
-		pending  int
-	}
 	l.mu.Lock()
-	handlers := l.handlers
-	l.mu.Unlock()
-	shares := make(chan share, len(handlers))
+	defer l.mu.Unlock()
+	shares := make(chan share, len(l.handlers))
 	asked := 0
-	for _, h := range handlers {
-		if w, ok := h.worker.(*engine.Worker); ok && w.Post(func() { shares <- share{h.endpoint.Counters(), h.endpoint.Pending()} }) {
+	for i, h := range l.handlers {
+		if w, ok := h.worker.(*engine.Worker); ok && w.Post(func() { shares <- share{i, h.endpoint.Counters(), h.endpoint.Pending()} }) {
 			asked++
 		}
 	}
+	l.shares = append(l.shares, make([]share, len(l.handlers)-len(l.shares))...)
 	timeout := time.NewTimer(statusWait)
 	defer timeout.Stop()
-	for range asked {
+	for waiting := true; waiting && asked > 0; asked-- {
 		select {
 		case s := <-shares:
-			total.Add(&s.counters)
-			pending += s.pending
+			l.shares[s.worker] = s
 		case <-timeout.C:
-			return total, pending
+			waiting = false
 		}
+	}
+	for i := range l.shares {
+		total.Add(&l.shares[i].counters)
+		pending += l.shares[i].pending
 	}
 	return total, pending
 }

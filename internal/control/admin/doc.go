@@ -4,7 +4,7 @@
 //	GET  /readyz    200 when the part is ready, else 503 with the reason
 //	GET  /metrics   Prometheus text, from a snapshot function
 //	GET  /status    JSON, no secrets
-//	GET  /flows     JSON: ?service=NAME &backend=NAME &limit=N (at most MaxFlows)
+//	GET  /flows     JSON: ?service=NAME &backend=NAME &protocol=P &client=PREFIX &state=S &sort=KEY &limit=N (at most MaxFlows)
 //	POST /drain /undrain /down /up     ?service=NAME [&backend=NAME]: overrides
 //	POST /console   lines in the body, answers in the reply; with `Upgrade: weir-console`, a stream both ways
 //	GET  /          the dashboard, when there is one

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -108,32 +107,6 @@ func (s *Server) override(value string) http.HandlerFunc {
 			writeJSON(w, http.StatusOK, map[string]string{"service": service, "backend": backend, "override": value})
 		}
 	}
-}
-
-func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
-	limit := 1000
-	if text := r.FormValue("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > MaxFlows {
-			writeError(w, http.StatusBadRequest, fmt.Errorf("limit %q: write 1 to %d", text, MaxFlows))
-			return
-		}
-		limit = n
-	}
-	service, backend := r.FormValue("service"), r.FormValue("backend")
-	list := FlowList{Flows: []Flow{}}
-	s.config.Flows(func(f Flow) bool {
-		if service != "" && f.Service != service || backend != "" && f.Backend != backend {
-			return true
-		}
-		if len(list.Flows) == limit {
-			list.More = true
-			return false
-		}
-		list.Flows = append(list.Flows, f)
-		return true
-	})
-	writeJSON(w, http.StatusOK, list)
 }
 
 // consoleProtocol is the Upgrade token of a console stream.

@@ -47,6 +47,8 @@ type Flow struct {
 	Expires  float64 `json:"expires_s"` // seconds from now; -1: never
 	Packets  uint64  `json:"packets,omitempty"`
 	Bytes    uint64  `json:"bytes,omitempty"`
+	State    string  `json:"state,omitempty"`  // plain, opening, established, closing
+	Source   string  `json:"source,omitempty"` // what the backend sees instead of the client
 }
 
 const (

@@ -24,7 +24,6 @@ func newState(t *tables) state {
 		owners:   newCells(t.owners),
 		byName:   map[string]*applied{},
 		inside:   map[netip.Addr]bool{},
-		gone:     map[string]goneCounts{},
 		backends: map[uint16]identity{},
 	}
 }
@@ -46,7 +45,11 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		d.log.Warn("limits of tables stay those of the start; restart to change them")
 	}
 	c := &change{d: d, t: d.tables, st: &d.state, next: s, byName: map[string]*applied{}}
-	if err := c.prepare(); err != nil {
+	err := c.prepare()
+	if err == nil {
+		err = d.keeper.write(c.half, textOf(c.byName))
+	}
+	if err != nil {
 		c.undo()
 		return fmt.Errorf("put generation %d into the maps: %w", s.Generation, err)
 	}
@@ -425,11 +428,12 @@ func (c *change) commit() {
 		}
 		for i, b := range a.service.Backends {
 			if id := identityOf(b); !inUse[id] {
+				c.d.foldBackend(a.slots[i], a.number)
 				c.removeBackend(a.slots[i], id)
 			}
 		}
 		if now == nil {
-			c.d.foldService(a.number, name)
+			c.d.foldService(a.number)
 			c.st.services.give(name)
 		}
 	}
@@ -451,11 +455,10 @@ func (c *change) updateBackend(slot uint16, b *lb.Backend, service uint16, is6 b
 
 // removeBackend makes every entry of a slot stale.
 func (c *change) removeBackend(slot uint16, id identity) {
-	c.d.foldBackend(slot, id)
 	for family := range 2 {
 		r := &c.t.backends[2*int(slot)+family]
+		r.Epoch++ // first: a process that dies in between is not seen to have finished
 		r.State = uint8(lb.Down)
-		r.Epoch++
 	}
 	delete(c.st.backends, slot)
 	c.d.forgetSlot(slot)

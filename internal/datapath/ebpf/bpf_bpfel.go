@@ -207,6 +207,40 @@ type bpfService struct {
 	Pad2         uint64
 }
 
+type bpfTraceEvent struct {
+	_        structs.HostLayout
+	Time     uint64
+	Reason   uint32
+	Service  uint32
+	Backend  uint32
+	Ifindex  uint32
+	Length   uint32
+	Captured uint32
+	Opened   uint32
+	Pad      uint32
+	Key      struct {
+		_     structs.HostLayout
+		Src   [4]uint32
+		Dst   [4]uint32
+		Sport uint16
+		Dport uint16
+		Proto uint8
+		Pad   [3]uint8
+	}
+	Data [192]uint8
+}
+
+type bpfTraceFilter struct {
+	_       structs.HostLayout
+	Until   uint64
+	Reasons uint64
+	Lost    uint64
+	Addr    [4]uint32
+	Mask    [4]uint32
+	Service uint32
+	Both    uint32
+}
+
 type bpfVerdict struct {
 	_       structs.HostLayout
 	Reason  uint32
@@ -288,6 +322,9 @@ const (
 	bpfMapServiceCounts   = "service_counts"
 	bpfMapServices        = "services"
 	bpfMapSnatAddresses   = "snat_addresses"
+	bpfMapTraceEvents     = "trace_events"
+	bpfMapTraceFilters    = "trace_filters"
+	bpfMapTraces          = "traces"
 	bpfMapVerdicts        = "verdicts"
 	bpfMapVips            = "vips"
 	bpfMapVports          = "vports"
@@ -368,6 +405,9 @@ type bpfMapSpecs struct {
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
+	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
+	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
+	Traces          *ebpf.MapSpec `ebpf:"traces"`
 	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
 	Vips            *ebpf.MapSpec `ebpf:"vips"`
 	Vports          *ebpf.MapSpec `ebpf:"vports"`
@@ -422,6 +462,9 @@ type bpfMaps struct {
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
+	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
+	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
+	Traces          *ebpf.Map `ebpf:"traces"`
 	Verdicts        *ebpf.Map `ebpf:"verdicts"`
 	Vips            *ebpf.Map `ebpf:"vips"`
 	Vports          *ebpf.Map `ebpf:"vports"`
@@ -451,6 +494,9 @@ func (m *bpfMaps) Close() error {
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,
+		m.TraceEvents,
+		m.TraceFilters,
+		m.Traces,
 		m.Verdicts,
 		m.Vips,
 		m.Vports,

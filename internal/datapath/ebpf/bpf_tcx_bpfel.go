@@ -37,6 +37,9 @@ const (
 	bpfTCXMapServiceCounts   = "service_counts"
 	bpfTCXMapServices        = "services"
 	bpfTCXMapSnatAddresses   = "snat_addresses"
+	bpfTCXMapTraceEvents     = "trace_events"
+	bpfTCXMapTraceFilters    = "trace_filters"
+	bpfTCXMapTraces          = "traces"
 	bpfTCXMapVerdicts        = "verdicts"
 	bpfTCXMapVips            = "vips"
 	bpfTCXMapVports          = "vports"
@@ -117,6 +120,9 @@ type bpfTCXMapSpecs struct {
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
+	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
+	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
+	Traces          *ebpf.MapSpec `ebpf:"traces"`
 	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
 	Vips            *ebpf.MapSpec `ebpf:"vips"`
 	Vports          *ebpf.MapSpec `ebpf:"vports"`
@@ -171,6 +177,9 @@ type bpfTCXMaps struct {
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
+	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
+	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
+	Traces          *ebpf.Map `ebpf:"traces"`
 	Verdicts        *ebpf.Map `ebpf:"verdicts"`
 	Vips            *ebpf.Map `ebpf:"vips"`
 	Vports          *ebpf.Map `ebpf:"vports"`
@@ -200,6 +209,9 @@ func (m *bpfTCXMaps) Close() error {
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,
+		m.TraceEvents,
+		m.TraceFilters,
+		m.Traces,
 		m.Verdicts,
 		m.Vips,
 		m.Vports,

@@ -5,7 +5,10 @@ import (
 )
 
 // Count is packets and bytes of IP packets.
-type Count struct{ Packets, Bytes uint64 }
+type Count struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
 
 // BackendCounts are running totals of one backend.
 type BackendCounts struct {
@@ -19,10 +22,8 @@ type Counters struct {
 	Other    [lb.NumReasons]Count
 	Services map[string][lb.NumReasons]Count
 	Backends map[lb.Target]BackendCounts
+	Gone     map[string]BackendCounts // of backends that a service had before
 }
-
-// goneCounts are the last totals of a service that is gone.
-type goneCounts [lb.NumReasons]Count
 
 // reasonsPerService mirrors enum limits in types.h.
 const reasonsPerService = 32
@@ -58,24 +59,51 @@ func (d *Datapath) readBackend(slot uint16) (out BackendCounts) {
 	return out
 }
 
-// foldService adds the counters of a service that goes to the others' and
-// clears them for the next one with its number.
-func (d *Datapath) foldService(number uint16, name string) {
-	gone := d.state.gone[""]
+// foldService adds the reasons of a service that goes to those of the services
+// that went before, and clears its counters for the next one with its number.
+func (d *Datapath) foldService(number uint16) {
 	for i, c := range d.readService(number) {
-		gone[i].Packets += c.Packets
-		gone[i].Bytes += c.Bytes
+		if c == (Count{}) {
+			continue
+		}
+		gone := d.goneReason(i)
+		d.keeper.goneReason.Put(uint32(i), Count{gone.Packets + c.Packets, gone.Bytes + c.Bytes})
 	}
-	d.state.gone[""] = gone
 	zero := make([]bpfCount, d.cpus())
 	for reason := range uint32(reasonsPerService) {
 		d.tables.maps[bpfMapServiceCounts].Put(uint32(number)*reasonsPerService+reason, zero)
 	}
+	d.keeper.gone.Put(uint32(number), BackendCounts{})
 }
 
-// foldBackend clears the counters of a slot for the next backend that gets it.
-func (d *Datapath) foldBackend(slot uint16, _ identity) {
+// foldBackend adds the counts of a backend that goes to those that its service
+// lost before, and clears its slot's for the next one.
+func (d *Datapath) foldBackend(slot, service uint16) {
+	gone := d.goneBackends(service)
+	gone.add(d.readBackend(slot))
+	d.keeper.gone.Put(uint32(service), gone)
 	d.tables.maps[bpfMapBackendCounts].Put(uint32(slot), make([]bpfBackendCount, d.cpus()))
+}
+
+func (d *Datapath) goneReason(reason int) (c Count) {
+	d.keeper.goneReason.Lookup(uint32(reason), &c)
+	return c
+}
+
+func (d *Datapath) goneBackends(service uint16) (c BackendCounts) {
+	d.keeper.gone.Lookup(uint32(service), &c)
+	return c
+}
+
+func (c *Count) add(o Count) {
+	c.Packets += o.Packets
+	c.Bytes += o.Bytes
+}
+
+func (c *BackendCounts) add(o BackendCounts) {
+	c.In.add(o.In)
+	c.Out.add(o.Out)
+	c.Opened += o.Opened
 }
 
 func (d *Datapath) cpus() int {
@@ -90,17 +118,17 @@ func (d *Datapath) cpus() int {
 func (d *Datapath) Counters() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := Counters{Services: map[string][lb.NumReasons]Count{}, Backends: map[lb.Target]BackendCounts{}}
+	c := Counters{Services: map[string][lb.NumReasons]Count{}, Backends: map[lb.Target]BackendCounts{}, Gone: map[string]BackendCounts{}}
 	if d.tables == nil {
 		return c
 	}
 	c.Other = d.readService(0)
-	for i, n := range d.state.gone[""] {
-		c.Other[i].Packets += n.Packets
-		c.Other[i].Bytes += n.Bytes
+	for i := range c.Other {
+		c.Other[i].add(d.goneReason(i))
 	}
 	for name, a := range d.state.byName {
 		c.Services[name] = d.readService(a.number)
+		c.Gone[name] = d.goneBackends(a.number)
 		for i, b := range a.service.Backends {
 			c.Backends[lb.Target{Service: name, Backend: b.Name}] = d.readBackend(a.slots[i])
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
@@ -49,6 +50,11 @@ type Config struct {
 	// Source4 and Source6 are the outer sources of L3-DSR tunnels. Default: the
 	// address that the route to the backend prefers.
 	Source4, Source6 netip.Addr
+	// PinPath is a directory of a bpf file system that keeps tables and programs
+	// at work while no process does, and over a restart. Empty: Close ends all.
+	PinPath string
+	// Last puts TCX programs behind those that are there, instead of before them.
+	Last bool
 	// NoPeers leaves the other ends of veth pairs alone.
 	NoPeers bool
 
@@ -61,12 +67,16 @@ type Config struct {
 // Datapath is the kernel data path. Apply, Counters, Flows and Close may be
 // called while Run runs; Apply and Close from one goroutine at a time.
 type Datapath struct {
-	config   Config
-	log      *slog.Logger
-	clock    clock
-	attached []attachment
-	hops     *nexthop.Table
-
+	config    Config
+	log       *slog.Logger
+	clock     clock
+	attached  []attachment
+	hops      *nexthop.Table
+	links     *netlink.Handle
+	pins      *pins   // nil: nothing outlives this process
+	keeper    *keeper // from the first Apply on
+	restored  bool    // tables were found in the pins
+	inPlace   bool    // every program is attached
 	namespace netns.NsHandle
 
 	mu       sync.Mutex // guards the rest
@@ -90,9 +100,8 @@ type state struct {
 	byName   map[string]*applied
 	halves   [2]half
 	inside   map[netip.Addr]bool
-	gone     map[string]goneCounts // of services no longer there
-	names    [maxServices]string   // by number, in force or last
-	backends map[uint16]identity   // by slot
+	names    [maxServices]string // by number, in force or last
+	backends map[uint16]identity // by slot
 }
 
 // half is what one generation has in maps that both share.
@@ -135,11 +144,18 @@ func Open(config Config) (*Datapath, error) {
 	if config.manual {
 		d.clock = clock{tick: time.Millisecond, manual: true}
 	}
-	if d.attached, err = planAttachments(config); err != nil {
+	if err = d.openPins(); err != nil {
 		return nil, err
 	}
+	if d.attached, err = planAttachments(config, d.pins.programs()); err != nil {
+		return nil, errors.Join(err, d.closePins())
+	}
 	if d.hops, err = nexthop.Open(log); err != nil {
-		return nil, err
+		return nil, errors.Join(err, d.closePins())
+	}
+	if d.links, err = netlink.NewHandle(); err != nil {
+		d.hops.Close()
+		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), d.closePins())
 	}
 	if d.namespace, err = netns.Get(); err != nil {
 		return nil, fmt.Errorf("name the network namespace: %w", err)
@@ -198,7 +214,8 @@ func (d *Datapath) Run(ctx context.Context) error {
 	return err
 }
 
-// Close detaches and unloads.
+// Close leaves a pinned data path at work; Stop ends it. Without pins it
+// detaches and unloads.
 func (d *Datapath) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -214,7 +231,10 @@ func (d *Datapath) Close() error {
 	if d.tables != nil {
 		d.tables.close()
 	}
+	d.keeper.close()
 	d.hops.Close()
+	d.links.Close()
+	errs = append(errs, d.closePins())
 	d.namespace.Close()
 	return errors.Join(errs...)
 }

@@ -36,6 +36,7 @@ func (d *Datapath) watchHops() {
 			}
 		}
 	}
+	d.hops.OnManage(d.keeper.managed)
 	d.hops.OnChange(func() { atomic.AddUint32(&d.tables.control.Routes, 1) })
 	d.hops.Watch(watches)
 }
@@ -44,6 +45,9 @@ func (d *Datapath) watchHops() {
 // interval between two changes of one backend is many times a program's run.
 func (d *Datapath) setHop(place int, h nexthop.Hop) {
 	r := &d.tables.backends[place]
+	if h.State == nexthop.Unknown && r.Hop[r.Cur&1].State == hopReady {
+		return // being asked for again, as after a restart: the last answer serves until there is another
+	}
 	next := 1 - r.Cur&1
 	r.Hop[next] = bpfNextHop{
 		Dmac: h.Link, Smac: h.From, Ifindex: uint32(h.IfIndex), Mtu: mtuOf(h.MTU), State: uint8(h.State),

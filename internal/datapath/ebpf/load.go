@@ -30,12 +30,20 @@ func (d *Datapath) load(limits lb.Limits) error {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return fmt.Errorf("lift the limit on locked memory: %w", err)
 	}
+	old, err := d.find(limits)
+	if err != nil {
+		return err
+	}
+	hash := randomWords()
+	if old != nil {
+		limits, hash = old.fixture.Limits, old.fixture.Hash
+	}
 	s := sizesFor(limits)
 	if d.clock.manual {
 		s.maglevCells, s.ownerCells = 1<<18, 1<<18
 	}
 	p := bpfParameters{
-		Hash:     randomWords(),
+		Hash:     hash,
 		FlowMask: uint32(s.buckets - 1), Ways: uint32(s.ways),
 		FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: uint32(s.fragmentWays),
 		VipMask: uint32(s.vips - 1), HopShift: uint32(bits.Len32(d.clock.ticks(8*time.Second)) - 1),
@@ -48,6 +56,10 @@ func (d *Datapath) load(limits lb.Limits) error {
 	}
 	hooks := d.hooks()
 	var maps map[string]*ebpf.Map
+	if old != nil {
+		defer old.close() // the collections have their own handles
+		maps = old.maps
+	}
 	for _, hook := range hooks {
 		p.Partial, p.Jumbo = 0, 0
 		for _, a := range d.attached {
@@ -78,13 +90,13 @@ func (d *Datapath) load(limits lb.Limits) error {
 		}
 		d.injector = injector.Programs["weir_inject"]
 	}
-	t, err := openTables(maps, s)
+	t, err := openTables(d.objects[hooks[0]].Maps, s)
 	if err != nil {
 		return err
 	}
 	d.tables = t
 	d.state = newState(t)
-	return nil
+	return d.keep(old, limits, hash)
 }
 
 // hooks are those in use, each once.

@@ -19,8 +19,9 @@ import (
 
 // wakePeers turns GRO on at the other ends of the veth pairs among the
 // interfaces, in whatever namespace they are. It returns a warning, with the
-// command that cures it, for each end it cannot reach.
-func wakePeers(interfaces []attachment) []string {
+// command that cures it, for each end it cannot reach. note is called in an
+// end's namespace before its setting is changed.
+func wakePeers(interfaces []attachment, note func(index int) error) []string {
 	xdp := false
 	for _, a := range interfaces {
 		xdp = xdp || a.hook == HookXDP
@@ -31,7 +32,7 @@ func wakePeers(interfaces []attachment) []string {
 	var warnings []string
 	for _, a := range interfaces {
 		if a.local {
-			if warning := wakePeer(a.name); warning != "" {
+			if warning := wakePeer(a.name, note); warning != "" {
 				warnings = append(warnings, warning)
 			}
 		}
@@ -39,19 +40,19 @@ func wakePeers(interfaces []attachment) []string {
 	return warnings
 }
 
-func wakePeer(name string) string {
+func wakePeer(name string, note func(index int) error) string {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Sprintf("other end of %s: %v", name, err)
 	}
 	peer, nsid := l.Attrs().ParentIndex, l.Attrs().NetNsID
 	if nsid < 0 { // the same namespace
-		if err := wake(peer); err != nil {
+		if err := wake(peer, note); err != nil {
 			return fmt.Sprintf("the other end of %s drops what is redirected to it (%v): run ethtool -K PEER gro on", name, err)
 		}
 		return ""
 	}
-	err = inNamespace(nsid, func() error { return wake(peer) })
+	err = inNamespace(nsid, func() error { return wake(peer, note) })
 	if err != nil {
 		return fmt.Sprintf("the other end of %s (interface %d of a namespace out of reach: %v) may drop what is redirected to it: run ethtool -K PEER gro on there", name, peer, err)
 	}
@@ -59,7 +60,7 @@ func wakePeer(name string) string {
 }
 
 // wake turns GRO on at an interface of the calling thread's namespace.
-func wake(index int) error {
+func wake(index int, note func(index int) error) error {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
 		return err
@@ -67,7 +68,14 @@ func wake(index int) error {
 	if l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
 		return nil // polls already
 	}
-	return setGRO(l.Attrs().Name)
+	name := l.Attrs().Name
+	if on, err := offloadOn(name); err != nil || on {
+		return err
+	}
+	if err := note(index); err != nil {
+		return err
+	}
+	return setOffload(name, true)
 }
 
 // ethtool commands (linux/ethtool.h).
@@ -84,21 +92,39 @@ type ifreq struct {
 	_    [16]byte
 }
 
-func setGRO(name string) error {
+// ethtool runs one command on an interface of the calling thread's namespace.
+func ethtool(name string, v *ethtoolValue) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	for _, v := range []ethtoolValue{{ethtoolSetGRO, 1}, {ethtoolGetGRO, 0}} {
-		request := ifreq{data: unsafe.Pointer(&v)}
-		copy(request.name[:unix.IFNAMSIZ-1], name)
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			return fmt.Errorf("turn GRO on at %s: %w", name, errno)
-		}
-		if v.command == ethtoolGetGRO && v.data == 0 {
-			return fmt.Errorf("GRO stays off at %s", name)
-		}
+	request := ifreq{data: unsafe.Pointer(v)}
+	copy(request.name[:unix.IFNAMSIZ-1], name)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return fmt.Errorf("GRO of %s: %w", name, errno)
+	}
+	return nil
+}
+
+// offloadOn reads whether GRO is on.
+func offloadOn(name string) (bool, error) {
+	v := ethtoolValue{command: ethtoolGetGRO}
+	err := ethtool(name, &v)
+	return v.data != 0, err
+}
+
+// setOffload turns GRO on or off.
+func setOffload(name string, on bool) error {
+	v := ethtoolValue{command: ethtoolSetGRO}
+	if on {
+		v.data = 1
+	}
+	if err := ethtool(name, &v); err != nil {
+		return err
+	}
+	if now, err := offloadOn(name); err != nil || now != on {
+		return fmt.Errorf("GRO of %s does not change (%v)", name, err)
 	}
 	return nil
 }

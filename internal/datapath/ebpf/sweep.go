@@ -29,6 +29,7 @@ func (d *Datapath) sweep(ctx context.Context) error {
 		d.mu.Lock()
 		if d.tables != nil {
 			d.expireFragments(d.now())
+			d.endTrace()
 		}
 		d.mu.Unlock()
 	}

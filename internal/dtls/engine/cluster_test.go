@@ -221,3 +221,55 @@ func FuzzDatagram(f *testing.F) {
 		}
 	})
 }
+
+// A client that has not got the final flight and repeats its Finished by way of
+// another node gets it the way that its datagram came.
+func TestFinalFlightReturnsThroughTheRouter(t *testing.T) {
+	linkOne, linkTwo := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2")
+	one := newWire(t, func(c *Config) { c.Cluster = &pair{owner: 2, other: linkTwo} })
+	two := newWire(t, func(c *Config) {
+		c.CIDs = ByteOwnerCIDs(6, 2)
+		c.Cluster = &pair{owner: 1, other: linkOne}
+	})
+	c, err := handshake.NewClient(handshake.ClientConfig{Identity: []byte("dev"), Key: []byte("key"), OfferCID: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := new(record.Scratch)
+	var last []byte
+	send := func(b []byte) { last = bytes.Clone(b) }
+	c.Start(two.w.now, send)
+	for range 2 {
+		for _, reply := range two.in(last, addr(1)) {
+			c.Receive(s, reply.b, two.w.now, send)
+		}
+	}
+	if out := two.in(last, addr(1)); len(out) != 1 { // and lost
+		t.Fatalf("%d datagrams for the client's Finished", len(out))
+	}
+	two.w.now += time.Second
+	c.Timeout(s, two.w.now, send)
+	var r record.Record
+	finished := last
+	for rest := last; len(rest) > 0; { // alone in its datagram: only the first record's connection id counts
+		finished = rest
+		if rest, err = record.Next(rest, 6, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one.in(finished, addr(1))
+	two.public = nil
+	carry(one, two, linkOne)
+	if len(two.public) != 0 || len(two.link) != 1 {
+		t.Fatalf("%d datagrams from the owner itself, %d by the router", len(two.public), len(two.link))
+	}
+	one.public = nil
+	carry(two, one, linkTwo)
+	if len(one.public) != 1 || one.public[0].to != addr(1) {
+		t.Fatalf("%d datagrams to the client", len(one.public))
+	}
+	c.Receive(s, one.public[0].b, two.w.now, send)
+	if done, err := c.Done(); !done || err != nil {
+		t.Fatalf("done %t, %v", done, err)
+	}
+}

@@ -66,7 +66,7 @@ type Cluster interface {
 	Frame(w *Worker, frame []byte, from netip.AddrPort, now time.Duration)
 	// Return writes the header of a reply that travels to client by way of
 	// router, so that it ends at buf[:end], end being at least LinkHeadRoom, and
-	// the record follows it. record is not to be changed. It returns where the
+	// the record (or the final flight's two) follows it. record is not to be changed. It returns where the
 	// header starts; false sends the record directly instead.
 	Return(w *Worker, buf []byte, end int, record []byte, client, router netip.AddrPort) (start int, ok bool)
 	// Tick runs timers that are due on this worker and returns the next one, or Never.

@@ -17,7 +17,8 @@
 // longer than Config.MinIdle, makes room, else the new one is turned away.
 // Handshakes under way exist for addresses with a good cookie only, have a share
 // for each prefix, and live for 30 s. Hand-over between workers holds 256
-// datagrams. All of it is counted in Stats.
+// datagrams. All of it is counted in Stats. On a wildcard socket 16,384 slots
+// remember the address that a client of another node has sent to.
 //
 // Everything of a session belongs to one worker. Every method of Handler,
 // Cluster, Worker and Peer is called on that worker's goroutine, unless it says

@@ -83,8 +83,12 @@ func (e *Engine) open(start time.Time) error {
 		e.workers = append(e.workers, w)
 		e.loops = append(e.loops, l)
 	}
+	var shared *returns
+	if e.link != nil && e.public.Conn(0).Wildcard() {
+		shared = newReturns()
+	}
 	for _, w := range e.workers {
-		w.workers = e.workers
+		w.workers, w.returns = e.workers, shared
 		w.handler = e.cfg.NewHandler(w)
 	}
 	return nil

@@ -88,6 +88,7 @@ func (w *Worker) foreign(d []byte, from source) bool {
 		w.lane = 0
 		if taken {
 			w.stats.Foreign++
+			w.returns.note(from.addr, from.local)
 			return true
 		}
 	}
@@ -189,7 +190,11 @@ func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64) {
 
 // heardFrom notes where the newest record came from (RFC 9146 section 6).
 func (w *Worker) heardFrom(p *Peer, from source) {
-	p.router, p.local = from.router, from.local
+	p.router = from.router
+	// A frame does not tell: the client still knows us by the address before, unless it has changed the family.
+	if from.local.IsValid() || p.local.Is4() != from.addr.Addr().Is4() {
+		p.local = from.local
+	}
 	if p.addr == from.addr {
 		if p.moved {
 			if p.since++; p.since >= settleAfter {
@@ -234,13 +239,13 @@ func (w *Worker) repeatFinal(p *Peer) {
 func (w *Worker) sendFinal(p *Peer) {
 	p.finalSent = w.now
 	b := w.out.acquire()
-	out, err := p.final.Append(p.association, &w.scratch, b[:0])
+	out, err := p.final.Append(p.association, &w.scratch, b[LinkHeadRoom:LinkHeadRoom])
 	if err != nil {
 		w.stats.SendErrors++
 		w.out.release(b)
 		return
 	}
-	w.out.public(b, out, p.addr, p.local)
+	w.dispatch(p, b, LinkHeadRoom, out)
 }
 
 func (w *Worker) alert(p *Peer, payload []byte) {

@@ -33,8 +33,13 @@ func (l *late) set(other netip.AddrPort) {
 
 func openNode(t *testing.T, owner uint32, workers int, c Cluster) *Engine {
 	t.Helper()
+	return openNodeAt(t, "127.0.0.1:0", owner, workers, c)
+}
+
+func openNodeAt(t *testing.T, listen string, owner uint32, workers int, c Cluster) *Engine {
+	t.Helper()
 	e, err := Open(Config{
-		Listen: netip.MustParseAddrPort("127.0.0.1:0"), Link: netip.MustParseAddrPort("127.0.0.1:0"),
+		Listen: netip.MustParseAddrPort(listen), Link: netip.MustParseAddrPort("127.0.0.1:0"),
 		Workers: workers, CIDs: ByteOwnerCIDs(6, owner), Cluster: c, NewHandler: func(*Worker) Handler { return new(mirror) },
 		PSK: func([]byte) ([]byte, bool) { return []byte("key"), true },
 	})
@@ -136,6 +141,93 @@ func TestForwardingOverSockets(t *testing.T) {
 		if s := nodeTwo.Stats(); s.HandedOver != 0 || s.Injected == 0 {
 			t.Errorf("%d workers: %d of %d frames handed over", workers, s.HandedOver, s.Injected)
 		}
+	}
+}
+
+// On a wildcard socket the answer that comes back through the router leaves from
+// the address that the client has sent to, as with a balancer's address on lo.
+func TestRouterAnswersFromTheAddressAsked(t *testing.T) {
+	for _, workers := range []int{1, 3} {
+		one, two := &late{pair: pair{owner: 2}}, &late{pair: pair{owner: 1}}
+		nodeOne, nodeTwo := openNodeAt(t, "0.0.0.0:0", 1, workers, one), openNode(t, 2, workers, two)
+		one.set(nodeTwo.LinkAddr())
+		two.set(nodeOne.LinkAddr())
+		first, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close()
+		d := connectUDP(t, first, nodeTwo.Addr())
+		b := make([]byte, 2048)
+		for _, asked := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
+			// Connected: it hears nobody else.
+			conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(asked), nodeOne.Addr().Port())))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := conn.Write(d.seal([]byte("hello"))); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			n, err := conn.Read(b)
+			if err != nil || d.open(b[:n]) != "hello" {
+				t.Fatalf("%d workers, asked at %s: %v; %+v", workers, asked, err, nodeOne.Stats())
+			}
+		}
+	}
+}
+
+// oneWay forwards, but answers itself.
+type oneWay struct{ late }
+
+func (o *oneWay) Return(*Worker, []byte, int, []byte, netip.AddrPort, netip.AddrPort) (int, bool) {
+	return 0, false
+}
+
+// An owner that answers directly does so from the address that the client knows it by.
+func TestOwnerAnswersFromTheAddressItIsKnownBy(t *testing.T) {
+	one, two := &oneWay{late{pair: pair{owner: 2}}}, &oneWay{late{pair: pair{owner: 1}}}
+	nodeOne, nodeTwo := openNode(t, 1, 1, one), openNodeAt(t, "0.0.0.0:0", 2, 1, two)
+	one.set(nodeTwo.LinkAddr())
+	two.set(nodeOne.LinkAddr())
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	known := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), nodeTwo.Addr().Port())
+	d := connectUDP(t, conn, known)
+	if _, err := conn.WriteToUDPAddrPort(d.seal([]byte("hello")), nodeOne.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 2048)
+	n, from, err := conn.ReadFromUDPAddrPort(b)
+	if err != nil || d.open(b[:n]) != "hello" || from != known {
+		t.Fatalf("%v, from %v, want %v; %+v", err, from, known, nodeTwo.Stats())
+	}
+}
+
+func TestNoAllocationPerNote(t *testing.T) {
+	r := newReturns()
+	local := netip.MustParseAddr("192.0.2.1")
+	r.note(addr(1), local)
+	if n := testing.AllocsPerRun(100, func() { r.note(addr(1), local); r.local(addr(1)) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if got := r.local(addr(2)); got.IsValid() {
+		t.Errorf("a client never heard of is answered from %v", got)
+	}
+	for i := range 10 * returnSlots { // newer ones take the place of older ones
+		r.note(addr(i), local)
+	}
+	if got := r.local(addr(10*returnSlots - 1)); got != local {
+		t.Errorf("the newest is answered from %v", got)
 	}
 }
 

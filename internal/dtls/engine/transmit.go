@@ -163,16 +163,20 @@ func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n in
 	}
 	w.stats.RecordsOut++
 	w.stats.BytesOut += uint64(len(sealed))
+	w.dispatch(p, b, start-p.association.HeadRoom(), sealed)
+	return true
+}
+
+// dispatch queues datagram, which starts at b[at:], the way p's newest record came.
+func (w *Worker) dispatch(p *Peer, b []byte, at int, datagram []byte) {
 	if p.router.IsValid() && w.cfg.Cluster != nil {
-		end := start - p.association.HeadRoom()
-		if from, ok := w.cfg.Cluster.Return(w, b, end, sealed, p.addr, p.router); ok && from >= 0 && from <= end {
+		if from, ok := w.cfg.Cluster.Return(w, b, at, datagram, p.addr, p.router); ok && from >= 0 && from <= at {
 			w.stats.Returned++
-			w.out.link(b, b[from:end+len(sealed)], p.router, 0)
-			return true
+			w.out.link(b, b[from:at+len(datagram)], p.router, 0)
+			return
 		}
 	}
-	w.out.public(b, sealed, p.addr, p.local)
-	return true
+	w.out.public(b, datagram, p.addr, p.local)
 }
 
 // closeNotify queues the alert that ends a session (RFC 5246 section 7.2.1).

@@ -27,6 +27,7 @@ type Worker struct {
 	from      netip.AddrPort
 	lane      int         // worker of the other node that a frame of Foreign is for
 	mayAccept func() bool // has the half-open table room for from?
+	returns   *returns    // of the engine; nil without a cluster or a wildcard
 
 	out   transmit
 	inbox inbox
@@ -85,7 +86,8 @@ func (w *Worker) Inject(datagram []byte, client, router netip.AddrPort) {
 	w.datagram(datagram, source{addr: client, router: router}, false)
 }
 
-// SendRaw sends datagram, a copy of it, from the public socket.
+// SendRaw sends datagram, a copy of it, from the public socket: from the address
+// to which the client has sent its latest foreign datagram, if it is known.
 func (w *Worker) SendRaw(datagram []byte, to netip.AddrPort) {
 	b := w.out.acquire()
 	if len(datagram) > len(b) {
@@ -93,7 +95,7 @@ func (w *Worker) SendRaw(datagram []byte, to netip.AddrPort) {
 		w.stats.SendErrors++
 		return
 	}
-	w.out.public(b, b[:copy(b, datagram)], to, netip.Addr{})
+	w.out.public(b, b[:copy(b, datagram)], to, w.returns.local(to))
 }
 
 // LinkBuffer returns the next send buffer of the link socket, to be filled and

@@ -17,6 +17,7 @@ import (
 // dsrLoad is one way to load a road: what serves it in the backend's namespace, and what runs in the client's.
 type dsrLoad struct {
 	name  string
+	about string
 	tools []string
 	serve func(ctx context.Context, b *dsrBench, road *dsrRoad, family string) error
 	run   func(ctx context.Context, b *dsrBench, road *dsrRoad, family string) (dsrRun, error)
@@ -31,23 +32,37 @@ const (
 
 func dsrLoads() []dsrLoad {
 	return []dsrLoad{
-		{name: "iperf2", tools: []string{"iperf"}, serve: serveIperf2, run: runIperf2},
-		{name: "iperf3", tools: []string{"iperf3"}, serve: serveIperf3, run: runIperf3},
-		{name: LoadUDP, serve: serveFlood, run: runFlood},
+		{name: "iperf2", about: "TCP, iperf version 2 with -w 64K", tools: []string{"iperf"}, serve: serveIperf2, run: runIperf2},
+		{name: "iperf3", about: "TCP, iperf3 as it is", tools: []string{"iperf3"}, serve: serveIperf3, run: runIperf3},
+		{name: LoadUDP, about: "UDP of 18 bytes, 1024 flows, from a packet socket: socket buffers, as of a local program", serve: serveFlood, run: runFlood},
+		{name: LoadFrames, about: "the same from the kernel's frame generator: bare frames, as of a network card", serve: serveFlood, run: runLive},
 	}
 }
 
-// LoadUDP is the load of small datagrams; the others are TCP streams.
-const LoadUDP = "udp"
+// The loads of small datagrams; the others are TCP streams.
+const (
+	LoadUDP    = "udp"    // from a packet socket: the gateway's interface is handed socket buffers, as by a local program
+	LoadFrames = "frames" // from the kernel's frame generator: it is handed bare frames, as from a driver
+)
 
-// DSRLoads names the loads in the order they run: iperf version 2 with a 64 KB window, iperf3, and small UDP datagrams of
-// 1024 flows from a sender of our own.
+func datagrams(load string) bool { return load == LoadUDP || load == LoadFrames }
+
+// DSRLoads names the loads in the order they run.
 func DSRLoads() []string {
 	var names []string
 	for _, load := range dsrLoads() {
 		names = append(names, load.name)
 	}
 	return names
+}
+
+// DescribeDSRLoads is DSRLoads, each followed by a tab and what it is.
+func DescribeDSRLoads() []string {
+	var lines []string
+	for _, load := range dsrLoads() {
+		lines = append(lines, load.name+"\t"+load.about)
+	}
+	return lines
 }
 
 // bound is how long a load may take before it counts as stuck, connecting included.
@@ -133,20 +148,49 @@ func parseIperf3(out []byte) (dsrRun, error) {
 func serveFlood(context.Context, *dsrBench, *dsrRoad, string) error { return nil }
 
 func runFlood(ctx context.Context, b *dsrBench, road *dsrRoad, family string) (dsrRun, error) {
+	f, err := newFlood(b, road, family)
+	if err != nil {
+		return dsrRun{}, err
+	}
+	return f.run(ctx)
+}
+
+// runLive makes the gateway's interface poll while it lasts, as a network card does: a veth loses bare frames otherwise.
+func runLive(ctx context.Context, b *dsrBench, road *dsrRoad, family string) (run dsrRun, err error) {
+	f, err := newFlood(b, road, family)
+	if err != nil {
+		return dsrRun{}, err
+	}
+	f.Live = true
+	gateway, was := road.lab.Namespace("gateway"), false
+	err = gateway.Do(func() (err error) {
+		was, err = setGRO("veth0", true)
+		return err
+	})
+	if err != nil {
+		return dsrRun{}, err
+	}
+	run, err = f.run(ctx)
+	return run, errors.Join(err, gateway.Do(func() error {
+		_, err := setGRO("veth0", was)
+		return err
+	}))
+}
+
+func newFlood(b *dsrBench, road *dsrRoad, family string) (*flood, error) {
 	client := road.lab.Namespace("zone0")
 	index, source, err := client.Interface("veth1")
 	if err != nil {
-		return dsrRun{}, err
+		return nil, err
 	}
 	_, gateway, err := road.lab.Namespace("gateway").Interface("veth0")
 	if err != nil {
-		return dsrRun{}, err
+		return nil, err
 	}
-	f := flood{
+	return &flood{
 		Sender: client, Interface: index, SourceMAC: source, GatewayMAC: gateway, Source: clientAddress(family), To: road.target(family),
 		Receiver: road.lab.Namespace("zone1"), At: road.server(family), Port: floodPort, Flows: 1024, Duration: b.config.Duration,
-	}
-	return f.run(ctx)
+	}, nil
 }
 
 // server starts a program at the backend and waits until it listens.

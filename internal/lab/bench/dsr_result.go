@@ -57,7 +57,7 @@ func (c *dsrCell) note(run dsrRun) {
 
 // units is what a run carried, in Gbit or millions of packets.
 func (c *dsrCell) units(run dsrRun) float64 {
-	if c.load.name == LoadUDP {
+	if datagrams(c.load.name) {
 		return float64(run.packets) / 1e6
 	}
 	return float64(run.bytes) * 8 / 1e9
@@ -105,7 +105,7 @@ func (b *dsrBench) reference(of *dsrCell) *dsrCell {
 func (c *dsrCell) figures(routing *dsrCell) []measure.Figure {
 	const costScale = 1e3 // from seconds for a Gbit, or microseconds for a packet
 	rateUnit, costUnit := "Gbit/s", "ms/Gbit"
-	if c.load.name == LoadUDP {
+	if datagrams(c.load.name) {
 		rateUnit, costUnit = "Mpps", "ns/packet"
 	}
 	var costs, own, ratios, ownRatios []float64
@@ -122,10 +122,14 @@ func (c *dsrCell) figures(routing *dsrCell) []measure.Figure {
 	}
 	rate, cost := spreadOf(c.rates), spreadOf(costs)
 	figures := []measure.Figure{
-		{Name: FigureRate, Value: rate.median, Unit: rateUnit}, {Name: FigureRateLow, Value: rate.low, Unit: rateUnit},
-		{Name: FigureRateHigh, Value: rate.high, Unit: rateUnit}, {Name: FigureRatio, Value: spreadOf(ratios).median},
-		{Name: FigureCost, Value: cost.median, Unit: costUnit}, {Name: FigureCostLow, Value: cost.low, Unit: costUnit},
-		{Name: FigureCostHigh, Value: cost.high, Unit: costUnit}, {Name: FigureOwn, Value: spreadOf(own).median, Unit: costUnit},
+		{Name: FigureRate, Value: rate.median, Unit: rateUnit},
+		{Name: FigureRateLow, Value: rate.low, Unit: rateUnit},
+		{Name: FigureRateHigh, Value: rate.high, Unit: rateUnit},
+		{Name: FigureRatio, Value: spreadOf(ratios).median},
+		{Name: FigureCost, Value: cost.median, Unit: costUnit},
+		{Name: FigureCostLow, Value: cost.low, Unit: costUnit},
+		{Name: FigureCostHigh, Value: cost.high, Unit: costUnit},
+		{Name: FigureOwn, Value: spreadOf(own).median, Unit: costUnit},
 		{Name: FigureOwnRatio, Value: spreadOf(ownRatios).median},
 		{Name: FigureBusy, Value: spreadOf(c.cores).median, Unit: "cores"},
 		{Name: FigureOthers, Value: spreadOf(c.others).median, Unit: "cores"},

@@ -57,7 +57,9 @@ func dsrTitle(load string) (title, unit, costUnit string) {
 	case "iperf3":
 		return "TCP, iperf3", "Gbit/s", "ms/Gbit"
 	case LoadUDP:
-		return fmt.Sprintf("UDP, %d bytes of payload, 1024 flows, one sending core", floodPayload), "Mpps", "ns/packet"
+		return fmt.Sprintf("UDP, %d bytes of payload, 1024 flows, one thread at a packet socket", floodPayload), "Mpps", "ns/packet"
+	case LoadFrames:
+		return fmt.Sprintf("UDP, %d bytes of payload, 1024 flows, bare frames of one thread in the kernel", floodPayload), "Mpps", "ns/packet"
 	}
 	return load, "", ""
 }

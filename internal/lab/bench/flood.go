@@ -29,7 +29,8 @@ type flood struct {
 	Receiver              *netlab.Host
 	At                    netip.Addr // where the receiver's socket is bound
 	Port                  uint16
-	Flows                 int // source ports
+	Flows                 int  // source ports, a power of two
+	Live                  bool // by the kernel's frame generator instead of a packet socket
 	Duration              time.Duration
 }
 
@@ -47,13 +48,12 @@ func (f *flood) run(ctx context.Context) (dsrRun, error) {
 		return dsrRun{}, err
 	}
 	defer unix.Close(sink)
-	sender, err := f.openSender()
+	sender, err := f.open()
 	if err != nil {
 		return dsrRun{}, err
 	}
-	defer unix.Close(sender)
-	batches := f.batches()
-	if err := f.warm(ctx, sender, sink, batches); err != nil {
+	defer sender.close()
+	if err := f.warm(ctx, sender, sink); err != nil {
 		return dsrRun{}, err
 	}
 	before, err := arrived(sink)
@@ -64,7 +64,7 @@ func (f *flood) run(ctx context.Context) (dsrRun, error) {
 	if err != nil {
 		return dsrRun{}, err
 	}
-	sent, elapsed, err := f.send(ctx, sender, batches)
+	sent, elapsed, err := sender.send(ctx)
 	if err != nil {
 		return dsrRun{}, err
 	}
@@ -86,13 +86,27 @@ func (f *flood) run(ctx context.Context) (dsrRun, error) {
 	return dsrRun{elapsed: elapsed, packets: received, lost: sent - min(sent, received)}, nil
 }
 
-func (f *flood) warm(ctx context.Context, sender, sink int, batches [][]mmsghdr) error {
+// floodSender is one way to send the frames.
+type floodSender interface {
+	burst() error // a few frames
+	send(ctx context.Context) (sent uint64, elapsed time.Duration, err error)
+	close()
+}
+
+func (f *flood) open() (floodSender, error) {
+	if f.Live {
+		return f.openLive()
+	}
+	return f.openSocket()
+}
+
+func (f *flood) warm(ctx context.Context, sender floodSender, sink int) error {
 	start, err := arrived(sink)
 	if err != nil {
 		return err
 	}
-	for try := range 300 {
-		if _, err := sendmmsg(sender, batches[try%len(batches)]); err != nil {
+	for range 300 {
+		if err := sender.burst(); err != nil {
 			return err
 		}
 		if err := sleep(ctx, 10*time.Millisecond); err != nil {
@@ -102,7 +116,7 @@ func (f *flood) warm(ctx context.Context, sender, sink int, batches [][]mmsghdr)
 		if err != nil {
 			return err
 		}
-		if now-start >= 4*floodBatch && try >= len(batches) { // every flow has begun
+		if now-start >= uint32(2*f.Flows) { // most flows have begun
 			return nil
 		}
 	}
@@ -145,31 +159,48 @@ func arrived(sink int) (uint32, error) {
 	return info[drops], nil
 }
 
-// openSender opens a packet socket past the queueing discipline.
-func (f *flood) openSender() (fd int, err error) {
-	err = f.Sender.Do(func() (err error) {
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+// socketSender sends whole frames through a packet socket, as a program on the sender would.
+type socketSender struct {
+	flood   *flood
+	fd      int
+	batches [][]mmsghdr
+	next    int
+}
+
+// openSocket opens a packet socket past the queueing discipline.
+func (f *flood) openSocket() (*socketSender, error) {
+	s := &socketSender{flood: f, batches: f.batches()}
+	err := f.Sender.Do(func() (err error) {
+		if s.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("open a packet socket: %w", err)
 		}
-		if err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err == nil {
-			err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: f.Interface})
+		if err = unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err == nil {
+			err = unix.Bind(s.fd, &unix.SockaddrLinklayer{Ifindex: f.Interface})
 		}
 		if err != nil {
-			unix.Close(fd)
+			unix.Close(s.fd)
 			return fmt.Errorf("send on interface %d: %w", f.Interface, err)
 		}
 		return nil
 	})
-	return fd, err
+	return s, err
+}
+
+func (s *socketSender) close() { unix.Close(s.fd) }
+
+func (s *socketSender) burst() error {
+	s.next++
+	_, err := sendmmsg(s.fd, s.batches[s.next%len(s.batches)])
+	return err
 }
 
 // send repeats the batches until the time is over.
-func (f *flood) send(ctx context.Context, sender int, batches [][]mmsghdr) (sent uint64, elapsed time.Duration, err error) {
+func (s *socketSender) send(ctx context.Context) (sent uint64, elapsed time.Duration, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start := time.Now()
-	for i := 0; elapsed < f.Duration; i++ {
-		n, err := sendmmsg(sender, batches[i%len(batches)])
+	for i := 0; elapsed < s.flood.Duration; i++ {
+		n, err := sendmmsg(s.fd, s.batches[i%len(s.batches)])
 		if err != nil {
 			return sent, elapsed, err
 		}

@@ -7,6 +7,7 @@
 
 #include "deliver.h"
 #include "steer.h"
+#include "trace.h"
 
 /* Counts the packet by reason and service, and by backend. */
 static __always_inline void count(const struct pkt *p, int reason)
@@ -72,7 +73,11 @@ static __always_inline void begin(struct pkt *p, const struct control *control, 
 static __always_inline int weir(ctx_t *ctx, bool inject)
 {
 	const struct control *control = control_of();
+<<<<<<< HEAD
 	int reason, verdict, parsed = PARSE_MALFORMED;
+=======
+	int reason, verdict, parsed, traced = 0;
+>>>>>>> main
 	__u32 which = inject;
 	struct pkt *p = bpf_map_lookup_elem(&packets, &which);
 
@@ -90,6 +95,8 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 	} else {
 		reason = steer(ctx, p);
 	}
+	if (control->trace)
+		traced = trace_begin(ctx, p, which);
 	if (reason < REASON_FRAGMENT) {
 		verdict = ctx_pass;
 	} else if (reason >= REASON_FRAGMENT_EARLY) {
@@ -104,5 +111,7 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 	}
 	count(p, reason);
 	record(p, reason);
+	if (traced)
+		trace_end(p, reason, which);
 	return verdict;
 }

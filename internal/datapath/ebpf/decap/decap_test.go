@@ -24,7 +24,7 @@ type backend struct {
 
 func newBackend(t *testing.T, hook Hook) *backend {
 	lab := netlabtest.Up(t, netlab.Topology{
-		Name:       "ebdecap",
+		Name: "ebdecap",
 		Namespaces: []netlab.Namespace{{Name: "a"}, {
 			Name: "b", Sysctls: []netlab.Sysctl{{Key: "net.ipv6.conf.all.disable_ipv6", Value: "1"}}, // sends nothing
 		}},

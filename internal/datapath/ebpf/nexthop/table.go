@@ -43,6 +43,8 @@ type Table struct {
 	watched map[netip.Addr]*watch
 	changed chan struct{}
 	onRoute func() // routes, neighbours or links changed
+	// onManage is told of a neighbour before it is made a managed one.
+	onManage func(index int, address netip.Addr) error
 }
 
 type watch struct {
@@ -78,6 +80,14 @@ func (t *Table) Close() {
 func (t *Table) OnChange(f func()) {
 	t.mu.Lock()
 	t.onRoute = f
+	t.mu.Unlock()
+}
+
+// OnManage sets what is told of each neighbour before the kernel is asked to
+// manage it; its error prevents that.
+func (t *Table) OnManage(f func(index int, address netip.Addr) error) {
+	t.mu.Lock()
+	t.onManage = f
 	t.mu.Unlock()
 }
 
@@ -323,6 +333,12 @@ func (t *Table) manage(hop *Hop, family int) {
 	n := &netlink.Neigh{
 		LinkIndex: hop.IfIndex, Family: family, IP: net.IP(hop.Neighbor.AsSlice()),
 		State: unix.NUD_NONE, FlagsExt: netlink.NTF_EXT_MANAGED,
+	}
+	if t.onManage != nil {
+		if err := t.onManage(hop.IfIndex, hop.Neighbor); err != nil {
+			t.log.Warn("note neighbour", "address", hop.Neighbor, "error", err)
+			return
+		}
 	}
 	if err := t.handle.NeighSet(n); err != nil {
 		// Older kernels: probe once; the ticker asks again.

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// ebpfFlags are those of `weir lb run --datapath ebpf`.
+type ebpfFlags struct {
+	interfaces       []string
+	hook             string
+	pinPath          string
+	order            string
+	source4, source6 string
+	noPeers          bool
+}
+
+func (f *ebpfFlags) add(cmd *cobra.Command) {
+	set := cmd.Flags()
+	set.StringSliceVar(&f.interfaces, "interface", nil, "ebpf: interfaces that packets come in on, such as eth0,eth1")
+	set.StringVar(&f.hook, "hook", "auto", "ebpf: where programs run: auto, xdp or tcx")
+	set.StringVar(&f.pinPath, "pin-path", ebpf.DefaultPinPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
+	set.StringVar(&f.order, "tcx-order", "first", "ebpf: before or behind other TCX programs: first or last")
+	set.StringVar(&f.source4, "tunnel-source4", "", "ebpf: outer IPv4 source of L3-DSR tunnels (default: what the route prefers)")
+	set.StringVar(&f.source6, "tunnel-source6", "", "ebpf: outer IPv6 source of L3-DSR tunnels")
+	set.BoolVar(&f.noPeers, "no-peers", false, "ebpf: leave the other ends of veth pairs alone")
+}
+
+func (f *ebpfFlags) config(log *slog.Logger) (ebpf.Config, error) {
+	config := ebpf.Config{Interfaces: f.interfaces, PinPath: f.pinPath, Log: log, NoPeers: f.noPeers}
+	var err error
+	if config.Hook, err = ebpf.ParseHook(f.hook); err != nil {
+		return config, fmt.Errorf("--hook: %w", err)
+	}
+	switch f.order {
+	case "first":
+	case "last":
+		config.Last = true
+	default:
+		return config, fmt.Errorf("--tcx-order: no place %q; write first or last", f.order)
+	}
+	if len(f.interfaces) == 0 {
+		return config, errors.New("--datapath ebpf: no interface; name those that packets come in on, such as --interface eth0,eth1")
+	}
+	if f.pinPath == "" {
+		return config, fmt.Errorf("--pin-path is empty; write a directory of a bpf file system, such as %s", ebpf.DefaultPinPath)
+	}
+	for _, source := range []struct {
+		flag, text string
+		is6        bool
+		into       *netip.Addr
+	}{{"--tunnel-source4", f.source4, false, &config.Source4}, {"--tunnel-source6", f.source6, true, &config.Source6}} {
+		if source.text == "" {
+			continue
+		}
+		address, err := netip.ParseAddr(source.text)
+		if err != nil || address.Is6() != source.is6 {
+			return config, fmt.Errorf("%s: %q is no address of that family", source.flag, source.text)
+		}
+		*source.into = address
+	}
+	return config, nil
+}
+
+func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
+	config, err := flags.config(log)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	datapath, err := ebpf.Open(config)
+	if err != nil {
+		return nil, err
+	}
+	return &balancer{
+		datapath: datapath,
+		samples:  func() []admin.Sample { return ebpfSamples(datapath.Counters(), datapath.Report()) },
+		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
+			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
+		},
+		status: func(s control.Status) any {
+			return lbStatus{Status: s, Kernel: &kernelStatus{Report: datapath.Report(), kernelCounters: countersText(datapath.Counters())}}
+		},
+	}, nil
+}
+
+func ebpfFlow(f *ebpf.Flow) admin.Flow {
+	flow := admin.Flow{
+		Protocol: lb.Protocol(f.Protocol).String(), Client: f.Client.String(), VIP: f.VIP.String(),
+		Service: f.Service, Backend: f.Backend, Expires: -1, State: f.State,
+	}
+	if f.Expires >= 0 {
+		flow.Expires = f.Expires.Seconds()
+	}
+	if f.Source.IsValid() {
+		flow.Source = f.Source.String()
+	}
+	return flow
+}
+
+// lbStatus is /status of `weir lb run`: the loop's, and with the kernel data path what that knows.
+type lbStatus struct {
+	control.Status
+	Kernel *kernelStatus `json:"ebpf,omitempty"`
+}
+
+type kernelStatus struct {
+	ebpf.Report
+	kernelCounters
+}
+
+// kernelCounters are running totals by name.
+type kernelCounters struct {
+	Other    map[string]ebpf.Count                       `json:"other"` // by reason
+	Reasons  map[string]map[string]ebpf.Count            `json:"reasons"`
+	Backends map[string]map[string]kernelBackendCounters `json:"backends"`
+}
+
+// kernelBackendCounters are one backend's.
+type kernelBackendCounters struct {
+	In     ebpf.Count `json:"in"`
+	Out    ebpf.Count `json:"out"`
+	Opened uint64     `json:"opened_flows"`
+}
+
+// removedBackends is the name under which a service's former backends are counted.
+const removedBackends = "(removed)"
+
+func countersText(c ebpf.Counters) kernelCounters {
+	text := kernelCounters{Other: reasonsText(c.Other), Reasons: map[string]map[string]ebpf.Count{}, Backends: map[string]map[string]kernelBackendCounters{}}
+	for name, reasons := range c.Services {
+		text.Reasons[name] = reasonsText(reasons)
+		text.Backends[name] = map[string]kernelBackendCounters{}
+	}
+	for target, b := range c.Backends {
+		text.Backends[target.Service][target.Backend] = kernelBackendCounters(b)
+	}
+	for name, b := range c.Gone {
+		if b != (ebpf.BackendCounts{}) {
+			text.Backends[name][removedBackends] = kernelBackendCounters(b)
+		}
+	}
+	return text
+}
+
+func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]ebpf.Count {
+	text := map[string]ebpf.Count{}
+	for reason, c := range counts {
+		if c.Packets > 0 {
+			text[lb.Reason(reason).String()] = c
+		}
+	}
+	return text
+}
+
+// ebpfSamples are the numbers for Prometheus. Reasons that never happened are left out.
+func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
+	var samples []admin.Sample
+	add := func(name, help string, counter bool, value float64, labels ...string) {
+		s := admin.Sample{Name: name, Help: help, Counter: counter, Value: value}
+		for i := 0; i < len(labels); i += 2 {
+			s.Labels = append(s.Labels, admin.Label{Name: labels[i], Value: labels[i+1]})
+		}
+		samples = append(samples, s)
+	}
+	text := countersText(c)
+	text.Reasons[""] = text.Other
+	for _, service := range sortedKeys(text.Reasons) {
+		for _, reason := range sortedKeys(text.Reasons[service]) {
+			n := text.Reasons[service][reason]
+			add("weir_packets_total", "Packets by service and by the reason of their treatment; an empty service: none, or one that is gone.", true, float64(n.Packets), "service", service, "reason", reason)
+			add("weir_bytes_total", "Bytes of those packets, from the IP header on.", true, float64(n.Bytes), "service", service, "reason", reason)
+		}
+	}
+	for _, service := range sortedKeys(text.Backends) {
+		for _, backend := range sortedKeys(text.Backends[service]) {
+			n := text.Backends[service][backend]
+			for _, way := range []struct {
+				name  string
+				count ebpf.Count
+			}{{"to_backend", n.In}, {"from_backend", n.Out}} {
+				labels := []string{"service", service, "backend", backend, "direction", way.name}
+				add("weir_backend_packets_total", "Packets by backend; those from it only in mode nat.", true, float64(way.count.Packets), labels...)
+				add("weir_backend_bytes_total", "Bytes by backend.", true, float64(way.count.Bytes), labels...)
+			}
+			add("weir_backend_flows_opened_total", "Flows by the backend they were given.", true, float64(n.Opened), "service", service, "backend", backend)
+		}
+	}
+	for _, t := range r.Tables {
+		add("weir_table_entries", "Entries in use, by table.", false, float64(t.Used), "table", t.Name)
+		add("weir_table_size", "Bound of a table.", false, float64(t.Size), "table", t.Name)
+	}
+	for _, h := range r.NextHops {
+		ready := 0.0
+		if h.State == "ready" {
+			ready = 1
+		}
+		add("weir_next_hop_ready", "1 while the way to a backend is known.", false, ready, "service", h.Service, "backend", h.Backend, "address", h.Address)
+	}
+	for _, i := range r.Interfaces {
+		add("weir_attached", "1 for each interface with a program, by hook.", false, 1, "interface", i.Name, "hook", i.Hook)
+	}
+	return samples
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// printKernel writes what `weir lb status` adds for the kernel data path.
+func printKernel(w io.Writer, k *kernelStatus) error {
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	took := ""
+	if k.TookOver {
+		took = ", took over the tables of an earlier run"
+	}
+	fmt.Fprintf(table, "\npins %s%s\nINTERFACE\tHOOK\tBECAUSE\n", cmp.Or(k.Pins, "none"), took)
+	for _, i := range k.Interfaces {
+		why := i.Why
+		if len(i.Beside) > 0 {
+			why += "; beside " + strings.Join(i.Beside, ", ")
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", i.Name, i.Hook, why)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(table, "\nTABLE\tUSED\tOF")
+	for _, t := range k.Tables {
+		fmt.Fprintf(table, "%s\t%d\t%d\n", t.Name, t.Used, t.Size)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(table, "\nNEXT HOP OF\tADDRESS\tSTATE\tINTERFACE\tLINK ADDRESS\tMTU")
+	for _, h := range k.NextHops {
+		fmt.Fprintf(table, "%s/%s\t%s\t%s\t%s\t%s\t%d\n", h.Service, h.Backend, h.Address, h.State, cmp.Or(h.Interface, "-"), cmp.Or(h.Link, "-"), h.MTU)
+	}
+	return table.Flush()
+}
+
+func newLBStopCommand() *cobra.Command {
+	var pinPath string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "stop",
+		Short: "End the kernel data path and remove everything it made",
+		Long: `End the kernel data path of a pin path: detach its programs, remove its tables, give managed neighbours back to the
+kernel, and turn GRO off again where weir turned it on. A weir that serves the pin path is ended first.
+
+An interrupt or SIGTERM of weir lb run leaves the data path at work, so that a restart or an update of weir breaks no
+flow. This command is the way to end it.`,
+		Example: `  weir lb stop
+  weir lb stop --pin-path /sys/fs/bpf/weir/edge --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			stopped, err := ebpf.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(stopped)
+			}
+			if stopped == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "nothing is kept at %s\n", pinPath)
+				return err
+			}
+			ended := ""
+			if stopped.Ended > 0 {
+				ended = fmt.Sprintf("ended process %d; ", stopped.Ended)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%sdetached %s; removed %d tables, %d managed neighbours; GRO off again at %d interfaces\n",
+				ended, cmp.Or(strings.Join(stopped.Links, ", "), "nothing"), stopped.Maps, stopped.Neighbours, stopped.Offloads)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&pinPath, "pin-path", ebpf.DefaultPinPath, "as of weir lb run")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

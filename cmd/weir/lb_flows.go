@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+)
+
+func newLBFlowsCommand() *cobra.Command {
+	var flags clientFlags
+	filter := map[string]*string{}
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "flows",
+		Short: "List the flows that the data path remembers",
+		Example: `  weir lb flows --service coaps --limit 20
+  weir lb flows --client 192.0.2.0/24 --state established --sort expires
+  weir lb flows --json | jq -r '.flows[].backend' | sort | uniq -c`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := flags.client()
+			if err != nil {
+				return err
+			}
+			query := url.Values{"limit": {strconv.Itoa(limit)}}
+			for key, value := range filter {
+				if *value != "" {
+					query.Set(key, *value)
+				}
+			}
+			var list admin.FlowList
+			if err := client.Get(cmd.Context(), "/flows", query, &list); err != nil {
+				return err
+			}
+			if flags.asJSON {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			return printFlows(cmd.OutOrStdout(), &list)
+		},
+	}
+	for _, f := range []struct{ key, usage string }{
+		{"service", "only flows of this service"},
+		{"backend", "only flows to this backend"},
+		{"protocol", "only tcp, udp, sctp or icmp"},
+		{"client", "only clients with this address or in this prefix"},
+		{"state", "only plain, opening, established or closing (kernel data path)"},
+		{"sort", "order by client, service, backend or expires; before the limit cuts"},
+	} {
+		filter[f.key] = cmd.Flags().String(f.key, "", f.usage)
+	}
+	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", admin.MaxFlows))
+	flags.add(cmd)
+	return cmd
+}
+
+func printFlows(w io.Writer, list *admin.FlowList) error {
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "PROTOCOL\tCLIENT\tVIP\tSERVICE\tBACKEND\tEXPIRES\tSTATE")
+	for _, f := range list.Flows {
+		expires := "never"
+		if f.Expires >= 0 {
+			expires = time.Duration(f.Expires * float64(time.Second)).Round(time.Second).String()
+		}
+		backend := f.Backend
+		if f.Source != "" {
+			backend += " as " + f.Source
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Protocol, f.Client, f.VIP, f.Service, backend, expires, f.State)
+	}
+	if list.More {
+		fmt.Fprintln(table, "… and more; raise --limit or filter")
+	}
+	return table.Flush()
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/datapath/ebpf"
+)
+
+func newLBShowCommand() *cobra.Command {
+	var flags clientFlags
+	var watch bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "show [SERVICE]",
+		Short: "Show services, addresses, backends and what they carry",
+		Long: `Show the services, addresses and backends in force. With the kernel data path also packets by reason, and packets,
+bytes and flows by backend: totals since the tables were made, and with --watch rates since the last line.`,
+		Example: `  weir lb show
+  weir lb show coaps --json
+  weir lb show --watch --every 5s`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := flags.client()
+			if err != nil {
+				return err
+			}
+			if every < 100*time.Millisecond {
+				return usageError(fmt.Errorf("--every %s: write 100ms or more", every))
+			}
+			name := ""
+			if len(args) == 1 {
+				name = args[0]
+			}
+			s := shower{client: client, service: name, asJSON: flags.asJSON, out: cmd.OutOrStdout()}
+			if watch {
+				return s.watch(cmd.Context(), every)
+			}
+			return s.once(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "again and again, with rates, until interrupted")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
+	flags.add(cmd)
+	return cmd
+}
+
+// shower prints what runs.
+type shower struct {
+	client  *admin.Client
+	service string // "": all
+	asJSON  bool
+	out     io.Writer
+	last    *lbStatus
+	lastAt  time.Time
+}
+
+// shown is the JSON of weir lb show.
+type shown struct {
+	control.ServiceStatus
+	Reasons map[string]ebpf.Count            `json:"reasons,omitempty"`
+	Carried map[string]kernelBackendCounters `json:"carried,omitempty"`
+	Flows   map[string]int                   `json:"flows,omitempty"`
+}
+
+func (s *shower) ask(ctx context.Context) (*lbStatus, error) {
+	status := new(lbStatus)
+	if err := s.client.Get(ctx, "/status", nil, status); err != nil {
+		return nil, err
+	}
+	if s.service != "" {
+		if status.Services = named(status.Services, s.service); status.Services == nil {
+			return nil, fmt.Errorf("no service %q", s.service)
+		}
+	}
+	return status, nil
+}
+
+func named(services []control.ServiceStatus, name string) []control.ServiceStatus {
+	for i := range services {
+		if services[i].Name == name {
+			return services[i : i+1]
+		}
+	}
+	return nil
+}
+
+func (s *shower) once(ctx context.Context) error {
+	status, err := s.ask(ctx)
+	if err != nil {
+		return err
+	}
+	return s.print(status, time.Now())
+}
+
+// watch prints at intervals until ctx ends; on a terminal in the same place.
+func (s *shower) watch(ctx context.Context, every time.Duration) error {
+	file, _ := s.out.(*os.File)
+	clear := file != nil && term.IsTerminal(int(file.Fd()))
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		status, err := s.ask(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		at := time.Now()
+		if clear {
+			fmt.Fprint(s.out, "\x1b[H\x1b[2J")
+		}
+		if !s.asJSON {
+			fmt.Fprintf(s.out, "%s  generation %d\n", at.Format(time.TimeOnly), status.Generation)
+		}
+		if err := s.print(status, at); err != nil {
+			return err
+		}
+		s.last, s.lastAt = status, at
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *shower) print(status *lbStatus, at time.Time) error {
+	if s.asJSON {
+		list := []shown{}
+		for _, service := range status.Services {
+			one := shown{ServiceStatus: service}
+			if k := status.Kernel; k != nil {
+				one.Reasons, one.Carried, one.Flows = k.Reasons[service.Name], k.Backends[service.Name], k.Flows[service.Name]
+			}
+			list = append(list, one)
+		}
+		if s.lastAt.IsZero() {
+			return printJSON(s.out, list)
+		}
+		return json.NewEncoder(s.out).Encode(list)
+	}
+	if err := printServices(s.out, status.Services); err != nil || status.Kernel == nil {
+		return err
+	}
+	for i := range status.Services {
+		if err := s.printCarried(status, status.Services[i].Name, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printCarried writes the counters of one service; as rates when there is a time to compare with.
+func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error {
+	k := status.Kernel
+	reasons, backends, flows := k.Reasons[name], k.Backends[name], k.Flows[name]
+	unit, per := "", 0.0
+	var before kernelCounters
+	if s.last != nil && s.last.Kernel != nil {
+		unit, per, before = "/s", at.Sub(s.lastAt).Seconds(), s.last.Kernel.kernelCounters
+	}
+	number := func(now, then uint64) string {
+		if per > 0 {
+			return fmt.Sprintf("%.0f", float64(now-min(then, now))/per)
+		}
+		return fmt.Sprint(now)
+	}
+	total := 0
+	for _, n := range flows {
+		total += n
+	}
+	table := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(table, "\n%s\tPACKETS IN%s\tBYTES IN%s\tPACKETS OUT%s\tBYTES OUT%[2]s\tNEW FLOWS%[2]s\tFLOWS\tSHARE\n", name, unit, unit, unit)
+	for _, backend := range sortedKeys(backends) {
+		b, then := backends[backend], before.Backends[name][backend]
+		share := "-"
+		if total > 0 {
+			share = fmt.Sprintf("%.1f%%", 100*float64(flows[backend])/float64(total))
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", backend, number(b.In.Packets, then.In.Packets), number(b.In.Bytes, then.In.Bytes),
+			number(b.Out.Packets, then.Out.Packets), number(b.Out.Bytes, then.Out.Bytes), number(b.Opened, then.Opened), flows[backend], share)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", unit, unit)
+	keys := sortedKeys(reasons)
+	slices.SortStableFunc(keys, func(a, b string) int {
+		return int(min(max(int64(reasons[b].Packets)-int64(reasons[a].Packets), -1), 1))
+	})
+	for _, reason := range keys {
+		n, then := reasons[reason], before.Reasons[name][reason]
+		fmt.Fprintf(table, "  %s\t%s\t%s\n", reason, number(n.Packets, then.Packets), number(n.Bytes, then.Bytes))
+	}
+	return table.Flush()
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+)
+
+// traceFlags are those of `weir lb trace`.
+type traceFlags struct {
+	pinPath, service, source, host, capture string
+	reasons                                 []string
+	limit                                   int
+	asJSON                                  bool
+}
+
+func newLBTraceCommand() *cobra.Command {
+	var flags traceFlags
+	cmd := &cobra.Command{
+		Use:   "trace",
+		Short: "Watch packets of the kernel data path with what became of them and why",
+		Long: `Watch packets of the kernel data path: each with the decision, its reason, service and backend. The filter runs in
+the kernel; without a trace the programs spend one load on it. It reads the tables below --pin-path, so it works
+also while weir itself is down. Packets that no service wants (not_service, not_ip) are shown only when --reason
+names them or an address is given.
+
+With --pcap the heads of the packets, as they came, go to a pcapng file with the decision as each packet's comment:
+Wireshark shows it, and weir explain reads it. docs/ebpf.md says what each reason means.`,
+		Example: `  weir lb trace --limit 20
+  weir lb trace --service coaps --reason cid_unknown,no_backend
+  weir lb trace --host 192.0.2.7 --json | jq -r .reason
+  weir lb trace --reason malformed,too_big --pcap bad.pcapng`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := flags.filter()
+			if err != nil {
+				return usageError(err)
+			}
+			if flags.limit < 0 {
+				return usageError(fmt.Errorf("--limit %d: write 0 (no limit) or more", flags.limit))
+			}
+			return runTrace(cmd, &flags, filter)
+		},
+	}
+	set := cmd.Flags()
+	set.StringVar(&flags.pinPath, "pin-path", ebpf.DefaultPinPath, "as of weir lb run")
+	set.StringVar(&flags.service, "service", "", "only packets for this service, and its replies")
+	set.StringSliceVar(&flags.reasons, "reason", nil, "only these reasons, such as no_backend,maglev")
+	set.StringVar(&flags.source, "src", "", "only packets from this address or prefix")
+	set.StringVar(&flags.host, "host", "", "only packets from or to this address or prefix")
+	set.IntVar(&flags.limit, "limit", 0, "end after so many packets; 0: when interrupted")
+	set.StringVar(&flags.capture, "pcap", "", "write the packets to this pcapng file")
+	set.BoolVar(&flags.asJSON, "json", false, "print one JSON object per packet")
+	return cmd
+}
+
+func (f *traceFlags) filter() (ebpf.TraceFilter, error) {
+	filter := ebpf.TraceFilter{Service: f.service}
+	if f.source != "" && f.host != "" {
+		return filter, fmt.Errorf("--src and --host: give one of them")
+	}
+	if text := f.source + f.host; text != "" {
+		var err error
+		if filter.Prefix, err = parsePrefix(text); err != nil {
+			return filter, err
+		}
+		filter.Both = f.host != ""
+	}
+	for _, name := range f.reasons {
+		reason, ok := lb.ParseReason(name)
+		if !ok {
+			return filter, fmt.Errorf("--reason: no reason %q; docs/ebpf.md lists them, weir lb show those that happen", name)
+		}
+		filter.Reasons = append(filter.Reasons, reason)
+	}
+	if len(f.reasons) == 0 && !filter.Prefix.IsValid() {
+		for reason := range lb.Reason(lb.NumReasons) {
+			if reason != lb.ReasonNotService && reason != lb.ReasonNotIP {
+				filter.Reasons = append(filter.Reasons, reason)
+			}
+		}
+	}
+	return filter, nil
+}
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return prefix, fmt.Errorf("%q: write an address or a prefix, such as 192.0.2.0/24", text)
+	}
+	return prefix.Masked(), nil
+}
+
+// tracedPacket is one line of --json.
+type tracedPacket struct {
+	Time        time.Time `json:"time"`
+	Interface   string    `json:"interface"`
+	Protocol    string    `json:"protocol,omitempty"`
+	Source      string    `json:"source,omitempty"`
+	Destination string    `json:"destination,omitempty"`
+	Length      int       `json:"length"`
+	Action      string    `json:"action"`
+	Reason      string    `json:"reason"`
+	Service     string    `json:"service,omitempty"`
+	Backend     string    `json:"backend,omitempty"`
+	New         bool      `json:"new_flow,omitempty"`
+}
+
+func runTrace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter) error {
+	var capture *traceFile
+	if flags.capture != "" {
+		file, err := os.Create(flags.capture)
+		if err != nil {
+			return fmt.Errorf("--pcap: %w", err)
+		}
+		defer file.Close()
+		if capture, err = newTraceFile(file); err != nil {
+			return err
+		}
+	}
+	out, seen := cmd.OutOrStdout(), 0
+	encoder := json.NewEncoder(out)
+	var failed error
+	lost, err := ebpf.Trace(cmd.Context(), flags.pinPath, filter, func(p *ebpf.Traced) bool {
+		line := describeTraced(p)
+		if flags.asJSON {
+			failed = encoder.Encode(line)
+		} else {
+			_, failed = fmt.Fprintln(out, line.text())
+		}
+		if failed == nil && capture != nil {
+			failed = capture.write(p, line)
+		}
+		seen++
+		return failed == nil && (flags.limit == 0 || seen < flags.limit)
+	})
+	if lost > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d packets came faster than they could be shown; filter more\n", lost)
+	}
+	if err == nil {
+		err = failed
+	}
+	return err
+}
+
+func describeTraced(p *ebpf.Traced) tracedPacket {
+	line := tracedPacket{
+		Time: p.Time, Interface: p.Interface, Length: p.Length, Action: p.Reason.Action().String(), Reason: p.Reason.String(),
+		Service: p.Service, Backend: p.Backend, New: p.New,
+	}
+	if p.Source.Addr().IsValid() && p.Protocol != 0 {
+		line.Protocol, line.Source, line.Destination = lb.Protocol(p.Protocol).String(), p.Source.String(), p.Destination.String()
+	}
+	return line
+}
+
+// decision is the line without the packet: what a comment in a capture says.
+func (l *tracedPacket) decision() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", l.Action, l.Reason)
+	if l.Service != "" {
+		fmt.Fprintf(&b, " %s", l.Service)
+	}
+	if l.Backend != "" {
+		fmt.Fprintf(&b, "/%s", l.Backend)
+	}
+	if l.New {
+		b.WriteString(" new")
+	}
+	return b.String()
+}
+
+func (l *tracedPacket) text() string {
+	flow := "-"
+	if l.Protocol != "" {
+		flow = fmt.Sprintf("%s %s > %s", l.Protocol, l.Source, l.Destination)
+	}
+	return fmt.Sprintf("%s %s %s, %d bytes: %s", l.Time.Format("15:04:05.000000"), l.Interface, flow, l.Length, l.decision())
+}
+
+// traceFile is the file of --pcap.
+type traceFile struct {
+	writer     *packet.CaptureWriter
+	interfaces map[string]int
+}
+
+func newTraceFile(w io.Writer) (*traceFile, error) {
+	writer, err := packet.NewCaptureWriter(w, "weir lb trace")
+	return &traceFile{writer, map[string]int{}}, err
+}
+
+func (c *traceFile) write(p *ebpf.Traced, line tracedPacket) error {
+	on, ok := c.interfaces[p.Interface]
+	if !ok {
+		var err error
+		if on, err = c.writer.Interface(p.Interface); err != nil {
+			return err
+		}
+		c.interfaces[p.Interface] = on
+	}
+	return c.writer.Packet(on, time.Duration(p.Time.UnixNano()), p.Length, p.Data, line.decision())
+}

@@ -1,0 +1,113 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// flowQuery is what /flows is asked for.
+type flowQuery struct {
+	service, backend, protocol, state string
+	client                            netip.Prefix // invalid: any
+	order                             func(a, b Flow) int
+	limit                             int
+}
+
+func parseFlowQuery(form url.Values) (q flowQuery, err error) {
+	q = flowQuery{service: form.Get("service"), backend: form.Get("backend"), protocol: form.Get("protocol"), state: form.Get("state"), limit: 1000}
+	if text := form.Get("limit"); text != "" {
+		if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > MaxFlows {
+			return q, fmt.Errorf("limit %q: write 1 to %d", text, MaxFlows)
+		}
+	}
+	if text := form.Get("client"); text != "" {
+		if address, err := netip.ParseAddr(text); err == nil {
+			q.client = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen())
+		} else if q.client, err = netip.ParsePrefix(text); err != nil {
+			return q, fmt.Errorf("client %q: write an address or a prefix, such as 192.0.2.0/24", text)
+		}
+	}
+	switch text := form.Get("sort"); text {
+	case "":
+	case "client":
+		q.order = func(a, b Flow) int {
+			return cmp.Or(clientOf(a).Compare(clientOf(b)), strings.Compare(a.Client, b.Client))
+		}
+	case "service":
+		q.order = func(a, b Flow) int {
+			return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Backend, b.Backend))
+		}
+	case "backend":
+		q.order = func(a, b Flow) int {
+			return cmp.Or(strings.Compare(a.Backend, b.Backend), strings.Compare(a.Client, b.Client))
+		}
+	case "expires":
+		q.order = func(a, b Flow) int {
+			if (a.Expires < 0) != (b.Expires < 0) {
+				return cmp.Compare(b.Expires, a.Expires) // never comes last
+			}
+			return cmp.Compare(a.Expires, b.Expires)
+		}
+	default:
+		return q, fmt.Errorf("sort %q: write client, service, backend or expires", text)
+	}
+	return q, nil
+}
+
+func clientOf(f Flow) netip.Addr {
+	at, err := netip.ParseAddrPort(f.Client)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap()
+}
+
+func (q *flowQuery) wants(f *Flow) bool {
+	return (q.service == "" || f.Service == q.service) && (q.backend == "" || f.Backend == q.backend) &&
+		(q.protocol == "" || f.Protocol == q.protocol) && (q.state == "" || f.State == q.state) &&
+		(!q.client.IsValid() || q.client.Contains(clientOf(*f)))
+}
+
+// flows answers /flows. A sorted list is the first of all flows in that order,
+// though no more than twice the limit are ever held.
+func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		writeError(w, http.StatusBadRequest, err)
+		return
+	}
+	q, err := parseFlowQuery(r.Form)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err)
+		return
+	}
+	list := FlowList{Flows: []Flow{}}
+	cut := func() {
+		slices.SortStableFunc(list.Flows, q.order)
+		if len(list.Flows) > q.limit {
+			list.Flows, list.More = list.Flows[:q.limit], true
+		}
+	}
+	s.config.Flows(func(f Flow) bool {
+		switch {
+		case !q.wants(&f):
+			return true
+		case q.order == nil && len(list.Flows) == q.limit:
+			list.More = true
+			return false
+		case q.order != nil && len(list.Flows) == 2*q.limit:
+			cut()
+		}
+		list.Flows = append(list.Flows, f)
+		return true
+	})
+	if q.order != nil {
+		cut()
+	}
+	writeJSON(w, http.StatusOK, list)
+}

@@ -1,0 +1,311 @@
+package ebpf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// TraceFilter says which packets a trace wants. The kernel applies it.
+type TraceFilter struct {
+	Service string       // "": any, and none
+	Reasons []lb.Reason  // none: every reason
+	Prefix  netip.Prefix // of the source; invalid: any
+	Both    bool         // Prefix may be the destination's too
+}
+
+// Traced is one packet and what became of it.
+type Traced struct {
+	Time                time.Time
+	Interface           string
+	Reason              lb.Reason
+	Service, Backend    string // "": none
+	Protocol            uint8
+	Source, Destination netip.AddrPort // of the flow; ICMP errors: of the flow they quote
+	New                 bool           // made an entry
+	Length              int            // of the frame
+	Data                []byte         // its head, as it came; valid until the next call
+}
+
+// traceLease is how long the programs serve a tracer that says nothing more.
+const traceLease = 3 * time.Second
+
+// Trace calls each for packets of the data path at a pin path, until it returns
+// false or ctx ends. It works on the pinned tables, whether weir runs or not. lost
+// counts packets that came faster than they were taken.
+func Trace(ctx context.Context, path string, filter TraceFilter, each func(*Traced) bool) (lost uint64, err error) {
+	t, err := openTracer(path)
+	if err != nil {
+		return 0, err
+	}
+	defer t.close()
+	if err := t.start(&filter); err != nil {
+		return 0, err
+	}
+	defer t.stop()
+	err = t.read(ctx, each)
+	return atomic.LoadUint64(&t.filter.Lost), err
+}
+
+// tracer is an open trace.
+type tracer struct {
+	pins    *pins
+	lock    *os.File
+	keeper  *keeper
+	control *bpfControl
+	filter  *bpfTraceFilter
+	ring    *ebpf.Map
+	reader  *ringbuf.Reader
+	closing []func()
+	fixture fixture
+
+	names      map[uint16]string
+	backends   map[uint16]string // by slot
+	numbers    map[string]uint16
+	generation uint32
+	interfaces map[uint32]string
+	since      uint64        // CLOCK_MONOTONIC at the start
+	epoch      time.Duration // from CLOCK_MONOTONIC to the wall clock
+}
+
+func openTracer(path string) (t *tracer, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, fmt.Errorf("pin path: %w", err)
+	}
+	t = &tracer{pins: &pins{path: path}, interfaces: map[uint32]string{}}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	// The folder of maps, not the one above that the running weir locks.
+	t.lock, err = os.Open(t.pins.maps())
+	if errors.Is(err, os.ErrNotExist) {
+		return t, fmt.Errorf("no data path is kept at %s; weir lb run --datapath ebpf makes one, --pin-path names another place", path)
+	} else if err != nil {
+		return t, fmt.Errorf("pin path: %w", err)
+	}
+	if err := unix.Flock(int(t.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return t, fmt.Errorf("one trace at a time: %s has it", holderName(t.lock))
+	}
+	if t.keeper, err = loadKeeper(t.pins, nil); err != nil {
+		return t, fmt.Errorf("pin path %s: %w", path, err)
+	}
+	if err := t.keeper.read(textFixture, &t.fixture); err != nil {
+		return t, fmt.Errorf("pin path %s: %w", path, err)
+	}
+	spec, err := loadBpf()
+	if err != nil {
+		return t, err
+	}
+	sizesFor(t.fixture.Limits).adapt(spec)
+	if own, err := abi(spec); err != nil || own != t.fixture.ABI {
+		return t, errors.Join(err, fmt.Errorf("another build of weir made what is pinned at %s; trace with that one, or restart weir lb run with this one first", path))
+	}
+	return t, t.mapTables()
+}
+
+func (t *tracer) mapTables() error {
+	for name, to := range map[string]func([]byte){
+		bpfMapControls:     func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
+		bpfMapTraceFilters: func(b []byte) { t.filter = (*bpfTraceFilter)(unsafe.Pointer(&b[0])) },
+	} {
+		m, err := ebpf.LoadPinnedMap(t.pins.mapAt(name), nil)
+		if err != nil {
+			return fmt.Errorf("open map %s: %w", name, err)
+		}
+		t.closing = append(t.closing, func() { m.Close() })
+		b, err := unix.Mmap(m.FD(), 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			return fmt.Errorf("map %s into memory: %w", name, err)
+		}
+		t.closing = append(t.closing, func() { unix.Munmap(b) })
+		to(b)
+	}
+	var err error
+	if t.ring, err = ebpf.LoadPinnedMap(t.pins.mapAt(bpfMapTraces), nil); err != nil {
+		return fmt.Errorf("open map %s: %w", bpfMapTraces, err)
+	}
+	if t.reader, err = ringbuf.NewReader(t.ring); err != nil {
+		return fmt.Errorf("read map %s: %w", bpfMapTraces, err)
+	}
+	return t.learn()
+}
+
+func (t *tracer) close() {
+	if t.reader != nil {
+		t.reader.Close()
+	}
+	if t.ring != nil {
+		t.ring.Close()
+	}
+	t.keeper.close()
+	for _, f := range t.closing {
+		f()
+	}
+	if t.lock != nil {
+		t.lock.Close()
+	}
+}
+
+// learn reads the names of the generation in force.
+func (t *tracer) learn() error {
+	t.generation = atomic.LoadUint32(&t.control.Active) & 1
+	var text generationText
+	if err := t.keeper.read(t.generation, &text); err != nil {
+		return fmt.Errorf("names: %w", err)
+	}
+	t.names, t.backends, t.numbers = map[uint16]string{}, map[uint16]string{}, map[string]uint16{}
+	for _, s := range text.Services {
+		t.names[s.Number], t.numbers[s.Name] = s.Name, s.Number
+		for _, b := range s.Backends {
+			t.backends[b.Slot] = b.Name
+		}
+	}
+	return nil
+}
+
+// start writes the filter and lets the programs begin.
+func (t *tracer) start(filter *TraceFilter) error {
+	var f bpfTraceFilter
+	if filter.Service != "" {
+		number, ok := t.numbers[filter.Service]
+		if !ok {
+			return fmt.Errorf("no service %q; weir lb show lists them", filter.Service)
+		}
+		f.Service = uint32(number)
+	}
+	for _, reason := range filter.Reasons {
+		f.Reasons |= 1 << reason
+	}
+	if len(filter.Reasons) == 0 {
+		f.Reasons = ^uint64(0)
+	}
+	if p := filter.Prefix; p.IsValid() {
+		mask := maskWords(bits16(p))
+		f.Addr = addressWords(p.Masked().Addr())
+		f.Mask = [4]uint32{uint32(mask[0]), uint32(mask[0] >> 32), uint32(mask[1]), uint32(mask[1] >> 32)}
+		if filter.Both {
+			f.Both = 1
+		}
+	}
+	now := monotonic()
+	t.since, t.epoch = now, time.Duration(time.Now().UnixNano())-time.Duration(now)
+	f.Until = now + uint64(traceLease)
+	atomic.StoreUint32(&t.control.Trace, 0)
+	grace() // no program run is left that reads the old filter
+	*t.filter = f
+	atomic.StoreUint32(&t.control.Trace, 1)
+	return nil
+}
+
+func (t *tracer) stop() { atomic.StoreUint32(&t.control.Trace, 0) }
+
+func (t *tracer) read(ctx context.Context, each func(*Traced) bool) error {
+	defer context.AfterFunc(ctx, func() { t.reader.SetDeadline(time.Unix(1, 0)) })()
+	var record ringbuf.Record
+	renew := time.Now().Add(traceLease / 3)
+	for ctx.Err() == nil {
+		t.reader.SetDeadline(renew)
+		if ctx.Err() != nil {
+			return nil
+		}
+		err := t.reader.ReadInto(&record)
+		if now := time.Now(); !now.Before(renew) {
+			renew = now.Add(traceLease / 3)
+			atomic.StoreUint64(&t.filter.Until, monotonic()+uint64(traceLease))
+			if err := t.learn(); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read trace: %w", err)
+		}
+		var e bpfTraceEvent
+		if len(record.RawSample) < int(unsafe.Sizeof(e)) {
+			return fmt.Errorf("a trace event of %d bytes", len(record.RawSample))
+		}
+		e = *(*bpfTraceEvent)(unsafe.Pointer(&record.RawSample[0]))
+		if e.Time < t.since {
+			continue // of an earlier trace
+		}
+		if !each(t.traced(&e)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (t *tracer) traced(e *bpfTraceEvent) *Traced {
+	if t.generation != atomic.LoadUint32(&t.control.Active)&1 {
+		t.learn()
+	}
+	p := &Traced{
+		Time: time.Unix(0, int64(t.epoch)+int64(e.Time)), Interface: t.interfaceName(e.Ifindex), Reason: lb.Reason(e.Reason),
+		Protocol: e.Key.Proto, New: e.Opened != 0, Length: int(e.Length), Data: e.Data[:min(int(e.Captured), len(e.Data))],
+		Source:      netip.AddrPortFrom(fromWords(e.Key.Src), swap16(e.Key.Sport)),
+		Destination: netip.AddrPortFrom(fromWords(e.Key.Dst), swap16(e.Key.Dport)),
+	}
+	if e.Service != 0 {
+		if p.Service = t.names[uint16(e.Service)]; p.Service == "" {
+			p.Service = fmt.Sprintf("(removed service %d)", e.Service)
+		}
+	}
+	if e.Backend != 0 {
+		if p.Backend = t.backends[uint16(e.Backend-1)]; p.Backend == "" {
+			p.Backend = "(removed)"
+		}
+	}
+	return p
+}
+
+// interfaceName asks, once for each, in the data path's namespace.
+func (t *tracer) interfaceName(index uint32) string {
+	name, ok := t.interfaces[index]
+	if !ok {
+		name = fmt.Sprintf("interface %d", index)
+		inNetns(t.fixture.Netns, func() error {
+			l, err := netlink.LinkByIndex(int(index))
+			if err == nil {
+				name = l.Attrs().Name
+			}
+			return err
+		})
+		t.interfaces[index] = name
+	}
+	return name
+}
+
+// monotonic is the clock of bpf_ktime_get_ns.
+func monotonic() uint64 {
+	var ts unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}
+
+// endTrace switches off what a tracer that died left on.
+func (d *Datapath) endTrace() {
+	if atomic.LoadUint32(&d.tables.control.Trace) == 0 {
+		return
+	}
+	var f bpfTraceFilter
+	if err := d.tables.maps[bpfMapTraceFilters].Lookup(uint32(0), &f); err == nil && f.Until < monotonic() {
+		atomic.CompareAndSwapUint32(&d.tables.control.Trace, 1, 0)
+	}
+}
