@@ -73,11 +73,7 @@ static __always_inline void begin(struct pkt *p, const struct control *control, 
 static __always_inline int weir(ctx_t *ctx, bool inject)
 {
 	const struct control *control = control_of();
-<<<<<<< HEAD
-	int reason, verdict, parsed = PARSE_MALFORMED;
-=======
-	int reason, verdict, parsed, traced = 0;
->>>>>>> main
+	int reason, verdict, parsed = PARSE_MALFORMED, traced = 0;
 	__u32 which = inject;
 	struct pkt *p = bpf_map_lookup_elem(&packets, &which);
 
