@@ -83,7 +83,7 @@ type Counters struct {
 	Resets          uint64 `json:"resets"`       // resets that matched
 	Timeouts        uint64 `json:"timeouts"`     // pending messages given up
 	Stray           uint64 `json:"stray"`        // acknowledgements, resets and responses that match nothing
-	PendingFull     uint64 `json:"pending_full"` // messages refused because MaxPending was reached
+	PendingFull     uint64 `json:"pending_full"` // messages refused because MaxPending was reached, or PerSession
 }
 
 // Add adds other to c.

@@ -12,5 +12,6 @@
 // goroutine at a time may use an Endpoint and its Sessions. Receive and Send allocate nothing once a session's ring exists.
 //
 // Bounds, each counted in [Counters] when it bites: [Ring] message ids remembered per session; one circular log of stored
-// responses per endpoint, whose oldest are overwritten; Config.MaxPending confirmable messages awaiting acknowledgement.
+// responses per endpoint, whose oldest are overwritten; Config.MaxPending confirmable messages awaiting acknowledgement, of them
+// [PerSession] separate responses of one session.
 package exchange

@@ -15,9 +15,13 @@ type Session struct {
 
 	ring    *ring
 	pending int32 // 1 + first pending message, 0 for none
+	count   int32 // pending messages
 	mid     uint16
 	started bool
 }
+
+// PerSession is how many separate responses of a session may be pending: finding one of them is a search.
+const PerSession = 32
 
 func (s *Session) head() int32 { return s.pending - 1 }
 
@@ -255,7 +259,11 @@ func (e *Endpoint) later(s *Session, answer []byte, t message.Type, r *Reply, no
 		e.counters.TooLarge++
 		return false
 	}
-	slot, i := e.pendings.take(answer)
+	var slot *pending
+	var i int32
+	if s.count < PerSession {
+		slot, i = e.pendings.take(answer)
+	}
 	if slot == nil {
 		e.counters.PendingFull++
 		return false

@@ -288,6 +288,32 @@ func TestSeparateResponse(t *testing.T) {
 	})
 }
 
+// One peer cannot fill the table, nor make the search in its own list long.
+func TestSeparateResponsesOfOneSession(t *testing.T) {
+	r := newRig(t, Config{})
+	r.journal.serve = func(_ *message.Message, reply *Reply) {
+		reply.Separate(time.Second)
+		reply.Text(message.Content, "late")
+	}
+	for i := range uint16(1000) {
+		want := "ACK 0.00 mid=" + fmt.Sprint(i)
+		if i >= PerSession {
+			want = fmt.Sprintf("ACK 2.05 mid=%d token=ab late", i)
+		}
+		r.expect(r.receive(build(t, message.Con, message.POST, i, "ab"), 0), want)
+	}
+	if r.Pending() != PerSession || r.Counters().PendingFull != 1000-PerSession {
+		t.Errorf("%d pending, %+v", r.Pending(), r.Counters())
+	}
+	var other Session
+	if got := show(t, r.Endpoint.Receive(&other, build(t, message.Con, message.POST, 1, "ab"), r.out, 0)); got != "ACK 0.00 mid=1" {
+		t.Errorf("another session gets %s", got)
+	}
+	// As they end there is room again.
+	run(r, 300*time.Second)
+	r.expect(r.receive(build(t, message.Con, message.POST, 2000, "ab"), 300*time.Second), "ACK 0.00 mid=2000")
+}
+
 // Reply.Prove: the id cannot be guessed from others, and only its acknowledgement proves the address.
 func TestProve(t *testing.T) {
 	proofs := 0

@@ -78,6 +78,7 @@ func (p *pendings) attach(i int32, s *Session, due time.Duration) {
 	slot := &p.slots[i]
 	slot.session, slot.due = s, due
 	slot.next, s.pending = s.head(), i+1
+	s.count++
 	p.heap = append(p.heap, i)
 	slot.heap = int32(len(p.heap) - 1)
 	p.up(int(slot.heap))
@@ -87,6 +88,7 @@ func (p *pendings) attach(i int32, s *Session, due time.Duration) {
 func (p *pendings) release(i int32) {
 	slot := &p.slots[i]
 	s := slot.session
+	s.count--
 	if s.head() == i {
 		s.pending = slot.next + 1
 	} else {

@@ -42,7 +42,7 @@ func (r *Reply) Text(code message.Code, text string) {
 
 // Separate acknowledges a confirmable request at once and sends the response as a message of its own after delay
 // (RFC 7252 section 5.2.2); to a non-confirmable request it only delays. It may be called before or after Begin. When
-// Config.MaxPending messages are pending, a confirmable request gets its response at once, piggybacked.
+// Config.MaxPending messages are pending, or PerSession of the session, a confirmable request gets its response at once, piggybacked.
 func (r *Reply) Separate(delay time.Duration) { r.separate, r.delay = true, max(0, delay) }
 
 // Prove makes the response separate, under a message id that nobody can guess: who acknowledges it has received it, and Config.Proven is told

@@ -34,7 +34,7 @@ func (w *worker) readEntry(e *entry, now time.Duration) {
 	if from != e.dest.addr && !w.reroute(e, from, now) {
 		return
 	}
-	e.answered, e.missed = true, 0
+	e.answered, e.missed, e.moves = true, 0, 0
 	if e.dest.replied(now) {
 		w.dp.revive(e.dest)
 	}

@@ -47,7 +47,7 @@ func Open(config Config) (*Datapath, error) {
 	}
 	d.watch = watch{
 		timeout: config.BackendTimeout, limit: int64(config.UnansweredLimit), after: config.UnansweredAfter,
-		all: map[destinationKey]*destination{},
+		all: map[destinationKey]*destination{}, heard: map[string]*atomic.Bool{},
 	}
 	d.view.Store(&view{snapshot: &lb.Snapshot{}, shortestIdle: lb.Never})
 	for i := range config.Workers {

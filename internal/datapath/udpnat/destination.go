@@ -2,6 +2,7 @@ package udpnat
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,7 @@ func (s BackendState) MarshalText() ([]byte, error) { return []byte(s.String()),
 type destination struct {
 	addr   netip.AddrPort
 	target lb.Target
+	heard  *atomic.Bool // somebody of the service has answered something; shared by its destinations
 
 	usage      atomic.Int64 // entries bound to it
 	state      atomic.Uint32
@@ -94,6 +96,9 @@ func (d *destination) forgive() {
 // replied reports whether the reply revives the destination.
 func (d *destination) replied(now time.Duration) bool {
 	d.lastReply.Store(int64(now))
+	if !d.heard.Load() {
+		d.heard.Store(true)
+	}
 	d.forgive()
 	if d.is(Active) {
 		return false
@@ -123,9 +128,10 @@ type watch struct {
 	limit   int64
 	after   time.Duration
 
-	mu   sync.Mutex
-	all  map[destinationKey]*destination
-	list atomic.Pointer[[]*destination] // the same, for reading without lock
+	mu    sync.Mutex
+	all   map[destinationKey]*destination
+	heard map[string]*atomic.Bool        // by service
+	list  atomic.Pointer[[]*destination] // the same, for reading without lock
 	// probing says that some destination may be, so that new flows look.
 	probing atomic.Bool
 }
@@ -141,10 +147,17 @@ func (w *watch) get(target lb.Target, addr netip.AddrPort) *destination {
 	defer w.mu.Unlock()
 	k := destinationKey{target, addr}
 	if w.all[k] == nil {
-		w.all[k] = &destination{addr: addr, target: target}
+		w.addLocked(k)
 		w.publishLocked()
 	}
 	return w.all[k]
+}
+
+func (w *watch) addLocked(k destinationKey) {
+	if w.heard[k.target.Service] == nil {
+		w.heard[k.target.Service] = &atomic.Bool{}
+	}
+	w.all[k] = &destination{addr: k.addr, target: k.target, heard: w.heard[k.target.Service]}
 }
 
 // know makes the destinations of a snapshot, asked or not: the watch must know who else could answer.
@@ -154,7 +167,7 @@ func (w *watch) know(v *view) {
 	for at, b := range v.byAddr {
 		k := destinationKey{lb.Target{Service: at.service, Backend: b.Name}, at.addr}
 		if w.all[k] == nil {
-			w.all[k] = &destination{addr: k.addr, target: k.target}
+			w.addLocked(k)
 		}
 	}
 	w.publishLocked()
@@ -169,6 +182,11 @@ func (w *watch) retain(keep func(*destination) bool) {
 			delete(w.all, k)
 		}
 	}
+	used := map[string]bool{}
+	for k := range w.all {
+		used[k.target.Service] = true
+	}
+	maps.DeleteFunc(w.heard, func(service string, _ *atomic.Bool) bool { return !used[service] })
 	w.publishLocked()
 }
 
@@ -208,7 +226,8 @@ func (w *watch) silent(d *destination, now time.Duration) bool {
 	if w.limit > 0 && d.missed.Load() >= w.limit && now-time.Duration(d.missedFrom.Load()) >= w.after {
 		return true
 	}
-	return d.unanswered.Load() > 0 && now-time.Duration(d.since.Load()) >= w.timeout
+	// Of a service that never answers, silence says nothing.
+	return d.heard.Load() && d.unanswered.Load() > 0 && now-time.Duration(d.since.Load()) >= w.timeout
 }
 
 // check moves every destination to the state that now asks for and returns those that became stale. use says what the

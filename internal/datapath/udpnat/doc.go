@@ -19,11 +19,13 @@
 //	                                       ▲ silence ─────────────────────────────────────────────┘
 //
 // The last active backend of a service never turns stale. For the quick rule only flows that had an answer before count,
-// so that junk, which no server answers, takes no backend down; a flow that never had an answer moves by itself.
+// so that junk, which no server answers, takes no backend down; a flow that never had an answer moves by itself, twice as
+// often as there are backends. Where no backend of a service ever answered, only refusals count: its flows are one-way.
 //
 // Limits: datagrams up to 65,507 bytes pass whole. MaxEntries bounds the entries; past it new flows are dropped, so that
 // a flood takes no living client's entry. Past the process's descriptors or ports, the oldest entry that was idle for a
-// second gives way, else the new flow is dropped. All are counted and logged. Datagrams held back for reordering are bounded in number and bytes.
+// second gives way, else the new flow is dropped. All are counted and logged. Datagrams held back for reordering are
+// bounded in number and bytes.
 //
 // Behaviour follows Californium's cf-nat, faults of it excepted.
 //

@@ -30,6 +30,7 @@ type entry struct {
 	// answered: a backend answered this flow once. missed datagrams, the first at missedFrom, had no answer since.
 	answered   bool
 	missed     int32
+	moves      int32 // in search of a backend that answers
 	missedFrom time.Duration
 	prev, next *entry // by last, oldest first
 }
@@ -215,9 +216,10 @@ func (w *worker) moveUnheard(e *entry, now time.Duration) {
 	}
 	e.missed = 0
 	service := w.engine.Snapshot().Service(e.service)
-	if service == nil {
-		return
+	if service == nil || int(e.moves) >= 2*len(service.Backends) {
+		return // nobody answers this one: it may be all one-way
 	}
+	e.moves++
 	const tries = 64 // by chance, it may fall on the same one again
 	for range tries {
 		if b := service.Select(rand.Uint64()); b != nil && w.addressOf(b, e) != e.dest.addr {

@@ -1,6 +1,7 @@
 package udpnat_test
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -272,6 +273,51 @@ func TestStaleBackendLeavesAndReturns(t *testing.T) {
 	f.backends[0].mute.Store(false)
 	f.with(func(s *lb.Spec) { s.Services[0].Backends = append(s.Services[0].Backends, gone) })
 	f.onBackend(0)
+}
+
+// Where nobody ever answers (log and telemetry by UDP) silence says nothing: no backend is taken out, and a flow that
+// looked for one that answers comes to rest.
+func TestOneWayServiceKeepsItsBackends(t *testing.T) {
+	f := start(t, udpnat.Config{Workers: 1}, 3)
+	var clients []*client
+	for _, b := range f.backends {
+		b.mute.Store(true)
+	}
+	for range 12 {
+		clients = append(clients, f.client())
+	}
+	sent := uint64(0)
+	round := func() {
+		for range 4 {
+			for _, c := range clients {
+				c.send([]byte("line"))
+				sent++
+			}
+		}
+		f.eventually("sent", func() bool { return f.counters().Forwarded == sent })
+		f.advance(5 * time.Second)
+	}
+	for range 12 {
+		round()
+	}
+	for _, b := range f.backends {
+		if f.state(b) != udpnat.Active {
+			t.Fatalf("%s is %v", b.name, f.state(b))
+		}
+	}
+	placed := func() map[netip.AddrPort]netip.AddrPort {
+		all := map[netip.AddrPort]netip.AddrPort{}
+		for _, e := range f.datapath.Entries(100) {
+			all[e.Client] = e.Addr
+		}
+		return all
+	}
+	before := placed()
+	round()
+	round()
+	if after := placed(); len(after) != len(clients) || !maps.Equal(before, after) {
+		t.Fatalf("flows still move: %v, then %v", before, after)
+	}
 }
 
 // A backend that the kernel will not send to is silent too, and not a hole for its share of the clients.
