@@ -269,6 +269,9 @@ func (e *Endpoint) later(s *Session, answer []byte, t message.Type, r *Reply, no
 		return false
 	}
 	slot.kind, slot.unsent, slot.con, slot.first = kindResponse, true, t == message.Con, now
+	if r.once {
+		slot.repeats = uint8(e.cfg.MaxRetransmit)
+	}
 	slot.mid = e.NextID(s)
 	if slot.proof = r.prove; r.prove {
 		var random [2]byte

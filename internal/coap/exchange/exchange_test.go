@@ -288,6 +288,21 @@ func TestSeparateResponse(t *testing.T) {
 	})
 }
 
+// To an address that may be forged even a confirmable response goes once: repetitions would multiply what its owner gets.
+func TestSeparateResponseOnce(t *testing.T) {
+	r := newRig(t, Config{})
+	r.journal.serve = func(_ *message.Message, reply *Reply) {
+		reply.Separate(time.Second)
+		reply.Once()
+		reply.Text(message.Content, "late")
+	}
+	r.expect(r.receive(build(t, message.Con, message.POST, 1, "ab"), 0), "ACK 0.00 mid=1")
+	run(r, 300*time.Second)
+	if len(r.outbox.sent) != 1 || r.Pending() != 0 || r.Counters().Timeouts != 1 {
+		t.Errorf("%d transmissions, %+v", len(r.outbox.sent), r.Counters())
+	}
+}
+
 // One peer cannot fill the table, nor make the search in its own list long.
 func TestSeparateResponsesOfOneSession(t *testing.T) {
 	r := newRig(t, Config{})

@@ -16,6 +16,7 @@ type Reply struct {
 	separate bool
 	silent   bool
 	prove    bool
+	once     bool
 }
 
 // Begin starts the response, dropping what an earlier Begin wrote, and returns the builder for its options and payload.
@@ -44,6 +45,9 @@ func (r *Reply) Text(code message.Code, text string) {
 // (RFC 7252 section 5.2.2); to a non-confirmable request it only delays. It may be called before or after Begin. When
 // Config.MaxPending messages are pending, or PerSession of the session, a confirmable request gets its response at once, piggybacked.
 func (r *Reply) Separate(delay time.Duration) { r.separate, r.delay = true, max(0, delay) }
+
+// Once keeps a separate response from being repeated: for a peer whose address may be forged.
+func (r *Reply) Once() { r.once = true }
 
 // Prove makes the response separate, under a message id that nobody can guess: who acknowledges it has received it, and Config.Proven is told
 // (return routability, as by the Echo option of RFC 9175 but without its support in the client). It does nothing for a

@@ -11,10 +11,11 @@
 // The context, myip and benchmark resources have the fields, formats and queries of Californium's extended plugtest server, so
 // that its clients and scripts work. A query that a resource does not know is 4.02, as there.
 //
-// Bounds: sessions and half-open handshakes by the engine; 65,536 pending separate responses and 16 MiB of stored answers per
-// worker by package exchange; responses of 1024 bytes a datagram, 64 over plain CoAP to public addresses, which a forged
-// source may name (RFC 7252 section 11.3). A session whose address has changed gets no more than the engine's budget until an
-// acknowledgement of an unguessable message id has proven the address.
+// Bounds: sessions and half-open handshakes by the engine; 65,536 pending separate responses, 32 of one peer, and 16 MiB of
+// stored answers per worker by package exchange; responses of 1024 bytes a datagram. Over plain CoAP to public addresses, which
+// a forged source may name (RFC 7252 section 11.3), they are of 64 bytes, and separate ones are not repeated. A session whose
+// address has changed gets no more than the engine's budget until an acknowledgement of an unguessable message id has proven
+// the address.
 //
 // A process may run several nodes of one cluster: each has an address, a node id in its connection ids, and a management
 // address; see package cluster.

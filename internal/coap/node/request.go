@@ -133,10 +133,24 @@ const (
 
 // blockExponent is the size of the largest block for a peer, as 16 << exponent.
 func blockExponent(secure bool, peer netip.Addr) uint32 {
-	if peer = peer.Unmap(); !secure && peer.IsGlobalUnicast() && !peer.IsPrivate() {
+	if exposed(secure, peer) {
 		return publicExponent
 	}
 	return maxExponent
+}
+
+// exposed says whether a request with this source may have been forged to have us send to it.
+func exposed(secure bool, peer netip.Addr) bool {
+	peer = peer.Unmap()
+	return !secure && peer.IsGlobalUnicast() && !peer.IsPrivate()
+}
+
+// separate has the response sent by itself, repeated until it is acknowledged only if the source is no forgery.
+func (r *request) separate(delay time.Duration) {
+	r.reply.Separate(delay)
+	if exposed(r.handler.listener.secure, r.peer.Addr().Addr()) {
+		r.reply.Once()
+	}
 }
 
 // blockOverhead is the most that header and options of a block take, without the token.

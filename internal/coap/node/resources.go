@@ -74,7 +74,7 @@ func (r *request) serveBenchmark() {
 		query := options.Value()
 		switch {
 		case string(query) == "ack":
-			r.reply.Separate(0)
+			r.separate(0)
 		case len(query) > 5 && string(query[:5]) == "rlen=":
 			n, ok := parseLength(query[5:])
 			if !ok {
@@ -140,6 +140,6 @@ func (r *request) serveSeparate() {
 			text = append(text, "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
 		}
 	}
-	r.reply.Separate(r.handler.listener.cfg.SeparateDelay)
+	r.separate(r.handler.listener.cfg.SeparateDelay)
 	r.body(message.Content, message.Text, text)
 }
