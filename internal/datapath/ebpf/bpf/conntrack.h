@@ -36,6 +36,9 @@ static __always_inline __u64 tier_hash(const struct pkt *p, const __u64 form[5])
 	return g ? siphash40(g->sip, form) : 0;
 }
 
+/* The tier's hash of the packet's flow. */
+__noinline __u64 flow_hash(struct pkt *p) { return p ? tier_hash(p, (const __u64 *)&p->key) : 0; }
+
 static __always_inline const struct service *service_at(const struct pkt *p, __u32 id)
 {
 	__u32 i = (p->active & 1) * MAX_SERVICES + (id & (MAX_SERVICES - 1));
@@ -92,15 +95,13 @@ static __always_inline __u32 state_first(__u8 proto, __u8 flags)
 
 /* Finds the live entry of the packet's flow, if its backend still serves the
  * service; sets number and slot. */
-static __always_inline bool flow_find(struct pkt *p, const struct service *service)
+static __always_inline bool flow_found(struct pkt *p, const struct service *service, __u32 number)
 {
 	const struct backend *b;
 	struct way *way;
-	__u32 number;
 	__u64 meta;
 
-	p->print = flow_print(&p->key, KEY_FLOW);
-	p->old = number = flows_find(p->print);
+	p->old = number;
 	if (number == NO_NUMBER)
 		return false;
 	way = way_at(&flows, number);
@@ -115,6 +116,16 @@ static __always_inline bool flow_find(struct pkt *p, const struct service *servi
 	p->number = number;
 	p->slot = way_slot(meta);
 	return true;
+}
+
+static __always_inline __u64 flow_print_of(struct pkt *p)
+{
+	return p->print = flow_print(&p->key, KEY_FLOW);
+}
+
+static __always_inline bool flow_find(struct pkt *p, const struct service *service)
+{
+	return flow_found(p, service, flows_find(flow_print_of(p)));
 }
 
 /* Follows TCP and renews the entry and its reply's, one of which is at hand. */
@@ -157,25 +168,6 @@ static __always_inline void flow_touch(struct pkt *p, const struct service *serv
 	if (way)
 		touch(p, service, way, flags, true);
 }
-
-/* What the search for a reply key needs. */
-struct reservation {
-	struct flow_key reply;
-	__u64 expiry;
-	__u64 print;      /* out */
-	__u64 now;
-	__u32 number;     /* of the flow */
-	__u32 nat;        /* out: place of the address + 1 */
-	__u32 first;      /* of its addresses */
-	__u32 pool;       /* addresses x ports; 0: no choice */
-	__u32 ports;
-	__u32 start;      /* of the search */
-	__u16 first_port; /* host order */
-	__u16 nat_port;   /* out */
-	__u8 echo;
-	__u8 state;
-	__u8 pad[2];
-};
 
 /* Enters one reply key unless another live flow has it. */
 __noinline int reply_reserve(struct reservation *r)
@@ -249,42 +241,44 @@ __noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expir
 {
 	const struct service *service;
 	const struct backend *b;
-	struct reservation r = {};
+	struct reservation *r;
 	int ok;
 
 	if (!p || !entry)
 		return REASON_SNAT_EXHAUSTED;
+	r = &p->reservation;
+	__builtin_memset(r, 0, sizeof(*r));
 	service = service_at(p, p->service);
 	b = backend_at(p->slot, p->version);
 	if (!service || !b)
 		return REASON_SNAT_EXHAUSTED;
-	r.now = p->now;
-	r.expiry = expiry;
-	r.state = state;
-	r.number = number;
-	r.echo = p->kind == KIND_ECHO;
-	__builtin_memcpy(r.reply.src, b->addr, 16);
-	r.reply.sport = r.echo ? p->key.sport : b->port ?: p->key.dport;
-	r.reply.proto = p->key.proto;
+	r->now = p->now;
+	r->expiry = expiry;
+	r->state = state;
+	r->number = number;
+	r->echo = p->kind == KIND_ECHO;
+	__builtin_memcpy(r->reply.src, b->addr, 16);
+	r->reply.sport = r->echo ? p->key.sport : b->port ?: p->key.dport;
+	r->reply.proto = p->key.proto;
 	if (service->has_snat) {
 		bool is6 = p->version == 6;
 
-		r.first = service->snat + (is6 ? service->snat4 : 0);
-		r.first_port = service->snat_first;
-		r.ports = (__u32)service->snat_last - service->snat_first + 1;
-		r.pool = r.ports * (is6 ? service->snat6 : service->snat4);
-		r.start = tier_hash(p, (const __u64 *)&p->key) >> 32;
-		ok = reserve_pool(&r);
+		r->first = service->snat + (is6 ? service->snat4 : 0);
+		r->first_port = service->snat_first;
+		r->ports = (__u32)service->snat_last - service->snat_first + 1;
+		r->pool = r->ports * (is6 ? service->snat6 : service->snat4);
+		r->start = flow_hash(p) >> 32;
+		ok = reserve_pool(r);
 	} else {
-		__builtin_memcpy(r.reply.dst, p->key.src, 16);
-		r.reply.dport = r.echo ? 0 : p->key.sport;
-		ok = reply_reserve(&r);
+		__builtin_memcpy(r->reply.dst, p->key.src, 16);
+		r->reply.dport = r->echo ? 0 : p->key.sport;
+		ok = reply_reserve(r);
 	}
 	if (!ok)
 		return REASON_SNAT_EXHAUSTED;
-	entry->reply = r.print;
-	entry->nat = r.nat;
-	entry->nat_port = r.nat_port;
+	entry->reply = r->print;
+	entry->nat = r->nat;
+	entry->nat_port = r->nat_port;
 	return REASON_NONE;
 }
 

@@ -62,7 +62,7 @@ struct {
 
 static __always_inline void begin(struct pkt *p, const struct control *control, bool inject)
 {
-	__builtin_memset(p, 0, sizeof(*p));
+	__builtin_memset(p, 0, offsetof(struct pkt, reservation));
 	p->active = control->active & 1;
 	p->now = clock_now(control);
 	p->inject = inject;
@@ -73,17 +73,17 @@ static __always_inline void begin(struct pkt *p, const struct control *control, 
 static __always_inline int weir(ctx_t *ctx, bool inject)
 {
 	const struct control *control = control_of();
-	int reason, verdict, parsed, traced = 0;
+	int reason, verdict, parsed = PARSE_MALFORMED, traced = 0;
 	__u32 which = inject;
 	struct pkt *p = bpf_map_lookup_elem(&packets, &which);
 
 	if (!control || !p)
 		return ctx_pass;
-	begin(p, control, inject);
-	parsed = parse(ctx, p);
-	if (parsed == PARSE_PULL && ctx_pull(ctx, p)) {
+	for (int pulled = 0; pulled < 2; pulled++) {
 		begin(p, control, inject);
 		parsed = parse(ctx, p);
+		if (!ctx_can_pull || parsed != PARSE_PULL || !ctx_pull(ctx, p))
+			break;
 	}
 	if (parsed != PARSED) {
 		reason = parsed == PARSE_NOT_IP ? REASON_NOT_IP : REASON_MALFORMED;

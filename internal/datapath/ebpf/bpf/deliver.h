@@ -125,15 +125,13 @@ static __always_inline bool count_down(ctx_t *ctx, const struct pkt *p)
 #define DELIVERED(verdict, reason) ((reason) << 8 | ((verdict) & 0xff))
 
 /* Carries out a choice. Returns the hook's verdict and the reason. */
-__noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
+static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 {
 	const struct service *service;
 	const struct backend *b;
 	const __u8 *macs;
 	__u32 ifindex, mtu, over = 0, size;
 
-	if (!p)
-		return DELIVERED(ctx_pass, reason);
 	service = service_at(p, p->service);
 	b = backend_at(p->slot, p->version);
 	if (!service || !b)
@@ -186,15 +184,7 @@ __noinline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 		if (!nat_rewrite(ctx, p))
 			goto failed;
 	} else if (service->mode == MODE_L3DSR) {
-		struct outer o = {.length = p->end - p->l3, .family = b->family, .gue = service->tunnel == TUNNEL_GUE};
-
-		o.fixed = size + over <= mtu;
-		__builtin_memcpy(o.dst, b->addr, 16);
-		if (b->family == 4)
-			o.src[3] = service->outer4;
-		else
-			__builtin_memcpy(o.src, service->outer6, 16);
-		if (!encapsulate(ctx, p, &o))
+		if (!tunnel(ctx, p, size + over <= mtu))
 			goto failed;
 	}
 	if (!put_macs(ctx, macs))

@@ -78,7 +78,7 @@ __noinline int encapsulate(ctx_t *ctx, struct pkt *p, struct outer *o)
 	if (o->gue) {
 		__u16 udp[4] = {};
 
-		udp[0] = bpf_htons(0xc000 | (tier_hash(p, (const __u64 *)&p->key) & 0x3fff));
+		udp[0] = bpf_htons(0xc000 | (flow_hash(p) & 0x3fff));
 		udp[1] = bpf_htons(GUE_PORT);
 		udp[2] = bpf_htons(payload);
 		if (ctx_store(ctx, p->l3 + at, udp, UDP_LEN))
@@ -87,4 +87,29 @@ __noinline int encapsulate(ctx_t *ctx, struct pkt *p, struct outer *o)
 	if (o->family == 6)
 		return !ctx_store(ctx, p->l3, e.b, IP6_LEN);
 	return !ctx_store(ctx, p->l3, e.b, IP4_LEN);
+}
+
+/* Puts the packet into its backend's tunnel. fixed: segments fit as they are. */
+__noinline int tunnel(ctx_t *ctx, struct pkt *p, int fixed)
+{
+	const struct service *service;
+	const struct backend *b;
+	struct outer o = {};
+
+	if (!p)
+		return 0;
+	service = service_at(p, p->service);
+	b = backend_at(p->slot, p->version);
+	if (!service || !b)
+		return 0;
+	o.length = p->end - p->l3;
+	o.family = b->family;
+	o.gue = service->tunnel == TUNNEL_GUE;
+	o.fixed = fixed;
+	__builtin_memcpy(o.dst, b->addr, 16);
+	if (b->family == 4)
+		o.src[3] = service->outer4;
+	else
+		__builtin_memcpy(o.src, service->outer6, 16);
+	return encapsulate(ctx, p, &o);
 }

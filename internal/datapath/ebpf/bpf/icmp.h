@@ -98,25 +98,33 @@ __noinline int nat_error(ctx_t *ctx, struct pkt *p, struct endpoint *to)
 	return 1;
 }
 
-static __always_inline bool nat_rewrite(ctx_t *ctx, struct pkt *p)
+/* Rewrites an error on its way through NAT. */
+__noinline int nat_errors(ctx_t *ctx, struct pkt *p)
 {
-	const struct rewrite *r = &p->nat;
 	struct endpoint to = {};
+	const struct rewrite *r;
 
-	if (p->kind != KIND_ICMP_ERROR || p->later)
-		return nat_plain(ctx, p);
+	if (!p)
+		return 0;
+	r = &p->nat;
 	if (r->set_dst) {
 		__builtin_memcpy(to.addr, r->dst, 16);
 		to.port = r->dport;
 		to.destination = 1;
 		if (!nat_error(ctx, p, &to))
-			return false;
+			return 0;
 	}
-	if (r->set_src) {
-		__builtin_memcpy(to.addr, r->src, 16);
-		to.port = r->sport;
-		to.destination = 0;
-		return nat_error(ctx, p, &to);
-	}
-	return true;
+	if (!r->set_src)
+		return 1;
+	__builtin_memcpy(to.addr, r->src, 16);
+	to.port = r->sport;
+	to.destination = 0;
+	return nat_error(ctx, p, &to);
+}
+
+static __always_inline bool nat_rewrite(ctx_t *ctx, struct pkt *p)
+{
+	if (p->kind == KIND_ICMP_ERROR && !p->later)
+		return nat_errors(ctx, p);
+	return nat_plain(ctx, p);
 }

@@ -25,6 +25,25 @@ struct rewrite {
 	__u8 pad[2];
 };
 
+/* What the search for a reply key needs. */
+struct reservation {
+	struct flow_key reply;
+	__u64 expiry;
+	__u64 print;      /* out */
+	__u64 now;
+	__u32 number;     /* of the flow */
+	__u32 nat;        /* out: place of the address + 1 */
+	__u32 first;      /* of its addresses */
+	__u32 pool;       /* addresses x ports; 0: no choice */
+	__u32 ports;
+	__u32 start;      /* of the search */
+	__u16 first_port; /* host order */
+	__u16 nat_port;   /* out */
+	__u8 echo;
+	__u8 state;
+	__u8 pad[2];
+};
+
 #define NO_SLOT 0xffffu      /* of cells; not a backend */
 #define NO_NUMBER 0xffffffffu
 
@@ -65,6 +84,7 @@ struct pkt {
 	__u8 mode;       /* of the service */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
+	struct reservation reservation; /* not cleared for each packet */
 };
 
 #define MAPPED bpf_htonl(0xffff)
@@ -272,14 +292,12 @@ enum parsed { PARSED, PARSE_PULL, PARSE_NOT_IP, PARSE_MALFORMED };
 	return p->len > (__u32)(end - data) && ctx_can_pull ? PARSE_PULL : PARSE_MALFORMED
 
 /* Reads a frame. */
-__noinline int parse(ctx_t *ctx, struct pkt *p)
+static __always_inline int parse(ctx_t *ctx, struct pkt *p)
 {
 	void *data = ctx_data(ctx), *end = ctx_end(ctx), *ip, *t;
 	__u32 off = ETH_LEN, rest;
 	__u16 type;
 
-	if (!p)
-		return PARSE_MALFORMED;
 
 	p->len = ctx_len(ctx);
 	NEED(data, ETH_LEN);

@@ -271,13 +271,11 @@ __noinline int steer_rest(ctx_t *ctx, struct pkt *p)
 }
 
 /* TCP, UDP and SCTP. */
-__noinline int steer_transport(ctx_t *ctx, struct pkt *p)
+static __always_inline int steer_transport(ctx_t *ctx, struct pkt *p)
 {
 	const struct service *service;
 
-	if (!p)
-		return REASON_NOT_SERVICE;
-	p->service = VIP_SERVICE(vip_lookup((const struct addr *)p->key.dst, p->active, p->key.proto, p->key.dport));
+	p->service = VIP_SERVICE(vip_search(p->key.dst, p->active, p->key.proto, p->key.dport));
 	if (!p->service)
 		return steer_reply(p, p->tcp_flags);
 	service = service_at(p, p->service);
