@@ -17,8 +17,9 @@ import (
 
 func newBenchCoapCommand() *cobra.Command {
 	var (
-		cfg    bench.CoapConfig
-		asJSON bool
+		cfg      bench.CoapConfig
+		datapath string
+		asJSON   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "coap",
@@ -30,10 +31,16 @@ func newBenchCoapCommand() *cobra.Command {
   cluster             three nodes behind weir nat, every record reaches its owner
   cluster-wrong-node  the same after a rebalance: two of three records reach another node and are forwarded
 
+With --datapath ebpf (root), the nodes are in a lab of namespaces, and every client changes its source port three times:
+
+  moved-nat           weir nat takes each for a new client: most records reach another node and are forwarded
+  moved-ebpf          weir lb run --datapath ebpf reads the node in the connection id: nothing is forwarded
+
 Each node has one worker. CPU time and requests are differences over the window, so handshakes are not in them. Trust the
 microseconds per request and their ratios; requests per second are what clients, balancer and servers share of the machine.`,
 		Example: `  weir bench coap
   weir bench coap --clients 500 --duration 5s --roads cluster,cluster-wrong-node
+  weir bench coap --datapath ebpf
   weir bench coap --json > coap.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,6 +50,12 @@ microseconds per request and their ratios; requests per second are what clients,
 			if cfg.Duration < time.Second || cfg.Warmup < 100*time.Millisecond {
 				return usageError(fmt.Errorf("--duration of %v and --warmup of %v: give at least 1s and 100ms", cfg.Duration, cfg.Warmup))
 			}
+			switch {
+			case datapath == "ebpf" && !cmd.Flags().Changed("roads"):
+				cfg.Roads = bench.MovedRoads()
+			case datapath != "" && datapath != "ebpf":
+				return usageError(fmt.Errorf("--datapath: no comparison with %q; write ebpf", datapath))
+			}
 			return runBenchCoap(cmd, cfg, asJSON)
 		},
 	}
@@ -51,6 +64,7 @@ microseconds per request and their ratios; requests per second are what clients,
 	flags.DurationVar(&cfg.Duration, "duration", 8*time.Second, "length of the measured window")
 	flags.DurationVar(&cfg.Warmup, "warmup", 2*time.Second, "load before the window")
 	flags.StringSliceVar(&cfg.Roads, "roads", bench.CoapRoads(), "what to measure")
+	flags.StringVar(&datapath, "datapath", "", "ebpf: compare forwarding nodes with the kernel data path, clients moving")
 	flags.BoolVar(&asJSON, "json", false, "print the results as a JSON list")
 	return cmd
 }
@@ -91,6 +105,15 @@ func printBenchCoap(w io.Writer, results []*measure.Result) error {
 		return err
 	}
 	var b strings.Builder
+	for _, r := range results {
+		if changed := figure(r, bench.FigureRebinds); changed > 0 {
+			fmt.Fprintf(&b, "\n%s: %.0f changes of a source port, %.0f records forwarded between nodes, %.0f sessions lost or begun anew, %d errors", r.Road, changed,
+				figure(r, bench.FigureForeign), figure(r, bench.FigureSessions), r.Errors)
+		}
+	}
+	if forwarded, steered := cost["moved-nat"], cost["moved-ebpf"]; forwarded > 0 && steered > 0 {
+		fmt.Fprintf(&b, "\n\nsteered by connection id in the kernel, a request costs its servers %.2f of what it costs with forwarding.\n", steered/forwarded)
+	}
 	if right, wrong := cost["cluster"], cost["cluster-wrong-node"]; right > 0 && wrong > 0 {
 		fmt.Fprintf(&b, "\nforwarding costs %+.0f%% server CPU; aim below +100%%. Californium 2.5: +42%% of a cost five times as high.\n", 100*(wrong/right-1))
 	}

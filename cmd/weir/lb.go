@@ -161,6 +161,14 @@ func loopSamples(loop *control.Loop) []admin.Sample {
 	}
 	for i := range status.Services {
 		service := &status.Services[i]
+		open := 0.0
+		if service.State == "fail_open" {
+			open = 1
+		}
+		samples = append(samples, admin.Sample{
+			Name: "weir_service_fail_open", Help: "1 while every probe of the service fails and none is believed.",
+			Labels: []admin.Label{{Name: "service", Value: service.Name}}, Value: open,
+		})
 		for j := range service.Backends {
 			backend := &service.Backends[j]
 			labels := []admin.Label{{Name: "service", Value: service.Name}, {Name: "backend", Value: backend.Name}}

@@ -78,14 +78,6 @@ func (v *view) serving(d *destination) *lb.Backend {
 	return nil
 }
 
-// backend returns the backend of a name, nil if it is gone.
-func (v *view) backend(t lb.Target) *lb.Backend {
-	if service := v.snapshot.Service(t.Service); service != nil {
-		return service.Backend(t.Backend)
-	}
-	return nil
-}
-
 func unspecified(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return netip.IPv4Unspecified()

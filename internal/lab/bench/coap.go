@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
 )
 
@@ -27,7 +28,7 @@ type CoapConfig struct {
 	Clients  int           // default 2000
 	Warmup   time.Duration // under load before the window; default 2 s
 	Duration time.Duration // the window; default 8 s
-	Roads    []string      // names of CoapRoads; default all
+	Roads    []string      // names of CoapRoads or MovedRoads; default all CoapRoads
 	Progress func(string)  // told what begins; may be nil
 }
 
@@ -38,6 +39,8 @@ type coapRoad struct {
 	nodes     int
 	balanced  bool // a weir nat stands between
 	rebalance bool // its clients get a random node once they have their sessions
+	moved     bool // in a lab of namespaces, its clients change their source ports three times
+	kernel    bool // of moved: weir lb run --datapath ebpf stands between
 }
 
 func coapRoads() []coapRoad {
@@ -66,7 +69,9 @@ const (
 	FigureForwarded = "forwarded"              // share of the requests that another node got first
 	FigureMemory    = "server memory"          // bytes, largest resident set, all nodes together
 	FigureRetrans   = "retransmissions"        // of the clients, whole run
-	FigureSessions  = "lost sessions"          // of the clients, whole run
+	FigureSessions  = "lost sessions"          // of the clients, whole run; those begun anew as well
+	FigureRebinds   = "changed ports"          // of the clients, whole run
+	FigureForeign   = "forwarded records"      // between nodes, whole run
 )
 
 // Coap measures each road in turn, in processes of cfg.Binary on loopback, and returns a result for each. CPU time, requests
@@ -105,7 +110,7 @@ func Coap(ctx context.Context, cfg CoapConfig) ([]*measure.Result, error) {
 }
 
 func findCoapRoad(name string) (coapRoad, bool) {
-	for _, r := range coapRoads() {
+	for _, r := range append(coapRoads(), movedRoads()...) {
 		if r.name == name {
 			return r, true
 		}
@@ -114,6 +119,9 @@ func findCoapRoad(name string) (coapRoad, bool) {
 }
 
 func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Result, err error) {
+	if r.moved {
+		return r.runMoved(ctx, cfg)
+	}
 	dir, err := os.MkdirTemp("", "weir-bench-")
 	if err != nil {
 		return nil, err
@@ -151,7 +159,7 @@ func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 	if r.plain {
 		uri = "coap://" + target[0] + "/benchmark?rlen=40"
 	}
-	return r.load(ctx, cfg, uri, nodes, nat)
+	return r.load(ctx, cfg, nil, uri, nodes, nat)
 }
 
 // servers starts the nodes and returns their public addresses.
@@ -198,12 +206,16 @@ func clusterFlag(addresses []string, own int) string {
 	return strings.Join(all, ",")
 }
 
-// load runs the clients and takes the window out of their run.
-func (r coapRoad) load(ctx context.Context, cfg CoapConfig, uri string, nodes []*daemon, nat *daemon) (*measure.Result, error) {
+// load runs the clients, in a namespace unless host is nil, and takes the window out of their run.
+func (r coapRoad) load(ctx context.Context, cfg CoapConfig, host *netlab.Host, uri string, nodes []*daemon, nat *daemon) (*measure.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Warmup+cfg.Duration+3*time.Minute)
 	defer cancel()
-	clients := exec.CommandContext(ctx, cfg.Binary, "coap", "bench", uri, "--clients", strconv.Itoa(cfg.Clients), //nolint:gosec // our own binary
-		"--requests", "1000000000", "--no-stop", "--allow-errors", "--json")
+	args := []string{"coap", "bench", uri, "--clients", strconv.Itoa(cfg.Clients), "--requests", "1000000000", "--no-stop", "--allow-errors", "--json"}
+	if r.moved {
+		// The fourth change would come after the end.
+		args = append(args, "--rebind-every", ((cfg.Warmup + cfg.Duration) * 2 / 7).String())
+	}
+	clients := exec.CommandContext(ctx, cfg.Binary, args...) //nolint:gosec // our own binary
 	var out bytes.Buffer
 	clients.Stdout = &out
 	clients.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -213,8 +225,11 @@ func (r coapRoad) load(ctx context.Context, cfg CoapConfig, uri string, nodes []
 	if err != nil {
 		return nil, err
 	}
-	started := time.Now()
-	if err := clients.Start(); err != nil {
+	started, start := time.Now(), clients.Start
+	if host != nil {
+		start = func() error { return host.Start(clients) }
+	}
+	if err := start(); err != nil {
 		return nil, err
 	}
 	var last string
@@ -316,6 +331,7 @@ func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample
 			LostSessions    uint64 `json:"lost_sessions"`
 			Rehandshakes    uint64 `json:"rehandshakes"`
 			Lost            uint64 `json:"lost"`
+			Rebinds         uint64 `json:"rebinds"`
 		} `json:"stats"`
 	}
 	if err := json.Unmarshal(clients, &load); err != nil || load.Result == nil {
@@ -341,6 +357,11 @@ func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample
 			{Name: FigureRetrans, Value: float64(load.Stats.Retransmissions)},
 			{Name: FigureSessions, Value: float64(load.Stats.LostSessions + load.Stats.Rehandshakes)},
 		},
+	}
+	if r.moved {
+		result.Figures = append(result.Figures,
+			measure.Figure{Name: FigureRebinds, Value: float64(load.Stats.Rebinds)},
+			measure.Figure{Name: FigureForeign, Value: float64(after.forwarded)})
 	}
 	if r.balanced {
 		result.Processes = append(result.Processes, measure.Process{Name: "balancer", CPU: after.nat - before.nat})

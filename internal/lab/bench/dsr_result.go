@@ -21,6 +21,7 @@ const (
 	FigureRateLow  = "rate, lowest"     //
 	FigureRateHigh = "rate, highest"    //
 	FigureRatio    = "ratio to routing" // median of the ratios within each round
+	FigureDNAT     = "ratio to DNAT"    // the same, to the kernel's own translation
 	FigureCost     = "machine CPU"      // median
 	FigureCostLow  = "machine CPU, lowest"
 	FigureCostHigh = "machine CPU, highest"
@@ -36,6 +37,7 @@ const (
 	ParamLoad   = "load"
 	ParamFamily = "family"
 	ParamFailed = "failed" // why there are no figures
+	ParamLost   = "lost"   // share of the packets sent that did not arrive; absent when all did
 )
 
 // note adds a round; a run without anything leaves a gap.
@@ -84,53 +86,63 @@ func (b *dsrBench) results(started time.Time) []*measure.Result {
 		result.Processes = []measure.Process{
 			{Name: "machine", CPU: cell.spent.Busy}, {Name: "ours", CPU: cell.spent.Ours}, {Name: "others", CPU: cell.spent.Others},
 		}
-		result.Figures = cell.figures(b.reference(cell))
+		result.Figures = cell.figures(b.beside(cell, RoadRouting), b.beside(cell, RoadDNAT))
 		if cell.lost > 0 {
-			result.Parameters["lost"] = fmt.Sprintf("%.3g of the packets sent", float64(cell.lost)/float64(cell.lost+cell.packets))
+			result.Parameters[ParamLost] = fmt.Sprintf("%.3g of the packets sent", float64(cell.lost)/float64(cell.lost+cell.packets))
 		}
 	}
 	return results
 }
 
-// reference is the cell of plain routing with the same load and family.
-func (b *dsrBench) reference(of *dsrCell) *dsrCell {
+// beside is the cell of another road with the same load and family; nil when that was not measured.
+func (b *dsrBench) beside(of *dsrCell, road string) *dsrCell {
 	for _, cell := range b.cells {
-		if cell.road.name == RoadRouting && cell.load.name == of.load.name && cell.family == of.family {
+		if cell.road.name == road && cell.load.name == of.load.name && cell.family == of.family {
 			return cell
 		}
 	}
 	return nil
 }
 
-func (c *dsrCell) figures(routing *dsrCell) []measure.Figure {
+// ratio is the median of the ratios within the rounds; NaN without a reference. Both lists have a value for each round.
+func ratio(values, reference []float64) float64 {
+	var ratios []float64
+	for i, value := range values {
+		if i < len(reference) && reference[i] > 0 {
+			ratios = append(ratios, value/reference[i])
+		}
+	}
+	return spreadOf(ratios).median
+}
+
+func (c *dsrCell) figures(routing, dnat *dsrCell) []measure.Figure {
 	const costScale = 1e3 // from seconds for a Gbit, or microseconds for a packet
 	rateUnit, costUnit := "Gbit/s", "ms/Gbit"
 	if datagrams(c.load.name) {
 		rateUnit, costUnit = "Mpps", "ns/packet"
 	}
-	var costs, own, ratios, ownRatios []float64
+	var costs, own []float64
 	for i := range c.costs {
 		costs, own = append(costs, c.costs[i]*costScale), append(own, c.own[i]*costScale)
 	}
-	for i, rate := range c.rates {
-		if routing != nil && routing.rates[i] > 0 {
-			ratios = append(ratios, rate/routing.rates[i])
-		}
-		if routing != nil && routing.own[i] > 0 {
-			ownRatios = append(ownRatios, c.own[i]/routing.own[i])
-		}
+	if routing == nil {
+		routing = &dsrCell{}
+	}
+	if dnat == nil {
+		dnat = &dsrCell{}
 	}
 	rate, cost := spreadOf(c.rates), spreadOf(costs)
 	figures := []measure.Figure{
 		{Name: FigureRate, Value: rate.median, Unit: rateUnit},
 		{Name: FigureRateLow, Value: rate.low, Unit: rateUnit},
 		{Name: FigureRateHigh, Value: rate.high, Unit: rateUnit},
-		{Name: FigureRatio, Value: spreadOf(ratios).median},
+		{Name: FigureRatio, Value: ratio(c.rates, routing.rates)},
+		{Name: FigureDNAT, Value: ratio(c.rates, dnat.rates)},
 		{Name: FigureCost, Value: cost.median, Unit: costUnit},
 		{Name: FigureCostLow, Value: cost.low, Unit: costUnit},
 		{Name: FigureCostHigh, Value: cost.high, Unit: costUnit},
 		{Name: FigureOwn, Value: spreadOf(own).median, Unit: costUnit},
-		{Name: FigureOwnRatio, Value: spreadOf(ownRatios).median},
+		{Name: FigureOwnRatio, Value: ratio(c.own, routing.own)},
 		{Name: FigureBusy, Value: spreadOf(c.cores).median, Unit: "cores"},
 		{Name: FigureOthers, Value: spreadOf(c.others).median, Unit: "cores"},
 	}

@@ -11,8 +11,11 @@ import (
 	"github.com/weir-lb/weir/internal/lab/netlab"
 )
 
-// RoadRouting is the road that the others are compared with: the gateway's kernel routes, nothing else.
-const RoadRouting = "routing"
+// The roads that the others are compared with.
+const (
+	RoadRouting = "routing"       // the gateway's kernel routes, nothing else
+	RoadDNAT    = "iptables-dnat" // the kernel translates
+)
 
 // dsrRoad is one way from the client to the backend, in a network of its own: connection tracking and XDP programs change
 // what every other road through the same gateway costs.
@@ -33,7 +36,7 @@ type dsrRoad struct {
 func dsrRoads() []dsrRoad {
 	return []dsrRoad{
 		{name: RoadRouting, about: "the kernel routes; no VIP"},
-		{name: "iptables-dnat", about: "the kernel translates the VIP: iptables, connection tracking", tools: []string{"iptables", "ip6tables"}, vip: true, setup: setupIptables},
+		{name: RoadDNAT, about: "the kernel translates the VIP: iptables, connection tracking", tools: []string{"iptables", "ip6tables"}, vip: true, setup: setupIptables},
 		{name: "nft-dnat", about: "the same by nftables", tools: []string{"nft"}, vip: true, setup: setupNft},
 		weirRoad("nat", "tcx", "Weir translates the VIP, on the TCX hook"),
 		weirRoad("nat", "xdp", "the same on the XDP hook"),

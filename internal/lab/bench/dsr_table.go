@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
@@ -64,25 +65,19 @@ func dsrTitle(load string) (title, unit, costUnit string) {
 	return load, "", ""
 }
 
-// rows are the table of one load: header, then a row for each road.
-func (g dsrGrid) rows(load string) [][]string {
+// rows are the table of one load and family: header, then a row for each road.
+func (g dsrGrid) rows(load, family string) [][]string {
 	_, unit, cost := dsrTitle(load)
-	header := []string{"road"}
-	for _, family := range g.families {
-		header = append(header, family+" "+unit, "lowest-highest", "x routing", "CPU "+cost, "own", "x routing")
-	}
-	rows := [][]string{header}
+	rows := [][]string{{"road", unit, "lowest-highest", "x routing", "x DNAT", "CPU " + cost, "own " + cost, "x routing"}}
 	for _, road := range g.roads {
-		row := []string{road}
-		for _, family := range g.families {
-			r := g.at(load, road, family)
-			if r == nil || r.Parameters[ParamFailed] != "" {
-				row = append(row, "failed", "-", "-", "-", "-", "-")
-				continue
-			}
-			row = append(row, number(figureOf(r, FigureRate)), number(figureOf(r, FigureRateLow))+"-"+number(figureOf(r, FigureRateHigh)),
-				number(figureOf(r, FigureRatio)), number(figureOf(r, FigureCost)),
-				number(figureOf(r, FigureOwn)), number(figureOf(r, FigureOwnRatio)))
+		r := g.at(load, road, family)
+		if r == nil || r.Parameters[ParamFailed] != "" {
+			rows = append(rows, []string{road, "failed", "-", "-", "-", "-", "-", "-"})
+			continue
+		}
+		row := []string{road, number(figureOf(r, FigureRate)), number(figureOf(r, FigureRateLow)) + "-" + number(figureOf(r, FigureRateHigh))}
+		for _, name := range []string{FigureRatio, FigureDNAT, FigureCost, FigureOwn, FigureOwnRatio} {
+			row = append(row, number(figureOf(r, name)))
 		}
 		rows = append(rows, row)
 	}
@@ -104,10 +99,13 @@ func number(v float64) string {
 }
 
 // failures lists what could not be measured, and why.
-func failures(results []*measure.Result) []string {
+func failures(results []*measure.Result) []string { return remarks(results, ParamFailed) }
+
+// remarks lists the results that have that parameter, with what it says.
+func remarks(results []*measure.Result, parameter string) []string {
 	var all []string
 	for _, r := range results {
-		if why := r.Parameters[ParamFailed]; why != "" {
+		if why := r.Parameters[parameter]; why != "" {
 			all = append(all, fmt.Sprintf("%s, %s, %s: %s", r.Road, r.Parameters[ParamLoad], r.Parameters[ParamFamily], why))
 		}
 	}
@@ -134,32 +132,47 @@ func WriteDSR(w io.Writer, results []*measure.Result) error {
 	grid := gridOf(results)
 	for _, load := range grid.loads {
 		title, _, _ := dsrTitle(load)
-		fmt.Fprintf(w, "%s\n", title)
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		for _, row := range grid.rows(load) {
-			for _, cell := range row {
-				fmt.Fprintf(table, "%s\t", cell)
+		for _, family := range grid.families {
+			fmt.Fprintf(w, "%s, %s\n", title, family)
+			if err := writeRows(w, grid.rows(load, family)); err != nil {
+				return err
 			}
-			fmt.Fprintln(table)
 		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-		fmt.Fprintln(w)
 	}
 	for _, why := range failures(results) {
 		fmt.Fprintf(w, "failed: %s\n", why)
 	}
+	for _, share := range remarks(results, ParamLost) {
+		fmt.Fprintf(w, "lost: %s\n", share)
+	}
 	_, err := fmt.Fprintln(w, dsrMethod(results))
+	return err
+}
+
+// writeRows writes a table whose first column is words, and an empty line.
+func writeRows(w io.Writer, rows [][]string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	widest := 0
+	for _, row := range rows {
+		widest = max(widest, len(row[0]))
+	}
+	for _, row := range rows {
+		fmt.Fprintf(table, "%-*s\t%s\t\n", widest, row[0], strings.Join(row[1:], "\t"))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w)
 	return err
 }
 
 // dsrMethod says how the numbers came about.
 func dsrMethod(results []*measure.Result) string {
 	first := results[0]
-	text := fmt.Sprintf(`Medians of %s rounds of %s s; roads took turns in each round, "x routing" is the median of the ratios within the rounds.
-CPU: processor time of the whole machine, softirqs included, less that of other programs; own: of our processes and the
-kernel threads that carry packets. %s, %d cores, Linux %s, TCP %s, offloads as the kernel sets them.`,
+	text := fmt.Sprintf(`Medians of %s rounds of %s s; roads took turns in each round. "x routing" and "x DNAT" are medians of the ratios within
+the rounds, to plain routing and to iptables-dnat. CPU: processor time of the whole machine, softirqs included, less that
+of other programs; own: of our processes and the kernel threads that carry packets.
+%s, %d cores, Linux %s, TCP %s, offloads as the kernel sets them.`,
 		first.Parameters["rounds"], first.Parameters["seconds"], first.Machine.CPU, first.Machine.Cores, first.Machine.Kernel, first.Parameters["tcp"])
 	if busy := others(results); busy > 0.1 {
 		text += fmt.Sprintf("\nOther programs kept %s cores busy meanwhile: trust the ratios more than the rates, and own more than CPU.", number(busy))

@@ -102,8 +102,10 @@ func addDSR(report *plot.Report, results []*measure.Result) {
 			cost.Groups = append(cost.Groups, costs)
 		}
 		report.Figures = append(report.Figures, rate, cost)
-		rows := grid.rows(load)
-		report.Tables = append(report.Tables, plot.Table{Title: title, Header: rows[0], Rows: rows[1:]})
+		for _, family := range grid.families {
+			rows := grid.rows(load, family)
+			report.Tables = append(report.Tables, plot.Table{Title: title + ", " + family, Header: rows[0], Rows: rows[1:]})
+		}
 	}
 }
 
