@@ -25,14 +25,9 @@ type attachment struct {
 // pinName is the name of its link among the pins.
 func (a *attachment) pinName() string { return pinOfLink(a.hook, a.name) }
 
-// A dot starts no name in a bpf file system and slashes cannot be in one; interface names may hold the former.
+// pinOfLink names a link's pin. A bpf file system keeps names with dots to itself; interface names may hold them.
 func pinOfLink(hook Hook, name string) string {
 	return hook.String() + "-" + strings.NewReplacer("%", "%25", ".", "%2e").Replace(name)
-}
-
-func interfaceOfPin(pin string) string {
-	_, name, _ := strings.Cut(pin, "-")
-	return strings.NewReplacer("%2e", ".", "%25", "%").Replace(name)
 }
 
 // softwareKind names links whose local ends hand over large segments, which
