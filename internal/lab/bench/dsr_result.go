@@ -37,6 +37,7 @@ const (
 	ParamLoad   = "load"
 	ParamFamily = "family"
 	ParamFailed = "failed" // why there are no figures
+	ParamLost   = "lost"   // share of the packets sent that did not arrive; absent when all did
 )
 
 // note adds a round; a run without anything leaves a gap.
@@ -87,7 +88,7 @@ func (b *dsrBench) results(started time.Time) []*measure.Result {
 		}
 		result.Figures = cell.figures(b.beside(cell, RoadRouting), b.beside(cell, RoadDNAT))
 		if cell.lost > 0 {
-			result.Parameters["lost"] = fmt.Sprintf("%.3g of the packets sent", float64(cell.lost)/float64(cell.lost+cell.packets))
+			result.Parameters[ParamLost] = fmt.Sprintf("%.3g of the packets sent", float64(cell.lost)/float64(cell.lost+cell.packets))
 		}
 	}
 	return results

@@ -99,10 +99,13 @@ func number(v float64) string {
 }
 
 // failures lists what could not be measured, and why.
-func failures(results []*measure.Result) []string {
+func failures(results []*measure.Result) []string { return remarks(results, ParamFailed) }
+
+// remarks lists the results that have that parameter, with what it says.
+func remarks(results []*measure.Result, parameter string) []string {
 	var all []string
 	for _, r := range results {
-		if why := r.Parameters[ParamFailed]; why != "" {
+		if why := r.Parameters[parameter]; why != "" {
 			all = append(all, fmt.Sprintf("%s, %s, %s: %s", r.Road, r.Parameters[ParamLoad], r.Parameters[ParamFamily], why))
 		}
 	}
@@ -138,6 +141,9 @@ func WriteDSR(w io.Writer, results []*measure.Result) error {
 	}
 	for _, why := range failures(results) {
 		fmt.Fprintf(w, "failed: %s\n", why)
+	}
+	for _, share := range remarks(results, ParamLost) {
+		fmt.Fprintf(w, "lost: %s\n", share)
 	}
 	_, err := fmt.Fprintln(w, dsrMethod(results))
 	return err
