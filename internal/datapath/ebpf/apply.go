@@ -58,6 +58,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	first := d.snapshot == nil
 	d.snapshot = s
 	d.watchHops()
+	d.releaseNeighbours()
 	if !first {
 		return nil
 	}

@@ -274,6 +274,9 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
+	if managed := p.managed(); managed != 2 {
+		t.Errorf("%d managed neighbours for two backends", managed)
+	}
 	c := d.Counters()
 	if c.Gone["old"] != (BackendCounts{In: Count{7, 70}, Opened: 3}) || c.Other[lb.ReasonMaglev].Packets < 5 {
 		t.Errorf("of what is gone: %+v, %+v", c.Gone, c.Other[lb.ReasonMaglev])
@@ -468,6 +471,34 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 	}
 	first.Close()
 	p.stop()
+}
+
+// An interface that is made anew, as by a container that restarts, is attached again.
+func TestRootInterfaceMadeAnew(t *testing.T) {
+	p := newPinned(t, "ebanew", HookTCX)
+	d := p.open(specBefore)
+	defer p.stop()
+	defer d.Close()
+	ip := func(args ...string) {
+		t.Helper()
+		if _, err := p.host.Exec(t.Context(), "ip", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	follow := func() InterfaceReport {
+		d.mu.Lock()
+		d.follow()
+		d.mu.Unlock()
+		return d.Report().Interfaces[1]
+	}
+	ip("link", "del", "veth2")
+	if r := follow(); r.Name != "veth2" || !r.Gone || p.attached() != 2 {
+		t.Errorf("a removed interface: %+v, %d attached", r, p.attached())
+	}
+	ip("link", "add", "veth2", "type", "veth", "peer", "name", "other2")
+	if r := follow(); r.Gone || p.attached() != 3 {
+		t.Errorf("an interface made anew: %+v, %d attached", r, p.attached())
+	}
 }
 
 // Both hooks' objects must have the same maps, for they share them.
