@@ -329,3 +329,50 @@ func TestHostAllowed(t *testing.T) {
 		}
 	}
 }
+
+// What /flows is asked for: filters, orders, and a limit that keeps the first of all in that order.
+func TestFlowQueries(t *testing.T) {
+	config := full()
+	config.Flows = func(yield func(Flow) bool) {
+		for i := range 100 {
+			f := Flow{Protocol: "udp", Client: fmt.Sprintf("10.0.%d.1:%d", 99-i, i), Service: "s", Backend: fmt.Sprint("b", i%3), Expires: float64((i*37)%100 - 1), State: "plain"}
+			if i%2 == 1 {
+				f.Protocol, f.State = "tcp", "established"
+			}
+			if !yield(f) {
+				return
+			}
+		}
+	}
+	client := NewClient(door(t, config).Address(), "")
+	for _, c := range []struct {
+		query string
+		n     int
+		more  bool
+		first string
+	}{
+		{"", 100, false, "10.0.99.1:0"},
+		{"limit=7", 7, true, "10.0.99.1:0"},
+		{"client=10.0.5.1", 1, false, "10.0.5.1:94"},
+		{"client=10.0.4.0/23", 2, false, "10.0.5.1:94"},
+		{"state=established&protocol=tcp&backend=b1", 17, false, "10.0.98.1:1"},
+		{"sort=client&limit=5", 5, true, "10.0.0.1:99"},
+		{"sort=client&client=10.0.4.0/23&limit=2", 2, false, "10.0.4.1:95"},
+		{"sort=expires&limit=3", 3, true, "10.0.26.1:73"}, // 73*37 = 2701: expires in 0 s
+	} {
+		query, err := url.ParseQuery(c.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list FlowList
+		if err := client.Get(t.Context(), "/flows", query, &list); err != nil || len(list.Flows) != c.n || list.More != c.more || list.Flows[0].Client != c.first {
+			t.Errorf("%s: %d flows, more %t, %v; %+v", c.query, len(list.Flows), list.More, err, list.Flows[:min(2, len(list.Flows))])
+		}
+	}
+	for _, bad := range []string{"limit=0", "limit=x", "client=example.org", "sort=size"} {
+		query, _ := url.ParseQuery(bad)
+		if err := client.Get(t.Context(), "/flows", query, &FlowList{}); err == nil || !strings.Contains(err.Error(), "write") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}

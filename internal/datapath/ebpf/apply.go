@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -57,6 +58,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	first := d.snapshot == nil
 	d.snapshot = s
 	d.watchHops()
+	d.releaseNeighbours()
 	if !first {
 		return nil
 	}
@@ -228,7 +230,7 @@ func (c *change) ownersOf(a *applied) error {
 				continue
 			}
 			key := bpfOwnerKey{Service: uint32(a.owners.start), Owner: id}
-			if err := c.t.maps[bpfMapFarOwners].Put(key, uint32(a.slots[i])); err != nil {
+			if err := c.t.put(bpfMapFarOwners, key, uint32(a.slots[i])); err != nil {
 				return fmt.Errorf("owner id %d: %w", id, err)
 			}
 			a.far = append(a.far, key)
@@ -250,7 +252,7 @@ func (c *change) snatOf(service *lb.Service) error {
 		if at >= m.MaxEntries() {
 			return fmt.Errorf("more than %d SNAT addresses since the start; restart to forget the old ones", m.MaxEntries())
 		}
-		if err := m.Put(at, bpfAddr{Word: addressWords(a)}); err != nil {
+		if err := c.t.put(bpfMapSnatAddresses, at, bpfAddr{Word: addressWords(a)}); err != nil {
 			return fmt.Errorf("SNAT address %s: %w", a, err)
 		}
 		c.snat = append(c.snat, a)
@@ -272,7 +274,7 @@ func findRun(all, part []netip.Addr) int {
 func (c *change) writeHalf() error {
 	for _, a := range c.byName {
 		r := c.record(a)
-		if err := c.t.maps[bpfMapServices].Put(c.half*maxServices+uint32(a.number), r); err != nil {
+		if err := c.t.put(bpfMapServices, c.half*maxServices+uint32(a.number), r); err != nil {
 			return fmt.Errorf("service %q: %w", a.service.Name, err)
 		}
 	}
@@ -280,27 +282,31 @@ func (c *change) writeHalf() error {
 	base := c.half * uint32(c.t.sizes.vips)
 	for place := range old.places {
 		if _, ok := c.vips.places[place]; !ok {
-			if err := c.t.maps[bpfMapVips].Put(base+place, bpfVip{}); err != nil {
+			if err := c.t.put(bpfMapVips, base+place, bpfVip{}); err != nil {
 				return fmt.Errorf("clear a VIP: %w", err)
 			}
 		}
 	}
+	// Whatever is written from here on must be known to the next change, should this one fail.
+	places := maps.Clone(c.vips.places)
+	maps.Copy(places, old.places)
+	c.st.halves[c.half].places = places
 	for place, v := range c.vips.places {
-		if err := c.t.maps[bpfMapVips].Put(base+place, v); err != nil {
+		if err := c.t.put(bpfMapVips, base+place, v); err != nil {
 			return fmt.Errorf("VIP: %w", err)
 		}
 	}
 	c.st.halves[c.half] = half{places: c.vips.places, ports: c.vips.ports, ranges: c.vips.ranges}
-	if err := putAll(c.t.maps[bpfMapVports], c.vips.ports); err != nil {
-		return fmt.Errorf("ports of VIPs: %w", err)
-	}
-	if err := putAll(c.t.maps[bpfMapVranges], c.vips.ranges); err != nil {
-		return fmt.Errorf("port ranges of VIPs: %w", err)
-	}
 	c.undos = append(c.undos, func() {
 		deleteAll(c.t.maps[bpfMapVports], c.vips.ports)
 		deleteAll(c.t.maps[bpfMapVranges], c.vips.ranges)
 	})
+	if err := putAll(c.t, bpfMapVports, c.vips.ports); err != nil {
+		return fmt.Errorf("ports of VIPs: %w", err)
+	}
+	if err := putAll(c.t, bpfMapVranges, c.vips.ranges); err != nil {
+		return fmt.Errorf("port ranges of VIPs: %w", err)
+	}
 	for _, service := range c.next.Services {
 		if service.Mode != lb.NAT {
 			continue
@@ -309,7 +315,10 @@ func (c *change) writeHalf() error {
 			for _, a := range []netip.Addr{b.Address4, b.Address6} {
 				if a.IsValid() {
 					c.vips.inside(a)
-					if err := c.t.maps[bpfMapInside].Put(bpfAddr{Word: addressWords(a)}, uint32(1)); err != nil {
+					if !c.st.inside[a] {
+						c.undos = append(c.undos, func() { c.t.maps[bpfMapInside].Delete(bpfAddr{Word: addressWords(a)}) })
+					}
+					if err := c.t.put(bpfMapInside, bpfAddr{Word: addressWords(a)}, uint32(1)); err != nil {
 						return fmt.Errorf("backend address %s: %w", a, err)
 					}
 				}
@@ -319,19 +328,15 @@ func (c *change) writeHalf() error {
 	g := c.vips.generation
 	a, b := halves(words(c.next.HashKey))
 	g.Sip = [2]uint64{a, b}
-	return wrapPut(c.t.maps[bpfMapGenerations], c.half, g, "generation")
-}
-
-func wrapPut(m *ebpf.Map, key, value any, what string) error {
-	if err := m.Put(key, value); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	if err := c.t.put(bpfMapGenerations, c.half, g); err != nil {
+		return fmt.Errorf("generation: %w", err)
 	}
 	return nil
 }
 
-func putAll[K comparable, V any](m *ebpf.Map, entries map[K]V) error {
+func putAll[K comparable, V any](t *tables, name string, entries map[K]V) error {
 	for k, v := range entries {
-		if err := m.Put(k, v); err != nil {
+		if err := t.put(name, k, v); err != nil {
 			return err
 		}
 	}

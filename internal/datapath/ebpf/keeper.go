@@ -73,6 +73,7 @@ type serviceText struct {
 	Name     string        `json:"name"`
 	Number   uint16        `json:"number"`
 	Mode     lb.Mode       `json:"mode"`
+	Size     int           `json:"size"` // of the Maglev table
 	Maglev   [2]int        `json:"maglev"`
 	Owners   [2]int        `json:"owners"`
 	Backends []backendText `json:"backends"`

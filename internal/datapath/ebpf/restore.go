@@ -70,7 +70,6 @@ type kept struct {
 	maps    map[string]*ebpf.Map
 	keeper  *keeper
 	fixture fixture
-	text    generationText
 }
 
 func (k *kept) close() {
@@ -148,7 +147,7 @@ func textOf(services map[string]*applied) generationText {
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		a := services[name]
 		s := serviceText{
-			Name: name, Number: a.number, Mode: a.service.Mode,
+			Name: name, Number: a.number, Mode: a.service.Mode, Size: len(a.service.Maglev),
 			Maglev: [2]int{a.maglev.start, a.maglev.length}, Owners: [2]int{a.owners.start, a.owners.length},
 		}
 		for i, b := range a.service.Backends {
@@ -161,9 +160,12 @@ func textOf(services map[string]*applied) generationText {
 	return t
 }
 
-// service rebuilds as much of a service as commit and the counters look at.
+// service rebuilds as much of a service as the next change and the counters look at.
 func (s *serviceText) service() *lb.Service {
 	service := &lb.Service{Name: s.Name, Mode: s.Mode}
+	if s.Size > 0 && s.Size <= s.Maglev[1] {
+		service.Maglev = make([]int32, s.Size) // its length counts: the cells hold the rest
+	}
 	for i, b := range s.Backends {
 		service.Backends = append(service.Backends, &lb.Backend{
 			Index: i, Name: b.Name, Mark: b.Mark, Address4: b.Address4, Address6: b.Address6, Port: b.Port, Service: service,

@@ -52,6 +52,7 @@ type tables struct {
 	maps   map[string]*ebpf.Map
 	sizes  sizes
 	mapped [][]byte
+	fault  func(name string) error // tests: fails a write; else nil
 
 	control   *bpfControl
 	backends  []bpfBackend // 2*slot + family
@@ -125,6 +126,16 @@ func (t *tables) mmap(name string) ([]byte, error) {
 func view[T any](b []byte) []T {
 	var zero T
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(zero)))
+}
+
+// put writes one entry that Apply can still take back.
+func (t *tables) put(name string, key, value any) error {
+	if t.fault != nil {
+		if err := t.fault(name); err != nil {
+			return err
+		}
+	}
+	return t.maps[name].Put(key, value)
 }
 
 // close gives the memory back; the maps stay with their owner.

@@ -15,6 +15,8 @@ type Caps struct {
 	CrossFamily bool
 	// SNAT: NAT mode can translate the source to addresses and ports of the user's choice.
 	SNAT bool
+	// Outbound: UDP flows that backends start can leave with the VIP, and be remembered.
+	Outbound bool
 	// SourceRequired: NAT always replaces the source (a user-space proxy), so backends never see the client's address.
 	SourceRequired bool
 	// HoldFragments: early fragments can wait for their first one.
@@ -35,6 +37,6 @@ func AllCaps() Caps {
 		CID:       true, MaskedCID: true,
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
-		CrossFamily: true, SNAT: true, HoldFragments: true,
+		CrossFamily: true, SNAT: true, Outbound: true, HoldFragments: true,
 	}
 }

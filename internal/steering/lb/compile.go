@@ -42,6 +42,7 @@ type compiler struct {
 	maglevSize int
 	vips       map[vipKey][]takenRange // key without port
 	vipCount   int
+	endpoints  map[endpoint]Outbound
 }
 
 // takenRange is a VIP already seen, to find clashes.
@@ -102,6 +103,7 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 		service.Index = i
 	}
 	snapshot.vips = newVIPIndex(snapshot.Services)
+	snapshot.outbound = c.endpoints
 	return snapshot, nil
 }
 

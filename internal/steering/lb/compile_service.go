@@ -17,7 +17,7 @@ func (c *compiler) service(path string, spec *ServiceSpec) (*Service, error) {
 		service.Mode = *spec.Mode
 	}
 	for _, step := range []func(string, *ServiceSpec, *Service) error{
-		c.mode, c.addresses, c.affinity, c.timeouts, c.snat, c.backends, c.snatFamilies, c.health,
+		c.mode, c.addresses, c.affinity, c.timeouts, c.snat, c.backends, c.snatFamilies, c.outbound, c.health,
 	} {
 		if err := step(path, spec, service); err != nil {
 			return nil, err

@@ -17,7 +17,8 @@ type Snapshot struct {
 	Limits     Limits
 	Services   []*Service // ordered by name; Service.Index is the place here
 
-	vips vipIndex
+	vips     vipIndex
+	outbound map[endpoint]Outbound
 }
 
 // Limits bound the tables of a data path.
@@ -81,6 +82,7 @@ type Service struct {
 	// NewFlowRate is the allowed number of new flows per second; 0 means no limit.
 	NewFlowRate int
 	SNAT        *SNAT   // NAT mode: what backends see as the source; nil keeps the client's address
+	Outbound    bool    // NAT mode: UDP flows that a backend starts leave with the VIP
 	Health      *Health // nil: not probed
 	Backends    []*Backend
 	// Maglev maps hash % len to an index in Backends. Empty when no backend takes new flows.

@@ -38,6 +38,7 @@ type ServiceSpec struct {
 	Timeouts    TimeoutsSpec  `yaml:"timeouts"`
 	NewFlowRate int           `yaml:"new_flow_rate"` // new flows per second; default no limit
 	SNAT        *SNATSpec     `yaml:"snat"`          // mode nat only
+	Outbound    bool          `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
 	Health      *HealthSpec   `yaml:"health"`
 	Backends    []BackendSpec `yaml:"backends"`
 }

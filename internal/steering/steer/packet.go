@@ -147,12 +147,12 @@ func (e *Engine) forward(reason lb.Reason, k flow.Key, b *lb.Backend, snat netip
 func (e *Engine) reply(k flow.Key, flags uint8, now time.Duration) (Decision, flow.Key) {
 	owner := e.replies.Get(k, now)
 	if owner == nil {
-		return verdict(lb.ReasonNotService, nil, nil), k
+		return e.outbound(k, now)
 	}
 	client := *owner
 	en, at := e.flows.Find(client, now)
 	if en == nil || en.place.backend == nil || en.reply != k {
-		return verdict(lb.ReasonNotService, nil, nil), k
+		return e.outbound(k, now)
 	}
 	e.touch(en, at, client.Proto, flags, false, now)
 	d := verdict(lb.ReasonReply, en.place.backend.Service, en.place.backend)
