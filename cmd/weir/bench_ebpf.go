@@ -12,18 +12,29 @@ import (
 func newBenchEBPFCommand() *cobra.Command {
 	var config ebpf.BenchConfig
 	var asJSON bool
+	var hook string
 	cmd := &cobra.Command{
 		Use:   "ebpf",
 		Short: "Nanoseconds per packet of the kernel data path",
-		Long: `Measure what the XDP program costs a packet, by BPF_PROG_TEST_RUN in a network namespace of its own.
+		Long: `Measure what the XDP and TCX programs cost a packet, by BPF_PROG_TEST_RUN in a network namespace of its own.
 
 A generator program writes every packet's headers and goes on to the program under test. "floor" is the generator alone, in
 the same rounds; "net" is the difference. The 20th percentile of the rounds counts, for what else runs here only adds.
 "reason" is what the packets were counted as. Needs root.`,
 		Example: `  weir bench ebpf
+  weir bench ebpf --hook xdp --only hit
   weir bench ebpf --rounds 15 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch hook {
+			case "xdp":
+				config.Hooks = []ebpf.Hook{ebpf.HookXDP}
+			case "tcx":
+				config.Hooks = []ebpf.Hook{ebpf.HookTCX}
+			case "both":
+			default:
+				return fmt.Errorf("--hook %q: give xdp, tcx or both", hook)
+			}
 			config.Progress = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "measure", what) }
 			results, err := ebpf.Bench(cmd.Context(), config)
 			if err != nil {
@@ -33,9 +44,9 @@ the same rounds; "net" is the difference. The 20th percentile of the rounds coun
 				return printJSON(cmd.OutOrStdout(), results)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "CASE\tFAMILY\tFLOWS\tNS\tFLOOR\tNET\tMPPS\tREASON")
+			fmt.Fprintln(w, "CASE\tHOOK\tFAMILY\tFLOWS\tNS\tFLOOR\tNET\tMPPS\tREASON")
 			for _, r := range results {
-				fmt.Fprintf(w, "%s\tIPv%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\n", r.Case, r.Family, r.Flows, r.NS, r.Floor, r.Net, 1e3/max(r.Net, 1), r.Reason)
+				fmt.Fprintf(w, "%s\t%s\tIPv%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\n", r.Case, r.Hook, r.Family, r.Flows, r.NS, r.Floor, r.Net, 1e3/max(r.Net, 1), r.Reason)
 			}
 			return w.Flush()
 		},
@@ -43,6 +54,8 @@ the same rounds; "net" is the difference. The 20th percentile of the rounds coun
 	flags := cmd.Flags()
 	flags.IntVar(&config.Rounds, "rounds", 9, "rounds of each case")
 	flags.IntVar(&config.Packets, "packets", 1<<18, "packets of a case in one round")
+	flags.StringVar(&hook, "hook", "both", "xdp, tcx or both")
+	flags.StringVar(&config.Only, "only", "", "measure only cases with this in their name")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -20,8 +21,10 @@ import (
 
 // BenchConfig says how long to measure. The zero value is replaced by defaults.
 type BenchConfig struct {
-	Rounds  int // of each case; the result is their 20th percentile. Default 9
-	Packets int // of one case in one round. Default 262144
+	Rounds  int    // of each case; the result is their 20th percentile. Default 9
+	Packets int    // of one case in one round. Default 262144
+	Hooks   []Hook // Default both
+	Only    string // cases with this in their name; empty: all
 	// Progress is told what is being measured; may be nil.
 	Progress func(what string)
 }
@@ -29,6 +32,7 @@ type BenchConfig struct {
 // BenchResult is one case in one family.
 type BenchResult struct {
 	Case   string  `json:"case"`
+	Hook   string  `json:"hook"`
 	Family int     `json:"family"`  // 4 or 6
 	Flows  int     `json:"flows"`   // different flows
 	NS     float64 `json:"ns"`      // a packet, generator included
@@ -37,11 +41,14 @@ type BenchResult struct {
 	Reason string  `json:"reasons"` // what the packets were counted as, for they might have gone another way
 }
 
-// Bench measures the XDP program by BPF_PROG_TEST_RUN, in a network namespace
+// Bench measures the programs by BPF_PROG_TEST_RUN, in a network namespace
 // of its own. Needs root.
 func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
 	config.Rounds = cmp.Or(config.Rounds, 9)
 	config.Packets = cmp.Or(config.Packets, 1<<18)
+	if config.Hooks == nil {
+		config.Hooks = []Hook{HookXDP, HookTCX}
+	}
 	if config.Progress == nil {
 		config.Progress = func(string) {}
 	}
@@ -76,18 +83,29 @@ func bench(ctx context.Context, config BenchConfig) (results []BenchResult, err 
 	}
 	defer generator.Close()
 	for _, c := range benchCases() {
-		for _, family := range []int{4, 6} {
-			if ctx.Err() != nil {
-				return results, ctx.Err()
-			}
-			config.Progress(fmt.Sprintf("%s, IPv%d", c.name, family))
-			b := bencher{config: config, generator: generator, index: index, family: family, c: c}
-			r, err := b.measure(ctx)
-			if err != nil {
-				return results, fmt.Errorf("%s, IPv%d: %w", c.name, family, err)
-			}
-			results = append(results, r)
+		if !strings.Contains(c.name, config.Only) {
+			continue
 		}
+		for _, family := range []int{4, 6} {
+			for _, hook := range config.Hooks {
+				if ctx.Err() != nil {
+					return results, ctx.Err()
+				}
+				if hook == HookTCX && c.tunnel {
+					continue
+				}
+				config.Progress(fmt.Sprintf("%s, IPv%d, %s", c.name, family, hook))
+				b := bencher{config: config, generator: generator, index: index, family: family, hook: hook, c: c}
+				r, err := b.measure(ctx)
+				if err != nil {
+					return results, fmt.Errorf("%s, IPv%d, %s: %w", c.name, family, hook, err)
+				}
+				results = append(results, r)
+			}
+		}
+	}
+	if len(results) == 0 {
+		return nil, fmt.Errorf("no case of the benchmark has %q in its name", config.Only)
 	}
 	return results, nil
 }
@@ -153,12 +171,26 @@ type bencher struct {
 	generator *ebpf.Collection
 	index     int
 	family    int
+	hook      Hook
 	c         benchCase
+}
+
+// generatorParts are the generator's programs and map for a hook.
+type generatorParts struct {
+	vary, nothing, jumps string
+	failed               uint32 // the verdict that says so
+}
+
+func (b *bencher) parts() generatorParts {
+	if b.hook == HookTCX {
+		return generatorParts{"vary_tcx", "nothing_tcx", "jumps_tcx", 5}
+	}
+	return generatorParts{"vary", "nothing", "jumps", 0}
 }
 
 func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 	d, err := Open(Config{
-		Hook: HookXDP, detached: true,
+		Hook: b.hook, detached: true,
 		Source4: netip.MustParseAddr("198.18.0.1"), Source6: netip.MustParseAddr("2001:db8:bb::1"),
 	})
 	if err != nil {
@@ -187,7 +219,7 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 		if err != nil {
 			return BenchResult{}, err
 		}
-		if err := b.through(d.program(HookXDP), before, max(b.c.flows, 1)); err != nil {
+		if err := b.through(d.program(b.hook), before, max(b.c.flows, 1)); err != nil {
 			return BenchResult{}, err
 		}
 	}
@@ -204,18 +236,18 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 			packets = min(packets, 1<<18)
 		}
 		t.Next = 0
-		floor, err := b.time(b.generator.Programs["nothing"], t, packets)
+		floor, err := b.time(b.generator.Programs[b.parts().nothing], t, packets)
 		if err != nil {
 			return BenchResult{}, err
 		}
 		t.Next = 0
-		ns, err := b.time(d.program(HookXDP), t, packets)
+		ns, err := b.time(d.program(b.hook), t, packets)
 		if err != nil {
 			return BenchResult{}, err
 		}
 		all, floors = append(all, ns), append(floors, floor)
 	}
-	r := BenchResult{Case: b.c.name, Family: b.family, Flows: b.c.flows, NS: low(all), Floor: low(floors)}
+	r := BenchResult{Case: b.c.name, Hook: b.hook.String(), Family: b.family, Flows: b.c.flows, NS: low(all), Floor: low(floors)}
 	r.Net = r.NS - r.Floor
 	r.Reason = counted.mostSince(d.Counters())
 	return r, nil
@@ -265,14 +297,14 @@ func (b *bencher) time(p *ebpf.Program, t *bpfBenchTemplate, n int) (float64, er
 	if err := m.Put(uint32(0), values); err != nil {
 		return 0, fmt.Errorf("give the generator its template: %w", err)
 	}
-	if err := b.generator.Maps["jumps"].Put(uint32(0), p); err != nil {
+	if err := b.generator.Maps[b.parts().jumps].Put(uint32(0), p); err != nil {
 		return 0, fmt.Errorf("point the generator at the program: %w", err)
 	}
-	verdict, d, err := b.generator.Programs["vary"].Benchmark(make([]byte, t.Length), n, nil)
+	verdict, d, err := b.generator.Programs[b.parts().vary].Benchmark(make([]byte, t.Length), n, nil)
 	if err != nil {
 		return 0, fmt.Errorf("BPF_PROG_TEST_RUN: %w", err)
 	}
-	if verdict == 0 {
+	if verdict == b.parts().failed {
 		return 0, fmt.Errorf("the generator failed")
 	}
 	return float64(d) / float64(time.Nanosecond), nil

@@ -38,10 +38,13 @@ type bpfBenchVaryField struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	bpfBenchMapJumps     = "jumps"
-	bpfBenchMapTemplates = "templates"
-	bpfBenchProgNothing  = "nothing"
-	bpfBenchProgVary     = "vary"
+	bpfBenchMapJumps       = "jumps"
+	bpfBenchMapJumpsTcx    = "jumps_tcx"
+	bpfBenchMapTemplates   = "templates"
+	bpfBenchProgNothing    = "nothing"
+	bpfBenchProgNothingTcx = "nothing_tcx"
+	bpfBenchProgVary       = "vary"
+	bpfBenchProgVaryTcx    = "vary_tcx"
 )
 
 // loadBpfBench returns the embedded CollectionSpec for bpfBench.
@@ -86,8 +89,10 @@ type bpfBenchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfBenchProgramSpecs struct {
-	Nothing *ebpf.ProgramSpec `ebpf:"nothing"`
-	Vary    *ebpf.ProgramSpec `ebpf:"vary"`
+	Nothing    *ebpf.ProgramSpec `ebpf:"nothing"`
+	NothingTcx *ebpf.ProgramSpec `ebpf:"nothing_tcx"`
+	Vary       *ebpf.ProgramSpec `ebpf:"vary"`
+	VaryTcx    *ebpf.ProgramSpec `ebpf:"vary_tcx"`
 }
 
 // bpfBenchMapSpecs contains maps before they are loaded into the kernel.
@@ -95,6 +100,7 @@ type bpfBenchProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfBenchMapSpecs struct {
 	Jumps     *ebpf.MapSpec `ebpf:"jumps"`
+	JumpsTcx  *ebpf.MapSpec `ebpf:"jumps_tcx"`
 	Templates *ebpf.MapSpec `ebpf:"templates"`
 }
 
@@ -125,12 +131,14 @@ func (o *bpfBenchObjects) Close() error {
 // It can be passed to loadBpfBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfBenchMaps struct {
 	Jumps     *ebpf.Map `ebpf:"jumps"`
+	JumpsTcx  *ebpf.Map `ebpf:"jumps_tcx"`
 	Templates *ebpf.Map `ebpf:"templates"`
 }
 
 func (m *bpfBenchMaps) Close() error {
 	return _BpfBenchClose(
 		m.Jumps,
+		m.JumpsTcx,
 		m.Templates,
 	)
 }
@@ -145,14 +153,18 @@ type bpfBenchVariables struct {
 //
 // It can be passed to loadBpfBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfBenchPrograms struct {
-	Nothing *ebpf.Program `ebpf:"nothing"`
-	Vary    *ebpf.Program `ebpf:"vary"`
+	Nothing    *ebpf.Program `ebpf:"nothing"`
+	NothingTcx *ebpf.Program `ebpf:"nothing_tcx"`
+	Vary       *ebpf.Program `ebpf:"vary"`
+	VaryTcx    *ebpf.Program `ebpf:"vary_tcx"`
 }
 
 func (p *bpfBenchPrograms) Close() error {
 	return _BpfBenchClose(
 		p.Nothing,
+		p.NothingTcx,
 		p.Vary,
+		p.VaryTcx,
 	)
 }
 

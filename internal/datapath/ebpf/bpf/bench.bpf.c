@@ -7,6 +7,7 @@
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
+#include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
@@ -46,23 +47,14 @@ struct {
 	__type(value, __u32);
 } jumps SEC(".maps");
 
-SEC("xdp")
-int vary(struct xdp_md *ctx)
+/* Writes the next packet's headers. */
+static __always_inline bool write_next(struct template *t, void *data, void *end)
 {
-	__u32 zero = 0, length = ctx->data_end - ctx->data;
-	struct template *t = bpf_map_lookup_elem(&templates, &zero);
-	void *data, *end;
 	__u64 *to;
 	__u64 n;
 
-	if (!t)
-		return XDP_ABORTED;
-	if (length > t->length && bpf_xdp_adjust_head(ctx, length - t->length))
-		return XDP_ABORTED; /* a tunnel header of the last run */
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
 	if (data + HEAD + 8 * WORDS > end)
-		return XDP_ABORTED;
+		return false;
 	/* The multiplier spreads neighbours over the table, as real clients are. */
 	n = (__u32)(t->next++ * 0x9e3779b1u) & (t->flows - 1);
 	t->words[t->vary.word & 15] = t->plain[t->vary.word & 15];
@@ -75,11 +67,50 @@ int vary(struct xdp_md *ctx)
 #pragma unroll
 	for (int i = 0; i < WORDS; i++)
 		to[i] = t->words[i];
+	return true;
+}
+
+SEC("xdp")
+int vary(struct xdp_md *ctx)
+{
+	__u32 zero = 0, length = ctx->data_end - ctx->data;
+	struct template *t = bpf_map_lookup_elem(&templates, &zero);
+
+	if (!t)
+		return XDP_ABORTED;
+	if (length > t->length && bpf_xdp_adjust_head(ctx, length - t->length))
+		return XDP_ABORTED; /* a tunnel header of the last run */
+	if (!write_next(t, (void *)(long)ctx->data, (void *)(long)ctx->data_end))
+		return XDP_ABORTED;
 	bpf_tail_call(ctx, &jumps, zero);
 	return XDP_ABORTED;
 }
 
 SEC("xdp")
 int nothing(struct xdp_md *ctx) { return XDP_DROP; }
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} jumps_tcx SEC(".maps");
+
+enum { TCX_FAILED = 5 }; /* no verdict that a program gives */
+
+SEC("tcx/ingress")
+int vary_tcx(struct __sk_buff *ctx)
+{
+	__u32 zero = 0;
+	struct template *t = bpf_map_lookup_elem(&templates, &zero);
+
+	if (!t || !write_next(t, (void *)(long)ctx->data, (void *)(long)ctx->data_end))
+		return TCX_FAILED;
+	bpf_tail_call(ctx, &jumps_tcx, zero);
+	return TCX_FAILED;
+}
+
+SEC("tcx/ingress")
+int nothing_tcx(struct __sk_buff *ctx) { return 2; /* TCX_DROP */ }
 
 char __license[] SEC("license") = "Dual BSD/GPL";
