@@ -39,7 +39,8 @@ func twoClients(name string, routed bool) netlab.Topology {
 	return netlab.Topology{
 		Name: name,
 		Namespaces: []netlab.Namespace{
-			{Name: "gateway", Forward: true}, backend,
+			{Name: "gateway", Forward: true},
+			backend,
 			{Name: "client1", Routes: defaults("10.1.1.1", "2001:db8:1:1::1")},
 			{Name: "client2", Routes: defaults("10.1.2.1", "2001:db8:1:2::1")},
 		},

@@ -123,10 +123,11 @@ func setOffload(name string, on bool) error {
 	if err := ethtool(name, &v); err != nil {
 		return err
 	}
-	if now, err := offloadOn(name); err != nil || now != on {
-		return fmt.Errorf("GRO of %s does not change (%v)", name, err)
+	now, err := offloadOn(name)
+	if err == nil && now != on {
+		err = fmt.Errorf("the driver keeps GRO of %s as it is", name)
 	}
-	return nil
+	return err
 }
 
 // inNamespace runs f in the namespace that the calling thread's knows by a

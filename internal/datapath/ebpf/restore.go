@@ -70,7 +70,6 @@ type kept struct {
 	maps    map[string]*ebpf.Map
 	keeper  *keeper
 	fixture fixture
-	text    generationText
 }
 
 func (k *kept) close() {

@@ -336,7 +336,7 @@ func TestRootTwoClientsWithOnePortAndZeroChecksums(t *testing.T) {
 					c.Write([]byte("zero"))
 					c.SetReadDeadline(time.Now().Add(2 * time.Second))
 					if n, err := c.Read(buffer); err != nil || string(buffer[:n]) != "zero" {
-						return fmt.Errorf("zero checksum: %q, %v", buffer[:n], err)
+						return fmt.Errorf("zero checksum: %q, %w", buffer[:n], err)
 					}
 				}
 				return nil

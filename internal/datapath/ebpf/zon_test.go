@@ -148,7 +148,9 @@ func TestRootZonDefectNATv6ByTheStack(t *testing.T) {
 // before the transport header.
 func TestRootZonDefectExtensionHeaders(t *testing.T) {
 	extensions := [][]packet.Extension{
-		{{Type: 60}}, {{Type: 60, Units: 1}}, {{Type: 0}, {Type: 60, Units: 2}},
+		{{Type: 60}},
+		{{Type: 60, Units: 1}},
+		{{Type: 0}, {Type: 60, Units: 2}},
 		{{Type: 0}, {Type: 60}, {Type: 43}, {Type: 60, Units: 3}},
 	}
 	v6Frames(t, "ebext", func(p *packet.Build, i int) func(ip []byte) {
