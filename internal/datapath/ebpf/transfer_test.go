@@ -61,6 +61,12 @@ func start(t *testing.T, host *netlab.Host, c Config, spec string) *balancer {
 
 func (b *balancer) apply(spec string) {
 	b.t.Helper()
+	snapshot := b.compile(spec)
+	do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
+}
+
+func (b *balancer) compile(spec string) *lb.Snapshot {
+	b.t.Helper()
 	decoded, _, err := config.Decode[lb.Spec]("spec.yaml", []byte(spec))
 	if err != nil {
 		b.t.Fatal(err)
@@ -69,7 +75,7 @@ func (b *balancer) apply(spec string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
+	return snapshot
 }
 
 func do(t *testing.T, host *netlab.Host, f func() error) {
