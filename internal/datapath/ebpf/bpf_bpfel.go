@@ -68,9 +68,10 @@ type bpfClientHop struct {
 	Smac    [6]uint8
 	Ifindex uint32
 	Mtu     uint16
-	Claimed uint8
 	Ready   uint8
-	Pad     [12]uint8
+	Pad     uint8
+	Claimed uint32
+	Pad2    [8]uint8
 }
 
 type bpfControl struct {
@@ -322,6 +323,7 @@ const (
 	bpfMapServiceCounts   = "service_counts"
 	bpfMapServices        = "services"
 	bpfMapSnatAddresses   = "snat_addresses"
+	bpfMapSpareHops       = "spare_hops"
 	bpfMapTraceEvents     = "trace_events"
 	bpfMapTraceFilters    = "trace_filters"
 	bpfMapTraces          = "traces"
@@ -405,6 +407,7 @@ type bpfMapSpecs struct {
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
+	SpareHops       *ebpf.MapSpec `ebpf:"spare_hops"`
 	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces          *ebpf.MapSpec `ebpf:"traces"`
@@ -462,6 +465,7 @@ type bpfMaps struct {
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
+	SpareHops       *ebpf.Map `ebpf:"spare_hops"`
 	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
 	Traces          *ebpf.Map `ebpf:"traces"`
@@ -494,6 +498,7 @@ func (m *bpfMaps) Close() error {
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,
+		m.SpareHops,
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,

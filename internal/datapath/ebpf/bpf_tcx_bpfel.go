@@ -37,6 +37,7 @@ const (
 	bpfTCXMapServiceCounts   = "service_counts"
 	bpfTCXMapServices        = "services"
 	bpfTCXMapSnatAddresses   = "snat_addresses"
+	bpfTCXMapSpareHops       = "spare_hops"
 	bpfTCXMapTraceEvents     = "trace_events"
 	bpfTCXMapTraceFilters    = "trace_filters"
 	bpfTCXMapTraces          = "traces"
@@ -120,6 +121,7 @@ type bpfTCXMapSpecs struct {
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
+	SpareHops       *ebpf.MapSpec `ebpf:"spare_hops"`
 	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces          *ebpf.MapSpec `ebpf:"traces"`
@@ -177,6 +179,7 @@ type bpfTCXMaps struct {
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
+	SpareHops       *ebpf.Map `ebpf:"spare_hops"`
 	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
 	Traces          *ebpf.Map `ebpf:"traces"`
@@ -209,6 +212,7 @@ func (m *bpfTCXMaps) Close() error {
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,
+		m.SpareHops,
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,

@@ -13,13 +13,23 @@
 
 enum { ROUTE_NONE = -1, ROUTE_NO_NEIGHBOUR = -2 };
 
+static __always_inline void hop_fill(struct client_hop *h, const struct bpf_fib_lookup *fib, __u16 mtu)
+{
+	__builtin_memcpy(h->dmac, fib->dmac, 6);
+	__builtin_memcpy(h->smac, fib->smac, 6);
+	h->ifindex = fib->ifindex;
+	h->mtu = mtu;
+}
+
 /* Looks up the way to a client and its place in client_hops, or says why there
- * is none. */
+ * is none. CLIENT_HOPS: it has no place and is in spare_hops for this packet. */
 __noinline int client_route(ctx_t *ctx, struct pkt *p)
 {
 	const __u32 *dst, *src;
 	struct bpf_fib_lookup *fib;
+	struct client_hop *h;
 	__u32 zero = 0, at;
+	__u16 mtu;
 	long result;
 
 	fib = bpf_map_lookup_elem(&routes, &zero);
@@ -42,28 +52,28 @@ __noinline int client_route(ctx_t *ctx, struct pkt *p)
 	result = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 	if (result)
 		return result == BPF_FIB_LKUP_RET_NO_NEIGH ? ROUTE_NO_NEIGHBOUR : ROUTE_NONE;
+	mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
 	at = fib->ifindex * 31 + fib->dmac[5] + fib->dmac[4] * 7;
 	for (int probe = 0; probe < 16; probe++) {
 		__u32 i = (at + probe) & (CLIENT_HOPS - 1);
-		struct client_hop *h = bpf_map_lookup_elem(&client_hops, &i);
-		__u16 mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
 
+		h = bpf_map_lookup_elem(&client_hops, &i);
 		if (!h)
 			return ROUTE_NONE;
-		if (!h->ready && !h->claimed) {
-			h->claimed = 1;
-			__builtin_memcpy(h->dmac, fib->dmac, 6);
-			__builtin_memcpy(h->smac, fib->smac, 6);
-			h->ifindex = fib->ifindex;
-			h->mtu = mtu;
+		if (!h->ready && !__sync_val_compare_and_swap(&h->claimed, 0, 1)) {
+			hop_fill(h, fib, mtu);
 			asm volatile("" ::: "memory");
 			*(volatile __u8 *)&h->ready = 1;
 		}
-		if (h->ready && h->ifindex == fib->ifindex && h->mtu == mtu && !__builtin_memcmp(h->dmac, fib->dmac, 6) &&
-		    !__builtin_memcmp(h->smac, fib->smac, 6))
+		if (*(volatile __u8 *)&h->ready && h->ifindex == fib->ifindex && h->mtu == mtu &&
+		    !__builtin_memcmp(h->dmac, fib->dmac, 6) && !__builtin_memcmp(h->smac, fib->smac, 6))
 			return i;
 	}
-	return ROUTE_NONE;
+	h = bpf_map_lookup_elem(&spare_hops, &zero);
+	if (!h)
+		return ROUTE_NONE;
+	hop_fill(h, fib, mtu);
+	return CLIENT_HOPS;
 }
 
 /* The way to a flow's client, looked up once per flow and eight seconds,
@@ -82,6 +92,10 @@ static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p, 
 		*found = client_route(ctx, p);
 		if (*found < 0)
 			return NULL;
+		if (*found == CLIENT_HOPS) {
+			at = 0;
+			return bpf_map_lookup_elem(&spare_hops, &at);
+		}
 		at = *found & 0xff;
 		entry->hop = tag | at;
 	}

@@ -24,12 +24,18 @@ static __always_inline bool rate_take(const struct service *service, __u64 now)
 		return true;
 	ns = now * params.tick_ns;
 	old = *(volatile __u64 *)full;
-	from = old > ns ? old : ns;
-	if (from + service->flow_cost > ns + 1000000000ull)
-		return false;
-	/* Two at once: one of them is for free. */
-	__sync_val_compare_and_swap(full, old, from + service->flow_cost);
-	return true;
+	for (int i = 0; i < 8; i++) {
+		__u64 seen;
+
+		from = old > ns ? old : ns;
+		if (from + service->flow_cost > ns + 1000000000ull)
+			return false;
+		seen = __sync_val_compare_and_swap(full, old, from + service->flow_cost);
+		if (seen == old)
+			return true;
+		old = seen; /* another CPU was faster */
+	}
+	return false;
 }
 
 static __always_inline __u64 steering_hash(const struct service *service, const struct pkt *p)
