@@ -212,7 +212,11 @@ func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 		add("weir_next_hop_ready", "1 while the way to a backend is known.", false, ready, "service", h.Service, "backend", h.Backend, "address", h.Address)
 	}
 	for _, i := range r.Interfaces {
-		add("weir_attached", "1 for each interface with a program, by hook.", false, 1, "interface", i.Name, "hook", i.Hook)
+		attached := 1.0
+		if i.Gone {
+			attached = 0
+		}
+		add("weir_attached", "1 for each interface with a program, by hook; 0 while it is gone.", false, attached, "interface", i.Name, "hook", i.Hook)
 	}
 	return samples
 }
@@ -236,6 +240,9 @@ func printKernel(w io.Writer, k *kernelStatus) error {
 	fmt.Fprintf(table, "\npins %s%s\nINTERFACE\tHOOK\tBECAUSE\n", cmp.Or(k.Pins, "none"), took)
 	for _, i := range k.Interfaces {
 		why := i.Why
+		if i.Gone {
+			why = "NOT ATTACHED: the interface is gone; " + why
+		}
 		if len(i.Beside) > 0 {
 			why += "; beside " + strings.Join(i.Beside, ", ")
 		}

@@ -57,6 +57,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	c.commit()
 	d.snapshot = s
 	d.watchHops()
+	d.releaseNeighbours()
 	if d.inPlace {
 		return nil
 	}
@@ -313,10 +314,6 @@ func (c *change) writeHalf() error {
 			for _, a := range []netip.Addr{b.Address4, b.Address6} {
 				if a.IsValid() {
 					c.vips.inside(a)
-					if !c.st.inside[a] {
-						key := bpfAddr{Word: addressWords(a)}
-						c.undos = append(c.undos, func() { c.t.maps[bpfMapInside].Delete(key) })
-					}
 					if !c.st.inside[a] {
 						c.undos = append(c.undos, func() { c.t.maps[bpfMapInside].Delete(bpfAddr{Word: addressWords(a)}) })
 					}

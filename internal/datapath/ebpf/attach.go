@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 )
 
 // attachment is one interface and the hook chosen for it.
@@ -20,6 +22,7 @@ type attachment struct {
 	local  bool // senders on this machine leave checksums to us
 	jumbo  bool
 	beside []string // other programs on the same hook
+	gone   bool     // the interface is not there now
 }
 
 // pinName is the name of its link among the pins.
@@ -255,6 +258,68 @@ func (p *pins) takeOver(a *attachment, program *ebpf.Program) (link.Link, error)
 		return nil, err
 	}
 	return l, nil
+}
+
+// follow attaches again where an interface was made anew, as with a container
+// that restarts. The caller holds mu.
+func (d *Datapath) follow() {
+	if !d.inPlace {
+		return
+	}
+	for i := range d.attached {
+		a := &d.attached[i]
+		l, err := d.links.LinkByName(a.name)
+		if err != nil {
+			if !a.gone {
+				a.gone = true
+				d.log.Warn("interface is gone; attached again when it is back", "interface", a.name)
+			}
+			continue
+		}
+		if l.Attrs().Index == a.index {
+			a.gone = false
+			continue
+		}
+		if err := d.inNamespace(func() error { return d.attachAgain(a, l) }); err != nil {
+			if !a.gone {
+				d.log.Error("interface was made anew and cannot be attached; tried again every second", "interface", a.name, "error", err)
+			}
+			a.gone = true
+		}
+	}
+}
+
+func (d *Datapath) attachAgain(a *attachment, l netlink.Link) error {
+	before := a.index
+	a.index = l.Attrs().Index
+	made, _, err := d.attachOne(a)
+	if err != nil {
+		a.index = before
+		return err
+	}
+	a.gone = false
+	d.closing = append(d.closing, made.Close)
+	d.log.Info("attached again", "interface", a.name, "hook", a.hook.String())
+	if !d.config.NoPeers {
+		for _, warning := range wakePeers([]attachment{*a}, d.keeper.offloaded) {
+			d.log.Warn(warning)
+		}
+	}
+	return nil
+}
+
+// inNamespace runs f in the data path's network namespace.
+func (d *Datapath) inNamespace(f func() error) error {
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := netns.Set(d.namespace)
+		if err == nil {
+			err = f()
+		}
+		ended <- err
+	}()
+	return <-ended
 }
 
 // linkTarget is the interface (0: gone) and the program of a link.

@@ -1,94 +1,572 @@
 package ebpf
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
 	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// pinned opens a data path with pins of its own.
-func pinned(t *testing.T, host *netlab.Host, path string, interfaces ...string) (d *Datapath) {
+func compile(t *testing.T, spec string, caps lb.Caps) *lb.Snapshot {
 	t.Helper()
-	do(t, host, func() (err error) {
-		d, err = Open(Config{Interfaces: interfaces, Hook: HookTCX, PinPath: path})
-		return err
+	decoded, _, err := config.Decode[lb.Spec]("spec.yaml", []byte(spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := lb.Compile(decoded, nil, caps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot
+}
+
+const specBefore = `
+hash_key: 00112233445566778899aabbccddeeff
+maglev_size: 251
+limits: {flows: 4096}
+services:
+- name: old
+  vips: [{address: 10.0.0.1, protocol: udp, port: 80}]
+  backends: [{name: a, address: 10.2.0.2}, {name: b, address: 10.3.0.2}]
+`
+
+// specAfter needs a write to every table that Apply fills.
+const specAfter = `
+hash_key: 00112233445566778899aabbccddeeff
+maglev_size: 251
+limits: {flows: 4096}
+services:
+- name: old
+  vips: [{address: 10.0.0.1, protocol: udp, port: 80}, {address: 10.0.0.2, protocol: udp, port: 81}]
+  backends: [{name: a, address: 10.2.0.2}, {name: c, address: 10.3.0.3}]
+- name: many
+  vips:
+  - {address: 10.0.0.9, protocol: udp, port: 1}
+  - {address: 10.0.0.9, protocol: udp, port: 2}
+  - {address: 10.0.0.9, protocol: udp, port: 3}
+  - {address: 10.0.0.9, protocol: udp, port: 10-19}
+  - {address: 10.0.0.9, protocol: udp, port: 20-29}
+  - {address: 10.0.0.9, protocol: udp, port: 30-39}
+  snat: {addresses: [192.0.2.1, 192.0.2.2], ports: 1024-2047}
+  cid: {protocols: [dtls12], layouts: [{length: 8, owner: {offset: 0, bits: 32}}]}
+  backends: [{name: d, address: 10.2.0.4, nodes: [1, 70000]}, {name: e, address: 10.2.0.5, nodes: [2, 80000]}]
+`
+
+// shared is everything that a failed Apply must leave as it was.
+func (d *Datapath) shared(t *testing.T) map[string]any {
+	t.Helper()
+	all := map[string]any{
+		"slots": fmt.Sprint(d.state.slots.of), "services": fmt.Sprint(d.state.services.of),
+		"maglev": fmt.Sprint(d.state.maglev.free), "owners": fmt.Sprint(d.state.owners.free),
+		"active": d.tables.control.Active, "snat": fmt.Sprint(d.state.snat),
+	}
+	for _, name := range []string{bpfMapVports, bpfMapVranges, bpfMapFarOwners, bpfMapInside} {
+		var entries []string
+		var key, value []byte
+		for it := d.tables.maps[name].Iterate(); it.Next(&key, &value); {
+			entries = append(entries, fmt.Sprintf("%x=%x", key, value))
+		}
+		slices.Sort(entries)
+		all[name] = entries
+	}
+	return all
+}
+
+// Whichever write fails, nothing of the new generation stays, and a later one succeeds.
+func TestRootApplyIsAllOrNothing(t *testing.T) {
+	netlabtest.Root(t)
+	d, err := Open(Config{Hook: HookTCX, detached: true, manual: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	before, after := compile(t, specBefore, d.Caps()), compile(t, specAfter, d.Caps())
+	if err := d.Apply(before); err != nil {
+		t.Fatal(err)
+	}
+	was := d.shared(t)
+	injected := errors.New("injected")
+	tables := map[string]bool{}
+	failed := 0
+	for ; ; failed++ {
+		writes := 0
+		d.tables.fault = func(name string) error {
+			tables[name] = true
+			if writes++; writes > failed {
+				return injected
+			}
+			return nil
+		}
+		err := d.Apply(after)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, injected) {
+			t.Fatal(err)
+		}
+		if now := d.shared(t); !reflect.DeepEqual(was, now) {
+			t.Fatalf("write %d failed and left\n%v\nwhere there was\n%v", failed, now, was)
+		}
+	}
+	if failed < 15 || len(tables) < 7 {
+		t.Errorf("only %d writes, to %v", failed, tables)
+	}
+	d.tables.fault = nil
+	d.checkPlaces(t)
+	if err := d.Apply(before); err != nil {
+		t.Fatal(err)
+	}
+	d.checkPlaces(t)
+	now := d.shared(t)
+	for _, name := range []string{bpfMapVports, bpfMapVranges, bpfMapFarOwners, bpfMapInside, "owners", "services"} {
+		if name != "services" && !reflect.DeepEqual(was[name], now[name]) {
+			t.Errorf("%s: %v after all, %v at first", name, now[name], was[name])
+		}
+	}
+}
+
+// checkPlaces holds the VIP lines of the active generation to what was built.
+func (d *Datapath) checkPlaces(t *testing.T) {
+	t.Helper()
+	want := d.state.halves[d.state.active].places
+	for place := range uint32(d.tables.sizes.vips) {
+		var v bpfVip
+		if err := d.tables.maps[bpfMapVips].Lookup(d.state.active*uint32(d.tables.sizes.vips)+place, &v); err != nil {
+			t.Fatal(err)
+		}
+		if v != want[place] {
+			t.Errorf("VIP place %d: %v, want %v", place, v, want[place])
+		}
+	}
+}
+
+func bpffs(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "weirbpf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		unix.Unmount(dir, unix.MNT_DETACH)
+		os.Remove(dir)
+	})
+	return dir
+}
+
+// pinned is a data path with pins in a namespace that a test opens again and again.
+type pinned struct {
+	t      *testing.T
+	host   *netlab.Host
+	config Config
+}
+
+func newPinned(t *testing.T, name string, hook Hook) *pinned {
+	topology := netlab.NAT()
+	topology.Name = name
+	lab := netlabtest.Up(t, topology)
+	p := &pinned{t: t, host: lab.Namespace("gateway"), config: Config{
+		Interfaces: []string{"veth0", "veth2", "veth3"}, Hook: hook, PinPath: filepath.Join(bpffs(t), "lb"),
+	}}
+	return p
+}
+
+func (p *pinned) open(spec string) *Datapath {
+	p.t.Helper()
+	var d *Datapath
+	do(p.t, p.host, func() error {
+		var err error
+		if d, err = Open(p.config); err != nil {
+			return err
+		}
+		return d.Apply(compile(p.t, spec, d.Caps()))
 	})
 	return d
 }
 
-// dies leaves everything as a kill does: pins stay, handles go.
-func (d *Datapath) dies() {
-	d.inPlace = true // so that Close leaves the pins
-	d.Close()
-}
-
-// TestRootKilledInFirstApply kills between the tables and the first generation
-// in them: the next start finds nothing to take over and begins anew.
-func TestRootKilledInFirstApply(t *testing.T) {
-	topology := netlab.NAT()
-	topology.Name = "ebkill"
-	lab := netlabtest.Up(t, topology)
-	gateway, path := lab.Namespace("gateway"), "/sys/fs/bpf/weir-revk-kill"
-	d := pinned(t, gateway, path, "veth0")
-	do(t, gateway, func() error {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.load(lb.Limits{Flows: 64, Fragments: 64})
+func (p *pinned) stop() *Stopped {
+	p.t.Helper()
+	var s *Stopped
+	do(p.t, p.host, func() (err error) {
+		s, err = Stop(p.t.Context(), p.config.PinPath, slog.New(slog.DiscardHandler))
+		return err
 	})
-	d.dies()
-	b := &balancer{t: t, host: gateway, d: pinned(t, gateway, path, "veth0")}
-	b.apply("services:\n- name: echo\n  mode: nat\n" + vips[1:] + oneBackend[1:])
-	if b.d.restored {
-		t.Error("took over tables that were never finished")
-	}
-	b.d.Close()
-	stopped, err := Stop(t.Context(), path, b.d.log)
-	if err != nil || stopped == nil || len(stopped.Links) != 1 {
-		t.Errorf("stop: %+v, %v", stopped, err)
-	}
-	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("pins stay: %v", err)
-	}
+	return s
 }
 
-// TestRootFirstApplyFails refuses a first snapshot; the next one is judged anew.
-func TestRootFirstApplyFails(t *testing.T) {
-	w := newWorld(t)
-	do(t, w.host, func() error {
-		d, err := Open(Config{Hook: HookTCX, detached: true, manual: true})
+// A second process finds numbers, slots, epochs, counters and flows as the first left them, and cleans up where that
+// one died half way.
+func TestRootTablesAreTakenOver(t *testing.T) {
+	p := newPinned(t, "ebtake", HookTCX)
+	d := p.open(specAfter)
+	if d.restored {
+		t.Error("restored from nothing")
+	}
+	was := d.shared(t)
+	slots := d.state.slots.of
+	count := make([]bpfCount, d.cpus())
+	count[0] = bpfCount{Packets: 5, Bytes: 500}
+	number := uint32(d.state.services.of["many"])
+	if err := d.tables.maps[bpfMapServiceCounts].Put(number*reasonsPerService+uint32(lb.ReasonMaglev), count); err != nil {
+		t.Fatal(err)
+	}
+	// A process that died between the switch and the removal of a backend: its slot is still up.
+	const leftSlot = 77
+	left := &d.tables.backends[2*leftSlot]
+	left.Service, left.State, left.Epoch = 1, uint8(lb.Up), 9
+	far := d.now() + 1<<20
+	d.tables.flows[3].Way[1].Meta = far<<expiryShift | 9<<16 | leftSlot
+	d.tables.flows[3].Way[1].Print = 99
+	some := slots[identityOf(d.state.byName["old"].service.Backends[0])]
+	d.tables.flows[4].Way[1].Meta = far<<expiryShift | uint64(d.tables.backends[2*int(some)].Epoch)<<16 | uint64(some)
+	d.tables.flows[4].Way[1].Print = 99
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	d = p.open(specAfter)
+	if !d.restored {
+		t.Fatal("nothing was taken over")
+	}
+	now := d.shared(t)
+	for _, name := range []string{"slots", "services", "maglev", bpfMapInside, "snat"} {
+		if !reflect.DeepEqual(was[name], now[name]) {
+			t.Errorf("%s: %v, before %v", name, now[name], was[name])
+		}
+	}
+	if len(now[bpfMapVports].([]string)) != 3 || len(now[bpfMapFarOwners].([]string)) != 2 || len(now[bpfMapVranges].([]string)) != 1 {
+		t.Errorf("leftovers: %v %v %v", now[bpfMapVports], now[bpfMapVranges], now[bpfMapFarOwners])
+	}
+	d.checkPlaces(t)
+	if c := d.Counters().Services["many"][lb.ReasonMaglev]; c != (Count{5, 500}) {
+		t.Errorf("counters: %+v", c)
+	}
+	if left := d.tables.backends[2*leftSlot]; left.Epoch != 10 || left.State != uint8(lb.Down) {
+		t.Errorf("a slot that nobody has: %+v", left)
+	}
+	if alive(d.tables.flows[3].Way[1].Meta, d.now()) || !alive(d.tables.flows[4].Way[1].Meta, d.now()) {
+		t.Error("the wrong flows were kept")
+	}
+	// A removed backend's counts go to its service's past.
+	backend := make([]bpfBackendCount, d.cpus())
+	backend[0] = bpfBackendCount{In: bpfCount{Packets: 7, Bytes: 70}, Opened: 3}
+	gone := d.state.slots.of[identityOf(d.state.byName["old"].service.Backend("c"))]
+	if err := d.tables.maps[bpfMapBackendCounts].Put(uint32(gone), backend); err != nil {
+		t.Fatal(err)
+	}
+	do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
+	if managed := p.managed(); managed != 2 {
+		t.Errorf("%d managed neighbours for two backends", managed)
+	}
+	c := d.Counters()
+	if c.Gone["old"] != (BackendCounts{In: Count{7, 70}, Opened: 3}) || c.Other[lb.ReasonMaglev].Packets < 5 {
+		t.Errorf("of what is gone: %+v, %+v", c.Gone, c.Other[lb.ReasonMaglev])
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Tables of another build are replaced; programs stay attached throughout.
+	links := p.links()
+	f := d.fixtureOf(t, p.config.PinPath, func(f *fixture) { f.ABI = "another" })
+	d = p.open(specBefore)
+	if d.restored || f.ABI != "another" || !slices.Equal(links, p.links()) {
+		t.Errorf("tables of another build: restored %t, links %v then %v", d.restored, links, p.links())
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+}
+
+// fixtureOf changes what the pins say of their tables.
+func (*Datapath) fixtureOf(t *testing.T, path string, change func(*fixture)) (f fixture) {
+	t.Helper()
+	pins, err := findPins(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pins.release()
+	k, err := loadKeeper(pins, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	if err := k.read(textFixture, &f); err != nil {
+		t.Fatal(err)
+	}
+	change(&f)
+	if err := k.write(textFixture, f); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// links are the ids of the pinned links.
+func (p *pinned) links() (ids []link.ID) {
+	for _, pin := range names(filepath.Join(p.config.PinPath, "links")) {
+		l, err := link.LoadPinnedLink(filepath.Join(p.config.PinPath, "links", pin), nil)
 		if err != nil {
-			return err
+			p.t.Fatal(err)
 		}
-		defer d.Close()
-		if err := d.load(lb.Limits{Flows: 64, Fragments: 64}); err != nil {
-			return err
+		info, err := l.Info()
+		if err != nil {
+			p.t.Fatal(err)
 		}
-		full := newCells(nil)
-		free := d.state.maglev
-		d.state.maglev = full
-		b := &balancer{t: t, host: w.host, d: d}
-		snapshot := b.compile("services:\n- name: echo\n  mode: nat\n" + vips[1:] + oneBackend[1:])
-		if err := d.Apply(snapshot); err == nil {
-			t.Error("no cells, no error")
+		ids = append(ids, info.ID)
+		l.Close()
+	}
+	return ids
+}
+
+// Stop leaves no program, map, pin, managed neighbour or offload behind.
+func TestRootStopLeavesNothing(t *testing.T) {
+	for _, hook := range []Hook{HookTCX, HookXDP} {
+		t.Run(hook.String(), func(t *testing.T) {
+			p := newPinned(t, "ebstop"+hook.String(), hook)
+			d := p.open(specBefore)
+			var programs []ebpf.ProgramID
+			for id := range d.pins.programs() {
+				programs = append(programs, id)
+			}
+			var maps []ebpf.MapID
+			for _, m := range d.tables.maps {
+				info, err := m.Info()
+				if err != nil {
+					t.Fatal(err)
+				}
+				id, _ := info.ID()
+				maps = append(maps, id)
+			}
+			if managed := p.managed(); managed != 2 || len(programs) == 0 {
+				t.Errorf("%d managed neighbours, programs %v", managed, programs)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if attached := p.attached(); attached != 3 {
+				t.Errorf("%d interfaces have a program after Close, want 3", attached)
+			}
+			s := p.stop()
+			if len(s.Links) != 3 || s.Neighbours != 2 || s.Maps < 20 || (s.Offloads == 3) != (hook == HookXDP) {
+				t.Errorf("stopped %+v", s)
+			}
+			if attached, managed := p.attached(), p.managed(); attached != 0 || managed != 0 {
+				t.Errorf("left: %d programs on interfaces, %d managed neighbours", attached, managed)
+			}
+			if _, err := os.Stat(p.config.PinPath); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the pin path is left: %v", err)
+			}
+			freed := func() (left int) {
+				for _, id := range programs {
+					if p, err := ebpf.NewProgramFromID(id); err == nil {
+						p.Close()
+						left++
+					}
+				}
+				for _, id := range maps {
+					if m, err := ebpf.NewMapFromID(id); err == nil {
+						m.Close()
+						left++
+					}
+				}
+				return left
+			}
+			runtime.GC() // the library keeps constants mapped until then; a process that ends does not
+			// The kernel frees behind a grace period.
+			for deadline := time.Now().Add(30 * time.Second); freed() > 0; time.Sleep(10 * time.Millisecond) {
+				runtime.GC()
+				if time.Now().After(deadline) {
+					t.Fatalf("%d programs and maps live on", freed())
+				}
+			}
+		})
+	}
+}
+
+// managed counts neighbours in the gateway that the kernel keeps for us.
+func (p *pinned) managed() (n int) {
+	p.each(func(l netlink.Link) {
+		list, _ := netlink.NeighList(l.Attrs().Index, unix.AF_INET)
+		for i := range list {
+			if list[i].FlagsExt&netlink.NTF_EXT_MANAGED != 0 {
+				n++
+			}
 		}
-		d.state.maglev = free
-		// Room in the map of backends' addresses is given back as well.
-		inside := d.tables.maps[bpfMapInside]
-		broken := *snapshot
-		broken.Generation++
-		c := &change{d: d, t: d.tables, st: &d.state, next: &broken, byName: map[string]*applied{}}
-		if err := c.prepare(); err != nil {
-			return err
-		}
-		c.undo()
-		var a bpfAddr
-		var one uint32
-		if inside.Iterate().Next(&a, &one) {
-			t.Errorf("undone, and %s is still inside", fromWords(a.Word))
-		}
-		return d.Apply(snapshot)
 	})
+	return n
+}
+
+// attached counts interfaces of the gateway with a program.
+func (p *pinned) attached() (n int) {
+	p.each(func(l netlink.Link) {
+		if x := l.Attrs().Xdp; x != nil && x.Attached {
+			n++
+		}
+		n += min(len(tcxNeighbours(l.Attrs().Index, nil)), 1)
+	})
+	return n
+}
+
+func (p *pinned) each(f func(netlink.Link)) {
+	p.t.Helper()
+	do(p.t, p.host, func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			f(l)
+		}
+		return err
+	})
+}
+
+// Two data paths on one interface: the order is what was asked for, and each is told of the other.
+func TestRootProgramsOnOneHook(t *testing.T) {
+	p := newPinned(t, "eborder", HookTCX)
+	p.config.Interfaces = []string{"veth0"}
+	first := p.open(specBefore)
+	defer first.Close()
+	other := *p
+	other.config.PinPath, other.config.Last = filepath.Join(filepath.Dir(p.config.PinPath), "other"), true
+	second := other.open(specBefore)
+	defer second.Close()
+	if beside := second.Report().Interfaces[0].Beside; len(beside) != 1 {
+		t.Errorf("the second sees %q", beside)
+	}
+	order := func() (ids []ebpf.ProgramID) {
+		do(t, p.host, func() error {
+			result, err := link.QueryPrograms(link.QueryOptions{Target: first.attached[0].index, Attach: ebpf.AttachTCXIngress})
+			if err == nil {
+				for _, program := range result.Programs {
+					ids = append(ids, program.ID)
+				}
+			}
+			return err
+		})
+		return ids
+	}
+	if ids := order(); len(ids) != 2 || !first.pins.programs()[ids[0]] || !second.pins.programs()[ids[1]] {
+		t.Errorf("order %v, first %v, second %v", ids, first.pins.programs(), second.pins.programs())
+	}
+	second.Close()
+	other.stop()
+	if ids := order(); len(ids) != 1 {
+		t.Errorf("after one is gone: %v", ids)
+	}
+	first.Close()
+	p.stop()
+}
+
+// An interface that is made anew, as by a container that restarts, is attached again.
+func TestRootInterfaceMadeAnew(t *testing.T) {
+	p := newPinned(t, "ebanew", HookTCX)
+	d := p.open(specBefore)
+	defer p.stop()
+	defer d.Close()
+	ip := func(args ...string) {
+		t.Helper()
+		if _, err := p.host.Exec(t.Context(), "ip", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	follow := func() InterfaceReport {
+		d.mu.Lock()
+		d.follow()
+		d.mu.Unlock()
+		return d.Report().Interfaces[1]
+	}
+	ip("link", "del", "veth2")
+	if r := follow(); r.Name != "veth2" || !r.Gone || p.attached() != 2 {
+		t.Errorf("a removed interface: %+v, %d attached", r, p.attached())
+	}
+	ip("link", "add", "veth2", "type", "veth", "peer", "name", "other2")
+	if r := follow(); r.Gone || p.attached() != 3 {
+		t.Errorf("an interface made anew: %+v, %d attached", r, p.attached())
+	}
+}
+
+// Both hooks' objects must have the same maps, for they share them.
+func TestObjectsAgree(t *testing.T) {
+	a, err := loadBpf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := loadBpfTCX()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := abi(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if y, err := abi(b); err != nil || x != y {
+		t.Errorf("%s and %s, %v", x, y, err)
+	}
+	delete(b.Maps, bpfMapVips)
+	if y, _ := abi(b); x == y {
+		t.Error("the layout does not depend on the maps")
+	}
+	if a, b := pinOfLink(HookXDP, "eth0.100"), pinOfLink(HookXDP, "eth0%2e100"); a == b || strings.Contains(a, ".") {
+		t.Errorf("pins of two interfaces: %s, %s", a, b)
+	}
+}
+
+// The journal survives texts of any length, and says when it is damaged.
+func TestRootJournal(t *testing.T) {
+	netlabtest.Root(t)
+	k, err := newKeeper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	var got generationText
+	if err := k.read(0, &got); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("before the first: %v", err)
+	}
+	for _, n := range []int{0, 1, 500, 3} {
+		want := generationText{Services: []serviceText{}}
+		for i := range n {
+			want.Services = append(want.Services, serviceText{Name: fmt.Sprint("service ", i), Number: uint16(i), Backends: []backendText{
+				{Name: "a", Slot: uint16(i), Address4: netip.MustParseAddr("10.0.0.1")},
+				{Name: "b", Slot: 9, Address6: netip.MustParseAddr("2001:db8::1"), Port: 80},
+			}})
+		}
+		if err := k.write(0, want); err != nil {
+			t.Fatal(err)
+		}
+		got = generationText{}
+		if err := k.read(0, &got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%d services: %v, %d came back", n, err, len(got.Services))
+		}
+	}
+	var c chunk
+	if err := k.journal.Lookup(chunkKey{0, 0}, &c); err != nil {
+		t.Fatal(err)
+	}
+	c.Data[10] ^= 1
+	if err := k.journal.Put(chunkKey{0, 0}, &c); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.read(0, &got); err == nil {
+		t.Error("a damaged journal was read")
+	}
 }

@@ -25,6 +25,7 @@ type InterfaceReport struct {
 	Name   string   `json:"name"`
 	Hook   string   `json:"hook"`
 	Why    string   `json:"why"`
+	Gone   bool     `json:"gone,omitempty"`   // the interface is not there
 	Beside []string `json:"beside,omitempty"` // other programs on the hook, when weir attached
 }
 
@@ -94,7 +95,7 @@ func (d *Datapath) Report() Report {
 	}
 	for i := range d.attached {
 		a := &d.attached[i]
-		r.Interfaces = append(r.Interfaces, InterfaceReport{Name: a.name, Hook: a.hook.String(), Why: a.why, Beside: a.beside})
+		r.Interfaces = append(r.Interfaces, InterfaceReport{Name: a.name, Hook: a.hook.String(), Why: a.why, Beside: a.beside, Gone: a.gone})
 	}
 	if d.tables == nil {
 		return r

@@ -110,7 +110,7 @@ func (k *keeper) undo(s *Stopped, log *slog.Logger) {
 	if len(neighbours) > 0 {
 		if err := inNetns(home, func() error {
 			for _, n := range neighbours {
-				if dropManaged(n) {
+				if dropManaged(&netlink.Handle{}, n) {
 					s.Neighbours++
 				}
 			}
@@ -140,22 +140,38 @@ func (k *keeper) undo(s *Stopped, log *slog.Logger) {
 
 // dropManaged deletes a neighbour that is still a managed one; the kernel
 // resolves it anew when somebody sends there.
-func dropManaged(n neighbour) bool {
+func dropManaged(h *netlink.Handle, n neighbour) bool {
 	address := netip.AddrFrom16(n.Address).Unmap()
 	family := unix.AF_INET
 	if address.Is6() {
 		family = unix.AF_INET6
 	}
-	list, err := netlink.NeighList(int(n.Index), family)
+	list, err := h.NeighList(int(n.Index), family)
 	if err != nil {
 		return false
 	}
 	for i := range list {
 		if a, _ := netip.AddrFromSlice(list[i].IP); a.Unmap() == address && list[i].FlagsExt&netlink.NTF_EXT_MANAGED != 0 {
-			return netlink.NeighDel(&netlink.Neigh{LinkIndex: int(n.Index), Family: family, IP: net.IP(address.AsSlice())}) == nil
+			return h.NeighDel(&netlink.Neigh{LinkIndex: int(n.Index), Family: family, IP: net.IP(address.AsSlice())}) == nil
 		}
 	}
 	return false
+}
+
+// releaseNeighbours gives those back that no backend needs any more. The caller holds mu.
+func (d *Datapath) releaseNeighbours() {
+	var n neighbour
+	var one uint32
+	var unused []neighbour
+	for it := d.keeper.neighbours.Iterate(); it.Next(&n, &one); {
+		if !d.hops.Uses(int(n.Index), netip.AddrFrom16(n.Address).Unmap()) {
+			unused = append(unused, n)
+		}
+	}
+	for _, n := range unused {
+		dropManaged(d.links, n)
+		d.keeper.neighbours.Delete(n)
+	}
 }
 
 var errNoNetns = errors.New("the network namespace is gone or has no name and no process")

@@ -30,6 +30,7 @@ func (d *Datapath) sweep(ctx context.Context) error {
 		if d.tables != nil {
 			d.expireFragments(d.now())
 			d.endTrace()
+			d.follow()
 		}
 		d.mu.Unlock()
 	}

@@ -241,7 +241,7 @@ func TestRootDSRKernelRoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(results) != 3*3*2 || steps != 3+len(results) {
+	if len(results) != 3*len(DSRLoads())*2 || steps != 3+len(results) {
 		t.Errorf("%d results, %d steps", len(results), steps)
 	}
 	for _, why := range failures(results) {

@@ -96,6 +96,18 @@ func (t *Table) OnManage(f func(index int, address netip.Addr) error) {
 	t.mu.Unlock()
 }
 
+// Uses reports whether packets of some watched address go to this neighbour.
+func (t *Table) Uses(index int, neighbour netip.Addr) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, w := range t.watched {
+		if w.hop.IfIndex == index && w.hop.Neighbor == neighbour {
+			return true
+		}
+	}
+	return false
+}
+
 // Watch resolves each address now and reports its hop at once and at every
 // change, one call at a time per address. Addresses watched before and not
 // named are forgotten.

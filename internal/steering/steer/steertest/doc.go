@@ -34,7 +34,7 @@
 //	at 31s           set the clock, counted from the start
 //	apply FILE       another spec
 //	override SERVICE/BACKEND drain|down|up|none
-//	need WORD…       skip where the data path has no such trait (Traits)
+//	need WORD…       beyond a data path that has no such trait (Traits)
 //
 // TTLs in out are as given; where the data path is a router, the runner lowers
 // the packet's (not a tunnel's) by one. Tunnel sources are Source4 and Source6.

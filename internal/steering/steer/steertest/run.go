@@ -16,17 +16,47 @@ import (
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
-// Run runs every case of the corpus as a subtest against a Path that open makes.
-func Run(t *testing.T, open func(t *testing.T) Path) {
+// Run runs every case of the corpus as a subtest against a Path that open makes. beyond names the cases that are beyond
+// the path, each with words of the reason: they pass when the path refuses them for that reason, and fail when it does not.
+// No case is skipped.
+func Run(t *testing.T, beyond map[string]string, open func(t *testing.T) Path) {
 	t.Helper()
-	for _, name := range corpus(t) {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			text, err := os.ReadFile(name)
+	known := map[string]bool{}
+	for _, file := range corpus(t) {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		known[name] = true
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer expectRefusal(t, beyond[name])
 			runCase(t, parseArchive(string(text)), open(t))
 		})
+	}
+	for name := range beyond {
+		if !known[name] {
+			t.Errorf("no case is named %s", name)
+		}
+	}
+}
+
+// refusal is why a path cannot run a case; it ends the case by a panic that expectRefusal takes.
+type refusal string
+
+func expectRefusal(t *testing.T, want string) {
+	t.Helper()
+	switch got := recover().(type) {
+	case refusal:
+		if want == "" || !strings.Contains(string(got), want) {
+			t.Errorf("the path refuses the case: %s; expected a refusal with %q", got, want)
+		}
+	case nil:
+		if want != "" && !t.Failed() {
+			t.Errorf("the path runs the case, which was said to be beyond it (%s)", want)
+		}
+	default:
+		panic(got)
 	}
 }
 
@@ -86,7 +116,7 @@ func runCase(t *testing.T, a archive, path Path) {
 	}
 }
 
-// needs skips the case where a trait is missing.
+// needs refuses the case where a trait is missing.
 func (r *run) needs(steps string) {
 	for _, line := range strings.Split(steps, "\n") {
 		words := strings.Fields(line)
@@ -102,7 +132,7 @@ func (r *run) needs(steps string) {
 		}
 		for _, w := range missing {
 			if !r.traits.has(w) {
-				r.t.Skipf("%s has no %s", r.traits.Caps.Name, w)
+				panic(refusal(fmt.Sprintf("%s has no %s", r.traits.Caps.Name, w)))
 			}
 		}
 	}
@@ -160,7 +190,7 @@ func (r *run) compile() {
 	r.t.Helper()
 	snapshot, err := lb.Compile(r.spec, r.overrides, r.traits.Caps)
 	if err != nil {
-		r.t.Skip(err)
+		panic(refusal(err.Error()))
 	}
 	r.generation++
 	snapshot.Generation = r.generation
@@ -289,7 +319,7 @@ func (r *run) out(rest string) error {
 func (r *run) expected(rest string) ([]byte, error) {
 	if text, ok := strings.CutPrefix(rest, "hex "); ok {
 		if r.traits.Router {
-			r.t.Skip("golden bytes are those of a path that is no router")
+			panic(refusal("golden bytes are those of a path that is no router"))
 		}
 		return hex.DecodeString(strings.ReplaceAll(text, " ", ""))
 	}
