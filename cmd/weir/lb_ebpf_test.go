@@ -421,6 +421,20 @@ func TestRootKernelDrain(t *testing.T) {
 			}
 		}
 	}
+	// --watch goes on until interrupted, and then ends well.
+	ctx, interrupt := context.WithCancel(t.Context())
+	watch, out := newRootCommand(), new(lockedBuffer)
+	watch.SetArgs([]string{"lb", "show", "nat", "--watch", "--every", "100ms", at})
+	watch.SetOut(out)
+	ended := make(chan error, 1)
+	go func() { ended <- watch.ExecuteContext(ctx) }()
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(out.String(), "PACKETS IN/s") && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	interrupt()
+	if err := <-ended; err != nil || !strings.Contains(out.String(), "PACKETS IN/s") || !strings.Contains(out.String(), "generation 2") {
+		t.Errorf("show --watch: %v\n%s", err, out)
+	}
 	metrics := httpGet(t, k.socket, "/metrics")
 	for _, want := range []string{
 		`weir_packets_total{reason="maglev",service="nat"} 24`, `weir_table_size{table="flows"}`,

@@ -125,7 +125,7 @@ func setOffload(name string, on bool) error {
 	}
 	now, err := offloadOn(name)
 	if err == nil && now != on {
-		err = fmt.Errorf("the driver keeps GRO of %s as it is", name)
+		err = fmt.Errorf("GRO of %s does not change", name)
 	}
 	return err
 }

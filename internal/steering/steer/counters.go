@@ -92,7 +92,7 @@ func (e *Engine) count(d Decision, bytes int) Decision {
 		return d
 	}
 	t := &state.places[d.Backend.Index].traffic
-	if d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply {
+	if d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply || d.Reason == lb.ReasonOutbound {
 		t.ReplyPackets++
 		t.ReplyBytes += uint64(bytes)
 	} else {

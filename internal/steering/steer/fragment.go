@@ -25,7 +25,7 @@ func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, no
 	f := follow{reason: d.Reason, client: client}
 	if d.Backend != nil {
 		f.place = e.placeOf(d.Backend)
-		f.back = d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply
+		f.back = d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply || d.Reason == lb.ReasonOutbound
 	}
 	if _, held := e.fragments.First(p.Fragment, f, now); d.Action == lb.Forward {
 		switch held {

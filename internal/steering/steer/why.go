@@ -69,6 +69,8 @@ func (e *Engine) because(p *packet.Packet, d Decision) string {
 		return "a ping: " + e.slot(d.Service, k)
 	case lb.ReasonReply:
 		return "the reply of a flow that was translated: translated back"
+	case lb.ReasonOutbound:
+		return "a flow that the backend starts: it leaves with the VIP, and answers come back to that backend"
 	case lb.ReasonICMPError:
 		return "it goes to the backend of the quoted flow"
 	case lb.ReasonICMPReply:

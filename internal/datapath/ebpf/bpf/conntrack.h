@@ -123,6 +123,11 @@ static __always_inline __u64 flow_print_of(struct pkt *p)
 	return p->print = flow_print(&p->key, KEY_FLOW);
 }
 
+static __always_inline bool flow_find_here(struct pkt *p, const struct service *service)
+{
+	return flow_found(p, service, flows_find_here(flow_print_of(p)));
+}
+
 static __always_inline bool flow_find(struct pkt *p, const struct service *service)
 {
 	return flow_found(p, service, flows_find(flow_print_of(p)));
@@ -170,14 +175,12 @@ static __always_inline void flow_touch(struct pkt *p, const struct service *serv
 }
 
 /* Enters one reply key unless another live flow has it. */
-__noinline int reply_reserve(struct reservation *r)
+static __always_inline int reply_reserve_here(struct reservation *r)
 {
 	struct way *way;
 	__u64 print;
 	__u32 at;
 
-	if (!r)
-		return 0;
 	print = flow_print(&r->reply, KEY_REPLY);
 	at = replies_find(print);
 	way = way_at(&replies, at);
@@ -199,6 +202,8 @@ __noinline int reply_reserve(struct reservation *r)
 	return 1;
 }
 
+__noinline int reply_reserve(struct reservation *r) { return r ? reply_reserve_here(r) : 0; }
+
 /* Picks what the backend sees as the source: candidate i of the pool is
  * (hash >> 32 + i) mod pool, addresses first, at most 64 tries. */
 __noinline int reserve_pool(struct reservation *r)
@@ -219,7 +224,7 @@ __noinline int reserve_pool(struct reservation *r)
 			return 0;
 		__builtin_memcpy(r->reply.dst, a->word, 16);
 		r->reply.dport = r->echo ? 0 : r->nat_port;
-		if (reply_reserve(r)) {
+		if (reply_reserve_here(r)) {
 			r->nat = at + 1;
 			return 1;
 		}
@@ -237,7 +242,7 @@ __noinline int reply_release(__u64 print, __u32 number)
 }
 
 /* Enters the reply key of a flow in mode NAT. Returns a reason if it cannot. */
-__noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expiry, __u32 number, __u32 state)
+static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expiry, __u32 number, __u32 state)
 {
 	const struct service *service;
 	const struct backend *b;
@@ -283,7 +288,7 @@ __noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expir
 }
 
 /* Makes the entry of a flow that goes to p->slot, in place of any older one. */
-__noinline int flow_open(struct pkt *p, __u32 flags)
+static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 {
 	const struct service *service;
 	const struct backend *b;
@@ -292,8 +297,6 @@ __noinline int flow_open(struct pkt *p, __u32 flags)
 	struct way *way;
 	__u64 expiry;
 
-	if (!p)
-		return REASON_FLOW_TABLE_FULL;
 	service = service_at(p, p->service);
 	b = backend_at(p->slot, p->version);
 	if (!service || !b)
@@ -306,7 +309,8 @@ __noinline int flow_open(struct pkt *p, __u32 flags)
 		if (way && __sync_val_compare_and_swap(&way->print, p->print, PRINT_BUSY) != p->print)
 			return REASON_FLOW_TABLE_FULL; /* taken this instant */
 	} else {
-		number = flows_claim(p->print, p->now);
+		number = here ? table_claim(&flows, params.flow_mask, params.ways, p->print, p->now)
+			      : flows_claim(p->print, p->now);
 		way = way_at(&flows, number);
 	}
 	entry = entry_at(number);
@@ -338,6 +342,11 @@ __noinline int flow_open(struct pkt *p, __u32 flags)
 	return REASON_NONE;
 }
 
+__noinline int flow_open(struct pkt *p, __u32 flags)
+{
+	return p ? flow_make(p, flags, false) : REASON_FLOW_TABLE_FULL;
+}
+
 /* Whether an address may be that of a backend in mode NAT. */
 static __always_inline bool maybe_inside(const struct generation *g, const __u32 addr[4])
 {
@@ -349,7 +358,7 @@ static __always_inline bool maybe_inside(const struct generation *g, const __u32
 
 /* Finds the flow that the packet is a reply of; sets service, number, slot.
  * Returns the number of the reply's way + 1, or 0. */
-__noinline __u32 reply_find(struct pkt *p)
+static __always_inline __u32 reply_find_here(struct pkt *p)
 {
 	const struct generation *g;
 	struct flow_entry *entry;
@@ -358,14 +367,12 @@ __noinline __u32 reply_find(struct pkt *p)
 	struct way *way;
 	__u64 print;
 
-	if (!p)
-		return 0;
 	active = p->active & 1;
 	g = bpf_map_lookup_elem(&generations, &active);
 	if (!g || !maybe_inside(g, p->key.src))
 		return 0;
 	print = flow_print(&p->key, KEY_REPLY);
-	found = replies_find(print);
+	found = replies_find_here(print);
 	if (found == NO_NUMBER)
 		return 0;
 	way = way_at(&replies, found);
@@ -384,3 +391,5 @@ __noinline __u32 reply_find(struct pkt *p)
 	p->back = 1;
 	return found + 1;
 }
+
+__noinline __u32 reply_find(struct pkt *p) { return p ? reply_find_here(p) : 0; }

@@ -195,7 +195,7 @@ static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	if (!count_down(ctx, p))
 		goto failed;
 	if (service->mode == MODE_NAT) {
-		if (!nat_rewrite(ctx, p))
+		if (!nat_rewrite_here(ctx, p))
 			goto failed;
 	} else if (service->mode == MODE_L3DSR) {
 		if (!tunnel(ctx, p, size + over <= mtu))

@@ -13,13 +13,11 @@
 #include "vip.h"
 
 /* Fills in the rewrite of a packet whose choice is made. */
-__noinline int rewrite_for(struct pkt *p)
+static __always_inline int rewrite_for(struct pkt *p)
 {
 	struct flow_entry *entry;
 	const struct backend *b;
 
-	if (!p)
-		return 0;
 	if (p->back) {
 		entry = entry_at(p->number);
 		if (!entry)

@@ -128,3 +128,11 @@ static __always_inline bool nat_rewrite(ctx_t *ctx, struct pkt *p)
 		return nat_errors(ctx, p);
 	return nat_plain(ctx, p);
 }
+
+/* The same where nanoseconds matter more than size. */
+static __always_inline bool nat_rewrite_here(ctx_t *ctx, struct pkt *p)
+{
+	if (p->kind == KIND_ICMP_ERROR && !p->later)
+		return nat_errors(ctx, p);
+	return nat_plain_here(ctx, p);
+}

@@ -10,15 +10,13 @@
 #include "frag.h"
 
 /* Rewrites a packet that is not an ICMP error. False: the packet shrank under us. */
-__noinline int nat_plain(ctx_t *ctx, struct pkt *p)
+static __always_inline int nat_plain_here(ctx_t *ctx, struct pkt *p)
 {
 	void *data = ctx_data(ctx), *end = ctx_end(ctx), *ip;
 	__u64 addresses = 0, moved = 0;
 	struct rewrite *r;
 	bool ports;
 
-	if (!p)
-		return 0;
 	r = &p->nat;
 	ip = data + (p->l3 & 31);
 	ports = !p->later && (p->proto == P_TCP || p->proto == P_UDP);
@@ -71,3 +69,5 @@ __noinline int nat_plain(ctx_t *ctx, struct pkt *p)
 		return true;
 	return ctx_update_check(ctx, p, (p->l4 & MAX_HEADERS) + at, addresses, moved);
 }
+
+__noinline int nat_plain(ctx_t *ctx, struct pkt *p) { return p ? nat_plain_here(ctx, p) : 0; }

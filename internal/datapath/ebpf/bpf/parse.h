@@ -93,12 +93,20 @@ struct pkt {
  * nothing on the machines that this runs on. */
 static __always_inline void copy16(__u32 *to, const void *from)
 {
-	const __u32 *f = from;
+	const __u64 *f = from;
+	__u64 *t = (__u64 *)to;
 
-	to[0] = f[0];
-	to[1] = f[1];
-	to[2] = f[2];
-	to[3] = f[3];
+	t[0] = f[0];
+	t[1] = f[1];
+}
+
+/* Words of the key are written whole: what is read wider than it was written
+ * waits until the store has reached the cache. */
+static __always_inline void key_word(void *to, __u32 word) { *(volatile __u32 *)to = word; }
+
+static __always_inline void key_ip4(__u32 *to, __u32 address)
+{
+	*(volatile __u64 *)(to + 2) = (__u64)address << 32 | MAPPED;
 }
 
 /* An IPv4-mapped address in an IPv6 header would pose as IPv4. */
@@ -330,10 +338,8 @@ static __always_inline int parse(ctx_t *ctx, struct pkt *p)
 		p->proto = *(__u8 *)(ip + 9);
 		p->end = off + total;
 		p->l4 = off + header;
-		p->key.src[2] = MAPPED;
-		p->key.dst[2] = MAPPED;
-		p->key.src[3] = *(__u32 *)(ip + 12);
-		p->key.dst[3] = *(__u32 *)(ip + 16);
+		key_ip4(p->key.src, *(__u32 *)(ip + 12));
+		key_ip4(p->key.dst, *(__u32 *)(ip + 16));
 		field = *(__u16 *)(ip + 6);
 		if (field & bpf_htons(0x3fff)) {
 			p->later = (field & bpf_htons(0x1fff)) != 0;
@@ -373,7 +379,7 @@ static __always_inline int parse(ctx_t *ctx, struct pkt *p)
 		p->first = w.first;
 		p->later = w.later;
 	}
-	p->key.proto = p->proto;
+	key_word(&p->key.proto, p->proto);
 	p->kind = kind_of(p->proto, p->version);
 	p->payload = p->l4;
 	if (p->later)
@@ -418,7 +424,6 @@ static __always_inline int parse(ctx_t *ctx, struct pkt *p)
 		NEED(t, 12);
 		p->payload = p->l4 + 12;
 	}
-	p->key.sport = *(__u16 *)t;
-	p->key.dport = *(__u16 *)(t + 2);
+	key_word(&p->key.sport, *(__u32 *)t);
 	return PARSED;
 }

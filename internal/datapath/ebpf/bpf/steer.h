@@ -60,19 +60,22 @@ static __always_inline __u32 cell(const struct cells *c, __u32 i)
 }
 
 /* The slot that Maglev gives a flow, or NO_SLOT. */
-__noinline __u32 maglev_select(struct pkt *p)
+static __always_inline __u32 maglev_slot(const struct pkt *p, const struct service *service)
 {
-	const struct service *service;
 	__u32 i, line;
 
-	if (!p)
-		return NO_SLOT;
-	service = service_at(p, p->service);
-	if (!service || !service->maglev_size)
+	if (!service->maglev_size)
 		return NO_SLOT;
 	i = service->maglev + steering_hash(service, p) % service->maglev_size;
 	line = i >> 2;
 	return cell(bpf_map_lookup_elem(&maglev, &line), i);
+}
+
+__noinline __u32 maglev_select(struct pkt *p)
+{
+	const struct service *service = p ? service_at(p, p->service) : NULL;
+
+	return service ? maglev_slot(p, service) : NO_SLOT;
 }
 
 static __always_inline __u32 owner_slot(const struct service *service, __u32 owner)
@@ -92,12 +95,8 @@ static __always_inline __u32 owner_slot(const struct service *service, __u32 own
 }
 
 /* Opens the flow's entry and forwards; a full table stops only mode NAT. */
-static __always_inline int enter(struct pkt *p, __u32 slot, __u8 flags, int reason)
+static __always_inline int entered(struct pkt *p, int problem, int reason)
 {
-	int problem;
-
-	p->slot = slot;
-	problem = flow_open(p, flags);
 	if (problem) {
 		p->number = NO_NUMBER;
 		if (p->mode == MODE_NAT) {
@@ -106,6 +105,28 @@ static __always_inline int enter(struct pkt *p, __u32 slot, __u8 flags, int reas
 		}
 	}
 	return reason;
+}
+
+static __always_inline int enter(struct pkt *p, __u32 slot, __u8 flags, int reason)
+{
+	p->slot = slot;
+	return entered(p, flow_open(p, flags), reason);
+}
+
+/* A flow's first packet: one function, for a stack of its own. */
+__noinline int flow_start(struct pkt *p, int reason)
+{
+	const struct service *service;
+	__u32 slot;
+
+	if (!p)
+		return REASON_NO_BACKEND;
+	service = service_at(p, p->service);
+	slot = service ? maglev_slot(p, service) : NO_SLOT;
+	if (slot == NO_SLOT)
+		return REASON_NO_BACKEND;
+	p->slot = slot;
+	return entered(p, flow_make(p, p->tcp_flags, true), reason);
 }
 
 /* The slot of the owner that the packet's CID names. Sets *cid. */
@@ -134,7 +155,7 @@ __noinline __u32 cid_slot(ctx_t *ctx, struct pkt *p, __u32 *found)
 static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct service *service)
 {
 	int found = REASON_CONNTRACK, fresh = REASON_MAGLEV;
-	__u32 slot, owner = NO_SLOT;
+	__u32 owner = NO_SLOT;
 
 	if (service->down)
 		return REASON_SERVICE_DOWN;
@@ -152,7 +173,7 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 			found = fresh = REASON_CID_UNKNOWN;
 		}
 	}
-	if (flow_find(p, service)) {
+	if (flow_find_here(p, service)) {
 		if (owner == NO_SLOT || p->slot == owner) {
 			flow_touch(p, service, p->tcp_flags);
 			return found;
@@ -164,18 +185,14 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 	p->slot = NO_SLOT;
 	if (!rate_take(service, p->now))
 		return REASON_NEW_FLOW_RATE;
-	slot = maglev_select(p);
-	if (slot == NO_SLOT)
-		return REASON_NO_BACKEND;
-	return enter(p, slot, p->tcp_flags, fresh);
+	return flow_start(p, fresh);
 }
 
 /* A packet to no VIP: a backend's reply in mode NAT, or not ours. */
-static __always_inline int steer_reply(struct pkt *p, __u8 flags)
+static __always_inline int steer_reply(struct pkt *p, __u32 found, __u8 flags)
 {
 	const struct service *service;
 	struct way *way;
-	__u32 found = reply_find(p);
 
 	if (!found)
 		return REASON_NOT_SERVICE;
@@ -187,14 +204,21 @@ static __always_inline int steer_reply(struct pkt *p, __u8 flags)
 	return REASON_REPLY;
 }
 
-static __always_inline int steer_echo(struct pkt *p)
+__noinline int steer_echo_reply(struct pkt *p)
 {
-	bool request = p->icmp_type == (p->version == 4 ? 8 : 128);
-	const struct service *service;
-	__u32 covered = vip_covers(p, p->key.dst), slot;
+	if (!p)
+		return REASON_NOT_SERVICE;
+	return vip_covers(p, p->key.dst) ? REASON_NOT_STEERED : steer_reply(p, reply_find(p), 0);
+}
 
-	if (!request)
-		return covered ? REASON_NOT_STEERED : steer_reply(p, 0);
+__noinline int steer_echo(struct pkt *p)
+{
+	const struct service *service;
+	__u32 covered, slot;
+
+	if (!p)
+		return REASON_NOT_SERVICE;
+	covered = vip_covers(p, p->key.dst);
 	if (!covered)
 		return REASON_NOT_SERVICE;
 	p->service = covered;
@@ -229,13 +253,16 @@ static __always_inline int error_unknown(const struct pkt *p)
 }
 
 /* An ICMP error goes where the flow it quotes goes. */
-static __always_inline int steer_error(ctx_t *ctx, struct pkt *p)
+__noinline int steer_error(ctx_t *ctx, struct pkt *p)
 {
-	bool direct = same_address(p->dst, p->key.dst);
 	const struct service *service;
 	__u32 found, id, slot;
+	bool direct;
 	int reason;
 
+	if (!p)
+		return REASON_NOT_SERVICE;
+	direct = same_address(p->dst, p->key.dst);
 	if (p->quote_later) {
 		reason = fragment_quoted(ctx, p);
 		return reason ? reason : error_unknown(p);
@@ -262,15 +289,14 @@ static __always_inline int steer_error(ctx_t *ctx, struct pkt *p)
 	return REASON_ICMP_UNKNOWN;
 }
 
-/* What is neither TCP nor UDP, and later fragments. */
-__noinline int steer_rest(ctx_t *ctx, struct pkt *p)
+/* What is neither TCP nor UDP, and later fragments. Stacks add up, so what is
+ * called here is not called from one function more. */
+static __always_inline int steer_rest(ctx_t *ctx, struct pkt *p)
 {
-	if (!p)
-		return REASON_NOT_SERVICE;
 	if (p->later)
 		return fragment_later(ctx, p);
 	if (p->kind == KIND_ECHO)
-		return steer_echo(p);
+		return p->icmp_type == (p->version == 4 ? 8 : 128) ? steer_echo(p) : steer_echo_reply(p);
 	if (p->kind == KIND_ICMP_ERROR)
 		return steer_error(ctx, p);
 	return vip_covers(p, p->key.dst) ? REASON_NOT_STEERED : REASON_NOT_SERVICE;
@@ -283,7 +309,7 @@ static __always_inline int steer_transport(ctx_t *ctx, struct pkt *p)
 
 	p->service = VIP_SERVICE(vip_search(p->key.dst, p->active, p->key.proto, p->key.dport));
 	if (!p->service)
-		return steer_reply(p, p->tcp_flags);
+		return steer_reply(p, reply_find_here(p), p->tcp_flags);
 	service = service_at(p, p->service);
 	if (!service)
 		return REASON_NOT_SERVICE;
