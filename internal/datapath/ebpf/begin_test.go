@@ -69,8 +69,7 @@ func TestRootFirstApplyFails(t *testing.T) {
 		full := newCells(nil)
 		free := d.state.maglev
 		d.state.maglev = full
-		b := &balancer{t: t, host: w.host, d: d}
-		snapshot := b.compile("services:\n- name: echo\n  mode: nat\n" + vips[1:] + oneBackend[1:])
+		snapshot := compile(t, "services:\n- name: echo\n  mode: nat\n" +vips[1:]+oneBackend[1:], d.Caps())
 		if err := d.Apply(snapshot); err == nil {
 			t.Error("no cells, no error")
 		}

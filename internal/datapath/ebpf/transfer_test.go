@@ -61,12 +61,6 @@ func start(t *testing.T, host *netlab.Host, c Config, spec string) *balancer {
 
 func (b *balancer) apply(spec string) {
 	b.t.Helper()
-	snapshot := b.compile(spec)
-	do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
-}
-
-func (b *balancer) compile(spec string) *lb.Snapshot {
-	b.t.Helper()
 	decoded, _, err := config.Decode[lb.Spec]("spec.yaml", []byte(spec))
 	if err != nil {
 		b.t.Fatal(err)
@@ -75,7 +69,7 @@ func (b *balancer) compile(spec string) *lb.Snapshot {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return snapshot
+	do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
 }
 
 func do(t *testing.T, host *netlab.Host, f func() error) {
@@ -342,7 +336,7 @@ func TestRootTwoClientsWithOnePortAndZeroChecksums(t *testing.T) {
 					c.Write([]byte("zero"))
 					c.SetReadDeadline(time.Now().Add(2 * time.Second))
 					if n, err := c.Read(buffer); err != nil || string(buffer[:n]) != "zero" {
-						return fmt.Errorf("zero checksum: %q, %w", buffer[:n], err)
+						return fmt.Errorf("zero checksum: read %q: %w", buffer[:n], err)
 					}
 				}
 				return nil
