@@ -69,7 +69,7 @@ func TestRootFirstApplyFails(t *testing.T) {
 		full := newCells(nil)
 		free := d.state.maglev
 		d.state.maglev = full
-		snapshot := compile(t, "services:\n- name: echo\n  mode: nat\n" +vips[1:]+oneBackend[1:], d.Caps())
+		snapshot := compile(t, "services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:], d.Caps())
 		if err := d.Apply(snapshot); err == nil {
 			t.Error("no cells, no error")
 		}
