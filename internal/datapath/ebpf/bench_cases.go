@@ -3,7 +3,6 @@ package ebpf
 import (
 	"encoding/binary"
 	"net/netip"
-	"unsafe"
 
 	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -102,7 +101,8 @@ func benchSpec(mode lb.Mode, backends int, snat, byCID bool) lb.Spec {
 // template builds the frame that the generator starts from.
 func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 	t := &bpfBenchTemplate{Flows: uint32(max(b.c.flows, 1)), Length: 112}
-	frame := view[byte](unsafe.Slice((*byte)(unsafe.Pointer(&t.Bytes)), 112))
+	frame := make([]byte, t.Length)
+	vary, id := 0, 0 // where the flow is named
 	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2})
 	is6 := b.family == 6
 	at, client := 0, "10.0.0.1"
@@ -127,9 +127,9 @@ func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
 		copy(ip[8:], src.Addr().AsSlice())
 		copy(ip[24:], dst.Addr().AsSlice())
-		t.Vary = 14 + 8 + 12
+		vary = 14 + 8 + 12
 		if !p.toVIP && !p.elsewhere {
-			t.Vary += 16
+			vary += 16
 		}
 		if p.fragment != 0 {
 			ip[6] = 44
@@ -137,7 +137,7 @@ func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 			if p.fragment == 2 {
 				ip[42] = 1
 			}
-			t.Vary, t.Id, l4 = 0, 14+40+4, 48
+			vary, id, l4 = 0, 14+40+4, 48
 		}
 	} else {
 		frame[12] = 8
@@ -145,19 +145,25 @@ func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
 		copy(ip[12:], src.Addr().AsSlice())
 		copy(ip[16:], dst.Addr().AsSlice())
-		t.Vary = 14 + 12
+		vary = 14 + 12
 		if !p.toVIP && !p.elsewhere {
-			t.Vary += 4
+			vary += 4
 		}
 		if p.fragment != 0 {
 			ip[6] = 0x20
 			if p.fragment == 2 {
 				ip[7] = 100
 			}
-			t.Vary, t.Id = 0, 14+4
+			vary, id = 0, 14+4
 		}
 	}
+	if p.fragment != 0 {
+		t.Vary = benchField(id, 0xffff)
+	} else {
+		t.Vary = benchField(vary, 0xffffffff)
+	}
 	if p.fragment == 2 {
+		t.pack(frame)
 		return t, nil
 	}
 	udp := ip[l4:]
@@ -166,13 +172,33 @@ func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
 	udp[6], udp[7] = 0x12, 0x34
 	if p.fragment == 0 {
-		t.Port = uint32(14 + l4)
+		port := 14 + l4
 		if !p.toVIP && !p.elsewhere {
-			t.Port += 2
+			port += 2
 		}
+		t.Port = benchField(port, 0xffff)
 	}
 	if p.cid {
 		copy(udp[8:], []byte{25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 7, 3, 1, 2, 3, 4, 5, 6, 7, 0, 4})
 	}
+	t.pack(frame)
 	return t, nil
+}
+
+// Words of the generator's frames start behind head bytes (bench.bpf.c).
+const benchHead, benchWords = 6, 13
+
+// benchField says where the generator finds a field that starts at an offset.
+func benchField(offset int, mask uint64) bpfBenchVaryField {
+	at := offset - benchHead
+	return bpfBenchVaryField{Word: uint32(at / 8), Shift: uint32(at % 8 * 8), Mask: mask}
+}
+
+// pack gives a frame its form in the generator.
+func (t *bpfBenchTemplate) pack(frame []byte) {
+	t.Head = binary.LittleEndian.Uint64(frame)
+	for i := range benchWords {
+		t.Words[i] = binary.LittleEndian.Uint64(frame[benchHead+8*i:])
+	}
+	t.Plain = t.Words
 }

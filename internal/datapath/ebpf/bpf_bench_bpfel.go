@@ -15,14 +15,23 @@ import (
 
 type bpfBenchTemplate struct {
 	_      structs.HostLayout
-	Bytes  [14]uint64
+	Head   uint64
+	Words  [16]uint64
+	Plain  [16]uint64
+	Vary   bpfBenchVaryField
+	Port   bpfBenchVaryField
 	Flows  uint32
-	Vary   uint32
-	Port   uint32
-	Id     uint32
 	Length uint32
 	Pass   uint32
+	_      [4]byte
 	Next   uint64
+}
+
+type bpfBenchVaryField struct {
+	_     structs.HostLayout
+	Word  uint32
+	Shift uint32
+	Mask  uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -136,6 +136,33 @@ static __always_inline __u32 cid_bits(const __u8 *id, __u32 offset, __u32 bits)
 	return word & ((1ull << (bits & 63)) - 1);
 }
 
+/* The bits of a CID in the packet, read as one word. False: the word would
+ * reach behind the linear part, or is too short. */
+static __always_inline bool cid_word(ctx_t *ctx, __u32 at, __u32 offset, __u32 bits, __u32 *value)
+{
+	void *data = ctx_data(ctx), *end = ctx_end(ctx);
+	__u64 *word = data + ((at + (offset >> 3)) & 0x7ff);
+	__u32 shift = offset & 7;
+
+	if ((void *)(word + 1) > end || !bits || bits > 32)
+		return false;
+	*value = bpf_be64_to_cpu(*word) << shift >> ((64 - bits) & 63);
+	return true;
+}
+
+/* The owner id of the common datagram to a service with one layout. CID_NONE:
+ * not that, cid_find must decide. */
+static __always_inline enum cid_found cid_find_first(ctx_t *ctx, const struct pkt *p, const struct service *s, __u32 *owner)
+{
+	const struct cid_layout *l = &s->layout[0];
+	__u32 at;
+
+	if (s->layouts != 1 || l->rotation_bits)
+		return CID_NONE;
+	at = cid_first(ctx, p, s->cid_protocols, l->length);
+	return at && cid_word(ctx, at, l->owner_offset, l->owner_bits, owner) ? CID_KNOWN : CID_NONE;
+}
+
 static __always_inline long cid_load(ctx_t *ctx, __u32 at, __u8 *id, __u32 n)
 {
 	barrier_var(n);

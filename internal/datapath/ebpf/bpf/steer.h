@@ -127,26 +127,31 @@ __noinline int flow_start(struct pkt *p, int reason)
 	return entered(p, flow_make(p, p->tcp_flags, true), reason);
 }
 
-/* The slot of the owner that the packet's CID names. Sets *cid. */
-__noinline __u32 cid_slot(ctx_t *ctx, struct pkt *p, __u32 *found)
+/* The slot of a live owner, or NO_SLOT. */
+static __always_inline __u32 live_owner(const struct pkt *p, const struct service *service, __u32 owner)
 {
-	const struct service *service;
+	__u32 slot = owner_slot(service, owner);
 	const struct backend *b;
-	__u32 owner = 0, slot;
 
-	if (!p || !found)
-		return NO_SLOT;
-	service = service_at(p, p->service);
-	if (!service)
-		return NO_SLOT;
-	*found = cid_find(ctx, p, service, &owner);
-	if (*found != CID_KNOWN)
-		return NO_SLOT;
-	slot = owner_slot(service, owner);
 	if (slot == NO_SLOT)
 		return NO_SLOT;
 	b = backend_at(slot, p->version);
 	return b && b->state != STATE_DOWN ? slot : NO_SLOT;
+}
+
+/* The slot of the owner that the packet's CID names, and enum cid_found above it. */
+__noinline __u32 cid_slot(ctx_t *ctx, struct pkt *p)
+{
+	const struct service *service;
+	__u32 owner = 0, found;
+
+	if (!p)
+		return NO_SLOT;
+	service = service_at(p, p->service);
+	if (!service)
+		return NO_SLOT;
+	found = cid_find(ctx, p, service, &owner);
+	return found << 16 | (found == CID_KNOWN ? live_owner(p, service, owner) & 0xffff : NO_SLOT);
 }
 
 /* The order behind the service look-up. */
@@ -158,9 +163,16 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 	if (service->down)
 		return REASON_SERVICE_DOWN;
 	if (service->layouts && p->kind == KIND_UDP) {
-		__u32 cid = CID_NONE;
+		__u32 cid, id = 0;
 
-		owner = cid_slot(ctx, p, &cid);
+		cid = cid_find_first(ctx, p, service, &id);
+		if (cid != CID_NONE) {
+			owner = live_owner(p, service, id);
+		} else {
+			owner = cid_slot(ctx, p);
+			cid = owner >> 16;
+			owner &= 0xffff;
+		}
 		if (owner != NO_SLOT) {
 			if (service->mode != MODE_NAT) {
 				p->slot = owner;
