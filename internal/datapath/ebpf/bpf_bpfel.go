@@ -323,7 +323,6 @@ const (
 	bpfMapServiceCounts   = "service_counts"
 	bpfMapServices        = "services"
 	bpfMapSnatAddresses   = "snat_addresses"
-	bpfMapSpareHops       = "spare_hops"
 	bpfMapTraceEvents     = "trace_events"
 	bpfMapTraceFilters    = "trace_filters"
 	bpfMapTraces          = "traces"
@@ -407,7 +406,6 @@ type bpfMapSpecs struct {
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
-	SpareHops       *ebpf.MapSpec `ebpf:"spare_hops"`
 	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces          *ebpf.MapSpec `ebpf:"traces"`
@@ -465,7 +463,6 @@ type bpfMaps struct {
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
-	SpareHops       *ebpf.Map `ebpf:"spare_hops"`
 	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
 	Traces          *ebpf.Map `ebpf:"traces"`
@@ -498,7 +495,6 @@ func (m *bpfMaps) Close() error {
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,
-		m.SpareHops,
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,

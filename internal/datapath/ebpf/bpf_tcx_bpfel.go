@@ -37,7 +37,6 @@ const (
 	bpfTCXMapServiceCounts   = "service_counts"
 	bpfTCXMapServices        = "services"
 	bpfTCXMapSnatAddresses   = "snat_addresses"
-	bpfTCXMapSpareHops       = "spare_hops"
 	bpfTCXMapTraceEvents     = "trace_events"
 	bpfTCXMapTraceFilters    = "trace_filters"
 	bpfTCXMapTraces          = "traces"
@@ -121,7 +120,6 @@ type bpfTCXMapSpecs struct {
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
-	SpareHops       *ebpf.MapSpec `ebpf:"spare_hops"`
 	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces          *ebpf.MapSpec `ebpf:"traces"`
@@ -179,7 +177,6 @@ type bpfTCXMaps struct {
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
-	SpareHops       *ebpf.Map `ebpf:"spare_hops"`
 	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
 	Traces          *ebpf.Map `ebpf:"traces"`
@@ -212,7 +209,6 @@ func (m *bpfTCXMaps) Close() error {
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,
-		m.SpareHops,
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,

@@ -22,7 +22,7 @@ static __always_inline void hop_fill(struct client_hop *h, const struct bpf_fib_
 }
 
 /* Looks up the way to a client and its place in client_hops, or says why there
- * is none. CLIENT_HOPS: it has no place and is in spare_hops for this packet. */
+ * is none. From CLIENT_HOPS on: all places are taken, it is there for this packet. */
 __noinline int client_route(ctx_t *ctx, struct pkt *p)
 {
 	const __u32 *dst, *src;
@@ -69,11 +69,12 @@ __noinline int client_route(ctx_t *ctx, struct pkt *p)
 		    !__builtin_memcmp(h->dmac, fib->dmac, 6) && !__builtin_memcmp(h->smac, fib->smac, 6))
 			return i;
 	}
-	h = bpf_map_lookup_elem(&spare_hops, &zero);
+	at = CLIENT_HOPS + (bpf_get_smp_processor_id() & (CLIENT_HOPS - 1));
+	h = bpf_map_lookup_elem(&client_hops, &at);
 	if (!h)
 		return ROUTE_NONE;
 	hop_fill(h, fib, mtu);
-	return CLIENT_HOPS;
+	return at;
 }
 
 /* The way to a flow's client, looked up once per flow and eight seconds,
@@ -92,12 +93,9 @@ static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p, 
 		*found = client_route(ctx, p);
 		if (*found < 0)
 			return NULL;
-		if (*found == CLIENT_HOPS) {
-			at = 0;
-			return bpf_map_lookup_elem(&spare_hops, &at);
-		}
-		at = *found & 0xff;
-		entry->hop = tag | at;
+		at = *found;
+		if (at < CLIENT_HOPS)
+			entry->hop = tag | at;
 	}
 	return bpf_map_lookup_elem(&client_hops, &at);
 }

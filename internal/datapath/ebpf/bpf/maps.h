@@ -102,8 +102,7 @@ MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES, BPF_F_MMAPABLE);
 MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(PERCPU_ARRAY, service_counts, __u32, struct count, MAX_SERVICES * REASONS, 0);
 MAP(PERCPU_ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, 0);
-MAP(ARRAY, client_hops, __u32, struct client_hop, CLIENT_HOPS, BPF_F_MMAPABLE);
-MAP(PERCPU_ARRAY, spare_hops, __u32, struct client_hop, 1, 0); /* while client_hops is full */
+MAP(ARRAY, client_hops, __u32, struct client_hop, 2 * CLIENT_HOPS, BPF_F_MMAPABLE); /* then one for each CPU */
 MAP(PERCPU_ARRAY, routes, __u32, struct bpf_fib_lookup, 1, 0);
 MAP(PERCPU_ARRAY, verdicts, __u32, struct verdict, 1, 0);
 
