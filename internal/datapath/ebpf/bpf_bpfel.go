@@ -68,10 +68,9 @@ type bpfClientHop struct {
 	Smac    [6]uint8
 	Ifindex uint32
 	Mtu     uint16
+	Claimed uint8
 	Ready   uint8
-	Pad     uint8
-	Claimed uint32
-	Pad2    [8]uint8
+	Pad     [12]uint8
 }
 
 type bpfControl struct {

@@ -13,23 +13,13 @@
 
 enum { ROUTE_NONE = -1, ROUTE_NO_NEIGHBOUR = -2 };
 
-static __always_inline void hop_fill(struct client_hop *h, const struct bpf_fib_lookup *fib, __u16 mtu)
-{
-	__builtin_memcpy(h->dmac, fib->dmac, 6);
-	__builtin_memcpy(h->smac, fib->smac, 6);
-	h->ifindex = fib->ifindex;
-	h->mtu = mtu;
-}
-
 /* Looks up the way to a client and its place in client_hops, or says why there
- * is none. From CLIENT_HOPS on: all places are taken, it is there for this packet. */
+ * is none. */
 __noinline int client_route(ctx_t *ctx, struct pkt *p)
 {
 	const __u32 *dst, *src;
 	struct bpf_fib_lookup *fib;
-	struct client_hop *h;
 	__u32 zero = 0, at;
-	__u16 mtu;
 	long result;
 
 	fib = bpf_map_lookup_elem(&routes, &zero);
@@ -52,29 +42,28 @@ __noinline int client_route(ctx_t *ctx, struct pkt *p)
 	result = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 	if (result)
 		return result == BPF_FIB_LKUP_RET_NO_NEIGH ? ROUTE_NO_NEIGHBOUR : ROUTE_NONE;
-	mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
 	at = fib->ifindex * 31 + fib->dmac[5] + fib->dmac[4] * 7;
 	for (int probe = 0; probe < 16; probe++) {
 		__u32 i = (at + probe) & (CLIENT_HOPS - 1);
+		struct client_hop *h = bpf_map_lookup_elem(&client_hops, &i);
+		__u16 mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
 
-		h = bpf_map_lookup_elem(&client_hops, &i);
 		if (!h)
 			return ROUTE_NONE;
-		if (!h->ready && !__sync_val_compare_and_swap(&h->claimed, 0, 1)) {
-			hop_fill(h, fib, mtu);
+		if (!h->ready && !h->claimed) {
+			h->claimed = 1;
+			__builtin_memcpy(h->dmac, fib->dmac, 6);
+			__builtin_memcpy(h->smac, fib->smac, 6);
+			h->ifindex = fib->ifindex;
+			h->mtu = mtu;
 			asm volatile("" ::: "memory");
 			*(volatile __u8 *)&h->ready = 1;
 		}
-		if (*(volatile __u8 *)&h->ready && h->ifindex == fib->ifindex && h->mtu == mtu &&
-		    !__builtin_memcmp(h->dmac, fib->dmac, 6) && !__builtin_memcmp(h->smac, fib->smac, 6))
+		if (h->ready && h->ifindex == fib->ifindex && h->mtu == mtu && !__builtin_memcmp(h->dmac, fib->dmac, 6) &&
+		    !__builtin_memcmp(h->smac, fib->smac, 6))
 			return i;
 	}
-	at = CLIENT_HOPS + (bpf_get_smp_processor_id() & (CLIENT_HOPS - 1));
-	h = bpf_map_lookup_elem(&client_hops, &at);
-	if (!h)
-		return ROUTE_NONE;
-	hop_fill(h, fib, mtu);
-	return at;
+	return ROUTE_NONE;
 }
 
 /* The way to a flow's client, looked up once per flow and eight seconds,
@@ -93,9 +82,8 @@ static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p, 
 		*found = client_route(ctx, p);
 		if (*found < 0)
 			return NULL;
-		at = *found;
-		if (at < CLIENT_HOPS)
-			entry->hop = tag | at;
+		at = *found & 0xff;
+		entry->hop = tag | at;
 	}
 	return bpf_map_lookup_elem(&client_hops, &at);
 }

@@ -51,10 +51,9 @@ struct client_hop {
 	__u8 smac[6];
 	__u32 ifindex;
 	__u16 mtu;
+	__u8 claimed;
 	__u8 ready;
-	__u8 pad;
-	__u32 claimed; /* by the one that writes it */
-	__u8 pad2[8];
+	__u8 pad[12];
 };
 _Static_assert(sizeof(struct client_hop) == 32, "two in a cache line");
 
@@ -86,7 +85,7 @@ MAP(ARRAY, controls, __u32, struct control, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, generations, __u32, struct generation, 2, 0);
 MAP(ARRAY, vips, __u32, struct vip, 1, 0);
 MAP(HASH, vports, struct vport_key, __u16, 16384, BPF_F_NO_PREALLOC);
-MAP(HASH, vranges, struct vip_ranges_key, struct vip_ranges, 4096, BPF_F_NO_PREALLOC);
+MAP(HASH, vranges, struct vip_ranges_key, struct vip_ranges, 1024, BPF_F_NO_PREALLOC);
 MAP(ARRAY, services, __u32, struct service, 2 * MAX_SERVICES, 0);
 MAP(ARRAY, backends, __u32, struct backend, 2 * MAX_BACKENDS, BPF_F_MMAPABLE);
 MAP(ARRAY, maglev, __u32, struct cells, 1, BPF_F_MMAPABLE);
@@ -102,7 +101,7 @@ MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES, BPF_F_MMAPABLE);
 MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(PERCPU_ARRAY, service_counts, __u32, struct count, MAX_SERVICES * REASONS, 0);
 MAP(PERCPU_ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, 0);
-MAP(ARRAY, client_hops, __u32, struct client_hop, 2 * CLIENT_HOPS, BPF_F_MMAPABLE); /* then one for each CPU */
+MAP(ARRAY, client_hops, __u32, struct client_hop, CLIENT_HOPS, BPF_F_MMAPABLE);
 MAP(PERCPU_ARRAY, routes, __u32, struct bpf_fib_lookup, 1, 0);
 MAP(PERCPU_ARRAY, verdicts, __u32, struct verdict, 1, 0);
 
