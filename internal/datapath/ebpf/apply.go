@@ -42,7 +42,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		if err := d.load(s.Limits); err != nil {
 			return err
 		}
-	} else if s.Limits != d.snapshot.Limits {
+	} else if d.snapshot != nil && s.Limits != d.snapshot.Limits {
 		d.log.Warn("limits of tables stay those of the start; restart to change them")
 	}
 	c := &change{d: d, t: d.tables, st: &d.state, next: s, byName: map[string]*applied{}}
@@ -55,11 +55,10 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		return fmt.Errorf("put generation %d into the maps: %w", s.Generation, err)
 	}
 	c.commit()
-	first := d.snapshot == nil
 	d.snapshot = s
 	d.watchHops()
 	d.releaseNeighbours()
-	if !first {
+	if d.inPlace {
 		return nil
 	}
 	d.hops.Settle(settleTime) // so that the first packets find their way

@@ -57,6 +57,9 @@ func planAttachments(config Config, own map[ebpf.ProgramID]bool) ([]attachment, 
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: %w; ip link lists what is there", name, err)
 		}
+		if err := carriesFrames(l); err != nil {
+			return nil, err
+		}
 		a := attachment{name: name, index: l.Attrs().Index, hook: config.Hook, why: "asked for"}
 		a.local = l.Type() == "veth"
 		a.jumbo = l.Attrs().MTU > 3498
@@ -73,6 +76,17 @@ func planAttachments(config Config, own map[ebpf.ProgramID]bool) ([]attachment, 
 		plan = append(plan, a)
 	}
 	return plan, nil
+}
+
+// carriesFrames refuses interfaces whose packets have no Ethernet header: the
+// programs would take addresses for types.
+func carriesFrames(l netlink.Link) error {
+	switch kind := l.Attrs().EncapType; kind {
+	case "ether", "loopback", "":
+		return nil
+	default:
+		return fmt.Errorf("interface %s (%s) carries packets without Ethernet headers, link type %q; name Ethernet interfaces only", l.Attrs().Name, l.Type(), kind)
+	}
 }
 
 // chooseHook is --hook auto.

@@ -118,6 +118,14 @@ func (p *pins) find(spec *ebpf.CollectionSpec, namesOf []string) (k *kept, err e
 		}
 		k.maps[name] = m
 	}
+	var control bpfControl
+	if err := k.maps[bpfMapControls].Lookup(uint32(0), &control); err != nil {
+		return k, fmt.Errorf("map %s: %w", bpfMapControls, err)
+	}
+	// Killed in its first Apply, a process leaves tables that no generation is in.
+	if err := k.keeper.read(control.Active&1, new(generationText)); errors.Is(err, os.ErrNotExist) {
+		return k, errUnlike{"they were never finished"}
+	}
 	return k, nil
 }
 

@@ -38,14 +38,19 @@ type Table struct {
 	log       *slog.Logger
 	handle    *netlink.Handle
 	namespace netns.NsHandle
+	buffer    int // receiveBuffer, less in tests
 
 	mu      sync.Mutex
 	watched map[netip.Addr]*watch
+	seen    map[place][]netlink.Neigh // neighbours read in the pass at hand
 	changed chan struct{}
 	onRoute func() // routes, neighbours or links changed
 	// onManage is told of a neighbour before it is made a managed one.
 	onManage func(index int, address netip.Addr) error
 }
+
+// place is where neighbours are listed.
+type place struct{ index, family int }
 
 type watch struct {
 	hop    Hop
@@ -67,7 +72,7 @@ func Open(log *slog.Logger) (*Table, error) {
 		h.Close()
 		return nil, fmt.Errorf("name the network namespace: %w", err)
 	}
-	return &Table{log: log, handle: h, namespace: ns, watched: map[netip.Addr]*watch{}, changed: make(chan struct{}, 1)}, nil
+	return &Table{log: log, handle: h, namespace: ns, buffer: receiveBuffer, watched: map[netip.Addr]*watch{}, changed: make(chan struct{}, 1)}, nil
 }
 
 // Close closes netlink.
@@ -114,6 +119,8 @@ func (t *Table) Watch(addresses map[netip.Addr]func(Hop)) {
 			delete(t.watched, a)
 		}
 	}
+	t.seen = map[place][]netlink.Neigh{}
+	defer func() { t.seen = nil }()
 	for a, report := range addresses {
 		w := t.watched[a]
 		if w == nil {
@@ -175,67 +182,115 @@ func (t *Table) Source(to netip.Addr) (netip.Addr, bool) {
 	return a.Unmap(), ok
 }
 
-// Run follows the kernel's events until ctx ends.
+// Run follows the kernel's events until ctx ends. Where the kernel drops some
+// because they came too fast (ENOBUFS), it follows anew and looks at everything.
 func (t *Table) Run(ctx context.Context) error {
-	done := make(chan struct{})
-	defer close(done)
-	routes := make(chan netlink.RouteUpdate, 64)
-	neighbours := make(chan netlink.NeighUpdate, 64)
-	links := make(chan netlink.LinkUpdate, 64)
-	lost := func(err error) { t.poke() } // events were dropped: look at everything again
-	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{Namespace: &t.namespace, ErrorCallback: lost}); err != nil {
-		return fmt.Errorf("follow routes: %w", err)
-	}
-	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{Namespace: &t.namespace, ErrorCallback: lost}); err != nil {
-		return fmt.Errorf("follow neighbours: %w", err)
-	}
-	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{Namespace: &t.namespace, ErrorCallback: lost}); err != nil {
-		return fmt.Errorf("follow links: %w", err)
-	}
-	ticker := time.NewTicker(Retry)
-	defer ticker.Stop()
 	for {
+		lost, err := t.follow(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		t.log.Debug("events of the kernel were lost: all next hops are looked up anew", "error", lost)
 		select {
 		case <-ctx.Done():
 			return nil
-		case _, ok := <-routes:
-			if !ok {
-				return t.ended(ctx, "routes")
-			}
-		case _, ok := <-neighbours:
-			if !ok {
-				return t.ended(ctx, "neighbours")
-			}
-		case _, ok := <-links:
-			if !ok {
-				return t.ended(ctx, "links")
-			}
+		case <-time.After(again):
+		}
+	}
+}
+
+const (
+	again         = 100 * time.Millisecond // between two attempts to follow events
+	receiveBuffer = 1 << 20                // bytes of events that the kernel keeps for us
+)
+
+// follow returns why events ended, if not by ctx.
+func (t *Table) follow(ctx context.Context) (lost error, err error) {
+	done := make(chan struct{})
+	routes := make(chan netlink.RouteUpdate, 64)
+	neighbours := make(chan netlink.NeighUpdate, 64)
+	links := make(chan netlink.LinkUpdate, 64)
+	followers := 0
+	defer func() {
+		close(done)
+		// Each follower closes its channel, once nobody keeps it from sending.
+		for _, await := range []func(){func() { empty(routes) }, func() { empty(neighbours) }, func() { empty(links) }}[:followers] {
+			await()
+		}
+	}()
+	why := make(chan error, 3)
+	failed := func(err error) {
+		select {
+		case why <- err:
+		default:
+		}
+		t.poke()
+	}
+	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{
+		Namespace: &t.namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
+	}); err != nil {
+		return nil, fmt.Errorf("follow routes: %w", err)
+	}
+	followers++
+	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{
+		Namespace: &t.namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
+	}); err != nil {
+		return nil, fmt.Errorf("follow neighbours: %w", err)
+	}
+	followers++
+	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{
+		Namespace: &t.namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
+	}); err != nil {
+		return nil, fmt.Errorf("follow links: %w", err)
+	}
+	followers++
+	t.refresh(true) // what changed while nobody listened
+	ticker := time.NewTicker(Retry)
+	defer ticker.Stop()
+	for {
+		open := true
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case _, open = <-routes:
+		case _, open = <-neighbours:
+		case _, open = <-links:
 		case <-t.changed:
 		case <-ticker.C:
 			t.refresh(false)
 			continue
 		}
-		drain(routes, neighbours, links)
+		if !open || !drain(routes, neighbours, links) {
+			select {
+			case lost = <-why:
+			default:
+			}
+			return lost, nil
+		}
 		t.refresh(true)
 	}
 }
 
-func (t *Table) ended(ctx context.Context, what string) error {
-	if ctx.Err() != nil {
-		return nil
+// empty receives until the sender closes the channel.
+func empty[E any](c <-chan E) {
+	for range c {
 	}
-	return fmt.Errorf("the kernel's events of %s ended", what)
 }
 
-// drain takes what else is there: one refresh serves a burst of events.
-func drain(a chan netlink.RouteUpdate, b chan netlink.NeighUpdate, c chan netlink.LinkUpdate) {
+// drain takes what else is there: one refresh serves a burst of events. False:
+// a channel is closed.
+func drain(a chan netlink.RouteUpdate, b chan netlink.NeighUpdate, c chan netlink.LinkUpdate) bool {
 	for {
+		open := true
 		select {
-		case <-a:
-		case <-b:
-		case <-c:
+		case _, open = <-a:
+		case _, open = <-b:
+		case _, open = <-c:
 		default:
-			return
+			return true
+		}
+		if !open {
+			return false
 		}
 	}
 }
@@ -250,6 +305,8 @@ func (t *Table) poke() {
 func (t *Table) refresh(event bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.seen = map[place][]netlink.Neigh{}
+	defer func() { t.seen = nil }()
 	for a, w := range t.watched {
 		hop := t.resolveLocked(a, w)
 		if hop == w.hop {
@@ -306,13 +363,25 @@ func (t *Table) resolveLocked(a netip.Addr, w *watch) Hop {
 	return hop
 }
 
+// neighbours lists those of an interface, once in each pass over what is watched.
+func (t *Table) neighbours(at place) ([]netlink.Neigh, error) {
+	if list, ok := t.seen[at]; ok {
+		return list, nil
+	}
+	list, err := t.handle.NeighList(at.index, at.family)
+	if err == nil && t.seen != nil {
+		t.seen[at] = list
+	}
+	return list, err
+}
+
 // neighbour fills in the link address, and asks for it where it is missing.
 func (t *Table) neighbour(hop *Hop, w *watch) {
 	family := unix.AF_INET
 	if hop.Neighbor.Is6() {
 		family = unix.AF_INET6
 	}
-	list, err := t.handle.NeighList(hop.IfIndex, family)
+	list, err := t.neighbours(place{hop.IfIndex, family})
 	if err == nil {
 		for _, n := range list {
 			a, _ := netip.AddrFromSlice(n.IP)

@@ -1,0 +1,93 @@
+package ebpf
+
+import (
+	"os"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// openPinned opens a data path with pins of its own.
+func openPinned(t *testing.T, host *netlab.Host, path string, interfaces ...string) (d *Datapath) {
+	t.Helper()
+	do(t, host, func() (err error) {
+		d, err = Open(Config{Interfaces: interfaces, Hook: HookTCX, PinPath: path})
+		return err
+	})
+	return d
+}
+
+// dies leaves everything as a kill does: pins stay, handles go.
+func (d *Datapath) dies() {
+	d.inPlace = true // so that Close leaves the pins
+	d.Close()
+}
+
+// TestRootKilledInFirstApply kills between the tables and the first generation
+// in them: the next start finds nothing to take over and begins anew.
+func TestRootKilledInFirstApply(t *testing.T) {
+	topology := netlab.NAT()
+	topology.Name = "ebkill"
+	lab := netlabtest.Up(t, topology)
+	gateway, path := lab.Namespace("gateway"), "/sys/fs/bpf/weir-revk-kill"
+	d := openPinned(t, gateway, path, "veth0")
+	do(t, gateway, func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.load(lb.Limits{Flows: 64, Fragments: 64})
+	})
+	d.dies()
+	b := &balancer{t: t, host: gateway, d: openPinned(t, gateway, path, "veth0")}
+	b.apply("services:\n- name: echo\n  mode: nat\n" + vips[1:] + oneBackend[1:])
+	if b.d.restored {
+		t.Error("took over tables that were never finished")
+	}
+	b.d.Close()
+	stopped, err := Stop(t.Context(), path, b.d.log)
+	if err != nil || stopped == nil || len(stopped.Links) != 1 {
+		t.Errorf("stop: %+v, %v", stopped, err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("pins stay: %v", err)
+	}
+}
+
+// TestRootFirstApplyFails refuses a first snapshot; the next one is judged anew.
+func TestRootFirstApplyFails(t *testing.T) {
+	w := newWorld(t)
+	do(t, w.host, func() error {
+		d, err := Open(Config{Hook: HookTCX, detached: true, manual: true})
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		if err := d.load(lb.Limits{Flows: 64, Fragments: 64}); err != nil {
+			return err
+		}
+		full := newCells(nil)
+		free := d.state.maglev
+		d.state.maglev = full
+		snapshot := compile(t, "services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:], d.Caps())
+		if err := d.Apply(snapshot); err == nil {
+			t.Error("no cells, no error")
+		}
+		d.state.maglev = free
+		// Room in the map of backends' addresses is given back as well.
+		inside := d.tables.maps[bpfMapInside]
+		broken := *snapshot
+		broken.Generation++
+		c := &change{d: d, t: d.tables, st: &d.state, next: &broken, byName: map[string]*applied{}}
+		if err := c.prepare(); err != nil {
+			return err
+		}
+		c.undo()
+		var a bpfAddr
+		var one uint32
+		if inside.Iterate().Next(&a, &one) {
+			t.Errorf("undone, and %s is still inside", fromWords(a.Word))
+		}
+		return d.Apply(snapshot)
+	})
+}
