@@ -146,6 +146,21 @@ type bpfNextHop struct {
 	Pad     uint8
 }
 
+type bpfOutbound struct {
+	_       structs.HostLayout
+	Vip     [4]uint32
+	Port    uint16
+	Service uint16
+	Slot    uint32
+}
+
+type bpfOutboundKey struct {
+	_    structs.HostLayout
+	Addr [4]uint32
+	Port uint16
+	Half uint16
+}
+
 type bpfOwnerKey struct {
 	_       structs.HostLayout
 	Service uint32
@@ -314,6 +329,7 @@ const (
 	bpfMapGenerations     = "generations"
 	bpfMapInside          = "inside"
 	bpfMapMaglev          = "maglev"
+	bpfMapOutbounds       = "outbounds"
 	bpfMapOwners          = "owners"
 	bpfMapPackets         = "packets"
 	bpfMapRates           = "rates"
@@ -397,6 +413,7 @@ type bpfMapSpecs struct {
 	Generations     *ebpf.MapSpec `ebpf:"generations"`
 	Inside          *ebpf.MapSpec `ebpf:"inside"`
 	Maglev          *ebpf.MapSpec `ebpf:"maglev"`
+	Outbounds       *ebpf.MapSpec `ebpf:"outbounds"`
 	Owners          *ebpf.MapSpec `ebpf:"owners"`
 	Packets         *ebpf.MapSpec `ebpf:"packets"`
 	Rates           *ebpf.MapSpec `ebpf:"rates"`
@@ -454,6 +471,7 @@ type bpfMaps struct {
 	Generations     *ebpf.Map `ebpf:"generations"`
 	Inside          *ebpf.Map `ebpf:"inside"`
 	Maglev          *ebpf.Map `ebpf:"maglev"`
+	Outbounds       *ebpf.Map `ebpf:"outbounds"`
 	Owners          *ebpf.Map `ebpf:"owners"`
 	Packets         *ebpf.Map `ebpf:"packets"`
 	Rates           *ebpf.Map `ebpf:"rates"`
@@ -486,6 +504,7 @@ func (m *bpfMaps) Close() error {
 		m.Generations,
 		m.Inside,
 		m.Maglev,
+		m.Outbounds,
 		m.Owners,
 		m.Packets,
 		m.Rates,

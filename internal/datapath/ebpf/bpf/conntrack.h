@@ -260,7 +260,7 @@ __noinline int flow_reserve(struct pkt *p, struct flow_entry *entry, __u64 expir
 	__builtin_memcpy(r->reply.src, b->addr, 16);
 	r->reply.sport = r->echo ? p->key.sport : b->port ?: p->key.dport;
 	r->reply.proto = p->key.proto;
-	if (service->has_snat) {
+	if (service->has_snat && !p->back) {
 		bool is6 = p->version == 6;
 
 		r->first = service->snat + (is6 ? service->snat4 : 0);

@@ -26,7 +26,7 @@ static __always_inline void count(const struct pkt *p, int reason)
 	b = bpf_map_lookup_elem(&backend_counts, &slot);
 	if (!b)
 		return;
-	if (reason == REASON_REPLY || reason == REASON_ICMP_REPLY) {
+	if (reason == REASON_REPLY || reason == REASON_ICMP_REPLY || reason == REASON_OUTBOUND) {
 		b->out.packets++;
 		b->out.bytes += bytes;
 	} else {

@@ -164,6 +164,56 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 	return enter(p, slot, p->tcp_flags, fresh);
 }
 
+/* The first packet of a flow that a backend starts: opens the client's flow to
+ * that backend, which leaves with the VIP. The key is the client's meanwhile. */
+__noinline int steer_outbound(struct pkt *p)
+{
+	struct outbound_key key = {};
+	const struct service *service;
+	const struct generation *g;
+	const struct outbound *o;
+	const struct backend *b;
+	struct flow_key sent;
+	__u32 active;
+	int problem;
+
+	if (!p || p->kind != KIND_UDP)
+		return REASON_NOT_SERVICE;
+	active = p->active & 1;
+	g = bpf_map_lookup_elem(&generations, &active);
+	if (!g || !(g->flags & GENERATION_OUTBOUND))
+		return REASON_NOT_SERVICE;
+	__builtin_memcpy(key.addr, p->key.src, 16);
+	key.port = p->key.sport;
+	key.half = active;
+	o = bpf_map_lookup_elem(&outbounds, &key);
+	if (!o || bpf_map_lookup_elem(&inside, p->key.dst) || vip_covers(p, p->key.dst))
+		return REASON_NOT_SERVICE;
+	service = service_at(p, o->service);
+	b = backend_at(o->slot, p->version);
+	if (!service || !b || service->down || b->service != service->id || b->state == STATE_DOWN)
+		return REASON_NOT_SERVICE;
+	copy_key(&sent, &p->key);
+	__builtin_memcpy(p->key.src, sent.dst, 16);
+	__builtin_memcpy(p->key.dst, o->vip, 16);
+	p->key.sport = sent.dport;
+	p->key.dport = o->port;
+	problem = REASON_NOT_SERVICE; /* the client is with a backend already */
+	if (!flow_find(p, service)) {
+		p->service = o->service;
+		p->back = 1;
+		p->slot = o->slot;
+		problem = rate_take(service, p->now) ? flow_open(p, 0) : REASON_NEW_FLOW_RATE;
+	}
+	copy_key(&p->key, &sent);
+	if (problem == REASON_NONE)
+		return REASON_OUTBOUND;
+	p->slot = NO_SLOT;
+	p->number = NO_NUMBER;
+	p->back = 0;
+	return problem;
+}
+
 /* A packet to no VIP: a backend's reply in mode NAT, or not ours. */
 static __always_inline int steer_reply(struct pkt *p, __u8 flags)
 {
@@ -172,7 +222,7 @@ static __always_inline int steer_reply(struct pkt *p, __u8 flags)
 	__u32 found = reply_find(p);
 
 	if (!found)
-		return REASON_NOT_SERVICE;
+		return steer_outbound(p);
 	service = service_at(p, p->service);
 	way = way_at(&replies, found - 1);
 	if (!service || !way)

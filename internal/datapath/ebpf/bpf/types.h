@@ -229,6 +229,21 @@ struct generation {
 
 enum generation_flag {
 	GENERATION_REPLIES = 1,  /* some service translates replies */
+	GENERATION_OUTBOUND = 2, /* some service's backends may start flows */
+};
+
+/* Where a backend answers, in one generation, and what its own flows get. */
+struct outbound_key {
+	__u32 addr[4];
+	__u16 port;
+	__u16 half; /* generation: 0 or 1 */
+};
+
+struct outbound {
+	__u32 vip[4];
+	__u16 port;
+	__u16 service; /* stable number */
+	__u32 slot;
 };
 
 struct control {
