@@ -121,8 +121,17 @@ func (t *entries) oldest() *entry {
 
 // open makes the entry of a new flow towards dest. Nil: there was no room, or no socket, and it was counted.
 func (w *worker) open(l *listener, client netip.AddrPort, local netip.Addr, key flow.Key, service *lb.Service, dest *destination, now time.Duration) *entry {
+	// Taken before it is used: two workers that both saw room must not both take the last place.
+	if w.dp.entries.Add(1) > w.dp.limit.Load() {
+		w.dp.entries.Add(-1)
+		w.counters.EntriesFull++
+		w.engine.Count(lb.ReasonFlowTableFull, service)
+		w.drop(key)
+		return nil
+	}
 	socket, err := w.dial(dest.addr, now)
 	if err != nil {
+		w.dp.entries.Add(-1)
 		w.counters.SendErrors++
 		dest.unreachable(err)
 		w.engine.Count(lb.ReasonSendFailed, service)
@@ -134,7 +143,6 @@ func (w *worker) open(l *listener, client netip.AddrPort, local netip.Addr, key 
 		service: service.Name, idle: service.Timeouts.UDP, last: now,
 	}
 	w.table.insert(e)
-	w.dp.entries.Add(1)
 	dest.usage.Add(1)
 	w.counters.Opened++
 	if err := w.poller.Add(&e.socket, e.token); err != nil {
