@@ -119,3 +119,6 @@ func Caps() lb.Caps {
 		HoldFragments: true, FixedLimits: true,
 	}
 }
+
+// Validate returns what Open would find wrong with the configuration itself.
+func (c Config) Validate() error { return c.setDefaults() }
