@@ -43,7 +43,7 @@ type TierCounters struct {
 func (e *Engine) Rules() iter.Seq2[*lb.FlowRule, uint64] {
 	return func(yield func(*lb.FlowRule, uint64) bool) {
 		for i, rule := range e.snapshot.Rules {
-			if !yield(rule, *e.matched[i]) {
+			if !yield(rule, *e.ruleHits[i]) {
 				return
 			}
 		}
