@@ -38,6 +38,7 @@ type Fragments[V any] struct {
 	held       int
 	poisoned   uint64
 	unanswered uint64
+	early      uint64
 }
 
 type fragment[V any] struct {
@@ -49,15 +50,21 @@ type fragment[V any] struct {
 
 // FragmentCounters are running totals, except Entries and Held.
 type FragmentCounters struct {
-	Entries, Held     int
-	Refused, Poisoned uint64 // table full; hold budget spent
-	Expired           uint64
+	Entries, Held     int    // datagrams known; fragments that wait
+	Inserts           uint64 // datagrams entered
+	Lookups           uint64 // fragments asked about
+	Waited            uint64 // fragments that were told to wait
+	Refused, Poisoned uint64 // datagrams not entered, the table was full; hold budget spent
+	Collisions        uint64 // first fragments of a known datagram with another value
+	Expired           uint64 // datagrams forgotten
 	Unanswered        uint64 // fragments whose first one never came
+	Early             uint64 // reclaimed in the second half of their ttl, to make room
 }
 
 // NewFragments returns a table of at most maxEntries datagrams, each forgotten
-// ttl after its last fragment. At most maxHeld fragments wait in all and
-// maxPerDatagram of one datagram.
+// ttl after its last fragment, or after half of that if the table is full and
+// its first fragment was seen: bursts need no room of their own. At most maxHeld
+// fragments wait in all and maxPerDatagram of one datagram.
 func NewFragments[V any](maxEntries, maxHeld, maxPerDatagram int, ttl time.Duration) *Fragments[V] {
 	return &Fragments[V]{
 		table: NewTable[FragmentKey, fragment[V]](maxEntries), ttl: ttl,
@@ -80,10 +87,23 @@ func (f *Fragments[V]) First(k FragmentKey, v V, now time.Duration) (released in
 		f.table.Renew(k, now, f.ttl, 0)
 		return released, FragmentKnown
 	}
+	f.makeRoom(now)
 	if !f.table.Put(k, fragment[V]{value: v, known: true}, now, f.ttl) {
 		return 0, FragmentRefused
 	}
 	return 0, FragmentKnown
+}
+
+// makeRoom reclaims the datagram that is silent for longest if the table is
+// full and more than half of its ttl is over.
+func (f *Fragments[V]) makeRoom(now time.Duration) {
+	if f.table.Len() < f.table.Max() {
+		return
+	}
+	if e := f.table.oldest(deadline(now, f.ttl/2)); e != nil && e.known {
+		f.table.removeOldest()
+		f.early++
+	}
 }
 
 // Later looks up a fragment that is not the first of its datagram.
@@ -91,6 +111,7 @@ func (f *Fragments[V]) Later(k FragmentKey, now time.Duration) (v V, h Held) {
 	f.Expire(now)
 	e := f.table.Get(k, now)
 	if e == nil {
+		f.makeRoom(now)
 		if f.held >= f.maxHeld || f.maxPerKey < 1 || !f.table.Put(k, fragment[V]{held: 1}, now, f.ttl) {
 			// Remember the loss if there is room, so that no half datagram travels on.
 			f.poisoned++
@@ -130,6 +151,7 @@ func (f *Fragments[V]) Counters() FragmentCounters {
 	return FragmentCounters{
 		Entries: f.table.Len(), Held: f.held, Refused: f.table.Refused(),
 		Poisoned: f.poisoned, Expired: f.table.Expired(), Unanswered: f.unanswered,
+		Early: f.early,
 	}
 }
 
