@@ -49,9 +49,13 @@ type fragment[V any] struct {
 
 // FragmentCounters are running totals, except Entries and Held.
 type FragmentCounters struct {
-	Entries, Held     int
-	Refused, Poisoned uint64 // table full; hold budget spent
-	Expired           uint64
+	Entries, Held     int    // datagrams known; fragments that wait
+	Inserts           uint64 // datagrams entered
+	Lookups           uint64 // fragments asked about
+	Waited            uint64 // fragments that were told to wait
+	Refused, Poisoned uint64 // datagrams not entered, the table was full; hold budget spent
+	Collisions        uint64 // first fragments of a known datagram with another value
+	Expired           uint64 // datagrams forgotten
 	Unanswered        uint64 // fragments whose first one never came
 }
 

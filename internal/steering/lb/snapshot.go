@@ -14,9 +14,17 @@ import (
 type Snapshot struct {
 	Generation uint64
 	HashKey    flow.HashKey
+	Hash       Hash
 	Limits     Limits
 	Services   []*Service // ordered by name; Service.Index is the place here
+	// Rules are the flow rules of all services, the one that wins first. FlowRule.Index is the place here.
+	Rules           []*FlowRule
+	PromiscuousPing bool
+	Tier            *Tier // nil: this balancer takes every fragment itself
+	// NoServiceMark is the fwmark of packets of no service; DropMark drops them, 0 lets them pass as they came.
+	NoServiceMark int64
 
+	rules    ruleIndex
 	vips     vipIndex
 	outbound map[endpoint]Outbound
 }
@@ -85,6 +93,11 @@ type Service struct {
 	Outbound    bool    // NAT mode: UDP flows that a backend starts leave with the VIP
 	Health      *Health // nil: not probed
 	Backends    []*Backend
+	Rules       []*FlowRule // in the order of the spec
+	SCTPHash    SCTPHash
+	Stateless   bool // no conntrack entries: the hash decides each packet
+	// NoBackendMark is the fwmark of packets that no backend can take; DropMark drops them.
+	NoBackendMark int64
 	// Maglev maps hash % len to an index in Backends. Empty when no backend takes new flows.
 	Maglev []int32
 
@@ -109,6 +122,7 @@ type Backend struct {
 	State              State
 	Nodes              []uint32 // owner ids whose sessions live here, ascending
 	Mark               uint32   // fwmark, mode Mark
+	Slot               int      // hash nfqlb: the row of its permutation; else -1
 	Service            *Service
 }
 

@@ -47,6 +47,7 @@ type Engine struct {
 	services  []*serviceState // by lb.Service.Index
 	inside    map[[16]byte]struct{}
 	reasons   [lb.NumReasons]uint64
+	ruleHits  []*uint64 // by lb.FlowRule.Index
 	roll      uint64
 }
 
