@@ -40,6 +40,7 @@ func mayImport() map[string]may {
 		"lab/netlab":     {others: "github.com/vishvananda/"},
 		"lab/procstat":   {},
 		"lab/plot":       {},
+		"lab/fragsim":    {ours: "steering/flow lab/plot"},
 		// 4
 		"control":        {ours: "steering/lb steering/cid control/config control/health"},
 		"control/health": {ours: "steering/lb"},

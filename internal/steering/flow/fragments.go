@@ -56,11 +56,13 @@ type FragmentCounters struct {
 	Collisions        uint64 // first fragments of a known datagram with another value
 	Expired           uint64 // datagrams forgotten
 	Unanswered        uint64 // fragments whose first one never came
+	Early             uint64 // reclaimed in the second half of their ttl, to make room
 }
 
 // NewFragments returns a table of at most maxEntries datagrams, each forgotten
-// ttl after its last fragment. At most maxHeld fragments wait in all and
-// maxPerDatagram of one datagram.
+// ttl after its last fragment, or after half of that if the table is full and
+// its first fragment was seen: bursts need no room of their own. At most maxHeld
+// fragments wait in all and maxPerDatagram of one datagram.
 func NewFragments[V comparable](maxEntries, maxHeld, maxPerDatagram int, ttl time.Duration) *Fragments[V] {
 	return &Fragments[V]{
 		table: NewTable[FragmentKey, fragment[V]](maxEntries), ttl: ttl,
@@ -149,8 +151,21 @@ func (f *Fragments[V]) Counters() FragmentCounters {
 	return c
 }
 
+// makeRoom reclaims the datagram that is silent for longest if the table is
+// full and more than half of its ttl is over.
+func (f *Fragments[V]) makeRoom(now time.Duration) {
+	if f.table.Len() < f.table.Max() {
+		return
+	}
+	if e := f.table.oldest(deadline(now, f.ttl/2)); e != nil && e.known {
+		f.table.removeOldest()
+		f.totals.Early++
+	}
+}
+
 // put enters a datagram that is not in the table.
 func (f *Fragments[V]) put(k FragmentKey, v fragment[V], now time.Duration) bool {
+	f.makeRoom(now)
 	if !f.table.Put(k, v, now, f.ttl) {
 		return false
 	}
