@@ -117,6 +117,7 @@ func Caps() lb.Caps {
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		HoldFragments: true, FixedLimits: true,
+		Flows: true, Tier: true, ReservedMarks: true, SCTPPorts: true, Stateless: true, NFQLB: true,
 	}
 }
 

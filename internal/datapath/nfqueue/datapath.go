@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,17 +15,17 @@ import (
 
 // Datapath answers queues by the snapshot that was applied last. Methods may be called by any goroutine.
 type Datapath struct {
-	config   Config
-	snapshot atomic.Pointer[lb.Snapshot]
-	kernel   []*kernelQueue // empty over queues in memory
-	table    *os.File       // the kernel's statistics of this namespace's queues; nil over queues in memory
+	config Config
+	kernel []*kernelQueue // empty over queues in memory
+	table  *os.File       // the kernel's statistics of this namespace's queues; nil over queues in memory
 
-	mu      sync.Mutex // guards the rest, and keeps requests to workers apart
-	queues  []queue
-	workers []*worker // from the first Apply on, which names the limits
-	running bool
-	ended   bool
-	closed  bool
+	mu       sync.Mutex // guards the rest, and keeps requests to workers apart
+	snapshot *lb.Snapshot
+	queues   []queue
+	workers  []*worker // from the first Apply on, which names the limits
+	running  bool
+	ended    bool
+	closed   bool
 }
 
 // Open makes the sockets in the calling thread's network namespace. Queues are taken by the first Apply, so that packets
@@ -56,8 +55,8 @@ func Open(config Config) (*Datapath, error) {
 // Caps says what this data path can do.
 func (d *Datapath) Caps() lb.Caps { return Caps() }
 
-// Apply changes to a snapshot: all of it or, with an error, nothing. Workers follow with their next packets. The first
-// one takes the queues.
+// Apply changes to a snapshot: all of it or, with an error, nothing. Every worker has it when Apply returns, between two
+// batches of packets. The first Apply takes the queues.
 func (d *Datapath) Apply(s *lb.Snapshot) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,15 +64,16 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		return errors.New("apply: the data path is closed")
 	}
 	if d.workers != nil {
-		d.snapshot.Store(s)
+		d.snapshot = s
+		d.doLocked(func(w *worker) { w.engine.SetSnapshot(s) })
 		return nil
 	}
 	if err := d.bind(); err != nil {
 		return err
 	}
-	d.snapshot.Store(s)
+	d.snapshot = s
 	for i, q := range d.queues {
-		d.workers = append(d.workers, newWorker(q, d.config.First+uint16(i), &d.config, &d.snapshot))
+		d.workers = append(d.workers, newWorker(q, d.config.First+uint16(i), &d.config, s))
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (d *Datapath) Stats() Stats {
 		Length: c.Length, CopyRange: c.CopyRange, Batch: c.Batch, FailOpen: c.FailOpen, Queues: []QueueStats{},
 		Services: map[string][lb.NumReasons]uint64{}, Backends: map[lb.Target]steer.BackendCounters{},
 	}
-	if snapshot := d.snapshot.Load(); snapshot != nil {
+	if snapshot := d.snapshot; snapshot != nil {
 		s.Generation = snapshot.Generation
 	}
 	if len(d.kernel) > 0 {

@@ -10,7 +10,7 @@ import (
 const (
 	subsystemQueue = 3 // NFNL_SUBSYS_QUEUE
 
-	messagePacket  = subsystemQueue<<8 | 0 // NFQNL_MSG_PACKET
+	messagePacket  = subsystemQueue << 8   // NFQNL_MSG_PACKET
 	messageVerdict = subsystemQueue<<8 | 1 // NFQNL_MSG_VERDICT
 	messageConfig  = subsystemQueue<<8 | 2 // NFQNL_MSG_CONFIG
 

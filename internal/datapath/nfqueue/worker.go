@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -27,9 +26,7 @@ type worker struct {
 	queue    queue
 	number   uint16
 	now      func() time.Duration
-	latest   *atomic.Pointer[lb.Snapshot]
 	engine   *steer.Engine
-	snapshot *lb.Snapshot
 	held     *held
 	pairs    pairs
 	counters WorkerCounters
@@ -47,11 +44,10 @@ type worker struct {
 	release, discard func(p *packet.Packet, id uint32)
 }
 
-// newWorker is for a first snapshot, whose limits size its tables. share is its part of the data path: 1 of share.
-func newWorker(q queue, number uint16, c *Config, latest *atomic.Pointer[lb.Snapshot]) *worker {
-	s := latest.Load()
+// newWorker is for a first snapshot, whose limits size its tables.
+func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot) *worker {
 	w := &worker{
-		queue: q, number: number, now: c.Now, latest: latest, snapshot: s,
+		queue: q, number: number, now: c.Now,
 		engine: steer.New(s, steer.Options{
 			Workers: c.Count, MaxFlows: max((s.Limits.Flows+c.Count-1)/c.Count, 1),
 		}),
@@ -94,10 +90,6 @@ func (w *worker) patience() time.Duration {
 // turn handles the first n packets, and whatever is due.
 func (w *worker) turn(n int) error {
 	w.at = w.now()
-	if latest := w.latest.Load(); latest != w.snapshot {
-		w.engine.SetSnapshot(latest)
-		w.snapshot = latest
-	}
 	if w.held.count > 0 {
 		w.held.expired += uint64(w.held.expire(w.at, w.discard))
 	}
@@ -170,13 +162,10 @@ func (w *worker) decide(p *Packet) steer.Decision {
 
 // verdictOf puts a decision, not to hold, into the kernel's words.
 func verdictOf(id uint32, d steer.Decision) Verdict {
-	switch d.Action {
-	case lb.Forward:
-		return Verdict{ID: id, Mark: d.Backend.Mark, Marked: true}
-	case lb.Pass:
-		return Verdict{ID: id}
+	if d.Action != lb.Forward && d.Action != lb.Pass {
+		return Verdict{ID: id, Drop: true}
 	}
-	return Verdict{ID: id, Drop: true}
+	return Verdict{ID: id, Mark: d.Mark, Marked: d.Mark != 0}
 }
 
 // decideHeld answers a held fragment now that the first one of its datagram is known.
