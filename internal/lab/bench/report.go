@@ -25,6 +25,7 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	return []Scenario{
 		{ScenarioDSR, "weir bench run dsr", "TCP throughput, packet rate and CPU of the kernel data path beside routing and DNAT", "root; iperf, iperf3, iptables, nftables"},
+		{ScenarioNFQueue, "weir bench run nfqueue", "TCP, UDP, fragments, latency and CPU of the NFQUEUE data path beside the same way without it", "root; iperf, iptables, ethtool"},
 		{"ebpf", "weir bench ebpf", "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", "root"},
 		{"coap", "weir bench coap", "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not", "nothing"},
 		{"nat", "weir bench nat", "CPU of a datagram forwarded in user space beside socat and iptables", "nothing; with root also iptables"},
@@ -64,9 +65,14 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 	report.Title += " " + strings.Join(names, ", ")
 	var methods []string
 	for _, name := range names {
-		if name == ScenarioDSR {
+		switch name {
+		case ScenarioDSR:
 			addDSR(&report, byScenario[name])
 			methods = append(methods, dsrMethod(byScenario[name]))
+			continue
+		case ScenarioNFQueue:
+			addNFQueue(&report, byScenario[name])
+			methods = append(methods, nfqText(byScenario[name]))
 			continue
 		}
 		addFigures(&report, name, byScenario[name])
