@@ -152,7 +152,7 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 		}
 		return json.NewEncoder(s.out).Encode(list)
 	}
-	if err := printServices(s.out, status.Services); err != nil || status.Kernel == nil {
+	if err := printServices(s.out, status.Services, status.Tier); err != nil || status.Kernel == nil {
 		return err
 	}
 	for i := range status.Services {
