@@ -36,12 +36,15 @@ func (t Traits) has(word string) bool {
 	return word == "router" && t.Router || slices.Contains(t.Has, word)
 }
 
+// Tier is the service of a Result whose backend is a member of the tier.
+const Tier = "tier"
+
 // Result is what became of a packet.
 type Result struct {
 	Action           lb.Action
 	Reason           lb.Reason
 	Service, Backend string
-	Mark             uint32
+	Mark             uint32 // the fwmark it got, 0 for none; also of packets that pass
 	Out              []byte // the IP packet as it leaves, if forwarded
 }
 
