@@ -47,15 +47,23 @@ func state(t *testing.T, h *netlab.Host) string {
 	t.Helper()
 	var all strings.Builder
 	for _, line := range [][]string{
-		{"iptables-save"}, {"ip6tables-save"}, {"ip", "rule"}, {"ip", "-6", "rule"},
-		{"ip", "route", "show", "table", "all"}, {"ip", "-6", "route", "show", "table", "all"},
+		{"iptables-save"},
+		{"ip6tables-save"},
+		{"ip", "rule"},
+		{"ip", "-6", "rule"},
+		{"ip", "route", "show", "table", "all"},
+		{"ip", "-6", "route", "show", "table", "all"},
 	} {
 		text, err := h.Exec(t.Context(), line[0], line[1:]...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&all, "== %s\n", strings.Join(line, " "))
-		for _, line := range strings.Split(text, "\n") {
+		lines := strings.Split(text, "\n")
+		if slices.Contains(line, "rule") {
+			slices.Sort(lines) // those of one priority stand in the order of their making, which says nothing
+		}
+		for _, line := range lines {
 			if !strings.HasPrefix(line, "#") { // the date
 				line, _, _ = strings.Cut(line, " [") // packets that a chain has seen
 				all.WriteString(line + "\n")
