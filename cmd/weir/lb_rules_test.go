@@ -10,7 +10,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
-const markExample = "../../examples/nfqueue-mark.yaml"
+const markExample = "../../examples/nfqueue-rules.yaml"
 
 func TestLBRulesPrint(t *testing.T) {
 	out, err := execute(t, "lb", "rules", "-c", markExample, "--queue", "0:3", "--interface", "eth0,eth1", "--table-base", "1000")

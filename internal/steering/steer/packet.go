@@ -19,7 +19,7 @@ func (e *Engine) Packet(p *packet.Packet, now time.Duration) Decision {
 	if d.Action == lb.Forward && e.options.Router && p.TTL <= 1 {
 		d.Action, d.Reason = lb.Drop, lb.ReasonTTLExpired
 	}
-	return e.count(d, len(p.Data))
+	return e.count(d, p.Length)
 }
 
 func (e *Engine) decide(p *packet.Packet, now time.Duration) Decision {
