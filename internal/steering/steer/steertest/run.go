@@ -305,7 +305,7 @@ func (r *run) want(words []string) error {
 		return fmt.Errorf("got %s %s %s/%s", got.Action, got.Reason, got.Service, got.Backend)
 	}
 	if len(words) == 2 {
-		if got.Action == lb.Forward {
+		if got.Action == lb.Forward && got.Reason != lb.ReasonTier { // whose member is named by its mark
 			return fmt.Errorf("say to which backend; it was %s/%s", got.Service, got.Backend)
 		}
 		return nil
