@@ -15,8 +15,12 @@ func liveResult(road string, rate, ownRatio float64) *measure.Result {
 	return &measure.Result{
 		Scenario: ScenarioLive, Road: road, Parameters: map[string]string{ParamLoad: livePrefix + "1024", ParamFamily: "ipv4", "rounds": "1", "seconds": "1"},
 		Figures: []measure.Figure{
-			{Name: FigureRate, Value: rate, Unit: "Mpps"}, {Name: FigureRateLow, Value: rate, Unit: "Mpps"}, {Name: FigureRateHigh, Value: rate, Unit: "Mpps"},
-			{Name: FigureRatio, Value: rate}, {Name: FigureFloor, Value: rate / 5}, {Name: FigureOwnRatio, Value: ownRatio},
+			{Name: FigureRate, Value: rate, Unit: "Mpps"},
+			{Name: FigureRateLow, Value: rate, Unit: "Mpps"},
+			{Name: FigureRateHigh, Value: rate, Unit: "Mpps"},
+			{Name: FigureRatio, Value: rate},
+			{Name: FigureFloor, Value: rate / 5},
+			{Name: FigureOwnRatio, Value: ownRatio},
 		},
 	}
 }
