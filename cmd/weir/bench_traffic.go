@@ -33,9 +33,14 @@ func newBenchTrafficCommand() *cobra.Command {
 			return list, nil
 		}
 	)
-	cmd := &cobra.Command{Use: "traffic", Short: "Ends of a measurement", Hidden: true, Args: noSuchCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd := &cobra.Command{
+		Use: "traffic", Short: "Ends of a measurement", Hidden: true,
+		Example: `  weir bench traffic sink --at 127.0.0.1:9001 --size 64`,
+		Args:    noSuchCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	send := &cobra.Command{
 		Use: "send", Short: "Send datagrams and say how many", Hidden: true, Args: cobra.NoArgs,
+		Example: `  weir bench traffic send --source 127.0.0.1 --to 127.0.0.1:9001 --size 64 --rate 1000 --duration 1s`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if load.Sources, err = parseSources(); err != nil {
 				return err
@@ -53,6 +58,7 @@ func newBenchTrafficCommand() *cobra.Command {
 	}
 	ping := &cobra.Command{
 		Use: "ping", Short: "Measure round trips to an echo", Hidden: true, Args: cobra.NoArgs,
+		Example: `  weir bench traffic ping --source 127.0.0.1 --to 127.0.0.1:7007 --count 3`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := parseSources()
 			if err != nil {
@@ -71,6 +77,7 @@ func newBenchTrafficCommand() *cobra.Command {
 	}
 	sink := &cobra.Command{
 		Use: "sink", Short: "Count datagrams until standard input ends", Hidden: true, Args: cobra.NoArgs,
+		Example: `  weir bench traffic sink --at 127.0.0.1:9001 --size 64`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			address, err := netip.ParseAddrPort(at)
 			if err != nil {

@@ -32,7 +32,7 @@ func newLBCommand() *cobra.Command {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
-		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand())
+		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
 	return cmd
 }

@@ -83,8 +83,14 @@ func (c *nfqCell) note(run nfqRun, spent nfqSpent) {
 		list  *[]float64
 		value float64
 	}{
-		{&c.rates, rate}, {&c.offered, offered}, {&c.delivered, delivered}, {&c.busy, busy}, {&c.others, others},
-		{&c.cost, cost}, {&c.best, best}, {&c.p99, p99},
+		{&c.rates, rate},
+		{&c.offered, offered},
+		{&c.delivered, delivered},
+		{&c.busy, busy},
+		{&c.others, others},
+		{&c.cost, cost},
+		{&c.best, best},
+		{&c.p99, p99},
 	} {
 		*f.list = append(*f.list, f.value)
 	}

@@ -27,6 +27,7 @@ func Scenarios() []Scenario {
 		{ScenarioDSR, "weir bench run dsr", "TCP throughput, packet rate and CPU of the kernel data path beside routing and DNAT", "root; iperf, iperf3, iptables, nftables"},
 		{ScenarioNFQueue, "weir bench run nfqueue", "TCP, UDP, fragments, latency and CPU of the NFQUEUE data path beside the same way without it", "root; iperf, iptables, ethtool"},
 		{"ebpf", "weir bench ebpf", "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", "root"},
+		{ScenarioLive, "weir bench ebpf --live", "packets per second of one core through the kernel data path, routing and DNAT", "root; iptables"},
 		{"coap", "weir bench coap", "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not", "nothing"},
 		{"nat", "weir bench nat", "CPU of a datagram forwarded in user space beside socat and iptables", "nothing; with root also iptables"},
 	}
@@ -73,6 +74,10 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 		case ScenarioNFQueue:
 			addNFQueue(&report, byScenario[name])
 			methods = append(methods, nfqText(byScenario[name]))
+			continue
+		case ScenarioLive:
+			addLive(&report, byScenario[name])
+			methods = append(methods, liveMethod(byScenario[name])+"\n"+strings.Join(liveTargets(byScenario[name]), "\n"))
 			continue
 		}
 		addFigures(&report, name, byScenario[name])

@@ -42,6 +42,9 @@ func (c *compiler) mode(path string, spec *ServiceSpec, service *Service) error 
 	if !slices.Contains(c.caps.Modes, service.Mode) {
 		return c.refuse(path+".mode", "write "+list(c.caps.Modes), "cannot do mode %s", service.Mode)
 	}
+	if service.Bypass = spec.Bypass; service.Bypass && service.Mode != Mark {
+		return wrong(path+".bypass", "remove it, or write mode: mark", "mode %s has no queue that can be passed by", service.Mode)
+	}
 	if service.Mode != L3DSR {
 		if spec.Tunnel != NoTunnel {
 			return wrong(path+".tunnel", "remove it, or write mode: l3dsr", "mode %s has no tunnel", service.Mode)

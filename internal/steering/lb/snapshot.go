@@ -91,6 +91,7 @@ type Service struct {
 	NewFlowRate int
 	SNAT        *SNAT   // NAT mode: what backends see as the source; nil keeps the client's address
 	Outbound    bool    // NAT mode: UDP flows that a backend starts leave with the VIP
+	Bypass      bool    // mark mode: packets pass while no balancer listens; else they are dropped
 	Health      *Health // nil: not probed
 	Backends    []*Backend
 	Rules       []*FlowRule // in the order of the spec

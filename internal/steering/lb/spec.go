@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/weir-lb/weir/internal/steering/maglev"
 )
 
 // Spec is what users write (YAML; config decodes it strictly). The zero value of an optional field means its default,
@@ -39,21 +41,24 @@ type LimitsSpec struct {
 
 // ServiceSpec is one service.
 type ServiceSpec struct {
-	Name        string        `yaml:"name"`
-	VIPs        []VIPSpec     `yaml:"vips"`     // these or flows, or both
-	Flows       []FlowSpec    `yaml:"flows"`    // mode mark: rules, looked at before any VIP
-	Mode        *Mode         `yaml:"mode"`     // default nat
-	Tunnel      Tunnel        `yaml:"tunnel"`   // mode l3dsr only; default ipip
-	Affinity    *Affinity     `yaml:"affinity"` // default flow, or cid when there is a cid section
-	CID         *CIDSpec      `yaml:"cid"`
-	Timeouts    TimeoutsSpec  `yaml:"timeouts"`
-	NewFlowRate int           `yaml:"new_flow_rate"` // new flows per second; default no limit
-	SNAT        *SNATSpec     `yaml:"snat"`          // mode nat only
-	Outbound    bool          `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
-	Health      *HealthSpec   `yaml:"health"`
-	Backends    []BackendSpec `yaml:"backends"`
-	MaglevSize  int           `yaml:"maglev_size"` // slots of this service; default that of the file
-	SCTPHash    SCTPHash      `yaml:"sctp_hash"`   // flow or ports; default flow, with hash nfqlb ports
+	Name        string       `yaml:"name"`
+	VIPs        []VIPSpec    `yaml:"vips"`     // these or flows, or both
+	Flows       []FlowSpec   `yaml:"flows"`    // mode mark: rules, looked at before any VIP
+	Mode        *Mode        `yaml:"mode"`     // default nat
+	Tunnel      Tunnel       `yaml:"tunnel"`   // mode l3dsr only; default ipip
+	Affinity    *Affinity    `yaml:"affinity"` // default flow, or cid when there is a cid section
+	CID         *CIDSpec     `yaml:"cid"`
+	Timeouts    TimeoutsSpec `yaml:"timeouts"`
+	NewFlowRate int          `yaml:"new_flow_rate"` // new flows per second; default no limit
+	SNAT        *SNATSpec    `yaml:"snat"`          // mode nat only
+	Outbound    bool         `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
+	// Bypass: in mode mark, packets go on by the ordinary routes while no balancer listens to the queue. Default false:
+	// they are dropped. `weir lb rules` makes it so.
+	Bypass     bool          `yaml:"bypass"`
+	Health     *HealthSpec   `yaml:"health"`
+	Backends   []BackendSpec `yaml:"backends"`
+	MaglevSize int           `yaml:"maglev_size"` // slots of this service; default that of the file
+	SCTPHash   SCTPHash      `yaml:"sctp_hash"`   // flow or ports; default flow, with hash nfqlb ports
 	// Conntrack: remember which backend a flow has. Default true; with hash nfqlb false, as the balancers beside it.
 	Conntrack *bool `yaml:"conntrack"`
 	// NoBackendMark is for packets that no backend can take: a fwmark for a reject rule, or -1 (default) to drop them.
@@ -159,7 +164,13 @@ const (
 // Warnings lists what is allowed but seldom meant, for people who check a spec.
 func (s *Spec) Warnings() []string {
 	var all []string
-	if s.HashKey == nil {
+	switch {
+	case s.Hash == NFQLB:
+		all = append(all, "hash nfqlb has no key: anyone can craft flows that all hit one backend; go back to siphash once the last nfqlb of the tier is gone")
+		if m := s.MaglevSize; m >= minNFQLBSize && m <= maxNFQLBSize && maglev.PrimeBelow(m) != m {
+			all = append(all, fmt.Sprintf("maglev_size %d becomes %d, the prime below it, as with nfqlb", m, maglev.PrimeBelow(m)))
+		}
+	case s.HashKey == nil:
 		all = append(all, "hash_key is not set: anyone can craft flows that all hit one backend; write 32 hex digits from `openssl rand -hex 16`, the same on each load balancer of the tier")
 	}
 	for i := range s.Services {
