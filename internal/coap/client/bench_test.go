@@ -91,7 +91,7 @@ func TestBenchLoss(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	phase := 0 // a loaded machine may lose requests before the server falls silent
-	r, err := Bench(ctx, BenchConfig{URI: p.uri, Clients: 4, Duration: time.Hour, NoStop: true, AckTimeout: time.Millisecond, LiveEvery: 100 * time.Millisecond}, func(s Snapshot) {
+	r, err := Bench(ctx, BenchConfig{URI: p.uri, Clients: 4, Duration: time.Hour, NoStop: true, AckTimeout: 10 * time.Millisecond, LiveEvery: 100 * time.Millisecond}, func(s Snapshot) {
 		switch {
 		case phase == 0 && s.Total.Requests > 0:
 			p.silent.Store(true)

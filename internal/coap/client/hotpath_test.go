@@ -84,10 +84,16 @@ func TestNoAllocationPerRequest(t *testing.T) {
 	for range 100 {
 		e.answer()
 	}
-	if n := testing.AllocsPerRun(200, e.answer); n != 0 {
-		t.Errorf("%v allocations per request", n)
+	// What a request costs it costs each time; goroutines of the tests before, on their way to their end, do not.
+	answered, allocations := uint64(100), 1.0
+	for try := 0; allocations != 0 && try < 10; try++ {
+		allocations = testing.AllocsPerRun(200, e.answer)
+		answered += 201
 	}
-	if s := e.w.stats; s.Requests != 301 || s.Stray != 0 {
+	if allocations != 0 {
+		t.Errorf("%v allocations per request", allocations)
+	}
+	if s := e.w.stats; s.Requests != answered || s.Stray != 0 {
 		t.Errorf("%+v", s)
 	}
 }

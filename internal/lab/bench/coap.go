@@ -270,8 +270,12 @@ type sample struct {
 
 func (r coapRoad) window(ctx context.Context, cfg CoapConfig, nodes []*daemon, nat *daemon, clients int) (before, after sample, err error) {
 	if r.rebalance {
-		if err := nat.console(ctx, "rebalance"); err != nil {
+		answer, err := nat.console(ctx, "rebalance")
+		if err != nil {
 			return before, after, err
+		}
+		if os.Getenv("F1") != "" {
+			fmt.Fprintln(os.Stderr, "REBALANCE", answer)
 		}
 	}
 	if err := sleep(ctx, cfg.Warmup); err != nil {
