@@ -86,14 +86,13 @@ func (d *daemon) get(ctx context.Context, path string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// console runs one command line and returns its answer. What the console refuses is an error.
-func (d *daemon) console(ctx context.Context, line string) (string, error) {
-	body, err := d.do(ctx, http.MethodPost, "/console", line+"\n")
-	answer := strings.TrimSpace(string(body))
-	if err == nil && (answer == "" || strings.HasPrefix(answer, "error: ")) {
+// console runs one command line. What the console refuses is an error.
+func (d *daemon) console(ctx context.Context, line string) error {
+	answer, err := d.do(ctx, http.MethodPost, "/console", line+"\n")
+	if err == nil && (len(answer) == 0 || bytes.HasPrefix(answer, []byte("error: "))) {
 		err = fmt.Errorf("%s: %s: %q", d.name, line, answer)
 	}
-	return answer, err
+	return err
 }
 
 func (d *daemon) do(ctx context.Context, method, path, body string) ([]byte, error) {
