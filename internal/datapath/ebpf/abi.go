@@ -80,6 +80,10 @@ func (c clock) ticks(d time.Duration) uint32 {
 	return uint32(n)
 }
 
+// hopShift makes stretches of time of up to eight seconds out of ticks: how
+// long a flow remembers the way to its client.
+func (c clock) hopShift() uint32 { return uint32(bits.Len32(c.ticks(8*time.Second)) - 1) }
+
 // clock is the data path's: the kernel's tick, or a counter of milliseconds
 // that tests set.
 type clock struct {

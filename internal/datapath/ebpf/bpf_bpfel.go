@@ -63,14 +63,10 @@ type bpfCidLayout struct {
 }
 
 type bpfClientHop struct {
-	_       structs.HostLayout
-	Dmac    [6]uint8
-	Smac    [6]uint8
-	Ifindex uint32
-	Mtu     uint16
-	Claimed uint8
-	Ready   uint8
-	Pad     [12]uint8
+	_     structs.HostLayout
+	Out   bpfOut
+	Stamp uint32
+	Pad   uint64
 }
 
 type bpfControl struct {
@@ -144,6 +140,15 @@ type bpfNextHop struct {
 	Mtu     uint16
 	State   uint8
 	Pad     uint8
+}
+
+type bpfOut struct {
+	_       structs.HostLayout
+	Dmac    [6]uint8
+	Smac    [6]uint8
+	Ifindex uint32
+	Mtu     uint16
+	Pad     uint16
 }
 
 type bpfOwnerKey struct {
@@ -318,7 +323,6 @@ const (
 	bpfMapPackets         = "packets"
 	bpfMapRates           = "rates"
 	bpfMapReplies         = "replies"
-	bpfMapRoutes          = "routes"
 	bpfMapServiceCounts   = "service_counts"
 	bpfMapServices        = "services"
 	bpfMapSnatAddresses   = "snat_addresses"
@@ -401,7 +405,6 @@ type bpfMapSpecs struct {
 	Packets         *ebpf.MapSpec `ebpf:"packets"`
 	Rates           *ebpf.MapSpec `ebpf:"rates"`
 	Replies         *ebpf.MapSpec `ebpf:"replies"`
-	Routes          *ebpf.MapSpec `ebpf:"routes"`
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
@@ -458,7 +461,6 @@ type bpfMaps struct {
 	Packets         *ebpf.Map `ebpf:"packets"`
 	Rates           *ebpf.Map `ebpf:"rates"`
 	Replies         *ebpf.Map `ebpf:"replies"`
-	Routes          *ebpf.Map `ebpf:"routes"`
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
@@ -490,7 +492,6 @@ func (m *bpfMaps) Close() error {
 		m.Packets,
 		m.Rates,
 		m.Replies,
-		m.Routes,
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,

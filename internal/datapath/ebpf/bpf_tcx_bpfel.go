@@ -33,7 +33,6 @@ const (
 	bpfTCXMapPackets         = "packets"
 	bpfTCXMapRates           = "rates"
 	bpfTCXMapReplies         = "replies"
-	bpfTCXMapRoutes          = "routes"
 	bpfTCXMapServiceCounts   = "service_counts"
 	bpfTCXMapServices        = "services"
 	bpfTCXMapSnatAddresses   = "snat_addresses"
@@ -116,7 +115,6 @@ type bpfTCXMapSpecs struct {
 	Packets         *ebpf.MapSpec `ebpf:"packets"`
 	Rates           *ebpf.MapSpec `ebpf:"rates"`
 	Replies         *ebpf.MapSpec `ebpf:"replies"`
-	Routes          *ebpf.MapSpec `ebpf:"routes"`
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
@@ -173,7 +171,6 @@ type bpfTCXMaps struct {
 	Packets         *ebpf.Map `ebpf:"packets"`
 	Rates           *ebpf.Map `ebpf:"rates"`
 	Replies         *ebpf.Map `ebpf:"replies"`
-	Routes          *ebpf.Map `ebpf:"routes"`
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
@@ -205,7 +202,6 @@ func (m *bpfTCXMaps) Close() error {
 		m.Packets,
 		m.Rates,
 		m.Replies,
-		m.Routes,
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,

@@ -53,9 +53,22 @@ func corpus(t *testing.T, hook Hook) {
 		"outbound":       "flows that backends start",
 		"outbound-snat":  "flows that backends start",
 		"outbound-state": "flows that backends start",
+
+		"flows-*":                "has no flow rules",
+		"flows-ping-promiscuous": "has no flow rules",
+		"tier-*":                 "hands no fragments to other balancers",
+		"mark-no-backend":        "sets no marks of its own",
+		"mark-service-down":      "sets no marks of its own",
+		"mark-no-service":        "sets no marks of its own",
+		"unmatched":              "sets no marks of its own",
+		"stateless":              "remembers flows",
+		"sctp-ports*":            "cannot balance sctp",
+		"nfqlb-*":                "cannot hash as nfqlb",
 	}
 	if hook == HookXDP { // an XDP program has no packet mark to write
-		beyond["mark"], beyond["mark-v6"] = "cannot do mode mark", "cannot do mode mark"
+		for _, name := range []string{"mark", "mark-v6", "flows-*", "tier-*"} {
+			beyond[name] = "cannot do mode mark"
+		}
 	}
 	steertest.Run(t, beyond, func(t *testing.T) steertest.Path { return &path{t: t, w: w, hook: hook} })
 }

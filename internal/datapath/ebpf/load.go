@@ -3,7 +3,6 @@ package ebpf
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"strings"
 	"time"
 
@@ -46,7 +45,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 		Hash:     hash,
 		FlowMask: uint32(s.buckets - 1), Ways: uint32(s.ways),
 		FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: uint32(s.fragmentWays),
-		VipMask: uint32(s.vips - 1), HopShift: uint32(bits.Len32(d.clock.ticks(8*time.Second)) - 1),
+		VipMask: uint32(s.vips - 1), HopShift: d.clock.hopShift(),
 		Ticks: d.clock.ticks(time.Second), TickNs: uint32(d.clock.tick),
 		FragmentTtl: d.clock.ticks(limits.FragmentTTL),
 		Hold:        uint32(limits.HeldFragments), HoldEach: uint32(limits.HeldPerDatagram),
@@ -116,8 +115,8 @@ func (d *Datapath) hooks() []Hook {
 	return hooks
 }
 
-// loadObject loads one hook's programs, on the maps given, if any.
-func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map) (*ebpf.Collection, error) {
+// objectOf is one hook's object, sized and with its parameters.
+func objectOf(hook Hook, s sizes, p bpfParameters) (*ebpf.CollectionSpec, error) {
 	read := loadBpf
 	if hook == HookTCX {
 		read = loadBpfTCX
@@ -139,6 +138,15 @@ func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map) 
 	s.adapt(spec)
 	if err := spec.Variables["params"].Set(p); err != nil {
 		return nil, fmt.Errorf("set the parameters of the %s program: %w", hook, err)
+	}
+	return spec, nil
+}
+
+// loadObject loads one hook's programs, on the maps given, if any.
+func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map) (*ebpf.Collection, error) {
+	spec, err := objectOf(hook, s, p)
+	if err != nil {
+		return nil, err
 	}
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
 	for name, m := range maps {

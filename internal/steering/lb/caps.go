@@ -21,6 +21,16 @@ type Caps struct {
 	SourceRequired bool
 	// HoldFragments: early fragments can wait for their first one.
 	HoldFragments bool
+	// Flows: services may have flow rules beside VIPs; spec promiscuous_ping goes with them.
+	Flows bool
+	// Tier: fragments can be handed to another balancer of the tier.
+	Tier bool
+	// ReservedMarks: packets without backend or service can pass with a fwmark.
+	ReservedMarks bool
+	// SCTPPorts: SCTP can be hashed by its ports alone. Stateless: services can do without conntrack.
+	SCTPPorts, Stateless bool
+	// NFQLB: flows can be hashed as nfqlb does.
+	NFQLB bool
 	// FixedLimits: tables are sized by the first snapshot; limits cannot change after it.
 	FixedLimits bool
 	MaxFlows    int // greatest limits.flows; 0: no limit of its own
@@ -38,5 +48,6 @@ func AllCaps() Caps {
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		CrossFamily: true, SNAT: true, Outbound: true, HoldFragments: true,
+		Flows: true, Tier: true, ReservedMarks: true, SCTPPorts: true, Stateless: true, NFQLB: true,
 	}
 }

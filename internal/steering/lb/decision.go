@@ -5,7 +5,7 @@ type Action uint8
 
 const (
 	Pass    Action = iota // not ours: leave it to the kernel, or ignore it in user space
-	Forward               // send it to Decision.Backend in the mode of Decision.Service
+	Forward               // send it to Decision.Backend in the mode of Decision.Service, or to Decision.Member
 	Drop                  // discard it
 	Hold                  // keep it, bounded in number and time, until the first fragment says where it goes
 )
@@ -20,12 +20,19 @@ func (a Action) String() string {
 }
 
 // Decision is the result of steering one packet. Service is nil for packets of no service, Backend is nil unless the
-// action is Forward. Both point into the snapshot that decided.
+// action is Forward. All point into the snapshot that decided.
 type Decision struct {
 	Action  Action
 	Reason  Reason
 	Service *Service
 	Backend *Backend
+	// Rule is the flow rule that chose the service; nil: a VIP did, or memory.
+	Rule *FlowRule
+	// Member is the balancer of the tier that gets this fragment (ReasonTier), else nil.
+	Member *Member
+	// Mark is the fwmark that the packet gets: of the backend (mode mark), of the member, or reserved for packets that
+	// pass without a backend. 0: none is set.
+	Mark uint32
 }
 
 // Reason says why a packet was treated as it was, and for a forwarded one also how its backend was found. Every exit
@@ -47,6 +54,8 @@ const (
 	ReasonICMPUnknown
 	// ReasonNoNeighbour passes: the next hop's link address is not known yet; the kernel resolves it with this packet.
 	ReasonNoNeighbour
+	// ReasonNoBackendMark passes: no backend can take it; it gets the service's no_backend_mark, for a reject rule.
+	ReasonNoBackendMark
 
 	// ReasonFragment forwards: a later fragment that follows its first one.
 	ReasonFragment
@@ -68,6 +77,8 @@ const (
 	ReasonEcho
 	// ReasonOutbound forwards: a flow that a backend started, its source translated to the VIP or SNAT address.
 	ReasonOutbound
+	// ReasonTier forwards: a fragment, to the balancer of the tier that sees all fragments of these addresses.
+	ReasonTier
 
 	// ReasonFragmentEarly holds: a later fragment came before its first one.
 	ReasonFragmentEarly
@@ -100,6 +111,8 @@ const (
 	ReasonFault
 	// ReasonNotDTLS drops: the DTLS filter is on and the datagram is no DTLS record.
 	ReasonNotDTLS
+	// ReasonUnmatched drops: no flow rule and no VIP matches, and no_service_mark is -1.
+	ReasonUnmatched
 
 	reasonEnd // keep last
 )
@@ -114,6 +127,7 @@ var reasonNames = [NumReasons]string{
 	ReasonNotSteered:        "not_steered",
 	ReasonICMPUnknown:       "icmp_unknown",
 	ReasonNoNeighbour:       "no_neighbour",
+	ReasonNoBackendMark:     "no_backend_mark",
 	ReasonFragment:          "fragment",
 	ReasonCID:               "cid",
 	ReasonCIDUnknown:        "cid_unknown",
@@ -124,6 +138,7 @@ var reasonNames = [NumReasons]string{
 	ReasonICMPReply:         "icmp_reply",
 	ReasonEcho:              "echo",
 	ReasonOutbound:          "outbound",
+	ReasonTier:              "tier",
 	ReasonFragmentEarly:     "fragment_early",
 	ReasonMalformed:         "malformed",
 	ReasonFragmentUnknown:   "fragment_unknown",
@@ -139,6 +154,7 @@ var reasonNames = [NumReasons]string{
 	ReasonSendFailed:        "send_failed",
 	ReasonFault:             "fault",
 	ReasonNotDTLS:           "not_dtls",
+	ReasonUnmatched:         "unmatched",
 }
 
 func (r Reason) String() string {
@@ -161,9 +177,9 @@ func ParseReason(name string) (Reason, bool) {
 // Action is what a packet with this reason gets.
 func (r Reason) Action() Action {
 	switch {
-	case r <= ReasonNoNeighbour:
+	case r <= ReasonNoBackendMark:
 		return Pass
-	case r <= ReasonOutbound:
+	case r <= ReasonTier:
 		return Forward
 	case r == ReasonFragmentEarly:
 		return Hold

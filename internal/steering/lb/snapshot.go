@@ -14,9 +14,17 @@ import (
 type Snapshot struct {
 	Generation uint64
 	HashKey    flow.HashKey
+	Hash       Hash
 	Limits     Limits
 	Services   []*Service // ordered by name; Service.Index is the place here
+	// Rules are the flow rules of all services, the one that wins first. FlowRule.Index is the place here.
+	Rules           []*FlowRule
+	PromiscuousPing bool
+	Tier            *Tier // nil: this balancer takes every fragment itself
+	// NoServiceMark is the fwmark of packets of no service; DropMark drops them, 0 lets them pass as they came.
+	NoServiceMark int64
 
+	rules    ruleIndex
 	vips     vipIndex
 	outbound map[endpoint]Outbound
 }
@@ -83,12 +91,19 @@ type Service struct {
 	NewFlowRate int
 	SNAT        *SNAT   // NAT mode: what backends see as the source; nil keeps the client's address
 	Outbound    bool    // NAT mode: UDP flows that a backend starts leave with the VIP
+	Bypass      bool    // mark mode: packets pass while no balancer listens; else they are dropped
 	Health      *Health // nil: not probed
 	Backends    []*Backend
+	Rules       []*FlowRule // in the order of the spec
+	SCTPHash    SCTPHash
+	Stateless   bool // no conntrack entries: the hash decides each packet
+	// NoBackendMark is the fwmark of packets that no backend can take; DropMark drops them.
+	NoBackendMark int64
 	// Maglev maps hash % len to an index in Backends. Empty when no backend takes new flows.
 	Maglev []int32
 
-	owners owners
+	owners    owners
+	tableSize int
 }
 
 // VIP is an address or prefix, a protocol and a port or port range that clients use.
@@ -109,6 +124,7 @@ type Backend struct {
 	State              State
 	Nodes              []uint32 // owner ids whose sessions live here, ascending
 	Mark               uint32   // fwmark, mode Mark
+	Slot               int      // hash nfqlb: the row of its permutation; else -1
 	Service            *Service
 }
 
@@ -165,9 +181,11 @@ func (s *Snapshot) Lookup(protocol uint8, address [16]byte, port uint16) *Servic
 	return s.vips.lookup(protocol, address, port)
 }
 
-// HasAddress reports whether any VIP covers the address, whatever protocol or port: its ICMP and its fragments are
+// HasAddress reports whether any VIP or flow rule covers the address, whatever protocol or port: its ICMP and its fragments are
 // ours to look at.
-func (s *Snapshot) HasAddress(address [16]byte) bool { return s.vips.covers(address) }
+func (s *Snapshot) HasAddress(address [16]byte) bool {
+	return s.vips.covers(address) || s.rules.covers(address)
+}
 
 // LookupAddress finds the service that answers for an address as such (ICMP echo): the longest prefix, then the first
 // service by name. Nil: none.

@@ -12,10 +12,20 @@ type Spec struct {
 	// HashKey keys every hash; 32 hex digits, the same on all load balancers of a tier. Default: all zeros, which lets
 	// anyone craft colliding flows.
 	HashKey *HexKey `yaml:"hash_key"`
-	// MaglevSize is the number of slots per service, a prime. Default 65537.
-	MaglevSize int           `yaml:"maglev_size"`
-	Limits     LimitsSpec    `yaml:"limits"`
-	Services   []ServiceSpec `yaml:"services"`
+	// Hash is how flows become backends: siphash (default), or nfqlb to agree with a running tier of that balancer.
+	Hash Hash `yaml:"hash"`
+	// MaglevSize is the number of slots per service, a prime. Default 65537. With hash nfqlb any number: the next prime
+	// below it is taken, as nfqlb does.
+	MaglevSize int        `yaml:"maglev_size"`
+	Limits     LimitsSpec `yaml:"limits"`
+	// Tier: fragments first go to the one balancer of the tier that sees them all.
+	Tier *TierSpec `yaml:"tier"`
+	// NoServiceMark is for packets that no flow rule and no VIP matches: a fwmark for a reject rule, or -1 to drop them.
+	// Default 0: they pass as they came.
+	NoServiceMark int64 `yaml:"no_service_mark"`
+	// PromiscuousPing: a ping is matched by each flow rule whose addresses match, also by those of other protocols.
+	PromiscuousPing bool          `yaml:"promiscuous_ping"`
+	Services        []ServiceSpec `yaml:"services"`
 }
 
 // LimitsSpec bounds the tables of a data path.
@@ -29,18 +39,28 @@ type LimitsSpec struct {
 
 // ServiceSpec is one service.
 type ServiceSpec struct {
-	Name        string        `yaml:"name"`
-	VIPs        []VIPSpec     `yaml:"vips"`
-	Mode        *Mode         `yaml:"mode"`     // default nat
-	Tunnel      Tunnel        `yaml:"tunnel"`   // mode l3dsr only; default ipip
-	Affinity    *Affinity     `yaml:"affinity"` // default flow, or cid when there is a cid section
-	CID         *CIDSpec      `yaml:"cid"`
-	Timeouts    TimeoutsSpec  `yaml:"timeouts"`
-	NewFlowRate int           `yaml:"new_flow_rate"` // new flows per second; default no limit
-	SNAT        *SNATSpec     `yaml:"snat"`          // mode nat only
-	Outbound    bool          `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
-	Health      *HealthSpec   `yaml:"health"`
-	Backends    []BackendSpec `yaml:"backends"`
+	Name        string       `yaml:"name"`
+	VIPs        []VIPSpec    `yaml:"vips"`     // these or flows, or both
+	Flows       []FlowSpec   `yaml:"flows"`    // mode mark: rules, looked at before any VIP
+	Mode        *Mode        `yaml:"mode"`     // default nat
+	Tunnel      Tunnel       `yaml:"tunnel"`   // mode l3dsr only; default ipip
+	Affinity    *Affinity    `yaml:"affinity"` // default flow, or cid when there is a cid section
+	CID         *CIDSpec     `yaml:"cid"`
+	Timeouts    TimeoutsSpec `yaml:"timeouts"`
+	NewFlowRate int          `yaml:"new_flow_rate"` // new flows per second; default no limit
+	SNAT        *SNATSpec    `yaml:"snat"`          // mode nat only
+	Outbound    bool         `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
+	// Bypass: in mode mark, packets go on by the ordinary routes while no balancer listens to the queue. Default false:
+	// they are dropped. `weir lb rules` makes it so.
+	Bypass     bool          `yaml:"bypass"`
+	Health     *HealthSpec   `yaml:"health"`
+	Backends   []BackendSpec `yaml:"backends"`
+	MaglevSize int           `yaml:"maglev_size"` // slots of this service; default that of the file
+	SCTPHash   SCTPHash      `yaml:"sctp_hash"`   // flow or ports; default flow, with hash nfqlb ports
+	// Conntrack: remember which backend a flow has. Default true; with hash nfqlb false, as the balancers beside it.
+	Conntrack *bool `yaml:"conntrack"`
+	// NoBackendMark is for packets that no backend can take: a fwmark for a reject rule, or -1 (default) to drop them.
+	NoBackendMark *int64 `yaml:"no_backend_mark"`
 }
 
 // VIPSpec is one address or prefix with protocol and ports.
@@ -59,6 +79,7 @@ type BackendSpec struct {
 	Weight   *int       `yaml:"weight"`   // 0 to MaxWeight; default 100
 	Nodes    []uint32   `yaml:"nodes"`    // owner ids of CIDs whose sessions live here
 	Mark     uint32     `yaml:"mark"`     // fwmark, mode mark
+	Index    *int       `yaml:"index"`    // hash nfqlb: the slot that nfqlb knows the backend by; default the first free
 }
 
 // CIDSpec says which connection ids a service's clients use.

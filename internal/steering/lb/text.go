@@ -44,11 +44,16 @@ func probeNames() []string {
 	return []string{ProbeTCP: "tcp", ProbeUDP: "udp", ProbeHTTP: "http", ProbeCoAP: "coap_ping", ProbeSTUN: "stun_binding"}
 }
 
+func hashNames() []string     { return []string{SipHash: "siphash", NFQLB: "nfqlb"} }
+func sctpHashNames() []string { return []string{sctpUnset: "", SCTPFlow: "flow", SCTPPorts: "ports"} }
+
 func (m Mode) String() string     { return nameOf(m, modeNames()) }
 func (t Tunnel) String() string   { return nameOf(t, tunnelNames()) }
 func (a Affinity) String() string { return nameOf(a, affinityNames()) }
 func (s State) String() string    { return nameOf(s, stateNames()) }
 func (p Probe) String() string    { return nameOf(p, probeNames()) }
+func (h Hash) String() string     { return nameOf(h, hashNames()) }
+func (h SCTPHash) String() string { return nameOf(h, sctpHashNames()) }
 func (p Protocol) String() string { return flow.ProtocolName(uint8(p)) }
 
 // MarshalText writes the name, for JSON; likewise below.
@@ -57,6 +62,21 @@ func (t Tunnel) MarshalText() ([]byte, error)   { return []byte(t.String()), nil
 func (a Affinity) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 func (s State) MarshalText() ([]byte, error)    { return []byte(s.String()), nil }
 func (p Probe) MarshalText() ([]byte, error)    { return []byte(p.String()), nil }
+
+func (h Hash) MarshalText() ([]byte, error)     { return []byte(h.String()), nil }
+func (h SCTPHash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads siphash or nfqlb.
+func (h *Hash) UnmarshalText(text []byte) (err error) {
+	*h, err = parseName[Hash]("hash", string(text), hashNames())
+	return err
+}
+
+// UnmarshalText reads flow or ports.
+func (h *SCTPHash) UnmarshalText(text []byte) (err error) {
+	*h, err = parseName[SCTPHash]("SCTP hash", string(text), sctpHashNames())
+	return err
+}
 
 // UnmarshalText reads nat, l2dsr, l3dsr or mark.
 func (m *Mode) UnmarshalText(text []byte) (err error) {

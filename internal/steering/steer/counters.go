@@ -28,6 +28,26 @@ type TableCounters struct {
 	FlowsRefused    uint64 // the table was full of live flows
 	FlowsExpired    uint64
 	Fragments       flow.FragmentCounters
+	Tier            TierCounters
+}
+
+// TierCounters are running totals of fragments that another member of the tier should take.
+type TierCounters struct {
+	Sent      uint64 // handed to a member
+	Returned  uint64 // came back, so the members' tables differ: taken here
+	Unguarded uint64 // of Sent: handed on without being remembered, as limits.fragments were
+}
+
+// Rules yields how many packets each flow rule of the snapshot in force decided
+// about, in order.
+func (e *Engine) Rules() iter.Seq2[*lb.FlowRule, uint64] {
+	return func(yield func(*lb.FlowRule, uint64) bool) {
+		for i, rule := range e.snapshot.Rules {
+			if !yield(rule, *e.ruleHits[i]) {
+				return
+			}
+		}
+	}
 }
 
 // Reasons returns how many packets left with each reason, indexed by lb.Reason.
@@ -57,7 +77,7 @@ func (e *Engine) Tables() TableCounters {
 	return TableCounters{
 		Flows: e.flows.Len(), MaxFlows: e.flows.Max(),
 		FlowsRefused: e.flows.Refused(), FlowsExpired: e.flows.Expired(),
-		Fragments: e.fragments.Counters(),
+		Fragments: e.fragments.Counters(), Tier: e.tier,
 	}
 }
 
@@ -75,14 +95,21 @@ func (e *Engine) Count(reason lb.Reason, service *lb.Service) {
 
 // verdict makes a Decision whose action follows from its reason.
 func verdict(reason lb.Reason, service *lb.Service, backend *lb.Backend) Decision {
-	return Decision{Decision: lb.Decision{
+	d := Decision{Decision: lb.Decision{
 		Action: reason.Action(), Reason: reason, Service: service, Backend: backend,
 	}}
+	if backend != nil {
+		d.Mark = backend.Mark
+	}
+	return d
 }
 
 // count is the one place where decisions are counted.
 func (e *Engine) count(d Decision, bytes int) Decision {
 	e.reasons[d.Reason]++
+	if d.Rule != nil && d.Rule.Index < len(e.ruleHits) {
+		*e.ruleHits[d.Rule.Index]++
+	}
 	if d.Service == nil || d.Service.Index >= len(e.services) || e.services[d.Service.Index].service != d.Service {
 		return d // of no service, or of a snapshot that is gone
 	}

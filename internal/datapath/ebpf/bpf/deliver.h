@@ -2,91 +2,14 @@
  *
  * deliver.h: carries out what steering chose: hop limit, size, rewrite or
  * tunnel, link addresses, redirect. Next hops of backends come from netlink by
- * way of user space; those of clients from the kernel's routes, looked up once
- * per flow and eight seconds, or when routes change.
+ * way of user space; those of clients from the kernel's routes (hops.h).
  */
 #pragma once
 
 #include "dsr.h"
+#include "hops.h"
 #include "icmp.h"
 #include "toobig.h"
-
-enum { ROUTE_NONE = -1, ROUTE_NO_NEIGHBOUR = -2 };
-
-/* Looks up the way to a client and its place in client_hops, or says why there
- * is none. */
-__noinline int client_route(ctx_t *ctx, struct pkt *p)
-{
-	const __u32 *dst, *src;
-	struct bpf_fib_lookup *fib;
-	__u32 zero = 0, at;
-	long result;
-
-	fib = bpf_map_lookup_elem(&routes, &zero);
-	if (!fib || !p)
-		return ROUTE_NONE;
-	dst = p->nat.set_dst ? p->nat.dst : p->key.dst;
-	src = p->nat.set_src ? p->nat.src : p->key.src;
-	__builtin_memset(fib, 0, sizeof(*fib));
-	fib->ifindex = ctx_ifindex(ctx);
-	fib->tot_len = 1; /* asks for the MTU */
-	if (p->version == 4) {
-		fib->family = 2;
-		fib->ipv4_dst = dst[3];
-		fib->ipv4_src = src[3];
-	} else {
-		fib->family = 10;
-		__builtin_memcpy(fib->ipv6_dst, dst, 16);
-		__builtin_memcpy(fib->ipv6_src, src, 16);
-	}
-	result = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
-	if (result)
-		return result == BPF_FIB_LKUP_RET_NO_NEIGH ? ROUTE_NO_NEIGHBOUR : ROUTE_NONE;
-	at = fib->ifindex * 31 + fib->dmac[5] + fib->dmac[4] * 7;
-	for (int probe = 0; probe < 16; probe++) {
-		__u32 i = (at + probe) & (CLIENT_HOPS - 1);
-		struct client_hop *h = bpf_map_lookup_elem(&client_hops, &i);
-		__u16 mtu = fib->tot_len > 1 ? fib->tot_len : 1500;
-
-		if (!h)
-			return ROUTE_NONE;
-		if (!h->ready && !h->claimed) {
-			h->claimed = 1;
-			__builtin_memcpy(h->dmac, fib->dmac, 6);
-			__builtin_memcpy(h->smac, fib->smac, 6);
-			h->ifindex = fib->ifindex;
-			h->mtu = mtu;
-			asm volatile("" ::: "memory");
-			*(volatile __u8 *)&h->ready = 1;
-		}
-		if (h->ready && h->ifindex == fib->ifindex && h->mtu == mtu && !__builtin_memcmp(h->dmac, fib->dmac, 6) &&
-		    !__builtin_memcmp(h->smac, fib->smac, 6))
-			return i;
-	}
-	return ROUTE_NONE;
-}
-
-/* The way to a flow's client, looked up once per flow and eight seconds,
- * and when routes change. */
-static __always_inline struct client_hop *client_hop(ctx_t *ctx, struct pkt *p, int *found)
-{
-	struct flow_entry *entry = entry_at(p->number);
-	const struct control *control = control_of();
-	__u32 tag, at;
-
-	if (!entry || !control)
-		return NULL;
-	tag = (control->routes & 0xfff) << 8 | (__u32)(p->now >> params.hop_shift) << 20;
-	at = entry->hop & 0xff;
-	if ((entry->hop & ~0xffu) != tag) {
-		*found = client_route(ctx, p);
-		if (*found < 0)
-			return NULL;
-		at = *found & 0xff;
-		entry->hop = tag | at;
-	}
-	return bpf_map_lookup_elem(&client_hops, &at);
-}
 
 /* Writes destination and source, which stand together. */
 static __always_inline bool put_macs(ctx_t *ctx, const __u8 *macs)
@@ -140,7 +63,7 @@ static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 		return DELIVERED(ctx_mark(ctx, b->addr[0]), reason);
 	if (p->back) {
 		int found = ROUTE_NONE;
-		struct client_hop *h = client_hop(ctx, p, &found);
+		const struct out *h = client_out(ctx, p, &found);
 
 		if (!h) {
 			csum_note(ctx, p);

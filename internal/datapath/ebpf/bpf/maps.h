@@ -44,16 +44,12 @@ struct owner_key {
 	__u32 owner;
 };
 
-/* A way to clients, as the kernel's routes said; written once, then shared by
- * all flows whose client is reached that way. */
+/* A way to clients, as the kernel's routes said, shared by all flows whose
+ * client is reached that way (hops.h). */
 struct client_hop {
-	__u8 dmac[6];
-	__u8 smac[6];
-	__u32 ifindex;
-	__u16 mtu;
-	__u8 claimed;
-	__u8 ready;
-	__u8 pad[12];
+	struct out out;
+	__u32 stamp; /* time in which it was last looked up; HOP_FREE, HOP_BUSY */
+	__u64 pad;
 };
 _Static_assert(sizeof(struct client_hop) == 32, "two in a cache line");
 
@@ -101,8 +97,7 @@ MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES, BPF_F_MMAPABLE);
 MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(PERCPU_ARRAY, service_counts, __u32, struct count, MAX_SERVICES * REASONS, 0);
 MAP(PERCPU_ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, 0);
-MAP(ARRAY, client_hops, __u32, struct client_hop, CLIENT_HOPS, BPF_F_MMAPABLE);
-MAP(PERCPU_ARRAY, routes, __u32, struct bpf_fib_lookup, 1, 0);
+MAP(ARRAY, client_hops, __u32, struct client_hop, CLIENT_HOPS + SPARE_HOPS, BPF_F_MMAPABLE);
 MAP(PERCPU_ARRAY, verdicts, __u32, struct verdict, 1, 0);
 
 struct {

@@ -85,7 +85,10 @@ struct pkt {
 	__u8 mode;       /* of the service */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
-	struct reservation reservation; /* not cleared for each packet */
+	/* not cleared for each packet */
+	struct reservation reservation;
+	struct bpf_fib_lookup fib;
+	struct out out; /* of a reply, if that was looked up for it */
 };
 
 #define MAPPED bpf_htonl(0xffff)

@@ -56,8 +56,5 @@ static __always_inline int ctx_redirect(ctx_t *ctx, const struct pkt *p, __u32 i
 /* The client's neighbour is not resolved: the kernel resolves it with this packet. */
 static __always_inline int ctx_resolve(ctx_t *ctx, const struct pkt *p)
 {
-	__u32 zero = 0;
-	struct bpf_fib_lookup *fib = bpf_map_lookup_elem(&routes, &zero);
-
-	return fib ? bpf_redirect_neigh(fib->ifindex, NULL, 0, 0) : ctx_pass;
+	return bpf_redirect_neigh(p->fib.ifindex, NULL, 0, 0);
 }

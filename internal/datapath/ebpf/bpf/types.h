@@ -25,6 +25,7 @@ enum reason {
 	REASON_NOT_STEERED,
 	REASON_ICMP_UNKNOWN,
 	REASON_NO_NEIGHBOUR,
+	REASON_NO_BACKEND_MARK,
 	REASON_FRAGMENT,
 	REASON_CID,
 	REASON_CID_UNKNOWN,
@@ -35,6 +36,7 @@ enum reason {
 	REASON_ICMP_REPLY,
 	REASON_ECHO,
 	REASON_OUTBOUND,
+	REASON_TIER,
 	REASON_FRAGMENT_EARLY,
 	REASON_MALFORMED,
 	REASON_FRAGMENT_UNKNOWN,
@@ -62,7 +64,8 @@ enum limits {
 	MAX_RECORDS = 8,       /* DTLS records looked at in one datagram */
 	MAX_EXTENSIONS = 8,    /* IPv6 extension headers walked */
 	WAYS = 4,              /* flows in one bucket */
-	CLIENT_HOPS = 256,     /* different ways to clients remembered */
+	CLIENT_HOPS = 4096,    /* different ways to clients remembered */
+	SPARE_HOPS = 1024,     /* and while there are more: two for each CPU */
 	INSIDE_WORDS = 64,
 	REASONS = 32,          /* counters of one service */
 	HOLD_BYTES = 2048,     /* greatest frame held for its first fragment */
@@ -111,7 +114,7 @@ struct flow_entry {
 	__u32 nat;           /* place of the new source in snat_addresses + 1 */
 	__u16 nat_port;      /* its port */
 	__u16 service;       /* stable number */
-	__u32 hop;           /* way of its replies: 8 place in client_hops, 12 control.routes, 12 time */
+	__u32 hop;           /* way of its replies: 12 place in client_hops, 20 when and by which routes (hops.h) */
 };
 _Static_assert(sizeof(struct flow_entry) == 64, "one cache line");
 
@@ -131,6 +134,16 @@ struct fragment_entry {
 _Static_assert(sizeof(struct fragment_entry) == 32, "two in a cache line");
 
 enum fragment_kind { FRAGMENT_FORWARD, FRAGMENT_DECIDED, FRAGMENT_WAITING, FRAGMENT_LOST };
+
+/* Where a packet leaves: link addresses as in the frame, in words. */
+struct out {
+	__u8 dmac[6];
+	__u8 smac[6];
+	__u32 ifindex;
+	__u16 mtu;
+	__u16 pad;
+};
+_Static_assert(sizeof(struct out) == 20, "no padding");
 
 /* Where packets leave. Two copies in struct backend: the one that cur does not
  * name is written, then cur is flipped, so nobody sees half an address. */

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,19 +19,20 @@ import (
 
 // Run runs every case of the corpus as a subtest against a Path that open makes. beyond names the cases that are beyond
 // the path, each with words of the reason: they pass when the path refuses them for that reason, and fail when it does not.
-// No case is skipped.
+// A name that ends in * stands for all cases that begin so and have no line of their own. No case is skipped.
 func Run(t *testing.T, beyond map[string]string, open func(t *testing.T) Path) {
 	t.Helper()
 	known := map[string]bool{}
 	for _, file := range corpus(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		known[name] = true
+		reason, by := beyondFor(beyond, name)
+		known[by] = true
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer expectRefusal(t, beyond[name])
+			defer expectRefusal(t, reason)
 			runCase(t, parseArchive(string(text)), open(t))
 		})
 	}
@@ -41,8 +43,24 @@ func Run(t *testing.T, beyond map[string]string, open func(t *testing.T) Path) {
 	}
 }
 
+// beyondFor returns why a case is beyond a path, and the name that says so: its own or the longest pattern.
+func beyondFor(beyond map[string]string, name string) (reason, by string) {
+	if reason, ok := beyond[name]; ok {
+		return reason, name
+	}
+	for pattern, why := range beyond {
+		if head, ok := strings.CutSuffix(pattern, "*"); ok && strings.HasPrefix(name, head) && len(pattern) > len(by) {
+			reason, by = why, pattern
+		}
+	}
+	return reason, by
+}
+
 // refusal is why a path cannot run a case; it ends the case by a panic that expectRefusal takes.
 type refusal string
+
+// Refuse ends the case that a Path finds beyond it while it runs; to be called in Packet.
+func Refuse(reason string) { panic(refusal(reason)) }
 
 func expectRefusal(t *testing.T, want string) {
 	t.Helper()
@@ -181,8 +199,28 @@ func (r *run) apply(name string) {
 	if _, err := lb.Compile(spec, nil, lb.AllCaps()); err != nil {
 		r.t.Fatal(document.File(), err)
 	}
+	if r.traits.AsMark {
+		asMark(&spec)
+	}
 	r.spec = spec
 	r.compile()
+}
+
+// asMark changes services of mode l2dsr to mode mark. A backend's mark follows from its name, so that one that comes back
+// is the same one.
+func asMark(spec *lb.Spec) {
+	for i := range spec.Services {
+		service := &spec.Services[i]
+		if service.Mode == nil || *service.Mode != lb.L2DSR {
+			continue
+		}
+		mark := lb.Mark
+		service.Mode = &mark
+		for j := range service.Backends {
+			b := &service.Backends[j]
+			b.Mark = crc32.ChecksumIEEE([]byte(service.Name+"/"+b.Name)) | 1
+		}
+	}
 }
 
 // compile applies spec and overrides. What this data path cannot do skips the case.
@@ -267,7 +305,7 @@ func (r *run) want(words []string) error {
 		return fmt.Errorf("got %s %s %s/%s", got.Action, got.Reason, got.Service, got.Backend)
 	}
 	if len(words) == 2 {
-		if got.Action == lb.Forward {
+		if got.Action == lb.Forward && got.Reason != lb.ReasonTier { // whose member is named by its mark
 			return fmt.Errorf("say to which backend; it was %s/%s", got.Service, got.Backend)
 		}
 		return nil

@@ -1,0 +1,66 @@
+package ebpf
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// most is how many instructions the verifier may walk in one program: half of
+// what it allows. Beyond that, loading takes seconds, and the next change does
+// not load.
+const most = 500_000
+
+var processed = regexp.MustCompile(`processed (\d+) insns`)
+
+// TestRootVerifier loads each program with the parameters that make it largest
+// and holds what the verifier had to do to a bound. Its times and stack depths
+// are in the log.
+func TestRootVerifier(t *testing.T) {
+	netlabtest.Root(t)
+	if err := rlimit.RemoveMemlock(); err != nil {
+		t.Fatal(err)
+	}
+	for _, hook := range hooks {
+		for jumbo := range uint32(2) {
+			if hook == HookTCX && jumbo != 0 {
+				continue
+			}
+			t.Run(fmt.Sprint(hook, "/jumbo=", jumbo), func(t *testing.T) {
+				s := sizesFor(lb.Limits{Flows: 1 << 16, Fragments: 1 << 10})
+				spec, err := objectOf(hook, s, bpfParameters{
+					Hash: randomWords(), FlowMask: uint32(s.buckets - 1), Ways: ways, FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: ways,
+					VipMask: uint32(s.vips - 1), HopShift: clock{tick: 4 * time.Millisecond}.hopShift(), Ticks: 250, TickNs: 4e6, FragmentTtl: 1000, Hold: 100, HoldEach: 8, Partial: 1, Jumbo: jumbo,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := time.Now()
+				c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				t.Logf("loaded in %v", time.Since(before))
+				for name, p := range c.Programs {
+					t.Logf("%s: %s", name, p.VerifierLog)
+					found := processed.FindStringSubmatch(p.VerifierLog)
+					if found == nil {
+						t.Fatalf("%s: the verifier does not say what it did", name)
+					}
+					if n, _ := strconv.Atoi(found[1]); n > most {
+						t.Errorf("%s: the verifier walked %d instructions, more than %d", name, n, most)
+					}
+				}
+			})
+		}
+	}
+}
