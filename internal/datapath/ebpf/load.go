@@ -50,6 +50,9 @@ func (d *Datapath) load(limits lb.Limits) error {
 		FragmentTtl: d.clock.ticks(limits.FragmentTTL),
 		Hold:        uint32(limits.HeldFragments), HoldEach: uint32(limits.HeldPerDatagram),
 	}
+	if d.config.Front {
+		p.Front, p.Hold = 1, 0
+	}
 	if d.clock.manual {
 		p.Clock, p.Record = 1, 1
 	}
@@ -78,7 +81,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 			maps = c.Maps
 		}
 	}
-	if limits.HeldFragments > 0 && !d.config.manual {
+	if p.Hold > 0 && !d.config.manual {
 		injector := d.objects[HookTCX]
 		if injector == nil {
 			var err error

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "deliver.h"
+#include "front.h"
 #include "steer.h"
 #include "trace.h"
 
@@ -91,13 +92,15 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 	} else {
 		reason = steer(ctx, p);
 	}
+	if (params.front)
+		reason = front(p, reason);
 	if (control->trace)
 		traced = trace_begin(ctx, p, which);
 	if (reason < REASON_FRAGMENT) {
 		verdict = ctx_pass;
 	} else if (reason >= REASON_FRAGMENT_EARLY) {
 		verdict = ctx_drop;
-	} else if (p->ttl <= 1) {
+	} else if (p->ttl <= 1 && p->mode != MODE_MARK) { /* with a mark, the stack is the router */
 		reason = REASON_TTL_EXPIRED;
 		verdict = ctx_drop;
 	} else {

@@ -291,7 +291,7 @@ __noinline int steer_error(ctx_t *ctx, struct pkt *p)
 		return REASON_SERVICE_DOWN;
 	if (flow_find(p, service))
 		return REASON_ICMP_ERROR;
-	if (service->mode != MODE_NAT) {
+	if (service->mode != MODE_NAT && !params.front) {
 		slot = maglev_select(p);
 		if (slot != NO_SLOT) {
 			p->slot = slot;
@@ -334,7 +334,7 @@ static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 	const struct service *service;
 	int reason;
 
-	if (!p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || p->kind == KIND_SCTP))
+	if (!p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || (p->kind == KIND_SCTP && !params.front)))
 		reason = steer_transport(ctx, p);
 	else
 		reason = steer_rest(ctx, p);
