@@ -77,6 +77,19 @@ func startDaemonIn(ctx context.Context, group *group, host *netlab.Host, binary,
 	}
 }
 
+// ready waits until the daemon is at work.
+func (d *daemon) ready(ctx context.Context) (err error) {
+	for range 500 {
+		if _, err = d.do(ctx, http.MethodGet, "/readyz", ""); err == nil {
+			return nil
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("not ready: %w%s", err, d.log.said())
+}
+
 // get asks the admin socket and decodes the JSON answer.
 func (d *daemon) get(ctx context.Context, path string, into any) error {
 	body, err := d.do(ctx, http.MethodGet, path, "")
