@@ -55,7 +55,9 @@ func corpus(t *testing.T, hook Hook) {
 		"outbound-state": "flows that backends start",
 	}
 	if hook == HookXDP { // an XDP program has no packet mark to write
-		beyond["mark"], beyond["mark-v6"] = "cannot do mode mark", "cannot do mode mark"
+		for _, name := range []string{"mark", "mark-ttl", "mark-v6"} {
+			beyond[name] = "cannot do mode mark"
+		}
 	}
 	steertest.Run(t, beyond, func(t *testing.T) steertest.Path { return &path{t: t, w: w, hook: hook} })
 }

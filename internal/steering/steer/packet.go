@@ -13,7 +13,7 @@ import (
 // Now must not go back.
 func (e *Engine) Packet(p *packet.Packet, now time.Duration) Decision {
 	d := e.decide(p, now)
-	if d.Action == lb.Forward && e.options.Router && p.TTL <= 1 {
+	if d.Action == lb.Forward && e.options.Router && p.TTL <= 1 && (d.Service == nil || d.Service.Mode != lb.Mark) {
 		d.Action, d.Reason = lb.Drop, lb.ReasonTTLExpired
 	}
 	return e.count(d, len(p.Data))

@@ -97,7 +97,7 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 		verdict = ctx_pass;
 	} else if (reason >= REASON_FRAGMENT_EARLY) {
 		verdict = ctx_drop;
-	} else if (p->ttl <= 1) {
+	} else if (p->ttl <= 1 && p->mode != MODE_MARK) { /* with a mark, the stack is the router */
 		reason = REASON_TTL_EXPIRED;
 		verdict = ctx_drop;
 	} else {

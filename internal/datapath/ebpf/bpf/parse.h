@@ -82,6 +82,7 @@ struct pkt {
 	__u8 back;       /* from the backend to the client */
 	__u8 opened;     /* its flow's entry is new */
 	__u8 mode;       /* of the service */
+	__u8 reason;     /* that steering gave */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
 	/* not cleared for each packet */

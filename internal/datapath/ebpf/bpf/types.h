@@ -58,6 +58,7 @@ enum limits {
 	MAX_BACKENDS = 1 << 16, /* slots */
 	MAX_LENGTHS = 24,      /* distinct prefix lengths of VIPs */
 	MAX_PROBE = 8,         /* places an address may be away from its own in vips */
+	VIP_SHIFT = 49,        /* of the hash of vips: an address's last byte moves its highest bits only */
 	VIP_PORTS = 5,         /* ports and ranges kept in the address's own line */
 	MAX_RANGES = 64,       /* ranges of one prefix and protocol beyond that */
 	MAX_LAYOUTS = 4,       /* CID layouts of one service */
