@@ -31,7 +31,7 @@ func newBenchCoapCommand() *cobra.Command {
   cluster             three nodes behind weir nat, every record reaches its owner
   cluster-wrong-node  the same after a rebalance: two of three records reach another node and are forwarded
 
-With --datapath ebpf (root), the nodes are in a lab of namespaces, and every client changes its source port three times:
+With --datapath ebpf (root), the nodes are in a lab of namespaces, and every client changes its source address and port four times:
 
   moved-nat           weir nat takes each for a new client: most records reach another node and are forwarded
   moved-ebpf          weir lb run --datapath ebpf reads the node in the connection id: nothing is forwarded
@@ -106,8 +106,8 @@ func printBenchCoap(w io.Writer, results []*measure.Result) error {
 	}
 	var b strings.Builder
 	for _, r := range results {
-		if changed := figure(r, bench.FigureRebinds); changed > 0 {
-			fmt.Fprintf(&b, "\n%s: %.0f changes of a source port, %.0f records forwarded between nodes, %.0f sessions lost or begun anew, %d errors", r.Road, changed,
+		if changed := figure(r, bench.FigureMoves); changed > 0 {
+			fmt.Fprintf(&b, "\n%s: %.0f changes of a source address, %.0f records forwarded between nodes, %.0f sessions lost or begun anew, %d errors", r.Road, changed,
 				figure(r, bench.FigureForeign), figure(r, bench.FigureSessions), r.Errors)
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ type coapBenchFlags struct {
 	sockets, secret, secretHex string
 	payload                    int
 	json, quiet, allowErrors   bool
+	from                       []string
 }
 
 func newCoapBenchCommand() *cobra.Command {
@@ -33,7 +35,7 @@ far and the rate of that second; at the end come the percentiles of the round-tr
 
 --rebind-every changes the source port of every client (or of --rebind-share of them) at that interval, as a NAT does. With
 connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets the answers under
-way to the others of its socket are lost and asked for again.
+way to the others of its socket are lost and asked for again. With several addresses in --from it changes its address too.
 
 The exit code is 1 if a request or a session was lost or a request failed, unless --allow-errors is given.`,
 		Example: `  weir coap bench "coap://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000
@@ -56,6 +58,7 @@ The exit code is 1 if a request or a session was lost or a request failed, unles
 	flags.StringVar(&f.secretHex, "secret-hex", "", "PSK in hex, instead of --secret")
 	flags.IntVar(&f.load.CIDLength, "cid-length", 0, "bytes of the clients' own connection ids, 0 to 8 (shared sockets: 4)")
 	flags.DurationVar(&f.load.RebindEvery, "rebind-every", 0, "change the clients' source ports at this interval (default never)")
+	flags.StringSliceVar(&f.from, "from", nil, "local addresses of the clients; each change takes the next (default: the kernel chooses)")
 	flags.Float64Var(&f.load.RebindShare, "rebind-share", 1, "share of the clients that change, 0 to 1")
 	flags.DurationVar(&f.load.Pause, "interval", 0, "pause of a client between response and next request")
 	flags.DurationVar(&f.load.AckTimeout, "ack-timeout", 2*time.Second, "first retransmission, at least (RFC 7252 ACK_TIMEOUT)")
@@ -83,6 +86,13 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 	}
 	if f.load.RebindShare <= 0 {
 		return usageError(fmt.Errorf("--rebind-share: %g; give more than 0, or leave --rebind-every out", f.load.RebindShare))
+	}
+	for _, text := range f.from {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return usageError(fmt.Errorf("--from: %w; write addresses of this machine, as 10.0.0.2,10.0.0.3", err))
+		}
+		f.load.From = append(f.load.From, address)
 	}
 	f.load.URI, f.load.Secret, f.load.Sockets = uri, secret, client.Sockets(f.sockets)
 	f.load.Payload = []byte(strings.Repeat("weir", f.payload/4+1)[:f.payload])

@@ -32,7 +32,7 @@ func newLBCommand() *cobra.Command {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
-		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand())
+		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
 	return cmd
 }
@@ -41,6 +41,7 @@ func newLBRunCommand() *cobra.Command {
 	var file, datapath string
 	var flags serveFlags
 	var kernel ebpfFlags
+	var queues nfqueueFlags
 	cmd := &cobra.Command{
 		Use:   "run -c FILE",
 		Short: "Run the load balancer of a configuration file",
@@ -51,10 +52,14 @@ A bad change is refused with one line that names file, line, key and remedy; the
 the error shows in the log, in 'weir lb status' and in the metrics.
 
 With --datapath ebpf, packets are steered in the kernel by programs and tables kept below --pin-path: they go on while
-weir is down, a restart takes them over with every flow, and only 'weir lb stop' ends them.`,
+weir is down, a restart takes them over with every flow, and only 'weir lb stop' ends them.
+
+With --datapath nfqueue, packets that iptables rules hand to netfilter queues get a fwmark, and routing by mark sends them on
+(mode mark).`,
 		Example: `  weir lb run -c weir.yaml --datapath udp
   weir lb run -c weir.yaml --datapath ebpf --interface eth0,eth1
   weir lb run -c weir.yaml --datapath ebpf --interface veth0 --hook tcx --pin-path /sys/fs/bpf/weir/edge
+  weir lb run -c weir.yaml --datapath nfqueue --queue 0:3
   weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
   kill -HUP $(pidof weir)     # read the file again`,
 		Args: cobra.NoArgs,
@@ -66,20 +71,21 @@ weir is down, a restart takes them over with every flow, and only 'weir lb stop'
 			if err != nil {
 				return usageError(err)
 			}
-			return runLB(cmd.Context(), file, datapath, &kernel, flags, log)
+			return runLB(cmd.Context(), file, datapath, &kernel, &queues, flags, log)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML; see weir check)")
 	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
 	kernel.add(cmd)
+	queues.add(cmd)
 	flags.add(cmd, defaultAdmin)
 	return cmd
 }
 
-func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, flags serveFlags, log *slog.Logger) error {
+func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags serveFlags, log *slog.Logger) error {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
-	balancer, err := openDatapath(datapath, kernel, log, livenessTo(&loop, log))
+	balancer, err := openDatapath(datapath, kernel, queues, log, livenessTo(&loop, log))
 	if err != nil {
 		return err
 	}

@@ -107,10 +107,16 @@ func printStatus(w io.Writer, status *lbStatus) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d\t%s\n", s.Name, s.State, s.Mode, up, len(s.Backends), strings.Join(s.VIPs, ", "))
 	}
-	if err := table.Flush(); err != nil || status.Kernel == nil {
+	if err := table.Flush(); err != nil {
 		return err
 	}
-	return printKernel(w, status.Kernel)
+	switch {
+	case status.Kernel != nil:
+		return printKernel(w, status.Kernel)
+	case status.Queues != nil:
+		return printQueueStatus(w, status.Queues)
+	}
+	return nil
 }
 
 // unwell is an error when an operator should look.

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -23,19 +24,22 @@ func datapathCaps(name string) (lb.Caps, error) {
 	case "ebpf":
 		return ebpf.Caps(ebpf.HookTCX), nil
 	case "nfqueue":
-		return lb.Caps{}, fmt.Errorf("--datapath %s is not in this build; write ebpf or udp", name)
+		return nfqueue.Caps(), nil
 	default:
 		return lb.Caps{}, fmt.Errorf("--datapath: no data path %q; write ebpf, nfqueue or udp", name)
 	}
 }
 
 // openDatapath opens the data path of --datapath. liveness is told of backends that fall silent or answer again.
-func openDatapath(name string, kernel *ebpfFlags, log *slog.Logger, liveness func(target lb.Target, silent bool)) (*balancer, error) {
+func openDatapath(name string, kernel *ebpfFlags, queues *nfqueueFlags, log *slog.Logger, liveness func(target lb.Target, silent bool)) (*balancer, error) {
 	if _, err := datapathCaps(name); err != nil {
 		return nil, usageError(err)
 	}
-	if name == "ebpf" {
+	switch name {
+	case "ebpf":
 		return openEBPF(kernel, log)
+	case "nfqueue":
+		return openNFQueue(queues, log)
 	}
 	balancer, _, err := openUDP(udpnat.Config{Log: log, OnLiveness: liveness})
 	return balancer, err

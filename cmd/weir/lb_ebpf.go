@@ -112,10 +112,11 @@ func ebpfFlow(f *ebpf.Flow) admin.Flow {
 	return flow
 }
 
-// lbStatus is /status of `weir lb run`: the loop's, and with the kernel data path what that knows.
+// lbStatus is /status of `weir lb run`: the loop's, and what the data path adds.
 type lbStatus struct {
 	control.Status
-	Kernel *kernelStatus `json:"ebpf,omitempty"`
+	Kernel *kernelStatus  `json:"ebpf,omitempty"`
+	Queues *nfqueueStatus `json:"nfqueue,omitempty"`
 }
 
 type kernelStatus struct {

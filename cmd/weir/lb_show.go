@@ -25,8 +25,9 @@ func newLBShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [SERVICE]",
 		Short: "Show services, addresses, backends and what they carry",
-		Long: `Show the services, addresses and backends in force. With the kernel data path also packets by reason, and packets,
-bytes and flows by backend: totals since the tables were made, and with --watch rates since the last line.`,
+		Long: `Show the services, addresses and backends in force. With the kernel and queue data paths also packets by reason, and
+packets, bytes and flows by backend: totals since the tables were made, and with --watch rates since the last line. With queues also
+how packets spread over them.`,
 		Example: `  weir lb show
   weir lb show coaps --json
   weir lb show --watch --every 5s`,
@@ -72,6 +73,8 @@ type shown struct {
 	Reasons map[string]ebpf.Count            `json:"reasons,omitempty"`
 	Carried map[string]kernelBackendCounters `json:"carried,omitempty"`
 	Flows   map[string]int                   `json:"flows,omitempty"`
+
+	Queued *queuedService `json:"nfqueue,omitempty"`
 }
 
 func (s *shower) ask(ctx context.Context) (*lbStatus, error) {
@@ -145,6 +148,9 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 			if k := status.Kernel; k != nil {
 				one.Reasons, one.Carried, one.Flows = k.Reasons[service.Name], k.Backends[service.Name], k.Flows[service.Name]
 			}
+			if q := status.Queues; q != nil {
+				one.Queued = q.service(service.Name)
+			}
 			list = append(list, one)
 		}
 		if s.lastAt.IsZero() {
@@ -152,8 +158,14 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 		}
 		return json.NewEncoder(s.out).Encode(list)
 	}
-	if err := printServices(s.out, status.Services); err != nil || status.Kernel == nil {
+	if err := printServices(s.out, status.Services); err != nil {
 		return err
+	}
+	switch {
+	case status.Queues != nil:
+		return s.printQueued(status, at)
+	case status.Kernel == nil:
+		return nil
 	}
 	for i := range status.Services {
 		if err := s.printCarried(status, status.Services[i].Name, at); err != nil {

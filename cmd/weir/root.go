@@ -38,6 +38,7 @@ node or a cluster (coap), and builds networks of namespaces to try it all in (la
 		newLabCommand(),
 		newCoapCommand(),
 		newDemoCommand(),
+		newSimCommand(),
 	)
 	return root
 }

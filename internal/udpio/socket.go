@@ -21,21 +21,30 @@ type Socket struct {
 // and learns from the network that nobody listens there (ECONNREFUSED from Send or Receive). Unconnected, it hears
 // everyone. It returns the bare errno: EMFILE, ENFILE, EAGAIN (no port left), EADDRNOTAVAIL, ENETUNREACH.
 func Dial(peer netip.AddrPort, connected bool) (Socket, error) {
+	return DialFrom(netip.Addr{}, peer, connected)
+}
+
+// DialFrom is Dial with a local address of peer's family; with the zero Addr the kernel chooses. EAFNOSUPPORT: the families
+// differ.
+func DialFrom(local netip.Addr, peer netip.AddrPort, connected bool) (Socket, error) {
 	v6 := peer.Addr().Is6() && !peer.Addr().Is4In6()
 	fd, err := newSocket(v6)
 	if err != nil {
 		return Socket{}, err
 	}
 	s := Socket{fd: int32(fd) + 1, v6: v6}
-	var sa sockaddr
-	if connected {
-		err = s.Connect(peer)
-	} else {
-		any := netip.IPv4Unspecified()
+	if !connected && !local.IsValid() {
+		local = netip.IPv4Unspecified()
 		if v6 {
-			any = netip.IPv6Unspecified()
+			local = netip.IPv6Unspecified()
 		}
-		err = bind(fd, &sa, putSockaddr(&sa, netip.AddrPortFrom(any, 0), v6))
+	}
+	if local.IsValid() {
+		var sa sockaddr
+		err = bind(fd, &sa, putSockaddr(&sa, netip.AddrPortFrom(local, 0), v6))
+	}
+	if err == nil && connected {
+		err = s.Connect(peer)
 	}
 	if err != nil {
 		s.Close()

@@ -145,6 +145,24 @@ func TestSocketsInAPoller(t *testing.T) {
 	}
 }
 
+func TestDialFromChoosesTheSource(t *testing.T) {
+	peer := listen(t, udpio.Config{Addr: loopback4}).Conn(0).LocalAddr()
+	local := netip.MustParseAddr("127.0.0.77")
+	for _, connected := range []bool{true, false} {
+		socket, err := udpio.DialFrom(local, peer, connected)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at, err := socket.LocalAddr(); err != nil || at.Addr() != local || at.Port() == 0 || socket.Connected() != connected {
+			t.Errorf("connected %v: local address %v, %v", connected, at, err)
+		}
+		socket.Close()
+	}
+	if _, err := udpio.DialFrom(netip.IPv6Loopback(), peer, true); err == nil {
+		t.Error("IPv6 source to an IPv4 peer, and no error")
+	}
+}
+
 func TestSocketRetarget(t *testing.T) {
 	a, b := listen(t, udpio.Config{Addr: loopback4}).Conn(0), listen(t, udpio.Config{Addr: loopback4}).Conn(0)
 	socket, err := udpio.Dial(a.LocalAddr(), true)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
@@ -30,6 +31,7 @@ type BenchConfig struct {
 	Secret      []byte        // PSK; default ".fornium"
 	CIDLength   int           // length of the connection id the clients choose for themselves, 0 (default) to 8; SocketsShared needs 4
 	RebindEvery time.Duration // every client changes its source port at this interval, between two requests of its own; 0 never
+	From        []netip.Addr  // local addresses; a client begins with one and takes the next with each rebind. Empty: the kernel chooses
 	RebindShare float64       // share of the clients that rebind each time, default 1
 	Pause       time.Duration // think time between response and next request, default none
 	AckTimeout  time.Duration // RFC 7252 ACK_TIMEOUT, default 2 s
@@ -50,6 +52,7 @@ type BenchStats struct {
 	HandshakeErrors uint64 `json:"handshake_errors"` // timed out or refused
 	LostSessions    uint64 `json:"lost_sessions"`    // sessions given up: fatal alert or a lost request
 	Rebinds         uint64 `json:"rebinds"`          // changes of a client's source port
+	Moves           uint64 `json:"moves"`            // of those, to another source address (BenchConfig.From)
 	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nobody listens, no buffer)
 	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
 	Clients         int    `json:"clients"`          // gauge: clients with a session (or started, without DTLS)

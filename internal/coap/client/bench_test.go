@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -85,6 +86,21 @@ func TestBenchRebind(t *testing.T) {
 	}
 }
 
+// A client that changes its source address keeps its session too.
+func TestBenchMovesFromAddressToAddress(t *testing.T) {
+	p := newPeer(t, true)
+	from := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.3")}
+	r, err := Bench(t.Context(), BenchConfig{
+		URI: p.uri, Clients: 10, Requests: 100, RebindEvery: time.Millisecond, NoStop: true, Pause: time.Millisecond, From: from,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := r.Stats; s.Moves == 0 || s.Moves != s.Rebinds || s.Requests != 1000 || s.Rehandshakes != 0 || s.LostSessions != 0 || p.accepted.Load() != 10 {
+		t.Fatalf("%+v, the server saw %d handshakes", s, p.accepted.Load())
+	}
+}
+
 // A server that falls silent costs requests and sessions, and the clients come back with new handshakes.
 func TestBenchLoss(t *testing.T) {
 	p := newPeer(t, true)
@@ -137,6 +153,7 @@ func TestBenchValidate(t *testing.T) {
 		"connection id length": {CIDLength: 9},
 		"rebind share":         {RebindShare: 2},
 		"use each or shared":   {Sockets: "many"},
+		"source addresses":     {From: []netip.Addr{netip.IPv4Unspecified()}},
 		"use 4 to 8":           {Sockets: SocketsShared, CIDLength: 2},
 	} {
 		cfg.URI = "coaps://localhost/x"

@@ -99,6 +99,7 @@ func (s *BenchStats) add(o *BenchStats) {
 	s.HandshakeErrors += o.HandshakeErrors
 	s.LostSessions += o.LostSessions
 	s.Rebinds += o.Rebinds
+	s.Moves += o.Moves
 	s.Refused += o.Refused
 	s.Stray += o.Stray
 	s.Clients += o.Clients
@@ -111,7 +112,7 @@ func (s *BenchStats) since(o *BenchStats) BenchStats {
 		Retransmissions: s.Retransmissions - o.Retransmissions, Errors: s.Errors - o.Errors,
 		Handshakes: s.Handshakes - o.Handshakes, Rehandshakes: s.Rehandshakes - o.Rehandshakes,
 		HandshakeErrors: s.HandshakeErrors - o.HandshakeErrors, LostSessions: s.LostSessions - o.LostSessions,
-		Rebinds: s.Rebinds - o.Rebinds, Refused: s.Refused - o.Refused, Stray: s.Stray - o.Stray, Clients: s.Clients,
+		Rebinds: s.Rebinds - o.Rebinds, Moves: s.Moves - o.Moves, Refused: s.Refused - o.Refused, Stray: s.Stray - o.Stray, Clients: s.Clients,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,6 +130,8 @@ func (c *BenchConfig) Validate() error {
 		return fmt.Errorf("connection id length: %d is not between 0 and 8", c.CIDLength)
 	case c.RebindShare < 0 || c.RebindShare > 1:
 		return fmt.Errorf("rebind share: %g is not between 0 and 1", c.RebindShare)
+	case len(c.From) > 0 && slices.ContainsFunc(c.From, func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() || a.IsMulticast() }):
+		return errors.New("source addresses: each must be an address of this machine")
 	case c.Sockets != "" && c.Sockets != SocketsEach && c.Sockets != SocketsShared:
 		return fmt.Errorf("sockets: %q; use %s or %s", c.Sockets, SocketsEach, SocketsShared)
 	case c.Sockets == SocketsShared && target.Secure && c.CIDLength != 0 && c.CIDLength < 4:

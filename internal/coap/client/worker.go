@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -97,7 +98,9 @@ type socket struct {
 	exchange   exchange.Session // of all its clients, without DTLS
 	handshaker *simulated       // its handshake owns the records without connection id
 	index      uint64
-	moveDue    bool // change the source port before the next datagram
+	opened     uint64 // how often
+	moveDue    bool   // change the source port before the next datagram
+	moved      bool   // the last change was to another address
 }
 
 func newWorker(b *bench, first, count int) (*worker, error) {
@@ -145,15 +148,26 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 	return w, nil
 }
 
-// open gives s a new source port.
+// open gives s a new source port, and the next source address if there are several.
 func (w *worker) open(s *socket) error {
-	fresh, err := udpio.Dial(w.b.address, true)
+	var from netip.Addr
+	if n := uint64(len(w.b.cfg.From)); n > 0 {
+		from = w.b.cfg.From[(s.index+s.opened)%n]
+	}
+	fresh, err := udpio.DialFrom(from, w.b.address, true)
 	if err != nil {
 		return err
 	}
+	s.opened++
 	if err := w.poller.Add(&fresh, s.index); err != nil {
 		fresh.Close()
 		return err
+	}
+	s.moved = false
+	if s.IsOpen() && from.IsValid() {
+		before, err := s.LocalAddr()
+		after, err2 := fresh.LocalAddr()
+		s.moved = err == nil && err2 == nil && before.Addr() != after.Addr()
 	}
 	s.Socket.Close()
 	s.Socket = fresh
@@ -287,6 +301,9 @@ func (w *worker) transmit(s *socket, datagram []byte) {
 		s.moveDue = false
 		if err := w.open(s); err == nil {
 			w.stats.Rebinds += uint64(len(s.clients))
+			if s.moved {
+				w.stats.Moves += uint64(len(s.clients))
+			}
 		}
 	}
 	if err := s.Send(datagram); err != nil {

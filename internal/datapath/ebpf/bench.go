@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -39,6 +41,13 @@ type BenchResult struct {
 	Floor  float64 `json:"floor"`   // the generator alone, in the same rounds
 	Net    float64 `json:"net"`     // the difference: what the program costs
 	Reason string  `json:"reasons"` // what the packets were counted as, for they might have gone another way
+	// LRU and FIB are what a look-up of the same packets costs in an LRU hash
+	// table and in the kernel's routes, net, in the same rounds; XLRU and XFIB
+	// are Net in terms of them. 0: not measured beside this case.
+	LRU  float64 `json:"lru,omitempty"`
+	XLRU float64 `json:"x_lru,omitempty"`
+	FIB  float64 `json:"fib,omitempty"`
+	XFIB float64 `json:"x_fib,omitempty"`
 }
 
 // Bench measures the programs by BPF_PROG_TEST_RUN, in a network namespace
@@ -61,6 +70,10 @@ func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
 		// Locked and never unlocked: the thread ends with the goroutine, and the
 		// namespace with the thread.
 		runtime.LockOSThread()
+		if err := stayOnCPU(); err != nil {
+			ended <- outcome{nil, err}
+			return
+		}
 		results, err := bench(ctx, config)
 		ended <- outcome{results, err}
 	}()
@@ -68,18 +81,29 @@ func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
 	return o.results, o.err
 }
 
+// stayOnCPU keeps the thread on the processor that it runs on: caches stay
+// warm, and packets are numbered by each processor for itself.
+func stayOnCPU() error {
+	var now uint32
+	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&now)), 0, 0); errno != 0 {
+		return fmt.Errorf("which processor runs the benchmark: %w", errno)
+	}
+	var set unix.CPUSet
+	set.Set(int(now))
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("keep the benchmark on processor %d: %w", now, err)
+	}
+	return nil
+}
+
 func bench(ctx context.Context, config BenchConfig) (results []BenchResult, err error) {
 	index, err := benchNetwork()
 	if err != nil {
 		return nil, fmt.Errorf("network namespace for the benchmark: %w", err)
 	}
-	spec, err := loadBpfBench()
+	generator, err := loadGenerator()
 	if err != nil {
-		return nil, fmt.Errorf("read the generator: %w", err)
-	}
-	generator, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, fmt.Errorf("load the generator: %w", err)
+		return nil, err
 	}
 	defer generator.Close()
 	for _, c := range benchCases() {
@@ -173,6 +197,7 @@ type bencher struct {
 	family    int
 	hook      Hook
 	c         benchCase
+	verdict   uint32 // of the packet that was timed last
 }
 
 // generatorParts are the generator's programs and map for a hook.
@@ -189,6 +214,9 @@ func (b *bencher) parts() generatorParts {
 }
 
 func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
+	if b.c.room {
+		return b.measureRoom(ctx)
+	}
 	d, err := Open(Config{
 		Hook: b.hook, detached: true,
 		Source4: netip.MustParseAddr("198.18.0.1"), Source6: netip.MustParseAddr("2001:db8:bb::1"),
@@ -224,6 +252,11 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 		}
 	}
 	counted := d.Counters()
+	rounds, err := b.newRounds(t)
+	if err != nil {
+		return BenchResult{}, err
+	}
+	defer rounds.close()
 	var all, floors []float64
 	for range b.config.Rounds {
 		if ctx.Err() != nil {
@@ -235,14 +268,15 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 			clear(d.tables.replies)
 			packets = min(packets, 1<<18)
 		}
-		t.Next = 0
-		floor, err := b.time(b.generator.Programs[b.parts().nothing], t, packets)
+		floor, err := b.floor(t, packets)
 		if err != nil {
 			return BenchResult{}, err
 		}
-		t.Next = 0
 		ns, err := b.time(d.program(b.hook), t, packets)
 		if err != nil {
+			return BenchResult{}, err
+		}
+		if err := rounds.measure(packets); err != nil {
 			return BenchResult{}, err
 		}
 		all, floors = append(all, ns), append(floors, floor)
@@ -250,7 +284,16 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 	r := BenchResult{Case: b.c.name, Hook: b.hook.String(), Family: b.family, Flows: b.c.flows, NS: low(all), Floor: low(floors)}
 	r.Net = r.NS - r.Floor
 	r.Reason = counted.mostSince(d.Counters())
+	rounds.tell(&r)
 	return r, nil
+}
+
+// floor times the generator alone.
+func (b *bencher) floor(t *bpfBenchTemplate, packets int) (float64, error) {
+	t.Next = 0
+	ns, err := b.time(b.generator.Programs[b.parts().nothing], t, packets)
+	t.Next = 0
+	return ns, err
 }
 
 // low is the 20th percentile: the machine is shared, and what disturbs only adds.
@@ -300,11 +343,11 @@ func (b *bencher) time(p *ebpf.Program, t *bpfBenchTemplate, n int) (float64, er
 	if err := b.generator.Maps[b.parts().jumps].Put(uint32(0), p); err != nil {
 		return 0, fmt.Errorf("point the generator at the program: %w", err)
 	}
-	verdict, d, err := b.generator.Programs[b.parts().vary].Benchmark(make([]byte, t.Length), n, nil)
-	if err != nil {
+	var d time.Duration
+	if b.verdict, d, err = b.generator.Programs[b.parts().vary].Benchmark(make([]byte, t.Length), n, nil); err != nil {
 		return 0, fmt.Errorf("BPF_PROG_TEST_RUN: %w", err)
 	}
-	if verdict == b.parts().failed {
+	if b.verdict == b.parts().failed {
 		return 0, fmt.Errorf("the generator failed")
 	}
 	return float64(d) / float64(time.Nanosecond), nil

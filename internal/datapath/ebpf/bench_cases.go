@@ -17,6 +17,8 @@ type benchCase struct {
 	before *benchPacket // sent once for each flow before
 	tunnel bool         // not on TCX: there the kernel does not let a test take the header off again
 	fresh  bool         // every packet is a new flow: the table is emptied between rounds
+	beside lruCase      // what an LRU table would do for these packets
+	room   bool         // no program of ours: inserting into an LRU table that has room
 }
 
 // benchPacket is a UDP packet of which one endpoint names the flow.
@@ -37,17 +39,18 @@ func benchCases() []benchCase {
 	return []benchCase{
 		{name: "no match", flows: 1 << 16, spec: dsr, packet: benchPacket{elsewhere: true}},
 		{name: "no match beside nat", flows: 1 << 16, spec: nat, packet: benchPacket{elsewhere: true}},
-		{name: "l2dsr hit", flows: 1, spec: dsr, packet: request, before: &request},
-		{name: "l2dsr hit", flows: 1 << 16, spec: dsr, packet: request, before: &request},
-		{name: "l2dsr hit", flows: 1 << 19, spec: dsr, packet: request, before: &request},
-		{name: "l2dsr new flow", flows: 1 << 24, spec: dsr, packet: request, fresh: true},
-		{name: "cid", flows: 1 << 16, spec: byCID, packet: benchPacket{toVIP: true, cid: true}},
+		{name: "l2dsr hit", flows: 1, spec: dsr, packet: request, before: &request, beside: lruHit},
+		{name: "l2dsr hit", flows: 1 << 16, spec: dsr, packet: request, before: &request, beside: lruHit},
+		{name: "l2dsr hit", flows: 1 << 19, spec: dsr, packet: request, before: &request, beside: lruHit},
+		{name: "l2dsr new flow", flows: 1 << 24, spec: dsr, packet: request, fresh: true, beside: lruEvict},
+		{name: "cid", flows: 1 << 16, spec: byCID, packet: benchPacket{toVIP: true, cid: true}, beside: lruHit},
 		{name: "fragment", flows: 1 << 12, spec: dsr, packet: benchPacket{toVIP: true, fragment: 2}, before: &fragment},
-		{name: "l3dsr hit", tunnel: true, flows: 1 << 16, spec: tunnel, packet: request, before: &request},
-		{name: "nat hit", flows: 1 << 16, spec: nat, packet: request, before: &request},
-		{name: "nat reply", flows: 1 << 16, spec: nat, packet: benchPacket{}, before: &request},
-		{name: "nat new flow", flows: 1 << 24, spec: nat, packet: request, fresh: true},
-		{name: "snat hit", flows: 1 << 15, spec: snat, packet: request, before: &request},
+		{name: "l3dsr hit", tunnel: true, flows: 1 << 16, spec: tunnel, packet: request, before: &request, beside: lruHit},
+		{name: "nat hit", flows: 1 << 16, spec: nat, packet: request, before: &request, beside: lruHit},
+		{name: "nat reply", flows: 1 << 16, spec: nat, packet: benchPacket{}, before: &request, beside: lruHit},
+		{name: "nat new flow", flows: 1 << 24, spec: nat, packet: request, fresh: true, beside: lruEvict},
+		{name: "snat hit", flows: 1 << 15, spec: snat, packet: request, before: &request, beside: lruHit},
+		{name: "lru insert, room left", flows: 1 << 24, packet: request, fresh: true, room: true},
 	}
 }
 
@@ -101,7 +104,7 @@ func benchSpec(mode lb.Mode, backends int, snat, byCID bool) lb.Spec {
 
 // template builds the frame that the generator starts from.
 func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
-	t := &bpfBenchTemplate{Flows: uint32(max(b.c.flows, 1)), Length: 112}
+	t := &bpfBenchTemplate{Flows: uint32(max(b.c.flows, 1)), Length: 112, Ifindex: uint32(b.index)}
 	frame := make([]byte, t.Length)
 	vary, id := 0, 0 // where the flow is named
 	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2})

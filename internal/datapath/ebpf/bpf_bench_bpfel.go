@@ -14,17 +14,17 @@ import (
 )
 
 type bpfBenchTemplate struct {
-	_      structs.HostLayout
-	Head   uint64
-	Words  [16]uint64
-	Plain  [16]uint64
-	Vary   bpfBenchVaryField
-	Port   bpfBenchVaryField
-	Flows  uint32
-	Length uint32
-	Pass   uint32
-	_      [4]byte
-	Next   uint64
+	_       structs.HostLayout
+	Head    uint64
+	Words   [16]uint64
+	Plain   [16]uint64
+	Vary    bpfBenchVaryField
+	Port    bpfBenchVaryField
+	Flows   uint32
+	Length  uint32
+	Ifindex uint32
+	_       [4]byte
+	Next    uint64
 }
 
 type bpfBenchVaryField struct {
@@ -40,7 +40,12 @@ type bpfBenchVaryField struct {
 const (
 	bpfBenchMapJumps       = "jumps"
 	bpfBenchMapJumpsTcx    = "jumps_tcx"
+	bpfBenchMapLruFlows    = "lru_flows"
 	bpfBenchMapTemplates   = "templates"
+	bpfBenchProgFib        = "fib"
+	bpfBenchProgFibTcx     = "fib_tcx"
+	bpfBenchProgLru        = "lru"
+	bpfBenchProgLruTcx     = "lru_tcx"
 	bpfBenchProgNothing    = "nothing"
 	bpfBenchProgNothingTcx = "nothing_tcx"
 	bpfBenchProgVary       = "vary"
@@ -89,6 +94,10 @@ type bpfBenchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfBenchProgramSpecs struct {
+	Fib        *ebpf.ProgramSpec `ebpf:"fib"`
+	FibTcx     *ebpf.ProgramSpec `ebpf:"fib_tcx"`
+	Lru        *ebpf.ProgramSpec `ebpf:"lru"`
+	LruTcx     *ebpf.ProgramSpec `ebpf:"lru_tcx"`
 	Nothing    *ebpf.ProgramSpec `ebpf:"nothing"`
 	NothingTcx *ebpf.ProgramSpec `ebpf:"nothing_tcx"`
 	Vary       *ebpf.ProgramSpec `ebpf:"vary"`
@@ -101,6 +110,7 @@ type bpfBenchProgramSpecs struct {
 type bpfBenchMapSpecs struct {
 	Jumps     *ebpf.MapSpec `ebpf:"jumps"`
 	JumpsTcx  *ebpf.MapSpec `ebpf:"jumps_tcx"`
+	LruFlows  *ebpf.MapSpec `ebpf:"lru_flows"`
 	Templates *ebpf.MapSpec `ebpf:"templates"`
 }
 
@@ -132,6 +142,7 @@ func (o *bpfBenchObjects) Close() error {
 type bpfBenchMaps struct {
 	Jumps     *ebpf.Map `ebpf:"jumps"`
 	JumpsTcx  *ebpf.Map `ebpf:"jumps_tcx"`
+	LruFlows  *ebpf.Map `ebpf:"lru_flows"`
 	Templates *ebpf.Map `ebpf:"templates"`
 }
 
@@ -139,6 +150,7 @@ func (m *bpfBenchMaps) Close() error {
 	return _BpfBenchClose(
 		m.Jumps,
 		m.JumpsTcx,
+		m.LruFlows,
 		m.Templates,
 	)
 }
@@ -153,6 +165,10 @@ type bpfBenchVariables struct {
 //
 // It can be passed to loadBpfBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfBenchPrograms struct {
+	Fib        *ebpf.Program `ebpf:"fib"`
+	FibTcx     *ebpf.Program `ebpf:"fib_tcx"`
+	Lru        *ebpf.Program `ebpf:"lru"`
+	LruTcx     *ebpf.Program `ebpf:"lru_tcx"`
 	Nothing    *ebpf.Program `ebpf:"nothing"`
 	NothingTcx *ebpf.Program `ebpf:"nothing_tcx"`
 	Vary       *ebpf.Program `ebpf:"vary"`
@@ -161,6 +177,10 @@ type bpfBenchPrograms struct {
 
 func (p *bpfBenchPrograms) Close() error {
 	return _BpfBenchClose(
+		p.Fib,
+		p.FibTcx,
+		p.Lru,
+		p.LruTcx,
 		p.Nothing,
 		p.NothingTcx,
 		p.Vary,

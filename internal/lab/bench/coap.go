@@ -39,7 +39,7 @@ type coapRoad struct {
 	nodes     int
 	balanced  bool // a weir nat stands between
 	rebalance bool // its clients get a random node once they have their sessions
-	moved     bool // in a lab of namespaces, its clients change their source ports three times
+	moved     bool // in a lab of namespaces, its clients change their source addresses and ports four times
 	kernel    bool // of moved: weir lb run --datapath ebpf stands between
 }
 
@@ -71,6 +71,7 @@ const (
 	FigureRetrans   = "retransmissions"        // of the clients, whole run
 	FigureSessions  = "lost sessions"          // of the clients, whole run; those begun anew as well
 	FigureRebinds   = "changed ports"          // of the clients, whole run
+	FigureMoves     = "changed addresses"      // of the clients, whole run; the port changed as well
 	FigureForeign   = "forwarded records"      // between nodes, whole run
 )
 
@@ -212,8 +213,11 @@ func (r coapRoad) load(ctx context.Context, cfg CoapConfig, host *netlab.Host, u
 	defer cancel()
 	args := []string{"coap", "bench", uri, "--clients", strconv.Itoa(cfg.Clients), "--requests", "1000000000", "--no-stop", "--allow-errors", "--json"}
 	if r.moved {
-		// The fourth change would come after the end.
-		args = append(args, "--rebind-every", ((cfg.Warmup + cfg.Duration) * 2 / 7).String())
+		// Four changes, so that also a client has three whose datagram was lost when one was due. A fifth would come after the end.
+		args = append(args, "--rebind-every", ((cfg.Warmup + cfg.Duration) * 2 / 9).String())
+		for _, source := range movedSources("/32") {
+			args = append(args, "--from", source.Addr().String())
+		}
 	}
 	clients := exec.CommandContext(ctx, cfg.Binary, args...) //nolint:gosec // our own binary
 	var out bytes.Buffer
@@ -332,6 +336,7 @@ func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample
 			Rehandshakes    uint64 `json:"rehandshakes"`
 			Lost            uint64 `json:"lost"`
 			Rebinds         uint64 `json:"rebinds"`
+			Moves           uint64 `json:"moves"`
 		} `json:"stats"`
 	}
 	if err := json.Unmarshal(clients, &load); err != nil || load.Result == nil {
@@ -361,6 +366,7 @@ func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample
 	if r.moved {
 		result.Figures = append(result.Figures,
 			measure.Figure{Name: FigureRebinds, Value: float64(load.Stats.Rebinds)},
+			measure.Figure{Name: FigureMoves, Value: float64(load.Stats.Moves)},
 			measure.Figure{Name: FigureForeign, Value: float64(after.forwarded)})
 	}
 	if r.balanced {

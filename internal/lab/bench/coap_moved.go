@@ -14,7 +14,8 @@ import (
 	"github.com/weir-lb/weir/internal/lab/netlab"
 )
 
-// movedRoads are in a lab of namespaces, with root: the clients of three nodes change their source ports while they run.
+// movedRoads are in a lab of namespaces, with root: the clients of three nodes change their source addresses and ports while
+// they run.
 func movedRoads() []coapRoad {
 	return []coapRoad{
 		{name: "moved-nat", nodes: 3, balanced: true, moved: true},
@@ -22,8 +23,9 @@ func movedRoads() []coapRoad {
 	}
 }
 
-// MovedRoads names the roads whose clients change their source ports three times: behind weir nat, which takes each for a new
-// client, so nodes forward; and behind weir lb run --datapath ebpf, which reads the node in the connection id.
+// MovedRoads names the roads whose clients change their source addresses and ports at least three times: behind weir nat, which
+// takes each for a new client, so nodes forward; and behind weir lb run --datapath ebpf, which reads the node in the
+// connection id.
 func MovedRoads() []string {
 	var names []string
 	for _, r := range movedRoads() {
@@ -41,9 +43,9 @@ const (
 // movedTopology is a client, a balancer and three nodes, each on a link of its own. The VIP is where clients' packets end: at
 // the balancer, or on the loopback of every node (L2-DSR).
 //
-//	client 10.1.0.2 ──── balancer ──┬── node1 10.2.1.2
-//	                                ├── node2 10.2.2.2
-//	                                └── node3 10.2.3.2
+//	client 10.1.0.2 to .6 ──── balancer ──┬── node1 10.2.1.2
+//	                                      ├── node2 10.2.2.2
+//	                                      └── node3 10.2.3.2
 func (r coapRoad) movedTopology() netlab.Topology {
 	through := func(gateway string) []netlab.Route {
 		return []netlab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr(gateway)}}
@@ -56,7 +58,7 @@ func (r coapRoad) movedTopology() netlab.Topology {
 		Name:       strings.ReplaceAll(r.name, "moved", "mv"),
 		Namespaces: []netlab.Namespace{balancer, {Name: "client", Routes: through("10.1.0.1")}},
 		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.1.0.2/24")},
+			A: netlab.End{Namespace: "client", Name: "eth0", Addresses: movedSources("/24")},
 			B: netlab.End{Namespace: "balancer", Name: "veth0", Addresses: netlab.Prefixes("10.1.0.1/24")},
 		}},
 	}
@@ -72,6 +74,11 @@ func (r coapRoad) movedTopology() netlab.Topology {
 		})
 	}
 	return t
+}
+
+// movedSources are the clients' addresses: one to begin with and one for each change, so that nobody comes back.
+func movedSources(length string) []netip.Prefix {
+	return netlab.Prefixes("10.1.0.2"+length, "10.1.0.3"+length, "10.1.0.4"+length, "10.1.0.5"+length, "10.1.0.6"+length)
 }
 
 func nodeAddress(i int) string { return fmt.Sprintf("10.2.%d.2", i) }

@@ -317,3 +317,39 @@ func BenchmarkFlowHash(b *testing.B) {
 		h.Flow(k)
 	}
 }
+
+// A full table gives up a datagram that was silent for half its ttl, and no
+// younger one, so a burst needs no room of its own.
+func TestFragmentsMakeRoomInTheSecondHalf(t *testing.T) {
+	f := NewFragments[int](2, 2, 2, time.Second)
+	first := func(id uint32, now time.Duration, want Held) {
+		t.Helper()
+		if _, h := f.First(FragmentKey{ID: id}, int(id), now); h != want {
+			t.Errorf("first of %d at %v: %v, want %v", id, now, h, want)
+		}
+	}
+	first(1, 0, FragmentKnown)
+	first(2, 100*time.Millisecond, FragmentKnown)
+	first(3, 499*time.Millisecond, FragmentRefused) // all are young
+	first(3, 500*time.Millisecond, FragmentKnown)   // in the place of 1
+	if _, ok := f.Peek(FragmentKey{ID: 1}, 500*time.Millisecond); ok {
+		t.Error("1 is still known")
+	}
+	if v, ok := f.Peek(FragmentKey{ID: 2}, 500*time.Millisecond); !ok || v != 2 {
+		t.Error("2 was forgotten")
+	}
+	if c := f.Counters(); c.Early != 1 || c.Refused != 1 || c.Entries != 2 || c.Expired != 0 {
+		t.Errorf("%+v", c)
+	}
+	// What waits for its first fragment is never given up early.
+	g := NewFragments[int](1, 2, 2, time.Second)
+	if _, h := g.Later(FragmentKey{ID: 1}, 0); h != FragmentWait {
+		t.Fatal(h)
+	}
+	if _, h := g.First(FragmentKey{ID: 2}, 2, 900*time.Millisecond); h != FragmentRefused {
+		t.Error(h)
+	}
+	if c := g.Counters(); c.Held != 1 || c.Early != 0 {
+		t.Errorf("%+v", c)
+	}
+}

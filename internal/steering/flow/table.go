@@ -156,6 +156,9 @@ func (t *Table[K, V]) oldest(now time.Duration) *V {
 	return &t.slots[t.heap[0]].value
 }
 
+// removeOldest removes the entry that expires next, before its time too.
+func (t *Table[K, V]) removeOldest() { t.remove(t.heap[0]) }
+
 // Len returns how many entries the table holds, expired ones that nobody has
 // reclaimed yet included.
 func (t *Table[K, V]) Len() int { return len(t.index) }

@@ -22,6 +22,8 @@ const (
 	defaultPerGram  = 16
 	maxPerGram      = 64 // a 64 KB datagram in minimal IPv6 packets has 53 fragments
 	defaultWeight   = 100
+	// As nfqlb's --M.
+	defaultNFQLBSize = 997
 )
 
 // Compile checks a spec against itself, the overrides and what the data path can do, fills in defaults, orders by
@@ -39,10 +41,13 @@ func Compile(spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
 type compiler struct {
 	caps       Caps
 	overrides  *Overrides
-	maglevSize int
+	fileHash   Hash
+	fileMaglev int                     // slots of services that do not say
 	vips       map[vipKey][]takenRange // key without port
 	vipCount   int
 	endpoints  map[endpoint]Outbound
+	rules      []*FlowRule // in the order of the file, then as they win
+	places     []ByteMatch // that rules look at
 }
 
 // takenRange is a VIP already seen, to find clashes.
@@ -60,17 +65,18 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	if spec.HashKey != nil {
 		snapshot.HashKey = flow.HashKey(*spec.HashKey)
 	}
-	c.maglevSize = cmp.Or(spec.MaglevSize, maglev.DefaultSize)
-	switch {
-	case !maglev.IsPrime(c.maglevSize) || c.maglevSize > maglev.MaxSize:
-		return nil, wrong("maglev_size", "write a prime from 251 to 16777213, such as 65537", "%d is no prime in range", c.maglevSize)
-	case c.maglevSize < 251:
-		return nil, wrong("maglev_size", "write a prime from 251, such as 65537", "%d is too small to spread evenly", c.maglevSize)
-	case c.caps.MaxMaglev > 0 && c.maglevSize > c.caps.MaxMaglev:
-		return nil, wrong("maglev_size", fmt.Sprintf("write a prime up to %d", c.caps.MaxMaglev), "%d is more than the data path %s can hold", c.maglevSize, c.caps.Name)
+	if err := c.checkFileHash(spec); err != nil {
+		return nil, err
 	}
-	var err error
-	if snapshot.Limits, err = c.limits(&spec.Limits); err != nil {
+	c.fileHash, snapshot.Hash = spec.Hash, spec.Hash
+	c.fileMaglev = cmp.Or(spec.MaglevSize, maglev.DefaultSize)
+	if spec.Hash == NFQLB {
+		c.fileMaglev = cmp.Or(spec.MaglevSize, defaultNFQLBSize)
+	}
+	if _, err := c.tableSize("maglev_size", c.fileMaglev); err != nil {
+		return nil, err
+	}
+	if err := c.wholeFile(spec, snapshot); err != nil {
 		return nil, err
 	}
 	if len(spec.Services) == 0 {
@@ -79,8 +85,12 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	if len(spec.Services) > MaxServices {
 		return nil, wrong("services", "split the file over several load balancers", "%d services, at most %d", len(spec.Services), MaxServices)
 	}
-	if n := len(spec.Services) * c.maglevSize; n > MaxSlots {
-		return nil, wrong("maglev_size", fmt.Sprintf("write a prime up to %d", MaxSlots/len(spec.Services)), "%d slots for %d services are %d MiB of tables", c.maglevSize, len(spec.Services), n>>18)
+	slots := 0
+	for i := range spec.Services {
+		slots += cmp.Or(spec.Services[i].MaglevSize, c.fileMaglev)
+	}
+	if slots > MaxSlots {
+		return nil, wrong("maglev_size", fmt.Sprintf("write a prime up to %d", MaxSlots/len(spec.Services)), "%d slots of %d services are %d MiB of tables", slots, len(spec.Services), slots>>18)
 	}
 	names := map[string]int{}
 	for i := range spec.Services {
@@ -104,7 +114,31 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	}
 	snapshot.vips = newVIPIndex(snapshot.Services)
 	snapshot.outbound = c.endpoints
+	if err := c.ruleOrder(snapshot); err != nil {
+		return nil, err
+	}
+	if err := c.tier(spec, snapshot); err != nil {
+		return nil, err
+	}
 	return snapshot, nil
+}
+
+// wholeFile compiles the keys that belong to no service.
+func (c *compiler) wholeFile(spec *Spec, snapshot *Snapshot) (err error) {
+	if snapshot.Limits, err = c.limits(&spec.Limits); err != nil {
+		return err
+	}
+	if spec.NoServiceMark != 0 {
+		if err := c.reservedMark("no_service_mark", spec.NoServiceMark); err != nil {
+			return err
+		}
+	}
+	snapshot.NoServiceMark = spec.NoServiceMark
+	if spec.PromiscuousPing && !c.caps.Flows {
+		return c.refuse("promiscuous_ping", "remove it", "has no flow rules")
+	}
+	snapshot.PromiscuousPing = spec.PromiscuousPing
+	return nil
 }
 
 func (c *compiler) limits(spec *LimitsSpec) (Limits, error) {

@@ -35,6 +35,11 @@ func (c *compiler) affinity(path string, spec *ServiceSpec, service *Service) er
 			return wrong(path, "put the VIPs of other protocols into a service of their own", "CIDs are carried by udp, a VIP is %s", Protocol(vip.Protocol))
 		}
 	}
+	for _, rule := range service.Rules {
+		if len(rule.Protocols) != 1 || rule.Protocols[0] != UDP {
+			return wrong(path, "write protocols: [udp] in each flow rule", "CIDs are carried by udp, flow rule %q takes more", rule.Name)
+		}
+	}
 	set := &cid.Set{}
 	if len(spec.CID.Protocols) == 0 {
 		return wrong(path+".protocols", "add dtls12, dtls13 or quic", "there is no protocol")
@@ -136,6 +141,26 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 	return nil
 }
 
+// slots gives the backends their rows of nfqlb's permutation.
+func (c *compiler) slots(path string, spec *ServiceSpec, service *Service) error {
+	picker := slotPicker{size: service.tableSize}
+	for i := range spec.Backends {
+		if err := picker.add(fmt.Sprintf("%s.backends[%d]", path, i), c.fileHash, spec.Backends[i].Index); err != nil {
+			return err
+		}
+	}
+	if c.fileHash != NFQLB {
+		return nil
+	}
+	if err := picker.fill(path + ".backends"); err != nil {
+		return err
+	}
+	for i := range spec.Backends {
+		service.Backend(spec.Backends[i].Name).Slot = picker.slots[i]
+	}
+	return nil
+}
+
 // places are the values that two backends of a service must not share: where their packets go.
 func (b *Backend) places() []any {
 	type place struct {
@@ -156,12 +181,12 @@ func (b *Backend) places() []any {
 }
 
 func (c *compiler) backend(path string, spec *BackendSpec, service *Service) (*Backend, error) {
-	backend := &Backend{Name: spec.Name, Weight: defaultWeight, Mark: spec.Mark, Service: service}
+	backend := &Backend{Name: spec.Name, Weight: defaultWeight, Mark: spec.Mark, Slot: -1, Service: service}
 	if spec.Weight != nil {
 		backend.Weight = *spec.Weight
 	}
-	if backend.Weight < 0 || backend.Weight > MaxWeight {
-		return nil, wrong(path+".weight", fmt.Sprintf("write 0 to %d", MaxWeight), "%d is out of range", backend.Weight)
+	if err := checkWeight(path, backend.Weight, c.fileHash); err != nil {
+		return nil, err
 	}
 	if spec.Port != nil {
 		switch {

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/weir-lb/weir/internal/steering/maglev"
 )
 
 func (c *compiler) service(path string, spec *ServiceSpec) (*Service, error) {
@@ -17,7 +15,7 @@ func (c *compiler) service(path string, spec *ServiceSpec) (*Service, error) {
 		service.Mode = *spec.Mode
 	}
 	for _, step := range []func(string, *ServiceSpec, *Service) error{
-		c.mode, c.addresses, c.affinity, c.timeouts, c.snat, c.backends, c.snatFamilies, c.outbound, c.health,
+		c.mode, c.addresses, c.flows, c.hash, c.affinity, c.timeouts, c.snat, c.backends, c.slots, c.snatFamilies, c.outbound, c.health,
 	} {
 		if err := step(path, spec, service); err != nil {
 			return nil, err
@@ -44,6 +42,9 @@ func (c *compiler) mode(path string, spec *ServiceSpec, service *Service) error 
 	if !slices.Contains(c.caps.Modes, service.Mode) {
 		return c.refuse(path+".mode", "write "+list(c.caps.Modes), "cannot do mode %s", service.Mode)
 	}
+	if service.Bypass = spec.Bypass; service.Bypass && service.Mode != Mark {
+		return wrong(path+".bypass", "remove it, or write mode: mark", "mode %s has no queue that can be passed by", service.Mode)
+	}
 	if service.Mode != L3DSR {
 		if spec.Tunnel != NoTunnel {
 			return wrong(path+".tunnel", "remove it, or write mode: l3dsr", "mode %s has no tunnel", service.Mode)
@@ -58,6 +59,9 @@ func (c *compiler) mode(path string, spec *ServiceSpec, service *Service) error 
 }
 
 func (c *compiler) addresses(path string, spec *ServiceSpec, service *Service) error {
+	if len(spec.VIPs) == 0 && len(spec.Flows) > 0 {
+		return nil
+	}
 	if len(spec.VIPs) == 0 {
 		return wrong(path+".vips", "add at least one address with protocol and port", "the service %q has no VIP", spec.Name)
 	}
@@ -224,22 +228,15 @@ func checkUnicast(path string, address netip.Addr) error {
 
 // table builds the service's Maglev table over the backends that take new flows, as indexes in Backends.
 func (c *compiler) table(service *Service) []int32 {
-	var entries []maglev.Entry
-	var places []int32
-	for i, backend := range service.Backends {
-		if backend.TakesNew() {
-			entries = append(entries, maglev.Entry{Name: backend.Name, Weight: backend.Weight})
-			places = append(places, int32(i))
+	shares := make([]share, 0, len(service.Backends))
+	for _, backend := range service.Backends {
+		weight := backend.Weight
+		if !backend.TakesNew() {
+			weight = 0
 		}
+		shares = append(shares, share{backend.Name, weight, backend.Slot})
 	}
-	if len(entries) == 0 {
-		return nil
-	}
-	table := maglev.Build(entries, c.maglevSize)
-	for i, entry := range table {
-		table[i] = places[entry]
-	}
-	return table
+	return buildTable(shares, c.fileHash, service.tableSize)
 }
 
 // list writes "a, b or c".

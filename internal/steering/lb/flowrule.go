@@ -1,9 +1,10 @@
 package lb
 
 import (
+	"fmt"
 	"net/netip"
-
-	"github.com/weir-lb/weir/internal/steering/flow"
+	"slices"
+	"strings"
 )
 
 // FlowRule is a compiled flow rule: which packets a service gets, VIPs aside.
@@ -46,9 +47,57 @@ func ClassOf(protocol uint8) Class {
 	return ClassOther
 }
 
-// Match returns the flow rule that decides about a packet, nil when none matches. Header is its transport header, as
-// much of it as is known: a rule that compares bytes beyond its end does not match.
-func (s *Snapshot) Match(k flow.Key, class Class, header []byte) *FlowRule { return nil }
+// takes reports whether a rule may match packets of a class.
+func (r *FlowRule) takes(class Class, promiscuousPing bool) bool {
+	switch class {
+	case ClassEcho:
+		if promiscuousPing {
+			return true
+		}
+		fallthrough
+	case ClassOther:
+		return len(r.Protocols) == 0 && len(r.DestinationPorts) == 0 && len(r.SourcePorts) == 0
+	}
+	return len(r.Protocols) == 0 || slices.ContainsFunc(r.Protocols, func(p uint8) bool { return ClassOf(p) == class })
+}
 
-// Encapsulated reports whether a UDP packet of this flow carries SCTP for a rule with udp_encap.
-func (s *Snapshot) Encapsulated(k flow.Key) bool { return false }
+// String writes the rule for people: its name, priority and what it asks for.
+func (r *FlowRule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s priority %d:", r.Name, r.Priority)
+	start := b.Len()
+	if len(r.Protocols) > 0 {
+		for i, p := range r.Protocols {
+			b.WriteString([]string{" ", ","}[min(i, 1)])
+			b.WriteString(Protocol(p).String())
+		}
+	}
+	writeList(&b, " from ", r.Sources)
+	writeList(&b, " port ", r.SourcePorts)
+	writeList(&b, " to ", r.Destinations)
+	writeList(&b, " port ", r.DestinationPorts)
+	writeList(&b, " with ", r.Match)
+	if r.UDPEncap != 0 {
+		fmt.Fprintf(&b, " in udp port %d", r.UDPEncap)
+	}
+	if b.Len() == start {
+		b.WriteString(" everything")
+	}
+	return b.String()
+}
+
+func writeList[T fmt.Stringer](b *strings.Builder, head string, list []T) {
+	const shown = 4
+	for i, v := range list {
+		switch {
+		case i == 0:
+			b.WriteString(head)
+		case i == shown:
+			fmt.Fprintf(b, " and %d more", len(list)-shown)
+			return
+		default:
+			b.WriteString(",")
+		}
+		b.WriteString(v.String())
+	}
+}

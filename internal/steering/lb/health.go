@@ -43,7 +43,7 @@ func (s *Service) ProbeTarget(b *Backend) netip.AddrPort {
 	if port == 0 {
 		port = b.Port
 	}
-	if port == 0 {
+	if port == 0 && len(s.VIPs) > 0 {
 		port = s.VIPs[0].First
 		for _, vip := range s.VIPs {
 			if vip.First != port || vip.Last != port {

@@ -91,6 +91,7 @@ type Service struct {
 	NewFlowRate int
 	SNAT        *SNAT   // NAT mode: what backends see as the source; nil keeps the client's address
 	Outbound    bool    // NAT mode: UDP flows that a backend starts leave with the VIP
+	Bypass      bool    // mark mode: packets pass while no balancer listens; else they are dropped
 	Health      *Health // nil: not probed
 	Backends    []*Backend
 	Rules       []*FlowRule // in the order of the spec
@@ -101,7 +102,8 @@ type Service struct {
 	// Maglev maps hash % len to an index in Backends. Empty when no backend takes new flows.
 	Maglev []int32
 
-	owners owners
+	owners    owners
+	tableSize int
 }
 
 // VIP is an address or prefix, a protocol and a port or port range that clients use.
@@ -179,9 +181,11 @@ func (s *Snapshot) Lookup(protocol uint8, address [16]byte, port uint16) *Servic
 	return s.vips.lookup(protocol, address, port)
 }
 
-// HasAddress reports whether any VIP covers the address, whatever protocol or port: its ICMP and its fragments are
+// HasAddress reports whether any VIP or flow rule covers the address, whatever protocol or port: its ICMP and its fragments are
 // ours to look at.
-func (s *Snapshot) HasAddress(address [16]byte) bool { return s.vips.covers(address) }
+func (s *Snapshot) HasAddress(address [16]byte) bool {
+	return s.vips.covers(address) || s.rules.covers(address)
+}
 
 // LookupAddress finds the service that answers for an address as such (ICMP echo): the longest prefix, then the first
 // service by name. Nil: none.

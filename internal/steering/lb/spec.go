@@ -39,21 +39,24 @@ type LimitsSpec struct {
 
 // ServiceSpec is one service.
 type ServiceSpec struct {
-	Name        string        `yaml:"name"`
-	VIPs        []VIPSpec     `yaml:"vips"`     // these or flows, or both
-	Flows       []FlowSpec    `yaml:"flows"`    // mode mark: rules, looked at before any VIP
-	Mode        *Mode         `yaml:"mode"`     // default nat
-	Tunnel      Tunnel        `yaml:"tunnel"`   // mode l3dsr only; default ipip
-	Affinity    *Affinity     `yaml:"affinity"` // default flow, or cid when there is a cid section
-	CID         *CIDSpec      `yaml:"cid"`
-	Timeouts    TimeoutsSpec  `yaml:"timeouts"`
-	NewFlowRate int           `yaml:"new_flow_rate"` // new flows per second; default no limit
-	SNAT        *SNATSpec     `yaml:"snat"`          // mode nat only
-	Outbound    bool          `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
-	Health      *HealthSpec   `yaml:"health"`
-	Backends    []BackendSpec `yaml:"backends"`
-	MaglevSize  int           `yaml:"maglev_size"` // slots of this service; default that of the file
-	SCTPHash    SCTPHash      `yaml:"sctp_hash"`   // flow or ports; default flow, with hash nfqlb ports
+	Name        string       `yaml:"name"`
+	VIPs        []VIPSpec    `yaml:"vips"`     // these or flows, or both
+	Flows       []FlowSpec   `yaml:"flows"`    // mode mark: rules, looked at before any VIP
+	Mode        *Mode        `yaml:"mode"`     // default nat
+	Tunnel      Tunnel       `yaml:"tunnel"`   // mode l3dsr only; default ipip
+	Affinity    *Affinity    `yaml:"affinity"` // default flow, or cid when there is a cid section
+	CID         *CIDSpec     `yaml:"cid"`
+	Timeouts    TimeoutsSpec `yaml:"timeouts"`
+	NewFlowRate int          `yaml:"new_flow_rate"` // new flows per second; default no limit
+	SNAT        *SNATSpec    `yaml:"snat"`          // mode nat only
+	Outbound    bool         `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
+	// Bypass: in mode mark, packets go on by the ordinary routes while no balancer listens to the queue. Default false:
+	// they are dropped. `weir lb rules` makes it so.
+	Bypass     bool          `yaml:"bypass"`
+	Health     *HealthSpec   `yaml:"health"`
+	Backends   []BackendSpec `yaml:"backends"`
+	MaglevSize int           `yaml:"maglev_size"` // slots of this service; default that of the file
+	SCTPHash   SCTPHash      `yaml:"sctp_hash"`   // flow or ports; default flow, with hash nfqlb ports
 	// Conntrack: remember which backend a flow has. Default true; with hash nfqlb false, as the balancers beside it.
 	Conntrack *bool `yaml:"conntrack"`
 	// NoBackendMark is for packets that no backend can take: a fwmark for a reject rule, or -1 (default) to drop them.

@@ -73,6 +73,7 @@ type Packet struct {
 	TTL       uint8 // or hop limit
 	TCPFlags  uint8
 	Truncated bool // a capture: Data ends before the packet did
+	Length    int  // of the whole packet, as its header says; more than len(Data) if Truncated
 
 	First      bool // first fragment of several
 	Later      bool // a fragment that is not the first: no ports

@@ -31,7 +31,7 @@ func Parse(b []byte, p *Packet) error {
 	if err != nil {
 		return err
 	}
-	p.Data, p.Truncated = b[:h.end], h.cut
+	p.Data, p.Truncated, p.Length = b[:h.end], h.cut, h.total
 	p.Version, p.TTL, p.Proto = h.version, h.ttl, h.proto
 	p.L4, p.First, p.Later = h.l4, h.first, h.later
 	p.Key = flow.Key{Src: h.src, Dst: h.dst, Proto: h.proto}
@@ -46,6 +46,7 @@ type ipHeader struct {
 	version, ttl, proto uint8
 	src, dst            [16]byte
 	l4, end             int // offset of the transport header; end of the packet
+	total               int // its length as it says itself
 	cut                 bool
 	first, later        bool
 	id                  uint32
@@ -79,7 +80,7 @@ func parseIPv4(b []byte, quoted bool) (h ipHeader, err error) {
 	if h.l4 > len(b) {
 		return h, ErrTruncated
 	}
-	h.end = min(total, len(b))
+	h.end, h.total = min(total, len(b)), total
 	h.cut = total > len(b) && !quoted
 	h.src, h.dst = mapped(b[12:]), mapped(b[16:])
 	fragment := binary.BigEndian.Uint16(b[6:])
@@ -95,7 +96,7 @@ func parseIPv6(b []byte, quoted bool) (h ipHeader, err error) {
 	}
 	h.version, h.ttl = 6, b[7]
 	total := ipv6Header + int(binary.BigEndian.Uint16(b[4:]))
-	h.end = min(total, len(b))
+	h.end, h.total = min(total, len(b)), total
 	h.cut = total > len(b) && !quoted
 	h.src, h.dst = [16]byte(b[8:24]), [16]byte(b[24:40])
 	if is4(h.src) || is4(h.dst) {

@@ -72,6 +72,9 @@ func (s tcpState) timeout(service *lb.Service, proto uint8) time.Duration {
 
 // find returns the live entry of k if its backend still serves service.
 func (e *Engine) find(k flow.Key, service *lb.Service, now time.Duration) (*entry, flow.Ref) {
+	if service.Stateless {
+		return nil, -1
+	}
 	en, at := e.flows.Find(k, now)
 	if en == nil || en.place.backend == nil || en.place.backend.Service != service ||
 		en.place.backend.State == lb.Down {

@@ -77,7 +77,7 @@ func (e *Engine) Tables() TableCounters {
 	return TableCounters{
 		Flows: e.flows.Len(), MaxFlows: e.flows.Max(),
 		FlowsRefused: e.flows.Refused(), FlowsExpired: e.flows.Expired(),
-		Fragments: e.fragments.Counters(),
+		Fragments: e.fragments.Counters(), Tier: e.tier,
 	}
 }
 
@@ -107,6 +107,9 @@ func verdict(reason lb.Reason, service *lb.Service, backend *lb.Backend) Decisio
 // count is the one place where decisions are counted.
 func (e *Engine) count(d Decision, bytes int) Decision {
 	e.reasons[d.Reason]++
+	if d.Rule != nil && d.Rule.Index < len(e.ruleHits) {
+		*e.ruleHits[d.Rule.Index]++
+	}
 	if d.Service == nil || d.Service.Index >= len(e.services) || e.services[d.Service.Index].service != d.Service {
 		return d // of no service, or of a snapshot that is gone
 	}

@@ -32,7 +32,7 @@ func (g Egress) Append(buf []byte, p *packet.Packet, d Decision) []byte {
 	if d.Source.IsValid() && !p.SetSource(d.Source) {
 		return nil
 	}
-	if d.Service.Mode != lb.L3DSR {
+	if d.Service == nil || d.Service.Mode != lb.L3DSR { // nil: for a member of the tier
 		return append(buf, p.Data...)
 	}
 	to, ok := d.Backend.Address(p.Version == 6)

@@ -47,6 +47,8 @@ type Engine struct {
 	services  []*serviceState // by lb.Service.Index
 	inside    map[[16]byte]struct{}
 	reasons   [lb.NumReasons]uint64
+	relayed   *flow.Table[flow.FragmentKey, relayed]
+	tier      TierCounters
 	ruleHits  []*uint64 // by lb.FlowRule.Index
 	roll      uint64
 }
@@ -84,7 +86,8 @@ func New(snapshot *lb.Snapshot, options Options) *Engine {
 		replies: flow.NewTable[flow.Key, flow.Key](maxFlows),
 		fragments: flow.NewFragments[follow](
 			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL),
-		places: map[identity]*place{},
+		relayed: flow.NewTable[flow.FragmentKey, relayed](limits.Fragments),
+		places:  map[identity]*place{},
 	}
 	e.SetSnapshot(snapshot)
 	return e
@@ -96,6 +99,7 @@ func (e *Engine) Snapshot() *lb.Snapshot { return e.snapshot }
 // SetSnapshot changes to another generation. Flows keep their backend as long
 // as the new snapshot has it. Bounds of tables stay those of New.
 func (e *Engine) SetSnapshot(s *lb.Snapshot) {
+	e.keepRuleHits(s)
 	old := map[string]*serviceState{}
 	for _, state := range e.services {
 		old[state.service.Name] = state
@@ -133,6 +137,22 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 	e.snapshot, e.places = s, places
 }
 
+// keepRuleHits carries the counters of flow rules over to the rules of the same service and name.
+func (e *Engine) keepRuleHits(s *lb.Snapshot) {
+	type name struct{ service, rule string }
+	old := map[name]*uint64{}
+	for i, hits := range e.ruleHits {
+		rule := e.snapshot.Rules[i]
+		old[name{rule.Service.Name, rule.Name}] = hits
+	}
+	e.ruleHits = make([]*uint64, len(s.Rules))
+	for i, rule := range s.Rules {
+		if e.ruleHits[i] = old[name{rule.Service.Name, rule.Name}]; e.ruleHits[i] == nil {
+			e.ruleHits[i] = new(uint64)
+		}
+	}
+}
+
 // addInside remembers the addresses whose fragments may be replies.
 func (e *Engine) addInside(b *lb.Backend) {
 	for _, a := range []netip.Addr{b.Address4, b.Address6} {
@@ -151,5 +171,6 @@ func (e *Engine) placeOf(b *lb.Backend) *place {
 // all). Tables also reclaim in passing; an idle data path calls this now and then.
 func (e *Engine) Expire(now time.Duration, limit int) int {
 	e.fragments.Expire(now)
+	e.relayed.Expire(now, limit)
 	return e.flows.Expire(now, limit) + e.replies.Expire(now, limit)
 }

@@ -12,6 +12,7 @@ import (
 type follow struct {
 	place  *place // nil: passed or dropped, for reason
 	reason lb.Reason
+	mark   uint32   // reserved mark of what passed
 	client flow.Key // the flow as seen from the client
 	back   bool     // from the backend to the client
 	left   bool     // names the datagram as it left us, for errors that quote it
@@ -22,7 +23,7 @@ func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, no
 	if d.Reason == lb.ReasonNotService && !e.watches(p.Fragment) {
 		return d // its later fragments will not be looked up either
 	}
-	f := follow{reason: d.Reason, client: client}
+	f := follow{reason: d.Reason, mark: d.Mark, client: client}
 	if d.Backend != nil {
 		f.place = e.placeOf(d.Backend)
 		f.back = d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply || d.Reason == lb.ReasonOutbound
@@ -79,7 +80,9 @@ func (e *Engine) laterFragment(p *packet.Packet, now time.Duration) Decision {
 	case held == flow.FragmentLost:
 		return e.lost(p.Fragment, lb.ReasonHoldFull)
 	case f.place == nil:
-		return verdict(f.reason, nil, nil)
+		d := verdict(f.reason, nil, nil)
+		d.Mark = f.mark
+		return d
 	}
 	return e.followFirst(f, lb.ReasonFragment, now)
 }

@@ -19,69 +19,91 @@ const (
 // Mode NAT needs an entry for the reply, the others keep none.
 func (e *Engine) echo(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
 	k := p.Key
-	service := e.snapshot.LookupAddress(k.Dst)
 	if p.ICMPType != echoRequest4 && p.ICMPType != echoRequest6 {
-		if service != nil {
-			return verdict(lb.ReasonNotSteered, nil, nil), k
+		if e.snapshot.HasAddress(k.Dst) {
+			return e.portless(p, now)
 		}
 		return e.reply(k, 0, now)
 	}
-	switch {
-	case service == nil:
+	service, rule := e.pinged(k)
+	if service == nil {
 		return verdict(lb.ReasonNotService, nil, nil), k
-	case service.Down:
-		return verdict(lb.ReasonServiceDown, service, nil), k
+	}
+	d := e.ping(service, k, now)
+	d.Rule = rule
+	return d, k
+}
+
+// ping steers an echo request to a service.
+func (e *Engine) ping(service *lb.Service, k flow.Key, now time.Duration) Decision {
+	if service.Down {
+		return noBackend(lb.ReasonServiceDown, service)
 	}
 	if service.Mode == lb.NAT {
 		if en, at := e.find(k, service, now); en != nil {
 			e.touch(en, at, k.Proto, 0, true, now)
-			return e.forward(lb.ReasonEcho, k, en.place.backend, en.snat, false), k
+			return e.forward(lb.ReasonEcho, k, en.place.backend, en.snat, false)
 		}
 		if !e.services[service.Index].rate.take(now) {
-			return verdict(lb.ReasonNewFlowRate, service, nil), k
+			return verdict(lb.ReasonNewFlowRate, service, nil)
 		}
 	}
 	b := service.Select(e.hash(service, k))
 	switch {
 	case b == nil:
-		return verdict(lb.ReasonNoBackend, service, nil), k
+		return noBackend(lb.ReasonNoBackend, service)
 	case service.Mode == lb.NAT:
-		return e.enter(lb.ReasonEcho, k, b, 0, now), k
+		return e.enter(lb.ReasonEcho, k, b, 0, now)
 	}
-	return e.forward(lb.ReasonEcho, k, b, netip.AddrPort{}, false), k
+	return e.forward(lb.ReasonEcho, k, b, netip.AddrPort{}, false)
 }
 
 // icmpError steers an ICMP error by the flow it quotes. p.Key is that flow in
 // the error's own direction: client > VIP if the error is for a backend,
 // backend > client if it is for a client.
 func (e *Engine) icmpError(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
-	k := p.Key
 	if p.QuoteLater {
 		return e.quotedFragment(p, now)
 	}
-	service := e.quotedService(k)
+	k := e.quoted(p)
+	service, rule := e.quotedService(k, now)
 	if service == nil || p.DstAddr() != k.Dst {
 		return e.icmpReply(p, now)
 	}
+	d := e.aboutFlow(service, remembered(service, k), now)
+	d.Rule = rule
+	return d, k
+}
+
+// aboutFlow steers an ICMP error about a flow of a service.
+func (e *Engine) aboutFlow(service *lb.Service, k flow.Key, now time.Duration) Decision {
 	if service.Down {
-		return verdict(lb.ReasonServiceDown, service, nil), k
+		return noBackend(lb.ReasonServiceDown, service)
 	}
 	if en, _ := e.find(k, service, now); en != nil {
-		return e.forward(lb.ReasonICMPError, k, en.place.backend, en.snat, false), k
+		return e.forward(lb.ReasonICMPError, k, en.place.backend, en.snat, false)
 	}
 	// No entry: where Maglev sends the flow is the best guess for modes that
 	// may hold none. An error opens nothing and counts against no rate.
 	if b := service.Select(e.hash(service, k)); b != nil && service.Mode != lb.NAT {
-		return e.forward(lb.ReasonICMPError, k, b, netip.AddrPort{}, false), k
+		return e.forward(lb.ReasonICMPError, k, b, netip.AddrPort{}, false)
 	}
-	return verdict(lb.ReasonICMPUnknown, service, nil), k
+	return verdict(lb.ReasonICMPUnknown, service, nil)
 }
 
-func (e *Engine) quotedService(k flow.Key) *lb.Service {
+// quotedService finds whose flow an ICMP error is about. What a flow rule compares in the client's packets is not in
+// the quoted answer, but for the ports; so an entry, which knows, goes first.
+func (e *Engine) quotedService(k flow.Key, now time.Duration) (*lb.Service, *lb.FlowRule) {
 	if isEcho(k.Proto) {
-		return e.snapshot.LookupAddress(k.Dst)
+		return e.pinged(k)
 	}
-	return e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort)
+	if len(e.snapshot.Rules) > 0 {
+		if en := e.flows.Get(k, now); en != nil && en.place.backend != nil {
+			return en.place.backend.Service, nil
+		}
+	}
+	header := [4]byte{byte(k.SrcPort >> 8), byte(k.SrcPort), byte(k.DstPort >> 8), byte(k.DstPort)}
+	return e.service(k, header[:])
 }
 
 // icmpReply steers an error from a backend, or a router behind it, to a client.

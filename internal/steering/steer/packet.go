@@ -13,13 +13,21 @@ import (
 // Now must not go back.
 func (e *Engine) Packet(p *packet.Packet, now time.Duration) Decision {
 	d := e.decide(p, now)
+	if e.snapshot.NoServiceMark != 0 {
+		d = e.unmatched(p, d)
+	}
 	if d.Action == lb.Forward && e.options.Router && p.TTL <= 1 && (d.Service == nil || d.Service.Mode != lb.Mark) {
 		d.Action, d.Reason = lb.Drop, lb.ReasonTTLExpired
 	}
-	return e.count(d, len(p.Data))
+	return e.count(d, p.Length)
 }
 
 func (e *Engine) decide(p *packet.Packet, now time.Duration) Decision {
+	if (p.First || p.Later) && e.snapshot.Tier != nil {
+		if d, sent := e.toMember(p, now); sent {
+			return d
+		}
+	}
 	if p.Later {
 		return e.laterFragment(p, now)
 	}
@@ -33,9 +41,7 @@ func (e *Engine) decide(p *packet.Packet, now time.Duration) Decision {
 	case packet.KindICMPError:
 		d, k = e.icmpError(p, now)
 	default:
-		if d = verdict(lb.ReasonNotService, nil, nil); e.snapshot.HasAddress(p.Key.Dst) {
-			d = verdict(lb.ReasonNotSteered, nil, nil)
-		}
+		d, k = e.portless(p, now)
 	}
 	if p.First {
 		d = e.firstFragment(p, d, k, now)
@@ -46,30 +52,35 @@ func (e *Engine) decide(p *packet.Packet, now time.Duration) Decision {
 // transport steers TCP, UDP and SCTP. The key returned is the flow as seen from
 // the client.
 func (e *Engine) transport(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
-	k := p.Key
-	service := e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort)
+	k, header := e.client(p)
+	service, rule := e.service(k, header)
 	if service == nil {
 		return e.reply(k, p.TCPFlags, now)
 	}
-	return e.steer(service, k, p.PayloadBytes(), p.TCPFlags, now), k
+	d := e.steer(service, k, p.PayloadBytes(), p.TCPFlags, now)
+	d.Rule = rule
+	return d, k
 }
 
 // Datagram steers one UDP datagram (or the first of a flow of any protocol) that
 // a user-space data path received: k is client > VIP. Source and Destination of
 // the Decision are for its sockets.
 func (e *Engine) Datagram(k flow.Key, payload []byte, now time.Duration) Decision {
-	service := e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort)
+	service, rule := e.service(k, nil)
 	if service == nil {
 		return e.count(verdict(lb.ReasonNotService, nil, nil), len(payload))
 	}
-	return e.count(e.steer(service, k, payload, packet.ACK, now), len(payload))
+	d := e.steer(service, k, payload, packet.ACK, now)
+	d.Rule = rule
+	return e.count(d, len(payload))
 }
 
 // steer is the order behind the service look-up: CID, conntrack, Maglev.
 func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags uint8, now time.Duration) Decision {
 	if service.Down {
-		return verdict(lb.ReasonServiceDown, service, nil)
+		return noBackend(lb.ReasonServiceDown, service)
 	}
+	k = remembered(service, k)
 	unknown := false
 	if service.CID != nil && k.Proto == flow.ProtoUDP {
 		var d Decision
@@ -86,8 +97,11 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 		return verdict(lb.ReasonNewFlowRate, service, nil)
 	}
 	b := service.Select(e.hash(service, k))
-	if b == nil {
-		return verdict(lb.ReasonNoBackend, service, nil)
+	switch {
+	case b == nil:
+		return noBackend(lb.ReasonNoBackend, service)
+	case service.Stateless:
+		return e.forward(reasonOr(unknown, lb.ReasonMaglev), k, b, netip.AddrPort{}, false)
 	}
 	return e.enter(reasonOr(unknown, lb.ReasonMaglev), k, b, flags, now)
 }
@@ -162,15 +176,12 @@ func (e *Engine) reply(k flow.Key, flags uint8, now time.Duration) (Decision, fl
 
 // hash is the hash that picks a Maglev slot: of the flow, or of the source.
 func (e *Engine) hash(service *lb.Service, k flow.Key) uint64 {
-	h := e.snapshot.HashKey.Flow
-	if service.Affinity == lb.BySource {
-		h = e.snapshot.HashKey.Source
-	}
+	h := e.snapshot.FlowHash(service, k)
 	if e.roll == 0 {
-		return h(k)
+		return h
 	}
 	// SplitMix64's step: another, unrelated choice per roll.
-	x := h(k) + e.roll*0x9e3779b97f4a7c15
+	x := h + e.roll*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	return x ^ x>>27
 }

@@ -6,6 +6,9 @@
  * flows, and goes on to the program under test, or to nothing.
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/types.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
@@ -29,7 +32,7 @@ struct template {
 	struct vary_field vary, port; /* port has bits from the fourth on */
 	__u32 flows;     /* a power of two */
 	__u32 length;    /* of the frame */
-	__u32 pass;    /* to the stack instead of dropping, after the program under test */
+	__u32 ifindex;   /* that bpf_fib_lookup is asked for */
 	__u64 next;    /* packet number */
 };
 
@@ -42,7 +45,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 2);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
 } jumps SEC(".maps");
@@ -112,5 +115,114 @@ int vary_tcx(struct __sk_buff *ctx)
 
 SEC("tcx/ingress")
 int nothing_tcx(struct __sk_buff *ctx) { return 2; /* TCX_DROP */ }
+
+/* What others do for each packet, in the same generator: the flow table that
+ * Katran and Cilium are built on, and the kernel's routing table. */
+
+enum { LRU_SIZE = 1 << 20 };
+
+struct tuple { /* as in Katran: 40 bytes, both families */
+	__u32 src[4];
+	__u32 dst[4];
+	__u32 ports;
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+struct chosen { /* as in Katran: a backend and when it was used */
+	__u32 backend;
+	__u64 seen;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, LRU_SIZE);
+	__type(key, struct tuple);
+	__type(value, struct chosen);
+} lru_flows SEC(".maps");
+
+/* What a comparator tells: the generator's user holds it to what it wanted. */
+enum { KNOWN = 1, INSERTED = 2 };
+
+/* Reads a UDP or TCP packet without options. Returns its family, 0 if none. */
+static __always_inline int read_tuple(void *data, void *end, struct tuple *t)
+{
+	struct ethhdr *eth = data;
+
+	if (data + sizeof(*eth) > end)
+		return 0;
+	data += sizeof(*eth);
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = data;
+
+		if (data + sizeof(*ip) + 4 > end || ip->ihl != 5 || (ip->frag_off & bpf_htons(0x3fff)))
+			return 0;
+		t->src[0] = ip->saddr;
+		t->dst[0] = ip->daddr;
+		t->protocol = ip->protocol;
+		t->ports = *(__u32 *)(ip + 1);
+		return 2; /* AF_INET */
+	}
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = data;
+
+		if (data + sizeof(*ip) + 4 > end)
+			return 0;
+		__builtin_memcpy(t->src, &ip->saddr, 32);
+		t->protocol = ip->nexthdr;
+		t->ports = *(__u32 *)(ip + 1);
+		return 10; /* AF_INET6 */
+	}
+	return 0;
+}
+
+static __always_inline int look_up(void *data, void *end)
+{
+	struct tuple t = {};
+	struct chosen *c;
+
+	if (!read_tuple(data, end, &t))
+		return 0;
+	if (t.protocol != 17 && t.protocol != 6)
+		return 0;
+	c = bpf_map_lookup_elem(&lru_flows, &t);
+	if (!c) {
+		struct chosen first = { .backend = 1, .seen = bpf_jiffies64() };
+
+		return bpf_map_update_elem(&lru_flows, &t, &first, BPF_ANY) ? 0 : INSERTED;
+	}
+	c->seen = bpf_jiffies64();
+	return KNOWN;
+}
+
+static __always_inline int route(void *ctx, void *data, void *end)
+{
+	struct bpf_fib_lookup f = {};
+	struct tuple t = {};
+	__u32 zero = 0;
+	struct template *template = bpf_map_lookup_elem(&templates, &zero);
+	int family = read_tuple(data, end, &t);
+
+	if (!template || !family)
+		return 0;
+	f.family = family;
+	f.ifindex = template->ifindex;
+	f.l4_protocol = t.protocol;
+	__builtin_memcpy(f.ipv6_src, t.src, 16);
+	__builtin_memcpy(f.ipv6_dst, t.dst, 16);
+	return bpf_fib_lookup(ctx, &f, sizeof(f), 0) ? 0 : KNOWN;
+}
+
+SEC("xdp")
+int lru(struct xdp_md *ctx) { return look_up((void *)(long)ctx->data, (void *)(long)ctx->data_end); }
+
+SEC("xdp")
+int fib(struct xdp_md *ctx) { return route(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end); }
+
+SEC("tcx/ingress")
+int lru_tcx(struct __sk_buff *ctx) { return look_up((void *)(long)ctx->data, (void *)(long)ctx->data_end); }
+
+SEC("tcx/ingress")
+int fib_tcx(struct __sk_buff *ctx) { return route(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end); }
 
 char __license[] SEC("license") = "Dual BSD/GPL";

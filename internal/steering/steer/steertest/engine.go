@@ -50,7 +50,10 @@ func (e *Engine) Packet(data []byte, frame bool, now time.Duration) (Result, err
 	default:
 		d = e.engine.Malformed()
 	}
-	r := Result{Action: d.Action, Reason: d.Reason}
+	r := Result{Action: d.Action, Reason: d.Reason, Mark: d.Mark}
+	if d.Member != nil {
+		r.Service, r.Backend = Tier, d.Member.Name
+	}
 	if d.Service != nil {
 		r.Service = d.Service.Name
 	}
@@ -59,9 +62,6 @@ func (e *Engine) Packet(data []byte, frame bool, now time.Duration) (Result, err
 	}
 	if d.Action != lb.Forward {
 		return r, nil
-	}
-	if d.Service.Mode == lb.Mark {
-		r.Mark = d.Backend.Mark
 	}
 	egress := steer.Egress{
 		Source4: Source4(), Source6: Source6(), Router: e.Router,

@@ -26,6 +26,9 @@ type Traits struct {
 	Router bool
 	// NoBytes: it decides, and does not give the bytes as they leave.
 	NoBytes bool
+	// AsMark: services of mode l2dsr run in mode mark, each backend with a mark of its own, for a path that can do nothing
+	// else: decisions are the same, and no byte changes in either.
+	AsMark bool
 	// Has lists words that steps may need: "clock" (it goes by the given time),
 	// "hold" (early fragments wait), "exact" (tables hold exactly their limit),
 	// "rate" (new_flow_rate), "malformed" (it sees packets the kernel would discard).
@@ -36,12 +39,15 @@ func (t Traits) has(word string) bool {
 	return word == "router" && t.Router || slices.Contains(t.Has, word)
 }
 
+// Tier is the service of a Result whose backend is a member of the tier.
+const Tier = "tier"
+
 // Result is what became of a packet.
 type Result struct {
 	Action           lb.Action
 	Reason           lb.Reason
 	Service, Backend string
-	Mark             uint32
+	Mark             uint32 // the fwmark it got, 0 for none; also of packets that pass
 	Out              []byte // the IP packet as it leaves, if forwarded
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -43,6 +44,9 @@ func Run(t *testing.T, beyond map[string]string, open func(t *testing.T) Path) {
 
 // refusal is why a path cannot run a case; it ends the case by a panic that expectRefusal takes.
 type refusal string
+
+// Refuse ends the case that a Path finds beyond it while it runs; to be called in Packet.
+func Refuse(reason string) { panic(refusal(reason)) }
 
 func expectRefusal(t *testing.T, want string) {
 	t.Helper()
@@ -181,8 +185,28 @@ func (r *run) apply(name string) {
 	if _, err := lb.Compile(spec, nil, lb.AllCaps()); err != nil {
 		r.t.Fatal(document.File(), err)
 	}
+	if r.traits.AsMark {
+		asMark(&spec)
+	}
 	r.spec = spec
 	r.compile()
+}
+
+// asMark changes services of mode l2dsr to mode mark. A backend's mark follows from its name, so that one that comes back
+// is the same one.
+func asMark(spec *lb.Spec) {
+	for i := range spec.Services {
+		service := &spec.Services[i]
+		if service.Mode == nil || *service.Mode != lb.L2DSR {
+			continue
+		}
+		mark := lb.Mark
+		service.Mode = &mark
+		for j := range service.Backends {
+			b := &service.Backends[j]
+			b.Mark = crc32.ChecksumIEEE([]byte(service.Name+"/"+b.Name)) | 1
+		}
+	}
 }
 
 // compile applies spec and overrides. What this data path cannot do skips the case.

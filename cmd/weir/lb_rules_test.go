@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+const markExample = "../../examples/nfqueue-rules.yaml"
+
+func TestLBRulesPrint(t *testing.T) {
+	out, err := execute(t, "lb", "rules", "-c", markExample, "--queue", "0:3", "--interface", "eth0,eth1", "--table-base", "1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"ip route add default via 10.62.0.2 table 1101 proto 87\n",
+		`ip6tables -w -t mangle -A WEIR -d fd96::1/128 -m comment --comment "weir:web" -j NFQUEUE --queue-balance 0:3` + "\n",
+		"iptables -w -t mangle -I PREROUTING 1 -i eth1 ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s lacks %s", out, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"lb rules":                                                "name it with -c FILE",
+		"lb rules -c x.yaml --queue 3:1":                          "--queue",
+		"lb rules -c x.yaml --queue a":                            "--queue",
+		"lb rules -c x.yaml --queue 65536":                        "--queue",
+		"lb rules -c no-such.yaml":                                "no-such.yaml",
+		"lb rules -c x.yaml --apply --print":                      "exclude each other",
+		"lb rules -c ../../examples/coaps-cid.yaml":               "no service has mode mark",
+		"lb rules --chain OUTPUT -c " + markExample:               "iptables has its own",
+		"lb rules -c " + markExample + " --table-base 4294967200": "smaller table base",
+	} {
+		_, err := execute(t, strings.Fields(line)...)
+		var exit *exitError
+		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("weir %s: got %v, want a usage error with %q", line, err, want)
+		}
+	}
+}
+
+func TestRootLBRulesApplyAndRemove(t *testing.T) {
+	netlabtest.Tools(t, "iptables", "ip6tables")
+	lab := netlabtest.Up(t, netlab.Topology{
+		Name:       "nslbrules",
+		Namespaces: []netlab.Namespace{{Name: "lb"}, {Name: "server"}},
+		Links: []netlab.Link{{
+			A: netlab.End{Namespace: "lb", Name: "eth0", Addresses: netlab.Prefixes("10.62.0.1/24", "fd62::1/64")},
+			B: netlab.End{Namespace: "server", Name: "eth0", Addresses: netlab.Prefixes("10.62.0.2/24", "fd62::2/64")},
+		}},
+	})
+	rules := func(args ...string) (report struct {
+		Commands []string `json:"commands"`
+		Changed  bool     `json:"changed"`
+	},
+	) {
+		t.Helper()
+		var out string
+		if err := lab.Namespace("lb").Do(func() (err error) {
+			out, err = execute(t, append([]string{"lb", "rules", "--json"}, args...)...)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return report
+	}
+	if r := rules("-c", markExample, "--apply"); !r.Changed || len(r.Commands) < 20 {
+		t.Errorf("applied: %+v", r)
+	}
+	if r := rules("-c", markExample, "--apply"); r.Changed || len(r.Commands) != 0 {
+		t.Errorf("applied again: %+v", r)
+	}
+	if r := rules("--remove"); !r.Changed {
+		t.Errorf("removed: %+v", r)
+	}
+	if r := rules("--remove"); r.Changed {
+		t.Errorf("removed again: %+v", r)
+	}
+}

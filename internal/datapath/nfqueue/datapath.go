@@ -1,0 +1,243 @@
+package nfqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Datapath answers queues by the snapshot that was applied last. Methods may be called by any goroutine.
+type Datapath struct {
+	config Config
+	kernel []*kernelQueue // empty over queues in memory
+	table  *os.File       // the kernel's statistics of this namespace's queues; nil over queues in memory
+
+	mu       sync.Mutex // guards the rest, and keeps requests to workers apart
+	snapshot *lb.Snapshot
+	queues   []queue
+	workers  []*worker // from the first Apply on, which names the limits
+	running  bool
+	ended    bool
+	closed   bool
+}
+
+// Open makes the sockets in the calling thread's network namespace. Queues are taken by the first Apply, so that packets
+// are not kept from whoever serves them before there is something to decide by.
+func Open(config Config) (*Datapath, error) {
+	if err := config.setDefaults(); err != nil {
+		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
+	}
+	d := &Datapath{config: config}
+	var err error
+	if d.table, err = os.Open(kernelTable); errors.Is(err, os.ErrNotExist) {
+		return nil, errors.New("open the nfqueue data path: this kernel has no NFQUEUE; load it with `modprobe nfnetlink_queue`")
+	} else if err != nil {
+		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
+	}
+	for i := range config.Count {
+		q, err := openQueue(&d.config, config.First+uint16(i))
+		if err != nil {
+			_ = d.Close()
+			return nil, fmt.Errorf("open the nfqueue data path: %w", err)
+		}
+		d.kernel, d.queues = append(d.kernel, q), append(d.queues, q)
+	}
+	return d, nil
+}
+
+// Caps says what this data path can do.
+func (d *Datapath) Caps() lb.Caps { return Caps() }
+
+// Apply changes to a snapshot: all of it or, with an error, nothing. Every worker has it when Apply returns, between two
+// batches of packets. The first Apply takes the queues.
+func (d *Datapath) Apply(s *lb.Snapshot) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errors.New("apply: the data path is closed")
+	}
+	if d.workers != nil {
+		d.snapshot = s
+		d.doLocked(func(w *worker) { w.engine.SetSnapshot(s) })
+		return nil
+	}
+	if err := d.bind(); err != nil {
+		return err
+	}
+	d.snapshot = s
+	for i, q := range d.queues {
+		d.workers = append(d.workers, newWorker(q, d.config.First+uint16(i), &d.config, s))
+	}
+	return nil
+}
+
+// bind takes every queue or none.
+func (d *Datapath) bind() error {
+	for i, q := range d.kernel {
+		err := q.bind(&d.config)
+		if err == nil {
+			continue
+		}
+		for _, bound := range d.kernel[:i+1] {
+			bound.unbind()
+		}
+		return d.explain(q.number, err)
+	}
+	if len(d.kernel) > 0 {
+		q := d.kernel[0]
+		d.config.Log.Info("queues", "first", d.config.First, "last", int(d.config.First)+len(d.kernel)-1,
+			"length", d.config.Length, "copy_range", d.config.CopyRange, "batch", d.config.Batch,
+			"receive_buffer", q.buffer, "fail_open", d.config.FailOpen)
+		if q.buffer < d.config.ReceiveBuffer {
+			d.config.Log.Warn("the receive buffer is smaller than asked for: bursts will be lost", "asked", d.config.ReceiveBuffer,
+				"in_force", q.buffer, "remedy", "raise net.core.rmem_max, or give weir CAP_NET_ADMIN")
+		}
+	}
+	return nil
+}
+
+// explain turns the kernel's number into a cause.
+func (d *Datapath) explain(number uint16, err error) error {
+	switch {
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EPERM):
+		if rows, _ := d.readTable(); rows != nil {
+			if row, taken := rows[number]; taken {
+				return fmt.Errorf("take queue %d: port id %d (often a process id) has it; end that process, or choose other queues", number, row.PortID)
+			}
+		}
+		if errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("take queue %d: %w; it needs CAP_NET_ADMIN in this network namespace", number, err)
+		}
+	}
+	return fmt.Errorf("take queue %d: %w", number, err)
+}
+
+// Run answers packets until ctx ends, and returns nil then: what waits is answered first, what is held dropped. An error
+// is one that a worker cannot live with. It runs once.
+func (d *Datapath) Run(ctx context.Context) error {
+	d.mu.Lock()
+	if d.running || d.ended || d.closed || d.workers == nil {
+		d.mu.Unlock()
+		return errors.New("run the nfqueue data path: it runs already, has ended, or nothing was applied")
+	}
+	d.running = true
+	d.mu.Unlock()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make(chan error, len(d.workers))
+	var workers sync.WaitGroup
+	for _, w := range d.workers {
+		workers.Go(func() {
+			err := w.run()
+			errs <- err
+			for err != nil && w.serveNext() { // broken, but nobody shall wait for it in vain
+			}
+		})
+	}
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		d.watch(ctx)
+	}()
+	var first error
+	select {
+	case <-ctx.Done():
+	case first = <-errs:
+	}
+	cancel()
+	<-watching
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range d.workers {
+		w.requests <- nil
+		w.queue.Wake()
+	}
+	workers.Wait()
+	d.running, d.ended = false, true
+	for range len(d.workers) {
+		select {
+		case err := <-errs:
+			if first == nil {
+				first = err
+			}
+		default:
+		}
+	}
+	return errors.Join(first, d.closeQueuesLocked())
+}
+
+// serveNext waits for one request; false: to stop.
+func (w *worker) serveNext() bool {
+	request := <-w.requests
+	if request == nil {
+		return false
+	}
+	request(w)
+	return true
+}
+
+// doLocked runs f in every worker, one after the other, and waits.
+func (d *Datapath) doLocked(f func(*worker)) {
+	for _, w := range d.workers {
+		if !d.running {
+			f(w)
+			continue
+		}
+		done := make(chan struct{})
+		w.requests <- func(w *worker) { defer close(done); f(w) }
+		w.queue.Wake()
+		<-done
+	}
+}
+
+func (d *Datapath) closeQueuesLocked() error {
+	var errs []error
+	for _, q := range d.queues {
+		errs = append(errs, q.Close())
+	}
+	d.queues = nil
+	return errors.Join(errs...)
+}
+
+// Close gives the queues back; without Run before it, what waits in them is dropped. Run must have returned.
+func (d *Datapath) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running {
+		return errors.New("close the nfqueue data path: it still runs")
+	}
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	err := d.closeQueuesLocked()
+	if d.table != nil {
+		err = errors.Join(err, d.table.Close())
+	}
+	return err
+}
+
+const logInterval = 10 * time.Second
+
+// watch logs what went wrong, at most every logInterval, until ctx ends.
+func (d *Datapath) watch(ctx context.Context) {
+	ticker := time.NewTicker(logInterval)
+	defer ticker.Stop()
+	var before troubles
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			before = d.complain(before)
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Defaults of Config.
+const (
+	DefaultChain    = "WEIR"
+	DefaultPriority = 1000
+	DefaultProtocol = 87
+)
+
+// Config says how the rules are to be.
+type Config struct {
+	First uint16 // queues First to First+Count-1
+	Count int    // 0: one queue
+	// Interfaces are those that clients' packets come in on. None: all.
+	Interfaces []string
+	// Local: clients on this machine are served too (OUTPUT).
+	Local bool
+	// Chain is the name of our chain in the tables mangle and filter. Empty: DefaultChain.
+	Chain string
+	// Priority of our routing rules. 0: DefaultPriority.
+	Priority int
+	// TableBase is added to a mark to give its routing table.
+	TableBase uint32
+	// Protocol is the number that our routing rules and routes carry, so that we find them. 0: DefaultProtocol.
+	Protocol int
+}
+
+// Family is an IP version.
+type Family uint8
+
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// String is IPv4 or IPv6.
+func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
+
+// program is the iptables of the family.
+func (f Family) program() string {
+	if f == IPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
+}
+
+// ip is the ip command of the family.
+func (f Family) ip() string {
+	if f == IPv6 {
+		return "ip -6"
+	}
+	return "ip"
+}
+
+func families() []Family { return []Family{IPv4, IPv6} }
+
+func familyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Route is the default route of a backend's table.
+type Route struct {
+	Family  Family
+	Table   uint32
+	Via     netip.Addr
+	Backend string // service/backend, for people
+}
+
+// Rule sends a mark to its table.
+type Rule struct {
+	Family Family
+	Mark   uint32
+	Table  uint32
+}
+
+// Plan is what the machine is to have. It is immutable.
+type Plan struct {
+	config Config
+	chains map[place]*chain
+	routes []Route // ordered
+	rules  []Rule  // ordered
+	marks  map[uint32]string
+	notes  []string
+}
+
+// place names a table of a family.
+type place struct {
+	family Family
+	table  string // mangle or filter
+}
+
+// chain is our chain in one table: its rules, and the jumps to it, as iptables-save writes them.
+type chain struct {
+	rules, jumps []string
+}
+
+// Notes are things that a person should know: what the plan leaves to them.
+func (p *Plan) Notes() []string { return p.notes }
+
+// Config is the configuration with its defaults filled in.
+func (p *Plan) Config() Config { return p.config }
+
+// Routes and Rules are those of the plan; not to be changed.
+func (p *Plan) Routes() []Route { return p.routes }
+func (p *Plan) Rules() []Rule   { return p.rules }
+
+// Families are those that the plan has queue rules for.
+func (p *Plan) Families() []Family {
+	var all []Family
+	for _, f := range families() {
+		if p.chains[place{f, "mangle"}] != nil {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+var (
+	chainName     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,27}$`)
+	interfaceName = regexp.MustCompile(`^[A-Za-z0-9_.@-]{1,14}[A-Za-z0-9_.@+-]?$`)
+)
+
+func (c *Config) setDefaults() error {
+	c.Count = cmp.Or(c.Count, 1)
+	c.Chain = cmp.Or(c.Chain, DefaultChain)
+	c.Priority = cmp.Or(c.Priority, DefaultPriority)
+	c.Protocol = cmp.Or(c.Protocol, DefaultProtocol)
+	switch {
+	case c.Count < 1 || int(c.First)+c.Count-1 > 65535:
+		return fmt.Errorf("queues %d to %d: write numbers from 0 to 65535, the first one first", c.First, int(c.First)+c.Count-1)
+	case !chainName.MatchString(c.Chain):
+		return fmt.Errorf("chain %q: write a letter and up to 27 letters, digits, - or _", c.Chain)
+	case slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING", "ACCEPT", "DROP", "RETURN", "QUEUE", "REJECT", "NFQUEUE"}, c.Chain):
+		return fmt.Errorf("chain %q: iptables has its own; choose another name", c.Chain)
+	case c.Priority < 1 || c.Priority > 32765:
+		return fmt.Errorf("priority %d: write 1 to 32765, before the main table's rule", c.Priority)
+	case c.Protocol < 5 || c.Protocol > 255:
+		return fmt.Errorf("protocol %d: write 5 to 255, a number that nothing else on this machine uses for routes", c.Protocol)
+	}
+	c.Interfaces = slices.Clone(c.Interfaces)
+	slices.Sort(c.Interfaces)
+	c.Interfaces = slices.Compact(c.Interfaces)
+	for _, name := range c.Interfaces {
+		if !interfaceName.MatchString(name) {
+			return fmt.Errorf("interface %q: write a name of up to 15 letters, digits and _ . @ -, with + at the end for all that begin so", name)
+		}
+	}
+	return nil
+}
+
+// Make plans the rules of a configuration. It looks at services of mode mark. The error says what cannot be, and how it
+// can.
+func Make(snapshot *lb.Snapshot, c Config) (*Plan, error) {
+	if err := c.setDefaults(); err != nil {
+		return nil, err
+	}
+	p := &Plan{config: c, chains: map[place]*chain{}, marks: map[uint32]string{}}
+	services := 0
+	for _, service := range snapshot.Services {
+		if service.Mode != lb.Mark {
+			p.note("service %s has mode %s: it needs no rules, and gets none", service.Name, service.Mode)
+			continue
+		}
+		services++
+		for _, backend := range service.Backends {
+			if err := p.backend(service, backend); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if services == 0 {
+		return nil, errors.New("no service has mode mark; only those need rules")
+	}
+	if tier := snapshot.Tier; tier != nil {
+		for _, member := range tier.Members {
+			if member != tier.Self {
+				p.note("mark %d leads to the balancer %s of the tier, whose address the file does not hold: make its route by hand", member.Mark, member.Name)
+			}
+		}
+	}
+	if err := p.queues(snapshot); err != nil {
+		return nil, err
+	}
+	if err := p.rejects(snapshot); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(p.routes, func(a, b Route) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Table, b.Table))
+	})
+	slices.SortFunc(p.rules, func(a, b Rule) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Mark, b.Mark))
+	})
+	return p, nil
+}
+
+func (p *Plan) note(format string, args ...any) {
+	p.notes = append(p.notes, fmt.Sprintf(format, args...))
+}
+
+// backend plans the routing of one backend's mark.
+func (p *Plan) backend(service *lb.Service, backend *lb.Backend) error {
+	name := service.Name + "/" + backend.Name
+	table := backend.Mark + p.config.TableBase
+	switch {
+	case table < backend.Mark:
+		return fmt.Errorf("%s: mark %d + table base %d is no table number; write a smaller table base", name, backend.Mark, p.config.TableBase)
+	case table == 0 || table >= 253 && table <= 255:
+		return fmt.Errorf("%s: table %d of mark %d is the system's own (default, main, local); write another mark, or a table base such as 1000", name, table, backend.Mark)
+	}
+	if !backend.Address4.IsValid() && !backend.Address6.IsValid() {
+		p.note("%s has no address: routing rule and route of mark %d are yours to make", name, backend.Mark)
+		return nil
+	}
+	for _, family := range families() {
+		address, ok := backend.Address(family == IPv6)
+		if !ok {
+			if wants(service, family) {
+				p.note("%s has no %s address: %s packets with mark %d go by the ordinary routes", name, family, family, backend.Mark)
+			}
+			continue
+		}
+		route := Route{Family: family, Table: table, Via: address, Backend: name}
+		known := false
+		for _, other := range p.routes {
+			if other.Family != family || other.Table != table {
+				continue
+			}
+			if other.Via != address {
+				return fmt.Errorf("%s and %s share mark %d and have the addresses %s and %s; give each its own mark", other.Backend, name, backend.Mark, other.Via, address)
+			}
+			known = true
+		}
+		if !known {
+			p.routes = append(p.routes, route)
+			p.rules = append(p.rules, Rule{Family: family, Mark: backend.Mark, Table: table})
+		}
+	}
+	p.marks[backend.Mark] = name
+	return nil
+}
+
+// wants says whether the service has addresses of the family.
+func wants(service *lb.Service, family Family) bool {
+	for _, vip := range service.VIPs {
+		if familyOf(vip.Prefix.Addr()) == family {
+			return true
+		}
+	}
+	for _, rule := range service.Rules {
+		if len(rule.Destinations) == 0 {
+			return true
+		}
+		for _, prefix := range rule.Destinations {
+			if familyOf(prefix.Addr()) == family {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// comment is what marks a rule as ours, as iptables-save writes it.
+func comment(words ...string) string {
+	text := strings.Join(append([]string{"weir"}, words...), ":")
+	if len(words) > 0 {
+		text = `"` + text + `"`
+	}
+	return "-m comment --comment " + text
+}

@@ -1,0 +1,160 @@
+package nfqueue
+
+import (
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/steer"
+)
+
+// QueueStats is one queue with its worker at one moment.
+type QueueStats struct {
+	Number uint16 `json:"queue"`
+	WorkerCounters
+	KernelQueue
+	Held           int    `json:"held"` // early fragments whose verdict waits now
+	HeldReleased   uint64 `json:"held_released"`
+	HeldExpired    uint64 `json:"held_expired"`     // dropped: the first fragment never came
+	HeldAbandoned  uint64 `json:"held_abandoned"`   // dropped with the rest of their datagram, or at the end
+	RefusedAnswers uint64 `json:"refused_verdicts"` // by the kernel: the packet was gone, with its interface for instance
+	OddMessages    uint64 `json:"odd_messages"`
+	CutMessages    uint64 `json:"cut_messages"` // longer than the receive buffer
+	Sleeps         uint64 `json:"sleeps"`
+	AddressPairs   int    `json:"address_pairs"` // estimate of those seen in the last seconds; queues are balanced by pair
+	Flows          int    `json:"flows"`
+	MaxFlows       int    `json:"max_flows"`
+}
+
+// Stats is the state of a Datapath at one moment.
+type Stats struct {
+	Generation    uint64       `json:"generation"`
+	Length        int          `json:"queue_length"`   // packets
+	CopyRange     int          `json:"copy_range"`     // bytes
+	Batch         int          `json:"batch"`          // packets
+	ReceiveBuffer int          `json:"receive_buffer"` // bytes in force, of each queue
+	FailOpen      bool         `json:"fail_open"`
+	Queues        []QueueStats `json:"queues"`
+	// Reasons counts packets, of all services and of none.
+	Reasons  [lb.NumReasons]uint64               `json:"-"`
+	Services map[string][lb.NumReasons]uint64    `json:"-"`
+	Backends map[lb.Target]steer.BackendCounters `json:"-"`
+	Tables   steer.TableCounters                 `json:"-"` // of all workers
+}
+
+// Stats asks every worker.
+func (d *Datapath) Stats() Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := &d.config
+	s := Stats{
+		Length: c.Length, CopyRange: c.CopyRange, Batch: c.Batch, FailOpen: c.FailOpen, Queues: []QueueStats{},
+		Services: map[string][lb.NumReasons]uint64{}, Backends: map[lb.Target]steer.BackendCounters{},
+	}
+	if snapshot := d.snapshot; snapshot != nil {
+		s.Generation = snapshot.Generation
+	}
+	if len(d.kernel) > 0 {
+		s.ReceiveBuffer = d.kernel[0].buffer
+	}
+	var rows map[uint16]KernelQueue
+	if d.table != nil && !d.closed {
+		rows, _ = d.readTable() // without it the kernel's columns are zero
+	}
+	d.doLocked(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })
+	for i := range s.Queues {
+		q := &s.Queues[i]
+		q.KernelQueue = rows[q.Number]
+		if len(d.kernel) == 0 {
+			continue
+		}
+		k := &d.kernel[i].queueCounters
+		q.RefusedAnswers, q.OddMessages, q.CutMessages, q.Sleeps = k.refused.Load(), k.odd.Load(), k.truncated.Load(), k.sleeps.Load()
+	}
+	return s
+}
+
+// stats describes this worker, and adds its part to the sums in s.
+func (w *worker) stats(s *Stats) QueueStats {
+	tables := w.engine.Tables()
+	q := QueueStats{
+		Number: w.number, WorkerCounters: w.counters,
+		Held: w.held.count, HeldReleased: w.held.released, HeldExpired: w.held.expired, HeldAbandoned: w.held.abandoned,
+		AddressPairs: w.pairs.estimate(w.now()), Flows: tables.Flows, MaxFlows: tables.MaxFlows,
+	}
+	addReasons(&s.Reasons, w.engine.Reasons())
+	for i, service := range w.engine.Snapshot().Services {
+		sum := s.Services[service.Name]
+		addReasons(&sum, w.engine.ServiceReasons(i))
+		s.Services[service.Name] = sum
+	}
+	for b, n := range w.engine.Backends() {
+		target := lb.Target{Service: b.Service.Name, Backend: b.Name}
+		sum := s.Backends[target]
+		sum.Packets += n.Packets
+		sum.Bytes += n.Bytes
+		sum.NewFlows += n.NewFlows
+		s.Backends[target] = sum
+	}
+	t, f := &s.Tables, &tables.Fragments
+	t.Flows += tables.Flows
+	t.MaxFlows += tables.MaxFlows
+	t.FlowsRefused += tables.FlowsRefused
+	t.FlowsExpired += tables.FlowsExpired
+	t.Fragments.Entries += f.Entries
+	t.Fragments.Held += f.Held
+	t.Fragments.Refused += f.Refused
+	t.Fragments.Poisoned += f.Poisoned
+	t.Fragments.Expired += f.Expired
+	t.Fragments.Unanswered += f.Unanswered
+	return q
+}
+
+func addReasons(sum *[lb.NumReasons]uint64, part [lb.NumReasons]uint64) {
+	for i, n := range part {
+		sum[i] += n
+	}
+}
+
+// troubles are the totals that an operator should hear of when they grow.
+type troubles struct {
+	queueDrops, userDrops, missing, short, refused, heldExpired, flowsRefused, fragmentsRefused, poisoned uint64
+}
+
+func (d *Datapath) troubles() troubles {
+	s := d.Stats()
+	var t troubles
+	for i := range s.Queues {
+		q := &s.Queues[i]
+		t.queueDrops += uint64(q.QueueDrops)
+		t.userDrops += uint64(q.UserDrops)
+		t.missing += q.MissingIDs
+		t.short += q.Short
+		t.refused += q.RefusedAnswers
+		t.heldExpired += q.HeldExpired
+	}
+	t.flowsRefused, t.fragmentsRefused, t.poisoned = s.Tables.FlowsRefused, s.Tables.Fragments.Refused, s.Tables.Fragments.Poisoned
+	return t
+}
+
+// complain logs the troubles that grew since before, and returns how things are now.
+func (d *Datapath) complain(before troubles) troubles {
+	now := d.troubles()
+	for _, trouble := range []struct {
+		text        string
+		before, now uint64
+		remedy      string
+	}{
+		{"packets found their queue full", before.queueDrops, now.queueDrops, "more queues (--queue, and --queue-balance in the rule), or a greater --queue-length"},
+		{"packets found the socket's buffer full", before.userDrops, now.userDrops, "a greater --receive-buffer, or a smaller --copy-range"},
+		{"packet numbers are missing", before.missing, now.missing, "as above: the kernel could not deliver them"},
+		{"headers reach beyond the copy range", before.short, now.short, "a greater --copy-range"},
+		{"the kernel refused verdicts", before.refused, now.refused, "none if an interface went down; else another process answers for this queue"},
+		{"early fragments whose first one never came", before.heldExpired, now.heldExpired, "see whether all fragments pass this balancer, and through one queue: no --queue-cpu-fanout"},
+		{"flow table full", before.flowsRefused, now.flowsRefused, "a greater limits.flows"},
+		{"fragment table full", before.fragmentsRefused, now.fragmentsRefused, "a greater limits.fragments, or a shorter limits.fragment_ttl"},
+		{"fragments that could not be held", before.poisoned, now.poisoned, "a greater limits.held_fragments or limits.held_per_datagram"},
+	} {
+		if trouble.now > trouble.before {
+			d.config.Log.Warn(trouble.text, "count", trouble.now-trouble.before, "total", trouble.now, "remedy", trouble.remedy)
+		}
+	}
+	return now
+}

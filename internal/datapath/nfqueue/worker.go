@@ -1,0 +1,235 @@
+package nfqueue
+
+import (
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/steering/steer"
+)
+
+// WorkerCounters are running totals of one worker.
+type WorkerCounters struct {
+	Packets    uint64 `json:"packets"`     // decided
+	Bytes      uint64 `json:"bytes"`       // of these, from the IP header on
+	Large      uint64 `json:"large"`       // of these, large segments (GSO)
+	Batches    uint64 `json:"batches"`     // reads that brought packets
+	MissingIDs uint64 `json:"missing_ids"` // gaps in the packets' numbers: lost between queue and weir
+	Short      uint64 `json:"short"`       // headers beyond the copy range; dropped as malformed
+}
+
+// worker serves one queue, in a thread of its own; nothing here is shared but what the pointers and channels say.
+type worker struct {
+	queue    queue
+	number   uint16
+	now      func() time.Duration
+	engine   *steer.Engine
+	held     *held
+	pairs    pairs
+	counters WorkerCounters
+	lastID   uint32
+	started  bool // lastID is valid
+
+	packets    []Packet
+	verdicts   []Verdict
+	parsed     packet.Packet
+	at         time.Duration // of the batch
+	nextExpiry time.Duration
+	requests   chan func(*worker)
+
+	// release and discard are methods as values, made once: a closure per fragment would be an allocation.
+	release, discard func(p *packet.Packet, id uint32)
+}
+
+// newWorker is for a first snapshot, whose limits size its tables.
+func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot) *worker {
+	w := &worker{
+		queue: q, number: number, now: c.Now,
+		engine: steer.New(s, steer.Options{
+			Workers: c.Count, MaxFlows: max((s.Limits.Flows+c.Count-1)/c.Count, 1),
+		}),
+		held:     newHeld(s.Limits.HeldFragments, s.Limits.FragmentTTL),
+		packets:  make([]Packet, c.Batch),
+		verdicts: make([]Verdict, 0, c.Batch+s.Limits.HeldFragments),
+		requests: make(chan func(*worker), 16),
+	}
+	w.release, w.discard = w.decideHeld, w.dropHeld
+	return w
+}
+
+// run serves until a nil request, then answers what waits and returns.
+func (w *worker) run() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		n, err := w.queue.Receive(w.packets, w.patience())
+		if err != nil {
+			return err
+		}
+		if err := w.turn(n); err != nil {
+			return err
+		}
+		if len(w.requests) > 0 && !w.serveRequests() {
+			return w.finish()
+		}
+	}
+}
+
+// patience is how long the worker may sleep.
+func (w *worker) patience() time.Duration {
+	until, waiting := w.held.next()
+	if !waiting {
+		return idlePatience
+	}
+	return min(max(until-w.now(), time.Millisecond), idlePatience)
+}
+
+// turn handles the first n packets, and whatever is due.
+func (w *worker) turn(n int) error {
+	w.at = w.now()
+	if w.held.count > 0 {
+		w.held.expired += uint64(w.held.expire(w.at, w.discard))
+	}
+	if n > 0 {
+		w.counters.Batches++
+	}
+	for i := range w.packets[:n] {
+		w.packet(&w.packets[i])
+	}
+	if w.at >= w.nextExpiry {
+		w.engine.Expire(w.at, expireStep)
+		w.nextExpiry = w.at + expireEvery
+	}
+	return w.flush()
+}
+
+// How often, and how many at a time, expired flows leave the table; it also reclaims in passing.
+const (
+	expireEvery = 100 * time.Millisecond
+	expireStep  = 4096
+)
+
+// packet decides one packet.
+func (w *worker) packet(p *Packet) {
+	if w.started {
+		w.counters.MissingIDs += uint64(p.ID - w.lastID - 1)
+	}
+	w.lastID, w.started = p.ID, true
+	w.counters.Packets++
+	w.counters.Bytes += uint64(p.Length)
+	if p.Large {
+		w.counters.Large++
+		fitLength(p)
+	}
+	d := w.decide(p)
+	switch {
+	case d.Action == lb.Hold:
+		if !w.held.add(&w.parsed, p.ID, w.at) {
+			w.verdicts = append(w.verdicts, Verdict{ID: p.ID, Drop: true})
+		}
+	default:
+		w.verdicts = append(w.verdicts, verdictOf(p.ID, d))
+	}
+	switch {
+	case w.held.count == 0:
+	case w.parsed.First:
+		w.held.released += uint64(w.held.take(w.parsed.Fragment, w.release))
+	case w.parsed.Later && d.Action == lb.Drop:
+		// The datagram cannot be whole any more.
+		w.held.abandoned += uint64(w.held.take(w.parsed.Fragment, w.discard))
+	}
+}
+
+func (w *worker) decide(p *Packet) steer.Decision {
+	if p.NotIP {
+		w.parsed = packet.Packet{}
+		return w.engine.NotIP()
+	}
+	if err := packet.Parse(p.Data, &w.parsed); err != nil {
+		if p.Length > len(p.Data) && (errors.Is(err, packet.ErrTruncated) || errors.Is(err, packet.ErrQuote)) {
+			w.counters.Short++
+		}
+		w.parsed = packet.Packet{}
+		return w.engine.Malformed()
+	}
+	w.parsed.Length = p.Length
+	w.pairs.add(&w.parsed.Key)
+	return w.engine.Packet(&w.parsed, w.at)
+}
+
+// verdictOf puts a decision, not to hold, into the kernel's words.
+func verdictOf(id uint32, d steer.Decision) Verdict {
+	if d.Action != lb.Forward && d.Action != lb.Pass {
+		return Verdict{ID: id, Drop: true}
+	}
+	return Verdict{ID: id, Mark: d.Mark, Marked: d.Mark != 0}
+}
+
+// decideHeld answers a held fragment now that the first one of its datagram is known.
+func (w *worker) decideHeld(p *packet.Packet, id uint32) {
+	w.verdicts = append(w.verdicts, verdictOf(id, w.engine.Packet(p, w.at)))
+}
+
+func (w *worker) dropHeld(_ *packet.Packet, id uint32) {
+	w.verdicts = append(w.verdicts, Verdict{ID: id, Drop: true})
+}
+
+func (w *worker) flush() error {
+	if len(w.verdicts) == 0 {
+		return nil
+	}
+	err := w.queue.Answer(w.verdicts)
+	w.verdicts = w.verdicts[:0]
+	return err
+}
+
+// fitLength gives the headers of a large segment beyond 65,535 bytes, which have no length, one that Parse takes for
+// that of a packet that was cut off. It changes our copy only.
+func fitLength(p *Packet) {
+	switch b := p.Data; {
+	case p.Length <= 65535 || len(b) < 6:
+	case b[0]>>4 == 4 && b[2]|b[3] == 0:
+		binary.BigEndian.PutUint16(b[2:], 65535)
+	case b[0]>>4 == 6 && b[4]|b[5] == 0:
+		binary.BigEndian.PutUint16(b[4:], 65535)
+	}
+}
+
+// serveRequests does what other goroutines asked for; false: to stop.
+func (w *worker) serveRequests() bool {
+	for {
+		select {
+		case request := <-w.requests:
+			if request == nil {
+				return false
+			}
+			request(w)
+		default:
+			return true
+		}
+	}
+}
+
+// finish answers what the socket holds, up to a bound, and drops what is held.
+func (w *worker) finish() error {
+	for range finishBatches {
+		n, err := w.queue.Receive(w.packets, 0)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		if err := w.turn(n); err != nil {
+			return err
+		}
+	}
+	w.held.abandoned += uint64(w.held.expire(lb.Never, w.discard))
+	return w.flush()
+}
+
+// finishBatches bounds the last work of a worker whose queue never empties.
+const finishBatches = 64

@@ -1,0 +1,115 @@
+package steer
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+)
+
+// sctpHeader is the length of SCTP's common header (RFC 9260 section 3.1), udpHeader that of UDP.
+const (
+	sctpHeader = 12
+	udpHeader  = 8
+)
+
+// client returns the flow of a packet with ports and its transport header. SCTP that a flow rule expects inside of UDP
+// (RFC 6951) is that SCTP.
+func (e *Engine) client(p *packet.Packet) (flow.Key, []byte) {
+	k, header := p.Key, p.Data[p.L4:]
+	if p.Kind == packet.KindUDP && len(header) >= udpHeader+sctpHeader && e.snapshot.Encapsulated(k) {
+		header = header[udpHeader:]
+		k.Proto = flow.ProtoSCTP
+		k.SrcPort, k.DstPort = binary.BigEndian.Uint16(header), binary.BigEndian.Uint16(header[2:])
+	}
+	return k, header
+}
+
+// quoted is client for the packet that an ICMP error quotes: the flow in the error's own direction.
+func (e *Engine) quoted(p *packet.Packet) flow.Key {
+	k := p.Key
+	if k.Proto != flow.ProtoUDP || !e.snapshot.Encapsulated(k) {
+		return k
+	}
+	if header := p.Data[p.QuoteL4:]; len(header) >= udpHeader+4 {
+		k.Proto = flow.ProtoSCTP
+		k.SrcPort, k.DstPort = binary.BigEndian.Uint16(header[udpHeader+2:]), binary.BigEndian.Uint16(header[udpHeader:])
+	}
+	return k
+}
+
+// service finds who answers for a flow with ports: by flow rule, else by VIP.
+func (e *Engine) service(k flow.Key, header []byte) (*lb.Service, *lb.FlowRule) {
+	if rule := e.snapshot.Match(k, lb.ClassOf(k.Proto), header); rule != nil {
+		return rule.Service, rule
+	}
+	return e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort), nil
+}
+
+// pinged finds who answers for a ping.
+func (e *Engine) pinged(k flow.Key) (*lb.Service, *lb.FlowRule) {
+	if rule := e.snapshot.Match(k, lb.ClassEcho, nil); rule != nil {
+		return rule.Service, rule
+	}
+	return e.snapshot.LookupAddress(k.Dst), nil
+}
+
+// portless steers what has no ports, and ICMP that is neither ping nor error: a flow rule may take it, by addresses.
+func (e *Engine) portless(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
+	k := p.Key
+	k.SrcPort, k.DstPort = 0, 0
+	if !onLink(p) {
+		if rule := e.snapshot.Match(k, lb.ClassOther, nil); rule != nil {
+			d := e.steer(rule.Service, k, nil, 0, now)
+			d.Rule = rule
+			return d, k
+		}
+	}
+	if e.snapshot.HasAddress(k.Dst) {
+		return verdict(lb.ReasonNotSteered, nil, nil), k
+	}
+	return verdict(lb.ReasonNotService, nil, nil), k
+}
+
+// onLink reports whether a packet keeps the link itself alive: neighbour discovery (RFC 4861 section 4) and multicast
+// listeners (RFC 2710, RFC 3810), which no rule may send elsewhere.
+func onLink(p *packet.Packet) bool {
+	if p.Version != 6 || p.Proto != flow.ProtoICMPv6 || p.Later {
+		return false
+	}
+	t := p.ICMPType
+	return t >= 133 && t <= 137 || t >= 130 && t <= 132 || t == 143
+}
+
+// unmatched gives packets of no service the mark, or the end, that the spec says.
+func (e *Engine) unmatched(p *packet.Packet, d Decision) Decision {
+	if d.Reason != lb.ReasonNotService && d.Reason != lb.ReasonNotSteered || onLink(p) {
+		return d
+	}
+	if e.snapshot.NoServiceMark == lb.DropMark {
+		return verdict(lb.ReasonUnmatched, nil, nil)
+	}
+	d.Mark = uint32(e.snapshot.NoServiceMark)
+	return d
+}
+
+// noBackend is what a packet gets that no backend can take, for reason.
+func noBackend(reason lb.Reason, service *lb.Service) Decision {
+	if service.NoBackendMark == lb.DropMark {
+		return verdict(reason, service, nil)
+	}
+	d := verdict(lb.ReasonNoBackendMark, service, nil)
+	d.Mark = uint32(service.NoBackendMark)
+	return d
+}
+
+// remembered is the key of a flow's conntrack entry. Where SCTP is hashed by ports, all addresses of an association
+// share one, so that it stays with its backend over each of them.
+func remembered(service *lb.Service, k flow.Key) flow.Key {
+	if k.Proto == flow.ProtoSCTP && service.SCTPHash == lb.SCTPPorts {
+		k.Src, k.Dst = [16]byte{}, [16]byte{}
+	}
+	return k
+}
