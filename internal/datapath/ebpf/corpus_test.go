@@ -49,10 +49,6 @@ func corpus(t *testing.T, hook Hook) {
 		"sctp-timeout": "cannot balance sctp",
 		"sctp-v6":      "cannot balance sctp",
 		"l3dsr-golden": "no router",
-
-		"outbound":       "flows that backends start",
-		"outbound-snat":  "flows that backends start",
-		"outbound-state": "flows that backends start",
 	}
 	if hook == HookXDP { // an XDP program has no packet mark to write
 		for _, name := range []string{"mark", "mark-ttl", "mark-v6"} {

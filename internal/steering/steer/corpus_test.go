@@ -7,7 +7,7 @@ import (
 )
 
 func TestCorpus(t *testing.T) {
-	noRouter := map[string]string{"mark-ttl": "no router", "ttl": "no router", "ttl-v6": "no router"}
+	noRouter := map[string]string{"ttl": "no router", "ttl-v6": "no router"}
 	steertest.Run(t, noRouter, func(*testing.T) steertest.Path { return &steertest.Engine{} })
 }
 

@@ -86,6 +86,7 @@ struct pkt {
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
 	/* not cleared for each packet */
+	struct flow_key sent; /* while key is a client's of a flow that its backend starts */
 	struct reservation reservation;
 	struct bpf_fib_lookup fib;
 	struct out out; /* of a reply, if that was looked up for it */

@@ -218,6 +218,72 @@ static __always_inline int steer_reply(struct pkt *p, __u32 found, __u8 flags)
 	return REASON_REPLY;
 }
 
+/* The first UDP packet of a flow that a backend starts: it opens the client's
+ * flow to that backend and leaves with the VIP. Until that entry is there, the
+ * key is the client's. */
+__noinline int steer_outbound(struct pkt *p)
+{
+	struct outbound_key key = {};
+	const struct service *service;
+	const struct generation *g;
+	const struct outbound *o;
+	const struct backend *b;
+	__u32 active;
+
+	if (!p || p->kind != KIND_UDP)
+		return REASON_NOT_SERVICE;
+	active = p->active & 1;
+	g = bpf_map_lookup_elem(&generations, &active);
+	if (!g || !g->outbound)
+		return REASON_NOT_SERVICE;
+	__builtin_memcpy(key.addr, p->key.src, 16);
+	key.port = p->key.sport;
+	key.set = g->outbound;
+	o = bpf_map_lookup_elem(&outbounds, &key);
+	if (!o || bpf_map_lookup_elem(&inside, p->key.dst) || vip_covers(p, p->key.dst))
+		return REASON_NOT_SERVICE;
+	service = service_at(p, o->service);
+	b = backend_at(o->slot, p->version);
+	if (!service || !b || service->down || b->service != service->id || b->state == STATE_DOWN)
+		return REASON_NOT_SERVICE;
+	copy_key(&p->sent, &p->key);
+	__builtin_memcpy(p->key.src, p->sent.dst, 16);
+	__builtin_memcpy(p->key.dst, o->vip, 16);
+	p->key.sport = p->sent.dport;
+	p->key.dport = o->port;
+	if (flow_find(p, service)) { /* the client is with a backend already */
+		copy_key(&p->key, &p->sent);
+		p->number = NO_NUMBER;
+		p->slot = NO_SLOT;
+		return REASON_NOT_SERVICE;
+	}
+	p->service = o->service;
+	if (!rate_take(service, p->now)) {
+		copy_key(&p->key, &p->sent);
+		return REASON_NEW_FLOW_RATE;
+	}
+	p->mode = MODE_NAT;
+	p->back = 1;
+	return enter(p, o->slot, REASON_OUTBOUND);
+}
+
+__noinline int outbound_open(struct pkt *p)
+{
+	int problem;
+
+	if (!p)
+		return REASON_FLOW_TABLE_FULL;
+	problem = flow_open(p, 0);
+	copy_key(&p->key, &p->sent);
+	return problem;
+}
+
+/* A reply, or the start of a backend's own flow. */
+static __always_inline int steer_answer(struct pkt *p, __u32 found)
+{
+	return found == REPLY_UNKNOWN ? steer_outbound(p) : steer_reply(p, found, p->tcp_flags);
+}
+
 __noinline int steer_echo_reply(struct pkt *p)
 {
 	if (!p)
@@ -329,7 +395,7 @@ static __always_inline int steer_transport(ctx_t *ctx, struct pkt *p)
 
 	p->service = VIP_SERVICE(vip_search(p->key.dst, p->active, p->key.proto, p->key.dport));
 	if (!p->service)
-		return steer_reply(p, reply_find_here(p), p->tcp_flags);
+		return steer_answer(p, reply_find_here(p));
 	service = service_at(p, p->service);
 	if (!service)
 		return REASON_NOT_SERVICE;
@@ -356,7 +422,7 @@ static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 		reason = steer_rest(ctx, p);
 	reason = any_reason(p, reason);
 	if (reason & OPEN)
-		reason = entered(p, flow_open(p, p->tcp_flags), reason & ~OPEN);
+		reason = entered(p, p->back ? outbound_open(p) : flow_open(p, p->tcp_flags), reason & ~OPEN);
 	if (p->slot != NO_SLOT) {
 		service = service_at(p, p->service);
 		if (!service)
