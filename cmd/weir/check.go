@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -25,6 +26,7 @@ type checkResult struct {
 	Column   int                     `json:"column,omitempty"`
 	Warnings []string                `json:"warnings,omitempty"`
 	Services []control.ServiceStatus `json:"services,omitempty"`
+	Tier     []control.MemberStatus  `json:"tier,omitempty"`
 }
 
 func newCheckCommand() *cobra.Command {
@@ -77,7 +79,7 @@ A service that steers by connection id:
 			for _, warning := range result.Warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
 			}
-			return printServices(out, result.Services)
+			return printServices(out, result.Services, result.Tier)
 		},
 	}
 	cmd.Flags().StringVar(&datapath, "datapath", "", "also check that this data path can do it: ebpf, nfqueue or udp")
@@ -108,7 +110,7 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 		if err != nil {
 			return control.Locate(err, document)
 		}
-		result.Services = control.Describe(snapshot, nil)
+		result.Services, result.Tier = control.Describe(snapshot, nil), control.DescribeTier(snapshot)
 		result.Warnings = spec.Warnings()
 		return nil
 	}()
@@ -126,8 +128,8 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 	return result, err
 }
 
-// printServices writes compiled services for people.
-func printServices(w io.Writer, services []control.ServiceStatus) error {
+// printServices writes compiled services, and the tier if there is one, for people.
+func printServices(w io.Writer, services []control.ServiceStatus, tier []control.MemberStatus) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for i := range services {
 		s := &services[i]
@@ -139,7 +141,12 @@ func printServices(w io.Writer, services []control.ServiceStatus) error {
 			mode += " over " + s.Tunnel
 		}
 		fmt.Fprintf(table, "service %s: %s, affinity %s, %s\n", s.Name, mode, s.Affinity, s.State)
-		fmt.Fprintf(table, "  VIPs: %s\n", strings.Join(s.VIPs, ", "))
+		if len(s.VIPs) > 0 {
+			fmt.Fprintf(table, "  VIPs: %s\n", strings.Join(s.VIPs, ", "))
+		}
+		for _, f := range s.Flows {
+			fmt.Fprintf(table, "  flow rule %d: %s\n", f.Place, f.Rule)
+		}
 		for _, layout := range s.CID {
 			fmt.Fprintf(table, "  CID: %s\n", layout)
 		}
@@ -152,7 +159,15 @@ func printServices(w io.Writer, services []control.ServiceStatus) error {
 		if s.NewFlowRate > 0 {
 			fmt.Fprintf(table, "  new flows: at most %d per second\n", s.NewFlowRate)
 		}
-		fmt.Fprintf(table, "  idle time-outs: %s\n", timeoutsText(s.Timeouts))
+		if s.Hashing != "" {
+			fmt.Fprintf(table, "  hashing: %s\n", s.Hashing)
+		}
+		if s.NoBackendMark != nil {
+			fmt.Fprintf(table, "  without backend: mark %#x\n", *s.NoBackendMark)
+		}
+		if len(s.Timeouts) > 0 {
+			fmt.Fprintf(table, "  idle time-outs: %s\n", timeoutsText(s.Timeouts))
+		}
 		fmt.Fprintln(table, "  BACKEND\tADDRESS\tWEIGHT\tSHARE\tSTATE\tNODES")
 		for j := range s.Backends {
 			b := &s.Backends[j]
@@ -163,7 +178,27 @@ func printServices(w io.Writer, services []control.ServiceStatus) error {
 			fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, nodesText(b.Nodes))
 		}
 	}
+	if len(tier) > 0 {
+		fmt.Fprintln(table, "\ntier of balancers, for fragments")
+		fmt.Fprintln(table, "  MEMBER\tMARK\tSHARE\t")
+		for _, m := range tier {
+			fmt.Fprintf(table, "  %s\t%#x\t%.1f%%\t%s\n", m.Name, m.Mark, 100*m.Share, map[bool]string{true: "this one"}[m.Self])
+		}
+	}
 	return table.Flush()
+}
+
+// addressesText is what clients address, on one line.
+func addressesText(s *control.ServiceStatus) string {
+	parts := slices.Clone(s.VIPs)
+	switch n := len(s.Flows); n {
+	case 0:
+	case 1:
+		parts = append(parts, "1 flow rule")
+	default:
+		parts = append(parts, fmt.Sprintf("%d flow rules", n))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func backendAddress(b *control.BackendStatus) string {

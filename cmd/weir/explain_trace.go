@@ -46,6 +46,9 @@ type traced struct {
 	Reason  string   `json:"reason"`
 	Service string   `json:"service,omitempty"`
 	Backend string   `json:"backend,omitempty"`
+	Rule    string   `json:"rule,omitempty"`   // the flow rule that chose the service
+	Member  string   `json:"member,omitempty"` // the balancer of the tier that gets it
+	Mark    uint32   `json:"mark,omitempty"`   // its fwmark
 	Why     []string `json:"why,omitempty"`
 }
 
@@ -122,7 +125,14 @@ func (t *tracer) steer(number int, p *packet.Packet, err error, now time.Duratio
 	default:
 		d = t.engine.Malformed()
 	}
-	row := traced{Number: number, Action: d.Action.String(), Reason: d.Reason.String()}
+	row := traced{Number: number, Action: d.Action.String(), Reason: d.Reason.String(), Mark: d.Mark}
+	if d.Rule != nil {
+		row.Rule = d.Rule.Name
+	}
+	if d.Member != nil {
+		row.Member = d.Member.Name
+		t.summary.Backends["tier/"+row.Member]++
+	}
 	if d.Service != nil {
 		row.Service = d.Service.Name
 	}
@@ -200,6 +210,8 @@ func toBackend(r *traced) string {
 	switch {
 	case r.Backend != "":
 		return " " + r.Service + "/" + r.Backend
+	case r.Member != "":
+		return " to the tier's " + r.Member
 	case r.Service != "":
 		return " " + r.Service
 	}

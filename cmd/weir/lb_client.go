@@ -105,7 +105,7 @@ func printStatus(w io.Writer, status *lbStatus) error {
 				up++
 			}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d\t%s\n", s.Name, s.State, s.Mode, up, len(s.Backends), strings.Join(s.VIPs, ", "))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d\t%s\n", s.Name, s.State, s.Mode, up, len(s.Backends), addressesText(s))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -158,7 +158,7 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 		}
 		return json.NewEncoder(s.out).Encode(list)
 	}
-	if err := printServices(s.out, status.Services); err != nil {
+	if err := printServices(s.out, status.Services, status.Tier); err != nil {
 		return err
 	}
 	switch {

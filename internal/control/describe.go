@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/cid"
@@ -10,18 +11,54 @@ import (
 
 // ServiceStatus is one compiled service in words.
 type ServiceStatus struct {
-	Name        string            `json:"name"`
-	Mode        lb.Mode           `json:"mode"`
-	Tunnel      string            `json:"tunnel,omitempty"`
-	Affinity    lb.Affinity       `json:"affinity"`
-	CID         []string          `json:"cid,omitempty"`
-	State       string            `json:"state"` // up, down (override), no_backend, or fail_open (all probes fail and are not believed)
-	VIPs        []string          `json:"vips"`
-	Timeouts    map[string]string `json:"timeouts"`
-	NewFlowRate int               `json:"new_flow_rate,omitempty"`
-	SNAT        string            `json:"snat,omitempty"`
-	Health      string            `json:"health,omitempty"`
-	Backends    []BackendStatus   `json:"backends"`
+	Name     string       `json:"name"`
+	Mode     lb.Mode      `json:"mode"`
+	Tunnel   string       `json:"tunnel,omitempty"`
+	Affinity lb.Affinity  `json:"affinity"`
+	CID      []string     `json:"cid,omitempty"`
+	State    string       `json:"state"` // up, down (override), no_backend, or fail_open (all probes fail and are not believed)
+	VIPs     []string     `json:"vips"`
+	Flows    []FlowStatus `json:"flows,omitempty"`
+	Hashing  string       `json:"hashing,omitempty"` // what differs from the keyed hash of the flow, remembered
+	// NoBackendMark is the fwmark of packets that no backend can take; null: they are dropped.
+	NoBackendMark *uint32           `json:"no_backend_mark,omitempty"`
+	Timeouts      map[string]string `json:"timeouts"`
+	NewFlowRate   int               `json:"new_flow_rate,omitempty"`
+	SNAT          string            `json:"snat,omitempty"`
+	Health        string            `json:"health,omitempty"`
+	Backends      []BackendStatus   `json:"backends"`
+}
+
+// FlowStatus is one compiled flow rule in words.
+type FlowStatus struct {
+	Name     string `json:"name"`
+	Priority int    `json:"priority"`
+	Place    int    `json:"place"` // 1 is looked at first, over all services
+	Rule     string `json:"rule"`
+}
+
+// MemberStatus is one balancer of the tier.
+type MemberStatus struct {
+	Name  string  `json:"name"`
+	Mark  uint32  `json:"mark"`
+	Self  bool    `json:"self,omitempty"`
+	Share float64 `json:"share"` // of the fragments, 0 to 1
+}
+
+// DescribeTier puts the tier of a snapshot into words; empty when there is none.
+func DescribeTier(snapshot *lb.Snapshot) []MemberStatus {
+	tier := snapshot.Tier
+	if tier == nil {
+		return nil
+	}
+	members := make([]MemberStatus, len(tier.Members))
+	for i, m := range tier.Members {
+		members[i] = MemberStatus{Name: m.Name, Mark: m.Mark, Self: m == tier.Self}
+	}
+	for _, i := range tier.Maglev {
+		members[i].Share += 1 / float64(len(tier.Maglev))
+	}
+	return members
 }
 
 // BackendStatus is one compiled backend in words.
@@ -42,7 +79,9 @@ type BackendStatus struct {
 func Describe(snapshot *lb.Snapshot, overrides *lb.Overrides) []ServiceStatus {
 	services := make([]ServiceStatus, 0, len(snapshot.Services))
 	for _, service := range snapshot.Services {
-		services = append(services, describeService(service, overrides))
+		s := describeService(service, overrides)
+		s.Hashing = hashing(snapshot, service)
+		services = append(services, s)
 	}
 	return services
 }
@@ -67,6 +106,23 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 	for _, vip := range service.VIPs {
 		s.VIPs = append(s.VIPs, vip.String())
 		protocols[vip.Protocol] = true
+	}
+	for _, rule := range service.Rules {
+		s.Flows = append(s.Flows, FlowStatus{Name: rule.Name, Priority: rule.Priority, Place: rule.Index + 1, Rule: rule.String()})
+		taken := rule.Protocols
+		if len(taken) == 0 {
+			taken = []uint8{lb.TCP, lb.UDP, lb.SCTP}
+		}
+		for _, p := range taken {
+			protocols[p] = true
+		}
+	}
+	if service.NoBackendMark != lb.DropMark {
+		mark := uint32(service.NoBackendMark)
+		s.NoBackendMark = &mark
+	}
+	if service.Stateless {
+		clear(protocols)
 	}
 	if protocols[lb.UDP] {
 		s.Timeouts["udp"] = timeout(service.Timeouts.UDP)
@@ -111,6 +167,21 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 		s.Backends = append(s.Backends, b)
 	}
 	return s
+}
+
+// hashing says what of a service's hash is not the usual.
+func hashing(snapshot *lb.Snapshot, service *lb.Service) string {
+	var parts []string
+	if snapshot.Hash != lb.SipHash {
+		parts = append(parts, fmt.Sprintf("%s with %d slots", snapshot.Hash, len(service.Maglev)))
+	}
+	if service.SCTPHash == lb.SCTPPorts {
+		parts = append(parts, "sctp by ports")
+	}
+	if service.Stateless {
+		parts = append(parts, "no conntrack")
+	}
+	return strings.Join(parts, ", ")
 }
 
 func text(address interface {

@@ -268,6 +268,7 @@ type Status struct {
 	Failures   uint64          `json:"failures"`
 	Datapath   string          `json:"datapath"`
 	Services   []ServiceStatus `json:"services"`
+	Tier       []MemberStatus  `json:"tier,omitempty"` // balancers that share fragments
 }
 
 // Status returns the present state.
@@ -284,7 +285,7 @@ func (l *Loop) Status() Status {
 	}
 	if snapshot := l.applied.Load(); snapshot != nil {
 		s.Generation = snapshot.Generation
-		s.Services = Describe(snapshot, l.overrides)
+		s.Services, s.Tier = Describe(snapshot, l.overrides), DescribeTier(snapshot)
 	}
 	return s
 }

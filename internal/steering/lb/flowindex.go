@@ -159,6 +159,9 @@ func (b *setBuilder) keep(set []uint64) []uint64 {
 	if one, ok := b.known[string(b.name)]; ok {
 		return one
 	}
+	if b.bytes > maxIndexBytes {
+		return set // the file will be refused
+	}
 	one := slices.Clone(set)
 	b.known[string(b.name)] = one
 	b.bytes += 2 * len(b.name)

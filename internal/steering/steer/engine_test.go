@@ -64,7 +64,6 @@ func TestCorpusHasEveryReason(t *testing.T) {
 	elsewhere := map[lb.Reason]bool{ // given by data paths, which see next hops, sizes, sockets and operators
 		lb.ReasonNone: true, lb.ReasonNoNeighbour: true, lb.ReasonOutbound: true, lb.ReasonTooBig: true,
 		lb.ReasonSendFailed: true, lb.ReasonFault: true, lb.ReasonNotDTLS: true,
-		lb.ReasonNoBackendMark: true, lb.ReasonTier: true, lb.ReasonUnmatched: true,
 	}
 	names, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

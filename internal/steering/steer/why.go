@@ -18,32 +18,49 @@ func (e *Engine) Why(p *packet.Packet, d Decision) []string {
 	if p.Kind == packet.KindICMPError {
 		say("the ICMP error quotes the packet %s, so its flow is %s", k.Reverse(), k)
 	}
+	if p.Kind == packet.KindUDP && !p.Later {
+		if inner, _ := e.client(p); inner != k {
+			k = inner
+			say("it carries SCTP inside of UDP (udp_encap), so its flow is %s", k)
+		}
+	}
+	if d.Rule != nil {
+		say("flow rule %s, number %d of %d, is the first that matches", d.Rule, d.Rule.Index+1, len(e.snapshot.Rules))
+	}
 	if d.Service != nil {
 		say("service %s: mode %s, affinity %s", d.Service.Name, d.Service.Mode, d.Service.Affinity)
-		if vip, ok := e.matched(d.Service, k); ok && !p.Later {
+		if vip, ok := e.matched(d.Service, k); ok && !p.Later && d.Rule == nil {
 			say("its VIP %s is the most specific that matches", vip)
 		}
 	}
-	if text := e.because(p, d); text != "" {
+	if text := e.because(p, k, d); text != "" {
 		say("%s", text)
 	}
-	if d.Action == lb.Forward {
+	if d.Action == lb.Forward && d.Service != nil {
 		say("%s", leaves(p, d))
 	}
 	return steps
 }
 
 // because says what decided.
-func (e *Engine) because(p *packet.Packet, d Decision) string {
-	k := p.Key
+func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 	switch d.Reason {
 	case lb.ReasonNotService:
+		if d.Mark != 0 {
+			return fmt.Sprintf("no flow rule and no VIP matches: passed to the kernel with fwmark %#x (no_service_mark)", d.Mark)
+		}
 		if e.snapshot.HasAddress(p.DstAddr()) {
 			return fmt.Sprintf("a service has the address %s, but not this protocol and port, and no flow has it as its reply: passed to the kernel", k.Destination().Addr())
 		}
 		return "no service has this destination, and no flow has it as its reply: passed to the kernel"
 	case lb.ReasonNotSteered:
 		return "the address is a VIP's, but no service balances this protocol or ICMP type: passed to the kernel"
+	case lb.ReasonUnmatched:
+		return "no flow rule and no VIP matches, and no_service_mark is -1: dropped"
+	case lb.ReasonNoBackendMark:
+		return fmt.Sprintf("no backend of the service can take it: passed to the kernel with fwmark %#x (no_backend_mark)", d.Mark)
+	case lb.ReasonTier:
+		return fmt.Sprintf("a fragment: by the hash of its addresses, member %s of the tier sees all of them; it gets its fwmark %#x", d.Member.Name, d.Member.Mark)
 	case lb.ReasonICMPUnknown:
 		return "no service or flow is known for the quoted packet: passed to the kernel"
 	case lb.ReasonFragment:
@@ -94,8 +111,11 @@ func (e *Engine) because(p *packet.Packet, d Decision) string {
 // slot says how the Maglev table picked.
 func (e *Engine) slot(service *lb.Service, k flow.Key) string {
 	what := "the flow"
-	if service.Affinity == lb.BySource {
+	switch {
+	case service.Affinity == lb.BySource:
 		what = "its source address"
+	case k.Proto == flow.ProtoSCTP && service.SCTPHash == lb.SCTPPorts:
+		what = "its ports"
 	}
 	h := e.hash(service, k)
 	b := service.Select(h)

@@ -28,6 +28,7 @@
 //	want ACTION REASON [SERVICE/BACKEND]
 //	                 the next packet's result. $x in place of a backend is bound
 //	                 when first seen; !$x is any other backend
+//	                 A member of the tier is named by its mark
 //	out PACKET       its bytes as they leave: written as a packet, or "same" as
 //	                 they came, or "hex …"
 //	mark N           its fwmark

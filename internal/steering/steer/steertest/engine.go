@@ -51,9 +51,6 @@ func (e *Engine) Packet(data []byte, frame bool, now time.Duration) (Result, err
 		d = e.engine.Malformed()
 	}
 	r := Result{Action: d.Action, Reason: d.Reason, Mark: d.Mark}
-	if d.Member != nil {
-		r.Service, r.Backend = Tier, d.Member.Name
-	}
 	if d.Service != nil {
 		r.Service = d.Service.Name
 	}

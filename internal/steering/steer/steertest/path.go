@@ -39,9 +39,6 @@ func (t Traits) has(word string) bool {
 	return word == "router" && t.Router || slices.Contains(t.Has, word)
 }
 
-// Tier is the service of a Result whose backend is a member of the tier.
-const Tier = "tier"
-
 // Result is what became of a packet.
 type Result struct {
 	Action           lb.Action

@@ -19,19 +19,20 @@ import (
 
 // Run runs every case of the corpus as a subtest against a Path that open makes. beyond names the cases that are beyond
 // the path, each with words of the reason: they pass when the path refuses them for that reason, and fail when it does not.
-// No case is skipped.
+// A name that ends in * stands for all cases that begin so and have no line of their own. No case is skipped.
 func Run(t *testing.T, beyond map[string]string, open func(t *testing.T) Path) {
 	t.Helper()
 	known := map[string]bool{}
 	for _, file := range corpus(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		known[name] = true
+		reason, by := beyondFor(beyond, name)
+		known[by] = true
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer expectRefusal(t, beyond[name])
+			defer expectRefusal(t, reason)
 			runCase(t, parseArchive(string(text)), open(t))
 		})
 	}
@@ -40,6 +41,19 @@ func Run(t *testing.T, beyond map[string]string, open func(t *testing.T) Path) {
 			t.Errorf("no case is named %s", name)
 		}
 	}
+}
+
+// beyondFor returns why a case is beyond a path, and the name that says so: its own or the longest pattern.
+func beyondFor(beyond map[string]string, name string) (reason, by string) {
+	if reason, ok := beyond[name]; ok {
+		return reason, name
+	}
+	for pattern, why := range beyond {
+		if head, ok := strings.CutSuffix(pattern, "*"); ok && strings.HasPrefix(name, head) && len(pattern) > len(by) {
+			reason, by = why, pattern
+		}
+	}
+	return reason, by
 }
 
 // refusal is why a path cannot run a case; it ends the case by a panic that expectRefusal takes.
@@ -291,7 +305,7 @@ func (r *run) want(words []string) error {
 		return fmt.Errorf("got %s %s %s/%s", got.Action, got.Reason, got.Service, got.Backend)
 	}
 	if len(words) == 2 {
-		if got.Action == lb.Forward {
+		if got.Action == lb.Forward && got.Reason != lb.ReasonTier { // whose member is named by its mark
 			return fmt.Errorf("say to which backend; it was %s/%s", got.Service, got.Backend)
 		}
 		return nil
