@@ -31,12 +31,14 @@ func outboundSpec() string {
 // or in fragments, and what the client answers or says later comes to that
 // backend; also while weir is away, and after it came back.
 func TestRootOutbound(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) { outboundFlows(t, hook) })
 	}
 }
 
 func outboundFlows(t *testing.T, hook Hook) {
+	t.Parallel()
 	lab := netlabtest.Up(t, twoClients("ebout"+hook.String(), true))
 	gateway := lab.Namespace("gateway")
 	config := Config{Interfaces: threeVeths, Hook: hook, PinPath: filepath.Join(bpffs(t), "lb")}

@@ -17,6 +17,7 @@ import (
 // TestRootNewFlowRateOnManyCPUs: processors that spend a service's credit at
 // the same time spend no more than there is, and all of it.
 func TestRootNewFlowRateOnManyCPUs(t *testing.T) {
+	t.Parallel()
 	const rate, each = 20000, 30000
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
@@ -67,6 +68,7 @@ services:
 // TestRootManyRanges: as many port ranges as VIPs may have, on addresses that
 // hold too many for their own line, twice at once as during a change.
 func TestRootManyRanges(t *testing.T) {
+	t.Parallel()
 	const addresses, each = lb.MaxVIPs / 6, 6
 	var spec strings.Builder
 	spec.WriteString("services:\n- name: ranges\n  mode: l2dsr\n  vips:\n")
