@@ -16,7 +16,7 @@ func (e *Engine) Packet(p *packet.Packet, now time.Duration) Decision {
 	if e.snapshot.NoServiceMark != 0 {
 		d = e.unmatched(p, d)
 	}
-	if d.Action == lb.Forward && e.options.Router && p.TTL <= 1 {
+	if d.Action == lb.Forward && e.options.Router && p.TTL <= 1 && (d.Service == nil || d.Service.Mode != lb.Mark) {
 		d.Action, d.Reason = lb.Drop, lb.ReasonTTLExpired
 	}
 	return e.count(d, p.Length)
