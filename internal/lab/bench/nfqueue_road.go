@@ -74,7 +74,7 @@ type nfqNet struct {
 
 	lab    *netlab.Lab
 	weir   *daemon
-	source int          // of the last run that wanted a fresh one
+	source int // of the last run that wanted a fresh one
 	serves map[string]bool
 	first  map[int]queueRow // queues after setting up
 	failed error            // of setup
