@@ -8,8 +8,9 @@
  *  - ICMP errors that quote no flow known here;
  *  - SCTP, headers that parse.h does not follow, and what would be dropped: the
  *    queue drops it or knows a mark for it.
- * A flow beyond its service's rate of new ones is dropped here, else it would
- * have the queue's rate too.
+ * Dropped here is a flow beyond its service's rate of new ones, which would have
+ * the queue's rate too, and a fragment whose first one went to a backend that is
+ * gone: the queue would wait for that first one.
  */
 #pragma once
 
@@ -20,7 +21,7 @@ static __always_inline int front(struct pkt *p, int reason)
 {
 	if (p->slot != NO_SLOT && reason >= REASON_FRAGMENT && reason < REASON_FRAGMENT_EARLY)
 		return reason;
-	if (reason == REASON_NEW_FLOW_RATE)
+	if (reason == REASON_NEW_FLOW_RATE || reason == REASON_FRAGMENT_UNKNOWN)
 		return reason;
 	p->slot = NO_SLOT;
 	return reason < REASON_FRAGMENT ? reason : REASON_NOT_STEERED;
