@@ -363,23 +363,20 @@ func (s spread) hint(q *nfqueueStatus) string {
 	if len(s.packets) < 2 || s.total < spreadPackets {
 		return ""
 	}
-	pairs, idle := 0, 0
+	pairs := 0
 	for i := range q.Queues {
 		pairs += q.Queues[i].AddressPairs
-		if s.packets[i] == 0 {
-			idle++
-		}
 	}
 	for i, n := range s.packets {
 		share := float64(n) / float64(s.total)
-		if share < spreadShare || share < 2/float64(len(s.packets)) && idle == 0 {
+		if share < spreadShare {
 			continue
 		}
-		why := fmt.Sprintf("%d of about %d address pairs hash there", q.Queues[i].AddressPairs, pairs)
+		why := fmt.Sprintf("queue %d gets %.0f%% of the packets (%d of about %d address pairs hash there)", q.Queues[i].Number, 100*share, q.Queues[i].AddressPairs, pairs)
 		if pairs <= 4*len(s.packets) {
-			return fmt.Sprintf("queue %d gets %.0f%% of the packets (%s): so few pairs cannot be spread better, more sources would", q.Queues[i].Number, 100*share, why)
+			return why + ": so few pairs cannot be spread better, more sources would"
 		}
-		return fmt.Sprintf("queue %d gets %.0f%% of the packets (%s): its sources are the busy ones; more queues would part them", q.Queues[i].Number, 100*share, why)
+		return why + ": its sources are the busy ones; more queues would part them"
 	}
 	return ""
 }
