@@ -147,7 +147,7 @@ func nftTracking(text string) []nftRule {
 		switch {
 		case len(words) >= 4 && words[0] == "table":
 			table, chain = words[1]+" "+words[2], ""
-		case len(words) >= 3 && words[0] == "chain":
+		case len(words) >= 3 && words[0] == "chain" && table != "":
 			chain = words[1]
 		case chain != "" && !iptablesTable(table):
 			rule, handle, ok := strings.Cut(line, " # handle ")
