@@ -340,6 +340,54 @@ services:
 	}
 }
 
+// What no backend takes is answered, by weir's mark and the rules together, and a service with a backend works beside it.
+func TestRootRulesAnswerForNobody(t *testing.T) {
+	netlabtest.Tools(t, "socat")
+	w := newWard(t, `
+no_service_mark: 3
+services:
+- name: off
+  mode: mark
+  no_backend_mark: 2
+  vips: [{address: 10.96.0.1, protocol: tcp, port: 80}, {address: "fd96::1", protocol: tcp, port: 80}]
+  backends: [{name: a, address: 10.62.0.2, address2: "fd62::2", mark: 101, weight: 0}]
+- name: on
+  mode: mark
+  vips: [{address: 10.96.0.2, protocol: tcp, port: 80}]
+  backends: [{name: b, address: 10.62.0.3, mark: 102}]
+`)
+	w.shell("weir lb rules " + strings.Join(w.args, " ") + " --apply")
+	w.background("weir lb run -c " + w.file + " --datapath nfqueue --queue 0:1 --admin unix:" + filepath.Join(t.TempDir(), "s"))
+	server := w.command(w.lab.Namespace("server"), "exec socat TCP-LISTEN:80,reuseaddr,fork EXEC:'echo hello'")
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() }) // by our kill
+	w.await("at the start", w.args, healthy)
+	expect := func(address, want string) {
+		t.Helper()
+		said := ""
+		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(said, want); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Errorf("%s: %q, want %q", address, said, want)
+				return
+			}
+			out, _ := w.command(w.lab.Namespace("client"), "exec socat -T 10 - TCP:"+address+",connect-timeout=10 < /dev/null").CombinedOutput() // refused by design; what it says counts
+			said = string(out)
+		}
+	}
+	// Without a way to the VIPs in the main table, the kernel answers before the rules do.
+	for _, address := range []string{"10.96.0.1:80", "[fd96::1]:80", "10.96.0.1:81"} {
+		expect(address, "Network is unreachable")
+	}
+	expect("10.96.0.2:80", "hello")
+	w.shell("ip route add 10.96.0.0/24 via 10.62.0.2", "ip -6 route add fd96::/64 via fd62::2")
+	for _, address := range []string{"10.96.0.1:80", "[fd96::1]:80", "10.96.0.1:81"} {
+		expect(address, "Connection refused") // no backend, no backend, no service
+	}
+	expect("10.96.0.2:80", "hello")
+}
+
 // The end of a veth pair that loses redirected frames is found in the other namespace.
 func TestRootDoctorFindsSilentVeth(t *testing.T) {
 	w := newWard(t, wardSpec)
