@@ -26,7 +26,7 @@ static __always_inline void count(const struct pkt *p, int reason)
 	b = bpf_map_lookup_elem(&backend_counts, &slot);
 	if (!b)
 		return;
-	if (reason == REASON_REPLY || reason == REASON_ICMP_REPLY) {
+	if (reason == REASON_REPLY || reason == REASON_ICMP_REPLY || reason == REASON_OUTBOUND) {
 		b->out.packets++;
 		b->out.bytes += bytes;
 	} else {
@@ -62,7 +62,7 @@ struct {
 
 static __always_inline void begin(struct pkt *p, const struct control *control, bool inject)
 {
-	__builtin_memset(p, 0, offsetof(struct pkt, reservation));
+	__builtin_memset(p, 0, offsetof(struct pkt, sent));
 	p->active = control->active & 1;
 	p->now = clock_now(control);
 	p->inject = inject;
@@ -97,7 +97,7 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 		verdict = ctx_pass;
 	} else if (reason >= REASON_FRAGMENT_EARLY) {
 		verdict = ctx_drop;
-	} else if (p->ttl <= 1) {
+	} else if (p->ttl <= 1 && p->mode != MODE_MARK) { /* with a mark, the stack is the router */
 		reason = REASON_TTL_EXPIRED;
 		verdict = ctx_drop;
 	} else {

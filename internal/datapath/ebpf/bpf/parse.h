@@ -83,9 +83,11 @@ struct pkt {
 	__u8 back;       /* from the backend to the client */
 	__u8 opened;     /* its flow's entry is new */
 	__u8 mode;       /* of the service */
+	__u8 reason;     /* that steering gave */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
 	/* not cleared for each packet */
+	struct flow_key sent; /* while key is a client's of a flow that its backend starts */
 	struct reservation reservation;
 	struct bpf_fib_lookup fib;
 	struct out out; /* of a reply, if that was looked up for it */
