@@ -36,12 +36,6 @@ func Open(config Config) (*Datapath, error) {
 		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
 	}
 	d := &Datapath{config: config}
-	var err error
-	if d.table, err = os.Open(kernelTable); errors.Is(err, os.ErrNotExist) {
-		return nil, errors.New("open the nfqueue data path: this kernel has no NFQUEUE; load it with `modprobe nfnetlink_queue`")
-	} else if err != nil {
-		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
-	}
 	for i := range config.Count {
 		q, err := openQueue(&d.config, config.First+uint16(i))
 		if err != nil {
@@ -49,6 +43,19 @@ func Open(config Config) (*Datapath, error) {
 			return nil, fmt.Errorf("open the nfqueue data path: %w", err)
 		}
 		d.kernel, d.queues = append(d.kernel, q), append(d.queues, q)
+	}
+	// A message that changes nothing has the kernel load its module, and say whether we may.
+	if err := d.kernel[0].configure(); errors.Is(err, unix.EPERM) {
+		_ = d.Close()
+		return nil, fmt.Errorf("open the nfqueue data path: %w; it needs CAP_NET_ADMIN in this network namespace", err)
+	}
+	var err error
+	if d.table, err = os.Open(kernelTable); err != nil {
+		_ = d.Close()
+		if errors.Is(err, os.ErrNotExist) {
+			err = errors.New("this kernel has no NFQUEUE; load it with `modprobe nfnetlink_queue`")
+		}
+		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
 	}
 	return d, nil
 }
