@@ -44,20 +44,34 @@ func Open(config Config) (*Datapath, error) {
 		}
 		d.kernel, d.queues = append(d.kernel, q), append(d.queues, q)
 	}
-	// A message that changes nothing has the kernel load its module, and say whether we may.
-	if err := d.kernel[0].configure(); errors.Is(err, unix.EPERM) {
+	refusal := d.kernel[0].configure() // changes nothing, but has the kernel load its module
+	if err := d.openTable(refusal); err != nil {
 		_ = d.Close()
-		return nil, fmt.Errorf("open the nfqueue data path: %w; it needs CAP_NET_ADMIN in this network namespace", err)
-	}
-	var err error
-	if d.table, err = os.Open(kernelTable); err != nil {
-		_ = d.Close()
-		if errors.Is(err, os.ErrNotExist) {
-			err = errors.New("this kernel has no NFQUEUE; load it with `modprobe nfnetlink_queue`")
-		}
 		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
 	}
 	return d, nil
+}
+
+// openTable opens the kernel's account of queues. refusal is what the kernel said to a message for the first queue.
+func (d *Datapath) openTable(refusal error) error {
+	var err error
+	d.table, err = os.Open(kernelTable)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return errors.New("this kernel has no NFQUEUE; load it with `modprobe nfnetlink_queue`")
+	case err != nil && !errors.Is(err, os.ErrPermission):
+		return err
+	case err != nil:
+		d.table = nil
+	}
+	// Also when somebody else has the queue, of which bind will tell.
+	if rows, _ := d.readTable(); errors.Is(refusal, unix.EPERM) && rows[d.config.First] == (KernelQueue{}) {
+		return fmt.Errorf("%w; it needs CAP_NET_ADMIN in this network namespace", refusal)
+	}
+	if err != nil {
+		d.config.Log.Warn("drops and waiting packets of the queues will show as 0", "error", err, "remedy", "run weir as root")
+	}
+	return nil
 }
 
 // Caps says what this data path can do.
