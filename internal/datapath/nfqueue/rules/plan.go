@@ -189,8 +189,14 @@ func Make(snapshot *lb.Snapshot, c Config) (*Plan, error) {
 	}
 	if tier := snapshot.Tier; tier != nil {
 		for _, member := range tier.Members {
-			if member != tier.Self {
-				p.note("mark %d leads to the balancer %s of the tier, whose address the file does not hold: make its route by hand", member.Mark, member.Name)
+			switch hop := (&lb.Backend{Name: member.Name, Mark: member.Mark, Address4: member.Address4, Address6: member.Address6}); {
+			case member == tier.Self:
+			case !hop.Address4.IsValid() && !hop.Address6.IsValid():
+				p.note("mark %d leads to the balancer %s of the tier, whose address the file does not hold: add it, or make its route by hand", member.Mark, member.Name)
+			default:
+				if err := p.backend(&lb.Service{Name: "tier"}, hop); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
