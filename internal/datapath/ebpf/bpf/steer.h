@@ -332,17 +332,16 @@ static __always_inline int steer_transport(ctx_t *ctx, struct pkt *p)
 static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 {
 	const struct service *service;
-	int reason;
+	bool transport = !p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || p->kind == KIND_SCTP);
+	int reason = transport ? steer_transport(ctx, p) : steer_rest(ctx, p);
 
-	if (!p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || p->kind == KIND_SCTP))
-		reason = steer_transport(ctx, p);
-	else
-		reason = steer_rest(ctx, p);
 	if (p->slot != NO_SLOT) {
-		service = service_at(p, p->service);
-		if (!service)
-			return REASON_NOT_SERVICE;
-		p->mode = service->mode;
+		if (!transport || p->back) {
+			service = service_at(p, p->service);
+			if (!service)
+				return REASON_NOT_SERVICE;
+			p->mode = service->mode;
+		}
 		if (p->mode == MODE_NAT)
 			rewrite_for(p);
 	}
