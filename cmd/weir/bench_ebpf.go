@@ -1,21 +1,36 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/lab/bench"
 )
 
+// benchEBPFFlags are the flags of `weir bench ebpf`.
+type benchEBPFFlags struct {
+	config   ebpf.BenchConfig
+	hook     string
+	asJSON   bool
+	live     bool
+	seconds  int
+	families []string
+	report   string
+}
+
 func newBenchEBPFCommand() *cobra.Command {
-	var config ebpf.BenchConfig
-	var asJSON bool
-	var hook string
+	var f benchEBPFFlags
 	cmd := &cobra.Command{
 		Use:   "ebpf",
-		Short: "Nanoseconds per packet of the kernel data path",
+		Short: "Nanoseconds and packets per second of the kernel data path",
 		Long: `Measure what the XDP and TCX programs cost a packet, by BPF_PROG_TEST_RUN in a network namespace of its own.
 
 A generator program writes every packet's headers and goes on to the program under test. "floor" is the generator alone, in
@@ -25,45 +40,118 @@ the same rounds; "net" is the difference. The 20th percentile of the rounds coun
 Beside it, in the same rounds and with the same packets, two small programs: "LRU" parses and looks the 5-tuple up in an LRU
 hash table of 1048576 entries with keys of 40 bytes, as the flow tables of Katran and Cilium do; for a new flow it inserts into
 that table when it is full. "FIB" parses and looks the destination up in the kernel's routes. "xLRU" and "xFIB" are net in terms
-of those: 0.25 means a quarter of it.`,
+of those: 0.25 means a quarter of it.
+
+With --live it counts packets per second instead: one core has the kernel send the smallest UDP frames of 1024 and of 32768
+flows through a lab of namespaces, over these roads in turns, and a program at the end counts and drops them:
+
+` + indentNames(bench.DescribeLiveRoads()) + `
+Medians, spreads and ratios to kernel routing and to the floor in the same round. The lab needs the package iptables.`,
 		Example: `  weir bench ebpf
   weir bench ebpf --hook xdp --only hit
-  weir bench ebpf --rounds 15 --json`,
+  weir bench ebpf --rounds 15 --json
+  weir bench ebpf --live --report live.html
+  weir bench ebpf --live --hook xdp --families ipv4 --rounds 3 --seconds 1`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch hook {
+			switch f.hook {
 			case "xdp":
-				config.Hooks = []ebpf.Hook{ebpf.HookXDP}
+				f.config.Hooks = []ebpf.Hook{ebpf.HookXDP}
 			case "tcx":
-				config.Hooks = []ebpf.Hook{ebpf.HookTCX}
+				f.config.Hooks = []ebpf.Hook{ebpf.HookTCX}
 			case "both":
 			default:
-				return fmt.Errorf("--hook %q: give xdp, tcx or both", hook)
+				return usageError(fmt.Errorf("--hook %q: give xdp, tcx or both", f.hook))
 			}
-			config.Progress = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "measure", what) }
-			results, err := ebpf.Bench(cmd.Context(), config)
+			for _, name := range []string{"seconds", "families", "report"} {
+				if !f.live && cmd.Flags().Changed(name) {
+					return usageError(fmt.Errorf("--%s is for --live", name))
+				}
+			}
+			if f.live {
+				return runBenchLive(cmd, &f)
+			}
+			f.config.Progress = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "measure", what) }
+			results, err := ebpf.Bench(cmd.Context(), f.config)
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.asJSON {
 				return printJSON(cmd.OutOrStdout(), results)
 			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "CASE\tHOOK\tFAMILY\tFLOWS\tNS\tFLOOR\tNET\tMPPS\tLRU\txLRU\tFIB\txFIB\tREASON")
-			for _, r := range results {
-				fmt.Fprintf(w, "%s\t%s\tIPv%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%s\t%s\t%s\n", r.Case, r.Hook, r.Family, r.Flows, r.NS, r.Floor, r.Net, 1e3/max(r.Net, 1),
-					known("%.0f", r.LRU), known("%.2f", r.XLRU), known("%.0f", r.FIB), known("%.2f", r.XFIB), r.Reason)
-			}
-			return w.Flush()
+			return printBenchEBPF(cmd.OutOrStdout(), results)
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&config.Rounds, "rounds", 9, "rounds of each case")
-	flags.IntVar(&config.Packets, "packets", 1<<18, "packets of a case in one round")
-	flags.StringVar(&hook, "hook", "both", "xdp, tcx or both")
-	flags.StringVar(&config.Only, "only", "", "measure only cases with this in their name")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.IntVar(&f.config.Rounds, "rounds", 9, "rounds of each case (--live: 5)")
+	flags.IntVar(&f.config.Packets, "packets", 1<<18, "packets of a case in one round")
+	flags.StringVar(&f.hook, "hook", "both", "xdp, tcx or both")
+	flags.StringVar(&f.config.Only, "only", "", "measure only cases, or roads, with this in their name")
+	flags.BoolVar(&f.live, "live", false, "packets per second through a lab, of live frames")
+	flags.IntVar(&f.seconds, "seconds", 1, "with --live: length of one round of a road")
+	flags.StringSliceVar(&f.families, "families", nil, "with --live: ipv4, ipv6 (default both)")
+	flags.StringVar(&f.report, "report", "", "with --live: also write an HTML report with plots to this file")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func printBenchEBPF(out io.Writer, results []ebpf.BenchResult) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CASE\tHOOK\tFAMILY\tFLOWS\tNS\tFLOOR\tNET\tMPPS\tLRU\txLRU\tFIB\txFIB\tREASON")
+	for _, r := range results {
+		fmt.Fprintf(w, "%s\t%s\tIPv%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%s\t%s\t%s\n", r.Case, r.Hook, r.Family, r.Flows, r.NS, r.Floor, r.Net, 1e3/max(r.Net, 1),
+			known("%.0f", r.LRU), known("%.2f", r.XLRU), known("%.0f", r.FIB), known("%.2f", r.XFIB), r.Reason)
+	}
+	return w.Flush()
+}
+
+// runBenchLive measures live frames through a lab.
+func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
+	config := bench.DSRConfig{Rounds: 5, Duration: time.Duration(f.seconds) * time.Second, Families: f.families}
+	if cmd.Flags().Changed("rounds") {
+		config.Rounds = f.config.Rounds
+	}
+	if cmd.Flags().Changed("packets") {
+		return usageError(errors.New("--packets is for the test runs; --live takes --seconds"))
+	}
+	for _, road := range bench.LiveRoads() {
+		weir := strings.HasPrefix(road, "weir-")
+		if strings.Contains(road, f.config.Only) && (!weir || f.hook == "both" || strings.HasSuffix(road, f.hook)) {
+			config.Roads = append(config.Roads, road)
+		}
+	}
+	if config.Roads == nil {
+		return usageError(fmt.Errorf("--only %q: no road on this hook has that in its name; there are %s", f.config.Only, strings.Join(bench.LiveRoads(), ", ")))
+	}
+	if err := config.ValidateLive(); err != nil {
+		return usageError(err)
+	}
+	var err error
+	if config.Binary, err = os.Executable(); err != nil {
+		return fmt.Errorf("find our own binary: %w", err)
+	}
+	progress := newProgress(cmd.ErrOrStderr())
+	config.Progress = progress.show
+	results, err := bench.Live(cmd.Context(), config)
+	progress.clear()
+	if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
+		return errors.New("interrupted; everything that was started is gone")
+	}
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		err = printJSON(cmd.OutOrStdout(), results)
+	} else {
+		err = bench.WriteLive(cmd.OutOrStdout(), results)
+	}
+	if err == nil && f.report != "" {
+		err = writeReport(f.report, results)
+	}
+	if failed := bench.Failed(results); err == nil && failed > 0 {
+		err = fmt.Errorf("%d of %d measurements failed", failed, len(results))
+	}
+	return err
 }
 
 // known formats what was measured; "-" else.

@@ -57,6 +57,42 @@ func TestRootBenchDSR(t *testing.T) {
 	}
 }
 
+// Live frames come through routing and through Weir by connection id, and the report can be drawn again from the JSON.
+func TestRootBenchLive(t *testing.T) {
+	netlabtest.Root(t)
+	t.Setenv(runAsWeir, "1")
+	page := filepath.Join(t.TempDir(), "live.html")
+	out, err := execute(t, "bench", "ebpf", "--live", "--rounds", "1", "--only", "weir-cid", "--hook", "xdp", "--families", "ipv6", "--json", "--report", page)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var results []*measure.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 3*2 {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	for _, r := range results {
+		if r.Scenario != bench.ScenarioLive || r.Requests == 0 || r.Errors != 0 {
+			t.Errorf("%s: %+v", r.Road, r)
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil || !strings.Contains(string(text), "weir-cid-xdp") {
+		t.Errorf("the report: %v", err)
+	}
+	for want, args := range map[string][]string{
+		"is for --live":            {"--seconds", "2"},
+		"--packets is for":         {"--live", "--packets", "5"},
+		"no road on this hook has": {"--live", "--only", "nothing"},
+		"give xdp, tcx or both":    {"--live", "--hook", "all"},
+		`no family "ipv5"`:         {"--live", "--families", "ipv5"},
+		"0s for each load: want":   {"--live", "--seconds", "0"},
+	} {
+		if out, err := execute(t, append([]string{"bench", "ebpf"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %s\n%s", args, err, want, out)
+		}
+	}
+}
+
 func TestBenchListAndBadReports(t *testing.T) {
 	out, err := execute(t, "bench", "list", "--json")
 	var all []bench.Scenario

@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
@@ -28,10 +29,11 @@ func (d *Datapath) dies() {
 // TestRootKilledInFirstApply kills between the tables and the first generation
 // in them: the next start finds nothing to take over and begins anew.
 func TestRootKilledInFirstApply(t *testing.T) {
+	t.Parallel()
 	topology := netlab.NAT()
 	topology.Name = "ebkill"
 	lab := netlabtest.Up(t, topology)
-	gateway, path := lab.Namespace("gateway"), "/sys/fs/bpf/weir-revk-kill"
+	gateway, path := lab.Namespace("gateway"), filepath.Join(bpffs(t), "lb")
 	d := openPinned(t, gateway, path, "veth0")
 	do(t, gateway, func() error {
 		d.mu.Lock()
@@ -56,6 +58,7 @@ func TestRootKilledInFirstApply(t *testing.T) {
 
 // TestRootFirstApplyFails refuses a first snapshot; the next one is judged anew.
 func TestRootFirstApplyFails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	do(t, w.host, func() error {
 		d, err := Open(Config{Hook: HookTCX, detached: true, manual: true})

@@ -10,6 +10,7 @@ import (
 // what the case is about, and the comparators find, insert and route them, or
 // Bench fails.
 func TestRootBenchGoesTheRoadsItNames(t *testing.T) {
+	t.Parallel()
 	netlabtest.Root(t)
 	for _, c := range []struct {
 		only   string

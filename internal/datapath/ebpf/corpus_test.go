@@ -41,6 +41,7 @@ func TestRootCorpusXDP(t *testing.T) { corpus(t, HookXDP) }
 func TestRootCorpusTCX(t *testing.T) { corpus(t, HookTCX) }
 
 func corpus(t *testing.T, hook Hook) {
+	t.Parallel()
 	w := newWorld(t)
 	defer w.close()
 	beyond := map[string]string{

@@ -91,6 +91,7 @@ services:
 // TestRootDifferential gives the same random packets to the Go engine and to
 // the program. FRAMES says how many, SEED repeats a run.
 func TestRootDifferential(t *testing.T) {
+	t.Parallel()
 	frames, seed := 20000, uint64(time.Now().UnixNano())
 	if s := os.Getenv("FRAMES"); s != "" {
 		frames, _ = strconv.Atoi(s)
@@ -100,6 +101,7 @@ func TestRootDifferential(t *testing.T) {
 	}
 	for _, hook := range []Hook{HookXDP, HookTCX} {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			defer w.close()
 			t.Logf("SEED=%d", seed)

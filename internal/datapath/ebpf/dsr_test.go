@@ -106,8 +106,10 @@ const segmentBackends = `
 `
 
 func TestRootL2DSROnOneSegment(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			lab := netlabtest.Up(t, segment("ebseg"+hook.String()))
 			for _, zone := range []string{"zone1", "zone2"} {
 				serveVIPs(t, lab.Namespace(zone))
@@ -124,8 +126,10 @@ func TestRootL2DSROnOneSegment(t *testing.T) {
 // TestRootL2DSRThroughTheBalancer has the balancer own the VIP, and the only
 // way of replies, whose source is that VIP.
 func TestRootL2DSRThroughTheBalancer(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			topology := netlab.DSR()
 			topology.Name = "ebdsr" + hook.String()
 			lab := netlabtest.Up(t, topology)
@@ -140,41 +144,50 @@ func TestRootL2DSRThroughTheBalancer(t *testing.T) {
 	}
 }
 
-// TestRootL3DSR sends both families through tunnels of either outer family.
+// TestRootL3DSR sends both families through tunnels of either outer family;
+// the tunnels of one hook follow each other in one running data path.
 func TestRootL3DSR(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
-		for _, tunnel := range []string{"ipip", "gue"} {
-			for outer, addresses := range map[string]string{
-				"same": `address: "10.2.0.2", address2: "2001:db8::2:2"`,
-				"v4":   `address: "10.2.0.2"`,
-				"v6":   `address: "2001:db8::2:2"`,
-			} {
-				t.Run(hook.String()+"/"+tunnel+"/"+outer, func(t *testing.T) {
-					topology := netlab.DSR()
-					topology.Name = "ebl3" + hook.String()
-					topology.Links[1].MTU = 1600 // room for the tunnel
-					lab := netlabtest.Up(t, topology)
-					serveVIPs(t, lab.Namespace("zone1"))
-					start(t, lab.Namespace("gateway"), Config{Interfaces: []string{"veth0", "veth2"}, Hook: hook},
-						"services:\n- name: echo\n  mode: l3dsr\n  tunnel: "+tunnel+vips+"  backends:\n  - {name: a, "+addresses+"}\n")
-					end := decap.TCX
-					if hook == HookXDP {
-						end = decap.XDP
-					}
-					d := openTunnels(t, lab.Namespace("zone1"), decap.Config{
-						Interface: "veth3", Hook: end, From: netlab.Prefixes("10.2.0.1/32", "2001:db8::2:1/128"),
-					})
-					echoOn(t, lab.Namespace("zone0"))
-					counts, err := d.Counters()
-					if err != nil {
-						t.Fatal(err)
-					}
-					if counts[tunnel].Packets == 0 || counts["refused"].Packets+counts["malformed"].Packets != 0 {
-						t.Errorf("the backend counted %v", counts)
-					}
-				})
+		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
+			topology := netlab.DSR()
+			topology.Name = "ebl3" + hook.String()
+			topology.Links[1].MTU = 1600 // room for the tunnel
+			lab := netlabtest.Up(t, topology)
+			serveVIPs(t, lab.Namespace("zone1"))
+			end := decap.TCX
+			if hook == HookXDP {
+				end = decap.XDP
 			}
-		}
+			d := openTunnels(t, lab.Namespace("zone1"), decap.Config{
+				Interface: "veth3", Hook: end, From: netlab.Prefixes("10.2.0.1/32", "2001:db8::2:1/128"),
+			})
+			var b *balancer
+			counts := func() map[string]decap.Count {
+				counts, err := d.Counters()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return counts
+			}
+			for _, tunnel := range []string{"ipip", "gue"} {
+				for _, addresses := range []string{`address: "10.2.0.2", address2: "2001:db8::2:2"`, `address: "10.2.0.2"`, `address: "2001:db8::2:2"`} {
+					spec := "services:\n- name: echo\n  mode: l3dsr\n  tunnel: " + tunnel + vips + "  backends:\n  - {name: a, " + addresses + "}\n"
+					if b == nil {
+						b = start(t, lab.Namespace("gateway"), Config{Interfaces: []string{"veth0", "veth2"}, Hook: hook}, spec)
+					} else {
+						b.apply(spec)
+					}
+					before := counts()
+					echoOn(t, lab.Namespace("zone0"))
+					after := counts()
+					if after[tunnel].Packets == before[tunnel].Packets || after["refused"].Packets+after["malformed"].Packets != 0 {
+						t.Errorf("%s, %s: the backend counted %v, before %v", tunnel, addresses, after, before)
+					}
+				}
+			}
+		})
 	}
 }
 

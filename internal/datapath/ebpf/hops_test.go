@@ -25,8 +25,10 @@ func neighbourOf(client int) (netip.Addr, [6]byte) {
 // wire than have places reach the right ones, again and again, for a place is
 // given to another when nobody remembers it any more.
 func TestRootWaysToNeighbours(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			defer w.close()
 			do(t, w.host, func() error {
@@ -152,8 +154,10 @@ func text(t *testing.T, line string) []byte {
 // TestRootManyWaysToClients: the same where every place is taken, end to end.
 // The VIPs are addresses of the machine, so its stack would not carry on.
 func TestRootManyWaysToClients(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			lab := netlabtest.Up(t, twoClients("ebways"+hook.String(), true))
 			serve(t, lab.Namespace("zone1"), ":8080")
 			gateway := lab.Namespace("gateway")

@@ -92,6 +92,7 @@ func (d *Datapath) shared(t *testing.T) map[string]any {
 
 // Whichever write fails, nothing of the new generation stays, and a later one succeeds.
 func TestRootApplyIsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	netlabtest.Root(t)
 	d, err := Open(Config{Hook: HookTCX, detached: true, manual: true})
 	if err != nil {
@@ -217,6 +218,7 @@ func (p *pinned) stop() *Stopped {
 // A second process finds numbers, slots, epochs, counters and flows as the first left them, and cleans up where that
 // one died half way.
 func TestRootTablesAreTakenOver(t *testing.T) {
+	t.Parallel()
 	p := newPinned(t, "ebtake", HookTCX)
 	d := p.open(specAfter)
 	if d.restored {
@@ -341,8 +343,10 @@ func (p *pinned) links() (ids []link.ID) {
 
 // Stop leaves no program, map, pin, managed neighbour or offload behind.
 func TestRootStopLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, hook := range []Hook{HookTCX, HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			p := newPinned(t, "ebstop"+hook.String(), hook)
 			d := p.open(specBefore)
 			var programs []ebpf.ProgramID
@@ -441,6 +445,7 @@ func (p *pinned) each(f func(netlink.Link)) {
 
 // Two data paths on one interface: the order is what was asked for, and each is told of the other.
 func TestRootProgramsOnOneHook(t *testing.T) {
+	t.Parallel()
 	p := newPinned(t, "eborder", HookTCX)
 	p.config.Interfaces = []string{"veth0"}
 	first := p.open(specBefore)
@@ -478,6 +483,7 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 
 // An interface that is made anew, as by a container that restarts, is attached again.
 func TestRootInterfaceMadeAnew(t *testing.T) {
+	t.Parallel()
 	p := newPinned(t, "ebanew", HookTCX)
 	d := p.open(specBefore)
 	defer p.stop()
@@ -532,6 +538,7 @@ func TestObjectsAgree(t *testing.T) {
 
 // The journal survives texts of any length, and says when it is damaged.
 func TestRootJournal(t *testing.T) {
+	t.Parallel()
 	netlabtest.Root(t)
 	k, err := newKeeper()
 	if err != nil {

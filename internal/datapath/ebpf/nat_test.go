@@ -62,9 +62,11 @@ var threeVeths = []string{"veth1", "veth2", "veth3"}
 // time, TCP and UDP, with their own addresses toward the backend and with the
 // balancer's.
 func TestRootZonDefectSameSourcePort(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		for _, snat := range []string{"", `  snat: {addresses: ["10.2.0.1", "2001:db8::2:1"]}` + "\n"} {
 			t.Run(fmt.Sprint(hook, "/snat=", snat != ""), func(t *testing.T) {
+				t.Parallel()
 				lab := netlabtest.Up(t, twoClients("ebtwo"+hook.String(), snat == ""))
 				serve(t, lab.Namespace("zone1"), ":8080")
 				start(t, lab.Namespace("gateway"), Config{Interfaces: threeVeths, Hook: hook},
@@ -137,8 +139,10 @@ func ask(t *testing.T, c net.Conn, text string) {
 
 // TestRootZonDefectZeroChecksum: UDP without a checksum (RFC 768) passes NAT as it came.
 func TestRootZonDefectZeroChecksum(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			lab := netlabtest.Up(t, twoClients("ebzero"+hook.String(), true))
 			serve(t, lab.Namespace("zone1"), ":8080")
 			start(t, lab.Namespace("gateway"), Config{Interfaces: threeVeths, Hook: hook},
@@ -169,8 +173,10 @@ func zeroChecksum(t *testing.T, client *netlab.Host) {
 
 // TestRootHopLimit: each way through the balancer costs one.
 func TestRootHopLimit(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			lab := netlabtest.Up(t, twoClients("ebttl"+hook.String(), true))
 			hops := serveHops(t, lab.Namespace("zone1"))
 			b := start(t, lab.Namespace("gateway"), Config{Interfaces: threeVeths, Hook: hook},

@@ -19,6 +19,7 @@ func TestRootPathMTUThroughL3DSROnTCX(t *testing.T) { pathMTUThroughL3DSR(t, Hoo
 func TestRootPathMTUThroughL3DSROnXDP(t *testing.T) { pathMTUThroughL3DSR(t, HookXDP) }
 
 func pathMTUThroughL3DSR(t *testing.T, hook Hook) {
+	t.Parallel()
 	overheads := []struct {
 		tunnel, backend string
 		over            int
@@ -30,6 +31,7 @@ func pathMTUThroughL3DSR(t *testing.T, hook Hook) {
 	}
 	for _, c := range overheads {
 		t.Run(fmt.Sprint(c.tunnel, c.over), func(t *testing.T) {
+			t.Parallel()
 			topology := netlab.DSR()
 			topology.Name = "ebpm" + hook.String()
 			lab := netlabtest.Up(t, topology)
@@ -61,11 +63,13 @@ func TestRootPathMTUThroughNATOnTCX(t *testing.T) { pathMTUThroughNAT(t, HookTCX
 func TestRootPathMTUThroughNATOnXDP(t *testing.T) { pathMTUThroughNAT(t, HookXDP) }
 
 func pathMTUThroughNAT(t *testing.T, hook Hook) {
+	t.Parallel()
 	for narrow, at := range []string{"", "balancer in", "balancer out", "backend"} {
 		if narrow == 0 {
 			continue // the client's own link: it asks for small segments itself
 		}
 		t.Run(at, func(t *testing.T) {
+			t.Parallel()
 			lab := netlabtest.Up(t, narrowChain(narrow, hook))
 			backend, client := lab.Namespace("backend"), lab.Namespace("client")
 			serve(t, backend, ":8080")
@@ -91,8 +95,10 @@ func pathMTUThroughNAT(t *testing.T, hook Hook) {
 // TestRootErrorsReachBackendsOfDSR: what a router says about a reply, whose
 // source is the VIP, reaches the backend that sent it.
 func TestRootErrorsReachBackendsOfDSR(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			lab := netlabtest.Up(t, narrowChain(1, hook))
 			backend, client := lab.Namespace("backend"), lab.Namespace("client")
 			for _, vip := range bothVIPs {

@@ -18,9 +18,11 @@ import (
 
 // TestRootJumboFrames carries 9000-byte frames in every mode.
 func TestRootJumboFrames(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		for _, mode := range []string{"nat", "l2dsr", "l3dsr"} {
 			t.Run(hook.String()+"/"+mode, func(t *testing.T) {
+				t.Parallel()
 				topology := netlab.DSR()
 				topology.Name = "ebjumbo" + hook.String()
 				topology.Links[0].MTU, topology.Links[1].MTU = 9000, 9100
@@ -53,12 +55,14 @@ func TestRootJumboFrames(t *testing.T) {
 // TestRootZonDefectFailedNeighbour makes a backend deaf until the kernel's entry
 // for it has failed; once it hears again, packets reach it without any help.
 func TestRootZonDefectFailedNeighbour(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) { failedNeighbour(t, hook) })
 	}
 }
 
 func failedNeighbour(t *testing.T, hook Hook) {
+	t.Parallel()
 	lab := netlabtest.Up(t, twoClients("ebfail"+hook.String(), true))
 	backend, gateway := lab.Namespace("zone1"), lab.Namespace("gateway")
 	serve(t, backend, ":8080")
@@ -98,12 +102,14 @@ func failedNeighbour(t *testing.T, hook Hook) {
 // TestRootZonDefectTooBigBehindTag sends through VLAN 7: packets are steered and rewritten
 // behind the tag and keep it, both ways; too large ones are answered behind it.
 func TestRootZonDefectTooBigBehindTag(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) { taggedFrames(t, hook) })
 	}
 }
 
 func taggedFrames(t *testing.T, hook Hook) {
+	t.Parallel()
 	topology := twoClients("ebvlan"+hook.String(), true)
 	topology.Links[2].MTU = 1400
 	lab := netlabtest.Up(t, topology)
@@ -165,6 +171,7 @@ func mtuIn(p *packet.Packet) int {
 // out of order, from many flows: each reaches one backend whole, and its answer
 // comes back whole.
 func TestRootShuffledFragments(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		for _, mode := range []string{"nat", "l2dsr", "l3dsr"} {
 			t.Run(hook.String()+"/"+mode, func(t *testing.T) { shuffledFragments(t, hook, mode) })
@@ -173,6 +180,7 @@ func TestRootShuffledFragments(t *testing.T) {
 }
 
 func shuffledFragments(t *testing.T, hook Hook, mode string) {
+	t.Parallel()
 	topology := segment("ebfrag" + hook.String())
 	for i := range topology.Links {
 		topology.Links[i].MTU = 1600 // room for the tunnel; a wire has one MTU

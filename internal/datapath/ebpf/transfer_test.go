@@ -210,8 +210,10 @@ services:
 `
 
 func TestRootNATCarriesBytes(t *testing.T) {
+	t.Parallel()
 	for _, hook := range []Hook{HookTCX, HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			topology := netlab.NAT()
 			topology.Name = "ebnat" + hook.String()
 			lab := netlabtest.Up(t, topology)
@@ -264,8 +266,10 @@ func shuffled(t *testing.T, host *netlab.Host, from, to netip.AddrPort, size int
 }
 
 func TestRootShuffledFragmentsArriveWhole(t *testing.T) {
+	t.Parallel()
 	for _, hook := range []Hook{HookTCX, HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			topology := netlab.NAT()
 			topology.Name = "ebfrag" + hook.String()
 			lab := netlabtest.Up(t, topology)
@@ -306,8 +310,10 @@ func TestRootShuffledFragmentsArriveWhole(t *testing.T) {
 }
 
 func TestRootTwoClientsWithOnePortAndZeroChecksums(t *testing.T) {
+	t.Parallel()
 	for _, hook := range []Hook{HookTCX, HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			topology := netlab.NAT()
 			topology.Name = "ebport" + hook.String()
 			topology.Links[0].A.Addresses = append(topology.Links[0].A.Addresses, netlab.Prefixes("10.0.0.3/24")...)

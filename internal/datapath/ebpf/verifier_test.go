@@ -25,6 +25,7 @@ var processed = regexp.MustCompile(`processed (\d+) insns`)
 // and holds what the verifier had to do to a bound. Its times and stack depths
 // are in the log.
 func TestRootVerifier(t *testing.T) {
+	t.Parallel()
 	netlabtest.Root(t)
 	if err := rlimit.RemoveMemlock(); err != nil {
 		t.Fatal(err)

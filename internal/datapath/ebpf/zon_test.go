@@ -20,8 +20,10 @@ import (
 // TestRootZonDefectBackendAdded keeps 300 idle connections while backends come
 // and go: none is lost.
 func TestRootZonDefectBackendAdded(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			topology := netlab.NAT()
 			topology.Name = "ebadd" + hook.String()
 			lab := netlabtest.Up(t, topology)
@@ -60,8 +62,10 @@ func TestRootZonDefectBackendAdded(t *testing.T) {
 // TestRootZonDefectManyFlows sends over four times as many flows as that
 // balancer's cache holds, twice: none is opened again.
 func TestRootZonDefectManyFlows(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			const flows = 1100
 			lab := netlabtest.Up(t, twoClients("ebmany"+hook.String(), true))
 			serve(t, lab.Namespace("zone1"), ":8080")
@@ -100,8 +104,10 @@ func TestRootZonDefectManyFlows(t *testing.T) {
 // TestRootZonDefectOffloads: the senders' checksum and segmentation offloads
 // are on, as the kernel sets them, and nobody loads programs at their ends.
 func TestRootZonDefectOffloads(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			lab := netlabtest.Up(t, twoClients("eboff"+hook.String(), true))
 			serve(t, lab.Namespace("zone1"), ":8080")
 			start(t, lab.Namespace("gateway"), Config{Interfaces: threeVeths, Hook: hook},
@@ -123,8 +129,10 @@ func TestRootZonDefectOffloads(t *testing.T) {
 // TestRootZonDefectNATv6ByTheStack: where the way to the client is not
 // resolved, the stack carries on, with the addresses rewritten.
 func TestRootZonDefectNATv6ByTheStack(t *testing.T) {
+	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			lab := netlabtest.Up(t, twoClients("ebstack"+hook.String(), true))
 			serve(t, lab.Namespace("zone1"), ":8080")
 			start(t, lab.Namespace("gateway"), Config{Interfaces: threeVeths, Hook: hook},
@@ -147,6 +155,7 @@ func TestRootZonDefectNATv6ByTheStack(t *testing.T) {
 // TestRootZonDefectExtensionHeaders: IPv6 extension headers of several lengths
 // before the transport header.
 func TestRootZonDefectExtensionHeaders(t *testing.T) {
+	t.Parallel()
 	extensions := [][]packet.Extension{
 		{{Type: 60}},
 		{{Type: 60, Units: 1}},
@@ -161,6 +170,7 @@ func TestRootZonDefectExtensionHeaders(t *testing.T) {
 
 // TestRootZonDefectFlowLabel: a flow whose label changes is the same flow.
 func TestRootZonDefectFlowLabel(t *testing.T) {
+	t.Parallel()
 	v6Frames(t, "eblabel", func(p *packet.Build, i int) func(ip []byte) {
 		return func(ip []byte) { ip[1], ip[2], ip[3] = ip[1]&0xf0|byte(i&15), byte(i*7), byte(i*31) }
 	})
@@ -170,6 +180,7 @@ func TestRootZonDefectFlowLabel(t *testing.T) {
 func v6Frames(t *testing.T, name string, change func(p *packet.Build, i int) func(ip []byte)) {
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
 			lab := netlabtest.Up(t, twoClients(name+hook.String(), true))
 			b := start(t, lab.Namespace("gateway"), Config{Interfaces: threeVeths, Hook: hook},
 				"services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:])

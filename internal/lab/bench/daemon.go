@@ -86,9 +86,12 @@ func (d *daemon) get(ctx context.Context, path string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// console runs one command line.
+// console runs one command line. What the console refuses is an error.
 func (d *daemon) console(ctx context.Context, line string) error {
-	_, err := d.do(ctx, http.MethodPost, "/console", line+"\n")
+	answer, err := d.do(ctx, http.MethodPost, "/console", line+"\n")
+	if err == nil && (len(answer) == 0 || bytes.HasPrefix(answer, []byte("error: "))) {
+		err = fmt.Errorf("%s: %s: %q", d.name, line, answer)
+	}
 	return err
 }
 

@@ -29,15 +29,36 @@ type DSRConfig struct {
 // DSRFamilies names the address families in the order they are measured.
 func DSRFamilies() []string { return []string{"ipv4", "ipv6"} }
 
+// plan is what a scenario over roads can measure.
+type plan struct {
+	scenario string
+	roads    []dsrRoad
+	always   []string // roads that are measured whatever was asked for: the others are compared with them
+	loads    []dsrLoad
+}
+
+func dsrPlan() plan {
+	return plan{scenario: ScenarioDSR, roads: dsrRoads(), always: []string{RoadRouting}, loads: dsrLoads()}
+}
+
 // Validate says what cannot be meant.
-func (c *DSRConfig) Validate() error {
+func (c *DSRConfig) Validate() error { return c.validate(dsrPlan()) }
+
+func (c *DSRConfig) validate(p plan) error {
+	var roads, loads []string
+	for _, road := range p.roads {
+		roads = append(roads, road.name)
+	}
+	for _, load := range p.loads {
+		loads = append(loads, load.name)
+	}
 	switch {
 	case c.Rounds < 1 || c.Rounds > 100:
 		return fmt.Errorf("%d rounds: want 1 to 100", c.Rounds)
 	case c.Duration < time.Second || c.Duration > time.Minute || c.Duration%time.Second != 0:
 		return fmt.Errorf("%v for each load: want whole seconds, 1 to 60", c.Duration)
 	}
-	return errors.Join(knownNames("road", c.Roads, DSRRoads()), knownNames("load", c.Loads, DSRLoads()), knownNames("family", c.Families, DSRFamilies()))
+	return errors.Join(knownNames("road", c.Roads, roads), knownNames("load", c.Loads, loads), knownNames("family", c.Families, DSRFamilies()))
 }
 
 func knownNames(what string, given, known []string) error {
@@ -70,6 +91,7 @@ type dsrCell struct {
 // dsrBench is a run under way.
 type dsrBench struct {
 	config  DSRConfig
+	plan    plan
 	dir     string // configurations and admin sockets
 	roads   []*dsrRoad
 	cells   []*dsrCell
@@ -79,14 +101,18 @@ type dsrBench struct {
 // DSR measures each load over each road, in network namespaces of its own, and returns one result for each pair and
 // family. A road or load that fails is a result with an error in it, and the others go on. When ctx ends nothing is
 // returned. Nothing is left behind either way.
-func DSR(ctx context.Context, config DSRConfig) (results []*measure.Result, err error) {
-	if err := config.Validate(); err != nil {
+func DSR(ctx context.Context, config DSRConfig) ([]*measure.Result, error) {
+	return runPlan(ctx, config, dsrPlan())
+}
+
+func runPlan(ctx context.Context, config DSRConfig, p plan) (results []*measure.Result, err error) {
+	if err := config.validate(p); err != nil {
 		return nil, err
 	}
 	if err := netlab.Privileged(); err != nil {
 		return nil, fmt.Errorf("needs root: %w", err)
 	}
-	b := &dsrBench{config: config, running: newGroup()}
+	b := &dsrBench{config: config, plan: p, running: newGroup()}
 	if b.config.Progress == nil {
 		b.config.Progress = func(float64, string) {}
 	}
@@ -139,13 +165,13 @@ func DSR(ctx context.Context, config DSRConfig) (results []*measure.Result, err 
 // choose makes the roads and cells that were asked for.
 func (b *dsrBench) choose() {
 	wanted := func(list []string, name string) bool { return len(list) == 0 || slices.Contains(list, name) }
-	for _, road := range dsrRoads() {
-		if road.name == RoadRouting || wanted(b.config.Roads, road.name) {
+	for _, road := range b.plan.roads {
+		if slices.Contains(b.plan.always, road.name) || wanted(b.config.Roads, road.name) {
 			b.roads = append(b.roads, &road)
 		}
 	}
 	// All roads of one load and family follow each other: what is compared lies close in time.
-	for _, load := range dsrLoads() {
+	for _, load := range b.plan.loads {
 		for _, family := range DSRFamilies() {
 			if !wanted(b.config.Loads, load.name) || !wanted(b.config.Families, family) {
 				continue
@@ -207,6 +233,9 @@ func (b *dsrBench) close(ctx context.Context) error {
 		errs = nil
 	}
 	for _, road := range b.roads {
+		if road.sink != nil {
+			errs = append(errs, road.sink.close())
+		}
 		if road.undo != nil {
 			errs = append(errs, road.undo())
 		}

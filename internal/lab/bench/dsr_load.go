@@ -45,7 +45,9 @@ const (
 	LoadFrames = "frames" // from the kernel's frame generator: it is handed bare frames, as from a driver
 )
 
-func datagrams(load string) bool { return load == LoadUDP || load == LoadFrames }
+func datagrams(load string) bool {
+	return load == LoadUDP || load == LoadFrames || strings.HasPrefix(load, livePrefix)
+}
 
 // DSRLoads names the loads in the order they run.
 func DSRLoads() []string {

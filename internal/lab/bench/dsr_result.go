@@ -22,6 +22,7 @@ const (
 	FigureRateHigh = "rate, highest"    //
 	FigureRatio    = "ratio to routing" // median of the ratios within each round
 	FigureDNAT     = "ratio to DNAT"    // the same, to the kernel's own translation
+	FigureFloor    = "ratio to floor"   // the same, to the generator alone; of [Live]
 	FigureCost     = "machine CPU"      // median
 	FigureCostLow  = "machine CPU, lowest"
 	FigureCostHigh = "machine CPU, highest"
@@ -70,7 +71,7 @@ func (b *dsrBench) results(started time.Time) []*measure.Result {
 	var results []*measure.Result
 	for _, cell := range b.cells {
 		result := &measure.Result{
-			Scenario: ScenarioDSR, Road: cell.road.name, Machine: machine(), Started: started, Elapsed: cell.elapsed,
+			Scenario: b.plan.scenario, Road: cell.road.name, Machine: machine(), Started: started, Elapsed: cell.elapsed,
 			Requests: cell.packets, Bytes: cell.bytes,
 			Parameters: map[string]string{
 				ParamLoad: cell.load.name, ParamFamily: cell.family,
@@ -86,7 +87,7 @@ func (b *dsrBench) results(started time.Time) []*measure.Result {
 		result.Processes = []measure.Process{
 			{Name: "machine", CPU: cell.spent.Busy}, {Name: "ours", CPU: cell.spent.Ours}, {Name: "others", CPU: cell.spent.Others},
 		}
-		result.Figures = cell.figures(b.beside(cell, RoadRouting), b.beside(cell, RoadDNAT))
+		result.Figures = cell.figures(b.beside(cell, RoadRouting), b.beside(cell, RoadDNAT), b.beside(cell, RoadFloor))
 		if cell.lost > 0 {
 			result.Parameters[ParamLost] = fmt.Sprintf("%.3g of the packets sent", float64(cell.lost)/float64(cell.lost+cell.packets))
 		}
@@ -115,7 +116,7 @@ func ratio(values, reference []float64) float64 {
 	return spreadOf(ratios).median
 }
 
-func (c *dsrCell) figures(routing, dnat *dsrCell) []measure.Figure {
+func (c *dsrCell) figures(routing, dnat, floor *dsrCell) []measure.Figure {
 	const costScale = 1e3 // from seconds for a Gbit, or microseconds for a packet
 	rateUnit, costUnit := "Gbit/s", "ms/Gbit"
 	if datagrams(c.load.name) {
@@ -131,6 +132,9 @@ func (c *dsrCell) figures(routing, dnat *dsrCell) []measure.Figure {
 	if dnat == nil {
 		dnat = &dsrCell{}
 	}
+	if floor == nil {
+		floor = &dsrCell{}
+	}
 	rate, cost := spreadOf(c.rates), spreadOf(costs)
 	figures := []measure.Figure{
 		{Name: FigureRate, Value: rate.median, Unit: rateUnit},
@@ -138,6 +142,7 @@ func (c *dsrCell) figures(routing, dnat *dsrCell) []measure.Figure {
 		{Name: FigureRateHigh, Value: rate.high, Unit: rateUnit},
 		{Name: FigureRatio, Value: ratio(c.rates, routing.rates)},
 		{Name: FigureDNAT, Value: ratio(c.rates, dnat.rates)},
+		{Name: FigureFloor, Value: ratio(c.rates, floor.rates)},
 		{Name: FigureCost, Value: cost.median, Unit: costUnit},
 		{Name: FigureCostLow, Value: cost.low, Unit: costUnit},
 		{Name: FigureCostHigh, Value: cost.high, Unit: costUnit},

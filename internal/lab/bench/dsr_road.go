@@ -27,7 +27,10 @@ type dsrRoad struct {
 	prepare     func(*netlab.Topology)
 	setup       func(ctx context.Context, b *dsrBench, road *dsrRoad) error
 
+	cid bool // its clients send connection ids
+
 	lab     *netlab.Lab
+	sink    *sink // of the scenario live
 	daemons []*daemon
 	undo    func() error // nil: nothing outlives lab and daemons
 	failed  error        // of setup

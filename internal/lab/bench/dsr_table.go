@@ -62,6 +62,9 @@ func dsrTitle(load string) (title, unit, costUnit string) {
 	case LoadFrames:
 		return fmt.Sprintf("UDP, %d bytes of payload, 1024 flows, bare frames of one thread in the kernel", floodPayload), "Mpps", "ns/packet"
 	}
+	if flows, ok := strings.CutPrefix(load, livePrefix); ok {
+		return fmt.Sprintf("UDP frames of 64 bytes (IPv6: 84), %s flows, one core", flows), "Mpps", "ns/packet"
+	}
 	return load, "", ""
 }
 

@@ -17,8 +17,9 @@ import (
 )
 
 // weirRoad is Weir's kernel data path in one mode on one hook of both interfaces of the gateway.
+// Mode "cid" is l2dsr by connection ids.
 func weirRoad(mode, hook, about string) dsrRoad {
-	road := dsrRoad{name: "weir-" + mode + "-" + hook, about: about, vip: true, vipAtServer: mode != "nat"}
+	road := dsrRoad{name: "weir-" + mode + "-" + hook, about: about, vip: true, vipAtServer: mode != "nat", cid: mode == modeCID}
 	if mode == "l3dsr" {
 		road.prepare = widen
 	}
@@ -41,6 +42,8 @@ func weirRoad(mode, hook, about string) dsrRoad {
 	return road
 }
 
+const modeCID = "cid"
+
 // widen makes room for the outer header of L3-DSR on the way to the backend, as a network that uses it does.
 func widen(t *netlab.Topology) {
 	for i := range t.Links {
@@ -53,13 +56,21 @@ func widen(t *netlab.Topology) {
 // weirConfig is one service of that mode for all loads and both families.
 func weirConfig(mode string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nservices:\n- name: bench\n  mode: %s\n  vips:\n", mode)
+	steered, nodes := "", ""
+	if mode == modeCID {
+		mode, nodes = "l2dsr", fmt.Sprintf(", nodes: [%d]", floodOwner)
+		steered = fmt.Sprintf("  cid: {protocols: [dtls12], layouts: [{length: %d, owner: {offset: 0, bits: 8}}]}\n", floodCID)
+	}
+	fmt.Fprintf(&b, "hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nservices:\n- name: bench\n  mode: %s\n%s  vips:\n", mode, steered)
 	for _, family := range DSRFamilies() {
 		for _, p := range dsrPorts() {
+			if steered != "" && p.protocol != "udp" {
+				continue
+			}
 			fmt.Fprintf(&b, "  - {address: %q, protocol: %s, port: %d}\n", vipAddress(family), p.protocol, p.port)
 		}
 	}
-	fmt.Fprintf(&b, "  backends:\n  - {name: zone1, address: %q, address2: %q}\n", serverAddress("ipv4"), serverAddress("ipv6"))
+	fmt.Fprintf(&b, "  backends:\n  - {name: zone1, address: %q, address2: %q%s}\n", serverAddress("ipv4"), serverAddress("ipv6"), nodes)
 	return b.String()
 }
 

@@ -31,6 +31,7 @@ type flood struct {
 	Port                  uint16
 	Flows                 int  // source ports, a power of two
 	Live                  bool // by the kernel's frame generator instead of a packet socket
+	CID                   bool // DTLS 1.2 records with a connection id
 	Duration              time.Duration
 }
 
@@ -43,7 +44,7 @@ const (
 // run floods for the duration. The first frame of a road may take a moment (neighbours are resolved): frames are sent
 // slowly until some arrive, and are not counted.
 func (f *flood) run(ctx context.Context) (dsrRun, error) {
-	sink, err := f.openSink()
+	sink, err := f.openSocketSink()
 	if err != nil {
 		return dsrRun{}, err
 	}
@@ -123,8 +124,8 @@ func (f *flood) warm(ctx context.Context, sender floodSender, sink int) error {
 	return errors.New("datagrams to " + f.To.String() + " do not arrive")
 }
 
-// openSink binds the receiver's socket.
-func (f *flood) openSink() (fd int, err error) {
+// openSocketSink binds the receiver's socket.
+func (f *flood) openSocketSink() (fd int, err error) {
 	at := netip.AddrPortFrom(f.At, f.Port)
 	err = f.Receiver.Do(func() (err error) {
 		if fd, err = unix.Socket(family(at), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
@@ -267,13 +268,29 @@ func (f *flood) frame(sourcePort uint16) []byte {
 	frame = binary.BigEndian.AppendUint16(frame, sourcePort)
 	frame = binary.BigEndian.AppendUint16(frame, f.Port)
 	frame = append(frame, 0, udpLength, 0, 0)
-	frame = append(frame, "weir bench payload"[:floodPayload]...)
+	frame = append(frame, f.payload()...)
 	sum := onesComplement(append(addresses, frame[udp:]...), udpLength+unix.IPPROTO_UDP) // both lengths are even
 	if sum == 0 {
 		sum = 0xffff
 	}
 	binary.BigEndian.PutUint16(frame[udp+6:], sum)
 	return frame
+}
+
+// floodVaried is where the payload has a word that is 0xffff in the first flow and less in the others, so that the checksum
+// is the same.
+const floodVaried = 8
+
+// floodOwner is the node of the connection ids, floodCID their length.
+const floodOwner, floodCID = 1, 4
+
+// payload is what the first flow carries.
+func (f *flood) payload() []byte {
+	if !f.CID {
+		return []byte("weir ben\xff\xffpayload.")[:floodPayload]
+	}
+	// Type, version, epoch, sequence number, connection id, length, a byte of ciphertext (RFC 9146 section 4).
+	return []byte{25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0xff, 0xff, 7, floodOwner, 0, 0, 0, 0, 1, 0x5a}
 }
 
 // onesComplement is the Internet checksum (RFC 1071) of data, whose length is even, and more.

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -23,11 +22,12 @@ type liveSender struct {
 	program int
 }
 
-// liveRun is how many frames one system call sends: setting one up costs milliseconds.
-const liveRun = 1 << 18
+// liveRun is how many frames one system call sends at least: setting one up and waiting for its end costs up to 20 ms. A call
+// of liveMost ends within seconds, also on a slow road.
+const liveRun, liveMost = 1 << 19, 1 << 23
 
 func (f *flood) openLive() (*liveSender, error) {
-	program, err := loadXDP(f.liveProgram())
+	program, err := loadProgram(programXDP, f.liveProgram())
 	if err != nil {
 		return nil, fmt.Errorf("frame generator: %w", err)
 	}
@@ -42,18 +42,44 @@ func (s *liveSender) burst() error {
 
 func (s *liveSender) send(ctx context.Context) (sent uint64, elapsed time.Duration, err error) {
 	err = s.flood.Sender.Do(func() error { // the kernel looks the interface up in the namespace of the thread
-		for start := time.Now(); elapsed < s.flood.Duration; elapsed = time.Since(start) {
-			if err := s.run(liveRun); err != nil {
+		restore, err := stayOnCPU()
+		if err != nil {
+			return err
+		}
+		defer restore()
+		frames := liveRun
+		for start := time.Now(); elapsed < s.flood.Duration; {
+			if err := s.run(frames); err != nil {
 				return err
 			}
-			sent += liveRun
+			sent += uint64(frames)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			elapsed = time.Since(start)
+			left := float64(s.flood.Duration-elapsed) / float64(elapsed)
+			frames = min(max(int(float64(sent)*left), liveRun), liveMost) // the rest in one call
 		}
 		return nil
 	})
 	return sent, elapsed, err
+}
+
+// stayOnCPU keeps the calling thread, which must be locked, on the processor that it runs on: the whole road runs there.
+func stayOnCPU() (restore func(), err error) {
+	var before, only unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, fmt.Errorf("processors of the generator: %w", err)
+	}
+	var now uint32
+	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&now)), 0, 0); errno != 0 {
+		return nil, fmt.Errorf("processor of the generator: %w", errno)
+	}
+	only.Set(int(now))
+	if err := unix.SchedSetaffinity(0, &only); err != nil {
+		return nil, fmt.Errorf("keep the generator on processor %d: %w", now, err)
+	}
+	return func() { _ = unix.SchedSetaffinity(0, &before) }, nil // it was in force before
 }
 
 // testRunAttr is the kernel's union bpf_attr of BPF_PROG_TEST_RUN.
@@ -87,16 +113,8 @@ func (s *liveSender) run(frames int) error {
 	return nil
 }
 
-// instruction is one eBPF instruction.
-type instruction struct {
-	code   uint8
-	regs   uint8 // destination, and source shifted by 4
-	offset int16
-	imm    int32
-}
-
 // liveProgram writes the frame of the first flow, then makes it one of a random flow: what is added to the source port
-// is taken from the first word of the payload, so the checksum holds.
+// is taken from a word of the payload, so the checksum holds.
 func (f *flood) liveProgram() []instruction {
 	const (
 		load32, store64, store16     = 0x61, 0x7b, 0x6b
@@ -113,7 +131,8 @@ func (f *flood) liveProgram() []instruction {
 	if f.To.Is6() {
 		udp = 54
 	}
-	word := int32(binary.BigEndian.Uint16(frame[udp+8:]))
+	varied := udp + 8 + floodVaried
+	word := int32(binary.BigEndian.Uint16(frame[varied:]))
 	program := []instruction{
 		{load32, r7 | r1<<4, dataOffset, 0},
 		{load32, r3 | r1<<4, dataEndOffset, 0},
@@ -139,7 +158,7 @@ func (f *flood) liveProgram() []instruction {
 		instruction{moveImm, r2, 0, word},
 		instruction{subtract, r2 | r0<<4, 0, 0},
 		instruction{toBE, r2, 0, 16},
-		instruction{store16, r7 | r2<<4, udp + 8, 0},
+		instruction{store16, r7 | r2<<4, varied, 0},
 		instruction{addImm, r0, 0, floodFirst},
 		instruction{toBE, r0, 0, 16},
 		instruction{store16, r7 | r0<<4, udp, 0},
@@ -150,37 +169,6 @@ func (f *flood) liveProgram() []instruction {
 	)
 	program[jump].offset = int16(len(program) - 2 - jump)
 	return program
-}
-
-// loadXDP loads a program; the error carries the end of what the verifier says.
-func loadXDP(program []instruction) (fd int, err error) {
-	const (
-		progLoad = 5
-		typeXDP  = 6
-	)
-	license := []byte("GPL\x00")
-	log := make([]byte, 1<<16)
-	var pinned runtime.Pinner
-	defer pinned.Unpin()
-	pinned.Pin(&program[0])
-	pinned.Pin(&license[0])
-	pinned.Pin(&log[0])
-	attr := struct {
-		kind, count       uint32
-		program, license  uint64
-		logLevel, logSize uint32
-		log               uint64
-		_                 [88]byte
-	}{
-		kind: typeXDP, count: uint32(len(program)), program: uint64(uintptr(unsafe.Pointer(&program[0]))),
-		license: uint64(uintptr(unsafe.Pointer(&license[0]))), logLevel: 1, logSize: uint32(len(log)), log: uint64(uintptr(unsafe.Pointer(&log[0]))),
-	}
-	r, _, errno := unix.Syscall(unix.SYS_BPF, progLoad, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
-	if errno != 0 {
-		text, _, _ := bytes.Cut(log, []byte{0})
-		return 0, fmt.Errorf("load: %w: %s", errno, text[max(0, len(text)-500):])
-	}
-	return int(r), nil
 }
 
 // setGRO switches generic receive offload of an interface of the calling thread's namespace, and returns how it was.

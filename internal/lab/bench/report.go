@@ -26,6 +26,7 @@ func Scenarios() []Scenario {
 	return []Scenario{
 		{ScenarioDSR, "weir bench run dsr", "TCP throughput, packet rate and CPU of the kernel data path beside routing and DNAT", "root; iperf, iperf3, iptables, nftables"},
 		{"ebpf", "weir bench ebpf", "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", "root"},
+		{ScenarioLive, "weir bench ebpf --live", "packets per second of one core through the kernel data path, routing and DNAT", "root; iptables"},
 		{"coap", "weir bench coap", "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not", "nothing"},
 		{"nat", "weir bench nat", "CPU of a datagram forwarded in user space beside socat and iptables", "nothing; with root also iptables"},
 	}
@@ -64,9 +65,14 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 	report.Title += " " + strings.Join(names, ", ")
 	var methods []string
 	for _, name := range names {
-		if name == ScenarioDSR {
+		switch name {
+		case ScenarioDSR:
 			addDSR(&report, byScenario[name])
 			methods = append(methods, dsrMethod(byScenario[name]))
+			continue
+		case ScenarioLive:
+			addLive(&report, byScenario[name])
+			methods = append(methods, liveMethod(byScenario[name])+"\n"+strings.Join(liveTargets(byScenario[name]), "\n"))
 			continue
 		}
 		addFigures(&report, name, byScenario[name])

@@ -73,6 +73,8 @@ func (c *compiler) hash(path string, spec *ServiceSpec, service *Service) error 
 	switch {
 	case service.Stateless && service.Mode == NAT:
 		return wrong(path+".conntrack", "remove it", "mode nat needs conntrack entries to translate replies")
+	case service.Stateless && spec.NewFlowRate != 0:
+		return wrong(path+".new_flow_rate", "remove it, or write conntrack: true", "without conntrack no packet is known to be of a new flow")
 	case service.Stateless && !c.caps.Stateless:
 		return c.refuse(path+".conntrack", "remove it", "remembers flows")
 	}

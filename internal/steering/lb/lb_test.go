@@ -396,7 +396,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 }
 
 func FuzzText(f *testing.F) {
-	for _, seed := range []string{"192.0.2.1", "192.0.2.0/24", "2001:db8::/64", "5000-5999", "any", "never", "30s", "::ffff:1.2.3.4/120", "fe80::1%eth0", "65536", "nat", "dtls12"} {
+	for _, seed := range []string{"192.0.2.1", "192.0.2.0/24", "2001:db8::/64", "5000-5999", "any", "never", "30s", "::ffff:1.2.3.4/120", "fe80::1%eth0", "65536", "nat", "dtls12", "tcp[13:1] & 0x02 = 0x02", "sctp[8:4]=1", "udp[6:2] & 65535 = 0xffff", "nfqlb", "ports"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -412,7 +412,13 @@ func FuzzText(f *testing.F) {
 		if d.UnmarshalText([]byte(text)) == nil && d <= 0 {
 			t.Errorf("%q became %v", text, d)
 		}
-		for _, u := range []interface{ UnmarshalText([]byte) error }{new(Mode), new(Tunnel), new(Affinity), new(Probe), new(Protocol), new(CIDProtocol), new(HexKey), new(Override)} {
+		var m, back ByteMatch
+		if m.UnmarshalText([]byte(text)) == nil {
+			if m.Offset+m.Length > headerBytes(m.Protocol) || m.Value&^m.Mask != 0 || back.UnmarshalText([]byte(m.String())) != nil || back != m {
+				t.Errorf("%q became %+v", text, m)
+			}
+		}
+		for _, u := range []interface{ UnmarshalText([]byte) error }{new(Mode), new(Tunnel), new(Affinity), new(Probe), new(Protocol), new(CIDProtocol), new(HexKey), new(Override), new(Hash), new(SCTPHash)} {
 			_ = u.UnmarshalText([]byte(text))
 		}
 	})

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/weir-lb/weir/internal/steering/maglev"
 )
 
 // Spec is what users write (YAML; config decodes it strictly). The zero value of an optional field means its default,
@@ -162,7 +164,13 @@ const (
 // Warnings lists what is allowed but seldom meant, for people who check a spec.
 func (s *Spec) Warnings() []string {
 	var all []string
-	if s.HashKey == nil {
+	switch {
+	case s.Hash == NFQLB:
+		all = append(all, "hash nfqlb has no key: anyone can craft flows that all hit one backend; go back to siphash once the last nfqlb of the tier is gone")
+		if m := s.MaglevSize; m >= minNFQLBSize && m <= maxNFQLBSize && maglev.PrimeBelow(m) != m {
+			all = append(all, fmt.Sprintf("maglev_size %d becomes %d, the prime below it, as with nfqlb", m, maglev.PrimeBelow(m)))
+		}
+	case s.HashKey == nil:
 		all = append(all, "hash_key is not set: anyone can craft flows that all hit one backend; write 32 hex digits from `openssl rand -hex 16`, the same on each load balancer of the tier")
 	}
 	for i := range s.Services {
