@@ -324,7 +324,12 @@ func (c *change) writeHalf() error {
 			}
 		}
 	}
+	set, err := c.outbounds()
+	if err != nil {
+		return err
+	}
 	g := c.vips.generation
+	g.Outbound = set
 	a, b := halves(words(c.next.HashKey))
 	g.Sip = [2]uint64{a, b}
 	if err := c.t.put(bpfMapGenerations, c.half, g); err != nil {
@@ -418,7 +423,8 @@ func (c *change) commit() {
 	grace()
 	deleteAll(c.t.maps[bpfMapVports], oldHalf.ports)
 	deleteAll(c.t.maps[bpfMapVranges], oldHalf.ranges)
-	c.st.halves[1-c.half].ports, c.st.halves[1-c.half].ranges = nil, nil
+	deleteAll(c.t.maps[bpfMapOutbounds], oldHalf.starts)
+	c.st.halves[1-c.half].ports, c.st.halves[1-c.half].ranges, c.st.halves[1-c.half].starts = nil, nil, nil
 	for name, a := range old {
 		now := c.byName[name]
 		if now == nil || now.maglev != a.maglev {

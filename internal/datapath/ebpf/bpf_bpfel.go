@@ -118,13 +118,13 @@ type bpfFragmentEntry struct {
 }
 
 type bpfGeneration struct {
-	_       structs.HostLayout
-	Sip     [2]uint64
-	Mult    [3]uint64
-	Lengths uint32
-	Flags   uint32
-	Inside  [64]uint64
-	Length  [24]struct {
+	_        structs.HostLayout
+	Sip      [2]uint64
+	Mult     [3]uint64
+	Lengths  uint32
+	Outbound uint32
+	Inside   [64]uint64
+	Length   [24]struct {
 		_    structs.HostLayout
 		Mask [2]uint64
 		Bits uint32
@@ -149,6 +149,22 @@ type bpfOut struct {
 	Ifindex uint32
 	Mtu     uint16
 	Pad     uint16
+}
+
+type bpfOutbound struct {
+	_       structs.HostLayout
+	Vip     [4]uint32
+	Port    uint16
+	Service uint16
+	Slot    uint32
+}
+
+type bpfOutboundKey struct {
+	_    structs.HostLayout
+	Addr [4]uint32
+	Set  uint32
+	Port uint16
+	Pad  uint16
 }
 
 type bpfOwnerKey struct {
@@ -319,6 +335,7 @@ const (
 	bpfMapGenerations     = "generations"
 	bpfMapInside          = "inside"
 	bpfMapMaglev          = "maglev"
+	bpfMapOutbounds       = "outbounds"
 	bpfMapOwners          = "owners"
 	bpfMapPackets         = "packets"
 	bpfMapRates           = "rates"
@@ -401,6 +418,7 @@ type bpfMapSpecs struct {
 	Generations     *ebpf.MapSpec `ebpf:"generations"`
 	Inside          *ebpf.MapSpec `ebpf:"inside"`
 	Maglev          *ebpf.MapSpec `ebpf:"maglev"`
+	Outbounds       *ebpf.MapSpec `ebpf:"outbounds"`
 	Owners          *ebpf.MapSpec `ebpf:"owners"`
 	Packets         *ebpf.MapSpec `ebpf:"packets"`
 	Rates           *ebpf.MapSpec `ebpf:"rates"`
@@ -457,6 +475,7 @@ type bpfMaps struct {
 	Generations     *ebpf.Map `ebpf:"generations"`
 	Inside          *ebpf.Map `ebpf:"inside"`
 	Maglev          *ebpf.Map `ebpf:"maglev"`
+	Outbounds       *ebpf.Map `ebpf:"outbounds"`
 	Owners          *ebpf.Map `ebpf:"owners"`
 	Packets         *ebpf.Map `ebpf:"packets"`
 	Rates           *ebpf.Map `ebpf:"rates"`
@@ -488,6 +507,7 @@ func (m *bpfMaps) Close() error {
 		m.Generations,
 		m.Inside,
 		m.Maglev,
+		m.Outbounds,
 		m.Owners,
 		m.Packets,
 		m.Rates,

@@ -29,6 +29,7 @@ const (
 	bpfTCXMapGenerations     = "generations"
 	bpfTCXMapInside          = "inside"
 	bpfTCXMapMaglev          = "maglev"
+	bpfTCXMapOutbounds       = "outbounds"
 	bpfTCXMapOwners          = "owners"
 	bpfTCXMapPackets         = "packets"
 	bpfTCXMapRates           = "rates"
@@ -111,6 +112,7 @@ type bpfTCXMapSpecs struct {
 	Generations     *ebpf.MapSpec `ebpf:"generations"`
 	Inside          *ebpf.MapSpec `ebpf:"inside"`
 	Maglev          *ebpf.MapSpec `ebpf:"maglev"`
+	Outbounds       *ebpf.MapSpec `ebpf:"outbounds"`
 	Owners          *ebpf.MapSpec `ebpf:"owners"`
 	Packets         *ebpf.MapSpec `ebpf:"packets"`
 	Rates           *ebpf.MapSpec `ebpf:"rates"`
@@ -167,6 +169,7 @@ type bpfTCXMaps struct {
 	Generations     *ebpf.Map `ebpf:"generations"`
 	Inside          *ebpf.Map `ebpf:"inside"`
 	Maglev          *ebpf.Map `ebpf:"maglev"`
+	Outbounds       *ebpf.Map `ebpf:"outbounds"`
 	Owners          *ebpf.Map `ebpf:"owners"`
 	Packets         *ebpf.Map `ebpf:"packets"`
 	Rates           *ebpf.Map `ebpf:"rates"`
@@ -198,6 +201,7 @@ func (m *bpfTCXMaps) Close() error {
 		m.Generations,
 		m.Inside,
 		m.Maglev,
+		m.Outbounds,
 		m.Owners,
 		m.Packets,
 		m.Rates,

@@ -45,16 +45,11 @@ func corpus(t *testing.T, hook Hook) {
 	w := newWorld(t)
 	defer w.close()
 	beyond := map[string]string{
-		"cid-masked":   "cannot unmask CIDs",
-		"sctp":         "cannot balance sctp",
-		"sctp-timeout": "cannot balance sctp",
-		"sctp-v6":      "cannot balance sctp",
-		"l3dsr-golden": "no router",
-
-		"outbound":       "flows that backends start",
-		"outbound-snat":  "flows that backends start",
-		"outbound-state": "flows that backends start",
-
+		"cid-masked":             "cannot unmask CIDs",
+		"sctp":                   "cannot balance sctp",
+		"sctp-timeout":           "cannot balance sctp",
+		"sctp-v6":                "cannot balance sctp",
+		"l3dsr-golden":           "no router",
 		"flows-*":                "has no flow rules",
 		"flows-ping-promiscuous": "has no flow rules",
 		"tier-*":                 "hands no fragments to other balancers",
@@ -62,12 +57,12 @@ func corpus(t *testing.T, hook Hook) {
 		"mark-service-down":      "sets no marks of its own",
 		"mark-no-service":        "sets no marks of its own",
 		"unmatched":              "sets no marks of its own",
-		"stateless":              "remembers flows",
+		"stateless*":             "remembers flows",
 		"sctp-ports*":            "cannot balance sctp",
 		"nfqlb-*":                "cannot hash as nfqlb",
 	}
 	if hook == HookXDP { // an XDP program has no packet mark to write
-		for _, name := range []string{"mark", "mark-v6", "flows-*", "tier-*"} {
+		for _, name := range []string{"mark", "mark-ttl", "mark-v6", "flows-*", "tier-*"} {
 			beyond[name] = "cannot do mode mark"
 		}
 	}

@@ -95,7 +95,7 @@ type state struct {
 	slots    *numbers[identity]
 	maglev   *cells
 	owners   *cells
-	more     uint32 // last number given to a prefix with many ports
+	more     uint32 // last number given to a prefix with many ports, or to a set of outbounds
 	snat     []netip.Addr
 	byName   map[string]*applied
 	halves   [2]half
@@ -109,6 +109,7 @@ type half struct {
 	places map[uint32]bpfVip
 	ports  map[bpfVportKey]uint16
 	ranges map[bpfVipRangesKey]bpfVipRanges
+	starts map[bpfOutboundKey]bpfOutbound // flows of backends
 }
 
 // applied is what a service in force owns.
@@ -184,7 +185,7 @@ func Caps(hook Hook) lb.Caps {
 		CID:       true,
 		Prefixes:  true, PortRanges: true,
 		IPv4: true, IPv6: true,
-		SNAT: true, HoldFragments: true,
+		SNAT: true, Outbound: true, HoldFragments: true,
 		MaxFlows: maxFlows, FixedLimits: true,
 	}
 	if hook != HookXDP {

@@ -39,6 +39,7 @@ services:
   - {name: b, address: "10.1.0.2", address2: "2001:db8:1::2", nodes: [2, 300]}
 - name: cidnat
   mode: nat
+  outbound: true
   vips:
   - {address: "192.0.2.7", protocol: udp, port: 443}
   cid:
@@ -61,6 +62,7 @@ services:
 - name: snat
   mode: nat
   new_flow_rate: 4
+  outbound: true
   vips:
   - {address: "192.0.2.3", protocol: tcp, port: 80}
   - {address: "192.0.2.3", protocol: udp, port: 80}
@@ -68,6 +70,16 @@ services:
   snat: {addresses: ["198.18.1.1", "198.18.1.2", "2001:db8:5::1"], ports: 2000-2099}
   backends:
   - {name: a, address: "10.3.0.1", address2: "2001:db8:3::1", port: 8080}
+- name: start
+  mode: nat
+  outbound: true
+  timeouts: {udp: 3s}
+  vips:
+  - {address: "192.0.2.8", protocol: udp, port: 80}
+  - {address: "2001:db8:f::5", protocol: udp, port: 80}
+  backends:
+  - {name: a, address: "10.8.0.1", address2: "2001:db8:8::1", port: 7000}
+  - {name: b, address: "10.8.0.2", address2: "2001:db8:8::2", port: 7000}
 - name: source
   mode: l3dsr
   affinity: source
@@ -181,8 +193,8 @@ func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
 		}
 	}
 	t.Logf("%d frames, no difference: %v", frames, reasons)
-	if len(reasons) < 12 {
-		return fmt.Errorf("only %d reasons were seen: the packets do not reach enough of the program", len(reasons))
+	if len(reasons) < 14 || reasons[lb.ReasonOutbound] < frames/1000 {
+		return fmt.Errorf("only %d reasons were seen, outbound %d times: the packets do not reach enough of the program", len(reasons), reasons[lb.ReasonOutbound])
 	}
 	return nil
 }
@@ -225,7 +237,7 @@ type generator struct {
 // overrides takes backends and services out of the game.
 func (g *generator) overrides() (o *lb.Overrides) {
 	for range g.r.IntN(5) {
-		target := lb.Target{Service: g.pick("cid", "cidnat", "nat", "snat", "source", "tunnel"), Backend: g.pick("a", "b", "a", "b", "")}
+		target := lb.Target{Service: g.pick("cid", "cidnat", "nat", "snat", "start", "source", "tunnel"), Backend: g.pick("a", "b", "a", "b", "")}
 		o = o.With(target, lb.FromOperator, []lb.Override{lb.OverrideDown, lb.OverrideDrain}[g.r.IntN(2)])
 	}
 	return o
@@ -280,6 +292,9 @@ func (g *generator) line() string {
 			vip = g.pick("2001:db8:2::1", "2001:db8:99::1")
 		}
 	}
+	if g.r.IntN(6) == 0 {
+		return g.started(is6, client, vip)
+	}
 	options := ""
 	if g.r.IntN(6) == 0 {
 		options += fmt.Sprintf(" ttl=%d", 1+g.r.IntN(3))
@@ -317,6 +332,33 @@ func (g *generator) line() string {
 		return fmt.Sprintf("udp %s > %s payload=1500 id=%d frag=%d%s", from, to, g.r.IntN(6), 8*(20+g.r.IntN(100)), options)
 	}
 	return fmt.Sprintf("udp %s > %s %s%s", from, to, g.payload(), options)
+}
+
+// started is a packet that a backend sends of its own accord, at times from
+// another port or to where nobody may start a flow.
+func (g *generator) started(is6 bool, client, vip string) string {
+	from, to := g.pick("10.3.0.1:8080", "10.7.0.1:443", "10.7.0.2:4433", "10.8.0.1:7000", "10.8.0.2:7000", "10.8.0.2:7001", "10.2.0.1:8080"), client
+	other := "10.3.0.1"
+	if is6 {
+		from = g.pick("[2001:db8:3::1]:8080", "[2001:db8:8::1]:7000", "[2001:db8:8::2]:7000", "[2001:db8:8::1]:7001", "[2001:db8:2::1]:8080")
+		other = "2001:db8:3::1"
+	}
+	if g.r.IntN(10) == 0 {
+		to = g.pick(vip, other)
+	}
+	if is6 {
+		to = "[" + to + "]"
+	}
+	to = fmt.Sprintf("%s:%d", to, 5000+g.r.IntN(4))
+	switch g.r.IntN(10) {
+	case 0:
+		return fmt.Sprintf("tcp %s > %s flags=syn", from, to)
+	case 1, 2:
+		return fmt.Sprintf("udp %s > %s payload=1500 id=%d frag=%d", from, to, g.r.IntN(6), 8*(20+g.r.IntN(100)))
+	case 3:
+		return fmt.Sprintf("udp %s > %s ttl=%d 0102", from, to, 1+g.r.IntN(2))
+	}
+	return fmt.Sprintf("udp %s > %s 0102", from, to)
 }
 
 // payload is a datagram, often with a connection id.

@@ -8,9 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
-	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
@@ -126,14 +124,7 @@ services:
 // serving is a data path with a spec in force.
 func (w *world) serving(t *testing.T, hook Hook, spec string) *Datapath {
 	t.Helper()
-	decoded, _, err := config.Decode[lb.Spec]("spec.yaml", []byte(spec))
-	if err != nil {
-		t.Fatal(err)
-	}
-	snapshot, err := lb.Compile(decoded, nil, Caps(hook))
-	if err != nil {
-		t.Fatal(err)
-	}
+	snapshot := compile(t, spec, Caps(hook))
 	d := w.open(t, hook, snapshot.Limits)
 	if err := d.Apply(snapshot); err != nil {
 		t.Fatal(err)

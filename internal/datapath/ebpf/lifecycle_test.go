@@ -66,6 +66,7 @@ services:
   - {address: 10.0.0.9, protocol: udp, port: 20-29}
   - {address: 10.0.0.9, protocol: udp, port: 30-39}
   snat: {addresses: [192.0.2.1, 192.0.2.2], ports: 1024-2047}
+  outbound: true
   cid: {protocols: [dtls12], layouts: [{length: 8, owner: {offset: 0, bits: 32}}]}
   backends: [{name: d, address: 10.2.0.4, nodes: [1, 70000]}, {name: e, address: 10.2.0.5, nodes: [2, 80000]}]
 `
@@ -78,7 +79,7 @@ func (d *Datapath) shared(t *testing.T) map[string]any {
 		"maglev": fmt.Sprint(d.state.maglev.free), "owners": fmt.Sprint(d.state.owners.free),
 		"active": d.tables.control.Active, "snat": fmt.Sprint(d.state.snat),
 	}
-	for _, name := range []string{bpfMapVports, bpfMapVranges, bpfMapFarOwners, bpfMapInside} {
+	for _, name := range []string{bpfMapVports, bpfMapVranges, bpfMapFarOwners, bpfMapInside, bpfMapOutbounds} {
 		var entries []string
 		var key, value []byte
 		for it := d.tables.maps[name].Iterate(); it.Next(&key, &value); {
@@ -259,6 +260,9 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	if len(now[bpfMapVports].([]string)) != 3 || len(now[bpfMapFarOwners].([]string)) != 2 || len(now[bpfMapVranges].([]string)) != 1 {
 		t.Errorf("leftovers: %v %v %v", now[bpfMapVports], now[bpfMapVranges], now[bpfMapFarOwners])
 	}
+	if len(now[bpfMapOutbounds].([]string)) != 2 {
+		t.Errorf("two backends may start flows: %v", now[bpfMapOutbounds])
+	}
 	d.checkPlaces(t)
 	if c := d.Counters().Services["many"][lb.ReasonMaglev]; c != (Count{5, 500}) {
 		t.Errorf("counters: %+v", c)
@@ -277,6 +281,9 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
+	if left := d.shared(t)[bpfMapOutbounds].([]string); len(left) != 0 {
+		t.Errorf("nobody may start flows: %v", left)
+	}
 	if managed := p.managed(); managed != 2 {
 		t.Errorf("%d managed neighbours for two backends", managed)
 	}

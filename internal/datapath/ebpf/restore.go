@@ -289,6 +289,7 @@ func (d *Datapath) restoreShared() error {
 		st.more = max(st.more, key.Vip)
 	}
 	st.halves[st.active].ports, st.halves[st.active].ranges = ports, ranges
+	d.restoreOutbounds()
 	var a bpfAddr
 	var one uint32
 	for it := t.maps[bpfMapInside].Iterate(); it.Next(&a, &one); {

@@ -9,8 +9,9 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// maxLengths, maxProbe, inlinePorts and maxRanges mirror enum limits in types.h.
+// These mirror enum limits in types.h.
 const (
+	vipShift    = 49
 	maxLengths  = 24
 	maxProbe    = 8
 	inlinePorts = 5
@@ -122,13 +123,18 @@ func (t *vipTable) record(p *prefixPorts, more *uint32) (bpfVip, error) {
 	return v, nil
 }
 
+// homeOf is the hash of a prefix, as vip_search computes it.
+func homeOf(mult [3]uint64, a, b uint64, bits uint32) uint32 {
+	return uint32((a*mult[0] ^ b*mult[1] ^ uint64(bits)*mult[2]) >> vipShift)
+}
+
 // place puts every record at most maxProbe places behind where its hash says.
 func (t *vipTable) place(records []bpfVip, places int) bool {
 	t.places = make(map[uint32]bpfVip, len(records))
 	mult := t.generation.Mult
 	for _, v := range records {
 		a, b := halves(v.Addr)
-		home := uint32((a*mult[0] ^ b*mult[1] ^ uint64(v.Bits)*mult[2]) >> 40)
+		home := homeOf(mult, a, b, uint32(v.Bits))
 		placed := false
 		for probe := range uint32(maxProbe) {
 			at := (home + probe) & uint32(places-1)

@@ -17,7 +17,7 @@ func (t *vipTable) lookup(places int, address [16]byte, proto uint8, port uint16
 	for i := range t.generation.Lengths {
 		l := t.generation.Length[i]
 		a, b := hi&l.Mask[0], lo&l.Mask[1]
-		home := uint32((a*t.generation.Mult[0] ^ b*t.generation.Mult[1] ^ uint64(l.Bits)*t.generation.Mult[2]) >> 40)
+		home := homeOf(t.generation.Mult, a, b, l.Bits)
 		for probe := range uint32(maxProbe) {
 			v, ok := t.places[(home+probe)&uint32(places-1)]
 			if !ok {
@@ -85,6 +85,45 @@ func TestVIPTableFindsWhatTheSnapshotFinds(t *testing.T) {
 		if got := table.lookup(places, address, lb.UDP, port); got != want {
 			t.Fatalf("%v port %d: service %d, want %d", address, port, got, want)
 		}
+	}
+}
+
+// TestVIPTableHoldsNeighbours: as many VIPs as there may be, one beside the
+// other in each of the ways that addresses are given out.
+func TestVIPTableHoldsNeighbours(t *testing.T) {
+	for name, address := range map[string]func(i int) netip.Addr{
+		"IPv4":          func(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}) },
+		"IPv4 networks": func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}) },
+		"IPv6": func(i int) netip.Addr {
+			return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 14: byte(i >> 8), 15: byte(i)})
+		},
+		"IPv6 networks": func(i int) netip.Addr {
+			return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 6: byte(i >> 8), 7: byte(i), 15: 1})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mode := lb.L2DSR
+			s := lb.ServiceSpec{Name: "s", Mode: &mode, Backends: []lb.BackendSpec{{Name: "a", Address: netip.MustParseAddr("10.1.0.1"), Address2: netip.MustParseAddr("2001:db8::1")}}}
+			for i := range lb.MaxVIPs {
+				a := address(i)
+				s.VIPs = append(s.VIPs, lb.VIPSpec{Address: lb.AddressPrefix{Prefix: netip.PrefixFrom(a, a.BitLen())}, Protocol: lb.Protocol(lb.UDP), Port: lb.PortRange{First: 80, Last: 80}})
+			}
+			snapshot, err := lb.Compile(lb.Spec{Services: []lb.ServiceSpec{s}}, nil, Caps(HookTCX))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var more uint32
+			places := sizesFor(snapshot.Limits).vips
+			table, err := buildVIPs(snapshot, func(*lb.Service) uint16 { return 7 }, places, &more)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range lb.MaxVIPs {
+				if got := table.lookup(places, flow.Address(address(i)), lb.UDP, 80); got != 7 {
+					t.Fatalf("%s: service %d", address(i), got)
+				}
+			}
+		})
 	}
 }
 

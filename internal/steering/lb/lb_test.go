@@ -318,6 +318,33 @@ func TestCapsRefuse(t *testing.T) {
 		{"limits.held_fragments", func(s *Spec, c *Caps) { s.Limits.HeldFragments, c.HoldFragments = ptr(5), false }},
 		{"limits.flows", func(s *Spec, c *Caps) { s.Limits.Flows, c.MaxFlows = 2000, 1000 }},
 		{"maglev_size", func(s *Spec, c *Caps) { s.MaglevSize, c.MaxMaglev = 65537, 10007 }},
+		{"services[0].maglev_size", func(s *Spec, c *Caps) { s.Services[0].MaglevSize, c.MaxMaglev = 65537, 10007 }},
+		{"services[0].flows", func(s *Spec, c *Caps) {
+			s.Services[0] = flowService([]FlowSpec{{Name: "all"}})
+			c.Flows = false
+		}},
+		{"services[0].flows[0].protocols[1]", func(s *Spec, c *Caps) {
+			s.Services[0] = flowService([]FlowSpec{{Name: "all", Protocols: []Protocol{Protocol(UDP), Protocol(SCTP)}}})
+			c.Protocols = []uint8{UDP}
+		}},
+		{"services[0].flows[0].sources[0]", func(s *Spec, c *Caps) {
+			s.Services[0] = flowService([]FlowSpec{{Name: "all", Sources: []AddressPrefix{prefix("2001:db8::/32")}}})
+			c.IPv6 = false
+		}},
+		{"promiscuous_ping", func(s *Spec, c *Caps) { s.PromiscuousPing, c.Flows = true, false }},
+		{"tier", func(s *Spec, c *Caps) {
+			s.Services[0] = flowService([]FlowSpec{{Name: "all"}})
+			s.Tier, c.Tier = &TierSpec{Self: "a", Members: []MemberSpec{{Name: "a", Mark: 201}}}, false
+		}},
+		{"no_service_mark", func(s *Spec, c *Caps) { s.NoServiceMark, c.ReservedMarks = -1, false }},
+		{"services[0].no_backend_mark", func(s *Spec, c *Caps) { s.Services[0].NoBackendMark, c.ReservedMarks = ptr(int64(0)), false }},
+		{"services[0].sctp_hash", func(s *Spec, c *Caps) {
+			s.Services[0].Mode, s.Services[0].SCTPHash, c.SCTPPorts = ptr(L2DSR), SCTPPorts, false
+		}},
+		{"services[0].conntrack", func(s *Spec, c *Caps) {
+			s.Services[0].Mode, s.Services[0].Conntrack, c.Stateless = ptr(L2DSR), ptr(false), false
+		}},
+		{"hash", func(s *Spec, c *Caps) { s.Hash, c.NFQLB = NFQLB, false }},
 		{"services[0].backends[0].address2", func(s *Spec, c *Caps) {
 			s.Services[0].VIPs = append(s.Services[0].VIPs, vip("2001:db8::1", "udp", "1"))
 			c.CrossFamily = false

@@ -282,7 +282,7 @@ static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry,
 	__builtin_memcpy(r->reply.src, b->addr, 16);
 	r->reply.sport = r->echo ? p->key.sport : b->port ?: p->key.dport;
 	r->reply.proto = p->key.proto;
-	if (service->has_snat) {
+	if (service->has_snat && !p->back) { /* what its backend started keeps the client's address */
 		bool is6 = p->version == 6;
 
 		r->first = service->snat + (is6 ? service->snat4 : 0);
@@ -432,8 +432,10 @@ static __always_inline bool maybe_inside(const struct generation *g, const __u32
 	return g->inside[bit / 64 & (INSIDE_WORDS - 1)] >> (bit & 63) & 1;
 }
 
+#define REPLY_UNKNOWN NO_NUMBER /* from a backend's address, and no reply */
+
 /* Finds the flow that the packet is a reply of; sets service, number, slot.
- * Returns the number of the reply's way + 1, or 0. */
+ * Returns the number of the reply's way + 1, or 0, or REPLY_UNKNOWN. */
 static __always_inline __u32 reply_find_here(struct pkt *p)
 {
 	const struct generation *g;
@@ -450,17 +452,17 @@ static __always_inline __u32 reply_find_here(struct pkt *p)
 	print = flow_print(&p->key, KEY_REPLY);
 	found = replies_find_here(print);
 	if (found == NO_NUMBER)
-		return 0;
+		return REPLY_UNKNOWN;
 	way = way_at(&replies, found);
 	if (!way || !alive(way->meta, p->now))
-		return 0;
+		return REPLY_UNKNOWN;
 	number = way_number(way->meta);
 	entry = entry_at(number);
 	if (!entry || entry->reply != print)
-		return 0;
+		return REPLY_UNKNOWN;
 	b = backend_at(entry->target & 0xffff, p->version);
 	if (!b || b->epoch != (__u8)(entry->target >> 16))
-		return 0;
+		return REPLY_UNKNOWN;
 	p->service = b->service;
 	p->slot = entry->target & 0xffff;
 	p->number = number;
@@ -468,4 +470,9 @@ static __always_inline __u32 reply_find_here(struct pkt *p)
 	return found + 1;
 }
 
-__noinline __u32 reply_find(struct pkt *p) { return p ? reply_find_here(p) : 0; }
+__noinline __u32 reply_find(struct pkt *p)
+{
+	__u32 found = p ? reply_find_here(p) : 0;
+
+	return found == REPLY_UNKNOWN ? 0 : found;
+}

@@ -26,7 +26,7 @@ static __always_inline void count(const struct pkt *p, int reason)
 	b = bpf_map_lookup_elem(&backend_counts, &slot);
 	if (!b)
 		return;
-	if (reason == REASON_REPLY || reason == REASON_ICMP_REPLY) {
+	if (reason == REASON_REPLY || reason == REASON_ICMP_REPLY || reason == REASON_OUTBOUND) {
 		b->out.packets++;
 		b->out.bytes += bytes;
 	} else {
@@ -98,7 +98,7 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 		verdict = ctx_pass;
 	} else if (reason >= REASON_FRAGMENT_EARLY) {
 		verdict = ctx_drop;
-	} else if (p->ttl <= 1) {
+	} else if (p->ttl <= 1 && p->mode != MODE_MARK) { /* with a mark, the stack is the router */
 		reason = REASON_TTL_EXPIRED;
 		verdict = ctx_drop;
 	} else {

@@ -277,7 +277,7 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 
 /* An ICMP error that quotes a later fragment of a datagram that left us.
  * REASON_NONE: no such datagram. */
-__noinline int fragment_quoted(ctx_t *ctx, struct pkt *p)
+static __always_inline int fragment_quoted(ctx_t *ctx, struct pkt *p)
 {
 	struct fragment_entry *e;
 	struct flow_key k;

@@ -71,9 +71,10 @@ struct pkt {
 	__u8 back;       /* from the backend to the client */
 	__u8 opened;     /* its flow's entry is new */
 	__u8 mode;       /* of the service */
+	__u8 reason;     /* that steering gave */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
-	__u8 pad[3];
+	__u8 pad[2];
 	struct rewrite nat;
 	/* from nat.src on not cleared for each packet */
 	__u64 now;       /* ticks */
@@ -87,6 +88,7 @@ struct pkt {
 	__u32 slot;      /* of the backend, or NO_SLOT */
 	__u32 id;        /* of the datagram, of fragments */
 	__u32 dst[4];    /* of an ICMP error itself */
+	struct flow_key sent; /* while key is a client's of a flow that its backend starts */
 	struct reservation reservation;
 	struct bpf_fib_lookup fib;
 	struct out out; /* of a reply, if that was looked up for it */

@@ -10,26 +10,30 @@
 #include "frag.h"
 #include "vip.h"
 
-/* Spends the credit of one new flow. The bucket is kept as the time at which
- * it would be full again, so one word holds it. */
+/* Spends cost ns of a service's credit for new flows. The bucket is kept as the
+ * time at which it would be full again, so one word holds it. */
+__noinline int rate_spend(__u32 id, __u32 cost, __u64 now)
+{
+	__u64 *full = bpf_map_lookup_elem(&rates, &id), old, from, seen, ns = now * params.tick_ns;
+
+	if (!full)
+		return 1;
+	old = *(volatile __u64 *)full;
+	for (int i = 0; i < 8; i++) {
+		from = old > ns ? old : ns;
+		if (from + cost > ns + 1000000000ull)
+			return 0;
+		seen = __sync_val_compare_and_swap(full, old, from + cost);
+		if (seen == old)
+			return 1;
+		old = seen; /* another CPU was faster */
+	}
+	return 0; /* and again and again: that many flows were let in */
+}
+
 static __always_inline bool rate_take(const struct service *service, __u64 now)
 {
-	__u32 id = service->id;
-	__u64 *full, old, from, ns;
-
-	if (!service->flow_cost)
-		return true;
-	full = bpf_map_lookup_elem(&rates, &id);
-	if (!full)
-		return true;
-	ns = now * params.tick_ns;
-	old = *(volatile __u64 *)full;
-	from = old > ns ? old : ns;
-	if (from + service->flow_cost > ns + 1000000000ull)
-		return false;
-	/* Two at once: one of them is for free. */
-	__sync_val_compare_and_swap(full, old, from + service->flow_cost);
-	return true;
+	return !service->flow_cost || rate_spend(service->id, service->flow_cost, now);
 }
 
 static __always_inline __u64 steering_hash(const struct service *service, const struct pkt *p)
@@ -101,10 +105,14 @@ static __always_inline int entered(struct pkt *p, int problem, int reason)
 	return reason;
 }
 
-static __always_inline int enter(struct pkt *p, __u32 slot, __u8 flags, int reason)
+/* With a reason: the flow's entry is still to be opened, to p->slot. That is
+ * done where stacks are shallow. */
+enum { OPEN = 0x80 };
+
+static __always_inline int enter(struct pkt *p, __u32 slot, int reason)
 {
 	p->slot = slot;
-	return entered(p, flow_open(p, flags), reason);
+	return reason | OPEN;
 }
 
 /* A flow's first packet: one function, for a stack of its own. */
@@ -187,7 +195,7 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 		p->number = NO_NUMBER;
 	}
 	if (owner != NO_SLOT)
-		return enter(p, owner, 0, REASON_CID);
+		return enter(p, owner, REASON_CID);
 	p->slot = NO_SLOT;
 	if (!rate_take(service, p->now))
 		return REASON_NEW_FLOW_RATE;
@@ -214,6 +222,72 @@ static __always_inline int steer_reply(struct pkt *p, __u32 found, __u8 flags)
 		return REASON_NOT_SERVICE;
 	touch(p, service, way, flags, false);
 	return REASON_REPLY;
+}
+
+/* The first UDP packet of a flow that a backend starts: it opens the client's
+ * flow to that backend and leaves with the VIP. Until that entry is there, the
+ * key is the client's. */
+__noinline int steer_outbound(struct pkt *p)
+{
+	struct outbound_key key = {};
+	const struct service *service;
+	const struct generation *g;
+	const struct outbound *o;
+	const struct backend *b;
+	__u32 active;
+
+	if (!p || p->kind != KIND_UDP)
+		return REASON_NOT_SERVICE;
+	active = p->active & 1;
+	g = bpf_map_lookup_elem(&generations, &active);
+	if (!g || !g->outbound)
+		return REASON_NOT_SERVICE;
+	__builtin_memcpy(key.addr, p->key.src, 16);
+	key.port = p->key.sport;
+	key.set = g->outbound;
+	o = bpf_map_lookup_elem(&outbounds, &key);
+	if (!o || bpf_map_lookup_elem(&inside, p->key.dst) || vip_covers(p, p->key.dst))
+		return REASON_NOT_SERVICE;
+	service = service_at(p, o->service);
+	b = backend_at(o->slot, p->version);
+	if (!service || !b || service->down || b->service != service->id || b->state == STATE_DOWN)
+		return REASON_NOT_SERVICE;
+	copy_key(&p->sent, &p->key);
+	__builtin_memcpy(p->key.src, p->sent.dst, 16);
+	__builtin_memcpy(p->key.dst, o->vip, 16);
+	p->key.sport = p->sent.dport;
+	p->key.dport = o->port;
+	if (flow_find(p, service)) { /* the client is with a backend already */
+		copy_key(&p->key, &p->sent);
+		p->number = NO_NUMBER;
+		p->slot = NO_SLOT;
+		return REASON_NOT_SERVICE;
+	}
+	p->service = o->service;
+	if (!rate_take(service, p->now)) {
+		copy_key(&p->key, &p->sent);
+		return REASON_NEW_FLOW_RATE;
+	}
+	p->mode = MODE_NAT;
+	p->back = 1;
+	return enter(p, o->slot, REASON_OUTBOUND);
+}
+
+__noinline int outbound_open(struct pkt *p)
+{
+	int problem;
+
+	if (!p)
+		return REASON_FLOW_TABLE_FULL;
+	problem = flow_open(p, 0);
+	copy_key(&p->key, &p->sent);
+	return problem;
+}
+
+/* A reply, or the start of a backend's own flow. */
+static __always_inline int steer_answer(struct pkt *p, __u32 found)
+{
+	return found == REPLY_UNKNOWN ? steer_outbound(p) : steer_reply(p, found, p->tcp_flags);
 }
 
 __noinline int steer_echo_reply(struct pkt *p)
@@ -252,7 +326,7 @@ __noinline int steer_echo(struct pkt *p)
 		return REASON_NO_BACKEND;
 	p->mode = service->mode;
 	if (service->mode == MODE_NAT)
-		return enter(p, slot, 0, REASON_ECHO);
+		return enter(p, slot, REASON_ECHO);
 	p->slot = slot;
 	return REASON_ECHO;
 }
@@ -264,21 +338,27 @@ static __always_inline int error_unknown(const struct pkt *p)
 	return vip_covers(p, p->dst) ? REASON_ICMP_UNKNOWN : REASON_NOT_SERVICE;
 }
 
-/* An ICMP error goes where the flow it quotes goes. */
-__noinline int steer_error(ctx_t *ctx, struct pkt *p)
+/* An ICMP error that quotes a later fragment. */
+__noinline int steer_quoted(ctx_t *ctx, struct pkt *p)
 {
-	const struct service *service;
-	__u32 found, id, slot;
-	bool direct;
 	int reason;
 
 	if (!p)
 		return REASON_NOT_SERVICE;
+	reason = fragment_quoted(ctx, p);
+	return reason ? reason : error_unknown(p);
+}
+
+/* An ICMP error goes where the flow it quotes goes. */
+__noinline int steer_error(struct pkt *p)
+{
+	const struct service *service;
+	__u32 found, id, slot;
+	bool direct;
+
+	if (!p)
+		return REASON_NOT_SERVICE;
 	direct = same_address(p->dst, p->key.dst);
-	if (p->quote_later) {
-		reason = fragment_quoted(ctx, p);
-		return reason ? reason : error_unknown(p);
-	}
 	found = vip_lookup((const struct addr *)p->key.dst, p->active, p->key.proto, p->key.dport);
 	id = is_echo(p->key.proto) ? VIP_COVERED(found) : VIP_SERVICE(found);
 	if (!id || !direct)
@@ -310,7 +390,7 @@ static __always_inline int steer_rest(ctx_t *ctx, struct pkt *p)
 	if (p->kind == KIND_ECHO)
 		return p->icmp_type == (p->version == 4 ? 8 : 128) ? steer_echo(p) : steer_echo_reply(p);
 	if (p->kind == KIND_ICMP_ERROR)
-		return steer_error(ctx, p);
+		return p->quote_later ? steer_quoted(ctx, p) : steer_error(p);
 	return vip_covers(p, p->key.dst) ? REASON_NOT_STEERED : REASON_NOT_SERVICE;
 }
 
@@ -321,12 +401,20 @@ static __always_inline int steer_transport(ctx_t *ctx, struct pkt *p)
 
 	p->service = VIP_SERVICE(vip_search(p->key.dst, p->active, p->key.proto, p->key.dport));
 	if (!p->service)
-		return steer_reply(p, reply_find_here(p), p->tcp_flags);
+		return steer_answer(p, reply_find_here(p));
 	service = service_at(p, p->service);
 	if (!service)
 		return REASON_NOT_SERVICE;
 	p->mode = service->mode;
 	return steer_service(ctx, p, service);
+}
+
+/* Makes the kernel forget which reason it is, so that it verifies what follows
+ * once and not for each. */
+static __always_inline int any_reason(struct pkt *p, int reason)
+{
+	*(volatile __u8 *)&p->reason = reason;
+	return *(volatile __u8 *)&p->reason;
 }
 
 static __always_inline int steer(ctx_t *ctx, struct pkt *p)
@@ -335,6 +423,9 @@ static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 	bool transport = !p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || p->kind == KIND_SCTP);
 	int reason = transport ? steer_transport(ctx, p) : steer_rest(ctx, p);
 
+	reason = any_reason(p, reason);
+	if (reason & OPEN)
+		reason = entered(p, p->back ? outbound_open(p) : flow_open(p, p->tcp_flags), reason & ~OPEN);
 	if (p->slot != NO_SLOT) {
 		if (!transport || p->back) {
 			service = service_at(p, p->service);

@@ -58,6 +58,7 @@ enum limits {
 	MAX_BACKENDS = 1 << 16, /* slots */
 	MAX_LENGTHS = 24,      /* distinct prefix lengths of VIPs */
 	MAX_PROBE = 8,         /* places an address may be away from its own in vips */
+	VIP_SHIFT = 49,        /* of the hash of vips: an address's last byte moves its highest bits only */
 	VIP_PORTS = 5,         /* ports and ranges kept in the address's own line */
 	MAX_RANGES = 64,       /* ranges of one prefix and protocol beyond that */
 	MAX_LAYOUTS = 4,       /* CID layouts of one service */
@@ -232,7 +233,7 @@ struct generation {
 	__u64 sip[2];   /* lb.Snapshot.HashKey */
 	__u64 mult[3];  /* hash of vips */
 	__u32 lengths;
-	__u32 flags;    /* generation_flag */
+	__u32 outbound; /* its set in outbounds; 0: no backend may start flows */
 	__u64 inside[INSIDE_WORDS]; /* Bloom filter of the backends' addresses in mode NAT */
 	struct {
 		__u64 mask[2];
@@ -240,8 +241,19 @@ struct generation {
 	} length[MAX_LENGTHS];
 };
 
-enum generation_flag {
-	GENERATION_REPLIES = 1,  /* some service translates replies */
+/* Where a backend answers, and what the flows get that it starts from there. */
+struct outbound_key {
+	__u32 addr[4];
+	__u32 set;  /* of one generation */
+	__u16 port;
+	__u16 pad;
+};
+
+struct outbound {
+	__u32 vip[4];
+	__u16 port;
+	__u16 service; /* stable number */
+	__u32 slot;
 };
 
 struct control {

@@ -79,8 +79,8 @@ static __always_inline __u32 vip_search(const __u32 *to, __u32 active, __u32 pro
 			break;
 		a = hi & g->length[i].mask[0];
 		b = lo & g->length[i].mask[1];
-		v = vip_find((a * g->mult[0] ^ b * g->mult[1] ^ g->length[i].bits * g->mult[2]) >> 40, active, a, b,
-			     g->length[i].bits);
+		v = vip_find((a * g->mult[0] ^ b * g->mult[1] ^ g->length[i].bits * g->mult[2]) >> VIP_SHIFT, active, a,
+			     b, g->length[i].bits);
 		if (!v)
 			continue;
 		if (!covered)

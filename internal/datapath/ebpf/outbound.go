@@ -1,0 +1,42 @@
+package ebpf
+
+import "fmt"
+
+// outbounds enters the endpoints whose own flows are translated, under a number
+// of the new generation's own. 0: there is none.
+func (c *change) outbounds() (set uint32, err error) {
+	starts := map[bpfOutboundKey]bpfOutbound{}
+	set = c.st.more + 1
+	for from, o := range c.next.Outbounds {
+		a := c.byName[o.Backend.Service.Name]
+		key := bpfOutboundKey{Addr: addressWords(from.Addr()), Set: set, Port: swap16(from.Port())}
+		starts[key] = bpfOutbound{
+			Vip: addressWords(o.VIP.Addr()), Port: swap16(o.VIP.Port()), Service: a.number, Slot: uint32(a.slots[o.Backend.Index]),
+		}
+	}
+	if len(starts) == 0 {
+		return 0, nil
+	}
+	c.st.more = set
+	half := &c.st.halves[c.half]
+	half.starts = starts
+	c.undos = append(c.undos, func() { deleteAll(c.t.maps[bpfMapOutbounds], starts) })
+	if err := putAll(c.t, bpfMapOutbounds, starts); err != nil {
+		return 0, fmt.Errorf("endpoints of outbound flows: %w", err)
+	}
+	return set, nil
+}
+
+// restoreOutbounds reads the sets back; those that the active generation does
+// not use go with it at the next change.
+func (d *Datapath) restoreOutbounds() {
+	st := &d.state
+	starts := map[bpfOutboundKey]bpfOutbound{}
+	var key bpfOutboundKey
+	var value bpfOutbound
+	for it := d.tables.maps[bpfMapOutbounds].Iterate(); it.Next(&key, &value); {
+		starts[key] = value
+		st.more = max(st.more, key.Set)
+	}
+	st.halves[st.active].starts = starts
+}
