@@ -33,7 +33,8 @@ static __always_inline void count(const struct pkt *p, int reason)
 		b->in.packets++;
 		b->in.bytes += bytes;
 	}
-	b->opened += p->opened;
+	if (p->opened)
+		b->opened++;
 }
 
 static __always_inline void record(const struct pkt *p, int reason)
@@ -62,7 +63,7 @@ struct {
 
 static __always_inline void begin(struct pkt *p, const struct control *control, bool inject)
 {
-	__builtin_memset(p, 0, offsetof(struct pkt, sent));
+	__builtin_memset(p, 0, offsetof(struct pkt, nat.src));
 	p->active = control->active & 1;
 	p->now = clock_now(control);
 	p->inject = inject;
