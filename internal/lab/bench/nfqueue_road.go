@@ -186,8 +186,11 @@ func (n *nfqNet) carries() error {
 	for _, row := range n.first {
 		seen += row.sequence
 	}
-	if !n.road.fast && seen == 0 {
+	switch {
+	case !n.road.fast && seen == 0:
 		return errors.New("datagrams arrive past the queue")
+	case n.road.fast && seen > 0:
+		return fmt.Errorf("%d datagrams were queued in spite of the fast road", seen)
 	}
 	return nil
 }
