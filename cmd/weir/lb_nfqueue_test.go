@@ -59,7 +59,7 @@ services:
 `
 
 // newQueueLB is newKernelLB for the queue data path: ended, nothing of it stays.
-func newQueueLB(t *testing.T, host *netlab.Host, config string) *kernelLB {
+func newQueueLB(t *testing.T, host *netlab.Host, config string, more ...string) *kernelLB {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir")
 	if err != nil {
@@ -68,6 +68,7 @@ func newQueueLB(t *testing.T, host *netlab.Host, config string) *kernelLB {
 	k := &kernelLB{t: t, host: host, config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(lockedBuffer)}
 	k.write(config)
 	k.args = []string{"lb", "run", "-c", k.config, "--datapath", "nfqueue", "--queue", "0:1", "--admin", "unix:" + k.socket}
+	k.args = append(k.args, more...)
 	t.Cleanup(func() {
 		select {
 		case <-k.ended:
@@ -191,7 +192,7 @@ func TestRootNFQViews(t *testing.T) {
 	}{
 		{[]string{"lb", "show"}, []string{"draining (drain by operator)", "NEW FLOWS", "maglev", "conntrack", "FLOW RULE", "echoes", "QUEUE  PACKETS", "address pairs hash there): so few pairs cannot be spread better"}},
 		{[]string{"lb", "show", "--json"}, []string{`"nfqueue"`, `"conntrack"`, `"opened_flows"`}},
-		{[]string{"lb", "status"}, []string{"data path nfqueue, generation 2", "queue length 4096, receive buffer ", "copy range 160", "PORT ID", "is dropped", "fragments: 0 datagrams remembered of 0 entered"}},
+		{[]string{"lb", "status"}, []string{"data path nfqueue, generation 2", "queue length 4096, receive buffer ", "copy range 256", "PORT ID", "is dropped", "fragments: 0 datagrams remembered of 0 entered"}},
 		{[]string{"lb", "status", "--json"}, []string{`"queue_dropped": 0`, `"missing_ids": 0`, `"address_pairs": 1`, `"fail_open": false`}},
 		{[]string{"lb", "flows", "--backend", "b", "--state", "established"}, []string{"10.9.9.9:80", "established"}},
 	} {
@@ -243,6 +244,8 @@ func TestQueueFlags(t *testing.T) {
 		{"--batch=5000", "batch 5000: write 1 to 1024"},
 		{"--spin=1s", "spin 1s: write at most 1ms"},
 		{"--receive-buffer=1", "receive buffer 1: write 4096"},
+		{"--fast=perhaps", `--fast "perhaps": write auto, on or off`},
+		{"--fast=on", "--fast on: no interface is named; name those that clients' packets come in on by --interface"},
 	} {
 		out, code := weir(t, "lb", "run", "-c", good, "--datapath", "nfqueue", c.flag)
 		if code != 2 || !strings.Contains(out, c.want) {
