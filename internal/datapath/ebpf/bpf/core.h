@@ -6,6 +6,7 @@
 #pragma once
 
 #include "deliver.h"
+#include "front.h"
 #include "steer.h"
 #include "trace.h"
 
@@ -92,6 +93,8 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 	} else {
 		reason = steer(ctx, p);
 	}
+	if (params.front)
+		reason = front(p, reason);
 	if (control->trace)
 		traced = trace_begin(ctx, p, which);
 	if (reason < REASON_FRAGMENT) {

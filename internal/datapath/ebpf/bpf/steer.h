@@ -371,7 +371,7 @@ __noinline int steer_error(struct pkt *p)
 		return REASON_SERVICE_DOWN;
 	if (flow_find(p, service))
 		return REASON_ICMP_ERROR;
-	if (service->mode != MODE_NAT) {
+	if (service->mode != MODE_NAT && !params.front) {
 		slot = maglev_select(p);
 		if (slot != NO_SLOT) {
 			p->slot = slot;
@@ -420,7 +420,7 @@ static __always_inline int any_reason(struct pkt *p, int reason)
 static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 {
 	const struct service *service;
-	bool transport = !p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || p->kind == KIND_SCTP);
+	bool transport = !p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || (p->kind == KIND_SCTP && !params.front));
 	int reason = transport ? steer_transport(ctx, p) : steer_rest(ctx, p);
 
 	reason = any_reason(p, reason);
