@@ -96,7 +96,7 @@ static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	}
 	size = ctx_segment(ctx, p);
 	if (size + over > mtu && !(over && ctx_shrinks(ctx, p) && size <= mtu)) {
-		if (error_allowed(p->now) && p->kind != KIND_ICMP_ERROR && too_big(ctx, p, mtu - over))
+		if (p->kind != KIND_ICMP_ERROR && rate_spend(RATE_ERRORS, THOUSAND, p->now) && too_big(ctx, p, mtu - over))
 			return DELIVERED(ctx_redirect(ctx, p, ctx_ifindex(ctx)), REASON_TOO_BIG);
 		return DELIVERED(ctx_drop, REASON_TOO_BIG);
 	}

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "csum.h"
+#include "rate.h"
 
 enum { QUOTE = 256, MAX_L2 = 22 };
 
@@ -17,22 +18,6 @@ struct error_header {
 		__u32 w[12];
 	};
 };
-
-/* Service 0 is none, its rate is that of errors. */
-static __always_inline bool error_allowed(__u64 now)
-{
-	__u64 ns = now * params.tick_ns, *full, from;
-	__u32 none = 0;
-
-	full = bpf_map_lookup_elem(&rates, &none);
-	if (!full)
-		return false;
-	from = *full > ns ? *full : ns;
-	if (from + 1000000 > ns + 1000000000ull)
-		return false;
-	*full = from + 1000000;
-	return true;
-}
 
 /* Returns 1 if the frame is now the error, to go back where it came from. */
 __noinline int too_big(ctx_t *ctx, struct pkt *p, __u32 mtu)
