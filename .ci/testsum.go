@@ -3,6 +3,11 @@
 // Testsum reads `go test -json` and prints what a person wants of it: a line per package while they end, the whole
 // output of what failed, the slowest packages and tests, the skips, and a closing line. It exits with 1 when anything
 // failed, and, under WEIR_ROOT=1, when any test skipped: where everything can run, a test that did not has proved nothing.
+//
+// One or two failed tests are run once more, each alone (docs/adr/0007-failed-tests-once-more.md).
+//
+// Between the events it wants {"Action":"exit","Package":NAME,"Elapsed":CODE} after each `go test`, which is named in -runs:
+// a code that no failed package explains is a failure.
 package main
 
 import (
@@ -10,8 +15,11 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 )
@@ -40,13 +48,39 @@ type summary struct {
 	running map[string]*result
 	ended   []*result
 	builds  map[string]*bytes.Buffer
-	broken  int // packages that failed without a failing test
-	failed  bool
+	runs    []string // whose end is still to come
+	broken  []string // what went wrong beside tests
+	red     bool     // a package failed in the run that goes on
+	flaky   []*result
 }
 
 func main() {
-	s := summary{root: os.Getenv("WEIR_ROOT") == "1", running: map[string]*result{}, builds: map[string]*bytes.Buffer{}}
-	lines := bufio.NewScanner(os.Stdin)
+	file := flag.String("summary", ".ci/out/summary", "file for the closing line")
+	runs := flag.String("runs", "race,plain", "names of the runs that must end")
+	again := rerun{}
+	flag.StringVar(&again.program, "go", "go", "go command for what is run once more")
+	flag.StringVar(&again.raceList, "race", ".ci/out/race", "file with the packages that run under the race detector")
+	flag.Parse()
+	s := newSummary(os.Getenv("WEIR_ROOT") == "1")
+	s.runs = strings.Split(*runs, ",")
+	s.read(os.Stdin)
+	s.printFailures(&again)
+	line, ok := s.close()
+	fmt.Println(line)
+	if err := os.WriteFile(*file, []byte(line+"\n"), 0o644); err != nil {
+		fmt.Println(err)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+func newSummary(root bool) *summary {
+	return &summary{root: root, running: map[string]*result{}, builds: map[string]*bytes.Buffer{}}
+}
+
+func (s *summary) read(from io.Reader) {
+	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var e event
@@ -57,12 +91,18 @@ func main() {
 		s.add(e)
 	}
 	if err := lines.Err(); err != nil {
-		fmt.Println("read events:", err)
-		s.failed = true
+		s.wrong("read events: %v", err)
 	}
-	if !s.close() {
-		os.Exit(1)
+	for _, r := range s.running { // its package ended, or go was killed, before it did
+		s.wrong("%s did not end", r.name())
 	}
+	for _, name := range s.runs {
+		s.wrong("the %s run did not end", name)
+	}
+}
+
+func (s *summary) wrong(format string, args ...any) {
+	s.broken = append(s.broken, fmt.Sprintf(format, args...))
 }
 
 func (s *summary) add(e event) {
@@ -74,8 +114,17 @@ func (s *summary) add(e event) {
 		s.builds[e.ImportPath].WriteString(e.Output)
 		return
 	case "build-fail":
-		s.failed = true
+		s.red = true
+		name, _, _ := strings.Cut(short(e.ImportPath), " ") // of "weir/x [weir/x.test]" the package
+		s.wrong("%s does not build", name)
 		fmt.Printf("BUILD FAILED %s\n%s", short(e.ImportPath), s.builds[e.ImportPath])
+		return
+	case "exit": // ours, of .ci/test
+		s.runs = slices.DeleteFunc(s.runs, func(name string) bool { return name == e.Package })
+		if e.Elapsed != 0 && !s.red {
+			s.wrong("go test of the %s run ended with code %v, and no package failed", e.Package, e.Elapsed)
+		}
+		s.red = false
 		return
 	}
 	key := e.Package + "\x00" + e.Test
@@ -103,37 +152,50 @@ func (s *summary) add(e event) {
 }
 
 func (s *summary) packageEnded(p *result) {
-	failures := 0
+	failures, unfinished := 0, 0
 	for _, r := range s.ended {
 		if r.pkg == p.pkg && r.test != "" && s.bad(r) {
 			failures++
-			fmt.Printf("--- %s %s\n%s", strings.ToUpper(r.action), r.name(), r.output.String())
+			// Indented: whether it counts as a failure is known at the end.
+			fmt.Printf("    %s %s\n%s", r.action, r.name(), indented(r.output.String()))
 		}
 	}
 	// What never ended was running when the package died: its output says why.
 	for _, r := range s.running {
 		if r.pkg == p.pkg && r.test != "" && p.action == "fail" {
-			failures++
+			unfinished++
 			fmt.Printf("--- UNFINISHED %s\n%s", r.name(), r.output.String())
 		}
 	}
 	if p.action == "fail" {
-		fmt.Print(p.output.String())
-		if failures == 0 { // it did not build, or died outside a test
-			s.broken++
+		s.red = true
+		fmt.Print(indented(p.output.String()))
+		// A package that ends in order says FAIL alone in a line: one that died may not have run all its tests.
+		inOrder := strings.Contains("\n"+p.output.String(), "\nFAIL\n")
+		if (failures == 0 || !inOrder) && unfinished == 0 && !s.broke(p.pkg) {
+			s.wrong("%s died", short(p.pkg))
 		}
 	}
-	if p.action != "skip" { // skip: no test files
-		fmt.Printf("%-5s %7.1f s  %s\n", p.action, p.elapsed, short(p.pkg))
+	switch line := fmt.Sprintf("%-5s %7.1f s  %s\n", p.action, p.elapsed, short(p.pkg)); p.action {
+	case "skip": // no test files
+	case "fail":
+		fmt.Print(indented(line))
+	default:
+		fmt.Print(line)
 	}
+}
+
+// broke reports whether it is known already what is wrong with a package.
+func (s *summary) broke(pkg string) bool {
+	return slices.ContainsFunc(s.broken, func(what string) bool { return strings.HasPrefix(what, short(pkg)+" ") })
 }
 
 func (s *summary) bad(r *result) bool {
 	return r.action == "fail" || r.action == "skip" && s.root && r.test != ""
 }
 
-// close prints the end and reports whether everything passed.
-func (s *summary) close() bool {
+// close prints the end and returns the closing line, and whether everything passed.
+func (s *summary) close() (line string, ok bool) {
 	var passed, failed, skipped int
 	var packages, tests, skips []*result
 	for _, r := range s.ended {
@@ -142,10 +204,9 @@ func (s *summary) close() bool {
 			if r.action != "skip" { // no test files
 				packages = append(packages, r)
 			}
-			s.failed = s.failed || r.action == "fail"
 			continue
+		case s.isFlaky(r):
 		case s.bad(r):
-			s.failed = true
 			if !r.parent || r.action == "skip" {
 				failed++
 			}
@@ -160,28 +221,23 @@ func (s *summary) close() bool {
 			tests = append(tests, r)
 		}
 	}
-	for _, r := range s.running { // its package ended, or go was killed, before it did
-		if r.test != "" {
-			s.failed = true
-			failed++
-		}
-	}
-	failed += s.broken
 	slowest("packages", packages)
 	slowest("tests", tests)
 	for _, r := range skips {
 		fmt.Printf("skipped: %s: %s\n", r.name(), reason(r.output.String()))
 	}
 	if passed == 0 {
-		s.failed = true
-		fmt.Println("no test ran")
+		s.wrong("no test ran")
 	}
-	line := fmt.Sprintf("%d passed, %d failed, %d skipped", passed, failed, skipped)
-	fmt.Println(line)
-	if err := os.WriteFile(".ci/out/summary", []byte(line+"\n"), 0o644); err != nil {
-		fmt.Println(err)
+	for _, what := range s.broken {
+		fmt.Println(what)
 	}
-	return !s.failed
+	failed += len(s.broken)
+	line = fmt.Sprintf("%d passed, %d failed, %d skipped", passed, failed, skipped)
+	if len(s.flaky) > 0 {
+		line += fmt.Sprintf(", %d flaky", len(s.flaky))
+	}
+	return line, failed == 0
 }
 
 func slowest(what string, results []*result) {
@@ -201,4 +257,129 @@ func reason(output string) string {
 		}
 	}
 	return "no reason given"
+}
+
+func indented(output string) string {
+	var b strings.Builder
+	for line := range strings.Lines(output) {
+		b.WriteString("    " + strings.TrimSuffix(line, "\n") + "\n")
+	}
+	return b.String()
+}
+
+// mostAgain is how many failed tests are run once more: with more of them it is no accident.
+const mostAgain = 2
+
+// rerun runs a test again.
+type rerun struct{ program, raceList string }
+
+// failures are the failed top-level tests, in the order in which they ended.
+func (s *summary) failures() (top []*result) {
+	for _, r := range s.ended {
+		if r.test != "" && r.action == "fail" && !strings.Contains(r.test, "/") {
+			top = append(top, r)
+		}
+	}
+	return top
+}
+
+// of returns what a top-level test and its subtests have printed, the tests that failed first of all.
+func (s *summary) of(top *result) string {
+	var b strings.Builder
+	for _, r := range s.ended {
+		if r.belongs(top) && (s.bad(r) || r == top) {
+			b.WriteString(r.output.String())
+		}
+	}
+	return b.String()
+}
+
+func (r *result) belongs(top *result) bool {
+	return r.pkg == top.pkg && (r.test == top.test || strings.HasPrefix(r.test, top.test+"/"))
+}
+
+func (s *summary) isFlaky(r *result) bool {
+	return s.bad(r) && slices.ContainsFunc(s.flaky, r.belongs)
+}
+
+// printFailures runs what may be an accident once more, and prints all failures, and those that were one.
+func (s *summary) printFailures(again *rerun) {
+	top := s.failures()
+	why := s.noRerun(top)
+	if len(top) > 0 && why != "" {
+		fmt.Printf("\nno test is run once more: %s\n", why)
+	}
+	for _, r := range top {
+		first, second, passed := s.of(r), "", false
+		if why == "" {
+			second, passed = again.run(r)
+		}
+		switch {
+		case passed:
+			s.flaky = append(s.flaky, r)
+			fmt.Printf("\nflaky: failed once, passed alone: %s\n%s", r.name(), indented(first))
+		case why == "":
+			fmt.Printf("\n--- FAIL %s\n%s--- FAIL %s, once more, alone\n%s", r.name(), first, r.name(), second)
+		default:
+			fmt.Printf("\n--- FAIL %s\n%s", r.name(), first)
+		}
+	}
+	for _, r := range s.ended {
+		if r.action == "skip" && s.bad(r) {
+			fmt.Printf("\n--- SKIP %s\n%s", r.name(), r.output.String())
+		}
+	}
+}
+
+// noRerun says why nothing is run again; empty: it may.
+func (s *summary) noRerun(top []*result) string {
+	if len(top) > mostAgain {
+		return fmt.Sprintf("%d failed, which is no accident", len(top))
+	}
+	if len(s.broken) > 0 {
+		return "more is wrong than tests: " + strings.Join(s.broken, ", ")
+	}
+	for _, r := range s.ended {
+		if strings.Contains(r.output.String(), "WARNING: DATA RACE") || strings.Contains(r.output.String(), "race detected during execution") {
+			return "a data race was found in " + r.name()
+		}
+		if r.action == "skip" && s.bad(r) {
+			return r.name() + " skipped"
+		}
+	}
+	return ""
+}
+
+// run runs one top-level test alone, in the mode of its package, and returns its output and whether it passed.
+func (again *rerun) run(r *result) (output string, passed bool) {
+	args := []string{"test", "-json", "-count=1", "-timeout", "15m", "-run", "^" + r.test + "$"}
+	list, err := os.ReadFile(again.raceList)
+	if err != nil {
+		return err.Error() + "\n", false
+	}
+	if slices.Contains(strings.Fields(string(list)), r.pkg) {
+		args = append(args, "-race")
+	}
+	args = append(args, r.pkg)
+	fmt.Printf("\nonce more, alone: %s %s\n", again.program, strings.Join(args, " "))
+	out, err := exec.Command(again.program, args...).CombinedOutput()
+	s := newSummary(os.Getenv("WEIR_ROOT") == "1")
+	var text strings.Builder
+	for line := range bytes.Lines(out) {
+		var e event
+		if json.Unmarshal(line, &e) != nil || e.Action == "" {
+			text.Write(line)
+			continue
+		}
+		text.WriteString(e.Output)
+		if e.Action == "pass" || e.Action == "fail" || e.Action == "skip" {
+			s.ended = append(s.ended, &result{pkg: e.Package, test: e.Test, action: e.Action})
+		}
+	}
+	passed = err == nil && !slices.ContainsFunc(s.ended, s.bad) && !strings.Contains(text.String(), "WARNING: DATA RACE") &&
+		slices.ContainsFunc(s.ended, func(e *result) bool { return e.test == r.test && e.action == "pass" })
+	if err != nil {
+		fmt.Fprintln(&text, err)
+	}
+	return text.String(), passed
 }

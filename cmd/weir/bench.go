@@ -19,6 +19,7 @@ func newBenchCommand() *cobra.Command {
 		newBenchEBPFCommand(),
 		newBenchNATCommand(),
 		newBenchUDPEchoCommand(),
+		newBenchTrafficCommand(),
 		newBenchRunCommand(),
 		newBenchListCommand(),
 		newBenchReportCommand(),

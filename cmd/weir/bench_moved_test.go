@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
@@ -22,13 +23,22 @@ func TestRootSteeredSessionsMove(t *testing.T) {
 	t.Setenv(runAsWeir, "1")
 	for _, road := range bench.MovedRoads() {
 		t.Run(road, func(t *testing.T) {
-			results, err := bench.Coap(t.Context(), bench.CoapConfig{
-				Binary: self, Clients: clients, Warmup: time.Second, Duration: 2500 * time.Millisecond, Roads: []string{road},
-			})
-			if err != nil {
-				t.Fatal(err)
+			// A machine that is too busy for three changes in the time gets more.
+			run := func(duration time.Duration) *measure.Result {
+				results, err := bench.Coap(t.Context(), bench.CoapConfig{
+					Binary: self, Clients: clients, Warmup: time.Second, Duration: duration, Roads: []string{road},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return results[0]
 			}
-			r := results[0]
+			duration := 2500 * time.Millisecond
+			r := run(duration)
+			for try := 0; try < 3 && figure(r, bench.FigureMoves) < 3*clients; try++ {
+				duration *= 2
+				r = run(duration)
+			}
 			if n := figure(r, bench.FigureMoves); n < 3*clients {
 				t.Errorf("%v changes of an address, want at least %d", n, 3*clients)
 			}

@@ -25,7 +25,7 @@ func newBenchRunCommand() *cobra.Command {
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDSRCommand())
+	cmd.AddCommand(newBenchDSRCommand(), newBenchNFQueueCommand())
 	return cmd
 }
 

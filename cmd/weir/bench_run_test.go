@@ -127,3 +127,89 @@ func TestBenchListAndBadReports(t *testing.T) {
 		}
 	}
 }
+
+// Every road carries every load, whole and through its queues, and the report can be drawn again from the JSON. Rates and
+// times are nobody's business here: the machine is shared.
+func TestRootBenchNFQueue(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	t.Setenv(runAsWeir, "1") // balancers, senders and sinks are this test binary
+	page := filepath.Join(t.TempDir(), "nfqueue.html")
+	out, err := execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--seconds", "1", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
+		"--bandwidths", "20M", "--fragment-rates", "500", "--families", "ipv4,ipv6", "--json", "--report", page)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var results []*measure.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 2*(2*(3+4)+3+3+4+3) {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	for _, r := range results {
+		name := fmt.Sprint(r.Road, r.Parameters)
+		figures := map[string]float64{}
+		for _, f := range r.Figures {
+			figures[f.Name] = f.Value
+		}
+		if why := r.Parameters[bench.ParamAbsent]; why != "" {
+			if r.Road != bench.RoadFast || why != "this weir has no --fast" {
+				t.Errorf("%s: %s", name, why)
+			}
+			continue
+		}
+		if r.Bytes+r.Requests == 0 || r.Errors != 0 || r.Elapsed <= 0 || !(figures[bench.FigureRate] > 0) {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if delivered, there := figures[bench.FigureDelivered]; there && !(delivered > 0 && delivered <= 100) {
+			t.Errorf("%s: %v %% were delivered", name, delivered)
+		}
+		queued, there := figures[bench.FigureQueued]
+		if there != (r.Road != bench.RoadDirect) {
+			t.Errorf("%s: queue statistics: %t", name, there)
+		}
+		if r.Road == bench.RoadDirect && figures[bench.FigureDirect] != 1 {
+			t.Errorf("%s: ratio to itself is %v", name, figures[bench.FigureDirect])
+		}
+		datagrams := r.Parameters[bench.ParamUnit] != "Gbit/s" || strings.HasPrefix(r.Parameters[bench.ParamLoad], "udp")
+		if (r.Road == bench.RoadQueue || r.Road == bench.RoadQueues) && (queued == 0 || datagrams && queued < float64(r.Requests)) {
+			t.Errorf("%s: %v packets passed the queues, %d arrived", name, queued, r.Requests)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "nfqueue.json")
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := execute(t, "bench", "report", file, "-o", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again != string(first) || !strings.Contains(again, "2400 bytes in 2 fragments") {
+		t.Error("the report drawn again is another one")
+	}
+	if names, err := filepath.Glob(fmt.Sprintf("/run/netns/weirlab-bench-nfq.%d.*", os.Getpid())); err != nil || len(names) > 0 {
+		t.Errorf("left behind: %v, %v", names, err)
+	}
+}
+
+func TestBandwidthsAreReadAsIperfWritesThem(t *testing.T) {
+	list, err := parseBandwidths([]string{"500M", "2G", "1.5e6"})
+	if err != nil || fmt.Sprint(list) != "[5e+08 2e+09 1.5e+06]" {
+		t.Errorf("%v, %v", list, err)
+	}
+	for want, args := range map[string][]string{
+		`--bandwidths "2T"`: {"--bandwidths", "2T"},
+		"bandwidth 1 bit/s": {"--bandwidths", "1"},
+		`no load "x"`:       {"--loads", "x"},
+		`no road "weir"`:    {"--only", "weir"},
+	} {
+		if _, err := execute(t, append([]string{"bench", "run", "nfqueue"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}

@@ -26,7 +26,7 @@ func nodeStatus(p *process) node.ListenerStatus {
 // awaitNodesUp waits until p has heard all nodes of its cluster, which takes a few pings at most.
 func awaitNodesUp(p *process) {
 	p.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(60 * time.Second); ; {
 		silent := 0
 		for _, n := range nodeStatus(p).Nodes {
 			if n.State != cluster.Self && n.State != cluster.Up {

@@ -66,7 +66,7 @@ func mayImport() map[string]may {
 		"turn/gateway": {ours: "udpio", others: pion},
 		"turn/turncat": {ours: "udpio", others: pion},
 		"kube":         {ours: "steering/lb turn/gateway", others: "k8s.io/ sigs.k8s.io/"},
-		"lab/bench":    {ours: "lab/netlab lab/measure lab/procstat lab/plot"},
+		"lab/bench":    {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot"},
 		"lab/demo":     {ours: "coap/client control/admin lab/measure lab/plot"},
 		"../cmd/weir":  {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
 		"../web":       {},

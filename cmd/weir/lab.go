@@ -33,7 +33,7 @@ Labs:
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newLabUpCommand(), newLabExecCommand(), newLabListCommand(), newLabDownCommand())
+	cmd.AddCommand(newLabUpCommand(), newLabConfigCommand(), newLabExecCommand(), newLabListCommand(), newLabDownCommand())
 	return cmd
 }
 
@@ -78,6 +78,28 @@ func newLabUpCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func newLabConfigCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "config LAB",
+		Short: "Print a configuration for weir lb run in a lab's balancer",
+		Example: `  weir lab config nfqueue > nfqueue.yaml
+  sudo weir lab exec nfqueue balancer -- weir lb run -c nfqueue.yaml --datapath nfqueue`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: labNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := netlab.Named(args[0]); err != nil {
+				return usageError(err)
+			}
+			text := netlab.Config(args[0])
+			if text == "" {
+				return fmt.Errorf("lab %s has no configuration of its own; see the examples", args[0])
+			}
+			_, err := io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
 }
 
 func newLabExecCommand() *cobra.Command {
@@ -216,6 +238,9 @@ func printLab(out io.Writer, lab *netlab.Lab) error {
 		return err
 	}
 	name := lab.Topology().Name
+	if netlab.Config(name) != "" {
+		fmt.Fprintf(out, "\nConfigure its balancer: weir lab config %s > %[1]s.yaml", name)
+	}
 	_, err := fmt.Fprintf(out, "\nRun something inside: weir lab exec %s NAMESPACE -- PROGRAM\nTake it down:         weir lab down %[1]s\n", name)
 	return err
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -50,5 +52,26 @@ func TestRootLabUpExecDown(t *testing.T) {
 	}
 	if _, err := execute(t, "lab", "down", "chain"); err == nil {
 		t.Error("a second down reported success")
+	}
+}
+
+func TestLabConfigIsForTheDataPath(t *testing.T) {
+	for _, name := range []string{"nfqueue", "nfqueue-dsr"} {
+		text, err := execute(t, "lab", "config", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), name+".yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := execute(t, "check", file, "--datapath", "nfqueue"); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+	for lab, want := range map[string]string{"dsr": "no configuration of its own", "nobody": "no topology"} {
+		if _, err := execute(t, "lab", "config", lab); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", lab, err)
+		}
 	}
 }

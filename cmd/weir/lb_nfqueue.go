@@ -1,15 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -118,12 +114,19 @@ type nfqueueStatus struct {
 	Reasons   map[string]uint64         `json:"reasons"` // packets, of all services and of none
 	Services  map[string]*queuedService `json:"services"`
 	Fragments fragmentStatus            `json:"fragments"`
+	Tier      tierStatus                `json:"tier"`
 }
 
 // queuedService is what one service carried.
 type queuedService struct {
 	Reasons  map[string]uint64        `json:"reasons"`
 	Backends map[string]queuedBackend `json:"backends"`
+	Rules    []queuedRule             `json:"flow_rules,omitempty"` // the one that wins first
+}
+
+type queuedRule struct {
+	Name    string `json:"name"`
+	Packets uint64 `json:"packets"` // that it decided about; memory of flows and fragments aside
 }
 
 type queuedBackend struct {
@@ -132,22 +135,44 @@ type queuedBackend struct {
 	Opened  uint64 `json:"opened_flows"`
 }
 
+// fragmentStatus is the fragment tables of all queues.
 type fragmentStatus struct {
-	Datagrams  int    `json:"datagrams"` // remembered now
-	Refused    uint64 `json:"refused"`   // no room to remember
-	Poisoned   uint64 `json:"poisoned"`  // could not be held
-	Expired    uint64 `json:"expired"`   // datagrams forgotten in time
-	Unanswered uint64 `json:"unanswered"`
+	Datagrams  int    `json:"datagrams"`  // remembered now
+	Inserts    uint64 `json:"inserts"`    // datagrams entered
+	Lookups    uint64 `json:"lookups"`    // fragments asked about
+	Waited     uint64 `json:"waited"`     // fragments held
+	Refused    uint64 `json:"refused"`    // no room to remember
+	Poisoned   uint64 `json:"poisoned"`   // could not be held
+	Collisions uint64 `json:"collisions"` // first fragments of a known datagram with another decision
+	Expired    uint64 `json:"expired"`    // datagrams forgotten in time
+	Early      uint64 `json:"early"`      // forgotten before their time, to make room
+	Unanswered uint64 `json:"unanswered"` // fragments whose first one never came
+}
+
+// tierStatus is what went to other balancers of the tier.
+type tierStatus struct {
+	Sent      uint64 `json:"sent"`
+	Returned  uint64 `json:"returned"`
+	Unguarded uint64 `json:"unguarded"`
 }
 
 func nfqueueText(s nfqueue.Stats) *nfqueueStatus {
 	f := &s.Tables.Fragments
 	text := &nfqueueStatus{
 		Stats: s, Reasons: reasonCounts(s.Reasons), Services: map[string]*queuedService{},
-		Fragments: fragmentStatus{f.Entries, f.Refused, f.Poisoned, f.Expired, f.Unanswered},
+		Fragments: fragmentStatus{
+			Datagrams: f.Entries, Inserts: f.Inserts, Lookups: f.Lookups, Waited: f.Waited, Refused: f.Refused, Poisoned: f.Poisoned,
+			Collisions: f.Collisions, Expired: f.Expired, Early: f.Early, Unanswered: f.Unanswered,
+		},
+		Tier: tierStatus(s.Tables.Tier),
 	}
 	for name, reasons := range s.Services {
-		text.Services[name] = &queuedService{reasonCounts(reasons), map[string]queuedBackend{}}
+		text.Services[name] = &queuedService{Reasons: reasonCounts(reasons), Backends: map[string]queuedBackend{}}
+	}
+	for _, rule := range s.Rules {
+		if service := text.Services[rule.Service]; service != nil {
+			service.Rules = append(service.Rules, queuedRule{rule.Name, rule.Packets})
+		}
 	}
 	for target, n := range s.Backends {
 		if service := text.Services[target.Service]; service != nil {
@@ -178,6 +203,15 @@ func (q *nfqueueStatus) service(name string) *queuedService {
 	return q.Services[name]
 }
 
+func (s *queuedService) rule(name string) uint64 {
+	for _, rule := range s.Rules {
+		if rule.Name == name {
+			return rule.Packets
+		}
+	}
+	return 0
+}
+
 // nfqueueSamples are the numbers for Prometheus. Reasons that never happened are left out.
 func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 	var samples []admin.Sample
@@ -200,6 +234,9 @@ func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 		service := text.Services[name]
 		for _, reason := range sortedKeys(service.Reasons) {
 			add("weir_packets_total", "Packets by service and by the reason of their treatment; an empty service: none, or one that is gone.", true, float64(service.Reasons[reason]), "service", name, "reason", reason)
+		}
+		for _, rule := range service.Rules {
+			add("weir_flow_rule_packets_total", "Packets that a flow rule decided about; memory of flows and fragments aside.", true, float64(rule.Packets), "service", name, "rule", rule.Name)
 		}
 		for _, backend := range sortedKeys(service.Backends) {
 			n, labels := service.Backends[backend], []string{"service", name, "backend", backend}
@@ -236,147 +273,31 @@ func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 		}
 	}
 	add("weir_queue_length", "Bound of each queue.", false, float64(s.Length))
-	for _, t := range []struct {
-		name       string
-		used, size int
-	}{{"flows", s.Tables.Flows, s.Tables.MaxFlows}} {
-		add("weir_table_entries", "Entries in use, by table.", false, float64(t.used), "table", t.name)
-		add("weir_table_size", "Bound of a table.", false, float64(t.size), "table", t.name)
+	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Flows), "table", "flows")
+	add("weir_table_size", "Bound of a table.", false, float64(s.Tables.MaxFlows), "table", "flows")
+	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Fragments.Entries), "table", "fragments")
+	f := &text.Fragments
+	for _, n := range []struct {
+		event string
+		value uint64
+	}{
+		{"insert", f.Inserts},
+		{"lookup", f.Lookups},
+		{"wait", f.Waited},
+		{"refuse", f.Refused},
+		{"poison", f.Poisoned},
+		{"collide", f.Collisions},
+		{"expire", f.Expired},
+		{"expire_early", f.Early},
+		{"unanswered", f.Unanswered},
+	} {
+		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
+	}
+	for _, n := range []struct {
+		fate  string
+		value uint64
+	}{{"sent", text.Tier.Sent}, {"returned", text.Tier.Returned}, {"unguarded", text.Tier.Unguarded}} {
+		add("weir_tier_fragments_total", "Fragments for other balancers of the tier.", true, float64(n.value), "fate", n.fate)
 	}
 	return samples
-}
-
-// printQueueStatus writes what `weir lb status` adds for queues.
-func printQueueStatus(w io.Writer, q *nfqueueStatus) error {
-	full := "dropped"
-	if q.FailOpen {
-		full = "let through without a mark (fail-open)"
-	}
-	fmt.Fprintf(w, "\nqueue length %d, receive buffer %d bytes, copy range %d bytes, batch %d; what finds its queue full is %s\n",
-		q.Length, q.ReceiveBuffer, q.CopyRange, q.Batch, full)
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "QUEUE\tPORT ID\tWAITING\tHELD\tPACKETS\tQUEUE FULL\tBUFFER FULL\tMISSING IDS\tFLOWS\tOF")
-	for i := range q.Queues {
-		s := &q.Queues[i]
-		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", s.Number, s.PortID, s.Waiting, s.Held, s.Packets, s.QueueDrops,
-			s.UserDrops, s.MissingIDs, s.Flows, s.MaxFlows)
-	}
-	return table.Flush()
-}
-
-// printQueued writes what `weir lb show` adds for queues: by service, then the spread over queues.
-func (s *shower) printQueued(status *lbStatus, at time.Time) error {
-	q, per, unit := status.Queues, 0.0, ""
-	var before *nfqueueStatus
-	if s.last != nil && s.last.Queues != nil {
-		before, per, unit = s.last.Queues, at.Sub(s.lastAt).Seconds(), "/s"
-	}
-	number := func(now, then uint64) string {
-		if per > 0 {
-			return fmt.Sprintf("%.0f", float64(now-min(then, now))/per)
-		}
-		return fmt.Sprint(now)
-	}
-	table := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
-	for i := range status.Services {
-		name := status.Services[i].Name
-		service, then := q.service(name), before.service(name)
-		total := uint64(0)
-		for backend, n := range service.Backends {
-			total += n.Packets - min(then.Backends[backend].Packets, n.Packets)
-		}
-		fmt.Fprintf(table, "\n%s\tPACKETS%s\tBYTES%[2]s\tNEW FLOWS%[2]s\tSHARE\n", name, unit)
-		for _, backend := range sortedKeys(service.Backends) {
-			n, old := service.Backends[backend], then.Backends[backend]
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", backend, number(n.Packets, old.Packets), number(n.Bytes, old.Bytes),
-				number(n.Opened, old.Opened), percent(n.Packets-min(old.Packets, n.Packets), total))
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-		fmt.Fprintf(table, "  REASON\tPACKETS%s\n", unit)
-		reasons := sortedKeys(service.Reasons)
-		slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(service.Reasons[b], service.Reasons[a]) })
-		for _, reason := range reasons {
-			fmt.Fprintf(table, "  %s\t%s\n", reason, number(service.Reasons[reason], then.Reasons[reason]))
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-	}
-	fmt.Fprintf(table, "\nQUEUE\tPACKETS%s\tSHARE\tPER READ\tADDRESS PAIRS\tWAITING\tHELD\tQUEUE FULL%[1]s\tBUFFER FULL%[1]s\tMISSING IDS%[1]s\n", unit)
-	spread := spreadOf(q, before)
-	for i := range q.Queues {
-		now, then := &q.Queues[i], nfqueue.QueueStats{}
-		if before != nil && i < len(before.Queues) {
-			then = before.Queues[i]
-		}
-		perRead := "-"
-		if reads := now.Batches - min(then.Batches, now.Batches); reads > 0 {
-			perRead = fmt.Sprintf("%.1f", float64(spread.packets[i])/float64(reads))
-		}
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", now.Number, number(now.Packets, then.Packets),
-			percent(spread.packets[i], spread.total), perRead, now.AddressPairs, now.Waiting, now.Held,
-			number(uint64(now.QueueDrops), uint64(then.QueueDrops)), number(uint64(now.UserDrops), uint64(then.UserDrops)), number(now.MissingIDs, then.MissingIDs))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if hint := spread.hint(q); hint != "" {
-		_, err := fmt.Fprintln(s.out, hint)
-		return err
-	}
-	return nil
-}
-
-func percent(part, whole uint64) string {
-	if whole == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(whole))
-}
-
-// spread is how packets went over queues.
-type spread struct {
-	packets []uint64
-	total   uint64
-}
-
-func spreadOf(q, before *nfqueueStatus) spread {
-	var s spread
-	for i := range q.Queues {
-		n := q.Queues[i].Packets
-		if before != nil && i < len(before.Queues) {
-			n -= min(before.Queues[i].Packets, n)
-		}
-		s.packets = append(s.packets, n)
-		s.total += n
-	}
-	return s
-}
-
-// Fewer packets than this say nothing about the spread, and a queue with this part of them has too many.
-const spreadPackets, spreadShare = 100, 0.8
-
-// hint tells when sources hash to one queue.
-func (s spread) hint(q *nfqueueStatus) string {
-	if len(s.packets) < 2 || s.total < spreadPackets {
-		return ""
-	}
-	pairs := 0
-	for i := range q.Queues {
-		pairs += q.Queues[i].AddressPairs
-	}
-	for i, n := range s.packets {
-		share := float64(n) / float64(s.total)
-		if share < spreadShare {
-			continue
-		}
-		why := fmt.Sprintf("queue %d gets %.0f%% of the packets (%d of about %d address pairs hash there)", q.Queues[i].Number, 100*share, q.Queues[i].AddressPairs, pairs)
-		if pairs <= 4*len(s.packets) {
-			return why + ": so few pairs cannot be spread better, more sources would"
-		}
-		return why + ": its sources are the busy ones; more queues would part them"
-	}
-	return ""
 }

@@ -158,7 +158,12 @@ func TestRootNFQWithoutWeir(t *testing.T) {
 // status, show, flows and metrics tell what the queues do; drain and reload act.
 func TestRootNFQViews(t *testing.T) {
 	lab := queueLab(t, "nfqshow")
-	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100))
+	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100)+`- name: ruled
+  mode: mark
+  flows: [{name: echoes, protocols: [udp], destinations: [10.9.9.9/32], destination_ports: [80], priority: 5}]
+  backends: [{name: a, mark: 101}]
+`)
+	newTalker(t, lab.Namespace("zone0"), "udp", "10.9.9.9:80")
 	at := "--admin=unix:" + k.socket
 	client := lab.Namespace("zone0")
 	var old []*talker
@@ -184,9 +189,9 @@ func TestRootNFQViews(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"lb", "show"}, []string{"draining (drain by operator)", "NEW FLOWS", "maglev", "conntrack", "QUEUE  PACKETS", "100.0%", "(1 of about 1 address pairs hash there): so few pairs cannot be spread better"}},
+		{[]string{"lb", "show"}, []string{"draining (drain by operator)", "NEW FLOWS", "maglev", "conntrack", "FLOW RULE", "echoes", "QUEUE  PACKETS", "address pairs hash there): so few pairs cannot be spread better"}},
 		{[]string{"lb", "show", "--json"}, []string{`"nfqueue"`, `"conntrack"`, `"opened_flows"`}},
-		{[]string{"lb", "status"}, []string{"data path nfqueue, generation 2", "queue length 4096, receive buffer ", "copy range 512", "PORT ID", "is dropped"}},
+		{[]string{"lb", "status"}, []string{"data path nfqueue, generation 2", "queue length 4096, receive buffer ", "copy range 512", "PORT ID", "is dropped", "fragments: 0 datagrams remembered of 0 entered"}},
 		{[]string{"lb", "status", "--json"}, []string{`"queue_dropped": 0`, `"missing_ids": 0`, `"address_pairs": 1`, `"fail_open": false`}},
 		{[]string{"lb", "flows", "--backend", "b", "--state", "established"}, []string{"10.9.9.9:80", "established"}},
 	} {
@@ -213,6 +218,7 @@ func TestRootNFQViews(t *testing.T) {
 	metrics := httpGet(t, k.socket, "/metrics")
 	for _, want := range []string{
 		`weir_packets_total{reason="maglev",service="dsr"} 32`, `weir_table_size{table="flows"} 4096`, `weir_queue_length 4096`,
+		`weir_flow_rule_packets_total{rule="echoes",service="ruled"} `, `weir_fragment_events_total{event="wait"} 0`,
 		`weir_backend_flows_opened_total{backend="b",service="dsr"}`, `weir_queue_dropped_total{queue="1"} 0`, `weir_queue_packets_total{queue="0"}`,
 	} {
 		if !strings.Contains(metrics, want) {

@@ -185,7 +185,7 @@ func httpGet(t *testing.T, socket, path string) string {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
-	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get("http://localhost" + path)
+	response, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://localhost" + path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,16 +43,6 @@ func natEcho(t *testing.T) string {
 	return conn.LocalAddr().String()
 }
 
-func natFreePort(t *testing.T) string {
-	t.Helper()
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	return conn.LocalAddr().String()
-}
-
 func natAsk(t *testing.T, address, payload string) {
 	t.Helper()
 	conn, err := net.Dial("udp4", address)
@@ -86,7 +76,7 @@ func expect(t *testing.T, r *bufio.Reader, text string) {
 
 // The console from a pipe: its end does not end the program, exit does, and --json leaves statistics behind.
 func TestNATFromAPipe(t *testing.T) {
-	listen, echo := natFreePort(t), natEcho(t)
+	listen, echo := netlabtest.UDPAddress(t).String(), natEcho(t)
 	cmd := exec.Command(os.Args[0], "nat", listen, "--", echo, "--json", "--quiet")
 	cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	stdin, err := cmd.StdinPipe()
@@ -131,7 +121,7 @@ func TestNATFromAPipe(t *testing.T) {
 
 // Without input it keeps running, and the admin door has console, flows, metrics and status.
 func TestNATAdmin(t *testing.T) {
-	listen, first, second := natFreePort(t), natEcho(t), natEcho(t)
+	listen, first, second := netlabtest.UDPAddress(t).String(), natEcho(t), natEcho(t)
 	p := startProcess(t, "nat", "nat", listen, "--", first, second, "--loss", "0")
 	natAsk(t, listen, "x")
 	stream, err := p.door.Console(t.Context())
@@ -193,7 +183,7 @@ func TestNATOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listen, echo := natFreePort(t), natEcho(t)
+	listen, echo := netlabtest.UDPAddress(t).String(), natEcho(t)
 	cmd := exec.Command(os.Args[0], "nat", listen, echo)
 	cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal

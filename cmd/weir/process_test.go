@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
 // runAsWeir in the environment makes the test binary behave as weir itself, so that tests run real processes of this code
@@ -88,7 +88,7 @@ func startProcess(t testing.TB, name string, args ...string) *process {
 			t.Logf("%s said:\n%s", name, p.out)
 		}
 	})
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for {
 		var status any
 		err := p.door.Get(t.Context(), "/status", nil, &status)
@@ -119,7 +119,7 @@ func (p *process) stop() {
 		if p.err != nil {
 			p.t.Errorf("%s: %v after an interrupt", p.name, p.err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		p.cmd.Process.Kill()
 		<-p.ended
 		p.t.Errorf("%s did not end after an interrupt", p.name)
@@ -150,7 +150,7 @@ func (p *process) console(line string) string {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", p.socket)
 	}}
-	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Post("http://localhost/console", "text/plain", strings.NewReader(line+"\n"))
+	response, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Post("http://localhost/console", "text/plain", strings.NewReader(line+"\n"))
 	if err != nil {
 		p.t.Fatalf("console %q: %v", line, err)
 	}
@@ -162,17 +162,12 @@ func (p *process) console(line string) string {
 	return string(text)
 }
 
-// freeAddresses returns UDP addresses on loopback that nobody uses now.
+// freeAddresses returns UDP addresses on loopback that nobody else takes while the test runs.
 func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	addresses := make([]string, n)
 	for i := range addresses {
-		conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close() // only when all are chosen
-		addresses[i] = conn.LocalAddr().String()
+		addresses[i] = netlabtest.UDPAddress(t).String()
 	}
 	return addresses
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ type echo struct {
 	association *record.Association
 	scratch     *record.Scratch
 	in, out     []byte
+	from        netip.AddrPort // of the request read last
 }
 
 func newEcho(t testing.TB) *echo {
@@ -48,12 +50,19 @@ func newEcho(t testing.TB) *echo {
 	return e
 }
 
-// answer takes the request in flight and hands the client its response, upon which it sends the next.
-func (e *echo) answer() {
-	n, err := e.conn.Read(e.in)
+// read takes a request, where it comes from, and its length.
+func (e *echo) read() int {
+	n, from, err := e.conn.ReadFromUDPAddrPort(e.in)
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	e.from = from
+	return n
+}
+
+// answer takes the request in flight and hands the client its response, upon which it sends the next.
+func (e *echo) answer() {
+	n := e.read()
 	var r record.Record
 	if _, err := record.Next(e.in[:n], 6, &r); err != nil {
 		e.t.Fatal(err)
@@ -84,10 +93,16 @@ func TestNoAllocationPerRequest(t *testing.T) {
 	for range 100 {
 		e.answer()
 	}
-	if n := testing.AllocsPerRun(200, e.answer); n != 0 {
-		t.Errorf("%v allocations per request", n)
+	// What a request costs it costs each time; goroutines of the tests before, on their way to their end, do not.
+	answered, allocations := uint64(100), 1.0
+	for try := 0; allocations != 0 && try < 10; try++ {
+		allocations = testing.AllocsPerRun(200, e.answer)
+		answered += 201
 	}
-	if s := e.w.stats; s.Requests != 301 || s.Stray != 0 {
+	if allocations != 0 {
+		t.Errorf("%v allocations per request", allocations)
+	}
+	if s := e.w.stats; s.Requests != answered || s.Stray != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -106,6 +121,23 @@ func TestStrayRecords(t *testing.T) {
 	e.answer()
 	if e.w.stats.Requests != before.Requests+1 {
 		t.Error("the client stopped")
+	}
+}
+
+// A client moves between two requests: the answer to one that it repeats may be under way to where it was.
+func TestARepeatedRequestDoesNotMove(t *testing.T) {
+	e := newEcho(t)
+	e.read()
+	first := e.from
+	e.w.clients[0].socket.moveDue = true
+	e.w.now += 4 * time.Second // more than ACK_TIMEOUT times ACK_RANDOM_FACTOR
+	e.w.endpoint.Tick(e.w.now)
+	e.answer()
+	if e.from != first {
+		t.Errorf("asked from %v, again from %v", first, e.from)
+	}
+	if e.read(); e.from == first || e.w.stats.Rebinds != 1 {
+		t.Errorf("the next request comes from %v too, %d changes", first, e.w.stats.Rebinds)
 	}
 }
 

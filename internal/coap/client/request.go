@@ -98,6 +98,9 @@ func Request(ctx context.Context, cfg RequestConfig) (Exchange, error) {
 	defer stop()
 	x.Session = session
 	if err := x.exchange(ctx, conn, cfg); err != nil {
+		if ctx.Err() != nil { // it may have met the exchange in a Write, which calls it a time-out
+			err = ctx.Err()
+		}
 		return x, fmt.Errorf("%s: %w", cfg.URI, err)
 	}
 	x.Elapsed = time.Since(start)

@@ -132,6 +132,7 @@ func (c *simulated) send() {
 	if w.phase == phaseDrain {
 		return
 	}
+	w.move(c.socket)
 	session := &c.exchange
 	if !w.b.target.Secure {
 		session = &c.socket.exchange

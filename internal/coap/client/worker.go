@@ -99,7 +99,7 @@ type socket struct {
 	handshaker *simulated       // its handshake owns the records without connection id
 	index      uint64
 	opened     uint64 // how often
-	moveDue    bool   // change the source port before the next datagram
+	moveDue    bool   // change the source port before the next request
 	moved      bool   // the last change was to another address
 }
 
@@ -282,7 +282,7 @@ func (w *worker) pump() {
 	}
 }
 
-// rebind marks the sockets whose turn it is; each moves before it sends next, so that no answer is under way to the old port.
+// rebind marks the sockets whose turn it is; each moves before its next request, so that no answer is under way to the old port.
 func (w *worker) rebind() {
 	if w.b.cfg.RebindEvery <= 0 || w.phase != phaseLoad || w.now < w.rebindAt {
 		return
@@ -295,17 +295,22 @@ func (w *worker) rebind() {
 	}
 }
 
-// transmit sends a datagram from s; what the kernel refuses is lost like on the network.
-func (w *worker) transmit(s *socket, datagram []byte) {
-	if s.moveDue && s.handshaker == nil {
-		s.moveDue = false
-		if err := w.open(s); err == nil {
-			w.stats.Rebinds += uint64(len(s.clients))
-			if s.moved {
-				w.stats.Moves += uint64(len(s.clients))
-			}
+// move changes the source port of s if that is due.
+func (w *worker) move(s *socket) {
+	if !s.moveDue || s.handshaker != nil {
+		return
+	}
+	s.moveDue = false
+	if err := w.open(s); err == nil {
+		w.stats.Rebinds += uint64(len(s.clients))
+		if s.moved {
+			w.stats.Moves += uint64(len(s.clients))
 		}
 	}
+}
+
+// transmit sends a datagram from s; what the kernel refuses is lost like on the network.
+func (w *worker) transmit(s *socket, datagram []byte) {
 	if err := s.Send(datagram); err != nil {
 		w.refused(err)
 	}

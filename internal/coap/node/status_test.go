@@ -31,7 +31,11 @@ func TestCountersNeverGoBack(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 64)); err != nil {
 		t.Fatal(err)
 	}
-	if counters, _ := l.collect(); counters.Pings != 1 {
+	counters, _ := l.collect()
+	for end := time.Now().Add(20 * time.Second); counters.Pings != 1 && time.Now().Before(end); { // a busy worker counts as it last did
+		counters, _ = l.collect()
+	}
+	if counters.Pings != 1 {
 		t.Fatalf("%+v", counters)
 	}
 	stuck, free := make(chan struct{}), make(chan struct{})

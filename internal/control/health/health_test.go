@@ -167,23 +167,15 @@ func server(t *testing.T, answer func([]byte) []byte) netip.AddrPort {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// closed is a port that nobody listens on.
-func closed(t *testing.T, network string) netip.AddrPort {
+// closed is a port that nobody listens on while the test runs: a connection to somebody else has it.
+func closed(t *testing.T, network string, other netip.AddrPort) netip.AddrPort {
 	t.Helper()
-	if network == "udp" {
-		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		return conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	conn, err := net.Dial(network, other.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).AddrPort()
+	t.Cleanup(func() { conn.Close() })
+	return netip.MustParseAddrPort(conn.LocalAddr().String())
 }
 
 func coapReset(b []byte) []byte {
@@ -222,7 +214,7 @@ func TestNetworkProbes(t *testing.T) {
 		well   bool
 	}{
 		{"tcp", lb.Health{Probe: lb.ProbeTCP}, site, true},
-		{"tcp refused", lb.Health{Probe: lb.ProbeTCP}, closed(t, "tcp"), false},
+		{"tcp refused", lb.Health{Probe: lb.ProbeTCP}, closed(t, "tcp", site), false},
 		{"http", lb.Health{Probe: lb.ProbeHTTP, Path: "/"}, site, true},
 		{"http redirect is an answer", lb.Health{Probe: lb.ProbeHTTP, Path: "/moved"}, site, true},
 		{"http other status", lb.Health{Probe: lb.ProbeHTTP, Path: "/", Status: 204}, site, false},
@@ -230,10 +222,10 @@ func TestNetworkProbes(t *testing.T) {
 		{"http host", lb.Health{Probe: lb.ProbeHTTP, Path: "/host", Host: "example.org"}, site, true},
 		{"http without host", lb.Health{Probe: lb.ProbeHTTP, Path: "/host"}, site, false},
 		{"udp", lb.Health{Probe: lb.ProbeUDP, Send: []byte("hello")}, wrong, true},
-		{"udp refused", lb.Health{Probe: lb.ProbeUDP, Send: []byte("hello")}, closed(t, "udp"), false},
+		{"udp refused", lb.Health{Probe: lb.ProbeUDP, Send: []byte("hello")}, closed(t, "udp", coap), false},
 		{"coap", lb.Health{Probe: lb.ProbeCoAP}, coap, true},
 		{"coap, wrong answers", lb.Health{Probe: lb.ProbeCoAP}, wrong, false},
-		{"coap refused", lb.Health{Probe: lb.ProbeCoAP}, closed(t, "udp"), false},
+		{"coap refused", lb.Health{Probe: lb.ProbeCoAP}, closed(t, "udp", coap), false},
 		{"stun", lb.Health{Probe: lb.ProbeSTUN}, stun, true},
 		{"stun, wrong answers", lb.Health{Probe: lb.ProbeSTUN}, wrong, false},
 	} {

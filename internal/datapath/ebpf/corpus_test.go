@@ -57,7 +57,7 @@ func corpus(t *testing.T, hook Hook) {
 		"mark-service-down":      "sets no marks of its own",
 		"mark-no-service":        "sets no marks of its own",
 		"unmatched":              "sets no marks of its own",
-		"stateless":              "remembers flows",
+		"stateless*":             "remembers flows",
 		"sctp-ports*":            "cannot balance sctp",
 		"nfqlb-*":                "cannot hash as nfqlb",
 	}

@@ -33,19 +33,28 @@ func (d *Datapath) reclaimTables(ctx context.Context) error {
 	}
 }
 
-// placeOf is place_of in flow.h: where a print is kept, by first or second choice.
-func placeOf(print uint64, second bool) uint32 {
+// choices and denseBuckets are those of flow.h.
+const (
+	choices      = 3
+	denseBuckets = 1 << 15 // at most
+)
+
+// bucketOf is bucket_of in flow.h: where a print is kept by one of the choices.
+func bucketOf(print uint64, choice int, mask uint32) uint32 {
 	place := uint32(print>>40 ^ print)
-	if second {
+	switch choice {
+	case 0:
+		mask = mask >> 2 & (denseBuckets - 1)
+	case 2:
 		place ^= uint32(print >> 24)
 	}
-	return place
+	return place & mask
 }
 
 // reclaim makes ways that expired into ways that were never used, where that
-// is safe. A program looks into a flow's second bucket only if no way of the
-// first is unused, so the first must not have overflowed: none of the live
-// entries kept elsewhere may belong to it.
+// is safe. A program looks into a flow's next bucket only if no way of those
+// before is unused, so these must not have overflowed: none of the live
+// entries kept in a later choice may have chosen them before.
 //
 // Programs run meanwhile. An expired way is taken before anything overflows,
 // so a bucket that has one from before the first pass until it is changed
@@ -58,8 +67,15 @@ func reclaim(table []bpfBucket, now uint64) (freed int) {
 	for i := range table {
 		for w := range table[i].Way {
 			print, expiry := atomic.LoadUint64(&table[i].Way[w].Print), atomic.LoadUint64(&table[i].Way[w].Meta)>>expiryShift
-			if first := placeOf(print, false) & mask; print > 1 && expiry > now && first != uint32(i) {
-				overflowed[first/64] |= 1 << (first % 64)
+			if print <= 1 || expiry <= now {
+				continue
+			}
+			for choice := range choices {
+				before := bucketOf(print, choice, mask)
+				if before == uint32(i) {
+					break
+				}
+				overflowed[before/64] |= 1 << (before % 64)
 			}
 		}
 	}

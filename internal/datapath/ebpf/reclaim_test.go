@@ -7,8 +7,8 @@ import (
 
 // find is table_find in flow.h.
 func find(table []bpfBucket, print uint64) bool {
-	for _, second := range []bool{false, true} {
-		b := &table[placeOf(print, second)&uint32(len(table)-1)]
+	for choice := range choices {
+		b := &table[bucketOf(print, choice, uint32(len(table)-1))]
 		room := false
 		for _, w := range b.Way {
 			if w.Print == print {
@@ -25,8 +25,8 @@ func find(table []bpfBucket, print uint64) bool {
 
 // claim is table_claim and way_publish.
 func claim(table []bpfBucket, print, now, expiry uint64) bool {
-	for _, second := range []bool{false, true} {
-		b := &table[placeOf(print, second)&uint32(len(table)-1)]
+	for choice := range choices {
+		b := &table[bucketOf(print, choice, uint32(len(table)-1))]
 		for w := range b.Way {
 			if way := &b.Way[w]; way.Print == 0 || way.Meta>>expiryShift <= now {
 				way.Print, way.Meta = print, expiry<<expiryShift

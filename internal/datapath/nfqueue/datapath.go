@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,6 +75,9 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	d.snapshot = s
 	for i, q := range d.queues {
 		d.workers = append(d.workers, newWorker(q, d.config.First+uint16(i), &d.config, s))
+	}
+	for i, w := range d.workers {
+		w.asked.peers = slices.Delete(slices.Clone(d.workers), i, i+1)
 	}
 	return nil
 }

@@ -36,7 +36,14 @@ type Stats struct {
 	Reasons  [lb.NumReasons]uint64               `json:"-"`
 	Services map[string][lb.NumReasons]uint64    `json:"-"`
 	Backends map[lb.Target]steer.BackendCounters `json:"-"`
+	Rules    []RuleStats                         `json:"-"` // in the order of their precedence
 	Tables   steer.TableCounters                 `json:"-"` // of all workers
+}
+
+// RuleStats is one flow rule in force.
+type RuleStats struct {
+	Service, Name string
+	Packets       uint64 // that it decided about; memory of flows and fragments aside
 }
 
 // Stats asks every worker.
@@ -85,6 +92,14 @@ func (w *worker) stats(s *Stats) QueueStats {
 		addReasons(&sum, w.engine.ServiceReasons(i))
 		s.Services[service.Name] = sum
 	}
+	at := 0
+	for rule, n := range w.engine.Rules() {
+		if at == len(s.Rules) {
+			s.Rules = append(s.Rules, RuleStats{Service: rule.Service.Name, Name: rule.Name})
+		}
+		s.Rules[at].Packets += n
+		at++
+	}
 	for b, n := range w.engine.Backends() {
 		target := lb.Target{Service: b.Service.Name, Backend: b.Name}
 		sum := s.Backends[target]
@@ -93,18 +108,38 @@ func (w *worker) stats(s *Stats) QueueStats {
 		sum.NewFlows += n.NewFlows
 		s.Backends[target] = sum
 	}
-	t, f := &s.Tables, &tables.Fragments
-	t.Flows += tables.Flows
-	t.MaxFlows += tables.MaxFlows
-	t.FlowsRefused += tables.FlowsRefused
-	t.FlowsExpired += tables.FlowsExpired
-	t.Fragments.Entries += f.Entries
-	t.Fragments.Held += f.Held
-	t.Fragments.Refused += f.Refused
-	t.Fragments.Poisoned += f.Poisoned
-	t.Fragments.Expired += f.Expired
-	t.Fragments.Unanswered += f.Unanswered
+	addTables(&s.Tables, &tables)
 	return q
+}
+
+func addTables(sum, part *steer.TableCounters) {
+	for _, n := range []struct{ to, by *int }{
+		{&sum.Flows, &part.Flows},
+		{&sum.MaxFlows, &part.MaxFlows},
+		{&sum.Fragments.Entries, &part.Fragments.Entries},
+		{&sum.Fragments.Held, &part.Fragments.Held},
+	} {
+		*n.to += *n.by
+	}
+	f, g := &sum.Fragments, &part.Fragments
+	for _, n := range []struct{ to, by *uint64 }{
+		{&sum.FlowsRefused, &part.FlowsRefused},
+		{&sum.FlowsExpired, &part.FlowsExpired},
+		{&f.Inserts, &g.Inserts},
+		{&f.Lookups, &g.Lookups},
+		{&f.Waited, &g.Waited},
+		{&f.Refused, &g.Refused},
+		{&f.Poisoned, &g.Poisoned},
+		{&f.Collisions, &g.Collisions},
+		{&f.Expired, &g.Expired},
+		{&f.Unanswered, &g.Unanswered},
+		{&f.Early, &g.Early},
+		{&sum.Tier.Sent, &part.Tier.Sent},
+		{&sum.Tier.Returned, &part.Tier.Returned},
+		{&sum.Tier.Unguarded, &part.Tier.Unguarded},
+	} {
+		*n.to += *n.by
+	}
 }
 
 func addReasons(sum *[lb.NumReasons]uint64, part [lb.NumReasons]uint64) {
@@ -115,7 +150,7 @@ func addReasons(sum *[lb.NumReasons]uint64, part [lb.NumReasons]uint64) {
 
 // troubles are the totals that an operator should hear of when they grow.
 type troubles struct {
-	queueDrops, userDrops, missing, short, refused, heldExpired, flowsRefused, fragmentsRefused, poisoned uint64
+	queueDrops, userDrops, missing, short, refused, heldExpired, flowsRefused, fragmentsRefused, poisoned, returned uint64
 }
 
 func (d *Datapath) troubles() troubles {
@@ -130,6 +165,7 @@ func (d *Datapath) troubles() troubles {
 		t.refused += q.RefusedAnswers
 		t.heldExpired += q.HeldExpired
 	}
+	t.returned = s.Tables.Tier.Returned
 	t.flowsRefused, t.fragmentsRefused, t.poisoned = s.Tables.FlowsRefused, s.Tables.Fragments.Refused, s.Tables.Fragments.Poisoned
 	return t
 }
@@ -151,6 +187,7 @@ func (d *Datapath) complain(before troubles) troubles {
 		{"flow table full", before.flowsRefused, now.flowsRefused, "a greater limits.flows"},
 		{"fragment table full", before.fragmentsRefused, now.fragmentsRefused, "a greater limits.fragments, or a shorter limits.fragment_ttl"},
 		{"fragments that could not be held", before.poisoned, now.poisoned, "a greater limits.held_fragments or limits.held_per_datagram"},
+		{"fragments came back from another balancer of the tier", before.returned, now.returned, "the same tier section, hash and hash_key on each balancer"},
 	} {
 		if trouble.now > trouble.before {
 			d.config.Log.Warn(trouble.text, "count", trouble.now-trouble.before, "total", trouble.now, "remedy", trouble.remedy)

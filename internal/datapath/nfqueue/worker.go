@@ -19,6 +19,7 @@ type WorkerCounters struct {
 	Batches    uint64 `json:"batches"`     // reads that brought packets
 	MissingIDs uint64 `json:"missing_ids"` // gaps in the packets' numbers: lost between queue and weir
 	Short      uint64 `json:"short"`       // headers beyond the copy range; dropped as malformed
+	Asked      uint64 `json:"asked"`       // ICMP errors about flows that another queue may know
 }
 
 // worker serves one queue, in a thread of its own; nothing here is shared but what the pointers and channels say.
@@ -29,6 +30,7 @@ type worker struct {
 	engine   *steer.Engine
 	held     *held
 	pairs    pairs
+	asked    asked
 	counters WorkerCounters
 	lastID   uint32
 	started  bool // lastID is valid
@@ -72,8 +74,14 @@ func (w *worker) run() error {
 		if err := w.turn(n); err != nil {
 			return err
 		}
-		if len(w.requests) > 0 && !w.serveRequests() {
+		if len(w.requests) == 0 {
+			continue
+		}
+		if !w.serveRequests() {
 			return w.finish()
+		}
+		if err := w.flush(); err != nil {
+			return err
 		}
 	}
 }
@@ -81,6 +89,9 @@ func (w *worker) run() error {
 // patience is how long the worker may sleep.
 func (w *worker) patience() time.Duration {
 	until, waiting := w.held.next()
+	if w.asked.count > 0 && (!waiting || w.asked.until < until) {
+		until, waiting = w.asked.until, true
+	}
 	if !waiting {
 		return idlePatience
 	}
@@ -92,6 +103,9 @@ func (w *worker) turn(n int) error {
 	w.at = w.now()
 	if w.held.count > 0 {
 		w.held.expired += uint64(w.held.expire(w.at, w.discard))
+	}
+	if w.asked.count > 0 && w.at >= w.asked.until {
+		w.giveUpAsking()
 	}
 	if n > 0 {
 		w.counters.Batches++
@@ -124,14 +138,34 @@ func (w *worker) packet(p *Packet) {
 		w.counters.Large++
 		fitLength(p)
 	}
-	d := w.decide(p)
-	switch {
-	case d.Action == lb.Hold:
-		if !w.held.add(&w.parsed, p.ID, w.at) {
-			w.verdicts = append(w.verdicts, Verdict{ID: p.ID, Drop: true})
+	if p.NotIP {
+		w.parsed = packet.Packet{}
+		w.conclude(p.ID, w.engine.NotIP())
+		return
+	}
+	if err := packet.Parse(p.Data, &w.parsed); err != nil {
+		if p.Length > len(p.Data) && (errors.Is(err, packet.ErrTruncated) || errors.Is(err, packet.ErrQuote)) {
+			w.counters.Short++
 		}
-	default:
-		w.verdicts = append(w.verdicts, verdictOf(p.ID, d))
+		w.parsed = packet.Packet{}
+		w.conclude(p.ID, w.engine.Malformed())
+		return
+	}
+	w.parsed.Length = p.Length
+	w.pairs.add(&w.parsed.Key)
+	if w.parsed.Kind == packet.KindICMPError && w.ask(p) {
+		return
+	}
+	w.conclude(p.ID, w.engine.Packet(&w.parsed, w.at))
+}
+
+// conclude does what was decided about the packet in w.parsed, and what follows for held fragments of its datagram.
+func (w *worker) conclude(id uint32, d steer.Decision) {
+	switch {
+	case d.Action != lb.Hold:
+		w.verdicts = append(w.verdicts, verdictOf(id, d))
+	case !w.held.add(&w.parsed, id, w.at):
+		w.verdicts = append(w.verdicts, Verdict{ID: id, Drop: true})
 	}
 	switch {
 	case w.held.count == 0:
@@ -141,23 +175,6 @@ func (w *worker) packet(p *Packet) {
 		// The datagram cannot be whole any more.
 		w.held.abandoned += uint64(w.held.take(w.parsed.Fragment, w.discard))
 	}
-}
-
-func (w *worker) decide(p *Packet) steer.Decision {
-	if p.NotIP {
-		w.parsed = packet.Packet{}
-		return w.engine.NotIP()
-	}
-	if err := packet.Parse(p.Data, &w.parsed); err != nil {
-		if p.Length > len(p.Data) && (errors.Is(err, packet.ErrTruncated) || errors.Is(err, packet.ErrQuote)) {
-			w.counters.Short++
-		}
-		w.parsed = packet.Packet{}
-		return w.engine.Malformed()
-	}
-	w.parsed.Length = p.Length
-	w.pairs.add(&w.parsed.Key)
-	return w.engine.Packet(&w.parsed, w.at)
 }
 
 // verdictOf puts a decision, not to hold, into the kernel's words.
@@ -227,6 +244,8 @@ func (w *worker) finish() error {
 			return err
 		}
 	}
+	w.at = w.now()
+	w.giveUpAsking()
 	w.held.abandoned += uint64(w.held.expire(lb.Never, w.discard))
 	return w.flush()
 }

@@ -66,15 +66,19 @@ func (p *pump) round(t testing.TB) int {
 func TestNoAllocations(t *testing.T) {
 	for _, config := range []udpnat.Config{{}, {Reverse: true}, {DTLSFilter: false, Faults: udpnat.Faults{LossForward: 1e-9, Seed: 1}}} {
 		_, p := newPump(t, 8, config)
-		got := 0
 		p.round(t)
-		// Background work (the watch of backends) allocates a few times a second; per datagram there is nothing.
-		allocs := testing.AllocsPerRun(1000, func() { got += p.round(t) })
-		if got < 8*900 {
-			t.Fatalf("only %d datagrams came back", got)
+		// Background work (the watch of backends) allocates a few times a second, which is much where rounds are slow. What
+		// a datagram costs it costs each time.
+		allocs := 1.0
+		for try := 0; allocs != 0 && try < 10; try++ {
+			got := 0
+			allocs = min(allocs, testing.AllocsPerRun(200, func() { got += p.round(t) }))
+			if got < 8*180 {
+				t.Fatalf("only %d datagrams came back", got)
+			}
 		}
 		if allocs != 0 {
-			t.Errorf("%+v: %v allocations for 8 datagrams there and back", config, allocs)
+			t.Errorf("%+v: an allocation or more for 8 datagrams there and back", config)
 		}
 	}
 }

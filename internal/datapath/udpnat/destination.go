@@ -265,6 +265,7 @@ func (w *watch) check(now time.Duration, use func(*destination) (live, takesNew 
 			}
 		case Stale:
 			if age >= w.timeout {
+				w.probing.Store(true) // first: whoever sees the state shall find that flows look for it
 				d.set(Probing, now)
 				probing = true
 			}

@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -87,20 +91,9 @@ func (f *fixture) advance(d time.Duration) {
 	f.datapath.Stats()
 }
 
-// freePort finds a UDP port that nobody has at the moment.
-func freePort(t testing.TB, host string) netip.AddrPort {
-	t.Helper()
-	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort()
-}
-
 func start(t testing.TB, config udpnat.Config, backends int, changes ...func(*lb.Spec)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, clock: &clock{}, vip: freePort(t, "127.0.0.1")}
+	f := &fixture{t: t, clock: &clock{}, vip: netlabtest.UDPAddress(t)}
 	f.clock.now.Store(int64(time.Hour))
 	service := lb.ServiceSpec{Name: "nat", VIPs: udpnat.ListenSpec(f.vip), Timeouts: lb.TimeoutsSpec{UDP: lb.Timeout(30 * time.Second)}}
 	for i := range backends {
@@ -228,6 +221,7 @@ func (b *backend) serve(conn *net.UDPConn) {
 		if err != nil {
 			continue // a client's socket is gone
 		}
+		mute := b.mute.Load() // before it is counted: who has seen the count may change it for the next one
 		b.mu.Lock()
 		b.from = from
 		b.seen++
@@ -235,7 +229,7 @@ func (b *backend) serve(conn *net.UDPConn) {
 			b.got = append(b.got, bytes.Clone(buffer[1:1+n]))
 		}
 		b.mu.Unlock()
-		if b.mute.Load() {
+		if mute {
 			continue
 		}
 		buffer[0] = b.index
@@ -271,8 +265,9 @@ func (b *backend) payloads() []string {
 
 // client is one UDP client of the NAT.
 type client struct {
-	t    testing.TB
-	conn *net.UDPConn
+	t        testing.TB
+	conn     *net.UDPConn
+	repeated string // what was asked more than once: more than one answer may come
 }
 
 func (f *fixture) client() *client { return newClient(f.t, f.vip) }
@@ -301,20 +296,34 @@ func (c *client) receive() ([]byte, error) {
 	return buffer[:n], err
 }
 
-// nothing checks that no datagram waits for the client, once the NAT has done all its work.
+// nothing checks that no datagram waits for the client, once the NAT has done all its work. It looks, and does not wait: a
+// deadline may be over before the first look.
 func (c *client) nothing() {
 	c.t.Helper()
-	_ = c.conn.SetReadDeadline(time.Now().Add(time.Millisecond))
-	if n, err := c.conn.Read(make([]byte, 1<<16)); err == nil {
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n, got := 0, unix.EAGAIN
+	if err := raw.Control(func(fd uintptr) {
+		length, _, err := unix.Recvfrom(int(fd), make([]byte, 1<<16), unix.MSG_DONTWAIT)
+		n = length
+		if err == nil {
+			got = 0
+		}
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	if got == 0 {
 		c.t.Fatalf("got %d bytes that are not for it", n)
 	}
 }
 
-// ask sends and returns the number of the backend that answered with the same bytes.
+// ask sends and returns the number of the backend that answered with the same bytes. The kernel may drop a datagram where
+// others flood the machine: then it asks again, as any client would.
 func (c *client) ask(payload string) int {
 	c.t.Helper()
-	c.send([]byte(payload))
-	got, err := c.receive()
+	got, err := c.retry([]byte(payload))
 	if err != nil {
 		c.t.Fatalf("no answer to %q: %v", payload, err)
 	}
@@ -322,6 +331,32 @@ func (c *client) ask(payload string) int {
 		c.t.Fatalf("asked %q, got %q", payload, got)
 	}
 	return int(got[0])
+}
+
+// retry sends until an answer comes, which is not one to what was asked twice before.
+func (c *client) retry(payload []byte) ([]byte, error) {
+	buffer := make([]byte, 1<<16)
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if _, err = c.conn.Write(payload); err != nil {
+			return nil, err
+		}
+		for again := time.Now().Add(patience / 4); ; {
+			_ = c.conn.SetReadDeadline(again)
+			var n int
+			if n, err = c.conn.Read(buffer); err != nil {
+				break
+			}
+			if answer := buffer[:n]; n == 0 || c.repeated == "" || string(answer[1:]) != c.repeated || c.repeated == string(payload) {
+				return answer, nil
+			}
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, err
+		}
+		c.repeated = string(payload)
+	}
+	return nil, err
 }
 
 func text(i int) string { return fmt.Sprintf("datagram %d", i) }

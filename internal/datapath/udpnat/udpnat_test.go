@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -70,7 +71,7 @@ func TestEntryIsAnAddress(t *testing.T) {
 }
 
 func TestWildcardAndIPv6(t *testing.T) {
-	port := freePort(t, "127.0.0.1").Port()
+	port := netlabtest.UDPPort(t)
 	f := start(t, udpnat.Config{}, 1, func(s *lb.Spec) {
 		s.Services[0].VIPs = udpnat.ListenSpec(netip.AddrPortFrom(netip.Addr{}, port))
 	})
@@ -288,28 +289,16 @@ func TestThousandClients(t *testing.T) {
 			first := -1
 			for r := range rounds {
 				payload := fmt.Sprintf("client %d round %d", i, r)
-				for try := 0; ; try++ {
-					if _, err := c.conn.Write([]byte(payload)); err != nil {
-						t.Error(err)
-						return
-					}
-					_ = c.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // loopback may drop under load
-					buffer := make([]byte, 100)
-					n, err := c.conn.Read(buffer)
-					if err != nil && try < 3 {
-						continue
-					}
-					if err != nil || string(buffer[1:n]) != payload {
-						t.Errorf("asked %q, got %q, %v", payload, buffer[:n], err)
-						return
-					}
-					if first < 0 {
-						first = int(buffer[0])
-					}
-					if int(buffer[0]) != first {
-						t.Errorf("client %d moved from %d to %d", i, first, buffer[0])
-					}
-					break
+				answer, err := c.retry([]byte(payload))
+				if err != nil || string(answer[1:]) != payload {
+					t.Errorf("asked %q, got %q, %v", payload, answer, err)
+					return
+				}
+				if first < 0 {
+					first = int(answer[0])
+				}
+				if int(answer[0]) != first {
+					t.Errorf("client %d moved from %d to %d", i, first, answer[0])
 				}
 			}
 			mu.Lock()
@@ -402,7 +391,7 @@ func TestRandomDatagrams(t *testing.T) {
 		_ = c.conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		answer := make([]byte, 16)
 		n, err := c.conn.Read(answer)
-		return err == nil && string(answer[1:n]) == "after"
+		return err == nil && n > 0 && string(answer[1:n]) == "after"
 	})
 }
 
@@ -410,7 +399,7 @@ func TestApply(t *testing.T) {
 	f := start(t, udpnat.Config{}, 1)
 	c := f.client()
 	c.ask("x")
-	second := freePort(t, "127.0.0.1")
+	second := netlabtest.UDPAddress(t)
 	spec, _ := f.intent.Spec()
 	spec.Services = []lb.ServiceSpec{spec.Services[0]}
 	spec.Services[0].VIPs = append(udpnat.ListenSpec(f.vip), udpnat.ListenSpec(second)...)
@@ -424,7 +413,7 @@ func TestApply(t *testing.T) {
 		t.Fatalf("%d entries opened, want 2: an apply must keep entries", n)
 	}
 
-	taken := freePort(t, "127.0.0.1")
+	taken := netlabtest.UDPAddress(t)
 	other, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(taken))
 	if err != nil {
 		t.Fatal(err)
@@ -432,7 +421,7 @@ func TestApply(t *testing.T) {
 	defer other.Close()
 	bad := spec
 	bad.Services = []lb.ServiceSpec{spec.Services[0]}
-	bad.Services[0].VIPs = append(udpnat.ListenSpec(freePort(t, "127.0.0.1")), udpnat.ListenSpec(taken)...)
+	bad.Services[0].VIPs = append(udpnat.ListenSpec(netlabtest.UDPAddress(t)), udpnat.ListenSpec(taken)...)
 	if err := f.intent.SetSpec(bad); err == nil {
 		t.Fatal("took a port in use")
 	}

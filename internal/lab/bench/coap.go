@@ -272,9 +272,16 @@ type sample struct {
 	memory              uint64
 }
 
+// afterRebalance is when a client that moved is under way again: the answer to what it had asked before came from the old node
+// and is lost, and it asks again after ACK_TIMEOUT times ACK_RANDOM_FACTOR at most (RFC 7252 section 4.8).
+const afterRebalance = 3 * time.Second
+
 func (r coapRoad) window(ctx context.Context, cfg CoapConfig, nodes []*daemon, nat *daemon, clients int) (before, after sample, err error) {
 	if r.rebalance {
 		if err := nat.console(ctx, "rebalance"); err != nil {
+			return before, after, err
+		}
+		if err := sleep(ctx, afterRebalance); err != nil {
 			return before, after, err
 		}
 	}

@@ -77,6 +77,19 @@ func startDaemonIn(ctx context.Context, group *group, host *netlab.Host, binary,
 	}
 }
 
+// ready waits until the daemon is at work.
+func (d *daemon) ready(ctx context.Context) (err error) {
+	for range 500 {
+		if _, err = d.do(ctx, http.MethodGet, "/readyz", ""); err == nil {
+			return nil
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("not ready: %w%s", err, d.log.said())
+}
+
 // get asks the admin socket and decodes the JSON answer.
 func (d *daemon) get(ctx context.Context, path string, into any) error {
 	body, err := d.do(ctx, http.MethodGet, path, "")
@@ -86,9 +99,12 @@ func (d *daemon) get(ctx context.Context, path string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// console runs one command line.
+// console runs one command line. What the console refuses is an error.
 func (d *daemon) console(ctx context.Context, line string) error {
-	_, err := d.do(ctx, http.MethodPost, "/console", line+"\n")
+	answer, err := d.do(ctx, http.MethodPost, "/console", line+"\n")
+	if err == nil && (len(answer) == 0 || bytes.HasPrefix(answer, []byte("error: "))) {
+		err = fmt.Errorf("%s: %s: %q", d.name, line, answer)
+	}
 	return err
 }
 

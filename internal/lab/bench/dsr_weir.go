@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +28,9 @@ func weirRoad(mode, hook, about string) dsrRoad {
 			return err
 		}
 		pins := pinPath(road.name)
-		road.undo = func() error { return b.stopWeir(road, pins) }
+		road.undo = func() error {
+			return stopWeir(b.running, b.config.Binary, road.lab.Namespace("gateway"), pins)
+		}
 		run := []string{"lb", "run", "-c", config, "--datapath", "ebpf", "--hook", hook, "--interface", "veth0,veth2", "--pin-path", pins}
 		if err := b.daemon(ctx, road, "gateway", run...); err != nil {
 			return err
@@ -83,26 +84,18 @@ func (b *dsrBench) daemon(ctx context.Context, road *dsrRoad, namespace string, 
 	if err != nil {
 		return err
 	}
-	for range 500 {
-		if _, err = d.do(ctx, http.MethodGet, "/readyz", ""); err == nil {
-			return nil
-		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("not ready: %w%s", err, d.log.said())
+	return d.ready(ctx)
 }
 
 // stopWeir removes the tables and programs, which outlive the process that made them.
-func (b *dsrBench) stopWeir(road *dsrRoad, pins string) error {
+func stopWeir(running *group, binary string, host *netlab.Host, pins string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // also after an interrupt
 	defer cancel()
 	said := &lastLines{}
-	cmd := exec.CommandContext(ctx, b.config.Binary, "lb", "stop", "--pin-path", pins)
+	cmd := exec.CommandContext(ctx, binary, "lb", "stop", "--pin-path", pins)
 	cmd.Stdout, cmd.Stderr = said, said
-	if err := b.running.run(road.lab.Namespace("gateway"), cmd); err != nil {
-		return fmt.Errorf("%s: weir lb stop: %w%s", road.name, err, said.said())
+	if err := running.run(host, cmd); err != nil {
+		return fmt.Errorf("%s: weir lb stop: %w%s", filepath.Base(pins), err, said.said())
 	}
 	return nil
 }

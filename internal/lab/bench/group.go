@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,15 +16,20 @@ import (
 // group is the programs that a run started. Each leads a process group of its own: an interrupt typed at the terminal
 // reaches only us, and we end them in order.
 type group struct {
+	// swift gives each program a session of its own, which the scheduler prefers to all others where it groups by session
+	// (autogroup): else a busy shell elsewhere has the same share as all of ours.
+	swift bool
+
 	mu   sync.Mutex
 	cmds map[int]*exec.Cmd // by process id
+	slow error             // why swift is not in force
 }
 
 func newGroup() *group { return &group{cmds: map[int]*exec.Cmd{}} }
 
 // start starts a program in a namespace, nil: in ours. It dies with us.
 func (g *group) start(host *netlab.Host, cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !g.swift, Setsid: g.swift, Pdeathsig: syscall.SIGKILL}
 	start := cmd.Start
 	if host != nil {
 		start = func() error { return host.Start(cmd) }
@@ -31,8 +37,15 @@ func (g *group) start(host *netlab.Host, cmd *exec.Cmd) error {
 	if err := start(); err != nil {
 		return fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
 	}
+	var slow error
+	if g.swift {
+		slow = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte("-15"), 0)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if slow != nil && !errors.Is(slow, syscall.ESRCH) { // unless it has ended already
+		g.slow = slow
+	}
 	g.cmds[cmd.Process.Pid] = cmd
 	return nil
 }

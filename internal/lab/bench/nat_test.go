@@ -8,15 +8,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
 // The load and the echo meet: every request is answered once, and the end of the context ends the echo.
 func TestLoadAndEcho(t *testing.T) {
-	at, done, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	done()
+	at := netlabtest.UDPAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Echo(ctx, at) }()

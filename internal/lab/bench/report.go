@@ -25,6 +25,7 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	return []Scenario{
 		{ScenarioDSR, "weir bench run dsr", "TCP throughput, packet rate and CPU of the kernel data path beside routing and DNAT", "root; iperf, iperf3, iptables, nftables"},
+		{ScenarioNFQueue, "weir bench run nfqueue", "TCP, UDP, fragments, latency and CPU of the NFQUEUE data path beside the same way without it", "root; iperf, iptables, ethtool"},
 		{"ebpf", "weir bench ebpf", "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", "root"},
 		{ScenarioLive, "weir bench ebpf --live", "packets per second of one core through the kernel data path, routing and DNAT", "root; iptables"},
 		{"coap", "weir bench coap", "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not", "nothing"},
@@ -69,6 +70,10 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 		case ScenarioDSR:
 			addDSR(&report, byScenario[name])
 			methods = append(methods, dsrMethod(byScenario[name]))
+			continue
+		case ScenarioNFQueue:
+			addNFQueue(&report, byScenario[name])
+			methods = append(methods, nfqText(byScenario[name]))
 			continue
 		case ScenarioLive:
 			addLive(&report, byScenario[name])

@@ -26,6 +26,8 @@ func named() []struct {
 		{"nat", "client zone0, gateway that owns the VIP, backends zone1 and zone2 that route through it", NAT},
 		{"cluster", "4 clients, a router that spreads over 2 balancers, 8 backends on one segment", Cluster},
 		{"chain", "client, router, balancer, router with a narrow link, backend: tunnels and path MTU", Chain},
+		{"nfqueue", "client, balancer that routes by fwmark, server with the VIP on its loopback", NFQueue},
+		{"nfqueue-dsr", "the same with a way back past the balancer", NFQueueDSR},
 	}
 }
 

@@ -20,7 +20,7 @@ func TestNamedTopologiesAreValidAndNoOthersExist(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := netlab.Named("dsx"); err == nil || !strings.Contains(err.Error(), "dsr, nat, cluster, chain") {
+	if _, err := netlab.Named("dsx"); err == nil || !strings.Contains(err.Error(), "dsr, nat, cluster, chain, nfqueue, nfqueue-dsr") {
 		t.Errorf("an unknown name: %v", err)
 	}
 }
@@ -28,10 +28,12 @@ func TestNamedTopologiesAreValidAndNoOthersExist(t *testing.T) {
 // Every far end of every named topology answers, over both families, before any balancer runs.
 func TestRootNamedTopologiesCarryTraffic(t *testing.T) {
 	far := map[string][][3]string{ // client, server, server's address
-		"dsr":     {{"zone0", "zone1", "10.2.0.2"}, {"zone0", "zone1", "2001:db8::2:2"}},
-		"nat":     {{"zone0", "zone1", "10.2.0.2"}, {"zone0", "zone2", "2001:db8::3:2"}},
-		"cluster": {{"client1", "backend1", "10.2.0.101"}, {"client4", "backend8", "2001:db8::2:6c"}, {"client2", "lb2", "10.2.0.12"}},
-		"chain":   {{"client", "backend", "10.4.0.2"}, {"client", "backend", "2001:db8:4::2"}},
+		"dsr":         {{"zone0", "zone1", "10.2.0.2"}, {"zone0", "zone1", "2001:db8::2:2"}},
+		"nat":         {{"zone0", "zone1", "10.2.0.2"}, {"zone0", "zone2", "2001:db8::3:2"}},
+		"cluster":     {{"client1", "backend1", "10.2.0.101"}, {"client4", "backend8", "2001:db8::2:6c"}, {"client2", "lb2", "10.2.0.12"}},
+		"nfqueue":     {{"client", "server", "10.62.0.104"}, {"client", "server", "fd62::2"}},
+		"nfqueue-dsr": {{"client", "server", "10.62.0.2"}, {"client", "server", "fd62::101"}},
+		"chain":       {{"client", "backend", "10.4.0.2"}, {"client", "backend", "2001:db8:4::2"}},
 	}
 	for _, line := range netlab.Names() {
 		name, _, _ := strings.Cut(line, "\t")

@@ -22,17 +22,17 @@ func (a Action) String() string {
 // Decision is the result of steering one packet. Service is nil for packets of no service, Backend is nil unless the
 // action is Forward. All point into the snapshot that decided.
 type Decision struct {
-	Action  Action
-	Reason  Reason
+	Action Action
+	Reason Reason
+	// Mark is the fwmark that the packet gets: of the backend (mode mark), of the member, or reserved for packets that
+	// pass without a backend. 0: none is set.
+	Mark    uint32
 	Service *Service
 	Backend *Backend
 	// Rule is the flow rule that chose the service; nil: a VIP did, or memory.
 	Rule *FlowRule
 	// Member is the balancer of the tier that gets this fragment (ReasonTier), else nil.
 	Member *Member
-	// Mark is the fwmark that the packet gets: of the backend (mode mark), of the member, or reserved for packets that
-	// pass without a backend. 0: none is set.
-	Mark uint32
 }
 
 // Reason says why a packet was treated as it was, and for a forwarded one also how its backend was found. Every exit

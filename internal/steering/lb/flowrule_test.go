@@ -299,11 +299,16 @@ func BenchmarkMatch(b *testing.B) {
 			s := compile(b, benchRules(n), nil)
 			header := make([]byte, 20)
 			header[13] = 2
-			k := flow.NewKey(netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("192.0.2.1:9999"), TCP)
+			r := rand.New(rand.NewPCG(5, 6)) // as traffic is: no branch can be foreseen
+			keys := make([]flow.Key, 1<<13)
+			for i := range keys {
+				src := netip.AddrFrom4([4]byte{10, byte(r.IntN(4)), byte(r.Uint32()), byte(r.Uint32())})
+				dst := netip.AddrFrom4([4]byte{192, 0, byte(r.IntN(4)), byte(r.Uint32())})
+				keys[i] = flow.NewKey(netip.AddrPortFrom(src, uint16(r.Uint32())), netip.AddrPortFrom(dst, uint16(20000+r.IntN(20000))), TCP)
+			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				k.Dst[15], k.Src[14] = byte(i), byte(i>>8)
-				if r := s.Match(k, ClassTCP, header); r == nil || r.Index != n-1 {
+				if r := s.Match(keys[i%len(keys)], ClassTCP, header); r == nil || r.Index != n-1 {
 					b.Fatal("another rule")
 				}
 			}

@@ -318,6 +318,33 @@ func TestCapsRefuse(t *testing.T) {
 		{"limits.held_fragments", func(s *Spec, c *Caps) { s.Limits.HeldFragments, c.HoldFragments = ptr(5), false }},
 		{"limits.flows", func(s *Spec, c *Caps) { s.Limits.Flows, c.MaxFlows = 2000, 1000 }},
 		{"maglev_size", func(s *Spec, c *Caps) { s.MaglevSize, c.MaxMaglev = 65537, 10007 }},
+		{"services[0].maglev_size", func(s *Spec, c *Caps) { s.Services[0].MaglevSize, c.MaxMaglev = 65537, 10007 }},
+		{"services[0].flows", func(s *Spec, c *Caps) {
+			s.Services[0] = flowService([]FlowSpec{{Name: "all"}})
+			c.Flows = false
+		}},
+		{"services[0].flows[0].protocols[1]", func(s *Spec, c *Caps) {
+			s.Services[0] = flowService([]FlowSpec{{Name: "all", Protocols: []Protocol{Protocol(UDP), Protocol(SCTP)}}})
+			c.Protocols = []uint8{UDP}
+		}},
+		{"services[0].flows[0].sources[0]", func(s *Spec, c *Caps) {
+			s.Services[0] = flowService([]FlowSpec{{Name: "all", Sources: []AddressPrefix{prefix("2001:db8::/32")}}})
+			c.IPv6 = false
+		}},
+		{"promiscuous_ping", func(s *Spec, c *Caps) { s.PromiscuousPing, c.Flows = true, false }},
+		{"tier", func(s *Spec, c *Caps) {
+			s.Services[0] = flowService([]FlowSpec{{Name: "all"}})
+			s.Tier, c.Tier = &TierSpec{Self: "a", Members: []MemberSpec{{Name: "a", Mark: 201}}}, false
+		}},
+		{"no_service_mark", func(s *Spec, c *Caps) { s.NoServiceMark, c.ReservedMarks = -1, false }},
+		{"services[0].no_backend_mark", func(s *Spec, c *Caps) { s.Services[0].NoBackendMark, c.ReservedMarks = ptr(int64(0)), false }},
+		{"services[0].sctp_hash", func(s *Spec, c *Caps) {
+			s.Services[0].Mode, s.Services[0].SCTPHash, c.SCTPPorts = ptr(L2DSR), SCTPPorts, false
+		}},
+		{"services[0].conntrack", func(s *Spec, c *Caps) {
+			s.Services[0].Mode, s.Services[0].Conntrack, c.Stateless = ptr(L2DSR), ptr(false), false
+		}},
+		{"hash", func(s *Spec, c *Caps) { s.Hash, c.NFQLB = NFQLB, false }},
 		{"services[0].backends[0].address2", func(s *Spec, c *Caps) {
 			s.Services[0].VIPs = append(s.Services[0].VIPs, vip("2001:db8::1", "udp", "1"))
 			c.CrossFamily = false
@@ -396,7 +423,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 }
 
 func FuzzText(f *testing.F) {
-	for _, seed := range []string{"192.0.2.1", "192.0.2.0/24", "2001:db8::/64", "5000-5999", "any", "never", "30s", "::ffff:1.2.3.4/120", "fe80::1%eth0", "65536", "nat", "dtls12"} {
+	for _, seed := range []string{"192.0.2.1", "192.0.2.0/24", "2001:db8::/64", "5000-5999", "any", "never", "30s", "::ffff:1.2.3.4/120", "fe80::1%eth0", "65536", "nat", "dtls12", "tcp[13:1] & 0x02 = 0x02", "sctp[8:4]=1", "udp[6:2] & 65535 = 0xffff", "nfqlb", "ports"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -412,7 +439,13 @@ func FuzzText(f *testing.F) {
 		if d.UnmarshalText([]byte(text)) == nil && d <= 0 {
 			t.Errorf("%q became %v", text, d)
 		}
-		for _, u := range []interface{ UnmarshalText([]byte) error }{new(Mode), new(Tunnel), new(Affinity), new(Probe), new(Protocol), new(CIDProtocol), new(HexKey), new(Override)} {
+		var m, back ByteMatch
+		if m.UnmarshalText([]byte(text)) == nil {
+			if m.Offset+m.Length > headerBytes(m.Protocol) || m.Value&^m.Mask != 0 || back.UnmarshalText([]byte(m.String())) != nil || back != m {
+				t.Errorf("%q became %+v", text, m)
+			}
+		}
+		for _, u := range []interface{ UnmarshalText([]byte) error }{new(Mode), new(Tunnel), new(Affinity), new(Probe), new(Protocol), new(CIDProtocol), new(HexKey), new(Override), new(Hash), new(SCTPHash)} {
 			_ = u.UnmarshalText([]byte(text))
 		}
 	})

@@ -95,13 +95,13 @@ func (e *Engine) Count(reason lb.Reason, service *lb.Service) {
 
 // verdict makes a Decision whose action follows from its reason.
 func verdict(reason lb.Reason, service *lb.Service, backend *lb.Backend) Decision {
-	d := Decision{Decision: lb.Decision{
-		Action: reason.Action(), Reason: reason, Service: service, Backend: backend,
-	}}
+	mark := uint32(0)
 	if backend != nil {
-		d.Mark = backend.Mark
+		mark = backend.Mark
 	}
-	return d
+	return Decision{Decision: lb.Decision{
+		Action: reason.Action(), Reason: reason, Mark: mark, Service: service, Backend: backend,
+	}}
 }
 
 // count is the one place where decisions are counted.

@@ -355,7 +355,7 @@ func TestMaxFlowsIsTheWorkersShare(t *testing.T) {
 	}
 }
 
-// Any bytes, under any of three specs, with a snapshot change in between: no
+// Any bytes, under any of five specs, with a snapshot change in between: no
 // panic, one counted reason per packet, bounded tables.
 func FuzzEngine(f *testing.F) {
 	for _, line := range []string{
@@ -365,18 +365,30 @@ func FuzzEngine(f *testing.F) {
 		"udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=100 id=7 frag=40 piece=2",
 		"toobig 10.9.9.9 1300 about udp 192.0.2.1:5684 > 10.0.0.1:5000",
 		"udp 10.1.0.1:5684 > 10.0.0.1:5000",
+		// What flow rules look at.
+		"udp 10.0.0.1:9899 > 192.0.2.1:9899 0fa013890000000100000000",
+		"udp [2001:db8::c]:9899 > [2001:db8:f::1]:9899 0fa013890000000100000000",
+		"toobig 10.9.9.9 1300 about udp 192.0.2.1:9899 > 10.0.0.1:9899 13890fa00000000100000000",
+		"unreachable 10.9.9.9 quote=28 about udp 192.0.2.1:9899 > 10.0.0.1:9899 13890fa00000000100000000",
+		"sctp [2001:db8::c]:4000 > [2001:db8:f::1]:5001", "tcp [2001:db8::c]:5000 > [2001:db8:f::1]:80 flags=syn",
+		"proto47 10.0.0.1 > 192.0.2.1 0000", "pong [2001:db8::c] > [2001:db8:f::1] ident=7",
+		"udp [2001:db8::2]:5000 > [2001:db8:f::1]:5684 payload=100 id=7 frag=40 piece=2",
+		"udp [2001:db8::2]:5000 > [2001:db8:f::1]:5684 payload=100 id=7 frag=40 piece=1 ttl=3",
 	} {
 		d, err := packet.ParseText(line)
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(d.Packets[0], d.Packets[0], uint8(0))
+		for choice := range uint8(5) {
+			f.Add(d.Packets[0], d.Packets[0], choice)
+		}
 	}
 	var specs []*lb.Snapshot
 	for _, text := range []string{
 		natSpec,
 		strings.ReplaceAll(natSpec, "mode: nat", "mode: l3dsr"),
 		"maglev_size: 251\nlimits: {flows: 1, fragments: 1}\nservices:\n- name: pool\n  vips: [{address: 0.0.0.0/0, protocol: udp, port: any}]\n  cid: {protocols: [dtls12, quic], layouts: [{length: 6, owner: {offset: 0, bits: 8}}]}\n  backends: [{name: a, address: 10.1.0.1, nodes: [2]}]\n",
+		rulesSpec, nfqlbSpec,
 	} {
 		specs = append(specs, compile(f, text))
 	}
@@ -396,7 +408,7 @@ func FuzzEngine(f *testing.F) {
 				continue
 			}
 			d := e.Packet(&p, time.Duration(i)*time.Second)
-			if d.Reason == lb.ReasonNone || d.Action != d.Reason.Action() || (d.Action == lb.Forward) != (d.Backend != nil && d.Action == lb.Forward) {
+			if d.Reason == lb.ReasonNone || d.Action != d.Reason.Action() || d.Action == lb.Forward && d.Backend == nil && d.Member == nil {
 				t.Fatalf("%+v", d)
 			}
 			_ = e.Why(&p, d)

@@ -35,6 +35,16 @@ func (e *Engine) Flows(now time.Duration) iter.Seq[Flow] {
 	}
 }
 
+// Owner returns the backend that conntrack has for a flow, as seen from the
+// client; nil if there is no live entry, or its backend is down.
+func (e *Engine) Owner(k flow.Key, now time.Duration) *lb.Backend {
+	en, _ := e.flows.Find(k, now)
+	if en == nil || en.place.backend == nil || en.place.backend.State == lb.Down {
+		return nil
+	}
+	return en.place.backend
+}
+
 // String names the state; empty without TCP.
 func (s tcpState) String() string {
 	return [...]string{notTCP: "", opening: "opening", established: "established", closing: "closing"}[s]

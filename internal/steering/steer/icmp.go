@@ -70,7 +70,11 @@ func (e *Engine) icmpError(p *packet.Packet, now time.Duration) (Decision, flow.
 	if service == nil || p.DstAddr() != k.Dst {
 		return e.icmpReply(p, now)
 	}
-	d := e.aboutFlow(service, remembered(service, k), now)
+	known := k
+	if byPorts(service, &k) {
+		known.Src, known.Dst = [16]byte{}, [16]byte{}
+	}
+	d := e.aboutFlow(service, known, now)
 	d.Rule = rule
 	return d, k
 }
@@ -103,7 +107,7 @@ func (e *Engine) quotedService(k flow.Key, now time.Duration) (*lb.Service, *lb.
 		}
 	}
 	header := [4]byte{byte(k.SrcPort >> 8), byte(k.SrcPort), byte(k.DstPort >> 8), byte(k.DstPort)}
-	return e.service(k, header[:])
+	return e.service(&k, header[:])
 }
 
 // icmpReply steers an error from a backend, or a router behind it, to a client.

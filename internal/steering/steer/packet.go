@@ -52,13 +52,18 @@ func (e *Engine) decide(p *packet.Packet, now time.Duration) Decision {
 // transport steers TCP, UDP and SCTP. The key returned is the flow as seen from
 // the client.
 func (e *Engine) transport(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
-	k, header := e.client(p)
-	service, rule := e.service(k, header)
+	k, header := p.Key, []byte(nil)
+	if len(e.snapshot.Rules) > 0 {
+		header = e.inner(p, &k)
+	}
+	service, rule := e.service(&k, header)
 	if service == nil {
 		return e.reply(k, p.TCPFlags, now)
 	}
 	d := e.steer(service, k, p.PayloadBytes(), p.TCPFlags, now)
-	d.Rule = rule
+	if rule != nil {
+		d.Rule = rule
+	}
 	return d, k
 }
 
@@ -66,12 +71,14 @@ func (e *Engine) transport(p *packet.Packet, now time.Duration) (Decision, flow.
 // a user-space data path received: k is client > VIP. Source and Destination of
 // the Decision are for its sockets.
 func (e *Engine) Datagram(k flow.Key, payload []byte, now time.Duration) Decision {
-	service, rule := e.service(k, nil)
+	service, rule := e.service(&k, nil)
 	if service == nil {
 		return e.count(verdict(lb.ReasonNotService, nil, nil), len(payload))
 	}
 	d := e.steer(service, k, payload, packet.ACK, now)
-	d.Rule = rule
+	if rule != nil {
+		d.Rule = rule
+	}
 	return e.count(d, len(payload))
 }
 
@@ -80,7 +87,9 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 	if service.Down {
 		return noBackend(lb.ReasonServiceDown, service)
 	}
-	k = remembered(service, k)
+	if byPorts(service, &k) {
+		k.Src, k.Dst = [16]byte{}, [16]byte{}
+	}
 	unknown := false
 	if service.CID != nil && k.Proto == flow.ProtoUDP {
 		var d Decision

@@ -15,19 +15,19 @@ const (
 	udpHeader  = 8
 )
 
-// client returns the flow of a packet with ports and its transport header. SCTP that a flow rule expects inside of UDP
-// (RFC 6951) is that SCTP.
-func (e *Engine) client(p *packet.Packet) (flow.Key, []byte) {
-	k, header := p.Key, p.Data[p.L4:]
-	if p.Kind == packet.KindUDP && len(header) >= udpHeader+sctpHeader && e.snapshot.Encapsulated(k) {
+// inner makes k, the flow of a packet with ports, that of the SCTP which a flow rule expects inside of its UDP
+// (RFC 6951), and returns the transport header of k. Other flows stay as they are.
+func (e *Engine) inner(p *packet.Packet, k *flow.Key) []byte {
+	header := p.Data[p.L4:]
+	if p.Kind == packet.KindUDP && len(header) >= udpHeader+sctpHeader && e.snapshot.Encapsulated(*k) {
 		header = header[udpHeader:]
 		k.Proto = flow.ProtoSCTP
 		k.SrcPort, k.DstPort = binary.BigEndian.Uint16(header), binary.BigEndian.Uint16(header[2:])
 	}
-	return k, header
+	return header
 }
 
-// quoted is client for the packet that an ICMP error quotes: the flow in the error's own direction.
+// quoted is inner for the packet that an ICMP error quotes: the flow in the error's own direction.
 func (e *Engine) quoted(p *packet.Packet) flow.Key {
 	k := p.Key
 	if k.Proto != flow.ProtoUDP || !e.snapshot.Encapsulated(k) {
@@ -41,9 +41,11 @@ func (e *Engine) quoted(p *packet.Packet) flow.Key {
 }
 
 // service finds who answers for a flow with ports: by flow rule, else by VIP.
-func (e *Engine) service(k flow.Key, header []byte) (*lb.Service, *lb.FlowRule) {
-	if rule := e.snapshot.Match(k, lb.ClassOf(k.Proto), header); rule != nil {
-		return rule.Service, rule
+func (e *Engine) service(k *flow.Key, header []byte) (*lb.Service, *lb.FlowRule) {
+	if len(e.snapshot.Rules) > 0 {
+		if rule := e.snapshot.Match(*k, lb.ClassOf(k.Proto), header); rule != nil {
+			return rule.Service, rule
+		}
 	}
 	return e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort), nil
 }
@@ -105,11 +107,8 @@ func noBackend(reason lb.Reason, service *lb.Service) Decision {
 	return d
 }
 
-// remembered is the key of a flow's conntrack entry. Where SCTP is hashed by ports, all addresses of an association
-// share one, so that it stays with its backend over each of them.
-func remembered(service *lb.Service, k flow.Key) flow.Key {
-	if k.Proto == flow.ProtoSCTP && service.SCTPHash == lb.SCTPPorts {
-		k.Src, k.Dst = [16]byte{}, [16]byte{}
-	}
-	return k
+// byPorts reports whether the service hashes the flow by its ports. All addresses of an SCTP association then share one
+// conntrack entry, whose key has none, so that it stays with its backend over each of them.
+func byPorts(service *lb.Service, k *flow.Key) bool {
+	return service.SCTPHash == lb.SCTPPorts && k.Proto == flow.ProtoSCTP
 }

@@ -19,8 +19,7 @@ func (e *Engine) Why(p *packet.Packet, d Decision) []string {
 		say("the ICMP error quotes the packet %s, so its flow is %s", k.Reverse(), k)
 	}
 	if p.Kind == packet.KindUDP && !p.Later {
-		if inner, _ := e.client(p); inner != k {
-			k = inner
+		if e.inner(p, &k); k != p.Key {
 			say("it carries SCTP inside of UDP (udp_encap), so its flow is %s", k)
 		}
 	}

@@ -10,14 +10,24 @@
 #include "flow.h"
 #include "siphash.h"
 
+/* Ports and protocol as one word. They were written as two, and a load that no
+ * single store can answer waits until all stores before it are in the cache. */
+static __always_inline __u64 key_end(const struct flow_key *k)
+{
+	const volatile __u32 *w = (const volatile __u32 *)&k->sport;
+
+	return w[0] | (__u64)w[1] << 32;
+}
+
 static __always_inline void copy_key(struct flow_key *to, const struct flow_key *from)
 {
 	const __u64 *f = (const __u64 *)from;
 	__u64 *t = (__u64 *)to;
 
 #pragma unroll
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 4; i++)
 		t[i] = f[i];
+	t[4] = key_end(from);
 }
 
 static __always_inline const struct control *control_of(void)
@@ -37,7 +47,14 @@ static __always_inline __u64 tier_hash(const struct pkt *p, const __u64 form[5])
 }
 
 /* The tier's hash of the packet's flow. */
-__noinline __u64 flow_hash(struct pkt *p) { return p ? tier_hash(p, (const __u64 *)&p->key) : 0; }
+__noinline __u64 flow_hash(struct pkt *p)
+{
+	const __u64 *w = p ? (const __u64 *)&p->key : NULL;
+
+	if (!w)
+		return 0;
+	return tier_hash(p, (const __u64[5]){w[0], w[1], w[2], w[3], key_end(&p->key)});
+}
 
 static __always_inline const struct service *service_at(const struct pkt *p, __u32 id)
 {
@@ -125,7 +142,7 @@ static __always_inline __u64 flow_print_of(struct pkt *p)
 
 static __always_inline bool flow_find_here(struct pkt *p, const struct service *service)
 {
-	return flow_found(p, service, flows_find_here(flow_print_of(p)));
+	return flow_found(p, service, flows_find_here(flow_print_of(p), &p->spare));
 }
 
 static __always_inline bool flow_find(struct pkt *p, const struct service *service)
@@ -340,6 +357,65 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	p->number = number;
 	p->opened = 1;
 	return REASON_NONE;
+}
+
+/* Asks for the line of an entry that is going to be written. The way's line is
+ * still on its way from memory, and a processor that has guessed where it leads
+ * fetches both at once. */
+static __always_inline void entry_soon(__u32 number)
+{
+	const struct flow_entry *entry = entry_at(number);
+
+	if (entry)
+		(void)*(volatile const __u64 *)&entry->reply;
+}
+
+/* Whether p->spare is the way that table_claim would take: expired ones in the
+ * bucket before go first. */
+static __always_inline bool spare_first(const struct pkt *p)
+{
+	__u32 i = bucket_of(p->print, 0, params.flow_mask);
+	const struct bucket *b;
+
+	if (p->spare / WAYS == i || TWICE(0, params.flow_mask))
+		return true;
+	b = bpf_map_lookup_elem(&flows, &i);
+	if (!b)
+		return false;
+	barrier_var(b);
+#pragma unroll
+	for (int w = 0; w < WAYS; w++) {
+		if (b->way[w].print != PRINT_BUSY && !alive(b->way[w].meta, p->now))
+			return false;
+	}
+	return true;
+}
+
+/* Makes the entry of a flow to p->slot in the way p->spare, where replies are
+ * not translated. False: flow_make must. */
+static __always_inline bool flow_make_plain(struct pkt *p, const struct service *service, __u32 flags)
+{
+	const struct backend *b = backend_at(p->slot, p->version);
+	struct flow_entry *entry = entry_at(p->spare);
+	struct way *way = way_at(&flows, p->spare);
+	__u32 state, target;
+
+	if (!b || !entry || !way || !spare_first(p))
+		return false;
+	if (__sync_val_compare_and_swap(&way->print, 0, PRINT_BUSY))
+		return false;
+	state = state_first(p->key.proto, flags);
+	target = p->slot | (__u32)b->epoch << 16;
+	copy_key(&entry->key, &p->key);
+	entry->reply = 0;
+	entry->target = target;
+	entry->nat = 0;
+	entry->service = service->id;
+	entry->hop = NO_NUMBER;
+	way_publish(way, p->print, way_meta(expiry_after(p->now, flow_ttl(service, state)), state, target));
+	p->number = p->spare;
+	p->opened = 1;
+	return true;
 }
 
 __noinline int flow_open(struct pkt *p, __u32 flags)

@@ -67,7 +67,7 @@ static __always_inline void begin(struct pkt *p, const struct control *control, 
 	p->now = clock_now(control);
 	p->inject = inject;
 	p->slot = NO_SLOT;
-	p->number = p->old = NO_NUMBER;
+	p->number = p->old = p->spare = NO_NUMBER;
 }
 
 static __always_inline int weir(ctx_t *ctx, bool inject)

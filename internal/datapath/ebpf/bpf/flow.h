@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
- * flow.h: the table behind conntrack and fragments. Each flow has two buckets
- * of one cache line with four ways each; it sits in the first with room. A way
- * is found by a 64-bit print from a keyed, strongly universal hash (two
- * multilinear sums with random 64-bit words, Lemire and Kaser 2014), so nobody
- * without the words can aim at a bucket, and a hit touches one line.
+ * flow.h: the table behind conntrack and fragments. Each flow has three buckets
+ * of one cache line with four ways each; it sits in the first with room. The
+ * first of the three is in the table's dense part, at most two megabytes, so
+ * that as many flows as a processor's cache holds share lines instead of having
+ * one each, however large the table. A way is found by a 64-bit print from a
+ * keyed, strongly universal hash (two multilinear sums with random 64-bit
+ * words, Lemire and Kaser 2014), so nobody without the words can aim at a
+ * bucket, and a hit touches one line, where the dense part is full two.
  *
  * An entry that is no longer wanted expires; its print stays until another
  * takes its way, or until user space sees that its bucket has not overflowed.
  *
- * A table whose two buckets hold eight live flows is full for that flow. Ways
- * are named by a number: bucket times four plus way.
+ * A table whose three buckets hold twelve live flows is full for that flow.
+ * Ways are named by a number: bucket times four plus way.
  */
 #pragma once
 
@@ -66,10 +69,25 @@ static __always_inline __u64 expiry_after(__u64 now, __u32 ttl)
 	return ttl == ~0u || e > NEVER ? NEVER : e;
 }
 
-static __always_inline __u32 place_of(__u64 print, int choice)
+enum { CHOICES = 3, DENSE_MASK = (1 << 15) - 1 };
+
+/* The dense part: a quarter of the table, 32,768 buckets at most. */
+#define DENSE(mask) ((mask) >> 2 & DENSE_MASK)
+
+/* The bucket that a print has by a choice. The first is in the dense part. */
+static __always_inline __u32 bucket_of(__u64 print, int choice, __u32 mask)
 {
-	return choice ? (__u32)(print >> 40 ^ print) ^ (__u32)(print >> 24) : (__u32)(print >> 40 ^ print);
+	__u32 place = print >> 40 ^ print;
+
+	if (choice == 0)
+		return place & DENSE(mask);
+	if (choice == 2)
+		place ^= print >> 24;
+	return place & mask;
 }
+
+/* In a table of one bucket all choices are the same. */
+#define TWICE(choice, mask) ((choice) == 0 && !(mask))
 
 static __always_inline struct way *way_at(void *table, __u32 number)
 {
@@ -83,14 +101,18 @@ static __always_inline struct way *way_at(void *table, __u32 number)
 }
 
 /* Returns the number of a print, whatever its age. A way that was never used
- * says that its bucket never overflowed into the other one. */
-static __always_inline __u32 table_find(void *table, __u32 mask, __u64 print)
+ * says that its bucket never overflowed into the next one. */
+static __always_inline __u32 table_find(void *table, __u32 mask, __u64 print, int from)
 {
 #pragma unroll
-	for (int choice = 0; choice < 2; choice++) {
-		__u32 i = place_of(print, choice) & mask;
-		struct bucket *b = bpf_map_lookup_elem(table, &i);
+	for (int choice = 0; choice < CHOICES; choice++) {
+		__u32 i = bucket_of(print, choice, mask);
+		struct bucket *b;
 		bool room = false;
+
+		if (choice < from || TWICE(choice, mask))
+			continue;
+		b = bpf_map_lookup_elem(table, &i);
 
 		if (!b)
 			return NO_NUMBER;
@@ -108,26 +130,30 @@ static __always_inline __u32 table_find(void *table, __u32 mask, __u64 print)
 	return NO_NUMBER;
 }
 
-/* The same in the first bucket only, where all but few are; *full: the other
- * bucket must be searched too. */
-static __always_inline __u32 table_peek(void *table, __u32 mask, __u64 print, bool *full)
+/* The same in one bucket. *spare: a way of it that was never used; NO_NUMBER:
+ * there is none, so the next bucket must be searched too. */
+static __always_inline __u32 table_peek(void *table, __u32 mask, __u32 ways, __u64 print, int choice, __u32 *spare)
 {
-	__u32 i = place_of(print, 0) & mask;
+	__u32 i = bucket_of(print, choice, mask);
 	struct bucket *b = bpf_map_lookup_elem(table, &i);
-	bool room = false;
+	__u64 found[WAYS];
 
-	*full = false;
+	*spare = NO_NUMBER;
 	if (!b)
 		return NO_NUMBER;
 #pragma unroll
 	for (int w = 0; w < WAYS; w++) {
-		__u64 found = *(volatile __u64 *)&b->way[w].print;
-
-		if (found == print)
+		found[w] = *(volatile __u64 *)&b->way[w].print;
+		if (found[w] == print)
 			return i * WAYS + w;
-		room |= !found;
 	}
-	*full = !room;
+#pragma unroll
+	for (int w = 0; w < WAYS; w++) {
+		if (!found[w] && w < ways) {
+			*spare = i * WAYS + w;
+			return NO_NUMBER;
+		}
+	}
 	return NO_NUMBER;
 }
 
@@ -136,10 +162,13 @@ static __always_inline __u32 table_peek(void *table, __u32 mask, __u64 print, bo
 static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 ways, __u64 print, __u64 now)
 {
 #pragma unroll
-	for (int choice = 0; choice < 2; choice++) {
-		__u32 i = place_of(print, choice) & mask;
-		struct bucket *b = bpf_map_lookup_elem(table, &i);
+	for (int choice = 0; choice < CHOICES; choice++) {
+		__u32 i = bucket_of(print, choice, mask);
+		struct bucket *b;
 
+		if (TWICE(choice, mask))
+			continue;
+		b = bpf_map_lookup_elem(table, &i);
 		if (!b)
 			return NO_NUMBER;
 #pragma unroll
@@ -156,9 +185,9 @@ static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 ways, __
 }
 
 /* The tables' own functions, so that the kernel verifies each search once. */
-__noinline __u32 flows_find(__u64 print) { return table_find(&flows, params.flow_mask, print); }
-__noinline __u32 replies_find(__u64 print) { return table_find(&replies, params.flow_mask, print); }
-__noinline __u32 fragments_find(__u64 print) { return table_find(&fragments, params.fragment_mask, print); }
+__noinline __u32 flows_find(__u64 print) { return table_find(&flows, params.flow_mask, print, 0); }
+__noinline __u32 replies_find(__u64 print) { return table_find(&replies, params.flow_mask, print, 0); }
+__noinline __u32 fragments_find(__u64 print) { return table_find(&fragments, params.fragment_mask, print, 0); }
 
 __noinline __u32 flows_claim(__u64 print, __u64 now)
 {
@@ -175,21 +204,32 @@ __noinline __u32 fragments_claim(__u64 print, __u64 now)
 	return table_claim(&fragments, params.fragment_mask, params.fragment_ways, print, now);
 }
 
-/* In line where nanoseconds matter: a return costs ten of them. */
-static __always_inline __u32 flows_find_here(__u64 print)
-{
-	bool full;
-	__u32 number = table_peek(&flows, params.flow_mask, print, &full);
+/* The last choice, after table_peek said that the others were full. */
+__noinline __u32 flows_find_last(__u64 print) { return table_find(&flows, params.flow_mask, print, 2); }
+__noinline __u32 replies_find_last(__u64 print) { return table_find(&replies, params.flow_mask, print, 2); }
 
-	return full ? flows_find(print) : number;
+/* In line where nanoseconds matter: a return costs ten of them. */
+static __always_inline __u32 flows_find_here(__u64 print, __u32 *spare)
+{
+	__u32 number = NO_NUMBER;
+
+	*spare = NO_NUMBER;
+	if (!TWICE(0, params.flow_mask))
+		number = table_peek(&flows, params.flow_mask, params.ways, print, 0, spare);
+	if (number == NO_NUMBER && *spare == NO_NUMBER)
+		number = table_peek(&flows, params.flow_mask, params.ways, print, 1, spare);
+	return number == NO_NUMBER && *spare == NO_NUMBER ? flows_find_last(print) : number;
 }
 
 static __always_inline __u32 replies_find_here(__u64 print)
 {
-	bool full;
-	__u32 number = table_peek(&replies, params.flow_mask, print, &full);
+	__u32 number = NO_NUMBER, spare = NO_NUMBER;
 
-	return full ? replies_find(print) : number;
+	if (!TWICE(0, params.flow_mask))
+		number = table_peek(&replies, params.flow_mask, params.ways, print, 0, &spare);
+	if (number == NO_NUMBER && spare == NO_NUMBER)
+		number = table_peek(&replies, params.flow_mask, params.ways, print, 1, &spare);
+	return number == NO_NUMBER && spare == NO_NUMBER ? replies_find_last(print) : number;
 }
 
 static __always_inline void way_publish(struct way *way, __u64 print, __u64 meta)

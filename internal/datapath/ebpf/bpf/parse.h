@@ -65,6 +65,7 @@ struct pkt {
 	__u32 active;    /* generation */
 	__u32 number;    /* of the flow's entry, or NO_NUMBER */
 	__u32 old;       /* of an entry with its print that does not count, or NO_NUMBER */
+	__u32 spare;     /* a way that a new flow may take, or NO_NUMBER */
 	__u32 slot;      /* of the backend, or NO_SLOT */
 	__u16 service;   /* stable number, or 0 */
 	__u16 l3, l4, payload;

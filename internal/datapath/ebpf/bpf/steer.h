@@ -19,7 +19,7 @@ static __always_inline __u64 steering_hash(const struct service *service, const 
 	if (service->affinity != AFFINITY_SOURCE) {
 		form[2] = w[2];
 		form[3] = w[3];
-		form[4] = w[4];
+		form[4] = key_end(&p->key);
 	}
 	return tier_hash(p, form);
 }
@@ -174,7 +174,13 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 	p->slot = NO_SLOT;
 	if (!rate_take(service, p->now))
 		return REASON_NEW_FLOW_RATE;
-	return flow_start(p, fresh);
+	if (service->mode == MODE_NAT || p->spare == NO_NUMBER)
+		return flow_start(p, fresh);
+	entry_soon(p->spare);
+	p->slot = maglev_slot(p, service);
+	if (p->slot == NO_SLOT)
+		return REASON_NO_BACKEND;
+	return flow_make_plain(p, service, p->tcp_flags) ? fresh : flow_start(p, fresh);
 }
 
 /* A packet to no VIP: a backend's reply in mode NAT, or not ours. */

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/lab/bench"
+)
+
+func newBenchNFQueueCommand() *cobra.Command {
+	var (
+		config     bench.NFQueueConfig
+		seconds    int
+		bandwidths []string
+		asJSON     bool
+		report     string
+	)
+	cmd := &cobra.Command{
+		Use:   "nfqueue",
+		Short: "TCP, UDP, fragments, small packets and latency through NFQUEUE, beside the same way without it",
+		Long: `Build the lab "nfqueue" (and "nfqueue-dsr" for fragments) once for each road and setting of the offloads, and load them in
+turns. Medians, spreads, ratios to direct of the same round, processor time of the machine and of weir for a packet, and
+what the queues counted before and after.
+
+Roads:
+` + indentNames(bench.DescribeNFQueueRoads()) + `
+Loads:
+` + indentNames(bench.DescribeNFQueueLoads()) + `
+TCP is measured with segmentation offload on and off (ethtool -K gro, gso, tso of every interface), datagrams once: it is no
+matter of theirs. Needs root, and the Debian packages iperf, iptables and ethtool. A full run of 5 rounds takes about
+15 minutes. The programs of the run get a higher priority than others (autogroup, -15). An interrupt ends it and leaves
+nothing behind.`,
+		Example: `  sudo weir bench run nfqueue --report nfqueue.html
+  sudo weir bench run nfqueue --rounds 3 --seconds 1 --only queue,fast --loads tcp,flood --offloads off
+  sudo weir bench run nfqueue --loads udp,fragments --bandwidths 500M,1G --fragment-rates 20000 --families ipv4,ipv6
+  sudo weir bench run nfqueue --json > nfqueue.json; weir bench report nfqueue.json -o nfqueue.html`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			config.Duration = time.Duration(seconds) * time.Second
+			if config.Bandwidths, err = parseBandwidths(bandwidths); err != nil {
+				return usageError(err)
+			}
+			if err := config.Validate(); err != nil {
+				return usageError(err)
+			}
+			if config.Binary, err = os.Executable(); err != nil {
+				return fmt.Errorf("find our own binary: %w", err)
+			}
+			progress := newProgress(cmd.ErrOrStderr())
+			config.Progress = progress.show
+			results, err := bench.NFQueue(cmd.Context(), config)
+			progress.clear()
+			if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
+				return errors.New("interrupted; everything that was started is gone")
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), results)
+			} else {
+				err = bench.WriteNFQueue(cmd.OutOrStdout(), results)
+			}
+			if err == nil && report != "" {
+				err = writeReport(report, results)
+			}
+			if err != nil {
+				return err
+			}
+			if failed := bench.Failed(results); failed > 0 {
+				return fmt.Errorf("%d of %d measurements failed", failed, len(results))
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&config.Rounds, "rounds", 5, "rounds; the result is their median")
+	flags.IntVar(&seconds, "seconds", 2, "length of one load over one road in one round")
+	flags.StringSliceVar(&config.Roads, "only", nil, "roads to measure beside direct (default all)")
+	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(bench.NFQueueLoads(), ", ")+" (default all)")
+	flags.StringSliceVar(&config.Families, "families", []string{"ipv4"}, "address families: "+strings.Join(bench.DSRFamilies(), ", "))
+	flags.StringSliceVar(&config.Offloads, "offloads", nil, "segmentation offload: "+strings.Join(bench.NFQueueOffloads(), ", ")+" (default both)")
+	flags.StringSliceVar(&bandwidths, "bandwidths", []string{"2G", "4G"}, "of the load udp: bit/s of payload, such as 500M or 2G")
+	flags.IntSliceVar(&config.Fragmented, "fragment-rates", []int{15000, 40000}, "of the load fragments: datagrams a second")
+	flags.BoolVar(&asJSON, "json", false, "print the results as a JSON list")
+	flags.StringVar(&report, "report", "", "also write an HTML report with plots to this file")
+	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(bench.NFQueueRoads(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+	return cmd
+}
+
+// parseBandwidths reads numbers of bit/s with iperf's units.
+func parseBandwidths(texts []string) ([]float64, error) {
+	var list []float64
+	for _, text := range texts {
+		digits, unit := text, 1.0
+		switch {
+		case strings.HasSuffix(text, "M"):
+			digits, unit = text[:len(text)-1], 1e6
+		case strings.HasSuffix(text, "G"):
+			digits, unit = text[:len(text)-1], 1e9
+		}
+		value, err := strconv.ParseFloat(digits, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--bandwidths %q: write bit/s, such as 500M or 2G", text)
+		}
+		list = append(list, value*unit)
+	}
+	return list, nil
+}
