@@ -24,6 +24,7 @@ RACE := \
 	./internal/datapath/udpnat/... \
 	./internal/dtls/engine/... \
 	./internal/lab/demo/... \
+	./internal/lab/fragsim/... \
 	./internal/lab/netlab/... \
 	./internal/udpio/...
 

@@ -48,6 +48,7 @@ func mayImport() map[string]may {
 		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/decap":    {others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop":  {others: "github.com/vishvananda/"},
+		"datapath/doctor":        {ours: "steering/lb datapath/nfqueue/rules", others: "github.com/vishvananda/"},
 		"datapath/nfqueue":       {ours: "steering/lb steering/flow steering/packet steering/steer"},
 		"datapath/nfqueue/rules": {ours: "steering/lb", others: "github.com/vishvananda/"},
 		"datapath/udpnat":        {ours: "steering/lb steering/flow steering/steer udpio"},

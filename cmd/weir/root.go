@@ -39,6 +39,7 @@ node or a cluster (coap), and builds networks of namespaces to try it all in (la
 		newCoapCommand(),
 		newDemoCommand(),
 		newSimCommand(),
+		newDoctorCommand(),
 	)
 	return root
 }

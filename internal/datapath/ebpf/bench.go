@@ -29,6 +29,8 @@ type BenchConfig struct {
 	Only    string // cases with this in their name; empty: all
 	// Progress is told what is being measured; may be nil.
 	Progress func(what string)
+
+	lruSize int // entries of the LRU table; 0: 1<<20. Tests fill a smaller one
 }
 
 // BenchResult is one case in one family.
@@ -55,6 +57,7 @@ type BenchResult struct {
 func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
 	config.Rounds = cmp.Or(config.Rounds, 9)
 	config.Packets = cmp.Or(config.Packets, 1<<18)
+	config.lruSize = cmp.Or(config.lruSize, 1<<20)
 	if config.Hooks == nil {
 		config.Hooks = []Hook{HookXDP, HookTCX}
 	}

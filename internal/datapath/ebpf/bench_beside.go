@@ -17,8 +17,6 @@ const (
 	lruEvict                // nothing: it is inserted into the full table
 )
 
-const lruSize = 1 << 20 // bench.bpf.c
-
 // Verdicts of the comparators.
 const (
 	besideKnown    = 1
@@ -35,12 +33,12 @@ const (
 
 // loadGenerator loads what writes the packets.
 func loadGenerator() (*ebpf.Collection, error) {
-	return loadBenchParts(nil, func(name string) bool { return !isBeside(name) })
+	return loadBenchParts(nil, 0, func(name string) bool { return !isBeside(name) })
 }
 
 // loadBeside loads what others do with a packet, with an empty table.
-func loadBeside(generator *ebpf.Collection) (*ebpf.Collection, error) {
-	return loadBenchParts(map[string]*ebpf.Map{"templates": generator.Maps["templates"]}, isBeside)
+func loadBeside(generator *ebpf.Collection, entries int) (*ebpf.Collection, error) {
+	return loadBenchParts(map[string]*ebpf.Map{"templates": generator.Maps["templates"]}, entries, isBeside)
 }
 
 func isBeside(program string) bool {
@@ -51,7 +49,7 @@ func isBeside(program string) bool {
 	return false
 }
 
-func loadBenchParts(shared map[string]*ebpf.Map, wanted func(program string) bool) (*ebpf.Collection, error) {
+func loadBenchParts(shared map[string]*ebpf.Map, entries int, wanted func(program string) bool) (*ebpf.Collection, error) {
 	spec, err := loadBpfBench()
 	if err != nil {
 		return nil, fmt.Errorf("read the generator: %w", err)
@@ -61,6 +59,9 @@ func loadBenchParts(shared map[string]*ebpf.Map, wanted func(program string) boo
 	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool {
 		return name != "templates" && (name == besideTable) != table
 	})
+	if table {
+		spec.Maps[besideTable].MaxEntries = uint32(entries)
+	}
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil {
 		return nil, fmt.Errorf("load the generator: %w", err)
@@ -85,12 +86,12 @@ func (b *bencher) newRounds(t *bpfBenchTemplate) (*besideRounds, error) {
 		return r, nil
 	}
 	var err error
-	if r.programs, err = loadBeside(b.generator); err != nil {
+	if r.programs, err = loadBeside(b.generator, b.config.lruSize); err != nil {
 		return nil, err
 	}
 	flows := max(b.c.flows, 1)
 	if b.c.beside == lruEvict {
-		flows = lruSize + lruSize/8
+		flows = b.config.lruSize + b.config.lruSize/8
 		r.next = uint64(flows)
 	}
 	r.t.Next = 0
@@ -176,7 +177,7 @@ func (b *bencher) measureRoom(ctx context.Context) (BenchResult, error) {
 		if ctx.Err() != nil {
 			return BenchResult{}, ctx.Err()
 		}
-		packets := min(b.config.Packets, lruSize/2)
+		packets := min(b.config.Packets, b.config.lruSize/2)
 		floor, err := b.floor(t, packets)
 		if err != nil {
 			return BenchResult{}, err
@@ -196,7 +197,7 @@ func (b *bencher) measureRoom(ctx context.Context) (BenchResult, error) {
 func (b *bencher) room(t *bpfBenchTemplate, packets int) (float64, error) {
 	r := &besideRounds{b: b, t: *t}
 	var err error
-	if r.programs, err = loadBeside(b.generator); err != nil {
+	if r.programs, err = loadBeside(b.generator, b.config.lruSize); err != nil {
 		return 0, err
 	}
 	defer r.close()

@@ -17,7 +17,7 @@ func TestRootBenchGoesTheRoadsItNames(t *testing.T) {
 		hook   Hook
 		reason string
 	}{{"l2dsr new flow", HookXDP, "maglev"}, {"cid", HookTCX, "cid"}} {
-		results, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 12, Hooks: []Hook{c.hook}, Only: c.only})
+		results, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 12, Hooks: []Hook{c.hook}, Only: c.only, lruSize: 1 << 17})
 		if err != nil {
 			t.Fatal(err)
 		}

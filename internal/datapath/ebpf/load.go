@@ -59,6 +59,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 		defer old.close() // the collections have their own handles
 		maps = old.maps
 	}
+	hold := limits.HeldFragments > 0 && !d.config.manual
 	for _, hook := range hooks {
 		p.Partial, p.Jumbo = 0, 0
 		for _, a := range d.attached {
@@ -69,7 +70,12 @@ func (d *Datapath) load(limits lb.Limits) error {
 				p.Jumbo = 1
 			}
 		}
-		c, err := loadObject(hook, s, p, maps)
+		// What is not used is not loaded: the verifier takes most of the time of a start.
+		without := ""
+		if !hold {
+			without = progInject
+		}
+		c, err := loadObject(hook, s, p, maps, without)
 		if err != nil {
 			return err
 		}
@@ -78,16 +84,16 @@ func (d *Datapath) load(limits lb.Limits) error {
 			maps = c.Maps
 		}
 	}
-	if limits.HeldFragments > 0 && !d.config.manual {
+	if hold {
 		injector := d.objects[HookTCX]
 		if injector == nil {
 			var err error
-			if injector, err = loadObject(HookTCX, s, p, maps); err != nil {
+			if injector, err = loadObject(HookTCX, s, p, maps, progTCX); err != nil {
 				return err
 			}
 			d.closing = append(d.closing, func() error { injector.Close(); return nil })
 		}
-		d.injector = injector.Programs["weir_inject"]
+		d.injector = injector.Programs[progInject]
 	}
 	t, err := openTables(d.objects[hooks[0]].Maps, s)
 	if err != nil {
@@ -142,12 +148,19 @@ func objectOf(hook Hook, s sizes, p bpfParameters) (*ebpf.CollectionSpec, error)
 	return spec, nil
 }
 
-// loadObject loads one hook's programs, on the maps given, if any.
-func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map) (*ebpf.Collection, error) {
+// The programs of the TCX object.
+const (
+	progTCX    = "weir_tcx"
+	progInject = "weir_inject"
+)
+
+// loadObject loads one hook's programs but one, on the maps given, if any.
+func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map, without string) (*ebpf.Collection, error) {
 	spec, err := objectOf(hook, s, p)
 	if err != nil {
 		return nil, err
 	}
+	delete(spec.Programs, without)
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
 	for name, m := range maps {
 		if !strings.HasPrefix(name, ".") && spec.Maps[name] != nil {

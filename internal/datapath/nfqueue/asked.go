@@ -13,10 +13,11 @@ import (
 // another worker has. Mostly the Maglev table says the same; after a change it may not. So a worker that does not know
 // the flow lets the error wait in the kernel's queue and asks the others; the first one that knows it decides.
 const (
-	// maxAsked errors wait at one time; more are decided without asking.
-	maxAsked = 64
-	// askPatience is how long they wait.
+	// askPatience is how long errors wait.
 	askPatience = 20 * time.Millisecond
+	// maxAsked is how many wait at one time, and how many are asked about in askPatience: questions cost system calls, and
+	// anybody can send errors. More are decided without asking.
+	maxAsked = 64
 )
 
 // asked are the errors of one worker that wait.
@@ -26,6 +27,8 @@ type asked struct {
 	count     int
 	until     time.Duration // when the first of them is given up, or earlier
 	serial    uint64
+	since     time.Duration // of the present spell of askPatience
+	recent    int           // questions in it
 }
 
 // question is one ICMP error; free if waiting is 0.
@@ -39,7 +42,11 @@ type question struct {
 // ask asks the other workers about the flow that w.parsed quotes. It is false where there is nobody to ask or no need to.
 func (w *worker) ask(p *Packet) bool {
 	a := &w.asked
-	if len(a.peers) == 0 || w.parsed.QuoteLater || a.count == maxAsked || w.engine.Owner(w.parsed.Key, w.at) != nil {
+	if w.at-a.since >= askPatience {
+		a.since, a.recent = w.at, 0
+	}
+	if len(a.peers) == 0 || w.parsed.QuoteLater || a.count == maxAsked || a.recent == maxAsked ||
+		w.engine.Owner(w.parsed.Key, w.at) != nil {
 		return false
 	}
 	slot := slices.IndexFunc(a.questions[:], func(q question) bool { return q.waiting == 0 })
@@ -65,6 +72,7 @@ func (w *worker) ask(p *Packet) bool {
 		a.until = w.at + askPatience
 	}
 	a.count++
+	a.recent++
 	w.counters.Asked++
 	return true
 }

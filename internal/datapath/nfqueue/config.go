@@ -12,7 +12,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultLength    = 4096
-	DefaultCopyRange = 512
+	DefaultCopyRange = 160
 	DefaultBatch     = 256
 	DefaultSpin      = 20 * time.Microsecond
 )

@@ -36,12 +36,6 @@ func Open(config Config) (*Datapath, error) {
 		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
 	}
 	d := &Datapath{config: config}
-	var err error
-	if d.table, err = os.Open(kernelTable); errors.Is(err, os.ErrNotExist) {
-		return nil, errors.New("open the nfqueue data path: this kernel has no NFQUEUE; load it with `modprobe nfnetlink_queue`")
-	} else if err != nil {
-		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
-	}
 	for i := range config.Count {
 		q, err := openQueue(&d.config, config.First+uint16(i))
 		if err != nil {
@@ -50,7 +44,34 @@ func Open(config Config) (*Datapath, error) {
 		}
 		d.kernel, d.queues = append(d.kernel, q), append(d.queues, q)
 	}
+	refusal := d.kernel[0].configure() // changes nothing, but has the kernel load its module
+	if err := d.openTable(refusal); err != nil {
+		_ = d.Close()
+		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
+	}
 	return d, nil
+}
+
+// openTable opens the kernel's account of queues. refusal is what the kernel said to a message for the first queue.
+func (d *Datapath) openTable(refusal error) error {
+	var err error
+	d.table, err = os.Open(kernelTable)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return errors.New("this kernel has no NFQUEUE; load it with `modprobe nfnetlink_queue`")
+	case err != nil && !errors.Is(err, os.ErrPermission):
+		return err
+	case err != nil:
+		d.table = nil
+	}
+	// Also when somebody else has the queue, of which bind will tell.
+	if rows, _ := d.readTable(); errors.Is(refusal, unix.EPERM) && rows[d.config.First] == (KernelQueue{}) {
+		return fmt.Errorf("%w; it needs CAP_NET_ADMIN in this network namespace", refusal)
+	}
+	if err != nil {
+		d.config.Log.Warn("drops and waiting packets of the queues will show as 0", "error", err, "remedy", "run weir as root")
+	}
+	return nil
 }
 
 // Caps says what this data path can do.

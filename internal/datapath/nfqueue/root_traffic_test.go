@@ -451,6 +451,16 @@ func TestRootNFQTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.Close()
+	var beside *Datapath
+	if err := w.balancer.Do(func() (err error) { beside, err = Open(Config{First: 2, Count: 2}); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := beside.Apply(compile(t, worldSpec("", 0))); err != nil {
+		t.Errorf("another one beside it, on other queues: %v", err)
+	}
+	if err := beside.Close(); err != nil {
+		t.Error(err)
+	}
 	err := second.Apply(compile(t, worldSpec("", 0)))
 	if err == nil || !strings.Contains(err.Error(), "take queue 1: port id") || !strings.Contains(err.Error(), "has it; end that process") {
 		t.Fatalf("the second data path: %v", err)
@@ -463,5 +473,58 @@ func TestRootNFQTaken(t *testing.T) {
 	}
 	if err := second.Apply(compile(t, worldSpec("", 0))); err != nil {
 		t.Errorf("after the first one closed: %v", err)
+	}
+}
+
+// What the socket's buffer has no room for is dropped by the kernel, counted by it, and seen by weir as missing numbers.
+func TestRootNFQLosesCounted(t *testing.T) {
+	w := newWorld(t, 1, 1, Config{ReceiveBuffer: 4096})
+	w.apply(worldSpec("", 0)) // nobody reads
+	client, vip := endpoints(false, 5000)
+	const sent = 200
+	for n := range sent {
+		b := packet.Build{Src: client, Dst: vip, Proto: flow.ProtoUDP, Payload: tag(n, 50)}
+		w.inject(b.Append(nil))
+	}
+	s, err := await(w.d, func(s *Stats) bool { return s.Queues[0].LastID == sent })
+	if err != nil || s.Queues[0].UserDrops == 0 || s.Queues[0].UserDrops+s.Queues[0].Waiting != sent {
+		t.Fatalf("%v: %+v", err, s.Queues[0])
+	}
+	w.run(worldSpec("", 0))
+	payload := tag(sent+1000, 50)
+	w.where("udp", payload, func() {
+		b := packet.Build{Src: client, Dst: vip, Proto: flow.ProtoUDP, Payload: payload}
+		w.inject(b.Append(nil))
+	})
+	if s := w.d.Stats(); s.Queues[0].MissingIDs == 0 || s.Queues[0].MissingIDs != uint64(s.Queues[0].UserDrops) {
+		t.Errorf("%+v", s.Queues[0])
+	}
+}
+
+// Packets whose interface goes away leave the queue without weir: a verdict for them is refused, and nothing else happens.
+func TestRootNFQInterfaceGone(t *testing.T) {
+	w := newWorld(t, 1, 1, Config{})
+	w.run(worldSpec("", 0))
+	client, vip := endpoints(false, 5000)
+	b := packet.Build{Src: client, Dst: vip, Proto: flow.ProtoUDP, ID: 7, Payload: tag(1, 4000)}
+	pieces := b.Fragments(1400)
+	w.inject(pieces[1], pieces[2])
+	if _, err := await(w.d, func(s *Stats) bool { return s.Queues[0].Held == 2 && s.Queues[0].Waiting == 2 }); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.balancer.SetUp("in0", false); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := await(w.d, func(s *Stats) bool { return s.Queues[0].Waiting == 0 }); err != nil {
+		t.Fatalf("the kernel keeps packets of an interface that is down: %+v", s.Queues[0])
+	}
+	if err := w.balancer.SetUp("in0", true); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.where("udp", b.Payload, func() { w.inject(pieces...) }); got != 0 {
+		t.Errorf("went to %d", got)
+	}
+	if s, err := await(w.d, func(s *Stats) bool { return s.Queues[0].RefusedAnswers == 2 }); err != nil {
+		t.Errorf("%+v", s.Queues[0])
 	}
 }

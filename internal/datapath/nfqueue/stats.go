@@ -62,7 +62,7 @@ func (d *Datapath) Stats() Stats {
 		s.ReceiveBuffer = d.kernel[0].buffer
 	}
 	var rows map[uint16]KernelQueue
-	if d.table != nil && !d.closed {
+	if !d.closed {
 		rows, _ = d.readTable() // without it the kernel's columns are zero
 	}
 	d.doLocked(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })

@@ -24,8 +24,11 @@ type KernelQueue struct {
 	CopyPackets bool   `json:"-"`             // and not only their metadata
 }
 
-// readTable returns the kernel's rows by queue number.
+// readTable returns the kernel's rows by queue number; none where the table is not open.
 func (d *Datapath) readTable() (map[uint16]KernelQueue, error) {
+	if d.table == nil {
+		return nil, nil
+	}
 	text, err := io.ReadAll(io.NewSectionReader(d.table, 0, maxTable))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", kernelTable, err)

@@ -456,3 +456,41 @@ func TestHeldModel(t *testing.T) {
 		}
 	}
 }
+
+// While snapshots change under traffic, no packet is dropped and each goes by one of them whole (nfqlb clears its table
+// first).
+func TestApplyUnderTraffic(t *testing.T) {
+	var c clock
+	d, queues := openMemory(t, Config{Now: c.Now}, 2)
+	specs := []*lb.Snapshot{compile(t, threeBackends), compile(t, strings.Replace(threeBackends, "  - {name: c, mark: 103}\n", "", 1))}
+	if err := d.Apply(specs[0]); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	syn := ip(t, "tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=syn")[0]
+	for i := range 300 {
+		var ids [2][]uint32
+		for n, q := range queues {
+			for port := range 8 {
+				binary.BigEndian.PutUint16(syn[20:], uint16(i*8+port))
+				ids[n] = append(ids[n], q.push(syn, 0))
+			}
+		}
+		if err := d.Apply(specs[(i+1)%2]); err != nil {
+			t.Fatal(err)
+		}
+		for n, q := range queues {
+			for _, id := range ids[n] {
+				if v := q.awaitVerdict(id); v.Drop || v.Mark < 101 || v.Mark > 103 {
+					t.Fatalf("change %d: %+v", i, v)
+				}
+			}
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

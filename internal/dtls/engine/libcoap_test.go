@@ -36,9 +36,9 @@ func TestLibcoapClients(t *testing.T) {
 			for _, cids := range []*engine.CIDs{nil, engine.ByteOwnerCIDs(6, 1)} {
 				h := new(acknowledger)
 				e, _ := serve(t, engine.Config{Workers: 1, CIDs: cids, NewHandler: func(*engine.Worker) engine.Handler { return h }})
-				ctx, cancel := context.WithTimeout(context.Background(), limit)
+				ctx, cancel := context.WithTimeout(context.Background(), 2*limit)
 				defer cancel()
-				out, err := exec.CommandContext(ctx, path, "-B", "10", "-m", "get", "-u", "cali.libcoap", "-k", ".fornium",
+				out, err := exec.CommandContext(ctx, path, "-B", "30", "-m", "get", "-u", "cali.libcoap", "-k", ".fornium",
 					"coaps://"+e.Addr().String()+"/x").CombinedOutput()
 				if err != nil || !bytes.Contains(out, []byte("peer cali.libcoap")) {
 					t.Fatalf("%v: %s", err, out)

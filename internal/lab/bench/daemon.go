@@ -27,8 +27,8 @@ type daemon struct {
 }
 
 const (
-	daemonReady = 20 * time.Second
-	daemonStop  = 5 * time.Second
+	daemonReady = 60 * time.Second
+	daemonStop  = 20 * time.Second
 	logBytes    = 4 << 10
 )
 
@@ -42,7 +42,7 @@ func startDaemon(ctx context.Context, binary, dir, name string, args ...string) 
 func startDaemonIn(ctx context.Context, group *group, host *netlab.Host, binary, dir, name string, args ...string) (*daemon, error) {
 	socket := socketPath(dir, name)
 	d := &daemon{name: name, ended: make(chan struct{})}
-	d.http = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	d.http = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)

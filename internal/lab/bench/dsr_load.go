@@ -68,7 +68,7 @@ func DescribeDSRLoads() []string {
 }
 
 // bound is how long a load may take before it counts as stuck, connecting included.
-func (c *DSRConfig) bound() time.Duration { return c.Duration + 8*time.Second }
+func (c *DSRConfig) bound() time.Duration { return c.Duration + 30*time.Second }
 
 func (c *DSRConfig) seconds() string { return strconv.Itoa(int(c.Duration / time.Second)) }
 

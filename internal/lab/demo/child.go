@@ -27,9 +27,9 @@ type child struct {
 }
 
 const (
-	readyWithin = 20 * time.Second
+	readyWithin = 60 * time.Second
 	readyPoll   = 50 * time.Millisecond
-	stopWithin  = 5 * time.Second
+	stopWithin  = 20 * time.Second
 )
 
 // start runs the binary with args and an admin socket in dir. A child never outlives

@@ -253,7 +253,7 @@ func (s *system) disturb(ctx context.Context, k kind, at time.Duration) Event {
 
 // console runs one line and returns the first line of the answer.
 func (s *system) console(ctx context.Context, line string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	stream, err := s.nat.door.Console(ctx)
 	if err != nil {

@@ -158,7 +158,7 @@ func (h *Host) createMacvlan(m Macvlan) error {
 // awaitCarrier waits until no interface is down any more: the kernel raises the operational state a moment after the
 // second end of a pair is up, and routes over a link without carrier are dead until then.
 func (h *Host) awaitCarrier() error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second) // milliseconds, but for a busy machine
 	for {
 		links, err := h.handle.LinkList()
 		if err != nil {
@@ -175,7 +175,7 @@ func (h *Host) awaitCarrier() error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("namespace %s: %s has no carrier after 5 s", h.name, waiting)
+			return fmt.Errorf("namespace %s: %s has no carrier after 30 s", h.name, waiting)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -143,7 +143,7 @@ func endProcesses(full string) error {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
-		if time.Now().After(deadline.Add(2 * time.Second)) {
+		if time.Now().After(deadline.Add(20 * time.Second)) {
 			return fmt.Errorf("namespace %s: processes %v survive SIGKILL", full, pids)
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -315,3 +315,22 @@ func BenchmarkMatch(b *testing.B) {
 		})
 	}
 }
+
+func TestWarningsOfRules(t *testing.T) {
+	web := func(name string, priority int) FlowSpec {
+		return FlowSpec{Name: name, Priority: priority, Protocols: []Protocol{Protocol(TCP)}, Destinations: []AddressPrefix{prefix("192.0.2.1")}}
+	}
+	other := web("other", 0)
+	other.Destinations = append(other.Destinations, prefix("192.0.2.2"))
+	spec := Spec{HashKey: &HexKey{}, Services: []ServiceSpec{flowService([]FlowSpec{web("a", 0), other, web("b", 0)}), flowService([]FlowSpec{web("c", 1)})}}
+	got := strings.Join(spec.Warnings(), "\n")
+	want := "services[0].flows[2] asks for what services[0].flows[0] takes already: it never wins\n" +
+		"services[1].flows[0] takes all that services[0].flows[0] asks for: that one never wins"
+	if got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	spec = Spec{Hash: NFQLB, MaglevSize: 10000, Services: []ServiceSpec{flowService([]FlowSpec{web("a", 0)})}}
+	if got := spec.Warnings(); len(got) != 2 || !strings.Contains(got[1], "9973") {
+		t.Errorf("%q", got)
+	}
+}

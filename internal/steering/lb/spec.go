@@ -173,6 +173,7 @@ func (s *Spec) Warnings() []string {
 	case s.HashKey == nil:
 		all = append(all, "hash_key is not set: anyone can craft flows that all hit one backend; write 32 hex digits from `openssl rand -hex 16`, the same on each load balancer of the tier")
 	}
+	all = append(all, s.shadowed()...)
 	for i := range s.Services {
 		service := &s.Services[i]
 		weight := 0
@@ -191,6 +192,33 @@ func (s *Spec) Warnings() []string {
 		}
 		if service.CID != nil && owners == 0 && len(service.Backends) > 0 {
 			all = append(all, fmt.Sprintf("services[%d] %q reads CIDs but no backend lists nodes: each CID is unknown", i, service.Name))
+		}
+	}
+	return all
+}
+
+// shadowed warns of flow rules that ask for what another one asks for already, so that only one of them ever wins.
+func (s *Spec) shadowed() (all []string) {
+	type seen struct {
+		path     string
+		priority int
+	}
+	first := map[string]seen{}
+	for i := range s.Services {
+		for j, rule := range s.Services[i].Flows {
+			now := seen{fmt.Sprintf("services[%d].flows[%d]", i, j), rule.Priority}
+			rule.Name, rule.Priority = "", 0
+			asks := fmt.Sprint(rule)
+			other, ok := first[asks]
+			switch {
+			case !ok:
+				first[asks] = now
+			case now.priority > other.priority:
+				all = append(all, fmt.Sprintf("%s takes all that %s asks for: that one never wins", now.path, other.path))
+				first[asks] = now
+			default:
+				all = append(all, fmt.Sprintf("%s asks for what %s takes already: it never wins", now.path, other.path))
+			}
 		}
 	}
 	return all

@@ -1,5 +1,7 @@
 package lb
 
+import "net/netip"
+
 // FlowSpec is one flow rule of a service. A field that is not there matches everything.
 type FlowSpec struct {
 	Name string `yaml:"name"` // unique within its service
@@ -31,10 +33,12 @@ type TierSpec struct {
 
 // MemberSpec is one balancer of a tier.
 type MemberSpec struct {
-	Name   string `yaml:"name"`
-	Mark   uint32 `yaml:"mark"`   // fwmark whose route leads there
-	Weight *int   `yaml:"weight"` // share of the fragments, 0 to MaxWeight; default 100
-	Index  *int   `yaml:"index"`  // hash nfqlb: the slot that nfqlb knows it by; default the first free
+	Name     string     `yaml:"name"`
+	Mark     uint32     `yaml:"mark"`     // fwmark whose route leads there
+	Address  netip.Addr `yaml:"address"`  // next hop for that route, for weir lb rules; not needed otherwise
+	Address2 netip.Addr `yaml:"address2"` // of the other family
+	Weight   *int       `yaml:"weight"`   // share of the fragments, 0 to MaxWeight; default 100
+	Index    *int       `yaml:"index"`    // hash nfqlb: the slot that nfqlb knows it by; default the first free
 }
 
 // Bounds of flow rules and tiers.

@@ -3,6 +3,7 @@ package lb
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/weir-lb/weir/internal/steering/flow"
@@ -21,7 +22,9 @@ type Member struct {
 	Name   string
 	Mark   uint32
 	Weight int
-	Slot   int // hash nfqlb: the row of its permutation; else -1
+	// Address4 and Address6 are the next hops to it, invalid where the spec has none.
+	Address4, Address6 netip.Addr
+	Slot               int // hash nfqlb: the row of its permutation; else -1
 }
 
 // Member returns the balancer that gets the fragments between two addresses; nil: this one.
@@ -115,6 +118,9 @@ func (c *compiler) member(path string, spec *MemberSpec, tier *Tier, snapshot *S
 	if m.Mark == 0 {
 		return nil, wrong(path+".mark", "add the fwmark whose route leads to it, also for this balancer itself", "the member has no mark")
 	}
+	if err := memberAddresses(path, spec, m); err != nil {
+		return nil, err
+	}
 	for i, other := range tier.Members {
 		switch {
 		case other.Name == m.Name:
@@ -131,4 +137,27 @@ func (c *compiler) member(path string, spec *MemberSpec, tier *Tier, snapshot *S
 		}
 	}
 	return m, nil
+}
+
+func memberAddresses(path string, spec *MemberSpec, m *Member) error {
+	keys := []string{".address", ".address2"}
+	for i, address := range []netip.Addr{spec.Address, spec.Address2} {
+		if !address.IsValid() {
+			continue
+		}
+		if err := checkUnicast(path+keys[i], address); err != nil {
+			return err
+		}
+	}
+	switch first, second := spec.Address.Unmap(), spec.Address2.Unmap(); {
+	case !first.IsValid() && second.IsValid():
+		return wrong(path+".address", "write the one address as address", "there is an address2, and no address")
+	case second.IsValid() && first.Is4() == second.Is4():
+		return wrong(path+".address2", "write one IPv4 and one IPv6 address", "%s is of the same family as %s", second, first)
+	case first.Is4():
+		m.Address4, m.Address6 = first, second
+	default:
+		m.Address4, m.Address6 = second, first
+	}
+	return nil
 }

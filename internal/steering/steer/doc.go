@@ -9,6 +9,10 @@
 //
 // Every exit has one lb.Reason and is counted by it, per service and backend too.
 //
+// In mode mark, the service is that of the winning flow rule, which decides alone, and
+// only without one that of the most specific VIP. In a tier, fragments first go to
+// the member that sees them all, unless they come back from there (toMember).
+//
 // Fragments follow the first one of their datagram. One that comes before it is
 // held (lb.Hold), bounded in number and time; the data path keeps it and asks
 // again once the first one was forwarded. Mode NAT takes two fragment entries

@@ -249,8 +249,12 @@ func gone(err error) error {
 // chainSteps compares our chains of both tables and families.
 func (p *Plan) chainSteps(ctx context.Context) (steps []step, collisions []string, err error) {
 	rules := map[Family]*saved{}
+	here := p.here()
 	for _, at := range places() {
 		want, name := p.chains[at], p.config.Chain
+		if !slices.Contains(here, at.family) {
+			continue
+		}
 		if rules[at.family] == nil {
 			if rules[at.family], err = save(ctx, at.family); err != nil {
 				return nil, nil, err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -57,7 +59,7 @@ type routing struct {
 // readRouting reads the namespace of the calling thread.
 func readRouting(p *Plan) (*routing, error) {
 	r := &routing{}
-	for _, family := range families() {
+	for _, family := range p.here() {
 		rules, err := netlink.RuleList(family.netlink())
 		if err != nil {
 			return nil, fmt.Errorf("read the %s routing rules: %w", family, err)
@@ -78,6 +80,14 @@ func readRouting(p *Plan) (*routing, error) {
 		}
 	}
 	return r, nil
+}
+
+// here are the families that this kernel has, and those that the plan wants.
+func (p *Plan) here() []Family {
+	if _, err := os.Stat("/proc/thread-self/net/if_inet6"); os.IsNotExist(err) && !slices.Contains(p.Families(), IPv6) {
+		return []Family{IPv4}
+	}
+	return families()
 }
 
 // plainRule says whether a rule looks at the whole mark and at nothing else.

@@ -94,8 +94,9 @@ type Plan struct {
 	chains map[place]*chain
 	routes []Route // ordered
 	rules  []Rule  // ordered
-	marks  map[uint32]string
 	notes  []string
+
+	marks, left, rejected map[uint32]string // by mark: routed, left to a person, answered
 }
 
 // place names a table of a family.
@@ -169,7 +170,7 @@ func Make(snapshot *lb.Snapshot, c Config) (*Plan, error) {
 	if err := c.setDefaults(); err != nil {
 		return nil, err
 	}
-	p := &Plan{config: c, chains: map[place]*chain{}, marks: map[uint32]string{}}
+	p := &Plan{config: c, chains: map[place]*chain{}, marks: map[uint32]string{}, left: map[uint32]string{}}
 	services := 0
 	for _, service := range snapshot.Services {
 		if service.Mode != lb.Mark {
@@ -188,8 +189,14 @@ func Make(snapshot *lb.Snapshot, c Config) (*Plan, error) {
 	}
 	if tier := snapshot.Tier; tier != nil {
 		for _, member := range tier.Members {
-			if member != tier.Self {
-				p.note("mark %d leads to the balancer %s of the tier, whose address the file does not hold: make its route by hand", member.Mark, member.Name)
+			switch hop := (&lb.Backend{Name: member.Name, Mark: member.Mark, Address4: member.Address4, Address6: member.Address6}); {
+			case member == tier.Self:
+			case !hop.Address4.IsValid() && !hop.Address6.IsValid():
+				p.note("mark %d leads to the balancer %s of the tier, whose address the file does not hold: add it, or make its route by hand", member.Mark, member.Name)
+			default:
+				if err := p.backend(&lb.Service{Name: "tier"}, hop); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
@@ -223,6 +230,7 @@ func (p *Plan) backend(service *lb.Service, backend *lb.Backend) error {
 		return fmt.Errorf("%s: table %d of mark %d is the system's own (default, main, local); write another mark, or a table base such as 1000", name, table, backend.Mark)
 	}
 	if !backend.Address4.IsValid() && !backend.Address6.IsValid() {
+		p.left[backend.Mark] = name
 		p.note("%s has no address: routing rule and route of mark %d are yours to make", name, backend.Mark)
 		return nil
 	}
@@ -282,3 +290,9 @@ func comment(words ...string) string {
 	}
 	return "-m comment --comment " + text
 }
+
+// Marks are the marks that the plan routes, and those it leaves to a person, with the names of their backends.
+func (p *Plan) Marks() (routed, left map[uint32]string) { return p.marks, p.left }
+
+// Rejected are the marks that the plan answers, with the key that names them.
+func (p *Plan) Rejected() map[uint32]string { return p.rejected }

@@ -226,6 +226,7 @@ func (p *Plan) rejects(snapshot *lb.Snapshot) error {
 		marks = append(marks, m)
 	}
 	slices.Sort(marks)
+	p.rejected = why
 	if len(marks) == 0 {
 		return nil
 	}

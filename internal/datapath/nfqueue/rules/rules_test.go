@@ -139,6 +139,47 @@ services:
 	}
 }
 
+// Flow rules are queued by their destinations; one without wants to see everything.
+func TestFlowRules(t *testing.T) {
+	const spec = `
+services:
+- name: a
+  mode: mark
+  bypass: true
+  flows:
+  - {name: signalling, protocols: [sctp], destinations: [10.96.0.0/24, "fd96::/64"], destination_ports: [2905], udp_encap: 9899}
+  backends: [{name: x, address: 10.62.0.2, mark: 101}]
+- name: b
+  mode: mark
+  flows:
+  - {name: web, protocols: [tcp], destinations: [10.96.0.0/24], destination_ports: [80, 8000-8010]}
+  backends: [{name: y, address: 10.62.0.3, mark: 102}]
+`
+	p := plan(t, spec, Config{})
+	want := []string{
+		`-A WEIR -d 10.96.0.0/24 -p udp -m comment --comment "weir:a" -j NFQUEUE --queue-num 0 --queue-bypass`,
+		`-A WEIR -d 10.96.0.0/24 -p sctp -m sctp --dport 2905 -m comment --comment "weir:a" -j NFQUEUE --queue-num 0 --queue-bypass`,
+		`-A WEIR -d 10.96.0.0/24 -m comment --comment weir -j NFQUEUE --queue-num 0`,
+	}
+	if got := p.chains[place{IPv4, "mangle"}].rules; !slices.Equal(got, want) {
+		t.Errorf("IPv4:\n%s", strings.Join(got, "\n"))
+	}
+	want = []string{`-A WEIR -d fd96::/64 -m comment --comment "weir:a" -j NFQUEUE --queue-num 0 --queue-bypass`}
+	if got := p.chains[place{IPv6, "mangle"}].rules; !slices.Equal(got, want) {
+		t.Errorf("IPv6:\n%s", strings.Join(got, "\n"))
+	}
+
+	everything := strings.Replace(spec, ", destinations: [10.96.0.0/24], destination_ports: [80, 8000-8010]", "", 1)
+	if _, err := Make(compile(t, everything), Config{}); err == nil || !strings.Contains(err.Error(), "service b wants packets to any address") || !strings.Contains(err.Error(), "--interface") {
+		t.Errorf("a rule for everything: %v", err)
+	}
+	p = plan(t, everything, Config{Interfaces: []string{"eth0"}})
+	all := p.chains[place{IPv6, "mangle"}].rules
+	if last := all[len(all)-1]; last != `-A WEIR -m comment --comment "weir:b" -j NFQUEUE --queue-num 0` {
+		t.Errorf("the last rule: %s", last)
+	}
+}
+
 func TestWhatCannotBe(t *testing.T) {
 	const service = `
 services:

@@ -1,7 +1,9 @@
 package rules
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,4 +152,36 @@ func queuesOf(rule string) (first, last int, ok bool) {
 		return first, first, err == nil
 	}
 	return 0, 0, true // the default queue
+}
+
+// Listed is an iptables rule of the namespace, whoever made it.
+type Listed struct {
+	Family      Family
+	Table, Rule string // "-A CHAIN …"
+}
+
+// Words is the rule taken apart, without quotes.
+func (l Listed) Words() []string { return split(l.Rule) }
+
+// Ours reports whether the rule carries our comment.
+func (l Listed) Ours() bool { return isOurs(l.Rule) }
+
+// Delete is the command that removes the rule.
+func (l Listed) Delete() string {
+	return l.Family.program() + " -w -t " + l.Table + " -D " + strings.TrimPrefix(l.Rule, "-A ")
+}
+
+// List returns all iptables rules of a family in the calling thread's network namespace.
+func List(ctx context.Context, family Family) ([]Listed, error) {
+	s, err := save(ctx, family)
+	if err != nil {
+		return nil, err
+	}
+	var all []Listed
+	for _, table := range slices.Sorted(maps.Keys(s.tables)) {
+		for _, rule := range s.tables[table].rules {
+			all = append(all, Listed{family, table, rule})
+		}
+	}
+	return all, nil
 }

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/datapath/doctor"
+)
+
+// errFailed is the failure of an examination that found one: the table has said which.
+var errFailed = errors.New("packets are lost; see the lines that say fail")
+
+func newDoctorCommand() *cobra.Command {
+	var f rulesFlags
+	var datapath string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor [-c FILE]",
+		Short: "Find what spoils the balancer here, and the command that cures it",
+		Long: `Look through this network namespace for what makes the balancer lose packets or work worse than it could, and print for each
+finding the command that cures it. Nothing is changed.
+
+With -c, also what that file needs: its rules and routes, its marks, its VIPs. Give the options that 'weir lb rules' was
+given. Needs root.
+
+Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong usage.`,
+		Example: `  sudo weir doctor -c weir.yaml --queue 0:3 --interface eth0
+  sudo weir doctor -c weir.yaml --json | jq '.[] | select(.level != "ok")'
+  sudo weir doctor --datapath ebpf --interface veth0`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := doctor.Config{Interfaces: f.config.Interfaces}
+			switch datapath {
+			case "nfqueue":
+			case "ebpf":
+				c.Kernel = true
+			default:
+				return usageError(fmt.Errorf("--datapath %q: write nfqueue or ebpf", datapath))
+			}
+			ranges, err := f.rules()
+			if err != nil {
+				return err
+			}
+			if f.file != "" && !c.Kernel {
+				if c.Snapshot, c.Plan, err = f.plan(); err != nil {
+					return err
+				}
+			}
+			if f.file != "" || cmd.Flags().Changed("queue") {
+				c.First, c.Count = ranges.First, ranges.Count
+			}
+			c.Arguments = f.arguments(cmd)
+			findings, err := doctor.Examine(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), findings)
+			} else {
+				err = printFindings(cmd.OutOrStdout(), findings)
+			}
+			switch {
+			case err != nil:
+				return err
+			case doctor.Worst(findings) != doctor.Fail:
+				return nil
+			case asJSON:
+				return &exitError{code: exitFailure} // the JSON says why
+			}
+			return errFailed
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&datapath, "datapath", "nfqueue", "nfqueue or ebpf")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// arguments are the options of `weir lb rules` that were given, for the cures.
+func (f *rulesFlags) arguments(cmd *cobra.Command) string {
+	var words []string
+	if f.file != "" {
+		name := f.file
+		if whole, err := filepath.Abs(name); err == nil {
+			name = whole // the cure may be typed elsewhere
+		}
+		words = append(words, "-c", name)
+	}
+	for _, name := range []string{"queue", "interface", "local", "chain", "priority", "table-base", "protocol"} {
+		flag := cmd.Flags().Lookup(name)
+		switch {
+		case !flag.Changed:
+		case name == "interface":
+			words = append(words, "--interface", strings.Join(f.config.Interfaces, ","))
+		case name == "local":
+			words = append(words, "--local="+flag.Value.String())
+		default:
+			words = append(words, "--"+name, flag.Value.String())
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func printFindings(w io.Writer, findings []doctor.Finding) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
+	for _, f := range findings {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)
+		if f.Cure != "" {
+			fmt.Fprintf(table, "\t\tcure: %s\n", f.Cure)
+		}
+	}
+	return table.Flush()
+}

@@ -1,0 +1,220 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/datapath/nfqueue/rules"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Level says how bad a finding is.
+type Level uint8
+
+const (
+	OK   Level = iota
+	Warn       // worse than it could be, or not always good
+	Fail       // packets are lost
+)
+
+// String is ok, warn or fail.
+func (l Level) String() string { return [...]string{"ok", "warn", "fail"}[l] }
+
+// MarshalText writes String.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// Finding is what one check saw.
+type Finding struct {
+	Check string `json:"check"`
+	Level Level  `json:"level"`
+	What  string `json:"what"`
+	Cure  string `json:"cure,omitempty"` // a shell command; empty when all is well
+}
+
+// Config says what to examine.
+type Config struct {
+	// Plan and Snapshot are the configuration's; nil: only what holds for any.
+	Plan     *rules.Plan
+	Snapshot *lb.Snapshot
+	// Interfaces are those that clients' packets come in on. None: all that are up.
+	Interfaces []string
+	First      uint16 // queues First to First+Count-1
+	Count      int    // 0: none in particular
+	// Arguments are those of `weir lb rules` that make Plan, for cures.
+	Arguments string
+	// Kernel: examine for the kernel data path instead of the queues.
+	Kernel bool
+}
+
+// Examine runs every check that fits the configuration. Findings come in the order of checks. The error says what could
+// not be read.
+func Examine(ctx context.Context, c Config) ([]Finding, error) {
+	e := &examiner{Config: c, ctx: ctx, proc: "/proc", flags: ethtoolFlags, force: forceBuffer}
+	return e.run()
+}
+
+// examiner is one examination. The functions are the kernel's, but in tests.
+type examiner struct {
+	Config
+	ctx      context.Context
+	proc     string
+	flags    func(name string) (uint32, error)
+	force    func(bytes int) error
+	findings []Finding
+	listed   []rules.Listed // all iptables rules
+	names    []string       // interfaces in use
+	links    []netlink.Link
+}
+
+type check struct {
+	name string
+	look func(*examiner) error
+}
+
+func queueChecks() []check {
+	return []check{
+		{"rules", (*examiner).rules},
+		{"mark_routes", (*examiner).markRoutes},
+		{"marks", (*examiner).marks},
+		{"listener", (*examiner).listener},
+		{"queue_drops", (*examiner).drops},
+		{"receive_buffer", (*examiner).buffer},
+		{"local_vip", (*examiner).localVIP},
+		{"forwarding", (*examiner).forwarding},
+		{"rp_filter", (*examiner).reversePath},
+		{"fwmark_reflect", (*examiner).reflect},
+		{"conntrack", (*examiner).conntrack},
+		{"lro", (*examiner).largeReceive},
+		{"bridge", (*examiner).bridge},
+	}
+}
+
+func kernelChecks() []check {
+	return []check{
+		{"forwarding", (*examiner).forwarding},
+		{"lro", (*examiner).largeReceive},
+		{"veth", (*examiner).veth},
+	}
+}
+
+func (e *examiner) run() ([]Finding, error) {
+	if err := e.interfaces(); err != nil {
+		return nil, err
+	}
+	checks := queueChecks()
+	if e.Kernel {
+		checks = kernelChecks()
+	} else {
+		for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
+			listed, err := rules.List(e.ctx, family)
+			if err != nil {
+				return nil, err
+			}
+			e.listed = append(e.listed, listed...)
+		}
+	}
+	for _, c := range checks {
+		before := len(e.findings)
+		if err := c.look(e); err != nil {
+			return nil, fmt.Errorf("check %s: %w", c.name, err)
+		}
+		for i := range e.findings[before:] {
+			e.findings[before+i].Check = c.name
+		}
+		if err := e.ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return e.findings, nil
+}
+
+func (e *examiner) ok(what string, args ...any) {
+	e.findings = append(e.findings, Finding{Level: OK, What: fmt.Sprintf(what, args...)})
+}
+
+func (e *examiner) bad(level Level, cure, what string, args ...any) {
+	e.findings = append(e.findings, Finding{Level: level, Cure: cure, What: fmt.Sprintf(what, args...)})
+}
+
+// silent says whether a check has found nothing since it began with that many findings.
+func (e *examiner) silent(before int) bool { return len(e.findings) == before }
+
+// interfaces finds those in use.
+func (e *examiner) interfaces() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list interfaces: %w", err)
+	}
+	e.links = links
+	for _, name := range e.Interfaces {
+		if !slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name }) && !strings.HasSuffix(name, "+") {
+			return fmt.Errorf("there is no interface %s here", name)
+		}
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		wanted := len(e.Interfaces) == 0 && a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOOPBACK == 0
+		for _, name := range e.Interfaces {
+			prefix, wild := strings.CutSuffix(name, "+")
+			wanted = wanted || a.Name == name || wild && strings.HasPrefix(a.Name, prefix)
+		}
+		if wanted {
+			e.names = append(e.names, a.Name)
+		}
+	}
+	return nil
+}
+
+// families are those that packets to VIPs have.
+func (e *examiner) families() []rules.Family {
+	if e.Plan != nil {
+		return e.Plan.Families()
+	}
+	return []rules.Family{rules.IPv4, rules.IPv6}
+}
+
+// sysctl reads a number below /proc/sys/net; ok is false where this kernel has none of that name.
+func (e *examiner) sysctl(path string) (value int, ok bool, err error) {
+	text, err := os.ReadFile(filepath.Join(e.proc, "sys/net", path))
+	if os.IsNotExist(err) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	value, err = strconv.Atoi(strings.TrimSpace(string(text)))
+	return value, err == nil, err
+}
+
+// set is the command that sets a sysctl.
+func set(path string, value int) string { return fmt.Sprintf("sysctl -w net/%s=%d", path, value) }
+
+// applyCommand is the command that makes the plan's rules.
+func (e *examiner) applyCommand() string { return "weir lb rules " + e.Arguments + " --apply" }
+
+// Worst is the worst level of all findings.
+func Worst(findings []Finding) Level {
+	worst := OK
+	for _, f := range findings {
+		worst = max(worst, f.Level)
+	}
+	return worst
+}
+
+func sorted[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
