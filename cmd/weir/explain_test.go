@@ -58,6 +58,41 @@ func TestExplainPackets(t *testing.T) {
 	}
 }
 
+// Flow rules, marks and the tier of the example, in words and in JSON.
+func TestExplainRules(t *testing.T) {
+	args := []string{"explain", "../../examples/nfqueue-flows.yaml"}
+	for _, p := range []string{
+		"udp 203.0.113.7:5 > 10.96.0.1:80",
+		"udp 10.0.0.1:9899 > 10.96.0.3:9899 0fa00b590000000100000000",
+		"udp 10.0.0.1:4 > 10.97.0.1:9",
+		"udp 10.0.0.3:4001 > 10.96.0.1:8042 payload=3000 id=4 frag=1400 piece=2",
+	} {
+		args = append(args, "-p", p)
+	}
+	for _, c := range []struct {
+		more  []string
+		wants []string
+	}{
+		{nil, []string{
+			"drop denied, reason no_backend", "flow rule outsiders priority 100",
+			"it carries SCTP inside of UDP", "sctp 10.0.0.1:4000 > 10.96.0.3:2905", "forward signalling/",
+			"pass, reason not_service", "fwmark 0x2 (no_service_mark)",
+			"forward to the tier's lb2, reason tier",
+		}},
+		{[]string{"--json"}, []string{`"rule": "m3ua"`, `"member": "lb2"`, `"mark": 202`, `"mark": 2`}},
+	} {
+		out, code := weir(t, append(args, c.more...)...)
+		if code != 0 {
+			t.Fatal(code, out)
+		}
+		for _, want := range c.wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in:\n%s", want, out)
+			}
+		}
+	}
+}
+
 func TestExplainOverride(t *testing.T) {
 	out, err := explainRun(t, nil, "--override", "coaps=drain", "-p", "udp 10.0.0.1:5000 > 192.0.2.1:5684")
 	if err != nil || !strings.Contains(out, "reason no_backend") {

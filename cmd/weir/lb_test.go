@@ -250,6 +250,11 @@ func TestCheck(t *testing.T) {
 		{[]string{"check", example, "--json"}, 0, []string{`"ok": true`, `"datapath": "any"`, `"share": 0.33`}},
 		{[]string{"check", "../../examples/udp-nat.yaml"}, 0, []string{"warning: hash_key is not set"}},
 		{[]string{"check", "../../examples/web-l2dsr.yaml", "--datapath", "udp"}, exitFailure, []string{"cannot do mode l2dsr", "choose another --datapath"}},
+		{[]string{"check", "../../examples/nfqueue-flows.yaml", "--datapath", "nfqueue"}, 0, []string{
+			"flow rule 1: outsiders priority 100: from 203.0.113.0/24", "sctp by ports", "without backend: mark 0x1", "lb1     0xc9  50.", "this one",
+		}},
+		{[]string{"check", "../../examples/nfqlb-tier.yaml"}, 0, []string{"hashing: nfqlb with 9973 slots, sctp by ports, no conntrack", "9973, the prime below it"}},
+		{[]string{"check", "../../examples/nfqueue-flows.yaml", "--datapath", "udp"}, exitFailure, []string{"the data path udp", "choose another --datapath"}},
 		{[]string{"check", bad}, exitFailure, []string{"vip-port-too-big.yaml:6:47: services[0].vips[0].port: no port \"70000\""}},
 		{[]string{"check", bad, "--json"}, exitFailure, []string{`"ok": false`, `"line": 6`, `"column": 47`}},
 		{[]string{"check", "/does/not/exist"}, exitUsage, []string{"no such file"}},

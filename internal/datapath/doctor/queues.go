@@ -51,16 +51,20 @@ func (e *examiner) queues() ([]queue, error) {
 	}), nil
 }
 
-// runCommand is the command that serves the queues.
-func (e *examiner) runCommand(more string) string {
+// runCommand is the command that serves the queues; those that are bound, when none in particular is looked at.
+func (e *examiner) runCommand(bound []queue, more string) string {
+	first, last := int(e.First), int(e.First)+e.Count-1
+	if e.Count == 0 {
+		first, last = int(bound[0].number), int(bound[len(bound)-1].number)
+	}
 	file := "FILE"
 	words := strings.Fields(e.Arguments)
 	if i := slices.Index(words, "-c"); i >= 0 && i+1 < len(words) {
 		file = words[i+1]
 	}
-	numbers := fmt.Sprint(e.First)
-	if e.Count > 1 {
-		numbers = fmt.Sprintf("%d:%d", e.First, int(e.First)+e.Count-1)
+	numbers := fmt.Sprint(first)
+	if last > first {
+		numbers = fmt.Sprintf("%d:%d", first, last)
 	}
 	return fmt.Sprintf("weir lb run -c %s --datapath nfqueue --queue %s%s", file, numbers, more)
 }
@@ -82,7 +86,7 @@ func (e *examiner) listener() error {
 		}
 	}
 	if len(silent) > 0 {
-		e.bad(Fail, e.runCommand(""), "nobody listens to queue %s: its packets are dropped, or pass unmarked", strings.Join(silent, ", "))
+		e.bad(Fail, e.runCommand(bound, ""), "nobody listens to queue %s: its packets are dropped, or pass unmarked", strings.Join(silent, ", "))
 	}
 	owners, err := e.owners(bound)
 	if err != nil {
@@ -203,10 +207,10 @@ func (e *examiner) drops() error {
 	before := len(e.findings)
 	for _, q := range bound {
 		if q.dropped > 0 {
-			e.bad(Warn, e.runCommand(" --queue-length 16384"), "queue %d was full: it dropped %d packets beside %d that it took; restart weir with a longer queue, or with more queues", q.number, q.dropped, q.numbered)
+			e.bad(Warn, e.runCommand(bound, " --queue-length 16384"), "queue %d was full: it dropped %d packets beside %d that it took; restart weir with a longer queue, or with more queues", q.number, q.dropped, q.numbered)
 		}
 		if q.userDropped > 0 {
-			e.bad(Warn, e.runCommand(" --receive-buffer 33554432"), "the socket of queue %d was full: %d packets were dropped beside %d that it took; restart weir with a larger buffer", q.number, q.userDropped, q.numbered)
+			e.bad(Warn, e.runCommand(bound, " --receive-buffer 33554432"), "the socket of queue %d was full: %d packets were dropped beside %d that it took; restart weir with a larger buffer", q.number, q.userDropped, q.numbered)
 		}
 	}
 	if e.silent(before) {

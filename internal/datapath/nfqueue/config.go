@@ -12,7 +12,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultLength    = 4096
-	DefaultCopyRange = 160
+	DefaultCopyRange = 256
 	DefaultBatch     = 256
 	DefaultSpin      = 20 * time.Microsecond
 )

@@ -143,7 +143,8 @@ func (w *world) run(spec string) {
 	w.apply(spec)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- w.d.Run(ctx) }()
+	d := w.d
+	go func() { ended <- d.Run(ctx) }()
 	w.t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -23,7 +23,7 @@ func WriteReport(w io.Writer, c Config, results []Result, a Advice, curves Curve
 			{Name: "nfqlb needs, size and buckets", Value: a.nfqlb()},
 		},
 		Figures: []plot.Figure{
-			chart("Loss over table size", fmt.Sprintf("%d datagrams/s, ttl %v; entries are size + buckets, both equal.", c.Rate, c.TTL), "entries", curves.OverSize),
+			chart("Loss over table size", fmt.Sprintf("%d datagrams/s, ttl %v; entries are size + buckets, both equal. Below %.0f entries Weir's table shortens its memory, down to half the ttl.", c.Rate, c.TTL, c.live()), "entries", curves.OverSize),
 			chart("Loss over rate", fmt.Sprintf("size %d, buckets %d, ttl %v.", c.Size, c.Buckets, c.TTL), "datagrams/s", curves.OverRate),
 		},
 		Method: command,

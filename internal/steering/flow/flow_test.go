@@ -353,3 +353,32 @@ func TestFragmentsMakeRoomInTheSecondHalf(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// Each counter counts what it says.
+func TestFragmentCounters(t *testing.T) {
+	f := NewFragments[int](3, 2, 2, time.Second)
+	id := func(n uint32) FragmentKey { return FragmentKey{ID: n, Proto: ProtoUDP} }
+	check := func(what string, want FragmentCounters) {
+		t.Helper()
+		if got := f.Counters(); got != want {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+	f.First(id(1), 7, 0)
+	f.First(id(1), 7, 0) // a retransmission that is decided alike
+	f.Later(id(1), 0)
+	check("a datagram in order", FragmentCounters{Entries: 1, Inserts: 1, Lookups: 3})
+	if _, h := f.First(id(1), 8, 0); h != FragmentKnown {
+		t.Errorf("the id came round: %v", h)
+	}
+	check("decided otherwise", FragmentCounters{Entries: 1, Inserts: 1, Lookups: 4, Collisions: 1})
+	f.Later(id(2), 0)
+	f.Later(id(2), 0)
+	check("two wait", FragmentCounters{Entries: 2, Held: 2, Inserts: 2, Lookups: 6, Waited: 2, Collisions: 1})
+	f.Later(id(3), 0) // no more may wait
+	check("one is lost", FragmentCounters{Entries: 3, Held: 2, Inserts: 3, Lookups: 7, Waited: 2, Collisions: 1, Poisoned: 1})
+	f.First(id(4), 1, 0)
+	check("the table is full", FragmentCounters{Entries: 3, Held: 2, Inserts: 3, Lookups: 8, Waited: 2, Collisions: 1, Poisoned: 1, Refused: 1})
+	f.Expire(2 * time.Second)
+	check("all is forgotten", FragmentCounters{Inserts: 3, Lookups: 8, Waited: 2, Collisions: 1, Poisoned: 1, Refused: 1, Expired: 3, Unanswered: 2})
+}

@@ -251,3 +251,45 @@ func BenchmarkRules(b *testing.B) {
 		})
 	}
 }
+
+// People are told which rule decided, and what a mark is for.
+func TestWhyOfRules(t *testing.T) {
+	e := steer.New(compile(t, rulesSpec), steer.Options{})
+	for line, wants := range map[string][]string{
+		"tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=syn":                                             {"flow rule syn priority 9: tcp to 192.0.2.0/24,2001:db8:f::/48 with tcp[13:1] & 0x2 = 0x2, number 2 of 4", "service syn"},
+		"udp 10.0.0.1:9899 > 192.0.2.1:9899 0fa013890000000100000000":                            {"SCTP inside of UDP", "sctp 10.0.0.1:4000 > 192.0.2.1:5001", "flow rule sctp", "the hash of its ports"},
+		"udp 10.6.0.1:5000 > 192.0.2.1:7":                                                        {"flow rule nobody", "fwmark 0x1 (no_backend_mark)"},
+		"udp 10.0.0.1:5000 > 198.51.100.1:7":                                                     {"no flow rule and no VIP matches", "fwmark 0x2 (no_service_mark)"},
+		"udp 10.0.0.2:5000 > 192.0.2.1:7 payload=3000 frag=1400 piece=2":                         nil,
+		"udp [2001:db8::3]:5000 > [2001:db8:f::1]:7 payload=3000 frag=1400 piece=1 id=3 ttl=254": nil,
+	} {
+		d, err := packet.ParseText(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p packet.Packet
+		if err := packet.Parse(d.Packets[0], &p); err != nil {
+			t.Fatal(err)
+		}
+		decision := e.Packet(&p, 0)
+		if decision.Reason == lb.ReasonTier {
+			wants = []string{"member two of the tier", "0x386"}
+		}
+		text := strings.Join(e.Why(&p, decision), "\n")
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %q is not in\n%s", line, want, text)
+			}
+		}
+		if text == "" {
+			t.Errorf("%s: no word", line)
+		}
+	}
+	dropping := steer.New(compile(t, strings.Replace(rulesSpec, "no_service_mark: 2", "no_service_mark: -1", 1)), steer.Options{})
+	d, _ := packet.ParseText("udp 10.0.0.1:5000 > 198.51.100.1:7")
+	var p packet.Packet
+	_ = packet.Parse(d.Packets[0], &p)
+	if text := strings.Join(dropping.Why(&p, dropping.Packet(&p, 0)), "\n"); !strings.Contains(text, "no_service_mark is -1: dropped") {
+		t.Error(text)
+	}
+}

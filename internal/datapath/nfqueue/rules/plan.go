@@ -73,12 +73,12 @@ func familyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// Route is the default route of a backend's table.
+// Route is the default route of a mark's table.
 type Route struct {
 	Family  Family
 	Table   uint32
 	Via     netip.Addr
-	Backend string // service/backend, for people
+	Backend string // service/backend or tier/member, for people
 }
 
 // Rule sends a mark to its table.
@@ -179,7 +179,8 @@ func Make(snapshot *lb.Snapshot, c Config) (*Plan, error) {
 		}
 		services++
 		for _, backend := range service.Backends {
-			if err := p.backend(service, backend); err != nil {
+			there := destination{service.Name + "/" + backend.Name, backend.Mark, backend.Address4, backend.Address6}
+			if err := p.lead(there, func(f Family) bool { return wants(service, f) }); err != nil {
 				return nil, err
 			}
 		}
@@ -189,14 +190,14 @@ func Make(snapshot *lb.Snapshot, c Config) (*Plan, error) {
 	}
 	if tier := snapshot.Tier; tier != nil {
 		for _, member := range tier.Members {
-			switch hop := (&lb.Backend{Name: member.Name, Mark: member.Mark, Address4: member.Address4, Address6: member.Address6}); {
-			case member == tier.Self:
-			case !hop.Address4.IsValid() && !hop.Address6.IsValid():
-				p.note("mark %d leads to the balancer %s of the tier, whose address the file does not hold: add it, or make its route by hand", member.Mark, member.Name)
-			default:
-				if err := p.backend(&lb.Service{Name: "tier"}, hop); err != nil {
-					return nil, err
-				}
+			if member == tier.Self {
+				continue // its mark is never set here
+			}
+			there := destination{"tier/" + member.Name, member.Mark, member.Address4, member.Address6}
+			if err := p.lead(there, func(f Family) bool {
+				return slices.ContainsFunc(snapshot.Services, func(s *lb.Service) bool { return wants(s, f) })
+			}); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -219,46 +220,54 @@ func (p *Plan) note(format string, args ...any) {
 	p.notes = append(p.notes, fmt.Sprintf(format, args...))
 }
 
-// backend plans the routing of one backend's mark.
-func (p *Plan) backend(service *lb.Service, backend *lb.Backend) error {
-	name := service.Name + "/" + backend.Name
-	table := backend.Mark + p.config.TableBase
+// destination is where a mark leads: a backend, or another balancer of the tier.
+type destination struct {
+	name               string
+	mark               uint32
+	address4, address6 netip.Addr
+}
+
+// lead plans the routing of one mark. wanted says whether there are packets of a family.
+func (p *Plan) lead(to destination, wanted func(Family) bool) error {
+	table := to.mark + p.config.TableBase
 	switch {
-	case table < backend.Mark:
-		return fmt.Errorf("%s: mark %d + table base %d is no table number; write a smaller table base", name, backend.Mark, p.config.TableBase)
+	case table < to.mark:
+		return fmt.Errorf("%s: mark %d + table base %d is no table number; write a smaller table base", to.name, to.mark, p.config.TableBase)
 	case table == 0 || table >= 253 && table <= 255:
-		return fmt.Errorf("%s: table %d of mark %d is the system's own (default, main, local); write another mark, or a table base such as 1000", name, table, backend.Mark)
+		return fmt.Errorf("%s: table %d of mark %d is the system's own (default, main, local); write another mark, or a table base such as 1000", to.name, table, to.mark)
 	}
-	if !backend.Address4.IsValid() && !backend.Address6.IsValid() {
-		p.left[backend.Mark] = name
-		p.note("%s has no address: routing rule and route of mark %d are yours to make", name, backend.Mark)
+	if !to.address4.IsValid() && !to.address6.IsValid() {
+		p.left[to.mark] = to.name
+		p.note("%s has no address: routing rule and route of mark %d are yours to make", to.name, to.mark)
 		return nil
 	}
 	for _, family := range families() {
-		address, ok := backend.Address(family == IPv6)
-		if !ok {
-			if wants(service, family) {
-				p.note("%s has no %s address: %s packets with mark %d go by the ordinary routes", name, family, family, backend.Mark)
+		address := to.address4
+		if family == IPv6 {
+			address = to.address6
+		}
+		if !address.IsValid() {
+			if wanted(family) {
+				p.note("%s has no %s address: %s packets with mark %d go by the ordinary routes", to.name, family, family, to.mark)
 			}
 			continue
 		}
-		route := Route{Family: family, Table: table, Via: address, Backend: name}
 		known := false
 		for _, other := range p.routes {
 			if other.Family != family || other.Table != table {
 				continue
 			}
 			if other.Via != address {
-				return fmt.Errorf("%s and %s share mark %d and have the addresses %s and %s; give each its own mark", other.Backend, name, backend.Mark, other.Via, address)
+				return fmt.Errorf("%s and %s share mark %d and have the addresses %s and %s; give each its own mark", other.Backend, to.name, to.mark, other.Via, address)
 			}
 			known = true
 		}
 		if !known {
-			p.routes = append(p.routes, route)
-			p.rules = append(p.rules, Rule{Family: family, Mark: backend.Mark, Table: table})
+			p.routes = append(p.routes, Route{Family: family, Table: table, Via: address, Backend: to.name})
+			p.rules = append(p.rules, Rule{Family: family, Mark: to.mark, Table: table})
 		}
 	}
-	p.marks[backend.Mark] = name
+	p.marks[to.mark] = to.name
 	return nil
 }
 

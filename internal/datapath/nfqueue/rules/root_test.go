@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -143,6 +144,25 @@ func foreign() []string {
 	}
 }
 
+// useOlder makes the names of iptables those of the older backend.
+func useOlder(t *testing.T) {
+	t.Helper()
+	netlabtest.Tools(t, "iptables-legacy", "ip6tables-legacy")
+	dir := t.TempDir()
+	for _, family := range []string{"iptables", "ip6tables"} {
+		for _, kind := range []string{"", "-save", "-restore"} {
+			path, err := exec.LookPath(family + "-legacy" + kind)
+			if err == nil {
+				err = os.Symlink(path, filepath.Join(dir, family+kind))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
 func settings() Config { return Config{Count: 4, Interfaces: []string{"eth0"}, Local: true} }
 
 // What is printed, typed into a shell, gives what Apply gives; twice is once; and Remove leaves no trace.
@@ -150,10 +170,24 @@ func TestRootPrintIsApplyAndRemoveLeavesNoTrace(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		before []string
-	}{{"alone", nil}, {"beside others", foreign()}} {
+		older  bool // the backend of iptables that is not nf_tables; its empty tables stay
+	}{
+		{"alone", nil, false},
+		{"beside others", foreign(), false},
+		{"older backend", append(foreign(), "iptables -t filter -S", "ip6tables -t mangle -S"), true},
+	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.older {
+				useOlder(t)
+			}
 			lab := balancer(t)
 			h, p := lab.Namespace("lb"), plan(t, twoServices, settings())
+			if c.older {
+				if out, err := h.Exec(t.Context(), "iptables", "-t", "mangle", "-S"); err != nil && strings.Contains(out, "Table does not exist") {
+					t.Log("this kernel has dropped the older backend")
+					return
+				}
+			}
 			shell(t, h, c.before...)
 			before := state(t, h)
 

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -136,6 +137,34 @@ services:
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes lack %q:\n%s", want, notes)
 		}
+	}
+}
+
+// The other balancers of a tier are reached like backends.
+func TestTier(t *testing.T) {
+	p := plan(t, `
+tier:
+  self: one
+  members:
+  - {name: one, mark: 201, address: 10.61.0.11}
+  - {name: two, mark: 202, address: 10.61.0.12, address2: "fd61::12"}
+  - {name: three, mark: 203}
+services:
+- name: s
+  mode: mark
+  vips: [{address: 10.96.0.1, protocol: udp, port: 53}]
+  backends: [{name: a, address: 10.62.0.2, mark: 101}]
+`, Config{})
+	want := []Route{
+		{IPv4, 101, netip.MustParseAddr("10.62.0.2"), "s/a"},
+		{IPv4, 202, netip.MustParseAddr("10.61.0.12"), "tier/two"},
+		{IPv6, 202, netip.MustParseAddr("fd61::12"), "tier/two"},
+	}
+	if got := p.Routes(); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if _, left := p.Marks(); len(left) != 1 || left[203] != "tier/three" {
+		t.Errorf("left: %v", left)
 	}
 }
 
