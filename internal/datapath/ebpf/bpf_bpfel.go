@@ -191,7 +191,7 @@ type bpfParameters struct {
 	TickNs       uint32
 	FragmentWays uint32
 	Ways         uint32
-	_            [4]byte
+	Front        uint32
 }
 
 type bpfService struct {

@@ -29,6 +29,7 @@ type world struct {
 	host  *netlab.Host
 	index int
 	there bool // the caller runs in the namespace already
+	front bool // data paths stand before a queue
 
 	mu    sync.Mutex
 	opens map[worldKey]*Datapath
@@ -81,7 +82,7 @@ func (w *world) open(t *testing.T, hook Hook, limits lb.Limits) *Datapath {
 	d := w.opens[key]
 	if d == nil {
 		var err error
-		if d, err = Open(Config{Hook: hook, Source4: steertest.Source4(), Source6: steertest.Source6(), detached: true, manual: true}); err != nil {
+		if d, err = Open(Config{Hook: hook, Source4: steertest.Source4(), Source6: steertest.Source6(), detached: true, manual: true, Front: w.front}); err != nil {
 			t.Fatal(err)
 		}
 		w.opens[key] = d

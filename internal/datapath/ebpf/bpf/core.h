@@ -6,6 +6,7 @@
 #pragma once
 
 #include "deliver.h"
+#include "front.h"
 #include "steer.h"
 #include "trace.h"
 
@@ -33,7 +34,8 @@ static __always_inline void count(const struct pkt *p, int reason)
 		b->in.packets++;
 		b->in.bytes += bytes;
 	}
-	b->opened += p->opened;
+	if (p->opened)
+		b->opened++;
 }
 
 static __always_inline void record(const struct pkt *p, int reason)
@@ -62,7 +64,7 @@ struct {
 
 static __always_inline void begin(struct pkt *p, const struct control *control, bool inject)
 {
-	__builtin_memset(p, 0, offsetof(struct pkt, sent));
+	__builtin_memset(p, 0, offsetof(struct pkt, nat.src));
 	p->active = control->active & 1;
 	p->now = clock_now(control);
 	p->inject = inject;
@@ -91,6 +93,8 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 	} else {
 		reason = steer(ctx, p);
 	}
+	if (params.front)
+		reason = front(p, reason);
 	if (control->trace)
 		traced = trace_begin(ctx, p, which);
 	if (reason < REASON_FRAGMENT) {

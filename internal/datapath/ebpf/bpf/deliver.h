@@ -38,10 +38,11 @@ static __always_inline bool count_down(ctx_t *ctx, const struct pkt *p)
 	}
 	if (ip + IP4_LEN > end)
 		return false;
-	__u16 *field = ip + 8, *check = ip + 10, old = *field;
+	/* Whole words: a load of what was stored in parts waits for the cache. */
+	__u16 *field = ip + 8, *check = ip + 10, old = *field, new = (old & 0xff00) | (__u8)(p->ttl - 1);
 
-	*(__u8 *)(ip + 8) = p->ttl - 1;
-	*check = csum_apply(*check, csum_change_port(old, *field));
+	*field = new;
+	*check = csum_apply(*check, csum_change_port(old, new));
 	return true;
 }
 
@@ -50,16 +51,15 @@ static __always_inline bool count_down(ctx_t *ctx, const struct pkt *p)
 /* Carries out a choice. Returns the hook's verdict and the reason. */
 static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 {
-	const struct service *service;
+	const struct service *service = NULL;
 	const struct backend *b;
 	const __u8 *macs;
 	__u32 ifindex, mtu, over = 0, size;
 
-	service = service_at(p, p->service);
 	b = backend_at(p->slot, p->version);
-	if (!service || !b)
+	if (!b)
 		return DELIVERED(ctx_pass, reason);
-	if (service->mode == MODE_MARK)
+	if (p->mode == MODE_MARK)
 		return DELIVERED(ctx_mark(ctx, b->addr[0]), reason);
 	if (p->back) {
 		int found = ROUTE_NONE;
@@ -82,7 +82,7 @@ static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 		if (h->state != HOP_READY) {
 			/* As a plain forward the kernel can do it meanwhile. Any other
 			 * way it would take the packet for its own. */
-			if (h->state == HOP_FAILED || service->mode != MODE_NAT)
+			if (h->state == HOP_FAILED || p->mode != MODE_NAT)
 				goto failed;
 			csum_note(ctx, p);
 			if (!nat_rewrite(ctx, p))
@@ -92,7 +92,12 @@ static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 		macs = h->dmac;
 		ifindex = h->ifindex;
 		mtu = h->mtu;
-		over = tunnel_overhead(service, b);
+		if (p->mode == MODE_L3DSR) {
+			service = service_at(p, p->service);
+			if (!service)
+				goto failed;
+			over = tunnel_overhead(service, b);
+		}
 	}
 	size = ctx_segment(ctx, p);
 	if (size + over > mtu && !(over && ctx_shrinks(ctx, p) && size <= mtu)) {
@@ -101,11 +106,12 @@ static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	csum_complete(ctx, p);
 	if (!count_down(ctx, p))
 		goto failed;
-	if (service->mode == MODE_NAT) {
+	if (p->mode == MODE_NAT) {
 		if (!nat_rewrite_here(ctx, p))
 			goto failed;
-	} else if (service->mode == MODE_L3DSR) {
-		if (!tunnel(ctx, p, size + over <= mtu))
+	} else if (p->mode == MODE_L3DSR) {
+		service = service_at(p, p->service);
+		if (!service || !tunnel(ctx, p, service, b, size + over <= mtu))
 			goto failed;
 	}
 	if (!put_macs(ctx, macs))

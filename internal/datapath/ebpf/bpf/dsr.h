@@ -18,98 +18,70 @@ static __always_inline __u32 tunnel_overhead(const struct service *s, const stru
 	return (b->family == 6 ? IP6_LEN : IP4_LEN) + (s->tunnel == TUNNEL_GUE ? UDP_LEN : 0);
 }
 
-/* The tunnel of one packet. */
-struct outer {
-	__u32 src[4], dst[4];
-	__u32 length; /* of the inner packet */
-	__u8 family;
-	__u8 gue;
-	__u8 fixed;   /* segments fit as they are */
-	__u8 pad;
-};
-
-/* Wraps the packet. Returns 1 if that worked. */
-__noinline int encapsulate(ctx_t *ctx, struct pkt *p, struct outer *o)
+/* Traffic class of a packet whose first bytes these are. */
+static __always_inline __u8 class_of(__u16 head, __u8 version)
 {
-	union {
-		__u8 b[IP6_LEN + UDP_LEN];
-		__u16 h[24];
-		__u32 w[12];
-	} e = {};
-	__u32 size, payload, at;
-	__u8 class[2], next;
-	__u16 type;
-
-	if (!p || !o || ctx_load(ctx, p->l3, class, 2))
-		return 0;
-	if (p->version == 6)
-		class[1] = class[0] << 4 | class[1] >> 4;
-	payload = o->length + (o->gue ? UDP_LEN : 0);
-	size = (o->family == 6 ? IP6_LEN : IP4_LEN) + (o->gue ? UDP_LEN : 0);
-	if (payload + (o->family == 6 ? 0 : IP4_LEN) > 65535)
-		return 0;
-	if (ctx_insert(ctx, p->l3, size, ctx_encap_flags(o->family, o->gue, o->fixed)))
-		return 0;
-	next = o->gue ? P_UDP : p->version == 4 ? 4 : 41;
-	if (o->family == 6) {
-		e.b[0] = 0x60 | class[1] >> 4;
-		e.b[1] = class[1] << 4;
-		e.h[2] = bpf_htons(payload);
-		e.b[6] = next;
-		e.b[7] = TUNNEL_TTL;
-		__builtin_memcpy(&e.w[2], o->src, 16);
-		__builtin_memcpy(&e.w[6], o->dst, 16);
-		at = IP6_LEN;
-		type = bpf_htons(0x86dd);
-	} else {
-		e.b[0] = 0x45;
-		e.b[1] = class[1];
-		e.h[1] = bpf_htons(IP4_LEN + payload);
-		e.h[3] = bpf_htons(0x4000);
-		e.b[8] = TUNNEL_TTL;
-		e.b[9] = next;
-		e.w[3] = o->src[3];
-		e.w[4] = o->dst[3];
-		e.h[5] = ~csum_fold((__u64)e.w[0] + e.w[1] + e.w[2] + e.w[3] + e.w[4]);
-		at = IP4_LEN;
-		type = bpf_htons(0x0800);
-	}
-	ctx_store(ctx, p->l3 - 2, &type, 2);
-	if (o->gue) {
-		__u16 udp[4] = {};
-
-		udp[0] = bpf_htons(0xc000 | (flow_hash(p) & 0x3fff));
-		udp[1] = bpf_htons(GUE_PORT);
-		udp[2] = bpf_htons(payload);
-		if (ctx_store(ctx, p->l3 + at, udp, UDP_LEN))
-			return 0;
-	}
-	if (o->family == 6)
-		return !ctx_store(ctx, p->l3, e.b, IP6_LEN);
-	return !ctx_store(ctx, p->l3, e.b, IP4_LEN);
+	return version == 6 ? (head & 0xf) << 4 | (head >> 12 & 0xf) : head >> 8;
 }
 
-/* Puts the packet into its backend's tunnel. fixed: segments fit as they are. */
-__noinline int tunnel(ctx_t *ctx, struct pkt *p, int fixed)
+/* Puts the packet into its backend's tunnel; its link addresses are lost.
+ * fixed: segments fit as they are. */
+static __always_inline bool tunnel(ctx_t *ctx, struct pkt *p, const struct service *service, const struct backend *b,
+				   bool fixed)
 {
-	const struct service *service;
-	const struct backend *b;
-	struct outer o = {};
+	__u32 payload = p->end - p->l3, size = tunnel_overhead(service, b), at = p->l3 & 31;
+	bool gue = service->tunnel == TUNNEL_GUE, is6 = b->family == 6;
+	__u8 next = gue ? P_UDP : p->version == 4 ? 4 : 41, class;
+	void *ip = ctx_data(ctx) + at, *end = ctx_end(ctx);
+	__u16 *udp;
 
-	if (!p)
-		return 0;
-	service = service_at(p, p->service);
-	b = backend_at(p->slot, p->version);
-	if (!service || !b)
-		return 0;
-	o.length = p->end - p->l3;
-	o.family = b->family;
-	o.gue = service->tunnel == TUNNEL_GUE;
-	o.fixed = fixed;
-	__builtin_memcpy(o.dst, b->addr, 16);
-	if (b->family == 4)
-		o.src[3] = service->outer4;
-	else
-		__builtin_memcpy(o.src, service->outer6, 16);
-	return encapsulate(ctx, p, &o);
+	if (gue)
+		payload += UDP_LEN;
+	if (ip + 2 > end || payload + (is6 ? 0 : IP4_LEN) > 65535)
+		return false;
+	class = class_of(*(__u16 *)ip, p->version);
+	if (ctx_open(ctx, at, size, ctx_encap_flags(b->family, gue, fixed)))
+		return false;
+	ip = ctx_data(ctx) + at;
+	end = ctx_end(ctx);
+	if (is6) {
+		__u32 *w = ip;
+
+		if (ip + IP6_LEN > end)
+			return false;
+		w[0] = 0x60 | class >> 4 | (class & 0xf) << 12;
+		w[1] = bpf_htons(payload) | (__u32)next << 16 | (__u32)TUNNEL_TTL << 24;
+		copy16(w + 2, service->outer6);
+		copy16(w + 6, b->addr);
+		udp = ip + IP6_LEN;
+	} else {
+		__u32 *w = ip, head = 0x45 | (__u32)class << 8 | (__u32)bpf_htons(IP4_LEN + payload) << 16;
+		__u32 fragment = (__u32)bpf_htons(0x4000) << 16, third = TUNNEL_TTL | (__u32)next << 8;
+		__u16 check = ~csum_fold((__u64)head + fragment + third + service->outer4 + b->addr[3]);
+
+		if (ip + IP4_LEN > end)
+			return false;
+		w[0] = head;
+		w[1] = fragment;
+		w[2] = third | (__u32)check << 16;
+		w[3] = service->outer4;
+		w[4] = b->addr[3];
+		udp = ip + IP4_LEN;
+	}
+	if (gue) {
+		if ((void *)(udp + 4) > end)
+			return false;
+		udp[1] = bpf_htons(GUE_PORT);
+		udp[2] = bpf_htons(payload);
+		udp[3] = 0;
+		udp[0] = bpf_htons(0xc000 | (flow_hash(p) & 0x3fff));
+	}
+	if (b->family != p->version) {
+		__u16 *type = ctx_data(ctx) + (at - 2);
+
+		if (at < ETH_LEN || (void *)(type + 1) > ctx_end(ctx))
+			return false;
+		*type = is6 ? bpf_htons(0x86dd) : bpf_htons(0x0800);
+	}
+	return true;
 }

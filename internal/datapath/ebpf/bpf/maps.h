@@ -78,11 +78,11 @@ struct event { /* a held fragment, or a traced packet */
 enum event_kind { EVENT_HELD, EVENT_RELEASE, EVENT_TRACE, EVENT_NEIGHBOUR };
 
 MAP(ARRAY, controls, __u32, struct control, 1, BPF_F_MMAPABLE);
-MAP(ARRAY, generations, __u32, struct generation, 2, 0);
-MAP(ARRAY, vips, __u32, struct vip, 1, 0);
+MAP(ARRAY, generations, __u32, struct generation, 2, BPF_F_MMAPABLE);
+MAP(ARRAY, vips, __u32, struct vip, 1, BPF_F_MMAPABLE);
 MAP(HASH, vports, struct vport_key, __u16, 16384, BPF_F_NO_PREALLOC);
 MAP(HASH, vranges, struct vip_ranges_key, struct vip_ranges, 4096, BPF_F_NO_PREALLOC);
-MAP(ARRAY, services, __u32, struct service, 2 * MAX_SERVICES, 0);
+MAP(ARRAY, services, __u32, struct service, 2 * MAX_SERVICES, BPF_F_MMAPABLE);
 MAP(ARRAY, backends, __u32, struct backend, 2 * MAX_BACKENDS, BPF_F_MMAPABLE);
 MAP(ARRAY, maglev, __u32, struct cells, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, owners, __u32, struct cells, 1, BPF_F_MMAPABLE);

@@ -19,10 +19,10 @@ enum { MAX_HEADERS = 0x3ff }; /* transport headers deeper in the frame are not r
 
 /* The endpoints that NAT gives a packet. */
 struct rewrite {
-	__u32 src[4], dst[4];
 	__u16 sport, dport; /* 0: keep */
 	__u8 set_src, set_dst;
 	__u8 pad[2];
+	__u32 src[4], dst[4];
 };
 
 /* What the search for a reply key needs. */
@@ -55,18 +55,6 @@ struct reservation {
  * fragments have no ports. */
 struct pkt {
 	struct flow_key key;
-	struct rewrite nat;
-	__u64 now;       /* ticks */
-	__u64 print;     /* of the key, once computed */
-	__u32 id;        /* of the datagram, of fragments */
-	__u32 end;       /* of the IP packet */
-	__u32 len;       /* of the frame */
-	__u32 dst[4];    /* of an ICMP error itself */
-	__u32 active;    /* generation */
-	__u32 number;    /* of the flow's entry, or NO_NUMBER */
-	__u32 old;       /* of an entry with its print that does not count, or NO_NUMBER */
-	__u32 spare;     /* a way that a new flow may take, or NO_NUMBER */
-	__u32 slot;      /* of the backend, or NO_SLOT */
 	__u16 service;   /* stable number, or 0 */
 	__u16 l3, l4, payload;
 	__u16 quote, quote_l4; /* of an ICMP error */
@@ -86,7 +74,20 @@ struct pkt {
 	__u8 reason;     /* that steering gave */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
-	/* not cleared for each packet */
+	__u8 pad[2];
+	struct rewrite nat;
+	/* from nat.src on not cleared for each packet */
+	__u64 now;       /* ticks */
+	__u64 print;     /* of the key, once computed */
+	__u32 end;       /* of the IP packet */
+	__u32 len;       /* of the frame */
+	__u32 active;    /* generation */
+	__u32 number;    /* of the flow's entry, or NO_NUMBER */
+	__u32 old;       /* of an entry with its print that does not count, or NO_NUMBER */
+	__u32 spare;     /* a way that a new flow may take, or NO_NUMBER */
+	__u32 slot;      /* of the backend, or NO_SLOT */
+	__u32 id;        /* of the datagram, of fragments */
+	__u32 dst[4];    /* of an ICMP error itself */
 	struct flow_key sent; /* while key is a client's of a flow that its backend starts */
 	struct reservation reservation;
 	struct bpf_fib_lookup fib;

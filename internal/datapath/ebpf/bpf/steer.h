@@ -346,7 +346,7 @@ __noinline int steer_error(struct pkt *p)
 		return REASON_SERVICE_DOWN;
 	if (flow_find(p, service))
 		return REASON_ICMP_ERROR;
-	if (service->mode != MODE_NAT) {
+	if (service->mode != MODE_NAT && !params.front) {
 		slot = maglev_select(p);
 		if (slot != NO_SLOT) {
 			p->slot = slot;
@@ -395,20 +395,19 @@ static __always_inline int any_reason(struct pkt *p, int reason)
 static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 {
 	const struct service *service;
-	int reason;
+	bool transport = !p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || (p->kind == KIND_SCTP && !params.front));
+	int reason = transport ? steer_transport(ctx, p) : steer_rest(ctx, p);
 
-	if (!p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || p->kind == KIND_SCTP))
-		reason = steer_transport(ctx, p);
-	else
-		reason = steer_rest(ctx, p);
 	reason = any_reason(p, reason);
 	if (reason & OPEN)
 		reason = entered(p, p->back ? outbound_open(p) : flow_open(p, p->tcp_flags), reason & ~OPEN);
 	if (p->slot != NO_SLOT) {
-		service = service_at(p, p->service);
-		if (!service)
-			return REASON_NOT_SERVICE;
-		p->mode = service->mode;
+		if (!transport || p->back) {
+			service = service_at(p, p->service);
+			if (!service)
+				return REASON_NOT_SERVICE;
+			p->mode = service->mode;
+		}
 		if (p->mode == MODE_NAT)
 			rewrite_for(p);
 	}

@@ -32,6 +32,8 @@ static __always_inline long ctx_insert(ctx_t *ctx, __u32 l2, __u32 n, __u64 flag
 	return bpf_skb_adjust_room(ctx, n, BPF_ADJ_ROOM_MAC, flags);
 }
 
+static __always_inline long ctx_open(ctx_t *ctx, __u32 l2, __u32 n, __u64 flags) { return ctx_insert(ctx, l2, n, flags); }
+
 static __always_inline long ctx_truncate(ctx_t *ctx, __u32 len) { return bpf_skb_change_tail(ctx, len, 0); }
 
 static __always_inline __u64 ctx_encap_flags(__u8 family, __u8 udp, __u8 fixed)

@@ -39,6 +39,27 @@ static __always_inline long ctx_insert(ctx_t *ctx, __u32 l2, __u32 n, __u64 flag
 	return bpf_xdp_store_bytes(ctx, 0, b, l2);
 }
 
+/* The same where link addresses are about to be written. */
+static __always_inline long ctx_open(ctx_t *ctx, __u32 l2, __u32 n, __u64 flags)
+{
+	__u16 *to, *from;
+	__u16 type;
+
+	if (l2 != 14)
+		return ctx_insert(ctx, l2, n, flags);
+	from = ctx_data(ctx) + 12;
+	if ((void *)(from + 1) > ctx_end(ctx))
+		return -1;
+	type = *from;
+	if (bpf_xdp_adjust_head(ctx, -(int)n))
+		return -1;
+	to = ctx_data(ctx) + 12;
+	if ((void *)(to + 1) > ctx_end(ctx))
+		return -1;
+	*to = type;
+	return 0;
+}
+
 static __always_inline long ctx_truncate(ctx_t *ctx, __u32 len)
 {
 	__u32 now = bpf_xdp_get_buff_len(ctx);
