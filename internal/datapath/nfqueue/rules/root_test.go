@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
@@ -26,7 +27,7 @@ func balancer(t *testing.T) *netlab.Lab {
 	route := func(to, via string) netlab.Route {
 		return netlab.Route{To: netlab.Prefixes(to)[0], Via: netlab.Prefixes(via + "/0")[0].Addr()}
 	}
-	return netlabtest.Up(t, netlab.Topology{
+	lab := netlabtest.Up(t, netlab.Topology{
 		Name: "nsrules",
 		Namespaces: []netlab.Namespace{
 			{Name: "client", Routes: []netlab.Route{route("0.0.0.0/0", "10.61.0.1"), route("::/0", "fd61::1")}},
@@ -41,6 +42,36 @@ func balancer(t *testing.T) *netlab.Lab {
 			{A: end("lb", "eth1", "10.62.0.1/24", "fd62::1/64"), B: end("server", "eth0", "10.62.0.2/24", "10.62.0.3/24", "10.62.0.4/24", "fd62::2/64", "fd62::3/64")},
 		},
 	})
+	settle(t, lab.Namespace("lb"))
+	return lab
+}
+
+// settle waits until the kernel has made all routes of its own, which for IPv6 it does some time after an address is there.
+func settle(t *testing.T, h *netlab.Host) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		out, err := h.Exec(t.Context(), "ip", "-6", "route", "show", "table", "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing := ""
+		for dev, network := range map[string]string{"eth0": "fd61::", "eth1": "fd62::"} {
+			for _, want := range []string{
+				network + "/64 dev " + dev, "fe80::/64 dev " + dev, "local " + network + "1 dev " + dev, "anycast " + network + " dev " + dev,
+				"anycast fe80:: dev " + dev, "multicast ff00::/8 dev " + dev,
+			} {
+				if !strings.Contains(out, want+" ") {
+					missing = want
+				}
+			}
+		}
+		if missing == "" && strings.Count(out, "local fe80::") >= 2 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the kernel made no route %q:\n%s", missing, out)
+		}
+	}
 }
 
 // state is all that rules could change in a namespace, as a person would look at it.
