@@ -352,7 +352,7 @@ func (s *summary) noRerun(top []*result) string {
 
 // run runs one top-level test alone, in the mode of its package, and returns its output and whether it passed.
 func (again *rerun) run(r *result) (output string, passed bool) {
-	args := []string{"test", "-json", "-count=1", "-timeout", "15m", "-run", "^" + r.test + "$"}
+	args := []string{"test", "-json", "-count=1", "-timeout", "30m", "-run", "^" + r.test + "$"}
 	list, err := os.ReadFile(again.raceList)
 	if err != nil {
 		return err.Error() + "\n", false

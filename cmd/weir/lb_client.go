@@ -110,11 +110,22 @@ func printStatus(w io.Writer, status *lbStatus) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	switch {
-	case status.Kernel != nil:
+	if status.Queues != nil {
+		if err := printQueueStatus(w, status.Queues); err != nil {
+			return err
+		}
+	}
+	if f := status.Fast; f != nil {
+		text := "no fast road: " + f.Why
+		if f.InUse {
+			text = "fast road in use: these programs mark what they can, the queue gets the rest"
+		}
+		if _, err := fmt.Fprintf(w, "\n%s\n", text); err != nil {
+			return err
+		}
+	}
+	if status.Kernel != nil {
 		return printKernel(w, status.Kernel)
-	case status.Queues != nil:
-		return printQueueStatus(w, status.Queues)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func openDatapath(name string, kernel *ebpfFlags, queues *nfqueueFlags, log *slo
 	case "ebpf":
 		return openEBPF(kernel, log)
 	case "nfqueue":
-		return openNFQueue(queues, log)
+		return openNFQueue(queues, kernel, log)
 	}
 	balancer, _, err := openUDP(udpnat.Config{Log: log, OnLiveness: liveness})
 	return balancer, err

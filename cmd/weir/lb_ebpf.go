@@ -117,6 +117,7 @@ type lbStatus struct {
 	control.Status
 	Kernel *kernelStatus  `json:"ebpf,omitempty"`
 	Queues *nfqueueStatus `json:"nfqueue,omitempty"`
+	Fast   *fastStatus    `json:"fast,omitempty"` // of nfqueue; in use, its program's part is in Kernel
 }
 
 type kernelStatus struct {

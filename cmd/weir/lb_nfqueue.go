@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,11 +28,13 @@ type nfqueueFlags struct {
 	buffer   int
 	failOpen bool
 	spin     time.Duration
+	fast     string
 }
 
 func (f *nfqueueFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.StringVar(&f.queues, "queue", "0", "nfqueue: queues to serve, such as 0 or 0:3, one worker for each")
+	set.StringVar(&f.fast, "fast", fastAuto, "nfqueue: a TCX program at --interface marks what it can before the queue: auto, on (or fail), off")
 	set.IntVar(&f.length, "queue-length", nfqueue.DefaultLength, "nfqueue: packets that may wait in each queue")
 	set.IntVar(&f.copy, "copy-range", nfqueue.DefaultCopyRange, "nfqueue: bytes of each packet to look at")
 	set.IntVar(&f.batch, "batch", nfqueue.DefaultBatch, "nfqueue: packets read and answered by one system call")
@@ -54,6 +58,9 @@ func (f *nfqueueFlags) config(log *slog.Logger) (nfqueue.Config, error) {
 			return config, fmt.Errorf("--%s 0: write a number from 1", flag.name)
 		}
 	}
+	if !slices.Contains([]string{fastAuto, fastOn, fastOff}, f.fast) {
+		return config, fmt.Errorf("--fast %q: write auto, on or off", f.fast)
+	}
 	first, last, several := strings.Cut(f.queues, ":")
 	a, err := strconv.ParseUint(first, 10, 16)
 	b := a
@@ -67,7 +74,7 @@ func (f *nfqueueFlags) config(log *slog.Logger) (nfqueue.Config, error) {
 	return config, nil
 }
 
-func openNFQueue(flags *nfqueueFlags, log *slog.Logger) (*balancer, error) {
+func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	config, err := flags.config(log)
 	if err == nil {
 		err = config.Validate()
@@ -81,18 +88,25 @@ func openNFQueue(flags *nfqueueFlags, log *slog.Logger) (*balancer, error) {
 	if err != nil {
 		return nil, err
 	}
+	road, err := withFast(flags.fast, datapath, kernel, log)
+	if err != nil {
+		return nil, errors.Join(err, datapath.Close())
+	}
 	return &balancer{
-		datapath: datapath,
-		samples:  func() []admin.Sample { return nfqueueSamples(datapath.Stats()) },
+		datapath: road,
+		samples:  func() []admin.Sample { return append(nfqueueSamples(datapath.Stats()), road.samples()...) },
 		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
 			for _, f := range datapath.Flows(admin.MaxFlows) {
 				if !yield(nfqueueFlow(&f)) {
 					return
 				}
 			}
+			road.flows(yield)
 		},
 		status: func(s control.Status) any {
-			return lbStatus{Status: s, Queues: nfqueueText(datapath.Stats())}
+			status := lbStatus{Status: s, Queues: nfqueueText(datapath.Stats())}
+			status.Fast, status.Kernel = road.status()
+			return status
 		},
 	}, nil
 }

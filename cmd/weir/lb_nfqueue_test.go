@@ -59,7 +59,7 @@ services:
 `
 
 // newQueueLB is newKernelLB for the queue data path: ended, nothing of it stays.
-func newQueueLB(t *testing.T, host *netlab.Host, config string) *kernelLB {
+func newQueueLB(t *testing.T, host *netlab.Host, config string, more ...string) *kernelLB {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir")
 	if err != nil {
@@ -68,6 +68,7 @@ func newQueueLB(t *testing.T, host *netlab.Host, config string) *kernelLB {
 	k := &kernelLB{t: t, host: host, config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(lockedBuffer)}
 	k.write(config)
 	k.args = []string{"lb", "run", "-c", k.config, "--datapath", "nfqueue", "--queue", "0:1", "--admin", "unix:" + k.socket}
+	k.args = append(k.args, more...)
 	t.Cleanup(func() {
 		select {
 		case <-k.ended:
@@ -243,6 +244,8 @@ func TestQueueFlags(t *testing.T) {
 		{"--batch=5000", "batch 5000: write 1 to 1024"},
 		{"--spin=1s", "spin 1s: write at most 1ms"},
 		{"--receive-buffer=1", "receive buffer 1: write 4096"},
+		{"--fast=perhaps", `--fast "perhaps": write auto, on or off`},
+		{"--fast=on", "--fast on: no interface is named; name those that clients' packets come in on by --interface"},
 	} {
 		out, code := weir(t, "lb", "run", "-c", good, "--datapath", "nfqueue", c.flag)
 		if code != 2 || !strings.Contains(out, c.want) {

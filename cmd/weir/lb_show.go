@@ -161,11 +161,18 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 	if err := printServices(s.out, status.Services, status.Tier); err != nil {
 		return err
 	}
-	switch {
-	case status.Queues != nil:
-		return s.printQueued(status, at)
-	case status.Kernel == nil:
+	if status.Queues != nil {
+		if err := s.printQueued(status, at); err != nil {
+			return err
+		}
+	}
+	if status.Kernel == nil {
 		return nil
+	}
+	if status.Fast != nil {
+		if _, err := fmt.Fprintln(s.out, "\nFast road, before the queue:"); err != nil {
+			return err
+		}
 	}
 	for i := range status.Services {
 		if err := s.printCarried(status, status.Services[i].Name, at); err != nil {

@@ -150,7 +150,7 @@ func TestTestsum(t *testing.T) {
 		{
 			name: "a time-out", again: "TestX", code: 1, line: "1 passed, 1 failed, 0 skipped",
 			record: func(s *stream) {
-				s.test("internal/a", "TestX", "", "panic: test timed out after 15m0s")
+				s.test("internal/a", "TestX", "", "panic: test timed out after 30m0s")
 				s.end("internal/a", "fail", true)
 				s.exit("race", 123)
 				pass(s, "TestY")
@@ -256,7 +256,7 @@ echo "{\"Action\":\"$action\",\"Package\":\"$pkg\",\"Test\":\"$name\"}"
 			var asked []string
 			if record, err := os.ReadFile(filepath.Join(dir, "asked")); err == nil {
 				for line := range strings.Lines(string(record)) {
-					line = strings.TrimPrefix(strings.TrimSpace(line), "test -json -count=1 -timeout 15m -run ")
+					line = strings.TrimPrefix(strings.TrimSpace(line), "test -json -count=1 -timeout 30m -run ")
 					words := strings.Fields(strings.ReplaceAll(line, "github.com/weir-lb/weir/", ""))
 					if len(words) == 3 { // TEST -race PACKAGE
 						words[0], words[1] = words[1], words[0]

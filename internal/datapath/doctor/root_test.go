@@ -9,18 +9,17 @@ import (
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
-// Why fwmark_reflect fails: with routing by mark, what the balancer has to say about the MTU goes to the backend.
-func TestRootReflectedMarksLoseMTUErrors(t *testing.T) {
-	netlabtest.Root(t)
-	netlabtest.Tools(t, "iptables", "ip", "ping")
+// hops is client, balancer and server in a row, the last link too narrow for a full packet.
+func hops(t *testing.T) *netlab.Lab {
+	t.Helper()
 	end := func(ns, name string, addresses ...string) netlab.End {
 		return netlab.End{Namespace: ns, Name: name, Addresses: netlab.Prefixes(addresses...)}
 	}
 	gateway := func(via string) []netlab.Route {
 		return []netlab.Route{{To: netlab.Prefixes("0.0.0.0/0")[0], Via: netlab.Prefixes(via + "/32")[0].Addr()}}
 	}
-	lab := netlabtest.Up(t, netlab.Topology{
-		Name: "nsreflect",
+	return netlabtest.Up(t, netlab.Topology{
+		Name: "nshops",
 		Namespaces: []netlab.Namespace{
 			{Name: "client", Routes: gateway("10.61.0.1")},
 			{Name: "lb", Forward: true},
@@ -31,6 +30,12 @@ func TestRootReflectedMarksLoseMTUErrors(t *testing.T) {
 			{A: end("lb", "eth1", "10.62.0.1/24"), B: end("server", "eth0", "10.62.0.2/24"), MTU: 1400},
 		},
 	})
+}
+
+// Why fwmark_reflect fails: with routing by mark, what the balancer has to say about the MTU goes to the backend.
+func TestRootReflectedMarksLoseMTUErrors(t *testing.T) {
+	netlabtest.Tools(t, "iptables", "ip", "ping")
+	lab := hops(t)
 	run := func(host, line string) string {
 		out, _ := lab.Namespace(host).Exec(t.Context(), "sh", "-c", line) // ping fails by design; what it says counts
 		return out
@@ -46,5 +51,39 @@ func TestRootReflectedMarksLoseMTUErrors(t *testing.T) {
 		if got := strings.Contains(out, "Frag needed") || strings.Contains(out, "message too long"); got != want {
 			t.Errorf("fwmark_reflect=%d: the client hears of the MTU: %v\n%s", value, got, out)
 		}
+	}
+}
+
+// Why conntrack is a finding and GRO is none: what a rule in the place of the queue's counts of 5 pings of 3 fragments.
+func TestRootTrackingReassemblesAndGRODoesNot(t *testing.T) {
+	netlabtest.Tools(t, "iptables", "ip", "ping", "ethtool")
+	lab := hops(t)
+	run := func(host, line string) string {
+		t.Helper()
+		out, err := lab.Namespace(host).Exec(t.Context(), "sh", "-ec", line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	run("lb", "ip route add 10.96.0.1 via 10.62.0.2; iptables -t mangle -A PREROUTING -d 10.96.0.1")
+	for _, c := range []struct {
+		name, prepare, undo string
+		want                string
+	}{
+		{"GRO off", "ethtool -K eth0 gro off", "true", "15"},
+		{"GRO on", "ethtool -K eth0 gro on", "true", "15"},
+		{"a rule that tracks", "iptables -A FORWARD -m conntrack --ctstate INVALID", "iptables -F FORWARD", "5"},
+		{"that rule gone", "true", "true", "15"},
+	} {
+		run("lb", c.prepare+"; iptables -t mangle -Z")
+		if out := run("client", "ping -c 5 -i 0.05 -W 10 -s 4000 10.96.0.1"); !strings.Contains(out, " 0% packet loss") {
+			t.Fatalf("%s: %s", c.name, out)
+		}
+		rows := strings.Split(strings.TrimSpace(run("lb", "iptables -t mangle -L PREROUTING -v -x -n")), "\n")
+		if got := strings.Fields(rows[len(rows)-1])[0]; got != c.want {
+			t.Errorf("%s: %s packets, want %s", c.name, got, c.want)
+		}
+		run("lb", c.undo)
 	}
 }

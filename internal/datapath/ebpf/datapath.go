@@ -57,6 +57,10 @@ type Config struct {
 	Last bool
 	// NoPeers leaves the other ends of veth pairs alone.
 	NoPeers bool
+	// Front: the programs stand before a queue that decides by the same snapshot. What has no backend here passes without a
+	// mark instead of being dropped or held: fragments before their first one, ICMP errors of flows unknown here, SCTP, odd
+	// headers. Mode mark and HookTCX only.
+	Front bool
 
 	// detached: nothing is attached, programs run by BPF_PROG_TEST_RUN.
 	detached bool
@@ -132,6 +136,9 @@ const (
 func Open(config Config) (*Datapath, error) {
 	if len(config.Interfaces) == 0 && !config.detached {
 		return nil, errors.New("no interface: name those that packets for VIPs come in on")
+	}
+	if config.Front && config.Hook != HookTCX {
+		return nil, errors.New("a road before a queue needs the TCX hook")
 	}
 	log := config.Log
 	if log == nil {

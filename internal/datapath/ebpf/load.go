@@ -50,6 +50,9 @@ func (d *Datapath) load(limits lb.Limits) error {
 		FragmentTtl: d.clock.ticks(limits.FragmentTTL),
 		Hold:        uint32(limits.HeldFragments), HoldEach: uint32(limits.HeldPerDatagram),
 	}
+	if d.config.Front {
+		p.Front, p.Hold = 1, 0
+	}
 	if d.clock.manual {
 		p.Clock, p.Record = 1, 1
 	}
@@ -59,7 +62,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 		defer old.close() // the collections have their own handles
 		maps = old.maps
 	}
-	hold := limits.HeldFragments > 0 && !d.config.manual
+	hold := p.Hold > 0 && !d.config.manual
 	for _, hook := range hooks {
 		p.Partial, p.Jumbo = 0, 0
 		for _, a := range d.attached {

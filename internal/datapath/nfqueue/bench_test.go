@@ -76,7 +76,7 @@ func BenchmarkRootNFQueue(b *testing.B) {
 }
 
 func flood(b *testing.B, config Config) {
-	runtime.GOMAXPROCS(4)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4)) // as weir lb run has it: spare Ps beside the worker's
 	w := newWorld(b, 1, 1, config)
 	if out, err := w.backends[0].Exec(b.Context(), "iptables", "-w", "-t", "raw", "-A", "PREROUTING", "-p", "udp", "--dport", "7100", "-j", "DROP"); err != nil {
 		b.Fatal(err, out)

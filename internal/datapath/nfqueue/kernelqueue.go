@@ -25,9 +25,7 @@ type mmsghdr struct {
 
 // queueCounters count what a queue's socket met.
 type queueCounters struct {
-	receives  atomic.Uint64 // reads that brought something
 	sleeps    atomic.Uint64 // times that the worker slept
-	sends     atomic.Uint64
 	refused   atomic.Uint64 // verdicts that the kernel refused: the packet was gone, with its interface for instance
 	odd       atomic.Uint64 // messages that are none of a queue's
 	truncated atomic.Uint64 // messages longer than the receive buffer
@@ -186,7 +184,6 @@ func (q *kernelQueue) Receive(into []Packet, patience time.Duration) (int, error
 	if n == 0 || err != nil {
 		return 0, err
 	}
-	q.receives.Add(1)
 	return q.take(into, n), nil
 }
 
@@ -308,7 +305,6 @@ func (q *kernelQueue) send(b []byte) error {
 		_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(q.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
 		switch errno {
 		case 0:
-			q.sends.Add(1)
 			return nil
 		case unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM: // short of memory: packets must not be forgotten
 			if tries < maxSendTries {

@@ -528,3 +528,44 @@ func TestRootNFQInterfaceGone(t *testing.T) {
 		t.Errorf("%+v", s.Queues[0])
 	}
 }
+
+// An ICMP error reaches the backend that its flow was kept on, although another queue got it and the table says otherwise.
+func TestRootNFQErrorsAcrossQueues(t *testing.T) {
+	w := newWorld(t, 3, 2, Config{})
+	for i, c := range []struct{ command, vip, icmp string }{{"iptables", vip4, "icmp"}, {"ip6tables", vip6, "ipv6-icmp"}} {
+		for queue, protocol := range []string{"udp", c.icmp} {
+			args := []string{"-w", "-t", "mangle", "-I", "PREROUTING", "-i", "in0", "-d", c.vip, "-p", protocol, "-j", "NFQUEUE", "--queue-num", fmt.Sprint(queue)}
+			if out, err := w.balancer.Exec(t.Context(), c.command, args...); err != nil {
+				t.Fatalf("%d: %v\n%s", i, err, out)
+			}
+		}
+	}
+	all := worldSpec("", 0, 1, 2)
+	w.run(all)
+	families(t, func(t *testing.T, is6 bool) {
+		w.apply(all)
+		router, kind := netip.MustParseAddr("10.61.0.99"), "icmp"
+		if is6 {
+			router, kind = netip.MustParseAddr("fd61::99"), "icmpv6"
+		}
+		client, vip := endpoints(is6, 6100)
+		b := packet.Build{Src: client, Dst: vip, Proto: flow.ProtoUDP, Payload: tag(number(is6, 6100), 64)}
+		owner := w.where("udp", b.Payload, func() { w.inject(b.Append(nil)) })
+		kept := fmt.Sprintf("{name: %s, mark: %d", backendName(owner), firstMark+owner)
+		w.apply(strings.Replace(all, kept, kept+", weight: 0", 1))
+		sent := packet.Build{Src: vip, Dst: client, Proto: flow.ProtoUDP, Payload: tag(number(is6, 6101), 64)}
+		complaint := packet.Quote(router, sent.Append(nil), 1300, 512)
+		if got := w.where(kind, sent.Payload, func() { w.inject(complaint) }); got != owner {
+			t.Errorf("the error went to %d, its flow is kept on %d", got, owner)
+		}
+		// One about a flow that nobody knows goes by the table, which has no place for that backend.
+		sent.Dst, sent.Payload = netip.AddrPortFrom(client.Addr(), 6200), tag(number(is6, 6102), 64)
+		complaint = packet.Quote(router, sent.Append(nil), 1300, 512)
+		if got := w.where(kind, sent.Payload, func() { w.inject(complaint) }); got == owner {
+			t.Errorf("an error about no flow went to %d, which takes nothing new", got)
+		}
+	})
+	if s := w.d.Stats(); s.Queues[1].Asked < 4 || s.Queues[0].Asked != 0 {
+		t.Errorf("%d and %d questions, want none and 4 at least", s.Queues[0].Asked, s.Queues[1].Asked)
+	}
+}

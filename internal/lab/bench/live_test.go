@@ -50,6 +50,14 @@ func TestLiveSaysWhatItReached(t *testing.T) {
 			t.Errorf("no %q in the report", want)
 		}
 	}
+	for _, r := range results { // a busy machine: the same by processor time
+		r.Figures = append(r.Figures, measure.Figure{Name: FigureOthers, Value: 1.5})
+	}
+	for _, line := range liveTargets(results)[1:] {
+		if strings.Contains(line, "not reached") {
+			t.Errorf("judged by rate on a busy machine: %s", line)
+		}
+	}
 	if Failed(results) != 1 {
 		t.Errorf("%d failed", Failed(results))
 	}

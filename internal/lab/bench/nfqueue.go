@@ -123,9 +123,6 @@ func NFQueue(ctx context.Context, config NFQueueConfig) (results []*measure.Resu
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
 	}
-	if err := sweepPins(); err != nil {
-		return nil, err
-	}
 	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
 		return nil, err
 	}
@@ -224,11 +221,6 @@ func (b *nfqBench) close(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		errs = nil
-	}
-	for _, net := range b.nets {
-		if net.undo != nil {
-			errs = append(errs, net.undo())
-		}
 	}
 	b.running.end()
 	for _, net := range b.nets {

@@ -74,8 +74,7 @@ type nfqNet struct {
 
 	lab    *netlab.Lab
 	weir   *daemon
-	undo   func() error // nil: nothing outlives lab and weir
-	source int          // of the last run that wanted a fresh one
+	source int // of the last run that wanted a fresh one
 	serves map[string]bool
 	first  map[int]queueRow // queues after setting up
 	failed error            // of setup
@@ -216,9 +215,7 @@ func (b *nfqBench) startWeir(ctx context.Context, net *nfqNet) error {
 	run := []string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--queue", "0:" + strconv.Itoa(net.road.queues-1)}
 	name := fmt.Sprintf("%s-%s-%t", net.road.name, net.offload, net.dsr)
 	if net.road.fast {
-		pins := pinPath("nfq-" + name)
-		net.undo = func() error { return stopWeir(b.running, b.config.Binary, net.balancer(), pins) }
-		run = append(run, "--fast", "on", "--interface", "left", "--pin-path", pins)
+		run = append(run, "--fast", "on", "--interface", "left")
 	}
 	d, err := startDaemonIn(ctx, b.running, net.balancer(), b.config.Binary, b.dir, name, run...)
 	net.weir = d

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "deliver.h"
+#include "front.h"
 #include "steer.h"
 #include "trace.h"
 
@@ -92,6 +93,8 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 	} else {
 		reason = steer(ctx, p);
 	}
+	if (params.front)
+		reason = front(p, reason);
 	if (control->trace)
 		traced = trace_begin(ctx, p, which);
 	if (reason < REASON_FRAGMENT) {
@@ -100,7 +103,7 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 		verdict = ctx_drop;
 	} else if (p->ttl <= 1 && p->mode != MODE_MARK) { /* with a mark, the stack is the router */
 		reason = REASON_TTL_EXPIRED;
-		verdict = ctx_drop;
+		verdict = tell_sender(ctx, p, 0);
 	} else {
 		verdict = deliver(ctx, p, reason);
 		reason = verdict >> 8 & 0xff;

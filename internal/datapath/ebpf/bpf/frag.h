@@ -119,6 +119,11 @@ __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value,
 	e = fragment_at(number);
 	if (!way || !e)
 		return REASON_FRAGMENT_TABLE_FULL;
+	if (params.front && !fresh && e->kind == FRAGMENT_WAITING) {
+		/* Its other fragments wait in the queue, and so it must go there. */
+		way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), 0, 0));
+		return REASON_NOT_STEERED;
+	}
 	if (!fresh) {
 		if (e->kind == FRAGMENT_LOST)
 			return REASON_HOLD_FULL;
@@ -233,7 +238,7 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 	number = fragments_find(print);
 	way = way_at(&fragments, number);
 	fresh = !way || !alive(way->meta, p->now);
-	if (!params.hold) {
+	if (!params.hold && !params.front) {
 		e = fragment_at(number);
 		if (fresh || !e || e->kind >= FRAGMENT_WAITING)
 			return fragment_unknown(to_vip, REASON_FRAGMENT_UNKNOWN);
@@ -252,7 +257,7 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 		__builtin_memset(e, 0, sizeof(*e));
 		e->kind = FRAGMENT_WAITING;
 	}
-	if (e->kind == FRAGMENT_WAITING) {
+	if (e->kind == FRAGMENT_WAITING && !params.front) {
 		if (control->held >= params.hold || e->held >= params.hold_each || !hold(ctx, p, &k, number)) {
 			held_add(-(__u32)e->held);
 			e->held = 0;

@@ -32,7 +32,7 @@ func runProgram(ctx context.Context, input, name string, args ...string) (string
 		if first, _, more := strings.Cut(text, "\n"); more {
 			text = first
 		}
-		return "", fmt.Errorf("%s %s: %s (%w)", name, strings.Join(args, " "), text, err)
+		return "", fmt.Errorf("%s: %s (%w)", strings.Join(append([]string{name}, args...), " "), text, err)
 	}
 	if out.Len() > maxSaved {
 		return "", fmt.Errorf("%s: more than %d bytes of rules", name, maxSaved)

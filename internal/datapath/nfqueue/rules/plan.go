@@ -27,6 +27,8 @@ type Config struct {
 	Interfaces []string
 	// Local: clients on this machine are served too (OUTPUT).
 	Local bool
+	// Unmarked: packets that have a mark already go past the queue, as those that a program before it has decided.
+	Unmarked bool
 	// Chain is the name of our chain in the tables mangle and filter. Empty: DefaultChain.
 	Chain string
 	// Priority of our routing rules. 0: DefaultPriority.

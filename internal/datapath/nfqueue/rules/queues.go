@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -34,13 +35,13 @@ func (p *Plan) queues(snapshot *lb.Snapshot) error {
 		}
 		at.rules = slices.Compact(at.rules)
 		if len(p.config.Interfaces) == 0 {
-			at.jumps = append(at.jumps, jump("PREROUTING", "", p.config.Chain))
+			at.jumps = append(at.jumps, p.queueJump("PREROUTING", ""))
 		}
 		for _, name := range p.config.Interfaces {
-			at.jumps = append(at.jumps, jump("PREROUTING", name, p.config.Chain))
+			at.jumps = append(at.jumps, p.queueJump("PREROUTING", name))
 		}
 		if p.config.Local {
-			at.jumps = append(at.jumps, jump("OUTPUT", "", p.config.Chain))
+			at.jumps = append(at.jumps, p.queueJump("OUTPUT", ""))
 		}
 		p.chains[place{family, "mangle"}] = at
 	}
@@ -48,6 +49,15 @@ func (p *Plan) queues(snapshot *lb.Snapshot) error {
 		return errors.New("no service of mode mark has an address")
 	}
 	return nil
+}
+
+// queueJump is the jump to the queue's chain.
+func (p *Plan) queueJump(from, interfaceName string) string {
+	rule := jump(from, interfaceName, p.config.Chain)
+	if p.config.Unmarked {
+		rule = strings.Replace(rule, comment(), "-m mark --mark 0x0 "+comment(), 1)
+	}
+	return rule
 }
 
 func jump(from, interfaceName, to string) string {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
@@ -26,7 +27,7 @@ func balancer(t *testing.T) *netlab.Lab {
 	route := func(to, via string) netlab.Route {
 		return netlab.Route{To: netlab.Prefixes(to)[0], Via: netlab.Prefixes(via + "/0")[0].Addr()}
 	}
-	return netlabtest.Up(t, netlab.Topology{
+	lab := netlabtest.Up(t, netlab.Topology{
 		Name: "nsrules",
 		Namespaces: []netlab.Namespace{
 			{Name: "client", Routes: []netlab.Route{route("0.0.0.0/0", "10.61.0.1"), route("::/0", "fd61::1")}},
@@ -41,6 +42,36 @@ func balancer(t *testing.T) *netlab.Lab {
 			{A: end("lb", "eth1", "10.62.0.1/24", "fd62::1/64"), B: end("server", "eth0", "10.62.0.2/24", "10.62.0.3/24", "10.62.0.4/24", "fd62::2/64", "fd62::3/64")},
 		},
 	})
+	settle(t, lab.Namespace("lb"))
+	return lab
+}
+
+// settle waits until the kernel has made all routes of its own, which for IPv6 it does some time after an address is there.
+func settle(t *testing.T, h *netlab.Host) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		out, err := h.Exec(t.Context(), "ip", "-6", "route", "show", "table", "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing := ""
+		for dev, network := range map[string]string{"eth0": "fd61::", "eth1": "fd62::"} {
+			for _, want := range []string{
+				network + "/64 dev " + dev, "fe80::/64 dev " + dev, "local " + network + "1 dev " + dev, "anycast " + network + " dev " + dev,
+				"anycast fe80:: dev " + dev, "multicast ff00::/8 dev " + dev,
+			} {
+				if !strings.Contains(out, want+" ") {
+					missing = want
+				}
+			}
+		}
+		if missing == "" && strings.Count(out, "local fe80::") >= 2 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the kernel made no route %q:\n%s", missing, out)
+		}
+	}
 }
 
 // state is all that rules could change in a namespace, as a person would look at it.
@@ -65,7 +96,8 @@ func state(t *testing.T, h *netlab.Host) string {
 			slices.Sort(lines) // those of one priority stand in the order of their making, which says nothing
 		}
 		for _, line := range lines {
-			if !strings.HasPrefix(line, "#") { // the date
+			ownAddress := strings.Contains(line, " table local proto kernel ") // come and go as interfaces rise
+			if !strings.HasPrefix(line, "#") && !ownAddress {                  // # holds the date
 				line, _, _ = strings.Cut(line, " [") // packets that a chain has seen
 				all.WriteString(line + "\n")
 			}
@@ -168,19 +200,26 @@ func settings() Config { return Config{Count: 4, Interfaces: []string{"eth0"}, L
 // What is printed, typed into a shell, gives what Apply gives; twice is once; and Remove leaves no trace.
 func TestRootPrintIsApplyAndRemoveLeavesNoTrace(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		before []string
-		older  bool // the backend of iptables that is not nf_tables; its empty tables stay
+		name     string
+		before   []string
+		older    bool // the backend of iptables that is not nf_tables; its empty tables stay
+		unmarked bool
 	}{
-		{"alone", nil, false},
-		{"beside others", foreign(), false},
-		{"older backend", append(foreign(), "iptables -t filter -S", "ip6tables -t mangle -S"), true},
+		{"alone", nil, false, false},
+		{"beside others", foreign(), false, false},
+		{"older backend", append(foreign(), "iptables -t filter -S", "ip6tables -t mangle -S"), true, false},
+		{"behind a program", nil, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.older {
 				useOlder(t)
 			}
 			lab := balancer(t)
+			settings := func() Config {
+				s := settings()
+				s.Unmarked = c.unmarked
+				return s
+			}
 			h, p := lab.Namespace("lb"), plan(t, twoServices, settings())
 			if c.older {
 				if out, err := h.Exec(t.Context(), "iptables", "-t", "mangle", "-S"); err != nil && strings.Contains(out, "Table does not exist") {

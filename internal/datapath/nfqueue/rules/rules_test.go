@@ -106,6 +106,23 @@ ip6tables -w -t mangle -I PREROUTING 1 -i eth0 -m comment --comment weir -j WEIR
 	}
 }
 
+// Behind a program that has marked packets, only the others are queued.
+func TestUnmarked(t *testing.T) {
+	jumps := 0
+	for _, command := range plan(t, twoServices, Config{Interfaces: []string{"eth0"}, Local: true, Unmarked: true}).Commands() {
+		if !strings.HasSuffix(command, "-j WEIR") {
+			continue
+		}
+		jumps++
+		if only := strings.Contains(command, "-m mark --mark 0x0 "); only != strings.Contains(command, "-t mangle") {
+			t.Error(command)
+		}
+	}
+	if jumps != 10 {
+		t.Errorf("%d jumps", jumps)
+	}
+}
+
 // One address, two services: what can be told apart by port fails open, the rest does not.
 func TestMixedAddress(t *testing.T) {
 	p := plan(t, `
