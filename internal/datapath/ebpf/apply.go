@@ -284,6 +284,7 @@ func (c *change) writeHalf() error {
 			if err := c.t.put(bpfMapVips, base+place, bpfVip{}); err != nil {
 				return fmt.Errorf("clear a VIP: %w", err)
 			}
+			delete(old.places, place)
 		}
 	}
 	// Whatever is written from here on must be known to the next change, should this one fail.

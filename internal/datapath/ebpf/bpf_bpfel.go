@@ -350,6 +350,7 @@ const (
 	bpfMapVips            = "vips"
 	bpfMapVports          = "vports"
 	bpfMapVranges         = "vranges"
+	bpfMapWanted          = "wanted"
 	bpfProgWeirXdp        = "weir_xdp"
 	bpfProgWeirXdpJumbo   = "weir_xdp_jumbo"
 	bpfVarParams          = "params"
@@ -433,6 +434,7 @@ type bpfMapSpecs struct {
 	Vips            *ebpf.MapSpec `ebpf:"vips"`
 	Vports          *ebpf.MapSpec `ebpf:"vports"`
 	Vranges         *ebpf.MapSpec `ebpf:"vranges"`
+	Wanted          *ebpf.MapSpec `ebpf:"wanted"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -490,6 +492,7 @@ type bpfMaps struct {
 	Vips            *ebpf.Map `ebpf:"vips"`
 	Vports          *ebpf.Map `ebpf:"vports"`
 	Vranges         *ebpf.Map `ebpf:"vranges"`
+	Wanted          *ebpf.Map `ebpf:"wanted"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -522,6 +525,7 @@ func (m *bpfMaps) Close() error {
 		m.Vips,
 		m.Vports,
 		m.Vranges,
+		m.Wanted,
 	)
 }
 

@@ -44,6 +44,7 @@ const (
 	bpfTCXMapVips            = "vips"
 	bpfTCXMapVports          = "vports"
 	bpfTCXMapVranges         = "vranges"
+	bpfTCXMapWanted          = "wanted"
 	bpfTCXProgWeirInject     = "weir_inject"
 	bpfTCXProgWeirTcx        = "weir_tcx"
 	bpfTCXVarParams          = "params"
@@ -127,6 +128,7 @@ type bpfTCXMapSpecs struct {
 	Vips            *ebpf.MapSpec `ebpf:"vips"`
 	Vports          *ebpf.MapSpec `ebpf:"vports"`
 	Vranges         *ebpf.MapSpec `ebpf:"vranges"`
+	Wanted          *ebpf.MapSpec `ebpf:"wanted"`
 }
 
 // bpfTCXVariableSpecs contains global variables before they are loaded into the kernel.
@@ -184,6 +186,7 @@ type bpfTCXMaps struct {
 	Vips            *ebpf.Map `ebpf:"vips"`
 	Vports          *ebpf.Map `ebpf:"vports"`
 	Vranges         *ebpf.Map `ebpf:"vranges"`
+	Wanted          *ebpf.Map `ebpf:"wanted"`
 }
 
 func (m *bpfTCXMaps) Close() error {
@@ -216,6 +219,7 @@ func (m *bpfTCXMaps) Close() error {
 		m.Vips,
 		m.Vports,
 		m.Vranges,
+		m.Wanted,
 	)
 }
 

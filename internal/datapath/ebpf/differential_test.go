@@ -210,7 +210,8 @@ func short(frame []byte) bool {
 	return false
 }
 
-// unroutable says whether the kernel has no route back to the frame's source.
+// unroutable says whether the kernel forwards nothing to an address of the
+// frame; 10.255.0.1 is the machine's own.
 func unroutable(frame []byte) bool {
 	var p packet.Packet
 	if packet.ParseFrame(frame, &p) != nil {
@@ -219,6 +220,9 @@ func unroutable(frame []byte) bool {
 	for _, a := range []netip.Addr{
 		netip.AddrFrom16(p.SrcAddr()).Unmap(), netip.AddrFrom16(p.DstAddr()).Unmap(), p.Key.Source().Addr(), p.Key.Destination().Addr(),
 	} {
+		if a == netip.AddrFrom4([4]byte{10, 255, 0, 1}) {
+			return true
+		}
 		if b := a.AsSlice(); a.Is4() && (b[0] == 0 || b[0] == 127 || b[0] >= 224) || a.Is6() && b[0]>>5 != 1 {
 			return true
 		}

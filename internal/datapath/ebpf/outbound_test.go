@@ -20,7 +20,7 @@ import (
 // clients would go to in vain.
 func outboundSpec() string {
 	var spec strings.Builder
-	spec.WriteString("services:\n- name: echo\n  mode: nat\n  outbound: true\n" + vips[1:] + oneBackend[1:])
+	spec.WriteString("services:\n- name: echo\n  mode: nat\n  outbound: true\n  timeouts: {udp: never}\n" + vips[1:] + oneBackend[1:])
 	for i := range 7 {
 		fmt.Fprintf(&spec, "  - {name: dead%d, address: \"10.2.0.%d\", address2: \"2001:db8::2:%d\", port: 8080}\n", i, 100+i, 100+i)
 	}

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -230,6 +231,9 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 		r.Backend = d.state.backends[uint16(v.Backend-1)].backend
 	}
 	if r.Action != lb.Forward {
+		if r.Reason == lb.ReasonTTLExpired && ret == redirected(d.config.Hook) {
+			return r, checkError(data, out)
+		}
 		return r, checkVerdict(d.config.Hook, r, service, ret)
 	}
 	r.Out = inner(out)
@@ -243,11 +247,42 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 	return r, checkVerdict(d.config.Hook, r, service, ret)
 }
 
+// redirected is the verdict of a frame that leaves.
+func redirected(hook Hook) uint32 {
+	if hook == HookTCX {
+		return 7
+	}
+	return 4
+}
+
+// checkError wants a right error about a frame, back to where that came from.
+func checkError(frame, out []byte) error {
+	var about, p packet.Packet
+	if err := packet.ParseFrame(frame, &about); err != nil {
+		return err
+	}
+	if !bytes.Equal(out[:6], frame[6:12]) || !bytes.Equal(out[6:12], frame[:6]) {
+		return fmt.Errorf("the error goes to %x from %x", out[:6], out[6:12])
+	}
+	if err := packet.Parse(inner(out), &p); err != nil {
+		return fmt.Errorf("the error is malformed: %w: %x", err, out)
+	}
+	switch {
+	case p.Kind != packet.KindICMPError || !p.Verify():
+		return fmt.Errorf("no error, or its checksum is wrong: %x", out)
+	case p.DstAddr() != about.SrcAddr() || p.TTL != 64:
+		return fmt.Errorf("the error is for somebody else: %x", out)
+	case about.Version == 4 && (p.ICMPType != 11 || p.ICMPCode != 0) || about.Version == 6 && (p.ICMPType != 3 || p.ICMPCode != 0):
+		return fmt.Errorf("the error says %d, %d", p.ICMPType, p.ICMPCode)
+	}
+	return nil
+}
+
 // checkVerdict holds the hook's own verdict to the reason.
 func checkVerdict(hook Hook, r steertest.Result, service *lb.Service, ret uint32) error {
-	pass, drop, redirect := uint32(2), uint32(1), uint32(4)
+	pass, drop, redirect := uint32(2), uint32(1), redirected(hook)
 	if hook == HookTCX {
-		pass, drop, redirect = ^uint32(0), 2, 7
+		pass, drop = ^uint32(0), 2
 	}
 	want := drop
 	switch {

@@ -7,9 +7,9 @@
 #pragma once
 
 #include "dsr.h"
+#include "error.h"
 #include "hops.h"
 #include "icmp.h"
-#include "toobig.h"
 
 /* Writes destination and source, which stand together. */
 static __always_inline bool put_macs(ctx_t *ctx, const __u8 *macs)
@@ -101,9 +101,7 @@ static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	}
 	size = ctx_segment(ctx, p);
 	if (size + over > mtu && !(over && ctx_shrinks(ctx, p) && size <= mtu)) {
-		if (error_allowed(p->now) && p->kind != KIND_ICMP_ERROR && too_big(ctx, p, mtu - over))
-			return DELIVERED(ctx_redirect(ctx, p, ctx_ifindex(ctx)), REASON_TOO_BIG);
-		return DELIVERED(ctx_drop, REASON_TOO_BIG);
+		return DELIVERED(tell_sender(ctx, p, mtu - over), REASON_TOO_BIG);
 	}
 	csum_complete(ctx, p);
 	if (!count_down(ctx, p))

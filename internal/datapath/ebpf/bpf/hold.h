@@ -6,6 +6,7 @@
 #pragma once
 
 #include "parse.h"
+#include "rate.h"
 
 struct held_event {
 	struct event head;
@@ -55,19 +56,36 @@ static __always_inline void hold_release(__u64 now, const struct flow_key *k)
 	bpf_ringbuf_submit(e, 0);
 }
 
-/* Asks user space to resolve the way to an address. */
-static __always_inline void want_neighbour(const struct pkt *p, const __u32 *addr)
+/* Asks user space to resolve the way to the packet's destination: for each
+ * address once a second, and for a thousand of them. More would push held
+ * fragments out of the ring. */
+__noinline int want_neighbour(struct pkt *p)
 {
 	struct {
 		struct event head;
 		struct flow_key datagram;
-	} *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	} *e;
+	const __u32 *addr;
+	__u64 print, *last;
+	__u32 i;
 
+	if (!p)
+		return 0;
+	addr = p->nat.set_dst ? p->nat.dst : p->key.dst;
+	print = ((__u64)addr[1] << 32 | addr[0]) * (params.hash[0] | 1) ^ ((__u64)addr[3] << 32 | addr[2]) * (params.hash[1] | 1);
+	i = print >> 54;
+	last = bpf_map_lookup_elem(&wanted, &i);
+	print = print >> 22 << 32 | (__u32)(p->now / (params.ticks | 1));
+	if (!last || *last == print || !rate_spend(RATE_NEIGHBOURS, THOUSAND, p->now))
+		return 0;
+	*last = print;
+	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e)
-		return;
+		return 0;
 	__builtin_memset(e, 0, sizeof(*e));
 	e->head.kind = EVENT_NEIGHBOUR;
 	e->head.time = p->now;
 	__builtin_memcpy(e->datagram.dst, addr, 16);
 	bpf_ringbuf_submit(e, 0);
+	return 0;
 }

@@ -93,7 +93,8 @@ MAP(ARRAY, flow_entries, __u32, struct flow_entry, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, replies, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, fragments, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, fragment_entries, __u32, struct fragment_entry, 1, BPF_F_MMAPABLE);
-MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES, BPF_F_MMAPABLE);
+MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES + 1, BPF_F_MMAPABLE); /* rate.h */
+MAP(ARRAY, wanted, __u32, __u64, WANTED, BPF_F_MMAPABLE);
 MAP(HASH, outbounds, struct outbound_key, struct outbound, 4 * MAX_BACKENDS, BPF_F_NO_PREALLOC);
 MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(PERCPU_ARRAY, service_counts, __u32, struct count, MAX_SERVICES * REASONS, 0);

@@ -92,6 +92,7 @@ struct pkt {
 	struct reservation reservation;
 	struct bpf_fib_lookup fib;
 	struct out out; /* of a reply, if that was looked up for it */
+	__u32 from[4];  /* source of an error about it */
 };
 
 #define MAPPED bpf_htonl(0xffff)

@@ -8,33 +8,8 @@
 #include "cid.h"
 #include "conntrack.h"
 #include "frag.h"
+#include "rate.h"
 #include "vip.h"
-
-/* Spends cost ns of a service's credit for new flows. The bucket is kept as the
- * time at which it would be full again, so one word holds it. */
-__noinline int rate_spend(__u32 id, __u32 cost, __u64 now)
-{
-	__u64 *full = bpf_map_lookup_elem(&rates, &id), old, from, seen, ns = now * params.tick_ns;
-
-	if (!full)
-		return 1;
-	old = *(volatile __u64 *)full;
-	for (int i = 0; i < 8; i++) {
-		from = old > ns ? old : ns;
-		if (from + cost > ns + 1000000000ull)
-			return 0;
-		seen = __sync_val_compare_and_swap(full, old, from + cost);
-		if (seen == old)
-			return 1;
-		old = seen; /* another CPU was faster */
-	}
-	return 0; /* and again and again: that many flows were let in */
-}
-
-static __always_inline bool rate_take(const struct service *service, __u64 now)
-{
-	return !service->flow_cost || rate_spend(service->id, service->flow_cost, now);
-}
 
 static __always_inline __u64 steering_hash(const struct service *service, const struct pkt *p)
 {

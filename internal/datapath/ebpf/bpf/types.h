@@ -66,6 +66,7 @@ enum limits {
 	MAX_EXTENSIONS = 8,    /* IPv6 extension headers walked */
 	WAYS = 4,              /* flows in one bucket */
 	CLIENT_HOPS = 4096,    /* different ways to clients remembered */
+	WANTED = 1024,         /* addresses that user space was asked to resolve */
 	SPARE_HOPS = 1024,     /* and while there are more: two for each CPU */
 	INSIDE_WORDS = 64,
 	REASONS = 32,          /* counters of one service */

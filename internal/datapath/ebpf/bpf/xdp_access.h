@@ -42,8 +42,8 @@ static __always_inline int ctx_redirect(ctx_t *ctx, const struct pkt *p, __u32 i
 
 /* The client's neighbour is not resolved: user space asks for it. Meanwhile the
  * kernel may forward the packet, unless the VIP is an address of its own. */
-static __always_inline int ctx_resolve(ctx_t *ctx, const struct pkt *p)
+static __always_inline int ctx_resolve(ctx_t *ctx, struct pkt *p)
 {
-	want_neighbour(p, p->nat.set_dst ? p->nat.dst : p->key.dst);
+	want_neighbour(p);
 	return ctx_pass;
 }

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * error.h: turns a packet into an ICMP error for its sender: fragmentation
+ * needed (RFC 1191), packet too big (RFC 8201), or time exceeded (RFC 792,
+ * RFC 4443). At most 1,000 a second; never about an error, a later fragment, or
+ * from an address that is nobody's (RFC 1812, 4.3.2.7).
+ */
+#pragma once
+
+#include "csum.h"
+#include "rate.h"
+
+enum { QUOTE = 256 };
+enum { ROUTE_SKIP_NEIGHBOUR = 4, ROUTE_SOURCE = 16 }; /* of bpf_fib_lookup; Linux 6.7 */
+
+struct error_header {
+	union {
+		__u8 b[IP6_LEN + ICMP_LEN];
+		__u16 h[24];
+		__u32 w[12];
+	};
+};
+
+/* Whether the packet's sender may get an error, and the rate allows one. */
+static __always_inline bool error_allowed(const struct pkt *p)
+{
+	__u8 first = p->version == 4 ? *(const __u8 *)&p->key.src[3] : *(const __u8 *)p->key.src;
+
+	if (p->kind == KIND_ICMP_ERROR || p->later)
+		return false;
+	if (p->version == 4 ? !first || first == 127 || first >= 224 : first == 0xff || !(p->key.src[0] | p->key.src[1]))
+		return false;
+	return rate_spend(RATE_ERRORS, THOUSAND, p->now);
+}
+
+/* Puts the address that this machine has toward the sender into p->from. Where
+ * it has none, or the kernel does not tell, the packet's destination stays. */
+__noinline int own_address(ctx_t *ctx, struct pkt *p)
+{
+	struct bpf_fib_lookup *fib;
+
+	if (!p)
+		return 0;
+	fib = &p->fib;
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = ctx_ifindex(ctx);
+	if (p->version == 4) {
+		fib->family = 2;
+		fib->ipv4_dst = p->key.src[3];
+	} else {
+		fib->family = 10;
+		__builtin_memcpy(fib->ipv6_dst, p->key.src, 16);
+	}
+	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), ROUTE_SKIP_NEIGHBOUR | ROUTE_SOURCE))
+		return 0;
+	if (p->version == 4)
+		p->from[3] = fib->ipv4_src;
+	else
+		__builtin_memcpy(p->from, fib->ipv6_src, 16);
+	return 1;
+}
+
+/* Makes the frame an error from p->from: too big for mtu, or 0: time exceeded.
+ * Returns 1 if it is one now, to go back where it came from. */
+__noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
+{
+	struct error_header e = {};
+	__u32 l3, size, quote;
+	__u8 macs[12];
+	__u64 sum;
+
+	if (!p || ctx_load(ctx, 0, macs, 12) || macs[0] & 1) /* to many: nobody asked */
+		return 0;
+	l3 = p->l3;
+	if (p->end < l3 + IP4_LEN || p->end > 0xffff)
+		return 0;
+	quote = p->end - l3;
+	if (quote > QUOTE)
+		quote = QUOTE;
+	size = (p->version == 4 ? IP4_LEN : IP6_LEN) + ICMP_LEN;
+	if (ctx_truncate(ctx, l3 + quote) || ctx_insert(ctx, l3, size, 0))
+		return 0;
+	ctx_store(ctx, 0, macs + 6, 6);
+	ctx_store(ctx, 6, macs, 6);
+	sum = csum_range(ctx, l3 + size, l3 + size + quote);
+	if (p->version == 4) {
+		e.b[0] = 0x45;
+		e.h[1] = bpf_htons(IP4_LEN + ICMP_LEN + quote);
+		e.b[8] = 64;
+		e.b[9] = P_ICMP;
+		e.w[3] = p->from[3];
+		e.w[4] = p->key.src[3];
+		e.h[5] = ~csum_fold((__u64)e.w[0] + e.w[1] + e.w[2] + e.w[3] + e.w[4]);
+		e.b[20] = mtu ? 3 : 11;
+		e.b[21] = mtu ? 4 : 0;
+		e.h[13] = bpf_htons(mtu);
+		e.h[11] = ~csum_fold(sum + e.w[5] + e.w[6]);
+		return !ctx_store(ctx, l3, e.b, IP4_LEN + ICMP_LEN);
+	}
+	e.b[0] = 0x60;
+	e.h[2] = bpf_htons(ICMP_LEN + quote);
+	e.b[6] = P_ICMPV6;
+	e.b[7] = 64;
+	__builtin_memcpy(&e.w[2], p->from, 16);
+	__builtin_memcpy(&e.w[6], p->key.src, 16);
+	e.b[40] = mtu ? 2 : 3;
+	e.w[11] = bpf_htonl(mtu);
+	for (int i = 2; i < 10; i++)
+		sum += e.w[i];
+	e.h[21] = ~csum_fold(sum + e.w[10] + e.w[11] + bpf_htons(ICMP_LEN + quote) + bpf_htons(P_ICMPV6));
+	return !ctx_store(ctx, l3, e.b, IP6_LEN + ICMP_LEN);
+}
+
+/* What becomes of a packet that does not go on: its sender is told, if it may
+ * be. mtu as in make_error. */
+static __always_inline int tell_sender(ctx_t *ctx, struct pkt *p, __u32 mtu)
+{
+	if (!error_allowed(p))
+		return ctx_drop;
+	__builtin_memcpy(p->from, p->key.dst, 16);
+	if (!mtu)
+		own_address(ctx, p);
+	return make_error(ctx, p, mtu) ? ctx_redirect(ctx, p, ctx_ifindex(ctx)) : ctx_drop;
+}
