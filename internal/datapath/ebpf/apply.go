@@ -513,20 +513,6 @@ func (d *Datapath) source(s *lb.Service, is6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// forgetSlot lets the entries of a slot expire whose backend is gone, so that
-// its epoch can wrap without ever meeting one of them.
-func (d *Datapath) forgetSlot(slot uint16) {
-	for i := range d.tables.flows {
-		for w := range d.tables.flows[i].Way {
-			way := &d.tables.flows[i].Way[w]
-			meta := atomic.LoadUint64(&way.Meta)
-			if uint16(meta) == slot && meta>>expiryShift != 0 && atomic.LoadUint64(&way.Print) > 1 {
-				atomic.CompareAndSwapUint64(&way.Meta, meta, meta&(1<<expiryShift-1))
-			}
-		}
-	}
-}
-
 const hopNone, hopReady, hopFailed = 0, 1, 2
 
 // mtuOf fits an MTU into a record.

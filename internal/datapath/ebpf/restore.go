@@ -354,7 +354,7 @@ func (d *Datapath) dropLeftovers() {
 			}
 			slot, epoch := uint16(meta), uint8(meta>>16)
 			if _, used := st.backends[slot]; !used || epoch != t.backends[2*int(slot)].Epoch && epoch != t.backends[2*int(slot)+1].Epoch {
-				atomic.CompareAndSwapUint64(&way.Meta, meta, meta&(1<<expiryShift-1))
+				d.forgetFlow(i*ways+w, meta)
 			}
 		}
 	}

@@ -166,7 +166,9 @@ static __always_inline void touch(struct pkt *p, const struct service *service, 
 			return;
 		fresh = old;
 	}
-	*(volatile __u64 *)&way->meta = way_meta(fresh, state, way_number(meta));
+	/* By swaps: a way that expired now may be another flow's in the next moment. */
+	if (__sync_val_compare_and_swap(&way->meta, meta, way_meta(fresh, state, way_number(meta))) != meta)
+		return;
 	if (service->mode != MODE_NAT)
 		return;
 	if (from_client) {
@@ -174,13 +176,18 @@ static __always_inline void touch(struct pkt *p, const struct service *service, 
 		if (!entry || !entry->reply)
 			return;
 		other = way_at(&replies, replies_find(entry->reply));
-		if (other && way_number(other->meta) == (p->number & 0xffffff))
-			*(volatile __u64 *)&other->meta = way_meta(fresh, state, p->number & 0xffffff);
+		if (!other)
+			return;
+		meta = *(volatile __u64 *)&other->meta;
+		if (way_number(meta) == (p->number & 0xffffff))
+			__sync_val_compare_and_swap(&other->meta, meta, way_meta(fresh, state, p->number & 0xffffff));
 		return;
 	}
 	other = way_at(&flows, p->number);
-	if (other)
-		*(volatile __u64 *)&other->meta = way_meta(fresh, state, way_number(other->meta));
+	if (!other)
+		return;
+	meta = *(volatile __u64 *)&other->meta;
+	__sync_val_compare_and_swap(&other->meta, meta, way_meta(fresh, state, way_number(meta)));
 }
 
 static __always_inline void flow_touch(struct pkt *p, const struct service *service, __u8 flags)
@@ -341,7 +348,9 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 		problem = flow_reserve(p, entry, expiry, number, state);
 		if (problem) {
 			entry->reply = 0;
-			way_publish(way, p->print, 0); /* expired */
+			/* Expired, and nobody's: another CPU may have opened the flow
+			 * meanwhile, in a way that is looked at after this one. */
+			way_publish(way, PRINT_NOBODY, 0);
 			return problem;
 		}
 	} else {

@@ -2,7 +2,7 @@
  *
  * error.h: turns a packet into an ICMP error for its sender: fragmentation
  * needed (RFC 1191), packet too big (RFC 8201), or time exceeded (RFC 792,
- * RFC 4443). At most 1,000 a second; never about an error, a later fragment, or
+ * RFC 4443). At most 1,000 of either a second; never about an error, a later fragment, or
  * from an address that is nobody's (RFC 1812, 4.3.2.7).
  */
 #pragma once
@@ -22,7 +22,7 @@ struct error_header {
 };
 
 /* Whether the packet's sender may get an error, and the rate allows one. */
-static __always_inline bool error_allowed(const struct pkt *p)
+static __always_inline bool error_allowed(const struct pkt *p, __u32 rate)
 {
 	__u8 first = p->version == 4 ? *(const __u8 *)&p->key.src[3] : *(const __u8 *)p->key.src;
 
@@ -30,7 +30,7 @@ static __always_inline bool error_allowed(const struct pkt *p)
 		return false;
 	if (p->version == 4 ? !first || first == 127 || first >= 224 : first == 0xff || !(p->key.src[0] | p->key.src[1]))
 		return false;
-	return rate_spend(RATE_ERRORS, THOUSAND, p->now);
+	return rate_spend(rate, THOUSAND, p->now);
 }
 
 /* Puts the address that this machine has toward the sender into p->from. Where
@@ -60,6 +60,30 @@ __noinline int own_address(ctx_t *ctx, struct pkt *p)
 	return 1;
 }
 
+/* A quoted checksum that a card was to finish (also GRO's) will be: what is
+ * behind the helper cannot be told that it is a quote now. So it gets the value
+ * that finishing leaves alone, f = ~(sum of the rest + f), and the error's own
+ * checksum stays right. */
+__noinline int quote_settle(ctx_t *ctx, struct pkt *p, __u32 shift, __u32 end)
+{
+	__u32 at, rest;
+	__u64 pseudo;
+	__u16 field = 0;
+
+	if (!p || ctx_must_complete || p->first || (p->kind != KIND_TCP && p->kind != KIND_UDP))
+		return 0;
+	at = p->l4 + shift + (p->kind == KIND_TCP ? 16 : 6);
+	if (at + 2 > end || ctx_load(ctx, at, &field, 2))
+		return 0;
+	pseudo = csum_address(p->key.src, p->version) + csum_address(p->key.dst, p->version) + bpf_htons(p->proto) +
+		 bpf_htons(p->end - p->l4);
+	if (field != csum_fold(pseudo))
+		return 0;
+	rest = csum_fold(csum_range(ctx, p->l4 + shift, end) + (__u16)~field);
+	field = (0xffff - rest) * 0x8000 % 0xffff; /* 0x8000 halves, modulo 0xffff */
+	return ctx_store(ctx, at, &field, 2);
+}
+
 /* Makes the frame an error from p->from: too big for mtu, or 0: time exceeded.
  * Returns 1 if it is one now, to go back where it came from. */
 __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
@@ -82,6 +106,7 @@ __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
 		return 0;
 	ctx_store(ctx, 0, macs + 6, 6);
 	ctx_store(ctx, 6, macs, 6);
+	quote_settle(ctx, p, size, l3 + size + quote);
 	sum = csum_range(ctx, l3 + size, l3 + size + quote);
 	if (p->version == 4) {
 		e.b[0] = 0x45;
@@ -115,7 +140,7 @@ __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
  * be. mtu as in make_error. */
 static __always_inline int tell_sender(ctx_t *ctx, struct pkt *p, __u32 mtu)
 {
-	if (!error_allowed(p))
+	if (!error_allowed(p, mtu ? RATE_SIZES : RATE_HOPS))
 		return ctx_drop;
 	__builtin_memcpy(p->from, p->key.dst, 16);
 	if (!mtu)

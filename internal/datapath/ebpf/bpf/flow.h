@@ -21,6 +21,7 @@
 #include "parse.h"
 
 #define PRINT_BUSY 1ull /* claimed, being written */
+#define PRINT_NOBODY 2ull /* of an expired way; a print of a key with odds of 2^-63 */
 #define EXPIRY_BITS 38
 #define NEVER ((1ull << EXPIRY_BITS) - 1)
 #define WAY_SHIFT 26

@@ -9,8 +9,9 @@
 #include "maps.h"
 #include "params.h"
 
-/* Services have the buckets of their numbers. */
-enum { RATE_ERRORS = 0, RATE_NEIGHBOURS = MAX_SERVICES, THOUSAND = 1000000 /* ns: a thousand in a second */ };
+/* Services have the buckets of their numbers. Errors about sizes have one of
+ * their own: who sends hop limits that end here takes none of it. */
+enum { RATE_SIZES = 0, RATE_NEIGHBOURS = MAX_SERVICES, RATE_HOPS, THOUSAND = 1000000 /* ns: a thousand in a second */ };
 
 /* Spends cost ns of a bucket's credit. */
 __noinline int rate_spend(__u32 id, __u32 cost, __u64 now)

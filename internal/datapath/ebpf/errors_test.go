@@ -1,0 +1,155 @@
+package ebpf
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+// TestRootErrorsHaveBudgetsApart: whoever sends packets whose hop limit ends
+// here does not keep others from learning the size that fits.
+func TestRootErrorsHaveBudgetsApart(t *testing.T) {
+	t.Parallel()
+	for _, hook := range hooks {
+		t.Run(hook.String(), func(t *testing.T) {
+			w := newWorld(t)
+			defer w.close()
+			last := frameOf(text(t, "udp 10.0.0.1:5000 > 192.0.2.2:80 ttl=1"))
+			large := frameOf(text(t, "udp 10.0.0.1:5000 > 192.0.2.2:80 df payload=1200"))
+			do(t, w.host, func() error {
+				w.there = true
+				d := w.serving(t, hook, `
+services:
+- name: nat
+  mode: nat
+  vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
+  backends: [{name: a, address: "10.2.0.1"}]
+`)
+				for place := range d.tables.backends {
+					for i := range d.tables.backends[place].Hop {
+						d.tables.backends[place].Hop[i].Mtu = 1000
+					}
+				}
+				told := func(frame []byte) bool {
+					verdict, _, _, err := w.run(d, frame, time.Second)
+					if err != nil {
+						t.Error(err)
+					}
+					return verdict == redirected(hook)
+				}
+				errors := 0
+				for range 1500 {
+					if told(last) {
+						errors++
+					}
+				}
+				if errors != 1000 {
+					t.Errorf("told %d senders of the end of a hop limit, want 1000", errors)
+				}
+				if !told(large) {
+					t.Error("nobody is told what size fits")
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestRootErrorsThroughCards: an error about a packet whose checksum a card was
+// to finish arrives, also by an interface that finishes checksums itself.
+func TestRootErrorsThroughCards(t *testing.T) {
+	t.Parallel()
+	for _, hook := range hooks {
+		t.Run(hook.String(), func(t *testing.T) {
+			t.Parallel()
+			lab := netlabtest.Up(t, narrowChain(2, hook))
+			serve(t, lab.Namespace("backend"), ":8080")
+			if out, err := lab.Namespace("lb").Exec(t.Context(), "ethtool", "-K", "left", "tx", "off"); err != nil {
+				t.Fatal(out, err)
+			}
+			start(t, lab.Namespace("lb"), Config{Interfaces: []string{"left", "right"}, Hook: hook}, chainSpec("nat"))
+			client := lab.Namespace("client")
+			for i, vip := range bothVIPs {
+				if got := probeMTU(t, client, vip, 1500-[]int{28, 48}[i]); got != 1400 {
+					t.Errorf("%s: the client found %d, want 1400", vip, got)
+				}
+				if got, want := hopAt(t, client, vip, 2), netip.MustParseAddr([]string{"10.2.0.2", "2001:db8:2::2"}[i]); got != want {
+					t.Errorf("%s: hop 2 is %s, want %s", vip, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestRootTwinsOfNewFlows: two processors open the same flow at once; the one
+// that comes too late leaves nothing that hides the other one's entry.
+func TestRootTwinsOfNewFlows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	defer w.close()
+	d := w.serving(t, HookTCX, `
+services:
+- name: nat
+  mode: nat
+  vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
+  backends: [{name: a, address: "10.2.0.1"}]
+`)
+	packet := text(t, "udp 10.0.0.1:5000 > 192.0.2.2:80")
+	send := func(want string) {
+		t.Helper()
+		if r, err := w.packet(d, packet, false, time.Second); err != nil || r.Reason.String() != want {
+			t.Fatalf("%v, %v; want %s", r.Reason, err, want)
+		}
+	}
+	send("maglev")
+	var bucket *bpfBucket
+	for i := range d.tables.flows {
+		if d.tables.flows[i].Way[0].Print != 0 {
+			bucket = &d.tables.flows[i]
+		}
+	}
+	// The first twin claims way 0, the second one way 1 and the reply's key.
+	clear(d.tables.flows)
+	clear(d.tables.replies)
+	bucket.Way[0].Print = 1
+	send("maglev")
+	second := bucket.Way[1].Print
+	bucket.Way[0].Print, bucket.Way[1].Print = 0, 1
+	send("snat_exhausted")
+	bucket.Way[1].Print = second
+	send("conntrack")
+}
+
+// TestRootRepliesGoWithTheirFlows: what is remembered for ever of a backend is
+// forgotten with it, in both tables.
+func TestRootRepliesGoWithTheirFlows(t *testing.T) {
+	t.Parallel()
+	const spec = `
+services:
+- name: nat
+  mode: nat
+  timeouts: {udp: never}
+  vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
+  backends: [{name: %s, address: "10.2.0.1"}]
+`
+	w := newWorld(t)
+	defer w.close()
+	d := w.serving(t, HookTCX, fmt.Sprintf(spec, "a"))
+	for i := range 100 {
+		if _, err := w.packet(d, text(t, fmt.Sprintf("udp 10.0.0.1:%d > 192.0.2.2:80", 5000+i)), false, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := d.fillLocked(); f.flows != 100 || f.replies != 100 {
+		t.Fatalf("%d flows and %d replies", f.flows, f.replies)
+	}
+	if err := d.Apply(compile(t, fmt.Sprintf(spec, "b"), Caps(HookTCX))); err != nil {
+		t.Fatal(err)
+	}
+	if f := d.fillLocked(); f.flows != 0 || f.replies != 0 {
+		t.Errorf("%d flows and %d replies are left of a backend that is gone", f.flows, f.replies)
+	}
+}
