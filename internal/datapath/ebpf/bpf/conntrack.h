@@ -201,21 +201,30 @@ static __always_inline void flow_touch(struct pkt *p, const struct service *serv
 /* Enters one reply key unless another live flow has it. */
 static __always_inline int reply_reserve_here(struct reservation *r)
 {
+	__u64 print, meta;
 	struct way *way;
-	__u64 print;
 	__u32 at;
 
 	print = flow_print(&r->reply, KEY_REPLY);
 	at = replies_find(print);
 	way = way_at(&replies, at);
-	if (way && alive(way->meta, r->now) && way_number(way->meta) != r->number) {
-		__u32 other = way_number(way->meta);
-		struct flow_entry *entry = entry_at(other);
+	if (way) {
+		meta = *(volatile __u64 *)&way->meta;
+		if (alive(meta, r->now) && way_number(meta) != r->number) {
+			__u32 other = way_number(meta);
+			struct flow_entry *entry = entry_at(other);
 
-		if (entry && entry->reply == print)
+			if (entry && entry->reply == print)
+				return 0;
+		}
+		/* Two CPUs may want it for two flows, or one for another key. */
+		if (__sync_val_compare_and_swap(&way->print, print, PRINT_BUSY) != print)
 			return 0;
-	}
-	if (!way) {
+		if (*(volatile __u64 *)&way->meta != meta) {
+			*(volatile __u64 *)&way->print = print;
+			return 0;
+		}
+	} else {
 		at = replies_claim(print, r->now);
 		way = way_at(&replies, at);
 		if (!way)
