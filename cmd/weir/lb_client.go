@@ -120,7 +120,7 @@ func printStatus(w io.Writer, status *lbStatus) error {
 		if f.InUse {
 			text = "fast road in use: these programs mark what they can, the queue gets the rest"
 		}
-		if _, err := fmt.Fprintf(w, "\n%s\n", text); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s\n%s", text, queuedTwice(status)); err != nil {
 			return err
 		}
 	}

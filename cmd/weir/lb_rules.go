@@ -162,9 +162,15 @@ func putRules(ctx context.Context, out, errOut io.Writer, plan *rules.Plan, appl
 		}
 	}
 	if asJSON {
-		return printJSON(out, report)
+		return report.print(out)
 	}
 	return nil
+}
+
+// print writes it as JSON; no commands are an empty list.
+func (r rulesReport) print(out io.Writer) error {
+	r.Commands = append([]string{}, r.Commands...)
+	return printJSON(out, r)
 }
 
 func removeRules(ctx context.Context, out io.Writer, f *rulesFlags, asJSON bool) error {
@@ -177,7 +183,7 @@ func removeRules(ctx context.Context, out io.Writer, f *rulesFlags, asJSON bool)
 		return err
 	}
 	if asJSON {
-		return printJSON(out, rulesReport{Commands: changes, Changed: len(changes) > 0})
+		return rulesReport{Commands: changes, Changed: len(changes) > 0}.print(out)
 	}
 	for _, line := range changes {
 		fmt.Fprintln(out, line)

@@ -170,7 +170,7 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 		return nil
 	}
 	if status.Fast != nil {
-		if _, err := fmt.Fprintln(s.out, "\nFast road, before the queue:"); err != nil {
+		if _, err := fmt.Fprintf(s.out, "\nFast road, before the queue:\n%s", queuedTwice(status)); err != nil {
 			return err
 		}
 	}
