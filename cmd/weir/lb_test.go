@@ -172,6 +172,15 @@ services:
 			t.Errorf("metrics lack %s", want)
 		}
 	}
+	// To undrain a service leaves its backends' own drains, and says so.
+	for _, target := range []string{"echo/two", "echo"} {
+		if out, code := weir(t, "lb", "drain", target, at); code != 0 {
+			t.Fatalf("drain %s: %d %s", target, code, out)
+		}
+	}
+	if out, code := weir(t, "lb", "undrain", "echo", at); code != 0 || !strings.Contains(out, "echo/two: still drain by operator; weir lb undrain echo/two") {
+		t.Errorf("undrain of a service with a drained backend: %d\n%s", code, out)
+	}
 	p.stop()
 	for _, line := range strings.Split(strings.TrimSpace(p.out.String()), "\n") {
 		if !json.Valid([]byte(line)) {
@@ -224,6 +233,7 @@ func TestLBRunRefuses(t *testing.T) {
 		{[]string{"lb", "run", "-c", bad, "--datapath", "dpdk"}, exitUsage, `no data path "dpdk"`},
 		{[]string{"lb", "run", "-c", bad, "--log", "xml"}, exitUsage, "write text or json"},
 		{[]string{"lb", "status", "--admin", "unix:/does/not/exist"}, exitFailure, "ask unix:/does/not/exist"},
+		{[]string{"lb", "show", "--admin", "unix:/does/not/exist"}, exitFailure, "nobody answers there: start it, or name its --admin"},
 		{[]string{"lb", "drain"}, exitUsage, "name one SERVICE"},
 		{[]string{"lb", "stauts"}, exitUsage, "did you mean status"},
 	} {
