@@ -260,6 +260,9 @@ func printKernel(w io.Writer, k *kernelStatus) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	if len(k.NextHops) == 0 {
+		return nil
+	}
 	fmt.Fprintln(table, "\nNEXT HOP OF\tADDRESS\tSTATE\tINTERFACE\tLINK ADDRESS\tMTU")
 	for _, h := range k.NextHops {
 		fmt.Fprintf(table, "%s/%s\t%s\t%s\t%s\t%s\t%d\n", h.Service, h.Backend, h.Address, h.State, cmp.Or(h.Interface, "-"), cmp.Or(h.Link, "-"), h.MTU)

@@ -94,7 +94,9 @@ func (s *shower) printQueued(status *lbStatus, at time.Time) error {
 		if err := table.Flush(); err != nil {
 			return err
 		}
-		fmt.Fprintf(table, "  REASON\tPACKETS%s\n", unit)
+		if len(service.Reasons) > 0 {
+			fmt.Fprintf(table, "  REASON\tPACKETS%s\n", unit)
+		}
 		reasons := sortedKeys(service.Reasons)
 		slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(service.Reasons[b], service.Reasons[a]) })
 		for _, reason := range reasons {

@@ -181,12 +181,36 @@ services:
 	if out, code := weir(t, "lb", "undrain", "echo", at); code != 0 || !strings.Contains(out, "echo/two: still drain by operator; weir lb undrain echo/two") {
 		t.Errorf("undrain of a service with a drained backend: %d\n%s", code, out)
 	}
+	for _, line := range watchedJSON(t, at) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("show --watch --json: a line is no JSON: %s", line)
+		}
+	}
 	p.stop()
 	for _, line := range strings.Split(strings.TrimSpace(p.out.String()), "\n") {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("log line is no JSON: %s", line)
 		}
 	}
+}
+
+// watchedJSON is the first lines of weir lb show --watch --json.
+func watchedJSON(t *testing.T, at string) []string {
+	t.Helper()
+	ctx, interrupt := context.WithCancel(t.Context())
+	watch, out := newRootCommand(), new(lockedBuffer)
+	watch.SetArgs([]string{"lb", "show", "--watch", "--every", "100ms", "--json", at})
+	watch.SetOut(out)
+	ended := make(chan error, 1)
+	go func() { ended <- watch.ExecuteContext(ctx) }()
+	for deadline := time.Now().Add(30 * time.Second); strings.Count(out.String(), "\n") < 3 && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	interrupt()
+	if err := <-ended; err != nil || strings.Count(out.String(), "\n") < 3 {
+		t.Fatalf("show --watch --json: %v\n%s", err, out)
+	}
+	return strings.Split(strings.TrimSpace(out.String()), "\n")
 }
 
 func httpGet(t *testing.T, socket, path string) string {
