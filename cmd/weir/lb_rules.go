@@ -211,5 +211,8 @@ func changed(changes []string) string {
 	if len(changes) == 0 {
 		return "nothing to change"
 	}
+	if len(changes) == 1 {
+		return "1 change made"
+	}
 	return fmt.Sprintf("%d changes made", len(changes))
 }
