@@ -92,14 +92,14 @@ func (f *rulesFlags) arguments(cmd *cobra.Command) string {
 		}
 		words = append(words, "-c", name)
 	}
-	for _, name := range []string{"queue", "interface", "local", "chain", "priority", "table-base", "protocol"} {
+	for _, name := range []string{"queue", "interface", "local", "unmarked", "chain", "priority", "table-base", "protocol"} {
 		flag := cmd.Flags().Lookup(name)
 		switch {
 		case !flag.Changed:
 		case name == "interface":
 			words = append(words, "--interface", strings.Join(f.config.Interfaces, ","))
-		case name == "local":
-			words = append(words, "--local="+flag.Value.String())
+		case flag.Value.Type() == "bool":
+			words = append(words, "--"+name+"="+flag.Value.String())
 		default:
 			words = append(words, "--"+name, flag.Value.String())
 		}

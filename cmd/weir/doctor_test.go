@@ -7,11 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
@@ -415,5 +418,33 @@ func TestDoctorMistakes(t *testing.T) {
 		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), want) {
 			t.Errorf("weir %s: got %v, want a usage error with %q", line, err, want)
 		}
+	}
+}
+
+// A cure repeats every option that makes the rules: one that is left out would undo it.
+func TestDoctorCureKeepsOptions(t *testing.T) {
+	given := []string{
+		"-c", "/weir.yaml", "--queue", "1:3", "--interface", "eth1,eth2", "--local", "--unmarked", "--chain", "OURS", "--priority", "77",
+		"--table-base", "78", "--protocol", "79",
+	}
+	parse := func(args []string) (*cobra.Command, *rulesFlags) {
+		t.Helper()
+		f, cmd := new(rulesFlags), &cobra.Command{Use: "rules"}
+		f.add(cmd)
+		if err := cmd.ParseFlags(args); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, f
+	}
+	cmd, want := parse(given)
+	c := reflect.ValueOf(want.config)
+	for i := range c.NumField() {
+		if name := c.Type().Field(i).Name; c.Field(i).IsZero() && name != "First" && name != "Count" { // those are --queue
+			t.Errorf("an option for %s is missing here", name)
+		}
+	}
+	words := want.arguments(cmd)
+	if _, got := parse(strings.Fields(words)); !reflect.DeepEqual(got, want) {
+		t.Errorf("%q gives %+v, want %+v", words, got, want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // clientFlags are shared by commands that ask a running part.
@@ -120,7 +121,7 @@ func printStatus(w io.Writer, status *lbStatus) error {
 		if f.InUse {
 			text = "fast road in use: these programs mark what they can, the queue gets the rest"
 		}
-		if _, err := fmt.Fprintf(w, "\n%s\n", text); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s\n%s", text, queuedTwice(status)); err != nil {
 			return err
 		}
 	}
@@ -179,12 +180,35 @@ func newLBOverrideCommands() []*cobra.Command {
 				if flags.asJSON {
 					return printJSON(cmd.OutOrStdout(), answer)
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], c.done)
-				return err
+				if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], c.done); err != nil || c.verb != "undrain" || backend != "" {
+					return err
+				}
+				return printStillOverridden(cmd, client, service)
 			},
 		}
 		flags.add(cmd)
 		commands = append(commands, cmd)
 	}
 	return commands
+}
+
+// printStillOverridden names the backends of a service that an operator changed one by one: that outlives the service's undrain.
+func printStillOverridden(cmd *cobra.Command, client *admin.Client, service string) error {
+	var status lbStatus
+	if err := client.Get(cmd.Context(), "/status", nil, &status); err != nil {
+		return err
+	}
+	for i := range status.Services {
+		s := &status.Services[i]
+		for j := range s.Backends {
+			b := &s.Backends[j]
+			if s.Name != service || !strings.HasSuffix(b.Override, " by "+lb.FromOperator.String()) {
+				continue
+			}
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%[1]s/%[2]s: still %[3]s; weir lb undrain %[1]s/%[2]s\n", s.Name, b.Name, b.Override); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

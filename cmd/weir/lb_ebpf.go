@@ -32,7 +32,7 @@ type ebpfFlags struct {
 
 func (f *ebpfFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
-	set.StringSliceVar(&f.interfaces, "interface", nil, "ebpf: interfaces that packets come in on, such as eth0,eth1")
+	set.StringSliceVar(&f.interfaces, "interface", nil, "ebpf, and the fast road of nfqueue: interfaces that packets come in on, such as eth0,eth1")
 	set.StringVar(&f.hook, "hook", "auto", "ebpf: where programs run: auto, xdp or tcx")
 	set.StringVar(&f.pinPath, "pin-path", ebpf.DefaultPinPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
 	set.StringVar(&f.order, "tcx-order", "first", "ebpf: before or behind other TCX programs: first or last")
@@ -259,6 +259,9 @@ func printKernel(w io.Writer, k *kernelStatus) error {
 	}
 	if err := table.Flush(); err != nil {
 		return err
+	}
+	if len(k.NextHops) == 0 {
+		return nil
 	}
 	fmt.Fprintln(table, "\nNEXT HOP OF\tADDRESS\tSTATE\tINTERFACE\tLINK ADDRESS\tMTU")
 	for _, h := range k.NextHops {

@@ -158,6 +158,9 @@ func TestRootNFQFast(t *testing.T) {
 		})
 	}
 	at := "--admin=unix:" + k.socket
+	if out, _ := weir(t, "lb", "status", at); strings.Contains(out, "--unmarked") {
+		t.Errorf("the rules are as they should be:\n%s", out)
+	}
 	for _, c := range []struct{ command, want string }{
 		{"status", "fast road in use"}, {"show", "Fast road, before the queue:"}, {"flows", "10.9.9.9:80"},
 	} {
@@ -173,6 +176,26 @@ func TestRootNFQFast(t *testing.T) {
 func addrPortOf(a net.Addr) netip.AddrPort {
 	at := a.(*net.UDPAddr).AddrPort()
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
+// A rule that queues also what the program has marked makes the fast road idle: weir says so, and how to mend it.
+func TestRootNFQFastQueuedTwice(t *testing.T) {
+	lab := queueLab(t, "nfqtwice") // its rule does not look at marks
+	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100), "--fast", "on", "--interface", "veth0")
+	k.until("the fast road", func(s *lbStatus) bool { return s.Fast != nil && s.Fast.InUse })
+	if err := newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80").say(); err != nil {
+		t.Error(err)
+	}
+	k.until("packets with a mark in the queue", func(s *lbStatus) bool { return s.Queues.marked() > 0 })
+	at := "--admin=unix:" + k.socket
+	for _, command := range []string{"status", "show"} {
+		if out, code := weir(t, "lb", command, at); code != 0 || !strings.Contains(out, "weir lb rules --unmarked") {
+			t.Errorf("%s: %d, does not name the cure:\n%s", command, code, out)
+		}
+	}
+	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, `weir_queue_marked_total{queue="`) {
+		t.Errorf("metrics lack marked packets:\n%s", metrics)
+	}
 }
 
 const ruledSpec = `- name: ruled

@@ -47,6 +47,9 @@ func (f *nfqueueFlags) config(log *slog.Logger) (nfqueue.Config, error) {
 	config := nfqueue.Config{
 		Length: f.length, CopyRange: f.copy, Batch: f.batch, ReceiveBuffer: f.buffer, FailOpen: f.failOpen, Spin: f.spin, Log: log,
 	}
+	if f.spin < 0 {
+		return config, fmt.Errorf("--spin %s: write 0 (never) to 1ms", f.spin)
+	}
 	if f.spin == 0 {
 		config.Spin = -1
 	}
@@ -270,6 +273,7 @@ func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 			{"weir_queue_packets_total", "Packets decided, by queue.", false, q.Packets},
 			{"weir_queue_bytes_total", "Bytes of those packets, from the IP header on.", false, q.Bytes},
 			{"weir_queue_large_total", "Large segments among those packets.", false, q.Large},
+			{"weir_queue_marked_total", "Packets that came with a fwmark; with a fast road they should not be queued.", false, q.Marked},
 			{"weir_queue_batches_total", "Reads that brought packets.", false, q.Batches},
 			{"weir_queue_missing_ids_total", "Gaps in the numbers of packets: lost between queue and weir.", false, q.MissingIDs},
 			{"weir_queue_short_total", "Packets with headers beyond the copy range.", false, q.Short},

@@ -38,6 +38,23 @@ func printQueueStatus(w io.Writer, q *nfqueueStatus) error {
 	return nil
 }
 
+// marked counts the packets that came to a queue with a mark.
+func (q *nfqueueStatus) marked() (n uint64) {
+	for i := range q.Queues {
+		n += q.Queues[i].Marked
+	}
+	return n
+}
+
+// queuedTwice is what to say when the queue's rule takes packets that the fast road has marked; "" if all is well.
+func queuedTwice(status *lbStatus) string {
+	if status.Fast == nil || !status.Fast.InUse || status.Queues == nil || status.Queues.marked() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d packets with a mark were queued all the same, which makes the fast road idle: let the rules leave them alone (weir lb rules --unmarked)\n",
+		status.Queues.marked())
+}
+
 // printQueued writes what `weir lb show` adds for queues: by service, then the spread over queues.
 func (s *shower) printQueued(status *lbStatus, at time.Time) error {
 	q, per, unit := status.Queues, 0.0, ""
@@ -77,7 +94,9 @@ func (s *shower) printQueued(status *lbStatus, at time.Time) error {
 		if err := table.Flush(); err != nil {
 			return err
 		}
-		fmt.Fprintf(table, "  REASON\tPACKETS%s\n", unit)
+		if len(service.Reasons) > 0 {
+			fmt.Fprintf(table, "  REASON\tPACKETS%s\n", unit)
+		}
 		reasons := sortedKeys(service.Reasons)
 		slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(service.Reasons[b], service.Reasons[a]) })
 		for _, reason := range reasons {

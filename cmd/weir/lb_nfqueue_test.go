@@ -242,6 +242,7 @@ func TestQueueFlags(t *testing.T) {
 		{"--queue-length=0", "--queue-length 0: write a number from 1"},
 		{"--copy-range=10", "copy range 10: write 64 to 65531"},
 		{"--batch=5000", "batch 5000: write 1 to 1024"},
+		{"--spin=-1s", "--spin -1s: write 0 (never) to 1ms"},
 		{"--spin=1s", "spin 1s: write at most 1ms"},
 		{"--receive-buffer=1", "receive buffer 1: write 4096"},
 		{"--fast=perhaps", `--fast "perhaps": write auto, on or off`},

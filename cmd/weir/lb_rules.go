@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 
@@ -115,7 +116,11 @@ A service with 'bypass: true' lets its packets pass while weir is not there; els
 			if err != nil {
 				return err
 			}
-			return putRules(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), plan, apply, asJSON)
+			var notes []string
+			if apply {
+				notes = absent(f.config.Interfaces)
+			}
+			return putRules(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), plan, notes, apply, asJSON)
 		},
 	}
 	f.add(cmd)
@@ -134,8 +139,18 @@ type rulesReport struct {
 	Changed  bool     `json:"changed"`
 }
 
-func putRules(ctx context.Context, out, errOut io.Writer, plan *rules.Plan, apply, asJSON bool) error {
-	report := rulesReport{Commands: plan.Commands(), Notes: plan.Notes()}
+// absent are notes on interfaces that do not exist: rules for them are allowed, but a wrong name queues nothing.
+func absent(names []string) (notes []string) {
+	for _, name := range names {
+		if _, err := net.InterfaceByName(name); err != nil && !strings.HasSuffix(name, "+") { // iptables takes any ending for it
+			notes = append(notes, fmt.Sprintf("interface %s is not there now: until it is, nothing that comes in is queued for it", name))
+		}
+	}
+	return notes
+}
+
+func putRules(ctx context.Context, out, errOut io.Writer, plan *rules.Plan, notes []string, apply, asJSON bool) error {
+	report := rulesReport{Commands: plan.Commands(), Notes: append(notes, plan.Notes()...)}
 	if apply {
 		changes, err := rules.Inspect(ctx, plan)
 		if err != nil {
@@ -162,9 +177,15 @@ func putRules(ctx context.Context, out, errOut io.Writer, plan *rules.Plan, appl
 		}
 	}
 	if asJSON {
-		return printJSON(out, report)
+		return report.print(out)
 	}
 	return nil
+}
+
+// print writes it as JSON; no commands are an empty list.
+func (r rulesReport) print(out io.Writer) error {
+	r.Commands = append([]string{}, r.Commands...)
+	return printJSON(out, r)
 }
 
 func removeRules(ctx context.Context, out io.Writer, f *rulesFlags, asJSON bool) error {
@@ -177,7 +198,7 @@ func removeRules(ctx context.Context, out io.Writer, f *rulesFlags, asJSON bool)
 		return err
 	}
 	if asJSON {
-		return printJSON(out, rulesReport{Commands: changes, Changed: len(changes) > 0})
+		return rulesReport{Commands: changes, Changed: len(changes) > 0}.print(out)
 	}
 	for _, line := range changes {
 		fmt.Fprintln(out, line)
@@ -189,6 +210,9 @@ func removeRules(ctx context.Context, out io.Writer, f *rulesFlags, asJSON bool)
 func changed(changes []string) string {
 	if len(changes) == 0 {
 		return "nothing to change"
+	}
+	if len(changes) == 1 {
+		return "1 change made"
 	}
 	return fmt.Sprintf("%d changes made", len(changes))
 }

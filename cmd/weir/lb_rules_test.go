@@ -57,6 +57,7 @@ func TestRootLBRulesApplyAndRemove(t *testing.T) {
 	})
 	rules := func(args ...string) (report struct {
 		Commands []string `json:"commands"`
+		Notes    []string `json:"notes"`
 		Changed  bool     `json:"changed"`
 	},
 	) {
@@ -68,6 +69,9 @@ func TestRootLBRulesApplyAndRemove(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+		if strings.Contains(out, "null") {
+			t.Errorf("a list is null: %s", out)
+		}
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -78,6 +82,13 @@ func TestRootLBRulesApplyAndRemove(t *testing.T) {
 	}
 	if r := rules("-c", markExample, "--apply"); r.Changed || len(r.Commands) != 0 {
 		t.Errorf("applied again: %+v", r)
+	}
+	absent := "interface eth9 is not there now"
+	if r := rules("-c", markExample, "--apply", "-i", "eth0,eth9,veth+"); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], absent) {
+		t.Errorf("applied for an interface that is not there: notes %q, want one with %q", r.Notes, absent)
+	}
+	if r := rules("-c", markExample, "--apply", "-i", "eth0"); len(r.Notes) != 0 || !r.Changed {
+		t.Errorf("applied for an interface that is there: %+v", r)
 	}
 	if r := rules("--remove"); !r.Changed {
 		t.Errorf("removed: %+v", r)

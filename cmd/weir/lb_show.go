@@ -62,6 +62,7 @@ type shower struct {
 	client  *admin.Client
 	service string // "": all
 	asJSON  bool
+	lines   bool // JSON on one line each time
 	out     io.Writer
 	last    *lbStatus
 	lastAt  time.Time
@@ -109,6 +110,7 @@ func (s *shower) once(ctx context.Context) error {
 
 // watch prints at intervals until ctx ends; on a terminal in the same place.
 func (s *shower) watch(ctx context.Context, every time.Duration) error {
+	s.lines = true
 	file, _ := s.out.(*os.File)
 	clear := file != nil && term.IsTerminal(int(file.Fd()))
 	ticker := time.NewTicker(every)
@@ -153,7 +155,7 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 			}
 			list = append(list, one)
 		}
-		if s.lastAt.IsZero() {
+		if !s.lines {
 			return printJSON(s.out, list)
 		}
 		return json.NewEncoder(s.out).Encode(list)
@@ -170,7 +172,7 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 		return nil
 	}
 	if status.Fast != nil {
-		if _, err := fmt.Fprintln(s.out, "\nFast road, before the queue:"); err != nil {
+		if _, err := fmt.Fprintf(s.out, "\nFast road, before the queue:\n%s", queuedTwice(status)); err != nil {
 			return err
 		}
 	}
@@ -218,7 +220,9 @@ func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error
 	if len(reasons) == 0 {
 		return nil
 	}
-	fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", unit, unit)
+	if len(reasons) > 0 {
+		fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", unit, unit)
+	}
 	keys := sortedKeys(reasons)
 	slices.SortStableFunc(keys, func(a, b string) int {
 		return int(min(max(int64(reasons[b].Packets)-int64(reasons[a].Packets), -1), 1))

@@ -172,12 +172,45 @@ services:
 			t.Errorf("metrics lack %s", want)
 		}
 	}
+	// To undrain a service leaves its backends' own drains, and says so.
+	for _, target := range []string{"echo/two", "echo"} {
+		if out, code := weir(t, "lb", "drain", target, at); code != 0 {
+			t.Fatalf("drain %s: %d %s", target, code, out)
+		}
+	}
+	if out, code := weir(t, "lb", "undrain", "echo", at); code != 0 || !strings.Contains(out, "echo/two: still drain by operator; weir lb undrain echo/two") {
+		t.Errorf("undrain of a service with a drained backend: %d\n%s", code, out)
+	}
+	for _, line := range watchedJSON(t, at) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("show --watch --json: a line is no JSON: %s", line)
+		}
+	}
 	p.stop()
 	for _, line := range strings.Split(strings.TrimSpace(p.out.String()), "\n") {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("log line is no JSON: %s", line)
 		}
 	}
+}
+
+// watchedJSON is the first lines of weir lb show --watch --json.
+func watchedJSON(t *testing.T, at string) []string {
+	t.Helper()
+	ctx, interrupt := context.WithCancel(t.Context())
+	watch, out := newRootCommand(), new(lockedBuffer)
+	watch.SetArgs([]string{"lb", "show", "--watch", "--every", "100ms", "--json", at})
+	watch.SetOut(out)
+	ended := make(chan error, 1)
+	go func() { ended <- watch.ExecuteContext(ctx) }()
+	for deadline := time.Now().Add(30 * time.Second); strings.Count(out.String(), "\n") < 3 && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	interrupt()
+	if err := <-ended; err != nil || strings.Count(out.String(), "\n") < 3 {
+		t.Fatalf("show --watch --json: %v\n%s", err, out)
+	}
+	return strings.Split(strings.TrimSpace(out.String()), "\n")
 }
 
 func httpGet(t *testing.T, socket, path string) string {
@@ -224,6 +257,7 @@ func TestLBRunRefuses(t *testing.T) {
 		{[]string{"lb", "run", "-c", bad, "--datapath", "dpdk"}, exitUsage, `no data path "dpdk"`},
 		{[]string{"lb", "run", "-c", bad, "--log", "xml"}, exitUsage, "write text or json"},
 		{[]string{"lb", "status", "--admin", "unix:/does/not/exist"}, exitFailure, "ask unix:/does/not/exist"},
+		{[]string{"lb", "show", "--admin", "unix:/does/not/exist"}, exitFailure, "nobody answers there: start it, or name its --admin"},
 		{[]string{"lb", "drain"}, exitUsage, "name one SERVICE"},
 		{[]string{"lb", "stauts"}, exitUsage, "did you mean status"},
 	} {

@@ -32,7 +32,8 @@ func newLBTraceCommand() *cobra.Command {
 		Long: `Watch packets of the kernel data path: each with the decision, its reason, service and backend. The filter runs in
 the kernel; without a trace the programs spend one load on it. It reads the tables below --pin-path, so it works
 also while weir itself is down. Packets that no service wants (not_service, not_ip) are shown only when --reason
-names them or an address is given.
+names them or an address is given. Other data paths have no trace: weir lb show counts reasons, and weir explain says
+step by step what they decide about a packet or a capture.
 
 With --pcap the heads of the packets, as they came, go to a pcapng file with the decision as each packet's comment:
 Wireshark shows it, and weir explain reads it. docs/ebpf.md says what each reason means.`,

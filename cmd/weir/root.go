@@ -15,8 +15,9 @@ func newRootCommand() *cobra.Command {
 		Short: "Steer and measure layer-4 traffic",
 		Long: `Weir keeps a session on its server while the network path under it changes.
 
-It balances UDP in user space by connection id and flow (lb, nat), serves CoAP over DTLS with connection ids as one
-node or a cluster (coap), and builds networks of namespaces to try it all in (lab). Start with: weir demo`,
+It balances by connection id and flow in the kernel, through netfilter queues or in user space (lb, nat), serves CoAP over
+DTLS with connection ids as one node or a cluster (coap), finds what spoils a machine for it (doctor), and builds networks
+of namespaces to try it all in (lab). Start with: weir demo`,
 		Example: `  weir demo
   weir nat :5784 localhost:5683 localhost:5684
   weir version --json

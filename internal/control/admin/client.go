@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -78,7 +80,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return fmt.Errorf("ask %s: %w", c.address, err)
+		return c.unanswered(err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
@@ -100,11 +102,19 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil
 }
 
+// unanswered says what to do when nobody is at the address.
+func (c *Client) unanswered(err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("ask %s: %w; nobody answers there: start it, or name its --admin", c.address, err)
+	}
+	return fmt.Errorf("ask %s: %w", c.address, err)
+}
+
 // Console opens a console stream: write lines, read answers, close it.
 func (c *Client) Console(ctx context.Context) (io.ReadWriteCloser, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", c.address, err)
+		return nil, c.unanswered(err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url("/console"), nil)
 	if err != nil {

@@ -178,3 +178,17 @@ func FuzzProc(f *testing.F) {
 		}
 	})
 }
+
+// The command that serves queues with rules of a fast road names its interfaces.
+func TestRunCommand(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"-c w.yaml --queue 0:1 --interface eth0":                      "weir lb run -c w.yaml --datapath nfqueue --queue 0:1 --batch 1",
+		"-c w.yaml --queue 0:1 --interface eth0,eth1 --unmarked=true": "weir lb run -c w.yaml --datapath nfqueue --queue 0:1 --interface eth0,eth1 --batch 1",
+		"-c w.yaml --queue 0:1 --unmarked=true":                       "weir lb run -c w.yaml --datapath nfqueue --queue 0:1 --batch 1",
+	} {
+		e := &examiner{Config: Config{First: 0, Count: 2, Arguments: arguments}}
+		if got := e.runCommand(nil, " --batch 1"); got != want {
+			t.Errorf("%s: %s, want %s", arguments, got, want)
+		}
+	}
+}

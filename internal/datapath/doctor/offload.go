@@ -56,7 +56,7 @@ func (e *examiner) largeReceive() error {
 			e.bad(Fail, "ethtool -K "+name+" lro off", "%s merges packets by LRO: such packets cannot be forwarded", name)
 		}
 	}
-	if e.silent(before) {
+	if e.silent(before) && len(e.names) > 0 {
 		e.ok("no LRO on %s; GRO may be on", strings.Join(e.names, ", "))
 	}
 	return nil

@@ -62,6 +62,9 @@ func (e *examiner) runCommand(bound []queue, more string) string {
 	if i := slices.Index(words, "-c"); i >= 0 && i+1 < len(words) {
 		file = words[i+1]
 	}
+	if i := slices.Index(words, "--interface"); i >= 0 && i+1 < len(words) && slices.Contains(words, "--unmarked=true") {
+		more = " --interface " + words[i+1] + more // the rules wait for its fast road
+	}
 	numbers := fmt.Sprint(first)
 	if last > first {
 		numbers = fmt.Sprintf("%d:%d", first, last)

@@ -16,6 +16,7 @@ type WorkerCounters struct {
 	Packets    uint64 `json:"packets"`     // decided
 	Bytes      uint64 `json:"bytes"`       // of these, from the IP header on
 	Large      uint64 `json:"large"`       // of these, large segments (GSO)
+	Marked     uint64 `json:"marked"`      // of these, with a fwmark when they came
 	Batches    uint64 `json:"batches"`     // reads that brought packets
 	MissingIDs uint64 `json:"missing_ids"` // gaps in the packets' numbers: lost between queue and weir
 	Short      uint64 `json:"short"`       // headers beyond the copy range; dropped as malformed
@@ -137,6 +138,9 @@ func (w *worker) packet(p *Packet) {
 	if p.Large {
 		w.counters.Large++
 		fitLength(p)
+	}
+	if p.Mark != 0 {
+		w.counters.Marked++
 	}
 	if p.NotIP {
 		w.parsed = packet.Packet{}

@@ -356,6 +356,20 @@ func TestLargeSegments(t *testing.T) {
 	}
 }
 
+// Packets that come with a mark are counted: before a fast road's program they should not be queued.
+func TestMarkedPackets(t *testing.T) {
+	d, q := one(t, threeBackends, func() time.Duration { return 0 })
+	data := ip(t, "udp [2001:db8:1::1]:5000 > [2001:db8::1]:5684 payload=100")[0]
+	q.mu.Lock()
+	q.pushLocked(Packet{Mark: 7, Length: len(data), Data: data})
+	q.pushLocked(Packet{Length: len(data), Data: data})
+	q.mu.Unlock()
+	step(t, d)
+	if s := d.Stats(); s.Queues[0].Marked != 1 || s.Queues[0].Packets != 2 {
+		t.Errorf("%+v", s.Queues[0])
+	}
+}
+
 // Headers beyond the copy range are told apart from broken ones.
 func TestShortCopies(t *testing.T) {
 	d, q := one(t, threeBackends, func() time.Duration { return 0 })

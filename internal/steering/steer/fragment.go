@@ -15,7 +15,6 @@ type follow struct {
 	mark   uint32   // reserved mark of what passed
 	client flow.Key // the flow as seen from the client
 	back   bool     // from the backend to the client
-	left   bool     // names the datagram as it left us, for errors that quote it
 }
 
 // firstFragment remembers the decision on a first fragment.
@@ -39,13 +38,12 @@ func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, no
 	if f.place != nil && d.Service.Mode == lb.NAT {
 		// A router's complaint will quote the datagram as it left. That this
 		// has no room loses such complaints only.
-		f.left = true
 		e.fragments.First(rewritten(p.Fragment, d), f, now)
 	}
 	return d
 }
 
-// rewritten is the fragment key after NAT.
+// rewritten is the fragment key after NAT, apart from those of datagrams that come.
 func rewritten(k flow.FragmentKey, d Decision) flow.FragmentKey {
 	if d.Source.IsValid() {
 		k.Src = flow.Address(d.Source.Addr())
@@ -53,6 +51,7 @@ func rewritten(k flow.FragmentKey, d Decision) flow.FragmentKey {
 	if d.Destination.IsValid() {
 		k.Dst = flow.Address(d.Destination.Addr())
 	}
+	k.Left = true
 	return k
 }
 
@@ -121,8 +120,10 @@ func (e *Engine) followFirst(f follow, reason lb.Reason, now time.Duration) Deci
 // quotedFragment steers an ICMP error that quotes a later fragment. Only mode
 // NAT saw that datagram leave.
 func (e *Engine) quotedFragment(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
-	f, ok := e.fragments.Peek(p.Fragment, now)
-	if !ok || !f.left || p.DstAddr() != p.Key.Dst {
+	left := p.Fragment
+	left.Left = true
+	f, ok := e.fragments.Peek(left, now)
+	if !ok || p.DstAddr() != p.Key.Dst {
 		if e.snapshot.HasAddress(p.DstAddr()) {
 			return verdict(lb.ReasonICMPUnknown, nil, nil), p.Key
 		}
