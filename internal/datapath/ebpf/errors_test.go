@@ -1,10 +1,15 @@
 package ebpf
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
@@ -151,5 +156,70 @@ services:
 	}
 	if f := d.fillLocked(); f.flows != 0 || f.replies != 0 {
 		t.Errorf("%d flows and %d replies are left of a backend that is gone", f.flows, f.replies)
+	}
+}
+
+// TestRootSourcePortsOnManyCPUs: processors that look for a free source port at
+// the same time never give one to two flows, nor lose a flow's reply.
+func TestRootSourcePortsOnManyCPUs(t *testing.T) {
+	t.Parallel()
+	const rounds, each = 300, 32
+	w := newWorld(t)
+	defer w.close()
+	d := w.serving(t, HookTCX, `
+services:
+- name: nat
+  mode: nat
+  timeouts: {udp: 10s}
+  vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
+  snat: {addresses: ["198.18.1.1"], ports: 2000-2063}
+  backends: [{name: a, address: "10.2.0.1"}]
+`)
+	cpus := runtime.NumCPU()
+	begin, ended := make([]chan int, cpus), make(chan error, cpus)
+	for cpu := range cpus {
+		begin[cpu] = make(chan int)
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread, bound to its processor, ends with the goroutine
+			var one unix.CPUSet
+			one.Set(cpu)
+			err := unix.SchedSetaffinity(0, &one)
+			frame := frameOf(text(t, "udp 10.0.0.1:5000 > 192.0.2.2:80 csum=0"))
+			for round := range begin[cpu] {
+				for i := range each {
+					binary.BigEndian.PutUint32(frame[14+12:], 10<<24|uint32(cpu)<<20|uint32(round*each+i))
+					if _, e := d.program(HookTCX).Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); e != nil {
+						err = e
+					}
+				}
+				ended <- err
+			}
+		}()
+	}
+	for round := range rounds {
+		d.tables.control.Now = uint64((24*time.Hour + time.Duration(round)*time.Minute) / d.clock.tick)
+		for _, c := range begin {
+			c <- round
+		}
+		for range begin {
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+		}
+		ports := map[uint16]int{}
+		for i := range d.tables.flows {
+			for at, way := range d.tables.flows[i].Way {
+				number := i*ways + at
+				if e := d.tables.entries[number]; way.Print > 1 && alive(way.Meta, d.now()) {
+					if other, taken := ports[e.NatPort]; taken {
+						t.Fatalf("round %d: flows %d and %d have port %d", round, other, number, swap16(e.NatPort))
+					}
+					ports[e.NatPort] = number
+				}
+			}
+		}
+	}
+	for _, c := range begin {
+		close(c)
 	}
 }

@@ -198,9 +198,36 @@ static __always_inline void flow_touch(struct pkt *p, const struct service *serv
 		touch(p, service, way, flags, true);
 }
 
+/* Whether a print is alive in another way too: two CPUs entered it at once. At
+ * least the later one sees both. */
+__noinline int replies_twice(__u64 print, __u32 at, __u64 now)
+{
+#pragma unroll
+	for (int choice = 0; choice < CHOICES; choice++) {
+		__u32 i = bucket_of(print, choice, params.flow_mask);
+		struct bucket *b = bpf_map_lookup_elem(&replies, &i);
+		bool room = false;
+
+		if (!b)
+			return 0;
+#pragma unroll
+		for (int w = 0; w < WAYS; w++) {
+			__u64 found = *(volatile __u64 *)&b->way[w].print;
+
+			if (found == print && i * WAYS + w != at && alive(b->way[w].meta, now))
+				return 1;
+			room |= !found;
+		}
+		if (room)
+			return 0;
+	}
+	return 0;
+}
+
 /* Enters one reply key unless another live flow has it. */
 static __always_inline int reply_reserve_here(struct reservation *r)
 {
+	struct flow_entry *own;
 	__u64 print, meta;
 	struct way *way;
 	__u32 at;
@@ -230,7 +257,15 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 		if (!way)
 			return 0;
 	}
-	way_publish(way, print, way_meta(r->expiry, r->state & 3, r->number & 0xffffff));
+	own = entry_at(r->number);
+	if (own)
+		own->reply = print; /* first: whoever finds the way asks its flow */
+	*(volatile __u64 *)&way->meta = way_meta(r->expiry, r->state & 3, r->number & 0xffffff);
+	__sync_lock_test_and_set(&way->print, print); /* a barrier before the look at the others */
+	if (replies_twice(print, at, r->now)) {
+		way_publish(way, PRINT_NOBODY, 0);
+		return 0;
+	}
 	r->print = print;
 	return 1;
 }
