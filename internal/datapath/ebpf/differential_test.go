@@ -211,7 +211,7 @@ func short(frame []byte) bool {
 }
 
 // unroutable says whether the kernel forwards nothing to an address of the
-// frame; 10.255.0.1 is the machine's own.
+// frame; 10.255.0.0/24 is the wire, whose only neighbour is the router.
 func unroutable(frame []byte) bool {
 	var p packet.Packet
 	if packet.ParseFrame(frame, &p) != nil {
@@ -220,10 +220,7 @@ func unroutable(frame []byte) bool {
 	for _, a := range []netip.Addr{
 		netip.AddrFrom16(p.SrcAddr()).Unmap(), netip.AddrFrom16(p.DstAddr()).Unmap(), p.Key.Source().Addr(), p.Key.Destination().Addr(),
 	} {
-		if a == netip.AddrFrom4([4]byte{10, 255, 0, 1}) {
-			return true
-		}
-		if b := a.AsSlice(); a.Is4() && (b[0] == 0 || b[0] == 127 || b[0] >= 224) || a.Is6() && b[0]>>5 != 1 {
+		if b := a.AsSlice(); a.Is4() && (b[0] == 10 && b[1] == 255 && b[2] == 0 || b[0] == 0 || b[0] == 127 || b[0] >= 224) || a.Is6() && b[0]>>5 != 1 {
 			return true
 		}
 	}
