@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -67,6 +68,19 @@ func TestRootNFQTrace(t *testing.T) {
 	if out, code := weir(t, "lb", "trace", at, "--service", "nobody"); code != exitFailure || !strings.Contains(out, `no service "nobody"`) {
 		t.Errorf("a service that there is not: %d %s", code, out)
 	}
+
+	last, final := newRootCommand(), new(lockedBuffer)
+	last.SetArgs([]string{"lb", "trace", at})
+	last.SetOut(final)
+	go func() { ended <- last.ExecuteContext(t.Context()) }()
+	for deadline := time.Now().Add(60 * time.Second); !strings.Contains(final.String(), "\n") && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	k.end(syscall.SIGTERM) // a trace keeps nobody from ending
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "ended the answer") {
+		t.Errorf("the trace of a weir that ended: %v", err)
+	}
+	k.start() // those who talk go on
 }
 
 // Nobody to ask and nothing kept in the kernel: both are said.

@@ -39,7 +39,8 @@ func TestTraceStreams(t *testing.T) {
 		if seen == 3 {
 			return false, nil
 		}
-		go func() { next <- seen + 1 }() // only after this one came: it was not kept back
+		following := seen + 1
+		go func() { next <- following }() // only after this one came: it was not kept back
 		return true, nil
 	})
 	if err != nil || seen != 3 {
