@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -112,6 +113,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	if balancer.console != nil {
 		door.Console = balancer.console(loop)
 	}
+	door.Trace = balancer.trace
 	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
 }
@@ -142,7 +144,8 @@ type balancer struct {
 	samples  func() []admin.Sample
 	flows    func(snapshot *lb.Snapshot, yield func(admin.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
-	status   func(control.Status) any // adds what the data path knows; nil: nothing
+	status   func(control.Status) any                                                                  // adds what the data path knows; nil: nothing
+	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
 }
 
 func (b *balancer) statusOf(s control.Status) any {

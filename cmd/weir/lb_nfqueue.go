@@ -106,6 +106,7 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 			}
 			road.flows(yield)
 		},
+		trace: traceQueues(datapath),
 		status: func(s control.Status) any {
 			status := lbStatus{Status: s, Queues: nfqueueText(datapath.Stats())}
 			status.Fast, status.Kernel = road.status()

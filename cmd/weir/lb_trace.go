@@ -19,6 +19,7 @@ import (
 // traceFlags are those of `weir lb trace`.
 type traceFlags struct {
 	pinPath, service, source, host, capture string
+	admin, tokenFile                        string
 	reasons                                 []string
 	limit                                   int
 	asJSON                                  bool
@@ -28,19 +29,26 @@ func newLBTraceCommand() *cobra.Command {
 	var flags traceFlags
 	cmd := &cobra.Command{
 		Use:   "trace",
-		Short: "Watch packets of the kernel data path with what became of them and why",
-		Long: `Watch packets of the kernel data path: each with the decision, its reason, service and backend. The filter runs in
-the kernel; without a trace the programs spend one load on it. It reads the tables below --pin-path, so it works
-also while weir itself is down. Packets that no service wants (not_service, not_ip) are shown only when --reason
-names them or an address is given. Other data paths have no trace: weir lb show counts reasons, and weir explain says
-step by step what they decide about a packet or a capture.
+		Short: "Watch packets of the data path with what became of them and why",
+		Long: `Watch packets of the data paths nfqueue and ebpf: each with the decision, its reason, service and backend. Which one it is,
+weir at --admin says.
 
-With --pcap the heads of the packets, as they came, go to a pcapng file with the decision as each packet's comment:
+ebpf: the filter runs in the kernel; without a trace the programs spend one load on it. It reads the tables below
+--pin-path, so it works also while weir itself is down; naming --pin-path asks nobody.
+
+nfqueue: the filter runs in weir's workers, which never wait for a trace: what comes faster than it is read is counted.
+Each line names mark and queue too. A fragment that is held shows when it comes, and again when it is decided.
+
+Packets that no service wants (not_service, not_ip) are shown only when --reason names them or an address is given.
+One trace at a time. The data path udp has none.
+
+With --pcap the heads of the packets, as they came (nfqueue: from the IP header on), go to a pcapng file with the decision as each packet's comment:
 Wireshark shows it, and weir explain reads it. docs/ebpf.md says what each reason means.`,
 		Example: `  weir lb trace --limit 20
   weir lb trace --service coaps --reason cid_unknown,no_backend
   weir lb trace --host 192.0.2.7 --json | jq -r .reason
-  weir lb trace --reason malformed,too_big --pcap bad.pcapng`,
+  weir lb trace --reason malformed,too_big --pcap bad.pcapng
+  weir lb trace --admin unix:/run/weir.sock --src 192.0.2.0/24`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := flags.filter()
@@ -54,7 +62,9 @@ Wireshark shows it, and weir explain reads it. docs/ebpf.md says what each reaso
 		},
 	}
 	set := cmd.Flags()
-	set.StringVar(&flags.pinPath, "pin-path", ebpf.DefaultPinPath, "as of weir lb run")
+	set.StringVar(&flags.pinPath, "pin-path", ebpf.DefaultPinPath, "ebpf: as of weir lb run; named, nobody is asked")
+	set.StringVar(&flags.admin, "admin", defaultAdmin, "where the running one answers: HOST:PORT or unix:/path")
+	set.StringVar(&flags.tokenFile, "admin-token-file", "", "file with the token, beyond loopback")
 	set.StringVar(&flags.service, "service", "", "only packets for this service, and its replies")
 	set.StringSliceVar(&flags.reasons, "reason", nil, "only these reasons, such as no_backend,maglev")
 	set.StringVar(&flags.source, "src", "", "only packets from this address or prefix")
@@ -118,6 +128,8 @@ type tracedPacket struct {
 	Service     string    `json:"service,omitempty"`
 	Backend     string    `json:"backend,omitempty"`
 	New         bool      `json:"new_flow,omitempty"`
+	Mark        uint32    `json:"mark,omitempty"`  // nfqueue
+	Queue       *uint16   `json:"queue,omitempty"` // nfqueue
 }
 
 func runTrace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter) error {
@@ -135,19 +147,19 @@ func runTrace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter) er
 	out, seen := cmd.OutOrStdout(), 0
 	encoder := json.NewEncoder(out)
 	var failed error
-	lost, err := ebpf.Trace(cmd.Context(), flags.pinPath, filter, func(p *ebpf.Traced) bool {
-		line := describeTraced(p)
+	each := func(line tracedPacket, head []byte) bool {
 		if flags.asJSON {
 			failed = encoder.Encode(line)
 		} else {
 			_, failed = fmt.Fprintln(out, line.text())
 		}
 		if failed == nil && capture != nil {
-			failed = capture.write(p, line)
+			failed = capture.write(line, head)
 		}
 		seen++
 		return failed == nil && (flags.limit == 0 || seen < flags.limit)
-	})
+	}
+	lost, err := trace(cmd, flags, filter, each)
 	if lost > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d packets came faster than they could be shown; filter more\n", lost)
 	}
@@ -155,6 +167,22 @@ func runTrace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter) er
 		err = failed
 	}
 	return err
+}
+
+// trace calls each for packets of whichever data path serves.
+func trace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter, each func(line tracedPacket, head []byte) bool) (lost uint64, err error) {
+	queues, client, unasked := servedByQueues(cmd, flags)
+	switch {
+	case queues:
+		return traceQueue(cmd.Context(), client, filter, each)
+	case unasked != nil && (cmd.Flags().Changed("admin") || cmd.Flags().Changed("admin-token-file")):
+		return 0, unasked
+	}
+	lost, err = ebpf.Trace(cmd.Context(), flags.pinPath, filter, func(p *ebpf.Traced) bool { return each(describeTraced(p), p.Data) })
+	if err != nil && unasked != nil {
+		err = fmt.Errorf("%w; and %w", unasked, err)
+	}
+	return lost, err
 }
 
 func describeTraced(p *ebpf.Traced) tracedPacket {
@@ -181,6 +209,12 @@ func (l *tracedPacket) decision() string {
 	if l.New {
 		b.WriteString(" new")
 	}
+	if l.Mark != 0 {
+		fmt.Fprintf(&b, ", mark %d", l.Mark)
+	}
+	if l.Queue != nil {
+		fmt.Fprintf(&b, ", queue %d", *l.Queue)
+	}
 	return b.String()
 }
 
@@ -203,14 +237,18 @@ func newTraceFile(w io.Writer) (*traceFile, error) {
 	return &traceFile{writer, map[string]int{}}, err
 }
 
-func (c *traceFile) write(p *ebpf.Traced, line tracedPacket) error {
-	on, ok := c.interfaces[p.Interface]
+func (c *traceFile) write(line tracedPacket, head []byte) error {
+	on, ok := c.interfaces[line.Interface]
 	if !ok {
+		describe := c.writer.Interface
+		if line.Queue != nil {
+			describe = c.writer.IPInterface // a queue gives no Ethernet header
+		}
 		var err error
-		if on, err = c.writer.Interface(p.Interface); err != nil {
+		if on, err = describe(line.Interface); err != nil {
 			return err
 		}
-		c.interfaces[p.Interface] = on
+		c.interfaces[line.Interface] = on
 	}
-	return c.writer.Packet(on, time.Duration(p.Time.UnixNano()), p.Length, p.Data, line.decision())
+	return c.writer.Packet(on, time.Duration(line.Time.UnixNano()), line.Length, head, line.decision())
 }

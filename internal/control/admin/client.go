@@ -64,23 +64,9 @@ func (c *Client) Post(ctx context.Context, path string, query url.Values, into a
 const maxAnswer = 64 << 20
 
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, into any) error {
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	request, err := http.NewRequestWithContext(ctx, method, c.url(path), nil)
+	response, err := c.ask(ctx, c.http, method, path, query)
 	if err != nil {
-		return fmt.Errorf("admin address %q: write HOST:PORT or unix:/path", c.address)
-	}
-	if c.token != "" {
-		request.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
-		return c.unanswered(err)
+		return err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
@@ -88,18 +74,46 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		return fmt.Errorf("answer of %s: %w", c.address, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		var refusal struct {
-			Error string `json:"error"`
-		}
-		if json.Unmarshal(body, &refusal) == nil && refusal.Error != "" {
-			return errors.New(refusal.Error)
-		}
-		return fmt.Errorf("%s %s at %s: %s", method, path, c.address, response.Status)
+		return c.refused(method, path, response, body)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("answer of %s: %w", c.address, err)
 	}
 	return nil
+}
+
+// ask sends a request. The caller closes the answer's body.
+func (c *Client) ask(ctx context.Context, by *http.Client, method, path string, query url.Values) (*http.Response, error) {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.url(path), nil)
+	if err != nil {
+		return nil, fmt.Errorf("admin address %q: write HOST:PORT or unix:/path", c.address)
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	response, err := by.Do(request)
+	if err != nil {
+		var wrapped *url.Error
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return nil, c.unanswered(err)
+	}
+	return response, nil
+}
+
+// refused is the error in an answer that is not 200.
+func (c *Client) refused(method, path string, response *http.Response, body []byte) error {
+	var refusal struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &refusal) == nil && refusal.Error != "" {
+		return errors.New(refusal.Error)
+	}
+	return fmt.Errorf("%s %s at %s: %s", method, path, c.address, response.Status)
 }
 
 // unanswered says what to do when nobody is at the address.

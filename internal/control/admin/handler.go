@@ -45,6 +45,9 @@ func (s *Server) handler() http.Handler {
 	if s.config.Console != nil {
 		guard("POST /console", s.console)
 	}
+	if s.config.Trace != nil {
+		guard("POST /trace", s.trace)
+	}
 	if s.config.Page != nil {
 		guard("GET /", s.config.Page.ServeHTTP)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -29,7 +30,10 @@ type Config struct {
 	Flows func(yield func(Flow) bool)
 	// Console runs operator commands, one line each, until the input ends or ctx does.
 	Console func(ctx context.Context, in io.Reader, out io.Writer) error
-	Page    http.Handler
+	// Trace writes what it sees until ctx ends, by what the request asked for; flush: no more is at hand. An error before the first
+	// line is the answer, ErrBusy or one of the request; later ones end the stream.
+	Trace func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error
+	Page  http.Handler
 
 	Log *slog.Logger
 }

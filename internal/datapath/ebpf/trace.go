@@ -94,7 +94,7 @@ func openTracer(path string) (t *tracer, err error) {
 	// The folder of maps, not the one above that the running weir locks.
 	t.lock, err = os.Open(t.pins.maps())
 	if errors.Is(err, os.ErrNotExist) {
-		return t, fmt.Errorf("no data path is kept at %s; weir lb run --datapath ebpf makes one, --pin-path names another place; what other data paths decide, weir explain says", path)
+		return t, fmt.Errorf("no data path is kept at %s; weir lb run --datapath ebpf makes one, --pin-path names another place; a weir with --datapath nfqueue is asked at --admin", path)
 	} else if err != nil {
 		return t, fmt.Errorf("pin path: %w", err)
 	}

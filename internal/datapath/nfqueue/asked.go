@@ -113,7 +113,7 @@ func (w *worker) settle(q *question, owner *lb.Backend) {
 	if lent { // the flow is the other worker's
 		w.engine.Forget(q.key)
 	}
-	w.conclude(q.packet.ID, d)
+	w.conclude(&q.packet, d)
 }
 
 // giveUpAsking decides every error that waits.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ type Datapath struct {
 	config Config
 	kernel []*kernelQueue // empty over queues in memory
 	table  *os.File       // the kernel's statistics of this namespace's queues; nil over queues in memory
+	trace  atomic.Pointer[Trace]
 
 	mu       sync.Mutex // guards the rest, and keeps requests to workers apart
 	snapshot *lb.Snapshot
@@ -95,7 +97,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	}
 	d.snapshot = s
 	for i, q := range d.queues {
-		d.workers = append(d.workers, newWorker(q, d.config.First+uint16(i), &d.config, s))
+		d.workers = append(d.workers, newWorker(q, d.config.First+uint16(i), &d.config, s, &d.trace))
 	}
 	for i, w := range d.workers {
 		w.asked.peers = slices.Delete(slices.Clone(d.workers), i, i+1)

@@ -18,7 +18,8 @@ type heldFragment struct {
 	packet packet.Packet
 	header [heldBytes]byte
 	id     uint32
-	next   int32 // of its datagram, or of the free ones
+	on     uint32 // interface
+	next   int32  // of its datagram, or of the free ones
 }
 
 // heldDatagram is the held fragments of one datagram, in order of arrival.
@@ -39,6 +40,7 @@ type held struct {
 	freeFragment, freeGram int32
 	oldest, newest         int32
 	count                  int
+	on                     uint32 // interface of the fragment that is added, or given up
 	released, expired      uint64
 	abandoned              uint64 // dropped for the rest of their datagram, or at the end
 }
@@ -75,7 +77,7 @@ func (h *held) add(p *packet.Packet, id uint32, now time.Duration) bool {
 
 	f := &h.fragments[at]
 	h.freeFragment, f.next = f.next, none
-	f.packet, f.id = *p, id
+	f.packet, f.id, f.on = *p, id, h.on
 	f.packet.Data = f.header[:copy(f.header[:], p.Data)]
 	d := &h.datagrams[gram]
 	if d.last == none {
@@ -111,6 +113,7 @@ func (h *held) empty(gram int32, each func(p *packet.Packet, id uint32)) int {
 	n := 0
 	for at := d.first; at != none; n++ {
 		f := &h.fragments[at]
+		h.on = f.on
 		each(&f.packet, f.id)
 		next := f.next
 		f.next, h.freeFragment = h.freeFragment, at

@@ -10,6 +10,8 @@ type Packet struct {
 	Data   []byte // from the IP header on; until the next Receive
 	NotIP  bool   // neither IPv4 nor IPv6 (a bridge's)
 	Large  bool   // a large segment (GSO), cut up behind the queue
+	// Interface is the index of the one it came in on; 0: none.
+	Interface uint32
 }
 
 // Verdict answers one packet.

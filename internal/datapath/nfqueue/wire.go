@@ -17,6 +17,7 @@ const (
 	attrPacketHeader  = 1 // NFQA_PACKET_HDR
 	attrVerdictHeader = 2
 	attrMark          = 3
+	attrInterfaceIn   = 5
 	attrPayload       = 10
 	attrCapLen        = 13
 	attrSKBInfo       = 14
@@ -119,6 +120,10 @@ func parsePacket(body []byte, p *Packet) bool {
 		case attrMark:
 			if len(value) >= 4 {
 				p.Mark = binary.BigEndian.Uint32(value)
+			}
+		case attrInterfaceIn:
+			if len(value) >= 4 {
+				p.Interface = binary.BigEndian.Uint32(value)
 			}
 		case attrPayload:
 			p.Data = value

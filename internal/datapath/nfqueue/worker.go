@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -32,6 +33,8 @@ type worker struct {
 	held     *held
 	pairs    pairs
 	asked    asked
+	tracing  *atomic.Pointer[Trace] // of the Datapath
+	trace    *Trace                 // as it was when the batch began; nil: none
 	counters WorkerCounters
 	lastID   uint32
 	started  bool // lastID is valid
@@ -48,9 +51,9 @@ type worker struct {
 }
 
 // newWorker is for a first snapshot, whose limits size its tables.
-func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot) *worker {
+func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot, tracing *atomic.Pointer[Trace]) *worker {
 	w := &worker{
-		queue: q, number: number, now: c.Now,
+		queue: q, number: number, now: c.Now, tracing: tracing,
 		engine: steer.New(s, steer.Options{
 			Workers: c.Count, MaxFlows: max((s.Limits.Flows+c.Count-1)/c.Count, 1),
 		}),
@@ -101,7 +104,7 @@ func (w *worker) patience() time.Duration {
 
 // turn handles the first n packets, and whatever is due.
 func (w *worker) turn(n int) error {
-	w.at = w.now()
+	w.at, w.trace = w.now(), w.tracing.Load()
 	if w.held.count > 0 {
 		w.held.expired += uint64(w.held.expire(w.at, w.discard))
 	}
@@ -144,7 +147,7 @@ func (w *worker) packet(p *Packet) {
 	}
 	if p.NotIP {
 		w.parsed = packet.Packet{}
-		w.conclude(p.ID, w.engine.NotIP())
+		w.conclude(p, w.engine.NotIP())
 		return
 	}
 	if err := packet.Parse(p.Data, &w.parsed); err != nil {
@@ -152,7 +155,7 @@ func (w *worker) packet(p *Packet) {
 			w.counters.Short++
 		}
 		w.parsed = packet.Packet{}
-		w.conclude(p.ID, w.engine.Malformed())
+		w.conclude(p, w.engine.Malformed())
 		return
 	}
 	w.parsed.Length = p.Length
@@ -160,16 +163,18 @@ func (w *worker) packet(p *Packet) {
 	if w.parsed.Kind == packet.KindICMPError && w.ask(p) {
 		return
 	}
-	w.conclude(p.ID, w.engine.Packet(&w.parsed, w.at))
+	w.conclude(p, w.engine.Packet(&w.parsed, w.at))
 }
 
 // conclude does what was decided about the packet in w.parsed, and what follows for held fragments of its datagram.
-func (w *worker) conclude(id uint32, d steer.Decision) {
-	switch {
-	case d.Action != lb.Hold:
-		w.verdicts = append(w.verdicts, verdictOf(id, d))
-	case !w.held.add(&w.parsed, id, w.at):
-		w.verdicts = append(w.verdicts, Verdict{ID: id, Drop: true})
+func (w *worker) conclude(p *Packet, d steer.Decision) {
+	if w.trace != nil {
+		w.show(p, &w.parsed.Key, &d)
+	}
+	if d.Action != lb.Hold {
+		w.verdicts = append(w.verdicts, verdictOf(p.ID, d))
+	} else if w.held.on = p.Interface; !w.held.add(&w.parsed, p.ID, w.at) {
+		w.verdicts = append(w.verdicts, Verdict{ID: p.ID, Drop: true})
 	}
 	switch {
 	case w.held.count == 0:
@@ -191,7 +196,11 @@ func verdictOf(id uint32, d steer.Decision) Verdict {
 
 // decideHeld answers a held fragment now that the first one of its datagram is known.
 func (w *worker) decideHeld(p *packet.Packet, id uint32) {
-	w.verdicts = append(w.verdicts, verdictOf(id, w.engine.Packet(p, w.at)))
+	d := w.engine.Packet(p, w.at)
+	if w.trace != nil {
+		w.show(&Packet{ID: id, Data: p.Data, Length: p.Length, Interface: w.held.on}, &p.Key, &d)
+	}
+	w.verdicts = append(w.verdicts, verdictOf(id, d))
 }
 
 func (w *worker) dropHeld(_ *packet.Packet, id uint32) {

@@ -40,12 +40,17 @@ func NewCaptureWriter(w io.Writer, application string) (*CaptureWriter, error) {
 }
 
 // Interface describes an Ethernet interface and returns its number for Packet.
-func (c *CaptureWriter) Interface(name string) (int, error) {
+func (c *CaptureWriter) Interface(name string) (int, error) { return c.add(name, linkEthernet) }
+
+// IPInterface is Interface for packets that begin with the IP header.
+func (c *CaptureWriter) IPInterface(name string) (int, error) { return c.add(name, linkRaw) }
+
+func (c *CaptureWriter) add(name string, link uint16) (int, error) {
 	if c.interfaces == maxInterfaces {
 		return 0, fmt.Errorf("more than %d interfaces in one capture", maxInterfaces)
 	}
 	c.begin(blockInterface)
-	c.buf = binary.LittleEndian.AppendUint16(c.buf, linkEthernet)
+	c.buf = binary.LittleEndian.AppendUint16(c.buf, link)
 	c.buf = binary.LittleEndian.AppendUint16(c.buf, 0)
 	c.buf = binary.LittleEndian.AppendUint32(c.buf, 0) // packets are cut one by one
 	c.option(optionName, []byte(name))
