@@ -5,6 +5,33 @@ import (
 	"time"
 )
 
+// Defaults and bounds of Config.
+const (
+	DefaultName        = "weir"
+	DefaultRealm       = "weir"
+	DefaultPort        = 3478 // RFC 8656 §5: stun, turn
+	DefaultSecurePort  = 5349 // stuns, turns
+	DefaultAllocations = 65536
+	DefaultPerPeer     = 64 // permissions, and channels, of one allocation
+
+	DefaultUnauthenticated      = 50
+	DefaultUnauthenticatedTotal = 20000
+	DefaultConnections          = 65536
+	DefaultHandshakes           = 1024
+
+	DefaultLifetime    = 10 * time.Minute // RFC 8656 §3.2
+	DefaultMaxLifetime = time.Hour
+	DefaultNonce       = time.Hour
+	DefaultDrain       = time.Hour
+
+	maxListeners = 256
+	maxClusters  = 4096
+	maxUsers     = 65536
+	maxSecrets   = 8
+	maxName      = 253 // bytes of a name of ours
+	maxUsername  = 508 // bytes, RFC 8489 §14.3
+)
+
 // Config is one gateway, as its YAML file writes it. Zero values take the defaults named. Validate before use.
 type Config struct {
 	// Name of the gateway in status and logs; default "weir".
@@ -65,12 +92,13 @@ type ListenerConfig struct {
 	Relay    []netip.Addr `yaml:"relay,omitempty"`   // relay addresses, one per family; default Address or, for a wildcard, the address that the client reached
 	// RelayPorts bounds the ports of relay addresses; default 49152-65535.
 	RelayPorts PortRange `yaml:"relay_ports,omitempty"`
-	// Public is where clients find the listener, if a NAT stands before it: printed in URIs, and refused as a peer.
-	Public      netip.AddrPort `yaml:"public,omitempty"`
-	Certificate string         `yaml:"certificate,omitempty"` // PEM file with the chain; tls and dtls
-	Key         string         `yaml:"key,omitempty"`         // PEM file
-	SelfSigned  bool           `yaml:"self_signed,omitempty"` // instead of certificate and key: make one at start
-	Routes      []string       `yaml:"routes,omitempty"`      // clusters whose peers may be reached; none: no peer
+	// Public is HOST:PORT where clients find the listener, if a NAT or a load balancer stands before it: printed in URIs,
+	// and an address is refused as a peer.
+	Public      string   `yaml:"public,omitempty"`
+	Certificate string   `yaml:"certificate,omitempty"` // PEM file with the chain; tls and dtls
+	Key         string   `yaml:"key,omitempty"`         // PEM file
+	SelfSigned  bool     `yaml:"self_signed,omitempty"` // instead of certificate and key: make one at start
+	Routes      []string `yaml:"routes,omitempty"`      // clusters whose peers may be reached; none: no peer
 
 	CertificatePEM []byte `yaml:"-"` // instead of the files
 	KeyPEM         []byte `yaml:"-"`
