@@ -1,0 +1,33 @@
+package gateway
+
+import (
+	"net/netip"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+// worker owns a table of allocations with their relay sockets, and one socket of every UDP listener.
+type worker struct {
+	gateway *Gateway
+	index   int
+	table   *allocation.Table
+}
+
+// listener is one configured listener, the same for all workers.
+type listener struct {
+	id     uint16
+	config ListenerConfig
+	server netip.AddrPort // as bound
+}
+
+// post runs f in the worker's goroutine, soon. Any goroutine may call it; it never blocks.
+func (w *worker) post(f func(*worker)) {}
+
+// workerFor returns the worker that owns the clients of an address.
+func (g *Gateway) workerFor(client netip.AddrPort) *worker { return nil }
+
+// fromStream handles messages that a stream client sent.
+func (w *worker) fromStream(s stream, l *listener, p allocation.Path, messages [][]byte) {}
+
+// streamGone ends the allocation of a connection that ended.
+func (w *worker) streamGone(s stream, p allocation.Path) {}
