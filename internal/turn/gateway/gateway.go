@@ -10,11 +10,11 @@ import (
 
 // Options are what the process around a gateway gives it.
 type Options struct {
-	Workers int            // default one per core
-	Log     *slog.Logger   // default: nothing is logged
-	Offload Offload        // nil: every packet goes through user space
-	Keeper  Keeper         // nil: nothing outlives the process
-	Now     func() int64   // Unix nanoseconds; default time.Now
+	Workers int          // default one per core
+	Log     *slog.Logger // default: nothing is logged
+	Offload Offload      // nil: every packet goes through user space
+	Keeper  Keeper       // nil: nothing outlives the process
+	Now     func() int64 // Unix nanoseconds; default time.Now
 }
 
 // Gateway is a TURN server. All methods may be called by any goroutine.
@@ -50,4 +50,6 @@ func (g *Gateway) Users(yield func(User) bool) {}
 func (g *Gateway) Export(ctx context.Context) ([]allocation.Record, error) { return nil, nil }
 
 // Import restores allocations that another gateway exported and returns how many; the error tells of the rest.
-func (g *Gateway) Import(ctx context.Context, records []allocation.Record) (int, error) { return 0, nil }
+func (g *Gateway) Import(ctx context.Context, records []allocation.Record) (int, error) {
+	return 0, nil
+}

@@ -26,8 +26,8 @@ func (w *worker) post(f func(*worker)) {}
 // workerFor returns the worker that owns the clients of an address.
 func (g *Gateway) workerFor(client netip.AddrPort) *worker { return nil }
 
-// fromStream handles messages that a stream client sent.
+// fromStream handles whole messages that a stream client sent, without padding. They are the worker's until it returns.
 func (w *worker) fromStream(s stream, l *listener, p allocation.Path, messages [][]byte) {}
 
 // streamGone ends the allocation of a connection that ended.
-func (w *worker) streamGone(s stream, p allocation.Path) {}
+func (w *worker) streamGone(p allocation.Path) {}
