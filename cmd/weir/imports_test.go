@@ -66,6 +66,7 @@ func mayImport() map[string]may {
 		"coap/client":  {ours: "udpio dtls/record dtls/handshake coap/message coap/exchange steering/cid lab/measure lab/procstat", others: pion + "dtls"},
 		"turn/gateway": {ours: "udpio", others: pion},
 		"turn/turncat": {ours: "udpio", others: pion},
+		"turn/load":    {ours: "udpio lab/measure", others: pion + "stun"},
 		"kube":         {ours: "steering/lb turn/gateway", others: "k8s.io/ sigs.k8s.io/"},
 		"lab/bench":    {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot"},
 		"lab/demo":     {ours: "coap/client control/admin lab/measure lab/plot"},
