@@ -1,0 +1,62 @@
+package load
+
+import (
+	"net/netip"
+	"time"
+)
+
+const (
+	// HeaderSize is the least size of a datagram's user data in bytes.
+	HeaderSize = 32
+	// MaxClients is the most clients of one Load: channel numbers of RFC 8656 are not the limit, the header is.
+	MaxClients = 1 << 14
+	// Channel is the number that every client binds for the sink (RFC 8656 section 12).
+	Channel = 0x4000
+)
+
+// Config says who the clients are and where the far end is.
+type Config struct {
+	// Server is the TURN server (UDP). Invalid: plain UDP.
+	Server         netip.AddrPort
+	User, Password string // long-term credential
+	// To is where client i of plain UDP sends: To[i%len(To)]. Empty: to the far end itself.
+	To []netip.AddrPort
+	// Clients is how many, each with a socket of its own. Default 1.
+	Clients int
+	// Source is the address of the clients; invalid: the kernel's choice.
+	Source netip.Addr
+	// Sink is where this process receives what the clients sent. Invalid: 127.0.0.1 and a port of the kernel's choice.
+	Sink netip.AddrPort
+	// Peer, if valid, is an echo somewhere else: there is no sink then, and only the direction Echo.
+	Peer netip.AddrPort
+	// Size is the user data of a datagram in bytes, HeaderSize to 65,000. Default 1200.
+	Size int
+	// Burst is how many datagrams a client sends in a row, 1 to 64. Default 8.
+	Burst int
+	// NoSegment sends every datagram by itself (no UDP_SEGMENT), NoCoalesce receives every datagram by itself (no UDP_GRO).
+	NoSegment, NoCoalesce bool
+	// Lifetime is asked for each allocation. Default 10 minutes. Refreshed in time.
+	Lifetime time.Duration
+	// Patience is how long a TURN transaction may take, retransmissions included. Default 5 s.
+	Patience time.Duration
+}
+
+// Direction is which way the datagrams of a phase go.
+type Direction uint8
+
+// The directions.
+const (
+	Up   Direction = iota // clients to sink
+	Down                  // sink to clients
+	Both                  // each way at Phase.Rate
+	Echo                  // up, and back from the far end: the latency of Report.Down is that of the round trip
+)
+
+// Phase is one stretch of load.
+type Phase struct {
+	// Rate is datagrams a second of all the clients together, in each direction; 0: as fast as one thread can.
+	Rate float64
+	// Duration of sending; 0: until ctx ends, which is then no error.
+	Duration  time.Duration
+	Direction Direction
+}
