@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // plan chooses the hook of each interface. The caller holds mu.
@@ -160,15 +161,20 @@ func (o *Offload) onXDP(index int) bool {
 	return false
 }
 
+const askEvery = 4 // ticks of watch
+
 // watch looks after interfaces until ctx ends: one that was made anew is attached again.
 func (o *Offload) watch(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	for {
+	for tick := 0; ; tick++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		}
+		if tick%askEvery == 0 {
+			o.keepNeighbours()
 		}
 		if !o.stale.Swap(false) {
 			continue
@@ -185,6 +191,53 @@ func (o *Offload) watch(ctx context.Context) {
 			o.log.Error("look after interfaces", "error", err)
 		}
 	}
+}
+
+// keepNeighbours has the kernel ask again for those neighbours that only programs send to: it would take no notice of one
+// that is gone, and forget the others.
+func (o *Offload) keepNeighbours() {
+	used := o.usedHops()
+	if len(used) == 0 {
+		return
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		list, err := o.links.NeighList(0, family)
+		if err != nil {
+			o.log.Warn("list neighbours", "error", err)
+			return
+		}
+		for _, n := range list {
+			if n.State != unix.NUD_STALE || len(n.HardwareAddr) != 6 || !used[hopKey{uint32(n.LinkIndex), [6]byte(n.HardwareAddr)}] {
+				continue
+			}
+			poke := &netlink.Neigh{LinkIndex: n.LinkIndex, Family: family, IP: n.IP, Flags: netlink.NTF_USE, State: unix.NUD_NONE}
+			if err := o.links.NeighSet(poke); err != nil {
+				o.log.Debug("ask for a neighbour again", "address", n.IP, "error", err)
+			}
+		}
+	}
+}
+
+type hopKey struct {
+	index uint32
+	mac   [6]byte
+}
+
+// usedHops are the next hops of this and the last stretch of time.
+func (o *Offload) usedHops() map[hopKey]bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.tables == nil || len(o.channels) == 0 {
+		return nil
+	}
+	used := map[hopKey]bool{}
+	stretch := uint32(uint64(bootTicks(o.clock.tick)) >> o.clock.hopShift())
+	for i := range o.tables.hops {
+		if h := &o.tables.hops[i]; h.Stamp != 0 && stretch-h.Stamp <= 2 {
+			used[hopKey{h.Out.Ifindex, h.Out.Dmac}] = true
+		}
+	}
+	return used
 }
 
 func (o *Offload) attachAgain() {

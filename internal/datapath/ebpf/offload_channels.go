@@ -133,7 +133,7 @@ func (o *Offload) enter(id, direction uint32, c *OffloadChannel, r *relayed, src
 		way.Cost, way.Depth = price(c.BytesPerSecond, c.Burst)
 	}
 	o.tables.ways[place] = way
-	for i := int(place); i < len(o.tables.relayed); i += 2 * o.config.MaxChannels {
+	for i := int(place); i < len(o.tables.relayed); i += len(o.tables.ways) {
 		o.tables.relayed[i] = turnTurnRelayed{}
 	}
 }
@@ -243,7 +243,7 @@ func (o *Offload) Counters(yield func(id uint32, up, down OffloadTraffic)) error
 // traffic sums a way's counters over the CPUs; they are read where the programs write them.
 func (o *Offload) traffic(place uint32) (t OffloadTraffic) {
 	var last uint64
-	for i := int(place); i < len(o.tables.relayed); i += 2 * o.config.MaxChannels {
+	for i := int(place); i < len(o.tables.relayed); i += len(o.tables.ways) {
 		r := &o.tables.relayed[i]
 		t.Packets += atomic.LoadUint64(&r.Packets)
 		t.Bytes += atomic.LoadUint64(&r.Bytes)
@@ -255,7 +255,7 @@ func (o *Offload) traffic(place uint32) (t OffloadTraffic) {
 	return t
 }
 
-// quarantine hands out small numbers; one that was given back rests, for a program that is still under way may read what it
+// quarantine hands out numbers from 1; one that was given back rests, for a program that is still under way may read what it
 // stands for.
 type quarantine struct {
 	fresh, end uint32
@@ -269,7 +269,7 @@ type rest struct {
 
 const rested = time.Second
 
-func newQuarantine(size int) *quarantine { return &quarantine{end: uint32(size)} }
+func newQuarantine(size int) *quarantine { return &quarantine{fresh: 1, end: uint32(size) + 1} }
 
 func (q *quarantine) take(now time.Time) (uint32, bool) {
 	if len(q.resting) > 0 && now.Sub(q.resting[0].since) >= rested {

@@ -17,7 +17,8 @@ type relayTables struct {
 	tables
 	control *bpfControl
 	ways    []turnTurnWay
-	full    []uint64          // by bucket
+	full    []uint64 // by bucket
+	hops    []bpfClientHop
 	relayed []turnTurnRelayed // of each CPU, by way
 	ends    []string          // names of enum turn_end
 }
@@ -81,9 +82,9 @@ func (o *Offload) spec(hook Hook) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("count processors: %w", err)
 	}
-	ways := uint32(2 * o.config.MaxChannels)
+	ways := uint32(2 * (o.config.MaxChannels + 1)) // ids begin at 1
 	for name, entries := range map[string]uint32{
-		turnMapTurnKeys: ways, turnMapTurnWays: ways, turnMapTurnBuckets: uint32(o.config.MaxChannels), turnMapTurnTraffic: ways * uint32(cpus),
+		turnMapTurnKeys: ways, turnMapTurnWays: ways, turnMapTurnBuckets: ways / 2, turnMapTurnTraffic: ways * uint32(cpus),
 	} {
 		spec.Maps[name].MaxEntries = entries
 	}
@@ -130,6 +131,7 @@ func (o *Offload) openTables(spec *ebpf.CollectionSpec, c *ebpf.Collection) erro
 	for name, to := range map[string]func([]byte){
 		turnMapControls:    func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
 		turnMapTurnWays:    func(b []byte) { t.ways = view[turnTurnWay](b) },
+		turnMapClientHops:  func(b []byte) { t.hops = view[bpfClientHop](b) },
 		turnMapTurnBuckets: func(b []byte) { t.full = view[uint64](b) },
 		turnMapTurnTraffic: func(b []byte) { t.relayed = view[turnTurnRelayed](b) },
 	} {

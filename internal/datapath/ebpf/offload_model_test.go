@@ -32,36 +32,37 @@ type udpPacket struct {
 	left     bool // the checksum holds the pseudo-header only
 }
 
-// frame returns what the packet ends as, and the frame that leaves.
-func (m *relayModel) frame(b []byte) (end string, out []byte) {
+// frame returns what the packet ends as, and the frame that leaves by which channel.
+func (m *relayModel) frame(b []byte) (end string, out []byte, channel int) {
 	var p packet.Packet
 	if packet.ParseFrame(b, &p) != nil || p.Kind != packet.KindUDP {
-		return "other", nil
+		return "other", nil, 0
 	}
 	d, ok := plainDatagram(b)
 	if !ok {
-		return "unsuited", nil
+		return "unsuited", nil, 0
 	}
-	c, number := m.find(d)
-	if c == nil {
-		return "other", nil
+	channel, number := m.find(d)
+	if channel < 0 {
+		return "other", nil, 0
 	}
+	c := &m.channels[channel]
 	end, from, to, data := "down", c.Listener, c.Client, d.data
 	if number != 0 {
 		end, from, to, data = "up", c.Relay, c.Peer, nil
 	}
 	switch {
 	case end == "down" && c.shut:
-		return "permission", nil
+		return "permission", nil, 0
 	case d.ttl <= 1:
-		return "ttl", nil
+		return "ttl", nil, 0
 	case d.check == 0 && to.Addr().Is6():
-		return "no_checksum", nil
+		return "no_checksum", nil, 0
 	}
 	if end == "up" {
 		n := int(binary.BigEndian.Uint16(d.data[2:]))
 		if rest := len(d.data) - 4 - n; rest < 0 || rest > 3 {
-			return "unsuited", nil
+			return "unsuited", nil, 0
 		}
 		data = d.data[4 : 4+n]
 	} else {
@@ -70,20 +71,20 @@ func (m *relayModel) frame(b []byte) (end string, out []byte) {
 		data = append(data, d.data...)
 	}
 	if b[14]>>4 == 4 && packet.Checksum(b[14:34], 0) != 0 {
-		return "unsuited", nil
+		return "unsuited", nil, 0
 	}
 	if b[14]>>4 == 6 && d.check == 0 {
-		return "unsuited", nil
+		return "unsuited", nil, 0
 	}
 	build := packet.Build{Src: from, Dst: to, Proto: 17, TTL: d.ttl - 1, Class: d.tos, DontFrag: true, Payload: data, NoChecksum: d.check == 0}
 	ip := build.Append(nil)
 	if len(ip) > m.mtu {
-		return "too_big", nil
+		return "too_big", nil, 0
 	}
 	if !d.right && !(d.left && m.partial) { // what was wrong stays wrong
 		spoil(ip, d.check)
 	}
-	return end, build.AppendFrame(nil, [6]byte(m.macs[:6]), [6]byte(m.macs[6:]), ip)
+	return end, build.AppendFrame(nil, [6]byte(m.macs[:6]), [6]byte(m.macs[6:]), ip), channel
 }
 
 // spoil marks a checksum that must not be right.
@@ -96,21 +97,21 @@ func transportOf(ip []byte) int {
 	return 40
 }
 
-func (m *relayModel) find(d udpPacket) (*modelChannel, uint16) {
+func (m *relayModel) find(d udpPacket) (channel int, number uint16) {
 	if len(d.data) >= 4 && d.data[0]>>4 == 4 {
 		number := binary.BigEndian.Uint16(d.data)
 		for i := range m.channels {
 			if c := &m.channels[i]; c.Client == d.src && c.Listener == d.dst && c.Number == number {
-				return c, number
+				return i, number
 			}
 		}
 	}
 	for i := range m.channels {
 		if c := &m.channels[i]; c.Peer == d.src && c.Relay == d.dst {
-			return c, 0
+			return i, 0
 		}
 	}
-	return nil, 0
+	return -1, 0
 }
 
 // plainDatagram reads UDP in IPv4 without options or IPv6 without extension headers, whole and of lengths that agree.

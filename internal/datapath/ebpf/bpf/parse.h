@@ -74,8 +74,7 @@ struct pkt {
 	__u8 reason;     /* that steering gave */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
-	__u8 renewed;    /* it is the first by its next hop in this stretch of time */
-	__u8 pad;
+	__u8 pad[2];
 	struct rewrite nat;
 	/* from nat.src on not cleared for each packet */
 	__u64 now;       /* ticks */

@@ -104,19 +104,15 @@ __noinline __u32 hop_enter(struct pkt *p)
 		if (hop_fresh(stamp, stretch)) {
 			if (!out_same(&h->out, &p->out))
 				continue;
-			if (stamp == stretch)
+			if (stamp == stretch || __sync_val_compare_and_swap(&h->stamp, stamp, stretch) == stamp)
 				return i;
-			if (__sync_val_compare_and_swap(&h->stamp, stamp, stretch) != stamp)
-				continue;
-			p->renewed = 1;
-			return i;
+			continue;
 		}
 		if (__sync_val_compare_and_swap(&h->stamp, stamp, HOP_BUSY) != stamp)
 			continue;
 		h->out = p->out;
 		asm volatile("" ::: "memory");
 		*(volatile __u32 *)&h->stamp = stretch;
-		p->renewed = 1;
 		return i;
 	}
 	place = CLIENT_HOPS + ((bpf_get_smp_processor_id() * 2 + (p->inject & 1)) & (SPARE_HOPS - 1));

@@ -22,7 +22,6 @@ enum turn_end {
 	TURN_TOO_BIG,     /* passed: larger than the way takes */
 	TURN_NO_CHECKSUM, /* passed: none in IPv4, and IPv6 asks for one */
 	TURN_NO_WAY,      /* passed: no route, no neighbour, or not by redirect */
-	TURN_RENEWED,     /* passed: one in some seconds, so that the kernel keeps the neighbour alive */
 	TURN_NO_ROOM,     /* passed: no room to move the frame */
 	TURN_UP,          /* relayed to the peer */
 	TURN_DOWN,        /* relayed to the client */
@@ -360,8 +359,6 @@ static __always_inline int turn_relay(ctx_t *ctx, struct pkt *p, int *verdict)
 
 		if (found < 0)
 			return TURN_NO_WAY;
-		if (p->renewed)
-			return TURN_RENEWED;
 		place = found;
 		h = bpf_map_lookup_elem(&client_hops, &place);
 		if (!h)
