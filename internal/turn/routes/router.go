@@ -70,7 +70,7 @@ type NameStatus struct {
 func NewRouter(o Options) *Router {
 	if o.Lookup == nil {
 		o.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 		}
 	}
 	if o.Own == nil {
