@@ -1,0 +1,179 @@
+package gateway
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Defaults and bounds of Config.
+const (
+	DefaultName        = "weir"
+	DefaultRealm       = "weir"
+	DefaultPort        = 3478 // RFC 8656 §5: stun, turn
+	DefaultSecurePort  = 5349 // stuns, turns
+	DefaultAllocations = 65536
+	DefaultPerClient   = 256 // permissions, and channels, of one allocation
+	DefaultTCP         = 64  // connections of one allocation over TCP
+
+	DefaultUnauthenticated      = 100
+	DefaultUnauthenticatedTotal = 20000
+	DefaultConnections          = 65536
+	DefaultHandshakes           = 1024
+
+	DefaultLifetime    = 10 * time.Minute // RFC 8656 §3.2
+	DefaultMaxLifetime = time.Hour
+	DefaultNonce       = time.Hour
+	DefaultDrain       = time.Hour
+
+	maxListeners = 256
+	maxClusters  = 4096
+	maxUsers     = 65536
+	maxSecrets   = 8
+	maxName      = 253 // bytes of a name of ours
+	maxUsername  = 508 // bytes, RFC 8489 §14.3
+)
+
+// Config is one gateway, as its YAML file writes it. Zero values take the defaults named. Validate before use.
+type Config struct {
+	// Name of the gateway in status and logs; default "weir".
+	Name  string     `yaml:"name,omitempty"`
+	Realm string     `yaml:"realm,omitempty"` // RFC 8489 §9.2; default "weir"
+	Auth  AuthConfig `yaml:"auth,omitempty"`
+
+	Listeners []ListenerConfig `yaml:"listeners,omitempty"`
+	Clusters  []ClusterConfig  `yaml:"clusters,omitempty"`
+
+	Quotas    QuotaConfig    `yaml:"quotas,omitempty"`
+	Limits    LimitConfig    `yaml:"limits,omitempty"`
+	Lifetimes LifetimeConfig `yaml:"lifetimes,omitempty"`
+	Drain     DrainConfig    `yaml:"drain,omitempty"`
+	Offload   OffloadConfig  `yaml:"offload,omitempty"`
+}
+
+// AuthMode is how clients prove who they are.
+type AuthMode string
+
+// The ways to authenticate. The zero value is AuthStatic.
+const (
+	AuthStatic    AuthMode = "static"    // users with passwords (long-term credentials, RFC 8489 §9.2)
+	AuthEphemeral AuthMode = "ephemeral" // EXPIRY[:USER] names signed with a shared secret
+	AuthNone      AuthMode = "none"      // STUN binding only, no allocation
+)
+
+// AuthConfig says who may allocate.
+type AuthConfig struct {
+	Mode    AuthMode     `yaml:"mode,omitempty"`
+	Users   []UserConfig `yaml:"users,omitempty"`   // mode static
+	Secrets []string     `yaml:"secrets,omitempty"` // mode ephemeral; all are accepted, so that a new one can be rolled out
+	// SHA256 offers MESSAGE-INTEGRITY-SHA256 and password algorithms (RFC 8489 §9.2) beside SHA-1.
+	SHA256 bool `yaml:"sha256,omitempty"`
+}
+
+// UserConfig is one user of mode static.
+type UserConfig struct {
+	Name     string `yaml:"name"`
+	Password string `yaml:"password"`
+}
+
+// Protocol is how clients speak to a listener.
+type Protocol string
+
+// The protocols of a listener. The zero value is UDP.
+const (
+	UDP  Protocol = "udp"
+	TCP  Protocol = "tcp"
+	TLS  Protocol = "tls"
+	DTLS Protocol = "dtls"
+)
+
+// ListenerConfig is one address that clients speak to.
+type ListenerConfig struct {
+	Name     string       `yaml:"name"`
+	Protocol Protocol     `yaml:"protocol,omitempty"`
+	Address  netip.Addr   `yaml:"address,omitempty"` // bound as it is; default 0.0.0.0
+	Port     uint16       `yaml:"port,omitempty"`    // default 3478, of tls and dtls 5349
+	Relay    []netip.Addr `yaml:"relay,omitempty"`   // relay addresses, one per family; default Address or, for a wildcard, the address that the client reached
+	// RelayPorts bounds the ports of relay addresses; default 49152-65535.
+	RelayPorts PortRange `yaml:"relay_ports,omitempty"`
+	// Public is HOST:PORT where clients find the listener, if a NAT or a load balancer stands before it: printed in URIs,
+	// and an address is refused as a peer.
+	Public      string   `yaml:"public,omitempty"`
+	Certificate string   `yaml:"certificate,omitempty"` // PEM file with the chain; tls and dtls
+	Key         string   `yaml:"key,omitempty"`         // PEM file
+	SelfSigned  bool     `yaml:"self_signed,omitempty"` // instead of certificate and key: make one at start
+	Routes      []string `yaml:"routes,omitempty"`      // clusters whose peers may be reached; none: no peer
+
+	CertificatePEM []byte `yaml:"-"` // instead of the files
+	KeyPEM         []byte `yaml:"-"`
+}
+
+// PortRange is written MIN-MAX or as one port. The zero value is no range.
+type PortRange struct{ Min, Max uint16 }
+
+// ClusterConfig is a set of peers that listeners may be routed to.
+type ClusterConfig struct {
+	Name     string   `yaml:"name"`
+	Protocol Protocol `yaml:"protocol,omitempty"` // of the peers: udp (default), tcp (RFC 6062)
+	// Endpoints are addresses, prefixes and DNS names, each with an optional port or port range.
+	Endpoints []string      `yaml:"endpoints"`
+	Refresh   time.Duration `yaml:"refresh,omitempty"` // between two look-ups of its names; default 5s
+}
+
+// QuotaConfig bounds what clients take. Zero is the default.
+type QuotaConfig struct {
+	Allocations        int      `yaml:"allocations,omitempty"`          // in all; default 65536
+	AllocationsPerUser int      `yaml:"allocations_per_user,omitempty"` // default: as many as Allocations
+	Permissions        int      `yaml:"permissions,omitempty"`          // per allocation; default 256
+	Channels           int      `yaml:"channels,omitempty"`             // per allocation; default 256
+	Connections        int      `yaml:"connections,omitempty"`          // to peers per TCP allocation (RFC 6062); default 64
+	Bandwidth          ByteRate `yaml:"bandwidth,omitempty"`            // of user data per allocation, both directions together; default: no bound
+	Burst              ByteSize `yaml:"burst,omitempty"`                // what may pass at once; default a quarter second of Bandwidth, at least 64KiB
+}
+
+// ByteRate is bytes per second, written with its unit: 500kB/s, 2MB/s, 16Mbit/s.
+type ByteRate uint64
+
+// ByteSize is bytes, written with its unit: 64kB, 1MB.
+type ByteSize uint64
+
+// LimitConfig bounds what clients without credentials cost.
+type LimitConfig struct {
+	// Unauthenticated requests per second that are answered, per source (/32 of IPv4, /64 of IPv6); default 100.
+	Unauthenticated int `yaml:"unauthenticated,omitempty"`
+	// UnauthenticatedTotal is the same for all sources together; default 20000.
+	UnauthenticatedTotal int `yaml:"unauthenticated_total,omitempty"`
+	// Connections that stream listeners and DTLS hold at once; default 65536.
+	Connections int `yaml:"connections,omitempty"`
+	// Handshakes of TLS and DTLS under way at once; default 1024.
+	Handshakes int `yaml:"handshakes,omitempty"`
+}
+
+// LifetimeConfig are the times of RFC 8656.
+type LifetimeConfig struct {
+	Default time.Duration `yaml:"default,omitempty"` // of an allocation whose client asks for none; default 10m
+	Max     time.Duration `yaml:"max,omitempty"`     // of an allocation; default 1h
+	Nonce   time.Duration `yaml:"nonce,omitempty"`   // then 438 and a new one; default 1h
+}
+
+// DrainConfig is what happens while the gateway ends.
+type DrainConfig struct {
+	Alternate netip.AddrPort `yaml:"alternate,omitempty"` // new clients are sent there (300, RFC 8489 §10); default: refused with 508
+	Timeout   time.Duration  `yaml:"timeout,omitempty"`   // the longest wait for allocations to end; default 1h
+}
+
+// OffloadMode is who relays ChannelData.
+type OffloadMode string
+
+// The offload modes. The zero value is OffloadNone.
+const (
+	OffloadNone OffloadMode = "none"
+	OffloadAuto OffloadMode = "auto" // what the machine can do best
+	OffloadXDP  OffloadMode = "xdp"
+	OffloadTCX  OffloadMode = "tcx"
+)
+
+// OffloadConfig asks the kernel to relay ChannelData of UDP listeners.
+type OffloadConfig struct {
+	Mode       OffloadMode `yaml:"mode,omitempty"`
+	Interfaces []string    `yaml:"interfaces,omitempty"` // default: all that carry traffic of the listeners
+}

@@ -1,0 +1,2 @@
+// Package stunnerd reads STUNner's stunnerd configuration and its turn URIs as gateway.Config.
+package stunnerd
