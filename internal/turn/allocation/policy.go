@@ -1,0 +1,165 @@
+package allocation
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Policy is what a server allows. It is immutable: change a copy and hand it to Shared.SetPolicy.
+type Policy struct {
+	Realm    string // at most 128 bytes; "" is "weir"
+	Software string // the SOFTWARE attribute of answers, at most 128 bytes; "" sends none
+	Auth     Auth
+	// NonceKeys sign nonces: the first signs, all verify, so that a key can be changed without a 438 for everybody.
+	// At least one of 16 bytes or more, unless Auth.Mode is AuthNone. Processes that share keys share nonces.
+	NonceKeys       [][]byte
+	Quotas          Quotas
+	Unauthenticated RateLimit
+	Lifetimes       Lifetimes
+	// Admit says whether a listener's clients may reach a peer, and through which cluster. Port 0 asks about any port.
+	// It is called from every worker at once, for requests and for the first packets of a peer's port. Nil admits none.
+	Admit func(listener uint16, tcp bool, peer netip.AddrPort) (cluster uint16, ok bool)
+	// Draining refuses new allocations: 300 with Alternate where it is valid and of the client's family, else 508.
+	Draining  bool
+	Alternate netip.AddrPort
+}
+
+// AuthMode is how clients prove who they are.
+type AuthMode uint8
+
+// The modes. The zero mode refuses everybody, so that a forgotten setting opens nothing.
+const (
+	AuthStatic    AuthMode = iota // Users
+	AuthEphemeral                 // Secrets: user "expiry[:userid]", password base64(HMAC-SHA1(secret, user))
+	AuthNone                      // STUN Binding only: everything else is answered 400
+)
+
+// Auth is the credentials that hold.
+type Auth struct {
+	Mode    AuthMode
+	Users   map[string]string // AuthStatic: name to password
+	Secrets []string          // AuthEphemeral: any of them verifies, so that a secret can be changed
+	// SHA256 offers PASSWORD-ALGORITHMS and MESSAGE-INTEGRITY-SHA256 (RFC 8489, section 9.2) to clients that send
+	// requests big enough for the longer answer. SHA-1 and MD5 stay allowed.
+	SHA256 bool
+}
+
+// Quotas bound what clients may hold. A field of 0 means the default in brackets, a negative one no limit.
+type Quotas struct {
+	Allocations        int     // in all, all workers together (no limit)
+	AllocationsPerUser int     // by user id (no limit)
+	Permissions        int     // per allocation (256)
+	Channels           int     // per allocation (256)
+	Connections        int     // RFC 6062 connections per allocation (64)
+	Bandwidth          float64 // user data of both directions in bytes per second per allocation (no limit)
+	Burst              int     // bytes that may come at once (a quarter second of Bandwidth, at least 64 KiB)
+}
+
+// RateLimit bounds the answers to requests without valid credentials. A field of 0 means the default in brackets, a
+// negative rate no limit. The table has a fixed size: where all places for a prefix are taken by prefixes that are not
+// yet back to a full burst, the one nearest to it is forgotten (Stats.Displaced), and Total still holds.
+type RateLimit struct {
+	PerPrefix      float64 // answers per second for one IPv4 address or IPv6 /64 (100)
+	PrefixBurst    int     // (200)
+	Total          float64 // answers per second in all (20000)
+	TotalBurst     int     // (20000)
+	PrefixesAtOnce int     // size of the table, read by NewShared only (65536; 16 bytes each)
+}
+
+// Lifetimes are how long things last. 0 means the default in brackets.
+type Lifetimes struct {
+	Default    time.Duration // an allocation whose client asks for none or less (10 min)
+	Max        time.Duration // the longest (1 h)
+	Permission time.Duration // (5 min)
+	Channel    time.Duration // (10 min)
+	Nonce      time.Duration // then 438 (1 h)
+}
+
+const maxText = 128
+
+// withDefaults checks a policy and fills in what is 0.
+func (p Policy) withDefaults() (*Policy, error) {
+	if p.Realm == "" {
+		p.Realm = "weir"
+	}
+	if len(p.Realm) > maxText || len(p.Software) > maxText {
+		return nil, fmt.Errorf("realm or software is longer than %d bytes", maxText)
+	}
+	if err := p.checkAuth(); err != nil {
+		return nil, err
+	}
+	q := &p.Quotas
+	q.Allocations, q.AllocationsPerUser = orUnlimited(q.Allocations), orUnlimited(q.AllocationsPerUser)
+	q.Permissions, q.Channels = limit(q.Permissions, 256), limit(q.Channels, 256)
+	q.Connections = limit(q.Connections, 64)
+	if q.Burst == 0 {
+		q.Burst = max(int(q.Bandwidth/4), 64<<10)
+	}
+	u := &p.Unauthenticated
+	u.PerPrefix, u.Total = rate(u.PerPrefix, 100), rate(u.Total, 20000)
+	u.PrefixBurst, u.TotalBurst = max(limit(u.PrefixBurst, 200), 1), max(limit(u.TotalBurst, 20000), 1)
+	u.PrefixesAtOnce = limit(u.PrefixesAtOnce, 65536)
+	return &p, p.Lifetimes.fill()
+}
+
+func (p *Policy) checkAuth() error {
+	if p.Auth.Mode > AuthNone {
+		return fmt.Errorf("authentication mode %d is unknown", p.Auth.Mode)
+	}
+	if p.Auth.Mode == AuthNone {
+		return nil
+	}
+	if len(p.NonceKeys) == 0 {
+		return errors.New("a policy with authentication needs a nonce key")
+	}
+	for _, key := range p.NonceKeys {
+		if len(key) < 16 {
+			return errors.New("a nonce key is shorter than 16 bytes")
+		}
+	}
+	for _, secret := range p.Auth.Secrets {
+		if secret == "" {
+			return errors.New("an empty secret lets everybody in")
+		}
+	}
+	return nil
+}
+
+func (l *Lifetimes) fill() error {
+	for _, f := range []struct {
+		d        *time.Duration
+		standard time.Duration
+	}{{&l.Default, 10 * time.Minute}, {&l.Max, time.Hour}, {&l.Permission, 5 * time.Minute}, {&l.Channel, 10 * time.Minute}, {&l.Nonce, time.Hour}} {
+		if *f.d == 0 {
+			*f.d = f.standard
+		}
+		if *f.d < time.Second || *f.d > 24*time.Hour {
+			return fmt.Errorf("lifetime %v is not between 1 s and 24 h", *f.d)
+		}
+	}
+	l.Max = max(l.Max, l.Default)
+	return nil
+}
+
+const unlimited = int(^uint(0) >> 1)
+
+func orUnlimited(n int) int { return limit(n, unlimited) }
+
+func limit(n, standard int) int {
+	switch {
+	case n == 0:
+		return standard
+	case n < 0:
+		return unlimited
+	}
+	return n
+}
+
+func rate(r, standard float64) float64 {
+	if r == 0 {
+		return standard
+	}
+	return max(r, 0) // 0 from here on: no limit
+}
