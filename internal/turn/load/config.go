@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -54,13 +56,40 @@ const (
 	Echo                  // up, and back from the far end: the latency of Report.Down is that of the round trip
 )
 
+// ParseDirection reads a direction's name.
+func ParseDirection(name string) (Direction, error) {
+	if i := slices.Index(directionNames(), name); i >= 0 {
+		return Direction(i), nil
+	}
+	return 0, fmt.Errorf("direction %q: write %s", name, strings.Join(directionNames(), ", "))
+}
+
+func directionNames() []string { return []string{"up", "down", "both", "echo"} }
+
+// String is the direction's name.
+func (d Direction) String() string {
+	if names := directionNames(); int(d) < len(names) {
+		return names[d]
+	}
+	return "unknown"
+}
+
+// MarshalText is String.
+func (d Direction) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText is ParseDirection.
+func (d *Direction) UnmarshalText(text []byte) (err error) {
+	*d, err = ParseDirection(string(text))
+	return err
+}
+
 // Phase is one stretch of load.
 type Phase struct {
 	// Rate is datagrams a second of all the clients together, in each direction; 0: as fast as one thread can.
-	Rate float64
+	Rate float64 `json:"rate"`
 	// Duration of sending; 0: until ctx ends, which is then no error.
-	Duration  time.Duration
-	Direction Direction
+	Duration  time.Duration `json:"duration_ns"`
+	Direction Direction     `json:"direction"`
 }
 
 const (
