@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/turn/load"
 )
@@ -19,6 +23,7 @@ func newBenchTrafficTurnCommand() *cobra.Command {
 		config                     load.Config
 		server, sink, peer, source string
 		to                         []string
+		namespace                  string
 	)
 	cmd := &cobra.Command{
 		Use: "turn", Short: "Send through a TURN server, or plain UDP, and count what arrives", Hidden: true, Args: cobra.NoArgs,
@@ -48,6 +53,9 @@ func newBenchTrafficTurnCommand() *cobra.Command {
 					return usageError(fmt.Errorf("--source: %w", err))
 				}
 			}
+			if namespace != "" {
+				config.SinkIn = func(open func() error) error { return inNamespace(namespace, open) }
+			}
 			return runBenchTrafficTurn(cmd, config)
 		},
 	}
@@ -58,6 +66,7 @@ func newBenchTrafficTurnCommand() *cobra.Command {
 	flags.StringSliceVar(&to, "to", nil, "plain UDP: where client i sends, in turns (default the sink)")
 	flags.StringVar(&sink, "sink", "", "where to receive (default 127.0.0.1 and any port)")
 	flags.StringVar(&peer, "peer", "", "an echo elsewhere, in place of a sink")
+	flags.StringVar(&namespace, "sink-netns", "", "network namespace to receive in, by its name or path")
 	flags.StringVar(&source, "source", "", "address of the clients")
 	flags.IntVar(&config.Clients, "clients", 1, "how many")
 	flags.IntVar(&config.Size, "size", 1200, "bytes of user data")
@@ -92,4 +101,27 @@ func runBenchTrafficTurn(cmd *cobra.Command, config load.Config) (err error) {
 		}
 	}
 	return lines.Err()
+}
+
+// inNamespace calls f on a thread in a network namespace: the sockets that it opens stay there.
+func inNamespace(name string, f func() error) error {
+	if !strings.Contains(name, "/") {
+		name = "/run/netns/" + name
+	}
+	errs := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine, and its namespace with it
+		file, err := os.Open(name)
+		if err == nil {
+			defer file.Close()
+			err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET)
+		}
+		if err == nil {
+			err = f()
+		} else {
+			err = fmt.Errorf("enter network namespace %s: %w", name, err)
+		}
+		errs <- err
+	}()
+	return <-errs
 }

@@ -33,7 +33,9 @@ type Config struct {
 	Sink netip.AddrPort
 	// Peer, if valid, is an echo somewhere else: there is no sink then, and only the direction Echo.
 	Peer netip.AddrPort
-	// Size is the user data of a datagram in bytes, HeaderSize to 65,000. Default 1200.
+	// SinkIn, if set, calls what opens the sink's socket somewhere else, such as in another network namespace.
+	SinkIn func(open func() error) error
+	// Size is the most user data of a datagram in bytes, HeaderSize to 65,000. Default 1200.
 	Size int
 	// Burst is how many datagrams a client sends in a row, 1 to 64. Default 8.
 	Burst int
@@ -90,6 +92,8 @@ type Phase struct {
 	// Duration of sending; 0: until ctx ends, which is then no error.
 	Duration  time.Duration `json:"duration_ns"`
 	Direction Direction     `json:"direction"`
+	// Size is the user data of a datagram in bytes, at most Config.Size; 0: that.
+	Size int `json:"size"`
 }
 
 const (
