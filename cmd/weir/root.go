@@ -40,8 +40,8 @@ of namespaces to try it all in (lab). Start with: weir demo`,
 		newCoapCommand(),
 		newDemoCommand(),
 		newSimCommand(),
-		newTurnCommand(),
 		newDoctorCommand(),
+		newTurnCommand(),
 	)
 	return root
 }
