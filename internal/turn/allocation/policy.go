@@ -94,7 +94,7 @@ func (p Policy) withDefaults() (*Policy, error) {
 	q.Allocations, q.AllocationsPerUser = orUnlimited(q.Allocations), orUnlimited(q.AllocationsPerUser)
 	q.Permissions, q.Channels = limit(q.Permissions, 256), limit(q.Channels, 256)
 	q.Connections = limit(q.Connections, 64)
-	if q.Burst == 0 {
+	if q.Burst <= 0 {
 		q.Burst = max(int(q.Bandwidth/4), 64<<10)
 	}
 	u := &p.Unauthenticated
