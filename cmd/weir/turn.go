@@ -14,6 +14,9 @@ func newTurnCommand() *cobra.Command {
 	cmd.AddCommand(
 		newTurnGatewayCommand(),
 		newTurnCatCommand(),
+		newTurnUpgradeCommand(),
+		newTurnExportCommand(),
+		newTurnImportCommand(),
 	)
 	return cmd
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -51,12 +52,29 @@ func (s *Server) handler() http.Handler {
 	if s.config.Page != nil {
 		guard("GET /", s.config.Page.ServeHTTP)
 	}
+	limits := map[string]int64{}
+	for _, route := range s.config.Routes {
+		limits[route.Pattern] = route.MaxBody
+		guard(route.Pattern, route.serve)
+	}
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		_, pattern := mux.Handler(r)
+		r.Body = http.MaxBytesReader(w, r.Body, cmp.Or(limits[pattern], maxBody))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("X-Frame-Options", "DENY")
 		mux.ServeHTTP(w, r)
 	}))
+}
+
+func (route Route) serve(w http.ResponseWriter, r *http.Request) {
+	answer, err := route.Answer(r)
+	if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
+		writeError(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the request's body has more than %d bytes", tooLong.Limit))
+	} else if err != nil {
+		writeError(w, http.StatusConflict, err)
+	} else {
+		writeJSON(w, http.StatusOK, answer)
+	}
 }
 
 // guarded lets a request through that comes over a trusted door or carries the token.

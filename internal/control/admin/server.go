@@ -34,8 +34,18 @@ type Config struct {
 	// line is the answer, ErrBusy or one of the request; later ones end the stream.
 	Trace func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error
 	Page  http.Handler
+	// Routes are what else the part serves, behind the same guard as /status.
+	Routes []Route
 
 	Log *slog.Logger
+}
+
+// Route is one request that a part answers by itself.
+type Route struct {
+	Pattern string // as http.ServeMux wants it: "POST /upgrade"
+	MaxBody int64  // bytes of a request's body, default 64 KiB
+	// Answer's value is encoded as JSON with status 200; an error becomes status 409.
+	Answer func(r *http.Request) (any, error)
 }
 
 // ErrUnknownTarget is what Config.Override wraps when there is no such service or backend; it becomes status 404.
