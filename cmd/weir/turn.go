@@ -14,6 +14,7 @@ func newTurnCommand() *cobra.Command {
 	cmd.AddCommand(
 		newTurnGatewayCommand(),
 		newTurnCatCommand(),
+		newTurnUsersCommand(),
 		newTurnUpgradeCommand(),
 		newTurnExportCommand(),
 		newTurnImportCommand(),

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/keep"
@@ -68,14 +67,8 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags) error {
 		if dropped := k.Settle(); dropped > 0 {
 			log.Warn("kept sockets that nothing needs any more are closed", "sockets", dropped)
 		}
-		door := admin.Config{
-			Ready: g.Ready,
-			Status: func() any {
-				return gatewayStatus{keepStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Keep: k.Stats()}, g.Stats()}
-			},
-			Metrics: func() []admin.Sample { return keepSamples(k.Stats()) },
-			Routes:  keepRoutes(k, g),
-		}
+		door := turnDoor(g, func() int64 { return time.Now().UnixNano() }, false)
+		keepDoor(&door, k, g)
 		return serve(ctx, f.serve, log, door, nil, g.Run, func(ctx context.Context) error {
 			k.Ready()
 			drainGateway(ctx, signals, g, c.Drain, log)

@@ -100,9 +100,14 @@ func keepSamples(s keep.Stats) []admin.Sample {
 // maxMoved bounds the body of an import: 64 MiB of records are some 100,000.
 const maxMoved = 64 << 20
 
-// keepRoutes serve `weir turn upgrade`, `export` and `import`.
-func keepRoutes(k *keep.Keep, g *gateway.Gateway) []admin.Route {
-	return []admin.Route{
+// keepDoor adds to a gateway's door what is kept, and what `weir turn upgrade`, `export` and `import` ask for.
+func keepDoor(door *admin.Config, k *keep.Keep, g *gateway.Gateway) {
+	metrics := door.Metrics
+	door.Metrics = func() []admin.Sample { return append(metrics(), keepSamples(k.Stats())...) }
+	door.Status = func() any {
+		return gatewayStatus{keepStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Keep: k.Stats()}, g.Stats()}
+	}
+	door.Routes = append(door.Routes, []admin.Route{
 		{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {
 			if err := k.RequestUpgrade(); err != nil {
 				return nil, err
@@ -120,5 +125,5 @@ func keepRoutes(k *keep.Keep, g *gateway.Gateway) []admin.Route {
 			}
 			return importAllocations(r.Context(), g, text)
 		}},
-	}
+	}...)
 }

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -31,7 +30,13 @@ func (s *Server) handler() http.Handler {
 	if s.config.Metrics != nil {
 		mux.Handle("GET /metrics", metricsHandler(s.config.Metrics))
 	}
-	guard := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, s.guarded(h)) }
+	guardUpTo := func(pattern string, body int64, h http.HandlerFunc) {
+		mux.Handle(pattern, s.guarded(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, body)
+			h(w, r)
+		}))
+	}
+	guard := func(pattern string, h http.HandlerFunc) { guardUpTo(pattern, maxBody, h) }
 	if s.config.Status != nil {
 		guard("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.config.Status()) })
 	}
@@ -49,32 +54,24 @@ func (s *Server) handler() http.Handler {
 	if s.config.Trace != nil {
 		guard("POST /trace", s.trace)
 	}
+	for _, route := range s.config.Routes {
+		guardUpTo(route.Pattern, max(route.MaxBody, maxBody), func(w http.ResponseWriter, r *http.Request) {
+			answer, err := route.Answer(r)
+			if err != nil {
+				writeError(w, http.StatusBadRequest, err)
+				return
+			}
+			writeJSON(w, http.StatusOK, answer)
+		})
+	}
 	if s.config.Page != nil {
 		guard("GET /", s.config.Page.ServeHTTP)
 	}
-	limits := map[string]int64{}
-	for _, route := range s.config.Routes {
-		limits[route.Pattern] = route.MaxBody
-		guard(route.Pattern, route.serve)
-	}
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, pattern := mux.Handler(r)
-		r.Body = http.MaxBytesReader(w, r.Body, cmp.Or(limits[pattern], maxBody))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("X-Frame-Options", "DENY")
 		mux.ServeHTTP(w, r)
 	}))
-}
-
-func (route Route) serve(w http.ResponseWriter, r *http.Request) {
-	answer, err := route.Answer(r)
-	if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
-		writeError(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the request's body has more than %d bytes", tooLong.Limit))
-	} else if err != nil {
-		writeError(w, http.StatusConflict, err)
-	} else {
-		writeJSON(w, http.StatusOK, answer)
-	}
 }
 
 // guarded lets a request through that comes over a trusted door or carries the token.

@@ -34,18 +34,17 @@ type Config struct {
 	// line is the answer, ErrBusy or one of the request; later ones end the stream.
 	Trace func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error
 	Page  http.Handler
-	// Routes are what else the part serves, behind the same guard as /status.
+	// Routes are what this part serves besides, guarded as status is.
 	Routes []Route
 
 	Log *slog.Logger
 }
 
-// Route is one request that a part answers by itself.
+// Route is one more thing to serve, such as "GET /users". The answer is encoded as JSON, an error is the request's (400).
 type Route struct {
-	Pattern string // as http.ServeMux wants it: "POST /upgrade"
-	MaxBody int64  // bytes of a request's body, default 64 KiB
-	// Answer's value is encoded as JSON with status 200; an error becomes status 409.
-	Answer func(r *http.Request) (any, error)
+	Pattern string
+	MaxBody int64 // bytes of the request's body; default and least 64 KiB
+	Answer  func(*http.Request) (any, error)
 }
 
 // ErrUnknownTarget is what Config.Override wraps when there is no such service or backend; it becomes status 404.

@@ -174,7 +174,7 @@ func (t *Table) reserve(a *Allocation, relay netip.AddrPort, expires int64) {
 	r := reservation{token: a.token, user: a.User, relay: relay, expires: expires}
 	r.token = t.shared.reserve(r)
 	a.token, a.reserved, a.reservedAt = r.token, relay, expires
-	t.reservations = append(t.reservations, r)
+	t.queue(r)
 }
 
 func openFailed(err error) Reason {

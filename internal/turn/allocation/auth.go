@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pion/stun/v4"
 )
@@ -34,7 +35,7 @@ func (x *exchange) authenticate() Reason {
 	user, hasUser := m.get(stun.AttrUsername)
 	realm, hasRealm := m.get(stun.AttrRealm)
 	nonce, hasNonce := m.get(stun.AttrNonce)
-	if !hasUser || !hasRealm || !hasNonce || len(user) > maxUser {
+	if !hasUser || !hasRealm || !hasNonce || len(user) > maxUser || !utf8.Valid(user) {
 		return BadRequest
 	}
 	sha, ok := x.algorithm(nonce)

@@ -32,13 +32,18 @@ type world struct {
 	changes   int
 	gone      []Reason
 	openError error
-	only      [2]bool // families that Open fails
 }
 
 func (w *world) Open(a *Allocation, want RelayRequest) (r [2]netip.AddrPort, err error) {
 	if want.Exact[V4].IsValid() || want.Exact[V6].IsValid() {
+		if w.openError != nil {
+			return r, w.openError
+		}
 		w.open[a] = want
-		return want.Exact, w.openError
+		if want.Reserve {
+			w.held[want.Reserved] = true
+		}
+		return want.Exact, nil
 	}
 	if want.Reserved.IsValid() {
 		if !w.held[want.Reserved] {

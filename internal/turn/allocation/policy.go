@@ -119,6 +119,9 @@ func (p *Policy) checkAuth() error {
 			return errors.New("a nonce key is shorter than 16 bytes")
 		}
 	}
+	if _, ok := p.Auth.Users[""]; ok {
+		return errors.New("a user without a name")
+	}
 	for _, secret := range p.Auth.Secrets {
 		if secret == "" {
 			return errors.New("an empty secret lets everybody in")

@@ -115,6 +115,13 @@ func (s *Shared) reserve(r reservation) uint64 {
 	return r.token
 }
 
+// waits says whether nobody has taken a reservation yet.
+func (s *Shared) waits(token uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reserved[token].token != 0
+}
+
 // take ends a reservation for its user, and gives its quota back. An expired one is left to the table that made it.
 func (s *Shared) take(token uint64, user string, now int64) (relay netip.AddrPort, ok bool) {
 	s.mu.Lock()
