@@ -132,6 +132,7 @@ func (w *worker) flush() {
 
 // send sends what waits; the read buffers stay in use.
 func (w *worker) send() {
+	w.keepChanges() // before the answer that promises them leaves
 	w.tally.settle()
 	for i, r := range w.wetRelays {
 		r.wet = false

@@ -171,13 +171,12 @@ func (w *worker) serve(token uint64) {
 	}
 }
 
-// settle ends a turn: what is over ends, what waits leaves, what changed is written down.
+// settle ends a turn: what is over ends, what changed is written down, what waits leaves.
 func (w *worker) settle() {
 	if w.next == 0 || w.now >= w.next {
 		w.next = w.table.Expire(w.now)
 	}
 	w.flush()
-	w.keepChanges()
 }
 
 func (w *worker) runPosted() {
