@@ -98,7 +98,6 @@ func (l *listener) close(g *Gateway) {
 
 // openUDPLocked binds the sockets of a UDP listener, one for each worker, or takes those that are kept.
 func (g *Gateway) openUDPLocked(l *listener) error {
-	// A wildcard of IPv6 is for both families (l.server says which address a client reached).
 	config := udpio.Config{
 		Addr: l.server, Sockets: len(g.workers), Batch: doorBatch, ReadBuffer: listenerBuffer,
 		WriteBuffer: listenerBuffer, Coalesce: true,
