@@ -21,11 +21,14 @@ export PATH := $(PATH):$(or $(shell PATH='$(PATH)' $(GO) env GOPATH 2>/dev/null)
 RACE := \
 	./internal/coap/... \
 	./internal/control/... \
+	./internal/datapath/crew/... \
 	./internal/datapath/udpnat/... \
 	./internal/dtls/engine/... \
 	./internal/lab/demo/... \
 	./internal/lab/fragsim/... \
 	./internal/lab/netlab/... \
+	./internal/turn/gateway/... \
+	./internal/turn/turncat/... \
 	./internal/udpio/...
 
 FRAMES ?= 1000000

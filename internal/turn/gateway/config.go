@@ -12,9 +12,10 @@ const (
 	DefaultPort        = 3478 // RFC 8656 §5: stun, turn
 	DefaultSecurePort  = 5349 // stuns, turns
 	DefaultAllocations = 65536
-	DefaultPerPeer     = 64 // permissions, and channels, of one allocation
+	DefaultPerClient   = 256 // permissions, and channels, of one allocation
+	DefaultTCP         = 64  // connections of one allocation over TCP
 
-	DefaultUnauthenticated      = 50
+	DefaultUnauthenticated      = 100
 	DefaultUnauthenticatedTotal = 20000
 	DefaultConnections          = 65536
 	DefaultHandshakes           = 1024
@@ -64,6 +65,8 @@ type AuthConfig struct {
 	Mode    AuthMode     `yaml:"mode,omitempty"`
 	Users   []UserConfig `yaml:"users,omitempty"`   // mode static
 	Secrets []string     `yaml:"secrets,omitempty"` // mode ephemeral; all are accepted, so that a new one can be rolled out
+	// SHA256 offers MESSAGE-INTEGRITY-SHA256 and password algorithms (RFC 8489 §9.2) beside SHA-1.
+	SHA256 bool `yaml:"sha256,omitempty"`
 }
 
 // UserConfig is one user of mode static.
@@ -116,14 +119,15 @@ type ClusterConfig struct {
 	Refresh   time.Duration `yaml:"refresh,omitempty"` // between two look-ups of its names; default 5s
 }
 
-// QuotaConfig bounds what clients take. Zero is the default, where there is one, else no bound.
+// QuotaConfig bounds what clients take. Zero is the default.
 type QuotaConfig struct {
 	Allocations        int      `yaml:"allocations,omitempty"`          // in all; default 65536
-	AllocationsPerUser int      `yaml:"allocations_per_user,omitempty"` // 0: no bound but Allocations
-	Permissions        int      `yaml:"permissions,omitempty"`          // per allocation; default 64
-	Channels           int      `yaml:"channels,omitempty"`             // per allocation; default 64
-	Bandwidth          ByteRate `yaml:"bandwidth,omitempty"`            // per allocation and direction; 0: no bound
-	Burst              ByteSize `yaml:"burst,omitempty"`                // what may pass at once; default a second's worth of Bandwidth
+	AllocationsPerUser int      `yaml:"allocations_per_user,omitempty"` // default: as many as Allocations
+	Permissions        int      `yaml:"permissions,omitempty"`          // per allocation; default 256
+	Channels           int      `yaml:"channels,omitempty"`             // per allocation; default 256
+	Connections        int      `yaml:"connections,omitempty"`          // to peers per TCP allocation (RFC 6062); default 64
+	Bandwidth          ByteRate `yaml:"bandwidth,omitempty"`            // of user data per allocation, both directions together; default: no bound
+	Burst              ByteSize `yaml:"burst,omitempty"`                // what may pass at once; default a quarter second of Bandwidth, at least 64KiB
 }
 
 // ByteRate is bytes per second, written with its unit: 500kB/s, 2MB/s, 16Mbit/s.
@@ -134,7 +138,7 @@ type ByteSize uint64
 
 // LimitConfig bounds what clients without credentials cost.
 type LimitConfig struct {
-	// Unauthenticated requests per second that are answered, per source (/32 of IPv4, /64 of IPv6); default 50.
+	// Unauthenticated requests per second that are answered, per source (/32 of IPv4, /64 of IPv6); default 100.
 	Unauthenticated int `yaml:"unauthenticated,omitempty"`
 	// UnauthenticatedTotal is the same for all sources together; default 20000.
 	UnauthenticatedTotal int `yaml:"unauthenticated_total,omitempty"`

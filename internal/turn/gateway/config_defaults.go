@@ -24,8 +24,8 @@ func (c Config) WithDefaults() Config {
 	}
 	q := &c.Quotas
 	q.Allocations = cmp.Or(q.Allocations, DefaultAllocations)
-	q.Permissions, q.Channels = cmp.Or(q.Permissions, DefaultPerPeer), cmp.Or(q.Channels, DefaultPerPeer)
-	q.Burst = cmp.Or(q.Burst, ByteSize(q.Bandwidth))
+	q.Permissions, q.Channels = cmp.Or(q.Permissions, DefaultPerClient), cmp.Or(q.Channels, DefaultPerClient)
+	q.Connections = cmp.Or(q.Connections, DefaultTCP)
 	l := &c.Limits
 	l.Unauthenticated = cmp.Or(l.Unauthenticated, DefaultUnauthenticated)
 	l.UnauthenticatedTotal = cmp.Or(l.UnauthenticatedTotal, DefaultUnauthenticatedTotal)

@@ -1,7 +1,11 @@
 package load
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -29,7 +33,9 @@ type Config struct {
 	Sink netip.AddrPort
 	// Peer, if valid, is an echo somewhere else: there is no sink then, and only the direction Echo.
 	Peer netip.AddrPort
-	// Size is the user data of a datagram in bytes, HeaderSize to 65,000. Default 1200.
+	// SinkIn, if set, calls what opens the sink's socket somewhere else, such as in another network namespace.
+	SinkIn func(open func() error) error
+	// Size is the most user data of a datagram in bytes, HeaderSize to 65,000. Default 1200.
 	Size int
 	// Burst is how many datagrams a client sends in a row, 1 to 64. Default 8.
 	Burst int
@@ -52,11 +58,106 @@ const (
 	Echo                  // up, and back from the far end: the latency of Report.Down is that of the round trip
 )
 
+// ParseDirection reads a direction's name.
+func ParseDirection(name string) (Direction, error) {
+	if i := slices.Index(directionNames(), name); i >= 0 {
+		return Direction(i), nil
+	}
+	return 0, fmt.Errorf("direction %q: write %s", name, strings.Join(directionNames(), ", "))
+}
+
+func directionNames() []string { return []string{"up", "down", "both", "echo"} }
+
+// String is the direction's name.
+func (d Direction) String() string {
+	if names := directionNames(); int(d) < len(names) {
+		return names[d]
+	}
+	return "unknown"
+}
+
+// MarshalText is String.
+func (d Direction) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText is ParseDirection.
+func (d *Direction) UnmarshalText(text []byte) (err error) {
+	*d, err = ParseDirection(string(text))
+	return err
+}
+
 // Phase is one stretch of load.
 type Phase struct {
 	// Rate is datagrams a second of all the clients together, in each direction; 0: as fast as one thread can.
-	Rate float64
+	Rate float64 `json:"rate"`
 	// Duration of sending; 0: until ctx ends, which is then no error.
-	Duration  time.Duration
-	Direction Direction
+	Duration  time.Duration `json:"duration_ns"`
+	Direction Direction     `json:"direction"`
+	// Size is the user data of a datagram in bytes, at most Config.Size; 0: that.
+	Size int `json:"size"`
 }
+
+const (
+	maxSize     = 65000
+	maxBurst    = 64
+	keepEvery   = 200 * time.Second // a permission lasts 300 s (RFC 8656 section 9)
+	sinkRoom    = 32 << 20
+	clientRoom  = 4 << 20
+	channelHead = 4
+)
+
+// withDefaults checks the configuration and fills in what was left out.
+func (c Config) withDefaults() (Config, error) {
+	if c.Clients == 0 {
+		c.Clients = 1
+	}
+	if c.Size == 0 {
+		c.Size = 1200
+	}
+	if c.Burst == 0 {
+		c.Burst = 8
+	}
+	if c.Lifetime == 0 {
+		c.Lifetime = 10 * time.Minute
+	}
+	if c.Patience == 0 {
+		c.Patience = 5 * time.Second
+	}
+	if !c.Sink.IsValid() {
+		c.Sink = netip.MustParseAddrPort("127.0.0.1:0")
+	}
+	switch {
+	case c.Clients < 1 || c.Clients > MaxClients:
+		return c, fmt.Errorf("%d clients: want 1 to %d", c.Clients, MaxClients)
+	case c.Size < HeaderSize || c.Size > maxSize:
+		return c, fmt.Errorf("datagrams of %d bytes: want %d to %d", c.Size, HeaderSize, maxSize)
+	case c.Burst < 1 || c.Burst > maxBurst:
+		return c, fmt.Errorf("bursts of %d datagrams: want 1 to %d", c.Burst, maxBurst)
+	case c.Lifetime < time.Second || c.Patience < 0:
+		return c, fmt.Errorf("lifetime of %v, patience of %v: want at least 1s and 0", c.Lifetime, c.Patience)
+	case c.Server.IsValid() && len(c.To) > 0:
+		return c, errors.New("a TURN server and addresses of plain UDP: want one of them")
+	}
+	return c, nil
+}
+
+// farEnd is where the datagrams end: the echo elsewhere, else the sink.
+func (c *Config) farEnd() netip.AddrPort {
+	if c.Peer.IsValid() {
+		return c.Peer
+	}
+	return c.Sink
+}
+
+// target is where client i sends.
+func (c *Config) target(i int) netip.AddrPort {
+	switch {
+	case c.Server.IsValid():
+		return c.Server
+	case len(c.To) > 0:
+		return c.To[i%len(c.To)]
+	}
+	return c.farEnd()
+}
+
+// keep is the time between two refreshes.
+func (c *Config) keep() time.Duration { return min(c.Lifetime/2, keepEvery) }

@@ -46,7 +46,7 @@ func ParseEndpoint(text string) (Endpoint, error) {
 	if !isName(host) {
 		return Endpoint{}, fmt.Errorf("no endpoint %q; write an address, a prefix or a DNS name, each with a port, a range or none: 10.1.0.0/16:10000-20000", text)
 	}
-	e.Name = strings.ToLower(strings.TrimSuffix(host, "."))
+	e.Name = strings.ToLower(host) // a last dot stays: it keeps the resolver from its search list
 	return e, nil
 }
 

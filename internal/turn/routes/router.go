@@ -2,12 +2,11 @@ package routes
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,12 +15,7 @@ import (
 // DefaultRefresh is the time between two look-ups of a name, as STUNner has it.
 const DefaultRefresh = 5 * time.Second
 
-const (
-	ownRefresh    = 5 * time.Second // between two looks at the host's addresses
-	lookupTimeout = 3 * time.Second // of one look-up
-	parallel      = 16              // look-ups at once
-	goneAfter     = 3               // answers "no such name" in a row, after which its addresses are dropped
-)
+const ownRefresh = 5 * time.Second // between two looks at the host's addresses
 
 // Options are a Router's ways to the world.
 type Options struct {
@@ -39,38 +33,17 @@ type Router struct {
 	table   atomic.Pointer[Table]
 	wake    chan struct{} // a new Spec: look at the times again
 
-	applying sync.Mutex // one Apply at a time
-
 	mu    sync.Mutex // guards what follows
 	spec  Spec
 	names map[string]*name
 	own   []netip.Addr
 }
 
-// name is what a Router knows of one DNS name.
-type name struct {
-	NameStatus
-	refresh time.Duration
-	next    time.Time // when it is looked up again
-	gone    int       // answers "no such name" in a row
-}
-
-// NameStatus is what is known of a DNS name.
-type NameStatus struct {
-	Name      string       `json:"name"`
-	Addresses []netip.Addr `json:"addresses"`         // those of the last answer that was good
-	Dropped   int          `json:"dropped,omitempty"` // addresses beyond MaxAddresses
-	Lookups   uint64       `json:"lookups"`
-	Failures  uint64       `json:"failures"`
-	Error     string       `json:"error,omitempty"` // of the last look-up
-	Changed   time.Time    `json:"changed,omitzero"`
-}
-
 // NewRouter makes a Router without routes: it refuses everything until Apply.
 func NewRouter(o Options) *Router {
 	if o.Lookup == nil {
 		o.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 		}
 	}
 	if o.Own == nil {
@@ -102,68 +75,79 @@ func hostAddresses() ([]netip.Addr, error) {
 // Table is the current table.
 func (r *Router) Table() *Table { return r.table.Load() }
 
-// Names is what is known of each name, in their order.
-func (r *Router) Names() []NameStatus {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	list := make([]NameStatus, 0, len(r.names))
-	for _, n := range r.names {
-		status := n.NameStatus
-		status.Addresses = slices.Clone(status.Addresses)
-		list = append(list, status)
-	}
-	slices.SortFunc(list, func(a, b NameStatus) int { return strings.Compare(a.Name, b.Name) })
-	return list
+// Prepared is a Spec that is ready to be made current.
+type Prepared struct {
+	spec    Spec
+	own     []netip.Addr
+	answers map[string]answer // of names that were new
 }
 
-// Apply looks up the names that are new, compiles the Spec, makes it the current one and returns its table. A name that
-// is not answered in time has no address yet; that is no error. On error the Spec before stays. Any goroutine may call
-// it; it may take lookupTimeout per 16 new names.
-func (r *Router) Apply(ctx context.Context, spec Spec) (*Table, error) {
-	r.applying.Lock()
-	defer r.applying.Unlock()
+// Prepare checks a Spec and looks up the names in it that are new; the current Spec stays. A name that is not answered in
+// time has no address yet: that is no error. It may take lookupTimeout per 16 new names. Any goroutine may call it.
+func (r *Router) Prepare(ctx context.Context, spec Spec) (*Prepared, error) {
 	if _, err := Compile(&spec, nil, nil); err != nil {
 		return nil, err
 	}
 	own, err := r.options.Own()
 	if err != nil {
-		return nil, err // without them, clients could reach the host
+		return nil, fmt.Errorf("read the host's addresses: %w", err) // without them, clients could reach the host
 	}
-	wanted := refreshes(&spec)
 	var fresh []string
 	r.mu.Lock()
-	for n := range wanted {
+	for n := range refreshes(&spec) {
 		if r.names[n] == nil {
 			fresh = append(fresh, n)
 		}
 	}
 	r.mu.Unlock()
-	answers := r.lookup(ctx, fresh)
+	return &Prepared{spec: spec, own: own, answers: r.lookup(ctx, fresh)}, nil
+}
 
+// Commit makes a prepared Spec the current one and returns its table. Any goroutine may call it.
+func (r *Router) Commit(p *Prepared) *Table {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	wanted, now := refreshes(&p.spec), time.Now()
 	for n := range r.names {
 		if wanted[n] == 0 {
 			delete(r.names, n)
 		}
 	}
-	now := time.Now()
 	for n, refresh := range wanted {
 		known := r.names[n]
 		if known == nil {
-			known = &name{NameStatus: NameStatus{Name: n}}
+			known = &name{NameStatus: NameStatus{Name: n}, next: now}
 			r.names[n] = known
-			r.takeLocked(known, answers[n], now)
+			if a, ok := p.answers[n]; ok {
+				r.takeLocked(known, a, now)
+				known.next = now.Add(refresh)
+			}
 		}
-		known.refresh, known.next = refresh, now.Add(refresh)
+		known.refresh, known.next = refresh, earlier(known.next, now.Add(refresh))
 	}
-	r.spec, r.own = spec, own
-	table, err := r.compileLocked()
+	r.spec, r.own = p.spec, p.own
+	table := r.compileLocked()
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
-	return table, err
+	return table
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// Apply is Prepare and Commit. On error the Spec before stays.
+func (r *Router) Apply(ctx context.Context, spec Spec) (*Table, error) {
+	p, err := r.Prepare(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return r.Commit(p), nil
 }
 
 // refreshes is how often each name of a Spec is looked up: as often as its keenest cluster wants.
@@ -183,17 +167,18 @@ func refreshes(spec *Spec) map[string]time.Duration {
 	return wanted
 }
 
-func (r *Router) compileLocked() (*Table, error) {
+// compileLocked builds and stores the table of what is known now.
+func (r *Router) compileLocked() *Table {
 	resolved := Resolved{}
 	for n, known := range r.names {
 		resolved[n] = known.Addresses
 	}
 	table, err := Compile(&r.spec, resolved, r.own)
 	if err != nil {
-		return nil, err
+		panic("routes: a Spec that compiled before: " + err.Error()) // its bounds do not depend on answers
 	}
 	r.table.Store(table)
-	return table, nil
+	return table
 }
 
 // Run looks names and own addresses up until ctx ends.
@@ -270,82 +255,9 @@ func (r *Router) refresh(ctx context.Context, names []string) bool {
 
 func (r *Router) publish() {
 	r.mu.Lock()
-	table, err := r.compileLocked()
+	table := r.compileLocked()
 	r.mu.Unlock()
-	if err == nil && r.options.Changed != nil { // the Spec was compiled before: its bounds do not depend on answers
+	if r.options.Changed != nil {
 		r.options.Changed(table)
 	}
-}
-
-type answer struct {
-	addresses []netip.Addr
-	err       error
-}
-
-// lookup asks for all names, some at once.
-func (r *Router) lookup(ctx context.Context, names []string) map[string]answer {
-	answers := make(map[string]answer, len(names))
-	var mu sync.Mutex
-	var group sync.WaitGroup
-	slots := make(chan struct{}, parallel)
-	for _, n := range names {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-			defer cancel()
-			addresses, err := r.options.Lookup(ctx, n)
-			mu.Lock()
-			defer mu.Unlock()
-			answers[n] = answer{addresses, err}
-		})
-	}
-	group.Wait()
-	return answers
-}
-
-// takeLocked takes an answer in and reports whether the name's addresses are others now.
-func (r *Router) takeLocked(known *name, a answer, now time.Time) bool {
-	known.Lookups++
-	before := known.Error
-	if a.err == nil && len(a.addresses) == 0 {
-		a.err = &net.DNSError{Err: "no address", Name: known.Name, IsNotFound: true}
-	}
-	if a.err != nil {
-		known.Failures++
-		known.Error = a.err.Error()
-		if before == "" {
-			r.options.Log.Warn("name not found, its last addresses stay", "name", known.Name, "addresses", known.Addresses, "error", a.err)
-		}
-		var dns *net.DNSError
-		if !errors.As(a.err, &dns) || !dns.IsNotFound {
-			known.gone = 0
-			return false
-		}
-		if known.gone++; known.gone < goneAfter || len(known.Addresses) == 0 {
-			return false
-		}
-		r.options.Log.Warn("name is gone, its addresses are closed", "name", known.Name, "addresses", known.Addresses)
-		known.Addresses, known.Changed = nil, now
-		return true
-	}
-	known.gone, known.Error = 0, ""
-	addresses := make([]netip.Addr, len(a.addresses))
-	for i := range addresses {
-		addresses[i] = a.addresses[i].Unmap().WithZone("")
-	}
-	slices.SortFunc(addresses, netip.Addr.Compare)
-	addresses = slices.Compact(addresses)
-	known.Dropped = max(0, len(addresses)-MaxAddresses)
-	addresses = addresses[:len(addresses)-known.Dropped]
-	if slices.Equal(addresses, known.Addresses) {
-		return false
-	}
-	if known.Changed.IsZero() {
-		r.options.Log.Debug("name found", "name", known.Name, "addresses", addresses)
-	} else {
-		r.options.Log.Info("name has other addresses", "name", known.Name, "addresses", addresses, "before", known.Addresses)
-	}
-	known.Addresses, known.Changed = addresses, now
-	return true
 }

@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"net/netip"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+// newShared makes what all tables share, with the policy of a config.
+func (g *Gateway) newShared(c Config) (err error) {
+	g.nonceKey = make([]byte, 32)
+	var seed [32]byte
+	_, _ = rand.Read(g.nonceKey) // never fails
+	_, _ = rand.Read(seed[:])
+	g.shared, err = allocation.NewShared(g.policyLocked(&c), seed)
+	return err
+}
+
+// policyLocked is the policy of a config. The caller holds g.mu, or nobody else knows g yet.
+func (g *Gateway) policyLocked(c *Config) allocation.Policy {
+	p := c.policy()
+	p.NonceKeys, p.Admit = [][]byte{g.nonceKey}, g.admit
+	p.Draining, p.Alternate = g.draining.Load(), g.alternate
+	return p
+}
+
+// admit is Policy.Admit.
+func (g *Gateway) admit(listener uint16, tcp bool, peer netip.AddrPort) (cluster uint16, ok bool) {
+	table := g.router.Table()
+	if table == nil {
+		return 0, false
+	}
+	return table.Admit(listener, tcp, peer)
+}
+
+// routeLocked makes the routes of a config current. The listeners are open already: routes go by their ids.
+func (g *Gateway) routeLocked(ctx context.Context, c *Config) error {
+	ids := map[string]uint16{}
+	for _, l := range g.listeners {
+		if l != nil {
+			ids[l.current().Name] = l.id
+		}
+	}
+	spec, err := c.routes(func(name string) uint16 { return ids[name] }, g.clusterLocked)
+	if err != nil {
+		return err
+	}
+	_, err = g.router.Apply(ctx, spec)
+	return err
+}
+
+// clusterLocked is the id of a cluster by name, for as long as the process lives: counters go by it. 0 is none.
+func (g *Gateway) clusterLocked(name string) uint16 {
+	id, ok := g.clusters[name]
+	if !ok {
+		id = uint16(len(g.clusters) + 1)
+		g.clusters[name] = id
+	}
+	return id
+}
+
+// policyChanged has every table look again at what it admitted.
+func (g *Gateway) policyChanged() {
+	for _, w := range g.workers {
+		w.post(func(w *worker) { w.table.SetPolicy(w.now) })
+	}
+}
