@@ -85,8 +85,8 @@ func (c *Config) Validate() error {
 		return errors.New("an idle time-out is at least 1s, a linger not negative")
 	case c.Lifetime < time.Minute || c.Lifetime > time.Hour:
 		return fmt.Errorf("lifetime %v: write 1m to 1h", c.Lifetime)
-	case c.Gather < 0 || c.Gather > 10*time.Millisecond:
-		return fmt.Errorf("gathering for %v: write at most 10ms", c.Gather)
+	case c.Gather < 0 || c.Gather > time.Millisecond:
+		return fmt.Errorf("gathering for %v: write at most 1ms", c.Gather)
 	case c.Buffer < 4096 || c.Buffer > 1<<30:
 		return fmt.Errorf("socket buffer of %d bytes: write 4096 to %d", c.Buffer, 1<<30)
 	}

@@ -80,6 +80,7 @@ func (w *worker) run() error {
 	defer w.inbox.end()
 	defer w.poller.Close()
 	tokens := make([]uint64, 64)
+	n := 0
 	for {
 		now := w.t.now()
 		if now >= w.nextTick {
@@ -88,7 +89,13 @@ func (w *worker) run() error {
 				return nil
 			}
 		}
-		n, woken, err := w.poller.Wait(tokens, time.Duration(max(w.nextTick-now, 0)))
+		var woken bool
+		var err error
+		if n > 0 { // it was busy just now
+			n, woken, err = w.poller.WaitBusy(tokens)
+		} else {
+			n, woken, err = w.poller.Wait(tokens, time.Duration(max(w.nextTick-now, 0)))
+		}
 		if err != nil {
 			return err
 		}
