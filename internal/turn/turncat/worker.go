@@ -34,8 +34,12 @@ type worker struct {
 	links    []*link
 	free     []int
 	live     int // links
+	heldSize int // bytes that wait for first sessions
 	nextTick int64
 	stopAt   int64 // 0: not stopping
+	warm     *link // of the check, kept for the first client
+	warmEnds int64
+	broken   error
 
 	fromNear []udpio.Message // buffers of frames, behind the head room
 	frames   [][]byte
@@ -55,10 +59,6 @@ func newWorker(t *Tunnel, near *udpio.Conn) (*worker, error) {
 	}
 	w.inbox = newInbox(w.poller.Wake)
 	if near != nil {
-		if err := w.poller.AddConn(near, nearToken); err != nil {
-			w.poller.Close()
-			return nil, fmt.Errorf("watch the listener: %w", err)
-		}
 		block := make([]byte, readBatch*(headerBytes+readBuffer))
 		w.fromNear = make([]udpio.Message, readBatch)
 		w.frames = make([][]byte, readBatch)
@@ -104,7 +104,9 @@ func (w *worker) run() error {
 		}
 		now = w.t.now()
 		if woken {
-			w.takeInbox(now)
+			if w.takeInbox(now); w.broken != nil {
+				return w.broken
+			}
 		}
 		for _, token := range tokens[:n] {
 			if token == nearToken {
