@@ -15,6 +15,9 @@ func newTurnCommand() *cobra.Command {
 		newTurnGatewayCommand(),
 		newTurnCatCommand(),
 		newTurnUsersCommand(),
+		newTurnUpgradeCommand(),
+		newTurnExportCommand(),
+		newTurnImportCommand(),
 	)
 	return cmd
 }
