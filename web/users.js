@@ -6,7 +6,7 @@ const rowsShown = 100;
 let before = null; // the answer of the time before: {at, bytes by id}
 
 function rate(bytes, last, seconds) {
-  return last === undefined || seconds <= 0 || bytes < last ? "…" : number((bytes - last) * 8 / seconds) + "bit/s";
+  return last === undefined || seconds <= 0 || bytes < last ? "…" : number((bytes - last) * 8 / seconds).replace(/\d$/, "$& ") + "bit/s";
 }
 
 function few(list) {
