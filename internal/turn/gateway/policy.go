@@ -40,7 +40,7 @@ func (g *Gateway) routeLocked(ctx context.Context, c *Config) error {
 	ids := map[string]uint16{}
 	for _, l := range g.listeners {
 		if l != nil {
-			ids[l.config.Name] = l.id
+			ids[l.current().Name] = l.id
 		}
 	}
 	spec, err := c.routes(func(name string) uint16 { return ids[name] }, g.clusterLocked)
