@@ -129,7 +129,32 @@ func (c *Conn) ReadBatch(messages []Message, wait time.Duration) (int, error) {
 }
 
 func (c *Conn) receive(messages []Message) (int, unix.Errno) {
+	n, errno := c.read.receive(c.fd, messages)
+	if errno != 0 {
+		return 0, errno
+	}
+	for i := range n {
+		c.take(&messages[i], i)
+	}
+	c.stats.received.Add(uint64(n))
+	return n, 0
+}
+
+// take is readState.take with the counters.
+func (c *Conn) take(m *Message, i int) {
 	r := &c.read
+	drops, ok := r.take(m, i)
+	if m.Truncated {
+		c.stats.truncated.Add(1)
+	}
+	if ok && drops != r.drops {
+		c.stats.dropped.Add(uint64(drops - r.drops))
+		r.drops = drops
+	}
+}
+
+// receive makes one system call, which does not wait.
+func (r *readState) receive(fd int, messages []Message) (int, unix.Errno) {
 	count := min(len(messages), len(r.headers))
 	for i := range count {
 		m := &messages[i]
@@ -142,41 +167,32 @@ func (c *Conn) receive(messages []Message) (int, unix.Errno) {
 			h.Controllen = readControlSize
 		}
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(c.fd), uintptr(unsafe.Pointer(&r.headers[0])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
+	// Raw: it never blocks, and the scheduler need not know of it.
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&r.headers[0])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
-	for i := range int(n) {
-		c.take(&messages[i], i)
-	}
-	c.stats.received.Add(uint64(n))
 	return int(n), 0
 }
 
-// take copies what the kernel said about datagram i into m.
-func (c *Conn) take(m *Message, i int) {
-	r := &c.read
+// take copies what the kernel said about datagram i into m. It returns the socket's drop counter, if it came along.
+func (r *readState) take(m *Message, i int) (drops uint32, ok bool) {
 	h := &r.headers[i].Hdr
 	m.N = int(r.headers[i].Len)
 	m.Addr = getSockaddr(&r.names[i])
 	m.Segment = 0
 	m.Time = 0
 	m.Local = netip.Addr{}
-	if m.Truncated = h.Flags&unix.MSG_TRUNC != 0; m.Truncated {
-		c.stats.truncated.Add(1)
-	}
+	m.Truncated = h.Flags&unix.MSG_TRUNC != 0
 	if r.control == nil {
-		return
+		return 0, false
 	}
 	length := min(int(h.Controllen), readControlSize)
-	drops, ok := parseControl(r.control[i*readControlSize:][:length], m)
-	if ok && drops != r.drops {
-		c.stats.dropped.Add(uint64(drops - r.drops))
-		r.drops = drops
-	}
+	drops, ok = parseControl(r.control[i*readControlSize:][:length], m)
 	if m.Segment >= m.N {
 		m.Segment = 0
 	}
+	return drops, ok
 }
 
 func (c *Conn) waitReadable(wait time.Duration) (woken bool, err error) {

@@ -172,9 +172,7 @@ func open(config Config, reusePort bool) (_ *Conn, err error) {
 	if c.local, err = localAddr(fd); err != nil {
 		return nil, err
 	}
-	control := config.Timestamps || config.Drops || config.Coalesce || c.wildcard && !config.NoLocal
-	c.read = newReadState(config.Batch, control)
-	c.write = newWriteState(config.Batch)
+	c.prepare()
 	if err := c.wake.open(); err != nil {
 		return nil, err
 	}

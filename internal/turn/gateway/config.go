@@ -5,6 +5,34 @@ import (
 	"time"
 )
 
+// Defaults and bounds of Config.
+const (
+	DefaultName        = "weir"
+	DefaultRealm       = "weir"
+	DefaultPort        = 3478 // RFC 8656 §5: stun, turn
+	DefaultSecurePort  = 5349 // stuns, turns
+	DefaultAllocations = 65536
+	DefaultPerClient   = 256 // permissions, and channels, of one allocation
+	DefaultTCP         = 64  // connections of one allocation over TCP
+
+	DefaultUnauthenticated      = 100
+	DefaultUnauthenticatedTotal = 20000
+	DefaultConnections          = 65536
+	DefaultHandshakes           = 1024
+
+	DefaultLifetime    = 10 * time.Minute // RFC 8656 §3.2
+	DefaultMaxLifetime = time.Hour
+	DefaultNonce       = time.Hour
+	DefaultDrain       = time.Hour
+
+	maxListeners = 256
+	maxClusters  = 4096
+	maxUsers     = 65536
+	maxSecrets   = 8
+	maxName      = 253 // bytes of a name of ours
+	maxUsername  = 508 // bytes, RFC 8489 §14.3
+)
+
 // Config is one gateway, as its YAML file writes it. Zero values take the defaults named. Validate before use.
 type Config struct {
 	// Name of the gateway in status and logs; default "weir".
@@ -37,6 +65,8 @@ type AuthConfig struct {
 	Mode    AuthMode     `yaml:"mode,omitempty"`
 	Users   []UserConfig `yaml:"users,omitempty"`   // mode static
 	Secrets []string     `yaml:"secrets,omitempty"` // mode ephemeral; all are accepted, so that a new one can be rolled out
+	// SHA256 offers MESSAGE-INTEGRITY-SHA256 and password algorithms (RFC 8489 §9.2) beside SHA-1.
+	SHA256 bool `yaml:"sha256,omitempty"`
 }
 
 // UserConfig is one user of mode static.
@@ -65,12 +95,13 @@ type ListenerConfig struct {
 	Relay    []netip.Addr `yaml:"relay,omitempty"`   // relay addresses, one per family; default Address or, for a wildcard, the address that the client reached
 	// RelayPorts bounds the ports of relay addresses; default 49152-65535.
 	RelayPorts PortRange `yaml:"relay_ports,omitempty"`
-	// Public is where clients find the listener, if a NAT stands before it: printed in URIs, and refused as a peer.
-	Public      netip.AddrPort `yaml:"public,omitempty"`
-	Certificate string         `yaml:"certificate,omitempty"` // PEM file with the chain; tls and dtls
-	Key         string         `yaml:"key,omitempty"`         // PEM file
-	SelfSigned  bool           `yaml:"self_signed,omitempty"` // instead of certificate and key: make one at start
-	Routes      []string       `yaml:"routes,omitempty"`      // clusters whose peers may be reached; none: no peer
+	// Public is HOST:PORT where clients find the listener, if a NAT or a load balancer stands before it: printed in URIs,
+	// and an address is refused as a peer.
+	Public      string   `yaml:"public,omitempty"`
+	Certificate string   `yaml:"certificate,omitempty"` // PEM file with the chain; tls and dtls
+	Key         string   `yaml:"key,omitempty"`         // PEM file
+	SelfSigned  bool     `yaml:"self_signed,omitempty"` // instead of certificate and key: make one at start
+	Routes      []string `yaml:"routes,omitempty"`      // clusters whose peers may be reached; none: no peer
 
 	CertificatePEM []byte `yaml:"-"` // instead of the files
 	KeyPEM         []byte `yaml:"-"`
@@ -88,14 +119,15 @@ type ClusterConfig struct {
 	Refresh   time.Duration `yaml:"refresh,omitempty"` // between two look-ups of its names; default 5s
 }
 
-// QuotaConfig bounds what clients take. Zero is the default, where there is one, else no bound.
+// QuotaConfig bounds what clients take. Zero is the default.
 type QuotaConfig struct {
 	Allocations        int      `yaml:"allocations,omitempty"`          // in all; default 65536
-	AllocationsPerUser int      `yaml:"allocations_per_user,omitempty"` // 0: no bound but Allocations
-	Permissions        int      `yaml:"permissions,omitempty"`          // per allocation; default 64
-	Channels           int      `yaml:"channels,omitempty"`             // per allocation; default 64
-	Bandwidth          ByteRate `yaml:"bandwidth,omitempty"`            // per allocation and direction; 0: no bound
-	Burst              ByteSize `yaml:"burst,omitempty"`                // what may pass at once; default a second's worth of Bandwidth
+	AllocationsPerUser int      `yaml:"allocations_per_user,omitempty"` // default: as many as Allocations
+	Permissions        int      `yaml:"permissions,omitempty"`          // per allocation; default 256
+	Channels           int      `yaml:"channels,omitempty"`             // per allocation; default 256
+	Connections        int      `yaml:"connections,omitempty"`          // to peers per TCP allocation (RFC 6062); default 64
+	Bandwidth          ByteRate `yaml:"bandwidth,omitempty"`            // of user data per allocation, both directions together; default: no bound
+	Burst              ByteSize `yaml:"burst,omitempty"`                // what may pass at once; default a quarter second of Bandwidth, at least 64KiB
 }
 
 // ByteRate is bytes per second, written with its unit: 500kB/s, 2MB/s, 16Mbit/s.
@@ -106,7 +138,7 @@ type ByteSize uint64
 
 // LimitConfig bounds what clients without credentials cost.
 type LimitConfig struct {
-	// Unauthenticated requests per second that are answered, per source (/32 of IPv4, /64 of IPv6); default 50.
+	// Unauthenticated requests per second that are answered, per source (/32 of IPv4, /64 of IPv6); default 100.
 	Unauthenticated int `yaml:"unauthenticated,omitempty"`
 	// UnauthenticatedTotal is the same for all sources together; default 20000.
 	UnauthenticatedTotal int `yaml:"unauthenticated_total,omitempty"`

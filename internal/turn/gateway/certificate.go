@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// maxPEM bounds a certificate or key file.
+const maxPEM = 1 << 20
+
+// certificate reads what a tls or dtls listener shows its clients. An error begins with the key that is wrong.
+func (l *ListenerConfig) certificate(now time.Time) (*tls.Certificate, error) {
+	if l.SelfSigned {
+		return selfSigned(l, now)
+	}
+	chain, key := l.CertificatePEM, l.KeyPEM
+	if l.Certificate != "" {
+		var err error
+		if chain, err = readPEM(l.Certificate); err != nil {
+			return nil, fmt.Errorf("certificate: %w; name a readable PEM file", err)
+		}
+		if key, err = readPEM(l.Key); err != nil {
+			return nil, fmt.Errorf("key: %w; name a readable PEM file", err)
+		}
+	}
+	if !bytes.Contains(chain, []byte("-----BEGIN CERTIFICATE-----")) {
+		return nil, fmt.Errorf("certificate: %s holds no PEM certificate; write the chain, the server's own first", orInline(l.Certificate))
+	}
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return nil, fmt.Errorf("key: %s does not fit the certificate %s (%w); name the key that the certificate was made for", orInline(l.Key), orInline(l.Certificate), err)
+	}
+	if now.After(pair.Leaf.NotAfter) {
+		return nil, fmt.Errorf("certificate: %s ended on %s; renew it", orInline(l.Certificate), pair.Leaf.NotAfter.Format(time.DateOnly))
+	}
+	if now.Before(pair.Leaf.NotBefore) {
+		return nil, fmt.Errorf("certificate: %s begins on %s only; look at the clock, or take another one", orInline(l.Certificate), pair.Leaf.NotBefore.Format(time.DateOnly))
+	}
+	return &pair, nil
+}
+
+func orInline(path string) string {
+	if path == "" {
+		return "in the configuration"
+	}
+	return path
+}
+
+func readPEM(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxPEM || info.IsDir() {
+		return nil, fmt.Errorf("%s is no PEM file of at most %d bytes", path, maxPEM)
+	}
+	return os.ReadFile(path)
+}
+
+// selfSigned makes a certificate for the listener's addresses, valid for a year: for tests, and for clients that check
+// nothing.
+func selfSigned(l *ListenerConfig, now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("self_signed: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("self_signed: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "weir turn gateway"}, DNSNames: []string{"localhost"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0), BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, a := range append([]netip.Addr{l.Address}, l.Relay...) {
+		if a.IsValid() && !a.IsUnspecified() {
+			template.IPAddresses = append(template.IPAddresses, a.AsSlice())
+		}
+	}
+	if host, _, err := net.SplitHostPort(l.Public); err == nil {
+		if a, err := netip.ParseAddr(host); err == nil {
+			template.IPAddresses = append(template.IPAddresses, a.AsSlice())
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("self_signed: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("self_signed: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// CheckCertificates reads every certificate without using it; for a check of the configuration. The error begins with
+// the path of the key that is wrong, as Validate's.
+func (c *Config) CheckCertificates() error {
+	for i := range c.Listeners {
+		l := &c.Listeners[i]
+		if !l.Protocol.Secure() || l.SelfSigned {
+			continue
+		}
+		if _, err := l.certificate(time.Now()); err != nil {
+			return fmt.Errorf("listeners[%d].%w", i, err)
+		}
+	}
+	return nil
+}

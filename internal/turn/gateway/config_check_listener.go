@@ -1,0 +1,180 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func (c *Config) validateListeners(clusters map[string]bool) error {
+	if len(c.Listeners) > maxListeners {
+		return fmt.Errorf("listeners: %d listeners are more than %d", len(c.Listeners), maxListeners)
+	}
+	names, sockets := map[string]bool{}, map[string]int{}
+	for i := range c.Listeners {
+		l := c.Listeners[i]
+		at := fmt.Sprintf("listeners[%d].", i)
+		if err := l.validate(clusters); err != nil {
+			return fmt.Errorf("%s%w", at, err)
+		}
+		if names[l.Name] {
+			return fmt.Errorf("%sname: a second listener %q; each needs its own name", at, l.Name)
+		}
+		names[l.Name] = true
+		l.setDefaults()
+		for _, socket := range l.sockets() {
+			if other, ok := sockets[socket]; ok {
+				return fmt.Errorf("%sport: %s is taken by listeners[%d]; give one of them another port or address", at, socket, other)
+			}
+			sockets[socket] = i
+		}
+	}
+	return nil
+}
+
+// sockets names what the listener binds; :: is both families.
+func (l *ListenerConfig) sockets() []string {
+	transport := "udp"
+	if l.Protocol.Stream() {
+		transport = "tcp"
+	}
+	at := func(a netip.Addr) string { return transport + " " + netip.AddrPortFrom(a, l.Port).String() }
+	if l.Address == netip.IPv6Unspecified() {
+		return []string{at(l.Address), at(netip.IPv4Unspecified())}
+	}
+	return []string{at(l.Address.Unmap())}
+}
+
+func (l *ListenerConfig) validate(clusters map[string]bool) error {
+	if err := checkName(l.Name, false); err != nil {
+		return fmt.Errorf("name: %w", err)
+	}
+	switch l.Protocol {
+	case "", UDP, TCP, TLS, DTLS:
+	default:
+		return fmt.Errorf("protocol: no protocol %q; write udp, tcp, tls or dtls", l.Protocol)
+	}
+	if err := checkAddress(l.Address, true); err != nil {
+		return fmt.Errorf("address: %w", err)
+	}
+	if err := l.validateRelay(); err != nil {
+		return err
+	}
+	if l.Public != "" {
+		if err := checkHostPort(l.Public); err != nil {
+			return fmt.Errorf("public: %w", err)
+		}
+	}
+	if err := l.validateCertificate(); err != nil {
+		return err
+	}
+	for i, route := range l.Routes {
+		if !clusters[route] {
+			return fmt.Errorf("routes[%d]: there is no cluster %q; add it to clusters, or name one of: %s", i, route, nameList(clusters))
+		}
+		if slices.Contains(l.Routes[:i], route) {
+			return fmt.Errorf("routes[%d]: %q stands here twice; remove one", i, route)
+		}
+	}
+	return nil
+}
+
+func (l *ListenerConfig) validateRelay() error {
+	var families [2]bool
+	for i, address := range l.Relay {
+		if err := checkAddress(address, false); err != nil || !address.IsValid() {
+			return fmt.Errorf("relay[%d]: %w", i, cmpErr(err, errors.New("empty; write an address of this host")))
+		}
+		family := 0
+		if address.Unmap().Is6() {
+			family = 1
+		}
+		if families[family] {
+			return fmt.Errorf("relay[%d]: a second address of the family of %s; write at most one IPv4 and one IPv6 address", i, address)
+		}
+		families[family] = true
+	}
+	if r := l.RelayPorts; r != (PortRange{}) {
+		if r.Min < 1024 {
+			return fmt.Errorf("relay_ports: %s begins below 1024, where other services of the host live; write ports from 1024 on", r)
+		}
+		if r.Count() < 2 {
+			return fmt.Errorf("relay_ports: %s is one port; each allocation needs its own, write a range such as 49152-65535", r)
+		}
+	}
+	return nil
+}
+
+func (l *ListenerConfig) validateCertificate() error {
+	files, inline := l.Certificate != "" || l.Key != "", len(l.CertificatePEM) > 0 || len(l.KeyPEM) > 0
+	switch {
+	case !l.Protocol.Secure() && (files || inline || l.SelfSigned):
+		key := "certificate"
+		switch {
+		case l.SelfSigned:
+			key = "self_signed"
+		case l.Certificate == "" && l.Key != "":
+			key = "key"
+		}
+		return fmt.Errorf("%s: a listener of protocol %s has no certificate; set protocol to tls or dtls, or remove it", key, l.Protocol)
+	case !l.Protocol.Secure():
+		return nil
+	case l.SelfSigned && (files || inline):
+		return errors.New("self_signed: certificate and key are given as well; remove one or the other")
+	case l.SelfSigned:
+		return nil
+	case files && (l.Certificate == "" || l.Key == ""):
+		missing, given := "certificate", "key"
+		if l.Key == "" {
+			missing, given = given, missing
+		}
+		return fmt.Errorf("%s: there is no %s to it; name both PEM files", given, missing)
+	case !files && !inline:
+		return fmt.Errorf("protocol: %s needs a certificate; name the PEM files with certificate and key, or set self_signed: true", l.Protocol)
+	}
+	return nil
+}
+
+func checkAddress(a netip.Addr, wildcard bool) error {
+	switch {
+	case !a.IsValid():
+		return nil
+	case a.Zone() != "":
+		return fmt.Errorf("%s has a zone; write an address that holds on every interface", a)
+	case a.Is4In6():
+		return fmt.Errorf("%s is IPv4 in IPv6 clothes; write %s", a, a.Unmap())
+	case a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Errorf("%s is no address of one host; write an address of this one", a)
+	case a.IsUnspecified() && !wildcard:
+		return fmt.Errorf("%s is no address that peers could send to; write an address of this host", a)
+	}
+	return nil
+}
+
+func checkHostPort(text string) error {
+	host, port, err := net.SplitHostPort(text)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 || len(host) > maxName || strings.ContainsAny(host, " /?#@") {
+		return fmt.Errorf("%q is no HOST:PORT; write for example 198.51.100.7:3478", text)
+	}
+	return nil
+}
+
+func nameList(names map[string]bool) string {
+	const most = 8
+	var list []string
+	for name := range names {
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	if len(list) == 0 {
+		return "(there are no clusters)"
+	}
+	if len(list) > most {
+		list = append(list[:most], "…")
+	}
+	return strings.Join(list, ", ")
+}

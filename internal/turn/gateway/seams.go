@@ -1,0 +1,62 @@
+package gateway
+
+import "net/netip"
+
+// Keeper holds what outlives the process: sockets by name and the records of allocations. *keep.Keep is one. Workers
+// call Store, Drop, Put and Delete while they serve; none of them may block for long.
+type Keeper interface {
+	// Store keeps a duplicate of fd under name. An error costs only the socket's survival.
+	Store(name string, fd int) error
+	// Drop forgets the descriptor of name.
+	Drop(name string)
+	// Take gives the caller the descriptor that an earlier process stored, once. The keeper keeps its duplicate.
+	Take(name string) (fd int, ok bool)
+	// Put writes the record of an allocation, in place of an earlier one, Delete removes it.
+	Put(id uint64, record []byte)
+	Delete(id uint64)
+	// Records yields what an earlier process put. record is valid until yield returns.
+	Records(yield func(id uint64, record []byte) bool)
+}
+
+// Offload relays ChannelData of UDP listeners in the kernel. Workers call it.
+type Offload interface {
+	Add(OffloadChannel) (id uint32, err error)
+	// Permit says whether the peer may send to the client: its permission may end before the channel does.
+	Permit(id uint32, toClient bool) error
+	Remove(id uint32) error
+	// Counters calls f for every channel with what went through the kernel since it was added.
+	Counters(f func(id uint32, up, down OffloadTraffic)) error
+	// Describe says in which mode it runs and why.
+	Describe() string
+}
+
+// OffloadChannel is one channel to relay in the kernel.
+type OffloadChannel struct {
+	Client, Server netip.AddrPort // how the client speaks to us; Server is never a wildcard
+	Relay, Peer    netip.AddrPort
+	Number         uint16
+}
+
+// OffloadTraffic is what went one way through the kernel since the channel was added.
+type OffloadTraffic struct {
+	Packets, Bytes uint64 // user data without headers
+	Last           int64  // Unix nanoseconds, 0: none yet
+}
+
+// stream is one client connection of a TCP, TLS or DTLS listener as a worker sees it. Only the goroutine of the worker
+// that owns the client's address calls it; nothing here blocks.
+//
+// The connection's reader gives its messages to that worker in batches, and its end:
+//
+//	w := g.workerFor(path.Client)
+//	w.post(func(w *worker) { w.fromStream(s, l, path, messages) })
+//	w.post(func(w *worker) { w.streamGone(path) })
+type stream interface {
+	// deliver queues one message, head followed by body, for the client, and copies both. The stream adds what its
+	// transport asks for (padding of ChannelData over TCP and TLS). False: the queue is full, the message is lost.
+	deliver(head, body []byte) bool
+	// flush ends a turn of the worker in which deliver was called: the connection's writer may start.
+	flush()
+	// shut ends the connection: its listener is gone.
+	shut()
+}

@@ -1,0 +1,81 @@
+package gateway
+
+import "net/netip"
+
+// Stats is the state of a gateway at one moment.
+type Stats struct {
+	Workers   int             `json:"workers"`
+	Ready     bool            `json:"ready"`
+	Draining  bool            `json:"draining"`
+	Totals    Counts          `json:"totals"`
+	Listeners []ListenerStats `json:"listeners"`
+	Clusters  []ClusterStats  `json:"clusters"`
+	// Reasons counts how messages and packets ended, by the name of allocation.Reason; also per listener.
+	Reasons map[string]uint64 `json:"reasons"`
+	Offload string            `json:"offload"` // what the offload says of itself, empty without one
+}
+
+// Counts is what Stats tells of a whole, a listener or a cluster.
+type Counts struct {
+	Allocations int `json:"allocations"`
+	Permissions int `json:"permissions"`
+	Channels    int `json:"channels"`
+	// Up is from clients to peers, Down the way back: user data without headers.
+	Up   Traffic `json:"up"`
+	Down Traffic `json:"down"`
+	// Opened counts allocations since the start.
+	Opened uint64 `json:"opened"`
+}
+
+// Traffic is packets and bytes of user data.
+type Traffic struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// ListenerStats is one listener.
+type ListenerStats struct {
+	Name        string            `json:"name"`
+	Protocol    string            `json:"protocol"`
+	Address     netip.AddrPort    `json:"address"`
+	Connections int               `json:"connections"` // of clients over TCP, TLS and DTLS
+	ReadBuffer  int               `json:"read_buffer"` // bytes that the kernel granted to each UDP socket
+	Overflowed  uint64            `json:"overflowed"`  // datagrams that found the kernel's buffer full
+	Reasons     map[string]uint64 `json:"reasons"`
+	Counts
+}
+
+// ClusterStats is one cluster.
+type ClusterStats struct {
+	Name string `json:"name"`
+	Counts
+}
+
+// User is one allocation. Times are Unix nanoseconds, 0: never.
+type User struct {
+	ID          uint64           `json:"id"`
+	User        string           `json:"user"`
+	Client      netip.AddrPort   `json:"client"`
+	Transport   string           `json:"transport"`
+	Listener    string           `json:"listener"`
+	Relay       []netip.AddrPort `json:"relay"`
+	TCP         bool             `json:"tcp"`
+	Created     int64            `json:"created"`
+	Expires     int64            `json:"expires"`
+	Permissions int              `json:"permissions"`
+	Channels    int              `json:"channels"`
+	Peers       []netip.AddrPort `json:"peers"`
+	Up          Traffic          `json:"up"`
+	Down        Traffic          `json:"down"`
+	LastUp      int64            `json:"last_up"`
+	LastDown    int64            `json:"last_down"`
+	Offloaded   int              `json:"offloaded"` // channels in the kernel
+}
+
+// Change says what a reload did.
+type Change struct {
+	Restarted []string       `json:"restarted"` // listeners that were closed and opened anew
+	Added     []string       `json:"added"`
+	Removed   []string       `json:"removed"`
+	Ended     map[string]int `json:"ended"` // allocations that ended, by reason
+}

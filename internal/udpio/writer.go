@@ -1,0 +1,237 @@
+package udpio
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// HeadSize is the room for bytes that a Writer puts before a datagram's body.
+const HeadSize = 4
+
+// Writer sends datagrams of one worker through many sockets. They wait in Queues, one for each socket, and point into
+// the buffers that they were read to: nothing is copied. Runs of equal target and length leave as one segmented send.
+// It belongs to one goroutine.
+type Writer struct {
+	pool    []datagram
+	used    int
+	headers []mmsghdr
+	counts  []int32 // datagrams that each header carries
+	iovecs  []unix.Iovec
+	control []byte
+	stats   WriterStats
+}
+
+// WriterStats counts what a Writer did.
+type WriterStats struct {
+	Sent      uint64 // datagrams given to the kernel
+	Refused   uint64 // datagrams that the kernel refused: no route, no room, not permitted
+	Calls     uint64 // system calls
+	Segmented uint64 // sends that carried more than one datagram
+}
+
+// datagram waits in a queue.
+type datagram struct {
+	to   *Target
+	body []byte
+	next int32
+	head [HeadSize]byte
+	lead uint8 // bytes of head
+}
+
+func (d *datagram) size() int { return int(d.lead) + len(d.body) }
+
+// Queue is what waits for one socket. The zero Queue is empty.
+type Queue struct{ first, last, n int32 }
+
+// Len is the number of datagrams that wait.
+func (q *Queue) Len() int { return int(q.n) }
+
+const (
+	// writerHeaders is the most sends of one system call.
+	writerHeaders = 64
+	// writerIovecs must hold one run of the longest kind.
+	writerIovecs = 8 * MaxSegments
+)
+
+// NewWriter returns a writer in which at most room datagrams wait.
+func NewWriter(room int) *Writer {
+	w := &Writer{
+		pool: make([]datagram, room), headers: make([]mmsghdr, writerHeaders), counts: make([]int32, writerHeaders),
+		iovecs: make([]unix.Iovec, writerIovecs), control: make([]byte, writerHeaders*writeControlSize),
+	}
+	return w
+}
+
+// Room is how many datagrams can be added before the next Reset.
+func (w *Writer) Room() int { return len(w.pool) - w.used }
+
+// Stats returns the counters.
+func (w *Writer) Stats() WriterStats { return w.stats }
+
+// Add lets a datagram wait in q: the body alone. The caller has seen to it that there is Room, and keeps the body
+// and the target until the queue is flushed.
+func (w *Writer) Add(q *Queue, to *Target, body []byte) {
+	d := w.add(q)
+	d.to, d.body, d.lead = to, body, 0
+}
+
+// AddHead is Add of a datagram that begins with head.
+func (w *Writer) AddHead(q *Queue, to *Target, head [HeadSize]byte, body []byte) {
+	d := w.add(q)
+	d.to, d.body, d.head, d.lead = to, body, head, HeadSize
+}
+
+func (w *Writer) add(q *Queue) *datagram {
+	i := int32(w.used)
+	w.used++
+	d := &w.pool[i]
+	if q.n == 0 {
+		q.first = i
+	} else {
+		w.pool[q.last].next = i
+	}
+	q.last = i
+	q.n++
+	return d
+}
+
+// Reset makes all the room free again. Every queue must be flushed or dropped.
+func (w *Writer) Reset() { w.used = 0 }
+
+// FlushConn sends what waits in q through a Conn. Nobody else may write to the Conn.
+func (w *Writer) FlushConn(c *Conn, q *Queue) (refused int) { return w.flush(c.fd, q) }
+
+// Flush sends what waits in q and empties it. It never waits: what the kernel refuses is dropped and counted; the
+// result is how many.
+func (w *Writer) Flush(s *Socket, q *Queue) (refused int) { return w.flush(int(s.fd)-1, q) }
+
+func (w *Writer) flush(fd int, q *Queue) (refused int) {
+	at, left := q.first, int(q.n)
+	*q = Queue{}
+	sent := 0
+	for left > 0 {
+		headers, errno := w.send(fd, at, left)
+		if headers == 0 {
+			n := int(w.counts[0])
+			if n > 1 && refusesSegments(errno) {
+				w.shrink(w.pool[at].to, w.pool[at].size(), errno)
+				continue // the same ones again, in shorter segments or alone
+			}
+			if errno == unix.EINTR || errno == unix.ECONNREFUSED { // an answer to an earlier datagram
+				if n, errno = w.retry(fd), 0; n == 0 {
+					n = int(w.counts[0])
+					refused += n
+				} else {
+					sent += n
+				}
+			} else {
+				refused += n
+			}
+			at, left = w.skip(at, n), left-n
+			continue
+		}
+		for _, n := range w.counts[:headers] {
+			if n > 1 {
+				w.stats.Segmented++
+			}
+			sent += int(n)
+			at, left = w.skip(at, int(n)), left-int(n)
+		}
+	}
+	w.stats.Sent += uint64(sent)
+	w.stats.Refused += uint64(refused)
+	return refused
+}
+
+// retry sends the first header again and returns how many datagrams went.
+func (w *Writer) retry(fd int) int {
+	w.stats.Calls++
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&w.headers[0])), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	if errno != 0 || n == 0 {
+		return 0
+	}
+	return int(w.counts[0])
+}
+
+// skip returns the datagram n after at.
+func (w *Writer) skip(at int32, n int) int32 {
+	for range n {
+		at = w.pool[at].next
+	}
+	return at
+}
+
+// shrink remembers that segments of size were refused on the way to t.
+func (w *Writer) shrink(t *Target, size int, errno unix.Errno) {
+	t.maxSegment = int32(size - 1) // longer than the path takes; shorter ones may go
+	if errno == unix.EIO {
+		t.maxSegment = 0 // the device cannot
+	}
+}
+
+// send makes one system call with as many of the left datagrams from at on as it can carry. It returns how many
+// headers went, with an error only where the first did not; counts says what each carries.
+func (w *Writer) send(fd int, at int32, left int) (sent int, errno unix.Errno) {
+	headers, iov := 0, 0
+	for left > 0 && headers < len(w.headers) {
+		run, next, used := w.run(at, left, headers, iov)
+		if run == 0 {
+			break
+		}
+		w.counts[headers] = int32(run)
+		headers++
+		iov += used
+		at, left = next, left-run
+	}
+	w.stats.Calls++
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&w.headers[0])), uintptr(headers), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// run fills header h, with iovecs from iov on, with the datagrams from at on that can leave as one send. It returns
+// how many, the datagram after them, and the iovecs used; 0: no room for the iovecs of one.
+func (w *Writer) run(at int32, left, h, iov int) (n int, next int32, used int) {
+	first := &w.pool[at]
+	size := first.size()
+	limit := 1
+	if size > 0 && size <= int(first.to.maxSegment) {
+		limit = min(left, MaxSegments, MaxDatagram/size)
+	}
+	next = at
+	start := iov
+	for n < limit || n == 0 {
+		d := &w.pool[next]
+		length := d.size()
+		if n > 0 && (d.to != first.to || length > size || length == 0) || iov+2 > len(w.iovecs) {
+			break
+		}
+		if d.lead > 0 {
+			w.iovecs[iov].Base = &d.head[0]
+			w.iovecs[iov].SetLen(int(d.lead))
+			iov++
+		}
+		w.iovecs[iov].Base = unsafe.SliceData(d.body)
+		w.iovecs[iov].SetLen(len(d.body))
+		iov++
+		n++
+		next = d.next
+		if length < size { // only the last segment may be shorter
+			break
+		}
+	}
+	if n == 0 {
+		return 0, at, 0
+	}
+	header := &w.headers[h].Hdr
+	header.Iov = &w.iovecs[start]
+	header.SetIovlen(iov - start)
+	if n == 1 {
+		size = 0
+	}
+	first.to.fill(header, w.control[h*writeControlSize:(h+1)*writeControlSize], size)
+	return n, next, iov - start
+}
