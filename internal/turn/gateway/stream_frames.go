@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 // Over a stream the messages of a client follow one another without a frame of their own: a STUN message says its
@@ -81,17 +82,15 @@ func (p *chunkPool) put(c *chunk) {
 
 // frameReader cuts a stream into frames. It belongs to one goroutine.
 type frameReader struct {
-	pool *chunkPool
-	rest []byte // the beginning of a frame that is not there as a whole
+	pool  *chunkPool
+	limit atomic.Int64 // bytes of the longest frame; any goroutine may change it
+	rest  []byte       // the beginning of a frame that is not there as a whole
 }
-
-// partial says that the stream stopped within a frame.
-func (f *frameReader) partial() bool { return len(f.rest) > 0 }
 
 // read calls r.Read once and returns the frames that are then whole, none if the first still lacks bytes. A chunk that is
 // returned goes back by pool.put. A frame longer than limit ends the stream with errLongFrame, anything that no TURN client
 // sends with errNotTurn; the frames before it are returned.
-func (f *frameReader) read(r io.Reader, limit int) (*chunk, error) {
+func (f *frameReader) read(r io.Reader) (*chunk, error) {
 	size, ok := frameSize(f.rest)
 	if !ok {
 		return nil, errNotTurn
@@ -103,7 +102,7 @@ func (f *frameReader) read(r io.Reader, limit int) (*chunk, error) {
 		f.pool.put(c)
 		return nil, err
 	}
-	b := c.buf[:have+n]
+	b, limit := c.buf[:have+n], int(f.limit.Load()) // of now: the read may have lasted long
 	for len(b) > 0 {
 		size, ok := frameSize(b)
 		if !ok {

@@ -28,9 +28,10 @@ func channelFrame(number uint16, payload []byte) []byte {
 // readAll returns copies of the frames of a stream and the error that ended it.
 func readAll(r io.Reader, limit int) (frames [][]byte, rest []byte, err error) {
 	f := frameReader{pool: new(chunkPool)}
+	f.limit.Store(int64(limit))
 	for err == nil {
 		var c *chunk
-		c, err = f.read(r, limit)
+		c, err = f.read(r)
 		if c != nil {
 			for _, frame := range c.frames {
 				frames = append(frames, bytes.Clone(frame))
@@ -97,12 +98,13 @@ func TestFramesEndAtWhatIsNotTurn(t *testing.T) {
 
 func TestFrameReaderKeepsLittle(t *testing.T) {
 	f := frameReader{pool: new(chunkPool)}
+	f.limit.Store(maxFrame)
 	frame := channelFrame(0x4000, make([]byte, 1000))
 	stream := bytes.Repeat(frame, 14)
 	r := bytes.NewReader(stream)
 	allocs := testing.AllocsPerRun(100, func() {
 		r.Reset(stream)
-		c, err := f.read(r, maxFrame)
+		c, err := f.read(r)
 		if err != nil || len(c.frames) != 14 {
 			t.Fatal(err)
 		}
