@@ -21,6 +21,7 @@ export PATH := $(PATH):$(or $(shell PATH='$(PATH)' $(GO) env GOPATH 2>/dev/null)
 RACE := \
 	./internal/coap/... \
 	./internal/control/... \
+	./internal/datapath/crew/... \
 	./internal/datapath/udpnat/... \
 	./internal/dtls/engine/... \
 	./internal/lab/demo/... \

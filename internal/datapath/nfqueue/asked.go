@@ -59,7 +59,7 @@ func (w *worker) ask(p *Packet) bool {
 	for _, peer := range a.peers {
 		// Never wait for a worker, who may be asking us.
 		select {
-		case peer.requests <- func(peer *worker) { peer.tell(w, slot, serial, key) }:
+		case peer.inbox <- func(peer *worker) { peer.tell(w, slot, serial, key) }:
 			peer.queue.Wake()
 			q.waiting++
 		default:
@@ -81,7 +81,7 @@ func (w *worker) ask(p *Packet) bool {
 func (w *worker) tell(asker *worker, slot int, serial uint64, key flow.Key) {
 	owner := w.engine.Owner(key, w.now())
 	select {
-	case asker.requests <- func(asker *worker) { asker.hear(slot, serial, owner) }:
+	case asker.inbox <- func(asker *worker) { asker.hear(slot, serial, owner) }:
 		asker.queue.Wake()
 	default: // it decides alone, in time
 	}

@@ -75,7 +75,7 @@ func TestQuestionsEnd(t *testing.T) {
 		}
 		return ids
 	}
-	ids := complain(100) // the other worker's list of requests holds 16; it does not run
+	ids := complain(100) // the other worker's inbox holds 16; it does not run
 	step(t, d)
 	for i, id := range ids {
 		if waits := queues[0].verdict(id) == nil; waits != (i < 16) {
@@ -93,8 +93,8 @@ func TestQuestionsEnd(t *testing.T) {
 		}
 	}
 	// Late answers are for nobody.
-	d.workers[1].serveRequests()
-	d.workers[0].serveRequests()
+	d.workers[1].inbox.Serve(d.workers[1])
+	d.workers[0].inbox.Serve(d.workers[0])
 	if len(queues[0].unknown) > 0 || d.workers[0].asked.count != 0 || d.workers[0].patience() != idlePatience {
 		t.Errorf("%d waiting, %d asked", len(queues[0].unknown), d.workers[0].asked.count)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/crew"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -26,8 +27,8 @@ type Datapath struct {
 	snapshot *lb.Snapshot
 	queues   []queue
 	workers  []*worker // from the first Apply on, which names the limits
-	running  bool
-	ended    bool
+	crew     *crew.Crew[*worker]
+	began    bool // Run, which may be once
 	closed   bool
 }
 
@@ -37,7 +38,7 @@ func Open(config Config) (*Datapath, error) {
 	if err := config.setDefaults(); err != nil {
 		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
 	}
-	d := &Datapath{config: config}
+	d := newDatapath(config)
 	for i := range config.Count {
 		q, err := openQueue(&d.config, config.First+uint16(i))
 		if err != nil {
@@ -52,6 +53,12 @@ func Open(config Config) (*Datapath, error) {
 		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
 	}
 	return d, nil
+}
+
+func newDatapath(config Config) *Datapath {
+	d := &Datapath{config: config}
+	d.crew = crew.New[*worker](&d.mu)
+	return d
 }
 
 // openTable opens the kernel's account of queues. refusal is what the kernel said to a message for the first queue.
@@ -89,7 +96,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	}
 	if d.workers != nil {
 		d.snapshot = s
-		d.doLocked(func(w *worker) { w.engine.SetSnapshot(s) })
+		d.crew.Do(func(w *worker) { w.engine.SetSnapshot(s) })
 		return nil
 	}
 	if err := d.bind(); err != nil {
@@ -97,7 +104,9 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	}
 	d.snapshot = s
 	for i, q := range d.queues {
-		d.workers = append(d.workers, newWorker(q, d.config.First+uint16(i), &d.config, s, &d.trace))
+		w := newWorker(q, d.config.First+uint16(i), &d.config, s, &d.trace)
+		w.inbox = d.crew.Add(w, q.Wake)
+		d.workers = append(d.workers, w)
 	}
 	for i, w := range d.workers {
 		w.asked.peers = slices.Delete(slices.Clone(d.workers), i, i+1)
@@ -149,80 +158,23 @@ func (d *Datapath) explain(number uint16, err error) error {
 // Run answers packets until ctx ends, and returns nil then: what waits is answered first, what is held dropped. An error
 // is one that a worker cannot live with. It runs once.
 func (d *Datapath) Run(ctx context.Context) error {
-	d.mu.Lock()
-	if d.running || d.ended || d.closed || d.workers == nil {
-		d.mu.Unlock()
-		return errors.New("run the nfqueue data path: it runs already, has ended, or nothing was applied")
+	err := d.crew.Run(ctx, d.beginLocked, (*worker).run, d.watch)
+	if errors.Is(err, errBegin) {
+		return err
 	}
-	d.running = true
-	d.mu.Unlock()
-
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	errs := make(chan error, len(d.workers))
-	var workers sync.WaitGroup
-	for _, w := range d.workers {
-		workers.Go(func() {
-			err := w.run()
-			errs <- err
-			for err != nil && w.serveNext() { // broken, but nobody shall wait for it in vain
-			}
-		})
-	}
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
-		d.watch(ctx)
-	}()
-	var first error
-	select {
-	case <-ctx.Done():
-	case first = <-errs:
-	}
-	cancel()
-	<-watching
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, w := range d.workers {
-		w.requests <- nil
-		w.queue.Wake()
-	}
-	workers.Wait()
-	d.running, d.ended = false, true
-	for range len(d.workers) {
-		select {
-		case err := <-errs:
-			if first == nil {
-				first = err
-			}
-		default:
-		}
-	}
-	return errors.Join(first, d.closeQueuesLocked())
+	return errors.Join(err, d.closeQueuesLocked())
 }
 
-// serveNext waits for one request; false: to stop.
-func (w *worker) serveNext() bool {
-	request := <-w.requests
-	if request == nil {
-		return false
-	}
-	request(w)
-	return true
-}
+var errBegin = errors.New("run the nfqueue data path: it runs already, has ended, or nothing was applied")
 
-// doLocked runs f in every worker, one after the other, and waits.
-func (d *Datapath) doLocked(f func(*worker)) {
-	for _, w := range d.workers {
-		if !d.running {
-			f(w)
-			continue
-		}
-		done := make(chan struct{})
-		w.requests <- func(w *worker) { defer close(done); f(w) }
-		w.queue.Wake()
-		<-done
+func (d *Datapath) beginLocked() error {
+	if d.began || d.closed || d.workers == nil {
+		return errBegin
 	}
+	d.began = true
+	return nil
 }
 
 func (d *Datapath) closeQueuesLocked() error {
@@ -238,7 +190,7 @@ func (d *Datapath) closeQueuesLocked() error {
 func (d *Datapath) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.running {
+	if d.crew.Running() {
 		return errors.New("close the nfqueue data path: it still runs")
 	}
 	if d.closed {

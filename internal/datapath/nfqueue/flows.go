@@ -19,7 +19,7 @@ func (d *Datapath) Flows(limit int) []Flow {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var flows []Flow
-	d.doLocked(func(w *worker) {
+	d.crew.Do(func(w *worker) {
 		if len(flows) >= limit {
 			return
 		}

@@ -143,7 +143,7 @@ func openMemory(t testing.TB, config Config, count int) (*Datapath, []*memoryQue
 	if err := config.setDefaults(); err != nil {
 		t.Fatal(err)
 	}
-	d := &Datapath{config: config}
+	d := newDatapath(config)
 	queues := make([]*memoryQueue, count)
 	for i := range queues {
 		queues[i] = newMemoryQueue()

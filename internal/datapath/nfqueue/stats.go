@@ -65,7 +65,7 @@ func (d *Datapath) Stats() Stats {
 	if !d.closed {
 		rows, _ = d.readTable() // without it the kernel's columns are zero
 	}
-	d.doLocked(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })
+	d.crew.Do(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })
 	for i := range s.Queues {
 		q := &s.Queues[i]
 		q.KernelQueue = rows[q.Number]

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/crew"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer"
@@ -44,7 +45,7 @@ type worker struct {
 	parsed     packet.Packet
 	at         time.Duration // of the batch
 	nextExpiry time.Duration
-	requests   chan func(*worker)
+	inbox      crew.Inbox[*worker]
 
 	// release and discard are methods as values, made once: a closure per fragment would be an allocation.
 	release, discard func(p *packet.Packet, id uint32)
@@ -60,7 +61,6 @@ func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot, tracing *atomi
 		held:     newHeld(s.Limits.HeldFragments, s.Limits.FragmentTTL),
 		packets:  make([]Packet, c.Batch),
 		verdicts: make([]Verdict, 0, c.Batch+s.Limits.HeldFragments),
-		requests: make(chan func(*worker), 16),
 	}
 	w.release, w.discard = w.decideHeld, w.dropHeld
 	return w
@@ -78,10 +78,10 @@ func (w *worker) run() error {
 		if err := w.turn(n); err != nil {
 			return err
 		}
-		if len(w.requests) == 0 {
+		if !w.inbox.Waiting() {
 			continue
 		}
-		if !w.serveRequests() {
+		if !w.inbox.Serve(w) {
 			return w.finish()
 		}
 		if err := w.flush(); err != nil {
@@ -225,21 +225,6 @@ func fitLength(p *Packet) {
 		binary.BigEndian.PutUint16(b[2:], 65535)
 	case b[0]>>4 == 6 && b[4]|b[5] == 0:
 		binary.BigEndian.PutUint16(b[4:], 65535)
-	}
-}
-
-// serveRequests does what other goroutines asked for; false: to stop.
-func (w *worker) serveRequests() bool {
-	for {
-		select {
-		case request := <-w.requests:
-			if request == nil {
-				return false
-			}
-			request(w)
-		default:
-			return true
-		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/crew"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -30,7 +31,7 @@ type Datapath struct {
 	reverse bool
 	faults  Faults
 	fallen  uint64 // backends that turned stale
-	running bool
+	crew    *crew.Crew[*worker]
 	closed  bool
 
 	told map[lb.Target]bool // what OnLiveness knows: silent; only the watching goroutine uses it
@@ -45,6 +46,7 @@ func Open(config Config) (*Datapath, error) {
 		config: config, reverse: config.Reverse, faults: config.Faults,
 		groups: map[netip.AddrPort]*udpio.Group{}, revived: make(chan struct{}, 1), told: map[lb.Target]bool{},
 	}
+	d.crew = crew.New[*worker](&d.mu)
 	d.watch = watch{
 		timeout: config.BackendTimeout, limit: int64(config.UnansweredLimit), after: config.UnansweredAfter,
 		all: map[destinationKey]*destination{}, heard: map[string]*atomic.Bool{},
@@ -58,10 +60,11 @@ func Open(config Config) (*Datapath, error) {
 		}
 		w := &worker{
 			dp: d, id: i, poller: poller, faults: newFaultState(config.Faults, i), reverse: config.Reverse,
-			filter: config.DTLSFilter, shortestIdle: lb.Never, requests: make(chan func(*worker), 16),
+			filter: config.DTLSFilter, shortestIdle: lb.Never,
 			in: udpio.NewMessages(batchSize, longest), slab: make([]byte, slabSize),
 			engine: steer.New(&lb.Snapshot{}, d.engineOptions()),
 		}
+		w.inbox = d.crew.Add(w, poller.Wake)
 		w.connected = !config.Unconnected && !config.Reverse
 		w.table.init()
 		d.workers = append(d.workers, w)
@@ -221,71 +224,28 @@ func (d *Datapath) do(f func(*worker)) {
 }
 
 func (d *Datapath) doLocked(f func(*worker)) {
-	if d.closed {
-		return
-	}
-	for _, w := range d.workers {
-		if !d.running {
-			f(w)
-			continue
-		}
-		done := make(chan struct{})
-		w.requests <- func(w *worker) { defer close(done); f(w) }
-		w.poller.Wake()
-		<-done
+	if !d.closed {
+		d.crew.Do(f)
 	}
 }
 
 // Run forwards until ctx ends, and returns nil then. An error is one that a worker cannot live with.
 func (d *Datapath) Run(ctx context.Context) error {
-	d.mu.Lock()
-	if d.running || d.closed {
-		d.mu.Unlock()
+	return d.crew.Run(ctx, d.beginLocked, (*worker).run, d.observe)
+}
+
+func (d *Datapath) beginLocked() error {
+	if d.crew.Running() || d.closed {
 		return errors.New("run the udp data path: it runs already, or is closed")
 	}
-	d.running = true
-	d.mu.Unlock()
-
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	errs := make(chan error, len(d.workers))
-	var workers sync.WaitGroup
-	for _, w := range d.workers {
-		workers.Go(func() {
-			err := w.run()
-			errs <- err
-			for err != nil && w.serveNext() { // broken, but nobody shall wait for it in vain
-			}
-		})
-	}
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
-		d.observe(ctx)
-	}()
-	var first error
-	select {
-	case <-ctx.Done():
-	case first = <-errs:
-	}
-	cancel()
-	<-watching
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, w := range d.workers {
-		w.requests <- nil
-		w.poller.Wake()
-	}
-	workers.Wait()
-	d.running = false
-	return first
+	return nil
 }
 
 // Close frees every socket. Run must have returned.
 func (d *Datapath) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.running {
+	if d.crew.Running() {
 		return errors.New("close the udp data path: it still runs")
 	}
 	if d.closed {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/crew"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
@@ -62,7 +63,7 @@ type worker struct {
 	lastBackend *lb.Backend
 	lastDest    *destination
 
-	requests chan func(*worker)
+	inbox crew.Inbox[*worker]
 }
 
 // run serves until the stop request. It returns what ended it.
@@ -74,7 +75,7 @@ func (w *worker) run() error {
 			return err
 		}
 		now := w.dp.config.Now()
-		if woken && !w.serveRequests() {
+		if woken && !w.inbox.Serve(w) {
 			return nil
 		}
 		for _, token := range w.tokens[:n] {
@@ -112,30 +113,6 @@ func (w *worker) turn(now time.Duration) {
 	w.nextExpiry = now + max(10*time.Millisecond, min(idleTurn, w.shortestIdle/4))
 	w.expire(now)
 	w.engine.Expire(now, batchSize)
-}
-
-// serveRequests runs what other goroutines asked for; false means stop.
-func (w *worker) serveRequests() bool {
-	for {
-		select {
-		case request := <-w.requests:
-			if request == nil {
-				return false
-			}
-			request(w)
-		default:
-			return true
-		}
-	}
-}
-
-// serveNext waits for one request; false means stop.
-func (w *worker) serveNext() bool {
-	request := <-w.requests
-	if request != nil {
-		request(w)
-	}
-	return request != nil
 }
 
 func (w *worker) readListener(number int, now time.Duration) {

@@ -1,6 +1,8 @@
 package load
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -60,3 +62,69 @@ type Phase struct {
 	Duration  time.Duration
 	Direction Direction
 }
+
+const (
+	maxSize     = 65000
+	maxBurst    = 64
+	keepEvery   = 200 * time.Second // a permission lasts 300 s (RFC 8656 section 9)
+	sinkRoom    = 32 << 20
+	clientRoom  = 4 << 20
+	channelHead = 4
+)
+
+// withDefaults checks the configuration and fills in what was left out.
+func (c Config) withDefaults() (Config, error) {
+	if c.Clients == 0 {
+		c.Clients = 1
+	}
+	if c.Size == 0 {
+		c.Size = 1200
+	}
+	if c.Burst == 0 {
+		c.Burst = 8
+	}
+	if c.Lifetime == 0 {
+		c.Lifetime = 10 * time.Minute
+	}
+	if c.Patience == 0 {
+		c.Patience = 5 * time.Second
+	}
+	if !c.Sink.IsValid() {
+		c.Sink = netip.MustParseAddrPort("127.0.0.1:0")
+	}
+	switch {
+	case c.Clients < 1 || c.Clients > MaxClients:
+		return c, fmt.Errorf("%d clients: want 1 to %d", c.Clients, MaxClients)
+	case c.Size < HeaderSize || c.Size > maxSize:
+		return c, fmt.Errorf("datagrams of %d bytes: want %d to %d", c.Size, HeaderSize, maxSize)
+	case c.Burst < 1 || c.Burst > maxBurst:
+		return c, fmt.Errorf("bursts of %d datagrams: want 1 to %d", c.Burst, maxBurst)
+	case c.Lifetime < time.Second || c.Patience < 0:
+		return c, fmt.Errorf("lifetime of %v, patience of %v: want at least 1s and 0", c.Lifetime, c.Patience)
+	case c.Server.IsValid() && len(c.To) > 0:
+		return c, errors.New("a TURN server and addresses of plain UDP: want one of them")
+	}
+	return c, nil
+}
+
+// farEnd is where the datagrams end: the echo elsewhere, else the sink.
+func (c *Config) farEnd() netip.AddrPort {
+	if c.Peer.IsValid() {
+		return c.Peer
+	}
+	return c.Sink
+}
+
+// target is where client i sends.
+func (c *Config) target(i int) netip.AddrPort {
+	switch {
+	case c.Server.IsValid():
+		return c.Server
+	case len(c.To) > 0:
+		return c.To[i%len(c.To)]
+	}
+	return c.farEnd()
+}
+
+// keep is the time between two refreshes.
+func (c *Config) keep() time.Duration { return min(c.Lifetime/2, keepEvery) }

@@ -2,15 +2,22 @@ package load
 
 import (
 	"context"
-	"errors"
+	"encoding/binary"
+	"fmt"
 	"net/netip"
+	"time"
+
+	"github.com/pion/stun/v4"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/udpio"
 )
 
 // Flood is unauthenticated Allocate requests from many source ports.
 type Flood struct {
 	Server  netip.AddrPort
-	Count   int          // requests in all, each from a fresh port
-	Sources []netip.Addr // default the kernel's choice
+	Count   int          // requests in all, each from a fresh socket
+	Sources []netip.Addr // in turns; default the kernel's choice. A port may come again after some ten thousand
 	Rate    float64      // a second; 0: as fast as one thread can
 }
 
@@ -18,11 +25,117 @@ type Flood struct {
 type Flooded struct {
 	Sent          uint64         `json:"sent"`
 	SentBytes     uint64         `json:"sent_bytes"`
+	Refused       uint64         `json:"refused"` // by our kernel
 	Answered      uint64         `json:"answered"`
 	AnsweredBytes uint64         `json:"answered_bytes"`
 	Codes         map[int]uint64 `json:"codes"`   // STUN error codes of the answers; 0: a success
-	Largest       float64        `json:"largest"` // answer by its request, bytes
+	Largest       float64        `json:"largest"` // the longest answer in terms of the request's bytes
+	Elapsed       time.Duration  `json:"elapsed_ns"`
 }
 
-// Run floods until Count requests were sent or ctx ends.
-func (f Flood) Run(ctx context.Context) (Flooded, error) { return Flooded{}, errors.New("not yet") }
+const (
+	floodOpen = 512 // sockets at a time
+	// floodAnswer is how long a socket listens for its answer after the last of its wave was sent.
+	floodAnswer = 5 * time.Millisecond
+)
+
+// Run floods until Count requests were sent or ctx ends. Sockets are opened in waves: each sends one request and is closed
+// when its answer came or a moment passed, so Answered may miss late answers.
+func (f Flood) Run(ctx context.Context) (Flooded, error) {
+	got := Flooded{Codes: map[int]uint64{}}
+	begin, pace := time.Now(), pacer{rate: f.Rate, burst: 1}
+	sources := f.Sources
+	if len(sources) == 0 {
+		sources = []netip.Addr{{}}
+	}
+	wave := make([]udpio.Socket, 0, floodOpen)
+	defer func() { closeAll(wave) }()
+	for n := 0; n < f.Count && ctx.Err() == nil; {
+		if wait := pace.next(time.Since(begin)); wait > 0 {
+			pause := unix.NsecToTimespec(int64(min(wait, catchUp)))
+			_ = unix.Nanosleep(&pause, nil)
+			continue
+		}
+		socket, err := udpio.DialFrom(sources[n%len(sources)], f.Server, true)
+		if err != nil {
+			return got, fmt.Errorf("flood %v: socket %d: %w", f.Server, n, err)
+		}
+		wave = append(wave, socket)
+		n++
+		got.send(&wave[len(wave)-1])
+		if len(wave) == cap(wave) || n == f.Count {
+			got.listen(wave)
+			closeAll(wave)
+			wave = wave[:0]
+		}
+	}
+	got.Elapsed = time.Since(begin)
+	return got, ctx.Err()
+}
+
+func closeAll(wave []udpio.Socket) {
+	for i := range wave {
+		wave[i].Close()
+	}
+}
+
+func (g *Flooded) send(s *udpio.Socket) {
+	m := stun.New()
+	m.TransactionID = stun.NewTransactionID()
+	m.SetType(stun.NewType(stun.MethodAllocate, stun.ClassRequest))
+	m.WriteHeader()
+	m.Add(stun.AttrRequestedTransport, []byte{17, 0, 0, 0})
+	if s.Send(m.Raw) != nil {
+		g.Refused++
+		return
+	}
+	g.Sent++
+	g.SentBytes += uint64(len(m.Raw))
+}
+
+const floodRequest = 28 // bytes: header and REQUESTED-TRANSPORT
+
+// listen gathers the answers to a wave.
+func (g *Flooded) listen(wave []udpio.Socket) {
+	buffer := make([]byte, 2048)
+	pending := make([]*udpio.Socket, 0, len(wave))
+	for i := range wave {
+		pending = append(pending, &wave[i])
+	}
+	for end := time.Now().Add(floodAnswer); len(pending) > 0; {
+		late := time.Now().After(end)
+		left := pending[:0]
+		for _, s := range pending {
+			n, err := s.Receive(buffer)
+			switch {
+			case err == nil:
+				g.answer(buffer[:n])
+			case err == unix.EAGAIN: //nolint:errorlint // a bare errno
+				left = append(left, s)
+			}
+		}
+		if pending = left; late {
+			return
+		}
+		pause := unix.NsecToTimespec(int64(time.Millisecond))
+		_ = unix.Nanosleep(&pause, nil)
+	}
+}
+
+func (g *Flooded) answer(b []byte) {
+	g.Answered++
+	g.AnsweredBytes += uint64(len(b))
+	g.Largest = max(g.Largest, float64(len(b))/floodRequest)
+	m := &stun.Message{Raw: append([]byte(nil), b...)}
+	var code stun.ErrorCodeAttribute
+	switch {
+	case len(b) < 20 || binary.BigEndian.Uint16(b)>>14 != 0 || m.Decode() != nil:
+		g.Codes[-1]++ // no STUN
+	case m.Type.Class == stun.ClassSuccessResponse:
+		g.Codes[0]++
+	case code.GetFrom(m) != nil:
+		g.Codes[-1]++
+	default:
+		g.Codes[int(code.Code)]++
+	}
+}

@@ -3,34 +3,223 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-lb/weir/internal/udpio"
 )
 
 // Load is a set of clients and their sink. Run, Refresh and Close belong to one goroutine.
 type Load struct {
-	config Config
+	config  Config
+	base    time.Time // all times in datagrams are since then
+	clients []*client
+	sinks   *udpio.Group
+	sink    *udpio.Conn // nil: the far end is elsewhere
+	poller  *udpio.Poller
+	runs    uint64
+
+	from []atomic.Pointer[netip.AddrPort] // where the far end sees each client; nil: not yet
+	run  atomic.Pointer[run]
+
+	mu     sync.Mutex
+	queue  []func(now time.Time) // for the receiver
+	ended  chan struct{}
+	ending atomic.Bool
 }
 
 // Open opens the sockets, allocates, binds a channel for each client, and sees one datagram of each through. An error says
 // which client failed and why, with the server's STUN error code if it gave one.
-func Open(ctx context.Context, config Config) (*Load, error) {
-	return nil, errors.New("not yet")
+func Open(ctx context.Context, config Config) (_ *Load, err error) {
+	if config, err = config.withDefaults(); err != nil {
+		return nil, err
+	}
+	l := &Load{config: config, base: time.Now(), ended: make(chan struct{})}
+	close(l.ended) // no receiver yet
+	defer func() {
+		if err != nil {
+			_ = l.Close() // the first error is the one to tell
+		}
+	}()
+	if l.poller, err = udpio.NewPoller(256); err != nil {
+		return nil, err
+	}
+	if err := l.openSink(); err != nil {
+		return nil, err
+	}
+	l.from = make([]atomic.Pointer[netip.AddrPort], config.Clients)
+	for i := range config.Clients {
+		c, err := openClient(&l.config, i)
+		if err != nil {
+			return nil, err
+		}
+		l.clients = append(l.clients, c)
+		if config.Server.IsValid() {
+			if err := c.do(ctx, allocate, bind); err != nil {
+				return nil, err
+			}
+		}
+		if err := l.poller.AddConn(c.conn, uint64(i)); err != nil {
+			return nil, err
+		}
+	}
+	l.ended = make(chan struct{})
+	go l.receive()
+	return l, l.probe(ctx)
 }
 
+func (l *Load) openSink() (err error) {
+	if l.config.Peer.IsValid() {
+		return nil
+	}
+	l.sinks, err = udpio.Listen(udpio.Config{Addr: l.config.Sink, Batch: maxBurst, ReadBuffer: sinkRoom, WriteBuffer: clientRoom,
+		NoSegment: l.config.NoSegment, Coalesce: !l.config.NoCoalesce})
+	if err != nil {
+		return fmt.Errorf("sink: %w", err)
+	}
+	l.sink = l.sinks.Conn(0)
+	l.config.Sink = l.sinks.LocalAddr()
+	return l.poller.AddConn(l.sink, sinkToken)
+}
+
+// probe sends datagrams until one of each client was seen at the far end.
+func (l *Load) probe(ctx context.Context) error {
+	const pause = 50 * time.Millisecond
+	messages := l.batch(1)
+	end := time.Now().Add(l.config.Patience)
+	for {
+		missing := -1
+		for i, c := range l.clients {
+			if l.from[i].Load() == nil {
+				missing = i
+				l.fill(messages, header{conn: uint16(i), flags: flagProbe, sent: l.now()}, true)
+				c.conn.WriteAll(messages)
+			}
+		}
+		if missing < 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("client %d: nothing it sends to %v arrives at %v", missing, l.config.target(missing), l.config.farEnd())
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *Load) now() int64 { return int64(time.Since(l.base)) }
+
 // Sink is the far end's address.
-func (l *Load) Sink() netip.AddrPort { return l.config.Sink }
+func (l *Load) Sink() netip.AddrPort { return l.config.farEnd() }
 
 // Relays are the relay addresses in the order of the clients; nil for plain UDP.
-func (l *Load) Relays() []netip.AddrPort { return nil }
-
-// Run sends for a phase, waits for what is under way, and reports.
-func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
-	return nil, errors.New("not yet")
+func (l *Load) Relays() (list []netip.AddrPort) {
+	if !l.config.Server.IsValid() {
+		return nil
+	}
+	for _, c := range l.clients {
+		list = append(list, c.relay)
+	}
+	return list
 }
 
 // Refresh refreshes every allocation and channel now and returns how many clients the server still knew. The error is the
 // first refusal.
-func (l *Load) Refresh(ctx context.Context) (alive int, err error) { return 0, nil }
+func (l *Load) Refresh(ctx context.Context) (alive int, err error) {
+	var first error
+	if err := l.requests(ctx, refresh, bind); err != nil {
+		return 0, err
+	}
+	err = l.do(func(time.Time) {
+		for _, c := range l.clients {
+			if c.err == nil {
+				alive++
+			} else if first == nil {
+				first = c.err
+			}
+		}
+	})
+	return alive, errors.Join(first, err)
+}
+
+// requests has every client that is known make the requests, and waits for all of them.
+func (l *Load) requests(ctx context.Context, steps ...step) error {
+	if !l.config.Server.IsValid() {
+		return nil
+	}
+	err := l.do(func(now time.Time) {
+		for _, c := range l.clients {
+			if c.err == nil {
+				c.note(c.begin(now, slices.Clone(steps)...))
+			}
+		}
+	})
+	for busy := true; busy && err == nil; {
+		busy = false
+		err = l.do(func(time.Time) {
+			busy = slices.ContainsFunc(l.clients, func(c *client) bool { return c.step != idle })
+		})
+		if busy && err == nil {
+			err = sleep(ctx, time.Millisecond)
+		}
+	}
+	return err
+}
+
+// do runs f on the receiver's goroutine and waits for it.
+func (l *Load) do(f func(now time.Time)) error {
+	done := make(chan struct{})
+	l.mu.Lock()
+	l.queue = append(l.queue, func(now time.Time) { f(now); close(done) })
+	l.mu.Unlock()
+	l.poller.Wake()
+	select {
+	case <-done:
+		return nil
+	case <-l.ended:
+		return errors.New("the load is closed")
+	}
+}
 
 // Close gives the allocations back (Refresh with lifetime 0) and closes the sockets.
-func (l *Load) Close() error { return nil }
+func (l *Load) Close() error {
+	var errs []error
+	select {
+	case <-l.ended:
+		l.releaseAlone()
+	default:
+		ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+		_ = l.requests(ctx, release) // an allocation that is not given back expires
+		cancel()
+		l.ending.Store(true)
+		l.poller.Wake()
+		<-l.ended
+	}
+	for _, c := range l.clients {
+		errs = append(errs, c.group.Close())
+	}
+	if l.sinks != nil {
+		errs = append(errs, l.sinks.Close())
+	}
+	if l.poller != nil {
+		l.poller.Close()
+	}
+	l.clients, l.sinks, l.poller = nil, nil, nil
+	return errors.Join(errs...)
+}
+
+const closePatience = 2 * time.Second
+
+// releaseAlone is for a Load whose Open failed: each client says that it goes, and nobody waits for the answer.
+func (l *Load) releaseAlone() {
+	for _, c := range l.clients {
+		if c.relay.IsValid() {
+			_ = c.begin(time.Now(), release) // an allocation that is not given back expires
+		}
+	}
+}

@@ -14,6 +14,9 @@ type Report struct {
 	Halved    bool          // latency of Down is the round trip halved: the far end is an echo elsewhere
 	Up, Down  Flow          // a flow of a direction that was not asked for is empty
 	LastHeard time.Duration // since the begin, when the last datagram arrived
+	// Overflowed is how many datagrams found our own sockets full: lost, and not by the server.
+	Overflowed uint64
+	Problems   []string // clients that the server would not refresh, and why
 }
 
 // Flow is one direction.

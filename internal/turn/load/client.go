@@ -1,0 +1,261 @@
+package load
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/pion/stun/v4"
+
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// step is a request that a client makes of its server.
+type step uint8
+
+const (
+	idle step = iota
+	allocate
+	bind
+	refresh
+	release
+)
+
+func (s step) String() string {
+	return [...]string{"nothing", "Allocate", "ChannelBind", "Refresh", "Refresh with lifetime 0"}[s]
+}
+
+// client is one TURN client, or one plain UDP socket. Its requests are a state machine without a wait, so that one
+// goroutine can keep all of them; do waits, while there is no such goroutine yet.
+type client struct {
+	id     int
+	conn   *udpio.Conn
+	group  *udpio.Group
+	relay  netip.AddrPort
+	config *Config
+
+	key          stun.MessageIntegrity
+	realm, nonce []byte
+
+	// The request under way.
+	step    step
+	id12    [stun.TransactionIDSize]byte
+	raw     udpio.Message
+	again   time.Time // when it is sent again
+	pause   time.Duration
+	end     time.Time // when it has failed
+	retries int
+	after   []step // what follows
+
+	due time.Time // of the next refresh
+	err error     // why the server knows it no more
+}
+
+const firstPause = 500 * time.Millisecond // RTO of RFC 8489 section 6.2.1
+
+func openClient(config *Config, id int) (*client, error) {
+	c := &client{id: id, config: config}
+	to := config.target(id)
+	local := netip.AddrPortFrom(config.Source, 0)
+	if !local.Addr().IsValid() {
+		local = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+		if to.Addr().Is6() && !to.Addr().Is4In6() {
+			local = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+		}
+	}
+	group, err := udpio.Listen(udpio.Config{Addr: local, Peer: to, Batch: maxBurst, ReadBuffer: clientRoom,
+		NoSegment: config.NoSegment, Coalesce: !config.NoCoalesce})
+	if err != nil {
+		return nil, fmt.Errorf("client %d: %w", id, err)
+	}
+	c.group, c.conn = group, group.Conn(0)
+	return c, nil
+}
+
+// begin sends the first of steps; the others follow when it is answered.
+func (c *client) begin(now time.Time, steps ...step) error {
+	c.step, c.after, c.retries = steps[0], steps[1:], 0
+	c.end = now.Add(c.config.Patience)
+	return c.send(now)
+}
+
+// send builds the request anew, with the latest nonce.
+func (c *client) send(now time.Time) error {
+	c.id12 = stun.NewTransactionID()
+	m := stun.New()
+	m.TransactionID = c.id12
+	method, lifetime := stun.MethodRefresh, uint32(c.config.Lifetime/time.Second)
+	switch c.step {
+	case allocate:
+		method = stun.MethodAllocate
+	case bind:
+		method = stun.MethodChannelBind
+	case release:
+		lifetime = 0
+	}
+	m.SetType(stun.NewType(method, stun.ClassRequest))
+	m.WriteHeader()
+	if c.step == bind {
+		m.Add(stun.AttrChannelNumber, []byte{Channel >> 8, Channel & 0xff, 0, 0})
+		far := c.config.farEnd()
+		if err := (stun.XORMappedAddress{IP: far.Addr().Unmap().AsSlice(), Port: int(far.Port())}).AddToAs(m, stun.AttrXORPeerAddress); err != nil {
+			return fmt.Errorf("peer address %v: %w", far, err)
+		}
+	} else {
+		m.Add(stun.AttrLifetime, binary.BigEndian.AppendUint32(nil, lifetime))
+	}
+	if c.step == allocate {
+		m.Add(stun.AttrRequestedTransport, []byte{17, 0, 0, 0}) // UDP
+		if c.config.farEnd().Addr().Unmap().Is6() {
+			m.Add(stun.AttrRequestedAddressFamily, []byte{2, 0, 0, 0})
+		}
+	}
+	if c.key != nil {
+		m.Add(stun.AttrUsername, []byte(c.config.User))
+		m.Add(stun.AttrRealm, c.realm)
+		m.Add(stun.AttrNonce, c.nonce)
+		if err := c.key.AddTo(m); err != nil {
+			return fmt.Errorf("sign the request: %w", err)
+		}
+	}
+	c.raw = udpio.Message{Buf: m.Raw, N: len(m.Raw)}
+	c.pause = firstPause
+	c.again = now.Add(c.pause)
+	c.write()
+	return nil
+}
+
+func (c *client) write() {
+	c.conn.WriteAll([]udpio.Message{c.raw}) // one that the kernel refuses is sent again
+}
+
+// tick sends again what was not answered. An error says that nothing answers.
+func (c *client) tick(now time.Time) error {
+	switch {
+	case c.step == idle:
+		return nil
+	case !now.Before(c.end):
+		err := fmt.Errorf("client %d: %v was not answered by %v in %v", c.id, c.step, c.config.Server, c.config.Patience)
+		c.step = idle
+		return err
+	case !now.Before(c.again):
+		c.pause *= 2
+		c.again = now.Add(c.pause)
+		c.write()
+	}
+	return nil
+}
+
+// answer takes a STUN message of the server. It is nobody's fault if it is not an answer to the request under way.
+func (c *client) answer(b []byte, now time.Time) error {
+	if c.step == idle || !stun.IsMessage(b) {
+		return nil
+	}
+	m := &stun.Message{Raw: append([]byte(nil), b...)}
+	if m.Decode() != nil || m.TransactionID != c.id12 {
+		return nil
+	}
+	switch m.Type.Class {
+	case stun.ClassSuccessResponse:
+		return c.success(m, now)
+	case stun.ClassErrorResponse:
+		return c.refused(m, now)
+	}
+	return nil
+}
+
+func (c *client) success(m *stun.Message, now time.Time) error {
+	if c.key != nil {
+		if err := c.key.Check(m); err != nil {
+			return c.fail(fmt.Errorf("the answer's MESSAGE-INTEGRITY: %w", err))
+		}
+	}
+	if c.step == allocate {
+		var relay stun.XORMappedAddress
+		if err := relay.GetFromAs(m, stun.AttrXORRelayedAddress); err != nil {
+			return c.fail(fmt.Errorf("the answer's XOR-RELAYED-ADDRESS: %w", err))
+		}
+		address, ok := netip.AddrFromSlice(relay.IP)
+		if !ok {
+			return c.fail(errors.New("the answer's XOR-RELAYED-ADDRESS is none"))
+		}
+		c.relay = netip.AddrPortFrom(address.Unmap(), uint16(relay.Port))
+	}
+	c.due = now.Add(c.config.keep())
+	c.step = idle
+	if len(c.after) > 0 {
+		return c.begin(now, c.after...)
+	}
+	return nil
+}
+
+func (c *client) refused(m *stun.Message, now time.Time) error {
+	var code stun.ErrorCodeAttribute
+	if err := code.GetFrom(m); err != nil {
+		return c.fail(fmt.Errorf("an error answer without a code: %w", err))
+	}
+	again := code.Code == stun.CodeUnauthorized && c.key == nil || code.Code == stun.CodeStaleNonce
+	if c.retries++; !again || c.retries > 3 {
+		return c.fail(fmt.Errorf("%d %s", code.Code, code.Reason))
+	}
+	realm, errRealm := m.Get(stun.AttrRealm)
+	nonce, err := m.Get(stun.AttrNonce)
+	if err = errors.Join(errRealm, err); err != nil {
+		return c.fail(fmt.Errorf("%d without REALM or NONCE: %w", code.Code, err))
+	}
+	c.realm, c.nonce = append([]byte(nil), realm...), append([]byte(nil), nonce...)
+	c.key = stun.NewLongTermIntegrity(c.config.User, string(c.realm), c.config.Password)
+	return c.send(now)
+}
+
+func (c *client) fail(err error) error {
+	err = fmt.Errorf("client %d: %v at %v: %w", c.id, c.step, c.config.Server, err)
+	c.step = idle
+	return err
+}
+
+// do makes requests and waits for their answers.
+func (c *client) do(ctx context.Context, steps ...step) error {
+	now := time.Now()
+	if err := c.begin(now, steps...); err != nil {
+		return err
+	}
+	messages := udpio.NewMessages(1, 2048)
+	for c.step != idle {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		wait := min(max(c.again.Sub(now), time.Millisecond), 100*time.Millisecond) // ctx is looked at in between
+		n, err := c.conn.ReadBatch(messages, wait)
+		if err != nil && !errors.Is(err, udpio.ErrWoken) {
+			n = 0 // such as ECONNREFUSED: the server may be about to start
+			if err := sleep(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		now = time.Now()
+		if n > 0 {
+			err = c.answer(messages[0].Buf[:messages[0].N], now)
+		} else {
+			err = c.tick(now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

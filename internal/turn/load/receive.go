@@ -1,0 +1,186 @@
+package load
+
+import (
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+const (
+	sinkToken   = uint64(MaxClients)
+	readBatch   = 64
+	largestRead = 65535 // a coalesced read
+	tickEvery   = 100 * time.Millisecond
+)
+
+// run is what the receiver knows of a phase.
+type run struct {
+	id        uint64
+	direction Direction
+	up, down  []tracker
+	// One for all the connections of a direction.
+	upLatency, downLatency *measure.Latency
+	// For the one who waits for what is under way.
+	upCount, downCount atomic.Uint64
+	last               atomic.Int64
+}
+
+func newRun(id uint64, phase Phase, clients int, begin int64) *run {
+	r := &run{id: id, direction: phase.Direction, up: make([]tracker, clients), down: make([]tracker, clients),
+		upLatency: measure.NewLatency(), downLatency: measure.NewLatency()}
+	for i := range clients {
+		r.up[i].begin, r.up[i].last = begin, begin
+		r.down[i].begin, r.down[i].last = begin, begin
+	}
+	r.last.Store(begin)
+	return r
+}
+
+// receive is the receiver: one thread for the sink and all the clients.
+func (l *Load) receive() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(l.ended)
+	size := largestRead
+	if l.config.NoCoalesce {
+		size = min(l.config.Size+1+channelHead, largestRead)
+	}
+	messages := udpio.NewMessages(readBatch, max(size, 2048))
+	tokens := make([]uint64, 256)
+	next := time.Now().Add(tickEvery)
+	for !l.ending.Load() {
+		n, woken, err := l.poller.Wait(tokens, tickEvery)
+		if err != nil {
+			return // the poller is gone
+		}
+		for _, token := range tokens[:n] {
+			l.read(token, messages)
+		}
+		if now := time.Now(); woken || now.After(next) {
+			next = now.Add(tickEvery)
+			l.control(now)
+		}
+	}
+}
+
+// control runs what others asked for and the clients' timers.
+func (l *Load) control(now time.Time) {
+	l.mu.Lock()
+	queue := l.queue
+	l.queue = nil
+	l.mu.Unlock()
+	for _, f := range queue {
+		f(now)
+	}
+	if !l.config.Server.IsValid() {
+		return
+	}
+	for _, c := range l.clients {
+		c.note(c.tick(now))
+		if c.step == idle && c.err == nil && now.After(c.due) {
+			c.note(c.begin(now, refresh, bind))
+		}
+	}
+}
+
+// note keeps the first failure.
+func (c *client) note(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// read takes what one socket holds, a batch at most: the others have a turn too.
+func (l *Load) read(token uint64, messages []udpio.Message) {
+	conn := l.sink
+	if token != sinkToken {
+		conn = l.clients[token].conn
+	}
+	n, err := conn.ReadBatch(messages, 0)
+	if err != nil || n == 0 {
+		return // such as ECONNREFUSED: what was lost by it is counted as lost
+	}
+	now, r := l.now(), l.run.Load()
+	for i := range messages[:n] {
+		m := &messages[i]
+		segment := m.Segment
+		if segment == 0 {
+			segment = m.N
+		}
+		for at := 0; at < m.N; at += segment {
+			b := m.Buf[at:min(at+segment, m.N)]
+			if token == sinkToken {
+				l.atSink(r, b, m.Addr, now)
+			} else {
+				l.atClient(r, l.clients[token], b, now)
+			}
+		}
+	}
+	if token == sinkToken && r != nil && r.direction == Echo {
+		conn.WriteAll(messages[:n])
+	}
+}
+
+func (l *Load) atSink(r *run, b []byte, from netip.AddrPort, now int64) {
+	h, ok, whole := parse(b)
+	if !ok || int(h.conn) >= len(l.from) || h.flags&flagDown != 0 {
+		return
+	}
+	if old := l.from[h.conn].Load(); old == nil || *old != from {
+		l.from[h.conn].Store(&from)
+	}
+	if r == nil || h.run != r.id {
+		return
+	}
+	if r.count(&r.up[h.conn], r.upLatency, h, whole && len(b) == l.config.Size, now, len(b)) {
+		r.upCount.Add(1)
+	}
+}
+
+func (l *Load) atClient(r *run, c *client, b []byte, now int64) {
+	if l.config.Server.IsValid() {
+		if len(b) > 0 && b[0]>>6 == 0 {
+			c.note(c.answer(b, time.Now()))
+			return
+		}
+		var ok bool
+		if b, ok = channelData(b); !ok {
+			return
+		}
+	}
+	h, ok, whole := parse(b)
+	if !ok || int(h.conn) != c.id {
+		return
+	}
+	if h.flags&flagProbe != 0 && l.sink == nil {
+		far := l.config.Peer
+		l.from[c.id].Store(&far)
+	}
+	if r == nil || h.run != r.id || (h.flags&flagDown == 0) != (r.direction == Echo) {
+		return
+	}
+	if l.sink == nil {
+		h.sent += (now - h.sent) / 2 // as if it had been sent half the round trip ago
+	}
+	if r.count(&r.down[c.id], r.downLatency, h, whole && len(b) == l.config.Size, now, len(b)) {
+		r.downCount.Add(1)
+	}
+}
+
+// count notes a datagram of the run and says whether it is one more.
+func (r *run) count(t *tracker, latency *measure.Latency, h header, whole bool, now int64, size int) bool {
+	if !whole {
+		t.damaged++
+		return false
+	}
+	if !t.arrive(h.sequence, h.sent, now, size) {
+		return false
+	}
+	latency.Record(time.Duration(now - h.sent))
+	r.last.Store(now)
+	return true
+}

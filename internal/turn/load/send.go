@@ -1,0 +1,240 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+const (
+	// catchUp bounds what a sender that was held up makes up for: more would test the queues and not the rate.
+	catchUp = 10 * time.Millisecond
+	// silence after which nothing is under way any more.
+	silence = 300 * time.Millisecond
+	// patience with what is under way.
+	drainPatience = 5 * time.Second
+)
+
+// sent counts what left, for each connection.
+type sent struct{ taken, refused []uint64 }
+
+// batch returns messages with room for the header of ChannelData.
+func (l *Load) batch(n int) []udpio.Message {
+	return udpio.NewMessages(n, channelHead+l.config.Size)
+}
+
+// fill writes datagrams with consecutive sequence numbers; of a client's, with the ChannelData header.
+func (l *Load) fill(messages []udpio.Message, h header, fromClient bool) {
+	size := l.config.Size
+	for i := range messages {
+		m := &messages[i]
+		body := m.Buf[:size]
+		m.N = size
+		if fromClient && l.config.Server.IsValid() {
+			putChannel(m.Buf, Channel, size)
+			body, m.N = m.Buf[channelHead:channelHead+size], channelHead+size
+		}
+		h.put(body)
+		h.sequence++
+	}
+}
+
+// Run sends for a phase, waits for what is under way, and reports.
+func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
+	if l.sink == nil && phase.Direction != Echo {
+		return nil, fmt.Errorf("the far end %v is an echo: the only direction is Echo", l.config.Peer)
+	}
+	if phase.Rate < 0 || phase.Duration < 0 || phase.Direction > Echo {
+		return nil, fmt.Errorf("phase of %v datagrams/s for %v, direction %d: want none below 0", phase.Rate, phase.Duration, phase.Direction)
+	}
+	l.runs++
+	begin := l.now()
+	r := newRun(l.runs, phase, l.config.Clients, begin)
+	overflowed := l.overflowed()
+	l.run.Store(r)
+	up, down := newSent(l.config.Clients), newSent(l.config.Clients)
+	err := l.send(ctx, phase, r.id, &up, &down)
+	end := l.now()
+	if err == nil {
+		err = l.drain(ctx, r, phase, total(up.taken), total(down.taken), end)
+	}
+	l.run.Store(nil)
+	var problems []string
+	lost := l.do(func(time.Time) { problems = l.problems() }) // and the receiver has let go of r
+	if lost != nil {
+		return nil, lost
+	}
+	if err != nil {
+		return nil, err
+	}
+	report := &Report{Rate: phase.Rate, Elapsed: time.Duration(end - begin), Halved: l.sink == nil, LastHeard: time.Duration(r.last.Load() - begin),
+		Overflowed: l.overflowed() - overflowed, Problems: problems}
+	l.report(report, r, &up, &down, end)
+	return report, nil
+}
+
+func newSent(clients int) sent {
+	return sent{taken: make([]uint64, clients), refused: make([]uint64, clients)}
+}
+
+// send is the sender: one thread, paced.
+func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)   // ns; without it a pause is 50 us longer
+	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) //nolint:errcheck // back to the default
+	messages := l.batch(l.config.Burst)
+	begin, pace := l.now(), pacer{rate: phase.Rate, burst: l.config.Burst}
+	sequences := make([]uint64, l.config.Clients)
+	for turn := 0; ; turn++ {
+		elapsed := time.Duration(l.now() - begin)
+		if phase.Duration > 0 && elapsed >= phase.Duration {
+			return ctx.Err()
+		}
+		if ctx.Err() != nil {
+			if phase.Duration == 0 {
+				return nil // the end that was asked for
+			}
+			return ctx.Err()
+		}
+		if wait := pace.next(elapsed); wait > 0 {
+			pause := unix.NsecToTimespec(int64(min(wait, catchUp)))
+			_ = unix.Nanosleep(&pause, nil) // the clock is read again
+			turn--
+			continue
+		}
+		i := turn % len(l.clients)
+		h := header{conn: uint16(i), run: id, sequence: sequences[i]}
+		sequences[i] += uint64(len(messages))
+		if phase.Direction != Down {
+			h.sent = l.now()
+			l.fill(messages, h, true)
+			up.add(i, l.clients[i].conn.WriteAll(messages), len(messages))
+		}
+		if phase.Direction == Down || phase.Direction == Both {
+			h.flags, h.sent = flagDown, l.now()
+			l.fill(messages, h, false)
+			address(messages, *l.from[i].Load())
+			down.add(i, l.sink.WriteAll(messages), len(messages))
+		}
+	}
+}
+
+func address(messages []udpio.Message, to netip.AddrPort) {
+	for i := range messages {
+		messages[i].Addr = to
+	}
+}
+
+func (s *sent) add(i, taken, all int) {
+	s.taken[i] += uint64(taken)
+	s.refused[i] += uint64(all - taken)
+}
+
+// pacer says when the next burst is due.
+type pacer struct {
+	rate     float64
+	burst    int
+	sent     float64 // bursts count as sent when next lets them go
+	forgiven float64
+}
+
+// next returns 0 when a burst is due, which is then taken for sent, else the time to wait.
+func (p *pacer) next(elapsed time.Duration) time.Duration {
+	if p.rate == 0 {
+		return 0
+	}
+	owed := elapsed.Seconds()*p.rate - p.sent - p.forgiven
+	if most := max(p.rate*catchUp.Seconds(), float64(p.burst)); owed > most {
+		p.forgiven += owed - most
+		owed = most
+	}
+	if owed < float64(p.burst) {
+		return max(time.Duration((float64(p.burst)-owed)/p.rate*1e9), time.Microsecond)
+	}
+	p.sent += float64(p.burst)
+	return 0
+}
+
+// drain waits until everything has arrived or nothing comes any more.
+func (l *Load) drain(ctx context.Context, r *run, phase Phase, up, down uint64, end int64) error {
+	if phase.Direction == Echo {
+		down = up
+	}
+	if l.sink == nil {
+		up = 0
+	}
+	if phase.Duration == 0 {
+		ctx = context.WithoutCancel(ctx)
+	}
+	for {
+		now := l.now()
+		if r.upCount.Load() >= up && r.downCount.Load() >= down || now-max(r.last.Load(), end) > int64(silence) || now-end > int64(drainPatience) {
+			return nil
+		}
+		if err := sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func total(list []uint64) (sum uint64) {
+	for _, n := range list {
+		sum += n
+	}
+	return sum
+}
+
+// overflowed is what found our own sockets full: not the server's loss.
+func (l *Load) overflowed() (sum uint64) {
+	if l.sinks != nil {
+		sum = l.sinks.Overflowed()
+	}
+	for _, c := range l.clients {
+		sum += c.conn.Overflowed()
+	}
+	return sum
+}
+
+// report fills in the connections.
+func (l *Load) report(report *Report, r *run, up, down *sent, end int64) {
+	echo := r.direction == Echo
+	if l.sink != nil && r.direction != Down {
+		report.Up = l.flow(r.up, up, end)
+		report.Up.Latency = r.upLatency
+	}
+	if r.direction != Up {
+		if echo {
+			down = up
+		}
+		report.Down = l.flow(r.down, down, end)
+		report.Down.Latency = r.downLatency
+	}
+}
+
+// problems belongs to the receiver.
+func (l *Load) problems() (list []string) {
+	for _, c := range l.clients {
+		if c.err != nil {
+			list = append(list, c.err.Error())
+		}
+	}
+	return list
+}
+
+func (l *Load) flow(trackers []tracker, s *sent, end int64) Flow {
+	var flow Flow
+	for i := range trackers {
+		c := trackers[i].connection(s.taken[i], s.refused[i], end)
+		c.ID, c.Client, c.Relay = i, l.clients[i].conn.LocalAddr(), l.clients[i].relay
+		flow.Connections = append(flow.Connections, c)
+	}
+	flow.Sum = sumOf(flow.Connections)
+	return flow
+}
