@@ -33,17 +33,17 @@ type streams struct {
 	chunks chunkPool
 	blocks blockPool
 
-	connections *door // all there are
-	handshakes  *door // TLS and DTLS handshakes under way
-	guests      *door // connections whose client has no allocation
+	connections *sourceLimit // all there are
+	handshakes  *sourceLimit // TLS and DTLS handshakes under way
+	guests      *sourceLimit // connections whose client has no allocation
 	data        dataConnections
 }
 
 func newStreams(limits LimitConfig) *streams {
 	return &streams{
-		connections: newDoor(limits.Connections, share(limits.Connections, 4)),
-		handshakes:  newDoor(limits.Handshakes, share(limits.Handshakes, 4)),
-		guests:      newDoor(share(limits.Connections, 4), share(limits.Connections, 16)),
+		connections: newSourceLimit(limits.Connections, share(limits.Connections, 4)),
+		handshakes:  newSourceLimit(limits.Handshakes, share(limits.Handshakes, 4)),
+		guests:      newSourceLimit(share(limits.Connections, 4), share(limits.Connections, 16)),
 	}
 }
 
@@ -123,9 +123,7 @@ func (s *streamServer) listenTCP() error {
 	if address.Addr().Is4() {
 		network = "tcp4"
 	}
-	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: keepaliveIdle, Interval: keepaliveEvery, Count: keepaliveProbes,
-	}}
+	config := net.ListenConfig{KeepAliveConfig: keepalive()}
 	bound, err := config.Listen(context.Background(), network, address.String())
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", address, err)
@@ -181,7 +179,7 @@ func (s *streamServer) begin(conn *net.TCPConn) {
 func (s *streamServer) newConn(client, server netip.AddrPort) *streamConn {
 	c := &streamConn{
 		server: s, out: newOutQueue(&s.shared.blocks), slots: make(chan struct{}, chunksAhead), ending: make(chan struct{}),
-		path: allocation.Path{Client: client, Server: server, Transport: s.listener.config.Protocol.transport(), Listener: s.listener.id},
+		path: allocation.Path{Client: client, Server: server, Transport: s.listener.transport, Listener: s.listener.id},
 	}
 	c.worker = s.gateway.workerFor(client)
 	c.frames.pool = &s.shared.chunks

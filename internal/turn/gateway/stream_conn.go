@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -26,7 +25,7 @@ type streamConn struct {
 	server *streamServer
 	path   allocation.Path
 	worker *worker
-	raw    net.Conn // the TCP socket, or the DTLS session's datagrams
+	raw    io.Closer // the TCP socket, or the DTLS session's datagrams
 	conn   net.Conn // raw, or the TLS or DTLS connection over it
 	out    *outQueue
 	frames frameReader
@@ -49,7 +48,7 @@ func (c *streamConn) serveTCP() {
 	c.serve()
 }
 
-// handshakeTLS makes the TLS connection, or ends this one.
+// handshakeTLS makes the TLS connection of c.conn, or ends this one.
 func (c *streamConn) handshakeTLS() bool {
 	s := c.server
 	if !s.shared.handshakes.enter(&c.visit, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
@@ -57,20 +56,20 @@ func (c *streamConn) handshakeTLS() bool {
 		return false
 	}
 	defer s.shared.handshakes.leave(&c.visit)
-	conn := tls.Server(c.raw, s.tls)
-	_ = c.raw.SetDeadline(time.Now().Add(handshakeTime))
+	conn := tls.Server(c.conn, s.tls)
+	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	err := conn.HandshakeContext(context.Background())
 	if err != nil {
 		c.end(handshakeReason(err))
 		return false
 	}
-	_ = c.raw.SetDeadline(time.Time{})
+	_ = conn.SetDeadline(time.Time{})
 	c.conn = conn
 	return true
 }
 
 func handshakeReason(err error) streamReason {
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+	if isTimeout(err) {
 		return handshakeTimeout
 	}
 	return handshakeFailed
@@ -107,7 +106,7 @@ func (c *streamConn) enterAsGuest() bool {
 		c.end(guestRefused)
 		return false
 	}
-	if c.isEnding() { // perhaps after serve has left the door for good
+	if c.isEnding() { // perhaps after serve has left for good
 		guests.leave(&c.visit)
 		return false
 	}
@@ -172,13 +171,19 @@ func (c *streamConn) isEnding() bool {
 	}
 }
 
+// isTimeout knows the time-outs of net, crypto/tls, context and pion/dtls.
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
 func readReason(err error) streamReason {
 	switch {
 	case errors.Is(err, errNotTurn):
 		return streamNotTurn
 	case errors.Is(err, errLongFrame):
 		return streamLongFrame
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case isTimeout(err):
 		return guestTimeout // the only read deadline there is
 	case errors.Is(err, io.EOF):
 		return connectionClosed
@@ -187,7 +192,7 @@ func readReason(err error) streamReason {
 }
 
 func writeReason(err error) streamReason {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if isTimeout(err) {
 		return clientSlow
 	}
 	return connectionBroken
@@ -202,7 +207,6 @@ func (c *streamConn) deliver(head, body []byte) bool {
 		return true
 	}
 	if isUserData(head) {
-		c.server.counts.add(queueFull)
 		return false
 	}
 	if !c.out.room(size, queueBytes+queueAnswerBytes) {

@@ -23,7 +23,6 @@ const (
 	clientSlow                              // took no bytes for writeTimeout, or left its answers unread
 	connectionShut                          // the listener or the gateway ended
 	connectionBound                         // became the data connection of a TCP relay (RFC 6062)
-	queueFull                               // user data dropped: the client takes less than its peers send
 	dtlsMalformed                           // a datagram without a DTLS record, or of no session
 	dtlsCookieSent                          // a client was asked for its cookie
 	dtlsBadCookie                           // and showed a wrong one
@@ -36,7 +35,7 @@ func (r streamReason) String() string {
 	return [...]string{
 		"connection_accepted", "connection_refused", "handshake_refused", "handshake_evicted", "handshake_failed",
 		"handshake_timeout", "guest_refused", "guest_evicted", "guest_timeout", "stream_not_turn", "stream_long_frame",
-		"connection_closed", "connection_broken", "client_slow", "connection_shut", "connection_bound", "queue_full",
+		"connection_closed", "connection_broken", "client_slow", "connection_shut", "connection_bound",
 		"dtls_malformed", "dtls_cookie_sent", "dtls_bad_cookie", "dtls_inbox_full", "dtls_replaced",
 	}[r]
 }

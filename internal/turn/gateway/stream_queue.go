@@ -95,6 +95,21 @@ func (q *outQueue) flush() {
 	q.signal()
 }
 
+// put queues one message for itself and hands it over. Any goroutine may call it.
+func (q *outQueue) put(message []byte) {
+	if len(message) == 0 {
+		return
+	}
+	q.queued.Add(int64(len(message)))
+	q.mu.Lock()
+	if q.ready == nil {
+		q.ready = q.blocks.get()
+	}
+	q.ready.b = append(q.ready.b, message...)
+	q.mu.Unlock()
+	q.signal()
+}
+
 func (q *outQueue) signal() {
 	select {
 	case q.wake <- struct{}{}:

@@ -10,8 +10,8 @@ func addr(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-func TestDoorBoundsAPrefixAndTheWhole(t *testing.T) {
-	d := newDoor(4, 3)
+func TestSourceLimitBoundsAPrefixAndTheWhole(t *testing.T) {
+	d := newSourceLimit(4, 3)
 	guests := make([]guest, 5)
 	for i := range 3 {
 		if !d.enter(&guests[i], addr(1), nil) {
@@ -22,7 +22,7 @@ func TestDoorBoundsAPrefixAndTheWhole(t *testing.T) {
 		t.Error("a fourth guest of one prefix was let in")
 	}
 	if !d.enter(&guests[3], addr(2), nil) {
-		t.Error("another prefix was refused before the door was full")
+		t.Error("another prefix was refused before the limit was reached")
 	}
 	if d.enter(&guests[4], addr(3), nil) {
 		t.Error("a fifth guest was let in, and nobody may be evicted")
@@ -34,8 +34,8 @@ func TestDoorBoundsAPrefixAndTheWhole(t *testing.T) {
 	}
 }
 
-func TestDoorPrefixes(t *testing.T) {
-	d := newDoor(100, 1)
+func TestSourceLimitPrefixes(t *testing.T) {
+	d := newSourceLimit(100, 1)
 	enter := func(s string) bool { return d.enter(new(guest), netip.MustParseAddr(s), nil) }
 	for _, c := range []struct {
 		addr string
@@ -56,8 +56,8 @@ func TestDoorPrefixes(t *testing.T) {
 	}
 }
 
-func TestDoorMakesRoomForOthers(t *testing.T) {
-	d := newDoor(8, 8)
+func TestSourceLimitMakesRoomForOthers(t *testing.T) {
+	d := newSourceLimit(8, 8)
 	var evicted []int
 	flood := make([]guest, 8)
 	for i := range flood {
@@ -84,10 +84,10 @@ func TestDoorMakesRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestDoorCounts goes in and out at random and compares with a plain count.
-func TestDoorCounts(t *testing.T) {
+// TestSourceLimitCounts goes in and out at random and compares with a plain count.
+func TestSourceLimitCounts(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	d := newDoor(50, 9)
+	d := newSourceLimit(50, 9)
 	type visitor struct {
 		guest
 		prefix int

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// door bounds how many of one kind (handshakes, connections without an allocation, connections) are there at once, in all
+// sourceLimit bounds how many of one kind (handshakes, connections without an allocation, connections) are there at once, in all
 // and per source prefix: /32 of IPv4, /64 of IPv6, what one subscriber commonly has. Where it is full, a newcomer takes the
 // place of the oldest of the prefix with the most, if that one has at least two more than his own; so a flood from few
 // prefixes keeps nobody else out. Sources are known to be true here: a TCP handshake or a cookie came back from them.
 // Any goroutine may call it.
-type door struct {
+type sourceLimit struct {
 	max, maxPrefix int
 
 	mu       sync.Mutex
@@ -25,19 +25,19 @@ type crowd struct {
 	guests      int
 }
 
-// guest is one place behind a door. Its zero value is not behind any.
+// guest is one place of a sourceLimit. The zero value has none.
 type guest struct {
 	crowd      *crowd
 	prev, next *guest
 	evict      func() // makes room: called once without the lock, on the goroutine of the newcomer; must not block
 }
 
-// newDoor returns a door for max guests, maxPrefix of one prefix.
-func newDoor(max, maxPrefix int) *door {
-	return &door{max: max, maxPrefix: maxPrefix, prefixes: make(map[netip.Prefix]*crowd)}
+// newSourceLimit returns a sourceLimit for max guests, maxPrefix of one prefix.
+func newSourceLimit(max, maxPrefix int) *sourceLimit {
+	return &sourceLimit{max: max, maxPrefix: maxPrefix, prefixes: make(map[netip.Prefix]*crowd)}
 }
 
-// sourcePrefix is what a door counts an address under.
+// sourcePrefix is what a sourceLimit counts an address under.
 func sourcePrefix(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 32
@@ -53,7 +53,7 @@ func sourcePrefix(addr netip.Addr) netip.Prefix {
 
 // enter gives g a place, or says that there is none. evict is called if a newcomer takes the place later; nil: nobody may.
 // The guest leaves by leave, also after evict.
-func (d *door) enter(g *guest, source netip.Addr, evict func()) bool {
+func (d *sourceLimit) enter(g *guest, source netip.Addr, evict func()) bool {
 	prefix := sourcePrefix(source)
 	d.mu.Lock()
 	c := d.prefixes[prefix]
@@ -86,7 +86,7 @@ func (d *door) enter(g *guest, source netip.Addr, evict func()) bool {
 }
 
 // leave gives the place back. A guest that has none, or was made to leave, is ignored.
-func (d *door) leave(g *guest) {
+func (d *sourceLimit) leave(g *guest) {
 	d.mu.Lock()
 	if g.crowd != nil {
 		d.removeLocked(g)
@@ -95,15 +95,15 @@ func (d *door) leave(g *guest) {
 }
 
 // inside counts the guests.
-func (d *door) inside() int {
+func (d *sourceLimit) inside() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.count
 }
 
 // heaviestLocked returns the oldest guest that may be evicted of the prefix with the most guests, least or more of them.
-// It looks at every prefix: at most max of them, and only while the door is full.
-func (d *door) heaviestLocked(least int) *guest {
+// It looks at every prefix: at most max of them, and only while the limit is reached.
+func (d *sourceLimit) heaviestLocked(least int) *guest {
 	var most *crowd
 	for _, c := range d.prefixes {
 		if c.guests >= least && (most == nil || c.guests > most.guests) {
@@ -121,7 +121,7 @@ func (d *door) heaviestLocked(least int) *guest {
 	return nil
 }
 
-func (d *door) addLocked(c *crowd, g *guest, evict func()) {
+func (d *sourceLimit) addLocked(c *crowd, g *guest, evict func()) {
 	*g = guest{crowd: c, prev: c.last, evict: evict}
 	if c.last != nil {
 		c.last.next = g
@@ -133,7 +133,7 @@ func (d *door) addLocked(c *crowd, g *guest, evict func()) {
 	d.count++
 }
 
-func (d *door) removeLocked(g *guest) {
+func (d *sourceLimit) removeLocked(g *guest) {
 	c := g.crowd
 	if g.prev != nil {
 		g.prev.next = g.next
