@@ -107,6 +107,6 @@ func newBenchTrafficCommand() *cobra.Command {
 	send.Flags().IntVar(&rate, "rate", 0, "a second; 0: as many as can be")
 	ping.Flags().IntVar(&count, "count", 0, "round trips of each source; 0: until the time is over")
 	sink.Flags().StringVar(&at, "at", "", "where to listen")
-	cmd.AddCommand(send, ping, sink)
+	cmd.AddCommand(send, ping, sink, newBenchTrafficTurnCommand())
 	return cmd
 }

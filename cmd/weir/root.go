@@ -41,6 +41,7 @@ of namespaces to try it all in (lab). Start with: weir demo`,
 		newDemoCommand(),
 		newSimCommand(),
 		newDoctorCommand(),
+		newTurnCommand(),
 	)
 	return root
 }

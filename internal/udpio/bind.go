@@ -13,6 +13,8 @@ type SocketOptions struct {
 	ReadBuffer, WriteBuffer int
 	// Coalesce is as in Config.
 	Coalesce bool
+	// DontFragment has the kernel refuse what is longer than the path takes (EMSGSIZE), instead of cutting it up.
+	DontFragment bool
 }
 
 // Bind opens an unconnected Socket at a local address; port 0 lets the kernel choose one. The error wraps a bare
@@ -40,7 +42,17 @@ func (s *Socket) set(options SocketOptions) error {
 	c := Conn{fd: s.FD(), v6: s.v6, config: Config{
 		ReadBuffer: options.ReadBuffer, WriteBuffer: options.WriteBuffer, Coalesce: options.Coalesce, OnlyIPv6: true,
 	}}
-	return c.setOptions(false)
+	if err := c.setOptions(false); err != nil || !options.DontFragment {
+		return err
+	}
+	level, name, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
+	if s.v6 {
+		level, name, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
+	}
+	if err := unix.SetsockoptInt(s.FD(), level, name, value); err != nil {
+		return fmt.Errorf("forbid fragments: %w", err)
+	}
+	return nil
 }
 
 // Adopt makes a Socket of a descriptor of a bound UDP socket, which then belongs to the Socket, with its options.

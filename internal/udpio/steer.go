@@ -44,6 +44,10 @@ type Steering struct {
 	// Group.Assign changes at run time. Otherwise a classic BPF program, for which no privilege is needed, takes
 	// the value for the index of the socket.
 	EBPF bool
+	// ByPeer, instead of rules, gives all datagrams of a peer's address and port to the socket that PeerSocket
+	// names, so that another process can tell which one it was. The hash has no secret: a peer that chooses its
+	// ports chooses its socket. Extension headers of IPv6 count as ports.
+	ByPeer bool
 }
 
 const steerValues = 256
@@ -56,6 +60,12 @@ type steeringMaps struct {
 func (s *steeringMaps) close() error { return errors.Join(s.table.Close(), s.sockets.Close()) }
 
 func (s *Steering) validate() error {
+	if s.ByPeer {
+		if len(s.Rules) > 0 || s.EBPF {
+			return errors.New("steering by peer takes no rules and no eBPF")
+		}
+		return nil
+	}
 	if len(s.Rules) == 0 || len(s.Rules) > 8 {
 		return fmt.Errorf("%d rules: want 1 to 8", len(s.Rules))
 	}
@@ -70,6 +80,9 @@ func (s *Steering) validate() error {
 func (g *Group) steer(s *Steering) error {
 	if err := s.validate(); err != nil {
 		return err
+	}
+	if s.ByPeer {
+		return g.steerByPeer()
 	}
 	if s.EBPF {
 		return g.steerEBPF(s.Rules)
@@ -100,15 +113,7 @@ func (g *Group) steerClassic(rules []SteerRule) error {
 	if err != nil {
 		return fmt.Errorf("assemble the classic program: %w", err)
 	}
-	filters := make([]unix.SockFilter, len(raw))
-	for i, in := range raw {
-		filters[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
-	}
-	prog := unix.SockFprog{Len: uint16(len(filters)), Filter: &filters[0]}
-	if err := unix.SetsockoptSockFprog(g.conns[0].fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &prog); err != nil {
-		return fmt.Errorf("attach the classic program: %w", err)
-	}
-	return nil
+	return g.attachClassic(raw)
 }
 
 // steerEBPF loads and attaches the eBPF program; a load needs CAP_BPF.

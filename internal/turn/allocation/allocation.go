@@ -11,6 +11,13 @@ const (
 	V6 = 1
 )
 
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return V4
+	}
+	return V6
+}
+
 // Traffic counts user data of one direction. Its worker adds, anybody may load.
 type Traffic struct {
 	Packets, Bytes atomic.Uint64
@@ -38,6 +45,22 @@ type Allocation struct {
 	Data         any // the gateway's own state of it
 
 	Up, Down Traffic // client to peers, peers to client
+
+	table       *Table
+	permissions lookup[netip.Addr, *permission]
+	channels    lookup[uint16, *Channel]
+	peers       lookup[netip.AddrPort, *Channel]
+	connections lookup[uint32, *connection]
+	bucket      bucket
+	next        int64 // when something of it ends
+	heap        int   // its place in the table's heap
+
+	request    [12]byte // of the Allocate, whose retransmission gets the same answer
+	granted    uint32   // seconds
+	second     Reason   // why it has only one of two families, else OK
+	reservedAt int64    // when the reservation ends
+	token      uint64   // of the port it reserved
+	reserved   netip.AddrPort
 }
 
 // Channel is a number that stands for a peer (RFC 8656, section 12).
@@ -47,6 +70,8 @@ type Channel struct {
 	Cluster uint16 // what Policy.Admit gave for the peer
 	Expires int64  // Unix nanoseconds
 	Data    any    // the gateway's own state of it
+
+	permitted bool // Events know it as bound
 }
 
 // Permission lets one IP address send to an allocation (RFC 8656, section 9).
@@ -56,26 +81,132 @@ type Permission struct {
 	Expires int64 // Unix nanoseconds
 }
 
+// permission is a Permission with the ports of the peer that were admitted lately.
+type permission struct {
+	Permission
+	ports [8]admitted
+	used  uint8
+	at    uint8
+}
+
+type admitted struct{ port, cluster uint16 }
+
 // Channel gives the channel of a number, nil if it is not bound. It is not bound any more once Expire has seen its end.
-func (a *Allocation) Channel(number uint16) *Channel { return nil }
+func (a *Allocation) Channel(number uint16) *Channel { return a.channels.get(number) }
 
 // Inbound says what becomes of a peer's datagram: the number of its channel, or 0 with OK for a Data indication, or
-// NoPermission.
+// NoPermission, or Forbidden for a port that is not admitted.
 func (a *Allocation) Inbound(peer netip.AddrPort, now int64) (channel uint16, r Reason) {
-	return 0, NoPermission
+	p := a.permissions.get(peer.Addr())
+	if p == nil || p.Expires <= now {
+		return 0, NoPermission
+	}
+	if c := a.peers.get(peer); c != nil && c.Expires > now {
+		return c.Number, OK
+	}
+	return 0, a.admit(p, peer)
+}
+
+// admit asks the policy about a peer's port, and remembers the answer until the next SetPolicy.
+func (a *Allocation) admit(p *permission, peer netip.AddrPort) Reason {
+	port := peer.Port()
+	for i := range p.used {
+		if p.ports[i].port == port {
+			return OK
+		}
+	}
+	cluster, ok := a.allowed(peer)
+	if !ok || port == 0 {
+		return Forbidden
+	}
+	p.ports[p.at] = admitted{port, cluster}
+	p.at = (p.at + 1) % uint8(len(p.ports))
+	p.used = min(p.used+1, uint8(len(p.ports)))
+	return OK
+}
+
+// allowed asks the policy. An IPv4 address in IPv6's clothes would slip past prefixes: nobody may reach it.
+func (a *Allocation) allowed(peer netip.AddrPort) (cluster uint16, ok bool) {
+	admit := a.table.shared.Policy().Admit
+	if admit == nil || !peer.IsValid() || peer.Addr().Is4In6() {
+		return 0, false
+	}
+	return admit(a.Path.Listener, a.TCP, peer)
 }
 
 // Cluster is the cluster of a peer that Send or Inbound just let through; 0 if there is no permission.
-func (a *Allocation) Cluster(peer netip.AddrPort) uint16 { return 0 }
+func (a *Allocation) Cluster(peer netip.AddrPort) uint16 {
+	if c := a.peers.get(peer); c != nil {
+		return c.Cluster
+	}
+	p := a.permissions.get(peer.Addr())
+	if p == nil {
+		return 0
+	}
+	for i := range p.used {
+		if p.ports[i].port == peer.Port() {
+			return p.ports[i].cluster
+		}
+	}
+	return p.Cluster
+}
 
 // Allow takes bytes of user data, either direction, from the bandwidth quota. False: drop with Reason Bandwidth.
-func (a *Allocation) Allow(now int64, bytes int) bool { return true }
+func (a *Allocation) Allow(now int64, bytes int) bool { return a.bucket.take(now, bytes) }
 
-// Channels and Permissions visit what there is, in no order.
-func (a *Allocation) Channels(yield func(*Channel) bool) {}
+// Channels visits the channels, in no order.
+func (a *Allocation) Channels(yield func(*Channel) bool) {
+	for _, c := range a.channels.values {
+		if !yield(c) {
+			return
+		}
+	}
+}
 
 // Permissions visits the permissions, in no order.
-func (a *Allocation) Permissions(yield func(Permission) bool) {}
+func (a *Allocation) Permissions(yield func(Permission) bool) {
+	for _, p := range a.permissions.values {
+		if !yield(p.Permission) {
+			return
+		}
+	}
+}
 
 // Counts gives how many permissions, channels and RFC 6062 connections there are.
-func (a *Allocation) Counts() (permissions, channels, connections int) { return 0, 0, 0 }
+func (a *Allocation) Counts() (permissions, channels, connections int) {
+	return len(a.permissions.keys), len(a.channels.keys), len(a.connections.keys)
+}
+
+// bucket is a token bucket of bytes.
+type bucket struct {
+	rate, burst float64 // bytes per nanosecond, bytes; a rate of 0 is no limit
+	tokens      float64
+	last        int64
+}
+
+func (b *bucket) set(q *Quotas) {
+	rate := q.Bandwidth / 1e9
+	if rate <= 0 {
+		*b = bucket{}
+		return
+	}
+	if b.rate == 0 {
+		b.tokens = float64(q.Burst)
+	}
+	b.rate, b.burst = rate, float64(q.Burst)
+}
+
+func (b *bucket) take(now int64, bytes int) bool {
+	if b.rate == 0 {
+		return true
+	}
+	if now > b.last {
+		b.tokens = min(b.tokens+float64(now-b.last)*b.rate, b.burst)
+	}
+	b.last = now
+	if b.tokens < float64(bytes) {
+		return false
+	}
+	b.tokens -= float64(bytes)
+	return true
+}

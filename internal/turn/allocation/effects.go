@@ -15,9 +15,11 @@ var (
 // RelayRequest says what relay addresses an allocation needs. a.TCP says whether they are TCP.
 type RelayRequest struct {
 	V4, V6  bool // one of each family; both: ADDITIONAL-ADDRESS-FAMILY
-	Even    bool // an even port (EVEN-PORT); one family only
+	Even    bool // an even port (EVEN-PORT)
 	Reserve bool // and hold the next higher port for the caller of a later Open with Reserved, or for Release
-	// Reserved, where valid, is the held address to use: whichever worker's Open held it.
+	// Reserved, where valid, is the held address to use, whichever worker's Open held it: keep held sockets where all
+	// workers find them. Open uses it up, also when it fails. Together with Exact (Restore) it is the address to hold again
+	// besides.
 	Reserved netip.AddrPort
 	// Exact, where valid, are the very addresses to have again (Restore).
 	Exact [2]netip.AddrPort

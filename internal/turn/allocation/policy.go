@@ -94,7 +94,7 @@ func (p Policy) withDefaults() (*Policy, error) {
 	q.Allocations, q.AllocationsPerUser = orUnlimited(q.Allocations), orUnlimited(q.AllocationsPerUser)
 	q.Permissions, q.Channels = limit(q.Permissions, 256), limit(q.Channels, 256)
 	q.Connections = limit(q.Connections, 64)
-	if q.Burst == 0 {
+	if q.Burst <= 0 {
 		q.Burst = max(int(q.Bandwidth/4), 64<<10)
 	}
 	u := &p.Unauthenticated
@@ -118,6 +118,9 @@ func (p *Policy) checkAuth() error {
 		if len(key) < 16 {
 			return errors.New("a nonce key is shorter than 16 bytes")
 		}
+	}
+	if _, ok := p.Auth.Users[""]; ok {
+		return errors.New("a user without a name")
 	}
 	for _, secret := range p.Auth.Secrets {
 		if secret == "" {

@@ -1,12 +1,29 @@
 package allocation
 
-import "net/netip"
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"unicode/utf8"
+)
 
 // RecordVersion is the version of Record that this package writes.
 const RecordVersion = 1
 
+// Limits of a record.
+const (
+	maxRecord  = 1 << 20 // bytes of JSON
+	maxEntries = 4096    // permissions, and channels
+	maxID      = 1<<53 - 1
+)
+
 // Record is everything to have an allocation again in another process, without secrets. Times are Unix nanoseconds by the
-// wall clock. The gateway fills Listener in after Table.Record and Path.Listener before Table.Restore.
+// wall clock. The gateway fills Listener in after Table.Record and Path.Listener before Table.Restore. RFC 6062
+// connections are not part of it: their clients connect again.
 type Record struct {
 	Version      int                `json:"version"`
 	ID           uint64             `json:"id"`
@@ -16,6 +33,8 @@ type Record struct {
 	Relay        []netip.AddrPort   `json:"relay"` // at most one of each family
 	TCP          bool               `json:"tcp,omitempty"`
 	DontFragment bool               `json:"dont_fragment,omitempty"`
+	Transaction  string             `json:"transaction"` // of its Allocate, 24 hexadecimal digits
+	Granted      uint32             `json:"granted"`     // seconds that the answer to it gave
 	Created      int64              `json:"created"`
 	Expires      int64              `json:"expires"`
 	Permissions  []PermissionRecord `json:"permissions,omitempty"`
@@ -54,11 +73,76 @@ type TrafficRecord struct {
 
 // DecodeRecord reads a record strictly: no unknown key, no second value, every limit checked. Records from another
 // process are untrusted input.
-func DecodeRecord(b []byte) (Record, error) { return Record{}, nil }
+func DecodeRecord(b []byte) (Record, error) {
+	if len(b) > maxRecord {
+		return Record{}, fmt.Errorf("allocation record of %d bytes is longer than %d", len(b), maxRecord)
+	}
+	var r Record
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return Record{}, fmt.Errorf("allocation record: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Record{}, errors.New("allocation record: something follows the record")
+	}
+	if err := r.check(); err != nil {
+		return Record{}, fmt.Errorf("allocation record %d: %w", r.ID, err)
+	}
+	return r, nil
+}
 
-// Record takes an allocation down.
-func (t *Table) Record(a *Allocation) Record { return Record{} }
+func (r *Record) check() error {
+	switch {
+	case r.Version != RecordVersion:
+		return fmt.Errorf("version %d, this weir reads %d", r.Version, RecordVersion)
+	case r.ID == 0 || r.ID > maxID:
+		return errors.New("id is not between 1 and 2^53")
+	case r.User == "" || len(r.User) > maxUser || !utf8.ValidString(r.User):
+		return fmt.Errorf("user is empty or not UTF-8 of at most %d bytes", maxUser)
+	case !plain(r.Path.Client, true) || !plain(r.Path.Server, true) || r.Path.Transport > DTLS:
+		return errors.New("path is not two addresses with ports and a transport")
+	case len(r.Relay) == 0 || len(r.Relay) > 2 || len(r.Relay) == 2 && r.Relay[0].Addr().Is4() == r.Relay[1].Addr().Is4():
+		return errors.New("relay is not one address of one or each family")
+	case len(r.Permissions) > maxEntries || len(r.Channels) > maxEntries:
+		return fmt.Errorf("more than %d permissions or channels", maxEntries)
+	case r.Created < 0 || r.Expires < r.Created:
+		return errors.New("expires before it was created")
+	}
+	for _, relay := range r.Relay {
+		if !plain(relay, false) {
+			return fmt.Errorf("relay %v is not an address with a port", relay)
+		}
+	}
+	if id, err := hex.DecodeString(r.Transaction); err != nil || len(id) != 12 {
+		return errors.New("transaction is not 24 hexadecimal digits")
+	}
+	return r.checkParts()
+}
 
-// Restore makes the allocation of a record with its very relay addresses. Permissions and channels that are expired or
-// not admitted are left out; quotas count it but do not refuse it.
-func (t *Table) Restore(r Record, now int64) (*Allocation, error) { return nil, nil }
+func (r *Record) checkParts() error {
+	seen := map[any]bool{}
+	for _, p := range r.Permissions {
+		if !plain(netip.AddrPortFrom(p.Peer, 1), false) || seen[p.Peer] {
+			return fmt.Errorf("permission for %v is not for an address, or there twice", p.Peer)
+		}
+		seen[p.Peer] = true
+	}
+	for _, c := range r.Channels {
+		if c.Number < MinChannel || c.Number > MaxChannel || !plain(c.Peer, false) || seen[c.Number] || seen[c.Peer] || r.TCP {
+			return fmt.Errorf("channel %#x to %v is out of range or there twice", c.Number, c.Peer)
+		}
+		seen[c.Number], seen[c.Peer] = true, true
+	}
+	if v := r.Reservation; v != nil {
+		if token, err := hex.DecodeString(v.Token); err != nil || len(token) != 8 || !plain(v.Relay, false) {
+			return errors.New("reservation is not 16 hexadecimal digits with an address")
+		}
+	}
+	return nil
+}
+
+// plain says that an address is complete, not IPv4-mapped, and has a zone only where one may be.
+func plain(a netip.AddrPort, zone bool) bool {
+	return a.IsValid() && a.Port() != 0 && !a.Addr().Is4In6() && (a.Addr().Zone() == "" || zone && len(a.Addr().Zone()) <= 32)
+}

@@ -9,6 +9,8 @@ type Keeper interface {
 	Store(name string, fd int) error
 	// Drop forgets the descriptor of name.
 	Drop(name string)
+	// Names lists what can be taken.
+	Names() []string
 	// Take gives the caller the descriptor that an earlier process stored, once. The keeper keeps its duplicate.
 	Take(name string) (fd int, ok bool)
 	// Put writes the record of an allocation, in place of an earlier one, Delete removes it.

@@ -1,48 +1,251 @@
 package gateway
 
 import (
+	"crypto/rand"
 	"net/netip"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"github.com/weir-lb/weir/internal/turn/allocation"
+	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// worker owns a table of allocations with their relay sockets, and one socket of every UDP listener.
+const (
+	// doorBatch is how many datagrams (or runs of them) one read takes.
+	doorBatch = 64
+	// longest is room for the longest datagram or run of them.
+	longest = 1 << 16
+	// eventsSize is how many ready sockets one turn serves.
+	eventsSize = 256
+	// writerRoom is how many datagrams may wait in a turn.
+	writerRoom = 4096
+	// slabSize is room for what the worker writes itself in a turn: answers and Data indications.
+	slabSize = 512 << 10
+	// answerRoom is room for one of them with the longest payload.
+	answerRoom = longest + 256
+	// targetsRoom is how many one-off targets a turn has, for answers and Send indications.
+	targetsRoom = 512
+	// idleTurn is the longest sleep of a worker.
+	idleTurn = 30 * time.Second
+)
+
+// worker owns a table of allocations with their relay sockets, and one socket of every UDP listener. All but post
+// belongs to its goroutine.
 type worker struct {
 	gateway *Gateway
 	index   int
 	table   *allocation.Table
 	now     int64 // Unix nanoseconds at the begin of the turn
+	next    int64 // when the table must be looked at
+	stop    bool
+
+	poller *udpio.Poller
+	reader *udpio.Reader
+	writer *udpio.Writer
+	tokens [eventsSize]uint64
+	slots  []slot
+	free   []uint32
+	doors  []*door // by listener id
+
+	// What a turn uses up, until flush.
+	in          []udpio.Message
+	inUsed      int
+	slab        []byte
+	slabUsed    int
+	targets     []udpio.Target
+	targetsUsed int
+	wetRelays   []*relay // with something in their queues
+	wetDoors    []*door
+	wetClients  []*client // of streams
+	tally       tally
+
+	transaction uint64 // of the last Data indication
+	seed        [12]byte
+	opening     stream // whose message is being handled; nil over UDP
+	openingFrom *listener
+	changed     []*allocation.Allocation
+	clusters    []*counts // by id
+	clusterM    sync.RWMutex
+
+	postMu sync.Mutex
+	posted []func(*worker)
+	spare  []func(*worker)
 }
 
-// listener is one configured listener, the same for all workers.
-type listener struct {
-	id          uint16
-	config      ListenerConfig
-	server      netip.AddrPort // as bound
-	connections atomic.Int64   // of TCP, TLS and DTLS
-	stream      any            // what stream.go keeps of it
+// slot is what a poller's token stands for; gen tells a late token of a closed socket.
+type slot struct {
+	gen   uint32
+	door  *door
+	relay *relay
 }
 
-// client is the gateway's state of an allocation: Allocation.Data.
-type client struct {
-	a        *allocation.Allocation
-	listener *listener
-	stream   stream // nil over UDP
-	tcp      *tcpRelay
+// door is a worker's socket of a UDP listener.
+type door struct {
+	l      *listener
+	token  uint64
+	conn   *udpio.Conn
+	queue  udpio.Queue
+	wet    bool
+	counts *counts
+	recent [recentSize]*client // by client port: spares the table's look-up
 }
 
-// post runs f in the worker's goroutine, soon. Any goroutine may call it; it never blocks.
-func (w *worker) post(f func(*worker)) {}
+// recentSize is a power of two.
+const recentSize = 256
 
-// workerFor returns the worker that owns the clients of an address.
-func (g *Gateway) workerFor(client netip.AddrPort) *worker { return nil }
+func newWorker(g *Gateway, index int) (*worker, error) {
+	poller, err := udpio.NewPoller(eventsSize)
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{
+		gateway: g, index: index, poller: poller, reader: udpio.NewReader(doorBatch), writer: udpio.NewWriter(writerRoom),
+		in: udpio.NewMessages(doorBatch, longest), slab: make([]byte, slabSize), targets: make([]udpio.Target, targetsRoom),
+		now: g.options.Now(),
+	}
+	_, _ = rand.Read(w.seed[:]) // never fails
+	w.table = allocation.NewTable(g.shared, (*relays)(w), (*events)(w))
+	return w, nil
+}
 
-// fromStream handles whole messages that a stream client sent, without padding. They are the worker's until it returns.
-func (w *worker) fromStream(s stream, l *listener, p allocation.Path, messages [][]byte) {}
+// post runs f in the worker's goroutine, soon. Any goroutine may call it; it never blocks. After the gateway's end f
+// may not run.
+func (w *worker) post(f func(*worker)) {
+	w.postMu.Lock()
+	w.posted = append(w.posted, f)
+	w.postMu.Unlock()
+	w.poller.Wake()
+}
 
-// streamGone ends the allocation of a connection that ended.
-func (w *worker) streamGone(p allocation.Path) {}
+// workerFor returns the worker that owns the clients of an address: the one whose socket the kernel gives their
+// datagrams to.
+func (g *Gateway) workerFor(client netip.AddrPort) *worker {
+	return g.workers[udpio.PeerSocket(client, len(g.workers))]
+}
 
-// count adds to the listener's counter of a reason.
-func (w *worker) count(l *listener, r allocation.Reason, n int) {}
+// run serves until stop. It returns what ended it.
+func (w *worker) run() error {
+	for !w.stop {
+		n, woken, err := w.poller.Wait(w.tokens[:], w.patience())
+		if err != nil {
+			return err
+		}
+		w.now = w.gateway.options.Now()
+		if woken {
+			w.runPosted()
+		}
+		for _, token := range w.tokens[:n] {
+			w.serve(token)
+		}
+		w.settle()
+	}
+	return nil
+}
+
+// patience is how long the worker may sleep.
+func (w *worker) patience() time.Duration {
+	if w.next == 0 {
+		return idleTurn
+	}
+	return min(idleTurn, max(0, time.Duration(w.next-w.gateway.options.Now())))
+}
+
+// serve reads one ready socket once: what is left comes again, after everybody else.
+func (w *worker) serve(token uint64) {
+	s := &w.slots[uint32(token)]
+	switch {
+	case s.gen != uint32(token>>32):
+	case s.door != nil:
+		w.readDoor(s.door)
+	case s.relay != nil:
+		w.readRelay(s.relay)
+	}
+}
+
+// settle ends a turn: what is over ends, what waits leaves, what changed is written down.
+func (w *worker) settle() {
+	if w.next == 0 || w.now >= w.next {
+		w.next = w.table.Expire(w.now)
+	}
+	w.flush()
+	w.keepChanges()
+}
+
+func (w *worker) runPosted() {
+	w.postMu.Lock()
+	posted := w.posted
+	w.posted = w.spare[:0]
+	w.postMu.Unlock()
+	for i, f := range posted {
+		f(w)
+		posted[i] = nil
+	}
+	w.spare = posted
+	w.next = 0 // what was posted may have changed what expires
+}
+
+// newSlot gives out a token.
+func (w *worker) newSlot(s slot) uint64 {
+	var i uint32
+	if n := len(w.free); n > 0 {
+		i, w.free = w.free[n-1], w.free[:n-1]
+	} else {
+		i = uint32(len(w.slots))
+		w.slots = append(w.slots, slot{})
+	}
+	s.gen = w.slots[i].gen
+	w.slots[i] = s
+	return uint64(s.gen)<<32 | uint64(i)
+}
+
+func (w *worker) freeSlot(token uint64) {
+	i := uint32(token)
+	// 2^31 generations: one socket closed each millisecond wraps in three weeks, and tokens live for one turn.
+	w.slots[i] = slot{gen: (w.slots[i].gen + 1) & 0x7fffffff}
+	w.free = append(w.free, i)
+}
+
+// enter has the worker read its socket of a UDP listener.
+func (w *worker) enter(l *listener) error {
+	d := &door{l: l, conn: l.group.Conn(w.index), counts: &l.counts[w.index]}
+	d.token = w.newSlot(slot{door: d})
+	if err := w.poller.AddConn(d.conn, d.token); err != nil {
+		w.freeSlot(d.token)
+		return err
+	}
+	for len(w.doors) <= int(l.id) {
+		w.doors = append(w.doors, nil)
+	}
+	w.doors[l.id] = d
+	return nil
+}
+
+// leave ends the allocations of a listener and forgets its socket; the caller closes it. It returns how many ended.
+func (w *worker) leave(l *listener, why allocation.Reason) (ended int) {
+	w.flush()
+	for a := range w.table.All {
+		if c := a.Data.(*client); c.listener == l {
+			if c.stream != nil {
+				c.stream.shut()
+			}
+			w.table.Delete(a, why)
+			ended++
+		}
+	}
+	w.flush()
+	if int(l.id) < len(w.doors) && w.doors[l.id] != nil {
+		w.freeSlot(w.doors[l.id].token)
+		w.doors[l.id] = nil
+	}
+	return ended
+}
+
+// close frees what the worker holds; the goroutine has ended. Nothing is told to the Keeper: the allocations live on.
+func (w *worker) close() {
+	for i := range w.slots {
+		if r := w.slots[i].relay; r != nil {
+			r.socket.Close()
+		}
+	}
+	w.poller.Close()
+}

@@ -37,7 +37,8 @@ type hello struct {
 func Supervised() bool { return os.Getenv(childEnv) != "" }
 
 // Leaving tells the supervisor, if there is one, that this process is about to end in order, with a code that is meant: it
-// then ends with the same code. A child that ends without saying so has crashed.
+// then ends with the same code. A child that ends without saying so has crashed: so do not defer it, for a panic runs what
+// is deferred.
 func Leaving() {
 	fd, err := strconv.Atoi(os.Getenv(childEnv))
 	if err != nil {

@@ -268,10 +268,10 @@ func (s *supervisor) crashed(c *child, state *os.ProcessState) (code int, done b
 	s.crashes++
 	s.log.Error("the serving process died; another one starts with its sockets", "pid", state.Pid(), "how", state.String(), "in_a_row", s.crashes, "sockets", len(s.held.fds))
 	s.hello.Clean = false
+	if s.oldExe >= 0 && s.crashes > 1 {
+		s.fallBack("the new binary died twice before it served")
+	}
 	if s.crashes >= s.config.Crashes {
-		if s.oldExe >= 0 {
-			s.fallBack(fmt.Sprintf("the new binary died %d times before it served", s.crashes))
-		}
 		if s.dropped {
 			return 1, true, fmt.Errorf("the serving process died %d times in a row, with the state and without: %s", 2*s.crashes, state)
 		}

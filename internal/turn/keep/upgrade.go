@@ -95,6 +95,8 @@ func (s *supervisor) become(path, why string) error {
 		}
 		l.OldExe = old
 		defer unix.Close(old)
+	} else {
+		l.Hello.Upgrades--
 	}
 	file, err := newMemory("weir-keep")
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,7 +33,9 @@ type Config struct {
 	Sink netip.AddrPort
 	// Peer, if valid, is an echo somewhere else: there is no sink then, and only the direction Echo.
 	Peer netip.AddrPort
-	// Size is the user data of a datagram in bytes, HeaderSize to 65,000. Default 1200.
+	// SinkIn, if set, calls what opens the sink's socket somewhere else, such as in another network namespace.
+	SinkIn func(open func() error) error
+	// Size is the most user data of a datagram in bytes, HeaderSize to 65,000. Default 1200.
 	Size int
 	// Burst is how many datagrams a client sends in a row, 1 to 64. Default 8.
 	Burst int
@@ -54,13 +58,42 @@ const (
 	Echo                  // up, and back from the far end: the latency of Report.Down is that of the round trip
 )
 
+// ParseDirection reads a direction's name.
+func ParseDirection(name string) (Direction, error) {
+	if i := slices.Index(directionNames(), name); i >= 0 {
+		return Direction(i), nil
+	}
+	return 0, fmt.Errorf("direction %q: write %s", name, strings.Join(directionNames(), ", "))
+}
+
+func directionNames() []string { return []string{"up", "down", "both", "echo"} }
+
+// String is the direction's name.
+func (d Direction) String() string {
+	if names := directionNames(); int(d) < len(names) {
+		return names[d]
+	}
+	return "unknown"
+}
+
+// MarshalText is String.
+func (d Direction) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText is ParseDirection.
+func (d *Direction) UnmarshalText(text []byte) (err error) {
+	*d, err = ParseDirection(string(text))
+	return err
+}
+
 // Phase is one stretch of load.
 type Phase struct {
 	// Rate is datagrams a second of all the clients together, in each direction; 0: as fast as one thread can.
-	Rate float64
+	Rate float64 `json:"rate"`
 	// Duration of sending; 0: until ctx ends, which is then no error.
-	Duration  time.Duration
-	Direction Direction
+	Duration  time.Duration `json:"duration_ns"`
+	Direction Direction     `json:"direction"`
+	// Size is the user data of a datagram in bytes, at most Config.Size; 0: that.
+	Size int `json:"size"`
 }
 
 const (

@@ -76,8 +76,16 @@ func (l *Load) openSink() (err error) {
 	if l.config.Peer.IsValid() {
 		return nil
 	}
-	l.sinks, err = udpio.Listen(udpio.Config{Addr: l.config.Sink, Batch: maxBurst, ReadBuffer: sinkRoom, WriteBuffer: clientRoom,
-		NoSegment: l.config.NoSegment, Coalesce: !l.config.NoCoalesce})
+	open := func() (err error) {
+		l.sinks, err = udpio.Listen(udpio.Config{Addr: l.config.Sink, Batch: maxBurst, ReadBuffer: sinkRoom, WriteBuffer: clientRoom,
+			NoSegment: l.config.NoSegment, Coalesce: !l.config.NoCoalesce})
+		return err
+	}
+	if l.config.SinkIn != nil {
+		err = l.config.SinkIn(open)
+	} else {
+		err = open()
+	}
 	if err != nil {
 		return fmt.Errorf("sink: %w", err)
 	}
@@ -96,7 +104,7 @@ func (l *Load) probe(ctx context.Context) error {
 		for i, c := range l.clients {
 			if l.from[i].Load() == nil {
 				missing = i
-				l.fill(messages, header{conn: uint16(i), flags: flagProbe, sent: l.now()}, true)
+				l.fill(messages, header{conn: uint16(i), flags: flagProbe, sent: l.now()}, HeaderSize, true)
 				c.conn.WriteAll(messages)
 			}
 		}

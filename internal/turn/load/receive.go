@@ -20,6 +20,7 @@ const (
 // run is what the receiver knows of a phase.
 type run struct {
 	id        uint64
+	size      int
 	direction Direction
 	up, down  []tracker
 	// One for all the connections of a direction.
@@ -30,7 +31,7 @@ type run struct {
 }
 
 func newRun(id uint64, phase Phase, clients int, begin int64) *run {
-	r := &run{id: id, direction: phase.Direction, up: make([]tracker, clients), down: make([]tracker, clients),
+	r := &run{id: id, size: phase.Size, direction: phase.Direction, up: make([]tracker, clients), down: make([]tracker, clients),
 		upLatency: measure.NewLatency(), downLatency: measure.NewLatency()}
 	for i := range clients {
 		r.up[i].begin, r.up[i].last = begin, begin
@@ -136,7 +137,7 @@ func (l *Load) atSink(r *run, b []byte, from netip.AddrPort, now int64) {
 	if r == nil || h.run != r.id {
 		return
 	}
-	if r.count(&r.up[h.conn], r.upLatency, h, whole && len(b) == l.config.Size, now, len(b)) {
+	if r.count(&r.up[h.conn], r.upLatency, h, whole && len(b) == r.size, now, len(b)) {
 		r.upCount.Add(1)
 	}
 }
@@ -166,7 +167,7 @@ func (l *Load) atClient(r *run, c *client, b []byte, now int64) {
 	if l.sink == nil {
 		h.sent += (now - h.sent) / 2 // as if it had been sent half the round trip ago
 	}
-	if r.count(&r.down[c.id], r.downLatency, h, whole && len(b) == l.config.Size, now, len(b)) {
+	if r.count(&r.down[c.id], r.downLatency, h, whole && len(b) == r.size, now, len(b)) {
 		r.downCount.Add(1)
 	}
 }

@@ -7,48 +7,52 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
-// Report is what became of the datagrams of a phase.
+// Report is what became of the datagrams of a phase. Its JSON has durations in ns.
 type Report struct {
-	Rate      float64       // asked for
-	Elapsed   time.Duration // of sending
-	Halved    bool          // latency of Down is the round trip halved: the far end is an echo elsewhere
-	Up, Down  Flow          // a flow of a direction that was not asked for is empty
-	LastHeard time.Duration // since the begin, when the last datagram arrived
+	Rate      float64       `json:"rate"`       // asked for
+	Elapsed   time.Duration `json:"elapsed_ns"` // of sending
+	Halved    bool          `json:"halved"`     // latency of Down is the round trip halved: the far end is an echo elsewhere
+	Up        Flow          `json:"up"`         // a flow of a direction that was not asked for is empty
+	Down      Flow          `json:"down"`
+	LastHeard time.Duration `json:"last_heard_ns"` // since the begin, when the last datagram arrived
 	// Overflowed is how many datagrams found our own sockets full: lost, and not by the server.
-	Overflowed uint64
-	Problems   []string // clients that the server would not refresh, and why
+	Overflowed uint64   `json:"overflowed"`
+	Problems   []string `json:"problems,omitempty"` // clients that the server would not refresh, and why
 }
 
 // Flow is one direction.
 type Flow struct {
-	Connections []Connection
-	Sum         Connection
-	// Latency of all the connections; nil without a datagram.
-	Latency *measure.Latency
+	Connections []Connection     `json:"connections,omitempty"`
+	Sum         Connection       `json:"sum"`
+	Latency     *measure.Latency `json:"latency,omitempty"` // of all the connections
 }
 
 // Connection is one client's share.
 type Connection struct {
-	ID            int
-	Client, Relay netip.AddrPort // Relay: invalid for plain UDP
-	Sent          uint64         // by us
-	Refused       uint64         // by our kernel; not in Sent
-	Received      uint64         // each datagram once
-	Lost          uint64         // Sent - Received
-	Reordered     uint64         // came after one that was sent later
-	Duplicates    uint64
-	Damaged       uint64 // of another size, or the fill differed
-	Bytes         uint64 // user data received
-	Elapsed       time.Duration
-	Jitter        time.Duration // RFC 3550 section 6.4.1
-	Latency       Moments
-	LongestGap    time.Duration // between two arrivals, the begin and the end included
+	ID         int            `json:"id"`
+	Client     netip.AddrPort `json:"client"`
+	Relay      netip.AddrPort `json:"relay"` // empty for plain UDP
+	Sent       uint64         `json:"sent"`
+	Refused    uint64         `json:"refused"`   // by our kernel; not in Sent
+	Received   uint64         `json:"received"`  // each datagram once
+	Lost       uint64         `json:"lost"`      // Sent - Received
+	Reordered  uint64         `json:"reordered"` // came after one that was sent later
+	Duplicates uint64         `json:"duplicates"`
+	Damaged    uint64         `json:"damaged"` // of another size, or the end did not fit the header
+	Bytes      uint64         `json:"bytes"`   // user data received
+	Elapsed    time.Duration  `json:"elapsed_ns"`
+	Jitter     time.Duration  `json:"jitter_ns"` // RFC 3550 section 6.4.1; of a sum: the mean
+	Latency    Moments        `json:"latency"`
+	LongestGap time.Duration  `json:"longest_gap_ns"` // between two arrivals, the begin and the end included
 }
 
 // Moments are what iperf prints of a distribution.
 type Moments struct {
-	Count                 uint64
-	Mean, Min, Max, Stdev time.Duration
+	Count uint64        `json:"count"`
+	Mean  time.Duration `json:"mean_ns"`
+	Min   time.Duration `json:"min_ns"`
+	Max   time.Duration `json:"max_ns"`
+	Stdev time.Duration `json:"stdev_ns"`
 }
 
 // LossShare is lost by sent, 0 to 1.

@@ -30,8 +30,7 @@ func (l *Load) batch(n int) []udpio.Message {
 }
 
 // fill writes datagrams with consecutive sequence numbers; of a client's, with the ChannelData header.
-func (l *Load) fill(messages []udpio.Message, h header, fromClient bool) {
-	size := l.config.Size
+func (l *Load) fill(messages []udpio.Message, h header, size int, fromClient bool) {
 	for i := range messages {
 		m := &messages[i]
 		body := m.Buf[:size]
@@ -49,6 +48,12 @@ func (l *Load) fill(messages []udpio.Message, h header, fromClient bool) {
 func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
 	if l.sink == nil && phase.Direction != Echo {
 		return nil, fmt.Errorf("the far end %v is an echo: the only direction is Echo", l.config.Peer)
+	}
+	if phase.Size == 0 {
+		phase.Size = l.config.Size
+	}
+	if phase.Size < HeaderSize || phase.Size > l.config.Size {
+		return nil, fmt.Errorf("datagrams of %d bytes: want %d to the load's %d", phase.Size, HeaderSize, l.config.Size)
 	}
 	if phase.Rate < 0 || phase.Duration < 0 || phase.Direction > Echo {
 		return nil, fmt.Errorf("phase of %v datagrams/s for %v, direction %d: want none below 0", phase.Rate, phase.Duration, phase.Direction)
@@ -114,12 +119,12 @@ func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent)
 		sequences[i] += uint64(len(messages))
 		if phase.Direction != Down {
 			h.sent = l.now()
-			l.fill(messages, h, true)
+			l.fill(messages, h, phase.Size, true)
 			up.add(i, l.clients[i].conn.WriteAll(messages), len(messages))
 		}
 		if phase.Direction == Down || phase.Direction == Both {
 			h.flags, h.sent = flagDown, l.now()
-			l.fill(messages, h, false)
+			l.fill(messages, h, phase.Size, false)
 			address(messages, *l.from[i].Load())
 			down.add(i, l.sink.WriteAll(messages), len(messages))
 		}

@@ -160,7 +160,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	messages := l.batch(8)
 	var sequence uint64
 	if n := testing.AllocsPerRun(100, func() {
-		l.fill(messages, header{run: 1, sequence: sequence}, true)
+		l.fill(messages, header{run: 1, sequence: sequence}, 64, true)
 		sequence += 8
 		for i := range messages {
 			h, _, whole := parse(messages[i].Buf[:64])

@@ -1,0 +1,150 @@
+package allocation
+
+import (
+	"encoding/base64"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pion/stun/v4"
+)
+
+// Password algorithms (RFC 8489, section 18.5).
+const (
+	algorithmMD5    = 1
+	algorithmSHA256 = 2
+)
+
+const maxUser = 512 // bytes (RFC 8489, section 14.3: 508)
+
+// credential is who sent a request, and the key that protects the answer.
+type credential struct {
+	user   string // whom quotas count
+	key    key
+	sha256 bool // protects with MESSAGE-INTEGRITY-SHA256
+	valid  bool
+}
+
+// authenticate checks the long-term credential of a request (RFC 8489, section 9.2.4). The nonce comes first: without a
+// fresh one nobody learns whether a user exists, and no password is hashed.
+func (x *exchange) authenticate() Reason {
+	m := &x.m
+	if m.integrity == 0 && m.integrity256 == 0 {
+		return Challenged
+	}
+	user, hasUser := m.get(stun.AttrUsername)
+	realm, hasRealm := m.get(stun.AttrRealm)
+	nonce, hasNonce := m.get(stun.AttrNonce)
+	if !hasUser || !hasRealm || !hasNonce || len(user) > maxUser || !utf8.Valid(user) {
+		return BadRequest
+	}
+	sha, ok := x.algorithm(nonce)
+	if !ok {
+		return BadRequest
+	}
+	if !x.t.macs.nonceHolds(nonce, x.policy, x.path.Client.Addr(), x.now) {
+		return StaleNonce
+	}
+	if string(realm) != x.policy.Realm {
+		return Unauthorized
+	}
+	return x.verify(user, sha)
+}
+
+// algorithm is how the client made its key, and whether what it says of it is consistent (RFC 8489, section 9.2.4).
+func (x *exchange) algorithm(nonce []byte) (sha, ok bool) {
+	list, hasList := x.m.get(stun.AttrPasswordAlgorithms)
+	one, hasOne := x.m.get(stun.AttrPasswordAlgorithm)
+	if !x.policy.Auth.SHA256 || !nonceHasFeatures(nonce) || !hasList && !hasOne {
+		return false, true
+	}
+	if !hasList || !hasOne || string(list) != string(passwordAlgorithms()) || len(one) < 2 {
+		return false, false
+	}
+	switch uint16(one[0])<<8 | uint16(one[1]) {
+	case algorithmMD5:
+		return false, true
+	case algorithmSHA256:
+		return true, true
+	}
+	return false, false
+}
+
+func passwordAlgorithms() []byte {
+	return []byte{0, algorithmMD5, 0, 0, 0, algorithmSHA256, 0, 0}
+}
+
+// verify finds the password that the request's integrity proves.
+func (x *exchange) verify(user []byte, sha bool) Reason {
+	switch x.policy.Auth.Mode {
+	case AuthStatic:
+		password, ok := x.policy.Auth.Users[string(user)]
+		if !ok || !x.proves(user, []byte(password), sha) {
+			return Unauthorized
+		}
+		x.cred.user = string(user)
+		return OK
+	case AuthEphemeral:
+		expiry, id, ok := ephemeral(string(user))
+		if !ok {
+			return Unauthorized
+		}
+		if expiry <= x.now/1e9 {
+			return CredentialExpired
+		}
+		for _, secret := range x.policy.Auth.Secrets {
+			if x.proves(user, x.t.macs.password([]byte(secret), user), sha) {
+				x.cred.user = id
+				return OK
+			}
+		}
+	}
+	return Unauthorized
+}
+
+// ephemeral reads a user name of the TURN REST draft: parts between colons, the first integer is the Unix second when it
+// expires, the others are the user id. Without others the whole name is.
+func ephemeral(user string) (expiry int64, id string, ok bool) {
+	parts := strings.Split(user, ":")
+	for i, part := range parts {
+		n, err := strconv.ParseInt(part, 10, 64)
+		if err != nil {
+			continue
+		}
+		if id = strings.Join(append(parts[:i:i], parts[i+1:]...), ":"); id == "" {
+			id = user
+		}
+		return n, id, true
+	}
+	return 0, "", false
+}
+
+// password is base64(HMAC-SHA1(secret, user)). The result lives until the next call.
+func (c *macs) password(secret, user []byte) []byte {
+	sum := c.hmac(c.sha1, secret, nil, user)
+	c.word = base64.StdEncoding.AppendEncode(c.word[:0], sum)
+	return c.word
+}
+
+// proves says whether the request's integrity was made with a password, and keeps the key for the answer. Where a
+// request carries both attributes, SHA-256 counts.
+func (x *exchange) proves(user, password []byte, sha bool) bool {
+	c, m := x.t.macs, &x.m
+	k := &x.cred.key
+	c.longTerm(k, user, []byte(x.policy.Realm), password, sha)
+	if m.integrity256 != 0 {
+		_, value, _ := attribute(m.raw, m.integrity256)
+		x.cred.sha256 = true
+		x.cred.valid = equal(c.integrity(c.sha256, k.slice(), m.raw, m.integrity256, len(value))[:len(value)], value)
+		return x.cred.valid
+	}
+	_, value, _ := attribute(m.raw, m.integrity)
+	x.cred.valid = equal(c.integrity(c.sha1, k.slice(), m.raw, m.integrity, sha1Size), value)
+	return x.cred.valid
+}
+
+// Password is what the user of an ephemeral credential sends: base64(HMAC-SHA1(secret, user)), user being
+// "expiry[:userid]" (draft-uberti-behave-turn-rest). For tools that hand out credentials.
+func Password(secret, user string) string {
+	return string(newMACs().password([]byte(secret), []byte(user)))
+}

@@ -1,0 +1,175 @@
+package allocation
+
+import (
+	"net/netip"
+
+	"github.com/pion/stun/v4"
+)
+
+// admission is a peer of a request that was checked, before anything is changed.
+type admission struct {
+	peer    netip.AddrPort
+	cluster uint16
+}
+
+// createPermission installs or refreshes permissions, all of the request or none (RFC 8656, section 10.2).
+func (x *exchange) createPermission(a *Allocation) Reason {
+	peers := x.t.peers[:0]
+	for at := headerSize; at < x.m.end; {
+		kind, value, next := attribute(x.m.raw, at)
+		at = next
+		if kind != stun.AttrXORPeerAddress {
+			continue
+		}
+		peer, ok := readXORAddress(value, x.m.raw)
+		if !ok {
+			return x.fail(BadRequest)
+		}
+		peer = netip.AddrPortFrom(peer.Addr(), 0)
+		cluster, r := a.check(peer)
+		if r != OK {
+			return x.fail(r)
+		}
+		peers = append(peers, admission{peer, cluster})
+	}
+	x.t.peers = peers
+	if len(peers) == 0 {
+		return x.fail(BadRequest)
+	}
+	if !a.roomFor(peers, x.policy.Quotas.Permissions) {
+		return x.fail(InsufficientCapacity)
+	}
+	for _, p := range peers {
+		x.t.permit(a, p.peer.Addr(), p.cluster, x.now+int64(x.policy.Lifetimes.Permission))
+	}
+	x.t.changed(a)
+	x.open(stun.ClassSuccessResponse)
+	return x.succeed()
+}
+
+// check says whether an allocation may reach a peer, port 0 for any of its ports.
+func (a *Allocation) check(peer netip.AddrPort) (cluster uint16, r Reason) {
+	if peer.Addr().Is4In6() {
+		return 0, Forbidden
+	}
+	if !a.Relay[family(peer.Addr())].IsValid() {
+		return 0, FamilyMismatch
+	}
+	cluster, ok := a.allowed(peer)
+	if !ok {
+		return 0, Forbidden
+	}
+	return cluster, OK
+}
+
+// roomFor counts the peers that have no permission yet; one named twice counts twice.
+func (a *Allocation) roomFor(peers []admission, most int) bool {
+	more := 0
+	for _, p := range peers {
+		if a.permissions.get(p.peer.Addr()) == nil {
+			more++
+		}
+	}
+	return more == 0 || len(a.permissions.keys)+more <= most
+}
+
+// permit installs or refreshes a permission. Channels of its peer are told to Events again if it had run out.
+func (t *Table) permit(a *Allocation, peer netip.Addr, cluster uint16, expires int64) {
+	p := a.permissions.get(peer)
+	if p == nil {
+		p = &permission{Permission: Permission{Peer: peer}}
+		a.permissions.put(peer, p)
+	}
+	p.Cluster, p.Expires = cluster, expires
+	for _, c := range a.channels.values {
+		if !c.permitted && c.Peer.Addr() == peer {
+			c.permitted = true
+			t.events.Bound(a, c)
+		}
+	}
+}
+
+// forbid removes a permission. Channels of its peer stay, for what the client sends.
+func (t *Table) forbid(a *Allocation, p *permission) {
+	a.permissions.drop(p.Peer)
+	for _, c := range a.channels.values {
+		if c.Peer.Addr() == p.Peer {
+			t.hide(a, c)
+		}
+	}
+}
+
+// channelBind binds a channel or refreshes it (RFC 8656, section 12.2).
+func (x *exchange) channelBind(a *Allocation) Reason {
+	number, present, ok := x.m.number(stun.AttrChannelNumber)
+	number >>= 16
+	peer, hasPeer := x.m.peer()
+	if !present || !ok || !hasPeer || a.TCP || peer.Port() == 0 || number < MinChannel || number > MaxChannel {
+		return x.fail(BadRequest)
+	}
+	cluster, r := a.check(peer)
+	if r != OK {
+		return x.fail(r)
+	}
+	c := a.channels.get(uint16(number))
+	if other := a.peers.get(peer); c != other {
+		return x.fail(BadRequest) // the number is another peer's, or the peer has another number
+	}
+	if !a.roomFor([]admission{{peer: peer}}, x.policy.Quotas.Permissions) || c == nil && len(a.channels.keys) >= x.policy.Quotas.Channels {
+		return x.fail(InsufficientCapacity)
+	}
+	if c == nil {
+		c = &Channel{Number: uint16(number), Peer: peer}
+		a.channels.put(c.Number, c)
+		a.peers.put(peer, c)
+	}
+	c.Cluster, c.Expires = cluster, x.now+int64(x.policy.Lifetimes.Channel)
+	x.t.permit(a, peer.Addr(), cluster, x.now+int64(x.policy.Lifetimes.Permission))
+	x.t.changed(a)
+	x.open(stun.ClassSuccessResponse)
+	return x.succeed()
+}
+
+// unbind ends a channel.
+func (t *Table) unbind(a *Allocation, c *Channel) {
+	a.channels.drop(c.Number)
+	a.peers.drop(c.Peer)
+	t.hide(a, c)
+}
+
+// hide tells that a channel must not be offloaded any more, once.
+func (t *Table) hide(a *Allocation, c *Channel) {
+	if c.permitted {
+		c.permitted = false
+		t.events.Unbound(a, c)
+	}
+}
+
+// Send takes a Send indication apart (RFC 8656, section 11.2): from which allocation to which peer goes what. payload
+// is part of msg.
+func (t *Table) Send(p Path, msg []byte, now int64) (a *Allocation, peer netip.AddrPort, payload []byte, r Reason) {
+	m, r := parse(msg)
+	if r != OK {
+		return nil, peer, nil, r
+	}
+	if m.class != stun.ClassIndication || m.method != stun.MethodSend {
+		return nil, peer, nil, Unexpected
+	}
+	a = t.paths[p]
+	if a == nil {
+		return nil, peer, nil, NoAllocation
+	}
+	peer, ok := m.peer()
+	payload, hasData := m.get(stun.AttrData)
+	if !ok || !hasData || a.TCP {
+		return a, peer, nil, Malformed
+	}
+	if t.unknown = m.unknown(t.unknown[:0]); len(t.unknown) > 0 {
+		return a, peer, nil, UnknownAttribute
+	}
+	permission := a.permissions.get(peer.Addr())
+	if permission == nil || permission.Expires <= now {
+		return a, peer, nil, NoPermission
+	}
+	return a, peer, payload, a.admit(permission, peer)
+}

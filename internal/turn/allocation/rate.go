@@ -1,0 +1,132 @@
+package allocation
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+)
+
+// rates bounds answers to requests without valid credentials, per source prefix and in all. Each bucket is one number, the
+// time at which it will be full again (GCRA): a request is let through while that lies at most a burst ahead.
+//
+// The table is fixed: prefixes fall in sets of eight by a keyed hash. In a full set the prefix nearest to a full bucket
+// gives way; if it was not full, the loss is counted, for somebody may get a second burst.
+type rates struct {
+	seed      maphash.Seed
+	salt      uint64
+	sets      []rateSet
+	total     atomic.Int64
+	limits    atomic.Pointer[rateLimits]
+	displaced atomic.Uint64
+}
+
+type rateSet struct {
+	mu   sync.Mutex
+	keys [8]uint64
+	full [8]int64 // when the bucket is full again
+}
+
+// rateLimits are nanoseconds per answer and per burst; a cost of 0 is no limit.
+type rateLimits struct {
+	prefixCost, prefixBurst int64
+	totalCost, totalBurst   int64
+}
+
+func newRates(prefixes int, salt uint64) *rates {
+	const most = 1 << 22
+	sets := max((min(prefixes, most)+7)/8, 1)
+	return &rates{seed: maphash.MakeSeed(), salt: salt, sets: make([]rateSet, sets)}
+}
+
+func (r *rates) set(l RateLimit) {
+	limits := &rateLimits{prefixCost: cost(l.PerPrefix), totalCost: cost(l.Total)}
+	limits.prefixBurst = span(limits.prefixCost, l.PrefixBurst)
+	limits.totalBurst = span(limits.totalCost, l.TotalBurst)
+	r.limits.Store(limits)
+}
+
+func cost(perSecond float64) int64 {
+	if perSecond <= 0 {
+		return 0
+	}
+	return int64(min(max(1e9/perSecond, 1), 1e15))
+}
+
+// span is the time that a burst takes to come back, at most 11 days.
+func span(cost int64, burst int) int64 {
+	return int64(min(float64(cost)*float64(burst), 1e15))
+}
+
+// allow takes one answer from a source's bucket and from that of all.
+func (r *rates) allow(source netip.Addr, now int64) bool {
+	l := r.limits.Load()
+	if l.prefixCost > 0 && !r.allowPrefix(source, l, now) {
+		return false
+	}
+	if l.totalCost == 0 {
+		return true
+	}
+	for {
+		old := r.total.Load()
+		next, ok := spend(old, l.totalCost, l.totalBurst, now)
+		if !ok {
+			return false
+		}
+		if r.total.CompareAndSwap(old, next) {
+			return true
+		}
+	}
+}
+
+// spend moves a bucket's time on; false if it is empty. A time that a clock set back left far ahead counts as a full burst
+// ahead.
+func spend(full, cost, burst, now int64) (next int64, ok bool) {
+	full = min(max(full, now), now+burst)
+	if full+cost > now+burst {
+		return full, false
+	}
+	return full + cost, true
+}
+
+func (r *rates) allowPrefix(source netip.Addr, l *rateLimits, now int64) bool {
+	key := r.hash(source)
+	set := &r.sets[key%uint64(len(r.sets))]
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	at := 0
+	for i, k := range set.keys {
+		if k == key {
+			at = i
+			break
+		}
+		if set.full[i] < set.full[at] {
+			at = i
+		}
+	}
+	if set.keys[at] != key {
+		if set.full[at] > now {
+			r.displaced.Add(1)
+		}
+		set.keys[at], set.full[at] = key, 0
+	}
+	next, ok := spend(set.full[at], l.prefixCost, l.prefixBurst, now)
+	set.full[at] = next
+	return ok
+}
+
+// hash is of the IPv4 address or the IPv6 /64, never 0.
+func (r *rates) hash(source netip.Addr) uint64 {
+	var b [17]byte
+	if source.Is4() {
+		v4 := source.As4()
+		copy(b[:], v4[:])
+		b[16] = 4
+	} else {
+		v6 := source.As16()
+		copy(b[:8], v6[:8])
+	}
+	binary.BigEndian.PutUint64(b[8:], r.salt)
+	return maphash.Bytes(r.seed, b[:]) | 1
+}

@@ -1,0 +1,154 @@
+package allocation
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Errors of Restore.
+var (
+	ErrExists = errors.New("its client has an allocation already")
+	ErrOver   = errors.New("its lifetime is over")
+)
+
+// Record takes an allocation down.
+func (t *Table) Record(a *Allocation) Record {
+	r := Record{
+		Version: RecordVersion, ID: a.ID, Path: a.Path, User: a.User, TCP: a.TCP, DontFragment: a.DontFragment,
+		Transaction: hex.EncodeToString(a.request[:]), Granted: a.granted, Created: a.Created, Expires: a.Expires,
+		Up: a.Up.record(), Down: a.Down.record(),
+	}
+	for _, relay := range a.Relay {
+		if relay.IsValid() {
+			r.Relay = append(r.Relay, relay)
+		}
+	}
+	for _, p := range a.permissions.values {
+		r.Permissions = append(r.Permissions, PermissionRecord{p.Peer, p.Expires})
+	}
+	for _, c := range a.channels.values {
+		r.Channels = append(r.Channels, ChannelRecord{c.Number, c.Peer, c.Expires})
+	}
+	if a.token != 0 && t.shared.waits(a.token) {
+		token := binary.BigEndian.AppendUint64(nil, a.token)
+		r.Reservation = &ReservationRecord{hex.EncodeToString(token), a.reserved, a.reservedAt}
+	}
+	return r
+}
+
+func (t *Traffic) record() TrafficRecord {
+	return TrafficRecord{t.Packets.Load(), t.Bytes.Load(), t.Last.Load()}
+}
+
+func (t *Traffic) restore(r TrafficRecord) {
+	t.Packets.Store(r.Packets)
+	t.Bytes.Store(r.Bytes)
+	t.Last.Store(r.Last)
+}
+
+// Restore makes the allocation of a record with its very relay addresses. Permissions and channels that are expired, not
+// admitted or over the quota are left out; quotas count the allocation but do not refuse it. No time is longer than the
+// policy would give now. Errors: a bad record, ErrExists, ErrOver, or what Relays.Open said.
+func (t *Table) Restore(r Record, now int64) (*Allocation, error) {
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("restore allocation %d: %w", r.ID, err)
+	}
+	if t.paths[r.Path] != nil {
+		return nil, fmt.Errorf("restore allocation %d of %v: %w", r.ID, r.Path.Client, ErrExists)
+	}
+	if r.Expires <= now {
+		return nil, fmt.Errorf("restore allocation %d of %v: %w", r.ID, r.Path.Client, ErrOver)
+	}
+	l := &t.shared.Policy().Lifetimes
+	a := &Allocation{
+		ID: r.ID, Path: r.Path, User: r.User, TCP: r.TCP, DontFragment: r.DontFragment, Created: r.Created,
+		Expires: clamp(r.Expires, now, l.Max), table: t, granted: r.Granted,
+	}
+	if t.ids[a.ID] != nil {
+		a.ID = t.newID()
+	}
+	if _, err := hex.Decode(a.request[:], []byte(r.Transaction)); err != nil {
+		return nil, fmt.Errorf("restore allocation %d: %w", r.ID, err)
+	}
+	a.Up.restore(r.Up)
+	a.Down.restore(r.Down)
+	if err := t.reopen(a, &r, now); err != nil {
+		return nil, fmt.Errorf("restore allocation %d of %v: %w", r.ID, r.Path.Client, err)
+	}
+	t.insert(a)
+	t.restoreParts(a, &r, now)
+	t.changed(a)
+	return a, nil
+}
+
+// reopen opens the relays of a record again, and holds its reserved port.
+func (t *Table) reopen(a *Allocation, r *Record, now int64) error {
+	var want RelayRequest
+	for _, relay := range r.Relay {
+		want.Exact[family(relay.Addr())] = relay
+	}
+	want.V4, want.V6 = want.Exact[V4].IsValid(), want.Exact[V6].IsValid()
+	reserved := r.Reservation != nil && r.Reservation.Expires > now && !t.shared.waits(token(r.Reservation))
+	if reserved {
+		want.Reserve, want.Reserved = true, r.Reservation.Relay
+	}
+	t.shared.acquire(a.User, 1, true)
+	if _, err := t.relays.Open(a, want); err != nil {
+		t.shared.release(a.User)
+		return fmt.Errorf("open relay %v: %w", r.Relay, err)
+	}
+	a.Relay = want.Exact
+	if reserved {
+		t.shared.acquire(a.User, 1, true)
+		a.token = token(r.Reservation)
+		t.reserve(a, r.Reservation.Relay, clamp(r.Reservation.Expires, now, reservationTime))
+	}
+	return nil
+}
+
+func token(r *ReservationRecord) uint64 {
+	var b [8]byte
+	if _, err := hex.Decode(b[:], []byte(r.Token)); err != nil {
+		return 0 // check saw it
+	}
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// restoreParts brings channels back before permissions, which tell Events of them.
+func (t *Table) restoreParts(a *Allocation, r *Record, now int64) {
+	p := t.shared.Policy()
+	for _, v := range r.Channels {
+		cluster, reason := a.check(v.Peer)
+		if reason != OK || v.Expires <= now || len(a.channels.keys) >= p.Quotas.Channels {
+			continue
+		}
+		c := &Channel{Number: v.Number, Peer: v.Peer, Cluster: cluster, Expires: clamp(v.Expires, now, p.Lifetimes.Channel)}
+		a.channels.put(c.Number, c)
+		a.peers.put(c.Peer, c)
+	}
+	for _, v := range r.Permissions {
+		cluster, reason := a.check(netip.AddrPortFrom(v.Peer, 0))
+		if reason != OK || v.Expires <= now || len(a.permissions.keys) >= p.Quotas.Permissions {
+			continue
+		}
+		t.permit(a, v.Peer, cluster, clamp(v.Expires, now, p.Lifetimes.Permission))
+	}
+}
+
+func clamp(expires, now int64, longest time.Duration) int64 { return min(expires, now+int64(longest)) }
+
+// queue keeps the reservations in the order of their end.
+func (t *Table) queue(r reservation) {
+	at, _ := slices.BinarySearchFunc(t.reservations, r.expires+1, func(r reservation, end int64) int {
+		if r.expires < end {
+			return -1
+		}
+		return 1
+	})
+	t.reservations = slices.Insert(t.reservations, at, r)
+}

@@ -1,0 +1,121 @@
+package gateway
+
+import (
+	"sync/atomic"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+// Reasons of the gateway's own, after those of package allocation.
+const (
+	reasonSendRefused  = allocation.ReasonCount + iota // the kernel took a datagram not: no route, no room, too long
+	reasonQueueFull                                    // the client's connection does not keep up
+	reasonReceiveError                                 // a listener's socket could not be read
+	reasonPeerError                                    // the network answered an earlier datagram with an error
+	reasonCount
+)
+
+func reasonName(r allocation.Reason) string {
+	switch r {
+	case reasonSendRefused:
+		return "send_refused"
+	case reasonQueueFull:
+		return "queue_full"
+	case reasonReceiveError:
+		return "receive_error"
+	case reasonPeerError:
+		return "peer_error"
+	}
+	return r.String()
+}
+
+// counts is what one worker counts of one listener or cluster. The worker adds, anybody loads.
+type counts struct {
+	reasons  [reasonCount]atomic.Uint64
+	up, down struct{ packets, bytes atomic.Uint64 }
+	opened   atomic.Uint64
+	_        [64]byte // another worker's are not on the same cache line
+}
+
+func (n *counts) add(r allocation.Reason, times int) { n.reasons[r].Add(uint64(times)) }
+
+// into adds to a sum.
+func (n *counts) into(sum *Counts, reasons map[string]uint64) {
+	sum.Up.Packets += n.up.packets.Load()
+	sum.Up.Bytes += n.up.bytes.Load()
+	sum.Down.Packets += n.down.packets.Load()
+	sum.Down.Bytes += n.down.bytes.Load()
+	sum.Opened += n.opened.Load()
+	for r := range n.reasons {
+		if times := n.reasons[r].Load(); times > 0 && r != int(allocation.OK) && reasons != nil {
+			reasons[reasonName(allocation.Reason(r))] += times
+		}
+	}
+}
+
+// relayed counts user data that passed, for the allocation, the listener and the cluster.
+func relayed(c *client, cluster *counts, down bool, packets, bytes int, now int64) {
+	if down {
+		c.a.Down.Add(packets, bytes, now)
+		c.counts.down.packets.Add(uint64(packets))
+		c.counts.down.bytes.Add(uint64(bytes))
+		cluster.down.packets.Add(uint64(packets))
+		cluster.down.bytes.Add(uint64(bytes))
+		return
+	}
+	c.a.Up.Add(packets, bytes, now)
+	c.counts.up.packets.Add(uint64(packets))
+	c.counts.up.bytes.Add(uint64(bytes))
+	cluster.up.packets.Add(uint64(packets))
+	cluster.up.bytes.Add(uint64(bytes))
+}
+
+// tally sums up packets that follow each other between the same ends, so that the counters are touched once a run.
+type tally struct {
+	c              *client
+	cluster        *counts
+	down           bool
+	packets, bytes int
+	now            int64
+}
+
+func (t *tally) add(c *client, cluster *counts, down bool, bytes int, now int64) {
+	if t.c != c || t.cluster != cluster || t.down != down {
+		t.settle()
+		t.c, t.cluster, t.down, t.now = c, cluster, down, now
+	}
+	t.packets++
+	t.bytes += bytes
+}
+
+func (t *tally) settle() {
+	if t.c != nil {
+		relayed(t.c, t.cluster, t.down, t.packets, t.bytes, t.now)
+		*t = tally{}
+	}
+}
+
+// cluster is the worker's counters of a cluster.
+func (w *worker) cluster(id uint16) *counts {
+	if int(id) < len(w.clusters) && w.clusters[id] != nil {
+		return w.clusters[id]
+	}
+	w.clusterM.Lock()
+	defer w.clusterM.Unlock()
+	for len(w.clusters) <= int(id) {
+		w.clusters = append(w.clusters, nil)
+	}
+	w.clusters[id] = &counts{}
+	return w.clusters[id]
+}
+
+// eachCluster visits the counters of the clusters, in another goroutine.
+func (w *worker) eachCluster(yield func(id uint16, n *counts)) {
+	w.clusterM.RLock()
+	defer w.clusterM.RUnlock()
+	for id, n := range w.clusters {
+		if n != nil {
+			yield(uint16(id), n)
+		}
+	}
+}

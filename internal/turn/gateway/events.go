@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"encoding/json"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+// events is a worker as the table's allocation.Events.
+type events worker
+
+// Changed has the record written down at the turn's end.
+func (e *events) Changed(a *allocation.Allocation) {
+	w := (*worker)(e)
+	w.next = 0
+	c, _ := a.Data.(*client)
+	if c == nil || w.gateway.options.Keeper == nil || c.stream != nil || c.changed {
+		return
+	}
+	c.changed = true
+	w.changed = append(w.changed, a)
+}
+
+// Gone removes the record.
+func (e *events) Gone(a *allocation.Allocation, why allocation.Reason) {
+	w := (*worker)(e)
+	c, _ := a.Data.(*client)
+	if c == nil {
+		return
+	}
+	w.tally.settle()
+	c.counts.add(why, 1)
+	c.gone = true
+	if k := w.gateway.options.Keeper; k != nil && c.stream == nil {
+		k.Delete(a.ID)
+	}
+}
+
+// Bound prepares a channel and hands it to the kernel.
+func (e *events) Bound(a *allocation.Allocation, ch *allocation.Channel) {
+	w := (*worker)(e)
+	c, _ := a.Data.(*client)
+	if c == nil || a.TCP {
+		return
+	}
+	p, _ := ch.Data.(*peer)
+	if p == nil {
+		if p = w.newPeer(c, ch); p == nil {
+			return
+		}
+	}
+	w.gateway.offload.add(c, ch, p)
+}
+
+// Unbound takes it back.
+func (e *events) Unbound(a *allocation.Allocation, ch *allocation.Channel) {
+	if p, _ := ch.Data.(*peer); p != nil {
+		(*worker)(e).gateway.offload.remove(p)
+	}
+}
+
+// keepChanges writes the records that changed in this turn.
+func (w *worker) keepChanges() {
+	for i, a := range w.changed {
+		w.changed[i] = nil
+		c := a.Data.(*client)
+		c.changed = false
+		if c.gone {
+			continue
+		}
+		b, err := json.Marshal(w.record(a))
+		if err != nil {
+			w.gateway.options.Log.Error("an allocation will not outlive this process", "id", a.ID, "error", err)
+			continue
+		}
+		w.gateway.options.Keeper.Put(a.ID, b)
+	}
+	w.changed = w.changed[:0]
+}
+
+// record takes an allocation down.
+func (w *worker) record(a *allocation.Allocation) allocation.Record {
+	r := w.table.Record(a)
+	r.Listener = a.Data.(*client).listener.config.Name
+	return r
+}

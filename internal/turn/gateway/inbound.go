@@ -1,0 +1,220 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// readDoor takes one batch from clients and sends on what it means.
+func (w *worker) readDoor(d *door) {
+	if w.inUsed > 0 {
+		w.flush()
+	}
+	n, err := d.conn.ReadBatch(w.in, 0)
+	if err != nil {
+		d.counts.add(reasonReceiveError, 1)
+		return
+	}
+	for i := range w.in[:n] {
+		w.fromClient(d, &w.in[i])
+	}
+	w.inUsed = len(w.in) // all of it may be waiting to leave
+	w.flush()
+}
+
+// fromClient takes a datagram, or a run of equally long ones, from a client apart.
+func (w *worker) fromClient(d *door, m *udpio.Message) {
+	server := d.l.server
+	if m.Local.IsValid() {
+		server = netip.AddrPortFrom(m.Local, server.Port())
+	}
+	c := w.clientAt(d, m.Addr, server)
+	size := m.Segment
+	if size == 0 {
+		size = max(m.N, 1)
+	}
+	for at := 0; at < m.N; at += size {
+		b := m.Buf[at:min(at+size, m.N)]
+		if c != nil && b[0]>>6 == 1 {
+			w.channelData(c, b)
+			continue
+		}
+		w.other(d, m.Addr, server, b)
+		c = w.clientAt(d, m.Addr, server)
+	}
+}
+
+// clientAt finds the client of an address, nil if it has no allocation.
+func (w *worker) clientAt(d *door, from, server netip.AddrPort) *client {
+	recent := &d.recent[from.Port()%recentSize]
+	if c := *recent; c != nil && c.a.Path.Client == from && c.a.Path.Server == server {
+		return c
+	}
+	a := w.table.Find(allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: d.l.id})
+	if a == nil {
+		return nil
+	}
+	c := a.Data.(*client)
+	*recent = c
+	return c
+}
+
+// channelData relays one ChannelData message.
+func (w *worker) channelData(c *client, b []byte) {
+	number, payload, r := allocation.ParseChannelData(b)
+	if r != allocation.OK {
+		c.counts.add(r, 1)
+		return
+	}
+	ch := c.a.Channel(number)
+	if ch == nil {
+		c.counts.add(allocation.NoChannel, 1)
+		return
+	}
+	p, _ := ch.Data.(*peer)
+	if p == nil {
+		if p = w.newPeer(c, ch); p == nil {
+			c.counts.add(reasonSendRefused, 1)
+			return
+		}
+	}
+	if !c.a.Allow(w.now, len(payload)) {
+		c.counts.add(allocation.Bandwidth, 1)
+		return
+	}
+	w.toPeer(c, p.relay, &p.target, p.counts, payload)
+}
+
+// toPeer queues a payload on a relay socket.
+func (w *worker) toPeer(c *client, r *relay, to *udpio.Target, cluster *counts, payload []byte) {
+	if w.writer.Room() == 0 {
+		w.send()
+	}
+	w.writer.Add(&r.queue, to, payload)
+	if !r.wet {
+		r.wet = true
+		w.wetRelays = append(w.wetRelays, r)
+	}
+	w.tally.add(c, cluster, false, len(payload), w.now)
+}
+
+// other handles what is no ChannelData of a known client over UDP: requests, Send indications, junk.
+func (w *worker) other(d *door, from, server netip.AddrPort, b []byte) {
+	path := allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: d.l.id}
+	w.reserve()
+	answer := w.message(path, d.counts, b)
+	if len(answer) == 0 {
+		return
+	}
+	w.slabUsed += len(answer)
+	local := netip.Addr{}
+	if d.conn.Wildcard() {
+		local = server.Addr()
+	}
+	to := w.target(from, local, d.conn.IPv6())
+	if to == nil {
+		d.counts.add(reasonSendRefused, 1)
+		return
+	}
+	w.writer.Add(&d.queue, to, answer)
+	w.soak(d)
+}
+
+// message handles a message that is no ChannelData of a known client and returns the answer, which lies at the free
+// end of the slab.
+func (w *worker) message(path allocation.Path, n *counts, b []byte) (answer []byte) {
+	if len(b) > 0 && b[0]>>6 == 1 {
+		n.add(allocation.NoAllocation, 1)
+		return nil
+	}
+	if len(b) >= 2 && binary.BigEndian.Uint16(b) == allocation.TypeSend {
+		w.sendIndication(path, n, b)
+		return nil
+	}
+	answer, r := w.table.Request(path, b, w.slab[w.slabUsed:w.slabUsed], w.now)
+	n.add(r, 1)
+	w.next = 0 // lifetimes may have changed
+	return answer
+}
+
+// sendIndication relays a Send indication (RFC 8656, section 11.2).
+func (w *worker) sendIndication(path allocation.Path, n *counts, b []byte) {
+	a, to, payload, r := w.table.Send(path, b, w.now)
+	if r != allocation.OK {
+		n.add(r, 1)
+		return
+	}
+	c := a.Data.(*client)
+	relay := c.relayTo(to.Addr())
+	if relay == nil {
+		n.add(allocation.FamilyMismatch, 1)
+		return
+	}
+	target := w.target(to, netip.Addr{}, relay.socket.IPv6())
+	if target == nil {
+		n.add(reasonSendRefused, 1)
+		return
+	}
+	if !a.Allow(w.now, len(payload)) {
+		n.add(allocation.Bandwidth, 1)
+		return
+	}
+	w.toPeer(c, relay, target, w.cluster(a.Cluster(to)), payload)
+}
+
+// fromStream handles whole messages that a stream client sent, without padding. They are the worker's until it returns.
+func (w *worker) fromStream(s stream, l *listener, path allocation.Path, messages [][]byte) {
+	n := &l.counts[w.index]
+	for _, b := range messages {
+		var c *client
+		if a := w.table.Find(path); a != nil {
+			c = a.Data.(*client)
+		}
+		if c != nil && len(b) > 0 && b[0]>>6 == 1 {
+			w.channelData(c, b)
+			continue
+		}
+		w.opening, w.openingFrom = s, l
+		w.reserve()
+		answer := w.message(path, n, b)
+		w.opening, w.openingFrom = nil, nil
+		if len(answer) > 0 && !s.deliver(answer, nil) {
+			n.add(reasonQueueFull, 1)
+		}
+	}
+	w.flush() // the messages are the caller's again
+	s.flush()
+}
+
+// streamGone ends the allocation of a connection that ended.
+func (w *worker) streamGone(path allocation.Path) {
+	if a := w.table.Find(path); a != nil {
+		w.table.Delete(a, allocation.Disconnected)
+	}
+}
+
+// reserve makes sure that there is room for one answer and its target.
+func (w *worker) reserve() {
+	if len(w.slab)-w.slabUsed < answerRoom || w.targetsUsed == len(w.targets) || w.writer.Room() == 0 {
+		w.send()
+	}
+}
+
+// target makes a target that lives until the turn's end, nil if the family cannot reach it. Answers to one client
+// often follow each other and share it.
+func (w *worker) target(to netip.AddrPort, local netip.Addr, v6 bool) *udpio.Target {
+	if w.targetsUsed == len(w.targets) {
+		w.send()
+	}
+	t, ok := udpio.NewTarget(to, local, v6)
+	if !ok {
+		return nil
+	}
+	w.targetsUsed++
+	slot := &w.targets[w.targetsUsed-1]
+	*slot = t
+	return slot
+}

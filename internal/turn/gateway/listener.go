@@ -1,0 +1,182 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+const (
+	// listenerBuffer is what is asked of the kernel for each socket of a UDP listener, in bytes.
+	listenerBuffer = 8 << 20
+	// relayBuffer is the same for a relay socket.
+	relayBuffer = 1 << 20
+)
+
+// listenerIDs bounds the ids of listeners in the life of a process.
+const listenerIDs = 1 << 16
+
+// listener is one configured listener, the same for all workers.
+type listener struct {
+	id          uint16
+	config      ListenerConfig
+	transport   allocation.Transport
+	server      netip.AddrPort // as bound
+	group       *udpio.Group   // UDP
+	connections atomic.Int64   // of TCP, TLS and DTLS
+	stream      any            // what stream.go keeps of it
+	counts      []counts       // by worker
+}
+
+// openListenerLocked binds one listener and has the workers read it. The caller holds g.mu.
+func (g *Gateway) openListenerLocked(c ListenerConfig) (*listener, error) {
+	if len(g.listeners) >= listenerIDs {
+		return nil, fmt.Errorf("%d listeners were opened in this process already; restart it", listenerIDs)
+	}
+	l := &listener{
+		id: uint16(len(g.listeners)), config: c, server: netip.AddrPortFrom(c.Address, c.Port),
+		counts: make([]counts, len(g.workers)),
+	}
+	switch c.Protocol {
+	case TCP:
+		l.transport = allocation.TCP
+	case TLS:
+		l.transport = allocation.TLS
+	case DTLS:
+		l.transport = allocation.DTLS
+	}
+	if l.transport == allocation.UDP {
+		if err := g.openUDPLocked(l); err != nil {
+			return nil, err
+		}
+	} else if err := g.openStream(l); err != nil {
+		return nil, err
+	}
+	g.listeners = append(g.listeners, l)
+	return l, nil
+}
+
+// closeListenerLocked ends a listener with its allocations and returns how many those were.
+func (g *Gateway) closeListenerLocked(l *listener, why allocation.Reason) (ended int) {
+	g.doLocked(func(w *worker) { ended += w.leave(l, why) })
+	for i := range g.workers {
+		if g.options.Keeper != nil && l.group != nil {
+			g.options.Keeper.Drop(listenerName(l.config.Name, i))
+		}
+	}
+	l.close(g)
+	g.listeners[l.id] = nil
+	return ended
+}
+
+func (l *listener) close(g *Gateway) {
+	if l.group != nil {
+		_ = l.group.Close()
+		return
+	}
+	g.closeStream(l)
+}
+
+// openUDPLocked binds the sockets of a UDP listener, one for each worker, or takes those that are kept.
+func (g *Gateway) openUDPLocked(l *listener) error {
+	// A wildcard of IPv6 is for both families (l.server says which address a client reached).
+	config := udpio.Config{
+		Addr: l.server, Sockets: len(g.workers), Batch: doorBatch, ReadBuffer: listenerBuffer,
+		WriteBuffer: listenerBuffer, Coalesce: true,
+	}
+	if len(g.workers) > 1 {
+		config.Steer = &udpio.Steering{ByPeer: true}
+	}
+	group, err := g.adoptUDP(l, config)
+	if err != nil {
+		return err
+	}
+	if group == nil {
+		if group, err = udpio.Listen(config); err != nil {
+			return explainBind(err, l.server)
+		}
+		g.keepUDP(l, group)
+	}
+	l.group, l.server = group, group.LocalAddr()
+	var failed error
+	g.doLocked(func(w *worker) {
+		if failed == nil {
+			failed = w.enter(l)
+		}
+	})
+	if failed != nil {
+		g.doLocked(func(w *worker) { w.leave(l, allocation.Stopped) })
+		_ = group.Close()
+	}
+	return failed
+}
+
+func explainBind(err error, at netip.AddrPort) error {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return fmt.Errorf("%w: another process has %v; ss -ulpn names it", err, at)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Errorf("%w: this host has no address %v", err, at.Addr())
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w: ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE", err)
+	}
+	return err
+}
+
+func listenerName(name string, worker int) string {
+	return "listener/" + name + "/" + strconv.Itoa(worker)
+}
+
+// adoptUDP makes the group of kept sockets, nil if there are none or others than are needed.
+func (g *Gateway) adoptUDP(l *listener, config udpio.Config) (*udpio.Group, error) {
+	if g.options.Keeper == nil {
+		return nil, nil
+	}
+	var fds []int
+	for i := range g.workers {
+		fd, ok := g.options.Keeper.Take(listenerName(l.config.Name, i))
+		if !ok {
+			break
+		}
+		fds = append(fds, fd)
+	}
+	group, err := (*udpio.Group)(nil), error(nil)
+	if len(fds) == len(g.workers) {
+		group, err = udpio.AdoptGroup(config, fds)
+		if err == nil && group.LocalAddr() == l.server {
+			return group, nil
+		}
+	}
+	if len(fds) > 0 {
+		g.options.Log.Warn("kept sockets do not fit, opening new ones", "listener", l.config.Name, "sockets", len(fds), "error", err)
+	}
+	if group != nil {
+		_ = group.Close()
+	} else {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}
+	for i := range max(len(fds), len(g.workers)) {
+		g.options.Keeper.Drop(listenerName(l.config.Name, i))
+	}
+	return nil, nil
+}
+
+func (g *Gateway) keepUDP(l *listener, group *udpio.Group) {
+	if g.options.Keeper == nil {
+		return
+	}
+	for i := range group.Len() {
+		if err := g.options.Keeper.Store(listenerName(l.config.Name, i), group.Conn(i).FD()); err != nil {
+			g.options.Log.Warn("the socket will not outlive this process", "listener", l.config.Name, "error", err)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// readRelay takes one batch from the peers of an allocation.
+func (w *worker) readRelay(r *relay) {
+	if len(w.in)-w.inUsed < doorBatch/4 {
+		w.flush()
+	}
+	in := w.in[w.inUsed:]
+	n, err := w.reader.Read(&r.socket, in)
+	if err != nil {
+		// EAGAIN: an error of the network that the kernel told epoll of is gone already.
+		if !errors.Is(err, unix.EAGAIN) {
+			r.c.counts.add(reasonPeerError, 1)
+		}
+		return
+	}
+	w.inUsed += n
+	from, number, reason := netip.AddrPort{}, uint16(0), allocation.OK
+	for i := range in[:n] {
+		m := &in[i]
+		if i == 0 || m.Addr != from {
+			from = m.Addr
+			number, reason = r.c.a.Inbound(from, w.now)
+		}
+		w.fromPeer(r.c, m, number, reason)
+	}
+}
+
+// fromPeer passes a peer's datagram, or a run of equally long ones, on to the client.
+func (w *worker) fromPeer(c *client, m *udpio.Message, number uint16, reason allocation.Reason) {
+	size := m.Segment
+	if size == 0 {
+		size = max(m.N, 1)
+	}
+	if reason != allocation.OK {
+		c.counts.add(reason, max(1, (m.N+size-1)/size))
+		return
+	}
+	cluster := w.peerCounts(c, m.Addr, number)
+	for at := 0; at == 0 || at < m.N; at += size { // also an empty datagram
+		payload := m.Buf[at:min(at+size, m.N)]
+		if !c.a.Allow(w.now, len(payload)) {
+			c.counts.add(allocation.Bandwidth, 1)
+			continue
+		}
+		if number != 0 {
+			w.channelDown(c, number, payload)
+		} else {
+			w.dataDown(c, m.Addr, payload)
+		}
+		w.tally.add(c, cluster, true, len(payload), w.now)
+	}
+}
+
+// peerCounts are the counters of the cluster of a peer.
+func (w *worker) peerCounts(c *client, from netip.AddrPort, number uint16) *counts {
+	if number != 0 {
+		if ch := c.a.Channel(number); ch != nil {
+			if p, _ := ch.Data.(*peer); p != nil {
+				return p.counts
+			}
+		}
+	}
+	return w.cluster(c.a.Cluster(from))
+}
+
+// channelDown queues ChannelData for a client.
+func (w *worker) channelDown(c *client, number uint16, payload []byte) {
+	var head [udpio.HeadSize]byte
+	allocation.PutChannelHeader(head[:], number, len(payload))
+	if c.stream != nil {
+		w.deliver(c, head[:], payload)
+		return
+	}
+	if w.writer.Room() == 0 {
+		w.send()
+	}
+	w.writer.AddHead(&c.door.queue, &c.target, head, payload)
+	w.soak(c.door)
+}
+
+// dataDown queues a Data indication for a client.
+func (w *worker) dataDown(c *client, from netip.AddrPort, payload []byte) {
+	w.reserve()
+	w.transaction++
+	id := w.seed
+	binary.BigEndian.PutUint64(id[4:], binary.BigEndian.Uint64(id[4:])^w.transaction)
+	b := allocation.AppendData(w.slab[w.slabUsed:w.slabUsed], from, payload, id)
+	if c.stream != nil {
+		w.deliver(c, b, nil)
+		return
+	}
+	w.slabUsed += len(b)
+	w.writer.Add(&c.door.queue, &c.target, b)
+	w.soak(c.door)
+}
+
+func (w *worker) deliver(c *client, head, body []byte) {
+	if !c.stream.deliver(head, body) {
+		c.counts.add(reasonQueueFull, 1)
+		return
+	}
+	if !c.wet {
+		c.wet = true
+		w.wetClients = append(w.wetClients, c)
+	}
+}
+
+// soak notes that something waits in a listener socket's queue.
+func (w *worker) soak(d *door) {
+	if !d.wet {
+		d.wet = true
+		w.wetDoors = append(w.wetDoors, d)
+	}
+}
+
+// flush sends what waits and makes the turn's memory free again.
+func (w *worker) flush() {
+	w.send()
+	w.inUsed = 0
+}
+
+// send sends what waits; the read buffers stay in use.
+func (w *worker) send() {
+	w.tally.settle()
+	for i, r := range w.wetRelays {
+		r.wet = false
+		w.wetRelays[i] = nil
+		if n := w.writer.Flush(&r.socket, &r.queue); n > 0 {
+			r.c.counts.add(reasonSendRefused, n)
+		}
+	}
+	w.wetRelays = w.wetRelays[:0]
+	for i, d := range w.wetDoors {
+		d.wet = false
+		w.wetDoors[i] = nil
+		if n := w.writer.FlushConn(d.conn, &d.queue); n > 0 {
+			d.counts.add(reasonSendRefused, n)
+		}
+	}
+	w.wetDoors = w.wetDoors[:0]
+	for i, c := range w.wetClients {
+		c.wet = false
+		w.wetClients[i] = nil
+		c.stream.flush()
+	}
+	w.wetClients = w.wetClients[:0]
+	w.writer.Reset()
+	w.slabUsed, w.targetsUsed = 0, 0
+}

@@ -1,0 +1,244 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// portTable knows which relay ports of each address are taken by this process, so that a bind need not find out, and
+// holds the sockets of reserved ports (EVEN-PORT). All workers share it; only allocating asks it.
+type portTable struct {
+	mu       sync.Mutex
+	taken    map[netip.Addr]*portSet
+	reserved map[netip.AddrPort]udpio.Socket
+}
+
+type portSet struct {
+	bits  [1 << 16 / 64]uint64
+	count int
+}
+
+func (s *portSet) has(p uint16) bool { return s.bits[p/64]&(1<<(p%64)) != 0 }
+
+func (s *portSet) set(p uint16, on bool) {
+	if s.has(p) == on {
+		return
+	}
+	s.bits[p/64] ^= 1 << (p % 64)
+	if on {
+		s.count++
+	} else {
+		s.count--
+	}
+}
+
+// bindTries is how many ports that others on this host hold an allocation steps over.
+const bindTries = 64
+
+func (t *portTable) init() {
+	t.taken = map[netip.Addr]*portSet{}
+	t.reserved = map[netip.AddrPort]udpio.Socket{}
+}
+
+func (t *portTable) setLocked(addr netip.Addr) *portSet {
+	s := t.taken[addr]
+	if s == nil {
+		s = &portSet{}
+		t.taken[addr] = s
+	}
+	return s
+}
+
+// bind opens a socket on a free port of the range, chosen by chance. even: on an even one; next: and holds the one
+// after it.
+func (t *portTable) bind(addr netip.Addr, ports PortRange, even, next bool, options udpio.SocketOptions) (udpio.Socket, netip.AddrPort, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	set := t.setLocked(addr)
+	count := ports.Count()
+	at := rand.IntN(count)
+	tries := 0
+	for range count {
+		port := ports.Min + uint16(at)
+		if at++; at == count {
+			at = 0
+		}
+		if set.has(port) || even && port%2 != 0 || next && (port == ports.Max || set.has(port+1)) {
+			continue
+		}
+		socket, err := t.bindAtLocked(netip.AddrPortFrom(addr, port), next, options)
+		if err == nil {
+			return socket, netip.AddrPortFrom(addr, port), nil
+		}
+		if tries++; !errors.Is(err, unix.EADDRINUSE) || tries == bindTries {
+			return udpio.Socket{}, netip.AddrPort{}, fmt.Errorf("%w: %w", allocation.ErrNoPort, err)
+		}
+	}
+	return udpio.Socket{}, netip.AddrPort{}, fmt.Errorf("%w: %v has none left in %v", allocation.ErrNoPort, addr, ports)
+}
+
+func (t *portTable) bindAtLocked(at netip.AddrPort, next bool, options udpio.SocketOptions) (udpio.Socket, error) {
+	socket, err := udpio.Bind(at, options)
+	if err != nil {
+		return socket, err
+	}
+	set := t.setLocked(at.Addr())
+	if next {
+		after := netip.AddrPortFrom(at.Addr(), at.Port()+1)
+		held, err := udpio.Bind(after, options)
+		if err != nil {
+			socket.Close()
+			return udpio.Socket{}, err
+		}
+		t.reserved[after] = held
+		set.set(after.Port(), true)
+	}
+	set.set(at.Port(), true)
+	return socket, nil
+}
+
+// exact opens a socket on a given port.
+func (t *portTable) exact(at netip.AddrPort, options udpio.SocketOptions) (udpio.Socket, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.setLocked(at.Addr()).has(at.Port()) {
+		return udpio.Socket{}, fmt.Errorf("%w: %v is another allocation's", allocation.ErrNoPort, at)
+	}
+	socket, err := t.bindAtLocked(at, false, options)
+	if err != nil {
+		return socket, fmt.Errorf("%w: %w", allocation.ErrNoPort, err)
+	}
+	return socket, nil
+}
+
+// adopt notes a port whose socket came from elsewhere.
+func (t *portTable) adopt(at netip.AddrPort) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.setLocked(at.Addr()).set(at.Port(), true)
+}
+
+// claim takes the socket of a reserved port.
+func (t *portTable) claim(at netip.AddrPort) (udpio.Socket, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	socket, ok := t.reserved[at]
+	delete(t.reserved, at)
+	return socket, ok
+}
+
+// drop gives a reserved port back that nobody claimed.
+func (t *portTable) drop(at netip.AddrPort) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if socket, ok := t.reserved[at]; ok {
+		socket.Close()
+		delete(t.reserved, at)
+		t.setLocked(at.Addr()).set(at.Port(), false)
+	}
+}
+
+// release gives a port back.
+func (t *portTable) release(at netip.AddrPort) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.setLocked(at.Addr()).set(at.Port(), false)
+}
+
+func (t *portTable) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for at, socket := range t.reserved {
+		socket.Close()
+		delete(t.reserved, at)
+	}
+}
+
+// bindRelay opens the socket of one relay address.
+func (w *worker) bindRelay(c *client, want allocation.RelayRequest, family int) (udpio.Socket, netip.AddrPort, error) {
+	options := udpio.SocketOptions{ReadBuffer: relayBuffer, WriteBuffer: relayBuffer, Coalesce: true, DontFragment: c.a.DontFragment}
+	ports := &w.gateway.ports
+	if at := want.Exact[family]; at.IsValid() {
+		if socket, ok := w.keptRelay(at); ok {
+			ports.adopt(at)
+			return socket, at, nil
+		}
+		socket, err := ports.exact(at, options)
+		return socket, at, err
+	}
+	if want.Reserved.IsValid() {
+		socket, ok := ports.claim(want.Reserved)
+		if !ok {
+			return socket, want.Reserved, fmt.Errorf("%w: %v is not held any more", allocation.ErrNoPort, want.Reserved)
+		}
+		return socket, want.Reserved, nil
+	}
+	addr, err := relayAddress(c, family)
+	if err != nil {
+		return udpio.Socket{}, netip.AddrPort{}, err
+	}
+	return ports.bind(addr, c.listener.config.RelayPorts, want.Even, want.Reserve, options)
+}
+
+// keptRelay takes a relay socket that an earlier process left.
+func (w *worker) keptRelay(at netip.AddrPort) (udpio.Socket, bool) {
+	k := w.gateway.options.Keeper
+	if k == nil {
+		return udpio.Socket{}, false
+	}
+	fd, ok := k.Take(relayName(at))
+	if !ok {
+		return udpio.Socket{}, false
+	}
+	socket, err := udpio.Adopt(fd)
+	if err == nil {
+		if local, failed := socket.LocalAddr(); failed == nil && local == at {
+			return socket, true
+		}
+	}
+	_ = unix.Close(fd)
+	k.Drop(relayName(at))
+	return udpio.Socket{}, false
+}
+
+// relayAddress is the address of a family that a listener's allocations get: the configured one, else the one that
+// the client reached, else the one from which the host would reach the world.
+func relayAddress(c *client, family int) (netip.Addr, error) {
+	v4 := family == allocation.V4
+	for _, a := range c.listener.config.Relay {
+		if a.Is4() == v4 {
+			return a, nil
+		}
+	}
+	if len(c.listener.config.Relay) > 0 {
+		return netip.Addr{}, allocation.ErrFamily
+	}
+	if a := c.a.Path.Server.Addr(); a.Is4() == v4 {
+		return a, nil
+	}
+	if !c.listener.config.Address.IsUnspecified() {
+		return netip.Addr{}, allocation.ErrFamily // of one address: of one family
+	}
+	world := netip.MustParseAddrPort("198.51.100.1:9") // nothing is sent there
+	if !v4 {
+		world = netip.MustParseAddrPort("[2001:db8::1]:9")
+	}
+	probe, err := udpio.Dial(world, true)
+	if err != nil {
+		return netip.Addr{}, allocation.ErrFamily
+	}
+	defer probe.Close()
+	local, err := probe.LocalAddr()
+	if err != nil {
+		return netip.Addr{}, allocation.ErrFamily
+	}
+	return local.Addr(), nil
+}

@@ -1,0 +1,198 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// client is the gateway's state of an allocation: Allocation.Data.
+type client struct {
+	a        *allocation.Allocation
+	listener *listener
+	counts   *counts
+	door     *door        // UDP: where its datagrams come in and leave
+	target   udpio.Target // UDP: the client itself
+	stream   stream       // its connection otherwise
+	wet      bool         // the stream has something to flush
+	relays   [2]*relay    // by allocation.V4 and V6; nil if it has none
+	tcp      *tcpRelay
+	changed  bool // waits to be written down
+	gone     bool
+}
+
+// relay is one relay address: the socket that peers of one family see.
+type relay struct {
+	c      *client
+	socket udpio.Socket
+	addr   netip.AddrPort
+	token  uint64
+	queue  udpio.Queue
+	wet    bool
+}
+
+// peer is the gateway's state of a channel: Channel.Data.
+type peer struct {
+	relay   *relay
+	target  udpio.Target
+	counts  *counts // of its cluster
+	offload uint32  // id in the kernel, 0: none
+}
+
+// relayTo is the relay of a peer's family, nil if there is none.
+func (c *client) relayTo(peer netip.Addr) *relay {
+	if peer.Is4() {
+		return c.relays[allocation.V4]
+	}
+	return c.relays[allocation.V6]
+}
+
+// newPeer prepares a channel for packets.
+func (w *worker) newPeer(c *client, ch *allocation.Channel) *peer {
+	r := c.relayTo(ch.Peer.Addr())
+	if r == nil {
+		return nil
+	}
+	target, ok := udpio.NewTarget(ch.Peer, netip.Addr{}, r.socket.IPv6())
+	if !ok {
+		return nil
+	}
+	p := &peer{relay: r, target: target, counts: w.cluster(ch.Cluster)}
+	ch.Data = p
+	return p
+}
+
+// relays is a worker as the table's allocation.Relays.
+type relays worker
+
+// Open makes the relay sockets of a new allocation.
+func (rs *relays) Open(a *allocation.Allocation, want allocation.RelayRequest) (got [2]netip.AddrPort, err error) {
+	w := (*worker)(rs)
+	c := w.newClient(a)
+	if c == nil {
+		return got, errors.New("the listener is gone")
+	}
+	a.Data = c
+	if a.TCP {
+		got, err = w.openTCP(c, want)
+	} else {
+		got, err = w.openUDP(c, want)
+	}
+	if err == nil || got[allocation.V4].IsValid() || got[allocation.V6].IsValid() {
+		c.counts.opened.Add(1)
+	}
+	return got, err
+}
+
+func (w *worker) newClient(a *allocation.Allocation) *client {
+	c := &client{a: a, stream: w.opening}
+	if c.stream == nil {
+		if int(a.Path.Listener) >= len(w.doors) || w.doors[a.Path.Listener] == nil {
+			return nil
+		}
+		c.door = w.doors[a.Path.Listener]
+		c.listener = c.door.l
+		local := netip.Addr{}
+		if c.door.conn.Wildcard() {
+			local = a.Path.Server.Addr()
+		}
+		var ok bool
+		if c.target, ok = udpio.NewTarget(a.Path.Client, local, c.door.conn.IPv6()); !ok {
+			return nil
+		}
+	} else {
+		c.listener = w.openingFrom
+	}
+	c.counts = &c.listener.counts[w.index]
+	return c
+}
+
+func (w *worker) openUDP(c *client, want allocation.RelayRequest) (got [2]netip.AddrPort, err error) {
+	for family, wanted := range [2]bool{want.V4, want.V6} {
+		if !wanted && !want.Exact[family].IsValid() {
+			continue
+		}
+		r, failed := w.openRelay(c, want, family)
+		if failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		c.relays[family], got[family] = r, r.addr
+	}
+	return got, err
+}
+
+// openRelay binds one relay socket and watches it.
+func (w *worker) openRelay(c *client, want allocation.RelayRequest, family int) (*relay, error) {
+	socket, addr, err := w.bindRelay(c, want, family)
+	if err != nil {
+		return nil, err
+	}
+	r := &relay{c: c, socket: socket, addr: addr}
+	r.token = w.newSlot(slot{relay: r})
+	if err := w.poller.Add(&r.socket, r.token); err != nil {
+		w.freeSlot(r.token)
+		w.gateway.ports.release(addr)
+		r.socket.Close()
+		return nil, fmt.Errorf("%w: %w", allocation.ErrNoPort, err)
+	}
+	if k := w.gateway.options.Keeper; k != nil {
+		if err := k.Store(relayName(addr), r.socket.FD()); err != nil {
+			w.gateway.options.Log.Warn("a relay address will not outlive this process", "relay", addr, "error", err)
+		}
+	}
+	return r, nil
+}
+
+// Close ends the relays of an allocation that is gone. What waits for the peers still leaves.
+func (rs *relays) Close(a *allocation.Allocation) {
+	w := (*worker)(rs)
+	c, _ := a.Data.(*client)
+	if c == nil {
+		return
+	}
+	if c.door != nil {
+		if recent := &c.door.recent[a.Path.Client.Port()%recentSize]; *recent == c {
+			*recent = nil
+		}
+	}
+	if c.tcp != nil {
+		w.closeTCP(c)
+	}
+	for i, r := range c.relays {
+		if r != nil {
+			w.closeRelay(r)
+			c.relays[i] = nil
+		}
+	}
+}
+
+func (w *worker) closeRelay(r *relay) {
+	if n := w.writer.Flush(&r.socket, &r.queue); n > 0 {
+		r.c.counts.add(reasonSendRefused, n)
+	}
+	w.freeSlot(r.token)
+	r.socket.Close()
+	if k := w.gateway.options.Keeper; k != nil {
+		k.Drop(relayName(r.addr))
+	}
+	w.gateway.ports.release(r.addr)
+}
+
+func relayName(addr netip.AddrPort) string { return "relay/" + addr.String() }
+
+// Release gives back a held address.
+func (rs *relays) Release(reserved netip.AddrPort) { rs.gateway.ports.drop(reserved) }
+
+// Connect and Disconnect are of RFC 6062.
+func (rs *relays) Connect(a *allocation.Allocation, id uint32, peer netip.AddrPort) {
+	(*worker)(rs).connectTCP(a.Data.(*client), id, peer)
+}
+
+// Disconnect ends a connection to a peer.
+func (rs *relays) Disconnect(a *allocation.Allocation, id uint32) {
+	(*worker)(rs).disconnectTCP(a.Data.(*client), id)
+}

@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+// keptWorkers is the number of workers: as many as there are kept sockets of a UDP listener, for the kernel goes on
+// giving each of them its share of the clients.
+func (g *Gateway) keptWorkers(c Config) int {
+	if g.options.Keeper != nil {
+		names := g.options.Keeper.Names()
+		for i := range c.Listeners {
+			if c.Listeners[i].Protocol != UDP {
+				continue
+			}
+			count := 0
+			for slices.Contains(names, listenerName(c.Listeners[i].Name, count)) {
+				count++
+			}
+			if count > 0 {
+				return count
+			}
+		}
+	}
+	return g.options.Workers
+}
+
+// restoreLocked takes up the allocations that a Keeper holds.
+func (g *Gateway) restoreLocked() {
+	if g.options.Keeper == nil {
+		return
+	}
+	restored, lost := 0, 0
+	var gone []uint64
+	g.options.Keeper.Records(func(id uint64, b []byte) bool {
+		r, err := allocation.DecodeRecord(b)
+		if err == nil {
+			err = g.restoreOneLocked(r)
+		}
+		if err != nil {
+			lost++
+			gone = append(gone, id)
+			g.options.Log.Info("a kept allocation is not taken up", "id", id, "reason", err)
+			return true
+		}
+		restored++
+		return true
+	})
+	for _, id := range gone {
+		g.options.Keeper.Delete(id)
+	}
+	if restored+lost > 0 {
+		g.options.Log.Info("kept allocations are taken up", "restored", restored, "lost", lost)
+	}
+}
+
+// restoreOneLocked takes up one allocation at the worker that the kernel gives its client's datagrams to.
+func (g *Gateway) restoreOneLocked(r allocation.Record) (err error) {
+	l := g.listenerLocked(r.Listener)
+	switch {
+	case l == nil:
+		return fmt.Errorf("there is no listener %q", r.Listener)
+	case r.Path.Transport != allocation.UDP || l.transport != allocation.UDP:
+		return fmt.Errorf("its connection over %v ended with the process", r.Path.Transport)
+	case r.Path.Server.Port() != l.server.Port(), !l.server.Addr().IsUnspecified() && r.Path.Server.Addr() != l.server.Addr():
+		return fmt.Errorf("listener %q is at %v now, not at %v", r.Listener, l.server, r.Path.Server)
+	}
+	r.Path.Listener = l.id
+	g.runInLocked(g.workerFor(r.Path.Client), func(w *worker) { _, err = w.table.Restore(r, w.now) })
+	return err
+}
+
+func (g *Gateway) listenerLocked(name string) *listener {
+	for _, l := range g.listeners {
+		if l != nil && l.config.Name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+// Export returns the record of every allocation; they go on living here.
+func (g *Gateway) Export(ctx context.Context) (records []allocation.Record, err error) {
+	g.offload.count()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.workers {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		g.runInLocked(w, func(w *worker) {
+			w.flush()
+			for a := range w.table.All {
+				records = append(records, w.record(a))
+			}
+		})
+	}
+	return records, nil
+}
+
+// Import restores allocations that another gateway exported, and returns how many; the error tells why the first of
+// the others was not. Their relay addresses must be free on this host.
+func (g *Gateway) Import(ctx context.Context, records []allocation.Record) (restored int, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var first error
+	for i := range records {
+		if err := ctx.Err(); err != nil {
+			return restored, errors.Join(err, first)
+		}
+		if err := g.restoreOneLocked(records[i]); err != nil {
+			if first == nil {
+				first = fmt.Errorf("restore the allocation of %v: %w", records[i].Path.Client, err)
+			}
+			continue
+		}
+		restored++
+	}
+	return restored, first
+}

@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+// Stats is a snapshot of the counters.
+func (g *Gateway) Stats() Stats {
+	g.offload.count()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := Stats{
+		Workers: len(g.workers), Ready: g.state == running && !g.draining.Load() && len(g.config.Listeners) > 0,
+		Draining: g.draining.Load(), Reasons: map[string]uint64{}, Offload: g.offload.describe(),
+	}
+	held := g.countHeldLocked()
+	for _, l := range g.listeners {
+		if l == nil {
+			continue
+		}
+		ls := l.stats(held.listeners[l.id])
+		s.Listeners = append(s.Listeners, ls)
+		s.Totals.sum(&ls.Counts)
+		for name, n := range ls.Reasons {
+			s.Reasons[name] += n
+		}
+	}
+	s.Clusters = g.clusterStatsLocked(held.clusters)
+	return s
+}
+
+func (l *listener) stats(held Counts) ListenerStats {
+	s := ListenerStats{
+		Name: l.config.Name, Protocol: l.transport.String(), Address: l.server, Connections: int(l.connections.Load()),
+		Reasons: map[string]uint64{}, Counts: held,
+	}
+	for i := range l.counts {
+		l.counts[i].into(&s.Counts, s.Reasons)
+	}
+	if l.group != nil {
+		s.ReadBuffer = l.group.Conn(0).ReadBuffer()
+		s.Overflowed = l.group.Overflowed()
+	}
+	return s
+}
+
+func (g *Gateway) clusterStatsLocked(held map[uint16]Counts) (all []ClusterStats) {
+	sums := map[uint16]*Counts{}
+	for _, id := range g.clusters {
+		sum := held[id]
+		sums[id] = &sum
+	}
+	for _, w := range g.workers {
+		w.eachCluster(func(id uint16, n *counts) {
+			if sums[id] != nil {
+				n.into(sums[id], nil)
+			}
+		})
+	}
+	for name, id := range g.clusters {
+		all = append(all, ClusterStats{Name: name, Counts: *sums[id]})
+	}
+	slices.SortFunc(all, func(a, b ClusterStats) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func (c *Counts) sum(other *Counts) {
+	c.Allocations += other.Allocations
+	c.Permissions += other.Permissions
+	c.Channels += other.Channels
+	c.Opened += other.Opened
+	c.Up.Packets += other.Up.Packets
+	c.Up.Bytes += other.Up.Bytes
+	c.Down.Packets += other.Down.Packets
+	c.Down.Bytes += other.Down.Bytes
+}
+
+// held is how many allocations, permissions and channels there are.
+type held struct {
+	listeners map[uint16]Counts
+	clusters  map[uint16]Counts
+}
+
+func (g *Gateway) countHeldLocked() held {
+	h := held{listeners: map[uint16]Counts{}, clusters: map[uint16]Counts{}}
+	g.doLocked(func(w *worker) {
+		for a := range w.table.All {
+			l := h.listeners[a.Path.Listener]
+			permissions, channels, _ := a.Counts()
+			l.Allocations++
+			l.Permissions += permissions
+			l.Channels += channels
+			h.listeners[a.Path.Listener] = l
+			h.countClusters(a)
+		}
+	})
+	return h
+}
+
+// countClusters counts an allocation for each cluster that it has a permission for.
+func (h *held) countClusters(a *allocation.Allocation) {
+	seen := map[uint16]bool{}
+	for p := range a.Permissions {
+		c := h.clusters[p.Cluster]
+		c.Permissions++
+		if !seen[p.Cluster] {
+			seen[p.Cluster] = true
+			c.Allocations++
+		}
+		h.clusters[p.Cluster] = c
+	}
+	for ch := range a.Channels {
+		c := h.clusters[ch.Cluster]
+		c.Channels++
+		h.clusters[ch.Cluster] = c
+	}
+}
+
+// Users calls yield for every allocation until it returns false.
+func (g *Gateway) Users(yield func(User) bool) {
+	g.offload.count()
+	var users []User
+	g.mu.Lock()
+	g.doLocked(func(w *worker) {
+		w.flush() // for the counters
+		for a := range w.table.All {
+			users = append(users, userOf(a))
+		}
+	})
+	g.mu.Unlock()
+	for _, u := range users {
+		if !yield(u) {
+			return
+		}
+	}
+}
+
+func userOf(a *allocation.Allocation) User {
+	c := a.Data.(*client)
+	u := User{
+		ID: a.ID, User: a.User, Client: a.Path.Client, Transport: a.Path.Transport.String(), Listener: c.listener.config.Name,
+		TCP: a.TCP, Created: a.Created, Expires: a.Expires, LastUp: a.Up.Last.Load(), LastDown: a.Down.Last.Load(),
+		Up:   Traffic{a.Up.Packets.Load(), a.Up.Bytes.Load()},
+		Down: Traffic{a.Down.Packets.Load(), a.Down.Bytes.Load()},
+	}
+	for _, r := range a.Relay {
+		if r.IsValid() {
+			u.Relay = append(u.Relay, r)
+		}
+	}
+	u.Permissions, u.Channels, _ = a.Counts()
+	peers := map[netip.AddrPort]bool{}
+	withChannel := map[netip.Addr]bool{}
+	for ch := range a.Channels {
+		peers[ch.Peer], withChannel[ch.Peer.Addr()] = true, true
+		if p, _ := ch.Data.(*peer); p != nil && p.offload != 0 {
+			u.Offloaded++
+		}
+	}
+	for p := range a.Permissions {
+		if !withChannel[p.Peer] {
+			peers[netip.AddrPortFrom(p.Peer, 0)] = true // any port
+		}
+	}
+	u.Peers = slices.SortedFunc(maps.Keys(peers), netip.AddrPort.Compare)
+	return u
+}

@@ -1,0 +1,124 @@
+package routes
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	lookupTimeout = 3 * time.Second // of one look-up
+	parallel      = 16              // look-ups at once
+	goneAfter     = 3               // answers "no such name" in a row, after which its addresses are dropped
+)
+
+// name is what a Router knows of one DNS name.
+type name struct {
+	NameStatus
+	refresh time.Duration
+	next    time.Time // when it is looked up again
+	gone    int       // answers "no such name" in a row
+}
+
+// NameStatus is what is known of a DNS name.
+type NameStatus struct {
+	Name      string       `json:"name"`
+	Addresses []netip.Addr `json:"addresses"`         // those of the last answer that was good
+	Dropped   int          `json:"dropped,omitempty"` // addresses beyond MaxAddresses
+	Lookups   uint64       `json:"lookups"`
+	Failures  uint64       `json:"failures"`
+	Error     string       `json:"error,omitempty"` // of the last look-up
+	Changed   time.Time    `json:"changed,omitzero"`
+}
+
+// Names is what is known of each name, in their order.
+func (r *Router) Names() []NameStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]NameStatus, 0, len(r.names))
+	for _, n := range r.names {
+		status := n.NameStatus
+		status.Addresses = slices.Clone(status.Addresses)
+		list = append(list, status)
+	}
+	slices.SortFunc(list, func(a, b NameStatus) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+type answer struct {
+	addresses []netip.Addr
+	err       error
+}
+
+// lookup asks for all names, some at once.
+func (r *Router) lookup(ctx context.Context, names []string) map[string]answer {
+	answers := make(map[string]answer, len(names))
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for _, n := range names {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+			defer cancel()
+			addresses, err := r.options.Lookup(ctx, n)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[n] = answer{addresses, err}
+		})
+	}
+	group.Wait()
+	return answers
+}
+
+// takeLocked takes an answer in and reports whether the name's addresses are others now.
+func (r *Router) takeLocked(known *name, a answer, now time.Time) bool {
+	known.Lookups++
+	before := known.Error
+	if a.err == nil && len(a.addresses) == 0 {
+		a.err = &net.DNSError{Err: "no address", Name: known.Name, IsNotFound: true}
+	}
+	if a.err != nil {
+		known.Failures++
+		known.Error = a.err.Error()
+		if before == "" {
+			r.options.Log.Warn("name not found, its last addresses stay", "name", known.Name, "addresses", known.Addresses, "error", a.err)
+		}
+		var dns *net.DNSError
+		if !errors.As(a.err, &dns) || !dns.IsNotFound {
+			known.gone = 0
+			return false
+		}
+		if known.gone++; known.gone < goneAfter || len(known.Addresses) == 0 {
+			return false
+		}
+		r.options.Log.Warn("name is gone, its addresses are closed", "name", known.Name, "addresses", known.Addresses)
+		known.Addresses, known.Changed = nil, now
+		return true
+	}
+	known.gone, known.Error = 0, ""
+	addresses := make([]netip.Addr, len(a.addresses))
+	for i := range addresses {
+		addresses[i] = a.addresses[i].Unmap().WithZone("")
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	addresses = slices.Compact(addresses)
+	known.Dropped = max(0, len(addresses)-MaxAddresses)
+	addresses = addresses[:len(addresses)-known.Dropped]
+	if slices.Equal(addresses, known.Addresses) {
+		return false
+	}
+	if known.Changed.IsZero() {
+		r.options.Log.Debug("name found", "name", known.Name, "addresses", addresses)
+	} else {
+		r.options.Log.Info("name has other addresses", "name", known.Name, "addresses", addresses, "before", known.Addresses)
+	}
+	known.Addresses, known.Changed = addresses, now
+	return true
+}

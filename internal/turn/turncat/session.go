@@ -1,0 +1,420 @@
+package turncat
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/pion/stun/v4"
+)
+
+// Retransmission over UDP and DTLS (RFC 8489 section 6.2.1), cut short: after some 8 s the server counts as gone. Over a reliable
+// transport nothing is sent twice, and the whole time is waited for at once.
+const (
+	firstTimeout = 500 * time.Millisecond
+	maxTries     = 4
+	patience     = 7500 * time.Millisecond
+	farewell     = 250 * time.Millisecond // first timeout of the last Refresh
+)
+
+const (
+	// channelRefresh keeps the permission of 300 s too (RFC 8656 section 12).
+	channelRefresh = 4 * time.Minute
+	maxTurns       = 4 // answers 401 and 438 to one request
+)
+
+// stage of a session.
+type stage uint8
+
+const (
+	idle       stage = iota
+	allocating       // Allocate on its way
+	binding          // first ChannelBind on its way
+	ready            // data may flow
+	closing          // Refresh with lifetime 0 on its way
+	ended            // nothing left at the server, or nothing that can be helped
+)
+
+// verdict is what the owner of a session must act on.
+type verdict uint8
+
+const (
+	proceed verdict = iota
+	opened          // ready now
+	lost            // session.err says why; begin another one
+	expired         // ready still, but its credentials have ended: begin another one beside it
+	closed          // given back
+)
+
+// session is the TURN client of one allocation: messages and the time go in, messages come out. One goroutine owns it.
+type session struct {
+	peer        netip.AddrPort
+	tcp         bool // reliable transport: no retransmission
+	credentials Source
+	lifetime    time.Duration
+	checkEvery  time.Duration
+	send        func(message []byte)
+
+	stage     stage
+	err       error
+	relay     netip.AddrPort
+	alternate netip.AddrPort // where the server sent us (RFC 8656 section 9.3, 300 Try Alternate)
+	used      bool           // the owner sets it with traffic: the allocation is worth a check
+
+	current, next    Credentials // next: on trial in the request on its way
+	stuck            bool        // the server takes no other user for this allocation (441)
+	realm            []byte
+	nonce            []byte
+	key              []byte // of current, or of next while that is tried
+	refreshAt        int64
+	bindAt           int64
+	checkAt          int64
+	renewAt          int64 // 0: never
+	allocationEndsAt int64
+
+	// the request on its way
+	method   stun.Method
+	message  *stun.Message
+	pending  bool
+	stop     bool // close as soon as Allocate is answered
+	tries    int
+	turns    int
+	interval time.Duration
+	deadline int64
+}
+
+// start begins with an Allocate that bears no credentials, to learn realm and nonce.
+func (s *session) start(now int64) verdict {
+	c, err := s.credentials(time.Unix(0, now))
+	if err != nil {
+		return s.fail(err)
+	}
+	s.current, s.stage, s.message = c, allocating, stun.New()
+	return s.request(stun.MethodAllocate, now)
+}
+
+// close gives the allocation back; at once where there is none.
+func (s *session) close(now int64) verdict {
+	switch s.stage {
+	case closing:
+		return proceed
+	case allocating:
+		s.stop = true // its answer decides
+		return proceed
+	case binding, ready:
+		s.stage = closing
+		return s.request(stun.MethodRefresh, now)
+	}
+	s.stage = ended
+	return closed
+}
+
+func (s *session) fail(err error) verdict {
+	s.pending = false
+	if s.stage == closing || s.stop {
+		s.stage = ended
+		return closed
+	}
+	s.stage, s.err = ended, err
+	return lost
+}
+
+// request builds a message and sends it for the first time.
+func (s *session) request(method stun.Method, now int64) verdict {
+	s.turns = 0
+	return s.again(method, now)
+}
+
+func (s *session) again(method stun.Method, now int64) verdict {
+	if err := s.build(method); err != nil {
+		return s.fail(fmt.Errorf("build %v: %w", method, err))
+	}
+	s.method, s.pending, s.tries, s.interval = method, true, 1, firstTimeout
+	switch {
+	case s.stage == closing:
+		s.interval = farewell
+	case s.tcp:
+		s.interval = patience
+	}
+	s.deadline = now + int64(s.interval)
+	s.send(s.message.Raw)
+	return proceed
+}
+
+func (s *session) build(method stun.Method) error {
+	m := s.message
+	m.Reset()
+	m.Type = stun.NewType(method, stun.ClassRequest)
+	if _, err := rand.Read(m.TransactionID[:]); err != nil {
+		return err
+	}
+	m.WriteHeader()
+	switch method {
+	case stun.MethodAllocate:
+		m.Add(stun.AttrRequestedTransport, []byte{17, 0, 0, 0})
+		if s.peer.Addr().Is6() {
+			m.Add(stun.AttrRequestedAddressFamily, []byte{2, 0, 0, 0})
+		}
+		s.addLifetime(s.lifetime)
+	case stun.MethodRefresh:
+		lifetime := s.lifetime
+		if s.stage == closing {
+			lifetime = 0
+		}
+		s.addLifetime(lifetime)
+	case stun.MethodChannelBind:
+		m.Add(stun.AttrChannelNumber, []byte{channelNumber >> 8, channelNumber & 0xff, 0, 0})
+		if err := addXorAddress(m, stun.AttrXORPeerAddress, s.peer); err != nil {
+			return err
+		}
+	}
+	if s.key != nil {
+		m.Add(stun.AttrUsername, []byte(s.trial().User))
+		m.Add(stun.AttrRealm, s.realm)
+		m.Add(stun.AttrNonce, s.nonce)
+		if err := stun.MessageIntegrity(s.key).AddTo(m); err != nil {
+			return err
+		}
+	}
+	return stun.Fingerprint.AddTo(m)
+}
+
+func (s *session) addLifetime(d time.Duration) {
+	s.message.Add(stun.AttrLifetime, binary.BigEndian.AppendUint32(nil, uint32(d/time.Second)))
+}
+
+// trial is the credential of the request on its way.
+func (s *session) trial() Credentials {
+	if s.next.User != "" {
+		return s.next
+	}
+	return s.current
+}
+
+func (s *session) setKey() {
+	c := s.trial()
+	s.key = stun.NewLongTermIntegrity(c.User, string(s.realm), c.Password)
+}
+
+// receive takes one STUN message of the server. What does not answer the request on its way is passed over.
+func (s *session) receive(raw []byte, now int64) verdict {
+	if !s.pending || !stun.IsMessage(raw) {
+		return proceed
+	}
+	m := stun.Message{Raw: raw}
+	if m.Decode() != nil || m.TransactionID != s.message.TransactionID || m.Type.Method != s.method {
+		return proceed
+	}
+	switch m.Type.Class {
+	case stun.ClassSuccessResponse:
+		if s.key == nil || stun.MessageIntegrity(s.key).Check(&m) != nil {
+			return proceed // not of who knows the password; the right answer may still come
+		}
+		s.pending = false
+		return s.granted(&m, now)
+	case stun.ClassErrorResponse:
+		s.pending = false
+		return s.refused(&m, now)
+	}
+	return proceed
+}
+
+func (s *session) granted(m *stun.Message, now int64) verdict {
+	if s.stage == closing {
+		s.stage = ended
+		return closed
+	}
+	if s.next.User != "" {
+		s.current, s.next = s.next, Credentials{}
+	}
+	switch m.Type.Method {
+	case stun.MethodAllocate:
+		g, err := parseGrant(m)
+		if err != nil {
+			return s.fail(err)
+		}
+		s.relay = g.relay
+		s.extend(g.lifetime, now)
+		if s.stop {
+			s.stop, s.stage = false, closing
+			return s.request(stun.MethodRefresh, now)
+		}
+		s.stage = binding
+		return s.request(stun.MethodChannelBind, now)
+	case stun.MethodRefresh:
+		g, err := parseGrant(m)
+		if err != nil || g.lifetime <= 0 {
+			return s.fail(errors.New("the server ended the allocation"))
+		}
+		s.extend(g.lifetime, now)
+	case stun.MethodChannelBind:
+		s.bindAt = now + int64(channelRefresh)
+		if s.stage == binding {
+			s.stage = ready
+			return opened
+		}
+	}
+	return proceed
+}
+
+// extend plans what is due after the server granted a lifetime: half of it later, well before a lost answer matters.
+func (s *session) extend(lifetime time.Duration, now int64) {
+	s.allocationEndsAt = now + int64(lifetime)
+	s.refreshAt = now + int64(lifetime)/2
+	s.checkAt = now + int64(s.checkEvery)
+	s.renewAt = 0
+	if end := s.current.Expires; !end.IsZero() && !s.stuck {
+		left := end.UnixNano() - now
+		s.renewAt = max(now+left-left/5, now+int64(time.Second)) // a fifth of the time for what may go wrong
+	}
+}
+
+// refused deals with an error response. Those that only say how to ask again are answered; the rest ends the session.
+func (s *session) refused(m *stun.Message, now int64) verdict {
+	r := parseRefusal(m)
+	switch {
+	case s.turns >= maxTurns:
+	case r.Code == 401 && s.key == nil, r.Code == 438 && s.key != nil:
+		if !s.challenge(m) {
+			break
+		}
+		s.turns++
+		return s.again(s.method, now)
+	case r.Code == 300 && s.stage == allocating:
+		if to, err := alternateServer(m); err == nil {
+			s.alternate = to
+			return s.fail(fmt.Errorf("the TURN server sends its clients to %v", to))
+		}
+	}
+	if s.key != nil {
+		r.User = s.trial().User
+	}
+	if s.stage == ready && s.next.User != "" && r.Credentials() {
+		// This allocation belongs to the old user name (RFC 8656 section 7.2): go on with it as long as that is taken.
+		s.next, s.stuck, s.renewAt = Credentials{}, true, 0
+		s.setKey()
+		s.refreshAt = min(s.refreshAt, s.current.Expires.UnixNano())
+		return proceed
+	}
+	if s.stage == ready && r.Credentials() && s.method == stun.MethodRefresh && now < s.allocationEndsAt {
+		s.stuck, s.renewAt, s.refreshAt, s.checkAt = true, 0, s.allocationEndsAt, s.allocationEndsAt
+		return expired
+	}
+	return s.fail(r)
+}
+
+// challenge takes realm and nonce of a 401 or 438; false if there is no news in them.
+func (s *session) challenge(m *stun.Message) bool {
+	nonce, err := m.Get(stun.AttrNonce)
+	if err != nil || len(nonce) == 0 || len(nonce) > 763 {
+		return false
+	}
+	realm, err := m.Get(stun.AttrRealm)
+	if err != nil {
+		realm = s.realm
+	}
+	if len(realm) == 0 || len(realm) > 763 {
+		return false
+	}
+	s.nonce = bytes.Clone(nonce)
+	if s.key == nil || !bytes.Equal(realm, s.realm) {
+		s.realm = bytes.Clone(realm)
+		s.setKey()
+	}
+	return true
+}
+
+func alternateServer(m *stun.Message) (netip.AddrPort, error) {
+	var a stun.AlternateServer
+	if err := a.GetFrom(m); err != nil {
+		return netip.AddrPort{}, err
+	}
+	ip, ok := netip.AddrFromSlice(a.IP)
+	if !ok || a.Port < 1 || a.Port > 65535 {
+		return netip.AddrPort{}, errors.New("not an address")
+	}
+	return netip.AddrPortFrom(ip.Unmap(), uint16(a.Port)), nil
+}
+
+// unreachable is told when the network says that nobody listens at the server's port.
+func (s *session) unreachable(now int64) verdict {
+	switch {
+	case s.stage == ended:
+		return proceed
+	case s.stage == ready && !s.pending:
+		return s.request(stun.MethodRefresh, now) // the first sign; the next one decides
+	case s.stage == ready && s.tries < 2:
+		return proceed
+	}
+	return s.fail(errors.New("nobody listens at the TURN server's port"))
+}
+
+// tick does what is due and returns when to come again.
+func (s *session) tick(now int64) (next int64, v verdict) {
+	switch {
+	case s.pending && now >= s.deadline:
+		v = s.retransmit(now)
+	case s.pending || s.stage != ready:
+	case s.renewAt != 0 && now >= s.renewAt:
+		v = s.renew(now)
+	case now >= s.refreshAt, s.checkEvery > 0 && s.used && now >= s.checkAt:
+		s.used = false
+		v = s.request(stun.MethodRefresh, now)
+	case now >= s.bindAt:
+		v = s.request(stun.MethodChannelBind, now)
+	}
+	return s.due(), v
+}
+
+func (s *session) due() int64 {
+	switch {
+	case s.pending:
+		return s.deadline
+	case s.stage != ready:
+		return never
+	}
+	at := min(s.bindAt, s.refreshAt)
+	if s.checkEvery > 0 {
+		at = min(at, s.checkAt)
+		if !s.used {
+			at = max(at, min(s.bindAt, s.refreshAt))
+		}
+	}
+	if s.renewAt != 0 {
+		at = min(at, s.renewAt)
+	}
+	return at
+}
+
+const never = int64(1) << 62
+
+func (s *session) retransmit(now int64) verdict {
+	most := maxTries
+	if s.stage == closing {
+		most = 3
+	}
+	if s.tcp || s.tries >= most {
+		return s.fail(fmt.Errorf("no answer from the TURN server to %v", s.method))
+	}
+	s.tries++
+	s.interval *= 2
+	s.deadline = now + int64(s.interval)
+	s.send(s.message.Raw)
+	return proceed
+}
+
+// renew tries fresh credentials on the allocation that there is.
+func (s *session) renew(now int64) verdict {
+	c, err := s.credentials(time.Unix(0, now))
+	if err != nil || c.User == s.current.User && c.Password == s.current.Password || !c.Expires.After(s.current.Expires) && !c.Expires.IsZero() {
+		s.renewAt = now + int64(time.Minute) // a file may be late
+		return proceed
+	}
+	s.next = c
+	s.setKey()
+	return s.request(stun.MethodRefresh, now)
+}
