@@ -210,6 +210,15 @@ func (s *streamServer) remove(c *streamConn) {
 	s.wait.Done()
 }
 
+// addStats adds what only connections count.
+func (s *streamServer) addStats(stats *ListenerStats) {
+	s.counts.addTo(stats.Reasons)
+	if s.dtls != nil {
+		stats.ReadBuffer = s.dtls.group.Conn(0).ReadBuffer()
+		stats.Overflowed = s.dtls.group.Overflowed()
+	}
+}
+
 // abort resets a connection: no TIME_WAIT stays of one that was refused.
 func abort(conn *net.TCPConn) {
 	_ = conn.SetLinger(0)

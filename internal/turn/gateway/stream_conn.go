@@ -26,7 +26,7 @@ type streamConn struct {
 	path   allocation.Path
 	worker *worker
 	raw    io.Closer // the TCP socket, or the DTLS session's datagrams
-	conn   net.Conn // raw, or the TLS or DTLS connection over it
+	conn   net.Conn  // raw, or the TLS or DTLS connection over it
 	out    *outQueue
 	frames frameReader
 	slots  chan struct{}

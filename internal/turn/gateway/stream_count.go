@@ -7,27 +7,27 @@ import "sync/atomic"
 type streamReason uint8
 
 const (
-	connectionAccepted  streamReason = iota // not an end: everyone begins here
-	connectionRefused                       // too many connections, in all or of the source's prefix
-	handshakeRefused                        // too many handshakes under way, in all or of the prefix
-	handshakeEvicted                        // was under way when others needed its place
-	handshakeFailed                         // wrong, or broken off by the client
-	handshakeTimeout                        // took too long
-	guestRefused                            // too many connections without an allocation
-	guestEvicted                            // had no allocation when others needed its place
-	guestTimeout                            // had no allocation in time
-	streamNotTurn                           // the bytes were no TURN client's
-	streamLongFrame                         // a message longer than a client without an allocation may send
-	connectionClosed                        // by the client
-	connectionBroken                        // reset, or the client is not there any more
-	clientSlow                              // took no bytes for writeTimeout, or left its answers unread
-	connectionShut                          // the listener or the gateway ended
-	connectionBound                         // became the data connection of a TCP relay (RFC 6062)
-	dtlsMalformed                           // a datagram without a DTLS record, or of no session
-	dtlsCookieSent                          // a client was asked for its cookie
-	dtlsBadCookie                           // and showed a wrong one
-	dtlsInboxFull                           // datagrams of a session that came faster than they were read
-	dtlsReplaced                            // a client began anew from the same address
+	connectionAccepted streamReason = iota // not an end: everyone begins here
+	connectionRefused                      // too many connections, in all or of the source's prefix
+	handshakeRefused                       // too many handshakes under way, in all or of the prefix
+	handshakeEvicted                       // was under way when others needed its place
+	handshakeFailed                        // wrong, or broken off by the client
+	handshakeTimeout                       // took too long
+	guestRefused                           // too many connections without an allocation
+	guestEvicted                           // had no allocation when others needed its place
+	guestTimeout                           // had no allocation in time
+	streamNotTurn                          // the bytes were no TURN client's
+	streamLongFrame                        // a message longer than a client without an allocation may send
+	connectionClosed                       // by the client
+	connectionBroken                       // reset, or the client is not there any more
+	clientSlow                             // took no bytes for writeTimeout, or left its answers unread
+	connectionShut                         // the listener or the gateway ended
+	connectionBound                        // became the data connection of a TCP relay (RFC 6062)
+	dtlsMalformed                          // a datagram without a DTLS record, or of no session
+	dtlsCookieSent                         // a client was asked for its cookie
+	dtlsBadCookie                          // and showed a wrong one
+	dtlsInboxFull                          // datagrams of a session that came faster than they were read
+	dtlsReplaced                           // a client began anew from the same address
 	streamReasonCount
 )
 

@@ -42,7 +42,7 @@ type tcpRelay struct {
 
 // openTCP is Relays.Open of an allocation that relays TCP. It cannot be restored: its client's connection is gone.
 func (w *worker) openTCP(c *client, want allocation.RelayRequest) (got [2]netip.AddrPort, err error) {
-	if c.stream == nil || want.Exact[0].IsValid() || want.Exact[1].IsValid() {
+	if c.a.Path.Transport != allocation.TCP && c.a.Path.Transport != allocation.TLS || want.Exact[0].IsValid() || want.Exact[1].IsValid() {
 		return got, allocation.ErrTransport
 	}
 	r := &tcpRelay{worker: w, client: c, attempts: make(chan struct{}, attemptsAhead), conns: make(map[uint32]*dataConn)}
@@ -58,6 +58,10 @@ func (w *worker) openTCP(c *client, want allocation.RelayRequest) (got [2]netip.
 		}
 		r.listeners[family], r.addr[family], got[family] = listener, addr, addr
 		go r.accept(listener)
+	}
+	if r.listeners == [2]*net.TCPListener{} {
+		r.cancel()
+		return got, err
 	}
 	c.tcp = r
 	return got, err
