@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
@@ -46,7 +44,8 @@ how packets spread over them.`,
 			}
 			s := shower{client: client, service: name, asJSON: flags.asJSON, out: cmd.OutOrStdout()}
 			if watch {
-				return s.watch(cmd.Context(), every)
+				s.lines = true
+				return again(cmd.Context(), s.out, s.asJSON, every, s.next)
 			}
 			return s.once(cmd.Context())
 		},
@@ -108,38 +107,19 @@ func (s *shower) once(ctx context.Context) error {
 	return s.print(status, time.Now())
 }
 
-// watch prints at intervals until ctx ends; on a terminal in the same place.
-func (s *shower) watch(ctx context.Context, every time.Duration) error {
-	s.lines = true
-	file, _ := s.out.(*os.File)
-	clear := file != nil && term.IsTerminal(int(file.Fd()))
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		status, err := s.ask(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		at := time.Now()
-		if clear {
-			fmt.Fprint(s.out, "\x1b[H\x1b[2J")
-		}
-		if !s.asJSON {
-			fmt.Fprintf(s.out, "%s  generation %d\n", at.Format(time.TimeOnly), status.Generation)
-		}
-		if err := s.print(status, at); err != nil {
-			return err
-		}
-		s.last, s.lastAt = status, at
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+// next prints what changed since it printed before.
+func (s *shower) next(ctx context.Context) error {
+	status, err := s.ask(ctx)
+	if err != nil {
+		return err
 	}
+	at := time.Now()
+	if !s.asJSON {
+		fmt.Fprintf(s.out, "%s  generation %d\n", at.Format(time.TimeOnly), status.Generation)
+	}
+	err = s.print(status, at)
+	s.last, s.lastAt = status, at
+	return err
 }
 
 func (s *shower) print(status *lbStatus, at time.Time) error {

@@ -14,6 +14,10 @@ func newTurnCommand() *cobra.Command {
 	cmd.AddCommand(
 		newTurnGatewayCommand(),
 		newTurnCatCommand(),
+		newTurnUsersCommand(),
+		newTurnUpgradeCommand(),
+		newTurnExportCommand(),
+		newTurnImportCommand(),
 	)
 	return cmd
 }

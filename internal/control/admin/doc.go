@@ -6,7 +6,9 @@
 //	GET  /status    JSON, no secrets
 //	GET  /flows     JSON: ?service=NAME &backend=NAME &protocol=P &client=PREFIX &state=S &sort=KEY &limit=N (at most MaxFlows)
 //	POST /drain /undrain /down /up     ?service=NAME [&backend=NAME]: overrides
+//	…               what else the part serves: Config.Routes
 //	POST /console   lines in the body, answers in the reply; with `Upgrade: weir-console`, a stream both ways
+//	…               Config.Routes: what a part serves besides
 //	GET  /          the dashboard, when there is one
 //
 // Addresses: HOST:PORT or unix:/path. On a loopback address or a Unix socket (mode 0600) all of it is served; loopback

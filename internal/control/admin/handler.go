@@ -30,7 +30,13 @@ func (s *Server) handler() http.Handler {
 	if s.config.Metrics != nil {
 		mux.Handle("GET /metrics", metricsHandler(s.config.Metrics))
 	}
-	guard := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, s.guarded(h)) }
+	guardUpTo := func(pattern string, body int64, h http.HandlerFunc) {
+		mux.Handle(pattern, s.guarded(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, body)
+			h(w, r)
+		}))
+	}
+	guard := func(pattern string, h http.HandlerFunc) { guardUpTo(pattern, maxBody, h) }
 	if s.config.Status != nil {
 		guard("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.config.Status()) })
 	}
@@ -48,11 +54,20 @@ func (s *Server) handler() http.Handler {
 	if s.config.Trace != nil {
 		guard("POST /trace", s.trace)
 	}
+	for _, route := range s.config.Routes {
+		guardUpTo(route.Pattern, max(route.MaxBody, maxBody), func(w http.ResponseWriter, r *http.Request) {
+			answer, err := route.Answer(r)
+			if err != nil {
+				writeError(w, http.StatusBadRequest, err)
+				return
+			}
+			writeJSON(w, http.StatusOK, answer)
+		})
+	}
 	if s.config.Page != nil {
 		guard("GET /", s.config.Page.ServeHTTP)
 	}
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("X-Frame-Options", "DENY")
 		mux.ServeHTTP(w, r)

@@ -34,8 +34,17 @@ type Config struct {
 	// line is the answer, ErrBusy or one of the request; later ones end the stream.
 	Trace func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error
 	Page  http.Handler
+	// Routes are what this part serves besides, guarded as status is.
+	Routes []Route
 
 	Log *slog.Logger
+}
+
+// Route is one more thing to serve, such as "GET /users". The answer is encoded as JSON, an error is the request's (400).
+type Route struct {
+	Pattern string
+	MaxBody int64 // bytes of the request's body; default and least 64 KiB
+	Answer  func(*http.Request) (any, error)
 }
 
 // ErrUnknownTarget is what Config.Override wraps when there is no such service or backend; it becomes status 404.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,36 @@ func TestLongListsAreRead(t *testing.T) {
 	got, _, err = Decode[sample]("f", []byte("inner: ["+strings.Repeat("{a: x}, ", 5000)+"]\n"))
 	if err != nil || len(got.Inner) != 5000 {
 		t.Errorf("%d entries in brackets, %v", len(got.Inner), err)
+	}
+}
+
+func TestForeignFormats(t *testing.T) {
+	type foreign struct {
+		Cert  string   `yaml:"cert,omitempty,long,null"`
+		List  []inner  `yaml:"list,null"`
+		Maybe *string  `yaml:"maybe,null"`
+		Inner inner    `yaml:"inner,null"`
+		Short []string `yaml:"short"`
+	}
+	long := strings.Repeat("x", 3*maxValue)
+	got, _, err := Decode[foreign]("f", []byte("{\"cert\": \""+long+"\", \"list\": null, \"maybe\": null, \"inner\": null}"))
+	if err != nil || got.Cert != long || got.List != nil || got.Maybe != nil {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := Decode[foreign]("f", []byte("cert: a\nshort: ["+long+"]")); err == nil {
+		t.Error("the length of one key's value holds for the next")
+	}
+	if _, _, err := Decode[foreign]("f", []byte("short: null")); err == nil {
+		t.Error("null is read where the tag does not say so")
+	}
+	if keys := Keys([]byte("b: 1\na: {c: 2}\n")); !slices.Equal(keys, []string{"b", "a"}) {
+		t.Errorf("keys %v", keys)
+	}
+	if keys := Keys([]byte("{\"version\": \"v1\",\n\t\"admin\": {}}")); !slices.Equal(keys, []string{"version", "admin"}) {
+		t.Errorf("keys %v", keys)
+	}
+	if keys := Keys([]byte("[")); keys != nil {
+		t.Errorf("keys %v of no document", keys)
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 //
 // Understood field types: string, bool, integers, floats, time.Duration (with unit), netip.Addr, anything that
 // implements encoding.TextUnmarshaler, and pointers, slices, string-keyed maps and structs of these. Other types panic.
+//
+// Tag options for foreign formats: `yaml:"key,null"` reads null as if the key were not there, `yaml:"key,long"` lets a
+// value be as long as the document (certificates).
 func Decode[T any](name string, text []byte) (T, *Document, error) {
 	var value T
 	d := &decoder{document: &Document{file: name, positions: map[string]Position{}}}
@@ -32,7 +35,33 @@ func Decode[T any](name string, text []byte) (T, *Document, error) {
 	return value, d.document, nil
 }
 
-type decoder struct{ document *Document }
+// Keys are the keys of a document's outermost mapping, for telling one format from another. Of text that is no mapping it
+// returns none: Decode says what is wrong.
+func Keys(text []byte) []string {
+	root, err := parse("", text)
+	if err != nil {
+		return nil
+	}
+	var pairs []*ast.MappingValueNode
+	switch n := root.(type) {
+	case *ast.MappingNode:
+		pairs = n.Values
+	case *ast.MappingValueNode:
+		pairs = []*ast.MappingValueNode{n}
+	}
+	var keys []string
+	for _, pair := range pairs {
+		if key, ok := keyText(pair); ok {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+type decoder struct {
+	document *Document
+	long     bool // the value being decoded may be longer than maxValue
+}
 
 // fail is an error at a node.
 func (d *decoder) fail(node ast.Node, path, format string, args ...any) error {
@@ -110,16 +139,28 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 	for _, pair := range values {
 		key, _ := keyText(pair)
 		at := join(path, key)
-		index, ok := fields[key]
+		known, ok := fields[key]
 		if !ok {
 			return d.fail(pair.Key, at, "unknown key; %s", suggest(key, fields))
 		}
 		d.note(at, pair)
-		if err := d.decode(pair.Value, to.Field(index), at, depth+1); err != nil {
+		if _, isNull := pair.Value.(*ast.NullNode); isNull && known.null {
+			continue
+		}
+		if err := d.field(pair.Value, to.Field(known.index), known, at, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// field decodes one value of a structure as its tag wants it.
+func (d *decoder) field(node ast.Node, to reflect.Value, known field, path string, depth int) error {
+	if known.long {
+		d.long = true
+		defer func() { d.long = false }()
+	}
+	return d.decode(node, to, path, depth)
 }
 
 func (d *decoder) mapping(node ast.Node, to reflect.Value, path string, depth int) error {
@@ -184,7 +225,7 @@ func (d *decoder) scalar(node ast.Node, to reflect.Value, path string) error {
 	if !ok {
 		return d.fail(node, path, "not a single value; write %s", describe(to.Type()))
 	}
-	if len(text) > maxValue {
+	if len(text) > maxValue && !d.long {
 		return d.fail(node, path, "a value of %d bytes; write at most %d", len(text), maxValue)
 	}
 	switch target := to.Addr().Interface().(type) {
@@ -262,13 +303,20 @@ func base(text string) int {
 	return 10
 }
 
-// fieldsOf maps keys to field indexes.
-func fieldsOf(t reflect.Type) map[string]int {
-	fields := map[string]int{}
+// field is a struct's field as its tag describes it.
+type field struct {
+	index      int
+	null, long bool
+}
+
+// fieldsOf maps keys to fields.
+func fieldsOf(t reflect.Type) map[string]field {
+	fields := map[string]field{}
 	for i := range t.NumField() {
-		key, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		key, options, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
 		if key != "" && key != "-" && t.Field(i).IsExported() {
-			fields[key] = i
+			list := strings.Split(options, ",")
+			fields[key] = field{index: i, null: slices.Contains(list, "null"), long: slices.Contains(list, "long")}
 		}
 	}
 	return fields
@@ -282,7 +330,7 @@ func join(path, key string) string {
 }
 
 // suggest names the nearest known key, else all of them.
-func suggest(key string, fields map[string]int) string {
+func suggest(key string, fields map[string]field) string {
 	known := make([]string, 0, len(fields))
 	best, distance := "", 3
 	for name := range fields {

@@ -1,2 +1,20 @@
-// Package stunnerd reads STUNner's stunnerd configuration and its turn URIs as gateway.Config.
+// Package stunnerd reads what STUNner's stunnerd reads, its configuration (API v1 and v1alpha1, YAML or JSON) and its turn
+// URIs, as gateway.Config.
+//
+//	version: v1
+//	admin: {name, loglevel, metrics_endpoint, healthcheck_endpoint, user_quota, offload_engine, offload_interfaces, license_config}
+//	auth: {type: static|ephemeral|none, realm, credentials: {username, password} or {secret}}
+//	listeners: [{name, protocol: TURN-UDP, address, port, public_address, public_port, cert, key, routes: [cluster]}]
+//	clusters: [{name, type: STATIC|STRICT_DNS, protocol: udp|tcp, endpoints: ["10.0.0.0/8:<10000-20000>"]}]
+//
+// It hides the format: a Config is decoded from a file by whoever has a YAML library, and Convert returns what to run,
+// what else to serve (health, metrics) and Notes for whoever runs it about all that has another effect here.
+//
+// $VAR and ${VAR} are replaced in every value but the credentials, after the file was parsed: a variable can change a
+// value and never the structure. An unknown key, another API version and an address that is no address are errors.
+//
+//	config, document, err := config.Decode[stunnerd.Config](name, text)
+//	result, err := config.Convert(os.Getenv)
+//
+// Limits: no config discovery service; log levels of single scopes are one level here.
 package stunnerd

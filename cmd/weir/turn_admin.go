@@ -1,0 +1,195 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+)
+
+// maxTurnUsers is the most that one answer of /users lists.
+const maxTurnUsers = 100_000
+
+// turnUserList is the answer of /users.
+type turnUserList struct {
+	At    int64          `json:"at"` // Unix nanoseconds
+	Users []gateway.User `json:"users"`
+	Total int            `json:"total"` // that fit the question; more than are listed where the limit cut
+}
+
+// turnDoor is what the admin door of a gateway serves. stunner: the metrics also under the names that STUNner gives them.
+func turnDoor(g *gateway.Gateway, now func() int64, stunner bool) admin.Config {
+	return admin.Config{
+		Ready:  g.Ready,
+		Status: func() any { return g.Stats() },
+		Metrics: func() []admin.Sample {
+			stats := g.Stats()
+			samples := turnSamples(&stats)
+			if stunner {
+				samples = append(samples, stunnerSamples(&stats)...)
+			}
+			return samples
+		},
+		Routes: []admin.Route{{Pattern: "GET /users", Answer: func(r *http.Request) (any, error) {
+			question, err := parseTurnQuestion(r.URL.Query())
+			if err != nil {
+				return nil, err
+			}
+			return question.answer(now(), g.Users), nil
+		}}},
+	}
+}
+
+// turnQuestion is what /users is asked for.
+type turnQuestion struct {
+	user, listener, transport string
+	client                    netip.Prefix // invalid: any
+	order                     func(a, b *gateway.User) int
+	limit                     int
+}
+
+func parseTurnQuestion(form url.Values) (q turnQuestion, err error) {
+	q = turnQuestion{user: form.Get("user"), listener: form.Get("listener"), transport: form.Get("transport"), limit: 1000}
+	if text := form.Get("limit"); text != "" {
+		if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > maxTurnUsers {
+			return q, fmt.Errorf("limit %q: write 1 to %d", text, maxTurnUsers)
+		}
+	}
+	if text := form.Get("client"); text != "" {
+		if address, err := netip.ParseAddr(text); err == nil {
+			q.client = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen())
+		} else if q.client, err = netip.ParsePrefix(text); err != nil {
+			return q, fmt.Errorf("client %q: write an address or a prefix, such as 192.0.2.0/24", text)
+		}
+	}
+	orders := map[string]func(a, b *gateway.User) int{
+		"":        func(a, b *gateway.User) int { return cmp.Compare(a.ID, b.ID) },
+		"bytes":   func(a, b *gateway.User) int { return cmp.Compare(bytesOf(b), bytesOf(a)) },
+		"age":     func(a, b *gateway.User) int { return cmp.Compare(a.Created, b.Created) },
+		"expires": func(a, b *gateway.User) int { return cmp.Compare(a.Expires, b.Expires) },
+		"idle":    func(a, b *gateway.User) int { return cmp.Compare(heardOf(a), heardOf(b)) },
+		"user":    func(a, b *gateway.User) int { return strings.Compare(a.User, b.User) },
+		"client":  func(a, b *gateway.User) int { return a.Client.Compare(b.Client) },
+	}
+	if q.order = orders[form.Get("sort")]; q.order == nil {
+		return q, fmt.Errorf("sort %q: write bytes, age, expires, idle, user or client", form.Get("sort"))
+	}
+	return q, nil
+}
+
+func bytesOf(u *gateway.User) uint64 { return u.Up.Bytes + u.Down.Bytes }
+
+// heardOf is when a user last sent or was sent something, or asked for the allocation.
+func heardOf(u *gateway.User) int64 { return max(u.LastUp, u.LastDown, u.Created) }
+
+func (q *turnQuestion) fits(u *gateway.User) bool {
+	return (q.user == "" || q.user == u.User) && (q.listener == "" || q.listener == u.Listener) &&
+		(q.transport == "" || q.transport == u.Transport) && (!q.client.IsValid() || q.client.Contains(u.Client.Addr().Unmap()))
+}
+
+func (q *turnQuestion) answer(now int64, all func(func(gateway.User) bool)) turnUserList {
+	list := turnUserList{At: now, Users: []gateway.User{}}
+	for u := range all {
+		if q.fits(&u) {
+			list.Users = append(list.Users, u)
+		}
+	}
+	slices.SortFunc(list.Users, func(a, b gateway.User) int { return cmp.Or(q.order(&a, &b), cmp.Compare(a.ID, b.ID)) })
+	list.Total = len(list.Users)
+	list.Users = list.Users[:min(q.limit, list.Total)]
+	return list
+}
+
+// turnSamples are the metrics of a gateway. No label has a user's name: names of ephemeral credentials have no end.
+func turnSamples(s *gateway.Stats) []admin.Sample {
+	one := func(yes bool) float64 {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	samples := []admin.Sample{
+		{Name: "weir_turn_ready", Help: "1 while new clients are welcome.", Value: one(s.Ready)},
+		{Name: "weir_turn_draining", Help: "1 while the gateway waits for its allocations to end.", Value: one(s.Draining)},
+		{Name: "weir_turn_workers", Help: "Goroutines that relay.", Value: float64(s.Workers)},
+		{
+			Name: "weir_turn_offload_info", Help: "How the kernel relays ChannelData, as a label; none: user space does.",
+			Labels: []admin.Label{{Name: "mode", Value: cmp.Or(s.Offload, "none")}}, Value: 1,
+		},
+	}
+	for i := range s.Listeners {
+		l := &s.Listeners[i]
+		labels := []admin.Label{{Name: "listener", Value: l.Name}, {Name: "protocol", Value: l.Protocol}}
+		samples = append(samples, countSamples("weir_turn_listener", labels, &l.Counts)...)
+		samples = append(samples,
+			admin.Sample{Name: "weir_turn_listener_connections", Help: "Connections of clients over TCP, TLS and DTLS.", Labels: labels, Value: float64(l.Connections)},
+			admin.Sample{Name: "weir_turn_listener_overflowed_total", Help: "Datagrams that found the kernel's buffer full.", Labels: labels, Counter: true, Value: float64(l.Overflowed)})
+		for _, reason := range slices.Sorted(maps.Keys(l.Reasons)) {
+			samples = append(samples, admin.Sample{
+				Name: "weir_turn_listener_reasons_total", Help: "Messages and packets by how they ended.", Counter: true,
+				Labels: append(slices.Clone(labels), admin.Label{Name: "reason", Value: reason}), Value: float64(l.Reasons[reason]),
+			})
+		}
+	}
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		samples = append(samples, countSamples("weir_turn_cluster", []admin.Label{{Name: "cluster", Value: c.Name}}, &c.Counts)...)
+	}
+	return samples
+}
+
+// countSamples are what a listener and a cluster both count.
+func countSamples(prefix string, labels []admin.Label, c *gateway.Counts) []admin.Sample {
+	samples := []admin.Sample{
+		{Name: prefix + "_allocations", Help: "Allocations that live.", Labels: labels, Value: float64(c.Allocations)},
+		{Name: prefix + "_allocations_opened_total", Help: "Allocations since the start.", Labels: labels, Counter: true, Value: float64(c.Opened)},
+		{Name: prefix + "_permissions", Help: "Permissions in force.", Labels: labels, Value: float64(c.Permissions)},
+		{Name: prefix + "_channels", Help: "Channels that are bound.", Labels: labels, Value: float64(c.Channels)},
+	}
+	for _, way := range []struct {
+		name string
+		gateway.Traffic
+	}{{"up", c.Up}, {"down", c.Down}} {
+		labels := append(slices.Clone(labels), admin.Label{Name: "direction", Value: way.name})
+		samples = append(samples,
+			admin.Sample{Name: prefix + "_packets_total", Help: "Packets relayed; up: from clients to peers.", Labels: labels, Counter: true, Value: float64(way.Packets)},
+			admin.Sample{Name: prefix + "_bytes_total", Help: "Bytes of user data relayed; up: from clients to peers.", Labels: labels, Counter: true, Value: float64(way.Bytes)})
+	}
+	return samples
+}
+
+// stunnerSamples are the same counts under the names that a STUNner dashboard asks for; rx is what came from clients.
+func stunnerSamples(s *gateway.Stats) []admin.Sample {
+	samples := []admin.Sample{{Name: "stunner_allocations_active", Help: "Number of active allocations.", Value: float64(s.Totals.Allocations)}}
+	add := func(kind, name string, c *gateway.Counts) {
+		for _, way := range []struct {
+			direction string
+			gateway.Traffic
+		}{{"rx", c.Up}, {"tx", c.Down}} {
+			labels := []admin.Label{{Name: "name", Value: name}, {Name: "direction", Value: way.direction}}
+			samples = append(samples,
+				admin.Sample{Name: "stunner_" + kind + "_packets_total", Help: "Packets of a " + kind + ".", Labels: labels, Counter: true, Value: float64(way.Packets)},
+				admin.Sample{Name: "stunner_" + kind + "_bytes_total", Help: "Bytes of a " + kind + ".", Labels: labels, Counter: true, Value: float64(way.Bytes)})
+		}
+	}
+	for i := range s.Listeners {
+		l := &s.Listeners[i]
+		labels := []admin.Label{{Name: "name", Value: l.Name}}
+		samples = append(samples,
+			admin.Sample{Name: "stunner_listener_connections", Help: "Connections of a listener.", Labels: labels, Value: float64(max(l.Connections, l.Allocations))},
+			admin.Sample{Name: "stunner_listener_connections_total", Help: "Connections since the start.", Labels: labels, Counter: true, Value: float64(l.Opened)})
+		add("listener", l.Name, &l.Counts)
+	}
+	for i := range s.Clusters {
+		add("cluster", s.Clusters[i].Name, &s.Clusters[i].Counts)
+	}
+	return samples
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+)
+
+func newTurnUsersCommand() *cobra.Command {
+	var flags clientFlags
+	var watch bool
+	var every time.Duration
+	var limit int
+	filter := map[string]*string{}
+	cmd := &cobra.Command{
+		Use:   "users",
+		Short: "List the allocations of a running gateway: who relays what to whom",
+		Long: `List the allocations of a running gateway: user, client, relay address, peers, traffic each way, and how long ago the
+last packet passed. Rates are of the time between two tables with --watch, else of the allocation's whole life.`,
+		Example: `  weir turn users
+  weir turn users --watch --sort bytes --limit 20
+  weir turn users --client 192.0.2.0/24 --json | jq -r '.users[].relay[]'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := flags.client()
+			if err != nil {
+				return err
+			}
+			if every < 100*time.Millisecond {
+				return usageError(fmt.Errorf("--every %s: write 100ms or more", every))
+			}
+			query := url.Values{"limit": {strconv.Itoa(limit)}}
+			for key, value := range filter {
+				if *value != "" {
+					query.Set(key, *value)
+				}
+			}
+			if _, err := parseTurnQuestion(query); err != nil {
+				return usageError(fmt.Errorf("--%w", err))
+			}
+			table := turnTable{client: client, query: query, out: cmd.OutOrStdout(), json: flags.asJSON}
+			if watch {
+				table.lines = true
+				return again(cmd.Context(), table.out, table.json, every, table.once)
+			}
+			return table.once(cmd.Context())
+		},
+	}
+	for _, f := range []struct{ key, usage string }{
+		{"user", "only this user's"},
+		{"listener", "only of this listener"},
+		{"transport", "only udp, tcp, tls or dtls"},
+		{"client", "only clients with this address or in this prefix"},
+		{"sort", "order by bytes, age, expires, idle, user or client; before the limit cuts"},
+	} {
+		filter[f.key] = cmd.Flags().String(f.key, "", f.usage)
+	}
+	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", maxTurnUsers))
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
+	flags.add(cmd)
+	return cmd
+}
+
+// turnTable asks for the users and prints them.
+type turnTable struct {
+	client *admin.Client
+	query  url.Values
+	out    io.Writer
+	json   bool
+	lines  bool // JSON on one line each time
+
+	lastAt int64
+	last   map[uint64]gateway.User
+}
+
+func (t *turnTable) once(ctx context.Context) error {
+	var list turnUserList
+	if err := t.client.Get(ctx, "/users", t.query, &list); err != nil {
+		return err
+	}
+	switch {
+	case t.json && t.lines:
+		return json.NewEncoder(t.out).Encode(list)
+	case t.json:
+		return printJSON(t.out, list)
+	}
+	err := t.print(&list)
+	t.lastAt, t.last = list.At, map[uint64]gateway.User{}
+	for _, u := range list.Users {
+		t.last[u.ID] = u
+	}
+	return err
+}
+
+func (t *turnTable) print(list *turnUserList) error {
+	table := tabwriter.NewWriter(t.out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "USER\tCLIENT\tVIA\tRELAY\tPEERS\tCHANNELS\tAGE\tEXPIRES\tUP\tDOWN\tRATE\tLAST")
+	for i := range list.Users {
+		u := &list.Users[i]
+		channels := strconv.Itoa(u.Channels)
+		if u.Offloaded > 0 {
+			channels += fmt.Sprintf(" (%d in kernel)", u.Offloaded)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.User, u.Client, u.Listener, u.Transport,
+			addressList(u.Relay, 2), addressList(u.Peers, 2), channels, seconds(list.At-u.Created), seconds(u.Expires-list.At),
+			byteText(float64(u.Up.Bytes)), byteText(float64(u.Down.Bytes)), t.rate(list.At, u), t.lastHeard(list.At, u))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	more := ""
+	if len(list.Users) < list.Total {
+		more = fmt.Sprintf(", %d shown; raise --limit or filter", len(list.Users))
+	}
+	_, err := fmt.Fprintf(t.out, "%d allocations%s\n", list.Total, more)
+	return err
+}
+
+// rate is bits per second since the table before, or over the allocation's life.
+func (t *turnTable) rate(at int64, u *gateway.User) string {
+	since, before := u.Created, uint64(0)
+	if last, ok := t.last[u.ID]; ok {
+		since, before = t.lastAt, bytesOf(&last)
+	}
+	passed := time.Duration(at - since).Seconds()
+	if passed <= 0 || bytesOf(u) < before {
+		return "-"
+	}
+	return siText(float64(bytesOf(u)-before)*8/passed) + "bit/s"
+}
+
+func (*turnTable) lastHeard(at int64, u *gateway.User) string {
+	last := max(u.LastUp, u.LastDown)
+	if last == 0 {
+		return "never"
+	}
+	return seconds(at-last) + " ago"
+}
+
+func addressList(addresses []netip.AddrPort, most int) string {
+	var texts []string
+	for i, a := range addresses {
+		if i == most {
+			texts = append(texts, fmt.Sprintf("+%d", len(addresses)-most))
+			break
+		}
+		texts = append(texts, a.String())
+	}
+	if texts == nil {
+		return "-"
+	}
+	return strings.Join(texts, " ")
+}
+
+func seconds(nanoseconds int64) string {
+	return time.Duration(max(nanoseconds, 0)).Round(time.Second).String()
+}
+
+func byteText(n float64) string { return siText(n) + "B" }
+
+// siText is a number with three digits and a decimal prefix: 1.25 M.
+func siText(n float64) string {
+	for _, prefix := range []string{"", "k", "M", "G"} {
+		if n < 999.5 {
+			if prefix == "" {
+				return fmt.Sprintf("%.0f ", n)
+			}
+			return fmt.Sprintf("%.3g %s", n, prefix)
+		}
+		n /= 1000
+	}
+	return fmt.Sprintf("%.3g T", n)
+}

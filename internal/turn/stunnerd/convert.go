@@ -1,0 +1,408 @@
+package stunnerd
+
+import (
+	"cmp"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/routes"
+)
+
+// STUNner's defaults, where they differ from the gateway's.
+const (
+	defaultName        = "default-stunnerd"
+	defaultRealm       = "stunner.l7mp.io"
+	defaultPort        = "3478" // of every protocol
+	defaultHealth      = "http://:8086"
+	defaultHealthPort  = "8086"
+	defaultMetricsPort = "8080"
+
+	// nodeAddress is what the operator writes where it does not know the node's address yet.
+	nodeAddress = "__node_address_placeholder"
+)
+
+// Result is what a stunnerd configuration asks for.
+type Result struct {
+	Gateway gateway.Config
+	Health  Endpoint // where /live, /ready and /status are served
+	Metrics Endpoint
+	Debug   bool     // loglevel asks for DEBUG or TRACE of anything
+	Notes   []string // what has no effect here, or another one; for the log
+}
+
+// Endpoint is an HTTP address. The zero value means: none.
+type Endpoint struct {
+	Address string // HOST:PORT, or :PORT for every address
+	Path    string // beginning with a slash; / if none was given
+}
+
+// converter gathers what Convert finds.
+type converter struct {
+	getenv func(string) string
+	result Result
+}
+
+func (c *converter) note(format string, args ...any) {
+	c.result.Notes = append(c.result.Notes, fmt.Sprintf(format, args...))
+}
+
+// expand replaces $VAR and ${VAR}.
+func (c *converter) expand(t Text) string { return strings.TrimSpace(os.Expand(string(t), c.getenv)) }
+
+// Convert returns what the file asks for; getenv stands for os.Getenv. An error begins with the path of the key that is
+// wrong. The gateway's configuration is validated.
+func (f *Config) Convert(getenv func(string) string) (*Result, error) {
+	c := &converter{getenv: getenv}
+	switch version := c.expand(f.Version); version {
+	case "v1", "v1alpha1":
+	case "":
+		return nil, fmt.Errorf("version: missing; write version: v1")
+	default:
+		return nil, fmt.Errorf("version: STUNner's API %q is not read here; write v1 (or v1alpha1), or the configuration of weir", version)
+	}
+	for _, step := range []func(*Config) error{c.admin, c.auth, c.clusters, c.listeners} {
+		if err := step(f); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.result.Gateway.Validate(); err != nil {
+		return nil, fmt.Errorf("%s", inTheirWords(err.Error()))
+	}
+	return &c.result, nil
+}
+
+// inTheirWords puts the path of an error of gateway.Config in terms of the file that was read.
+func inTheirWords(message string) string {
+	path, rest, found := strings.Cut(message, ": ")
+	if !found {
+		return message
+	}
+	for _, words := range [][2]string{
+		{"auth.users[0].name", "auth.credentials.username"}, {"auth.users[0].password", "auth.credentials.password"},
+		{"auth.secrets[0]", "auth.credentials.secret"}, {"auth.secrets", "auth.credentials"}, {"auth.users", "auth.credentials"}, {"auth.mode", "auth.type"},
+		{"quotas.allocations_per_user", "admin.user_quota"}, {"offload.mode", "admin.offload_engine"}, {"offload.interfaces", "admin.offload_interfaces"},
+		{"realm", "auth.realm"}, {"name", "admin.name"},
+	} {
+		if rest, ok := strings.CutPrefix(path, words[0]); ok {
+			path = words[1] + rest
+			break
+		}
+	}
+	for _, words := range [][2]string{{".relay_ports", ".min_relay_port"}, {".public", ".public_address"}, {".certificate", ".cert"}} {
+		if before, ok := strings.CutSuffix(path, words[0]); ok {
+			path = before + words[1]
+		}
+	}
+	return path + ": " + rest
+}
+
+func (c *converter) admin(f *Config) error {
+	g, a := &c.result.Gateway, &f.Admin
+	g.Name = cmp.Or(c.expand(a.Name), defaultName)
+	c.logLevel(c.expand(a.LogLevel))
+	health := Text(defaultHealth)
+	if a.HealthcheckEndpoint != nil {
+		health = *a.HealthcheckEndpoint
+	}
+	var err error
+	if c.result.Health, err = endpoint(c.expand(health), defaultHealthPort); err != nil {
+		return fmt.Errorf("admin.healthcheck_endpoint: %w", err)
+	}
+	if c.result.Metrics, err = endpoint(c.expand(a.MetricsEndpoint), defaultMetricsPort); err != nil {
+		return fmt.Errorf("admin.metrics_endpoint: %w", err)
+	}
+	if text := c.expand(a.UserQuota); text != "" {
+		quota, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("admin.user_quota: %q is no number of allocations; write one such as 10, or 0 for no quota", text)
+		}
+		g.Quotas.AllocationsPerUser = max(quota, 0)
+	}
+	engine := strings.ToLower(c.expand(a.OffloadEngine))
+	switch engine {
+	case "", "none":
+		g.Offload.Mode = gateway.OffloadNone
+	case "xdp", "auto":
+		g.Offload.Mode = gateway.OffloadMode(engine)
+	case "tc", "tcx":
+		g.Offload.Mode = gateway.OffloadTCX
+	default:
+		return fmt.Errorf("admin.offload_engine: no engine %q; write None, XDP, TC or Auto", a.OffloadEngine)
+	}
+	for _, name := range a.OffloadInterfaces {
+		g.Offload.Interfaces = append(g.Offload.Interfaces, c.expand(name))
+	}
+	if a.LicenseConfig != nil {
+		c.note("admin.license_config: no feature here needs a license; it is not looked at")
+	}
+	return nil
+}
+
+// logLevel reads SCOPE:LEVEL,...: one logger speaks for all scopes here, so the most talkative one decides.
+func (c *converter) logLevel(text string) {
+	if text == "" {
+		return
+	}
+	scoped := false
+	for _, part := range strings.Split(text, ",") {
+		scope, level, found := strings.Cut(strings.TrimSpace(part), ":")
+		if !found {
+			level = scope
+		}
+		scoped = scoped || found && scope != "all"
+		switch strings.ToUpper(level) {
+		case "DEBUG", "TRACE":
+			c.result.Debug = true
+		}
+	}
+	if scoped {
+		c.note("admin.loglevel: %s names single scopes; all of them are logged at one level here", text)
+	}
+}
+
+// endpoint reads http://HOST:PORT/PATH; empty is none.
+func endpoint(text, port string) (Endpoint, error) {
+	if text == "" {
+		return Endpoint{}, nil
+	}
+	bad := fmt.Errorf("%q is no HTTP address; write for example http://:%s, or \"\" for none", text, port)
+	rest, ok := strings.CutPrefix(text, "http://")
+	if !ok {
+		return Endpoint{}, bad
+	}
+	address, path, _ := strings.Cut(rest, "/")
+	host := address
+	if h, p, err := net.SplitHostPort(address); err == nil {
+		host = h
+		if p != "" {
+			port = p
+		}
+	}
+	host = strings.Trim(host, "[]")
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strings.ContainsAny(address, "@?# ") || strings.ContainsAny(path, "?# {}") {
+		return Endpoint{}, bad
+	}
+	return Endpoint{Address: net.JoinHostPort(host, port), Path: "/" + path}, nil
+}
+
+func (c *converter) auth(f *Config) error {
+	g, a := &c.result.Gateway, &f.Auth
+	g.Realm = cmp.Or(c.expand(a.Realm), defaultRealm)
+	credential := func(key string) (string, error) {
+		text, ok := a.Credentials[key]
+		if !ok || text == "" {
+			return "", fmt.Errorf("auth.credentials: there is no %s, which type %s needs; write it", key, cmp.Or(string(a.Type), "static"))
+		}
+		return string(text), nil // a $ in a password is a $
+	}
+	switch kind := strings.ToLower(c.expand(a.Type)); kind {
+	case "", "static", "plaintext":
+		user, err := credential("username")
+		if err != nil {
+			return err
+		}
+		password, err := credential("password")
+		if err != nil {
+			return err
+		}
+		g.Auth = gateway.AuthConfig{Mode: gateway.AuthStatic, Users: []gateway.UserConfig{{Name: user, Password: password}}}
+	case "ephemeral", "longterm":
+		secret, err := credential("secret")
+		if err != nil {
+			return err
+		}
+		g.Auth = gateway.AuthConfig{Mode: gateway.AuthEphemeral, Secrets: []string{secret}}
+	case "none":
+		g.Auth.Mode = gateway.AuthNone
+	default:
+		return fmt.Errorf("auth.type: no type %q; write static, ephemeral or none", kind)
+	}
+	return nil
+}
+
+func (c *converter) clusters(f *Config) error {
+	for i := range f.Clusters {
+		from := &f.Clusters[i]
+		at := fmt.Sprintf("clusters[%d].", i)
+		to := gateway.ClusterConfig{Name: c.expand(from.Name), Protocol: gateway.Protocol(strings.ToLower(c.expand(from.Protocol)))}
+		byName := false
+		switch kind := strings.ToUpper(c.expand(from.Type)); kind {
+		case "", "STATIC":
+		case "STRICT_DNS":
+			byName = true
+		default:
+			return fmt.Errorf("%stype: no type %q; write STATIC (addresses) or STRICT_DNS (names)", at, kind)
+		}
+		for j, text := range from.Endpoints {
+			endpoint, err := c.peers(c.expand(text), byName)
+			if err != nil {
+				return fmt.Errorf("%sendpoints[%d]: %w", at, j, err)
+			}
+			to.Endpoints = append(to.Endpoints, endpoint)
+		}
+		c.result.Gateway.Clusters = append(c.result.Gateway.Clusters, to)
+	}
+	return nil
+}
+
+// peers checks one endpoint. STUNner takes a prefix with bits beyond its length and forgets them.
+func (c *converter) peers(text string, byName bool) (string, error) {
+	host, ports := text, ""
+	if at := strings.Index(text, ":<"); at > 0 {
+		host, ports = text[:at], text[at:]
+	}
+	if prefix, err := netip.ParsePrefix(host); err == nil && prefix != prefix.Masked() {
+		c.note("endpoint %s: read as %s", text, prefix.Masked())
+		text = prefix.Masked().String() + ports
+	}
+	endpoint, err := routes.ParseEndpoint(text)
+	if err == nil && endpoint.Name != "" && !byName {
+		err = fmt.Errorf("%q is a name in a cluster of type STATIC; write addresses, or set type: STRICT_DNS", text)
+	}
+	return text, err
+}
+
+func (c *converter) listeners(f *Config) error {
+	known := map[string]bool{}
+	for i := range c.result.Gateway.Clusters {
+		known[c.result.Gateway.Clusters[i].Name] = true
+	}
+	for i := range f.Listeners {
+		from := &f.Listeners[i]
+		at := fmt.Sprintf("listeners[%d].", i)
+		to, err := c.listener(from)
+		if err != nil {
+			return fmt.Errorf("%s%w", at, err)
+		}
+		for _, text := range from.Routes {
+			route := c.expand(text)
+			if !known[route] { // STUNner runs with such a route, and an operator may send it for a moment
+				c.note("%sroutes: there is no cluster %q; nothing is reached through it", at, route)
+				continue
+			}
+			to.Routes = append(to.Routes, route)
+		}
+		c.result.Gateway.Listeners = append(c.result.Gateway.Listeners, to)
+	}
+	return nil
+}
+
+func (c *converter) listener(from *Listener) (to gateway.ListenerConfig, err error) {
+	to.Name = c.expand(from.Name)
+	protocol := strings.ToLower(cmp.Or(c.expand(from.Protocol), "TURN-UDP"))
+	to.Protocol = gateway.Protocol(strings.TrimPrefix(protocol, "turn-"))
+	switch to.Protocol {
+	case gateway.UDP, gateway.TCP, gateway.TLS, gateway.DTLS:
+	default:
+		return to, fmt.Errorf("protocol: no protocol %q; write TURN-UDP, TURN-TCP, TURN-TLS or TURN-DTLS", from.Protocol)
+	}
+	address := c.expand(from.Address)
+	switch {
+	case address == nodeAddress:
+		return to, fmt.Errorf("address: %s is filled in by STUNner's operator; write the node's address, or $STUNNER_ADDR with that variable set", nodeAddress)
+	case address == "":
+		address = "0.0.0.0"
+	}
+	if to.Address, err = netip.ParseAddr(address); err != nil {
+		return to, fmt.Errorf("address: no address %q; write an IPv4 or IPv6 address of this host", address)
+	}
+	to.Address = to.Address.Unmap()
+	if to.Port, err = c.port("port", cmp.Or(c.expand(from.Port), defaultPort)); err != nil {
+		return to, err
+	}
+	if to.Port == 0 {
+		to.Port = gateway.DefaultPort
+	}
+	if err := c.public(from, &to); err != nil {
+		return to, err
+	}
+	if err := c.relayPorts(from, &to); err != nil {
+		return to, err
+	}
+	if !to.Protocol.Secure() {
+		return to, nil // STUNner ignores cert and key here
+	}
+	for _, part := range []struct {
+		key  string
+		text Text
+		to   *[]byte
+	}{{"cert", from.Cert, &to.CertificatePEM}, {"key", from.Key, &to.KeyPEM}} {
+		if *part.to, err = pem(c.expand(part.text)); err != nil {
+			return to, fmt.Errorf("%s: %w", part.key, err)
+		}
+	}
+	return to, nil
+}
+
+func (c *converter) port(key, text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("%s: no port %q; write a number from 1 to 65535", key, text)
+	}
+	return uint16(n), nil
+}
+
+func (c *converter) public(from *Listener, to *gateway.ListenerConfig) error {
+	host := strings.Trim(c.expand(from.PublicAddress), "[]")
+	port := to.Port
+	if text := c.expand(from.PublicPort); text != "" {
+		n, err := c.port("public_port", text)
+		if err != nil {
+			return err
+		}
+		if n != 0 {
+			port = n
+		}
+	}
+	if host != "" {
+		to.Public = net.JoinHostPort(host, strconv.Itoa(int(port)))
+	}
+	return nil
+}
+
+// relayPorts honours the range of v1alpha1. Its default, 1 to 65535, is no wish.
+func (c *converter) relayPorts(from *Listener, to *gateway.ListenerConfig) error {
+	low, high := cmp.Or(c.expand(from.MinRelayPort), "0"), cmp.Or(c.expand(from.MaxRelayPort), "0")
+	first, err := c.port("min_relay_port", low)
+	if err != nil {
+		return err
+	}
+	last, err := c.port("max_relay_port", high)
+	if err != nil {
+		return err
+	}
+	first, last = cmp.Or(first, 1), cmp.Or(last, 65535)
+	if first <= 1 && last == 65535 {
+		return nil
+	}
+	if first < 1024 && last > 1024 {
+		c.note("listener %s: relay ports below 1024 are left to other services", to.Name)
+		first = 1024
+	}
+	if last < first {
+		return fmt.Errorf("max_relay_port: %d is below min_relay_port, %d; swap them", last, first)
+	}
+	to.RelayPorts = gateway.PortRange{Min: first, Max: last}
+	return nil
+}
+
+// pem takes the base64 off a PEM file; plain PEM passes.
+func pem(text string) ([]byte, error) {
+	if text == "" {
+		return nil, fmt.Errorf("empty; a TLS or DTLS listener needs it, as base64 of the PEM file")
+	}
+	if strings.HasPrefix(text, "-----BEGIN ") {
+		return []byte(text), nil
+	}
+	decoded, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
+	if err != nil || !strings.Contains(string(decoded), "-----BEGIN ") {
+		return nil, fmt.Errorf("it is no base64 of a PEM file; write the output of: base64 -w0 FILE")
+	}
+	return decoded, nil
+}

@@ -1,0 +1,221 @@
+package stunnerd
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+)
+
+// load reads a file as `weir turn gateway -c` does.
+func load(name string, text []byte, env map[string]string) (*Result, error) {
+	file, document, err := config.Decode[Config](name, text)
+	if err != nil {
+		return nil, err
+	}
+	result, err := file.Convert(func(key string) string { return env[key] })
+	if err != nil {
+		path, message, _ := strings.Cut(err.Error(), ": ")
+		return nil, document.Errorf(path, "%s", message)
+	}
+	return result, nil
+}
+
+func loadGood(t *testing.T, name string, env map[string]string) *Result {
+	t.Helper()
+	text, err := os.ReadFile("testdata/good/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !Recognize(config.Keys(text)) {
+		t.Errorf("%s is not recognised", name)
+	}
+	result, err := load(name, text, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func expect(t *testing.T, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestV1(t *testing.T) {
+	r := loadGood(t, "v1.yaml", map[string]string{"STUNNER_ADDR": "10.9.0.1", "STUNNER_PORT": "3479"})
+	expect(t, r.Gateway, gateway.Config{
+		Name: "stunner/gateway", Realm: "stunner.example",
+		Auth: gateway.AuthConfig{Mode: "static", Users: []gateway.UserConfig{{Name: "user1", Password: "pa$$wd1"}}},
+		Listeners: []gateway.ListenerConfig{
+			{Name: "stunner/gateway/udp", Protocol: "udp", Address: netip.MustParseAddr("10.9.0.1"), Port: 3479, Public: "198.51.100.7:30001", Routes: []string{"stunner/media", "stunner/names"}},
+			{Name: "tcp", Protocol: "tcp", Address: netip.IPv4Unspecified(), Port: 3478},
+		},
+		Clusters: []gateway.ClusterConfig{
+			{Name: "stunner/media", Protocol: "udp", Endpoints: []string{"10.0.0.1", "10.1.0.0/16", "10.2.0.0/16:<10000-20000>"}},
+			{Name: "stunner/names", Endpoints: []string{"media.default.svc.cluster.local"}},
+		},
+		Quotas:  gateway.QuotaConfig{AllocationsPerUser: 10},
+		Offload: gateway.OffloadConfig{Mode: "auto", Interfaces: []string{"eth0"}},
+	})
+	expect(t, r.Health, Endpoint{"0.0.0.0:8086", "/"})
+	expect(t, r.Metrics, Endpoint{"0.0.0.0:8080", "/metrics"})
+	if !r.Debug || len(r.Notes) != 4 {
+		t.Errorf("debug %v, notes %q", r.Debug, r.Notes)
+	}
+	// Without the variables the defaults hold.
+	r = loadGood(t, "v1.yaml", nil)
+	expect(t, netip.AddrPortFrom(r.Gateway.Listeners[0].Address, r.Gateway.Listeners[0].Port).String(), "0.0.0.0:3478")
+}
+
+func TestV1JSON(t *testing.T) {
+	r := loadGood(t, "v1.json", nil)
+	expect(t, r.Gateway.Auth, gateway.AuthConfig{Mode: "ephemeral", Secrets: []string{`very/"secret"`}})
+	expect(t, r.Health, Endpoint{":8086", "/"})
+	expect(t, r.Metrics, Endpoint{})
+	expect(t, r.Gateway.Clusters[0].Endpoints, []string{"0.0.0.0/0"})
+	if r.Debug || len(r.Notes) != 0 {
+		t.Errorf("debug %v, notes %q", r.Debug, r.Notes)
+	}
+}
+
+func TestV1Alpha1(t *testing.T) {
+	r := loadGood(t, "v1alpha1.yaml", nil)
+	expect(t, r.Gateway.Listeners[0].RelayPorts, gateway.PortRange{Min: 10000, Max: 20000})
+	expect(t, r.Gateway.Listeners[0].Address, netip.IPv6Loopback())
+	expect(t, r.Gateway.Realm, "stunner.l7mp.io")
+	expect(t, r.Health, Endpoint{})
+	expect(t, r.Metrics, Endpoint{":9000", "/"})
+	if !r.Debug {
+		t.Error("all:TRACE is no debug")
+	}
+}
+
+func TestExample(t *testing.T) {
+	r := loadGood(t, "../../../../../examples/turn/stunnerd.yaml", map[string]string{"STUNNER_ADDR": "10.0.0.9"})
+	expect(t, r.Gateway.Listeners[0].Address.String(), "10.0.0.9")
+	expect(t, r.Health, Endpoint{"127.0.0.1:8086", "/"})
+}
+
+func TestBadFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(string(text), "\n")
+		want := strings.TrimPrefix(first, "# ")
+		if _, err := load(file, text, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), file+":") {
+			t.Errorf("%s: error %v\nwant %s", file, err, want)
+		}
+	}
+}
+
+// A certificate made by hand passes through base64.
+func TestCertificate(t *testing.T) {
+	const cert = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	for _, text := range []string{"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=", cert} {
+		got, err := pem(text)
+		if err != nil || strings.TrimSpace(string(got)) != strings.TrimSpace(cert) {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
+func TestFromURI(t *testing.T) {
+	for uri, want := range map[string]string{
+		"turn://user1:passwd1@127.0.0.1:3479":                "udp 127.0.0.1:3479",
+		"turn://user1:passwd1@0.0.0.0":                       "udp 0.0.0.0:3478",
+		"turn://user1:passwd1@:3480?transport=tcp":           "tcp 0.0.0.0:3480",
+		"turn://user1:passwd1@[::1]:3479?transport=TLS":      "tls [::1]:3479",
+		"turn://user1:passwd1@127.0.0.1:3479?transport=dtls": "dtls 127.0.0.1:3479",
+		"turns://user1:passwd1@127.0.0.1:5349":               "tls 127.0.0.1:5349",
+		"turns://user1:passwd1@127.0.0.1:5349?transport=udp": "dtls 127.0.0.1:5349",
+		"turn:user1:passwd1@localhost:3479?transport=udp":    "udp 127.0.0.1:3479",
+	} {
+		c, err := FromURI(uri, nil, nil)
+		if err != nil {
+			t.Errorf("%s: %v", uri, err)
+			continue
+		}
+		l := c.Listeners[0]
+		if got := string(l.Protocol) + " " + netip.AddrPortFrom(l.Address, l.Port).String(); got != want || l.SelfSigned != l.Protocol.Secure() {
+			t.Errorf("%s: %s, want %s", uri, got, want)
+		}
+		expect(t, c.Auth.Users, []gateway.UserConfig{{Name: "user1", Password: "passwd1"}})
+		expect(t, c.Clusters, []gateway.ClusterConfig{{Name: "peers", Endpoints: []string{"0.0.0.0/0", "::/0"}}})
+	}
+	c, err := FromURI("turn://us%40er:p%3Aw@10.0.0.1", []string{"10.0.0.0/8:5000-6000"}, []string{"10.0.0.0/8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c.Auth.Users[0], gateway.UserConfig{Name: "us@er", Password: "p:w"})
+	expect(t, c.Listeners[0].Routes, []string{"peers", "tcp-peers"})
+	for uri, want := range map[string]string{
+		"http://user:pass@h":                          "no TURN URI",
+		"turn":                                        "no TURN URI",
+		"turn://127.0.0.1:3478":                       "no user with a password",
+		"turn://user@127.0.0.1:3478":                  "no user with a password",
+		"turn://user:pass@media.example:3478":         "is no address to listen at",
+		"turn://user:pass@127.0.0.1:70000":            "no port",
+		"turn://user:pass@127.0.0.1:3478?transport=x": "no transport",
+		"turn://user:pass@127.0.0.1:3478?x=y":         "no parameter",
+		"turn://user:pass@127.0.0.1/x":                "no path",
+		"turn://user:pa ss@127.0.0.1":                 "TURN URI",
+	} {
+		_, err := FromURI(uri, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", uri, err, want)
+		} else if strings.Contains(err.Error(), ":pass@") || strings.Contains(err.Error(), "pa ss") {
+			t.Errorf("%s: the error tells the password: %v", uri, err)
+		}
+	}
+	if _, err := FromURI("turn://u:p@127.0.0.1", []string{"x y"}, nil); err == nil || !strings.HasPrefix(err.Error(), "clusters[0].endpoints[0]: ") {
+		t.Errorf("bad peers: %v", err)
+	}
+}
+
+// Files and URIs may come from anywhere: whatever converts is valid, and nothing panics.
+func FuzzConvert(f *testing.F) {
+	seeds, _ := filepath.Glob("testdata/*/*")
+	for _, seed := range seeds {
+		text, err := os.ReadFile(seed)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if len(text) > 1<<14 {
+			return
+		}
+		defer time.AfterFunc(5*time.Second, func() { panic("still converting") }).Stop()
+		result, err := load("f", text, map[string]string{"STUNNER_ADDR": "10.0.0.1"})
+		if err == nil && result.Gateway.Validate() != nil {
+			t.Errorf("converts to what is not valid: %v", result.Gateway.Validate())
+		}
+	})
+}
+
+func FuzzFromURI(f *testing.F) {
+	for _, seed := range []string{"turn://user1:passwd1@127.0.0.1:3479?transport=tls", "turns:u:p@[::1]", "turn:%zz@", "turn:u:p@h:1?transport=udp#x"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		if c, err := FromURI(uri, nil, nil); err == nil && (c.Validate() != nil || len(c.Listeners) != 1) {
+			t.Errorf("%q gives what is not valid", uri)
+		}
+	})
+}
