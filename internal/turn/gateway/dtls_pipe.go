@@ -32,7 +32,7 @@ type dtlsPipe struct {
 	key    sessionKey
 	cookie [cookieSize]byte // of the hello that began the session
 	conn   *dtls.Conn       // set before its handshake
-	offset uint64           // added to the library's record sequences of epoch 0: they go on from the client's hello
+	offset uint64           // added to the library's record sequences of epoch 0: they begin at the client's hello's
 
 	mu       sync.Mutex
 	queue    [][]byte
@@ -50,9 +50,7 @@ func newDTLSPipe(front *dtlsReader, key sessionKey, h *dtlsHello) *dtlsPipe {
 	p := &dtlsPipe{front: front, key: key, cookie: [cookieSize]byte(h.cookie), wake: make(chan struct{}, 1)}
 	p.hello = append([]byte(nil), h.record...)
 	p.queue = [][]byte{h.withoutCookie()}
-	if h.sequence > 0 {
-		p.offset = h.sequence - 1
-	}
+	p.offset = h.sequence
 	return p
 }
 
@@ -110,13 +108,12 @@ func (p *dtlsPipe) WriteTo(b []byte, _ net.Addr) (int, error) {
 	if muted {
 		return len(b), nil
 	}
+	if !open && isHelloVerify(b) {
+		p.begin()
+		return len(b), nil
+	}
 	out := b
-	if !open {
-		if isHelloVerify(b) {
-			p.begin()
-			return len(b), nil
-		}
-	} else if binary.BigEndian.Uint16(b[3:]) == 0 && p.offset != 0 {
+	if len(b) >= recordHeader && binary.BigEndian.Uint16(b[3:]) == 0 && p.offset != 0 {
 		out = p.shift(b)
 	}
 	p.front.send(p.key, out)
@@ -131,6 +128,9 @@ func isHelloVerify(b []byte) bool {
 // goroutine of the library's handshake, which alone looks at its cookie.
 func (p *dtlsPipe) begin() {
 	copy(libraryCookie(p.conn), p.cookie[:])
+	if p.offset > 0 {
+		p.offset-- // the library has used one
+	}
 	p.mu.Lock()
 	p.queue = append([][]byte{p.hello}, p.queue...)
 	p.bytes += len(p.hello)

@@ -27,6 +27,7 @@ type streamConn struct {
 	worker *worker
 	raw    io.Closer // the TCP socket, or the DTLS session's datagrams
 	conn   net.Conn  // raw, or the TLS or DTLS connection over it
+	under  *gatherer // TLS: between raw and conn
 	out    *outQueue
 	frames frameReader
 	slots  chan struct{}
@@ -56,7 +57,8 @@ func (c *streamConn) handshakeTLS() bool {
 		return false
 	}
 	defer s.shared.handshakes.leave(&c.visit)
-	conn := tls.Server(c.conn, s.tls)
+	c.under = &gatherer{Conn: c.conn}
+	conn := tls.Server(c.under, s.tls)
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	err := conn.HandshakeContext(context.Background())
 	if err != nil {
@@ -84,7 +86,7 @@ func (c *streamConn) serve() {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		if err := c.out.run(c.conn, c.path.Transport == allocation.DTLS); err != nil {
+		if err := c.out.run(c.conn, c.path.Transport != allocation.TCP, c.under); err != nil {
 			c.end(writeReason(err))
 		}
 	}()

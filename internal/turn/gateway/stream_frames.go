@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
 // Over a stream the messages of a client follow one another without a frame of their own: a STUN message says its
@@ -26,26 +28,16 @@ const (
 // frameSize tells how many bytes the message at the beginning of b takes with its padding; 0: b is too short to say. ok is
 // false where no TURN client would begin a message like that: the stream cannot be followed any further.
 func frameSize(b []byte) (size int, ok bool) {
-	if len(b) == 0 {
+	if len(b) > 0 && b[0]&0xC0 > 0x40 {
+		return 0, false
+	}
+	if len(b) < channelHeader || isStun(b) && len(b) < 8 {
 		return 0, true
 	}
-	switch {
-	case b[0]&0xC0 == 0: // STUN
-		if len(b) < 8 {
-			return 0, true
-		}
-		n := int(binary.BigEndian.Uint16(b[2:]))
-		if n&3 != 0 || binary.BigEndian.Uint32(b[4:]) != stunCookie {
-			return 0, false
-		}
-		return stunHeader + n, true
-	case b[0]&0xF0 == 0x40: // a channel number of 0x4000 to 0x4FFF (RFC 8656 §12)
-		if len(b) < channelHeader {
-			return 0, true
-		}
-		return channelHeader + (int(binary.BigEndian.Uint16(b[2:]))+3)&^3, true
+	if isStun(b) && binary.BigEndian.Uint32(b[4:]) != stunCookie {
+		return 0, false
 	}
-	return 0, false
+	return allocation.FrameSize(b)
 }
 
 // isStun tells a STUN message from ChannelData by its first two bits.

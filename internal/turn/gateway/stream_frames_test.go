@@ -76,7 +76,7 @@ func TestFramesEndAtWhatIsNotTurn(t *testing.T) {
 		limit int
 		want  error
 	}{
-		"reserved channel number": {[]byte{0x50, 0, 0, 0}, maxFrame, errNotTurn},
+		"reserved channel number": {[]byte{0x80, 0, 0, 0}, maxFrame, errNotTurn},
 		"TLS record":              {[]byte{0x16, 3, 1, 4}, maxYoungFrame, io.EOF}, // perhaps STUN until its cookie comes
 		"TLS hello":               {[]byte{0x16, 3, 1, 2, 0, 1, 0, 1}, maxYoungFrame, errNotTurn},
 		"RTP":                     {[]byte{0x80, 0x60, 0, 0}, maxFrame, errNotTurn},
