@@ -50,7 +50,7 @@ func TestErrorAnswers(t *testing.T) {
 		{"no channel number", nil, ready, bindMethod, peers("10.0.0.1:5"), BadRequest, 400},
 		{"channel without peer", nil, ready, bindMethod, list(channel(0x4000)), BadRequest, 400},
 		{"channel too low", nil, ready, bindMethod, with(peers("10.0.0.1:5"), channel(0x3fff)), BadRequest, 400},
-		{"channel too high", nil, ready, bindMethod, with(peers("10.0.0.1:5"), channel(0x5000)), BadRequest, 400},
+		{"channel too high", nil, ready, bindMethod, with(peers("10.0.0.1:5"), channel(0x8000)), BadRequest, 400},
 		{"channel to port 0", nil, ready, bindMethod, with(peers("10.0.0.1:0"), channel(0x4000)), BadRequest, 400},
 		{"channel of another peer", nil, withChannel, bindMethod, with(peers("10.0.0.1:6"), channel(0x4000)), BadRequest, 400},
 		{"peer of another channel", nil, withChannel, bindMethod, with(peers("10.0.0.1:5"), channel(0x4001)), BadRequest, 400},

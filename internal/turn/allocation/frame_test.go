@@ -16,7 +16,7 @@ func TestChannelData(t *testing.T) {
 			t.Errorf("%#x %q %v", n, payload, r)
 		}
 	}
-	for _, bad := range [][]byte{nil, frame[:3], frame[:8], {0x50, 0, 0, 0}, {0x3f, 0xff, 0, 0}, {0xff, 0xff, 0, 0}} {
+	for _, bad := range [][]byte{nil, frame[:3], frame[:8], {0x80, 0, 0, 0}, {0x3f, 0xff, 0, 0}, {0xff, 0xff, 0, 0}} {
 		if _, _, r := ParseChannelData(bad); r != Malformed {
 			t.Errorf("%x: %v", bad, r)
 		}
@@ -33,7 +33,7 @@ func TestFrameSize(t *testing.T) {
 		ok   bool
 	}{
 		{[]byte{0, 1, 0, 8}, 28, true}, {[]byte{0, 1, 0, 9}, 0, false}, {[]byte{0x40, 0, 0, 0}, 4, true},
-		{[]byte{0x40, 0, 0xff, 0xff}, 65540, true}, {[]byte{0x50, 0, 0, 0}, 0, false}, {[]byte{0x16, 3, 1, 0}, 276, true},
+		{[]byte{0x40, 0, 0xff, 0xff}, 65540, true}, {[]byte{0x7f, 0xff, 0, 1}, 8, true}, {[]byte{0x16, 3, 1, 0}, 276, true},
 		{[]byte{0x80, 0, 0, 0}, 0, false}, {[]byte{0}, 0, false},
 	} {
 		if size, ok := FrameSize(test.head); size != test.size || ok != test.ok {

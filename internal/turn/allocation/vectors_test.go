@@ -8,11 +8,10 @@ import (
 	"github.com/pion/stun/v4"
 )
 
-func unhex(t *testing.T, s string) []byte {
-	t.Helper()
+func unhex(s string) []byte {
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
 	if err != nil {
-		t.Fatal(err)
+		panic(err) // a constant of this file
 	}
 	return b
 }
@@ -41,7 +40,7 @@ func TestRFC5769ShortTerm(t *testing.T) {
 	c := newMACs()
 	password := []byte("VOkJxbRl1RmTxUk/WvJxBt")
 	for _, text := range []string{request5769, response4, response6} {
-		raw := unhex(t, text)
+		raw := unhex(text)
 		m, r := parse(raw)
 		if r != OK || !m.fingerprint || m.integrity == 0 {
 			t.Fatalf("parse: %v %+v", r, m)
@@ -57,7 +56,7 @@ func TestRFC5769ShortTerm(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{response4: "192.0.2.1:32853", response6: "[2001:db8:1234:5678:11:2233:4455:6677]:32853"} {
-		raw := unhex(t, text)
+		raw := unhex(text)
 		m, _ := parse(raw)
 		value, ok := m.get(stun.AttrXORMappedAddress)
 		got, valid := readXORAddress(value, raw)
@@ -75,7 +74,7 @@ func TestLongTermVectors(t *testing.T) {
 	p := basic()
 	p.Realm, p.Auth.Users = "example.org", map[string]string{matrix: "TheMatrIX"}
 	w := newWorld(t, p)
-	x, r := w.table.begin(Path{}, unhex(t, longTerm5769), nil, start)
+	x, r := w.table.begin(Path{}, unhex(longTerm5769), nil, start)
 	if r != OK {
 		t.Fatal(r)
 	}
@@ -83,10 +82,10 @@ func TestLongTermVectors(t *testing.T) {
 	if r := x.verify(user, false); r != OK || x.cred.user != matrix {
 		t.Errorf("RFC 5769, 2.4: %v", r)
 	}
-	if x, _ = w.table.begin(Path{}, unhex(t, longTerm5769), nil, start); x.verify(user, true) != Unauthorized {
+	if x, _ = w.table.begin(Path{}, unhex(longTerm5769), nil, start); x.verify(user, true) != Unauthorized {
 		t.Error("an MD5 credential passes for SHA-256")
 	}
-	x, r = w.table.begin(Path{}, unhex(t, sha256Request8489), nil, start)
+	x, r = w.table.begin(Path{}, unhex(sha256Request8489), nil, start)
 	if r != OK {
 		t.Fatal(r)
 	}

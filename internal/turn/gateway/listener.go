@@ -23,6 +23,9 @@ const (
 // listenerIDs bounds the ids of listeners in the life of a process.
 const listenerIDs = 1 << 16
 
+// clusterIDs bounds those of clusters; 0 is none.
+const clusterIDs = 1 << 16
+
 // listener is one configured listener, the same for all workers.
 type listener struct {
 	id          uint16
