@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,20 +42,17 @@ func TestCoturnClientOverStreams(t *testing.T) {
 				if address == "::1" {
 					common += " -x"
 				}
-				t.Run("all", func(t *testing.T) {
-					for name, flags := range map[string]string{
-						"channels":      fmt.Sprintf("-e %s -r %d -n 20 -m 3 -z 5 -c", address, peer),
-						"indications":   fmt.Sprintf("-s -e %s -r %d -n 20 -m 3 -z 5 -c", address, peer),
-						"long":          fmt.Sprintf("-e %s -r %d -n 20 -m 2 -z 5 -l 1100 -c", address, peer),
-						"among clients": "-y -n 20 -m 4 -z 5 -c",
-						"odd length":    fmt.Sprintf("-D -e %s -r %d -n 20 -m 2 -z 5 -l 101", address, peer),
-					} {
-						t.Run(name, func(t *testing.T) {
-							t.Parallel()
-							uclient(t, port, address, common+" "+flags)
-						})
-					}
-				})
+				var all sync.WaitGroup
+				for _, flags := range []string{
+					fmt.Sprintf("-e %s -r %d -n 20 -m 3 -z 5 -c", address, peer),         // channels
+					fmt.Sprintf("-s -e %s -r %d -n 20 -m 3 -z 5 -c", address, peer),      // indications
+					fmt.Sprintf("-e %s -r %d -n 20 -m 2 -z 5 -l 1100 -c", address, peer), // long
+					"-y -n 20 -m 4 -z 5 -c", // from relay to relay
+					fmt.Sprintf("-D -e %s -r %d -n 20 -m 2 -z 5 -l 101", address, peer), // padded
+				} {
+					all.Go(func() { uclient(t, port, address, common+" "+flags) })
+				}
+				all.Wait()
 				if transport.protocol != gateway.DTLS { // this client says no goodbye there
 					eventually(t, "every connection and its allocation ends", func() bool {
 						s := g.Stats()
@@ -81,13 +79,13 @@ func uclient(t *testing.T, port uint16, server, flags string) {
 	out, err := exec.CommandContext(ctx, "turnutils_uclient", args...).CombinedOutput()
 	found := uclientTotals.FindAllSubmatch(out, -1)
 	if err != nil || len(found) == 0 {
-		t.Fatalf("turnutils_uclient %s: %v\n%s", strings.Join(args, " "), err, out)
+		t.Errorf("turnutils_uclient %s: %v\n%s", strings.Join(args, " "), err, out)
+		return
 	}
 	last := found[len(found)-1]
 	sent, _ := strconv.Atoi(string(last[1]))
 	received, _ := strconv.Atoi(string(last[2]))
 	if sent == 0 || sent != received {
-		t.Fatalf("turnutils_uclient %s: %d of %d messages came back\n%s", strings.Join(args, " "), received, sent, out)
+		t.Errorf("turnutils_uclient %s: %d of %d messages came back\n%s", strings.Join(args, " "), received, sent, out)
 	}
-	t.Logf("%d messages", sent)
 }
