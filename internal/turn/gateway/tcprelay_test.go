@@ -16,7 +16,7 @@ func TestCoturnClientOverTCPRelays(t *testing.T) {
 		address  string
 		flags    string
 	}{
-		{gateway.TCP, "127.0.0.1", "-T"}, {gateway.TLS, "127.0.0.1", "-T -S"}, {gateway.TCP, "::1", "-T -x"}, {gateway.TCP, "127.0.0.1", "-P"},
+		{gateway.TCP, "127.0.0.1", "-T"}, {gateway.TLS, "127.0.0.1", "-T -S"}, {gateway.TCP, "::1", "-T -x"},
 	} {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {
 			t.Parallel() // they pace themselves
