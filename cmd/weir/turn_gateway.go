@@ -60,7 +60,14 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags) error {
 		if cmd.Flags().Changed("drain-timeout") {
 			c.Drain.Timeout = f.drainTimeout
 		}
-		g, err := gateway.Open(c, gateway.Options{Log: log, Keeper: gatewayKeeper(k)})
+		options := gateway.Options{Log: log, Keeper: gatewayKeeper(k)}
+		offload, err := openTurnOffload(&c, log)
+		if err != nil {
+			return err
+		}
+		defer offload.close(log)
+		offload.into(&options)
+		g, err := gateway.Open(c, options)
 		if err != nil {
 			return err
 		}
@@ -69,6 +76,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags) error {
 		}
 		door := turnDoor(g, func() int64 { return time.Now().UnixNano() }, false)
 		keepDoor(&door, k, g)
+		offload.measured(&door)
 		return serve(ctx, f.serve, log, door, nil, g.Run, func(ctx context.Context) error {
 			k.Ready()
 			drainGateway(ctx, signals, g, c.Drain, log)
