@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -276,9 +275,13 @@ func (r *reload) commit() {
 	}
 	g.config = r.to
 	g.limitStreams(r.to.Limits)
+	limited := g.offload.limit(r.to.Quotas)
 	g.doLocked(func(w *worker) {
 		permissions, channels := w.grants()
 		w.table.SetPolicy(w.now)
+		if limited {
+			w.offloadAgain()
+		}
 		left, leftChannels := w.grants()
 		r.change.Permissions += permissions - left
 		r.change.Channels += channels - leftChannels
@@ -323,16 +326,16 @@ func (w *worker) grants() (permissions, channels int) {
 // Names is what the gateway knows of the DNS names in its clusters.
 func (g *Gateway) Names() []routes.NameStatus { return g.router.Names() }
 
+// DrainConfig is that of the configuration in force.
+func (g *Gateway) DrainConfig() DrainConfig {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.config.Drain
+}
+
 // Config is the configuration in force, with its defaults and without its secrets.
 func (g *Gateway) Config() Config {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.config.Redacted()
-}
-
-// Alternate is where Config sends new clients while the gateway drains.
-func (g *Gateway) Alternate() netip.AddrPort {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.config.Drain.Alternate
 }
