@@ -35,7 +35,7 @@ type listener struct {
 	server      netip.AddrPort // as bound
 	group       *udpio.Group   // UDP
 	connections atomic.Int64   // of TCP, TLS and DTLS
-	stream      any            // what stream.go keeps of it
+	stream      *streamServer  // TCP, TLS, DTLS
 	counts      []counts       // by worker
 }
 
@@ -100,7 +100,7 @@ func (l *listener) close(g *Gateway) {
 func (g *Gateway) openUDPLocked(l *listener) error {
 	config := udpio.Config{
 		Addr: l.server, Sockets: len(g.workers), Batch: doorBatch, ReadBuffer: listenerBuffer,
-		WriteBuffer: listenerBuffer, Coalesce: true,
+		WriteBuffer: listenerBuffer, Coalesce: !g.options.NoCoalesce,
 	}
 	if len(g.workers) > 1 {
 		config.Steer = &udpio.Steering{ByPeer: true}

@@ -40,6 +40,7 @@ type peer struct {
 	target  udpio.Target
 	counts  *counts // of its cluster
 	offload uint32  // id in the kernel, 0: none
+	bound   bool    // waits to be handed to the kernel
 }
 
 // relayTo is the relay of a peer's family, nil if there is none.
@@ -83,6 +84,9 @@ func (rs *relays) Open(a *allocation.Allocation, want allocation.RelayRequest) (
 	}
 	if err == nil || got[allocation.V4].IsValid() || got[allocation.V6].IsValid() {
 		c.counts.opened.Add(1)
+		if c.stream != nil {
+			c.stream.allocated(true)
+		}
 	}
 	return got, err
 }
@@ -161,6 +165,9 @@ func (rs *relays) Close(a *allocation.Allocation) {
 	}
 	if c.tcp != nil {
 		w.closeTCP(c)
+	}
+	if c.stream != nil {
+		c.stream.allocated(false)
 	}
 	for i, r := range c.relays {
 		if r != nil {
