@@ -27,6 +27,7 @@ RACE := \
 	./internal/lab/demo/... \
 	./internal/lab/fragsim/... \
 	./internal/lab/netlab/... \
+	./internal/turn/gateway/... \
 	./internal/turn/turncat/... \
 	./internal/udpio/...
 

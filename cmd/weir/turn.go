@@ -16,6 +16,9 @@ func newTurnCommand() *cobra.Command {
 		newTurnCatCommand(),
 		newTurnBenchCommand(),
 		newTurnUsersCommand(),
+		newTurnUpgradeCommand(),
+		newTurnExportCommand(),
+		newTurnImportCommand(),
 	)
 	return cmd
 }

@@ -52,19 +52,24 @@ func (c *Client) url(path string) string {
 
 // Get asks for a path and decodes the JSON answer.
 func (c *Client) Get(ctx context.Context, path string, query url.Values, into any) error {
-	return c.do(ctx, http.MethodGet, path, query, into)
+	return c.do(ctx, http.MethodGet, path, query, nil, into)
 }
 
 // Post asks for a change.
 func (c *Client) Post(ctx context.Context, path string, query url.Values, into any) error {
-	return c.do(ctx, http.MethodPost, path, query, into)
+	return c.do(ctx, http.MethodPost, path, query, nil, into)
+}
+
+// Send posts a body.
+func (c *Client) Send(ctx context.Context, path string, body io.Reader, into any) error {
+	return c.do(ctx, http.MethodPost, path, nil, body, into)
 }
 
 // maxAnswer bounds what a client reads: MaxFlows flows of some 250 bytes.
 const maxAnswer = 64 << 20
 
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, into any) error {
-	response, err := c.ask(ctx, c.http, method, path, query)
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, content io.Reader, into any) error {
+	response, err := c.ask(ctx, c.http, method, path, query, content)
 	if err != nil {
 		return err
 	}
@@ -83,11 +88,11 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 }
 
 // ask sends a request. The caller closes the answer's body.
-func (c *Client) ask(ctx context.Context, by *http.Client, method, path string, query url.Values) (*http.Response, error) {
+func (c *Client) ask(ctx context.Context, by *http.Client, method, path string, query url.Values, content io.Reader) (*http.Response, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	request, err := http.NewRequestWithContext(ctx, method, c.url(path), nil)
+	request, err := http.NewRequestWithContext(ctx, method, c.url(path), content)
 	if err != nil {
 		return nil, fmt.Errorf("admin address %q: write HOST:PORT or unix:/path", c.address)
 	}

@@ -6,6 +6,7 @@
 //	GET  /status    JSON, no secrets
 //	GET  /flows     JSON: ?service=NAME &backend=NAME &protocol=P &client=PREFIX &state=S &sort=KEY &limit=N (at most MaxFlows)
 //	POST /drain /undrain /down /up     ?service=NAME [&backend=NAME]: overrides
+//	…               what else the part serves: Config.Routes
 //	POST /console   lines in the body, answers in the reply; with `Upgrade: weir-console`, a stream both ways
 //	…               Config.Routes: what a part serves besides
 //	GET  /          the dashboard, when there is one

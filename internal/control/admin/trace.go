@@ -60,7 +60,7 @@ const maxLine = 64 << 10
 func (c *Client) Stream(ctx context.Context, path string, query url.Values, each func(line []byte) (bool, error)) error {
 	endless := *c.http
 	endless.Timeout = 0
-	response, err := c.ask(ctx, &endless, http.MethodPost, path, query)
+	response, err := c.ask(ctx, &endless, http.MethodPost, path, query, nil)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

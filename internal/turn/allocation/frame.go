@@ -21,7 +21,7 @@ const (
 // Channel numbers (RFC 8656, section 12).
 const (
 	MinChannel = 0x4000
-	MaxChannel = 0x4FFF
+	MaxChannel = 0x7FFF // RFC 5766, section 11: its clients (coturn's own too) use all of it; RFC 8656 asks for 0x4FFF at most
 )
 
 // ChannelHeaderSize is the size of a ChannelData header; DataHeaderMax the size of the longest Data indication's.

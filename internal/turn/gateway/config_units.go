@@ -39,7 +39,7 @@ func (r *PortRange) UnmarshalText(text []byte) error {
 
 // units of ByteSize and ByteRate: factors of 1000, those with i of 1024, bit an eighth.
 func parseBytes(text string) (uint64, bool) {
-	digits := strings.TrimRight(text, "kMGiBbt")
+	digits := strings.TrimRight(text, "kKMGiBbt")
 	unit := text[len(digits):]
 	bits := strings.HasSuffix(unit, "bit")
 	prefix, ok := strings.CutSuffix(unit, "bit")

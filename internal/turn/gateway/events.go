@@ -81,6 +81,6 @@ func (w *worker) keepChanges() {
 // record takes an allocation down.
 func (w *worker) record(a *allocation.Allocation) allocation.Record {
 	r := w.table.Record(a)
-	r.Listener = a.Data.(*client).listener.config.Name
+	r.Listener = a.Data.(*client).listener.current().Name
 	return r
 }

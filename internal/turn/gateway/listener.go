@@ -26,13 +26,22 @@ const listenerIDs = 1 << 16
 // listener is one configured listener, the same for all workers.
 type listener struct {
 	id          uint16
-	config      ListenerConfig
+	config      ListenerConfig                 // as it was opened: protocol, address and port stay
+	reloaded    atomic.Pointer[ListenerConfig] // what a reload made of it; nil: config
 	transport   allocation.Transport
 	server      netip.AddrPort // as bound
 	group       *udpio.Group   // UDP
 	connections atomic.Int64   // of TCP, TLS and DTLS
 	stream      any            // what stream.go keeps of it
 	counts      []counts       // by worker
+}
+
+// current is the listener's config of today. Any goroutine may call it.
+func (l *listener) current() *ListenerConfig {
+	if c := l.reloaded.Load(); c != nil {
+		return c
+	}
+	return &l.config
 }
 
 // openListenerLocked binds one listener and has the workers read it. The caller holds g.mu.
@@ -68,7 +77,7 @@ func (g *Gateway) closeListenerLocked(l *listener, why allocation.Reason) (ended
 	g.doLocked(func(w *worker) { ended += w.leave(l, why) })
 	for i := range g.workers {
 		if g.options.Keeper != nil && l.group != nil {
-			g.options.Keeper.Drop(listenerName(l.config.Name, i))
+			g.options.Keeper.Drop(listenerName(l.current().Name, i))
 		}
 	}
 	l.close(g)
@@ -175,7 +184,7 @@ func (g *Gateway) keepUDP(l *listener, group *udpio.Group) {
 		return
 	}
 	for i := range group.Len() {
-		if err := g.options.Keeper.Store(listenerName(l.config.Name, i), group.Conn(i).FD()); err != nil {
+		if err := g.options.Keeper.Store(listenerName(l.current().Name, i), group.Conn(i).FD()); err != nil {
 			g.options.Log.Warn("the socket will not outlive this process", "listener", l.config.Name, "error", err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/weir-lb/weir/internal/turn/allocation"
-	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
 // newShared makes what all tables share, with the policy of a config.
@@ -21,35 +20,9 @@ func (g *Gateway) newShared(c Config) (err error) {
 
 // policyLocked is the policy of a config. The caller holds g.mu, or nobody else knows g yet.
 func (g *Gateway) policyLocked(c *Config) allocation.Policy {
-	users := map[string]string{}
-	for _, u := range c.Auth.Users {
-		users[u.Name] = u.Password
-	}
-	mode := allocation.AuthStatic
-	switch c.Auth.Mode {
-	case AuthEphemeral:
-		mode = allocation.AuthEphemeral
-	case AuthNone:
-		mode = allocation.AuthNone
-	}
-	p := allocation.Policy{
-		Realm: c.Realm, Software: "weir",
-		Auth:      allocation.Auth{Mode: mode, Users: users, Secrets: c.Auth.Secrets},
-		NonceKeys: [][]byte{g.nonceKey},
-		Quotas: allocation.Quotas{
-			Allocations: c.Quotas.Allocations, AllocationsPerUser: c.Quotas.AllocationsPerUser,
-			Permissions: c.Quotas.Permissions, Channels: c.Quotas.Channels,
-			Bandwidth: float64(c.Quotas.Bandwidth), Burst: int(c.Quotas.Burst),
-		},
-		Unauthenticated: allocation.RateLimit{
-			PerPrefix: float64(c.Limits.Unauthenticated), PrefixBurst: 2 * c.Limits.Unauthenticated,
-			Total: float64(c.Limits.UnauthenticatedTotal), TotalBurst: c.Limits.UnauthenticatedTotal,
-		},
-		Lifetimes: allocation.Lifetimes{Default: c.Lifetimes.Default, Max: c.Lifetimes.Max, Nonce: c.Lifetimes.Nonce},
-		Admit:     g.admit,
-		Draining:  g.draining.Load(),
-		Alternate: g.alternate,
-	}
+	p := c.policy()
+	p.NonceKeys, p.Admit = [][]byte{g.nonceKey}, g.admit
+	p.Draining, p.Alternate = g.draining.Load(), g.alternate
 	return p
 }
 
@@ -64,37 +37,18 @@ func (g *Gateway) admit(listener uint16, tcp bool, peer netip.AddrPort) (cluster
 
 // routeLocked makes the routes of a config current. The listeners are open already: routes go by their ids.
 func (g *Gateway) routeLocked(ctx context.Context, c *Config) error {
-	spec, err := g.routesLocked(c)
+	ids := map[string]uint16{}
+	for _, l := range g.listeners {
+		if l != nil {
+			ids[l.current().Name] = l.id
+		}
+	}
+	spec, err := c.routes(func(name string) uint16 { return ids[name] }, g.clusterLocked)
 	if err != nil {
 		return err
 	}
 	_, err = g.router.Apply(ctx, spec)
 	return err
-}
-
-func (g *Gateway) routesLocked(c *Config) (routes.Spec, error) {
-	var spec routes.Spec
-	for i := range c.Clusters {
-		cluster := &c.Clusters[i]
-		endpoints := make([]routes.Endpoint, 0, len(cluster.Endpoints))
-		for _, text := range cluster.Endpoints {
-			e, err := routes.ParseEndpoint(text)
-			if err != nil {
-				return spec, err
-			}
-			endpoints = append(endpoints, e)
-		}
-		spec.Clusters = append(spec.Clusters, routes.Cluster{
-			ID: g.clusterLocked(cluster.Name), Name: cluster.Name, TCP: cluster.Protocol == TCP,
-			Endpoints: endpoints, Refresh: cluster.Refresh,
-		})
-	}
-	for _, l := range g.listeners {
-		if l != nil {
-			spec.Listeners = append(spec.Listeners, routes.Listener{ID: l.id, Routes: l.config.Routes})
-		}
-	}
-	return spec, nil
 }
 
 // clusterLocked is the id of a cluster by name, for as long as the process lives: counters go by it. 0 is none.

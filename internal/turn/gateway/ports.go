@@ -185,7 +185,7 @@ func (w *worker) bindRelay(c *client, want allocation.RelayRequest, family int) 
 	if err != nil {
 		return udpio.Socket{}, netip.AddrPort{}, err
 	}
-	return ports.bind(addr, c.listener.config.RelayPorts, want.Even, want.Reserve, options)
+	return ports.bind(addr, c.listener.current().RelayPorts, want.Even, want.Reserve, options)
 }
 
 // keptRelay takes a relay socket that an earlier process left.
@@ -213,12 +213,12 @@ func (w *worker) keptRelay(at netip.AddrPort) (udpio.Socket, bool) {
 // the client reached, else the one from which the host would reach the world.
 func relayAddress(c *client, family int) (netip.Addr, error) {
 	v4 := family == allocation.V4
-	for _, a := range c.listener.config.Relay {
+	for _, a := range c.listener.current().Relay {
 		if a.Is4() == v4 {
 			return a, nil
 		}
 	}
-	if len(c.listener.config.Relay) > 0 {
+	if len(c.listener.current().Relay) > 0 {
 		return netip.Addr{}, allocation.ErrFamily
 	}
 	if a := c.a.Path.Server.Addr(); a.Is4() == v4 {

@@ -77,7 +77,7 @@ func (g *Gateway) restoreOneLocked(r allocation.Record) (err error) {
 
 func (g *Gateway) listenerLocked(name string) *listener {
 	for _, l := range g.listeners {
-		if l != nil && l.config.Name == name {
+		if l != nil && l.current().Name == name {
 			return l
 		}
 	}

@@ -36,7 +36,7 @@ func (g *Gateway) Stats() Stats {
 
 func (l *listener) stats(held Counts) ListenerStats {
 	s := ListenerStats{
-		Name: l.config.Name, Protocol: l.transport.String(), Address: l.server, Connections: int(l.connections.Load()),
+		Name: l.current().Name, Protocol: l.transport.String(), Address: l.server, Connections: int(l.connections.Load()),
 		Reasons: map[string]uint64{}, Counts: held,
 	}
 	for i := range l.counts {
@@ -143,7 +143,7 @@ func (g *Gateway) Users(yield func(User) bool) {
 func userOf(a *allocation.Allocation) User {
 	c := a.Data.(*client)
 	u := User{
-		ID: a.ID, User: a.User, Client: a.Path.Client, Transport: a.Path.Transport.String(), Listener: c.listener.config.Name,
+		ID: a.ID, User: a.User, Client: a.Path.Client, Transport: a.Path.Transport.String(), Listener: c.listener.current().Name,
 		TCP: a.TCP, Created: a.Created, Expires: a.Expires, LastUp: a.Up.Last.Load(), LastDown: a.Down.Last.Load(),
 		Up:   Traffic{a.Up.Packets.Load(), a.Up.Bytes.Load()},
 		Down: Traffic{a.Down.Packets.Load(), a.Down.Bytes.Load()},

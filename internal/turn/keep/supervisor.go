@@ -266,7 +266,7 @@ func (s *supervisor) crashed(c *child, state *os.ProcessState) (code int, done b
 		s.crashes, s.dropped = 0, false
 	}
 	s.crashes++
-	s.log.Error("the serving process died; another one starts with its sockets", "pid", state.Pid(), "how", state.String(), "in_a_row", s.crashes, "sockets", len(s.held.fds))
+	s.log.Error("the serving process died; another one starts with its sockets", "pid", state.Pid(), "how", state, "in_a_row", s.crashes, "sockets", len(s.held.fds))
 	s.hello.Clean = false
 	if s.oldExe >= 0 && s.crashes > 1 {
 		s.fallBack("the new binary died twice before it served")

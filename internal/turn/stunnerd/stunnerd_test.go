@@ -99,6 +99,12 @@ func TestV1Alpha1(t *testing.T) {
 	}
 }
 
+func TestExample(t *testing.T) {
+	r := loadGood(t, "../../../../../examples/turn/stunnerd.yaml", map[string]string{"STUNNER_ADDR": "10.0.0.9"})
+	expect(t, r.Gateway.Listeners[0].Address.String(), "10.0.0.9")
+	expect(t, r.Health, Endpoint{"127.0.0.1:8086", "/"})
+}
+
 func TestBadFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(files) < 20 {

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/turn/allocation"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+)
+
+// movedAllocations is what `weir turn export` writes and `import` reads.
+type movedAllocations struct {
+	Allocations []allocation.Record `json:"allocations"`
+}
+
+// importResult is the answer to an import.
+type importResult struct {
+	Restored int    `json:"restored"`
+	Refused  int    `json:"refused"`
+	Why      string `json:"why,omitempty"` // of the first refused one
+}
+
+// importAllocations restores what it can of an export. An error: the text is none.
+func importAllocations(ctx context.Context, g *gateway.Gateway, text []byte) (importResult, error) {
+	var moved struct {
+		Allocations []json.RawMessage `json:"allocations"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&moved); err != nil {
+		return importResult{}, fmt.Errorf("no export of weir turn export: %w", err)
+	}
+	records := make([]allocation.Record, len(moved.Allocations))
+	for i, raw := range moved.Allocations {
+		record, err := allocation.DecodeRecord(raw)
+		if err != nil {
+			return importResult{}, fmt.Errorf("allocation %d of the export: %w", i+1, err)
+		}
+		records[i] = record
+	}
+	restored, err := g.Import(ctx, records)
+	result := importResult{Restored: restored, Refused: len(records) - restored}
+	if err != nil {
+		result.Why = err.Error()
+	}
+	return result, nil
+}
+
+func newTurnExportCommand() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write the allocations of a running gateway as JSON, for another host that takes over its addresses",
+		Long: `Writes every allocation of a running gateway: client, relay addresses, permissions, channels, lifetimes; no secret. The
+gateway goes on serving them. To move them, stop the old gateway at once, give its addresses (listener and relay) to the
+other host, and import there. Clients notice nothing but the gap: they need the same users and realm.
+Clients over TCP, TLS and DTLS are not moved by it: their connections end with the old process.`,
+		Example: `  weir turn export > allocations.json
+  weir turn export --admin 192.0.2.1:9180 --admin-token-file token | weir turn import -`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := flags.client()
+			if err != nil {
+				return err
+			}
+			var moved json.RawMessage
+			if err := client.Get(cmd.Context(), "/allocations", nil, &moved); err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(append(moved, '\n'))
+			return err
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func newTurnImportCommand() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Take up the allocations that weir turn export wrote",
+		Long: `Gives a running gateway the allocations of another one. Their relay addresses must be this host's by now and free, and
+listeners must have the names and addresses they had. What cannot be taken up is counted, and the first reason said:
+exit code 1.`,
+		Example: `  weir turn import allocations.json
+  weir turn import - < allocations.json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := flags.client()
+			if err != nil {
+				return err
+			}
+			return importFile(cmd, client, args[0], flags.asJSON)
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func importFile(cmd *cobra.Command, client *admin.Client, path string, asJSON bool) error {
+	var source io.Reader = cmd.InOrStdin()
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return usageError(err)
+		}
+		defer file.Close()
+		source = file
+	}
+	text, err := io.ReadAll(io.LimitReader(source, maxMoved+1))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	var result importResult
+	if err := client.Send(cmd.Context(), "/allocations", bytes.NewReader(text), &result); err != nil {
+		return err
+	}
+	if asJSON {
+		err = printJSON(cmd.OutOrStdout(), result)
+	} else {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d allocations taken up, %d refused\n", result.Restored, result.Refused)
+	}
+	if err == nil && result.Refused > 0 {
+		err = errors.New("the first refused: " + result.Why)
+	}
+	return err
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/keep"
+)
+
+// keepFlags are --no-supervisor and --state of the gateway.
+type keepFlags struct {
+	single bool
+	state  string
+}
+
+func (f *keepFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.single, "no-supervisor", false, "serve in this one process: a crash or an upgrade ends allocations, unless --state keeps them")
+	cmd.Flags().StringVar(&f.state, "state", "", "directory, made if missing, with what a start after the end of every process takes up again")
+}
+
+// run calls serve in the process that serves: a child of this one, started again whenever it dies, or with --no-supervisor
+// this one. All work of the command belongs in serve, which calls k.Ready when it serves. Its ctx ends when a successor is about to
+// take over: serve then ends at once and leaves the allocations as they are. Signals do not end it: see turnSignals.
+func (f *keepFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx context.Context, k *keep.Keep) error) error {
+	if keep.Probing() {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), keep.Protocol())
+		return err
+	}
+	if !f.single && !keep.Supervised() {
+		path, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find the own binary: %w", err)
+		}
+		code, err := keep.Supervise(keep.Config{Path: path, Args: os.Args, Log: log})
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			return &exitError{code: code} // the child has said why
+		}
+		return nil
+	}
+	err := f.serve(cmd.Context(), log, serve)
+	keep.Leaving() // not deferred: a panic is a crash
+	return err
+}
+
+func (f *keepFlags) serve(ctx context.Context, log *slog.Logger, serve func(ctx context.Context, k *keep.Keep) error) error {
+	k, err := keep.Open(keep.Options{State: f.state, Log: log})
+	if err != nil {
+		return usageError(err)
+	}
+	defer k.Close()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	go func() {
+		select {
+		case <-k.HandOver():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return serve(ctx, k)
+}
+
+// gatewayKeeper is what a gateway keeps its sockets and records with: nothing, where that would keep nothing.
+func gatewayKeeper(k *keep.Keep) gateway.Keeper {
+	if s := k.Stats(); s.Supervisor == "none" && s.State == "" {
+		return nil
+	}
+	return k
+}
+
+// keepSamples are the metrics of what is kept.
+func keepSamples(s keep.Stats) []admin.Sample {
+	alone := 0.0
+	if s.Supervisor == "gone" {
+		alone = 1
+	}
+	return []admin.Sample{
+		{Name: "weir_turn_supervisor_gone", Help: "1 if the supervisor died: nobody restarts the gateway.", Value: alone},
+		{Name: "weir_turn_starts", Help: "Serving processes that the supervisor has started.", Value: float64(s.Starts)},
+		{Name: "weir_turn_kept_sockets", Help: "Sockets that the supervisor holds.", Value: float64(s.Sockets)},
+		{Name: "weir_turn_kept_sockets_refused_total", Help: "Sockets that do not survive the process: the supervisor was full or late.", Counter: true, Value: float64(s.Refused)},
+		{Name: "weir_turn_kept_records", Help: "Allocations in the journal.", Value: float64(s.Journal.Records)},
+		{Name: "weir_turn_kept_records_bytes", Help: "Size of the journal.", Value: float64(s.Journal.Bytes)},
+		{Name: "weir_turn_kept_records_refused_total", Help: "Records beyond the bounds of the journal.", Counter: true, Value: float64(s.Journal.Refused)},
+		{Name: "weir_turn_kept_records_failed_total", Help: "Writes of the journal that the system refused.", Counter: true, Value: float64(s.Journal.Failed)},
+	}
+}
+
+// maxMoved bounds the body of an import: 64 MiB of records are some 100,000.
+const maxMoved = 64 << 20
+
+// keepDoor adds to a gateway's door what is kept, and what `weir turn upgrade`, `export` and `import` ask for.
+func keepDoor(door *admin.Config, k *keep.Keep, g *gateway.Gateway) {
+	metrics := door.Metrics
+	door.Metrics = func() []admin.Sample { return append(metrics(), keepSamples(k.Stats())...) }
+	door.Status = func() any {
+		return gatewayStatus{keepStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Keep: k.Stats()}, g.Stats()}
+	}
+	door.Routes = append(door.Routes, []admin.Route{
+		{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {
+			if err := k.RequestUpgrade(); err != nil {
+				return nil, err
+			}
+			return upgradeAnswer{PID: os.Getpid()}, nil
+		}},
+		{Pattern: "GET /allocations", Answer: func(r *http.Request) (any, error) {
+			records, err := g.Export(r.Context())
+			return movedAllocations{Allocations: records}, err
+		}},
+		{Pattern: "POST /allocations", MaxBody: maxMoved, Answer: func(r *http.Request) (any, error) {
+			text, err := io.ReadAll(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			return importAllocations(r.Context(), g, text)
+		}},
+	}...)
+}

@@ -1,0 +1,71 @@
+package gateway_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/turn/gateway"
+)
+
+// start runs a gateway until the test's end.
+func start(t testing.TB, c gateway.Config, o gateway.Options) *gateway.Gateway {
+	t.Helper()
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.Open(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// config is a gateway with one UDP listener on a loopback address that opens the loopback range.
+func config(address string, port uint16) gateway.Config {
+	return gateway.Config{
+		Realm: "weir.example",
+		Auth:  gateway.AuthConfig{Users: []gateway.UserConfig{{Name: "user1", Password: "passwd1"}}},
+		Listeners: []gateway.ListenerConfig{{
+			Name: "udp", Protocol: gateway.UDP, Address: netip.MustParseAddr(address), Port: port, Routes: []string{"local"},
+		}},
+		Clusters: []gateway.ClusterConfig{{Name: "local", Endpoints: []string{"127.0.0.0/8", "::1"}}},
+	}
+}
+
+// eventually waits for what another goroutine will make true.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("did not happen within 20 s: %s", what)
+		}
+	}
+}
+
+func listenUDP(t testing.TB, address string) *net.UDPConn {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func addrOf(c net.PacketConn) netip.AddrPort { return c.LocalAddr().(*net.UDPAddr).AddrPort() }
