@@ -229,7 +229,7 @@ func (d *Datapath) attachOne(a *attachment) (l link.Link, how string, err error)
 			return nil, "", fmt.Errorf("attach tcx to %s (Linux 6.6 or newer has it): %w", a.name, err)
 		}
 	} else if l, err = link.AttachXDP(link.XDPOptions{Interface: a.index, Program: p, Flags: link.XDPDriverMode}); err != nil {
-		return nil, "", d.xdpError(a, err)
+		return nil, "", xdpError(a, err)
 	}
 	if d.pins != nil {
 		if err := l.Pin(d.pins.linkAt(a.pinName())); err != nil {
@@ -240,7 +240,7 @@ func (d *Datapath) attachOne(a *attachment) (l link.Link, how string, err error)
 	return l, newLink, nil
 }
 
-func (d *Datapath) xdpError(a *attachment, err error) error {
+func xdpError(a *attachment, err error) error {
 	if l, e := netlink.LinkByName(a.name); e == nil {
 		if taken := foreignXDP(l, nil); taken != "" {
 			return occupied(a.name, taken)
@@ -324,10 +324,15 @@ func (d *Datapath) attachAgain(a *attachment, l netlink.Link) error {
 
 // inNamespace runs f in the data path's network namespace.
 func (d *Datapath) inNamespace(f func() error) error {
+	return inside(d.namespace, f)
+}
+
+// inside runs f in a network namespace.
+func inside(ns netns.NsHandle, f func() error) error {
 	ended := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := netns.Set(d.namespace)
+		err := netns.Set(ns)
 		if err == nil {
 			err = f()
 		}

@@ -191,7 +191,9 @@ type bpfParameters struct {
 	TickNs       uint32
 	FragmentWays uint32
 	Ways         uint32
+	Home         uint32
 	Front        uint32
+	_            [4]byte
 }
 
 type bpfService struct {

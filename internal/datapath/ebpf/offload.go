@@ -1,10 +1,28 @@
 package ebpf
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
+)
+
+const (
+	defaultChannels = 1 << 14
+	maxChannels     = 1 << 20
 )
 
 // OffloadConfig is what the relaying of ChannelData in the kernel needs to know.
@@ -16,6 +34,9 @@ type OffloadConfig struct {
 	MaxChannels int
 	// Log gets what an operator should know; nil: silent.
 	Log *slog.Logger
+	// detached: nothing is attached, programs run by BPF_PROG_TEST_RUN with a clock that tests set.
+	detached bool
+	home     int // then: routes are asked for as if packets came in there
 }
 
 // OffloadChannel is one bound channel of an allocation over UDP (RFC 8656, section 12): what comes from Client to Listener
@@ -54,28 +75,210 @@ var (
 )
 
 // Offload relays ChannelData of UDP clients in the kernel. Its methods may be called at the same time.
-type Offload struct{}
+type Offload struct {
+	config    OffloadConfig
+	log       *slog.Logger
+	clock     clock
+	namespace netns.NsHandle
+	links     *netlink.Handle
+	hops      *nexthop.Table
+	stop      context.CancelFunc
+	ended     chan struct{}
+	stale     atomic.Bool // interfaces may have changed since outs were looked up
 
-// OpenOffload loads the programs and attaches them in the network namespace of the calling thread.
-func OpenOffload(c OffloadConfig) (*Offload, error) { return nil, ErrOffloadNone }
-
-// Add has the kernel relay a channel from now on; its answer to the ChannelBind request must be queued by then. The error
-// wraps ErrOffloadFull, ErrOffloadUnsuited or ErrOffloadNone where packets simply stay in user space.
-func (o *Offload) Add(c OffloadChannel) (id uint32, err error) { return 0, ErrOffloadNone }
-
-// Permit says whether the peer may send to the client (its permission, RFC 8656 section 9).
-func (o *Offload) Permit(id uint32, toClient bool) error { return errOffloadGone }
-
-// Remove ends the relaying of a channel and returns its totals. The number is not given again within a second.
-func (o *Offload) Remove(id uint32) (up, down OffloadTraffic, err error) {
-	return up, down, errOffloadGone
+	mu       sync.Mutex // guards the rest
+	attached []attachment
+	attaches []link.Link // of each attached one, or nil
+	objects  map[Hook]*ebpf.Collection
+	tables   *relayTables // nil: nothing is attached
+	channels map[uint32]*relayed
+	ids      *quarantine
+	buckets  *quarantine
+	shares   map[uint64]*share
+	refused  map[string]uint64
+	undo     []func()
 }
 
-// Counters calls yield with what each channel relayed since Add: up to the peer, down to the client.
-func (o *Offload) Counters(yield func(id uint32, up, down OffloadTraffic)) error { return nil }
+// OpenOffload loads the programs and attaches them in the network namespace of the calling thread. With HookAuto it falls
+// back from XDP to TCX and from there to nothing, which Report explains; with another hook that is an error.
+func OpenOffload(c OffloadConfig) (_ *Offload, err error) {
+	c.MaxChannels = cmp.Or(c.MaxChannels, defaultChannels)
+	if c.MaxChannels < 0 || c.MaxChannels > maxChannels {
+		return nil, fmt.Errorf("%d channels in the kernel: at most %d", c.MaxChannels, maxChannels)
+	}
+	if len(c.Interfaces) == 0 && !c.detached {
+		return nil, errors.New("no interface: name those that packets of clients and peers come in on")
+	}
+	o := &Offload{
+		config: c, log: c.Log, objects: map[Hook]*ebpf.Collection{}, channels: map[uint32]*relayed{},
+		shares: map[uint64]*share{}, refused: map[string]uint64{},
+		ids: newQuarantine(c.MaxChannels), buckets: newQuarantine(c.MaxChannels), namespace: netns.None(),
+	}
+	if o.log == nil {
+		o.log = slog.New(slog.DiscardHandler)
+	}
+	defer func() {
+		if err != nil {
+			o.Close()
+		}
+	}()
+	if o.clock, err = kernelClock(); err != nil {
+		return nil, err
+	}
+	if c.detached {
+		o.clock = clock{tick: time.Millisecond, manual: true}
+	}
+	if o.namespace, err = netns.Get(); err != nil {
+		return nil, fmt.Errorf("name the network namespace: %w", err)
+	}
+	if o.links, err = netlink.NewHandle(); err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	if err := o.begin(); err != nil {
+		return nil, err
+	}
+	return o, o.follow()
+}
+
+// begin attaches, or says why not.
+func (o *Offload) begin() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.config.detached {
+		_, err := o.object(o.config.Hook)
+		return err
+	}
+	if err := o.plan(); err != nil {
+		return err
+	}
+	if err := o.openRoutes(); err != nil {
+		return o.none(err)
+	}
+	for i := range o.attached {
+		if err := o.attach(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow keeps up with the kernel's routes and interfaces until Close.
+func (o *Offload) follow() (err error) {
+	ctx, stop := context.WithCancel(context.Background())
+	o.stop, o.ended = stop, make(chan struct{})
+	if o.hops, err = nexthop.Open(o.log); err != nil {
+		close(o.ended)
+		return err
+	}
+	o.hops.OnChange(func() {
+		o.stale.Store(true)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.tables != nil {
+			atomic.AddUint32(&o.tables.control.Routes, 1)
+		}
+	})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		o.watch(ctx)
+	}()
+	go func() {
+		defer close(o.ended)
+		defer func() { <-watched }()
+		if err := o.hops.Run(ctx); err != nil {
+			o.log.Error("routes are not followed: relayed channels may use old ones for some seconds", "error", err)
+			<-ctx.Done()
+		}
+	}()
+	return nil
+}
 
 // Report looks at everything once.
-func (o *Offload) Report() OffloadReport { return OffloadReport{} }
+func (o *Offload) Report() OffloadReport {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := OffloadReport{
+		Hook: o.hookName(), Interfaces: []InterfaceReport{}, Channels: len(o.channels), Max: o.config.MaxChannels,
+		Refused: maps.Clone(o.refused), Packets: map[string]uint64{},
+	}
+	for i := range o.attached {
+		a := &o.attached[i]
+		hook := a.hook.String()
+		if o.attaches[i] == nil {
+			hook = hookNone
+		}
+		r.Interfaces = append(r.Interfaces, InterfaceReport{Name: a.name, Hook: hook, Why: a.why, Beside: a.beside, Gone: a.gone})
+	}
+	if o.tables == nil {
+		return r
+	}
+	var perCPU []bpfCount
+	for end, name := range o.tables.ends {
+		if err := o.tables.maps[turnMapTurnCounts].Lookup(uint32(end), &perCPU); err != nil {
+			continue
+		}
+		for _, c := range perCPU {
+			r.Packets[name] += c.Packets
+		}
+	}
+	return r
+}
+
+const hookNone = "none"
+
+// hookName is what the interfaces have in common.
+func (o *Offload) hookName() string {
+	name := hookNone
+	for i := range o.attached {
+		switch hook := o.attached[i].hook.String(); {
+		case o.attaches[i] == nil || name == hook:
+		case name == hookNone:
+			name = hook
+		default:
+			return "mixed"
+		}
+	}
+	return name
+}
 
 // Close detaches: packets reach the sockets again. Nothing stays.
-func (o *Offload) Close() error { return nil }
+func (o *Offload) Close() error {
+	if o.stop != nil {
+		o.stop()
+		<-o.ended
+		if o.hops != nil {
+			o.hops.Close()
+		}
+		o.stop = nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var errs []error
+	for i, l := range o.attaches {
+		if l != nil {
+			errs = append(errs, l.Close())
+			o.attaches[i] = nil
+		}
+	}
+	for i := len(o.undo); i > 0; i-- {
+		o.undo[i-1]()
+	}
+	o.undo = nil
+	for _, c := range o.objects {
+		c.Close()
+	}
+	o.objects = nil
+	if o.tables != nil {
+		o.tables.close()
+		o.tables = nil
+	}
+	if o.links != nil {
+		o.links.Close()
+		o.links = nil
+	}
+	if o.namespace.IsOpen() {
+		o.namespace.Close()
+	}
+	return errors.Join(errs...)
+}

@@ -50,8 +50,8 @@ type Auth struct {
 type Quotas struct {
 	Allocations        int     // in all, all workers together (no limit)
 	AllocationsPerUser int     // by user id (no limit)
-	Permissions        int     // per allocation (256)
-	Channels           int     // per allocation (256)
+	Permissions        int     // per allocation (256), 4096 at most
+	Channels           int     // per allocation (256), 4096 at most
 	Connections        int     // RFC 6062 connections per allocation (64)
 	Bandwidth          float64 // user data of both directions in bytes per second per allocation (no limit)
 	Burst              int     // bytes that may come at once (a quarter second of Bandwidth, at least 64 KiB)
@@ -92,7 +92,7 @@ func (p Policy) withDefaults() (*Policy, error) {
 	}
 	q := &p.Quotas
 	q.Allocations, q.AllocationsPerUser = orUnlimited(q.Allocations), orUnlimited(q.AllocationsPerUser)
-	q.Permissions, q.Channels = limit(q.Permissions, 256), limit(q.Channels, 256)
+	q.Permissions, q.Channels = min(limit(q.Permissions, 256), maxEntries), min(limit(q.Channels, 256), maxEntries)
 	q.Connections = limit(q.Connections, 64)
 	if q.Burst <= 0 {
 		q.Burst = max(int(q.Bandwidth/4), 64<<10)

@@ -80,9 +80,13 @@ func (r *rates) allow(source netip.Addr, now int64) bool {
 	}
 }
 
-// spend moves a bucket's time on; false if it is empty. A time that a clock set back left far ahead counts as a full burst
-// ahead.
+// spend moves a bucket's time on; false if it is empty. A time further ahead than a burst is of a clock that was set back, and
+// counts as full; a little further is of another worker, whose clock reading is fresher, or of a policy with a longer burst.
 func spend(full, cost, burst, now int64) (next int64, ok bool) {
+	const fresher = 1e9
+	if full > now+burst+fresher {
+		full = now
+	}
 	full = min(max(full, now), now+burst)
 	if full+cost > now+burst {
 		return full, false

@@ -39,6 +39,8 @@ type Gateway struct {
 	stopped  chan struct{} // closed when workers do not serve posts any more
 	draining atomic.Bool
 
+	applying sync.Mutex // one Apply at a time; taken before mu
+
 	mu        sync.Mutex // guards what follows, and keeps changes apart
 	config    Config
 	listeners []*listener // by id; nil where one was closed

@@ -23,6 +23,9 @@ const (
 // listenerIDs bounds the ids of listeners in the life of a process.
 const listenerIDs = 1 << 16
 
+// clusterIDs bounds those of clusters; 0 is none.
+const clusterIDs = 1 << 16
+
 // listener is one configured listener, the same for all workers.
 type listener struct {
 	id          uint16
@@ -95,7 +98,6 @@ func (l *listener) close(g *Gateway) {
 
 // openUDPLocked binds the sockets of a UDP listener, one for each worker, or takes those that are kept.
 func (g *Gateway) openUDPLocked(l *listener) error {
-	// A wildcard of IPv6 is for both families (l.server says which address a client reached).
 	config := udpio.Config{
 		Addr: l.server, Sockets: len(g.workers), Batch: doorBatch, ReadBuffer: listenerBuffer,
 		WriteBuffer: listenerBuffer, Coalesce: true,

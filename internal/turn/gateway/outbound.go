@@ -77,16 +77,15 @@ func (w *worker) peerCounts(c *client, from netip.AddrPort, number uint16) *coun
 
 // channelDown queues ChannelData for a client.
 func (w *worker) channelDown(c *client, number uint16, payload []byte) {
-	var head [udpio.HeadSize]byte
-	allocation.PutChannelHeader(head[:], number, len(payload))
+	allocation.PutChannelHeader(w.head[:], number, len(payload))
 	if c.stream != nil {
-		w.deliver(c, head[:], payload)
+		w.deliver(c, w.head[:], payload)
 		return
 	}
 	if w.writer.Room() == 0 {
 		w.send()
 	}
-	w.writer.AddHead(&c.door.queue, &c.target, head, payload)
+	w.writer.AddHead(&c.door.queue, &c.target, w.head, payload)
 	w.soak(c.door)
 }
 
@@ -133,6 +132,7 @@ func (w *worker) flush() {
 
 // send sends what waits; the read buffers stay in use.
 func (w *worker) send() {
+	w.keepChanges() // before the answer that promises them leaves
 	w.tally.settle()
 	for i, r := range w.wetRelays {
 		r.wet = false

@@ -1,7 +1,338 @@
 package gateway
 
-import "errors"
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
 
-// Apply changes to another config: all of it or, with an error, nothing. (Helper D: from openListenerLocked,
-// closeListenerLocked, routeLocked, policyLocked with shared.SetPolicy, and policyChanged.)
-func (g *Gateway) Apply(c Config) (Change, error) { return Change{}, errors.ErrUnsupported }
+	"github.com/weir-lb/weir/internal/turn/allocation"
+	"github.com/weir-lb/weir/internal/turn/routes"
+)
+
+// applyTimeout bounds how long a reload waits for name servers.
+const applyTimeout = 5 * time.Second
+
+// Apply changes to another config: all of it or, with an error, nothing. The error begins with the path of the key that
+// cannot be had, as Validate's.
+//
+// A listener is known by its protocol, address and port: whatever else changes (name, certificate, relay addresses,
+// routes), it goes on and so do its allocations. What a listener is closed for ends with it. Routes, credentials, quotas,
+// limits and lifetimes hold from now on: permissions and channels that the routes do not allow any more end at once, and
+// an allocation whose credentials are gone at its next Refresh. Any goroutine may call it; it may wait for name servers,
+// and nothing else waits for it meanwhile.
+func (g *Gateway) Apply(c Config) (Change, error) {
+	if err := c.Validate(); err != nil {
+		return Change{}, err
+	}
+	g.applying.Lock()
+	defer g.applying.Unlock()
+	r, err := g.plan(c.WithDefaults())
+	if err != nil {
+		return Change{}, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state == closed {
+		return Change{}, errors.New("apply to the TURN gateway: it is closed")
+	}
+	if err := r.open(); err != nil {
+		return Change{}, errors.Join(err, r.undo())
+	}
+	r.commit()
+	return r.change, nil
+}
+
+// reload is a change of configs, planned before anything is touched.
+type reload struct {
+	g      *Gateway
+	to     Config
+	routes *routes.Prepared
+	kept   []keptListener
+	opened []openedListener
+	closed []*listener
+	done   []*listener      // of opened: those that are open
+	gone   []ListenerConfig // of closed: those that had to make place already
+	change Change
+}
+
+// keptListener goes on under a new config.
+type keptListener struct {
+	*listener
+	config      ListenerConfig
+	certificate *tls.Certificate // nil: as it is
+}
+
+// openedListener is one to open, and the closed ones that hold its address now.
+type openedListener struct {
+	index  int // in the config
+	config ListenerConfig
+	place  []*listener
+}
+
+// plan finds out what a change means and whether it can be had. It opens nothing.
+func (g *Gateway) plan(to Config) (*reload, error) {
+	r := &reload{g: g, to: to, change: Change{Ended: map[string]int{}}}
+	g.mu.Lock()
+	r.match()
+	first, err := len(g.listeners), g.roomLocked(&to, len(r.opened))
+	g.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.certificates(time.Now()); err != nil {
+		return nil, err
+	}
+	ids := map[string]uint16{}
+	for i := range r.kept {
+		ids[r.kept[i].config.Name] = r.kept[i].id
+	}
+	for i := range r.opened {
+		ids[r.opened[i].config.Name] = uint16(first + i) // openListenerLocked numbers them in this order
+	}
+	g.mu.Lock()
+	spec, err := to.routes(func(name string) uint16 { return ids[name] }, g.clusterLocked)
+	g.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+	defer cancel()
+	r.routes, err = g.router.Prepare(ctx, spec)
+	return r, err
+}
+
+// roomLocked says whether the numbers of listeners and clusters, which are not reused, suffice.
+func (g *Gateway) roomLocked(to *Config, opened int) error {
+	clusters := len(g.clusters)
+	for i := range to.Clusters {
+		if _, known := g.clusters[to.Clusters[i].Name]; !known {
+			clusters++
+		}
+	}
+	if len(g.listeners)+opened > listenerIDs || clusters >= clusterIDs {
+		return fmt.Errorf("listeners: this process has had %d listeners and %d clusters with names of their own; restart it", len(g.listeners), len(g.clusters))
+	}
+	return nil
+}
+
+// match sorts listeners into those that go on, begin and end.
+func (r *reload) match() {
+	var begin []openedListener
+	rest := slices.DeleteFunc(slices.Clone(r.g.listeners), func(l *listener) bool { return l == nil })
+	for i, config := range r.to.Listeners {
+		at := slices.IndexFunc(rest, func(l *listener) bool { return sameSocket(&l.config, &config) })
+		if at < 0 {
+			begin = append(begin, openedListener{index: i, config: config})
+			continue
+		}
+		r.kept = append(r.kept, keptListener{listener: rest[at], config: config})
+		rest = slices.Delete(rest, at, at+1)
+	}
+	r.closed = rest
+	for i := range begin {
+		for _, l := range r.closed {
+			if overlap(&begin[i].config, &l.config) {
+				begin[i].place = append(begin[i].place, l)
+			}
+		}
+	}
+	// Those that need no place come first: up to there, undoing costs nobody anything.
+	slices.SortStableFunc(begin, func(a, b openedListener) int { return min(len(a.place), 1) - min(len(b.place), 1) })
+	r.opened = begin
+	r.name()
+}
+
+// name fills in who is told of in Change.
+func (r *reload) name() {
+	old := map[string]bool{}
+	for _, l := range r.closed {
+		old[l.current().Name] = true
+	}
+	for i := range r.opened {
+		name := r.opened[i].config.Name
+		if old[name] {
+			r.change.Restarted = append(r.change.Restarted, name)
+			delete(old, name)
+		} else {
+			r.change.Added = append(r.change.Added, name)
+		}
+	}
+	for _, l := range r.closed {
+		if name := l.current().Name; old[name] {
+			r.change.Removed = append(r.change.Removed, name)
+		}
+	}
+	if !slices.Equal(r.g.config.Offload.Interfaces, r.to.Offload.Interfaces) || r.g.config.Offload.Mode != r.to.Offload.Mode {
+		r.change.Notes = append(r.change.Notes, "offload: a change takes effect at the next start")
+	}
+}
+
+func sameSocket(a, b *ListenerConfig) bool {
+	return a.Protocol == b.Protocol && a.Address == b.Address && a.Port == b.Port
+}
+
+// overlap reports whether two listeners cannot be open at the same time.
+func overlap(a, b *ListenerConfig) bool {
+	taken := b.sockets()
+	return slices.ContainsFunc(a.sockets(), func(s string) bool { return slices.Contains(taken, s) })
+}
+
+// certificates reads those that will be shown, so that a bad one stops the reload before it begins.
+func (r *reload) certificates(now time.Time) error {
+	for i := range r.kept {
+		k := &r.kept[i]
+		if !k.config.Protocol.Secure() || k.config.SelfSigned && k.current().SelfSigned {
+			continue
+		}
+		certificate, err := k.config.certificate(now)
+		if err != nil {
+			return fmt.Errorf("listeners[%d].%w", r.index(k.config.Name), err)
+		}
+		if shown := k.shownCertificate(); shown == nil || !slices.EqualFunc(shown.Certificate, certificate.Certificate, slices.Equal) {
+			k.certificate = certificate
+			r.change.Certificates = append(r.change.Certificates, k.config.Name)
+		}
+	}
+	for i := range r.opened {
+		o := &r.opened[i]
+		if !o.config.Protocol.Secure() {
+			continue
+		}
+		if _, err := o.config.certificate(now); err != nil {
+			return fmt.Errorf("listeners[%d].%w", o.index, err)
+		}
+	}
+	return nil
+}
+
+func (r *reload) index(name string) int {
+	return slices.IndexFunc(r.to.Listeners, func(l ListenerConfig) bool { return l.Name == name })
+}
+
+// open binds what is new. The caller holds g.mu. It changes the policy first: that fails without a trace.
+func (r *reload) open() error {
+	if err := r.g.shared.SetPolicy(r.g.policyLocked(&r.to)); err != nil {
+		return err
+	}
+	for i := range r.opened {
+		o := &r.opened[i]
+		for _, l := range o.place {
+			if r.g.listeners[l.id] != nil {
+				r.gone = append(r.gone, *l.current())
+				r.end(l)
+			}
+		}
+		l, err := r.g.openListenerLocked(o.config)
+		if err != nil {
+			return fmt.Errorf("listeners[%d]: %w", o.index, err)
+		}
+		r.done = append(r.done, l)
+	}
+	return nil
+}
+
+func (r *reload) end(l *listener) {
+	if n := r.g.closeListenerLocked(l, allocation.Revoked); n > 0 {
+		r.change.Ended[allocation.Revoked.String()] += n
+	}
+}
+
+// undo goes back to the config before. What it cannot take back it tells: a listener that made place has lost its
+// allocations.
+func (r *reload) undo() error {
+	g := r.g
+	for _, l := range r.done {
+		g.closeListenerLocked(l, allocation.Revoked)
+	}
+	err := g.shared.SetPolicy(g.policyLocked(&g.config))
+	for i := range r.gone {
+		if _, failed := g.openListenerLocked(r.gone[i]); failed != nil {
+			err = errors.Join(err, fmt.Errorf("open %s again: %w", r.gone[i].Name, failed))
+		} else {
+			g.options.Log.Warn("a listener had made place for a new one that could not be had; it is open again, its allocations ended", "listener", r.gone[i].Name)
+		}
+	}
+	if len(r.gone) > 0 {
+		err = errors.Join(err, g.routeLocked(context.Background(), &g.config))
+	}
+	return err
+}
+
+// commit is what cannot fail. The caller holds g.mu.
+func (r *reload) commit() {
+	g := r.g
+	g.router.Commit(r.routes)
+	for i := range r.kept {
+		r.kept[i].reload(g)
+	}
+	for _, l := range r.closed {
+		if g.listeners[l.id] != nil {
+			r.end(l)
+		}
+	}
+	g.config = r.to
+	g.limitStreams(r.to.Limits)
+	g.doLocked(func(w *worker) {
+		permissions, channels := w.grants()
+		w.table.SetPolicy(w.now)
+		left, leftChannels := w.grants()
+		r.change.Permissions += permissions - left
+		r.change.Channels += channels - leftChannels
+	})
+}
+
+// reload gives a listener that goes on its new config.
+func (k *keptListener) reload(g *Gateway) {
+	renamed := k.current().Name
+	if k.certificate != nil {
+		k.showCertificate(k.certificate)
+	}
+	k.reloaded.Store(&k.config)
+	if renamed == k.config.Name || g.options.Keeper == nil {
+		return
+	}
+	if k.group != nil { // sockets and records are kept by the listener's name
+		for i := range g.workers {
+			g.options.Keeper.Drop(listenerName(renamed, i))
+		}
+		g.keepUDP(k.listener, k.group)
+	}
+	g.doLocked(func(w *worker) {
+		for a := range w.table.All {
+			if c := a.Data.(*client); c.listener == k.listener {
+				(*events)(w).Changed(a)
+			}
+		}
+	})
+}
+
+// grants counts what the allocations of a worker may reach.
+func (w *worker) grants() (permissions, channels int) {
+	for a := range w.table.All {
+		p, c, _ := a.Counts()
+		permissions += p
+		channels += c
+	}
+	return permissions, channels
+}
+
+// Names is what the gateway knows of the DNS names in its clusters.
+func (g *Gateway) Names() []routes.NameStatus { return g.router.Names() }
+
+// Config is the configuration in force, with its defaults and without its secrets.
+func (g *Gateway) Config() Config {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.config.Redacted()
+}
+
+// Alternate is where Config sends new clients while the gateway drains.
+func (g *Gateway) Alternate() netip.AddrPort {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.config.Drain.Alternate
+}

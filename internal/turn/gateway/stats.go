@@ -72,10 +72,14 @@ type User struct {
 	Offloaded   int              `json:"offloaded"` // channels in the kernel
 }
 
-// Change says what a reload did.
+// Change says what a reload did. Listeners stand by their names.
 type Change struct {
-	Restarted []string       `json:"restarted"` // listeners that were closed and opened anew
-	Added     []string       `json:"added"`
-	Removed   []string       `json:"removed"`
-	Ended     map[string]int `json:"ended"` // allocations that ended, by reason
+	Restarted    []string       `json:"restarted,omitempty"`    // closed, and opened at another address, port or protocol
+	Added        []string       `json:"added,omitempty"`        // opened
+	Removed      []string       `json:"removed,omitempty"`      // closed
+	Certificates []string       `json:"certificates,omitempty"` // show another one from the next handshake on
+	Ended        map[string]int `json:"ended,omitempty"`        // allocations that ended, by reason
+	Permissions  int            `json:"permissions,omitempty"`  // that ended because the routes do not allow them any more
+	Channels     int            `json:"channels,omitempty"`     // the same
+	Notes        []string       `json:"notes,omitempty"`        // what takes effect at the next start only
 }

@@ -58,6 +58,7 @@ type worker struct {
 	wetDoors    []*door
 	wetClients  []*client // of streams
 	tally       tally
+	head        [udpio.HeadSize]byte // of the ChannelData at hand
 
 	transaction uint64 // of the last Data indication
 	seed        [12]byte
@@ -126,19 +127,27 @@ func (g *Gateway) workerFor(client netip.AddrPort) *worker {
 // run serves until stop. It returns what ended it.
 func (w *worker) run() error {
 	for !w.stop {
-		n, woken, err := w.poller.Wait(w.tokens[:], w.patience())
-		if err != nil {
+		if err := w.turn(w.patience()); err != nil {
 			return err
 		}
-		w.now = w.gateway.options.Now()
-		if woken {
-			w.runPosted()
-		}
-		for _, token := range w.tokens[:n] {
-			w.serve(token)
-		}
-		w.settle()
 	}
+	return nil
+}
+
+// turn serves what is ready, and waits for it at most so long.
+func (w *worker) turn(wait time.Duration) error {
+	n, woken, err := w.poller.Wait(w.tokens[:], wait)
+	if err != nil {
+		return err
+	}
+	w.now = w.gateway.options.Now()
+	if woken {
+		w.runPosted()
+	}
+	for _, token := range w.tokens[:n] {
+		w.serve(token)
+	}
+	w.settle()
 	return nil
 }
 
@@ -162,13 +171,12 @@ func (w *worker) serve(token uint64) {
 	}
 }
 
-// settle ends a turn: what is over ends, what waits leaves, what changed is written down.
+// settle ends a turn: what is over ends, what changed is written down, what waits leaves.
 func (w *worker) settle() {
 	if w.next == 0 || w.now >= w.next {
 		w.next = w.table.Expire(w.now)
 	}
 	w.flush()
-	w.keepChanges()
 }
 
 func (w *worker) runPosted() {

@@ -2,6 +2,7 @@ package routes
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -31,8 +32,6 @@ type Router struct {
 	options Options
 	table   atomic.Pointer[Table]
 	wake    chan struct{} // a new Spec: look at the times again
-
-	applying sync.Mutex // one Apply at a time
 
 	mu    sync.Mutex // guards what follows
 	spec  Spec
@@ -76,54 +75,79 @@ func hostAddresses() ([]netip.Addr, error) {
 // Table is the current table.
 func (r *Router) Table() *Table { return r.table.Load() }
 
-// Apply looks up the names that are new, compiles the Spec, makes it the current one and returns its table. A name that
-// is not answered in time has no address yet; that is no error. On error the Spec before stays. Any goroutine may call
-// it; it may take lookupTimeout per 16 new names.
-func (r *Router) Apply(ctx context.Context, spec Spec) (*Table, error) {
-	r.applying.Lock()
-	defer r.applying.Unlock()
+// Prepared is a Spec that is ready to be made current.
+type Prepared struct {
+	spec    Spec
+	own     []netip.Addr
+	answers map[string]answer // of names that were new
+}
+
+// Prepare checks a Spec and looks up the names in it that are new; the current Spec stays. A name that is not answered in
+// time has no address yet: that is no error. It may take lookupTimeout per 16 new names. Any goroutine may call it.
+func (r *Router) Prepare(ctx context.Context, spec Spec) (*Prepared, error) {
 	if _, err := Compile(&spec, nil, nil); err != nil {
 		return nil, err
 	}
 	own, err := r.options.Own()
 	if err != nil {
-		return nil, err // without them, clients could reach the host
+		return nil, fmt.Errorf("read the host's addresses: %w", err) // without them, clients could reach the host
 	}
-	wanted := refreshes(&spec)
 	var fresh []string
 	r.mu.Lock()
-	for n := range wanted {
+	for n := range refreshes(&spec) {
 		if r.names[n] == nil {
 			fresh = append(fresh, n)
 		}
 	}
 	r.mu.Unlock()
-	answers := r.lookup(ctx, fresh)
+	return &Prepared{spec: spec, own: own, answers: r.lookup(ctx, fresh)}, nil
+}
 
+// Commit makes a prepared Spec the current one and returns its table. Any goroutine may call it.
+func (r *Router) Commit(p *Prepared) *Table {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	wanted, now := refreshes(&p.spec), time.Now()
 	for n := range r.names {
 		if wanted[n] == 0 {
 			delete(r.names, n)
 		}
 	}
-	now := time.Now()
 	for n, refresh := range wanted {
 		known := r.names[n]
 		if known == nil {
-			known = &name{NameStatus: NameStatus{Name: n}}
+			known = &name{NameStatus: NameStatus{Name: n}, next: now}
 			r.names[n] = known
-			r.takeLocked(known, answers[n], now)
+			if a, ok := p.answers[n]; ok {
+				r.takeLocked(known, a, now)
+				known.next = now.Add(refresh)
+			}
 		}
-		known.refresh, known.next = refresh, now.Add(refresh)
+		known.refresh, known.next = refresh, earlier(known.next, now.Add(refresh))
 	}
-	r.spec, r.own = spec, own
-	table, err := r.compileLocked()
+	r.spec, r.own = p.spec, p.own
+	table := r.compileLocked()
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
-	return table, err
+	return table
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// Apply is Prepare and Commit. On error the Spec before stays.
+func (r *Router) Apply(ctx context.Context, spec Spec) (*Table, error) {
+	p, err := r.Prepare(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return r.Commit(p), nil
 }
 
 // refreshes is how often each name of a Spec is looked up: as often as its keenest cluster wants.
@@ -143,17 +167,18 @@ func refreshes(spec *Spec) map[string]time.Duration {
 	return wanted
 }
 
-func (r *Router) compileLocked() (*Table, error) {
+// compileLocked builds and stores the table of what is known now.
+func (r *Router) compileLocked() *Table {
 	resolved := Resolved{}
 	for n, known := range r.names {
 		resolved[n] = known.Addresses
 	}
 	table, err := Compile(&r.spec, resolved, r.own)
 	if err != nil {
-		return nil, err
+		panic("routes: a Spec that compiled before: " + err.Error()) // its bounds do not depend on answers
 	}
 	r.table.Store(table)
-	return table, nil
+	return table
 }
 
 // Run looks names and own addresses up until ctx ends.
@@ -230,9 +255,9 @@ func (r *Router) refresh(ctx context.Context, names []string) bool {
 
 func (r *Router) publish() {
 	r.mu.Lock()
-	table, err := r.compileLocked()
+	table := r.compileLocked()
 	r.mu.Unlock()
-	if err == nil && r.options.Changed != nil { // the Spec was compiled before: its bounds do not depend on answers
+	if r.options.Changed != nil {
 		r.options.Changed(table)
 	}
 }

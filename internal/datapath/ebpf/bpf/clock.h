@@ -5,8 +5,15 @@
  */
 #pragma once
 
-#include "maps.h"
+#include "base.h"
 #include "params.h"
+
+static __always_inline const struct control *control_of(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&controls, &zero);
+}
 
 static __always_inline __u64 clock_now(const struct control *control)
 {

@@ -30,13 +30,6 @@ static __always_inline void copy_key(struct flow_key *to, const struct flow_key 
 	t[4] = key_end(from);
 }
 
-static __always_inline const struct control *control_of(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&controls, &zero);
-}
-
 /* The hash that every load balancer of the tier computes of a 40-byte form. */
 static __always_inline __u64 tier_hash(const struct pkt *p, const __u64 form[5])
 {

@@ -18,6 +18,7 @@
 #pragma once
 
 #include "clock.h"
+#include "maps.h"
 #include "parse.h"
 
 #define PRINT_BUSY 1ull /* claimed, being written */

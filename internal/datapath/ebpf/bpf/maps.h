@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
- * maps.h: the tables. Sizes given as 1 are set at load. Arrays that user space
- * reads or writes in place are mapped into memory.
+ * maps.h: the tables of the balancer. Sizes given as 1 are set at load. Arrays
+ * that user space reads or writes in place are mapped into memory.
  */
 #pragma once
 
-#include "types.h"
-
-#define MAP(kind, name, k, v, entries, flags)              \
-	struct {                                           \
-		__uint(type, BPF_MAP_TYPE_##kind);         \
-		__uint(max_entries, entries);              \
-		__uint(map_flags, flags);                  \
-		__type(key, k);                            \
-		__type(value, v);                          \
-	} name SEC(".maps")
+#include "base.h"
 
 struct cells { /* of Maglev or owner tables, 4 slots in each */
 	__u16 slot[4];
@@ -44,15 +35,6 @@ struct owner_key {
 	__u32 owner;
 };
 
-/* A way to clients, as the kernel's routes said, shared by all flows whose
- * client is reached that way (hops.h). */
-struct client_hop {
-	struct out out;
-	__u32 stamp; /* time in which it was last looked up; HOP_FREE, HOP_BUSY */
-	__u64 pad;
-};
-_Static_assert(sizeof(struct client_hop) == 32, "two in a cache line");
-
 /* What was decided for the last packet of this CPU, for tests. */
 struct verdict {
 	enum reason reason;
@@ -77,7 +59,6 @@ struct event { /* a held fragment, or a traced packet */
 
 enum event_kind { EVENT_HELD, EVENT_RELEASE, EVENT_TRACE, EVENT_NEIGHBOUR };
 
-MAP(ARRAY, controls, __u32, struct control, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, generations, __u32, struct generation, 2, BPF_F_MMAPABLE);
 MAP(ARRAY, vips, __u32, struct vip, 1, BPF_F_MMAPABLE);
 MAP(HASH, vports, struct vport_key, __u16, 16384, BPF_F_NO_PREALLOC);
@@ -99,7 +80,6 @@ MAP(HASH, outbounds, struct outbound_key, struct outbound, 4 * MAX_BACKENDS, BPF
 MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(PERCPU_ARRAY, service_counts, __u32, struct count, MAX_SERVICES * REASONS, 0);
 MAP(PERCPU_ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, 0);
-MAP(ARRAY, client_hops, __u32, struct client_hop, CLIENT_HOPS + SPARE_HOPS, BPF_F_MMAPABLE);
 MAP(PERCPU_ARRAY, verdicts, __u32, struct verdict, 1, 0);
 
 struct {

@@ -26,6 +26,7 @@ struct parameters {
 	__u32 tick_ns;
 	__u32 fragment_ways;
 	__u32 ways;             /* of each bucket of flows; less than WAYS only in tests */
+	__u32 home;             /* routes are asked for as if packets came in here; 0: as they come in */
 	__u32 front;            /* mode mark: packets without a backend here go on to a queue (front.h) */
 };
 

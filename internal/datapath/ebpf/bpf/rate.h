@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
- * rate.h: what happens so many times a second at most, exactly on any number of
- * CPUs. A bucket of one second's credit is kept as the time at which it would
- * be full again, so one word holds it.
+ * rate.h: what happens so many times a second at most: buckets of one second's
+ * credit.
  */
 #pragma once
 
+#include "credit.h"
 #include "maps.h"
 #include "params.h"
 
@@ -16,21 +16,11 @@ enum { RATE_SIZES = 0, RATE_NEIGHBOURS = MAX_SERVICES, RATE_HOPS, THOUSAND = 100
 /* Spends cost ns of a bucket's credit. */
 __noinline int rate_spend(__u32 id, __u32 cost, __u64 now)
 {
-	__u64 *full = bpf_map_lookup_elem(&rates, &id), old, from, seen, ns = now * params.tick_ns;
+	__u64 *full = bpf_map_lookup_elem(&rates, &id), ns = now * params.tick_ns;
 
 	if (!full)
 		return 1;
-	old = *(volatile __u64 *)full;
-	for (int i = 0; i < 8; i++) {
-		from = old > ns ? old : ns;
-		if (from + cost > ns + 1000000000ull)
-			return 0;
-		seen = __sync_val_compare_and_swap(full, old, from + cost);
-		if (seen == old)
-			return 1;
-		old = seen; /* another CPU was faster */
-	}
-	return 0; /* and again and again: that many were let in */
+	return credit_take(full, cost, 1000000000ull, ns);
 }
 
 /* Spends the credit of one new flow. */

@@ -5,18 +5,7 @@
 #pragma once
 
 #include "csum.h"
-
-enum { PULL = 256 };
-
-/* Makes the headers linear. */
-static __always_inline bool ctx_pull(ctx_t *ctx, const struct pkt *p)
-{
-	__u32 n = p->len < PULL ? p->len : PULL;
-
-	if (p->l4 && p->l4 + 64u > n)
-		n = p->l4 + 64u < p->len ? p->l4 + 64u : p->len;
-	return !bpf_skb_pull_data(ctx, n);
-}
+#include "tcx_pull.h"
 
 /* The IP length of the largest packet that leaves. */
 static __always_inline __u32 ctx_segment(ctx_t *ctx, const struct pkt *p)

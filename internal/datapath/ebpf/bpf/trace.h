@@ -7,6 +7,7 @@
 #pragma once
 
 #include "clock.h"
+#include "maps.h"
 #include "parse.h"
 
 /* Written by the tracer. */

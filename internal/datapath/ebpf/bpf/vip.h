@@ -7,6 +7,7 @@
 #pragma once
 
 #include "clock.h"
+#include "maps.h"
 #include "parse.h"
 
 static __always_inline bool same_address(const __u32 a[4], const __u32 b[4])

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * turn_ctx.h: what turn.h wants of a front end beside the ctx_ functions of its
+ * hook.
+ */
+#pragma once
+
+#include "parse.h"
+
+struct turn_way;
+struct relay;
+
+/* Gives the datagram its new length and headers. Returns 0, or a turn_end: one
+ * that passes only before anything was written. */
+static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct turn_way *way, const struct relay *r,
+				     const struct out *out);

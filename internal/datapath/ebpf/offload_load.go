@@ -1,0 +1,165 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// relayTables are the mapped tables of the relay.
+type relayTables struct {
+	tables
+	control *bpfControl
+	ways    []turnTurnWay
+	full    []uint64 // by bucket
+	hops    []bpfClientHop
+	relayed []turnTurnRelayed // of each CPU, by way
+	ends    []string          // names of enum turn_end
+}
+
+// The programs of the XDP object: for frames in one part, and in several.
+const (
+	progTurn      = "weir_turn_xdp"
+	progTurnJumbo = "weir_turn_jumbo"
+	progTurnTCX   = "weir_turn_tcx"
+)
+
+// object returns a hook's programs, loaded on the tables of the other one's, if those are there. The caller holds mu.
+func (o *Offload) object(hook Hook) (*ebpf.Collection, error) {
+	if c := o.objects[hook]; c != nil {
+		return c, nil
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("lift the limit on locked memory: %w", err)
+	}
+	spec, err := o.spec(hook)
+	if err != nil {
+		return nil, err
+	}
+	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
+	if o.tables != nil {
+		for name, m := range o.tables.maps {
+			if !strings.HasPrefix(name, ".") && spec.Maps[name] != nil {
+				options.MapReplacements[name] = m
+			}
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, options)
+	if err != nil {
+		var verifier *ebpf.VerifierError
+		if errors.As(err, &verifier) {
+			return nil, fmt.Errorf("load the %s relay (this kernel's verifier refuses it; 6.6 or newer is needed): %w", hook, err)
+		}
+		return nil, fmt.Errorf("load the %s relay: %w", hook, err)
+	}
+	if o.tables == nil {
+		if err := o.openTables(spec, c); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	o.objects[hook] = c
+	return c, nil
+}
+
+// spec is one hook's object, sized and with its parameters.
+func (o *Offload) spec(hook Hook) (*ebpf.CollectionSpec, error) {
+	read := loadTurn
+	if hook == HookTCX {
+		read = loadTurnTCX
+	}
+	spec, err := read()
+	if err != nil {
+		return nil, fmt.Errorf("read the %s relay: %w", hook, err)
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count processors: %w", err)
+	}
+	ways := uint32(2 * (o.config.MaxChannels + 1)) // ids begin at 1
+	for name, entries := range map[string]uint32{
+		turnMapTurnKeys: ways, turnMapTurnWays: ways, turnMapTurnBuckets: ways / 2, turnMapTurnTraffic: ways * uint32(cpus),
+	} {
+		spec.Maps[name].MaxEntries = entries
+	}
+	p := bpfParameters{
+		Hash: randomWords(), HopShift: o.clock.hopShift(), Ticks: o.clock.ticks(time.Second), TickNs: uint32(o.clock.tick), Home: loopback,
+	}
+	if o.config.detached {
+		p.Clock, p.Home, p.Partial = 1, uint32(o.config.home), 1
+	}
+	jumbo := false
+	for i := range o.attached {
+		if a := &o.attached[i]; a.hook == HookXDP {
+			jumbo = jumbo || a.jumbo
+			if a.local {
+				p.Partial = 1
+			}
+		}
+	}
+	if hook == HookXDP {
+		if jumbo {
+			p.Jumbo = 1
+			delete(spec.Programs, progTurn)
+		} else {
+			delete(spec.Programs, progTurnJumbo)
+		}
+	}
+	if err := spec.Variables["params"].Set(p); err != nil {
+		return nil, fmt.Errorf("set the parameters of the %s relay: %w", hook, err)
+	}
+	if err := spec.Variables["turn_places"].Set(ways); err != nil {
+		return nil, fmt.Errorf("set the size of the %s relay: %w", hook, err)
+	}
+	return spec, nil
+}
+
+// loopback is the number of lo in every network namespace.
+const loopback = 1
+
+func (o *Offload) openTables(spec *ebpf.CollectionSpec, c *ebpf.Collection) error {
+	t := &relayTables{tables: tables{maps: map[string]*ebpf.Map{}}}
+	for name, m := range c.Maps {
+		t.maps[name] = m
+	}
+	for name, to := range map[string]func([]byte){
+		turnMapControls:    func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
+		turnMapTurnWays:    func(b []byte) { t.ways = view[turnTurnWay](b) },
+		turnMapClientHops:  func(b []byte) { t.hops = view[bpfClientHop](b) },
+		turnMapTurnBuckets: func(b []byte) { t.full = view[uint64](b) },
+		turnMapTurnTraffic: func(b []byte) { t.relayed = view[turnTurnRelayed](b) },
+	} {
+		b, err := t.mmap(name)
+		if err != nil {
+			t.close()
+			return err
+		}
+		to(b)
+	}
+	var enum *btf.Enum
+	if err := spec.Types.TypeByName("turn_end", &enum); err != nil {
+		t.close()
+		return fmt.Errorf("enum turn_end in the object: %w", err)
+	}
+	for _, v := range enum.Values[:len(enum.Values)-1] {
+		t.ends = append(t.ends, strings.ToLower(strings.TrimPrefix(v.Name, "TURN_")))
+	}
+	o.tables = t
+	return nil
+}
+
+// relayProgram is the one of a hook.
+func relayProgram(c *ebpf.Collection) *ebpf.Program {
+	for _, name := range []string{progTurn, progTurnJumbo, progTurnTCX} {
+		if p := c.Programs[name]; p != nil {
+			return p
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package allocation
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/stun/v4"
+)
+
+// Over UDP nobody without credentials gets more than three bytes for one, whatever realm and software are called.
+func TestNoAmplification(t *testing.T) {
+	for _, size := range []int{1, 15, 16, 40, 128} {
+		for _, sha := range []bool{false, true} {
+			p := basic()
+			p.Realm, p.Software, p.Auth.SHA256 = strings.Repeat("r", size), strings.Repeat("s", size), sha
+			w := newWorld(t, p)
+			c := w.client(4000, UDP)
+			c.path.Client = address("[2001:db8::5]:4000")
+			for _, c.fingerprint = range []bool{false, true} {
+				for _, attributes := range [][]attr{nil, {transport(17)}, {attr{Type: 0x7ff0}}, {attr{Type: stun.AttrSoftware, Value: make([]byte, 40)}}} {
+					for _, method := range []stun.Method{stun.MethodBinding, allocateMethod, refreshMethod, stun.MethodConnectionBind} {
+						c.nonce = ""
+						raw := c.message(method, stun.ClassRequest, attributes...)
+						m, r := c.send(raw)
+						if m != nil && len(m.Raw) > 3*len(raw) || (m == nil) != (r == Amplifies) {
+							t.Errorf("%v, realm of %d: %v after %d bytes", method, size, r, len(raw))
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// What real clients send first is answered with the usual realms: the bare Allocate of 28 bytes.
+func TestShortestChallenge(t *testing.T) {
+	p := basic()
+	p.Realm = "stunner.l7mp.io"
+	w := newWorld(t, p)
+	c := w.client(4000, UDP)
+	raw := c.message(allocateMethod, stun.ClassRequest, transport(17))
+	if m, r := c.send(raw); r != Challenged || len(m.Raw) > 3*len(raw) {
+		t.Errorf("%v to a request of %d bytes", r, len(raw))
+	}
+	p.Realm = strings.Repeat("r", 100)
+	w.set(p)
+	c.path.Transport = DTLS // its cookie has proven the address
+	c.nonce, c.realm = "", p.Realm
+	c.must(Challenged, allocateMethod, transport(17))
+}
+
+// A prefix gets its burst, then its rate, and others are not touched; a request with credentials costs nothing.
+func TestRateLimit(t *testing.T) {
+	p := basic()
+	p.Unauthenticated = RateLimit{PerPrefix: 10, PrefixBurst: 5, Total: -1}
+	w := newWorld(t, p)
+	victim, _ := w.allocated(3000)
+	count := func(c *client, n int) (answered int) {
+		for range n {
+			c.nonce = ""
+			if m, r := c.do(allocateMethod, transport(17)); m != nil {
+				answered++
+			} else if r != RateLimited {
+				t.Errorf("dropped: %v", r)
+			}
+		}
+		return answered
+	}
+	c := w.client(4000, UDP)
+	if got := count(c, 100); got != 4 { // one of five was the challenge of the victim, whose address it shares
+		t.Errorf("%d answers of a burst of 5", got)
+	}
+	victim.must(OK, refreshMethod)
+	w.now += 1e9
+	if got := count(c, 100); got != 5 {
+		t.Errorf("%d answers a second later, a burst is 5", got)
+	}
+	w.now += 3e8
+	if got := count(c, 100); got != 3 {
+		t.Errorf("%d answers after 300 ms at 10/s", got)
+	}
+	v6 := w.client(4000, UDP)
+	got := 0
+	for i := range 20 { // one /64
+		v6.path.Client = netip.AddrPortFrom(netip.AddrFrom16([16]byte{0: 0x20, 1: 1, 15: byte(i)}), 4000)
+		got += count(v6, 1)
+	}
+	if got != 5 {
+		t.Errorf("%d answers to one IPv6 /64", got)
+	}
+	v6.path.Client = address("[2001:0:0:1::1]:4000")
+	if got := count(v6, 10); got != 5 {
+		t.Errorf("%d answers to another /64", got)
+	}
+}
+
+// A flood from a hundred thousand addresses: answers bounded in all, the table does not grow, and says what it forgot.
+func TestRateLimitInAll(t *testing.T) {
+	p := basic()
+	p.Unauthenticated = RateLimit{PerPrefix: 1, PrefixBurst: 1, Total: 1000, TotalBurst: 500, PrefixesAtOnce: 1024}
+	w := newWorld(t, p)
+	msg := w.client(4000, UDP).message(allocateMethod, stun.ClassRequest, transport(17))
+	answered := 0
+	var out []byte
+	for i := range 100_000 {
+		path := Path{Client: flooder(i), Transport: UDP}
+		answer, r := w.table.Request(path, msg, out[:0], w.now+int64(i)*1e4) // within a second
+		if out = answer; len(answer) > 0 {
+			answered++
+		} else if r != RateLimited {
+			t.Fatal(r)
+		}
+	}
+	if answered < 1400 || answered > 1501 {
+		t.Errorf("%d answers in a second, 1000/s with a burst of 500 allow 1500", answered)
+	}
+	if s := w.shared.Stats(); s.Displaced < 90_000 || len(w.shared.rates.sets) != 128 {
+		t.Errorf("%+v in %d sets", s, len(w.shared.rates.sets))
+	}
+}
+
+func flooder(i int) netip.AddrPort {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], 0x0b000000+uint32(i))
+	return netip.AddrPortFrom(netip.AddrFrom4(b), 4000)
+}
+
+// While the table of rates has room, nobody is forgotten.
+func TestRateTableHolds(t *testing.T) {
+	r := newRates(1<<16, 1)
+	r.set(RateLimit{PerPrefix: 1, PrefixBurst: 1})
+	refused := 0
+	for range 2 {
+		for i := range 4096 {
+			if !r.allow(flooder(i).Addr(), start) {
+				refused++
+			}
+		}
+	}
+	if refused != 4096 || r.displaced.Load() != 0 {
+		t.Errorf("%d refused, %d displaced", refused, r.displaced.Load())
+	}
+}
+
+// The clock may be set back without locking anybody out.
+func TestRateClockBack(t *testing.T) {
+	r := newRates(8, 1)
+	r.set(RateLimit{PerPrefix: 1, PrefixBurst: 2, Total: 1, TotalBurst: 2})
+	a := flooder(0).Addr()
+	r.allow(a, start+int64(time.Hour))
+	if r.allow(a, start); !r.allow(a, start+3e9) {
+		t.Error("locked out after the clock was set back")
+	}
+}
+
+// Bandwidth: burst, rate, and a policy that changes it.
+func TestBandwidth(t *testing.T) {
+	p := basic()
+	w := newWorld(t, p)
+	_, a := w.allocated(4000)
+	if !a.Allow(w.now, 1<<40) {
+		t.Error("no limit, and refused")
+	}
+	p.Quotas.Bandwidth, p.Quotas.Burst = 1000, 3000
+	w.set(p)
+	sent := 0
+	for i := range 100 {
+		if a.Allow(w.now+int64(i)*1e8, 500) { // 5000 bytes per second are asked for, ten seconds long
+			sent += 500
+		}
+	}
+	if sent < 12_500 || sent > 13_000 {
+		t.Errorf("%d bytes in ten seconds, 3000 + 10 × 1000 are allowed", sent)
+	}
+	p.Quotas.Bandwidth = -1
+	w.set(p)
+	if !a.Allow(w.now, 1<<30) {
+		t.Error("still limited")
+	}
+}
