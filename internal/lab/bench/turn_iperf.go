@@ -20,15 +20,15 @@ type turnIperf struct {
 	at      netip.AddrPort
 	server  *exec.Cmd
 	said    *lastLines
-	last    map[string]time.Time // when a load of a road ended
-	sources map[string][]uint16  // source ports of a road's clients: a turncat keeps the allocation of an address
+	last    time.Time           // when the last load ended
+	sources map[string][]uint16 // source ports of a road's clients: a turncat keeps the allocation of an address
 }
 
 const (
 	iperfWarm  = 500 * time.Millisecond
 	iperfGrace = 15 * time.Second // for a client to hear its server's report
-	// iperfPause is how long a server may still tell a client its report: a client that comes back from the same port
-	// meanwhile is mistaken for the old one.
+	// iperfPause is how long a server may still tell a client its report: one that comes meanwhile is mistaken for it, or
+	// never read from.
 	iperfPause = 600 * time.Millisecond
 	// iperfStagger lies between the starts of two clients.
 	iperfStagger = 10 * time.Millisecond
@@ -41,7 +41,7 @@ func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &turnIperf{at: netip.AddrPortFrom(s.far4, ports[0]), said: &lastLines{}, last: map[string]time.Time{}, sources: map[string][]uint16{}}
+	i := &turnIperf{at: netip.AddrPortFrom(s.far4, ports[0]), said: &lastLines{}, sources: map[string][]uint16{}}
 	i.server = exec.Command("iperf", "-s", "-u", "-e", "-B", i.at.Addr().String(), "-p", strconv.Itoa(int(i.at.Port()))) //nolint:gosec // numbers of ours
 	i.server.Stdout, i.server.Stderr = i.said, i.said
 	if err := s.running.start(s.far, i.server); err != nil {
@@ -74,8 +74,8 @@ func (i *turnIperf) warm(ctx context.Context, s *turnStage, road *turnRoad) erro
 	return err
 }
 
-// run is try until the server's reports came back: now and then its UDP listener takes the first datagrams of a client for
-// another's that begins in the same moment, and answers neither.
+// run is try until the server's reports came back: now and then iperf's listener mixes up clients that begin in the same
+// moment, and answers neither.
 func (i *turnIperf) run(ctx context.Context, s *turnStage, road *turnRoad, load turnLoad) (phase turnPhase, err error) {
 	for range iperfTries {
 		if phase, err = i.try(ctx, s, road, load); !errors.Is(err, errNoReport) {
@@ -88,10 +88,10 @@ func (i *turnIperf) run(ctx context.Context, s *turnStage, road *turnRoad, load 
 // try starts a client for each connection, waits for all, and reads what the server told each of them.
 func (i *turnIperf) try(ctx context.Context, s *turnStage, road *turnRoad, load turnLoad) (phase turnPhase, err error) {
 	phase.load = load
-	if err := sleep(ctx, time.Until(i.last[road.name].Add(iperfPause))); err != nil {
+	if err := sleep(ctx, time.Until(i.last.Add(iperfPause))); err != nil {
 		return phase, err
 	}
-	defer func() { i.last[road.name] = time.Now() }()
+	defer func() { i.last = time.Now() }()
 	ctx, cancel := context.WithTimeout(ctx, load.duration+iperfGrace)
 	defer cancel()
 	before, err := procstat.CPU(i.server.Process.Pid)

@@ -391,6 +391,9 @@ func (s *turnStage) close() error {
 			road.traffic.stop()
 		}
 	}
+	if s.weir != nil {
+		s.weir.kill() // an interrupt would let it drain
+	}
 	s.running.end()
 	var err error
 	if s.lab != nil {
