@@ -4,7 +4,8 @@
 // The page knows nothing of parts. It reads /metrics each two seconds and draws what it
 // finds: counters as rates, gauges as values, each with its last minutes. So a new
 // counter shows up by itself, and what an operator sees is what Prometheus would get.
-// Nothing is fetched from another host.
+// A part that serves /users (the TURN gateway) gets a table of them on top. Nothing is
+// fetched from another host.
 package web
 
 import (
@@ -12,10 +13,10 @@ import (
 	"net/http"
 )
 
-//go:embed index.html app.js style.css
+//go:embed index.html app.js users.js style.css
 var files embed.FS
 
-// Handler serves the page at / and its two files beside it.
+// Handler serves the page at / and its files beside it.
 func Handler() http.Handler {
 	server := http.FileServerFS(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -39,7 +39,7 @@ func TestPageIsWhole(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{"/", "/app.js", "/style.css"} {
+	for _, file := range []string{"/", "/app.js", "/users.js", "/style.css"} {
 		if regexp.MustCompile(`https?://`).MatchString(strings.ReplaceAll(get(t, file).Body.String(), "http://www.w3.org/2000/svg", "")) {
 			t.Errorf("%s names another host", file)
 		}

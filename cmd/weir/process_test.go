@@ -64,13 +64,19 @@ func (l *lockedBuffer) String() string {
 // startProcess runs weir with args and an admin socket until the test ends, and waits until it answers there.
 func startProcess(t testing.TB, name string, args ...string) *process {
 	t.Helper()
+	return startBinary(t, os.Args[0], name, args...)
+}
+
+// startBinary is startProcess of another build of weir.
+func startBinary(t testing.TB, binary, name string, args ...string) *process {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "weir") // t.TempDir may exceed what a socket's path can hold
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &process{t: t, name: name, socket: filepath.Join(dir, "s"), out: new(lockedBuffer), ended: make(chan struct{})}
 	p.door = admin.NewClient("unix:"+p.socket, "")
-	p.cmd = exec.Command(os.Args[0], append(args, "--admin", "unix:"+p.socket)...)
+	p.cmd = exec.Command(binary, append(args, "--admin", "unix:"+p.socket)...)
 	p.cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -87,7 +87,7 @@ Ctrl-C or SIGTERM gives every allocation back.`,
 	flags.DurationVar(&c.Linger, "linger", turncat.DefaultLinger, "after the end of a stream's input wait for answers until so much silence")
 	flags.IntVar(&c.MTU, "mtu", turncat.DefaultMTU, "most bytes of a datagram that is cut from a stream")
 	flags.IntVar(&c.Workers, "workers", 0, "workers of a UDP listener (default one per core, at most 2)")
-	flags.DurationVar(&c.Gather, "gather", 0, "let datagrams gather for so long, at most 10ms: less CPU, more latency")
+	flags.DurationVar(&c.Gather, "gather", 0, "let datagrams gather for so long, at most 1ms: less CPU, more latency")
 	flags.IntVar(&c.Buffer, "buffer", turncat.DefaultBuffer, "kernel buffers of UDP sockets in bytes; above net.core.rmem_max needs root")
 	flags.BoolVar(&c.NoCheck, "no-check", false, "do not try the server first: begin also while it is away")
 	flags.StringVarP(&f.log, "log", "l", "text", "text or json, or a level as STUNner writes it, such as all:DEBUG")

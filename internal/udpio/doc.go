@@ -10,6 +10,7 @@
 //	Dial   ─► Socket ┐
 //	Dial   ─► Socket ┼─► Poller ── worker       many outgoing sockets of one worker in one epoll set
 //	Conn             ┘
+//	Bind   ─► Socket ── Reader ─► messages ─► Queues ── Writer ─► Socket, Conn    relays: gathered, nothing copied
 //
 // A Conn may be read by one goroutine and written by others at the same time. A Socket and a Poller belong to one
 // goroutine, except for Poller.Wake. No call allocates per datagram, save for the zone of an IPv6 link-local peer.

@@ -56,6 +56,19 @@ func (p *Poller) add(fd int, token uint64) error {
 func (p *Poller) Wait(tokens []uint64, wait time.Duration) (n int, woken bool, err error) {
 	events := p.events[:min(len(p.events), len(tokens)+1)]
 	r, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(milliseconds(wait)), 0, 0)
+	return p.ready(tokens, events, r, errno)
+}
+
+// WaitBusy is Wait for at most a millisecond, hidden from the Go scheduler: the goroutine keeps its thread and its place, which
+// saves a third of what a wake-up costs. It is for a worker that has just had work and expects more at once; after an empty one call
+// Wait, so that others get the place. A pause for garbage collection may wait that millisecond, too.
+func (p *Poller) WaitBusy(tokens []uint64) (n int, woken bool, err error) {
+	events := p.events[:min(len(p.events), len(tokens)+1)]
+	r, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 1, 0, 0)
+	return p.ready(tokens, events, r, errno)
+}
+
+func (p *Poller) ready(tokens []uint64, events []unix.EpollEvent, r uintptr, errno unix.Errno) (n int, woken bool, err error) {
 	if errno == unix.EINTR {
 		return 0, false, nil
 	}

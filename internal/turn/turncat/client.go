@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	holdPackets  = 16       // datagrams that wait for a client's first session
-	holdBytes    = 64 << 10 // and their bytes at most
+	holdPackets  = 128       // datagrams that wait for a client's first session
+	holdBytes    = 128 << 10 // their bytes at most
+	holdAllBytes = 8 << 20   // and those of all clients of a worker
 	firstBackoff = int64(250 * time.Millisecond)
 	mostBackoff  = int64(10 * time.Second)
 )
@@ -42,12 +43,19 @@ type client struct {
 
 // hold keeps a datagram until the session is ready. After that a client without a session has lost it: drop.
 func (c *client) hold(w *worker, data []byte) {
-	if c.attempts > 0 || len(c.held) >= holdPackets || c.heldSize+len(data) > holdBytes {
+	if c.attempts > 0 || len(c.held) >= holdPackets || c.heldSize+len(data) > holdBytes || w.heldSize+len(data) > holdAllBytes {
 		w.counters.gap.Add(1)
 		return
 	}
 	c.held = append(c.held, append([]byte(nil), data...))
 	c.heldSize += len(data)
+	w.heldSize += len(data)
+}
+
+// release gives up what is held.
+func (c *client) release(w *worker) {
+	w.heldSize -= c.heldSize
+	c.held, c.heldSize = nil, 0
 }
 
 // clientAt finds or admits the client of a datagram.
@@ -78,6 +86,8 @@ func (w *worker) remove(c *client, now int64) {
 		return
 	}
 	c.removed = true
+	w.counters.gap.Add(uint64(len(c.held)))
+	c.release(w)
 	delete(w.all, c)
 	if w.last == c {
 		w.last = nil
@@ -106,7 +116,7 @@ func (w *worker) remove(c *client, now int64) {
 
 // tick does what is due for every client and link, and plans the next one.
 func (w *worker) tick(now int64) {
-	next := never
+	w.nextTick = never // what is planned below makes it sooner
 	for c := range w.all {
 		end := c.lastSeen + int64(w.t.config.IdleTimeout)
 		if c.finished {
@@ -126,9 +136,9 @@ func (w *worker) tick(now int64) {
 			c.retryAt = 0
 			w.connect(c, now)
 		}
-		next = min(next, end)
+		w.soon(end)
 		if c.retryAt != 0 {
-			next = min(next, c.retryAt)
+			w.soon(c.retryAt)
 		}
 	}
 	for _, l := range w.links {
@@ -138,13 +148,19 @@ func (w *worker) tick(now int64) {
 		due, v := l.session.tick(now)
 		w.act(l, v, now)
 		if !l.gone {
-			next = min(next, due)
+			w.soon(due)
 		}
 	}
-	if w.stopAt != 0 {
-		next = min(next, w.stopAt)
+	if l := w.warm; l != nil {
+		if now >= w.warmEnds {
+			w.coolDown(now)
+		}
+		w.soon(w.warmEnds)
 	}
-	w.nextTick = max(next, now+tickGrain)
+	if w.stopAt != 0 {
+		w.soon(w.stopAt)
+	}
+	w.nextTick = max(w.nextTick, now+tickGrain)
 	if w.stopAt != 0 && w.live == 0 {
 		w.nextTick = now
 	}
@@ -193,6 +209,8 @@ func (w *worker) takeInbox(now int64) {
 			}
 		case finished:
 			w.streamEnded(e.stream, e.err, now)
+		case begin:
+			w.begin()
 		case halt:
 			w.halt(now)
 		}
@@ -242,6 +260,16 @@ func (w *worker) streamEnded(s *stream, err error, now int64) {
 	w.soon(now + int64(w.t.config.Linger))
 }
 
+// begin watches the listener. Until then the kernel keeps what clients send.
+func (w *worker) begin() {
+	if w.near == nil || w.stopAt != 0 {
+		return
+	}
+	if err := w.poller.AddConn(w.near, nearToken); err != nil {
+		w.broken = err
+	}
+}
+
 // halt gives everything back; run returns when that is done.
 func (w *worker) halt(now int64) {
 	w.stopAt = now + stopTime
@@ -252,5 +280,6 @@ func (w *worker) halt(now int64) {
 	for c := range w.all {
 		w.remove(c, now)
 	}
+	w.coolDown(now)
 	w.soon(now)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pion/dtls/v3"
+	dtlsnet "github.com/pion/dtls/v3/pkg/net"
 )
 
 // dialPatience bounds look-up, connection and handshake together.
@@ -75,11 +76,11 @@ func (c *Config) dialServer(ctx context.Context, to netip.AddrPort) (net.Conn, e
 }
 
 func (c *Config) dialDTLS(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	packets, err := net.ListenUDP("udp", nil)
+	packets, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected: it hears that nobody listens there
 	if err != nil {
 		return nil, err
 	}
-	conn, err := dtls.Client(packets, net.UDPAddrFromAddrPort(to), &dtls.Config{ //nolint:staticcheck // as internal/coap/client
+	conn, err := dtls.Client(dtlsnet.PacketConnFromConn(packets), packets.RemoteAddr(), &dtls.Config{ //nolint:staticcheck // as internal/coap/client
 		ServerName: c.serverName(), RootCAs: c.Roots, InsecureSkipVerify: c.Insecure,
 		ExtendedMasterSecret: dtls.RequestExtendedMasterSecret,
 	})
@@ -96,7 +97,7 @@ func (c *Config) dialDTLS(ctx context.Context, to netip.AddrPort) (net.Conn, err
 // secureConn closes the socket below pion's connection too.
 type secureConn struct {
 	*dtls.Conn
-	packets net.PacketConn
+	packets net.Conn
 }
 
 func (c *secureConn) Close() error {

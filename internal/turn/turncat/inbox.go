@@ -10,6 +10,7 @@ const (
 	dialed                 // a link's stream is there, or err says why not
 	datagram               // one datagram of a client, or one message of the server
 	finished               // the end of a stream's input; err says why, nil: its regular end
+	begin                  // read the UDP listener from now on
 	halt                   // give everything back and end
 )
 

@@ -4,9 +4,13 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/weir-lb/weir/internal/udpio"
 )
+
+// warmTime is how long the allocation of the check waits for a client.
+const warmTime = int64(10 * time.Second)
 
 var errServerClosed = errors.New("the TURN server closed the connection")
 
@@ -25,6 +29,12 @@ type link struct {
 // connect begins a link for a client: its first, a new one, or a spare beside one whose credentials have ended.
 func (w *worker) connect(c *client, now int64) {
 	if w.stopAt != 0 {
+		return
+	}
+	if l := w.warm; l != nil && !c.renewing {
+		w.warm = nil
+		l.client, c.link = c, l
+		w.opened(l, now)
 		return
 	}
 	server := w.t.serverAddr()
@@ -192,8 +202,6 @@ func (w *worker) act(l *link, v verdict, now int64) {
 
 // opened puts a link to use.
 func (w *worker) opened(l *link, now int64) {
-	w.counters.allocations.Add(1)
-	w.countSession(l, true)
 	w.soon(l.session.due())
 	c := l.client
 	if c == nil {
@@ -201,11 +209,11 @@ func (w *worker) opened(l *link, now int64) {
 		return
 	}
 	if c.probe != nil {
-		c.probe <- nil
-		c.probe = make(chan error, 1) // whatever comes later interests nobody
-		w.remove(c, now)
+		w.keepWarm(c, l, now)
 		return
 	}
+	w.counters.allocations.Add(1)
+	w.countSession(l, true)
 	w.t.config.Log.Debug("allocation", "client", c.name(), "relay", l.session.relay, "user", l.session.current.User)
 	if c.spare == l {
 		old := c.link
@@ -223,7 +231,7 @@ func (w *worker) opened(l *link, now int64) {
 	for _, data := range c.held {
 		w.sendCopy(c, data)
 	}
-	c.held, c.heldSize = nil, 0
+	c.release(w)
 	w.flushUp(now)
 	if c.stream != nil && !c.reading {
 		c.reading = true
@@ -238,10 +246,31 @@ func (w *worker) opened(l *link, now int64) {
 	}
 }
 
+// keepWarm ends a check that went well. Its allocation waits a while for the first client: a user with a quota of one has no second.
+func (w *worker) keepWarm(c *client, l *link, now int64) {
+	c.link, l.client = nil, nil
+	w.warm, w.warmEnds = l, now+warmTime
+	w.soon(w.warmEnds)
+	c.probe <- nil
+	w.remove(c, now)
+}
+
+// coolDown gives the check's allocation back.
+func (w *worker) coolDown(now int64) {
+	if l := w.warm; l != nil {
+		w.warm = nil
+		w.retire(l, now)
+	}
+}
+
 // lost ends a link; its client tries again later.
 func (w *worker) lost(l *link, now int64) {
 	had, c, err := l.counted, l.client, l.session.err
 	w.drop(l)
+	if w.warm == l {
+		w.warm = nil
+		return
+	}
 	if had {
 		w.counters.lost.Add(1)
 	} else {
@@ -272,7 +301,8 @@ func (w *worker) lost(l *link, now int64) {
 			return
 		}
 	}
-	c.held, c.heldSize = nil, 0
+	w.counters.gap.Add(uint64(len(c.held)))
+	c.release(w)
 	if alternate := l.session.alternate; alternate.IsValid() && !c.to.IsValid() {
 		c.to = alternate
 		w.connect(c, now)

@@ -366,6 +366,8 @@ func (s *session) tick(now int64) (next int64, v verdict) {
 		v = s.request(stun.MethodRefresh, now)
 	case now >= s.bindAt:
 		v = s.request(stun.MethodChannelBind, now)
+	case s.checkEvery > 0 && now >= s.checkAt: // not in use
+		s.checkAt = now + int64(s.checkEvery)
 	}
 	return s.due(), v
 }
@@ -380,9 +382,6 @@ func (s *session) due() int64 {
 	at := min(s.bindAt, s.refreshAt)
 	if s.checkEvery > 0 {
 		at = min(at, s.checkAt)
-		if !s.used {
-			at = max(at, min(s.bindAt, s.refreshAt))
-		}
 	}
 	if s.renewAt != 0 {
 		at = min(at, s.renewAt)

@@ -2,11 +2,12 @@ package turncat
 
 import (
 	"context"
-	"encoding/binary"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/pion/logging"
@@ -74,24 +75,39 @@ func (t *Tunnel) openTCP(ctx context.Context, connect bool) (_ *tcpSession, err 
 		return nil, refusalOf(err, credentials.User)
 	}
 	s.alloc = alloc
-	peer := net.TCPAddrFromAddrPort(t.peer)
-	if err := s.client.CreatePermission(peer); err != nil {
-		return nil, fmt.Errorf("the TURN server's permission for %v: %w", t.peer, err)
-	}
 	if !connect {
+		if err := s.client.CreatePermission(net.TCPAddrFromAddrPort(t.peer)); err != nil {
+			return nil, fmt.Errorf("the TURN server's permission for %v: %w", t.peer, err)
+		}
 		return s, nil
-	}
-	id, err := alloc.Connect(peer)
-	if err != nil {
-		return nil, fmt.Errorf("the TURN server's connection to %v: %w", t.peer, err)
 	}
 	if s.data, err = t.config.dialServer(ctx, server); err != nil {
 		return nil, err
 	}
-	if err := bindConnection(s.data, uint32(id), credentials); err != nil {
-		return nil, fmt.Errorf("connection %d to %v: %w", id, t.peer, err)
+	data := &dataConn{TCPConn: tcpBelow(s.data), through: s.data}
+	if _, err := alloc.DialWithConn(data, "tcp", t.peer.String()); err != nil {
+		return nil, fmt.Errorf("connect to %v through the TURN server: %w", t.peer, err)
 	}
 	return s, nil
+}
+
+// dataConn is what pion/turn takes for a data connection: TCP, with TLS above it or not.
+type dataConn struct {
+	*net.TCPConn
+	through net.Conn
+}
+
+// Read fills b: pion/turn counts on it for the answer to ConnectionBind. What follows is read past this type.
+func (c *dataConn) Read(b []byte) (int, error) { return io.ReadFull(c.through, b) }
+
+func (c *dataConn) Write(b []byte) (int, error) { return c.through.Write(b) }
+
+func tcpBelow(conn net.Conn) *net.TCPConn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	tcp, _ := conn.(*net.TCPConn)
+	return tcp
 }
 
 // refusalOf makes a Refusal of what pion/turn reports.
@@ -105,80 +121,12 @@ func refusalOf(err error, user string) error {
 	}
 }
 
-// bindConnection makes conn the data connection of an id (RFC 6062 section 4.3). The nonce of the control connection need not
-// be good here, so the server is asked for one.
-func bindConnection(conn net.Conn, id uint32, c Credentials) error {
-	if err := conn.SetDeadline(time.Now().Add(dialPatience)); err != nil {
-		return err
-	}
-	var key, realm, nonce []byte
-	for range maxTurns {
-		m := stun.New()
-		m.Type = stun.NewType(stun.MethodConnectionBind, stun.ClassRequest)
-		if err := m.NewTransactionID(); err != nil {
-			return err
-		}
-		m.WriteHeader()
-		m.Add(stun.AttrConnectionID, binary.BigEndian.AppendUint32(nil, id))
-		if key != nil {
-			m.Add(stun.AttrUsername, []byte(c.User))
-			m.Add(stun.AttrRealm, realm)
-			m.Add(stun.AttrNonce, nonce)
-			if err := stun.MessageIntegrity(key).AddTo(m); err != nil {
-				return err
-			}
-		}
-		if _, err := conn.Write(m.Raw); err != nil {
-			return err
-		}
-		answer, err := readMessage(conn)
-		if err != nil {
-			return err
-		}
-		if answer.TransactionID != m.TransactionID {
-			return errNotTURN
-		}
-		if answer.Type.Class == stun.ClassSuccessResponse {
-			return conn.SetDeadline(time.Time{})
-		}
-		r := parseRefusal(answer)
-		realm, _ = answer.Get(stun.AttrRealm)
-		nonce, _ = answer.Get(stun.AttrNonce)
-		if r.Code != 401 && r.Code != 438 || len(nonce) == 0 || len(realm) == 0 {
-			return r
-		}
-		key = stun.NewLongTermIntegrity(c.User, string(realm), c.Password)
-	}
-	return errors.New("the TURN server asks for credentials over and over")
-}
-
-// readMessage reads one STUN message and not a byte more: what follows belongs to the user.
-func readMessage(r io.Reader) (*stun.Message, error) {
-	raw := make([]byte, stunHeader)
-	if _, err := io.ReadFull(r, raw); err != nil {
-		return nil, err
-	}
-	if !stun.IsMessage(raw) {
-		return nil, errNotTURN
-	}
-	raw = append(raw, make([]byte, binary.BigEndian.Uint16(raw[2:]))...)
-	if _, err := io.ReadFull(r, raw[stunHeader:]); err != nil {
-		return nil, err
-	}
-	m := &stun.Message{Raw: raw}
-	return m, m.Decode()
-}
-
 func (t *Tunnel) checkTCP() error {
 	s, err := t.openTCP(t.ctx, false)
-	if t.ctx.Err() != nil {
-		return nil
+	if err == nil {
+		s.close()
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", t.config.Server, err)
-	}
-	s.close()
-	return nil
+	return t.judge(err)
 }
 
 // serveTCP carries one client's bytes to the TCP peer and back. Where the server goes away, so does the client's connection: bytes of
@@ -206,21 +154,28 @@ func (t *Tunnel) serveTCP(local *stream) {
 		local.end()
 	})
 	defer stop()
+	var ended atomic.Bool // the client's input
+	linger := func() {
+		if ended.Load() && t.ctx.Err() == nil {
+			_ = s.data.SetReadDeadline(time.Now().Add(t.config.Linger))
+		}
+	}
 	up := func() {
-		t.copyBytes(s.data, local.in, &t.tcp.upPackets, &t.tcp.upBytes)
-		closeWrite(s.data)
+		copyBytes(s.data, local.in, &t.tcp.upPackets, &t.tcp.upBytes, func() {})
+		// Closing half of it would have the server close all of it (RFC 6062 section 5.5), and with it what is on its way.
+		ended.Store(true)
+		linger()
 	}
 	if t.config.Listen.Kind == KindStdio {
 		go up() // a read of a terminal cannot be ended
 	} else {
 		t.beside.Go(up)
 	}
-	t.copyBytes(local.out, s.data, &t.tcp.downPackets, &t.tcp.downBytes)
+	copyBytes(local.out, s.data, &t.tcp.downPackets, &t.tcp.downBytes, linger)
 }
 
-type adder interface{ Add(uint64) uint64 }
-
-func (t *Tunnel) copyBytes(to io.Writer, from io.Reader, packets, bytes adder) {
+// copyBytes copies until one side ends, and calls each after every piece.
+func copyBytes(to io.Writer, from io.Reader, packets, bytes *atomic.Uint64, each func()) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -230,16 +185,10 @@ func (t *Tunnel) copyBytes(to io.Writer, from io.Reader, packets, bytes adder) {
 			}
 			packets.Add(1)
 			bytes.Add(uint64(n))
+			each()
 		}
 		if err != nil {
 			return
 		}
-	}
-}
-
-// closeWrite passes the end of the input on, where the transport can say so.
-func closeWrite(conn net.Conn) {
-	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
 	}
 }

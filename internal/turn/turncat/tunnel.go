@@ -10,6 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/udpio"
 )
@@ -118,6 +121,9 @@ func (t *Tunnel) Run(ctx context.Context) error {
 	}
 	err := t.check()
 	if err == nil {
+		for _, w := range t.workers {
+			w.inbox.post(entry{notice: begin})
+		}
 		t.accept()
 		<-t.ctx.Done()
 	}
@@ -162,12 +168,23 @@ func (t *Tunnel) check() error {
 	t.workers[0].inbox.post(entry{notice: arrived, probe: result})
 	select {
 	case err := <-result:
-		if err != nil {
-			return fmt.Errorf("%s: %w", t.config.Server, err)
-		}
+		return t.judge(err)
 	case <-t.ctx.Done():
 	}
 	return nil
+}
+
+// judge says whether a failed check ends the tunnel: not where time may help.
+func (t *Tunnel) judge(err error) error {
+	var refusal *Refusal
+	switch {
+	case err == nil || t.ctx.Err() != nil:
+		return nil
+	case errors.As(err, &refusal) && (refusal.Code == 486 || refusal.Code == 508):
+		t.config.Log.Warn("the server has no room now", "server", t.config.Server.String(), "error", err)
+		return nil
+	}
+	return fmt.Errorf("%s: %w", t.config.Server, err)
 }
 
 func (t *Tunnel) serverAddr() netip.AddrPort { return *t.server.Load() }
@@ -205,7 +222,12 @@ func (t *Tunnel) leave() { t.admitted.Add(-1) }
 
 func (t *Tunnel) finish() { t.done() }
 
-func (t *Tunnel) gather() { time.Sleep(t.config.Gather) }
+// gather lets datagrams come. The goroutine keeps its thread meanwhile: a wake-up through the Go scheduler would cost more than
+// is won.
+func (t *Tunnel) gather() {
+	pause := unix.NsecToTimespec(int64(t.config.Gather))
+	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0)
+}
 
 func (t *Tunnel) warn(text string, args ...any) { t.warnings.warn(t.now(), text, args) }
 

@@ -34,8 +34,12 @@ type worker struct {
 	links    []*link
 	free     []int
 	live     int // links
+	heldSize int // bytes that wait for first sessions
 	nextTick int64
 	stopAt   int64 // 0: not stopping
+	warm     *link // of the check, kept for the first client
+	warmEnds int64
+	broken   error
 
 	fromNear []udpio.Message // buffers of frames, behind the head room
 	frames   [][]byte
@@ -55,10 +59,6 @@ func newWorker(t *Tunnel, near *udpio.Conn) (*worker, error) {
 	}
 	w.inbox = newInbox(w.poller.Wake)
 	if near != nil {
-		if err := w.poller.AddConn(near, nearToken); err != nil {
-			w.poller.Close()
-			return nil, fmt.Errorf("watch the listener: %w", err)
-		}
 		block := make([]byte, readBatch*(headerBytes+readBuffer))
 		w.fromNear = make([]udpio.Message, readBatch)
 		w.frames = make([][]byte, readBatch)
@@ -80,6 +80,7 @@ func (w *worker) run() error {
 	defer w.inbox.end()
 	defer w.poller.Close()
 	tokens := make([]uint64, 64)
+	n := 0
 	for {
 		now := w.t.now()
 		if now >= w.nextTick {
@@ -88,7 +89,13 @@ func (w *worker) run() error {
 				return nil
 			}
 		}
-		n, woken, err := w.poller.Wait(tokens, time.Duration(max(w.nextTick-now, 0)))
+		var woken bool
+		var err error
+		if n > 0 { // it was busy just now
+			n, woken, err = w.poller.WaitBusy(tokens)
+		} else {
+			n, woken, err = w.poller.Wait(tokens, time.Duration(max(w.nextTick-now, 0)))
+		}
 		if err != nil {
 			return err
 		}
@@ -97,7 +104,9 @@ func (w *worker) run() error {
 		}
 		now = w.t.now()
 		if woken {
-			w.takeInbox(now)
+			if w.takeInbox(now); w.broken != nil {
+				return w.broken
+			}
 		}
 		for _, token := range tokens[:n] {
 			if token == nearToken {
