@@ -25,7 +25,7 @@ type turnTry struct {
 }
 
 const (
-	searchGrowth = 1.6
+	searchGrowth = 1.8
 	searchTries  = 3
 )
 

@@ -11,8 +11,9 @@ import (
 type turnCell struct {
 	road   *turnRoad
 	size   int
-	search *turnSearch // nil: of the direct road nothing is searched
-	best   *turnPhase  // at the highest rate that held
+	search *turnSearch            // nil: of the direct road nothing is searched
+	tries  map[float64]*turnPhase // the best try of each rate that may have held
+	best   *turnPhase             // of the highest rate that did
 	rates  [][]turnPhase
 }
 
@@ -40,7 +41,7 @@ func (s *turnStage) sweep(ctx context.Context) (runs []*TurnRun, err error) {
 func (s *turnStage) measureSize(ctx context.Context, size int, from, share float64) ([]*turnCell, error) {
 	var cells []*turnCell
 	for _, road := range s.roads {
-		cell := &turnCell{road: road, size: size, rates: make([][]turnPhase, len(s.config.Rates))}
+		cell := &turnCell{road: road, size: size, rates: make([][]turnPhase, len(s.config.Rates)), tries: map[float64]*turnPhase{}}
 		if road.name != RoadTurnDirect {
 			cell.search = newTurnSearch(searchStart, s.config.Most)
 		}
@@ -62,7 +63,7 @@ func (s *turnStage) measureSize(ctx context.Context, size int, from, share float
 	return cells, s.searchAll(ctx, cells, from+share*0.4, share*0.6)
 }
 
-const searchStart = 10000
+const searchStart = 16000
 
 // searchAll advances every cell's search by one try in turn until all have ended.
 func (s *turnStage) searchAll(ctx context.Context, cells []*turnCell, from, share float64) error {
@@ -85,14 +86,14 @@ func (s *turnStage) searchAll(ctx context.Context, cells []*turnCell, from, shar
 			}
 			loss := phase.shortfall()
 			cell.search.observe(loss)
-			if loss < cell.search.limit && (cell.best == nil || phase.sum.Rate > cell.best.sum.Rate) {
-				cell.best = &phase
+			if known := cell.tries[rate]; loss < cell.search.limit && (known == nil || phase.sum.Rate > known.sum.Rate) {
+				cell.tries[rate] = &phase
 			}
 		}
 	}
 	for _, cell := range cells {
-		if cell.search != nil && cell.search.held == 0 {
-			cell.best = nil
+		if cell.search != nil {
+			cell.best = cell.tries[cell.search.held] // nil: none did
 		}
 	}
 	return nil
