@@ -158,16 +158,7 @@ func (b *balancer) statusOf(s control.Status) any {
 // loopSamples are the numbers of the control loop, the same for each data path.
 func loopSamples(loop *control.Loop) []admin.Sample {
 	status := loop.Status()
-	failed := 0.0
-	if status.Error != "" {
-		failed = 1
-	}
-	samples := []admin.Sample{
-		{Name: "weir_generation", Help: "Number of the applied configuration.", Value: float64(status.Generation)},
-		{Name: "weir_config_failed", Help: "1 while the last change was refused.", Value: failed},
-		{Name: "weir_config_reloads_total", Help: "Configurations applied.", Counter: true, Value: float64(status.Reloads)},
-		{Name: "weir_config_failures_total", Help: "Changes refused.", Counter: true, Value: float64(status.Failures)},
-	}
+	samples := configSamples(status.Generation, status.Error != "", status.Reloads, status.Failures)
 	for i := range status.Services {
 		service := &status.Services[i]
 		open := 0.0
@@ -191,4 +182,18 @@ func loopSamples(loop *control.Loop) []admin.Sample {
 		}
 	}
 	return samples
+}
+
+// configSamples are the numbers of whatever takes a configuration file over while it runs.
+func configSamples(generation uint64, failed bool, reloads, failures uint64) []admin.Sample {
+	last := 0.0
+	if failed {
+		last = 1
+	}
+	return []admin.Sample{
+		{Name: "weir_generation", Help: "Number of the applied configuration.", Value: float64(generation)},
+		{Name: "weir_config_failed", Help: "1 while the last change was refused.", Value: last},
+		{Name: "weir_config_reloads_total", Help: "Configurations applied.", Counter: true, Value: float64(reloads)},
+		{Name: "weir_config_failures_total", Help: "Changes refused.", Counter: true, Value: float64(failures)},
+	}
 }

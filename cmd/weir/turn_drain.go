@@ -9,16 +9,18 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
 // drainGateway waits for a signal to end, drains, and returns when no allocation is left, when timeout is over (0: never), at
 // a second signal, or when ctx ends. The caller then ends the gateway; what it still has is kept where there is a --state.
-func drainGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, settings gateway.DrainConfig, log *slog.Logger) {
+func drainGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, drain func() gateway.DrainConfig, log *slog.Logger) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-signals:
 	}
+	settings := drain()
 	g.Drain(true, settings.Alternate)
 	left := g.Stats().Totals.Allocations
 	log.Info("draining: no new allocations; a second signal ends at once", "allocations", left, "timeout", settings.Timeout)
@@ -58,4 +60,6 @@ func turnSignals() (signals chan os.Signal, release func()) {
 type gatewayStatus struct {
 	keepStatus
 	gateway.Stats
+	Config *turnConfigStatus   `json:"config,omitempty"`
+	Names  []routes.NameStatus `json:"names,omitempty"` // DNS names of clusters
 }

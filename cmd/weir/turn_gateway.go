@@ -2,19 +2,31 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
+	"io"
+	"log/slog"
+	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/keep"
 )
 
+// defaultTurnAdmin is where `weir turn gateway` answers and where its clients ask.
+const defaultTurnAdmin = "127.0.0.1:9181"
+
+// gatewayFlags are the flags of `weir turn gateway`.
 type gatewayFlags struct {
 	config       string
+	peers        []string
+	tcpPeers     []string
+	workers      int
+	dryRun       bool
 	drainTimeout time.Duration
 	serve        serveFlags
 	keep         keepFlags
@@ -23,56 +35,161 @@ type gatewayFlags struct {
 func newTurnGatewayCommand() *cobra.Command {
 	var f gatewayFlags
 	cmd := &cobra.Command{
-		Use:    "gateway [-c FILE] [TURN-URI]",
-		Short:  "Run a TURN gateway",
-		Hidden: true, // until it is whole
-		RunE:   func(cmd *cobra.Command, _ []string) error { return runTurnGateway(cmd, &f) },
+		Use:   "gateway {-c FILE | TURN-URI}",
+		Short: "Run a TURN gateway (RFC 8656): media of WebRTC clients through one port",
+		Long: `Run a TURN gateway until interrupted: clients over UDP, TCP, TLS and DTLS reach, through one port, the peers that its routes
+name, and no others.
+
+The file is Weir's own or one of STUNner's (stunnerd, API v1 or v1alpha1, YAML or JSON); which one, it says by itself. It is
+watched, and so are the certificates that it names: a change (also an atomic rename, also SIGHUP without a change) is taken
+over as a whole, or refused with one line that names file, line, key and remedy. Allocations go on unless the new
+configuration forbids them; only a listener whose address, port or protocol changes is opened anew.
+
+A TURN URI instead of a file is a gateway with one listener, one user and routes to every peer, or to --peers. tls and dtls
+make a certificate for themselves.
+
+Refused as peers, however wide a route is: loopback, link-local, multicast and broadcast addresses and this host's own ones.
+An endpoint that names them opens them: 127.0.0.1:5000.
+
+A supervisor process holds all sockets: a crash, kill -9 or 'weir turn upgrade' ends no allocation. SIGTERM drains: no new
+allocations, an end when the last one is gone or after --drain-timeout; a second signal ends at once.`,
+		Example: `  weir turn gateway turn://user1:passwd1@192.0.2.1:3478?transport=udp
+  weir turn gateway turn://user1:passwd1@127.0.0.1:3478 --peers 127.0.0.1,10.0.0.0/8:10000-20000
+  weir turn gateway turns://user1:passwd1@0.0.0.0:5349 --tcp-peers 10.0.0.0/8:443
+  weir turn gateway -c gateway.yaml --admin 127.0.0.1:9181
+  weir turn gateway -c stunnerd.yaml --dry-run
+  kill -HUP $(pidof weir)     # read the file again`,
+		RunE: func(cmd *cobra.Command, args []string) error { return runTurnGateway(cmd, &f, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.config, "config", "c", "", "YAML file")
+	flags.StringVarP(&f.config, "config", "c", "", "configuration file, Weir's or STUNner's (YAML or JSON)")
+	flags.StringSliceVar(&f.peers, "peers", nil, "of a TURN URI: peers that may be reached: addresses, prefixes, names, each with an optional port range (default 0.0.0.0/0,::/0)")
+	flags.StringSliceVar(&f.tcpPeers, "tcp-peers", nil, "of a TURN URI: peers that may be reached over TCP (RFC 6062; default none)")
+	flags.IntVar(&f.workers, "workers", 0, "workers that relay, each with its own socket per UDP listener (default one per core)")
+	flags.BoolVarP(&f.dryRun, "dry-run", "d", false, "check configuration and certificates, print what they mean, open nothing")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
-	f.serve.add(cmd, "")
+	f.serve.add(cmd, defaultTurnAdmin)
 	f.keep.add(cmd)
 	return cmd
 }
 
-func runTurnGateway(cmd *cobra.Command, f *gatewayFlags) error {
-	log, err := newLogger(cmd.ErrOrStderr(), f.serve.log)
+const maxGatewayWorkers = 256
+
+func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
+	source, err := f.source(args)
 	if err != nil {
 		return usageError(err)
 	}
+	if f.workers < 0 || f.workers > maxGatewayWorkers {
+		return usageError(fmt.Errorf("--workers %d is not between 0 (one per core) and %d", f.workers, maxGatewayWorkers))
+	}
+	level := new(slog.LevelVar)
+	log, err := newLoggerAt(cmd.ErrOrStderr(), f.serve.log, level)
+	if err != nil {
+		return usageError(err)
+	}
+	if f.dryRun {
+		plan, _, err := source.load()
+		if err == nil {
+			err = plan.check()
+		}
+		if err != nil {
+			return usageError(err)
+		}
+		return printGateway(cmd.OutOrStdout(), plan)
+	}
 	return f.keep.run(cmd, log, func(ctx context.Context, k *keep.Keep) error {
-		signals, release := turnSignals()
-		defer release()
-		text, err := os.ReadFile(f.config)
-		if err != nil {
-			return usageError(fmt.Errorf("configuration: %w", err))
+		return serveGateway(ctx, k, source, log, level, cmd.Flags().Changed("drain-timeout"))
+	})
+}
+
+// serveGateway is the serving process.
+func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log *slog.Logger, level *slog.LevelVar, drainGiven bool) error {
+	signals, release := turnSignals()
+	defer release()
+	plan, text, err := source.load()
+	if err != nil {
+		return usageError(err)
+	}
+	if err := plan.check(); err != nil {
+		return usageError(err)
+	}
+	g, err := gateway.Open(plan.gateway, gateway.Options{Workers: source.flags.workers, Log: log, Keeper: gatewayKeeper(k)})
+	if err != nil {
+		return err
+	}
+	if dropped := k.Settle(); dropped > 0 {
+		log.Warn("kept sockets that nothing needs any more are closed", "sockets", dropped)
+	}
+	loop := &gatewayLoop{source: source, gateway: g, log: log, level: level}
+	door := turnDoor(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
+	keepDoor(&door, k, g, loop.now)
+	metrics := door.Metrics
+	door.Metrics = func() []admin.Sample { return append(metrics(), loop.samples()...) }
+	loop.doors = &stunnerDoors{log: log, probes: door, samples: door.Metrics}
+	defer loop.doors.close()
+	loop.started(plan)
+	if _, err := loop.doors.change(plan); err != nil {
+		return errors.Join(locate(plan.document, err), g.Close())
+	}
+	for _, uri := range loop.now().URIs {
+		log.Info("TURN", "uri", uri)
+	}
+	drain := func() gateway.DrainConfig {
+		settings := g.DrainConfig()
+		if drainGiven {
+			settings.Timeout = source.flags.drainTimeout
 		}
-		c, document, err := config.Decode[gateway.Config](f.config, text)
-		if err != nil {
-			return usageError(err)
-		}
-		if err := c.Validate(); err != nil {
-			_ = document
-			return usageError(err)
-		}
-		c = c.WithDefaults()
-		if cmd.Flags().Changed("drain-timeout") {
-			c.Drain.Timeout = f.drainTimeout
-		}
-		g, err := gateway.Open(c, gateway.Options{Log: log, Keeper: gatewayKeeper(k)})
-		if err != nil {
-			return err
-		}
-		if dropped := k.Settle(); dropped > 0 {
-			log.Warn("kept sockets that nothing needs any more are closed", "sockets", dropped)
-		}
-		door := turnDoor(g, func() int64 { return time.Now().UnixNano() }, false)
-		keepDoor(&door, k, g)
-		return serve(ctx, f.serve, log, door, nil, g.Run, func(ctx context.Context) error {
+		return settings
+	}
+	return serve(ctx, source.flags.serve, log, door, source.reload(log), g.Run,
+		func(ctx context.Context) error { return loop.run(ctx, text) },
+		func(ctx context.Context) error {
 			k.Ready()
-			drainGateway(ctx, signals, g, c.Drain, log)
+			drainGateway(ctx, signals, g, drain, log)
 			return nil
 		})
-	})
+}
+
+// reload is what SIGHUP does.
+func (s *gatewaySource) reload(log *slog.Logger) func() {
+	if s.file == nil {
+		return func() { log.Info("there is no configuration file to read again") }
+	}
+	return s.file.Reload
+}
+
+// printGateway says for people what a configuration means.
+func printGateway(w io.Writer, plan *gatewayPlan) error {
+	c := plan.gateway.WithDefaults()
+	for _, note := range plan.notes {
+		fmt.Fprintln(w, "note:", note)
+	}
+	who := fmt.Sprintf("%d users", len(c.Auth.Users))
+	switch c.Auth.Mode {
+	case gateway.AuthEphemeral:
+		who = fmt.Sprintf("%d secrets", len(c.Auth.Secrets))
+	case gateway.AuthNone:
+		who = "STUN only"
+	}
+	fmt.Fprintf(w, "gateway %s: realm %s, authentication %s (%s)\n", c.Name, c.Realm, c.Auth.Mode, who)
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "LISTENER\tURI\tRELAY PORTS\tROUTES")
+	for i := range c.Listeners {
+		l := &c.Listeners[i]
+		routes := strings.Join(l.Routes, ", ")
+		if routes == "" {
+			routes = "(no peer)"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", l.Name, l.URI(), l.RelayPorts, routes)
+	}
+	if err := table.Flush(); err != nil || len(c.Clusters) == 0 {
+		return err
+	}
+	fmt.Fprintln(table, "\nCLUSTER\tPEERS OVER\tENDPOINTS")
+	for i := range c.Clusters {
+		cluster := &c.Clusters[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\n", cluster.Name, cluster.Protocol, strings.Join(cluster.Endpoints, ", "))
+	}
+	return table.Flush()
 }

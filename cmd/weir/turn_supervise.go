@@ -101,11 +101,12 @@ func keepSamples(s keep.Stats) []admin.Sample {
 const maxMoved = 64 << 20
 
 // keepDoor adds to a gateway's door what is kept, and what `weir turn upgrade`, `export` and `import` ask for.
-func keepDoor(door *admin.Config, k *keep.Keep, g *gateway.Gateway) {
+func keepDoor(door *admin.Config, k *keep.Keep, g *gateway.Gateway, configured func() turnConfigStatus) {
 	metrics := door.Metrics
 	door.Metrics = func() []admin.Sample { return append(metrics(), keepSamples(k.Stats())...) }
 	door.Status = func() any {
-		return gatewayStatus{keepStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Keep: k.Stats()}, g.Stats()}
+		status := configured()
+		return gatewayStatus{keepStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Keep: k.Stats()}, g.Stats(), &status, g.Names()}
 	}
 	door.Routes = append(door.Routes, []admin.Route{
 		{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {

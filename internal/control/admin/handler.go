@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -27,8 +28,10 @@ func (s *Server) handler() http.Handler {
 	open := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, h) }
 	open("GET /livez", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	open("GET /readyz", s.readyz)
+	open("GET /live", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") }) // as STUNner calls them
+	open("GET /ready", s.readyz)
 	if s.config.Metrics != nil {
-		mux.Handle("GET /metrics", metricsHandler(s.config.Metrics))
+		mux.Handle("GET "+cmp.Or(s.config.MetricsPath, "/metrics"), metricsHandler(s.config.Metrics))
 	}
 	guardUpTo := func(pattern string, body int64, h http.HandlerFunc) {
 		mux.Handle(pattern, s.guarded(func(w http.ResponseWriter, r *http.Request) {

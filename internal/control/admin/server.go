@@ -24,6 +24,8 @@ type Config struct {
 
 	Ready    func() error
 	Metrics  func() []Sample
+	// MetricsPath is where Metrics are served; default /metrics.
+	MetricsPath string
 	Status   func() any // encoded as JSON
 	Override func(service, backend, value string) error
 	// Flows calls yield for each flow until it returns false.

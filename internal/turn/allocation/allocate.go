@@ -132,10 +132,7 @@ func (x *exchange) create(w wish) (*Allocation, Reason) {
 	if w.Reserve {
 		units = 2
 	}
-	if !t.shared.acquire(user, units, false) {
-		if w.redeem {
-			t.relays.Release(w.Reserved)
-		}
+	if !w.redeem && !t.shared.acquire(user, units, false) {
 		return nil, QuotaReached
 	}
 	a := &Allocation{ID: t.newID(), Path: x.path, User: user, TCP: w.tcp, DontFragment: w.dontFragment, Created: x.now, table: t}
@@ -153,7 +150,7 @@ func (x *exchange) create(w wish) (*Allocation, Reason) {
 	if w.Reserve {
 		t.reserve(a, next(relay), x.now+int64(reservationTime))
 	}
-	a.request = x.m.id()
+	a.request, a.realm = x.m.id(), x.realm
 	a.granted = x.lifetime()
 	a.Expires = x.now + int64(a.granted)*1e9
 	return a, OK

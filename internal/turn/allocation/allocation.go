@@ -55,6 +55,7 @@ type Allocation struct {
 	next        int64 // when something of it ends
 	heap        int   // its place in the table's heap
 
+	realm      string   // that its client knows
 	request    [12]byte // of the Allocate, whose retransmission gets the same answer
 	granted    uint32   // seconds
 	second     Reason   // why it has only one of two families, else OK

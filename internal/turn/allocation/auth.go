@@ -45,8 +45,12 @@ func (x *exchange) authenticate() Reason {
 	if !x.t.macs.nonceHolds(nonce, x.policy, x.path.Client.Addr(), x.now) {
 		return StaleNonce
 	}
-	if string(realm) != x.policy.Realm {
-		return Unauthorized
+	if x.realm = x.policy.Realm; string(realm) != x.realm {
+		a := x.t.Find(x.path) // whose client knows the realm of before a reload
+		if a == nil || a.realm != string(realm) {
+			return Unauthorized
+		}
+		x.realm = a.realm
 	}
 	return x.verify(user, sha)
 }
@@ -79,7 +83,8 @@ func (x *exchange) verify(user []byte, sha bool) Reason {
 	switch x.policy.Auth.Mode {
 	case AuthStatic:
 		password, ok := x.policy.Auth.Users[string(user)]
-		if !ok || !x.proves(user, []byte(password), sha) {
+		if !x.proves(user, []byte(password), sha) || !ok { // in this order: an unknown user takes as long as a known one
+			x.cred.valid = false
 			return Unauthorized
 		}
 		x.cred.user = string(user)
@@ -131,7 +136,7 @@ func (c *macs) password(secret, user []byte) []byte {
 func (x *exchange) proves(user, password []byte, sha bool) bool {
 	c, m := x.t.macs, &x.m
 	k := &x.cred.key
-	c.longTerm(k, user, []byte(x.policy.Realm), password, sha)
+	c.longTerm(k, user, []byte(x.realm), password, sha)
 	if m.integrity256 != 0 {
 		_, value, _ := attribute(m.raw, m.integrity256)
 		x.cred.sha256 = true

@@ -109,6 +109,27 @@ func TestRevokedCredential(t *testing.T) {
 	c.must(OK, refreshMethod)
 }
 
+// A new realm is for new clients: an allocation's client goes on with the one it knows, here and in another process.
+func TestRealmChanges(t *testing.T) {
+	w := newWorld(t, basic())
+	c, a := w.allocated(4000)
+	stranger := known(t, newWorld(t, basic()))
+	stranger.w, stranger.path.Client = w, netip.AddrPortFrom(c.path.Client.Addr(), 4001)
+	p := basic()
+	p.Realm = "new"
+	w.set(p)
+	c.must(OK, refreshMethod)
+	stranger.must(Unauthorized, allocateMethod, transport(17))
+	stranger.realm = "new"
+	stranger.must(OK, allocateMethod, transport(17))
+	r := taken(w, a)
+	w.table.Delete(a, Moved)
+	if _, err := w.table.Restore(r, w.now); err != nil {
+		t.Fatal(err)
+	}
+	c.must(OK, refreshMethod)
+}
+
 // Mode none takes even what was allocated before out of reach, and the zero mode lets nobody in.
 func TestModes(t *testing.T) {
 	w := newWorld(t, basic())

@@ -17,6 +17,7 @@ type exchange struct {
 	out    []byte
 	start  int // where the answer begins in out
 	cred   credential
+	realm  string // that the request's key is made with
 }
 
 // Request handles one STUN message of a client, other than Send indications and ConnectionBind requests, and appends the

@@ -32,9 +32,14 @@ func TestFrameSize(t *testing.T) {
 		size int
 		ok   bool
 	}{
-		{[]byte{0, 1, 0, 8}, 28, true}, {[]byte{0, 1, 0, 9}, 0, false}, {[]byte{0x40, 0, 0, 0}, 4, true},
-		{[]byte{0x40, 0, 0xff, 0xff}, 65540, true}, {[]byte{0x7f, 0xff, 0, 1}, 8, true}, {[]byte{0x16, 3, 1, 0}, 276, true},
-		{[]byte{0x80, 0, 0, 0}, 0, false}, {[]byte{0}, 0, false},
+		{[]byte{0, 1, 0, 8}, 28, true},
+		{[]byte{0, 1, 0, 9}, 0, false},
+		{[]byte{0x40, 0, 0, 0}, 4, true},
+		{[]byte{0x40, 0, 0xff, 0xff}, 65540, true},
+		{[]byte{0x7f, 0xff, 0, 1}, 8, true},
+		{[]byte{0x16, 3, 1, 0}, 276, true},
+		{[]byte{0x80, 0, 0, 0}, 0, false},
+		{[]byte{0}, 0, false},
 	} {
 		if size, ok := FrameSize(test.head); size != test.size || ok != test.ok {
 			t.Errorf("%x: %d %v, want %d %v", test.head, size, ok, test.size, test.ok)

@@ -143,16 +143,15 @@ func (w *world) after(d time.Duration) {
 
 // client is one 5-tuple with its credentials.
 type client struct {
-	w               *world
-	path            Path
-	user, password  string
-	realm, nonce    string
-	serial          uint64
-	lastID          [12]byte
-	fingerprint     bool
-	noIntegrity     bool
-	omit            stun.AttrType // of USERNAME, REALM, NONCE
-	algorithms, sha bool
+	w              *world
+	path           Path
+	user, password string
+	realm, nonce   string
+	serial         uint64
+	lastID         [12]byte
+	fingerprint    bool
+	noIntegrity    bool
+	omit           stun.AttrType // of USERNAME, REALM, NONCE
 }
 
 func (w *world) client(port uint16, transport Transport) *client {
@@ -173,6 +172,7 @@ func lifetime(s uint32) attr { return attr{Type: stun.AttrLifetime, Value: word(
 func familyOf(kind stun.AttrType, f byte) attr {
 	return attr{Type: kind, Value: []byte{f, 0, 0, 0}}
 }
+
 func channel(n uint16) attr { return attr{Type: stun.AttrChannelNumber, Value: word(uint32(n) << 16)} }
 
 // peer is XOR-PEER-ADDRESS by the library's own code.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+	"unicode/utf8"
 )
 
 // Policy is what a server allows. It is immutable: change a copy and hand it to Shared.SetPolicy.
@@ -84,8 +85,8 @@ func (p Policy) withDefaults() (*Policy, error) {
 	if p.Realm == "" {
 		p.Realm = "weir"
 	}
-	if len(p.Realm) > maxText || len(p.Software) > maxText {
-		return nil, fmt.Errorf("realm or software is longer than %d bytes", maxText)
+	if len(p.Realm) > maxText || len(p.Software) > maxText || !utf8.ValidString(p.Realm) {
+		return nil, fmt.Errorf("realm or software is not UTF-8 of at most %d bytes", maxText)
 	}
 	if err := p.checkAuth(); err != nil {
 		return nil, err

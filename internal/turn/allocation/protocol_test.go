@@ -299,6 +299,17 @@ func TestReservation(t *testing.T) {
 	thief.must(InsufficientCapacity, stun.MethodAllocate, transport(17), token)
 	m = thief.must(OK, stun.MethodAllocate, transport(17), reserve)
 	value, _ = m.Get(stun.AttrReservationToken)
+	w.openError = ErrNoPort
+	failing := w.client(4004, UDP)
+	failing.must(Challenged, stun.MethodAllocate, transport(17))
+	failing.must(InsufficientCapacity, stun.MethodAllocate, transport(17), attr{Type: stun.AttrReservationToken, Value: slices.Clone(value)})
+	w.openError = nil
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+	c.must(OK, stun.MethodRefresh, lifetime(0))
+	m = c.must(OK, stun.MethodAllocate, transport(17), reserve)
+	value, _ = m.Get(stun.AttrReservationToken)
 	w.now += int64(30 * time.Second)
 	late := w.client(4003, UDP)
 	late.must(Challenged, stun.MethodAllocate, transport(17))

@@ -30,7 +30,8 @@ type Record struct {
 	Listener     string             `json:"listener"`
 	Path         Path               `json:"path"`
 	User         string             `json:"user"`
-	Relay        []netip.AddrPort   `json:"relay"` // at most one of each family
+	Realm        string             `json:"realm,omitempty"` // that its client knows; "" is the policy's
+	Relay        []netip.AddrPort   `json:"relay"`           // at most one of each family
 	TCP          bool               `json:"tcp,omitempty"`
 	DontFragment bool               `json:"dont_fragment,omitempty"`
 	Transaction  string             `json:"transaction"` // of its Allocate, 24 hexadecimal digits
@@ -100,6 +101,8 @@ func (r *Record) check() error {
 		return errors.New("id is not between 1 and 2^53")
 	case r.User == "" || len(r.User) > maxUser || !utf8.ValidString(r.User):
 		return fmt.Errorf("user is empty or not UTF-8 of at most %d bytes", maxUser)
+	case len(r.Realm) > maxText || !utf8.ValidString(r.Realm):
+		return fmt.Errorf("realm is not UTF-8 of at most %d bytes", maxText)
 	case !plain(r.Path.Client, true) || !plain(r.Path.Server, true) || r.Path.Transport > DTLS:
 		return errors.New("path is not two addresses with ports and a transport")
 	case len(r.Relay) == 0 || len(r.Relay) > 2 || len(r.Relay) == 2 && r.Relay[0].Addr().Is4() == r.Relay[1].Addr().Is4():

@@ -19,7 +19,7 @@ var (
 // Record takes an allocation down.
 func (t *Table) Record(a *Allocation) Record {
 	r := Record{
-		Version: RecordVersion, ID: a.ID, Path: a.Path, User: a.User, TCP: a.TCP, DontFragment: a.DontFragment,
+		Version: RecordVersion, ID: a.ID, Path: a.Path, User: a.User, Realm: a.realm, TCP: a.TCP, DontFragment: a.DontFragment,
 		Transaction: hex.EncodeToString(a.request[:]), Granted: a.granted, Created: a.Created, Expires: a.Expires,
 		Up: a.Up.record(), Down: a.Down.record(),
 	}
@@ -67,7 +67,10 @@ func (t *Table) Restore(r Record, now int64) (*Allocation, error) {
 	l := &t.shared.Policy().Lifetimes
 	a := &Allocation{
 		ID: r.ID, Path: r.Path, User: r.User, TCP: r.TCP, DontFragment: r.DontFragment, Created: r.Created,
-		Expires: clamp(r.Expires, now, l.Max), table: t, granted: r.Granted,
+		Expires: clamp(r.Expires, now, l.Max), table: t, granted: r.Granted, realm: r.Realm,
+	}
+	if a.realm == "" {
+		a.realm = t.shared.Policy().Realm
 	}
 	if t.ids[a.ID] != nil {
 		a.ID = t.newID()

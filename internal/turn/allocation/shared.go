@@ -122,7 +122,8 @@ func (s *Shared) waits(token uint64) bool {
 	return s.reserved[token].token != 0
 }
 
-// take ends a reservation for its user, and gives its quota back. An expired one is left to the table that made it.
+// take ends a reservation for its user, whose allocation takes its place in the quota: the caller releases it. An expired
+// one is left to the table that made it.
 func (s *Shared) take(token uint64, user string, now int64) (relay netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +132,6 @@ func (s *Shared) take(token uint64, user string, now int64) (relay netip.AddrPor
 		return relay, false
 	}
 	delete(s.reserved, token)
-	s.releaseLocked(user)
 	return r.relay, true
 }
 

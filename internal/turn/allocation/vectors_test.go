@@ -78,17 +78,20 @@ func TestLongTermVectors(t *testing.T) {
 	if r != OK {
 		t.Fatal(r)
 	}
+	x.realm = p.Realm
 	user, _ := x.m.get(stun.AttrUsername)
 	if r := x.verify(user, false); r != OK || x.cred.user != matrix {
 		t.Errorf("RFC 5769, 2.4: %v", r)
 	}
-	if x, _ = w.table.begin(Path{}, unhex(longTerm5769), nil, start); x.verify(user, true) != Unauthorized {
+	x, _ = w.table.begin(Path{}, unhex(longTerm5769), nil, start)
+	if x.realm = p.Realm; x.verify(user, true) != Unauthorized {
 		t.Error("an MD5 credential passes for SHA-256")
 	}
 	x, r = w.table.begin(Path{}, unhex(sha256Request8489), nil, start)
 	if r != OK {
 		t.Fatal(r)
 	}
+	x.realm = p.Realm
 	if r := x.verify([]byte(matrix), true); r != OK || !x.cred.sha256 {
 		t.Errorf("RFC 8489, B.1: %v", r)
 	}

@@ -36,6 +36,7 @@ type Gateway struct {
 	ports    portTable
 	offload  offloads
 	workers  []*worker
+	streams  *streams      // what TCP, TLS and DTLS listeners share
 	stopped  chan struct{} // closed when workers do not serve posts any more
 	draining atomic.Bool
 
@@ -75,6 +76,7 @@ func Open(c Config, o Options) (*Gateway, error) {
 	g := &Gateway{options: o, stopped: make(chan struct{}), clusters: map[string]uint16{}}
 	g.ports.init()
 	g.offload.init(g)
+	g.streams = newStreams(c.Limits)
 	if err := g.prepare(c); err != nil {
 		_ = g.Close()
 		return nil, fmt.Errorf("open the TURN gateway: %w", err)

@@ -35,7 +35,7 @@ type listener struct {
 	server      netip.AddrPort // as bound
 	group       *udpio.Group   // UDP
 	connections atomic.Int64   // of TCP, TLS and DTLS
-	stream      any            // what stream.go keeps of it
+	stream      *streamServer  // TCP, TLS, DTLS
 	counts      []counts       // by worker
 }
 

@@ -83,6 +83,9 @@ func (rs *relays) Open(a *allocation.Allocation, want allocation.RelayRequest) (
 	}
 	if err == nil || got[allocation.V4].IsValid() || got[allocation.V6].IsValid() {
 		c.counts.opened.Add(1)
+		if c.stream != nil {
+			c.stream.allocated(true)
+		}
 	}
 	return got, err
 }
@@ -161,6 +164,9 @@ func (rs *relays) Close(a *allocation.Allocation) {
 	}
 	if c.tcp != nil {
 		w.closeTCP(c)
+	}
+	if c.stream != nil {
+		c.stream.allocated(false)
 	}
 	for i, r := range c.relays {
 		if r != nil {

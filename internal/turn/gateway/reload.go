@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -323,16 +322,16 @@ func (w *worker) grants() (permissions, channels int) {
 // Names is what the gateway knows of the DNS names in its clusters.
 func (g *Gateway) Names() []routes.NameStatus { return g.router.Names() }
 
+// DrainConfig is that of the configuration in force.
+func (g *Gateway) DrainConfig() DrainConfig {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.config.Drain
+}
+
 // Config is the configuration in force, with its defaults and without its secrets.
 func (g *Gateway) Config() Config {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.config.Redacted()
-}
-
-// Alternate is where Config sends new clients while the gateway drains.
-func (g *Gateway) Alternate() netip.AddrPort {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.config.Drain.Alternate
 }

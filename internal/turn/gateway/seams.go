@@ -59,6 +59,8 @@ type stream interface {
 	deliver(head, body []byte) bool
 	// flush ends a turn of the worker in which deliver was called: the connection's writer may start.
 	flush()
+	// allocated says that the client has an allocation now, or has none any more: then it has a while to make one.
+	allocated(yes bool)
 	// shut ends the connection: its listener is gone.
 	shut()
 }

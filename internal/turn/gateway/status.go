@@ -42,6 +42,9 @@ func (l *listener) stats(held Counts) ListenerStats {
 	for i := range l.counts {
 		l.counts[i].into(&s.Counts, s.Reasons)
 	}
+	if l.stream != nil {
+		l.stream.addStats(&s)
+	}
 	if l.group != nil {
 		s.ReadBuffer = l.group.Conn(0).ReadBuffer()
 		s.Overflowed = l.group.Overflowed()

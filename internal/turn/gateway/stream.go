@@ -1,9 +1,247 @@
 package gateway
 
-import "errors"
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+const (
+	// handshakeTime is how long a client may take for its TLS or DTLS handshake, guestTime how long it may then stay without
+	// an allocation, whatever it sends: slow requests keep no connection.
+	handshakeTime = 10 * time.Second
+	guestTime     = 30 * time.Second
+	// A client that is gone without a word is found by keepalive after 30 s + 3 times 10 s, or by data that it does not
+	// acknowledge.
+	keepaliveIdle, keepaliveEvery, keepaliveProbes = 30 * time.Second, 10 * time.Second, 3
+	unackedTime                                    = 30 * time.Second
+)
+
+// streams is what all stream-like listeners of a gateway share.
+type streams struct {
+	chunks chunkPool
+	blocks blockPool
+
+	connections *sourceLimit // all there are
+	handshakes  *sourceLimit // TLS and DTLS handshakes under way
+	guests      *sourceLimit // connections whose client has no allocation
+	data        dataConnections
+}
+
+func newStreams(limits LimitConfig) *streams {
+	return &streams{
+		connections: newSourceLimit(limits.Connections, share(limits.Connections, 4)),
+		handshakes:  newSourceLimit(limits.Handshakes, share(limits.Handshakes, 4)),
+		guests:      newSourceLimit(share(limits.Connections, 4), share(limits.Connections, 16)),
+	}
+}
+
+// share is an n-th of a bound, at least 1.
+func share(bound, n int) int { return max(bound/n, 1) }
+
+// streamServer serves the clients of one TCP, TLS or DTLS listener.
+type streamServer struct {
+	gateway  *Gateway
+	shared   *streams
+	listener *listener
+	counts   streamCounts
+
+	certificate atomic.Pointer[tls.Certificate] // TLS and DTLS: what the next handshake shows
+	tls         *tls.Config                     // TLS
+
+	tcp  *net.TCPListener
+	dtls *dtlsFront
+
+	mu     sync.Mutex
+	conns  map[*streamConn]struct{}
+	closed bool
+	wait   sync.WaitGroup // accept loop and connections
+}
 
 // openStream binds a TCP, TLS or DTLS listener and serves it until closeStream.
-func (g *Gateway) openStream(l *listener) error { return errors.ErrUnsupported }
+func (g *Gateway) openStream(l *listener) error {
+	s := &streamServer{gateway: g, shared: g.streams, listener: l, conns: make(map[*streamConn]struct{})}
+	if l.config.Protocol.Secure() {
+		if err := s.swapCertificate(&l.config); err != nil {
+			return err
+		}
+	}
+	if l.config.Protocol == DTLS {
+		if err := s.listenDTLS(); err != nil {
+			return err
+		}
+	} else if err := s.listenTCP(); err != nil {
+		return err
+	}
+	l.stream = s
+	return nil
+}
 
 // closeStream stops accepting and ends every connection of the listener.
-func (g *Gateway) closeStream(l *listener) {}
+func (g *Gateway) closeStream(l *listener) {
+	s := l.stream
+	if s == nil {
+		return
+	}
+	if s.tcp != nil {
+		_ = s.tcp.Close()
+	}
+	if s.dtls != nil {
+		s.dtls.stop()
+	}
+	s.mu.Lock()
+	s.closed = true
+	conns := make([]*streamConn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.end(connectionShut)
+	}
+	s.wait.Wait()
+	if s.dtls != nil {
+		s.dtls.close()
+	}
+}
+
+// listenTCP binds the address itself: :: takes IPv4 too, 0.0.0.0 does not take IPv6.
+func (s *streamServer) listenTCP() error {
+	address := netip.AddrPortFrom(s.listener.config.Address, s.listener.config.Port)
+	network := "tcp"
+	if address.Addr().Is4() {
+		network = "tcp4"
+	}
+	config := net.ListenConfig{KeepAliveConfig: keepalive()}
+	bound, err := config.Listen(context.Background(), network, address.String())
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", address, err)
+	}
+	s.tcp = bound.(*net.TCPListener)
+	s.listener.server = s.tcp.Addr().(*net.TCPAddr).AddrPort()
+	s.wait.Add(1)
+	go s.acceptTCP()
+	return nil
+}
+
+// acceptTCP takes connections until the listener is closed. Where the process is out of descriptors it waits: the others
+// stay in the kernel's backlog.
+func (s *streamServer) acceptTCP() {
+	defer s.wait.Done()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		conn, err := s.tcp.AcceptTCP()
+		switch {
+		case err == nil:
+			s.begin(conn)
+		case errors.Is(err, net.ErrClosed):
+			return
+		case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS):
+			s.gateway.options.Log.Warn("accept a connection", "listener", s.listener.config.Name, "err", err)
+			pause.Reset(100 * time.Millisecond)
+			<-pause.C
+		}
+	}
+}
+
+// begin gives an accepted connection its place and its goroutines.
+func (s *streamServer) begin(conn *net.TCPConn) {
+	s.counts.add(connectionAccepted)
+	c := s.newConn(unmapPort(conn.RemoteAddr()), unmapPort(conn.LocalAddr()))
+	c.raw, c.conn = conn, conn
+	if !s.shared.connections.enter(&c.place, c.path.Client.Addr(), nil) {
+		s.counts.add(connectionRefused)
+		abort(conn)
+		return
+	}
+	if !s.add(c) {
+		s.shared.connections.leave(&c.place)
+		abort(conn)
+		return
+	}
+	setUserTimeout(conn)
+	go c.serveTCP()
+}
+
+// newConn prepares the state of a connection that is not in s.conns yet.
+func (s *streamServer) newConn(client, server netip.AddrPort) *streamConn {
+	c := &streamConn{
+		server: s, out: newOutQueue(&s.shared.blocks), slots: make(chan struct{}, chunksAhead), ending: make(chan struct{}),
+		path: allocation.Path{Client: client, Server: server, Transport: s.listener.transport, Listener: s.listener.id},
+	}
+	c.worker = s.gateway.workerFor(client)
+	c.frames.pool = &s.shared.chunks
+	c.frames.limit.Store(maxYoungFrame)
+	return c
+}
+
+// add keeps the connection for closeStream; false: the listener is closing.
+func (s *streamServer) add(c *streamConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	s.wait.Add(1)
+	s.listener.connections.Add(1)
+	return true
+}
+
+// remove is the last thing that a connection does.
+func (s *streamServer) remove(c *streamConn) {
+	s.shared.connections.leave(&c.place)
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	s.listener.connections.Add(-1)
+	s.wait.Done()
+}
+
+// addStats adds what only connections count.
+func (s *streamServer) addStats(stats *ListenerStats) {
+	s.counts.addTo(stats.Reasons)
+	if s.dtls != nil {
+		stats.ReadBuffer = s.dtls.group.Conn(0).ReadBuffer()
+		stats.Overflowed = s.dtls.group.Overflowed()
+	}
+}
+
+// abort resets a connection: no TIME_WAIT stays of one that was refused.
+func abort(conn *net.TCPConn) {
+	_ = conn.SetLinger(0)
+	_ = conn.Close()
+}
+
+// setUserTimeout finds a client that is gone while data to it waits (tcp(7)). An error leaves the kernel's 15 minutes.
+func setUserTimeout(conn *net.TCPConn) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTime.Milliseconds()))
+	})
+}
+
+func unmapPort(a net.Addr) netip.AddrPort {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
+	case *net.UDPAddr:
+		return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}

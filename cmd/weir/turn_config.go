@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
+)
+
+// gatewayPlan is what a configuration file, or a TURN URI, asks a gateway process for.
+type gatewayPlan struct {
+	gateway         gateway.Config
+	health, metrics stunnerd.Endpoint // of STUNner's files
+	stunner         bool              // the file is one of STUNner's
+	debug           bool
+	notes           []string
+	document        *config.Document // nil of a URI
+}
+
+// parseGateway reads Weir's configuration of a gateway or one of STUNner's, whichever it is. An error names file, line
+// and key.
+func parseGateway(name string, text []byte) (*gatewayPlan, error) {
+	if stunnerd.Recognize(config.Keys(text)) {
+		return parseStunnerd(name, text)
+	}
+	c, document, err := config.Decode[gateway.Config](name, text)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Validate(); err != nil {
+		return nil, locate(document, err)
+	}
+	if len(c.Listeners) == 0 {
+		return nil, document.Errorf("listeners", "there is none, nothing would be served; add one, such as listeners: [{name: udp, address: 0.0.0.0, port: 3478}]")
+	}
+	return &gatewayPlan{gateway: c, document: document}, nil
+}
+
+func parseStunnerd(name string, text []byte) (*gatewayPlan, error) {
+	file, document, err := config.Decode[stunnerd.Config](name, text)
+	if err != nil {
+		return nil, err
+	}
+	result, err := file.Convert(os.Getenv)
+	if err != nil {
+		return nil, locate(document, err)
+	}
+	return &gatewayPlan{
+		gateway: result.Gateway, health: result.Health, metrics: result.Metrics, stunner: true, debug: result.Debug,
+		notes: result.Notes, document: document,
+	}, nil
+}
+
+// check also looks at what the configuration names outside of the file.
+func (p *gatewayPlan) check() error {
+	return locate(p.document, p.gateway.CheckCertificates())
+}
+
+// locate gives an error that begins with the path of a key its place in the file. Others stay as they are.
+func locate(document *config.Document, err error) error {
+	if err == nil || document == nil {
+		return err
+	}
+	path, message, found := strings.Cut(err.Error(), ": ")
+	if !found || !regexp.MustCompile(`^[a-z0-9_]+(\[\d+\])?(\.[a-z0-9_]+(\[\d+\])?)*$`).MatchString(path) {
+		return err
+	}
+	return document.Errorf(path, "%s", message)
+}
+
+// gatewaySource is where a gateway's configuration comes from: a file that is watched, or a URI.
+type gatewaySource struct {
+	file  *config.File // nil of a URI
+	uri   string
+	flags *gatewayFlags
+}
+
+// source reads the command line; it opens nothing.
+func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
+	peers := len(f.peers)+len(f.tcpPeers) > 0
+	switch {
+	case f.config == "" && len(args) == 0:
+		return nil, errors.New("no configuration; name a file with -c FILE, or write turn://USER:PASSWORD@ADDRESS:PORT")
+	case f.config != "" && len(args) > 0:
+		return nil, errors.New("-c and a TURN URI exclude each other; remove one")
+	case f.config != "" && peers:
+		return nil, errors.New("--peers and --tcp-peers belong to a TURN URI; a file has clusters")
+	case len(args) > 1:
+		return nil, fmt.Errorf("%d TURN URIs; write one, or list the listeners in a file", len(args))
+	case len(args) == 1:
+		return &gatewaySource{uri: args[0], flags: f}, nil
+	}
+	path := strings.TrimPrefix(f.config, "file://")
+	if scheme, _, ok := strings.Cut(path, "://"); ok || path == "k8s" {
+		return nil, fmt.Errorf("-c %s: a configuration is not fetched by %s; name a file, such as one that a ConfigMap mounts", path, scheme)
+	}
+	return &gatewaySource{file: config.NewFile(path), flags: f}, nil
+}
+
+// load reads the configuration as it is now. text is what a watch compares with.
+func (s *gatewaySource) load() (plan *gatewayPlan, text []byte, err error) {
+	if s.file == nil {
+		c, err := stunnerd.FromURI(s.uri, s.flags.peers, s.flags.tcpPeers)
+		if err != nil {
+			err = errors.New(strings.Replace(err.Error(), "clusters[0].endpoints", "--peers", 1))
+		}
+		return &gatewayPlan{gateway: c}, nil, err
+	}
+	text, err = s.file.Read()
+	if err != nil {
+		return nil, nil, fmt.Errorf("configuration: %w", err)
+	}
+	plan, err = parseGateway(s.file.Path(), text)
+	return plan, text, err
+}

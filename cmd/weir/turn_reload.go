@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+)
+
+// turnConfigStatus is what GET /status says of a gateway's configuration.
+type turnConfigStatus struct {
+	File       string          `json:"file,omitempty"`
+	Generation uint64          `json:"generation"`
+	Applied    time.Time       `json:"applied"`
+	Reloads    uint64          `json:"reloads"`
+	Failures   uint64          `json:"failures"`
+	Error      string          `json:"error,omitempty"` // of the last change; the configuration before it is in force
+	Failed     time.Time       `json:"failed,omitzero"`
+	Change     *gateway.Change `json:"change,omitempty"` // what the last reload did
+	Notes      []string        `json:"notes,omitempty"`  // what of the file has no effect here
+	URIs       []string        `json:"uris"`             // where clients find the listeners
+}
+
+// gatewayLoop holds a gateway, and the doors that a file of STUNner's asks for, at the newest good configuration.
+type gatewayLoop struct {
+	source  *gatewaySource
+	gateway *gateway.Gateway
+	doors   *stunnerDoors
+	log     *slog.Logger
+	level   *slog.LevelVar
+
+	mu     sync.Mutex // guards what follows
+	plan   *gatewayPlan
+	status turnConfigStatus
+}
+
+// started notes what the gateway was opened with.
+func (l *gatewayLoop) started(plan *gatewayPlan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.source.file != nil {
+		l.status.File = l.source.file.Path()
+	}
+	l.appliedLocked(plan)
+}
+
+func (l *gatewayLoop) appliedLocked(plan *gatewayPlan) {
+	if l.plan == nil || !slices.Equal(plan.notes, l.plan.notes) {
+		for _, note := range plan.notes {
+			l.log.Warn("configuration", "note", note)
+		}
+	}
+	l.plan = plan
+	l.level.Set(slog.LevelInfo)
+	if plan.debug {
+		l.level.Set(slog.LevelDebug)
+	}
+	s := &l.status
+	s.Generation++
+	s.Applied, s.Error, s.Failed, s.Notes, s.URIs = time.Now(), "", time.Time{}, plan.notes, nil
+	filled := plan.gateway.WithDefaults()
+	for i := range filled.Listeners {
+		s.URIs = append(s.URIs, filled.Listeners[i].URI())
+	}
+}
+
+// now is a copy for the admin door.
+func (l *gatewayLoop) now() turnConfigStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.status
+}
+
+func (l *gatewayLoop) samples() []admin.Sample {
+	s := l.now()
+	return configSamples(s.Generation, s.Error != "", s.Reloads, s.Failures)
+}
+
+// run follows the file, and the certificates that it names, until ctx ends.
+func (l *gatewayLoop) run(ctx context.Context, text []byte) error {
+	if l.source.file == nil {
+		<-ctx.Done()
+		return nil
+	}
+	follow := &followed{reload: l.source.file.Reload, log: l.log}
+	defer follow.end()
+	follow.paths(ctx, l.certificates())
+	return l.source.file.Watch(ctx, text, func(text []byte, err error) {
+		l.take(text, err)
+		follow.paths(ctx, l.certificates())
+	})
+}
+
+// take applies what the file holds now, or says why not; then all stays as it was.
+func (l *gatewayLoop) take(text []byte, err error) {
+	var plan *gatewayPlan
+	if err == nil {
+		plan, err = parseGateway(l.source.file.Path(), text)
+	}
+	var change gateway.Change
+	if err == nil {
+		change, err = l.apply(plan)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.status.Failures++
+		l.status.Error, l.status.Failed = err.Error(), time.Now()
+		l.log.Error("configuration not taken over, the one before it stays", "error", err)
+		return
+	}
+	l.appliedLocked(plan)
+	l.status.Reloads++
+	l.status.Change = &change
+	l.log.Info("configuration taken over", "generation", l.status.Generation, "listeners", len(plan.gateway.Listeners),
+		"added", change.Added, "removed", change.Removed, "restarted", change.Restarted, "certificates", change.Certificates,
+		"ended", change.Ended, "permissions_ended", change.Permissions, "channels_ended", change.Channels)
+	for _, note := range change.Notes {
+		l.log.Warn("configuration", "note", note)
+	}
+}
+
+func (l *gatewayLoop) apply(plan *gatewayPlan) (change gateway.Change, err error) {
+	back, err := l.doors.change(plan)
+	if err != nil {
+		return change, locate(plan.document, err)
+	}
+	if change, err = l.gateway.Apply(plan.gateway); err != nil {
+		back()
+		return change, locate(plan.document, err)
+	}
+	return change, nil
+}
+
+// certificates are the files that the configuration in force names.
+func (l *gatewayLoop) certificates() (paths []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.plan.gateway.Listeners {
+		if at := &l.plan.gateway.Listeners[i]; at.Certificate != "" {
+			paths = append(paths, at.Certificate, at.Key)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// followed are files whose change makes the configuration be read again.
+type followed struct {
+	reload func()
+	log    *slog.Logger
+
+	watched []string
+	stop    context.CancelFunc
+	group   sync.WaitGroup
+}
+
+// paths follows these files from now on, and no others.
+func (f *followed) paths(ctx context.Context, paths []string) {
+	if slices.Equal(paths, f.watched) {
+		return
+	}
+	f.end()
+	ctx, f.stop = context.WithCancel(ctx)
+	f.watched = paths
+	for _, path := range paths {
+		file := config.NewFile(path)
+		seen, _ := file.Read() // what cannot be read now is looked at again
+		f.group.Go(func() {
+			if err := file.Watch(ctx, seen, func([]byte, error) { f.reload() }); err != nil {
+				f.log.Warn("a certificate is not followed; send SIGHUP after a change", "file", path, "error", err)
+			}
+		})
+	}
+}
+
+func (f *followed) end() {
+	if f.stop != nil {
+		f.stop()
+		f.group.Wait()
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+)
+
+// stunnerDoors are the HTTP servers that a file of STUNner's asks for: /live and /ready for probes, /metrics.
+type stunnerDoors struct {
+	log     *slog.Logger
+	probes  admin.Config // what a health endpoint serves
+	samples func() []admin.Sample
+
+	mu   sync.Mutex // guards open
+	open map[doorKind]*stunnerDoor
+}
+
+// doorKind is where and what.
+type doorKind struct {
+	address, path   string
+	health, metrics bool
+}
+
+// stunnerDoor is one of them, at work.
+type stunnerDoor struct {
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// kinds are the doors of a plan: one, if health and metrics share an address.
+func kinds(plan *gatewayPlan) map[doorKind]string {
+	health, metrics := plan.health, plan.metrics
+	if metrics.Path == "/" {
+		metrics.Path = "" // none was given
+	}
+	switch {
+	case health.Address == "" && metrics.Address == "":
+		return nil
+	case metrics.Address == "":
+		return map[doorKind]string{{address: health.Address, health: true}: "admin.healthcheck_endpoint"}
+	case health.Address == "":
+		return map[doorKind]string{{address: metrics.Address, path: metrics.Path, metrics: true}: "admin.metrics_endpoint"}
+	case health.Address == metrics.Address:
+		return map[doorKind]string{{address: health.Address, path: metrics.Path, health: true, metrics: true}: "admin.healthcheck_endpoint"}
+	}
+	return map[doorKind]string{
+		{address: health.Address, health: true}:                       "admin.healthcheck_endpoint",
+		{address: metrics.Address, path: metrics.Path, metrics: true}: "admin.metrics_endpoint",
+	}
+}
+
+// change opens the doors of a plan and closes the others; those that stay the same go on. back undoes it. With an error,
+// which begins with the key that cannot be had, nothing has changed.
+func (d *stunnerDoors) change(plan *gatewayPlan) (back func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := map[doorKind]string{}
+	for kind := range d.open {
+		before[kind] = ""
+	}
+	if err := d.toLocked(kinds(plan)); err != nil {
+		if undone := d.toLocked(before); undone != nil {
+			d.log.Error("an HTTP server could not be opened again", "error", undone)
+		}
+		return nil, err
+	}
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if err := d.toLocked(before); err != nil {
+			d.log.Error("an HTTP server could not be opened again", "error", err)
+		}
+	}, nil
+}
+
+func (d *stunnerDoors) toLocked(wanted map[doorKind]string) error {
+	for kind, door := range d.open {
+		if _, stays := wanted[kind]; !stays {
+			door.end()
+			delete(d.open, kind)
+		}
+	}
+	for kind, key := range wanted {
+		if d.open[kind] != nil {
+			continue
+		}
+		door, err := d.start(kind)
+		if err != nil {
+			return fmt.Errorf("%s: %w; name another address, or \"\" for none", key, err)
+		}
+		if d.open == nil {
+			d.open = map[doorKind]*stunnerDoor{}
+		}
+		d.open[kind] = door
+	}
+	return nil
+}
+
+func (d *stunnerDoors) start(kind doorKind) (*stunnerDoor, error) {
+	c := admin.Config{Address: kind.address, Log: d.log}
+	if kind.health {
+		c.Ready, c.Status = d.probes.Ready, d.probes.Status
+	}
+	if kind.metrics {
+		c.Metrics, c.MetricsPath = d.samples, kind.path
+	}
+	server, err := admin.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	d.log.Info("STUNner's HTTP server", "address", server.Address(), "health", kind.health, "metrics", kind.metrics)
+	ctx, cancel := context.WithCancel(context.Background())
+	door := &stunnerDoor{stop: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(door.done)
+		if err := server.Run(ctx); err != nil {
+			d.log.Error("STUNner's HTTP server ended", "error", err)
+		}
+	}()
+	return door, nil
+}
+
+func (d *stunnerDoor) end() {
+	d.stop()
+	<-d.done
+}
+
+// close ends all doors.
+func (d *stunnerDoors) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.toLocked(nil) // only closes
+}

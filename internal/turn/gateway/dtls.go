@@ -1,0 +1,304 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/pion/dtls/v3"
+	"github.com/pion/logging"
+
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+const (
+	dtlsBatch    = 64
+	dtlsDatagram = 4096 // longer datagrams are cut, and then fail to decrypt: media and requests are shorter
+	dtlsMTU      = 1200 // of handshake datagrams
+)
+
+// dtlsFront is a DTLS listener's sockets. It answers ClientHellos without a cookie and keeps nothing; a client that shows
+// the cookie gets a session: a pipe, and a pion/dtls connection over it. A session ends when its client starts anew from
+// the same address, which the library by itself would ignore.
+//
+//	reuse-port socket ─► reader ─┬─ hello, no cookie ─► HelloVerifyRequest, no state
+//	                             ├─ hello, cookie ────► new session ─► pion/dtls ─► streamConn
+//	                             └─ other record ─────► the session of the address, else dropped
+type dtlsFront struct {
+	server  *streamServer
+	group   *udpio.Group
+	cookies cookieMaker
+	readers []*dtlsReader
+	wait    sync.WaitGroup
+	options []dtls.ServerOption
+}
+
+// sessionKey is how a datagram finds its session. local is valid on wildcard sockets only.
+type sessionKey struct {
+	client netip.AddrPort
+	local  netip.Addr
+}
+
+// dtlsReader is one socket with the sessions that the kernel's hash gives it.
+type dtlsReader struct {
+	front *dtlsFront
+	conn  *udpio.Conn
+
+	mu       sync.Mutex
+	sessions map[sessionKey]*dtlsSession
+}
+
+// dtlsSession is a client with a good cookie.
+type dtlsSession struct {
+	pipe *dtlsPipe
+	conn *streamConn
+	gone chan struct{} // closed when the worker has been told of its end
+}
+
+// listenDTLS opens the sockets, one per worker, and their readers.
+func (s *streamServer) listenDTLS() error {
+	config := &s.listener.config
+	address := netip.AddrPortFrom(config.Address, config.Port)
+	group, err := udpio.Listen(udpio.Config{
+		Addr: address, Sockets: max(len(s.gateway.workers), 1), Batch: dtlsBatch, ReadBuffer: 4 << 20, WriteBuffer: 4 << 20,
+	})
+	if err != nil {
+		return err
+	}
+	f := &dtlsFront{server: s, group: group}
+	if _, err := rand.Read(f.cookies.key[:]); err != nil {
+		_ = group.Close()
+		return fmt.Errorf("make a cookie key: %w", err)
+	}
+	f.options = []dtls.ServerOption{
+		dtls.WithGetCertificate(func(*dtls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Load(), nil }),
+		dtls.WithMTU(dtlsMTU), dtls.WithLoggerFactory(silence{logging.NewDefaultLeveledLoggerForScope("dtls", logging.LogLevelDisabled, nil)}),
+	}
+	s.listener.server = group.LocalAddr()
+	s.dtls = f
+	for i := range group.Len() {
+		r := &dtlsReader{front: f, conn: group.Conn(i), sessions: make(map[sessionKey]*dtlsSession)}
+		f.readers = append(f.readers, r)
+		f.wait.Add(1)
+		go r.run()
+	}
+	return nil
+}
+
+// stop takes no new sessions, close frees the sockets once all have ended.
+func (f *dtlsFront) stop() {
+	for _, r := range f.readers {
+		r.mu.Lock()
+		clear(r.sessions)
+		r.sessions = nil // a datagram finds nothing, and nothing begins
+		r.mu.Unlock()
+	}
+}
+
+func (f *dtlsFront) close() {
+	_ = f.group.Close()
+	f.wait.Wait()
+}
+
+// run reads until the socket is closed.
+func (r *dtlsReader) run() {
+	defer r.front.wait.Done()
+	messages := udpio.NewMessages(dtlsBatch, dtlsDatagram)
+	for {
+		n, err := r.conn.ReadBatch(messages, udpio.Forever)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		now := r.front.server.gateway.options.Now()
+		for i := range n {
+			r.datagram(&messages[i], now)
+		}
+	}
+}
+
+// datagram gives one to its session, or begins one.
+func (r *dtlsReader) datagram(m *udpio.Message, now int64) {
+	b, key, counts := m.Buf[:m.N], sessionKey{m.Addr, m.Local}, &r.front.server.counts
+	if len(b) < recordHeader || b[1] != 0xFE {
+		counts.add(dtlsMalformed)
+		return
+	}
+	r.mu.Lock()
+	session := r.sessions[key]
+	r.mu.Unlock()
+	if isHandshakeStart(b) {
+		h, ok := parseHello(b)
+		switch {
+		case !ok:
+			counts.add(dtlsMalformed)
+			return
+		case session != nil && string(h.cookie) == string(session.pipe.cookie[:]):
+			// the hello of this very session once more: the library answers again
+		case r.front.cookies.valid(m.Addr, &h, now):
+			r.begin(key, &h, session)
+			return
+		default:
+			if len(h.cookie) > 0 {
+				counts.add(dtlsBadCookie)
+			}
+			counts.add(dtlsCookieSent)
+			cookie := r.front.cookies.make(m.Addr, &h, cookiePeriodOf(now))
+			r.send(key, h.appendHelloVerify(make([]byte, 0, helloVerifySize), cookie[:]))
+			return
+		}
+	}
+	if session == nil {
+		counts.add(dtlsMalformed)
+	} else if !session.pipe.put(b) {
+		counts.add(dtlsInboxFull)
+	}
+}
+
+// begin makes the session of a client with a good cookie, in place of the one that its address may have had.
+func (r *dtlsReader) begin(key sessionKey, h *dtlsHello, old *dtlsSession) {
+	s := r.front.server
+	s.counts.add(connectionAccepted)
+	if old != nil {
+		old.pipe.mute()
+		old.conn.end(dtlsReplaced)
+	}
+	local := s.listener.server
+	if key.local.IsValid() {
+		local = netip.AddrPortFrom(key.local, local.Port())
+	}
+	c := s.newConn(key.client, local)
+	pipe := newDTLSPipe(r, key, h)
+	c.raw = pipe
+	if !s.shared.connections.enter(&c.place, key.client.Addr(), nil) {
+		s.counts.add(connectionRefused)
+		return
+	}
+	if !s.shared.handshakes.enter(&c.visit, key.client.Addr(), func() { c.end(handshakeEvicted) }) {
+		s.shared.connections.leave(&c.place)
+		s.counts.add(handshakeRefused)
+		return
+	}
+	session := &dtlsSession{pipe: pipe, conn: c, gone: make(chan struct{})}
+	conn, err := dtls.ServerWithOptions(pipe, net.UDPAddrFromAddrPort(key.client), r.front.options...)
+	if err != nil || !r.keep(key, session) {
+		s.shared.handshakes.leave(&c.visit)
+		s.shared.connections.leave(&c.place)
+		s.counts.add(handshakeFailed)
+		return
+	}
+	pipe.conn = conn
+	go session.serve(conn, key, old)
+}
+
+// keep lets datagrams find the session; false: the listener is closing.
+func (r *dtlsReader) keep(key sessionKey, session *dtlsSession) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions == nil || !r.front.server.add(session.conn) {
+		return false
+	}
+	r.sessions[key] = session
+	return true
+}
+
+// serve is the life of a session. It tells the worker nothing before the end of the one that it replaces was told: both
+// have the same 5-tuple.
+func (d *dtlsSession) serve(conn *dtls.Conn, key sessionKey, old *dtlsSession) {
+	c := d.conn
+	defer c.server.remove(c)
+	defer close(d.gone)
+	defer d.forget(key)
+	defer conn.Close() //nolint:errcheck // says goodbye to a client that may be gone
+	ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
+	err := conn.HandshakeContext(ctx)
+	cancel()
+	c.server.shared.handshakes.leave(&c.visit)
+	if old != nil {
+		<-old.gone
+	}
+	if err != nil {
+		c.end(handshakeReason(err))
+		return
+	}
+	c.conn = conn
+	c.serve()
+}
+
+func (d *dtlsSession) forget(key sessionKey) {
+	r := d.pipe.front
+	r.mu.Lock()
+	if r.sessions[key] == d {
+		delete(r.sessions, key)
+	}
+	r.mu.Unlock()
+}
+
+// readRecords hands one message per record to the worker, several at once where the worker is behind.
+func (c *streamConn) readRecords() streamReason {
+	buf := make([]byte, chunkBytes)
+	var in recordInbox
+	for {
+		n, err := c.conn.Read(buf)
+		if err != nil {
+			return readReason(err)
+		}
+		message := buf[:n]
+		if size, ok := frameSize(message); !ok || size == 0 {
+			return streamNotTurn
+		}
+		if int64(n) > c.frames.limit.Load() {
+			return streamLongFrame
+		}
+		if !in.put(c, message) {
+			c.server.counts.add(dtlsInboxFull)
+		}
+	}
+}
+
+// recordInbox gathers the messages of a session while the worker has not taken the ones before.
+type recordInbox struct {
+	mu    sync.Mutex
+	chunk *chunk
+	used  int
+}
+
+// put copies a message; false: the inbox is full.
+func (in *recordInbox) put(c *streamConn, message []byte) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	first := in.chunk == nil
+	if first {
+		in.chunk, in.used = c.frames.pool.get(chunkBytes), 0
+	}
+	if in.used+len(message) > len(in.chunk.buf) {
+		return false
+	}
+	to := in.chunk.buf[in.used : in.used+len(message) : in.used+len(message)]
+	copy(to, message)
+	in.used += len(message)
+	in.chunk.frames = append(in.chunk.frames, to)
+	if first {
+		c.worker.post(func(w *worker) { in.give(w, c) })
+	}
+	return true
+}
+
+func (in *recordInbox) give(w *worker, c *streamConn) {
+	in.mu.Lock()
+	chunk := in.chunk
+	in.chunk = nil
+	in.mu.Unlock()
+	w.fromStream(c, c.server.listener, c.path, chunk.frames)
+	c.frames.pool.put(chunk)
+}
+
+// silence is the log of pion/dtls, one for all: handshakes that fail are counted, and nobody logs for strangers.
+type silence struct{ logger logging.LeveledLogger }
+
+// NewLogger is logging.LoggerFactory's.
+func (s silence) NewLogger(string) logging.LeveledLogger { return s.logger }

@@ -1,0 +1,249 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+// chunksAhead is how many reads of one connection may wait for the worker; then the client's own TCP waits.
+const chunksAhead = 4
+
+// streamConn is one client connection of a TCP, TLS or DTLS listener: a goroutine that reads and hands whole messages to the
+// worker of the client's address, one that writes what the worker queues, and no more.
+//
+//	handshake (TLS, DTLS) ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
+//	                              └─ ConnectionBind ─► data connection of a TCP relay, see tcprelay.go
+type streamConn struct {
+	server *streamServer
+	path   allocation.Path
+	worker *worker
+	raw    io.Closer // the TCP socket, or the DTLS session's datagrams
+	conn   net.Conn  // raw, or the TLS or DTLS connection over it
+	under  *gatherer // TLS: between raw and conn
+	out    *outQueue
+	frames frameReader
+	slots  chan struct{}
+
+	place guest // among all connections
+	visit guest // among the handshakes, then the guests
+
+	owner  bool // the client has an allocation; the worker's own
+	once   sync.Once
+	ending chan struct{} // closed when the connection begins to end
+}
+
+// serveTCP is the life of a TCP or TLS connection.
+func (c *streamConn) serveTCP() {
+	defer c.server.remove(c)
+	if c.server.tls != nil && !c.handshakeTLS() {
+		return
+	}
+	c.serve()
+}
+
+// handshakeTLS makes the TLS connection of c.conn, or ends this one.
+func (c *streamConn) handshakeTLS() bool {
+	s := c.server
+	if !s.shared.handshakes.enter(&c.visit, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
+		c.end(handshakeRefused)
+		return false
+	}
+	defer s.shared.handshakes.leave(&c.visit)
+	c.under = &gatherer{Conn: c.conn}
+	conn := tls.Server(c.under, s.tls)
+	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
+	err := conn.HandshakeContext(context.Background())
+	if err != nil {
+		c.end(handshakeReason(err))
+		return false
+	}
+	_ = conn.SetDeadline(time.Time{})
+	c.conn = conn
+	return true
+}
+
+func handshakeReason(err error) streamReason {
+	if isTimeout(err) {
+		return handshakeTimeout
+	}
+	return handshakeFailed
+}
+
+// serve carries messages both ways until the connection ends. c.conn is ready.
+func (c *streamConn) serve() {
+	if !c.enterAsGuest() {
+		return
+	}
+	defer c.server.shared.guests.leave(&c.visit)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := c.out.run(c.conn, c.path.Transport != allocation.TCP, c.under); err != nil {
+			c.end(writeReason(err))
+		}
+	}()
+	reason, bound := c.read()
+	if bound != nil {
+		bound.join(c, written)
+		return
+	}
+	c.end(reason)
+	c.out.stop(true)
+	<-written
+	c.worker.post(func(w *worker) { w.streamGone(c.path) })
+}
+
+// enterAsGuest begins the time in which the client must allocate. It is called again when an allocation has ended.
+func (c *streamConn) enterAsGuest() bool {
+	guests := c.server.shared.guests
+	if !guests.enter(&c.visit, c.path.Client.Addr(), func() { c.end(guestEvicted) }) {
+		c.end(guestRefused)
+		return false
+	}
+	if c.isEnding() { // perhaps after serve has left for good
+		guests.leave(&c.visit)
+		return false
+	}
+	_ = c.conn.SetReadDeadline(time.Now().Add(guestTime))
+	return true
+}
+
+// read hands messages to the worker until the stream ends, or becomes a data connection.
+func (c *streamConn) read() (streamReason, *dataConn) {
+	if c.path.Transport == allocation.DTLS {
+		return c.readRecords(), nil
+	}
+	for {
+		chunk, err := c.frames.read(c.conn)
+		if chunk != nil {
+			if i := bindAt(chunk.frames); i >= 0 {
+				if data := c.bind(chunk, i); data != nil {
+					return connectionBound, data
+				}
+			} else {
+				c.hand(chunk)
+			}
+		}
+		if err != nil {
+			return readReason(err), nil
+		}
+	}
+}
+
+// hand gives a chunk to the worker, in one post. Where the worker is behind it waits, and TCP tells the client.
+func (c *streamConn) hand(chunk *chunk) {
+	select {
+	case c.slots <- struct{}{}:
+	case <-c.ending:
+		c.server.shared.chunks.put(chunk)
+		return
+	}
+	c.worker.post(func(w *worker) {
+		w.fromStream(c, c.server.listener, c.path, chunk.frames)
+		c.server.shared.chunks.put(chunk)
+		<-c.slots
+	})
+}
+
+// end closes the connection; the first reason counts. Any goroutine may call it, also a worker: it does not block.
+func (c *streamConn) end(reason streamReason) {
+	c.once.Do(func() {
+		c.server.counts.add(reason)
+		close(c.ending)
+		c.out.stop(true)
+		_ = c.raw.Close()
+	})
+}
+
+// isEnding says whether end was called.
+func (c *streamConn) isEnding() bool {
+	select {
+	case <-c.ending:
+		return true
+	default:
+		return false
+	}
+}
+
+// isTimeout knows the time-outs of net, crypto/tls, context and pion/dtls.
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func readReason(err error) streamReason {
+	switch {
+	case errors.Is(err, errNotTurn):
+		return streamNotTurn
+	case errors.Is(err, errLongFrame):
+		return streamLongFrame
+	case isTimeout(err):
+		return guestTimeout // the only read deadline there is
+	case errors.Is(err, io.EOF):
+		return connectionClosed
+	}
+	return connectionBroken
+}
+
+func writeReason(err error) streamReason {
+	if isTimeout(err) {
+		return clientSlow
+	}
+	return connectionBroken
+}
+
+// deliver is stream.deliver. User data over queueBytes is dropped; answers have some more room, and a client that leaves
+// those unread is cut.
+func (c *streamConn) deliver(head, body []byte) bool {
+	size := len(head) + len(body) + 3
+	if c.out.room(size, queueBytes) {
+		c.out.add(head, body)
+		return true
+	}
+	if isUserData(head) {
+		return false
+	}
+	if !c.out.room(size, queueBytes+queueAnswerBytes) {
+		c.end(clientSlow)
+		return false
+	}
+	c.out.add(head, body)
+	return true
+}
+
+// isUserData tells ChannelData and Data indications (RFC 8656 §18.1) from answers and other indications.
+func isUserData(head []byte) bool {
+	const dataIndication = 0x0017
+	return !isStun(head) || len(head) >= 2 && binary.BigEndian.Uint16(head) == dataIndication
+}
+
+// flush is stream.flush.
+func (c *streamConn) flush() { c.out.flush() }
+
+// shut is stream.shut.
+func (c *streamConn) shut() { c.end(connectionShut) }
+
+// allocated is stream.allocated: an owner may send long messages and stays as long as its allocation; a client whose
+// allocation has ended is a guest again.
+func (c *streamConn) allocated(yes bool) {
+	if c.owner == yes || c.isEnding() {
+		return
+	}
+	c.owner = yes
+	if !yes {
+		c.frames.limit.Store(maxYoungFrame)
+		c.enterAsGuest()
+		return
+	}
+	c.frames.limit.Store(maxFrame)
+	c.server.shared.guests.leave(&c.visit)
+	_ = c.conn.SetReadDeadline(time.Time{})
+}

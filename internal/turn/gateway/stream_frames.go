@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+// Over a stream the messages of a client follow one another without a frame of their own: a STUN message says its
+// length in its header (RFC 8489 §5), a ChannelData message too and is padded to four bytes (RFC 8656 §12.5).
+const (
+	stunHeader    = 20
+	stunCookie    = 0x2112A442
+	channelHeader = 4
+
+	// maxFrame is the longest message of a stream in bytes: ChannelData with 65,535 bytes and its padding is shorter.
+	maxFrame = stunHeader + 65532
+	// maxYoungFrame bounds the messages of a client without an allocation: every request fits (a user name of 509 bytes,
+	// a realm and a nonce of 763 bytes each, and the rest), and the first bytes of another protocol mostly ask for more.
+	maxYoungFrame = 4096
+
+	chunkBytes = 16 << 10
+)
+
+// frameSize tells how many bytes the message at the beginning of b takes with its padding; 0: b is too short to say. ok is
+// false where no TURN client would begin a message like that: the stream cannot be followed any further.
+func frameSize(b []byte) (size int, ok bool) {
+	if len(b) > 0 && b[0]&0xC0 > 0x40 {
+		return 0, false
+	}
+	if len(b) < channelHeader || isStun(b) && len(b) < 8 {
+		return 0, true
+	}
+	if isStun(b) && binary.BigEndian.Uint32(b[4:]) != stunCookie {
+		return 0, false
+	}
+	return allocation.FrameSize(b)
+}
+
+// isStun tells a STUN message from ChannelData by its first two bits.
+func isStun(frame []byte) bool { return frame[0]&0xC0 == 0 }
+
+// chunk is what one read of a stream brought: whole frames, each with its padding, and the memory under them.
+type chunk struct {
+	buf    []byte
+	frames [][]byte // alias buf
+}
+
+// chunkPool keeps the memory of chunks between reads. The zero value is ready.
+type chunkPool struct{ pool sync.Pool }
+
+// get returns a chunk of at least size bytes.
+func (p *chunkPool) get(size int) *chunk {
+	if size <= chunkBytes {
+		if c, ok := p.pool.Get().(*chunk); ok {
+			return c
+		}
+		size = chunkBytes
+	}
+	return &chunk{buf: make([]byte, size)}
+}
+
+// put takes a chunk back whose frames nobody reads any more. One with a long frame's memory is left to the collector.
+func (p *chunkPool) put(c *chunk) {
+	if len(c.buf) == chunkBytes {
+		clear(c.frames)
+		c.frames = c.frames[:0]
+		p.pool.Put(c)
+	}
+}
+
+// frameReader cuts a stream into frames. It belongs to one goroutine.
+type frameReader struct {
+	pool  *chunkPool
+	limit atomic.Int64 // bytes of the longest frame; any goroutine may change it
+	rest  []byte       // the beginning of a frame that is not there as a whole
+}
+
+// read calls r.Read once and returns the frames that are then whole, none if the first still lacks bytes. A chunk that is
+// returned goes back by pool.put. A frame longer than limit ends the stream with errLongFrame, anything that no TURN client
+// sends with errNotTurn; the frames before it are returned.
+func (f *frameReader) read(r io.Reader) (*chunk, error) {
+	size, ok := frameSize(f.rest)
+	if !ok {
+		return nil, errNotTurn
+	}
+	c := f.pool.get(size)
+	have := copy(c.buf, f.rest)
+	n, err := r.Read(c.buf[have:])
+	if n == 0 {
+		f.pool.put(c)
+		return nil, err
+	}
+	b, limit := c.buf[:have+n], int(f.limit.Load()) // of now: the read may have lasted long
+	for len(b) > 0 {
+		size, ok := frameSize(b)
+		if !ok {
+			err = errNotTurn
+			break
+		}
+		if size > limit {
+			err = errLongFrame
+			break
+		}
+		if size == 0 || size > len(b) {
+			break
+		}
+		c.frames = append(c.frames, b[:size:size])
+		b = b[size:]
+	}
+	f.rest = append(f.rest[:0], b...)
+	if len(c.frames) == 0 {
+		f.pool.put(c)
+		return nil, err
+	}
+	return c, err
+}
+
+// take returns the bytes that were read and belong to no frame yet, for whoever goes on with the raw stream.
+func (f *frameReader) take() []byte {
+	rest := f.rest
+	f.rest = nil
+	return rest
+}
+
+// errNotTurn and errLongFrame end a stream whose bytes are no TURN client's.
+const (
+	errNotTurn   = streamError("the stream carries no TURN messages")
+	errLongFrame = streamError("the stream announces a longer message than is allowed")
+)
+
+// streamError is a constant error.
+type streamError string
+
+func (e streamError) Error() string { return string(e) }

@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"net/netip"
+	"sync"
+)
+
+// sourceLimit bounds how many of one kind (handshakes, connections without an allocation, connections) are there at once, in all
+// and per source prefix: /32 of IPv4, /64 of IPv6, what one subscriber commonly has. Where it is full, a newcomer takes the
+// place of the oldest of the prefix with the most, if that one has at least two more than his own; so a flood from few
+// prefixes keeps nobody else out. Sources are known to be true here: a TCP handshake or a cookie came back from them.
+// Any goroutine may call it.
+type sourceLimit struct {
+	max, maxPrefix int
+
+	mu       sync.Mutex
+	count    int
+	prefixes map[netip.Prefix]*crowd
+}
+
+// crowd are the guests of one prefix, oldest first.
+type crowd struct {
+	prefix      netip.Prefix
+	first, last *guest
+	guests      int
+}
+
+// guest is one place of a sourceLimit. The zero value has none.
+type guest struct {
+	crowd      *crowd
+	prev, next *guest
+	evict      func() // makes room: called once without the lock, on the goroutine of the newcomer; must not block
+}
+
+// newSourceLimit returns a sourceLimit for max guests, maxPrefix of one prefix.
+func newSourceLimit(max, maxPrefix int) *sourceLimit {
+	return &sourceLimit{max: max, maxPrefix: maxPrefix, prefixes: make(map[netip.Prefix]*crowd)}
+}
+
+// sourcePrefix is what a sourceLimit counts an address under.
+func sourcePrefix(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap().WithZone("")
+	bits := 32
+	if addr.Is6() {
+		bits = 64
+	}
+	prefix, err := addr.Prefix(bits)
+	if err != nil { // no address: all such share one place
+		return netip.Prefix{}
+	}
+	return prefix
+}
+
+// enter gives g a place, or says that there is none. evict is called if a newcomer takes the place later; nil: nobody may.
+// The guest leaves by leave, also after evict.
+func (d *sourceLimit) enter(g *guest, source netip.Addr, evict func()) bool {
+	prefix := sourcePrefix(source)
+	d.mu.Lock()
+	c := d.prefixes[prefix]
+	if c != nil && c.guests >= d.maxPrefix {
+		d.mu.Unlock()
+		return false
+	}
+	var out *guest
+	if d.count >= d.max {
+		own := 0
+		if c != nil {
+			own = c.guests
+		}
+		if out = d.heaviestLocked(own + 2); out == nil {
+			d.mu.Unlock()
+			return false
+		}
+		d.removeLocked(out)
+	}
+	if c == nil {
+		c = &crowd{prefix: prefix}
+		d.prefixes[prefix] = c
+	}
+	d.addLocked(c, g, evict)
+	d.mu.Unlock()
+	if out != nil {
+		out.evict()
+	}
+	return true
+}
+
+// leave gives the place back. A guest that has none, or was made to leave, is ignored.
+func (d *sourceLimit) leave(g *guest) {
+	d.mu.Lock()
+	if g.crowd != nil {
+		d.removeLocked(g)
+	}
+	d.mu.Unlock()
+}
+
+// inside counts the guests.
+func (d *sourceLimit) inside() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.count
+}
+
+// heaviestLocked returns the oldest guest that may be evicted of the prefix with the most guests, least or more of them.
+// It looks at every prefix: at most max of them, and only while the limit is reached.
+func (d *sourceLimit) heaviestLocked(least int) *guest {
+	var most *crowd
+	for _, c := range d.prefixes {
+		if c.guests >= least && (most == nil || c.guests > most.guests) {
+			most = c
+		}
+	}
+	if most == nil {
+		return nil
+	}
+	for g := most.first; g != nil; g = g.next {
+		if g.evict != nil {
+			return g
+		}
+	}
+	return nil
+}
+
+func (d *sourceLimit) addLocked(c *crowd, g *guest, evict func()) {
+	*g = guest{crowd: c, prev: c.last, evict: evict}
+	if c.last != nil {
+		c.last.next = g
+	} else {
+		c.first = g
+	}
+	c.last = g
+	c.guests++
+	d.count++
+}
+
+func (d *sourceLimit) removeLocked(g *guest) {
+	c := g.crowd
+	if g.prev != nil {
+		g.prev.next = g.next
+	} else {
+		c.first = g.next
+	}
+	if g.next != nil {
+		g.next.prev = g.prev
+	} else {
+		c.last = g.prev
+	}
+	g.crowd, g.prev, g.next = nil, nil, nil
+	c.guests--
+	d.count--
+	if c.guests == 0 {
+		delete(d.prefixes, c.prefix)
+	}
+}

@@ -1,0 +1,238 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// queueBytes is how much user data may wait for one client. More is dropped and counted: media that is late is of no use.
+	queueBytes = 256 << 10
+	// queueAnswerBytes is how much more the answers to requests may take; a client that does not read those is cut.
+	queueAnswerBytes = 64 << 10
+	// writeTimeout is how long the client may take no byte at all.
+	writeTimeout = 20 * time.Second
+	// blockBytes is the memory that a queue takes and gives back; longer queues grow it.
+	blockBytes = 8 << 10
+)
+
+// blockPool keeps the memory of empty queues. The zero value is ready.
+type blockPool struct{ pool sync.Pool }
+
+type block struct{ b []byte }
+
+func (p *blockPool) get() *block {
+	if b, ok := p.pool.Get().(*block); ok {
+		return b
+	}
+	return &block{make([]byte, 0, blockBytes)}
+}
+
+// put takes back what nobody uses; what a burst has grown is left to the collector.
+func (p *blockPool) put(b *block) {
+	if b != nil && cap(b.b) <= 4*blockBytes {
+		b.b = b.b[:0]
+		p.pool.Put(b)
+	}
+}
+
+// outQueue holds what goes to one client, bounded, between its worker and the goroutine that writes it. The worker adds
+// without a lock, and hands over once a turn; the writer takes all that is there in one write.
+//
+//	worker: add, add, add, flush ─► ready ─► writer: one Write (over DTLS one a message)
+type outQueue struct {
+	blocks *blockPool
+	queued atomic.Int64 // bytes of pending, ready and what is being written
+
+	pending *block // the worker's own
+
+	mu       sync.Mutex
+	ready    *block
+	ending   bool // nothing is added any more: the writer ends when it has written all
+	cut      bool // the writer ends at once
+	wake     chan struct{}
+	finished chan struct{} // closed when the writer has ended
+}
+
+func newOutQueue(blocks *blockPool) *outQueue {
+	return &outQueue{blocks: blocks, wake: make(chan struct{}, 1), finished: make(chan struct{})}
+}
+
+// room says whether size more bytes fit under limit.
+func (q *outQueue) room(size, limit int) bool { return int(q.queued.Load())+size <= limit }
+
+// add queues one message, padded to four bytes (RFC 8656 §12.5: a must over TCP and TLS, allowed over DTLS). Only the
+// worker calls it.
+func (q *outQueue) add(head, body []byte) {
+	if q.pending == nil {
+		q.pending = q.blocks.get()
+	}
+	b := append(append(q.pending.b, head...), body...)
+	size := len(head) + len(body)
+	for range -size & 3 {
+		b = append(b, 0)
+		size++
+	}
+	q.pending.b = b
+	q.queued.Add(int64(size))
+}
+
+// flush hands what was added to the writer. Only the worker calls it.
+func (q *outQueue) flush() {
+	if q.pending == nil {
+		return
+	}
+	q.mu.Lock()
+	if q.ready == nil {
+		q.ready, q.pending = q.pending, nil
+	} else {
+		q.ready.b = append(q.ready.b, q.pending.b...)
+		q.pending.b = q.pending.b[:0]
+	}
+	q.mu.Unlock()
+	q.signal()
+}
+
+// put queues one message for itself and hands it over. Any goroutine may call it.
+func (q *outQueue) put(message []byte) {
+	if len(message) == 0 {
+		return
+	}
+	q.queued.Add(int64(len(message)))
+	q.mu.Lock()
+	if q.ready == nil {
+		q.ready = q.blocks.get()
+	}
+	q.ready.b = append(q.ready.b, message...)
+	q.mu.Unlock()
+	q.signal()
+}
+
+func (q *outQueue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end lets the writer finish what was flushed and then stop; cut stops it after the write that is under way. Any
+// goroutine may call them.
+func (q *outQueue) end() { q.stop(false) }
+func (q *outQueue) stop(cut bool) {
+	q.mu.Lock()
+	q.ending = true
+	q.cut = q.cut || cut
+	q.mu.Unlock()
+	q.signal()
+}
+
+// take returns what is ready, nil if the writer is to end.
+func (q *outQueue) take() *block {
+	for {
+		q.mu.Lock()
+		b, ending, cut := q.ready, q.ending, q.cut
+		q.ready = nil
+		q.mu.Unlock()
+		if cut || b == nil && ending {
+			return nil
+		}
+		if b != nil {
+			return b
+		}
+		<-q.wake
+	}
+}
+
+// deadlineWriter is the part of a connection that a queue writes to.
+type deadlineWriter interface {
+	io.Writer
+	SetWriteDeadline(time.Time) error
+}
+
+// gatherer is a connection under TLS that keeps back what is written until release, so that many records cost one call.
+type gatherer struct {
+	net.Conn
+	mu      sync.Mutex
+	holding bool
+	held    []byte
+}
+
+// Write is net.Conn's. The TLS library writes from the reading goroutine as well, if only to answer a key update.
+func (g *gatherer) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.holding {
+		g.held = append(g.held, b...)
+		return len(b), nil
+	}
+	return g.Conn.Write(b)
+}
+
+func (g *gatherer) hold() {
+	g.mu.Lock()
+	g.holding = true
+	g.mu.Unlock()
+}
+
+func (g *gatherer) release() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.holding = false
+	held := g.held
+	g.held = held[:0]
+	if cap(held) > 4*blockBytes {
+		g.held = nil
+	}
+	_, err := g.Conn.Write(held)
+	return err
+}
+
+// run writes until end or cut, or an error. By message every message of the queue is a write of its own: over DTLS it must
+// be a record, over TLS it is one because coturn's client takes a record for a message. Where under is not nil it lies under
+// w and gathers the records.
+func (q *outQueue) run(w deadlineWriter, byMessage bool, under *gatherer) error {
+	defer close(q.finished)
+	for {
+		b := q.take()
+		if b == nil {
+			return nil
+		}
+		if err := w.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+			return err
+		}
+		if under != nil {
+			under.hold()
+		}
+		err := q.write(w, b.b, byMessage)
+		if under != nil {
+			err = errors.Join(err, under.release())
+		}
+		if err != nil {
+			return err
+		}
+		q.queued.Add(-int64(len(b.b)))
+		q.blocks.put(b)
+	}
+}
+
+func (q *outQueue) write(w io.Writer, b []byte, byMessage bool) error {
+	for byMessage && len(b) > 0 {
+		size, ok := frameSize(b)
+		if !ok || size == 0 || size > len(b) {
+			return errNotTurn // of our own making: never
+		}
+		if _, err := w.Write(b[:size]); err != nil {
+			return err
+		}
+		b = b[size:]
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := w.Write(b)
+	return err
+}

@@ -1,0 +1,301 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+const (
+	// carryBytes is the memory of one direction of a data connection: all that waits in this process.
+	carryBytes = 32 << 10
+	// halfClosedTime is how long one direction may be silent after the other one has ended.
+	halfClosedTime = 2 * time.Minute
+	// stuckTime is how long a side may take no byte at all.
+	stuckTime = time.Minute
+)
+
+// dataConnections finds the connection to a peer by the id that a ConnectionBind request names: the request comes on a
+// connection whose address may belong to another worker. Any goroutine may call it.
+type dataConnections struct {
+	mu   sync.Mutex
+	byID map[uint32]*dataConn
+	pool sync.Pool // of *[carryBytes]byte
+}
+
+func (t *dataConnections) add(d *dataConn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byID == nil {
+		t.byID = make(map[uint32]*dataConn)
+	}
+	t.byID[d.id] = d
+}
+
+func (t *dataConnections) find(id uint32) *dataConn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byID[id]
+}
+
+func (t *dataConnections) remove(d *dataConn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byID[d.id] == d {
+		delete(t.byID, d.id)
+	}
+}
+
+func (t *dataConnections) buffer() *[carryBytes]byte {
+	if b, ok := t.pool.Get().(*[carryBytes]byte); ok {
+		return b
+	}
+	return new([carryBytes]byte)
+}
+
+// dataConn is a connection to a peer, and once it is bound the client's data connection (RFC 6062 §4.4): bytes that come on
+// the one go out on the other.
+type dataConn struct {
+	relay  *tcpRelay
+	id     uint32
+	peer   *net.TCPConn
+	counts *counts // of the peer's cluster
+	ahead  []byte  // what the client sent with its ConnectionBind
+	half   atomic.Bool
+	done   chan struct{}
+
+	mu     sync.Mutex
+	client *streamConn // nil before it is bound
+	closed bool
+}
+
+// close ends both connections. Any goroutine may call it.
+func (d *dataConn) close() {
+	d.mu.Lock()
+	closed, client := d.closed, d.client
+	d.closed = true
+	d.mu.Unlock()
+	if closed {
+		return
+	}
+	close(d.done)
+	d.relay.worker.gateway.streams.data.remove(d)
+	_ = d.peer.Close()
+	if client != nil {
+		client.end(connectionShut)
+	}
+}
+
+// attach joins a client connection; false: the peer's connection has ended.
+func (d *dataConn) attach(c *streamConn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.client = c
+	return true
+}
+
+// bindAt is the index of the first ConnectionBind request, -1 if there is none.
+func bindAt(frames [][]byte) int {
+	for i, frame := range frames {
+		if binary.BigEndian.Uint16(frame) == allocation.TypeConnectionBind {
+			return i
+		}
+	}
+	return -1
+}
+
+// bind asks the worker that owns the connection to the peer, and answers the client. It returns what the connection is
+// joined with, nil where it goes on carrying messages. It runs on the connection's reader.
+func (c *streamConn) bind(chunk *chunk, i int) *dataConn {
+	pool := c.frames.pool
+	request := bytes.Clone(chunk.frames[i])
+	before, after := cloneFrames(pool, chunk.frames[:i]), cloneFrames(pool, chunk.frames[i+1:])
+	pool.put(chunk)
+	if before != nil {
+		c.hand(before)
+	}
+	d := c.askBind(request)
+	if d == nil {
+		if after != nil {
+			c.hand(after)
+		}
+		return nil
+	}
+	if after != nil { // no messages any more: data that came early
+		d.ahead = bytes.Join(after.frames, nil)
+	}
+	d.ahead = append(d.ahead, c.frames.take()...)
+	return d
+}
+
+func cloneFrames(pool *chunkPool, frames [][]byte) *chunk {
+	if len(frames) == 0 {
+		return nil
+	}
+	all := bytes.Join(frames, nil)
+	clone := pool.get(len(all))
+	copy(clone.buf, all)
+	at := 0
+	for _, frame := range frames {
+		clone.frames = append(clone.frames, clone.buf[at:at+len(frame):at+len(frame)])
+		at += len(frame)
+	}
+	return clone
+}
+
+// askBind has the request judged by the table that gave the id out; any table refuses an id of nobody.
+func (c *streamConn) askBind(request []byte) *dataConn {
+	w, data := c.worker, &c.server.shared.data
+	if id, ok := allocation.ConnectionID(request); ok {
+		if d := data.find(id); d != nil {
+			w = d.relay.worker
+		}
+	}
+	type result struct {
+		answer []byte
+		d      *dataConn
+	}
+	results := make(chan result, 1)
+	w.post(func(w *worker) {
+		id, answer, reason := w.table.ConnectionBind(c.path, request, nil, w.now)
+		w.next = 0
+		c.server.listener.counts[w.index].add(reason, 1)
+		var d *dataConn
+		if reason == allocation.OK {
+			if d = data.find(id); d == nil || !d.attach(c) {
+				answer, d = nil, nil // ended this very moment
+				c.end(connectionShut)
+			}
+		}
+		results <- result{answer, d}
+	})
+	select {
+	case r := <-results:
+		c.out.put(r.answer)
+		return r.d
+	case <-c.ending: // attach may come: the relay's end closes that connection, or its peer
+		return nil
+	}
+}
+
+// join carries bytes between the client and the peer until both have ended. The client's writer sends the answer first.
+func (d *dataConn) join(c *streamConn, written <-chan struct{}) {
+	c.server.counts.add(connectionBound)
+	c.server.shared.guests.leave(&c.visit)
+	c.out.end()
+	<-written
+	_ = c.conn.SetDeadline(time.Time{})
+	failed := make(chan error, 1)
+	go func() { failed <- d.carry(c.conn, d.peer, true, nil) }()
+	err := d.carry(d.peer, c.conn, false, d.ahead)
+	if err != nil { // nothing more goes this way, nor comes back
+		d.fail(err)
+	}
+	if err := <-failed; err != nil {
+		d.fail(err)
+	}
+	c.end(connectionClosed)
+	d.close()
+	d.relay.worker.post(func(w *worker) {
+		if r := d.relay; !r.closed && r.conns[d.id] == d {
+			delete(r.conns, d.id)
+			w.table.ConnectionClosed(r.client.a, d.id)
+		}
+	})
+}
+
+// fail ends both sides at once; the peer gets a reset where the client's side broke, so that it cannot take what it has
+// for all.
+func (d *dataConn) fail(error) {
+	_ = d.peer.SetLinger(0)
+	d.close()
+}
+
+// carry copies one direction until its end, which it passes on (half-close).
+func (d *dataConn) carry(to, from net.Conn, down bool, ahead []byte) error {
+	data := &d.relay.worker.gateway.streams.data
+	buf := data.buffer()
+	defer data.pool.Put(buf)
+	if len(ahead) > 0 {
+		if err := d.pass(to, ahead, down); err != nil {
+			return err
+		}
+	}
+	for {
+		if d.half.Load() {
+			_ = from.SetReadDeadline(time.Now().Add(halfClosedTime))
+		}
+		n, err := from.Read(buf[:])
+		if n > 0 {
+			if err := d.pass(to, buf[:n], down); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			d.half.Store(true)
+			_ = to.SetReadDeadline(time.Now().Add(halfClosedTime)) // the other direction may be waiting
+			return closeWrite(to)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func closeWrite(conn net.Conn) error {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok { // TCP and TLS have it
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// pass writes b no faster than the allocation may, and counts it.
+func (d *dataConn) pass(to net.Conn, b []byte, down bool) error {
+	r := d.relay
+	quotas := &r.worker.gateway.shared.Policy().Quotas
+	if wait := r.pace.wait(len(b), quotas.Bandwidth, quotas.Burst, time.Now()); wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-d.done:
+			return net.ErrClosed
+		}
+	}
+	_ = to.SetWriteDeadline(time.Now().Add(stuckTime))
+	n, err := to.Write(b)
+	relayed(r.client, d.counts, down, 1, n, r.worker.gateway.options.Now())
+	return err
+}
+
+// pacer spreads the bytes of an allocation's connections over time. Any goroutine may call it.
+type pacer struct {
+	mu   sync.Mutex
+	debt float64 // bytes that were passed beyond what time has paid for
+	last time.Time
+}
+
+// wait notes n bytes and says how long to wait before they go. No rate, no wait.
+func (p *pacer) wait(n int, bytesPerSecond float64, burst int, now time.Time) time.Duration {
+	if bytesPerSecond <= 0 {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.debt = max(0, p.debt-now.Sub(p.last).Seconds()*bytesPerSecond) + float64(n)
+	p.last = now
+	if over := p.debt - float64(max(burst, 0)); over > 0 {
+		return time.Duration(over / bytesPerSecond * float64(time.Second))
+	}
+	return 0
+}
