@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -105,7 +106,7 @@ func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, asJSON bool, repo
 		return err
 	}
 	if asJSON {
-		err = printJSON(cmd.OutOrStdout(), runs)
+		err = json.NewEncoder(cmd.OutOrStdout()).Encode(runs) // compact: histograms are long
 	} else {
 		err = bench.WriteTurn(cmd.OutOrStdout(), config, runs)
 	}

@@ -120,7 +120,7 @@ func (s *turnStage) result(scenario string, road *turnRoad, phase turnPhase) *Tu
 // cellResults are a result for each rate and one for the highest.
 func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 	for j, rate := range s.config.Rates {
-		phase := total(cell.rates[j])
+		phase := addUp(cell.rates[j])
 		r := s.base(ScenarioTurnSweep, cell.road, cell.size, &phase)
 		r.Parameters[ParamTurnRate] = strconv.FormatFloat(rate, 'f', -1, 64)
 		r.Parameters["rounds"] = strconv.Itoa(s.config.Rounds)

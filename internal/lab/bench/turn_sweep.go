@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
 // turnCell is one road at one size.
@@ -110,8 +112,8 @@ func (c *turnCell) limitedBy() string {
 	return "loss"
 }
 
-// total adds the phases of one rate up.
-func total(phases []turnPhase) (sum turnPhase) {
+// addUp adds the phases of one rate up; the rate is their mean.
+func addUp(phases []turnPhase) (sum turnPhase) {
 	if len(phases) == 0 {
 		return sum
 	}
@@ -136,10 +138,9 @@ func total(phases []turnPhase) (sum turnPhase) {
 		}
 		if p.latency != nil {
 			if sum.latency == nil {
-				sum.latency = p.latency
-			} else {
-				sum.latency.Merge(p.latency)
+				sum.latency = measure.NewLatency()
 			}
+			sum.latency.Merge(p.latency)
 		}
 		rows = append(rows, p.sum)
 	}
