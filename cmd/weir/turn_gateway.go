@@ -114,7 +114,14 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	if err := plan.check(); err != nil {
 		return usageError(err)
 	}
-	g, err := gateway.Open(plan.gateway, gateway.Options{Workers: source.flags.workers, Log: log, Keeper: gatewayKeeper(k)})
+	options := gateway.Options{Workers: source.flags.workers, Log: log, Keeper: gatewayKeeper(k)}
+	offload, err := openTurnOffload(&plan.gateway, log)
+	if err != nil {
+		return err
+	}
+	defer offload.close(log)
+	offload.into(&options)
+	g, err := gateway.Open(plan.gateway, options)
 	if err != nil {
 		return err
 	}
@@ -124,6 +131,7 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	loop := &gatewayLoop{source: source, gateway: g, log: log, level: level}
 	door := turnDoor(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
 	keepDoor(&door, k, g, loop.now)
+	offload.measured(&door)
 	metrics := door.Metrics
 	door.Metrics = func() []admin.Sample { return append(metrics(), loop.samples()...) }
 	loop.doors = &stunnerDoors{log: log, probes: door, samples: door.Metrics}

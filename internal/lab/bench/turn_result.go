@@ -47,7 +47,7 @@ func Results(runs []*TurnRun) (list []*measure.Result) {
 // Names of the figures of [Turn].
 const (
 	FigureTurnRate    = "packets/s"         // that arrived
-	FigureTurnLoss    = "loss"              // % of what was sent; of a sweep's rate, of what was asked for
+	FigureTurnLoss    = "loss"              // % of what was sent
 	FigureTurnJitter  = "jitter"            // ms
 	FigureTurnMost    = "highest packets/s" // with less than 1 % loss
 	FigureTurnServer  = "server CPU"        // us for a packet that arrived
@@ -125,11 +125,6 @@ func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 		r.Parameters[ParamTurnRate] = strconv.FormatFloat(rate, 'f', -1, 64)
 		r.Parameters["rounds"] = strconv.Itoa(s.config.Rounds)
 		r.Parameters["seconds"] = strconv.FormatFloat(s.config.Duration.Seconds(), 'f', -1, 64)
-		for i := range r.Figures { // what the sender was held up for counts too: the rate was not carried
-			if r.Figures[i].Name == FigureTurnLoss {
-				r.Figures[i].Value = 100 * phase.shortfall()
-			}
-		}
 		if spread := spreadOf(serverCosts(cell.rates[j])); cell.search != nil && spread.low == spread.low {
 			r.Figures = append(r.Figures, measure.Figure{Name: FigureTurnLow, Value: spread.low, Unit: "us/packet"}, measure.Figure{Name: FigureTurnHigh, Value: spread.high, Unit: "us/packet"})
 		}

@@ -260,12 +260,12 @@ func TestTCPPeer(t *testing.T) {
 func TestEphemeralCredentialsAreRenewed(t *testing.T) {
 	server := startCoturn(t, "127.0.0.1", "--use-auth-secret", "--static-auth-secret=secret")
 	c := server.config(UDP, udpEcho(t, "127.0.0.1"))
-	c.Credentials = Ephemeral("secret", "alice", 3*time.Second)
+	c.Credentials = Ephemeral("secret", "alice", 2*time.Second)
 	c.CheckEvery = 300 * time.Millisecond
 	r := startTunnel(t, c)
 	conn := r.dial()
 	begun := time.Now()
-	for time.Since(begun) < 8*time.Second {
+	for time.Since(begun) < 5*time.Second {
 		exchange(t, conn, fmt.Sprint(time.Since(begun)))
 	}
 	if s := r.Stats(); s.AllocationsLost != 0 || s.DroppedGap != 0 || s.Sessions != 1 {
