@@ -297,3 +297,42 @@ func TestWriterAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// WaitHot reports what Wait reports, also after its hot time.
+func TestWaitHot(t *testing.T) {
+	poller, err := udpio.NewPoller(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poller.Close()
+	s, from := bindSocket(t, loopback4), bindSocket(t, loopback4)
+	if err := poller.Add(s, 7); err != nil {
+		t.Fatal(err)
+	}
+	at, err := s.LocalAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tokens [4]uint64
+	for _, wait := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
+		if n, woken, err := poller.WaitHot(tokens[:], wait); n != 0 || woken || err != nil {
+			t.Fatal(n, woken, err)
+		}
+	}
+	poller.Wake()
+	if n, woken, err := poller.WaitHot(tokens[:], udpio.Forever); n != 0 || !woken || err != nil {
+		t.Fatal(n, woken, err)
+	}
+	sent := make(chan struct{})
+	time.AfterFunc(20*time.Millisecond, func() { _ = from.SendTo([]byte("hello"), at); close(sent) })
+	defer func() { <-sent }()
+	for {
+		n, _, err := poller.WaitHot(tokens[:], udpio.Forever)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 1 && tokens[0] == 7 {
+			return
+		}
+	}
+}
