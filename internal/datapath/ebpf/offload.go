@@ -97,6 +97,8 @@ type Offload struct {
 	shares   map[uint64]*share
 	refused  map[string]uint64
 	undo     []func()
+
+	onLoopback bool // lo is attached
 }
 
 // OpenOffload loads the programs and attaches them in the network namespace of the calling thread. With HookAuto it falls

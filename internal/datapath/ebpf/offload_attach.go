@@ -76,6 +76,7 @@ func (o *Offload) attachTo(i int) (err error) {
 		return xdpError(a, err)
 	}
 	o.attaches[i] = l
+	o.onLoopback = o.onLoopback || a.index == loopback
 	return nil
 }
 

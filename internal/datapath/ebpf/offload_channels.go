@@ -149,8 +149,8 @@ func price(rate, burst uint64) (cost, depth uint64) {
 
 // isLocal says whether packets to an address end in this machine.
 func (o *Offload) isLocal(a netip.Addr) bool {
-	if o.config.detached {
-		return false
+	if !o.onLoopback {
+		return false // nobody asks
 	}
 	routes, err := o.links.RouteGet(net.IP(a.AsSlice()))
 	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL

@@ -49,13 +49,13 @@ func (e *events) Bound(a *allocation.Allocation, ch *allocation.Channel) {
 			return
 		}
 	}
-	w.gateway.offload.add(c, ch, p)
+	w.bound(c, ch, p)
 }
 
 // Unbound takes it back.
 func (e *events) Unbound(a *allocation.Allocation, ch *allocation.Channel) {
 	if p, _ := ch.Data.(*peer); p != nil {
-		(*worker)(e).gateway.offload.remove(p)
+		(*worker)(e).unbound(p)
 	}
 }
 

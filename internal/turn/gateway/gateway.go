@@ -21,8 +21,10 @@ type Options struct {
 	Workers int          // default one per core; a Keeper's sockets overrule it
 	Log     *slog.Logger // default: nothing is logged
 	Offload Offload      // nil: every packet goes through user space
-	Keeper  Keeper       // nil: nothing outlives the process
-	Now     func() int64 // Unix nanoseconds, called by several goroutines; default time.Now
+	// NoCoalesce has the kernel hand over datagrams one by one (no UDP_GRO): Offload cannot relay what was joined before it.
+	NoCoalesce bool
+	Keeper     Keeper       // nil: nothing outlives the process
+	Now        func() int64 // Unix nanoseconds, called by several goroutines; default time.Now
 	// Routes are the ways to the world of the routes' resolver. Changed and Log are the gateway's.
 	Routes routes.Options
 }
@@ -109,6 +111,7 @@ func (g *Gateway) prepare(c Config) error {
 		}
 	}
 	g.config = c
+	g.offload.limit(c.Quotas)
 	if err := g.routeLocked(context.Background(), &c); err != nil {
 		return err
 	}

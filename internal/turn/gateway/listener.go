@@ -100,7 +100,7 @@ func (l *listener) close(g *Gateway) {
 func (g *Gateway) openUDPLocked(l *listener) error {
 	config := udpio.Config{
 		Addr: l.server, Sockets: len(g.workers), Batch: doorBatch, ReadBuffer: listenerBuffer,
-		WriteBuffer: listenerBuffer, Coalesce: true,
+		WriteBuffer: listenerBuffer, Coalesce: !g.options.NoCoalesce,
 	}
 	if len(g.workers) > 1 {
 		config.Steer = &udpio.Steering{ByPeer: true}

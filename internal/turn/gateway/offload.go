@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
@@ -11,8 +12,17 @@ type offloads struct {
 	driver Offload
 	g      *Gateway
 
+	quotas atomic.Pointer[QuotaConfig]
+
 	mu   sync.Mutex
 	byID map[uint32]*offloaded
+}
+
+// boundChannel waits until the answer to its ChannelBind has left.
+type boundChannel struct {
+	c    *client
+	ch   *allocation.Channel
+	peer *peer
 }
 
 // offloaded is one channel in the kernel, with what of it was counted already.
@@ -26,14 +36,62 @@ func (o *offloads) init(g *Gateway) {
 	o.g, o.driver, o.byID = g, g.options.Offload, map[uint32]*offloaded{}
 }
 
-// add hands a channel of a UDP client to the kernel. Without room there, user space goes on.
-func (o *offloads) add(c *client, ch *allocation.Channel, p *peer) {
-	if o.driver == nil || c.stream != nil || p.offload != 0 {
+// bound remembers a channel of a UDP client for the turn's end. By then its client has the answer.
+func (w *worker) bound(c *client, ch *allocation.Channel, p *peer) {
+	if w.gateway.offload.driver == nil || c.stream != nil || p.offload != 0 || p.bound {
 		return
 	}
-	id, err := o.driver.Add(OffloadChannel{
-		Client: c.a.Path.Client, Server: c.a.Path.Server, Relay: p.relay.addr, Peer: ch.Peer, Number: ch.Number,
-	})
+	p.bound = true
+	w.boundChannels = append(w.boundChannels, boundChannel{c, ch, p})
+}
+
+// unbound takes a channel back from the kernel, with its last counters.
+func (w *worker) unbound(p *peer) {
+	p.bound = false
+	w.gateway.offload.remove(p)
+}
+
+// offloadBound hands the channels of this turn to the kernel.
+func (w *worker) offloadBound() {
+	for i, b := range w.boundChannels {
+		w.boundChannels[i] = boundChannel{}
+		if b.peer.bound && !b.c.gone {
+			w.gateway.offload.add(b.c, b.ch, b.peer)
+		}
+		b.peer.bound = false
+	}
+	w.boundChannels = w.boundChannels[:0]
+}
+
+// limit sets the quotas of channels from now on, and says whether they are others than before.
+func (o *offloads) limit(q QuotaConfig) bool {
+	before := o.quotas.Swap(&q)
+	return before != nil && (before.Bandwidth != q.Bandwidth || before.Burst != q.Burst)
+}
+
+// offloadAgain gives the kernel the worker's channels under new quotas.
+func (w *worker) offloadAgain() {
+	for a := range w.table.All {
+		c, _ := a.Data.(*client)
+		for ch := range a.Channels {
+			if p, _ := ch.Data.(*peer); c != nil && p != nil && p.offload != 0 {
+				w.unbound(p)
+				w.bound(c, ch, p)
+			}
+		}
+	}
+	w.offloadBound()
+}
+
+// add hands a channel to the kernel. Without room there, user space goes on.
+func (o *offloads) add(c *client, ch *allocation.Channel, p *peer) {
+	request := OffloadChannel{
+		Client: c.a.Path.Client, Server: c.a.Path.Server, Relay: p.relay.addr, Peer: ch.Peer, Number: ch.Number, Allocation: c.a.ID,
+	}
+	if q := o.quotas.Load(); q != nil {
+		request.BytesPerSecond, request.Burst = uint64(q.Bandwidth), uint64(q.Burst)
+	}
+	id, err := o.driver.Add(request)
 	if err != nil {
 		o.g.options.Log.Debug("a channel stays in user space", "client", c.a.Path.Client, "error", err)
 		return
@@ -49,11 +107,15 @@ func (o *offloads) remove(p *peer) {
 	if p.offload == 0 {
 		return
 	}
-	if err := o.driver.Remove(p.offload); err != nil {
-		o.g.options.Log.Warn("a channel may still be relayed in the kernel", "error", err)
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	up, down, err := o.driver.Remove(p.offload)
+	if err != nil {
+		o.g.options.Log.Warn("a channel may still be relayed in the kernel", "error", err)
+	} else if ch := o.byID[p.offload]; ch != nil {
+		ch.add(false, up, &ch.up)
+		ch.add(true, down, &ch.down)
+	}
 	delete(o.byID, p.offload)
 	p.offload = 0
 }

@@ -156,6 +156,7 @@ func (w *worker) send() {
 		c.stream.flush()
 	}
 	w.wetClients = w.wetClients[:0]
+	w.offloadBound()
 	w.writer.Reset()
 	w.slabUsed, w.targetsUsed = 0, 0
 }

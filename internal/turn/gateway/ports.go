@@ -164,7 +164,7 @@ func (t *portTable) close() {
 
 // bindRelay opens the socket of one relay address.
 func (w *worker) bindRelay(c *client, want allocation.RelayRequest, family int) (udpio.Socket, netip.AddrPort, error) {
-	options := udpio.SocketOptions{ReadBuffer: relayBuffer, WriteBuffer: relayBuffer, Coalesce: true, DontFragment: c.a.DontFragment}
+	options := udpio.SocketOptions{ReadBuffer: relayBuffer, WriteBuffer: relayBuffer, Coalesce: !w.gateway.options.NoCoalesce, DontFragment: c.a.DontFragment}
 	ports := &w.gateway.ports
 	if at := want.Exact[family]; at.IsValid() {
 		if socket, ok := w.keptRelay(at); ok {

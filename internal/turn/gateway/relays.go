@@ -40,6 +40,7 @@ type peer struct {
 	target  udpio.Target
 	counts  *counts // of its cluster
 	offload uint32  // id in the kernel, 0: none
+	bound   bool    // waits to be handed to the kernel
 }
 
 // relayTo is the relay of a peer's family, nil if there is none.

@@ -275,9 +275,13 @@ func (r *reload) commit() {
 	}
 	g.config = r.to
 	g.limitStreams(r.to.Limits)
+	limited := g.offload.limit(r.to.Quotas)
 	g.doLocked(func(w *worker) {
 		permissions, channels := w.grants()
 		w.table.SetPolicy(w.now)
+		if limited {
+			w.offloadAgain()
+		}
 		left, leftChannels := w.grants()
 		r.change.Permissions += permissions - left
 		r.change.Channels += channels - leftChannels

@@ -25,7 +25,8 @@ type Offload interface {
 	Add(OffloadChannel) (id uint32, err error)
 	// Permit says whether the peer may send to the client: its permission may end before the channel does.
 	Permit(id uint32, toClient bool) error
-	Remove(id uint32) error
+	// Remove gives the totals since Add, which Counters does not tell any more.
+	Remove(id uint32) (up, down OffloadTraffic, err error)
 	// Counters calls f for every channel with what went through the kernel since it was added.
 	Counters(f func(id uint32, up, down OffloadTraffic)) error
 	// Describe says in which mode it runs and why.
@@ -37,6 +38,9 @@ type OffloadChannel struct {
 	Client, Server netip.AddrPort // how the client speaks to us; Server is never a wildcard
 	Relay, Peer    netip.AddrPort
 	Number         uint16
+	// The channels of one allocation share its bandwidth, of both directions together; 0: no bound.
+	Allocation            uint64
+	BytesPerSecond, Burst uint64
 }
 
 // OffloadTraffic is what went one way through the kernel since the channel was added.

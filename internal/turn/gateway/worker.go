@@ -61,13 +61,14 @@ type worker struct {
 	tally       tally
 	head        [udpio.HeadSize]byte // of the ChannelData at hand
 
-	transaction uint64 // of the last Data indication
-	seed        [12]byte
-	opening     stream // whose message is being handled; nil over UDP
-	openingFrom *listener
-	changed     []*allocation.Allocation
-	clusters    []*counts // by id
-	clusterM    sync.RWMutex
+	transaction   uint64 // of the last Data indication
+	seed          [12]byte
+	opening       stream // whose message is being handled; nil over UDP
+	openingFrom   *listener
+	changed       []*allocation.Allocation
+	boundChannels []boundChannel
+	clusters      []*counts // by id
+	clusterM      sync.RWMutex
 
 	postMu sync.Mutex
 	posted []func(*worker)

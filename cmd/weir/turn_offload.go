@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+)
+
+// turnOffload is the kernel's relay as the gateway wants it.
+type turnOffload struct{ o *ebpf.Offload }
+
+// openTurnOffload attaches what a config asks for. It returns nil for mode none.
+func openTurnOffload(c *gateway.Config, log *slog.Logger) (*turnOffload, error) {
+	if c.Offload.Mode == "" || c.Offload.Mode == gateway.OffloadNone {
+		return nil, nil
+	}
+	hook, err := ebpf.ParseHook(string(c.Offload.Mode))
+	if err != nil {
+		return nil, fmt.Errorf("offload.mode: %w", err)
+	}
+	names := c.Offload.Interfaces
+	if len(names) == 0 {
+		if names, err = turnInterfaces(c); err != nil {
+			return nil, fmt.Errorf("offload.interfaces: %w", err)
+		}
+	}
+	o, err := ebpf.OpenOffload(ebpf.OffloadConfig{Interfaces: names, Hook: hook, Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("offload: %w", err)
+	}
+	return &turnOffload{o}, nil
+}
+
+// turnInterfaces are those with addresses that packets of clients and peers can be for.
+func turnInterfaces(c *gateway.Config) (names []string, err error) {
+	var wanted []netip.Addr
+	for i := range c.Listeners {
+		if l := &c.Listeners[i]; l.Protocol == gateway.UDP {
+			wanted = append(append(wanted, l.Address), l.Relay...)
+		}
+	}
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	for i := range all {
+		if all[i].Flags&net.FlagUp != 0 && (len(all[i].HardwareAddr) == 6 || all[i].Flags&net.FlagLoopback != 0) && carries(&all[i], wanted) {
+			names = append(names, all[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, errors.New("no Ethernet interface has an address of a UDP listener; name those that clients and peers are reached by")
+	}
+	return names, nil
+}
+
+// carries says whether an interface has one of the addresses. The wildcard is any, but for those of loopback.
+func carries(i *net.Interface, wanted []netip.Addr) bool {
+	list, err := i.Addrs()
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(list, func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			return false
+		}
+		own := prefix.Addr().Unmap()
+		return slices.ContainsFunc(wanted, func(want netip.Addr) bool {
+			return want.Unmap() == own || want.IsUnspecified() && !own.IsLoopback() && !own.IsLinkLocalUnicast() || want.IsLoopback() && own.IsLoopback()
+		})
+	})
+}
+
+func (t *turnOffload) Add(c gateway.OffloadChannel) (uint32, error) {
+	return t.o.Add(ebpf.OffloadChannel{
+		Client: c.Client, Listener: c.Server, Relay: c.Relay, Peer: c.Peer, Number: c.Number,
+		Allocation: c.Allocation, BytesPerSecond: c.BytesPerSecond, Burst: c.Burst,
+	})
+}
+
+func (t *turnOffload) Permit(id uint32, toClient bool) error { return t.o.Permit(id, toClient) }
+
+func (t *turnOffload) Remove(id uint32) (up, down gateway.OffloadTraffic, err error) {
+	u, d, err := t.o.Remove(id)
+	return turnTraffic(u), turnTraffic(d), err
+}
+
+func (t *turnOffload) Counters(f func(id uint32, up, down gateway.OffloadTraffic)) error {
+	return t.o.Counters(func(id uint32, up, down ebpf.OffloadTraffic) { f(id, turnTraffic(up), turnTraffic(down)) })
+}
+
+func turnTraffic(t ebpf.OffloadTraffic) gateway.OffloadTraffic {
+	out := gateway.OffloadTraffic{Packets: t.Packets, Bytes: t.Bytes}
+	if !t.Last.IsZero() {
+		out.Last = t.Last.UnixNano()
+	}
+	return out
+}
+
+// Describe names the hook of each interface, and why that one.
+func (t *turnOffload) Describe() string {
+	var parts []string
+	for _, i := range t.o.Report().Interfaces {
+		parts = append(parts, fmt.Sprintf("%s on %s (%s)", i.Hook, i.Name, i.Why))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// into has a gateway use it; nil: nothing changes. On TCX, datagrams that GRO joined would have to stay in user space.
+func (t *turnOffload) into(options *gateway.Options) {
+	if t == nil {
+		return
+	}
+	options.Offload = t
+	options.NoCoalesce = slices.ContainsFunc(t.o.Report().Interfaces, func(i ebpf.InterfaceReport) bool { return i.Hook == ebpf.HookTCX.String() })
+}
+
+// measured adds the relay's own metrics to a door's.
+func (t *turnOffload) measured(door *admin.Config) {
+	if t == nil {
+		return
+	}
+	others := door.Metrics
+	door.Metrics = func() []admin.Sample { return append(others(), t.samples()...) }
+}
+
+func (t *turnOffload) samples() (list []admin.Sample) {
+	r := t.o.Report()
+	for _, end := range slices.Sorted(maps.Keys(r.Packets)) {
+		list = append(list, admin.Sample{
+			Name: "weir_turn_offload_packets_total", Help: "Packets that the kernel's relay saw, by what became of them.", Counter: true,
+			Labels: []admin.Label{{Name: "end", Value: end}}, Value: float64(r.Packets[end]),
+		})
+	}
+	for _, reason := range slices.Sorted(maps.Keys(r.Refused)) {
+		list = append(list, admin.Sample{
+			Name: "weir_turn_offload_refused_total", Help: "Channels that stayed in user space, by why.", Counter: true,
+			Labels: []admin.Label{{Name: "reason", Value: reason}}, Value: float64(r.Refused[reason]),
+		})
+	}
+	return append(list, admin.Sample{Name: "weir_turn_offload_channels", Help: "Channels that the kernel relays.", Value: float64(r.Channels)})
+}
+
+func (t *turnOffload) close(log *slog.Logger) {
+	if t == nil {
+		return
+	}
+	if err := t.o.Close(); err != nil {
+		log.Error("end the relay in the kernel", "error", err)
+	}
+}
