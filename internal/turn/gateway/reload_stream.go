@@ -18,16 +18,4 @@ func (l *listener) showCertificate(c *tls.Certificate) {
 }
 
 // limitStreams sets how many connections and handshakes there may be. Those that are open stay.
-func (g *Gateway) limitStreams(limits LimitConfig) {
-	now, s := newStreams(limits), g.streams
-	s.connections.resize(now.connections)
-	s.handshakes.resize(now.handshakes)
-	s.guests.resize(now.guests)
-}
-
-// resize takes over the bounds of another.
-func (d *sourceLimit) resize(other *sourceLimit) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.max, d.maxPrefix = other.max, other.maxPrefix
-}
+func (g *Gateway) limitStreams(limits LimitConfig) { g.streams.limit(limits) }
