@@ -56,36 +56,27 @@ func (p *Poller) add(fd int, token uint64) error {
 func (p *Poller) Wait(tokens []uint64, wait time.Duration) (n int, woken bool, err error) {
 	events := p.events[:min(len(p.events), len(tokens)+1)]
 	r, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(milliseconds(wait)), 0, 0)
-	return p.take(int(r), errno, tokens)
+	return p.ready(tokens, events, r, errno)
 }
 
-// hotWait is how long WaitHot keeps the processor, in milliseconds.
-const hotWait = 2
-
-// WaitHot is Wait for a worker that was just busy and will be again: for up to 2 ms the Go scheduler is not told that
-// it waits. That spares taking its processor away and giving it back, a third of the cost of a wait, and needs more
-// processors (GOMAXPROCS) than there are such workers: other goroutines get none of theirs.
-func (p *Poller) WaitHot(tokens []uint64, wait time.Duration) (n int, woken bool, err error) {
+// WaitBusy is Wait for at most a millisecond, hidden from the Go scheduler: the goroutine keeps its thread and its place, which
+// saves a third of what a wake-up costs. It is for a worker that has just had work and expects more at once; after an empty one call
+// Wait, so that others get the place. A pause for garbage collection may wait that millisecond, too.
+func (p *Poller) WaitBusy(tokens []uint64) (n int, woken bool, err error) {
 	events := p.events[:min(len(p.events), len(tokens)+1)]
-	limit := milliseconds(wait)
-	r, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(min(uint(limit), hotWait)), 0, 0)
-	if r == 0 && errno == 0 && limit != 0 {
-		return p.Wait(tokens, wait)
-	}
-	return p.take(int(r), errno, tokens)
+	r, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 1, 0, 0)
+	return p.ready(tokens, events, r, errno)
 }
 
-// take hands over the first r events.
-func (p *Poller) take(r int, errno unix.Errno, tokens []uint64) (n int, woken bool, err error) {
+func (p *Poller) ready(tokens []uint64, events []unix.EpollEvent, r uintptr, errno unix.Errno) (n int, woken bool, err error) {
 	if errno == unix.EINTR {
 		return 0, false, nil
 	}
 	if errno != 0 {
 		return 0, false, fmt.Errorf("epoll wait: %w", errno)
 	}
-	for i := range p.events[:r] {
-		event := &p.events[i]
-		token := uint64(uint32(event.Fd)) | uint64(uint32(event.Pad))<<32
+	for i := range events[:r] {
+		token := uint64(uint32(events[i].Fd)) | uint64(uint32(events[i].Pad))<<32
 		if token == wakeToken {
 			p.wake.seen()
 			woken = true

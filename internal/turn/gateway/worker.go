@@ -138,11 +138,12 @@ func (w *worker) run() error {
 
 // turn serves what is ready, and waits for it at most so long.
 func (w *worker) turn(wait time.Duration) error {
-	poll := w.poller.Wait
+	n, woken, err := 0, false, error(nil)
 	if w.busy && w.gateway.spare {
-		poll = w.poller.WaitHot
+		n, woken, err = w.poller.WaitBusy(w.tokens[:])
+	} else {
+		n, woken, err = w.poller.Wait(w.tokens[:], wait)
 	}
-	n, woken, err := poll(w.tokens[:], wait)
 	if err != nil {
 		return err
 	}
