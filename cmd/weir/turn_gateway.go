@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"strings"
-	"text/tabwriter"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,9 +14,6 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/keep"
 )
-
-// defaultTurnAdmin is where `weir turn gateway` answers and where its clients ask.
-const defaultTurnAdmin = "127.0.0.1:9181"
 
 // gatewayFlags are the flags of `weir turn gateway`.
 type gatewayFlags struct {
@@ -56,7 +51,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 		Example: `  weir turn gateway turn://user1:passwd1@192.0.2.1:3478?transport=udp
   weir turn gateway turn://user1:passwd1@127.0.0.1:3478 --peers 127.0.0.1,10.0.0.0/8:10000-20000
   weir turn gateway turns://user1:passwd1@0.0.0.0:5349 --tcp-peers 10.0.0.0/8:443
-  weir turn gateway -c gateway.yaml --admin 127.0.0.1:9181
+  weir turn gateway -c gateway.yaml --admin 127.0.0.1:9180
   weir turn gateway -c stunnerd.yaml --dry-run
   kill -HUP $(pidof weir)     # read the file again`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runTurnGateway(cmd, &f, args) },
@@ -68,7 +63,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 	flags.IntVar(&f.workers, "workers", 0, "workers that relay, each with its own socket per UDP listener (default one per core)")
 	flags.BoolVarP(&f.dryRun, "dry-run", "d", false, "check configuration and certificates, print what they mean, open nothing")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
-	f.serve.add(cmd, defaultTurnAdmin)
+	f.serve.add(cmd, defaultAdmin)
 	f.keep.add(cmd)
 	return cmd
 }
@@ -96,7 +91,11 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		if err != nil {
 			return usageError(err)
 		}
-		return printGateway(cmd.OutOrStdout(), plan)
+		summary := plan.summary()
+		for _, note := range plan.notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+		}
+		return summary.print(cmd.OutOrStdout())
 	}
 	return f.keep.run(cmd, log, func(ctx context.Context, k *keep.Keep) error {
 		return serveGateway(ctx, k, source, log, level, cmd.Flags().Changed("drain-timeout"))
@@ -125,6 +124,8 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	if err != nil {
 		return err
 	}
+	// Busy workers keep their processors: the rest of the program gets its own, as in openUDP.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), g.Stats().Workers+2))
 	if dropped := k.Settle(); dropped > 0 {
 		log.Warn("kept sockets that nothing needs any more are closed", "sockets", dropped)
 	}
@@ -165,39 +166,4 @@ func (s *gatewaySource) reload(log *slog.Logger) func() {
 		return func() { log.Info("there is no configuration file to read again") }
 	}
 	return s.file.Reload
-}
-
-// printGateway says for people what a configuration means.
-func printGateway(w io.Writer, plan *gatewayPlan) error {
-	c := plan.gateway.WithDefaults()
-	for _, note := range plan.notes {
-		fmt.Fprintln(w, "note:", note)
-	}
-	who := fmt.Sprintf("%d users", len(c.Auth.Users))
-	switch c.Auth.Mode {
-	case gateway.AuthEphemeral:
-		who = fmt.Sprintf("%d secrets", len(c.Auth.Secrets))
-	case gateway.AuthNone:
-		who = "STUN only"
-	}
-	fmt.Fprintf(w, "gateway %s: realm %s, authentication %s (%s)\n", c.Name, c.Realm, c.Auth.Mode, who)
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "LISTENER\tURI\tRELAY PORTS\tROUTES")
-	for i := range c.Listeners {
-		l := &c.Listeners[i]
-		routes := strings.Join(l.Routes, ", ")
-		if routes == "" {
-			routes = "(no peer)"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", l.Name, l.URI(), l.RelayPorts, routes)
-	}
-	if err := table.Flush(); err != nil || len(c.Clusters) == 0 {
-		return err
-	}
-	fmt.Fprintln(table, "\nCLUSTER\tPEERS OVER\tENDPOINTS")
-	for i := range c.Clusters {
-		cluster := &c.Clusters[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\n", cluster.Name, cluster.Protocol, strings.Join(cluster.Endpoints, ", "))
-	}
-	return table.Flush()
 }
