@@ -217,8 +217,10 @@ func addTurn(report *plot.Report, results []*measure.Result) {
 			p50, p99 = number(measure.Millis(r.Latency.Quantile(.5))), number(measure.Millis(r.Latency.Quantile(.99)))
 		}
 		bytes, _ := strconv.ParseFloat(r.Parameters[ParamTurnSize], 64) // NaN-free: digits of ours
-		table.Rows = append(table.Rows, []string{r.Road, wholeNumber(figureOf(r, FigureTurnRate)), number(figureOf(r, FigureTurnRate) * bytes * 8 / 1e6),
-			number(figureOf(r, FigureTurnLoss)), number(figureOf(r, FigureTurnJitter)), p50, p99, number(figureOf(r, FigureTurnServer)), number(figureOf(r, FigureTurnCat))})
+		table.Rows = append(table.Rows, []string{
+			r.Road, wholeNumber(figureOf(r, FigureTurnRate)), number(figureOf(r, FigureTurnRate) * bytes * 8 / 1e6),
+			number(figureOf(r, FigureTurnLoss)), number(figureOf(r, FigureTurnJitter)), p50, p99, number(figureOf(r, FigureTurnServer)), number(figureOf(r, FigureTurnCat)),
+		})
 	}
 	report.Figures = append(report.Figures, loss, cost)
 	report.Tables = append(report.Tables, table)
