@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -122,6 +123,8 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	if err != nil {
 		return err
 	}
+	// Busy workers keep their processors: the rest of the program gets its own, as in openUDP.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), g.Stats().Workers+2))
 	if dropped := k.Settle(); dropped > 0 {
 		log.Warn("kept sockets that nothing needs any more are closed", "sockets", dropped)
 	}
