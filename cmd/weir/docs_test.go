@@ -13,6 +13,8 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
 const docsFolder = "../../docs/"
@@ -42,8 +44,8 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 		"weir nat": "nat.md", "weir lb": "lb.md", "weir check": "check.md", "weir explain": "check.md",
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
-		"weir turn cat": "turncat.md",
-		"weir sim":      "sim.md", "weir doctor": "doctor.md",
+		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
+		"weir sim": "sim.md", "weir doctor": "doctor.md",
 	}
 	shared := map[string]bool{"help": true}
 	var walk func(cmd *cobra.Command)
@@ -77,7 +79,11 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 
 // Every key that a configuration file may hold is on the page of its part.
 func TestEveryKeyIsOnItsPage(t *testing.T) {
-	for page, spec := range map[string]any{"lb.md": lb.Spec{}, "coap-server.md": node.Config{}} {
+	for _, part := range []struct {
+		page string
+		spec any
+	}{{"lb.md", lb.Spec{}}, {"coap-server.md", node.Config{}}, {"turn.md", gateway.Config{}}, {"turn.md", stunnerd.Config{}}} {
+		page, spec := part.page, part.spec
 		text := readPage(t, docsFolder+page)
 		if page == "coap-server.md" {
 			text += readPage(t, docsFolder+"coap-cluster.md")

@@ -123,9 +123,7 @@ func newTurnFlow(t *testing.T, server string) *turnFlow {
 // open allocates and binds the channel. Until then nothing is sent.
 func (f *turnFlow) open(t *testing.T) {
 	t.Helper()
-	allocate := stun.NewType(stun.MethodAllocate, stun.ClassRequest)
-	transport := stun.RawAttribute{Type: stun.AttrRequestedTransport, Value: []byte{17, 0, 0, 0}}
-	answer, err := f.ask(allocate, transport)
+	answer, err := f.ask(allocateRequest())
 	if err != nil {
 		t.Fatalf("allocate: %v", err)
 	}
@@ -140,6 +138,11 @@ func (f *turnFlow) open(t *testing.T) {
 	}
 	f.relay = &net.UDPAddr{IP: relay.IP, Port: relay.Port}
 	f.up.sent.Store(1)
+}
+
+// allocateRequest is an Allocate request for UDP.
+func allocateRequest() (stun.MessageType, stun.Setter) {
+	return stun.NewType(stun.MethodAllocate, stun.ClassRequest), stun.RawAttribute{Type: stun.AttrRequestedTransport, Value: []byte{17, 0, 0, 0}}
 }
 
 func (f *turnFlow) peerAddress() stun.Setter {

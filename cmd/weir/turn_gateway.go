@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,9 +17,6 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/keep"
 )
-
-// defaultTurnAdmin is where `weir turn gateway` answers and where its clients ask.
-const defaultTurnAdmin = "127.0.0.1:9181"
 
 // gatewayFlags are the flags of `weir turn gateway`.
 type gatewayFlags struct {
@@ -56,7 +54,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 		Example: `  weir turn gateway turn://user1:passwd1@192.0.2.1:3478?transport=udp
   weir turn gateway turn://user1:passwd1@127.0.0.1:3478 --peers 127.0.0.1,10.0.0.0/8:10000-20000
   weir turn gateway turns://user1:passwd1@0.0.0.0:5349 --tcp-peers 10.0.0.0/8:443
-  weir turn gateway -c gateway.yaml --admin 127.0.0.1:9181
+  weir turn gateway -c gateway.yaml --admin 127.0.0.1:9180
   weir turn gateway -c stunnerd.yaml --dry-run
   kill -HUP $(pidof weir)     # read the file again`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runTurnGateway(cmd, &f, args) },
@@ -68,7 +66,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 	flags.IntVar(&f.workers, "workers", 0, "workers that relay, each with its own socket per UDP listener (default one per core)")
 	flags.BoolVarP(&f.dryRun, "dry-run", "d", false, "check configuration and certificates, print what they mean, open nothing")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
-	f.serve.add(cmd, defaultTurnAdmin)
+	f.serve.add(cmd, defaultAdmin)
 	f.keep.add(cmd)
 	return cmd
 }
@@ -125,6 +123,8 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	if err != nil {
 		return err
 	}
+	// Busy workers keep their processors: the rest of the program gets its own, as in openUDP.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), g.Stats().Workers+2))
 	if dropped := k.Settle(); dropped > 0 {
 		log.Warn("kept sockets that nothing needs any more are closed", "sockets", dropped)
 	}

@@ -12,8 +12,9 @@
 //	Conn             ┘
 //	Bind   ─► Socket ── Reader ─► messages ─► Queues ── Writer ─► Socket, Conn    relays: gathered, nothing copied
 //
-// A Conn may be read by one goroutine and written by others at the same time. A Socket and a Poller belong to one
-// goroutine, except for Poller.Wake. No call allocates per datagram, save for the zone of an IPv6 link-local peer.
+// A Conn may be read by one goroutine and written by others at the same time. A Socket, a Poller, a Reader
+// and a Writer belong to one goroutine, except for Poller.Wake. No call allocates per datagram, save for the zone of an
+// IPv6 link-local peer.
 //
 // Limits: datagrams up to MaxDatagram bytes; MaxBatch messages a call; at most MaxSegments segments in one send.
 // Linux only. The numbers are those of udp(7), ip(7), ipv6(7) and RFC 768.

@@ -64,9 +64,9 @@ type Quotas struct {
 type RateLimit struct {
 	PerPrefix      float64 // answers per second for one IPv4 address or IPv6 /64 (100)
 	PrefixBurst    int     // (200)
-	Total          float64 // answers per second in all (20000)
+	Total          float64 // answers per second in all, at most half of them to prefixes seen for the first time (20000)
 	TotalBurst     int     // (20000)
-	PrefixesAtOnce int     // size of the table, read by NewShared only (65536; 16 bytes each)
+	PrefixesAtOnce int     // size of the table, read by NewShared only (131072; 16 bytes each)
 }
 
 // Lifetimes are how long things last. 0 means the default in brackets.
@@ -101,7 +101,7 @@ func (p Policy) withDefaults() (*Policy, error) {
 	u := &p.Unauthenticated
 	u.PerPrefix, u.Total = rate(u.PerPrefix, 100), rate(u.Total, 20000)
 	u.PrefixBurst, u.TotalBurst = max(limit(u.PrefixBurst, 200), 1), max(limit(u.TotalBurst, 20000), 1)
-	u.PrefixesAtOnce = limit(u.PrefixesAtOnce, 65536)
+	u.PrefixesAtOnce = limit(u.PrefixesAtOnce, 131072)
 	return &p, p.Lifetimes.fill()
 }
 

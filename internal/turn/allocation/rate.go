@@ -2,7 +2,8 @@ package allocation
 
 import (
 	"encoding/binary"
-	"hash/maphash"
+	"math/bits"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -13,11 +14,14 @@ import (
 //
 // The table is fixed: prefixes fall in sets of eight by a keyed hash. In a full set the prefix nearest to a full bucket
 // gives way; if it was not full, the loss is counted, for somebody may get a second burst.
+//
+// Prefixes never seen before get at most half of the answers in all. A flood from invented addresses is nothing but such
+// prefixes, while a real client sends again: then it has been seen, and draws on the other half.
 type rates struct {
-	seed      maphash.Seed
-	salt      uint64
+	secret    [2]uint64
 	sets      []rateSet
 	total     atomic.Int64
+	strangers atomic.Int64 // prefixes at first sight
 	limits    atomic.Pointer[rateLimits]
 	displaced atomic.Uint64
 }
@@ -34,10 +38,10 @@ type rateLimits struct {
 	totalCost, totalBurst   int64
 }
 
-func newRates(prefixes int, salt uint64) *rates {
+func newRates(prefixes int, random *rand.ChaCha8) *rates {
 	const most = 1 << 22
 	sets := max((min(prefixes, most)+7)/8, 1)
-	return &rates{seed: maphash.MakeSeed(), salt: salt, sets: make([]rateSet, sets)}
+	return &rates{secret: [2]uint64{random.Uint64(), random.Uint64() | 1}, sets: make([]rateSet, sets)}
 }
 
 func (r *rates) set(l RateLimit) {
@@ -62,19 +66,31 @@ func span(cost int64, burst int) int64 {
 // allow takes one answer from a source's bucket and from that of all.
 func (r *rates) allow(source netip.Addr, now int64) bool {
 	l := r.limits.Load()
-	if l.prefixCost > 0 && !r.allowPrefix(source, l, now) {
-		return false
+	known := true
+	if l.prefixCost > 0 {
+		var ok bool
+		if known, ok = r.allowPrefix(source, l, now); !ok {
+			return false
+		}
 	}
 	if l.totalCost == 0 {
 		return true
 	}
+	if !known && !take(&r.strangers, 2*l.totalCost, l.totalBurst, now) {
+		return false
+	}
+	return take(&r.total, l.totalCost, l.totalBurst, now)
+}
+
+// take spends from a bucket that all workers share.
+func take(bucket *atomic.Int64, cost, burst, now int64) bool {
 	for {
-		old := r.total.Load()
-		next, ok := spend(old, l.totalCost, l.totalBurst, now)
+		old := bucket.Load()
+		next, ok := spend(old, cost, burst, now)
 		if !ok {
 			return false
 		}
-		if r.total.CompareAndSwap(old, next) {
+		if bucket.CompareAndSwap(old, next) {
 			return true
 		}
 	}
@@ -94,9 +110,9 @@ func spend(full, cost, burst, now int64) (next int64, ok bool) {
 	return full + cost, true
 }
 
-func (r *rates) allowPrefix(source netip.Addr, l *rateLimits, now int64) bool {
+func (r *rates) allowPrefix(source netip.Addr, l *rateLimits, now int64) (known, ok bool) {
 	key := r.hash(source)
-	set := &r.sets[key%uint64(len(r.sets))]
+	set := &r.sets[(key>>1)%uint64(len(r.sets))]
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	at := 0
@@ -109,7 +125,7 @@ func (r *rates) allowPrefix(source netip.Addr, l *rateLimits, now int64) bool {
 			at = i
 		}
 	}
-	if set.keys[at] != key {
+	if known = set.keys[at] == key; !known {
 		if set.full[at] > now {
 			r.displaced.Add(1)
 		}
@@ -117,20 +133,23 @@ func (r *rates) allowPrefix(source netip.Addr, l *rateLimits, now int64) bool {
 	}
 	next, ok := spend(set.full[at], l.prefixCost, l.prefixBurst, now)
 	set.full[at] = next
-	return ok
+	return known, ok
 }
 
-// hash is of the IPv4 address or the IPv6 /64, never 0.
+// hash is of the IPv4 address or the IPv6 /64, never 0. Multiplying by secrets keeps strangers from choosing their set; a
+// collision costs nothing but a shared bucket.
 func (r *rates) hash(source netip.Addr) uint64 {
-	var b [17]byte
+	var prefix, kind uint64
 	if source.Is4() {
 		v4 := source.As4()
-		copy(b[:], v4[:])
-		b[16] = 4
+		prefix, kind = uint64(binary.BigEndian.Uint32(v4[:])), 4
 	} else {
 		v6 := source.As16()
-		copy(b[:8], v6[:8])
+		prefix = binary.BigEndian.Uint64(v6[:])
 	}
-	binary.BigEndian.PutUint64(b[8:], r.salt)
-	return maphash.Bytes(r.seed, b[:]) | 1
+	for range 2 {
+		hi, lo := bits.Mul64(prefix^r.secret[0], r.secret[1]^kind)
+		prefix = hi ^ lo
+	}
+	return prefix | 1
 }

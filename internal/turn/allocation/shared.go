@@ -50,7 +50,7 @@ func NewShared(p Policy, seed [32]byte) (*Shared, error) {
 	for i := range s.scramble {
 		s.scramble[i] = uint32(s.random.Uint64())
 	}
-	s.rates = newRates(full.Unauthenticated.PrefixesAtOnce, s.random.Uint64())
+	s.rates = newRates(full.Unauthenticated.PrefixesAtOnce, s.random)
 	s.rates.set(full.Unauthenticated)
 	s.policy.Store(full)
 	return s, nil

@@ -41,6 +41,7 @@ type Gateway struct {
 	streams  *streams      // what TCP, TLS and DTLS listeners share
 	stopped  chan struct{} // closed when workers do not serve posts any more
 	draining atomic.Bool
+	spare    bool // there are processors beside those of busy workers
 
 	applying sync.Mutex // one Apply at a time; taken before mu
 
@@ -127,6 +128,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return errors.New("run the TURN gateway: it runs already, or is closed")
 	}
 	g.state = running
+	g.spare = runtime.GOMAXPROCS(0) > len(g.workers)
 	g.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

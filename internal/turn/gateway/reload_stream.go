@@ -2,26 +2,20 @@ package gateway
 
 import "crypto/tls"
 
-// certified is a listener's server that shows a certificate.
-type certified interface {
-	shown() *tls.Certificate
-	show(*tls.Certificate)
-}
-
 // shownCertificate is what the listener's next handshake shows, nil of none.
 func (l *listener) shownCertificate() *tls.Certificate {
-	if s, ok := any(l.stream).(certified); ok {
-		return s.shown()
+	if l.stream == nil {
+		return nil
 	}
-	return nil
+	return l.stream.certificate.Load()
 }
 
 // showCertificate changes it; connections that are open go on.
 func (l *listener) showCertificate(c *tls.Certificate) {
-	if s, ok := any(l.stream).(certified); ok {
-		s.show(c)
+	if l.stream != nil {
+		l.stream.certificate.Store(c)
 	}
 }
 
 // limitStreams sets how many connections and handshakes there may be. Those that are open stay.
-func (g *Gateway) limitStreams(LimitConfig) {}
+func (g *Gateway) limitStreams(limits LimitConfig) { g.streams.limit(limits) }

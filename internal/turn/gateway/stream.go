@@ -40,11 +40,16 @@ type streams struct {
 }
 
 func newStreams(limits LimitConfig) *streams {
-	return &streams{
-		connections: newSourceLimit(limits.Connections, share(limits.Connections, 4)),
-		handshakes:  newSourceLimit(limits.Handshakes, share(limits.Handshakes, 4)),
-		guests:      newSourceLimit(share(limits.Connections, 4), share(limits.Connections, 16)),
-	}
+	s := &streams{connections: newSourceLimit(0, 0), handshakes: newSourceLimit(0, 0), guests: newSourceLimit(0, 0)}
+	s.limit(limits)
+	return s
+}
+
+// limit sets the bounds. One prefix (behind one NAT there may be many clients) has at most a quarter of each.
+func (s *streams) limit(limits LimitConfig) {
+	s.connections.resize(limits.Connections, share(limits.Connections, 4))
+	s.handshakes.resize(limits.Handshakes, share(limits.Handshakes, 4))
+	s.guests.resize(share(limits.Connections, 4), share(limits.Connections, 16))
 }
 
 // share is an n-th of a bound, at least 1.
@@ -73,7 +78,7 @@ type streamServer struct {
 func (g *Gateway) openStream(l *listener) error {
 	s := &streamServer{gateway: g, shared: g.streams, listener: l, conns: make(map[*streamConn]struct{})}
 	if l.config.Protocol.Secure() {
-		if err := s.swapCertificate(&l.config); err != nil {
+		if err := s.loadCertificate(&l.config); err != nil {
 			return err
 		}
 	}
@@ -149,7 +154,7 @@ func (s *streamServer) acceptTCP() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS):
-			s.gateway.options.Log.Warn("accept a connection", "listener", s.listener.config.Name, "err", err)
+			s.gateway.options.Log.Warn("accept a connection", "listener", s.listener.current().Name, "err", err)
 			pause.Reset(100 * time.Millisecond)
 			<-pause.C
 		}

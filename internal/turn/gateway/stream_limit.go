@@ -11,11 +11,10 @@ import (
 // prefixes keeps nobody else out. Sources are known to be true here: a TCP handshake or a cookie came back from them.
 // Any goroutine may call it.
 type sourceLimit struct {
+	mu             sync.Mutex
 	max, maxPrefix int
-
-	mu       sync.Mutex
-	count    int
-	prefixes map[netip.Prefix]*crowd
+	count          int
+	prefixes       map[netip.Prefix]*crowd
 }
 
 // crowd are the guests of one prefix, oldest first.
@@ -35,6 +34,13 @@ type guest struct {
 // newSourceLimit returns a sourceLimit for max guests, maxPrefix of one prefix.
 func newSourceLimit(max, maxPrefix int) *sourceLimit {
 	return &sourceLimit{max: max, maxPrefix: maxPrefix, prefixes: make(map[netip.Prefix]*crowd)}
+}
+
+// resize sets other bounds. Who is there stays.
+func (d *sourceLimit) resize(max, maxPrefix int) {
+	d.mu.Lock()
+	d.max, d.maxPrefix = max, maxPrefix
+	d.mu.Unlock()
 }
 
 // sourcePrefix is what a sourceLimit counts an address under.

@@ -76,7 +76,7 @@ func listenRelay(c *client, family int) (*net.TCPListener, netip.AddrPort, error
 	}
 	network := [2]string{"tcp4", "tcp6"}[family]
 	config := net.ListenConfig{KeepAliveConfig: keepalive()}
-	ports := c.listener.config.RelayPorts
+	ports := c.listener.current().RelayPorts
 	at := rand.IntN(ports.Count())
 	for range min(ports.Count(), bindTries) {
 		relay := netip.AddrPortFrom(addr, ports.Min+uint16(at))

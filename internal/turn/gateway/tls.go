@@ -9,18 +9,14 @@ import (
 // alpnTURN is the ALPN protocol id of TURN (RFC 7443 §3).
 const alpnTURN = "stun.turn"
 
-// swapCertificate reads the certificate that a configuration names and shows it from the next handshake on; connections go
-// on. With an error everything stays. A certificate that was made at start is kept.
-func (s *streamServer) swapCertificate(config *ListenerConfig) error {
-	if s.certificate.Load() != nil && config.SelfSigned && s.listener.config.SelfSigned {
-		return nil
-	}
+// loadCertificate reads what the first handshakes show; a reload may show another, see listener.showCertificate.
+func (s *streamServer) loadCertificate(config *ListenerConfig) error {
 	certificate, err := config.certificate(time.Now())
 	if err != nil {
 		return err
 	}
 	s.certificate.Store(certificate)
-	if s.tls == nil && config.Protocol == TLS {
+	if config.Protocol == TLS {
 		s.tls = s.tlsConfig()
 	}
 	return nil

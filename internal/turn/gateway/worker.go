@@ -38,6 +38,7 @@ type worker struct {
 	now     int64 // Unix nanoseconds at the begin of the turn
 	next    int64 // when the table must be looked at
 	stop    bool
+	busy    bool // the last turn had something to read
 
 	poller *udpio.Poller
 	reader *udpio.Reader
@@ -137,10 +138,16 @@ func (w *worker) run() error {
 
 // turn serves what is ready, and waits for it at most so long.
 func (w *worker) turn(wait time.Duration) error {
-	n, woken, err := w.poller.Wait(w.tokens[:], wait)
+	n, woken, err := 0, false, error(nil)
+	if w.busy && w.gateway.spare {
+		n, woken, err = w.poller.WaitBusy(w.tokens[:])
+	} else {
+		n, woken, err = w.poller.Wait(w.tokens[:], wait)
+	}
 	if err != nil {
 		return err
 	}
+	w.busy = n > 0
 	w.now = w.gateway.options.Now()
 	if woken {
 		w.runPosted()
