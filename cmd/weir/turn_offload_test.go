@@ -15,17 +15,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/load"
 )
 
-// offloadLab is a client, a gateway and a peer in a namespace each.
-func offloadLab(name string) netlab.Topology {
+// offloadLab is a client, a gateway and a peer in a namespace each. forward: the gateway is a router, for traffic beside TURN.
+func offloadLab(name string, forward bool) netlab.Topology {
 	return netlab.Topology{
-		Name:       name,
-		Namespaces: []netlab.Namespace{{Name: "client"}, {Name: "gateway"}, {Name: "peer"}},
+		Name: name,
+		Namespaces: []netlab.Namespace{
+			{Name: "client", Routes: []netlab.Route{{To: netip.MustParsePrefix("10.2.0.0/24"), Via: netip.MustParseAddr("10.1.0.1")}}},
+			{Name: "gateway", Forward: forward},
+			{Name: "peer", Routes: []netlab.Route{{To: netip.MustParsePrefix("10.1.0.0/24"), Via: netip.MustParseAddr("10.2.0.1")}}},
+		},
 		Links: []netlab.Link{
 			{
 				A: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.1.0.2/24")},
@@ -66,7 +74,7 @@ func startOffloadRun(t testing.TB, lab *netlab.Lab, mode string) *offloadRun {
 		r.load, err = load.Open(t.Context(), load.Config{
 			Server: netip.MustParseAddrPort("10.1.0.1:3478"), User: "user1", Password: "passwd1", Clients: 4,
 			Source: netip.MustParseAddr("10.1.0.2"), Sink: netip.MustParseAddrPort("10.2.0.2:0"),
-			SinkIn: lab.Namespace("peer").Do, NoSegment: true,
+			SinkIn: lab.Namespace("peer").Do, NoSegment: true, NoCoalesce: true,
 		})
 		return err
 	}); err != nil {
@@ -114,7 +122,7 @@ func (r *offloadRun) kernel() map[string]float64 {
 func TestRootTurnOffload(t *testing.T) {
 	for _, mode := range []string{"none", "tcx", "xdp"} {
 		t.Run(mode, func(t *testing.T) {
-			lab := netlabtest.Up(t, offloadLab("weiroff"+mode))
+			lab := netlabtest.Up(t, offloadLab("weiroff"+mode, false))
 			r := startOffloadRun(t, lab, mode)
 			report, err := r.load.Run(t.Context(), load.Phase{Rate: 2000, Duration: time.Second, Direction: load.Both, Size: 300})
 			if err != nil {
@@ -169,3 +177,94 @@ func awaitTurn(t *testing.T, what string, so func() bool) {
 		}
 	}
 }
+
+// BenchmarkTurnOffload sends as many datagrams as the machine takes, up, through a gateway in user space, through both hooks,
+// and beside it through the kernel's router. us/packet is the processor time of everybody for a datagram that arrived,
+// gateway-us/packet that of the gateway's process, ns/run that of the relay's program, which is part of the first.
+func BenchmarkTurnOffload(b *testing.B) {
+	for _, mode := range []string{"router", "none", "tcx", "xdp"} {
+		b.Run(mode, func(b *testing.B) {
+			lab := netlabtest.Up(b, offloadLab("weirbench"+mode, mode == "router"))
+			var l *load.Load
+			gatewayCPU := func() time.Duration { return 0 }
+			if mode == "router" {
+				if err := lab.Namespace("client").Do(func() (err error) {
+					l, err = load.Open(b.Context(), load.Config{
+						Clients: 4, Source: netip.MustParseAddr("10.1.0.2"), Sink: netip.MustParseAddrPort("10.2.0.2:0"),
+						SinkIn: lab.Namespace("peer").Do, NoSegment: true, NoCoalesce: true,
+					})
+					return err
+				}); err != nil {
+					b.Fatal(err)
+				}
+				defer l.Close()
+			} else {
+				r := startOffloadRun(b, lab, mode)
+				l = r.load
+				gatewayCPU = func() time.Duration {
+					used, err := procstat.CPU(r.cmd.Process.Pid)
+					if err != nil {
+						b.Fatal(err)
+					}
+					return used
+				}
+			}
+			own := func() time.Duration {
+				used, err := procstat.CPU(os.Getpid())
+				if err != nil {
+					b.Fatal(err)
+				}
+				return used
+			}
+			stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer stats.Close()
+			var packets, sent uint64
+			var all, gateways, elapsed time.Duration
+			for b.Loop() {
+				before, gateway := own(), gatewayCPU()
+				report, err := l.Run(b.Context(), load.Phase{Duration: 3 * time.Second, Direction: load.Up, Size: 100, Rate: benchRate})
+				if err != nil {
+					b.Fatal(err)
+				}
+				packets += report.Up.Sum.Received
+				sent += report.Up.Sum.Sent
+				elapsed += report.Elapsed
+				gateways += gatewayCPU() - gateway
+				all += own() - before + gatewayCPU() - gateway
+			}
+			b.ReportMetric(float64(all.Microseconds())/float64(packets), "us/packet")
+			b.ReportMetric(float64(gateways.Microseconds())/float64(packets), "gateway-us/packet")
+			b.ReportMetric(float64(packets)/elapsed.Seconds(), "packets/s")
+			b.ReportMetric(relayTime(b), "ns/run")
+			b.ReportMetric(100*float64(sent-packets)/float64(sent), "%lost")
+		})
+	}
+}
+
+// relayTime is how long one run of the relay's programs took, redirect left out.
+func relayTime(b *testing.B) float64 {
+	var runs uint64
+	var took time.Duration
+	for id, err := ebpf.ProgramGetNextID(0); err == nil; id, err = ebpf.ProgramGetNextID(id) {
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		if info, err := p.Info(); err == nil && strings.HasPrefix(info.Name, "weir_turn_") {
+			if s, err := p.Stats(); err == nil {
+				runs += s.RunCount
+				took += s.Runtime
+			}
+		}
+		p.Close()
+	}
+	if runs == 0 {
+		return 0
+	}
+	return float64(took) / float64(runs)
+}
+
+const benchRate = 1e6 // more than the machine takes
