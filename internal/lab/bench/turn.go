@@ -37,6 +37,10 @@ const (
 	GeneratorIperf   = "iperf"
 	GeneratorBuiltin = "builtin"
 
+	NetworkAuto     = "auto" // loopback, with an offload veth
+	NetworkLoopback = "loopback"
+	NetworkVeth     = "veth"
+
 	WithNone   = "none"
 	WithCoturn = "coturn"
 )
@@ -53,6 +57,7 @@ type TurnConfig struct {
 	With      string
 	Generator string
 	Offload   string // mode of the gateway: none, auto, tcx, xdp
+	Network   string // auto, loopback, veth
 	Workers   int    // of the gateway; 0: its default
 	Burst     int    // datagrams that a client of the built-in generator sends in a row; 0: 8 without turncats, else 1
 	NoGSO     bool   // the built-in generator sends every datagram by itself
@@ -89,7 +94,8 @@ func (c *TurnConfig) Validate() error {
 		return errors.New("platform k8s is not supported yet: it comes with the Kubernetes operator; write -p local")
 	}
 	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, TurnRoadChannel), in("comparison", c.With, WithNone, WithCoturn),
-		in("generator", c.Generator, GeneratorAuto, GeneratorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"))
+		in("generator", c.Generator, GeneratorAuto, GeneratorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
+		in("network", c.Network, NetworkAuto, NetworkLoopback, NetworkVeth))
 	if errs != nil {
 		return errs
 	}
@@ -115,8 +121,10 @@ func (c *TurnConfig) Validate() error {
 		return errors.New("iperf speaks no TURN: --road direct-channel needs --generator builtin")
 	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.Most < 1000):
 		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.Most)
-	case c.Offload != "none" && netlab.Privileged() != nil:
-		return fmt.Errorf("offload %s needs root", c.Offload)
+	case c.veth() && netlab.Privileged() != nil:
+		return fmt.Errorf("offload %s on network %s needs root", c.Offload, c.Network)
+	case c.Offload != "none" && !c.veth():
+		return fmt.Errorf("offload %s needs interfaces that packets come in on: write --network veth", c.Offload)
 	}
 	for _, rate := range c.Rates {
 		if rate < 100 || rate > 10e6 {
@@ -167,6 +175,15 @@ func (c *TurnConfig) burst() int {
 	}
 	return 1
 }
+
+// veth says whether clients, servers and sink are on hosts of their own.
+func (c *TurnConfig) veth() bool {
+	return c.Network == NetworkVeth || c.Network == NetworkAuto && c.Offload != "none"
+}
+
+// segment says whether the generator sends bursts as one segmented send. Over a veth they would stay one packet, as nothing
+// does that comes over a wire.
+func (c *TurnConfig) segment() bool { return !c.NoGSO && !c.veth() }
 
 // rate is the datagrams a second of all the clients that Bandwidth makes.
 func (c *TurnConfig) rate() float64 {

@@ -76,7 +76,7 @@ func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnP
 	}
 	if generator == GeneratorBuiltin {
 		parameters["burst"] = strconv.Itoa(s.config.burst())
-		parameters["segmentation"] = strconv.FormatBool(!s.config.NoGSO)
+		parameters["segmentation"] = strconv.FormatBool(s.config.segment())
 	}
 	return &measure.Result{
 		Scenario: scenario, Road: road.name, Parameters: parameters, Machine: machine(), Started: s.started,
@@ -87,8 +87,10 @@ func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnP
 
 func (p *turnPhase) figures() []measure.Figure {
 	figures := []measure.Figure{
-		{Name: FigureTurnRate, Value: p.sum.Rate, Unit: "1/s"}, {Name: FigureTurnLoss, Value: 100 * p.sum.Loss(), Unit: "%"},
-		{Name: FigureTurnJitter, Value: p.sum.Jitter, Unit: "ms"}, {Name: FigureTurnSink, Value: float64(p.overflowed)},
+		{Name: FigureTurnRate, Value: p.sum.Rate, Unit: "1/s"},
+		{Name: FigureTurnLoss, Value: 100 * p.sum.Loss(), Unit: "%"},
+		{Name: FigureTurnJitter, Value: p.sum.Jitter, Unit: "ms"},
+		{Name: FigureTurnSink, Value: float64(p.overflowed)},
 	}
 	n := float64(p.received())
 	if n == 0 {

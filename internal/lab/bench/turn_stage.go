@@ -48,7 +48,6 @@ type turnRoad struct {
 	parts   []turnPart
 	traffic *turnTraffic
 	warmed  bool
-	err     error // why it cannot be measured
 }
 
 // turnPart is a process, or several of one kind, whose processor time is told.
@@ -128,7 +127,7 @@ func (s *turnStage) openNetwork() (err error) {
 	if netlab.Privileged() != nil {
 		return nil
 	}
-	if s.config.Offload == "none" {
+	if !s.config.veth() {
 		if s.lab, err = netlab.Up(netlab.Topology{Name: "benchturn", Namespaces: []netlab.Namespace{{Name: "all"}}}); err != nil {
 			return err
 		}

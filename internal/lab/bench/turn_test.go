@@ -29,8 +29,10 @@ func TestIperfReportsAreRead(t *testing.T) {
 	if len(rows) != 3 {
 		t.Fatalf("%d rows: %+v", len(rows), rows)
 	}
-	want := TurnRow{ID: 3, Seconds: 1.0013, Bytes: 1.19 * (1 << 20), Bandwidth: 10e6, Jitter: 0.002, Lost: 1, Total: 1253, Latency: true,
-		Average: 0.004, Least: 0.002, Most: 0.021, Stdev: 0.001, Rate: 1252 / 1.0013}
+	want := TurnRow{
+		ID: 3, Seconds: 1.0013, Bytes: 1.19 * (1 << 20), Bandwidth: 10e6, Jitter: 0.002, Lost: 1, Total: 1253, Latency: true,
+		Average: 0.004, Least: 0.002, Most: 0.021, Stdev: 0.001, Rate: 1252 / 1.0013,
+	}
 	if rows[0] != want {
 		t.Errorf("%+v\nwant %+v", rows[0], want)
 	}
@@ -99,8 +101,10 @@ func FuzzIperfRows(f *testing.F) {
 
 // What is printed can be read again: it is iperf's form.
 func TestRowsArePrintedAsIperfDoes(t *testing.T) {
-	row := TurnRow{ID: 4, Seconds: 0.9977, Bytes: 1250000, Bandwidth: 10.02e6, Jitter: 0.038, Lost: 3, Total: 1253, Latency: true, Average: 0.061, Least: 0.020,
-		Most: 3.622, Stdev: 0.161, Rate: 1253}
+	row := TurnRow{
+		ID: 4, Seconds: 0.9977, Bytes: 1250000, Bandwidth: 10.02e6, Jitter: 0.038, Lost: 3, Total: 1253, Latency: true, Average: 0.061, Least: 0.020,
+		Most: 3.622, Stdev: 0.161, Rate: 1253,
+	}
 	const want = "[  4] 0.0000-0.9977 sec  1.19 MBytes  10.0 Mbits/sec   0.038 ms 3/1253 (0.24%) 0.061/0.020/3.622/0.161 ms 1253 pps 20533"
 	if got := row.line(); got != want {
 		t.Errorf("%q\nwant %q", got, want)
@@ -154,7 +158,7 @@ func TestSearchFindsTheRate(t *testing.T) {
 				if tries > 200 {
 					t.Fatalf("limit %v: no end", limit)
 				}
-				s.observe(loss)
+				s.observe(loss, loss)
 			}
 			switch {
 			case limit < s.least:
@@ -172,6 +176,24 @@ func TestSearchFindsTheRate(t *testing.T) {
 	}
 }
 
+// A rate that could not be sent says nothing of the server.
+func TestSearchKnowsAGeneratorThatIsTooSlow(t *testing.T) {
+	s := newTurnSearch(16000, 1e6)
+	for rate, more := s.next(); more; rate, more = s.next() {
+		s.observe(max(1-50000/rate, 0), 0)
+	}
+	if !s.unsent() || s.held < 45000 {
+		t.Errorf("held %v, unsent %v", s.held, s.unsent())
+	}
+	s = newTurnSearch(16000, 1e6)
+	for rate, more := s.next(); more; rate, more = s.next() {
+		s.observe(max(1-50000/rate, 0), max(1-50000/rate, 0))
+	}
+	if s.unsent() {
+		t.Error("loss was taken for want of sending")
+	}
+}
+
 func TestTurnConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(c *TurnConfig){
 		"platform k8s is not supported yet":       func(c *TurnConfig) { c.Platform = "k8s" },
@@ -180,6 +202,8 @@ func TestTurnConfigIsChecked(t *testing.T) {
 		`comparison "x": write none, coturn`:      func(c *TurnConfig) { c.With = "x" },
 		`generator "x": write auto`:               func(c *TurnConfig) { c.Generator = "x" },
 		`offload "x": write none, auto, tcx, xdp`: func(c *TurnConfig) { c.Offload = "x" },
+		`network "x": write auto, loopback, veth`: func(c *TurnConfig) { c.Network = "x" },
+		"offload xdp needs interfaces":            func(c *TurnConfig) { c.Offload, c.Network = "xdp", NetworkLoopback },
 		"packets of 39 bytes: want 40 to 1472":    func(c *TurnConfig) { c.Size = 39 },
 		"packets of 1473 bytes":                   func(c *TurnConfig) { c.Sweep, c.Sizes = true, []int{64, 1473} },
 		"0 clients: want 1 to 1000":               func(c *TurnConfig) { c.Clients = 0 },
@@ -206,8 +230,10 @@ func TestTurnConfigIsChecked(t *testing.T) {
 }
 
 func turnConfig() TurnConfig {
-	return TurnConfig{Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Road: TurnRoadCat, With: WithNone,
-		Generator: GeneratorBuiltin, Offload: "none", Sizes: TurnSizes(), Rates: []float64{20000}, Rounds: 2, Probe: time.Second, Most: 1e6}
+	return TurnConfig{
+		Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Road: TurnRoadCat, With: WithNone,
+		Generator: GeneratorBuiltin, Offload: "none", Network: NetworkAuto, Sizes: TurnSizes(), Rates: []float64{20000}, Rounds: 2, Probe: time.Second, Most: 1e6,
+	}
 }
 
 // What a sender could not send counts as lost to a search: the rate was not carried.
@@ -228,8 +254,10 @@ func TestRoundsAddUp(t *testing.T) {
 	phase := func(cpu time.Duration, received uint64) turnPhase {
 		l := measure.NewLatency()
 		l.RecordN(time.Millisecond, received)
-		return turnPhase{load: turnLoad{1000, 64, time.Second}, sum: TurnRow{Total: received, Rate: float64(received)}, latency: l,
-			processes: []measure.Process{{Name: partGateway, CPU: cpu, PeakBytes: 5}}, machine: procstat.Machine{Ours: 2 * cpu}}
+		return turnPhase{
+			load: turnLoad{1000, 64, time.Second}, sum: TurnRow{Total: received, Rate: float64(received)}, latency: l,
+			processes: []measure.Process{{Name: partGateway, CPU: cpu, PeakBytes: 5}}, machine: procstat.Machine{Ours: 2 * cpu},
+		}
 	}
 	rounds := []turnPhase{phase(5*time.Millisecond, 1000), phase(3*time.Millisecond, 600)}
 	sum := addUp(rounds)
@@ -260,7 +288,7 @@ func TestTurnReports(t *testing.T) {
 			cell := &turnCell{road: road, size: size, rates: [][]turnPhase{{madeUp(i, size, 20000), madeUp(i, size, 20000)}}}
 			if i > 0 {
 				best := madeUp(i, size, 40000)
-				cell.search, cell.best = &turnSearch{held: 40000, failed: float64(i-1) * 42000, trace: []turnTry{{40000, 0.001, true}}}, &best
+				cell.search, cell.best = &turnSearch{held: 40000, failed: float64(i-1) * 42000, trace: []turnTry{{40000, 0.001, 0.001, true}}}, &best
 			}
 			sweep = append(sweep, stage.cellResults(cell)...)
 		}
@@ -297,11 +325,15 @@ func madeUp(i, size int, rate float64) turnPhase {
 	l := measure.NewLatency()
 	l.RecordN(time.Duration(i+1)*time.Millisecond, uint64(rate))
 	row := func(id int) TurnRow {
-		return TurnRow{ID: id, Seconds: 1, Bytes: rate / 2 * float64(size), Bandwidth: rate / 2 * float64(size) * 8, Jitter: 0.01, Lost: uint64(i), Total: uint64(rate/2) + uint64(i), Latency: true,
-			Average: float64(i + 1), Least: 0.5, Most: 9, Stdev: 0.1, Rate: rate / 2}
+		return TurnRow{
+			ID: id, Seconds: 1, Bytes: rate / 2 * float64(size), Bandwidth: rate / 2 * float64(size) * 8, Jitter: 0.01, Lost: uint64(i), Total: uint64(rate/2) + uint64(i), Latency: true,
+			Average: float64(i + 1), Least: 0.5, Most: 9, Stdev: 0.1, Rate: rate / 2,
+		}
 	}
-	p := turnPhase{load: turnLoad{rate, size, time.Second}, rows: []TurnRow{row(1), row(2)}, latency: l,
-		machine: procstat.Machine{Ours: 400 * time.Millisecond, Others: 300 * time.Millisecond}}
+	p := turnPhase{
+		load: turnLoad{rate, size, time.Second}, rows: []TurnRow{row(1), row(2)}, latency: l,
+		machine: procstat.Machine{Ours: 400 * time.Millisecond, Others: 300 * time.Millisecond},
+	}
 	if i > 0 {
 		p.processes = []measure.Process{{Name: []string{"", partGateway, partCoturn}[i], CPU: time.Duration(i) * 100 * time.Millisecond}, {Name: partCat, CPU: 200 * time.Millisecond}}
 	}

@@ -87,8 +87,10 @@ type connectionReport struct {
 
 // startTraffic starts the generator for a road; it has one allocation for each client when it returns.
 func (s *turnStage) startTraffic(ctx context.Context, road *turnRoad) error {
-	args := []string{"bench", "traffic", "turn", "--sink", road.sink.String(), "--source", s.source.String(),
-		"--clients", strconv.Itoa(s.config.Clients), "--size", strconv.Itoa(s.config.size()), "--burst", strconv.Itoa(s.config.burst())}
+	args := []string{
+		"bench", "traffic", "turn", "--sink", road.sink.String(), "--source", s.source.String(),
+		"--clients", strconv.Itoa(s.config.Clients), "--size", strconv.Itoa(s.config.size()), "--burst", strconv.Itoa(s.config.burst()),
+	}
 	if road.server.IsValid() {
 		args = append(args, "--server", road.server.String(), "--user", turnUser, "--password", turnPassword)
 	}
@@ -98,7 +100,7 @@ func (s *turnStage) startTraffic(ctx context.Context, road *turnRoad) error {
 	if s.far != s.clients {
 		args = append(args, "--sink-netns", s.far.NetNS())
 	}
-	if s.config.NoGSO {
+	if !s.config.segment() {
 		args = append(args, "--no-segment")
 	}
 	t := &turnTraffic{cmd: exec.Command(s.config.Binary, args...)} //nolint:gosec // our own binary
