@@ -27,6 +27,7 @@ type checkResult struct {
 	Warnings []string                `json:"warnings,omitempty"`
 	Services []control.ServiceStatus `json:"services,omitempty"`
 	Tier     []control.MemberStatus  `json:"tier,omitempty"`
+	Gateway  *gatewaySummary         `json:"gateway,omitempty"` // of a TURN gateway's file, instead of services
 }
 
 func newCheckCommand() *cobra.Command {
@@ -34,15 +35,17 @@ func newCheckCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check FILE",
-		Short: "Check a load-balancer configuration and show what it compiles to",
+		Short: "Check a configuration of the load balancer or the TURN gateway and show what it means",
 		Long: `Check a load-balancer configuration without running it: decode it strictly, compile it as the load balancer
-would, and print the services, addresses and backends that come out, with each backend's share of new flows.
+would, and print the services, addresses and backends that come out, with each backend's share of new flows. A file of the TURN
+gateway, Weir's or STUNner's, is checked with its certificates, and its listeners and clusters are printed.
 
 The first thing wrong is printed as file:line:column: key: what; remedy.
 Exit codes: 0 the file is good, 1 it is not, 2 wrong usage.`,
 		Example: `  weir check weir.yaml
   weir check weir.yaml --datapath udp     # also: can the user-space data path do all of it?
   weir check weir.yaml --json | jq .services
+  weir check gateway.yaml                 # of weir turn gateway
 
 A service that steers by connection id:
 
@@ -79,6 +82,9 @@ A service that steers by connection id:
 			for _, warning := range result.Warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
 			}
+			if result.Gateway != nil {
+				return result.Gateway.print(out)
+			}
 			return printServices(out, result.Services, result.Tier)
 		},
 	}
@@ -101,6 +107,15 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 		text, err := config.NewFile(path).Read()
 		if err != nil {
 			return err
+		}
+		if ofGateway(text) {
+			plan, err := parseGateway(path, text)
+			if err != nil {
+				return err
+			}
+			summary := plan.summary()
+			result.Gateway, result.Warnings = &summary, plan.notes
+			return plan.check()
 		}
 		spec, document, err := config.Decode[lb.Spec](path, text)
 		if err != nil {

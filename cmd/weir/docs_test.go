@@ -44,7 +44,7 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 		"weir nat": "nat.md", "weir lb": "lb.md", "weir check": "check.md", "weir explain": "check.md",
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
-		"weir turn cat": "turncat.md", "weir turn": "turn.md",
+		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
 		"weir sim": "sim.md", "weir doctor": "doctor.md",
 	}
 	shared := map[string]bool{"help": true}

@@ -14,6 +14,7 @@ func newTurnCommand() *cobra.Command {
 	cmd.AddCommand(
 		newTurnGatewayCommand(),
 		newTurnCatCommand(),
+		newTurnBenchCommand(),
 		newTurnUsersCommand(),
 		newTurnUpgradeCommand(),
 		newTurnExportCommand(),

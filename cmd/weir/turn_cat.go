@@ -86,7 +86,7 @@ Ctrl-C or SIGTERM gives every allocation back.`,
 	flags.DurationVar(&c.Lifetime, "lifetime", turncat.DefaultLifetime, "lifetime of allocations to ask for, 1m to 1h")
 	flags.DurationVar(&c.Linger, "linger", turncat.DefaultLinger, "after the end of a stream's input wait for answers until so much silence")
 	flags.IntVar(&c.MTU, "mtu", turncat.DefaultMTU, "most bytes of a datagram that is cut from a stream")
-	flags.IntVar(&c.Workers, "workers", 0, "workers of a UDP listener (default one per core, at most 2)")
+	flags.IntVar(&c.Workers, "workers", 0, "workers of a UDP listener (default 1, which is enough for some 200,000 packets a second)")
 	flags.DurationVar(&c.Gather, "gather", 0, "let datagrams gather for so long, at most 1ms: less CPU, more latency")
 	flags.IntVar(&c.Buffer, "buffer", turncat.DefaultBuffer, "kernel buffers of UDP sockets in bytes; above net.core.rmem_max needs root")
 	flags.BoolVar(&c.NoCheck, "no-check", false, "do not try the server first: begin also while it is away")
@@ -244,11 +244,23 @@ func (f *turnCatFlags) summary(cmd *cobra.Command, tunnel *turncat.Tunnel, s tur
 		name  string
 		value uint64
 	}{
-		{"clients", s.ClientsEver}, {"allocations", s.Allocations}, {"allocations lost", s.AllocationsLost}, {"allocations replaced", s.AllocationsMoved},
-		{"failed attempts", s.Failures}, {"packets to the peer", s.UpPackets}, {"bytes to the peer", s.UpBytes},
-		{"packets from the peer", s.DownPackets}, {"bytes from the peer", s.DownBytes}, {"dropped without session", s.DroppedGap},
-		{"dropped, too many clients", s.DroppedFull}, {"dropped, queue full", s.DroppedQueue}, {"dropped, too long", s.DroppedLong},
-		{"refused by the kernel", s.SendErrors}, {"not ours from the server", s.Strays}, {"receive buffer full", s.Overflowed}, {"idle clients forgotten", s.Idle},
+		{"clients", s.ClientsEver},
+		{"allocations", s.Allocations},
+		{"allocations lost", s.AllocationsLost},
+		{"allocations replaced", s.AllocationsMoved},
+		{"failed attempts", s.Failures},
+		{"packets to the peer", s.UpPackets},
+		{"bytes to the peer", s.UpBytes},
+		{"packets from the peer", s.DownPackets},
+		{"bytes from the peer", s.DownBytes},
+		{"dropped without session", s.DroppedGap},
+		{"dropped, too many clients", s.DroppedFull},
+		{"dropped, queue full", s.DroppedQueue},
+		{"dropped, too long", s.DroppedLong},
+		{"refused by the kernel", s.SendErrors},
+		{"not ours from the server", s.Strays},
+		{"receive buffer full", s.Overflowed},
+		{"idle clients forgotten", s.Idle},
 	}
 	for _, r := range rows {
 		if r.value > 0 {

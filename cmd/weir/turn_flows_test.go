@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -22,6 +23,7 @@ const (
 	flowUser     = "user1"
 	flowPassword = "passwd1"
 	flowChannel  = 0x4000
+	flowBytes    = 160 // of a datagram's payload, as a voice call's
 )
 
 // turnFlow is a client with one allocation and one channel, and the peer at its other end. Each side sends numbered
@@ -33,7 +35,8 @@ type turnFlow struct {
 	nonce  stun.Nonce
 	answer chan *stun.Message
 
-	up, down tally // client to peer, peer to client
+	marker   uint64 // of this flow's datagrams: other tests' strays do not count
+	up, down tally  // client to peer, peer to client
 	refused  atomic.Int64
 }
 
@@ -115,7 +118,7 @@ func newTurnFlow(t *testing.T, server string) *turnFlow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &turnFlow{client: client, peer: peer, answer: make(chan *stun.Message, 16)}
+	f := &turnFlow{marker: rand.Uint64(), client: client, peer: peer, answer: make(chan *stun.Message, 16)}
 	f.up.seen, f.down.seen = map[int64]bool{}, map[int64]bool{}
 	return f
 }
@@ -123,9 +126,7 @@ func newTurnFlow(t *testing.T, server string) *turnFlow {
 // open allocates and binds the channel. Until then nothing is sent.
 func (f *turnFlow) open(t *testing.T) {
 	t.Helper()
-	allocate := stun.NewType(stun.MethodAllocate, stun.ClassRequest)
-	transport := stun.RawAttribute{Type: stun.AttrRequestedTransport, Value: []byte{17, 0, 0, 0}}
-	answer, err := f.ask(allocate, transport)
+	answer, err := f.ask(allocateRequest())
 	if err != nil {
 		t.Fatalf("allocate: %v", err)
 	}
@@ -140,6 +141,11 @@ func (f *turnFlow) open(t *testing.T) {
 	}
 	f.relay = &net.UDPAddr{IP: relay.IP, Port: relay.Port}
 	f.up.sent.Store(1)
+}
+
+// allocateRequest is an Allocate request for UDP.
+func allocateRequest() (stun.MessageType, stun.Setter) {
+	return stun.NewType(stun.MethodAllocate, stun.ClassRequest), stun.RawAttribute{Type: stun.AttrRequestedTransport, Value: []byte{17, 0, 0, 0}}
 }
 
 func (f *turnFlow) peerAddress() stun.Setter {
@@ -221,7 +227,7 @@ func (f *turnFlow) receiveClient() {
 			return
 		}
 		if n >= 12 && binary.BigEndian.Uint16(buffer) == flowChannel {
-			f.down.received(int64(binary.BigEndian.Uint64(buffer[4:])), time.Now())
+			f.arrived(&f.down, buffer[4:n])
 			continue
 		}
 		m := &stun.Message{Raw: slices.Clone(buffer[:n])}
@@ -241,9 +247,13 @@ func (f *turnFlow) receivePeer() {
 		if err != nil {
 			return
 		}
-		if n >= 8 {
-			f.up.received(int64(binary.BigEndian.Uint64(buffer)), time.Now())
-		}
+		f.arrived(&f.up, buffer[:n])
+	}
+}
+
+func (f *turnFlow) arrived(y *tally, data []byte) {
+	if len(data) == flowBytes && binary.BigEndian.Uint64(data) == f.marker {
+		y.received(int64(binary.BigEndian.Uint64(data[8:])), time.Now())
 	}
 }
 
@@ -269,14 +279,15 @@ func (fs *turnFlows) pump(interval time.Duration) {
 func (f *turnFlow) send() {
 	up, down := f.up.sent.Load(), f.down.sent.Add(1)
 	f.up.sent.Store(up + 1)
-	data := make([]byte, 4, 164)
+	data := make([]byte, 4+flowBytes)
 	binary.BigEndian.PutUint16(data, flowChannel)
-	binary.BigEndian.PutUint16(data[2:], 160)
-	data = append(binary.BigEndian.AppendUint64(data, uint64(up)), make([]byte, 152)...)
+	binary.BigEndian.PutUint16(data[2:], flowBytes)
+	binary.BigEndian.PutUint64(data[4:], f.marker)
+	binary.BigEndian.PutUint64(data[12:], uint64(up))
 	if _, err := f.client.Write(data); errors.Is(err, syscall.ECONNREFUSED) {
 		f.refused.Add(1)
 	}
-	binary.BigEndian.PutUint64(data[4:], uint64(down))
+	binary.BigEndian.PutUint64(data[12:], uint64(down))
 	_, _ = f.peer.WriteToUDP(data[4:], f.relay)
 }
 

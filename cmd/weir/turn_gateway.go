@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,7 +91,11 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		if err != nil {
 			return usageError(err)
 		}
-		return printGateway(cmd.OutOrStdout(), plan)
+		summary := plan.summary()
+		for _, note := range plan.notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+		}
+		return summary.print(cmd.OutOrStdout())
 	}
 	return f.keep.run(cmd, log, func(ctx context.Context, k *keep.Keep) error {
 		return serveGateway(ctx, k, source, log, level, cmd.Flags().Changed("drain-timeout"))
@@ -165,39 +166,4 @@ func (s *gatewaySource) reload(log *slog.Logger) func() {
 		return func() { log.Info("there is no configuration file to read again") }
 	}
 	return s.file.Reload
-}
-
-// printGateway says for people what a configuration means.
-func printGateway(w io.Writer, plan *gatewayPlan) error {
-	c := plan.gateway.WithDefaults()
-	for _, note := range plan.notes {
-		fmt.Fprintln(w, "note:", note)
-	}
-	who := fmt.Sprintf("%d users", len(c.Auth.Users))
-	switch c.Auth.Mode {
-	case gateway.AuthEphemeral:
-		who = fmt.Sprintf("%d secrets", len(c.Auth.Secrets))
-	case gateway.AuthNone:
-		who = "STUN only"
-	}
-	fmt.Fprintf(w, "gateway %s: realm %s, authentication %s (%s)\n", c.Name, c.Realm, c.Auth.Mode, who)
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "LISTENER\tURI\tRELAY PORTS\tROUTES")
-	for i := range c.Listeners {
-		l := &c.Listeners[i]
-		routes := strings.Join(l.Routes, ", ")
-		if routes == "" {
-			routes = "(no peer)"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", l.Name, l.URI(), l.RelayPorts, routes)
-	}
-	if err := table.Flush(); err != nil || len(c.Clusters) == 0 {
-		return err
-	}
-	fmt.Fprintln(table, "\nCLUSTER\tPEERS OVER\tENDPOINTS")
-	for i := range c.Clusters {
-		cluster := &c.Clusters[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\n", cluster.Name, cluster.Protocol, strings.Join(cluster.Endpoints, ", "))
-	}
-	return table.Flush()
 }

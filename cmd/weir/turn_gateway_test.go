@@ -17,6 +17,7 @@ import (
 	"github.com/pion/turn/v5"
 
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // freeTCP is an address that was free a moment ago, outside of what the kernel gives away.
@@ -205,7 +206,7 @@ func TestTurnGatewayOfAURI(t *testing.T) {
 func TestTurnGatewayUsage(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	rewrite(t, bad, "auth: {mode: none}\n")
+	rewrite(t, bad, "auth: {mode: none}\nlisteners: []\n")
 	for _, test := range []struct {
 		args []string
 		want string
@@ -214,7 +215,7 @@ func TestTurnGatewayUsage(t *testing.T) {
 		{[]string{"-c", missing}, "no such file"},
 		{[]string{"-c", bad, "turn://u:p@127.0.0.1"}, "exclude each other"},
 		{[]string{"-c", bad, "--peers", "10.0.0.0/8"}, "belong to a TURN URI"},
-		{[]string{"-c", bad}, bad + ":1:1: listeners: there is none"},
+		{[]string{"-c", bad}, bad + ":2:1: listeners: there is none"},
 		{[]string{"-c", "k8s"}, "is not fetched by k8s"},
 		{[]string{"-c", "ws://x/y"}, "is not fetched by ws"},
 		{[]string{"turn://u:secret@media.example"}, `turn://u:xxxxx@media.example: "media.example" is no address to listen at`},
@@ -229,6 +230,15 @@ func TestTurnGatewayUsage(t *testing.T) {
 		if err := root.Execute(); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: error %v, want %s", test.args, err, test.want)
 		}
+	}
+	for _, file := range []string{"gateway.yaml", "stunnerd.yaml", "loopback.yaml", "stun.yaml"} { // weir check knows them too
+		result, err := checkFile("../../examples/turn/"+file, lb.AllCaps())
+		if err != nil || result.Gateway == nil || len(result.Gateway.Listeners) == 0 || result.Gateway.Listeners[0].URI == "" {
+			t.Errorf("%s: %+v, %v", file, result, err)
+		}
+	}
+	if result, err := checkFile(bad, lb.AllCaps()); err == nil || result.OK {
+		t.Error("a bad file is fine")
 	}
 	var out bytes.Buffer
 	root := newRootCommand()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -215,6 +216,45 @@ func TestTurnSurvivesUpgrade(t *testing.T) {
 	if n := fs.refused(); n > 0 {
 		t.Errorf("clients were refused %d times: the listener was closed", n)
 	}
+}
+
+// Exported by one gateway and imported by another that has taken over its addresses, all allocations go on; imported once
+// more they are refused, and so is what is no export.
+func TestTurnMoves(t *testing.T) {
+	config, server := turnConfig(t)
+	g := startGateway(t, os.Args[0], config, server)
+	fs := newTurnFlows(t, server, survivors, flowInterval)
+	fs.goOn()
+	file := filepath.Join(t.TempDir(), "allocations.json")
+	exported := wantWeir(t, 0, "turn", "export", "--admin", "unix:"+g.socket)
+	if err := os.WriteFile(file, []byte(exported), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(exported, flowPassword) {
+		t.Error("the export has a password")
+	}
+	g.interruptTwice()
+	next := startGateway(t, os.Args[0], config, server)
+	if out := wantWeir(t, 0, "turn", "import", file, "--admin", "unix:"+next.socket); out != fmt.Sprintf("%d allocations taken up, 0 refused\n", survivors) {
+		t.Errorf("import: %s", out)
+	}
+	survived(t, "export, stop, start and import", fs, next.now())
+	if out := wantWeir(t, exitFailure, "turn", "import", file, "--admin", "unix:"+next.socket); !strings.Contains(out, fmt.Sprintf("0 allocations taken up, %d refused\n", survivors)) {
+		t.Errorf("the second import: %s", out)
+	}
+	if out := wantWeir(t, exitFailure, "turn", "import", config, "--admin", "unix:"+next.socket); !strings.Contains(out, "no export of weir turn export") {
+		t.Errorf("the import of a configuration: %s", out)
+	}
+}
+
+// wantWeir runs a command that ends with a code and returns what it wrote.
+func wantWeir(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	out, code := weir(t, args...)
+	if code != want {
+		t.Errorf("weir %s: exit code %d, want %d\n%s", strings.Join(args, " "), code, want, out)
+	}
+	return out
 }
 
 func copyFile(t *testing.T, from, to string) {

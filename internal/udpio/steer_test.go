@@ -103,6 +103,43 @@ func TestSteering(t *testing.T) {
 	}
 }
 
+// A busy wait reports as Wait does, and comes back by itself where there is nothing.
+func TestBusyWait(t *testing.T) {
+	server := listen(t, udpio.Config{Addr: loopback4}).Conn(0)
+	poller, err := udpio.NewPoller(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer poller.Close()
+	if err := poller.AddConn(server, 7); err != nil {
+		t.Fatal(err)
+	}
+	tokens := make([]uint64, 4)
+	if n, woken, err := poller.WaitBusy(tokens); n != 0 || woken || err != nil {
+		t.Fatalf("nothing there: %d, %v, %v", n, woken, err)
+	}
+	socket, err := udpio.Dial(server.LocalAddr(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	if err := socket.Send([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	for n, end := 0, time.Now().Add(patience); n == 0; { // 0 too where a signal ends it
+		if n, _, err = poller.WaitBusy(tokens); err != nil || n == 1 && tokens[0] != 7 || time.Now().After(end) {
+			t.Fatalf("a datagram: %d, %v, %v", n, tokens[:n], err)
+		}
+	}
+	readAll(t, server, 1, 10)
+	poller.Wake()
+	for woken, end := false, time.Now().Add(patience); !woken; {
+		if _, woken, err = poller.WaitBusy(tokens); err != nil || time.Now().After(end) {
+			t.Fatalf("woken: %v, %v", woken, err)
+		}
+	}
+}
+
 func TestSocketsInAPoller(t *testing.T) {
 	server := listen(t, udpio.Config{Addr: loopback4, ReadBuffer: 4 << 20}).Conn(0)
 	poller, err := udpio.NewPoller(16)

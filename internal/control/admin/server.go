@@ -22,12 +22,12 @@ type Config struct {
 	Address string // HOST:PORT or unix:/path
 	Token   string // secret for addresses beyond loopback; empty: only probes and metrics there
 
-	Ready    func() error
-	Metrics  func() []Sample
+	Ready   func() error
+	Metrics func() []Sample
 	// MetricsPath is where Metrics are served; default /metrics.
 	MetricsPath string
-	Status   func() any // encoded as JSON
-	Override func(service, backend, value string) error
+	Status      func() any // encoded as JSON
+	Override    func(service, backend, value string) error
 	// Flows calls yield for each flow until it returns false.
 	Flows func(yield func(Flow) bool)
 	// Console runs operator commands, one line each, until the input ends or ctx does.

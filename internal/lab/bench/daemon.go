@@ -151,6 +151,12 @@ func (d *daemon) stop() error {
 	}
 }
 
+// kill ends the process at once: it has nothing to finish.
+func (d *daemon) kill() {
+	d.cmd.Process.Kill() //nolint:errcheck // it may have ended
+	<-d.ended
+}
+
 // lastLines keeps the end of what a process wrote.
 type lastLines struct {
 	mu  sync.Mutex

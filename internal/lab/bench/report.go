@@ -29,6 +29,7 @@ func Scenarios() []Scenario {
 		{"ebpf", "weir bench ebpf", "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", "root"},
 		{ScenarioLive, "weir bench ebpf --live", "packets per second of one core through the kernel data path, routing and DNAT", "root; iptables"},
 		{"coap", "weir bench coap", "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not", "nothing"},
+		{ScenarioTurn, "weir turn bench", "packets/s, loss, jitter, latency and CPU of the TURN gateway and turncat, beside direct and coturn", "nothing; with root a network of its own; iperf, turnserver"},
 		{"nat", "weir bench nat", "CPU of a datagram forwarded in user space beside socat and iptables", "nothing; with root also iptables"},
 	}
 }
@@ -74,6 +75,14 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 		case ScenarioNFQueue:
 			addNFQueue(&report, byScenario[name])
 			methods = append(methods, nfqText(byScenario[name]))
+			continue
+		case ScenarioTurn:
+			addTurn(&report, byScenario[name])
+			methods = append(methods, turnMethod(byScenario[name]))
+			continue
+		case ScenarioTurnSweep:
+			addTurnSweep(&report, byScenario[name])
+			methods = append(methods, turnMethod(byScenario[name]))
 			continue
 		case ScenarioLive:
 			addLive(&report, byScenario[name])

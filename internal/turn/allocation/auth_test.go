@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -198,4 +199,22 @@ func (c *client) sha256Request(attributes ...attr) (*stun.Message, Reason) {
 	var k key
 	k.size = copy(k.bytes[:], c.sha256Key())
 	return c.send(newMACs().seal(raw, 0, &credential{key: k, valid: true, sha256: true}, c.fingerprint))
+}
+
+// What stands behind the integrity attribute is anybody's, and is not read (RFC 8489, section 14.5).
+func TestUnprotectedAttributes(t *testing.T) {
+	w := newWorld(t, basic())
+	c, a := w.allocated(4000)
+	raw := c.message(refreshMethod, stun.ClassRequest)
+	raw = appendNumber(raw, stun.AttrLifetime, 0)
+	raw = appendNumber(raw, 0x7ff0, 0) // would be unknown
+	binary.BigEndian.PutUint16(raw[2:], uint16(len(raw)-20))
+	if _, r := c.send(raw); r != OK || w.table.Find(c.path) != a {
+		t.Errorf("%v, the allocation is there: %v", r, w.table.Find(c.path) == a)
+	}
+	raw = c.message(refreshMethod, stun.ClassRequest, lifetime(0))
+	raw[len(raw)-1] ^= 1
+	if _, r := c.send(raw); r != Unauthorized || w.table.Find(c.path) != a {
+		t.Errorf("with integrity changed: %v", r)
+	}
 }

@@ -130,6 +130,13 @@ func TestPermissionUnderChannel(t *testing.T) {
 	if _, r := a.Inbound(peer, w.now+1); r != NoPermission {
 		t.Errorf("exactly at its end, before Expire: %v", r)
 	}
+	raw := c.message(stun.MethodSend, stun.ClassIndication, c.peer("10.0.0.1:5000"), attr{Type: stun.AttrData})
+	if _, _, _, r := w.table.Send(c.path, raw, w.now); r != OK {
+		t.Errorf("send: %v", r)
+	}
+	if _, _, _, r := w.table.Send(c.path, raw, w.now+1); r != NoPermission {
+		t.Errorf("send exactly at its end, before Expire: %v", r)
+	}
 	w.after(1)
 	if _, r := a.Inbound(peer, w.now); r != NoPermission || w.offloaded[ch] || a.Channel(0x4000) != ch {
 		t.Errorf("after five minutes: %v, offloaded %v", r, w.offloaded[ch])

@@ -10,10 +10,9 @@ import (
 
 // newShared makes what all tables share, with the policy of a config.
 func (g *Gateway) newShared(c Config) (err error) {
-	g.nonceKey = make([]byte, 32)
+	g.nonceKey = g.keptNonceKey()
 	var seed [32]byte
-	_, _ = rand.Read(g.nonceKey) // never fails
-	_, _ = rand.Read(seed[:])
+	_, _ = rand.Read(seed[:]) // never fails
 	g.shared, err = allocation.NewShared(g.policyLocked(&c), seed)
 	return err
 }

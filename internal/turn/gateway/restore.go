@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,6 +31,34 @@ func (g *Gateway) keptWorkers(c Config) int {
 	return g.options.Workers
 }
 
+// nonceKeyID is the id under which the Keeper has the key of nonces; no allocation has it. With a key of its own, a new
+// process would ask all clients at once for another nonce (438), and bound how many of them it answers.
+const nonceKeyID = 0
+
+const nonceKeySize = 32
+
+// keptNonceKey is the key of the process before, or a new one.
+func (g *Gateway) keptNonceKey() (key []byte) {
+	k := g.options.Keeper
+	if k != nil {
+		k.Records(func(id uint64, b []byte) bool {
+			if id == nonceKeyID && len(b) == nonceKeySize {
+				key = slices.Clone(b)
+			}
+			return key == nil
+		})
+	}
+	if key != nil {
+		return key
+	}
+	key = make([]byte, nonceKeySize)
+	_, _ = rand.Read(key) // never fails
+	if k != nil {
+		k.Put(nonceKeyID, key)
+	}
+	return key
+}
+
 // restoreLocked takes up the allocations that a Keeper holds.
 func (g *Gateway) restoreLocked() {
 	if g.options.Keeper == nil {
@@ -38,6 +67,9 @@ func (g *Gateway) restoreLocked() {
 	restored, lost := 0, 0
 	var gone []uint64
 	g.options.Keeper.Records(func(id uint64, b []byte) bool {
+		if id == nonceKeyID {
+			return true
+		}
 		r, err := allocation.DecodeRecord(b)
 		if err == nil {
 			err = g.restoreOneLocked(r)

@@ -106,7 +106,11 @@ func (s *shelf) Records(yield func(uint64, []byte) bool) {
 func (s *shelf) kept() (sockets, records int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.sockets), len(s.records)
+	records = len(s.records)
+	if s.records[0] != nil { // the gateway's own
+		records--
+	}
+	return len(s.sockets), records
 }
 
 // next offers everything to the next process.

@@ -13,7 +13,7 @@ type Keeper interface {
 	Names() []string
 	// Take gives the caller the descriptor that an earlier process stored, once. The keeper keeps its duplicate.
 	Take(name string) (fd int, ok bool)
-	// Put writes the record of an allocation, in place of an earlier one, Delete removes it.
+	// Put writes the record of an allocation, in place of an earlier one, Delete removes it. Id 0 is the gateway's own.
 	Put(id uint64, record []byte)
 	Delete(id uint64)
 	// Records yields what an earlier process put. record is valid until yield returns.

@@ -34,8 +34,8 @@ type journal struct {
 
 // JournalStats counts what a journal did and what it could not do.
 type JournalStats struct {
-	Records     int    `json:"records"`
-	Bytes       int64  `json:"bytes"` // of the file
+	Records     int    `json:"records"` // but for that of id 0, which is the serving part's own
+	Bytes       int64  `json:"bytes"`   // of the file
 	Compactions uint64 `json:"compactions"`
 	Refused     uint64 `json:"refused"` // records beyond a bound: their allocations do not survive the process
 	Failed      uint64 `json:"failed"`  // writes that the system refused
@@ -219,5 +219,8 @@ func (j *journal) copyTo(next *journal) error {
 func (j *journal) snapshot() JournalStats {
 	s := j.stats
 	s.Records, s.Bytes = len(j.live), j.end
+	if _, ok := j.live[0]; ok {
+		s.Records--
+	}
 	return s
 }

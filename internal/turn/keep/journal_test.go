@@ -164,7 +164,7 @@ func TestJournalDamagedInTheMiddle(t *testing.T) {
 			t.Errorf("record %d is damaged, and there", id)
 		}
 	}
-	if s := j.snapshot(); s.LostFrames != 3 || s.Records != 7 {
+	if s := j.snapshot(); s.LostFrames != 3 || s.Records != 6 {
 		t.Errorf("stats %+v", s)
 	}
 }

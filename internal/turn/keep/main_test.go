@@ -239,14 +239,16 @@ func (l *lines) copy(r io.Reader) {
 	l.mu.Unlock()
 }
 
-// has waits until a piece was written, or fails when the process ended without it.
+// has waits until a piece was written, or fails when the process ended without it, or after two minutes.
 func (l *lines) has(t *testing.T, piece string) {
 	t.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	defer time.AfterFunc(2*time.Minute, l.cond.Broadcast).Stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !strings.Contains(l.text, piece) {
-		if l.end {
-			t.Fatalf("it ended without saying %q:\n%s", piece, l.text)
+		if l.end || time.Now().After(deadline) {
+			t.Fatalf("it ended, or went on, without saying %q:\n%s", piece, l.text)
 		}
 		l.cond.Wait()
 	}

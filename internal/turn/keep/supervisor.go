@@ -61,6 +61,7 @@ type child struct {
 	messages chan message // closed when the child's end is
 	exited   chan struct{}
 	probed   chan error // of a binary, while an upgrade is asked for
+	again    bool       // it was asked for once more meanwhile: the binary may be another one by now
 	killer   <-chan time.Time
 	ready    time.Time // zero: it does not serve yet
 	quit     bool      // it said that it ends

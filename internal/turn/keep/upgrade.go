@@ -36,8 +36,12 @@ func Protocol() string { return "weir keep protocol " + strconv.Itoa(protocol) }
 
 // upgrade finds out beside the serving child whether the binary at the path runs.
 func (s *supervisor) upgrade(c *child) {
-	if c.leaving || c.probed != nil {
+	if c.leaving {
 		return // under way
+	}
+	if c.probed != nil {
+		c.again = true
+		return
 	}
 	c.probed = make(chan error, 1)
 	probed := c.probed
@@ -76,6 +80,10 @@ func (s *supervisor) probed(c *child, err error) {
 		s.log.Error("upgrade refused: the old binary goes on", "error", err)
 		text := err.Error()
 		_ = c.wire.send(patience, opRefused, []byte(text[:min(len(text), maxMessage-1)]))
+		if c.again {
+			c.again = false
+			s.upgrade(c)
+		}
 		return
 	}
 	s.log.Info("upgrade: the serving process hands over", "binary", s.config.Path, "sockets", len(s.held.fds))

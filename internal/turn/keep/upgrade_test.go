@@ -75,13 +75,13 @@ func TestUpgradeRefused(t *testing.T) {
 			c.spoil()
 			kill(t, s.cmd.Process.Pid, unix.SIGUSR2)
 			s.output.has(t, c.want)
-			s.ask("upgrade")
-			s.output.has(t, "refused: ")
 			if b := s.ask(name); b.pid != a.pid || b.version != "original" || b.upgrades != 0 {
 				t.Errorf("after a refused upgrade: %+v, before it: %+v", b, a)
 			}
 		})
 	}
+	s.ask("upgrade") // by the child, which is told why not
+	s.output.has(t, "refused: "+path)
 	kill(t, a.pid, unix.SIGKILL) // the old binary goes on being the one that restarts use
 	if b := s.ask("killed"); b.version != "original" || b.count <= a.count {
 		t.Errorf("after a kill: %+v, before it: %+v", b, a)

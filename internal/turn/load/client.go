@@ -66,8 +66,10 @@ func openClient(config *Config, id int) (*client, error) {
 			local = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 		}
 	}
-	group, err := udpio.Listen(udpio.Config{Addr: local, Peer: to, Batch: maxBurst, ReadBuffer: clientRoom,
-		NoSegment: config.NoSegment, Coalesce: !config.NoCoalesce})
+	group, err := udpio.Listen(udpio.Config{
+		Addr: local, Peer: to, Batch: maxBurst, ReadBuffer: clientRoom,
+		NoSegment: config.NoSegment, Coalesce: !config.NoCoalesce,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("client %d: %w", id, err)
 	}

@@ -77,8 +77,10 @@ func (l *Load) openSink() (err error) {
 		return nil
 	}
 	open := func() (err error) {
-		l.sinks, err = udpio.Listen(udpio.Config{Addr: l.config.Sink, Batch: maxBurst, ReadBuffer: sinkRoom, WriteBuffer: clientRoom,
-			NoSegment: l.config.NoSegment, Coalesce: !l.config.NoCoalesce})
+		l.sinks, err = udpio.Listen(udpio.Config{
+			Addr: l.config.Sink, Batch: maxBurst, ReadBuffer: sinkRoom, WriteBuffer: clientRoom,
+			NoSegment: l.config.NoSegment, Coalesce: !l.config.NoCoalesce,
+		})
 		return err
 	}
 	if l.config.SinkIn != nil {

@@ -31,8 +31,10 @@ type run struct {
 }
 
 func newRun(id uint64, phase Phase, clients int, begin int64) *run {
-	r := &run{id: id, size: phase.Size, direction: phase.Direction, up: make([]tracker, clients), down: make([]tracker, clients),
-		upLatency: measure.NewLatency(), downLatency: measure.NewLatency()}
+	r := &run{
+		id: id, size: phase.Size, direction: phase.Direction, up: make([]tracker, clients), down: make([]tracker, clients),
+		upLatency: measure.NewLatency(), downLatency: measure.NewLatency(),
+	}
 	for i := range clients {
 		r.up[i].begin, r.up[i].last = begin, begin
 		r.down[i].begin, r.down[i].last = begin, begin

@@ -78,8 +78,10 @@ func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := &Report{Rate: phase.Rate, Elapsed: time.Duration(end - begin), Halved: l.sink == nil, LastHeard: time.Duration(r.last.Load() - begin),
-		Overflowed: l.overflowed() - overflowed, Problems: problems}
+	report := &Report{
+		Rate: phase.Rate, Elapsed: time.Duration(end - begin), Halved: l.sink == nil, LastHeard: time.Duration(r.last.Load() - begin),
+		Overflowed: l.overflowed() - overflowed, Problems: problems,
+	}
 	l.report(report, r, &up, &down, end)
 	return report, nil
 }

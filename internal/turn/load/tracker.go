@@ -91,8 +91,10 @@ func (t *tracker) connection(sent, refused uint64, end int64) Connection {
 		Jitter: time.Duration(t.jitter), LongestGap: time.Duration(max(t.gap, end-t.last)),
 	}
 	if t.received > 0 {
-		c.Latency = Moments{Count: t.received, Mean: time.Duration(t.mean), Min: time.Duration(t.least), Max: time.Duration(t.most),
-			Stdev: time.Duration(math.Sqrt(t.m2 / float64(t.received)))}
+		c.Latency = Moments{
+			Count: t.received, Mean: time.Duration(t.mean), Min: time.Duration(t.least), Max: time.Duration(t.most),
+			Stdev: time.Duration(math.Sqrt(t.m2 / float64(t.received))),
+		}
 	}
 	return c
 }

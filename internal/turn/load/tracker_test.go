@@ -2,9 +2,13 @@ package load
 
 import (
 	"math"
+	"net"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/pion/stun/v4"
 )
 
 func TestTrackerCountsEachOnce(t *testing.T) {
@@ -172,4 +176,44 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	if r.up[0].received != sequence {
 		t.Errorf("%d of %d counted", r.up[0].received, sequence)
 	}
+}
+
+// A server may answer anything: a client takes it or leaves it.
+func FuzzAnswer(f *testing.F) {
+	config, err := Config{Server: netip.MustParseAddrPort("127.0.0.1:9"), User: "u", Password: "p"}.withDefaults()
+	if err != nil {
+		f.Fatal(err)
+	}
+	c, err := openClient(&config, 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = c.group.Close() })
+	id := [stun.TransactionIDSize]byte{1, 2, 3}
+	for _, setters := range [][]stun.Setter{
+		{stun.NewType(stun.MethodAllocate, stun.ClassErrorResponse), stun.CodeUnauthorized, stun.NewRealm("r"), stun.NewNonce("n")},
+		{stun.NewType(stun.MethodAllocate, stun.ClassErrorResponse), stun.CodeAllocQuotaReached},
+		{stun.NewType(stun.MethodAllocate, stun.ClassErrorResponse)},
+		{stun.NewType(stun.MethodAllocate, stun.ClassSuccessResponse), &stun.XORMappedAddress{IP: net.IPv4(1, 2, 3, 4), Port: 5}},
+	} {
+		f.Add(stun.MustBuild(append([]stun.Setter{stun.NewTransactionIDSetter(id)}, setters...)...).Raw, true)
+	}
+	f.Add([]byte{}, false)
+	f.Fuzz(func(t *testing.T, b []byte, known bool) {
+		now := time.Unix(1e9, 0)
+		c.key, c.relay = nil, netip.AddrPort{}
+		if known {
+			c.key = stun.NewLongTermIntegrity("u", "r", "p")
+		}
+		if err := c.begin(now, allocate, bind); err != nil {
+			t.Fatal(err)
+		}
+		c.id12 = id
+		if c.answer(b, now) != nil && c.step != idle {
+			t.Fatal("a request that failed is still under way")
+		}
+		if known && c.relay.IsValid() && c.step == bind {
+			t.Fatal("an unsigned answer was taken")
+		}
+	})
 }

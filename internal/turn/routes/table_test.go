@@ -178,8 +178,10 @@ func opens(p netip.Prefix, byName bool, a netip.Addr, own []netip.Addr) bool {
 // Random tables and peers from a small world, so that they meet.
 func TestAdmitAgreesWithANaiveMatcher(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	interesting := []string{"0.0.0.0", "10.0.0.0", "10.0.0.1", "10.1.2.3", "10.255.255.255", "127.0.0.1", "169.254.1.1", "224.0.0.1", "255.255.255.255", "128.0.0.0",
-		"::", "::1", "2001:db8::1", "2001:db8:ffff::", "fe80::1", "ff02::1", "8000::"}
+	interesting := []string{
+		"0.0.0.0", "10.0.0.0", "10.0.0.1", "10.1.2.3", "10.255.255.255", "127.0.0.1", "169.254.1.1", "224.0.0.1", "255.255.255.255", "128.0.0.0",
+		"::", "::1", "2001:db8::1", "2001:db8:ffff::", "fe80::1", "ff02::1", "8000::",
+	}
 	address := func() netip.Addr {
 		a := netip.MustParseAddr(interesting[random.IntN(len(interesting))])
 		raw := a.AsSlice()

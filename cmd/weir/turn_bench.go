@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/lab/bench"
+)
+
+func newTurnBenchCommand() *cobra.Command {
+	var (
+		config    bench.TurnConfig
+		seconds   float64
+		bandwidth string
+		rates     []string
+		most      string
+		asJSON    bool
+		report    string
+	)
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure what the TURN gateway and turncat carry and cost, as STUNner's benchmark does",
+		Long: `Start a gateway, a turncat for each client and a sink, send UDP through them, and print what arrived: the rows of each
+connection and their sum as iperf prints them, then CPU for a packet of each process. The same load is sent without TURN
+("direct") first, and with --with coturn also through coturn's turnserver. Nothing needs to be installed; iperf (version 2)
+is used where it is. As root everything runs in a network namespace of its own.
+
+  --road cat             client -> weir turn cat -> gateway -> sink, as STUNner's script does
+  --road direct-channel  the generator speaks ChannelData itself: what the gateway alone costs
+
+--sweep measures 64, 128, 256, 512, 1024 and 1200 bytes: costs at --rates, and the highest rate with less than 1 % loss.`,
+		Example: `  weir turn bench -n 5 -t 5 -s 1000 -b 100000000 -p local
+  weir turn bench -n 5 -t 2 -s 1000 -b 10M --with coturn
+  sudo weir turn bench --sweep --with coturn --road direct-channel --report turn.html
+  sudo weir turn bench --road direct-channel --offload tcx -n 5 -s 100 -b 20M
+  weir turn bench --sweep --json > turn.json; weir bench report turn.json -o turn.html`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if !(seconds > 0 && seconds < 1e6) {
+				return usageError(fmt.Errorf("-t %v: write seconds, such as 5 or 0.5", seconds))
+			}
+			config.Duration = time.Duration(math.Round(seconds * float64(time.Second)))
+			if config.Bandwidth, err = parseBits(bandwidth); err != nil {
+				return usageError(fmt.Errorf("-b: %w", err))
+			}
+			if config.Most, err = parseBits(most); err != nil {
+				return usageError(fmt.Errorf("--most: %w", err))
+			}
+			for _, text := range rates {
+				rate, err := parseBits(text)
+				if err != nil {
+					return usageError(fmt.Errorf("--rates: %w", err))
+				}
+				config.Rates = append(config.Rates, rate)
+			}
+			if err := config.Validate(); err != nil {
+				return usageError(err)
+			}
+			return runTurnBench(cmd, config, asJSON, report)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&config.Clients, "clients", "n", 1, "turncats, or clients of the generator with --road direct-channel")
+	flags.Float64VarP(&seconds, "seconds", "t", 10, "length of a load in seconds")
+	flags.IntVarP(&config.Size, "size", "s", 1200, "bytes of a packet, 40 to 1472")
+	flags.StringVarP(&bandwidth, "bandwidth", "b", "100000", "bits/s of each client, such as 100000, 100k or 10M")
+	flags.StringVarP(&config.Platform, "platform", "p", "local", "local; k8s is to come")
+	flags.StringVar(&config.Road, "road", bench.TurnRoadCat, "cat: through turncats; direct-channel: the generator speaks ChannelData")
+	flags.StringVar(&config.With, "with", bench.WithNone, "what to compare with in the same run: coturn, none")
+	flags.StringVar(&config.Generator, "generator", bench.GeneratorAuto, "iperf, builtin, or auto: iperf where it is installed, builtin for sweeps and direct-channel")
+	flags.StringVar(&config.Offload, "offload", "none", "of the gateway: none, auto, tcx, xdp; needs root")
+	flags.StringVar(&config.Network, "network", bench.NetworkAuto, "loopback; veth: clients, servers and sink on hosts of their own, needs root; auto: veth with an offload")
+	flags.IntVar(&config.Workers, "workers", 0, "workers of the gateway (default its own)")
+	flags.IntVar(&config.Burst, "burst", 0, "packets that a client of the built-in generator sends in a row (default 1, with direct-channel 8)")
+	flags.BoolVar(&config.NoGSO, "no-segment", false, "the built-in generator sends every packet by itself, without segmentation offload")
+	flags.BoolVar(&config.Sweep, "sweep", false, "measure all of --sizes, at --rates and at the highest rate that holds")
+	flags.IntSliceVar(&config.Sizes, "sizes", bench.TurnSizes(), "sizes of a sweep in bytes")
+	flags.StringSliceVar(&rates, "rates", []string{"20k"}, "of a sweep: packets/s of all clients at which costs are compared, such as 20k,120k")
+	flags.IntVar(&config.Rounds, "rounds", 3, "of a sweep: rounds of each rate, of -t seconds")
+	flags.DurationVar(&config.Probe, "probe", time.Second, "of a sweep: length of a try when it looks for the highest rate")
+	flags.StringVar(&most, "most", "1M", "of a sweep: packets/s at which the search stops")
+	flags.BoolVar(&asJSON, "json", false, "print the results as a JSON list")
+	flags.StringVar(&report, "report", "", "also write an HTML report with plots to this file")
+	return cmd
+}
+
+func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, asJSON bool, report string) (err error) {
+	if config.Binary, err = os.Executable(); err != nil {
+		return fmt.Errorf("find our own binary: %w", err)
+	}
+	progress := newProgress(cmd.ErrOrStderr())
+	config.Progress = progress.show
+	runs, err := bench.Turn(cmd.Context(), config)
+	progress.clear()
+	if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
+		return errors.New("interrupted; everything that was started is gone")
+	}
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = json.NewEncoder(cmd.OutOrStdout()).Encode(runs) // compact: histograms are long
+	} else {
+		err = bench.WriteTurn(cmd.OutOrStdout(), config, runs)
+	}
+	if err == nil && report != "" {
+		err = writeReport(report, bench.Results(runs))
+	}
+	return err
+}
+
+// parseBits reads a number with an optional k, M or G of a thousand.
+func parseBits(text string) (float64, error) {
+	digits, unit := text, 1.0
+	if text != "" {
+		if i := strings.IndexByte("kmg", text[len(text)-1]|0x20); i >= 0 {
+			digits, unit = text[:len(text)-1], math.Pow(1000, float64(i+1))
+		}
+	}
+	value, err := strconv.ParseFloat(digits, 64)
+	if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+		return 0, fmt.Errorf("%q: write a number such as 100000, 100k or 10M", text)
+	}
+	return value * unit, nil
+}

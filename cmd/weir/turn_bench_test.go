@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+// turnResult is what --json prints.
+type turnResult struct {
+	*measure.Result
+	More struct {
+		Connections []struct {
+			ID      int    `json:"id"`
+			Total   uint64 `json:"total"`
+			Latency bool   `json:"latency"`
+		} `json:"connections"`
+		Sum struct {
+			Total uint64 `json:"total"`
+			Lost  uint64 `json:"lost"`
+		} `json:"sum"`
+	}
+}
+
+func (r *turnResult) UnmarshalJSON(text []byte) error {
+	r.Result = new(measure.Result)
+	if err := json.Unmarshal(text, r.Result); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, &r.More)
+}
+
+// turnBench runs the command as this test binary and checks what every run must have: traffic on each road, its connections,
+// and a report that can be drawn again.
+func turnBench(t *testing.T, roads []string, clients int, args ...string) []turnResult {
+	t.Helper()
+	t.Setenv(runAsWeir, "1") // gateway, turncats and generator are this test binary
+	page := filepath.Join(t.TempDir(), "turn.html")
+	out, err := execute(t, append([]string{"turn", "bench", "-t", "0.5", "-s", "200", "-b", "400k", "-p", "local", "--json", "--report", page}, args...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var results []turnResult
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != len(roads) {
+		t.Fatalf("%d results, %v\n%s", len(results), err, out)
+	}
+	for i, r := range results {
+		if r.Road != roads[i] || r.Requests == 0 || r.Requests+r.Errors != r.More.Sum.Total || r.More.Sum.Lost != r.Errors || len(r.More.Connections) != clients {
+			t.Errorf("%s: %d arrived, %d lost, %+v; want road %s", r.Road, r.Requests, r.Errors, r.More, roads[i])
+		}
+		for _, c := range r.More.Connections {
+			if c.Total == 0 || !c.Latency {
+				t.Errorf("%s: connection %+v", r.Road, c)
+			}
+		}
+		for _, p := range r.Processes {
+			if p.CPU <= 0 && r.Parameters["offload"] == "none" {
+				t.Errorf("%s: %s spent %v", r.Road, p.Name, p.CPU)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "turn.json")
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := execute(t, "bench", "report", file, "-o", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again != string(first) {
+		t.Error("the report drawn again is another one")
+	}
+	return results
+}
+
+func TestTurnBenchThroughTurncats(t *testing.T) {
+	turnBench(t, []string{"direct", "weir cat"}, 2, "-n", "2", "--generator", "builtin")
+}
+
+func TestTurnBenchWithChannelData(t *testing.T) {
+	turnBench(t, []string{"direct", "weir"}, 3, "-n", "3", "--road", "direct-channel")
+}
+
+func TestTurnBenchBesideCoturn(t *testing.T) {
+	netlabtest.Tools(t, "turnserver")
+	turnBench(t, []string{"direct", "weir cat", "coturn cat"}, 1, "-n", "1", "--generator", "builtin", "--with", "coturn")
+}
+
+func TestTurnBenchByIperf(t *testing.T) {
+	netlabtest.Tools(t, "iperf")
+	turnBench(t, []string{"direct", "weir cat"}, 2, "-n", "2", "--generator", "iperf")
+}
+
+// With an offload everything arrives too, on hosts of their own, and the report says which.
+func TestRootTurnBenchOffload(t *testing.T) {
+	netlabtest.Root(t)
+	for _, mode := range []string{"tcx", "xdp"} {
+		t.Run(mode, func(t *testing.T) {
+			results := turnBench(t, []string{"direct", "weir"}, 2, "-n", "2", "--road", "direct-channel", "--offload", mode)
+			if said := results[1].Parameters["offload"]; !strings.Contains(said, mode+" on ") {
+				t.Errorf("the gateway's offload is %q", said)
+			}
+		})
+	}
+}
+
+// One size over the gateway: what it costs at a rate, and what rate it carries.
+func TestTurnBenchSweeps(t *testing.T) {
+	t.Setenv(runAsWeir, "1")
+	out, err := execute(t, "turn", "bench", "--sweep", "--sizes", "100", "--rates", "2k", "--rounds", "1", "--probe", "200ms", "--most", "4k", "-t", "0.3", "--road", "direct-channel", "--json")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var results []turnResult
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 3 {
+		t.Fatalf("%d results, %v\n%s", len(results), err, out)
+	}
+	for i, want := range []string{"direct 2000", "weir 2000", "weir highest"} {
+		r := results[i]
+		if got := r.Road + " " + r.Parameters[bench.ParamTurnRate]; got != want || r.Parameters[bench.ParamTurnSize] != "100" {
+			t.Errorf("result %d is %s, want %s", i, got, want)
+		}
+		if r.Parameters[bench.ParamTurnRate] == "2000" && r.Requests == 0 {
+			t.Errorf("%s: nothing arrived", want)
+		}
+	}
+	if why := results[2].Parameters["limited_by"]; why == "" {
+		t.Error("nothing says what ended the search")
+	}
+}
+
+func TestTurnBenchRefusals(t *testing.T) {
+	for want, args := range map[string]string{
+		"platform k8s is not supported yet: it comes with the Kubernetes operator": "-p k8s",
+		"-b: \"10X\": write a number such as 100000, 100k or 10M":                  "-b 10X",
+		"-t -1: write seconds":                "-t -1",
+		"--rates: \"x\"":                      "--rates 20k,x",
+		"--most: \"a\"":                       "--most a",
+		"iperf speaks no TURN":                "--road direct-channel --generator iperf",
+		"packets of 8 bytes: want 40 to 1472": "-s 8",
+	} {
+		var exit *exitError
+		_, err := execute(t, append([]string{"turn", "bench"}, strings.Fields(args)...)...)
+		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+func TestBitsAreReadAsPeopleWriteThem(t *testing.T) {
+	for text, want := range map[string]float64{"100000": 100000, "100k": 100e3, "10M": 10e6, "10m": 10e6, "1.5G": 1.5e9} {
+		if got, err := parseBits(text); got != want || err != nil {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "k", "10X", "NaN", "Inf", "1kk"} {
+		if got, err := parseBits(text); err == nil {
+			t.Errorf("%q became %v", text, got)
+		}
+	}
+}
+
+// An interrupt in the middle of a load ends everything that was started.
+func TestTurnBenchInterrupted(t *testing.T) {
+	t.Setenv(runAsWeir, "1")
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := bench.Turn(ctx, bench.TurnConfig{
+		Binary: os.Args[0], Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
+		With: bench.WithNone, Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
+		Progress: func(_ float64, what string) {
+			if strings.HasPrefix(what, "direct: 1 of") || strings.HasPrefix(what, "direct: 0 of") {
+				cancel()
+			}
+		},
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid())); len(bytes.TrimSpace(children)) > 0 {
+		t.Errorf("children are left: %s", children)
+	}
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "weir-turn-bench-*")); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %v, %v", left, err)
+	}
+}

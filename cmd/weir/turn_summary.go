@@ -1,0 +1,74 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-lb/weir/internal/turn/gateway"
+)
+
+// gatewaySummary is what a gateway's configuration means, without its secrets.
+type gatewaySummary struct {
+	Name      string            `json:"name"`
+	Realm     string            `json:"realm"`
+	Auth      string            `json:"auth"`
+	Users     int               `json:"users"`
+	Secrets   int               `json:"secrets"`
+	Listeners []listenerSummary `json:"listeners"`
+	Clusters  []clusterSummary  `json:"clusters"`
+}
+
+type listenerSummary struct {
+	Name       string   `json:"name"`
+	URI        string   `json:"uri"`
+	Address    string   `json:"address"`
+	RelayPorts string   `json:"relay_ports"`
+	Routes     []string `json:"routes"`
+}
+
+type clusterSummary struct {
+	Name      string   `json:"name"`
+	Protocol  string   `json:"protocol"`
+	Endpoints []string `json:"endpoints"`
+}
+
+func (p *gatewayPlan) summary() gatewaySummary {
+	c := p.gateway.WithDefaults()
+	s := gatewaySummary{Name: c.Name, Realm: c.Realm, Auth: string(c.Auth.Mode), Users: len(c.Auth.Users), Secrets: len(c.Auth.Secrets)}
+	for i := range c.Listeners {
+		l := &c.Listeners[i]
+		s.Listeners = append(s.Listeners, listenerSummary{
+			Name: l.Name, URI: l.URI(), Address: fmt.Sprintf("%s %v port %d", l.Protocol, l.Address, l.Port),
+			RelayPorts: l.RelayPorts.String(), Routes: l.Routes,
+		})
+	}
+	for i := range c.Clusters {
+		from := &c.Clusters[i]
+		s.Clusters = append(s.Clusters, clusterSummary{Name: from.Name, Protocol: string(from.Protocol), Endpoints: from.Endpoints})
+	}
+	return s
+}
+
+// print says it for people.
+func (s *gatewaySummary) print(w io.Writer) error {
+	who := map[gateway.AuthMode]string{
+		gateway.AuthStatic: fmt.Sprintf("%d users", s.Users), gateway.AuthEphemeral: fmt.Sprintf("%d secrets", s.Secrets), gateway.AuthNone: "STUN only",
+	}[gateway.AuthMode(s.Auth)]
+	fmt.Fprintf(w, "gateway %s: realm %s, authentication %s (%s)\n", s.Name, s.Realm, s.Auth, who)
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "LISTENER\tURI\tRELAY PORTS\tROUTES")
+	for _, l := range s.Listeners {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", l.Name, l.URI, l.RelayPorts, cmp.Or(strings.Join(l.Routes, ", "), "(no peer)"))
+	}
+	if err := table.Flush(); err != nil || len(s.Clusters) == 0 {
+		return err
+	}
+	fmt.Fprintln(table, "\nCLUSTER\tPEERS OVER\tENDPOINTS")
+	for _, c := range s.Clusters {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.Name, c.Protocol, cmp.Or(strings.Join(c.Endpoints, ", "), "(none)"))
+	}
+	return table.Flush()
+}

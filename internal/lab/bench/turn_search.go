@@ -1,0 +1,74 @@
+package bench
+
+import "math"
+
+// turnSearch looks for the highest rate whose loss stays below a limit. Loss on a shared machine comes in bursts, so a rate
+// is judged by the majority of up to three tries. It grows until a rate fails, then halves the gap on a logarithmic scale.
+type turnSearch struct {
+	limit     float64 // share of datagrams, such as 0.01
+	precision float64 // ends when failed/held is at most this, such as 1.08
+	most      float64 // rate that is not exceeded
+	least     float64 // below it the search gives up
+
+	held, failed float64 // 0: none yet
+	rate         float64
+	good, bad    int // tries at rate
+	done         bool
+	trace        []turnTry
+}
+
+// turnTry is one try of a search.
+type turnTry struct {
+	Rate float64 `json:"rate"` // asked for
+	Loss float64 `json:"loss"` // share of what was asked for
+	Held bool    `json:"held"`
+}
+
+const (
+	searchGrowth = 1.8
+	searchTries  = 3
+)
+
+func newTurnSearch(start, most float64) *turnSearch {
+	return &turnSearch{limit: 0.01, precision: 1.08, most: most, least: 100, rate: min(start, most)}
+}
+
+// next is the rate to try; false when the search is over.
+func (s *turnSearch) next() (rate float64, more bool) { return s.rate, !s.done }
+
+// observe notes the share that was lost at the rate of next, what could not be sent included.
+func (s *turnSearch) observe(loss float64) {
+	held := loss < s.limit
+	s.trace = append(s.trace, turnTry{s.rate, loss, held})
+	if held {
+		s.good++
+	} else {
+		s.bad++
+	}
+	switch majority := searchTries/2 + 1; {
+	case s.good == majority:
+		s.held = s.rate
+	case s.bad == majority:
+		s.failed = s.rate
+	default:
+		return
+	}
+	s.good, s.bad = 0, 0
+	s.step()
+}
+
+// step chooses the next rate.
+func (s *turnSearch) step() {
+	switch {
+	case s.failed == 0 && s.held >= s.most:
+		s.done = true
+	case s.failed == 0:
+		s.rate = min(s.held*searchGrowth, s.most)
+	case s.held == 0:
+		s.rate = s.failed / 2
+		s.done = s.rate < s.least
+	default:
+		s.rate = math.Sqrt(s.held * s.failed)
+		s.done = s.failed/s.held <= s.precision
+	}
+}
