@@ -20,7 +20,8 @@ type turnSearch struct {
 // turnTry is one try of a search.
 type turnTry struct {
 	Rate float64 `json:"rate"` // asked for
-	Loss float64 `json:"loss"` // share of what was asked for
+	Loss float64 `json:"loss"` // share of what was asked for that did not arrive
+	Lost float64 `json:"lost"` // share of what was sent: less than Loss where the generator got too little processor time
 	Held bool    `json:"held"`
 }
 
@@ -36,10 +37,11 @@ func newTurnSearch(start, most float64) *turnSearch {
 // next is the rate to try; false when the search is over.
 func (s *turnSearch) next() (rate float64, more bool) { return s.rate, !s.done }
 
-// observe notes the share that was lost at the rate of next, what could not be sent included.
-func (s *turnSearch) observe(loss float64) {
+// observe notes what was lost at the rate of next: the share of what was asked for, what could not be sent included, and of
+// what was sent.
+func (s *turnSearch) observe(loss, lost float64) {
 	held := loss < s.limit
-	s.trace = append(s.trace, turnTry{s.rate, loss, held})
+	s.trace = append(s.trace, turnTry{s.rate, loss, lost, held})
 	if held {
 		s.good++
 	} else {
@@ -71,4 +73,18 @@ func (s *turnSearch) step() {
 		s.rate = math.Sqrt(s.held * s.failed)
 		s.done = s.failed/s.held <= s.precision
 	}
+}
+
+// unsent says whether the rate that failed did so because the generator could not send it: then the highest rate is
+// the generator's and not the server's.
+func (s *turnSearch) unsent() bool {
+	unsent, failed := 0, 0
+	for _, try := range s.trace {
+		if try.Rate == s.failed && !try.Held {
+			if failed++; try.Lost < s.limit {
+				unsent++
+			}
+		}
+	}
+	return unsent > failed/2
 }

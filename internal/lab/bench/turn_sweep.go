@@ -87,7 +87,7 @@ func (s *turnStage) searchAll(ctx context.Context, cells []*turnCell, from, shar
 				return fmt.Errorf("%s, %d bytes at %.0f packets/s: %w", cell.road.name, cell.size, rate, err)
 			}
 			loss := phase.shortfall()
-			cell.search.observe(loss)
+			cell.search.observe(loss, phase.sum.Loss())
 			if known := cell.tries[rate]; loss < cell.search.limit && (known == nil || phase.sum.Rate > known.sum.Rate) {
 				cell.tries[rate] = &phase
 			}
@@ -101,13 +101,21 @@ func (s *turnStage) searchAll(ctx context.Context, cells []*turnCell, from, shar
 	return nil
 }
 
-// limitedBy says what ended a search: the server, the bench's own limit, or nothing that held.
+// What ends a search, besides loss.
+const (
+	limitOwn    = "the search's own limit"
+	limitSender = "the generator"
+)
+
+// limitedBy says what ended a search.
 func (c *turnCell) limitedBy() string {
 	switch {
 	case c.search.held == 0:
 		return "no rate held"
 	case c.search.failed == 0:
-		return "the search's own limit"
+		return limitOwn
+	case c.search.unsent():
+		return limitSender
 	}
 	return "loss"
 }

@@ -113,7 +113,7 @@ func (g turnGrid) highest() [][]string {
 			r := g.cells[[3]string{size, ParamTurnMax, road}]
 			most := figureOf(r, FigureTurnMost)
 			mark := ""
-			if r != nil && r.Parameters["limited_by"] == "the search's own limit" {
+			if r != nil && (r.Parameters["limited_by"] == limitOwn || r.Parameters["limited_by"] == limitSender) {
 				mark = "+"
 			}
 			bytes, _ := strconv.ParseFloat(size, 64) // digits of ours
@@ -192,7 +192,7 @@ func turnMethod(results []*measure.Result) string {
 	}
 	text += "Latency is one-way: both ends read the same clock.\n"
 	if first.Scenario == ScenarioTurnSweep {
-		text += "us are CPU microseconds of the process for a packet that arrived (= CPU seconds per million); servers are measured in turns. A rate\nholds when most of up to three tries lost less than 1 %. + : the search's own limit.\n"
+		text += "us are CPU microseconds of the process for a packet that arrived (= CPU seconds per million); servers are measured in turns. A rate\nholds when most of up to three tries lost less than 1 %. +: it may carry more, but the generator did not send more (--most, or\ntoo little processor time for it).\n"
 	}
 	var others []float64
 	for _, r := range results {

@@ -158,7 +158,7 @@ func TestSearchFindsTheRate(t *testing.T) {
 				if tries > 200 {
 					t.Fatalf("limit %v: no end", limit)
 				}
-				s.observe(loss)
+				s.observe(loss, loss)
 			}
 			switch {
 			case limit < s.least:
@@ -173,6 +173,24 @@ func TestSearchFindsTheRate(t *testing.T) {
 				t.Errorf("limit %v, noisy %v: %v held, %v failed", limit, noisy, s.held, s.failed)
 			}
 		}
+	}
+}
+
+// A rate that could not be sent says nothing of the server.
+func TestSearchKnowsAGeneratorThatIsTooSlow(t *testing.T) {
+	s := newTurnSearch(16000, 1e6)
+	for rate, more := s.next(); more; rate, more = s.next() {
+		s.observe(max(1-50000/rate, 0), 0)
+	}
+	if !s.unsent() || s.held < 45000 {
+		t.Errorf("held %v, unsent %v", s.held, s.unsent())
+	}
+	s = newTurnSearch(16000, 1e6)
+	for rate, more := s.next(); more; rate, more = s.next() {
+		s.observe(max(1-50000/rate, 0), max(1-50000/rate, 0))
+	}
+	if s.unsent() {
+		t.Error("loss was taken for want of sending")
 	}
 }
 
@@ -270,7 +288,7 @@ func TestTurnReports(t *testing.T) {
 			cell := &turnCell{road: road, size: size, rates: [][]turnPhase{{madeUp(i, size, 20000), madeUp(i, size, 20000)}}}
 			if i > 0 {
 				best := madeUp(i, size, 40000)
-				cell.search, cell.best = &turnSearch{held: 40000, failed: float64(i-1) * 42000, trace: []turnTry{{40000, 0.001, true}}}, &best
+				cell.search, cell.best = &turnSearch{held: 40000, failed: float64(i-1) * 42000, trace: []turnTry{{40000, 0.001, 0.001, true}}}, &best
 			}
 			sweep = append(sweep, stage.cellResults(cell)...)
 		}
