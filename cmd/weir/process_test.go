@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
@@ -70,6 +71,20 @@ func startProcess(t testing.TB, name string, args ...string) *process {
 // startBinary is startProcess of another build of weir.
 func startBinary(t testing.TB, binary, name string, args ...string) *process {
 	t.Helper()
+	return startBy(t, func(cmd *exec.Cmd) error {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		return cmd.Start()
+	}, binary, name, args...)
+}
+
+// startIn is startProcess in a network namespace, which kills it at its end.
+func startIn(t testing.TB, host *netlab.Host, name string, args ...string) *process {
+	t.Helper()
+	return startBy(t, host.Start, os.Args[0], name, args...)
+}
+
+func startBy(t testing.TB, start func(*exec.Cmd) error, binary, name string, args ...string) *process {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "weir") // t.TempDir may exceed what a socket's path can hold
 	if err != nil {
 		t.Fatal(err)
@@ -79,8 +94,7 @@ func startBinary(t testing.TB, binary, name string, args ...string) *process {
 	p.cmd = exec.Command(binary, append(args, "--admin", "unix:"+p.socket)...)
 	p.cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	if err := start(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -19,7 +19,9 @@ import (
 type turnOffload struct{ o *ebpf.Offload }
 
 // openTurnOffload attaches what a config asks for. It returns nil for mode none.
-func openTurnOffload(c *gateway.Config, log *slog.Logger) (*turnOffload, error) {
+func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, error) {
+	defaults := given.WithDefaults()
+	c := &defaults
 	if c.Offload.Mode == "" || c.Offload.Mode == gateway.OffloadNone {
 		return nil, nil
 	}

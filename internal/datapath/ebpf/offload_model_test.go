@@ -47,9 +47,9 @@ func (m *relayModel) frame(b []byte) (end string, out []byte, channel int) {
 		return "other", nil, 0
 	}
 	c := &m.channels[channel]
-	end, from, to, data := "down", c.Listener, c.Client, d.data
+	end, from, to := "down", c.Listener, c.Client
 	if number != 0 {
-		end, from, to, data = "up", c.Relay, c.Peer, nil
+		end, from, to = "up", c.Relay, c.Peer
 	}
 	switch {
 	case end == "down" && c.shut:
@@ -59,6 +59,7 @@ func (m *relayModel) frame(b []byte) (end string, out []byte, channel int) {
 	case d.check == 0 && to.Addr().Is6():
 		return "no_checksum", nil, 0
 	}
+	var data []byte
 	if end == "up" {
 		n := int(binary.BigEndian.Uint16(d.data[2:]))
 		if rest := len(d.data) - 4 - n; rest < 0 || rest > 3 {

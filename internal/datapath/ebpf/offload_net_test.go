@@ -278,7 +278,7 @@ func TestRootOffloadEnds(t *testing.T) {
 			}
 			limited := r.channel
 			limited.BytesPerSecond, limited.Burst = 1, 5000
-			if id, err = o.Add(limited); err != nil {
+			if _, err = o.Add(limited); err != nil {
 				t.Fatal(err)
 			}
 			await(t, "a packet beyond the bandwidth", func() bool {
@@ -355,11 +355,10 @@ func TestRootOffloadLoopback(t *testing.T) {
 func TestRootOffloadFollowsNeighbour(t *testing.T) {
 	t.Parallel()
 	topology := relayNet("turnneigh")
-	for _, setting := range []netlab.Sysctl{
-		{Key: "net.ipv4.neigh.back.base_reachable_time_ms", Value: "500"}, {Key: "net.ipv4.neigh.back.delay_first_probe_time", Value: "1"},
+	topology.Namespaces[1].Sysctls = []netlab.Sysctl{
+		{Key: "net.ipv4.neigh.back.base_reachable_time_ms", Value: "500"},
+		{Key: "net.ipv4.neigh.back.delay_first_probe_time", Value: "1"},
 		{Key: "net.ipv4.neigh.back.retrans_time_ms", Value: "100"},
-	} {
-		topology.Namespaces[1].Sysctls = append(topology.Namespaces[1].Sysctls, setting)
 	}
 	lab := netlabtest.Up(t, topology)
 	peer := lab.Namespace("peer")

@@ -72,7 +72,7 @@ func (b *balancer) apply(spec string) {
 	do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
 }
 
-func do(t *testing.T, host *netlab.Host, f func() error) {
+func do(t testing.TB, host *netlab.Host, f func() error) {
 	t.Helper()
 	if err := host.Do(f); err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ type worldKey struct {
 	limits lb.Limits
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name: "ebtest",
 		Namespaces: []netlab.Namespace{
