@@ -36,10 +36,11 @@ func channelNumber(n uint16) stun.Setter {
 
 var udpTransport = raw(stun.AttrRequestedTransport, 17, 0, 0, 0)
 
-// turnClient speaks TURN by hand over a connected UDP socket: an answer from another address never arrives.
+// turnClient speaks TURN by hand over a connected UDP socket (an answer from another address never arrives), or over a
+// framedConn.
 type turnClient struct {
 	t            testing.TB
-	conn         *net.UDPConn
+	conn         net.Conn
 	realm, nonce string
 	user, pass   string
 	relays       []netip.AddrPort
@@ -53,6 +54,10 @@ func dial(t testing.TB, server netip.AddrPort) *turnClient {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newClient(t, conn)
+}
+
+func newClient(t testing.TB, conn net.Conn) *turnClient {
 	c := &turnClient{
 		t: t, conn: conn, user: "user1", pass: "passwd1",
 		got: make(chan []byte, 10000), answers: make(chan *stun.Message, 100),

@@ -68,4 +68,6 @@ func listenUDP(t testing.TB, address string) *net.UDPConn {
 	return conn
 }
 
-func addrOf(c net.PacketConn) netip.AddrPort { return c.LocalAddr().(*net.UDPAddr).AddrPort() }
+func addrOf(c interface{ LocalAddr() net.Addr }) netip.AddrPort {
+	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+}

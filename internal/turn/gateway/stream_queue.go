@@ -119,9 +119,10 @@ func (q *outQueue) signal() {
 	}
 }
 
-// end lets the writer finish what was flushed and then stop; cut stops it after the write that is under way. Any
-// goroutine may call them.
+// end lets the writer finish what was flushed and then stop. Any goroutine may call it.
 func (q *outQueue) end() { q.stop(false) }
+
+// stop is end, or with cut the end after the write that is under way.
 func (q *outQueue) stop(cut bool) {
 	q.mu.Lock()
 	q.ending = true

@@ -212,7 +212,6 @@ type supervised struct {
 	cmd     *exec.Cmd
 	address string
 	conn    *net.UDPConn
-	asked   int
 	output  *lines
 	ended   chan struct{}
 }

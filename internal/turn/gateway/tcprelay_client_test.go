@@ -1,0 +1,196 @@
+package gateway_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pion/stun/v4"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+)
+
+// framedConn reads one whole message of a stream at a time, and not a byte more.
+type framedConn struct{ net.Conn }
+
+func (c framedConn) Read(b []byte) (int, error) {
+	if _, err := io.ReadFull(c.Conn, b[:4]); err != nil {
+		return 0, net.ErrClosed
+	}
+	size := 20 + int(binary.BigEndian.Uint16(b[2:]))
+	if b[0]>>6 == 1 {
+		size = 4 + (int(binary.BigEndian.Uint16(b[2:]))+3)&^3
+	}
+	if _, err := io.ReadFull(c.Conn, b[4:size]); err != nil {
+		return 0, net.ErrClosed
+	}
+	return size, nil
+}
+
+var tcpTransport = raw(stun.AttrRequestedTransport, 6, 0, 0, 0)
+
+func connectionID(t testing.TB, m *stun.Message) []byte {
+	t.Helper()
+	id, err := m.Get(stun.AttrConnectionID)
+	if err != nil || len(id) != 4 {
+		t.Fatalf("no connection id in %v", m)
+	}
+	return id
+}
+
+// bindData makes a data connection (RFC 6062 §4.3); early is sent with the request, before its answer.
+func (c *turnClient) bindData(server netip.AddrPort, id []byte, early string) *net.TCPConn {
+	c.t.Helper()
+	conn := connectStream(c.t, server, false)
+	buf := make([]byte, 4096)
+	for range 3 {
+		m, err := stun.Build(stun.TransactionID, stun.NewType(stun.MethodConnectionBind, stun.ClassRequest), raw(stun.AttrConnectionID, id...),
+			stun.NewUsername(c.user), stun.NewRealm(c.realm), stun.NewNonce(c.nonce), stun.NewLongTermIntegrity(c.user, c.realm, c.pass))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if _, err := conn.Write(append(m.Raw, early...)); err != nil {
+			c.t.Fatal(err)
+		}
+		n, err := framedConn{conn}.Read(buf)
+		answer := &stun.Message{Raw: buf[:n]}
+		if err != nil || answer.Decode() != nil {
+			c.t.Fatalf("ConnectionBind: %v", err)
+		}
+		var nonce stun.Nonce
+		switch code := codeOf(answer); {
+		case code == 0:
+			return conn.(*net.TCPConn)
+		case code != 438 || nonce.GetFrom(answer) != nil:
+			c.t.Fatalf("ConnectionBind was answered %d", code)
+		}
+		c.nonce = nonce.String()
+	}
+	c.t.Fatal("ConnectionBind: no nonce is good")
+	return nil
+}
+
+// relayTCP makes a client with a TCP relay that 127.0.0.1 may reach.
+func relayTCP(t *testing.T) (*gateway.Gateway, netip.AddrPort, *turnClient, netip.AddrPort) {
+	server := netlabtest.UDPAddress(t)
+	g := start(t, streamConfig(gateway.TCP, "127.0.0.1", server.Port()), gateway.Options{Workers: 2})
+	control := newClient(t, framedConn{connectStream(t, server, false)})
+	answer := control.must(stun.MethodAllocate, tcpTransport)
+	var relay stun.XORMappedAddress
+	if err := relay.GetFromAs(answer, stun.AttrXORRelayedAddress); err != nil {
+		t.Fatal(err)
+	}
+	control.must(stun.MethodCreatePermission, peerAttr(netip.MustParseAddrPort("127.0.0.1:0")))
+	return g, server, control, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(relay.Port))
+}
+
+// exchangeHalfClosed sends data both ways, each end closing its direction when it has sent all.
+func exchangeHalfClosed(t *testing.T, a, b *net.TCPConn, early string) {
+	t.Helper()
+	up, down := make([]byte, 1<<20), make([]byte, 1<<20)
+	for i := range up {
+		up[i], down[i] = byte(rand.Int()), byte(rand.Int())
+	}
+	_ = a.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = b.SetDeadline(time.Now().Add(20 * time.Second))
+	failed := make(chan error, 1)
+	go func() {
+		_, err := a.Write(up)
+		failed <- errors.Join(err, a.CloseWrite())
+	}()
+	got, err := io.ReadAll(b) // ends with a's half
+	if err != nil || !bytes.Equal(got, append([]byte(early), up...)) {
+		t.Fatalf("%d bytes of %d came to the peer: %v", len(got), len(early)+len(up), err)
+	}
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, err := b.Write(down)
+		failed <- errors.Join(err, b.CloseWrite())
+	}()
+	if got, err = io.ReadAll(a); err != nil || !bytes.Equal(got, down) {
+		t.Fatalf("%d bytes of %d came back: %v", len(got), len(down), err)
+	}
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTCPRelayPassive: a peer connects to the relay address; the client is told, binds, and both ends exchange a megabyte
+// each with half-closes. A peer without a permission is reset.
+func TestTCPRelayPassive(t *testing.T) {
+	g, server, control, relay := relayTCP(t)
+	conn, err := net.Dial("tcp", relay.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	m := &stun.Message{Raw: control.receive()}
+	if err := m.Decode(); err != nil || m.Type != stun.NewType(stun.MethodConnectionAttempt, stun.ClassIndication) {
+		t.Fatalf("%v: %v", m, err)
+	}
+	data := control.bindData(server, connectionID(t, m), "")
+	exchangeHalfClosed(t, data, conn.(*net.TCPConn), "")
+	eventually(t, "the data connection ends with both halves", func() bool { return g.Stats().Listeners[0].Connections == 1 })
+	if s := g.Stats(); s.Totals.Up.Bytes != 1<<20 || s.Totals.Down.Bytes != 1<<20 {
+		t.Errorf("counted %+v", s.Totals)
+	}
+	stranger, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", relay.String())
+	if err == nil { // else the reset was faster
+		_ = stranger.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_, err = stranger.Read(make([]byte, 1))
+		_ = stranger.Close()
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a peer without permission: %v", err)
+	}
+	eventually(t, "and is counted", func() bool { return g.Stats().Reasons["no_permission"] == 1 })
+}
+
+// TestTCPRelayActive: Connect reaches the peer from the relay address; data that comes with the bind request is not lost; a
+// second Connect to the same peer is refused; the end of the allocation ends its data connections.
+func TestTCPRelayActive(t *testing.T) {
+	g, server, control, relay := relayTCP(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	peer := listener.Addr().(*net.TCPAddr).AddrPort()
+	id := connectionID(t, control.must(stun.MethodConnect, peerAttr(peer)))
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if from := conn.RemoteAddr().(*net.TCPAddr).AddrPort(); from != relay {
+		t.Errorf("the peer sees %v, want the relay address %v", from, relay)
+	}
+	if code := codeOf(control.request(stun.MethodConnect, peerAttr(peer))); code != 446 {
+		t.Errorf("a second Connect was answered %d, want 446", code)
+	}
+	data := control.bindData(server, id, "early")
+	got := make([]byte, 5)
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "early" {
+		t.Errorf("the peer got %q: %v", got, err)
+	}
+	_ = listener.Close()
+	if code := codeOf(control.request(stun.MethodConnect, peerAttr(netip.AddrPortFrom(peer.Addr(), netlabtest.UDPPort(t))))); code != 447 {
+		t.Errorf("a Connect to nobody was answered %d, want 447", code)
+	}
+	control.must(stun.MethodRefresh, lifetime(0))
+	ended(t, data)
+	ended(t, conn)
+	eventually(t, "only the control connection is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
+	control.must(stun.MethodAllocate, tcpTransport) // which may go on
+}
