@@ -181,7 +181,7 @@ func parseLine(line string) error {
 func shellWords(line string) []string {
 	var words []string
 	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
-		if strings.ContainsRune("#|>&;", rune(line[0])) {
+		if strings.ContainsRune("#|<>&;", rune(line[0])) {
 			break
 		}
 		var word strings.Builder
