@@ -10,6 +10,7 @@ package web
 
 import (
 	"embed"
+	"io/fs"
 	"net/http"
 )
 
@@ -17,7 +18,10 @@ import (
 var files embed.FS
 
 // Handler serves the page at / and its files beside it.
-func Handler() http.Handler {
+func Handler() http.Handler { return page(files) }
+
+// page serves files that a browser may take from here alone.
+func page(files fs.FS) http.Handler {
 	server := http.FileServerFS(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/tcpscale/stats"
+	"github.com/weir-lb/weir/web"
+)
+
+// tcpStatsFlags are the flags of `weir tcp stats`.
+type tcpStatsFlags struct {
+	listen string
+	log    string
+	stats.Config
+}
+
+func newTCPStatsCommand() *cobra.Command {
+	f := &tcpStatsFlags{}
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "Show what TCP servers and clients hold together: a live page, JSON, Prometheus",
+		Long: `Show what TCP servers and clients hold together.
+
+Servers and clients started with --stats report here once a second. The page lists every server and how many clients and
+connections each has, every client, which client is connected where, both ends side by side, failures with their remedy, and
+histories of an hour by seconds and a day by ten seconds. It needs no other host. Programs of the original tester may report
+too (POST /api/ServerStatistics).
+
+By default only this machine reaches it; --listen :9190 is every address. Who reaches the port can read everything and report anything.`,
+		Example: `  weir tcp stats
+  weir tcp stats --listen :8080 --expect 100000
+  curl -s http://127.0.0.1:9190/api/state
+  curl -sN http://127.0.0.1:9190/api/events`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError(fmt.Errorf("no argument is wanted, got %q", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runTCPStats(cmd, f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:9190", "address of page and reports, HOST:PORT, or :PORT for every address")
+	flags.IntVar(&f.Expect, "expect", 0, "connections that should come, drawn beside what is there; 0: none")
+	flags.IntVar(&f.MaxReporters, "max-reporters", 256, "servers and clients that are kept; 300 kB each after a day")
+	flags.IntVar(&f.MaxWatchers, "max-watchers", 32, "pages that are open at once")
+	flags.DurationVar(&f.SilentAfter, "silent-after", 10*time.Second, "without a report for so long a reporter counts no more; the original's programs: at least 1m")
+	flags.DurationVar(&f.ForgetAfter, "forget-after", 10*time.Minute, "without a report for so long it is forgotten, with its history")
+	flags.StringVar(&f.log, "log", "text", "log format: text or json")
+	return cmd
+}
+
+func (f *tcpStatsFlags) check() error {
+	switch {
+	case f.Expect < 0 || f.Expect > 1<<30:
+		return fmt.Errorf("--expect %d: want 0 to %d", f.Expect, 1<<30)
+	case f.MaxReporters < 1 || f.MaxReporters > 4096:
+		return fmt.Errorf("--max-reporters %d: want 1 to 4096", f.MaxReporters)
+	case f.MaxWatchers < 1 || f.MaxWatchers > 1024:
+		return fmt.Errorf("--max-watchers %d: want 1 to 1024", f.MaxWatchers)
+	case f.SilentAfter < time.Second:
+		return fmt.Errorf("--silent-after %s: want at least 1s, reports come once a second", f.SilentAfter)
+	case f.ForgetAfter < f.SilentAfter:
+		return fmt.Errorf("--forget-after %s is shorter than --silent-after %s", f.ForgetAfter, f.SilentAfter)
+	}
+	if _, _, err := net.SplitHostPort(f.listen); err != nil {
+		return fmt.Errorf("--listen %q: write HOST:PORT, such as 127.0.0.1:9190", f.listen)
+	}
+	return nil
+}
+
+func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
+	log, err := newLogger(cmd.ErrOrStderr(), f.log)
+	if err != nil {
+		return usageError(err)
+	}
+	if err := f.check(); err != nil {
+		return usageError(err)
+	}
+	listener, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	f.Page, f.Log = web.TCPStats(), log
+	log.Info("statistics", "page", "http://"+listener.Addr().String()+"/")
+	return stats.New(f.Config).Serve(cmd.Context(), listener)
+}

@@ -1,0 +1,152 @@
+package stats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/weir-lb/weir/internal/tcpscale"
+)
+
+// Handler serves the doors that doc.go shows.
+func (s *Service) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /api/reports", func(w http.ResponseWriter, r *http.Request) {
+		s.servePost(w, r, false, func(body []byte, _ time.Time) (*tcpscale.Report, error) { return decodeReport(body) })
+	})
+	mux.HandleFunc("POST /api/ServerStatistics", func(w http.ResponseWriter, r *http.Request) {
+		s.servePost(w, r, true, decodeOriginal)
+	})
+	mux.HandleFunc("GET /api/state", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.State(s.config.Now())) })
+	mux.HandleFunc("GET /api/history", s.serveHistory)
+	mux.HandleFunc("GET /api/events", s.serveEvents)
+	mux.HandleFunc("GET /metrics", s.serveMetrics)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	if s.config.Page != nil {
+		mux.Handle("GET /", s.config.Page)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// servePost reads a report. Only JSON is taken: a form of a foreign web page cannot send that.
+func (s *Service) servePost(w http.ResponseWriter, r *http.Request, original bool, decode func([]byte, time.Time) (*tcpscale.Report, error)) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		s.drop(func(d *Dropped) { d.BadReports++ })
+		refuse(w, http.StatusUnsupportedMediaType, "want Content-Type: application/json")
+		return
+	}
+	select {
+	case s.decoding <- struct{}{}:
+		defer func() { <-s.decoding }()
+	case <-time.After(2 * time.Second):
+		s.drop(func(d *Dropped) { d.Busy++ })
+		refuse(w, http.StatusServiceUnavailable, "too many reports at once: report again in a second")
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		s.drop(func(d *Dropped) { d.TooLarge++ })
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a report has at most %d bytes", maxBody))
+		return
+	} else if err != nil {
+		return // who sent it has gone
+	}
+	now := s.config.Now()
+	report, err := decode(body, now)
+	if err != nil {
+		s.drop(func(d *Dropped) { d.BadReports++ })
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	from, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero address where there is none
+	key, err := s.take(now, from.Addr(), report, original)
+	if err != nil {
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	answer(w, map[string]string{"key": key})
+}
+
+func (s *Service) serveHistory(w http.ResponseWriter, r *http.Request) {
+	id, span := r.URL.Query().Get("id"), 5*time.Minute
+	if id == "" {
+		id = All
+	}
+	if text := r.URL.Query().Get("span"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < time.Second || d > coarsePoints*coarseStep {
+			refuse(w, http.StatusBadRequest, "span: want a duration from 1s to 24h")
+			return
+		}
+		span = d
+	}
+	h, found := s.History(id, span)
+	if !found {
+		refuse(w, http.StatusNotFound, "no reporter of this id: GET /api/state lists their keys")
+		return
+	}
+	answer(w, h)
+}
+
+func answer(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(value) // an error is the reader's: it has gone
+}
+
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "application/json")
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": why})
+}
+
+const maxConnections = 2048
+
+// Serve answers on listener, and ticks, until ctx ends; then it closes the listener.
+func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := &http.Server{
+		Handler: s.Handler(), BaseContext: func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
+	}
+	ticking := make(chan struct{})
+	go func() {
+		defer close(ticking)
+		_ = s.Run(ctx) // has no error
+	}()
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
+	var err error
+	select {
+	case err = <-failed:
+		err = fmt.Errorf("statistics on %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+		grace, stop := context.WithTimeout(context.Background(), 3*time.Second)
+		if server.Shutdown(grace) != nil {
+			server.Close()
+		}
+		stop()
+		<-failed
+	}
+	cancel()
+	<-ticking
+	return err
+}

@@ -1,0 +1,149 @@
+// Tables that are kept up to date in place: rows stay the same elements, so that focus, selection and a screen reader's place
+// in them survive an update.
+"use strict";
+
+function element(tag, attributes, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) e.setAttribute(name, value);
+  e.append(...children);
+  return e;
+}
+
+function setText(e, text) {
+  if (e.textContent !== text) e.textContent = text;
+}
+
+// A column: {title, value: row => number or string to sort by, text: row => string, numeric, bar: row => percent, wide, hint}.
+// The first one is the row's header; with pick a button that calls pick(row).
+class SortedTable {
+  constructor(place, caption, columns, sort, pick) {
+    this.columns = columns;
+    this.sort = { column: sort[0], down: sort[1] };
+    this.pick = pick;
+    this.rows = new Map(); // key -> {tr, cells, row}
+    this.caption = element("caption", {}, caption);
+    const head = element("tr");
+    this.heads = columns.map((c, i) => {
+      const button = element("button", { type: "button" }, c.title);
+      if (c.hint) button.title = c.hint;
+      button.addEventListener("click", () => this.sortBy(i));
+      const th = element("th", { scope: "col" }, button);
+      if (c.numeric) th.className = "n";
+      head.append(th);
+      return th;
+    });
+    this.body = element("tbody");
+    place.append(element("table", {}, this.caption, element("thead", {}, head), this.body));
+    this.mark();
+  }
+
+  sortBy(i) {
+    const down = this.sort.column === i ? !this.sort.down : Boolean(this.columns[i].numeric);
+    this.sort = { column: i, down };
+    this.mark();
+    this.order();
+  }
+
+  mark() {
+    this.heads.forEach((th, i) => {
+      if (i === this.sort.column) th.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
+      else th.removeAttribute("aria-sort");
+    });
+  }
+
+  add(key) {
+    const tr = element("tr"), held = { tr, cells: [], row: null };
+    this.columns.forEach((c, i) => {
+      const cell = i === 0 ? element("th", { scope: "row" }) : element("td");
+      cell.className = (c.numeric ? "n" : "") + (c.wide ? " wide" : "");
+      let text = cell;
+      if (i === 0 && this.pick) {
+        text = element("button", { type: "button", "aria-pressed": "false" });
+        text.addEventListener("click", () => this.pick(held.row));
+        cell.append(text);
+      } else if (c.bar) {
+        text = element("span");
+        held.bar = element("span", { class: "bar", "aria-hidden": "true" });
+        cell.append(text, held.bar);
+      }
+      held.cells.push(text);
+      tr.append(cell);
+    });
+    this.rows.set(key, held);
+    return held;
+  }
+
+  update(rows, picked) {
+    const seen = new Set();
+    for (const row of rows) {
+      seen.add(row.key);
+      const held = this.rows.get(row.key) || this.add(row.key);
+      held.row = row;
+      this.columns.forEach((c, i) => {
+        setText(held.cells[i], c.text(row));
+        if (c.bar) held.bar.style.setProperty("--w", c.bar(row).toFixed(1));
+      });
+      held.tr.classList.toggle("off", Boolean(row.state) && row.state !== "live");
+      if (this.pick) held.cells[0].setAttribute("aria-pressed", String(row.key === picked));
+    }
+    for (const [key, held] of this.rows) {
+      if (seen.has(key)) continue;
+      held.tr.remove();
+      this.rows.delete(key);
+    }
+    this.order();
+  }
+
+  order() {
+    const { value } = this.columns[this.sort.column], sign = this.sort.down ? -1 : 1;
+    const compare = (a, b) => {
+      const x = value(a.row), y = value(b.row);
+      const by = typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y;
+      return by * sign || a.row.key.localeCompare(b.row.key);
+    };
+    const sorted = [...this.rows.values()].sort(compare);
+    const focused = document.activeElement;
+    let moved = false;
+    sorted.forEach((held, i) => {
+      if (this.body.children[i] === held.tr) return;
+      this.body.insertBefore(held.tr, this.body.children[i] || null);
+      moved = true;
+    });
+    if (moved && focused !== document.activeElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
+  }
+}
+
+// drawMatrix shows a state's matrix: {servers, rows: [{client, cells, others, sum, by_peer}], others, hidden}.
+function drawMatrix(place, note, m) {
+  const shape = JSON.stringify([m.servers, m.others > 0, m.rows.map((r) => r.client)]);
+  if (place.dataset.shape !== shape) {
+    place.dataset.shape = shape;
+    const heads = ["client", ...m.servers, ...(m.others ? [m.others + " more"] : []), "sum"];
+    const head = element("tr", {}, ...heads.map((t, i) => element("th", { scope: "col", title: t, class: i ? "n" : "" }, t)));
+    const line = (title, count, name) => element("tr", { class: name }, element("th", { scope: "row", title }, title),
+      ...Array.from({ length: count }, () => element("td", { class: "n" })));
+    const body = element("tbody", {}, ...m.rows.map((r) => line(r.client, heads.length - 1, "")));
+    place.replaceChildren(element("table", {}, element("caption", { class: "unseen" }, "Connections of each client with each server"),
+      element("thead", {}, head), body, element("tfoot", {}, line("sum", heads.length - 1, "sum"))));
+  }
+  const most = Math.max(1, ...m.rows.flatMap((r) => r.cells));
+  const sums = new Array(m.servers.length + (m.others ? 2 : 1)).fill(0);
+  const lines = place.querySelectorAll("tbody tr");
+  m.rows.forEach((r, i) => {
+    const values = [...r.cells, ...(m.others ? [r.others] : []), r.sum];
+    const cells = lines[i].querySelectorAll("td");
+    values.forEach((v, j) => {
+      sums[j] += v;
+      setText(cells[j], whole(v));
+      if (j < r.cells.length) {
+        cells[j].classList.add("cell");
+        cells[j].style.setProperty("--h", (v / most * 100).toFixed(0));
+      }
+    });
+  });
+  place.querySelectorAll("tfoot td").forEach((td, j) => setText(td, whole(sums[j])));
+  let text = "Connections of each client with each server, as the clients tell.";
+  if (m.rows.some((r) => r.by_peer)) text += " Rows “run …” are clients that do not report: the servers told of them.";
+  if (m.hidden) text += " " + whole(m.hidden) + " clients more are not shown.";
+  setText(note, text);
+}
