@@ -69,6 +69,24 @@ func TestFramesAreTheSameHoweverTheStreamIsCut(t *testing.T) {
 	}
 }
 
+// A long message that comes byte by byte costs its memory once: otherwise each byte would be paid with 64 KiB.
+func TestDrippedFrameIsNotCopied(t *testing.T) {
+	f := frameReader{pool: new(chunkPool)}
+	f.limit.Store(maxFrame)
+	r := iotest.OneByteReader(bytes.NewReader(stunFrame(65532)))
+	drip := func() {
+		if c, err := f.read(r); c != nil || err != nil {
+			t.Fatalf("%v, %v of an unfinished frame", c, err)
+		}
+	}
+	for range 20 {
+		drip()
+	}
+	if n := testing.AllocsPerRun(1000, drip); n != 0 {
+		t.Errorf("%v allocations for a byte", n)
+	}
+}
+
 func TestFramesEndAtWhatIsNotTurn(t *testing.T) {
 	first := stunFrame(8)
 	for name, c := range map[string]struct {
