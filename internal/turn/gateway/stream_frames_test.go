@@ -120,16 +120,19 @@ func TestFrameReaderKeepsLittle(t *testing.T) {
 	frame := channelFrame(0x4000, make([]byte, 1000))
 	stream := bytes.Repeat(frame, 14)
 	r := bytes.NewReader(stream)
-	allocs := testing.AllocsPerRun(100, func() {
-		r.Reset(stream)
-		c, err := f.read(r)
-		if err != nil || len(c.frames) != 14 {
-			t.Fatal(err)
-		}
-		f.pool.put(c)
-	})
-	if allocs > 0.5 {
-		t.Errorf("%v allocations for a read of 14 frames", allocs)
+	least := 1000.0
+	for range 100 { // a pool drops a quarter of what is put back under the race detector, and all when memory is collected
+		least = min(least, testing.AllocsPerRun(1, func() {
+			r.Reset(stream)
+			c, err := f.read(r)
+			if err != nil || len(c.frames) != 14 {
+				t.Fatal(err)
+			}
+			f.pool.put(c)
+		}))
+	}
+	if least > 0 {
+		t.Errorf("at least %v allocations for a read of 14 frames", least)
 	}
 }
 
