@@ -60,6 +60,8 @@ func mayImport() map[string]may {
 		"dtls/handshake":         {ours: "steering/cid dtls/record"},
 		"dtls/arena":             {},
 		"tcpscale":               {ours: "lab/measure lab/procstat"},
+		"tcpscale/limits":        {},
+		"tcpscale/scalebench":    {ours: "tcpscale tcpscale/limits lab/measure lab/plot"},
 		// 6
 		"dtls/engine":     {ours: "udpio dtls/record dtls/handshake dtls/arena steering/cid"},
 		"coap/cluster":    {ours: "dtls/engine steering/cid"},

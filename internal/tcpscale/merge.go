@@ -1,0 +1,113 @@
+package tcpscale
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+)
+
+const maxSamples = 64
+
+// MergeReports adds up the reports of workers of one role; peers with the same id and generation are one. The reports
+// are not changed. Without any it returns an empty Report.
+func MergeReports(reports []Report) Report {
+	if len(reports) == 0 {
+		return Report{}
+	}
+	m := reports[0]
+	m.Failures, m.Peers, m.LimitsHit, m.Samples, m.History = nil, nil, nil, nil, nil
+	m.Connections, m.Totals, m.Rates, m.Bytes, m.Heartbeats = Connections{}, Totals{}, Rates{}, Bytes{}, Heartbeats{}
+	m.Connect, m.Detected, m.Reconnect = nil, nil, nil
+	m.CPUSeconds, m.RSSBytes, m.TableBytes, m.BytesPerConnection, m.OtherPeers, m.Workers = 0, 0, 0, 0, 0, 0
+	type identity struct{ id, zone, generation string }
+	peers := map[identity]int{}
+	var user float64
+	for i := range reports {
+		r := &reports[i]
+		m.Workers += max(r.Workers, 1)
+		if r.At.After(m.At) {
+			m.At = r.At
+		}
+		m.Connections.add(r.Connections)
+		m.Totals.add(r.Totals)
+		m.Rates.add(r.Rates)
+		m.Bytes.Sent += r.Bytes.Sent
+		m.Bytes.Received += r.Bytes.Received
+		m.Heartbeats.add(r.Heartbeats)
+		m.Connect = mergeLatency(m.Connect, r.Connect)
+		m.Detected = mergeLatency(m.Detected, r.Detected)
+		m.Reconnect = mergeLatency(m.Reconnect, r.Reconnect)
+		m.CPUSeconds += r.CPUSeconds
+		m.RSSBytes += r.RSSBytes
+		m.TableBytes += r.TableBytes
+		m.OtherPeers += r.OtherPeers
+		user += r.BytesPerConnection * float64(r.Connections.Established)
+		if len(r.Failures) > 0 && m.Failures == nil {
+			m.Failures = map[string]uint64{}
+		}
+		for kind, n := range r.Failures {
+			m.Failures[kind] += n
+		}
+		for _, p := range r.Peers {
+			peers[identity{p.ID, p.Zone, p.Generation}] += p.Connections
+		}
+		m.LimitsHit = append(m.LimitsHit, r.LimitsHit...)
+		m.Samples = append(m.Samples, r.Samples[:min(len(r.Samples), maxSamples-len(m.Samples))]...)
+	}
+	slices.Sort(m.LimitsHit)
+	m.LimitsHit = slices.Compact(m.LimitsHit)
+	if m.Connections.Established > 0 {
+		m.BytesPerConnection = user / float64(m.Connections.Established)
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(peers), func(a, b identity) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.generation, b.generation), cmp.Compare(a.zone, b.zone))
+	}) {
+		m.Peers = append(m.Peers, Peer{ID: p.id, Zone: p.zone, Generation: p.generation, Connections: peers[p]})
+	}
+	return m
+}
+
+func mergeLatency(sum, more *measure.Latency) *measure.Latency {
+	if more == nil {
+		return sum
+	}
+	if sum == nil {
+		sum = measure.NewLatency()
+	}
+	sum.Merge(more)
+	return sum
+}
+
+func (c *Connections) add(o Connections) {
+	c.Target += o.Target
+	c.Established += o.Established
+	c.Connecting += o.Connecting
+	c.Unanswered += o.Unanswered
+	c.Waiting += o.Waiting
+	c.Draining += o.Draining
+}
+
+func (t *Totals) add(o Totals) {
+	t.Opened += o.Opened
+	t.Closed += o.Closed
+	t.Lost += o.Lost
+	t.Reconnected += o.Reconnected
+	t.Evicted += o.Evicted
+	t.Refused += o.Refused
+	t.Failed += o.Failed
+}
+
+func (r *Rates) add(o Rates) {
+	r.Opened += o.Opened
+	r.Closed += o.Closed
+	r.Failed += o.Failed
+}
+
+func (h *Heartbeats) add(o Heartbeats) {
+	h.Sent += o.Sent
+	h.Received += o.Received
+	h.Missed += o.Missed
+	h.RTT = mergeLatency(h.RTT, o.RTT)
+}

@@ -1,0 +1,138 @@
+package tcpscale
+
+import (
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+)
+
+// Roles of a [Report].
+const (
+	RoleServer = "server"
+	RoleClient = "client"
+)
+
+// Report is what a server or client has done so far: of one worker, or merged of all workers of a process
+// ([MergeReports]). Counts are since the start, rates of the last second.
+type Report struct {
+	Role    string    `json:"role"` // RoleServer or RoleClient
+	ID      string    `json:"id"`   // unique among those of a run
+	Host    string    `json:"host"`
+	Zone    string    `json:"zone,omitempty"`
+	PID     int       `json:"pid"`
+	Run     string    `json:"run,omitempty"`     // of a client, 16 hexadecimal digits
+	Worker  int       `json:"worker"`            // from 0; in a merged report that of the first
+	Workers int       `json:"workers,omitempty"` // processes merged
+	At      time.Time `json:"at"`
+
+	Connections Connections       `json:"connections"`
+	Totals      Totals            `json:"totals"`
+	Failures    map[string]uint64 `json:"failures,omitempty"` // by [Failure]
+	Rates       Rates             `json:"rates"`
+	Heartbeats  Heartbeats        `json:"heartbeats"`
+	Connect     *measure.Latency  `json:"connect,omitempty"`     // client: from connect until the server's hello
+	Detected    *measure.Latency  `json:"detected,omitempty"`    // client: silence before a connection was called lost
+	Reconnect   *measure.Latency  `json:"reconnect,omitempty"`   // client: from a loss until the connection is back
+	Peers       []Peer            `json:"peers,omitempty"`       // client: servers; server: clients
+	OtherPeers  int               `json:"other_peers,omitempty"` // connections of peers beyond the 4096 that are told apart
+	Bytes       Bytes             `json:"bytes"`
+
+	CPUSeconds         float64        `json:"cpu_s"`
+	RSSBytes           uint64         `json:"rss_bytes"`
+	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory since the start, for each established
+	TableBytes         uint64         `json:"table_bytes"`               // of that, tables of connections and timers
+	LimitsHit          []string       `json:"limits_hit,omitempty"`
+	Samples            []FailedTuple  `json:"failed_samples,omitempty"` // the first 64
+	Plateau            *Plateau       `json:"plateau,omitempty"`        // client: where the ramp stands still
+	Reconciled         *Reconciled    `json:"reconciled,omitempty"`     // where both ends are known
+	History            []HistoryPoint `json:"history,omitempty"`        // only in a final report
+}
+
+// Connections are those of this moment.
+type Connections struct {
+	Target      int `json:"target,omitempty"`   // client
+	Established int `json:"established"`        // both programs have said hello (plain: TCP is up)
+	Connecting  int `json:"connecting"`         // SYN sent, or TCP up and hello awaited
+	Unanswered  int `json:"unanswered"`         // of those: TCP is up, the peer's program has said nothing
+	Waiting     int `json:"waiting,omitempty"`  // client: backing off after a failure
+	Draining    int `json:"draining,omitempty"` // closing on request
+}
+
+// Totals count since the start.
+type Totals struct {
+	Opened      uint64 `json:"opened"`      // became established
+	Closed      uint64 `json:"closed"`      // meant: churn, drain, bye
+	Lost        uint64 `json:"lost"`        // established and then broken, silent or evicted
+	Reconnected uint64 `json:"reconnected"` // established again after a loss
+	Evicted     uint64 `json:"evicted"`     // server: silent for longer than the client announced
+	Refused     uint64 `json:"refused"`     // server: bytes that are no protocol
+	Failed      uint64 `json:"failed"`      // client: attempts that did not become established
+}
+
+// Rates are per second.
+type Rates struct {
+	Opened float64 `json:"opened"`
+	Closed float64 `json:"closed"`
+	Failed float64 `json:"failed"`
+}
+
+// Heartbeats count frames, and time the echoes.
+type Heartbeats struct {
+	Sent     uint64           `json:"sent"`
+	Received uint64           `json:"received"`
+	Missed   uint64           `json:"missed"` // client: no echo before the next was due; server: none within 1.5 periods
+	RTT      *measure.Latency `json:"rtt,omitempty"`
+}
+
+// Bytes are of payload and frames, without TCP's headers.
+type Bytes struct {
+	Sent     uint64 `json:"sent"`
+	Received uint64 `json:"received"`
+}
+
+// Peer is one row of the distribution.
+type Peer struct {
+	ID          string `json:"id"`
+	Zone        string `json:"zone,omitempty"`
+	Generation  string `json:"generation,omitempty"` // 16 hexadecimal digits; another one after a server's restart
+	Connections int    `json:"connections"`
+}
+
+// FailedTuple is one failure, for a look into captures and tables.
+type FailedTuple struct {
+	At      time.Time `json:"at"`
+	Kind    string    `json:"kind"`
+	Local   string    `json:"local,omitempty"`
+	Remote  string    `json:"remote"`
+	AfterMS float64   `json:"after_ms"` // since the connect, or since the last echo
+}
+
+// Plateau is a ramp that stands still below its target.
+type Plateau struct {
+	Connections int     `json:"connections"`
+	Since       float64 `json:"since_s"`
+	Ceiling     string  `json:"ceiling"` // the nearest known, or "unknown"
+	At          int     `json:"ceiling_at,omitempty"`
+	Because     string  `json:"because"`
+	Remedy      string  `json:"remedy,omitempty"`
+}
+
+// Reconciled compares what both ends count at about the same time.
+type Reconciled struct {
+	Client  int    `json:"client"`
+	Server  int    `json:"server"`
+	Agree   bool   `json:"agree"`
+	Finding string `json:"finding,omitempty"`
+}
+
+// HistoryPoint is one second of a run.
+type HistoryPoint struct {
+	Seconds     float64 `json:"s"`
+	Established int     `json:"established"`
+	Server      int     `json:"server,omitempty"`
+	Opened      uint64  `json:"opened"`
+	Lost        uint64  `json:"lost"`
+	Failed      uint64  `json:"failed"`
+	RTT99       float64 `json:"rtt_p99_ms"`
+	CPU         float64 `json:"cpu_percent"` // of one core, this process and its workers
+}
