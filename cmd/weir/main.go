@@ -64,7 +64,8 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "weir: %v\n", err)
 	}
 	said := exit != nil && exit.err == nil // by a child, with the hint
-	if bad := (*config.Error)(nil); code == exitUsage && !said && !errors.As(err, &bad) { // a file's mistake is not in the help
+	bad := (*config.Error)(nil)            // a file's mistake is not in the help
+	if code == exitUsage && !said && !errors.As(err, &bad) {
 		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", command.CommandPath())
 	}
 	return code
