@@ -42,6 +42,7 @@ of namespaces to try it all in (lab). Start with: weir demo`,
 		newSimCommand(),
 		newDoctorCommand(),
 		newTurnCommand(),
+		newTCPCommand(),
 	)
 	return root
 }

@@ -25,6 +25,9 @@ type Report struct {
 	Workers int       `json:"workers,omitempty"` // processes merged
 	At      time.Time `json:"at"`
 
+	BeganAt time.Time `json:"began_at,omitzero"` // client: first connect
+	FullAt  time.Time `json:"full_at,omitzero"`  // client: all of the target were established for the first time
+
 	Connections Connections       `json:"connections"`
 	Totals      Totals            `json:"totals"`
 	Failures    map[string]uint64 `json:"failures,omitempty"` // by [Failure]
@@ -104,6 +107,7 @@ type FailedTuple struct {
 	Kind    string    `json:"kind"`
 	Local   string    `json:"local,omitempty"`
 	Remote  string    `json:"remote"`
+	Error   string    `json:"error,omitempty"`
 	AfterMS float64   `json:"after_ms"` // since the connect, or since the last echo
 }
 
