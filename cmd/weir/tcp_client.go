@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -140,62 +138,18 @@ func sourceAddresses(texts []string) ([]netip.Addr, error) {
 
 // holdTCP runs a client to its end. server is the other end's report, nil if it is not known here.
 func holdTCP(cmd *cobra.Command, f tcpLoadFlags, server func() tcpscale.Report, show func(tcpscale.Report)) (r tcpscale.Report, err error) {
-	workers, err := parseWorkers(f.workers)
-	if err != nil {
+	run := tcpscale.ClientRun{Config: f.config, For: f.hold, Plateau: f.plateau, Server: server, Tick: show}
+	if run.Workers, err = parseWorkers(f.workers); err != nil {
 		return r, usageError(err)
 	}
-	f.config.Run = rand.Uint64()
 	if err := f.config.Validate(); err != nil {
 		return r, usageError(err)
 	}
-	files, err := tcpscale.RaiseFiles()
-	if err != nil {
+	if run.Workers > f.config.Connections {
+		return r, usageError(fmt.Errorf("--workers %d: more than --connections %d", run.Workers, f.config.Connections))
+	}
+	if run.Command, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
 		return r, err
 	}
-	if workers == 0 {
-		workers = tcpscale.WorkersFor(f.config.Connections, files)
-	}
-	ports := tcpscale.EphemeralPorts()
-	configs, err := tcpscale.ClientWorkers(f.config, workers, ports)
-	if err != nil {
-		return r, usageError(err)
-	}
-	worker, err := tcpWorker(cmd.ErrOrStderr())
-	if err != nil {
-		return r, err
-	}
-	crew, err := tcpscale.StartCrew(worker, configs)
-	if err != nil {
-		return r, err
-	}
-	defer crew.Kill()
-	hold := tcpscale.Hold{
-		Crew: crew, Workers: workers, Rate: f.config.Rate, For: f.hold, Server: server, Tick: show,
-		Finder: tcpscale.Finder{Patience: f.plateau, Files: files, Workers: workers, Ports: tcpPorts(&f.config, ports), Tuples: tcpTuples(configs)},
-	}
-	ctx, cancel := context.WithCancel(cmd.Context())
-	defer cancel()
-	return hold.Run(ctx)
-}
-
-// tcpPorts is how many source ports a pair of source and target has.
-func tcpPorts(c *tcpscale.ClientConfig, ephemeral int) int {
-	if c.PortLow > 0 {
-		return int(c.PortHigh) - int(c.PortLow) + 1
-	}
-	return ephemeral
-}
-
-// tcpTuples is how many pairs of source and target all workers have together.
-func tcpTuples(configs []tcpscale.WorkerConfig) int {
-	sources, targets := map[netip.Addr]bool{}, map[netip.AddrPort]bool{}
-	for _, c := range configs {
-		for _, s := range c.Client.Sources {
-			sources[s] = true
-		}
-		for _, t := range c.Client.Targets {
-			targets[t] = true
-		}
-	}
-	return max(len(sources), 1) * len(targets)
+	return run.Run(cmd.Context())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"runtime"
@@ -55,12 +54,7 @@ Exit codes: 0 ended by an interrupt or drained, 1 something broke, 2 wrong usage
 	return cmd
 }
 
-// tcpServer is a server's crew with what must be released.
-type tcpServer struct {
-	*tcpscale.Crew
-	config  tcpscale.ServerConfig
-	release []func()
-}
+type tcpServer struct{ *tcpscale.ServerCrew }
 
 func runTCPServer(cmd *cobra.Command, f tcpServerFlags) error {
 	workers, err := parseWorkers(f.workers)
@@ -87,14 +81,19 @@ func runTCPServer(cmd *cobra.Command, f tcpServerFlags) error {
 		// The kernel spreads by hash: a few in a hundred more than the even share.
 		workers = max(tcpscale.WorkersFor(f.connections+f.connections/25, files), runtime.NumCPU())
 	}
-	server, err := startTCPServer(cmd, f.config, workers)
+	worker, err := tcpWorker(cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	defer server.close()
-	for _, address := range server.config.Listen {
-		fmt.Fprintf(cmd.ErrOrStderr(), "listening on %v, %d workers, id %s\n", address, workers, server.config.ID)
+	crew, err := tcpscale.StartServer(worker, f.config, workers)
+	if err != nil {
+		return err
 	}
+	defer crew.Close()
+	for _, address := range crew.Listen {
+		fmt.Fprintf(cmd.ErrOrStderr(), "listening on %v, %d workers, id %s\n", address, workers, f.config.ID)
+	}
+	server := tcpServer{crew}
 	return server.run(cmd, f)
 }
 
@@ -104,39 +103,6 @@ func defaultTCPName() string {
 		host = "host"
 	}
 	return fmt.Sprintf("%.20s-%d", host, os.Getpid())
-}
-
-func startTCPServer(cmd *cobra.Command, config tcpscale.ServerConfig, workers int) (_ *tcpServer, err error) {
-	s := &tcpServer{config: config}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	s.config.Generation = rand.Uint64()
-	for i, address := range s.config.Listen {
-		real, release, err := tcpscale.Reserve(address)
-		if err != nil {
-			return nil, err
-		}
-		s.config.Listen[i] = real
-		s.release = append(s.release, release)
-	}
-	worker, err := tcpWorker(cmd.ErrOrStderr())
-	if err != nil {
-		return nil, err
-	}
-	s.Crew, err = tcpscale.StartCrew(worker, tcpscale.ServerWorkers(s.config, workers))
-	return s, err
-}
-
-func (s *tcpServer) close() {
-	if s.Crew != nil {
-		s.Kill()
-	}
-	for _, release := range s.release {
-		release()
-	}
 }
 
 func (s *tcpServer) run(cmd *cobra.Command, f tcpServerFlags) error {
