@@ -30,7 +30,10 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 		workers = WorkersFor(c.Config.Connections, files)
 	}
 	c.Config.Run = rand.Uint64()
-	ports := EphemeralPorts()
+	ports, err := c.Config.sourcePorts()
+	if err != nil {
+		return Report{}, err
+	}
 	configs, err := ClientWorkers(c.Config, workers, ports)
 	if err != nil {
 		return Report{}, err
@@ -40,9 +43,6 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	defer crew.Kill()
-	if c.Config.PortLow > 0 {
-		ports = int(c.Config.PortHigh) - int(c.Config.PortLow) + 1
-	}
 	hold := Hold{
 		Crew: crew, Workers: workers, Rate: c.Config.Rate, For: c.For, Server: c.Server, Tick: c.Tick,
 		Finder: Finder{Patience: c.Plateau, Files: files, Workers: workers, Ports: ports, Tuples: tuples(configs)},

@@ -61,7 +61,7 @@ func (c *Crew) start(cmd *exec.Cmd, config WorkerConfig) error {
 		return fmt.Errorf("configure a worker: %w", err)
 	}
 	w := &crewWorker{cmd: cmd, ready: make(chan error, 1), gone: make(chan struct{})}
-	cmd.Env = append(cmd.Environ(), "GOMAXPROCS=1", "GOGC=50") // one loop, and little garbage
+	cmd.Env = append(cmd.Environ(), "GOMAXPROCS=1", "GOGC=10") // one loop; garbage is rare and must not look like connections
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

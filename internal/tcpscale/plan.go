@@ -16,13 +16,26 @@ func WorkersFor(n int, files uint64) int {
 	return max(1, (n+each-1)/each)
 }
 
-// EphemeralPorts is how many source ports the kernel chooses from.
-func EphemeralPorts() int {
-	low, high := 32768, 60999
+// ephemeralRange is what the kernel chooses source ports from.
+func ephemeralRange() (low, high int) {
+	low, high = 32768, 60999
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
 		_, _ = fmt.Sscan(string(text), &low, &high) // the default stays where it does not say
 	}
-	return max(high-low+1, 1)
+	return low, max(low, high)
+}
+
+// sourcePorts is how many ports a pair of source and target has.
+func (c *ClientConfig) sourcePorts() (int, error) {
+	low, high := ephemeralRange()
+	if c.PortLow == 0 {
+		return high - low + 1, nil
+	}
+	if int(c.PortLow) < low || int(c.PortHigh) > high { // the kernel would take its own range instead, and not say so
+		return 0, fmt.Errorf("source ports %d-%d: not within net.ipv4.ip_local_port_range, %d-%d; first: sysctl -w net.ipv4.ip_local_port_range='%d %d'",
+			c.PortLow, c.PortHigh, low, high, min(low, int(c.PortLow)), max(high, int(c.PortHigh)))
+	}
+	return int(c.PortHigh) - int(c.PortLow) + 1, nil
 }
 
 // RampingWorkers is how many workers of a client ramp at once: more only get in each other's way.
@@ -45,9 +58,6 @@ func ServerWorkers(base ServerConfig, workers int) []WorkerConfig {
 func ClientWorkers(base ClientConfig, workers, ports int) ([]WorkerConfig, error) {
 	if workers < 1 || workers > base.Connections {
 		return nil, fmt.Errorf("%d workers for %d connections", workers, base.Connections)
-	}
-	if base.PortLow > 0 {
-		ports = int(base.PortHigh) - int(base.PortLow) + 1
 	}
 	each := (base.Connections + workers - 1) / workers
 	enough := ports * 8 / 10 * len(base.Targets) // a full range is slow to search

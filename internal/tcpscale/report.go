@@ -42,7 +42,7 @@ type Report struct {
 
 	CPUSeconds         float64        `json:"cpu_s"`
 	RSSBytes           uint64         `json:"rss_bytes"`
-	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory since the start, for each established
+	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory that no file holds, since the start, for each established
 	TableBytes         uint64         `json:"table_bytes"`               // of that, tables of connections and timers
 	LimitsHit          []string       `json:"limits_hit,omitempty"`
 	Samples            []FailedTuple  `json:"failed_samples,omitempty"` // the first 64

@@ -107,7 +107,7 @@ type bucket struct {
 }
 
 // burst is how long tokens are saved for.
-const burst = 50 * time.Millisecond
+const burst = 250 * time.Millisecond
 
 // take takes up to n tokens and returns how many it got.
 func (b *bucket) take(now time.Duration, n int) int {

@@ -123,10 +123,9 @@ func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.
 		}
 		written <- err
 	}()
-	runtime.GC() // what configuration took shall not count as connections
 	start := time.Now()
-	meter := newMeter(start)
 	events := make([]unix.EpollEvent, maxEvents)
+	meter := newMeter(start, e)
 	next := time.Second
 	var failure error
 	for stop := false; !stop && failure == nil && !e.done(); {
@@ -162,14 +161,21 @@ func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.
 // meter adds to a report what the process itself knows.
 type meter struct {
 	start  time.Time
-	before uint64 // resident bytes at the start
+	before uint64 // own memory before the first connection
 	last   Totals
 	at     time.Duration
 }
 
-func newMeter(start time.Time) *meter {
+// newMeter makes reports once for nothing and cleans up, so that what they take is not counted as connections.
+func newMeter(start time.Time, e engine) *meter {
+	m := &meter{start: start}
+	for range 8 {
+		m.line(e, 0, false)
+	}
+	runtime.GC()
 	usage, _ := procstat.Self() // zero where /proc is not to be had
-	return &meter{start: start, before: usage.ResidentBytes}
+	m.before, m.last, m.at = usage.OwnBytes, Totals{}, 0
+	return m
 }
 
 func (m *meter) report(e engine, now time.Duration) Report {
@@ -178,8 +184,8 @@ func (m *meter) report(e engine, now time.Duration) Report {
 	usage, _ := procstat.Self() // as above
 	r.PID, r.At, r.CPUSeconds, r.RSSBytes = os.Getpid(), m.start.Add(now), usage.CPU.Seconds(), usage.ResidentBytes
 	r.Host, _ = os.Hostname() // a report without it is as good
-	if n := r.Connections.Established; n > 0 && usage.ResidentBytes > m.before {
-		r.BytesPerConnection = float64(usage.ResidentBytes-m.before) / float64(n)
+	if n := r.Connections.Established; n > 0 && usage.OwnBytes > m.before {
+		r.BytesPerConnection = float64(usage.OwnBytes-m.before) / float64(n)
 	}
 	if span := (now - m.at).Seconds(); span > 0 {
 		r.Rates = Rates{
