@@ -36,10 +36,11 @@ func newTCPCommand() *cobra.Command {
 
 func newTCPWorkerCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "worker",
-		Short:  "One event loop of weir tcp server or client: configuration and commands on standard input",
-		Hidden: true,
-		Args:   cobra.NoArgs,
+		Use:     "worker",
+		Short:   "One event loop of weir tcp server or client: configuration and commands on standard input",
+		Hidden:  true,
+		Example: `  echo '{"server":{"listen":["127.0.0.1:10000"],"id":"one"}}' | weir tcp worker`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return tcpscale.RunWorker(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},

@@ -47,7 +47,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 			return runTCPBench(cmd, config, asJSON, report)
 		},
 	}
-	f.add(cmd.Flags())
+	f.add(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
 	flags.DurationVar(&f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/internal/tcpscale"
 )
@@ -19,7 +18,8 @@ type tcpLoadFlags struct {
 	plateau time.Duration
 }
 
-func (f *tcpLoadFlags) add(flags *pflag.FlagSet) {
+func (f *tcpLoadFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.Float64Var(&f.config.Rate, "rate", 0, "connects a second of all together; 0: as fast as --in-flight allows")
 	flags.IntVar(&f.config.InFlight, "in-flight", 256, "most unfinished connects of a worker")
 	flags.StringVar(&f.workers, "workers", "auto", "processes of the client; auto: as many as the open-file limit asks for")
@@ -57,7 +57,7 @@ Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or some
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTCPClient(cmd, f) },
 	}
-	f.add(cmd.Flags())
+	f.add(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&f.config.Connections, "connections", 1000, "how many to keep")
 	flags.StringSliceVar(&f.to, "to", nil, "targets HOST:PORT, over which connections are spread evenly")
