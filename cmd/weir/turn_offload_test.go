@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,13 +64,14 @@ type offloadRun struct {
 	load *load.Load
 }
 
-func startOffloadRun(t testing.TB, lab *netlab.Lab, mode string) *offloadRun {
+func startOffloadRun(t testing.TB, lab *netlab.Lab, mode string, args ...string) *offloadRun {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
 	if err := os.WriteFile(path, []byte(fmt.Sprintf(offloadGateway, mode)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &offloadRun{process: startIn(t, lab.Namespace("gateway"), "gateway", "turn", "gateway", "-c", path, "--no-supervisor", "--workers", "1", "--drain-timeout", "1s")}
+	args = append([]string{"turn", "gateway", "-c", path, "--workers", "1", "--drain-timeout", "1s"}, args...)
+	r := &offloadRun{process: startIn(t, lab.Namespace("gateway"), "gateway", args...)}
 	if err := lab.Namespace("client").Do(func() (err error) {
 		r.load, err = load.Open(t.Context(), load.Config{
 			Server: netip.MustParseAddrPort("10.1.0.1:3478"), User: "user1", Password: "passwd1", Clients: 4,
@@ -123,7 +125,7 @@ func TestRootTurnOffload(t *testing.T) {
 	for _, mode := range []string{"none", "tcx", "xdp"} {
 		t.Run(mode, func(t *testing.T) {
 			lab := netlabtest.Up(t, offloadLab("weiroff"+mode, false))
-			r := startOffloadRun(t, lab, mode)
+			r := startOffloadRun(t, lab, mode, "--no-supervisor")
 			report, err := r.load.Run(t.Context(), load.Phase{Rate: 2000, Duration: time.Second, Direction: load.Both, Size: 300})
 			if err != nil {
 				t.Fatal(err)
@@ -169,6 +171,30 @@ func TestRootTurnOffload(t *testing.T) {
 	}
 }
 
+// TestRootTurnOffloadRestart kills the serving process: the next one enters the channels anew.
+func TestRootTurnOffloadRestart(t *testing.T) {
+	lab := netlabtest.Up(t, offloadLab("weiroffagain", false))
+	r := startOffloadRun(t, lab, "tcx")
+	var before, now gatewayStatus
+	r.status(&before)
+	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitTurn(t, "another process with all channels in the kernel", func() bool {
+		if err := r.door.Get(t.Context(), "/status", nil, &now); err != nil || now.PID == before.PID {
+			return false
+		}
+		return r.kernel()["channels"] == 4
+	})
+	report, err := r.load.Run(t.Context(), load.Phase{Rate: 500, Duration: time.Second, Direction: load.Both, Size: 300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kernel := r.kernel(); report.Up.Sum.Received == 0 || report.Down.Sum.Received == 0 || kernel["up"] == 0 || kernel["down"] == 0 {
+		t.Errorf("up %d of %d, down %d of %d, kernel %v", report.Up.Sum.Received, report.Up.Sum.Sent, report.Down.Sum.Received, report.Down.Sum.Sent, kernel)
+	}
+}
+
 func awaitTurn(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
@@ -199,7 +225,7 @@ func BenchmarkTurnOffload(b *testing.B) {
 				}
 				defer l.Close()
 			} else {
-				r := startOffloadRun(b, lab, mode)
+				r := startOffloadRun(b, lab, mode, "--no-supervisor")
 				l = r.load
 				gatewayCPU = func() time.Duration {
 					used, err := procstat.CPU(r.cmd.Process.Pid)

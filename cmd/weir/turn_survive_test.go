@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,14 +30,17 @@ type turnGateway struct {
 func turnConfig(t *testing.T) (path, server string) {
 	t.Helper()
 	at := netlabtest.UDPAddress(t)
+	// An address of this process and ports that the kernel gives nobody: while a gateway is down, they stay free.
+	pid := os.Getpid()
+	relay := netip.AddrFrom4([4]byte{127, 64 | byte(pid>>16), byte(pid >> 8), byte(pid)})
 	path = filepath.Join(t.TempDir(), "gateway.yaml")
 	text := fmt.Sprintf(`realm: %s
 auth: {mode: static, users: [{name: %s, password: %s}]}
 listeners:
-  - {name: udp, protocol: udp, address: %v, port: %d, relay: [%v], routes: [loopback]}
+  - {name: udp, protocol: udp, address: %v, port: %d, relay: [%v], relay_ports: 61000-65535, routes: [loopback]}
 clusters:
   - {name: loopback, endpoints: ["127.0.0.1/32"]}
-`, flowRealm, flowUser, flowPassword, at.Addr(), at.Port(), at.Addr())
+`, flowRealm, flowUser, flowPassword, at.Addr(), at.Port(), relay)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

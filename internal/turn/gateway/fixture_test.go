@@ -71,3 +71,7 @@ func listenUDP(t testing.TB, address string) *net.UDPConn {
 func addrOf(c interface{ LocalAddr() net.Addr }) netip.AddrPort {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
+
+// peerAddress is where peers are: permissions are for an address, and other programs on 127.0.0.1 may still send to a
+// relay port that was theirs.
+const peerAddress = "127.77.0.1"

@@ -160,7 +160,7 @@ func testRestart(t *testing.T, workers int) {
 	const flows = 40
 	clients, peers := make([]*turnClient, flows), make([]*net.UDPConn, flows)
 	for i := range clients {
-		peers[i] = listenUDP(t, "127.0.0.1")
+		peers[i] = listenUDP(t, peerAddress)
 		clients[i] = dial(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port))
 		clients[i].allocate()
 		clients[i].bind(0x4001, addrOf(peers[i]))
@@ -202,7 +202,7 @@ func TestExportImport(t *testing.T) {
 	port := netlabtest.UDPPort(t)
 	cfg := config("127.0.0.1", port)
 	first, stop := run(t, cfg, gateway.Options{Workers: 2})
-	clients, peer := make([]*turnClient, 20), listenUDP(t, "127.0.0.1")
+	clients, peer := make([]*turnClient, 20), listenUDP(t, peerAddress)
 	for i := range clients {
 		clients[i] = dial(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port))
 		clients[i].allocate()

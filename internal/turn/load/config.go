@@ -92,6 +92,8 @@ type Phase struct {
 	// Duration of sending; 0: until ctx ends, which is then no error.
 	Duration  time.Duration `json:"duration_ns"`
 	Direction Direction     `json:"direction"`
+	// Count ends the phase after so many datagrams of a direction, rounded up to whole bursts; 0: no limit.
+	Count uint64 `json:"count,omitempty"`
 	// Size is the user data of a datagram in bytes, at most Config.Size; 0: that.
 	Size int `json:"size"`
 }

@@ -59,7 +59,7 @@ func open(t *testing.T, config load.Config) *load.Load {
 
 func run(t *testing.T, l *load.Load, direction load.Direction) *load.Report {
 	t.Helper()
-	report, err := l.Run(t.Context(), load.Phase{Rate: 2000, Duration: 200 * time.Millisecond, Direction: direction})
+	report, err := l.Run(t.Context(), load.Phase{Rate: 2000, Count: 400, Direction: direction})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestPlainUDPEachWay(t *testing.T) {
 	echo := run(t, l, load.Echo)
 	whole(t, echo.Up, clients, size)
 	whole(t, echo.Down, clients, size)
-	if there, back := echo.Up.Sum.Latency.Mean, echo.Down.Sum.Latency.Mean; back <= there {
+	if there, back := echo.Up.Sum.Latency.Min, echo.Down.Sum.Latency.Min; back < there {
 		t.Errorf("there and back takes %v, there alone %v", back, there)
 	}
 }
@@ -151,23 +151,19 @@ func TestNobodyAnswers(t *testing.T) {
 
 // An echo elsewhere has no clock of ours: the round trip is halved and the report says so.
 func TestFarEndElsewhere(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
 	l, err := load.Open(t.Context(), load.Config{Peer: echo(t), Clients: 2, Size: 64, Patience: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go func() {
-		report, err := l.Run(ctx, load.Phase{Rate: 1000, Direction: load.Echo})
-		if err == nil && (!report.Halved || report.Down.Sum.Received == 0 || len(report.Up.Connections) != 0) {
-			t.Errorf("report %+v", report)
-		}
-		done <- err
-	}()
-	time.AfterFunc(100*time.Millisecond, cancel)
-	if err := <-done; err != nil {
-		t.Error(err)
+	report, err := l.Run(t.Context(), load.Phase{Rate: 1000, Count: 100, Direction: load.Echo})
+	if err != nil || !report.Halved || report.Down.Sum.Received == 0 || len(report.Up.Connections) != 0 {
+		t.Errorf("%v, report %+v", err, report)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if report, err = l.Run(ctx, load.Phase{Direction: load.Echo}); err != nil || report.Down.Sum.Sent != 0 {
+		t.Errorf("a phase without an end of its own ends with its context: %v, %+v", err, report)
 	}
 	if _, err := l.Run(t.Context(), load.Phase{Rate: 1, Duration: 1, Direction: load.Up}); err == nil {
 		t.Error("a phase to a far end that cannot count ran")
@@ -197,7 +193,9 @@ func echo(t *testing.T) netip.AddrPort {
 
 func TestFloodOfAllocates(t *testing.T) {
 	const count = 3000
-	got, err := load.Flood{Server: coturn(t), Count: count, Rate: 20000}.Run(t.Context())
+	at := coturn(t)
+	open(t, load.Config{Server: at, User: "user1", Password: "passwd1"}) // it serves when that has worked
+	got, err := load.Flood{Server: at, Count: count, Rate: 2000}.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent)
 	sequences := make([]uint64, l.config.Clients)
 	for turn := 0; ; turn++ {
 		elapsed := time.Duration(l.now() - begin)
-		if phase.Duration > 0 && elapsed >= phase.Duration {
+		if phase.Duration > 0 && elapsed >= phase.Duration || phase.Count > 0 && uint64(turn)*uint64(len(messages)) >= phase.Count {
 			return ctx.Err()
 		}
 		if ctx.Err() != nil {
