@@ -40,6 +40,7 @@ of namespaces to try it all in (lab). Start with: weir demo`,
 		newCoapCommand(),
 		newDemoCommand(),
 		newSimCommand(),
+		newSnatCommand(),
 		newDoctorCommand(),
 		newTurnCommand(),
 	)
