@@ -43,6 +43,7 @@ of namespaces to try it all in (lab). Start with: weir demo`,
 		newSnatCommand(),
 		newDoctorCommand(),
 		newTurnCommand(),
+		newTCPCommand(),
 	)
 	return root
 }
