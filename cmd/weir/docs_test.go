@@ -46,7 +46,7 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
-		"weir sim": "sim.md", "weir snat": "snat.md", "weir tcp": "tcp.md", "weir doctor": "doctor.md",
+		"weir sim": "sim.md", "weir snat": "snat.md", "weir tcp": "tcp.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md",
 	}
 	shared := map[string]bool{"help": true}
 	var walk func(cmd *cobra.Command)

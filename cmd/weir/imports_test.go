@@ -61,6 +61,7 @@ func mayImport() map[string]may {
 		"dtls/arena":             {},
 		"tcpscale":               {ours: "lab/measure lab/procstat"},
 		"tcpscale/limits":        {},
+		"tcpscale/stats":         {ours: "tcpscale lab/measure"},
 		"tcpscale/scalebench":    {ours: "tcpscale tcpscale/limits lab/measure lab/plot"},
 		// 6
 		"dtls/engine":     {ours: "udpio dtls/record dtls/handshake dtls/arena steering/cid"},

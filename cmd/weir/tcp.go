@@ -30,7 +30,7 @@ func newTCPCommand() *cobra.Command {
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTCPServerCommand(), newTCPClientCommand(), newTCPBenchCommand(), newTCPDoctorCommand(), newTCPWorkerCommand())
+	cmd.AddCommand(newTCPServerCommand(), newTCPClientCommand(), newTCPBenchCommand(), newTCPDoctorCommand(), newTCPStatsCommand(), newTCPWorkerCommand())
 	return cmd
 }
 

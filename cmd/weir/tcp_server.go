@@ -111,6 +111,10 @@ func (s *tcpServer) run(cmd *cobra.Command, f tcpServerFlags) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	progress := newTCPProgress(cmd.ErrOrStderr())
+	post, err := tcpPoster(cmd.Context(), f.stats, progress.say)
+	if err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-cmd.Context().Done():
@@ -122,6 +126,7 @@ func (s *tcpServer) run(cmd *cobra.Command, f tcpServerFlags) error {
 		case <-ticker.C:
 		}
 		r := s.Report()
+		post(r)
 		if f.asJSON {
 			if err := printLine(cmd.OutOrStdout(), r); err != nil {
 				return err

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/web"
 )
@@ -88,4 +90,41 @@ func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
 	f.Page, f.Log = web.TCPStats(), log
 	log.Info("statistics", "page", "http://"+listener.Addr().String()+"/")
 	return stats.New(f.Config).Serve(cmd.Context(), listener)
+}
+
+// tcpPoster returns what passes reports on to the statistics service at to, until ctx ends; without an address, nothing. A report that
+// comes while one is under way is left out: the next one tells the same and more.
+func tcpPoster(ctx context.Context, to string, complain func(format string, args ...any)) (func(tcpscale.Report), error) {
+	if to == "" {
+		return func(tcpscale.Report) {}, nil
+	}
+	sender, err := stats.NewSender(to)
+	if err != nil {
+		return nil, usageError(fmt.Errorf("--stats: %w", err))
+	}
+	reports := make(chan tcpscale.Report, 1)
+	go func() {
+		said := ""
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case r := <-reports:
+				text := ""
+				if err := sender.Send(ctx, &r); err != nil && ctx.Err() == nil {
+					text = err.Error()
+				}
+				if text != said && text != "" {
+					complain("--stats: %s", text)
+				}
+				said = text
+			}
+		}
+	}()
+	return func(r tcpscale.Report) {
+		select {
+		case reports <- r:
+		default:
+		}
+	}, nil
 }

@@ -112,7 +112,7 @@ function choices(st) {
 }
 
 // The number is shown at once, and spoken at most once in ten seconds, and only when it has changed.
-let spokenAt = 0;
+let spokenAt = -Infinity;
 function speak(text, now) {
   if (now - spokenAt < 10000 || $("spoken").textContent === text) return;
   spokenAt = now;

@@ -82,7 +82,7 @@ func TestASlowWatcherIsDropped(t *testing.T) {
 		b.take(server(strings.Repeat("n", 200)+string(rune('a'+i%26))+string(rune('a'+i/26)), 1), "192.0.2.1")
 	}
 	server := httptest.NewServer(b.Handler())
-	t.Cleanup(server.Close) // after the watchers, which are cleaned up before
+	t.Cleanup(server.Close)       // after the watchers, which are cleaned up before
 	next := events(t, server.URL) // and never reads until it is cut off
 	for b.state().Dropped.Slow == 0 {
 		b.Tick(b.now)

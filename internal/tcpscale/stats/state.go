@@ -75,37 +75,37 @@ type Dropped struct {
 
 // Row is one reporter.
 type Row struct {
-	Key         string                 `json:"key"`  // for /api/history?id=
-	Name        string                 `json:"name"` // its id, with host and address where others have the same
-	ID          string                 `json:"id"`
-	Host        string                 `json:"host"`
-	Zone        string                 `json:"zone,omitempty"`
-	Address     string                 `json:"address"`
-	PID         int                    `json:"pid,omitempty"`
-	Run         string                 `json:"run,omitempty"`
-	Workers     int                    `json:"workers,omitempty"`
-	Original    bool                   `json:"original,omitempty"` // the original tester's program
-	State       string                 `json:"state"`
-	Age         float64                `json:"age_s"` // since its last report
-	Restarts    int                    `json:"restarts"`
-	Peers       int                    `json:"peers"` // how many of the other end it has connections with
-	Connections tcpscale.Connections   `json:"connections"`
-	Totals      tcpscale.Totals        `json:"totals"`
-	Rates       Rates                  `json:"rates"`
-	Sent        uint64                 `json:"heartbeats_sent"`
-	Received    uint64                 `json:"heartbeats_received"`
-	Missed      uint64                 `json:"heartbeats_missed"`
-	RTT50       float64                `json:"rtt_p50_ms"`
-	RTT99       float64                `json:"rtt_p99_ms"`
-	Connect50   float64                `json:"connect_p50_ms"`
-	Connect99   float64                `json:"connect_p99_ms"`
-	Detected99  float64                `json:"detected_p99_ms"`
-	Reconnect99 float64                `json:"reconnect_p99_ms"`
-	CPU         float64                `json:"cpu_percent"` // of one core
-	RSS         uint64                 `json:"rss_bytes"`
-	LimitsHit   []string               `json:"limits_hit,omitempty"`
-	Plateau     *tcpscale.Plateau      `json:"plateau,omitempty"`
-	report      *tcpscale.Report       // for the matrix
+	Key         string               `json:"key"`  // for /api/history?id=
+	Name        string               `json:"name"` // its id, with host and address where others have the same
+	ID          string               `json:"id"`
+	Host        string               `json:"host"`
+	Zone        string               `json:"zone,omitempty"`
+	Address     string               `json:"address"`
+	PID         int                  `json:"pid,omitempty"`
+	Run         string               `json:"run,omitempty"`
+	Workers     int                  `json:"workers,omitempty"`
+	Original    bool                 `json:"original,omitempty"` // the original tester's program
+	State       string               `json:"state"`
+	Age         float64              `json:"age_s"` // since its last report
+	Restarts    int                  `json:"restarts"`
+	Peers       int                  `json:"peers"` // how many of the other end it has connections with
+	Connections tcpscale.Connections `json:"connections"`
+	Totals      tcpscale.Totals      `json:"totals"`
+	Rates       Rates                `json:"rates"`
+	Sent        uint64               `json:"heartbeats_sent"`
+	Received    uint64               `json:"heartbeats_received"`
+	Missed      uint64               `json:"heartbeats_missed"`
+	RTT50       float64              `json:"rtt_p50_ms"`
+	RTT99       float64              `json:"rtt_p99_ms"`
+	Connect50   float64              `json:"connect_p50_ms"`
+	Connect99   float64              `json:"connect_p99_ms"`
+	Detected99  float64              `json:"detected_p99_ms"`
+	Reconnect99 float64              `json:"reconnect_p99_ms"`
+	CPU         float64              `json:"cpu_percent"` // of one core
+	RSS         uint64               `json:"rss_bytes"`
+	LimitsHit   []string             `json:"limits_hit,omitempty"`
+	Plateau     *tcpscale.Plateau    `json:"plateau,omitempty"`
+	report      *tcpscale.Report     // for the matrix
 }
 
 // State returns the moment now; who has become silent since the last tick is so here too.
