@@ -37,6 +37,7 @@ type tcpClientFlags struct {
 	ports   string
 	asJSON  bool
 	quiet   bool
+	stats   string
 }
 
 func newTCPClientCommand() *cobra.Command {
@@ -71,6 +72,7 @@ Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or some
 	flags.BoolVar(&f.config.Plain, "plain", false, "the original tester's stream: a zero byte in each period, no answer")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON at the end")
 	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+	flags.StringVar(&f.stats, "stats", "", "HOST:PORT of a 'weir tcp stats' to report to")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *closing != "fin" && *closing != "rst" {
 			return usageError(fmt.Errorf("--close %q: write fin or rst", *closing))
@@ -95,9 +97,15 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 	}
 	f.config.ID = defaultTCPName()
 	progress := newTCPProgress(cmd.ErrOrStderr())
-	show := progress.show
-	if f.quiet {
-		show = nil
+	post, err := tcpPoster(cmd.Context(), f.stats, progress.say)
+	if err != nil {
+		return err
+	}
+	show := func(r tcpscale.Report) {
+		post(r)
+		if !f.quiet {
+			progress.show(r)
+		}
 	}
 	r, err := holdTCP(cmd, f.tcpLoadFlags, nil, show)
 	progress.end()

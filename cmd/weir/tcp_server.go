@@ -22,6 +22,7 @@ type tcpServerFlags struct {
 	config      tcpscale.ServerConfig
 	asJSON      bool
 	quiet       bool
+	stats       string
 }
 
 func newTCPServerCommand() *cobra.Command {
@@ -51,6 +52,7 @@ Exit codes: 0 ended by an interrupt or drained, 1 something broke, 2 wrong usage
 	flags.DurationVar(&f.config.PlainTimeout, "plain-timeout", 2*time.Minute, "evict who announced no period and is silent for so long; 0: never")
 	flags.BoolVar(&f.asJSON, "json", false, "print a report as a JSON line every second")
 	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+	flags.StringVar(&f.stats, "stats", "", "HOST:PORT of a 'weir tcp stats' to report to")
 	return cmd
 }
 

@@ -122,6 +122,9 @@ func tcpPoster(ctx context.Context, to string, complain func(format string, args
 		}
 	}()
 	return func(r tcpscale.Report) {
+		if r.Role == "" {
+			return // no worker has told anything yet
+		}
 		select {
 		case reports <- r:
 		default:
