@@ -16,7 +16,7 @@ function few(list) {
 function userRow(u, list) {
   const last = before?.bytes.get(u.id), seconds = before ? (list.at - before.at) / 1e9 : 0;
   const r = element("tr");
-  const cells = [u.user, u.client, u.listener + " (" + u.transport + ")", few(u.relay || []), few(u.peers || [])];
+  const cells = [u.user, u.client, u.listener + " (" + u.transport + ")", few(u.relay || []) + (u.relay_public ? " as " + few(u.relay_public) : ""), few(u.peers || [])];
   for (const text of cells) r.append(element("td", "", text));
   const left = Math.max(0, Math.round((u.expires - list.at) / 1e9));
   const numbers = [u.channels + (u.offloaded ? " (" + u.offloaded + " in kernel)" : ""), left + " s",

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/internal/coap/node"
+	"github.com/weir-lb/weir/internal/lab/snatplan"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
@@ -45,7 +46,7 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
-		"weir sim": "sim.md", "weir doctor": "doctor.md",
+		"weir sim": "sim.md", "weir snat": "snat.md", "weir tcp": "tcp.md", "weir doctor": "doctor.md",
 	}
 	shared := map[string]bool{"help": true}
 	var walk func(cmd *cobra.Command)
@@ -82,7 +83,7 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 	for _, part := range []struct {
 		page string
 		spec any
-	}{{"lb.md", lb.Spec{}}, {"coap-server.md", node.Config{}}, {"turn.md", gateway.Config{}}, {"turn.md", stunnerd.Config{}}} {
+	}{{"lb.md", lb.Spec{}}, {"coap-server.md", node.Config{}}, {"turn.md", gateway.Config{}}, {"turn.md", stunnerd.Config{}}, {"snat.md", snatplan.File{}}} {
 		page, spec := part.page, part.spec
 		text := readPage(t, docsFolder+page)
 		if page == "coap-server.md" {

@@ -63,7 +63,9 @@ func run(args []string) int {
 	if exit == nil || exit.err != nil {
 		fmt.Fprintf(os.Stderr, "weir: %v\n", err)
 	}
-	if bad := (*config.Error)(nil); code == exitUsage && !errors.As(err, &bad) { // a file's mistake is not in the help
+	said := exit != nil && exit.err == nil // by a child, with the hint
+	bad := (*config.Error)(nil)            // a file's mistake is not in the help
+	if code == exitUsage && !said && !errors.As(err, &bad) {
 		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", command.CommandPath())
 	}
 	return code

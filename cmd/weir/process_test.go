@@ -27,7 +27,11 @@ const runAsWeir = "WEIR_TEST_RUN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runAsWeir) != "" {
+		netlabtest.EndWithTest() // a gateway's serving process outlives its supervisor
 		os.Exit(run(os.Args[1:]))
+	}
+	if err := netlabtest.AdoptChildren(); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

@@ -40,8 +40,10 @@ of namespaces to try it all in (lab). Start with: weir demo`,
 		newCoapCommand(),
 		newDemoCommand(),
 		newSimCommand(),
+		newSnatCommand(),
 		newDoctorCommand(),
 		newTurnCommand(),
+		newTCPCommand(),
 	)
 	return root
 }

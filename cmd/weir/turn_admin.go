@@ -71,7 +71,6 @@ func parseTurnQuestion(form url.Values) (q turnQuestion, err error) {
 		}
 	}
 	orders := map[string]func(a, b *gateway.User) int{
-		"":        func(a, b *gateway.User) int { return cmp.Compare(a.ID, b.ID) },
 		"bytes":   func(a, b *gateway.User) int { return cmp.Compare(bytesOf(b), bytesOf(a)) },
 		"age":     func(a, b *gateway.User) int { return cmp.Compare(a.Created, b.Created) },
 		"expires": func(a, b *gateway.User) int { return cmp.Compare(a.Expires, b.Expires) },
@@ -79,7 +78,7 @@ func parseTurnQuestion(form url.Values) (q turnQuestion, err error) {
 		"user":    func(a, b *gateway.User) int { return strings.Compare(a.User, b.User) },
 		"client":  func(a, b *gateway.User) int { return a.Client.Compare(b.Client) },
 	}
-	if q.order = orders[form.Get("sort")]; q.order == nil {
+	if q.order = orders[cmp.Or(form.Get("sort"), "age")]; q.order == nil {
 		return q, fmt.Errorf("sort %q: write bytes, age, expires, idle, user or client", form.Get("sort"))
 	}
 	return q, nil

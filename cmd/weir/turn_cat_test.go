@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -102,9 +103,17 @@ func TestTurnCatStdio(t *testing.T) {
 		"file":        {nil, []string{"-", "turn:" + server.String(), "--credentials", file}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			args := append(test.args[:2:2], peer)
-			cmd, stdout, stderr := weirTurnCat("hello\n", test.env, append(append(args, test.args[2:]...), "--json", "--linger", "3s")...)
-			if err := cmd.Run(); err != nil {
+			cmd, stdout, stderr := weirTurnCat("", test.env, append(append(args, test.args[2:]...), "--json", "--linger", "10ms")...)
+			in, err := cmd.StdinPipe()
+			must(t, err)
+			must(t, cmd.Start())
+			_, err = io.WriteString(in, "hello\n")
+			must(t, err)
+			awaitTurn(t, "the answer", func() bool { return stdout.String() != "" })
+			must(t, in.Close())
+			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v\n%s", err, stderr)
 			}
 			if got := stdout.String(); got != "echo:hello\n" {
@@ -146,6 +155,15 @@ func TestTurnCatExitCodes(t *testing.T) {
 				t.Errorf("shows the password:\n%s", stderr)
 			}
 		})
+	}
+}
+
+// Where the input ends at once, the answer is waited for.
+func TestTurnCatLingers(t *testing.T) {
+	server, _ := startTurnserver(t)
+	cmd, stdout, stderr := weirTurnCat("hello\n", nil, "-", "turn://user1:passwd1@"+server.String(), echoPeer(t), "--linger", "5s")
+	if err := cmd.Run(); err != nil || stdout.String() != "echo:hello\n" {
+		t.Errorf("%v, %q came back\n%s", err, stdout, stderr)
 	}
 }
 

@@ -72,12 +72,12 @@ func TestTurnDrains(t *testing.T) {
 	}
 }
 
-// Without a place to send them to, new clients are refused with 508; a drain that takes too long ends, with code 0, and
-// what is left is there at the next start.
+// Without a place to send them to, new clients are refused with 508; a drain that takes too long ends, with code 0, as does
+// one that is cut short, and what is left is there at the next start.
 func TestTurnDrainTimeout(t *testing.T) {
 	config, server := turnConfig(t)
 	state := t.TempDir() + "/state"
-	g := startGateway(t, os.Args[0], config, server, "--state", state, "--drain-timeout", "5s")
+	g := startGateway(t, os.Args[0], config, server, "--state", state)
 	fs := newTurnFlows(t, server, 1, flowInterval)
 	fs.goOn()
 	g.cmd.Process.Signal(syscall.SIGTERM)
@@ -89,6 +89,14 @@ func TestTurnDrainTimeout(t *testing.T) {
 	if answer, err := other.ask(allocateRequest()); err == nil || !strings.Contains(err.Error(), "508") {
 		t.Errorf("a new client while it drains: %v, %v; want 508", answer, err)
 	}
+	g.cmd.Process.Signal(syscall.SIGTERM)
+	<-g.ended
+	if g.err != nil {
+		t.Errorf("its drain cut short, it ended with %v", g.err)
+	}
+	g = startGateway(t, os.Args[0], config, server, "--state", state, "--drain-timeout", "100ms")
+	fs.goOn()
+	g.cmd.Process.Signal(syscall.SIGTERM)
 	<-g.ended
 	if g.err != nil {
 		t.Errorf("after the time of a drain it ended with %v", g.err)

@@ -102,10 +102,26 @@ func newTurnFlows(t *testing.T, server string, n int, interval time.Duration) *t
 		fs.ended.Go(f.receiveClient)
 		fs.ended.Go(f.receivePeer)
 	}
-	for _, f := range fs.flows {
-		f.open(t)
-	}
+	fs.each("open", (*turnFlow).open)
 	return fs
+}
+
+// each does something with every flow, a few at a time.
+func (fs *turnFlows) each(what string, do func(f *turnFlow) error) {
+	fs.t.Helper()
+	var group sync.WaitGroup
+	slots, failed := make(chan struct{}, 32), make([]error, len(fs.flows))
+	for i, f := range fs.flows {
+		slots <- struct{}{}
+		group.Go(func() {
+			failed[i] = do(f)
+			<-slots
+		})
+	}
+	group.Wait()
+	if err := errors.Join(failed...); err != nil {
+		fs.t.Fatalf("%s: %v", what, err)
+	}
 }
 
 func newTurnFlow(t *testing.T, server string) *turnFlow {
@@ -124,23 +140,23 @@ func newTurnFlow(t *testing.T, server string) *turnFlow {
 }
 
 // open allocates and binds the channel. Until then nothing is sent.
-func (f *turnFlow) open(t *testing.T) {
-	t.Helper()
+func (f *turnFlow) open() error {
 	answer, err := f.ask(allocateRequest())
 	if err != nil {
-		t.Fatalf("allocate: %v", err)
+		return fmt.Errorf("allocate: %w", err)
 	}
 	var relay stun.XORMappedAddress
 	if err := relay.GetFromAs(answer, stun.AttrXORRelayedAddress); err != nil {
-		t.Fatalf("allocate: %v", err)
+		return fmt.Errorf("allocate: %w", err)
 	}
 	number := make([]byte, 4)
 	binary.BigEndian.PutUint16(number, flowChannel)
 	if _, err := f.ask(stun.NewType(stun.MethodChannelBind, stun.ClassRequest), stun.RawAttribute{Type: stun.AttrChannelNumber, Value: number}, f.peerAddress()); err != nil {
-		t.Fatalf("bind a channel: %v", err)
+		return fmt.Errorf("bind a channel: %w", err)
 	}
 	f.relay = &net.UDPAddr{IP: relay.IP, Port: relay.Port}
 	f.up.sent.Store(1)
+	return nil
 }
 
 // allocateRequest is an Allocate request for UDP.
@@ -314,11 +330,7 @@ func (fs *turnFlows) goOn() {
 // refresh refreshes every allocation: none may be gone (437).
 func (fs *turnFlows) refresh() {
 	fs.t.Helper()
-	for i, f := range fs.flows {
-		if err := f.refresh(600); err != nil {
-			fs.t.Errorf("refresh of flow %d: %v", i, err)
-		}
-	}
+	fs.each("refresh", func(f *turnFlow) error { return f.refresh(600) })
 }
 
 // release ends every allocation, beside each other.

@@ -127,7 +127,7 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	// Busy workers keep their processors: the rest of the program gets its own, as in openUDP.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), g.Stats().Workers+2))
 	if dropped := k.Settle(); dropped > 0 {
-		log.Warn("kept sockets that nothing needs any more are closed", "sockets", dropped)
+		log.Info("kept sockets without an allocation are closed, such as those of clients over TCP, TLS and DTLS", "sockets", dropped)
 	}
 	loop := &gatewayLoop{source: source, gateway: g, log: log, level: level}
 	door := turnDoor(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)

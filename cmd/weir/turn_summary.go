@@ -52,10 +52,18 @@ func (p *gatewayPlan) summary() gatewaySummary {
 	return s
 }
 
+// quantity is a count with its noun.
+func quantity(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // print says it for people.
 func (s *gatewaySummary) print(w io.Writer) error {
 	who := map[gateway.AuthMode]string{
-		gateway.AuthStatic: fmt.Sprintf("%d users", s.Users), gateway.AuthEphemeral: fmt.Sprintf("%d secrets", s.Secrets), gateway.AuthNone: "STUN only",
+		gateway.AuthStatic: quantity(s.Users, "user"), gateway.AuthEphemeral: quantity(s.Secrets, "secret"), gateway.AuthNone: "STUN only",
 	}[gateway.AuthMode(s.Auth)]
 	fmt.Fprintf(w, "gateway %s: realm %s, authentication %s (%s)\n", s.Name, s.Realm, s.Auth, who)
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

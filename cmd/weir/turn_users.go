@@ -63,7 +63,7 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 		{"listener", "only of this listener"},
 		{"transport", "only udp, tcp, tls or dtls"},
 		{"client", "only clients with this address or in this prefix"},
-		{"sort", "order by bytes, age, expires, idle, user or client; before the limit cuts"},
+		{"sort", "order by bytes, age, expires, idle, user or client, before the limit cuts (default age, the oldest first)"},
 	} {
 		filter[f.key] = cmd.Flags().String(f.key, "", f.usage)
 	}
@@ -115,7 +115,7 @@ func (t *turnTable) print(list *turnUserList) error {
 			channels += fmt.Sprintf(" (%d in kernel)", u.Offloaded)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.User, u.Client, u.Listener, u.Transport,
-			addressList(u.Relay, 2), addressList(u.Peers, 2), channels, seconds(list.At-u.Created), seconds(u.Expires-list.At),
+			relayList(u), addressList(u.Peers, 2), channels, seconds(list.At-u.Created), seconds(u.Expires-list.At),
 			byteText(float64(u.Up.Bytes)), byteText(float64(u.Down.Bytes)), t.rate(list.At, u), t.lastHeard(list.At, u))
 	}
 	if err := table.Flush(); err != nil {
@@ -125,7 +125,7 @@ func (t *turnTable) print(list *turnUserList) error {
 	if len(list.Users) < list.Total {
 		more = fmt.Sprintf(", %d shown; raise --limit or filter", len(list.Users))
 	}
-	_, err := fmt.Fprintf(t.out, "%d allocations%s\n", list.Total, more)
+	_, err := fmt.Fprintf(t.out, "%s%s\n", quantity(list.Total, "allocation"), more)
 	return err
 }
 
@@ -148,6 +148,14 @@ func (*turnTable) lastHeard(at int64, u *gateway.User) string {
 		return "never"
 	}
 	return seconds(at-last) + " ago"
+}
+
+// relayList is the relay addresses, and what clients were told instead.
+func relayList(u *gateway.User) string {
+	if len(u.RelayPublic) == 0 {
+		return addressList(u.Relay, 2)
+	}
+	return addressList(u.Relay, 2) + " as " + addressList(u.RelayPublic, 2)
 }
 
 func addressList(addresses []netip.AddrPort, most int) string {

@@ -68,6 +68,7 @@ func TestWebRTCThroughTheGateway(t *testing.T) {
 	}
 	for protocol, uri := range startRelay(t, certificate, os.Getenv(inTrust)) {
 		t.Run(protocol, func(t *testing.T) {
+			t.Parallel() // they mostly wait
 			caller, callee := relayedPeer(t, uri), relayedPeer(t, uri)
 			codec := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}
 			tone, err := webrtc.NewTrackLocalStaticSample(codec, "audio", "tone")

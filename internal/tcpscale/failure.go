@@ -11,22 +11,22 @@ type Failure uint8
 
 // The kinds of failure.
 const (
-	Refused       Failure = iota // RST to the SYN: no listener, or a balancer without backends
-	Timeout                      // the SYN was never answered
-	Unanswered                   // TCP came up, the server's program never spoke
-	Reset                        // RST on an established connection
-	Closed                       // FIN that nobody asked for
-	Silent                       // nothing came back for misses × period
-	OneWay                       // the server is heard, and it does not hear us
-	OutOfPorts                   // no free source port towards that target
-	OutOfFiles                   // open-file limit of the process or the system
-	OutOfMemory                  // the kernel had no memory for a socket
-	Unreachable                  // no route, or ICMP says so
-	NoPermission                 // a local firewall or policy says no
-	Stalled                      // the peer has stopped reading
-	Protocol                     // the peer does not speak this protocol
-	OtherError                   // any other error of the kernel
-	failureKinds                 // how many there are
+	Refused      Failure = iota // RST to the SYN: no listener, or a balancer without backends
+	Timeout                     // the SYN was never answered
+	Unanswered                  // TCP came up, the server's program never spoke
+	Reset                       // RST on an established connection
+	Closed                      // FIN that nobody asked for
+	Silent                      // nothing came back for misses × period
+	OneWay                      // the server is heard, and it does not hear us
+	OutOfPorts                  // no free source port towards that target
+	OutOfFiles                  // open-file limit of the process or the system
+	OutOfMemory                 // the kernel had no memory for a socket
+	Unreachable                 // no route, or ICMP says so
+	NoPermission                // a local firewall or policy says no
+	Stalled                     // the peer has stopped reading
+	Protocol                    // the peer does not speak this protocol
+	OtherError                  // any other error of the kernel
+	failureKinds                // how many there are
 )
 
 // String returns the JSON key.

@@ -30,6 +30,12 @@ func MergeReports(reports []Report) Report {
 		if r.At.After(m.At) {
 			m.At = r.At
 		}
+		if !r.BeganAt.IsZero() && (m.BeganAt.IsZero() || r.BeganAt.Before(m.BeganAt)) {
+			m.BeganAt = r.BeganAt
+		}
+		if r.FullAt.IsZero() || !m.FullAt.IsZero() && r.FullAt.After(m.FullAt) {
+			m.FullAt = r.FullAt // one that is not full: nor is the sum
+		}
 		m.Connections.add(r.Connections)
 		m.Totals.add(r.Totals)
 		m.Rates.add(r.Rates)

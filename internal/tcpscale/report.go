@@ -25,6 +25,9 @@ type Report struct {
 	Workers int       `json:"workers,omitempty"` // processes merged
 	At      time.Time `json:"at"`
 
+	BeganAt time.Time `json:"began_at,omitzero"` // client: first connect
+	FullAt  time.Time `json:"full_at,omitzero"`  // client: all of the target were established for the first time
+
 	Connections Connections       `json:"connections"`
 	Totals      Totals            `json:"totals"`
 	Failures    map[string]uint64 `json:"failures,omitempty"` // by [Failure]
@@ -39,7 +42,7 @@ type Report struct {
 
 	CPUSeconds         float64        `json:"cpu_s"`
 	RSSBytes           uint64         `json:"rss_bytes"`
-	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory since the start, for each established
+	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory that no file holds, since the start, for each established
 	TableBytes         uint64         `json:"table_bytes"`               // of that, tables of connections and timers
 	LimitsHit          []string       `json:"limits_hit,omitempty"`
 	Samples            []FailedTuple  `json:"failed_samples,omitempty"` // the first 64
@@ -104,6 +107,7 @@ type FailedTuple struct {
 	Kind    string    `json:"kind"`
 	Local   string    `json:"local,omitempty"`
 	Remote  string    `json:"remote"`
+	Error   string    `json:"error,omitempty"`
 	AfterMS float64   `json:"after_ms"` // since the connect, or since the last echo
 }
 

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/weir-lb/weir/internal/udpio"
 )
@@ -40,7 +39,7 @@ func TestSteerByPeer(t *testing.T) {
 				}
 				socket := udpio.PeerSocket(from, sockets)
 				messages := udpio.NewMessages(1, 100)
-				n, err := group.Conn(socket).ReadBatch(messages, 5*time.Second)
+				n, err := group.Conn(socket).ReadBatch(messages, patience)
 				if err != nil || n != 1 || messages[0].Addr.Port() != from.Port() {
 					t.Fatalf("socket %d read %d datagrams for %v: %v", socket, n, from, err)
 				}

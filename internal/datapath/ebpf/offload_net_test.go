@@ -199,8 +199,8 @@ func TestRootOffloadRelays(t *testing.T) {
 				if unresolved := int(report.Packets["no_way"]); got[0]+got[1] > unresolved || unresolved > 8 {
 					t.Errorf("through user space %v, of %v without the kernel; %d before the neighbour was known", got, want, unresolved)
 				}
-				if int(up.Packets)+got[0] < want[0] || int(down.Packets)+got[1] < want[1] {
-					t.Errorf("the kernel relayed %d and %d, user space %v, want %v in all", up.Packets, down.Packets, got, want)
+				if int(up.Packets)+got[0] < exchanges || int(down.Packets)+got[1] < exchanges {
+					t.Errorf("the kernel relayed %d and %d, user space %v, want %d in all", up.Packets, down.Packets, got, exchanges)
 				}
 				if up.Last.IsZero() || time.Since(up.Last) > time.Minute || time.Since(up.Last) < -time.Second {
 					t.Errorf("last seen %s", up.Last)
@@ -209,6 +209,9 @@ func TestRootOffloadRelays(t *testing.T) {
 		}
 	}
 }
+
+// exchanges is how many datagrams in one piece sizesThrough has each way, but for those that were sent again.
+const exchanges = 15 * 4
 
 // sizesThrough exchanges datagrams of all kinds of sizes, and says how many user space relayed.
 func sizesThrough(r *relayRig) (slow [2]int) {

@@ -2,10 +2,10 @@ package bench
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
@@ -291,25 +289,20 @@ func (s *turnStage) startCat(ctx context.Context, name string, listen, server, p
 	return cmd.Process.Pid, s.listens(ctx, cmd.Process.Pid, listen)
 }
 
-// listens waits until somebody has a UDP address.
+// listens waits until a UDP socket of turncat's network has the address. It only looks: binding it to see whether that fails
+// would take it from turncat.
 func (s *turnStage) listens(ctx context.Context, pid int, at netip.AddrPort) error {
+	in4 := at.Addr().As4()
+	want := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(in4[:]), at.Port())
 	for end := time.Now().Add(daemonReady); time.Now().Before(end); {
-		taken := false
-		err := inHost(s.clients, func() error {
-			conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
-			if taken = errors.Is(err, unix.EADDRINUSE); taken {
+		table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/udp", pid))
+		if err != nil { // a process that has ended has no network
+			return fmt.Errorf("turncat ended%s", s.said())
+		}
+		for line := range strings.Lines(string(table)) {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[1] == want {
 				return nil
 			}
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		})
-		if taken || err != nil {
-			return err
-		}
-		if _, err := procstat.CPU(pid); err != nil {
-			return fmt.Errorf("turncat ended%s", s.said())
 		}
 		if err := sleep(ctx, 10*time.Millisecond); err != nil {
 			return err

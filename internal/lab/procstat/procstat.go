@@ -21,6 +21,7 @@ type Usage struct {
 	CPU           time.Duration // user and system time of all its threads
 	ResidentBytes uint64        // now
 	PeakBytes     uint64        // largest resident set so far
+	OwnBytes      uint64        // of the resident, what no file holds: heap and stacks
 	Threads       int
 }
 
@@ -48,6 +49,8 @@ func Of(pid int) (Usage, error) {
 		case err != nil:
 		case string(fields[0]) == "VmRSS:":
 			usage.ResidentBytes = value << 10
+		case string(fields[0]) == "RssAnon:":
+			usage.OwnBytes = value << 10
 		case string(fields[0]) == "VmHWM:":
 			usage.PeakBytes = value << 10
 		case string(fields[0]) == "Threads:":

@@ -43,9 +43,10 @@ type Scenario struct {
 	Path         []StageSpec `yaml:"path"`
 	Traffic      Traffic     `yaml:"traffic"`
 
-	Expect    *int64   `yaml:"expect"`    // what somebody measured; none: an open cell
-	Tolerance float64  `yaml:"tolerance"` // share of expect, 0.05 is 5 %
-	Kind      CellKind `yaml:"kind"`      // how expect is to be read, exact by default
+	Expect      *int64   `yaml:"expect"`       // what somebody measured; none: an open cell
+	ExpectNodes *int64   `yaml:"expect_nodes"` // nodes possible, as somebody reckoned
+	Tolerance   float64  `yaml:"tolerance"`    // share of expect, 0.05 is 5 %
+	Kind        CellKind `yaml:"kind"`         // how expect is to be read, exact by default
 }
 
 // CellKind is how a measured figure relates to the plan.

@@ -200,8 +200,8 @@ func (x *exchange) lifetime() uint32 {
 // allocated answers an Allocate request with what the allocation has; the same again to a retransmission.
 func (x *exchange) allocated(a *Allocation) Reason {
 	x.open(stun.ClassSuccessResponse)
-	for _, relay := range a.Relay {
-		if relay.IsValid() {
+	for family := range a.Relay {
+		if relay := a.Told(family); relay.IsValid() {
 			x.address(stun.AttrXORRelayedAddress, relay)
 		}
 	}

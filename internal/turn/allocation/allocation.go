@@ -18,6 +18,14 @@ func family(a netip.Addr) int {
 	return V6
 }
 
+// Told is the relay address of a family as the client and its peers know it: Relay, or what stands for it in Public.
+func (a *Allocation) Told(family int) netip.AddrPort {
+	if public := a.Public[family]; public.IsValid() && a.Relay[family].IsValid() {
+		return netip.AddrPortFrom(public, a.Relay[family].Port())
+	}
+	return a.Relay[family]
+}
+
 // Traffic counts user data of one direction. Its worker adds, anybody may load.
 type Traffic struct {
 	Packets, Bytes atomic.Uint64
@@ -34,13 +42,16 @@ func (t *Traffic) Add(packets, bytes int, now int64) {
 // Allocation is one client's relay addresses with what it may reach (RFC 8656, section 2.2). Its exported fields are
 // written by the table only, but for Data and the counters.
 type Allocation struct {
-	ID           uint64            // below 2^53, unique in all tables
-	Path         Path              // the client's 5-tuple
-	User         string            // whom quotas count: the user id of an ephemeral credential if it has one, else the user name
-	Relay        [2]netip.AddrPort // IPv4, IPv6; invalid if it has none
-	TCP          bool              // relays TCP (RFC 6062)
-	DontFragment bool              // its Allocate carried DONT-FRAGMENT
-	Created      int64             // Unix nanoseconds
+	ID    uint64            // below 2^53, unique in all tables
+	Path  Path              // the client's 5-tuple
+	User  string            // whom quotas count: the user id of an ephemeral credential if it has one, else the user name
+	Relay [2]netip.AddrPort // IPv4, IPv6; invalid if it has none
+	// Public is what the client was told instead of Relay's address, where a 1:1 NAT stands before it; else invalid.
+	// Relays.Open sets it, Restore has it from the record. The port is Relay's.
+	Public       [2]netip.Addr
+	TCP          bool  // relays TCP (RFC 6062)
+	DontFragment bool  // its Allocate carried DONT-FRAGMENT
+	Created      int64 // Unix nanoseconds
 	Expires      int64
 	Data         any // the gateway's own state of it
 

@@ -28,7 +28,7 @@ type RelayRequest struct {
 // Relays is what a gateway does for a table. The table calls it from within its own methods, on the worker's goroutine;
 // it must not call the table back.
 type Relays interface {
-	// Open gives the relay addresses (IPv4, IPv6) as the peers and the client see them. Where both families are wanted
+	// Open gives the relay addresses (IPv4, IPv6), and sets a.Public if peers see other ones. Where both families are wanted
 	// and one fails, it returns the other and the error of the failed one. a.Relay is set after it returns.
 	Open(a *Allocation, want RelayRequest) ([2]netip.AddrPort, error)
 	// Close ends all relays and connections of an allocation that is gone. a.Relay still has the addresses.

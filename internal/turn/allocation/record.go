@@ -30,8 +30,9 @@ type Record struct {
 	Listener     string             `json:"listener"`
 	Path         Path               `json:"path"`
 	User         string             `json:"user"`
-	Realm        string             `json:"realm,omitempty"` // that its client knows; "" is the policy's
-	Relay        []netip.AddrPort   `json:"relay"`           // at most one of each family
+	Realm        string             `json:"realm,omitempty"`        // that its client knows; "" is the policy's
+	Relay        []netip.AddrPort   `json:"relay"`                  // at most one of each family
+	RelayPublic  []netip.Addr       `json:"relay_public,omitempty"` // Allocation.Public, at most one of each family of Relay
 	TCP          bool               `json:"tcp,omitempty"`
 	DontFragment bool               `json:"dont_fragment,omitempty"`
 	Transaction  string             `json:"transaction"` // of its Allocate, 24 hexadecimal digits
@@ -117,10 +118,28 @@ func (r *Record) check() error {
 			return fmt.Errorf("relay %v is not an address with a port", relay)
 		}
 	}
+	if err := r.checkPublic(); err != nil {
+		return err
+	}
 	if id, err := hex.DecodeString(r.Transaction); err != nil || len(id) != 12 {
 		return errors.New("transaction is not 24 hexadecimal digits")
 	}
 	return r.checkParts()
+}
+
+// checkPublic wants public addresses for relay addresses that are there, one for each at most.
+func (r *Record) checkPublic() error {
+	var left [2]bool
+	for _, relay := range r.Relay {
+		left[family(relay.Addr())] = true
+	}
+	for _, public := range r.RelayPublic {
+		if !plain(netip.AddrPortFrom(public, 1), false) || !left[family(public)] {
+			return fmt.Errorf("relay_public %v is not the one of a relay address", public)
+		}
+		left[family(public)] = false
+	}
+	return nil
 }
 
 func (r *Record) checkParts() error {

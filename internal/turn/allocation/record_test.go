@@ -92,6 +92,34 @@ func TestRecordRoundTrip(t *testing.T) {
 }
 
 // What is over, not admitted any more or in the way is not restored; nothing lives longer than the policy lets it.
+// What a client was told stays: the retransmission of its Allocate is answered with the public address in the next process.
+func TestRestoreKeepsThePublicAddress(t *testing.T) {
+	old := newWorld(t, basic())
+	c := old.client(4000, UDP)
+	c.must(Challenged, allocateMethod, transport(17))
+	raw := c.message(allocateMethod, stun.ClassRequest, transport(17))
+	if _, r := old.table.Request(c.path, raw, nil, old.now); r != OK {
+		t.Fatal(r)
+	}
+	a := old.table.Find(c.path)
+	a.Public[V4] = netip.MustParseAddr("198.51.100.7") // as Relays.Open does
+	told, _ := old.table.Request(c.path, raw, nil, old.now)
+
+	w := newWorld(t, basic())
+	b, err := w.table.Restore(taken(old, a), w.now)
+	if err != nil || b.Public != a.Public || b.Relay != a.Relay || b.Told(V4).Addr() != a.Public[V4] || b.Told(V6).IsValid() {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	m := &stun.Message{Raw: told}
+	var relayed stun.XORMappedAddress
+	if err := errors.Join(m.Decode(), relayed.GetFromAs(m, stun.AttrXORRelayedAddress)); err != nil || relayed.IP.String() != "198.51.100.7" || relayed.Port != int(a.Relay[V4].Port()) {
+		t.Errorf("told %v, %v", relayed, err)
+	}
+	if again, _ := w.table.Request(c.path, raw, nil, w.now); string(again) != string(told) {
+		t.Errorf("told otherwise after the restart: %x, not %x", again, told)
+	}
+}
+
 func TestRestoreRefuses(t *testing.T) {
 	old := newWorld(t, basic())
 	_, a := full(old)
@@ -156,6 +184,10 @@ func TestDecodeRecordRefuses(t *testing.T) {
 		"no relay":            {`"relay":["192.0.2.1:50002"]`, `"relay":[]`},
 		"relay without port":  {`"relay":["192.0.2.1:50002"]`, `"relay":["192.0.2.1:0"]`},
 		"two of a family":     {`"relay":["192.0.2.1:50002"]`, `"relay":["192.0.2.1:50002","192.0.2.1:50004"]`},
+		"public twice":        {`"dont_fragment"`, `"relay_public":["198.51.100.7","198.51.100.8"],"dont_fragment"`},
+		"public of no family": {`"dont_fragment"`, `"relay_public":["2001:db8::7"],"dont_fragment"`},
+		"public nothing":      {`"dont_fragment"`, `"relay_public":[""],"dont_fragment"`},
+		"mapped public":       {`"dont_fragment"`, `"relay_public":["::ffff:198.51.100.7"],"dont_fragment"`},
 		"mapped relay":        {`"relay":["192.0.2.1:50002"]`, `"relay":["[::ffff:192.0.2.1]:50002"]`},
 		"client":              {`"client":"198.51.100.1:4000"`, `"client":"198.51.100.1:0"`},
 		"channel number":      {`"number":16384`, `"number":5`},

@@ -23,9 +23,12 @@ func (t *Table) Record(a *Allocation) Record {
 		Transaction: hex.EncodeToString(a.request[:]), Granted: a.granted, Created: a.Created, Expires: a.Expires,
 		Up: a.Up.record(), Down: a.Down.record(),
 	}
-	for _, relay := range a.Relay {
+	for family, relay := range a.Relay {
 		if relay.IsValid() {
 			r.Relay = append(r.Relay, relay)
+			if public := a.Public[family]; public.IsValid() {
+				r.RelayPublic = append(r.RelayPublic, public)
+			}
 		}
 	}
 	for _, p := range a.permissions.values {
@@ -104,7 +107,10 @@ func (t *Table) reopen(a *Allocation, r *Record, now int64) error {
 		t.shared.release(a.User)
 		return fmt.Errorf("open relay %v: %w", r.Relay, err)
 	}
-	a.Relay = want.Exact
+	a.Relay, a.Public = want.Exact, [2]netip.Addr{} // what the client was told, whatever is configured by now
+	for _, public := range r.RelayPublic {
+		a.Public[family(public)] = public
+	}
 	if reserved {
 		t.shared.acquire(a.User, 1, true)
 		a.token = token(r.Reservation)

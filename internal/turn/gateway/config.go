@@ -93,6 +93,9 @@ type ListenerConfig struct {
 	Address  netip.Addr   `yaml:"address,omitempty"` // bound as it is; default 0.0.0.0
 	Port     uint16       `yaml:"port,omitempty"`    // default 3478, of tls and dtls 5349
 	Relay    []netip.Addr `yaml:"relay,omitempty"`   // relay addresses, one per family; default Address or, for a wildcard, the address that the client reached
+	// RelayPublic are the addresses at which peers reach Relay through a 1:1 NAT, at most one of each family: clients are
+	// told them, sockets bind Relay, and they are refused as peers.
+	RelayPublic []netip.Addr `yaml:"relay_public,omitempty"`
 	// RelayPorts bounds the ports of relay addresses; default 49152-65535.
 	RelayPorts PortRange `yaml:"relay_ports,omitempty"`
 	// Public is HOST:PORT where clients find the listener, if a NAT or a load balancer stands before it: printed in URIs,

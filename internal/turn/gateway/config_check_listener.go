@@ -84,19 +84,18 @@ func (l *ListenerConfig) validate(clusters map[string]bool) error {
 }
 
 func (l *ListenerConfig) validateRelay() error {
-	var families [2]bool
-	for i, address := range l.Relay {
-		if err := checkAddress(address, false); err != nil || !address.IsValid() {
-			return fmt.Errorf("relay[%d]: %w", i, cmpErr(err, errors.New("empty; write an address of this host")))
+	relay, err := oneOfEach("relay", l.Relay)
+	if err != nil {
+		return err
+	}
+	public, err := oneOfEach("relay_public", l.RelayPublic)
+	if err != nil {
+		return err
+	}
+	for family, name := range [2]string{"IPv4", "IPv6"} {
+		if public[family] && len(l.Relay) > 0 && !relay[family] {
+			return fmt.Errorf("relay_public: an %s address, but relay has none; write the one that the NAT translates to into relay", name)
 		}
-		family := 0
-		if address.Unmap().Is6() {
-			family = 1
-		}
-		if families[family] {
-			return fmt.Errorf("relay[%d]: a second address of the family of %s; write at most one IPv4 and one IPv6 address", i, address)
-		}
-		families[family] = true
 	}
 	if r := l.RelayPorts; r != (PortRange{}) {
 		if r.Min < 1024 {
@@ -107,6 +106,24 @@ func (l *ListenerConfig) validateRelay() error {
 		}
 	}
 	return nil
+}
+
+// oneOfEach says which families (IPv4, IPv6) a list of at most one address of each has.
+func oneOfEach(key string, addresses []netip.Addr) (families [2]bool, err error) {
+	for i, address := range addresses {
+		if err := checkAddress(address, false); err != nil || !address.IsValid() {
+			return families, fmt.Errorf("%s[%d]: %w", key, i, cmpErr(err, errors.New("empty; write an address")))
+		}
+		family := 0
+		if address.Unmap().Is6() {
+			family = 1
+		}
+		if families[family] {
+			return families, fmt.Errorf("%s[%d]: a second address of the family of %s; write at most one IPv4 and one IPv6 address", key, i, address)
+		}
+		families[family] = true
+	}
+	return families, nil
 }
 
 func (l *ListenerConfig) validateCertificate() error {

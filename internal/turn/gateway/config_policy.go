@@ -64,7 +64,7 @@ func (c *Config) routes(listener, cluster func(name string) uint16) (spec routes
 				spec.Own = append(spec.Own, public)
 			}
 		}
-		spec.Own = append(spec.Own, l.Relay...)
+		spec.Own = append(append(spec.Own, l.Relay...), l.RelayPublic...)
 	}
 	return spec, nil
 }

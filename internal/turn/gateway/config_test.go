@@ -136,7 +136,7 @@ func TestPolicy(t *testing.T) {
 		t.Error(err)
 	}
 	spec, err := c.routes(func(name string) uint16 { return uint16(len(name)) }, func(name string) uint16 { return uint16(name[0]) })
-	if err != nil || len(spec.Listeners) != 5 || len(spec.Clusters) != 3 || !spec.Clusters[2].TCP || spec.Clusters[1].Refresh != 10*time.Second || fmt.Sprint(spec.Own) != "[198.51.100.7 2001:db8::1 192.0.2.1]" {
+	if err != nil || len(spec.Listeners) != 6 || len(spec.Clusters) != 3 || !spec.Clusters[2].TCP || spec.Clusters[1].Refresh != 10*time.Second || fmt.Sprint(spec.Own) != "[198.51.100.7 2001:db8::1 192.0.2.1 198.51.100.7 10.0.0.4 198.51.100.7]" {
 		t.Errorf("%+v", spec)
 	}
 	status := fmt.Sprintf("%+v", c.Redacted())

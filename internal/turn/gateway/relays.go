@@ -93,6 +93,13 @@ func (rs *relays) Open(a *allocation.Allocation, want allocation.RelayRequest) (
 	} else {
 		got, err = w.openUDP(c, want)
 	}
+	for _, public := range c.listener.current().RelayPublic {
+		family := allocation.V4
+		if public.Is6() {
+			family = allocation.V6
+		}
+		a.Public[family] = public
+	}
 	if err == nil || got[allocation.V4].IsValid() || got[allocation.V6].IsValid() {
 		c.counts.opened.Add(1)
 		if c.stream != nil {

@@ -59,6 +59,7 @@ type User struct {
 	Transport   string           `json:"transport"`
 	Listener    string           `json:"listener"`
 	Relay       []netip.AddrPort `json:"relay"`
+	RelayPublic []netip.AddrPort `json:"relay_public,omitempty"` // as clients were told, where a NAT stands before Relay
 	TCP         bool             `json:"tcp"`
 	Created     int64            `json:"created"`
 	Expires     int64            `json:"expires"`

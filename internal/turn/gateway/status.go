@@ -151,9 +151,12 @@ func userOf(a *allocation.Allocation) User {
 		Up:   Traffic{a.Up.Packets.Load(), a.Up.Bytes.Load()},
 		Down: Traffic{a.Down.Packets.Load(), a.Down.Bytes.Load()},
 	}
-	for _, r := range a.Relay {
+	for family, r := range a.Relay {
 		if r.IsValid() {
 			u.Relay = append(u.Relay, r)
+			if told := a.Told(family); told != r {
+				u.RelayPublic = append(u.RelayPublic, told)
+			}
 		}
 	}
 	u.Permissions, u.Channels, _ = a.Counts()

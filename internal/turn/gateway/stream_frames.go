@@ -77,6 +77,7 @@ type frameReader struct {
 	pool  *chunkPool
 	limit atomic.Int64 // bytes of the longest frame; any goroutine may change it
 	rest  []byte       // the beginning of a frame that is not there as a whole
+	long  *chunk       // the memory under rest while that frame is too long for a chunk of the pool
 }
 
 // read calls r.Read once and returns the frames that are then whole, none if the first still lacks bytes. A chunk that is
@@ -87,11 +88,16 @@ func (f *frameReader) read(r io.Reader) (*chunk, error) {
 	if !ok {
 		return nil, errNotTurn
 	}
-	c := f.pool.get(size)
-	have := copy(c.buf, f.rest)
+	c, have := f.long, len(f.rest)
+	if c == nil {
+		c = f.pool.get(size)
+		copy(c.buf, f.rest)
+	}
 	n, err := r.Read(c.buf[have:])
 	if n == 0 {
-		f.pool.put(c)
+		if f.long == nil {
+			f.pool.put(c)
+		}
 		return nil, err
 	}
 	b, limit := c.buf[:have+n], int(f.limit.Load()) // of now: the read may have lasted long
@@ -111,6 +117,13 @@ func (f *frameReader) read(r io.Reader) (*chunk, error) {
 		c.frames = append(c.frames, b[:size:size])
 		b = b[size:]
 	}
+	if len(c.frames) == 0 && len(c.buf) > chunkBytes { // stays where it is: a client that drips has it copied once
+		f.rest, f.long = b, c
+		return nil, err
+	}
+	if f.long != nil { // the frames are there, under rest
+		f.rest, f.long = nil, nil
+	}
 	f.rest = append(f.rest[:0], b...)
 	if len(c.frames) == 0 {
 		f.pool.put(c)
@@ -122,7 +135,7 @@ func (f *frameReader) read(r io.Reader) (*chunk, error) {
 // take returns the bytes that were read and belong to no frame yet, for whoever goes on with the raw stream.
 func (f *frameReader) take() []byte {
 	rest := f.rest
-	f.rest = nil
+	f.rest, f.long = nil, nil
 	return rest
 }
 

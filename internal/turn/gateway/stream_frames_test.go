@@ -69,6 +69,24 @@ func TestFramesAreTheSameHoweverTheStreamIsCut(t *testing.T) {
 	}
 }
 
+// A long message that comes byte by byte costs its memory once: otherwise each byte would be paid with 64 KiB.
+func TestDrippedFrameIsNotCopied(t *testing.T) {
+	f := frameReader{pool: new(chunkPool)}
+	f.limit.Store(maxFrame)
+	r := iotest.OneByteReader(bytes.NewReader(stunFrame(65532)))
+	drip := func() {
+		if c, err := f.read(r); c != nil || err != nil {
+			t.Fatalf("%v, %v of an unfinished frame", c, err)
+		}
+	}
+	for range 20 {
+		drip()
+	}
+	if n := testing.AllocsPerRun(1000, drip); n != 0 {
+		t.Errorf("%v allocations for a byte", n)
+	}
+}
+
 func TestFramesEndAtWhatIsNotTurn(t *testing.T) {
 	first := stunFrame(8)
 	for name, c := range map[string]struct {
@@ -102,16 +120,19 @@ func TestFrameReaderKeepsLittle(t *testing.T) {
 	frame := channelFrame(0x4000, make([]byte, 1000))
 	stream := bytes.Repeat(frame, 14)
 	r := bytes.NewReader(stream)
-	allocs := testing.AllocsPerRun(100, func() {
-		r.Reset(stream)
-		c, err := f.read(r)
-		if err != nil || len(c.frames) != 14 {
-			t.Fatal(err)
-		}
-		f.pool.put(c)
-	})
-	if allocs > 0.5 {
-		t.Errorf("%v allocations for a read of 14 frames", allocs)
+	least := 1000.0
+	for range 100 { // a pool drops a quarter of what is put back under the race detector, and all when memory is collected
+		least = min(least, testing.AllocsPerRun(1, func() {
+			r.Reset(stream)
+			c, err := f.read(r)
+			if err != nil || len(c.frames) != 14 {
+				t.Fatal(err)
+			}
+			f.pool.put(c)
+		}))
+	}
+	if least > 0 {
+		t.Errorf("at least %v allocations for a read of 14 frames", least)
 	}
 }
 

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
 // roleEnv makes the test binary a supervisor, and its children socket holders.
@@ -30,8 +32,12 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(roleEnv) == "" {
+		if err := netlabtest.AdoptChildren(); err != nil {
+			panic(err)
+		}
 		os.Exit(m.Run())
 	}
+	netlabtest.EndWithTest() // the child of a supervisor that was killed goes on
 	os.Exit(runRole())
 }
 

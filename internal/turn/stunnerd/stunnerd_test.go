@@ -201,7 +201,7 @@ func FuzzConvert(f *testing.F) {
 		if len(text) > 1<<14 {
 			return
 		}
-		defer time.AfterFunc(5*time.Second, func() { panic("still converting") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("still converting") }).Stop()
 		result, err := load("f", text, map[string]string{"STUNNER_ADDR": "10.0.0.1"})
 		if err == nil && result.Gateway.Validate() != nil {
 			t.Errorf("converts to what is not valid: %v", result.Gateway.Validate())

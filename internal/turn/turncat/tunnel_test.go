@@ -160,9 +160,7 @@ func TestManyClients(t *testing.T) {
 	if s := r.Stats(); s.Clients != clients || s.Sessions != clients || s.PeakClients != clients {
 		t.Errorf("%+v", s)
 	}
-	if !strings.Contains(r.log.String(), "--max-clients") {
-		t.Error("nothing said of the clients that were refused")
-	}
+	await(t, "a word on the clients that were refused", func() bool { return strings.Contains(r.log.String(), "--max-clients") }) // counted before it is said
 	r.stop()
 }
 
@@ -173,8 +171,8 @@ func TestIdleClientsAreForgotten(t *testing.T) {
 	r := startTunnel(t, c)
 	exchange(t, r.dial(), "first")
 	await(t, "nobody left", func() bool { return r.Stats().Clients == 0 })
-	exchange(t, r.dial(), "second") // the quota has room again
-	if s := r.Stats(); s.Idle != 1 {
+	exchange(t, r.dial(), "second")  // the quota has room again
+	if s := r.Stats(); s.Idle == 0 { // more where this machine paused for a second
 		t.Errorf("%+v", s)
 	}
 	r.stop()

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/lab/snatplan"
+)
+
+func newSnatCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "snat",
+		Short: "Reckon how many connections NAT gateways, load balancers and hosts let through",
+		Long: `Say, before anyone pays for a cluster, how many outbound connections a path holds: by arithmetic (plan), or by
+replaying them in virtual time (simulate). The vendors' figures are in a table with dates and sources (rules).`,
+		Example: `  weir snat plan azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2
+  weir snat simulate azure-nat --ips 1 --policy open --rate 1500 --lifetime 1s --report churn.html
+  weir snat rules`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.AddCommand(newSnatPlanCommand(), newSnatSimulateCommand(), newSnatRulesCommand())
+	return cmd
+}
+
+// snatFlags are a scenario by flags, or the file that has it.
+type snatFlags struct {
+	scenario       snatplan.Scenario
+	stage          snatplan.StageSpec
+	fin, rst, idle time.Duration
+	masquerade     bool
+	file, name     string
+	json           bool
+}
+
+// snatKinds are the stages that a path by flags can be about.
+func snatKinds() []string {
+	return []string{string(snatplan.AzureLB), string(snatplan.AzureNAT), string(snatplan.AWSNAT), string(snatplan.GCPNAT), string(snatplan.Masquerade), string(snatplan.Ephemeral)}
+}
+
+func (f *snatFlags) register(cmd *cobra.Command) {
+	s, t, p, flags := &f.scenario, &f.scenario.Traffic, &f.stage, cmd.Flags()
+	flags.StringVarP(&f.file, "config", "c", "", "YAML file with scenarios, instead of a KIND and the flags")
+	flags.StringVar(&f.name, "scenario", "", "of the file, only the scenario of this name")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	flags.IntVar(&s.Nodes, "nodes", 1, "client nodes")
+	flags.IntVar(&s.MaxNodes, "max-nodes", 0, "the autoscaler's limit (0: --nodes)")
+	flags.IntVar(&s.SurgeNodes, "surge-nodes", 0, "extra nodes during an upgrade")
+	flags.IntVar(&s.Replicas, "replicas", 1, "client processes, in all")
+	flags.Int64Var(&s.Connections, "connections", 10_000, "connections that each replica wants")
+	flags.IntVar(&s.Destinations, "destinations", 1, "destination tuples (address, port) that they are spread over")
+	flags.IntVar(&p.IPs, "ips", 1, "public addresses")
+	flags.IntVar(&p.Ports, "ports", 0, "ports per node; of masquerade and ephemeral the range (0: the vendor's default)")
+	flags.IntVar(&p.MaxPorts, "max-ports", 0, "gcp-nat: allocate dynamically, up to this many ports per VM")
+	flags.BoolVar(&p.EndpointIndependent, "endpoint-independent", false, "gcp-nat: endpoint-independent mapping")
+	flags.IntSliceVar(&p.RulePorts, "rule-ports", nil, "azure-lb: ports of balancing and inbound NAT rules on the outbound address")
+	flags.BoolVar(&f.masquerade, "masquerade", false, "the node hides its replicas behind its own address first")
+	flags.DurationVar(&f.fin, "hold-fin", 0, "ports rest so long after FIN (unset: the vendor's)")
+	flags.DurationVar(&f.rst, "hold-rst", 0, "ports rest so long after RST (unset: the vendor's)")
+	flags.DurationVar(&f.idle, "idle-timeout", 0, "abandoned connections are forgotten after (unset: the vendor's)")
+	flags.StringVar((*string)(&t.Policy), "policy", "keep", "keep (replicas keep their connections), open (connections arrive at a rate) or original (the original tester)")
+	flags.Float64Var(&t.Rate, "rate", 1000, "new connections per second: of policy open in all, otherwise per replica")
+	flags.IntVar(&t.Burst, "burst", 0, "policy open: this many more at one moment")
+	flags.DurationVar(&t.BurstEvery, "burst-every", 0, "policy open: so often")
+	flags.DurationVar(&t.Lifetime, "lifetime", 0, "mean lifetime of a connection (0: for ever; in a plan of rates: closed at once)")
+	flags.Float64Var(&t.RST, "rst", 0, "share of connections closed by RST instead of FIN")
+	flags.Float64Var(&t.Abandoned, "abandoned", 0, "share of connections that nobody closes")
+}
+
+// read returns the scenarios, with defaults and valid. An error is the user's.
+func (f *snatFlags) read(cmd *cobra.Command, args []string) ([]snatplan.Scenario, error) {
+	if (f.file == "") == (len(args) == 0) {
+		return nil, usageError(fmt.Errorf("write either a kind (%s) or -c FILE", strings.Join(snatKinds(), ", ")))
+	}
+	if f.file != "" {
+		return f.readFile(cmd)
+	}
+	if f.name != "" {
+		return nil, usageError(errors.New("--scenario names one of a file: write -c FILE too"))
+	}
+	f.hold(cmd)
+	p := f.stage
+	p.Kind = snatplan.Kind(args[0])
+	s := f.scenario
+	if p.Kind != snatplan.Ephemeral {
+		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Ephemeral})
+	}
+	if f.masquerade && p.Kind != snatplan.Masquerade {
+		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Masquerade})
+	}
+	s.Path = append(s.Path, p)
+	s.Name = args[0]
+	s = s.WithDefaults()
+	if err := s.Validate(); err != nil {
+		return nil, usageError(asFlag(err))
+	}
+	return []snatplan.Scenario{s}, nil
+}
+
+// hold passes on the times that were given; zero is a time too.
+func (f *snatFlags) hold(cmd *cobra.Command) {
+	for name, set := range map[string]func(){
+		"hold-fin": func() { f.stage.HoldFIN = &f.fin }, "hold-rst": func() { f.stage.HoldRST = &f.rst }, "idle-timeout": func() { f.stage.Idle = &f.idle },
+	} {
+		if cmd.Flags().Changed(name) {
+			set()
+		}
+	}
+}
+
+// asFlag turns a key's error into a flag's: "path[1].max_ports: …" is "--max-ports: …".
+func asFlag(err error) error {
+	path, message, _ := strings.Cut(err.Error(), ": ")
+	key := path[strings.LastIndexByte(path, '.')+1:]
+	if key == "kind" {
+		return errors.New(message)
+	}
+	return fmt.Errorf("--%s: %s", strings.ReplaceAll(key, "_", "-"), message)
+}
+
+func (f *snatFlags) readFile(cmd *cobra.Command) ([]snatplan.Scenario, error) {
+	var extra []string
+	for _, name := range snatByFlags() {
+		if cmd.Flags().Changed(name) {
+			extra = append(extra, "--"+name)
+		}
+	}
+	if len(extra) > 0 {
+		return nil, usageError(fmt.Errorf("%s: the file says it; write a kind and flags, or -c FILE", strings.Join(extra, ", ")))
+	}
+	all, err := parseSnat(f.file)
+	if err != nil {
+		return nil, err
+	}
+	if f.name == "" {
+		return all, nil
+	}
+	var named []snatplan.Scenario
+	for _, s := range all {
+		if s.Name == f.name || s.Table+": "+s.Name == f.name {
+			named = append(named, s)
+		}
+	}
+	if len(named) == 0 {
+		return nil, usageError(fmt.Errorf("--scenario: %s has none of the name %q; it has: %s", f.file, f.name, strings.Join(snatNames(all), "; ")))
+	}
+	return named, nil
+}
+
+// snatByFlags are the flags that a file replaces.
+func snatByFlags() []string {
+	return []string{
+		"nodes", "max-nodes", "surge-nodes", "replicas", "connections", "destinations", "ips", "ports", "max-ports", "endpoint-independent",
+		"rule-ports", "masquerade", "hold-fin", "hold-rst", "idle-timeout", "rate", "burst", "burst-every", "lifetime", "rst", "abandoned",
+		"spread", "heartbeat", "validate",
+	}
+}
+
+func snatNames(all []snatplan.Scenario) []string {
+	var names []string
+	for _, s := range all {
+		names = append(names, strings.TrimPrefix(s.Table+": "+s.Name, ": "))
+	}
+	return names
+}
+
+// parseSnat reads a file of scenarios. An error names file, line and key.
+func parseSnat(path string) ([]snatplan.Scenario, error) {
+	text, err := config.NewFile(path).Read()
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	file, document, err := config.Decode[snatplan.File](path, text)
+	if err == nil {
+		err = locate(document, file.Validate())
+	}
+	if err != nil {
+		return nil, usageError(err)
+	}
+	for i := range file.Scenarios {
+		file.Scenarios[i] = file.Scenarios[i].WithDefaults()
+	}
+	return file.Scenarios, nil
+}
+
+func newSnatRulesCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "rules",
+		Short:   "Print the vendors' figures that plans are made of, with date and source",
+		Example: "  weir snat rules\n  weir snat rules --json | jq -r '.[] | [.vendor, .rule, .value] | @tsv'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rules := snatplan.Rules()
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), rules)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "VENDOR\tRULE\tVALUE\tUNIT\tBASIS\tDATE\tSOURCE")
+			for _, r := range rules {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Vendor, r.Rule, snatplan.Group(r.Value), r.Unit, r.Basis, r.Date, strings.TrimSpace(r.Title+" "+r.URL))
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

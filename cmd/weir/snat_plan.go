@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/lab/snatplan"
+)
+
+func newSnatPlanCommand() *cobra.Command {
+	var f snatFlags
+	cmd := &cobra.Command{
+		Use:   "plan [KIND]",
+		Short: "Reckon what a path holds, what breaks first, and what helps",
+		Long: `Reckon the minimum cut of a path from client processes to servers: connections per node and in all, nodes possible,
+the share that each stage uses, which one breaks first and which next, and new connections per second that can go on.
+
+KIND is azure-lb, azure-nat, aws-nat, gcp-nat, masquerade or ephemeral; its path begins with the ephemeral ports of each
+replica. Longer paths, and tables of scenarios with measured figures beside them, come from a file.
+
+Exit code 0 if the demand fits (of a file with measured figures: if none differs), 1 if not.`,
+		Example: `  weir snat plan azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2 --connections 10000
+  weir snat plan azure-lb --nodes 48 --max-nodes 60 --replicas 48 --connections 800
+  weir snat plan azure-nat --ips 1 --policy open --rate 2000 --lifetime 1s --replicas 9
+  weir snat plan gcp-nat --ips 2 --ports 64 --max-ports 4096 --nodes 20 --replicas 20 --connections 3000
+  weir snat plan -c examples/snat/source-document.yaml`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(snatKinds(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			scenarios, err := f.read(cmd, args)
+			if err != nil {
+				return err
+			}
+			return planSnat(cmd, scenarios, f.json)
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func planSnat(cmd *cobra.Command, scenarios []snatplan.Scenario, asJSON bool) error {
+	cells := make([]snatplan.Cell, 0, len(scenarios))
+	measured, bad := false, false
+	for _, s := range scenarios {
+		cell, err := s.Cell(cmd.Context())
+		if err != nil {
+			return interrupted(err)
+		}
+		measured = measured || s.Expect != nil || s.ExpectNodes != nil
+		cells = append(cells, cell)
+	}
+	for _, c := range cells {
+		bad = bad || measured && c.Status == snatplan.Differs || !measured && !c.Plan.Fits
+	}
+	out := cmd.OutOrStdout()
+	var err error
+	switch {
+	case asJSON && measured:
+		err = printJSON(out, cells)
+	case asJSON:
+		plans := make([]snatplan.Plan, len(cells))
+		for i, c := range cells {
+			plans[i] = c.Plan
+		}
+		err = printJSON(out, plans)
+	case measured:
+		err = writeCells(out, cells)
+	default:
+		for i, c := range cells {
+			if i > 0 {
+				fmt.Fprintln(out)
+			}
+			if err = writePlan(out, c.Plan, len(cells) > 1); err != nil {
+				break
+			}
+		}
+	}
+	if err == nil && bad {
+		return &exitError{code: exitFailure}
+	}
+	return err
+}
+
+// writeCells prints measured and planned figures side by side, one table per heading.
+func writeCells(out io.Writer, cells []snatplan.Cell) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	count := map[snatplan.Status]int{}
+	for i, c := range cells {
+		if i == 0 || c.Table != cells[i-1].Table {
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			if i > 0 {
+				fmt.Fprintln(out)
+			}
+			fmt.Fprintln(out, c.Table)
+			fmt.Fprintln(w, "measured\tplanned\texact\tnodes\t\t")
+		}
+		says, nodes := "", ""
+		if c.Expect != nil {
+			says = snatplan.Group(*c.Expect)
+		}
+		if c.Nodes > 0 {
+			nodes = snatplan.Group(c.Nodes)
+		}
+		count[c.Status]++
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", says, snatplan.Group(c.Predicted), snatplan.Group(c.Exact), nodes, c.Status, c.Scenario)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "\nWhy")
+	for _, c := range cells {
+		fmt.Fprintf(out, "  %s: %s\n    %s\n", c.Table, c.Scenario, c.Reason)
+		if c.Seen != nil {
+			fmt.Fprintf(out, "    simulated: %s to %s, %.0f on average, %.0f %% of the readings near the measured figure, %d restarts\n",
+				snatplan.Group(c.Seen.Lowest), snatplan.Group(c.Seen.Peak), c.Seen.Mean, 100*c.Seen.Near, c.Seen.Lives)
+		}
+	}
+	_, err := fmt.Fprintf(out, "\n%d cells: %d agree, %d move, %d differ, %d predicted\n", len(cells),
+		count[snatplan.Agrees], count[snatplan.Moves], count[snatplan.Differs], count[snatplan.Predicted])
+	return err
+}
+
+func writePlan(out io.Writer, p snatplan.Plan, named bool) error {
+	if named {
+		fmt.Fprintln(out, p.Name)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "STAGE\tOF EACH\tPER KEY\tKEYS\tCAPACITY\tUSED\tFULL AT A DEMAND OF")
+	for _, st := range p.Stages {
+		capacity, full := snatplan.Group(st.Capacity), snatplan.Group(st.BreaksAt)
+		switch {
+		case st.Transient:
+			full = "(counts arrivals)"
+		case st.BreaksAt == 0:
+			capacity, full = "unbounded", "never"
+		case st.Pressure > 1:
+			full += " !"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", st.Name, st.Level, snatplan.Group(st.PerKey), snatplan.Group(st.Keys), capacity, 100*st.Used, full)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nholds     %s of %s connections", snatplan.Group(p.Holds), snatplan.Group(p.Demand))
+	if p.Holds < p.Demand {
+		fmt.Fprintf(out, "; whole replicas: %s with %s", snatplan.Group(p.WholeReplicas), snatplan.Group(p.Whole))
+	}
+	fmt.Fprintln(out)
+	if p.PerNode > 0 {
+		fmt.Fprintf(out, "nodes     %s connections each", snatplan.Group(p.PerNode))
+		if p.NodesPossible > 0 {
+			fmt.Fprintf(out, "; %s nodes possible", snatplan.Group(p.NodesPossible))
+		}
+		if p.NodesNeeded > 0 {
+			fmt.Fprintf(out, "; %s needed for whole replicas", snatplan.Group(p.NodesNeeded))
+		}
+		fmt.Fprintln(out)
+	}
+	if p.NewPerSecond > 0 {
+		fmt.Fprintf(out, "rate      %.1f new connections/s can go on (%s)\n", p.NewPerSecond, p.RateStage)
+	}
+	if p.First != "" {
+		fmt.Fprintf(out, "first     %s\n", p.First)
+	}
+	if p.Next != "" {
+		fmt.Fprintf(out, "next      %s\n", p.Next)
+	}
+	fmt.Fprintf(out, "why       %s\n", p.Why)
+	if p.Remedy != "" {
+		fmt.Fprintf(out, "remedy    %s\n", p.Remedy)
+	}
+	for _, warning := range p.Warnings {
+		fmt.Fprintf(out, "warning   %s\n", warning)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func exitCode(err error) int {
+	var exit *exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.code
+	}
+	return exitFailure
+}
+
+func TestSnatPlan(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2", 1, "holds     16,000 of 20,000 connections"},
+		{"azure-lb --ports 8000 --connections 7000", 0, "8 nodes possible"},
+		{"azure-nat --ips 1 --policy open --rate 2000 --lifetime 1s --replicas 9", 1, "977.5 new connections/s"},
+		{"azure-nat --ips 1 --policy open --rate 2000 --lifetime 1s --rst 1 --replicas 9", 0, "3794.8 new connections/s"},
+		{"azure-nat --ips 16 --replicas 10 --masquerade", 1, "masquerade of the client node is full at 64,512"},
+		{"aws-nat --hold-fin 0s --replicas 6", 1, "holds     55,000 of 60,000"},
+		{"gcp-nat --ports 64 --max-ports 4096 --connections 4096", 0, "GCP Cloud NAT, 64 to 4,096 ports per VM"},
+		{"ephemeral --connections 30000", 1, "holds     28,232 of 30,000"},
+		{"-c ../../examples/snat/source-document.yaml", 0, "20 cells: 13 agree, 1 move, 0 differ, 6 predicted"},
+		{"-c ../../examples/snat/cluster.yaml", 0, "at 62 nodes"},
+	} {
+		out, err := execute(t, append([]string{"snat", "plan"}, strings.Fields(c.args)...)...)
+		if exitCode(err) != c.code || !strings.Contains(out, c.want) {
+			t.Errorf("%s: exit code %d (%v), want %d and %q in\n%s", c.args, exitCode(err), err, c.code, c.want, out)
+		}
+	}
+	out, _ := execute(t, "snat", "plan", "azure-lb", "--connections", "2000", "--json")
+	var plans []struct {
+		Holds  int64 `json:"holds"`
+		Demand int64 `json:"demand"`
+		Stages []any `json:"stages"`
+	}
+	if err := json.Unmarshal([]byte(out), &plans); err != nil || len(plans) != 1 || plans[0].Holds != 1024 || plans[0].Demand != 2000 || len(plans[0].Stages) != 2 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := execute(t, "snat", "rules"); err != nil || !strings.Contains(out, "64,512") || !strings.Contains(out, "2026-11-22") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A file whose measured figure is another fails, and says which.
+func TestSnatPlanTellsADifference(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "s.yaml")
+	if err := os.WriteFile(file, []byte("scenarios: [{name: a, expect: 900, path: [{kind: azure-lb}]}, {name: b, expect_nodes: 8, path: [{kind: azure-lb, ports: 8000, ips: 2}]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute(t, "snat", "plan", "-c", file)
+	if exitCode(err) != 1 || !strings.Contains(out, "2 differ") || !strings.Contains(out, "16 nodes are possible, not 8") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestSnatUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"plan":                          "write either a kind",
+		"plan azure-lb -c x.yaml":       "write either a kind",
+		"plan nat":                      `there is no stage "nat"`,
+		"plan azure-lb --ports 7":       "--ports: 7 is no multiple of 8",
+		"plan azure-lb --scenario a":    "--scenario names one of a file",
+		"plan -c none.yaml":             "none.yaml",
+		"plan azure-nat --rst 2":        "--rst: the shares",
+		"plan gcp-nat --max-ports 1000": "--max-ports: dynamic allocation",
+		"plan -c ../../examples/snat/churn.yaml --nodes 3":                 "--nodes: the file says it",
+		"simulate -c ../../examples/snat/churn.yaml":                       "has 4 scenarios; name one: closed by FIN",
+		"simulate -c ../../examples/snat/churn.yaml --scenario x":          `none of the name "x"`,
+		"simulate azure-lb --duration 1ms":                                 "--duration: 1ms is not between",
+		"plan -c ../../internal/lab/snatplan/testdata/bad/ports-of-8.yaml": "ports-of-8.yaml:2:",
+	} {
+		if _, err := execute(t, append([]string{"snat"}, strings.Fields(args)...)...); exitCode(err) != exitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}
+
+func TestSnatSimulate(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "saw.html")
+	out, err := execute(t, "snat", "simulate", "azure-lb", "--nodes", "2", "--ips", "2", "--ports", "8000", "--replicas", "2", "--policy", "original", "--duration", "30m", "--json", "--report", page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Run struct {
+			Peak   int64 `json:"peak"`
+			Lowest int64 `json:"lowest"`
+			Series struct {
+				Held []int64 `json:"held"`
+			} `json:"series"`
+		} `json:"run"`
+		Plan struct {
+			Holds int64 `json:"holds"`
+		} `json:"plan"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got.Run.Peak != 16000 || got.Run.Lowest != 0 || got.Plan.Holds != 16000 || len(got.Run.Series.Held) < 500 {
+		t.Errorf("%v: %.300s", err, out)
+	}
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "The testers move between 0 and 16,000") || !strings.Contains(string(text), "<svg") {
+		t.Errorf("report: %v", err)
+	}
+	out, err = execute(t, "snat", "simulate", "-c", "../../examples/snat/churn.yaml", "--scenario", "nobody closes", "--duration", "10m")
+	if err != nil || !strings.Contains(out, "connects failed") || !strings.Contains(out, "600 s") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

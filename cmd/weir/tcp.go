@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/tcpscale"
+)
+
+// newTCPCommand groups the connection-scale tester. A new subcommand is one line here.
+func newTCPCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tcp",
+		Short: "Find out how many TCP connections a path holds, and what stands in the way of more",
+		Example: `  weir tcp bench --connections 100000
+  weir tcp doctor --connections 1000000
+  weir tcp server --listen :10000
+  weir tcp client --connections 50000 --to 192.0.2.1:10000`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTCPServerCommand(), newTCPClientCommand(), newTCPBenchCommand(), newTCPDoctorCommand(), newTCPWorkerCommand())
+	return cmd
+}
+
+func newTCPWorkerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "worker",
+		Short:   "One event loop of weir tcp server or client: configuration and commands on standard input",
+		Hidden:  true,
+		Example: `  echo '{"server":{"listen":["127.0.0.1:10000"],"id":"one"}}' | weir tcp worker`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return tcpscale.RunWorker(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// tcpWorker makes the process of a worker: this program again.
+func tcpWorker(stderr io.Writer) (func() *exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find our own binary: %w", err)
+	}
+	return func() *exec.Cmd {
+		cmd := exec.Command(self, "tcp", "worker")
+		cmd.Stderr = stderr
+		return cmd
+	}, nil
+}
+
+// parseWorkers reads --workers: 0 is auto.
+func parseWorkers(text string) (int, error) {
+	if text == "auto" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1000 {
+		return 0, fmt.Errorf("--workers %q: write auto, or 1 to 1000", text)
+	}
+	return n, nil
+}
+
+// listenAddresses reads --listen: an empty host is all addresses.
+func listenAddresses(texts []string) ([]netip.AddrPort, error) {
+	var all []netip.AddrPort
+	for _, text := range texts {
+		if strings.HasPrefix(text, ":") {
+			text = "[::]" + text
+		}
+		a, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return nil, fmt.Errorf("--listen %q: write :PORT or ADDRESS:PORT", text)
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// targetAddresses resolves --to.
+func targetAddresses(ctx context.Context, texts []string) ([]netip.AddrPort, error) {
+	if len(texts) == 0 {
+		return nil, usageError(errors.New("no target; name it with --to HOST:PORT"))
+	}
+	var all []netip.AddrPort
+	for _, text := range texts {
+		host, port, err := net.SplitHostPort(text)
+		number, bad := strconv.ParseUint(port, 10, 16)
+		if err != nil || bad != nil || number == 0 {
+			return nil, usageError(fmt.Errorf("--to %q: write HOST:PORT", text))
+		}
+		addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		if err != nil {
+			return nil, fmt.Errorf("--to %s: %w", text, err)
+		}
+		address := addresses[0]
+		for _, a := range addresses { // one family for all, IPv4 where there is one
+			if a.Unmap().Is4() {
+				address = a
+				break
+			}
+		}
+		all = append(all, netip.AddrPortFrom(address.Unmap(), uint16(number)))
+		if all[0].Addr().Is4() != address.Unmap().Is4() {
+			return nil, usageError(fmt.Errorf("--to %s is %v: all targets must be of one family", text, address))
+		}
+	}
+	return all, nil
+}
+
+// printLine prints a value as one line of JSON.
+func printLine(w io.Writer, value any) error {
+	if err := json.NewEncoder(w).Encode(value); err != nil {
+		return fmt.Errorf("print JSON: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
+)
+
+func newTCPBenchCommand() *cobra.Command {
+	var f tcpLoadFlags
+	var servers, report string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Hold N connections between a server and a client on this machine, and tell what that takes",
+		Long: `Start servers and clients, as many processes as the open-file limit asks for, open --connections through loopback, hold them
+with heartbeats, and print: time to establish, memory of kernel and programs for each connection, processor time while they
+are held, and how many were lost. What stands in the way is told before ('weir tcp doctor'). Ctrl-C ends all.
+
+Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage.`,
+		Example: `  weir tcp bench --connections 100000
+  weir tcp bench --connections 100000 --hold 2m --report tcp.html
+  weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m
+  weir tcp bench --connections 20000 --hold 10s --json | jq .verdict`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau}
+			if config.ClientWorkers, err = parseWorkers(f.workers); err != nil {
+				return usageError(err)
+			}
+			if config.ServerWorkers, err = parseWorkers(servers); err != nil {
+				return usageError(err)
+			}
+			if f.hold < time.Second {
+				return usageError(fmt.Errorf("--hold %v: at least 1s", f.hold))
+			}
+			config.Client = f.config
+			if config.Command, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return runTCPBench(cmd, config, asJSON, report)
+		},
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
+	flags.DurationVar(&f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
+	flags.StringVar(&servers, "server-workers", "auto", "processes of the server; auto: as many as the open-file limit asks for")
+	flags.StringVar(&report, "report", "", "also write an HTML report with plots to this file")
+	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	f.config.BackoffMin, f.config.BackoffMax = 200*time.Millisecond, 5*time.Second
+	return cmd
+}
+
+func runTCPBench(cmd *cobra.Command, config scalebench.Config, asJSON bool, report string) error {
+	if err := config.Validate(); err != nil {
+		return usageError(err)
+	}
+	progress := newTCPProgress(cmd.ErrOrStderr())
+	config.Tick = progress.show
+	result, err := scalebench.Run(cmd.Context(), config)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = printLine(cmd.OutOrStdout(), result)
+	} else {
+		err = result.Write(cmd.OutOrStdout())
+	}
+	if err == nil && report != "" {
+		err = writeTCPHTML(report, result)
+	}
+	switch {
+	case err != nil || result.OK:
+		return err
+	case asJSON:
+		return &exitError{code: exitFailure} // the JSON says why
+	}
+	return errors.New(result.Verdict)
+}
+
+// writeTCPHTML replaces the file as a whole: a reader never sees half a report.
+func writeTCPHTML(name string, result *scalebench.Result) error {
+	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	defer os.Remove(file.Name()) // gone once renamed
+	err = errors.Join(result.WriteHTML(file), file.Chmod(0o644), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), name)
+	}
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}

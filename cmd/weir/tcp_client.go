@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/tcpscale"
+)
+
+// tcpLoadFlags are those of a client, which the benchmark has too.
+type tcpLoadFlags struct {
+	config  tcpscale.ClientConfig
+	workers string
+	hold    time.Duration
+	plateau time.Duration
+}
+
+func (f *tcpLoadFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Float64Var(&f.config.Rate, "rate", 0, "connects a second of all together; 0: as fast as --in-flight allows")
+	flags.IntVar(&f.config.InFlight, "in-flight", 256, "most unfinished connects of a worker")
+	flags.StringVar(&f.workers, "workers", "auto", "processes of the client; auto: as many as the open-file limit asks for")
+	flags.DurationVar(&f.config.Heartbeat, "heartbeat", 30*time.Second, "period of each connection, 100ms to 1h")
+	flags.IntVar(&f.config.Misses, "misses", 3, "periods without an answer until a connection is lost, 1 to 100")
+	flags.DurationVar(&f.config.Timeout, "timeout", 10*time.Second, "of a connect, and of the server's hello after it")
+	flags.IntVar(&f.config.Payload, "payload", 0, "bytes after each heartbeat, both ways; at most 4096")
+	flags.DurationVar(&f.plateau, "plateau", 5*time.Second, "without growth below the target: say at which ceiling")
+}
+
+type tcpClientFlags struct {
+	tcpLoadFlags
+	to      []string
+	sources []string
+	ports   string
+	asJSON  bool
+	quiet   bool
+}
+
+func newTCPClientCommand() *cobra.Command {
+	var f tcpClientFlags
+	cmd := &cobra.Command{
+		Use:   "client --connections N --to HOST:PORT",
+		Short: "Keep N connections, with heartbeats both ways, and say what stands in the way",
+		Long: `Open connections to 'weir tcp server' and keep them: a lost one is opened again, after a back-off. A connection counts once the
+server's program has answered; one that only sits in an accept queue does not. The ramp goes on past errors, each is counted
+by its kind, and where it stands still the nearest known ceiling is named.
+
+--plain is for other servers: TCP alone counts, a zero byte is sent in each period, nothing is expected back.
+Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or something was; 2 wrong usage.`,
+		Example: `  weir tcp client --connections 50000 --to 192.0.2.1:10000 --hold 2m
+  weir tcp client --connections 100000 --to 192.0.2.1:10000 --sources 192.0.2.64/29 --rate 5000
+  weir tcp client --connections 1000 --to 192.0.2.1:10000 --churn 100 --close rst --heartbeat 1s
+  weir tcp client --connections 2000 --to 192.0.2.1:10000 --source-ports 20000-20999 --hold 30s --json | jq .plateau`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runTCPClient(cmd, f) },
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.IntVar(&f.config.Connections, "connections", 1000, "how many to keep")
+	flags.StringSliceVar(&f.to, "to", nil, "targets HOST:PORT, over which connections are spread evenly")
+	flags.StringSliceVar(&f.sources, "sources", nil, "source prefixes or addresses; by default as the kernel chooses, on loopback as many of 127.0.0.0/8 as are needed")
+	flags.StringVar(&f.ports, "source-ports", "", "source ports FIRST-LAST instead of net.ipv4.ip_local_port_range; needs Linux 6.3")
+	flags.DurationVar(&f.hold, "hold", 0, "end so long after the target or a plateau is reached; 0: with an interrupt")
+	flags.Float64Var(&f.config.Churn, "churn", 0, "connections closed a second, and opened again")
+	closing := flags.String("close", "fin", "how --churn closes: fin, or rst without TIME_WAIT")
+	flags.DurationVar(&f.config.BackoffMin, "backoff", 200*time.Millisecond, "wait after a first failure, doubled with each further one")
+	flags.DurationVar(&f.config.BackoffMax, "backoff-max", 5*time.Second, "longest wait between tries")
+	flags.BoolVar(&f.config.Plain, "plain", false, "the original tester's stream: a zero byte in each period, no answer")
+	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON at the end")
+	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *closing != "fin" && *closing != "rst" {
+			return usageError(fmt.Errorf("--close %q: write fin or rst", *closing))
+		}
+		f.config.Reset = *closing == "rst"
+		return nil
+	}
+	return cmd
+}
+
+func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
+	if f.config.Targets, err = targetAddresses(cmd.Context(), f.to); err != nil {
+		return err
+	}
+	if f.config.Sources, err = sourceAddresses(f.sources); err != nil {
+		return usageError(err)
+	}
+	if f.ports != "" {
+		if n, err := fmt.Sscanf(f.ports, "%d-%d", &f.config.PortLow, &f.config.PortHigh); err != nil || n != 2 {
+			return usageError(fmt.Errorf("--source-ports %q: write FIRST-LAST", f.ports))
+		}
+	}
+	f.config.ID = defaultTCPName()
+	progress := newTCPProgress(cmd.ErrOrStderr())
+	show := progress.show
+	if f.quiet {
+		show = nil
+	}
+	r, err := holdTCP(cmd, f.tcpLoadFlags, nil, show)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		err = printJSON(cmd.OutOrStdout(), r)
+	} else {
+		err = writeTCPReport(cmd.OutOrStdout(), &r)
+	}
+	if err != nil {
+		return err
+	}
+	if r.Verdict() != nil {
+		return fmt.Errorf("%d of %d connections at the end, %d lost meanwhile", r.Connections.Established, r.Connections.Target, r.Totals.Lost)
+	}
+	return nil
+}
+
+func sourceAddresses(texts []string) ([]netip.Addr, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	var prefixes []netip.Prefix
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if a, bad := netip.ParseAddr(text); bad == nil {
+			p, err = a.Prefix(a.BitLen())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--sources %q: write an address or a prefix such as 192.0.2.64/29", text)
+		}
+		prefixes = append(prefixes, p)
+	}
+	return tcpscale.Sources(prefixes)
+}
+
+// holdTCP runs a client to its end. server is the other end's report, nil if it is not known here.
+func holdTCP(cmd *cobra.Command, f tcpLoadFlags, server func() tcpscale.Report, show func(tcpscale.Report)) (r tcpscale.Report, err error) {
+	run := tcpscale.ClientRun{Config: f.config, For: f.hold, Plateau: f.plateau, Server: server, Tick: show}
+	if run.Workers, err = parseWorkers(f.workers); err != nil {
+		return r, usageError(err)
+	}
+	if err := f.config.Validate(); err != nil {
+		return r, usageError(err)
+	}
+	if run.Workers > f.config.Connections {
+		return r, usageError(fmt.Errorf("--workers %d: more than --connections %d", run.Workers, f.config.Connections))
+	}
+	if run.Command, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
+		return r, err
+	}
+	return run.Run(cmd.Context())
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/tcpscale/limits"
+)
+
+func newTCPDoctorCommand() *cobra.Command {
+	var want limits.Want
+	var asJSON bool
+	var end string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what stands in the way of N TCP connections here, and the command that raises it",
+		Long: `Read the limits of this machine that bound TCP connections (open files, source ports, queues, conntrack, memory, the
+cgroup's) and compare them with what --connections needs. Nothing is changed.
+
+Exit codes: 0 they fit (there may be warnings), 1 they do not, 2 wrong usage.`,
+		Example: `  weir tcp doctor --connections 1000000
+  weir tcp doctor --connections 60000 --end client --sources 1
+  weir tcp doctor --connections 300000 --conntrack --json | jq '.[] | select(.level == "fail")'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case want.Connections < 1:
+				return usageError(fmt.Errorf("--connections %d: at least 1", want.Connections))
+			case end != "both" && end != "client" && end != "server":
+				return usageError(fmt.Errorf("--end %q: write both, client or server", end))
+			case want.Workers < 0 || want.Targets < 1 || want.Sources < 0:
+				return usageError(fmt.Errorf("--workers %d, --targets %d, --sources %d: less than can be", want.Workers, want.Targets, want.Sources))
+			}
+			want.BothEnds = end == "both"
+			findings := limits.Examine(limits.Read(), want)
+			if end == "server" {
+				findings = withoutPorts(findings)
+			}
+			err := writeLimits(cmd.OutOrStdout(), findings, asJSON)
+			if err == nil && !limits.Fits(findings) {
+				if asJSON {
+					return &exitError{code: exitFailure} // the JSON says why
+				}
+				return fmt.Errorf("%d connections do not fit here; see the lines that say fail", want.Connections)
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&want.Connections, "connections", 100000, "how many shall fit")
+	flags.StringVar(&end, "end", "both", "which ends are on this machine: both, client, server")
+	flags.IntVar(&want.Workers, "workers", 0, "processes of each end (default as many as needed)")
+	flags.IntVar(&want.Targets, "targets", 1, "addresses and ports that clients connect to")
+	flags.IntVar(&want.Sources, "sources", 0, "source addresses of the client; 0: as many as needed, as on loopback")
+	flags.BoolVar(&want.Conntracked, "conntrack", false, "connections pass connection tracking on this machine: the table must hold them")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// withoutPorts drops what concerns clients only.
+func withoutPorts(findings []limits.Finding) []limits.Finding {
+	var rest []limits.Finding
+	for _, f := range findings {
+		if f.Check != "source ports" {
+			rest = append(rest, f)
+		}
+	}
+	return rest
+}
+
+func writeLimits(w io.Writer, findings []limits.Finding, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, findings)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
+	for _, f := range findings {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)
+		if f.Cure != "" {
+			fmt.Fprintf(table, "\t\tcure: %s\n", f.Cure)
+		}
+	}
+	return table.Flush()
+}

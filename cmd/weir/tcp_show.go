@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/tcpscale"
+)
+
+// tcpProgress shows reports as rows of a table: on a terminal the last row is drawn again each second, elsewhere there is
+// a new one every five seconds and at each change of the words.
+type tcpProgress struct {
+	out      io.Writer
+	terminal bool
+	started  time.Time
+	rows     int
+	last     time.Time
+	plateau  string
+}
+
+func newTCPProgress(out io.Writer) *tcpProgress {
+	file, ok := out.(*os.File)
+	return &tcpProgress{out: out, terminal: ok && term.IsTerminal(int(file.Fd())), started: time.Now()}
+}
+
+const tcpColumns = "%8s %11s %11s %9s %9s %8s %8s %8s  %s\n"
+
+func (p *tcpProgress) show(r tcpscale.Report) {
+	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Because != p.plateau {
+		p.plateau = r.Plateau.Ceiling + r.Plateau.Because
+		p.last = time.Time{}
+		p.say("plateau at %d: %s; %s", r.Plateau.Connections, r.Plateau.Ceiling, r.Plateau.Because)
+	}
+	now := time.Now()
+	if !p.terminal && now.Sub(p.last) < 5*time.Second {
+		return
+	}
+	p.last = now
+	if p.rows%20 == 0 && !p.terminal || p.rows == 0 {
+		fmt.Fprintf(p.out, tcpColumns, "SECOND", "ESTABLISHED", "CONNECTING", "OPENED/S", "FAILED/S", "LOST", "MISSED", "RTT p99", "FAILURES")
+	}
+	p.rows++
+	rtt := "-"
+	if l := r.Heartbeats.RTT; l != nil && l.Count() > 0 {
+		rtt = fmt.Sprintf("%.1fms", measure.Millis(l.Quantile(0.99)))
+	}
+	line := fmt.Sprintf(tcpColumns, fmt.Sprintf("%.0f", now.Sub(p.started).Seconds()), fmt.Sprint(r.Connections.Established), fmt.Sprint(r.Connections.Connecting),
+		fmt.Sprintf("%.0f", r.Rates.Opened), fmt.Sprintf("%.0f", r.Rates.Failed), fmt.Sprint(r.Totals.Lost), fmt.Sprint(r.Heartbeats.Missed), rtt, failureWords(r.Failures))
+	if p.terminal {
+		line = "\r" + strings.TrimSuffix(line, "\n") + "\x1b[K"
+	}
+	fmt.Fprint(p.out, line)
+}
+
+// say prints a line between the rows.
+func (p *tcpProgress) say(format string, args ...any) {
+	if p.terminal && p.rows > 0 {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+	fmt.Fprintf(p.out, format+"\n", args...)
+}
+
+func (p *tcpProgress) end() {
+	if p.terminal && p.rows > 0 {
+		fmt.Fprintln(p.out)
+	}
+}
+
+func failureWords(failures map[string]uint64) string {
+	kinds := slices.SortedFunc(maps.Keys(failures), func(a, b string) int { return cmp.Or(cmp.Compare(failures[b], failures[a]), cmp.Compare(a, b)) })
+	var words []string
+	for _, kind := range kinds {
+		words = append(words, fmt.Sprintf("%s %d", kind, failures[kind]))
+	}
+	return strings.Join(words, ", ")
+}
+
+// writeTCPReport prints a run's end for people.
+func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	if r.Role == tcpscale.RoleClient {
+		row("connections", "%d of %d established, %d workers", r.Connections.Established, r.Connections.Target, r.Workers)
+	} else {
+		row("connections", "%d established, %d that have said nothing, %d workers", r.Connections.Established, r.Connections.Unanswered, r.Workers)
+	}
+	if !r.FullAt.IsZero() && !r.BeganAt.IsZero() {
+		took := r.FullAt.Sub(r.BeganAt)
+		row("time to establish", "%.2f s, %.0f/s", took.Seconds(), float64(r.Connections.Target)/max(took.Seconds(), 1e-3))
+	}
+	row("totals", "opened %d, closed %d, lost %d, reconnected %d, evicted %d", r.Totals.Opened, r.Totals.Closed, r.Totals.Lost, r.Totals.Reconnected, r.Totals.Evicted)
+	row("heartbeats", "sent %d, received %d, missed %d", r.Heartbeats.Sent, r.Heartbeats.Received, r.Heartbeats.Missed)
+	for _, l := range []struct {
+		name    string
+		latency *measure.Latency
+	}{{"connect", r.Connect}, {"heartbeat's round trip", r.Heartbeats.RTT}, {"lost, found after", r.Detected}, {"back after", r.Reconnect}} {
+		if l.latency != nil && l.latency.Count() > 0 {
+			row(l.name, "p50 %.1f ms, p90 %.1f, p99 %.1f, most %.1f", measure.Millis(l.latency.Quantile(.5)), measure.Millis(l.latency.Quantile(.9)), measure.Millis(l.latency.Quantile(.99)), measure.Millis(l.latency.Max()))
+		}
+	}
+	row("user memory", "%.0f B a connection, tables %.0f B", r.BytesPerConnection, float64(r.TableBytes)/float64(max(r.Connections.Established, 1)))
+	row("processor", "%.2f s", r.CPUSeconds)
+	if c := r.Reconciled; c != nil {
+		row("both ends", "client %d, server %d %s", c.Client, c.Server, c.Finding)
+	}
+	if p := r.Plateau; p != nil {
+		row("plateau", "%d for %.0f s: %s", p.Connections, p.Since, p.Ceiling)
+		row("", "%s", p.Because)
+	}
+	for _, limit := range r.LimitsHit {
+		row("limit hit", "%s", limit)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	writePeers(w, r)
+	writeFailures(w, r)
+	return nil
+}
+
+const shownPeers = 20
+
+func writePeers(w io.Writer, r *tcpscale.Report) {
+	if len(r.Peers) == 0 {
+		return
+	}
+	name := "SERVER"
+	if r.Role == tcpscale.RoleServer {
+		name = "CLIENT"
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\n%s\tZONE\tCONNECTIONS\tSHARE\n", name)
+	for _, p := range r.Peers[:min(len(r.Peers), shownPeers)] {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f%%\n", p.ID, p.Zone, p.Connections, 100*float64(p.Connections)/float64(max(r.Connections.Established, 1)))
+	}
+	if more := len(r.Peers) - shownPeers; more > 0 {
+		fmt.Fprintf(t, "and %d more (--json)\t\t\t\n", more)
+	}
+	t.Flush()
+}
+
+func writeFailures(w io.Writer, r *tcpscale.Report) {
+	if len(r.Failures) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nFAILURES")
+	for kind := tcpscale.Refused; kind <= tcpscale.OtherError; kind++ {
+		if n := r.Failures[kind.String()]; n > 0 {
+			fmt.Fprintf(w, "%s %d: %s\n", kind, n, kind.Remedy())
+		}
+	}
+	for i, s := range r.Samples {
+		if i == 5 {
+			fmt.Fprintf(w, "and %d more samples (--json)\n", len(r.Samples)-i)
+			break
+		}
+		fmt.Fprintf(w, "  %s  %s -> %s  %s after %.0f ms %s\n", s.At.Format("15:04:05.000"), cmp.Or(s.Local, "-"), s.Remote, s.Kind, s.AfterMS, s.Error)
+	}
+}

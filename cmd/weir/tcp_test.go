@@ -1,0 +1,148 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
+)
+
+// tcpProcess is a weir tcp that runs beside the test.
+func tcpProcess(t *testing.T, start func(*exec.Cmd) error, args ...string) (cmd *exec.Cmd, out, notes *lockedBuffer) {
+	t.Helper()
+	cmd, out, notes = exec.Command(os.Args[0], append([]string{"tcp"}, args...)...), new(lockedBuffer), new(lockedBuffer)
+	cmd.Env = append(os.Environ(), runAsWeir+"=1")
+	cmd.Stdout, cmd.Stderr = out, notes
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill() // it may have ended
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("%v:\n%s%s", args, out, notes)
+		}
+	})
+	return cmd, out, notes
+}
+
+// waitFor returns once the text matches.
+func waitFor(t *testing.T, text *lockedBuffer, pattern string) []string {
+	t.Helper()
+	expression := regexp.MustCompile(pattern)
+	for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if found := expression.FindStringSubmatch(text.String()); found != nil {
+			return found
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%q is not in:\n%s", pattern, text)
+		}
+	}
+}
+
+func TestTCPClientHoldsAgainstServer(t *testing.T) {
+	server, out, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "2", "--id", "srv", "--zone", "a")
+	port := waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1]
+	client, got, _ := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:"+port, "--connections", "500", "--hold", "2s", "--heartbeat", "500ms", "--json", "--quiet")
+	if err := client.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var r tcpscale.Report
+	if err := json.Unmarshal([]byte(got.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Connections.Established != 500 || r.Totals.Lost != 0 || r.Heartbeats.RTT.Count() == 0 || len(r.Peers) != 1 || r.Peers[0].ID != "srv" || r.Peers[0].Zone != "a" {
+		t.Errorf("%+v %+v %+v", r.Connections, r.Totals, r.Peers)
+	}
+	server.Process.Signal(os.Interrupt)
+	if err := server.Wait(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(out.String(), "opened 500, closed 500, lost 0") {
+		t.Errorf("the server says:\n%s", out)
+	}
+}
+
+func TestTCPBenchInOneCommand(t *testing.T) {
+	report := t.TempDir() + "/r.html"
+	cmd, out, _ := tcpProcess(t, (*exec.Cmd).Start, "bench", "--connections", "1500", "--workers", "2", "--server-workers", "2", "--hold", "3s", "--heartbeat", "1s", "--json", "--report", report)
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var r scalebench.Result
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK || r.Held != 1500 || r.Lost != 0 || r.EstablishSeconds <= 0 || r.Client.Reconciled == nil || !r.Client.Reconciled.Agree {
+		t.Errorf("%s: %+v", r.Verdict, r.Client.Connections)
+	}
+	if page := readPage(t, report); !strings.Contains(page, "1500 connections held") || !strings.Contains(page, "<svg") {
+		t.Error("the report does not say it")
+	}
+}
+
+func TestTCPClientWithoutServerSaysSo(t *testing.T) {
+	cmd, out, notes := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:1", "--connections", "20", "--hold", "1s", "--plateau", "1s", "--quiet")
+	cmd.Wait()
+	if cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(out.String(), "nobody listens there") || !strings.Contains(notes.String(), "0 of 20 connections") {
+		t.Errorf("exit code %d\n%s%s", cmd.ProcessState.ExitCode(), out, notes)
+	}
+}
+
+func TestTCPDoctorSaysWhatDoesNotFit(t *testing.T) {
+	for args, want := range map[string]int{"--connections 100": 0, "--connections 2000000000": exitFailure, "--connections 0": exitUsage, "--end middle": exitUsage} {
+		cmd, out, _ := tcpProcess(t, (*exec.Cmd).Start, append([]string{"doctor"}, strings.Fields(args)...)...)
+		cmd.Wait()
+		if got := cmd.ProcessState.ExitCode(); got != want || want == exitFailure && !strings.Contains(out.String(), "sysctl -w fs.file-max=") {
+			t.Errorf("%s: exit code %d, want %d\n%s", args, got, want, out)
+		}
+	}
+}
+
+// A path that drops without a word: found by the heartbeats within misses × period, and the connections come back once
+// the path does.
+func TestRootTCPSilentPathIsFound(t *testing.T) {
+	netlabtest.Tools(t, "nft")
+	lab := netlabtest.Up(t, netlab.Topology{
+		Name: "tcpsilent", Namespaces: []netlab.Namespace{{Name: "c"}, {Name: "s"}},
+		Links: []netlab.Link{{
+			A: netlab.End{Namespace: "c", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.1/24")},
+			B: netlab.End{Namespace: "s", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.2/24")},
+		}},
+	})
+	client, server := lab.Namespace("c"), lab.Namespace("s")
+	_, _, notes := tcpProcess(t, server.Start, "server", "--listen", "10.9.0.2:10000", "--workers", "1", "--quiet")
+	waitFor(t, notes, "listening on")
+	cmd, out, progress := tcpProcess(t, client.Start, "client", "--to", "10.9.0.2:10000", "--connections", "300", "--heartbeat", "500ms", "--timeout", "1s", "--backoff-max", "500ms", "--json")
+	waitFor(t, progress, `(?m)^ +\d+ +300 `)
+	nft := func(args ...string) {
+		if text, err := client.Exec(t.Context(), "nft", args...); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, text)
+		}
+	}
+	nft("add", "table", "inet", "t")
+	nft("add", "chain", "inet", "t", "c", "{ type filter hook input priority 0; }")
+	nft("add", "rule", "inet", "t", "c", "tcp", "sport", "10000", "drop")
+	waitFor(t, progress, `silent 300\b`)
+	nft("delete", "table", "inet", "t")
+	waitFor(t, progress, `(?m)^ +\d+ +300 +\d+ +\d+ +\d+ +300 `)
+	cmd.Process.Signal(os.Interrupt)
+	cmd.Wait()
+	var r tcpscale.Report
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	if cmd.ProcessState.ExitCode() != exitFailure || r.Totals.Lost != 300 || r.Totals.Reconnected != 300 || r.Detected.Min() < 1400*time.Millisecond {
+		t.Errorf("exit code %d, %+v, found after %v", cmd.ProcessState.ExitCode(), r.Totals, r.Detected.Min())
+	}
+}

@@ -1,0 +1,242 @@
+package snatplan_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/snatplan"
+)
+
+func simulate(t testing.TB, s snatplan.Scenario) snatplan.Run {
+	t.Helper()
+	s = s.WithDefaults()
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	run, err := snatplan.Simulate(t.Context(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+func one(kind snatplan.Kind) []snatplan.StageSpec { return []snatplan.StageSpec{{Kind: kind}} }
+
+func seconds(n float64) *time.Duration {
+	d := time.Duration(n * float64(time.Second))
+	return &d
+}
+
+// What goes on for ever under too many arrivals is what the plan says: ports / (lifetime + hold-down).
+func TestSaturatedPortsComeBackAtThePlannedRate(t *testing.T) {
+	for name, c := range map[string]struct {
+		path    []snatplan.StageSpec
+		traffic snatplan.Traffic
+		want    float64 // by hand
+	}{
+		"FIN":       {one(snatplan.AzureNAT), snatplan.Traffic{Lifetime: time.Second}, 64512 / 66.0},
+		"RST":       {one(snatplan.AzureNAT), snatplan.Traffic{Lifetime: time.Second, RST: 1}, 64512 / 17.0},
+		"abandoned": {one(snatplan.AzureLB), snatplan.Traffic{Lifetime: time.Second, Abandoned: 1}, 1024 / 241.0},
+		"long":      {one(snatplan.AWSNAT), snatplan.Traffic{Lifetime: 100 * time.Second}, 550},
+		"TIME_WAIT": {one(snatplan.Ephemeral), snatplan.Traffic{Lifetime: time.Second, Spread: "fixed"}, 28232 / 61.0},
+		"mixed":     {one(snatplan.Masquerade), snatplan.Traffic{Lifetime: 10 * time.Second, RST: 0.5}, 64512 / (10 + 0.5*120 + 0.5*10)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.traffic.Policy, c.traffic.Duration, c.traffic.Rate = snatplan.Open, 6*time.Minute, 1.05*c.want
+			if c.traffic.Abandoned > 0 {
+				c.traffic.Duration = 4 * time.Hour // few, and slow
+			}
+			if c.traffic.Lifetime > time.Minute {
+				c.traffic.Duration, c.traffic.Rate = 20*time.Minute, 1.3*c.want
+			}
+			s := snatplan.Scenario{Path: c.path, Traffic: c.traffic}
+			run, plan := simulate(t, s), s.WithDefaults().Plan()
+			if math.Abs(plan.NewPerSecond-c.want) > 1e-6*c.want || plan.Fits {
+				t.Errorf("plan: %.3f/s (fits %v), want %.3f/s", plan.NewPerSecond, plan.Fits, c.want)
+			}
+			if math.Abs(run.OpenPerSecond-c.want) > 0.05*c.want || run.TimedOut+run.Errors == 0 {
+				t.Errorf("simulated: %.3f/s, %d failed, want %.3f/s", run.OpenPerSecond, run.TimedOut+run.Errors, c.want)
+			}
+		})
+	}
+}
+
+// The reference's figures for zero lifetime.
+func TestPlannedRatesOfClosedConnections(t *testing.T) {
+	for _, c := range []struct {
+		spec    snatplan.StageSpec
+		traffic snatplan.Traffic
+		want    float64
+	}{
+		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, snatplan.Traffic{}, 992.5},
+		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, snatplan.Traffic{RST: 1}, 4032},
+		{snatplan.StageSpec{Kind: snatplan.AzureLB}, snatplan.Traffic{Abandoned: 1}, 4.27},
+		{snatplan.StageSpec{Kind: snatplan.AWSNAT}, snatplan.Traffic{}, 0}, // its hold-down is not published
+		{snatplan.StageSpec{Kind: snatplan.AWSNAT, HoldFIN: seconds(55)}, snatplan.Traffic{}, 1000},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 1024}, snatplan.Traffic{}, 1024 / 120.0},
+	} {
+		got := snatplan.Scenario{Path: []snatplan.StageSpec{c.spec}, Traffic: c.traffic}.WithDefaults().Plan().NewPerSecond
+		if math.Abs(got-c.want) > 0.001*c.want+0.005 {
+			t.Errorf("%+v: %.3f/s, want %.3f/s", c, got, c.want)
+		}
+	}
+}
+
+// A SYN without a port waits 1, 3, 7 … s; the kernel gives up at 127 s.
+func TestSYNsAreSentAgain(t *testing.T) {
+	s := snatplan.Scenario{
+		Path: []snatplan.StageSpec{{Kind: snatplan.AzureLB, Ports: 8}},
+		Traffic: snatplan.Traffic{
+			Policy: snatplan.Open, Rate: 0.000001, Burst: 16, BurstEvery: 150 * time.Second, Lifetime: 5 * time.Second, Spread: "fixed", Duration: 299 * time.Second,
+		},
+	}
+	if run := simulate(t, s); !reflect.DeepEqual(run.WaitedFor, []int64{8, 0, 0, 8, 0, 0, 0}) || run.Delayed != 8 || run.TimedOut != 0 {
+		t.Errorf("after 5 s there is room again, the next SYN comes at 7: %+v", run)
+	}
+	s.Traffic.Lifetime = 0
+	s.Traffic.Duration = 276 * time.Second
+	if run := simulate(t, s); run.TimedOut != 0 || run.Opened != 8 || run.Stages[0].Refused != 8*7 {
+		t.Errorf("before 127 s are over: %+v", run)
+	}
+	s.Traffic.Duration = 278 * time.Second
+	if run := simulate(t, s); run.TimedOut != 8 || run.Opened != 8 {
+		t.Errorf("after 127 s: %+v", run)
+	}
+}
+
+// The client's own port range answers at once, and no SYN leaves.
+func TestOwnPortsFailAtOnce(t *testing.T) {
+	run := simulate(t, snatplan.Scenario{Connections: 30_000, Path: one(snatplan.Ephemeral)})
+	if run.Peak != 28_232 || run.TimedOut != 0 || run.Errors < 1768 {
+		t.Errorf("%+v", run)
+	}
+}
+
+// Dynamic allocation doubles from its start: refused connections get through with a later SYN.
+func TestDynamicPortsGrow(t *testing.T) {
+	spec := snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 64, MaxPorts: 8192, Grow: 2 * time.Second}
+	run := simulate(t, snatplan.Scenario{Path: []snatplan.StageSpec{spec}})
+	if run.Peak != 8192 || run.Delayed == 0 || run.WaitedFor[0] == 0 {
+		t.Errorf("peak %d, delayed %d", run.Peak, run.Delayed)
+	}
+	// The pool of one address gives 15 nodes 4,096 each; what is left is no whole doubling.
+	s := snatplan.Scenario{Nodes: 15, Replicas: 15, Path: []snatplan.StageSpec{spec}}
+	agree(t, s, s.WithDefaults().Plan())
+	if p := s.WithDefaults().Plan(); p.Holds != 61_440 {
+		t.Errorf("%d", p.Holds)
+	}
+	// A fast ramp is slower than the growth, a slow one is not.
+	s = snatplan.Scenario{Connections: 8000, Path: []snatplan.StageSpec{spec}, Traffic: snatplan.Traffic{Rate: 2}}
+	s.Traffic.Duration = 2 * time.Hour
+	if run := simulate(t, s); run.Delayed != 0 || run.Peak != 8000 {
+		t.Errorf("slow ramp: delayed %d, peak %d", run.Delayed, run.Peak)
+	}
+}
+
+// The seventh replica of the original tester gets what is left, is evicted and starts again; six stay.
+func TestTheOriginalTesterKeepsWholeReplicas(t *testing.T) {
+	s := snatplan.Scenario{Replicas: 7, Path: one(snatplan.Masquerade), Traffic: snatplan.Traffic{Policy: snatplan.Original, Rate: 10_000, Duration: 4 * time.Hour}}
+	run := simulate(t, s)
+	if run.Peak != 64_512 || run.Lowest != 60_000 || run.Restarts < 5 || run.Evicted < 5*4512 {
+		t.Errorf("peak %d, lowest %d, %d restarts, %d evicted", run.Peak, run.Lowest, run.Restarts, run.Evicted)
+	}
+	s.Replicas = 6
+	if run := simulate(t, s); run.Peak != 60_000 || run.Lowest != 60_000 || run.Restarts != 0 || run.Evicted != 0 {
+		t.Errorf("six: %+v", run.Stages)
+	}
+	// Two nodes of 8,000: a saw-tooth from 0 to 16,000, and 12,500 is on its way.
+	saw := snatplan.Scenario{
+		Nodes: 2, Replicas: 2, Path: []snatplan.StageSpec{{Kind: snatplan.AzureLB, IPs: 2, Ports: 8000}},
+		Traffic: snatplan.Traffic{Policy: snatplan.Original, Duration: 2 * time.Hour, Rate: 150},
+	}
+	run = simulate(t, saw)
+	near := 0
+	for _, n := range run.Series.Held {
+		if n > 11_250 && n < 13_750 {
+			near++
+		}
+	}
+	if run.Peak != 16_000 || run.Lowest != 0 || near == 0 {
+		t.Errorf("peak %d, lowest %d, %d readings near 12,500", run.Peak, run.Lowest, near)
+	}
+}
+
+func TestTheSameSeedGivesTheSameRun(t *testing.T) {
+	s := snatplan.Scenario{
+		Nodes: 3, Replicas: 5, Destinations: 4, Path: []snatplan.StageSpec{{Kind: snatplan.Ephemeral, Ports: 500}, {Kind: snatplan.GCPNAT, MaxPorts: 128}},
+		Traffic: snatplan.Traffic{Policy: snatplan.Open, Rate: 500, Lifetime: time.Second, RST: 0.3, Abandoned: 0.1, Seed: 9},
+	}
+	a, b := simulate(t, s), simulate(t, s)
+	if !reflect.DeepEqual(a, b) {
+		t.Error("two runs of one seed differ")
+	}
+	s.Traffic.Seed = 10
+	if c := simulate(t, s); reflect.DeepEqual(a.Series, c.Series) {
+		t.Error("another seed changes nothing")
+	}
+}
+
+func TestSimulateEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := snatplan.Scenario{Path: one(snatplan.AzureNAT), Traffic: snatplan.Traffic{Policy: snatplan.Open, Rate: 1e6, Lifetime: time.Second, Duration: time.Hour}}.WithDefaults()
+	last := -1.0
+	_, err := snatplan.Simulate(ctx, s, func(done float64) {
+		if done < last || done > 1 {
+			t.Errorf("progress from %v to %v", last, done)
+		}
+		if last = done; done > 0.0001 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || last < 0 {
+		t.Errorf("%v", err)
+	}
+	s.Replicas, s.Destinations, s.Path = 1_000_000, 10_000, one(snatplan.Ephemeral)
+	if _, err := snatplan.Simulate(t.Context(), s.WithDefaults(), nil); err == nil {
+		t.Error("ten thousand million cells were allocated")
+	}
+}
+
+// After its start a simulation allocates nothing per event: what a longer one allocates is no more.
+func TestEventsDoNotAllocate(t *testing.T) {
+	run := func(d time.Duration) float64 {
+		s := snatplan.Scenario{
+			Path:    one(snatplan.AzureNAT),
+			Traffic: snatplan.Traffic{Policy: snatplan.Open, Rate: 1000, Lifetime: time.Second, Duration: d},
+		}.WithDefaults()
+		return testing.AllocsPerRun(1, func() {
+			if _, err := snatplan.Simulate(t.Context(), s, nil); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	short, long := run(100*time.Second), run(400*time.Second)
+	if perEvent := (long - short) / 900_000; perEvent > 0.001 {
+		t.Errorf("%v allocations, then %v: %v per event", short, long, perEvent)
+	}
+}
+
+func BenchmarkSimulate(b *testing.B) {
+	for _, policy := range []snatplan.Policy{snatplan.Open, snatplan.Keep} {
+		b.Run(fmt.Sprintf("%s-10M", policy), func(b *testing.B) {
+			s := snatplan.Scenario{
+				Nodes: 100, Replicas: 1000, Destinations: 4, Path: []snatplan.StageSpec{{Kind: snatplan.Ephemeral}, {Kind: snatplan.AzureNAT, IPs: 16}},
+				Traffic: snatplan.Traffic{Policy: policy, Rate: 20_000, Lifetime: 10 * time.Second, Duration: 500 * time.Second},
+			}
+			if policy == snatplan.Keep {
+				s.Path, s.Traffic.Rate, s.Traffic.Lifetime = []snatplan.StageSpec{{Kind: snatplan.Ephemeral}}, 100, 0
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				run := simulate(b, s)
+				b.ReportMetric(float64(run.Events)/b.Elapsed().Seconds()*float64(b.N), "events/s")
+				b.ReportMetric(float64(run.Opened), "connections")
+			}
+		})
+	}
+}

@@ -1,0 +1,348 @@
+package tcpscale
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// handle serves what the kernel has reported.
+func (c *Client) handle(events []unix.EpollEvent, now time.Duration) {
+	c.now = now
+	for i := range events {
+		e := &events[i]
+		s := c.slots.at(e.Fd)
+		if s.generation != e.Pad || s.state < slotConnecting {
+			continue // of a descriptor that is closed
+		}
+		if s.state == slotConnecting && !c.connected(e.Fd, s) {
+			continue
+		}
+		if e.Events&^unix.EPOLLOUT != 0 {
+			c.readable(e.Fd, s)
+		}
+	}
+}
+
+// connected looks whether TCP is up, and says hello; false: not, or not any more.
+func (c *Client) connected(i int32, s *slot) bool {
+	errno, err := unix.GetsockoptInt(int(s.fd), unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && errno != 0 {
+		err = unix.Errno(errno)
+	}
+	if err != nil {
+		c.fail(i, classify(err, true), err)
+		return false
+	}
+	s.state = slotHello
+	c.count.connections.Unanswered++
+	s.seq, s.echo, s.skip = 0, 0, 0
+	if c.config.Plain {
+		c.established(i, s)
+		return true
+	}
+	hello := frame{
+		kind: frameClientHello, run: c.config.Run, client: c.config.Client, connection: uint32(i),
+		period: c.config.Heartbeat, misses: uint8(c.config.Misses),
+	}
+	if c.config.Payload > 0 {
+		hello.mode = modeEcho
+	}
+	return c.send(i, c.write[:hello.put(c.write[:])])
+}
+
+// readable reads until nothing is left: the kernel reports an edge only once.
+func (c *Client) readable(i int32, s *slot) {
+	for s.state >= slotHello {
+		held := copy(c.read[:], c.partial[i])
+		n, err := unix.Read(int(s.fd), c.read[held:])
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			c.fail(i, classify(err, false), err)
+			return
+		case n == 0:
+			c.fail(i, Closed, nil)
+			return
+		}
+		c.count.bytes.Received += uint64(n)
+		s.heard = ticks(c.now)
+		if c.config.Plain {
+			continue
+		}
+		rest, ok := c.consume(i, s, c.read[:held+n])
+		switch {
+		case !ok:
+			return
+		case len(rest) > 0:
+			c.partial[i] = append(c.partial[i][:0], rest...)
+		case held > 0:
+			delete(c.partial, i)
+		}
+	}
+}
+
+// consume handles whole frames and returns the beginning of one that is not; ok is false once the connection is gone.
+func (c *Client) consume(i int32, s *slot, b []byte) (rest []byte, ok bool) {
+	for len(b) > 0 {
+		if skip := min(int(s.skip), len(b)); skip > 0 {
+			s.skip -= uint16(skip)
+			b = b[skip:]
+			continue
+		}
+		f, n, err := parseFrame(b)
+		if err != nil {
+			c.fail(i, Protocol, err)
+			return nil, false
+		}
+		if n == 0 {
+			return b, true
+		}
+		b = b[n:]
+		if !c.frame(i, s, &f) {
+			return nil, false
+		}
+	}
+	return nil, true
+}
+
+// frame obeys one frame; false: the connection is gone.
+func (c *Client) frame(i int32, s *slot, f *frame) bool {
+	switch {
+	case f.kind == frameServerHello && s.state == slotHello:
+		s.server = c.meet(serverKey{f.id, f.zone, f.generation})
+		c.established(i, s)
+		return true
+	case f.kind == frameHeartbeat && s.state == slotUp:
+		c.count.beats.Received++
+		s.skip = uint16(f.payload)
+		if f.echo > s.echo && f.echo <= s.seq {
+			s.echo, s.echoed = f.echo, ticks(c.now)
+			if f.since > 0 && f.since <= uint64(c.now) {
+				c.rtt.Record(c.now - time.Duration(f.since))
+			}
+		}
+		return true
+	case f.kind == frameBye && s.state >= slotHello:
+		if s.state == slotUp {
+			c.count.totals.Closed++
+		}
+		c.release(i, false)
+		s.tries++ // to another one: this server is leaving
+		c.ready = append(c.ready, i)
+		return false
+	}
+	c.fail(i, Protocol, errProtocol)
+	return false
+}
+
+// established counts a connection that both programs know of, and begins with its heartbeats somewhere in the period.
+func (c *Client) established(i int32, s *slot) {
+	c.count.connections.Connecting--
+	c.count.connections.Unanswered--
+	c.count.connections.Established++
+	c.count.totals.Opened++
+	if c.full.IsZero() && c.count.connections.Established == c.config.Connections {
+		c.full = c.wall()
+	}
+	c.connect.Record(c.now - s.began)
+	if s.lost > 0 {
+		c.count.totals.Reconnected++
+		c.back.Record(c.now - s.lost)
+	}
+	s.state, s.tries, s.lost = slotUp, 0, 0
+	now := ticks(c.now)
+	s.heard, s.echoed = now, now
+	s.beat = now + 1 + uint32(rand.Int32N(int32(inTicks(c.config.Heartbeat))))
+	c.wheel.set(i, s.beat)
+}
+
+// send writes all of b or, when the peer's window is full, nothing; false: the connection is gone.
+func (c *Client) send(i int32, b []byte) bool {
+	n, err := unix.Write(int(c.slots.at(i).fd), b)
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		return true
+	case err != nil:
+		c.fail(i, classify(err, false), err)
+		return false
+	case n < len(b):
+		c.fail(i, Stalled, fmt.Errorf("%d of %d bytes written", n, len(b)))
+		return false
+	}
+	c.count.bytes.Sent += uint64(n)
+	return true
+}
+
+// expire is a slot's timer.
+func (c *Client) expire(i int32) {
+	s := c.slots.at(i)
+	now := ticks(c.now)
+	switch s.state {
+	case slotWaiting:
+		c.count.connections.Waiting--
+		s.state = slotIdle
+		c.ready = append(c.ready, i)
+	case slotConnecting:
+		c.fail(i, Timeout, nil)
+	case slotHello:
+		c.fail(i, Unanswered, nil)
+	case slotUp:
+		end := s.echoed + uint32(c.config.Misses)*inTicks(c.config.Heartbeat)
+		if !c.config.Plain && now >= end {
+			kind := Silent
+			if s.heard > s.echoed {
+				kind = OneWay
+			}
+			c.fail(i, kind, nil)
+			return
+		}
+		if now >= s.beat && !c.heartbeat(i, s, now) {
+			return
+		}
+		if c.config.Plain {
+			end = s.beat
+		}
+		c.wheel.set(i, min(s.beat, end))
+	}
+}
+
+// heartbeat sends one; false: the connection is gone.
+func (c *Client) heartbeat(i int32, s *slot, now uint32) bool {
+	s.beat = max(s.beat+inTicks(c.config.Heartbeat), now+1)
+	c.count.beats.Sent++
+	if c.config.Plain {
+		c.write[0] = 0
+		return c.send(i, c.write[:1])
+	}
+	if s.seq > s.echo {
+		c.count.beats.Missed++
+	}
+	s.seq++
+	f := frame{kind: frameHeartbeat, seq: s.seq, sent: uint64(c.now), payload: c.config.Payload}
+	n := f.put(c.write[:])
+	clear(c.write[n : n+f.payload])
+	return c.send(i, c.write[:n+f.payload])
+}
+
+// fail ends a connection or a try, and has it tried again.
+func (c *Client) fail(i int32, kind Failure, why error) {
+	s := c.slots.at(i)
+	fd := s.fd
+	if s.state == slotUp {
+		c.count.totals.Lost++
+		s.lost = max(c.now, 1)
+		after := c.now - s.began
+		if kind == Silent || kind == OneWay {
+			after = time.Duration(ticks(c.now)-s.echoed) * tick
+			c.detected.Record(after)
+		}
+		c.sample(i, fd, kind, why, after)
+		c.count.failures[kind]++
+		c.release(i, true)
+		c.later(i)
+		return
+	}
+	c.failed(i, fd, kind, why)
+}
+
+// failed is a try that has failed; fd is -1 if it had no socket.
+func (c *Client) failed(i, fd int32, kind Failure, why error) {
+	s := c.slots.at(i)
+	c.count.totals.Failed++
+	c.count.failures[kind]++
+	c.sample(i, fd, kind, why, c.now-s.began)
+	if fd >= 0 {
+		c.release(i, true)
+	}
+	c.later(i)
+}
+
+// later backs off: doubling, with a share of chance, so that those who lost together do not come back together.
+func (c *Client) later(i int32) {
+	s := c.slots.at(i)
+	wait := c.config.BackoffMin << min(s.tries, 16)
+	if wait > c.config.BackoffMax || wait < 0 {
+		wait = c.config.BackoffMax
+	}
+	s.tries++
+	s.state = slotWaiting
+	c.count.connections.Waiting++
+	wait += time.Duration(rand.Int64N(int64(wait/2) + 1))
+	c.wheel.set(i, ticks(c.now)+inTicks(wait))
+}
+
+// release closes a slot's socket.
+func (c *Client) release(i int32, reset bool) {
+	s := c.slots.at(i)
+	switch s.state {
+	case slotUp:
+		c.count.connections.Established--
+		if !c.config.Plain {
+			c.counts[s.server]--
+		}
+	case slotHello:
+		c.count.connections.Unanswered--
+		c.count.connections.Connecting--
+	case slotConnecting:
+		c.count.connections.Connecting--
+	}
+	if reset {
+		abort(int(s.fd))
+	}
+	unix.Close(int(s.fd))
+	s.fd, s.state = -1, slotIdle
+	c.wheel.cancel(i)
+	delete(c.partial, i)
+}
+
+func (c *Client) sample(i, fd int32, kind Failure, why error, after time.Duration) {
+	if len(c.count.samples) >= maxSamples {
+		return
+	}
+	s := c.slots.at(i)
+	t := FailedTuple{At: c.wall(), Kind: kind.String(), Remote: c.targets[(int(i)+int(s.tries))%len(c.targets)].text, AfterMS: float64(after.Microseconds()) / 1000}
+	if fd >= 0 {
+		t.Local = localName(int(fd))
+	}
+	if why != nil {
+		t.Error = why.Error()
+	}
+	c.count.samples = append(c.count.samples, t)
+}
+
+// meet counts one more connection of a server. Beyond 4096 of them the last row stands for all others.
+func (c *Client) meet(key serverKey) uint16 {
+	i, ok := c.serverOf[key]
+	if !ok {
+		if len(c.servers) >= maxPeers {
+			i = maxPeers - 1
+		} else {
+			i = uint16(len(c.servers))
+			c.servers, c.counts = append(c.servers, key), append(c.counts, 0)
+			c.serverOf[key] = i
+		}
+	}
+	c.counts[i]++
+	return i
+}
+
+// fill writes what the client knows into a report.
+func (c *Client) fill(r *Report) {
+	r.Role, r.ID, r.Worker, r.Run = RoleClient, c.config.ID, c.config.Worker, runName(c.config.Run)
+	c.count.fill(r)
+	r.BeganAt, r.FullAt = c.began, c.full
+	r.Heartbeats.RTT, r.Connect, r.Detected, r.Reconnect = c.rtt, c.connect, c.detected, c.back
+	for i, s := range c.servers {
+		if c.counts[i] > 0 {
+			r.Peers = append(r.Peers, Peer{ID: word(s.id[:]), Zone: word(s.zone[:]), Generation: runName(s.generation), Connections: c.counts[i]})
+		}
+	}
+	r.TableBytes = uint64(c.slots.length())*sizeOf[slot]() + uint64(c.wheel.links.length())*sizeOf[link]()
+}

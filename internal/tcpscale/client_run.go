@@ -1,0 +1,65 @@
+package tcpscale
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"os/exec"
+	"time"
+)
+
+// ClientRun is a client from its start to its end: workers planned and started, ramped, held, stopped.
+type ClientRun struct {
+	Command func() *exec.Cmd // makes a worker's process, as for [StartCrew]
+	Config  ClientConfig     // of all workers together; Run is drawn
+	Workers int              // 0: as many as the open-file limit asks for
+	For     time.Duration    // as in [Hold]
+	Plateau time.Duration    // as Patience in [Finder]
+	Server  func() Report    // the other end, where it is known; nil otherwise
+	Tick    func(Report)     // may be nil
+}
+
+// Run returns the final report, and an error if workers could not start or died.
+func (c *ClientRun) Run(ctx context.Context) (Report, error) {
+	files, err := RaiseFiles()
+	if err != nil {
+		return Report{}, err
+	}
+	workers := c.Workers
+	if workers == 0 {
+		workers = WorkersFor(c.Config.Connections, files)
+	}
+	c.Config.Run = rand.Uint64()
+	ports, err := c.Config.sourcePorts()
+	if err != nil {
+		return Report{}, err
+	}
+	configs, err := ClientWorkers(c.Config, workers, ports)
+	if err != nil {
+		return Report{}, err
+	}
+	crew, err := StartCrew(c.Command, configs)
+	if err != nil {
+		return Report{}, err
+	}
+	defer crew.Kill()
+	hold := Hold{
+		Crew: crew, Workers: workers, Rate: c.Config.Rate, For: c.For, Server: c.Server, Tick: c.Tick,
+		Finder: Finder{Patience: c.Plateau, Files: files, Workers: workers, Ports: ports, Tuples: tuples(configs)},
+	}
+	return hold.Run(ctx)
+}
+
+// tuples is how many pairs of source and target all workers have together.
+func tuples(configs []WorkerConfig) int {
+	sources, targets := map[netip.Addr]bool{}, map[netip.AddrPort]bool{}
+	for _, c := range configs {
+		for _, s := range c.Client.Sources {
+			sources[s] = true
+		}
+		for _, t := range c.Client.Targets {
+			targets[t] = true
+		}
+	}
+	return max(len(sources), 1) * len(targets)
+}

@@ -1,0 +1,261 @@
+package tcpscale
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Crew is the workers of one server or client, seen from their parent. Its methods may be called from any goroutine.
+type Crew struct {
+	mu      sync.Mutex
+	workers []*crewWorker
+	ended   chan struct{} // closed when the first worker has ended without being asked
+	failure error
+	asked   bool
+	updated chan struct{}
+}
+
+type crewWorker struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	report *Report
+	last   bool
+	ready  chan error
+	gone   chan struct{}
+}
+
+// StartCrew starts a process for each configuration and waits until all are ready. command makes the process; it must
+// run [RunWorker] on its standard input and output. On an error nothing is left running.
+func StartCrew(command func() *exec.Cmd, configs []WorkerConfig) (*Crew, error) {
+	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1)}
+	var err error
+	for _, config := range configs {
+		if err = c.start(command(), config); err != nil {
+			break
+		}
+	}
+	for _, w := range c.workers {
+		if err == nil {
+			err = <-w.ready
+		}
+	}
+	if err != nil {
+		c.Kill()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Crew) start(cmd *exec.Cmd, config WorkerConfig) error {
+	line, err := json.Marshal(config)
+	if err != nil {
+		return fmt.Errorf("configure a worker: %w", err)
+	}
+	w := &crewWorker{cmd: cmd, ready: make(chan error, 1), gone: make(chan struct{})}
+	cmd.Env = append(cmd.Environ(), "GOMAXPROCS=1", "GOGC=10") // one loop; garbage is rare and must not look like connections
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	// Setpgid: an interrupt at the terminal is for the parent, which then stops us in order.
+	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Setpgid = syscall.SIGKILL, true
+	if w.in, err = cmd.StdinPipe(); err != nil {
+		return fmt.Errorf("start a worker: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("start a worker: %w", err)
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	started := make(chan error)
+	go func() {
+		// The death signal follows the thread that has started the process: it must stay for as long.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		c.follow(w, out)
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start a worker: %w", err)
+	}
+	c.mu.Lock()
+	c.workers = append(c.workers, w)
+	c.mu.Unlock()
+	if _, err := w.in.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("configure a worker: %w", err)
+	}
+	return nil
+}
+
+// maxMessage bounds a line of a worker.
+const maxMessage = 16 << 20
+
+// follow reads what a worker says until it ends.
+func (c *Crew) follow(w *crewWorker, out io.Reader) {
+	defer close(w.gone)
+	scanner := bufio.NewScanner(out)
+	scanner.Buffer(make([]byte, 1<<16), maxMessage)
+	var failure error
+	for scanner.Scan() {
+		var m WorkerMessage
+		if err := json.Unmarshal(scanner.Bytes(), &m); err != nil {
+			failure = fmt.Errorf("a worker's message: %w", err)
+			break
+		}
+		if m.Error != "" {
+			failure = errors.New(m.Error)
+		}
+		if m.Ready {
+			w.ready <- nil
+		}
+		if m.Report != nil {
+			c.mu.Lock()
+			w.report, w.last = m.Report, m.Last
+			c.mu.Unlock()
+			select {
+			case c.updated <- struct{}{}:
+			default:
+			}
+		}
+	}
+	if failure != nil || scanner.Err() != nil {
+		_ = w.cmd.Process.Kill() // it may be gone already
+	}
+	failure = errors.Join(failure, scanner.Err())
+	if err := w.cmd.Wait(); err != nil && failure == nil {
+		failure = fmt.Errorf("worker %d: %w", w.cmd.Process.Pid, err)
+	}
+	if failure == nil {
+		failure = fmt.Errorf("worker %d ended", w.cmd.Process.Pid)
+	}
+	select {
+	case w.ready <- failure:
+	default:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.asked && c.failure == nil && !w.last {
+		c.failure = failure
+		close(c.ended)
+	}
+}
+
+// Ended is closed when a worker has ended without being asked; Err says why.
+func (c *Crew) Ended() <-chan struct{} { return c.ended }
+
+// Updated gets a value after reports have come in.
+func (c *Crew) Updated() <-chan struct{} { return c.updated }
+
+// Err is why the first worker ended that was not asked to; nil if none did.
+func (c *Crew) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failure
+}
+
+// Report merges the last report of each worker.
+func (c *Crew) Report() Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var reports []Report
+	for _, w := range c.workers {
+		if w.report != nil {
+			reports = append(reports, *w.report)
+		}
+	}
+	return MergeReports(reports)
+}
+
+// PIDs are the processes.
+func (c *Crew) PIDs() []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var pids []int
+	for _, w := range c.workers {
+		pids = append(pids, w.cmd.Process.Pid)
+	}
+	return pids
+}
+
+// established is what worker i holds, of how many.
+func (c *Crew) established(i int) (now, target int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.workers[i].report; r != nil {
+		return r.Connections.Established, r.Connections.Target
+	}
+	return 0, 1
+}
+
+// Send writes a command to one worker, or to all with worker -1. A worker that is gone is passed over.
+func (c *Crew) Send(worker int, command Command) {
+	line, err := json.Marshal(command)
+	if err != nil {
+		return // a Command always can
+	}
+	c.mu.Lock()
+	workers := c.workers
+	if worker >= 0 {
+		workers = workers[worker : worker+1]
+	}
+	if command.Op != OpRamp {
+		c.asked = true
+	}
+	c.mu.Unlock()
+	for _, w := range workers {
+		_, _ = w.in.Write(append(line, '\n')) // its end is noticed elsewhere
+	}
+}
+
+// stopPatience is how long workers may take to close what they hold.
+const stopPatience = 60 * time.Second
+
+// Stop has all workers report once more and end, and returns the sum. It kills those that do not in time.
+func (c *Crew) Stop() Report {
+	c.Send(-1, Command{Op: OpStop})
+	timer := time.AfterFunc(stopPatience, c.Kill)
+	defer timer.Stop()
+	c.wait()
+	return c.Report()
+}
+
+// Drain has a server send its clients away; it returns when all are gone.
+func (c *Crew) Drain() Report {
+	c.Send(-1, Command{Op: OpDrain})
+	c.wait()
+	return c.Report()
+}
+
+// Kill ends all workers at once and waits for them.
+func (c *Crew) Kill() {
+	c.mu.Lock()
+	c.asked = true
+	workers := c.workers
+	c.mu.Unlock()
+	for _, w := range workers {
+		_ = w.cmd.Process.Kill() // it may be gone already
+	}
+	c.wait()
+}
+
+func (c *Crew) wait() {
+	c.mu.Lock()
+	workers := c.workers
+	c.mu.Unlock()
+	for _, w := range workers {
+		<-w.gone
+	}
+}

@@ -1,0 +1,153 @@
+package tcpscale
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Hold is a client's run as its parent sees it: ramp in groups of workers, watch for a plateau, hold, stop.
+type Hold struct {
+	Crew    *Crew
+	Workers int
+	Rate    float64 // of all that ramp at once; 0: as fast as they can
+	Finder  Finder
+	For     time.Duration // from the moment that the target or a plateau is reached; 0: until the context ends
+	Server  func() Report // the other end, where it is known; nil otherwise
+	Tick    func(Report)  // every second, and at the end; may be nil
+	started time.Time
+	ramping int // workers that were told to ramp, or began by themselves
+	history []HistoryPoint
+	step    int // seconds between points of history
+	seconds int
+	cpu     float64
+	plateau *Plateau
+}
+
+// maxHistory bounds the points of a run; then every other one is dropped.
+const maxHistory = 2400
+
+// Run returns the sum of all workers' last reports once it is over. An end of ctx is a regular one. The error is that of
+// a worker, or of the server's, that ended by itself; the report is then what is known.
+func (h *Hold) Run(ctx context.Context) (Report, error) {
+	h.started, h.step, h.ramping = time.Now(), 1, min(h.Workers, RampingWorkers)
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	var until <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return h.finish(nil)
+		case <-until:
+			return h.finish(nil)
+		case <-h.Crew.Ended():
+			h.Crew.Kill()
+			return h.finish(h.Crew.Err())
+		case <-ticker.C:
+		}
+		r := h.look()
+		if h.Tick != nil {
+			h.Tick(r)
+		}
+		h.rampNext()
+		if until == nil && h.For > 0 && (!r.FullAt.IsZero() || h.plateau != nil) {
+			until = time.After(h.For)
+		}
+	}
+}
+
+// look takes the reports of this second together.
+func (h *Hold) look() Report {
+	r := h.Crew.Report()
+	var server *Report
+	if h.Server != nil {
+		other := h.Server()
+		server = &other
+		r.Reconciled = Reconcile(&r, server)
+	}
+	now := time.Since(h.started)
+	if h.ramping == h.Workers && r.Connections.Target > 0 {
+		if p := h.Finder.Watch(now, &r); p != nil {
+			h.plateau = p
+		} else if r.Connections.Established >= r.Connections.Target {
+			h.plateau = nil
+		}
+	}
+	r.Plateau = h.plateau
+	h.remember(now, &r, server)
+	return r
+}
+
+func (h *Hold) remember(now time.Duration, r, server *Report) {
+	h.seconds++
+	if h.seconds%h.step != 0 {
+		return
+	}
+	cpu := r.CPUSeconds
+	point := HistoryPoint{
+		Seconds: now.Seconds(), Established: r.Connections.Established,
+		Opened: r.Totals.Opened, Lost: r.Totals.Lost, Failed: r.Totals.Failed,
+	}
+	if server != nil {
+		point.Server = server.Connections.Established
+		cpu += server.CPUSeconds
+	}
+	if r.Heartbeats.RTT != nil {
+		point.RTT99 = float64(r.Heartbeats.RTT.Quantile(0.99).Microseconds()) / 1000
+	}
+	if last := len(h.history) - 1; last >= 0 {
+		point.CPU = 100 * max(cpu-h.cpu, 0) / max(point.Seconds-h.history[last].Seconds, 0.001)
+	}
+	h.cpu = cpu
+	if h.history = append(h.history, point); len(h.history) < maxHistory {
+		return
+	}
+	for i := range len(h.history) / 2 {
+		h.history[i] = h.history[2*i+1]
+	}
+	h.history = h.history[:len(h.history)/2]
+	h.step *= 2
+}
+
+// rampNext lets a worker begin for each that has reached its share, or that comes no further.
+func (h *Hold) rampNext() {
+	busy := 0
+	for i := range h.ramping {
+		if now, target := h.Crew.established(i); now < target {
+			busy++
+		}
+	}
+	if h.plateau != nil {
+		busy = 0
+	}
+	for ; busy < RampingWorkers && h.ramping < h.Workers; busy++ {
+		h.Crew.Send(h.ramping, Command{Op: OpRamp, Rate: h.Rate / RampingWorkers})
+		h.ramping++
+	}
+}
+
+func (h *Hold) finish(failure error) (Report, error) {
+	var reconciled *Reconciled
+	if h.Server != nil {
+		now := h.Crew.Report()
+		other := h.Server()
+		reconciled = Reconcile(&now, &other)
+	}
+	r := h.Crew.Stop()
+	r.Plateau, r.Reconciled, r.History = h.plateau, reconciled, h.history
+	if h.Tick != nil {
+		h.Tick(r)
+	}
+	return r, failure
+}
+
+// ErrIncomplete is a run that did not hold what it was asked to.
+var ErrIncomplete = errors.New("not all connections were held")
+
+// Verdict is nil if a run reached its target, held it and lost nothing that did not come back meanwhile unasked.
+func (r *Report) Verdict() error {
+	if r.FullAt.IsZero() || r.Totals.Lost > 0 {
+		return ErrIncomplete
+	}
+	return nil
+}

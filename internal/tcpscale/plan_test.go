@@ -1,0 +1,92 @@
+package tcpscale
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func TestWorkersFor(t *testing.T) {
+	for _, c := range []struct {
+		n     int
+		files uint64
+		want  int
+	}{{100000, 20000, 6}, {1000000, 20000, 52}, {1, 20000, 1}, {19500, 20000, 1}, {19501, 20000, 2}, {100000, 1 << 20, 1}} {
+		if got := WorkersFor(c.n, c.files); got != c.want {
+			t.Errorf("%d with %d files: %d workers, want %d", c.n, c.files, got, c.want)
+		}
+	}
+}
+
+func TestClientWorkersSpread(t *testing.T) {
+	config := clientDefaults
+	config.Targets, config.Connections, config.Rate = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}, 100001, 6000
+	configs, err := ClientWorkers(config, 8, 28232)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total, waiting, seen := 0, 0, map[netip.Addr]bool{}
+	for _, c := range configs {
+		total += c.Client.Connections
+		if c.Client.Wait {
+			waiting++
+		}
+		if c.Client.Rate != 1000 {
+			t.Errorf("rate %v", c.Client.Rate)
+		}
+		for _, s := range c.Client.Sources {
+			if seen[s] || !s.IsLoopback() {
+				t.Errorf("source %v", s)
+			}
+			seen[s] = true
+		}
+	}
+	if total != 100001 || waiting != 2 || len(seen) != 8 {
+		t.Errorf("%d connections, %d waiting, sources %v", total, waiting, seen)
+	}
+	config.Connections = 20000
+	if configs, err = ClientWorkers(config, 2, 28232); err != nil || len(configs[0].Client.Sources) != 0 {
+		t.Errorf("one source is enough for 20000: %v, %v", configs[0].Client.Sources, err)
+	}
+}
+
+func TestSources(t *testing.T) {
+	got, err := Sources([]netip.Prefix{netip.MustParsePrefix("192.0.2.64/30"), netip.MustParsePrefix("198.51.100.7/32")})
+	if err != nil || len(got) != 3 || got[0].String() != "192.0.2.65" || got[1].String() != "192.0.2.66" || got[2].String() != "198.51.100.7" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := Sources([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}); err == nil {
+		t.Error("16 million sources are taken")
+	}
+}
+
+func TestSourcePortsOutsideTheKernelsAreRefused(t *testing.T) {
+	low, _ := ephemeralRange()
+	c := ClientConfig{PortLow: uint16(low - 10), PortHigh: uint16(low + 10)}
+	if _, err := c.sourcePorts(); err == nil {
+		t.Error("taken; the kernel would ignore it")
+	}
+}
+
+// Each ceiling of the study is named, with its multiples.
+func TestPlateausAreNamed(t *testing.T) {
+	for n, want := range map[int]int{1024: 1024, 1020: 1024, 28232: 28232, 64512: 64512, 64000: 64000, 16 * 64512: 16 * 64512, 50000: 50000, 55000: 55000, 131072: 131072, 262144: 262144, 56464: 56464} {
+		f := Finder{}
+		r := Report{Connections: Connections{Target: 10 * n, Established: n}, Failures: map[string]uint64{"timeout": 5}}
+		f.Watch(0, &r)
+		if p := f.Watch(4*time.Second, &r); p != nil {
+			t.Errorf("%d: a plateau after 4 s", n)
+		}
+		r.Failures = map[string]uint64{"timeout": 9}
+		p := f.Watch(6*time.Second, &r)
+		if p == nil || p.At != want || p.Remedy != Timeout.Remedy() {
+			t.Errorf("%d: %+v", n, p)
+		}
+	}
+	f := Finder{}
+	r := Report{Connections: Connections{Target: 9000, Established: 7000}}
+	f.Watch(0, &r)
+	if p := f.Watch(6*time.Second, &r); p == nil || p.Ceiling == "unknown" && p.At != 0 {
+		t.Errorf("%+v", p)
+	}
+}

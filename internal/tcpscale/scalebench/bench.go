@@ -1,0 +1,215 @@
+package scalebench
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/tcpscale/limits"
+)
+
+// Config is one benchmark.
+type Config struct {
+	Command       func() *exec.Cmd      // makes a worker's process
+	Client        tcpscale.ClientConfig // Targets are set
+	ClientWorkers int                   // 0: as many as needed
+	ServerWorkers int                   // 0: as many as needed
+	Hold          time.Duration
+	Plateau       time.Duration
+	Tick          func(tcpscale.Report)
+}
+
+// Result is what it found. Memory and processor figures are of the hold.
+type Result struct {
+	At               time.Time        `json:"at"`
+	Machine          string           `json:"machine"`
+	Connections      int              `json:"connections"`
+	Held             int              `json:"held"`
+	HoldSeconds      float64          `json:"hold_s"`
+	EstablishSeconds float64          `json:"establish_s,omitempty"`
+	Lost             uint64           `json:"lost"`
+	KernelBytes      float64          `json:"kernel_bytes_per_connection"`    // both ends; growth of unreclaimable slab and socket buffers
+	AvailableBytes   float64          `json:"available_bytes_per_connection"` // by how much the machine's available memory fell
+	ServerBytes      float64          `json:"server_user_bytes_per_connection"`
+	ServerTable      float64          `json:"server_table_bytes_per_connection"`
+	ClientBytes      float64          `json:"client_user_bytes_per_connection"`
+	ClientTable      float64          `json:"client_table_bytes_per_connection"`
+	ServerCPU        float64          `json:"server_idle_cpu_percent"` // of one core
+	ClientCPU        float64          `json:"client_idle_cpu_percent"`
+	Beats            float64          `json:"heartbeats_per_s"` // of the clients
+	OK               bool             `json:"ok"`
+	Verdict          string           `json:"verdict"`
+	Findings         []limits.Finding `json:"findings"` // of the doctor, before the run
+	Client           tcpscale.Report  `json:"client"`
+	Server           tcpscale.Report  `json:"server"`
+}
+
+// UnfitError is a benchmark that was not begun: the doctor says that it cannot fit.
+type UnfitError struct{ Findings []limits.Finding }
+
+func (e *UnfitError) Error() string {
+	var words []string
+	for _, f := range e.Findings {
+		if f.Level == limits.Fail {
+			words = append(words, fmt.Sprintf("%s: %s (cure: %s)", f.Check, f.What, f.Cure))
+		}
+	}
+	return "so many connections do not fit here: " + strings.Join(words, "; ")
+}
+
+// Run examines the limits, starts servers and clients, holds, and ends all. An end of ctx ends the hold early; the
+// result says how long it was.
+func Run(ctx context.Context, c Config) (*Result, error) {
+	n := c.Client.Connections
+	findings := limits.Examine(limits.Read(), limits.Want{Connections: n, BothEnds: true})
+	if !limits.Fits(findings) {
+		return nil, &UnfitError{findings}
+	}
+	files, err := tcpscale.RaiseFiles()
+	if err != nil {
+		return nil, err
+	}
+	if c.ServerWorkers == 0 {
+		c.ServerWorkers = tcpscale.WorkersFor(n+n/25, files) // the kernel's spread is not quite even
+	}
+	server, err := tcpscale.StartServer(c.Command, tcpscale.ServerConfig{
+		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, ID: "bench", Backlog: 4096,
+	}, c.ServerWorkers)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	c.Client.Targets = server.Listen
+	m := measuring{before: readMemory(), server: server.Report, tick: c.Tick}
+	run := tcpscale.ClientRun{
+		Command: c.Command, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
+		Server: server.Report, Tick: m.look,
+	}
+	report, err := run.Run(ctx)
+	if err == nil {
+		err = server.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	result := m.result(&report)
+	result.Connections, result.Findings = n, findings
+	result.judge()
+	return result, nil
+}
+
+// measuring takes figures during the hold.
+type measuring struct {
+	before, now     memory
+	server          func() tcpscale.Report
+	tick            func(tcpscale.Report)
+	first, last     tcpscale.Report // client, at both ends of the hold
+	firstAt, lastAt tcpscale.Report // server
+}
+
+func (m *measuring) look(r tcpscale.Report) {
+	if m.tick != nil {
+		m.tick(r)
+	}
+	// The last report of a run has its history; by then connections may be going.
+	if r.FullAt.IsZero() || r.History != nil || r.At.Sub(r.FullAt) < 2*time.Second {
+		return
+	}
+	if m.first.At.IsZero() {
+		m.first, m.firstAt = r, m.server()
+	}
+	m.last, m.lastAt, m.now = r, m.server(), readMemory()
+}
+
+func (m *measuring) result(client *tcpscale.Report) *Result {
+	r := &Result{At: time.Now(), Machine: machine(), Client: *client, Server: m.lastAt, Held: client.Connections.Established, Lost: client.Totals.Lost}
+	if !client.FullAt.IsZero() {
+		r.EstablishSeconds = client.FullAt.Sub(client.BeganAt).Seconds()
+		r.HoldSeconds = client.At.Sub(client.FullAt).Seconds()
+	}
+	if span := m.last.At.Sub(m.first.At).Seconds(); span > 0 {
+		r.ClientCPU = 100 * (m.last.CPUSeconds - m.first.CPUSeconds) / span
+		r.ServerCPU = 100 * (m.lastAt.CPUSeconds - m.firstAt.CPUSeconds) / span
+		r.Beats = float64(m.last.Heartbeats.Sent-m.first.Heartbeats.Sent) / span
+	}
+	if n := float64(m.last.Connections.Established); n > 0 {
+		r.KernelBytes, r.AvailableBytes = (m.now.kernel-m.before.kernel)/n, (m.before.available-m.now.available)/n
+		r.ClientBytes, r.ServerBytes = m.last.BytesPerConnection, m.lastAt.BytesPerConnection
+		r.ClientTable, r.ServerTable = float64(m.last.TableBytes)/n, float64(m.lastAt.TableBytes)/n
+	}
+	return r
+}
+
+// judge is strict: all there, none lost, both ends agree.
+func (r *Result) judge() {
+	switch c := &r.Client; {
+	case c.FullAt.IsZero():
+		r.Verdict = fmt.Sprintf("%d of %d connections were established", r.Held, r.Connections)
+		if p := c.Plateau; p != nil {
+			r.Verdict += fmt.Sprintf("; plateau: %s; %s", p.Ceiling, p.Because)
+		}
+	case r.Lost > 0:
+		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s", r.Lost, r.HoldSeconds)
+	case r.Held < r.Connections:
+		r.Verdict = fmt.Sprintf("%d of %d connections at the end", r.Held, r.Connections)
+	case c.Reconciled != nil && !c.Reconciled.Agree:
+		r.Verdict = "the ends do not agree: " + c.Reconciled.Finding
+	default:
+		r.OK = true
+		r.Verdict = fmt.Sprintf("%d connections held for %.0f s, 0 lost", r.Held, r.HoldSeconds)
+	}
+}
+
+type memory struct{ kernel, available float64 } // bytes
+
+func readMemory() (m memory) {
+	m.kernel = field("/proc/meminfo", "SUnreclaim:", 1) * 1024
+	m.available = field("/proc/meminfo", "MemAvailable:", 1) * 1024
+	m.kernel += field("/proc/net/sockstat", "TCP:", 10) * float64(os.Getpagesize()) // "TCP: inuse N orphan N tw N alloc N mem PAGES"
+	return m
+}
+
+// field is a number in the line of a file that begins with name; 0 where it is not to be had.
+func field(file, name string, i int) float64 {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		if words := strings.Fields(line); len(words) > i && words[0] == name {
+			n, err := strconv.ParseFloat(words[i], 64)
+			if err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// machine says where figures come from.
+func machine() string {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		release = []byte("unknown")
+	}
+	return fmt.Sprintf("Linux %s, %s processors, %.0f GB", strings.TrimSpace(string(release)), processors(), field("/proc/meminfo", "MemTotal:", 1)/(1<<20))
+}
+
+// Validate says what cannot be meant.
+func (c *Config) Validate() error {
+	client := c.Client
+	client.Targets = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")} // chosen later
+	if err := client.Validate(); err != nil {
+		return err
+	}
+	if c.ClientWorkers > client.Connections {
+		return fmt.Errorf("%d workers: more than %d connections", c.ClientWorkers, client.Connections)
+	}
+	return nil
+}

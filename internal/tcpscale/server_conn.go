@@ -1,0 +1,312 @@
+package tcpscale
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// readable reads what a connection has and answers it.
+func (s *Server) readable(fd int32) {
+	c := s.conns.at(fd)
+	if c.state == serverFree {
+		return
+	}
+	held := copy(s.read[:], s.partial[fd])
+	n, err := unix.Read(int(fd), s.read[held:])
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return
+	case err != nil:
+		s.lose(fd, classify(err, false))
+		return
+	case n == 0:
+		s.lose(fd, Closed)
+		return
+	}
+	s.count.bytes.Received += uint64(n)
+	c.seen = ticks(s.now)
+	rest, ok := s.consume(fd, c, s.read[:held+n])
+	switch {
+	case !ok: // gone
+	case len(rest) > 0:
+		s.partial[fd] = append(s.partial[fd][:0], rest...)
+	case held > 0:
+		delete(s.partial, fd)
+	}
+}
+
+// consume handles whole frames and returns the beginning of one that is not; ok is false once the connection is gone.
+func (s *Server) consume(fd int32, c *serverConn, b []byte) (rest []byte, ok bool) {
+	if c.state == serverFresh && b[0] == 0 {
+		c.state = serverPlain
+		s.established(c)
+	}
+	if c.state == serverPlain {
+		s.count.beats.Received += uint64(len(b))
+		if t := s.config.PlainTimeout; t > 0 {
+			s.wheel.set(fd, c.seen+inTicks(t))
+		}
+		return nil, true
+	}
+	for len(b) > 0 {
+		if skip := min(int(c.skip), len(b)); skip > 0 {
+			c.skip -= uint16(skip)
+			b = b[skip:]
+			continue
+		}
+		f, n, err := parseFrame(b)
+		if err != nil {
+			s.refuse(fd)
+			return nil, false
+		}
+		if n == 0 {
+			return b, true
+		}
+		b = b[n:]
+		if !s.frame(fd, c, &f) {
+			return nil, false
+		}
+	}
+	return nil, true
+}
+
+// frame obeys one frame; false: the connection is gone.
+func (s *Server) frame(fd int32, c *serverConn, f *frame) bool {
+	switch {
+	case f.kind == frameClientHello && c.state == serverFresh:
+		c.state, c.misses, c.echo = serverKnown, f.misses, f.mode&modeEcho != 0
+		c.period = uint16(inTicks(f.period))
+		c.peer = s.join(peerKey{f.run, f.client})
+		s.established(c)
+		s.wheel.set(fd, c.seen+s.quiet(c))
+		hello := frame{kind: frameServerHello, generation: s.config.Generation}
+		copy(hello.id[:], s.config.ID)
+		copy(hello.zone[:], s.config.Zone)
+		return s.send(fd, s.write[:hello.put(s.write[:])])
+	case f.kind == frameHeartbeat && c.state == serverKnown:
+		s.count.beats.Received++
+		c.heard, c.skip = f.seq, uint16(f.payload)
+		payload := 0
+		if c.echo {
+			payload = f.payload
+		}
+		return s.beat(fd, c, f.sent, payload)
+	case f.kind == frameBye && c.state == serverKnown:
+		s.count.totals.Closed++
+		s.drop(fd)
+		return false
+	}
+	s.refuse(fd)
+	return false
+}
+
+// quiet is how long a connection may be silent before we speak up: half a period late.
+func (s *Server) quiet(c *serverConn) uint32 { return uint32(c.period) + max(uint32(c.period)/2, 1) }
+
+// beat sends a heartbeat with the echo of the last one.
+func (s *Server) beat(fd int32, c *serverConn, since uint64, payload int) bool {
+	c.seq++
+	f := frame{kind: frameHeartbeat, seq: c.seq, sent: uint64(s.now), echo: c.heard, since: since, payload: payload}
+	n := f.put(s.write[:])
+	clear(s.write[n : n+payload])
+	if !s.send(fd, s.write[:n+payload]) {
+		return false
+	}
+	s.count.beats.Sent++
+	return true
+}
+
+// send writes all of b or, when the peer's window is full, nothing; false: the connection is gone.
+func (s *Server) send(fd int32, b []byte) bool {
+	n, err := unix.Write(int(fd), b)
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		return true // its silence is judged, not its deafness
+	case err != nil:
+		s.lose(fd, classify(err, false))
+		return false
+	case n < len(b):
+		s.lose(fd, Stalled) // half a frame is out: the stream is of no use any more
+		return false
+	}
+	s.count.bytes.Sent += uint64(n)
+	return true
+}
+
+func (s *Server) established(*serverConn) {
+	s.count.connections.Connecting--
+	s.count.connections.Unanswered--
+	s.count.connections.Established++
+	s.count.totals.Opened++
+}
+
+// lose ends a connection that was not meant to end.
+func (s *Server) lose(fd int32, kind Failure) {
+	if s.conns.at(fd).state == serverPlain && kind == Closed {
+		s.count.totals.Closed++ // plain streams have no other goodbye
+	} else {
+		s.count.failures[kind]++
+		if s.conns.at(fd).state != serverFresh {
+			s.count.totals.Lost++
+		}
+	}
+	s.drop(fd)
+}
+
+func (s *Server) refuse(fd int32) {
+	s.count.totals.Refused++
+	s.count.failures[Protocol]++
+	s.drop(fd)
+}
+
+// drop closes and forgets.
+func (s *Server) drop(fd int32) {
+	c := s.conns.at(fd)
+	if c.state == serverFresh {
+		s.count.connections.Connecting--
+		s.count.connections.Unanswered--
+	} else {
+		s.count.connections.Established--
+	}
+	s.leave(c.peer)
+	*c = serverConn{}
+	s.wheel.cancel(fd)
+	delete(s.partial, fd)
+	if !s.draining { // there a RST could overtake our goodbye
+		abort(int(fd))
+	}
+	unix.Close(int(fd))
+	if s.paused {
+		s.resume()
+	}
+}
+
+// join finds the row of a client, or one that is free.
+func (s *Server) join(key peerKey) uint16 {
+	if i, ok := s.peerOf[key]; ok {
+		s.peers[i].count++
+		return i
+	}
+	i := len(s.peers)
+	if i >= maxPeers {
+		for i = 0; i < maxPeers && s.peers[i].count > 0; i++ { // rare: 4096 clients have come
+		}
+		if i == maxPeers {
+			return otherPeers
+		}
+		delete(s.peerOf, s.peers[i].key)
+		s.peers[i] = peerCount{key, 1}
+	} else {
+		s.peers = append(s.peers, peerCount{key, 1})
+	}
+	s.peerOf[key] = uint16(i)
+	return uint16(i)
+}
+
+func (s *Server) leave(peer uint16) {
+	if int(peer) < len(s.peers) {
+		s.peers[peer].count--
+	}
+}
+
+// advance fires timers and drains.
+func (s *Server) advance(now time.Duration) {
+	s.now = now
+	s.wheel.advance(ticks(now), s.expire)
+	if s.draining {
+		s.drainSome()
+	}
+}
+
+// expire is a connection's timer: it has been silent, or its timer is older than its last bytes.
+func (s *Server) expire(fd int32) {
+	c := s.conns.at(fd)
+	at := ticks(s.now)
+	switch c.state {
+	case serverFresh, serverPlain:
+		if due := c.seen + inTicks(s.config.PlainTimeout); at < due {
+			s.wheel.set(fd, due)
+			return
+		}
+		s.evict(fd)
+	case serverKnown:
+		silent, quiet := at-c.seen, s.quiet(c)
+		end := uint32(c.misses) * uint32(c.period)
+		switch {
+		case silent < quiet && silent < end:
+			s.wheel.set(fd, c.seen+min(quiet, end))
+		case silent >= end:
+			s.evict(fd)
+		default:
+			s.count.beats.Missed++
+			s.wheel.set(fd, min(at+uint32(c.period), c.seen+end))
+			s.beat(fd, c, 0, 0)
+		}
+	}
+}
+
+func (s *Server) evict(fd int32) {
+	if s.conns.at(fd).state != serverFresh {
+		s.count.totals.Evicted++
+		s.count.totals.Lost++
+	}
+	s.count.failures[Silent]++
+	s.drop(fd)
+}
+
+// drainBurst is how many connections are sent away in a tick.
+const drainBurst = 500
+
+func (s *Server) drainSome() {
+	for n := 0; n < drainBurst && s.drainAt < s.conns.length(); s.drainAt++ {
+		c := s.conns.at(s.drainAt)
+		if c.state == serverFree {
+			continue
+		}
+		n++
+		bye := frame{kind: frameBye}
+		if c.state != serverKnown || s.send(s.drainAt, s.write[:bye.put(s.write[:])]) {
+			s.count.totals.Closed++
+			s.drop(s.drainAt)
+		}
+	}
+}
+
+// fill writes what the server knows into a report.
+func (s *Server) fill(r *Report) {
+	r.Role, r.ID, r.Zone, r.Worker = RoleServer, s.config.ID, s.config.Zone, s.config.Worker
+	s.count.fill(r)
+	if s.draining {
+		r.Connections.Draining = r.Connections.Established
+	}
+	known := 0
+	for _, p := range s.peers {
+		if p.count > 0 {
+			r.Peers = append(r.Peers, Peer{ID: fmt.Sprintf("%s/%d", runName(p.key.run), p.key.client), Connections: p.count})
+			known += p.count
+		}
+	}
+	r.OtherPeers = r.Connections.Established - known
+	r.TableBytes = uint64(s.conns.length())*sizeOf[serverConn]() + uint64(s.wheel.links.length())*sizeOf[link]()
+}
+
+func runName(run uint64) string { return hex.EncodeToString(binary.BigEndian.AppendUint64(nil, run)) }
+
+func (c *counts) fill(r *Report) {
+	r.Connections, r.Totals, r.Heartbeats, r.Bytes = c.connections, c.totals, c.beats, c.bytes
+	r.Failures = map[string]uint64{}
+	for kind, n := range c.failures {
+		if n > 0 {
+			r.Failures[Failure(kind).String()] = n
+		}
+	}
+	for limit := range c.limits {
+		r.LimitsHit = append(r.LimitsHit, limit)
+	}
+	r.Samples = append(r.Samples, c.samples...)
+}
