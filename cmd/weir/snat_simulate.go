@@ -170,7 +170,8 @@ func snatReport(s snatplan.Scenario, r snatRun) plot.Report {
 	held := plot.Chart{
 		Title: "Connections", YLabel: "connections", Note: "Plan: the minimum cut of the path. Ports: in use or held down, at the stage that refused most.",
 		Series: []plot.Series{
-			{Name: "held", X: series.Second, Y: floats(series.Held)}, {Name: "waiting", X: series.Second, Y: floats(series.Waiting)},
+			{Name: "held", X: series.Second, Y: floats(series.Held)},
+			{Name: "waiting", X: series.Second, Y: floats(series.Waiting)},
 			{Name: "ports", X: series.Second, Y: floats(series.Busy)},
 			{Name: "plan", X: []float64{0, r.Run.Virtual}, Y: []float64{float64(r.Plan.Holds), float64(r.Plan.Holds)}},
 		},
@@ -192,9 +193,12 @@ func snatReport(s snatplan.Scenario, r snatRun) plot.Report {
 	return plot.Report{
 		Title: "weir snat simulate", When: time.Now(), Verdict: r.Verdict, OK: r.Run.TimedOut+r.Run.Errors == 0,
 		Facts: []plot.Fact{
-			{Name: "connects", Value: snatplan.Group(r.Run.Attempts)}, {Name: "most held", Value: snatplan.Group(r.Run.Peak)},
-			{Name: "the path holds", Value: snatplan.Group(r.Plan.Holds)}, {Name: "opened/s, last half", Value: fmt.Sprintf("%.1f", r.Run.OpenPerSecond)},
-			{Name: "failed", Value: snatplan.Group(r.Run.TimedOut + r.Run.Errors)}, {Name: "events", Value: snatplan.Group(r.Run.Events)},
+			{Name: "connects", Value: snatplan.Group(r.Run.Attempts)},
+			{Name: "most held", Value: snatplan.Group(r.Run.Peak)},
+			{Name: "the path holds", Value: snatplan.Group(r.Plan.Holds)},
+			{Name: "opened/s, last half", Value: fmt.Sprintf("%.1f", r.Run.OpenPerSecond)},
+			{Name: "failed", Value: snatplan.Group(r.Run.TimedOut + r.Run.Errors)},
+			{Name: "events", Value: snatplan.Group(r.Run.Events)},
 		},
 		Figures: []plot.Figure{held, rates, syns}, Tables: []plot.Table{table},
 		Method: fmt.Sprintf("weir %s\nvirtual time %.0f s in %.2f s, seed %d", strings.Join(os.Args[1:], " "), r.Run.Virtual, r.Took, r.Run.Seed),

@@ -12,8 +12,21 @@ import (
 // Azure's default: the table per frontend, at most 1,024 a node (the vendor's own example is 100 VMs).
 func TestDefaultAllocation(t *testing.T) {
 	for _, c := range []struct{ nodes, ips, want int }{
-		{1, 1, 1024}, {50, 1, 1024}, {51, 1, 512}, {100, 1, 512}, {100, 2, 1024}, {100, 3, 1024}, {101, 1, 256}, {200, 1, 256}, {201, 1, 128},
-		{400, 1, 128}, {401, 1, 64}, {800, 1, 64}, {801, 1, 32}, {1000, 1, 32}, {1000, 16, 512},
+		{1, 1, 1024},
+		{50, 1, 1024},
+		{51, 1, 512},
+		{100, 1, 512},
+		{100, 2, 1024},
+		{100, 3, 1024},
+		{101, 1, 256},
+		{200, 1, 256},
+		{201, 1, 128},
+		{400, 1, 128},
+		{401, 1, 64},
+		{800, 1, 64},
+		{801, 1, 32},
+		{1000, 1, 32},
+		{1000, 16, 512},
 	} {
 		p := snatplan.Scenario{Nodes: c.nodes, Replicas: c.nodes, Path: []snatplan.StageSpec{{Kind: snatplan.AzureLB, IPs: c.ips}}}.WithDefaults().Plan()
 		if p.PerNode != int64(c.want) || p.Holds != int64(c.want*c.nodes) {
@@ -27,12 +40,16 @@ func TestNodesPossible(t *testing.T) {
 		spec snatplan.StageSpec
 		want int64
 	}{
-		{snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8000}, 8}, {snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8000, IPs: 2}, 16},
-		{snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 64000}, 1}, {snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 1024}, 62},
+		{snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8000}, 8},
+		{snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8000, IPs: 2}, 16},
+		{snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 64000}, 1},
+		{snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 1024}, 62},
 		// 80 and 81 lie in one block of 8: 64,000 - 16 are left
 		{snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8000, RulePorts: []int{80, 81, 443}}, 7},
 		{snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 16, RulePorts: []int{80, 81, 443}}, 3999},
-		{snatplan.StageSpec{Kind: snatplan.GCPNAT}, 1008}, {snatplan.StageSpec{Kind: snatplan.GCPNAT, IPs: 2}, 2016}, {snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 4096}, 15},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT}, 1008},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT, IPs: 2}, 2016},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 4096}, 15},
 		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, 0},
 	} {
 		if p := (snatplan.Scenario{Path: []snatplan.StageSpec{c.spec}}).WithDefaults().Plan(); p.NodesPossible != c.want {
@@ -52,18 +69,27 @@ func TestVendorCeilings(t *testing.T) {
 		destinations int
 		want         int64
 	}{
-		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, 1, 50_000}, {snatplan.StageSpec{Kind: snatplan.AzureNAT, IPs: 16}, 1, 800_000},
+		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, 1, 50_000},
+		{snatplan.StageSpec{Kind: snatplan.AzureNAT, IPs: 16}, 1, 800_000},
 		{snatplan.StageSpec{Kind: snatplan.AzureNAT, IPs: 16}, 4, 2_000_000},
-		{snatplan.StageSpec{Kind: snatplan.AWSNAT}, 1, 55_000}, {snatplan.StageSpec{Kind: snatplan.AWSNAT, IPs: 8}, 1, 440_000}, {snatplan.StageSpec{Kind: snatplan.AWSNAT}, 3, 165_000},
-		{snatplan.StageSpec{Kind: snatplan.GCPNAT}, 1, 64}, {snatplan.StageSpec{Kind: snatplan.GCPNAT}, 3, 192},
+		{snatplan.StageSpec{Kind: snatplan.AWSNAT}, 1, 55_000},
+		{snatplan.StageSpec{Kind: snatplan.AWSNAT, IPs: 8}, 1, 440_000},
+		{snatplan.StageSpec{Kind: snatplan.AWSNAT}, 3, 165_000},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT}, 1, 64},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT}, 3, 192},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT, EndpointIndependent: true}, 3, 64},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT, MaxPorts: 65_536, IPs: 2}, 1, 65_536},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT, MaxPorts: 65_536}, 1, 32_768}, // 64,512 is no power of two
-		{snatplan.StageSpec{Kind: snatplan.Masquerade}, 1, 64_512}, {snatplan.StageSpec{Kind: snatplan.Masquerade}, 2, 129_024},
-		{snatplan.StageSpec{Kind: snatplan.MasqueradeLB}, 2, 64_512}, {snatplan.StageSpec{Kind: snatplan.Conntrack}, 1, 262_144},
-		{snatplan.StageSpec{Kind: snatplan.VMFlows}, 1, 500_000}, {snatplan.StageSpec{Kind: snatplan.Memory, Limit: 3_800_000}, 1, 1000},
-		{snatplan.StageSpec{Kind: snatplan.Ephemeral}, 1, 28_232}, {snatplan.StageSpec{Kind: snatplan.Ephemeral, IPs: 3}, 2, 6 * 28_232},
-		{snatplan.StageSpec{Kind: snatplan.Files, Limit: 20_000}, 9, 20_000}, {snatplan.StageSpec{Kind: snatplan.DNATLB}, 1, all},
+		{snatplan.StageSpec{Kind: snatplan.Masquerade}, 1, 64_512},
+		{snatplan.StageSpec{Kind: snatplan.Masquerade}, 2, 129_024},
+		{snatplan.StageSpec{Kind: snatplan.MasqueradeLB}, 2, 64_512},
+		{snatplan.StageSpec{Kind: snatplan.Conntrack}, 1, 262_144},
+		{snatplan.StageSpec{Kind: snatplan.VMFlows}, 1, 500_000},
+		{snatplan.StageSpec{Kind: snatplan.Memory, Limit: 3_800_000}, 1, 1000},
+		{snatplan.StageSpec{Kind: snatplan.Ephemeral}, 1, 28_232},
+		{snatplan.StageSpec{Kind: snatplan.Ephemeral, IPs: 3}, 2, 6 * 28_232},
+		{snatplan.StageSpec{Kind: snatplan.Files, Limit: 20_000}, 9, 20_000},
+		{snatplan.StageSpec{Kind: snatplan.DNATLB}, 1, all},
 	} {
 		s := snatplan.Scenario{Connections: all, Destinations: c.destinations, Path: []snatplan.StageSpec{c.spec}}.WithDefaults()
 		if err := s.Validate(); err != nil {
@@ -154,11 +180,20 @@ func randomScenario(r *rand.Rand) snatplan.Scenario {
 		ServerNodes: 1 + r.IntN(3), Servers: 1 + r.IntN(4),
 	}
 	all := []snatplan.StageSpec{
-		{Kind: snatplan.Files, Limit: 1 + r.Int64N(40_000)}, {Kind: snatplan.Ephemeral, Ports: 1 + r.IntN(60_000)}, {Kind: snatplan.Masquerade},
-		{Kind: snatplan.Conntrack, Limit: 1 + r.Int64N(100_000)}, {Kind: snatplan.VMFlows, Limit: 1 + r.Int64N(200_000)},
-		{Kind: snatplan.AzureLB, IPs: 1 + r.IntN(3)}, {Kind: snatplan.AzureLB, IPs: 1 + r.IntN(2), Ports: 8 * (1 + r.IntN(4000))}, {Kind: snatplan.AzureNAT, IPs: 1 + r.IntN(4)},
-		{Kind: snatplan.AWSNAT, IPs: 1 + r.IntN(4)}, {Kind: snatplan.GCPNAT, Ports: 64 + r.IntN(30_000)}, {Kind: snatplan.DNATLB}, {Kind: snatplan.MasqueradeLB},
-		{Kind: snatplan.Memory, Side: "server", Limit: 3800 * (1 + r.Int64N(100_000))}, {Kind: snatplan.Files, Side: "server", Limit: 1 + r.Int64N(80_000)},
+		{Kind: snatplan.Files, Limit: 1 + r.Int64N(40_000)},
+		{Kind: snatplan.Ephemeral, Ports: 1 + r.IntN(60_000)},
+		{Kind: snatplan.Masquerade},
+		{Kind: snatplan.Conntrack, Limit: 1 + r.Int64N(100_000)},
+		{Kind: snatplan.VMFlows, Limit: 1 + r.Int64N(200_000)},
+		{Kind: snatplan.AzureLB, IPs: 1 + r.IntN(3)},
+		{Kind: snatplan.AzureLB, IPs: 1 + r.IntN(2), Ports: 8 * (1 + r.IntN(4000))},
+		{Kind: snatplan.AzureNAT, IPs: 1 + r.IntN(4)},
+		{Kind: snatplan.AWSNAT, IPs: 1 + r.IntN(4)},
+		{Kind: snatplan.GCPNAT, Ports: 64 + r.IntN(30_000)},
+		{Kind: snatplan.DNATLB},
+		{Kind: snatplan.MasqueradeLB},
+		{Kind: snatplan.Memory, Side: "server", Limit: 3800 * (1 + r.Int64N(100_000))},
+		{Kind: snatplan.Files, Side: "server", Limit: 1 + r.Int64N(80_000)},
 		{Kind: snatplan.AcceptQueue},
 	}
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
