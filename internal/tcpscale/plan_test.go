@@ -41,12 +41,12 @@ func TestClientWorkersSpread(t *testing.T) {
 			seen[s] = true
 		}
 	}
-	if total != 100001 || waiting != 2 || len(seen) != 8 {
+	if total != 100001 || waiting != 2 || len(seen) != 16 {
 		t.Errorf("%d connections, %d waiting, sources %v", total, waiting, seen)
 	}
-	config.Connections = 20000
+	config.Connections = 11000
 	if configs, err = ClientWorkers(config, 2, 28232); err != nil || len(configs[0].Client.Sources) != 0 {
-		t.Errorf("one source is enough for 20000: %v, %v", configs[0].Client.Sources, err)
+		t.Errorf("one source is enough for 11000: %v, %v", configs[0].Client.Sources, err)
 	}
 }
 

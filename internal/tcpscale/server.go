@@ -53,9 +53,10 @@ type serverConn struct {
 	period uint16 // ticks
 	peer   uint16
 	state  uint8
-	misses uint8
-	echo   bool
+	misses uint8 // with echoBit: payload is answered by as much; a field of its own would cost 4 bytes
 }
+
+const echoBit = 0x80 // above MaxMisses
 
 const (
 	maxPeers   = 4096

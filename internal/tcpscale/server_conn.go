@@ -79,7 +79,10 @@ func (s *Server) consume(fd int32, c *serverConn, b []byte) (rest []byte, ok boo
 func (s *Server) frame(fd int32, c *serverConn, f *frame) bool {
 	switch {
 	case f.kind == frameClientHello && c.state == serverFresh:
-		c.state, c.misses, c.echo = serverKnown, f.misses, f.mode&modeEcho != 0
+		c.state, c.misses = serverKnown, f.misses
+		if f.mode&modeEcho != 0 {
+			c.misses |= echoBit
+		}
 		c.period = uint16(inTicks(f.period))
 		c.peer = s.join(peerKey{f.run, f.client})
 		s.established(c)
@@ -92,7 +95,7 @@ func (s *Server) frame(fd int32, c *serverConn, f *frame) bool {
 		s.count.beats.Received++
 		c.heard, c.skip = f.seq, uint16(f.payload)
 		payload := 0
-		if c.echo {
+		if c.misses&echoBit != 0 {
 			payload = f.payload
 		}
 		return s.beat(fd, c, f.sent, payload)
@@ -236,7 +239,7 @@ func (s *Server) expire(fd int32) {
 		s.evict(fd)
 	case serverKnown:
 		silent, quiet := at-c.seen, s.quiet(c)
-		end := uint32(c.misses) * uint32(c.period)
+		end := uint32(c.misses&^echoBit) * uint32(c.period)
 		switch {
 		case silent < quiet && silent < end:
 			s.wheel.set(fd, c.seen+min(quiet, end))

@@ -120,6 +120,3 @@ func (b *bucket) take(now time.Duration, n int) int {
 	b.tokens -= float64(got)
 	return got
 }
-
-// give returns tokens that were not used.
-func (b *bucket) give(n int) { b.tokens += float64(n) }

@@ -73,7 +73,8 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	return plot.Report{
 		Title: fmt.Sprintf("weir tcp bench: %d connections", r.Connections), When: r.At, Verdict: r.Verdict, OK: r.OK,
 		Facts: []plot.Fact{
-			{Name: "held", Value: fmt.Sprint(r.Held)}, {Name: "lost", Value: fmt.Sprint(r.Lost)},
+			{Name: "held", Value: fmt.Sprint(r.Held)},
+			{Name: "lost", Value: fmt.Sprint(r.Lost)},
 			{Name: "to establish", Value: fmt.Sprintf("%.1f s", r.EstablishSeconds)},
 			{Name: "server, B a connection", Value: fmt.Sprintf("%.0f", r.ServerBytes)},
 		},

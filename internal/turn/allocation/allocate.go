@@ -135,12 +135,13 @@ func (x *exchange) create(w wish) (*Allocation, Reason) {
 	if !w.redeem && !t.shared.acquire(user, units, false) {
 		return nil, QuotaReached
 	}
-	a := &Allocation{ID: t.newID(), Path: x.path, User: user, TCP: w.tcp, DontFragment: w.dontFragment, Created: x.now, table: t}
+	a := &Allocation{ID: t.shared.takeID(0), Path: x.path, User: user, TCP: w.tcp, DontFragment: w.dontFragment, Created: x.now, table: t}
 	relay, err := t.relays.Open(a, w.RelayRequest)
 	if !relay[V4].IsValid() && !relay[V6].IsValid() {
 		for range units {
 			t.shared.release(user)
 		}
+		t.shared.giveID(a.ID)
 		return nil, openFailed(err)
 	}
 	a.Relay = relay
@@ -269,7 +270,7 @@ func (x *exchange) refreshed(seconds uint32) Reason {
 	return x.succeed()
 }
 
-// dropFamily takes the relay address of one family from an allocation of both. Its port is closed with the allocation.
+// dropFamily takes the relay address of one family from an allocation of both, with all that goes through it.
 func (t *Table) dropFamily(a *Allocation, at int) {
 	for i := len(a.channels.values) - 1; i >= 0; i-- {
 		if c := a.channels.values[i]; family(c.Peer.Addr()) == at {
@@ -281,6 +282,12 @@ func (t *Table) dropFamily(a *Allocation, at int) {
 			t.forbid(a, p)
 		}
 	}
+	for i := len(a.connections.values) - 1; i >= 0; i-- {
+		if c := a.connections.values[i]; family(c.peer.Addr()) == at {
+			t.disconnect(c)
+		}
+	}
 	a.Relay[at] = netip.AddrPort{}
+	t.relays.CloseFamily(a, at)
 	t.changed(a)
 }

@@ -42,7 +42,7 @@ func (t *Traffic) Add(packets, bytes int, now int64) {
 // Allocation is one client's relay addresses with what it may reach (RFC 8656, section 2.2). Its exported fields are
 // written by the table only, but for Data and the counters.
 type Allocation struct {
-	ID    uint64            // below 2^53, unique in the table
+	ID    uint64            // below 2^53, unique in all tables
 	Path  Path              // the client's 5-tuple
 	User  string            // whom quotas count: the user id of an ephemeral credential if it has one, else the user name
 	Relay [2]netip.AddrPort // IPv4, IPv6; invalid if it has none
@@ -166,6 +166,10 @@ func (a *Allocation) Cluster(peer netip.AddrPort) uint16 {
 // Allow takes bytes of user data, either direction, from the bandwidth quota. False: drop with Reason Bandwidth.
 func (a *Allocation) Allow(now int64, bytes int) bool { return a.bucket.take(now, bytes) }
 
+// Charge takes bytes from the bandwidth quota that another data path has relayed already. What Allow gives afterwards is
+// what they leave.
+func (a *Allocation) Charge(now int64, bytes int) { a.bucket.charge(now, bytes) }
+
 // Channels visits the channels, in no order.
 func (a *Allocation) Channels(yield func(*Channel) bool) {
 	for _, c := range a.channels.values {
@@ -208,14 +212,25 @@ func (b *bucket) set(q *Quotas) {
 	b.rate, b.burst = rate, float64(q.Burst)
 }
 
-func (b *bucket) take(now int64, bytes int) bool {
-	if b.rate == 0 {
-		return true
-	}
+func (b *bucket) fill(now int64) {
 	if now > b.last {
 		b.tokens = min(b.tokens+float64(now-b.last)*b.rate, b.burst)
 	}
 	b.last = now
+}
+
+func (b *bucket) charge(now int64, bytes int) {
+	if b.rate > 0 {
+		b.fill(now)
+		b.tokens -= float64(bytes)
+	}
+}
+
+func (b *bucket) take(now int64, bytes int) bool {
+	if b.rate == 0 {
+		return true
+	}
+	b.fill(now)
 	if b.tokens < float64(bytes) {
 		return false
 	}

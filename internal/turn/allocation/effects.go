@@ -33,6 +33,8 @@ type Relays interface {
 	Open(a *Allocation, want RelayRequest) ([2]netip.AddrPort, error)
 	// Close ends all relays and connections of an allocation that is gone. a.Relay still has the addresses.
 	Close(a *Allocation)
+	// CloseFamily ends the relay of one family (V4 or V6) of an allocation that goes on with the other.
+	CloseFamily(a *Allocation, family int)
 	// Release gives back a held address that nobody claimed within 30 s. Only the worker that held it is asked.
 	Release(reserved netip.AddrPort)
 	// Connect begins a TCP connection to a peer from a.Relay (RFC 6062) and reports to Table.ConnectDone later, after

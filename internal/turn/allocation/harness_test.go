@@ -32,6 +32,8 @@ type world struct {
 	changes   int
 	gone      []Reason
 	openError error
+
+	closedFamilies []int
 }
 
 func (w *world) Open(a *Allocation, want RelayRequest) (r [2]netip.AddrPort, err error) {
@@ -73,6 +75,16 @@ func (w *world) Close(a *Allocation) {
 		w.t.Errorf("closed %v, which is not open", a.Relay)
 	}
 	delete(w.open, a)
+}
+
+func (w *world) CloseFamily(a *Allocation, family int) {
+	if want, ok := w.open[a]; !ok || !want.V4 || !want.V6 || a.Relay[1-family] == (netip.AddrPort{}) {
+		w.t.Errorf("closed one family of %v, which has not both open", a.Relay)
+	}
+	w.closedFamilies = append(w.closedFamilies, family)
+	want := w.open[a]
+	want.V4, want.V6 = family != V4, family != V6
+	w.open[a] = want
 }
 
 func (w *world) Release(reserved netip.AddrPort) {
@@ -326,8 +338,8 @@ func (w *world) check() error {
 	if len(w.open) != w.table.Len() || s.Allocations != w.table.Len()+s.Reserved || len(w.held) != s.Reserved {
 		return fmt.Errorf("%d relays open, %d allocations, %d held, %+v", len(w.open), w.table.Len(), len(w.held), s)
 	}
-	if len(w.table.due) != w.table.Len() || len(w.table.ids) != w.table.Len() {
-		return fmt.Errorf("%d due, %d ids, %d allocations", len(w.table.due), len(w.table.ids), w.table.Len())
+	if len(w.table.due) != w.table.Len() || len(w.shared.ids) != w.table.Len() {
+		return fmt.Errorf("%d due, %d ids, %d allocations", len(w.table.due), len(w.shared.ids), w.table.Len())
 	}
 	users := map[string]int{}
 	for _, a := range w.table.paths {

@@ -75,15 +75,14 @@ func (t *Table) Restore(r Record, now int64) (*Allocation, error) {
 	if a.realm == "" {
 		a.realm = t.shared.Policy().Realm
 	}
-	if t.ids[a.ID] != nil {
-		a.ID = t.newID()
-	}
 	if _, err := hex.Decode(a.request[:], []byte(r.Transaction)); err != nil {
 		return nil, fmt.Errorf("restore allocation %d: %w", r.ID, err)
 	}
 	a.Up.restore(r.Up)
 	a.Down.restore(r.Down)
+	a.ID = t.shared.takeID(r.ID)
 	if err := t.reopen(a, &r, now); err != nil {
+		t.shared.giveID(a.ID)
 		return nil, fmt.Errorf("restore allocation %d of %v: %w", r.ID, r.Path.Client, err)
 	}
 	t.insert(a)

@@ -17,6 +17,7 @@ type Shared struct {
 	mu          sync.Mutex // below: requests only, never packets
 	random      *rand.ChaCha8
 	users       map[string]int
+	ids         map[uint64]struct{} // of the allocations of all tables
 	total       int
 	reserved    map[uint64]reservation
 	connections uint32 // connection ids given out
@@ -46,7 +47,7 @@ func NewShared(p Policy, seed [32]byte) (*Shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shared{random: rand.NewChaCha8(seed), users: map[string]int{}, reserved: map[uint64]reservation{}}
+	s := &Shared{random: rand.NewChaCha8(seed), users: map[string]int{}, ids: map[uint64]struct{}{}, reserved: map[uint64]reservation{}}
 	for i := range s.scramble {
 		s.scramble[i] = uint32(s.random.Uint64())
 	}
@@ -148,11 +149,23 @@ func (s *Shared) lapse(token uint64) (relay netip.AddrPort, ok bool) {
 	return r.relay, true
 }
 
-// id is a random number below 2^53, which every JSON reader can hold.
-func (s *Shared) id() uint64 {
+// takeID gives a new allocation an id that none of any table has: the wanted one (of a record) where it is free, else a
+// random number below 2^53, which every JSON reader can hold.
+func (s *Shared) takeID(wanted uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.random.Uint64()>>11 | 1
+	id := wanted
+	for _, taken := s.ids[id]; taken || id == 0; _, taken = s.ids[id] {
+		id = s.random.Uint64()>>11 | 1
+	}
+	s.ids[id] = struct{}{}
+	return id
+}
+
+func (s *Shared) giveID(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ids, id)
 }
 
 func (s *Shared) transaction() (id [12]byte) {

@@ -13,7 +13,6 @@ type Table struct {
 	events Events
 
 	paths        map[Path]*Allocation
-	ids          map[uint64]*Allocation
 	connections  map[uint32]*connection
 	due          heap
 	reservations []reservation // in the order of their end
@@ -28,7 +27,7 @@ type Table struct {
 func NewTable(shared *Shared, relays Relays, events Events) *Table {
 	return &Table{
 		shared: shared, relays: relays, events: events, macs: newMACs(),
-		paths: map[Path]*Allocation{}, ids: map[uint64]*Allocation{}, connections: map[uint32]*connection{},
+		paths: map[Path]*Allocation{}, connections: map[uint32]*connection{},
 		unknown: make([]stun.AttrType, 0, 16),
 	}
 }
@@ -50,19 +49,10 @@ func (t *Table) All(yield func(*Allocation) bool) {
 
 // insert takes an allocation in whose relays are open.
 func (t *Table) insert(a *Allocation) {
-	t.paths[a.Path], t.ids[a.ID] = a, a
+	t.paths[a.Path] = a
 	a.bucket.set(&t.shared.Policy().Quotas)
 	a.next = a.soonest()
 	t.due.push(a)
-}
-
-// newID is an id that the table does not have.
-func (t *Table) newID() uint64 {
-	for {
-		if id := t.shared.id(); t.ids[id] == nil {
-			return id
-		}
-	}
 }
 
 // changed tells the journal, and moves the time at which something of an allocation ends.
@@ -78,7 +68,6 @@ func (t *Table) Delete(a *Allocation, why Reason) {
 		return
 	}
 	delete(t.paths, a.Path)
-	delete(t.ids, a.ID)
 	t.due.remove(a)
 	for _, c := range a.channels.values {
 		t.hide(a, c)
@@ -87,6 +76,7 @@ func (t *Table) Delete(a *Allocation, why Reason) {
 		delete(t.connections, c.id)
 	}
 	t.shared.release(a.User)
+	t.shared.giveID(a.ID)
 	t.events.Gone(a, why)
 	t.relays.Close(a)
 }

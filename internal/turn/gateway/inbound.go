@@ -81,7 +81,7 @@ func (w *worker) channelData(c *client, b []byte) {
 			return
 		}
 	}
-	if !c.a.Allow(w.now, len(payload)) {
+	if !c.allow(w.now, len(payload)) {
 		c.counts.add(allocation.Bandwidth, 1)
 		return
 	}
@@ -158,7 +158,7 @@ func (w *worker) sendIndication(path allocation.Path, n *counts, b []byte) {
 		n.add(reasonSendRefused, 1)
 		return
 	}
-	if !a.Allow(w.now, len(payload)) {
+	if !c.allow(w.now, len(payload)) {
 		n.add(allocation.Bandwidth, 1)
 		return
 	}

@@ -181,6 +181,16 @@ func (g *Gateway) adoptUDP(l *listener, config udpio.Config) (*udpio.Group, erro
 	return nil, nil
 }
 
+// keepListenersLocked keeps the sockets of all listeners once more: names that some of them gave up, and their sockets
+// under them, may be others' by now.
+func (g *Gateway) keepListenersLocked() {
+	for _, l := range g.listeners {
+		if l != nil && l.group != nil {
+			g.keepUDP(l, l.group)
+		}
+	}
+}
+
 func (g *Gateway) keepUDP(l *listener, group *udpio.Group) {
 	if g.options.Keeper == nil {
 		return

@@ -144,6 +144,7 @@ func (ch *offloaded) add(down bool, now OffloadTraffic, before *OffloadTraffic) 
 	if now.Packets <= before.Packets {
 		return
 	}
+	ch.c.kernel.Add(int64(now.Bytes - before.Bytes))
 	relayed(ch.c, ch.cluster, down, int(now.Packets-before.Packets), int(now.Bytes-before.Bytes), now.Last)
 	*before = now
 }

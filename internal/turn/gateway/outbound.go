@@ -11,6 +11,10 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
+// longestData is the longest payload whose Data indication has a length that its header can tell. Over UDP none as long
+// leaves; on a stream it would shift all that follows.
+const longestData = 65500
+
 // readRelay takes one batch from the peers of an allocation.
 func (w *worker) readRelay(r *relay) {
 	if len(w.in)-w.inUsed < doorBatch/4 {
@@ -50,8 +54,12 @@ func (w *worker) fromPeer(c *client, m *udpio.Message, number uint16, reason all
 	cluster := w.peerCounts(c, m.Addr, number)
 	for at := 0; at == 0 || at < m.N; at += size { // also an empty datagram
 		payload := m.Buf[at:min(at+size, m.N)]
-		if !c.a.Allow(w.now, len(payload)) {
+		if !c.allow(w.now, len(payload)) {
 			c.counts.add(allocation.Bandwidth, 1)
+			continue
+		}
+		if number == 0 && c.stream != nil && len(payload) > longestData {
+			c.counts.add(reasonSendRefused, 1)
 			continue
 		}
 		if number != 0 {

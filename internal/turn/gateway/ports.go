@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -119,6 +120,36 @@ func (t *portTable) exact(at netip.AddrPort, options udpio.SocketOptions) (udpio
 	return socket, nil
 }
 
+// hold binds the reserved port of a restored allocation again. Another one's by now: its token will find nothing.
+func (t *portTable) hold(want allocation.RelayRequest, family int, options udpio.SocketOptions) {
+	at, relay := want.Reserved, want.Exact[family]
+	if !want.Reserve || at.Addr() != relay.Addr() || at.Port() != relay.Port()+1 {
+		return
+	}
+	socket, err := t.exact(at, options)
+	if err != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reserved[at] = socket
+}
+
+// exactly says whether a listener may have a relay address of a record, whose writer is not known: only one that it could
+// have given out.
+func exactly(c *client, at netip.AddrPort) error {
+	config, addr := c.listener.current(), at.Addr()
+	switch {
+	case at.Port() < config.RelayPorts.Min || at.Port() > config.RelayPorts.Max:
+		return fmt.Errorf("%w: %v is not of the listener's relay ports %v", allocation.ErrNoPort, at, config.RelayPorts)
+	case len(config.Relay) > 0 && !slices.Contains(config.Relay, addr):
+		return fmt.Errorf("%w: %v is none of the listener's relay addresses", allocation.ErrNoPort, addr)
+	case addr.IsUnspecified() || addr.IsMulticast():
+		return fmt.Errorf("%w: %v is no host's address", allocation.ErrNoPort, addr)
+	}
+	return nil
+}
+
 // adopt notes a port whose socket came from elsewhere.
 func (t *portTable) adopt(at netip.AddrPort) {
 	t.mu.Lock()
@@ -169,9 +200,16 @@ func (w *worker) bindRelay(c *client, want allocation.RelayRequest, family int) 
 	if at := want.Exact[family]; at.IsValid() {
 		if socket, ok := w.keptRelay(at); ok {
 			ports.adopt(at)
+			ports.hold(want, family, options)
 			return socket, at, nil
 		}
+		if err := exactly(c, at); err != nil {
+			return udpio.Socket{}, at, err
+		}
 		socket, err := ports.exact(at, options)
+		if err == nil {
+			ports.hold(want, family, options)
+		}
 		return socket, at, err
 	}
 	if want.Reserved.IsValid() {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -20,7 +21,8 @@ type client struct {
 	wet      bool         // the stream has something to flush
 	relays   [2]*relay    // by allocation.V4 and V6; nil if it has none
 	tcp      *tcpRelay
-	changed  bool // waits to be written down
+	kernel   atomic.Int64 // bytes that the kernel relayed and the bandwidth quota was not charged yet
+	changed  bool         // waits to be written down
 	gone     bool
 }
 
@@ -49,6 +51,15 @@ func (c *client) relayTo(peer netip.Addr) *relay {
 		return c.relays[allocation.V4]
 	}
 	return c.relays[allocation.V6]
+}
+
+// allow takes a payload from the bandwidth quota, after what the kernel relayed.
+func (c *client) allow(now int64, bytes int) bool {
+	if done := c.kernel.Load(); done != 0 {
+		c.kernel.Add(-done)
+		c.a.Charge(now, int(done))
+	}
+	return c.a.Allow(now, bytes)
 }
 
 // newPeer prepares a channel for packets.
@@ -181,6 +192,22 @@ func (rs *relays) Close(a *allocation.Allocation) {
 			w.closeRelay(r)
 			c.relays[i] = nil
 		}
+	}
+}
+
+// CloseFamily ends one relay of an allocation that goes on with the other.
+func (rs *relays) CloseFamily(a *allocation.Allocation, family int) {
+	w := (*worker)(rs)
+	c, _ := a.Data.(*client)
+	if c == nil {
+		return
+	}
+	if c.tcp != nil {
+		c.tcp.closeFamily(family)
+	}
+	if r := c.relays[family]; r != nil {
+		w.closeRelay(r)
+		c.relays[family] = nil
 	}
 }
 

@@ -117,6 +117,7 @@ func (r *reload) undo() error {
 	if len(r.gone) > 0 {
 		err = errors.Join(err, g.routeLocked(context.Background(), &g.config))
 	}
+	g.keepListenersLocked()
 	return err
 }
 
@@ -132,6 +133,7 @@ func (r *reload) commit() {
 			r.end(l)
 		}
 	}
+	g.keepListenersLocked()
 	g.config = r.to
 	g.limitStreams(r.to.Limits)
 	limited := g.offload.limit(r.to.Quotas)
@@ -161,7 +163,6 @@ func (k *keptListener) reload(g *Gateway) {
 		for i := range g.workers {
 			g.options.Keeper.Drop(listenerName(renamed, i))
 		}
-		g.keepUDP(k.listener, k.group)
 	}
 	g.doLocked(func(w *worker) {
 		for a := range w.table.All {

@@ -71,6 +71,9 @@ func (g *Gateway) restoreLocked() {
 			return true
 		}
 		r, err := allocation.DecodeRecord(b)
+		if err == nil && r.ID != id {
+			err = fmt.Errorf("it is the record of %d", r.ID) // Delete would never find it
+		}
 		if err == nil {
 			err = g.restoreOneLocked(r)
 		}

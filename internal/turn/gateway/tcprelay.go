@@ -237,6 +237,14 @@ func (w *worker) disconnectTCP(c *client, id uint32) {
 	}
 }
 
+// closeFamily ends the relay address of one family; its connections were disconnected.
+func (r *tcpRelay) closeFamily(family int) {
+	if listener := r.listeners[family]; listener != nil {
+		_ = listener.Close()
+		r.listeners[family], r.addr[family] = nil, netip.AddrPort{}
+	}
+}
+
 // closeTCP is Relays.Close: the relay address and every connection through it end with the allocation (RFC 6062 §5.1).
 func (w *worker) closeTCP(c *client) {
 	r := c.tcp

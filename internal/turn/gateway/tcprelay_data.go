@@ -153,11 +153,24 @@ func cloneFrames(pool *chunkPool, frames [][]byte) *chunk {
 	return clone
 }
 
+// ownsAllocation asks the connection's own worker, which has all that came before this request: such a connection carries
+// messages to its end (RFC 6062, section 5.4), and another worker's table would not know.
+func (c *streamConn) ownsAllocation() bool {
+	owns := make(chan bool, 1)
+	c.worker.post(func(w *worker) { owns <- w.table.Find(c.path) != nil })
+	select {
+	case yes := <-owns:
+		return yes
+	case <-c.ending:
+		return true
+	}
+}
+
 // askBind has the request judged by the table that gave the id out; any table refuses an id of nobody.
 func (c *streamConn) askBind(request []byte) *dataConn {
 	w, data := c.worker, &c.server.shared.data
 	if id, ok := allocation.ConnectionID(request); ok {
-		if d := data.find(id); d != nil {
+		if d := data.find(id); d != nil && !c.ownsAllocation() {
 			w = d.relay.worker
 		}
 	}
@@ -183,7 +196,13 @@ func (c *streamConn) askBind(request []byte) *dataConn {
 	case r := <-results:
 		c.out.put(r.answer)
 		return r.d
-	case <-c.ending: // attach may come: the relay's end closes that connection, or its peer
+	case <-c.ending:
+		w.post(func(w *worker) { // after the one above
+			if r := <-results; r.d != nil {
+				r.d.relay.forget(w, r.d)
+				r.d.close()
+			}
+		})
 		return nil
 	}
 }
@@ -206,12 +225,15 @@ func (d *dataConn) join(c *streamConn, written <-chan struct{}) {
 	}
 	c.end(connectionClosed)
 	d.close()
-	d.relay.worker.post(func(w *worker) {
-		if r := d.relay; !r.closed && r.conns[d.id] == d {
-			delete(r.conns, d.id)
-			w.table.ConnectionClosed(r.client.a, d.id)
-		}
-	})
+	d.relay.worker.post(func(w *worker) { d.relay.forget(w, d) })
+}
+
+// forget frees the place of a connection that has ended.
+func (r *tcpRelay) forget(w *worker, d *dataConn) {
+	if !r.closed && r.conns[d.id] == d {
+		delete(r.conns, d.id)
+		w.table.ConnectionClosed(r.client.a, d.id)
+	}
 }
 
 // fail ends both sides at once; the peer gets a reset where the client's side broke, so that it cannot take what it has

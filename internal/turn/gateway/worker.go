@@ -258,6 +258,11 @@ func (w *worker) leave(l *listener, why allocation.Reason) (ended int) {
 
 // close frees what the worker holds; the goroutine has ended. Nothing is told to the Keeper: the allocations live on.
 func (w *worker) close() {
+	for a := range w.table.All {
+		if c, _ := a.Data.(*client); c != nil && c.tcp != nil {
+			w.closeTCP(c)
+		}
+	}
 	for i := range w.slots {
 		if r := w.slots[i].relay; r != nil {
 			r.socket.Close()

@@ -27,7 +27,7 @@ func newByHand(t testing.TB) *byHand {
 	server := netlabtest.UDPAddress(t)
 	g, err := Open(Config{
 		Auth:      AuthConfig{Users: []UserConfig{{Name: "user1", Password: "passwd1"}}},
-		Listeners: []ListenerConfig{{Name: "udp", Protocol: UDP, Address: server.Addr(), Port: server.Port(), Routes: []string{"local"}}},
+		Listeners: []ListenerConfig{{Name: "udp", Protocol: UDP, Address: server.Addr(), Port: server.Port(), Routes: []string{"local"}, RelayPorts: PortRange{Min: 1024, Max: 65535}}},
 		Clusters:  []ClusterConfig{{Name: "local", Endpoints: []string{"127.0.0.0/8"}}},
 	}, Options{Workers: 1})
 	if err != nil {

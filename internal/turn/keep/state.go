@@ -48,7 +48,8 @@ func openState(path string) (_ *stateDir, err error) {
 		n, _ := lock.ReadAt(holder, 0)
 		_ = lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("process %s uses it; stop that or name another directory", strings.TrimSpace(string(holder[:n])))
+			pid := strings.TrimSpace(string(holder[:n]))
+			return nil, fmt.Errorf("process %s uses it, another gateway or one that serves on alone because its supervisor died; stop it (kill %s) or name another directory", pid, pid)
 		}
 		return nil, fmt.Errorf("lock: %w", err)
 	}
