@@ -43,8 +43,13 @@ func metrics(st *State) []byte {
 		what string
 		n    uint64
 	}{
-		{"reporters", d.Reporters}, {"forgotten", d.Forgotten}, {"bad_reports", d.BadReports}, {"too_large", d.TooLarge}, {"busy", d.Busy},
-		{"watchers", d.Watchers}, {"slow_watchers", d.Slow},
+		{"reporters", d.Reporters},
+		{"forgotten", d.Forgotten},
+		{"bad_reports", d.BadReports},
+		{"too_large", d.TooLarge},
+		{"busy", d.Busy},
+		{"watchers", d.Watchers},
+		{"slow_watchers", d.Slow},
 	} {
 		sample(&out, dropped, float64(row.n), "what", row.what)
 	}
