@@ -27,6 +27,7 @@ RACE := \
 	./internal/lab/demo/... \
 	./internal/lab/fragsim/... \
 	./internal/lab/netlab/... \
+	./internal/tcpscale/stats/... \
 	./internal/turn/allocation/... \
 	./internal/turn/gateway/... \
 	./internal/turn/turncat/... \

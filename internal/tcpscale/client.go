@@ -18,19 +18,19 @@ type ClientConfig struct {
 	Client      uint32           `json:"client"` // one number for each worker
 	ID          string           `json:"id"`
 	Worker      int              `json:"worker"`
-	Targets     []netip.AddrPort `json:"targets"`     // connections are spread over them evenly
-	Sources     []netip.Addr     `json:"sources"`     // empty: as the kernel chooses
-	PortLow     uint16           `json:"port_low"`    // source ports; 0: as ip_local_port_range says
-	PortHigh    uint16           `json:"port_high"`   // inclusive
-	Connections int              `json:"connections"` // to keep
-	Rate        float64          `json:"rate"`        // connects a second; 0: as fast as InFlight allows
-	InFlight    int              `json:"in_flight"`   // most connects that are not finished
-	Wait        bool             `json:"wait"`        // begin with the ramp at an OpRamp
-	Heartbeat   time.Duration    `json:"heartbeat"`   // period of each connection
-	Misses      int              `json:"misses"`      // periods without an echo until a connection is lost
-	Timeout     time.Duration    `json:"timeout"`     // of a connect, and of the server's hello after it
-	BackoffMin  time.Duration    `json:"backoff_min"` // doubled from failure to failure
-	BackoffMax  time.Duration    `json:"backoff_max"`
+	Targets     []netip.AddrPort `json:"targets"`        // connections are spread over them evenly
+	Sources     []netip.Addr     `json:"sources"`        // empty: as the kernel chooses
+	PortLow     uint16           `json:"port_low"`       // source ports; 0: as ip_local_port_range says
+	PortHigh    uint16           `json:"port_high"`      // inclusive
+	Connections int              `json:"connections"`    // to keep
+	Rate        float64          `json:"rate"`           // connects a second; 0: as fast as InFlight allows
+	InFlight    int              `json:"in_flight"`      // most connects that are not finished
+	Wait        bool             `json:"wait"`           // begin with the ramp at an OpRamp
+	Heartbeat   time.Duration    `json:"heartbeat_ns"`   // period of each connection
+	Misses      int              `json:"misses"`         // periods without an echo until a connection is lost
+	Timeout     time.Duration    `json:"timeout_ns"`     // of a connect, and of the server's hello after it
+	BackoffMin  time.Duration    `json:"backoff_min_ns"` // doubled from failure to failure
+	BackoffMax  time.Duration    `json:"backoff_max_ns"`
 	Churn       float64          `json:"churn"`   // connections closed a second, and opened again
 	Reset       bool             `json:"reset"`   // churn closes with RST, without TIME_WAIT
 	Payload     int              `json:"payload"` // bytes after each heartbeat, both ways

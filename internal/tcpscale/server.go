@@ -17,8 +17,8 @@ type ServerConfig struct {
 	Generation   uint64           `json:"generation"`
 	Worker       int              `json:"worker"`
 	Backlog      int              `json:"backlog"`
-	PlainTimeout time.Duration    `json:"plain_timeout"` // eviction of those that announced no period; 0: never
-	Files        int              `json:"files"`         // most connections; 0: as the open-file limit allows
+	PlainTimeout time.Duration    `json:"plain_timeout_ns"` // eviction of those that announced no period; 0: never
+	Files        int              `json:"files"`            // most connections; 0: as the open-file limit allows
 }
 
 // Validate says what cannot be meant.

@@ -14,6 +14,7 @@
 //	0.0.0.0/8 ::                           unspecified
 //	127.0.0.0/8 ::1                        loopback
 //	169.254.0.0/16 fe80::/10               link-local (cloud metadata services live there)
+//	64:ff9b::/96 with one of these behind it  a NAT64 would bring it there (RFC 6052)
 //	224.0.0.0/4 ff00::/8                   multicast
 //	255.255.255.255                        broadcast
 //	the host's own addresses               Own, and what Spec.Own adds

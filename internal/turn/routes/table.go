@@ -200,5 +200,10 @@ func special(a netip.Addr) int {
 	case a.IsMulticast():
 		return 8
 	}
+	if b := a.As16(); [12]byte(b[:12]) == [12]byte{0, 0x64, 0xff, 0x9b} { // 64:ff9b::/96, RFC 6052 §2.1
+		if bits := special(netip.AddrFrom4([4]byte(b[12:]))); bits > 0 {
+			return 96 + bits // a translator would bring it to that IPv4 address
+		}
+	}
 	return 0
 }

@@ -93,7 +93,7 @@ func TestAdmit(t *testing.T) {
 func TestDefaultRefusals(t *testing.T) {
 	inside := []string{
 		"0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.0.1", "169.254.169.254", "224.0.0.1", "239.1.2.3", "255.255.255.255",
-		"::", "::1", "fe80::1", "ff02::1", "::ffff:127.0.0.1", "192.0.2.9", "2001:db8::9",
+		"::", "::1", "fe80::1", "ff02::1", "64:ff9b::127.0.0.1", "64:ff9b::169.254.169.254", "::ffff:127.0.0.1", "192.0.2.9", "2001:db8::9",
 	}
 	open := []string{"0.0.0.0/0", "::/0", "126.0.0.0/7", "128.0.0.0/1", "192.0.2.0/24", "2001:db8::/64", "fe00::/7", "::/1"}
 	spec := &Spec{Clusters: []Cluster{{ID: 1, Name: "all", Endpoints: endpoints(t, open...)}}, Listeners: []Listener{{ID: 1, Routes: []string{"all"}}}}
