@@ -64,10 +64,8 @@ func parseTurnQuestion(form url.Values) (q turnQuestion, err error) {
 		}
 	}
 	if text := form.Get("client"); text != "" {
-		if address, err := netip.ParseAddr(text); err == nil {
-			q.client = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen())
-		} else if q.client, err = netip.ParsePrefix(text); err != nil {
-			return q, fmt.Errorf("client %q: write an address or a prefix, such as 192.0.2.0/24", text)
+		if q.client, err = admin.ParseClient(text); err != nil {
+			return q, err
 		}
 	}
 	orders := map[string]func(a, b *gateway.User) int{

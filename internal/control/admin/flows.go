@@ -27,10 +27,8 @@ func parseFlowQuery(form url.Values) (q flowQuery, err error) {
 		}
 	}
 	if text := form.Get("client"); text != "" {
-		if address, err := netip.ParseAddr(text); err == nil {
-			q.client = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen())
-		} else if q.client, err = netip.ParsePrefix(text); err != nil {
-			return q, fmt.Errorf("client %q: write an address or a prefix, such as 192.0.2.0/24", text)
+		if q.client, err = ParseClient(text); err != nil {
+			return q, err
 		}
 	}
 	switch text := form.Get("sort"); text {
@@ -110,4 +108,16 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 		cut()
 	}
 	writeJSON(w, http.StatusOK, list)
+}
+
+// ParseClient reads what a list is asked for by client: an address or a prefix.
+func ParseClient(text string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return prefix, fmt.Errorf("client %q: write an address or a prefix, such as 192.0.2.0/24", text)
+	}
+	return prefix, nil
 }
