@@ -201,7 +201,11 @@ func mergeWorkers(workers []*crewWorker) Report {
 			reports = append(reports, *w.report)
 		}
 	}
-	return MergeReports(reports)
+	m := MergeReports(reports)
+	if len(reports) < len(workers) {
+		m.FullAt = time.Time{} // who has told nothing yet is not full
+	}
+	return m
 }
 
 // PIDs are the processes.

@@ -212,7 +212,7 @@ func TestRatesAndRestarts(t *testing.T) {
 	if row := b.state().ClientRows[0]; row.Rates.Opened != 30 || row.Restarts != 1 {
 		t.Errorf("after a restart: %+v, %d restarts", row.Rates, row.Restarts)
 	}
-	c.History = []tcpscale.HistoryPoint{{Seconds: 1}}
+	c.Final = true
 	b.take(c, "192.0.2.1")
 	if s := b.state(); s.Clients.Ended != 1 || s.Connected != 0 {
 		t.Errorf("after its final report: %+v", s.Clients)
