@@ -39,7 +39,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 				return usageError(fmt.Errorf("--hold %v: at least 1s", f.hold))
 			}
 			config.Client = f.config
-			if config.Command, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
+			if config.Place, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			return runTCPBench(cmd, config, asJSON, report)

@@ -156,7 +156,7 @@ func holdTCP(cmd *cobra.Command, f tcpLoadFlags, server func() tcpscale.Report, 
 	if run.Workers > f.config.Connections {
 		return r, usageError(fmt.Errorf("--workers %d: more than --connections %d", run.Workers, f.config.Connections))
 	}
-	if run.Command, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
+	if run.Place, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
 		return r, err
 	}
 	return run.Run(cmd.Context())

@@ -4,19 +4,18 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/netip"
-	"os/exec"
 	"time"
 )
 
 // ClientRun is a client from its start to its end: workers planned and started, ramped, held, stopped.
 type ClientRun struct {
-	Command func() *exec.Cmd // makes a worker's process, as for [StartCrew]
-	Config  ClientConfig     // of all workers together; Run is drawn
-	Workers int              // 0: as many as the open-file limit asks for
-	For     time.Duration    // as in [Hold]
-	Plateau time.Duration    // as Patience in [Finder]
-	Server  func() Report    // the other end, where it is known; nil otherwise
-	Tick    func(Report)     // may be nil
+	Place   Place         // of its workers
+	Config  ClientConfig  // of all workers together; Run is drawn
+	Workers int           // 0: as many as the open-file limit asks for
+	For     time.Duration // as in [Hold]
+	Plateau time.Duration // as Patience in [Finder]
+	Server  func() Report // the other end, where it is known; nil otherwise
+	Tick    func(Report)  // may be nil
 }
 
 // Run returns the final report, and an error if workers could not start or died.
@@ -30,15 +29,15 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 		workers = WorkersFor(c.Config.Connections, files)
 	}
 	c.Config.Run = rand.Uint64()
-	ports, err := c.Config.sourcePorts()
-	if err != nil {
+	var ports int
+	if err := c.Place.do(func() (err error) { ports, err = c.Config.sourcePorts(); return err }); err != nil {
 		return Report{}, err
 	}
 	configs, err := ClientWorkers(c.Config, workers, ports)
 	if err != nil {
 		return Report{}, err
 	}
-	crew, err := StartCrew(c.Command, configs)
+	crew, err := StartCrew(c.Place, configs)
 	if err != nil {
 		return Report{}, err
 	}

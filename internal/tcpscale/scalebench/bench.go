@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +15,7 @@ import (
 
 // Config is one benchmark.
 type Config struct {
-	Command       func() *exec.Cmd      // makes a worker's process
+	Place         tcpscale.Place        // of the workers of both ends
 	Client        tcpscale.ClientConfig // Targets are set
 	ClientWorkers int                   // 0: as many as needed
 	ServerWorkers int                   // 0: as many as needed
@@ -78,7 +77,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if c.ServerWorkers == 0 {
 		c.ServerWorkers = tcpscale.WorkersFor(n+n/25, files) // the kernel's spread is not quite even
 	}
-	server, err := tcpscale.StartServer(c.Command, tcpscale.ServerConfig{
+	server, err := tcpscale.StartServer(c.Place, tcpscale.ServerConfig{
 		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, ID: "bench", Backlog: 4096,
 	}, c.ServerWorkers)
 	if err != nil {
@@ -88,7 +87,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	c.Client.Targets = server.Listen
 	m := measuring{before: readMemory(), server: server.Report, tick: c.Tick}
 	run := tcpscale.ClientRun{
-		Command: c.Command, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
+		Place: c.Place, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
 		Server: server.Report, Tick: m.look,
 	}
 	report, err := run.Run(ctx)
