@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,7 +50,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
 	flags.DurationVar(&f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
 	flags.StringVar(&servers, "server-workers", "auto", "processes of the server; auto: as many as the open-file limit asks for")
-	flags.StringVar(&report, "report", "", "also write an HTML report with plots to this file")
+	addReportFlag(cmd, &report, reportUsage)
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.config.BackoffMin, f.config.BackoffMax = 200*time.Millisecond, 5*time.Second
 	return cmd
@@ -74,8 +72,8 @@ func runTCPBench(cmd *cobra.Command, config scalebench.Config, asJSON bool, repo
 	} else {
 		err = result.Write(cmd.OutOrStdout())
 	}
-	if err == nil && report != "" {
-		err = writeTCPHTML(report, result)
+	if err == nil {
+		err = writeReport(report, result.WriteHTML)
 	}
 	switch {
 	case err != nil || result.OK:
@@ -84,21 +82,4 @@ func runTCPBench(cmd *cobra.Command, config scalebench.Config, asJSON bool, repo
 		return &exitError{code: exitFailure} // the JSON says why
 	}
 	return errors.New(result.Verdict)
-}
-
-// writeTCPHTML replaces the file as a whole: a reader never sees half a report.
-func writeTCPHTML(name string, result *scalebench.Result) error {
-	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
-	if err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	defer os.Remove(file.Name()) // gone once renamed
-	err = errors.Join(result.WriteHTML(file), file.Chmod(0o644), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), name)
-	}
-	if err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	return nil
 }
