@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -68,7 +69,7 @@ Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or some
 	flags := cmd.Flags()
 	flags.IntVar(&f.config.Connections, "connections", 1000, "how many to keep, of each replica")
 	flags.IntVar(&f.replicas, "replicas", 1, "clients, each as if it were started alone: connections, rate, churn, workers of its own")
-	flags.StringVar(&f.config.ID, "id", defaultTCPName(), "name in reports; replicas add their number to it")
+	flags.StringVar(&f.config.ID, "id", "", "name in reports, to which replicas add their number (default HOST-PID)")
 	flags.StringSliceVar(&f.to, "to", nil, "targets HOST:PORT, over which connections are spread evenly")
 	flags.StringSliceVar(&f.sources, "sources", nil, "source prefixes or addresses; by default as the kernel chooses, on loopback as many of 127.0.0.0/8 as are needed")
 	flags.StringVar(&f.ports, "source-ports", "", "source ports FIRST-LAST instead of net.ipv4.ip_local_port_range; needs Linux 6.3")
@@ -103,8 +104,8 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 			return usageError(fmt.Errorf("--source-ports %q: write FIRST-LAST", f.ports))
 		}
 	}
-	if f.config.ID == "" || len(f.config.ID) > 200 {
-		return usageError(errors.New("--id: 1 to 200 bytes"))
+	if f.config.ID = cmp.Or(f.config.ID, defaultTCPName()); len(f.config.ID) > 200 {
+		return usageError(errors.New("--id: at most 200 bytes"))
 	}
 	progress := newTCPProgress(cmd.ErrOrStderr())
 	feed, err := f.stats.open(progress.say)

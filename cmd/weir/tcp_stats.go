@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -90,6 +91,28 @@ func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
 	f.Page, f.Log = web.TCPStats(), log
 	log.Info("statistics", "page", "http://"+listener.Addr().String()+"/")
 	return stats.New(f.Config).Serve(cmd.Context(), listener)
+}
+
+// serveTCPStats serves a page of one run and returns what reports to it. After the feed is closed, stop ends the service.
+func serveTCPStats(ctx context.Context, address string, expect int, say func(format string, args ...any)) (_ *stats.Feed, stop func(), err error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--serve-stats: %w", err)
+	}
+	sender, err := stats.NewSender(listener.Addr().String(), "")
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--serve-stats: %w", err), listener.Close())
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // an interrupt ends the run first
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := stats.New(stats.Config{Page: web.TCPStats(), Expect: expect}).Serve(ctx, listener); err != nil {
+			say("--serve-stats: %v", err) // the run is worth more than its page
+		}
+	}()
+	say("statistics page on http://%s/", listener.Addr())
+	return stats.NewFeed(sender, say), func() { cancel(); <-ended }, nil
 }
 
 // tcpFeedFlags say where servers and clients report to.
