@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/weir-lb/weir/internal/lab/programs"
 	"math"
 	"os"
 	"os/exec"
@@ -197,9 +198,9 @@ func newFlood(b *dsrBench, road *dsrRoad, family string) (*flood, error) {
 
 // server starts a program at the backend and waits until it listens.
 func (b *dsrBench) server(ctx context.Context, road *dsrRoad, cmd *exec.Cmd, port int) error {
-	said := &lastLines{}
+	said := &programs.LastLines{}
 	cmd.Stdout, cmd.Stderr = said, said
-	if err := b.running.start(road.lab.Namespace("zone1"), cmd); err != nil {
+	if err := b.running.Start(road.lab.Namespace("zone1"), cmd); err != nil {
 		return err
 	}
 	for range 500 {
@@ -210,7 +211,7 @@ func (b *dsrBench) server(ctx context.Context, road *dsrRoad, cmd *exec.Cmd, por
 			return err
 		}
 	}
-	return fmt.Errorf("%s does not listen on port %d%s", cmd.Path, port, said.said())
+	return fmt.Errorf("%s does not listen on port %d%s", cmd.Path, port, said.Said())
 }
 
 // listening looks for a listening TCP socket in the namespace of a process.
@@ -238,16 +239,16 @@ func (b *dsrBench) client(ctx context.Context, road *dsrRoad, program string, ar
 	bounded, cancel := context.WithTimeout(ctx, b.config.bound())
 	defer cancel()
 	var out bytes.Buffer
-	said := &lastLines{}
+	said := &programs.LastLines{}
 	cmd := exec.CommandContext(bounded, program, args...)
 	cmd.Stdout, cmd.Stderr = &out, said
-	switch err := b.running.run(road.lab.Namespace("zone0"), cmd); {
+	switch err := b.running.Run(road.lab.Namespace("zone0"), cmd); {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case bounded.Err() != nil:
-		return nil, fmt.Errorf("%s was stuck for %v%s", program, b.config.bound(), said.said())
+		return nil, fmt.Errorf("%s was stuck for %v%s", program, b.config.bound(), said.Said())
 	case err != nil:
-		return out.Bytes(), fmt.Errorf("%s: %w%s", program, err, said.said())
+		return out.Bytes(), fmt.Errorf("%s: %w%s", program, err, said.Said())
 	}
 	return out.Bytes(), nil
 }
