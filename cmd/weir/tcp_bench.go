@@ -55,7 +55,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 	flags.StringVar(&servers, "server-workers", "auto", "processes of the server; auto: as many as the open-file limit asks for")
 	addReportFlag(cmd, &report, reportUsage)
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
-	feed.add(flags)
+	feed.add(cmd)
 	flags.StringVar(&serve, "serve-stats", "", "HOST:PORT of a page of its own that shows the run while it lasts; port 0: one that is free")
 	f.config.BackoffMin, f.config.BackoffMax = 200*time.Millisecond, 5*time.Second
 	return cmd

@@ -81,7 +81,7 @@ Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or some
 	flags.BoolVar(&f.config.Plain, "plain", false, "the original tester's stream: a zero byte in each period, no answer")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON at the end")
 	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
-	f.stats.add(flags)
+	f.stats.add(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *closing != "fin" && *closing != "rst" {
 			return usageError(fmt.Errorf("--close %q: write fin or rst", *closing))

@@ -53,7 +53,7 @@ Exit codes: 0 ended by an interrupt or drained, 1 something broke, 2 wrong usage
 	flags.DurationVar(&f.config.PlainTimeout, "plain-timeout", 2*time.Minute, "evict who announced no period and is silent for so long; 0: never")
 	flags.BoolVar(&f.asJSON, "json", false, "print a report as a JSON line every second")
 	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
-	f.stats.add(flags)
+	f.stats.add(cmd)
 	return cmd
 }
 

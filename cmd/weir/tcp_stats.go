@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/web"
@@ -118,7 +117,8 @@ func serveTCPStats(ctx context.Context, address string, expect int, say func(for
 // tcpFeedFlags say where servers and clients report to.
 type tcpFeedFlags struct{ to, tokenFile string }
 
-func (f *tcpFeedFlags) add(flags *pflag.FlagSet) {
+func (f *tcpFeedFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.StringVar(&f.to, "stats", "", "HOST:PORT of a 'weir tcp stats' to report to")
 	flags.StringVar(&f.tokenFile, "stats-token-file", "", "file with the token of --stats")
 }
