@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weir-lb/weir/internal/lab/programs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // movedRoads are in a lab of namespaces, with root: the clients of three nodes change their source addresses and ports while
