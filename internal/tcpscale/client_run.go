@@ -16,6 +16,7 @@ type ClientRun struct {
 	Plateau time.Duration // as Patience in [Finder]
 	Server  func() Report // the other end, where it is known; nil otherwise
 	Tick    func(Report)  // may be nil
+	Started func(*Crew)   // may be nil; is given the workers once all are ready
 }
 
 // Run returns the final report, and an error if workers could not start or died.
@@ -42,6 +43,9 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	defer crew.Kill()
+	if c.Started != nil {
+		c.Started(crew)
+	}
 	hold := Hold{
 		Crew: crew, Workers: workers, Rate: c.Config.Rate, For: c.For, Server: c.Server, Tick: c.Tick,
 		Finder: Finder{Patience: c.Plateau, Files: files, Workers: workers, Ports: ports, Tuples: tuples(configs)},
