@@ -45,7 +45,8 @@ type Result struct {
 	Beats            float64          `json:"heartbeats_per_s"` // of the clients
 	OK               bool             `json:"ok"`
 	Verdict          string           `json:"verdict"`
-	Findings         []limits.Finding `json:"findings"` // of the doctor, before the run
+	Findings         []limits.Finding `json:"findings"`      // of the doctor, before the run
+	Via              *Via             `json:"via,omitempty"` // through the lab
 	Client           tcpscale.Report  `json:"client"`
 	Server           tcpscale.Report  `json:"server"`
 }
@@ -112,6 +113,7 @@ type measuring struct {
 	ends            func(client, server tcpscale.Report)
 	first, last     tcpscale.Report // client, at both ends of the hold
 	firstAt, lastAt tcpscale.Report // server
+	paused          bool            // the hold is not idle any more
 }
 
 func (m *measuring) look(r tcpscale.Report) {
@@ -124,7 +126,7 @@ func (m *measuring) look(r tcpscale.Report) {
 		m.ends(r, server)
 	}
 	// The last report of a run has its history; by then connections may be going.
-	if r.FullAt.IsZero() || r.History != nil || r.At.Sub(r.FullAt) < 2*time.Second {
+	if m.paused || r.FullAt.IsZero() || r.History != nil || r.At.Sub(r.FullAt) < 2*time.Second {
 		return
 	}
 	if m.first.At.IsZero() {
@@ -160,15 +162,15 @@ func (r *Result) judge() {
 		if p := c.Plateau; p != nil {
 			r.Verdict += fmt.Sprintf("; plateau: %s; %s", p.Ceiling, p.Because)
 		}
-	case r.Lost > 0:
-		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s", r.Lost, r.HoldSeconds)
+	case r.unexplained() > 0:
+		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s%s", r.unexplained(), r.HoldSeconds, r.beside())
 	case r.Held < r.Connections:
 		r.Verdict = fmt.Sprintf("%d of %d connections at the end", r.Held, r.Connections)
 	case c.Reconciled != nil && !c.Reconciled.Agree:
 		r.Verdict = "the ends do not agree: " + c.Reconciled.Finding
 	default:
 		r.OK = true
-		r.Verdict = fmt.Sprintf("%d connections held for %.0f s, 0 lost", r.Held, r.HoldSeconds)
+		r.Verdict = fmt.Sprintf("%d connections held for %.0f s, 0 lost%s", r.Held, r.HoldSeconds, r.beside())
 	}
 }
 
