@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -177,13 +178,34 @@ func (c *Crew) Err() error {
 func (c *Crew) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return mergeWorkers(c.workers)
+}
+
+// Reports merges the last reports of each so many workers that follow each other; a group that has told nothing is left out.
+func (c *Crew) Reports(each int) []Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var reports []Report
-	for _, w := range c.workers {
+	for group := range slices.Chunk(c.workers, each) {
+		if r := mergeWorkers(group); r.Role != "" {
+			reports = append(reports, r)
+		}
+	}
+	return reports
+}
+
+func mergeWorkers(workers []*crewWorker) Report {
+	var reports []Report
+	for _, w := range workers {
 		if w.report != nil {
 			reports = append(reports, *w.report)
 		}
 	}
-	return MergeReports(reports)
+	m := MergeReports(reports)
+	if len(reports) < len(workers) {
+		m.FullAt = time.Time{} // who has told nothing yet is not full
+	}
+	return m
 }
 
 // PIDs are the processes.

@@ -9,14 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
 )
 
@@ -24,79 +22,33 @@ import (
 type weirNAT struct {
 	binary, dir, pins string
 	host              *netlab.Host
-	cmd               *exec.Cmd
-	said              lastSaid
-	ended             chan struct{}
-	client            *admin.Client
+	group             *programs.Group
+	daemon            *programs.Daemon
 }
 
 // pinFolder holds the pins; the process id in a name tells whose they are.
 const pinFolder = "/sys/fs/bpf/weir"
 
+// startWeir returns what must be stopped, also beside an error.
 func startWeir(ctx context.Context, binary string, l *layout, lab *netlab.Lab) (*weirNAT, error) {
 	dir, err := os.MkdirTemp("", "natrig")
 	if err != nil {
 		return nil, fmt.Errorf("folder of Weir's NAT: %w", err)
 	}
 	w := &weirNAT{
-		binary: binary, dir: dir, host: lab.Namespace(l.weirAt()), ended: make(chan struct{}),
-		pins: filepath.Join(pinFolder, fmt.Sprintf("natrig-%d-%s", os.Getpid(), filepath.Base(dir))), client: admin.NewClient("unix:"+filepath.Join(dir, "s"), ""),
+		binary: binary, dir: dir, host: lab.Namespace(l.weirAt()), group: programs.NewGroup(),
+		pins: filepath.Join(pinFolder, fmt.Sprintf("natrig-%d-%s", os.Getpid(), filepath.Base(dir))),
 	}
 	file := filepath.Join(dir, "weir.yaml")
 	if err := os.WriteFile(file, []byte(l.weirConfig()), 0o600); err != nil {
 		return w, fmt.Errorf("configuration of Weir's NAT: %w", err)
 	}
-	w.cmd = exec.Command(binary, "lb", "run", "-c", file, "--datapath", "ebpf", "--interface", strings.Join(l.weirInterfaces(), ","), //nolint:gosec // our own binary
-		"--pin-path", w.pins, "--admin", "unix:"+filepath.Join(dir, "s"))
-	w.cmd.Stdout, w.cmd.Stderr = &w.said, &w.said
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Setpgid: an interrupt at the terminal is for us
-	started := make(chan error, 1)
-	go func() {
-		err := w.host.Do(func() error {
-			// The death signal follows the thread that has started the process: it must stay for as long.
-			runtime.LockOSThread()
-			err := w.cmd.Start()
-			started <- err
-			if err == nil {
-				_ = w.cmd.Wait() // said tells why
-				close(w.ended)
-			}
-			return err
-		})
-		if err != nil {
-			select {
-			case started <- err: // nothing was started
-			default:
-			}
-		}
-	}()
-	if err := <-started; err != nil {
-		return w, fmt.Errorf("start Weir's NAT: %w", err)
+	w.daemon, err = programs.StartDaemon(ctx, w.group, w.host, binary, dir, "weir",
+		"lb", "run", "-c", file, "--datapath", "ebpf", "--interface", strings.Join(l.weirInterfaces(), ","), "--pin-path", w.pins)
+	if err != nil {
+		return w, err
 	}
-	return w, w.ready(ctx)
-}
-
-// ready waits until the configuration is in force.
-func (w *weirNAT) ready(ctx context.Context) error {
-	for end := time.Now().Add(time.Minute); ; {
-		var status struct {
-			Generation uint64 `json:"generation"`
-		}
-		err := w.client.Get(ctx, "/status", nil, &status)
-		if err == nil && status.Generation > 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-w.ended:
-			return fmt.Errorf("Weir's NAT ended: %s", w.said.text()) //nolint:staticcheck // a name
-		case <-time.After(20 * time.Millisecond):
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("Weir's NAT does not answer: %w: %s", err, w.said.text()) //nolint:staticcheck // a name
-		}
-	}
+	return w, w.daemon.Ready(ctx)
 }
 
 // exhausted is how many packets found no port.
@@ -108,7 +60,7 @@ func (w *weirNAT) exhausted(ctx context.Context) (n uint64, err error) {
 			} `json:"reasons"`
 		} `json:"ebpf"`
 	}
-	if err := w.client.Get(ctx, "/status", nil, &status); err != nil {
+	if err := errors.Join(w.daemon.Failure(), w.daemon.Get(ctx, "/status", &status)); err != nil {
 		return 0, fmt.Errorf("counters of Weir's NAT: %w", err)
 	}
 	for _, reasons := range status.Kernel.Reasons {
@@ -117,23 +69,25 @@ func (w *weirNAT) exhausted(ctx context.Context) (n uint64, err error) {
 	return n, nil
 }
 
-// stop removes process, tables and programs.
+// stop ends the process and removes tables and programs, which outlive it.
 func (w *weirNAT) stop() error {
 	if w == nil {
 		return nil
 	}
 	defer os.RemoveAll(w.dir)
-	if w.cmd == nil || w.cmd.Process == nil {
+	if w.daemon == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also after an interrupt
 	defer cancel()
-	out, err := w.host.Exec(ctx, w.binary, "lb", "stop", "--pin-path", w.pins)
-	if err != nil {
-		err = fmt.Errorf("remove Weir's NAT: %w: %s", err, out)
-		_ = w.cmd.Process.Kill() // it may have ended
+	err := w.daemon.Stop()
+	said := &programs.LastLines{}
+	cmd := exec.CommandContext(ctx, w.binary, "lb", "stop", "--pin-path", w.pins)
+	cmd.Stdout, cmd.Stderr = said, said
+	if gone := w.group.Run(w.host, cmd); gone != nil {
+		err = errors.Join(err, fmt.Errorf("remove Weir's NAT: %w%s", gone, said.Said()))
 	}
-	<-w.ended
+	w.group.End()
 	return err
 }
 
@@ -192,25 +146,4 @@ func (l *layout) weirConfig() string {
 		}
 	}
 	return b.String()
-}
-
-// lastSaid keeps the end of what a process wrote.
-type lastSaid struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (l *lastSaid) Write(p []byte) (int, error) {
-	const most = 4 << 10
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.buf = append(l.buf, p...)
-	l.buf = l.buf[max(0, len(l.buf)-most):]
-	return len(p), nil
-}
-
-func (l *lastSaid) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.TrimSpace(string(l.buf))
 }
