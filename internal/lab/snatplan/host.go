@@ -34,7 +34,7 @@ func (s Scenario) host(p StageSpec) stage {
 	case MasqueradeLB:
 		st.name, st.key = "masquerade of the server node (kube-proxy)", keyTranslated
 		st.level, st.owners = serverNodeLevel, int64(s.ServerNodes)
-		st.keys, st.perKey = int64(s.Servers), int64(p.Ports)
+		st.keys, st.perKey, st.byServer = int64(s.Servers), int64(p.Ports), true
 		st.ports = st.keys * st.perKey
 		st.fails, st.remedy = silent, "set externalTrafficPolicy: Local, or add server pods or server nodes"
 		st = p.held(st, conntrackTimeWait, conntrackClose, conntrackIdle)

@@ -22,24 +22,26 @@ func (l level) String() string {
 
 // stage is a StageSpec with the vendor's rules applied to a scenario.
 type stage struct {
-	kind    Kind
-	name    string
-	level   level
-	key     string        // header fields it multiplexes over
-	keys    int64         // values of the key that one owner has
-	perKey  int64         // connections per value
-	byDest  bool          // every destination tuple has its own share of keys and ports
-	owners  int64         // replicas, nodes, 1, server nodes, servers
-	perNode []int64       // node level: each node's capacity, where nodes differ
-	ports   int64         // per owner, shared with ports held down; 0: nothing is held down
-	fin     time.Duration // hold-down after each way to end
-	rst     time.Duration
-	idle    time.Duration // after which an abandoned connection is forgotten
-	atOnce  bool          // refuses with an error instead of silence
-	arrives int64         // accept queue: connections that stand in it together; it does not bound what is held
-	growing *growing      // dynamic allocation
-	fails   string        // what a client sees
-	remedy  string
+	kind      Kind
+	name      string
+	level     level
+	key       string        // header fields it multiplexes over
+	keys      int64         // values of the key that one owner has
+	perKey    int64         // connections per value
+	byDest    bool          // every destination tuple has its own share of keys and ports,
+	byAddress bool          // or every destination address,
+	byServer  bool          // or every server
+	owners    int64         // replicas, nodes, 1, server nodes, servers
+	perNode   []int64       // node level: each node's capacity, where nodes differ
+	ports     int64         // per owner, shared with ports held down; 0: nothing is held down
+	fin       time.Duration // hold-down after each way to end
+	rst       time.Duration
+	idle      time.Duration // after which an abandoned connection is forgotten
+	atOnce    bool          // refuses with an error instead of silence
+	arrives   int64         // accept queue: connections that stand in it together; it does not bound what is held
+	growing   *growing      // dynamic allocation
+	fails     string        // what a client sees
+	remedy    string
 }
 
 // growing is a dynamic allocation per node and destination-independent: start, doubled up to max, out of a pool.
