@@ -29,10 +29,11 @@ type StageRun struct {
 	Name         string   `json:"stage"`
 	Kind         Kind     `json:"kind"`
 	Capacity     int64    `json:"capacity"`        // connections, all keys
+	Ports        int64    `json:"ports"`           // all keys; 0: it holds none down
 	Peak         int64    `json:"peak"`            // most connections at one time, all keys
 	PeakHeld     int64    `json:"peak_held"`       // most ports at one time that were free for nobody: in use or held down
 	Fullest      int64    `json:"fullest_key"`     // most connections at one time of one key
-	PerKey       int64    `json:"per_key"`         // connections that one key holds
+	PerKey       int64    `json:"per_key"`         // connections that one key holds; addresses that serve it count together
 	Refused      int64    `json:"refused"`         // attempts that it had no room for
 	FirstRefused *float64 `json:"first_refused_s"` // virtual time of the first of them; null: none
 	Active       []int64  `json:"active"`          // connections, sampled with the series of the run
@@ -42,7 +43,7 @@ type StageRun struct {
 }
 
 func newCounter(s Scenario, st stage) counter {
-	c := counter{stage: st, result: StageRun{Name: st.name, Kind: st.kind, Capacity: st.total(), PerKey: st.perKey}}
+	c := counter{stage: st, result: StageRun{Name: st.name, Kind: st.kind, Capacity: st.total(), Ports: st.ports * st.owners}}
 	dests, owners := 1, int(st.owners)
 	switch {
 	case st.byAddress:
@@ -83,6 +84,7 @@ func newCounter(s Scenario, st stage) counter {
 			c.varies[i] = clamp(n / int64(dests))
 		}
 	}
+	c.result.PerKey = int64(c.room)
 	return c
 }
 

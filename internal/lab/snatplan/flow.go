@@ -235,6 +235,9 @@ func (sim *simulation) finish() Run {
 	for i := range sim.counters {
 		c := &sim.counters[i]
 		c.result.Fullest = int64(c.most)
+		if at := c.result.FirstRefused; at != nil && (run.BrokeAt == nil || *at < *run.BrokeAt) {
+			run.BrokeFirst, run.BrokeAt = c.name, at
+		}
 		run.Stages = append(run.Stages, c.result)
 	}
 	return *run

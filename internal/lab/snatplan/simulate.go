@@ -26,6 +26,8 @@ type Run struct {
 	Mean          float64    `json:"mean"`              // held in the last half
 	Last          int64      `json:"last"`              // held at the end
 	OpenPerSecond float64    `json:"opened_per_second"` // over the last half
+	BrokeFirst    string     `json:"broke_first"`       // stage that first refused a connection; empty: none
+	BrokeAt       *float64   `json:"broke_first_s"`     // when, of virtual time
 	WaitedFor     []int64    `json:"opened_by_syn"`     // opened by the first SYN, the second, …
 	Stages        []StageRun `json:"stages"`
 	Series        Series     `json:"series"`

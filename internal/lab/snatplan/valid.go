@@ -236,11 +236,18 @@ func (p StageSpec) validateVendor(s Scenario) error {
 			}
 		}
 	case GCPNAT:
+		if p.MaxPorts > 0 && p.EndpointIndependent {
+			return fmt.Errorf("endpoint_independent: Cloud NAT allows it with static allocation only; leave it or max_ports out")
+		}
 		if p.MaxPorts > 0 && (p.Ports&(p.Ports-1) != 0 || p.MaxPorts&(p.MaxPorts-1) != 0 || p.Ports < gcpNATMinDynamic || p.MaxPorts < p.Ports) {
 			return fmt.Errorf("max_ports: dynamic allocation goes from %d to %d, which are no two powers of two from 32 on in order; write such as ports: 64 and max_ports: 4096", p.Ports, p.MaxPorts)
 		}
 		if p.Ports > gcpNATPorts && p.MaxPorts == 0 {
 			return fmt.Errorf("ports: %d are more than the %d of an address; write fewer", p.Ports, gcpNATPorts)
+		}
+	case AcceptQueue:
+		if s.Protocol == UDP {
+			return fmt.Errorf("kind: udp has no accept-queue; leave the stage out")
 		}
 	case Memory:
 		if p.Limit == 0 {
