@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,17 +13,17 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
 // benchEBPFFlags are the flags of `weir bench ebpf`.
 type benchEBPFFlags struct {
 	config   ebpf.BenchConfig
 	hook     string
-	asJSON   bool
 	live     bool
 	seconds  int
 	families []string
-	report   string
+	out      labOutput
 }
 
 func newBenchEBPFCommand() *cobra.Command {
@@ -76,7 +76,7 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 			if err != nil {
 				return err
 			}
-			if f.asJSON {
+			if f.out.asJSON {
 				return printJSON(cmd.OutOrStdout(), results)
 			}
 			return printBenchEBPF(cmd.OutOrStdout(), results)
@@ -90,8 +90,8 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 	flags.BoolVar(&f.live, "live", false, "packets per second through a lab, of live frames")
 	flags.IntVar(&f.seconds, "seconds", 1, "with --live: length of one round of a road")
 	flags.StringSliceVar(&f.families, "families", nil, "with --live: ipv4, ipv6 (default both)")
-	flags.StringVar(&f.report, "report", "", "with --live: also write an HTML report with plots to this file")
-	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+	addReportFlag(cmd, &f.out.report, "with --live: "+reportUsage)
+	flags.BoolVar(&f.out.asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -126,32 +126,13 @@ func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
 	if err := config.ValidateLive(); err != nil {
 		return usageError(err)
 	}
-	var err error
-	if config.Binary, err = os.Executable(); err != nil {
-		return fmt.Errorf("find our own binary: %w", err)
-	}
-	progress := newProgress(cmd.ErrOrStderr())
-	config.Progress = progress.show
-	results, err := bench.Live(cmd.Context(), config)
-	progress.clear()
-	if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
-		return errors.New("interrupted; everything that was started is gone")
-	}
+	results, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+		return bench.Live(ctx, config)
+	})
 	if err != nil {
 		return err
 	}
-	if f.asJSON {
-		err = printJSON(cmd.OutOrStdout(), results)
-	} else {
-		err = bench.WriteLive(cmd.OutOrStdout(), results)
-	}
-	if err == nil && f.report != "" {
-		err = writeReport(f.report, results)
-	}
-	if failed := bench.Failed(results); err == nil && failed > 0 {
-		err = fmt.Errorf("%d of %d measurements failed", failed, len(results))
-	}
-	return err
+	return f.out.write(cmd, results, bench.WriteLive)
 }
 
 // known formats what was measured; "-" else.

@@ -1,9 +1,8 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
 func newBenchNFQueueCommand() *cobra.Command {
@@ -18,8 +18,7 @@ func newBenchNFQueueCommand() *cobra.Command {
 		config     bench.NFQueueConfig
 		seconds    int
 		bandwidths []string
-		asJSON     bool
-		report     string
+		out        labOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "nfqueue",
@@ -49,47 +48,24 @@ nothing behind.`,
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			if config.Binary, err = os.Executable(); err != nil {
-				return fmt.Errorf("find our own binary: %w", err)
-			}
-			progress := newProgress(cmd.ErrOrStderr())
-			config.Progress = progress.show
-			results, err := bench.NFQueue(cmd.Context(), config)
-			progress.clear()
-			if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
-				return errors.New("interrupted; everything that was started is gone")
-			}
+			results, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+				return bench.NFQueue(ctx, config)
+			})
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), results)
-			} else {
-				err = bench.WriteNFQueue(cmd.OutOrStdout(), results)
-			}
-			if err == nil && report != "" {
-				err = writeReport(report, results)
-			}
-			if err != nil {
-				return err
-			}
-			if failed := bench.Failed(results); failed > 0 {
-				return fmt.Errorf("%d of %d measurements failed", failed, len(results))
-			}
-			return nil
+			return out.write(cmd, results, bench.WriteNFQueue)
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&config.Rounds, "rounds", 5, "rounds; the result is their median")
-	flags.IntVar(&seconds, "seconds", 2, "length of one load over one road in one round")
+	addRoundFlags(cmd, &config.Rounds, &seconds)
 	flags.StringSliceVar(&config.Roads, "only", nil, "roads to measure beside direct (default all)")
 	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(bench.NFQueueLoads(), ", ")+" (default all)")
 	flags.StringSliceVar(&config.Families, "families", []string{"ipv4"}, "address families: "+strings.Join(bench.DSRFamilies(), ", "))
 	flags.StringSliceVar(&config.Offloads, "offloads", nil, "segmentation offload: "+strings.Join(bench.NFQueueOffloads(), ", ")+" (default both)")
 	flags.StringSliceVar(&bandwidths, "bandwidths", []string{"2G", "4G"}, "of the load udp: bit/s of payload, such as 500M or 2G")
 	flags.IntSliceVar(&config.Fragmented, "fragment-rates", []int{15000, 40000}, "of the load fragments: datagrams a second")
-	flags.BoolVar(&asJSON, "json", false, "print the results as a JSON list")
-	flags.StringVar(&report, "report", "", "also write an HTML report with plots to this file")
+	out.addFlags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(bench.NFQueueRoads(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }

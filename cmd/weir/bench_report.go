@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -51,6 +50,11 @@ func newBenchReportCommand() *cobra.Command {
 			if output == "" {
 				return usageError(errors.New("no output; name it with -o FILE.html, or -o - for standard output"))
 			}
+			if output != "-" {
+				if err := replaceable(output); err != nil {
+					return usageError(fmt.Errorf("-o %s: %w", output, err))
+				}
+			}
 			var results []*measure.Result
 			for _, name := range args {
 				more, err := readResults(name)
@@ -62,7 +66,7 @@ func newBenchReportCommand() *cobra.Command {
 			if output == "-" {
 				return bench.WriteReport(cmd.OutOrStdout(), results)
 			}
-			if err := writeReport(output, results); err != nil {
+			if err := writeReport(output, draw(results)); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d results drawn in %s\n", len(results), output)
@@ -96,19 +100,7 @@ func readResults(name string) ([]*measure.Result, error) {
 	return results, nil
 }
 
-// writeReport replaces the file as a whole: a reader never sees half a report.
-func writeReport(name string, results []*measure.Result) error {
-	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
-	if err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	defer os.Remove(file.Name()) // gone once renamed
-	err = errors.Join(bench.WriteReport(file, results), file.Chmod(0o644), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), name)
-	}
-	if err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	return nil
+// draw is what a report file gets.
+func draw(results []*measure.Result) func(io.Writer) error {
+	return func(w io.Writer) error { return bench.WriteReport(w, results) }
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,8 +34,7 @@ func newBenchDSRCommand() *cobra.Command {
 	var (
 		config  bench.DSRConfig
 		seconds int
-		asJSON  bool
-		report  string
+		out     labOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "dsr",
@@ -58,50 +58,68 @@ by nice -n -10.`,
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			if config.Binary, err = os.Executable(); err != nil {
-				return fmt.Errorf("find our own binary: %w", err)
-			}
-			progress := newProgress(cmd.ErrOrStderr())
-			config.Progress = progress.show
-			results, err := bench.DSR(cmd.Context(), config)
-			progress.clear()
-			if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
-				return errors.New("interrupted; everything that was started is gone")
-			}
+			results, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+				return bench.DSR(ctx, config)
+			})
 			if err != nil {
 				return err
 			}
-			if err := printDSR(cmd.OutOrStdout(), results, asJSON); err != nil {
-				return err
-			}
-			if report != "" {
-				if err := writeReport(report, results); err != nil {
-					return err
-				}
-			}
-			if failed := bench.Failed(results); failed > 0 {
-				return fmt.Errorf("%d of %d measurements failed", failed, len(results))
-			}
-			return nil
+			return out.write(cmd, results, bench.WriteDSR)
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&config.Rounds, "rounds", 5, "rounds; the result is their median")
-	flags.IntVar(&seconds, "seconds", 2, "length of one load over one road in one round")
+	addRoundFlags(cmd, &config.Rounds, &seconds)
 	flags.StringSliceVar(&config.Roads, "only", nil, "roads to measure beside routing (default all)")
 	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(bench.DSRLoads(), ", ")+" (default all)")
 	flags.StringSliceVar(&config.Families, "families", nil, "address families: "+strings.Join(bench.DSRFamilies(), ", ")+" (default both)")
-	flags.BoolVar(&asJSON, "json", false, "print the results as a JSON list")
-	flags.StringVar(&report, "report", "", "also write an HTML report with plots to this file")
+	out.addFlags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(bench.DSRRoads(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 
-func printDSR(w io.Writer, results []*measure.Result, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, results)
+// addRoundFlags adds how often and how long a scenario loads each of its roads.
+func addRoundFlags(cmd *cobra.Command, rounds, seconds *int) {
+	flags := cmd.Flags()
+	flags.IntVar(rounds, "rounds", 5, "rounds; the result is their median")
+	flags.IntVar(seconds, "seconds", 2, "length of one load over one road in one round")
+}
+
+// runLab runs a benchmark of many processes of this binary and shows how far it is.
+func runLab[R any](cmd *cobra.Command, binary *string, progress *func(float64, string), run func(context.Context) (R, error)) (results R, err error) {
+	if *binary, err = os.Executable(); err != nil {
+		return results, fmt.Errorf("find our own binary: %w", err)
 	}
-	return bench.WriteDSR(w, results)
+	line := newProgress(cmd.ErrOrStderr())
+	*progress = line.show
+	results, err = run(cmd.Context())
+	line.clear()
+	if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
+		err = errors.New("interrupted; everything that was started is gone")
+	}
+	return results, err
+}
+
+// labOutput is how such a benchmark tells its results.
+type labOutput struct {
+	asJSON bool
+	report string
+}
+
+func (o *labOutput) addFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the results as a JSON list")
+	addReportFlag(cmd, &o.report, reportUsage)
+}
+
+// write prints the results, draws the report, and fails where one of them failed.
+func (o *labOutput) write(cmd *cobra.Command, results []*measure.Result, table func(io.Writer, []*measure.Result) error) error {
+	if o.asJSON {
+		table = func(w io.Writer, results []*measure.Result) error { return printJSON(w, results) }
+	}
+	err := errors.Join(table(cmd.OutOrStdout(), results), writeReport(o.report, draw(results)))
+	if failed := bench.Failed(results); err == nil && failed > 0 {
+		err = fmt.Errorf("%d of %d measurements failed", failed, len(results))
+	}
+	return err
 }
 
 // indentNames lays out "name\twhat it is" lines for a help text.

@@ -19,6 +19,7 @@ func newDemoCommand() *cobra.Command {
 	var (
 		cfg     demo.Config
 		seconds float64
+		report  string
 		asJSON  bool
 	)
 	cmd := &cobra.Command{
@@ -38,7 +39,7 @@ It exits 0 when no session was lost and no client had to shake hands twice, 1 wh
 			if err := cfg.Validate(); err != nil {
 				return usageError(err)
 			}
-			return runDemo(cmd, cfg, asJSON)
+			return runDemo(cmd, cfg, report, asJSON)
 		},
 	}
 	flags := cmd.Flags()
@@ -46,7 +47,7 @@ It exits 0 when no session was lost and no client had to shake hands twice, 1 wh
 	flags.IntVar(&cfg.Nodes, "nodes", 3, "CoAP/DTLS nodes behind the balancer (2 to 16)")
 	flags.Float64Var(&seconds, "seconds", 30, "length of the load (6 to 3600)")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "seed of the load's random choices; 0 draws one and says which")
-	flags.StringVar(&cfg.Report, "report", "", "write a page with plots to this file")
+	addReportFlag(cmd, &report, "write a page with plots to this file")
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON on stdout; the live view goes to stderr")
 	return cmd
 }
@@ -54,7 +55,7 @@ It exits 0 when no session was lost and no client had to shake hands twice, 1 wh
 // errNotProved is the failure of a demo that ran: the view has said why.
 var errNotProved = errors.New("the demo did not prove its claim")
 
-func runDemo(cmd *cobra.Command, cfg demo.Config, asJSON bool) error {
+func runDemo(cmd *cobra.Command, cfg demo.Config, report string, asJSON bool) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find our own binary: %w", err)
@@ -73,6 +74,10 @@ func runDemo(cmd *cobra.Command, cfg demo.Config, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	if err := writeReport(report, result.WriteHTML); err != nil {
+		return err
+	}
+	result.Report = report
 	printDemo(cfg.Out, result)
 	if asJSON {
 		if err := printJSON(cmd.OutOrStdout(), result); err != nil {

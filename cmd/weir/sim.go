@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -88,7 +87,7 @@ simulator: each arrival is a new datagram with the next id, nothing is removed.`
 	flags.IntVar(&c.Repeat, "repeat", 4, "runs, each with its own start")
 	flags.IntVar(&c.Parallel, "parallel", 4, "runs at one time; the results are the same")
 	flags.Uint64Var(&c.Seed, "seed", 1, "seed of the arrivals; the same seed gives the same results")
-	flags.StringVar(&report, "report", "", "write a page with plots of the loss over size and rate to this file")
+	addReportFlag(cmd, &report, "write a page with plots of the loss over size and rate to this file")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -123,10 +122,10 @@ func simulateFragments(cmd *cobra.Command, c fragsim.Config, report string, asJS
 			return interrupted(err)
 		}
 		command := "weir " + strings.Join(os.Args[1:], " ")
-		if err := replaceFile(report, func(w io.Writer) error {
+		if err := writeReport(report, func(w io.Writer) error {
 			return fragsim.WriteReport(w, c, results, advice, curves, command, time.Now())
 		}); err != nil {
-			return fmt.Errorf("write report: %w", err)
+			return err
 		}
 	}
 	line.clear()
@@ -145,16 +144,3 @@ func simulateFragments(cmd *cobra.Command, c fragsim.Config, report string, asJS
 }
 
 func interrupted(err error) error { return fmt.Errorf("interrupted: %w", err) }
-
-// replaceFile writes a file as a whole: a reader never sees half of it.
-func replaceFile(name string, write func(io.Writer) error) error {
-	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // gone once renamed
-	if err := errors.Join(write(file), file.Chmod(0o644), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), name)
-}

@@ -69,7 +69,7 @@ heartbeats only afterwards, a server that closes silent sockets, and a restart w
 	flags.StringVar(&t.Spread, "spread", "exponential", "of lifetimes: exponential or fixed")
 	flags.DurationVar(&t.Heartbeat, "heartbeat", 15*time.Second, "policy original: the client's INTERVAL")
 	flags.DurationVar(&t.Validate, "validate", 45*time.Second, "policy original: the server's INTERVAL")
-	flags.StringVar(&report, "report", "", "write a page with plots to this file")
+	addReportFlag(cmd, &report, "write a page with plots to this file")
 	return cmd
 }
 
@@ -102,10 +102,8 @@ func simulateSnat(cmd *cobra.Command, s snatplan.Scenario, report string, asJSON
 	line.clear()
 	out := snatRun{Run: run, Plan: s.Plan(), Took: took.Seconds(), PerSec: float64(run.Events) / took.Seconds(), Report: report}
 	out.Verdict = snatVerdict(s, run, out.Plan)
-	if report != "" {
-		if err := replaceFile(report, func(w io.Writer) error { return snatReport(s, out).WriteHTML(w) }); err != nil {
-			return fmt.Errorf("write report: %w", err)
-		}
+	if err := writeReport(report, func(w io.Writer) error { return snatReport(s, out).WriteHTML(w) }); err != nil {
+		return err
 	}
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), out)

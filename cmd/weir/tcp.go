@@ -47,17 +47,18 @@ func newTCPWorkerCommand() *cobra.Command {
 	}
 }
 
-// tcpWorker makes the process of a worker: this program again.
-func tcpWorker(stderr io.Writer) (func() *exec.Cmd, error) {
+// tcpWorker makes the processes of workers: this program again, here.
+func tcpWorker(stderr io.Writer) (place tcpscale.Place, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find our own binary: %w", err)
+		return place, fmt.Errorf("find our own binary: %w", err)
 	}
-	return func() *exec.Cmd {
+	place.Command = func() *exec.Cmd {
 		cmd := exec.Command(self, "tcp", "worker")
 		cmd.Stderr = stderr
 		return cmd
-	}, nil
+	}
+	return place, nil
 }
 
 // parseWorkers reads --workers: 0 is auto.

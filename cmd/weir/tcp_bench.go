@@ -3,18 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
 )
 
 func newTCPBenchCommand() *cobra.Command {
 	var f tcpLoadFlags
-	var servers, report string
+	var servers, report, serve string
+	var feed tcpFeedFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -27,6 +27,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 		Example: `  weir tcp bench --connections 100000
   weir tcp bench --connections 100000 --hold 2m --report tcp.html
   weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m
+  weir tcp bench --connections 100000 --serve-stats 127.0.0.1:9190
   weir tcp bench --connections 20000 --hold 10s --json | jq .verdict`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -41,10 +42,10 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 				return usageError(fmt.Errorf("--hold %v: at least 1s", f.hold))
 			}
 			config.Client = f.config
-			if config.Command, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
+			if config.Place, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			return runTCPBench(cmd, config, asJSON, report)
+			return runTCPBench(cmd, config, feed, serve, asJSON, report)
 		},
 	}
 	f.add(cmd)
@@ -52,18 +53,35 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
 	flags.DurationVar(&f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
 	flags.StringVar(&servers, "server-workers", "auto", "processes of the server; auto: as many as the open-file limit asks for")
-	flags.StringVar(&report, "report", "", "also write an HTML report with plots to this file")
+	addReportFlag(cmd, &report, reportUsage)
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	feed.add(cmd)
+	flags.StringVar(&serve, "serve-stats", "", "HOST:PORT of a page of its own that shows the run while it lasts; port 0: one that is free")
 	f.config.BackoffMin, f.config.BackoffMax = 200*time.Millisecond, 5*time.Second
 	return cmd
 }
 
-func runTCPBench(cmd *cobra.Command, config scalebench.Config, asJSON bool, report string) error {
+func runTCPBench(cmd *cobra.Command, config scalebench.Config, to tcpFeedFlags, serve string, asJSON bool, report string) error {
 	if err := config.Validate(); err != nil {
 		return usageError(err)
 	}
 	progress := newTCPProgress(cmd.ErrOrStderr())
-	config.Tick = progress.show
+	config.Tick, config.Client.ID = progress.show, defaultTCPName()
+	feed, err := to.open(progress.say)
+	if serve != "" && err == nil {
+		if feed != nil {
+			return usageError(errors.New("--serve-stats and --stats: one of them"))
+		}
+		var stop func()
+		if feed, stop, err = serveTCPStats(cmd.Context(), serve, config.Client.Connections, progress.say); err == nil {
+			defer stop()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer feed.Close()
+	config.Ends = func(client, server tcpscale.Report) { feed.Post(client, server) }
 	result, err := scalebench.Run(cmd.Context(), config)
 	progress.end()
 	if err != nil {
@@ -74,8 +92,8 @@ func runTCPBench(cmd *cobra.Command, config scalebench.Config, asJSON bool, repo
 	} else {
 		err = result.Write(cmd.OutOrStdout())
 	}
-	if err == nil && report != "" {
-		err = writeTCPHTML(report, result)
+	if err == nil {
+		err = writeReport(report, result.WriteHTML)
 	}
 	switch {
 	case err != nil || result.OK:
@@ -84,21 +102,4 @@ func runTCPBench(cmd *cobra.Command, config scalebench.Config, asJSON bool, repo
 		return &exitError{code: exitFailure} // the JSON says why
 	}
 	return errors.New(result.Verdict)
-}
-
-// writeTCPHTML replaces the file as a whole: a reader never sees half a report.
-func writeTCPHTML(name string, result *scalebench.Result) error {
-	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
-	if err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	defer os.Remove(file.Name()) // gone once renamed
-	err = errors.Join(result.WriteHTML(file), file.Chmod(0o644), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), name)
-	}
-	if err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	return nil
 }

@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/web"
 )
@@ -92,42 +92,51 @@ func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
 	return stats.New(f.Config).Serve(cmd.Context(), listener)
 }
 
-// tcpPoster returns what passes reports on to the statistics service at to, until ctx ends; without an address, nothing. A report that
-// comes while one is under way is left out: the next one tells the same and more.
-func tcpPoster(ctx context.Context, to string, complain func(format string, args ...any)) (func(tcpscale.Report), error) {
-	if to == "" {
-		return func(tcpscale.Report) {}, nil
+// serveTCPStats serves a page of one run and returns what reports to it. After the feed is closed, stop ends the service.
+func serveTCPStats(ctx context.Context, address string, expect int, say func(format string, args ...any)) (_ *stats.Feed, stop func(), err error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--serve-stats: %w", err)
 	}
-	sender, err := stats.NewSender(to)
+	sender, err := stats.NewSender(listener.Addr().String(), "")
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--serve-stats: %w", err), listener.Close())
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // an interrupt ends the run first
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := stats.New(stats.Config{Page: web.TCPStats(), Expect: expect}).Serve(ctx, listener); err != nil {
+			say("--serve-stats: %v", err) // the run is worth more than its page
+		}
+	}()
+	say("statistics page on http://%s/", listener.Addr())
+	return stats.NewFeed(sender, say), func() { cancel(); <-ended }, nil
+}
+
+// tcpFeedFlags say where servers and clients report to.
+type tcpFeedFlags struct{ to, tokenFile string }
+
+func (f *tcpFeedFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.to, "stats", "", "HOST:PORT of a 'weir tcp stats' to report to")
+	flags.StringVar(&f.tokenFile, "stats-token-file", "", "file with the token of --stats")
+}
+
+// open returns what passes reports on; nil without --stats. Nothing is sent yet, and whether anybody is there does not matter.
+func (f *tcpFeedFlags) open(say func(format string, args ...any)) (*stats.Feed, error) {
+	token, err := readToken(f.tokenFile)
+	switch {
+	case err != nil:
+		return nil, usageError(fmt.Errorf("--stats-token-file: %w", err))
+	case f.to == "" && f.tokenFile != "":
+		return nil, usageError(errors.New("--stats-token-file: a token without --stats is of no use"))
+	case f.to == "":
+		return nil, nil
+	}
+	sender, err := stats.NewSender(f.to, token)
 	if err != nil {
 		return nil, usageError(fmt.Errorf("--stats: %w", err))
 	}
-	reports := make(chan tcpscale.Report, 1)
-	go func() {
-		said := ""
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case r := <-reports:
-				text := ""
-				if err := sender.Send(ctx, &r); err != nil && ctx.Err() == nil {
-					text = err.Error()
-				}
-				if text != said && text != "" {
-					complain("--stats: %s", text)
-				}
-				said = text
-			}
-		}
-	}()
-	return func(r tcpscale.Report) {
-		if r.Role == "" {
-			return // no worker has told anything yet
-		}
-		select {
-		case reports <- r:
-		default:
-		}
-	}, nil
+	return stats.NewFeed(sender, say), nil
 }

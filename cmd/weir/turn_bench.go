@@ -1,11 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -22,8 +22,7 @@ func newTurnBenchCommand() *cobra.Command {
 		bandwidth string
 		rates     []string
 		most      string
-		asJSON    bool
-		report    string
+		out       labOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -64,7 +63,7 @@ is used where it is. As root everything runs in a network namespace of its own.
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			return runTurnBench(cmd, config, asJSON, report)
+			return runTurnBench(cmd, config, &out)
 		},
 	}
 	flags := cmd.Flags()
@@ -87,34 +86,23 @@ is used where it is. As root everything runs in a network namespace of its own.
 	flags.IntVar(&config.Rounds, "rounds", 3, "of a sweep: rounds of each rate, of -t seconds")
 	flags.DurationVar(&config.Probe, "probe", time.Second, "of a sweep: length of a try when it looks for the highest rate")
 	flags.StringVar(&most, "most", "1M", "of a sweep: packets/s at which the search stops")
-	flags.BoolVar(&asJSON, "json", false, "print the results as a JSON list")
-	flags.StringVar(&report, "report", "", "also write an HTML report with plots to this file")
+	out.addFlags(cmd)
 	return cmd
 }
 
-func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, asJSON bool, report string) (err error) {
-	if config.Binary, err = os.Executable(); err != nil {
-		return fmt.Errorf("find our own binary: %w", err)
-	}
-	progress := newProgress(cmd.ErrOrStderr())
-	config.Progress = progress.show
-	runs, err := bench.Turn(cmd.Context(), config)
-	progress.clear()
-	if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
-		return errors.New("interrupted; everything that was started is gone")
-	}
+func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *labOutput) error {
+	runs, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*bench.TurnRun, error) {
+		return bench.Turn(ctx, config)
+	})
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	if out.asJSON {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(runs) // compact: histograms are long
 	} else {
 		err = bench.WriteTurn(cmd.OutOrStdout(), config, runs)
 	}
-	if err == nil && report != "" {
-		err = writeReport(report, bench.Results(runs))
-	}
-	return err
+	return errors.Join(err, writeReport(out.report, draw(bench.Results(runs))))
 }
 
 // parseBits reads a number with an optional k, M or G of a thousand.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -33,13 +34,13 @@ type crewWorker struct {
 	gone   chan struct{}
 }
 
-// StartCrew starts a process for each configuration and waits until all are ready. command makes the process; it must
-// run [RunWorker] on its standard input and output. On an error nothing is left running.
-func StartCrew(command func() *exec.Cmd, configs []WorkerConfig) (*Crew, error) {
+// StartCrew starts a process for each configuration at that place and waits until all are ready. On an error nothing is
+// left running.
+func StartCrew(place Place, configs []WorkerConfig) (*Crew, error) {
 	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1)}
 	var err error
 	for _, config := range configs {
-		if err = c.start(command(), config); err != nil {
+		if err = c.start(place, config); err != nil {
 			break
 		}
 	}
@@ -55,7 +56,8 @@ func StartCrew(command func() *exec.Cmd, configs []WorkerConfig) (*Crew, error) 
 	return c, nil
 }
 
-func (c *Crew) start(cmd *exec.Cmd, config WorkerConfig) error {
+func (c *Crew) start(place Place, config WorkerConfig) error {
+	cmd := place.Command()
 	line, err := json.Marshal(config)
 	if err != nil {
 		return fmt.Errorf("configure a worker: %w", err)
@@ -77,16 +79,22 @@ func (c *Crew) start(cmd *exec.Cmd, config WorkerConfig) error {
 	if cmd.Stderr == nil {
 		cmd.Stderr = os.Stderr
 	}
-	started := make(chan error)
+	started := make(chan error, 1)
 	go func() {
-		// The death signal follows the thread that has started the process: it must stay for as long.
-		runtime.LockOSThread()
-		err := cmd.Start()
-		started <- err
+		err := place.do(func() error {
+			// The death signal follows the thread that has started the process: it must stay for as long.
+			runtime.LockOSThread()
+			err := cmd.Start()
+			if err != nil {
+				return err
+			}
+			started <- nil
+			c.follow(w, out)
+			return nil
+		})
 		if err != nil {
-			return
+			started <- err // nothing was started
 		}
-		c.follow(w, out)
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("start a worker: %w", err)
@@ -170,13 +178,34 @@ func (c *Crew) Err() error {
 func (c *Crew) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return mergeWorkers(c.workers)
+}
+
+// Reports merges the last reports of each so many workers that follow each other; a group that has told nothing is left out.
+func (c *Crew) Reports(each int) []Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var reports []Report
-	for _, w := range c.workers {
+	for group := range slices.Chunk(c.workers, each) {
+		if r := mergeWorkers(group); r.Role != "" {
+			reports = append(reports, r)
+		}
+	}
+	return reports
+}
+
+func mergeWorkers(workers []*crewWorker) Report {
+	var reports []Report
+	for _, w := range workers {
 		if w.report != nil {
 			reports = append(reports, *w.report)
 		}
 	}
-	return MergeReports(reports)
+	m := MergeReports(reports)
+	if len(reports) < len(workers) {
+		m.FullAt = time.Time{} // who has told nothing yet is not full
+	}
+	return m
 }
 
 // PIDs are the processes.

@@ -11,7 +11,7 @@ import (
 
 func startTestServer(t *testing.T, id, listen string, workers int) *ServerCrew {
 	t.Helper()
-	s, err := StartServer(workerCommand, ServerConfig{Listen: []netip.AddrPort{netip.MustParseAddrPort(listen)}, ID: id, Backlog: 1024}, workers)
+	s, err := StartServer(here, ServerConfig{Listen: []netip.AddrPort{netip.MustParseAddrPort(listen)}, ID: id, Backlog: 1024}, workers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestKilledServerIsFoundAndReplaced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	killed, back := false, false
-	run := ClientRun{Command: workerCommand, Config: config, Workers: 2, Tick: func(r Report) {
+	run := ClientRun{Place: here, Config: config, Workers: 2, Tick: func(r Report) {
 		switch {
 		case !killed && r.Connections.Established == 400:
 			if len(r.Peers) != 2 || r.Peers[0].Connections != 200 || r.Peers[1].Connections != 200 {
@@ -57,7 +57,7 @@ func TestStoppedServerIsFoundByItsSilence(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	stopped := false
-	run := ClientRun{Command: workerCommand, Config: config, Workers: 1, Tick: func(r Report) {
+	run := ClientRun{Place: here, Config: config, Workers: 1, Tick: func(r Report) {
 		if !stopped && r.Connections.Established == 50 {
 			stopped = true
 			syscall.Kill(s.PIDs()[0], syscall.SIGSTOP)
@@ -80,7 +80,7 @@ func TestWorkerThatDiesEndsTheRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crew, err := StartCrew(workerCommand, configs)
+	crew, err := StartCrew(here, configs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestWorkerThatDiesEndsTheRun(t *testing.T) {
 
 func TestTwoServersDoNotShareAPort(t *testing.T) {
 	s := startTestServer(t, "one", "127.0.0.1:0", 2)
-	other, err := StartServer(workerCommand, ServerConfig{Listen: s.Listen, ID: "two", Backlog: 16}, 1)
+	other, err := StartServer(here, ServerConfig{Listen: s.Listen, ID: "two", Backlog: 16}, 1)
 	if err == nil {
 		other.Close()
 		t.Fatal("a second server shares the port")
@@ -110,7 +110,7 @@ func TestTwoServersDoNotShareAPort(t *testing.T) {
 }
 
 func TestWorkerSaysWhyItCannotStart(t *testing.T) {
-	_, err := StartCrew(workerCommand, []WorkerConfig{{Client: &ClientConfig{}}})
+	_, err := StartCrew(here, []WorkerConfig{{Client: &ClientConfig{}}})
 	if err == nil || !strings.Contains(err.Error(), "no target") {
 		t.Errorf("error %v", err)
 	}

@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+var here = Place{Command: workerCommand}
+
 func workerCommand() *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), asWorker+"=1")

@@ -3,7 +3,6 @@ package tcpscale
 import (
 	"math/rand/v2"
 	"net/netip"
-	"os/exec"
 	"slices"
 )
 
@@ -14,9 +13,9 @@ type ServerCrew struct {
 	release []func()
 }
 
-// StartServer reserves the addresses of the configuration and starts the workers on them; command as for [StartCrew].
-// Nobody else may listen there, not even another server of this kind.
-func StartServer(command func() *exec.Cmd, config ServerConfig, workers int) (_ *ServerCrew, err error) {
+// StartServer reserves the addresses of the configuration at that place and starts the workers on them. Nobody else may
+// listen there, not even another server of this kind.
+func StartServer(place Place, config ServerConfig, workers int) (_ *ServerCrew, err error) {
 	s := &ServerCrew{}
 	defer func() {
 		if err != nil {
@@ -25,15 +24,20 @@ func StartServer(command func() *exec.Cmd, config ServerConfig, workers int) (_ 
 	}()
 	config.Generation, config.Listen = rand.Uint64(), slices.Clone(config.Listen)
 	for i, address := range config.Listen {
-		real, release, err := Reserve(address)
+		err := place.do(func() error {
+			real, release, err := Reserve(address)
+			if err == nil {
+				config.Listen[i] = real
+				s.release = append(s.release, release)
+			}
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
-		config.Listen[i] = real
-		s.release = append(s.release, release)
 	}
 	s.Listen = config.Listen
-	s.Crew, err = StartCrew(command, ServerWorkers(config, workers))
+	s.Crew, err = StartCrew(place, ServerWorkers(config, workers))
 	return s, err
 }
 

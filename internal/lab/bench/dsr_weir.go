@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // weirRoad is Weir's kernel data path in one mode on one hook of both interfaces of the gateway.
@@ -77,25 +78,25 @@ func weirConfig(mode string) string {
 
 // daemon starts our own binary in a namespace of the road and waits until it is at work.
 func (b *dsrBench) daemon(ctx context.Context, road *dsrRoad, namespace string, args ...string) error {
-	d, err := startDaemonIn(ctx, b.running, road.lab.Namespace(namespace), b.config.Binary, b.dir, road.name+"-"+namespace, args...)
+	d, err := programs.StartDaemon(ctx, b.running, road.lab.Namespace(namespace), b.config.Binary, b.dir, road.name+"-"+namespace, args...)
 	if d != nil {
 		road.daemons = append(road.daemons, d)
 	}
 	if err != nil {
 		return err
 	}
-	return d.ready(ctx)
+	return d.Ready(ctx)
 }
 
 // stopWeir removes the tables and programs, which outlive the process that made them.
-func stopWeir(running *group, binary string, host *netlab.Host, pins string) error {
+func stopWeir(running *programs.Group, binary string, host *netlab.Host, pins string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // also after an interrupt
 	defer cancel()
-	said := &lastLines{}
+	said := &programs.LastLines{}
 	cmd := exec.CommandContext(ctx, binary, "lb", "stop", "--pin-path", pins)
 	cmd.Stdout, cmd.Stderr = said, said
-	if err := running.run(host, cmd); err != nil {
-		return fmt.Errorf("%s: weir lb stop: %w%s", filepath.Base(pins), err, said.said())
+	if err := running.Run(host, cmd); err != nil {
+		return fmt.Errorf("%s: weir lb stop: %w%s", filepath.Base(pins), err, said.Said())
 	}
 	return nil
 }

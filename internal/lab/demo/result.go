@@ -29,9 +29,10 @@ type Result struct {
 	Seconds         float64  `json:"seconds"`
 	Seed            uint64   `json:"seed"`
 	Events          []Event  `json:"events"`
-	Report          string   `json:"report,omitempty"`
+	Report          string   `json:"report,omitempty"`   // where the caller put the page
 	Failures        []string `json:"failures,omitempty"` // why OK is false
 
+	asked time.Duration
 	ticks []tick
 	rtt   *measure.Latency
 }

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -93,20 +92,5 @@ func TestConfigSaysWhatCannotBeShown(t *testing.T) {
 		if err := bad.Validate(); err == nil || !strings.HasPrefix(err.Error(), flag) {
 			t.Errorf("%s: %v", flag, err)
 		}
-	}
-}
-
-// Half a minute of load is not spent before the report turns out to have no place.
-func TestReportIsTriedFirst(t *testing.T) {
-	_, err := Run(t.Context(), Config{Binary: "/nonexistent", Report: t.TempDir() + "/missing/demo.html", Out: new(strings.Builder)})
-	if err == nil || !strings.HasPrefix(err.Error(), "--report: ") {
-		t.Fatal(err)
-	}
-	path := t.TempDir() + "/demo.html"
-	if err := writable(path); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Fatalf("the file stays: %v", err)
 	}
 }

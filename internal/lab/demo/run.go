@@ -26,7 +26,6 @@ type Config struct {
 	Nodes    int           // 2 to 16, default 3
 	Duration time.Duration // of the load, at least 6 s; default 30 s
 	Seed     uint64        // of the load; 0 draws one
-	Report   string        // path of the page; empty: none
 	Out      io.Writer     // the live view
 	Terminal bool          // Out redraws
 }
@@ -53,11 +52,6 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Report != "" {
-		if err := writable(cfg.Report); err != nil {
-			return nil, fmt.Errorf("--report: %w", err) // now, not after the run
-		}
-	}
 	dir, err := os.MkdirTemp("", "weir-demo-")
 	if err != nil {
 		return nil, fmt.Errorf("directory for the admin sockets: %w", err)
@@ -79,17 +73,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 			}
 		}()
 	}
-	result, err := s.load(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Report != "" {
-		if err := writeReport(cfg, result); err != nil {
-			return result, err
-		}
-		result.Report = cfg.Report
-	}
-	return result, nil
+	return s.load(ctx, cfg)
 }
 
 // system is everything that runs.
@@ -174,7 +158,7 @@ const shortest = 500 * time.Millisecond
 
 // load runs the clients, disturbs them on schedule and judges what came of it.
 func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
-	r := &Result{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed, Seconds: cfg.Duration.Seconds()}
+	r := &Result{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed, asked: cfg.Duration}
 	v := &view{out: cfg.Out, terminal: cfg.Terminal, total: cfg.Duration}
 	plan := schedule(cfg.Duration)
 	var before uint64
@@ -320,30 +304,9 @@ func total(values []uint64) (sum uint64) {
 	return sum
 }
 
-// writable tries to open path for writing and leaves it as it was.
-func writable(path string) error {
-	_, err := os.Stat(path)
-	missing := errors.Is(err, os.ErrNotExist)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a report is no secret
-	if err != nil {
-		return err
-	}
-	if missing {
-		os.Remove(path) //nolint:errcheck // it is written again
-	}
-	return f.Close()
-}
-
-func writeReport(cfg Config, r *Result) error {
+// WriteHTML writes the page of the run.
+func (r *Result) WriteHTML(w io.Writer) error {
 	method := fmt.Sprintf("weir demo --clients %d --nodes %d --seconds %g --seed %d\nweir coap server processes: %d, one worker each; weir nat: one process\n%s/%s, %d cores, %s",
-		cfg.Clients, cfg.Nodes, cfg.Duration.Seconds(), cfg.Seed, cfg.Nodes, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
-	f, err := os.Create(cfg.Report)
-	if err != nil {
-		return fmt.Errorf("--report: %w", err)
-	}
-	if err := r.report(time.Now(), method).WriteHTML(f); err != nil {
-		f.Close()
-		return fmt.Errorf("--report %s: %w", cfg.Report, err)
-	}
-	return f.Close()
+		r.Clients, r.Nodes, r.asked.Seconds(), r.Seed, r.Nodes, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	return r.report(time.Now(), method).WriteHTML(w)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -16,13 +15,14 @@ import (
 
 // Config is one benchmark.
 type Config struct {
-	Command       func() *exec.Cmd      // makes a worker's process
+	Place         tcpscale.Place        // of the workers of both ends
 	Client        tcpscale.ClientConfig // Targets are set
 	ClientWorkers int                   // 0: as many as needed
 	ServerWorkers int                   // 0: as many as needed
 	Hold          time.Duration
 	Plateau       time.Duration
 	Tick          func(tcpscale.Report)
+	Ends          func(client, server tcpscale.Report) // every second and at the end; may be nil
 }
 
 // Result is what it found. Memory and processor figures are of the hold.
@@ -78,7 +78,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if c.ServerWorkers == 0 {
 		c.ServerWorkers = tcpscale.WorkersFor(n+n/25, files) // the kernel's spread is not quite even
 	}
-	server, err := tcpscale.StartServer(c.Command, tcpscale.ServerConfig{
+	server, err := tcpscale.StartServer(c.Place, tcpscale.ServerConfig{
 		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, ID: "bench", Backlog: 4096,
 	}, c.ServerWorkers)
 	if err != nil {
@@ -86,9 +86,9 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 	defer server.Close()
 	c.Client.Targets = server.Listen
-	m := measuring{before: readMemory(), server: server.Report, tick: c.Tick}
+	m := measuring{before: readMemory(), server: server.Report, tick: c.Tick, ends: c.Ends}
 	run := tcpscale.ClientRun{
-		Command: c.Command, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
+		Place: c.Place, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
 		Server: server.Report, Tick: m.look,
 	}
 	report, err := run.Run(ctx)
@@ -109,6 +109,7 @@ type measuring struct {
 	before, now     memory
 	server          func() tcpscale.Report
 	tick            func(tcpscale.Report)
+	ends            func(client, server tcpscale.Report)
 	first, last     tcpscale.Report // client, at both ends of the hold
 	firstAt, lastAt tcpscale.Report // server
 }
@@ -116,6 +117,11 @@ type measuring struct {
 func (m *measuring) look(r tcpscale.Report) {
 	if m.tick != nil {
 		m.tick(r)
+	}
+	if m.ends != nil {
+		server := m.server()
+		server.Final = r.Final
+		m.ends(r, server)
 	}
 	// The last report of a run has its history; by then connections may be going.
 	if r.FullAt.IsZero() || r.History != nil || r.At.Sub(r.FullAt) < 2*time.Second {

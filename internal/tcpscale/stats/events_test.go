@@ -52,7 +52,7 @@ func TestEventsAreLive(t *testing.T) {
 	if st, err := next(); err != nil || st.Reporters != 0 {
 		t.Fatalf("at first: %+v, %v", st, err)
 	}
-	sender, err := stats.NewSender(strings.TrimPrefix(server.URL, "http://"))
+	sender, err := stats.NewSender(strings.TrimPrefix(server.URL, "http://"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestServeEnds(t *testing.T) {
 
 func TestSenderRefusesWhatIsNoAddress(t *testing.T) {
 	for _, bad := range []string{"", "ftp://h", "http://", "::"} {
-		if _, err := stats.NewSender(bad); err == nil {
+		if _, err := stats.NewSender(bad, ""); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

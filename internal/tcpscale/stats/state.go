@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/tcpscale"
@@ -198,7 +199,11 @@ func (r *reporter) row(now time.Time) Row {
 	seen := map[string]struct{}{}
 	for _, peer := range p.Peers {
 		if peer.Connections > 0 {
-			seen[peer.ID] = struct{}{}
+			id := peer.ID
+			if p.Role == tcpscale.RoleServer {
+				id, _, _ = strings.Cut(id, "/") // RUN/CLIENT: the workers of a client are one
+			}
+			seen[id] = struct{}{}
 		}
 	}
 	row.Peers = len(seen)
