@@ -56,7 +56,7 @@ func (s Scenario) Size(need Need) Size {
 		if z.spec.Kind == AzureLB && z.spec.Ports == 0 && !z.manual() {
 			top = min(top, azureLBDefaultPool)
 		}
-		nodes = 1 + sort.Search(top-1, func(i int) bool { return z.holds(i+1, len(z.ports)-1, z.plenty()) })
+		nodes = z.fewest(top)
 	}
 	port := sort.Search(len(z.ports)-1, func(i int) bool { return z.holds(nodes, i, z.plenty()) })
 	ips := need.IPs
@@ -86,6 +86,17 @@ func (s Scenario) Size(need Need) Size {
 		result.Why = z.why(found, result.Plan)
 	}
 	return result
+}
+
+// fewest is the least number of nodes that can do it, or top. It looks from below: among far too many nodes each gets a
+// connection more than its share, to make a whole number.
+func (z *sizing) fewest(top int) int {
+	can := func(n int) bool { return z.holds(n, len(z.ports)-1, z.plenty()) }
+	below, n := 0, 1
+	for n < top && !can(n) {
+		below, n = n, min(2*n, top)
+	}
+	return below + 1 + sort.Search(n-below-1, func(i int) bool { return can(below + 1 + i) })
 }
 
 // scenario is the path with some numbers filled in.
