@@ -109,3 +109,19 @@ func TestTCPFeedFlagsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A service with a token: the page asks for it, and a server that has it reports.
+func TestTCPStatsWithToken(t *testing.T) {
+	token := t.TempDir() + "/token"
+	must(t, os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600))
+	_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "stats", "--listen", "127.0.0.1:0", "--token-file", token)
+	at := waitFor(t, notes, `http://(127\.0\.0\.1:\d+)/`)[1]
+	response, err := http.Get("http://" + at + "/")
+	must(t, err)
+	response.Body.Close()
+	if response.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without the token: %s", response.Status)
+	}
+	tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "1", "--id", "srv", "--stats", at, "--stats-token-file", token)
+	statsState(t, "x:0123456789abcdef@"+at, func(s *stats.State) bool { return s.Servers.Live == 1 && s.ServerRows[0].ID == "srv" })
+}

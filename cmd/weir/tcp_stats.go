@@ -15,8 +15,8 @@ import (
 
 // tcpStatsFlags are the flags of `weir tcp stats`.
 type tcpStatsFlags struct {
-	listen string
-	log    string
+	listen, tokenFile string
+	log               string
 	stats.Config
 }
 
@@ -32,9 +32,11 @@ connections each has, every client, which client is connected where, both ends s
 histories of an hour by seconds and a day by ten seconds. It needs no other host. Programs of the original tester may report
 too (POST /api/ServerStatistics).
 
-By default only this machine reaches it; --listen :9190 is every address. Who reaches the port can read everything and report anything.`,
+By default only this machine reaches it; --listen :9190 is every address. Who reaches the port can then read everything and report
+anything, unless --token-file names a secret. The original's programs know none.`,
 		Example: `  weir tcp stats
   weir tcp stats --listen :8080 --expect 100000
+  weir tcp stats --listen :8080 --token-file /run/secrets/token
   curl -s http://127.0.0.1:9190/api/state
   curl -sN http://127.0.0.1:9190/api/events`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -47,6 +49,7 @@ By default only this machine reaches it; --listen :9190 is every address. Who re
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:9190", "address of page and reports, HOST:PORT, or :PORT for every address")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with a token, at least 16 characters, that reports and readers need; a browser asks for it as the password of any user")
 	flags.IntVar(&f.Expect, "expect", 0, "connections that should come, drawn beside what is there; 0: none")
 	flags.IntVar(&f.MaxReporters, "max-reporters", 256, "servers and clients that are kept; 300 kB each after a day")
 	flags.IntVar(&f.MaxWatchers, "max-watchers", 32, "pages that are open at once")
@@ -83,11 +86,17 @@ func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
 	if err := f.check(); err != nil {
 		return usageError(err)
 	}
+	if f.Token, err = readToken(f.tokenFile); err != nil {
+		return usageError(fmt.Errorf("--token-file: %w", err))
+	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	f.Page, f.Log = web.TCPStats(), log
+	if at, ok := listener.Addr().(*net.TCPAddr); ok && f.Token == "" && !at.IP.IsLoopback() {
+		log.Warn("who reaches this port can read and report; --token-file asks for a secret", "address", at.String())
+	}
 	log.Info("statistics", "page", "http://"+listener.Addr().String()+"/")
 	return stats.New(f.Config).Serve(cmd.Context(), listener)
 }

@@ -18,6 +18,7 @@ type ClientRun struct {
 	Server   func() Report  // the other end, where it is known; nil otherwise
 	Tick     func(Report)   // the sum of all replicas, every second and at the end; may be nil
 	Each     func([]Report) // the reports that Tick's is the sum of, one of each replica; may be nil
+	Started  func(*Crew)    // is given the workers once all are ready; may be nil
 }
 
 // Run returns the final report, and an error if workers could not start or died.
@@ -44,6 +45,9 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	defer crew.Kill()
+	if c.Started != nil {
+		c.Started(crew)
+	}
 	hold := Hold{
 		Crew: crew, Workers: len(configs), Rate: configs[0].Client.Rate * RampingWorkers, For: c.For, Server: c.Server,
 		Finder: Finder{Patience: c.Plateau, Files: files, Workers: len(configs), Ports: ports, Tuples: tuples(configs)},

@@ -37,6 +37,7 @@ type Report struct {
 	Connect     *measure.Latency  `json:"connect,omitempty"`     // client: from connect until the server's hello
 	Detected    *measure.Latency  `json:"detected,omitempty"`    // client: silence before a connection was called lost
 	Reconnect   *measure.Latency  `json:"reconnect,omitempty"`   // client: from a loss until the connection is back
+	Marks       []Mark            `json:"marks,omitempty"`       // client: since moments that its parent named
 	Peers       []Peer            `json:"peers,omitempty"`       // client: servers; server: clients
 	OtherPeers  int               `json:"other_peers,omitempty"` // connections of peers beyond the 4096 that are told apart
 	Bytes       Bytes             `json:"bytes"`

@@ -149,7 +149,7 @@ func (r coapRoad) runMoved(ctx context.Context, cfg CoapConfig) (result *measure
 
 // startKernel runs the kernel data path; stop removes what outlives its process.
 func (r coapRoad) startKernel(ctx context.Context, dir string, cfg CoapConfig, lab *netlab.Lab, running *programs.Group) (stop func() error, err error) {
-	config, pins := filepath.Join(dir, "weir.yaml"), pinPath(r.name)
+	config, pins := filepath.Join(dir, "weir.yaml"), programs.PinPath(r.name)
 	if err := os.WriteFile(config, []byte(r.kernelConfig()), 0o600); err != nil {
 		return nil, err
 	}

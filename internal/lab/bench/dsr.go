@@ -121,7 +121,7 @@ func runPlan(ctx context.Context, config DSRConfig, p plan) (results []*measure.
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
 	}
-	if err := sweepPins(); err != nil {
+	if err := programs.SweepPins(); err != nil {
 		return nil, err
 	}
 	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {

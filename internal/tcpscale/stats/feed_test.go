@@ -57,6 +57,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 // A service that is not there at first, comes, goes and comes again: the feed tells each change once, nothing waits, and
 // what arrives is the newest.
 func TestFeedOutlivesTheService(t *testing.T) {
+	t.Parallel()
 	_, at, stop := serve(t, "127.0.0.1:0", stats.Config{})
 	stop()
 	f, words := feed(t, at, "")
@@ -108,6 +109,7 @@ func TestFeedFlushesTheLastReport(t *testing.T) {
 
 // A service that takes connections and never answers holds nothing up: Close returns, and says what was not told.
 func TestFeedDoesNotWaitForAMuteService(t *testing.T) {
+	t.Parallel()
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -140,6 +140,7 @@ func TestReportersOfOneNameAreKeptApart(t *testing.T) {
 
 // An hour by seconds and a day by ten seconds, with holes where nothing was heard.
 func TestRingsHoldAnHourAndADay(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, stats.Config{SilentAfter: 2 * time.Second, ForgetAfter: 30 * time.Hour})
 	key := b.take(client("c", "1", 1), "192.0.2.1")
 	const hours = 25
