@@ -90,11 +90,11 @@ func (c Chart) svg(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, `<text class="l" x="%s" y="%s" text-anchor="end">%s</text>`, xy(width-right), xy(height-8), html.EscapeString(label))
 
-	c.levels(b, py)
 	c.events(b, px)
 	for i, s := range c.Series {
 		line(b, s, i, px, py)
 	}
+	c.levels(b, py) // its words lie above the lines
 	names := make([]string, len(c.Series))
 	for i, s := range c.Series {
 		names[i] = s.Name
