@@ -56,7 +56,9 @@ func (f *snatFlags) register(cmd *cobra.Command) {
 	flags.IntVar(&s.SurgeNodes, "surge-nodes", 0, "extra nodes during an upgrade")
 	flags.IntVar(&s.Replicas, "replicas", 1, "client processes, in all")
 	flags.Int64Var(&s.Connections, "connections", 10_000, "connections that each replica wants")
+	flags.StringVar((*string)(&s.Protocol), "protocol", "tcp", "tcp, or udp: flows that end in silence")
 	flags.IntVar(&s.Destinations, "destinations", 1, "destination tuples (address, port) that they are spread over")
+	flags.IntVar(&s.DestinationIPs, "destination-ips", 0, "addresses that these tuples have (0: one each); Azure's balancer counts udp by address")
 	flags.IntVar(&p.IPs, "ips", 1, "public addresses")
 	flags.IntVar(&p.Ports, "ports", 0, "ports per node; of masquerade and ephemeral the range (0: the vendor's default)")
 	flags.IntVar(&p.MaxPorts, "max-ports", 0, "gcp-nat: allocate dynamically, up to this many ports per VM")
@@ -87,22 +89,26 @@ func (f *snatFlags) read(cmd *cobra.Command, args []string) ([]snatplan.Scenario
 		return nil, usageError(errors.New("--scenario names one of a file: write -c FILE too"))
 	}
 	f.hold(cmd)
-	p := f.stage
-	p.Kind = snatplan.Kind(args[0])
-	s := f.scenario
-	if p.Kind != snatplan.Ephemeral {
-		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Ephemeral})
-	}
-	if f.masquerade && p.Kind != snatplan.Masquerade {
-		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Masquerade})
-	}
-	s.Path = append(s.Path, p)
-	s.Name = args[0]
-	s = s.WithDefaults()
+	s := f.path(snatplan.Kind(args[0])).WithDefaults()
 	if err := s.Validate(); err != nil {
 		return nil, usageError(asFlag(err))
 	}
 	return []snatplan.Scenario{s}, nil
+}
+
+// path is the scenario that the flags say, about one kind of stage.
+func (f *snatFlags) path(kind snatplan.Kind) snatplan.Scenario {
+	s, p := f.scenario, f.stage
+	p.Kind = kind
+	if kind != snatplan.Ephemeral {
+		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Ephemeral})
+	}
+	if f.masquerade && kind != snatplan.Masquerade {
+		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Masquerade})
+	}
+	s.Path = append(s.Path, p)
+	s.Name = string(kind)
+	return s
 }
 
 // hold passes on the times that were given; zero is a time too.
@@ -158,9 +164,9 @@ func (f *snatFlags) readFile(cmd *cobra.Command) ([]snatplan.Scenario, error) {
 // snatByFlags are the flags that a file replaces.
 func snatByFlags() []string {
 	return []string{
-		"nodes", "max-nodes", "surge-nodes", "replicas", "connections", "destinations", "ips", "ports", "max-ports", "endpoint-independent",
+		"nodes", "max-nodes", "surge-nodes", "replicas", "connections", "protocol", "destinations", "destination-ips", "ips", "ports", "max-ports", "endpoint-independent",
 		"rule-ports", "masquerade", "hold-fin", "hold-rst", "idle-timeout", "rate", "burst", "burst-every", "lifetime", "rst", "abandoned",
-		"spread", "heartbeat", "validate",
+		"spread", "heartbeat", "validate", "balance",
 	}
 }
 

@@ -37,6 +37,15 @@ func TestSnatPlan(t *testing.T) {
 		{"azure-nat --ips 16 --replicas 10 --masquerade", 1, "masquerade of the client node is full at 64,512"},
 		{"aws-nat --hold-fin 0s --replicas 6", 1, "holds     55,000 of 60,000"},
 		{"gcp-nat --ports 64 --max-ports 4096 --connections 4096", 0, "GCP Cloud NAT, 64 to 4,096 ports per VM"},
+		{"azure-lb --protocol udp --destinations 4 --destination-ips 2 --connections 3000", 1, "holds     2,048 of 3,000"},
+		{"azure-lb --connections 1000", 0, "the path would hold 1,024"},
+		{"--for 50000", 0, "Azure LB, default       49     49        1,024"},
+		{"--for 1000000", 0, "AWS NAT gateway is full at 440,000"},
+		{"azure-nat --for 50000 --rate 2000 --lifetime 20s", 0, "Azure NAT gateway  1      6         –               3"},
+		{"azure-lb --for 50000 --ips 1 --nodes 10 --ports 8000", 1, "8 can get them"},
+		{"gcp-nat --for 50000 --nodes 15 --max-ports 4096", 0, "32 to 4,096"},
+		{"gcp-nat --for 500 --endpoint-independent", 0, "GCP Cloud NAT, static"},
+		{"ephemeral --for 50000 --replicas 1", 0, "no NAT  1      1         –               2"},
 		{"ephemeral --connections 30000", 1, "holds     28,232 of 30,000"},
 		{"-c ../../examples/snat/source-document.yaml", 0, "20 cells: 13 agree, 1 move, 0 differ, 6 predicted"},
 		{"-c ../../examples/snat/cluster.yaml", 0, "at 62 nodes"},
@@ -53,6 +62,21 @@ func TestSnatPlan(t *testing.T) {
 		Stages []any `json:"stages"`
 	}
 	if err := json.Unmarshal([]byte(out), &plans); err != nil || len(plans) != 1 || plans[0].Holds != 1024 || plans[0].Demand != 2000 || len(plans[0].Stages) != 2 {
+		t.Errorf("%v: %s", err, out)
+	}
+	out, _ = execute(t, "snat", "plan", "--for", "50000", "--json")
+	var sizes struct {
+		Connections int64 `json:"connections"`
+		Ways        []struct {
+			Kind     string `json:"kind"`
+			Possible bool   `json:"possible"`
+			Nodes    int    `json:"nodes"`
+			Plan     struct {
+				Ceiling int64 `json:"ceiling"`
+			} `json:"plan"`
+		} `json:"ways"`
+	}
+	if err := json.Unmarshal([]byte(out), &sizes); err != nil || sizes.Connections != 50000 || len(sizes.Ways) != 8 || !sizes.Ways[0].Possible || sizes.Ways[0].Nodes != 49 || sizes.Ways[0].Plan.Ceiling != 50176 {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, err := execute(t, "snat", "rules"); err != nil || !strings.Contains(out, "64,512") || !strings.Contains(out, "2026-11-22") {
@@ -74,18 +98,25 @@ func TestSnatPlanTellsADifference(t *testing.T) {
 
 func TestSnatUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"plan":                          "write either a kind",
-		"plan azure-lb -c x.yaml":       "write either a kind",
-		"plan nat":                      `there is no stage "nat"`,
-		"plan azure-lb --ports 7":       "--ports: 7 is no multiple of 8",
-		"plan azure-lb --scenario a":    "--scenario names one of a file",
-		"plan -c none.yaml":             "none.yaml",
-		"plan azure-nat --rst 2":        "--rst: the shares",
-		"plan gcp-nat --max-ports 1000": "--max-ports: dynamic allocation",
-		"plan -c ../../examples/snat/churn.yaml --nodes 3":                 "--nodes: the file says it",
-		"simulate -c ../../examples/snat/churn.yaml":                       "has 4 scenarios; name one: closed by FIN",
-		"simulate -c ../../examples/snat/churn.yaml --scenario x":          `none of the name "x"`,
-		"simulate azure-lb --duration 1ms":                                 "--duration: 1ms is not between",
+		"plan":                                                    "write either a kind",
+		"plan azure-lb -c x.yaml":                                 "write either a kind",
+		"plan nat":                                                `there is no stage "nat"`,
+		"plan azure-lb --ports 7":                                 "--ports: 7 is no multiple of 8",
+		"plan azure-lb --scenario a":                              "--scenario names one of a file",
+		"plan --for 0":                                            "--for: 0 is not between",
+		"plan nat --for 5":                                        `there is no stage "nat"`,
+		"plan azure-lb --for 5 --ports 7":                         "--ports: 7 is no multiple of 8",
+		"plan --for 5 -c x.yaml":                                  "--for: a file says",
+		"plan azure-lb --protocol sctp":                           "--protocol:",
+		"plan azure-lb --destination-ips 2":                       "--destination-ips: 2 is not between 1 and 1",
+		"simulate azure-lb --balance odd":                         "--balance:",
+		"plan -c none.yaml":                                       "none.yaml",
+		"plan azure-nat --rst 2":                                  "--rst: the shares",
+		"plan gcp-nat --max-ports 1000":                           "--max-ports: dynamic allocation",
+		"plan -c ../../examples/snat/churn.yaml --nodes 3":        "--nodes: the file says it",
+		"simulate -c ../../examples/snat/churn.yaml":              "has 4 scenarios; name one: closed by FIN",
+		"simulate -c ../../examples/snat/churn.yaml --scenario x": `none of the name "x"`,
+		"simulate azure-lb --duration 1ms":                        "--duration: 1ms is not between",
 		"plan -c ../../internal/lab/snatplan/testdata/bad/ports-of-8.yaml": "ports-of-8.yaml:2:",
 	} {
 		if _, err := execute(t, append([]string{"snat"}, strings.Fields(args)...)...); exitCode(err) != exitUsage || !strings.Contains(err.Error(), want) {
