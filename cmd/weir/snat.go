@@ -20,7 +20,8 @@ func newSnatCommand() *cobra.Command {
 		Use:   "snat",
 		Short: "Reckon how many connections NAT gateways, load balancers and hosts let through",
 		Long: `Say, before anyone pays for a cluster, how many outbound connections a path holds: by arithmetic (plan), or by
-replaying them in virtual time (simulate). The vendors' figures are in a table with dates and sources (rules).`,
+replaying them in virtual time (simulate); or count it on a path of network namespaces (lab). The vendors' figures are in a
+table with dates and sources (rules).`,
 		Example: `  weir snat plan azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2
   weir snat simulate azure-nat --ips 1 --policy open --rate 1500 --lifetime 1s --report churn.html
   weir snat rules`,
@@ -28,7 +29,7 @@ replaying them in virtual time (simulate). The vendors' figures are in a table w
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(newSnatPlanCommand(), newSnatSimulateCommand(), newSnatRulesCommand())
+	cmd.AddCommand(newSnatPlanCommand(), newSnatSimulateCommand(), newSnatLabCommand(), newSnatRulesCommand())
 	return cmd
 }
 
@@ -226,17 +227,7 @@ func parseSnat(path string) ([]snatplan.Scenario, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	file, document, err := config.Decode[snatplan.File](path, text)
-	if err == nil {
-		err = locate(document, file.Validate())
-	}
-	if err != nil {
-		return nil, usageError(err)
-	}
-	for i := range file.Scenarios {
-		file.Scenarios[i] = file.Scenarios[i].WithDefaults()
-	}
-	return file.Scenarios, nil
+	return decodeSnat(path, text)
 }
 
 func newSnatRulesCommand() *cobra.Command {

@@ -3,10 +3,14 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/lab/natrig"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
 func exitCode(err error) int {
@@ -155,5 +159,64 @@ func TestSnatSimulate(t *testing.T) {
 	out, err = execute(t, "snat", "simulate", "-c", "../../examples/snat/churn.yaml", "--scenario", "nobody closes", "--duration", "10m")
 	if err != nil || !strings.Contains(out, "connects failed") || !strings.Contains(out, "600 s") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// Weir's NAT in the kernel's place lets through what the planner says, to the connection, and counts what it refuses. The
+// kernel's own: TestRootKernelNATMeetsThePlan in lab/natrig.
+func TestRootSnatLab(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "nft")
+	t.Setenv(runAsWeir, "1") // workers and balancers are this test binary
+	dir := t.TempDir()
+	file, page := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "lab.html")
+	if err := os.WriteFile(file, []byte(`scenarios:
+- {table: T, name: default, connections: 2000, path: [{kind: ephemeral}, {kind: masquerade}, {kind: azure-lb}]}
+- {table: T, name: blocks, nodes: 2, replicas: 2, connections: 4500, destinations: 2, expect: 8000, path: [{kind: azure-lb, ports: 2000}]}
+- {table: T, name: kube-proxy, connections: 3500, path: [{kind: masquerade}, {kind: dnat-lb}, {kind: masquerade-lb, ports: 3000}]}
+- {table: T, name: gateway, replicas: 2, connections: 2000, path: [{kind: azure-nat, ips: 4}]}
+- {table: T, name: pods, connections: 2000, path: [{kind: ephemeral}]}
+- {table: U, name: not asked for, connections: 2000, path: [{kind: ephemeral}]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute(t, "snat", "lab", file, "--only", "t: ", "--nat", "weir", "--json", "--report", page)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var result natrig.Result
+	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Cells) != 5 || result.Runs != 4 || result.Differ != 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for i, want := range []int{1024, 8000, 3000, 4000, 2000} {
+		c := result.Cells[i]
+		if c.Scenario == "pods" {
+			if c.Weir.Measured != nil || !strings.Contains(c.Weir.NotRun, "no translator") {
+				t.Errorf("%s: %+v", c.Scenario, c.Weir)
+			}
+			continue
+		}
+		full := int64(want) < c.Plan.Demand
+		if c.Weir.Measured == nil || c.Weir.Held != want || c.Weir.Server != want || !c.Agree || (c.Weir.Exhausted > 0) != full {
+			t.Errorf("%s: %+v", c.Scenario, c.Weir.Measured)
+		}
+	}
+	if text := readPage(t, page); !strings.Contains(text, "T: kube-proxy") || !strings.Contains(text, "<polyline") {
+		t.Error("the report does not show the runs")
+	}
+	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/bpf/weir/natrig-%d-*", os.Getpid()))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestSnatLabRefuses(t *testing.T) {
+	for args, want := range map[string]string{
+		"lab nowhere.yaml": "nowhere.yaml", "lab --only nothing-like-this": "no scenario has", "lab --nat iptables": "write kernel or weir", "lab --nat": "needs an argument",
+	} {
+		out, err := execute(t, append([]string{"snat"}, strings.Fields(args)...)...)
+		if exitCode(err) != exitUsage || !strings.Contains(err.Error()+out, strings.ReplaceAll(want, "no scenario has", "no scenario has")) {
+			t.Errorf("%s: exit code %d, %v\n%s", args, exitCode(err), err, out)
+		}
 	}
 }
