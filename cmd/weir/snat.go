@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -37,6 +39,7 @@ type snatFlags struct {
 	stage          snatplan.StageSpec
 	fin, rst, idle time.Duration
 	masquerade     bool
+	with           []string
 	file, name     string
 	json           bool
 }
@@ -65,6 +68,7 @@ func (f *snatFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&p.EndpointIndependent, "endpoint-independent", false, "gcp-nat: endpoint-independent mapping")
 	flags.IntSliceVar(&p.RulePorts, "rule-ports", nil, "azure-lb: ports of balancing and inbound NAT rules on the outbound address")
 	flags.BoolVar(&f.masquerade, "masquerade", false, "the node hides its replicas behind its own address first")
+	flags.StringSliceVar(&f.with, "with", nil, "further stages of hosts, KIND or KIND=LIMIT: files, conntrack, vm-flows, memory; of servers server-files and so on")
 	flags.DurationVar(&f.fin, "hold-fin", 0, "ports rest so long after FIN (unset: the vendor's)")
 	flags.DurationVar(&f.rst, "hold-rst", 0, "ports rest so long after RST (unset: the vendor's)")
 	flags.DurationVar(&f.idle, "idle-timeout", 0, "abandoned connections are forgotten after (unset: the vendor's)")
@@ -88,18 +92,30 @@ func (f *snatFlags) read(cmd *cobra.Command, args []string) ([]snatplan.Scenario
 	if f.name != "" {
 		return nil, usageError(errors.New("--scenario names one of a file: write -c FILE too"))
 	}
-	f.hold(cmd)
-	s := f.path(snatplan.Kind(args[0])).WithDefaults()
-	if err := s.Validate(); err != nil {
-		return nil, usageError(asFlag(err))
+	s, err := f.byFlags(cmd, snatplan.Kind(args[0]))
+	if err != nil {
+		return nil, err
 	}
 	return []snatplan.Scenario{s}, nil
 }
 
-// path is the scenario that the flags say, about one kind of stage.
-func (f *snatFlags) path(kind snatplan.Kind) snatplan.Scenario {
+// byFlags is the scenario that the flags say, about one kind of stage, which is the last of its path.
+func (f *snatFlags) byFlags(cmd *cobra.Command, kind snatplan.Kind) (snatplan.Scenario, error) {
+	for _, name := range []string{"nodes", "replicas", "connections", "destinations", "ips", "rate", "duration"} {
+		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed && strings.Trim(flag.Value.String(), "0s") == "" {
+			return snatplan.Scenario{}, usageError(fmt.Errorf("--%s: %s is none; write a number above 0", name, flag.Value))
+		}
+	}
+	f.hold(cmd)
 	s, p := f.scenario, f.stage
 	p.Kind = kind
+	for _, text := range f.with {
+		stage, err := hostStage(text)
+		if err != nil {
+			return s, usageError(err)
+		}
+		s.Path = append(s.Path, stage)
+	}
 	if kind != snatplan.Ephemeral {
 		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Ephemeral})
 	}
@@ -108,7 +124,34 @@ func (f *snatFlags) path(kind snatplan.Kind) snatplan.Scenario {
 	}
 	s.Path = append(s.Path, p)
 	s.Name = string(kind)
-	return s
+	s = s.WithDefaults()
+	if err := s.Validate(); err != nil {
+		return s, usageError(asFlag(err))
+	}
+	return s, nil
+}
+
+// hostStage reads an element of --with: conntrack, files=20000, server-memory=8000000000.
+func hostStage(text string) (snatplan.StageSpec, error) {
+	kind, limit, limited := strings.Cut(text, "=")
+	p := snatplan.StageSpec{}
+	kind, server := strings.CutPrefix(kind, "server-")
+	if server {
+		p.Side = "server"
+	}
+	p.Kind = snatplan.Kind(kind)
+	if !slices.Contains([]snatplan.Kind{snatplan.Files, snatplan.Conntrack, snatplan.VMFlows, snatplan.Memory}, p.Kind) {
+		return p, fmt.Errorf("--with: %q is no stage of a host; write files, conntrack, vm-flows or memory, or server- and one of them", text)
+	}
+	if !limited && p.Kind != snatplan.Memory {
+		return p, nil
+	}
+	n, err := strconv.ParseInt(limit, 10, 64)
+	if err != nil || n < 1 {
+		return p, fmt.Errorf("--with: %q has no limit above 0; write one, such as %s=20000", text, kind)
+	}
+	p.Limit = n
+	return p, nil
 }
 
 // hold passes on the times that were given; zero is a time too.
@@ -165,7 +208,7 @@ func (f *snatFlags) readFile(cmd *cobra.Command) ([]snatplan.Scenario, error) {
 func snatByFlags() []string {
 	return []string{
 		"nodes", "max-nodes", "surge-nodes", "replicas", "connections", "protocol", "destinations", "destination-ips", "ips", "ports", "max-ports", "endpoint-independent",
-		"rule-ports", "masquerade", "hold-fin", "hold-rst", "idle-timeout", "rate", "burst", "burst-every", "lifetime", "rst", "abandoned",
+		"rule-ports", "masquerade", "with", "hold-fin", "hold-rst", "idle-timeout", "rate", "burst", "burst-every", "lifetime", "rst", "abandoned",
 		"spread", "heartbeat", "validate", "balance",
 	}
 }

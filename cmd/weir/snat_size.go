@@ -27,7 +27,6 @@ func (f *snatFlags) size(cmd *cobra.Command, args []string, wanted int64) error 
 	case wanted < 1 || wanted > snatplan.MaxConnections:
 		return usageError(fmt.Errorf("--for: %d is not between 1 and %d; write one that is", wanted, snatplan.MaxConnections))
 	}
-	f.hold(cmd)
 	need := snatplan.Need{Connections: wanted}
 	given := cmd.Flags().Changed
 	if given("nodes") {
@@ -49,9 +48,9 @@ func (f *snatFlags) size(cmd *cobra.Command, args []string, wanted int64) error 
 		asked.Ports, asked.MaxPorts = max(spec.Ports, 0), max(spec.MaxPorts, 0)
 		one := *f
 		one.stage = asked
-		s := one.path(spec.Kind).WithDefaults()
-		if err := s.Validate(); err != nil {
-			return usageError(asFlag(err))
+		s, err := one.byFlags(cmd, spec.Kind)
+		if err != nil {
+			return err
 		}
 		s.Path[len(s.Path)-1].Ports, s.Path[len(s.Path)-1].MaxPorts = spec.Ports, spec.MaxPorts
 		if spec.Kind == snatplan.Masquerade || spec.Kind == snatplan.Ephemeral {

@@ -141,8 +141,9 @@ func (z *sizing) holds(nodes, port, ips int) bool {
 	return z.enough(s, s.Plan())
 }
 
+// enough does not ask for what whole connections per replica add to the need.
 func (z *sizing) enough(s Scenario, p Plan) bool {
-	return p.Holds == p.Demand && (p.NodesPossible == 0 || s.most() <= p.NodesPossible) && (p.NewPerSecond == 0 || p.NewPerSecond >= z.need.Rate)
+	return p.Holds >= z.need.Connections && (p.NodesPossible == 0 || s.most() <= p.NodesPossible) && (p.NewPerSecond == 0 || p.NewPerSecond >= z.need.Rate)
 }
 
 // Dynamic and Manual in a StageSpec's MaxPorts and Ports ask Size to find the ports.
@@ -216,7 +217,7 @@ func (z *sizing) why(s Scenario, p Plan) string {
 	switch {
 	case p.NodesPossible > 0 && s.most() > p.NodesPossible:
 		return fmt.Sprintf("%s nodes (with max_nodes and surge_nodes) need ports, %s can get them", Group(s.most()), Group(p.NodesPossible))
-	case p.Holds < p.Demand:
+	case p.Holds < z.need.Connections:
 		return p.Why
 	}
 	return fmt.Sprintf("%.0f new connections/s are more than the %.0f/s that %s gets its ports back", z.need.Rate, p.NewPerSecond, p.RateStage)
