@@ -7,12 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/weir-lb/weir/internal/lab/programs"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +19,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // CoapConfig says how to measure what a CoAP/DTLS request costs its servers.
@@ -407,5 +406,3 @@ func freePorts(n int) ([]string, error) {
 	}
 	return addresses, nil
 }
-
-func socketPath(dir, name string) string { return filepath.Join(dir, name+".sock") }

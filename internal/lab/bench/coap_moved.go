@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weir-lb/weir/internal/lab/programs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // movedRoads are in a lab of namespaces, with root: the clients of three nodes change their source addresses and ports while
@@ -149,7 +149,7 @@ func (r coapRoad) runMoved(ctx context.Context, cfg CoapConfig) (result *measure
 
 // startKernel runs the kernel data path; stop removes what outlives its process.
 func (r coapRoad) startKernel(ctx context.Context, dir string, cfg CoapConfig, lab *netlab.Lab, running *programs.Group) (stop func() error, err error) {
-	config, pins := filepath.Join(dir, "weir.yaml"), pinPath(r.name)
+	config, pins := filepath.Join(dir, "weir.yaml"), programs.PinPath(r.name)
 	if err := os.WriteFile(config, []byte(r.kernelConfig()), 0o600); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weir-lb/weir/internal/lab/programs"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // DSRConfig says what of the scenario dsr to measure.
@@ -121,7 +121,7 @@ func runPlan(ctx context.Context, config DSRConfig, p plan) (results []*measure.
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
 	}
-	if err := sweepPins(); err != nil {
+	if err := programs.SweepPins(); err != nil {
 		return nil, err
 	}
 	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {

@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/weir-lb/weir/internal/lab/programs"
 	"math"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // dsrLoad is one way to load a road: what serves it in the backend's namespace, and what runs in the client's.

@@ -7,13 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/weir-lb/weir/internal/lab/programs"
 	"io"
 	"net/netip"
 	"os/exec"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // Kinds of loads of the scenario nfqueue.
