@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
 )
@@ -25,17 +23,19 @@ func (f *tcpPeersFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.rounds, "rounds", 2, "with --with: rounds, in alternating order")
 }
 
-// flagsOfPeers are what a comparison obeys; the programs have nothing else in common.
-var flagsOfPeers = [...]string{"with", "rounds", "connections", "hold", "heartbeat", "json", "report"}
+// flagsOfWeir are those that the other programs have nothing like.
+var flagsOfWeir = [...]string{
+	"workers", "server-workers", "rate", "in-flight", "misses", "timeout", "payload", "plateau", "stats", "stats-token-file", "serve-stats",
+}
 
 // runTCPPeers measures Weir beside others.
 func runTCPPeers(cmd *cobra.Command, f tcpLoadFlags, peers tcpPeersFlags, asJSON bool, report string) error {
 	var odd []string
-	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		if !slices.Contains(flagsOfPeers[:], flag.Name) && cmd.InheritedFlags().Lookup(flag.Name) == nil {
-			odd = append(odd, "--"+flag.Name)
+	for _, name := range flagsOfWeir {
+		if cmd.Flags().Changed(name) {
+			odd = append(odd, "--"+name)
 		}
-	})
+	}
 	if len(odd) > 0 {
 		return usageError(fmt.Errorf("%s with --with: the other programs have no such thing; leave it out", strings.Join(odd, ", ")))
 	}

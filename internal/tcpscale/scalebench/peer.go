@@ -126,6 +126,7 @@ func Peers(ctx context.Context, c PeerConfig) (*PeerResult, error) {
 			run := full.run(p, floors[p.name])
 			run.Round = round + 1
 			result.Runs = append(result.Runs, run)
+			c.Progress("  %s", run.line())
 		}
 		slices.Reverse(programs)
 	}

@@ -31,6 +31,15 @@ var peerRows = [...]peerRow{
 	{"TCP segments/s meanwhile", "%.0f", false, false, func(r *PeerRun) float64 { return r.Segments }},
 }
 
+// line is a run's figures in the order of the table: an interrupt later does not take them away.
+func (r *PeerRun) line() string {
+	var words []string
+	for _, row := range peerRows {
+		words = append(words, row.name+" "+fmt.Sprintf(row.format, row.value(r)))
+	}
+	return strings.Join(words, "; ")
+}
+
 // names are the programs in the order of the first round.
 func (r *PeerResult) names() (names []string) {
 	for i := range r.Runs {
