@@ -38,6 +38,9 @@ type layout struct {
 // lay checks that a scenario can be built. The error says why not.
 func lay(s snatplan.Scenario, weir bool) (*layout, error) {
 	l := &layout{scenario: s, plan: s.Plan(), kinds: map[snatplan.Kind]snatplan.StageUse{}, specs: map[snatplan.Kind]snatplan.StageSpec{}, weir: weir}
+	if s.Protocol == snatplan.UDP {
+		return nil, fmt.Errorf("the rig offers tcp connections, not udp")
+	}
 	for _, p := range s.Path {
 		if _, twice := l.specs[p.Kind]; twice && translates(p.Kind) {
 			return nil, fmt.Errorf("two stages %s", p.Kind)
