@@ -39,6 +39,9 @@ type layout struct {
 // lay checks that a scenario can be built. The error says why not.
 func lay(s snatplan.Scenario, weir bool) (*layout, error) {
 	l := &layout{scenario: s, plan: s.Plan(), kinds: map[snatplan.Kind]snatplan.StageUse{}, specs: map[snatplan.Kind]snatplan.StageSpec{}, weir: weir}
+	if s.Protocol == snatplan.UDP {
+		return nil, fmt.Errorf("the rig offers tcp connections, not udp")
+	}
 	for _, p := range s.Path {
 		if _, twice := l.specs[p.Kind]; twice && translates(p.Kind) {
 			return nil, fmt.Errorf("two stages %s", p.Kind)
@@ -65,8 +68,6 @@ func lay(s snatplan.Scenario, weir bool) (*layout, error) {
 	}
 	pods := (s.Replicas + s.Nodes - 1) / s.Nodes * l.podAddresses()
 	switch {
-	case s.Protocol == snatplan.UDP:
-		return nil, errors.New("the rig's connections are TCP")
 	case inCloud > 1:
 		return nil, fmt.Errorf("%d translators of the cloud; the rig has one place for them", inCloud)
 	case l.specs[snatplan.GCPNAT].MaxPorts > 0 || l.specs[snatplan.GCPNAT].EndpointIndependent:
