@@ -13,6 +13,7 @@ import (
 
 func newTCPBenchCommand() *cobra.Command {
 	var f tcpLoadFlags
+	var peers tcpPeersFlags
 	var servers, report, serve string
 	var feed tcpFeedFlags
 	var via tcpViaFlags
@@ -36,9 +37,16 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
   weir tcp bench --connections 20000 --hold 10s --json | jq .verdict
   weir tcp bench --via direct,tcx,xdp,nfqueue --report roads.html
   weir tcp bench --via tcx --heartbeat 5s --kill-backend 30s --restart-balancer 60s --kill-balancer 90s
-  weir tcp bench --via nfqueue --connections 20000 --hold 1m --heartbeat 5s --cut-backend 10s --json | jq .via.events`,
+  weir tcp bench --via nfqueue --connections 20000 --hold 1m --heartbeat 5s --cut-backend 10s --json | jq .via.events
+  sudo weir tcp bench --connections 100000 --hold 20s --with fortio,tsung,wrk`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if len(peers.with) > 0 {
+				if cmd.Flags().Changed("via") {
+					return usageError(errors.New("--via and --with: one of them"))
+				}
+				return runTCPPeers(cmd, f, peers, asJSON, report)
+			}
 			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau}
 			if config.ClientWorkers, err = parseWorkers(f.workers); err != nil {
 				return usageError(err)
@@ -60,6 +68,7 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
 		},
 	}
 	f.add(cmd)
+	peers.add(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
 	flags.DurationVar(&f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")

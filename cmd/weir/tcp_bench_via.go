@@ -144,4 +144,3 @@ func showTCPBench(cmd *cobra.Command, results []*scalebench.Result, asJSON bool,
 	}
 	return errors.New(strings.Join(failed, "; "))
 }
-

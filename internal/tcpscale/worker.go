@@ -112,6 +112,23 @@ func openWorker(lines *bufio.Reader) (engine, error) {
 
 const maxEvents = 512
 
+// loopClock is the time of an engine: it stands still while the loop did. A machine without processor time for us must not
+// look like peers that are silent.
+type loopClock struct {
+	last, frozen time.Duration
+}
+
+// freeze is how late a turn of the loop is before it was stopped, and not only busy.
+const freeze = time.Second
+
+func (c *loopClock) at(real time.Duration) time.Duration {
+	if gap := real - c.last; gap > freeze {
+		c.frozen += gap - tick
+	}
+	c.last = real
+	return real - c.frozen
+}
+
 // loop runs the engine. Reports go out from a goroutine of their own: a slow parent must not stop heartbeats.
 func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.Encoder) error {
 	reports := make(chan []byte, 1)
@@ -128,6 +145,8 @@ func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.
 	start := time.Now()
 	events := make([]unix.EpollEvent, maxEvents)
 	meter := newMeter(start, e)
+	var clock loopClock
+	meter.clock = &clock
 	next := time.Second
 	var failure error
 	for stop := false; !stop && failure == nil && !e.done(); {
@@ -136,7 +155,7 @@ func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.
 			failure = fmt.Errorf("epoll: %w", err)
 			break
 		}
-		now := time.Since(start)
+		now := clock.at(time.Since(start))
 		e.handle(events[:max(n, 0)], now)
 		e.advance(now)
 		select {
@@ -158,7 +177,7 @@ func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.
 			}
 		}
 	}
-	reports <- meter.line(e, time.Since(start), true)
+	reports <- meter.line(e, clock.at(time.Since(start)), true)
 	close(reports)
 	return errors.Join(failure, <-written)
 }
@@ -169,6 +188,7 @@ type meter struct {
 	before uint64 // own memory before the first connection
 	last   Totals
 	at     time.Duration
+	clock  *loopClock
 }
 
 // newMeter makes reports once for nothing and cleans up, so that what they take is not counted as connections.
@@ -188,6 +208,10 @@ func (m *meter) report(e engine, now time.Duration) Report {
 	e.fill(&r)
 	usage, _ := procstat.Self() // as above
 	r.PID, r.At, r.CPUSeconds, r.RSSBytes = os.Getpid(), m.start.Add(now), usage.CPU.Seconds(), usage.ResidentBytes
+	if m.clock != nil {
+		r.At = r.At.Add(m.clock.frozen)
+		r.Frozen = m.clock.frozen.Seconds()
+	}
 	r.Host, _ = os.Hostname() // a report without it is as good
 	if n := r.Connections.Established; n > 0 && usage.OwnBytes > m.before {
 		r.BytesPerConnection = float64(usage.OwnBytes-m.before) / float64(n)

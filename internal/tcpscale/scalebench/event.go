@@ -59,8 +59,7 @@ type events struct {
 	stage *stage
 	plan  []Plan
 	done  []Event
-	names []string // of the marks
-	gone  int      // backends
+	gone  int // backends
 }
 
 // run waits for each moment after full, and makes the event.

@@ -36,6 +36,9 @@ func (r *Result) rows() [][2]string {
 		}
 	}
 	rows = append(rows, r.viaRows()...)
+	if frozen := max(r.Client.Frozen, r.Server.Frozen); frozen > 0 {
+		rows = append(rows, [2]string{"without a processor", fmt.Sprintf("a worker stood still for %.1f s in all: this machine is too busy for these figures", frozen)})
+	}
 	if c := r.Client.Reconciled; c != nil {
 		rows = append(rows, [2]string{"both ends", fmt.Sprintf("client %d, server %d %s", c.Client, c.Server, c.Finding)})
 	}
