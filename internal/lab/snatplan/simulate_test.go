@@ -41,6 +41,7 @@ func TestSaturatedPortsComeBackAtThePlannedRate(t *testing.T) {
 	}{
 		"FIN":       {one(snatplan.AzureNAT), snatplan.Traffic{Lifetime: time.Second}, 64512 / 66.0},
 		"RST":       {one(snatplan.AzureNAT), snatplan.Traffic{Lifetime: time.Second, RST: 1}, 64512 / 17.0},
+		"LB, FIN":   {one(snatplan.AzureLB), snatplan.Traffic{Lifetime: time.Second}, 1024 / 241.0},
 		"abandoned": {one(snatplan.AzureLB), snatplan.Traffic{Lifetime: time.Second, Abandoned: 1}, 1024 / 241.0},
 		"long":      {one(snatplan.AWSNAT), snatplan.Traffic{Lifetime: 100 * time.Second}, 550},
 		"TIME_WAIT": {one(snatplan.Ephemeral), snatplan.Traffic{Lifetime: time.Second, Spread: "fixed"}, 28232 / 61.0},
@@ -48,7 +49,7 @@ func TestSaturatedPortsComeBackAtThePlannedRate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.traffic.Policy, c.traffic.Duration, c.traffic.Rate = snatplan.Open, 6*time.Minute, 1.05*c.want
-			if c.traffic.Abandoned > 0 {
+			if c.want < 10 {
 				c.traffic.Duration = 4 * time.Hour // few, and slow
 			}
 			if c.traffic.Lifetime > time.Minute {
@@ -76,6 +77,8 @@ func TestPlannedRatesOfClosedConnections(t *testing.T) {
 		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, snatplan.Traffic{}, 992.5},
 		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, snatplan.Traffic{RST: 1}, 4032},
 		{snatplan.StageSpec{Kind: snatplan.AzureLB}, snatplan.Traffic{Abandoned: 1}, 4.27},
+		{snatplan.StageSpec{Kind: snatplan.AzureLB}, snatplan.Traffic{}, 4.27},
+		{snatplan.StageSpec{Kind: snatplan.AzureLB}, snatplan.Traffic{RST: 1}, 1024 / 15.0},
 		{snatplan.StageSpec{Kind: snatplan.AWSNAT}, snatplan.Traffic{}, 0}, // its hold-down is not published
 		{snatplan.StageSpec{Kind: snatplan.AWSNAT, HoldFIN: seconds(55)}, snatplan.Traffic{}, 1000},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 1024}, snatplan.Traffic{}, 1024 / 120.0},
@@ -90,7 +93,7 @@ func TestPlannedRatesOfClosedConnections(t *testing.T) {
 // A SYN without a port waits 1, 3, 7 … s; the kernel gives up at 127 s.
 func TestSYNsAreSentAgain(t *testing.T) {
 	s := snatplan.Scenario{
-		Path: []snatplan.StageSpec{{Kind: snatplan.AzureLB, Ports: 8}},
+		Path: []snatplan.StageSpec{{Kind: snatplan.AzureLB, Ports: 8, HoldFIN: seconds(0)}},
 		Traffic: snatplan.Traffic{
 			Policy: snatplan.Open, Rate: 0.000001, Burst: 16, BurstEvery: 150 * time.Second, Lifetime: 5 * time.Second, Spread: "fixed", Duration: 299 * time.Second,
 		},
@@ -238,5 +241,108 @@ func BenchmarkSimulate(b *testing.B) {
 				b.ReportMetric(float64(run.Opened), "connections")
 			}
 		})
+	}
+}
+
+// Server nodes and servers are counted one by one: what one of them has left does not help at another.
+func TestServersFillOneByOne(t *testing.T) {
+	s := snatplan.Scenario{
+		Servers: 4, ServerNodes: 2, Connections: 400, Path: []snatplan.StageSpec{{Kind: snatplan.Files, Side: "server", Limit: 100}, {Kind: snatplan.Conntrack, Side: "server", Limit: 200}},
+		Traffic: snatplan.Traffic{Rate: 100, Duration: time.Minute},
+	}
+	if run := simulate(t, s); run.Peak != 400 || run.Stages[0].Refused+run.Stages[1].Refused != 0 || run.Stages[0].Fullest != 100 || run.Stages[1].Fullest != 200 {
+		t.Errorf("even: %+v", run.Stages)
+	}
+	s.Traffic.Balance = "random"
+	run := simulate(t, s)
+	if run.Series.Held[len(run.Series.Held)-1] >= 400 || run.Stages[0].Refused == 0 || run.Stages[0].Fullest != 100 || run.BrokeAt == nil || *run.BrokeAt > 4 {
+		t.Errorf("random: %d held, %+v", run.Peak, run.Stages)
+	}
+	// The node's address towards each server is a key by itself.
+	kube := snatplan.Scenario{Servers: 2, ServerNodes: 2, Connections: 5000, Path: []snatplan.StageSpec{{Kind: snatplan.MasqueradeLB, Ports: 1000}}}
+	agree(t, kube, kube.WithDefaults().Plan())
+	if run := simulate(t, kube); run.Stages[0].Fullest != 1000 || run.Stages[0].PerKey != 1000 || run.Peak != 4000 {
+		t.Errorf("%+v", run.Stages)
+	}
+}
+
+// What breaks first has the earliest refusal, and the run says when.
+func TestARunSaysWhatBrokeFirst(t *testing.T) {
+	run := simulate(t, snatplan.Scenario{
+		Connections: 2000, Path: []snatplan.StageSpec{{Kind: snatplan.Ephemeral, Ports: 1500}, {Kind: snatplan.AzureLB}}, Traffic: snatplan.Traffic{Rate: 100},
+	})
+	if run.BrokeFirst != "Azure LB outbound, 1,024 ports per node" || run.BrokeAt == nil || math.Abs(*run.BrokeAt-10.24) > 0.02 {
+		t.Errorf("%s at %v", run.BrokeFirst, run.BrokeAt)
+	}
+	if run := simulate(t, snatplan.Scenario{Connections: 5, Path: one(snatplan.AzureLB)}); run.BrokeFirst != "" || run.BrokeAt != nil {
+		t.Errorf("nothing broke: %+v", run)
+	}
+}
+
+// A UDP flow ends in silence: its port comes back after the idle time-out and the hold-down; nobody sends the first packet again.
+func TestUDPFlows(t *testing.T) {
+	for name, c := range map[string]struct {
+		path []snatplan.StageSpec
+		dsts int
+		ips  int
+		want int64   // held at most, by hand
+		rate float64 // new flows per second
+	}{
+		"Azure LB: one port per address": {[]snatplan.StageSpec{{Kind: snatplan.AzureLB}}, 4, 2, 2048, 2048 / 241.0},
+		"Azure NAT gateway":              {one(snatplan.AzureNAT), 1, 0, 50_000, 50_000 / (1 + 240 + 65.0)},
+		"Cloud NAT":                      {[]snatplan.StageSpec{{Kind: snatplan.GCPNAT, Ports: 1024}}, 2, 0, 2048, 2048 / 31.0},
+		"masquerade":                     {one(snatplan.Masquerade), 1, 0, 64_512, 64_512 / 121.0},
+		"own ports":                      {one(snatplan.Ephemeral), 3, 0, 28_232, 28_232},
+	} {
+		s := snatplan.Scenario{Protocol: snatplan.UDP, Destinations: c.dsts, DestinationIPs: c.ips, Connections: 100_000, Path: c.path, Traffic: snatplan.Traffic{Lifetime: time.Second}}
+		p := s.WithDefaults().Plan()
+		if p.Holds != c.want || math.Abs(p.NewPerSecond-c.rate) > 0.01*c.rate {
+			t.Errorf("%s: holds %d, %.2f/s, want %d, %.2f/s", name, p.Holds, p.NewPerSecond, c.want, c.rate)
+		}
+		s.Traffic = snatplan.Traffic{}
+		agree(t, s, s.WithDefaults().Plan())
+	}
+	s := snatplan.Scenario{
+		Protocol: snatplan.UDP, Path: []snatplan.StageSpec{{Kind: snatplan.GCPNAT, Ports: 64}},
+		Traffic: snatplan.Traffic{Policy: snatplan.Open, Rate: 1e-6, Burst: 100, BurstEvery: 40 * time.Second, Lifetime: time.Second, Spread: "fixed", Duration: 100 * time.Second},
+	}
+	if run := simulate(t, s); run.Opened != 128 || run.TimedOut != 72 || run.Delayed != 0 {
+		t.Errorf("two bursts of 100 for 64 ports, 40 s apart: %+v", run)
+	}
+}
+
+// Bursts of 8 connections, 1 s long each, onto 8 ports: each kind of rest is as long as the rule says, to the SYN.
+func TestPortsRestAsLongAsTheRuleSays(t *testing.T) {
+	lb := snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8}
+	for name, c := range map[string]struct {
+		path    snatplan.StageSpec
+		traffic snatplan.Traffic // burst_every, abandoned, rst
+		until   time.Duration
+		opened  []int64 // by SYN
+		errors  int64
+	}{
+		// in use 20 to 21 s, in TIME_WAIT to 81 s: the bursts at 40, 60 and 80 s fail at once, the one at 100 s does not
+		"TIME_WAIT": {snatplan.StageSpec{Kind: snatplan.Ephemeral, Ports: 8}, snatplan.Traffic{BurstEvery: 20 * time.Second}, 110 * time.Second, []int64{16, 0, 0, 0, 0, 0, 0}, 24},
+		// cool-down to 79.9 + 1 + 240 = 320.9 s: the last SYNs of the bursts at 159.8 and 239.7 s come at 222.8 and 302.7 s; those of
+		// the burst at 319.6 s come at 319.6, 320.6 and 322.6 s, and the third gets through
+		"cool-down after FIN": {lb, snatplan.Traffic{BurstEvery: 79900 * time.Millisecond}, 330 * time.Second, []int64{8, 0, 8, 0, 0, 0, 0}, 0},
+		// 80 + 1 + 15 = 96 s, long before 160 s
+		"cool-down after RST": {lb, snatplan.Traffic{BurstEvery: 80 * time.Second, RST: 1}, 170 * time.Second, []int64{16, 0, 0, 0, 0, 0, 0}, 0},
+		// idle expiry 300 + 1 + 240 = 541 s, before 600 s
+		"idle expiry": {lb, snatplan.Traffic{BurstEvery: 300 * time.Second, Abandoned: 1}, 610 * time.Second, []int64{16, 0, 0, 0, 0, 0, 0}, 0},
+		// Azure NAT gateway's 65 s, with its ports: nothing is short
+		"NAT gateway": {snatplan.StageSpec{Kind: snatplan.AzureNAT}, snatplan.Traffic{BurstEvery: 10 * time.Second}, 45 * time.Second, []int64{32, 0, 0, 0, 0, 0, 0}, 0},
+	} {
+		tr := c.traffic
+		tr.Policy, tr.Rate, tr.Burst, tr.Lifetime, tr.Spread, tr.Duration = snatplan.Open, 1e-6, 8, time.Second, "fixed", c.until
+		run := simulate(t, snatplan.Scenario{Path: []snatplan.StageSpec{c.path}, Traffic: tr})
+		if !reflect.DeepEqual(run.WaitedFor, c.opened) || run.Errors != c.errors {
+			t.Errorf("%s: opened by SYN %v, %d errors, want %v, %d", name, run.WaitedFor, run.Errors, c.opened, c.errors)
+		}
+	}
+	// A port serves two destinations at one time.
+	run := simulate(t, snatplan.Scenario{Connections: 16, Destinations: 2, Path: []snatplan.StageSpec{lb}})
+	if run.Peak != 16 || run.Stages[0].Refused != 0 || run.Stages[0].Fullest != 8 {
+		t.Errorf("reuse: %+v", run.Stages[0])
 	}
 }
