@@ -39,6 +39,7 @@ func mayImport() map[string]may {
 		"control/admin":  {others: "github.com/prometheus/"},
 		"lab/netlab":     {others: "github.com/vishvananda/"},
 		"lab/procstat":   {},
+		"lab/scratch":    {},
 		"lab/plot":       {},
 		"lab/fragsim":    {ours: "steering/flow lab/plot"},
 		// 4
@@ -76,8 +77,8 @@ func mayImport() map[string]may {
 		"turn/turncat":    {ours: "udpio", others: pion},
 		"turn/load":       {ours: "udpio lab/measure lab/procstat", others: pion + "stun"},
 		"kube":            {ours: "steering/lb turn/gateway", others: "k8s.io/ sigs.k8s.io/"},
-		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot"},
-		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot"},
+		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/scratch"},
+		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot lab/scratch"},
 		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
 		"../web":          {},
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 )
 
 // NFQueueConfig says what of the scenario nfqueue to measure.
@@ -123,10 +123,12 @@ func NFQueue(ctx context.Context, config NFQueueConfig) (results []*measure.Resu
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
 	}
-	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
+	temporary, err := scratch.New()
+	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(b.dir)
+	defer temporary.Remove()
+	b.dir = temporary.Path
 	defer func() { err = errors.Join(err, b.close(ctx)) }()
 	started := time.Now()
 	for i, net := range b.nets {
