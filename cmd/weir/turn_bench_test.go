@@ -46,7 +46,6 @@ func (r *turnResult) UnmarshalJSON(text []byte) error {
 // and a report that can be drawn again.
 func turnBench(t *testing.T, roads []string, clients int, args ...string) []turnResult {
 	t.Helper()
-	t.Setenv(runAsWeir, "1") // gateway, turncats and generator are this test binary
 	page := filepath.Join(t.TempDir(), "turn.html")
 	out, err := execute(t, append([]string{"turn", "bench", "-t", "0.5", "-s", "200", "-b", "400k", "-p", "local", "--json", "--report", page}, args...)...)
 	if err != nil {
@@ -122,7 +121,6 @@ func TestRootTurnBenchOffload(t *testing.T) {
 
 // One size over the gateway: what it costs at a rate, and what rate it carries.
 func TestTurnBenchSweeps(t *testing.T) {
-	t.Setenv(runAsWeir, "1")
 	out, err := execute(t, "turn", "bench", "--sweep", "--sizes", "100", "--rates", "2k", "--rounds", "1", "--probe", "200ms", "--most", "4k", "-t", "0.3", "--road", "direct-channel", "--json")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -178,7 +176,6 @@ func TestBitsAreReadAsPeopleWriteThem(t *testing.T) {
 
 // An interrupt in the middle of a load ends everything that was started.
 func TestTurnBenchInterrupted(t *testing.T) {
-	t.Setenv(runAsWeir, "1")
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := bench.Turn(ctx, bench.TurnConfig{
@@ -204,7 +201,6 @@ func TestTurnBenchInterrupted(t *testing.T) {
 // Killed, or interrupted twice before it has tidied up, a benchmark leaves files and perhaps namespaces. The next start
 // takes them away.
 func TestTurnBenchKilled(t *testing.T) {
-	t.Setenv(runAsWeir, "1")
 	temp, err := os.MkdirTemp("", "wt") // short: sockets lie within
 	if err != nil {
 		t.Fatal(err)
