@@ -120,6 +120,7 @@ type Client struct {
 	rtt      *measure.Latency
 	detected *measure.Latency
 	back     *measure.Latency
+	marks    marks
 	read     [1 << 16]byte
 	write    [heartbeatLength + MaxPayload]byte
 	now      time.Duration
@@ -177,9 +178,12 @@ func (c *Client) descriptor() int { return c.epoll }
 func (c *Client) done() bool      { return false }
 
 func (c *Client) command(cmd Command) {
-	if cmd.Op == OpRamp {
+	switch cmd.Op {
+	case OpRamp:
 		c.waiting = false
 		c.ramp = bucket{rate: cmd.Rate, last: c.now}
+	case OpMark:
+		c.marks.set(cmd.Name, c.now)
 	}
 }
 

@@ -2,6 +2,7 @@ package tcpscale
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -21,6 +23,7 @@ type Crew struct {
 	ended   chan struct{} // closed when the first worker has ended without being asked
 	failure error
 	asked   bool
+	marks   int
 	updated chan struct{}
 }
 
@@ -177,13 +180,34 @@ func (c *Crew) Err() error {
 func (c *Crew) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return mergeWorkers(c.workers)
+}
+
+// Reports merges the last reports of each so many workers that follow each other; a group that has told nothing is left out.
+func (c *Crew) Reports(each int) []Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var reports []Report
-	for _, w := range c.workers {
+	for group := range slices.Chunk(c.workers, each) {
+		if r := mergeWorkers(group); r.Role != "" {
+			reports = append(reports, r)
+		}
+	}
+	return reports
+}
+
+func mergeWorkers(workers []*crewWorker) Report {
+	var reports []Report
+	for _, w := range workers {
 		if w.report != nil {
 			reports = append(reports, *w.report)
 		}
 	}
-	return MergeReports(reports)
+	m := MergeReports(reports)
+	if len(reports) < len(workers) {
+		m.FullAt = time.Time{} // who has told nothing yet is not full
+	}
+	return m
 }
 
 // PIDs are the processes.
@@ -218,13 +242,41 @@ func (c *Crew) Send(worker int, command Command) {
 	if worker >= 0 {
 		workers = workers[worker : worker+1]
 	}
-	if command.Op != OpRamp {
+	if command.Op != OpRamp && command.Op != OpMark {
 		c.asked = true
 	}
 	c.mu.Unlock()
 	for _, w := range workers {
 		_, _ = w.in.Write(append(line, '\n')) // its end is noticed elsewhere
 	}
+}
+
+// Mark has a client's workers count under a name what becomes of connections from now on. It returns when all have heard.
+func (c *Crew) Mark(ctx context.Context, name string) error {
+	c.mu.Lock()
+	c.marks++
+	marks := c.marks
+	c.mu.Unlock()
+	c.Send(-1, Command{Op: OpMark, Name: name})
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for !c.marked(min(marks, maxMarks)) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.Ended():
+			return c.Err()
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// marked says whether every worker has reported so many marks.
+func (c *Crew) marked(marks int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !slices.ContainsFunc(c.workers, func(w *crewWorker) bool { return w.report == nil || len(w.report.Marks) < marks })
 }
 
 // stopPatience is how long workers may take to close what they hold.

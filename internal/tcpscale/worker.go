@@ -20,13 +20,15 @@ import (
 const (
 	OpRamp  = "ramp"  // client: begin, or go on with another rate
 	OpDrain = "drain" // server: accept no more, send everybody away, end
+	OpMark  = "mark"  // client: from now on, count what becomes of connections under a name
 	OpStop  = "stop"  // report once more and end
 )
 
 // Command is a line from the parent to its worker.
 type Command struct {
 	Op   string  `json:"op"`
-	Rate float64 `json:"rate,omitempty"`
+	Rate float64 `json:"rate,omitempty"` // of OpRamp
+	Name string  `json:"name,omitempty"` // of OpMark
 }
 
 // WorkerConfig is the first line that a worker reads: one of the two roles.
@@ -141,6 +143,9 @@ func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.
 		case c, open := <-commands:
 			stop = !open || c.Op == OpStop
 			e.command(c)
+			if c.Op == OpMark {
+				next = now // the parent waits for it
+			}
 		case <-ctx.Done():
 			stop = true
 		default:

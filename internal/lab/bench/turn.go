@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 	"github.com/weir-lb/weir/internal/lab/scratch"
 )
 
@@ -206,7 +207,7 @@ func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 		return nil, err
 	}
 	defer temporary.Remove()
-	s := &turnStage{config: config, running: newGroup(), started: time.Now(), dir: temporary.Path}
+	s := &turnStage{config: config, running: programs.NewGroup(), started: time.Now(), dir: temporary.Path}
 	defer func() { err = errors.Join(err, s.close()) }()
 	config.progress(0, "starting servers")
 	if err := s.open(ctx); err != nil {
