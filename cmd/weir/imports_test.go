@@ -79,9 +79,12 @@ func mayImport() map[string]may {
 		"kube":            {ours: "steering/lb turn/gateway", others: "k8s.io/ sigs.k8s.io/"},
 		"lab/programs":    {ours: "lab/netlab lab/procstat"},
 		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/programs lab/scratch"},
+		"lab/natrig":      {ours: "lab/netlab lab/snatplan lab/plot lab/programs lab/scratch tcpscale"},
 		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot lab/scratch"},
 		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
 		"../web":          {},
+		// scenarios in the binary
+		"../examples/snat": {},
 	}
 }
 
