@@ -112,7 +112,7 @@ func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string)
 	default:
 		err = result.Write(cmd.OutOrStdout())
 	}
-	if err == nil && report != "" {
+	if err == nil {
 		method := strings.Join(append([]string{cmd.CommandPath()}, os.Args[min(3, len(os.Args)):]...), " ")
 		err = writeReport(report, func(w io.Writer) error { return result.WriteHTML(w, method) })
 	}
