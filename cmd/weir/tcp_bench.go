@@ -13,7 +13,7 @@ import (
 func newTCPBenchCommand() *cobra.Command {
 	var f tcpLoadFlags
 	var servers, report string
-	var asJSON bool
+	var asJSON, namespace bool
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Hold N connections between a server and a client on this machine, and tell what that takes",
@@ -28,7 +28,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
   weir tcp bench --connections 20000 --hold 10s --json | jq .verdict`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau}
+			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: namespace}
 			if config.ClientWorkers, err = parseWorkers(f.workers); err != nil {
 				return usageError(err)
 			}
@@ -51,6 +51,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 	flags.DurationVar(&f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
 	flags.StringVar(&servers, "server-workers", "auto", "processes of the server; auto: as many as the open-file limit asks for")
 	addReportFlag(cmd, &report, reportUsage)
+	flags.BoolVar(&namespace, "namespace", true, "run in a network namespace of its own, with all ports and a hash table of its size, where we are root")
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.config.BackoffMin, f.config.BackoffMax = 200*time.Millisecond, 5*time.Second
 	return cmd

@@ -22,6 +22,7 @@ type Crew struct {
 	failure error
 	asked   bool
 	updated chan struct{}
+	sum     *latencies // of a client's workers
 }
 
 type crewWorker struct {
@@ -39,6 +40,11 @@ func StartCrew(place Place, configs []WorkerConfig) (*Crew, error) {
 	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1)}
 	var err error
 	for _, config := range configs {
+		// Many workers report less often when nothing happens: else they and we are busy with nothing else.
+		config.Calm = time.Duration(len(configs)) * time.Second / reportsPerSecond
+		if config.Client != nil && c.sum == nil {
+			c.sum = newLatencies()
+		}
 		if err = c.start(place, config); err != nil {
 			break
 		}
@@ -107,6 +113,9 @@ func (c *Crew) start(place Place, config WorkerConfig) error {
 	return nil
 }
 
+// reportsPerSecond is how many of workers without news are worth reading.
+const reportsPerSecond = 16
+
 // maxMessage bounds a line of a worker.
 const maxMessage = 16 << 20
 
@@ -131,6 +140,9 @@ func (c *Crew) follow(w *crewWorker, out io.Reader) {
 		if m.Report != nil {
 			c.mu.Lock()
 			w.report, w.last = m.Report, m.Last
+			if c.sum != nil {
+				c.sum.add(m.Recorded)
+			}
 			c.mu.Unlock()
 			select {
 			case c.updated <- struct{}{}:
@@ -183,7 +195,11 @@ func (c *Crew) Report() Report {
 			reports = append(reports, *w.report)
 		}
 	}
-	return MergeReports(reports)
+	sum := MergeReports(reports)
+	if c.sum != nil {
+		c.sum.fill(&sum)
+	}
+	return sum
 }
 
 // PIDs are the processes.
