@@ -62,7 +62,7 @@ func mayImport() map[string]may {
 		"tcpscale":               {ours: "lab/measure lab/procstat"},
 		"tcpscale/limits":        {},
 		"tcpscale/stats":         {ours: "tcpscale lab/measure"},
-		"tcpscale/scalebench":    {ours: "tcpscale tcpscale/limits lab/measure lab/plot"},
+		"tcpscale/scalebench":    {ours: "tcpscale tcpscale/limits lab/measure lab/plot lab/netlab lab/procstat lab/programs"},
 		// 6
 		"dtls/engine":     {ours: "udpio dtls/record dtls/handshake dtls/arena steering/cid"},
 		"coap/cluster":    {ours: "dtls/engine steering/cid"},
@@ -76,10 +76,14 @@ func mayImport() map[string]may {
 		"turn/turncat":    {ours: "udpio", others: pion},
 		"turn/load":       {ours: "udpio lab/measure lab/procstat", others: pion + "stun"},
 		"kube":            {ours: "steering/lb turn/gateway", others: "k8s.io/ sigs.k8s.io/"},
-		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot"},
+		"lab/programs":    {ours: "lab/netlab lab/procstat"},
+		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/programs"},
+		"lab/natrig":      {ours: "lab/netlab lab/snatplan lab/plot lab/programs tcpscale"},
 		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot"},
 		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
 		"../web":          {},
+		// scenarios in the binary
+		"../examples/snat": {},
 	}
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,7 +20,8 @@ func newSnatCommand() *cobra.Command {
 		Use:   "snat",
 		Short: "Reckon how many connections NAT gateways, load balancers and hosts let through",
 		Long: `Say, before anyone pays for a cluster, how many outbound connections a path holds: by arithmetic (plan), or by
-replaying them in virtual time (simulate). The vendors' figures are in a table with dates and sources (rules).`,
+replaying them in virtual time (simulate); or count it on a path of network namespaces (lab). The vendors' figures are in a
+table with dates and sources (rules).`,
 		Example: `  weir snat plan azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2
   weir snat simulate azure-nat --ips 1 --policy open --rate 1500 --lifetime 1s --report churn.html
   weir snat rules`,
@@ -26,7 +29,7 @@ replaying them in virtual time (simulate). The vendors' figures are in a table w
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(newSnatPlanCommand(), newSnatSimulateCommand(), newSnatRulesCommand())
+	cmd.AddCommand(newSnatPlanCommand(), newSnatSimulateCommand(), newSnatLabCommand(), newSnatRulesCommand())
 	return cmd
 }
 
@@ -36,6 +39,7 @@ type snatFlags struct {
 	stage          snatplan.StageSpec
 	fin, rst, idle time.Duration
 	masquerade     bool
+	with           []string
 	file, name     string
 	json           bool
 }
@@ -55,13 +59,16 @@ func (f *snatFlags) register(cmd *cobra.Command) {
 	flags.IntVar(&s.SurgeNodes, "surge-nodes", 0, "extra nodes during an upgrade")
 	flags.IntVar(&s.Replicas, "replicas", 1, "client processes, in all")
 	flags.Int64Var(&s.Connections, "connections", 10_000, "connections that each replica wants")
+	flags.StringVar((*string)(&s.Protocol), "protocol", "tcp", "tcp, or udp: flows that end in silence")
 	flags.IntVar(&s.Destinations, "destinations", 1, "destination tuples (address, port) that they are spread over")
+	flags.IntVar(&s.DestinationIPs, "destination-ips", 0, "addresses that these tuples have (0: one each); Azure's balancer counts udp by address")
 	flags.IntVar(&p.IPs, "ips", 1, "public addresses")
 	flags.IntVar(&p.Ports, "ports", 0, "ports per node; of masquerade and ephemeral the range (0: the vendor's default)")
 	flags.IntVar(&p.MaxPorts, "max-ports", 0, "gcp-nat: allocate dynamically, up to this many ports per VM")
 	flags.BoolVar(&p.EndpointIndependent, "endpoint-independent", false, "gcp-nat: endpoint-independent mapping")
 	flags.IntSliceVar(&p.RulePorts, "rule-ports", nil, "azure-lb: ports of balancing and inbound NAT rules on the outbound address")
 	flags.BoolVar(&f.masquerade, "masquerade", false, "the node hides its replicas behind its own address first")
+	flags.StringSliceVar(&f.with, "with", nil, "further stages of hosts, KIND or KIND=LIMIT: files, conntrack, vm-flows, memory; of servers server-files and so on")
 	flags.DurationVar(&f.fin, "hold-fin", 0, "ports rest so long after FIN (unset: the vendor's)")
 	flags.DurationVar(&f.rst, "hold-rst", 0, "ports rest so long after RST (unset: the vendor's)")
 	flags.DurationVar(&f.idle, "idle-timeout", 0, "abandoned connections are forgotten after (unset: the vendor's)")
@@ -85,23 +92,66 @@ func (f *snatFlags) read(cmd *cobra.Command, args []string) ([]snatplan.Scenario
 	if f.name != "" {
 		return nil, usageError(errors.New("--scenario names one of a file: write -c FILE too"))
 	}
+	s, err := f.byFlags(cmd, snatplan.Kind(args[0]))
+	if err != nil {
+		return nil, err
+	}
+	return []snatplan.Scenario{s}, nil
+}
+
+// byFlags is the scenario that the flags say, about one kind of stage, which is the last of its path.
+func (f *snatFlags) byFlags(cmd *cobra.Command, kind snatplan.Kind) (snatplan.Scenario, error) {
+	for _, name := range []string{"nodes", "replicas", "connections", "destinations", "ips", "rate", "duration"} {
+		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed && strings.Trim(flag.Value.String(), "0s") == "" {
+			return snatplan.Scenario{}, usageError(fmt.Errorf("--%s: %s is none; write a number above 0", name, flag.Value))
+		}
+	}
 	f.hold(cmd)
-	p := f.stage
-	p.Kind = snatplan.Kind(args[0])
-	s := f.scenario
-	if p.Kind != snatplan.Ephemeral {
+	s, p := f.scenario, f.stage
+	p.Kind = kind
+	for _, text := range f.with {
+		stage, err := hostStage(text)
+		if err != nil {
+			return s, usageError(err)
+		}
+		s.Path = append(s.Path, stage)
+	}
+	if kind != snatplan.Ephemeral {
 		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Ephemeral})
 	}
-	if f.masquerade && p.Kind != snatplan.Masquerade {
+	if f.masquerade && kind != snatplan.Masquerade {
 		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Masquerade})
 	}
 	s.Path = append(s.Path, p)
-	s.Name = args[0]
+	s.Name = string(kind)
 	s = s.WithDefaults()
 	if err := s.Validate(); err != nil {
-		return nil, usageError(asFlag(err))
+		return s, usageError(asFlag(err))
 	}
-	return []snatplan.Scenario{s}, nil
+	return s, nil
+}
+
+// hostStage reads an element of --with: conntrack, files=20000, server-memory=8000000000.
+func hostStage(text string) (snatplan.StageSpec, error) {
+	kind, limit, limited := strings.Cut(text, "=")
+	p := snatplan.StageSpec{}
+	kind, server := strings.CutPrefix(kind, "server-")
+	if server {
+		p.Side = "server"
+	}
+	p.Kind = snatplan.Kind(kind)
+	if !slices.Contains([]snatplan.Kind{snatplan.Files, snatplan.Conntrack, snatplan.VMFlows, snatplan.Memory}, p.Kind) {
+		return p, fmt.Errorf("--with: %q is no stage of a host; write files, conntrack, vm-flows or memory, or server- and one of them", text)
+	}
+	if !limited && p.Kind != snatplan.Memory {
+		return p, nil
+	}
+	n, err := strconv.ParseInt(limit, 10, 64)
+	if err != nil || n < 1 {
+		return p, fmt.Errorf("--with: %q has no limit above 0; write one, such as %s=20000", text, kind)
+	}
+	p.Limit = n
+	return p, nil
 }
 
 // hold passes on the times that were given; zero is a time too.
@@ -157,9 +207,9 @@ func (f *snatFlags) readFile(cmd *cobra.Command) ([]snatplan.Scenario, error) {
 // snatByFlags are the flags that a file replaces.
 func snatByFlags() []string {
 	return []string{
-		"nodes", "max-nodes", "surge-nodes", "replicas", "connections", "destinations", "ips", "ports", "max-ports", "endpoint-independent",
-		"rule-ports", "masquerade", "hold-fin", "hold-rst", "idle-timeout", "rate", "burst", "burst-every", "lifetime", "rst", "abandoned",
-		"spread", "heartbeat", "validate",
+		"nodes", "max-nodes", "surge-nodes", "replicas", "connections", "protocol", "destinations", "destination-ips", "ips", "ports", "max-ports", "endpoint-independent",
+		"rule-ports", "masquerade", "with", "hold-fin", "hold-rst", "idle-timeout", "rate", "burst", "burst-every", "lifetime", "rst", "abandoned",
+		"spread", "heartbeat", "validate", "balance",
 	}
 }
 
@@ -177,17 +227,7 @@ func parseSnat(path string) ([]snatplan.Scenario, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	file, document, err := config.Decode[snatplan.File](path, text)
-	if err == nil {
-		err = locate(document, file.Validate())
-	}
-	if err != nil {
-		return nil, usageError(err)
-	}
-	for i := range file.Scenarios {
-		file.Scenarios[i] = file.Scenarios[i].WithDefaults()
-	}
-	return file.Scenarios, nil
+	return decodeSnat(path, text)
 }
 
 func newSnatRulesCommand() *cobra.Command {

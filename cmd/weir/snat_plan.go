@@ -12,6 +12,7 @@ import (
 
 func newSnatPlanCommand() *cobra.Command {
 	var f snatFlags
+	var wanted int64
 	cmd := &cobra.Command{
 		Use:   "plan [KIND]",
 		Short: "Reckon what a path holds, what breaks first, and what helps",
@@ -21,15 +22,24 @@ the share that each stage uses, which one breaks first and which next, and new c
 KIND is azure-lb, azure-nat, aws-nat, gcp-nat, masquerade or ephemeral; its path begins with the ephemeral ports of each
 replica. Longer paths, and tables of scenarios with measured figures beside them, come from a file.
 
-Exit code 0 if the demand fits (of a file with measured figures: if none differs), 1 if not.`,
+With --for the question is turned round: the fewest nodes, then ports of each, then public addresses that hold so many
+connections, at --rate if that is given. What the flags say is kept (--nodes, --ports, --ips, --replicas), the rest found.
+
+Exit code 0 if the demand fits (of a file with measured figures: if none differs; with --for: if one way is possible), 1 if not.`,
 		Example: `  weir snat plan azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2 --connections 10000
   weir snat plan azure-lb --nodes 48 --max-nodes 60 --replicas 48 --connections 800
   weir snat plan azure-nat --ips 1 --policy open --rate 2000 --lifetime 1s --replicas 9
   weir snat plan gcp-nat --ips 2 --ports 64 --max-ports 4096 --nodes 20 --replicas 20 --connections 3000
+  weir snat plan --for 50000
+  weir snat plan azure-lb --for 50000 --nodes 20 --surge-nodes 2
+  weir snat plan azure-nat --for 50000 --rate 2000 --lifetime 20s
   weir snat plan -c examples/snat/source-document.yaml`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(snatKinds(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("for") {
+				return f.size(cmd, args, wanted)
+			}
 			scenarios, err := f.read(cmd, args)
 			if err != nil {
 				return err
@@ -38,6 +48,7 @@ Exit code 0 if the demand fits (of a file with measured figures: if none differs
 		},
 	}
 	f.register(cmd)
+	cmd.Flags().Int64Var(&wanted, "for", 0, "say what so many connections at one time need: nodes, ports, addresses; without a KIND, of every vendor")
 	return cmd
 }
 
@@ -149,6 +160,8 @@ func writePlan(out io.Writer, p snatplan.Plan, named bool) error {
 	fmt.Fprintf(out, "\nholds     %s of %s connections", snatplan.Group(p.Holds), snatplan.Group(p.Demand))
 	if p.Holds < p.Demand {
 		fmt.Fprintf(out, "; whole replicas: %s with %s", snatplan.Group(p.WholeReplicas), snatplan.Group(p.Whole))
+	} else if p.Ceiling < snatplan.MaxConnections {
+		fmt.Fprintf(out, "; the path would hold %s", snatplan.Group(p.Ceiling))
 	}
 	fmt.Fprintln(out)
 	if p.PerNode > 0 {

@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/plot"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
 )
 
@@ -67,6 +65,7 @@ heartbeats only afterwards, a server that closes silent sockets, and a restart w
 	t, flags := &f.scenario.Traffic, cmd.Flags()
 	flags.DurationVar(&t.Duration, "duration", 5*time.Minute, "virtual time")
 	flags.Uint64Var(&t.Seed, "seed", 1, "seed; the same seed gives the same result")
+	flags.StringVar(&t.Balance, "balance", "even", "of connections over server nodes and servers: even or random, as a hash does")
 	flags.StringVar(&t.Spread, "spread", "exponential", "of lifetimes: exponential or fixed")
 	flags.DurationVar(&t.Heartbeat, "heartbeat", 15*time.Second, "policy original: the client's INTERVAL")
 	flags.DurationVar(&t.Validate, "validate", 45*time.Second, "policy original: the server's INTERVAL")
@@ -119,18 +118,39 @@ func snatVerdict(s snatplan.Scenario, run snatplan.Run, p snatplan.Plan) string 
 	case s.Traffic.Policy == snatplan.Original && run.Evicted > 0:
 		return fmt.Sprintf("The testers move between %s and %s connections, %.0f on average; the path holds %s.", snatplan.Group(run.Lowest), snatplan.Group(run.Peak), run.Mean, snatplan.Group(p.Holds))
 	case failed > 0:
-		return fmt.Sprintf("%.2f %% of %s connects failed; at most %s connections were held, %.0f/s opened.", 100*float64(failed)/float64(run.Attempts), snatplan.Group(run.Attempts), snatplan.Group(run.Peak), run.OpenPerSecond)
+		return fmt.Sprintf("%.2f %% of %s connects failed; at most %s connections were held, %.0f/s opened. %s was full first, after %s.", 100*float64(failed)/float64(run.Attempts),
+			snatplan.Group(run.Attempts), snatplan.Group(run.Peak), run.OpenPerSecond, run.BrokeFirst, virtual(*run.BrokeAt))
 	case run.Delayed > 0:
 		return fmt.Sprintf("No connect failed, %s of %s waited for a SYN retry; at most %s connections were held.", snatplan.Group(run.Delayed), snatplan.Group(run.Opened), snatplan.Group(run.Peak))
 	}
 	return fmt.Sprintf("All %s connects succeeded at once; at most %s connections were held.", snatplan.Group(run.Attempts), snatplan.Group(run.Peak))
 }
 
+// virtual writes a moment of virtual time: 7.2 s, 12 min 5 s.
+func virtual(seconds float64) string {
+	if seconds < 120 {
+		return fmt.Sprintf("%.1f s", seconds)
+	}
+	return fmt.Sprintf("%d min %d s", int(seconds)/60, int(seconds)%60)
+}
+
+// stageRow is what a run's tables say of a stage.
+func stageRow(st snatplan.StageRun) []string {
+	first := "–"
+	if st.FirstRefused != nil {
+		first = virtual(*st.FirstRefused)
+	}
+	return []string{
+		st.Name, snatplan.Group(st.Capacity), snatplan.Group(st.Peak), snatplan.Group(st.Fullest) + " of " + snatplan.Group(st.PerKey), snatplan.Group(st.PeakHeld),
+		snatplan.Group(st.Refused), first,
+	}
+}
+
 func writeRun(out io.Writer, r snatRun) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "STAGE\tMOST CONNECTIONS\tMOST PORTS IN USE OR HELD DOWN\tREFUSED")
+	fmt.Fprintln(w, "STAGE\tHOLDS\tMOST CONNECTIONS\tFULLEST KEY\tMOST PORTS IN USE OR HELD DOWN\tREFUSED\tFIRST AFTER")
 	for _, st := range r.Run.Stages {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", st.Name, snatplan.Group(st.Peak), snatplan.Group(st.PeakHeld), snatplan.Group(st.Refused))
+		fmt.Fprintln(w, strings.Join(stageRow(st), "\t"))
 	}
 	err := w.Flush()
 	run := r.Run
@@ -141,64 +161,10 @@ func writeRun(out io.Writer, r snatRun) error {
 	if run.Restarts > 0 {
 		fmt.Fprintf(out, "testers   %s connections evicted for silence, %s restarts\n", snatplan.Group(run.Evicted), snatplan.Group(run.Restarts))
 	}
-	fmt.Fprintf(out, "plan      holds %s; %.1f new connections/s\n", snatplan.Group(r.Plan.Holds), r.Plan.NewPerSecond)
+	fmt.Fprintf(out, "plan      holds %s of %s, at most %s; %.1f new connections/s\n", snatplan.Group(r.Plan.Holds), snatplan.Group(r.Plan.Demand), snatplan.Group(r.Plan.Ceiling), r.Plan.NewPerSecond)
 	fmt.Fprintf(out, "took      %.2f s for %.0f s, %s events, %.1f million/s\n", r.Took, run.Virtual, snatplan.Group(run.Events), r.PerSec/1e6)
 	if r.Report != "" {
 		fmt.Fprintln(out, "Report with plots: "+r.Report)
 	}
 	return errors.Join(err)
-}
-
-func snatReport(s snatplan.Scenario, r snatRun) plot.Report {
-	series := r.Run.Series
-	floats := func(of []int64) []float64 {
-		all := make([]float64, len(of))
-		for i, n := range of {
-			all[i] = float64(n)
-		}
-		return all
-	}
-	rate := func(of []int64) []float64 {
-		all := make([]float64, len(of))
-		for i := 1; i < len(of); i++ {
-			all[i] = float64(of[i]-of[i-1]) / (series.Second[i] - series.Second[i-1])
-		}
-		return all
-	}
-	held := plot.Chart{
-		Title: "Connections", YLabel: "connections", Note: "Plan: the minimum cut of the path. Ports: in use or held down, at the stage that refused most.",
-		Series: []plot.Series{
-			{Name: "held", X: series.Second, Y: floats(series.Held)},
-			{Name: "waiting", X: series.Second, Y: floats(series.Waiting)},
-			{Name: "ports", X: series.Second, Y: floats(series.Busy)},
-			{Name: "plan", X: []float64{0, r.Run.Virtual}, Y: []float64{float64(r.Plan.Holds), float64(r.Plan.Holds)}},
-		},
-	}
-	if s.Traffic.Policy == snatplan.Open {
-		held.Series = held.Series[:3] // nobody wants the plan's number of them
-	}
-	rates := plot.Chart{Title: "Connects", YLabel: "per second", Series: []plot.Series{
-		{Name: "opened", X: series.Second, Y: rate(series.Opened)}, {Name: "failed", X: series.Second, Y: rate(series.Failed)},
-	}}
-	syns := plot.Bars{Title: "Opened by SYN", Unit: "connections", Names: []string{"opened"}, Note: "A SYN without a port vanishes; the kernel sends the next ones after 1, 3, 7, 15, 31 and 63 s."}
-	for i, n := range r.Run.WaitedFor {
-		syns.Groups = append(syns.Groups, plot.Group{Name: fmt.Sprintf("after %d s", 1<<i-1), Values: []float64{float64(n)}})
-	}
-	table := plot.Table{Title: "Stages", Header: []string{"stage", "most connections", "most ports in use or held down", "refused"}}
-	for _, st := range r.Run.Stages {
-		table.Rows = append(table.Rows, []string{st.Name, snatplan.Group(st.Peak), snatplan.Group(st.PeakHeld), snatplan.Group(st.Refused)})
-	}
-	return plot.Report{
-		Title: "weir snat simulate", When: time.Now(), Verdict: r.Verdict, OK: r.Run.TimedOut+r.Run.Errors == 0,
-		Facts: []plot.Fact{
-			{Name: "connects", Value: snatplan.Group(r.Run.Attempts)},
-			{Name: "most held", Value: snatplan.Group(r.Run.Peak)},
-			{Name: "the path holds", Value: snatplan.Group(r.Plan.Holds)},
-			{Name: "opened/s, last half", Value: fmt.Sprintf("%.1f", r.Run.OpenPerSecond)},
-			{Name: "failed", Value: snatplan.Group(r.Run.TimedOut + r.Run.Errors)},
-			{Name: "events", Value: snatplan.Group(r.Run.Events)},
-		},
-		Figures: []plot.Figure{held, rates, syns}, Tables: []plot.Table{table},
-		Method: fmt.Sprintf("weir %s\nvirtual time %.0f s in %.2f s, seed %d", strings.Join(os.Args[1:], " "), r.Run.Virtual, r.Took, r.Run.Seed),
-	}
 }

@@ -3,10 +3,14 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/lab/natrig"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
 func exitCode(err error) int {
@@ -33,6 +37,17 @@ func TestSnatPlan(t *testing.T) {
 		{"azure-nat --ips 16 --replicas 10 --masquerade", 1, "masquerade of the client node is full at 64,512"},
 		{"aws-nat --hold-fin 0s --replicas 6", 1, "holds     55,000 of 60,000"},
 		{"gcp-nat --ports 64 --max-ports 4096 --connections 4096", 0, "GCP Cloud NAT, 64 to 4,096 ports per VM"},
+		{"azure-lb --protocol udp --destinations 4 --destination-ips 2 --connections 3000", 1, "holds     2,048 of 3,000"},
+		{"azure-lb --connections 1000", 0, "the path would hold 1,024"},
+		{"azure-nat --replicas 3 --with conntrack=20000,server-files=25000", 1, "conntrack of the client node is full at 20,000"},
+		{"azure-nat --for 50000 --with conntrack=20000", 0, "Azure NAT gateway  3      6         –               1"},
+		{"--for 50000", 0, "Azure LB, default       49     49        1,024"},
+		{"--for 1000000", 0, "AWS NAT gateway is full at 440,000"},
+		{"azure-nat --for 50000 --rate 2000 --lifetime 20s", 0, "Azure NAT gateway  1      6         –               3"},
+		{"azure-lb --for 50000 --ips 1 --nodes 10 --ports 8000", 1, "8 can get them"},
+		{"gcp-nat --for 50000 --nodes 15 --max-ports 4096", 0, "32 to 4,096"},
+		{"gcp-nat --for 500 --endpoint-independent", 0, "GCP Cloud NAT, static"},
+		{"ephemeral --for 50000 --replicas 1", 0, "no NAT  1      1         –               2"},
 		{"ephemeral --connections 30000", 1, "holds     28,232 of 30,000"},
 		{"-c ../../examples/snat/source-document.yaml", 0, "20 cells: 13 agree, 1 move, 0 differ, 6 predicted"},
 		{"-c ../../examples/snat/cluster.yaml", 0, "at 62 nodes"},
@@ -49,6 +64,21 @@ func TestSnatPlan(t *testing.T) {
 		Stages []any `json:"stages"`
 	}
 	if err := json.Unmarshal([]byte(out), &plans); err != nil || len(plans) != 1 || plans[0].Holds != 1024 || plans[0].Demand != 2000 || len(plans[0].Stages) != 2 {
+		t.Errorf("%v: %s", err, out)
+	}
+	out, _ = execute(t, "snat", "plan", "--for", "50000", "--json")
+	var sizes struct {
+		Connections int64 `json:"connections"`
+		Ways        []struct {
+			Kind     string `json:"kind"`
+			Possible bool   `json:"possible"`
+			Nodes    int    `json:"nodes"`
+			Plan     struct {
+				Ceiling int64 `json:"ceiling"`
+			} `json:"plan"`
+		} `json:"ways"`
+	}
+	if err := json.Unmarshal([]byte(out), &sizes); err != nil || sizes.Connections != 50000 || len(sizes.Ways) != 8 || !sizes.Ways[0].Possible || sizes.Ways[0].Nodes != 49 || sizes.Ways[0].Plan.Ceiling != 50176 {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, err := execute(t, "snat", "rules"); err != nil || !strings.Contains(out, "64,512") || !strings.Contains(out, "2026-11-22") {
@@ -70,18 +100,30 @@ func TestSnatPlanTellsADifference(t *testing.T) {
 
 func TestSnatUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"plan":                          "write either a kind",
-		"plan azure-lb -c x.yaml":       "write either a kind",
-		"plan nat":                      `there is no stage "nat"`,
-		"plan azure-lb --ports 7":       "--ports: 7 is no multiple of 8",
-		"plan azure-lb --scenario a":    "--scenario names one of a file",
-		"plan -c none.yaml":             "none.yaml",
-		"plan azure-nat --rst 2":        "--rst: the shares",
-		"plan gcp-nat --max-ports 1000": "--max-ports: dynamic allocation",
-		"plan -c ../../examples/snat/churn.yaml --nodes 3":                 "--nodes: the file says it",
-		"simulate -c ../../examples/snat/churn.yaml":                       "has 4 scenarios; name one: closed by FIN",
-		"simulate -c ../../examples/snat/churn.yaml --scenario x":          `none of the name "x"`,
-		"simulate azure-lb --duration 1ms":                                 "--duration: 1ms is not between",
+		"plan":                                                    "write either a kind",
+		"plan azure-lb -c x.yaml":                                 "write either a kind",
+		"plan nat":                                                `there is no stage "nat"`,
+		"plan azure-lb --ports 7":                                 "--ports: 7 is no multiple of 8",
+		"plan azure-lb --scenario a":                              "--scenario names one of a file",
+		"plan azure-lb --nodes 0":                                 "--nodes: 0 is none",
+		"simulate azure-lb --rate 0":                              "--rate: 0 is none",
+		"plan azure-lb --with nat":                                `--with: "nat" is no stage of a host`,
+		"plan azure-lb --with memory":                             `--with: "memory" has no limit`,
+		"plan azure-lb --with files=many":                         `--with: "files=many" has no limit`,
+		"plan --for 0":                                            "--for: 0 is not between",
+		"plan nat --for 5":                                        `there is no stage "nat"`,
+		"plan azure-lb --for 5 --ports 7":                         "--ports: 7 is no multiple of 8",
+		"plan --for 5 -c x.yaml":                                  "--for: a file says",
+		"plan azure-lb --protocol sctp":                           "--protocol:",
+		"plan azure-lb --destination-ips 2":                       "--destination-ips: 2 is not between 1 and 1",
+		"simulate azure-lb --balance odd":                         "--balance:",
+		"plan -c none.yaml":                                       "none.yaml",
+		"plan azure-nat --rst 2":                                  "--rst: the shares",
+		"plan gcp-nat --max-ports 1000":                           "--max-ports: dynamic allocation",
+		"plan -c ../../examples/snat/churn.yaml --nodes 3":        "--nodes: the file says it",
+		"simulate -c ../../examples/snat/churn.yaml":              "has 4 scenarios; name one: closed by FIN",
+		"simulate -c ../../examples/snat/churn.yaml --scenario x": `none of the name "x"`,
+		"simulate azure-lb --duration 1ms":                        "--duration: 1ms is not between",
 		"plan -c ../../internal/lab/snatplan/testdata/bad/ports-of-8.yaml": "ports-of-8.yaml:2:",
 	} {
 		if _, err := execute(t, append([]string{"snat"}, strings.Fields(args)...)...); exitCode(err) != exitUsage || !strings.Contains(err.Error(), want) {
@@ -117,5 +159,64 @@ func TestSnatSimulate(t *testing.T) {
 	out, err = execute(t, "snat", "simulate", "-c", "../../examples/snat/churn.yaml", "--scenario", "nobody closes", "--duration", "10m")
 	if err != nil || !strings.Contains(out, "connects failed") || !strings.Contains(out, "600 s") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// Weir's NAT in the kernel's place lets through what the planner says, to the connection, and counts what it refuses. The
+// kernel's own: TestRootKernelNATMeetsThePlan in lab/natrig.
+func TestRootSnatLab(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "nft")
+	t.Setenv(runAsWeir, "1") // workers and balancers are this test binary
+	dir := t.TempDir()
+	file, page := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "lab.html")
+	if err := os.WriteFile(file, []byte(`scenarios:
+- {table: T, name: default, connections: 2000, path: [{kind: ephemeral}, {kind: masquerade}, {kind: azure-lb}]}
+- {table: T, name: blocks, nodes: 2, replicas: 2, connections: 4500, destinations: 2, expect: 8000, path: [{kind: azure-lb, ports: 2000}]}
+- {table: T, name: kube-proxy, connections: 3500, path: [{kind: masquerade}, {kind: dnat-lb}, {kind: masquerade-lb, ports: 3000}]}
+- {table: T, name: gateway, replicas: 2, connections: 2000, path: [{kind: azure-nat, ips: 4}]}
+- {table: T, name: pods, connections: 2000, path: [{kind: ephemeral}]}
+- {table: U, name: not asked for, connections: 2000, path: [{kind: ephemeral}]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute(t, "snat", "lab", file, "--only", "t: ", "--nat", "weir", "--json", "--report", page)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var result natrig.Result
+	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Cells) != 5 || result.Runs != 4 || result.Differ != 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for i, want := range []int{1024, 8000, 3000, 4000, 2000} {
+		c := result.Cells[i]
+		if c.Scenario == "pods" {
+			if c.Weir.Measured != nil || !strings.Contains(c.Weir.NotRun, "no translator") {
+				t.Errorf("%s: %+v", c.Scenario, c.Weir)
+			}
+			continue
+		}
+		full := int64(want) < c.Plan.Demand
+		if c.Weir.Measured == nil || c.Weir.Held != want || c.Weir.Server != want || !c.Agree || (c.Weir.Exhausted > 0) != full {
+			t.Errorf("%s: %+v", c.Scenario, c.Weir.Measured)
+		}
+	}
+	if text := readPage(t, page); !strings.Contains(text, "T: kube-proxy") || !strings.Contains(text, "<polyline") {
+		t.Error("the report does not show the runs")
+	}
+	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/bpf/weir/natrig-%d-*", os.Getpid()))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestSnatLabRefuses(t *testing.T) {
+	for args, want := range map[string]string{
+		"lab nowhere.yaml": "nowhere.yaml", "lab --only nothing-like-this": "no scenario has", "lab --nat iptables": "write kernel or weir", "lab --nat": "needs an argument",
+	} {
+		out, err := execute(t, append([]string{"snat"}, strings.Fields(args)...)...)
+		if exitCode(err) != exitUsage || !strings.Contains(err.Error()+out, strings.ReplaceAll(want, "no scenario has", "no scenario has")) {
+			t.Errorf("%s: exit code %d, %v\n%s", args, exitCode(err), err, out)
+		}
 	}
 }

@@ -7,12 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
 )
 
 func newTCPBenchCommand() *cobra.Command {
 	var f tcpLoadFlags
-	var servers, report string
+	var servers, report, serve string
+	var feed tcpFeedFlags
 	var asJSON, namespace bool
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -25,6 +27,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 		Example: `  weir tcp bench --connections 100000
   weir tcp bench --connections 100000 --hold 2m --report tcp.html
   weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m
+  weir tcp bench --connections 100000 --serve-stats 127.0.0.1:9190
   weir tcp bench --connections 20000 --hold 10s --json | jq .verdict`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -42,7 +45,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 			if config.Place, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			return runTCPBench(cmd, config, asJSON, report)
+			return runTCPBench(cmd, config, feed, serve, asJSON, report)
 		},
 	}
 	f.add(cmd)
@@ -53,16 +56,33 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 	addReportFlag(cmd, &report, reportUsage)
 	flags.BoolVar(&namespace, "namespace", true, "run in a network namespace of its own, with all ports and a hash table of its size, where we are root")
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	feed.add(cmd)
+	flags.StringVar(&serve, "serve-stats", "", "HOST:PORT of a page of its own that shows the run while it lasts; port 0: one that is free")
 	f.config.BackoffMin, f.config.BackoffMax = 200*time.Millisecond, 5*time.Second
 	return cmd
 }
 
-func runTCPBench(cmd *cobra.Command, config scalebench.Config, asJSON bool, report string) error {
+func runTCPBench(cmd *cobra.Command, config scalebench.Config, to tcpFeedFlags, serve string, asJSON bool, report string) error {
 	if err := config.Validate(); err != nil {
 		return usageError(err)
 	}
 	progress := newTCPProgress(cmd.ErrOrStderr())
-	config.Tick = progress.show
+	config.Tick, config.Client.ID = progress.show, defaultTCPName()
+	feed, err := to.open(progress.say)
+	if serve != "" && err == nil {
+		if feed != nil {
+			return usageError(errors.New("--serve-stats and --stats: one of them"))
+		}
+		var stop func()
+		if feed, stop, err = serveTCPStats(cmd.Context(), serve, config.Client.Connections, progress.say); err == nil {
+			defer stop()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer feed.Close()
+	config.Ends = func(client, server tcpscale.Report) { feed.Post(client, server) }
 	result, err := scalebench.Run(cmd.Context(), config)
 	progress.end()
 	if err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -32,12 +34,13 @@ func (f *tcpLoadFlags) add(cmd *cobra.Command) {
 
 type tcpClientFlags struct {
 	tcpLoadFlags
-	to      []string
-	sources []string
-	ports   string
-	asJSON  bool
-	quiet   bool
-	stats   string
+	replicas int
+	to       []string
+	sources  []string
+	ports    string
+	asJSON   bool
+	quiet    bool
+	stats    tcpFeedFlags
 }
 
 func newTCPClientCommand() *cobra.Command {
@@ -49,10 +52,14 @@ func newTCPClientCommand() *cobra.Command {
 server's program has answered; one that only sits in an accept queue does not. The ramp goes on past errors, each is counted
 by its kind, and where it stands still the nearest known ceiling is named.
 
+With --replicas there are several clients in one command, as if so many pods ran: each has --connections, --rate, --churn and
+--workers for itself, a name of its own, and a part of --sources. Whole replicas are those with all of their connections.
+
 --plain is for other servers: TCP alone counts, a zero byte is sent in each period, nothing is expected back.
 Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or something was; 2 wrong usage.`,
 		Example: `  weir tcp client --connections 50000 --to 192.0.2.1:10000 --hold 2m
   weir tcp client --connections 100000 --to 192.0.2.1:10000 --sources 192.0.2.64/29 --rate 5000
+  weir tcp client --replicas 10 --connections 10000 --to 192.0.2.1:10000 --stats 192.0.2.9:9190
   weir tcp client --connections 1000 --to 192.0.2.1:10000 --churn 100 --close rst --heartbeat 1s
   weir tcp client --connections 2000 --to 192.0.2.1:10000 --source-ports 20000-20999 --hold 30s --json | jq .plateau`,
 		Args: cobra.NoArgs,
@@ -60,7 +67,9 @@ Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or some
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
-	flags.IntVar(&f.config.Connections, "connections", 1000, "how many to keep")
+	flags.IntVar(&f.config.Connections, "connections", 1000, "how many to keep, of each replica")
+	flags.IntVar(&f.replicas, "replicas", 1, "clients, each as if it were started alone: connections, rate, churn, workers of its own")
+	flags.StringVar(&f.config.ID, "id", "", "name in reports, to which replicas add their number (default HOST-PID)")
 	flags.StringSliceVar(&f.to, "to", nil, "targets HOST:PORT, over which connections are spread evenly")
 	flags.StringSliceVar(&f.sources, "sources", nil, "source prefixes or addresses; by default as the kernel chooses, on loopback as many of 127.0.0.0/8 as are needed")
 	flags.StringVar(&f.ports, "source-ports", "", "source ports FIRST-LAST instead of net.ipv4.ip_local_port_range; needs Linux 6.3")
@@ -72,7 +81,7 @@ Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or some
 	flags.BoolVar(&f.config.Plain, "plain", false, "the original tester's stream: a zero byte in each period, no answer")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON at the end")
 	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
-	flags.StringVar(&f.stats, "stats", "", "HOST:PORT of a 'weir tcp stats' to report to")
+	f.stats.add(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *closing != "fin" && *closing != "rst" {
 			return usageError(fmt.Errorf("--close %q: write fin or rst", *closing))
@@ -95,19 +104,20 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 			return usageError(fmt.Errorf("--source-ports %q: write FIRST-LAST", f.ports))
 		}
 	}
-	f.config.ID = defaultTCPName()
+	if f.config.ID = cmp.Or(f.config.ID, defaultTCPName()); len(f.config.ID) > 200 {
+		return usageError(errors.New("--id: at most 200 bytes"))
+	}
 	progress := newTCPProgress(cmd.ErrOrStderr())
-	post, err := tcpPoster(cmd.Context(), f.stats, progress.say)
+	feed, err := f.stats.open(progress.say)
 	if err != nil {
 		return err
 	}
-	show := func(r tcpscale.Report) {
-		post(r)
-		if !f.quiet {
-			progress.show(r)
-		}
+	defer feed.Close()
+	show := progress.show
+	if f.quiet {
+		show = nil
 	}
-	r, err := holdTCP(cmd, f.tcpLoadFlags, nil, show)
+	r, err := holdTCP(cmd, f, show, func(each []tcpscale.Report) { feed.Post(each...) })
 	progress.end()
 	if err != nil {
 		return err
@@ -144,9 +154,12 @@ func sourceAddresses(texts []string) ([]netip.Addr, error) {
 	return tcpscale.Sources(prefixes)
 }
 
-// holdTCP runs a client to its end. server is the other end's report, nil if it is not known here.
-func holdTCP(cmd *cobra.Command, f tcpLoadFlags, server func() tcpscale.Report, show func(tcpscale.Report)) (r tcpscale.Report, err error) {
-	run := tcpscale.ClientRun{Config: f.config, For: f.hold, Plateau: f.plateau, Server: server, Tick: show}
+// holdTCP runs a client to its end.
+func holdTCP(cmd *cobra.Command, f tcpClientFlags, show func(tcpscale.Report), each func([]tcpscale.Report)) (r tcpscale.Report, err error) {
+	run := tcpscale.ClientRun{Config: f.config, Replicas: f.replicas, For: f.hold, Plateau: f.plateau, Tick: show, Each: each}
+	if f.replicas < 1 || f.replicas > tcpscale.MaxReplicas {
+		return r, usageError(fmt.Errorf("--replicas %d: 1 to %d", f.replicas, tcpscale.MaxReplicas))
+	}
 	if run.Workers, err = parseWorkers(f.workers); err != nil {
 		return r, usageError(err)
 	}

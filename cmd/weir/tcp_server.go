@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/tcpscale/stats"
 )
 
 type tcpServerFlags struct {
@@ -22,7 +23,7 @@ type tcpServerFlags struct {
 	config      tcpscale.ServerConfig
 	asJSON      bool
 	quiet       bool
-	stats       string
+	stats       tcpFeedFlags
 }
 
 func newTCPServerCommand() *cobra.Command {
@@ -52,11 +53,15 @@ Exit codes: 0 ended by an interrupt or drained, 1 something broke, 2 wrong usage
 	flags.DurationVar(&f.config.PlainTimeout, "plain-timeout", 2*time.Minute, "evict who announced no period and is silent for so long; 0: never")
 	flags.BoolVar(&f.asJSON, "json", false, "print a report as a JSON line every second")
 	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
-	flags.StringVar(&f.stats, "stats", "", "HOST:PORT of a 'weir tcp stats' to report to")
+	f.stats.add(cmd)
 	return cmd
 }
 
-type tcpServer struct{ *tcpscale.ServerCrew }
+type tcpServer struct {
+	*tcpscale.ServerCrew
+	feed     *stats.Feed
+	progress *tcpProgress
+}
 
 func runTCPServer(cmd *cobra.Command, f tcpServerFlags) error {
 	workers, err := parseWorkers(f.workers)
@@ -87,6 +92,12 @@ func runTCPServer(cmd *cobra.Command, f tcpServerFlags) error {
 	if err != nil {
 		return err
 	}
+	progress := newTCPProgress(cmd.ErrOrStderr())
+	feed, err := f.stats.open(progress.say)
+	if err != nil {
+		return err
+	}
+	defer feed.Close()
 	crew, err := tcpscale.StartServer(worker, f.config, workers)
 	if err != nil {
 		return err
@@ -95,7 +106,7 @@ func runTCPServer(cmd *cobra.Command, f tcpServerFlags) error {
 	for _, address := range crew.Listen {
 		fmt.Fprintf(cmd.ErrOrStderr(), "listening on %v, %d workers, id %s\n", address, workers, f.config.ID)
 	}
-	server := tcpServer{crew}
+	server := tcpServer{crew, feed, progress}
 	return server.run(cmd, f)
 }
 
@@ -112,36 +123,36 @@ func (s *tcpServer) run(cmd *cobra.Command, f tcpServerFlags) error {
 	defer stop()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	progress := newTCPProgress(cmd.ErrOrStderr())
-	post, err := tcpPoster(cmd.Context(), f.stats, progress.say)
-	if err != nil {
-		return err
-	}
 	for {
 		select {
 		case <-cmd.Context().Done():
-			return s.last(cmd, f, progress, s.Stop())
+			return s.last(cmd, f, s.Stop())
 		case <-drain.Done():
-			return s.last(cmd, f, progress, s.Drain())
+			return s.last(cmd, f, s.Drain())
 		case <-s.Ended():
+			last := s.Report()
+			last.Final = true
+			s.feed.Post(last)
 			return fmt.Errorf("%w; the others were stopped, their connections are gone", s.Err())
 		case <-ticker.C:
 		}
 		r := s.Report()
-		post(r)
+		s.feed.Post(r)
 		if f.asJSON {
 			if err := printLine(cmd.OutOrStdout(), r); err != nil {
 				return err
 			}
 		}
 		if !f.quiet {
-			progress.show(r)
+			s.progress.show(r)
 		}
 	}
 }
 
-func (s *tcpServer) last(cmd *cobra.Command, f tcpServerFlags, progress *tcpProgress, r tcpscale.Report) error {
-	progress.end()
+func (s *tcpServer) last(cmd *cobra.Command, f tcpServerFlags, r tcpscale.Report) error {
+	s.progress.end()
+	r.Final = true
+	s.feed.Post(r)
 	if err := s.Err(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -113,6 +113,9 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 	if c := r.Reconciled; c != nil {
 		row("both ends", "client %d, server %d %s", c.Client, c.Server, c.Finding)
 	}
+	if p := r.Replicas; p != nil {
+		row("whole replicas", "%d with %d, of %d that want %d each", p.Whole, p.Held, p.Replicas, p.Connections)
+	}
 	if p := r.Plateau; p != nil {
 		row("plateau", "%d for %.0f s: %s", p.Connections, p.Since, p.Ceiling)
 		row("", "%s", p.Because)

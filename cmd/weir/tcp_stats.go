@@ -2,21 +2,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/web"
 )
 
 // tcpStatsFlags are the flags of `weir tcp stats`.
 type tcpStatsFlags struct {
-	listen string
-	log    string
+	listen, tokenFile string
+	log               string
 	stats.Config
 }
 
@@ -32,9 +32,11 @@ connections each has, every client, which client is connected where, both ends s
 histories of an hour by seconds and a day by ten seconds. It needs no other host. Programs of the original tester may report
 too (POST /api/ServerStatistics).
 
-By default only this machine reaches it; --listen :9190 is every address. Who reaches the port can read everything and report anything.`,
+By default only this machine reaches it; --listen :9190 is every address. Who reaches the port can then read everything and report
+anything, unless --token-file names a secret. The original's programs know none.`,
 		Example: `  weir tcp stats
   weir tcp stats --listen :8080 --expect 100000
+  weir tcp stats --listen :8080 --token-file /run/secrets/token
   curl -s http://127.0.0.1:9190/api/state
   curl -sN http://127.0.0.1:9190/api/events`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -47,6 +49,7 @@ By default only this machine reaches it; --listen :9190 is every address. Who re
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:9190", "address of page and reports, HOST:PORT, or :PORT for every address")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with a token, at least 16 characters, that reports and readers need; a browser asks for it as the password of any user")
 	flags.IntVar(&f.Expect, "expect", 0, "connections that should come, drawn beside what is there; 0: none")
 	flags.IntVar(&f.MaxReporters, "max-reporters", 256, "servers and clients that are kept; 300 kB each after a day")
 	flags.IntVar(&f.MaxWatchers, "max-watchers", 32, "pages that are open at once")
@@ -83,51 +86,66 @@ func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
 	if err := f.check(); err != nil {
 		return usageError(err)
 	}
+	if f.Token, err = readToken(f.tokenFile); err != nil {
+		return usageError(fmt.Errorf("--token-file: %w", err))
+	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	f.Page, f.Log = web.TCPStats(), log
+	if at, ok := listener.Addr().(*net.TCPAddr); ok && f.Token == "" && !at.IP.IsLoopback() {
+		log.Warn("who reaches this port can read and report; --token-file asks for a secret", "address", at.String())
+	}
 	log.Info("statistics", "page", "http://"+listener.Addr().String()+"/")
 	return stats.New(f.Config).Serve(cmd.Context(), listener)
 }
 
-// tcpPoster returns what passes reports on to the statistics service at to, until ctx ends; without an address, nothing. A report that
-// comes while one is under way is left out: the next one tells the same and more.
-func tcpPoster(ctx context.Context, to string, complain func(format string, args ...any)) (func(tcpscale.Report), error) {
-	if to == "" {
-		return func(tcpscale.Report) {}, nil
+// serveTCPStats serves a page of one run and returns what reports to it. After the feed is closed, stop ends the service.
+func serveTCPStats(ctx context.Context, address string, expect int, say func(format string, args ...any)) (_ *stats.Feed, stop func(), err error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--serve-stats: %w", err)
 	}
-	sender, err := stats.NewSender(to)
+	sender, err := stats.NewSender(listener.Addr().String(), "")
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--serve-stats: %w", err), listener.Close())
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // an interrupt ends the run first
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := stats.New(stats.Config{Page: web.TCPStats(), Expect: expect}).Serve(ctx, listener); err != nil {
+			say("--serve-stats: %v", err) // the run is worth more than its page
+		}
+	}()
+	say("statistics page on http://%s/", listener.Addr())
+	return stats.NewFeed(sender, say), func() { cancel(); <-ended }, nil
+}
+
+// tcpFeedFlags say where servers and clients report to.
+type tcpFeedFlags struct{ to, tokenFile string }
+
+func (f *tcpFeedFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.to, "stats", "", "HOST:PORT of a 'weir tcp stats' to report to")
+	flags.StringVar(&f.tokenFile, "stats-token-file", "", "file with the token of --stats")
+}
+
+// open returns what passes reports on; nil without --stats. Nothing is sent yet, and whether anybody is there does not matter.
+func (f *tcpFeedFlags) open(say func(format string, args ...any)) (*stats.Feed, error) {
+	token, err := readToken(f.tokenFile)
+	switch {
+	case err != nil:
+		return nil, usageError(fmt.Errorf("--stats-token-file: %w", err))
+	case f.to == "" && f.tokenFile != "":
+		return nil, usageError(errors.New("--stats-token-file: a token without --stats is of no use"))
+	case f.to == "":
+		return nil, nil
+	}
+	sender, err := stats.NewSender(f.to, token)
 	if err != nil {
 		return nil, usageError(fmt.Errorf("--stats: %w", err))
 	}
-	reports := make(chan tcpscale.Report, 1)
-	go func() {
-		said := ""
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case r := <-reports:
-				text := ""
-				if err := sender.Send(ctx, &r); err != nil && ctx.Err() == nil {
-					text = err.Error()
-				}
-				if text != said && text != "" {
-					complain("--stats: %s", text)
-				}
-				said = text
-			}
-		}
-	}()
-	return func(r tcpscale.Report) {
-		if r.Role == "" {
-			return // no worker has told anything yet
-		}
-		select {
-		case reports <- r:
-		default:
-		}
-	}, nil
+	return stats.NewFeed(sender, say), nil
 }

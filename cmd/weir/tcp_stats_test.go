@@ -81,7 +81,7 @@ func TestChromiumShowsTheTCPStats(t *testing.T) {
 	}))
 	go func() { _ = service.Run(t.Context()) }()
 	t.Cleanup(server.Close)
-	sender, err := stats.NewSender(server.URL)
+	sender, err := stats.NewSender(server.URL, "")
 	must(t, err)
 	reportScale(t, sender, 10000)
 	ended, said := startChromium(t, server.URL)

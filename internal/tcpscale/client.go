@@ -123,6 +123,7 @@ type Client struct {
 	waiting   bool // for OpRamp
 	began     time.Time
 	full      time.Time
+	marks     marks
 	news      bool // became full since the last report
 	count     counts
 }
@@ -173,9 +174,12 @@ func (c *Client) descriptor() int { return c.epoll }
 func (c *Client) done() bool      { return false }
 
 func (c *Client) command(cmd Command) {
-	if cmd.Op == OpRamp {
+	switch cmd.Op {
+	case OpRamp:
 		c.waiting = false
 		c.ramp = bucket{rate: cmd.Rate, last: c.now}
+	case OpMark:
+		c.marks.set(cmd.Name, c.now)
 	}
 }
 

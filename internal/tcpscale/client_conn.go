@@ -142,6 +142,7 @@ func (c *Client) frame(i int32, s *slot, f *frame) bool {
 	case f.kind == frameBye && s.state >= slotHello:
 		if s.state == slotUp {
 			c.count.totals.Closed++
+			c.marks.moved()
 		}
 		c.release(i, false)
 		s.tries++ // to another one: this server is leaving
@@ -165,6 +166,10 @@ func (c *Client) established(i int32, s *slot) {
 	if s.lost > 0 {
 		c.count.totals.Reconnected++
 		c.latencies.back.record(c.now - s.lost)
+		c.marks.back(s.lost, c.now)
+	}
+	if c.count.connections.Established == c.config.Connections {
+		c.marks.full(c.now)
 	}
 	s.state, s.tries, s.lost = slotUp, 0, 0
 	now := ticks(c.now)
@@ -254,6 +259,7 @@ func (c *Client) fail(i int32, kind Failure, why error) {
 			c.latencies.detected.record(after)
 		}
 		c.sample(i, fd, kind, why, after)
+		c.marks.lost(c.serverID(s), kind, c.now)
 		c.count.failures[kind]++
 		c.release(i, true)
 		c.later(i)
@@ -327,6 +333,14 @@ func (c *Client) sample(i, fd int32, kind Failure, why error, after time.Duratio
 	c.count.samples = append(c.count.samples, t)
 }
 
+// serverID is the id of the server that a connection is with; empty where it has not said.
+func (c *Client) serverID(s *slot) string {
+	if c.config.Plain || int(s.server) >= len(c.servers) {
+		return ""
+	}
+	return word(c.servers[s.server].id[:])
+}
+
 // meet counts one more connection of a server. Beyond 4096 of them the last row stands for all others.
 func (c *Client) meet(key serverKey) uint16 {
 	i, ok := c.serverOf[key]
@@ -348,6 +362,7 @@ func (c *Client) fill(r *Report) {
 	r.Role, r.ID, r.Worker, r.Run = RoleClient, c.config.ID, c.config.Worker, runName(c.config.Run)
 	c.count.fill(r)
 	r.BeganAt, r.FullAt = c.began, c.full
+	r.Marks = c.marks.all
 	for i, s := range c.servers {
 		if c.counts[i] > 0 {
 			r.Peers = append(r.Peers, Peer{ID: word(s.id[:]), Zone: word(s.zone[:]), Generation: runName(s.generation), Connections: c.counts[i]})

@@ -9,13 +9,16 @@ import (
 
 // ClientRun is a client from its start to its end: workers planned and started, ramped, held, stopped.
 type ClientRun struct {
-	Place   Place         // of its workers
-	Config  ClientConfig  // of all workers together; Run is drawn
-	Workers int           // 0: as many as the open-file limit asks for
-	For     time.Duration // as in [Hold]
-	Plateau time.Duration // as Patience in [Finder]
-	Server  func() Report // the other end, where it is known; nil otherwise
-	Tick    func(Report)  // may be nil
+	Place    Place          // of its workers
+	Config   ClientConfig   // of all workers together; Run is drawn
+	Workers  int            // 0: as many as the open-file limit asks for
+	Replicas int            // clients as [ReplicaWorkers] makes them; 0: one
+	For      time.Duration  // as in [Hold]
+	Plateau  time.Duration  // as Patience in [Finder]
+	Server   func() Report  // the other end, where it is known; nil otherwise
+	Tick     func(Report)   // the sum of all replicas, every second and at the end; may be nil
+	Each     func([]Report) // the reports that Tick's is the sum of, one of each replica; may be nil
+	Started  func(*Crew)    // is given the workers once all are ready; may be nil
 }
 
 // Run returns the final report, and an error if workers could not start or died.
@@ -33,7 +36,7 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 	if err := c.Place.do(func() (err error) { ports, err = c.Config.sourcePorts(); return err }); err != nil {
 		return Report{}, err
 	}
-	configs, err := ClientWorkers(c.Config, workers, ports)
+	configs, err := ReplicaWorkers(c.Config, max(c.Replicas, 1), workers, ports)
 	if err != nil {
 		return Report{}, err
 	}
@@ -42,11 +45,28 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	defer crew.Kill()
-	hold := Hold{
-		Crew: crew, Workers: workers, Rate: c.Config.Rate, For: c.For, Server: c.Server, Tick: c.Tick,
-		Finder: Finder{Patience: c.Plateau, Files: files, Workers: workers, Ports: ports, Tuples: tuples(configs)},
+	if c.Started != nil {
+		c.Started(crew)
 	}
-	return hold.Run(ctx)
+	hold := Hold{
+		Crew: crew, Workers: len(configs), Rate: configs[0].Client.Rate * RampingWorkers, For: c.For, Server: c.Server,
+		Finder: Finder{Patience: c.Plateau, Files: files, Workers: len(configs), Ports: ports, Tuples: tuples(configs)},
+	}
+	var last Report
+	hold.Tick = func(r Report) {
+		each := []Report{r}
+		if c.Replicas > 1 {
+			each = c.replicas(crew, workers, &r)
+		}
+		if last = r; c.Tick != nil {
+			c.Tick(r)
+		}
+		if c.Each != nil {
+			c.Each(each)
+		}
+	}
+	_, err = hold.Run(ctx)
+	return last, err // Hold ticks at the end, too
 }
 
 // tuples is how many pairs of source and target all workers have together.

@@ -2,6 +2,7 @@ package tcpscale
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -21,14 +23,16 @@ type Crew struct {
 	ended   chan struct{} // closed when the first worker has ended without being asked
 	failure error
 	asked   bool
+	marks   int
 	updated chan struct{}
-	sum     *latencies // of a client's workers
+	sums    map[uint64]*latencies // of each client's workers, by its Run
 }
 
 type crewWorker struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	report *Report
+	sum    *latencies // shared with the client's other workers; nil for a server
 	last   bool
 	ready  chan error
 	gone   chan struct{}
@@ -37,13 +41,13 @@ type crewWorker struct {
 // StartCrew starts a process for each configuration at that place and waits until all are ready. On an error nothing is
 // left running.
 func StartCrew(place Place, configs []WorkerConfig) (*Crew, error) {
-	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1)}
+	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1), sums: map[uint64]*latencies{}}
 	var err error
 	for _, config := range configs {
 		// Many workers report less often when nothing happens: else they and we are busy with nothing else.
 		config.Calm = time.Duration(len(configs)) * time.Second / reportsPerSecond
-		if config.Client != nil && c.sum == nil {
-			c.sum = newLatencies()
+		if config.Client != nil && c.sums[config.Client.Run] == nil {
+			c.sums[config.Client.Run] = newLatencies()
 		}
 		if err = c.start(place, config); err != nil {
 			break
@@ -68,6 +72,9 @@ func (c *Crew) start(place Place, config WorkerConfig) error {
 		return fmt.Errorf("configure a worker: %w", err)
 	}
 	w := &crewWorker{cmd: cmd, ready: make(chan error, 1), gone: make(chan struct{})}
+	if config.Client != nil {
+		w.sum = c.sums[config.Client.Run]
+	}
 	cmd.Env = append(cmd.Environ(), "GOMAXPROCS=1", "GOGC=10") // one loop; garbage is rare and must not look like connections
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -140,8 +147,8 @@ func (c *Crew) follow(w *crewWorker, out io.Reader) {
 		if m.Report != nil {
 			c.mu.Lock()
 			w.report, w.last = m.Report, m.Last
-			if c.sum != nil {
-				c.sum.add(m.Recorded)
+			if w.sum != nil {
+				w.sum.add(m.Recorded)
 			}
 			c.mu.Unlock()
 			select {
@@ -189,17 +196,40 @@ func (c *Crew) Err() error {
 func (c *Crew) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return mergeWorkers(c.workers)
+}
+
+// Reports merges the last reports of each so many workers that follow each other; a group that has told nothing is left out.
+func (c *Crew) Reports(each int) []Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var reports []Report
-	for _, w := range c.workers {
-		if w.report != nil {
-			reports = append(reports, *w.report)
+	for group := range slices.Chunk(c.workers, each) {
+		if r := mergeWorkers(group); r.Role != "" {
+			reports = append(reports, r)
 		}
 	}
-	sum := MergeReports(reports)
-	if c.sum != nil {
-		c.sum.fill(&sum)
+	return reports
+}
+
+func mergeWorkers(workers []*crewWorker) Report {
+	var reports []Report
+	var sums []*latencies
+	for _, w := range workers {
+		if w.report == nil {
+			continue
+		}
+		reports = append(reports, *w.report)
+		if w.sum != nil && !slices.Contains(sums, w.sum) {
+			sums = append(sums, w.sum)
+		}
 	}
-	return sum
+	m := MergeReports(reports)
+	fillLatencies(&m, sums)
+	if len(reports) < len(workers) {
+		m.FullAt = time.Time{} // who has told nothing yet is not full
+	}
+	return m
 }
 
 // PIDs are the processes.
@@ -234,13 +264,41 @@ func (c *Crew) Send(worker int, command Command) {
 	if worker >= 0 {
 		workers = workers[worker : worker+1]
 	}
-	if command.Op != OpRamp {
+	if command.Op != OpRamp && command.Op != OpMark {
 		c.asked = true
 	}
 	c.mu.Unlock()
 	for _, w := range workers {
 		_, _ = w.in.Write(append(line, '\n')) // its end is noticed elsewhere
 	}
+}
+
+// Mark has a client's workers count under a name what becomes of connections from now on. It returns when all have heard.
+func (c *Crew) Mark(ctx context.Context, name string) error {
+	c.mu.Lock()
+	c.marks++
+	marks := c.marks
+	c.mu.Unlock()
+	c.Send(-1, Command{Op: OpMark, Name: name})
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for !c.marked(min(marks, maxMarks)) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.Ended():
+			return c.Err()
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// marked says whether every worker has reported so many marks.
+func (c *Crew) marked(marks int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !slices.ContainsFunc(c.workers, func(w *crewWorker) bool { return w.report == nil || len(w.report.Marks) < marks })
 }
 
 // stopPatience is how long workers may take to close what they hold.

@@ -27,13 +27,17 @@ func TestKilledServerIsFoundAndReplaced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	killed, back := false, false
-	run := ClientRun{Place: here, Config: config, Workers: 2, Tick: func(r Report) {
+	var clients *Crew
+	run := ClientRun{Place: here, Config: config, Workers: 2, Started: func(c *Crew) { clients = c }, Tick: func(r Report) {
 		switch {
 		case !killed && r.Connections.Established == 400:
 			if len(r.Peers) != 2 || r.Peers[0].Connections != 200 || r.Peers[1].Connections != 200 {
 				t.Errorf("distribution before: %+v", r.Peers)
 			}
 			killed = true
+			if err := clients.Mark(ctx, "kill one"); err != nil {
+				t.Error(err)
+			}
 			one.Close()
 		case killed && !back && r.Totals.Reconnected == 200 && r.Connections.Established == 400:
 			back = true
@@ -46,6 +50,45 @@ func TestKilledServerIsFoundAndReplaced(t *testing.T) {
 	r, err := run.Run(ctx)
 	if err != nil || !back || r.Totals.Lost != 200 || r.Reconnect.Count() != 200 || r.Verdict() == nil {
 		t.Errorf("%v, %v: %+v %v", err, back, r.Totals, r.Failures)
+	}
+	if len(r.Marks) != 1 {
+		t.Fatalf("marks %+v", r.Marks)
+	}
+	m := r.Marks[0]
+	if m.Name != "kill one" || m.Lost != 200 || m.LostBy["one"] != 200 || m.Back != 200 || m.LostAfter.Count() != 200 || m.BackAfter.Min() < m.LostAfter.Min() || m.Full < m.BackAfter.Max().Seconds()-0.01 {
+		t.Errorf("mark %+v", m)
+	}
+}
+
+// Marks of workers add up; the whole is full again when all that lost something are.
+func TestMarksMerge(t *testing.T) {
+	lost := func(n int, full float64) []Mark {
+		var m marks
+		m.set("x", time.Second)
+		for range n {
+			m.lost("a", Reset, 3*time.Second)
+		}
+		m.all[0].Full = full
+		return m.all
+	}
+	for _, c := range []struct {
+		name  string
+		marks [][]Mark
+		lost  uint64
+		full  float64
+	}{
+		{"both full", [][]Mark{lost(2, 4), lost(3, 5)}, 5, 5},
+		{"one is not", [][]Mark{lost(2, 4), lost(3, 0)}, 5, 0},
+		{"none, in the other order", [][]Mark{lost(3, 0), lost(2, 4)}, 5, 0},
+		{"one had nothing to lose", [][]Mark{lost(0, 0), lost(2, 4), lost(0, 0)}, 2, 4},
+	} {
+		var sum []Mark
+		for _, m := range c.marks {
+			sum = mergeMarks(sum, m)
+		}
+		if len(sum) != 1 || sum[0].Lost != c.lost || sum[0].Kinds["reset"] != c.lost || sum[0].Full != c.full || sum[0].LostAfter.Count() != c.lost {
+			t.Errorf("%s: %+v", c.name, sum)
+		}
 	}
 }
 

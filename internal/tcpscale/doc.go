@@ -3,10 +3,10 @@
 //
 //	parent ──pipes, JSON lines──► worker = one process, one epoll loop, at most nofile − 500 sockets
 //	  │ Crew: config, ramp, stop          │ Server: accepts, answers heartbeats, evicts
-//	  ◄────── one Report a second ────────┘ Client: ramps, beats, detects, reconnects
+//	  ◄────── Reports: what is new   ────────┘ Client: ramps, beats, detects, reconnects
 //
-// No goroutine per connection: state stands in arrays indexed by descriptor (server, at most 50 B a connection) or by
-// slot (client, at most 300 B), timers in a wheel of 100 ms slots. All sockets are raw and non-blocking.
+// No goroutine per connection: state stands in arrays indexed by descriptor (server, 16 B a connection, swept for silence) or by
+// slot (client, 68 B with its timer in a wheel of 100 ms slots). All sockets are raw and non-blocking.
 //
 // # Wire protocol
 //

@@ -137,7 +137,7 @@ func (h *Hold) finish(failure error) (Report, error) {
 		reconciled = Reconcile(&now, &other)
 	}
 	r := h.Crew.Stop()
-	r.Plateau, r.Reconciled, r.History = h.plateau, reconciled, h.history
+	r.Plateau, r.Reconciled, r.History, r.Final = h.plateau, reconciled, h.history, true
 	if h.Tick != nil {
 		h.Tick(r)
 	}

@@ -19,7 +19,7 @@ func MergeReports(reports []Report) Report {
 	m := reports[0]
 	m.Failures, m.Peers, m.LimitsHit, m.Samples, m.History = nil, nil, nil, nil, nil
 	m.Connections, m.Totals, m.Rates, m.Bytes, m.Heartbeats = Connections{}, Totals{}, Rates{}, Bytes{}, Heartbeats{}
-	m.Connect, m.Detected, m.Reconnect = nil, nil, nil
+	m.Connect, m.Detected, m.Reconnect, m.Marks = nil, nil, nil, nil
 	m.CPUSeconds, m.RSSBytes, m.TableBytes, m.BytesPerConnection, m.OtherPeers, m.Workers = 0, 0, 0, 0, 0, 0
 	type identity struct{ id, zone, generation string }
 	peers := map[identity]int{}
@@ -45,6 +45,7 @@ func MergeReports(reports []Report) Report {
 		m.Connect = mergeLatency(m.Connect, r.Connect)
 		m.Detected = mergeLatency(m.Detected, r.Detected)
 		m.Reconnect = mergeLatency(m.Reconnect, r.Reconnect)
+		m.Marks = mergeMarks(m.Marks, r.Marks)
 		m.CPUSeconds += r.CPUSeconds
 		m.RSSBytes += r.RSSBytes
 		m.TableBytes += r.TableBytes

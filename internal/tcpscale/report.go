@@ -24,6 +24,7 @@ type Report struct {
 	Worker  int       `json:"worker"`            // from 0; in a merged report that of the first
 	Workers int       `json:"workers,omitempty"` // processes merged
 	At      time.Time `json:"at"`
+	Final   bool      `json:"final,omitempty"` // nothing follows: the run is over
 
 	BeganAt time.Time `json:"began_at,omitzero"` // client: first connect
 	FullAt  time.Time `json:"full_at,omitzero"`  // client: all of the target were established for the first time
@@ -36,6 +37,7 @@ type Report struct {
 	Connect     *measure.Latency  `json:"connect,omitempty"`     // client: from connect until the server's hello
 	Detected    *measure.Latency  `json:"detected,omitempty"`    // client: silence before a connection was called lost
 	Reconnect   *measure.Latency  `json:"reconnect,omitempty"`   // client: from a loss until the connection is back
+	Marks       []Mark            `json:"marks,omitempty"`       // client: since moments that its parent named
 	Peers       []Peer            `json:"peers,omitempty"`       // client: servers; server: clients
 	OtherPeers  int               `json:"other_peers,omitempty"` // connections of peers beyond the 4096 that are told apart
 	Bytes       Bytes             `json:"bytes"`
@@ -48,6 +50,7 @@ type Report struct {
 	Samples            []FailedTuple  `json:"failed_samples,omitempty"` // the first 64
 	Plateau            *Plateau       `json:"plateau,omitempty"`        // client: where the ramp stands still
 	Reconciled         *Reconciled    `json:"reconciled,omitempty"`     // where both ends are known
+	Replicas           *Replicas      `json:"replicas,omitempty"`       // client: where there are several
 	History            []HistoryPoint `json:"history,omitempty"`        // only in a final report
 }
 
@@ -119,6 +122,14 @@ type Plateau struct {
 	At          int     `json:"ceiling_at,omitempty"`
 	Because     string  `json:"because"`
 	Remedy      string  `json:"remedy,omitempty"`
+}
+
+// Replicas says how many of several clients have all that they want.
+type Replicas struct {
+	Replicas    int `json:"replicas"`
+	Connections int `json:"connections"`       // that each wants
+	Whole       int `json:"whole_replicas"`    // that have all of their connections
+	Held        int `json:"whole_connections"` // by those
 }
 
 // Reconciled compares what both ends count at about the same time.

@@ -94,12 +94,17 @@ func (l *latencies) add(r *Recorded) {
 	}
 }
 
-// fill gives a report copies: ours go on.
-func (l *latencies) fill(r *Report) {
-	copied := newLatencies()
-	copied.connect.Merge(l.connect)
-	copied.rtt.Merge(l.rtt)
-	copied.detected.Merge(l.detected)
-	copied.back.Merge(l.back)
-	r.Connect, r.Heartbeats.RTT, r.Detected, r.Reconnect = copied.connect, copied.rtt, copied.detected, copied.back
+// fillLatencies gives a report the sum: a copy, as ours go on. Without any, a server's, it does nothing.
+func fillLatencies(r *Report, all []*latencies) {
+	if len(all) == 0 {
+		return
+	}
+	sum := newLatencies()
+	for _, l := range all {
+		sum.connect.Merge(l.connect)
+		sum.rtt.Merge(l.rtt)
+		sum.detected.Merge(l.detected)
+		sum.back.Merge(l.back)
+	}
+	r.Connect, r.Heartbeats.RTT, r.Detected, r.Reconnect = sum.connect, sum.rtt, sum.detected, sum.back
 }

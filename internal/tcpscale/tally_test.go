@@ -48,7 +48,7 @@ func TestTallyLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r Report
-	through.fill(&r)
+	fillLatencies(&r, []*latencies{through})
 	got, err := json.Marshal(r.Heartbeats.RTT)
 	if err != nil || string(got) != string(want) {
 		t.Errorf("%v\n%.300s\nwant\n%.300s", err, got, want)

@@ -20,13 +20,15 @@ import (
 const (
 	OpRamp  = "ramp"  // client: begin, or go on with another rate
 	OpDrain = "drain" // server: accept no more, send everybody away, end
+	OpMark  = "mark"  // client: from now on, count what becomes of connections under a name
 	OpStop  = "stop"  // report once more and end
 )
 
 // Command is a line from the parent to its worker.
 type Command struct {
 	Op   string  `json:"op"`
-	Rate float64 `json:"rate,omitempty"`
+	Rate float64 `json:"rate,omitempty"` // of OpRamp
+	Name string  `json:"name,omitempty"` // of OpMark
 }
 
 // WorkerConfig is the first line that a worker reads: one of the two roles.
@@ -139,7 +141,7 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 	meter := newMeter(start, e)
 	next := time.Second
 	var failure error
-	for stop := false; !stop && failure == nil && !e.done(); {
+	for stop, asked := false, false; !stop && failure == nil && !e.done(); {
 		wait := e.patience()
 		var now time.Duration
 		// All that has come is read before anybody is judged by his silence.
@@ -160,14 +162,18 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 		case c, open := <-commands:
 			stop = !open || c.Op == OpStop
 			e.command(c)
+			if c.Op == OpMark {
+				asked = true // the parent waits for it
+			}
 		case <-ctx.Done():
 			stop = true
 		default:
 		}
-		if urgent := e.urgent(); (now >= next || urgent) && !stop {
+		if urgent := asked || e.urgent(); (now >= next || urgent) && !stop {
 			next = max(now.Truncate(time.Second)+time.Second, next)
 			// Where the parent is slow, the next one says it all.
 			if (urgent || meter.due(e, now, calm)) && len(reports) < cap(reports) {
+				asked = false
 				reports <- meter.line(e, now, false)
 			}
 		}

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +19,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // CoapConfig says how to measure what a CoAP/DTLS request costs its servers.
@@ -128,14 +128,14 @@ func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	var daemons []*daemon
+	var daemons []*programs.Daemon
 	defer func() {
 		for _, d := range daemons {
-			err = errors.Join(err, d.stop())
+			err = errors.Join(err, d.Stop())
 		}
 	}()
-	start := func(name string, args ...string) (*daemon, error) {
-		d, err := startDaemon(ctx, cfg.Binary, dir, name, args...)
+	start := func(name string, args ...string) (*programs.Daemon, error) {
+		d, err := programs.StartDaemon(ctx, programs.NewGroup(), nil, cfg.Binary, dir, name, args...)
 		if d != nil {
 			daemons = append(daemons, d)
 		}
@@ -145,7 +145,7 @@ func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 	if err != nil {
 		return nil, err
 	}
-	var nat *daemon
+	var nat *programs.Daemon
 	if r.balanced {
 		vip, err := freePorts(1)
 		if err != nil {
@@ -164,12 +164,12 @@ func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 }
 
 // servers starts the nodes and returns their public addresses.
-func (r coapRoad) servers(start func(string, ...string) (*daemon, error)) ([]*daemon, []string, error) {
+func (r coapRoad) servers(start func(string, ...string) (*programs.Daemon, error)) ([]*programs.Daemon, []string, error) {
 	addresses, err := freePorts(2 * r.nodes)
 	if err != nil {
 		return nil, nil, err
 	}
-	var nodes []*daemon
+	var nodes []*programs.Daemon
 	for i := range r.nodes {
 		// One worker for each node: several nodes share the machine's few cores.
 		args := []string{"coap", "server", "--workers", "1"}
@@ -208,7 +208,7 @@ func clusterFlag(addresses []string, own int) string {
 }
 
 // load runs the clients, in a namespace unless host is nil, and takes the window out of their run.
-func (r coapRoad) load(ctx context.Context, cfg CoapConfig, host *netlab.Host, uri string, nodes []*daemon, nat *daemon) (*measure.Result, error) {
+func (r coapRoad) load(ctx context.Context, cfg CoapConfig, host *netlab.Host, uri string, nodes []*programs.Daemon, nat *programs.Daemon) (*measure.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Warmup+cfg.Duration+3*time.Minute)
 	defer cancel()
 	args := []string{"coap", "bench", uri, "--clients", strconv.Itoa(cfg.Clients), "--requests", "1000000000", "--no-stop", "--allow-errors", "--json"}
@@ -276,9 +276,9 @@ type sample struct {
 // and is lost, and it asks again after ACK_TIMEOUT times ACK_RANDOM_FACTOR at most (RFC 7252 section 4.8).
 const afterRebalance = 3 * time.Second
 
-func (r coapRoad) window(ctx context.Context, cfg CoapConfig, nodes []*daemon, nat *daemon, clients int) (before, after sample, err error) {
+func (r coapRoad) window(ctx context.Context, cfg CoapConfig, nodes []*programs.Daemon, nat *programs.Daemon, clients int) (before, after sample, err error) {
 	if r.rebalance {
-		if err := nat.console(ctx, "rebalance"); err != nil {
+		if err := nat.Console(ctx, "rebalance"); err != nil {
 			return before, after, err
 		}
 		if err := sleep(ctx, afterRebalance); err != nil {
@@ -298,7 +298,7 @@ func (r coapRoad) window(ctx context.Context, cfg CoapConfig, nodes []*daemon, n
 	return before, after, err
 }
 
-func takeSample(ctx context.Context, nodes []*daemon, nat *daemon, clients int) (s sample, err error) {
+func takeSample(ctx context.Context, nodes []*programs.Daemon, nat *programs.Daemon, clients int) (s sample, err error) {
 	s.at = time.Now()
 	for _, n := range nodes {
 		var status struct {
@@ -311,10 +311,10 @@ func takeSample(ctx context.Context, nodes []*daemon, nat *daemon, clients int) 
 				} `json:"cluster"`
 			} `json:"listeners"`
 		}
-		if err := n.get(ctx, "/status", &status); err != nil {
+		if err := n.Get(ctx, "/status", &status); err != nil {
 			return s, err
 		}
-		usage, err := procstat.Of(n.cmd.Process.Pid)
+		usage, err := procstat.Of(n.PID())
 		if err != nil {
 			return s, err
 		}
@@ -326,7 +326,7 @@ func takeSample(ctx context.Context, nodes []*daemon, nat *daemon, clients int) 
 		}
 	}
 	if nat != nil {
-		if s.nat, err = procstat.CPU(nat.cmd.Process.Pid); err != nil {
+		if s.nat, err = procstat.CPU(nat.PID()); err != nil {
 			return s, err
 		}
 	}
@@ -406,5 +406,3 @@ func freePorts(n int) ([]string, error) {
 	}
 	return addresses, nil
 }
-
-func socketPath(dir, name string) string { return filepath.Join(dir, name+".sock") }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // movedRoads are in a lab of namespaces, with root: the clients of three nodes change their source addresses and ports while
@@ -97,17 +98,17 @@ func (r coapRoad) runMoved(ctx context.Context, cfg CoapConfig) (result *measure
 	if err != nil {
 		return nil, err
 	}
-	running := newGroup()
-	var daemons []*daemon
+	running := programs.NewGroup()
+	var daemons []*programs.Daemon
 	defer func() {
 		for i := len(daemons); i > 0; i-- {
-			err = errors.Join(err, daemons[i-1].stop())
+			err = errors.Join(err, daemons[i-1].Stop())
 		}
-		running.end()
+		running.End()
 		err = errors.Join(err, lab.Down())
 	}()
-	start := func(host, name string, args ...string) (*daemon, error) {
-		d, err := startDaemonIn(ctx, running, lab.Namespace(host), cfg.Binary, dir, name, args...)
+	start := func(host, name string, args ...string) (*programs.Daemon, error) {
+		d, err := programs.StartDaemon(ctx, running, lab.Namespace(host), cfg.Binary, dir, name, args...)
 		if d != nil {
 			daemons = append(daemons, d)
 		}
@@ -122,7 +123,7 @@ func (r coapRoad) runMoved(ctx context.Context, cfg CoapConfig) (result *measure
 		public = append(public, address)
 		all = append(all, address, fmt.Sprintf("%s:%d", nodeAddress(i), movedManagement))
 	}
-	var nodes []*daemon
+	var nodes []*programs.Daemon
 	for i := range r.nodes {
 		node, err := start(fmt.Sprintf("node%d", i+1), fmt.Sprintf("node%d", i+1), "coap", "server", "--workers", "1", "--dtls-cluster", clusterFlag(all, i))
 		if err != nil {
@@ -131,7 +132,7 @@ func (r coapRoad) runMoved(ctx context.Context, cfg CoapConfig) (result *measure
 		nodes = append(nodes, node)
 	}
 	vip := fmt.Sprintf("%s:%d", movedVIP, movedPort)
-	var nat *daemon
+	var nat *programs.Daemon
 	if !r.kernel {
 		if nat, err = start("balancer", "nat", append([]string{"nat", vip, "--"}, public...)...); err != nil {
 			return nil, err
@@ -147,8 +148,8 @@ func (r coapRoad) runMoved(ctx context.Context, cfg CoapConfig) (result *measure
 }
 
 // startKernel runs the kernel data path; stop removes what outlives its process.
-func (r coapRoad) startKernel(ctx context.Context, dir string, cfg CoapConfig, lab *netlab.Lab, running *group) (stop func() error, err error) {
-	config, pins := filepath.Join(dir, "weir.yaml"), pinPath(r.name)
+func (r coapRoad) startKernel(ctx context.Context, dir string, cfg CoapConfig, lab *netlab.Lab, running *programs.Group) (stop func() error, err error) {
+	config, pins := filepath.Join(dir, "weir.yaml"), programs.PinPath(r.name)
 	if err := os.WriteFile(config, []byte(r.kernelConfig()), 0o600); err != nil {
 		return nil, err
 	}
@@ -156,20 +157,20 @@ func (r coapRoad) startKernel(ctx context.Context, dir string, cfg CoapConfig, l
 	for i := 1; i <= r.nodes; i++ {
 		interfaces = append(interfaces, fmt.Sprintf("veth%d", i))
 	}
-	var process *daemon
+	var process *programs.Daemon
 	stop = func() error {
-		said := &lastLines{}
+		said := &programs.LastLines{}
 		cmd := exec.Command(cfg.Binary, "lb", "stop", "--pin-path", pins) //nolint:gosec // our own binary
 		cmd.Stdout, cmd.Stderr = said, said
-		if err := running.run(lab.Namespace("balancer"), cmd); err != nil {
-			return fmt.Errorf("weir lb stop: %w%s", err, said.said())
+		if err := running.Run(lab.Namespace("balancer"), cmd); err != nil {
+			return fmt.Errorf("weir lb stop: %w%s", err, said.Said())
 		}
 		if process != nil { // it is told to end
-			<-process.ended
+			<-process.Ended()
 		}
 		return nil
 	}
-	process, err = startDaemonIn(ctx, running, lab.Namespace("balancer"), cfg.Binary, dir, "lb",
+	process, err = programs.StartDaemon(ctx, running, lab.Namespace("balancer"), cfg.Binary, dir, "lb",
 		"lb", "run", "-c", config, "--datapath", "ebpf", "--interface", strings.Join(interfaces, ","), "--pin-path", pins)
 	if err != nil {
 		return nil, errors.Join(err, stop())

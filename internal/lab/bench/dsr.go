@@ -12,6 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // DSRConfig says what of the scenario dsr to measure.
@@ -95,7 +96,7 @@ type dsrBench struct {
 	dir     string // configurations and admin sockets
 	roads   []*dsrRoad
 	cells   []*dsrCell
-	running *group
+	running *programs.Group
 }
 
 // DSR measures each load over each road, in network namespaces of its own, and returns one result for each pair and
@@ -112,7 +113,7 @@ func runPlan(ctx context.Context, config DSRConfig, p plan) (results []*measure.
 	if err := netlab.Privileged(); err != nil {
 		return nil, fmt.Errorf("needs root: %w", err)
 	}
-	b := &dsrBench{config: config, plan: p, running: newGroup()}
+	b := &dsrBench{config: config, plan: p, running: programs.NewGroup()}
 	if b.config.Progress == nil {
 		b.config.Progress = func(float64, string) {}
 	}
@@ -120,7 +121,7 @@ func runPlan(ctx context.Context, config DSRConfig, p plan) (results []*measure.
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
 	}
-	if err := sweepPins(); err != nil {
+	if err := programs.SweepPins(); err != nil {
 		return nil, err
 	}
 	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
@@ -224,7 +225,7 @@ func (b *dsrBench) close(ctx context.Context) error {
 	var errs []error
 	for _, road := range b.roads {
 		for _, d := range slices.Backward(road.daemons) {
-			if err := d.stop(); road.failed == nil { // else it is told already
+			if err := d.Stop(); road.failed == nil { // else it is told already
 				errs = append(errs, err)
 			}
 		}
@@ -240,7 +241,7 @@ func (b *dsrBench) close(ctx context.Context) error {
 			errs = append(errs, road.undo())
 		}
 	}
-	b.running.end()
+	b.running.End()
 	for _, road := range b.roads {
 		if road.lab != nil {
 			errs = append(errs, road.lab.Down())
@@ -256,7 +257,7 @@ type dsrRun struct {
 }
 
 func (b *dsrBench) measure(ctx context.Context, cell *dsrCell) error {
-	before, err := b.running.machine()
+	before, err := b.running.Machine()
 	if err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func (b *dsrBench) measure(ctx context.Context, cell *dsrCell) error {
 		return err
 	}
 	window := time.Since(start)
-	after, err := b.running.machine()
+	after, err := b.running.Machine()
 	if err != nil {
 		return err
 	}

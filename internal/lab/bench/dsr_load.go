@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // dsrLoad is one way to load a road: what serves it in the backend's namespace, and what runs in the client's.
@@ -197,9 +199,9 @@ func newFlood(b *dsrBench, road *dsrRoad, family string) (*flood, error) {
 
 // server starts a program at the backend and waits until it listens.
 func (b *dsrBench) server(ctx context.Context, road *dsrRoad, cmd *exec.Cmd, port int) error {
-	said := &lastLines{}
+	said := &programs.LastLines{}
 	cmd.Stdout, cmd.Stderr = said, said
-	if err := b.running.start(road.lab.Namespace("zone1"), cmd); err != nil {
+	if err := b.running.Start(road.lab.Namespace("zone1"), cmd); err != nil {
 		return err
 	}
 	for range 500 {
@@ -210,7 +212,7 @@ func (b *dsrBench) server(ctx context.Context, road *dsrRoad, cmd *exec.Cmd, por
 			return err
 		}
 	}
-	return fmt.Errorf("%s does not listen on port %d%s", cmd.Path, port, said.said())
+	return fmt.Errorf("%s does not listen on port %d%s", cmd.Path, port, said.Said())
 }
 
 // listening looks for a listening TCP socket in the namespace of a process.
@@ -238,16 +240,16 @@ func (b *dsrBench) client(ctx context.Context, road *dsrRoad, program string, ar
 	bounded, cancel := context.WithTimeout(ctx, b.config.bound())
 	defer cancel()
 	var out bytes.Buffer
-	said := &lastLines{}
+	said := &programs.LastLines{}
 	cmd := exec.CommandContext(bounded, program, args...)
 	cmd.Stdout, cmd.Stderr = &out, said
-	switch err := b.running.run(road.lab.Namespace("zone0"), cmd); {
+	switch err := b.running.Run(road.lab.Namespace("zone0"), cmd); {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case bounded.Err() != nil:
-		return nil, fmt.Errorf("%s was stuck for %v%s", program, b.config.bound(), said.said())
+		return nil, fmt.Errorf("%s was stuck for %v%s", program, b.config.bound(), said.Said())
 	case err != nil:
-		return out.Bytes(), fmt.Errorf("%s: %w%s", program, err, said.said())
+		return out.Bytes(), fmt.Errorf("%s: %w%s", program, err, said.Said())
 	}
 	return out.Bytes(), nil
 }

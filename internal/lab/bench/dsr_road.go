@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // The roads that the others are compared with.
@@ -31,7 +32,7 @@ type dsrRoad struct {
 
 	lab     *netlab.Lab
 	sink    *sink // of the scenario live
-	daemons []*daemon
+	daemons []*programs.Daemon
 	undo    func() error // nil: nothing outlives lab and daemons
 	failed  error        // of setup
 }
@@ -83,7 +84,7 @@ func pick(family, four, six string) netip.Addr {
 // died is the error of a daemon that ended by itself.
 func (r *dsrRoad) died() error {
 	for _, d := range r.daemons {
-		if err := d.failure(); err != nil {
+		if err := d.Failure(); err != nil {
 			return err
 		}
 	}
@@ -146,11 +147,11 @@ func setupNft(ctx context.Context, b *dsrBench, road *dsrRoad) error {
 		}
 		rules.WriteString(" }\n}\n")
 	}
-	said := &lastLines{}
+	said := &programs.LastLines{}
 	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(rules.String()), said, said
-	if err := b.running.run(road.lab.Namespace("gateway"), cmd); err != nil {
-		return fmt.Errorf("nft: %w%s", err, said.said())
+	if err := b.running.Run(road.lab.Namespace("gateway"), cmd); err != nil {
+		return fmt.Errorf("nft: %w%s", err, said.Said())
 	}
 	return nil
 }

@@ -2,17 +2,13 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // weirRoad is Weir's kernel data path in one mode on one hook of both interfaces of the gateway.
@@ -27,9 +23,9 @@ func weirRoad(mode, hook, about string) dsrRoad {
 		if err := os.WriteFile(config, []byte(weirConfig(mode)), 0o600); err != nil {
 			return err
 		}
-		pins := pinPath(road.name)
+		pins := programs.PinPath(road.name)
 		road.undo = func() error {
-			return stopWeir(b.running, b.config.Binary, road.lab.Namespace("gateway"), pins)
+			return programs.StopWeir(b.running, b.config.Binary, road.lab.Namespace("gateway"), pins)
 		}
 		run := []string{"lb", "run", "-c", config, "--datapath", "ebpf", "--hook", hook, "--interface", "veth0,veth2", "--pin-path", pins}
 		if err := b.daemon(ctx, road, "gateway", run...); err != nil {
@@ -77,48 +73,12 @@ func weirConfig(mode string) string {
 
 // daemon starts our own binary in a namespace of the road and waits until it is at work.
 func (b *dsrBench) daemon(ctx context.Context, road *dsrRoad, namespace string, args ...string) error {
-	d, err := startDaemonIn(ctx, b.running, road.lab.Namespace(namespace), b.config.Binary, b.dir, road.name+"-"+namespace, args...)
+	d, err := programs.StartDaemon(ctx, b.running, road.lab.Namespace(namespace), b.config.Binary, b.dir, road.name+"-"+namespace, args...)
 	if d != nil {
 		road.daemons = append(road.daemons, d)
 	}
 	if err != nil {
 		return err
 	}
-	return d.ready(ctx)
-}
-
-// stopWeir removes the tables and programs, which outlive the process that made them.
-func stopWeir(running *group, binary string, host *netlab.Host, pins string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // also after an interrupt
-	defer cancel()
-	said := &lastLines{}
-	cmd := exec.CommandContext(ctx, binary, "lb", "stop", "--pin-path", pins)
-	cmd.Stdout, cmd.Stderr = said, said
-	if err := running.run(host, cmd); err != nil {
-		return fmt.Errorf("%s: weir lb stop: %w%s", filepath.Base(pins), err, said.said())
-	}
-	return nil
-}
-
-// pinFolder holds the pins of every run; the process id in a name tells whose they are. A bpf file system allows no dots.
-const pinFolder = "/sys/fs/bpf/weir"
-
-func pinPath(road string) string {
-	return filepath.Join(pinFolder, fmt.Sprintf("bench-%d-%s", os.Getpid(), road))
-}
-
-// sweepPins removes what a run left that was killed.
-func sweepPins() error {
-	entries, err := os.ReadDir(pinFolder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, entry := range entries {
-		var pid int
-		if n, _ := fmt.Sscanf(entry.Name(), "bench-%d-", &pid); n != 1 || pid <= 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			continue
-		}
-		err = errors.Join(err, os.RemoveAll(filepath.Join(pinFolder, entry.Name())))
-	}
-	return err
+	return d.Ready(ctx)
 }

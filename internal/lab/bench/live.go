@@ -188,7 +188,7 @@ func (r *dsrRoad) steeredByCID(ctx context.Context) (uint64, error) {
 	if !r.cid {
 		return 0, nil
 	}
-	text, err := r.daemons[0].do(ctx, http.MethodGet, "/metrics", "")
+	text, err := r.daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
 	if err != nil {
 		return 0, err
 	}

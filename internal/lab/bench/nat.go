@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // NATConfig is a comparison of what forwards UDP.
@@ -96,7 +97,7 @@ type natBench struct {
 	echo    netip.AddrPort
 	echoCmd *exec.Cmd
 	roads   []*natRoad
-	running *group
+	running *programs.Group
 }
 
 // NAT runs the comparison.
@@ -104,7 +105,7 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 	if err := config.Validate(); err != nil {
 		return result, err
 	}
-	b := &natBench{config: config, running: newGroup()}
+	b := &natBench{config: config, running: programs.NewGroup()}
 	result = NATResult{
 		Clients: config.Clients, Requests: config.Requests, Rounds: config.Rounds, Payload: config.Payload,
 		Cores: runtime.NumCPU(), Kernel: kernelRelease(), Network: "loopback of the host",
@@ -118,7 +119,7 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 		b.host, b.dnatted = lab.Namespace("all"), lab.Namespace("dnat")
 		result.Network = "loopback of a namespace, iptables in one of its own"
 	}
-	defer b.running.end()
+	defer b.running.End()
 	if err := b.open(ctx); err != nil {
 		return result, err
 	}
@@ -148,7 +149,7 @@ func (b *natBench) open(ctx context.Context) error {
 	b.echo = ports[0]
 	self := b.config.Binary
 	b.echoCmd = exec.Command(self, "bench", "udp-echo", b.echo.String())
-	if err := b.running.start(b.host, b.echoCmd); err != nil {
+	if err := b.running.Start(b.host, b.echoCmd); err != nil {
 		return err
 	}
 	weir := func(extra ...string) func(entry, echo netip.AddrPort) *exec.Cmd {
@@ -195,7 +196,7 @@ func (b *natBench) prepare(ctx context.Context, road *natRoad) error {
 			return nil
 		}
 		road.host, road.echo = b.dnatted, exec.Command(b.config.Binary, "bench", "udp-echo", b.echo.String())
-		if err := b.running.start(road.host, road.echo); err != nil {
+		if err := b.running.Start(road.host, road.echo); err != nil {
 			return err
 		}
 		return road.setup(ctx, road.entry, b.echo)
@@ -205,7 +206,7 @@ func (b *natBench) prepare(ctx context.Context, road *natRoad) error {
 			road.result.Skipped = filepath.Base(road.proxy.Path) + " is not installed"
 			return nil
 		}
-		return b.running.start(b.host, road.proxy)
+		return b.running.Start(b.host, road.proxy)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // NFQueueConfig says what of the scenario nfqueue to measure.
@@ -103,7 +104,7 @@ type nfqBench struct {
 	dir     string // configurations and admin sockets
 	nets    []*nfqNet
 	cells   []*nfqCell
-	running *group
+	running *programs.Group
 }
 
 // NFQueue measures each load over each road and returns one result for each pair, family and setting of the offloads. What
@@ -117,8 +118,8 @@ func NFQueue(ctx context.Context, config NFQueueConfig) (results []*measure.Resu
 		return nil, fmt.Errorf("needs root: %w", err)
 	}
 	config.setDefaults()
-	b := &nfqBench{config: config, running: newGroup()}
-	b.running.swift = true
+	b := &nfqBench{config: config, running: programs.NewGroup()}
+	b.running.Swift = true
 	b.choose()
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
@@ -214,7 +215,7 @@ func (b *nfqBench) close(ctx context.Context) error {
 	var errs []error
 	for _, net := range b.nets {
 		if net.weir != nil {
-			if err := net.weir.stop(); net.failed == nil && net.absent == "" { // else it is told already
+			if err := net.weir.Stop(); net.failed == nil && net.absent == "" { // else it is told already
 				errs = append(errs, err)
 			}
 		}
@@ -222,7 +223,7 @@ func (b *nfqBench) close(ctx context.Context) error {
 	if ctx.Err() != nil {
 		errs = nil
 	}
-	b.running.end()
+	b.running.End()
 	for _, net := range b.nets {
 		if net.lab != nil {
 			errs = append(errs, net.lab.Down())
@@ -274,13 +275,13 @@ func (b *nfqBench) look(net *nfqNet) (nfqSpent, error) {
 	var now nfqSpent
 	var err error
 	if net.weir != nil {
-		if now.weir, err = procstat.CPU(net.weir.cmd.Process.Pid); err != nil {
+		if now.weir, err = procstat.CPU(net.weir.PID()); err != nil {
 			return now, err
 		}
 		if now.queues, err = readQueues(net.balancer()); err != nil {
 			return now, err
 		}
 	}
-	now.machine, err = b.running.machine()
+	now.machine, err = b.running.Machine()
 	return now, err
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // Kinds of loads of the scenario nfqueue.
@@ -115,10 +117,10 @@ func serveNFQ(ctx context.Context, b *nfqBench, net *nfqNet, family string) erro
 	if family == "ipv6" {
 		args = append(args, "-V")
 	}
-	said := &lastLines{}
+	said := &programs.LastLines{}
 	cmd := exec.Command("iperf", args...)
 	cmd.Stdout, cmd.Stderr = said, said
-	if err := b.running.start(net.lab.Namespace("server"), cmd); err != nil {
+	if err := b.running.Start(net.lab.Namespace("server"), cmd); err != nil {
 		return err
 	}
 	for range 500 {
@@ -130,7 +132,7 @@ func serveNFQ(ctx context.Context, b *nfqBench, net *nfqNet, family string) erro
 			return err
 		}
 	}
-	return fmt.Errorf("iperf does not listen on port %d%s", iperf2Port, said.said())
+	return fmt.Errorf("iperf does not listen on port %d%s", iperf2Port, said.Said())
 }
 
 // tcpLoad is iperf with those arguments, from the client's first address or, for several, from the second on.
@@ -227,7 +229,7 @@ func (b *nfqBench) traffic(args ...string) *exec.Cmd {
 // sink starts a sink and waits until it listens. finish ends it and returns what it counted.
 func (b *nfqBench) sink(ctx context.Context, net *nfqNet, at netip.AddrPort, size int) (finish func() (DatagramsReceived, error), err error) {
 	cmd := b.traffic("sink", "--at", at.String(), "--size", strconv.Itoa(size))
-	said := &lastLines{}
+	said := &programs.LastLines{}
 	cmd.Stderr = said
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -237,7 +239,7 @@ func (b *nfqBench) sink(ctx context.Context, net *nfqNet, at netip.AddrPort, siz
 	if err != nil {
 		return nil, err
 	}
-	if err := b.running.start(net.lab.Namespace("server"), cmd); err != nil {
+	if err := b.running.Start(net.lab.Namespace("server"), cmd); err != nil {
 		return nil, err
 	}
 	lines := bufio.NewReader(output)
@@ -245,9 +247,9 @@ func (b *nfqBench) sink(ctx context.Context, net *nfqNet, at netip.AddrPort, siz
 		_ = input.Close() // the end of its input is its end
 		text, _ := io.ReadAll(lines)
 		waited := cmd.Wait()
-		b.running.forget(cmd)
+		b.running.Forget(cmd)
 		if err := json.Unmarshal(text, &got); err != nil || waited != nil {
-			return got, fmt.Errorf("the sink: %w%s", errors.Join(waited, err), said.said())
+			return got, fmt.Errorf("the sink: %w%s", errors.Join(waited, err), said.Said())
 		}
 		return got, nil
 	}
@@ -291,22 +293,22 @@ func (b *nfqBench) client(ctx context.Context, net *nfqNet, cmd *exec.Cmd) ([]by
 	bounded, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	var out bytes.Buffer
-	said := &lastLines{}
+	said := &programs.LastLines{}
 	cmd.Stdout, cmd.Stderr = &out, said
-	if err := b.running.start(net.lab.Namespace("client"), cmd); err != nil {
+	if err := b.running.Start(net.lab.Namespace("client"), cmd); err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(bounded, func() { _ = cmd.Process.Kill() }) // it may have ended
 	err := cmd.Wait()
 	stop()
-	b.running.forget(cmd)
+	b.running.Forget(cmd)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case bounded.Err() != nil:
-		return nil, fmt.Errorf("%s was stuck for %v%s", cmd.Args[0], bound, said.said())
+		return nil, fmt.Errorf("%s was stuck for %v%s", cmd.Args[0], bound, said.Said())
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w%s", cmd.Args[0], err, said.said())
+		return nil, fmt.Errorf("%s: %w%s", cmd.Args[0], err, said.Said())
 	}
 	return out.Bytes(), nil
 }

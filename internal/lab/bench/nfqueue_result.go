@@ -131,8 +131,8 @@ func (b *nfqBench) results(started time.Time) []*measure.Result {
 				"rounds": strconv.Itoa(b.config.Rounds), "seconds": b.config.seconds(),
 			},
 		}
-		if b.running.slow != nil {
-			result.Parameters[ParamSlow] = b.running.slow.Error()
+		if b.running.Slow() != nil {
+			result.Parameters[ParamSlow] = b.running.Slow().Error()
 		}
 		results = append(results, result)
 		if cell.net.absent != "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // The roads of the scenario nfqueue.
@@ -73,7 +74,7 @@ type nfqNet struct {
 	dsr     bool
 
 	lab    *netlab.Lab
-	weir   *daemon
+	weir   *programs.Daemon
 	source int // of the last run that wanted a fresh one
 	serves map[string]bool
 	first  map[int]queueRow // queues after setting up
@@ -95,7 +96,7 @@ func (n *nfqNet) died() error {
 	if n.weir == nil {
 		return nil
 	}
-	return n.weir.failure()
+	return n.weir.Failure()
 }
 
 // Addresses of netlab.NFQueue.
@@ -220,21 +221,21 @@ func (b *nfqBench) startWeir(ctx context.Context, net *nfqNet) error {
 	if net.road.fast {
 		run = append(run, "--fast", "on", "--interface", "left")
 	}
-	d, err := startDaemonIn(ctx, b.running, net.balancer(), b.config.Binary, b.dir, name, run...)
+	d, err := programs.StartDaemon(ctx, b.running, net.balancer(), b.config.Binary, b.dir, name, run...)
 	net.weir = d
 	if err != nil {
-		if d != nil && strings.Contains(d.log.said(), "unknown flag: --fast") {
+		if d != nil && strings.Contains(d.Said(), "unknown flag: --fast") {
 			net.absent = "this weir has no --fast"
 		}
 		return err
 	}
-	return d.ready(ctx)
+	return d.Ready(ctx)
 }
 
 // startEcho starts what answers ping-pong, at the VIP.
 func (b *nfqBench) startEcho(net *nfqNet, family string) error {
 	cmd := exec.Command(b.config.Binary, "bench", "udp-echo", netip.AddrPortFrom(nfqVIP(family), echoPort).String()) //nolint:gosec // our own binary
-	return b.running.start(net.lab.Namespace("server"), cmd)
+	return b.running.Start(net.lab.Namespace("server"), cmd)
 }
 
 // queueRow is a line of /proc/net/netfilter/nfnetlink_queue.

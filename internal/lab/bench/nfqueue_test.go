@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 func TestNFQueueConfigNamesWhatIsWrong(t *testing.T) {
@@ -114,7 +115,7 @@ func TestNFQueueChoosesCells(t *testing.T) {
 
 // nfqResults are results of a run of three rounds: the queue carries half, the queues fail, the fast road is not there.
 func nfqResults() []*measure.Result {
-	b := &nfqBench{config: NFQueueConfig{Rounds: 3, Duration: 2 * time.Second, Offloads: []string{"off"}, Loads: []string{LoadTCP, LoadFlood, LoadPingPong}}, running: newGroup()}
+	b := &nfqBench{config: NFQueueConfig{Rounds: 3, Duration: 2 * time.Second, Offloads: []string{"off"}, Loads: []string{LoadTCP, LoadFlood, LoadPingPong}}, running: programs.NewGroup()}
 	b.config.setDefaults()
 	b.choose()
 	for _, cell := range b.cells {
@@ -124,7 +125,7 @@ func nfqResults() []*measure.Result {
 			part := uint64(1)
 			if cell.net.road.name == RoadQueue {
 				part = 2
-				cell.net.weir = &daemon{}
+				cell.net.weir = &programs.Daemon{}
 				spent.weir, spent.queues = time.Second, map[int]queueRow{0: {sequence: 200_000, queueDrops: 1}}
 			}
 			switch cell.load.kind {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // The scenarios of [Turn] in its results.
@@ -201,7 +202,7 @@ func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &turnStage{config: config, running: newGroup(), started: time.Now()}
+	s := &turnStage{config: config, running: programs.NewGroup(), started: time.Now()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if s.dir, err = os.MkdirTemp("", "weir-turn-bench-"); err != nil {
 		return nil, err

@@ -13,13 +13,14 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // turnIperf is iperf 2: a server for all the roads, and a client for each connection of a load.
 type turnIperf struct {
 	at      netip.AddrPort
 	server  *exec.Cmd
-	said    *lastLines
+	said    *programs.LastLines
 	last    time.Time           // when the last load ended
 	sources map[string][]uint16 // source ports of a road's clients: a turncat keeps the allocation of an address
 }
@@ -41,10 +42,10 @@ func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &turnIperf{at: netip.AddrPortFrom(s.far4, ports[0]), said: &lastLines{}, sources: map[string][]uint16{}}
+	i := &turnIperf{at: netip.AddrPortFrom(s.far4, ports[0]), said: &programs.LastLines{}, sources: map[string][]uint16{}}
 	i.server = exec.Command("iperf", "-s", "-u", "-e", "-B", i.at.Addr().String(), "-p", strconv.Itoa(int(i.at.Port()))) //nolint:gosec // numbers of ours
 	i.server.Stdout, i.server.Stderr = i.said, i.said
-	if err := s.running.start(s.far, i.server); err != nil {
+	if err := s.running.Start(s.far, i.server); err != nil {
 		return nil, err
 	}
 	return i, i.listening(ctx)
@@ -53,14 +54,14 @@ func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
 // listening waits for the server's first lines.
 func (i *turnIperf) listening(ctx context.Context) error {
 	for end := time.Now().Add(iperfGrace); time.Now().Before(end); {
-		if strings.Contains(i.said.said(), "listening on UDP port") {
+		if strings.Contains(i.said.Said(), "listening on UDP port") {
 			return nil
 		}
 		if err := sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return errors.New("iperf server does not start" + i.said.said())
+	return errors.New("iperf server does not start" + i.said.Said())
 }
 
 // warm runs a short load: the first datagrams make the allocations.
@@ -96,7 +97,7 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, road *turnRoad, load 
 	defer cancel()
 	before, err := procstat.CPU(i.server.Process.Pid)
 	if err != nil {
-		return phase, fmt.Errorf("iperf server has ended%s", i.said.said())
+		return phase, fmt.Errorf("iperf server has ended%s", i.said.Said())
 	}
 	clients := make([]iperfClient, s.config.Clients)
 	for k := range clients {
@@ -109,7 +110,7 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, road *turnRoad, load 
 			"-B", fmt.Sprintf("%s:%d", s.source, i.sources[road.name][k]), "-t", strconv.FormatFloat(load.duration.Seconds(), 'f', 1, 64),
 			"-l", strconv.Itoa(load.size), "-b", strconv.FormatFloat(load.rate/float64(len(clients))*float64(load.size)*8, 'f', 0, 64))
 		c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.out
-		if err := s.running.start(s.clients, c.cmd); err != nil {
+		if err := s.running.Start(s.clients, c.cmd); err != nil {
 			return phase, err
 		}
 		if err := sleep(ctx, iperfStagger); err != nil {
@@ -120,12 +121,12 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, road *turnRoad, load 
 	for k := range clients {
 		cpu, err := clients[k].wait(ctx, s)
 		if err != nil {
-			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.said.said(), s.said())
+			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.said.Said(), s.said())
 		}
 		spent += cpu
 		row, err := clients[k].row()
 		if err != nil {
-			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.said.said(), s.said())
+			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.said.Said(), s.said())
 		}
 		row.ID = k + 1
 		phase.rows = append(phase.rows, row)
@@ -150,7 +151,7 @@ func (c *iperfClient) wait(ctx context.Context, s *turnStage) (time.Duration, er
 	stop := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() }) // it may have ended
 	defer stop()
 	err := c.cmd.Wait()
-	s.running.forget(c.cmd)
+	s.running.Forget(c.cmd)
 	switch {
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("%w: %s", ctx.Err(), strings.TrimSpace(c.out.String()))

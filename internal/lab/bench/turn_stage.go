@@ -17,12 +17,13 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // turnStage is the network and the programs of a run.
 type turnStage struct {
 	config  TurnConfig
-	running *group
+	running *programs.Group
 	started time.Time
 	dir     string
 	lab     *netlab.Lab
@@ -32,7 +33,7 @@ type turnStage struct {
 
 	server, relay, source, far4 netip.Addr
 	iperf                       *turnIperf // nil: the built-in generator
-	weir                        *daemon
+	weir                        *programs.Daemon
 	offload                     string // what the gateway says of it
 	roads                       []*turnRoad
 }
@@ -85,7 +86,7 @@ func (s *turnStage) open(ctx context.Context) error {
 	if err := s.openNetwork(); err != nil {
 		return err
 	}
-	s.running.swift = netlab.Privileged() == nil
+	s.running.Swift = netlab.Privileged() == nil
 	ports, err := s.ports(s.servers, 2)
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func (s *turnStage) open(ctx context.Context) error {
 	if err := s.startGateway(ctx, gateway); err != nil {
 		return err
 	}
-	if err := s.addServer(ctx, RoadTurnWeir, gateway, turnPart{partGateway, []int{s.weir.cmd.Process.Pid}}); err != nil {
+	if err := s.addServer(ctx, RoadTurnWeir, gateway, turnPart{partGateway, []int{s.weir.PID()}}); err != nil {
 		return err
 	}
 	if s.config.With == WithCoturn {
@@ -230,15 +231,15 @@ offload: {mode: %s}
 		args = append(args, "--workers", strconv.Itoa(s.config.Workers))
 	}
 	var err error
-	if s.weir, err = startDaemonIn(ctx, s.running, s.servers, s.config.Binary, s.dir, "gateway", args...); err != nil {
+	if s.weir, err = programs.StartDaemon(ctx, s.running, s.servers, s.config.Binary, s.dir, "gateway", args...); err != nil {
 		return err
 	}
-	if err := s.weir.ready(ctx); err != nil {
+	if err := s.weir.Ready(ctx); err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	s.offload = "none"
 	var status map[string]any
-	if err := s.weir.get(ctx, "/status", &status); err != nil {
+	if err := s.weir.Get(ctx, "/status", &status); err != nil {
 		return err
 	}
 	if mode := findOffload(status); mode != "" {
@@ -294,7 +295,7 @@ func (s *turnStage) startCat(ctx context.Context, name string, listen, server, p
 func (s *turnStage) listens(ctx context.Context, pid int, at netip.AddrPort) error {
 	in4 := at.Addr().As4()
 	want := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(in4[:]), at.Port())
-	for end := time.Now().Add(daemonReady); time.Now().Before(end); {
+	for end := time.Now().Add(programs.ReadyTimeout); time.Now().Before(end); {
 		table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/udp", pid))
 		if err != nil { // a process that has ended has no network
 			return fmt.Errorf("turncat ended%s", s.said())
@@ -319,7 +320,7 @@ func (s *turnStage) startQuiet(host *netlab.Host, name string, cmd *exec.Cmd) er
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	return s.running.start(host, cmd)
+	return s.running.Start(host, cmd)
 }
 
 func (s *turnStage) log(name string) string {
@@ -384,9 +385,9 @@ func (s *turnStage) close() error {
 		}
 	}
 	if s.weir != nil {
-		s.weir.kill() // an interrupt would let it drain
+		s.weir.Kill() // an interrupt would let it drain
 	}
-	s.running.end()
+	s.running.End()
 	var err error
 	if s.lab != nil {
 		err = s.lab.Down()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
 // turnLoad is one load of all the clients.
@@ -51,7 +52,7 @@ type turnTraffic struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
-	log lastLines
+	log programs.LastLines
 }
 
 // flowReport and trafficReport are the JSON of `weir bench traffic turn`.
@@ -114,7 +115,7 @@ func (s *turnStage) startTraffic(ctx context.Context, road *turnRoad) error {
 		return err
 	}
 	t.in, t.out = in, bufio.NewReader(out)
-	if err := s.running.start(s.clients, t.cmd); err != nil {
+	if err := s.running.Start(s.clients, t.cmd); err != nil {
 		return err
 	}
 	var ready struct {
@@ -122,7 +123,7 @@ func (s *turnStage) startTraffic(ctx context.Context, road *turnRoad) error {
 	}
 	if err := t.read(ctx, &ready); err != nil {
 		t.stop()
-		s.running.forget(t.cmd)
+		s.running.Forget(t.cmd)
 		return fmt.Errorf("%w%s", err, s.said())
 	}
 	road.traffic = t
@@ -146,7 +147,7 @@ func (t *turnTraffic) read(ctx context.Context, into any) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("generator ended%s", t.log.said())
+		return fmt.Errorf("generator ended%s", t.log.Said())
 	}
 	return json.Unmarshal(line, into)
 }
@@ -159,7 +160,7 @@ func (t *turnTraffic) runBuiltin(ctx context.Context, load turnLoad) (phase turn
 		return phase, err
 	}
 	if _, err := t.in.Write(append(command, '\n')); err != nil {
-		return phase, fmt.Errorf("generator ended: %w%s", err, t.log.said())
+		return phase, fmt.Errorf("generator ended: %w%s", err, t.log.Said())
 	}
 	var report trafficReport
 	if err := t.read(ctx, &report); err != nil {
@@ -213,7 +214,7 @@ func (s *turnStage) run(ctx context.Context, road *turnRoad, load turnLoad) (pha
 	if err != nil {
 		return phase, err
 	}
-	machine, err := s.running.machine()
+	machine, err := s.running.Machine()
 	if err != nil {
 		return phase, err
 	}
@@ -229,7 +230,7 @@ func (s *turnStage) run(ctx context.Context, road *turnRoad, load turnLoad) (pha
 	if err != nil {
 		return phase, err
 	}
-	now, err := s.running.machine()
+	now, err := s.running.Machine()
 	if err != nil {
 		return phase, err
 	}

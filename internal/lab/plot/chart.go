@@ -1,9 +1,11 @@
 package plot
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -26,13 +28,23 @@ type Event struct {
 	Label string
 }
 
+// Level is a height that a line should be read against, such as a ceiling.
+type Level struct {
+	Y     float64
+	Label string
+}
+
 // Chart is lines over one x axis, from zero upwards.
 type Chart struct {
 	Title, Note    string
 	XLabel, YLabel string // name and unit of the axes; XLabel defaults to "seconds"
 	Series         []Series
 	Events         []Event
+	Levels         []Level
 }
+
+// dense is how many points of a line are too many to be drawn.
+const dense = 150
 
 const (
 	width, height           = 920.0, 300.0
@@ -50,6 +62,9 @@ func (c Chart) svg(b *strings.Builder) {
 				maxY = math.Max(maxY, y)
 			}
 		}
+	}
+	for _, l := range c.Levels {
+		maxY = math.Max(maxY, l.Y)
 	}
 	for _, e := range c.Events {
 		maxX = math.Max(maxX, e.X)
@@ -79,12 +94,30 @@ func (c Chart) svg(b *strings.Builder) {
 	for i, s := range c.Series {
 		line(b, s, i, px, py)
 	}
+	c.levels(b, py) // its words lie above the lines
 	names := make([]string, len(c.Series))
 	for i, s := range c.Series {
 		names[i] = s.Name
 	}
 	legend(b, names)
 	b.WriteString("</svg>")
+}
+
+// levels draws a dotted line and its words for each level; words that would run into each other change sides.
+func (c Chart) levels(b *strings.Builder, py func(float64) float64) {
+	sorted := slices.SortedStableFunc(slices.Values(c.Levels), func(a, b Level) int { return -cmp.Compare(a.Y, b.Y) })
+	last := [2]float64{-100, -100} // baselines on the right and on the left
+	for _, l := range sorted {
+		y := py(l.Y)
+		side, x, anchor := 0, width-right-6, "end"
+		if text := y - 4; text-last[0] < 13 && last[1] < last[0] {
+			side, x, anchor = 1, left+6, "start"
+		}
+		text := math.Max(y-4, last[side]+13)
+		last[side] = text
+		fmt.Fprintf(b, `<g class="v"><line x1="%s" x2="%s" y1="%s" y2="%s"/><text x="%s" y="%s" text-anchor="%s">%s</text></g>`,
+			xy(left), xy(width-right), xy(y), xy(y), xy(x), xy(text), anchor, html.EscapeString(l.Label))
+	}
 }
 
 // events draws a dashed line and a number for each event; the words stand below the
@@ -114,10 +147,14 @@ func line(b *strings.Builder, s Series, i int, px, py func(float64) float64) {
 		run = append(run, point(px(s.X[j]), py(y)))
 	}
 	flush()
+	point := `p" r="2.5"`
+	if len(s.Y) > dense { // points would hide the line: they show under the pointer only
+		point = `p h" r="4"`
+	}
 	for j, y := range s.Y {
 		if !math.IsNaN(y) {
-			fmt.Fprintf(b, `<circle class="%s p" cx="%s" cy="%s" r="2.5"><title>%s: %s at %s</title></circle>`,
-				class, xy(px(s.X[j])), xy(py(y)), html.EscapeString(s.Name), number(y), number(s.X[j]))
+			fmt.Fprintf(b, `<circle class="%s %s cx="%s" cy="%s"><title>%s: %s at %s</title></circle>`,
+				class, point, xy(px(s.X[j])), xy(py(y)), html.EscapeString(s.Name), number(y), number(s.X[j]))
 		}
 	}
 }

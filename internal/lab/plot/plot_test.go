@@ -24,7 +24,7 @@ func sample() plot.Report {
 		Events: []plot.Event{{2, "NAT & cleared"}},
 		Figures: []plot.Figure{
 			plot.Chart{
-				Title: "Rate", YLabel: "requests/s", Events: []plot.Event{{2, "NAT & cleared"}},
+				Title: "Rate", YLabel: "requests/s", Events: []plot.Event{{2, "NAT & cleared"}}, Levels: []plot.Level{{12000, "what <it> holds"}, {11990, "nearly that"}},
 				Series: []plot.Series{
 					{Name: "a<b", X: []float64{0, 1, 2, 3}, Y: []float64{10, 12000, math.NaN(), 11000}},
 					{Name: "c", X: []float64{0, 1}, Y: []float64{1, 2}},

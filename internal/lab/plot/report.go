@@ -74,6 +74,7 @@ h1{font-size:24px;margin:0}h2{font-size:17px;margin:30px 0 6px}.when,.note,figca
 svg{width:100%;height:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px;font:12px system-ui,sans-serif}
 svg text{fill:var(--fg)}svg .t,svg .l{fill:var(--dim)}svg .g{stroke:var(--rule)}svg .w{stroke:var(--fg);stroke-width:1.5}
 svg polyline{fill:none;stroke-width:2}svg .e line{stroke:var(--dim);stroke-dasharray:4 3}svg .e circle{fill:var(--dim)}svg .e text{fill:var(--card);font-size:11px}
+svg .v line{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:2 4}svg .v text{fill:var(--bad);font-size:11.5px;paint-order:stroke;stroke:var(--card);stroke-width:3px}.h{opacity:0}.h:hover{opacity:1}
 .s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}.s7{stroke:var(--c7)}
 .s0.f,.s0.p{fill:var(--c0)}.s1.f,.s1.p{fill:var(--c1)}.s2.f,.s2.p{fill:var(--c2)}.s3.f,.s3.p{fill:var(--c3)}.s4.f,.s4.p{fill:var(--c4)}.s5.f,.s5.p{fill:var(--c5)}.s6.f,.s6.p{fill:var(--c6)}.s7.f,.s7.p{fill:var(--c7)}
 .f,.p{stroke:none}figure{margin:0}ol{color:var(--dim);font-size:13px;columns:2;margin:8px 0}

@@ -9,9 +9,10 @@ import (
 type counter struct {
 	stage
 	cells  []cell
-	dests  int     // cells per owner
+	by     place   // steps in cells
 	room   int32   // connections per cell
 	span   int32   // ports per cell, those held down included
+	most   int32   // in one cell, so far
 	varies []int32 // room of each node, where it differs or grows
 	grows  []bool  // a node's growth is on its way
 	pool   int64   // ports that are not allocated yet
@@ -20,34 +21,53 @@ type counter struct {
 
 type cell struct{ active, busy int32 }
 
+// place says through which of each level's owners a connection goes.
+type place struct{ replica, node, dst, address, serverNode, server int }
+
 // StageRun is what a stage saw during a simulation.
 type StageRun struct {
-	Name     string `json:"stage"`
-	Peak     int64  `json:"peak"`      // most connections at one time, all keys
-	PeakHeld int64  `json:"peak_held"` // most ports at one time that were free for nobody: in use or held down
-	Refused  int64  `json:"refused"`   // attempts that it had no room for
-	now      int64
-	nowBusy  int64
+	Name         string   `json:"stage"`
+	Kind         Kind     `json:"kind"`
+	Capacity     int64    `json:"capacity"`        // connections, all keys
+	Ports        int64    `json:"ports"`           // all keys; 0: it holds none down
+	Peak         int64    `json:"peak"`            // most connections at one time, all keys
+	PeakHeld     int64    `json:"peak_held"`       // most ports at one time that were free for nobody: in use or held down
+	Fullest      int64    `json:"fullest_key"`     // most connections at one time of one key
+	PerKey       int64    `json:"per_key"`         // connections that one key holds; addresses that serve it count together
+	Refused      int64    `json:"refused"`         // attempts that it had no room for
+	FirstRefused *float64 `json:"first_refused_s"` // virtual time of the first of them; null: none
+	Active       []int64  `json:"active"`          // connections, sampled with the series of the run
+	Busy         []int64  `json:"busy"`            // ports in use or held down
+	now          int64
+	nowBusy      int64
 }
 
 func newCounter(s Scenario, st stage) counter {
-	c := counter{stage: st, dests: 1, result: StageRun{Name: st.name}}
-	if st.byDest {
-		c.dests = s.Destinations
+	c := counter{stage: st, result: StageRun{Name: st.name, Kind: st.kind, Capacity: st.total(), Ports: st.ports * st.owners}}
+	dests, owners := 1, int(st.owners)
+	switch {
+	case st.byAddress:
+		dests, c.by.address = s.DestinationIPs, 1
+	case st.byDest:
+		dests, c.by.dst = s.Destinations, 1
+	case st.byServer:
+		dests, c.by.server = s.Servers, 1
 	}
-	owners := int64(1)
 	switch st.level {
-	case replicaLevel, nodeLevel:
-		owners = st.owners
-	default: // where all connections meet; the even spread over servers is one of the package's limits
-		st.keys *= st.owners
-		st.ports *= st.owners
+	case replicaLevel:
+		c.by.replica = dests
+	case nodeLevel:
+		c.by.node = dests
+	case serverNodeLevel:
+		c.by.serverNode = dests
+	case serverLevel:
+		c.by.server = dests
 	}
-	c.cells = make([]cell, owners*int64(c.dests))
-	c.room = clamp(st.keys * st.perKey / int64(c.dests))
+	c.cells = make([]cell, owners*dests)
+	c.room = clamp(st.keys * st.perKey / int64(dests))
 	c.span = math.MaxInt32
 	if st.ports > 0 {
-		c.span = clamp(st.ports / int64(c.dests))
+		c.span = clamp(st.ports / int64(dests))
 	}
 	switch {
 	case st.growing != nil:
@@ -61,33 +81,38 @@ func newCounter(s Scenario, st stage) counter {
 	case st.perNode != nil:
 		c.varies = make([]int32, st.owners)
 		for i, n := range st.perNode {
-			c.varies[i] = clamp(n / int64(c.dests))
+			c.varies[i] = clamp(n / int64(dests))
 		}
 	}
+	c.result.PerKey = int64(c.room)
 	return c
+}
+
+// cellsOf is how many cells a stage needs.
+func (s Scenario) cellsOf(st stage) int64 {
+	switch {
+	case st.byAddress:
+		return st.owners * int64(s.DestinationIPs)
+	case st.byDest:
+		return st.owners * int64(s.Destinations)
+	case st.byServer:
+		return st.owners * int64(s.Servers)
+	}
+	return st.owners
 }
 
 func clamp(n int64) int32 { return int32(min(n, math.MaxInt32)) }
 
-// at finds the cell of a connection, and its owner.
-func (c *counter) at(replica, node, dst int) (where *cell, owner int) {
-	switch c.level {
-	case replicaLevel:
-		owner = replica
-	case nodeLevel:
-		owner = node
-	}
-	if c.dests == 1 {
-		return &c.cells[owner], owner
-	}
-	return &c.cells[owner*c.dests+dst], owner
+// at finds the cell of a connection.
+func (c *counter) at(p *place) *cell {
+	return &c.cells[p.replica*c.by.replica+p.node*c.by.node+p.dst*c.by.dst+p.address*c.by.address+p.serverNode*c.by.serverNode+p.server*c.by.server]
 }
 
 // free reports whether a cell has room for one more.
-func (c *counter) free(where *cell, owner int) bool {
+func (c *counter) free(where *cell, node int) bool {
 	room, span := c.room, c.span
 	if c.varies != nil {
-		room = c.varies[owner]
+		room = c.varies[node]
 		span = min(span, room)
 	}
 	return where.active < room && where.busy < span
@@ -96,6 +121,7 @@ func (c *counter) free(where *cell, owner int) bool {
 func (c *counter) take(where *cell) {
 	where.active++
 	where.busy++
+	c.most = max(c.most, where.active)
 	c.result.now++
 	c.result.nowBusy++
 	c.result.Peak = max(c.result.Peak, c.result.now)
@@ -112,21 +138,35 @@ func (c *counter) idleAgain(where *cell) {
 	c.result.nowBusy--
 }
 
+// refuse counts an attempt without room.
+func (c *counter) refuse(now uint64) {
+	if c.result.Refused++; c.result.FirstRefused == nil {
+		at := float64(now) / 1e9
+		c.result.FirstRefused = &at
+	}
+}
+
+// sample adds a reading to the stage's series.
+func (c *counter) sample() {
+	c.result.Active = append(c.result.Active, c.result.now)
+	c.result.Busy = append(c.result.Busy, c.result.nowBusy)
+}
+
 // wantsMore reports whether a growing allocation should grow: an eighth is left, and no growth is on its way.
-func (c *counter) wantsMore(where *cell, owner int) bool {
-	if c.grows == nil || c.grows[owner] {
+func (c *counter) wantsMore(where *cell, node int) bool {
+	if c.grows == nil || c.grows[node] {
 		return false
 	}
-	room := int64(c.varies[owner])
+	room := int64(c.varies[node])
 	return int64(where.busy)*8 >= room*7 && room > 0 && 2*room <= c.growing.max && c.pool >= room
 }
 
 // double grows a node's allocation, if the pool still has the room.
-func (c *counter) double(owner int) {
-	c.grows[owner] = false
-	if room := int64(c.varies[owner]); c.pool >= room && 2*room <= c.growing.max {
+func (c *counter) double(node int) {
+	c.grows[node] = false
+	if room := int64(c.varies[node]); c.pool >= room && 2*room <= c.growing.max {
 		c.pool -= room
-		c.varies[owner] *= 2
+		c.varies[node] *= 2
 	}
 }
 

@@ -23,7 +23,10 @@
 //		Path: []snatplan.StageSpec{{Kind: snatplan.AzureLB, IPs: 2, Ports: 8000}},
 //	}.WithDefaults().Plan() // plan.Holds == 16000
 //
-// Limits: TCP over IPv4; replicas spread evenly over nodes, connections evenly
-// over destinations and servers; the stages behind the NAT count as one whole.
+// [Scenario.Size] turns the question round: the fewest nodes, ports and addresses
+// that hold so many connections.
+//
+// Limits: IPv4; replicas spread evenly over nodes, connections evenly over
+// destinations and, but for a simulation that is told otherwise, over servers.
 // Pure: no clock, no goroutine, the same seed gives the same result.
 package snatplan

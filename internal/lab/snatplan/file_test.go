@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
@@ -69,6 +70,27 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+// simulateBriefly holds a second of a scenario, if it is small, against its plan.
+func simulateBriefly(t *testing.T, s snatplan.Scenario) {
+	s.Traffic.Duration = time.Second
+	if s.Replicas > 100 || s.Nodes > 100 || s.Destinations > 10 || s.Servers > 100 || s.ServerNodes > 100 || s.Traffic.Rate*float64(s.Replicas) > 1e4 || s.Traffic.Burst > 1000 ||
+		s.Traffic.Burst > 0 && s.Traffic.BurstEvery < 100*time.Millisecond || s.Traffic.Policy == snatplan.Keep && float64(s.Connections) > 1e5 {
+		return
+	}
+	run, err := snatplan.Simulate(t.Context(), s, nil)
+	if err != nil {
+		t.Fatalf("%+v: %v", s, err)
+	}
+	if p := s.Plan(); run.Peak > p.Ceiling || run.Last < 0 || run.Opened > run.Attempts || run.Closed > run.Opened {
+		t.Fatalf("%+v: ceiling %d, %+v", s, p.Ceiling, run)
+	}
+	for _, st := range run.Stages {
+		if st.Fullest > st.PerKey && st.Kind != snatplan.GCPNAT || st.Ports > 0 && st.PeakHeld > st.Ports {
+			t.Fatalf("%+v: %+v", s, st)
+		}
+	}
+}
+
 func FuzzFile(f *testing.F) {
 	for _, pattern := range []string{"../../../examples/snat/*.yaml", "testdata/bad/*.yaml"} {
 		files, _ := filepath.Glob(pattern)
@@ -96,6 +118,7 @@ func FuzzFile(f *testing.F) {
 			if p := s.Plan(); p.Holds < 0 || p.Holds > p.Demand || p.Whole > p.Holds || p.NewPerSecond < 0 {
 				t.Fatalf("%+v: %+v", s, p)
 			}
+			simulateBriefly(t, s)
 		}
 	})
 }

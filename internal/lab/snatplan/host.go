@@ -25,23 +25,28 @@ func (s Scenario) host(p StageSpec) stage {
 		st.atOnce, st.fails = true, cannotAssign
 		st.remedy = "widen net.ipv4.ip_local_port_range, add source addresses, or " + addDestination
 		st = p.held(st, linuxTimeWait, 0, 0)
+		if s.Protocol == UDP { // the kernel gives out each port of an address once, whoever it is sent to
+			st.key, st.keys, st.byDest, st.ports, st.fin = keySource, int64(p.IPs), false, int64(p.IPs)*int64(p.Ports), 0
+			st.fails = "connect: resource temporarily unavailable"
+			st.remedy = "widen net.ipv4.ip_local_port_range, add source addresses, or use one socket for many destinations"
+		}
 	case Masquerade:
 		st.name, st.key = "masquerade of the client node", keyTranslated
 		st.keys, st.perKey, st.byDest = d, int64(p.Ports), true
 		st.ports = st.keys * st.perKey
 		st.fails, st.remedy = silent, "add client nodes, exempt the destination from masquerade, or "+addDestination
-		st = p.held(st, conntrackTimeWait, conntrackClose, conntrackIdle)
+		st = s.tracked(p, st)
 	case MasqueradeLB:
 		st.name, st.key = "masquerade of the server node (kube-proxy)", keyTranslated
 		st.level, st.owners = serverNodeLevel, int64(s.ServerNodes)
-		st.keys, st.perKey = int64(s.Servers), int64(p.Ports)
+		st.keys, st.perKey, st.byServer = int64(s.Servers), int64(p.Ports), true
 		st.ports = st.keys * st.perKey
 		st.fails, st.remedy = silent, "set externalTrafficPolicy: Local, or add server pods or server nodes"
-		st = p.held(st, conntrackTimeWait, conntrackClose, conntrackIdle)
+		st = s.tracked(p, st)
 	case Conntrack:
 		st.name, st.ports = "conntrack of the "+side(server)+" node", p.Limit
 		st.fails, st.remedy = silent+"; the kernel log says table full", "raise net.netfilter.nf_conntrack_max"
-		st = p.held(st, conntrackTimeWait, conntrackClose, conntrackIdle)
+		st = s.tracked(p, st)
 	case VMFlows:
 		st.name, st.fails, st.remedy = "flow limit of the "+side(server)+" VM", silent, "use a larger VM, or more of them"
 	case Memory:
@@ -57,6 +62,14 @@ func (s Scenario) host(p StageSpec) stage {
 		panic(fmt.Sprintf("snatplan: stage %q of an invalid scenario", p.Kind))
 	}
 	return st
+}
+
+// tracked fills in the time-outs of the kernel's connection tracking.
+func (s Scenario) tracked(p StageSpec, st stage) stage {
+	if s.Protocol == UDP {
+		return p.silent(st, conntrackUDP, 0)
+	}
+	return p.held(st, conntrackTimeWait, conntrackClose, conntrackIdle)
 }
 
 // unbounded is a capacity that nothing reaches.

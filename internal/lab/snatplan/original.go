@@ -1,6 +1,10 @@
 package snatplan
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // tester is one client process of the original tester.
 //
@@ -8,7 +12,8 @@ import "time"
 // heartbeats start: one byte on every socket each period. A socket that the server has closed answers the first write
 // with a reset, and the second one kills the process. Whoever runs it starts it again, later each time.
 type tester struct {
-	open     int64
+	open     []conn
+	opening  conn
 	tries    uint8
 	beating  bool
 	evicted  bool  // the server closed its sockets, which it has not noticed
@@ -32,108 +37,121 @@ const (
 	startSpread  = time.Minute // replicas do not start in the same moment
 )
 
+// restarts is how many different times to a restart there are: 1, 10, 20, 40, 80, 160 and 300 s.
+const restarts = 7
+
 func (sim *simulation) beginOriginal() {
+	t, all := sim.s.Traffic, &sim.timeline
 	sim.testers = make([]tester, sim.s.Replicas)
-	for r := range sim.testers {
-		sim.queue.push(event{at: uint64(sim.random.Int64N(int64(startSpread))), what: start, replica: uint32(r)})
+	sim.to.steps = all.every(uint64(1e9/t.Rate), step, 0)
+	for i := range sim.to.waits {
+		sim.to.waits[i] = all.every(uint64(time.Second)<<i, step, 0)
 	}
-	sim.queue.push(event{at: uint64(time.Second), what: tick})
+	sim.to.beats, sim.to.ticks = all.every(uint64(t.Heartbeat), beat, 0), all.every(uint64(time.Second), tick, 0)
+	sim.to.starts[0] = all.every(uint64(time.Second), start, 0)
+	for i := 1; i < restarts; i++ {
+		sim.to.starts[i] = all.every(uint64(min(restartFirst<<(i-1), restartMost)), start, 0)
+	}
+	first := make([]entry, sim.s.Replicas)
+	for r := range first {
+		first[r] = entry{uint64(sim.random.Int64N(int64(startSpread))), newConn(r, 0)}
+	}
+	slices.SortFunc(first, func(a, b entry) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.conn, b.conn)) })
+	to := all.every(0, start, 0)
+	for _, e := range first {
+		all.append(to, e.at, e.conn)
+	}
+	all.append(sim.to.ticks, 0, 0)
 }
 
-func (sim *simulation) original(e event) {
-	t := &sim.testers[e.replica]
-	switch e.what {
+func (sim *simulation) original(c conn, w what) {
+	r := c.replica()
+	t := &sim.testers[r]
+	switch w {
 	case start:
-		*t = tester{restarts: t.restarts, started: sim.now, seen: sim.now}
-		sim.step(e.replica, t)
+		*t = tester{open: t.open[:0], restarts: t.restarts, started: sim.now, seen: sim.now}
+		sim.step(r, t)
 	case step:
-		sim.step(e.replica, t)
+		sim.step(r, t)
 	case beat:
-		sim.beat(e.replica, t)
+		sim.beat(r, t)
 	case tick:
 		sim.validate()
-		sim.queue.push(event{at: sim.now + uint64(time.Second), what: tick})
+		sim.timeline.append(sim.to.ticks, sim.now, 0)
 	}
-}
-
-func (t *tester) dst(replica uint32, destinations int) uint16 {
-	return uint16(int(replica) % destinations)
 }
 
 // step is one connect call, or the next SYN of one that blocks.
-func (sim *simulation) step(replica uint32, t *tester) {
-	dst := t.dst(replica, sim.s.Destinations)
+func (sim *simulation) step(r int, t *tester) {
 	if t.tries == 0 {
 		sim.run.Attempts++
-		if !sim.acquire(replica, dst, 0, sim.local) {
+		c := newConn(r, r%sim.s.Destinations)
+		if !sim.acquire(c, 0, sim.local) {
 			sim.run.Errors++
-			sim.rampOver(replica, t)
+			sim.rampOver(r, t)
 			return
 		}
+		t.opening = c.through(sim.pickServer())
 		sim.waiting++
 	}
-	if t.tries < synTries && sim.acquire(replica, dst, sim.local, len(sim.counters)) {
+	switch {
+	case t.tries < synTries && sim.acquire(t.opening, sim.local, len(sim.counters)):
 		sim.waiting--
 		sim.countOpened(t.tries)
 		t.tries, t.seen = 0, sim.now
-		if t.open++; t.open == sim.s.Connections {
-			sim.rampOver(replica, t)
+		if t.open = append(t.open, t.opening); int64(len(t.open)) == sim.s.Connections {
+			sim.rampOver(r, t)
 			return
 		}
-		sim.queue.push(event{at: sim.now + uint64(1e9/sim.s.Traffic.Rate), what: step, replica: replica})
-		return
-	}
-	if t.tries >= synTries {
+		sim.timeline.append(sim.to.steps, sim.now, newConn(r, 0))
+	case t.tries >= synTries:
 		sim.waiting--
 		sim.run.TimedOut++
-		sim.giveBack(replica, dst, 0, sim.local)
-		sim.rampOver(replica, t)
-		return
+		sim.giveBack(t.opening)
+		sim.rampOver(r, t)
+	default:
+		sim.timeline.append(sim.to.waits[t.tries], sim.now, newConn(r, 0))
+		t.tries++
 	}
-	sim.queue.push(event{at: sim.now + uint64(time.Second)<<t.tries, what: step, replica: replica})
-	t.tries++
 }
 
 // rampOver begins the heartbeats; without a single connection the process ends instead.
-func (sim *simulation) rampOver(replica uint32, t *tester) {
+func (sim *simulation) rampOver(r int, t *tester) {
 	t.tries = 0
-	if t.open == 0 {
-		sim.die(replica, t)
+	if len(t.open) == 0 {
+		sim.die(r, t)
 		return
 	}
 	t.beating = true
-	sim.beat(replica, t)
+	sim.beat(r, t)
 }
 
-func (sim *simulation) beat(replica uint32, t *tester) {
+// beat writes to every socket. Those that the server closed answer with RST, which every stage on the way sees.
+func (sim *simulation) beat(r int, t *tester) {
 	if t.evicted {
 		if t.beats++; t.beats == 2 {
-			sim.die(replica, t)
+			sim.die(r, t)
 			return
 		}
+		for _, c := range t.open {
+			sim.letGo(c, byRST)
+		}
+		t.open = t.open[:0]
 	} else {
 		t.seen = sim.now
 	}
-	sim.queue.push(event{at: sim.now + uint64(sim.s.Traffic.Heartbeat), what: beat, replica: replica})
+	sim.timeline.append(sim.to.beats, sim.now, newConn(r, 0))
 }
 
-func (sim *simulation) die(replica uint32, t *tester) {
+// die ends a process that has no connections any more.
+func (sim *simulation) die(r int, t *tester) {
 	sim.run.Restarts++
-	for range t.open {
-		sim.letGo(replica, t.dst(replica, sim.s.Destinations), byFIN)
-	}
-	if !t.evicted {
-		sim.held -= t.open
-	}
 	if sim.now-t.started > uint64(restartReset) {
 		t.restarts = 0
 	}
-	wait := uint64(time.Second)
-	if t.restarts > 0 {
-		wait = min(uint64(restartFirst)<<min(t.restarts-1, 10), uint64(restartMost))
-	}
-	*t = tester{restarts: t.restarts + 1}
-	sim.queue.push(event{at: sim.now + wait, what: start, replica: replica})
+	wait := min(t.restarts, len(sim.to.starts)-1)
+	*t = tester{open: t.open[:0], restarts: t.restarts + 1}
+	sim.timeline.append(sim.to.starts[wait], sim.now, newConn(r, 0))
 }
 
 // validate is the server's loop once a second. What it holds is what its page shows.
@@ -147,10 +165,10 @@ func (sim *simulation) validate() {
 	previous := v.validated
 	v.validated = sim.now
 	for r := range sim.testers {
-		if t := &sim.testers[r]; t.open > 0 && !t.evicted && t.seen < previous {
+		if t := &sim.testers[r]; len(t.open) > 0 && !t.evicted && t.seen < previous {
 			t.evicted, t.beats = true, 0
-			sim.held -= t.open
-			sim.run.Evicted += t.open
+			sim.held -= int64(len(t.open))
+			sim.run.Evicted += int64(len(t.open))
 		}
 	}
 }

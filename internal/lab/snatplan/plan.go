@@ -7,6 +7,7 @@ type Plan struct {
 	Name          string     `json:"name,omitempty"`
 	Demand        int64      `json:"demand"`         // replicas × connections
 	Holds         int64      `json:"holds"`          // the minimum cut, at most the demand
+	Ceiling       int64      `json:"ceiling"`        // the minimum cut whatever the demand
 	Fits          bool       `json:"fits"`           // holds the demand, sustains the rate, and every node gets ports
 	WholeReplicas int64      `json:"whole_replicas"` // that reach all of their connections
 	Whole         int64      `json:"whole"`          // what those hold
@@ -49,6 +50,7 @@ func (s Scenario) Plan() Plan {
 		client += n.holds
 	}
 	p.Holds = min(client, wholeCapacity(stages))
+	p.Ceiling = s.ceiling()
 	p.WholeReplicas, p.Whole = s.whole(stages, p.Holds)
 	p.NodesPossible = s.nodesPossible()
 	p.PerNode = s.perNode(stages)
@@ -59,6 +61,17 @@ func (s Scenario) Plan() Plan {
 	s.explain(stages, &p)
 	p.Warnings = append(p.Warnings, s.warnings(p)...)
 	return p
+}
+
+// ceiling is the cut when every replica wants more than there is.
+func (s Scenario) ceiling() int64 {
+	s.Connections = MaxConnections
+	stages := s.stages()
+	client := int64(0)
+	for _, n := range s.flows(stages) {
+		client += n.holds
+	}
+	return min(client, wholeCapacity(stages))
 }
 
 // atOnce gives a scenario of arrivals the connections that stand at one time: rate times lifetime, spread over the

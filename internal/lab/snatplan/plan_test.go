@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-lb/weir/internal/lab/snatplan"
 )
@@ -164,12 +165,12 @@ func TestPlanIsTheMinimumCut(t *testing.T) {
 				t.Fatalf("%+v:\nfirst is %s", s, p.First)
 			}
 		}
-		if p.Demand < 60_000 && simulated < 20 {
+		if p.Demand < 60_000 && simulated < 60 {
 			simulated++
 			agree(t, s, p)
 		}
 	}
-	if short < 50 || short > 350 || simulated < 20 {
+	if short < 50 || short > 350 || simulated < 60 {
 		t.Errorf("%d of 400 too small, %d simulated: the scenarios prove little", short, simulated)
 	}
 }
@@ -199,6 +200,56 @@ func randomScenario(r *rand.Rand) snatplan.Scenario {
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	s.Path = all[:1+r.IntN(4)]
 	return s
+}
+
+// More addresses, ports, nodes, destinations or servers never hold less, nor sustain fewer new connections per second.
+func TestPlanIsMonotone(t *testing.T) {
+	random := rand.New(rand.NewPCG(6, 6))
+	for range 300 {
+		s := randomScenario(random)
+		s.Traffic.RST, s.Traffic.Lifetime = random.Float64(), time.Duration(random.IntN(100))*time.Second
+		before := s.WithDefaults().Plan()
+		grown := s
+		grown.Path = slices.Clone(s.Path)
+		at := random.IntN(len(grown.Path))
+		what := random.IntN(5)
+		switch p := &grown.Path[at]; what {
+		case 0:
+			p.IPs = max(p.IPs, 1) + 1
+		case 1:
+			if p.Ports > 0 && p.Kind == snatplan.Ephemeral {
+				p.Ports = min(p.Ports+8, 65_535)
+			}
+		case 2:
+			grown.Destinations++
+		case 3:
+			grown.Servers++
+		case 4:
+			grown.ServerNodes++
+		}
+		grown = grown.WithDefaults()
+		if grown.Validate() != nil {
+			continue
+		}
+		if after := grown.Plan(); after.Holds < before.Holds || after.Ceiling < before.Ceiling || after.Fits && after.NewPerSecond > 0 && after.NewPerSecond < before.NewPerSecond*(1-1e-9) {
+			t.Fatalf("%+v holds %d, %.2f/s\nmore of %d at %d: %d, %.2f/s", s, before.Holds, before.NewPerSecond, what, at, after.Holds, after.NewPerSecond)
+		}
+		if before.Holds > before.Ceiling {
+			t.Fatalf("%+v: %+v", s, before)
+		}
+	}
+}
+
+// Azure gives a node more ports with manual allocation, and fewer nodes ports at the same time.
+func TestMorePortsPerNodeMeanFewerNodes(t *testing.T) {
+	last, lastNodes := int64(0), int64(1<<40)
+	for ports := 8; ports <= 64_000; ports += 8 {
+		p := snatplan.Scenario{Connections: 100_000, Path: []snatplan.StageSpec{{Kind: snatplan.AzureLB, Ports: ports}}}.WithDefaults().Plan()
+		if p.Holds <= last || p.NodesPossible > lastNodes || p.NodesPossible*int64(ports) > 64_000 || (p.NodesPossible+1)*int64(ports) <= 64_000 {
+			t.Fatalf("%d ports: holds %d, %d nodes", ports, p.Holds, p.NodesPossible)
+		}
+		last, lastNodes = p.Holds, p.NodesPossible
+	}
 }
 
 func TestRulesAreDatedAndComplete(t *testing.T) {

@@ -19,6 +19,8 @@ const (
 	azureLBDefaultMax  = 1024  // default allocation gives a node no more
 	azureLBDefaultPool = 1000  // largest pool of the default table
 	azureLBIdle        = 240   // s
+	azureLBFIN         = 240
+	azureLBRST         = 15
 	azureNATPorts      = 64512
 	azureNATPerDest    = 50000
 	azureNATTotal      = 2000000
@@ -26,6 +28,7 @@ const (
 	azureNATFIN        = 65 // s
 	azureNATRST        = 16
 	azureNATIdle       = 240
+	azureNATUDP        = 65
 	awsNATPorts        = 55000
 	awsNATIPs          = 8
 	awsNATIdle         = 350
@@ -36,6 +39,7 @@ const (
 	gcpNATTimeWait     = 120
 	gcpNATIdle         = 1200
 	gcpNATTransitory   = 30
+	gcpNATUDPIdle      = 30
 	linuxEphemeral     = 28232
 	linuxMasquerade    = 64512
 	linuxTimeWait      = 60
@@ -43,6 +47,7 @@ const (
 	conntrackTimeWait  = 120
 	conntrackClose     = 10
 	conntrackIdle      = 432000
+	conntrackUDP       = 120 // of a flow with answers
 	linuxFiles         = 1048576
 	linuxSomaxconn     = 4096
 	azureVMFlows       = 500000
@@ -67,6 +72,8 @@ func Rules() []Rule {
 		aws  = "https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateway-basics.html"
 		gcp  = "https://cloud.google.com/nat/docs/ports-and-addresses"
 		tune = "https://cloud.google.com/nat/docs/tune-nat-configuration"
+		app  = "https://learn.microsoft.com/en-us/troubleshoot/azure/app-service/troubleshoot-intermittent-outbound-connection-errors"
+		api  = "https://cloud.google.com/compute/docs/reference/rest/v1/routers"
 		sys  = "https://docs.kernel.org/networking/ip-sysctl.html"
 		ct   = "https://docs.kernel.org/networking/nf_conntrack-sysctl.html"
 	)
@@ -84,6 +91,9 @@ func Rules() []Rule {
 		row("default allocation, at most, per node", azureLBDefaultMax, "ports"),
 		row("default allocation, largest pool", azureLBDefaultPool, "nodes"),
 		row("idle time-out", azureLBIdle, "s"))
+	add("Azure Load Balancer", "documented", "Intermittent outbound connection errors in Azure App Service (the balancer's own page said so until 2021)", app,
+		row("release of a port after FIN", azureLBFIN, "s"),
+		row("release of a port after RST", azureLBRST, "s"))
 	for _, step := range defaultPorts() {
 		add("Azure Load Balancer", "documented", "Source Network Address Translation (SNAT) for outbound connections", lb,
 			row("default allocation per frontend address, pool up to "+Group(int64(step.nodes)), int64(step.ports), "ports"))
@@ -95,7 +105,8 @@ func Rules() []Rule {
 		row("addresses of a gateway", azureNATIPs, "addresses"),
 		row("hold-down after FIN", azureNATFIN, "s"),
 		row("hold-down after RST", azureNATRST, "s"),
-		row("idle time-out", azureNATIdle, "s"))
+		row("idle time-out; of UDP fixed", azureNATIdle, "s"),
+		row("hold-down after the idle time-out of a UDP flow", azureNATUDP, "s"))
 	add("AWS NAT gateway", "documented", "NAT gateway basics", aws,
 		row("connections to one destination, per address", awsNATPorts, "connections"),
 		row("addresses of a gateway", awsNATIPs, "addresses"),
@@ -108,9 +119,11 @@ func Rules() []Rule {
 		row("dynamic allocation, least minimum per VM", gcpNATMinDynamic, "ports"),
 		row("dynamic allocation, largest maximum per VM", gcpNATMaxDynamic, "ports"))
 	add("GCP Cloud NAT", "documented", "Tune NAT configuration", tune,
-		row("hold-down in TIME_WAIT (new gateways since autumn 2026: 30)", gcpNATTimeWait, "s"),
+		row("hold-down in TIME_WAIT (new gateways since autumn 2026: 30)", gcpNATTimeWait, "s"))
+	add("GCP Cloud NAT", "documented", "REST resource: routers", api,
 		row("hold-down after RST, the transitory time-out", gcpNATTransitory, "s"),
-		row("idle time-out, established", gcpNATIdle, "s"))
+		row("idle time-out, established", gcpNATIdle, "s"),
+		row("idle time-out, UDP", gcpNATUDPIdle, "s"))
 	add("Linux", "measured", "this repository's study on Linux 6.18", "",
 		row("ephemeral range per source address and destination tuple", linuxEphemeral, "ports"),
 		row("masquerade per address and destination tuple", linuxMasquerade, "ports"),
@@ -122,7 +135,8 @@ func Rules() []Rule {
 	add("Linux", "documented", "Netfilter Conntrack Sysfs variables", ct,
 		row("conntrack time-wait", conntrackTimeWait, "s"),
 		row("conntrack after RST", conntrackClose, "s"),
-		row("conntrack established", conntrackIdle, "s"))
+		row("conntrack established", conntrackIdle, "s"),
+		row("conntrack of a UDP flow with answers", conntrackUDP, "s"))
 	add("Linux", "assumed", "usual limit of a container; see ulimit -n", "",
 		row("descriptors of a process", linuxFiles, "files"))
 	add("Azure virtual machine", "assumed", "second-hand reading of the virtual machine flow limits", "https://learn.microsoft.com/en-us/azure/virtual-network/virtual-machine-network-throughput",

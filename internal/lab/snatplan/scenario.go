@@ -29,25 +29,36 @@ type File struct {
 
 // Scenario is one path and what is asked of it. Zero values mean the defaults of WithDefaults.
 type Scenario struct {
-	Name         string      `yaml:"name"`
-	Table        string      `yaml:"table"`        // heading that scenarios share
-	Note         string      `yaml:"note"`         // why the cell reads as it does
-	Nodes        int         `yaml:"nodes"`        // client nodes, 1 by default
-	MaxNodes     int         `yaml:"max_nodes"`    // an autoscaler's limit; 0: nodes
-	SurgeNodes   int         `yaml:"surge_nodes"`  // extra nodes during an upgrade
-	Replicas     int         `yaml:"replicas"`     // client processes in all, 1 by default
-	Connections  int64       `yaml:"connections"`  // that each replica wants, 10,000 by default
-	Destinations int         `yaml:"destinations"` // destination tuples (address, port) dialled, 1 by default
-	ServerNodes  int         `yaml:"server_nodes"` // 1 by default
-	Servers      int         `yaml:"servers"`      // server processes in all, 1 by default
-	Path         []StageSpec `yaml:"path"`
-	Traffic      Traffic     `yaml:"traffic"`
+	Name           string      `yaml:"name"`
+	Table          string      `yaml:"table"`           // heading that scenarios share
+	Note           string      `yaml:"note"`            // why the cell reads as it does
+	Nodes          int         `yaml:"nodes"`           // client nodes, 1 by default
+	MaxNodes       int         `yaml:"max_nodes"`       // an autoscaler's limit; 0: nodes
+	SurgeNodes     int         `yaml:"surge_nodes"`     // extra nodes during an upgrade
+	Replicas       int         `yaml:"replicas"`        // client processes in all, 1 by default
+	Connections    int64       `yaml:"connections"`     // that each replica wants, 10,000 by default
+	Protocol       Protocol    `yaml:"protocol"`        // tcp by default
+	Destinations   int         `yaml:"destinations"`    // destination tuples (address, port) dialled, 1 by default
+	DestinationIPs int         `yaml:"destination_ips"` // addresses that these tuples have, one each by default
+	ServerNodes    int         `yaml:"server_nodes"`    // 1 by default
+	Servers        int         `yaml:"servers"`         // server processes in all, 1 by default
+	Path           []StageSpec `yaml:"path"`
+	Traffic        Traffic     `yaml:"traffic"`
 
 	Expect      *int64   `yaml:"expect"`       // what somebody measured; none: an open cell
 	ExpectNodes *int64   `yaml:"expect_nodes"` // nodes possible, as somebody reckoned
 	Tolerance   float64  `yaml:"tolerance"`    // share of expect, 0.05 is 5 %
 	Kind        CellKind `yaml:"kind"`         // how expect is to be read, exact by default
 }
+
+// Protocol is what the connections are. A UDP flow ends in silence: an idle timer frees its ports.
+type Protocol string
+
+// The protocols.
+const (
+	TCP Protocol = "tcp"
+	UDP Protocol = "udp"
+)
 
 // CellKind is how a measured figure relates to the plan.
 type CellKind string
@@ -101,5 +112,6 @@ type Traffic struct {
 	Abandoned  float64       `yaml:"abandoned"`   // share that nobody closes: the idle timer must
 	Heartbeat  time.Duration `yaml:"heartbeat"`   // original: the client's INTERVAL, 15s by default
 	Validate   time.Duration `yaml:"validate"`    // original: the server's INTERVAL, 45s by default
+	Balance    string        `yaml:"balance"`     // over server nodes and servers: even (default) or random, as a hash does
 	Seed       uint64        `yaml:"seed"`        // 1 by default
 }

@@ -16,7 +16,7 @@ type Run struct {
 	Attempts      int64      `json:"attempts"`          // connects, SYN retries not counted
 	Opened        int64      `json:"opened"`            // that succeeded
 	Delayed       int64      `json:"delayed"`           // of these, only after a SYN retry
-	TimedOut      int64      `json:"timed_out"`         // 127 s of silence
+	TimedOut      int64      `json:"timed_out"`         // 127 s of silence; UDP: the first packet was lost
 	Errors        int64      `json:"errors"`            // refused at once by the client's own machine
 	Closed        int64      `json:"closed"`            // ended, by whatever
 	Evicted       int64      `json:"evicted"`           // original: closed by the server for silence
@@ -26,6 +26,8 @@ type Run struct {
 	Mean          float64    `json:"mean"`              // held in the last half
 	Last          int64      `json:"last"`              // held at the end
 	OpenPerSecond float64    `json:"opened_per_second"` // over the last half
+	BrokeFirst    string     `json:"broke_first"`       // stage that first refused a connection; empty: none
+	BrokeAt       *float64   `json:"broke_first_s"`     // when, of virtual time
 	WaitedFor     []int64    `json:"opened_by_syn"`     // opened by the first SYN, the second, …
 	Stages        []StageRun `json:"stages"`
 	Series        Series     `json:"series"`
@@ -36,7 +38,7 @@ type Series struct {
 	Second  []float64 `json:"second"`
 	Held    []int64   `json:"held"`
 	Waiting []int64   `json:"waiting"` // connects without an answer yet
-	Busy    []int64   `json:"busy"`    // ports in use or held down at the stage that refused most
+	Tried   []int64   `json:"tried"`   // connects so far
 	Opened  []int64   `json:"opened"`  // so far
 	Failed  []int64   `json:"failed"`  // so far, time-outs and errors
 }
@@ -59,14 +61,24 @@ const (
 // simulation is one run.
 type simulation struct {
 	s        Scenario
-	queue    queue
+	timeline timeline
 	now      uint64
+	arriveAt uint64 // open: the next connection comes, or never
+	closeAt  uint64 // lifetimes that vary: the next connection ends, or never
 	random   *rand.Rand
 	counters []counter
-	local    int            // counters[:local] are the client's own machine's
-	groups   []holdGroup    // hold-downs, one event each
-	byEnd    [endings][]int // groups of each way to end
-	left     []int64        // keep: connections that a replica has not tried yet
+	taken    []*cell // scratch of acquire
+	local    int     // counters[:local] are the client's own machine's
+	groups   []holdGroup
+	atOnce   [endings][]int // groups of each way to end without a hold-down
+	holds    [endings]bool  // others have one
+	to       logs
+	live     []conn  // lifetimes that vary: connections that will end
+	draw     uint64  // which of them ends next
+	warm     conn    // that one, or one beside it
+	left     []int64 // keep: connections that a replica has not tried yet
+	turn     uint32  // of the next connection at the servers
+	turns    uint32  // after which they begin again
 	testers  []tester
 	server   testServer
 	held     int64
@@ -77,9 +89,25 @@ type simulation struct {
 	next     uint64
 }
 
+// logs are the timeline's: what was written to each comes up later.
+type logs struct {
+	closed  [endings]int  // hold-downs
+	slots   int           // the next slot of a replica
+	retries [synTries]int // the next SYN
+	failed  int           // another try after a failure
+	lost    int           // or a loss
+	opened  int           // lifetimes that are all the same
+	bursts  int
+	grown   []int // per counter
+	steps   int   // of the original tester: the next connect
+	waits   [synTries]int
+	beats   int
+	ticks   int
+	starts  [restarts]int // one per time to the restart
+}
+
 // holdGroup is the stages that free their ports together.
 type holdGroup struct {
-	after  uint64
 	stages []int
 	how    ending
 }
@@ -92,28 +120,39 @@ func Simulate(ctx context.Context, s Scenario, progress func(done float64)) (Run
 		return Run{}, err
 	}
 	end := uint64(s.Traffic.Duration)
-	for sim.queue.size > 0 && sim.now < end {
-		e := sim.queue.pop()
-		for e.at >= sim.next && sim.next <= end {
-			sim.take(sim.next)
-		}
-		if e.at > end {
+	for {
+		at := min(sim.timeline.next(), sim.arriveAt, sim.closeAt)
+		if at == never {
 			break
 		}
-		sim.now = e.at
+		for at >= sim.next && sim.next <= end {
+			sim.take(sim.next)
+		}
+		if at > end {
+			break
+		}
+		sim.now = at
 		sim.run.Events++
 		if sim.run.Events&(1<<16-1) == 0 {
 			if err := ctx.Err(); err != nil {
 				return Run{}, err
 			}
 			if progress != nil {
-				progress(float64(e.at) / float64(end))
+				progress(float64(at) / float64(end))
 			}
 			if sim.run.Events > maxEvents {
-				return Run{}, fmt.Errorf("simulate: more than %d events at %v of virtual time; shorten duration or lower rate", int64(maxEvents), time.Duration(e.at))
+				return Run{}, fmt.Errorf("simulate: more than %d events at %v of virtual time; shorten duration or lower rate", int64(maxEvents), time.Duration(at))
 			}
 		}
-		sim.handle(e)
+		switch at {
+		case sim.arriveAt:
+			sim.arriveAt += sim.gap()
+			sim.arrival()
+		case sim.closeAt:
+			sim.close()
+		default:
+			sim.handle(sim.timeline.pop())
+		}
 	}
 	for sim.next <= end {
 		sim.take(sim.next)
@@ -122,23 +161,22 @@ func Simulate(ctx context.Context, s Scenario, progress func(done float64)) (Run
 }
 
 func newSimulation(s Scenario) (*simulation, error) {
-	sim := &simulation{s: s, random: rand.New(rand.NewPCG(s.Traffic.Seed, 0x5eed)), sample: max(uint64(s.Traffic.Duration)/maxSamples, 1), run: Run{WaitedFor: make([]int64, synTries)}}
+	sim := &simulation{
+		s: s, random: rand.New(rand.NewPCG(s.Traffic.Seed, 0x5eed)), arriveAt: never, closeAt: never, sample: max(uint64(s.Traffic.Duration)/maxSamples, 1),
+		run: Run{WaitedFor: make([]int64, synTries)},
+	}
 	cells := int64(0)
 	for _, st := range s.stages() {
 		if st.perKey >= unbounded || st.kind == AcceptQueue {
 			continue // bounds nothing that is held
 		}
-		if n := st.owners * int64(s.Destinations); st.byDest && st.level <= nodeLevel {
-			cells += n
-		} else {
-			cells += st.owners
-		}
-		if cells > maxCells {
-			return nil, fmt.Errorf("simulate: replicas or nodes times destinations are more than %d; simulate a share of them", maxCells)
+		if cells += s.cellsOf(st); cells > maxCells {
+			return nil, fmt.Errorf("simulate: replicas or nodes times destinations, or server nodes times servers, are more than %d; simulate a share of them", maxCells)
 		}
 		sim.counters = append(sim.counters, newCounter(s, st))
 	}
 	sim.order()
+	sim.addLogs()
 	sim.holdGroups()
 	sim.begin()
 	return sim, nil
@@ -156,10 +194,31 @@ func (sim *simulation) order() {
 	}
 	sim.local = len(own)
 	sim.counters = append(own, others...)
+	sim.taken = make([]*cell, len(sim.counters))
+}
+
+// addLogs makes a log for everything that comes a constant time after something else.
+func (sim *simulation) addLogs() {
+	t, all := sim.s.Traffic, &sim.timeline
+	gap := uint64(1e9 / t.Rate)
+	for i := range sim.to.retries {
+		sim.to.retries[i] = all.every(uint64(time.Second)<<i, retry, uint8(i+1))
+	}
+	sim.to.slots = all.every(gap, slot, 0)
+	sim.to.failed, sim.to.lost = all.every(uint64(reconnectFailed), connect, 0), all.every(uint64(reconnectLost), connect, 0)
+	sim.to.opened = all.every(uint64(t.Lifetime), ends, 0)
+	sim.to.bursts = all.every(uint64(t.BurstEvery), burst, 0)
+	sim.to.grown = make([]int, len(sim.counters))
+	for i := range sim.counters {
+		if g := sim.counters[i].growing; g != nil {
+			sim.to.grown[i] = all.every(uint64(g.delay), grow, uint8(i))
+		}
+	}
 }
 
 func (sim *simulation) holdGroups() {
 	for how := range endings {
+		sim.to.closed[how] = sim.timeline.newLog()
 		found := map[time.Duration]int{}
 		for i := range sim.counters {
 			after := sim.counters[i].hold(how)
@@ -167,8 +226,13 @@ func (sim *simulation) holdGroups() {
 			if !ok {
 				at = len(sim.groups)
 				found[after] = at
-				sim.groups = append(sim.groups, holdGroup{after: uint64(after), how: how})
-				sim.byEnd[how] = append(sim.byEnd[how], at)
+				sim.groups = append(sim.groups, holdGroup{how: how})
+				if after == 0 {
+					sim.atOnce[how] = append(sim.atOnce[how], at)
+				} else {
+					sim.holds[how] = true
+					sim.timeline.newLane(sim.to.closed[how], uint64(after), release, uint8(at))
+				}
 			}
 			sim.groups[at].stages = append(sim.groups[at].stages, i)
 		}
@@ -180,18 +244,29 @@ func (sim *simulation) begin() {
 	t := sim.s.Traffic
 	switch t.Policy {
 	case Open:
-		sim.queue.push(event{at: sim.gap(), what: arrive})
+		sim.arriveAt = sim.gap()
 		if t.Burst > 0 {
-			sim.queue.push(event{at: uint64(t.BurstEvery), what: burst})
+			sim.timeline.append(sim.to.bursts, 0, 0)
 		}
 	case Original:
 		sim.beginOriginal()
 	default:
+		first := sim.timeline.every(0, slot, 0)
 		sim.left = make([]int64, sim.s.Replicas)
 		for r := range sim.left {
 			sim.left[r] = sim.s.Connections
-			sim.queue.push(event{at: uint64(float64(r) / float64(len(sim.left)) * 1e9 / t.Rate), what: slot, replica: uint32(r)})
+			sim.timeline.append(first, uint64(float64(r)/float64(len(sim.left))*1e9/t.Rate), newConn(r, 0))
 		}
+	}
+	if t.Lifetime > 0 && t.Spread != "fixed" {
+		sim.live = make([]conn, 0, min(sim.s.Plan().Holds*9/8+1024, 1<<24))
+	}
+	sim.draw = sim.random.Uint64()
+	sim.turns = 1<<viaBits - 1
+	if pairs := uint32(min(int64(sim.s.ServerNodes)*int64(sim.s.Servers), int64(sim.turns))); pairs > 1 {
+		sim.turns -= sim.turns % pairs
+	} else {
+		sim.turns = 1
 	}
 }
 
@@ -200,45 +275,39 @@ func (sim *simulation) gap() uint64 {
 	return uint64(sim.random.ExpFloat64() * 1e9 / sim.s.Traffic.Rate)
 }
 
-func (sim *simulation) handle(e event) {
-	switch e.what {
-	case arrive:
-		sim.queue.push(event{at: sim.now + sim.gap(), what: arrive})
-		sim.arrival()
+func (sim *simulation) handle(c conn, l *lane) {
+	switch l.what {
 	case burst:
-		sim.queue.push(event{at: sim.now + uint64(sim.s.Traffic.BurstEvery), what: burst})
+		sim.timeline.append(sim.to.bursts, sim.now, 0)
 		for range sim.s.Traffic.Burst {
 			sim.arrival()
 		}
 	case slot:
-		sim.slot(e)
+		sim.slot(c)
 	case connect:
-		sim.connect(e.replica, e.dst)
+		sim.connect(c)
 	case retry:
-		sim.syn(e)
+		sim.syn(c, l.arg)
 	case ends:
-		sim.close(e.replica, e.dst, ending(e.arg))
-		if sim.s.Traffic.Policy == Keep {
-			sim.queue.push(event{at: sim.now + uint64(reconnectLost), what: connect, replica: e.replica, dst: e.dst})
-		}
+		sim.ended(c)
 	case release:
-		sim.release(e)
+		sim.release(c, l.arg)
 	case grow:
-		sim.counters[e.arg].double(int(e.replica))
+		sim.counters[l.arg].double(c.replica())
 	default:
-		sim.original(e)
+		sim.original(c, l.what)
 	}
 }
 
 func (sim *simulation) arrival() {
-	sim.connect(uint32(sim.random.IntN(sim.s.Replicas)), uint16(sim.random.IntN(sim.s.Destinations)))
+	sim.connect(newConn(sim.random.IntN(sim.s.Replicas), sim.random.IntN(sim.s.Destinations)))
 }
 
-func (sim *simulation) slot(e event) {
-	sim.left[e.replica]--
-	if left := sim.left[e.replica]; left > 0 {
-		sim.queue.push(event{at: sim.now + uint64(1e9/sim.s.Traffic.Rate), what: slot, replica: e.replica})
+func (sim *simulation) slot(c conn) {
+	r := c.replica()
+	sim.left[r]--
+	if sim.left[r] > 0 {
+		sim.timeline.append(sim.to.slots, sim.now, newConn(r, 0))
 	}
-	dst := (int64(e.replica) + sim.left[e.replica]) % int64(sim.s.Destinations)
-	sim.connect(e.replica, uint16(dst))
+	sim.connect(newConn(r, int((int64(r)+sim.left[r])%int64(sim.s.Destinations))))
 }

@@ -76,6 +76,8 @@ func TestPlannedRatesOfClosedConnections(t *testing.T) {
 		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, snatplan.Traffic{}, 992.5},
 		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, snatplan.Traffic{RST: 1}, 4032},
 		{snatplan.StageSpec{Kind: snatplan.AzureLB}, snatplan.Traffic{Abandoned: 1}, 4.27},
+		{snatplan.StageSpec{Kind: snatplan.AzureLB}, snatplan.Traffic{}, 4.27},
+		{snatplan.StageSpec{Kind: snatplan.AzureLB}, snatplan.Traffic{RST: 1}, 1024 / 15.0},
 		{snatplan.StageSpec{Kind: snatplan.AWSNAT}, snatplan.Traffic{}, 0}, // its hold-down is not published
 		{snatplan.StageSpec{Kind: snatplan.AWSNAT, HoldFIN: seconds(55)}, snatplan.Traffic{}, 1000},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 1024}, snatplan.Traffic{}, 1024 / 120.0},
@@ -90,7 +92,7 @@ func TestPlannedRatesOfClosedConnections(t *testing.T) {
 // A SYN without a port waits 1, 3, 7 … s; the kernel gives up at 127 s.
 func TestSYNsAreSentAgain(t *testing.T) {
 	s := snatplan.Scenario{
-		Path: []snatplan.StageSpec{{Kind: snatplan.AzureLB, Ports: 8}},
+		Path: []snatplan.StageSpec{{Kind: snatplan.AzureLB, Ports: 8, HoldFIN: seconds(0)}},
 		Traffic: snatplan.Traffic{
 			Policy: snatplan.Open, Rate: 0.000001, Burst: 16, BurstEvery: 150 * time.Second, Lifetime: 5 * time.Second, Spread: "fixed", Duration: 299 * time.Second,
 		},
@@ -238,5 +240,72 @@ func BenchmarkSimulate(b *testing.B) {
 				b.ReportMetric(float64(run.Opened), "connections")
 			}
 		})
+	}
+}
+
+// Server nodes and servers are counted one by one: what one of them has left does not help at another.
+func TestServersFillOneByOne(t *testing.T) {
+	s := snatplan.Scenario{
+		Servers: 4, ServerNodes: 2, Connections: 400, Path: []snatplan.StageSpec{{Kind: snatplan.Files, Side: "server", Limit: 100}, {Kind: snatplan.Conntrack, Side: "server", Limit: 200}},
+		Traffic: snatplan.Traffic{Rate: 100, Duration: time.Minute},
+	}
+	if run := simulate(t, s); run.Peak != 400 || run.Stages[0].Refused+run.Stages[1].Refused != 0 || run.Stages[0].Fullest != 100 || run.Stages[1].Fullest != 200 {
+		t.Errorf("even: %+v", run.Stages)
+	}
+	s.Traffic.Balance = "random"
+	run := simulate(t, s)
+	if run.Series.Held[len(run.Series.Held)-1] >= 400 || run.Stages[0].Refused == 0 || run.Stages[0].Fullest != 100 || run.BrokeAt == nil || *run.BrokeAt > 4 {
+		t.Errorf("random: %d held, %+v", run.Peak, run.Stages)
+	}
+	// The node's address towards each server is a key by itself.
+	kube := snatplan.Scenario{Servers: 2, ServerNodes: 2, Connections: 5000, Path: []snatplan.StageSpec{{Kind: snatplan.MasqueradeLB, Ports: 1000}}}
+	agree(t, kube, kube.WithDefaults().Plan())
+	if run := simulate(t, kube); run.Stages[0].Fullest != 1000 || run.Stages[0].PerKey != 1000 || run.Peak != 4000 {
+		t.Errorf("%+v", run.Stages)
+	}
+}
+
+// What breaks first has the earliest refusal, and the run says when.
+func TestARunSaysWhatBrokeFirst(t *testing.T) {
+	run := simulate(t, snatplan.Scenario{
+		Connections: 2000, Path: []snatplan.StageSpec{{Kind: snatplan.Ephemeral, Ports: 1500}, {Kind: snatplan.AzureLB}}, Traffic: snatplan.Traffic{Rate: 100},
+	})
+	if run.BrokeFirst != "Azure LB outbound, 1,024 ports per node" || run.BrokeAt == nil || math.Abs(*run.BrokeAt-10.24) > 0.02 {
+		t.Errorf("%s at %v", run.BrokeFirst, run.BrokeAt)
+	}
+	if run := simulate(t, snatplan.Scenario{Connections: 5, Path: one(snatplan.AzureLB)}); run.BrokeFirst != "" || run.BrokeAt != nil {
+		t.Errorf("nothing broke: %+v", run)
+	}
+}
+
+// A UDP flow ends in silence: its port comes back after the idle time-out and the hold-down; nobody sends the first packet again.
+func TestUDPFlows(t *testing.T) {
+	for name, c := range map[string]struct {
+		path []snatplan.StageSpec
+		dsts int
+		ips  int
+		want int64   // held at most, by hand
+		rate float64 // new flows per second
+	}{
+		"Azure LB: one port per address": {[]snatplan.StageSpec{{Kind: snatplan.AzureLB}}, 4, 2, 2048, 2048 / 241.0},
+		"Azure NAT gateway":              {one(snatplan.AzureNAT), 1, 0, 50_000, 50_000 / (1 + 240 + 65.0)},
+		"Cloud NAT":                      {[]snatplan.StageSpec{{Kind: snatplan.GCPNAT, Ports: 1024}}, 2, 0, 2048, 2048 / 31.0},
+		"masquerade":                     {one(snatplan.Masquerade), 1, 0, 64_512, 64_512 / 121.0},
+		"own ports":                      {one(snatplan.Ephemeral), 3, 0, 28_232, 28_232},
+	} {
+		s := snatplan.Scenario{Protocol: snatplan.UDP, Destinations: c.dsts, DestinationIPs: c.ips, Connections: 100_000, Path: c.path, Traffic: snatplan.Traffic{Lifetime: time.Second}}
+		p := s.WithDefaults().Plan()
+		if p.Holds != c.want || math.Abs(p.NewPerSecond-c.rate) > 0.01*c.rate {
+			t.Errorf("%s: holds %d, %.2f/s, want %d, %.2f/s", name, p.Holds, p.NewPerSecond, c.want, c.rate)
+		}
+		s.Traffic = snatplan.Traffic{}
+		agree(t, s, s.WithDefaults().Plan())
+	}
+	s := snatplan.Scenario{
+		Protocol: snatplan.UDP, Path: []snatplan.StageSpec{{Kind: snatplan.GCPNAT, Ports: 64}},
+		Traffic: snatplan.Traffic{Policy: snatplan.Open, Rate: 1e-6, Burst: 100, BurstEvery: 40 * time.Second, Lifetime: time.Second, Spread: "fixed", Duration: 100 * time.Second},
+	}
+	if run := simulate(t, s); run.Opened != 128 || run.TimedOut != 72 || run.Delayed != 0 {
+		t.Errorf("two bursts of 100 for 64 ports, 40 s apart: %+v", run)
 	}
 }

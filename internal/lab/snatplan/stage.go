@@ -22,24 +22,26 @@ func (l level) String() string {
 
 // stage is a StageSpec with the vendor's rules applied to a scenario.
 type stage struct {
-	kind    Kind
-	name    string
-	level   level
-	key     string        // header fields it multiplexes over
-	keys    int64         // values of the key that one owner has
-	perKey  int64         // connections per value
-	byDest  bool          // every destination tuple has its own share of keys and ports
-	owners  int64         // replicas, nodes, 1, server nodes, servers
-	perNode []int64       // node level: each node's capacity, where nodes differ
-	ports   int64         // per owner, shared with ports held down; 0: nothing is held down
-	fin     time.Duration // hold-down after each way to end
-	rst     time.Duration
-	idle    time.Duration // after which an abandoned connection is forgotten
-	atOnce  bool          // refuses with an error instead of silence
-	arrives int64         // accept queue: connections that stand in it together; it does not bound what is held
-	growing *growing      // dynamic allocation
-	fails   string        // what a client sees
-	remedy  string
+	kind      Kind
+	name      string
+	level     level
+	key       string        // header fields it multiplexes over
+	keys      int64         // values of the key that one owner has
+	perKey    int64         // connections per value
+	byDest    bool          // every destination tuple has its own share of keys and ports,
+	byAddress bool          // or every destination address,
+	byServer  bool          // or every server
+	owners    int64         // replicas, nodes, 1, server nodes, servers
+	perNode   []int64       // node level: each node's capacity, where nodes differ
+	ports     int64         // per owner, shared with ports held down; 0: nothing is held down
+	fin       time.Duration // hold-down after each way to end
+	rst       time.Duration
+	idle      time.Duration // after which an abandoned connection is forgotten
+	atOnce    bool          // refuses with an error instead of silence
+	arrives   int64         // accept queue: connections that stand in it together; it does not bound what is held
+	growing   *growing      // dynamic allocation
+	fails     string        // what a client sees
+	remedy    string
 }
 
 // growing is a dynamic allocation per node and destination-independent: start, doubled up to max, out of a pool.
@@ -106,6 +108,9 @@ func (s Scenario) stagesOf(p StageSpec) []stage {
 			kind: p.Kind, name: "Azure NAT gateway, in all", level: natLevel, key: "gateway", keys: 1, perKey: azureNATTotal,
 			owners: 1, fails: silent, remedy: "split the subnets over several gateways",
 		}
+		if s.Protocol == UDP {
+			return []stage{p.silent(perDestination, azureNATIdle, azureNATUDP), whole}
+		}
 		return []stage{p.held(perDestination, azureNATFIN, azureNATRST, azureNATIdle), whole}
 	case AWSNAT:
 		st := stage{
@@ -132,6 +137,14 @@ func (p StageSpec) held(st stage, fin, rst, idle int64) stage {
 	return st
 }
 
+// silent is held for UDP: the idle timer, and the hold-down that follows it.
+func (p StageSpec) silent(st stage, idle, hold int64) stage {
+	st = p.held(st, hold, 0, idle)
+	st.idle += st.fin
+	st.fin = 0
+	return st
+}
+
 // azureLB gives each node its ports: by the table, or as many as were asked for, as far as the frontends go.
 func (s Scenario) azureLB(p StageSpec) stage {
 	ports := s.lbPorts(p)
@@ -141,13 +154,20 @@ func (s Scenario) azureLB(p StageSpec) stage {
 		byDest: true, ports: ports * int64(s.Destinations), owners: int64(s.Nodes), fails: silent,
 		remedy: "give each node more outbound ports, or use a NAT gateway" + orVendor,
 	}
+	if s.Protocol == UDP { // port-restricted cone: a port serves one flow per destination address, whatever the ports there
+		st.key, st.keys = "node (NAT address, port block), destination address", int64(s.DestinationIPs)
+		st.byDest, st.byAddress, st.ports = false, true, ports*int64(s.DestinationIPs)
+	}
 	if p.Ports == 0 {
 		st.remedy = "set the outbound ports by hand (the default gives few), or use a NAT gateway" + orVendor
 	}
 	if possible := s.lbNodes(p); possible < int64(s.Nodes) {
 		st.perNode = firstNodes(s.Nodes, possible, st.keys*st.perKey)
 	}
-	return p.held(st, 0, 0, azureLBIdle)
+	if s.Protocol == UDP {
+		return p.silent(st, azureLBIdle, 0)
+	}
+	return p.held(st, azureLBFIN, azureLBRST, azureLBIdle)
 }
 
 // lbPorts is what a node gets.
@@ -210,14 +230,21 @@ func (s Scenario) gcpNAT(p StageSpec) []stage {
 		if possible < int64(s.Nodes) {
 			st.perNode = firstNodes(s.Nodes, possible, st.keys*st.perKey)
 		}
-		return []stage{p.held(st, gcpNATTimeWait, gcpNATTransitory, gcpNATIdle)}
+		return []stage{s.gcpHeld(p, st)}
 	}
 	st.name = fmt.Sprintf("GCP Cloud NAT, %s to %s ports per VM", Group(int64(p.Ports)), Group(int64(p.MaxPorts)))
 	st.perKey, st.ports = int64(p.MaxPorts), int64(p.MaxPorts)*d
 	st.remedy = "raise the maximum ports per VM, or add addresses" + orVendor
 	st.growing = &growing{start: int64(p.Ports), max: int64(p.MaxPorts), pool: pool, delay: p.Grow}
 	st.perNode = s.grown(*st.growing, d)
-	return []stage{p.held(st, gcpNATTimeWait, gcpNATTransitory, gcpNATIdle)}
+	return []stage{s.gcpHeld(p, st)}
+}
+
+func (s Scenario) gcpHeld(p StageSpec, st stage) stage {
+	if s.Protocol == UDP {
+		return p.silent(st, gcpNATUDPIdle, 0)
+	}
+	return p.held(st, gcpNATTimeWait, gcpNATTransitory, gcpNATIdle)
 }
 
 // grown is what each node's allocation comes to when the demand is there: in rounds each

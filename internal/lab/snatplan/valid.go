@@ -21,8 +21,14 @@ const (
 func (s Scenario) WithDefaults() Scenario {
 	s.Nodes, s.Replicas, s.Connections = orInt(s.Nodes, 1), orInt(s.Replicas, 1), or64(s.Connections, 10_000)
 	s.Destinations, s.ServerNodes, s.Servers = orInt(s.Destinations, 1), orInt(s.ServerNodes, 1), orInt(s.Servers, 1)
+	if s.DestinationIPs == 0 {
+		s.DestinationIPs = s.Destinations
+	}
 	if s.Kind == "" {
 		s.Kind = Exact
+	}
+	if s.Protocol == "" {
+		s.Protocol = TCP
 	}
 	path := make([]StageSpec, len(s.Path))
 	for i, p := range s.Path {
@@ -30,6 +36,9 @@ func (s Scenario) WithDefaults() Scenario {
 	}
 	s.Path = path
 	s.Traffic = s.Traffic.withDefaults()
+	if s.Protocol == UDP && s.Traffic.RST == 0 {
+		s.Traffic.Abandoned = 1
+	}
 	return s
 }
 
@@ -83,6 +92,9 @@ func (t Traffic) withDefaults() Traffic {
 	}
 	if t.Spread == "" {
 		t.Spread = "exponential"
+	}
+	if t.Balance == "" {
+		t.Balance = "even"
 	}
 	if t.Seed == 0 {
 		t.Seed = 1
@@ -140,7 +152,8 @@ func (s Scenario) Validate() error {
 	if err := within(
 		bound{"nodes", int64(s.Nodes), 1, MaxNodes}, bound{"max_nodes", int64(s.MaxNodes), 0, MaxNodes}, bound{"surge_nodes", int64(s.SurgeNodes), 0, MaxNodes},
 		bound{"replicas", int64(s.Replicas), 1, MaxReplicas}, bound{"connections", s.Connections, 1, MaxConnections},
-		bound{"destinations", int64(s.Destinations), 1, MaxDestinations}, bound{"server_nodes", int64(s.ServerNodes), 1, MaxNodes},
+		bound{"destinations", int64(s.Destinations), 1, MaxDestinations},
+		bound{"destination_ips", int64(s.DestinationIPs), 1, int64(max(s.Destinations, 1))}, bound{"server_nodes", int64(s.ServerNodes), 1, MaxNodes},
 		bound{"servers", int64(s.Servers), 1, MaxReplicas}, bound{"path", int64(len(s.Path)), 0, MaxStages},
 	); err != nil {
 		return err
@@ -151,6 +164,12 @@ func (s Scenario) Validate() error {
 	switch {
 	case len(s.Path) == 0:
 		return fmt.Errorf("path: there is no stage; write at least one, such as path: [{kind: azure-lb}]")
+	case s.Protocol != TCP && s.Protocol != UDP:
+		return fmt.Errorf("protocol: %q is neither tcp nor udp; write one of them", s.Protocol)
+	case s.Protocol == UDP && s.Traffic.Policy == Original:
+		return fmt.Errorf("protocol: the original tester speaks tcp; write another traffic policy")
+	case s.Protocol == UDP && s.Traffic.RST > 0:
+		return fmt.Errorf("protocol: nothing closes a udp flow, so no share of them ends by rst; leave rst out")
 	case s.Kind != Exact && s.Kind != Ceiling && s.Kind != Transient:
 		return fmt.Errorf("kind: %q is none of exact, ceiling and transient; write one of them", s.Kind)
 	case s.Expect != nil && (*s.Expect < 0 || *s.Expect > maxLimit):
@@ -217,11 +236,18 @@ func (p StageSpec) validateVendor(s Scenario) error {
 			}
 		}
 	case GCPNAT:
+		if p.MaxPorts > 0 && p.EndpointIndependent {
+			return fmt.Errorf("endpoint_independent: Cloud NAT allows it with static allocation only; leave it or max_ports out")
+		}
 		if p.MaxPorts > 0 && (p.Ports&(p.Ports-1) != 0 || p.MaxPorts&(p.MaxPorts-1) != 0 || p.Ports < gcpNATMinDynamic || p.MaxPorts < p.Ports) {
 			return fmt.Errorf("max_ports: dynamic allocation goes from %d to %d, which are no two powers of two from 32 on in order; write such as ports: 64 and max_ports: 4096", p.Ports, p.MaxPorts)
 		}
 		if p.Ports > gcpNATPorts && p.MaxPorts == 0 {
 			return fmt.Errorf("ports: %d are more than the %d of an address; write fewer", p.Ports, gcpNATPorts)
+		}
+	case AcceptQueue:
+		if s.Protocol == UDP {
+			return fmt.Errorf("kind: udp has no accept-queue; leave the stage out")
 		}
 	case Memory:
 		if p.Limit == 0 {
@@ -241,6 +267,8 @@ func (t Traffic) validate() error {
 		return fmt.Errorf("policy: %q is none of keep, open and original; write one of them", t.Policy)
 	case t.Spread != "exponential" && t.Spread != "fixed":
 		return fmt.Errorf("spread: %q is neither exponential nor fixed; write one of them", t.Spread)
+	case t.Balance != "even" && t.Balance != "random":
+		return fmt.Errorf("balance: %q is neither even nor random; write one of them", t.Balance)
 	case !(t.Rate > 0 && t.Rate <= 1e8):
 		return fmt.Errorf("rate: %v is not above 0 and up to 100000000; write connections per second", t.Rate)
 	case t.Burst < 0 || t.Burst > 10_000_000:

@@ -24,6 +24,7 @@ type Config struct {
 	Hold          time.Duration
 	Plateau       time.Duration
 	Tick          func(tcpscale.Report)
+	Ends          func(client, server tcpscale.Report) // every second and at the end; may be nil
 }
 
 // Result is what it found. Memory and processor figures are of the hold.
@@ -105,7 +106,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	defer server.Close()
 	c.Client.Targets = server.Listen
 	m := measuring{
-		before: readMemory(), server: server.Report, tick: c.Tick,
+		before: readMemory(), server: server.Report, tick: c.Tick, ends: c.Ends,
 		conditions: func() []Condition { return conditions(c.Place, where, files) },
 	}
 	run := tcpscale.ClientRun{
@@ -130,6 +131,7 @@ type measuring struct {
 	before, now     memory
 	server          func() tcpscale.Report
 	tick            func(tcpscale.Report)
+	ends            func(client, server tcpscale.Report)
 	first, last     tcpscale.Report // client, at both ends of the hold
 	firstAt, lastAt tcpscale.Report // server
 	conditions      func() []Condition
@@ -139,6 +141,11 @@ type measuring struct {
 func (m *measuring) look(r tcpscale.Report) {
 	if m.tick != nil {
 		m.tick(r)
+	}
+	if m.ends != nil {
+		server := m.server()
+		server.Final = r.Final
+		m.ends(r, server)
 	}
 	// The last report of a run has its history; by then connections may be going.
 	if r.FullAt.IsZero() || r.History != nil || r.At.Sub(r.FullAt) < 2*time.Second {

@@ -14,10 +14,10 @@
 // # Limits
 //
 // Everything is bounded: reporters (a new one takes the place of the longest silent or ended one; without such it is
-// refused with 503), bytes, peers and names of a report, reports decoded at once, watchers of the events (one that does
+// refused with 503), bytes, peers and names of a report, bytes being read, reports decoded at once, kinds of failures, watchers of the events (one that does
 // not read for 8 s is cut off). Each refusal is counted in State.Dropped and in weir_tcp_stats_dropped_total. Rings hold
 // 3600 points of 1 s and 8640 of 10 s (means), 300 kB for a reporter once a day has passed. Nothing is kept on disk. There are no
-// accounts: who reaches the port can report and read.
+// accounts: who reaches the port, and knows Config.Token if there is one, can report and read.
 //
 //	service := stats.New(stats.Config{Page: web.TCPStats()})
 //	go service.Run(ctx)

@@ -52,7 +52,7 @@ func TestEventsAreLive(t *testing.T) {
 	if st, err := next(); err != nil || st.Reporters != 0 {
 		t.Fatalf("at first: %+v, %v", st, err)
 	}
-	sender, err := stats.NewSender(strings.TrimPrefix(server.URL, "http://"))
+	sender, err := stats.NewSender(strings.TrimPrefix(server.URL, "http://"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +77,7 @@ func TestEventsAreLive(t *testing.T) {
 
 // One that does not read is cut off, counted, and its place is free again.
 func TestASlowWatcherIsDropped(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, stats.Config{MaxWatchers: 1})
 	for i := range 200 {
 		b.take(server(strings.Repeat("n", 200)+string(rune('a'+i%26))+string(rune('a'+i/26)), 1), "192.0.2.1")
@@ -99,6 +100,7 @@ func TestASlowWatcherIsDropped(t *testing.T) {
 
 // Serve ticks by itself and ends its watchers with its context.
 func TestServeEnds(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +130,7 @@ func TestServeEnds(t *testing.T) {
 
 func TestSenderRefusesWhatIsNoAddress(t *testing.T) {
 	for _, bad := range []string{"", "ftp://h", "http://", "::"} {
-		if _, err := stats.NewSender(bad); err == nil {
+		if _, err := stats.NewSender(bad, ""); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

@@ -2,6 +2,8 @@ package stats
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -24,9 +27,9 @@ func (s *Service) Handler() http.Handler {
 	mux.HandleFunc("POST /api/reports", func(w http.ResponseWriter, r *http.Request) {
 		s.servePost(w, r, false, func(body []byte, _ time.Time) (*tcpscale.Report, error) { return decodeReport(body) })
 	})
-	mux.HandleFunc("POST /api/ServerStatistics", func(w http.ResponseWriter, r *http.Request) {
-		s.servePost(w, r, true, decodeOriginal)
-	})
+	for _, path := range []string{"/api/ServerStatistics", "/api/serverstatistics"} { // the original's paths have no case
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.servePost(w, r, true, decodeOriginal) })
+	}
 	mux.HandleFunc("GET /api/state", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.State(s.config.Now())) })
 	mux.HandleFunc("GET /api/history", s.serveHistory)
 	mux.HandleFunc("GET /api/events", s.serveEvents)
@@ -37,8 +40,59 @@ func (s *Service) Handler() http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if r.URL.Path != "/livez" && !s.knows(r) {
+			s.drop(func(d *Dropped) { d.Strangers++ })
+			w.Header().Set("WWW-Authenticate", `Basic realm="weir tcp stats", charset="UTF-8"`)
+			refuse(w, http.StatusUnauthorized, "the token of --token-file is wanted: as Bearer, or as the password of any user")
+			return
+		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// knows compares the token, as programs or browsers send it, in constant time.
+func (s *Service) knows(r *http.Request) bool {
+	if s.config.Token == "" {
+		return true
+	}
+	given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !bearer {
+		_, given, _ = r.BasicAuth() // RFC 7617; without it the empty token, which is wrong
+	}
+	want, got := sha256.Sum256([]byte(s.config.Token)), sha256.Sum256([]byte(given))
+	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
+}
+
+// maxBodies bounds what all reports that are being read take together.
+const maxBodies = 64 << 20
+
+var errBusy = errors.New("too many reports at once: report again in a second")
+
+// readBody reads at most maxBody bytes. A slow sender holds what it has sent, and nobody up.
+func (s *Service) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	const step = 16 << 10
+	var body []byte
+	taken := int64(0)
+	defer func() { s.bodies.Add(-taken) }()
+	from := http.MaxBytesReader(w, r.Body, maxBody)
+	for {
+		if len(body) == cap(body) {
+			more := int64(max(step, len(body))) // doubles
+			taken += more
+			if s.bodies.Add(more) > maxBodies {
+				return nil, errBusy
+			}
+			body = append(make([]byte, 0, int64(len(body))+more), body...)
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 // servePost reads a report. Only JSON is taken: a form of a foreign web page cannot send that.
@@ -48,20 +102,26 @@ func (s *Service) servePost(w http.ResponseWriter, r *http.Request, original boo
 		refuse(w, http.StatusUnsupportedMediaType, "want Content-Type: application/json")
 		return
 	}
-	select {
-	case s.decoding <- struct{}{}:
-		defer func() { <-s.decoding }()
-	case <-time.After(2 * time.Second):
-		s.drop(func(d *Dropped) { d.Busy++ })
-		refuse(w, http.StatusServiceUnavailable, "too many reports at once: report again in a second")
-		return
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := s.readBody(w, r)
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		s.drop(func(d *Dropped) { d.TooLarge++ })
 		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a report has at most %d bytes", maxBody))
 		return
-	} else if err != nil {
+	}
+	if err == nil {
+		select {
+		case s.decoding <- struct{}{}:
+			defer func() { <-s.decoding }()
+		case <-time.After(2 * time.Second):
+			err = errBusy
+		}
+	}
+	switch {
+	case errors.Is(err, errBusy):
+		s.drop(func(d *Dropped) { d.Busy++ })
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+		return
+	case err != nil:
 		return // who sent it has gone
 	}
 	now := s.config.Now()

@@ -47,6 +47,7 @@ func metrics(st *State) []byte {
 		{"forgotten", d.Forgotten},
 		{"bad_reports", d.BadReports},
 		{"too_large", d.TooLarge},
+		{"strangers", d.Strangers},
 		{"busy", d.Busy},
 		{"watchers", d.Watchers},
 		{"slow_watchers", d.Slow},

@@ -16,12 +16,13 @@ import (
 
 // Sender posts reports to a service.
 type Sender struct {
-	url    string
-	client http.Client
+	url, host, token string
+	client           http.Client
 }
 
-// NewSender returns a sender for HOST:PORT or http(s)://HOST[:PORT][/PREFIX]. Nothing is sent yet.
-func NewSender(to string) (*Sender, error) {
+// NewSender returns a sender for HOST:PORT or http(s)://HOST[:PORT][/PREFIX], with the service's token if it has one. Nothing is
+// sent yet.
+func NewSender(to, token string) (*Sender, error) {
 	if !strings.Contains(to, "://") {
 		to = "http://" + to
 	}
@@ -29,16 +30,17 @@ func NewSender(to string) (*Sender, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("statistics service %q: write HOST:PORT or http://HOST:PORT", to)
 	}
-	return &Sender{url: u.JoinPath("api/reports").String(), client: http.Client{Timeout: 5 * time.Second}}, nil
+	if u.User != nil {
+		return nil, fmt.Errorf("statistics service at %s: a secret in an address is seen by all; it goes into a file", u.Host)
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute} // no proxy: as HTTP_PROXY is not meant for a run
+	return &Sender{url: u.JoinPath("api/reports").String(), host: u.Host, token: token, client: http.Client{Timeout: 5 * time.Second, Transport: transport}}, nil
 }
 
 // Send posts one report and waits for the answer, at most five seconds. The error says what the service did not like.
 func (s *Sender) Send(ctx context.Context, report *tcpscale.Report) error {
 	short := *report
-	short.Samples = nil // the service shows none
-	if len(short.History) > 1 {
-		short.History = short.History[len(short.History)-1:] // that there is one says that this report is the last
-	}
+	short.Samples, short.History = nil, nil // the service shows none, and has its own
 	body, err := json.Marshal(&short)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
@@ -48,6 +50,9 @@ func (s *Sender) Send(ctx context.Context, report *tcpscale.Report) error {
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
+	if s.token != "" {
+		request.Header.Set("Authorization", "Bearer "+s.token)
+	}
 	response, err := s.client.Do(request)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)

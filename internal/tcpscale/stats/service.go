@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/tcpscale"
@@ -20,6 +21,7 @@ type Config struct {
 	ForgetAfter  time.Duration // default 10 min
 	Expect       int           // connections that should come; 0: none expected. Drawn beside what is observed
 	Page         http.Handler  // GET of everything else; nil: 404
+	Token        string        // wanted as `Authorization: Bearer TOKEN`, or as the password of Basic, by all but /livez; empty: none
 
 	Now func() time.Time // default time.Now; with its monotonic part
 	Log *slog.Logger     // default: none
@@ -42,7 +44,8 @@ type Service struct {
 	dropped   Dropped
 	reports   uint64
 	watchers  map[*watcher]struct{}
-	decoding  chan struct{} // bounds the memory of reports being read
+	decoding  chan struct{} // bounds the memory of reports being decoded
+	bodies    atomic.Int64  // bytes of reports being read
 }
 
 // reporter is one server or client.

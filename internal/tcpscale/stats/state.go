@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/tcpscale"
@@ -68,6 +69,7 @@ type Dropped struct {
 	Forgotten  uint64 `json:"forgotten"`   // silent or ended reporters that gave their place before ForgetAfter
 	BadReports uint64 `json:"bad_reports"` // no report, or impossible in itself
 	TooLarge   uint64 `json:"too_large"`
+	Strangers  uint64 `json:"strangers"`     // requests without the token, or with another one
 	Busy       uint64 `json:"busy"`          // came while too many were read
 	Watchers   uint64 `json:"watchers"`      // found no place
 	Slow       uint64 `json:"slow_watchers"` // were cut off
@@ -198,7 +200,11 @@ func (r *reporter) row(now time.Time) Row {
 	seen := map[string]struct{}{}
 	for _, peer := range p.Peers {
 		if peer.Connections > 0 {
-			seen[peer.ID] = struct{}{}
+			id := peer.ID
+			if p.Role == tcpscale.RoleServer {
+				id, _, _ = strings.Cut(id, "/") // RUN/CLIENT: the workers of a client are one
+			}
+			seen[id] = struct{}{}
 		}
 	}
 	row.Peers = len(seen)
@@ -224,6 +230,9 @@ func name(rows []Row) {
 	slices.SortFunc(rows, func(a, b Row) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key)) })
 }
 
+// otherKinds is the kind of failures beyond those that are told apart.
+const otherKinds = "others"
+
 func failureRows(count map[string]uint64) []Failure {
 	remedies := map[string]string{}
 	for f := tcpscale.Failure(0); f.Remedy() != ""; f++ {
@@ -236,5 +245,12 @@ func failureRows(count map[string]uint64) []Failure {
 		}
 	}
 	slices.SortFunc(rows, func(a, b Failure) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind)) })
+	if len(rows) > maxKinds { // reporters may have kinds of their own
+		rest := Failure{Kind: otherKinds}
+		for _, r := range rows[maxKinds-1:] {
+			rest.Count += r.Count
+		}
+		rows = append(rows[:maxKinds-1], rest)
+	}
 	return rows
 }

@@ -89,7 +89,7 @@ func (r *reporter) update(now time.Time, report *tcpscale.Report) {
 		detected99: quantile(report.Detected, 0.99), reconnect99: quantile(report.Reconnect, 0.99),
 	}
 	r.last, r.state = now, StateLive
-	if len(report.History) > 0 { // only a final report has one
+	if report.Final {
 		r.state, r.rates, r.cpu = StateEnded, Rates{}, 0
 	}
 	kept := *report

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	examples "github.com/weir-lb/weir/examples/snat"
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/lab/natrig"
+	"github.com/weir-lb/weir/internal/lab/snatplan"
+)
+
+func newSnatLabCommand() *cobra.Command {
+	var only, nats []string
+	var asJSON bool
+	var report string
+	cmd := &cobra.Command{
+		Use:   "lab [FILE]",
+		Short: "Build the paths of scenarios from namespaces, offer more connections than they hold, and count",
+		Long: `Build the path of each scenario from network namespaces, with the kernel's NAT (nft) at every place that translates
+sources, offer it the scenario's connections with the workers of 'weir tcp', wait until nothing changes any more, and print
+what somebody measured, what the plan says and what was counted in one table. Then the same with Weir's own NAT
+('weir lb run --datapath ebpf') in the place of the last translator.
+
+FILE is one of 'weir snat plan -c'; without it, the tables of the source document and a few cells beside them.
+The last column is what the plateau finder of 'weir tcp client' calls the ceiling; it is not told the plan.
+
+Needs root and nft. A run takes 5 to 40 s, all of them some 15 minutes. Ctrl-C ends it and leaves nothing behind.
+Exit codes: 0 every count is the plan's, 1 one differs, 2 wrong usage.`,
+		Example: `  sudo weir snat lab
+  sudo weir snat lab --only "Outbound ports" --nat kernel
+  sudo weir snat lab examples/snat/lab.yaml --report lab.html
+  sudo weir snat lab --json | jq '.cells[] | [.scenario, .plan.holds, .kernel.held, .weir.held]'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			scenarios, err := snatLabScenarios(args, only)
+			if err != nil {
+				return err
+			}
+			return runSnatLab(cmd, natrig.Config{Scenarios: scenarios, NATs: nats}, asJSON, report)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&only, "only", nil, "only scenarios with this text in their table or name; may be repeated")
+	flags.StringSliceVar(&nats, "nat", natrig.NATs(), "NATs to measure: "+strings.Join(natrig.NATs(), ", "))
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.StringVar(&report, "report", "", "also write an HTML page with plots to this file")
+	_ = cmd.RegisterFlagCompletionFunc("nat", cobra.FixedCompletions(natrig.NATs(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+	return cmd
+}
+
+// snatLabScenarios reads the file, or those in the binary, and keeps what only asks for.
+func snatLabScenarios(args, only []string) (kept []snatplan.Scenario, err error) {
+	var all []snatplan.Scenario
+	if len(args) > 0 {
+		if all, err = parseSnat(args[0]); err != nil {
+			return nil, err
+		}
+	} else {
+		for _, file := range examples.Scenarios() {
+			some, err := decodeSnat(file.Name, file.Text)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, some...)
+		}
+	}
+	if len(only) == 0 {
+		return all, nil
+	}
+	names := snatNames(all)
+	for i, s := range all {
+		for _, text := range only {
+			if strings.Contains(strings.ToLower(names[i]), strings.ToLower(text)) {
+				kept = append(kept, s)
+				break
+			}
+		}
+	}
+	if len(kept) == 0 {
+		return nil, usageError(fmt.Errorf("--only: no scenario has %q in its name; there are: %s", strings.Join(only, `" or "`), strings.Join(names, "; ")))
+	}
+	return kept, nil
+}
+
+func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string) (err error) {
+	if err := c.Validate(); err != nil {
+		return usageError(fmt.Errorf("--nat: %w", err))
+	}
+	if c.Binary, err = os.Executable(); err != nil {
+		return fmt.Errorf("find our own binary: %w", err)
+	}
+	if c.Place, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	progress := newProgress(cmd.ErrOrStderr())
+	c.Progress = progress.show
+	result, err := natrig.Run(cmd.Context(), c)
+	progress.clear()
+	switch {
+	case err != nil && cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()):
+		return errors.New("interrupted; everything that was started is gone")
+	case err != nil:
+		return err
+	case asJSON:
+		err = printJSON(cmd.OutOrStdout(), result)
+	default:
+		err = result.Write(cmd.OutOrStdout())
+	}
+	if err == nil && report != "" {
+		method := strings.Join(append([]string{cmd.CommandPath()}, os.Args[min(3, len(os.Args)):]...), " ")
+		if err = replaceFile(report, func(w io.Writer) error { return result.WriteHTML(w, method) }); err != nil {
+			err = fmt.Errorf("write report: %w", err)
+		}
+	}
+	if err == nil && result.Differ > 0 {
+		return &exitError{code: exitFailure} // the table says why
+	}
+	return err
+}
+
+// decodeSnat is parseSnat of a text.
+func decodeSnat(name string, text []byte) ([]snatplan.Scenario, error) {
+	file, document, err := config.Decode[snatplan.File](name, text)
+	if err == nil {
+		err = locate(document, file.Validate())
+	}
+	if err != nil {
+		return nil, usageError(err)
+	}
+	for i := range file.Scenarios {
+		file.Scenarios[i] = file.Scenarios[i].WithDefaults()
+	}
+	return file.Scenarios, nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/lab/snatplan"
+)
+
+// snatSizes is what `weir snat plan --for N --json` prints.
+type snatSizes struct {
+	Connections  int64           `json:"connections"`
+	Rate         float64         `json:"new_per_second_wanted"` // 0: any
+	Destinations int             `json:"destinations"`
+	Ways         []snatplan.Size `json:"ways"`
+}
+
+// size answers what so many connections need.
+func (f *snatFlags) size(cmd *cobra.Command, args []string, wanted int64) error {
+	switch {
+	case f.file != "" || f.name != "":
+		return usageError(errors.New("--for: a file says how many connections there are; write a kind and flags, or -c FILE"))
+	case wanted < 1 || wanted > snatplan.MaxConnections:
+		return usageError(fmt.Errorf("--for: %d is not between 1 and %d; write one that is", wanted, snatplan.MaxConnections))
+	}
+	need := snatplan.Need{Connections: wanted}
+	given := cmd.Flags().Changed
+	if given("nodes") {
+		need.Nodes = f.scenario.Nodes
+	}
+	if given("replicas") {
+		need.Replicas = f.scenario.Replicas
+	}
+	if given("ips") {
+		need.IPs = f.stage.IPs
+	}
+	if given("rate") {
+		need.Rate = f.scenario.Traffic.Rate
+	}
+	out := snatSizes{Connections: wanted, Rate: need.Rate, Destinations: f.scenario.Destinations}
+	possible := false
+	for _, spec := range f.ways(args, given("ports")) {
+		asked := spec
+		asked.Ports, asked.MaxPorts = max(spec.Ports, 0), max(spec.MaxPorts, 0)
+		one := *f
+		one.stage = asked
+		s, err := one.byFlags(cmd, spec.Kind)
+		if err != nil {
+			return err
+		}
+		s.Path[len(s.Path)-1].Ports, s.Path[len(s.Path)-1].MaxPorts = spec.Ports, spec.MaxPorts
+		if spec.Kind == snatplan.Masquerade || spec.Kind == snatplan.Ephemeral {
+			s.Path[len(s.Path)-1].Ports = asked.Ports
+		}
+		size := s.Size(need)
+		possible = possible || size.Possible
+		out.Ways = append(out.Ways, size)
+	}
+	var err error
+	if f.json {
+		err = printJSON(cmd.OutOrStdout(), out)
+	} else {
+		err = writeSizes(cmd.OutOrStdout(), out)
+	}
+	if err == nil && !possible {
+		return &exitError{code: exitFailure}
+	}
+	return err
+}
+
+// ways are the manners of allocation that a question is about: those of one kind, or all.
+func (f *snatFlags) ways(args []string, ports bool) []snatplan.StageSpec {
+	kinds := snatKinds()
+	if len(args) > 0 {
+		kinds = args[:1]
+	}
+	var all []snatplan.StageSpec
+	for _, kind := range kinds {
+		p := f.stage
+		p.Kind = snatplan.Kind(kind)
+		if len(args) == 0 && p.Kind != snatplan.AzureLB {
+			p.RulePorts = nil
+		}
+		if len(args) == 0 && p.Kind != snatplan.GCPNAT {
+			p.MaxPorts, p.EndpointIndependent = 0, false
+		}
+		switch {
+		case p.Kind == snatplan.AzureLB && !ports:
+			all = append(all, p)
+			p.Ports = snatplan.Manual
+		case p.Kind == snatplan.GCPNAT && p.MaxPorts == 0 && !ports:
+			p.Ports = snatplan.Manual
+			all = append(all, p)
+			if p.EndpointIndependent {
+				continue // static allocation only
+			}
+			p.Ports, p.MaxPorts = 0, snatplan.Dynamic
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func writeSizes(out io.Writer, r snatSizes) error {
+	fmt.Fprintf(out, "%s connections at one time, to %d destination tuple(s)", snatplan.Group(r.Connections), r.Destinations)
+	if r.Rate > 0 {
+		fmt.Fprintf(out, ", %.0f new ones/s", r.Rate)
+	}
+	fmt.Fprint(out, "\n\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "WAY\tNODES\tREPLICAS\tPORTS PER NODE\tADDRESSES\tHOLDS\tNEW/S\tFULL FIRST")
+	for _, s := range r.Ways {
+		if !s.Possible {
+			fmt.Fprintf(w, "%s\t–\t\t\t\t\t\tnot possible, see below\n", s.Way)
+			continue
+		}
+		ports, ips, rate := "–", "–", "–"
+		if s.Ports > 0 {
+			ports = snatplan.Group(int64(s.Ports))
+		}
+		if s.MaxPorts > 0 {
+			ports += " to " + snatplan.Group(int64(s.MaxPorts))
+		}
+		if s.IPs > 0 {
+			ips = snatplan.Group(int64(s.IPs))
+		}
+		if s.NewPerSecond > 0 {
+			rate = fmt.Sprintf("%.0f", s.NewPerSecond)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Way, snatplan.Group(int64(s.Nodes)), snatplan.Group(int64(s.Replicas)), ports, ips, snatplan.Group(s.Ceiling), rate, s.First)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, s := range r.Ways {
+		if !s.Possible {
+			fmt.Fprintf(out, "\n%s: %s\n", s.Way, s.Why)
+			if s.Plan.Remedy != "" {
+				fmt.Fprintf(out, "  remedy: %s\n", s.Plan.Remedy)
+			}
+		}
+	}
+	if len(r.Ways) > 2 || !r.Ways[0].Possible {
+		return nil
+	}
+	for _, s := range r.Ways {
+		for _, warning := range s.Plan.Warnings {
+			fmt.Fprintf(out, "\n%s: %s\n", s.Way, warning)
+		}
+	}
+	return nil
+}

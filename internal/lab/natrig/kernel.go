@@ -1,0 +1,104 @@
+package natrig
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/snatplan"
+)
+
+// applyKernel loads what the kernel translates into each namespace.
+func (l *layout) applyKernel(lab *netlab.Lab) error {
+	for _, ns := range lab.Topology().Namespaces {
+		rules := l.rules(ns.Name)
+		if rules == "" {
+			continue
+		}
+		var said strings.Builder
+		nft := exec.Command("nft", "-f", "-")
+		nft.Stdin, nft.Stdout, nft.Stderr = strings.NewReader(rules), &said, &said
+		if err := lab.Namespace(ns.Name).Run(nft); err != nil {
+			return fmt.Errorf("nft in %s: %w: %s\n%s", ns.Name, err, said.String(), rules)
+		}
+	}
+	return nil
+}
+
+// rules are those of one namespace; empty: none.
+func (l *layout) rules(namespace string) string {
+	var pre, post []string
+	switch {
+	case namespace == cloud:
+		if l.kernel(snatplan.DNATLB) {
+			for i := range l.scenario.Destinations {
+				to := l.servers()[i]
+				if l.has(snatplan.MasqueradeLB) {
+					to = nodePort(i)
+				}
+				pre = append(pre, fmt.Sprintf("ip daddr %v tcp dport %d dnat to %v", vip(0, i), port, to))
+			}
+		}
+		if l.kernel(l.last) {
+			post = l.cloudRules()
+		}
+	case namespace == serverNode:
+		if l.kernel(snatplan.MasqueradeLB) {
+			for i := range l.scenario.Destinations {
+				pre = append(pre, fmt.Sprintf("ip daddr %v tcp dport %d dnat to %v", nodePort(i).Addr(), nodePort(i).Port(), l.servers()[i]))
+			}
+			post = []string{`oifname "eth1" ` + l.masquerade(snatplan.MasqueradeLB)}
+		}
+	case strings.HasPrefix(namespace, "node"):
+		if l.kernel(snatplan.Masquerade) {
+			post = []string{`oifname "eth0" ` + l.masquerade(snatplan.Masquerade)}
+		}
+	}
+	var b strings.Builder
+	for _, c := range []struct {
+		hook  string
+		rules []string
+	}{{"prerouting priority dstnat", pre}, {"postrouting priority srcnat", post}} {
+		if len(c.rules) > 0 {
+			name, _, _ := strings.Cut(c.hook, " ")
+			fmt.Fprintf(&b, " chain %s {\n  type nat hook %s;\n  %s\n }\n", name, c.hook, strings.Join(c.rules, "\n  "))
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "table ip natrig {\n" + b.String() + "}\n"
+}
+
+// cloudRules are those of the cloud's translator of sources. A range of ports wants a transport match before it.
+func (l *layout) cloudRules() []string {
+	switch l.last {
+	case snatplan.AzureNAT, snatplan.AWSNAT:
+		p := l.poolOf(0)
+		return []string{fmt.Sprintf(`oifname "server" meta l4proto tcp snat to %v-%v:%d-%d`, p.addresses[0], p.addresses[len(p.addresses)-1], p.first, p.last)}
+	case snatplan.AzureLB, snatplan.GCPNAT:
+	default:
+		return nil
+	}
+	var all []string
+	for i := range l.scenario.Nodes {
+		from := fmt.Sprintf("ip saddr { %v, %v } ", uplink(i), podNet(i))
+		p := l.poolOf(i)
+		if len(p.addresses) == 0 {
+			all = append(all, from+"drop")
+			continue
+		}
+		all = append(all, fmt.Sprintf("%smeta l4proto tcp snat to %v:%d-%d", from, p.addresses[0], p.first, p.last))
+	}
+	return all
+}
+
+// masquerade is kube-proxy's, whose range is what the kernel takes by itself, or with another range.
+func (l *layout) masquerade(k snatplan.Kind) string {
+	ports := int(l.kinds[k].PerKey)
+	if ports == 1<<16-firstNAT {
+		return "meta l4proto tcp masquerade"
+	}
+	return fmt.Sprintf("meta l4proto tcp masquerade to :%d-%d", firstNAT, firstNAT+ports-1)
+}

@@ -1,0 +1,292 @@
+package natrig
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/snatplan"
+)
+
+// Names of namespaces.
+const (
+	cloud      = "cloud"
+	serverNode = "server-node"
+	serverHost = "server"
+)
+
+const (
+	port     = 10000 // of servers and VIPs
+	firstNAT = 1024  // lowest port of every translator
+	mostOf   = 16    // nodes, and destinations
+	mostPods = 250   // source addresses of a node
+)
+
+// layout is a scenario as it is built: addresses and where they are translated.
+type layout struct {
+	scenario snatplan.Scenario
+	plan     snatplan.Plan
+	kinds    map[snatplan.Kind]snatplan.StageUse
+	specs    map[snatplan.Kind]snatplan.StageSpec
+	weir     bool          // Weir has the place of the last translator
+	last     snatplan.Kind // that translator; empty: the path has none
+}
+
+// lay checks that a scenario can be built. The error says why not.
+func lay(s snatplan.Scenario, weir bool) (*layout, error) {
+	l := &layout{scenario: s, plan: s.Plan(), kinds: map[snatplan.Kind]snatplan.StageUse{}, specs: map[snatplan.Kind]snatplan.StageSpec{}, weir: weir}
+	for _, p := range s.Path {
+		if _, twice := l.specs[p.Kind]; twice && translates(p.Kind) {
+			return nil, fmt.Errorf("two stages %s", p.Kind)
+		}
+		l.specs[p.Kind] = p
+	}
+	for _, u := range l.plan.Stages {
+		if _, known := l.kinds[u.Kind]; !known {
+			l.kinds[u.Kind] = u // of azure-nat the first: its limit towards one destination
+		}
+		if u.Pressure > 1 && !translates(u.Kind) && u.Kind != snatplan.Ephemeral {
+			return nil, fmt.Errorf("the rig does not build what bounds it, %s", u.Name)
+		}
+	}
+	inCloud := 0
+	for _, kind := range []snatplan.Kind{snatplan.Masquerade, snatplan.AzureLB, snatplan.GCPNAT, snatplan.AzureNAT, snatplan.AWSNAT, snatplan.MasqueradeLB} {
+		if !l.has(kind) {
+			continue
+		}
+		l.last = kind
+		if kind != snatplan.Masquerade && kind != snatplan.MasqueradeLB {
+			inCloud++
+		}
+	}
+	pods := (s.Replicas + s.Nodes - 1) / s.Nodes * l.podAddresses()
+	switch {
+	case inCloud > 1:
+		return nil, fmt.Errorf("%d translators of the cloud; the rig has one place for them", inCloud)
+	case l.specs[snatplan.GCPNAT].MaxPorts > 0 || l.specs[snatplan.GCPNAT].EndpointIndependent:
+		return nil, fmt.Errorf("the kernel's NAT neither grows allocations nor maps endpoint-independently")
+	case s.Servers > 1 || s.ServerNodes > 1:
+		return nil, fmt.Errorf("the rig has one server, and one node for it")
+	case s.Nodes > mostOf || s.Destinations > mostOf || pods > mostPods:
+		return nil, fmt.Errorf("more than %d nodes, %d destinations or %d source addresses of a node", mostOf, mostOf, mostPods)
+	case weir && l.last == "":
+		return nil, fmt.Errorf("no translator of sources in the path")
+	}
+	// A full table looks like random loss.
+	if most := conntrackMax(); l.plan.Demand*6/5 > most {
+		return nil, fmt.Errorf("%s connections offered; conntrack tables end at %s, and a fifth should stay free", snatplan.Group(l.plan.Demand), snatplan.Group(most))
+	}
+	return l, nil
+}
+
+// translates reports whether a stage is a translator that the rig builds.
+func translates(k snatplan.Kind) bool {
+	switch k {
+	case snatplan.Masquerade, snatplan.AzureLB, snatplan.GCPNAT, snatplan.AzureNAT, snatplan.AWSNAT, snatplan.MasqueradeLB:
+		return true
+	}
+	return false
+}
+
+// conntrackMax is the limit of every namespace's table; 0 where there is no conntrack.
+func conntrackMax() int64 {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (l *layout) has(k snatplan.Kind) bool { _, ok := l.specs[k]; return ok }
+
+// weirAt is the namespace that Weir runs in; empty: in none.
+func (l *layout) weirAt() string {
+	switch {
+	case !l.weir:
+		return ""
+	case l.last == snatplan.MasqueradeLB:
+		return serverNode
+	}
+	return cloud
+}
+
+// kernel reports whether the kernel does a stage.
+func (l *layout) kernel(k snatplan.Kind) bool {
+	if !l.has(k) || l.weir && k == l.last {
+		return false
+	}
+	return k != snatplan.DNATLB || l.weirAt() != cloud // there Weir balances too
+}
+
+func addr(a, b, c int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(a), byte(b), byte(c)}) }
+
+func uplink(node int) netip.Addr        { return addr(70, node, 2) }
+func cloudEnd(node int) netip.Addr      { return addr(70, node, 1) }
+func podNet(node int) netip.Prefix      { return netip.PrefixFrom(addr(71, node, 0), 24) }
+func natAddress(i int) netip.Addr       { return addr(72, 0, 1+i) }
+func vip(node, dest int) netip.Addr     { return addr(73, node, 1+dest) }
+func serverNodeAddress() netip.Addr     { return addr(74, 0, 2) }
+func serverGateway() netip.Addr         { return addr(75, 0, 1) }
+func serverAddress(dest int) netip.Addr { return addr(75, 0, 2+dest) }
+
+func (l *layout) podAddresses() int {
+	if !l.has(snatplan.Ephemeral) {
+		return 1
+	}
+	return l.specs[snatplan.Ephemeral].IPs
+}
+
+// pods are the source addresses of a node's replica, counted on that node.
+func (l *layout) pods(node, replica int) []netip.Addr {
+	n := l.podAddresses()
+	all := make([]netip.Addr, n)
+	for i := range all {
+		all[i] = addr(71, node, 1+replica*n+i)
+	}
+	return all
+}
+
+// replicas is how many a node has: they are spread evenly.
+func (l *layout) replicas(node int) int {
+	n := l.scenario.Replicas / l.scenario.Nodes
+	if node < l.scenario.Replicas%l.scenario.Nodes {
+		n++
+	}
+	return n
+}
+
+// servers are the addresses that the server listens on, one for each destination.
+func (l *layout) servers() []netip.AddrPort {
+	all := make([]netip.AddrPort, l.scenario.Destinations)
+	for i := range all {
+		all[i] = netip.AddrPortFrom(serverAddress(i), port)
+	}
+	return all
+}
+
+// targets are what the replicas of a node dial.
+func (l *layout) targets(node int) []netip.AddrPort {
+	all := l.servers()
+	for i := range all {
+		switch {
+		case l.weirAt() == cloud:
+			all[i] = netip.AddrPortFrom(vip(l.vipsOf(node), i), port)
+		case l.has(snatplan.DNATLB):
+			all[i] = netip.AddrPortFrom(vip(0, i), port)
+		case l.has(snatplan.MasqueradeLB):
+			all[i] = nodePort(i)
+		}
+	}
+	return all
+}
+
+// nodePort is where the server's node takes connections for a destination.
+func nodePort(dest int) netip.AddrPort {
+	return netip.AddrPortFrom(serverNodeAddress(), uint16(port+dest))
+}
+
+// pool is what a translator has: addresses and a range of ports.
+type pool struct {
+	addresses   []netip.Addr
+	first, last int
+}
+
+// poolOf is what the last translator, in the cloud or of a masquerade, gives to a node; of none: no ports.
+func (l *layout) poolOf(node int) pool {
+	u, spec := l.kinds[l.last], l.specs[l.last]
+	ports := int(u.PerKey)
+	switch l.last {
+	case snatplan.AzureLB, snatplan.GCPNAT:
+		if ports == 0 || int64(node) >= l.plan.NodesPossible {
+			return pool{} // there are none left for this node
+		}
+		blocks := (1<<16 - firstNAT) / ports // of an address
+		first := firstNAT + node%blocks*ports
+		return pool{[]netip.Addr{natAddress(node / blocks)}, first, first + ports - 1}
+	case snatplan.AzureNAT, snatplan.AWSNAT:
+		p := pool{first: firstNAT, last: firstNAT + ports - 1}
+		for i := range spec.IPs {
+			p.addresses = append(p.addresses, natAddress(i))
+		}
+		return p
+	case snatplan.MasqueradeLB:
+		return pool{[]netip.Addr{serverGateway()}, firstNAT, firstNAT + ports - 1}
+	}
+	return pool{[]netip.Addr{natAddress(node)}, firstNAT, firstNAT + ports - 1}
+}
+
+// vipsOf is whose VIPs a node dials at Weir in the cloud: its own where it has ports of its own.
+func (l *layout) vipsOf(node int) int {
+	if l.last == snatplan.AzureNAT || l.last == snatplan.AWSNAT {
+		return 0
+	}
+	return node
+}
+
+// topology is the network, without translators.
+func (l *layout) topology() netlab.Topology {
+	route := func(to netip.Prefix, via netip.Addr) netlab.Route { return netlab.Route{To: to, Via: via} }
+	everywhere := netip.MustParsePrefix("0.0.0.0/0")
+	servers := []netip.Prefix{}
+	for i := range l.scenario.Destinations {
+		servers = append(servers, netip.PrefixFrom(serverAddress(i), 24))
+	}
+	middle := netlab.Namespace{Name: cloud, Forward: true}
+	t := netlab.Topology{Name: "natrig"}
+	for i := range l.scenario.Nodes {
+		name := fmt.Sprint("node", i)
+		node := netlab.Namespace{
+			Name: name, Routes: []netlab.Route{route(everywhere, cloudEnd(i))},
+			Sysctls: []netlab.Sysctl{{Key: "net.ipv4.ip_local_port_range", Value: l.localPorts()}},
+		}
+		for r := range l.replicas(i) {
+			for _, a := range l.pods(i, r) {
+				node.Loopback = append(node.Loopback, netip.PrefixFrom(a, 32))
+			}
+		}
+		middle.Routes = append(middle.Routes, route(podNet(i), uplink(i)))
+		t.Namespaces = append(t.Namespaces, node)
+		t.Links = append(t.Links, netlab.Link{
+			A: netlab.End{Namespace: name, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(uplink(i), 24)}},
+			B: netlab.End{Namespace: cloud, Name: name, Addresses: []netip.Prefix{netip.PrefixFrom(cloudEnd(i), 24)}},
+		})
+	}
+	down := netlab.Link{
+		A: netlab.End{Namespace: cloud, Name: "server", Addresses: []netip.Prefix{netip.PrefixFrom(serverGateway(), 24)}},
+		B: netlab.End{Namespace: serverHost, Name: "eth0", Addresses: servers},
+	}
+	if l.has(snatplan.MasqueradeLB) {
+		down.A.Namespace, down.A.Name = serverNode, "eth1"
+		middle.Routes = append(middle.Routes, route(netip.PrefixFrom(addr(75, 0, 0), 24), serverNodeAddress()))
+		t.Namespaces = append(t.Namespaces, netlab.Namespace{Name: serverNode, Forward: true, Routes: []netlab.Route{route(everywhere, addr(74, 0, 1))}})
+		t.Links = append(t.Links, netlab.Link{
+			A: netlab.End{Namespace: cloud, Name: "server", Addresses: []netip.Prefix{netip.PrefixFrom(addr(74, 0, 1), 24)}},
+			B: netlab.End{Namespace: serverNode, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(serverNodeAddress(), 24)}},
+		})
+	}
+	t.Links = append(t.Links, down)
+	t.Namespaces = append(t.Namespaces, middle, netlab.Namespace{
+		Name: serverHost, Routes: []netlab.Route{route(everywhere, serverGateway())},
+		Sysctls: []netlab.Sysctl{{Key: "net.core.somaxconn", Value: "65535"}, {Key: "net.ipv4.tcp_max_syn_backlog", Value: "65535"}},
+	})
+	return t
+}
+
+// localPorts is the range of source ports of a node's sockets: the default one, or as many as the scenario says.
+func (l *layout) localPorts() string {
+	low, n := 32768, 60999-32768+1
+	if l.has(snatplan.Ephemeral) {
+		n = l.specs[snatplan.Ephemeral].Ports
+	}
+	if low+n > 1<<16 {
+		low = 1<<16 - n
+	}
+	return fmt.Sprintf("%d %d", low, low+n-1)
+}

@@ -1,0 +1,176 @@
+package natrig
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+
+	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/lab/snatplan"
+)
+
+func count(c Column) string {
+	switch {
+	case c.Measured != nil:
+		return snatplan.Group(int64(c.Held))
+	case c.NotRun != "":
+		return "not run"
+	}
+	return "–"
+}
+
+// held is a count for a bar: none is no bar.
+func held(c Column) float64 {
+	if c.Measured == nil {
+		return math.NaN()
+	}
+	return float64(c.Held)
+}
+
+// name is the cell's with its table's.
+func (c *Cell) name() string {
+	if c.Table == "" {
+		return c.Scenario
+	}
+	return c.Table + ": " + c.Scenario
+}
+
+func (c *Cell) said() string {
+	if c.Expect == nil {
+		return "open"
+	}
+	if c.Kind == string(snatplan.Transient) {
+		return "~" + snatplan.Group(*c.Expect)
+	}
+	return snatplan.Group(*c.Expect)
+}
+
+func (c *Cell) planned() string {
+	text := snatplan.Group(c.Plan.Holds)
+	if c.Kind == string(snatplan.Ceiling) && c.Plan.Whole > 0 && c.Plan.Whole < c.Plan.Holds {
+		text += fmt.Sprintf(" (whole replicas: %s)", snatplan.Group(c.Plan.Whole))
+	}
+	return text
+}
+
+func (c *Cell) verdict() string {
+	switch {
+	case !c.Agree:
+		return "DIFFERS"
+	case c.Kernel.Measured == nil && c.Weir.Measured == nil:
+		return "not run"
+	}
+	return "agrees"
+}
+
+// ceiling is what the tester called the plateau, without being told the plan.
+func (c *Cell) ceiling() string {
+	for _, column := range []Column{c.Kernel, c.Weir} {
+		if column.Measured != nil && column.Ceiling != "" {
+			return column.Ceiling
+		}
+	}
+	return ""
+}
+
+// Write prints the table and the reasons for people.
+func (r *Result) Write(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SCENARIO\tDOCUMENT\tPLAN\tKERNEL\tWEIR\t\tTHE TESTER CALLS IT")
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		if i == 0 && c.Table != "" || i > 0 && c.Table != r.Cells[i-1].Table {
+			fmt.Fprintf(t, "%s\t\t\t\t\t\t\n", c.Table)
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Scenario, c.said(), c.planned(), count(c.Kernel), count(c.Weir), c.verdict(), c.ceiling())
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	notes := r.notes()
+	if len(notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, note := range notes {
+		fmt.Fprintln(w, note)
+	}
+	_, err := fmt.Fprintf(w, "\n%s %.0f s.\n", r.Verdict, r.Took)
+	return err
+}
+
+// notes are differences, what was not run, and what Weir's NAT counted.
+func (r *Result) notes() []string {
+	var all []string
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		name := c.name()
+		if !c.Agree {
+			all = append(all, name+": "+c.Reason)
+		}
+		for _, column := range []struct {
+			name string
+			of   Column
+		}{{Kernel, c.Kernel}, {Weir, c.Weir}} {
+			if column.of.NotRun != "" {
+				all = append(all, fmt.Sprintf("%s: not run with %s's NAT: %s", name, column.name, column.of.NotRun))
+			}
+		}
+		if m := c.Weir.Measured; m != nil && m.Exhausted > 0 {
+			all = append(all, fmt.Sprintf("%s: Weir counted %s packets as snat_exhausted", name, snatplan.Group(int64(m.Exhausted))))
+		}
+	}
+	return all
+}
+
+// WriteHTML writes a page with the table and how the connections came.
+func (r *Result) WriteHTML(w io.Writer, method string) error {
+	table := plot.Table{Title: "Scenarios", Header: []string{"scenario", "document", "plan", "kernel's NAT", "Weir's NAT", "", "the tester calls it"}}
+	bars := plot.Bars{Title: "Connections held", Unit: "connections", Names: []string{"plan", "kernel's NAT", "Weir's NAT"}}
+	figures := []plot.Figure{nil}
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		name := c.name()
+		table.Rows = append(table.Rows, []string{name, c.said(), c.planned(), count(c.Kernel), count(c.Weir), c.verdict(), c.ceiling()})
+		group := plot.Group{Name: name, Values: []float64{float64(c.Plan.Holds)}}
+		chart := plot.Chart{Title: name, YLabel: "connections", Note: c.Reason}
+		for _, column := range []struct {
+			name string
+			of   Column
+		}{{"kernel's NAT", c.Kernel}, {"Weir's NAT", c.Weir}} {
+			group.Values = append(group.Values, held(column.of))
+			if m := column.of.Measured; m != nil {
+				s := plot.Series{Name: column.name}
+				for _, p := range m.History {
+					s.X, s.Y = append(s.X, p.Seconds), append(s.Y, float64(p.Held))
+				}
+				chart.Series = append(chart.Series, s)
+			}
+		}
+		bars.Groups = append(bars.Groups, group)
+		if len(chart.Series) > 0 {
+			last := chart.Series[0].X[len(chart.Series[0].X)-1]
+			chart.Series = append(chart.Series, plot.Series{Name: "plan", X: []float64{0, last}, Y: []float64{float64(c.Plan.Holds), float64(c.Plan.Holds)}})
+			figures = append(figures, chart)
+		}
+	}
+	figures[0] = bars
+	notes := plot.Table{Title: "Notes", Header: []string{"note"}}
+	for _, note := range r.notes() {
+		notes.Rows = append(notes.Rows, []string{note})
+	}
+	tables := []plot.Table{table}
+	if len(notes.Rows) > 0 {
+		tables = append(tables, notes)
+	}
+	return plot.Report{
+		Title: "SNAT: plan, kernel and Weir", When: r.At, Verdict: r.Verdict, OK: r.Differ == 0,
+		Facts: []plot.Fact{
+			{Name: "scenarios", Value: fmt.Sprint(len(r.Cells))},
+			{Name: "runs", Value: fmt.Sprint(r.Runs)},
+			{Name: "differ", Value: fmt.Sprint(r.Differ)},
+			{Name: "took", Value: fmt.Sprintf("%.0f s", r.Took)},
+		},
+		Figures: figures, Tables: tables, Method: method,
+	}.WriteHTML(w)
+}

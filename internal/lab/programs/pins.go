@@ -1,0 +1,52 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+)
+
+// StopWeir removes the tables and programs, which outlive the process that made them.
+func StopWeir(running *Group, binary string, host *netlab.Host, pins string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // also after an interrupt
+	defer cancel()
+	said := &LastLines{}
+	cmd := exec.CommandContext(ctx, binary, "lb", "stop", "--pin-path", pins)
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := running.Run(host, cmd); err != nil {
+		return fmt.Errorf("%s: weir lb stop: %w%s", filepath.Base(pins), err, said.Said())
+	}
+	return nil
+}
+
+// pinFolder holds the pins of every run; the process id in a name tells whose they are. A bpf file system allows no dots.
+const pinFolder = "/sys/fs/bpf/weir"
+
+// PinPath is where a run's balancer of that name keeps its tables.
+func PinPath(road string) string {
+	return filepath.Join(pinFolder, fmt.Sprintf("bench-%d-%s", os.Getpid(), road))
+}
+
+// SweepPins removes what a run left that was killed.
+func SweepPins() error {
+	entries, err := os.ReadDir(pinFolder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, entry := range entries {
+		var pid int
+		if n, _ := fmt.Sscanf(entry.Name(), "bench-%d-", &pid); n != 1 || pid <= 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			continue
+		}
+		err = errors.Join(err, os.RemoveAll(filepath.Join(pinFolder, entry.Name())))
+	}
+	return err
+}
