@@ -184,7 +184,8 @@ func (p snatPage) rates() plot.Chart {
 	c := p.chart("Connects", "per second")
 	c.Series = []plot.Series{{Name: "tried", X: p.x, Y: rate(series.Tried)}, {Name: "opened", X: p.x, Y: rate(series.Opened)}, {Name: "failed", X: p.x, Y: rate(series.Failed)}}
 	if can := p.r.Plan.NewPerSecond; can > 0 && can < 2*top && p.s.Traffic.Lifetime > 0 {
-		c.Levels = []plot.Level{{Y: can, Label: fmt.Sprintf("can go on for ever: %.0f/s (%s)", can, p.r.Plan.RateStage)}}
+		c.Levels = []plot.Level{{Y: can, Label: fmt.Sprintf("can go on: %.0f/s", can)}}
+		c.Note = "Dotted: new connections per second that can go on for ever, as the ports of " + p.r.Plan.RateStage + " come back."
 	}
 	return c
 }

@@ -13,6 +13,7 @@ import (
 
 func newTCPBenchCommand() *cobra.Command {
 	var f tcpLoadFlags
+	var peers tcpPeersFlags
 	var servers, report, serve string
 	var feed tcpFeedFlags
 	var asJSON, namespace bool
@@ -28,9 +29,13 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
   weir tcp bench --connections 100000 --hold 2m --report tcp.html
   weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m
   weir tcp bench --connections 100000 --serve-stats 127.0.0.1:9190
-  weir tcp bench --connections 20000 --hold 10s --json | jq .verdict`,
+  weir tcp bench --connections 20000 --hold 10s --json | jq .verdict
+  sudo weir tcp bench --connections 100000 --hold 20s --with fortio,tsung,wrk`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if len(peers.with) > 0 {
+				return runTCPPeers(cmd, f, peers, asJSON, report)
+			}
 			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: namespace}
 			if config.ClientWorkers, err = parseWorkers(f.workers); err != nil {
 				return usageError(err)
@@ -49,6 +54,7 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 		},
 	}
 	f.add(cmd)
+	peers.add(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
 	flags.DurationVar(&f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")

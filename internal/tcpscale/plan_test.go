@@ -102,7 +102,7 @@ func TestSourcePortsOutsideTheKernelsAreRefused(t *testing.T) {
 
 // Each ceiling of the study is named, with its multiples.
 func TestPlateausAreNamed(t *testing.T) {
-	for n, want := range map[int]int{1024: 1024, 1020: 1024, 28232: 28232, 64512: 64512, 64000: 64000, 16 * 64512: 16 * 64512, 50000: 50000, 55000: 55000, 131072: 131072, 262144: 262144, 56464: 56464} {
+	for n, want := range map[int]int{1024: 1024, 1020: 1024, 28232: 28232, 64512: 64512, 64000: 64000, 16 * 64512: 16 * 64512, 50000: 50000, 55000: 55000, 131072: 131072, 262144: 262144, 56464: 56464, 8000: 8000, 16000: 16000} {
 		f := Finder{}
 		r := Report{Connections: Connections{Target: 10 * n, Established: n}, Failures: map[string]uint64{"timeout": 5}}
 		f.Watch(0, &r)
@@ -114,6 +114,9 @@ func TestPlateausAreNamed(t *testing.T) {
 		if p == nil || p.At != want || p.Remedy != Timeout.Remedy() {
 			t.Errorf("%d: %+v", n, p)
 		}
+	}
+	if name, ok := share(7000); ok {
+		t.Errorf("7000 is %q", name)
 	}
 	f := Finder{}
 	r := Report{Connections: Connections{Target: 9000, Established: 7000}}

@@ -113,6 +113,9 @@ func (c *change) service(service *lb.Service) (*applied, error) {
 	if fresh {
 		c.undos = append(c.undos, func() { c.st.services.give(service.Name) })
 		atomic.StoreUint64(&c.t.rates[number], 0)
+		if err := c.t.put(bpfMapSnatNext, uint32(number), uint32(0)); err != nil {
+			return nil, fmt.Errorf("search for source ports: %w", err)
+		}
 	}
 	a := &applied{service: service, number: number}
 	for _, b := range service.Backends {

@@ -345,6 +345,7 @@ const (
 	bpfMapServiceCounts   = "service_counts"
 	bpfMapServices        = "services"
 	bpfMapSnatAddresses   = "snat_addresses"
+	bpfMapSnatNext        = "snat_next"
 	bpfMapTraceEvents     = "trace_events"
 	bpfMapTraceFilters    = "trace_filters"
 	bpfMapTraces          = "traces"
@@ -429,6 +430,7 @@ type bpfMapSpecs struct {
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
+	SnatNext        *ebpf.MapSpec `ebpf:"snat_next"`
 	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces          *ebpf.MapSpec `ebpf:"traces"`
@@ -487,6 +489,7 @@ type bpfMaps struct {
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
+	SnatNext        *ebpf.Map `ebpf:"snat_next"`
 	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
 	Traces          *ebpf.Map `ebpf:"traces"`
@@ -520,6 +523,7 @@ func (m *bpfMaps) Close() error {
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,
+		m.SnatNext,
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,

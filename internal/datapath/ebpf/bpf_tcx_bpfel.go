@@ -37,6 +37,7 @@ const (
 	bpfTCXMapServiceCounts   = "service_counts"
 	bpfTCXMapServices        = "services"
 	bpfTCXMapSnatAddresses   = "snat_addresses"
+	bpfTCXMapSnatNext        = "snat_next"
 	bpfTCXMapTraceEvents     = "trace_events"
 	bpfTCXMapTraceFilters    = "trace_filters"
 	bpfTCXMapTraces          = "traces"
@@ -121,6 +122,7 @@ type bpfTCXMapSpecs struct {
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
+	SnatNext        *ebpf.MapSpec `ebpf:"snat_next"`
 	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces          *ebpf.MapSpec `ebpf:"traces"`
@@ -179,6 +181,7 @@ type bpfTCXMaps struct {
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	Services        *ebpf.Map `ebpf:"services"`
 	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
+	SnatNext        *ebpf.Map `ebpf:"snat_next"`
 	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
 	Traces          *ebpf.Map `ebpf:"traces"`
@@ -212,6 +215,7 @@ func (m *bpfTCXMaps) Close() error {
 		m.ServiceCounts,
 		m.Services,
 		m.SnatAddresses,
+		m.SnatNext,
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,

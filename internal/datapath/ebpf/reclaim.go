@@ -42,13 +42,14 @@ const (
 // bucketOf is bucket_of in flow.h: where a print is kept by one of the choices.
 func bucketOf(print uint64, choice int, mask uint32) uint32 {
 	place := uint32(print>>40 ^ print)
-	switch choice {
-	case 0:
-		mask = mask >> 2 & (denseBuckets - 1)
-	case 2:
+	dense := mask >> 2 & (denseBuckets - 1)
+	if choice == 0 || mask == 0 {
+		return place & dense
+	}
+	if choice == 2 {
 		place ^= uint32(print >> 24)
 	}
-	return place & mask
+	return dense + 1 + uint32(uint64(place)*uint64(mask-dense)>>32)
 }
 
 // reclaim makes ways that expired into ways that were never used, where that

@@ -3,6 +3,8 @@ package ebpf
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // find is table_find in flow.h.
@@ -70,5 +72,26 @@ func TestReclaimNeverHidesALiveEntry(t *testing.T) {
 				t.Fatalf("bucket %d keeps an expired entry for ever", i)
 			}
 		}
+	}
+}
+
+// A table takes what it was made for: hardly a flow is refused at its limit, none at a quarter of it.
+func TestTableTakesItsLimit(t *testing.T) {
+	for _, limit := range []int{1 << 10, 1 << 16, 1 << 18} {
+		size := sizesFor(lb.Limits{Flows: limit, Fragments: 16}).buckets
+		table, r := make([]bpfBucket, size), rand.New(rand.NewPCG(3, 4))
+		refused := 0
+		for i := range limit {
+			if !claim(table, r.Uint64()|2, 1, 2) {
+				refused++
+			}
+			if i == limit/4 && refused > 0 {
+				t.Errorf("limit %d: %d of the first %d refused", limit, refused, i)
+			}
+		}
+		if refused > limit/200 {
+			t.Errorf("limit %d: %d refused", limit, refused)
+		}
+		t.Logf("limit %d in %d buckets: %d refused", limit, size, refused)
 	}
 }

@@ -41,6 +41,7 @@ func TestSaturatedPortsComeBackAtThePlannedRate(t *testing.T) {
 	}{
 		"FIN":       {one(snatplan.AzureNAT), snatplan.Traffic{Lifetime: time.Second}, 64512 / 66.0},
 		"RST":       {one(snatplan.AzureNAT), snatplan.Traffic{Lifetime: time.Second, RST: 1}, 64512 / 17.0},
+		"LB, FIN":   {one(snatplan.AzureLB), snatplan.Traffic{Lifetime: time.Second}, 1024 / 241.0},
 		"abandoned": {one(snatplan.AzureLB), snatplan.Traffic{Lifetime: time.Second, Abandoned: 1}, 1024 / 241.0},
 		"long":      {one(snatplan.AWSNAT), snatplan.Traffic{Lifetime: 100 * time.Second}, 550},
 		"TIME_WAIT": {one(snatplan.Ephemeral), snatplan.Traffic{Lifetime: time.Second, Spread: "fixed"}, 28232 / 61.0},
@@ -48,7 +49,7 @@ func TestSaturatedPortsComeBackAtThePlannedRate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.traffic.Policy, c.traffic.Duration, c.traffic.Rate = snatplan.Open, 6*time.Minute, 1.05*c.want
-			if c.traffic.Abandoned > 0 {
+			if c.want < 10 {
 				c.traffic.Duration = 4 * time.Hour // few, and slow
 			}
 			if c.traffic.Lifetime > time.Minute {
@@ -288,7 +289,7 @@ func TestUDPFlows(t *testing.T) {
 		rate float64 // new flows per second
 	}{
 		"Azure LB: one port per address": {[]snatplan.StageSpec{{Kind: snatplan.AzureLB}}, 4, 2, 2048, 2048 / 241.0},
-		"Azure NAT gateway":              {one(snatplan.AzureNAT), 1, 0, 50_000, 50_000 / (1 + 240 + 65.0)},
+		"Azure NAT gateway":              {one(snatplan.AzureNAT), 1, 0, 50_000, 50_000 / (1 + 240.0)},
 		"Cloud NAT":                      {[]snatplan.StageSpec{{Kind: snatplan.GCPNAT, Ports: 1024}}, 2, 0, 2048, 2048 / 31.0},
 		"masquerade":                     {one(snatplan.Masquerade), 1, 0, 64_512, 64_512 / 121.0},
 		"own ports":                      {one(snatplan.Ephemeral), 3, 0, 28_232, 28_232},
@@ -301,11 +302,56 @@ func TestUDPFlows(t *testing.T) {
 		s.Traffic = snatplan.Traffic{}
 		agree(t, s, s.WithDefaults().Plan())
 	}
+	// Its 50,000 flows end 240 s after the last packet, their ports rest for 65 s more: 64,512 are just enough.
+	gateway := snatplan.Scenario{
+		Protocol: snatplan.UDP, Path: one(snatplan.AzureNAT),
+		Traffic: snatplan.Traffic{Policy: snatplan.Open, Rate: 220, Lifetime: time.Second, Spread: "fixed", Duration: time.Hour},
+	}
+	run := simulate(t, gateway)
+	if st := run.Stages[0]; st.Peak != 50_000 || st.PeakHeld <= 60_000 || st.PeakHeld > 64_512 || math.Abs(run.OpenPerSecond-207.5) > 4 {
+		t.Errorf("NAT gateway: %d flows, %d ports, %.1f/s", st.Peak, st.PeakHeld, run.OpenPerSecond)
+	}
 	s := snatplan.Scenario{
 		Protocol: snatplan.UDP, Path: []snatplan.StageSpec{{Kind: snatplan.GCPNAT, Ports: 64}},
 		Traffic: snatplan.Traffic{Policy: snatplan.Open, Rate: 1e-6, Burst: 100, BurstEvery: 40 * time.Second, Lifetime: time.Second, Spread: "fixed", Duration: 100 * time.Second},
 	}
 	if run := simulate(t, s); run.Opened != 128 || run.TimedOut != 72 || run.Delayed != 0 {
 		t.Errorf("two bursts of 100 for 64 ports, 40 s apart: %+v", run)
+	}
+}
+
+// Bursts of 8 connections, 1 s long each, onto 8 ports: each kind of rest is as long as the rule says, to the SYN.
+func TestPortsRestAsLongAsTheRuleSays(t *testing.T) {
+	lb := snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8}
+	for name, c := range map[string]struct {
+		path    snatplan.StageSpec
+		traffic snatplan.Traffic // burst_every, abandoned, rst
+		until   time.Duration
+		opened  []int64 // by SYN
+		errors  int64
+	}{
+		// in use 20 to 21 s, in TIME_WAIT to 81 s: the bursts at 40, 60 and 80 s fail at once, the one at 100 s does not
+		"TIME_WAIT": {snatplan.StageSpec{Kind: snatplan.Ephemeral, Ports: 8}, snatplan.Traffic{BurstEvery: 20 * time.Second}, 110 * time.Second, []int64{16, 0, 0, 0, 0, 0, 0}, 24},
+		// cool-down to 79.9 + 1 + 240 = 320.9 s: the last SYNs of the bursts at 159.8 and 239.7 s come at 222.8 and 302.7 s; those of
+		// the burst at 319.6 s come at 319.6, 320.6 and 322.6 s, and the third gets through
+		"cool-down after FIN": {lb, snatplan.Traffic{BurstEvery: 79900 * time.Millisecond}, 330 * time.Second, []int64{8, 0, 8, 0, 0, 0, 0}, 0},
+		// 80 + 1 + 15 = 96 s, long before 160 s
+		"cool-down after RST": {lb, snatplan.Traffic{BurstEvery: 80 * time.Second, RST: 1}, 170 * time.Second, []int64{16, 0, 0, 0, 0, 0, 0}, 0},
+		// idle expiry 300 + 1 + 240 = 541 s, before 600 s
+		"idle expiry": {lb, snatplan.Traffic{BurstEvery: 300 * time.Second, Abandoned: 1}, 610 * time.Second, []int64{16, 0, 0, 0, 0, 0, 0}, 0},
+		// Azure NAT gateway's 65 s, with its ports: nothing is short
+		"NAT gateway": {snatplan.StageSpec{Kind: snatplan.AzureNAT}, snatplan.Traffic{BurstEvery: 10 * time.Second}, 45 * time.Second, []int64{32, 0, 0, 0, 0, 0, 0}, 0},
+	} {
+		tr := c.traffic
+		tr.Policy, tr.Rate, tr.Burst, tr.Lifetime, tr.Spread, tr.Duration = snatplan.Open, 1e-6, 8, time.Second, "fixed", c.until
+		run := simulate(t, snatplan.Scenario{Path: []snatplan.StageSpec{c.path}, Traffic: tr})
+		if !reflect.DeepEqual(run.WaitedFor, c.opened) || run.Errors != c.errors {
+			t.Errorf("%s: opened by SYN %v, %d errors, want %v, %d", name, run.WaitedFor, run.Errors, c.opened, c.errors)
+		}
+	}
+	// A port serves two destinations at one time.
+	run := simulate(t, snatplan.Scenario{Connections: 16, Destinations: 2, Path: []snatplan.StageSpec{lb}})
+	if run.Peak != 16 || run.Stages[0].Refused != 0 || run.Stages[0].Fullest != 8 {
+		t.Errorf("reuse: %+v", run.Stages[0])
 	}
 }

@@ -20,6 +20,8 @@ type serviceState struct {
 	places  []*place // by lb.Backend.Index
 	reasons [lb.NumReasons]uint64
 	rate    bucket
+	// snatNext is where the next search of a nearly full SNAT pool begins.
+	snatNext uint32
 }
 
 // TableCounters describe the Engine's tables.

@@ -297,6 +297,36 @@ func TestRebalance(t *testing.T) {
 	}
 }
 
+// The last free port of a large pool is found too: each refused flow looks at other ones, so after as many as cover the
+// pool nothing free is left.
+func TestSNATPoolIsUsedUp(t *testing.T) {
+	const pool = 3000
+	e := steer.New(compile(t, `maglev_size: 251
+limits: {flows: 65536}
+services:
+- name: pool
+  mode: nat
+  vips: [{address: 192.0.2.1, protocol: udp, port: 5684}]
+  snat: {addresses: [10.9.0.1], ports: 2000-4999}
+  timeouts: {udp: 10s}
+  backends: [{name: a, address: 10.1.0.1, port: 7000}]
+`), steer.Options{})
+	held, refused, tried := 0, 0, 0
+	for ; held < pool && refused < 3*pool/64; tried++ {
+		if d := e.Datagram(key(t, tried), nil, 0); d.Action == lb.Forward {
+			held, refused = held+1, 0
+		} else {
+			refused++
+		}
+	}
+	if held != pool {
+		t.Errorf("%d of %d ports were found; the last %d flows of %d were refused", held, pool, refused, tried)
+	}
+	if d := e.Datagram(key(t, tried), nil, 0); d.Reason != lb.ReasonSNATExhausted {
+		t.Error("of a full pool:", d.Reason)
+	}
+}
+
 // The SNAT pool gives each flow of one backend its own source, says when it is
 // empty, and takes sources back.
 func TestSNAT(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// maxSNATTries bounds the search for a free source port.
+// maxSNATTries bounds one search for a free source port; a flow has two.
 const maxSNATTries = 64
 
 // reserve picks what the backend sees as the source and enters the key of the
@@ -16,7 +16,10 @@ const maxSNATTries = 64
 // one client through two VIPs to one backend then collide, and the second is refused.
 //
 // With SNAT, candidate i of the pool of addresses × ports is number
-// (hash>>32 + i) mod pool, addresses first: the same on every data path.
+// (hash>>32 + i) mod pool, addresses first: the same on every data path. Where
+// all of those are taken the search goes on where the last flow of the service
+// that had to ended its own: so a nearly full pool is swept by those who come,
+// and no port stays unfound.
 func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Duration) bool {
 	to := e.destination(k, b)
 	if !to.IsValid() {
@@ -32,16 +35,27 @@ func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Dur
 	if pool == 0 {
 		return false
 	}
-	start := e.snapshot.HashKey.Flow(k) >> 32
-	for i := range min(pool, maxSNATTries) {
-		n := (start + i) % pool
-		from := netip.AddrPortFrom(addresses[n/ports], snat.First+uint16(n%ports))
-		if e.reserveReply(en, replyKey(k, to, from), k, now, ttl) {
-			en.snat = from
-			return true
+	search := func(start uint64) bool {
+		for i := range min(pool, maxSNATTries) {
+			n := (start + i) % pool
+			from := netip.AddrPortFrom(addresses[n/ports], snat.First+uint16(n%ports))
+			if e.reserveReply(en, replyKey(k, to, from), k, now, ttl) {
+				en.snat = from
+				return true
+			}
 		}
+		return false
 	}
-	return false
+	if search(e.snapshot.HashKey.Flow(k) >> 32) {
+		return true
+	}
+	if pool <= maxSNATTries {
+		return false
+	}
+	state := e.services[b.Service.Index]
+	start := state.snatNext
+	state.snatNext += maxSNATTries
+	return search(uint64(start))
 }
 
 // reserveReply enters one reply key unless another live flow has it.

@@ -265,13 +265,15 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 
 __noinline int reply_reserve(struct reservation *r) { return r ? reply_reserve_here(r) : 0; }
 
+#define SNAT_TRIES 64
+
 /* Picks what the backend sees as the source: candidate i of the pool is
- * (hash >> 32 + i) mod pool, addresses first, at most 64 tries. */
+ * (start + i) mod pool, addresses first, at most 64 tries. */
 __noinline int reserve_pool(struct reservation *r)
 {
 	if (!r)
 		return 0;
-	for (__u32 i = 0; i < 64; i++) {
+	for (__u32 i = 0; i < SNAT_TRIES; i++) {
 		const struct addr *a;
 		__u32 n, at;
 
@@ -291,6 +293,22 @@ __noinline int reserve_pool(struct reservation *r)
 		}
 	}
 	return 0;
+}
+
+/* Where its hash leads all is taken: 64 more, where the last flow of the service
+ * that had to ends its search. So a nearly full pool is swept by those who come,
+ * and no port stays unfound. */
+static __always_inline int reserve_next(struct reservation *r, __u32 service)
+{
+	__u32 i = service & (MAX_SERVICES - 1), *next;
+
+	if (r->pool <= SNAT_TRIES)
+		return 0;
+	next = bpf_map_lookup_elem(&snat_next, &i);
+	if (!next)
+		return 0;
+	r->start = __sync_fetch_and_add(next, SNAT_TRIES);
+	return reserve_pool(r);
 }
 
 __noinline int reply_release(__u64 print, __u32 number)
@@ -334,7 +352,7 @@ static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry,
 		r->ports = (__u32)service->snat_last - service->snat_first + 1;
 		r->pool = r->ports * (is6 ? service->snat6 : service->snat4);
 		r->start = flow_hash(p) >> 32;
-		ok = reserve_pool(r);
+		ok = reserve_pool(r) || reserve_next(r, service->id);
 	} else {
 		__builtin_memcpy(r->reply.dst, p->key.src, 16);
 		r->reply.dport = r->echo ? 0 : p->key.sport;

@@ -76,16 +76,19 @@ enum { CHOICES = 3, DENSE_MASK = (1 << 15) - 1 };
 /* The dense part: a quarter of the table, 32,768 buckets at most. */
 #define DENSE(mask) ((mask) >> 2 & DENSE_MASK)
 
-/* The bucket that a print has by a choice. The first is in the dense part. */
+/* The bucket that a print has by a choice. The first is in the dense part, the
+ * others never are: what overflows there finds a table that is nearly empty,
+ * not the same bucket or another full one. They spread by the upper bits, the
+ * dense part by the lower ones. */
 static __always_inline __u32 bucket_of(__u64 print, int choice, __u32 mask)
 {
 	__u32 place = print >> 40 ^ print;
 
-	if (choice == 0)
+	if (choice == 0 || !mask)
 		return place & DENSE(mask);
 	if (choice == 2)
 		place ^= print >> 24;
-	return place & mask;
+	return DENSE(mask) + 1 + ((__u64)place * (mask - DENSE(mask)) >> 32);
 }
 
 /* In a table of one bucket all choices are the same. */

@@ -69,6 +69,7 @@ MAP(ARRAY, maglev, __u32, struct cells, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, owners, __u32, struct cells, 1, BPF_F_MMAPABLE);
 MAP(HASH, far_owners, struct owner_key, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(ARRAY, snat_addresses, __u32, struct addr, 4096, 0);
+MAP(ARRAY, snat_next, __u32, __u32, MAX_SERVICES, 0); /* where the next sweep of a pool begins */
 MAP(ARRAY, flows, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, flow_entries, __u32, struct flow_entry, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, replies, __u32, struct bucket, 1, BPF_F_MMAPABLE);

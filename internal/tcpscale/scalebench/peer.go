@@ -1,0 +1,169 @@
+package scalebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/tcpscale"
+)
+
+// PeerConfig is one comparison of Weir with other testers ([Peers]). It needs root: each run has a network namespace of its
+// own, so that the kernel's counters are of that run alone.
+type PeerConfig struct {
+	Weir        func(args ...string) *exec.Cmd // makes a process of our own program
+	With        []string                       // of [PeerNames]
+	Connections int
+	Hold        time.Duration
+	Heartbeat   time.Duration // period of each connection, where a program can
+	Rounds      int           // every second one in reverse order
+	Progress    func(format string, args ...any)
+}
+
+// PeerRun is what the kernel and /proc say of one program in one round; nothing is the program's own claim. Bytes for each
+// connection are what the run took more than a run of the same processes with one connection each.
+type PeerRun struct {
+	Program          string  `json:"program"`
+	Server           string  `json:"server"` // the program that was connected to
+	Round            int     `json:"round"`
+	Processes        int     `json:"processes"`             // that hold connections, at each end
+	Held             int     `json:"held"`                  // at the end; both ends established by the kernel's count
+	Accepted         int     `json:"accepted"`              // descriptors of the server's processes for them
+	EstablishSeconds float64 `json:"establish_s,omitempty"` // from the first to the last; 0: not all were
+	HoldSeconds      float64 `json:"hold_s"`
+	Lost             int     `json:"lost"` // went away in the hold, or were opened again
+	KernelBytes      float64 `json:"kernel_bytes_per_connection"`
+	ServerBytes      float64 `json:"server_user_bytes_per_connection"`
+	ClientBytes      float64 `json:"client_user_bytes_per_connection"`
+	UserBytes        float64 `json:"user_bytes"` // of all processes, their own memory
+	ServerCPU        float64 `json:"server_idle_cpu_percent"`
+	ClientCPU        float64 `json:"client_idle_cpu_percent"`
+	Segments         float64 `json:"segments_per_s"` // TCP segments of both ends in the hold: how idle it was
+}
+
+// PeerResult is a comparison.
+type PeerResult struct {
+	At          time.Time `json:"at"`
+	Machine     string    `json:"machine"`
+	Connections int       `json:"connections"`
+	Runs        []PeerRun `json:"runs"` // in the order in which they were made
+	OK          bool      `json:"ok"`   // of Weir alone: all were held in every round, none was lost
+	Verdict     string    `json:"verdict"`
+}
+
+// errPeers is what makes a comparison impossible here.
+var errPeers = errors.New("cannot compare")
+
+// Validate says what cannot be meant, and which program is not installed, with the command that brings it.
+func (c *PeerConfig) Validate() error {
+	switch {
+	case c.Connections < 1:
+		return fmt.Errorf("%d connections: at least 1", c.Connections)
+	case c.Hold < time.Second:
+		return fmt.Errorf("hold of %v: at least 1s", c.Hold)
+	case c.Rounds < 1 || c.Rounds > 100:
+		return fmt.Errorf("%d rounds: want 1 to 100", c.Rounds)
+	}
+	var missing []string
+	for i, name := range c.With {
+		p := peerNamed(name)
+		if p == nil {
+			return fmt.Errorf("no program %q: write %s", name, strings.Join(PeerNames(), ", "))
+		}
+		if slices.Contains(c.With[:i], name) {
+			return fmt.Errorf("%s is named twice", name)
+		}
+		if _, err := exec.LookPath(name); err != nil {
+			missing = append(missing, fmt.Sprintf("%s is not in the PATH (install: %s)", name, p.install))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: %s", errPeers, strings.Join(missing, "; "))
+	}
+	if err := netlab.Privileged(); err != nil {
+		return fmt.Errorf("%w: each run has a network namespace of its own: %w", errPeers, err)
+	}
+	return nil
+}
+
+// Peers measures Weir and each program in turn. An end of ctx is an error; nothing is left running.
+func Peers(ctx context.Context, c PeerConfig) (*PeerResult, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	files, err := tcpscale.RaiseFiles()
+	if err != nil {
+		return nil, err
+	}
+	// The kernel's spread over the workers of one port is not quite even.
+	processes := min(tcpscale.WorkersFor(c.Connections+c.Connections/25, files), c.Connections)
+	programs := []*peer{weirPeer()}
+	for _, name := range c.With {
+		programs = append(programs, peerNamed(name))
+	}
+	result := &PeerResult{At: time.Now(), Machine: machine(), Connections: c.Connections}
+	floors := map[string]*peerFigures{}
+	for _, p := range programs {
+		c.Progress("%s: %d processes with one connection each", p.name, processes)
+		if floors[p.name], err = c.measure(ctx, p, processes, processes, min(c.Hold, floorHold)); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	for round := range c.Rounds {
+		for _, p := range programs {
+			c.Progress("round %d of %d, %s: %d connections", round+1, c.Rounds, p.name, c.Connections)
+			full, err := c.measure(ctx, p, processes, c.Connections, c.Hold)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", p.name, err)
+			}
+			run := full.run(p, floors[p.name])
+			run.Round = round + 1
+			result.Runs = append(result.Runs, run)
+			c.Progress("  %s", run.line())
+		}
+		slices.Reverse(programs)
+	}
+	result.judge()
+	return result, nil
+}
+
+// floorHold is the hold of a run that only tells what the processes take by themselves.
+const floorHold = 3 * time.Second
+
+// measure is one run in a namespace of its own, which ends with everything in it.
+func (c *PeerConfig) measure(ctx context.Context, p *peer, processes, connections int, hold time.Duration) (f *peerFigures, err error) {
+	dir, err := os.MkdirTemp("", "weir-tcp-peer-")
+	if err != nil {
+		return nil, fmt.Errorf("a directory for %s: %w", p.name, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	lab, err := netlab.Up(netlab.Topology{Name: "benchtcp", Namespaces: []netlab.Namespace{{Name: "all"}}})
+	if err != nil {
+		return nil, err
+	}
+	s := &peerStage{
+		host: lab.Namespace("all"), weir: c.Weir, dir: dir, processes: processes, connections: connections,
+		period: c.Heartbeat, progress: c.Progress, group: programs.NewGroup(), ended: make(chan error, 1),
+	}
+	s.group.Swift = true // else a busy shell elsewhere has the same share as all of a program's processes
+	defer func() { s.end(); err = errors.Join(err, lab.Down()) }()
+	return s.run(ctx, p, hold)
+}
+
+func (r *PeerResult) judge() {
+	r.OK = false
+	for i := range r.Runs {
+		if run := &r.Runs[i]; run.Program == weirName && (run.Held < r.Connections || run.Lost > 0 || run.Accepted < r.Connections) {
+			r.Verdict = fmt.Sprintf("weir, round %d: %d of %d connections held, %d accepted, %d lost", run.Round, run.Held, r.Connections, run.Accepted, run.Lost)
+			return
+		}
+	}
+	r.OK, r.Verdict = true, fmt.Sprintf("weir held %d connections in every round, 0 lost", r.Connections)
+}

@@ -1,0 +1,232 @@
+package scalebench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/procstat"
+)
+
+// peerFigures are what was read during a run.
+type peerFigures struct {
+	connections, processes int
+	held, lost, accepted   int
+	establish, span        time.Duration
+	kernel                 float64 // bytes since before the first program
+	servers, clients       usage   // memory at the end, processor time of the hold
+	segments               float64
+}
+
+// usage is of all processes of one end, in bytes and seconds.
+type usage struct{ bytes, cpu float64 }
+
+const (
+	peerLook    = 10 * time.Millisecond
+	peerPatient = 20 * time.Second // without growth: it opens no more
+	peerStart   = 90 * time.Second // until all listen, until the first connection
+	peerSettle  = 2 * time.Second
+)
+
+func (s *peerStage) run(ctx context.Context, p *peer, hold time.Duration) (*peerFigures, error) {
+	if err := s.calm(ctx); err != nil {
+		return nil, err
+	}
+	f := &peerFigures{connections: s.connections, processes: s.processes, kernel: -slab()}
+	cmds, err := p.servers(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.startAll(cmds); err != nil {
+		return nil, err
+	}
+	servers, proc := s.pids(), fmt.Sprintf("/proc/%d/net/", s.cmds[0].cmd.Process.Pid)
+	err = s.wait(ctx, peerStart, func() bool { return listening(proc) >= s.processes })
+	if err != nil {
+		return nil, fmt.Errorf("%s does not listen: %w", p.server, err)
+	}
+	if cmds, err = p.clients(s); err != nil {
+		return nil, err
+	}
+	before := len(s.cmds) // with helpers of the clients, which belong to neither end
+	if err := s.startAll(cmds); err != nil {
+		return nil, err
+	}
+	clients := s.pids()[before:]
+	established := func() int { return max(0, int(counter(proc+"snmp", "CurrEstab"))-p.extra*len(cmds)) / 2 }
+	if err := s.establish(ctx, f, established); err != nil {
+		return nil, err
+	}
+	if err := s.pause(ctx, peerSettle); err != nil {
+		return nil, err
+	}
+	return f, s.hold(ctx, f, hold, proc, established, family(servers), family(clients))
+}
+
+// slab is the kernel's unreclaimable memory in bytes.
+func slab() float64 { return field("/proc/meminfo", "SUnreclaim:", 1) * 1024 }
+
+// calm waits until the kernel has freed what the run before had, which it does after the last process has gone.
+func (s *peerStage) calm(ctx context.Context) error {
+	for last := slab(); ; {
+		if err := s.pause(ctx, time.Second); err != nil {
+			return err
+		}
+		now := slab()
+		if last-now < calmBytes {
+			return nil
+		}
+		last = now
+	}
+}
+
+// calmBytes a second are too few for a run's sockets.
+const calmBytes = 4 << 20
+
+// establish waits until all are established, or until no more come.
+func (s *peerStage) establish(ctx context.Context, f *peerFigures, established func() int) error {
+	if err := s.wait(ctx, peerStart, func() bool { return established() > 0 }); err != nil {
+		return fmt.Errorf("no connection: %w", err)
+	}
+	begun := time.Now()
+	most, grown, told := 0, begun, begun
+	err := s.wait(ctx, time.Hour, func() bool {
+		now, n := time.Now(), established()
+		if n > most {
+			most, grown = n, now
+		}
+		if now.Sub(told) > 2*time.Second {
+			told = now
+			s.progress("  %d established", n)
+		}
+		return n >= s.connections || now.Sub(grown) > peerPatient
+	})
+	if most >= s.connections {
+		f.establish = time.Since(begun)
+	}
+	return err
+}
+
+// hold reads at both ends of the hold.
+func (s *peerStage) hold(ctx context.Context, f *peerFigures, hold time.Duration, proc string, established func() int, servers, clients []int) error {
+	f.accepted = sockets(servers)
+	held, opened, segments := established(), counter(proc+"snmp", "ActiveOpens"), counter(proc+"snmp", "OutSegs")
+	begun := time.Now()
+	before, err := usageOf(servers, clients)
+	if err != nil {
+		return err
+	}
+	if err := s.pause(ctx, hold); err != nil {
+		return err
+	}
+	after, err := usageOf(servers, clients)
+	if err != nil {
+		return err
+	}
+	f.span = time.Since(begun)
+	f.segments = (counter(proc+"snmp", "OutSegs") - segments) / f.span.Seconds()
+	f.held = established()
+	f.lost = int(counter(proc+"snmp", "ActiveOpens")-opened) + max(0, held-f.held)
+	f.kernel += slab() + field(proc+"sockstat", "TCP:", 10)*float64(os.Getpagesize())
+	for i, end := range []*usage{&f.servers, &f.clients} {
+		*end = usage{bytes: after[i].bytes, cpu: after[i].cpu - before[i].cpu}
+	}
+	return nil
+}
+
+// run is the figures for each connection: what this run took more than one of the same processes that hold next to none.
+func (f *peerFigures) run(p *peer, floor *peerFigures) PeerRun {
+	n := float64(max(f.held-floor.held, 1))
+	share := func(full, floor float64) float64 { return (full - floor) / n }
+	percent := func(u usage) float64 { return 100 * u.cpu / f.span.Seconds() }
+	return PeerRun{
+		Program: p.name, Server: p.server, Processes: f.processes, Held: f.held, Accepted: f.accepted - floor.accepted + floor.held, Lost: f.lost,
+		EstablishSeconds: f.establish.Seconds(), HoldSeconds: f.span.Seconds(), KernelBytes: share(f.kernel, floor.kernel),
+		ServerBytes: share(f.servers.bytes, floor.servers.bytes), ClientBytes: share(f.clients.bytes, floor.clients.bytes),
+		UserBytes: f.servers.bytes + f.clients.bytes, ServerCPU: percent(f.servers), ClientCPU: percent(f.clients), Segments: f.segments,
+	}
+}
+
+// usageOf is what each end's processes have and have spent.
+func usageOf(ends ...[]int) (all []usage, err error) {
+	for _, pids := range ends {
+		var sum usage
+		for _, pid := range pids {
+			u, err := procstat.Of(pid)
+			if err != nil {
+				return nil, err
+			}
+			sum.bytes += float64(u.OwnBytes)
+			sum.cpu += u.CPU.Seconds()
+		}
+		all = append(all, sum)
+	}
+	return all, nil
+}
+
+// family is the processes with all their descendants.
+func family(pids []int) []int {
+	all := append([]int(nil), pids...)
+	for i := 0; i < len(all); i++ {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i])) // the pattern is right
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				continue // a thread that has ended has none
+			}
+			for _, word := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(word); err == nil {
+					all = append(all, pid)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// sockets counts open descriptors.
+func sockets(pids []int) (n int) {
+	for _, pid := range pids {
+		if dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
+			names, _ := dir.Readdirnames(-1) // what there is
+			n += len(names)
+			dir.Close()
+		}
+	}
+	return n
+}
+
+// listening counts TCP sockets of a namespace in which nobody has connected yet.
+func listening(proc string) int {
+	return int(field(proc+"sockstat", "TCP:", 2) + field(proc+"sockstat6", "TCP6:", 2))
+}
+
+// counter is one of TCP's counters (RFC 4022) in a /proc/PID/net/snmp; 0 where it is not to be had.
+func counter(file, name string) float64 {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	var names []string
+	for _, line := range strings.Split(string(text), "\n") {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != "Tcp:" {
+			continue
+		}
+		if names == nil {
+			names = words
+			continue
+		}
+		for i := range min(len(names), len(words)) {
+			if names[i] == name {
+				value, _ := strconv.ParseFloat(words[i], 64) // the kernel's digits
+				return value
+			}
+		}
+	}
+	return 0
+}

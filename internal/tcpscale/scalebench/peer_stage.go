@@ -1,0 +1,118 @@
+package scalebench
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
+)
+
+// peerStage is one run: the programs in their namespace.
+type peerStage struct {
+	host                   *netlab.Host
+	weir                   func(args ...string) *exec.Cmd
+	dir                    string
+	processes, connections int
+	period                 time.Duration
+	progress               func(format string, args ...any)
+
+	group *programs.Group
+	cmds  []*peerProcess
+	ended chan error // has room for one: a program that ended by itself
+}
+
+type peerProcess struct {
+	cmd  *exec.Cmd
+	said programs.LastLines
+	gone chan struct{}
+}
+
+// share is how many connections client process i has.
+func (s *peerStage) share(i int) int {
+	n := s.connections / s.processes
+	if i < s.connections%s.processes {
+		n++
+	}
+	return n
+}
+
+// start starts a program in the namespace.
+func (s *peerStage) start(cmd *exec.Cmd) error {
+	p := &peerProcess{cmd: cmd, gone: make(chan struct{})}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, &p.said, &p.said
+	if err := s.group.Start(s.host, cmd); err != nil {
+		return err
+	}
+	s.cmds = append(s.cmds, p)
+	go func() {
+		defer close(p.gone)
+		_ = cmd.Wait() // however it ended, it should not have
+		s.group.Forget(cmd)
+		select {
+		case s.ended <- fmt.Errorf("%s ended by itself (%v)%s", filepath.Base(cmd.Path), cmd.ProcessState, p.said.Said()):
+		default: // the first is enough
+		}
+	}()
+	return nil
+}
+
+// end kills all of them, with their children, and waits.
+func (s *peerStage) end() {
+	for _, p := range s.cmds {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may be gone
+	}
+	for _, p := range s.cmds {
+		<-p.gone
+	}
+}
+
+func (s *peerStage) startAll(cmds []*exec.Cmd) error {
+	for _, cmd := range cmds {
+		if err := s.start(cmd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *peerStage) pids() (all []int) {
+	for _, p := range s.cmds {
+		all = append(all, p.cmd.Process.Pid)
+	}
+	return all
+}
+
+// wait looks until done says so. A program that ends meanwhile is an error.
+func (s *peerStage) wait(ctx context.Context, patience time.Duration, done func() bool) error {
+	ticker, timeout := time.NewTicker(peerLook), time.After(patience)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case err := <-s.ended:
+			return err
+		case <-timeout:
+			return fmt.Errorf("nothing within %v%s", patience, s.cmds[len(s.cmds)-1].said.Said())
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// pause lets them hold.
+func (s *peerStage) pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case err := <-s.ended:
+		return err
+	case <-time.After(d):
+		return nil
+	}
+}
