@@ -49,7 +49,7 @@ Exit codes: 0 every count is the plan's, 1 one differs, 2 wrong usage.`,
 	flags.StringArrayVar(&only, "only", nil, "only scenarios with this text in their table or name; may be repeated")
 	flags.StringSliceVar(&nats, "nat", natrig.NATs(), "NATs to measure: "+strings.Join(natrig.NATs(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	flags.StringVar(&report, "report", "", "also write an HTML page with plots to this file")
+	addReportFlag(cmd, &report, reportUsage)
 	_ = cmd.RegisterFlagCompletionFunc("nat", cobra.FixedCompletions(natrig.NATs(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
@@ -112,11 +112,9 @@ func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string)
 	default:
 		err = result.Write(cmd.OutOrStdout())
 	}
-	if err == nil && report != "" {
+	if err == nil {
 		method := strings.Join(append([]string{cmd.CommandPath()}, os.Args[min(3, len(os.Args)):]...), " ")
-		if err = replaceFile(report, func(w io.Writer) error { return result.WriteHTML(w, method) }); err != nil {
-			err = fmt.Errorf("write report: %w", err)
-		}
+		err = writeReport(report, func(w io.Writer) error { return result.WriteHTML(w, method) })
 	}
 	if err == nil && result.Differ > 0 {
 		return &exitError{code: exitFailure} // the table says why

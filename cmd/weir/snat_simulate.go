@@ -37,7 +37,7 @@ Policy keep opens what each replica wants and reconnects. Policy open has connec
 Policy original is the tester that the source document was measured with: blocking connects that stop at the first error,
 heartbeats only afterwards, a server that closes silent sockets, and a restart with back-off when a write fails.`,
 		Example: `  weir snat simulate azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2 --policy original --duration 1h --report saw-tooth.html
-  weir snat simulate azure-nat --ips 16 --nodes 50 --replicas 50 --policy open --rate 12000 --lifetime 10s --duration 840s
+  weir snat simulate azure-nat --ips 16 --nodes 50 --replicas 50 --policy open --rate 16000 --lifetime 10s --duration 640s --report ten-million.html
   weir snat simulate gcp-nat --ports 64 --max-ports 8192 --policy open --rate 50 --lifetime 1m
   weir snat simulate -c examples/snat/churn.yaml --scenario "closed by FIN" --json | jq .run.opened_per_second`,
 		Args:              cobra.MaximumNArgs(1),

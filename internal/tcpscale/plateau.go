@@ -59,6 +59,8 @@ func (f *Finder) name(n int, seconds float64, r *Report) *Plateau {
 	}
 	if at, name, ok := nearest(n, ceilings); ok {
 		p.At, p.Ceiling = at, name
+	} else if name, ok := share(n); ok && kind == Timeout && count > 0 {
+		p.At, p.Ceiling = n, name
 	}
 	return p
 }
@@ -81,6 +83,16 @@ func Ceilings() []Ceiling {
 		{131072, "conntrack table at kube-proxy's least, or the TIME_WAIT buckets"},
 		{262144, "conntrack table at the kernel's default (nf_conntrack_max)"},
 	}
+}
+
+// share names n where it is just an equal share of the ports of a frontend, in blocks of 8, as Azure's manual allocation cuts
+// them: quotas are exact, so nothing else is taken for one.
+func share(n int) (name string, ok bool) {
+	const frontend, block = 64000, 8
+	if n < 1 || n%block != 0 || frontend%n != 0 || n == frontend {
+		return "", false
+	}
+	return fmt.Sprintf("%d / %d: an equal share of the SNAT ports of an Azure Load Balancer frontend address, allocated by hand", frontend, frontend/n), true
 }
 
 // nearest is the ceiling, or its multiple up to 16, that is within 1 % of n; of two the smaller multiple.

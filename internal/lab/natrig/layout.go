@@ -1,6 +1,7 @@
 package natrig
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -70,13 +71,13 @@ func lay(s snatplan.Scenario, weir bool) (*layout, error) {
 	case inCloud > 1:
 		return nil, fmt.Errorf("%d translators of the cloud; the rig has one place for them", inCloud)
 	case l.specs[snatplan.GCPNAT].MaxPorts > 0 || l.specs[snatplan.GCPNAT].EndpointIndependent:
-		return nil, fmt.Errorf("the kernel's NAT neither grows allocations nor maps endpoint-independently")
+		return nil, errors.New("the kernel's NAT neither grows allocations nor maps endpoint-independently")
 	case s.Servers > 1 || s.ServerNodes > 1:
-		return nil, fmt.Errorf("the rig has one server, and one node for it")
+		return nil, errors.New("the rig has one server, and one node for it")
 	case s.Nodes > mostOf || s.Destinations > mostOf || pods > mostPods:
 		return nil, fmt.Errorf("more than %d nodes, %d destinations or %d source addresses of a node", mostOf, mostOf, mostPods)
 	case weir && l.last == "":
-		return nil, fmt.Errorf("no translator of sources in the path")
+		return nil, errors.New("no translator of sources in the path")
 	}
 	// A full table looks like random loss.
 	if most := conntrackMax(); l.plan.Demand*6/5 > most {

@@ -50,8 +50,8 @@ func TestRootKernelNATMeetsThePlan(t *testing.T) {
 		s       snatplan.Scenario
 	}{
 		{1024, "default allocation of a node behind Azure", snatplan.Scenario{Name: "default allocation", Connections: 3000, Path: path(kind(snatplan.Ephemeral), kind(snatplan.Masquerade), kind(snatplan.AzureLB))}},
-		{8000, "", snatplan.Scenario{Name: "8,000 ports, 2 replicas", Replicas: 2, Connections: 5000, Path: path(snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8000, IPs: 2})}},
-		{16000, "", snatplan.Scenario{Name: "8,000 ports, 2 nodes", Nodes: 2, Replicas: 2, Connections: 9000, Path: path(snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8000, IPs: 2})}},
+		{8000, "64000 / 8: ", snatplan.Scenario{Name: "8,000 ports, 2 replicas", Replicas: 2, Connections: 5000, Path: path(snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8000, IPs: 2})}},
+		{16000, "64000 / 4: ", snatplan.Scenario{Name: "8,000 ports, 2 nodes", Nodes: 2, Replicas: 2, Connections: 9000, Path: path(snatplan.StageSpec{Kind: snatplan.AzureLB, Ports: 8000, IPs: 2})}},
 		{28232, "source ports: 28232 for each of 1 pairs", snatplan.Scenario{Name: "ephemeral ports", Connections: 28300, Path: path(kind(snatplan.Ephemeral))}},
 		{4000, "", snatplan.Scenario{Name: "kube-proxy behind a balancer", Connections: 4500, Path: path(kind(snatplan.DNATLB), snatplan.StageSpec{Kind: snatplan.MasqueradeLB, Ports: 4000})}},
 		{6000, "", snatplan.Scenario{Name: "two destinations", Destinations: 2, Connections: 7000, Path: path(snatplan.StageSpec{Kind: snatplan.Masquerade, Ports: 3000})}},

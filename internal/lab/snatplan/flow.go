@@ -197,13 +197,13 @@ func (sim *simulation) release(who conn, group uint8) {
 	g := &sim.groups[group]
 	var p place
 	sim.locate(who, &p)
-	for _, i := range g.stages {
+	for _, i := range g.forget {
 		c := &sim.counters[i]
-		where := c.at(&p)
-		c.idleAgain(where)
-		if g.how == abandoned {
-			c.inactive(where)
-		}
+		c.inactive(c.at(&p))
+	}
+	for _, i := range g.free {
+		c := &sim.counters[i]
+		c.idleAgain(c.at(&p))
 	}
 }
 

@@ -211,7 +211,7 @@ func (s Scenario) rate(stages []stage, p *Plan) {
 		if st.ports == 0 {
 			continue
 		}
-		hold := (1-t.RST-t.Abandoned)*st.fin.Seconds() + t.RST*st.rst.Seconds() + t.Abandoned*st.idle.Seconds()
+		hold := (1-t.RST-t.Abandoned)*st.fin.Seconds() + t.RST*st.rst.Seconds() + t.Abandoned*(st.idle+st.rest).Seconds()
 		busy := hold + t.Lifetime.Seconds()
 		if busy == 0 {
 			continue

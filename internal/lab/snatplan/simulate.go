@@ -106,10 +106,10 @@ type logs struct {
 	starts  [restarts]int // one per time to the restart
 }
 
-// holdGroup is the stages that free their ports together.
+// holdGroup is the stages to which something happens together.
 type holdGroup struct {
-	stages []int
-	how    ending
+	forget []int // they notice that a connection is no more
+	free   []int // their ports are free again
 }
 
 // Simulate runs a scenario, valid and with its defaults, in virtual time. progress, if not nil, is called now and then
@@ -226,7 +226,7 @@ func (sim *simulation) holdGroups() {
 			if !ok {
 				at = len(sim.groups)
 				found[after] = at
-				sim.groups = append(sim.groups, holdGroup{how: how})
+				sim.groups = append(sim.groups, holdGroup{})
 				if after == 0 {
 					sim.atOnce[how] = append(sim.atOnce[how], at)
 				} else {
@@ -234,8 +234,23 @@ func (sim *simulation) holdGroups() {
 					sim.timeline.newLane(sim.to.closed[how], uint64(after), release, uint8(at))
 				}
 			}
-			sim.groups[at].stages = append(sim.groups[at].stages, i)
+			sim.groups[at].add(i, how == abandoned, sim.counters[i].rest == 0 || how != abandoned)
+			if rest := sim.counters[i].rest; how == abandoned && rest > 0 {
+				sim.holds[how] = true
+				sim.timeline.newLane(sim.to.closed[how], uint64(after+rest), release, uint8(len(sim.groups)))
+				sim.groups = append(sim.groups, holdGroup{})
+				sim.groups[len(sim.groups)-1].add(i, false, true)
+			}
 		}
+	}
+}
+
+func (g *holdGroup) add(stage int, forget, free bool) {
+	if forget {
+		g.forget = append(g.forget, stage)
+	}
+	if free {
+		g.free = append(g.free, stage)
 	}
 }
 

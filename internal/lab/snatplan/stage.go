@@ -37,6 +37,7 @@ type stage struct {
 	fin       time.Duration // hold-down after each way to end
 	rst       time.Duration
 	idle      time.Duration // after which an abandoned connection is forgotten
+	rest      time.Duration // and its port held down after that
 	atOnce    bool          // refuses with an error instead of silence
 	arrives   int64         // accept queue: connections that stand in it together; it does not bound what is held
 	growing   *growing      // dynamic allocation
@@ -137,11 +138,10 @@ func (p StageSpec) held(st stage, fin, rst, idle int64) stage {
 	return st
 }
 
-// silent is held for UDP: the idle timer, and the hold-down that follows it.
+// silent is held for UDP: the idle timer, and the hold-down that follows it, which a file names hold_fin.
 func (p StageSpec) silent(st stage, idle, hold int64) stage {
 	st = p.held(st, hold, 0, idle)
-	st.idle += st.fin
-	st.fin = 0
+	st.rest, st.fin = st.fin, 0
 	return st
 }
 
