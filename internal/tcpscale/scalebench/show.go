@@ -46,6 +46,9 @@ func (r *Result) Write(w io.Writer) error {
 	for _, row := range r.rows() {
 		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 	}
+	for _, c := range r.Conditions {
+		fmt.Fprintf(t, "%s\t%s\n", c.Name, c.Value)
+	}
 	fmt.Fprintf(t, "verdict\t%s\n", r.Verdict)
 	return t.Flush()
 }
@@ -66,6 +69,10 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	for _, row := range r.rows() {
 		table.Rows = append(table.Rows, row[:])
 	}
+	conditions := plot.Table{Title: "Conditions", Header: []string{"what", "value"}}
+	for _, c := range r.Conditions {
+		conditions.Rows = append(conditions.Rows, []string{c.Name, c.Value})
+	}
 	found := plot.Table{Title: "Limits before the run", Header: []string{"limit", "level", "finding"}}
 	for _, f := range r.Findings {
 		found.Rows = append(found.Rows, []string{f.Check, f.Level, f.What})
@@ -84,6 +91,6 @@ func (r *Result) WriteHTML(w io.Writer) error {
 			plot.Chart{Title: "Processor time", Note: "Workers of both ends; 100 % is one core.", YLabel: "percent", Events: events, Series: []plot.Series{{Name: "all workers", X: x, Y: cpu}}},
 			plot.Chart{Title: "Round trip of heartbeats, 99th percentile so far", YLabel: "ms", Events: events, Series: []plot.Series{{Name: "p99", X: x, Y: rtt}}},
 		},
-		Tables: []plot.Table{table, found}, Method: "weir tcp bench through loopback\n" + r.Machine,
+		Tables: []plot.Table{table, conditions, found}, Method: "weir tcp bench through loopback\n" + r.Machine,
 	}.WriteHTML(w)
 }
