@@ -20,7 +20,6 @@ func TestRootSteeredSessionsMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(runAsWeir, "1")
 	for _, road := range bench.MovedRoads() {
 		t.Run(road, func(t *testing.T) {
 			// A machine that is too busy for three changes in the time gets more.

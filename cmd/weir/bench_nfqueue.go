@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +15,7 @@ import (
 func newBenchNFQueueCommand() *cobra.Command {
 	var (
 		config     bench.NFQueueConfig
-		seconds    int
+		seconds    float64
 		bandwidths []string
 		out        labOutput
 	)
@@ -41,7 +40,7 @@ nothing behind.`,
   sudo weir bench run nfqueue --json > nfqueue.json; weir bench report nfqueue.json -o nfqueue.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			config.Duration = time.Duration(seconds) * time.Second
+			config.Duration = secondsOf(seconds)
 			if config.Bandwidths, err = parseBandwidths(bandwidths); err != nil {
 				return usageError(err)
 			}

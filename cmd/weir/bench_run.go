@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func newBenchRunCommand() *cobra.Command {
 func newBenchDSRCommand() *cobra.Command {
 	var (
 		config  bench.DSRConfig
-		seconds int
+		seconds float64
 		out     labOutput
 	)
 	cmd := &cobra.Command{
@@ -54,7 +55,7 @@ by nice -n -10.`,
   sudo weir bench run dsr --json > dsr.json; weir bench report dsr.json -o dsr.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			config.Duration = time.Duration(seconds) * time.Second
+			config.Duration = secondsOf(seconds)
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
@@ -78,10 +79,15 @@ by nice -n -10.`,
 }
 
 // addRoundFlags adds how often and how long a scenario loads each of its roads.
-func addRoundFlags(cmd *cobra.Command, rounds, seconds *int) {
+func addRoundFlags(cmd *cobra.Command, rounds *int, seconds *float64) {
 	flags := cmd.Flags()
 	flags.IntVar(rounds, "rounds", 5, "rounds; the result is their median")
-	flags.IntVar(seconds, "seconds", 2, "length of one load over one road in one round")
+	flags.Float64Var(seconds, "seconds", 2, "length of one load over one road in one round")
+}
+
+// secondsOf is a number of seconds as people write it; one that is none of the benchmarks' lengths stays none.
+func secondsOf(n float64) time.Duration {
+	return time.Duration(math.Round(max(0, min(n, 1e6)) * float64(time.Second)))
 }
 
 // runLab runs a benchmark of many processes of this binary and shows how far it is.

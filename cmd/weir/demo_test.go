@@ -36,7 +36,7 @@ func startDemo(t *testing.T, args ...string) *demoRun {
 	}
 	d := &demoRun{t: t, dir: dir, view: new(lockedBuffer)}
 	d.cmd = exec.Command(os.Args[0], append([]string{"demo", "--json"}, args...)...)
-	d.cmd.Env = append(os.Environ(), runAsWeir+"=1", "TMPDIR="+dir)
+	d.cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	d.cmd.Stdout, d.cmd.Stderr = &d.out, d.view
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {

@@ -38,6 +38,7 @@ func newWard(t *testing.T, spec string) *ward {
 	t.Helper()
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iptables", "ip6tables", "ip", "ping", "ethtool", "sysctl")
+	t.Parallel() // all in a network of its own
 	end := func(ns, name string, addresses ...string) netlab.End {
 		return netlab.End{Namespace: ns, Name: name, Addresses: netlab.Prefixes(addresses...)}
 	}

@@ -39,6 +39,7 @@ func mayImport() map[string]may {
 		"control/admin":  {others: "github.com/prometheus/"},
 		"lab/netlab":     {others: "github.com/vishvananda/"},
 		"lab/procstat":   {},
+		"lab/scratch":    {},
 		"lab/plot":       {},
 		"lab/fragsim":    {ours: "steering/flow lab/plot"},
 		// 4
@@ -77,9 +78,9 @@ func mayImport() map[string]may {
 		"turn/load":       {ours: "udpio lab/measure lab/procstat", others: pion + "stun"},
 		"kube":            {ours: "steering/lb turn/gateway", others: "k8s.io/ sigs.k8s.io/"},
 		"lab/programs":    {ours: "lab/netlab lab/procstat"},
-		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/programs"},
-		"lab/natrig":      {ours: "lab/netlab lab/snatplan lab/plot lab/programs tcpscale"},
-		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot"},
+		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/programs lab/scratch"},
+		"lab/natrig":      {ours: "lab/netlab lab/snatplan lab/plot lab/programs lab/scratch tcpscale"},
+		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot lab/scratch"},
 		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
 		"../web":          {},
 		// scenarios in the binary

@@ -29,7 +29,6 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 	var out bytes.Buffer
 	log := &lockedBuffer{}
 	cmd := exec.Command(self, "lb", "decap", "--interface", "eth0", "--from", "10.2.0.1", "--hook", "xdp", "--json")
-	cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	cmd.Stdout, cmd.Stderr = &out, log
 	host := lab.Namespace("a")
 	if err := host.Start(cmd); err != nil {

@@ -93,7 +93,6 @@ func (k *kernelLB) write(config string) {
 func (k *kernelLB) start() {
 	k.t.Helper()
 	k.cmd = exec.Command(os.Args[0], k.args...)
-	k.cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	k.cmd.Stdout, k.cmd.Stderr = k.out, k.out
 	if err := k.host.Start(k.cmd); err != nil {
 		k.t.Fatal(err)
@@ -487,7 +486,6 @@ func TestRootKernelRefusals(t *testing.T) {
 	k := newKernelLB(t, gateway, "tcx", "veth0", kernelSpec(100, false))
 	run := func(args ...string) (string, int) {
 		cmd := exec.Command(os.Args[0], args...)
-		cmd.Env = append(os.Environ(), runAsWeir+"=1")
 		out := new(lockedBuffer)
 		cmd.Stdout, cmd.Stderr = out, out
 		gateway.Run(cmd)

@@ -61,14 +61,15 @@ func namedEcho(t *testing.T, name string) int {
 	return conn.LocalAddr().(*net.UDPAddr).Port
 }
 
-// askUDP sends from a new port until something answers, and returns the name in it.
+// askUDP sends from a new port until something answers, and returns the name in it. The port stays taken until the test
+// ends: the kernel would give it to a later client, whose flow would be an old one.
 func askUDP(t *testing.T, address string) string {
 	t.Helper()
 	conn, err := net.Dial("udp4", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	b := make([]byte, 2048)
 	for range 30 {
 		if _, err := conn.Write([]byte("hello")); err == nil {

@@ -78,7 +78,6 @@ func expect(t *testing.T, r *bufio.Reader, text string) {
 func TestNATFromAPipe(t *testing.T) {
 	listen, echo := netlabtest.UDPAddress(t).String(), natEcho(t)
 	cmd := exec.Command(os.Args[0], "nat", listen, "--", echo, "--json", "--quiet")
-	cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +184,6 @@ func TestNATOnATerminal(t *testing.T) {
 	}
 	listen, echo := netlabtest.UDPAddress(t).String(), natEcho(t)
 	cmd := exec.Command(os.Args[0], "nat", listen, echo)
-	cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -256,7 +254,6 @@ func TestRootBenchNAT(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "socat", "iptables")
 	cmd := exec.Command(os.Args[0], "bench", "nat", "--clients", "10", "--requests", "500", "--rounds", "1", "--json")
-	cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,7 +23,7 @@ import (
 )
 
 // runAsWeir in the environment makes the test binary behave as weir itself, so that tests run real processes of this code
-// without building a second binary.
+// without building a second binary. All that the tests start has it.
 const runAsWeir = "WEIR_TEST_RUN"
 
 func TestMain(m *testing.M) {
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		netlabtest.EndWithTest() // a gateway's serving process outlives its supervisor
 		os.Exit(run(os.Args[1:]))
 	}
-	if err := netlabtest.AdoptChildren(); err != nil {
+	if err := errors.Join(netlabtest.AdoptChildren(), os.Setenv(runAsWeir, "1")); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -96,7 +97,6 @@ func startBy(t testing.TB, start func(*exec.Cmd) error, binary, name string, arg
 	p := &process{t: t, name: name, socket: filepath.Join(dir, "s"), out: new(lockedBuffer), ended: make(chan struct{})}
 	p.door = admin.NewClient("unix:"+p.socket, "")
 	p.cmd = exec.Command(binary, append(args, "--admin", "unix:"+p.socket)...)
-	p.cmd.Env = append(os.Environ(), runAsWeir+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := start(p.cmd); err != nil {
 		t.Fatal(err)

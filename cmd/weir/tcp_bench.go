@@ -17,7 +17,7 @@ func newTCPBenchCommand() *cobra.Command {
 	var servers, report, serve string
 	var feed tcpFeedFlags
 	var via tcpViaFlags
-	var asJSON bool
+	var asJSON, namespace bool
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Hold N connections between a server and a client on this machine, and tell what that takes",
@@ -47,7 +47,7 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
 				}
 				return runTCPPeers(cmd, f, peers, asJSON, report)
 			}
-			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau}
+			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: namespace}
 			if config.ClientWorkers, err = parseWorkers(f.workers); err != nil {
 				return usageError(err)
 			}
@@ -74,6 +74,7 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
 	flags.DurationVar(&f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
 	flags.StringVar(&servers, "server-workers", "auto", "processes of the server; auto: as many as the open-file limit asks for")
 	addReportFlag(cmd, &report, reportUsage)
+	flags.BoolVar(&namespace, "namespace", true, "run in a network namespace of its own, with all ports and a hash table of its size, where we are root")
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	feed.add(cmd)
 	via.add(cmd)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,7 +46,6 @@ func (r *turnResult) UnmarshalJSON(text []byte) error {
 // and a report that can be drawn again.
 func turnBench(t *testing.T, roads []string, clients int, args ...string) []turnResult {
 	t.Helper()
-	t.Setenv(runAsWeir, "1") // gateway, turncats and generator are this test binary
 	page := filepath.Join(t.TempDir(), "turn.html")
 	out, err := execute(t, append([]string{"turn", "bench", "-t", "0.5", "-s", "200", "-b", "400k", "-p", "local", "--json", "--report", page}, args...)...)
 	if err != nil {
@@ -121,7 +121,6 @@ func TestRootTurnBenchOffload(t *testing.T) {
 
 // One size over the gateway: what it costs at a rate, and what rate it carries.
 func TestTurnBenchSweeps(t *testing.T) {
-	t.Setenv(runAsWeir, "1")
 	out, err := execute(t, "turn", "bench", "--sweep", "--sizes", "100", "--rates", "2k", "--rounds", "1", "--probe", "200ms", "--most", "4k", "-t", "0.3", "--road", "direct-channel", "--json")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -177,7 +176,6 @@ func TestBitsAreReadAsPeopleWriteThem(t *testing.T) {
 
 // An interrupt in the middle of a load ends everything that was started.
 func TestTurnBenchInterrupted(t *testing.T) {
-	t.Setenv(runAsWeir, "1")
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := bench.Turn(ctx, bench.TurnConfig{
@@ -195,7 +193,66 @@ func TestTurnBenchInterrupted(t *testing.T) {
 	if children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid())); len(bytes.TrimSpace(children)) > 0 {
 		t.Errorf("children are left: %s", children)
 	}
-	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "weir-turn-bench-*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "weir-scratch-*")); err != nil || len(left) > 0 {
 		t.Errorf("files are left: %v, %v", left, err)
+	}
+}
+
+// Killed, or interrupted twice before it has tidied up, a benchmark leaves files and perhaps namespaces. The next start
+// takes them away.
+func TestTurnBenchKilled(t *testing.T) {
+	temp, err := os.MkdirTemp("", "wt") // short: sockets lie within
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(temp) })
+	t.Setenv("TMPDIR", temp)
+	for name, signals := range map[string][]os.Signal{"killed": {os.Kill}, "interrupted twice": {os.Interrupt, os.Interrupt}} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "turn", "bench", "-n", "1", "-t", "600", "--generator", "builtin")
+			output := new(lockedBuffer)
+			cmd.Stdout, cmd.Stderr = output, output
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() { defer close(ended); _ = cmd.Wait() }()
+			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+			for end := time.Now().Add(time.Minute); ; {
+				if socket, _ := filepath.Glob(filepath.Join(temp, "*", "*.sock")); len(socket) > 0 { // the pattern is right
+					break
+				}
+				select {
+				case <-ended:
+					t.Fatalf("it ended: %s", output)
+				case <-time.After(10 * time.Millisecond):
+				}
+				if time.Now().After(end) {
+					t.Fatalf("no gateway: %s", output)
+				}
+			}
+			for _, signal := range signals {
+				_ = cmd.Process.Signal(signal) // the second may find it gone
+			}
+			<-ended
+			ctx, cancel := context.WithCancel(t.Context())
+			if _, err := bench.Turn(ctx, bench.TurnConfig{
+				Binary: os.Args[0], Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
+				With: bench.WithNone, Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
+				Progress: func(_ float64, what string) {
+					if strings.HasPrefix(what, "direct: ") { // everything is up
+						cancel()
+					}
+				},
+			}); !errors.Is(err, context.Canceled) {
+				t.Errorf("the next start: %v", err)
+			}
+			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+				t.Errorf("files are left: %v, %v", left, err)
+			}
+			if left, err := filepath.Glob(fmt.Sprintf("/run/netns/weirlab-*.%d.*", cmd.Process.Pid)); err != nil || len(left) > 0 {
+				t.Errorf("namespaces are left: %v, %v", left, err)
+			}
+		})
 	}
 }

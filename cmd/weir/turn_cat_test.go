@@ -78,7 +78,7 @@ func echoPeer(t *testing.T) string {
 // weirTurnCat is `weir turn cat` as a process.
 func weirTurnCat(stdin string, env []string, args ...string) (cmd *exec.Cmd, stdout, stderr *lockedBuffer) {
 	cmd = exec.Command(os.Args[0], append([]string{"turn", "cat"}, args...)...)
-	cmd.Env = append(append(os.Environ(), runAsWeir+"=1"), env...)
+	cmd.Env = append(os.Environ(), env...)
 	if stdin != "" {
 		cmd.Stdin = strings.NewReader(stdin)
 	}

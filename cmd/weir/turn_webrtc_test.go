@@ -59,7 +59,7 @@ func TestWebRTCThroughTheGateway(t *testing.T) {
 	if os.Getenv(inTrust) == "" { // pion/webrtc trusts what Go's roots hold, which are read once in a process
 		certificate, key := selfSigned(t, t.TempDir())
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		child.Env = append(os.Environ(), inTrust+"="+key, "SSL_CERT_FILE="+certificate)
+		child.Env = append(os.Environ(), runAsWeir+"=", inTrust+"="+key, "SSL_CERT_FILE="+certificate)
 		out, err := child.CombinedOutput()
 		if err != nil || !bytes.Contains(out, []byte("PASS: "+t.Name()+"/dtls")) {
 			t.Fatalf("%v\n%s", err, out)

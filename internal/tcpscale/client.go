@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
 // ClientConfig is one worker of a client.
@@ -31,10 +29,11 @@ type ClientConfig struct {
 	Timeout     time.Duration    `json:"timeout_ns"`     // of a connect, and of the server's hello after it
 	BackoffMin  time.Duration    `json:"backoff_min_ns"` // doubled from failure to failure
 	BackoffMax  time.Duration    `json:"backoff_max_ns"`
-	Churn       float64          `json:"churn"`   // connections closed a second, and opened again
-	Reset       bool             `json:"reset"`   // churn closes with RST, without TIME_WAIT
-	Payload     int              `json:"payload"` // bytes after each heartbeat, both ways
-	Plain       bool             `json:"plain"`   // one zero byte as heartbeat, no hello, no answer
+	Churn       float64          `json:"churn"`           // connections closed a second, and opened again
+	Reset       bool             `json:"reset"`           // churn closes with RST, without TIME_WAIT
+	Payload     int              `json:"payload"`         // bytes after each heartbeat, both ways
+	Plain       bool             `json:"plain"`           // one zero byte as heartbeat, no hello, no answer
+	Apart       bool             `json:"apart,omitempty"` // each worker connects to one of Targets, in turn
 }
 
 // Validate says what cannot be meant.
@@ -102,33 +101,31 @@ type serverKey struct {
 
 // Client is the engine of one worker: an event loop's state. Not for concurrent use.
 type Client struct {
-	config   ClientConfig
-	epoll    int
-	targets  []sockaddr
-	sources  []sockaddr
-	slots    chunks[slot]
-	wheel    wheel
-	fresh    int32   // slots from here on were never tried
-	ready    []int32 // to be tried again
-	partial  map[int32][]byte
-	ramp     bucket
-	churn    bucket
-	servers  []serverKey
-	counts   []int
-	serverOf map[serverKey]uint16
-	connect  *measure.Latency
-	rtt      *measure.Latency
-	detected *measure.Latency
-	back     *measure.Latency
-	marks    marks
-	read     [1 << 16]byte
-	write    [heartbeatLength + MaxPayload]byte
-	now      time.Duration
-	wall     func() time.Time
-	waiting  bool // for OpRamp
-	began    time.Time
-	full     time.Time
-	count    counts
+	config    ClientConfig
+	epoll     int
+	targets   []sockaddr
+	sources   []sockaddr
+	slots     chunks[slot]
+	wheel     wheel
+	fresh     int32   // slots from here on were never tried
+	ready     []int32 // to be tried again
+	partial   map[int32][]byte
+	ramp      bucket
+	churn     bucket
+	servers   []serverKey
+	counts    []int
+	serverOf  map[serverKey]uint16
+	latencies tallies
+	read      [1 << 16]byte
+	write     [heartbeatLength + MaxPayload]byte
+	now       time.Duration
+	wall      func() time.Time
+	waiting   bool // for OpRamp
+	began     time.Time
+	full      time.Time
+	marks     marks
+	news      bool // became full since the last report
+	count     counts
 }
 
 // NewClient makes the engine; it connects once its loop runs.
@@ -142,7 +139,6 @@ func NewClient(config ClientConfig) (*Client, error) {
 	}
 	c := &Client{
 		config: config, epoll: epoll, partial: map[int32][]byte{}, serverOf: map[serverKey]uint16{}, wall: time.Now, waiting: config.Wait,
-		connect: measure.NewLatency(), rtt: measure.NewLatency(), detected: measure.NewLatency(), back: measure.NewLatency(),
 		ramp: bucket{rate: config.Rate}, churn: bucket{rate: config.Churn},
 	}
 	for _, target := range config.Targets {
@@ -194,6 +190,17 @@ func (c *Client) patience() time.Duration {
 	}
 	return tick
 }
+
+// urgent is a worker that has just become full: the next one may begin.
+func (c *Client) urgent() bool { return c.news }
+
+// recorded is what was measured since the last call; it goes with a report.
+func (c *Client) recorded() *Recorded {
+	c.news = false
+	return c.latencies.take()
+}
+
+func (c *Client) counted() *counts { return &c.count }
 
 func (c *Client) inFlight() int { return c.count.connections.Connecting }
 

@@ -18,7 +18,7 @@ func (c *Client) handle(events []unix.EpollEvent, now time.Duration) {
 		if s.generation != e.Pad || s.state < slotConnecting {
 			continue // of a descriptor that is closed
 		}
-		if s.state == slotConnecting && !c.connected(e.Fd, s) {
+		if s.state == slotConnecting && !c.connected(e.Fd, s, e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0) {
 			continue
 		}
 		if e.Events&^unix.EPOLLOUT != 0 {
@@ -27,15 +27,17 @@ func (c *Client) handle(events []unix.EpollEvent, now time.Duration) {
 	}
 }
 
-// connected looks whether TCP is up, and says hello; false: not, or not any more.
-func (c *Client) connected(i int32, s *slot) bool {
-	errno, err := unix.GetsockoptInt(int(s.fd), unix.SOL_SOCKET, unix.SO_ERROR)
-	if err == nil && errno != 0 {
-		err = unix.Errno(errno)
-	}
-	if err != nil {
-		c.fail(i, classify(err, true), err)
-		return false
+// connected says hello once TCP is up; false: it is not, or not any more.
+func (c *Client) connected(i int32, s *slot, broken bool) bool {
+	if broken {
+		errno, err := unix.GetsockoptInt(int(s.fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && errno != 0 {
+			err = unix.Errno(errno)
+		}
+		if err != nil {
+			c.fail(i, classify(err, true), err)
+			return false
+		}
 	}
 	s.state = slotHello
 	c.count.connections.Unanswered++
@@ -54,11 +56,12 @@ func (c *Client) connected(i int32, s *slot) bool {
 	return c.send(i, c.write[:hello.put(c.write[:])])
 }
 
-// readable reads until nothing is left: the kernel reports an edge only once.
+// readable reads until nothing is left: the kernel reports an edge only once. A read that does not fill its room has
+// taken all (epoll(7)), and what comes after it is another edge.
 func (c *Client) readable(i int32, s *slot) {
 	for s.state >= slotHello {
 		held := copy(c.read[:], c.partial[i])
-		n, err := unix.Read(int(s.fd), c.read[held:])
+		n, err := readNow(s.fd, c.read[held:])
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return
@@ -73,7 +76,11 @@ func (c *Client) readable(i int32, s *slot) {
 		}
 		c.count.bytes.Received += uint64(n)
 		s.heard = ticks(c.now)
+		all := held+n < len(c.read)
 		if c.config.Plain {
+			if all {
+				return
+			}
 			continue
 		}
 		rest, ok := c.consume(i, s, c.read[:held+n])
@@ -84,6 +91,9 @@ func (c *Client) readable(i int32, s *slot) {
 			c.partial[i] = append(c.partial[i][:0], rest...)
 		case held > 0:
 			delete(c.partial, i)
+		}
+		if all {
+			return
 		}
 	}
 }
@@ -125,7 +135,7 @@ func (c *Client) frame(i int32, s *slot, f *frame) bool {
 		if f.echo > s.echo && f.echo <= s.seq {
 			s.echo, s.echoed = f.echo, ticks(c.now)
 			if f.since > 0 && f.since <= uint64(c.now) {
-				c.rtt.Record(c.now - time.Duration(f.since))
+				c.latencies.rtt.record(c.now - time.Duration(f.since))
 			}
 		}
 		return true
@@ -150,12 +160,12 @@ func (c *Client) established(i int32, s *slot) {
 	c.count.connections.Established++
 	c.count.totals.Opened++
 	if c.full.IsZero() && c.count.connections.Established == c.config.Connections {
-		c.full = c.wall()
+		c.full, c.news = c.wall(), true
 	}
-	c.connect.Record(c.now - s.began)
+	c.latencies.connect.record(c.now - s.began)
 	if s.lost > 0 {
 		c.count.totals.Reconnected++
-		c.back.Record(c.now - s.lost)
+		c.latencies.back.record(c.now - s.lost)
 		c.marks.back(s.lost, c.now)
 	}
 	if c.count.connections.Established == c.config.Connections {
@@ -170,7 +180,7 @@ func (c *Client) established(i int32, s *slot) {
 
 // send writes all of b or, when the peer's window is full, nothing; false: the connection is gone.
 func (c *Client) send(i int32, b []byte) bool {
-	n, err := unix.Write(int(c.slots.at(i).fd), b)
+	n, err := writeNow(c.slots.at(i).fd, b)
 	switch {
 	case errors.Is(err, unix.EAGAIN):
 		return true
@@ -246,7 +256,7 @@ func (c *Client) fail(i int32, kind Failure, why error) {
 		after := c.now - s.began
 		if kind == Silent || kind == OneWay {
 			after = time.Duration(ticks(c.now)-s.echoed) * tick
-			c.detected.Record(after)
+			c.latencies.detected.record(after)
 		}
 		c.sample(i, fd, kind, why, after)
 		c.marks.lost(c.serverID(s), kind, c.now)
@@ -352,7 +362,6 @@ func (c *Client) fill(r *Report) {
 	r.Role, r.ID, r.Worker, r.Run = RoleClient, c.config.ID, c.config.Worker, runName(c.config.Run)
 	c.count.fill(r)
 	r.BeganAt, r.FullAt = c.began, c.full
-	r.Heartbeats.RTT, r.Connect, r.Detected, r.Reconnect = c.rtt, c.connect, c.detected, c.back
 	r.Marks = c.marks.all
 	for i, s := range c.servers {
 		if c.counts[i] > 0 {

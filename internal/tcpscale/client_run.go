@@ -71,14 +71,21 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 
 // tuples is how many pairs of source and target all workers have together.
 func tuples(configs []WorkerConfig) int {
-	sources, targets := map[netip.Addr]bool{}, map[netip.AddrPort]bool{}
+	type pair struct {
+		source netip.Addr
+		target netip.AddrPort
+	}
+	pairs := map[pair]bool{}
 	for _, c := range configs {
-		for _, s := range c.Client.Sources {
-			sources[s] = true
+		sources := c.Client.Sources
+		if len(sources) == 0 {
+			sources = []netip.Addr{{}} // the kernel's choice
 		}
-		for _, t := range c.Client.Targets {
-			targets[t] = true
+		for _, s := range sources {
+			for _, t := range c.Client.Targets {
+				pairs[pair{s, t}] = true
+			}
 		}
 	}
-	return max(len(sources), 1) * len(targets)
+	return len(pairs)
 }

@@ -25,12 +25,15 @@ type Crew struct {
 	asked   bool
 	marks   int
 	updated chan struct{}
+	sums    map[uint64]*latencies // of each client's workers, by its Run
 }
 
 type crewWorker struct {
+	number int // from 0
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	report *Report
+	sum    *latencies // shared with the client's other workers; nil for a server
 	last   bool
 	ready  chan error
 	gone   chan struct{}
@@ -39,9 +42,14 @@ type crewWorker struct {
 // StartCrew starts a process for each configuration at that place and waits until all are ready. On an error nothing is
 // left running.
 func StartCrew(place Place, configs []WorkerConfig) (*Crew, error) {
-	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1)}
+	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1), sums: map[uint64]*latencies{}}
 	var err error
 	for _, config := range configs {
+		// Many workers report less often when nothing happens: else they and we are busy with nothing else.
+		config.Calm = time.Duration(len(configs)) * time.Second / reportsPerSecond
+		if config.Client != nil && c.sums[config.Client.Run] == nil {
+			c.sums[config.Client.Run] = newLatencies()
+		}
 		if err = c.start(place, config); err != nil {
 			break
 		}
@@ -65,6 +73,9 @@ func (c *Crew) start(place Place, config WorkerConfig) error {
 		return fmt.Errorf("configure a worker: %w", err)
 	}
 	w := &crewWorker{cmd: cmd, ready: make(chan error, 1), gone: make(chan struct{})}
+	if config.Client != nil {
+		w.sum = c.sums[config.Client.Run]
+	}
 	cmd.Env = append(cmd.Environ(), "GOMAXPROCS=1", "GOGC=10") // one loop; garbage is rare and must not look like connections
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -102,6 +113,7 @@ func (c *Crew) start(place Place, config WorkerConfig) error {
 		return fmt.Errorf("start a worker: %w", err)
 	}
 	c.mu.Lock()
+	w.number = len(c.workers)
 	c.workers = append(c.workers, w)
 	c.mu.Unlock()
 	if _, err := w.in.Write(append(line, '\n')); err != nil {
@@ -109,6 +121,9 @@ func (c *Crew) start(place Place, config WorkerConfig) error {
 	}
 	return nil
 }
+
+// reportsPerSecond is how many of workers without news are worth reading.
+const reportsPerSecond = 16
 
 // maxMessage bounds a line of a worker.
 const maxMessage = 16 << 20
@@ -134,6 +149,9 @@ func (c *Crew) follow(w *crewWorker, out io.Reader) {
 		if m.Report != nil {
 			c.mu.Lock()
 			w.report, w.last = m.Report, m.Last
+			if w.sum != nil {
+				w.sum.add(m.Recorded)
+			}
 			c.mu.Unlock()
 			select {
 			case c.updated <- struct{}{}:
@@ -198,12 +216,22 @@ func (c *Crew) Reports(each int) []Report {
 
 func mergeWorkers(workers []*crewWorker) Report {
 	var reports []Report
+	var sums []*latencies
 	for _, w := range workers {
-		if w.report != nil {
-			reports = append(reports, *w.report)
+		if w.report == nil {
+			continue
+		}
+		reports = append(reports, *w.report)
+		if w.sum != nil && !slices.Contains(sums, w.sum) {
+			sums = append(sums, w.sum)
 		}
 	}
 	m := MergeReports(reports)
+	if len(reports) == 0 {
+		return m
+	}
+	m.PID, m.Worker = workers[0].cmd.Process.Pid, workers[0].number // also while that one has told nothing: who it is does not change
+	fillLatencies(&m, sums)
 	if len(reports) < len(workers) {
 		m.FullAt = time.Time{} // who has told nothing yet is not full
 	}

@@ -3,10 +3,10 @@
 //
 //	parent ──pipes, JSON lines──► worker = one process, one epoll loop, at most nofile − 500 sockets
 //	  │ Crew: config, ramp, stop          │ Server: accepts, answers heartbeats, evicts
-//	  ◄────── one Report a second ────────┘ Client: ramps, beats, detects, reconnects
+//	  ◄─── Reports: what is new, ≤ 1/s ───┘ Client: ramps, beats, detects, reconnects
 //
-// No goroutine per connection: state stands in arrays indexed by descriptor (server, at most 50 B a connection) or by
-// slot (client, at most 300 B), timers in a wheel of 100 ms slots. All sockets are raw and non-blocking.
+// No goroutine per connection: state stands in arrays indexed by descriptor (server, 16 B a connection, looked through for
+// silence) or by slot (client, 68 B with its timer in a wheel of 100 ms slots). All sockets are raw and non-blocking.
 //
 // # Wire protocol
 //
@@ -19,7 +19,7 @@
 //
 // The client says hello when TCP is up and counts a connection as established when the server's hello is there: a
 // connection that only sits in an accept queue is not one. Each heartbeat of the client is answered at once with its
-// sequence number and time; a server that misses one sends its own, so that a loss in one direction is told from a
+// sequence number and time (its own number grows from frame to frame, not by one: it is the worker's); a server that misses one sends its own, so that a loss in one direction is told from a
 // loss in both. After misses × period without an echo the client calls the connection silent, the server evicts it:
 // by the period that the client announced, never by its own. A stream that begins with a zero byte is plain: the
 // original tester's one byte per heartbeat, never answered.

@@ -43,6 +43,9 @@ func (h *Hold) Run(ctx context.Context) (Report, error) {
 		case <-h.Crew.Ended():
 			h.Crew.Kill()
 			return h.finish(h.Crew.Err())
+		case <-h.Crew.Updated():
+			h.rampNext()
+			continue
 		case <-ticker.C:
 		}
 		r := h.look()

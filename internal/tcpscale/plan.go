@@ -41,19 +41,24 @@ func (c *ClientConfig) sourcePorts() (int, error) {
 // RampingWorkers is how many workers of a client ramp at once: more only get in each other's way.
 const RampingWorkers = 6
 
-// ServerWorkers spreads a server over workers.
+// ServerWorkers spreads a server over workers: all listen on the same addresses, or apart.
 func ServerWorkers(base ServerConfig, workers int) []WorkerConfig {
 	configs := make([]WorkerConfig, workers)
 	for i := range configs {
 		c := base
 		c.Worker = i
+		if c.Apart {
+			at := i % len(base.Listen)
+			c.Listen = base.Listen[at : at+1]
+		}
 		configs[i].Server = &c
 	}
 	return configs
 }
 
 // ClientWorkers spreads a client over workers: connections evenly, sources in turn. Where nobody has named sources, the
-// targets are on loopback, and one source has too few ports, each worker gets addresses of 127.0.0.0/8 of its own.
+// targets are on loopback, and one source has too few ports, each worker gets addresses of 127.0.0.0/8 of its own, or of
+// its own towards its target where workers are apart: the same addresses again are less for the kernel to look through.
 // Workers beyond the first six wait for an OpRamp; the rate is that of all.
 func ClientWorkers(base ClientConfig, workers, ports int) ([]WorkerConfig, error) {
 	if workers < 1 || workers > base.Connections {
@@ -62,8 +67,13 @@ func ClientWorkers(base ClientConfig, workers, ports int) ([]WorkerConfig, error
 	each := (base.Connections + workers - 1) / workers
 	// A connect looks through the ports of one parity first: once half of a range is taken, each walks past that half.
 	enough := ports * 4 / 10 * len(base.Targets)
+	crowd := base.Connections
+	if base.Apart { // then the ranges towards a target are shared only by the workers of that target
+		enough = ports * 4 / 10
+		crowd = each * ((workers + len(base.Targets) - 1) / len(base.Targets))
+	}
 	own := 0
-	if len(base.Sources) == 0 && base.Connections > enough && allLoopback4(base.Targets) {
+	if len(base.Sources) == 0 && crowd > enough && allLoopback4(base.Targets) {
 		own = (each + enough - 1) / enough
 	}
 	configs := make([]WorkerConfig, workers)
@@ -74,10 +84,15 @@ func ClientWorkers(base ClientConfig, workers, ports int) ([]WorkerConfig, error
 		c.Rate = base.Rate / float64(min(workers, RampingWorkers))
 		c.Churn = base.Churn / float64(workers)
 		c.Wait = i >= RampingWorkers
+		turn := i // among those with the same targets
+		if c.Apart {
+			at := i % len(base.Targets)
+			c.Targets, turn = base.Targets[at:at+1], i/len(base.Targets)
+		}
 		switch {
 		case own > 0:
 			for j := range own {
-				n := i*own + j
+				n := turn*own + j
 				c.Sources = append(c.Sources, netip.AddrFrom4([4]byte{127, byte(64 + n/62500), byte(n / 250 % 250), byte(1 + n%250)}))
 			}
 		case len(base.Sources) >= workers:

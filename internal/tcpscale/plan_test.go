@@ -50,6 +50,38 @@ func TestClientWorkersSpread(t *testing.T) {
 	}
 }
 
+// Apart: a target and a range of source ports for each worker, so that nobody needs more addresses than the others.
+func TestWorkersApart(t *testing.T) {
+	config, server := clientDefaults, ServerConfig{Apart: true}
+	for port := range uint16(52) {
+		config.Targets = append(config.Targets, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 1000+port))
+	}
+	server.Listen, config.Connections, config.Apart = config.Targets, 1000000, true
+	for ports, sources := range map[int]int{28232: 2, 64512: 0} {
+		configs, err := ClientWorkers(config, 52, ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers, total := ServerWorkers(server, 52), 0
+		for i, c := range configs {
+			total += c.Client.Connections
+			if len(c.Client.Targets) != 1 || c.Client.Targets[0] != config.Targets[i] || len(servers[i].Server.Listen) != 1 || servers[i].Server.Listen[0] != config.Targets[i] {
+				t.Errorf("worker %d: targets %v, listens on %v", i, c.Client.Targets, servers[i].Server.Listen)
+			}
+			if got := c.Client.Sources; len(got) != sources || sources > 0 && got[0] != configs[0].Client.Sources[0] {
+				t.Errorf("worker %d with %d ports: sources %v", i, ports, got)
+			}
+		}
+		if n := tuples(configs); total != 1000000 || n != 52*max(sources, 1) {
+			t.Errorf("%d connections, %d ranges of ports", total, n)
+		}
+	}
+	if configs, err := ClientWorkers(config, 104, 28232); err != nil || configs[52].Client.Targets[0] != config.Targets[0] ||
+		configs[52].Client.Sources[0] == configs[0].Client.Sources[0] {
+		t.Errorf("two workers of a target share sources: %v", err)
+	}
+}
+
 func TestSources(t *testing.T) {
 	got, err := Sources([]netip.Prefix{netip.MustParsePrefix("192.0.2.64/30"), netip.MustParsePrefix("198.51.100.7/32")})
 	if err != nil || len(got) != 3 || got[0].String() != "192.0.2.65" || got[1].String() != "192.0.2.66" || got[2].String() != "198.51.100.7" {

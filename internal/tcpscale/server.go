@@ -19,6 +19,7 @@ type ServerConfig struct {
 	Backlog      int              `json:"backlog"`
 	PlainTimeout time.Duration    `json:"plain_timeout_ns"` // eviction of those that announced no period; 0: never
 	Files        int              `json:"files"`            // most connections; 0: as the open-file limit allows
+	Apart        bool             `json:"apart,omitempty"`  // each worker listens on one of Listen, in turn, instead of sharing all
 }
 
 // Validate says what cannot be meant.
@@ -44,11 +45,10 @@ const (
 	serverKnown // has said hello
 )
 
-// serverConn is all that the server knows of a connection, besides its timer.
+// serverConn is all that the server knows of a connection. It has no timer: whether it is silent is seen in a sweep.
 type serverConn struct {
 	seen   uint32 // tick of the last bytes
 	heard  uint32 // sequence number of the last heartbeat
-	seq    uint32 // of our own
 	skip   uint16 // bytes of payload still to come
 	period uint16 // ticks
 	peer   uint16
@@ -82,7 +82,9 @@ type Server struct {
 	draining  bool
 	drainAt   int32
 	conns     chunks[serverConn]
-	wheel     wheel
+	swept     uint32           // tick of the last sweep
+	shortest  uint32           // of the periods announced so far, and of what plain streams are granted, in ticks
+	seq       uint32           // of the last heartbeat that we sent, to whomever
 	partial   map[int32][]byte // beginnings of frames; at most a frame each
 	peers     []peerCount
 	peerOf    map[peerKey]uint16
@@ -119,7 +121,10 @@ func NewServer(config ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	s := &Server{config: config, epoll: epoll, partial: map[int32][]byte{}, peers: make([]peerCount, 0, 16), peerOf: map[peerKey]uint16{}}
+	s := &Server{config: config, epoll: epoll, shortest: inTicks(MaxPeriod), partial: map[int32][]byte{}, peers: make([]peerCount, 0, 16), peerOf: map[peerKey]uint16{}}
+	if t := config.PlainTimeout; t > 0 {
+		s.shortest = min(s.shortest, inTicks(t))
+	}
 	for _, address := range config.Listen {
 		fd, err := listen(address, config.Backlog)
 		if err == nil {
@@ -165,8 +170,19 @@ func (s *Server) done() bool {
 	return s.draining && s.count.connections.Established+s.count.connections.Connecting == 0
 }
 
-// patience is how long the loop may sleep.
-func (s *Server) patience() time.Duration { return tick }
+// patience is how long the loop may sleep: commands wait for so long, too.
+func (s *Server) patience() time.Duration {
+	if s.draining {
+		return tick
+	}
+	return time.Duration(min(s.step(), 5)) * tick
+}
+
+// urgent is never: the first report of a second is early enough.
+func (s *Server) urgent() bool { return false }
+
+func (s *Server) recorded() *Recorded { return nil }
+func (s *Server) counted() *counts    { return &s.count }
 
 // handle serves what the kernel has reported.
 func (s *Server) handle(events []unix.EpollEvent, now time.Duration) {
@@ -213,13 +229,9 @@ func (s *Server) adopt(fd int) {
 		unix.Close(fd)
 		return
 	}
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // a delay would only show in the times
 	*s.conns.at(int32(fd)) = serverConn{state: serverFresh, seen: ticks(s.now), peer: otherPeers + 1}
 	s.count.connections.Connecting++
 	s.count.connections.Unanswered++
-	if t := s.config.PlainTimeout; t > 0 {
-		s.wheel.set(int32(fd), ticks(s.now)+inTicks(t))
-	}
 }
 
 // pause stops accepting until a descriptor is free again; who waits in the accept queue is not told a lie.

@@ -35,14 +35,16 @@ type Command struct {
 type WorkerConfig struct {
 	Server *ServerConfig `json:"server,omitempty"`
 	Client *ClientConfig `json:"client,omitempty"`
+	Calm   time.Duration `json:"calm_ns,omitempty"` // between reports while nothing but heartbeats happens; 0: a second
 }
 
 // WorkerMessage is a line from a worker to its parent.
 type WorkerMessage struct {
-	Ready  bool    `json:"ready,omitempty"` // first: listeners are open
-	Report *Report `json:"report,omitempty"`
-	Error  string  `json:"error,omitempty"`
-	Last   bool    `json:"last,omitempty"`
+	Ready    bool      `json:"ready,omitempty"`    // first: listeners are open
+	Report   *Report   `json:"report,omitempty"`   // its latencies are not set
+	Recorded *Recorded `json:"recorded,omitempty"` // latencies since the last report
+	Error    string    `json:"error,omitempty"`
+	Last     bool      `json:"last,omitempty"`
 }
 
 // engine is a Server or a Client in its loop.
@@ -53,16 +55,20 @@ type engine interface {
 	patience() time.Duration
 	command(c Command)
 	done() bool
+	urgent() bool // a report should not wait for the end of the second
 	fill(r *Report)
+	recorded() *Recorded // since the last call
+	counted() *counts
 	Close()
 }
 
-// RunWorker is the whole of a worker process: configuration and commands as JSON lines from in, a report a second to out.
+// RunWorker is the whole of a worker process: configuration and commands as JSON lines from in, reports to out: one a
+// second, and fewer while nothing happens but heartbeats, if the configuration says so.
 // It returns when it is told to stop, when in ends (the parent is gone), or when ctx ends.
 func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	encoder := json.NewEncoder(out)
-	e, err := openWorker(lines)
+	e, calm, err := openWorker(lines)
 	if err != nil {
 		return errors.Join(err, encoder.Encode(WorkerMessage{Error: err.Error(), Last: true}))
 	}
@@ -86,31 +92,36 @@ func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 			}
 		}
 	}()
-	return loop(ctx, e, commands, encoder)
+	return loop(ctx, e, commands, out, calm)
 }
 
-func openWorker(lines *bufio.Reader) (engine, error) {
+func openWorker(lines *bufio.Reader) (e engine, calm time.Duration, err error) {
 	line, err := lines.ReadBytes('\n')
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, 0, fmt.Errorf("read the configuration: %w", err)
 	}
 	var config WorkerConfig
 	if err := json.Unmarshal(line, &config); err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, 0, fmt.Errorf("read the configuration: %w", err)
 	}
 	if _, err := RaiseFiles(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	switch {
 	case config.Server != nil:
-		return NewServer(*config.Server)
+		e, err = NewServer(*config.Server)
 	case config.Client != nil:
-		return NewClient(*config.Client)
+		e, err = NewClient(*config.Client)
+	default:
+		err = errors.New("read the configuration: neither server nor client")
 	}
-	return nil, errors.New("read the configuration: neither server nor client")
+	return e, max(config.Calm, time.Second), err
 }
 
-const maxEvents = 512
+const (
+	maxEvents = 512
+	maxRounds = 64 // of events, until timers have their turn
+)
 
 // loopClock is the time of an engine: it stands still while the loop did. A machine without processor time for us must not
 // look like peers that are silent.
@@ -130,14 +141,14 @@ func (c *loopClock) at(real time.Duration) time.Duration {
 }
 
 // loop runs the engine. Reports go out from a goroutine of their own: a slow parent must not stop heartbeats.
-func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.Encoder) error {
+func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer, calm time.Duration) error {
 	reports := make(chan []byte, 1)
 	written := make(chan error, 1)
 	go func() {
 		var err error
 		for line := range reports {
 			if err == nil {
-				err = encoder.Encode(json.RawMessage(line))
+				_, err = out.Write(line)
 			}
 		}
 		written <- err
@@ -149,31 +160,40 @@ func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.
 	meter.clock = &clock
 	next := time.Second
 	var failure error
-	for stop := false; !stop && failure == nil && !e.done(); {
-		n, err := unix.EpollWait(e.descriptor(), events, int(e.patience()/time.Millisecond))
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			failure = fmt.Errorf("epoll: %w", err)
-			break
+	for stop, asked := false, false; !stop && failure == nil && !e.done(); {
+		wait := e.patience()
+		var now time.Duration
+		// All that has come is read before anybody is judged by his silence.
+		for range maxRounds {
+			n, err := unix.EpollWait(e.descriptor(), events, int(wait/time.Millisecond))
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				failure = fmt.Errorf("epoll: %w", err)
+				break
+			}
+			now = clock.at(time.Since(start))
+			e.handle(events[:max(n, 0)], now)
+			if wait = 0; n < len(events) {
+				break
+			}
 		}
-		now := clock.at(time.Since(start))
-		e.handle(events[:max(n, 0)], now)
 		e.advance(now)
 		select {
 		case c, open := <-commands:
 			stop = !open || c.Op == OpStop
 			e.command(c)
 			if c.Op == OpMark {
-				next = now // the parent waits for it
+				asked = true // the parent waits for it
 			}
 		case <-ctx.Done():
 			stop = true
 		default:
 		}
-		if now >= next && !stop {
-			next = now.Truncate(time.Second) + time.Second
-			select {
-			case reports <- meter.line(e, now, false):
-			default: // the parent is slow: the next one says it all
+		if urgent := asked || e.urgent(); (now >= next || urgent) && !stop {
+			next = max(now.Truncate(time.Second)+time.Second, next)
+			// Where the parent is slow, the next one says it all.
+			if (urgent || meter.due(e, now, calm)) && len(reports) < cap(reports) {
+				asked = false
+				reports <- meter.line(e, now, false)
 			}
 		}
 	}
@@ -185,15 +205,22 @@ func loop(ctx context.Context, e engine, commands <-chan Command, encoder *json.
 // meter adds to a report what the process itself knows.
 type meter struct {
 	start  time.Time
+	host   string
+	made   int    // reports
 	before uint64 // own memory before the first connection
 	last   Totals
+	then   Connections
+	rates  Rates
 	at     time.Duration
 	clock  *loopClock
 }
 
+const reportsBetweenGC = 8
+
 // newMeter makes reports once for nothing and cleans up, so that what they take is not counted as connections.
 func newMeter(start time.Time, e engine) *meter {
 	m := &meter{start: start}
+	m.host, _ = os.Hostname() // a report without it is as good
 	for range 8 {
 		m.line(e, 0, false)
 	}
@@ -201,6 +228,12 @@ func newMeter(start time.Time, e engine) *meter {
 	usage, _ := procstat.Self() // zero where /proc is not to be had
 	m.before, m.last, m.at = usage.OwnBytes, Totals{}, 0
 	return m
+}
+
+// due is whether a report says something new, or the last one is old enough.
+func (m *meter) due(e engine, now, calm time.Duration) bool {
+	c := e.counted()
+	return now-m.at >= calm-tick || c.totals != m.last || c.connections != m.then || m.rates != Rates{} // which are none now
 }
 
 func (m *meter) report(e engine, now time.Duration) Report {
@@ -212,7 +245,7 @@ func (m *meter) report(e engine, now time.Duration) Report {
 		r.At = r.At.Add(m.clock.frozen)
 		r.Frozen = m.clock.frozen.Seconds()
 	}
-	r.Host, _ = os.Hostname() // a report without it is as good
+	r.Host = m.host
 	if n := r.Connections.Established; n > 0 && usage.OwnBytes > m.before {
 		r.BytesPerConnection = float64(usage.OwnBytes-m.before) / float64(n)
 	}
@@ -223,16 +256,20 @@ func (m *meter) report(e engine, now time.Duration) Report {
 			Failed: float64(r.Totals.Failed-m.last.Failed) / span,
 		}
 	}
-	m.last, m.at = r.Totals, now
+	m.last, m.then, m.rates, m.at = r.Totals, r.Connections, r.Rates, now
 	return r
 }
 
 // line is the report as JSON: made at once, as the engine's histograms go on.
 func (m *meter) line(e engine, now time.Duration, last bool) []byte {
 	r := m.report(e, now)
-	line, err := json.Marshal(WorkerMessage{Report: &r, Last: last})
+	// The runtime lets a megabyte of garbage gather, of a process that holds less: half a millisecond a few times a minute.
+	if m.made++; m.made%reportsBetweenGC == 0 {
+		runtime.GC()
+	}
+	line, err := json.Marshal(WorkerMessage{Report: &r, Recorded: e.recorded(), Last: last})
 	if err != nil {
 		line, _ = json.Marshal(WorkerMessage{Error: err.Error(), Last: last}) // a string always can
 	}
-	return line
+	return append(line, '\n')
 }

@@ -164,6 +164,11 @@ func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map, 
 		return nil, err
 	}
 	delete(spec.Programs, without)
+	return loadOn(maps, spec, fmt.Sprintf("%s program", hook))
+}
+
+// loadOn loads an object on those of the maps that it names; the sections that are maps too (".rodata") are its own.
+func loadOn(maps map[string]*ebpf.Map, spec *ebpf.CollectionSpec, what string) (*ebpf.Collection, error) {
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
 	for name, m := range maps {
 		if !strings.HasPrefix(name, ".") && spec.Maps[name] != nil {
@@ -174,9 +179,9 @@ func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map, 
 	if err != nil {
 		var verifier *ebpf.VerifierError
 		if errors.As(err, &verifier) {
-			return nil, fmt.Errorf("load the %s program (this kernel's verifier refuses it; 6.6 or newer is needed): %w", hook, err)
+			return nil, fmt.Errorf("load the %s (this kernel's verifier refuses it; 6.6 or newer is needed): %w", what, err)
 		}
-		return nil, fmt.Errorf("load the %s program: %w", hook, err)
+		return nil, fmt.Errorf("load the %s: %w", what, err)
 	}
 	return c, nil
 }

@@ -1,7 +1,6 @@
 package ebpf
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -42,21 +41,13 @@ func (o *Offload) object(hook Hook) (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
+	var maps map[string]*ebpf.Map
 	if o.tables != nil {
-		for name, m := range o.tables.maps {
-			if !strings.HasPrefix(name, ".") && spec.Maps[name] != nil {
-				options.MapReplacements[name] = m
-			}
-		}
+		maps = o.tables.maps
 	}
-	c, err := ebpf.NewCollectionWithOptions(spec, options)
+	c, err := loadOn(maps, spec, fmt.Sprintf("%s relay", hook))
 	if err != nil {
-		var verifier *ebpf.VerifierError
-		if errors.As(err, &verifier) {
-			return nil, fmt.Errorf("load the %s relay (this kernel's verifier refuses it; 6.6 or newer is needed): %w", hook, err)
-		}
-		return nil, fmt.Errorf("load the %s relay: %w", hook, err)
+		return nil, err
 	}
 	if o.tables == nil {
 		if err := o.openTables(spec, c); err != nil {

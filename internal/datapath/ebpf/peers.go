@@ -3,13 +3,10 @@ package ebpf
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"unsafe"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -133,28 +130,8 @@ func setOffload(name string, on bool) error {
 // inNamespace runs f in the namespace that the calling thread's knows by a
 // number, found among the named ones and those of processes.
 func inNamespace(nsid int, f func() error) error {
-	paths, _ := filepath.Glob("/run/netns/*")
-	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
-	for _, path := range append(paths, processes...) {
-		if !isNamespace(path, nsid) {
-			continue
-		}
-		ended := make(chan error, 1)
-		go func() {
-			// The thread is not unlocked: it ends with the goroutine, and takes
-			// the other namespace with it.
-			runtime.LockOSThread()
-			ns, err := netns.GetFromPath(path)
-			if err == nil {
-				defer ns.Close()
-				err = netns.Set(ns)
-			}
-			if err == nil {
-				err = f()
-			}
-			ended <- err
-		}()
-		return <-ended
+	if path := findNetns(func(path string) bool { return isNamespace(path, nsid) }); path != "" {
+		return withNetns(path, f)
 	}
 	return fmt.Errorf("no name or process leads to namespace %s", strconv.Itoa(nsid))
 }

@@ -148,26 +148,7 @@ func chainSpec(mode string) string {
 // serveBytes sends so many bytes to everyone who connects.
 func serveBytes(t *testing.T, host *netlab.Host, address string, size int) {
 	t.Helper()
-	do(t, host, func() error {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					c.Write(pattern(size))
-				}()
-			}
-		}()
-		return nil
-	})
+	do(t, host, func() error { return accept(t, address, func(c net.Conn) { c.Write(pattern(size)) }) })
 }
 
 func pattern(size int) []byte {

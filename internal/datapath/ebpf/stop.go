@@ -181,27 +181,42 @@ func inNetns(inode uint64, f func() error) error {
 	if inode == thisNetns() {
 		return f()
 	}
-	paths, _ := filepath.Glob("/run/netns/*")
-	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
-	for _, path := range append(paths, processes...) {
+	path := findNetns(func(path string) bool {
 		var st syscall.Stat_t
-		if syscall.Stat(path, &st) != nil || st.Ino != inode {
-			continue
-		}
-		ended := make(chan error, 1)
-		go func() {
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-			ns, err := netns.GetFromPath(path)
-			if err == nil {
-				defer ns.Close()
-				err = netns.Set(ns)
-			}
-			if err == nil {
-				err = f()
-			}
-			ended <- err
-		}()
-		return <-ended
+		return syscall.Stat(path, &st) == nil && st.Ino == inode
+	})
+	if path != "" {
+		return withNetns(path, f)
 	}
 	return errNoNetns
+}
+
+// findNetns looks for a namespace among the named ones and those of processes, and returns the path to it or "".
+func findNetns(match func(path string) bool) string {
+	paths, _ := filepath.Glob("/run/netns/*") // the patterns are right
+	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	for _, path := range append(paths, processes...) {
+		if match(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// withNetns runs f on a thread of its own in the namespace that a path leads to.
+func withNetns(path string, f func() error) error {
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and takes the other namespace with it
+		ns, err := netns.GetFromPath(path)
+		if err == nil {
+			defer ns.Close()
+			err = netns.Set(ns)
+		}
+		if err == nil {
+			err = f()
+		}
+		ended <- err
+	}()
+	return <-ended
 }

@@ -91,30 +91,40 @@ func (b *balancer) longest() (left time.Duration) {
 	return left
 }
 
+// accept serves every TCP connection to an address of the current namespace, until the test ends.
+func accept(t *testing.T, address string, serve func(net.Conn)) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c)
+			}()
+		}
+	}()
+	return nil
+}
+
 // serve answers, in a namespace, TCP with the hash of what it got, and UDP with
 // the datagram itself.
 func serve(t *testing.T, host *netlab.Host, address string) {
 	t.Helper()
 	do(t, host, func() error {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
+		if err := accept(t, address, func(c net.Conn) {
+			h := sha256.New()
+			io.Copy(h, c)
+			c.Write(h.Sum(nil))
+		}); err != nil {
 			return err
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					h := sha256.New()
-					io.Copy(io.MultiWriter(h), c)
-					c.Write(h.Sum(nil))
-				}()
-			}
-		}()
 		u, err := net.ListenPacket("udp", address)
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 )
 
 // CoapConfig says how to measure what a CoAP/DTLS request costs its servers.
@@ -123,11 +124,12 @@ func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 	if r.moved {
 		return r.runMoved(ctx, cfg)
 	}
-	dir, err := os.MkdirTemp("", "weir-bench-")
+	temporary, err := scratch.New()
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer temporary.Remove()
+	dir := temporary.Path
 	var daemons []*programs.Daemon
 	defer func() {
 		for _, d := range daemons {

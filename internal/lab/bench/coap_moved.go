@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 )
 
 // movedRoads are in a lab of namespaces, with root: the clients of three nodes change their source addresses and ports while
@@ -89,11 +90,12 @@ func (r coapRoad) runMoved(ctx context.Context, cfg CoapConfig) (result *measure
 	if err := netlab.Privileged(); err != nil {
 		return nil, fmt.Errorf("needs root: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "weir-bench-")
+	temporary, err := scratch.New()
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer temporary.Remove()
+	dir := temporary.Path
 	lab, err := netlab.Up(r.movedTopology())
 	if err != nil {
 		return nil, err

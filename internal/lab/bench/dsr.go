@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 )
 
 // DSRConfig says what of the scenario dsr to measure.
@@ -124,10 +124,12 @@ func runPlan(ctx context.Context, config DSRConfig, p plan) (results []*measure.
 	if err := programs.SweepPins(); err != nil {
 		return nil, err
 	}
-	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
+	temporary, err := scratch.New()
+	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(b.dir)
+	defer temporary.Remove()
+	b.dir = temporary.Path
 	defer func() { err = errors.Join(err, b.close(ctx)) }()
 	started := time.Now()
 	for i, road := range b.roads {

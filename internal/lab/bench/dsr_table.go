@@ -132,12 +132,24 @@ func WriteDSR(w io.Writer, results []*measure.Result) error {
 	if len(results) == 0 {
 		return nil
 	}
+	if err := writeGrid(w, results, dsrGrid.rows); err != nil {
+		return err
+	}
+	for _, share := range remarks(results, ParamLost) {
+		fmt.Fprintf(w, "lost: %s\n", share)
+	}
+	_, err := fmt.Fprintln(w, dsrMethod(results))
+	return err
+}
+
+// writeGrid writes a table for each load and family, and what failed.
+func writeGrid(w io.Writer, results []*measure.Result, rows func(g dsrGrid, load, family string) [][]string) error {
 	grid := gridOf(results)
 	for _, load := range grid.loads {
 		title, _, _ := dsrTitle(load)
 		for _, family := range grid.families {
 			fmt.Fprintf(w, "%s, %s\n", title, family)
-			if err := writeRows(w, grid.rows(load, family)); err != nil {
+			if err := writeRows(w, rows(grid, load, family)); err != nil {
 				return err
 			}
 		}
@@ -145,11 +157,7 @@ func WriteDSR(w io.Writer, results []*measure.Result) error {
 	for _, why := range failures(results) {
 		fmt.Fprintf(w, "failed: %s\n", why)
 	}
-	for _, share := range remarks(results, ParamLost) {
-		fmt.Fprintf(w, "lost: %s\n", share)
-	}
-	_, err := fmt.Fprintln(w, dsrMethod(results))
-	return err
+	return nil
 }
 
 // writeRows writes a table whose first column is words, and an empty line.

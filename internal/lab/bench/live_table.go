@@ -86,18 +86,8 @@ func WriteLive(w io.Writer, results []*measure.Result) error {
 	if len(results) == 0 {
 		return nil
 	}
-	grid := gridOf(results)
-	for _, load := range grid.loads {
-		title, _, _ := dsrTitle(load)
-		for _, family := range grid.families {
-			fmt.Fprintf(w, "%s, %s\n", title, family)
-			if err := writeRows(w, grid.liveRows(load, family)); err != nil {
-				return err
-			}
-		}
-	}
-	for _, why := range failures(results) {
-		fmt.Fprintf(w, "failed: %s\n", why)
+	if err := writeGrid(w, results, dsrGrid.liveRows); err != nil {
+		return err
 	}
 	for _, line := range liveTargets(results) {
 		fmt.Fprintln(w, line)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -12,13 +11,14 @@ import (
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 )
 
 // NFQueueConfig says what of the scenario nfqueue to measure.
 type NFQueueConfig struct {
 	Binary     string        // weir itself
 	Rounds     int           // 1 to 100
-	Duration   time.Duration // of one load over one road in one round; whole seconds, 1 to 60
+	Duration   time.Duration // of one load over one road in one round; whole tenths of a second, 0.1 s to 60 s
 	Roads      []string      // names of NFQueueRoads; empty: all. Direct is always measured
 	Loads      []string      // names of NFQueueLoads; empty: all
 	Families   []string      // ipv4, ipv6; empty: ipv4
@@ -37,8 +37,8 @@ func (c *NFQueueConfig) Validate() error {
 	switch {
 	case c.Rounds < 1 || c.Rounds > 100:
 		return fmt.Errorf("%d rounds: want 1 to 100", c.Rounds)
-	case c.Duration < time.Second || c.Duration > time.Minute || c.Duration%time.Second != 0:
-		return fmt.Errorf("%v for each load: want whole seconds, 1 to 60", c.Duration)
+	case c.Duration < time.Second/10 || c.Duration > time.Minute || c.Duration%(time.Second/10) != 0:
+		return fmt.Errorf("%v for each load: want 0.1 to 60 seconds, in whole tenths", c.Duration)
 	}
 	for _, bandwidth := range c.Bandwidths {
 		if !(bandwidth >= 1e6 && bandwidth <= 1e12) {
@@ -124,10 +124,12 @@ func NFQueue(ctx context.Context, config NFQueueConfig) (results []*measure.Resu
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
 	}
-	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
+	temporary, err := scratch.New()
+	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(b.dir)
+	defer temporary.Remove()
+	b.dir = temporary.Path
 	defer func() { err = errors.Join(err, b.close(ctx)) }()
 	started := time.Now()
 	for i, net := range b.nets {

@@ -285,7 +285,9 @@ func (b *nfqBench) pingPong(ctx context.Context, net *nfqNet, family string, sou
 	return trips, nil
 }
 
-func (c *NFQueueConfig) seconds() string { return strconv.Itoa(int(c.Duration / time.Second)) }
+func (c *NFQueueConfig) seconds() string {
+	return strconv.FormatFloat(c.Duration.Seconds(), 'f', -1, 64)
+}
 
 // client runs a program in the client's namespace and returns what it printed.
 func (b *nfqBench) client(ctx context.Context, net *nfqNet, cmd *exec.Cmd) ([]byte, error) {

@@ -25,7 +25,7 @@ func TestNFQueueConfigNamesWhatIsWrong(t *testing.T) {
 	}
 	for want, change := range map[string]func(*NFQueueConfig){
 		"0 rounds":                   func(c *NFQueueConfig) { c.Rounds = 0 },
-		"whole seconds":              func(c *NFQueueConfig) { c.Duration = 1500 * time.Millisecond },
+		"whole tenths":               func(c *NFQueueConfig) { c.Duration = 1550 * time.Millisecond },
 		`no road "x"; there are dir`: func(c *NFQueueConfig) { c.Roads = []string{"x"} },
 		`no load "x"; there are tcp`: func(c *NFQueueConfig) { c.Loads = []string{"x"} },
 		`no family "x"`:              func(c *NFQueueConfig) { c.Families = []string{"x"} },

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 )
 
 // The scenarios of [Turn] in its results.
@@ -202,11 +202,13 @@ func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &turnStage{config: config, running: programs.NewGroup(), started: time.Now()}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if s.dir, err = os.MkdirTemp("", "weir-turn-bench-"); err != nil {
+	temporary, err := scratch.New()
+	if err != nil {
 		return nil, err
 	}
+	defer temporary.Remove()
+	s := &turnStage{config: config, running: programs.NewGroup(), started: time.Now(), dir: temporary.Path}
+	defer func() { err = errors.Join(err, s.close()) }()
 	config.progress(0, "starting servers")
 	if err := s.open(ctx); err != nil {
 		return nil, err

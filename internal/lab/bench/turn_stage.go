@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -392,5 +391,5 @@ func (s *turnStage) close() error {
 	if s.lab != nil {
 		err = s.lab.Down()
 	}
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return err
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 )
 
 // Config says what to show. Zero values mean the defaults.
@@ -52,14 +52,14 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "weir-demo-")
+	dir, err := scratch.New()
 	if err != nil {
-		return nil, fmt.Errorf("directory for the admin sockets: %w", err)
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer dir.Remove()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s, err := launch(ctx, cfg, dir)
+	s, err := launch(ctx, cfg, dir.Path)
 	defer s.stop()
 	if err != nil {
 		return nil, err

@@ -15,15 +15,17 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
 )
 
 // weirNAT is a running `weir lb run` that translates in one namespace.
 type weirNAT struct {
-	binary, dir, pins string
-	host              *netlab.Host
-	group             *programs.Group
-	daemon            *programs.Daemon
+	binary, pins string
+	dir          *scratch.Dir
+	host         *netlab.Host
+	group        *programs.Group
+	daemon       *programs.Daemon
 }
 
 // pinFolder holds the pins; the process id in a name tells whose they are.
@@ -31,12 +33,13 @@ const pinFolder = "/sys/fs/bpf/weir"
 
 // startWeir returns what must be stopped, also beside an error.
 func startWeir(ctx context.Context, binary string, l *layout, lab *netlab.Lab) (*weirNAT, error) {
-	dir, err := os.MkdirTemp("", "natrig")
+	temporary, err := scratch.New()
 	if err != nil {
-		return nil, fmt.Errorf("folder of Weir's NAT: %w", err)
+		return nil, err
 	}
+	dir := temporary.Path
 	w := &weirNAT{
-		binary: binary, dir: dir, host: lab.Namespace(l.weirAt()), group: programs.NewGroup(),
+		binary: binary, dir: temporary, host: lab.Namespace(l.weirAt()), group: programs.NewGroup(),
 		pins: filepath.Join(pinFolder, fmt.Sprintf("natrig-%d-%s", os.Getpid(), filepath.Base(dir))),
 	}
 	file := filepath.Join(dir, "weir.yaml")
@@ -74,7 +77,7 @@ func (w *weirNAT) stop() error {
 	if w == nil {
 		return nil
 	}
-	defer os.RemoveAll(w.dir)
+	defer w.dir.Remove()
 	if w.daemon == nil {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,10 +16,11 @@ import (
 
 // Config is one benchmark.
 type Config struct {
-	Place         tcpscale.Place        // of the workers of both ends
+	Place         tcpscale.Place        // of the workers of both ends; Do is set with Namespace
+	Namespace     bool                  // in a network namespace of its own, where we may
 	Client        tcpscale.ClientConfig // Targets are set
 	ClientWorkers int                   // 0: as many as needed
-	ServerWorkers int                   // 0: as many as needed
+	ServerWorkers int                   // 0: as many as needed. With as many as ClientWorkers each pair has a port of its own
 	Hold          time.Duration
 	Plateau       time.Duration
 	Tick          func(tcpscale.Report)
@@ -45,7 +47,8 @@ type Result struct {
 	Beats            float64          `json:"heartbeats_per_s"` // of the clients
 	OK               bool             `json:"ok"`
 	Verdict          string           `json:"verdict"`
-	Findings         []limits.Finding `json:"findings"`      // of the doctor, before the run
+	Findings         []limits.Finding `json:"findings"` // of the doctor, before the run
+	Conditions       []Condition      `json:"conditions"`
 	Via              *Via             `json:"via,omitempty"` // through the lab
 	Client           tcpscale.Report  `json:"client"`
 	Server           tcpscale.Report  `json:"server"`
@@ -76,18 +79,37 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.ServerWorkers == 0 {
-		c.ServerWorkers = tcpscale.WorkersFor(n+n/25, files) // the kernel's spread is not quite even
+	where := "this one"
+	if c.Namespace {
+		own, err := newNamespace(n)
+		if err == nil {
+			defer own.close()
+			c.Place.Do, where = own.do, "its own"
+		} else {
+			where += "; none of its own: " + err.Error()
+		}
 	}
-	server, err := tcpscale.StartServer(c.Place, tcpscale.ServerConfig{
-		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, ID: "bench", Backlog: 4096,
-	}, c.ServerWorkers)
+	if c.ClientWorkers == 0 {
+		c.ClientWorkers = tcpscale.WorkersFor(n, files)
+	}
+	if c.ServerWorkers == 0 {
+		c.ServerWorkers = c.ClientWorkers
+	}
+	config := tcpscale.ServerConfig{Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, ID: "bench", Backlog: 4096}
+	if c.ServerWorkers == c.ClientWorkers {
+		// A worker that serves many clients is woken for one frame at a time; one that serves one takes them together.
+		config.Listen, config.Apart, c.Client.Apart = slices.Repeat(config.Listen, c.ServerWorkers), true, true
+	}
+	server, err := tcpscale.StartServer(c.Place, config, c.ServerWorkers)
 	if err != nil {
 		return nil, err
 	}
 	defer server.Close()
 	c.Client.Targets = server.Listen
-	m := measuring{before: readMemory(), server: server.Report, tick: c.Tick, ends: c.Ends}
+	m := measuring{
+		before: readMemory(), server: server.Report, tick: c.Tick, ends: c.Ends,
+		conditions: func() []Condition { return conditions(c.Place, where, files) },
+	}
 	run := tcpscale.ClientRun{
 		Place: c.Place, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
 		Server: server.Report, Tick: m.look,
@@ -100,7 +122,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		return nil, err
 	}
 	result := m.result(&report)
-	result.Connections, result.Findings = n, findings
+	result.Connections, result.Findings, result.Conditions = n, findings, m.found
 	result.judge()
 	return result, nil
 }
@@ -114,6 +136,8 @@ type measuring struct {
 	first, last     tcpscale.Report // client, at both ends of the hold
 	firstAt, lastAt tcpscale.Report // server
 	paused          bool            // the hold is not idle any more
+	conditions      func() []Condition
+	found           []Condition
 }
 
 func (m *measuring) look(r tcpscale.Report) {
@@ -130,7 +154,7 @@ func (m *measuring) look(r tcpscale.Report) {
 		return
 	}
 	if m.first.At.IsZero() {
-		m.first, m.firstAt = r, m.server()
+		m.first, m.firstAt, m.found = r, m.server(), m.conditions()
 	}
 	m.last, m.lastAt, m.now = r, m.server(), readMemory()
 }

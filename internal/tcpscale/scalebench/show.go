@@ -51,6 +51,9 @@ func (r *Result) Write(w io.Writer) error {
 	for _, row := range r.rows() {
 		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 	}
+	for _, c := range r.Conditions {
+		fmt.Fprintf(t, "%s\t%s\n", c.Name, c.Value)
+	}
 	fmt.Fprintf(t, "verdict\t%s\n", r.Verdict)
 	if err := t.Flush(); err != nil {
 		return err
@@ -75,6 +78,10 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	for _, row := range r.rows() {
 		table.Rows = append(table.Rows, row[:])
 	}
+	conditions := plot.Table{Title: "Conditions", Header: []string{"what", "value"}}
+	for _, c := range r.Conditions {
+		conditions.Rows = append(conditions.Rows, []string{c.Name, c.Value})
+	}
 	found := plot.Table{Title: "Limits before the run", Header: []string{"limit", "level", "finding"}}
 	for _, f := range r.Findings {
 		found.Rows = append(found.Rows, []string{f.Check, f.Level, f.What})
@@ -93,7 +100,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 			plot.Chart{Title: "Processor time", Note: "Workers of both ends; 100 % is one core.", YLabel: "percent", Events: events, Series: []plot.Series{{Name: "all workers", X: x, Y: cpu}}},
 			plot.Chart{Title: "Round trip of heartbeats, 99th percentile so far", YLabel: "ms", Events: events, Series: []plot.Series{{Name: "p99", X: x, Y: rtt}}},
 		},
-		Tables: []plot.Table{table, found}, Method: "weir tcp bench --via " + r.Road() + "\n" + r.Machine,
+		Tables: []plot.Table{table, conditions, found}, Method: "weir tcp bench --via " + r.Road() + "\n" + r.Machine,
 	}
 	if v := r.Via; v != nil {
 		report.Figures = slices.Insert(report.Figures, 1, plot.Figure(v.sharesChart(events)))

@@ -125,6 +125,7 @@ type stage struct {
 	lab      *netlab.Lab
 	running  *programs.Group
 	dir      string
+	files    uint64
 	backends []*backend
 	balancer balancer
 	clients  *tcpscale.Crew
@@ -181,7 +182,7 @@ func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err err
 	if !limits.Fits(findings) {
 		return nil, &UnfitError{findings}
 	}
-	s := &stage{via: &v, running: programs.NewGroup()}
+	s := &stage{via: &v, files: files, running: programs.NewGroup()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx, c, r, files); err != nil {
 		return nil, err
@@ -300,13 +301,16 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	defer stop(nil)
 	c.Client.Targets = s.targets()
 	clock := &viaMeter{stage: s}
-	m := measuring{before: readMemory(), server: s.server, tick: c.Tick, ends: c.Ends}
+	there := tcpscale.Place{Command: c.Place.Command, Do: s.lab.Namespace("clients").Do}
+	m := measuring{
+		before: readMemory(), server: s.server, tick: c.Tick, ends: c.Ends,
+		conditions: func() []Condition { return conditions(there, "the lab's", s.files) },
+	}
 	e := &events{stage: s, plan: s.via.Events}
 	happened := make(chan error, 1)
 	begun := false
 	run := tcpscale.ClientRun{
-		Place:  tcpscale.Place{Command: c.Place.Command, Do: s.lab.Namespace("clients").Do},
-		Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau, Server: s.server,
+		Place: there, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau, Server: s.server,
 		Started: func(crew *tcpscale.Crew) { s.clients, s.began = crew, time.Now() },
 	}
 	holding, over := context.WithCancel(ctx)
@@ -345,7 +349,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 		return nil, err
 	}
 	result := m.result(&report)
-	result.Connections = c.Client.Connections
+	result.Connections, result.Conditions = c.Client.Connections, m.found
 	result.Via = &Via{Road: s.via.Road, Backends: s.via.Backends, Events: e.done, Shares: s.shares, Unexplained: account(e.done, &report)}
 	clock.fill(result.Via)
 	result.judge()

@@ -1,0 +1,98 @@
+package ebpf
+
+import (
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// commit switches to the new generation and then removes what only the old one used.
+func (c *change) commit() {
+	old, oldHalf := c.st.byName, c.st.halves[c.st.active]
+	atomic.StoreUint32(&c.t.control.Active, c.half)
+	c.st.active, c.st.byName, c.st.snat = c.half, c.byName, c.snat
+	inUse := map[identity]bool{}
+	for _, a := range c.byName {
+		c.st.names[a.number] = a.service.Name
+		for i, b := range a.service.Backends {
+			id := identityOf(b)
+			inUse[id] = true
+			c.st.backends[a.slots[i]] = id
+			for family := range 2 {
+				c.updateBackend(a.slots[i], b, a.number, family == 1)
+			}
+		}
+	}
+	grace()
+	deleteAll(c.t.maps[bpfMapVports], oldHalf.ports)
+	deleteAll(c.t.maps[bpfMapVranges], oldHalf.ranges)
+	deleteAll(c.t.maps[bpfMapOutbounds], oldHalf.starts)
+	c.st.halves[1-c.half].ports, c.st.halves[1-c.half].ranges, c.st.halves[1-c.half].starts = nil, nil, nil
+	for name, a := range old {
+		now := c.byName[name]
+		if now == nil || now.maglev != a.maglev {
+			c.st.maglev.give(a.maglev)
+		}
+		c.st.owners.give(a.owners)
+		if now == nil || now.owners != a.owners {
+			for _, key := range a.far {
+				c.t.maps[bpfMapFarOwners].Delete(key)
+			}
+		}
+		for i, b := range a.service.Backends {
+			if id := identityOf(b); !inUse[id] {
+				c.d.foldBackend(a.slots[i], a.number)
+				c.removeBackend(a.slots[i], id)
+			}
+		}
+		if now == nil {
+			c.d.foldService(a.number)
+			c.st.services.give(name)
+		}
+	}
+	c.dropInside()
+}
+
+// updateBackend brings the record of a backend that stays up to date.
+func (c *change) updateBackend(slot uint16, b *lb.Backend, service uint16, is6 bool) {
+	r := &c.t.backends[2*int(slot)]
+	if is6 {
+		r = &c.t.backends[2*int(slot)+1]
+	}
+	want := backendRecord(b, is6)
+	r.State, r.Service = want.State, service
+	if r.Addr != want.Addr || r.Family != want.Family {
+		r.Addr, r.Family = want.Addr, want.Family // the mode changed
+	}
+}
+
+// removeBackend makes every entry of a slot stale.
+func (c *change) removeBackend(slot uint16, id identity) {
+	for family := range 2 {
+		r := &c.t.backends[2*int(slot)+family]
+		r.Epoch++ // first: a process that dies in between is not seen to have finished
+		r.State = uint8(lb.Down)
+	}
+	delete(c.st.backends, slot)
+	c.d.forgetSlot(slot)
+	c.st.slots.give(id)
+}
+
+// dropInside forgets addresses that no backend in mode NAT has any more.
+func (c *change) dropInside() {
+	now := map[netip.Addr]bool{}
+	for _, service := range c.next.Services {
+		if service.Mode == lb.NAT {
+			for _, b := range service.Backends {
+				now[b.Address4], now[b.Address6] = true, true
+			}
+		}
+	}
+	for a := range c.st.inside {
+		if a.IsValid() && !now[a] {
+			c.t.maps[bpfMapInside].Delete(bpfAddr{Word: addressWords(a)})
+		}
+	}
+	c.st.inside = now
+}

@@ -1,0 +1,105 @@
+package ebpf
+
+import (
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// record is a service as the program reads it.
+func (c *change) record(a *applied) bpfService {
+	s := a.service
+	t := s.Timeouts
+	r := bpfService{
+		Maglev: uint32(a.maglev.start), MaglevSize: uint32(len(s.Maglev)),
+		Owners: uint32(a.owners.start), OwnersSize: uint32(a.owners.length),
+		TtlUdp: c.d.clock.ticks(t.UDP), TtlOpening: c.d.clock.ticks(t.TCPOpening),
+		TtlOpen: c.d.clock.ticks(t.TCPEstablished), TtlClosing: c.d.clock.ticks(t.TCPClosing),
+		TtlSctp: c.d.clock.ticks(t.SCTP),
+		Id:      a.number, Mode: uint8(s.Mode), Tunnel: uint8(s.Tunnel), Affinity: uint8(s.Affinity),
+		Down:   boolByte(s.Down),
+		Outer4: addressWords(c.d.source(s, false))[3], Outer6: addressWords(c.d.source(s, true)),
+	}
+	if s.NewFlowRate > 0 {
+		r.FlowCost = uint32(max(time.Second/time.Duration(s.NewFlowRate), 1))
+	}
+	if s.CID != nil {
+		r.CidProtocols = uint8(s.CID.Protocols)
+		r.Layouts = uint8(min(len(s.CID.Layouts), len(r.Layout)))
+		for i := range r.Layouts {
+			l := s.CID.Layouts[i]
+			r.Layout[i] = bpfCidLayout{
+				Length: uint8(l.Length), OwnerOffset: uint8(l.OwnerOffset), OwnerBits: uint8(l.OwnerBits),
+				RotationOffset: uint8(l.RotationOffset), RotationBits: uint8(l.RotationBits), Rotation: l.Rotation,
+			}
+		}
+		r.MoreOwners = boolByte(len(a.far) > 0)
+	}
+	if s.SNAT != nil {
+		r.HasSnat, r.SnatFirst, r.SnatLast = 1, s.SNAT.First, s.SNAT.Last
+		r.Snat = uint16(findRun(c.snat, s.SNAT.Addresses))
+		for _, address := range s.SNAT.Addresses {
+			if address.Is4() {
+				r.Snat4++
+			} else {
+				r.Snat6++
+			}
+		}
+	}
+	return r
+}
+
+func boolByte(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// backendRecord is what packets of a family need to know of a backend.
+func backendRecord(b *lb.Backend, is6 bool) bpfBackend {
+	r := bpfBackend{Port: swap16(b.Port), State: uint8(b.State)}
+	if b.Service.Mode == lb.Mark {
+		r.Addr[0] = b.Mark
+		return r
+	}
+	address, ok := b.Address(is6)
+	if !ok && b.Service.Mode != lb.NAT {
+		address, ok = b.Address(!is6) // the tunnel's, or the server's on the link
+	}
+	if !ok {
+		return r
+	}
+	r.Addr = addressWords(address)
+	r.Family = 4
+	if address.Is6() {
+		r.Family = 6
+	}
+	return r
+}
+
+// source is the outer source of a service's tunnels of a family.
+func (d *Datapath) source(s *lb.Service, is6 bool) netip.Addr {
+	configured := d.config.Source4
+	if is6 {
+		configured = d.config.Source6
+	}
+	if configured.IsValid() || s.Mode != lb.L3DSR {
+		return configured
+	}
+	for _, b := range s.Backends {
+		if address, ok := b.Address(is6); ok {
+			if from, ok := d.hops.Source(address); ok {
+				return from
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+const hopNone, hopReady, hopFailed = 0, 1, 2
+
+// mtuOf fits an MTU into a record.
+func mtuOf(mtu int) uint16 { return uint16(min(mtu, math.MaxUint16)) }

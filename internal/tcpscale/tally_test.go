@@ -1,0 +1,64 @@
+package tcpscale
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+)
+
+// What comes through a worker's report is what a histogram would have recorded at once.
+func TestTallyLosesNothing(t *testing.T) {
+	direct, through := measure.NewLatency(), newLatencies()
+	var counted tallies
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for round := range 20 {
+		for i := range 2000 {
+			d := time.Duration(rnd.Int64N(1 << (1 + (i+round)%40)))
+			switch i {
+			case 0:
+				d = 0
+			case 1:
+				d = -time.Second
+			case 2:
+				d = measure.Longest
+			case 3:
+				d = measure.Longest + time.Duration(round)
+			}
+			direct.Record(d)
+			counted.rtt.record(d)
+		}
+		line, err := json.Marshal(counted.take())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r Recorded
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatal(err)
+		}
+		through.add(&r)
+	}
+	if counted.take() != nil {
+		t.Error("something is left")
+	}
+	want, err := json.Marshal(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Report
+	fillLatencies(&r, []*latencies{through})
+	got, err := json.Marshal(r.Heartbeats.RTT)
+	if err != nil || string(got) != string(want) {
+		t.Errorf("%v\n%.300s\nwant\n%.300s", err, got, want)
+	}
+}
+
+func TestTallyDoesNotAllocate(t *testing.T) {
+	var counted tally
+	n := time.Duration(0)
+	if allocations := testing.AllocsPerRun(1000, func() { n++; counted.record(n % 100 * time.Millisecond) }); allocations > 0.1 {
+		t.Errorf("%v allocations", allocations)
+	}
+}
