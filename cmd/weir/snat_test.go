@@ -175,6 +175,7 @@ func TestRootSnatLab(t *testing.T) {
 - {table: T, name: blocks, nodes: 2, replicas: 2, connections: 4500, destinations: 2, expect: 8000, path: [{kind: azure-lb, ports: 2000}]}
 - {table: T, name: kube-proxy, connections: 3500, path: [{kind: masquerade}, {kind: dnat-lb}, {kind: masquerade-lb, ports: 3000}]}
 - {table: T, name: gateway, replicas: 2, connections: 2000, path: [{kind: azure-nat, ips: 4}]}
+- {table: T, name: "64,512", replicas: 7, connections: 9500, path: [{kind: ephemeral}, {kind: masquerade}]}
 - {table: T, name: pods, connections: 2000, path: [{kind: ephemeral}]}
 - {table: U, name: not asked for, connections: 2000, path: [{kind: ephemeral}]}
 `), 0o600); err != nil {
@@ -185,10 +186,10 @@ func TestRootSnatLab(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var result natrig.Result
-	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Cells) != 5 || result.Runs != 4 || result.Differ != 0 {
+	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Cells) != 6 || result.Runs != 5 || result.Differ != 0 {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for i, want := range []int{1024, 8000, 3000, 4000, 2000} {
+	for i, want := range []int{1024, 8000, 3000, 4000, 64512, 2000} {
 		c := result.Cells[i]
 		if c.Scenario == "pods" {
 			if c.Weir.Measured != nil || !strings.Contains(c.Weir.NotRun, "no translator") {

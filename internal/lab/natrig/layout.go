@@ -95,15 +95,16 @@ func translates(k snatplan.Kind) bool {
 	return false
 }
 
-// conntrackMax is the limit of every namespace's table; 0 where there is no conntrack.
+// conntrackMax is the limit of every namespace's table; until conntrack is loaded, what it usually comes to.
 func conntrackMax() int64 {
+	const usual = 262_144
 	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
 	if err != nil {
-		return 0
+		return usual
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
-		return 0
+		return usual
 	}
 	return n
 }

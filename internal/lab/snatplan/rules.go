@@ -91,7 +91,7 @@ func Rules() []Rule {
 		row("default allocation, at most, per node", azureLBDefaultMax, "ports"),
 		row("default allocation, largest pool", azureLBDefaultPool, "nodes"),
 		row("idle time-out", azureLBIdle, "s"))
-	add("Azure Load Balancer", "documented", "Intermittent outbound connection errors in Azure App Service (the balancer's own page said so until 2021)", app,
+	add("Azure Load Balancer", "documented", "Intermittent outbound connection errors in Azure App Service (copy of 2020; the balancer's own page of 2022 has it no more)", app,
 		row("release of a port after FIN", azureLBFIN, "s"),
 		row("release of a port after RST", azureLBRST, "s"))
 	for _, step := range defaultPorts() {
