@@ -10,6 +10,7 @@ import (
 
 // newRootCommand ties the commands together. A new command is one file and one line here.
 func newRootCommand() *cobra.Command {
+	var version bool // not cobra's Version: that asks the kernel at every start, and adds -v
 	root := &cobra.Command{
 		Use:   "weir",
 		Short: "Steer and measure layer-4 traffic",
@@ -20,13 +21,20 @@ DTLS with connection ids as one node or a cluster (coap), finds what spoils a ma
 of namespaces to try it all in (lab). Start with: weir demo`,
 		Example: `  weir demo
   weir nat :5784 localhost:5683 localhost:5684
-  weir version --json
+  weir --version
   source <(weir completion bash)`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), readBuildInfo())
+				return err
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "print what this binary was built from, as 'weir version' does")
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -54,8 +55,15 @@ func TestVersionNamesTheGoVersion(t *testing.T) {
 	if err != nil || info.Go != runtime.Version() || info.Version == "" {
 		t.Errorf("%q: %+v, %v", out, info, err)
 	}
-	if out, err = execute(t, "version"); err != nil || !strings.Contains(out, runtime.Version()) {
-		t.Errorf("%q, %v", out, err)
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil || info.Kernel != strings.TrimSpace(string(kernel)) {
+		t.Errorf("kernel %q, want %q, %v", info.Kernel, kernel, err)
+	}
+	for _, way := range []string{"version", "--version"} {
+		out, err := execute(t, way)
+		if err != nil || out != info.String()+"\n" || !strings.Contains(out, runtime.Version()) || !strings.Contains(out, info.Kernel) {
+			t.Errorf("weir %s: %q, %v", way, out, err)
+		}
 	}
 }
 

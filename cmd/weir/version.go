@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // buildInfo is what `weir version --json` prints.
@@ -17,14 +18,28 @@ type buildInfo struct {
 	Modified bool   `json:"modified"` // the checkout differed from the commit
 	Go       string `json:"go"`
 	Platform string `json:"platform"` // os/architecture
+	Kernel   string `json:"kernel"`   // release of the running kernel
+}
+
+// String is what `weir version` and `weir --version` print.
+func (i buildInfo) String() string {
+	revision := i.Revision
+	if revision == "" {
+		revision = "unknown commit"
+	}
+	if i.Modified {
+		revision += " (modified)"
+	}
+	return fmt.Sprintf("weir %s, %s, %s, %s, Linux %s", i.Version, revision, i.Go, i.Platform, i.Kernel)
 }
 
 func newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, the commit and the Go version this binary was built from",
+		Short: "Print the version, commit and Go version this binary was built from, and the kernel it runs on",
 		Example: `  weir version
+  weir --version
   weir version --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,14 +47,7 @@ func newVersionCommand() *cobra.Command {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(info)
 			}
-			revision := info.Revision
-			if revision == "" {
-				revision = "unknown commit"
-			}
-			if info.Modified {
-				revision += " (modified)"
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weir %s, %s, %s, %s\n", info.Version, revision, info.Go, info.Platform)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), info)
 			return err
 		},
 	}
@@ -48,7 +56,11 @@ func newVersionCommand() *cobra.Command {
 }
 
 func readBuildInfo() buildInfo {
-	info := buildInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info := buildInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: "unknown"}
+	var kernel unix.Utsname
+	if unix.Uname(&kernel) == nil {
+		info.Kernel = unix.ByteSliceToString(kernel.Release[:])
+	}
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
 		return info

@@ -29,6 +29,7 @@ type Crew struct {
 }
 
 type crewWorker struct {
+	number int // from 0
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	report *Report
@@ -112,6 +113,7 @@ func (c *Crew) start(place Place, config WorkerConfig) error {
 		return fmt.Errorf("start a worker: %w", err)
 	}
 	c.mu.Lock()
+	w.number = len(c.workers)
 	c.workers = append(c.workers, w)
 	c.mu.Unlock()
 	if _, err := w.in.Write(append(line, '\n')); err != nil {
@@ -225,6 +227,10 @@ func mergeWorkers(workers []*crewWorker) Report {
 		}
 	}
 	m := MergeReports(reports)
+	if len(reports) == 0 {
+		return m
+	}
+	m.PID, m.Worker = workers[0].cmd.Process.Pid, workers[0].number // also while that one has told nothing: who it is does not change
 	fillLatencies(&m, sums)
 	if len(reports) < len(workers) {
 		m.FullAt = time.Time{} // who has told nothing yet is not full

@@ -3,6 +3,8 @@ package tcpscale
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -43,6 +45,21 @@ func TestReplicaWorkersAreClientsOfTheirOwn(t *testing.T) {
 	for _, bad := range [][2]int{{-1, 1}, {MaxReplicas + 1, 1}, {2, 10002}} {
 		if _, err := ReplicaWorkers(base, bad[0], bad[1], 28232); err == nil {
 			t.Errorf("%d replicas of %d workers are taken", bad[0], bad[1])
+		}
+	}
+}
+
+// The sum says from its first report on who it is, whichever worker speaks first: another PID would be another client.
+func TestMergedReportsKeepTheirIdentity(t *testing.T) {
+	workers := []*crewWorker{{cmd: &exec.Cmd{Process: &os.Process{Pid: 7}}, number: 4}, {cmd: &exec.Cmd{Process: &os.Process{Pid: 8}}, number: 5}}
+	if r := mergeWorkers(workers); r.Role != "" || r.PID != 0 {
+		t.Errorf("of nothing: %+v", r)
+	}
+	for i := range 2 {
+		number := 1 - i // the second one speaks first
+		workers[number].report = &Report{Role: RoleClient, PID: 7 + number, Worker: 4 + number, FullAt: time.Now()}
+		if r := mergeWorkers(workers); r.PID != 7 || r.Worker != 4 || r.FullAt.IsZero() != (i == 0) {
+			t.Errorf("with %d reports: PID %d, worker %d, full at %v", i+1, r.PID, r.Worker, r.FullAt)
 		}
 	}
 }

@@ -19,7 +19,7 @@ type Report struct {
 	ID      string    `json:"id"`   // unique among those of a run
 	Host    string    `json:"host"`
 	Zone    string    `json:"zone,omitempty"`
-	PID     int       `json:"pid"`
+	PID     int       `json:"pid"`               // in a merged report that of the first
 	Run     string    `json:"run,omitempty"`     // of a client, 16 hexadecimal digits
 	Worker  int       `json:"worker"`            // from 0; in a merged report that of the first
 	Workers int       `json:"workers,omitempty"` // processes merged

@@ -115,8 +115,20 @@ function choices(st) {
 let spokenAt = -Infinity;
 function speak(text, now) {
   if (now - spokenAt < 10000 || $("spoken").textContent === text) return;
-  spokenAt = now;
+  spokenAt = now === Infinity ? performance.now() : now;
   $("spoken").textContent = text;
+}
+
+let words = [];
+
+// matrixWords are those of the filter, unless they leave no client: then they were meant for servers.
+function matrixWords(st) {
+  return st.matrix.rows.some((r) => words.every((w) => r.client.toLowerCase().includes(w))) ? words : [];
+}
+
+function tellFilter() {
+  const of = (table, name) => `${table.shown} of ${table.rows.size} ${name}`;
+  setText($("filtered"), words.length ? of(serverTable, "servers") + ", " + of(clientTable, "clients") : "");
 }
 
 function show(st) {
@@ -139,7 +151,8 @@ function show(st) {
   setText(clientTable.caption, `${st.client_end.live} live, ${whole(st.client_end.established)} connections`);
   serverTable.update(st.servers, picked);
   clientTable.update(st.clients, picked);
-  drawMatrix($("matrix"), $("matrix-note"), st.matrix);
+  drawMatrix($("matrix"), $("matrix-note"), st.matrix, matrixWords(st));
+  tellFilter();
   failureTable.update(st.failures.map((f) => ({ key: f.kind, ...f })));
   $("failures").hidden = st.failures.length === 0;
   $("no-failures").hidden = st.failures.length > 0;
@@ -175,6 +188,8 @@ function pick(key) {
 }
 
 function badge(text, name) {
+  if (name === "bad" && $("link").className.includes("ok")) speak("The connection to the service is lost, the figures stand still.", Infinity);
+  if (name === "ok" && $("link").className.includes("bad")) speak("The figures are live again.", Infinity);
   setText($("link"), text);
   $("link").className = "badge " + name;
 }
@@ -191,6 +206,13 @@ function listen() {
   };
 }
 
+$("filter").addEventListener("input", (e) => {
+  words = e.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+  serverTable.filter(words);
+  clientTable.filter(words);
+  if (state) drawMatrix($("matrix"), $("matrix-note"), state.matrix, matrixWords(state));
+  tellFilter();
+});
 $("of").addEventListener("change", (e) => {
   picked = e.target.value;
   show(state);

@@ -79,7 +79,7 @@ class Plot {
     const full = this.svg.clientWidth;
     if (!this.data || !full) return;
     const height = 170, bottom = height - 20, top = niceTop(Math.max(...this.data.flatMap((d) => d.map((v) => v || 0))));
-    this.left = 12 + 7 * whole(top).length;
+    this.left = 12 + 7 * Math.max(figure(top).length, figure(top / 2).length);
     this.width = full - this.left - 16;
     const x = (i) => this.left + (this.slots - this.count + i) * this.width / (this.slots - 1);
     const y = (v) => bottom - v / top * (bottom - 10);

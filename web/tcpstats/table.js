@@ -21,6 +21,8 @@ class SortedTable {
     this.sort = { column: sort[0], down: sort[1] };
     this.pick = pick;
     this.rows = new Map(); // key -> {tr, cells, row}
+    this.words = []; // a row that lacks one of them is hidden
+    this.shown = 0;
     this.caption = element("caption", {}, caption);
     const head = element("tr");
     this.heads = columns.map((c, i) => {
@@ -73,6 +75,17 @@ class SortedTable {
     return held;
   }
 
+  // filter hides rows that do not hold all words, in any of their cells that are no number.
+  filter(words) {
+    this.words = words;
+    this.shown = 0;
+    for (const { tr, row } of this.rows.values()) {
+      const text = this.columns.filter((c) => !c.numeric).map((c) => c.text(row)).join(" ").toLowerCase();
+      tr.hidden = !words.every((w) => text.includes(w));
+      if (!tr.hidden) this.shown++;
+    }
+  }
+
   update(rows, picked) {
     const seen = new Set();
     for (const row of rows) {
@@ -91,16 +104,17 @@ class SortedTable {
       held.tr.remove();
       this.rows.delete(key);
     }
+    this.filter(this.words);
     this.order();
   }
 
   order() {
-    const { value } = this.columns[this.sort.column], sign = this.sort.down ? -1 : 1;
-    const compare = (a, b) => {
+    const sign = this.sort.down ? -1 : 1;
+    const by = ({ value }, a, b) => {
       const x = value(a.row), y = value(b.row);
-      const by = typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y;
-      return by * sign || a.row.key.localeCompare(b.row.key);
+      return typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y;
     };
+    const compare = (a, b) => by(this.columns[this.sort.column], a, b) * sign || by(this.columns[0], a, b) || a.row.key.localeCompare(b.row.key);
     const sorted = [...this.rows.values()].sort(compare);
     const focused = document.activeElement;
     let moved = false;
@@ -114,7 +128,7 @@ class SortedTable {
 }
 
 // drawMatrix shows a state's matrix: {servers, rows: [{client, cells, others, sum, by_peer}], others, hidden}.
-function drawMatrix(place, note, m) {
+function drawMatrix(place, note, m, words) {
   const shape = JSON.stringify([m.servers, m.others > 0, m.rows.map((r) => r.client)]);
   if (place.dataset.shape !== shape) {
     place.dataset.shape = shape;
@@ -130,6 +144,7 @@ function drawMatrix(place, note, m) {
   const sums = new Array(m.servers.length + (m.others ? 2 : 1)).fill(0);
   const lines = place.querySelectorAll("tbody tr");
   m.rows.forEach((r, i) => {
+    lines[i].hidden = !words.every((w) => r.client.toLowerCase().includes(w));
     const values = [...r.cells, ...(m.others ? [r.others] : []), r.sum];
     const cells = lines[i].querySelectorAll("td");
     values.forEach((v, j) => {

@@ -3,6 +3,7 @@ package fragsim
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/plot"
@@ -29,7 +30,7 @@ func WriteReport(w io.Writer, c Config, results []Result, a Advice, curves Curve
 		Method: command,
 	}
 	table := plot.Table{Title: fmt.Sprintf("Runs, table %s", c.Table), Header: []string{"run"}}
-	for _, field := range mean.fields() {
+	for _, field := range lossFirst(mean) {
 		table.Header = append(table.Header, field[0])
 	}
 	rows := append([]Result{mean}, results[:min(len(results), 100)]...)
@@ -39,7 +40,7 @@ func WriteReport(w io.Writer, c Config, results []Result, a Advice, curves Curve
 			name = fmt.Sprint(i)
 		}
 		row := []string{name}
-		for _, field := range r.fields() {
+		for _, field := range lossFirst(r) {
 			row = append(row, field[1])
 		}
 		table.Rows = append(table.Rows, row)
@@ -105,6 +106,13 @@ func (r Result) fields() [][2]string {
 		{"early", fmt.Sprint(r.Early)},
 		{"percentLoss", fmt.Sprintf("%.2f", r.PercentLoss)},
 	}
+}
+
+// lossFirst is fields with the loss, which is what the page is about, where a narrow window does not cut it off.
+func lossFirst(r Result) [][2]string {
+	all := r.fields()
+	last := len(all) - 1
+	return slices.Concat(all[last:], all[:last])
 }
 
 // WriteTable writes one line per run and, of several, their mean.
