@@ -60,6 +60,22 @@ func TestKilledServerIsFoundAndReplaced(t *testing.T) {
 	}
 }
 
+// Two that die one after the other: full is when the second one's connections are back.
+func TestMarkIsFullAfterTheLastLoss(t *testing.T) {
+	var m marks
+	m.set("x", time.Second)
+	m.lost("a", Reset, 2*time.Second)
+	m.full(3 * time.Second)
+	m.lost("a", Reset, 4*time.Second)
+	if k := m.last(); k.Full != 0 {
+		t.Errorf("full after %v s, and one is lost", k.Full)
+	}
+	m.full(6 * time.Second)
+	if k := m.last(); k.Full != 5 {
+		t.Errorf("full after %v s, want 5", k.Full)
+	}
+}
+
 // Marks of workers add up; the whole is full again when all that lost something are.
 func TestMarksMerge(t *testing.T) {
 	lost := func(n int, full float64) []Mark {
