@@ -131,6 +131,40 @@ func TestStoppedServerIsFoundByItsSilence(t *testing.T) {
 	}
 }
 
+// A machine that stops all workers for longer than the heartbeats' patience: nobody may be called silent for that.
+func TestStoppedMachineLosesNothing(t *testing.T) {
+	s := startTestServer(t, "one", "127.0.0.1:0", 1)
+	config := clientDefaults
+	config.Targets, config.Connections, config.Heartbeat = s.Listen, 1500, 500*time.Millisecond // more than one turn of events
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var clients *Crew
+	signal := func(sig syscall.Signal) {
+		for _, pid := range append(s.PIDs(), clients.PIDs()...) {
+			syscall.Kill(pid, sig)
+		}
+	}
+	seconds, beats := 0, uint64(0)
+	run := ClientRun{Place: here, Config: config, Workers: 1, Started: func(c *Crew) { clients = c }, Tick: func(r Report) {
+		switch {
+		case seconds == 0 && r.Connections.Established == 1500:
+			signal(syscall.SIGSTOP)
+			seconds++
+		case seconds > 0 && seconds < 5:
+			if seconds++; seconds == 5 {
+				beats = r.Heartbeats.Received
+				signal(syscall.SIGCONT)
+			}
+		case seconds == 5 && r.Heartbeats.Received > beats+3*1500:
+			cancel()
+		}
+	}}
+	r, err := run.Run(ctx)
+	if server := s.Report(); err != nil || r.Totals.Lost != 0 || server.Totals.Evicted != 0 || r.Frozen < 2 || r.Connections.Established != 1500 {
+		t.Errorf("%v: %+v %v, evicted %d, frozen %.1f s", err, r.Totals, r.Failures, server.Totals.Evicted, r.Frozen)
+	}
+}
+
 func TestWorkerThatDiesEndsTheRun(t *testing.T) {
 	s := startTestServer(t, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
