@@ -44,11 +44,11 @@ func readToken(path string) (string, error) {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("admin token: %w", err)
+		return "", fmt.Errorf("token: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
 	if len(token) < 16 {
-		return "", fmt.Errorf("admin token in %s: %d characters; write at least 16, for instance from `openssl rand -hex 16`", path, len(token))
+		return "", fmt.Errorf("token in %s: %d characters; write at least 16, for instance from `openssl rand -hex 16`", path, len(token))
 	}
 	return token, nil
 }

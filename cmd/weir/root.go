@@ -18,7 +18,8 @@ func newRootCommand() *cobra.Command {
 
 It balances by connection id and flow in the kernel, through netfilter queues or in user space (lb, nat), serves CoAP over
 DTLS with connection ids as one node or a cluster (coap), finds what spoils a machine for it (doctor), and builds networks
-of namespaces to try it all in (lab). Start with: weir demo`,
+of namespaces to try it all in (lab). It holds TCP connections by the hundred thousand and says what stands in the way of more
+(tcp), and reckons how many NAT gateways let through (snat). Start with: weir demo`,
 		Example: `  weir demo
   weir nat :5784 localhost:5683 localhost:5684
   weir --version
@@ -53,7 +54,24 @@ of namespaces to try it all in (lab). Start with: weir demo`,
 		newTurnCommand(),
 		newTCPCommand(),
 	)
+	usageArgs(root)
 	return root
+}
+
+// usageArgs makes wrong arguments of every command below a mistake in usage, as wrong flags are.
+func usageArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if said := (*exitError)(nil); err == nil || errors.As(err, &said) {
+				return err
+			}
+			return usageError(err)
+		}
+	}
+	for _, below := range cmd.Commands() {
+		usageArgs(below)
+	}
 }
 
 // noSuchCommand turns a mistyped command into one error with the nearest names.

@@ -106,6 +106,9 @@ func (f *snatFlags) byFlags(cmd *cobra.Command, kind snatplan.Kind) (snatplan.Sc
 			return snatplan.Scenario{}, usageError(fmt.Errorf("--%s: %s is none; write a number above 0", name, flag.Value))
 		}
 	}
+	if err := f.knows(cmd, kind); err != nil {
+		return snatplan.Scenario{}, usageError(err)
+	}
 	f.hold(cmd)
 	s, p := f.scenario, f.stage
 	p.Kind = kind
@@ -129,6 +132,29 @@ func (f *snatFlags) byFlags(cmd *cobra.Command, kind snatplan.Kind) (snatplan.Sc
 		return s, usageError(asFlag(err))
 	}
 	return s, nil
+}
+
+// knows refuses settings that mean nothing to the kind, instead of a plan that does not have them.
+func (f *snatFlags) knows(cmd *cobra.Command, kind snatplan.Kind) error {
+	for _, of := range []struct {
+		flag  string
+		kinds []snatplan.Kind
+	}{
+		{"ips", []snatplan.Kind{snatplan.AzureLB, snatplan.AzureNAT, snatplan.AWSNAT, snatplan.GCPNAT, snatplan.Ephemeral}},
+		{"ports", []snatplan.Kind{snatplan.AzureLB, snatplan.GCPNAT, snatplan.Masquerade, snatplan.Ephemeral}},
+		{"rule-ports", []snatplan.Kind{snatplan.AzureLB}},
+		{"max-ports", []snatplan.Kind{snatplan.GCPNAT}},
+		{"endpoint-independent", []snatplan.Kind{snatplan.GCPNAT}},
+	} {
+		if cmd.Flags().Changed(of.flag) && !slices.Contains(of.kinds, kind) {
+			var names []string
+			for _, k := range of.kinds {
+				names = append(names, string(k))
+			}
+			return fmt.Errorf("--%s: %s has no such setting; leave it out (it is of %s)", of.flag, kind, strings.Join(names, ", "))
+		}
+	}
+	return nil
 }
 
 // hostStage reads an element of --with: conntrack, files=20000, server-memory=8000000000.

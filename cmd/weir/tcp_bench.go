@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,6 +92,9 @@ func runTCPBench(cmd *cobra.Command, config scalebench.Config, via tcpViaFlags, 
 	config.Client.ID = defaultTCPName()
 	feed, err := to.open(progress.say)
 	if serve != "" && err == nil {
+		if _, _, bad := net.SplitHostPort(serve); bad != nil {
+			return usageError(fmt.Errorf("--serve-stats %q: write HOST:PORT, such as 127.0.0.1:9190", serve))
+		}
 		if feed != nil {
 			return usageError(errors.New("--serve-stats and --stats: one of them"))
 		}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,6 +101,9 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 	if f.config.Sources, err = sourceAddresses(f.sources); err != nil {
 		return usageError(err)
 	}
+	if err := ownAddresses(f.config.Sources); err != nil {
+		return err
+	}
 	if f.ports != "" {
 		if n, err := fmt.Sscanf(f.ports, "%d-%d", &f.config.PortLow, &f.config.PortHigh); err != nil || n != 2 {
 			return usageError(fmt.Errorf("--source-ports %q: write FIRST-LAST", f.ports))
@@ -152,6 +157,20 @@ func sourceAddresses(texts []string) ([]netip.Addr, error) {
 		prefixes = append(prefixes, p)
 	}
 	return tcpscale.Sources(prefixes)
+}
+
+// ownAddresses asks the kernel whether connections may come from them: otherwise each connect would fail as if ports had run out.
+func ownAddresses(sources []netip.Addr) error {
+	for _, a := range sources {
+		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+		switch {
+		case err == nil:
+			conn.Close() // nothing was sent
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
+			return fmt.Errorf("--sources %v: no address of this machine; first: ip address add %v/%d dev INTERFACE", a, a, a.BitLen())
+		}
+	}
+	return nil
 }
 
 // holdTCP runs a client to its end.

@@ -31,8 +31,10 @@ Exit codes: 0 they fit (there may be warnings), 1 they do not, 2 wrong usage.`,
 				return usageError(fmt.Errorf("--connections %d: at least 1", want.Connections))
 			case end != "both" && end != "client" && end != "server":
 				return usageError(fmt.Errorf("--end %q: write both, client or server", end))
-			case want.Workers < 0 || want.Targets < 1 || want.Sources < 0:
-				return usageError(fmt.Errorf("--workers %d, --targets %d, --sources %d: less than can be", want.Workers, want.Targets, want.Sources))
+			case want.Targets < 1:
+				return usageError(fmt.Errorf("--targets %d: at least 1", want.Targets))
+			case want.Workers < 0 || want.Sources < 0:
+				return usageError(fmt.Errorf("--workers %d, --sources %d: at least 1, or 0 for as many as needed", want.Workers, want.Sources))
 			}
 			want.BothEnds = end == "both"
 			findings := limits.Examine(limits.Read(), want)

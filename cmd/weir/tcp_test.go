@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -144,5 +145,32 @@ func TestRootTCPSilentPathIsFound(t *testing.T) {
 	}
 	if cmd.ProcessState.ExitCode() != exitFailure || r.Totals.Lost != 300 || r.Totals.Reconnected != 300 || r.Detected.Min() < 1400*time.Millisecond {
 		t.Errorf("exit code %d, %+v, found after %v", cmd.ProcessState.ExitCode(), r.Totals, r.Detected.Min())
+	}
+}
+
+func TestTCPAndSnatRefuseBadInput(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"tcp bench list", "unknown command"},
+		{"snat rules x", "unknown command"},
+		{"tcp bench --connections 10 --serve-stats foo", "write HOST:PORT"},
+		{"tcp bench --connections 10 --stats foo", "write HOST:PORT"},
+		{"tcp doctor --targets 0", "--targets 0: at least 1"},
+		{"snat plan azure-nat --ports 5", "--ports: azure-nat has no such setting"},
+		{"snat plan masquerade --ips 2", "--ips: masquerade has no such setting"},
+		{"snat plan azure-lb --ports 7", "write 8"},
+	} {
+		_, err := execute(t, strings.Fields(c.args)...)
+		if exitCode(err) != exitUsage || !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: exit code %d, %v; want %q", c.args, exitCode(err), err, c.want)
+		}
+	}
+	for _, c := range []struct{ args, want string }{
+		{"tcp client --to 127.0.0.1:9 --connections 1 --sources 203.0.113.77", "--sources 203.0.113.77: no address of this machine"},
+		{"tcp bench --connections 20000000 --workers 1", "open files of a process"}, // more than any hard limit
+	} {
+		_, err := execute(t, strings.Fields(c.args)...)
+		if exitCode(err) != exitFailure || !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: exit code %d, %v; want %q", c.args, exitCode(err), err, c.want)
+		}
 	}
 }

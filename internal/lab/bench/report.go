@@ -31,6 +31,8 @@ func Scenarios() []Scenario {
 		{"coap", "weir bench coap", "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not", "nothing"},
 		{ScenarioTurn, "weir turn bench", "packets/s, loss, jitter, latency and CPU of the TURN gateway and turncat, beside direct and coturn", "nothing; with root a network of its own; iperf, turnserver"},
 		{"nat", "weir bench nat", "CPU of a datagram forwarded in user space beside socat and iptables", "nothing; with root also iptables"},
+		{"tcp", "weir tcp bench", "TCP connections held: time to establish, memory and CPU of each, losses; by --via through balancers, --with beside other testers", "nothing; with root a network of its own, --via, --with"},
+		{"snat", "weir snat lab", "connections that a path of NAT lets through, beside the plan's", "root; nftables"},
 	}
 }
 

@@ -225,7 +225,7 @@ func (p StageSpec) validateVendor(s Scenario) error {
 	switch p.Kind {
 	case AzureLB:
 		if p.Ports%azureLBBlock != 0 || p.Ports > azureLBPorts {
-			return fmt.Errorf("ports: %d is no multiple of 8 up to 64000; Azure allocates nothing else, write %d", p.Ports, min(p.Ports/azureLBBlock*azureLBBlock, azureLBPorts))
+			return fmt.Errorf("ports: %d is no multiple of 8 up to 64000; Azure allocates nothing else, write %d", p.Ports, min(max(p.Ports/azureLBBlock, 1)*azureLBBlock, azureLBPorts))
 		}
 		if p.Ports == 0 && s.Nodes > azureLBDefaultPool {
 			return fmt.Errorf("ports: the default allocation ends at %d nodes, there are %d; write the ports of each node", azureLBDefaultPool, s.Nodes)

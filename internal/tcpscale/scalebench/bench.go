@@ -35,6 +35,7 @@ type Result struct {
 	Held             int              `json:"held"`
 	HoldSeconds      float64          `json:"hold_s"`
 	EstablishSeconds float64          `json:"establish_s,omitempty"`
+	IdleSeconds      float64          `json:"idle_s"` // of the hold, over which processor time was measured; 0: it was not
 	Lost             uint64           `json:"lost"`
 	KernelBytes      float64          `json:"kernel_bytes_per_connection"`    // both ends; growth of unreclaimable slab and socket buffers
 	AvailableBytes   float64          `json:"available_bytes_per_connection"` // by how much the machine's available memory fell
@@ -52,6 +53,7 @@ type Result struct {
 	Via              *Via             `json:"via,omitempty"` // through the lab
 	Client           tcpscale.Report  `json:"client"`
 	Server           tcpscale.Report  `json:"server"`
+	weighed          bool             // there are figures of memory
 }
 
 // UnfitError is a benchmark that was not begun: the doctor says that it cannot fit.
@@ -71,7 +73,7 @@ func (e *UnfitError) Error() string {
 // result says how long it was.
 func Run(ctx context.Context, c Config) (*Result, error) {
 	n := c.Client.Connections
-	findings := limits.Examine(limits.Read(), limits.Want{Connections: n, BothEnds: true})
+	findings := limits.Examine(limits.Read(), limits.Want{Connections: n, BothEnds: true, Workers: fewest(c.ClientWorkers, c.ServerWorkers)})
 	if !limits.Fits(findings) {
 		return nil, &UnfitError{findings}
 	}
@@ -127,6 +129,14 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return result, nil
 }
 
+// fewest is the smaller number of processes that somebody asked for; 0: as many as needed.
+func fewest(client, server int) int {
+	if client == 0 || server > 0 && server < client {
+		return server
+	}
+	return client
+}
+
 // measuring takes figures during the hold.
 type measuring struct {
 	before, now     memory
@@ -135,6 +145,7 @@ type measuring struct {
 	ends            func(client, server tcpscale.Report)
 	first, last     tcpscale.Report // client, at both ends of the hold
 	firstAt, lastAt tcpscale.Report // server
+	heard           tcpscale.Report // server's last report, whatever the clients do
 	paused          bool            // the hold is not idle any more
 	conditions      func() []Condition
 	found           []Condition
@@ -150,6 +161,9 @@ func (m *measuring) look(r tcpscale.Report) {
 		m.ends(r, server)
 	}
 	// The last report of a run has its history; by then connections may be going.
+	if r.History == nil && m.lastAt.At.IsZero() {
+		m.heard = m.server()
+	}
 	if m.paused || r.FullAt.IsZero() || r.History != nil || r.At.Sub(r.FullAt) < 2*time.Second {
 		return
 	}
@@ -165,12 +179,17 @@ func (m *measuring) result(client *tcpscale.Report) *Result {
 		r.EstablishSeconds = client.FullAt.Sub(client.BeganAt).Seconds()
 		r.HoldSeconds = client.At.Sub(client.FullAt).Seconds()
 	}
+	if m.lastAt.At.IsZero() {
+		r.Server = m.heard
+	}
 	if span := m.last.At.Sub(m.first.At).Seconds(); span > 0 {
+		r.IdleSeconds = span
 		r.ClientCPU = 100 * (m.last.CPUSeconds - m.first.CPUSeconds) / span
 		r.ServerCPU = 100 * (m.lastAt.CPUSeconds - m.firstAt.CPUSeconds) / span
 		r.Beats = float64(m.last.Heartbeats.Sent-m.first.Heartbeats.Sent) / span
 	}
 	if n := float64(m.last.Connections.Established); n > 0 {
+		r.weighed = true
 		r.KernelBytes, r.AvailableBytes = (m.now.kernel-m.before.kernel)/n, (m.before.available-m.now.available)/n
 		r.ClientBytes, r.ServerBytes = m.last.BytesPerConnection, m.lastAt.BytesPerConnection
 		r.ClientTable, r.ServerTable = float64(m.last.TableBytes)/n, float64(m.lastAt.TableBytes)/n

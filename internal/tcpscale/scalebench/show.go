@@ -14,17 +14,30 @@ import (
 
 func processors() string { return strconv.Itoa(runtime.NumCPU()) }
 
+// unmeasured stands for figures of the idle hold where that was too short: it begins 2 s after the last connection is
+// established, and ends with the hold or half a second before the first event.
+const unmeasured = "not measured: the hold was too short for it, or an event came too early"
+
 // rows are the figures, by name; those of other variants on another day stand in docs/tcp.md.
 func (r *Result) rows() [][2]string {
+	kernel, server, client, cpu := unmeasured, unmeasured, unmeasured, unmeasured
+	if r.weighed {
+		kernel = fmt.Sprintf("%.0f B a connection (both ends); available memory fell by %.0f B", r.KernelBytes, r.AvailableBytes)
+		server = fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ServerBytes, r.ServerTable)
+		client = fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ClientBytes, r.ClientTable)
+	}
+	if r.IdleSeconds > 0 {
+		cpu = fmt.Sprintf("server %.1f %%, client %.1f %% of one core, at %.0f heartbeats/s", r.ServerCPU, r.ClientCPU, r.Beats)
+	}
 	rows := [][2]string{
 		{"connections", fmt.Sprintf("%d of %d, held %.0f s", r.Held, r.Connections, r.HoldSeconds)},
 		{"time to establish", fmt.Sprintf("%.2f s, %.0f/s", r.EstablishSeconds, float64(r.Connections)/max(r.EstablishSeconds, 1e-3))},
 		{"lost", fmt.Sprint(r.Lost)},
 		{"processes", fmt.Sprintf("%d servers, %d clients", r.Server.Workers, r.Client.Workers)},
-		{"kernel memory", fmt.Sprintf("%.0f B a connection (both ends); available memory fell by %.0f B", r.KernelBytes, r.AvailableBytes)},
-		{"user memory, server", fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ServerBytes, r.ServerTable)},
-		{"user memory, client", fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ClientBytes, r.ClientTable)},
-		{"processor in the hold", fmt.Sprintf("server %.1f %%, client %.1f %% of one core, at %.0f heartbeats/s", r.ServerCPU, r.ClientCPU, r.Beats)},
+		{"kernel memory", kernel},
+		{"user memory, server", server},
+		{"user memory, client", client},
+		{"processor in the hold", cpu},
 		{"heartbeats", fmt.Sprintf("sent %d, answered %d, missed %d", r.Client.Heartbeats.Sent, r.Client.Heartbeats.Received, r.Client.Heartbeats.Missed)},
 	}
 	for _, l := range []struct {
@@ -43,6 +56,14 @@ func (r *Result) rows() [][2]string {
 		rows = append(rows, [2]string{"both ends", fmt.Sprintf("client %d, server %d %s", c.Client, c.Server, c.Finding)})
 	}
 	return rows
+}
+
+// figure is a number of a table, or a dash where nobody measured it.
+func figure(measured bool, format string, value float64) string {
+	if !measured {
+		return "-"
+	}
+	return fmt.Sprintf(format, value)
 }
 
 // Write prints the result for people.
@@ -92,7 +113,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 			{Name: "held", Value: fmt.Sprint(r.Held)},
 			{Name: "lost", Value: fmt.Sprint(r.Lost)},
 			{Name: "to establish", Value: fmt.Sprintf("%.1f s", r.EstablishSeconds)},
-			{Name: "server, B a connection", Value: fmt.Sprintf("%.0f", r.ServerBytes)},
+			{Name: "server, B a connection", Value: figure(r.weighed, "%.0f", r.ServerBytes)},
 		},
 		Events: events,
 		Figures: []plot.Figure{

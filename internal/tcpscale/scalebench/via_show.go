@@ -81,13 +81,15 @@ func (r *Result) viaRows() [][2]string {
 	}
 	rows := [][2]string{
 		{"road", fmt.Sprintf("%s, %d backends, %d source addresses", v.Road, v.Backends, v.Sources)},
-		{"machine in the hold", fmt.Sprintf("%.1f %% of one core, of that other programs %.1f, softirqs %.1f", v.Machine, v.Others, v.Softirq)},
+	}
+	if r.IdleSeconds > 0 {
+		rows = append(rows, [2]string{"machine in the hold", fmt.Sprintf("%.1f %% of one core, of that other programs %.1f, softirqs %.1f", v.Machine, v.Others, v.Softirq)})
 	}
 	if b := v.Balancer; b != nil && b.FlowsMax > 0 {
 		rows = append(rows,
 			[2]string{"balancer", fmt.Sprintf("%d flows of %d; %d found the table full, %d packets a queue full", b.Flows, b.FlowsMax, b.TableFull, b.QueueFull)})
 		if b.RSS > 0 {
-			rows = append(rows, [2]string{"balancer's process", fmt.Sprintf("%.1f %% of one core, %d MB", b.CPU, b.RSS>>20)})
+			rows = append(rows, [2]string{"balancer's process", fmt.Sprintf("%s of one core, %d MB", figure(r.IdleSeconds > 0, "%.1f %%", b.CPU), b.RSS>>20)})
 		}
 		if len(b.Packets) > 0 {
 			var words []string
@@ -103,9 +105,25 @@ func (r *Result) viaRows() [][2]string {
 	return rows
 }
 
-var eventHeader = []string{"AT", "EVENT", "HELD", "LOST", "OTHERS LOST", "MOVED", "LOST AFTER p50/p99/most", "BACK AFTER p50/p99/most", "ALL BACK", "DISTRIBUTION BEFORE", "AFTER"}
+// eventNames are what stands before the cells of events. The last two are wide.
+func eventNames() []string {
+	return []string{"EVENT", "at", "held", "lost", "others lost", "moved", "lost after p50/p99/most", "back after p50/p99/most", "all back after", "distribution before", "distribution after"}
+}
 
-// cells are an event's row.
+// eventRows has a column for each event.
+func (v *Via) eventRows() (rows [][]string) {
+	for _, name := range eventNames() {
+		rows = append(rows, []string{name})
+	}
+	for i := range v.Events {
+		for j, cell := range v.Events[i].cells() {
+			rows[j] = append(rows[j], cell)
+		}
+	}
+	return rows
+}
+
+// cells are an event's column.
 func (e *Event) cells() []string {
 	what := strings.TrimSpace(e.Kind + " " + e.Target)
 	switch {
@@ -119,7 +137,7 @@ func (e *Event) cells() []string {
 		back = fmt.Sprintf("%.1f s", e.AllBack)
 	}
 	return []string{
-		fmt.Sprintf("%.0f s", e.AtSeconds), what, fmt.Sprint(e.Held), fmt.Sprint(e.Lost), fmt.Sprint(e.LostOthers), fmt.Sprint(e.Moved),
+		what, fmt.Sprintf("%.0f s", e.AtSeconds), fmt.Sprint(e.Held), fmt.Sprint(e.Lost), fmt.Sprint(e.LostOthers), fmt.Sprint(e.Moved),
 		threeTimes(e.LostAfter), threeTimes(e.BackAfter), back, sharesText(e.Before), sharesText(e.After),
 	}
 }
@@ -146,11 +164,19 @@ func (v *Via) writeEvents(w io.Writer) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\n"+strings.Join(eventHeader, "\t"))
-	for i := range v.Events {
-		fmt.Fprintln(t, strings.Join(v.Events[i].cells(), "\t"))
+	fmt.Fprintln(t)
+	rows := v.eventRows()
+	for _, row := range rows[:len(rows)-2] {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range v.Events {
+		e := &v.Events[i]
+		fmt.Fprintf(w, "%s: connections of each backend\n  before  %s\n  after   %s\n", strings.TrimSpace(e.Kind+" "+e.Target), sharesText(e.Before), sharesText(e.After))
+	}
+	return nil
 }
 
 // sharesChart is the distribution over time.
@@ -171,42 +197,56 @@ func (v *Via) sharesChart(events []plot.Event) plot.Chart {
 }
 
 func (v *Via) eventTable() plot.Table {
-	t := plot.Table{Title: "What the events did", Header: eventHeader}
-	for i := range v.Events {
-		t.Rows = append(t.Rows, v.Events[i].cells())
-	}
-	return t
+	rows := v.eventRows()
+	return plot.Table{Title: "What the events did", Header: rows[0], Rows: rows[1:]}
 }
 
-// comparison is a table of several roads.
-func comparison(results []*Result) (header []string, rows [][]string) {
-	header = []string{"ROAD", "HELD", "ESTABLISHED IN", "RATE", "LOST", "UNEXPLAINED", "KERNEL B/CONN", "SERVER B/CONN", "CLIENT B/CONN", "SERVERS CPU", "CLIENTS CPU", "BALANCER CPU", "MACHINE CPU", "RTT p50", "RTT p99", "TIMES DIRECT", "VERDICT"}
+// comparison is a table of several roads: a column for each, as there are fewer of them than of figures.
+func comparison(results []*Result) (rows [][]string) {
+	rows = [][]string{
+		{"ROAD"}, {"held"}, {"established in"}, {"established per second"}, {"lost"}, {"lost without an event"},
+		{"kernel, B a connection"}, {"server, B a connection"}, {"client, B a connection"},
+		{"servers' processor"}, {"clients' processor"}, {"balancer's processor"}, {"machine's processor"}, {"round trip p50"}, {"round trip p99"},
+		{"times direct: establish"}, {"- round trip p50"}, {"- round trip p99"}, {"- processor"}, {"verdict"},
+	}
 	for _, r := range results {
-		balancer, machine, ratio := "-", "-", "-"
+		idle := r.IdleSeconds > 0
+		balancer, machine, ratio := "-", "-", [4]string{"-", "-", "-", "-"}
 		if v := r.Via; v != nil {
-			machine = fmt.Sprintf("%.1f %%", v.Machine-v.Others)
-			if v.Balancer != nil && v.Balancer.RSS > 0 {
-				balancer = fmt.Sprintf("%.1f %%", v.Balancer.CPU)
-			}
+			machine = figure(idle, "%.1f %%", v.Machine-v.Others)
+			balancer = figure(idle && v.Balancer != nil && v.Balancer.RSS > 0, "%.1f %%", v.balancerCPU())
 			if q := v.Ratio; q != nil {
-				ratio = fmt.Sprintf("%.2f/%.2f/%.2f/%.2f", q.Establish, q.RTT50, q.RTT99, q.Machine)
+				for i, times := range []float64{q.Establish, q.RTT50, q.RTT99, q.Machine} {
+					ratio[i] = figure(times > 0 && (idle || i < 3), "%.2f", times)
+				}
 			}
 		}
 		ok := "ok"
 		if !r.OK {
 			ok = "FAILED"
 		}
-		rows = append(rows, []string{
-			r.Road(), fmt.Sprint(r.Held), fmt.Sprintf("%.2f s", r.EstablishSeconds), fmt.Sprintf("%.0f/s", float64(r.Connections)/max(r.EstablishSeconds, 1e-3)),
-			fmt.Sprint(r.Lost), fmt.Sprint(r.unexplained()), fmt.Sprintf("%.0f", r.KernelBytes), fmt.Sprintf("%.0f", r.ServerBytes), fmt.Sprintf("%.0f", r.ClientBytes),
-			fmt.Sprintf("%.1f %%", r.ServerCPU), fmt.Sprintf("%.1f %%", r.ClientCPU), balancer, machine,
-			fmt.Sprintf("%.2f ms", r.rtt(.5)), fmt.Sprintf("%.2f ms", r.rtt(.99)), ratio, ok,
-		})
+		for i, cell := range []string{
+			r.Road(), fmt.Sprint(r.Held), fmt.Sprintf("%.2f s", r.EstablishSeconds), fmt.Sprintf("%.0f", float64(r.Connections)/max(r.EstablishSeconds, 1e-3)),
+			fmt.Sprint(r.Lost), fmt.Sprint(r.unexplained()),
+			figure(r.weighed, "%.0f", r.KernelBytes), figure(r.weighed, "%.0f", r.ServerBytes), figure(r.weighed, "%.0f", r.ClientBytes),
+			figure(idle, "%.1f %%", r.ServerCPU), figure(idle, "%.1f %%", r.ClientCPU), balancer, machine,
+			fmt.Sprintf("%.2f ms", r.rtt(.5)), fmt.Sprintf("%.2f ms", r.rtt(.99)), ratio[0], ratio[1], ratio[2], ratio[3], ok,
+		} {
+			rows[i] = append(rows[i], cell)
+		}
 	}
-	return header, rows
+	return rows
 }
 
-const comparisonNote = "Times direct: establish / round trip p50 / p99 / processor. Processor figures are percent of one core in the idle hold; the kernel data path runs in softirqs and shows in the machine's only, from which other programs are taken off."
+func (v *Via) balancerCPU() float64 {
+	if v.Balancer == nil {
+		return 0
+	}
+	return v.Balancer.CPU
+}
+
+const comparisonNote = `Processor figures are percent of one core in the idle hold; the kernel data path runs in softirqs and
+shows in the machine's only, from which other programs are taken off.`
 
 // WriteAll prints several results: each, then the comparison.
 func WriteAll(w io.Writer, results []*Result) error {
@@ -217,8 +257,7 @@ func WriteAll(w io.Writer, results []*Result) error {
 		fmt.Fprintln(w)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	header, rows := comparison(results)
-	for _, row := range append([][]string{header}, rows...) {
+	for _, row := range comparison(results) {
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	if err := t.Flush(); err != nil {
@@ -233,8 +272,8 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 	if len(results) == 1 {
 		return results[0].WriteHTML(w)
 	}
-	header, rows := comparison(results)
-	report := plot.Report{Title: "weir tcp bench: roads compared", OK: true, Tables: []plot.Table{{Title: "Roads", Header: header, Rows: rows}}}
+	rows := comparison(results)
+	report := plot.Report{Title: "weir tcp bench: roads compared", OK: true, Tables: []plot.Table{{Title: "Roads", Header: rows[0], Rows: rows[1:]}}}
 	established := plot.Chart{Title: "Connections of the clients", YLabel: "connections"}
 	bars := plot.Bars{Title: "Round trip of heartbeats", Unit: "ms", Names: []string{"p50", "p99"}}
 	cpu := plot.Bars{Title: "Processor time of the idle hold", Unit: "% of one core", Names: []string{"servers", "clients", "balancer's process", "machine"}, Note: "The machine's is without other programs."}
@@ -250,10 +289,15 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 		}
 		established.Series = append(established.Series, series)
 		bars.Groups = append(bars.Groups, plot.Group{Name: r.Road(), Values: []float64{r.rtt(.5), r.rtt(.99)}})
-		values := []float64{r.ServerCPU, r.ClientCPU, math.NaN(), math.NaN()}
+		values := []float64{math.NaN(), math.NaN(), math.NaN(), math.NaN()}
+		if r.IdleSeconds > 0 {
+			values[0], values[1] = r.ServerCPU, r.ClientCPU
+		}
 		if v := r.Via; v != nil {
-			values[3] = v.Machine - v.Others
-			if v.Balancer != nil && v.Balancer.RSS > 0 {
+			if r.IdleSeconds > 0 {
+				values[3] = v.Machine - v.Others
+			}
+			if r.IdleSeconds > 0 && v.Balancer != nil && v.Balancer.RSS > 0 {
 				values[2] = v.Balancer.CPU
 			}
 			if len(v.Events) > 0 {

@@ -23,12 +23,16 @@ type Sender struct {
 // NewSender returns a sender for HOST:PORT or http(s)://HOST[:PORT][/PREFIX], with the service's token if it has one. Nothing is
 // sent yet.
 func NewSender(to, token string) (*Sender, error) {
-	if !strings.Contains(to, "://") {
+	bare := !strings.Contains(to, "://")
+	if bare {
 		to = "http://" + to
 	}
 	u, err := url.Parse(to)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("statistics service %q: write HOST:PORT or http://HOST:PORT", to)
+	}
+	if bare && u.Port() == "" {
+		return nil, fmt.Errorf("statistics service %q: no port; write HOST:PORT, such as %s:9190", u.Host, u.Hostname())
 	}
 	if u.User != nil {
 		return nil, fmt.Errorf("statistics service at %s: a secret in an address is seen by all; it goes into a file", u.Host)
