@@ -33,6 +33,9 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
   sudo weir tcp bench --connections 100000 --hold 20s --with fortio,tsung,wrk`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := peers.check(cmd); err != nil {
+				return err
+			}
 			if len(peers.with) > 0 {
 				return runTCPPeers(cmd, f, peers, asJSON, report)
 			}
