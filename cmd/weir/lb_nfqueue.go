@@ -294,6 +294,7 @@ func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 	add("weir_queue_length", "Bound of each queue.", false, float64(s.Length))
 	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Flows), "table", "flows")
 	add("weir_table_size", "Bound of a table.", false, float64(s.Tables.MaxFlows), "table", "flows")
+	add("weir_table_refused_total", "Flows that found the table full.", true, float64(s.Tables.FlowsRefused), "table", "flows")
 	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Fragments.Entries), "table", "fragments")
 	f := &text.Fragments
 	for _, n := range []struct {

@@ -16,6 +16,7 @@ func newTCPBenchCommand() *cobra.Command {
 	var peers tcpPeersFlags
 	var servers, report, serve string
 	var feed tcpFeedFlags
+	var via tcpViaFlags
 	var asJSON, namespace bool
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -24,12 +25,19 @@ func newTCPBenchCommand() *cobra.Command {
 with heartbeats, and print: time to establish, memory of kernel and programs for each connection, processor time while they
 are held, and how many were lost. What stands in the way is told before ('weir tcp doctor'). Ctrl-C ends all.
 
-Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage.`,
+--via takes them through a lab of network namespaces instead (root): clients, a balancer, and --backends servers behind it;
+several roads are compared. Events during the hold show what a road makes of them: a backend killed, cut off or drained,
+'weir lb run' restarted or killed. What a lost backend held does not count as lost without a reason; anything else does.
+
+Exit codes: 0 all were established and none was lost without an event, 1 otherwise, 2 wrong usage.`,
 		Example: `  weir tcp bench --connections 100000
   weir tcp bench --connections 100000 --hold 2m --report tcp.html
   weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m
   weir tcp bench --connections 100000 --serve-stats 127.0.0.1:9190
   weir tcp bench --connections 20000 --hold 10s --json | jq .verdict
+  weir tcp bench --via direct,tcx,xdp,nfqueue --report roads.html
+  weir tcp bench --via tcx --heartbeat 5s --kill-backend 30s --restart-balancer 60s --kill-balancer 90s
+  weir tcp bench --via nfqueue --connections 20000 --hold 1m --heartbeat 5s --cut-backend 10s --json | jq .via.events
   sudo weir tcp bench --connections 100000 --hold 20s --with fortio,tsung,wrk`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -37,6 +45,9 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 				return err
 			}
 			if len(peers.with) > 0 {
+				if cmd.Flags().Changed("via") {
+					return usageError(errors.New("--via and --with: one of them"))
+				}
 				return runTCPPeers(cmd, f, peers, asJSON, report)
 			}
 			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: namespace}
@@ -49,11 +60,14 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 			if f.hold < time.Second {
 				return usageError(fmt.Errorf("--hold %v: at least 1s", f.hold))
 			}
+			if err := via.read(cmd, f.hold); err != nil {
+				return usageError(err)
+			}
 			config.Client = f.config
 			if config.Place, err = tcpWorker(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			return runTCPBench(cmd, config, feed, serve, asJSON, report)
+			return runTCPBench(cmd, config, via, feed, serve, asJSON, report)
 		},
 	}
 	f.add(cmd)
@@ -66,17 +80,18 @@ Exit codes: 0 all were established and none was lost, 1 otherwise, 2 wrong usage
 	flags.BoolVar(&namespace, "namespace", true, "run in a network namespace of its own, with all ports and a hash table of its size, where we are root")
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	feed.add(cmd)
+	via.add(cmd)
 	flags.StringVar(&serve, "serve-stats", "", "HOST:PORT of a page of its own that shows the run while it lasts; port 0: one that is free")
 	f.config.BackoffMin, f.config.BackoffMax = 200*time.Millisecond, 5*time.Second
 	return cmd
 }
 
-func runTCPBench(cmd *cobra.Command, config scalebench.Config, to tcpFeedFlags, serve string, asJSON bool, report string) error {
+func runTCPBench(cmd *cobra.Command, config scalebench.Config, via tcpViaFlags, to tcpFeedFlags, serve string, asJSON bool, report string) error {
 	if err := config.Validate(); err != nil {
 		return usageError(err)
 	}
 	progress := newTCPProgress(cmd.ErrOrStderr())
-	config.Tick, config.Client.ID = progress.show, defaultTCPName()
+	config.Client.ID = defaultTCPName()
 	feed, err := to.open(progress.say)
 	if serve != "" && err == nil {
 		if feed != nil {
@@ -92,24 +107,9 @@ func runTCPBench(cmd *cobra.Command, config scalebench.Config, to tcpFeedFlags, 
 	}
 	defer feed.Close()
 	config.Ends = func(client, server tcpscale.Report) { feed.Post(client, server) }
-	result, err := scalebench.Run(cmd.Context(), config)
-	progress.end()
-	if err != nil {
-		return err
+	results, err := via.run(cmd.Context(), config, func() *tcpProgress { return newTCPProgress(cmd.ErrOrStderr()) })
+	if shown := showTCPBench(cmd, results, asJSON, report); err == nil {
+		err = shown
 	}
-	if asJSON {
-		err = printLine(cmd.OutOrStdout(), result)
-	} else {
-		err = result.Write(cmd.OutOrStdout())
-	}
-	if err == nil {
-		err = writeReport(report, result.WriteHTML)
-	}
-	switch {
-	case err != nil || result.OK:
-		return err
-	case asJSON:
-		return &exitError{code: exitFailure} // the JSON says why
-	}
-	return errors.New(result.Verdict)
+	return err
 }

@@ -60,6 +60,22 @@ func TestKilledServerIsFoundAndReplaced(t *testing.T) {
 	}
 }
 
+// Two that die one after the other: full is when the second one's connections are back.
+func TestMarkIsFullAfterTheLastLoss(t *testing.T) {
+	var m marks
+	m.set("x", time.Second)
+	m.lost("a", Reset, 2*time.Second)
+	m.full(3 * time.Second)
+	m.lost("a", Reset, 4*time.Second)
+	if k := m.last(); k.Full != 0 {
+		t.Errorf("full after %v s, and one is lost", k.Full)
+	}
+	m.full(6 * time.Second)
+	if k := m.last(); k.Full != 5 {
+		t.Errorf("full after %v s, want 5", k.Full)
+	}
+}
+
 // Marks of workers add up; the whole is full again when all that lost something are.
 func TestMarksMerge(t *testing.T) {
 	lost := func(n int, full float64) []Mark {
@@ -112,6 +128,40 @@ func TestStoppedServerIsFoundByItsSilence(t *testing.T) {
 	r, err := run.Run(ctx)
 	if err != nil || r.Failures["silent"] < 50 || r.Detected.Min() < 500*time.Millisecond {
 		t.Errorf("%v: %+v %v", err, r.Totals, r.Failures)
+	}
+}
+
+// A machine that stops all workers for longer than the heartbeats' patience: nobody may be called silent for that.
+func TestStoppedMachineLosesNothing(t *testing.T) {
+	s := startTestServer(t, "one", "127.0.0.1:0", 1)
+	config := clientDefaults
+	config.Targets, config.Connections, config.Heartbeat = s.Listen, 1500, 500*time.Millisecond // more than one turn of events
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var clients *Crew
+	signal := func(sig syscall.Signal) {
+		for _, pid := range append(s.PIDs(), clients.PIDs()...) {
+			syscall.Kill(pid, sig)
+		}
+	}
+	seconds, beats := 0, uint64(0)
+	run := ClientRun{Place: here, Config: config, Workers: 1, Started: func(c *Crew) { clients = c }, Tick: func(r Report) {
+		switch {
+		case seconds == 0 && r.Connections.Established == 1500:
+			signal(syscall.SIGSTOP)
+			seconds++
+		case seconds > 0 && seconds < 5:
+			if seconds++; seconds == 5 {
+				beats = r.Heartbeats.Received
+				signal(syscall.SIGCONT)
+			}
+		case seconds == 5 && r.Heartbeats.Received > beats+3*1500:
+			cancel()
+		}
+	}}
+	r, err := run.Run(ctx)
+	if server := s.Report(); err != nil || r.Totals.Lost != 0 || server.Totals.Evicted != 0 || r.Frozen < 2 || r.Connections.Established != 1500 {
+		t.Errorf("%v: %+v %v, evicted %d, frozen %.1f s", err, r.Totals, r.Failures, server.Totals.Evicted, r.Frozen)
 	}
 }
 

@@ -50,7 +50,7 @@ func (m *marks) last() *Mark {
 
 func (m *marks) lost(peer string, kind Failure, now time.Duration) {
 	if k := m.last(); k != nil {
-		k.Lost++
+		k.Lost, k.Full = k.Lost+1, 0 // where two processes die, all may be back before the second one's are lost
 		k.LostBy[peer]++
 		k.Kinds[kind.String()]++
 		k.LostAfter.Record(now - m.at)
@@ -59,7 +59,7 @@ func (m *marks) lost(peer string, kind Failure, now time.Duration) {
 
 func (m *marks) moved() {
 	if k := m.last(); k != nil {
-		k.Moved++
+		k.Moved, k.Full = k.Moved+1, 0
 	}
 }
 

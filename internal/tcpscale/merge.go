@@ -49,6 +49,7 @@ func MergeReports(reports []Report) Report {
 		m.CPUSeconds += r.CPUSeconds
 		m.RSSBytes += r.RSSBytes
 		m.TableBytes += r.TableBytes
+		m.Frozen = max(m.Frozen, r.Frozen)
 		m.OtherPeers += r.OtherPeers
 		user += r.BytesPerConnection * float64(r.Connections.Established)
 		if len(r.Failures) > 0 && m.Failures == nil {

@@ -119,7 +119,16 @@ func TestPlateausAreNamed(t *testing.T) {
 		t.Errorf("7000 is %q", name)
 	}
 	f := Finder{}
-	r := Report{Connections: Connections{Target: 9000, Established: 7000}}
+	r := Report{At: time.Unix(100, 0), Connections: Connections{Target: 10000, Established: 1024}}
+	f.Watch(0, &r)
+	if p := f.Watch(10*time.Second, &r); p != nil {
+		t.Errorf("a plateau, and nobody has reported since: %+v", p)
+	}
+	r.At = time.Unix(106, 0)
+	if p := f.Watch(11*time.Second, &r); p == nil {
+		t.Error("no plateau after a report of 6 s later")
+	}
+	f, r = Finder{}, Report{Connections: Connections{Target: 9000, Established: 7000}}
 	f.Watch(0, &r)
 	if p := f.Watch(6*time.Second, &r); p == nil || p.Ceiling == "unknown" && p.At != 0 {
 		t.Errorf("%+v", p)

@@ -15,6 +15,7 @@ type Finder struct {
 	Tuples   int // pairs of a source and a target: ranges of ports
 	best     int
 	since    time.Duration
+	told     time.Time // when the report of then was made
 	before   map[string]uint64
 }
 
@@ -25,7 +26,7 @@ const growth = 0.002
 func (f *Finder) Watch(now time.Duration, r *Report) *Plateau {
 	n := r.Connections.Established
 	if n >= r.Connections.Target || n > f.best+int(growth*float64(f.best)) || f.before == nil {
-		f.best, f.since, f.before = max(n, f.best), now, r.Failures
+		f.best, f.since, f.told, f.before = max(n, f.best), now, r.At, r.Failures
 		if f.before == nil {
 			f.before = map[string]uint64{}
 		}
@@ -35,7 +36,7 @@ func (f *Finder) Watch(now time.Duration, r *Report) *Plateau {
 	if patience == 0 {
 		patience = 5 * time.Second
 	}
-	if now-f.since < patience {
+	if now-f.since < patience || !r.At.IsZero() && r.At.Sub(f.told) < patience { // an old report says nothing of today
 		return nil
 	}
 	return f.name(n, (now - f.since).Seconds(), r)

@@ -46,6 +46,7 @@ type Report struct {
 	RSSBytes           uint64         `json:"rss_bytes"`
 	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory that no file holds, since the start, for each established
 	TableBytes         uint64         `json:"table_bytes"`               // of that, tables of connections and timers
+	Frozen             float64        `json:"frozen_s,omitempty"`        // how long the process was without a processor; of several, the longest
 	LimitsHit          []string       `json:"limits_hit,omitempty"`
 	Samples            []FailedTuple  `json:"failed_samples,omitempty"` // the first 64
 	Plateau            *Plateau       `json:"plateau,omitempty"`        // client: where the ramp stands still

@@ -234,24 +234,30 @@ func (s *Server) sweep(at uint32) {
 	before := s.swept
 	s.swept = at
 	plain := inTicks(s.config.PlainTimeout)
-	for fd := range s.conns.length() {
-		c := s.conns.at(fd)
-		silent := at - c.seen
-		switch c.state {
-		case serverFresh, serverPlain:
-			if plain > 0 && silent >= plain {
-				s.evict(fd)
-			}
-		case serverKnown:
-			quiet := s.quiet(c)
-			switch {
-			case silent >= uint32(c.misses&^echoBit)*uint32(c.period):
-				s.evict(fd)
-			case silent >= quiet && (before < c.seen+quiet || (silent-quiet)/uint32(c.period) != (before-c.seen-quiet)/uint32(c.period)):
-				s.count.beats.Missed++
-				s.beat(fd, c, 0, 0)
+	for i, part := range s.conns.parts {
+		for j := range part {
+			if c := &part[j]; c.state != serverFree {
+				s.judge(int32(i*chunkSize+j), c, at, before, plain)
 			}
 		}
+	}
+}
+
+func (s *Server) judge(fd int32, c *serverConn, at, before, plain uint32) {
+	silent := at - c.seen
+	if c.state != serverKnown {
+		if plain > 0 && silent >= plain {
+			s.evict(fd)
+		}
+		return
+	}
+	quiet := s.quiet(c)
+	switch {
+	case silent >= uint32(c.misses&^echoBit)*uint32(c.period):
+		s.evict(fd)
+	case silent >= quiet && (before < c.seen+quiet || (silent-quiet)/uint32(c.period) != (before-c.seen-quiet)/uint32(c.period)):
+		s.count.beats.Missed++
+		s.beat(fd, c, 0, 0)
 	}
 }
 

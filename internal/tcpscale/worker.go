@@ -123,6 +123,23 @@ const (
 	maxRounds = 64 // of events, until timers have their turn
 )
 
+// loopClock is the time of an engine: it stands still while the loop did. A machine without processor time for us must not
+// look like peers that are silent.
+type loopClock struct {
+	last, frozen time.Duration
+}
+
+// freeze is how late a turn of the loop is before it was stopped, and not only busy.
+const freeze = time.Second
+
+func (c *loopClock) at(real time.Duration) time.Duration {
+	if gap := real - c.last; gap > freeze {
+		c.frozen += gap - tick
+	}
+	c.last = real
+	return real - c.frozen
+}
+
 // loop runs the engine. Reports go out from a goroutine of their own: a slow parent must not stop heartbeats.
 func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer, calm time.Duration) error {
 	reports := make(chan []byte, 1)
@@ -139,6 +156,8 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 	start := time.Now()
 	events := make([]unix.EpollEvent, maxEvents)
 	meter := newMeter(start, e)
+	var clock loopClock
+	meter.clock = &clock
 	next := time.Second
 	var failure error
 	for stop, asked := false, false; !stop && failure == nil && !e.done(); {
@@ -151,7 +170,7 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 				failure = fmt.Errorf("epoll: %w", err)
 				break
 			}
-			now = time.Since(start)
+			now = clock.at(time.Since(start))
 			e.handle(events[:max(n, 0)], now)
 			if wait = 0; n < len(events) {
 				break
@@ -178,7 +197,7 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 			}
 		}
 	}
-	reports <- meter.line(e, time.Since(start), true)
+	reports <- meter.line(e, clock.at(time.Since(start)), true)
 	close(reports)
 	return errors.Join(failure, <-written)
 }
@@ -193,6 +212,7 @@ type meter struct {
 	then   Connections
 	rates  Rates
 	at     time.Duration
+	clock  *loopClock
 }
 
 const reportsBetweenGC = 8
@@ -221,6 +241,10 @@ func (m *meter) report(e engine, now time.Duration) Report {
 	e.fill(&r)
 	usage, _ := procstat.Self() // as above
 	r.PID, r.At, r.CPUSeconds, r.RSSBytes = os.Getpid(), m.start.Add(now), usage.CPU.Seconds(), usage.ResidentBytes
+	if m.clock != nil {
+		r.At = r.At.Add(m.clock.frozen)
+		r.Frozen = m.clock.frozen.Seconds()
+	}
 	r.Host = m.host
 	if n := r.Connections.Established; n > 0 && usage.OwnBytes > m.before {
 		r.BytesPerConnection = float64(usage.OwnBytes-m.before) / float64(n)

@@ -9,7 +9,7 @@
 //	ephemeral                             the node's port range, the replica's addresses
 //	masquerade                            node: nft masquerade
 //	azure-lb, gcp-nat (static)            cloud: nft, a block of ports for each node
-//	azure-nat, aws-nat                    cloud: nft, snat to a range of addresses
+//	azure-nat, aws-nat                    cloud: nft, snat to one of its addresses, by chance
 //	dnat-lb                               cloud: nft dnat
 //	masquerade-lb                         server node: nft dnat and masquerade
 //

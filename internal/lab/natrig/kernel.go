@@ -40,7 +40,7 @@ func (l *layout) rules(namespace string) string {
 				pre = append(pre, fmt.Sprintf("ip daddr %v tcp dport %d dnat to %v", vip(0, i), port, to))
 			}
 		}
-		if l.kernel(l.last) {
+		if l.kernel(l.inCloud) {
 			post = l.cloudRules()
 		}
 	case namespace == serverNode:
@@ -56,6 +56,12 @@ func (l *layout) rules(namespace string) string {
 		}
 	}
 	var b strings.Builder
+	if namespace == cloud && l.kernel(l.inCloud) && (l.inCloud == snatplan.AzureNAT || l.inCloud == snatplan.AWSNAT) {
+		p := l.poolOf(l.inCloud, 0)
+		for i, a := range p.addresses {
+			fmt.Fprintf(&b, " chain %s {\n  meta l4proto tcp snat to %v:%d-%d\n }\n", addressChain(i), a, p.first, p.last)
+		}
+	}
 	for _, c := range []struct {
 		hook  string
 		rules []string
@@ -73,10 +79,15 @@ func (l *layout) rules(namespace string) string {
 
 // cloudRules are those of the cloud's translator of sources. A range of ports wants a transport match before it.
 func (l *layout) cloudRules() []string {
-	switch l.last {
+	switch l.inCloud {
 	case snatplan.AzureNAT, snatplan.AWSNAT:
-		p := l.poolOf(0)
-		return []string{fmt.Sprintf(`oifname "server" meta l4proto tcp snat to %v-%v:%d-%d`, p.addresses[0], p.addresses[len(p.addresses)-1], p.first, p.last)}
+		// One address for each connection, as a gateway picks them. `snat to a-b` takes one by a hash of source and
+		// destination: a node that masquerades would have one for all.
+		var to []string
+		for i := range l.poolOf(l.inCloud, 0).addresses {
+			to = append(to, fmt.Sprintf("%d : goto %s", i, addressChain(i)))
+		}
+		return []string{fmt.Sprintf(`oifname "server" meta l4proto tcp numgen random mod %d vmap { %s }`, len(to), strings.Join(to, ", "))}
 	case snatplan.AzureLB, snatplan.GCPNAT:
 	default:
 		return nil
@@ -84,7 +95,7 @@ func (l *layout) cloudRules() []string {
 	var all []string
 	for i := range l.scenario.Nodes {
 		from := fmt.Sprintf("ip saddr { %v, %v } ", uplink(i), podNet(i))
-		p := l.poolOf(i)
+		p := l.poolOf(l.inCloud, i)
 		if len(p.addresses) == 0 {
 			all = append(all, from+"drop")
 			continue
@@ -93,6 +104,8 @@ func (l *layout) cloudRules() []string {
 	}
 	return all
 }
+
+func addressChain(i int) string { return fmt.Sprint("address", i) }
 
 // masquerade is kube-proxy's, whose range is what the kernel takes by itself, or with another range.
 func (l *layout) masquerade(k snatplan.Kind) string {

@@ -32,8 +32,9 @@ type layout struct {
 	plan     snatplan.Plan
 	kinds    map[snatplan.Kind]snatplan.StageUse
 	specs    map[snatplan.Kind]snatplan.StageSpec
-	weir     bool          // Weir has the place of the last translator
-	last     snatplan.Kind // that translator; empty: the path has none
+	weir     bool          // Weir has the place of the last one
+	inCloud  snatplan.Kind // the cloud's translator of sources; empty: none
+	last     snatplan.Kind // the last translator; empty: none
 }
 
 // lay checks that a scenario can be built. The error says why not.
@@ -63,6 +64,7 @@ func lay(s snatplan.Scenario, weir bool) (*layout, error) {
 		}
 		l.last = kind
 		if kind != snatplan.Masquerade && kind != snatplan.MasqueradeLB {
+			l.inCloud = kind
 			inCloud++
 		}
 	}
@@ -203,14 +205,14 @@ type pool struct {
 	first, last int
 }
 
-// poolOf is what the last translator, in the cloud or of a masquerade, gives to a node; of none: no ports.
-func (l *layout) poolOf(node int) pool {
-	u, spec := l.kinds[l.last], l.specs[l.last]
+// poolOf is what a translator gives to a node; no addresses: nothing is left for it.
+func (l *layout) poolOf(k snatplan.Kind, node int) pool {
+	u, spec := l.kinds[k], l.specs[k]
 	ports := int(u.PerKey)
-	switch l.last {
+	switch k {
 	case snatplan.AzureLB, snatplan.GCPNAT:
 		if ports == 0 || int64(node) >= l.plan.NodesPossible {
-			return pool{} // there are none left for this node
+			return pool{}
 		}
 		blocks := (1<<16 - firstNAT) / ports // of an address
 		first := firstNAT + node%blocks*ports

@@ -123,38 +123,25 @@ func (r *Result) notes() []string {
 	return all
 }
 
-// WriteHTML writes a page with the table and how the connections came.
+// WriteHTML writes a page with the table and how the connections came; method is the command.
 func (r *Result) WriteHTML(w io.Writer, method string) error {
 	table := plot.Table{Title: "Scenarios", Header: []string{"scenario", "document", "plan", "kernel's NAT", "Weir's NAT", "", "the tester calls it"}}
-	bars := plot.Bars{Title: "Connections held", Unit: "connections", Names: []string{"plan", "kernel's NAT", "Weir's NAT"}}
-	figures := []plot.Figure{nil}
+	names := []string{"plan", "kernel's NAT", "Weir's NAT"} // of one colour each, on all figures
+	var bars, charts []plot.Figure
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		name := c.name()
-		table.Rows = append(table.Rows, []string{name, c.said(), c.planned(), count(c.Kernel), count(c.Weir), c.verdict(), c.ceiling()})
-		group := plot.Group{Name: name, Values: []float64{float64(c.Plan.Holds)}}
-		chart := plot.Chart{Title: name, YLabel: "connections", Note: c.Reason}
-		for _, column := range []struct {
-			name string
-			of   Column
-		}{{"kernel's NAT", c.Kernel}, {"Weir's NAT", c.Weir}} {
-			group.Values = append(group.Values, held(column.of))
-			if m := column.of.Measured; m != nil {
-				s := plot.Series{Name: column.name}
-				for _, p := range m.History {
-					s.X, s.Y = append(s.X, p.Seconds), append(s.Y, float64(p.Held))
-				}
-				chart.Series = append(chart.Series, s)
-			}
+		table.Rows = append(table.Rows, []string{c.name(), c.said(), c.planned(), count(c.Kernel), count(c.Weir), c.verdict(), c.ceiling()})
+		group := plot.Group{Name: short(c.Scenario), Values: []float64{float64(c.Plan.Holds), held(c.Kernel), held(c.Weir)}}
+		if i == 0 || c.Table != r.Cells[i-1].Table {
+			bars = append(bars, plot.Bars{Title: "Connections held: " + c.Table, Unit: "connections", Names: names})
 		}
-		bars.Groups = append(bars.Groups, group)
-		if len(chart.Series) > 0 {
-			last := chart.Series[0].X[len(chart.Series[0].X)-1]
-			chart.Series = append(chart.Series, plot.Series{Name: "plan", X: []float64{0, last}, Y: []float64{float64(c.Plan.Holds), float64(c.Plan.Holds)}})
-			figures = append(figures, chart)
+		last := bars[len(bars)-1].(plot.Bars)
+		last.Groups = append(last.Groups, group)
+		bars[len(bars)-1] = last
+		if c.Kernel.Measured != nil || c.Weir.Measured != nil {
+			charts = append(charts, c.chart(names))
 		}
 	}
-	figures[0] = bars
 	notes := plot.Table{Title: "Notes", Header: []string{"note"}}
 	for _, note := range r.notes() {
 		notes.Rows = append(notes.Rows, []string{note})
@@ -171,6 +158,34 @@ func (r *Result) WriteHTML(w io.Writer, method string) error {
 			{Name: "differ", Value: fmt.Sprint(r.Differ)},
 			{Name: "took", Value: fmt.Sprintf("%.0f s", r.Took)},
 		},
-		Figures: figures, Tables: tables, Method: method,
+		Figures: append(bars, charts...), Tables: tables, Method: method,
 	}.WriteHTML(w)
+}
+
+// chart is how the connections of one cell came.
+func (c *Cell) chart(names []string) plot.Chart {
+	chart := plot.Chart{Title: c.name(), YLabel: "connections", Note: c.Reason, Series: []plot.Series{{Name: names[0]}}}
+	last := 0.0
+	for i, column := range []Column{c.Kernel, c.Weir} {
+		s := plot.Series{Name: names[1+i]}
+		if column.Measured != nil {
+			for _, p := range column.History {
+				s.X, s.Y = append(s.X, p.Seconds), append(s.Y, float64(p.Held))
+				last = max(last, p.Seconds)
+			}
+		}
+		chart.Series = append(chart.Series, s)
+	}
+	chart.Series[0].X, chart.Series[0].Y = []float64{0, last}, []float64{float64(c.Plan.Holds), float64(c.Plan.Holds)}
+	return chart
+}
+
+// short is a name as long as the room beside a bar.
+func short(name string) string {
+	const room = 36
+	letters := []rune(name)
+	if len(letters) <= room {
+		return name
+	}
+	return string(letters[:room-1]) + "…"
 }

@@ -137,7 +137,7 @@ func (l *layout) weirConfig() string {
 		nodes = 1
 	}
 	for i := range nodes {
-		p := l.poolOf(i)
+		p := l.poolOf(l.last, i)
 		for d, to := range l.servers() {
 			at := nodePort(d)
 			if l.weirAt() == cloud {

@@ -6,8 +6,8 @@ import "fmt"
 // a worker process; descriptors that a worker keeps for itself.
 const (
 	SocketBytes     = 3800
-	UserBytes       = 350
-	WorkerBytes     = 12 << 20
+	UserBytes       = 100
+	WorkerBytes     = 6 << 20
 	ReserveFiles    = 500
 	leastBacklog    = 1024
 	threadsOfWorker = 8

@@ -49,6 +49,7 @@ type Result struct {
 	Verdict          string           `json:"verdict"`
 	Findings         []limits.Finding `json:"findings"` // of the doctor, before the run
 	Conditions       []Condition      `json:"conditions"`
+	Via              *Via             `json:"via,omitempty"` // through the lab
 	Client           tcpscale.Report  `json:"client"`
 	Server           tcpscale.Report  `json:"server"`
 }
@@ -134,6 +135,7 @@ type measuring struct {
 	ends            func(client, server tcpscale.Report)
 	first, last     tcpscale.Report // client, at both ends of the hold
 	firstAt, lastAt tcpscale.Report // server
+	paused          bool            // the hold is not idle any more
 	conditions      func() []Condition
 	found           []Condition
 }
@@ -148,7 +150,7 @@ func (m *measuring) look(r tcpscale.Report) {
 		m.ends(r, server)
 	}
 	// The last report of a run has its history; by then connections may be going.
-	if r.FullAt.IsZero() || r.History != nil || r.At.Sub(r.FullAt) < 2*time.Second {
+	if m.paused || r.FullAt.IsZero() || r.History != nil || r.At.Sub(r.FullAt) < 2*time.Second {
 		return
 	}
 	if m.first.At.IsZero() {
@@ -184,15 +186,15 @@ func (r *Result) judge() {
 		if p := c.Plateau; p != nil {
 			r.Verdict += fmt.Sprintf("; plateau: %s; %s", p.Ceiling, p.Because)
 		}
-	case r.Lost > 0:
-		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s", r.Lost, r.HoldSeconds)
+	case r.unexplained() > 0:
+		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s%s", r.unexplained(), r.HoldSeconds, r.beside())
 	case r.Held < r.Connections:
 		r.Verdict = fmt.Sprintf("%d of %d connections at the end", r.Held, r.Connections)
 	case c.Reconciled != nil && !c.Reconciled.Agree:
 		r.Verdict = "the ends do not agree: " + c.Reconciled.Finding
 	default:
 		r.OK = true
-		r.Verdict = fmt.Sprintf("%d connections held for %.0f s, 0 lost", r.Held, r.HoldSeconds)
+		r.Verdict = fmt.Sprintf("%d connections held for %.0f s, 0 lost%s", r.Held, r.HoldSeconds, r.beside())
 	}
 }
 

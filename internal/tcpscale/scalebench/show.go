@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -34,6 +35,10 @@ func (r *Result) rows() [][2]string {
 			rows = append(rows, [2]string{l.name, fmt.Sprintf("p50 %.2f ms, p99 %.2f, most %.2f", measure.Millis(l.latency.Quantile(.5)), measure.Millis(l.latency.Quantile(.99)), measure.Millis(l.latency.Max()))})
 		}
 	}
+	rows = append(rows, r.viaRows()...)
+	if frozen := max(r.Client.Frozen, r.Server.Frozen); frozen > 0 {
+		rows = append(rows, [2]string{"without a processor", fmt.Sprintf("a worker stood still for %.1f s in all: this machine is too busy for these figures", frozen)})
+	}
 	if c := r.Client.Reconciled; c != nil {
 		rows = append(rows, [2]string{"both ends", fmt.Sprintf("client %d, server %d %s", c.Client, c.Server, c.Finding)})
 	}
@@ -50,7 +55,10 @@ func (r *Result) Write(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s\n", c.Name, c.Value)
 	}
 	fmt.Fprintf(t, "verdict\t%s\n", r.Verdict)
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return r.Via.writeEvents(w)
 }
 
 // WriteHTML writes the report: verdict, figures, plots of the run.
@@ -65,6 +73,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	if r.EstablishSeconds > 0 {
 		events = append(events, plot.Event{X: r.EstablishSeconds, Label: "all are established"})
 	}
+	events = append(events, r.Via.plotEvents()...)
 	table := plot.Table{Title: "Figures", Header: []string{"what", "value"}}
 	for _, row := range r.rows() {
 		table.Rows = append(table.Rows, row[:])
@@ -77,7 +86,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	for _, f := range r.Findings {
 		found.Rows = append(found.Rows, []string{f.Check, f.Level, f.What})
 	}
-	return plot.Report{
+	report := plot.Report{
 		Title: fmt.Sprintf("weir tcp bench: %d connections", r.Connections), When: r.At, Verdict: r.Verdict, OK: r.OK,
 		Facts: []plot.Fact{
 			{Name: "held", Value: fmt.Sprint(r.Held)},
@@ -91,6 +100,13 @@ func (r *Result) WriteHTML(w io.Writer) error {
 			plot.Chart{Title: "Processor time", Note: "Workers of both ends; 100 % is one core.", YLabel: "percent", Events: events, Series: []plot.Series{{Name: "all workers", X: x, Y: cpu}}},
 			plot.Chart{Title: "Round trip of heartbeats, 99th percentile so far", YLabel: "ms", Events: events, Series: []plot.Series{{Name: "p99", X: x, Y: rtt}}},
 		},
-		Tables: []plot.Table{table, conditions, found}, Method: "weir tcp bench through loopback\n" + r.Machine,
-	}.WriteHTML(w)
+		Tables: []plot.Table{table, conditions, found}, Method: "weir tcp bench --via " + r.Road() + "\n" + r.Machine,
+	}
+	if v := r.Via; v != nil {
+		report.Figures = slices.Insert(report.Figures, 1, plot.Figure(v.sharesChart(events)))
+		if len(v.Events) > 0 {
+			report.Tables = append([]plot.Table{v.eventTable()}, report.Tables...)
+		}
+	}
+	return report.WriteHTML(w)
 }

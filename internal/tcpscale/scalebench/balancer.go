@@ -1,0 +1,286 @@
+package scalebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/lab/programs"
+)
+
+// Balancer is what the balancer says of itself, or the kernel in its place.
+type Balancer struct {
+	Flows     int               `json:"flows"`             // held: of Weir's table, or connection tracking
+	FlowsMax  int               `json:"flows_max"`         // its bound; 0: it has none
+	TableFull uint64            `json:"table_full"`        // new flows that found no room
+	Packets   map[string]uint64 `json:"packets,omitempty"` // by Weir's reason
+	QueueFull uint64            `json:"queue_full"`        // packets that found a queue, or its socket, full
+	CPU       float64           `json:"idle_cpu_percent"`  // of one core: the process, without what the kernel does in softirqs
+	RSS       uint64            `json:"rss_bytes"`
+}
+
+// balancer is the program in the lab's balancer namespace; none on the roads of the kernel.
+type balancer struct {
+	road    road
+	config  ViaConfig
+	host    *netlab.Host
+	running *programs.Group
+	dir     string
+	args    []string
+	pins    string
+
+	mu   sync.Mutex
+	weir *programs.Daemon // nil while there is none
+}
+
+func (b *balancer) daemon() *programs.Daemon {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.weir
+}
+
+func (b *balancer) set(d *programs.Daemon) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.weir = d
+}
+
+// open makes the road: rules, and the program if it has one.
+func (b *balancer) open(ctx context.Context, flows int) error {
+	if b.road.rules != nil {
+		program, lines, script := b.road.rules(b.config.Backends)
+		for _, line := range lines {
+			if err := b.exec(ctx, script, program, line...); err != nil {
+				return err
+			}
+		}
+	}
+	if b.road.mode == "" {
+		return nil
+	}
+	file := filepath.Join(b.dir, "weir.yaml")
+	if err := os.WriteFile(file, []byte(b.road.weirConfig(b.config.Backends, flows)), 0o600); err != nil {
+		return err
+	}
+	b.args = append([]string{"lb", "run", "-c", file}, b.road.run...)
+	if b.road.queues {
+		rules := []string{"lb", "rules", "-c", file, "--queue", b.road.run[len(b.road.run)-1], "--interface", leftDevice, "--apply"}
+		if b.road.unmarked {
+			rules = append(rules, "--unmarked")
+		}
+		if err := b.exec(ctx, "", b.config.Binary, rules...); err != nil {
+			return err
+		}
+	} else {
+		if err := programs.SweepPins(); err != nil {
+			return err
+		}
+		devices := leftDevice
+		for i := range b.config.Backends {
+			if b.road.replies {
+				devices += "," + backendDevice(i)
+			}
+		}
+		b.pins = programs.PinPath("tcp-" + b.road.name)
+		b.args = append(b.args, "--interface", devices, "--pin-path", b.pins)
+	}
+	return b.start(ctx)
+}
+
+func (b *balancer) exec(ctx context.Context, input, program string, args ...string) error {
+	said := &programs.LastLines{}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), said, said
+	if err := b.running.Run(b.host, cmd); err != nil {
+		return fmt.Errorf("%s: %w%s", filepath.Base(program), err, said.Said())
+	}
+	return nil
+}
+
+// start starts the program and waits until it is at work.
+func (b *balancer) start(ctx context.Context) error {
+	d, err := programs.StartDaemon(ctx, b.running, b.host, b.config.Binary, b.dir, "lb", b.args...)
+	if err == nil {
+		err = d.Ready(ctx)
+	}
+	b.set(d)
+	return err
+}
+
+// again ends the program, by an interrupt or at once, and starts it again after a while.
+func (b *balancer) again(ctx context.Context, kill bool, away time.Duration) error {
+	d := b.daemon()
+	b.set(nil) // nobody shall take its end for a failure
+	if kill {
+		d.Kill()
+	} else if err := d.Stop(); err != nil {
+		return err
+	}
+	if err := wait(ctx, away); err != nil {
+		return err
+	}
+	return b.start(ctx)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// drain has Weir give a backend no new flows.
+func (b *balancer) drain(ctx context.Context, backend string) error {
+	if b.road.mode == "" {
+		return nil
+	}
+	_, err := b.daemon().Do(ctx, http.MethodPost, "/drain?service="+service+"&backend="+backend, "")
+	return err
+}
+
+// failure is that of a program that ended by itself.
+func (b *balancer) failure() error {
+	if d := b.daemon(); d != nil {
+		return d.Failure()
+	}
+	return nil
+}
+
+// close ends the program and removes what it leaves in the kernel.
+func (b *balancer) close() error {
+	var err error
+	if d := b.daemon(); d != nil {
+		err = d.Stop()
+	}
+	if b.pins != "" {
+		err = errors.Join(err, programs.StopWeir(b.running, b.config.Binary, b.host, b.pins))
+	}
+	return err
+}
+
+// cpu is the processor time of the program.
+func (b *balancer) cpu() time.Duration {
+	d := b.daemon()
+	if d == nil {
+		return 0
+	}
+	spent, err := procstat.CPU(d.PID())
+	if err != nil {
+		return 0 // it is just being restarted
+	}
+	return spent
+}
+
+// look reads the counters.
+func (b *balancer) look(ctx context.Context) (Balancer, error) {
+	if b.road.tracked {
+		return b.tracked()
+	}
+	d := b.daemon()
+	if d == nil {
+		return Balancer{}, errors.New("no balancer")
+	}
+	text, err := d.Do(ctx, http.MethodGet, "/metrics", "")
+	if err != nil {
+		return Balancer{}, err
+	}
+	counters := parseMetrics(string(text))
+	if usage, err := procstat.Of(d.PID()); err == nil {
+		counters.RSS = usage.ResidentBytes
+	}
+	return counters, nil
+}
+
+// tracked reads what connection tracking says in the namespace.
+func (b *balancer) tracked() (counters Balancer, err error) {
+	err = b.host.Do(func() error {
+		for name, into := range map[string]*int{"nf_conntrack_count": &counters.Flows, "nf_conntrack_max": &counters.FlowsMax} {
+			text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+			if err == nil {
+				*into, err = strconv.Atoi(strings.TrimSpace(string(text)))
+			}
+			if err != nil {
+				return fmt.Errorf("connection tracking: %w", err)
+			}
+		}
+		text, err := os.ReadFile("/proc/thread-self/net/stat/nf_conntrack")
+		if err != nil {
+			return fmt.Errorf("statistics of connection tracking: %w", err)
+		}
+		for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+			words := strings.Fields(line)
+			if i == 0 || len(words) < 12 { // names; one line for each processor then
+				continue
+			}
+			for _, at := range []int{9, 10} { // insert_failed, drop
+				n, err := strconv.ParseUint(words[at], 16, 64)
+				if err != nil {
+					return fmt.Errorf("statistics of connection tracking: %w", err)
+				}
+				counters.TableFull += n
+			}
+		}
+		return nil
+	})
+	return counters, err
+}
+
+// parseMetrics takes what we show from Prometheus text; metrics that it does not know are passed over.
+func parseMetrics(text string) Balancer {
+	b := Balancer{Packets: map[string]uint64{}}
+	for line := range strings.Lines(text) {
+		name, value, ok := cutLast(strings.TrimSpace(line), " ")
+		n, err := strconv.ParseFloat(value, 64)
+		if !ok || err != nil || strings.HasPrefix(name, "#") {
+			continue
+		}
+		name, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
+		base := strings.Replace(name, "weir_fast_", "weir_", 1) // the fast road has tables of its own
+		switch table := label(labels, "table"); {
+		case base == "weir_table_entries" && table == "flows":
+			b.Flows += int(n)
+		case base == "weir_table_size" && table == "flows":
+			b.FlowsMax += int(n)
+		case base == "weir_table_refused_total" && table == "flows":
+			b.TableFull += uint64(n)
+		case base == "weir_packets_total":
+			b.Packets[label(labels, "reason")] += uint64(n)
+		case name == "weir_queue_dropped_total", name == "weir_queue_user_dropped_total":
+			b.QueueFull += uint64(n)
+		}
+	}
+	b.TableFull = max(b.TableFull, b.Packets["flow_table_full"]) // a path that counts both counts each once
+	return b
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// label is the value of one; ours hold no quotes.
+func label(labels, name string) string {
+	for _, one := range strings.Split(labels, ",") {
+		if value, ok := strings.CutPrefix(one, name+`="`); ok {
+			return strings.TrimSuffix(value, `"`)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,99 @@
+package scalebench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/tcpscale"
+)
+
+// asWorker in the environment makes the test binary a worker.
+const asWorker = "WEIR_SCALEBENCH_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asWorker) != "" {
+		if err := tcpscale.RunWorker(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func benchConfig() Config {
+	return Config{
+		Place: tcpscale.Place{Command: func() *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), asWorker+"=1")
+			return cmd
+		}},
+		Client: tcpscale.ClientConfig{
+			Connections: 600, InFlight: 64, Heartbeat: time.Second, Misses: 100, Timeout: time.Minute, BackoffMin: 100 * time.Millisecond, BackoffMax: time.Second,
+		},
+		ClientWorkers: 3, Hold: 4 * time.Second, Plateau: time.Minute,
+	}
+}
+
+// Three pairs of workers in a namespace that is gone afterwards: ports, hash table and congestion control of its own, and
+// nothing of it on the machine.
+func TestRootBenchInItsOwnNamespace(t *testing.T) {
+	netlabtest.Root(t)
+	settings := []string{"ipv4/tcp_child_ehash_entries", "ipv4/ip_local_port_range", "ipv4/tcp_congestion_control"}
+	var before []string
+	for _, s := range settings {
+		before = append(before, sys(s))
+	}
+	c := benchConfig()
+	c.Namespace = true
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK || r.Held != 600 || r.Server.Workers != 3 || len(r.Server.Peers) != 3 {
+		t.Errorf("%s; %d held, servers %+v", r.Verdict, r.Held, r.Server.Peers)
+	}
+	for _, p := range r.Server.Peers {
+		if p.Connections != 200 {
+			t.Errorf("a worker of the client has %d of 200 connections: %+v", p.Connections, r.Server.Peers)
+		}
+	}
+	got := map[string]string{}
+	for _, c := range r.Conditions {
+		got[c.Name] = c.Value
+	}
+	for name, want := range map[string]string{"network namespace": "its own", "source ports": "1024 65535", "established hash": "65536 buckets", "congestion control": "reno"} {
+		if got[name] != want {
+			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+	}
+	for i, s := range settings {
+		if now := sys(s); now != before[i] {
+			t.Errorf("%s of the machine was %q and is %q", s, before[i], now)
+		}
+	}
+	var text bytes.Buffer
+	if err := r.Write(&text); err != nil || !strings.Contains(text.String(), "65536 buckets") {
+		t.Errorf("%v: %s", err, text.String())
+	}
+}
+
+// Other numbers of servers than of clients share one port.
+func TestBenchOnTheMachinesLoopback(t *testing.T) {
+	c := benchConfig()
+	c.ServerWorkers = 2
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK || r.Held != 600 || r.Server.Workers != 2 || len(r.Conditions) == 0 || r.Conditions[0].Value != "this one" {
+		t.Errorf("%s; %d held by %d servers, %+v", r.Verdict, r.Held, r.Server.Workers, r.Conditions)
+	}
+}

@@ -1,0 +1,290 @@
+package scalebench
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/tcpscale"
+)
+
+// unexplained are losses that no event explains.
+func (r *Result) unexplained() uint64 {
+	if r.Via == nil {
+		return r.Lost
+	}
+	return r.Via.Unexplained
+}
+
+// beside is what a verdict adds where events cost connections.
+func (r *Result) beside() string {
+	if r.Via == nil || r.Lost == r.Via.Unexplained {
+		return ""
+	}
+	return fmt.Sprintf(" beside the %d of the events", r.Lost-r.Via.Unexplained)
+}
+
+// Road is the name of the result's road.
+func (r *Result) Road() string {
+	if r.Via == nil {
+		return RoadLoopback
+	}
+	return r.Via.Road
+}
+
+// Compare gives each result its ratio to the direct road's, if that is among them.
+func Compare(results []*Result) {
+	i := slices.IndexFunc(results, func(r *Result) bool { return r.Road() == RoadDirect })
+	if i < 0 {
+		return
+	}
+	direct := results[i]
+	for _, r := range results {
+		if r.Via != nil && r != direct {
+			r.Via.Ratio = &Ratio{
+				Establish: over(r.EstablishSeconds, direct.EstablishSeconds), RTT50: over(r.rtt(.5), direct.rtt(.5)), RTT99: over(r.rtt(.99), direct.rtt(.99)),
+				Machine: over(r.Via.Machine-r.Via.Others, direct.Via.Machine-direct.Via.Others),
+			}
+		}
+	}
+}
+
+// over is 0 where there is nothing to divide by.
+func over(a, b float64) float64 {
+	if b <= 0 {
+		return 0
+	}
+	return math.Round(1000*a/b) / 1000
+}
+
+// rtt is a quantile of the heartbeats' round trip in milliseconds.
+func (r *Result) rtt(q float64) float64 {
+	if l := r.Client.Heartbeats.RTT; l != nil && l.Count() > 0 {
+		return measure.Millis(l.Quantile(q))
+	}
+	return 0
+}
+
+// viaRows are a road's own figures.
+func (r *Result) viaRows() [][2]string {
+	v := r.Via
+	if v == nil {
+		return nil
+	}
+	rows := [][2]string{
+		{"road", fmt.Sprintf("%s, %d backends, %d source addresses", v.Road, v.Backends, v.Sources)},
+		{"machine in the hold", fmt.Sprintf("%.1f %% of one core, of that other programs %.1f, softirqs %.1f", v.Machine, v.Others, v.Softirq)},
+	}
+	if b := v.Balancer; b != nil && b.FlowsMax > 0 {
+		rows = append(rows,
+			[2]string{"balancer", fmt.Sprintf("%d flows of %d; %d found the table full, %d packets a queue full", b.Flows, b.FlowsMax, b.TableFull, b.QueueFull)})
+		if b.RSS > 0 {
+			rows = append(rows, [2]string{"balancer's process", fmt.Sprintf("%.1f %% of one core, %d MB", b.CPU, b.RSS>>20)})
+		}
+		if len(b.Packets) > 0 {
+			var words []string
+			for _, reason := range slices.Sorted(maps.Keys(b.Packets)) {
+				words = append(words, fmt.Sprintf("%s %d", reason, b.Packets[reason]))
+			}
+			rows = append(rows, [2]string{"balancer's packets", strings.Join(words, ", ")})
+		}
+	}
+	if q := v.Ratio; q != nil {
+		rows = append(rows, [2]string{"times direct", fmt.Sprintf("establish %.2f, round trip p50 %.2f, p99 %.2f, processor %.2f", q.Establish, q.RTT50, q.RTT99, q.Machine)})
+	}
+	return rows
+}
+
+var eventHeader = []string{"AT", "EVENT", "HELD", "LOST", "OTHERS LOST", "MOVED", "LOST AFTER p50/p99/most", "BACK AFTER p50/p99/most", "ALL BACK", "DISTRIBUTION BEFORE", "AFTER"}
+
+// cells are an event's row.
+func (e *Event) cells() []string {
+	what := strings.TrimSpace(e.Kind + " " + e.Target)
+	switch {
+	case e.Skipped != "":
+		what += " (" + e.Skipped + ")"
+	case e.Target == "":
+		what += fmt.Sprintf(" (back after %.1f s)", e.TookSeconds)
+	}
+	back := "-"
+	if e.AllBack > 0 {
+		back = fmt.Sprintf("%.1f s", e.AllBack)
+	}
+	return []string{
+		fmt.Sprintf("%.0f s", e.AtSeconds), what, fmt.Sprint(e.Held), fmt.Sprint(e.Lost), fmt.Sprint(e.LostOthers), fmt.Sprint(e.Moved),
+		threeTimes(e.LostAfter), threeTimes(e.BackAfter), back, sharesText(e.Before), sharesText(e.After),
+	}
+}
+
+func threeTimes(l *measure.Latency) string {
+	if l == nil || l.Count() == 0 {
+		return "-"
+	}
+	s := func(d time.Duration) string { return fmt.Sprintf("%.2f", d.Seconds()) }
+	return s(l.Quantile(.5)) + "/" + s(l.Quantile(.99)) + "/" + s(l.Max()) + " s"
+}
+
+func sharesText(shares []tcpscale.Peer) string {
+	var words []string
+	for _, p := range shares {
+		words = append(words, fmt.Sprintf("%s %d", strings.TrimPrefix(p.ID, "backend"), p.Connections))
+	}
+	return strings.Join(words, ", ")
+}
+
+// writeEvents prints them as a table.
+func (v *Via) writeEvents(w io.Writer) error {
+	if v == nil || len(v.Events) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\n"+strings.Join(eventHeader, "\t"))
+	for i := range v.Events {
+		fmt.Fprintln(t, strings.Join(v.Events[i].cells(), "\t"))
+	}
+	return t.Flush()
+}
+
+// sharesChart is the distribution over time.
+func (v *Via) sharesChart(events []plot.Event) plot.Chart {
+	const most = 8 // colours; more are too many to tell apart
+	chart := plot.Chart{Title: "Connections of each backend", Note: "As the clients count them.", YLabel: "connections", Events: events}
+	for i := range min(v.Backends, most) {
+		series := plot.Series{Name: backendName(i)}
+		for _, p := range v.Shares {
+			series.X, series.Y = append(series.X, p.Seconds), append(series.Y, float64(p.Connections[series.Name]))
+		}
+		chart.Series = append(chart.Series, series)
+	}
+	if v.Backends > most {
+		chart.Note += fmt.Sprintf(" The first %d of %d.", most, v.Backends)
+	}
+	return chart
+}
+
+func (v *Via) eventTable() plot.Table {
+	t := plot.Table{Title: "What the events did", Header: eventHeader}
+	for i := range v.Events {
+		t.Rows = append(t.Rows, v.Events[i].cells())
+	}
+	return t
+}
+
+// comparison is a table of several roads.
+func comparison(results []*Result) (header []string, rows [][]string) {
+	header = []string{"ROAD", "HELD", "ESTABLISHED IN", "RATE", "LOST", "UNEXPLAINED", "KERNEL B/CONN", "SERVER B/CONN", "CLIENT B/CONN", "SERVERS CPU", "CLIENTS CPU", "BALANCER CPU", "MACHINE CPU", "RTT p50", "RTT p99", "TIMES DIRECT", "VERDICT"}
+	for _, r := range results {
+		balancer, machine, ratio := "-", "-", "-"
+		if v := r.Via; v != nil {
+			machine = fmt.Sprintf("%.1f %%", v.Machine-v.Others)
+			if v.Balancer != nil && v.Balancer.RSS > 0 {
+				balancer = fmt.Sprintf("%.1f %%", v.Balancer.CPU)
+			}
+			if q := v.Ratio; q != nil {
+				ratio = fmt.Sprintf("%.2f/%.2f/%.2f/%.2f", q.Establish, q.RTT50, q.RTT99, q.Machine)
+			}
+		}
+		ok := "ok"
+		if !r.OK {
+			ok = "FAILED"
+		}
+		rows = append(rows, []string{
+			r.Road(), fmt.Sprint(r.Held), fmt.Sprintf("%.2f s", r.EstablishSeconds), fmt.Sprintf("%.0f/s", float64(r.Connections)/max(r.EstablishSeconds, 1e-3)),
+			fmt.Sprint(r.Lost), fmt.Sprint(r.unexplained()), fmt.Sprintf("%.0f", r.KernelBytes), fmt.Sprintf("%.0f", r.ServerBytes), fmt.Sprintf("%.0f", r.ClientBytes),
+			fmt.Sprintf("%.1f %%", r.ServerCPU), fmt.Sprintf("%.1f %%", r.ClientCPU), balancer, machine,
+			fmt.Sprintf("%.2f ms", r.rtt(.5)), fmt.Sprintf("%.2f ms", r.rtt(.99)), ratio, ok,
+		})
+	}
+	return header, rows
+}
+
+const comparisonNote = "Times direct: establish / round trip p50 / p99 / processor. Processor figures are percent of one core in the idle hold; the kernel data path runs in softirqs and shows in the machine's only, from which other programs are taken off."
+
+// WriteAll prints several results: each, then the comparison.
+func WriteAll(w io.Writer, results []*Result) error {
+	for _, r := range results {
+		if err := r.Write(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	header, rows := comparison(results)
+	for _, row := range append([][]string{header}, rows...) {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, comparisonNote)
+	return err
+}
+
+// WriteAllHTML is the report of several results; of one it is that result's own.
+func WriteAllHTML(w io.Writer, results []*Result) error {
+	if len(results) == 1 {
+		return results[0].WriteHTML(w)
+	}
+	header, rows := comparison(results)
+	report := plot.Report{Title: "weir tcp bench: roads compared", OK: true, Tables: []plot.Table{{Title: "Roads", Header: header, Rows: rows}}}
+	established := plot.Chart{Title: "Connections of the clients", YLabel: "connections"}
+	bars := plot.Bars{Title: "Round trip of heartbeats", Unit: "ms", Names: []string{"p50", "p99"}}
+	cpu := plot.Bars{Title: "Processor time of the idle hold", Unit: "% of one core", Names: []string{"servers", "clients", "balancer's process", "machine"}, Note: "The machine's is without other programs."}
+	var failed []string
+	for _, r := range results {
+		if !r.OK {
+			failed = append(failed, r.Road()+": "+r.Verdict)
+		}
+		report.When, report.Method = r.At, comparisonNote+"\n"+r.Machine
+		series := plot.Series{Name: r.Road()}
+		for _, p := range r.Client.History {
+			series.X, series.Y = append(series.X, p.Seconds), append(series.Y, float64(p.Established))
+		}
+		established.Series = append(established.Series, series)
+		bars.Groups = append(bars.Groups, plot.Group{Name: r.Road(), Values: []float64{r.rtt(.5), r.rtt(.99)}})
+		values := []float64{r.ServerCPU, r.ClientCPU, math.NaN(), math.NaN()}
+		if v := r.Via; v != nil {
+			values[3] = v.Machine - v.Others
+			if v.Balancer != nil && v.Balancer.RSS > 0 {
+				values[2] = v.Balancer.CPU
+			}
+			if len(v.Events) > 0 {
+				t := v.eventTable()
+				t.Title = v.Road + ": what the events did"
+				report.Tables = append(report.Tables, t)
+				report.Figures = append(report.Figures, v.sharesFigure())
+			}
+		}
+		cpu.Groups = append(cpu.Groups, plot.Group{Name: r.Road(), Values: values})
+	}
+	report.OK = len(failed) == 0
+	report.Verdict = cmp.Or(strings.Join(failed, "; "), fmt.Sprintf("%d roads, 0 connections lost beside events", len(results)))
+	report.Figures = append([]plot.Figure{established, bars, cpu}, report.Figures...)
+	return report.WriteHTML(w)
+}
+
+// plotEvents are the events of a road for its charts.
+func (v *Via) plotEvents() (all []plot.Event) {
+	if v == nil {
+		return nil
+	}
+	for i := range v.Events {
+		e := &v.Events[i]
+		all = append(all, plot.Event{X: e.AtSeconds, Label: strings.TrimSpace(e.Kind + " " + e.Target)})
+	}
+	return all
+}
+
+func (v *Via) sharesFigure() plot.Chart {
+	chart := v.sharesChart(v.plotEvents())
+	chart.Title = v.Road + ": " + strings.ToLower(chart.Title[:1]) + chart.Title[1:]
+	return chart
+}

@@ -1,0 +1,127 @@
+package scalebench
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/tcpscale"
+)
+
+func TestParseMetrics(t *testing.T) {
+	b := parseMetrics(`# HELP weir_table_entries Entries
+weir_table_entries{table="flows"} 12
+weir_table_entries{table="fragments"} 5
+weir_table_size{table="flows"} 100
+weir_packets_total{service="bench",reason="conntrack"} 7
+weir_packets_total{service="",reason="conntrack"} 1
+weir_packets_total{service="bench",reason="flow_table_full"} 3
+weir_table_refused_total{table="flows"} 2
+weir_queue_dropped_total{queue="0"} 4
+weir_queue_user_dropped_total{queue="1"} 5
+weir_fast_table_entries{table="flows"} 30
+nonsense
+weir_packets_total{reason="x"} many
+`)
+	if b.Flows != 42 || b.FlowsMax != 100 || b.TableFull != 3 || b.QueueFull != 9 || b.Packets["conntrack"] != 8 {
+		t.Errorf("%+v", b)
+	}
+}
+
+// A loss belongs to the event that took its backend, however late it is found; any other is unexplained.
+func TestAccount(t *testing.T) {
+	late := func() *measure.Latency { return measure.NewLatency() }
+	done := []Event{{Kind: KillBackend, Target: "backend3"}, {Kind: RestartBalancer}, {Kind: DrainBackend, Target: "backend2"}}
+	client := tcpscale.Report{Totals: tcpscale.Totals{Lost: 20}, Marks: []tcpscale.Mark{
+		{Lost: 10, LostBy: map[string]uint64{"backend3": 10}, LostAfter: late()},
+		{Lost: 6, LostBy: map[string]uint64{"backend3": 2, "backend1": 4}, LostAfter: late()},
+		{Lost: 3, LostBy: map[string]uint64{"backend2": 3}, LostAfter: late(), Moved: 50},
+	}}
+	if n := account(done, &client); n != 8 { // 4, 3 of a drain, and one before any event
+		t.Errorf("%d unexplained", n)
+	}
+	if done[0].Lost != 12 || done[0].LostOthers != 0 || done[1].LostOthers != 4 || done[2].LostOthers != 3 || done[2].Moved != 50 {
+		t.Errorf("%+v", done)
+	}
+}
+
+func TestViaRefusesWhatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		config ViaConfig
+		wants  string
+	}{
+		{ViaConfig{Road: "carrier-pigeon", Backends: 2}, "there are loopback, direct"},
+		{ViaConfig{Road: "tcx"}, "0 backends"},
+		{ViaConfig{Road: "tcx", Backends: 2, Events: []Plan{{KillBackend, time.Second}, {CutBackend, time.Second}}}, "2 backends go: at least 3"},
+		{ViaConfig{Road: "tcx", Backends: 2, Events: []Plan{{KillBalancer, time.Minute}}}, "not within the hold"},
+	} {
+		if err := c.config.Validate(time.Minute); err == nil || !strings.Contains(err.Error(), c.wants) {
+			t.Errorf("%+v: %v", c.config, err)
+		}
+	}
+	if ports := len(sources(100000, 6)); ports < 6 || ports%6 != 0 {
+		t.Errorf("%d sources for 6 workers", ports)
+	}
+}
+
+// weirBinary builds the program that is measured.
+func weirBinary(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "weir")
+	if out, err := exec.Command("go", "build", "-o", name, "github.com/weir-lb/weir/cmd/weir").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return name
+}
+
+// A backend is killed and the balancer too, which comes back: the backend's connections move, nobody else's are lost.
+func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "iptables", "ip6tables")
+	binary := weirBinary(t)
+	for _, road := range []string{"tcx", "nfqueue"} {
+		t.Run(road, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			config := Config{
+				Place: tcpscale.Place{Command: func() *exec.Cmd { return exec.Command(binary, "tcp", "worker") }},
+				Client: tcpscale.ClientConfig{
+					ID: "test", Connections: 2000, InFlight: 256, Heartbeat: time.Second, Misses: 15, Timeout: 10 * time.Second,
+					BackoffMin: 200 * time.Millisecond, BackoffMax: time.Second,
+				},
+				Hold: 14 * time.Second, Plateau: time.Minute,
+			}
+			result, err := RunVia(ctx, config, ViaConfig{
+				Road: road, Backends: 3, Binary: binary, Away: 300 * time.Millisecond,
+				Events: []Plan{{KillBalancer, 2 * time.Second}, {RestartBalancer, 4 * time.Second}, {KillBackend, 6 * time.Second}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := result.Via
+			if !result.OK || v.Unexplained != 0 || result.Held != 2000 || len(v.Events) != 3 {
+				t.Fatalf("%s: %+v, failures %v", result.Verdict, v.Events, result.Client.Failures)
+			}
+			killed := v.Events[2]
+			if killed.Target != "backend3" || killed.Held == 0 || int(killed.Lost) != killed.Held || killed.BackAfter.Count() != killed.Lost || killed.AllBack == 0 {
+				t.Errorf("the killed backend: %+v", killed)
+			}
+			if len(killed.Before) != 3 || len(killed.After) != 2 || connectionsOf(killed.After, "backend1")+connectionsOf(killed.After, "backend2") != 2000 {
+				t.Errorf("distribution %v, then %v", killed.Before, killed.After)
+			}
+			if b := v.Balancer; b == nil || b.Flows < 2000 || b.FlowsMax < b.Flows || b.TableFull != 0 {
+				t.Errorf("balancer %+v", b)
+			}
+			var page bytes.Buffer
+			if err := result.WriteHTML(&page); err != nil || !strings.Contains(page.String(), "kill-backend backend3") {
+				t.Errorf("report: %v", err)
+			}
+		})
+	}
+}
