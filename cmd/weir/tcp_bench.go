@@ -45,9 +45,6 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
 				return err
 			}
 			if len(peers.with) > 0 {
-				if cmd.Flags().Changed("via") {
-					return usageError(errors.New("--via and --with: one of them"))
-				}
 				return runTCPPeers(cmd, f, peers, asJSON, report)
 			}
 			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: namespace}

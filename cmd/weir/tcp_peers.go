@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
 )
@@ -39,15 +38,21 @@ func (f *tcpPeersFlags) check(cmd *cobra.Command) error {
 		return nil
 	}
 	var odd []string
-	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+	for _, flag := range visited(cmd.LocalNonPersistentFlags().VisitAll) {
 		if flag.Changed && !slices.Contains(obeyed[:], flag.Name) {
 			odd = append(odd, "--"+flag.Name)
 		}
-	})
+	}
 	if len(odd) > 0 {
 		return usageError(fmt.Errorf("%s with --with: the comparison has no such thing; leave it out", strings.Join(odd, ", ")))
 	}
 	return nil
+}
+
+// visited are all that visit shows.
+func visited[T any](visit func(func(T))) (all []T) {
+	visit(func(one T) { all = append(all, one) })
+	return all
 }
 
 // runTCPPeers measures Weir beside others.
