@@ -42,9 +42,9 @@ type Result struct {
 	ServerTable      float64          `json:"server_table_bytes_per_connection"`
 	ClientBytes      float64          `json:"client_user_bytes_per_connection"`
 	ClientTable      float64          `json:"client_table_bytes_per_connection"`
-	ServerCPU        float64          `json:"server_idle_cpu_percent"` // of one core
-	ClientCPU        float64          `json:"client_idle_cpu_percent"`
-	Beats            float64          `json:"heartbeats_per_s"` // of the clients
+	ServerCPU        *float64         `json:"server_idle_cpu_percent,omitempty"` // of one core; nil: nothing was idle for so long that it could be measured
+	ClientCPU        *float64         `json:"client_idle_cpu_percent,omitempty"` // likewise
+	Beats            *float64         `json:"heartbeats_per_s,omitempty"`        // of the clients; likewise
 	OK               bool             `json:"ok"`
 	Verdict          string           `json:"verdict"`
 	Findings         []limits.Finding `json:"findings"` // of the doctor, before the run
@@ -166,9 +166,9 @@ func (m *measuring) result(client *tcpscale.Report) *Result {
 		r.HoldSeconds = client.At.Sub(client.FullAt).Seconds()
 	}
 	if span := m.last.At.Sub(m.first.At).Seconds(); span > 0 {
-		r.ClientCPU = 100 * (m.last.CPUSeconds - m.first.CPUSeconds) / span
-		r.ServerCPU = 100 * (m.lastAt.CPUSeconds - m.firstAt.CPUSeconds) / span
-		r.Beats = float64(m.last.Heartbeats.Sent-m.first.Heartbeats.Sent) / span
+		r.ClientCPU = measured(100 * (m.last.CPUSeconds - m.first.CPUSeconds) / span)
+		r.ServerCPU = measured(100 * (m.lastAt.CPUSeconds - m.firstAt.CPUSeconds) / span)
+		r.Beats = measured(float64(m.last.Heartbeats.Sent-m.first.Heartbeats.Sent) / span)
 	}
 	if n := float64(m.last.Connections.Established); n > 0 {
 		r.KernelBytes, r.AvailableBytes = (m.now.kernel-m.before.kernel)/n, (m.before.available-m.now.available)/n
@@ -177,6 +177,9 @@ func (m *measuring) result(client *tcpscale.Report) *Result {
 	}
 	return r
 }
+
+// measured is a figure that was taken; one that was not is nil, as 0 would be a claim.
+func measured(v float64) *float64 { return &v }
 
 // judge is strict: all there, none lost, both ends agree.
 func (r *Result) judge() {
