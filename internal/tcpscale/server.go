@@ -43,6 +43,7 @@ const (
 	serverFresh // nothing read yet
 	serverPlain
 	serverKnown // has said hello
+	serverLeft  // our goodbye and FIN are out: read until the client closes
 )
 
 // serverConn is all that the server knows of a connection. It has no timer: whether it is silent is seen in a sweep.
