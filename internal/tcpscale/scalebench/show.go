@@ -3,6 +3,7 @@ package scalebench
 import (
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"strconv"
@@ -14,30 +15,17 @@ import (
 
 func processors() string { return strconv.Itoa(runtime.NumCPU()) }
 
-// unmeasured stands for figures of the idle hold where that was too short: it begins 2 s after the last connection is
-// established, and ends with the hold or half a second before the first event.
-const unmeasured = "not measured: the hold was too short for it, or an event came too early"
-
 // rows are the figures, by name; those of other variants on another day stand in docs/tcp.md.
 func (r *Result) rows() [][2]string {
-	kernel, server, client, cpu := unmeasured, unmeasured, unmeasured, unmeasured
-	if r.weighed {
-		kernel = fmt.Sprintf("%.0f B a connection (both ends); available memory fell by %.0f B", r.KernelBytes, r.AvailableBytes)
-		server = fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ServerBytes, r.ServerTable)
-		client = fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ClientBytes, r.ClientTable)
-	}
-	if r.IdleSeconds > 0 {
-		cpu = fmt.Sprintf("server %.1f %%, client %.1f %% of one core, at %.0f heartbeats/s", r.ServerCPU, r.ClientCPU, r.Beats)
-	}
 	rows := [][2]string{
 		{"connections", fmt.Sprintf("%d of %d, held %.0f s", r.Held, r.Connections, r.HoldSeconds)},
 		{"time to establish", fmt.Sprintf("%.2f s, %.0f/s", r.EstablishSeconds, float64(r.Connections)/max(r.EstablishSeconds, 1e-3))},
 		{"lost", fmt.Sprint(r.Lost)},
 		{"processes", fmt.Sprintf("%d servers, %d clients", r.Server.Workers, r.Client.Workers)},
-		{"kernel memory", kernel},
-		{"user memory, server", server},
-		{"user memory, client", client},
-		{"processor in the hold", cpu},
+		{"kernel memory", fmt.Sprintf("%.0f B a connection (both ends); available memory fell by %.0f B", r.KernelBytes, r.AvailableBytes)},
+		{"user memory, server", fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ServerBytes, r.ServerTable)},
+		{"user memory, client", fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ClientBytes, r.ClientTable)},
+		{"processor in the hold", r.processor()},
 		{"heartbeats", fmt.Sprintf("sent %d, answered %d, missed %d", r.Client.Heartbeats.Sent, r.Client.Heartbeats.Received, r.Client.Heartbeats.Missed)},
 	}
 	for _, l := range []struct {
@@ -58,12 +46,30 @@ func (r *Result) rows() [][2]string {
 	return rows
 }
 
-// figure is a number of a table, or a dash where nobody measured it.
-func figure(measured bool, format string, value float64) string {
-	if !measured {
+// processor is what both ends needed in the idle hold.
+func (r *Result) processor() string {
+	if r.ServerCPU == nil || r.ClientCPU == nil || r.Beats == nil {
+		return notMeasured
+	}
+	return fmt.Sprintf("server %.1f %%, client %.1f %% of one core, at %.0f heartbeats/s", *r.ServerCPU, *r.ClientCPU, *r.Beats)
+}
+
+const notMeasured = "- (not measured: it needs 4 s of hold before the first event)"
+
+// percentText is a cell; "-" where nothing was measured.
+func percentText(v float64) string {
+	if math.IsNaN(v) {
 		return "-"
 	}
-	return fmt.Sprintf(format, value)
+	return fmt.Sprintf("%.1f %%", v)
+}
+
+// orNaN is what plots take for a figure that was not measured.
+func orNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
 }
 
 // Write prints the result for people.
@@ -113,7 +119,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 			{Name: "held", Value: fmt.Sprint(r.Held)},
 			{Name: "lost", Value: fmt.Sprint(r.Lost)},
 			{Name: "to establish", Value: fmt.Sprintf("%.1f s", r.EstablishSeconds)},
-			{Name: "server, B a connection", Value: figure(r.weighed, "%.0f", r.ServerBytes)},
+			{Name: "server, B a connection", Value: fmt.Sprintf("%.0f", r.ServerBytes)},
 		},
 		Events: events,
 		Figures: []plot.Figure{
@@ -126,7 +132,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	if v := r.Via; v != nil {
 		report.Figures = slices.Insert(report.Figures, 1, plot.Figure(v.sharesChart(events)))
 		if len(v.Events) > 0 {
-			report.Tables = append([]plot.Table{v.eventTable()}, report.Tables...)
+			report.Tables = append(v.eventTables(), report.Tables...)
 		}
 	}
 	return report.WriteHTML(w)
