@@ -63,7 +63,7 @@ func mayImport() map[string]may {
 		"tcpscale":               {ours: "lab/measure lab/procstat"},
 		"tcpscale/limits":        {},
 		"tcpscale/stats":         {ours: "tcpscale lab/measure"},
-		"tcpscale/scalebench":    {ours: "tcpscale tcpscale/limits lab/measure lab/plot lab/netlab lab/procstat lab/programs"},
+		"tcpscale/scalebench":    {ours: "tcpscale tcpscale/limits lab/measure lab/plot lab/netlab lab/procstat lab/programs lab/scratch"},
 		// 6
 		"dtls/engine":     {ours: "udpio dtls/record dtls/handshake dtls/arena steering/cid"},
 		"coap/cluster":    {ours: "dtls/engine steering/cid"},

@@ -41,10 +41,10 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
   sudo weir tcp bench --connections 100000 --hold 20s --with fortio,tsung,wrk`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := peers.check(cmd); err != nil {
+				return err
+			}
 			if len(peers.with) > 0 {
-				if cmd.Flags().Changed("via") {
-					return usageError(errors.New("--via and --with: one of them"))
-				}
 				return runTCPPeers(cmd, f, peers, asJSON, report)
 			}
 			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: namespace}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,6 +43,7 @@ type tcpClientFlags struct {
 	asJSON   bool
 	quiet    bool
 	stats    tcpFeedFlags
+	expect   tcpscale.Expect
 }
 
 func newTCPClientCommand() *cobra.Command {
@@ -56,10 +59,12 @@ With --replicas there are several clients in one command, as if so many pods ran
 --workers for itself, a name of its own, and a part of --sources. Whole replicas are those with all of their connections.
 
 --plain is for other servers: TCP alone counts, a zero byte is sent in each period, nothing is expected back.
-Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or something was; 2 wrong usage.`,
+Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or something was, or --expect-servers or --expect-spread
+is not met; 2 wrong usage.`,
 		Example: `  weir tcp client --connections 50000 --to 192.0.2.1:10000 --hold 2m
   weir tcp client --connections 100000 --to 192.0.2.1:10000 --sources 192.0.2.64/29 --rate 5000
   weir tcp client --replicas 10 --connections 10000 --to 192.0.2.1:10000 --stats 192.0.2.9:9190
+  weir tcp client --connections 3000 --to 192.0.2.1:10000 --hold 10s --expect-servers 3 --expect-spread 10%
   weir tcp client --connections 1000 --to 192.0.2.1:10000 --churn 100 --close rst --heartbeat 1s
   weir tcp client --connections 2000 --to 192.0.2.1:10000 --source-ports 20000-20999 --hold 30s --json | jq .plateau`,
 		Args: cobra.NoArgs,
@@ -76,18 +81,20 @@ Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or some
 	flags.DurationVar(&f.hold, "hold", 0, "end so long after the target or a plateau is reached; 0: with an interrupt")
 	flags.Float64Var(&f.config.Churn, "churn", 0, "connections closed a second, and opened again")
 	closing := flags.String("close", "fin", "how --churn closes: fin, or rst without TIME_WAIT")
-	flags.DurationVar(&f.config.BackoffMin, "backoff", 200*time.Millisecond, "wait after a first failure, doubled with each further one")
+	flags.DurationVar(&f.config.BackoffMin, "backoff", 200*time.Millisecond, "wait after a failure, doubled once a connection has failed as often as there are targets")
 	flags.DurationVar(&f.config.BackoffMax, "backoff-max", 5*time.Second, "longest wait between tries")
 	flags.BoolVar(&f.config.Plain, "plain", false, "the original tester's stream: a zero byte in each period, no answer")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON at the end")
 	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
 	f.stats.add(cmd)
+	flags.IntVar(&f.expect.Servers, "expect-servers", 0, "exit code 1 unless so many servers hold connections at the end; 0: any number")
+	spread := flags.String("expect-spread", "", "exit code 1 where a server's share at the end deviates more from an even one, such as 10%")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *closing != "fin" && *closing != "rst" {
 			return usageError(fmt.Errorf("--close %q: write fin or rst", *closing))
 		}
 		f.config.Reset = *closing == "rst"
-		return nil
+		return expectSpread(&f.expect, *spread)
 	}
 	return cmd
 }
@@ -103,6 +110,9 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 		if n, err := fmt.Sscanf(f.ports, "%d-%d", &f.config.PortLow, &f.config.PortHigh); err != nil || n != 2 {
 			return usageError(fmt.Errorf("--source-ports %q: write FIRST-LAST", f.ports))
 		}
+	}
+	if err := f.expect.Validate(&f.config); err != nil {
+		return usageError(err)
 	}
 	if f.config.ID = cmp.Or(f.config.ID, defaultTCPName()); len(f.config.ID) > 200 {
 		return usageError(errors.New("--id: at most 200 bytes"))
@@ -133,6 +143,20 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 	if r.Verdict() != nil {
 		return fmt.Errorf("%d of %d connections at the end, %d lost meanwhile", r.Connections.Established, r.Connections.Target, r.Totals.Lost)
 	}
+	return f.expect.Check(&r)
+}
+
+// expectSpread reads --expect-spread.
+func expectSpread(e *tcpscale.Expect, text string) error {
+	if text == "" {
+		return nil
+	}
+	percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil {
+		return usageError(fmt.Errorf("--expect-spread %q: write a percentage such as 10%%", text))
+	}
+	percent /= 100
+	e.Spread = &percent
 	return nil
 }
 

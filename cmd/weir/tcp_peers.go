@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,22 +24,39 @@ func (f *tcpPeersFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.rounds, "rounds", 2, "with --with: rounds, in alternating order")
 }
 
-// flagsOfWeir are those that the other programs have nothing like.
-var flagsOfWeir = [...]string{
-	"workers", "server-workers", "rate", "in-flight", "misses", "timeout", "payload", "plateau", "stats", "stats-token-file", "serve-stats",
+// obeyed are the bench's flags that a comparison obeys. Any other one is refused: a flag that is new is not ignored.
+var obeyed = [...]string{"with", "rounds", "connections", "hold", "heartbeat", "json", "report"}
+
+// check refuses flags of the bench that have no meaning together.
+func (f *tcpPeersFlags) check(cmd *cobra.Command) error {
+	if len(f.with) == 0 {
+		for _, name := range []string{"with", "rounds"} {
+			if cmd.Flags().Changed(name) {
+				return usageError(fmt.Errorf("--%s: name testers with --with %s", name, strings.Join(scalebench.PeerNames(), ",")))
+			}
+		}
+		return nil
+	}
+	var odd []string
+	for _, flag := range visited(cmd.LocalNonPersistentFlags().VisitAll) {
+		if flag.Changed && !slices.Contains(obeyed[:], flag.Name) {
+			odd = append(odd, "--"+flag.Name)
+		}
+	}
+	if len(odd) > 0 {
+		return usageError(fmt.Errorf("%s with --with: the comparison has no such thing; leave it out", strings.Join(odd, ", ")))
+	}
+	return nil
+}
+
+// visited are all that visit shows.
+func visited[T any](visit func(func(T))) (all []T) {
+	visit(func(one T) { all = append(all, one) })
+	return all
 }
 
 // runTCPPeers measures Weir beside others.
 func runTCPPeers(cmd *cobra.Command, f tcpLoadFlags, peers tcpPeersFlags, asJSON bool, report string) error {
-	var odd []string
-	for _, name := range flagsOfWeir {
-		if cmd.Flags().Changed(name) {
-			odd = append(odd, "--"+name)
-		}
-	}
-	if len(odd) > 0 {
-		return usageError(fmt.Errorf("%s with --with: the other programs have no such thing; leave it out", strings.Join(odd, ", ")))
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find our own binary: %w", err)
@@ -60,9 +78,7 @@ func runTCPPeers(cmd *cobra.Command, f tcpLoadFlags, peers tcpPeersFlags, asJSON
 	} else {
 		err = result.Write(cmd.OutOrStdout())
 	}
-	if err == nil {
-		err = writeReport(report, result.WriteHTML)
-	}
+	err = errors.Join(err, writeReport(report, result.WriteHTML)) // what took minutes is not lost with standard output
 	switch {
 	case err != nil || result.OK:
 		return err

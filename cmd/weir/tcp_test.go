@@ -73,6 +73,33 @@ func TestTCPClientHoldsAgainstServer(t *testing.T) {
 	}
 }
 
+// Each target gets the same, so a server that is named twice has two thirds.
+func TestTCPClientExpectsASpread(t *testing.T) {
+	var ports []string
+	for _, id := range []string{"one", "two"} {
+		_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "1", "--id", id)
+		ports = append(ports, waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1])
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--expect-servers", "2", "--expect-spread", "5%"}, 0, ""},
+		{[]string{"--expect-servers", "3"}, exitFailure, "2 servers hold connections, 3 were expected"},
+		{[]string{"--to", "127.0.0.1:" + ports[1], "--expect-spread", "5%"}, exitFailure, "33.3% less than an even share of 2 servers; 5% is allowed"},
+		{[]string{"--expect-spread", "few"}, exitUsage, `--expect-spread "few": write a percentage such as 10%`},
+		{[]string{"--expect-spread", "5%", "--plain"}, exitUsage, "names no servers"},
+	} {
+		args := append([]string{"client", "--to", "127.0.0.1:" + ports[0] + ",127.0.0.1:" + ports[1], "--connections", "300", "--workers", "1", "--hold", "1s", "--quiet"}, c.args...)
+		client, _, said := tcpProcess(t, (*exec.Cmd).Start, args...)
+		client.Wait()
+		if client.ProcessState.ExitCode() != c.code || !strings.Contains(said.String(), c.want) {
+			t.Errorf("%v: exit code %d, want %d and %q\n%s", c.args, client.ProcessState.ExitCode(), c.code, c.want, said)
+		}
+	}
+}
+
 func TestTCPBenchInOneCommand(t *testing.T) {
 	report := t.TempDir() + "/r.html"
 	cmd, out, _ := tcpProcess(t, (*exec.Cmd).Start, "bench", "--connections", "1500", "--workers", "2", "--server-workers", "2", "--hold", "3s", "--heartbeat", "1s", "--json", "--report", report)

@@ -37,11 +37,13 @@ func newPair(t *testing.T, change func(*ClientConfig, *ServerConfig)) *pair {
 	if p.server, err = NewServer(server); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.server.Close)
 	if p.client, err = NewClient(client); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.client.Close)
+	t.Cleanup(func() {
+		p.server.Close() // first: nobody serves it any more, and the client would wait
+		p.client.Close()
+	})
 	return p
 }
 
@@ -206,6 +208,39 @@ func TestChurnAndDrain(t *testing.T) {
 	p.until("the client knows", func() bool { return p.client.count.connections.Established == 0 }, p.client)
 	if c := &p.client.count; c.totals.Lost != 0 {
 		t.Errorf("a goodbye counts as a loss: %+v %v", c.totals, c.failures)
+	}
+}
+
+// A heartbeat that crosses a goodbye is no loss: a close with bytes unread, or before the peer's last ones, would be a RST.
+func TestHeartbeatCrossesDrain(t *testing.T) {
+	p := newPair(t, func(*ClientConfig, *ServerConfig) {})
+	p.up()
+	p.pass(p.client.config.Heartbeat, p.client) // the server has not read them
+	sent := p.client.count.beats.Sent
+	p.server.command(Command{Op: OpDrain})
+	p.server.advance(p.now)
+	p.now += p.client.config.Heartbeat
+	p.client.advance(p.now) // the next ones go before the goodbye is read
+	if again := p.client.count.beats.Sent - sent; sent == 0 || again == 0 {
+		t.Fatalf("%d heartbeats before, %d after", sent, again)
+	}
+	p.until("drained", func() bool { return p.server.done() && p.client.count.connections.Established == 0 }, p.client, p.server)
+	if c := &p.client.count; c.totals.Lost != 0 || c.totals.Closed != 100 {
+		t.Errorf("%+v %v", c.totals, c.failures)
+	}
+	if s := &p.server.count; s.totals.Lost != 0 || s.totals.Closed != 100 {
+		t.Errorf("server %+v %v", s.totals, s.failures)
+	}
+}
+
+// A client that does not hear the goodbye is not waited for: its server ends without it.
+func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
+	p := newPair(t, func(*ClientConfig, *ServerConfig) {})
+	p.up()
+	p.server.command(Command{Op: OpDrain})
+	p.pass(6*time.Second, p.server)
+	if c := &p.server.count; !p.server.done() || c.totals.Closed != 100 || c.totals.Lost != 0 {
+		t.Errorf("%+v %+v", c.connections, c.totals)
 	}
 }
 

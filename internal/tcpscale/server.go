@@ -43,6 +43,7 @@ const (
 	serverFresh // nothing read yet
 	serverPlain
 	serverKnown // has said hello
+	serverLeft  // our goodbye and FIN are out: read until the client closes
 )
 
 // serverConn is all that the server knows of a connection. It has no timer: whether it is silent is seen in a sweep.
@@ -86,6 +87,7 @@ type Server struct {
 	shortest  uint32           // of the periods announced so far, and of what plain streams are granted, in ticks
 	seq       uint32           // of the last heartbeat that we sent, to whomever
 	partial   map[int32][]byte // beginnings of frames; at most a frame each
+	unread    []byte           // of what is being consumed: after the frame that is obeyed
 	peers     []peerCount
 	peerOf    map[peerKey]uint16
 	read      [1 << 16]byte

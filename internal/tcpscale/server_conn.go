@@ -16,6 +16,13 @@ func (s *Server) readable(fd int32) {
 	if c.state == serverFree {
 		return
 	}
+	if c.state == serverLeft {
+		if n, err := readNow(fd, s.read[:]); n > 0 || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			return // what crossed our goodbye
+		}
+		s.drop(fd)
+		return
+	}
 	held := copy(s.read[:], s.partial[fd])
 	n, err := readNow(fd, s.read[held:])
 	switch {
@@ -31,6 +38,7 @@ func (s *Server) readable(fd int32) {
 	s.count.bytes.Received += uint64(n)
 	c.seen = ticks(s.now)
 	rest, ok := s.consume(fd, c, s.read[:held+n])
+	s.unread = nil
 	switch {
 	case !ok: // gone
 	case len(rest) > 0:
@@ -65,6 +73,7 @@ func (s *Server) consume(fd int32, c *serverConn, b []byte) (rest []byte, ok boo
 			return b, true
 		}
 		b = b[n:]
+		s.unread = b
 		if !s.frame(fd, c, &f) {
 			return nil, false
 		}
@@ -147,7 +156,7 @@ func (s *Server) established(*serverConn) {
 
 // lose ends a connection that was not meant to end.
 func (s *Server) lose(fd int32, kind Failure) {
-	if s.conns.at(fd).state == serverPlain && kind == Closed {
+	if s.conns.at(fd).state == serverPlain && kind == Closed || kind == Reset && s.saidBye(fd) {
 		s.count.totals.Closed++ // plain streams have no other goodbye
 	} else {
 		s.count.failures[kind]++
@@ -156,6 +165,21 @@ func (s *Server) lose(fd int32, kind Failure) {
 		}
 	}
 	s.drop(fd)
+}
+
+// saidBye looks for a goodbye in what was not read before the reset that a write has met.
+func (s *Server) saidBye(fd int32) bool {
+	said := s.unread
+	for s.conns.at(fd).state == serverKnown {
+		tail := copy(s.read[:], said[max(0, len(said)-headLength):])
+		n, err := readNow(fd, s.read[tail:])
+		if err != nil || n == 0 {
+			break
+		}
+		said = s.read[:tail+n]
+	}
+	f, n, err := parseFrame(said[max(0, len(said)-headLength):])
+	return err == nil && n > 0 && f.kind == frameBye
 }
 
 func (s *Server) refuse(fd int32) {
@@ -224,8 +248,14 @@ func (s *Server) advance(now time.Duration) {
 	}
 }
 
-// step is how many ticks lie between sweeps: silence is found a thirty-second of the shortest period late, at most.
-func (s *Server) step() uint32 { return max(s.shortest/32, 1) }
+// step is how many ticks lie between sweeps: silence is found a thirty-second of the shortest period late, at most; who
+// does not answer a goodbye, a second.
+func (s *Server) step() uint32 {
+	if s.draining {
+		return max(min(s.shortest/32, uint32(time.Second/tick)), 1)
+	}
+	return max(s.shortest/32, 1)
+}
 
 // sweep evicts who has been silent for as long as he may, and speaks to who has missed a heartbeat: once when he is half a
 // period late, and again each period. Each such moment lies in one sweep only, so nothing has to be remembered of it. 16 B
@@ -245,6 +275,12 @@ func (s *Server) sweep(at uint32) {
 
 func (s *Server) judge(fd int32, c *serverConn, at, before, plain uint32) {
 	silent := at - c.seen
+	if c.state == serverLeft {
+		if silent >= inTicks(goodbye) {
+			s.drop(fd)
+		}
+		return
+	}
 	if c.state != serverKnown {
 		if plain > 0 && silent >= plain {
 			s.evict(fd)
@@ -273,6 +309,10 @@ func (s *Server) evict(fd int32) {
 // drainBurst is how many connections are sent away in a tick.
 const drainBurst = 500
 
+// goodbye is how long a client has to close after ours. A server that closed at once would answer the heartbeats that are
+// under way with a RST, and the client whose write meets that has lost a connection.
+const goodbye = 5 * time.Second
+
 func (s *Server) drainSome() {
 	for n := 0; n < drainBurst && s.drainAt < s.conns.length(); s.drainAt++ {
 		c := s.conns.at(s.drainAt)
@@ -281,9 +321,17 @@ func (s *Server) drainSome() {
 		}
 		n++
 		bye := frame{kind: frameBye}
-		if c.state != serverKnown || s.send(s.drainAt, s.write[:bye.put(s.write[:])]) {
+		switch {
+		case c.state != serverKnown:
 			s.count.totals.Closed++
 			s.drop(s.drainAt)
+		case s.send(s.drainAt, s.write[:bye.put(s.write[:])]):
+			s.count.totals.Closed++
+			c.state, c.seen = serverLeft, ticks(s.now)
+			delete(s.partial, s.drainAt)
+			if err := unix.Shutdown(int(s.drainAt), unix.SHUT_WR); err != nil {
+				s.drop(s.drainAt) // the client was faster
+			}
 		}
 	}
 }

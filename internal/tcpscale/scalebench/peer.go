@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -12,7 +11,9 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/tcpscale/limits"
 )
 
 // PeerConfig is one comparison of Weir with other testers ([Peers]). It needs root: each run has a network namespace of its
@@ -45,17 +46,23 @@ type PeerRun struct {
 	UserBytes        float64 `json:"user_bytes"` // of all processes, their own memory
 	ServerCPU        float64 `json:"server_idle_cpu_percent"`
 	ClientCPU        float64 `json:"client_idle_cpu_percent"`
-	Segments         float64 `json:"segments_per_s"` // TCP segments of both ends in the hold: how idle it was
+	Segments         float64 `json:"segments_per_s"`          // TCP segments of both ends in the hold: how idle it was
+	DataSegments     float64 `json:"data_segments_per_s"`     // of these, with bytes, sent for the first time
+	DataCPU          float64 `json:"cpu_us_per_data_segment"` // of both ends; 0: next to none were sent
+	Failed           string  `json:"failed,omitempty"`        // why there are no figures: it ended by itself, it never listened
+	Reached          int     `json:"reached,omitempty"`       // a run that failed: the most that were established at once
 }
 
 // PeerResult is a comparison.
 type PeerResult struct {
-	At          time.Time `json:"at"`
-	Machine     string    `json:"machine"`
-	Connections int       `json:"connections"`
-	Runs        []PeerRun `json:"runs"` // in the order in which they were made
-	OK          bool      `json:"ok"`   // of Weir alone: all were held in every round, none was lost
-	Verdict     string    `json:"verdict"`
+	At          time.Time        `json:"at"`
+	Machine     string           `json:"machine"`
+	Connections int              `json:"connections"`
+	Runs        []PeerRun        `json:"runs"` // in the order in which they were made
+	Interrupted bool             `json:"interrupted"`
+	OK          bool             `json:"ok"` // Weir held all in every round and lost none, and no program failed
+	Verdict     string           `json:"verdict"`
+	Findings    []limits.Finding `json:"findings"` // of the doctor, before the first run
 }
 
 // errPeers is what makes a comparison impossible here.
@@ -93,10 +100,15 @@ func (c *PeerConfig) Validate() error {
 	return nil
 }
 
-// Peers measures Weir and each program in turn. An end of ctx is an error; nothing is left running.
+// Peers examines the limits, then measures Weir and each program in turn. A program that fails is a result, and the others
+// go on. An end of ctx ends the run in hand, which leaves no row; what was measured before is returned. Nothing is left running.
 func Peers(ctx context.Context, c PeerConfig) (*PeerResult, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
+	}
+	findings := limits.Examine(limits.Read(), limits.Want{Connections: c.Connections, BothEnds: true})
+	if !limits.Fits(findings) {
+		return nil, &UnfitError{findings}
 	}
 	files, err := tcpscale.RaiseFiles()
 	if err != nil {
@@ -108,20 +120,31 @@ func Peers(ctx context.Context, c PeerConfig) (*PeerResult, error) {
 	for _, name := range c.With {
 		programs = append(programs, peerNamed(name))
 	}
-	result := &PeerResult{At: time.Now(), Machine: machine(), Connections: c.Connections}
+	result := &PeerResult{At: time.Now(), Machine: machine(), Connections: c.Connections, Findings: findings}
+	defer result.judge()
 	floors := map[string]*peerFigures{}
-	for _, p := range programs {
+	for _, p := range slices.Clone(programs) {
 		c.Progress("%s: %d processes with one connection each", p.name, processes)
-		if floors[p.name], err = c.measure(ctx, p, processes, processes, min(c.Hold, floorHold)); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.name, err)
+		f, err := c.measure(ctx, p, processes, processes, min(c.Hold, floorHold))
+		if err != nil && ctx.Err() != nil {
+			return nil, context.Cause(ctx) // nothing was measured yet
+		}
+		if floors[p.name] = f; err != nil {
+			result.fail(c.Progress, p, 1, processes, f, fmt.Errorf("with one connection for each process: %w", err))
+			programs = slices.DeleteFunc(programs, func(other *peer) bool { return other == p })
 		}
 	}
 	for round := range c.Rounds {
 		for _, p := range programs {
 			c.Progress("round %d of %d, %s: %d connections", round+1, c.Rounds, p.name, c.Connections)
 			full, err := c.measure(ctx, p, processes, c.Connections, c.Hold)
+			if err != nil && ctx.Err() != nil {
+				result.Interrupted = true
+				return result, nil
+			}
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", p.name, err)
+				result.fail(c.Progress, p, round+1, processes, full, err)
+				continue
 			}
 			run := full.run(p, floors[p.name])
 			run.Round = round + 1
@@ -130,8 +153,17 @@ func Peers(ctx context.Context, c PeerConfig) (*PeerResult, error) {
 		}
 		slices.Reverse(programs)
 	}
-	result.judge()
 	return result, nil
+}
+
+// fail is the row of a program that came to no figures.
+func (r *PeerResult) fail(progress func(string, ...any), p *peer, round, processes int, f *peerFigures, err error) {
+	run := PeerRun{Program: p.name, Server: p.server, Round: round, Processes: processes, Failed: err.Error()}
+	if f != nil {
+		run.Reached = f.most
+	}
+	progress("  %s: %s", p.name, run.failure())
+	r.Runs = append(r.Runs, run)
 }
 
 // floorHold is the hold of a run that only tells what the processes take by themselves.
@@ -139,17 +171,17 @@ const floorHold = 3 * time.Second
 
 // measure is one run in a namespace of its own, which ends with everything in it.
 func (c *PeerConfig) measure(ctx context.Context, p *peer, processes, connections int, hold time.Duration) (f *peerFigures, err error) {
-	dir, err := os.MkdirTemp("", "weir-tcp-peer-")
+	temporary, err := scratch.New()
 	if err != nil {
-		return nil, fmt.Errorf("a directory for %s: %w", p.name, err)
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, temporary.Remove()) }()
 	lab, err := netlab.Up(netlab.Topology{Name: "benchtcp", Namespaces: []netlab.Namespace{{Name: "all"}}})
 	if err != nil {
 		return nil, err
 	}
 	s := &peerStage{
-		host: lab.Namespace("all"), weir: c.Weir, dir: dir, processes: processes, connections: connections,
+		host: lab.Namespace("all"), weir: c.Weir, dir: temporary.Path, processes: processes, connections: connections,
 		period: c.Heartbeat, progress: c.Progress, group: programs.NewGroup(), ended: make(chan error, 1),
 	}
 	s.group.Swift = true // else a busy shell elsewhere has the same share as all of a program's processes
@@ -158,12 +190,21 @@ func (c *PeerConfig) measure(ctx context.Context, p *peer, processes, connection
 }
 
 func (r *PeerResult) judge() {
-	r.OK = false
+	var wrong []string
 	for i := range r.Runs {
-		if run := &r.Runs[i]; run.Program == weirName && (run.Held < r.Connections || run.Lost > 0 || run.Accepted < r.Connections) {
-			r.Verdict = fmt.Sprintf("weir, round %d: %d of %d connections held, %d accepted, %d lost", run.Round, run.Held, r.Connections, run.Accepted, run.Lost)
-			return
+		switch run := &r.Runs[i]; {
+		case run.Failed != "":
+			wrong = append(wrong, fmt.Sprintf("%s, round %d: %s", run.Program, run.Round, run.failure()))
+		case run.Program == weirName && (run.Held < r.Connections || run.Lost > 0 || run.Accepted < r.Connections):
+			wrong = append(wrong, fmt.Sprintf("weir, round %d: %d of %d connections held, %d accepted, %d lost", run.Round, run.Held, r.Connections, run.Accepted, run.Lost))
 		}
 	}
-	r.OK, r.Verdict = true, fmt.Sprintf("weir held %d connections in every round, 0 lost", r.Connections)
+	if r.Interrupted {
+		wrong = append(wrong, fmt.Sprintf("interrupted after %d runs", len(r.Runs)))
+	}
+	if r.OK = len(wrong) == 0; !r.OK {
+		r.Verdict = strings.Join(wrong, "; ")
+		return
+	}
+	r.Verdict = fmt.Sprintf("weir held %d connections in every round, 0 lost", r.Connections)
 }

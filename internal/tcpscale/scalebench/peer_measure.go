@@ -16,10 +16,11 @@ import (
 type peerFigures struct {
 	connections, processes int
 	held, lost, accepted   int
+	most                   int // were established at once, also of a run that failed later
 	establish, span        time.Duration
 	kernel                 float64 // bytes since before the first program
 	servers, clients       usage   // memory at the end, processor time of the hold
-	segments               float64
+	segments, data         float64 // a second; data: those with bytes, sent for the first time
 }
 
 // usage is of all processes of one end, in bytes and seconds.
@@ -32,37 +33,39 @@ const (
 	peerSettle  = 2 * time.Second
 )
 
+// run is one run. After an error too it says how many were established.
 func (s *peerStage) run(ctx context.Context, p *peer, hold time.Duration) (*peerFigures, error) {
+	f := &peerFigures{connections: s.connections, processes: s.processes}
 	if err := s.calm(ctx); err != nil {
-		return nil, err
+		return f, err
 	}
-	f := &peerFigures{connections: s.connections, processes: s.processes, kernel: -slab()}
+	f.kernel = -slab()
 	cmds, err := p.servers(s)
 	if err != nil {
-		return nil, err
+		return f, err
 	}
 	if err := s.startAll(cmds); err != nil {
-		return nil, err
+		return f, err
 	}
 	servers, proc := s.pids(), fmt.Sprintf("/proc/%d/net/", s.cmds[0].cmd.Process.Pid)
 	err = s.wait(ctx, peerStart, func() bool { return listening(proc) >= s.processes })
 	if err != nil {
-		return nil, fmt.Errorf("%s does not listen: %w", p.server, err)
+		return f, fmt.Errorf("%s does not listen: %w", p.server, err)
 	}
 	if cmds, err = p.clients(s); err != nil {
-		return nil, err
+		return f, err
 	}
 	before := len(s.cmds) // with helpers of the clients, which belong to neither end
 	if err := s.startAll(cmds); err != nil {
-		return nil, err
+		return f, err
 	}
 	clients := s.pids()[before:]
 	established := func() int { return max(0, int(counter(proc+"snmp", "CurrEstab"))-p.extra*len(cmds)) / 2 }
 	if err := s.establish(ctx, f, established); err != nil {
-		return nil, err
+		return f, err
 	}
 	if err := s.pause(ctx, peerSettle); err != nil {
-		return nil, err
+		return f, err
 	}
 	return f, s.hold(ctx, f, hold, proc, established, family(servers), family(clients))
 }
@@ -93,11 +96,11 @@ func (s *peerStage) establish(ctx context.Context, f *peerFigures, established f
 		return fmt.Errorf("no connection: %w", err)
 	}
 	begun := time.Now()
-	most, grown, told := 0, begun, begun
+	grown, told := begun, begun
 	err := s.wait(ctx, time.Hour, func() bool {
 		now, n := time.Now(), established()
-		if n > most {
-			most, grown = n, now
+		if n > f.most {
+			f.most, grown = n, now
 		}
 		if now.Sub(told) > 2*time.Second {
 			told = now
@@ -105,7 +108,7 @@ func (s *peerStage) establish(ctx context.Context, f *peerFigures, established f
 		}
 		return n >= s.connections || now.Sub(grown) > peerPatient
 	})
-	if most >= s.connections {
+	if f.most >= s.connections {
 		f.establish = time.Since(begun)
 	}
 	return err
@@ -114,7 +117,7 @@ func (s *peerStage) establish(ctx context.Context, f *peerFigures, established f
 // hold reads at both ends of the hold.
 func (s *peerStage) hold(ctx context.Context, f *peerFigures, hold time.Duration, proc string, established func() int, servers, clients []int) error {
 	f.accepted = sockets(servers)
-	held, opened, segments := established(), counter(proc+"snmp", "ActiveOpens"), counter(proc+"snmp", "OutSegs")
+	held, opened, segments, data := established(), counter(proc+"snmp", "ActiveOpens"), counter(proc+"snmp", "OutSegs"), counter(proc+"netstat", "TCPOrigDataSent")
 	begun := time.Now()
 	before, err := usageOf(servers, clients)
 	if err != nil {
@@ -129,6 +132,7 @@ func (s *peerStage) hold(ctx context.Context, f *peerFigures, hold time.Duration
 	}
 	f.span = time.Since(begun)
 	f.segments = (counter(proc+"snmp", "OutSegs") - segments) / f.span.Seconds()
+	f.data = (counter(proc+"netstat", "TCPOrigDataSent") - data) / f.span.Seconds()
 	f.held = established()
 	f.lost = int(counter(proc+"snmp", "ActiveOpens")-opened) + max(0, held-f.held)
 	f.kernel += slab() + field(proc+"sockstat", "TCP:", 10)*float64(os.Getpagesize())
@@ -148,7 +152,16 @@ func (f *peerFigures) run(p *peer, floor *peerFigures) PeerRun {
 		EstablishSeconds: f.establish.Seconds(), HoldSeconds: f.span.Seconds(), KernelBytes: share(f.kernel, floor.kernel),
 		ServerBytes: share(f.servers.bytes, floor.servers.bytes), ClientBytes: share(f.clients.bytes, floor.clients.bytes),
 		UserBytes: f.servers.bytes + f.clients.bytes, ServerCPU: percent(f.servers), ClientCPU: percent(f.clients), Segments: f.segments,
+		DataSegments: f.data, DataCPU: perData(percent(f.servers)+percent(f.clients), f.data),
 	}
+}
+
+// perData is the processor time of a segment in microseconds, 0 where there was next to none.
+func perData(percent, segments float64) float64 {
+	if segments < 1 {
+		return 0
+	}
+	return percent * 1e4 / segments
 }
 
 // usageOf is what each end's processes have and have spent.
@@ -205,7 +218,7 @@ func listening(proc string) int {
 	return int(field(proc+"sockstat", "TCP:", 2) + field(proc+"sockstat6", "TCP6:", 2))
 }
 
-// counter is one of TCP's counters (RFC 4022) in a /proc/PID/net/snmp; 0 where it is not to be had.
+// counter is one of TCP's counters in a /proc/PID/net/snmp (RFC 4022) or netstat (Linux); 0 where it is not to be had.
 func counter(file, name string) float64 {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -214,7 +227,7 @@ func counter(file, name string) float64 {
 	var names []string
 	for _, line := range strings.Split(string(text), "\n") {
 		words := strings.Fields(line)
-		if len(words) == 0 || words[0] != "Tcp:" {
+		if len(words) == 0 || words[0] != "Tcp:" && words[0] != "TcpExt:" {
 			continue
 		}
 		if names == nil {

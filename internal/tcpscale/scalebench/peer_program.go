@@ -42,8 +42,7 @@ func peerNamed(name string) *peer {
 	return nil
 }
 
-// peers are the testers that package registries have and that hold connections. (tcpkali, ctraffic and tcpulse are in none
-// of apt, npm, PyPI, crates; the Go proxy gives them to some.)
+// peers are the testers that package registries have and that hold connections; docs/tcp.md says which they have not.
 func peers() []*peer {
 	return []*peer{
 		{
@@ -59,7 +58,7 @@ func peers() []*peer {
 				for i := range s.processes {
 					n := s.share(i)
 					rate := strconv.FormatFloat(float64(n)/s.period.Seconds(), 'f', 6, 64)
-					cmds = append(cmds, exec.Command("fortio", "load", "-c", strconv.Itoa(n), "-qps", rate, "-t", "0", "-uniform", "-payload", "x",
+					cmds = append(cmds, exec.Command("fortio", "load", "-c", strconv.Itoa(n), "-qps", rate, "-t", "0", "-uniform", "-nocatchup", "-payload", "x",
 						"-timeout", "30s", "-loglevel", "Error", fmt.Sprintf("tcp://%s:%d", peerAddress(i), peerPort+i)))
 				}
 				return cmds, nil

@@ -3,6 +3,7 @@ package scalebench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -28,6 +29,8 @@ var peerRows = [...]peerRow{
 	{"memory of all processes, MB", "%.0f", true, true, func(r *PeerRun) float64 { return r.UserBytes / 1e6 }},
 	{"server's processor, % of a core", "%.1f", true, true, func(r *PeerRun) float64 { return r.ServerCPU }},
 	{"client's processor, % of a core", "%.1f", true, false, func(r *PeerRun) float64 { return r.ClientCPU }},
+	{"TCP segments/s with data meanwhile", "%.0f", false, false, func(r *PeerRun) float64 { return r.DataSegments }},
+	{"processor of both ends, us a data segment", "%.1f", true, true, func(r *PeerRun) float64 { return r.DataCPU }},
 	{"TCP segments/s meanwhile", "%.0f", false, false, func(r *PeerRun) float64 { return r.Segments }},
 }
 
@@ -40,21 +43,28 @@ func (r *PeerRun) line() string {
 	return strings.Join(words, "; ")
 }
 
-// names are the programs in the order of the first round.
+// failure says why a run came to no figures.
+func (r *PeerRun) failure() string {
+	return fmt.Sprintf("failed with %d connections established: %s", r.Reached, r.Failed)
+}
+
+// names are the programs, Weir first.
 func (r *PeerResult) names() (names []string) {
 	for i := range r.Runs {
-		if r.Runs[i].Round == 1 {
+		if !slices.Contains(names, r.Runs[i].Program) {
 			names = append(names, r.Runs[i].Program)
 		}
+	}
+	if i := slices.Index(names, weirName); i > 0 { // another one failed before its first round
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, weirName)
 	}
 	return names
 }
 
-// mean is a figure over the rounds.
-func (r *PeerResult) mean(program string, value func(*PeerRun) float64) (mean, low, high float64) {
-	n := 0.0
+// mean is a figure over the rounds that came to figures; n is how many did.
+func (r *PeerResult) mean(program string, value func(*PeerRun) float64) (mean, low, high, n float64) {
 	for i := range r.Runs {
-		if r.Runs[i].Program != program {
+		if r.Runs[i].Program != program || r.Runs[i].Failed != "" {
 			continue
 		}
 		v := value(&r.Runs[i])
@@ -67,7 +77,7 @@ func (r *PeerResult) mean(program string, value func(*PeerRun) float64) (mean, l
 		mean += v
 		n++
 	}
-	return mean / max(n, 1), low, high
+	return mean / max(n, 1), low, high, n
 }
 
 // table has a column for each program and one for its ratio to Weir.
@@ -91,16 +101,19 @@ func (r *PeerResult) table() plot.Table {
 		}
 	}
 	t.Rows = append(t.Rows, first)
+	if slices.ContainsFunc(r.Runs, func(run PeerRun) bool { return run.Failed != "" }) {
+		t.Rows = append(t.Rows, r.failures(names))
+	}
 	for _, row := range peerRows {
 		line := []string{row.name}
-		ours, _, _ := r.mean(weirName, row.value)
+		ours, _, _, _ := r.mean(weirName, row.value)
 		for _, name := range names {
-			mean, low, high := r.mean(name, row.value)
+			mean, low, high, n := r.mean(name, row.value)
 			cell := fmt.Sprintf(row.format, mean)
 			if a, b := fmt.Sprintf(row.format, low), fmt.Sprintf(row.format, high); a != b {
 				cell += " (" + a + "–" + b + ")"
 			}
-			if low == 0 && row.ratio { // in a round at least it came short
+			if n == 0 || low == 0 && row.ratio { // in a round at least it came short
 				mean, cell = 0, "-"
 			}
 			line = append(line, cell)
@@ -116,6 +129,23 @@ func (r *PeerResult) table() plot.Table {
 		t.Rows = append(t.Rows, line)
 	}
 	return t
+}
+
+// failures counts rounds without figures.
+func (r *PeerResult) failures(names []string) []string {
+	line := []string{"rounds that failed (not in the means)"}
+	for _, name := range names {
+		n := 0
+		for i := range r.Runs {
+			if r.Runs[i].Program == name && r.Runs[i].Failed != "" {
+				n++
+			}
+		}
+		if line = append(line, fmt.Sprint(n)); name != weirName {
+			line = append(line, "")
+		}
+	}
+	return line
 }
 
 // method says how the figures came about.
@@ -151,7 +181,7 @@ func (r *PeerResult) Write(w io.Writer) error {
 // WriteHTML writes the comparison as a page.
 func (r *PeerResult) WriteHTML(w io.Writer) error {
 	report := plot.Report{
-		Title: fmt.Sprintf("weir tcp bench: %d connections beside %s", r.Connections, strings.Join(r.names()[1:], ", ")), When: r.At, Verdict: r.Verdict, OK: r.OK,
+		Title: fmt.Sprintf("weir tcp bench: %d connections beside %s", r.Connections, strings.Join(slices.DeleteFunc(r.names(), func(name string) bool { return name == weirName }), ", ")), When: r.At, Verdict: r.Verdict, OK: r.OK,
 		Tables: []plot.Table{r.table()}, Method: r.method(),
 	}
 	for _, row := range peerRows {
@@ -160,7 +190,7 @@ func (r *PeerResult) WriteHTML(w io.Writer) error {
 		}
 		bars := plot.Bars{Title: row.name, Note: "Less is better.", Names: []string{"mean"}}
 		for _, name := range r.names() {
-			mean, low, high := r.mean(name, row.value)
+			mean, low, high, _ := r.mean(name, row.value)
 			bars.Groups = append(bars.Groups, plot.Group{Name: name, Values: []float64{mean}, Spread: [][2]float64{{low, high}}})
 		}
 		report.Figures = append(report.Figures, bars)

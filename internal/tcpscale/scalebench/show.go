@@ -3,6 +3,7 @@ package scalebench
 import (
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ func (r *Result) rows() [][2]string {
 		{"kernel memory", fmt.Sprintf("%.0f B a connection (both ends); available memory fell by %.0f B", r.KernelBytes, r.AvailableBytes)},
 		{"user memory, server", fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ServerBytes, r.ServerTable)},
 		{"user memory, client", fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ClientBytes, r.ClientTable)},
-		{"processor in the hold", fmt.Sprintf("server %.1f %%, client %.1f %% of one core, at %.0f heartbeats/s", r.ServerCPU, r.ClientCPU, r.Beats)},
+		{"processor in the hold", r.processor()},
 		{"heartbeats", fmt.Sprintf("sent %d, answered %d, missed %d", r.Client.Heartbeats.Sent, r.Client.Heartbeats.Received, r.Client.Heartbeats.Missed)},
 	}
 	for _, l := range []struct {
@@ -43,6 +44,32 @@ func (r *Result) rows() [][2]string {
 		rows = append(rows, [2]string{"both ends", fmt.Sprintf("client %d, server %d %s", c.Client, c.Server, c.Finding)})
 	}
 	return rows
+}
+
+// processor is what both ends needed in the idle hold.
+func (r *Result) processor() string {
+	if r.ServerCPU == nil || r.ClientCPU == nil || r.Beats == nil {
+		return notMeasured
+	}
+	return fmt.Sprintf("server %.1f %%, client %.1f %% of one core, at %.0f heartbeats/s", *r.ServerCPU, *r.ClientCPU, *r.Beats)
+}
+
+const notMeasured = "- (not measured: it needs 4 s of hold before the first event)"
+
+// percentText is a cell; "-" where nothing was measured.
+func percentText(v float64) string {
+	if math.IsNaN(v) {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", v)
+}
+
+// orNaN is what plots take for a figure that was not measured.
+func orNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
 }
 
 // Write prints the result for people.
@@ -105,7 +132,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	if v := r.Via; v != nil {
 		report.Figures = slices.Insert(report.Figures, 1, plot.Figure(v.sharesChart(events)))
 		if len(v.Events) > 0 {
-			report.Tables = append([]plot.Table{v.eventTable()}, report.Tables...)
+			report.Tables = append(v.eventTables(), report.Tables...)
 		}
 	}
 	return report.WriteHTML(w)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
 )
@@ -35,9 +37,9 @@ type Via struct {
 	Backends    int          `json:"backends"`
 	Sources     int          `json:"sources"` // addresses of the clients
 	Balancer    *Balancer    `json:"balancer,omitempty"`
-	Machine     float64      `json:"machine_idle_cpu_percent"`    // of one core: all that was busy in the hold until the first event, interrupts too
-	Others      float64      `json:"machine_others_cpu_percent"`  // of that, programs that have nothing to do with us
-	Softirq     float64      `json:"machine_softirq_cpu_percent"` // of that, what is counted as softirq: the kernel data path is in it
+	Machine     *float64     `json:"machine_idle_cpu_percent,omitempty"`    // of one core: all that was busy in the hold until the first event, interrupts too; nil: that came too early to measure
+	Others      *float64     `json:"machine_others_cpu_percent,omitempty"`  // of that, programs that have nothing to do with us
+	Softirq     *float64     `json:"machine_softirq_cpu_percent,omitempty"` // of that, what is counted as softirq: the kernel data path is in it
 	Events      []Event      `json:"events"`
 	Unexplained uint64       `json:"lost_unexplained"`
 	Shares      []SharePoint `json:"shares,omitempty"` // the clients' distribution over time
@@ -55,7 +57,7 @@ type Ratio struct {
 	Establish float64 `json:"establish"`
 	RTT50     float64 `json:"rtt_p50"`
 	RTT99     float64 `json:"rtt_p99"`
-	Machine   float64 `json:"machine_idle_cpu"`
+	Machine   float64 `json:"machine_idle_cpu"` // 0: not measured on one of them
 }
 
 // Validate says what cannot be meant.
@@ -81,6 +83,14 @@ func (v *ViaConfig) Validate(hold time.Duration) error {
 		return fmt.Errorf("%d flows: at least 1", v.Flows)
 	}
 	return nil
+}
+
+// busy is the machine's processor time without other programs, in percent of one core; NaN: not measured.
+func (v *Via) busy() float64 {
+	if v.Machine == nil || v.Others == nil {
+		return math.NaN()
+	}
+	return *v.Machine - *v.Others
 }
 
 // leave is how many backends the plan takes away.
@@ -124,7 +134,7 @@ type stage struct {
 	via      *ViaConfig
 	lab      *netlab.Lab
 	running  *programs.Group
-	dir      string
+	dir      *scratch.Dir
 	files    uint64
 	backends []*backend
 	balancer balancer
@@ -220,7 +230,7 @@ func examine(r *road, connections, targets, sources int) []limits.Finding {
 
 // open builds the lab, starts servers and balancer, and sees that a connection comes through.
 func (s *stage) open(ctx context.Context, c Config, r road, files uint64) (err error) {
-	if s.dir, err = os.MkdirTemp("", "weir-tcp-*"); err != nil {
+	if s.dir, err = scratch.New(); err != nil {
 		return err
 	}
 	if s.lab, err = netlab.Up(topology(s.via.Backends)); err != nil {
@@ -248,7 +258,7 @@ func (s *stage) open(ctx context.Context, c Config, r road, files uint64) (err e
 			flows *= 2 // each queue has a part, and gets what the hash of addresses sends it
 		}
 	}
-	s.balancer = balancer{road: r, config: *s.via, host: s.lab.Namespace("balancer"), running: s.running, dir: s.dir}
+	s.balancer = balancer{road: r, config: *s.via, host: s.lab.Namespace("balancer"), running: s.running, dir: s.dir.Path}
 	if err := s.balancer.open(ctx, flows); err != nil {
 		return err
 	}
@@ -352,6 +362,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	result.Connections, result.Conditions = c.Client.Connections, m.found
 	result.Via = &Via{Road: s.via.Road, Backends: s.via.Backends, Events: e.done, Shares: s.shares, Unexplained: account(e.done, &report)}
 	clock.fill(result.Via)
+	result.interrupt(ctx, s.began)
 	result.judge()
 	return result, nil
 }
@@ -394,8 +405,8 @@ func (s *stage) close() error {
 	if s.lab != nil {
 		err = errors.Join(err, s.lab.Down())
 	}
-	if s.dir != "" {
-		err = errors.Join(err, os.RemoveAll(s.dir))
+	if s.dir != nil {
+		err = errors.Join(err, s.dir.Remove())
 	}
 	return err
 }
@@ -459,7 +470,7 @@ func (m *viaMeter) fill(v *Via) {
 	if span <= 0 {
 		return
 	}
-	percent := func(a, b time.Duration) float64 { return 100 * (b - a).Seconds() / span }
+	percent := func(a, b time.Duration) *float64 { return measured(100 * (b - a).Seconds() / span) }
 	v.Machine, v.Others, v.Softirq = percent(m.first.busy, m.last.busy), percent(m.first.others, m.last.others), percent(m.first.softirq, m.last.softirq)
 	if v.Balancer != nil {
 		v.Balancer.CPU = percent(m.first.balancer, m.last.balancer)

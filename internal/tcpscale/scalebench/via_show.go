@@ -51,15 +51,15 @@ func Compare(results []*Result) {
 		if r.Via != nil && r != direct {
 			r.Via.Ratio = &Ratio{
 				Establish: over(r.EstablishSeconds, direct.EstablishSeconds), RTT50: over(r.rtt(.5), direct.rtt(.5)), RTT99: over(r.rtt(.99), direct.rtt(.99)),
-				Machine: over(r.Via.Machine-r.Via.Others, direct.Via.Machine-direct.Via.Others),
+				Machine: over(r.Via.busy(), direct.Via.busy()),
 			}
 		}
 	}
 }
 
-// over is 0 where there is nothing to divide by.
+// over is 0 where there is nothing to divide, or to divide by.
 func over(a, b float64) float64 {
-	if b <= 0 {
+	if math.IsNaN(a) || math.IsNaN(b) || b <= 0 {
 		return 0
 	}
 	return math.Round(1000*a/b) / 1000
@@ -81,13 +81,16 @@ func (r *Result) viaRows() [][2]string {
 	}
 	rows := [][2]string{
 		{"road", fmt.Sprintf("%s, %d backends, %d source addresses", v.Road, v.Backends, v.Sources)},
-		{"machine in the hold", fmt.Sprintf("%.1f %% of one core, of that other programs %.1f, softirqs %.1f", v.Machine, v.Others, v.Softirq)},
+		{"machine in the hold", notMeasured},
+	}
+	if v.Machine != nil && v.Others != nil && v.Softirq != nil {
+		rows[1][1] = fmt.Sprintf("%.1f %% of one core, of that other programs %.1f, softirqs %.1f", *v.Machine, *v.Others, *v.Softirq)
 	}
 	if b := v.Balancer; b != nil && b.FlowsMax > 0 {
 		rows = append(rows,
 			[2]string{"balancer", fmt.Sprintf("%d flows of %d; %d found the table full, %d packets a queue full", b.Flows, b.FlowsMax, b.TableFull, b.QueueFull)})
 		if b.RSS > 0 {
-			rows = append(rows, [2]string{"balancer's process", fmt.Sprintf("%.1f %% of one core, %d MB", b.CPU, b.RSS>>20)})
+			rows = append(rows, [2]string{"balancer's process", fmt.Sprintf("%s of one core, %d MB", percentText(orNaN(b.CPU)), b.RSS>>20)})
 		}
 		if len(b.Packets) > 0 {
 			var words []string
@@ -103,24 +106,29 @@ func (r *Result) viaRows() [][2]string {
 	return rows
 }
 
-var eventHeader = []string{"AT", "EVENT", "HELD", "LOST", "OTHERS LOST", "MOVED", "LOST AFTER p50/p99/most", "BACK AFTER p50/p99/most", "ALL BACK", "DISTRIBUTION BEFORE", "AFTER"}
+// eventNames are the lines of the table of events.
+var eventNames = []string{"at", "held", "lost", "others lost", "moved", "balancer back after", "lost after, p50/p99/most", "back after, p50/p99/most", "all back after"}
 
-// cells are an event's row.
+// name is the event and whom it took.
+func (e *Event) name() string {
+	return strings.TrimSpace(e.Kind + " " + e.Target)
+}
+
+// cells are what stands beside eventNames.
 func (e *Event) cells() []string {
-	what := strings.TrimSpace(e.Kind + " " + e.Target)
-	switch {
-	case e.Skipped != "":
-		what += " (" + e.Skipped + ")"
-	case e.Target == "":
-		what += fmt.Sprintf(" (back after %.1f s)", e.TookSeconds)
+	seconds := func(v float64, is bool) string {
+		if !is {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f s", v)
 	}
-	back := "-"
-	if e.AllBack > 0 {
-		back = fmt.Sprintf("%.1f s", e.AllBack)
+	back := seconds(e.TookSeconds, e.Target == "")
+	if e.Skipped != "" {
+		back = e.Skipped
 	}
 	return []string{
-		fmt.Sprintf("%.0f s", e.AtSeconds), what, fmt.Sprint(e.Held), fmt.Sprint(e.Lost), fmt.Sprint(e.LostOthers), fmt.Sprint(e.Moved),
-		threeTimes(e.LostAfter), threeTimes(e.BackAfter), back, sharesText(e.Before), sharesText(e.After),
+		fmt.Sprintf("%.0f s", e.AtSeconds), fmt.Sprint(e.Held), fmt.Sprint(e.Lost), fmt.Sprint(e.LostOthers), fmt.Sprint(e.Moved),
+		back, threeTimes(e.LostAfter), threeTimes(e.BackAfter), seconds(e.AllBack, e.AllBack > 0),
 	}
 }
 
@@ -132,23 +140,53 @@ func threeTimes(l *measure.Latency) string {
 	return s(l.Quantile(.5)) + "/" + s(l.Quantile(.99)) + "/" + s(l.Max()) + " s"
 }
 
-func sharesText(shares []tcpscale.Peer) string {
-	var words []string
-	for _, p := range shares {
-		words = append(words, fmt.Sprintf("%s %d", strings.TrimPrefix(p.ID, "backend"), p.Connections))
-	}
-	return strings.Join(words, ", ")
-}
-
-// writeEvents prints them as a table.
-func (v *Via) writeEvents(w io.Writer) error {
+// eventTables are the events, a column each, and the distribution between them: a page is as wide as few columns.
+func (v *Via) eventTables() []plot.Table {
 	if v == nil || len(v.Events) == 0 {
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\n"+strings.Join(eventHeader, "\t"))
+	events := plot.Table{Title: "What the events did", Header: []string{"connections"}}
+	shares := plot.Table{Title: "Distribution", Header: []string{"backend"}}
+	for _, name := range eventNames {
+		events.Rows = append(events.Rows, []string{name})
+	}
+	for i := range v.Backends {
+		shares.Rows = append(shares.Rows, []string{backendName(i)})
+	}
+	column := func(name string, peers []tcpscale.Peer) {
+		shares.Header = append(shares.Header, name)
+		for i, row := range shares.Rows {
+			shares.Rows[i] = append(row, fmt.Sprint(connectionsOf(peers, row[0])))
+		}
+	}
 	for i := range v.Events {
-		fmt.Fprintln(t, strings.Join(v.Events[i].cells(), "\t"))
+		e := &v.Events[i]
+		events.Header = append(events.Header, e.name())
+		for j, cell := range e.cells() {
+			events.Rows[j] = append(events.Rows[j], cell)
+		}
+		column("before "+e.name(), e.Before)
+	}
+	column("at the end", v.Events[len(v.Events)-1].After)
+	return []plot.Table{events, shares}
+}
+
+// writeEvents prints them as tables.
+func (v *Via) writeEvents(w io.Writer) error {
+	for _, t := range v.eventTables() {
+		fmt.Fprintln(w)
+		if err := writeTable(w, t.Header, t.Rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeTable(w io.Writer, header []string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ToUpper(strings.Join(header, "\t")))
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
 }
@@ -170,23 +208,21 @@ func (v *Via) sharesChart(events []plot.Event) plot.Chart {
 	return chart
 }
 
-func (v *Via) eventTable() plot.Table {
-	t := plot.Table{Title: "What the events did", Header: eventHeader}
-	for i := range v.Events {
-		t.Rows = append(t.Rows, v.Events[i].cells())
-	}
-	return t
-}
-
-// comparison is a table of several roads.
+// comparison is a table of several roads, a column each.
 func comparison(results []*Result) (header []string, rows [][]string) {
-	header = []string{"ROAD", "HELD", "ESTABLISHED IN", "RATE", "LOST", "UNEXPLAINED", "KERNEL B/CONN", "SERVER B/CONN", "CLIENT B/CONN", "SERVERS CPU", "CLIENTS CPU", "BALANCER CPU", "MACHINE CPU", "RTT p50", "RTT p99", "TIMES DIRECT", "VERDICT"}
+	header = []string{"road"}
+	for _, name := range []string{
+		"held", "established in", "rate", "lost", "unexplained", "kernel B/connection", "server B/connection", "client B/connection",
+		"servers' processor", "clients' processor", "balancer's processor", "machine's processor", "round trip p50", "round trip p99", "times direct", "verdict",
+	} {
+		rows = append(rows, []string{name})
+	}
 	for _, r := range results {
 		balancer, machine, ratio := "-", "-", "-"
 		if v := r.Via; v != nil {
-			machine = fmt.Sprintf("%.1f %%", v.Machine-v.Others)
+			machine = percentText(v.busy())
 			if v.Balancer != nil && v.Balancer.RSS > 0 {
-				balancer = fmt.Sprintf("%.1f %%", v.Balancer.CPU)
+				balancer = percentText(orNaN(v.Balancer.CPU))
 			}
 			if q := v.Ratio; q != nil {
 				ratio = fmt.Sprintf("%.2f/%.2f/%.2f/%.2f", q.Establish, q.RTT50, q.RTT99, q.Machine)
@@ -196,12 +232,15 @@ func comparison(results []*Result) (header []string, rows [][]string) {
 		if !r.OK {
 			ok = "FAILED"
 		}
-		rows = append(rows, []string{
-			r.Road(), fmt.Sprint(r.Held), fmt.Sprintf("%.2f s", r.EstablishSeconds), fmt.Sprintf("%.0f/s", float64(r.Connections)/max(r.EstablishSeconds, 1e-3)),
+		header = append(header, r.Road())
+		for i, cell := range []string{
+			fmt.Sprint(r.Held), fmt.Sprintf("%.2f s", r.EstablishSeconds), fmt.Sprintf("%.0f/s", float64(r.Connections)/max(r.EstablishSeconds, 1e-3)),
 			fmt.Sprint(r.Lost), fmt.Sprint(r.unexplained()), fmt.Sprintf("%.0f", r.KernelBytes), fmt.Sprintf("%.0f", r.ServerBytes), fmt.Sprintf("%.0f", r.ClientBytes),
-			fmt.Sprintf("%.1f %%", r.ServerCPU), fmt.Sprintf("%.1f %%", r.ClientCPU), balancer, machine,
+			percentText(orNaN(r.ServerCPU)), percentText(orNaN(r.ClientCPU)), balancer, machine,
 			fmt.Sprintf("%.2f ms", r.rtt(.5)), fmt.Sprintf("%.2f ms", r.rtt(.99)), ratio, ok,
-		})
+		} {
+			rows[i] = append(rows[i], cell)
+		}
 	}
 	return header, rows
 }
@@ -216,12 +255,8 @@ func WriteAll(w io.Writer, results []*Result) error {
 		}
 		fmt.Fprintln(w)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	header, rows := comparison(results)
-	for _, row := range append([][]string{header}, rows...) {
-		fmt.Fprintln(t, strings.Join(row, "\t"))
-	}
-	if err := t.Flush(); err != nil {
+	if err := writeTable(w, header, rows); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(w, comparisonNote)
@@ -250,16 +285,17 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 		}
 		established.Series = append(established.Series, series)
 		bars.Groups = append(bars.Groups, plot.Group{Name: r.Road(), Values: []float64{r.rtt(.5), r.rtt(.99)}})
-		values := []float64{r.ServerCPU, r.ClientCPU, math.NaN(), math.NaN()}
+		values := []float64{orNaN(r.ServerCPU), orNaN(r.ClientCPU), math.NaN(), math.NaN()}
 		if v := r.Via; v != nil {
-			values[3] = v.Machine - v.Others
+			values[3] = v.busy()
 			if v.Balancer != nil && v.Balancer.RSS > 0 {
-				values[2] = v.Balancer.CPU
+				values[2] = orNaN(v.Balancer.CPU)
 			}
 			if len(v.Events) > 0 {
-				t := v.eventTable()
-				t.Title = v.Road + ": what the events did"
-				report.Tables = append(report.Tables, t)
+				for _, t := range v.eventTables() {
+					t.Title = v.Road + ": " + strings.ToLower(t.Title[:1]) + t.Title[1:]
+					report.Tables = append(report.Tables, t)
+				}
 				report.Figures = append(report.Figures, v.sharesFigure())
 			}
 		}
@@ -278,7 +314,7 @@ func (v *Via) plotEvents() (all []plot.Event) {
 	}
 	for i := range v.Events {
 		e := &v.Events[i]
-		all = append(all, plot.Event{X: e.AtSeconds, Label: strings.TrimSpace(e.Kind + " " + e.Target)})
+		all = append(all, plot.Event{X: e.AtSeconds, Label: e.name()})
 	}
 	return all
 }

@@ -3,8 +3,10 @@ package scalebench
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -123,5 +125,57 @@ func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
 				t.Errorf("report: %v", err)
 			}
 		})
+	}
+}
+
+// A figure that nothing was idle for is not there: 0 would be a claim.
+func TestWhatWasNotMeasuredIsNotZero(t *testing.T) {
+	r := &Result{Connections: 10, Held: 10, OK: true, Verdict: "fine", Via: &Via{Road: "tcx", Backends: 2, Balancer: &Balancer{Flows: 1, FlowsMax: 2, RSS: 1 << 20}}}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"idle_cpu_percent", "machine_others_cpu_percent", "machine_softirq_cpu_percent", "heartbeats_per_s"} {
+		if bytes.Contains(text, []byte(key)) {
+			t.Errorf("%s is there: %s", key, text)
+		}
+	}
+	other := *r
+	via := *r.Via
+	other.Via, other.ServerCPU, via.Machine, via.Others = &via, measured(0), measured(30), measured(10)
+	var out bytes.Buffer
+	if err := WriteAll(&out, []*Result{r, &other}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"not measured", `servers' processor +- +0\.0 %`, `machine's processor +- +20\.0 %`, `balancer's processor +- +-`} {
+		if !regexp.MustCompile(want).Match(out.Bytes()) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+// Five events and what they did fit a page: a column each, and the distribution between them.
+func TestEventTables(t *testing.T) {
+	v := &Via{Backends: 3, Events: []Event{
+		{
+			Kind: KillBackend, Target: "backend3", AtSeconds: 8, Held: 4, Lost: 4, AllBack: 4.47,
+			Before: []tcpscale.Peer{{ID: "backend1", Connections: 6}, {ID: "backend3", Connections: 4}}, After: []tcpscale.Peer{{ID: "backend1", Connections: 10}},
+		},
+		{
+			Kind: RestartBalancer, AtSeconds: 17, TookSeconds: 6.9, Held: 10,
+			Before: []tcpscale.Peer{{ID: "backend1", Connections: 10}}, After: []tcpscale.Peer{{ID: "backend1", Connections: 9}, {ID: "backend2", Connections: 1}},
+		},
+	}}
+	var out bytes.Buffer
+	if err := v.writeEvents(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`(?m)^CONNECTIONS +KILL-BACKEND BACKEND3 +RESTART-BALANCER$`, `(?m)^lost +4 +0$`, `(?m)^all back after +4\.5 s +-$`, `(?m)^balancer back after +- +6\.9 s$`,
+		`(?m)^BACKEND +BEFORE KILL-BACKEND BACKEND3 +BEFORE RESTART-BALANCER +AT THE END$`, `(?m)^backend1 +6 +10 +9$`, `(?m)^backend3 +4 +0 +0$`,
+	} {
+		if !regexp.MustCompile(want).Match(out.Bytes()) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
 	}
 }
