@@ -81,7 +81,7 @@ is not met; 2 wrong usage.`,
 	flags.DurationVar(&f.hold, "hold", 0, "end so long after the target or a plateau is reached; 0: with an interrupt")
 	flags.Float64Var(&f.config.Churn, "churn", 0, "connections closed a second, and opened again")
 	closing := flags.String("close", "fin", "how --churn closes: fin, or rst without TIME_WAIT")
-	flags.DurationVar(&f.config.BackoffMin, "backoff", 200*time.Millisecond, "wait after a first failure, doubled with each further one")
+	flags.DurationVar(&f.config.BackoffMin, "backoff", 200*time.Millisecond, "wait after a failure, doubled once a connection has failed as often as there are targets")
 	flags.DurationVar(&f.config.BackoffMax, "backoff-max", 5*time.Second, "longest wait between tries")
 	flags.BoolVar(&f.config.Plain, "plain", false, "the original tester's stream: a zero byte in each period, no answer")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON at the end")

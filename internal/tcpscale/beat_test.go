@@ -69,13 +69,12 @@ func benchmarkPair(b *testing.B) *pair {
 	if p.server, err = NewServer(ServerConfig{Listen: []netip.AddrPort{listen}, ID: "one", Backlog: 16}); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(p.server.Close)
 	config := clientDefaults
 	config.Targets, config.Connections, config.Heartbeat = []netip.AddrPort{listen}, 1, time.Hour
 	if p.client, err = NewClient(config); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(p.client.Close)
+	b.Cleanup(func() { p.server.Close(); p.client.Close() })
 	for p.client.count.connections.Established < 1 {
 		p.client.advance(p.now)
 		p.turn(b, p.server)

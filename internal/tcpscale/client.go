@@ -90,6 +90,7 @@ type slot struct {
 	server     uint16
 	skip       uint16
 	tries      uint16
+	target     uint16
 	state      uint8
 }
 
@@ -104,6 +105,8 @@ type Client struct {
 	config    ClientConfig
 	epoll     int
 	targets   []sockaddr
+	open      []int32 // unfinished connects of each target
+	bad       []bool  // of each target: it has failed since it last answered
 	sources   []sockaddr
 	slots     chunks[slot]
 	wheel     wheel
@@ -147,27 +150,9 @@ func NewClient(config ClientConfig) (*Client, error) {
 	for _, source := range config.Sources {
 		c.sources = append(c.sources, newSockaddr(netip.AddrPortFrom(source, 0)))
 	}
+	c.open, c.bad = make([]int32, len(c.targets)), make([]bool, len(c.targets))
 	c.count.connections.Target = config.Connections
 	return c, nil
-}
-
-// Close resets everything.
-func (c *Client) Close() {
-	bye := frame{kind: frameBye}
-	n := bye.put(c.write[:])
-	for i := range min(c.fresh, c.slots.length()) {
-		s := c.slots.at(i)
-		if s.state < slotConnecting {
-			continue
-		}
-		if s.state == slotUp && !c.config.Plain {
-			_, _ = unix.Write(int(s.fd), c.write[:n]) // the socket goes anyway
-		}
-		abort(int(s.fd))
-		unix.Close(int(s.fd))
-		s.state = slotIdle
-	}
-	unix.Close(c.epoll)
 }
 
 func (c *Client) descriptor() int { return c.epoll }
@@ -231,6 +216,9 @@ func (c *Client) advance(now time.Duration) {
 // connectBurst bounds one turn, so that answers are read in between.
 const connectBurst = 128
 
+// home is the target that a slot belongs to as long as nothing fails.
+func (c *Client) home(i int32) uint16 { return uint16(int(i) % len(c.targets)) }
+
 func (c *Client) nextSlot() int32 {
 	if n := len(c.ready); n > 0 {
 		i := c.ready[n-1]
@@ -238,6 +226,7 @@ func (c *Client) nextSlot() int32 {
 		return i
 	}
 	c.fresh++
+	c.slots.at(c.fresh - 1).target = c.home(c.fresh - 1)
 	return c.fresh - 1
 }
 
@@ -248,15 +237,15 @@ func (c *Client) try(i int32) {
 	}
 	s := c.slots.at(i)
 	s.began = c.now
-	at := int(i) + int(s.tries) // after a failure the next target and source
-	target := &c.targets[at%len(c.targets)]
-	fd, err := c.open(at, target)
+	target := &c.targets[s.target]
+	fd, err := c.socket(int(i)/len(c.targets)+int(s.tries), target.family) // after a failure the next source
 	if err != nil {
 		c.failed(i, -1, classify(err, true), err)
 		return
 	}
 	s.fd, s.generation, s.state = int32(fd), s.generation+1, slotConnecting
 	c.count.connections.Connecting++
+	c.open[s.target]++
 	c.wheel.set(i, ticks(c.now)+inTicks(c.config.Timeout))
 	if err = unix.Connect(fd, target.raw); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		c.fail(i, classify(err, true), err)
@@ -267,9 +256,9 @@ func (c *Client) try(i int32) {
 	}
 }
 
-// open makes the socket of a try and gives it its source.
-func (c *Client) open(at int, target *sockaddr) (fd int, err error) {
-	if fd, err = tcpSocket(target.family); err != nil {
+// socket makes the socket of a try and gives it the source of that turn.
+func (c *Client) socket(turn, family int) (fd int, err error) {
+	if fd, err = tcpSocket(family); err != nil {
 		if kind := classify(err, true); kind == OutOfFiles {
 			c.count.limit("%v", err)
 		}
@@ -283,7 +272,7 @@ func (c *Client) open(at int, target *sockaddr) (fd int, err error) {
 		// The port is chosen at the connect, for the whole 5-tuple: else all targets share one range.
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, ipBindAddressNoPort, 1)
 		if err == nil {
-			err = unix.Bind(fd, c.sources[at/len(c.targets)%len(c.sources)].raw)
+			err = unix.Bind(fd, c.sources[turn%len(c.sources)].raw)
 		}
 	}
 	if err != nil {
@@ -309,6 +298,7 @@ func (c *Client) closeOne() {
 		}
 		c.count.totals.Closed++
 		c.release(i, c.config.Reset)
+		s.target = c.home(i)
 		c.ready = append(c.ready, i)
 		return
 	}

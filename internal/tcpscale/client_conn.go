@@ -145,7 +145,7 @@ func (c *Client) frame(i int32, s *slot, f *frame) bool {
 			c.marks.moved()
 		}
 		c.release(i, false)
-		s.tries++ // to another one: this server is leaving
+		c.elsewhere(s) // this server is leaving
 		c.ready = append(c.ready, i)
 		return false
 	}
@@ -157,6 +157,8 @@ func (c *Client) frame(i int32, s *slot, f *frame) bool {
 func (c *Client) established(i int32, s *slot) {
 	c.count.connections.Connecting--
 	c.count.connections.Unanswered--
+	c.open[s.target]--
+	c.bad[s.target] = false
 	c.count.connections.Established++
 	c.count.totals.Opened++
 	if c.full.IsZero() && c.count.connections.Established == c.config.Connections {
@@ -209,6 +211,9 @@ func (c *Client) expire(i int32) {
 	case slotHello:
 		c.fail(i, Unanswered, nil)
 	case slotUp:
+		if now > s.beat { // the peer is not silent for as long as we were late with the question
+			s.echoed = min(s.echoed+now-s.beat, now)
+		}
 		end := s.echoed + uint32(c.config.Misses)*inTicks(c.config.Heartbeat)
 		if !c.config.Plain && now >= end {
 			kind := Silent
@@ -246,54 +251,6 @@ func (c *Client) heartbeat(i int32, s *slot, now uint32) bool {
 	return c.send(i, c.write[:n+f.payload])
 }
 
-// fail ends a connection or a try, and has it tried again.
-func (c *Client) fail(i int32, kind Failure, why error) {
-	s := c.slots.at(i)
-	fd := s.fd
-	if s.state == slotUp {
-		c.count.totals.Lost++
-		s.lost = max(c.now, 1)
-		after := c.now - s.began
-		if kind == Silent || kind == OneWay {
-			after = time.Duration(ticks(c.now)-s.echoed) * tick
-			c.latencies.detected.record(after)
-		}
-		c.sample(i, fd, kind, why, after)
-		c.marks.lost(c.serverID(s), kind, c.now)
-		c.count.failures[kind]++
-		c.release(i, true)
-		c.later(i)
-		return
-	}
-	c.failed(i, fd, kind, why)
-}
-
-// failed is a try that has failed; fd is -1 if it had no socket.
-func (c *Client) failed(i, fd int32, kind Failure, why error) {
-	s := c.slots.at(i)
-	c.count.totals.Failed++
-	c.count.failures[kind]++
-	c.sample(i, fd, kind, why, c.now-s.began)
-	if fd >= 0 {
-		c.release(i, true)
-	}
-	c.later(i)
-}
-
-// later backs off: doubling, with a share of chance, so that those who lost together do not come back together.
-func (c *Client) later(i int32) {
-	s := c.slots.at(i)
-	wait := c.config.BackoffMin << min(s.tries, 16)
-	if wait > c.config.BackoffMax || wait < 0 {
-		wait = c.config.BackoffMax
-	}
-	s.tries++
-	s.state = slotWaiting
-	c.count.connections.Waiting++
-	wait += time.Duration(rand.Int64N(int64(wait/2) + 1))
-	c.wheel.set(i, ticks(c.now)+inTicks(wait))
-}
-
 // release closes a slot's socket.
 func (c *Client) release(i int32, reset bool) {
 	s := c.slots.at(i)
@@ -309,6 +266,9 @@ func (c *Client) release(i int32, reset bool) {
 	case slotConnecting:
 		c.count.connections.Connecting--
 	}
+	if s.state == slotHello || s.state == slotConnecting {
+		c.open[s.target]--
+	}
 	if reset {
 		abort(int(s.fd))
 	}
@@ -316,21 +276,6 @@ func (c *Client) release(i int32, reset bool) {
 	s.fd, s.state = -1, slotIdle
 	c.wheel.cancel(i)
 	delete(c.partial, i)
-}
-
-func (c *Client) sample(i, fd int32, kind Failure, why error, after time.Duration) {
-	if len(c.count.samples) >= maxSamples {
-		return
-	}
-	s := c.slots.at(i)
-	t := FailedTuple{At: c.wall(), Kind: kind.String(), Remote: c.targets[(int(i)+int(s.tries))%len(c.targets)].text, AfterMS: float64(after.Microseconds()) / 1000}
-	if fd >= 0 {
-		t.Local = localName(int(fd))
-	}
-	if why != nil {
-		t.Error = why.Error()
-	}
-	c.count.samples = append(c.count.samples, t)
 }
 
 // serverID is the id of the server that a connection is with; empty where it has not said.

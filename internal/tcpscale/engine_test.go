@@ -37,11 +37,13 @@ func newPair(t *testing.T, change func(*ClientConfig, *ServerConfig)) *pair {
 	if p.server, err = NewServer(server); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.server.Close)
 	if p.client, err = NewClient(client); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.client.Close)
+	t.Cleanup(func() {
+		p.server.Close() // first: nobody serves it any more, and the client would wait
+		p.client.Close()
+	})
 	return p
 }
 

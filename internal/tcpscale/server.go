@@ -87,6 +87,7 @@ type Server struct {
 	shortest  uint32           // of the periods announced so far, and of what plain streams are granted, in ticks
 	seq       uint32           // of the last heartbeat that we sent, to whomever
 	partial   map[int32][]byte // beginnings of frames; at most a frame each
+	unread    []byte           // of what is being consumed: after the frame that is obeyed
 	peers     []peerCount
 	peerOf    map[peerKey]uint16
 	read      [1 << 16]byte

@@ -38,6 +38,7 @@ func (s *Server) readable(fd int32) {
 	s.count.bytes.Received += uint64(n)
 	c.seen = ticks(s.now)
 	rest, ok := s.consume(fd, c, s.read[:held+n])
+	s.unread = nil
 	switch {
 	case !ok: // gone
 	case len(rest) > 0:
@@ -72,6 +73,7 @@ func (s *Server) consume(fd int32, c *serverConn, b []byte) (rest []byte, ok boo
 			return b, true
 		}
 		b = b[n:]
+		s.unread = b
 		if !s.frame(fd, c, &f) {
 			return nil, false
 		}
@@ -154,7 +156,7 @@ func (s *Server) established(*serverConn) {
 
 // lose ends a connection that was not meant to end.
 func (s *Server) lose(fd int32, kind Failure) {
-	if s.conns.at(fd).state == serverPlain && kind == Closed {
+	if s.conns.at(fd).state == serverPlain && kind == Closed || kind == Reset && s.saidBye(fd) {
 		s.count.totals.Closed++ // plain streams have no other goodbye
 	} else {
 		s.count.failures[kind]++
@@ -163,6 +165,21 @@ func (s *Server) lose(fd int32, kind Failure) {
 		}
 	}
 	s.drop(fd)
+}
+
+// saidBye looks for a goodbye in what was not read before the reset that a write has met.
+func (s *Server) saidBye(fd int32) bool {
+	said := s.unread
+	for s.conns.at(fd).state == serverKnown {
+		tail := copy(s.read[:], said[max(0, len(said)-headLength):])
+		n, err := readNow(fd, s.read[tail:])
+		if err != nil || n == 0 {
+			break
+		}
+		said = s.read[:tail+n]
+	}
+	f, n, err := parseFrame(said[max(0, len(said)-headLength):])
+	return err == nil && n > 0 && f.kind == frameBye
 }
 
 func (s *Server) refuse(fd int32) {

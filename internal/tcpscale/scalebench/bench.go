@@ -36,6 +36,7 @@ type Result struct {
 	HoldSeconds      float64          `json:"hold_s"`
 	EstablishSeconds float64          `json:"establish_s,omitempty"`
 	Lost             uint64           `json:"lost"`
+	InterruptedAfter float64          `json:"interrupted_after_s,omitempty"`            // since the start; 0: it was not
 	KernelBytes      *float64         `json:"kernel_bytes_per_connection,omitempty"`    // both ends; growth of unreclaimable slab and socket buffers
 	AvailableBytes   *float64         `json:"available_bytes_per_connection,omitempty"` // by how much the machine's available memory fell
 	ServerBytes      *float64         `json:"server_user_bytes_per_connection,omitempty"`
@@ -70,7 +71,7 @@ func (e *UnfitError) Error() string {
 // Run examines the limits, starts servers and clients, holds, and ends all. An end of ctx ends the hold early; the
 // result says how long it was.
 func Run(ctx context.Context, c Config) (*Result, error) {
-	n := c.Client.Connections
+	began, n := time.Now(), c.Client.Connections
 	findings := limits.Examine(limits.Read(), limits.Want{Connections: n, BothEnds: true})
 	if !limits.Fits(findings) {
 		return nil, &UnfitError{findings}
@@ -123,6 +124,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 	result := m.result(&report)
 	result.Connections, result.Findings, result.Conditions = n, findings, m.found
+	result.interrupt(ctx, began)
 	result.judge()
 	return result, nil
 }
@@ -181,9 +183,27 @@ func (m *measuring) result(client *tcpscale.Report) *Result {
 // measured is a figure that was taken; one that was not is nil, as 0 would be a claim.
 func measured(v float64) *float64 { return &v }
 
-// judge is strict: all there, none lost, both ends agree.
+// interrupt notes an end of ctx.
+func (r *Result) interrupt(ctx context.Context, began time.Time) {
+	if ctx.Err() != nil {
+		r.InterruptedAfter = time.Since(began).Seconds()
+	}
+}
+
+// tellTime is how long the ends may take to tell what they hold, in seconds: a report is made once a second, and taken once
+// a second.
+const tellTime = 3
+
+// judge is strict: all there, none lost, both ends agree. Who is interrupted before he could know says so.
 func (r *Result) judge() {
-	switch c := &r.Client; {
+	c := &r.Client
+	agree := c.Reconciled == nil || c.Reconciled.Agree
+	interrupted := fmt.Sprintf("interrupted after %.1f s: ", r.InterruptedAfter)
+	switch {
+	case r.InterruptedAfter > 0 && c.FullAt.IsZero():
+		r.Verdict = fmt.Sprintf(interrupted+"%d of %d connections were established", r.Held, r.Connections)
+	case r.InterruptedAfter > 0 && !agree && r.unexplained() == 0 && r.HoldSeconds < tellTime:
+		r.Verdict = fmt.Sprintf(interrupted+"%d of %d connections were established, too short to compare both ends", r.Held, r.Connections)
 	case c.FullAt.IsZero():
 		r.Verdict = fmt.Sprintf("%d of %d connections were established", r.Held, r.Connections)
 		if p := c.Plateau; p != nil {
@@ -193,7 +213,7 @@ func (r *Result) judge() {
 		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s%s", r.unexplained(), r.HoldSeconds, r.beside())
 	case r.Held < r.Connections:
 		r.Verdict = fmt.Sprintf("%d of %d connections at the end", r.Held, r.Connections)
-	case c.Reconciled != nil && !c.Reconciled.Agree:
+	case !agree:
 		r.Verdict = "the ends do not agree: " + c.Reconciled.Finding
 	default:
 		r.OK = true

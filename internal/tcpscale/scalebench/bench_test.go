@@ -97,3 +97,44 @@ func TestBenchOnTheMachinesLoopback(t *testing.T) {
 		t.Errorf("%s; %d held by %d servers, %+v", r.Verdict, r.Held, r.Server.Workers, r.Conditions)
 	}
 }
+
+// An interrupt before both ends could tell what they hold is one, and not a disagreement.
+func TestBenchSaysThatItWasInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	c := benchConfig()
+	c.Client.Connections, c.ClientWorkers, c.ServerWorkers, c.Hold = 60, 1, 1, time.Hour
+	c.Client.Rate = 5 // full after 12 s
+	c.Tick = func(r tcpscale.Report) {
+		if r.Connections.Established > 0 {
+			interrupt()
+		}
+	}
+	r, err := Run(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.OK || !strings.HasPrefix(r.Verdict, "interrupted after ") || !strings.HasSuffix(r.Verdict, " of 60 connections were established") {
+		t.Errorf("%v: %s", r.OK, r.Verdict)
+	}
+	full := time.Now()
+	for _, c := range []struct {
+		name            string
+		interrupted     float64
+		hold            time.Duration
+		lost            uint64
+		agree, ok       bool
+		begins, without string
+	}{
+		{"at once", 0.7, 100 * time.Millisecond, 0, false, false, "interrupted after 0.7 s: 60 of 60", "agree"},
+		{"late", 60, 58 * time.Second, 0, false, false, "the ends do not agree", "interrupted"},
+		{"late, and all is well", 60, 58 * time.Second, 0, true, true, "60 connections held for 58 s", "interrupted"},
+		{"with a loss", 2, time.Second, 3, false, false, "3 connections were lost", "agree"},
+		{"not at all", 0, 2 * time.Second, 0, false, false, "the ends do not agree", "interrupted"},
+	} {
+		r := Result{Connections: 60, Held: 60, InterruptedAfter: c.interrupted, HoldSeconds: c.hold.Seconds(), Lost: c.lost}
+		r.Client.FullAt, r.Client.Reconciled = full, &tcpscale.Reconciled{Agree: c.agree, Finding: "59"}
+		if r.judge(); r.OK != c.ok || !strings.HasPrefix(r.Verdict, c.begins) || strings.Contains(r.Verdict, c.without) {
+			t.Errorf("%s: %v %s", c.name, r.OK, r.Verdict)
+		}
+	}
+}

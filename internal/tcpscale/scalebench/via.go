@@ -362,6 +362,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	result.Connections, result.Conditions = c.Client.Connections, m.found
 	result.Via = &Via{Road: s.via.Road, Backends: s.via.Backends, Events: e.done, Shares: s.shares, Unexplained: account(e.done, &report)}
 	clock.fill(result.Via)
+	result.interrupt(ctx, s.began)
 	result.judge()
 	return result, nil
 }
