@@ -35,7 +35,8 @@ type Point struct {
 const (
 	look      = 500 * time.Millisecond
 	quiet     = 3 * time.Second  // least time without any change
-	enough    = 12 * time.Second // as much as retries of what was refused can ask for
+	connect   = 3 * time.Second  // time-out of an attempt; its SYN is sent again after 1 s
+	enough    = 2 * connect      // of the plan's count: each SYN of then was given up, and its like sent once more
 	shortfall = 30 * time.Second // of a count that is not the plan's
 	atMost    = 150 * time.Second
 )
@@ -96,7 +97,7 @@ func (r *run) start() error {
 		for replica := range l.replicas(node) {
 			base := tcpscale.ClientConfig{
 				Run: id, ID: fmt.Sprintf("node%d-replica%d", node, replica), Targets: l.targets(node), Sources: l.pods(node, replica), Connections: int(s.Connections),
-				InFlight: 2048, Heartbeat: 30 * time.Second, Misses: 3, Timeout: 3 * time.Second, BackoffMin: 500 * time.Millisecond, BackoffMax: 2 * time.Second,
+				InFlight: 2048, Heartbeat: 30 * time.Second, Misses: 3, Timeout: connect, BackoffMin: 500 * time.Millisecond, BackoffMax: 2 * time.Second,
 			}
 			workers := tcpscale.WorkersFor(base.Connections, files)
 			configs := make([]tcpscale.WorkerConfig, workers)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
@@ -24,11 +25,11 @@ func NATs() []string { return []string{Kernel, Weir} }
 
 // Config is what is measured.
 type Config struct {
-	Scenarios []snatplan.Scenario // valid, with their defaults
-	NATs      []string            // empty: both
-	Place     tcpscale.Place      // makes workers; its namespace is not used
-	Binary    string              // weir
-	Progress  func(done float64, what string)
+	Scenarios []snatplan.Scenario             // valid, with their defaults
+	NATs      []string                        // empty: both
+	Place     tcpscale.Place                  // makes workers; its namespace is not used
+	Binary    string                          // weir
+	Progress  func(done float64, what string) // one call at a time
 }
 
 // Cell is a scenario: what was said, planned and counted.
@@ -73,7 +74,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Run measures all scenarios, one after the other. The error is of what broke on the way, or of the context; everything
+// Run measures all scenarios, as many side by side as are small. The error is of what broke on the way, or of the context; everything
 // that was started is gone then.
 func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := c.Validate(); err != nil {
@@ -91,30 +92,23 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if len(c.NATs) == 0 {
 		c.NATs = NATs()
 	}
-	result := &Result{At: time.Now(), Cells: make([]Cell, 0, len(c.Scenarios))}
+	result := &Result{At: time.Now(), Cells: make([]Cell, len(c.Scenarios))}
 	for i, s := range c.Scenarios {
-		cell := Cell{Table: s.Table, Scenario: s.Name, Expect: s.Expect, Kind: string(s.Kind), Plan: s.Plan()}
-		for j, nat := range c.NATs {
-			tick := func(held int) {
-				if c.Progress != nil {
-					c.Progress(float64(i*len(c.NATs)+j)/float64(len(c.Scenarios)*len(c.NATs)), fmt.Sprintf("%s, %s's NAT: %s of %s", cell.name(), nat, snatplan.Group(int64(held)), snatplan.Group(cell.Plan.Demand)))
-				}
-			}
-			tick(0)
-			column, err := c.column(ctx, s, nat == Weir, tick)
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s's NAT: %w", cell.name(), nat, err)
-			}
+		result.Cells[i] = Cell{Table: s.Table, Scenario: s.Name, Expect: s.Expect, Kind: string(s.Kind), Plan: s.Plan()}
+	}
+	if err := c.runAll(ctx, result); err != nil {
+		return nil, err
+	}
+	for i := range result.Cells {
+		cell := &result.Cells[i]
+		if cell.judge(); !cell.Agree {
+			result.Differ++
+		}
+		for _, column := range []Column{cell.Kernel, cell.Weir} {
 			if column.Measured != nil {
 				result.Runs++
 			}
-			*map[string]*Column{Kernel: &cell.Kernel, Weir: &cell.Weir}[nat] = column
 		}
-		cell.judge()
-		if !cell.Agree {
-			result.Differ++
-		}
-		result.Cells = append(result.Cells, cell)
 	}
 	result.Took = time.Since(result.At).Seconds()
 	result.Verdict = fmt.Sprintf("%d scenarios, %d runs: each count is the plan's, to the connection.", len(result.Cells), result.Runs)
@@ -124,13 +118,76 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return result, nil
 }
 
-func (c *Config) column(ctx context.Context, s snatplan.Scenario, weir bool, tick func(int)) (Column, error) {
-	l, err := lay(s, weir)
-	if err != nil {
-		return Column{NotRun: err.Error()}, nil
+// together is how many connections are offered at one time. More scenarios than one then run side by side, in namespaces
+// of their own: a small one waits longer than it works.
+const together = 200_000
+
+// runAll measures every scenario with every NAT and fills in the columns. The first error ends all.
+func (c *Config) runAll(ctx context.Context, result *Result) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	type end struct {
+		weight int64
+		err    error
 	}
-	m, err := c.measure(ctx, l, tick)
-	return Column{Measured: m}, err
+	var (
+		ended   = make(chan end)
+		busy    int64 // connections offered
+		running int
+		done    int
+		show    sync.Mutex // Progress, done
+	)
+	wait := func() {
+		e := <-ended
+		running, busy = running-1, busy-e.weight
+		if e.err != nil {
+			cancel(e.err)
+		}
+	}
+	all := len(result.Cells) * len(c.NATs)
+	for i, s := range c.Scenarios {
+		cell := &result.Cells[i]
+		for _, nat := range c.NATs {
+			column := map[string]*Column{Kernel: &cell.Kernel, Weir: &cell.Weir}[nat]
+			l, err := lay(s, nat == Weir)
+			if err != nil {
+				column.NotRun = err.Error()
+				show.Lock()
+				done++
+				show.Unlock()
+				continue
+			}
+			for running > 0 && busy+cell.Plan.Demand > together {
+				wait()
+			}
+			if ctx.Err() != nil {
+				break
+			}
+			running, busy = running+1, busy+cell.Plan.Demand
+			tick := func(held int) {
+				show.Lock()
+				defer show.Unlock()
+				if c.Progress != nil {
+					c.Progress(float64(done)/float64(all), fmt.Sprintf("%s, %s's NAT: %s of %s", cell.name(), nat, snatplan.Group(int64(held)), snatplan.Group(cell.Plan.Demand)))
+				}
+			}
+			tick(0)
+			go func() {
+				var err error
+				if column.Measured, err = c.measure(ctx, l, tick); err != nil {
+					err = fmt.Errorf("%s, %s's NAT: %w", cell.name(), nat, err)
+				}
+				show.Lock()
+				done++
+				show.Unlock()
+				ended <- end{cell.Plan.Demand, err}
+			}()
+		}
+	}
+	for running > 0 {
+		wait()
+	}
+	return context.Cause(ctx)
 }
 
 // judge compares, and says in words what there is to say.

@@ -327,6 +327,41 @@ services:
 	}
 }
 
+// Behind a NAT with as many ports each connection keeps the one it has, so both are full at the same time: a flow refused
+// here would hold a port there for minutes. A port that another has is looked for elsewhere.
+func TestSNATKeepsPorts(t *testing.T) {
+	e := steer.New(compile(t, `maglev_size: 251
+services:
+- name: pool
+  mode: nat
+  vips: [{address: 192.0.2.1, protocol: udp, port: 5684}]
+  snat: {addresses: [10.9.0.1], ports: 2000-4999}
+  backends: [{name: a, address: 10.1.0.1, port: 7000}]
+`), steer.Options{})
+	from := func(client string, port int) flow.Key {
+		return flow.NewKey(netip.AddrPortFrom(netip.MustParseAddr(client), uint16(port)), netip.MustParseAddrPort("192.0.2.1:5684"), flow.ProtoUDP)
+	}
+	for port := 2000; port <= 4999; port++ {
+		if d := e.Datagram(from("192.0.2.200", port), nil, 0); d.Action != lb.Forward || d.Source != netip.AddrPortFrom(netip.MustParseAddr("10.9.0.1"), uint16(port)) {
+			t.Fatal(port, d.Reason, d.Source)
+		}
+	}
+	if d := e.Datagram(from("192.0.2.201", 2000), nil, 0); d.Reason != lb.ReasonSNATExhausted {
+		t.Error("of a full pool:", d.Reason, d.Source)
+	}
+	if d := e.Datagram(from("192.0.2.201", 2000), nil, time.Hour); d.Action != lb.Forward {
+		t.Fatal(d.Reason)
+	}
+	if d := e.Datagram(from("192.0.2.202", 2000), nil, time.Hour); d.Action != lb.Forward || d.Source.Port() == 2000 {
+		t.Error("another's port:", d.Reason, d.Source)
+	}
+	for _, port := range []int{1999, 5000} {
+		if d := e.Datagram(from("192.0.2.203", port), nil, time.Hour); d.Action != lb.Forward || d.Source.Port() < 2000 || d.Source.Port() > 4999 {
+			t.Error(port, d.Reason, d.Source)
+		}
+	}
+}
+
 // The SNAT pool gives each flow of one backend its own source, says when it is
 // empty, and takes sources back.
 func TestSNAT(t *testing.T) {

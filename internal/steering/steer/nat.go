@@ -15,8 +15,10 @@ const maxSNATTries = 64
 // replies. Without SNAT the client's own address and port stay; two flows of
 // one client through two VIPs to one backend then collide, and the second is refused.
 //
-// With SNAT, candidate i of the pool of addresses × ports is number
-// (hash>>32 + i) mod pool, addresses first: the same on every data path. Where
+// With SNAT the client's own port comes first, at the address where its hash
+// leads: what a NAT before this one has kept apart stays apart, and two of equal
+// size in series fill alike. Then candidate i of the pool of addresses × ports is
+// number (hash>>32 + i) mod pool, addresses first: the same on every data path. Where
 // all of those are taken the search goes on where the last flow of the service
 // that had to ended its own: so a nearly full pool is swept by those who come,
 // and no port stays unfound.
@@ -35,8 +37,8 @@ func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Dur
 	if pool == 0 {
 		return false
 	}
-	search := func(start uint64) bool {
-		for i := range min(pool, maxSNATTries) {
+	search := func(start, tries uint64) bool {
+		for i := range min(pool, tries) {
 			n := (start + i) % pool
 			from := netip.AddrPortFrom(addresses[n/ports], snat.First+uint16(n%ports))
 			if e.reserveReply(en, replyKey(k, to, from), k, now, ttl) {
@@ -46,16 +48,20 @@ func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Dur
 		}
 		return false
 	}
-	if search(e.snapshot.HashKey.Flow(k) >> 32) {
+	start := e.snapshot.HashKey.Flow(k) >> 32
+	if !isEcho(k.Proto) && k.SrcPort >= snat.First && k.SrcPort <= snat.Last && search(start%pool/ports*ports+uint64(k.SrcPort-snat.First), 1) {
+		return true
+	}
+	if search(start, maxSNATTries) {
 		return true
 	}
 	if pool <= maxSNATTries {
 		return false
 	}
 	state := e.services[b.Service.Index]
-	start := state.snatNext
+	next := state.snatNext
 	state.snatNext += maxSNATTries
-	return search(uint64(start))
+	return search(uint64(next), maxSNATTries)
 }
 
 // reserveReply enters one reply key unless another live flow has it.

@@ -268,7 +268,7 @@ __noinline int reply_reserve(struct reservation *r) { return r ? reply_reserve_h
 #define SNAT_TRIES 64
 
 /* Picks what the backend sees as the source: candidate i of the pool is
- * (start + i) mod pool, addresses first, at most 64 tries. */
+ * (start + i) mod pool, addresses first, at most r->tries and 64. */
 __noinline int reserve_pool(struct reservation *r)
 {
 	if (!r)
@@ -277,7 +277,7 @@ __noinline int reserve_pool(struct reservation *r)
 		const struct addr *a;
 		__u32 n, at;
 
-		if (i >= r->pool || !r->ports)
+		if (i >= r->tries || i >= r->pool || !r->ports)
 			return 0;
 		n = ((__u64)r->start + i) % r->pool;
 		at = r->first + n / r->ports;
@@ -293,6 +293,23 @@ __noinline int reserve_pool(struct reservation *r)
 		}
 	}
 	return 0;
+}
+
+/* The client's own port first, at the address of its hash: what a NAT before this
+ * one has kept apart stays apart, so two of equal size in series fill alike. */
+static __always_inline int reserve_own(struct reservation *r, __u32 sport)
+{
+	__u32 start = r->start;
+	int ok;
+
+	if (r->echo || sport < r->first_port || sport - r->first_port >= r->ports || !r->pool)
+		return 0;
+	r->start = start % r->pool / r->ports * r->ports + sport - r->first_port;
+	r->tries = 1;
+	ok = reserve_pool(r);
+	r->start = start;
+	r->tries = SNAT_TRIES;
+	return ok;
 }
 
 /* Where its hash leads all is taken: 64 more, where the last flow of the service
@@ -352,7 +369,8 @@ static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry,
 		r->ports = (__u32)service->snat_last - service->snat_first + 1;
 		r->pool = r->ports * (is6 ? service->snat6 : service->snat4);
 		r->start = flow_hash(p) >> 32;
-		ok = reserve_pool(r) || reserve_next(r, service->id);
+		r->tries = SNAT_TRIES;
+		ok = reserve_own(r, bpf_ntohs(p->key.sport)) || reserve_pool(r) || reserve_next(r, service->id);
 	} else {
 		__builtin_memcpy(r->reply.dst, p->key.src, 16);
 		r->reply.dport = r->echo ? 0 : p->key.sport;

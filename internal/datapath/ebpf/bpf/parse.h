@@ -41,7 +41,8 @@ struct reservation {
 	__u16 nat_port;   /* out */
 	__u8 echo;
 	__u8 state;
-	__u8 pad[2];
+	__u8 tries;
+	__u8 pad;
 };
 
 #define NO_SLOT 0xffffu      /* of cells; not a backend */
