@@ -36,14 +36,14 @@ type Result struct {
 	HoldSeconds      float64          `json:"hold_s"`
 	EstablishSeconds float64          `json:"establish_s,omitempty"`
 	Lost             uint64           `json:"lost"`
-	InterruptedAfter float64          `json:"interrupted_after_s,omitempty"`  // since the start; 0: it was not
-	KernelBytes      float64          `json:"kernel_bytes_per_connection"`    // both ends; growth of unreclaimable slab and socket buffers
-	AvailableBytes   float64          `json:"available_bytes_per_connection"` // by how much the machine's available memory fell
-	ServerBytes      float64          `json:"server_user_bytes_per_connection"`
-	ServerTable      float64          `json:"server_table_bytes_per_connection"`
-	ClientBytes      float64          `json:"client_user_bytes_per_connection"`
-	ClientTable      float64          `json:"client_table_bytes_per_connection"`
-	ServerCPU        *float64         `json:"server_idle_cpu_percent,omitempty"` // of one core; nil: nothing was idle for so long that it could be measured
+	InterruptedAfter float64          `json:"interrupted_after_s,omitempty"`            // since the start; 0: it was not
+	KernelBytes      *float64         `json:"kernel_bytes_per_connection,omitempty"`    // both ends; growth of unreclaimable slab and socket buffers
+	AvailableBytes   *float64         `json:"available_bytes_per_connection,omitempty"` // by how much the machine's available memory fell
+	ServerBytes      *float64         `json:"server_user_bytes_per_connection,omitempty"`
+	ServerTable      *float64         `json:"server_table_bytes_per_connection,omitempty"`
+	ClientBytes      *float64         `json:"client_user_bytes_per_connection,omitempty"`
+	ClientTable      *float64         `json:"client_table_bytes_per_connection,omitempty"`
+	ServerCPU        *float64         `json:"server_idle_cpu_percent,omitempty"` // of one core; nil, as of memory: nothing was idle for so long that it could be measured
 	ClientCPU        *float64         `json:"client_idle_cpu_percent,omitempty"` // likewise
 	Beats            *float64         `json:"heartbeats_per_s,omitempty"`        // of the clients; likewise
 	OK               bool             `json:"ok"`
@@ -181,9 +181,9 @@ func (m *measuring) result(client *tcpscale.Report) *Result {
 		r.Beats = measured(float64(m.last.Heartbeats.Sent-m.first.Heartbeats.Sent) / span)
 	}
 	if n := float64(m.last.Connections.Established); n > 0 {
-		r.KernelBytes, r.AvailableBytes = (m.now.kernel-m.before.kernel)/n, (m.before.available-m.now.available)/n
-		r.ClientBytes, r.ServerBytes = m.last.BytesPerConnection, m.lastAt.BytesPerConnection
-		r.ClientTable, r.ServerTable = float64(m.last.TableBytes)/n, float64(m.lastAt.TableBytes)/n
+		r.KernelBytes, r.AvailableBytes = measured((m.now.kernel-m.before.kernel)/n), measured((m.before.available-m.now.available)/n)
+		r.ClientBytes, r.ServerBytes = measured(m.last.BytesPerConnection), measured(m.lastAt.BytesPerConnection)
+		r.ClientTable, r.ServerTable = measured(float64(m.last.TableBytes)/n), measured(float64(m.lastAt.TableBytes)/n)
 	}
 	return r
 }

@@ -22,9 +22,9 @@ func (r *Result) rows() [][2]string {
 		{"time to establish", fmt.Sprintf("%.2f s, %.0f/s", r.EstablishSeconds, float64(r.Connections)/max(r.EstablishSeconds, 1e-3))},
 		{"lost", fmt.Sprint(r.Lost)},
 		{"processes", fmt.Sprintf("%d servers, %d clients", r.Server.Workers, r.Client.Workers)},
-		{"kernel memory", fmt.Sprintf("%.0f B a connection (both ends); available memory fell by %.0f B", r.KernelBytes, r.AvailableBytes)},
-		{"user memory, server", fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ServerBytes, r.ServerTable)},
-		{"user memory, client", fmt.Sprintf("%.0f B a connection, of which tables %.0f B", r.ClientBytes, r.ClientTable)},
+		{"kernel memory", memoryText("%.0f B a connection (both ends); available memory fell by %.0f B", r.KernelBytes, r.AvailableBytes)},
+		{"user memory, server", memoryText("%.0f B a connection, of which tables %.0f B", r.ServerBytes, r.ServerTable)},
+		{"user memory, client", memoryText("%.0f B a connection, of which tables %.0f B", r.ClientBytes, r.ClientTable)},
 		{"processor in the hold", r.processor()},
 		{"heartbeats", fmt.Sprintf("sent %d, answered %d, missed %d", r.Client.Heartbeats.Sent, r.Client.Heartbeats.Received, r.Client.Heartbeats.Missed)},
 	}
@@ -55,6 +55,21 @@ func (r *Result) processor() string {
 }
 
 const notMeasured = "- (not measured: it needs 4 s of hold before the first event)"
+
+func memoryText(format string, a, b *float64) string {
+	if a == nil || b == nil {
+		return notMeasured
+	}
+	return fmt.Sprintf(format, *a, *b)
+}
+
+// bytesText is a cell; "-" where nothing was measured.
+func bytesText(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", *v)
+}
 
 // percentText is a cell; "-" where nothing was measured.
 func percentText(v float64) string {
@@ -119,7 +134,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 			{Name: "held", Value: fmt.Sprint(r.Held)},
 			{Name: "lost", Value: fmt.Sprint(r.Lost)},
 			{Name: "to establish", Value: fmt.Sprintf("%.1f s", r.EstablishSeconds)},
-			{Name: "server, B a connection", Value: fmt.Sprintf("%.0f", r.ServerBytes)},
+			{Name: "server, B a connection", Value: bytesText(r.ServerBytes)},
 		},
 		Events: events,
 		Figures: []plot.Figure{

@@ -235,7 +235,7 @@ func comparison(results []*Result) (header []string, rows [][]string) {
 		header = append(header, r.Road())
 		for i, cell := range []string{
 			fmt.Sprint(r.Held), fmt.Sprintf("%.2f s", r.EstablishSeconds), fmt.Sprintf("%.0f/s", float64(r.Connections)/max(r.EstablishSeconds, 1e-3)),
-			fmt.Sprint(r.Lost), fmt.Sprint(r.unexplained()), fmt.Sprintf("%.0f", r.KernelBytes), fmt.Sprintf("%.0f", r.ServerBytes), fmt.Sprintf("%.0f", r.ClientBytes),
+			fmt.Sprint(r.Lost), fmt.Sprint(r.unexplained()), bytesText(r.KernelBytes), bytesText(r.ServerBytes), bytesText(r.ClientBytes),
 			percentText(orNaN(r.ServerCPU)), percentText(orNaN(r.ClientCPU)), balancer, machine,
 			fmt.Sprintf("%.2f ms", r.rtt(.5)), fmt.Sprintf("%.2f ms", r.rtt(.99)), ratio, ok,
 		} {

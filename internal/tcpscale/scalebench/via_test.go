@@ -135,7 +135,7 @@ func TestWhatWasNotMeasuredIsNotZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"idle_cpu_percent", "machine_others_cpu_percent", "machine_softirq_cpu_percent", "heartbeats_per_s"} {
+	for _, key := range []string{"idle_cpu_percent", "machine_others_cpu_percent", "machine_softirq_cpu_percent", "heartbeats_per_s", "kernel_bytes_per_connection", "server_user_bytes", "client_table_bytes"} {
 		if bytes.Contains(text, []byte(key)) {
 			t.Errorf("%s is there: %s", key, text)
 		}
@@ -147,7 +147,7 @@ func TestWhatWasNotMeasuredIsNotZero(t *testing.T) {
 	if err := WriteAll(&out, []*Result{r, &other}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"not measured", `servers' processor +- +0\.0 %`, `machine's processor +- +20\.0 %`, `balancer's processor +- +-`} {
+	for _, want := range []string{"not measured", `kernel B/connection +- +-`, `servers' processor +- +0\.0 %`, `machine's processor +- +20\.0 %`, `balancer's processor +- +-`} {
 		if !regexp.MustCompile(want).Match(out.Bytes()) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
