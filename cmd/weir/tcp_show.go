@@ -36,10 +36,14 @@ func newTCPProgress(out io.Writer) *tcpProgress {
 const tcpColumns = "%8s %11s %11s %9s %9s %8s %8s %8s  %s\n"
 
 func (p *tcpProgress) show(r tcpscale.Report) {
-	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Because != p.plateau {
-		p.plateau = r.Plateau.Ceiling + r.Plateau.Because
+	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Kind != p.plateau { // its counts go on: told once
+		p.plateau = r.Plateau.Ceiling + r.Plateau.Kind
 		p.last = time.Time{}
-		p.say("plateau at %d: %s; %s", r.Plateau.Connections, r.Plateau.Ceiling, r.Plateau.Because)
+		words := fmt.Sprintf("plateau at %d: %s; %s", r.Plateau.Connections, r.Plateau.Ceiling, r.Plateau.Because)
+		if r.Plateau.Remedy != "" {
+			words += ": " + r.Plateau.Remedy
+		}
+		p.say("%s", words)
 	}
 	now := time.Now()
 	if !p.terminal && now.Sub(p.last) < 5*time.Second {
@@ -108,7 +112,9 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 			row(l.name, "p50 %.1f ms, p90 %.1f, p99 %.1f, most %.1f", measure.Millis(l.latency.Quantile(.5)), measure.Millis(l.latency.Quantile(.9)), measure.Millis(l.latency.Quantile(.99)), measure.Millis(l.latency.Max()))
 		}
 	}
-	row("user memory", "%.0f B a connection, tables %.0f B", r.BytesPerConnection, float64(r.TableBytes)/float64(max(r.Connections.Established, 1)))
+	if n := r.Connections.Established; n > 0 {
+		row("user memory", "%.0f B a connection, tables %.0f B", r.BytesPerConnection, float64(r.TableBytes)/float64(n))
+	}
 	row("processor", "%.2f s", r.CPUSeconds)
 	if c := r.Reconciled; c != nil {
 		row("both ends", "client %d, server %d %s", c.Client, c.Server, c.Finding)

@@ -115,6 +115,13 @@ func TestPlateausAreNamed(t *testing.T) {
 			t.Errorf("%d: %+v", n, p)
 		}
 	}
+	nobody := Finder{}
+	refused := Report{Connections: Connections{Target: 10}}
+	nobody.Watch(0, &refused)
+	refused.Failures = map[string]uint64{"refused": 10}
+	if p := nobody.Watch(6*time.Second, &refused); p == nil || p.At != 0 || p.Kind != "refused" || p.Remedy != Refused.Remedy() || p.Ceiling != "no connection gets through" {
+		t.Errorf("nobody listens: %+v", p)
+	}
 	if name, ok := share(7000); ok {
 		t.Errorf("7000 is %q", name)
 	}

@@ -49,7 +49,7 @@ func (f *Finder) name(n int, seconds float64, r *Report) *Plateau {
 	p.Because = "nothing has failed; connects are still under way"
 	if count > 0 {
 		p.Because = fmt.Sprintf("%d attempts failed since: %s", count, kind)
-		p.Remedy = kind.Remedy()
+		p.Kind, p.Remedy = kind.String(), kind.Remedy()
 	}
 	ceilings := Ceilings()
 	switch {
@@ -58,7 +58,9 @@ func (f *Finder) name(n int, seconds float64, r *Report) *Plateau {
 	case kind == OutOfPorts && count > 0:
 		ceilings = []Ceiling{{f.Ports * f.Tuples, fmt.Sprintf("source ports: %d for each of %d pairs of source and target", f.Ports, f.Tuples)}}
 	}
-	if at, name, ok := nearest(n, ceilings); ok {
+	if n == 0 {
+		p.Ceiling = "no connection gets through"
+	} else if at, name, ok := nearest(n, ceilings); ok {
 		p.At, p.Ceiling = at, name
 	} else if name, ok := share(n); ok && kind == Timeout && count > 0 {
 		p.At, p.Ceiling = n, name

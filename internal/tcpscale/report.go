@@ -44,7 +44,7 @@ type Report struct {
 
 	CPUSeconds         float64        `json:"cpu_s"`
 	RSSBytes           uint64         `json:"rss_bytes"`
-	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory that no file holds, since the start, for each established
+	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory that no file holds, since the start, at least the tables, for each established
 	TableBytes         uint64         `json:"table_bytes"`               // of that, tables of connections and timers
 	Frozen             float64        `json:"frozen_s,omitempty"`        // how long the process was without a processor; of several, the longest
 	LimitsHit          []string       `json:"limits_hit,omitempty"`
@@ -122,6 +122,7 @@ type Plateau struct {
 	Ceiling     string  `json:"ceiling"` // the nearest known, or "unknown"
 	At          int     `json:"ceiling_at,omitempty"`
 	Because     string  `json:"because"`
+	Kind        string  `json:"kind,omitempty"` // the [Failure] that is in the way
 	Remedy      string  `json:"remedy,omitempty"`
 }
 

@@ -246,8 +246,10 @@ func (m *meter) report(e engine, now time.Duration) Report {
 		r.Frozen = m.clock.frozen.Seconds()
 	}
 	r.Host = m.host
-	if n := r.Connections.Established; n > 0 && usage.OwnBytes > m.before {
-		r.BytesPerConnection = float64(usage.OwnBytes-m.before) / float64(n)
+	if n := r.Connections.Established; n > 0 {
+		// Garbage of the start that went meanwhile must not be counted against the connections: they take their tables at least.
+		own := max(r.TableBytes, max(usage.OwnBytes, m.before)-m.before)
+		r.BytesPerConnection = float64(own) / float64(n)
 	}
 	if span := (now - m.at).Seconds(); span > 0 {
 		r.Rates = Rates{
