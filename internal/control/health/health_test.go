@@ -132,10 +132,10 @@ func TestProbesAreBounded(t *testing.T) {
 			addresses = append(addresses, netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(1 + i%250)}).String())
 		}
 		p.Follow(snapshot(t, &lb.HealthSpec{Type: lb.ProbeTCP, Port: 80, Interval: time.Second, Timeout: 900 * time.Millisecond, Fall: 1}, addresses...))
-		time.Sleep(time.Minute)
+		time.Sleep(4 * time.Second) // no longer than all need: the race detector may crash after thousands of timers in a bubble (golang/go#78156)
 		synctest.Wait()
 		mu.Lock()
-		if most > maxInFlight || down != 300 {
+		if most != maxInFlight || down != 300 {
 			t.Errorf("%d at one time, %d reported", most, down)
 		}
 		mu.Unlock()
