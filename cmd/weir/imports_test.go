@@ -26,14 +26,15 @@ func mayImport() map[string]may {
 	const pion = "github.com/pion/"
 	return map[string]may{
 		// 1 to 3, pure
-		"steering/flow":   {pure: true},
+		"steering/evict":  {pure: true},
+		"steering/flow":   {pure: true, ours: "steering/evict"},
 		"steering/maglev": {pure: true},
 		"steering/cid":    {pure: true},
 		"lab/snatplan":    {pure: true},
 		"lab/measure":     {pure: true, others: "github.com/HdrHistogram/hdrhistogram-go"},
 		"steering/packet": {pure: true, ours: "steering/flow"},
 		"steering/lb":     {pure: true, ours: "steering/flow steering/maglev steering/cid"},
-		"steering/steer":  {pure: true, ours: "steering/lb steering/packet steering/flow steering/cid"},
+		"steering/steer":  {pure: true, ours: "steering/lb steering/packet steering/flow steering/cid steering/evict"},
 		// 3, leaves
 		"control/config": {others: "github.com/goccy/go-yaml"},
 		"control/admin":  {others: "github.com/prometheus/"},
@@ -65,11 +66,11 @@ func mayImport() map[string]may {
 		"tcpscale/stats":         {ours: "tcpscale lab/measure"},
 		"tcpscale/scalebench":    {ours: "tcpscale tcpscale/limits lab/measure lab/plot lab/netlab lab/procstat lab/programs lab/scratch"},
 		// 6
-		"dtls/engine":     {ours: "udpio dtls/record dtls/handshake dtls/arena steering/cid"},
+		"dtls/engine":     {ours: "udpio dtls/record dtls/handshake dtls/arena steering/cid steering/evict"},
 		"coap/cluster":    {ours: "dtls/engine steering/cid"},
 		"coap/node":       {ours: "dtls/engine coap/message coap/exchange coap/cluster"},
 		"coap/client":     {ours: "udpio dtls/record dtls/handshake coap/message coap/exchange steering/cid lab/measure lab/procstat", others: pion + "dtls"},
-		"turn/allocation": {pure: true, others: pion + "stun"},
+		"turn/allocation": {pure: true, ours: "steering/evict", others: pion + "stun"},
 		"turn/routes":     {},
 		"turn/keep":       {},
 		"turn/gateway":    {ours: "turn/allocation turn/routes udpio", others: pion},

@@ -1,0 +1,212 @@
+package evict
+
+// none ends a list.
+const none = -1
+
+// Order is the order in which the entries of one table are evicted. K is the type that names who is accountable for an
+// entry. The zero Order is empty and ready to use. Not for concurrent use.
+type Order[K comparable] struct {
+	entries []entry // by slot number
+	groups  []group[K]
+	free    []int32 // unused elements of groups
+	byKey   map[K]int32
+	bySize  []list // of groups, by how many entries they hold; the group that has had this size longest is first
+	largest int
+	count   int
+}
+
+// entry is an element of its group's list.
+type entry struct {
+	group        int32 // plus 1; 0: the slot is not in the order
+	older, newer int32
+}
+
+// group holds the entries of one key, oldest first, and is an element of the list of its size.
+type group[K comparable] struct {
+	key            K
+	oldest, newest int32
+	size           int
+	before, after  int32
+}
+
+// list is a list of groups.
+type list struct {
+	first, last int32
+}
+
+// Add enters the entry in a slot (0 or more) as the newest of its key. A slot that is in the order already is moved.
+func (o *Order[K]) Add(slot int32, key K) {
+	if o.Has(slot) {
+		o.Remove(slot)
+	}
+	for int(slot) >= len(o.entries) {
+		o.entries = append(o.entries, entry{})
+	}
+	g, ok := o.byKey[key]
+	if !ok {
+		g = o.newGroup(key)
+	}
+	o.push(g, slot)
+	o.resize(g, 1)
+	o.count++
+}
+
+// Remove takes a slot out of the order, because its entry ended or has proven itself. It says whether it was there.
+func (o *Order[K]) Remove(slot int32) bool {
+	if !o.Has(slot) {
+		return false
+	}
+	g := o.entries[slot].group - 1
+	o.unlink(g, slot)
+	o.entries[slot].group = 0
+	o.resize(g, -1)
+	o.count--
+	return true
+}
+
+// Renew makes the entry in a slot the newest of its key. A slot that is not in the order stays out.
+func (o *Order[K]) Renew(slot int32) {
+	if !o.Has(slot) {
+		return
+	}
+	g := o.entries[slot].group - 1
+	if o.groups[g].newest == slot {
+		return
+	}
+	o.unlink(g, slot)
+	o.push(g, slot)
+}
+
+// Has says whether a slot is in the order.
+func (o *Order[K]) Has(slot int32) bool {
+	return slot >= 0 && int(slot) < len(o.entries) && o.entries[slot].group != 0
+}
+
+// First returns the slot of the entry to evict first: the oldest of the key that holds most. Of keys that hold equally many,
+// the one that has held so many for longest. It returns false if the order is empty.
+func (o *Order[K]) First() (slot int32, ok bool) {
+	if o.count == 0 {
+		return 0, false
+	}
+	return o.groups[o.bySize[o.largest].first].oldest, true
+}
+
+// FirstOf returns the slot of the oldest entry of one key, for a table that bounds what each key may hold.
+func (o *Order[K]) FirstOf(key K) (slot int32, ok bool) {
+	g, ok := o.byKey[key]
+	if !ok {
+		return 0, false
+	}
+	return o.groups[g].oldest, true
+}
+
+// Held returns how many entries a key holds.
+func (o *Order[K]) Held(key K) int {
+	g, ok := o.byKey[key]
+	if !ok {
+		return 0
+	}
+	return o.groups[g].size
+}
+
+// Len returns how many entries are in the order.
+func (o *Order[K]) Len() int { return o.count }
+
+// Keys returns how many keys hold entries.
+func (o *Order[K]) Keys() int { return len(o.byKey) }
+
+// Clear removes all entries.
+func (o *Order[K]) Clear() { *o = Order[K]{} }
+
+func (o *Order[K]) newGroup(key K) int32 {
+	if o.byKey == nil {
+		o.byKey = make(map[K]int32)
+	}
+	g := int32(len(o.groups))
+	if n := len(o.free); n > 0 {
+		g, o.free = o.free[n-1], o.free[:n-1]
+	} else {
+		o.groups = append(o.groups, group[K]{})
+	}
+	o.groups[g] = group[K]{key: key, oldest: none, newest: none, before: none, after: none}
+	o.byKey[key] = g
+	return g
+}
+
+// push makes a slot the newest of a group.
+func (o *Order[K]) push(g, slot int32) {
+	group := &o.groups[g]
+	o.entries[slot] = entry{group: g + 1, older: group.newest, newer: none}
+	if group.newest == none {
+		group.oldest = slot
+	} else {
+		o.entries[group.newest].newer = slot
+	}
+	group.newest = slot
+}
+
+func (o *Order[K]) unlink(g, slot int32) {
+	group, e := &o.groups[g], o.entries[slot]
+	if e.older == none {
+		group.oldest = e.newer
+	} else {
+		o.entries[e.older].newer = e.newer
+	}
+	if e.newer == none {
+		group.newest = e.older
+	} else {
+		o.entries[e.newer].older = e.older
+	}
+}
+
+// resize moves a group to the list of its new size, and forgets an empty one.
+func (o *Order[K]) resize(g int32, by int) {
+	group := &o.groups[g]
+	if group.size > 0 {
+		o.leave(g)
+	}
+	group.size += by
+	if group.size > 0 {
+		o.join(g)
+	} else {
+		var zero K
+		delete(o.byKey, group.key)
+		group.key = zero // what it points to may be freed
+		o.free = append(o.free, g)
+	}
+	// By at most one step: a resize changes one group by one entry.
+	for o.largest > 0 && o.bySize[o.largest].first == none {
+		o.largest--
+	}
+}
+
+func (o *Order[K]) join(g int32) {
+	group := &o.groups[g]
+	for group.size >= len(o.bySize) {
+		o.bySize = append(o.bySize, list{first: none, last: none})
+	}
+	l := &o.bySize[group.size]
+	group.before, group.after = l.last, none
+	if l.last == none {
+		l.first = g
+	} else {
+		o.groups[l.last].after = g
+	}
+	l.last = g
+	o.largest = max(o.largest, group.size)
+}
+
+func (o *Order[K]) leave(g int32) {
+	group := &o.groups[g]
+	l := &o.bySize[group.size]
+	if group.before == none {
+		l.first = group.after
+	} else {
+		o.groups[group.before].after = group.after
+	}
+	if group.after == none {
+		l.last = group.before
+	} else {
+		o.groups[group.after].before = group.before
+	}
+}
