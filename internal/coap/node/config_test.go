@@ -1,6 +1,7 @@
 package node
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,10 @@ func TestConfigValidate(t *testing.T) {
 		"cid_length: 1 is not between 2 and 16": {DTLS: []string{":0"}, CIDLength: 1},
 		"workers: -1 is not between":            {DTLS: []string{":0"}, Workers: -1},
 		"max_sessions: -1 is not between":       {DTLS: []string{":0"}, MaxSessions: -1},
+		"trusted[1]: invalid Prefix is no prefix": {
+			Listen: []string{":0"}, Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}},
+		},
+		"trusted[0]: ::ffff:10.0.0.0/104 is no prefix": {Listen: []string{":0"}, Trusted: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104)}},
 		"separate_delay: 1h0m0s is not between": {DTLS: []string{":0"}, SeparateDelay: time.Hour},
 		"cluster.nodes: :15784 of node 1 is taken by d": {
 			DTLS:    []string{":15784"},
