@@ -15,14 +15,15 @@ func (w *Worker) hello(r *record.Record, from source) {
 	if h != nil {
 		existing = h.pending
 	}
-	w.from = from.addr
 	b := w.out.acquire()
-	outcome, out, pending := w.server.Hello(from.addr, r, existing, w.mayAccept, w.now, b[:0])
+	outcome, out, pending := w.server.Hello(from.addr, r, existing, w.now, b[:0])
 	switch outcome {
 	case handshake.Verify:
 		w.stats.HelloVerifies++
 	case handshake.Accepted:
-		w.halfOpens.put(from.addr, from.local, pending, w.now)
+		if w.halfOpens.put(from.addr, from.local, pending, w.now) {
+			w.stats.HalfOpenEvicted++
+		}
 	case handshake.Repeated:
 		w.halfOpens.postpone(h, pending.Deadline())
 	case handshake.Refused:

@@ -53,7 +53,7 @@ func (s *server) datagram(d []byte, now time.Duration) (replies [][]byte) {
 		case handshake.IsHello(&r):
 			var o handshake.Outcome
 			var p *handshake.Pending
-			o, out, p = s.hs.Hello(clientAddr, &r, s.pending, func() bool { return true }, now, nil)
+			o, out, p = s.hs.Hello(clientAddr, &r, s.pending, now, nil)
 			if o == handshake.Accepted {
 				s.pending, s.result = p, nil
 			}

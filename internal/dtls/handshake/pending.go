@@ -183,11 +183,22 @@ func (p *Pending) keyExchange() {
 
 // keep holds what came before its time, copied; bounded.
 func (p *Pending) keep(list [][]byte, b []byte) [][]byte {
-	if len(list) < maxEarly && p.earlyBytes+len(b) <= maxEarlyBytes {
+	if len(list) < maxEarly && p.earlyBytes+len(b) <= maxEarlyBytes && p.owner.held+len(b) <= MaxHeld {
 		p.earlyBytes += len(b)
+		p.owner.held += len(b)
 		list = append(list, slices.Clone(b))
 	}
 	return list
+}
+
+// Held is how many bytes the Pending keeps for later.
+func (p *Pending) Held() int { return p.earlyBytes }
+
+// Release gives back what the Pending held of its Server's MaxHeld. It is called
+// when the Pending is dropped, or Established, after its last Receive.
+func (p *Pending) Release() {
+	p.owner.held -= p.earlyBytes
+	p.earlyBytes = 0
 }
 
 // replayEarly handles the records that came before their keys.
