@@ -55,9 +55,11 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 		return false
 	}
 	b := w.out.acquire()
-	status, out := h.pending.Receive(&w.scratch, r, b[:0])
+	status, out := h.pending.Receive(&w.scratch, r, w.now, b[:0])
 	w.reply(b, out, from)
 	switch status {
+	case handshake.Waiting:
+		w.halfOpens.postpone(h, h.pending.Deadline())
 	case handshake.Failed:
 		w.stats.HandshakesFailed++
 		w.halfOpens.remove(h)
@@ -110,11 +112,12 @@ func (w *Worker) halfOpenDue(h *halfOpen) {
 		return
 	}
 	b := w.out.acquire()
-	out, again := h.pending.Timeout(w.now, b[:0])
+	status, out := h.pending.Timeout(w.now, b[:0])
 	w.reply(b, out, source{addr: h.addr, local: h.local})
-	due := h.expires
-	if again {
-		due = h.pending.Deadline()
+	if status == handshake.Failed {
+		w.stats.HandshakesFailed++
+		w.halfOpens.remove(h)
+		return
 	}
-	w.halfOpens.postpone(h, due)
+	w.halfOpens.postpone(h, h.pending.Deadline())
 }
