@@ -73,24 +73,25 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 // establish makes a session of a handshake that has succeeded.
 func (w *Worker) establish(h *halfOpen) {
 	result := h.pending.Result()
-	if len(result.Association.ReadCID()) == 0 {
-		// Only now has the client shown that it is the one at this address:
-		// the session it replaces may go (RFC 6347 section 4.2.8).
-		if old := w.peers.byAddress[h.addr]; old != nil {
-			w.stats.Replaced++
-			w.drop(old)
-		}
-	}
-	id := result.Association.ReadCID()
-	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // by another one since
-	if taken || !w.makeRoom() {
-		w.stats.HandshakesFailed++
-		return
+	// Only now has the client shown that it is the one at this address: the session
+	// it replaces may go (RFC 6347 section 4.2.8). Nobody is left to be told.
+	if old := w.peers.byAddress[h.addr]; old != nil {
+		w.stats.Replaced++
+		w.drop(old)
 	}
 	p := &Peer{
 		association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
 		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
 		secure: result.Renegotiation, final: result.Final,
+	}
+	w.peers.supersede(p)
+	id := result.Association.ReadCID()
+	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // by another one since
+	if taken || !w.makeRoom(p.owner()) {
+		w.stats.HandshakesFailed++
+		b := w.out.acquire()
+		w.reply(b, h.pending.Refuse(b[:0]), source{addr: h.addr, local: h.local})
+		return
 	}
 	w.peers.add(p, w.now)
 	w.stats.Handshakes++

@@ -26,7 +26,8 @@ type Config struct {
 
 	MaxSessions   int           // per worker; default 65536
 	MaxHalfOpen   int           // per worker, handshakes under way; default 8192
-	MinIdle       time.Duration // a full table evicts only sessions idle for longer; default 30 s, plain 1 s
+	StaleAfter    time.Duration // a full table may evict a session silent for this long for one of equal right; default 30 min
+	SessionIdle   time.Duration // a session silent for this long is closed; default never
 	Amplification int           // bytes out for each byte in while an address is not validated; default 3
 	Batch         int           // datagrams per system call; default 64
 

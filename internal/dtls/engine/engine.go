@@ -148,15 +148,13 @@ func (c *Config) defaults() error {
 			return fmt.Errorf("engine: %w", err)
 		}
 	}
-	minIdle := 30 * time.Second
 	if c.Plain {
-		minIdle = time.Second
 		c.CIDs = nil
 	}
 	setDefault(&c.Workers, runtime.GOMAXPROCS(0))
 	setDefault(&c.MaxSessions, 65536)
 	setDefault(&c.MaxHalfOpen, 8192)
-	setDefault(&c.MinIdle, minIdle)
+	setDefault(&c.StaleAfter, 30*time.Minute)
 	setDefault(&c.Amplification, 3)
 	setDefault(&c.Batch, 64)
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/steering/evict"
 )
 
 // Peer is one session, or in plain mode one remote address. It belongs to one
@@ -26,6 +27,7 @@ type Peer struct {
 	budget      int  // bytes of records that may be sent to it while moved
 	last        time.Duration
 	touched     time.Duration // when it last moved to the front of the list
+	slot        int32         // in the orders of eviction
 	newer       *Peer
 	older       *Peer
 
@@ -97,20 +99,27 @@ type Info struct {
 	LastReceived         time.Duration
 }
 
-// peers is a worker's table of peers, with a list from the newest to the oldest.
+// peers is a worker's table of peers, with a list from the one that was heard of last to the one that has been silent
+// longest. It holds Config.MaxSessions; makeRoom says which ones go when it is full.
 type peers struct {
 	byCID          map[cidKey]*Peer
 	byAddress      map[netip.AddrPort]*Peer
 	newest, oldest *Peer
 	count          int
+
+	slots      slots[Peer]
+	byOwner    evict.Order[owner]    // the longest silent first
+	superseded evict.Order[struct{}] // the longest superseded first
+	addresses  addresses
 }
 
 // touchGrain is how exact the order of the list is: moving a peer for every
 // record would cost more than the order is worth.
 const touchGrain = time.Second
 
-func newPeers() peers {
-	return peers{byCID: make(map[cidKey]*Peer), byAddress: make(map[netip.AddrPort]*Peer)}
+// newPeers makes a table that knows where to find this many sessions with connection ids.
+func newPeers(withCID int) peers {
+	return peers{byCID: make(map[cidKey]*Peer), byAddress: make(map[netip.AddrPort]*Peer), addresses: newAddresses(withCID)}
 }
 
 // add enters p under its connection id, or its address if it has none.
@@ -124,6 +133,9 @@ func (t *peers) add(p *Peer, now time.Duration) {
 	t.count++
 	p.last, p.touched = now, now
 	t.push(p)
+	p.slot = t.slots.put(p)
+	t.byOwner.Add(p.slot, p.owner())
+	t.at(p)
 }
 
 func (t *peers) remove(p *Peer) {
@@ -136,6 +148,9 @@ func (t *peers) remove(p *Peer) {
 	}
 	t.count--
 	t.unlink(p)
+	t.byOwner.Remove(p.slot)
+	t.superseded.Remove(p.slot)
+	t.slots.remove(p.slot)
 	p.closed = true
 }
 
@@ -146,6 +161,10 @@ func (t *peers) touch(p *Peer, now time.Duration) {
 		p.touched = now
 		t.unlink(p)
 		t.push(p)
+		t.byOwner.Renew(p.slot)
+	}
+	if t.superseded.Len() > 0 {
+		t.superseded.Remove(p.slot)
 	}
 }
 

@@ -151,7 +151,10 @@ func (w *Worker) protected(p *Peer, r *record.Record, from source, received int)
 	}
 	w.peers.touch(p, w.now)
 	if newest {
-		w.heardFrom(p, from)
+		moves := w.stats.AddressChanges
+		if w.heardFrom(p, from); w.stats.AddressChanges != moves {
+			w.peers.at(p)
+		}
 	}
 	if p.moved {
 		p.budget += w.cfg.Amplification * received
@@ -270,29 +273,13 @@ func (w *Worker) drop(p *Peer) {
 func (w *Worker) plain(d []byte, from source) {
 	p := w.peers.byAddress[from.addr]
 	if p == nil {
-		if !w.makeRoom() {
+		p = &Peer{addr: from.addr, established: w.now}
+		if !w.makeRoom(p.owner()) {
 			return
 		}
-		p = &Peer{addr: from.addr, established: w.now}
 		w.peers.add(p, w.now)
 	}
 	p.local = from.local
 	w.peers.touch(p, w.now)
 	w.serve(p, d)
-}
-
-// makeRoom reports whether one more peer may be kept, after evicting the one
-// that has been silent longest, if that is long enough.
-func (w *Worker) makeRoom() bool {
-	if w.peers.count < w.cfg.MaxSessions {
-		return true
-	}
-	p := w.peers.oldest
-	if w.now-p.last < w.cfg.MinIdle {
-		w.stats.SessionsFull++
-		return false
-	}
-	w.stats.Evicted++
-	w.drop(p)
-	return true
 }

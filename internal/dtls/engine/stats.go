@@ -28,13 +28,18 @@ type Stats struct {
 	UnknownCIDs    uint64 `json:"unknown_cids"`    // records of no session
 	UnknownAddress uint64 `json:"unknown_address"` // records of no session
 	SessionsFull   uint64 `json:"sessions_full"`   // new peers turned away
-	Evicted        uint64 `json:"evicted"`         // idle peers that made room
-	Closed         uint64 `json:"closed"`          // peers that ended, for whatever reason
-	Alerts         uint64 `json:"alerts"`          // received, authentic
-	AddressChanges uint64 `json:"address_changes"`
-	Amplified      uint64 `json:"amplified"`  // records not sent, for an address was not validated
-	EarlyHeld      uint64 `json:"early_held"` // requests that came before the Finished and were kept
-	SendErrors     uint64 `json:"send_errors"`
+	// Peers that made room in a full table, by the reason that makeRoom gives, in its order.
+	EvictedSuperseded  uint64 `json:"evicted_superseded"`
+	EvictedOverShare   uint64 `json:"evicted_over_share"`
+	EvictedOwnIdentity uint64 `json:"evicted_own_identity"`
+	EvictedStale       uint64 `json:"evicted_stale"`
+	Expired            uint64 `json:"sessions_expired"` // after Config.SessionIdle
+	Closed             uint64 `json:"closed"`           // peers that ended, for whatever reason
+	Alerts             uint64 `json:"alerts"`           // received, authentic
+	AddressChanges     uint64 `json:"address_changes"`
+	Amplified          uint64 `json:"amplified"`  // records not sent, for an address was not validated
+	EarlyHeld          uint64 `json:"early_held"` // requests that came before the Finished and were kept
+	SendErrors         uint64 `json:"send_errors"`
 
 	Foreign        uint64 `json:"foreign"`         // datagrams given to the cluster
 	ForeignUnknown uint64 `json:"foreign_unknown"` // the cluster did not know the owner
@@ -89,7 +94,11 @@ func (s *Stats) add(o *Stats) {
 	s.UnknownCIDs += o.UnknownCIDs
 	s.UnknownAddress += o.UnknownAddress
 	s.SessionsFull += o.SessionsFull
-	s.Evicted += o.Evicted
+	s.EvictedSuperseded += o.EvictedSuperseded
+	s.EvictedOverShare += o.EvictedOverShare
+	s.EvictedOwnIdentity += o.EvictedOwnIdentity
+	s.EvictedStale += o.EvictedStale
+	s.Expired += o.Expired
 	s.Closed += o.Closed
 	s.Alerts += o.Alerts
 	s.AddressChanges += o.AddressChanges

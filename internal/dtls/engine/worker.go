@@ -36,7 +36,11 @@ type Worker struct {
 func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 	w := &Worker{id: id, cfg: cfg, server: server, cidLength: -1, wakeAt: Never, clusterAt: Never}
 	w.inbox.wake = func() {}
-	w.peers = newPeers()
+	withCID := 0
+	if cfg.CIDs != nil {
+		withCID = cfg.MaxSessions
+	}
+	w.peers = newPeers(withCID)
 	w.halfOpens = newHalfOpens(cfg.MaxHalfOpen)
 	if cfg.CIDs != nil {
 		w.cidLength = cfg.CIDs.Layout.Length
@@ -111,6 +115,7 @@ func (w *Worker) tick() {
 	for w.halfOpens.next() <= w.now {
 		w.halfOpenDue(w.halfOpens.heap[0])
 	}
+	w.expire()
 	if w.wakeAt <= w.now {
 		w.wakeAt = Never
 		next := w.handler.Tick(w.now) // which may call WakeAt
@@ -123,5 +128,5 @@ func (w *Worker) tick() {
 
 // next is when tick is due again.
 func (w *Worker) next() time.Duration {
-	return min(w.halfOpens.next(), w.wakeAt, w.clusterAt)
+	return min(w.halfOpens.next(), w.idleDue(), w.wakeAt, w.clusterAt)
 }

@@ -223,34 +223,6 @@ func TestHalfOpenHandshakesAreBounded(t *testing.T) {
 	x.mustConnect(addr(1), "dev", true)
 }
 
-func TestFullTableEvictsTheLongestSilent(t *testing.T) {
-	x := newWire(t, func(c *Config) { c.MaxSessions = 10 })
-	var devices []*device
-	for i := range 10 {
-		x.w.now += 2 * time.Second
-		devices = append(devices, x.mustConnect(addr(i), "dev", i%2 == 0))
-	}
-	if _, err := x.connect(addr(100), "dev", true); err == nil {
-		t.Fatal("an eleventh session while none is idle for long")
-	}
-	if s := x.stats(); s.SessionsFull != 1 || s.Sessions != 10 {
-		t.Fatalf("%+v", s)
-	}
-	x.w.now += 60 * time.Second
-	for _, d := range append(devices[:3:3], devices[4:]...) {
-		if out := x.in(d.seal([]byte("alive")), d.addr); len(out) != 1 {
-			t.Fatal("no answer")
-		}
-	}
-	x.mustConnect(addr(101), "dev", true)
-	if out := x.in(devices[3].seal([]byte("gone?")), devices[3].addr); len(out) != 0 {
-		t.Error("the silent one is still there")
-	}
-	if s := x.stats(); s.Evicted != 1 || s.Sessions != 10 || s.UnknownAddress != 1 {
-		t.Fatalf("%+v", s)
-	}
-}
-
 func TestRandomDatagrams(t *testing.T) {
 	x := newWire(t, func(c *Config) { c.MaxSessions = 50 })
 	d := x.mustConnect(addr(1), "dev", true)

@@ -282,6 +282,11 @@ func (p *Pending) protected(s *record.Scratch, r *record.Record, now time.Durati
 	return Established, out
 }
 
+// Refuse appends the alert that ends an established handshake for which there is no room.
+func (p *Pending) Refuse(out []byte) []byte {
+	return appendAlert(out, p.nextRecord, alertInternalError)
+}
+
 // Result is an established handshake.
 type Result struct {
 	Association    *record.Association

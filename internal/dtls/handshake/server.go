@@ -172,6 +172,7 @@ func (s *Server) accept(h *hello, f *fragment, suite record.Suite, sequence uint
 const (
 	alertHandshakeFailure = 40
 	alertDecryptError     = 51
+	alertInternalError    = 80
 )
 
 func appendAlert(out []byte, sequence uint64, description byte) []byte {
