@@ -87,7 +87,7 @@ func (w *Worker) establish(h *halfOpen) {
 	p := &Peer{
 		association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
 		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
-		secure: result.Renegotiation, final: result.Final,
+		secure: result.Renegotiation, routable: result.Routability, final: result.Final,
 	}
 	w.peers.add(p, w.now)
 	w.stats.Handshakes++

@@ -21,13 +21,15 @@ type Worker struct {
 	clusterAt time.Duration // of Cluster.Tick
 	peers     peers
 	halfOpens halfOpens
-	scratch   record.Scratch
-	record    record.Record
-	cidLength int // -1: none
-	from      netip.AddrPort
-	lane      int         // worker of the other node that a frame of Foreign is for
-	mayAccept func() bool // has the half-open table room for from?
-	returns   *returns    // of the engine; nil without a cluster or a wildcard
+	// plainPeers is the order of eviction in plain mode.
+	plainPeers plainPeers
+	scratch    record.Scratch
+	record     record.Record
+	cidLength  int // -1: none
+	from       netip.AddrPort
+	lane       int         // worker of the other node that a frame of Foreign is for
+	mayAccept  func() bool // has the half-open table room for from?
+	returns    *returns    // of the engine; nil without a cluster or a wildcard
 
 	out   transmit
 	inbox inbox
@@ -39,6 +41,7 @@ func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 	w := &Worker{id: id, cfg: cfg, server: server, cidLength: -1, wakeAt: Never, clusterAt: Never}
 	w.inbox.wake = func() {}
 	w.peers = newPeers()
+	w.plainPeers = newPlainPeers(cfg.MaxSessions)
 	w.halfOpens = newHalfOpens(cfg.MaxHalfOpen, cfg.MaxHalfOpenPrefix)
 	w.mayAccept = func() bool {
 		if !w.halfOpens.room(w.from) {
