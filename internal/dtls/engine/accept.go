@@ -15,14 +15,15 @@ func (w *Worker) hello(r *record.Record, from source) {
 	if h != nil {
 		existing = h.pending
 	}
-	w.from = from.addr
 	b := w.out.acquire()
-	outcome, out, pending := w.server.Hello(from.addr, r, existing, w.mayAccept, w.now, b[:0])
+	outcome, out, pending := w.server.Hello(from.addr, r, existing, w.now, b[:0])
 	switch outcome {
 	case handshake.Verify:
 		w.stats.HelloVerifies++
 	case handshake.Accepted:
-		w.halfOpens.put(from.addr, from.local, pending, w.now)
+		if w.halfOpens.put(from.addr, from.local, pending, w.now) {
+			w.stats.HalfOpenEvicted++
+		}
 	case handshake.Repeated:
 		w.halfOpens.postpone(h, pending.Deadline())
 	case handshake.Refused:
@@ -54,9 +55,11 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 		return false
 	}
 	b := w.out.acquire()
-	status, out := h.pending.Receive(&w.scratch, r, b[:0])
+	status, out := h.pending.Receive(&w.scratch, r, w.now, b[:0])
 	w.reply(b, out, from)
 	switch status {
+	case handshake.Waiting:
+		w.halfOpens.postpone(h, h.pending.Deadline())
 	case handshake.Failed:
 		w.stats.HandshakesFailed++
 		w.halfOpens.remove(h)
@@ -109,11 +112,12 @@ func (w *Worker) halfOpenDue(h *halfOpen) {
 		return
 	}
 	b := w.out.acquire()
-	out, again := h.pending.Timeout(w.now, b[:0])
+	status, out := h.pending.Timeout(w.now, b[:0])
 	w.reply(b, out, source{addr: h.addr, local: h.local})
-	due := h.expires
-	if again {
-		due = h.pending.Deadline()
+	if status == handshake.Failed {
+		w.stats.HandshakesFailed++
+		w.halfOpens.remove(h)
+		return
 	}
-	w.halfOpens.postpone(h, due)
+	w.halfOpens.postpone(h, h.pending.Deadline())
 }

@@ -16,10 +16,10 @@ type Stats struct {
 	BytesOut   uint64 `json:"sent_bytes"`
 
 	HelloVerifies    uint64 `json:"hello_verifies"`    // hellos answered without keeping anything
-	HellosIgnored    uint64 `json:"hellos_ignored"`    // not well formed, in fragments, or no room
+	HellosIgnored    uint64 `json:"hellos_ignored"`    // not well formed, or in fragments
 	Handshakes       uint64 `json:"handshakes"`        // completed
 	HandshakesFailed uint64 `json:"handshakes_failed"` // refused, given up, wrong key, no room for the session
-	HalfOpenFull     uint64 `json:"half_open_full"`    // hellos for which the table, or their prefix's share, was full
+	HalfOpenEvicted  uint64 `json:"half_open_evicted"` // handshakes under way that made room for newer ones
 	Replaced         uint64 `json:"replaced"`          // sessions whose address made a new one
 
 	BadMACs        uint64 `json:"bad_macs"`        // records
@@ -87,7 +87,7 @@ func (s *Stats) add(o *Stats) {
 	s.HellosIgnored += o.HellosIgnored
 	s.Handshakes += o.Handshakes
 	s.HandshakesFailed += o.HandshakesFailed
-	s.HalfOpenFull += o.HalfOpenFull
+	s.HalfOpenEvicted += o.HalfOpenEvicted
 	s.Replaced += o.Replaced
 	s.BadMACs += o.BadMACs
 	s.Replays += o.Replays

@@ -25,11 +25,9 @@ type Worker struct {
 	plainPeers plainPeers
 	scratch    record.Scratch
 	record     record.Record
-	cidLength  int // -1: none
-	from       netip.AddrPort
-	lane       int         // worker of the other node that a frame of Foreign is for
-	mayAccept  func() bool // has the half-open table room for from?
-	returns    *returns    // of the engine; nil without a cluster or a wildcard
+	cidLength  int      // -1: none
+	lane       int      // worker of the other node that a frame of Foreign is for
+	returns    *returns // of the engine; nil without a cluster or a wildcard
 
 	out   transmit
 	inbox inbox
@@ -42,14 +40,7 @@ func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 	w.inbox.wake = func() {}
 	w.peers = newPeers()
 	w.plainPeers = newPlainPeers(cfg.MaxSessions)
-	w.halfOpens = newHalfOpens(cfg.MaxHalfOpen, cfg.MaxHalfOpenPrefix)
-	w.mayAccept = func() bool {
-		if !w.halfOpens.room(w.from) {
-			w.stats.HalfOpenFull++
-			return false
-		}
-		return true
-	}
+	w.halfOpens = newHalfOpens(cfg.MaxHalfOpen)
 	if cfg.CIDs != nil {
 		w.cidLength = cfg.CIDs.Layout.Length
 	}
