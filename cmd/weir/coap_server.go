@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -75,7 +74,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 	var cfg node.Config
 	var document *config.Document
 	if f.config != "" {
-		text, err := os.ReadFile(f.config)
+		text, err := config.Once(f.config)
 		if err != nil {
 			return cfg, fmt.Errorf("configuration: %w", err)
 		}

@@ -155,7 +155,11 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 		func(ctx context.Context) error { return loop.run(ctx, text) },
 		func(ctx context.Context) error {
 			k.Ready()
-			drainGateway(ctx, signals, g, drain, log)
+			end := signalsOf(ctx).ending
+			end.drain()
+			if drainGateway(ctx, signals, g, drain, log); ctx.Err() == nil {
+				end.drained()
+			}
 			return nil
 		})
 }

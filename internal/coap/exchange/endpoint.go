@@ -18,6 +18,10 @@ type Session struct {
 	count   int32 // pending messages
 	mid     uint16
 	started bool
+
+	// Proofs is how many acknowledgements of responses with Reply.Prove came in a row. An acknowledgement or reset that
+	// matches nothing, which may have been a guess, sets it to 0; so may the owner.
+	Proofs uint8
 }
 
 // PerSession is how many separate responses of a session may be pending: finding one of them is a search.
@@ -110,6 +114,7 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	i := e.pendings.byMID(s, m.ID)
 	if i < 0 || (m.Type == message.Ack && e.pendings.slots[i].kind == kindPing) {
 		e.counters.Stray++
+		s.Proofs = 0
 		return out
 	}
 	slot := &e.pendings.slots[i]
@@ -123,10 +128,12 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	}
 	e.counters.Acks++
 	if slot.kind == kindResponse {
-		if slot.proof && e.cfg.Proven != nil {
+		proof := slot.proof
+		e.pendings.release(i)
+		if proof && e.cfg.Proven != nil {
+			s.Proofs += min(1, 255-s.Proofs)
 			e.cfg.Proven(s)
 		}
-		e.pendings.release(i)
 		return out
 	}
 	slot.acked = true
@@ -185,7 +192,9 @@ func (e *Endpoint) rejectOption(m *message.Message, id message.OptionID, out []b
 	var b message.Builder
 	b.Reset(out, message.Ack, message.BadOption, m.ID, m.Token)
 	var text [48]byte
-	b.Payload(appendOptionText(text[:0], id))
+	if why := appendOptionText(text[:0], id); len(why) <= b.Room() {
+		b.Payload(why)
+	}
 	out, _ = b.Bytes()
 	return out
 }
@@ -261,7 +270,7 @@ func (e *Endpoint) later(s *Session, answer []byte, t message.Type, r *Reply, no
 	}
 	var slot *pending
 	var i int32
-	if s.count < PerSession {
+	if s.count < PerSession && (!r.unproven || e.pendings.unproven < e.cfg.MaxPending/2) {
 		slot, i = e.pendings.take(answer)
 	}
 	if slot == nil {
@@ -269,11 +278,11 @@ func (e *Endpoint) later(s *Session, answer []byte, t message.Type, r *Reply, no
 		return false
 	}
 	slot.kind, slot.unsent, slot.con, slot.first = kindResponse, true, t == message.Con, now
-	if r.once {
-		slot.repeats = uint8(e.cfg.MaxRetransmit)
+	if slot.unproven = r.unproven; r.unproven {
+		e.pendings.unproven++
 	}
 	slot.mid = e.NextID(s)
-	if slot.proof = r.prove; r.prove {
+	if slot.proof = r.prove && s.count == 0; r.prove {
 		var random [2]byte
 		_, _ = rand.Read(random[:]) // crypto/rand never fails
 		slot.mid = uint16(random[0])<<8 | uint16(random[1])

@@ -288,18 +288,60 @@ func TestSeparateResponse(t *testing.T) {
 	})
 }
 
-// To an address that may be forged even a confirmable response goes once: repetitions would multiply what its owner gets.
-func TestSeparateResponseOnce(t *testing.T) {
-	r := newRig(t, Config{})
+// Addresses that may be forged take half of the table at most, and what is sent to them fits with its acknowledgement.
+func TestUnprovenSeparateResponses(t *testing.T) {
+	r := newRig(t, Config{MaxPending: 8})
+	unproven := true
 	r.journal.serve = func(_ *message.Message, reply *Reply) {
+		if unproven {
+			reply.Unproven(5)
+		}
 		reply.Separate(time.Second)
-		reply.Once()
-		reply.Text(message.Content, "late")
+		reply.Begin(message.Content).Payload([]byte("late"))
 	}
-	r.expect(r.receive(build(t, message.Con, message.POST, 1, "ab"), 0), "ACK 0.00 mid=1")
+	var sessions [20]Session
+	ask := func(i int) string {
+		return show(t, r.Endpoint.Receive(&sessions[i], build(t, message.Con, message.POST, 1, "a"), r.out, 0))
+	}
+	for i := range 10 {
+		want := "ACK 0.00 mid=1"
+		if i >= 4 {
+			want = "ACK 2.05 mid=1 token=a late"
+		}
+		r.expect(ask(i), want)
+	}
+	unproven = false
+	for i := 10; i < 14; i++ {
+		r.expect(ask(i), "ACK 0.00 mid=1")
+	}
 	run(r, 300*time.Second)
-	if len(r.outbox.sent) != 1 || r.Pending() != 0 || r.Counters().Timeouts != 1 {
-		t.Errorf("%d transmissions, %+v", len(r.outbox.sent), r.Counters())
+	if r.pendings.unproven != 0 || r.Pending() != 0 {
+		t.Errorf("%d of the share taken by nobody", r.pendings.unproven)
+	}
+	// 4 + 1 + 1 + 4 bytes, and 5 for the acknowledgement.
+	unproven = true
+	for room, want := range map[int]string{15: "ACK 0.00 mid=1", 14: "ACK 0.00 mid=1"} {
+		r.outbox.sent = nil
+		r.expect(show(t, r.Endpoint.Receive(new(Session), build(t, message.Con, message.POST, 1, "a"), make([]byte, 0, room), 0)), want)
+		r.Tick(time.Second)
+		if code := message.Code(r.outbox.sent[0][1]); (code == message.Content) != (room == 15) {
+			t.Errorf("%d bytes of room: %s", room, code)
+		}
+	}
+}
+
+// A critical option is refused in whatever room there is.
+func TestBadOptionInLittleRoom(t *testing.T) {
+	r := newRig(t, Config{})
+	var b message.Builder
+	b.Reset(make([]byte, 0, 64), message.Con, message.GET, 7, []byte("a"))
+	b.Option(9, []byte("x"))
+	request, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := show(t, r.Endpoint.Receive(new(Session), request, make([]byte, 0, 3*len(request)), 0)); got != "ACK 4.02 mid=7 token=a" {
+		t.Error(got)
 	}
 }
 
@@ -332,7 +374,11 @@ func TestSeparateResponsesOfOneSession(t *testing.T) {
 // Reply.Prove: the id cannot be guessed from others, and only its acknowledgement proves the address.
 func TestProve(t *testing.T) {
 	proofs := 0
-	r := newRig(t, Config{Proven: func(*Session) { proofs++ }})
+	r := newRig(t, Config{Proven: func(s *Session) {
+		if proofs++; s.Proofs != 1 { // a guess came before each
+			t.Errorf("%d in a row", s.Proofs)
+		}
+	}})
 	r.journal.serve = func(m *message.Message, reply *Reply) {
 		reply.Prove()
 		reply.Text(message.Content, "small")
@@ -361,6 +407,28 @@ func TestProve(t *testing.T) {
 		t.Errorf("%d of 20 ids follow the one before", sequential)
 	}
 	r.expect(show(t, r.Endpoint.Receive(&r.session, build(t, message.Non, message.GET, 99, "ab"), r.out, time.Minute))[:8], "NON 2.05")
+
+	// Without guesses in between they count up. Of several that are pending one counts, so that there is one id to guess.
+	proofs = 0
+	most := 0
+	r = newRig(t, Config{Proven: func(s *Session) { proofs, most = proofs+1, max(most, int(s.Proofs)) }})
+	r.journal.serve = func(m *message.Message, reply *Reply) {
+		reply.Prove()
+		reply.Text(message.Content, "small")
+	}
+	for round := range 3 {
+		for i := range 4 {
+			r.receive(build(t, message.Con, message.GET, uint16(round*4+i), "ab"), 0)
+		}
+		r.outbox.sent = nil
+		r.Tick(0)
+		for _, sent := range r.outbox.sent {
+			r.receive(message.AppendEmpty(nil, message.Ack, uint16(sent[2])<<8|uint16(sent[3])), 0)
+		}
+	}
+	if proofs != 3 || most != 3 || r.Pending() != 0 {
+		t.Errorf("%d proofs, %d in a row, %d pending", proofs, most, r.Pending())
+	}
 }
 
 // run ticks r at its own due times until nothing is due before end.

@@ -16,7 +16,8 @@ type Reply struct {
 	separate bool
 	silent   bool
 	prove    bool
-	once     bool
+	unproven bool
+	ack      int // bytes, with unproven
 }
 
 // Begin starts the response, dropping what an earlier Begin wrote, and returns the builder for its options and payload.
@@ -26,7 +27,11 @@ func (r *Reply) Begin(code message.Code) *message.Builder {
 	if r.request.Type != message.Con {
 		kind = message.Non
 	}
-	r.builder.Reset(r.out, kind, code, r.request.ID, r.request.Token)
+	out := r.out
+	if r.unproven && r.separate && r.request.Type == message.Con { // the empty acknowledgement is paid for as well
+		out = out[:0:max(0, cap(out)-r.ack)]
+	}
+	r.builder.Reset(out, kind, code, r.request.ID, r.request.Token)
 	r.begun = true
 	return &r.builder
 }
@@ -44,14 +49,27 @@ func (r *Reply) Text(code message.Code, text string) {
 // Separate acknowledges a confirmable request at once and sends the response as a message of its own after delay
 // (RFC 7252 section 5.2.2); to a non-confirmable request it only delays. It may be called before or after Begin. When
 // Config.MaxPending messages are pending, or PerSession of the session, a confirmable request gets its response at once, piggybacked.
+// With Unproven it is to be called before Begin.
 func (r *Reply) Separate(delay time.Duration) { r.separate, r.delay = true, max(0, delay) }
 
-// Once keeps a separate response from being repeated: for a peer whose address may be forged.
-func (r *Reply) Once() { r.once = true }
+// Piggyback takes Separate and Prove back.
+func (r *Reply) Piggyback() { r.separate, r.prove = false, false }
 
-// Prove makes the response separate, under a message id that nobody can guess: who acknowledges it has received it, and Config.Proven is told
-// (return routability, as by the Echo option of RFC 9175 but without its support in the client). It does nothing for a
-// non-confirmable request.
+// Unproven tells that the peer's address may be forged and that out is what may be sent there now, of which an empty
+// acknowledgement takes ack bytes. Separate responses to such peers take at most half of Config.MaxPending; beyond it they
+// are sent at once, as when the table is full.
+func (r *Reply) Unproven(ack int) { r.unproven, r.ack = true, ack }
+
+// Fits reports whether what has been built since Begin fits the room that there is.
+func (r *Reply) Fits() bool {
+	_, err := r.builder.Bytes()
+	return err == nil
+}
+
+// Prove makes the response separate, under a message id that is hard to guess: who acknowledges it has received it, and
+// Config.Proven is told (return routability, as by the Echo option of RFC 9175 but without its support in the client). One in
+// 65,536 guesses hits: see Session.Proofs. Of several responses of a session that are pending only the first one counts as
+// a proof. It does nothing for a non-confirmable request.
 func (r *Reply) Prove() {
 	if r.request.Type == message.Con {
 		r.separate, r.prove = true, true

@@ -41,8 +41,8 @@ func linksOf(table map[string]*resource) []link {
 
 func (r *request) serveRoot() {
 	if _, ok := r.accepts(message.Text); ok && r.noQuery() {
-		r.reply.Text(message.Content, "Weir "+r.handler.listener.cfg.Version+
-			", CoAP and DTLS connection ids.\nResources: /.well-known/core. What you send here is not private.")
+		r.body(message.Content, message.Text, []byte("Weir "+r.handler.listener.cfg.Version+
+			", CoAP and DTLS connection ids.\nResources: /.well-known/core. What you send here is not private."))
 	}
 }
 

@@ -82,18 +82,19 @@ func (w *Worker) establish(h *halfOpen) {
 	p := &Peer{
 		association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
 		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
-		secure: result.Renegotiation, final: result.Final,
+		secure: result.Renegotiation, routable: result.Routability, final: result.Final,
 	}
-	w.peers.supersede(p)
+	w.sessions.supersede(p)
 	id := result.Association.ReadCID()
 	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // by another one since
-	if taken || !w.makeRoom(p.owner()) {
+	if taken || !w.makeRoom(p.identity) {
 		w.stats.HandshakesFailed++
 		b := w.out.acquire()
 		w.reply(b, h.pending.Refuse(b[:0]), source{addr: h.addr, local: h.local})
 		return
 	}
 	w.peers.add(p, w.now)
+	w.sessions.add(p)
 	w.stats.Handshakes++
 	w.sendFinal(p)
 	for _, payload := range result.Early {

@@ -28,8 +28,10 @@ type Config struct {
 	MaxHalfOpen   int           // per worker, handshakes under way; default 8192
 	StaleAfter    time.Duration // a full table may evict a session silent for this long for one of equal right; default 30 min
 	SessionIdle   time.Duration // a session silent for this long is closed; default never
-	Amplification int           // bytes out for each byte in while an address is not validated; default 3
-	Batch         int           // datagrams per system call; default 64
+	Amplification int           // bytes out for each byte in while an address is not proven; default 3
+	// Trusted says which sources of plain datagrams need no proof; default: loopback.
+	Trusted func(netip.Addr) bool
+	Batch   int // datagrams per system call; default 64
 
 	NewHandler func(*Worker) Handler // one Handler per worker; required
 

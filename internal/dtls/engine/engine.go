@@ -156,6 +156,9 @@ func (c *Config) defaults() error {
 	setDefault(&c.MaxHalfOpen, 8192)
 	setDefault(&c.StaleAfter, 30*time.Minute)
 	setDefault(&c.Amplification, 3)
+	if c.Trusted == nil {
+		c.Trusted = loopback
+	}
 	setDefault(&c.Batch, 64)
 	return nil
 }

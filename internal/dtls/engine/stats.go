@@ -2,7 +2,7 @@ package engine
 
 import "sync"
 
-// Stats counts since Open, except Sessions and HalfOpen, which are current.
+// Stats counts since Open, except Sessions, HalfOpen and UnprovenPeers, which are current.
 type Stats struct {
 	Sessions uint64 `json:"sessions"`
 	HalfOpen uint64 `json:"half_open"`
@@ -28,7 +28,8 @@ type Stats struct {
 	UnknownCIDs    uint64 `json:"unknown_cids"`    // records of no session
 	UnknownAddress uint64 `json:"unknown_address"` // records of no session
 	SessionsFull   uint64 `json:"sessions_full"`   // new peers turned away
-	// Peers that made room in a full table, by the reason that makeRoom gives, in its order.
+	Evicted        uint64 `json:"evicted"`         // sessions, and plain peers whose proof had expired, that made room
+	// The sessions among Evicted, by the cases of makeRoom.
 	EvictedSuperseded  uint64 `json:"evicted_superseded"`
 	EvictedOverShare   uint64 `json:"evicted_over_share"`
 	EvictedOwnIdentity uint64 `json:"evicted_own_identity"`
@@ -37,9 +38,14 @@ type Stats struct {
 	Closed             uint64 `json:"closed"`           // peers that ended, for whatever reason
 	Alerts             uint64 `json:"alerts"`           // received, authentic
 	AddressChanges     uint64 `json:"address_changes"`
-	Amplified          uint64 `json:"amplified"`  // records not sent, for an address was not validated
-	EarlyHeld          uint64 `json:"early_held"` // requests that came before the Finished and were kept
-	SendErrors         uint64 `json:"send_errors"`
+	// AddressesProven counts addresses that proved themselves after a change, or without DTLS after their first datagram.
+	AddressesProven uint64 `json:"addresses_proven"`
+	PathChallenges  uint64 `json:"path_challenges"`  // sent to new addresses of sessions (RFC 9853)
+	UnprovenPeers   uint64 `json:"unproven_peers"`   // current: plain peers that may be evicted
+	UnprovenEvicted uint64 `json:"unproven_evicted"` // unproven plain peers that made room
+	Amplified       uint64 `json:"amplified"`        // datagrams not sent, for they exceed what an unproven address may get
+	EarlyHeld       uint64 `json:"early_held"`       // requests that came before the Finished and were kept
+	SendErrors      uint64 `json:"send_errors"`
 
 	Foreign        uint64 `json:"foreign"`         // datagrams given to the cluster
 	ForeignUnknown uint64 `json:"foreign_unknown"` // the cluster did not know the owner
@@ -60,6 +66,7 @@ type published struct {
 func (w *Worker) publish() {
 	w.stats.Sessions = uint64(w.peers.count)
 	w.stats.HalfOpen = uint64(len(w.halfOpens.heap))
+	w.stats.UnprovenPeers = uint64(w.plainPeers.order.Len())
 	w.said.mu.Lock()
 	defer w.said.mu.Unlock()
 	w.said.stats = w.stats
@@ -102,6 +109,10 @@ func (s *Stats) add(o *Stats) {
 	s.Closed += o.Closed
 	s.Alerts += o.Alerts
 	s.AddressChanges += o.AddressChanges
+	s.AddressesProven += o.AddressesProven
+	s.PathChallenges += o.PathChallenges
+	s.UnprovenPeers += o.UnprovenPeers
+	s.UnprovenEvicted += o.UnprovenEvicted
 	s.Amplified += o.Amplified
 	s.EarlyHeld += o.EarlyHeld
 	s.SendErrors += o.SendErrors

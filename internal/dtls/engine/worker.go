@@ -21,6 +21,10 @@ type Worker struct {
 	clusterAt time.Duration // of Cluster.Tick
 	peers     peers
 	halfOpens halfOpens
+	// plainPeers is the order of eviction in plain mode.
+	plainPeers plainPeers
+	// sessions is the order of eviction with DTLS.
+	sessions  sessions
 	scratch   record.Scratch
 	record    record.Record
 	cidLength int      // -1: none
@@ -36,11 +40,13 @@ type Worker struct {
 func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 	w := &Worker{id: id, cfg: cfg, server: server, cidLength: -1, wakeAt: Never, clusterAt: Never}
 	w.inbox.wake = func() {}
+	w.peers = newPeers()
+	w.plainPeers = newPlainPeers(cfg.MaxSessions)
 	withCID := 0
 	if cfg.CIDs != nil {
 		withCID = cfg.MaxSessions
 	}
-	w.peers = newPeers(withCID)
+	w.sessions = newSessions(withCID)
 	w.halfOpens = newHalfOpens(cfg.MaxHalfOpen)
 	if cfg.CIDs != nil {
 		w.cidLength = cfg.CIDs.Layout.Length

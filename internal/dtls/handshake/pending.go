@@ -50,6 +50,7 @@ type Pending struct {
 	secrets    secrets
 
 	extendedMaster, renegotiation, hasCID bool
+	routability                           bool
 	known                                 bool // the identity is
 	readCID, writeCID                     []byte
 	identity                              string
@@ -88,7 +89,7 @@ func (p *Pending) appendServerHello(dst []byte, sequence uint16) []byte {
 	dst = append(dst, p.server[:]...)
 	dst = append(dst, 0) // no session id: no resumption
 	dst = append(dst, byte(p.suite>>8), byte(p.suite), 0)
-	dst = appendExtensions(dst, p.extendedMaster, p.renegotiation, p.hasCID, p.readCID)
+	dst = appendExtensions(dst, p.extendedMaster, p.renegotiation, p.hasCID, p.readCID, p.routability)
 	return endMessage(dst, at)
 }
 
@@ -294,6 +295,7 @@ type Result struct {
 	HasCID         bool // connection ids were negotiated; either may still be empty
 	ExtendedMaster bool
 	Renegotiation  bool
+	Routability    bool     // the return routability check (RFC 9853) was negotiated
 	Early          [][]byte // application data that came before the Finished
 	Final          Final
 }
@@ -307,7 +309,7 @@ func (p *Pending) Result() Result {
 	clear(p.secrets.master[:])
 	return Result{
 		Association: p.association, Identity: p.identity, HasCID: p.hasCID,
-		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Early: p.payloads, Final: final,
+		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Routability: p.routability, Early: p.payloads, Final: final,
 	}
 }
 

@@ -151,6 +151,7 @@ func (s *Server) accept(h *hello, f *fragment, suite record.Suite, sequence uint
 	}
 	if h.hasCID && s.cfg.NewCID != nil && len(h.cid) <= record.MaxCID {
 		p.hasCID = true
+		p.routability = h.routability
 		p.writeCID = slices.Clone(h.cid)
 		var err error
 		if p.readCID, err = s.cfg.NewCID(); err != nil {

@@ -2,6 +2,7 @@ package steer
 
 import (
 	"iter"
+	"time"
 
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -20,6 +21,11 @@ type serviceState struct {
 	places  []*place // by lb.Backend.Index
 	reasons [lb.NumReasons]uint64
 	rate    bucket
+	// entries bounds the entries for new flows of a table that is nearly full, see mayEnter.
+	entries bucket
+	// snatMisses counts searches of the SNAT pool that failed in snatPeriod, less the ports released since.
+	snatMisses uint32
+	snatPeriod time.Duration
 	// snatNext is where the next search of a nearly full SNAT pool begins.
 	snatNext uint32
 }
@@ -27,8 +33,11 @@ type serviceState struct {
 // TableCounters describe the Engine's tables.
 type TableCounters struct {
 	Flows, MaxFlows int
-	FlowsRefused    uint64 // the table was full of live flows
+	ProvenFlows     int    // of Flows
+	FlowsRefused    uint64 // the table was full of proven flows
 	FlowsExpired    uint64
+	FlowsEvicted    uint64 // unproven, each for a new one
+	FlowsDisplaced  uint64 // proven, each for one steered by CID
 	Fragments       flow.FragmentCounters
 	Tier            TierCounters
 }
@@ -78,7 +87,8 @@ func (e *Engine) Backends() iter.Seq2[*lb.Backend, BackendCounters] {
 func (e *Engine) Tables() TableCounters {
 	return TableCounters{
 		Flows: e.flows.Len(), MaxFlows: e.flows.Max(),
-		FlowsRefused: e.flows.Refused(), FlowsExpired: e.flows.Expired(),
+		ProvenFlows: e.flows.ProvenLen(), FlowsRefused: e.flows.Refused(), FlowsExpired: e.flows.Expired(),
+		FlowsEvicted: e.flows.Evicted(), FlowsDisplaced: e.displaced,
 		Fragments: e.fragments.Counters(), Tier: e.tier,
 	}
 }

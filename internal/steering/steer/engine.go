@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -51,6 +52,7 @@ type Engine struct {
 	tier      TierCounters
 	ruleHits  []*uint64 // by lb.FlowRule.Index
 	roll      uint64
+	displaced uint64 // flows, by displace
 }
 
 // identity is what makes a backend the same backend in two snapshots: flows that
@@ -69,6 +71,7 @@ type identity struct {
 // are stale without being looked for.
 type place struct {
 	backend *lb.Backend // nil: gone
+	state   *serviceState
 	traffic BackendCounters
 }
 
@@ -82,13 +85,13 @@ func New(snapshot *lb.Snapshot, options Options) *Engine {
 	options.NoHold = options.NoHold || limits.HeldFragments == 0
 	e := &Engine{
 		options: options,
-		flows:   flow.NewTable[flow.Key, entry](maxFlows),
 		replies: flow.NewTable[flow.Key, flow.Key](maxFlows),
 		fragments: flow.NewFragments[follow](
 			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL),
 		relayed: flow.NewTable[flow.FragmentKey, relayed](limits.Fragments),
 		places:  map[identity]*place{},
 	}
+	e.flows = flow.NewProvingTable(maxFlows, func(k *flow.Key) evict.Source { return evict.SourceOf16(k.Src) }, e.release)
 	e.SetSnapshot(snapshot)
 	return e
 }
@@ -113,7 +116,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 			state = &serviceState{}
 		}
 		state.service = service
-		state.rate.limit(service.NewFlowRate, max(e.options.Workers, 1))
+		state.limit(s, max(e.options.Workers, 1))
 		state.places = make([]*place, len(service.Backends))
 		for j, b := range service.Backends {
 			id := identity{service.Name, b.Name, service.Mode, b.Mark, b.Address4, b.Address6, b.Port}
@@ -121,7 +124,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 			if p == nil {
 				p = &place{}
 			}
-			p.backend = b
+			p.backend, p.state = b, state
 			places[id], state.places[j] = p, p
 			if service.Mode == lb.NAT {
 				e.addInside(b)

@@ -8,25 +8,45 @@ import (
 	"github.com/weir-lb/weir/internal/steering/evict"
 )
 
-// owner is who is accountable for a peer: the identity of a session, in plain mode the source of an address.
-type owner struct {
-	identity string
-	source   evict.Source
+// sessions is the order in which a worker's sessions are evicted: see makeRoom. The table itself is peers.
+type sessions struct {
+	slots      slots[Peer]
+	byIdentity evict.Order[string]   // of an identity the longest silent first
+	superseded evict.Order[struct{}] // the longest superseded first
+	addresses  addresses
 }
 
-func (p *Peer) owner() owner {
-	if p.association == nil {
-		return owner{source: evict.SourceOf(p.addr.Addr())}
+// newSessions makes an order that knows where to find this many sessions with connection ids.
+func newSessions(withCID int) sessions { return sessions{addresses: newAddresses(withCID)} }
+
+func (t *sessions) add(p *Peer) {
+	p.slot = t.slots.put(p)
+	t.byIdentity.Add(p.slot, p.identity)
+	t.at(p)
+}
+
+func (t *sessions) remove(p *Peer) {
+	t.byIdentity.Remove(p.slot)
+	t.superseded.Remove(p.slot)
+	t.slots.remove(p.slot)
+}
+
+// touch notes that p has been heard of; renewed says that its place in the list of peers has changed.
+func (t *sessions) touch(p *Peer, renewed bool) {
+	if renewed {
+		t.byIdentity.Renew(p.slot)
 	}
-	return owner{identity: p.identity}
+	if t.superseded.Len() > 0 {
+		t.superseded.Remove(p.slot)
+	}
 }
 
 // fewSessions is how many sessions one device may have left behind. An identity that holds more of a full table is taken for
 // one that many devices share.
 const fewSessions = 4
 
-// makeRoom reports whether a place is free for one more peer of an owner, after evicting another one if need be. The order in
-// which peers of a full table are evicted:
+// makeRoom reports whether a place is free for one more session of an identity, after evicting another one if need be. The
+// table has Config.MaxSessions places. The order in which sessions of a full one are evicted:
 //
 //  1. Sessions that a newer one of the same identity, from the same address and port, has superseded.
 //  2. Sessions of the identity that holds most, if it holds at least two more than the new one's: the one that has been
@@ -37,20 +57,20 @@ const fewSessions = 4
 //     if it has been silent for Config.StaleAfter. That protects sleeping devices that share an identity, and a table in which
 //     each device holds its own one session.
 //
-// Otherwise the new peer is refused; a client is told so with an alert. It has proven its key by then: a refusal at its
+// Otherwise the new session is refused, and the client is told so with an alert. It has proven its key by then: a refusal at its
 // ClientKeyExchange would tell anybody which identities have sessions. Only completed handshakes evict sessions. A session
-// that is evicted is told so with close_notify, unless a newer one has its address. Stats has a counter for each case.
-//
-// In plain mode all peers are unproven: the source takes the identity's part, and a new peer is never refused.
-func (w *Worker) makeRoom(o owner) bool {
+// that is evicted is told so with close_notify, unless a newer one has its address. Stats has a counter for each case, and
+// SessionsFull for refusals.
+func (w *Worker) makeRoom(identity string) bool {
 	if w.peers.count < w.cfg.MaxSessions {
 		return true
 	}
-	p, evicted := w.victim(o)
+	p, evicted := w.victim(identity)
 	if p == nil {
 		w.stats.SessionsFull++
 		return false
 	}
+	w.stats.Evicted++
 	*evicted++
 	if evicted == &w.stats.EvictedSuperseded {
 		w.drop(p) // its address has a newer session
@@ -60,27 +80,27 @@ func (w *Worker) makeRoom(o owner) bool {
 	return true
 }
 
-// victim is the peer that makes room for one of an owner, and what counts it. The table is not empty.
-func (w *Worker) victim(o owner) (p *Peer, counter *uint64) {
-	t := &w.peers
+// victim is the session that makes room for one of an identity, and what counts it. The table is not empty.
+func (w *Worker) victim(identity string) (p *Peer, counter *uint64) {
+	t := &w.sessions
 	if slot, ok := t.superseded.First(); ok {
 		return t.slots.entries[slot], &w.stats.EvictedSuperseded
 	}
-	slot, _ := t.byOwner.First()
+	slot, _ := t.byIdentity.First()
 	p = t.slots.entries[slot]
-	held := t.byOwner.Held(o)
-	if t.byOwner.Held(p.owner()) >= held+2 {
+	held := t.byIdentity.Held(identity)
+	if t.byIdentity.Held(p.identity) >= held+2 {
 		return p, &w.stats.EvictedOverShare
 	}
-	p = t.oldest
+	p = w.peers.oldest
 	if held > 0 {
-		slot, _ := t.byOwner.FirstOf(o)
+		slot, _ := t.byIdentity.FirstOf(identity)
 		p = t.slots.entries[slot]
 		if held <= fewSessions {
 			return p, &w.stats.EvictedOwnIdentity
 		}
 	}
-	if p.association == nil || w.now-p.last >= w.cfg.StaleAfter {
+	if w.now-p.last >= w.cfg.StaleAfter {
 		return p, &w.stats.EvictedStale
 	}
 	return nil, nil
@@ -128,7 +148,7 @@ func (a *addresses) element(addr netip.AddrPort) *int32 {
 }
 
 // at notes that p is at its address now.
-func (t *peers) at(p *Peer) {
+func (t *sessions) at(p *Peer) {
 	if !p.byAddress {
 		*t.addresses.element(p.addr) = p.slot + 1
 	}
@@ -137,7 +157,7 @@ func (t *peers) at(p *Peer) {
 // supersede marks the session that p, which is not in the table yet, most likely replaces: of the same identity, at the same
 // address. It is not ended, for another device of a shared identity may have had the address before; a record of it takes the
 // mark away.
-func (t *peers) supersede(p *Peer) {
+func (t *sessions) supersede(p *Peer) {
 	slot := *t.addresses.element(p.addr) - 1
 	if slot < 0 {
 		return
