@@ -20,6 +20,9 @@ type Options struct {
 	Router bool
 	// NoHold: early fragments cannot wait (lb.ReasonFragmentUnknown).
 	NoHold bool
+	// DropHeld is called when a datagram's early fragments must make room for
+	// others: the data path drops those it holds. It must not use the Engine.
+	DropHeld func(flow.FragmentKey)
 	// MaxFlows bounds conntrack entries; 0: the snapshot's limit. A data path of
 	// n workers gives each its share.
 	MaxFlows int
@@ -87,7 +90,7 @@ func New(snapshot *lb.Snapshot, options Options) *Engine {
 		options: options,
 		replies: flow.NewTable[flow.Key, flow.Key](maxFlows),
 		fragments: flow.NewFragments[follow](
-			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL),
+			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL, options.DropHeld),
 		relayed: flow.NewTable[flow.FragmentKey, relayed](limits.Fragments),
 		places:  map[identity]*place{},
 	}
