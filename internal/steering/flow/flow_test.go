@@ -341,7 +341,7 @@ func TestFragmentsEvictByWorth(t *testing.T) {
 	if len(dropped) != 1 || dropped[0] != id(2) {
 		t.Errorf("dropped %v, want what 2 held", dropped)
 	}
-	later(id(2), FragmentLost) // and evicts nothing
+	later(id(2), FragmentLost)  // and evicts nothing
 	first(id(4), FragmentKnown) // in the place of 2
 	first(id(5), FragmentKnown) // in the place of 3
 	if len(dropped) != 2 || dropped[1] != id(3) {

@@ -272,27 +272,26 @@ func (t *Table[K, V]) ProvenLen() int { return t.proven }
 // All yields every entry alive at now, in no particular order. The loop may
 // delete the entry it was given, and nothing else.
 func (t *Table[K, V]) All(now time.Duration) iter.Seq2[K, *V] {
-	return func(yield func(K, *V) bool) { t.scan(0, t.slots.Len(), now, yield) }
+	return func(yield func(K, *V) bool) {
+		t.Scan(0, t.slots.Len(), now, func(k K, v *V, _ time.Duration) bool { return yield(k, v) })
+	}
 }
 
 // Scan is All in steps, between which the table may change in any way. It looks
-// at the n places from place from on and returns where the next step begins, 0
-// after the last one. An entry that is there through all steps is yielded once.
-func (t *Table[K, V]) Scan(from, n int, now time.Duration, yield func(K, *V) bool) (next int) {
+// at the n slots from number from on, yields those in use with their expiry, and
+// returns where the next step begins; 0: that was the last one, or yield said
+// false. An entry that is there through all steps is yielded once.
+func (t *Table[K, V]) Scan(from, n int, now time.Duration, yield func(K, *V, time.Duration) bool) (next int) {
 	end := min(from+n, t.slots.Len())
-	t.scan(from, end, now, yield)
+	for i := from; i < end; i++ {
+		if s := t.slots.At(int32(i)); s.used && s.expiry > now && !yield(s.key, &s.value, s.expiry) {
+			return 0
+		}
+	}
 	if end >= t.slots.Len() {
 		return 0
 	}
 	return end
-}
-
-func (t *Table[K, V]) scan(from, end int, now time.Duration, yield func(K, *V) bool) {
-	for i := from; i < end; i++ {
-		if s := t.slots.At(int32(i)); s.used && s.expiry > now && !yield(s.key, &s.value) {
-			return
-		}
-	}
 }
 
 func (t *Table[K, V]) take() int32 {
