@@ -100,7 +100,7 @@ func (l *gatewayLoop) run(ctx context.Context, text []byte) error {
 func (l *gatewayLoop) take(text []byte, err error) {
 	var plan *gatewayPlan
 	if err == nil {
-		plan, err = parseGateway(l.source.file.Path(), text)
+		plan, err = l.source.parse(text)
 	}
 	var change gateway.Change
 	if err == nil {

@@ -1,6 +1,10 @@
 package gateway
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
 
 // Stats is the state of a gateway at one moment.
 type Stats struct {
@@ -13,6 +17,10 @@ type Stats struct {
 	// Reasons counts how messages and packets ended, by the name of allocation.Reason; also per listener.
 	Reasons map[string]uint64 `json:"reasons"`
 	Offload string            `json:"offload"` // what the offload says of itself, empty without one
+	// Withheld are answers that the limits of requests without valid credentials kept back.
+	Withheld allocation.WithheldStats `json:"answers_withheld"`
+	// Displaced counts sources without a proof that the table of those limits forgot because it was full.
+	Displaced uint64 `json:"rate_limit_displaced"`
 }
 
 // Counts is what Stats tells of a whole, a listener or a cluster.

@@ -18,6 +18,8 @@ func (g *Gateway) Stats() Stats {
 		Workers: len(g.workers), Ready: g.state == running && !g.draining.Load() && len(g.config.Listeners) > 0,
 		Draining: g.draining.Load(), Reasons: map[string]uint64{}, Offload: g.offload.describe(),
 	}
+	shared := g.shared.Stats()
+	s.Withheld, s.Displaced = shared.Withheld, shared.Displaced
 	held := g.countHeldLocked()
 	for _, l := range g.listeners {
 		if l == nil {
