@@ -165,7 +165,8 @@ func countSamples(prefix string, labels []admin.Label, c *gateway.Counts) []admi
 		{Name: prefix + "_allocations", Help: "Allocations that live.", Labels: labels, Value: float64(c.Allocations)},
 		{Name: prefix + "_allocations_opened_total", Help: "Allocations since the start.", Labels: labels, Counter: true, Value: float64(c.Opened)},
 		{Name: prefix + "_permissions", Help: "Permissions in force.", Labels: labels, Value: float64(c.Permissions)},
-		{Name: prefix + "_channels", Help: "Channels that are bound.", Labels: labels, Value: float64(c.Channels)},
+		{Name: prefix + "_channels", Help: "Channels in force.", Labels: labels, Value: float64(c.Channels)},
+		{Name: prefix + "_suspended", Help: "Permissions and channels whose routes are gone at the moment.", Labels: labels, Value: float64(c.Suspended)},
 	}
 	for _, way := range []struct {
 		name string
