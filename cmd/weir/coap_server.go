@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,7 +77,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 	var cfg node.Config
 	var document *config.Document
 	if f.config != "" {
-		text, err := os.ReadFile(f.config)
+		text, err := config.Once(f.config)
 		if err != nil {
 			return cfg, fmt.Errorf("configuration: %w", err)
 		}

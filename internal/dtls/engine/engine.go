@@ -153,9 +153,8 @@ func (c *Config) defaults() error {
 	}
 	setDefault(&c.Workers, runtime.GOMAXPROCS(0))
 	setDefault(&c.MaxSessions, 65536)
-	setDefault(&c.MaxHalfOpen, 4096)
-	setDefault(&c.MaxHalfOpenPrefix, 2048)
-	setDefault(&c.MinIdle, 30*time.Second)
+	setDefault(&c.MaxHalfOpen, 8192)
+	setDefault(&c.StaleAfter, 30*time.Minute)
 	setDefault(&c.Amplification, 3)
 	if c.Trusted == nil {
 		c.Trusted = loopback

@@ -32,7 +32,7 @@ type Peer struct {
 
 	path        pathCheck
 	provenUntil time.Duration // of a plain peer
-	slot        int32         // in plainPeers, plus 1; 0: none
+	slot        int32         // of a session in sessions; in plainPeers, plus 1, and 0: none
 	finalSent   time.Duration
 	final       handshake.Final
 	prev        netip.AddrPort
@@ -125,14 +125,16 @@ func (t *peers) remove(p *Peer) {
 	p.closed = true
 }
 
-// touch notes that p has been heard of.
-func (t *peers) touch(p *Peer, now time.Duration) {
+// touch notes that p has been heard of. It reports whether p has become the newest of the list.
+func (t *peers) touch(p *Peer, now time.Duration) (renewed bool) {
 	p.last = now
-	if now-p.touched >= touchGrain {
-		p.touched = now
-		t.unlink(p)
-		t.push(p)
+	if now-p.touched < touchGrain {
+		return false
 	}
+	p.touched = now
+	t.unlink(p)
+	t.push(p)
+	return true
 }
 
 func (t *peers) push(p *Peer) {

@@ -139,9 +139,12 @@ func (w *Worker) protected(p *Peer, r *record.Record, from source, received int)
 		w.refused(p, verdict, sequence)
 		return received
 	}
-	w.peers.touch(p, w.now)
+	w.sessions.touch(p, w.peers.touch(p, w.now))
 	if newest {
-		w.receivedFrom(p, from)
+		moves := w.stats.AddressChanges
+		if w.receivedFrom(p, from); w.stats.AddressChanges != moves {
+			w.sessions.at(p)
+		}
 	}
 	if p.unproven && p.addr == from.addr {
 		w.credit(p, received)
@@ -238,23 +241,11 @@ func (w *Worker) alert(p *Peer, payload []byte) {
 // drop ends a peer.
 func (w *Worker) drop(p *Peer) {
 	w.peers.remove(p)
-	w.plainPeers.remove(p)
+	if w.server == nil {
+		w.plainPeers.remove(p)
+	} else {
+		w.sessions.remove(p)
+	}
 	w.stats.Closed++
 	w.handler.Closed(p, w.now)
-}
-
-// makeRoom reports whether one more peer may be kept, after evicting the one
-// that has been silent longest, if that is long enough.
-func (w *Worker) makeRoom() bool {
-	if w.peers.count < w.cfg.MaxSessions {
-		return true
-	}
-	p := w.peers.oldest
-	if w.now-p.last < w.cfg.MinIdle {
-		w.stats.SessionsFull++
-		return false
-	}
-	w.stats.Evicted++
-	w.drop(p)
-	return true
 }
