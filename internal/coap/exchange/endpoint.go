@@ -19,8 +19,10 @@ type Session struct {
 	mid     uint16
 	started bool
 
-	// Proofs is how many acknowledgements of responses with Reply.Prove came in a row. An acknowledgement or reset that
-	// matches nothing, which may have been a guess, sets it to 0; so may the owner.
+	probing bool // a probe is pending
+
+	// Proofs is how many probes in a row were answered (Reply.Probe). An acknowledgement or reset that matches nothing,
+	// which may have been a guess, sets it to 0; so may the owner.
 	Proofs uint8
 }
 
@@ -120,7 +122,12 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	slot := &e.pendings.slots[i]
 	if m.Type == message.Rst {
 		e.counters.Resets++
+		proof := slot.proof
 		e.end(i, Rejected)
+		if proof && e.cfg.Proven != nil {
+			s.Proofs += min(1, 255-s.Proofs)
+			e.cfg.Proven(s)
+		}
 		return out
 	}
 	if slot.acked {
@@ -128,12 +135,7 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	}
 	e.counters.Acks++
 	if slot.kind == kindResponse {
-		proof := slot.proof
 		e.pendings.release(i)
-		if proof && e.cfg.Proven != nil {
-			s.Proofs += min(1, 255-s.Proofs)
-			e.cfg.Proven(s)
-		}
 		return out
 	}
 	slot.acked = true
@@ -230,6 +232,9 @@ func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, 
 			return out // not even that fits
 		}
 	}
+	if r.probe {
+		e.probe(s, r, now)
+	}
 	remember := &s.ring.how[place]
 	switch {
 	case r.silent && m.Type == message.Con:
@@ -270,27 +275,50 @@ func (e *Endpoint) later(s *Session, answer []byte, t message.Type, r *Reply, no
 	}
 	var slot *pending
 	var i int32
-	if s.count < PerSession && (!r.unproven || e.pendings.unproven < e.cfg.MaxPending/2) {
-		slot, i = e.pendings.take(answer)
-	}
-	if slot == nil {
-		e.counters.PendingFull++
+	if slot, i = e.takeFor(s, answer, r); slot == nil {
 		return false
 	}
 	slot.kind, slot.unsent, slot.con, slot.first = kindResponse, true, t == message.Con, now
-	if slot.unproven = r.unproven; r.unproven {
-		e.pendings.unproven++
-	}
 	slot.mid = e.NextID(s)
-	if slot.proof = r.prove && s.count == 0; r.prove {
-		var random [2]byte
-		_, _ = rand.Read(random[:]) // crypto/rand never fails
-		slot.mid = uint16(random[0])<<8 | uint16(random[1])
-	}
 	slot.buf[0] = slot.buf[0]&^0x30 | byte(t)<<4
 	setMID(slot.buf, slot.mid)
 	e.pendings.attach(i, s, now+r.delay)
 	return true
+}
+
+// takeFor returns a slot with datagram for a message of the server to s, or nil where the bounds leave none.
+func (e *Endpoint) takeFor(s *Session, datagram []byte, r *Reply) (slot *pending, i int32) {
+	if s.count < PerSession && (!r.unproven || e.pendings.unproven < e.cfg.MaxPending/2) {
+		slot, i = e.pendings.take(datagram)
+	}
+	if slot == nil {
+		e.counters.PendingFull++
+		return nil, -1
+	}
+	if slot.unproven = r.unproven; r.unproven {
+		e.pendings.unproven++
+	}
+	return slot, i
+}
+
+// probe schedules a ping to prove the session's address.
+func (e *Endpoint) probe(s *Session, r *Reply, now time.Duration) {
+	if s.probing {
+		return
+	}
+	var random [2]byte
+	_, _ = rand.Read(random[:]) // crypto/rand never fails
+	mid := uint16(random[0])<<8 | uint16(random[1])
+	var ping [4]byte
+	slot, i := e.takeFor(s, message.AppendEmpty(ping[:0], message.Con, mid), r)
+	if slot == nil {
+		return
+	}
+	e.counters.Probes++
+	slot.kind, slot.unsent, slot.con, slot.first, slot.mid = kindPing, true, true, now, mid
+	slot.repeats = uint8(e.cfg.MaxRetransmit)
+	slot.proof, s.probing = true, true
+	e.pendings.attach(i, s, now)
 }
 
 func (e *Endpoint) receiveResponse(s *Session, m *message.Message, out []byte, now time.Duration) []byte {

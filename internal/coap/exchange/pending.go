@@ -31,7 +31,7 @@ type pending struct {
 	kind    kind
 	con     bool
 	unsent  bool // the first transmission is still to come, at due
-	proof   bool // its acknowledgement proves the address
+	proof   bool // a reset of it proves the address
 	acked   bool // an empty ACK came, or none is expected
 
 	unproven bool // see Reply.Unproven
@@ -95,6 +95,9 @@ func (p *pendings) release(i int32) {
 	s.count--
 	if slot.unproven {
 		p.unproven--
+	}
+	if slot.proof {
+		s.probing = false
 	}
 	if s.head() == i {
 		s.pending = slot.next + 1

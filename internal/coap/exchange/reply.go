@@ -15,9 +15,9 @@ type Reply struct {
 	begun    bool
 	separate bool
 	silent   bool
-	prove    bool
+	probe    bool
 	unproven bool
-	ack      int // bytes, with unproven
+	empty    int // bytes, with unproven
 }
 
 // Begin starts the response, dropping what an earlier Begin wrote, and returns the builder for its options and payload.
@@ -28,8 +28,15 @@ func (r *Reply) Begin(code message.Code) *message.Builder {
 		kind = message.Non
 	}
 	out := r.out
-	if r.unproven && r.separate && r.request.Type == message.Con { // the empty acknowledgement is paid for as well
-		out = out[:0:max(0, cap(out)-r.ack)]
+	if r.unproven { // the empty acknowledgement and the ping come out of the same room
+		others := 0
+		if r.separate && r.request.Type == message.Con {
+			others += r.empty
+		}
+		if r.probe {
+			others += r.empty
+		}
+		out = out[:0:max(0, cap(out)-others)]
 	}
 	r.builder.Reset(out, kind, code, r.request.ID, r.request.Token)
 	r.begun = true
@@ -49,16 +56,16 @@ func (r *Reply) Text(code message.Code, text string) {
 // Separate acknowledges a confirmable request at once and sends the response as a message of its own after delay
 // (RFC 7252 section 5.2.2); to a non-confirmable request it only delays. It may be called before or after Begin. When
 // Config.MaxPending messages are pending, or PerSession of the session, a confirmable request gets its response at once, piggybacked.
-// With Unproven it is to be called before Begin.
+// With Unproven it is to be called before Begin, as is Probe.
 func (r *Reply) Separate(delay time.Duration) { r.separate, r.delay = true, max(0, delay) }
 
-// Piggyback takes Separate and Prove back.
-func (r *Reply) Piggyback() { r.separate, r.prove = false, false }
+// Alone takes Separate and Probe back: nothing is sent but the answer.
+func (r *Reply) Alone() { r.separate, r.probe = false, false }
 
 // Unproven tells that the peer's address may be forged and that out is what may be sent there now, of which an empty
-// acknowledgement takes ack bytes. Separate responses to such peers take at most half of Config.MaxPending; beyond it they
-// are sent at once, as when the table is full.
-func (r *Reply) Unproven(ack int) { r.unproven, r.ack = true, ack }
+// message takes empty bytes. Separate responses and probes to such peers take at most half of Config.MaxPending; beyond it
+// responses are sent at once, as when the table is full, and there is no probe.
+func (r *Reply) Unproven(empty int) { r.unproven, r.empty = true, empty }
 
 // Fits reports whether what has been built since Begin fits the room that there is.
 func (r *Reply) Fits() bool {
@@ -66,15 +73,11 @@ func (r *Reply) Fits() bool {
 	return err == nil
 }
 
-// Prove makes the response separate, under a message id that is hard to guess: who acknowledges it has received it, and
-// Config.Proven is told (return routability, as by the Echo option of RFC 9175 but without its support in the client). One in
-// 65,536 guesses hits: see Session.Proofs. Of several responses of a session that are pending only the first one counts as
-// a proof. It does nothing for a non-confirmable request.
-func (r *Reply) Prove() {
-	if r.request.Type == message.Con {
-		r.separate, r.prove = true, true
-	}
-}
+// Probe sends a ping after the answer, under a message id that is hard to guess: who resets it has received it, and
+// Config.Proven is told (return routability, as by the Echo option of RFC 9175, but every client answers a ping, RFC 7252
+// section 4.3). One in 65,536 guesses hits: see Session.Proofs. A session has one probe under way at a time; it is not
+// repeated.
+func (r *Reply) Probe() { r.probe = true }
 
 // Silent suppresses the response; a confirmable request is still acknowledged (RFC 7967).
 func (r *Reply) Silent() { r.silent = true }

@@ -33,7 +33,7 @@ const maxPath = 128
 
 func newHandler(l *listener, w worker, seed uint64) *handler {
 	h := &handler{listener: l, worker: w, wake: engine.Never, echoes: newEchoes(l.echo)}
-	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported, Proven: h.acknowledged}, h, dispatcher{h}, nil)
+	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported, Proven: h.reached}, h, dispatcher{h}, nil)
 	return h
 }
 
@@ -42,17 +42,17 @@ type session struct {
 	exchange.Session // its Peer is the session
 	peer             *engine.Peer
 
-	proving netip.AddrPort // the address that the newest Reply.Prove went to
+	probed netip.AddrPort // the address that the newest Reply.Probe went to
 }
 
-// plainProofs is how many acknowledgements in a row prove the address of a plain peer: a message id has 16 bits only. The
+// plainProofs is how many answered probes in a row prove the address of a plain peer: a message id has 16 bits only. The
 // records of a session cannot be forged, so that one is enough there.
 const plainProofs = 3
 
-// acknowledged implements exchange.Config.Proven: it counts if the address is still the one that was asked.
-func (h *handler) acknowledged(s *exchange.Session) {
+// reached implements exchange.Config.Proven: it counts if the address is still the one that was asked.
+func (h *handler) reached(s *exchange.Session) {
 	owner, ok := s.Peer.(*session)
-	if !ok || owner.proving != owner.peer.Addr() || !h.listener.secure && s.Proofs < plainProofs {
+	if !ok || owner.probed != owner.peer.Addr() || !h.listener.secure && s.Proofs < plainProofs {
 		return
 	}
 	s.Proofs = 0

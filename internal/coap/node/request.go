@@ -133,21 +133,18 @@ func (r *request) accepts(offered ...message.Format) (message.Format, bool) {
 // longer ones in blocks (RFC 7959).
 const maxExponent = 6
 
-// separate has the response sent by itself.
-func (r *request) separate(delay time.Duration) { r.reply.Separate(delay) }
-
-// prove has the response sent as a confirmable message of its own, whose acknowledgement goes towards proving the address.
-func (r *request) prove() {
-	if r.message.Type == message.Con {
-		r.reply.Prove()
-		r.session.proving = r.peer.Addr()
+// probe lets the client prove its address, if it has no better way.
+func (r *request) probe() {
+	if !r.peer.Routable() {
+		r.reply.Probe()
+		r.session.probed = r.peer.Addr()
 	}
 }
 
 // challenge asks the client for the request again with an Echo option (RFC 9175 section 2.4). The answer is no longer than
 // three times the shortest request, so there is always room for it.
 func (r *request) challenge() {
-	r.reply.Piggyback()
+	r.reply.Alone()
 	r.reply.Begin(message.Unauthorized).Option(message.Echo, r.handler.echoes.value(r.peer.Addr(), r.now))
 }
 
@@ -155,7 +152,7 @@ func (r *request) challenge() {
 // cut from the body as it is at its time, and the ETag lets the client see a change (RFC 7959 section 2.4).
 //
 // Where an address that is not proven may not get so much (three times what it sent), it gets the largest block that it
-// may get, in a way that lets it prove the address, or, if there is no room for any block, the demand for an Echo option.
+// may get, and a probe to prove it by, or, if there is no room for any block, the demand for an Echo option.
 func (r *request) body(code message.Code, format message.Format, body []byte) {
 	wish, asked := r.message.Uint(message.Block2)
 	exponent := uint32(maxExponent)
@@ -174,13 +171,13 @@ func (r *request) body(code message.Code, format message.Format, body []byte) {
 	if r.part(code, format, body, start, exponent, asked) {
 		return
 	}
-	r.prove()
+	r.probe()
 	for smaller := int(exponent); smaller >= 0; smaller-- {
 		if r.part(code, format, body, start, uint32(smaller), asked) {
 			return
 		}
 	}
-	r.reply.Piggyback() // an acknowledgement less
+	r.reply.Alone()
 	if !r.part(code, format, body, start, 0, asked) {
 		r.challenge()
 	}

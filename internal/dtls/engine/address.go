@@ -33,6 +33,9 @@ const (
 // Proven reports whether the peer's address has been proven, so that answers of any size may be sent to it.
 func (p *Peer) Proven() bool { return !p.unproven }
 
+// Routable reports whether the return routability check was negotiated: then the engine sees to the proof by itself.
+func (p *Peer) Routable() bool { return p.routable }
+
 // Budget is how many bytes of payload may be sent to the peer in one message now: MaxPayload, or less, even less than
 // none, while its address is not proven.
 func (p *Peer) Budget() int {

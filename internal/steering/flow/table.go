@@ -28,7 +28,7 @@ type Table[K comparable, V any] struct {
 	heap  []int32 // slot numbers, the next to expire first
 
 	source    func(*K) evict.Source // nil: entries do not prove themselves
-	removed   func(K, *V)           // nil: nobody wants to know
+	removed   func(Ref, K, *V)      // nil: nobody wants to know
 	order     evict.Order[evict.Source]
 	proven    int
 	maxProven int
@@ -61,7 +61,7 @@ func NewTable[K comparable, V any](max int) *Table[K, V] {
 // NewProvingTable returns a table whose entries are unproven until Prove.
 // source says who is accountable for a key. removed, if not nil, is called for
 // each entry that leaves, for whatever reason but Clear; it must not use the table.
-func NewProvingTable[K comparable, V any](max int, source func(*K) evict.Source, removed func(K, *V)) *Table[K, V] {
+func NewProvingTable[K comparable, V any](max int, source func(*K) evict.Source, removed func(Ref, K, *V)) *Table[K, V] {
 	t := NewTable[K, V](max)
 	t.source, t.removed = source, removed
 	t.maxProven = maxProven(max)
@@ -87,15 +87,21 @@ func (t *Table[K, V]) Get(k K, now time.Duration) *V {
 // proven or not. It returns false, and keeps nothing, when the table is full of
 // live entries of which none may be evicted.
 func (t *Table[K, V]) Put(k K, v V, now, ttl time.Duration) bool {
+	_, ok := t.put(k, v, now, ttl)
+	return ok
+}
+
+// put is Put that also returns the slot.
+func (t *Table[K, V]) put(k K, v V, now, ttl time.Duration) (int32, bool) {
 	if i, ok := t.index[k]; ok {
 		t.slots.At(i).value = v
 		t.reschedule(i, deadline(now, ttl))
-		return true
+		return i, true
 	}
 	t.Expire(now, reclaimPerPut)
 	if len(t.index) >= t.max && !t.evict() {
 		t.refused++
-		return false
+		return -1, false
 	}
 	i := t.take()
 	s := t.slots.At(i)
@@ -107,7 +113,7 @@ func (t *Table[K, V]) Put(k K, v V, now, ttl time.Duration) bool {
 	if t.source != nil {
 		t.order.Add(i, t.source(&s.key))
 	}
-	return true
+	return i, true
 }
 
 // evict removes the unproven entry that goes first, and says whether there is one.
@@ -244,9 +250,6 @@ func (t *Table[K, V]) oldest(now time.Duration) *V {
 	return &t.slots.At(t.heap[0]).value
 }
 
-// removeOldest removes the entry that expires next, before its time too.
-func (t *Table[K, V]) removeOldest() { t.remove(t.heap[0]) }
-
 // Len returns how many entries the table holds, expired ones that nobody has
 // reclaimed yet included.
 func (t *Table[K, V]) Len() int { return len(t.index) }
@@ -269,27 +272,26 @@ func (t *Table[K, V]) ProvenLen() int { return t.proven }
 // All yields every entry alive at now, in no particular order. The loop may
 // delete the entry it was given, and nothing else.
 func (t *Table[K, V]) All(now time.Duration) iter.Seq2[K, *V] {
-	return func(yield func(K, *V) bool) { t.scan(0, t.slots.Len(), now, yield) }
+	return func(yield func(K, *V) bool) {
+		t.Scan(0, t.slots.Len(), now, func(k K, v *V, _ time.Duration) bool { return yield(k, v) })
+	}
 }
 
 // Scan is All in steps, between which the table may change in any way. It looks
-// at the n places from place from on and returns where the next step begins, 0
-// after the last one. An entry that is there through all steps is yielded once.
-func (t *Table[K, V]) Scan(from, n int, now time.Duration, yield func(K, *V) bool) (next int) {
+// at the n slots from number from on, yields those in use with their expiry, and
+// returns where the next step begins; 0: that was the last one, or yield said
+// false. An entry that is there through all steps is yielded once.
+func (t *Table[K, V]) Scan(from, n int, now time.Duration, yield func(K, *V, time.Duration) bool) (next int) {
 	end := min(from+n, t.slots.Len())
-	t.scan(from, end, now, yield)
+	for i := from; i < end; i++ {
+		if s := t.slots.At(int32(i)); s.used && s.expiry > now && !yield(s.key, &s.value, s.expiry) {
+			return 0
+		}
+	}
 	if end >= t.slots.Len() {
 		return 0
 	}
 	return end
-}
-
-func (t *Table[K, V]) scan(from, end int, now time.Duration, yield func(K, *V) bool) {
-	for i := from; i < end; i++ {
-		if s := t.slots.At(int32(i)); s.used && s.expiry > now && !yield(s.key, &s.value) {
-			return
-		}
-	}
 }
 
 func (t *Table[K, V]) take() int32 {
@@ -304,7 +306,7 @@ func (t *Table[K, V]) take() int32 {
 func (t *Table[K, V]) remove(i int32) {
 	s := t.slots.At(i)
 	if t.removed != nil {
-		t.removed(s.key, &s.value)
+		t.removed(Ref(i), s.key, &s.value)
 	}
 	if s.proven {
 		t.proven--

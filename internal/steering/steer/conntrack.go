@@ -125,7 +125,7 @@ func (en *entry) proves(mode lb.Mode, flags uint8, fromClient bool) bool {
 // reason other than ReasonNone says why that was not possible.
 func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration) (*entry, lb.Reason) {
 	if old := e.flows.Get(k, now); old != nil {
-		e.release(k, old) // what is there stays proven
+		e.release(-1, k, old) // what is there stays proven
 	} else {
 		e.flows.Delete(k)
 	}
@@ -145,7 +145,7 @@ func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration)
 }
 
 // release gives up what an entry holds outside of its table.
-func (e *Engine) release(k flow.Key, en *entry) {
+func (e *Engine) release(_ flow.Ref, k flow.Key, en *entry) {
 	if en.reply != (flow.Key{}) {
 		if owner := e.replies.Get(en.reply, minTime); owner != nil && *owner == k {
 			e.replies.Delete(en.reply)

@@ -53,13 +53,16 @@ type TierCounters struct {
 // about, in order.
 func (e *Engine) Rules() iter.Seq2[*lb.FlowRule, uint64] {
 	return func(yield func(*lb.FlowRule, uint64) bool) {
-		for i, rule := range e.snapshot.Rules {
-			if !yield(rule, *e.ruleHits[i]) {
+		for i := range e.snapshot.Rules {
+			if !yield(e.Rule(i)) {
 				return
 			}
 		}
 	}
 }
+
+// Rule returns one flow rule of the snapshot in force and how many packets it decided about.
+func (e *Engine) Rule(i int) (*lb.FlowRule, uint64) { return e.snapshot.Rules[i], *e.ruleHits[i] }
 
 // Reasons returns how many packets left with each reason, indexed by lb.Reason.
 func (e *Engine) Reasons() [lb.NumReasons]uint64 { return e.reasons }
@@ -73,14 +76,21 @@ func (e *Engine) ServiceReasons(index int) [lb.NumReasons]uint64 {
 // Backends yields the counters of every backend of the snapshot in force, in order.
 func (e *Engine) Backends() iter.Seq2[*lb.Backend, BackendCounters] {
 	return func(yield func(*lb.Backend, BackendCounters) bool) {
-		for _, s := range e.services {
-			for _, p := range s.places {
-				if !yield(p.backend, p.traffic) {
-					return
-				}
+		for i := range e.ordered {
+			if !yield(e.Backend(i)) {
+				return
 			}
 		}
 	}
+}
+
+// NumBackends returns how many backends the snapshot in force has, of all services.
+func (e *Engine) NumBackends() int { return len(e.ordered) }
+
+// Backend returns one of them, in the order of Backends, with its counters.
+func (e *Engine) Backend(i int) (*lb.Backend, BackendCounters) {
+	p := e.ordered[i]
+	return p.backend, p.traffic
 }
 
 // Tables returns the state of the tables.

@@ -20,6 +20,9 @@ type Options struct {
 	Router bool
 	// NoHold: early fragments cannot wait (lb.ReasonFragmentUnknown).
 	NoHold bool
+	// DropHeld is called when a datagram's early fragments must make room for
+	// others: the data path drops those it holds. It must not use the Engine.
+	DropHeld func(flow.FragmentKey)
 	// MaxFlows bounds conntrack entries; 0: the snapshot's limit. A data path of
 	// n workers gives each its share.
 	MaxFlows int
@@ -46,13 +49,15 @@ type Engine struct {
 	fragments *flow.Fragments[follow]
 	places    map[identity]*place
 	services  []*serviceState // by lb.Service.Index
+	ordered   []*place        // of all services, in order
 	inside    map[[16]byte]struct{}
 	reasons   [lb.NumReasons]uint64
 	relayed   *flow.Table[flow.FragmentKey, relayed]
 	tier      TierCounters
 	ruleHits  []*uint64 // by lb.FlowRule.Index
 	roll      uint64
-	displaced uint64 // flows, by displace
+	displaced uint64      // flows, by displace
+	lent      *lb.Backend // by ErrorAbout
 }
 
 // identity is what makes a backend the same backend in two snapshots: flows that
@@ -87,7 +92,7 @@ func New(snapshot *lb.Snapshot, options Options) *Engine {
 		options: options,
 		replies: flow.NewTable[flow.Key, flow.Key](maxFlows),
 		fragments: flow.NewFragments[follow](
-			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL),
+			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL, options.DropHeld),
 		relayed: flow.NewTable[flow.FragmentKey, relayed](limits.Fragments),
 		places:  map[identity]*place{},
 	}
@@ -109,6 +114,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 	}
 	places := make(map[identity]*place)
 	e.services = make([]*serviceState, len(s.Services))
+	e.ordered = nil
 	e.inside = map[[16]byte]struct{}{}
 	for i, service := range s.Services {
 		state := old[service.Name]
@@ -126,6 +132,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 			}
 			p.backend, p.state = b, state
 			places[id], state.places[j] = p, p
+			e.ordered = append(e.ordered, p)
 			if service.Mode == lb.NAT {
 				e.addInside(b)
 			}
