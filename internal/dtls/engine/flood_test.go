@@ -98,7 +98,7 @@ func TestHalfOpenFlood(t *testing.T) {
 	nat := netip.MustParseAddr("192.0.2.1")
 	one := func(i int) netip.AddrPort { return netip.AddrPortFrom(nat, uint16(1024+i%60000)) }
 	four := func(i int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 4)}), uint16(1024+i/4%60000))
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, byte(i % 4), 1}), uint16(1024+i/4%60000))
 	}
 	many := func(i int) netip.AddrPort { return addr(1<<20 + i) }
 	for _, test := range []struct {
