@@ -22,7 +22,7 @@ type Stats struct {
 	HalfOpenEvicted  uint64 `json:"half_open_evicted"` // handshakes under way that made room for newer ones
 	Replaced         uint64 `json:"replaced"`          // sessions whose address made a new one
 
-	BadMACs        uint64 `json:"bad_macs"`        // records
+	BadMACs        uint64 `json:"bad_macs"`        // records that failed to open, of sessions and of handshakes
 	ForgedDropped  uint64 `json:"forged_dropped"`  // records not tried, for too many from there had failed to open
 	ForgersEvicted uint64 `json:"forgers_evicted"` // sources of such records that made room for others
 	Spent          uint64 `json:"sessions_spent"`  // sessions ended, for too many records had failed to open
