@@ -159,6 +159,7 @@ func TestCoapServerBadInput(t *testing.T) {
 		{"--no-dtls-cluster-backward: there is no cluster", []string{"--no-dtls-cluster-backward"}},
 		{`--log: no format "xml"`, []string{"--log", "xml"}},
 		{"node_id: 300 does not fit", []string{"--node-id", "300"}},
+		{`--trusted: "10.0.0.0" is no prefix`, []string{"--trusted", "10.0.0.0"}},
 		{"devices.psk:1: no identity", []string{"--check", "--psk-file", file("devices.psk", "nonsense")}},
 		{"node.yaml:2:", []string{"-c", file("node.yaml", "listen: [\":0\"]\nlisten2: x\n")}},
 		{"node.yaml:2:", []string{"-c", file("node.yaml", "listen: [\":0\"]\nworkers: 1000\n")}},

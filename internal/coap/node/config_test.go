@@ -1,6 +1,7 @@
 package node
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,10 @@ func TestConfigValidate(t *testing.T) {
 		"session_idle: 1s is not 0 (never) and not between": {DTLS: []string{":0"}, SessionIdle: time.Second},
 		"session_idle: -1h0m0s is not 0 (never)":            {DTLS: []string{":0"}, SessionIdle: -time.Hour},
 		"separate_delay: 1h0m0s is not between":             {DTLS: []string{":0"}, SeparateDelay: time.Hour},
+		"trusted[1]: invalid Prefix is no prefix": {
+			Listen: []string{":0"}, Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}},
+		},
+		"trusted[0]: ::ffff:10.0.0.0/104 is no prefix": {Listen: []string{":0"}, Trusted: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104)}},
 		"cluster.nodes: :15784 of node 1 is taken by d": {
 			DTLS:    []string{":15784"},
 			Cluster: &cluster.Config{Nodes: []cluster.Node{{ID: 1, DTLS: ":15784", Management: ":15884"}}},
