@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
@@ -272,7 +273,12 @@ func (s *soak) allocate(clients int) (*turnClients, error) {
 	if s.network.server != nil {
 		args = append(args, "--sink-netns", s.network.server.NetNS())
 	}
-	t := &turnClients{cmd: exec.Command(s.config.Binary, args...), said: &programs.LastLines{}} //nolint:gosec // our own binary
+	return startTurnClients(exec.Command(s.config.Binary, args...), s.running, s.network.clients) //nolint:gosec // our own binary
+}
+
+// startTurnClients starts them in a namespace, nil: in ours. They have their allocations when it returns.
+func startTurnClients(cmd *exec.Cmd, running *programs.Group, host *netlab.Host) (*turnClients, error) {
+	t := &turnClients{cmd: cmd, said: &programs.LastLines{}}
 	t.cmd.Stderr = t.said
 	in, err := t.cmd.StdinPipe()
 	if err != nil {
@@ -284,12 +290,12 @@ func (s *soak) allocate(clients int) (*turnClients, error) {
 	}
 	t.in, t.out = in, bufio.NewScanner(out)
 	t.out.Buffer(nil, 1<<20)
-	if err := s.client(t.cmd); err != nil {
+	if err := running.Start(host, t.cmd); err != nil {
 		return nil, err
 	}
 	if !t.out.Scan() { // its first line says where the relays are
 		err := fmt.Errorf("TURN clients: %w%s", errors.Join(t.out.Err(), t.cmd.Wait()), t.said.Said())
-		s.running.Forget(t.cmd)
+		running.Forget(t.cmd)
 		return nil, err
 	}
 	return t, nil
