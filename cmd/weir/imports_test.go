@@ -26,8 +26,9 @@ func mayImport() map[string]may {
 	const pion = "github.com/pion/"
 	return map[string]may{
 		// 1 to 3, pure
-		"steering/evict":  {pure: true},
-		"steering/flow":   {pure: true, ours: "steering/evict"},
+		"steering/slab":   {pure: true},
+		"steering/evict":  {pure: true, ours: "steering/slab"},
+		"steering/flow":   {pure: true, ours: "steering/evict steering/slab"},
 		"steering/maglev": {pure: true},
 		"steering/cid":    {pure: true},
 		"lab/snatplan":    {pure: true},

@@ -23,6 +23,26 @@ type Counters struct {
 	Services map[string][lb.NumReasons]Count
 	Backends map[lb.Target]BackendCounts
 	Gone     map[string]BackendCounts // of backends that a service had before
+	Evicted  Evictions
+}
+
+// Evictions are live entries of the flow table that made room for others.
+type Evictions struct {
+	Unproven uint64 // for new flows
+	Proven   uint64 // for packets whose connection id names a live owner, where nothing else was left
+}
+
+// readEvictions sums them over the CPUs.
+func (d *Datapath) readEvictions() (out Evictions) {
+	var perCPU []bpfEvictionCount
+	if err := d.tables.maps[bpfMapEvictionCounts].Lookup(uint32(0), &perCPU); err != nil {
+		return out
+	}
+	for _, c := range perCPU {
+		out.Unproven += c.Unproven
+		out.Proven += c.Proven
+	}
+	return out
 }
 
 // reasonsPerService mirrors enum limits in types.h.
@@ -122,6 +142,7 @@ func (d *Datapath) Counters() Counters {
 	if d.tables == nil {
 		return c
 	}
+	c.Evicted = d.readEvictions()
 	c.Other = d.readService(0)
 	for i := range c.Other {
 		c.Other[i].add(d.goneReason(i))
