@@ -46,7 +46,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 --listen or --dtls is given.`,
 		Example: `  weir coap server
   weir coap server --listen 127.0.0.1:5783 --dtls 127.0.0.1:5784 --psk-file devices.psk
-  weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --admin 127.0.0.1:8081
+  weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --metrics :9182
   weir coap server -c node.yaml --log json
   weir coap server -c node.yaml --check`,
 		Args: cobra.NoArgs,
@@ -68,7 +68,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines; read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
 	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
-	f.serve.add(cmd, "")
+	f.serve.add(cmd, coapPart())
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
 	return cmd
 }
