@@ -121,7 +121,7 @@ func (l *Lab) addHost(name, full string, fd netns.NsHandle) error {
 // createNamespace makes a namespace bound to /run/netns/full, without moving the caller into it.
 func createNamespace(full string) (fd netns.NsHandle, err error) {
 	fd = netns.None()
-	if err := shareNames(); err != nil {
+	if err := shareMounts(); err != nil {
 		return fd, err
 	}
 	home, err := netns.Get()
@@ -144,23 +144,4 @@ func createNamespace(full string) (fd netns.NsHandle, err error) {
 	default:
 		return netns.None(), errors.Join(fmt.Errorf("create namespace %s: %w", full, err), removeNamespace(full))
 	}
-}
-
-// shareNames makes /run/netns a shared mount point, as `ip netns add` does the first time it is called. If that came later, it
-// would hide the names of labs that are up, and nobody could remove them any more.
-func shareNames() error {
-	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
-		return fmt.Errorf("directory of namespaces: %w", err)
-	}
-	share := func() error { return unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
-	err := share()
-	if errors.Is(err, unix.EINVAL) { // no mount point yet
-		if err = unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
-			err = share()
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("share %s: %w", netnsDir, err)
-	}
-	return nil
 }
