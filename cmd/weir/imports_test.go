@@ -39,7 +39,7 @@ func mayImport() map[string]may {
 		// 3, leaves
 		"readfile":       {},
 		"control/config": {ours: "readfile", others: "github.com/goccy/go-yaml"},
-		"control/admin":  {others: "github.com/prometheus/"},
+		"control/admin":  {ours: "steering/evict", others: "github.com/prometheus/"},
 		"lab/netlab":     {others: "github.com/vishvananda/"},
 		"lab/procstat":   {},
 		"lab/scratch":    {},
