@@ -109,12 +109,14 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 	fs.goOn()
 	for url, want := range map[string]string{
 		fmt.Sprintf("http://%v/live", health): "ok", fmt.Sprintf("http://%v/ready", health): "ready",
-		fmt.Sprintf("http://%v/status", health):  `"allocations": 2`,
 		fmt.Sprintf("http://%v/custom", metrics): "stunner_allocations_active 2",
 	} {
 		if body, err := fetch(url); err != nil || !strings.Contains(body, want) || strings.Contains(body, flowPassword) {
 			t.Errorf("%s: %v, %.300s; want %s", url, err, body, want)
 		}
+	}
+	if body, err := fetch(fmt.Sprintf("http://%v/status", health)); err == nil || !strings.Contains(body, "this needs a credential") {
+		t.Errorf("status without a token: %v, %s", err, body)
 	}
 	if s := g.now(); len(s.Config.Notes) != 1 || !strings.Contains(s.Config.Notes[0], "license") {
 		t.Errorf("notes %q", s.Config.Notes)
@@ -246,5 +248,40 @@ func TestTurnGatewayUsage(t *testing.T) {
 	root.SetOut(&out)
 	if err := root.Execute(); err != nil || !strings.Contains(out.String(), "turn:0.0.0.0:3478?transport=udp") || !strings.Contains(out.String(), "10.0.0.0/8:<10000-20000>") {
 		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// --unauthenticated, or the environment, raises the limit of STUNner's files, which have no key for it.
+func TestUnauthenticatedLimit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stunnerd.yaml")
+	rewrite(t, path, "version: v1\nadmin: {}\nauth: {type: static, credentials: {username: u, password: p}}\nlisteners: []\nclusters: []\n")
+	for _, c := range []struct {
+		flag        int
+		environment string
+		want        int
+		problem     string
+	}{
+		{0, "", 0, ""},
+		{500, "", 500, ""},
+		{0, "700", 700, ""},
+		{500, "700", 500, ""},
+		{-1, "", 0, "--unauthenticated -1 is not between"},
+		{0, "-1", 0, envUnauthenticated + " -1 is not between"},
+		{0, "many", 0, envUnauthenticated + `="many": write`},
+	} {
+		t.Setenv(envUnauthenticated, c.environment)
+		source, err := (&gatewayFlags{config: path, unproven: c.flag}).source(nil)
+		if c.problem != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), c.problem) {
+				t.Errorf("%+v: %v", c, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan, _, err := source.load(); err != nil || plan.gateway.Limits.Unauthenticated != c.want {
+			t.Errorf("%+v: %+v, %v", c, plan, err)
+		}
 	}
 }
