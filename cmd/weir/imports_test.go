@@ -55,7 +55,7 @@ func mayImport() map[string]may {
 		"datapath/doctor":        {ours: "steering/lb datapath/nfqueue/rules", others: "github.com/vishvananda/"},
 		"datapath/nfqueue":       {ours: "steering/lb steering/flow steering/packet steering/steer datapath/crew"},
 		"datapath/nfqueue/rules": {ours: "steering/lb", others: "github.com/vishvananda/"},
-		"datapath/udpnat":        {ours: "steering/lb steering/flow steering/steer udpio datapath/crew"},
+		"datapath/udpnat":        {ours: "steering/lb steering/flow steering/steer steering/evict steering/slab udpio datapath/crew"},
 		"datapath/crew":          {},
 		"udpio":                  {others: "github.com/cilium/ebpf"},
 		"coap/message":           {},
