@@ -96,7 +96,11 @@ func (x *exchange) verify(user []byte, sha bool) Reason {
 		if !ok {
 			return Unauthorized
 		}
-		if expiry <= x.now/1e9 {
+		wall := x.now
+		if x.policy.Wall != nil {
+			wall = x.policy.Wall()
+		}
+		if expiry <= wall/1e9 {
 			return CredentialExpired
 		}
 		for _, secret := range x.policy.Auth.Secrets {

@@ -61,13 +61,14 @@ func (g *Gateway) keptNonceKey() (key []byte) {
 
 // restoreLocked takes up the allocations that a Keeper holds.
 func (g *Gateway) restoreLocked() {
+	shift := g.keptClock()
 	if g.options.Keeper == nil {
 		return
 	}
 	restored, lost := 0, 0
 	var gone []uint64
 	g.options.Keeper.Records(func(id uint64, b []byte) bool {
-		if id == nonceKeyID {
+		if id == nonceKeyID || id == clockID {
 			return true
 		}
 		r, err := allocation.DecodeRecord(b)
@@ -75,6 +76,7 @@ func (g *Gateway) restoreLocked() {
 			err = fmt.Errorf("it is the record of %d", r.ID) // Delete would never find it
 		}
 		if err == nil {
+			r.Shift(shift)
 			err = g.restoreOneLocked(r)
 		}
 		if err != nil {
@@ -89,6 +91,7 @@ func (g *Gateway) restoreLocked() {
 	for _, id := range gone {
 		g.options.Keeper.Delete(id)
 	}
+	g.keepClock() // after the records are in the form that it describes
 	if restored+lost > 0 {
 		g.options.Log.Info("kept allocations are taken up", "restored", restored, "lost", lost)
 	}
@@ -131,7 +134,7 @@ func (g *Gateway) Export(ctx context.Context) (records []allocation.Record, err 
 		g.runInLocked(w, func(w *worker) {
 			w.flush()
 			for a := range w.table.All {
-				records = append(records, w.record(a))
+				records = append(records, g.inWall(w.record(a)))
 			}
 		})
 	}
@@ -148,7 +151,9 @@ func (g *Gateway) Import(ctx context.Context, records []allocation.Record) (rest
 		if err := ctx.Err(); err != nil {
 			return restored, errors.Join(err, first)
 		}
-		if err := g.restoreOneLocked(records[i]); err != nil {
+		r := records[i]
+		r.Shift(-g.offset())
+		if err := g.restoreOneLocked(r); err != nil {
 			if first == nil {
 				first = fmt.Errorf("restore the allocation of %v: %w", records[i].Path.Client, err)
 			}

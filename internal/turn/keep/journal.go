@@ -34,7 +34,7 @@ type journal struct {
 
 // JournalStats counts what a journal did and what it could not do.
 type JournalStats struct {
-	Records     int    `json:"records"` // but for that of id 0, which is the serving part's own
+	Records     int    `json:"records"` // but for those of the serving part's own
 	Bytes       int64  `json:"bytes"`   // of the file
 	Compactions uint64 `json:"compactions"`
 	Refused     uint64 `json:"refused"` // records beyond a bound: their allocations do not survive the process
@@ -219,8 +219,10 @@ func (j *journal) copyTo(next *journal) error {
 func (j *journal) snapshot() JournalStats {
 	s := j.stats
 	s.Records, s.Bytes = len(j.live), j.end
-	if _, ok := j.live[0]; ok {
-		s.Records--
+	for id := range j.live {
+		if id == 0 || id >= ownID {
+			s.Records--
+		}
 	}
 	return s
 }

@@ -20,6 +20,9 @@ const (
 	MaxBytes   = 512 << 20 // bytes of a journal's live records
 )
 
+// ownID and the ids above it, and 0, are of records that the serving part keeps for itself: they count as no allocation.
+const ownID = 1 << 53
+
 // journalName is the name of the memfd with the journal among the sockets.
 const journalName = "keep/journal"
 
