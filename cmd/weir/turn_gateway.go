@@ -178,7 +178,7 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 		func(ctx context.Context) error { return loop.run(ctx, text) },
 		func(ctx context.Context) error {
 			k.Ready()
-			drainGateway(ctx, signals, g, drain, log)
+			drainGateway(ctx, signals, g, drain, k.Stopping, keep.Leaving, log)
 			return nil
 		})
 }

@@ -54,7 +54,7 @@ func openJournal(file *os.File) (*journal, damage, error) {
 		return j, damage{}, j.begin()
 	}
 	if info.Size() > 4*MaxBytes {
-		return nil, damage{}, fmt.Errorf("%d bytes: a journal has at most %d", info.Size(), int64(4*MaxBytes))
+		return nil, damage{}, &unreadableError{fmt.Errorf("%d bytes: a journal has at most %d", info.Size(), int64(4*MaxBytes))}
 	}
 	end, lost, err := scan(file, info.Size(), j.replay)
 	if err != nil {
@@ -71,6 +71,9 @@ func openJournal(file *os.File) (*journal, damage, error) {
 func (j *journal) begin() error {
 	n, err := j.file.WriteAt(appendFileHeader(nil), 0)
 	j.end = int64(n)
+	if err != nil {
+		_ = j.file.Truncate(0) // half a header would be no journal
+	}
 	return err
 }
 
