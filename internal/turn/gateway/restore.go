@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -77,7 +79,7 @@ func (g *Gateway) restoreLocked() {
 		}
 		if err == nil {
 			r.Shift(shift)
-			err = g.restoreOneLocked(r)
+			err = g.restoreOneLocked(r, (*allocation.Table).Restore)
 		}
 		if err != nil {
 			lost++
@@ -98,7 +100,7 @@ func (g *Gateway) restoreLocked() {
 }
 
 // restoreOneLocked takes up one allocation at the worker that the kernel gives its client's datagrams to.
-func (g *Gateway) restoreOneLocked(r allocation.Record) (err error) {
+func (g *Gateway) restoreOneLocked(r allocation.Record, restore func(*allocation.Table, allocation.Record, int64) (*allocation.Allocation, error)) (err error) {
 	l := g.listenerLocked(r.Listener)
 	switch {
 	case l == nil:
@@ -109,7 +111,7 @@ func (g *Gateway) restoreOneLocked(r allocation.Record) (err error) {
 		return fmt.Errorf("listener %q is at %v now, not at %v", r.Listener, l.server, r.Path.Server)
 	}
 	r.Path.Listener = l.id
-	g.runInLocked(g.workerFor(r.Path.Client), func(w *worker) { _, err = w.table.Restore(r, w.now) })
+	g.runInLocked(g.workerFor(r.Path.Client), func(w *worker) { _, err = restore(w.table, r, w.now) })
 	return err
 }
 
@@ -141,8 +143,30 @@ func (g *Gateway) Export(ctx context.Context) (records []allocation.Record, err 
 	return records, nil
 }
 
+// ParseExport reads what `weir turn export` wrote, strictly: it may come from anybody.
+func ParseExport(text []byte) ([]allocation.Record, error) {
+	var moved struct {
+		Allocations []json.RawMessage `json:"allocations"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&moved); err != nil {
+		return nil, fmt.Errorf("no export of weir turn export: %w", err)
+	}
+	records := make([]allocation.Record, len(moved.Allocations))
+	for i, raw := range moved.Allocations {
+		record, err := allocation.DecodeRecord(raw)
+		if err != nil {
+			return nil, fmt.Errorf("allocation %d of the export: %w", i+1, err)
+		}
+		records[i] = record
+	}
+	return records, nil
+}
+
 // Import restores allocations that another gateway exported, and returns how many; the error tells why the first of
-// the others was not. Their relay addresses must be free on this host.
+// the others was not. Their relay addresses must be free on this host, their users must exist in mode static, and the quotas
+// and lifetimes hold for them.
 func (g *Gateway) Import(ctx context.Context, records []allocation.Record) (restored int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -153,7 +177,7 @@ func (g *Gateway) Import(ctx context.Context, records []allocation.Record) (rest
 		}
 		r := records[i]
 		r.Shift(-g.offset())
-		if err := g.restoreOneLocked(r); err != nil {
+		if err := g.restoreOneLocked(r, (*allocation.Table).Import); err != nil {
 			if first == nil {
 				first = fmt.Errorf("restore the allocation of %v: %w", records[i].Path.Client, err)
 			}
