@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,6 +24,7 @@ type coapServerFlags struct {
 	dtlsOnly    bool
 	demo        bool
 	nodeID      uint32
+	trusted     []string
 	serve       serveFlags
 	check       bool
 	server      node.Config
@@ -45,7 +46,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 --listen or --dtls is given.`,
 		Example: `  weir coap server
   weir coap server --listen 127.0.0.1:5783 --dtls 127.0.0.1:5784 --psk-file devices.psk
-  weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --admin 127.0.0.1:8081
+  weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --metrics :9182
   weir coap server -c node.yaml --log json
   weir coap server -c node.yaml --check`,
 		Args: cobra.NoArgs,
@@ -62,10 +63,12 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.IntVar(&f.server.CIDLength, "cid-length", 0, "bytes of a connection id, 2 to 16 (default 6)")
 	flags.IntVar(&f.server.Workers, "workers", 0, "workers per listener (default one per core)")
 	flags.IntVar(&f.server.MaxSessions, "max-sessions", 0, "sessions per worker (default 65536)")
+	flags.StringSliceVar(&f.trusted, "trusted", nil, "prefixes whose plain CoAP requests are answered in full without proof of their address, such as 10.0.0.0/8")
+	flags.DurationVar(&f.server.SessionIdle, "session-idle", 0, "close DTLS sessions that have been silent for so long (default never)")
 	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines; read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
 	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
-	f.serve.add(cmd, "")
+	f.serve.add(cmd, coapPart())
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
 	return cmd
 }
@@ -75,7 +78,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 	var cfg node.Config
 	var document *config.Document
 	if f.config != "" {
-		text, err := os.ReadFile(f.config)
+		text, err := config.Once(f.config)
 		if err != nil {
 			return cfg, fmt.Errorf("configuration: %w", err)
 		}
@@ -94,12 +97,23 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		{"cid-length", func() { cfg.CIDLength = f.server.CIDLength }},
 		{"workers", func() { cfg.Workers = f.server.Workers }},
 		{"max-sessions", func() { cfg.MaxSessions = f.server.MaxSessions }},
+		{"session-idle", func() { cfg.SessionIdle = f.server.SessionIdle }},
 		{"psk-file", func() { cfg.PSKFile = f.server.PSKFile }},
 		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
 		{"no-benchmark", func() { on := !f.noBenchmark; cfg.Benchmark = &on }},
 	} {
 		if given(flag.name) {
 			flag.set()
+		}
+	}
+	if given("trusted") {
+		cfg.Trusted = nil
+		for _, text := range f.trusted {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil {
+				return cfg, fmt.Errorf("--trusted: %q is no prefix; write it as 10.0.0.0/8 or fd00::/8", text)
+			}
+			cfg.Trusted = append(cfg.Trusted, prefix)
 		}
 	}
 	if len(f.cluster) > 0 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,40 +14,32 @@ import (
 
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/readfile"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// clientFlags are shared by commands that ask a running part.
-type clientFlags struct {
-	admin, tokenFile string
-	asJSON           bool
-}
-
-func (f *clientFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.admin, "admin", defaultAdmin, "where the running one answers: HOST:PORT or unix:/path")
-	cmd.Flags().StringVar(&f.tokenFile, "admin-token-file", "", "file with the token, beyond loopback")
-	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON")
-}
-
-func (f *clientFlags) client() (*admin.Client, error) {
-	token, err := readToken(f.tokenFile)
-	if err != nil {
-		return nil, usageError(err)
-	}
-	return admin.NewClient(f.admin, token), nil
-}
+// maxTokenFile bounds a file with a token.
+const maxTokenFile = 4096
 
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := readfile.Once(path, maxTokenFile)
 	if err != nil {
 		return "", fmt.Errorf("token: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
-	if len(token) < 16 {
-		return "", fmt.Errorf("token in %s: %d characters; write at least 16, for instance from `openssl rand -hex 16`", path, len(token))
+	if token == "" {
+		token = " " // a file is named, so a token is wanted
+	}
+	return checkToken(path, token)
+}
+
+// checkToken refuses a token that is easily guessed; there may be none.
+func checkToken(where, token string) (string, error) {
+	if token != "" && len(token) < 16 {
+		return "", fmt.Errorf("token in %s: %d characters; write at least 16, for instance from `openssl rand -hex 16`", where, len(strings.TrimSpace(token)))
 	}
 	return token, nil
 }
@@ -89,7 +80,7 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
 			return unwell(&status.Status)
 		},
 	}
-	flags.add(cmd)
+	flags.add(cmd, lbPart(), natPart())
 	return cmd
 }
 
@@ -186,7 +177,7 @@ func newLBOverrideCommands() []*cobra.Command {
 				return printStillOverridden(cmd, client, service)
 			},
 		}
-		flags.add(cmd)
+		flags.add(cmd, lbPart(), natPart())
 		commands = append(commands, cmd)
 	}
 	return commands

@@ -27,6 +27,9 @@ of namespaces to try it all in (lab). It holds TCP connections by the hundred th
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			signalsOf(cmd.Context()).ending.allow(endTime(cmd))
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), readBuildInfo())

@@ -13,14 +13,13 @@ import (
 )
 
 // drainGateway waits for a signal to end, drains, and returns when no allocation is left, when timeout is over (0: never), at
-// a second signal, or when ctx ends. It calls begun when the drain has begun, and ending before it returns. The caller then ends the gateway; what it still has is kept where there is a --state.
-func drainGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, drain func() gateway.DrainConfig, begun, ending func(), log *slog.Logger) {
+// a second signal, or when ctx ends. It calls begun when the drain has begun. The caller then ends the gateway; what it still has is kept where there is a --state.
+func drainGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, drain func() gateway.DrainConfig, begun func(), log *slog.Logger) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-signals:
 	}
-	defer ending()
 	settings := drain()
 	g.Drain(true, settings.Alternate)
 	left := g.Stats().Totals.Allocations

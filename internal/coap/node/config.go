@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,6 +24,13 @@ type Config struct {
 	CIDLength   int     `yaml:"cid_length,omitempty"`   // bytes of a connection id; default 6, 2..16
 	Workers     int     `yaml:"workers,omitempty"`      // per listener; default one per core
 	MaxSessions int     `yaml:"max_sessions,omitempty"` // per worker; default 65536
+	// SessionIdle closes DTLS sessions that have been silent for so long; default 0: never.
+	SessionIdle time.Duration `yaml:"session_idle,omitempty"`
+
+	// Trusted lists prefixes of sources whose plain CoAP requests are answered in full at once: in a network in which nobody
+	// can forge a source. Every other source but loopback gets at most three times what it sends until it has proven
+	// its address.
+	Trusted []netip.Prefix `yaml:"trusted,omitempty"`
 
 	PSKFile string `yaml:"psk_file,omitempty"` // identity=base64 lines
 	// DemoCredentials accepts the public identities of Californium's sandbox; default true without PSKFile, else false.
@@ -40,6 +48,9 @@ const (
 	minCID     = 2
 	maxCID     = 16
 	maxWorkers = 256
+
+	minSessionIdle = 10 * time.Second
+	maxSessionIdle = 365 * 24 * time.Hour
 )
 
 // Validate reports the first value that cannot be meant, with its key.
@@ -77,6 +88,11 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) validateSizes() error {
+	for i, p := range c.Trusted {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			return fmt.Errorf("trusted[%d]: %s is no prefix; write it as 10.0.0.0/8 or fd00::/8", i, p)
+		}
+	}
 	switch {
 	case c.NodeID != nil && *c.NodeID > 255:
 		return fmt.Errorf("node_id: %d does not fit the one byte of node id in the connection id; use 0 to 255", *c.NodeID)
@@ -86,6 +102,8 @@ func (c *Config) validateSizes() error {
 		return fmt.Errorf("workers: %d is not between 0 (one per core) and %d", c.Workers, maxWorkers)
 	case c.MaxSessions < 0 || c.MaxSessions > 1<<24:
 		return fmt.Errorf("max_sessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
+	case c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle):
+		return fmt.Errorf("session_idle: %s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
 		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
 	}
@@ -132,6 +150,11 @@ func resolve(s string) (netip.AddrPort, error) {
 	}
 	ap := udp.AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
+}
+
+// trusts says whether plain requests from address need no proof of it. A loopback source cannot be forged from outside.
+func (c *Config) trusts(address netip.Addr) bool {
+	return address.IsLoopback() || slices.ContainsFunc(c.Trusted, func(p netip.Prefix) bool { return p.Contains(address.WithZone("")) })
 }
 
 func (c *Config) benchmark() bool { return c.Benchmark == nil || *c.Benchmark }

@@ -23,6 +23,22 @@ type Counters struct {
 	Services map[string][lb.NumReasons]Count
 	Backends map[lb.Target]BackendCounts
 	Gone     map[string]BackendCounts // of backends that a service had before
+	// Live entries of the flow table that made room for others: unproven ones for new flows; proven ones for packets
+	// whose connection id names a live owner, where nothing else was left.
+	FlowsEvicted, FlowsDisplaced uint64
+}
+
+// readEvictions sums them over the CPUs.
+func (d *Datapath) readEvictions() (evicted, displaced uint64) {
+	var perCPU []bpfEvictionCount
+	if err := d.tables.maps[bpfMapEvictionCounts].Lookup(uint32(0), &perCPU); err != nil {
+		return 0, 0
+	}
+	for _, c := range perCPU {
+		evicted += c.Evicted
+		displaced += c.Displaced
+	}
+	return evicted, displaced
 }
 
 // reasonsPerService mirrors enum limits in types.h.
@@ -122,6 +138,7 @@ func (d *Datapath) Counters() Counters {
 	if d.tables == nil {
 		return c
 	}
+	c.FlowsEvicted, c.FlowsDisplaced = d.readEvictions()
 	c.Other = d.readService(0)
 	for i := range c.Other {
 		c.Other[i].add(d.goneReason(i))

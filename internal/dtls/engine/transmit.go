@@ -141,19 +141,14 @@ func headRoom(p *Peer) int {
 
 // transmit seals b[start:start+n] and queues it the way p's replies go.
 func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n int) bool {
+	if !w.charge(p, n+p.Overhead()) {
+		w.out.release(b)
+		return false
+	}
 	if p.association == nil {
 		w.stats.BytesOut += uint64(n)
 		w.out.public(b, b[:n], p.addr, p.local)
 		return true
-	}
-	if p.moved {
-		whole := n + p.overhead()
-		if whole > p.budget {
-			w.stats.Amplified++
-			w.out.release(b)
-			return false
-		}
-		p.budget -= whole
 	}
 	sealed, err := p.association.Seal(&w.scratch, typ, b, start, n)
 	if err != nil {
@@ -179,12 +174,24 @@ func (w *Worker) dispatch(p *Peer, b []byte, at int, datagram []byte) {
 	w.out.public(b, datagram, p.addr, p.local)
 }
 
+// Alerts (RFC 5246 section 7.2).
+const (
+	alertWarning      = 1
+	alertFatal        = 2
+	alertCloseNotify  = 0
+	alertBadRecordMAC = 20
+)
+
 // closeNotify queues the alert that ends a session (RFC 5246 section 7.2.1).
-func (w *Worker) closeNotify(p *Peer) {
+func (w *Worker) closeNotify(p *Peer) { w.sendAlert(p, alertWarning, alertCloseNotify) }
+
+// sendAlert queues an alert that p's keys protect.
+func (w *Worker) sendAlert(p *Peer, level, description byte) {
 	if p.association == nil {
 		return
 	}
 	b := w.out.acquire()
 	start := headRoom(p)
-	w.transmit(p, record.Alert, b, start, copy(b[start:], []byte{1, 0}))
+	b[start], b[start+1] = level, description
+	w.transmit(p, record.Alert, b, start, 2)
 }

@@ -82,6 +82,21 @@ func (e *Engine) Datagram(k flow.Key, payload []byte, now time.Duration) Decisio
 	return e.count(d, len(payload))
 }
 
+// NamesOwner says whether a datagram's connection id names an owner that lives,
+// so that a data path with a table of its own finds room for it.
+func (e *Engine) NamesOwner(k flow.Key, payload []byte) bool {
+	service, _ := e.service(&k, nil)
+	if service == nil || service.CID == nil || service.Down || k.Proto != flow.ProtoUDP {
+		return false
+	}
+	id, found, known := service.CID.Find(payload)
+	if !found || !known {
+		return false
+	}
+	b := service.Owner(id)
+	return b != nil && b.State != lb.Down
+}
+
 // steer is the order behind the service look-up: CID, conntrack, Maglev.
 func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags uint8, now time.Duration) Decision {
 	if service.Down {
@@ -102,14 +117,15 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 		e.touch(en, at, k.Proto, flags, true, now)
 		return e.forward(reasonOr(unknown, lb.ReasonConntrack), k, en.place.backend, en.snat, false)
 	}
-	if !e.services[service.Index].rate.take(now) {
+	enter := !service.Stateless && e.mayEnter(service, now)
+	if !enter && service.Mode == lb.NAT {
 		return verdict(lb.ReasonNewFlowRate, service, nil)
 	}
 	b := service.Select(e.hash(service, k))
 	switch {
 	case b == nil:
 		return noBackend(lb.ReasonNoBackend, service)
-	case service.Stateless:
+	case !enter:
 		return e.forward(reasonOr(unknown, lb.ReasonMaglev), k, b, netip.AddrPort{}, false)
 	}
 	return e.enter(reasonOr(unknown, lb.ReasonMaglev), k, b, flags, now)
@@ -146,10 +162,13 @@ func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time
 	return e.enter(lb.ReasonCID, k, b, 0, now), true, false
 }
 
-// enter opens the flow's conntrack entry and forwards. A full table stops only
-// mode NAT, whose replies would be lost.
+// enter opens the flow's conntrack entry and forwards. A table full of proven
+// flows stops only mode NAT, whose replies would be lost.
 func (e *Engine) enter(reason lb.Reason, k flow.Key, b *lb.Backend, flags uint8, now time.Duration) Decision {
 	en, problem := e.open(k, b, flags, now)
+	if problem == lb.ReasonFlowTableFull && reason == lb.ReasonCID && e.displace(b.Service) {
+		en, problem = e.open(k, b, flags, now)
+	}
 	switch {
 	case problem == lb.ReasonNone:
 		return e.forward(reason, k, b, en.snat, true)

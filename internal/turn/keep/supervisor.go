@@ -259,6 +259,9 @@ func (s *supervisor) message(c *child, m message) {
 func (s *supervisor) ready(c *child) {
 	c.ready = time.Now()
 	s.early, s.dropped = 0, false
+	if s.stops == 1 && !c.leaving {
+		c.killer = time.After(endTime) // from here on: it gets the signal now
+	}
 	s.keepNew()
 	if s.hangup {
 		s.hangup = false
