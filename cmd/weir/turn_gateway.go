@@ -184,7 +184,8 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 			k.Ready()
 			end := signalsOf(ctx).ending
 			end.drain()
-			if drainGateway(ctx, signals, g, drain, log); ctx.Err() == nil {
+			if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
+				keep.Leaving() // what does not end now is killed, and not started again
 				end.drained()
 			}
 			return nil
