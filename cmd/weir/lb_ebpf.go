@@ -206,6 +206,18 @@ func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 		add("weir_table_entries", "Entries in use, by table.", false, float64(t.Used), "table", t.Name)
 		add("weir_table_size", "Bound of a table.", false, float64(t.Size), "table", t.Name)
 	}
+	for _, n := range []struct {
+		event string
+		value uint64
+	}{
+		{"evicted_known", c.FragmentEvictions.Known},
+		{"evicted_left", c.FragmentEvictions.Left},
+		{"evicted_waiting", c.FragmentEvictions.Waiting},
+		{"evicted_lost", c.FragmentEvictions.Lost},
+		{"held_evicted", c.FragmentEvictions.Held},
+	} {
+		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
+	}
 	for _, h := range r.NextHops {
 		ready := 0.0
 		if h.State == "ready" {

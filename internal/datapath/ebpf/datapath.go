@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -82,6 +83,8 @@ type Datapath struct {
 	restored  bool    // tables were found in the pins
 	inPlace   bool    // every program is attached
 	namespace netns.NsHandle
+
+	heldEvicted atomic.Uint64 // FragmentEvictions.Held
 
 	mu       sync.Mutex // guards the rest
 	tables   *tables

@@ -13,8 +13,11 @@ import (
 // waits for first fragments that never came.
 const sweepEvery = time.Second
 
-// fragmentWaiting mirrors enum fragment_kind.
-const fragmentWaiting = 2
+// fragmentWaiting and fragmentLost mirror enum fragment_kind, rankLost enum fragment_rank, which is in the way's state.
+const (
+	fragmentWaiting, fragmentLost = 2, 3
+	rankLost, rankShift           = 3, 24
+)
 
 // sweep frees expired entries until ctx ends.
 func (d *Datapath) sweep(ctx context.Context) error {
