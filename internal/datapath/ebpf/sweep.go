@@ -29,14 +29,23 @@ func (d *Datapath) sweep(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
+		if t := d.tablesNow(); t != nil {
+			t.expireFragments(d.now())
+		}
 		d.mu.Lock()
 		if d.tables != nil {
-			d.expireFragments(d.now())
 			d.endTrace()
 			d.follow()
 		}
 		d.mu.Unlock()
 	}
+}
+
+// tablesNow are the tables; nil before the first Apply.
+func (d *Datapath) tablesNow() *tables {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tables
 }
 
 // now is the data path's clock in ticks.
@@ -59,20 +68,20 @@ func bootTicks(tick time.Duration) int64 {
 // expireFragments counts anew what waits for first fragments: those that did
 // not come in time are given up. Counting from scratch also mends what two
 // CPUs may have miscounted.
-func (d *Datapath) expireFragments(now uint64) {
+func (t *tables) expireFragments(now uint64) {
 	var held uint32
-	for i := range d.tables.fragments {
-		for w := range d.tables.fragments[i].Way {
-			way := &d.tables.fragments[i].Way[w]
+	counted := t.scan(t.fragments, func(i int, b *bpfBucket) {
+		for w := range b.Way {
+			way := &b.Way[w]
 			if atomic.LoadUint64(&way.Print) <= 1 || atomic.LoadUint64(&way.Meta)>>expiryShift <= now {
 				continue
 			}
-			if e := &d.tables.datagrams[i*ways+w]; e.Kind == fragmentWaiting {
+			if e := &t.datagrams[i*ways+w]; e.Kind == fragmentWaiting {
 				held += uint32(e.Held)
 			}
 		}
-	}
-	if atomic.LoadUint32(&d.tables.control.Held) != held {
-		atomic.StoreUint32(&d.tables.control.Held, held)
+	})
+	if counted && atomic.LoadUint32(&t.control.Held) != held {
+		atomic.StoreUint32(&t.control.Held, held)
 	}
 }

@@ -130,7 +130,7 @@ func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint3
 	// Time starts a day in, so that no expiry is zero.
 	if ticks := uint64((now + 24*time.Hour) / d.clock.tick); ticks != d.tables.control.Now {
 		d.tables.control.Now = ticks
-		d.expireFragments(ticks)
+		d.tables.expireFragments(ticks)
 	}
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
 	var context skb
