@@ -104,18 +104,18 @@ func TestRootFirstFragmentFlood(t *testing.T) {
 // TestRootOrphanFlood: later fragments without a first one take neither the place of a known datagram nor that of a first
 // fragment.
 func TestRootOrphanFlood(t *testing.T) {
-	fragmentTables(t, 512, 16, func(f *fragmentTable) error {
+	fragmentTables(t, 2048, 16, func(f *fragmentTable) error {
 		const known = 100
 		for i := range known {
 			if err := f.first(i, 1); err != nil {
 				return err
 			}
 		}
-		for i := range 5000 {
+		for i := range 8000 {
 			if err := f.frame(1000+i, i, 1, lb.ReasonFragmentEarly, lb.ReasonHoldFull); err != nil {
 				return err
 			}
-			if i%20 == 0 {
+			if i%40 == 0 {
 				if err := f.inOrder(i%7, i+2); err != nil {
 					return err
 				}
