@@ -48,7 +48,7 @@ func mayImport() map[string]may {
 		"control/health": {ours: "steering/lb"},
 		// 5
 		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
-		"datapath/ebpf/decap":    {others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf/decap":    {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop":  {others: "github.com/vishvananda/"},
 		"datapath/doctor":        {ours: "steering/lb datapath/nfqueue/rules", others: "github.com/vishvananda/"},
 		"datapath/nfqueue":       {ours: "steering/lb steering/flow steering/packet steering/steer datapath/crew"},

@@ -88,6 +88,7 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	}
 	return &balancer{
 		datapath: datapath,
+		abandon:  datapath.Abandon,
 		samples:  func() []admin.Sample { return ebpfSamples(datapath.Counters(), datapath.Report()) },
 		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })

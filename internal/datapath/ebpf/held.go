@@ -89,20 +89,24 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 	t, limits, program := d.tables, d.snapshot, d.injector
 	d.mu.Unlock()
 	if t == nil {
+		d.holds.Store(true) // nothing, but that it can
 		<-ctx.Done()
 		return nil
 	}
 	// TEST_RUN looks interfaces up in the calling thread's namespace. Never
 	// unlocked: the thread ends with the goroutine.
 	runtime.LockOSThread()
-	if err := netns.Set(d.namespace); err != nil {
-		return fmt.Errorf("enter the network namespace for held fragments: %w", err)
+	if !nexthop.Here(d.namespace) {
+		if err := netns.Set(d.namespace); err != nil {
+			return fmt.Errorf("enter the network namespace for held fragments: %w", err)
+		}
 	}
 	r, err := ringbuf.NewReader(t.maps[bpfMapEvents])
 	if err != nil {
 		return fmt.Errorf("read the ring of events: %w", err)
 	}
 	defer r.Close()
+	d.holds.Store(true)
 	h := newHolder(t, limits.Limits, &d.heldEvicted)
 	h.program, h.hops = program, d.hops
 	for ctx.Err() == nil {

@@ -103,7 +103,7 @@ func (d *Datapath) openPins() error {
 	if warning != "" {
 		d.log.Warn(warning)
 	}
-	d.pins = p
+	d.pins, d.inherited = p, len(names(p.links())) > 0
 	return nil
 }
 
