@@ -104,7 +104,7 @@ func exactlyOneFile(_ *cobra.Command, args []string) error {
 func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 	result := &checkResult{File: path, Datapath: caps.Name}
 	err := func() error {
-		text, err := config.NewFile(path).Read()
+		text, err := config.Once(path)
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func coapSamples(status node.Status) []admin.Sample {
 		if s.NodeID != nil {
 			labels[1].Value = strconv.Itoa(int(*s.NodeID))
 		}
-		samples = append(samples, structSamples("weir_coap_engine", s.Engine, []string{"sessions", "half_open"}, labels)...)
+		samples = append(samples, structSamples("weir_coap_engine", s.Engine, []string{"sessions", "half_open", "unproven_peers"}, labels)...)
 		samples = append(samples, structSamples("weir_coap_exchange", s.Exchange, nil, labels)...)
 		samples = append(samples, admin.Sample{
 			Name: "weir_coap_exchange_pending", Help: "Messages awaiting an acknowledgement or their time.", Labels: labels, Value: float64(s.Pending),

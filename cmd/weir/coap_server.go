@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,6 +24,7 @@ type coapServerFlags struct {
 	dtlsOnly    bool
 	demo        bool
 	nodeID      uint32
+	trusted     []string
 	serve       serveFlags
 	check       bool
 	server      node.Config
@@ -62,6 +63,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.IntVar(&f.server.CIDLength, "cid-length", 0, "bytes of a connection id, 2 to 16 (default 6)")
 	flags.IntVar(&f.server.Workers, "workers", 0, "workers per listener (default one per core)")
 	flags.IntVar(&f.server.MaxSessions, "max-sessions", 0, "sessions per worker (default 65536)")
+	flags.StringSliceVar(&f.trusted, "trusted", nil, "prefixes whose plain CoAP requests are answered in full without proof of their address, such as 10.0.0.0/8")
 	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines; read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
 	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
@@ -75,7 +77,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 	var cfg node.Config
 	var document *config.Document
 	if f.config != "" {
-		text, err := os.ReadFile(f.config)
+		text, err := config.Once(f.config)
 		if err != nil {
 			return cfg, fmt.Errorf("configuration: %w", err)
 		}
@@ -100,6 +102,16 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 	} {
 		if given(flag.name) {
 			flag.set()
+		}
+	}
+	if given("trusted") {
+		cfg.Trusted = nil
+		for _, text := range f.trusted {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil {
+				return cfg, fmt.Errorf("--trusted: %q is no prefix; write it as 10.0.0.0/8 or fd00::/8", text)
+			}
+			cfg.Trusted = append(cfg.Trusted, prefix)
 		}
 	}
 	if len(f.cluster) > 0 {

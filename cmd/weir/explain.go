@@ -104,7 +104,7 @@ func explainSnapshot(file string, o *explainOptions) (*lb.Snapshot, error) {
 			return nil, usageError(err)
 		}
 	}
-	text, err := config.NewFile(file).Read()
+	text, err := config.Once(file)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, usageError(err)

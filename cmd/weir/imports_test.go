@@ -26,8 +26,9 @@ func mayImport() map[string]may {
 	const pion = "github.com/pion/"
 	return map[string]may{
 		// 1 to 3, pure
-		"steering/evict":  {pure: true},
-		"steering/flow":   {pure: true, ours: "steering/evict"},
+		"steering/slab":   {pure: true},
+		"steering/evict":  {pure: true, ours: "steering/slab"},
+		"steering/flow":   {pure: true, ours: "steering/evict steering/slab"},
 		"steering/maglev": {pure: true},
 		"steering/cid":    {pure: true},
 		"lab/snatplan":    {pure: true},
@@ -36,7 +37,8 @@ func mayImport() map[string]may {
 		"steering/lb":     {pure: true, ours: "steering/flow steering/maglev steering/cid"},
 		"steering/steer":  {pure: true, ours: "steering/lb steering/packet steering/flow steering/cid steering/evict"},
 		// 3, leaves
-		"control/config": {others: "github.com/goccy/go-yaml"},
+		"readfile":       {},
+		"control/config": {ours: "readfile", others: "github.com/goccy/go-yaml"},
 		"control/admin":  {others: "github.com/prometheus/"},
 		"lab/netlab":     {others: "github.com/vishvananda/"},
 		"lab/procstat":   {},
@@ -68,14 +70,14 @@ func mayImport() map[string]may {
 		// 6
 		"dtls/engine":     {ours: "udpio dtls/record dtls/handshake dtls/arena steering/cid steering/evict"},
 		"coap/cluster":    {ours: "dtls/engine steering/cid"},
-		"coap/node":       {ours: "dtls/engine coap/message coap/exchange coap/cluster"},
+		"coap/node":       {ours: "dtls/engine coap/message coap/exchange coap/cluster readfile"},
 		"coap/client":     {ours: "udpio dtls/record dtls/handshake coap/message coap/exchange steering/cid lab/measure lab/procstat", others: pion + "dtls"},
 		"turn/allocation": {pure: true, ours: "steering/evict", others: pion + "stun"},
 		"turn/routes":     {},
 		"turn/keep":       {},
-		"turn/gateway":    {ours: "turn/allocation turn/routes udpio", others: pion},
+		"turn/gateway":    {ours: "turn/allocation turn/routes udpio readfile", others: pion},
 		"turn/stunnerd":   {ours: "turn/gateway turn/routes"},
-		"turn/turncat":    {ours: "udpio", others: pion},
+		"turn/turncat":    {ours: "udpio readfile", others: pion},
 		"turn/load":       {ours: "udpio lab/measure lab/procstat", others: pion + "stun"},
 		"kube":            {ours: "steering/lb turn/gateway", others: "k8s.io/ sigs.k8s.io/"},
 		"lab/programs":    {ours: "lab/netlab lab/procstat"},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/readfile"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -38,11 +38,14 @@ func (f *clientFlags) client() (*admin.Client, error) {
 	return admin.NewClient(f.admin, token), nil
 }
 
+// maxTokenFile bounds a file with a token.
+const maxTokenFile = 4096
+
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := readfile.Once(path, maxTokenFile)
 	if err != nil {
 		return "", fmt.Errorf("token: %w", err)
 	}

@@ -99,12 +99,14 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 		datapath: road,
 		samples:  func() []admin.Sample { return append(nfqueueSamples(datapath.Stats()), road.samples()...) },
 		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
-			for _, f := range datapath.Flows(admin.MaxFlows) {
-				if !yield(nfqueueFlow(&f)) {
-					return
-				}
+			going := true
+			datapath.Flows(func(f nfqueue.Flow) bool {
+				going = yield(nfqueueFlow(&f))
+				return going
+			})
+			if going {
+				road.flows(yield)
 			}
-			road.flows(yield)
 		},
 		trace: traceQueues(datapath),
 		status: func(s control.Status) any {
@@ -131,6 +133,7 @@ type nfqueueStatus struct {
 	nfqueue.Stats
 	Reasons   map[string]uint64         `json:"reasons"` // packets, of all services and of none
 	Services  map[string]*queuedService `json:"services"`
+	FlowTable flowTableStatus           `json:"flow_table"`
 	Fragments fragmentStatus            `json:"fragments"`
 	Tier      tierStatus                `json:"tier"`
 }
@@ -163,8 +166,24 @@ type fragmentStatus struct {
 	Poisoned   uint64 `json:"poisoned"`   // could not be held
 	Collisions uint64 `json:"collisions"` // first fragments of a known datagram with another decision
 	Expired    uint64 `json:"expired"`    // datagrams forgotten in time
-	Early      uint64 `json:"early"`      // forgotten before their time, to make room
 	Unanswered uint64 `json:"unanswered"` // fragments whose first one never came
+	// Forgotten before their time, to make room.
+	EvictedKnown   uint64 `json:"evicted_known"`   // the first fragment was seen
+	EvictedYoung   uint64 `json:"evicted_young"`   // of these, in the first half of their ttl
+	EvictedWaiting uint64 `json:"evicted_waiting"` // early fragments were held
+	EvictedLost    uint64 `json:"evicted_lost"`    // fragments were lost already
+	HeldEvicted    uint64 `json:"held_evicted"`    // fragments that were held, dropped so that others find room
+}
+
+// flowTableStatus is the flow tables of all queues.
+type flowTableStatus struct {
+	Flows     int    `json:"flows"`
+	MaxFlows  int    `json:"max_flows"`
+	Proven    int    `json:"proven"`    // of flows: established TCP, others of two packets and more
+	Evicted   uint64 `json:"evicted"`   // unproven ones, each for a new flow
+	Refused   uint64 `json:"refused"`   // new flows without an entry: the table was full of proven ones
+	Expired   uint64 `json:"expired"`   //
+	Displaced uint64 `json:"displaced"` // proven ones, each for a packet whose CID names a live owner
 }
 
 // tierStatus is what went to other balancers of the tier.
@@ -180,7 +199,12 @@ func nfqueueText(s nfqueue.Stats) *nfqueueStatus {
 		Stats: s, Reasons: reasonCounts(s.Reasons), Services: map[string]*queuedService{},
 		Fragments: fragmentStatus{
 			Datagrams: f.Entries, Inserts: f.Inserts, Lookups: f.Lookups, Waited: f.Waited, Refused: f.Refused, Poisoned: f.Poisoned,
-			Collisions: f.Collisions, Expired: f.Expired, Early: f.Early, Unanswered: f.Unanswered,
+			Collisions: f.Collisions, Expired: f.Expired, Unanswered: f.Unanswered, HeldEvicted: f.HeldEvicted,
+			EvictedKnown: f.EvictedKnown, EvictedYoung: f.EvictedYoung, EvictedWaiting: f.EvictedWaiting, EvictedLost: f.EvictedLost,
+		},
+		FlowTable: flowTableStatus{
+			Flows: s.Tables.Flows, MaxFlows: s.Tables.MaxFlows, Proven: s.Tables.ProvenFlows, Evicted: s.Tables.FlowsEvicted,
+			Refused: s.Tables.FlowsRefused, Expired: s.Tables.FlowsExpired, Displaced: s.Tables.FlowsDisplaced,
 		},
 		Tier: tierStatus(s.Tables.Tier),
 	}
@@ -284,6 +308,7 @@ func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 			{"weir_queue_held_released_total", "Early fragments that went on when the first one came.", false, q.HeldReleased},
 			{"weir_queue_held_expired_total", "Early fragments whose first one never came.", false, q.HeldExpired},
 			{"weir_queue_held_abandoned_total", "Early fragments dropped with the rest of their datagram.", false, q.HeldAbandoned},
+			{"weir_queue_held_evicted_total", "Early fragments dropped so that others find room.", false, q.HeldEvicted},
 			{"weir_queue_held", "Early fragments whose verdict waits.", true, uint64(q.Held)},
 			{"weir_queue_waiting", "Packets that wait for their verdict.", true, uint64(q.Waiting)},
 			{"weir_queue_address_pairs", "Estimate of the pairs of addresses seen in the last seconds.", true, uint64(q.AddressPairs)},
@@ -294,7 +319,11 @@ func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 	add("weir_queue_length", "Bound of each queue.", false, float64(s.Length))
 	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Flows), "table", "flows")
 	add("weir_table_size", "Bound of a table.", false, float64(s.Tables.MaxFlows), "table", "flows")
-	add("weir_table_refused_total", "Flows that found the table full.", true, float64(s.Tables.FlowsRefused), "table", "flows")
+	add("weir_table_proven", "Entries that have proven themselves, by table.", false, float64(s.Tables.ProvenFlows), "table", "flows")
+	add("weir_table_refused_total", "Flows that found the table full of proven ones.", true, float64(s.Tables.FlowsRefused), "table", "flows")
+	add("weir_table_evicted_total", "Unproven entries removed for new ones, by table.", true, float64(s.Tables.FlowsEvicted), "table", "flows")
+	add("weir_table_expired_total", "Entries that timed out, by table.", true, float64(s.Tables.FlowsExpired), "table", "flows")
+	add("weir_table_displaced_total", "Proven entries removed for packets whose CID names a live owner, by table.", true, float64(s.Tables.FlowsDisplaced), "table", "flows")
 	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Fragments.Entries), "table", "fragments")
 	f := &text.Fragments
 	for _, n := range []struct {
@@ -308,7 +337,11 @@ func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 		{"poison", f.Poisoned},
 		{"collide", f.Collisions},
 		{"expire", f.Expired},
-		{"expire_early", f.Early},
+		{"evicted_known", f.EvictedKnown},
+		{"evicted_young", f.EvictedYoung},
+		{"evicted_waiting", f.EvictedWaiting},
+		{"evicted_lost", f.EvictedLost},
+		{"held_evicted", f.HeldEvicted},
 		{"unanswered", f.Unanswered},
 	} {
 		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)

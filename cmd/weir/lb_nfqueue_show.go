@@ -29,9 +29,17 @@ func printQueueStatus(w io.Writer, q *nfqueueStatus) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	if t := &q.FlowTable; t.Evicted+t.Refused+t.Displaced > 0 {
+		fmt.Fprintf(w, "flow table: %d of %d entries, %d proven; was full: %d unproven flows evicted, %d new flows refused, %d proven ones displaced by CID\n",
+			t.Flows, t.MaxFlows, t.Proven, t.Evicted, t.Refused, t.Displaced)
+	}
 	f := &q.Fragments
 	fmt.Fprintf(w, "fragments: %d datagrams remembered of %d entered; %d fragments were held, %d could not be, %d waited in vain; %d datagrams found no room\n",
 		f.Datagrams, f.Inserts, f.Waited, f.Poisoned, f.Unanswered, f.Refused)
+	if evicted := f.EvictedKnown + f.EvictedWaiting + f.EvictedLost; evicted+f.HeldEvicted > 0 {
+		fmt.Fprintf(w, "to make room %d datagrams were forgotten (%d known, of these %d early, %d waiting, %d lost) and %d held fragments dropped\n",
+			evicted, f.EvictedKnown, f.EvictedYoung, f.EvictedWaiting, f.EvictedLost, f.HeldEvicted)
+	}
 	if t := q.Tier; t != (tierStatus{}) {
 		fmt.Fprintf(w, "tier: %d fragments sent to other balancers, %d came back\n", t.Sent, t.Returned)
 	}

@@ -42,7 +42,7 @@ func (f *rulesFlags) plan() (*lb.Snapshot, *rules.Plan, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	text, err := config.NewFile(f.file).Read()
+	text, err := config.Once(f.file)
 	if err != nil {
 		return nil, nil, usageError(err)
 	}

@@ -39,15 +39,27 @@ func (e *exitError) Unwrap() error { return e.err }
 func usageError(err error) error { return &exitError{code: exitUsage, err: err} }
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	hangups := catchHangups()
+	os.Exit(run(hangups, os.Args[1:]))
 }
 
 // run executes one command line and returns the exit code. The first interrupt cancels the command's context,
-// which ends its Run loops and cleans up; a second one ends the process at once.
-func run(args []string) int {
+// which ends its Run loops and cleans up; after endWithin, or at a second one, the process ends whatever it does.
+func run(hangups *hangups, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop)
+	end := &ending{within: endWithin, errOut: os.Stderr, exit: os.Exit}
+	defer end.stop()
+	context.AfterFunc(ctx, func() {
+		stop()
+		end.begin()
+	})
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, processKey{}, processSignals{hangups, end}))
+	defer cancel()
+	go hangups.handle(ctx, func() {
+		cancel()
+		end.begin()
+	})
 
 	root := newRootCommand()
 	root.SetArgs(args)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,13 +29,25 @@ const runAsWeir = "WEIR_TEST_RUN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runAsWeir) != "" {
+		hangups := catchHangups()
+		tellStarted()
 		netlabtest.EndWithTest() // a gateway's serving process outlives its supervisor
-		os.Exit(run(os.Args[1:]))
+		os.Exit(run(hangups, os.Args[1:]))
 	}
 	if err := errors.Join(netlabtest.AdoptChildren(), os.Setenv(runAsWeir, "1")); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
+}
+
+// startedFD in the environment is a descriptor on which a process says that it is in main, and will outlive a SIGHUP.
+const startedFD = "WEIR_TEST_STARTED_FD"
+
+func tellStarted() {
+	if fd, err := strconv.Atoi(os.Getenv(startedFD)); err == nil {
+		os.Unsetenv(startedFD) // children do not have it
+		os.NewFile(uintptr(fd), "started").Close()
+	}
 }
 
 // process is a weir that runs beside the test, reached through its admin socket.

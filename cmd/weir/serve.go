@@ -5,10 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +30,8 @@ func (f *serveFlags) add(cmd *cobra.Command, adminAddress string) {
 type part func(ctx context.Context) error
 
 // serve runs the parts and, when an address is given, the admin door, until ctx ends or one of them fails; then it
-// stops the others and waits for them. hangup (may be nil) is called for each SIGHUP. The first error wins.
+// stops the others and waits for them. hangup (may be nil) is called for each SIGHUP, also
+// for one that came while the process started. The first error wins.
 func serve(ctx context.Context, flags serveFlags, log *slog.Logger, door admin.Config, hangup func(), parts ...part) error {
 	if flags.admin != "" {
 		server, err := openAdmin(flags, log, door)
@@ -46,19 +44,7 @@ func serve(ctx context.Context, flags serveFlags, log *slog.Logger, door admin.C
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if hangup != nil {
-		signals := make(chan os.Signal, 1)
-		signal.Notify(signals, syscall.SIGHUP)
-		defer signal.Stop(signals)
-		go func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-signals:
-					hangup()
-				}
-			}
-		}()
+		signalsOf(ctx).hangups.onReload(hangup)
 	}
 	var group sync.WaitGroup
 	failures := make(chan error, len(parts))

@@ -249,7 +249,7 @@ func snatNames(all []snatplan.Scenario) []string {
 
 // parseSnat reads a file of scenarios. An error names file, line and key.
 func parseSnat(path string) ([]snatplan.Scenario, error) {
-	text, err := config.NewFile(path).Read()
+	text, err := config.Once(path)
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}

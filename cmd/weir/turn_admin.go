@@ -122,6 +122,22 @@ func turnSamples(s *gateway.Stats) []admin.Sample {
 			Labels: []admin.Label{{Name: "mode", Value: cmp.Or(s.Offload, "none")}}, Value: 1,
 		},
 	}
+	for _, limit := range []struct {
+		key   string
+		value uint64
+	}{
+		{"unauthenticated", s.Withheld.Unproven}, {"bindings", s.Withheld.Bindings},
+		{"unauthenticated_total", s.Withheld.Total}, {"proven", s.Withheld.Proven},
+	} {
+		samples = append(samples, admin.Sample{
+			Name: "weir_turn_answers_withheld_total", Help: "Requests without valid credentials that a limit left unanswered, by the key of the limit.",
+			Labels: []admin.Label{{Name: "limit", Value: limit.key}}, Counter: true, Value: float64(limit.value),
+		})
+	}
+	samples = append(samples, admin.Sample{
+		Name: "weir_turn_rate_limit_displaced_total", Help: "Sources without a proof that the full table of rate limits forgot.",
+		Counter: true, Value: float64(s.Displaced),
+	})
 	for i := range s.Listeners {
 		l := &s.Listeners[i]
 		labels := []admin.Label{{Name: "listener", Value: l.Name}, {Name: "protocol", Value: l.Protocol}}
@@ -149,7 +165,8 @@ func countSamples(prefix string, labels []admin.Label, c *gateway.Counts) []admi
 		{Name: prefix + "_allocations", Help: "Allocations that live.", Labels: labels, Value: float64(c.Allocations)},
 		{Name: prefix + "_allocations_opened_total", Help: "Allocations since the start.", Labels: labels, Counter: true, Value: float64(c.Opened)},
 		{Name: prefix + "_permissions", Help: "Permissions in force.", Labels: labels, Value: float64(c.Permissions)},
-		{Name: prefix + "_channels", Help: "Channels that are bound.", Labels: labels, Value: float64(c.Channels)},
+		{Name: prefix + "_channels", Help: "Channels in force.", Labels: labels, Value: float64(c.Channels)},
+		{Name: prefix + "_suspended", Help: "Permissions and channels whose routes are gone at the moment.", Labels: labels, Value: float64(c.Suspended)},
 	}
 	for _, way := range []struct {
 		name string

@@ -15,8 +15,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/weir-lb/weir/internal/readfile"
 	"github.com/weir-lb/weir/internal/turn/turncat"
 )
+
+// maxCA bounds a file of certificate authorities.
+const maxCA = 4 << 20
 
 // Environment of `weir turn cat`: secrets that shall not stand in the list of processes.
 const (
@@ -146,7 +150,7 @@ func (f *turnCatFlags) parse(args []string) (err error) {
 		return err
 	}
 	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
+		pem, err := readfile.Once(f.ca, maxCA)
 		if err != nil {
 			return fmt.Errorf("--ca: %w", err)
 		}

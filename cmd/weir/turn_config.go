@@ -85,10 +85,15 @@ type gatewaySource struct {
 	file  *config.File // nil of a URI
 	uri   string
 	flags *gatewayFlags
+	limit int // instead of limits.unauthenticated; 0: none
 }
 
 // source reads the command line; it opens nothing.
 func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
+	limit, err := f.limit()
+	if err != nil {
+		return nil, err
+	}
 	peers := len(f.peers)+len(f.tcpPeers) > 0
 	switch {
 	case f.config == "" && len(args) == 0:
@@ -100,13 +105,13 @@ func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
 	case len(args) > 1:
 		return nil, fmt.Errorf("%d TURN URIs; write one, or list the listeners in a file", len(args))
 	case len(args) == 1:
-		return &gatewaySource{uri: args[0], flags: f}, nil
+		return &gatewaySource{uri: args[0], flags: f, limit: limit}, nil
 	}
 	path := strings.TrimPrefix(f.config, "file://")
 	if scheme, _, ok := strings.Cut(path, "://"); ok || path == "k8s" {
 		return nil, fmt.Errorf("-c %s: a configuration is not fetched by %s; name a file, such as one that a ConfigMap mounts", path, scheme)
 	}
-	return &gatewaySource{file: config.NewFile(path), flags: f}, nil
+	return &gatewaySource{file: config.NewFile(path), flags: f, limit: limit}, nil
 }
 
 // load reads the configuration as it is now. text is what a watch compares with.
@@ -116,12 +121,29 @@ func (s *gatewaySource) load() (plan *gatewayPlan, text []byte, err error) {
 		if err != nil {
 			err = errors.New(strings.Replace(err.Error(), "clusters[0].endpoints", "--peers", 1))
 		}
-		return &gatewayPlan{gateway: c}, nil, err
+		return s.limited(&gatewayPlan{gateway: c}), nil, err
 	}
 	text, err = s.file.Read()
 	if err != nil {
 		return nil, nil, fmt.Errorf("configuration: %w", err)
 	}
-	plan, err = parseGateway(s.file.Path(), text)
+	plan, err = s.parse(text)
 	return plan, text, err
+}
+
+// parse reads the text of the file.
+func (s *gatewaySource) parse(text []byte) (*gatewayPlan, error) {
+	plan, err := parseGateway(s.file.Path(), text)
+	if err != nil {
+		return nil, err
+	}
+	return s.limited(plan), nil
+}
+
+// limited applies --unauthenticated.
+func (s *gatewaySource) limited(plan *gatewayPlan) *gatewayPlan {
+	if s.limit > 0 {
+		plan.gateway.Limits.Unauthenticated = s.limit
+	}
+	return plan
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +24,7 @@ type gatewayFlags struct {
 	tcpPeers     []string
 	workers      int
 	dryRun       bool
+	unproven     int
 	drainTimeout time.Duration
 	serve        serveFlags
 	keep         keepFlags
@@ -61,6 +64,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 	flags.StringSliceVar(&f.peers, "peers", nil, "of a TURN URI: peers that may be reached: addresses, prefixes, names, each with an optional port range (default 0.0.0.0/0,::/0)")
 	flags.StringSliceVar(&f.tcpPeers, "tcp-peers", nil, "of a TURN URI: peers that may be reached over TCP (RFC 6062; default none)")
 	flags.IntVar(&f.workers, "workers", 0, "workers that relay, each with its own socket per UDP listener (default one per core)")
+	flags.IntVar(&f.unproven, "unauthenticated", 0, "answers per second to one address that has not returned a nonce yet; wins over limits.unauthenticated (or "+envUnauthenticated+"; default 100)")
 	flags.BoolVarP(&f.dryRun, "dry-run", "d", false, "check configuration and certificates, print what they mean, open nothing")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
 	f.serve.add(cmd, defaultAdmin)
@@ -69,6 +73,25 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 }
 
 const maxGatewayWorkers = 256
+
+// envUnauthenticated stands for --unauthenticated: a file of STUNner's has no key for it.
+const envUnauthenticated = "WEIR_TURN_UNAUTHENTICATED"
+
+// limit is --unauthenticated, else what the environment says; 0: neither.
+func (f *gatewayFlags) limit() (int, error) {
+	name, limit := "--unauthenticated", f.unproven
+	if text := os.Getenv(envUnauthenticated); limit == 0 && text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return 0, fmt.Errorf("%s=%q: write answers per second, such as 1000", envUnauthenticated, text)
+		}
+		name, limit = envUnauthenticated, n
+	}
+	if limit < 0 || limit > 1<<30 {
+		return 0, fmt.Errorf("%s %d is not between 0 (default) and %d", name, limit, 1<<30)
+	}
+	return limit, nil
+}
 
 func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 	source, err := f.source(args)
@@ -155,7 +178,11 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 		func(ctx context.Context) error { return loop.run(ctx, text) },
 		func(ctx context.Context) error {
 			k.Ready()
-			drainGateway(ctx, signals, g, drain, log)
+			end := signalsOf(ctx).ending
+			end.drain()
+			if drainGateway(ctx, signals, g, drain, log); ctx.Err() == nil {
+				end.drained()
+			}
 			return nil
 		})
 }

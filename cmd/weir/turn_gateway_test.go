@@ -248,3 +248,38 @@ func TestTurnGatewayUsage(t *testing.T) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
+
+// --unauthenticated, or the environment, raises the limit of STUNner's files, which have no key for it.
+func TestUnauthenticatedLimit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stunnerd.yaml")
+	rewrite(t, path, "version: v1\nadmin: {}\nauth: {type: static, credentials: {username: u, password: p}}\nlisteners: []\nclusters: []\n")
+	for _, c := range []struct {
+		flag        int
+		environment string
+		want        int
+		problem     string
+	}{
+		{0, "", 0, ""},
+		{500, "", 500, ""},
+		{0, "700", 700, ""},
+		{500, "700", 500, ""},
+		{-1, "", 0, "--unauthenticated -1 is not between"},
+		{0, "-1", 0, envUnauthenticated + " -1 is not between"},
+		{0, "many", 0, envUnauthenticated + `="many": write`},
+	} {
+		t.Setenv(envUnauthenticated, c.environment)
+		source, err := (&gatewayFlags{config: path, unproven: c.flag}).source(nil)
+		if c.problem != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), c.problem) {
+				t.Errorf("%+v: %v", c, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan, _, err := source.load(); err != nil || plan.gateway.Limits.Unauthenticated != c.want {
+			t.Errorf("%+v: %+v, %v", c, plan, err)
+		}
+	}
+}

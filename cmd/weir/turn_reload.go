@@ -100,7 +100,7 @@ func (l *gatewayLoop) run(ctx context.Context, text []byte) error {
 func (l *gatewayLoop) take(text []byte, err error) {
 	var plan *gatewayPlan
 	if err == nil {
-		plan, err = parseGateway(l.source.file.Path(), text)
+		plan, err = l.source.parse(text)
 	}
 	var change gateway.Change
 	if err == nil {
@@ -119,7 +119,7 @@ func (l *gatewayLoop) take(text []byte, err error) {
 	l.status.Change = &change
 	l.log.Info("configuration taken over", "generation", l.status.Generation, "listeners", len(plan.gateway.Listeners),
 		"added", change.Added, "removed", change.Removed, "restarted", change.Restarted, "certificates", change.Certificates,
-		"ended", change.Ended, "permissions_ended", change.Permissions, "channels_ended", change.Channels)
+		"ended", change.Ended, "permissions_suspended", change.Permissions, "channels_suspended", change.Channels, "resumed", change.Resumed)
 	for _, note := range change.Notes {
 		l.log.Warn("configuration", "note", note)
 	}

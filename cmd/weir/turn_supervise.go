@@ -35,6 +35,7 @@ func (f *keepFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx con
 		return err
 	}
 	if !f.single && !keep.Supervised() {
+		signalsOf(cmd.Context()).ending.drain() // the serving process decides, and the supervisor ends with it
 		path, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("find the own binary: %w", err)

@@ -23,7 +23,7 @@ type Config struct {
 	Seed uint64 // of message ids and back-off; 0 is as good as any other
 	// Supported names the critical options that the Handler (requests) or Events (responses) understands; nil: none.
 	Supported message.Supported
-	// Proven is told that the acknowledgement of a response with Reply.Prove came; nil: nobody cares.
+	// Proven is told that a probe of Reply.Probe was answered; nil: nobody cares.
 	Proven func(*Session)
 }
 
@@ -77,6 +77,7 @@ type Counters struct {
 	TooLarge        uint64 `json:"too_large"`   // answers not stored or replies not sent because they exceed LogBytes or MaxMessage
 	Pings           uint64 `json:"pings"`       // answered with Rst
 	Separate        uint64 `json:"separate"`    // separate responses
+	Probes          uint64 `json:"probes"`      // pings that ask a peer to prove its address
 	Sent            uint64 `json:"sent"`        // first transmissions of messages by Send and of separate responses
 	Retransmissions uint64 `json:"retransmissions"`
 	Acks            uint64 `json:"acks"`         // acknowledgements that matched
@@ -98,6 +99,7 @@ func (c *Counters) Add(other *Counters) {
 	c.TooLarge += other.TooLarge
 	c.Pings += other.Pings
 	c.Separate += other.Separate
+	c.Probes += other.Probes
 	c.Sent += other.Sent
 	c.Retransmissions += other.Retransmissions
 	c.Acks += other.Acks

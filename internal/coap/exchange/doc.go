@@ -13,5 +13,5 @@
 //
 // Bounds, each counted in [Counters] when it bites: [Ring] message ids remembered per session; one circular log of stored
 // responses per endpoint, whose oldest are overwritten; Config.MaxPending confirmable messages awaiting acknowledgement, of them
-// [PerSession] separate responses of one session.
+// [PerSession] separate responses of one session and half of them to addresses that have not proven themselves.
 package exchange

@@ -18,6 +18,12 @@ type Session struct {
 	count   int32 // pending messages
 	mid     uint16
 	started bool
+
+	probing bool // a probe is pending
+
+	// Proofs is how many probes in a row were answered (Reply.Probe). An acknowledgement or reset that matches nothing,
+	// which may have been a guess, sets it to 0; so may the owner.
+	Proofs uint8
 }
 
 // PerSession is how many separate responses of a session may be pending: finding one of them is a search.
@@ -110,12 +116,18 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	i := e.pendings.byMID(s, m.ID)
 	if i < 0 || (m.Type == message.Ack && e.pendings.slots[i].kind == kindPing) {
 		e.counters.Stray++
+		s.Proofs = 0
 		return out
 	}
 	slot := &e.pendings.slots[i]
 	if m.Type == message.Rst {
 		e.counters.Resets++
+		proof := slot.proof
 		e.end(i, Rejected)
+		if proof && e.cfg.Proven != nil {
+			s.Proofs += min(1, 255-s.Proofs)
+			e.cfg.Proven(s)
+		}
 		return out
 	}
 	if slot.acked {
@@ -123,9 +135,6 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	}
 	e.counters.Acks++
 	if slot.kind == kindResponse {
-		if slot.proof && e.cfg.Proven != nil {
-			e.cfg.Proven(s)
-		}
 		e.pendings.release(i)
 		return out
 	}
@@ -185,7 +194,9 @@ func (e *Endpoint) rejectOption(m *message.Message, id message.OptionID, out []b
 	var b message.Builder
 	b.Reset(out, message.Ack, message.BadOption, m.ID, m.Token)
 	var text [48]byte
-	b.Payload(appendOptionText(text[:0], id))
+	if why := appendOptionText(text[:0], id); len(why) <= b.Room() {
+		b.Payload(why)
+	}
 	out, _ = b.Bytes()
 	return out
 }
@@ -220,6 +231,9 @@ func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, 
 		if answer, err = r.builder.Bytes(); err != nil {
 			return out // not even that fits
 		}
+	}
+	if r.probe {
+		e.probe(s, r, now)
 	}
 	remember := &s.ring.how[place]
 	switch {
@@ -261,27 +275,50 @@ func (e *Endpoint) later(s *Session, answer []byte, t message.Type, r *Reply, no
 	}
 	var slot *pending
 	var i int32
-	if s.count < PerSession {
-		slot, i = e.pendings.take(answer)
-	}
-	if slot == nil {
-		e.counters.PendingFull++
+	if slot, i = e.takeFor(s, answer, r); slot == nil {
 		return false
 	}
 	slot.kind, slot.unsent, slot.con, slot.first = kindResponse, true, t == message.Con, now
-	if r.once {
-		slot.repeats = uint8(e.cfg.MaxRetransmit)
-	}
 	slot.mid = e.NextID(s)
-	if slot.proof = r.prove; r.prove {
-		var random [2]byte
-		_, _ = rand.Read(random[:]) // crypto/rand never fails
-		slot.mid = uint16(random[0])<<8 | uint16(random[1])
-	}
 	slot.buf[0] = slot.buf[0]&^0x30 | byte(t)<<4
 	setMID(slot.buf, slot.mid)
 	e.pendings.attach(i, s, now+r.delay)
 	return true
+}
+
+// takeFor returns a slot with datagram for a message of the server to s, or nil where the bounds leave none.
+func (e *Endpoint) takeFor(s *Session, datagram []byte, r *Reply) (slot *pending, i int32) {
+	if s.count < PerSession && (!r.unproven || e.pendings.unproven < e.cfg.MaxPending/2) {
+		slot, i = e.pendings.take(datagram)
+	}
+	if slot == nil {
+		e.counters.PendingFull++
+		return nil, -1
+	}
+	if slot.unproven = r.unproven; r.unproven {
+		e.pendings.unproven++
+	}
+	return slot, i
+}
+
+// probe schedules a ping to prove the session's address.
+func (e *Endpoint) probe(s *Session, r *Reply, now time.Duration) {
+	if s.probing {
+		return
+	}
+	var random [2]byte
+	_, _ = rand.Read(random[:]) // crypto/rand never fails
+	mid := uint16(random[0])<<8 | uint16(random[1])
+	var ping [4]byte
+	slot, i := e.takeFor(s, message.AppendEmpty(ping[:0], message.Con, mid), r)
+	if slot == nil {
+		return
+	}
+	e.counters.Probes++
+	slot.kind, slot.unsent, slot.con, slot.first, slot.mid = kindPing, true, true, now, mid
+	slot.repeats = uint8(e.cfg.MaxRetransmit)
+	slot.proof, s.probing = true, true
+	e.pendings.attach(i, s, now)
 }
 
 func (e *Endpoint) receiveResponse(s *Session, m *message.Message, out []byte, now time.Duration) []byte {

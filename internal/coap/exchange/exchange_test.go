@@ -288,18 +288,60 @@ func TestSeparateResponse(t *testing.T) {
 	})
 }
 
-// To an address that may be forged even a confirmable response goes once: repetitions would multiply what its owner gets.
-func TestSeparateResponseOnce(t *testing.T) {
-	r := newRig(t, Config{})
+// Addresses that may be forged take half of the table at most, and what is sent to them fits with its acknowledgement.
+func TestUnprovenSeparateResponses(t *testing.T) {
+	r := newRig(t, Config{MaxPending: 8})
+	unproven := true
 	r.journal.serve = func(_ *message.Message, reply *Reply) {
+		if unproven {
+			reply.Unproven(5)
+		}
 		reply.Separate(time.Second)
-		reply.Once()
-		reply.Text(message.Content, "late")
+		reply.Begin(message.Content).Payload([]byte("late"))
 	}
-	r.expect(r.receive(build(t, message.Con, message.POST, 1, "ab"), 0), "ACK 0.00 mid=1")
+	var sessions [20]Session
+	ask := func(i int) string {
+		return show(t, r.Endpoint.Receive(&sessions[i], build(t, message.Con, message.POST, 1, "a"), r.out, 0))
+	}
+	for i := range 10 {
+		want := "ACK 0.00 mid=1"
+		if i >= 4 {
+			want = "ACK 2.05 mid=1 token=a late"
+		}
+		r.expect(ask(i), want)
+	}
+	unproven = false
+	for i := 10; i < 14; i++ {
+		r.expect(ask(i), "ACK 0.00 mid=1")
+	}
 	run(r, 300*time.Second)
-	if len(r.outbox.sent) != 1 || r.Pending() != 0 || r.Counters().Timeouts != 1 {
-		t.Errorf("%d transmissions, %+v", len(r.outbox.sent), r.Counters())
+	if r.pendings.unproven != 0 || r.Pending() != 0 {
+		t.Errorf("%d of the share taken by nobody", r.pendings.unproven)
+	}
+	// 4 + 1 + 1 + 4 bytes, and 5 for the acknowledgement.
+	unproven = true
+	for room, want := range map[int]string{15: "ACK 0.00 mid=1", 14: "ACK 0.00 mid=1"} {
+		r.outbox.sent = nil
+		r.expect(show(t, r.Endpoint.Receive(new(Session), build(t, message.Con, message.POST, 1, "a"), make([]byte, 0, room), 0)), want)
+		r.Tick(time.Second)
+		if code := message.Code(r.outbox.sent[0][1]); (code == message.Content) != (room == 15) {
+			t.Errorf("%d bytes of room: %s", room, code)
+		}
+	}
+}
+
+// A critical option is refused in whatever room there is.
+func TestBadOptionInLittleRoom(t *testing.T) {
+	r := newRig(t, Config{})
+	var b message.Builder
+	b.Reset(make([]byte, 0, 64), message.Con, message.GET, 7, []byte("a"))
+	b.Option(9, []byte("x"))
+	request, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := show(t, r.Endpoint.Receive(new(Session), request, make([]byte, 0, 3*len(request)), 0)); got != "ACK 4.02 mid=7 token=a" {
+		t.Error(got)
 	}
 }
 
@@ -329,38 +371,67 @@ func TestSeparateResponsesOfOneSession(t *testing.T) {
 	r.expect(r.receive(build(t, message.Con, message.POST, 2000, "ab"), 300*time.Second), "ACK 0.00 mid=2000")
 }
 
-// Reply.Prove: the id cannot be guessed from others, and only its acknowledgement proves the address.
-func TestProve(t *testing.T) {
-	proofs := 0
-	r := newRig(t, Config{Proven: func(*Session) { proofs++ }})
-	r.journal.serve = func(m *message.Message, reply *Reply) {
-		reply.Prove()
+// Reply.Probe: the id cannot be guessed from others, only its reset proves the address, and there is one at a time.
+func TestProbe(t *testing.T) {
+	proofs, inRow := 0, uint8(0)
+	r := newRig(t, Config{Proven: func(s *Session) { proofs, inRow = proofs+1, s.Proofs }})
+	r.journal.serve = func(_ *message.Message, reply *Reply) {
+		reply.Probe()
 		reply.Text(message.Content, "small")
+	}
+	ask := func(id uint16, now time.Duration) (probe []byte) {
+		r.outbox.sent = nil
+		r.expect(r.receive(build(t, message.Con, message.GET, id, "ab"), now), fmt.Sprintf("ACK 2.05 mid=%d token=ab small", id))
+		r.Tick(now)
+		if len(r.outbox.sent) == 0 {
+			return nil
+		}
+		return r.outbox.sent[len(r.outbox.sent)-1]
 	}
 	previous, sequential := uint16(0), 0
 	for i := range uint16(20) {
 		now := time.Duration(i) * time.Second
-		r.expect(r.receive(build(t, message.Con, message.GET, i, "ab"), now), fmt.Sprintf("ACK 0.00 mid=%d", i))
-		r.Tick(now)
-		sent := r.outbox.sent[len(r.outbox.sent)-1]
-		mid := uint16(sent[2])<<8 | uint16(sent[3])
+		probe := ask(i, now)
+		if len(probe) != 4 || probe[0] != 0x40 || probe[1] != 0 || ask(100+i, now) != nil {
+			t.Fatalf("probe %x, or two at a time", probe)
+		}
+		mid := uint16(probe[2])<<8 | uint16(probe[3])
 		if mid == previous+1 {
 			sequential++
 		}
 		previous = mid
-		r.receive(message.AppendEmpty(nil, message.Ack, mid+1), now) // a guess
-		if proofs != int(i) {
-			t.Fatalf("%d proofs after a wrong acknowledgement", proofs)
+		if i%2 == 0 { // a guess, which begins the count anew
+			r.receive(message.AppendEmpty(nil, message.Rst, mid+1), now)
 		}
-		r.receive(message.AppendEmpty(nil, message.Ack, mid), now)
-		if proofs != int(i)+1 || r.Pending() != 0 {
-			t.Fatalf("%d proofs, %d pending", proofs, r.Pending())
+		r.receive(message.AppendEmpty(nil, message.Ack, mid), now) // a ping is not acknowledged
+		if proofs != int(i) {
+			t.Fatalf("%d proofs after a wrong answer", proofs)
+		}
+		r.receive(message.AppendEmpty(nil, message.Rst, mid), now)
+		if proofs != int(i)+1 || inRow != 1 || r.Pending() != 0 {
+			t.Fatalf("%d proofs, %d in a row, %d pending", proofs, inRow, r.Pending())
 		}
 	}
 	if sequential > 2 {
 		t.Errorf("%d of 20 ids follow the one before", sequential)
 	}
-	r.expect(show(t, r.Endpoint.Receive(&r.session, build(t, message.Non, message.GET, 99, "ab"), r.out, time.Minute))[:8], "NON 2.05")
+	// Without wrong answers in between they count up; a probe that gets lost is not repeated, and makes room for the next.
+	r.Tick(time.Hour)
+	for i := range uint16(3) {
+		probe := ask(200+i, time.Hour)
+		r.receive(message.AppendEmpty(nil, message.Rst, uint16(probe[2])<<8|uint16(probe[3])), time.Hour)
+	}
+	if inRow != 4 {
+		t.Errorf("%d in a row", inRow)
+	}
+	if ask(300, time.Hour) == nil {
+		t.Error("no probe")
+	}
+	r.outbox.sent = nil
+	run(r, 2*time.Hour)
+	if len(r.outbox.sent) != 0 || r.Pending() != 0 || ask(301, 2*time.Hour) == nil {
+		t.Errorf("%d repetitions, %d pending", len(r.outbox.sent), r.Pending())
+	}
 }
 
 // run ticks r at its own due times until nothing is due before end.

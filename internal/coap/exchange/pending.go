@@ -31,8 +31,10 @@ type pending struct {
 	kind    kind
 	con     bool
 	unsent  bool // the first transmission is still to come, at due
-	proof   bool // its acknowledgement proves the address
+	proof   bool // a reset of it proves the address
 	acked   bool // an empty ACK came, or none is expected
+
+	unproven bool // see Reply.Unproven
 }
 
 // pendings is the bounded table of pending messages with its heap of due times.
@@ -41,7 +43,9 @@ type pendings struct {
 	heap  []int32
 	free  int32
 	limit int
-	count uint64 // IDs given out; the upper 40 bits of an ID
+	// unproven is how many slots Reply.Unproven counts.
+	unproven int
+	count    uint64 // IDs given out; the upper 40 bits of an ID
 }
 
 const slotBits = 24
@@ -89,6 +93,12 @@ func (p *pendings) release(i int32) {
 	slot := &p.slots[i]
 	s := slot.session
 	s.count--
+	if slot.unproven {
+		p.unproven--
+	}
+	if slot.proof {
+		s.probing = false
+	}
 	if s.head() == i {
 		s.pending = slot.next + 1
 	} else {

@@ -15,8 +15,9 @@ type Reply struct {
 	begun    bool
 	separate bool
 	silent   bool
-	prove    bool
-	once     bool
+	probe    bool
+	unproven bool
+	empty    int // bytes, with unproven
 }
 
 // Begin starts the response, dropping what an earlier Begin wrote, and returns the builder for its options and payload.
@@ -26,7 +27,18 @@ func (r *Reply) Begin(code message.Code) *message.Builder {
 	if r.request.Type != message.Con {
 		kind = message.Non
 	}
-	r.builder.Reset(r.out, kind, code, r.request.ID, r.request.Token)
+	out := r.out
+	if r.unproven { // the empty acknowledgement and the ping come out of the same room
+		others := 0
+		if r.separate && r.request.Type == message.Con {
+			others += r.empty
+		}
+		if r.probe {
+			others += r.empty
+		}
+		out = out[:0:max(0, cap(out)-others)]
+	}
+	r.builder.Reset(out, kind, code, r.request.ID, r.request.Token)
 	r.begun = true
 	return &r.builder
 }
@@ -44,19 +56,28 @@ func (r *Reply) Text(code message.Code, text string) {
 // Separate acknowledges a confirmable request at once and sends the response as a message of its own after delay
 // (RFC 7252 section 5.2.2); to a non-confirmable request it only delays. It may be called before or after Begin. When
 // Config.MaxPending messages are pending, or PerSession of the session, a confirmable request gets its response at once, piggybacked.
+// With Unproven it is to be called before Begin, as is Probe.
 func (r *Reply) Separate(delay time.Duration) { r.separate, r.delay = true, max(0, delay) }
 
-// Once keeps a separate response from being repeated: for a peer whose address may be forged.
-func (r *Reply) Once() { r.once = true }
+// Alone takes Separate and Probe back: nothing is sent but the answer.
+func (r *Reply) Alone() { r.separate, r.probe = false, false }
 
-// Prove makes the response separate, under a message id that nobody can guess: who acknowledges it has received it, and Config.Proven is told
-// (return routability, as by the Echo option of RFC 9175 but without its support in the client). It does nothing for a
-// non-confirmable request.
-func (r *Reply) Prove() {
-	if r.request.Type == message.Con {
-		r.separate, r.prove = true, true
-	}
+// Unproven tells that the peer's address may be forged and that out is what may be sent there now, of which an empty
+// message takes empty bytes. Separate responses and probes to such peers take at most half of Config.MaxPending; beyond it
+// responses are sent at once, as when the table is full, and there is no probe.
+func (r *Reply) Unproven(empty int) { r.unproven, r.empty = true, empty }
+
+// Fits reports whether what has been built since Begin fits the room that there is.
+func (r *Reply) Fits() bool {
+	_, err := r.builder.Bytes()
+	return err == nil
 }
+
+// Probe sends a ping after the answer, under a message id that is hard to guess: who resets it has received it, and
+// Config.Proven is told (return routability, as by the Echo option of RFC 9175, but every client answers a ping, RFC 7252
+// section 4.3). One in 65,536 guesses hits: see Session.Proofs. A session has one probe under way at a time; it is not
+// repeated.
+func (r *Reply) Probe() { r.probe = true }
 
 // Silent suppresses the response; a confirmable request is still acknowledged (RFC 7967).
 func (r *Reply) Silent() { r.silent = true }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,6 +24,11 @@ type Config struct {
 	CIDLength   int     `yaml:"cid_length,omitempty"`   // bytes of a connection id; default 6, 2..16
 	Workers     int     `yaml:"workers,omitempty"`      // per listener; default one per core
 	MaxSessions int     `yaml:"max_sessions,omitempty"` // per worker; default 65536
+
+	// Trusted lists prefixes of sources whose plain CoAP requests are answered in full at once: in a network in which nobody
+	// can forge a source. Every other source but loopback gets at most three times what it sends until it has proven
+	// its address.
+	Trusted []netip.Prefix `yaml:"trusted,omitempty"`
 
 	PSKFile string `yaml:"psk_file,omitempty"` // identity=base64 lines
 	// DemoCredentials accepts the public identities of Californium's sandbox; default true without PSKFile, else false.
@@ -77,6 +83,11 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) validateSizes() error {
+	for i, p := range c.Trusted {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			return fmt.Errorf("trusted[%d]: %s is no prefix; write it as 10.0.0.0/8 or fd00::/8", i, p)
+		}
+	}
 	switch {
 	case c.NodeID != nil && *c.NodeID > 255:
 		return fmt.Errorf("node_id: %d does not fit the one byte of node id in the connection id; use 0 to 255", *c.NodeID)
@@ -132,6 +143,11 @@ func resolve(s string) (netip.AddrPort, error) {
 	}
 	ap := udp.AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
+}
+
+// trusts says whether plain requests from address need no proof of it. A loopback source cannot be forged from outside.
+func (c *Config) trusts(address netip.Addr) bool {
+	return address.IsLoopback() || slices.ContainsFunc(c.Trusted, func(p netip.Prefix) bool { return p.Contains(address.WithZone("")) })
 }
 
 func (c *Config) benchmark() bool { return c.Benchmark == nil || *c.Benchmark }

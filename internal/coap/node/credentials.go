@@ -5,8 +5,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
+
+	"github.com/weir-lb/weir/internal/readfile"
 )
 
 // Credentials answer which key belongs to a PSK identity. Immutable, so safe from any goroutine.
@@ -29,14 +30,7 @@ func LoadCredentials(path string, demo bool) (*Credentials, error) {
 	if path == "" {
 		return c, nil
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("PSK file: %w", err)
-	}
-	if info.Size() > maxPSKFile {
-		return nil, fmt.Errorf("PSK file %s: %d bytes, at most %d", path, info.Size(), maxPSKFile)
-	}
-	text, err := os.ReadFile(path)
+	text, err := readfile.Read(path, maxPSKFile)
 	if err != nil {
 		return nil, fmt.Errorf("PSK file: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 type worker interface {
 	Send(p *engine.Peer, payload []byte) bool
 	WakeAt(at time.Duration)
+	Validate(p *engine.Peer)
 }
 
 // handler serves the peers of one engine worker. Only that worker's goroutine uses it.
@@ -23,14 +24,16 @@ type handler struct {
 	wake     time.Duration // the call of Tick asked for
 	request  request       // here, so that serving does not allocate
 	path     [maxPath]byte
+	echoes   echoes
+	message  message.Message // a datagram looked at before it is served
 }
 
 // maxPath is the longest path looked up, in bytes; longer ones are not found.
 const maxPath = 128
 
 func newHandler(l *listener, w worker, seed uint64) *handler {
-	h := &handler{listener: l, worker: w, wake: engine.Never}
-	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported, Proven: proven}, h, dispatcher{h}, nil)
+	h := &handler{listener: l, worker: w, wake: engine.Never, echoes: newEchoes(l.echo)}
+	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported, Proven: h.reached}, h, dispatcher{h}, nil)
 	return h
 }
 
@@ -39,13 +42,30 @@ type session struct {
 	exchange.Session // its Peer is the session
 	peer             *engine.Peer
 
-	proving netip.AddrPort // the address that the newest Reply.Prove went to
+	probed netip.AddrPort // the address that the newest Reply.Probe went to
 }
 
-// proven implements exchange.Config.Proven: the acknowledgement counts if the address is still the one it was asked from.
-func proven(s *exchange.Session) {
-	if owner, ok := s.Peer.(*session); ok && owner.proving == owner.peer.Addr() {
-		owner.peer.Validate()
+// plainProofs is how many answered probes in a row prove the address of a plain peer: a message id has 16 bits only. The
+// records of a session cannot be forged, so that one is enough there.
+const plainProofs = 3
+
+// reached implements exchange.Config.Proven: it counts if the address is still the one that was asked.
+func (h *handler) reached(s *exchange.Session) {
+	owner, ok := s.Peer.(*session)
+	if !ok || owner.probed != owner.peer.Addr() || !h.listener.secure && s.Proofs < plainProofs {
+		return
+	}
+	s.Proofs = 0
+	h.worker.Validate(owner.peer)
+}
+
+// echoed looks for an Echo option that proves the peer's address (RFC 9175 section 2.4).
+func (h *handler) echoed(p *engine.Peer, datagram []byte, now time.Duration) {
+	if message.Parse(datagram, &h.message) != nil || !h.message.Code.IsRequest() {
+		return
+	}
+	if value, ok := h.message.Option(message.Echo); ok && h.echoes.valid(value, p.Addr(), now) {
+		h.worker.Validate(p)
 	}
 }
 
@@ -66,6 +86,10 @@ func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byt
 		s = &session{peer: p}
 		s.Session.Peer = s
 		p.State = s
+	}
+	if !p.Proven() {
+		h.echoed(p, in, now)
+		out = out[:0:max(0, min(cap(out), p.Budget()))]
 	}
 	out = h.endpoint.Receive(&s.Session, in, out, now)
 	if due, ok := h.endpoint.Next(); ok && due < h.wake {

@@ -38,6 +38,7 @@ type listener struct {
 	resources map[string]*resource
 	links     []link
 	benchmark []byte
+	echo      echoKey
 
 	mu       sync.Mutex
 	handlers []*handler // by creation; guarded by mu
@@ -102,10 +103,11 @@ func (n *Node) listen(l *listener, address string) error {
 	l.resources = resourcesOf(&n.cfg)
 	l.links = linksOf(l.resources)
 	l.benchmark = benchmarkBody()
+	l.echo = newEchoKey()
 	cfg := engine.Config{
 		Listen: addr, Workers: n.cfg.Workers, Plain: !l.secure, MaxSessions: n.cfg.MaxSessions,
-		NewHandler: l.newHandler,
-		Log:        n.cfg.Log.With("listener", address),
+		NewHandler: l.newHandler, Trusted: n.cfg.trusts,
+		Log: n.cfg.Log.With("listener", address),
 	}
 	if l.secure {
 		owner := uint32(0)

@@ -2,7 +2,6 @@ package node
 
 import (
 	"hash/fnv"
-	"net/netip"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
@@ -30,6 +29,9 @@ type resource struct {
 // dispatcher is the handler as [exchange.Handler]; both interfaces name their method Serve.
 type dispatcher struct{ h *handler }
 
+// emptyLength is the length of an empty acknowledgement in bytes.
+const emptyLength = 4
+
 // Serve implements [exchange.Handler].
 func (d dispatcher) Serve(s *exchange.Session, m *message.Message, reply *exchange.Reply, now time.Duration) {
 	h := d.h
@@ -39,6 +41,9 @@ func (d dispatcher) Serve(s *exchange.Session, m *message.Message, reply *exchan
 		return // 5.00: not a session of this handler
 	}
 	*r = request{handler: h, session: owner, peer: owner.peer, message: m, reply: reply, now: now}
+	if !owner.peer.Proven() {
+		reply.Unproven(emptyLength + owner.peer.Overhead())
+	}
 	found, ok := h.listener.resources[string(r.appendPath(h.path[:0]))]
 	if !ok {
 		reply.Text(message.NotFound, "no such resource; /.well-known/core lists them")
@@ -124,67 +129,33 @@ func (r *request) accepts(offered ...message.Format) (message.Format, bool) {
 	return 0, false
 }
 
-// A payload is sent in one message up to a block, longer ones in blocks (RFC 7959). A plain request from a public address
-// may carry a forged source, so what it gets stays small, as with Californium: no amplifier (RFC 7252 section 11.3).
-const (
-	maxExponent    = 6 // 1024 bytes
-	publicExponent = 2 // 64 bytes
-)
+// maxExponent is the size of the largest block, as 16 << exponent: a payload is sent in one message up to 1024 bytes,
+// longer ones in blocks (RFC 7959).
+const maxExponent = 6
 
-// blockExponent is the size of the largest block for a peer, as 16 << exponent.
-func blockExponent(secure bool, peer netip.Addr) uint32 {
-	if exposed(secure, peer) {
-		return publicExponent
-	}
-	return maxExponent
-}
-
-// exposed says whether a request with this source may have been forged to have us send to it.
-func exposed(secure bool, peer netip.Addr) bool {
-	peer = peer.Unmap()
-	return !secure && peer.IsGlobalUnicast() && !peer.IsPrivate()
-}
-
-// separate has the response sent by itself, repeated until it is acknowledged only if the source is no forgery.
-func (r *request) separate(delay time.Duration) {
-	r.reply.Separate(delay)
-	if exposed(r.handler.listener.secure, r.peer.Addr().Addr()) {
-		r.reply.Once()
+// probe lets the client prove its address, if it has no better way.
+func (r *request) probe() {
+	if !r.peer.Routable() {
+		r.reply.Probe()
+		r.session.probed = r.peer.Addr()
 	}
 }
 
-// blockOverhead is the most that header and options of a block take, without the token.
-const blockOverhead = 32
-
-// withinBudget lowers the block size to what a peer may get whose address has changed and is not proven. The first such block
-// travels as a separate confirmable response: its acknowledgement proves the address, and the limit is gone.
-func (r *request) withinBudget(exponent uint32, body int) uint32 {
-	room := r.peer.Budget() - blockOverhead - len(r.message.Token)
-	if min(body, 16<<exponent) <= room {
-		return exponent
-	}
-	for exponent > 0 && 16<<exponent > room {
-		exponent--
-	}
-	if r.message.Type == message.Con {
-		r.reply.Prove()
-		r.session.proving = r.peer.Addr()
-	}
-	return exponent
+// challenge asks the client for the request again with an Echo option (RFC 9175 section 2.4). The answer is no longer than
+// three times the shortest request, so there is always room for it.
+func (r *request) challenge() {
+	r.reply.Alone()
+	r.reply.Begin(message.Unauthorized).Option(message.Echo, r.handler.echoes.value(r.peer.Addr(), r.now))
 }
 
 // body answers with a representation, in blocks when it is long or the client asks for it. It keeps no state: every block is
 // cut from the body as it is at its time, and the ETag lets the client see a change (RFC 7959 section 2.4).
+//
+// Where an address that is not proven may not get so much (three times what it sent), it gets the largest block that it
+// may get, and a probe to prove it by, or, if there is no room for any block, the demand for an Echo option.
 func (r *request) body(code message.Code, format message.Format, body []byte) {
 	wish, asked := r.message.Uint(message.Block2)
-	limit := r.withinBudget(blockExponent(r.handler.listener.secure, r.peer.Addr().Addr()), len(body))
-	if !asked && len(body) <= 16<<limit {
-		b := r.reply.Begin(code)
-		b.Uint(message.ContentFormat, uint32(format))
-		b.Payload(body)
-		return
-	}
-	exponent := limit
+	exponent := uint32(maxExponent)
 	if asked {
 		exponent = wish & 7
 	}
@@ -197,21 +168,43 @@ func (r *request) body(code message.Code, format message.Format, body []byte) {
 		r.reply.Text(message.BadOption, "Block2: behind the end")
 		return
 	}
-	exponent = min(exponent, limit)
+	if r.part(code, format, body, start, exponent, asked) {
+		return
+	}
+	r.probe()
+	for smaller := int(exponent); smaller >= 0; smaller-- {
+		if r.part(code, format, body, start, uint32(smaller), asked) {
+			return
+		}
+	}
+	r.reply.Alone()
+	if !r.part(code, format, body, start, 0, asked) {
+		r.challenge()
+	}
+}
+
+// part answers with the block of body that begins at start, or with all of it, and tells whether that fits.
+func (r *request) part(code message.Code, format message.Format, body []byte, start int, exponent uint32, asked bool) bool {
+	b := r.reply.Begin(code)
+	if !asked && len(body) <= 16<<exponent {
+		b.Uint(message.ContentFormat, uint32(format))
+		b.Payload(body)
+		return r.reply.Fits()
+	}
 	end := min(start+(16<<exponent), len(body))
 	hash := fnv.New32a()
 	_, _ = hash.Write(body)
-	b := r.reply.Begin(code)
 	sum := hash.Sum32()
-	b.Option(message.ETag, []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+	b.Option(message.ETag, []byte{byte(sum >> 16), byte(sum >> 8), byte(sum)}) // no longer: see TestRootWithoutEcho
 	b.Uint(message.ContentFormat, uint32(format))
 	value := uint32(start)>>(4+exponent)<<4 | exponent
 	if end < len(body) {
 		value |= 8
 	}
 	b.Uint(message.Block2, value)
-	if start == 0 {
+	if start == 0 && r.peer.Proven() { // a hint, and room is scarce else
 		b.Uint(message.Size2, uint32(len(body)))
 	}
 	b.Payload(body[start:end])
+	return r.reply.Fits()
 }

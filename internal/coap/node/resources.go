@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,8 +42,8 @@ func linksOf(table map[string]*resource) []link {
 
 func (r *request) serveRoot() {
 	if _, ok := r.accepts(message.Text); ok && r.noQuery() {
-		r.reply.Text(message.Content, "Weir "+r.handler.listener.cfg.Version+
-			", CoAP and DTLS connection ids.\nResources: /.well-known/core. What you send here is not private.")
+		r.body(message.Content, message.Text, []byte("Weir "+r.handler.listener.cfg.Version+
+			", CoAP and DTLS connection ids.\nResources: /.well-known/core. What you send here is not private."))
 	}
 }
 
@@ -74,7 +75,7 @@ func (r *request) serveBenchmark() {
 		query := options.Value()
 		switch {
 		case string(query) == "ack":
-			r.separate(0)
+			r.reply.Separate(0)
 		case len(query) > 5 && string(query[:5]) == "rlen=":
 			n, ok := parseLength(query[5:])
 			if !ok {
@@ -140,6 +141,14 @@ func (r *request) serveSeparate() {
 			text = append(text, "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
 		}
 	}
-	r.separate(r.handler.listener.cfg.SeparateDelay)
-	r.body(message.Content, message.Text, text)
+	r.reply.Separate(r.handler.listener.cfg.SeparateDelay)
+	if r.part(message.Content, message.Text, text, 0, maxExponent, false) {
+		return
+	}
+	// The text is another one for each request, so blocks of it would not fit together.
+	r.probe()
+	short, _, _ := bytes.Cut(text, []byte("\nMID"))
+	if !r.part(message.Content, message.Text, short, 0, maxExponent, false) {
+		r.challenge()
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -192,4 +193,29 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("error without place: %v", err)
 		}
 	})
+}
+
+// A megabyte of brackets is refused before it becomes a token each.
+func TestDeepNestingCostsNoMemory(t *testing.T) {
+	for name, text := range map[string]string{
+		"sequences": strings.Repeat("[", MaxBytes), "mappings": strings.Repeat("{a: ", MaxBytes/4), "entries": strings.Repeat("- ", MaxBytes/2),
+		"keys": "x: 1\n" + strings.Repeat("? ", MaxBytes/2-3),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := Decode[struct{}]("bad.yaml", []byte(text))
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), "more than 32 levels deep; flatten the document") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+			t.Errorf("%s: %d bytes were allocated to refuse it", name, took)
+		}
+	}
+	long := "[" + strings.Repeat("[1], ", 1000) + "[1]]" // wide is not deep
+	if _, _, err := Decode[struct {
+		A [][]int `yaml:"a"`
+	}]("good.yaml", []byte("a: "+long)); err != nil {
+		t.Error(err)
+	}
 }

@@ -4,18 +4,20 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/readfile"
 )
 
 // File is a configuration file that may change while it is watched. A ConfigMap volume is one: Kubernetes swaps a
-// symlink in the same directory. Not for concurrent use, except Reload.
+// symlink in the same directory. Its methods may be called from any goroutine, Watch from one at a time.
 type File struct {
 	path   string
+	file   *readfile.File
 	reload chan struct{}
 	poll   time.Duration
 	// watching is told of each directory that a watch begins on; for tests.
@@ -23,20 +25,19 @@ type File struct {
 }
 
 // NewFile names a file; it is not opened yet.
-func NewFile(path string) *File { return &File{path: path, reload: make(chan struct{}, 1), poll: poll} }
+func NewFile(path string) *File {
+	return &File{path: path, file: readfile.New(path, MaxBytes+1), reload: make(chan struct{}, 1), poll: poll}
+}
 
 // Path is the name given to NewFile.
 func (f *File) Path() string { return f.path }
 
-// Read returns the file's bytes, at most MaxBytes+1 of them: Decode then refuses it by name.
-func (f *File) Read() ([]byte, error) {
-	file, err := os.Open(f.path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, MaxBytes+1))
-}
+// Read returns the file's bytes, at most MaxBytes+1 of them: Decode then refuses it by name. It takes at most readfile.Timeout,
+// whatever is under the name; only a regular file is read.
+func (f *File) Read() ([]byte, error) { return f.file.Read() }
+
+// Once reads a configuration for a command that reads it one time: a pipe will do as well, such as <(command) of a shell.
+func Once(path string) ([]byte, error) { return readfile.Once(path, MaxBytes) }
 
 // Reload makes Watch report the file even if it looks unchanged (SIGHUP). It never blocks; any goroutine may call it.
 func (f *File) Reload() {
@@ -53,14 +54,22 @@ const (
 
 // Watch calls changed with the new content, or with the error of reading it, each time the file differs from before or
 // Reload was called. The starting point is seen, what the caller has read last. It runs until ctx ends and returns nil
-// then; an error means that the directory cannot be watched at all.
+// then, also while the file system does not answer; an error means that the directory cannot be watched at all.
 func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	directory := filepath.Dir(f.path)
-	events, err := f.watchDirectory(ctx, directory)
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", directory, err)
+	var events <-chan struct{} // nil: the directory is gone or does not answer, so the file is polled
+	begun := f.begin(ctx, directory)
+	select {
+	case <-ctx.Done():
+		return nil
+	case w := <-begun:
+		if w.err != nil {
+			return fmt.Errorf("watch %s: %w", directory, w.err)
+		}
+		events, begun = w.events, nil
+	case <-time.After(readfile.Timeout):
 	}
 	ticker := time.NewTicker(f.poll)
 	defer ticker.Stop()
@@ -73,21 +82,30 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 			return nil
 		case _, ok := <-events:
 			if !ok {
-				events = nil // the directory is gone; until it is back, the file is polled
+				events = nil
 			}
+			settled = time.After(settle)
+			continue
+		case w := <-begun:
+			events, begun = w.events, nil
 			settled = time.After(settle)
 			continue
 		case <-settled:
 		case <-ticker.C:
-			if events == nil { // another directory may have the name by now
-				events, _ = f.watchDirectory(ctx, directory)
+			if events == nil && begun == nil { // another directory may have the name by now
+				begun = f.begin(ctx, directory)
+			}
+			if f.file.Hangs() { // it will come back; an event or a reload tries again, for the name may mean another file by then
+				continue
 			}
 		case <-f.reload:
 			forced = true
 		}
 		settled = nil
-		text, err := f.Read()
+		text, err := f.readUntil(ctx)
 		switch {
+		case ctx.Err() != nil:
+			return nil
 		case err != nil:
 			if forced || err.Error() != failure {
 				changed(nil, err)
@@ -98,6 +116,39 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 			changed(text, nil)
 		}
 	}
+}
+
+// readUntil is Read that also returns when ctx ends.
+func (f *File) readUntil(ctx context.Context) ([]byte, error) {
+	var text []byte
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		text, err = f.Read()
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-done:
+		return text, err
+	}
+}
+
+// watched is a directory whose watch has begun, or could not.
+type watched struct {
+	events <-chan struct{}
+	err    error
+}
+
+// begin is watchDirectory on a goroutine of its own: a name in a file system that hangs is looked up for ever.
+func (f *File) begin(ctx context.Context, directory string) <-chan watched {
+	begun := make(chan watched, 1)
+	go func() {
+		events, err := f.watchDirectory(ctx, directory)
+		begun <- watched{events, err}
+	}()
+	return begun
 }
 
 // watchDirectory reports that something in a directory changed. The channel closes when the directory goes away or

@@ -2,10 +2,14 @@ package config
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // change is what Watch reported.
@@ -148,5 +152,31 @@ func TestWatchNeedsADirectory(t *testing.T) {
 	err := NewFile("/does/not/exist/weir.yaml").Watch(t.Context(), nil, func([]byte, error) {})
 	if err == nil {
 		t.Error("a missing directory is watched")
+	}
+}
+
+// What is no regular file is told once, and changes nothing else: the next good file is taken.
+func TestWatchIsNotHeldUpByAFIFO(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	replace := func(make func(path string) error) {
+		t.Helper()
+		if err := errors.Join(make(path+".next"), os.Rename(path+".next", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := NewFile(path)
+	replace(func(path string) error { return os.WriteFile(path, []byte("one"), 0o600) })
+	changes := watchFile(t, file, "one")
+	replace(func(path string) error { return unix.Mkfifo(path, 0o600) })
+	if c := next(t, changes); c.err == nil || !strings.Contains(c.err.Error(), path+" is a pipe; name a regular file") {
+		t.Errorf("a FIFO: %+v", c)
+	}
+	file.Reload()
+	if c := next(t, changes); c.err == nil {
+		t.Errorf("SIGHUP: %+v", c)
+	}
+	replace(func(path string) error { return os.WriteFile(path, []byte("two"), 0o600) })
+	if c := next(t, changes); c.text != "two" || c.err != nil {
+		t.Errorf("the next good file: %+v", c)
 	}
 }

@@ -39,6 +39,9 @@ func parse(name string, text []byte) (root ast.Node, err error) {
 			root, err = nil, at(Position{1, 1}, "the YAML parser gave up (%v); simplify the document", r)
 		}
 	}()
+	if p, ok := bracketsTooDeep(text); ok {
+		return nil, at(p, "more than %d levels deep; flatten the document", maxDepth)
+	}
 	tokens := lexer.Tokenize(string(text))
 	if p, ok := tooDeep(tokens); ok {
 		return nil, at(p, "more than %d levels deep; flatten the document", maxDepth)
@@ -70,6 +73,31 @@ func parse(name string, text []byte) (root ast.Node, err error) {
 		return nil, at(Position{1, 1}, "the document holds comments only; see the examples folder for one to start from")
 	}
 	return documents[0].Body, nil
+}
+
+// bracketsTooDeep is a cheap look at the bytes, before the lexer makes some 250 bytes of each of them: far more opening brackets than
+// closing ones, or entries (- - -) on one line. Brackets in text and comments count, so the bound is ten times maxDepth.
+func bracketsTooDeep(text []byte) (Position, bool) {
+	brackets, entries, at := 0, 0, Position{1, 0}
+	for i, c := range text {
+		at.Column++
+		switch c {
+		case '[', '{':
+			brackets++
+		case ']', '}':
+			brackets = max(0, brackets-1)
+		case '-', '?':
+			if i+1 < len(text) && text[i+1] == ' ' {
+				entries++
+			}
+		case '\n':
+			entries, at = 0, Position{at.Line + 1, 0}
+		}
+		if max(brackets, entries) > 10*maxDepth {
+			return at, true
+		}
+	}
+	return Position{}, false
 }
 
 // tooDeep finds nesting that costs few bytes per level: brackets, and several entries on one line. Nesting by

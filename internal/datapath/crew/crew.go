@@ -51,15 +51,35 @@ func (c *Crew[W]) Running() bool { return c.running }
 
 // Do runs f for every worker, one after the other, on the worker's goroutine while Run is under way, and waits.
 func (c *Crew[W]) Do(f func(W)) {
-	for _, m := range c.members {
-		if !c.running {
-			f(m.worker)
-			continue
+	for i := range c.members {
+		c.One(i, f)
+	}
+}
+
+// One is Do for one worker, by the order of Add.
+func (c *Crew[W]) One(i int, f func(W)) {
+	m := &c.members[i]
+	if !c.running {
+		f(m.worker)
+		return
+	}
+	done := make(chan struct{})
+	m.inbox <- func(w W) { defer close(done); f(w) }
+	m.wake()
+	<-done
+}
+
+// Steps is for what would stop a worker for too long: for each worker it runs step(w, 0), then step(w, next) with what
+// the last one returned, until that is 0. between, if not nil, runs after each step, while the worker goes on. Whoever
+// holds the lock may give it up in between, so that others' requests need not wait for the last step.
+func (c *Crew[W]) Steps(step func(w W, from int) (next int), between func()) {
+	for i := range c.members {
+		for from, last := 0, false; !last; last = from == 0 {
+			c.One(i, func(w W) { from = step(w, from) })
+			if between != nil {
+				between()
+			}
 		}
-		done := make(chan struct{})
-		m.inbox <- func(w W) { defer close(done); f(w) }
-		m.wake()
-		<-done
 	}
 }
 

@@ -65,8 +65,8 @@ func flowKey(e *bpfFlowEntry) flow.Key {
 
 // Layout of way.meta; see types.h.
 const (
-	expiryShift = 26
-	expiryNever = 1<<38 - 1
+	expiryShift = 27
+	expiryNever = 1<<37 - 1
 	noSlot      = 0xffff
 )
 

@@ -70,18 +70,25 @@ type bpfClientHop struct {
 }
 
 type bpfControl struct {
-	_      structs.HostLayout
-	Active uint32
-	Routes uint32
-	Now    uint64
-	Trace  uint32
-	Held   uint32
+	_       structs.HostLayout
+	Active  uint32
+	Routes  uint32
+	Now     uint64
+	Trace   uint32
+	Held    uint32
+	Crowded uint64
 }
 
 type bpfCount struct {
 	_       structs.HostLayout
 	Packets uint64
 	Bytes   uint64
+}
+
+type bpfEvictionCount struct {
+	_        structs.HostLayout
+	Unproven uint64
+	Proven   uint64
 }
 
 type bpfFlowEntry struct {
@@ -224,10 +231,16 @@ type bpfService struct {
 	Snat6        uint8
 	MoreOwners   uint8
 	HasSnat      uint8
-	Pad          [6]uint8
+	Pad          [2]uint8
+	CrowdedCost  uint32
 	Outer4       uint32
 	Outer6       [4]uint32
 	Pad2         uint64
+}
+
+type bpfSnatSearch struct {
+	_      structs.HostLayout
+	Failed [4]uint32
 }
 
 type bpfTraceEvent struct {
@@ -329,6 +342,7 @@ const (
 	bpfMapClientHops        = "client_hops"
 	bpfMapControls          = "controls"
 	bpfMapEvents            = "events"
+	bpfMapEvictionCounts    = "eviction_counts"
 	bpfMapFarOwners         = "far_owners"
 	bpfMapFlowEntries       = "flow_entries"
 	bpfMapFlows             = "flows"
@@ -347,6 +361,7 @@ const (
 	bpfMapServices          = "services"
 	bpfMapSnatAddresses     = "snat_addresses"
 	bpfMapSnatNext          = "snat_next"
+	bpfMapSnatSearches      = "snat_searches"
 	bpfMapTraceEvents       = "trace_events"
 	bpfMapTraceFilters      = "trace_filters"
 	bpfMapTraces            = "traces"
@@ -415,6 +430,7 @@ type bpfMapSpecs struct {
 	ClientHops        *ebpf.MapSpec `ebpf:"client_hops"`
 	Controls          *ebpf.MapSpec `ebpf:"controls"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
+	EvictionCounts    *ebpf.MapSpec `ebpf:"eviction_counts"`
 	FarOwners         *ebpf.MapSpec `ebpf:"far_owners"`
 	FlowEntries       *ebpf.MapSpec `ebpf:"flow_entries"`
 	Flows             *ebpf.MapSpec `ebpf:"flows"`
@@ -433,6 +449,7 @@ type bpfMapSpecs struct {
 	Services          *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses     *ebpf.MapSpec `ebpf:"snat_addresses"`
 	SnatNext          *ebpf.MapSpec `ebpf:"snat_next"`
+	SnatSearches      *ebpf.MapSpec `ebpf:"snat_searches"`
 	TraceEvents       *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters      *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces            *ebpf.MapSpec `ebpf:"traces"`
@@ -475,6 +492,7 @@ type bpfMaps struct {
 	ClientHops        *ebpf.Map `ebpf:"client_hops"`
 	Controls          *ebpf.Map `ebpf:"controls"`
 	Events            *ebpf.Map `ebpf:"events"`
+	EvictionCounts    *ebpf.Map `ebpf:"eviction_counts"`
 	FarOwners         *ebpf.Map `ebpf:"far_owners"`
 	FlowEntries       *ebpf.Map `ebpf:"flow_entries"`
 	Flows             *ebpf.Map `ebpf:"flows"`
@@ -493,6 +511,7 @@ type bpfMaps struct {
 	Services          *ebpf.Map `ebpf:"services"`
 	SnatAddresses     *ebpf.Map `ebpf:"snat_addresses"`
 	SnatNext          *ebpf.Map `ebpf:"snat_next"`
+	SnatSearches      *ebpf.Map `ebpf:"snat_searches"`
 	TraceEvents       *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters      *ebpf.Map `ebpf:"trace_filters"`
 	Traces            *ebpf.Map `ebpf:"traces"`
@@ -510,6 +529,7 @@ func (m *bpfMaps) Close() error {
 		m.ClientHops,
 		m.Controls,
 		m.Events,
+		m.EvictionCounts,
 		m.FarOwners,
 		m.FlowEntries,
 		m.Flows,
@@ -528,6 +548,7 @@ func (m *bpfMaps) Close() error {
 		m.Services,
 		m.SnatAddresses,
 		m.SnatNext,
+		m.SnatSearches,
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,

@@ -21,6 +21,7 @@ const (
 	bpfTCXMapClientHops        = "client_hops"
 	bpfTCXMapControls          = "controls"
 	bpfTCXMapEvents            = "events"
+	bpfTCXMapEvictionCounts    = "eviction_counts"
 	bpfTCXMapFarOwners         = "far_owners"
 	bpfTCXMapFlowEntries       = "flow_entries"
 	bpfTCXMapFlows             = "flows"
@@ -39,6 +40,7 @@ const (
 	bpfTCXMapServices          = "services"
 	bpfTCXMapSnatAddresses     = "snat_addresses"
 	bpfTCXMapSnatNext          = "snat_next"
+	bpfTCXMapSnatSearches      = "snat_searches"
 	bpfTCXMapTraceEvents       = "trace_events"
 	bpfTCXMapTraceFilters      = "trace_filters"
 	bpfTCXMapTraces            = "traces"
@@ -107,6 +109,7 @@ type bpfTCXMapSpecs struct {
 	ClientHops        *ebpf.MapSpec `ebpf:"client_hops"`
 	Controls          *ebpf.MapSpec `ebpf:"controls"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
+	EvictionCounts    *ebpf.MapSpec `ebpf:"eviction_counts"`
 	FarOwners         *ebpf.MapSpec `ebpf:"far_owners"`
 	FlowEntries       *ebpf.MapSpec `ebpf:"flow_entries"`
 	Flows             *ebpf.MapSpec `ebpf:"flows"`
@@ -125,6 +128,7 @@ type bpfTCXMapSpecs struct {
 	Services          *ebpf.MapSpec `ebpf:"services"`
 	SnatAddresses     *ebpf.MapSpec `ebpf:"snat_addresses"`
 	SnatNext          *ebpf.MapSpec `ebpf:"snat_next"`
+	SnatSearches      *ebpf.MapSpec `ebpf:"snat_searches"`
 	TraceEvents       *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters      *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces            *ebpf.MapSpec `ebpf:"traces"`
@@ -167,6 +171,7 @@ type bpfTCXMaps struct {
 	ClientHops        *ebpf.Map `ebpf:"client_hops"`
 	Controls          *ebpf.Map `ebpf:"controls"`
 	Events            *ebpf.Map `ebpf:"events"`
+	EvictionCounts    *ebpf.Map `ebpf:"eviction_counts"`
 	FarOwners         *ebpf.Map `ebpf:"far_owners"`
 	FlowEntries       *ebpf.Map `ebpf:"flow_entries"`
 	Flows             *ebpf.Map `ebpf:"flows"`
@@ -185,6 +190,7 @@ type bpfTCXMaps struct {
 	Services          *ebpf.Map `ebpf:"services"`
 	SnatAddresses     *ebpf.Map `ebpf:"snat_addresses"`
 	SnatNext          *ebpf.Map `ebpf:"snat_next"`
+	SnatSearches      *ebpf.Map `ebpf:"snat_searches"`
 	TraceEvents       *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters      *ebpf.Map `ebpf:"trace_filters"`
 	Traces            *ebpf.Map `ebpf:"traces"`
@@ -202,6 +208,7 @@ func (m *bpfTCXMaps) Close() error {
 		m.ClientHops,
 		m.Controls,
 		m.Events,
+		m.EvictionCounts,
 		m.FarOwners,
 		m.FlowEntries,
 		m.Flows,
@@ -220,6 +227,7 @@ func (m *bpfTCXMaps) Close() error {
 		m.Services,
 		m.SnatAddresses,
 		m.SnatNext,
+		m.SnatSearches,
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,

@@ -23,6 +23,7 @@ type Counters struct {
 	Services map[string][lb.NumReasons]Count
 	Backends map[lb.Target]BackendCounts
 	Gone     map[string]BackendCounts // of backends that a service had before
+	Evicted  Evictions
 
 	FragmentEvictions FragmentEvictions
 }
@@ -36,8 +37,8 @@ type FragmentEvictions struct {
 	Held    uint64 `json:"held"`    // fragments, not entries: dropped while they waited, so that others may
 }
 
-// readEvictions sums the evictions over the CPUs, by enum fragment_rank of frag.h.
-func (d *Datapath) readEvictions() (e FragmentEvictions) {
+// readFragmentEvictions sums the evictions over the CPUs, by enum fragment_rank of frag.h.
+func (d *Datapath) readFragmentEvictions() (e FragmentEvictions) {
 	for rank, n := range []*uint64{&e.Known, &e.Left, &e.Waiting, &e.Lost} {
 		var perCPU []uint64
 		if err := d.tables.maps[bpfMapFragmentEvictions].Lookup(uint32(rank), &perCPU); err != nil {
@@ -49,6 +50,25 @@ func (d *Datapath) readEvictions() (e FragmentEvictions) {
 	}
 	e.Held = d.heldEvicted.Load()
 	return e
+}
+
+// Evictions are live entries of the flow table that made room for others.
+type Evictions struct {
+	Unproven uint64 // for new flows
+	Proven   uint64 // for packets whose connection id names a live owner, where nothing else was left
+}
+
+// readEvictions sums them over the CPUs.
+func (d *Datapath) readEvictions() (out Evictions) {
+	var perCPU []bpfEvictionCount
+	if err := d.tables.maps[bpfMapEvictionCounts].Lookup(uint32(0), &perCPU); err != nil {
+		return out
+	}
+	for _, c := range perCPU {
+		out.Unproven += c.Unproven
+		out.Proven += c.Proven
+	}
+	return out
 }
 
 // reasonsPerService mirrors enum limits in types.h.
@@ -148,7 +168,8 @@ func (d *Datapath) Counters() Counters {
 	if d.tables == nil {
 		return c
 	}
-	c.FragmentEvictions = d.readEvictions()
+	c.FragmentEvictions = d.readFragmentEvictions()
+	c.Evicted = d.readEvictions()
 	c.Other = d.readService(0)
 	for i := range c.Other {
 		c.Other[i].add(d.goneReason(i))

@@ -123,7 +123,7 @@ services:
 	send("maglev")
 	second := bucket.Way[1].Print
 	bucket.Way[0].Print, bucket.Way[1].Print = 0, 1
-	send("snat_exhausted")
+	send("flow_table_full")
 	bucket.Way[1].Print = second
 	send("conntrack")
 }

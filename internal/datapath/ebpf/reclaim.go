@@ -25,13 +25,17 @@ func (d *Datapath) reclaimTables(ctx context.Context) error {
 			continue
 		}
 		t.step(func() {
-			now := d.now()
+			now := d.now() - reclaimAfter
 			reclaim(t.flows, now)
 			reclaim(t.replies, now)
 			reclaim(t.fragments, now)
 		})
 	}
 }
+
+// reclaimAfter is how many ticks ago what is reclaimed must have expired: longer than ENDED_AGO in flow.h, so that no
+// entry that made room for another during a pass counts as one that had expired before it.
+const reclaimAfter = 128
 
 // choices and denseBuckets are those of flow.h.
 const (

@@ -25,6 +25,7 @@ func (c *change) record(a *applied) bpfService {
 	if s.NewFlowRate > 0 {
 		r.FlowCost = uint32(max(time.Second/time.Duration(s.NewFlowRate), 1))
 	}
+	r.CrowdedCost = c.crowdedCost(t.UDP)
 	if s.CID != nil {
 		r.CidProtocols = uint8(s.CID.Protocols)
 		r.Layouts = uint8(min(len(s.CID.Layouts), len(r.Layout)))
@@ -49,6 +50,12 @@ func (c *change) record(a *applied) bpfService {
 		}
 	}
 	return r
+}
+
+// crowdedCost is the credit in ns of an entry in a crowded table: limits.flows of them last for the time-out of UDP
+// flows. One in a second is let in whatever that is.
+func (c *change) crowdedCost(udp time.Duration) uint32 {
+	return uint32(max(min(udp, time.Second*time.Duration(c.t.sizes.flows))/time.Duration(c.t.sizes.flows), 1))
 }
 
 func boolByte(b bool) uint8 {

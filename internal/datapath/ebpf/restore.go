@@ -19,7 +19,7 @@ import (
 )
 
 // meaning changes when the same bytes in the maps come to mean something else.
-const meaning = 3
+const meaning = 4
 
 // abi is a hash of everything in which two builds must agree to share tables:
 // kinds, sizes and layouts of the maps.

@@ -34,6 +34,7 @@ func (d *Datapath) sweep(ctx context.Context) error {
 		}
 		d.mu.Lock()
 		if d.tables != nil {
+			d.watchFlows(d.now())
 			d.endTrace()
 			d.follow()
 		}
@@ -46,6 +47,33 @@ func (d *Datapath) tablesNow() *tables {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.tables
+}
+
+// crowdedSample is how many buckets of the flow table one look at its fill reads: 256 KB, whatever the table's size.
+const crowdedSample = 4096
+
+// watchFlows tells the programs for the next seconds whether more than three quarters of the flow table are in use. The
+// hash spreads flows evenly over the dense part and over the rest, so evenly spaced buckets stand for all.
+func (d *Datapath) watchFlows(now uint64) {
+	t := d.tables
+	step := max(len(t.flows)/crowdedSample, 1)
+	used, seen := 0, 0
+	for i := 0; i < len(t.flows); i += step {
+		for w := range t.sizes.ways {
+			way := &t.flows[i].Way[w]
+			seen++
+			if atomic.LoadUint64(&way.Print) > 1 && alive(atomic.LoadUint64(&way.Meta), now) {
+				used++
+			}
+		}
+	}
+	until := uint64(0)
+	if 4*used > 3*seen {
+		until = now + uint64(d.clock.ticks(3*sweepEvery)) // and no longer, should nobody look again
+	}
+	if atomic.LoadUint64(&t.control.Crowded) != until {
+		atomic.StoreUint64(&t.control.Crowded, until)
+	}
 }
 
 // now is the data path's clock in ticks.

@@ -92,6 +92,7 @@ func (w *world) open(t *testing.T, hook Hook, limits lb.Limits) *Datapath {
 		clear(d.tables.fragments)
 		clear(d.tables.rates)
 		d.tables.control.Held = 0
+		d.tables.control.Crowded = 0
 	}
 	return d
 }
@@ -131,6 +132,7 @@ func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint3
 	if ticks := uint64((now + 24*time.Hour) / d.clock.tick); ticks != d.tables.control.Now {
 		d.tables.control.Now = ticks
 		d.tables.expireFragments(ticks)
+		d.watchFlows(ticks)
 	}
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
 	var context skb

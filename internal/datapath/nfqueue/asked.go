@@ -108,12 +108,7 @@ func (w *worker) settle(q *question, owner *lb.Backend) {
 		return // it was parsed before
 	}
 	w.parsed.Length = q.packet.Length
-	lent := owner != nil && w.engine.Owner(q.key, w.at) == nil && w.engine.Reassign(q.key, owner, w.at)
-	d := w.engine.Packet(&w.parsed, w.at)
-	if lent { // the flow is the other worker's
-		w.engine.Forget(q.key)
-	}
-	w.conclude(&q.packet, d)
+	w.conclude(&q.packet, w.engine.ErrorAbout(&w.parsed, owner, w.at))
 }
 
 // giveUpAsking decides every error that waits.

@@ -53,7 +53,7 @@ func TestErrorsFindTheirFlowInAnotherQueue(t *testing.T) {
 	if n := s.Queues[0].Asked + s.Queues[1].Asked + s.Queues[2].Asked; n != 5 || s.Reasons[lb.ReasonICMPError] != 6 {
 		t.Errorf("%d questions, want 5; reasons %v", n, s.Reasons)
 	}
-	if flows := d.Flows(100); len(flows) != 1 || flows[0].Backend != "a" {
+	if flows := flowsOf(d); len(flows) != 1 || flows[0].Backend != "a" {
 		t.Errorf("flows %+v", flows)
 	}
 	cancel()

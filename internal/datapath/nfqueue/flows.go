@@ -3,6 +3,8 @@ package nfqueue
 import (
 	"net/netip"
 	"time"
+
+	"github.com/weir-lb/weir/internal/steering/steer"
 )
 
 // Flow is one entry of a worker's flow table.
@@ -14,24 +16,37 @@ type Flow struct {
 	Left             time.Duration // until it expires if nothing comes
 }
 
-// Flows returns up to limit live flows, in no order. Workers stop for the time it takes to copy them.
-func (d *Datapath) Flows(limit int) []Flow {
+// flowsPerStep is how many places of the flow table a worker looks at between two batches for Flows: some 0.1 ms.
+const flowsPerStep = 1024
+
+// Flows calls yield for each live flow, in no order, until it returns false. Workers look at flowsPerStep places of their
+// tables at a time and serve their queues in between: one that lives all the while is yielded once, others at most once.
+func (d *Datapath) Flows(yield func(Flow) bool) {
+	buffer := make([]steer.Flow, 0, flowsPerStep) // a worker shall not wait for yield, nor for memory
+	going := true
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var flows []Flow
-	d.crew.Do(func(w *worker) {
-		if len(flows) >= limit {
-			return
+	d.crew.Steps(func(w *worker, from int) int {
+		if !going {
+			return 0
 		}
-		for f := range w.engine.Flows(w.now()) {
-			flows = append(flows, Flow{
-				Protocol: f.Key.Proto, Client: f.Key.Source(), VIP: f.Key.Destination(),
-				Service: f.Backend.Service.Name, Backend: f.Backend.Name, State: f.State, Left: f.Left,
-			})
-			if len(flows) >= limit {
-				return
-			}
+		return w.engine.ScanFlows(from, flowsPerStep, w.now(), func(f steer.Flow) bool {
+			buffer = append(buffer, f)
+			return true
+		})
+	}, func() {
+		d.mu.Unlock() // whoever waits to apply something need not wait for the last step
+		defer d.mu.Lock()
+		for i := range buffer {
+			going = going && yield(flowOf(&buffer[i]))
 		}
+		buffer = buffer[:0]
 	})
-	return flows
+}
+
+func flowOf(f *steer.Flow) Flow {
+	return Flow{
+		Protocol: f.Key.Proto, Client: f.Key.Source(), VIP: f.Key.Destination(),
+		Service: f.Backend.Service.Name, Backend: f.Backend.Name, State: f.State, Left: f.Left,
+	}
 }

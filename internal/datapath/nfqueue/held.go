@@ -31,7 +31,8 @@ type heldDatagram struct {
 }
 
 // held keeps the early fragments of one queue. What is held, and how long, the Engine bounds (limits.held_fragments,
-// held_per_datagram, fragment_ttl); the slabs here are sized by that.
+// held_per_datagram, fragment_ttl); the slabs here are sized by that. When the Engine evicts a datagram that waits
+// (flow.Fragments says which), what is held of it is dropped and counted in evicted.
 type held struct {
 	ttl                    time.Duration
 	fragments              []heldFragment
@@ -43,6 +44,7 @@ type held struct {
 	on                     uint32 // interface of the fragment that is added, or given up
 	released, expired      uint64
 	abandoned              uint64 // dropped for the rest of their datagram, or at the end
+	evicted                uint64 // dropped so that others find room
 }
 
 func newHeld(limit int, ttl time.Duration) *held {

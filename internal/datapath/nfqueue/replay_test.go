@@ -143,7 +143,7 @@ func replayCapture(t *testing.T, packets []captured) {
 				t.Errorf("seed %d: of %d fragments of a datagram: %v", seed, pieces[key], fate)
 			}
 		}
-		counted := s.Queues[0].HeldAbandoned + uint64(s.Queues[0].Held)
+		counted := s.Queues[0].HeldAbandoned + s.Queues[0].HeldEvicted + uint64(s.Queues[0].Held)
 		for reason, n := range s.Reasons {
 			if reasonDrops(reason) {
 				counted += n

@@ -14,6 +14,7 @@ type QueueStats struct {
 	HeldReleased   uint64 `json:"held_released"`
 	HeldExpired    uint64 `json:"held_expired"`     // dropped: the first fragment never came
 	HeldAbandoned  uint64 `json:"held_abandoned"`   // dropped with the rest of their datagram, or at the end
+	HeldEvicted    uint64 `json:"held_evicted"`     // dropped so that others find room
 	RefusedAnswers uint64 `json:"refused_verdicts"` // by the kernel: the packet was gone, with its interface for instance
 	OddMessages    uint64 `json:"odd_messages"`
 	CutMessages    uint64 `json:"cut_messages"` // longer than the receive buffer
@@ -66,6 +67,7 @@ func (d *Datapath) Stats() Stats {
 		rows, _ = d.readTable() // without it the kernel's columns are zero
 	}
 	d.crew.Do(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })
+	d.sumRowsLocked(&s)
 	for i := range s.Queues {
 		q := &s.Queues[i]
 		q.KernelQueue = rows[q.Number]
@@ -83,24 +85,87 @@ func (w *worker) stats(s *Stats) QueueStats {
 	tables := w.engine.Tables()
 	q := QueueStats{
 		Number: w.number, WorkerCounters: w.counters,
-		Held: w.held.count, HeldReleased: w.held.released, HeldExpired: w.held.expired, HeldAbandoned: w.held.abandoned,
+		Held: w.held.count, HeldReleased: w.held.released, HeldExpired: w.held.expired, HeldAbandoned: w.held.abandoned, HeldEvicted: w.held.evicted,
 		AddressPairs: w.pairs.estimate(w.now()), Flows: tables.Flows, MaxFlows: tables.MaxFlows,
 	}
 	addReasons(&s.Reasons, w.engine.Reasons())
-	for i, service := range w.engine.Snapshot().Services {
-		sum := s.Services[service.Name]
-		addReasons(&sum, w.engine.ServiceReasons(i))
-		s.Services[service.Name] = sum
+	addTables(&s.Tables, &tables)
+	return q
+}
+
+// rowsPerStep is how many services, backends and flow rules a worker counts between two batches for Stats.
+const rowsPerStep = 512
+
+// rows are the counters that one step copies from a worker.
+type rows struct {
+	services []serviceRow
+	backends []backendRow
+	rules    []ruleRow
+}
+
+type serviceRow struct {
+	name    string
+	reasons [lb.NumReasons]uint64
+}
+
+type backendRow struct {
+	backend *lb.Backend
+	counted steer.BackendCounters
+}
+
+type ruleRow struct {
+	rule *lb.FlowRule
+	n    uint64
+}
+
+// sumRowsLocked adds up what there may be thousands of. No snapshot is applied meanwhile, so the numbers of rows stay.
+func (d *Datapath) sumRowsLocked(s *Stats) {
+	r := rows{
+		services: make([]serviceRow, 0, rowsPerStep), backends: make([]backendRow, 0, rowsPerStep), rules: make([]ruleRow, 0, rowsPerStep),
 	}
-	at := 0
-	for rule, n := range w.engine.Rules() {
-		if at == len(s.Rules) {
-			s.Rules = append(s.Rules, RuleStats{Service: rule.Service.Name, Name: rule.Name})
+	for i := range d.workers {
+		rule := 0
+		for from, last := 0, false; !last; last = from == 0 {
+			r.services, r.backends, r.rules = r.services[:0], r.backends[:0], r.rules[:0]
+			d.crew.One(i, func(w *worker) { from = w.countRows(&r, from) })
+			rule = s.add(&r, rule)
 		}
-		s.Rules[at].Packets += n
-		at++
 	}
-	for b, n := range w.engine.Backends() {
+}
+
+// countRows copies up to rowsPerStep rows from number from on, and returns the number of the next one; 0: there is none.
+func (w *worker) countRows(r *rows, from int) (next int) {
+	e := w.engine
+	services, backends, rules := e.Snapshot().Services, e.NumBackends(), len(e.Snapshot().Rules)
+	total := len(services) + backends + rules
+	end := min(from+rowsPerStep, total)
+	for n := from; n < end; n++ {
+		switch i := n - len(services); {
+		case i < 0:
+			r.services = append(r.services, serviceRow{services[n].Name, e.ServiceReasons(n)})
+		case i < backends:
+			b, counted := e.Backend(i)
+			r.backends = append(r.backends, backendRow{b, counted})
+		default:
+			rule, hits := e.Rule(i - backends)
+			r.rules = append(r.rules, ruleRow{rule, hits})
+		}
+	}
+	if end == total {
+		return 0
+	}
+	return end
+}
+
+// add adds rows, of which the first flow rule has the number rule, and returns the number of the next one.
+func (s *Stats) add(r *rows, rule int) int {
+	for i := range r.services {
+		sum := s.Services[r.services[i].name]
+		addReasons(&sum, r.services[i].reasons)
+		s.Services[r.services[i].name] = sum
+	}
+	for i := range r.backends {
+		b, n := r.backends[i].backend, &r.backends[i].counted
 		target := lb.Target{Service: b.Service.Name, Backend: b.Name}
 		sum := s.Backends[target]
 		sum.Packets += n.Packets
@@ -108,14 +173,21 @@ func (w *worker) stats(s *Stats) QueueStats {
 		sum.NewFlows += n.NewFlows
 		s.Backends[target] = sum
 	}
-	addTables(&s.Tables, &tables)
-	return q
+	for _, row := range r.rules {
+		if rule == len(s.Rules) {
+			s.Rules = append(s.Rules, RuleStats{Service: row.rule.Service.Name, Name: row.rule.Name})
+		}
+		s.Rules[rule].Packets += row.n
+		rule++
+	}
+	return rule
 }
 
 func addTables(sum, part *steer.TableCounters) {
 	for _, n := range []struct{ to, by *int }{
 		{&sum.Flows, &part.Flows},
 		{&sum.MaxFlows, &part.MaxFlows},
+		{&sum.ProvenFlows, &part.ProvenFlows},
 		{&sum.Fragments.Entries, &part.Fragments.Entries},
 		{&sum.Fragments.Held, &part.Fragments.Held},
 	} {
@@ -125,6 +197,8 @@ func addTables(sum, part *steer.TableCounters) {
 	for _, n := range []struct{ to, by *uint64 }{
 		{&sum.FlowsRefused, &part.FlowsRefused},
 		{&sum.FlowsExpired, &part.FlowsExpired},
+		{&sum.FlowsEvicted, &part.FlowsEvicted},
+		{&sum.FlowsDisplaced, &part.FlowsDisplaced},
 		{&f.Inserts, &g.Inserts},
 		{&f.Lookups, &g.Lookups},
 		{&f.Waited, &g.Waited},
@@ -133,7 +207,11 @@ func addTables(sum, part *steer.TableCounters) {
 		{&f.Collisions, &g.Collisions},
 		{&f.Expired, &g.Expired},
 		{&f.Unanswered, &g.Unanswered},
-		{&f.Early, &g.Early},
+		{&f.HeldEvicted, &g.HeldEvicted},
+		{&f.EvictedLost, &g.EvictedLost},
+		{&f.EvictedWaiting, &g.EvictedWaiting},
+		{&f.EvictedKnown, &g.EvictedKnown},
+		{&f.EvictedYoung, &g.EvictedYoung},
 		{&sum.Tier.Sent, &part.Tier.Sent},
 		{&sum.Tier.Returned, &part.Tier.Returned},
 		{&sum.Tier.Unguarded, &part.Tier.Unguarded},
@@ -150,7 +228,7 @@ func addReasons(sum *[lb.NumReasons]uint64, part [lb.NumReasons]uint64) {
 
 // troubles are the totals that an operator should hear of when they grow.
 type troubles struct {
-	queueDrops, userDrops, missing, short, refused, heldExpired, flowsRefused, fragmentsRefused, poisoned, returned uint64
+	queueDrops, userDrops, missing, short, refused, heldExpired, flowsRefused, flowsEvicted, fragmentsRefused, poisoned, heldEvicted, returned uint64
 }
 
 func (d *Datapath) troubles() troubles {
@@ -164,7 +242,9 @@ func (d *Datapath) troubles() troubles {
 		t.short += q.Short
 		t.refused += q.RefusedAnswers
 		t.heldExpired += q.HeldExpired
+		t.heldEvicted += q.HeldEvicted
 	}
+	t.flowsEvicted = s.Tables.FlowsEvicted
 	t.returned = s.Tables.Tier.Returned
 	t.flowsRefused, t.fragmentsRefused, t.poisoned = s.Tables.FlowsRefused, s.Tables.Fragments.Refused, s.Tables.Fragments.Poisoned
 	return t
@@ -185,7 +265,9 @@ func (d *Datapath) complain(before troubles) troubles {
 		{"the kernel refused verdicts", before.refused, now.refused, "none if an interface went down; else another process answers for this queue"},
 		{"early fragments whose first one never came", before.heldExpired, now.heldExpired, "see whether all fragments pass this balancer, and through one queue: no --queue-cpu-fanout"},
 		{"flow table full", before.flowsRefused, now.flowsRefused, "a greater limits.flows"},
+		{"flow table full: unproven flows were evicted", before.flowsEvicted, now.flowsEvicted, "a greater limits.flows; see whether somebody floods (weir lb flows)"},
 		{"fragment table full", before.fragmentsRefused, now.fragmentsRefused, "a greater limits.fragments, or a shorter limits.fragment_ttl"},
+		{"early fragments were dropped so that others find room", before.heldEvicted, now.heldEvicted, "a greater limits.held_fragments; see whether somebody floods"},
 		{"fragments that could not be held", before.poisoned, now.poisoned, "a greater limits.held_fragments or limits.held_per_datagram"},
 		{"fragments came back from another balancer of the tier", before.returned, now.returned, "the same tier section, hash and hash_key on each balancer"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/crew"
+	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer"
@@ -55,13 +56,13 @@ type worker struct {
 func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot, tracing *atomic.Pointer[Trace]) *worker {
 	w := &worker{
 		queue: q, number: number, now: c.Now, tracing: tracing,
-		engine: steer.New(s, steer.Options{
-			Workers: c.Count, MaxFlows: max((s.Limits.Flows+c.Count-1)/c.Count, 1),
-		}),
 		held:     newHeld(s.Limits.HeldFragments, s.Limits.FragmentTTL),
 		packets:  make([]Packet, c.Batch),
 		verdicts: make([]Verdict, 0, c.Batch+s.Limits.HeldFragments),
 	}
+	w.engine = steer.New(s, steer.Options{
+		Workers: c.Count, MaxFlows: max((s.Limits.Flows+c.Count-1)/c.Count, 1), DropHeld: w.evictHeld,
+	})
 	w.release, w.discard = w.decideHeld, w.dropHeld
 	return w
 }
@@ -205,6 +206,11 @@ func (w *worker) decideHeld(p *packet.Packet, id uint32) {
 
 func (w *worker) dropHeld(_ *packet.Packet, id uint32) {
 	w.verdicts = append(w.verdicts, Verdict{ID: id, Drop: true})
+}
+
+// evictHeld drops what is held of a datagram that makes room for others.
+func (w *worker) evictHeld(key flow.FragmentKey) {
+	w.held.evicted += uint64(w.held.take(key, w.discard))
 }
 
 func (w *worker) flush() error {

@@ -15,14 +15,15 @@ func (w *Worker) hello(r *record.Record, from source) {
 	if h != nil {
 		existing = h.pending
 	}
-	w.from = from.addr
 	b := w.out.acquire()
-	outcome, out, pending := w.server.Hello(from.addr, r, existing, w.mayAccept, w.now, b[:0])
+	outcome, out, pending := w.server.Hello(from.addr, r, existing, w.now, b[:0])
 	switch outcome {
 	case handshake.Verify:
 		w.stats.HelloVerifies++
 	case handshake.Accepted:
-		w.halfOpens.put(from.addr, from.local, pending, w.now)
+		if w.halfOpens.put(from.addr, from.local, pending, w.now) {
+			w.stats.HalfOpenEvicted++
+		}
 	case handshake.Repeated:
 		w.halfOpens.postpone(h, pending.Deadline())
 	case handshake.Refused:
@@ -54,9 +55,11 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 		return false
 	}
 	b := w.out.acquire()
-	status, out := h.pending.Receive(&w.scratch, r, b[:0])
+	status, out := h.pending.Receive(&w.scratch, r, w.now, b[:0])
 	w.reply(b, out, from)
 	switch status {
+	case handshake.Waiting:
+		w.halfOpens.postpone(h, h.pending.Deadline())
 	case handshake.Failed:
 		w.stats.HandshakesFailed++
 		w.halfOpens.remove(h)
@@ -70,26 +73,28 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 // establish makes a session of a handshake that has succeeded.
 func (w *Worker) establish(h *halfOpen) {
 	result := h.pending.Result()
-	if len(result.Association.ReadCID()) == 0 {
-		// Only now has the client shown that it is the one at this address:
-		// the session it replaces may go (RFC 6347 section 4.2.8).
-		if old := w.peers.byAddress[h.addr]; old != nil {
-			w.stats.Replaced++
-			w.drop(old)
-		}
-	}
-	id := result.Association.ReadCID()
-	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // by another one since
-	if taken || !w.makeRoom() {
-		w.stats.HandshakesFailed++
-		return
+	// Only now has the client shown that it is the one at this address: the session
+	// it replaces may go (RFC 6347 section 4.2.8). Nobody is left to be told.
+	if old := w.peers.byAddress[h.addr]; old != nil {
+		w.stats.Replaced++
+		w.drop(old)
 	}
 	p := &Peer{
 		association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
 		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
-		secure: result.Renegotiation, final: result.Final,
+		secure: result.Renegotiation, routable: result.Routability, final: result.Final,
+	}
+	w.sessions.supersede(p)
+	id := result.Association.ReadCID()
+	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // by another one since
+	if taken || !w.makeRoom(p.identity) {
+		w.stats.HandshakesFailed++
+		b := w.out.acquire()
+		w.reply(b, h.pending.Refuse(b[:0]), source{addr: h.addr, local: h.local})
+		return
 	}
 	w.peers.add(p, w.now)
+	w.sessions.add(p)
 	w.stats.Handshakes++
 	w.sendFinal(p)
 	for _, payload := range result.Early {
@@ -109,11 +114,12 @@ func (w *Worker) halfOpenDue(h *halfOpen) {
 		return
 	}
 	b := w.out.acquire()
-	out, again := h.pending.Timeout(w.now, b[:0])
+	status, out := h.pending.Timeout(w.now, b[:0])
 	w.reply(b, out, source{addr: h.addr, local: h.local})
-	due := h.expires
-	if again {
-		due = h.pending.Deadline()
+	if status == handshake.Failed {
+		w.stats.HandshakesFailed++
+		w.halfOpens.remove(h)
+		return
 	}
-	w.halfOpens.postpone(h, due)
+	w.halfOpens.postpone(h, h.pending.Deadline())
 }

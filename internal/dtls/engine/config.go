@@ -24,12 +24,14 @@ type Config struct {
 	// RequireExtendedMaster refuses clients without RFC 7627.
 	RequireExtendedMaster bool
 
-	MaxSessions       int           // per worker; default 65536
-	MaxHalfOpen       int           // per worker, handshakes under way; default 4096
-	MaxHalfOpenPrefix int           // per worker and IPv4 /24 or IPv6 /48; default 2048
-	MinIdle           time.Duration // a full table evicts only sessions idle for longer; default 30 s, plain 1 s
-	Amplification     int           // bytes out for each byte in while an address is not validated; default 3
-	Batch             int           // datagrams per system call; default 64
+	MaxSessions   int           // per worker; default 65536
+	MaxHalfOpen   int           // per worker, handshakes under way; default 8192
+	StaleAfter    time.Duration // a full table may evict a session silent for this long for one of equal right; default 30 min
+	SessionIdle   time.Duration // a session silent for this long is closed; default never
+	Amplification int           // bytes out for each byte in while an address is not proven; default 3
+	// Trusted says which sources of plain datagrams need no proof; default: loopback.
+	Trusted func(netip.Addr) bool
+	Batch   int // datagrams per system call; default 64
 
 	NewHandler func(*Worker) Handler // one Handler per worker; required
 

@@ -10,10 +10,13 @@
 //	link socket: Cluster.Frame -> Worker.Inject or Worker.SendRaw
 //
 // A session follows its client: the newest record's source is where replies go
-// (RFC 9146 section 6). Until Peer.Validate, or two more newer records from
-// there, at most three times the bytes received from a new address are sent to it.
+// (RFC 9146 section 6). Until the new address is proven, by a return routability
+// check (RFC 9853) or by what the Handler accepts as a proof (Worker.Validate),
+// at most three times the bytes of UDP payload received from there are sent to
+// it. The same holds for plain peers, except on loopback, from their first
+// datagram on.
 //
-// Every table is bounded. Sessions: one that has been silent longest, and for
+// Every table is bounded. Plain peers: see plainPeers. Sessions: one that has been silent longest, and for
 // longer than Config.MinIdle, makes room, else the new one is turned away.
 // Handshakes under way exist for addresses with a good cookie only, have a share
 // for each prefix, and live for 30 s. Hand-over between workers holds 256

@@ -148,17 +148,17 @@ func (c *Config) defaults() error {
 			return fmt.Errorf("engine: %w", err)
 		}
 	}
-	minIdle := 30 * time.Second
 	if c.Plain {
-		minIdle = time.Second
 		c.CIDs = nil
 	}
 	setDefault(&c.Workers, runtime.GOMAXPROCS(0))
 	setDefault(&c.MaxSessions, 65536)
-	setDefault(&c.MaxHalfOpen, 4096)
-	setDefault(&c.MaxHalfOpenPrefix, 2048)
-	setDefault(&c.MinIdle, minIdle)
+	setDefault(&c.MaxHalfOpen, 8192)
+	setDefault(&c.StaleAfter, 30*time.Minute)
 	setDefault(&c.Amplification, 3)
+	if c.Trusted == nil {
+		c.Trusted = loopback
+	}
 	setDefault(&c.Batch, 64)
 	return nil
 }

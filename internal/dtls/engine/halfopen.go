@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/steering/evict"
 )
 
 // halfOpenLife is how long a handshake may take.
@@ -14,62 +15,73 @@ const halfOpenLife = 30 * time.Second
 type halfOpen struct {
 	addr    netip.AddrPort
 	local   netip.Addr
-	prefix  netip.Prefix
 	pending *handshake.Pending
 	expires time.Duration
 	due     time.Duration // of its next timer
 	at      int           // in the heap
+	slot    int32         // in the orders of eviction
 }
 
-// halfOpens is a worker's bounded table of them, with a heap by due time.
+// halfOpens is a worker's table of handshakes under way, with a heap by due time.
+//
+// An entry is made once the cookie has come back, and lives until the client's second flight has come, for halfOpenLife at
+// the longest. The table holds Config.MaxHalfOpen entries. When it is full, a new handshake evicts one: the oldest of the
+// source (evict.SourceOf) that holds most. No handshake is refused. A flood from few sources evicts its own handshakes. In a
+// flood from many sources, or from the same NAT address as the client, an entry lives for as long as the flood needs to
+// renew the table: 8192 entries at 3000/s are 2.7 s, which is far longer than a round trip. Stats.HalfOpenEvicted counts
+// evictions.
+//
+// An entry takes less than 1.5 kB (TestHalfOpenMemory). What clients send ahead of their keys is held beside it, 4 MiB for
+// all handshakes of a worker (handshake.MaxHeld).
 type halfOpens struct {
 	byAddress map[netip.AddrPort]*halfOpen
-	prefixes  map[netip.Prefix]int
 	heap      []*halfOpen
-	max, each int // in all, and per prefix
+	slots     slots[halfOpen]
+	bySource  evict.Order[evict.Source]
+	byAge     evict.Order[struct{}]
+	max       int
 }
 
-func newHalfOpens(most, each int) halfOpens {
-	return halfOpens{byAddress: make(map[netip.AddrPort]*halfOpen), prefixes: make(map[netip.Prefix]int), max: most, each: each}
+func newHalfOpens(most int) halfOpens {
+	return halfOpens{byAddress: make(map[netip.AddrPort]*halfOpen), max: most}
 }
 
-// prefixOf is the prefix that shares a limit: /24 of IPv4, /48 of IPv6.
-func prefixOf(a netip.Addr) netip.Prefix {
-	a = a.Unmap()
-	bits := 48
-	if a.Is4() {
-		bits = 24
-	}
-	p, _ := a.Prefix(bits) // cannot fail: bits suit the family
-	return p
-}
-
-// room reports whether one more from addr may be kept.
-func (t *halfOpens) room(addr netip.AddrPort) bool {
-	if _, ok := t.byAddress[addr]; ok {
-		return true // it is replaced
-	}
-	return len(t.byAddress) < t.max && t.prefixes[prefixOf(addr.Addr())] < t.each
-}
-
-// put enters a handshake in place of an older one of that address.
-func (t *halfOpens) put(addr netip.AddrPort, local netip.Addr, p *handshake.Pending, now time.Duration) {
+// put enters a handshake in place of an older one of that address. It reports whether another one was evicted for it.
+func (t *halfOpens) put(addr netip.AddrPort, local netip.Addr, p *handshake.Pending, now time.Duration) (evicted bool) {
 	if old := t.byAddress[addr]; old != nil {
 		t.remove(old)
+	} else if len(t.heap) >= t.max {
+		t.remove(t.first())
+		evicted = true
 	}
-	h := &halfOpen{addr: addr, local: local, prefix: prefixOf(addr.Addr()), pending: p, expires: now + halfOpenLife, at: len(t.heap)}
+	h := &halfOpen{addr: addr, local: local, pending: p, expires: now + halfOpenLife, at: len(t.heap)}
 	h.due = min(p.Deadline(), h.expires)
+	h.slot = t.slots.put(h)
+	t.bySource.Add(h.slot, evict.SourceOf(addr.Addr()))
+	t.byAge.Add(h.slot, struct{}{})
 	t.byAddress[addr] = h
-	t.prefixes[h.prefix]++
 	t.heap = append(t.heap, h)
 	t.up(h.at)
+	return evicted
+}
+
+// first is the entry to evict. The table is not empty.
+func (t *halfOpens) first() *halfOpen {
+	slot, _ := t.bySource.First()
+	h := t.slots.entries[slot]
+	if t.bySource.Held(evict.SourceOf(h.addr.Addr())) <= t.max/16 {
+		slot, _ = t.byAge.First()
+		h = t.slots.entries[slot]
+	}
+	return h
 }
 
 func (t *halfOpens) remove(h *halfOpen) {
+	h.pending.Release()
 	delete(t.byAddress, h.addr)
-	if t.prefixes[h.prefix]--; t.prefixes[h.prefix] == 0 {
-		delete(t.prefixes, h.prefix)
-	}
+	t.bySource.Remove(h.slot)
+	t.byAge.Remove(h.slot)
+	t.slots.remove(h.slot)
 	last := len(t.heap) - 1
 	i := h.at
 	t.swap(i, last)

@@ -29,6 +29,7 @@ func (*acknowledger) Serve(p *engine.Peer, in, out []byte, _ time.Duration) []by
 func TestLibcoapClients(t *testing.T) {
 	for _, program := range []string{"coap-client-openssl", "coap-client-gnutls"} {
 		t.Run(program, func(t *testing.T) {
+			t.Parallel() // a wrong key is not answered at once
 			path, err := exec.LookPath(program)
 			if err != nil {
 				t.Skip("not installed: libcoap3-bin")
@@ -46,7 +47,7 @@ func TestLibcoapClients(t *testing.T) {
 				stats(t, e, "a session, ended by close_notify", func(s engine.Stats) bool {
 					return s.Handshakes == 1 && s.Sessions == 0 && s.BadMACs+s.Malformed == 0
 				})
-				out, _ = exec.CommandContext(ctx, path, "-B", "2", "-m", "get", "-u", "cali.libcoap", "-k", "wrong",
+				out, _ = exec.CommandContext(ctx, path, "-B", "1", "-m", "get", "-u", "cali.libcoap", "-k", "wrong",
 					"coaps://"+e.Addr().String()+"/x").CombinedOutput()
 				if strings.Contains(string(out), "peer") {
 					t.Fatalf("a wrong key is served: %s", out)

@@ -21,14 +21,18 @@ type Peer struct {
 	local       netip.Addr // of ours, that the client sent to
 	byAddress   bool       // it is in the worker's table by address
 	closed      bool
-	moved       bool // the address has changed and is not validated since
-	since       int  // newer records from there since
-	budget      int  // bytes of records that may be sent to it while moved
+	unproven    bool // the address: see address.go
+	routable    bool // the return routability check was negotiated
+	settled     bool // a plain peer that is not in plainPeers.order
+	budget      int  // bytes of datagrams that may be sent to it while unproven
 	last        time.Duration
 	touched     time.Duration // when it last moved to the front of the list
 	newer       *Peer
 	older       *Peer
 
+	path        pathCheck
+	provenUntil time.Duration // of a plain peer
+	slot        int32         // of a session in sessions; in plainPeers, plus 1, and 0: none
 	finalSent   time.Duration
 	final       handshake.Final
 	prev        netip.AddrPort
@@ -45,29 +49,11 @@ func (p *Peer) Addr() netip.AddrPort { return p.addr }
 // Identity is the PSK identity, empty in plain mode.
 func (p *Peer) Identity() string { return p.identity }
 
-// Validate tells that the peer has been proven to be at its address, by an
-// acknowledgement or an Echo option (RFC 9175 section 2.4) that it can only have
-// from there. It lifts the amplification limit.
-func (p *Peer) Validate() { p.moved = false }
-
-// Budget is how many bytes of payload may be sent to the peer now: MaxPayload, or
-// less, even less than none, while its address has changed and is not validated.
-func (p *Peer) Budget() int {
-	if p.moved {
-		return min(p.budget-p.overhead(), MaxPayload)
-	}
-	return MaxPayload
-}
-
-// overhead is what a record adds to its payload, in bytes, at most. Only a peer
-// with DTLS can have moved.
-func (p *Peer) overhead() int { return p.association.HeadRoom() + p.association.TailRoom() }
-
 // Info describes the peer, for a resource that shows it. It allocates.
 func (p *Peer) Info() Info {
 	i := Info{
 		Addr: p.addr, PrevAddr: p.prev, Identity: p.identity, HasCID: p.hasCID, Router: p.router,
-		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.moved,
+		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.unproven,
 		Established: p.established, LastReceived: p.last,
 	}
 	if a := p.association; a != nil {
@@ -139,14 +125,16 @@ func (t *peers) remove(p *Peer) {
 	p.closed = true
 }
 
-// touch notes that p has been heard of.
-func (t *peers) touch(p *Peer, now time.Duration) {
+// touch notes that p has been heard of. It reports whether p has become the newest of the list.
+func (t *peers) touch(p *Peer, now time.Duration) (renewed bool) {
 	p.last = now
-	if now-p.touched >= touchGrain {
-		p.touched = now
-		t.unlink(p)
-		t.push(p)
+	if now-p.touched < touchGrain {
+		return false
 	}
+	p.touched = now
+	t.unlink(p)
+	t.push(p)
+	return true
 }
 
 func (t *peers) push(p *Peer) {

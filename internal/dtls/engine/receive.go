@@ -18,16 +18,6 @@ type source struct {
 // finalGap keeps replayed Finished messages from being answered more often.
 const finalGap = 200 * time.Millisecond
 
-// settleAfter is how many newer records in a row from a new address lift the limit
-// where nothing else proves it. A stranger who replays records from there would
-// have to catch and outrun that many, and the client's next one moves the session
-// back; and without this a client could wait for long for a large answer.
-const settleAfter = 2
-
-// spareBudget is what may be sent to an address not yet proven beyond the
-// multiple of what came from it: the 136 bytes of RFC 9175 section 2.4.
-const spareBudget = 136
-
 // datagram handles one datagram, in place. handedOver: another worker had it.
 func (w *Worker) datagram(d []byte, from source, handedOver bool) {
 	w.stats.Datagrams++
@@ -149,12 +139,18 @@ func (w *Worker) protected(p *Peer, r *record.Record, from source, received int)
 		w.refused(p, verdict, sequence)
 		return received
 	}
-	w.peers.touch(p, w.now)
+	w.sessions.touch(p, w.peers.touch(p, w.now))
 	if newest {
-		w.heardFrom(p, from)
+		moves := w.stats.AddressChanges
+		if w.receivedFrom(p, from); w.stats.AddressChanges != moves {
+			w.sessions.at(p)
+		}
 	}
-	if p.moved {
-		p.budget += w.cfg.Amplification * received
+	if p.unproven && p.addr == from.addr {
+		w.credit(p, received)
+		if p.routable {
+			w.challenge(p)
+		}
 	}
 	switch typ {
 	case record.ApplicationData:
@@ -164,6 +160,8 @@ func (w *Worker) protected(p *Peer, r *record.Record, from source, received int)
 		w.repeatFinal(p)
 	case record.Alert:
 		w.alert(p, payload)
+	case record.RoutabilityCheck:
+		w.routability(p, payload, from)
 	}
 	return 0
 }
@@ -186,29 +184,6 @@ func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64) {
 	default:
 		w.stats.Malformed++
 	}
-}
-
-// heardFrom notes where the newest record came from (RFC 9146 section 6).
-func (w *Worker) heardFrom(p *Peer, from source) {
-	p.router = from.router
-	// A frame does not tell: the client still knows us by the address before, unless it has changed the family.
-	if from.local.IsValid() || p.local.Is4() != from.addr.Addr().Is4() {
-		p.local = from.local
-	}
-	if p.addr == from.addr {
-		if p.moved {
-			if p.since++; p.since >= settleAfter {
-				p.moved = false
-			}
-		}
-		return
-	}
-	if p.byAddress {
-		return // found by that address: it cannot differ
-	}
-	w.stats.AddressChanges++
-	p.prev, p.addr = p.addr, from.addr
-	p.moved, p.since, p.budget = true, 0, spareBudget
 }
 
 // serve lets the handler answer.
@@ -245,6 +220,10 @@ func (w *Worker) sendFinal(p *Peer) {
 		w.out.release(b)
 		return
 	}
+	if !w.charge(p, len(out)) {
+		w.out.release(b)
+		return
+	}
 	w.dispatch(p, b, LinkHeadRoom, out)
 }
 
@@ -262,37 +241,11 @@ func (w *Worker) alert(p *Peer, payload []byte) {
 // drop ends a peer.
 func (w *Worker) drop(p *Peer) {
 	w.peers.remove(p)
+	if w.server == nil {
+		w.plainPeers.remove(p)
+	} else {
+		w.sessions.remove(p)
+	}
 	w.stats.Closed++
 	w.handler.Closed(p, w.now)
-}
-
-// plain handles a datagram without DTLS.
-func (w *Worker) plain(d []byte, from source) {
-	p := w.peers.byAddress[from.addr]
-	if p == nil {
-		if !w.makeRoom() {
-			return
-		}
-		p = &Peer{addr: from.addr, established: w.now}
-		w.peers.add(p, w.now)
-	}
-	p.local = from.local
-	w.peers.touch(p, w.now)
-	w.serve(p, d)
-}
-
-// makeRoom reports whether one more peer may be kept, after evicting the one
-// that has been silent longest, if that is long enough.
-func (w *Worker) makeRoom() bool {
-	if w.peers.count < w.cfg.MaxSessions {
-		return true
-	}
-	p := w.peers.oldest
-	if w.now-p.last < w.cfg.MinIdle {
-		w.stats.SessionsFull++
-		return false
-	}
-	w.stats.Evicted++
-	w.drop(p)
-	return true
 }

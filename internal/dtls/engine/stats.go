@@ -2,7 +2,7 @@ package engine
 
 import "sync"
 
-// Stats counts since Open, except Sessions and HalfOpen, which are current.
+// Stats counts since Open, except Sessions, HalfOpen and UnprovenPeers, which are current.
 type Stats struct {
 	Sessions uint64 `json:"sessions"`
 	HalfOpen uint64 `json:"half_open"`
@@ -16,10 +16,10 @@ type Stats struct {
 	BytesOut   uint64 `json:"sent_bytes"`
 
 	HelloVerifies    uint64 `json:"hello_verifies"`    // hellos answered without keeping anything
-	HellosIgnored    uint64 `json:"hellos_ignored"`    // not well formed, in fragments, or no room
+	HellosIgnored    uint64 `json:"hellos_ignored"`    // not well formed, or in fragments
 	Handshakes       uint64 `json:"handshakes"`        // completed
 	HandshakesFailed uint64 `json:"handshakes_failed"` // refused, given up, wrong key, no room for the session
-	HalfOpenFull     uint64 `json:"half_open_full"`    // hellos for which the table, or their prefix's share, was full
+	HalfOpenEvicted  uint64 `json:"half_open_evicted"` // handshakes under way that made room for newer ones
 	Replaced         uint64 `json:"replaced"`          // sessions whose address made a new one
 
 	BadMACs        uint64 `json:"bad_macs"`        // records
@@ -28,13 +28,24 @@ type Stats struct {
 	UnknownCIDs    uint64 `json:"unknown_cids"`    // records of no session
 	UnknownAddress uint64 `json:"unknown_address"` // records of no session
 	SessionsFull   uint64 `json:"sessions_full"`   // new peers turned away
-	Evicted        uint64 `json:"evicted"`         // idle peers that made room
-	Closed         uint64 `json:"closed"`          // peers that ended, for whatever reason
-	Alerts         uint64 `json:"alerts"`          // received, authentic
-	AddressChanges uint64 `json:"address_changes"`
-	Amplified      uint64 `json:"amplified"`  // records not sent, for an address was not validated
-	EarlyHeld      uint64 `json:"early_held"` // requests that came before the Finished and were kept
-	SendErrors     uint64 `json:"send_errors"`
+	Evicted        uint64 `json:"evicted"`         // sessions, and plain peers whose proof had expired, that made room
+	// The sessions among Evicted, by the cases of makeRoom.
+	EvictedSuperseded  uint64 `json:"evicted_superseded"`
+	EvictedOverShare   uint64 `json:"evicted_over_share"`
+	EvictedOwnIdentity uint64 `json:"evicted_own_identity"`
+	EvictedStale       uint64 `json:"evicted_stale"`
+	Expired            uint64 `json:"sessions_expired"` // after Config.SessionIdle
+	Closed             uint64 `json:"closed"`           // peers that ended, for whatever reason
+	Alerts             uint64 `json:"alerts"`           // received, authentic
+	AddressChanges     uint64 `json:"address_changes"`
+	// AddressesProven counts addresses that proved themselves after a change, or without DTLS after their first datagram.
+	AddressesProven uint64 `json:"addresses_proven"`
+	PathChallenges  uint64 `json:"path_challenges"`  // sent to new addresses of sessions (RFC 9853)
+	UnprovenPeers   uint64 `json:"unproven_peers"`   // current: plain peers that may be evicted
+	UnprovenEvicted uint64 `json:"unproven_evicted"` // unproven plain peers that made room
+	Amplified       uint64 `json:"amplified"`        // datagrams not sent, for they exceed what an unproven address may get
+	EarlyHeld       uint64 `json:"early_held"`       // requests that came before the Finished and were kept
+	SendErrors      uint64 `json:"send_errors"`
 
 	Foreign        uint64 `json:"foreign"`         // datagrams given to the cluster
 	ForeignUnknown uint64 `json:"foreign_unknown"` // the cluster did not know the owner
@@ -55,6 +66,7 @@ type published struct {
 func (w *Worker) publish() {
 	w.stats.Sessions = uint64(w.peers.count)
 	w.stats.HalfOpen = uint64(len(w.halfOpens.heap))
+	w.stats.UnprovenPeers = uint64(w.plainPeers.order.Len())
 	w.said.mu.Lock()
 	defer w.said.mu.Unlock()
 	w.said.stats = w.stats
@@ -81,7 +93,7 @@ func (s *Stats) add(o *Stats) {
 	s.HellosIgnored += o.HellosIgnored
 	s.Handshakes += o.Handshakes
 	s.HandshakesFailed += o.HandshakesFailed
-	s.HalfOpenFull += o.HalfOpenFull
+	s.HalfOpenEvicted += o.HalfOpenEvicted
 	s.Replaced += o.Replaced
 	s.BadMACs += o.BadMACs
 	s.Replays += o.Replays
@@ -89,10 +101,18 @@ func (s *Stats) add(o *Stats) {
 	s.UnknownCIDs += o.UnknownCIDs
 	s.UnknownAddress += o.UnknownAddress
 	s.SessionsFull += o.SessionsFull
-	s.Evicted += o.Evicted
+	s.EvictedSuperseded += o.EvictedSuperseded
+	s.EvictedOverShare += o.EvictedOverShare
+	s.EvictedOwnIdentity += o.EvictedOwnIdentity
+	s.EvictedStale += o.EvictedStale
+	s.Expired += o.Expired
 	s.Closed += o.Closed
 	s.Alerts += o.Alerts
 	s.AddressChanges += o.AddressChanges
+	s.AddressesProven += o.AddressesProven
+	s.PathChallenges += o.PathChallenges
+	s.UnprovenPeers += o.UnprovenPeers
+	s.UnprovenEvicted += o.UnprovenEvicted
 	s.Amplified += o.Amplified
 	s.EarlyHeld += o.EarlyHeld
 	s.SendErrors += o.SendErrors

@@ -141,19 +141,14 @@ func headRoom(p *Peer) int {
 
 // transmit seals b[start:start+n] and queues it the way p's replies go.
 func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n int) bool {
+	if !w.charge(p, n+p.Overhead()) {
+		w.out.release(b)
+		return false
+	}
 	if p.association == nil {
 		w.stats.BytesOut += uint64(n)
 		w.out.public(b, b[:n], p.addr, p.local)
 		return true
-	}
-	if p.moved {
-		whole := n + p.overhead()
-		if whole > p.budget {
-			w.stats.Amplified++
-			w.out.release(b)
-			return false
-		}
-		p.budget -= whole
 	}
 	sealed, err := p.association.Seal(&w.scratch, typ, b, start, n)
 	if err != nil {

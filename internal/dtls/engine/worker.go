@@ -21,13 +21,15 @@ type Worker struct {
 	clusterAt time.Duration // of Cluster.Tick
 	peers     peers
 	halfOpens halfOpens
+	// plainPeers is the order of eviction in plain mode.
+	plainPeers plainPeers
+	// sessions is the order of eviction with DTLS.
+	sessions  sessions
 	scratch   record.Scratch
 	record    record.Record
-	cidLength int // -1: none
-	from      netip.AddrPort
-	lane      int         // worker of the other node that a frame of Foreign is for
-	mayAccept func() bool // has the half-open table room for from?
-	returns   *returns    // of the engine; nil without a cluster or a wildcard
+	cidLength int      // -1: none
+	lane      int      // worker of the other node that a frame of Foreign is for
+	returns   *returns // of the engine; nil without a cluster or a wildcard
 
 	out   transmit
 	inbox inbox
@@ -39,14 +41,13 @@ func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 	w := &Worker{id: id, cfg: cfg, server: server, cidLength: -1, wakeAt: Never, clusterAt: Never}
 	w.inbox.wake = func() {}
 	w.peers = newPeers()
-	w.halfOpens = newHalfOpens(cfg.MaxHalfOpen, cfg.MaxHalfOpenPrefix)
-	w.mayAccept = func() bool {
-		if !w.halfOpens.room(w.from) {
-			w.stats.HalfOpenFull++
-			return false
-		}
-		return true
+	w.plainPeers = newPlainPeers(cfg.MaxSessions)
+	withCID := 0
+	if cfg.CIDs != nil {
+		withCID = cfg.MaxSessions
 	}
+	w.sessions = newSessions(withCID)
+	w.halfOpens = newHalfOpens(cfg.MaxHalfOpen)
 	if cfg.CIDs != nil {
 		w.cidLength = cfg.CIDs.Layout.Length
 	}
@@ -120,6 +121,7 @@ func (w *Worker) tick() {
 	for w.halfOpens.next() <= w.now {
 		w.halfOpenDue(w.halfOpens.heap[0])
 	}
+	w.expire()
 	if w.wakeAt <= w.now {
 		w.wakeAt = Never
 		next := w.handler.Tick(w.now) // which may call WakeAt
@@ -132,5 +134,5 @@ func (w *Worker) tick() {
 
 // next is when tick is due again.
 func (w *Worker) next() time.Duration {
-	return min(w.halfOpens.next(), w.wakeAt, w.clusterAt)
+	return min(w.halfOpens.next(), w.idleDue(), w.wakeAt, w.clusterAt)
 }

@@ -23,6 +23,8 @@ type ClientConfig struct {
 	// server gets one from us in no record, and we send what it gives out.
 	OfferCID bool
 	CID      []byte
+	// OfferRoutability offers the return routability check with the connection id; who sets it answers challenges.
+	OfferRoutability bool
 	// Timeout of the first flight, doubled with every repetition; default 1 s.
 	Timeout time.Duration
 	// Repetitions of a flight before the handshake fails; default 6.
@@ -54,6 +56,7 @@ type Client struct {
 	cookie     []byte
 
 	extendedMaster, renegotiation, hasCID bool
+	routability                           bool
 	writeCID                              []byte
 
 	messages    uint16 // number of our next message
@@ -114,7 +117,7 @@ func (c *Client) Done() (bool, error) {
 func (c *Client) Result() Result {
 	return Result{
 		Association: c.association, Identity: string(c.cfg.Identity), HasCID: c.hasCID,
-		ExtendedMaster: c.extendedMaster, Renegotiation: c.renegotiation,
+		ExtendedMaster: c.extendedMaster, Renegotiation: c.renegotiation, Routability: c.routability,
 	}
 }
 
@@ -241,7 +244,7 @@ func (c *Client) serverHello(body []byte) {
 		c.fail(errors.New("handshake: ServerHello does not make sense"))
 		return
 	}
-	if !slices.Contains(c.cfg.Suites, record.Suite(h.suite)) || (h.hasCID && (!c.cfg.OfferCID || len(h.cid) > record.MaxCID)) || len(h.renegotiated) != 0 {
+	if !slices.Contains(c.cfg.Suites, record.Suite(h.suite)) || (h.hasCID && (!c.cfg.OfferCID || len(h.cid) > record.MaxCID)) || (h.routability && (!c.cfg.OfferRoutability || !h.hasCID)) || len(h.renegotiated) != 0 {
 		c.fail(errors.New("handshake: the server chose what was not offered"))
 		return
 	}
@@ -250,6 +253,7 @@ func (c *Client) serverHello(body []byte) {
 	c.extendedMaster = h.extendedMaster
 	c.renegotiation = h.renegotiation
 	c.hasCID = h.hasCID
+	c.routability = h.routability
 	c.writeCID = slices.Clone(h.cid)
 }
 
@@ -299,7 +303,7 @@ func (c *Client) appendHello(dst []byte) []byte {
 		dst = append(dst, byte(s>>8), byte(s))
 	}
 	dst = append(dst, 1, 0)
-	dst = appendExtensions(dst, true, true, c.cfg.OfferCID, c.cfg.CID)
+	dst = appendExtensions(dst, true, true, c.cfg.OfferCID, c.cfg.CID, c.cfg.OfferRoutability)
 	return endMessage(dst, at)
 }
 

@@ -12,5 +12,5 @@
 //
 // Suites: TLS_PSK_WITH_AES_128_CCM_8, _CCM (RFC 6655), _GCM_SHA256 (RFC 5487).
 // Extensions: extended master secret (RFC 7627), renegotiation_info (RFC
-// 5746), connection_id (RFC 9146).
+// 5746), connection_id (RFC 9146), rrc (RFC 9853).
 package handshake

@@ -53,7 +53,7 @@ func (s *server) datagram(d []byte, now time.Duration) (replies [][]byte) {
 		case handshake.IsHello(&r):
 			var o handshake.Outcome
 			var p *handshake.Pending
-			o, out, p = s.hs.Hello(clientAddr, &r, s.pending, func() bool { return true }, now, nil)
+			o, out, p = s.hs.Hello(clientAddr, &r, s.pending, now, nil)
 			if o == handshake.Accepted {
 				s.pending, s.result = p, nil
 			}
@@ -67,7 +67,7 @@ func (s *server) datagram(d []byte, now time.Duration) (replies [][]byte) {
 			}
 		case s.pending != nil:
 			var st handshake.Status
-			st, out = s.pending.Receive(s.scratch, &r, nil)
+			st, out = s.pending.Receive(s.scratch, &r, now, nil)
 			switch st {
 			case handshake.Established:
 				result := s.pending.Result()
@@ -87,6 +87,16 @@ func (s *server) datagram(d []byte, now time.Duration) (replies [][]byte) {
 	return replies
 }
 
+// timeout runs the server's timer.
+func (s *server) timeout(now time.Duration) (replies [][]byte) {
+	st, out := s.pending.Timeout(now, nil)
+	s.failed = s.failed || st == handshake.Failed
+	if len(out) > 0 {
+		replies = append(replies, out)
+	}
+	return replies
+}
+
 // run carries datagrams both ways; mangle decides what arrives.
 func run(t testing.TB, c *handshake.Client, s *server, mangle func(fromClient bool, d []byte) [][]byte) time.Duration {
 	t.Helper()
@@ -100,8 +110,13 @@ func run(t testing.TB, c *handshake.Client, s *server, mangle func(fromClient bo
 			break
 		}
 		if len(toServer) == 0 && len(toClient) == 0 {
-			now = c.Deadline()
-			c.Timeout(scratch, now, send)
+			if s.pending != nil && s.result == nil && s.pending.Deadline() < c.Deadline() {
+				now = s.pending.Deadline()
+				toClient = append(toClient, s.timeout(now)...)
+			} else {
+				now = c.Deadline()
+				c.Timeout(scratch, now, send)
+			}
 		}
 		in := toServer
 		toServer = nil

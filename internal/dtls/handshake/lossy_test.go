@@ -116,12 +116,11 @@ func TestCookies(t *testing.T) {
 		send := func(b []byte) { last = bytes.Clone(b) }
 		c.Start(0, send)
 		var r record.Record
-		always := func() bool { return true }
 		step := func(from string, now time.Duration) (handshake.Outcome, []byte) {
 			if _, err := record.Next(last, -1, &r); err != nil {
 				t.Fatal(err)
 			}
-			o, out, _ := hs.Hello(netip.MustParseAddrPort(from), &r, nil, always, now, nil)
+			o, out, _ := hs.Hello(netip.MustParseAddrPort(from), &r, nil, now, nil)
 			return o, out
 		}
 		o, reply := step("192.0.2.1:4711", 30*time.Second)

@@ -17,6 +17,7 @@ const (
 const (
 	extExtendedMasterSecret = 23 // RFC 7627
 	extConnectionID         = 54 // RFC 9146
+	extRoutabilityCheck     = 61 // RFC 9853
 	extRenegotiationInfo    = 0xff01
 	suiteRenegotiationSCSV  = 0x00ff // RFC 5746 section 3.3
 )
@@ -137,6 +138,7 @@ type hello struct {
 	renegotiated   []byte
 	hasCID         bool
 	cid            []byte
+	routability    bool
 }
 
 // parseClientHello reads a ClientHello's body (RFC 6347 section 4.3.2).
@@ -204,13 +206,19 @@ func (h *hello) parseExtensions(c *cursor) bool {
 				return false
 			}
 			h.hasCID = true
+		case extRoutabilityCheck:
+			if len(data.b) != 0 || !once(3) {
+				return false
+			}
+			h.routability = true
 		}
 	}
 	return true
 }
 
-// appendExtensions appends what both hellos of this package carry.
-func appendExtensions(dst []byte, extendedMaster, renegotiation, hasCID bool, cid []byte) []byte {
+// appendExtensions appends what both hellos of this package carry. The return routability check is never offered
+// without a connection id (RFC 9853 section 3).
+func appendExtensions(dst []byte, extendedMaster, renegotiation, hasCID bool, cid []byte, routability bool) []byte {
 	at := len(dst)
 	dst = append(dst, 0, 0)
 	if extendedMaster {
@@ -222,6 +230,9 @@ func appendExtensions(dst []byte, extendedMaster, renegotiation, hasCID bool, ci
 	if hasCID {
 		dst = append(dst, 0, extConnectionID, 0, byte(1+len(cid)), byte(len(cid)))
 		dst = append(dst, cid...)
+		if routability {
+			dst = append(dst, 0, extRoutabilityCheck, 0, 0)
+		}
 	}
 	if len(dst) == at+2 {
 		return dst[:at]

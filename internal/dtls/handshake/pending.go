@@ -27,6 +27,15 @@ const (
 	maxRepetitions = 3
 	maxEarly       = 16   // records kept that came before their keys
 	maxEarlyBytes  = 8192 // of them
+
+	// wrongKeyAfter is how long after a record that did not open the handshake
+	// fails. Anybody can send such a record from the client's address, so it is
+	// dropped (RFC 6347 section 4.1.2.7), and the client's Finished may still come,
+	// repeated if need be. A client whose key is wrong sends no Finished that opens;
+	// it is told after this time (RFC 4279 section 2).
+	wrongKeyAfter = 3 * time.Second
+
+	never = time.Duration(1<<63 - 1)
 )
 
 // Pending is a handshake under way at the server. It exists only for an address
@@ -41,6 +50,7 @@ type Pending struct {
 	secrets    secrets
 
 	extendedMaster, renegotiation, hasCID bool
+	routability                           bool
 	known                                 bool // the identity is
 	readCID, writeCID                     []byte
 	identity                              string
@@ -50,6 +60,7 @@ type Pending struct {
 	nextRecord  uint64 // sequence of our next record in epoch 0
 	repetitions int
 	deadline    time.Duration
+	doubtful    bool // a record that may have been the Finished did not open
 
 	in          reassembly
 	early       [][]byte // records of epoch 1 before the ClientKeyExchange
@@ -78,7 +89,7 @@ func (p *Pending) appendServerHello(dst []byte, sequence uint16) []byte {
 	dst = append(dst, p.server[:]...)
 	dst = append(dst, 0) // no session id: no resumption
 	dst = append(dst, byte(p.suite>>8), byte(p.suite), 0)
-	dst = appendExtensions(dst, p.extendedMaster, p.renegotiation, p.hasCID, p.readCID)
+	dst = appendExtensions(dst, p.extendedMaster, p.renegotiation, p.hasCID, p.readCID, p.routability)
 	return endMessage(dst, at)
 }
 
@@ -95,53 +106,64 @@ func (p *Pending) flight(now time.Duration, out []byte) []byte {
 // ReadCID is the connection id this handshake has given out, if any.
 func (p *Pending) ReadCID() []byte { return p.readCID }
 
-// Deadline is when Timeout is due.
+// Deadline is when Timeout is due. Receive, Timeout and Server.Hello change it.
 func (p *Pending) Deadline() time.Duration { return p.deadline }
 
-// Timeout appends our flight again. It returns false when it has been repeated
-// often enough; the client may still go on until the Pending is dropped.
-func (p *Pending) Timeout(now time.Duration, out []byte) ([]byte, bool) {
-	if p.state != waitKeyExchange || p.repetitions >= maxRepetitions {
-		return out, false
+// Timeout appends our flight again, some times; the client may still go on until
+// the Pending is dropped. It returns Failed, and appends the alert, where the
+// client's key is wrong.
+func (p *Pending) Timeout(now time.Duration, out []byte) (Status, []byte) {
+	switch {
+	case p.state == waitFinished && p.doubtful:
+		p.state, p.deadline = failed, never
+		return Failed, appendAlert(out, p.nextRecord, alertDecryptError)
+	case p.state == waitKeyExchange && p.repetitions < maxRepetitions:
+		p.repetitions++
+		return Waiting, p.flight(now, out)
 	}
-	p.repetitions++
-	return p.flight(now, out), true
+	p.deadline = never
+	return Waiting, out
 }
 
 // Receive handles one record of this handshake's client that is no ClientHello,
 // and appends the reply, one datagram, to out. Records that do not fit are
 // dropped in silence. It may change r's bytes.
-func (p *Pending) Receive(s *record.Scratch, r *record.Record, out []byte) (Status, []byte) {
+func (p *Pending) Receive(s *record.Scratch, r *record.Record, now time.Duration, out []byte) (Status, []byte) {
 	if p.state == failed || p.state == established {
 		return Waiting, out
 	}
 	switch {
-	case r.Epoch == 0 && r.Type == record.Handshake:
+	case r.Epoch == 0 && r.Type == record.Handshake && p.state == waitKeyExchange:
 		p.fragments(r.Body, 0)
 		p.keyExchange()
 		if p.state == failed {
 			return Failed, appendAlert(out, p.nextRecord, alertHandshakeFailure)
 		}
 		if p.state == waitFinished {
-			return p.replayEarly(s, out)
+			p.deadline = never
+			return p.replayEarly(s, now, out)
 		}
 	case r.Epoch == 0 && r.Type == record.Alert:
 		// Not authenticated: the client's silence will end the handshake.
 	case r.Epoch == 1 && p.state == waitKeyExchange:
 		p.early = p.keep(p.early, r.Clone())
 	case r.Epoch == 1:
-		return p.protected(s, r, out)
+		return p.protected(s, r, now, out)
 	}
 	return Waiting, out
 }
 
+// fragments takes those of the message that is due. No client has reason to send
+// others, and so a stranger cannot take their places, nor much memory.
 func (p *Pending) fragments(body []byte, epoch uint16) {
 	for len(body) > 0 {
 		f, rest, ok := nextFragment(body)
 		if !ok {
 			return
 		}
-		p.in.add(&f, epoch)
+		if f.sequence == p.in.next && f.length <= 2+maxIdentity {
+			p.in.add(&f, epoch)
+		}
 		body = rest
 	}
 }
@@ -154,8 +176,8 @@ func (p *Pending) keyExchange() {
 	}
 	c := cursor{b: body}
 	identity := c.vector16()
-	if typ != typeClientKeyExchange || c.bad || len(c.b) != 0 || len(identity) > maxIdentity {
-		p.state = failed
+	if typ != typeClientKeyExchange || c.bad || len(c.b) != 0 {
+		p.in.forget() // not a client's, or not a client that could go on
 		return
 	}
 	p.transcript.Write(appendHeader(nil, typ, p.in.next, len(body)))
@@ -183,15 +205,26 @@ func (p *Pending) keyExchange() {
 
 // keep holds what came before its time, copied; bounded.
 func (p *Pending) keep(list [][]byte, b []byte) [][]byte {
-	if len(list) < maxEarly && p.earlyBytes+len(b) <= maxEarlyBytes {
+	if len(list) < maxEarly && p.earlyBytes+len(b) <= maxEarlyBytes && p.owner.held+len(b) <= MaxHeld {
 		p.earlyBytes += len(b)
+		p.owner.held += len(b)
 		list = append(list, slices.Clone(b))
 	}
 	return list
 }
 
+// Held is how many bytes the Pending keeps for later.
+func (p *Pending) Held() int { return p.earlyBytes }
+
+// Release gives back what the Pending held of its Server's MaxHeld. It is called
+// when the Pending is dropped, or Established, after its last Receive.
+func (p *Pending) Release() {
+	p.owner.held -= p.earlyBytes
+	p.earlyBytes = 0
+}
+
 // replayEarly handles the records that came before their keys.
-func (p *Pending) replayEarly(s *record.Scratch, out []byte) (Status, []byte) {
+func (p *Pending) replayEarly(s *record.Scratch, now time.Duration, out []byte) (Status, []byte) {
 	early := p.early
 	p.early = nil
 	var r record.Record
@@ -201,7 +234,7 @@ func (p *Pending) replayEarly(s *record.Scratch, out []byte) (Status, []byte) {
 		}
 		if p.state == established {
 			p.data(s, &r)
-		} else if status, reply := p.protected(s, &r, out); status == Failed {
+		} else if status, reply := p.protected(s, &r, now, out); status == Failed {
 			return status, reply
 		}
 	}
@@ -219,13 +252,12 @@ func (p *Pending) data(s *record.Scratch, r *record.Record) {
 }
 
 // protected handles a record of epoch 1: the Finished.
-func (p *Pending) protected(s *record.Scratch, r *record.Record, out []byte) (Status, []byte) {
+func (p *Pending) protected(s *record.Scratch, r *record.Record, now time.Duration, out []byte) (Status, []byte) {
 	typ, payload, _, verdict := p.association.Open(s, r)
 	switch {
-	case verdict == record.Forged && r.Type != record.ApplicationData:
-		// A wrong key, as likely as not: say so (RFC 4279 section 2).
-		p.state = failed
-		return Failed, appendAlert(out, p.nextRecord, alertDecryptError)
+	case verdict == record.Forged && r.Type != record.ApplicationData && !p.doubtful:
+		p.doubtful, p.deadline = true, now+wrongKeyAfter
+		return Waiting, out
 	case verdict != record.Opened:
 		return Waiting, out
 	case typ == record.ApplicationData:
@@ -251,6 +283,11 @@ func (p *Pending) protected(s *record.Scratch, r *record.Record, out []byte) (St
 	return Established, out
 }
 
+// Refuse appends the alert that ends an established handshake for which there is no room.
+func (p *Pending) Refuse(out []byte) []byte {
+	return appendAlert(out, p.nextRecord, alertInternalError)
+}
+
 // Result is an established handshake.
 type Result struct {
 	Association    *record.Association
@@ -258,6 +295,7 @@ type Result struct {
 	HasCID         bool // connection ids were negotiated; either may still be empty
 	ExtendedMaster bool
 	Renegotiation  bool
+	Routability    bool     // the return routability check (RFC 9853) was negotiated
 	Early          [][]byte // application data that came before the Finished
 	Final          Final
 }
@@ -271,7 +309,7 @@ func (p *Pending) Result() Result {
 	clear(p.secrets.master[:])
 	return Result{
 		Association: p.association, Identity: p.identity, HasCID: p.hasCID,
-		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Early: p.payloads, Final: final,
+		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Routability: p.routability, Early: p.payloads, Final: final,
 	}
 }
 

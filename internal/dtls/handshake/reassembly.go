@@ -20,14 +20,15 @@ type slot struct {
 }
 
 // add takes a fragment that came in a record of this epoch. It reports false for
-// one that is old, too far ahead, or at odds with what came before.
+// one that is old, too far ahead, or at odds with what came before. A whole message
+// takes the place of fragments.
 func (r *reassembly) add(f *fragment, epoch uint16) bool {
 	d := f.sequence - r.next
 	if d >= ahead {
 		return false
 	}
 	s := &r.slots[f.sequence%ahead]
-	if !s.used {
+	if !s.used || f.whole() && s.have < len(s.body) {
 		*s = slot{
 			used: true, typ: f.typ, epoch: epoch, body: make([]byte, f.length),
 			filled: make([]uint64, (f.length+63)/64),
@@ -55,6 +56,9 @@ func (r *reassembly) peek() (typ byte, epoch uint16, body []byte, ok bool) {
 	}
 	return s.typ, s.epoch, s.body, true
 }
+
+// forget drops the message that is due: it may come again.
+func (r *reassembly) forget() { r.slots[r.next%ahead] = slot{} }
 
 // pop leaves the message that is due behind.
 func (r *reassembly) pop() {

@@ -32,7 +32,11 @@ type Server struct {
 	cfg     ServerConfig
 	cookies cookies
 	hello   hello
+	held    int // bytes that all Pendings keep for later, at most MaxHeld
 }
+
+// MaxHeld is how many bytes all handshakes of a Server may hold that came ahead of their keys.
+const MaxHeld = 4 << 20
 
 // Outcome is what became of a ClientHello.
 type Outcome uint8
@@ -82,11 +86,10 @@ func IsHello(r *record.Record) bool {
 }
 
 // Hello handles a record for which IsHello holds, and appends the reply, one
-// datagram, to out. mayAccept is asked only once the cookie has proven the
-// address, before anything is kept. existing is the handshake under way with this
-// address, if any. A hello in fragments is ignored: it cannot be served without
-// state.
-func (s *Server) Hello(from netip.AddrPort, r *record.Record, existing *Pending, mayAccept func() bool, now time.Duration, out []byte) (Outcome, []byte, *Pending) {
+// datagram, to out. Nothing is kept before the cookie has proven the address.
+// existing is the handshake under way with this address, if any. A hello in
+// fragments is ignored: it cannot be served without state.
+func (s *Server) Hello(from netip.AddrPort, r *record.Record, existing *Pending, now time.Duration, out []byte) (Outcome, []byte, *Pending) {
 	f, rest, ok := nextFragment(r.Body)
 	if !ok || len(rest) != 0 || f.typ != typeClientHello || !f.whole() || f.sequence > 1 {
 		return Ignored, out, nil
@@ -107,9 +110,6 @@ func (s *Server) Hello(from netip.AddrPort, r *record.Record, existing *Pending,
 	suite, ok := s.choose(h)
 	if !ok || (s.cfg.RequireExtendedMaster && !h.extendedMaster) || len(h.renegotiated) != 0 {
 		return Refused, appendAlert(out, r.Sequence, alertHandshakeFailure), nil
-	}
-	if !mayAccept() {
-		return Ignored, out, nil
 	}
 	p, err := s.accept(h, &f, suite, r.Sequence)
 	if err != nil {
@@ -151,6 +151,7 @@ func (s *Server) accept(h *hello, f *fragment, suite record.Suite, sequence uint
 	}
 	if h.hasCID && s.cfg.NewCID != nil && len(h.cid) <= record.MaxCID {
 		p.hasCID = true
+		p.routability = h.routability
 		p.writeCID = slices.Clone(h.cid)
 		var err error
 		if p.readCID, err = s.cfg.NewCID(); err != nil {
@@ -172,6 +173,7 @@ func (s *Server) accept(h *hello, f *fragment, suite record.Suite, sequence uint
 const (
 	alertHandshakeFailure = 40
 	alertDecryptError     = 51
+	alertInternalError    = 80
 )
 
 func appendAlert(out []byte, sequence uint64, description byte) []byte {

@@ -63,7 +63,7 @@ func Next(datagram []byte, cidLength int, r *Record) (rest []byte, err error) {
 	typ := ContentType(datagram[0])
 	n := 0
 	switch typ {
-	case ChangeCipherSpec, Alert, Handshake, ApplicationData:
+	case ChangeCipherSpec, Alert, Handshake, ApplicationData, RoutabilityCheck:
 	case TLS12CID:
 		if n = cidLength; n < 0 || n > MaxCID {
 			return nil, ErrMalformed

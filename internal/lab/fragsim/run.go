@@ -19,7 +19,7 @@ type Result struct {
 	Active       int     `json:"active"`        // entries alive at the end
 	Collisions   uint64  `json:"collisions"`    // insertions into a chain that was not empty
 	Inserts      uint64  `json:"inserts"`       // datagrams offered
-	Rejected     uint64  `json:"rejected"`      // datagrams refused
+	Rejected     uint64  `json:"rejected"`      // datagrams refused, or evicted in the first half of their ttl
 	Lookups      uint64  `json:"lookups"`       // none: the traffic is first fragments
 	ObjGC        uint64  `json:"obj_gc"`        // entries reclaimed, at the end too
 	BucketsMax   int     `json:"buckets_max"`   // extra buckets
@@ -142,13 +142,16 @@ type slab struct {
 }
 
 func newSlab(size, buckets int, ttl time.Duration) *slab {
-	return &slab{fragments: flow.NewFragments[int32](size+buckets, 0, 1, ttl), size: size}
+	return &slab{fragments: flow.NewFragments[int32](size+buckets, 0, 1, ttl, nil), size: size}
 }
 
 func (s *slab) insert(id uint64, now time.Duration) bool {
+	before := s.fragments.Counters().EvictedYoung
 	_, held := s.fragments.First(flow.FragmentKey{ID: uint32(id), Proto: flow.ProtoUDP}, 1, now)
-	s.most = max(s.most, s.fragments.Counters().Entries)
-	return held == flow.FragmentKnown
+	after := s.fragments.Counters()
+	s.most = max(s.most, after.Entries)
+	// One that another evicts in the first half of its ttl is lost as if there had been no room for the other.
+	return held == flow.FragmentKnown && after.EvictedYoung == before
 }
 
 func (s *slab) result(r *Result, now time.Duration) {
@@ -156,8 +159,8 @@ func (s *slab) result(r *Result, now time.Duration) {
 	s.fragments.Expire(now)
 	after := s.fragments.Counters()
 	r.EntriesPeak, r.BucketsPeak = s.most, max(0, s.most-s.size)
-	r.BucketsStale, r.ObjGC, r.Active = after.Expired-before.Expired, after.Expired+after.Early, after.Entries
-	r.Early = after.Early
+	r.BucketsStale, r.ObjGC, r.Active = after.Expired-before.Expired, after.Expired+after.EvictedKnown, after.Entries
+	r.Early = after.EvictedKnown - after.EvictedYoung
 }
 
 // Mean is the mean of every field over the runs; counts are rounded.

@@ -25,6 +25,7 @@ type Result struct {
 	Processes  []Process     // what each process spent in the measured phase
 	Figures    []Figure      // what only this scenario knows
 	Samples    []Sample      // over time, ascending
+	Series     []Series      // gauges over time, such as memory
 	Events     []Event       // what was done to the system meanwhile, ascending
 }
 
@@ -57,6 +58,14 @@ type Sample struct {
 	Rate     float64       // requests per second
 	P50, P99 time.Duration
 	Errors   uint64
+}
+
+// Series is one gauge over time. At and Values have the same length; a moment without a value is in neither.
+type Series struct {
+	Name   string    `json:"name"`
+	Unit   string    `json:"unit,omitempty"`
+	At     []float64 `json:"at_s"` // seconds since the start of the measured phase, ascending
+	Values []float64 `json:"values"`
 }
 
 // Event is something done to the system at At.
@@ -100,6 +109,7 @@ type resultJSON struct {
 	Processes  []processJSON     `json:"processes,omitempty"`
 	Figures    []Figure          `json:"figures,omitempty"`
 	Samples    []sampleJSON      `json:"samples,omitempty"`
+	Series     []Series          `json:"series,omitempty"`
 	Events     []eventJSON       `json:"events,omitempty"`
 }
 
@@ -128,7 +138,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	form := resultJSON{
 		Format: Format, Scenario: r.Scenario, Road: r.Road, Parameters: r.Parameters, Machine: r.Machine, Started: r.Started,
 		Elapsed: r.Elapsed.Seconds(), Requests: r.Requests, Rate: r.Rate(), Errors: r.Errors, Bytes: r.Bytes,
-		Latency: r.Latency, Figures: r.Figures,
+		Latency: r.Latency, Figures: r.Figures, Series: r.Series,
 	}
 	for _, p := range r.Processes {
 		perRequest := float64(r.CPUPerRequest(p.Name)) / float64(time.Microsecond)
@@ -155,7 +165,7 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 	*r = Result{
 		Scenario: form.Scenario, Road: form.Road, Parameters: form.Parameters, Machine: form.Machine, Started: form.Started,
 		Elapsed: duration(form.Elapsed, time.Second), Requests: form.Requests, Errors: form.Errors, Bytes: form.Bytes,
-		Latency: form.Latency, Figures: form.Figures,
+		Latency: form.Latency, Figures: form.Figures, Series: form.Series,
 	}
 	for _, p := range form.Processes {
 		r.Processes = append(r.Processes, Process{p.Name, duration(p.CPU, time.Second), p.PeakBytes})

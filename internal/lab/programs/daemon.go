@@ -48,6 +48,7 @@ func StartDaemon(ctx context.Context, group *Group, host *netlab.Host, binary, d
 	}}
 	d.cmd = exec.Command(binary, append(args, "--admin", "unix:"+socket)...) //nolint:gosec // our own binary
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
+	d.cmd.WaitDelay = 5 * time.Second // a child of a killed supervisor keeps the pipes open
 	if err := group.Start(host, d.cmd); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

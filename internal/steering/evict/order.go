@@ -1,16 +1,18 @@
 package evict
 
+import "github.com/weir-lb/weir/internal/steering/slab"
+
 // none ends a list.
 const none = -1
 
 // Order is the order in which the entries of one table are evicted. K is the type that names who is accountable for an
 // entry. The zero Order is empty and ready to use. Not for concurrent use.
 type Order[K comparable] struct {
-	entries []entry // by slot number
-	groups  []group[K]
-	free    []int32 // unused elements of groups
+	entries slab.Slab[entry] // by slot number
+	groups  slab.Slab[group[K]]
+	free    int32 // the first unused element of groups, plus 1; linked by after
 	byKey   map[K]int32
-	bySize  []list // of groups, by how many entries they hold; the group that has had this size longest is first
+	bySize  slab.Slab[list] // of groups, by how many entries they hold; the group that has had this size longest is first
 	largest int
 	count   int
 }
@@ -39,8 +41,8 @@ func (o *Order[K]) Add(slot int32, key K) {
 	if o.Has(slot) {
 		o.Remove(slot)
 	}
-	for int(slot) >= len(o.entries) {
-		o.entries = append(o.entries, entry{})
+	for int(slot) >= o.entries.Len() {
+		o.entries.Grow()
 	}
 	g, ok := o.byKey[key]
 	if !ok {
@@ -56,9 +58,9 @@ func (o *Order[K]) Remove(slot int32) bool {
 	if !o.Has(slot) {
 		return false
 	}
-	g := o.entries[slot].group - 1
+	g := o.entries.At(slot).group - 1
 	o.unlink(g, slot)
-	o.entries[slot].group = 0
+	o.entries.At(slot).group = 0
 	o.resize(g, -1)
 	o.count--
 	return true
@@ -69,8 +71,8 @@ func (o *Order[K]) Renew(slot int32) {
 	if !o.Has(slot) {
 		return
 	}
-	g := o.entries[slot].group - 1
-	if o.groups[g].newest == slot {
+	g := o.entries.At(slot).group - 1
+	if o.groups.At(g).newest == slot {
 		return
 	}
 	o.unlink(g, slot)
@@ -79,7 +81,7 @@ func (o *Order[K]) Renew(slot int32) {
 
 // Has says whether a slot is in the order.
 func (o *Order[K]) Has(slot int32) bool {
-	return slot >= 0 && int(slot) < len(o.entries) && o.entries[slot].group != 0
+	return slot >= 0 && int(slot) < o.entries.Len() && o.entries.At(slot).group != 0
 }
 
 // First returns the slot of the entry to evict first: the oldest of the key that holds most. Of keys that hold equally many,
@@ -88,7 +90,7 @@ func (o *Order[K]) First() (slot int32, ok bool) {
 	if o.count == 0 {
 		return 0, false
 	}
-	return o.groups[o.bySize[o.largest].first].oldest, true
+	return o.groups.At(o.bySize.At(int32(o.largest)).first).oldest, true
 }
 
 // FirstOf returns the slot of the oldest entry of one key, for a table that bounds what each key may hold.
@@ -97,7 +99,7 @@ func (o *Order[K]) FirstOf(key K) (slot int32, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	return o.groups[g].oldest, true
+	return o.groups.At(g).oldest, true
 }
 
 // Held returns how many entries a key holds.
@@ -106,7 +108,7 @@ func (o *Order[K]) Held(key K) int {
 	if !ok {
 		return 0
 	}
-	return o.groups[g].size
+	return o.groups.At(g).size
 }
 
 // Len returns how many entries are in the order.
@@ -122,46 +124,46 @@ func (o *Order[K]) newGroup(key K) int32 {
 	if o.byKey == nil {
 		o.byKey = make(map[K]int32)
 	}
-	g := int32(len(o.groups))
-	if n := len(o.free); n > 0 {
-		g, o.free = o.free[n-1], o.free[:n-1]
+	g := o.free - 1
+	if g == none {
+		g = o.groups.Grow()
 	} else {
-		o.groups = append(o.groups, group[K]{})
+		o.free = o.groups.At(g).after
 	}
-	o.groups[g] = group[K]{key: key, oldest: none, newest: none, before: none, after: none}
+	*o.groups.At(g) = group[K]{key: key, oldest: none, newest: none, before: none, after: none}
 	o.byKey[key] = g
 	return g
 }
 
 // push makes a slot the newest of a group.
 func (o *Order[K]) push(g, slot int32) {
-	group := &o.groups[g]
-	o.entries[slot] = entry{group: g + 1, older: group.newest, newer: none}
+	group := o.groups.At(g)
+	*o.entries.At(slot) = entry{group: g + 1, older: group.newest, newer: none}
 	if group.newest == none {
 		group.oldest = slot
 	} else {
-		o.entries[group.newest].newer = slot
+		o.entries.At(group.newest).newer = slot
 	}
 	group.newest = slot
 }
 
 func (o *Order[K]) unlink(g, slot int32) {
-	group, e := &o.groups[g], o.entries[slot]
+	group, e := o.groups.At(g), *o.entries.At(slot)
 	if e.older == none {
 		group.oldest = e.newer
 	} else {
-		o.entries[e.older].newer = e.newer
+		o.entries.At(e.older).newer = e.newer
 	}
 	if e.newer == none {
 		group.newest = e.older
 	} else {
-		o.entries[e.newer].older = e.older
+		o.entries.At(e.newer).older = e.older
 	}
 }
 
 // resize moves a group to the list of its new size, and forgets an empty one.
 func (o *Order[K]) resize(g int32, by int) {
-	group := &o.groups[g]
+	group := o.groups.At(g)
 	if group.size > 0 {
 		o.leave(g)
 	}
@@ -172,41 +174,41 @@ func (o *Order[K]) resize(g int32, by int) {
 		var zero K
 		delete(o.byKey, group.key)
 		group.key = zero // what it points to may be freed
-		o.free = append(o.free, g)
+		group.after, o.free = o.free, g+1
 	}
 	// By at most one step: a resize changes one group by one entry.
-	for o.largest > 0 && o.bySize[o.largest].first == none {
+	for o.largest > 0 && o.bySize.At(int32(o.largest)).first == none {
 		o.largest--
 	}
 }
 
 func (o *Order[K]) join(g int32) {
-	group := &o.groups[g]
-	for group.size >= len(o.bySize) {
-		o.bySize = append(o.bySize, list{first: none, last: none})
+	group := o.groups.At(g)
+	for group.size >= o.bySize.Len() {
+		*o.bySize.At(o.bySize.Grow()) = list{first: none, last: none}
 	}
-	l := &o.bySize[group.size]
+	l := o.bySize.At(int32(group.size))
 	group.before, group.after = l.last, none
 	if l.last == none {
 		l.first = g
 	} else {
-		o.groups[l.last].after = g
+		o.groups.At(l.last).after = g
 	}
 	l.last = g
 	o.largest = max(o.largest, group.size)
 }
 
 func (o *Order[K]) leave(g int32) {
-	group := &o.groups[g]
-	l := &o.bySize[group.size]
+	group := o.groups.At(g)
+	l := o.bySize.At(int32(group.size))
 	if group.before == none {
 		l.first = group.after
 	} else {
-		o.groups[group.before].after = group.after
+		o.groups.At(group.before).after = group.after
 	}
 	if group.after == none {
 		l.last = group.before
 	} else {
-		o.groups[group.after].before = group.before
+		o.groups.At(group.after).before = group.before
 	}
 }

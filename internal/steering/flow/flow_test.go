@@ -247,7 +247,7 @@ func TestFragmentsLoseNone(t *testing.T) {
 		{2018, 5000, 200 * time.Millisecond},
 		{20000, 100_000, 50 * time.Millisecond},
 	} {
-		f := NewFragments[int](c.size, 0, 0, c.ttl)
+		f := NewFragments[int](c.size, 0, 0, c.ttl, nil)
 		r := rand.New(rand.NewPCG(3, 4))
 		now, n := time.Duration(0), c.perSecond*5
 		gap := 2 * time.Second / time.Duration(c.perSecond)
@@ -265,7 +265,7 @@ func TestFragmentsLoseNone(t *testing.T) {
 }
 
 func TestFragments(t *testing.T) {
-	f := NewFragments[string](10, 3, 2, time.Second)
+	f := NewFragments[string](10, 3, 2, time.Second, nil)
 	k1, k2, k3 := FragmentKey{ID: 1}, FragmentKey{ID: 2}, FragmentKey{ID: 3}
 	expect := func(k FragmentKey, now time.Duration, want Held) {
 		t.Helper()
@@ -318,45 +318,155 @@ func BenchmarkFlowHash(b *testing.B) {
 	}
 }
 
-// A full table gives up a datagram that was silent for half its ttl, and no
-// younger one, so a burst needs no room of its own.
-func TestFragmentsMakeRoomInTheSecondHalf(t *testing.T) {
-	f := NewFragments[int](2, 2, 2, time.Second)
-	first := func(id uint32, now time.Duration, want Held) {
+// A full table evicts lost datagrams first, then waiting ones, then known ones, and known ones only for first fragments.
+func TestFragmentsEvictByWorth(t *testing.T) {
+	var dropped []FragmentKey
+	f := NewFragments[int](3, 1, 2, time.Second, func(k FragmentKey) { dropped = append(dropped, k) })
+	id := func(n uint32) FragmentKey { return FragmentKey{ID: n} }
+	first := func(k FragmentKey, want Held) {
 		t.Helper()
-		if _, h := f.First(FragmentKey{ID: id}, int(id), now); h != want {
-			t.Errorf("first of %d at %v: %v, want %v", id, now, h, want)
+		if _, h := f.First(k, int(k.ID), 0); h != want {
+			t.Errorf("first of %d: %v, want %v", k.ID, h, want)
 		}
 	}
-	first(1, 0, FragmentKnown)
-	first(2, 100*time.Millisecond, FragmentKnown)
-	first(3, 499*time.Millisecond, FragmentRefused) // all are young
-	first(3, 500*time.Millisecond, FragmentKnown)   // in the place of 1
-	if _, ok := f.Peek(FragmentKey{ID: 1}, 500*time.Millisecond); ok {
-		t.Error("1 is still known")
+	later := func(k FragmentKey, want Held) {
+		t.Helper()
+		if _, h := f.Later(k, 0); h != want {
+			t.Errorf("later of %d: %v, want %v", k.ID, h, want)
+		}
 	}
-	if v, ok := f.Peek(FragmentKey{ID: 2}, 500*time.Millisecond); !ok || v != 2 {
-		t.Error("2 was forgotten")
+	first(id(1), FragmentKnown)
+	later(id(2), FragmentWait)
+	later(id(3), FragmentWait) // 2 is lost: one may wait
+	if len(dropped) != 1 || dropped[0] != id(2) {
+		t.Errorf("dropped %v, want what 2 held", dropped)
 	}
-	if c := f.Counters(); c.Early != 1 || c.Refused != 1 || c.Entries != 2 || c.Expired != 0 {
-		t.Errorf("%+v", c)
+	later(id(2), FragmentLost)  // and evicts nothing
+	first(id(4), FragmentKnown) // in the place of 2
+	first(id(5), FragmentKnown) // in the place of 3
+	if len(dropped) != 2 || dropped[1] != id(3) {
+		t.Errorf("dropped %v, want what 3 held too", dropped)
 	}
-	// What waits for its first fragment is never given up early.
-	g := NewFragments[int](1, 2, 2, time.Second)
-	if _, h := g.Later(FragmentKey{ID: 1}, 0); h != FragmentWait {
-		t.Fatal(h)
+	later(id(6), FragmentLost) // takes the place of no known one
+	left := id(7)
+	left.Left = true
+	first(left, FragmentRefused) // nor does a name that a datagram leaves with
+	for n, want := range map[uint32]bool{1: true, 4: true, 5: true, 6: false} {
+		if _, ok := f.Peek(id(n), 0); ok != want {
+			t.Errorf("%d is known: %t, want %t", n, ok, want)
+		}
 	}
-	if _, h := g.First(FragmentKey{ID: 2}, 2, 900*time.Millisecond); h != FragmentRefused {
-		t.Error(h)
+	first(id(8), FragmentKnown) // in the place of 1
+	want := FragmentCounters{
+		Entries: 3, Inserts: 6, Lookups: 9, Waited: 2, Poisoned: 2, Refused: 2,
+		HeldEvicted: 2, EvictedLost: 1, EvictedWaiting: 1, EvictedKnown: 1, EvictedYoung: 1,
 	}
-	if c := g.Counters(); c.Held != 1 || c.Early != 0 {
-		t.Errorf("%+v", c)
+	if got := f.Counters(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// What one source floods takes the place of its own datagrams only.
+func TestFragmentsAreSharedBySource(t *testing.T) {
+	from := func(source byte, n uint32) FragmentKey {
+		return FragmentKey{Src: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: source}, ID: n}
+	}
+	f := NewFragments[int](100, 8, 2, time.Second, nil)
+	f.First(from(1, 1), 7, 0)
+	f.Later(from(2, 1), 0)
+	for n := range uint32(1000) {
+		now := time.Duration(n) * 100 * time.Microsecond
+		f.First(from(9, n), 1, now)
+		f.Later(from(9, 5000+n), now)
+	}
+	if v, h := f.Later(from(1, 1), 100*time.Millisecond); h != FragmentKnown || v != 7 {
+		t.Errorf("the known datagram of another source: %v", h)
+	}
+	if n, h := f.First(from(2, 1), 7, 100*time.Millisecond); h != FragmentKnown || n != 1 {
+		t.Errorf("the waiting datagram of another source: %d released, %v", n, h)
+	}
+}
+
+// The floods of the review, ten times: each for a second of virtual time, from one source and from many, beside good
+// datagrams of ten sources. What is in order loses nothing; what is re-ordered waits 5 ms for its first fragment.
+func TestFragmentsUnderFloods(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		firsts, orphans int // of the flood, per second
+		sources         uint32
+	}{
+		{"200000 first fragments of one source", 200_000, 0, 1},
+		{"200000 first fragments of many sources", 200_000, 0, 1 << 20},
+		{"50000 orphans of one source", 0, 50_000, 1},
+		{"50000 orphans of many sources", 0, 50_000, 1 << 20},
+		{"230000 orphans of many sources", 0, 230_000, 1 << 20},
+	} {
+		r := rand.New(rand.NewPCG(5, 6))
+		f := NewFragments[int](16384, 256, 16, 2*time.Second, nil)
+		key := func(a, b byte, source, n uint32) FragmentKey {
+			k := FragmentKey{Src: [16]byte{10: 0xff, 11: 0xff, 12: a, 13: b}, ID: n}
+			binary.BigEndian.PutUint16(k.Src[14:], uint16(source))
+			k.Src[13] += byte(source >> 16)
+			return k
+		}
+		type good struct {
+			k         FragmentKey
+			reordered bool
+		}
+		var waiting []good
+		const gap, tick = 5, 1000 // ms between fragments; ticks per second
+		inOrder, reordered, lostInOrder, lostReordered := 0, 0, 0, 0
+		for ms := range tick + gap {
+			now := time.Duration(ms) * time.Millisecond
+			if ms >= gap {
+				g := waiting[ms-gap]
+				if g.reordered {
+					if n, h := f.First(g.k, 1, now); n != 1 || h != FragmentKnown {
+						lostReordered++
+					}
+				} else if _, h := f.Later(g.k, now); h != FragmentKnown {
+					lostInOrder++
+				}
+			}
+			if ms < tick {
+				g := good{key(11, 0, uint32(ms%10), uint32(ms)), ms%4 == 0 && c.orphans <= 50_000}
+				waiting = append(waiting, g)
+				h := FragmentKnown
+				if g.reordered {
+					reordered++
+					_, h = f.Later(g.k, now)
+				} else {
+					inOrder++
+					_, h = f.First(g.k, 1, now)
+				}
+				if h != FragmentKnown && h != FragmentWait {
+					t.Fatalf("%s: a good datagram began with %v", c.name, h)
+				}
+			}
+			for range c.firsts / tick {
+				f.First(key(10, 0, r.Uint32N(c.sources), r.Uint32()), 1, now)
+			}
+			for range c.orphans / tick {
+				f.Later(key(10, 0, r.Uint32N(c.sources), r.Uint32()), now)
+			}
+		}
+		// 256 places for 50,000 waiting ones per second of as many sources: each waits 5 ms.
+		allowed := 0
+		if c.orphans == 50_000 && c.sources > 1 {
+			allowed = reordered
+		}
+		if lostInOrder > 0 || lostReordered > allowed {
+			t.Errorf("%s: lost %d of %d in order, %d of %d re-ordered", c.name, lostInOrder, inOrder, lostReordered, reordered)
+		}
+		if n := f.Counters(); n.Entries > 16384 || n.Held > 256 {
+			t.Errorf("%s: beyond the bounds: %+v", c.name, n)
+		}
 	}
 }
 
 // Each counter counts what it says.
 func TestFragmentCounters(t *testing.T) {
-	f := NewFragments[int](3, 2, 2, time.Second)
+	f := NewFragments[int](3, 2, 2, time.Second, nil)
 	id := func(n uint32) FragmentKey { return FragmentKey{ID: n, Proto: ProtoUDP} }
 	check := func(what string, want FragmentCounters) {
 		t.Helper()
@@ -375,10 +485,10 @@ func TestFragmentCounters(t *testing.T) {
 	f.Later(id(2), 0)
 	f.Later(id(2), 0)
 	check("two wait", FragmentCounters{Entries: 2, Held: 2, Inserts: 2, Lookups: 6, Waited: 2, Collisions: 1})
-	f.Later(id(3), 0) // no more may wait
-	check("one is lost", FragmentCounters{Entries: 3, Held: 2, Inserts: 3, Lookups: 7, Waited: 2, Collisions: 1, Poisoned: 1})
-	f.First(id(4), 1, 0)
-	check("the table is full", FragmentCounters{Entries: 3, Held: 2, Inserts: 3, Lookups: 8, Waited: 2, Collisions: 1, Poisoned: 1, Refused: 1})
+	f.Later(id(2), 0) // no more of one datagram may wait
+	check("it is lost", FragmentCounters{Entries: 2, Inserts: 2, Lookups: 7, Waited: 2, Collisions: 1, Poisoned: 1})
+	f.Later(id(3), 0)
+	check("another one waits", FragmentCounters{Entries: 3, Held: 1, Inserts: 3, Lookups: 8, Waited: 3, Collisions: 1, Poisoned: 1})
 	f.Expire(2 * time.Second)
-	check("all is forgotten", FragmentCounters{Inserts: 3, Lookups: 8, Waited: 2, Collisions: 1, Poisoned: 1, Refused: 1, Expired: 3, Unanswered: 2})
+	check("all is forgotten", FragmentCounters{Inserts: 3, Lookups: 8, Waited: 3, Collisions: 1, Poisoned: 1, Expired: 3, Unanswered: 1})
 }

@@ -3,87 +3,179 @@ package flow
 import (
 	"iter"
 	"time"
+
+	"github.com/weir-lb/weir/internal/steering/evict"
+	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
 // Table is a bounded map whose entries expire. A full table reclaims what has
 // expired, oldest expiry first, before it refuses an entry: stale entries
 // never keep live ones out. Entries are ordered by expiry in a heap inside the
 // table; there is no timer. The zero Table holds nothing; use NewTable.
+//
+// In a table of NewProvingTable an entry is unproven until Prove. Bound: max
+// entries. Full of live entries, it evicts for a new one an unproven entry as
+// package evict says: of the source that holds most unproven entries the
+// oldest. Proven entries are never evicted. At most 15/16 of max are proven: an
+// entry that proves itself beyond that stays unproven, and is renewed in the
+// order of eviction by each Prove. So there is room for a new entry, except in
+// a table of one. Counter: Evicted.
 type Table[K comparable, V any] struct {
 	max   int
 	index map[K]int32
-	slots []slot[K, V]
-	free  []int32
+	slots slab.Slab[slot[K, V]]
+	free  int32   // the first unused slot, plus 1; linked by place
 	heap  []int32 // slot numbers, the next to expire first
 
-	refused, expired uint64
+	source    func(*K) evict.Source // nil: entries do not prove themselves
+	removed   func(Ref, K, *V)      // nil: nobody wants to know
+	order     evict.Order[evict.Source]
+	proven    int
+	maxProven int
+
+	refused, expired, evicted uint64
 }
 
 type slot[K comparable, V any] struct {
 	key    K
 	value  V
 	expiry time.Duration
-	place  int32 // in heap
+	place  int32 // in heap; in use: 0 or more
+	used   bool
+	proven bool
 }
 
 // reclaimPerPut is how many expired entries each insertion removes in passing,
 // so that a table that is not full shrinks too, without a sweep.
 const reclaimPerPut = 2
 
+// maxPresized bounds the memory that a table takes before its use, 4 bytes for
+// each entry of its heap. All else grows by small blocks.
+const maxPresized = 1 << 18
+
 // NewTable returns a table of at most max entries. Memory grows with use.
 func NewTable[K comparable, V any](max int) *Table[K, V] {
-	return &Table[K, V]{max: max, index: make(map[K]int32)}
+	return &Table[K, V]{max: max, index: make(map[K]int32), heap: make([]int32, 0, min(max, maxPresized))}
+}
+
+// NewProvingTable returns a table whose entries are unproven until Prove.
+// source says who is accountable for a key. removed, if not nil, is called for
+// each entry that leaves, for whatever reason but Clear; it must not use the table.
+func NewProvingTable[K comparable, V any](max int, source func(*K) evict.Source, removed func(Ref, K, *V)) *Table[K, V] {
+	t := NewTable[K, V](max)
+	t.source, t.removed = source, removed
+	t.maxProven = maxProven(max)
+	return t
+}
+
+// maxProven is how many of max entries may be proven, so that a new one finds room.
+func maxProven(max int) int {
+	if max == 1 {
+		return 1
+	}
+	return max * 15 / 16
 }
 
 // Get returns the live value of k, or nil. The pointer is valid until the next
-// call that is not Get, Find, Renew, RenewAt, Until or All.
+// call that is not Get, Find, Renew, RenewAt, Prove, Proven, Until, Scan or All.
 func (t *Table[K, V]) Get(k K, now time.Duration) *V {
 	v, _ := t.Find(k, now)
 	return v
 }
 
-// Put sets the value of k for ttl from now. It returns false, and keeps
-// nothing, when the table is full of live entries.
+// Put sets the value of k for ttl from now; an entry that is there already stays
+// proven or not. It returns false, and keeps nothing, when the table is full of
+// live entries of which none may be evicted.
 func (t *Table[K, V]) Put(k K, v V, now, ttl time.Duration) bool {
+	_, ok := t.put(k, v, now, ttl)
+	return ok
+}
+
+// put is Put that also returns the slot.
+func (t *Table[K, V]) put(k K, v V, now, ttl time.Duration) (int32, bool) {
 	if i, ok := t.index[k]; ok {
-		t.slots[i].value = v
+		t.slots.At(i).value = v
 		t.reschedule(i, deadline(now, ttl))
-		return true
+		return i, true
 	}
 	t.Expire(now, reclaimPerPut)
-	if len(t.index) >= t.max {
+	if len(t.index) >= t.max && !t.evict() {
 		t.refused++
-		return false
+		return -1, false
 	}
 	i := t.take()
-	s := &t.slots[i]
-	s.key, s.value, s.expiry = k, v, deadline(now, ttl)
+	s := t.slots.At(i)
+	s.key, s.value, s.expiry, s.used = k, v, deadline(now, ttl), true
 	s.place = int32(len(t.heap))
 	t.heap = append(t.heap, i)
 	t.up(int(s.place))
 	t.index[k] = i
-	return true
+	if t.source != nil {
+		t.order.Add(i, t.source(&s.key))
+	}
+	return i, true
+}
+
+// evict removes the unproven entry that goes first, and says whether there is one.
+func (t *Table[K, V]) evict() bool {
+	i, ok := t.order.First()
+	if ok {
+		t.remove(i)
+		t.evicted++
+	}
+	return ok
 }
 
 // Ref names the place of an entry, so that renewing needs no second look-up.
 // Like Get's pointer it is valid until the next call that is not Get, Find,
-// Renew, RenewAt, Until or All.
+// Renew, RenewAt, Prove, Proven, Until, Scan or All.
 type Ref int32
+
+// Proven says whether an entry has proven itself.
+func (t *Table[K, V]) Proven(at Ref) bool { return t.slots.At(int32(at)).proven }
+
+// Prove notes that an entry has proven itself. Where all that may be proven are,
+// it becomes the newest unproven one of its source instead.
+func (t *Table[K, V]) Prove(at Ref) {
+	s := t.slots.At(int32(at))
+	switch {
+	case s.proven:
+	case t.proven < t.maxProven:
+		s.proven = true
+		t.proven++
+		t.order.Remove(int32(at))
+	default:
+		t.order.Renew(int32(at))
+	}
+}
+
+// Next returns the key and value of the entry that expires next, nil if there is none.
+func (t *Table[K, V]) Next() (k K, v *V) {
+	if len(t.heap) == 0 {
+		return k, nil
+	}
+	s := t.slots.At(t.heap[0])
+	return s.key, &s.value
+}
 
 // Find is Get that also returns the entry's place.
 func (t *Table[K, V]) Find(k K, now time.Duration) (*V, Ref) {
 	i, ok := t.index[k]
-	if !ok || t.slots[i].expiry <= now {
+	if !ok {
 		return nil, -1
 	}
-	return &t.slots[i].value, Ref(i)
+	s := t.slots.At(i)
+	if s.expiry <= now {
+		return nil, -1
+	}
+	return &s.value, Ref(i)
 }
 
 // RenewAt moves the expiry of an entry to ttl from now if that changes it by at
 // least step, and says whether it did. A step keeps busy flows from reordering
 // the table with every packet.
 func (t *Table[K, V]) RenewAt(at Ref, now, ttl, step time.Duration) bool {
-	d := deadline(now, ttl) - t.slots[at].expiry
+	d := deadline(now, ttl) - t.slots.At(int32(at)).expiry
 	if d < step && d > -step {
 		return false
 	}
@@ -106,7 +198,7 @@ func (t *Table[K, V]) Until(k K) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	return t.slots[i].expiry, true
+	return t.slots.At(i).expiry, true
 }
 
 // deadline is now+ttl, at most the end of time.
@@ -120,7 +212,9 @@ func deadline(now, ttl time.Duration) time.Duration {
 // Clear removes every entry.
 func (t *Table[K, V]) Clear() {
 	clear(t.index)
-	t.slots, t.free, t.heap = nil, nil, nil
+	t.slots.Clear()
+	t.order.Clear()
+	t.free, t.heap, t.proven = 0, t.heap[:0], 0
 }
 
 // Delete removes k and says whether it was there.
@@ -138,7 +232,7 @@ func (t *Table[K, V]) Expire(now time.Duration, limit int) int {
 	n := 0
 	for len(t.heap) > 0 && n != limit {
 		i := t.heap[0]
-		if t.slots[i].expiry > now {
+		if t.slots.At(i).expiry > now {
 			break
 		}
 		t.remove(i)
@@ -150,14 +244,11 @@ func (t *Table[K, V]) Expire(now time.Duration, limit int) int {
 
 // oldest returns the value that Expire would remove next, or nil.
 func (t *Table[K, V]) oldest(now time.Duration) *V {
-	if len(t.heap) == 0 || t.slots[t.heap[0]].expiry > now {
+	if len(t.heap) == 0 || t.slots.At(t.heap[0]).expiry > now {
 		return nil
 	}
-	return &t.slots[t.heap[0]].value
+	return &t.slots.At(t.heap[0]).value
 }
-
-// removeOldest removes the entry that expires next, before its time too.
-func (t *Table[K, V]) removeOldest() { t.remove(t.heap[0]) }
 
 // Len returns how many entries the table holds, expired ones that nobody has
 // reclaimed yet included.
@@ -172,30 +263,55 @@ func (t *Table[K, V]) Refused() uint64 { return t.refused }
 // Expired counts entries reclaimed after their time.
 func (t *Table[K, V]) Expired() uint64 { return t.expired }
 
+// Evicted counts unproven entries removed before their time, each for a new one.
+func (t *Table[K, V]) Evicted() uint64 { return t.evicted }
+
+// ProvenLen returns how many entries are proven, expired ones included.
+func (t *Table[K, V]) ProvenLen() int { return t.proven }
+
 // All yields every entry alive at now, in no particular order. The loop may
 // delete the entry it was given, and nothing else.
 func (t *Table[K, V]) All(now time.Duration) iter.Seq2[K, *V] {
 	return func(yield func(K, *V) bool) {
-		for k, i := range t.index {
-			if t.slots[i].expiry > now && !yield(k, &t.slots[i].value) {
-				return
-			}
+		t.Scan(0, t.slots.Len(), now, func(k K, v *V, _ time.Duration) bool { return yield(k, v) })
+	}
+}
+
+// Scan is All in steps, between which the table may change in any way. It looks
+// at the n slots from number from on, yields those in use with their expiry, and
+// returns where the next step begins; 0: that was the last one, or yield said
+// false. An entry that is there through all steps is yielded once.
+func (t *Table[K, V]) Scan(from, n int, now time.Duration, yield func(K, *V, time.Duration) bool) (next int) {
+	end := min(from+n, t.slots.Len())
+	for i := from; i < end; i++ {
+		if s := t.slots.At(int32(i)); s.used && s.expiry > now && !yield(s.key, &s.value, s.expiry) {
+			return 0
 		}
 	}
+	if end >= t.slots.Len() {
+		return 0
+	}
+	return end
 }
 
 func (t *Table[K, V]) take() int32 {
-	if n := len(t.free); n > 0 {
-		i := t.free[n-1]
-		t.free = t.free[:n-1]
-		return i
+	if t.free == 0 {
+		return t.slots.Grow()
 	}
-	t.slots = append(t.slots, slot[K, V]{})
-	return int32(len(t.slots) - 1)
+	i := t.free - 1
+	t.free = t.slots.At(i).place
+	return i
 }
 
 func (t *Table[K, V]) remove(i int32) {
-	s := &t.slots[i]
+	s := t.slots.At(i)
+	if t.removed != nil {
+		t.removed(Ref(i), s.key, &s.value)
+	}
+	if s.proven {
+		t.proven--
+	}
+	t.order.Remove(i)
 	delete(t.index, s.key)
 	place, last := int(s.place), len(t.heap)-1
 	if place != last {
@@ -207,12 +323,12 @@ func (t *Table[K, V]) remove(i int32) {
 	}
 	var zero slot[K, V]
 	*s = zero
-	t.free = append(t.free, i)
+	s.place, t.free = t.free, i+1
 }
 
 func (t *Table[K, V]) reschedule(i int32, expiry time.Duration) {
-	t.slots[i].expiry = expiry
-	t.fix(int(t.slots[i].place))
+	t.slots.At(i).expiry = expiry
+	t.fix(int(t.slots.At(i).place))
 }
 
 func (t *Table[K, V]) fix(place int) {
@@ -228,7 +344,7 @@ func (t *Table[K, V]) up(place int) {
 	i := t.heap[place]
 	for place > 0 {
 		parent := (place - 1) / fanout
-		if t.slots[t.heap[parent]].expiry <= t.slots[i].expiry {
+		if t.slots.At(t.heap[parent]).expiry <= t.slots.At(i).expiry {
 			break
 		}
 		t.move(place, t.heap[parent])
@@ -246,11 +362,11 @@ func (t *Table[K, V]) down(place int) bool {
 		}
 		least := first
 		for c := first + 1; c < first+fanout && c < len(t.heap); c++ {
-			if t.slots[t.heap[c]].expiry < t.slots[t.heap[least]].expiry {
+			if t.slots.At(t.heap[c]).expiry < t.slots.At(t.heap[least]).expiry {
 				least = c
 			}
 		}
-		if t.slots[t.heap[least]].expiry >= t.slots[i].expiry {
+		if t.slots.At(t.heap[least]).expiry >= t.slots.At(i).expiry {
 			break
 		}
 		t.move(place, t.heap[least])
@@ -262,5 +378,5 @@ func (t *Table[K, V]) down(place int) bool {
 
 func (t *Table[K, V]) move(place int, i int32) {
 	t.heap[place] = i
-	t.slots[i].place = int32(place)
+	t.slots.At(i).place = int32(place)
 }

@@ -9,12 +9,20 @@ import (
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
-// entry is what conntrack knows of a flow.
+// entry is what conntrack knows of a flow. It is unproven at first:
+//
+//   - In mode NAT the first reply of the backend proves it (an ICMP error does
+//     not); a TCP flow the client's acknowledgement after that.
+//   - In the other modes, whose replies go another way, the next packet of the
+//     client proves it; a TCP flow one that leaves it established.
+//
+// A full table evicts unproven entries for new flows, see [flow.Table].
 type entry struct {
-	place *place
-	reply flow.Key       // key in replies; zero: none
-	snat  netip.AddrPort // what the backend sees as the source; zero: the client
-	state tcpState
+	place   *place
+	reply   flow.Key       // key in replies; zero: none
+	snat    netip.AddrPort // what the backend sees as the source; zero: the client
+	state   tcpState
+	replied bool // the backend was heard, without refusing
 }
 
 // tcpState is as much of TCP as time-outs need. With DSR only the client's half
@@ -86,18 +94,38 @@ func (e *Engine) find(k flow.Key, service *lb.Service, now time.Duration) (*entr
 // touch follows TCP and renews an entry. That of its replies moves with it, so
 // both end at one time.
 func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bool, now time.Duration) {
+	service := en.place.backend.Service
 	en.state = en.state.next(flags, fromClient)
-	ttl := en.state.timeout(en.place.backend.Service, proto)
+	ttl := en.state.timeout(service, proto)
 	if e.flows.RenewAt(at, now, ttl, renewStep) && en.reply != (flow.Key{}) {
 		e.replies.Renew(en.reply, now, ttl, 0)
 	}
+	if !e.flows.Proven(at) {
+		en.replied = en.replied || !fromClient && en.state != closing
+		if en.proves(service.Mode, flags, fromClient) {
+			e.flows.Prove(at)
+		}
+	}
+}
+
+// proves says whether a packet of a flow that has an entry proves it.
+func (en *entry) proves(mode lb.Mode, flags uint8, fromClient bool) bool {
+	switch {
+	case en.state == notTCP:
+		return mode != lb.NAT || !fromClient
+	case en.state != established:
+		return false
+	case mode != lb.NAT:
+		return true
+	}
+	return en.replied && fromClient && flags&packet.ACK != 0
 }
 
 // open makes the entry of a flow that goes to b, in place of any older one. A
 // reason other than ReasonNone says why that was not possible.
 func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration) (*entry, lb.Reason) {
 	if old := e.flows.Get(k, now); old != nil {
-		e.replies.Delete(old.reply)
+		e.release(-1, k, old) // what is there stays proven
 	} else {
 		e.flows.Delete(k)
 	}
@@ -107,11 +135,39 @@ func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration)
 		return nil, lb.ReasonFlowTableFull
 	}
 	made := e.flows.Get(k, now)
-	if b.Service.Mode == lb.NAT && !e.options.Proxy && !e.reserve(made, k, b, now, ttl) {
-		e.flows.Delete(k)
-		return nil, lb.ReasonSNATExhausted
+	if b.Service.Mode == lb.NAT && !e.options.Proxy {
+		if problem := e.reserve(made, k, b, now, ttl); problem != lb.ReasonNone {
+			e.flows.Delete(k)
+			return nil, problem
+		}
 	}
 	return made, lb.ReasonNone
+}
+
+// release gives up what an entry holds outside of its table.
+func (e *Engine) release(_ flow.Ref, k flow.Key, en *entry) {
+	if en.reply != (flow.Key{}) {
+		if owner := e.replies.Get(en.reply, minTime); owner != nil && *owner == k {
+			e.replies.Delete(en.reply)
+		}
+	}
+	if state := en.place.state; en.snat.IsValid() && state.snatMisses > 0 {
+		state.snatMisses--
+	}
+}
+
+// displace makes room for a flow that a CID steers in a table full of proven
+// flows: the one that expires next goes if it is of the same service. It is the
+// only exception to that proven flows stay. Their reserve (flow.Table) leaves
+// it to tables of one entry.
+func (e *Engine) displace(service *lb.Service) bool {
+	k, en := e.flows.Next()
+	if en == nil || e.flows.Len() < e.flows.Max() || en.place.state.service != service {
+		return false
+	}
+	e.flows.Delete(k)
+	e.displaced++
+	return true
 }
 
 // Renew keeps a flow, as seen from the client, alive as a reply does. For a data path whose sockets see the replies
@@ -124,12 +180,7 @@ func (e *Engine) Renew(k flow.Key, now time.Duration) {
 
 // Forget removes the conntrack entry of a flow, as seen from the client. Its next packet
 // is a new flow.
-func (e *Engine) Forget(k flow.Key) bool {
-	if en := e.flows.Get(k, minTime); en != nil {
-		e.replies.Delete(en.reply)
-	}
-	return e.flows.Delete(k)
-}
+func (e *Engine) Forget(k flow.Key) bool { return e.flows.Delete(k) }
 
 // minTime is before every expiry.
 const minTime = time.Duration(-1 << 63)
@@ -155,5 +206,8 @@ func (e *Engine) Rebalance() int {
 	e.roll++
 	e.flows.Clear()
 	e.replies.Clear()
+	for _, state := range e.services {
+		state.snatMisses = 0
+	}
 	return n
 }

@@ -2,6 +2,7 @@ package steer
 
 import (
 	"iter"
+	"time"
 
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -20,6 +21,11 @@ type serviceState struct {
 	places  []*place // by lb.Backend.Index
 	reasons [lb.NumReasons]uint64
 	rate    bucket
+	// entries bounds the entries for new flows of a table that is nearly full, see mayEnter.
+	entries bucket
+	// snatMisses counts searches of the SNAT pool that failed in snatPeriod, less the ports released since.
+	snatMisses uint32
+	snatPeriod time.Duration
 	// snatNext is where the next search of a nearly full SNAT pool begins.
 	snatNext uint32
 }
@@ -27,8 +33,11 @@ type serviceState struct {
 // TableCounters describe the Engine's tables.
 type TableCounters struct {
 	Flows, MaxFlows int
-	FlowsRefused    uint64 // the table was full of live flows
+	ProvenFlows     int    // of Flows
+	FlowsRefused    uint64 // the table was full of proven flows
 	FlowsExpired    uint64
+	FlowsEvicted    uint64 // unproven, each for a new one
+	FlowsDisplaced  uint64 // proven, each for one steered by CID
 	Fragments       flow.FragmentCounters
 	Tier            TierCounters
 }
@@ -44,13 +53,16 @@ type TierCounters struct {
 // about, in order.
 func (e *Engine) Rules() iter.Seq2[*lb.FlowRule, uint64] {
 	return func(yield func(*lb.FlowRule, uint64) bool) {
-		for i, rule := range e.snapshot.Rules {
-			if !yield(rule, *e.ruleHits[i]) {
+		for i := range e.snapshot.Rules {
+			if !yield(e.Rule(i)) {
 				return
 			}
 		}
 	}
 }
+
+// Rule returns one flow rule of the snapshot in force and how many packets it decided about.
+func (e *Engine) Rule(i int) (*lb.FlowRule, uint64) { return e.snapshot.Rules[i], *e.ruleHits[i] }
 
 // Reasons returns how many packets left with each reason, indexed by lb.Reason.
 func (e *Engine) Reasons() [lb.NumReasons]uint64 { return e.reasons }
@@ -64,21 +76,29 @@ func (e *Engine) ServiceReasons(index int) [lb.NumReasons]uint64 {
 // Backends yields the counters of every backend of the snapshot in force, in order.
 func (e *Engine) Backends() iter.Seq2[*lb.Backend, BackendCounters] {
 	return func(yield func(*lb.Backend, BackendCounters) bool) {
-		for _, s := range e.services {
-			for _, p := range s.places {
-				if !yield(p.backend, p.traffic) {
-					return
-				}
+		for i := range e.ordered {
+			if !yield(e.Backend(i)) {
+				return
 			}
 		}
 	}
+}
+
+// NumBackends returns how many backends the snapshot in force has, of all services.
+func (e *Engine) NumBackends() int { return len(e.ordered) }
+
+// Backend returns one of them, in the order of Backends, with its counters.
+func (e *Engine) Backend(i int) (*lb.Backend, BackendCounters) {
+	p := e.ordered[i]
+	return p.backend, p.traffic
 }
 
 // Tables returns the state of the tables.
 func (e *Engine) Tables() TableCounters {
 	return TableCounters{
 		Flows: e.flows.Len(), MaxFlows: e.flows.Max(),
-		FlowsRefused: e.flows.Refused(), FlowsExpired: e.flows.Expired(),
+		ProvenFlows: e.flows.ProvenLen(), FlowsRefused: e.flows.Refused(), FlowsExpired: e.flows.Expired(),
+		FlowsEvicted: e.flows.Evicted(), FlowsDisplaced: e.displaced,
 		Fragments: e.fragments.Counters(), Tier: e.tier,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -19,6 +20,9 @@ type Options struct {
 	Router bool
 	// NoHold: early fragments cannot wait (lb.ReasonFragmentUnknown).
 	NoHold bool
+	// DropHeld is called when a datagram's early fragments must make room for
+	// others: the data path drops those it holds. It must not use the Engine.
+	DropHeld func(flow.FragmentKey)
 	// MaxFlows bounds conntrack entries; 0: the snapshot's limit. A data path of
 	// n workers gives each its share.
 	MaxFlows int
@@ -45,12 +49,15 @@ type Engine struct {
 	fragments *flow.Fragments[follow]
 	places    map[identity]*place
 	services  []*serviceState // by lb.Service.Index
+	ordered   []*place        // of all services, in order
 	inside    map[[16]byte]struct{}
 	reasons   [lb.NumReasons]uint64
 	relayed   *flow.Table[flow.FragmentKey, relayed]
 	tier      TierCounters
 	ruleHits  []*uint64 // by lb.FlowRule.Index
 	roll      uint64
+	displaced uint64      // flows, by displace
+	lent      *lb.Backend // by ErrorAbout
 }
 
 // identity is what makes a backend the same backend in two snapshots: flows that
@@ -69,6 +76,7 @@ type identity struct {
 // are stale without being looked for.
 type place struct {
 	backend *lb.Backend // nil: gone
+	state   *serviceState
 	traffic BackendCounters
 }
 
@@ -82,13 +90,13 @@ func New(snapshot *lb.Snapshot, options Options) *Engine {
 	options.NoHold = options.NoHold || limits.HeldFragments == 0
 	e := &Engine{
 		options: options,
-		flows:   flow.NewTable[flow.Key, entry](maxFlows),
 		replies: flow.NewTable[flow.Key, flow.Key](maxFlows),
 		fragments: flow.NewFragments[follow](
-			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL),
+			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL, options.DropHeld),
 		relayed: flow.NewTable[flow.FragmentKey, relayed](limits.Fragments),
 		places:  map[identity]*place{},
 	}
+	e.flows = flow.NewProvingTable(maxFlows, func(k *flow.Key) evict.Source { return evict.SourceOf16(k.Src) }, e.release)
 	e.SetSnapshot(snapshot)
 	return e
 }
@@ -106,6 +114,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 	}
 	places := make(map[identity]*place)
 	e.services = make([]*serviceState, len(s.Services))
+	e.ordered = nil
 	e.inside = map[[16]byte]struct{}{}
 	for i, service := range s.Services {
 		state := old[service.Name]
@@ -113,7 +122,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 			state = &serviceState{}
 		}
 		state.service = service
-		state.rate.limit(service.NewFlowRate, max(e.options.Workers, 1))
+		state.limit(s, max(e.options.Workers, 1))
 		state.places = make([]*place, len(service.Backends))
 		for j, b := range service.Backends {
 			id := identity{service.Name, b.Name, service.Mode, b.Mark, b.Address4, b.Address6, b.Port}
@@ -121,8 +130,9 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 			if p == nil {
 				p = &place{}
 			}
-			p.backend = b
+			p.backend, p.state = b, state
 			places[id], state.places[j] = p, p
+			e.ordered = append(e.ordered, p)
 			if service.Mode == lb.NAT {
 				e.addInside(b)
 			}

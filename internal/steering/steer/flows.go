@@ -21,18 +21,18 @@ type Flow struct {
 // Flows yields the live conntrack entries at now, in no order. The loop must not
 // steer; it may Forget the flow it was given.
 func (e *Engine) Flows(now time.Duration) iter.Seq[Flow] {
-	return func(yield func(Flow) bool) {
-		for k, en := range e.flows.All(now) {
-			if en.place.backend == nil {
-				continue
-			}
-			until, _ := e.flows.Until(k)
-			f := Flow{Key: k, Backend: en.place.backend, Source: en.snat, State: en.state.String(), Left: until - now}
-			if !yield(f) {
-				return
-			}
-		}
-	}
+	return func(yield func(Flow) bool) { e.ScanFlows(0, e.flows.Max(), now, yield) }
+}
+
+// ScanFlows is Flows in steps, between which the Engine may steer: a step looks
+// at n places of the table from number from on and returns where the next one
+// begins, 0 after the last one. A flow that lives through all steps is yielded
+// once.
+func (e *Engine) ScanFlows(from, n int, now time.Duration, yield func(Flow) bool) (next int) {
+	return e.flows.Scan(from, n, now, func(k flow.Key, en *entry, until time.Duration) bool {
+		return en.place.backend == nil ||
+			yield(Flow{Key: k, Backend: en.place.backend, Source: en.snat, State: en.state.String(), Left: until - now})
+	})
 }
 
 // Owner returns the backend that conntrack has for a flow, as seen from the

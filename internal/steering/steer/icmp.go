@@ -79,6 +79,17 @@ func (e *Engine) icmpError(p *packet.Packet, now time.Duration) (Decision, flow.
 	return d, k
 }
 
+// ErrorAbout is Packet for an ICMP error about a flow that this Engine may not know; owner, if not nil, is the backend that
+// another Engine of the data path has for it.
+func (e *Engine) ErrorAbout(p *packet.Packet, owner *lb.Backend, now time.Duration) Decision {
+	if owner != nil && owner.Service.Index < len(e.services) && e.services[owner.Service.Index].service == owner.Service {
+		e.lent = owner
+	}
+	d := e.Packet(p, now)
+	e.lent = nil
+	return d
+}
+
 // aboutFlow steers an ICMP error about a flow of a service.
 func (e *Engine) aboutFlow(service *lb.Service, k flow.Key, now time.Duration) Decision {
 	if service.Down {
@@ -86,6 +97,9 @@ func (e *Engine) aboutFlow(service *lb.Service, k flow.Key, now time.Duration) D
 	}
 	if en, _ := e.find(k, service, now); en != nil {
 		return e.forward(lb.ReasonICMPError, k, en.place.backend, en.snat, false)
+	}
+	if b := e.lent; b != nil && b.Service == service && b.State != lb.Down && service.Mode != lb.NAT {
+		return e.forward(lb.ReasonICMPError, k, b, netip.AddrPort{}, false)
 	}
 	// No entry: where Maglev sends the flow is the best guess for modes that
 	// may hold none. An error opens nothing and counts against no rate.
@@ -104,6 +118,9 @@ func (e *Engine) quotedService(k flow.Key, now time.Duration) (*lb.Service, *lb.
 	if len(e.snapshot.Rules) > 0 {
 		if en := e.flows.Get(k, now); en != nil && en.place.backend != nil {
 			return en.place.backend.Service, nil
+		}
+		if e.lent != nil {
+			return e.lent.Service, nil
 		}
 	}
 	header := [4]byte{byte(k.SrcPort >> 8), byte(k.SrcPort), byte(k.DstPort >> 8), byte(k.DstPort)}

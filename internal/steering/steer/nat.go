@@ -21,22 +21,54 @@ const maxSNATTries = 64
 // number (hash>>32 + i) mod pool, addresses first: the same on every data path. Where
 // all of those are taken the search goes on where the last flow of the service
 // that had to ended its own: so a nearly full pool is swept by those who come,
-// and no port stays unfound.
-func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Duration) bool {
+// and no port stays unfound. A flood must not cost a search for each packet: of
+// failed ones maxSNATMisses are made in each snatPeriod (one in a pool that a
+// single search covers), and one more for each port that the service releases.
+// Other new flows are refused at once.
+func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Duration) lb.Reason {
 	to := e.destination(k, b)
-	if !to.IsValid() {
-		return false
-	}
 	snat := b.Service.SNAT
-	if snat == nil {
-		return e.reserveReply(en, replyKey(k, to, k.Source()), k, now, ttl)
+	switch {
+	case !to.IsValid():
+		return lb.ReasonFlowTableFull
+	case snat == nil:
+		if !e.reserveReply(en, replyKey(k, to, k.Source()), k, now, ttl) {
+			return lb.ReasonFlowTableFull
+		}
+		return lb.ReasonNone
+	case e.replies.Len() >= e.replies.Max() && e.replies.Expire(now, 1) == 0:
+		return lb.ReasonFlowTableFull
 	}
+	state := e.services[b.Service.Index]
 	addresses := ofFamily(snat.Addresses, to.Addr().Is6())
+	pool := (uint64(snat.Last-snat.First) + 1) * uint64(len(addresses))
+	if !state.maySearch(pool, now) {
+		return lb.ReasonSNATExhausted
+	}
+	if !e.findSNAT(en, k, to, snat, addresses, now, ttl) {
+		state.snatMisses++
+		return lb.ReasonSNATExhausted
+	}
+	return lb.ReasonNone
+}
+
+const (
+	snatPeriod    = time.Duration(1 << 30)
+	maxSNATMisses = 1024
+)
+
+// maySearch says whether a search of the service's pool may be made at now.
+func (s *serviceState) maySearch(pool uint64, now time.Duration) bool {
+	if period := now / snatPeriod; period != s.snatPeriod {
+		s.snatPeriod, s.snatMisses = period, 0
+	}
+	return s.snatMisses == 0 || pool > maxSNATTries && s.snatMisses < maxSNATMisses
+}
+
+// findSNAT searches addresses × ports and enters what it finds.
+func (e *Engine) findSNAT(en *entry, k flow.Key, to netip.AddrPort, snat *lb.SNAT, addresses []netip.Addr, now, ttl time.Duration) bool {
 	ports := uint64(snat.Last-snat.First) + 1
 	pool := ports * uint64(len(addresses))
-	if pool == 0 {
-		return false
-	}
 	search := func(start, tries uint64) bool {
 		for i := range min(pool, tries) {
 			n := (start + i) % pool
@@ -58,7 +90,7 @@ func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Dur
 	if pool <= maxSNATTries {
 		return false
 	}
-	state := e.services[b.Service.Index]
+	state := en.place.state
 	next := state.snatNext
 	state.snatNext += maxSNATTries
 	return search(uint64(next), maxSNATTries)

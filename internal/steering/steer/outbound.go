@@ -49,7 +49,7 @@ func (e *Engine) openOutbound(client, reply flow.Key, b *lb.Backend, now time.Du
 	}
 	if !e.reserveReply(e.flows.Get(client, now), reply, client, now, ttl) {
 		e.flows.Delete(client)
-		return lb.ReasonSNATExhausted
+		return lb.ReasonFlowTableFull
 	}
 	return lb.ReasonNone
 }

@@ -102,14 +102,15 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 		e.touch(en, at, k.Proto, flags, true, now)
 		return e.forward(reasonOr(unknown, lb.ReasonConntrack), k, en.place.backend, en.snat, false)
 	}
-	if !e.services[service.Index].rate.take(now) {
+	enter := !service.Stateless && e.mayEnter(service, now)
+	if !enter && service.Mode == lb.NAT {
 		return verdict(lb.ReasonNewFlowRate, service, nil)
 	}
 	b := service.Select(e.hash(service, k))
 	switch {
 	case b == nil:
 		return noBackend(lb.ReasonNoBackend, service)
-	case service.Stateless:
+	case !enter:
 		return e.forward(reasonOr(unknown, lb.ReasonMaglev), k, b, netip.AddrPort{}, false)
 	}
 	return e.enter(reasonOr(unknown, lb.ReasonMaglev), k, b, flags, now)
@@ -146,10 +147,13 @@ func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time
 	return e.enter(lb.ReasonCID, k, b, 0, now), true, false
 }
 
-// enter opens the flow's conntrack entry and forwards. A full table stops only
-// mode NAT, whose replies would be lost.
+// enter opens the flow's conntrack entry and forwards. A table full of proven
+// flows stops only mode NAT, whose replies would be lost.
 func (e *Engine) enter(reason lb.Reason, k flow.Key, b *lb.Backend, flags uint8, now time.Duration) Decision {
 	en, problem := e.open(k, b, flags, now)
+	if problem == lb.ReasonFlowTableFull && reason == lb.ReasonCID && e.displace(b.Service) {
+		en, problem = e.open(k, b, flags, now)
+	}
 	switch {
 	case problem == lb.ReasonNone:
 		return e.forward(reason, k, b, en.snat, true)

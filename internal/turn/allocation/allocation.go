@@ -82,6 +82,9 @@ type Channel struct {
 	Cluster uint16 // what Policy.Admit gave for the peer
 	Expires int64  // Unix nanoseconds
 	Data    any    // the gateway's own state of it
+	// Suspended says that the policy does not admit the peer at the moment: nothing is relayed until it does again, or
+	// the channel expires.
+	Suspended bool
 
 	permitted bool // Events know it as bound
 }
@@ -91,6 +94,8 @@ type Permission struct {
 	Peer    netip.Addr
 	Cluster uint16
 	Expires int64 // Unix nanoseconds
+	// Suspended is as Channel.Suspended.
+	Suspended bool
 }
 
 // permission is a Permission with the ports of the peer that were admitted lately.
@@ -107,13 +112,19 @@ type admitted struct{ port, cluster uint16 }
 func (a *Allocation) Channel(number uint16) *Channel { return a.channels.get(number) }
 
 // Inbound says what becomes of a peer's datagram: the number of its channel, or 0 with OK for a Data indication, or
-// NoPermission, or Forbidden for a port that is not admitted.
+// NoPermission, or Suspended, or Forbidden for a port that is not admitted.
 func (a *Allocation) Inbound(peer netip.AddrPort, now int64) (channel uint16, r Reason) {
 	p := a.permissions.get(peer.Addr())
 	if p == nil || p.Expires <= now {
 		return 0, NoPermission
 	}
+	if p.Suspended {
+		return 0, Suspended
+	}
 	if c := a.peers.get(peer); c != nil && c.Expires > now {
+		if c.Suspended {
+			return 0, Suspended
+		}
 		return c.Number, OK
 	}
 	return 0, a.admit(p, peer)
@@ -188,9 +199,20 @@ func (a *Allocation) Permissions(yield func(Permission) bool) {
 	}
 }
 
-// Counts gives how many permissions, channels and RFC 6062 connections there are.
-func (a *Allocation) Counts() (permissions, channels, connections int) {
-	return len(a.permissions.keys), len(a.channels.keys), len(a.connections.keys)
+// Counts gives how many permissions, channels and RFC 6062 connections there are, and how many of the first two are
+// suspended.
+func (a *Allocation) Counts() (permissions, channels, connections, suspended int) {
+	for _, p := range a.permissions.values {
+		if p.Suspended {
+			suspended++
+		}
+	}
+	for _, c := range a.channels.values {
+		if c.Suspended {
+			suspended++
+		}
+	}
+	return len(a.permissions.keys), len(a.channels.keys), len(a.connections.keys), suspended
 }
 
 // bucket is a token bucket of bytes.

@@ -45,6 +45,8 @@ func (x *exchange) authenticate() Reason {
 	if !x.t.macs.nonceHolds(nonce, x.policy, x.path.Client.Addr(), x.now) {
 		return StaleNonce
 	}
+	x.proven = true
+	x.t.shared.rates.prove(x.path.Client.Addr(), x.now)
 	if x.realm = x.policy.Realm; string(realm) != x.realm {
 		a := x.t.Find(x.path) // whose client knows the realm of before a reload
 		if a == nil || a.realm != string(realm) {

@@ -17,6 +17,7 @@ type exchange struct {
 	out    []byte
 	start  int // where the answer begins in out
 	cred   credential
+	proven bool   // the client has shown that it receives at its address
 	realm  string // that the request's key is made with
 }
 
@@ -50,7 +51,7 @@ func (t *Table) Request(p Path, msg, out []byte, now int64) (answer []byte, r Re
 func (t *Table) begin(p Path, msg, out []byte, now int64) (*exchange, Reason) {
 	m, r := parse(msg)
 	x := &t.exchange
-	*x = exchange{t: t, policy: t.shared.Policy(), m: m, path: p, now: now, out: out, start: len(out)}
+	*x = exchange{t: t, policy: t.shared.Policy(), m: m, path: p, proven: p.Transport != UDP, now: now, out: out, start: len(out)}
 	return x, r
 }
 
@@ -59,7 +60,7 @@ func (x *exchange) binding() Reason {
 	if x.unknown() {
 		return x.refuse(UnknownAttribute)
 	}
-	if !x.t.shared.rates.allow(x.path.Client.Addr(), x.now) {
+	if !x.t.shared.rates.allow(bindings, x.path.Client.Addr(), x.proven, x.now) {
 		return RateLimited
 	}
 	x.open(stun.ClassSuccessResponse)
@@ -114,7 +115,7 @@ func (x *exchange) unknown() bool {
 // refuse answers an error to a request whose sender is not known: rate limited, and over UDP at most three times the
 // request, for its source address may be another's.
 func (x *exchange) refuse(r Reason) Reason {
-	if !x.t.shared.rates.allow(x.path.Client.Addr(), x.now) {
+	if !x.t.shared.rates.allow(challenges, x.path.Client.Addr(), x.proven, x.now) {
 		return RateLimited
 	}
 	x.error(r, true)

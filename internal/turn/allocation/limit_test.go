@@ -53,7 +53,7 @@ func TestShortestChallenge(t *testing.T) {
 	c.must(Challenged, allocateMethod, transport(17))
 }
 
-// A prefix gets its burst, then its rate, and others are not touched; a request with credentials costs nothing.
+// An unproven source gets its burst, then its rate, and others are not touched; a request with credentials costs nothing.
 func TestRateLimit(t *testing.T) {
 	p := basic()
 	p.Unauthenticated = RateLimit{PerPrefix: 10, PrefixBurst: 5, Total: -1}
@@ -71,7 +71,8 @@ func TestRateLimit(t *testing.T) {
 		return answered
 	}
 	c := w.client(4000, UDP)
-	if got := count(c, 100); got != 4 { // one of five was the challenge of the victim, whose address it shares
+	c.path.Client = address("198.51.100.2:4000")
+	if got := count(c, 100); got != 5 {
 		t.Errorf("%d answers of a burst of 5", got)
 	}
 	victim.must(OK, refreshMethod)
@@ -133,18 +134,157 @@ func TestRealClientsInAFlood(t *testing.T) {
 	served := map[int]bool{}
 	for i := range 200_000 { // two seconds; the clients begin in the second half second
 		w.now += 1e4
-		r.allow(flooder(i).Addr(), w.now)
+		r.allow(challenges, flooder(i).Addr(), false, w.now)
 		for c := range 50 {
 			if i < 50_000 || (i-50_000-c*500)%50_000 != 0 {
 				continue
 			}
-			if r.allow(flooder(-1-c).Addr(), w.now) {
+			if r.allow(challenges, flooder(-1-c).Addr(), false, w.now) {
 				served[c] = true
 			}
 		}
 	}
 	if len(served) != 50 {
 		t.Errorf("%d of 50 clients were served", len(served))
+	}
+}
+
+// A NAT with three thousand clients: each is challenged and allocates, all within a second and with the limits as they are
+// by default. The first of them proves the address.
+func TestSetUpsFromOneAddress(t *testing.T) {
+	w := newWorld(t, basic())
+	c := w.client(0, UDP)
+	for i := range 3000 {
+		c.path.Client = netip.AddrPortFrom(c.path.Client.Addr(), uint16(10_000+i))
+		c.nonce = ""
+		c.must(Challenged, allocateMethod, transport(17))
+		c.must(OK, allocateMethod, transport(17))
+		w.now += 333_000
+	}
+	if w.table.Len() != 3000 || w.shared.Stats().Withheld != (WithheldStats{}) {
+		t.Errorf("%d allocations, withheld %+v", w.table.Len(), w.shared.Stats().Withheld)
+	}
+}
+
+// What somebody sends in the name of a proven source is bounded, too.
+func TestProvenSourceIsBounded(t *testing.T) {
+	p := basic()
+	p.Unauthenticated = RateLimit{PerPrefix: 10, PrefixBurst: 5, Proven: 100, Total: 1, TotalBurst: 2}
+	w := newWorld(t, p)
+	c, _ := w.allocated(3000) // which takes the one answer that Total has
+	answered := 0
+	for range 1000 {
+		c.nonce = ""
+		if m, _ := c.do(allocateMethod, transport(17)); m != nil {
+			answered++
+		}
+	}
+	if answered != 100 || w.shared.Stats().Withheld != (WithheldStats{Proven: 900}) {
+		t.Errorf("%d answers to a proven source, want 100; withheld %+v", answered, w.shared.Stats().Withheld)
+	}
+	w.now += int64(provenTime)
+	answered = 0
+	for range 100 {
+		c.nonce = ""
+		if m, _ := c.do(allocateMethod, transport(17)); m != nil {
+			answered++
+		}
+	}
+	if answered < 1 || answered > 2 {
+		t.Errorf("%d answers after the proof ran out, want what Total leaves", answered)
+	}
+}
+
+// Binding requests and challenges do not use up each other's answers, of one source or of all.
+func TestBindingsHaveTheirOwnBudget(t *testing.T) {
+	for name, limits := range map[string]RateLimit{
+		"of a source": {PerPrefix: 10, PrefixBurst: 10, Bindings: 20, Total: -1},
+		"of all":      {Total: 1, TotalBurst: 10},
+	} {
+		p := basic()
+		p.Unauthenticated = limits
+		w := newWorld(t, p)
+		c := w.client(4000, UDP)
+		count := func(method stun.Method) (answered int) {
+			for range 1000 {
+				c.nonce = ""
+				if m, _ := c.do(method, transport(17)); m != nil {
+					answered++
+				}
+			}
+			return answered
+		}
+		if first, got := count(stun.MethodBinding), count(allocateMethod); first < 5 || first > 40 || got < 5 || got > 10 {
+			t.Errorf("%s: %d answers to Binding requests, then %d challenges", name, first, got)
+		}
+	}
+}
+
+// A flood of a million requests a second, from ten thousand invented addresses that come again and again, does not keep
+// a client that comes for the first time waiting.
+func TestNewClientsInAFloodOfRepeatedSources(t *testing.T) {
+	w := newWorld(t, basic())
+	r := w.shared.rates
+	answered, served := 0, 0
+	for i := range 3_000_000 {
+		w.now += 1000
+		if r.allow(challenges, flooder(i%10_000).Addr(), false, w.now) {
+			answered++
+		}
+		if i >= 500_000 && i%25_000 == 0 { // forty a second, when the burst is used up
+			if r.allow(challenges, flooder(-1-i).Addr(), false, w.now) {
+				served++
+			}
+		}
+	}
+	if served != 100 {
+		t.Errorf("%d of 100 new clients were answered at once", served)
+	}
+	if answered > 50_000+3*50_000 {
+		t.Errorf("%d answers in three seconds", answered)
+	}
+}
+
+// A million unproven sources take the place of each other, but of no proven one; a proven one loses its place to others
+// that prove themselves, and then only.
+func TestUnprovenSourcesEvictNoProvenOne(t *testing.T) {
+	p := basic()
+	p.Unauthenticated = RateLimit{PerPrefix: 1, PrefixBurst: 1, Total: -1, PrefixesAtOnce: 1024}
+	w := newWorld(t, p)
+	r := w.shared.rates
+	for i := range 100 {
+		r.prove(flooder(-1-i).Addr(), w.now)
+	}
+	for i := range 1_000_000 {
+		r.allow(challenges, flooder(i).Addr(), false, w.now+int64(i)*1000)
+	}
+	lost := 0
+	for i := range 100 {
+		for range 3 { // more than an unproven source gets
+			if !r.allow(challenges, flooder(-1-i).Addr(), false, w.now+2e9) {
+				lost++
+			}
+		}
+	}
+	if lost != 0 {
+		t.Errorf("%d answers to proven sources withheld after the flood", lost)
+	}
+	for i := range 100_000 {
+		r.prove(flooder(i).Addr(), w.now+2e9)
+	}
+	for i := range r.sets {
+		proven := 0
+		for _, s := range r.sets[i].sources {
+			if s.proven > w.now+2e9 {
+				proven++
+			}
+		}
+		if proven != rateWays-1 {
+			t.Fatalf("%d proven sources in a set of %d, want all but one", proven, rateWays)
+		}
+	}
+	if !r.allow(challenges, flooder(-5000).Addr(), false, w.now+2e9) {
+		t.Error("no place for a source that is new")
 	}
 }
 
@@ -161,7 +301,7 @@ func TestRateTableHolds(t *testing.T) {
 	refused := 0
 	for range 2 {
 		for i := range 4096 {
-			if !r.allow(flooder(i).Addr(), start) {
+			if !r.allow(challenges, flooder(i).Addr(), false, start) {
 				refused++
 			}
 		}
@@ -176,8 +316,8 @@ func TestRateClockBack(t *testing.T) {
 	r := newRates(8, rand.NewChaCha8([32]byte{}))
 	r.set(RateLimit{PerPrefix: 1, PrefixBurst: 2, Total: 1, TotalBurst: 2})
 	a := flooder(0).Addr()
-	r.allow(a, start+int64(time.Hour))
-	if r.allow(a, start); !r.allow(a, start+3e9) {
+	r.allow(challenges, a, false, start+int64(time.Hour))
+	if r.allow(challenges, a, false, start); !r.allow(challenges, a, false, start+3e9) {
 		t.Error("locked out after the clock was set back")
 	}
 }

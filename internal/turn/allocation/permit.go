@@ -73,27 +73,41 @@ func (a *Allocation) roomFor(peers []admission, most int) bool {
 	return more == 0 || len(a.permissions.keys)+more <= most
 }
 
-// permit installs or refreshes a permission. Channels of its peer are told to Events again if it had run out.
+// permit installs or refreshes a permission of an admitted peer. Channels of the peer are told to Events again if it had
+// run out or was suspended.
 func (t *Table) permit(a *Allocation, peer netip.Addr, cluster uint16, expires int64) {
 	p := a.permissions.get(peer)
 	if p == nil {
 		p = &permission{Permission: Permission{Peer: peer}}
 		a.permissions.put(peer, p)
 	}
-	p.Cluster, p.Expires = cluster, expires
+	p.Cluster, p.Expires, p.Suspended = cluster, expires, false
 	for _, c := range a.channels.values {
-		if !c.permitted && c.Peer.Addr() == peer {
-			c.permitted = true
-			t.events.Bound(a, c)
+		if c.Peer.Addr() == peer {
+			t.show(a, c)
 		}
+	}
+}
+
+// show tells that a channel may be offloaded, once, if it is admitted and its peer may send.
+func (t *Table) show(a *Allocation, c *Channel) {
+	p := a.permissions.get(c.Peer.Addr())
+	if p != nil && !p.Suspended && !c.Suspended && !c.permitted {
+		c.permitted = true
+		t.events.Bound(a, c)
 	}
 }
 
 // forbid removes a permission. Channels of its peer stay, for what the client sends.
 func (t *Table) forbid(a *Allocation, p *permission) {
 	a.permissions.drop(p.Peer)
+	t.hideAll(a, p.Peer)
+}
+
+// hideAll hides the channels of a peer's address.
+func (t *Table) hideAll(a *Allocation, peer netip.Addr) {
 	for _, c := range a.channels.values {
-		if c.Peer.Addr() == p.Peer {
+		if c.Peer.Addr() == peer {
 			t.hide(a, c)
 		}
 	}
@@ -123,7 +137,7 @@ func (x *exchange) channelBind(a *Allocation) Reason {
 		a.channels.put(c.Number, c)
 		a.peers.put(peer, c)
 	}
-	c.Cluster, c.Expires = cluster, x.now+int64(x.policy.Lifetimes.Channel)
+	c.Cluster, c.Expires, c.Suspended = cluster, x.now+int64(x.policy.Lifetimes.Channel), false
 	x.t.permit(a, peer.Addr(), cluster, x.now+int64(x.policy.Lifetimes.Permission))
 	x.t.changed(a)
 	x.open(stun.ClassSuccessResponse)
@@ -170,6 +184,9 @@ func (t *Table) Send(p Path, msg []byte, now int64) (a *Allocation, peer netip.A
 	permission := a.permissions.get(peer.Addr())
 	if permission == nil || permission.Expires <= now {
 		return a, peer, nil, NoPermission
+	}
+	if permission.Suspended {
+		return a, peer, nil, Suspended
 	}
 	return a, peer, payload, a.admit(permission, peer)
 }

@@ -59,14 +59,19 @@ type Quotas struct {
 }
 
 // RateLimit bounds the answers to requests without valid credentials. A field of 0 means the default in brackets, a
-// negative rate no limit. The table has a fixed size: where all places for a prefix are taken by prefixes that are not
-// yet back to a full burst, the one nearest to it is forgotten (Stats.Displaced), and Total still holds.
+// negative rate no limit. A source is an IPv4 address or an IPv6 /64. It is proven for ten minutes after it returned a
+// nonce, and while it speaks over TCP, TLS or DTLS. The table of sources has a fixed size and this order of eviction:
+// unproven sources first, of them the one whose budgets are nearest to full (Stats.Displaced counts those that were not
+// full); a proven source only for another proven one, where seven of the eight places of a set are proven: the one that
+// was silent longest.
 type RateLimit struct {
-	PerPrefix      float64 // answers per second for one IPv4 address or IPv6 /64 (100)
-	PrefixBurst    int     // (200)
-	Total          float64 // answers per second in all, at most half of them to prefixes seen for the first time (20000)
-	TotalBurst     int     // (20000)
-	PrefixesAtOnce int     // size of the table, read by NewShared only (131072; 16 bytes each)
+	PerPrefix      float64 // answers per second for one unproven source, but for Binding requests (100)
+	PrefixBurst    int     // (1000)
+	Bindings       float64 // answers per second to Binding requests of one unproven source (2000), twice as many at once
+	Proven         float64 // answers per second for one proven source (20000)
+	Total          float64 // answers per second to all unproven sources, once for Binding requests and once for others (50000)
+	TotalBurst     int     // (50000)
+	PrefixesAtOnce int     // size of the table of sources, read by NewShared only (131072; 48 bytes each)
 }
 
 // Lifetimes are how long things last. 0 means the default in brackets.
@@ -99,8 +104,9 @@ func (p Policy) withDefaults() (*Policy, error) {
 		q.Burst = max(int(q.Bandwidth/4), 64<<10)
 	}
 	u := &p.Unauthenticated
-	u.PerPrefix, u.Total = rate(u.PerPrefix, 100), rate(u.Total, 20000)
-	u.PrefixBurst, u.TotalBurst = max(limit(u.PrefixBurst, 200), 1), max(limit(u.TotalBurst, 20000), 1)
+	u.PerPrefix, u.Bindings = rate(u.PerPrefix, 100), rate(u.Bindings, 2000)
+	u.Proven, u.Total = rate(u.Proven, 20000), rate(u.Total, 50000)
+	u.PrefixBurst, u.TotalBurst = max(limit(u.PrefixBurst, 1000), 1), max(limit(u.TotalBurst, 50000), 1)
 	u.PrefixesAtOnce = limit(u.PrefixesAtOnce, 131072)
 	return &p, p.Lifetimes.fill()
 }

@@ -6,10 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pion/stun/v4"
 )
 
-// A new policy ends what it does not admit, in every table of the allocation, and nothing else.
-func TestSetPolicyReadmits(t *testing.T) {
+// A new policy suspends what it does not admit, in every table of the allocation, and nothing else. The policy of before
+// resumes it.
+func TestSetPolicySuspends(t *testing.T) {
 	w := newWorld(t, basic())
 	c, a := w.allocated(4000)
 	for i, peer := range []string{"10.0.0.1:5000", "10.0.0.1:5001", "10.1.0.1:5000"} {
@@ -28,28 +31,73 @@ func TestSetPolicyReadmits(t *testing.T) {
 	p.Admit = func(_ uint16, _ bool, peer netip.AddrPort) (uint16, bool) {
 		return 8, still.Contains(peer.Addr()) && (peer.Port() == 0 || peer.Port() == 5000)
 	}
-	changes := w.changes
-	w.set(p)
-	if a.Channel(0x4000) == nil || a.Channel(0x4001) != nil || a.Channel(0x4002) != nil || len(w.offloaded) != 1 {
-		t.Errorf("channels: %v %v %v", a.Channel(0x4000), a.Channel(0x4001), a.Channel(0x4002))
+	if err := w.shared.SetPolicy(p); err != nil {
+		t.Fatal(err)
+	}
+	if done := w.table.SetPolicy(w.now); done != (Readmitted{Permissions: 1, Channels: 2, Connections: 1}) {
+		t.Errorf("%+v", done)
+	}
+	if a.Channel(0x4000).Suspended || !a.Channel(0x4001).Suspended || !a.Channel(0x4002).Suspended || len(w.offloaded) != 1 {
+		t.Errorf("channels: %+v %+v %+v, %d offloaded", a.Channel(0x4000), a.Channel(0x4001), a.Channel(0x4002), len(w.offloaded))
 	}
 	if a.Channel(0x4000).Cluster != 8 || a.Cluster(address("10.0.0.2:0")) != 8 {
 		t.Error("the clusters are the old ones")
 	}
-	if _, r := a.Inbound(address("10.0.0.2:7"), w.now); r != Forbidden {
-		t.Errorf("a port of before: %v", r)
+	for peer, want := range map[string]Reason{"10.0.0.2:7": Forbidden, "10.0.0.1:5000": OK, "10.0.0.1:5001": Suspended, "10.1.0.1:5000": Suspended, "10.1.0.1:7": Suspended} {
+		if _, r := a.Inbound(address(peer), w.now); r != want {
+			t.Errorf("from %s: %v, want %v", peer, r, want)
+		}
 	}
-	if _, r := a.Inbound(address("10.1.0.1:5000"), w.now); r != NoPermission {
-		t.Errorf("a peer of before: %v", r)
+	if _, _, _, r := w.table.Send(c.path, c.message(stun.MethodSend, stun.ClassIndication, c.peer("10.1.0.1:5000"), attr{Type: stun.AttrData}), w.now); r != Suspended {
+		t.Errorf("to a suspended peer: %v", r)
 	}
 	if !slices.Equal(w.cut, []uint32{cut}) || ta.connections.get(keep) == nil {
 		t.Errorf("cut %v, want %v", w.cut, cut)
 	}
-	if w.changes != changes+2 {
-		t.Errorf("%d changes told for two allocations", w.changes-changes)
+	c.must(Forbidden, permitMethod, c.peer("10.1.0.1:0"))
+	c.must(Forbidden, bindMethod, channel(0x4002), c.peer("10.1.0.1:5000"))
+	c.must(OK, refreshMethod)
+
+	if err := w.shared.SetPolicy(basic()); err != nil {
+		t.Fatal(err)
 	}
-	if w.table.Len() != 2 {
-		t.Error("an allocation ended")
+	if done := w.table.SetPolicy(w.now); done != (Readmitted{ResumedPermissions: 1, ResumedChannels: 2}) {
+		t.Errorf("%+v", done)
+	}
+	for i, peer := range []string{"10.0.0.1:5000", "10.0.0.1:5001", "10.1.0.1:5000"} {
+		if n, r := a.Inbound(address(peer), w.now); r != OK || n != MinChannel+uint16(i) {
+			t.Errorf("%s after it resumed: channel %#x, %v", peer, n, r)
+		}
+	}
+	if len(w.offloaded) != 3 {
+		t.Errorf("%d offloaded after all resumed", len(w.offloaded))
+	}
+}
+
+// What is suspended expires as if it were not. What is refreshed after its peer is admitted again goes on.
+func TestSuspendedExpires(t *testing.T) {
+	w := newWorld(t, basic())
+	c, a := w.allocated(4000, lifetime(3600))
+	c.must(OK, bindMethod, channel(MinChannel), c.peer("10.0.0.1:5000"))
+	none := basic()
+	none.Admit = nil
+	w.set(none)
+	w.after(5 * time.Minute)
+	if permissions, channels, _, suspended := a.Counts(); permissions != 0 || channels != 1 || suspended != 1 {
+		t.Errorf("%d permissions, %d channels, %d suspended after five minutes", permissions, channels, suspended)
+	}
+	w.set(basic())
+	if _, r := a.Inbound(address("10.0.0.1:5000"), w.now); r != NoPermission || len(w.offloaded) != 0 {
+		t.Errorf("the permission ran out while it was suspended: %v, %d offloaded", r, len(w.offloaded))
+	}
+	c.must(OK, permitMethod, c.peer("10.0.0.1:0"))
+	if _, r := a.Inbound(address("10.0.0.1:5000"), w.now); r != OK || len(w.offloaded) != 1 {
+		t.Errorf("after the refresh: %v, %d offloaded", r, len(w.offloaded))
+	}
+	w.set(none)
+	w.after(5 * time.Minute)
+	if permissions, channels, _, _ := a.Counts(); permissions != 0 || channels != 0 {
+		t.Errorf("%d permissions, %d channels after ten minutes", permissions, channels)
 	}
 }
 
@@ -101,7 +149,7 @@ func TestQuotas(t *testing.T) {
 	if w.table.Len() != 2 {
 		t.Error("a lowered quota ended an allocation")
 	}
-	permissions, channels, _ := a.Counts()
+	permissions, channels, _, _ := a.Counts()
 	seen := 0
 	for range a.Channels {
 		seen++
@@ -131,7 +179,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%v has code %d", r, r.Code())
 		}
 	}
-	if ReasonCount.String() != "reason(35)" {
+	if ReasonCount.String() != "reason(36)" {
 		t.Errorf("%v is a name for no reason", ReasonCount)
 	}
 	for tr := UDP; tr <= DTLS; tr++ {

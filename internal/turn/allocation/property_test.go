@@ -231,9 +231,6 @@ func (m *model) prune(c *modelClient, keep func(netip.AddrPort, int64) bool) {
 func (m *model) reload() error {
 	m.refused = !m.refused
 	m.w.set(m.policy)
-	for _, c := range m.clients {
-		m.prune(c, func(peer netip.AddrPort, _ int64) bool { return m.admitted(peer) })
-	}
 	return nil
 }
 
@@ -284,13 +281,13 @@ func (m *model) compare() error {
 		if a == nil {
 			continue
 		}
-		permissions, channels, _ := a.Counts()
+		permissions, channels, _, _ := a.Counts()
 		if permissions != len(c.permissions) || channels != len(c.channels) {
 			return fmt.Errorf("%v: %d permissions, %d channels, want %v %v", c.path.Client, permissions, channels, c.permissions, c.channels)
 		}
 		for n, v := range c.channels {
 			ch := a.Channel(n)
-			if ch == nil || ch.Peer != v.peer || ch.Expires != v.expires || m.w.offloaded[ch] != (c.permissions[v.peer.Addr()] != 0) {
+			if ch == nil || ch.Peer != v.peer || ch.Expires != v.expires || m.w.offloaded[ch] != (c.permissions[v.peer.Addr()] != 0 && m.admitted(v.peer)) || ch.Suspended == m.admitted(v.peer) {
 				return fmt.Errorf("channel %#x is %+v, want %v", n, ch, v)
 			}
 		}
@@ -305,6 +302,8 @@ func (m *model) hears(c *modelClient, a *Allocation, peer netip.AddrPort) error 
 	want, number := OK, uint16(0)
 	if c.permissions[peer.Addr()] == 0 {
 		want = NoPermission
+	} else if !m.admitted(peer) {
+		want = Suspended
 	}
 	for n, v := range c.channels {
 		if v.peer == peer && want == OK {

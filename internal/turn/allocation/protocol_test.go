@@ -161,7 +161,7 @@ func TestChannelRefresh(t *testing.T) {
 		c.must(OK, stun.MethodChannelBind, channel(0x4000), c.peer("10.0.0.1:5000"))
 		w.after(299 * time.Second)
 	}
-	if _, channels, _ := a.Counts(); channels != 1 || len(w.offloaded) != 1 {
+	if _, channels, _, _ := a.Counts(); channels != 1 || len(w.offloaded) != 1 {
 		t.Errorf("%d channels", channels)
 	}
 	changes := w.changes

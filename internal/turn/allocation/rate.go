@@ -7,82 +7,244 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// rates bounds answers to requests without valid credentials, per source prefix and in all. Each bucket is one number, the
-// time at which it will be full again (GCRA): a request is let through while that lies at most a burst ahead.
+// rates bounds answers to requests without valid credentials, so that nobody can have this server flood a third party.
 //
-// The table is fixed: prefixes fall in sets of eight by a keyed hash. In a full set the prefix nearest to a full bucket
-// gives way; if it was not full, the loss is counted, for somebody may get a second burst.
+// A source (an IPv4 address or an IPv6 /64) is proven when it lately returned a nonce of ours, which only its own address
+// receives, or spoke over a transport with a handshake. A proven source has a large budget of its own and draws on no other.
+// An unproven source has two small budgets, one for Binding requests and one for all others, so that keep-alives of NAT
+// bindings never use up the answers of new sessions. Each of the two also has a budget for all unproven sources together:
 //
-// Prefixes never seen before get at most half of the answers in all. A flood from invented addresses is nothing but such
-// prefixes, while a real client sends again: then it has been seen, and draws on the other half.
+//   - Sources at first sight get at most half of it. A flood from invented addresses consists of them, while a real client
+//     asks again: then it has been seen, and draws on the other half.
+//   - When less than half of it is left, a source must wait longer between two answers, up to maxInterval. A flood from
+//     few addresses is thus slowed down, while a source that has had no answer yet gets one.
+//
+// Each budget is one number, the time at which it will be full again (GCRA): an answer is let through while that lies at
+// most a burst ahead.
+//
+// The table has a fixed size: sources fall in sets of eight by a keyed hash. In a full set a source makes room as follows:
+// unproven sources go first, of them the one whose budgets are nearest to full. An unproven source never takes the place of
+// a proven one, and at least one place in eight is left for unproven sources. A newly proven source takes the place of the
+// proven source that was silent longest where seven are proven.
 type rates struct {
-	secret    [2]uint64
-	sets      []rateSet
-	total     atomic.Int64
-	strangers atomic.Int64 // prefixes at first sight
-	limits    atomic.Pointer[rateLimits]
-	displaced atomic.Uint64
+	secret     [2]uint64
+	sets       []rateSet
+	totals     [budgets]atomic.Int64
+	firstSight [budgets]atomic.Int64
+	limits     atomic.Pointer[rateLimits]
+	displaced  atomic.Uint64
+	withheld   withheld
 }
 
+// budget is what an answer is charged to.
+type budget uint8
+
+const (
+	challenges budget = iota // errors to requests without valid credentials
+	bindings                 // answers to Binding requests
+	budgets
+)
+
+const (
+	rateWays    = 8                // sources in a set
+	provenTime  = 10 * time.Minute // how long a source stays proven; clients refresh more often
+	maxInterval = 10 * time.Second // the longest wait between two answers to an unproven source when totals run out
+)
+
 type rateSet struct {
-	mu   sync.Mutex
-	keys [8]uint64
-	full [8]int64 // when the bucket is full again
+	mu      sync.Mutex
+	sources [rateWays]rateSource
+}
+
+// rateSource is what is known of one source. Times are those of the table; 0 is never.
+type rateSource struct {
+	key      uint64
+	proven   int64          // until when
+	full     [budgets]int64 // when the budget is full again
+	answered [budgets]int64
 }
 
 // rateLimits are nanoseconds per answer and per burst; a cost of 0 is no limit.
 type rateLimits struct {
-	prefixCost, prefixBurst int64
-	totalCost, totalBurst   int64
+	unproven [budgets]rateLimit
+	proven   rateLimit
+	total    rateLimit // each budget has as much
+}
+
+type rateLimit struct{ cost, burst int64 }
+
+// withheld is WithheldStats while it is counted.
+type withheld struct{ unproven, bindings, total, proven atomic.Uint64 }
+
+func (w *withheld) stats() WithheldStats {
+	return WithheldStats{Unproven: w.unproven.Load(), Bindings: w.bindings.Load(), Total: w.total.Load(), Proven: w.proven.Load()}
 }
 
 func newRates(prefixes int, random *rand.ChaCha8) *rates {
 	const most = 1 << 22
-	sets := max((min(prefixes, most)+7)/8, 1)
+	sets := max((min(prefixes, most)+rateWays-1)/rateWays, 1)
 	return &rates{secret: [2]uint64{random.Uint64(), random.Uint64() | 1}, sets: make([]rateSet, sets)}
 }
 
 func (r *rates) set(l RateLimit) {
-	limits := &rateLimits{prefixCost: cost(l.PerPrefix), totalCost: cost(l.Total)}
-	limits.prefixBurst = span(limits.prefixCost, l.PrefixBurst)
-	limits.totalBurst = span(limits.totalCost, l.TotalBurst)
+	limits := &rateLimits{
+		proven: newRateLimit(l.Proven, int(l.Proven)), total: newRateLimit(l.Total, l.TotalBurst),
+	}
+	limits.unproven[challenges] = newRateLimit(l.PerPrefix, l.PrefixBurst)
+	limits.unproven[bindings] = newRateLimit(l.Bindings, 2*int(l.Bindings))
 	r.limits.Store(limits)
 }
 
-func cost(perSecond float64) int64 {
+// newRateLimit bounds the time that a burst takes to come back to 11 days.
+func newRateLimit(perSecond float64, burst int) rateLimit {
 	if perSecond <= 0 {
-		return 0
+		return rateLimit{}
 	}
-	return int64(min(max(1e9/perSecond, 1), 1e15))
+	l := rateLimit{cost: int64(min(max(1e9/perSecond, 1), 1e15))}
+	l.burst = int64(min(float64(l.cost)*float64(max(burst, 1)), 1e15))
+	return l
 }
 
-// span is the time that a burst takes to come back, at most 11 days.
-func span(cost int64, burst int) int64 {
-	return int64(min(float64(cost)*float64(burst), 1e15))
-}
-
-// allow takes one answer from a source's bucket and from that of all.
-func (r *rates) allow(source netip.Addr, now int64) bool {
+// allow takes one answer from the budgets of a source. proven: the request itself proves its source.
+func (r *rates) allow(b budget, source netip.Addr, proven bool, now int64) bool {
 	l := r.limits.Load()
-	known := true
-	if l.prefixCost > 0 {
-		var ok bool
-		if known, ok = r.allowPrefix(source, l, now); !ok {
+	key := r.hash(source)
+	set := &r.sets[(key>>1)%uint64(len(r.sets))]
+	set.mu.Lock()
+	s, known := set.find(key)
+	if !known {
+		s = r.enter(set, key, now)
+	}
+	if proven {
+		s = set.prove(s, now)
+	}
+	if s.proven > now {
+		ok := s.spend(b, l.proven, now)
+		set.mu.Unlock()
+		return counted(ok, &r.withheld.proven)
+	}
+	ok := s.spend(b, l.unproven[b], now)
+	silent := int64(maxInterval)
+	if last := s.answered[b]; last != 0 && last <= now {
+		silent = now - last
+	}
+	set.mu.Unlock()
+	if !ok {
+		limit := &r.withheld.unproven
+		if b == bindings {
+			limit = &r.withheld.bindings
+		}
+		return counted(false, limit)
+	}
+	if l.total.cost > 0 && !r.allowInAll(b, known, silent, l.total, now) {
+		return counted(false, &r.withheld.total)
+	}
+	set.mu.Lock()
+	if s.key == key {
+		s.answered[b] = now
+	}
+	set.mu.Unlock()
+	return true
+}
+
+func counted(ok bool, withheld *atomic.Uint64) bool {
+	if !ok {
+		withheld.Add(1)
+	}
+	return ok
+}
+
+// allowInAll takes one answer from what all unproven sources share. silent is how long the source has had no answer.
+func (r *rates) allowInAll(b budget, known bool, silent int64, total rateLimit, now int64) bool {
+	if !known && !take(&r.firstSight[b], 2*total.cost, total.burst, now) {
+		return false
+	}
+	half := total.burst / 2
+	if used := min(r.totals[b].Load()-now, total.burst) - half; known && used > 0 {
+		if silent < int64(float64(maxInterval)*float64(used)/float64(max(half, 1))) {
 			return false
 		}
 	}
-	if l.totalCost == 0 {
-		return true
-	}
-	if !known && !take(&r.strangers, 2*l.totalCost, l.totalBurst, now) {
-		return false
-	}
-	return take(&r.total, l.totalCost, l.totalBurst, now)
+	return take(&r.totals[b], total.cost, total.burst, now)
 }
 
-// take spends from a bucket that all workers share.
+// prove remembers that an address received what was sent to it.
+func (r *rates) prove(source netip.Addr, now int64) {
+	key := r.hash(source)
+	set := &r.sets[(key>>1)%uint64(len(r.sets))]
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	s, known := set.find(key)
+	if !known {
+		s = r.enter(set, key, now)
+	}
+	set.prove(s, now)
+}
+
+func (set *rateSet) find(key uint64) (s *rateSource, known bool) {
+	for i := range set.sources {
+		if set.sources[i].key == key {
+			return &set.sources[i], true
+		}
+	}
+	return nil, false
+}
+
+// enter gives a source the place of the unproven one whose budgets are nearest to full. There is one (see prove), but for a
+// moment in which workers disagree about the time: then the first place.
+func (r *rates) enter(set *rateSet, key uint64, now int64) *rateSource {
+	out := &set.sources[0]
+	for i := range set.sources {
+		if s := &set.sources[i]; s.proven <= now && (out.proven > now || s.used() < out.used()) {
+			out = s
+		}
+	}
+	if out.used() > now {
+		r.displaced.Add(1)
+	}
+	*out = rateSource{key: key}
+	return out
+}
+
+func (s *rateSource) used() int64 { return max(s.full[challenges], s.full[bindings]) }
+
+// prove marks a source of the set as proven and returns its place. The last place of a set stays for unproven sources:
+// then the proven source that was silent longest loses its mark and its place.
+func (set *rateSet) prove(s *rateSource, now int64) *rateSource {
+	if s.proven <= now {
+		s.full = [budgets]int64{}
+		proven, oldest := 0, (*rateSource)(nil)
+		for i := range set.sources {
+			if other := &set.sources[i]; other.proven > now {
+				proven++
+				if oldest == nil || other.proven < oldest.proven {
+					oldest = other
+				}
+			}
+		}
+		if proven == rateWays-1 {
+			*oldest, *s = *s, rateSource{}
+			s = oldest
+		}
+	}
+	s.proven = now + int64(provenTime)
+	return s
+}
+
+// spend takes one answer from a budget of the source itself.
+func (s *rateSource) spend(b budget, l rateLimit, now int64) bool {
+	if l.cost == 0 {
+		return true
+	}
+	next, ok := spend(s.full[b], l.cost, l.burst, now)
+	s.full[b] = next
+	return ok
+}
+
+// take spends from a budget that all workers share.
 func take(bucket *atomic.Int64, cost, burst, now int64) bool {
 	for {
 		old := bucket.Load()
@@ -96,8 +258,8 @@ func take(bucket *atomic.Int64, cost, burst, now int64) bool {
 	}
 }
 
-// spend moves a bucket's time on; false if it is empty. A time further ahead than a burst is of a clock that was set back, and
-// counts as full; a little further is of another worker, whose clock reading is fresher, or of a policy with a longer burst.
+// spend moves a budget's time on; false if it is empty. A time further ahead than a burst is of a policy with a longer
+// burst, and counts as full; a little further is of another worker, whose clock reading is fresher.
 func spend(full, cost, burst, now int64) (next int64, ok bool) {
 	const fresher = 1e9
 	if full > now+burst+fresher {
@@ -110,34 +272,8 @@ func spend(full, cost, burst, now int64) (next int64, ok bool) {
 	return full + cost, true
 }
 
-func (r *rates) allowPrefix(source netip.Addr, l *rateLimits, now int64) (known, ok bool) {
-	key := r.hash(source)
-	set := &r.sets[(key>>1)%uint64(len(r.sets))]
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	at := 0
-	for i, k := range set.keys {
-		if k == key {
-			at = i
-			break
-		}
-		if set.full[i] < set.full[at] {
-			at = i
-		}
-	}
-	if known = set.keys[at] == key; !known {
-		if set.full[at] > now {
-			r.displaced.Add(1)
-		}
-		set.keys[at], set.full[at] = key, 0
-	}
-	next, ok := spend(set.full[at], l.prefixCost, l.prefixBurst, now)
-	set.full[at] = next
-	return known, ok
-}
-
 // hash is of the IPv4 address or the IPv6 /64, never 0. Multiplying by secrets keeps strangers from choosing their set; a
-// collision costs nothing but a shared bucket.
+// collision costs nothing but a shared budget.
 func (r *rates) hash(source netip.Addr) uint64 {
 	var prefix, kind uint64
 	if source.Is4() {

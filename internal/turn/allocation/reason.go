@@ -37,6 +37,7 @@ const (
 	Amplifies                          // the answer would be over three times the request
 	NoPermission                       // no permission for this peer
 	NoChannel                          // the channel is not bound
+	Suspended                          // the peer was admitted and is not at the moment
 	Bandwidth                          // over the allocation's bytes per second
 	Expired                            // the lifetime is over
 	Deleted                            // by its client: Refresh with lifetime 0
@@ -103,7 +104,7 @@ func (r Reason) text() reasonText {
 func (r Reason) dropped() reasonText {
 	names := [...]string{
 		"malformed", "no_cookie", "bad_fingerprint", "unexpected", "rate_limited", "amplifies", "no_permission",
-		"no_channel", "bandwidth", "expired", "deleted", "disconnected", "revoked", "stopped", "moved",
+		"no_channel", "suspended", "bandwidth", "expired", "deleted", "disconnected", "revoked", "stopped", "moved",
 	}
 	if i := int(r) - int(Malformed); i >= 0 && i < len(names) {
 		return reasonText{name: names[i]}

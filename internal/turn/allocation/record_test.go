@@ -91,7 +91,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
-// What is over, not admitted any more or in the way is not restored; nothing lives longer than the policy lets it.
+// What is over or in the way is not restored, what is not admitted any more is suspended; nothing lives longer than the policy lets it.
 // What a client was told stays: the retransmission of its Allocate is answered with the public address in the next process.
 func TestRestoreKeepsThePublicAddress(t *testing.T) {
 	old := newWorld(t, basic())
@@ -145,9 +145,15 @@ func TestRestoreRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if permissions, channels, _ := b.Counts(); permissions != 1 || channels != 1 || b.Expires != w.now+int64(10*time.Minute) {
-		t.Errorf("%d permissions, %d channels, expires in %v", permissions, channels, time.Duration(b.Expires-w.now))
+	permissions, channels, _, suspended := b.Counts()
+	if permissions != 2 || channels != 2 || suspended != 2 || len(w.offloaded) != 1 || b.Expires != w.now+int64(10*time.Minute) {
+		t.Errorf("%d permissions, %d channels, %d suspended, expires in %v", permissions, channels, suspended, time.Duration(b.Expires-w.now))
 	}
+	w.set(basic()) // the routes of before
+	if _, _, _, suspended := b.Counts(); suspended != 0 || len(w.offloaded) != 2 {
+		t.Errorf("admitted again: %d suspended, %d offloaded", suspended, len(w.offloaded))
+	}
+	w.set(p)
 	if _, err := w.table.Restore(r, w.now); !errors.Is(err, ErrExists) {
 		t.Errorf("twice: %v", err)
 	}

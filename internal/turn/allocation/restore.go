@@ -54,8 +54,8 @@ func (t *Traffic) restore(r TrafficRecord) {
 	t.Last.Store(r.Last)
 }
 
-// Restore makes the allocation of a record with its very relay addresses. Permissions and channels that are expired, not
-// admitted or over the quota are left out; quotas count the allocation but do not refuse it. No time is longer than the
+// Restore makes the allocation of a record with its very relay addresses. Permissions and channels that are expired or over
+// the quota are left out, those whose peers are not admitted are suspended; quotas count the allocation but do not refuse it. No time is longer than the
 // policy would give now. Errors: a bad record, ErrExists, ErrOver, or what Relays.Open said.
 func (t *Table) Restore(r Record, now int64) (*Allocation, error) {
 	if err := r.check(); err != nil {
@@ -132,19 +132,27 @@ func (t *Table) restoreParts(a *Allocation, r *Record, now int64) {
 	p := t.shared.Policy()
 	for _, v := range r.Channels {
 		cluster, reason := a.check(v.Peer)
-		if reason != OK || v.Expires <= now || len(a.channels.keys) >= p.Quotas.Channels {
+		if reason != OK && reason != Forbidden || v.Expires <= now || len(a.channels.keys) >= p.Quotas.Channels {
 			continue
 		}
-		c := &Channel{Number: v.Number, Peer: v.Peer, Cluster: cluster, Expires: clamp(v.Expires, now, p.Lifetimes.Channel)}
+		c := &Channel{
+			Number: v.Number, Peer: v.Peer, Cluster: cluster, Suspended: reason != OK,
+			Expires: clamp(v.Expires, now, p.Lifetimes.Channel),
+		}
 		a.channels.put(c.Number, c)
 		a.peers.put(c.Peer, c)
 	}
 	for _, v := range r.Permissions {
 		cluster, reason := a.check(netip.AddrPortFrom(v.Peer, 0))
-		if reason != OK || v.Expires <= now || len(a.permissions.keys) >= p.Quotas.Permissions {
+		if reason != OK && reason != Forbidden || v.Expires <= now || len(a.permissions.keys) >= p.Quotas.Permissions {
 			continue
 		}
-		t.permit(a, v.Peer, cluster, clamp(v.Expires, now, p.Lifetimes.Permission))
+		expires := clamp(v.Expires, now, p.Lifetimes.Permission)
+		if reason == Forbidden {
+			a.permissions.put(v.Peer, &permission{Permission: Permission{Peer: v.Peer, Expires: expires, Suspended: true}})
+			continue
+		}
+		t.permit(a, v.Peer, cluster, expires)
 	}
 }
 

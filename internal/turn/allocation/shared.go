@@ -37,7 +37,17 @@ type Stats struct {
 	Allocations int    `json:"allocations"` // with reserved ports
 	Users       int    `json:"users"`
 	Reserved    int    `json:"reserved_ports"`
-	Displaced   uint64 `json:"rate_limit_displaced"` // prefixes forgotten because the table of rates was full
+	Displaced   uint64 `json:"rate_limit_displaced"` // unproven sources forgotten because the table of rates was full
+	// Withheld are answers to requests without valid credentials that were not given, by the limit that was reached.
+	Withheld WithheldStats `json:"answers_withheld"`
+}
+
+// WithheldStats counts answers that were not given, by the field of RateLimit that was reached.
+type WithheldStats struct {
+	Unproven uint64 `json:"unauthenticated"`
+	Bindings uint64 `json:"bindings"`
+	Total    uint64 `json:"unauthenticated_total"`
+	Proven   uint64 `json:"proven"`
 }
 
 // NewShared checks the policy, fills its defaults in and begins with it. seed must be random and secret: ids, tokens and
@@ -75,7 +85,7 @@ func (s *Shared) Policy() *Policy { return s.policy.Load() }
 func (s *Shared) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Stats{Allocations: s.total, Users: len(s.users), Reserved: len(s.reserved), Displaced: s.rates.displaced.Load()}
+	return Stats{Allocations: s.total, Users: len(s.users), Reserved: len(s.reserved), Displaced: s.rates.displaced.Load(), Withheld: s.rates.withheld.stats()}
 }
 
 // acquire counts n more allocations of a user, all or none; with force even over the quota.

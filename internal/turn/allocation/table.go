@@ -81,42 +81,66 @@ func (t *Table) Delete(a *Allocation, why Reason) {
 	t.relays.Close(a)
 }
 
-// SetPolicy applies the shared policy to what there is: permissions, channels and peer connections that are not
-// admitted any more end, bandwidth limits change. Allocations stay; their next Refresh needs credentials that hold.
-func (t *Table) SetPolicy(now int64) {
+// Readmitted is what SetPolicy did.
+type Readmitted struct {
+	Permissions, Channels               int // that were suspended
+	ResumedPermissions, ResumedChannels int
+	Connections                         int // RFC 6062 connections that were closed
+}
+
+// SetPolicy applies the shared policy to what there is. Permissions and channels whose peers are not admitted any more are
+// suspended: nothing is relayed for them, their lifetimes run on, and a later SetPolicy that admits the peers resumes them,
+// so that a route may be gone for a moment. Their clients get 403 when they refresh them meanwhile. Peer connections that
+// are not admitted end, bandwidth limits change. Allocations stay; their next Refresh needs credentials that hold.
+func (t *Table) SetPolicy(now int64) (r Readmitted) {
 	quotas := &t.shared.Policy().Quotas
 	for _, a := range t.paths {
 		a.bucket.set(quotas)
-		before := len(a.permissions.keys) + len(a.channels.keys) + len(a.connections.keys)
-		t.readmit(a)
-		if before != len(a.permissions.keys)+len(a.channels.keys)+len(a.connections.keys) {
-			t.changed(a)
-		}
+		t.readmit(a, &r)
 	}
+	return r
 }
 
-// readmit ends what the policy does not admit any more. Lists are walked from behind, where drop fills holes from.
-func (t *Table) readmit(a *Allocation) {
-	for i := len(a.channels.values) - 1; i >= 0; i-- {
-		c := a.channels.values[i]
-		if cluster, ok := a.allowed(c.Peer); ok {
-			c.Cluster = cluster
-		} else {
-			t.unbind(a, c)
+// readmit suspends what the policy does not admit and resumes what it admits again. The list of connections is walked
+// from behind, where drop fills holes from.
+func (t *Table) readmit(a *Allocation, r *Readmitted) {
+	for _, p := range a.permissions.values {
+		p.used, p.at = 0, 0
+		cluster, ok := a.allowed(netip.AddrPortFrom(p.Peer, 0))
+		switch {
+		case !ok && !p.Suspended:
+			p.Suspended = true
+			r.Permissions++
+			t.hideAll(a, p.Peer)
+		case ok && p.Suspended:
+			p.Suspended = false
+			r.ResumedPermissions++
+		}
+		if ok {
+			p.Cluster = cluster
 		}
 	}
-	for i := len(a.permissions.values) - 1; i >= 0; i-- {
-		p := a.permissions.values[i]
-		p.used, p.at = 0, 0
-		if cluster, ok := a.allowed(netip.AddrPortFrom(p.Peer, 0)); ok {
-			p.Cluster = cluster
-		} else {
-			t.forbid(a, p)
+	for _, c := range a.channels.values {
+		cluster, ok := a.allowed(c.Peer)
+		if !ok {
+			if !c.Suspended {
+				c.Suspended = true
+				r.Channels++
+				t.hide(a, c)
+			}
+			continue
 		}
+		if c.Suspended {
+			c.Suspended = false
+			r.ResumedChannels++
+		}
+		c.Cluster = cluster
+		t.show(a, c)
 	}
 	for i := len(a.connections.values) - 1; i >= 0; i-- {
 		if c := a.connections.values[i]; !a.mayConnect(c.peer) {
 			t.disconnect(c)
+			r.Connections++
 		}
 	}
 }

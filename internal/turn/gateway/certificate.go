@@ -12,8 +12,9 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
-	"os"
 	"time"
+
+	"github.com/weir-lb/weir/internal/readfile"
 )
 
 // maxPEM bounds a certificate or key file.
@@ -27,11 +28,11 @@ func (l *ListenerConfig) certificate(now time.Time) (*tls.Certificate, error) {
 	chain, key := l.CertificatePEM, l.KeyPEM
 	if l.Certificate != "" {
 		var err error
-		if chain, err = readPEM(l.Certificate); err != nil {
-			return nil, fmt.Errorf("certificate: %w; name a readable PEM file", err)
+		if chain, err = readfile.Read(l.Certificate, maxPEM); err != nil {
+			return nil, fmt.Errorf("certificate: %w", err)
 		}
-		if key, err = readPEM(l.Key); err != nil {
-			return nil, fmt.Errorf("key: %w; name a readable PEM file", err)
+		if key, err = readfile.Read(l.Key, maxPEM); err != nil {
+			return nil, fmt.Errorf("key: %w", err)
 		}
 	}
 	if !bytes.Contains(chain, []byte("-----BEGIN CERTIFICATE-----")) {
@@ -55,17 +56,6 @@ func orInline(path string) string {
 		return "in the configuration"
 	}
 	return path
-}
-
-func readPEM(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxPEM || info.IsDir() {
-		return nil, fmt.Errorf("%s is no PEM file of at most %d bytes", path, maxPEM)
-	}
-	return os.ReadFile(path)
 }
 
 // selfSigned makes a certificate for the listener's addresses, valid for a year: for tests, and for clients that check

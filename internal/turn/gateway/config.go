@@ -16,7 +16,9 @@ const (
 	DefaultTCP         = 64  // connections of one allocation over TCP
 
 	DefaultUnauthenticated      = 100
-	DefaultUnauthenticatedTotal = 20000
+	DefaultUnauthenticatedTotal = 50000
+	DefaultBindings             = 2000
+	DefaultProven               = 20000
 	DefaultConnections          = 65536
 	DefaultHandshakes           = 1024
 
@@ -141,10 +143,16 @@ type ByteSize uint64
 
 // LimitConfig bounds what clients without credentials cost.
 type LimitConfig struct {
-	// Unauthenticated requests per second that are answered, per source (/32 of IPv4, /64 of IPv6); default 100.
+	// Unauthenticated requests per second that are answered, per source (/32 of IPv4, /64 of IPv6) that has not proven its
+	// address by returning a nonce; default 100. Binding requests do not count.
 	Unauthenticated int `yaml:"unauthenticated,omitempty"`
-	// UnauthenticatedTotal is the same for all sources together; default 20000.
+	// UnauthenticatedTotal is the same for all such sources together, and once more for their Binding requests; default 50000.
 	UnauthenticatedTotal int `yaml:"unauthenticated_total,omitempty"`
+	// Bindings are Binding requests per second that are answered, per source that has not proven its address; default 2000.
+	Bindings int `yaml:"bindings,omitempty"`
+	// Proven is how many requests of both kinds without valid credentials are answered per second, per source that
+	// returned a nonce within the last ten minutes or speaks over TCP, TLS or DTLS; default 20000.
+	Proven int `yaml:"proven,omitempty"`
 	// Connections that stream listeners and DTLS hold at once; default 65536.
 	Connections int `yaml:"connections,omitempty"`
 	// Handshakes of TLS and DTLS under way at once; default 1024.

@@ -131,6 +131,8 @@ func (c *Config) validateNumbers() error {
 		{"quotas.connections", c.Quotas.Connections, 4096},
 		{"limits.unauthenticated", c.Limits.Unauthenticated, 1 << 30},
 		{"limits.unauthenticated_total", c.Limits.UnauthenticatedTotal, 1 << 30},
+		{"limits.bindings", c.Limits.Bindings, 1 << 30},
+		{"limits.proven", c.Limits.Proven, 1 << 30},
 		{"limits.connections", c.Limits.Connections, 1 << 24},
 		{"limits.handshakes", c.Limits.Handshakes, 1 << 20},
 	} {

@@ -29,6 +29,7 @@ func (c Config) WithDefaults() Config {
 	l := &c.Limits
 	l.Unauthenticated = cmp.Or(l.Unauthenticated, DefaultUnauthenticated)
 	l.UnauthenticatedTotal = cmp.Or(l.UnauthenticatedTotal, DefaultUnauthenticatedTotal)
+	l.Bindings, l.Proven = cmp.Or(l.Bindings, DefaultBindings), cmp.Or(l.Proven, DefaultProven)
 	l.Connections, l.Handshakes = cmp.Or(l.Connections, DefaultConnections), cmp.Or(l.Handshakes, DefaultHandshakes)
 	t := &c.Lifetimes
 	t.Max = cmp.Or(t.Max, DefaultMaxLifetime)

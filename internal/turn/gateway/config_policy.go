@@ -19,7 +19,8 @@ func (c *Config) policy() allocation.Policy {
 			Bandwidth: float64(c.Quotas.Bandwidth), Burst: int(c.Quotas.Burst),
 		},
 		Unauthenticated: allocation.RateLimit{
-			PerPrefix: float64(c.Limits.Unauthenticated), PrefixBurst: 2 * c.Limits.Unauthenticated,
+			PerPrefix: float64(c.Limits.Unauthenticated), PrefixBurst: 10 * c.Limits.Unauthenticated,
+			Bindings: float64(c.Limits.Bindings), Proven: float64(c.Limits.Proven),
 			Total: float64(c.Limits.UnauthenticatedTotal), TotalBurst: c.Limits.UnauthenticatedTotal,
 		},
 		Lifetimes: allocation.Lifetimes{Default: c.Lifetimes.Default, Max: c.Lifetimes.Max, Nonce: c.Lifetimes.Nonce},

@@ -191,7 +191,7 @@ func TestCertificates(t *testing.T) {
 		{ListenerConfig{Certificate: other + "x", Key: otherKey}, "listeners[0].certificate: stat"},
 		{ListenerConfig{Certificate: other, Key: otherKey + "x"}, "listeners[0].key: stat"},
 		{ListenerConfig{Certificate: key, Key: key}, "listeners[0].certificate: " + key + " holds no PEM certificate"},
-		{ListenerConfig{Certificate: filepath.Dir(cert), Key: key}, "is no PEM file"},
+		{ListenerConfig{Certificate: filepath.Dir(cert), Key: key}, "is a directory; name a regular file"},
 		{ListenerConfig{Certificate: old, Key: oldKey}, "ended on"},
 		{ListenerConfig{Certificate: future, Key: futureKey}, "begins on"},
 	} {

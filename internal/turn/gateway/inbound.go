@@ -74,6 +74,10 @@ func (w *worker) channelData(c *client, b []byte) {
 		c.counts.add(allocation.NoChannel, 1)
 		return
 	}
+	if ch.Suspended {
+		c.counts.add(allocation.Suspended, 1)
+		return
+	}
 	p, _ := ch.Data.(*peer)
 	if p == nil {
 		if p = w.newPeer(c, ch); p == nil {

@@ -63,6 +63,12 @@ func (g *Gateway) clusterLocked(name string) uint16 {
 // policyChanged has every table look again at what it admitted.
 func (g *Gateway) policyChanged() {
 	for _, w := range g.workers {
-		w.post(func(w *worker) { w.table.SetPolicy(w.now) })
+		w.post(func(w *worker) {
+			if r := w.table.SetPolicy(w.now); r != (allocation.Readmitted{}) {
+				g.options.Log.Info("peers that names or own addresses admit have changed", "worker", w.index,
+					"permissions_suspended", r.Permissions, "channels_suspended", r.Channels,
+					"permissions_resumed", r.ResumedPermissions, "channels_resumed", r.ResumedChannels, "connections_closed", r.Connections)
+			}
+		})
 	}
 }

@@ -19,7 +19,7 @@ const applyTimeout = 5 * time.Second
 //
 // A listener is known by its protocol, address and port: whatever else changes (name, certificate, relay addresses,
 // routes), it goes on and so do its allocations. What a listener is closed for ends with it. Routes, credentials, quotas,
-// limits and lifetimes hold from now on: permissions and channels that the routes do not allow any more end at once, and
+// limits and lifetimes hold from now on: permissions and channels that the routes do not allow are suspended at once, and
 // an allocation whose credentials are gone at its next Refresh. Any goroutine may call it; it may wait for name servers,
 // and nothing else waits for it meanwhile.
 func (g *Gateway) Apply(c Config) (Change, error) {
@@ -138,14 +138,13 @@ func (r *reload) commit() {
 	g.limitStreams(r.to.Limits)
 	limited := g.offload.limit(r.to.Quotas)
 	g.doLocked(func(w *worker) {
-		permissions, channels := w.grants()
-		w.table.SetPolicy(w.now)
+		done := w.table.SetPolicy(w.now)
 		if limited {
 			w.offloadAgain()
 		}
-		left, leftChannels := w.grants()
-		r.change.Permissions += permissions - left
-		r.change.Channels += channels - leftChannels
+		r.change.Permissions += done.Permissions
+		r.change.Channels += done.Channels
+		r.change.Resumed += done.ResumedPermissions + done.ResumedChannels
 	})
 }
 
@@ -171,16 +170,6 @@ func (k *keptListener) reload(g *Gateway) {
 			}
 		}
 	})
-}
-
-// grants counts what the allocations of a worker may reach.
-func (w *worker) grants() (permissions, channels int) {
-	for a := range w.table.All {
-		p, c, _ := a.Counts()
-		permissions += p
-		channels += c
-	}
-	return permissions, channels
 }
 
 // Names is what the gateway knows of the DNS names in its clusters.

@@ -153,9 +153,10 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 	for range 5 { // the same again, and back and forth: nobody loses anything
 		wantChange(t, apply(t, g, after), gateway.Change{})
 		wait(100)
-		wantChange(t, apply(t, g, before), gateway.Change{Restarted: []string{"b"}})
+		wantChange(t, apply(t, g, before), gateway.Change{Restarted: []string{"b"}, Resumed: 1800})
+		inA[0].ping(toGoes, "the route is back")
 		wait(100)
-		wantChange(t, apply(t, g, after), gateway.Change{Restarted: []string{"b"}})
+		wantChange(t, apply(t, g, after), gateway.Change{Restarted: []string{"b"}, Permissions: 900, Channels: 900})
 	}
 	wait(1800)
 	close(stop)
@@ -176,6 +177,9 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 		c.must(stun.MethodRefresh, lifetime(600))
 	}
 	s := g.Stats()
+	if s.Totals.Suspended != 1800 || s.Reasons["suspended"] != 900 {
+		t.Errorf("%d suspended, reasons %v", s.Totals.Suspended, s.Reasons)
+	}
 	if s.Totals.Allocations != 900 || s.Totals.Channels != 900 || s.Totals.Permissions != 900 || s.Reasons["revoked"] != 0 && s.Reasons["revoked"] != 100 {
 		t.Errorf("in the end: %+v", s.Totals)
 	}

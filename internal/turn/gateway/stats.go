@@ -1,6 +1,10 @@
 package gateway
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
 
 // Stats is the state of a gateway at one moment.
 type Stats struct {
@@ -13,6 +17,10 @@ type Stats struct {
 	// Reasons counts how messages and packets ended, by the name of allocation.Reason; also per listener.
 	Reasons map[string]uint64 `json:"reasons"`
 	Offload string            `json:"offload"` // what the offload says of itself, empty without one
+	// Withheld are answers that the limits of requests without valid credentials kept back.
+	Withheld allocation.WithheldStats `json:"answers_withheld"`
+	// Displaced counts sources without a proof that the table of those limits forgot because it was full.
+	Displaced uint64 `json:"rate_limit_displaced"`
 }
 
 // Counts is what Stats tells of a whole, a listener or a cluster.
@@ -20,6 +28,8 @@ type Counts struct {
 	Allocations int `json:"allocations"`
 	Permissions int `json:"permissions"`
 	Channels    int `json:"channels"`
+	// Suspended is how many permissions and channels there are beside these whose routes are gone at the moment.
+	Suspended int `json:"suspended"`
 	// Up is from clients to peers, Down the way back: user data without headers.
 	Up   Traffic `json:"up"`
 	Down Traffic `json:"down"`
@@ -65,6 +75,7 @@ type User struct {
 	Expires     int64            `json:"expires"`
 	Permissions int              `json:"permissions"`
 	Channels    int              `json:"channels"`
+	Suspended   int              `json:"suspended,omitempty"` // of both: the routes of their peers are gone at the moment
 	Peers       []netip.AddrPort `json:"peers"`
 	Up          Traffic          `json:"up"`
 	Down        Traffic          `json:"down"`
@@ -80,7 +91,8 @@ type Change struct {
 	Removed      []string       `json:"removed,omitempty"`      // closed
 	Certificates []string       `json:"certificates,omitempty"` // show another one from the next handshake on
 	Ended        map[string]int `json:"ended,omitempty"`        // allocations that ended, by reason
-	Permissions  int            `json:"permissions,omitempty"`  // that ended because the routes do not allow them any more
+	Permissions  int            `json:"permissions,omitempty"`  // that are suspended because the routes do not allow them any more
 	Channels     int            `json:"channels,omitempty"`     // the same
+	Resumed      int            `json:"resumed,omitempty"`      // permissions and channels that the routes allow again
 	Notes        []string       `json:"notes,omitempty"`        // what takes effect at the next start only
 }

@@ -18,6 +18,8 @@ func (g *Gateway) Stats() Stats {
 		Workers: len(g.workers), Ready: g.state == running && !g.draining.Load() && len(g.config.Listeners) > 0,
 		Draining: g.draining.Load(), Reasons: map[string]uint64{}, Offload: g.offload.describe(),
 	}
+	shared := g.shared.Stats()
+	s.Withheld, s.Displaced = shared.Withheld, shared.Displaced
 	held := g.countHeldLocked()
 	for _, l := range g.listeners {
 		if l == nil {
@@ -76,6 +78,7 @@ func (c *Counts) sum(other *Counts) {
 	c.Allocations += other.Allocations
 	c.Permissions += other.Permissions
 	c.Channels += other.Channels
+	c.Suspended += other.Suspended
 	c.Opened += other.Opened
 	c.Up.Packets += other.Up.Packets
 	c.Up.Bytes += other.Up.Bytes
@@ -94,10 +97,13 @@ func (g *Gateway) countHeldLocked() held {
 	g.doLocked(func(w *worker) {
 		for a := range w.table.All {
 			l := h.listeners[a.Path.Listener]
-			permissions, channels, _ := a.Counts()
 			l.Allocations++
-			l.Permissions += permissions
-			l.Channels += channels
+			for p := range a.Permissions {
+				countGrant(&l.Permissions, &l.Suspended, p.Suspended)
+			}
+			for ch := range a.Channels {
+				countGrant(&l.Channels, &l.Suspended, ch.Suspended)
+			}
 			h.listeners[a.Path.Listener] = l
 			h.countClusters(a)
 		}
@@ -105,12 +111,21 @@ func (g *Gateway) countHeldLocked() held {
 	return h
 }
 
+// countGrant counts what is in force or suspended.
+func countGrant(inForce, suspended *int, isSuspended bool) {
+	if isSuspended {
+		*suspended++
+	} else {
+		*inForce++
+	}
+}
+
 // countClusters counts an allocation for each cluster that it has a permission for.
 func (h *held) countClusters(a *allocation.Allocation) {
 	seen := map[uint16]bool{}
 	for p := range a.Permissions {
 		c := h.clusters[p.Cluster]
-		c.Permissions++
+		countGrant(&c.Permissions, &c.Suspended, p.Suspended)
 		if !seen[p.Cluster] {
 			seen[p.Cluster] = true
 			c.Allocations++
@@ -119,7 +134,7 @@ func (h *held) countClusters(a *allocation.Allocation) {
 	}
 	for ch := range a.Channels {
 		c := h.clusters[ch.Cluster]
-		c.Channels++
+		countGrant(&c.Channels, &c.Suspended, ch.Suspended)
 		h.clusters[ch.Cluster] = c
 	}
 }
@@ -159,7 +174,7 @@ func userOf(a *allocation.Allocation) User {
 			}
 		}
 	}
-	u.Permissions, u.Channels, _ = a.Counts()
+	u.Permissions, u.Channels, _, u.Suspended = a.Counts()
 	peers := map[netip.AddrPort]bool{}
 	withChannel := map[netip.Addr]bool{}
 	for ch := range a.Channels {

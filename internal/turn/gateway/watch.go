@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"time"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
 // watchInterval is how often the kernel's counters are read.
@@ -32,11 +34,14 @@ func (g *Gateway) watch(ctx context.Context) {
 }
 
 // troubles are totals that should not grow.
-type troubles struct{ overflowed, refused uint64 }
+type troubles struct {
+	overflowed, refused uint64
+	withheld            allocation.WithheldStats
+}
 
 func (g *Gateway) complain(before troubles) troubles {
 	g.mu.Lock()
-	var now troubles
+	now := troubles{withheld: g.shared.Stats().Withheld}
 	for _, l := range g.listeners {
 		if l == nil {
 			continue
@@ -56,6 +61,20 @@ func (g *Gateway) complain(before troubles) troubles {
 	if now.refused > before.refused {
 		g.options.Log.Warn("datagrams were refused by the kernel", "count", now.refused-before.refused,
 			"remedy", "see the routes and the firewall of this host")
+	}
+	for _, limit := range []struct {
+		now, before uint64
+		key, whom   string
+	}{
+		{now.withheld.Unproven, before.withheld.Unproven, "limits.unauthenticated", "sources that returned no nonce"},
+		{now.withheld.Bindings, before.withheld.Bindings, "limits.bindings", "Binding requests of sources that returned no nonce"},
+		{now.withheld.Total, before.withheld.Total, "limits.unauthenticated_total", "all sources that returned no nonce"},
+		{now.withheld.Proven, before.withheld.Proven, "limits.proven", "sources that returned a nonce"},
+	} {
+		if limit.now > limit.before {
+			g.options.Log.Warn("requests without valid credentials were not answered", "count", limit.now-limit.before, "of", limit.whom,
+				"remedy", "raise "+limit.key+", or --unauthenticated, if these are your clients and not a flood")
+		}
 	}
 	return now
 }

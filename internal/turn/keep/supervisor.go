@@ -20,6 +20,7 @@ import (
 const (
 	probeTime = 20 * time.Second // a new binary's, to show that it runs
 	leaveTime = 10 * time.Second // an old child's, to hand over; it is killed then, which loses nothing
+	endTime   = 3 * time.Second  // a child's, to end at a second signal, or at the first one before it serves
 	firstWait = 100 * time.Millisecond
 	maxWait   = 5 * time.Second
 )
@@ -66,6 +67,7 @@ type child struct {
 	ready    time.Time // zero: it does not serve yet
 	quit     bool      // it said that it ends
 	leaving  bool      // it was told to hand over
+	cut      bool      // it is killed if it does not end in endTime
 }
 
 // Supervise runs children until one of them ends in order, and returns its exit code. It handles SIGTERM, SIGINT and SIGHUP by
@@ -168,7 +170,7 @@ func (s *supervisor) serve(c *child) {
 			c.probed = nil
 			s.probed(c, err)
 		case <-c.killer:
-			s.log.Warn("the serving process does not hand over: it is killed, its successor has all that is kept", "pid", c.cmd.Process.Pid)
+			s.log.Warn("the serving process does not end: it is killed, what is kept stays", "pid", c.cmd.Process.Pid)
 			_ = c.cmd.Process.Kill()
 		}
 	}
@@ -189,6 +191,9 @@ func (s *supervisor) signal(c *child, sig os.Signal) {
 	default:
 		s.stops++
 		s.stop = number
+		if s.stops > 1 || c.ready.IsZero() {
+			c.cut, c.killer = true, time.After(endTime)
+		}
 		if c.ready.IsZero() && s.stops == 1 {
 			return
 		}
@@ -221,6 +226,9 @@ func (s *supervisor) message(c *child, m message) {
 
 func (s *supervisor) ready(c *child) {
 	c.ready = time.Now()
+	if c.cut && s.stops == 1 { // it drains, as long as it takes
+		c.cut, c.killer = false, nil
+	}
 	s.keepNew()
 	if s.hangup {
 		s.hangup = false
@@ -246,7 +254,7 @@ func (s *supervisor) after(c *child) (code int, done bool, err error) {
 		return 0, false, nil
 	case c.quit:
 		return exitCode(state), true, nil
-	case s.stops > 1:
+	case s.stops > 1, c.cut:
 		return 128 + int(s.stop), true, nil
 	}
 	return s.crashed(c, state)

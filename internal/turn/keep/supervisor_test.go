@@ -71,6 +71,18 @@ func TestSignalsAndExitCode(t *testing.T) {
 	}
 }
 
+// A child that hangs is not waited for at a second signal.
+func TestASecondSignalEndsAHangingChild(t *testing.T) {
+	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
+	kill(t, s.ask("first").pid, unix.SIGSTOP)
+	kill(t, s.cmd.Process.Pid, unix.SIGTERM)
+	kill(t, s.cmd.Process.Pid, unix.SIGINT) // not SIGTERM again, which would be one signal
+	<-s.ended
+	if code := s.cmd.ProcessState.ExitCode(); code <= 128 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // An order that fails before it serves ends the supervisor with the child's code: no loop over a wrong configuration.
 func TestOrderlyFailureEnds(t *testing.T) {
 	address := netlabtest.UDPAddress(t).String()

@@ -8,11 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-lb/weir/internal/readfile"
 )
 
 // Credentials are a long-term credential of RFC 8489 section 9.2.
@@ -66,17 +67,12 @@ const maxCredentialsBytes = 1 << 20
 // configuration ({"iceServers": [{"username", "credential"}]}), or two lines, user and password.
 func File(path string) Source {
 	return func(time.Time) (Credentials, error) {
-		f, err := os.Open(path)
-		if err != nil {
-			return Credentials{}, fmt.Errorf("read credentials: %w", err)
-		}
-		defer f.Close()
-		data, err := io.ReadAll(io.LimitReader(f, maxCredentialsBytes))
+		data, err := readfile.Read(path, maxCredentialsBytes)
 		if err != nil {
 			return Credentials{}, fmt.Errorf("read credentials: %w", err)
 		}
 		written := time.Time{}
-		if info, err := f.Stat(); err == nil {
+		if info, err := os.Stat(path); err == nil {
 			written = info.ModTime()
 		}
 		c, err := parseCredentials(data, written)

@@ -4,6 +4,16 @@
  * slot and its epoch: once the slot has another backend, its entries are a
  * miss. A flow's entry and its reply's expire together; expiry is written only
  * when it moves by a second or more.
+ *
+ * In a full table an unproven flow makes room for a new one (flow.h), with its
+ * reply; in full replies, with its flow. Proven ones make room only for packets
+ * whose connection id names a live owner, in mode NAT. eviction_counts has both.
+ *
+ * A flow that makes room may have a packet in hand on another CPU. Whoever ends a
+ * flow changes its meta first, by a swap that shows it unproven to the last; then
+ * its print, its entry's reply, the rest of the entry, and at last meta and print
+ * anew (way_publish). Whoever uses an entry looks at print or reply again after
+ * what it reads there (flow_found, touch_write, rewrite_stands).
  */
 #pragma once
 
@@ -68,19 +78,6 @@ static __always_inline struct flow_entry *entry_at(__u32 number)
 	return bpf_map_lookup_elem(&flow_entries, &number);
 }
 
-static __always_inline __u32 flow_ttl(const struct service *service, __u32 state)
-{
-	switch (state) {
-	case FLOW_OPENING:
-		return service->ttl_opening;
-	case FLOW_CLOSING:
-		return service->ttl_closing;
-	case FLOW_ESTABLISHED:
-		return service->ttl_open;
-	}
-	return service->ttl_udp;
-}
-
 static __always_inline __u32 state_next(__u32 state, __u8 flags, bool from_client)
 {
 	if (state == FLOW_PLAIN)
@@ -118,6 +115,8 @@ static __always_inline bool flow_found(struct pkt *p, const struct service *serv
 	if (!way)
 		return false;
 	meta = *(volatile __u64 *)&way->meta;
+	if (*(volatile __u64 *)&way->print != p->print) /* made room between two looks */
+		return false;
 	if (!alive(meta, p->now))
 		return false;
 	b = backend_at(way_slot(meta), p->version);
@@ -143,44 +142,91 @@ static __always_inline bool flow_find(struct pkt *p, const struct service *servi
 	return flow_found(p, service, flows_find(flow_print_of(p)));
 }
 
+/* The state after a packet, with FLOW_PROVEN where it proves the flow. Where
+ * replies are seen (mode NAT) the backend proves it: by a reply, of TCP by one
+ * to an established flow. In replies FLOW_PROVEN says that the backend answered,
+ * so that the client's acknowledgement of that proves the flow too (touch_write).
+ * Elsewhere a second packet of the client does, of TCP the one that establishes. */
+static __always_inline __u32 progress_next(__u32 was, bool nat, __u8 flags, bool from_client)
+{
+	__u32 state = state_next(was & 3, flags, from_client);
+
+	if (from_client)
+		return state | (was & FLOW_PROVEN) | (nat || state & 1 ? 0 : FLOW_PROVEN);
+	return state | (was & FLOW_PROVEN) | (state == FLOW_CLOSING ? 0 : FLOW_PROVEN);
+}
+
+_Static_assert(!(FLOW_PLAIN & 1) && FLOW_OPENING & 1 && !(FLOW_ESTABLISHED & 1) && FLOW_CLOSING & 1, "odd states prove nothing");
+
+enum { TOUCH_TRIES = 4 };
+
+/* Writes a way that touch has read as seen, and in mode NAT the other way of the
+ * flow. By swaps, each after a look at whose the way is: one that expired or made
+ * room now may be another flow's in the next moment. */
+__noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u32 from_client)
+{
+	bool nat, opening = way_state(next) == FLOW_OPENING, turns;
+	struct flow_entry *entry = NULL;
+	struct way *way, *other = NULL;
+	__u32 other_at = NO_NUMBER;
+	__u64 print = 0, meta, want;
+
+	if (!p)
+		return 0;
+	way = from_client ? way_at(&flows, at) : way_at(&replies, at);
+	nat = p->mode == MODE_NAT;
+	if (!way || *(volatile __u64 *)&way->print != p->print)
+		return 0;
+	if (nat) {
+		entry = entry_at(p->number);
+		if (!entry)
+			return 0;
+		print = *(volatile __u64 *)&entry->reply;
+		other_at = from_client ? print ? replies_find(print) : NO_NUMBER : p->number;
+		other = from_client ? way_at(&replies, other_at) : way_at(&flows, other_at);
+	}
+	if (other && from_client && way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_ESTABLISHED)
+		next |= *(volatile __u64 *)&other->meta & (__u64)FLOW_PROVEN << 24;
+	turns = way_proven(next) && !way_proven(seen);
+	if (turns && !(from_client ? may_prove(&flows, at, p->now) && (!other || may_prove(&replies, other_at, p->now))
+				   : may_prove(&replies, at, p->now) && may_prove(&flows, other_at, p->now))) {
+		next &= ~((__u64)FLOW_PROVEN << 24);
+		if (next == seen)
+			return 0;
+	}
+	if (__sync_val_compare_and_swap(&way->meta, seen, next) != seen || !other)
+		return 0;
+	for (int i = 0; i < TOUCH_TRIES; i++) {
+		meta = *(volatile __u64 *)&other->meta;
+		if (*(volatile __u64 *)&entry->reply != print)
+			return 0;
+		if (from_client ? way_number(meta) != (p->number & 0xffffff) || *(volatile __u64 *)&other->print != print
+				: print != p->print || !alive(meta, p->now))
+			return 0;
+		want = way_meta(way_expiry(next), way_state(next) | (way_progress(opening ? meta : next) & FLOW_PROVEN),
+				way_number(meta));
+		if (want == meta || __sync_val_compare_and_swap(&other->meta, meta, want) == meta)
+			return 0;
+	}
+	return 0;
+}
+
 /* Follows TCP and renews the entry and its reply's, one of which is at hand. */
-static __always_inline void touch(struct pkt *p, const struct service *service, struct way *way, __u8 flags,
+static __always_inline void touch(struct pkt *p, const struct service *service, struct way *way, __u32 at, __u8 flags,
 				  bool from_client)
 {
 	__u64 meta = *(volatile __u64 *)&way->meta, old = way_expiry(meta), fresh, moved;
-	__u32 was = way_state(meta), state = state_next(was, flags, from_client);
-	struct flow_entry *entry;
-	struct way *other;
+	__u32 was = way_progress(meta), is = progress_next(was, service->mode == MODE_NAT, flags, from_client);
 
-	fresh = expiry_after(p->now, flow_ttl(service, state));
+	fresh = expiry_after(p->now, flow_ttl(service, is & 3));
 	moved = fresh > old ? fresh - old : old - fresh;
 	if (moved < params.ticks) {
-		if (state == was)
+		if (is == was)
 			return;
 		fresh = old;
 	}
-	/* By swaps: a way that expired now may be another flow's in the next moment. */
-	if (__sync_val_compare_and_swap(&way->meta, meta, way_meta(fresh, state, way_number(meta))) != meta)
-		return;
-	if (service->mode != MODE_NAT)
-		return;
-	if (from_client) {
-		entry = entry_at(p->number);
-		if (!entry || !entry->reply)
-			return;
-		other = way_at(&replies, replies_find(entry->reply));
-		if (!other)
-			return;
-		meta = *(volatile __u64 *)&other->meta;
-		if (way_number(meta) == (p->number & 0xffffff))
-			__sync_val_compare_and_swap(&other->meta, meta, way_meta(fresh, state, p->number & 0xffffff));
-		return;
-	}
-	other = way_at(&flows, p->number);
-	if (!other)
-		return;
-	meta = *(volatile __u64 *)&other->meta;
-	__sync_val_compare_and_swap(&other->meta, meta, way_meta(fresh, state, way_number(meta)));
+	p->mode = service->mode;
+	touch_write(p, at, meta, way_meta(fresh, is, way_number(meta)), from_client);
 }
 
 static __always_inline void flow_touch(struct pkt *p, const struct service *service, __u8 flags)
@@ -188,7 +234,7 @@ static __always_inline void flow_touch(struct pkt *p, const struct service *serv
 	struct way *way = way_at(&flows, p->number);
 
 	if (way)
-		touch(p, service, way, flags, true);
+		touch(p, service, way, p->number, flags, true);
 }
 
 /* Whether a print is alive in another way too: two CPUs entered it at once. At
@@ -215,6 +261,96 @@ __noinline int replies_twice(__u64 print, __u32 at, __u64 now)
 			return 0;
 	}
 	return 0;
+}
+
+/* Counts a live entry that made room. */
+static __always_inline void count_evicted(__u64 meta)
+{
+	__u32 zero = 0;
+	struct eviction_count *n = bpf_map_lookup_elem(&eviction_counts, &zero);
+
+	if (!n)
+		return;
+	if (way_proven(meta))
+		n->proven++;
+	else
+		n->unproven++;
+}
+
+enum { EVICT_TRIES = 3 };
+
+/* Takes the way of a flow that makes room for p's, where table_claim found none.
+ * The flow ends first, by a swap that fails if it has proven itself meanwhile;
+ * then its way is like any that expired. */
+__noinline __u32 flow_evict(struct pkt *p)
+{
+	const struct service *service = p ? service_at(p, p->service) : NULL;
+	struct victim v;
+	struct way *way;
+
+	if (!service)
+		return NO_NUMBER;
+	for (int i = 0; i < EVICT_TRIES; i++) {
+		table_victim(&flows, p->print, false, service, &v);
+		if (v.number == NO_NUMBER && p->owned)
+			table_victim(&flows, p->print, true, service, &v);
+		way = way_at(&flows, v.number);
+		if (!way)
+			return NO_NUMBER;
+		if (alive(v.meta, p->now)) {
+			if (__sync_val_compare_and_swap(&way->meta, v.meta, way_ended(v.meta, p->now)) != v.meta)
+				continue;
+			count_evicted(v.meta);
+		}
+		if (__sync_val_compare_and_swap(&way->print, v.print, PRINT_BUSY) == v.print)
+			return v.number;
+	}
+	return NO_NUMBER;
+}
+
+/* The same in replies: the flow of the reply ends with it. */
+__noinline __u32 reply_evict(struct reservation *r, __u64 print)
+{
+	const struct service *service;
+	struct flow_entry *entry;
+	struct way *way, *flow;
+	struct victim v;
+	__u64 meta;
+	__u32 i;
+
+	if (!r)
+		return NO_NUMBER;
+	i = r->service & (2 * MAX_SERVICES - 1);
+	service = bpf_map_lookup_elem(&services, &i);
+	if (!service)
+		return NO_NUMBER;
+	for (int try = 0; try < EVICT_TRIES; try++) {
+		table_victim(&replies, print, false, service, &v);
+		if (v.number == NO_NUMBER && r->any)
+			table_victim(&replies, print, true, service, &v);
+		way = way_at(&replies, v.number);
+		entry = entry_at(way_number(v.meta));
+		flow = way_at(&flows, way_number(v.meta));
+		if (!way || !entry || !flow)
+			return NO_NUMBER;
+		meta = *(volatile __u64 *)&flow->meta;
+		if (way_number(v.meta) != r->number && *(volatile __u64 *)&entry->reply == v.print) {
+			if (*(volatile __u64 *)&flow->print == PRINT_BUSY)
+				continue; /* being made */
+			if (alive(meta, r->now)) {
+				if (way_proven(meta) && !r->any) { /* its reply is to say so too */
+					__sync_val_compare_and_swap(&way->meta, v.meta, v.meta | (__u64)FLOW_PROVEN << 24);
+					continue;
+				}
+				if (__sync_val_compare_and_swap(&flow->meta, meta, way_ended(meta, r->now)) != meta)
+					continue;
+				count_evicted(meta);
+			}
+		}
+		if (__sync_val_compare_and_swap(&way->print, v.print, PRINT_BUSY) == v.print)
+			return v.number;
+	}
+	return NO_NUMBER;
 }
 
 /* Enters one reply key unless another live flow has it. */
@@ -246,9 +382,13 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 		}
 	} else {
 		at = replies_claim(print, r->now);
+		if (at == NO_NUMBER)
+			at = reply_evict(r, print);
 		way = way_at(&replies, at);
-		if (!way)
+		if (!way) {
+			r->full = 1;
 			return 0;
+		}
 	}
 	own = entry_at(r->number);
 	if (own)
@@ -328,12 +468,55 @@ static __always_inline int reserve_next(struct reservation *r, __u32 service)
 	return reserve_pool(r);
 }
 
-__noinline int reply_release(__u64 print, __u32 number)
+/* The word that says when a search for a source port toward p's backend failed. */
+static __always_inline __u32 *snat_failed(const struct pkt *p)
 {
-	struct way *way = way_at(&replies, replies_find(print));
+	__u32 i = (p->slot << 1 | (p->version == 6)) & (2 * MAX_BACKENDS - 1);
+	struct snat_search *s = bpf_map_lookup_elem(&snat_searches, &i);
 
-	if (way && way_number(way->meta) == number)
-		*(volatile __u64 *)&way->meta = number; /* expired */
+	if (!s)
+		return NULL;
+	return p->key.proto == P_TCP ? &s->failed[0] : p->key.proto == P_UDP ? &s->failed[1] : &s->failed[2];
+}
+
+/* Whether such a search has failed in this tick: then no other one begins. */
+static __always_inline bool snat_waits(const struct pkt *p)
+{
+	const __u32 *failed = snat_failed(p);
+
+	return failed && *(volatile const __u32 *)failed == (__u32)p->now;
+}
+
+/* Gives back the reply way of a flow whose way the caller has taken, and lets
+ * flows search for its source port at once. */
+__noinline int reply_release(__u32 number)
+{
+	struct flow_entry *entry = entry_at(number);
+	struct snat_search *s;
+	struct way *way;
+	__u64 print, meta;
+
+	if (!entry)
+		return 0;
+	print = entry->reply;
+	*(volatile __u64 *)&entry->reply = 0; /* first: replies in hand are nobody's from now on */
+	if (!print)
+		return 0;
+	way = way_at(&replies, replies_find(print));
+	if (!way)
+		return 0;
+	meta = *(volatile __u64 *)&way->meta;
+	if (*(volatile __u64 *)&way->print != print || way_number(meta) != (number & 0xffffff))
+		return 0;
+	if (__sync_val_compare_and_swap(&way->meta, meta, meta & 0xffffff) != meta) /* expired */
+		return 0;
+	if (entry->nat) {
+		__u32 i = (entry->target << 1 | !poses(entry->key.dst)) & (2 * MAX_BACKENDS - 1);
+
+		s = bpf_map_lookup_elem(&snat_searches, &i);
+		if (s)
+			s->failed[0] = s->failed[1] = s->failed[2] = 0;
+	}
 	return 0;
 }
 
@@ -343,25 +526,29 @@ static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry,
 	const struct service *service;
 	const struct backend *b;
 	struct reservation *r;
+	bool snat;
 	int ok;
 
 	if (!p || !entry)
-		return REASON_SNAT_EXHAUSTED;
+		return REASON_FLOW_TABLE_FULL;
 	r = &p->reservation;
 	__builtin_memset(r, 0, sizeof(*r));
 	service = service_at(p, p->service);
 	b = backend_at(p->slot, p->version);
 	if (!service || !b)
-		return REASON_SNAT_EXHAUSTED;
+		return REASON_FLOW_TABLE_FULL;
+	snat = service->has_snat && !p->back; /* what its backend started keeps the client's address */
 	r->now = p->now;
 	r->expiry = expiry;
 	r->state = state;
 	r->number = number;
 	r->echo = p->kind == KIND_ECHO;
+	r->any = p->owned;
+	r->service = (p->active & 1) * MAX_SERVICES + service->id;
 	__builtin_memcpy(r->reply.src, b->addr, 16);
 	r->reply.sport = r->echo ? p->key.sport : b->port ?: p->key.dport;
 	r->reply.proto = p->key.proto;
-	if (service->has_snat && !p->back) { /* what its backend started keeps the client's address */
+	if (snat) {
 		bool is6 = p->version == 6;
 
 		r->first = service->snat + (is6 ? service->snat4 : 0);
@@ -376,8 +563,15 @@ static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry,
 		r->reply.dport = r->echo ? 0 : p->key.sport;
 		ok = reply_reserve(r);
 	}
-	if (!ok)
+	if (!ok && snat && !r->full) {
+		__u32 *failed = snat_failed(p);
+
+		if (failed)
+			*(volatile __u32 *)failed = p->now;
 		return REASON_SNAT_EXHAUSTED;
+	}
+	if (!ok)
+		return REASON_FLOW_TABLE_FULL;
 	entry->reply = r->print;
 	entry->nat = r->nat;
 	entry->nat_port = r->nat_port;
@@ -398,6 +592,8 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	b = backend_at(p->slot, p->version);
 	if (!service || !b)
 		return REASON_FLOW_TABLE_FULL;
+	if (service->has_snat && !p->back && snat_waits(p))
+		return REASON_SNAT_EXHAUSTED;
 	state = state_first(p->key.proto, flags);
 	expiry = expiry_after(p->now, flow_ttl(service, state));
 	number = p->old;
@@ -408,16 +604,18 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	} else {
 		number = here ? table_claim(&flows, params.flow_mask, params.ways, p->print, p->now)
 			      : flows_claim(p->print, p->now);
+		if (number == NO_NUMBER)
+			number = flow_evict(p);
 		way = way_at(&flows, number);
 	}
 	entry = entry_at(number);
 	if (!way || !entry)
 		return REASON_FLOW_TABLE_FULL;
+	if (entry->reply)
+		reply_release(number);
 	if (service->mode == MODE_NAT) {
 		int problem;
 
-		if (entry->reply)
-			reply_release(entry->reply, number);
 		problem = flow_reserve(p, entry, expiry, number, state);
 		if (problem) {
 			entry->reply = 0;
@@ -548,6 +746,7 @@ static __always_inline __u32 reply_find_here(struct pkt *p)
 	p->service = b->service;
 	p->slot = entry->target & 0xffff;
 	p->number = number;
+	p->print = print;
 	p->back = 1;
 	return found + 1;
 }

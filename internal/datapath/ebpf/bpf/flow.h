@@ -12,7 +12,14 @@
  * An entry that is no longer wanted expires; its print stays until another
  * takes its way, or until user space sees that its bucket has not overflowed.
  *
- * A table whose three buckets hold twelve live flows is full for that flow.
+ * A table whose three buckets hold twelve live flows is full for that flow. Then
+ * one of those that have not proven themselves (FLOW_PROVEN) makes room: the one
+ * that was made or renewed first, as its expiry tells. There are no shares of
+ * sources: the keyed hash spreads each source over all buckets, so what makes room
+ * is that of whoever has most there. At least one way of each bucket outside of the
+ * dense part is free, expired or unproven (may_prove), so each new flow has at
+ * least two that may make room; only a table of one place can fill up for good.
+ *
  * Ways are named by a number: bucket times four plus way.
  */
 #pragma once
@@ -21,11 +28,24 @@
 #include "maps.h"
 #include "parse.h"
 
+static __always_inline __u32 flow_ttl(const struct service *service, __u32 state)
+{
+	switch (state) {
+	case FLOW_OPENING:
+		return service->ttl_opening;
+	case FLOW_CLOSING:
+		return service->ttl_closing;
+	case FLOW_ESTABLISHED:
+		return service->ttl_open;
+	}
+	return service->ttl_udp;
+}
+
 #define PRINT_BUSY 1ull /* claimed, being written */
 #define PRINT_NOBODY 2ull /* of an expired way; a print of a key with odds of 2^-63 */
-#define EXPIRY_BITS 38
+#define EXPIRY_BITS 37
 #define NEVER ((1ull << EXPIRY_BITS) - 1)
-#define WAY_SHIFT 26
+#define WAY_SHIFT 27
 
 /* A reply's key hashes apart from a flow's of the same addresses. */
 enum { KEY_FLOW, KEY_REPLY, KEY_DATAGRAM, KEY_LEFT };
@@ -54,13 +74,31 @@ static __always_inline bool alive(__u64 meta, __u64 now)
 }
 
 static __always_inline __u32 way_state(__u64 meta) { return meta >> 24 & 3; }
+static __always_inline __u32 way_progress(__u64 meta) { return meta >> 24 & 7; } /* state and FLOW_PROVEN */
 static __always_inline __u32 way_number(__u64 meta) { return meta & 0xffffff; }
 static __always_inline __u32 way_slot(__u64 meta) { return meta & 0xffff; }
 static __always_inline __u8 way_epoch(__u64 meta) { return meta >> 16; }
 
-static __always_inline __u64 way_meta(__u64 expiry, __u32 state, __u32 number)
+/* Whether a live flow must stay in a full table. A handshake that begins anew
+ * on the ports of a proven flow proves nothing yet. */
+static __always_inline bool way_proven(__u64 meta)
 {
-	return expiry << WAY_SHIFT | (__u64)state << 24 | number;
+	return meta >> 24 & FLOW_PROVEN && way_state(meta) != FLOW_OPENING;
+}
+
+static __always_inline __u64 way_meta(__u64 expiry, __u32 progress, __u32 number)
+{
+	return expiry << WAY_SHIFT | (__u64)progress << 24 | number;
+}
+
+/* The meta of a way that ends before its time: it expired so long ago that no
+ * packet in hand takes it for alive, and not so long that reclaim.go takes it for
+ * one that had expired when its pass began. */
+enum { ENDED_AGO = 64 };
+
+static __always_inline __u64 way_ended(__u64 meta, __u64 now)
+{
+	return way_meta(now - ENDED_AGO, 0, meta & 0xffffff);
 }
 
 /* The expiry of something that lives ttl ticks from now; ~0: for ever. */
@@ -187,6 +225,71 @@ static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 ways, __
 		}
 	}
 	return NO_NUMBER;
+}
+
+/* A way that may make room. */
+struct victim {
+	__u64 print, meta;
+	__u32 number; /* NO_NUMBER: there is none */
+};
+
+/* Of the ways that a print may have, the one whose flow was made or renewed
+ * first: an unproven one; with any, one of all. Times are those of the new flow's
+ * service; ties, as of flows that never expire, are broken by the print. */
+static __always_inline void table_victim(void *table, __u64 print, bool any, const struct service *service,
+					 struct victim *v)
+{
+	__u64 best = ~0ull;
+
+	v->number = NO_NUMBER;
+#pragma unroll
+	for (int choice = 0; choice < CHOICES; choice++) {
+		__u32 i = bucket_of(print, choice, params.flow_mask);
+		struct bucket *b;
+
+		if (TWICE(choice, params.flow_mask))
+			continue;
+		b = bpf_map_lookup_elem(table, &i);
+		if (!b)
+			return;
+#pragma unroll
+		for (int w = 0; w < WAYS; w++) {
+			__u64 found = *(volatile __u64 *)&b->way[w].print, meta = *(volatile __u64 *)&b->way[w].meta, age;
+
+			if (w >= params.ways || found <= PRINT_BUSY || (!any && way_proven(meta)))
+				continue;
+			age = way_expiry(meta) == NEVER ? 0 : way_expiry(meta) + (1ull << 32) - flow_ttl(service, way_state(meta));
+			age = age << 4 | ((choice * WAYS + w) ^ (print >> 56 & 15));
+			if (age >= best)
+				continue;
+			best = age;
+			v->print = found;
+			v->meta = meta;
+			v->number = i * WAYS + w;
+		}
+	}
+}
+
+/* Whether a way's bucket keeps one that may make room, were this one proven.
+ * Buckets of the dense part may fill up, for the others of each choice do not. */
+static __always_inline bool may_prove(void *table, __u32 number, __u64 now)
+{
+	__u32 i = number / WAYS;
+	struct bucket *b;
+
+	if (params.ways == 1 || (params.flow_mask && i <= DENSE(params.flow_mask)))
+		return true;
+	b = bpf_map_lookup_elem(table, &i);
+	if (!b)
+		return false;
+#pragma unroll
+	for (int w = 0; w < WAYS; w++) {
+		__u64 found = *(volatile __u64 *)&b->way[w].print, meta = *(volatile __u64 *)&b->way[w].meta;
+
+		if (w < params.ways && w != number % WAYS && (!found || !alive(meta, now) || !way_proven(meta)))
+			return true;
+	}
+	return false;
 }
 
 /* The tables' own functions, so that the kernel verifies each search once. */

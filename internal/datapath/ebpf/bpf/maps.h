@@ -35,6 +35,12 @@ struct owner_key {
 	__u32 owner;
 };
 
+/* The tick (its lower bits) in which a search for a source port toward a backend
+ * last found none; 0: none has. Ports of TCP, UDP and echoes are apart. */
+struct snat_search {
+	__u32 failed[4]; /* by protocol */
+};
+
 /* What was decided for the last packet of this CPU, for tests. */
 struct verdict {
 	enum reason reason;
@@ -70,17 +76,19 @@ MAP(ARRAY, owners, __u32, struct cells, 1, BPF_F_MMAPABLE);
 MAP(HASH, far_owners, struct owner_key, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(ARRAY, snat_addresses, __u32, struct addr, 4096, 0);
 MAP(ARRAY, snat_next, __u32, __u32, MAX_SERVICES, 0); /* where the next sweep of a pool begins */
+MAP(ARRAY, snat_searches, __u32, struct snat_search, 2 * MAX_BACKENDS, 0); /* by backend and family, as backends */
 MAP(ARRAY, flows, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, flow_entries, __u32, struct flow_entry, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, replies, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, fragments, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, fragment_entries, __u32, struct fragment_entry, 1, BPF_F_MMAPABLE);
-MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES + 2, BPF_F_MMAPABLE); /* rate.h */
+MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES + 3, BPF_F_MMAPABLE); /* rate.h */
 MAP(ARRAY, wanted, __u32, __u64, WANTED, BPF_F_MMAPABLE);
 MAP(HASH, outbounds, struct outbound_key, struct outbound, 4 * MAX_BACKENDS, BPF_F_NO_PREALLOC);
 MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(PERCPU_ARRAY, service_counts, __u32, struct count, MAX_SERVICES * REASONS, 0);
 MAP(PERCPU_ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, 0);
+MAP(PERCPU_ARRAY, eviction_counts, __u32, struct eviction_count, 1, 0);
 MAP(PERCPU_ARRAY, verdicts, __u32, struct verdict, 1, 0);
 
 struct {

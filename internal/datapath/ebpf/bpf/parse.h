@@ -42,7 +42,10 @@ struct reservation {
 	__u8 echo;
 	__u8 state;
 	__u8 tries;
-	__u8 pad;
+	__u8 any;         /* may take the place of a proven flow */
+	__u8 full;        /* out: no way was free for a reply key */
+	__u8 pad[3];
+	__u32 service;    /* number in services */
 };
 
 #define NO_SLOT 0xffffu      /* of cells; not a backend */
@@ -75,11 +78,12 @@ struct pkt {
 	__u8 reason;     /* that steering gave */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
-	__u8 pad[2];
+	__u8 owned;      /* its connection id names slot: no full table stops it */
+	__u8 pad;
 	struct rewrite nat;
 	/* from nat.src on not cleared for each packet */
 	__u64 now;       /* ticks */
-	__u64 print;     /* of the key, once computed */
+	__u64 print;     /* of the key, once computed; of a reply, its print in replies */
 	__u32 end;       /* of the IP packet */
 	__u32 len;       /* of the frame */
 	__u32 active;    /* generation */

@@ -5,13 +5,20 @@
  */
 #pragma once
 
+#include "clock.h"
 #include "credit.h"
 #include "maps.h"
 #include "params.h"
 
 /* Services have the buckets of their numbers. Errors about sizes have one of
  * their own: who sends hop limits that end here takes none of it. */
-enum { RATE_SIZES = 0, RATE_NEIGHBOURS = MAX_SERVICES, RATE_HOPS, THOUSAND = 1000000 /* ns: a thousand in a second */ };
+enum {
+	RATE_SIZES = 0,
+	RATE_NEIGHBOURS = MAX_SERVICES,
+	RATE_HOPS,
+	RATE_CROWDED, /* entries without replies, while the table is crowded */
+	THOUSAND = 1000000 /* ns: a thousand in a second */
+};
 
 /* Spends cost ns of a bucket's credit. */
 __noinline int rate_spend(__u32 id, __u32 cost, __u64 now)
@@ -27,4 +34,18 @@ __noinline int rate_spend(__u32 id, __u32 cost, __u64 now)
 static __always_inline bool rate_take(const struct service *service, __u64 now)
 {
 	return !service->flow_cost || rate_spend(service->id, service->flow_cost, now);
+}
+
+/* Whether a new flow whose replies are not translated gets an entry; without
+ * one it goes by Maglev. Where no rate is configured, a crowded table takes as
+ * many in a second as fill it up within the time-out of UDP flows. */
+static __always_inline bool rate_enter(const struct service *service, __u64 now)
+{
+	const struct control *control;
+
+	if (service->flow_cost)
+		return rate_spend(service->id, service->flow_cost, now);
+	control = control_of();
+	return !control || *(volatile const __u64 *)&control->crowded <= now ||
+	       rate_spend(RATE_CROWDED, service->crowded_cost, now);
 }

@@ -169,12 +169,18 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 		}
 		p->number = NO_NUMBER;
 	}
-	if (owner != NO_SLOT)
+	if (owner != NO_SLOT) {
+		p->owned = 1;
 		return enter(p, owner, REASON_CID);
+	}
 	p->slot = NO_SLOT;
-	if (!rate_take(service, p->now))
-		return REASON_NEW_FLOW_RATE;
-	if (service->mode == MODE_NAT || p->spare == NO_NUMBER)
+	if (service->mode == MODE_NAT)
+		return rate_take(service, p->now) ? flow_start(p, fresh) : REASON_NEW_FLOW_RATE;
+	if (!rate_enter(service, p->now)) {
+		p->slot = maglev_slot(p, service);
+		return p->slot == NO_SLOT ? REASON_NO_BACKEND : fresh;
+	}
+	if (p->spare == NO_NUMBER)
 		return flow_start(p, fresh);
 	entry_soon(p->spare);
 	p->slot = maglev_slot(p, service);
@@ -195,7 +201,7 @@ static __always_inline int steer_reply(struct pkt *p, __u32 found, __u8 flags)
 	way = way_at(&replies, found - 1);
 	if (!service || !way)
 		return REASON_NOT_SERVICE;
-	touch(p, service, way, flags, false);
+	touch(p, service, way, found - 1, flags, false);
 	return REASON_REPLY;
 }
 
@@ -392,6 +398,25 @@ static __always_inline int any_reason(struct pkt *p, int reason)
 	return *(volatile __u8 *)&p->reason;
 }
 
+/* Whether the entry that a rewrite came from is still this flow's: if it made
+ * room in between, the new endpoints may be another flow's. */
+static __always_inline bool rewrite_stands(const struct pkt *p)
+{
+	const struct flow_entry *entry;
+	const struct way *way;
+
+	if (p->back) {
+		if (p->opened)
+			return true;
+		entry = entry_at(p->number);
+		return entry && *(volatile const __u64 *)&entry->reply == p->print;
+	}
+	if (!p->nat.set_src)
+		return true;
+	way = way_at(&flows, p->number);
+	return way && *(volatile const __u64 *)&way->print == p->print;
+}
+
 static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 {
 	const struct service *service;
@@ -408,8 +433,13 @@ static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 				return REASON_NOT_SERVICE;
 			p->mode = service->mode;
 		}
-		if (p->mode == MODE_NAT)
+		if (p->mode == MODE_NAT) {
 			rewrite_for(p);
+			if (transport && !rewrite_stands(p)) {
+				p->slot = NO_SLOT;
+				return REASON_FLOW_TABLE_FULL;
+			}
+		}
 	}
 	if (p->first)
 		reason = fragment_first(ctx, p, reason);

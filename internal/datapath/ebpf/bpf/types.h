@@ -92,9 +92,9 @@ _Static_assert(sizeof(struct flow_key) == 40, "the hashed form of flow.Key");
 /* One flow in one bucket. print identifies the flow (0: free, 1: being
  * written); meta is, from the lowest bit:
  *
- *   flows:     16 slot, 8 epoch, 2 flow_state, 38 expiry in ticks
- *   replies:   24 number of the flow,       2 flow_state, 38 expiry in ticks
- *   fragments: 24 0, 2 fragment_rank (frag.h), 38 expiry in ticks
+ *   flows:     16 slot, 8 epoch,   2 flow_state, 1 proven,   37 expiry in ticks
+ *   replies:   24 number of a flow, 2 flow_state, 1 answered, 37 expiry in ticks
+ *   fragments: 24 0, 2 fragment_rank (frag.h), 1 0, 37 expiry in ticks
  */
 struct way {
 	__u64 print;
@@ -107,6 +107,8 @@ struct bucket {
 _Static_assert(sizeof(struct bucket) == 64, "one cache line");
 
 enum flow_state { FLOW_PLAIN, FLOW_OPENING, FLOW_ESTABLISHED, FLOW_CLOSING };
+
+enum { FLOW_PROVEN = 4 }; /* beside flow_state in way.meta */
 
 /* What a hit seldom needs, at the same number as its way. */
 struct flow_entry {
@@ -223,7 +225,8 @@ struct service {
 	__u8 snat4, snat6;           /* how many of each family, IPv4 first */
 	__u8 more_owners;            /* owner ids outside the direct table exist */
 	__u8 has_snat;
-	__u8 pad[6];
+	__u8 pad[2];
+	__u32 crowded_cost;          /* ns of credit of an entry without replies in a crowded table */
 	__u32 outer4;                /* source of the tunnel */
 	__u32 outer6[4];
 	__u64 pad2;
@@ -263,10 +266,17 @@ struct control {
 	__u64 now;       /* ms, read only where params.clock is CLOCK_MANUAL */
 	__u32 trace;     /* 0: off */
 	__u32 held;      /* early fragments in user space's hands */
+	__u64 crowded;   /* until this tick more than three quarters of flows are in use */
 };
 
 struct count {
 	__u64 packets, bytes;
+};
+
+/* Live entries of flows that made room for others. */
+struct eviction_count {
+	__u64 unproven;  /* for a new flow */
+	__u64 proven;    /* for a packet whose connection id names a live owner */
 };
 
 struct backend_count {

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+// Every process is sampled, every load gets answers, nothing is lost, and the page can be drawn again from the JSON.
+func TestRootBenchSoak(t *testing.T) {
+	netlabtest.Root(t)
+	page := filepath.Join(t.TempDir(), "soak.html")
+	out, err := execute(t, "bench", "run", "soak", "--for", "9s", "--every", "1s", "--load", "2", "--json", "--report", page)
+	if err != nil {
+		t.Errorf("%v", err)
+	}
+	var results []*measure.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	kinds := map[string]int{}
+	for _, r := range results {
+		kinds[r.Parameters[bench.ParamKind]]++
+		switch r.Parameters[bench.ParamKind] {
+		case bench.KindLoad:
+			if r.Requests == 0 || r.Errors != 0 {
+				t.Errorf("%s: %d answered, %d lost, %v", r.Road, r.Requests, r.Errors, r.Figures)
+			}
+		case bench.KindProcess:
+			if len(r.Series) == 0 || len(r.Series[0].At) < 5 || r.Parameters[bench.ParamVerdict] != bench.VerdictShort {
+				t.Errorf("%s: %+v", r.Road, r)
+			}
+		}
+	}
+	if kinds[bench.KindProcess] != 7 || kinds[bench.KindLoad] != 7 {
+		t.Errorf("results: %v", kinds)
+	}
+	file := filepath.Join(t.TempDir(), "soak.json")
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := execute(t, "bench", "report", file, "-o", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.ReadFile(page)
+	if err != nil || again != string(first) || !strings.Contains(again, "tables of lb-ebpf") {
+		t.Errorf("the report drawn again is another one: %v", err)
+	}
+}

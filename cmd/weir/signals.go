@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// hangups are the SIGHUPs of this process from the first instruction of main on. One that comes while the process starts is kept until
+// there is something to reload. Where there never is, it is ignored, unless it says that the terminal is gone: that ends the process.
+type hangups struct {
+	signals  chan os.Signal
+	terminal bool // there was one at the start, and SIGHUP was not ignored as by nohup
+
+	mu      sync.Mutex
+	pending bool
+	reload  func()
+}
+
+// catchHangups has to be what main begins with.
+func catchHangups() *hangups {
+	h := &hangups{signals: make(chan os.Signal, 1), terminal: !signal.Ignored(syscall.SIGHUP)}
+	signal.Notify(h.signals, syscall.SIGHUP)
+	h.terminal = h.terminal && hasTerminal()
+	return h
+}
+
+// hasTerminal reports whether the process has a controlling terminal that is still there.
+func hasTerminal() bool {
+	file, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	return file.Close() == nil
+}
+
+// handle obeys hangups until ctx ends. end ends the process.
+func (h *hangups) handle(ctx context.Context, end func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.signals:
+		}
+		h.mu.Lock()
+		reload := h.reload
+		h.pending = reload == nil
+		h.mu.Unlock()
+		switch {
+		case reload != nil:
+			reload()
+		case h.terminal && !hasTerminal():
+			end()
+		}
+	}
+}
+
+// onReload has reload called for each SIGHUP from now on, and at once for one that came before.
+func (h *hangups) onReload(reload func()) {
+	h.mu.Lock()
+	pending := h.pending
+	h.reload, h.pending = reload, false
+	h.mu.Unlock()
+	if pending {
+		reload()
+	}
+}
+
+// endWithin is how long an orderly end may take.
+const endWithin = 3 * time.Second
+
+// ending ends the process when a signal to end has come and the orderly end takes too long, whatever hangs.
+type ending struct {
+	within time.Duration
+	errOut io.Writer
+	exit   func(code int)
+
+	mu      sync.Mutex
+	drains  bool // an operator wants the process to wait first
+	stopped bool
+	timer   *time.Timer
+}
+
+// begin is the signal to end. Where the process drains it does nothing: drained begins then.
+func (e *ending) begin() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.drains || e.stopped || e.timer != nil {
+		return
+	}
+	e.timer = time.AfterFunc(e.within, func() {
+		fmt.Fprintf(e.errOut, "weir: no orderly end within %s after the signal: it ends now, what still hangs is cut off\n", e.within)
+		e.exit(exitFailure)
+	})
+}
+
+// drain has signals to end wait until drained is called, also one that came before.
+func (e *ending) drain() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.drains = true
+	if e.timer != nil {
+		e.timer.Stop()
+		e.timer = nil
+	}
+}
+
+// drained is the end of a drain.
+func (e *ending) drained() {
+	e.mu.Lock()
+	e.drains = false
+	e.mu.Unlock()
+	e.begin()
+}
+
+// stop is the orderly end.
+func (e *ending) stop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stopped = true
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+}
+
+// processSignals is what commands know of the signals to the process they run in.
+type processSignals struct {
+	hangups *hangups
+	ending  *ending
+}
+
+type processKey struct{}
+
+// signalsOf is never nil: a command that a test runs without main has signals that never come.
+func signalsOf(ctx context.Context) processSignals {
+	if s, ok := ctx.Value(processKey{}).(processSignals); ok {
+		return s
+	}
+	return processSignals{new(hangups), &ending{stopped: true}}
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+// What hangs is cut off after the time; an orderly end, and a drain that an operator asked for, are not.
+func TestEndingCutsOffWhatHangs(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(*ending)
+		want bool
+	}{
+		{"hangs", func(e *ending) { e.begin() }, true},
+		{"two signals", func(e *ending) { e.begin(); time.Sleep(2 * time.Second); e.begin() }, true},
+		{"orderly", func(e *ending) { e.begin(); time.Sleep(2 * time.Second); e.stop() }, false},
+		{"ended before", func(e *ending) { e.stop(); e.begin() }, false},
+		{"drains", func(e *ending) { e.drain(); e.begin(); time.Sleep(time.Hour); e.stop() }, false},
+		{"a signal before the drain", func(e *ending) { e.begin(); e.drain(); time.Sleep(time.Hour); e.stop() }, false},
+		{"hangs after the drain", func(e *ending) { e.drain(); e.begin(); time.Sleep(time.Hour); e.drained() }, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var said strings.Builder
+			code, at := 0, time.Time{}
+			e := &ending{within: endWithin, errOut: &said, exit: func(c int) { code, at = c, time.Now() }}
+			c.do(e)
+			began := time.Now()
+			time.Sleep(time.Minute)
+			if (code == exitFailure) != c.want || strings.Contains(said.String(), "no orderly end within 3s") != c.want {
+				t.Errorf("%s: exit code %d, %q", c.name, code, &said)
+			}
+			if c.want && at.Sub(began) > endWithin {
+				t.Errorf("%s: cut off after %v", c.name, at.Sub(began))
+			}
+			e.stop()
+		})
+	}
+}
+
+// A SIGHUP that comes before there is something to reload is obeyed then.
+func TestAnEarlyHangupIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hangups{signals: make(chan os.Signal, 1)}
+		go h.handle(t.Context(), func() { t.Error("it ended the process") })
+		reloads := 0
+		h.signals <- syscall.SIGHUP
+		synctest.Wait()
+		h.onReload(func() { reloads++ })
+		if reloads != 1 {
+			t.Errorf("%d reloads of an early SIGHUP", reloads)
+		}
+		h.signals <- syscall.SIGHUP
+		synctest.Wait()
+		if reloads != 2 {
+			t.Errorf("%d reloads after a second one", reloads)
+		}
+	})
+}
+
+// hangupAtOnce starts a command, sends SIGHUP as soon as it is in main, and returns it.
+func hangupAtOnce(t *testing.T, args ...string) *process {
+	t.Helper()
+	var r *os.File
+	return startBy(t, func(cmd *exec.Cmd) error {
+		var w *os.File
+		var err error
+		if r, w, err = os.Pipe(); err != nil {
+			return err
+		}
+		defer r.Close()
+		cmd.ExtraFiles = []*os.File{w}
+		cmd.Env = append(os.Environ(), startedFD+"=3")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		err = cmd.Start()
+		w.Close()
+		if err == nil {
+			_, err = io.ReadAll(r)
+		}
+		return errors.Join(err, cmd.Process.Signal(syscall.SIGHUP))
+	}, os.Args[0], args[0], args...)
+}
+
+// SIGHUP is safe from the first instruction on, and where there is something to reload, it is reloaded after the start.
+func TestHangupDuringStartKillsNobody(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	addresses := freeAddresses(t, 5)
+	if err := os.WriteFile(file, []byte(lbConfig(addresses[0], addresses[1])), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string][]string{
+		"lb":           {"lb", "run", "-c", file},
+		"nat":          {"nat", addresses[2], addresses[3]},
+		"coap server":  {"coap", "server", "--dtls-only", "--dtls", "127.0.0.1:0", "--workers", "1"},
+		"turn gateway": {"turn", "gateway", "turn://u:p@" + addresses[4], "--workers", "1"},
+	}
+	for name, args := range commands {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 20 {
+				p := hangupAtOnce(t, args...) // waits until it answers
+				if name == "lb" {
+					for status := (control.Status{}); status.Reloads < 2; p.status(&status) {
+						p.alive()
+					}
+				}
+				p.stop()
+			}
+		})
+	}
+	for name, args := range map[string][]string{
+		"tcp server": {"tcp", "server", "--listen", "127.0.0.1:0", "--workers", "1"}, "tcp stats": {"tcp", "stats", "--listen", "127.0.0.1:0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 20 {
+				hangupWithoutAdmin(t, args...)
+			}
+		})
+	}
+}
+
+// hangupWithoutAdmin is for commands that say on standard error that they are at work.
+func hangupWithoutAdmin(t *testing.T, args ...string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command(os.Args[0], args...)
+	notes := new(lockedBuffer)
+	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{w}, notes, append(os.Environ(), startedFD+"=3")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.ReadAll(r)
+	if err := errors.Join(err, cmd.Process.Signal(syscall.SIGHUP)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, notes, `127.0.0.1:(\d+)`)
+	if err := errors.Join(cmd.Process.Signal(os.Interrupt), cmd.Wait()); err != nil {
+		t.Errorf("%v after SIGHUP at the start: %v\n%s", args, err, notes)
+	}
+}
+
+// hungFolder is a file system whose server does not answer: every look at a name in it blocks.
+func hungFolder(t *testing.T) string {
+	t.Helper()
+	netlabtest.Root(t)
+	folder := t.TempDir()
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no FUSE here: %v", err)
+	}
+	options := fmt.Sprintf("fd=%d", fuse.Fd()) + ",rootmode=40000,user_id=0,group_id=0"
+	if err := unix.Mount("weir-test", folder, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		fuse.Close() // who waits gets an error
+		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder
+}
+
+// A file system that hangs, and a FIFO, hold up neither the watch nor a signal.
+func TestRootNoFileBlocksTheBalancer(t *testing.T) {
+	hung := filepath.Join(hungFolder(t), "weir.yaml")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "weir.yaml")
+	addresses := freeAddresses(t, 3)
+	replace := func(make func(path string) error) {
+		t.Helper()
+		if err := errors.Join(make(file+".next"), os.Rename(file+".next", file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := func(backends ...string) func(string) error {
+		return func(path string) error {
+			return os.WriteFile(path, []byte(lbConfig(addresses[0], backends...)), 0o600)
+		}
+	}
+	replace(good(addresses[1]))
+	p := startProcess(t, "lb", "lb", "run", "-c", file)
+	await := func(what string, met func(*control.Status) bool) {
+		t.Helper()
+		for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			var status control.Status
+			if p.status(&status); met(&status) {
+				return
+			}
+			if p.alive(); time.Now().After(end) {
+				t.Fatalf("%s: %+v", what, status)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		make func(string) error
+		want string
+	}{
+		"FIFO":                {func(path string) error { return unix.Mkfifo(path, 0o600) }, "is a pipe; name a regular file"},
+		"hanging file system": {func(path string) error { return os.Symlink(hung, path) }, "weir.yaml does not answer for 5s"},
+	} {
+		replace(c.make)
+		await(name, func(s *control.Status) bool { return strings.Contains(s.Error, c.want) })
+		failures := uint64(0)
+		await(name, func(s *control.Status) bool { failures = s.Failures; return true })
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		await(name+": SIGHUP", func(s *control.Status) bool { return s.Failures > failures })
+		replace(good(addresses[1:]...))
+		await(name+": the next good file", func(s *control.Status) bool {
+			return s.Error == "" && len(s.Services) == 1 && len(s.Services[0].Backends) == 2
+		})
+		replace(good(addresses[1]))
+		await(name+": and another", func(s *control.Status) bool { return len(s.Services[0].Backends) == 1 })
+	}
+	replace(func(path string) error { return os.Symlink(hung, path) })
+	p.stop() // while it reads, or after: it must be clean
+}
+
+// A process that hangs at its start ends when it is told to.
+func TestRootSignalEndsAHangingStart(t *testing.T) {
+	hung := hungFolder(t)
+	for name, args := range map[string][]string{
+		"lb":           {"lb", "run", "-c", filepath.Join(hung, "weir.yaml")},
+		"turn gateway": {"turn", "gateway", "-c", filepath.Join(hung, "gateway.yaml")},
+		"coap server":  {"coap", "server", "--psk-file", filepath.Join(hung, "psk")},
+		"token":        {"lb", "status", "--admin-token-file", filepath.Join(hung, "token")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], args...)
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			cmd.ExtraFiles, cmd.Env = []*os.File{w}, append(os.Environ(), startedFD+"=3")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			err = cmd.Start()
+			w.Close()
+			if err == nil {
+				_, err = io.ReadAll(r)
+			}
+			if err := errors.Join(err, cmd.Process.Signal(syscall.SIGTERM)); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("it says that all is well")
+				}
+			case <-time.After(60 * time.Second):
+				t.Error("it does not end", cmd.Process.Kill())
+			}
+		})
+	}
+}
+
+// lbConfig is a service with one VIP and these backends.
+func lbConfig(vip string, backends ...string) string {
+	text := "services:\n- name: s\n  vips: [{" + addressKeys(vip) + ", protocol: udp}]\n  backends:\n"
+	for i, at := range backends {
+		text += fmt.Sprintf("  - {name: b%d, %s}\n", i, addressKeys(at))
+	}
+	return text
+}
+
+func addressKeys(at string) string {
+	host, port, _ := strings.Cut(at, ":")
+	return "address: " + host + ", port: " + port
+}

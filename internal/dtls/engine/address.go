@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"time"
+
+	"github.com/weir-lb/weir/internal/dtls/record"
+)
+
+// An address is proven when somebody there has returned what only a receiver there can know: the cookie of a DTLS
+// handshake, a path_response (RFC 9853), or what the Handler accepts (an Echo option of RFC 9175, an acknowledgement).
+// To an address that is not proven no more than Config.Amplification times the bytes of UDP payload that came from it
+// are sent, whatever they are: answers, retransmissions, alerts, challenges. A session's address is unproven from the
+// moment it changes; a plain peer's from its first datagram, and again provenLife after its proof.
+
+// provenLife is how long the proof of a plain peer's address holds: somebody else may have the address later. A session
+// needs no such limit, for its records prove who sends them.
+const provenLife = 10 * time.Minute
+
+// Messages of the return routability check (RFC 9853 section 4).
+const (
+	pathChallenge = 0
+	pathResponse  = 1
+
+	pathCookie        = 8              // bytes
+	pathMessageLength = 1 + pathCookie // type and cookie
+	// pathTimeout is when a challenge may be repeated first (RFC 9853, timer choice), doubled each time.
+	pathTimeout    = time.Second
+	maxPathBackoff = 6
+)
+
+// Proven reports whether the peer's address has been proven, so that answers of any size may be sent to it.
+func (p *Peer) Proven() bool { return !p.unproven }
+
+// Routable reports whether the return routability check was negotiated: then the engine sees to the proof by itself.
+func (p *Peer) Routable() bool { return p.routable }
+
+// Budget is how many bytes of payload may be sent to the peer in one message now: MaxPayload, or less, even less than
+// none, while its address is not proven.
+func (p *Peer) Budget() int {
+	if p.unproven {
+		return min(p.budget-p.Overhead(), MaxPayload)
+	}
+	return MaxPayload
+}
+
+// Overhead is what a record adds to its payload, in bytes, at most; 0 in plain mode.
+func (p *Peer) Overhead() int {
+	if p.association == nil {
+		return 0
+	}
+	return p.association.HeadRoom() + p.association.TailRoom()
+}
+
+// Validate tells that the peer has been proven to be at its address, by something that it can only have received
+// there. It lifts the amplification limit.
+func (w *Worker) Validate(p *Peer) {
+	if p.closed || !p.unproven {
+		return
+	}
+	w.stats.AddressesProven++
+	p.unproven, p.budget = false, 0
+	if p.association == nil {
+		p.provenUntil = w.now + provenLife
+		w.plainPeers.proven(p)
+	}
+}
+
+// credit adds what has come from the peer's address to what may be sent there.
+func (w *Worker) credit(p *Peer, received int) { p.budget += w.cfg.Amplification * received }
+
+// charge takes n bytes off what may be sent to an address that is not proven, or counts that they may not be sent.
+func (w *Worker) charge(p *Peer, n int) bool {
+	if !p.unproven {
+		return true
+	}
+	if n > p.budget {
+		w.stats.Amplified++
+		return false
+	}
+	p.budget -= n
+	return true
+}
+
+// receivedFrom notes where the newest record came from (RFC 9146 section 6).
+func (w *Worker) receivedFrom(p *Peer, from source) {
+	p.router = from.router
+	// A frame does not tell: the client still knows us by the address before, unless it has changed the family.
+	if from.local.IsValid() || p.local.Is4() != from.addr.Addr().Is4() {
+		p.local = from.local
+	}
+	if p.addr == from.addr {
+		return
+	}
+	if p.byAddress {
+		return // found by that address: it cannot differ
+	}
+	w.stats.AddressChanges++
+	p.prev, p.addr = p.addr, from.addr
+	p.unproven, p.budget = true, 0
+	p.path.due, p.path.sent = 0, 0
+}
+
+// pathCheck is the state of a return routability check.
+type pathCheck struct {
+	cookie [pathCookie]byte
+	due    time.Duration // when the next challenge may be sent
+	sent   uint8         // challenges to this address
+}
+
+// challenge asks the peer at its new address to prove it (RFC 9853, basic procedure). Where the challenge or its answer
+// gets lost, a later record from there brings the next one: there is no timer.
+func (w *Worker) challenge(p *Peer) {
+	if w.now < p.path.due {
+		return
+	}
+	_, _ = rand.Read(p.path.cookie[:]) // never fails (crypto/rand)
+	p.path.due = w.now + pathTimeout<<min(p.path.sent, maxPathBackoff)
+	p.path.sent = min(p.path.sent+1, maxPathBackoff)
+	if w.sendPath(p, pathChallenge, p.path.cookie[:]) {
+		w.stats.PathChallenges++
+	}
+}
+
+func (w *Worker) sendPath(p *Peer, kind byte, cookie []byte) bool {
+	b := w.out.acquire()
+	start := headRoom(p)
+	b[start] = kind
+	copy(b[start+1:], cookie)
+	return w.transmit(p, record.RoutabilityCheck, b, start, pathMessageLength)
+}
+
+// routability handles a message of the return routability check. Unknown ones are ignored, as is path_drop: it answers
+// a challenge to the address before, and those are not sent.
+func (w *Worker) routability(p *Peer, payload []byte, from source) {
+	if !p.routable || len(payload) != pathMessageLength {
+		w.stats.Malformed++
+		return
+	}
+	switch payload[0] {
+	case pathChallenge: // the answer has to go where the challenge came from
+		if from.addr == p.addr {
+			w.sendPath(p, pathResponse, payload[1:])
+		}
+	case pathResponse:
+		if p.path.sent > 0 && subtle.ConstantTimeCompare(payload[1:], p.path.cookie[:]) == 1 {
+			w.Validate(p)
+		}
+	}
+}

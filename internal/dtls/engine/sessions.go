@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/evict"
+)
+
+// sessions is the order in which a worker's sessions are evicted: see makeRoom. The table itself is peers.
+type sessions struct {
+	slots      slots[Peer]
+	byIdentity evict.Order[string]   // of an identity the longest silent first
+	superseded evict.Order[struct{}] // the longest superseded first
+	addresses  addresses
+}
+
+// newSessions makes an order that knows where to find this many sessions with connection ids.
+func newSessions(withCID int) sessions { return sessions{addresses: newAddresses(withCID)} }
+
+func (t *sessions) add(p *Peer) {
+	p.slot = t.slots.put(p)
+	t.byIdentity.Add(p.slot, p.identity)
+	t.at(p)
+}
+
+func (t *sessions) remove(p *Peer) {
+	t.byIdentity.Remove(p.slot)
+	t.superseded.Remove(p.slot)
+	t.slots.remove(p.slot)
+}
+
+// touch notes that p has been heard of; renewed says that its place in the list of peers has changed.
+func (t *sessions) touch(p *Peer, renewed bool) {
+	if renewed {
+		t.byIdentity.Renew(p.slot)
+	}
+	if t.superseded.Len() > 0 {
+		t.superseded.Remove(p.slot)
+	}
+}
+
+// fewSessions is how many sessions one device may have left behind. An identity that holds more of a full table is taken for
+// one that many devices share.
+const fewSessions = 4
+
+// makeRoom reports whether a place is free for one more session of an identity, after evicting another one if need be. The
+// table has Config.MaxSessions places. The order in which sessions of a full one are evicted:
+//
+//  1. Sessions that a newer one of the same identity, from the same address and port, has superseded.
+//  2. Sessions of the identity that holds most, if it holds at least two more than the new one's: the one that has been
+//     silent longest. So each identity has a share, which no other one can take.
+//  3. If the new one's identity holds 1 to 4 sessions, the one of them that has been silent longest: it is the same device, as
+//     likely as not.
+//  4. The session of the new one's identity that has been silent longest, or, if the identity holds none, of the whole table,
+//     if it has been silent for Config.StaleAfter. That protects sleeping devices that share an identity, and a table in which
+//     each device holds its own one session.
+//
+// Otherwise the new session is refused, and the client is told so with an alert. It has proven its key by then: a refusal at its
+// ClientKeyExchange would tell anybody which identities have sessions. Only completed handshakes evict sessions. A session
+// that is evicted is told so with close_notify, unless a newer one has its address. Stats has a counter for each case, and
+// SessionsFull for refusals.
+func (w *Worker) makeRoom(identity string) bool {
+	if w.peers.count < w.cfg.MaxSessions {
+		return true
+	}
+	p, evicted := w.victim(identity)
+	if p == nil {
+		w.stats.SessionsFull++
+		return false
+	}
+	w.stats.Evicted++
+	*evicted++
+	if evicted == &w.stats.EvictedSuperseded {
+		w.drop(p) // its address has a newer session
+	} else {
+		w.Close(p)
+	}
+	return true
+}
+
+// victim is the session that makes room for one of an identity, and what counts it. The table is not empty.
+func (w *Worker) victim(identity string) (p *Peer, counter *uint64) {
+	t := &w.sessions
+	if slot, ok := t.superseded.First(); ok {
+		return t.slots.entries[slot], &w.stats.EvictedSuperseded
+	}
+	slot, _ := t.byIdentity.First()
+	p = t.slots.entries[slot]
+	held := t.byIdentity.Held(identity)
+	if t.byIdentity.Held(p.identity) >= held+2 {
+		return p, &w.stats.EvictedOverShare
+	}
+	p = w.peers.oldest
+	if held > 0 {
+		slot, _ := t.byIdentity.FirstOf(identity)
+		p = t.slots.entries[slot]
+		if held <= fewSessions {
+			return p, &w.stats.EvictedOwnIdentity
+		}
+	}
+	if w.now-p.last >= w.cfg.StaleAfter {
+		return p, &w.stats.EvictedStale
+	}
+	return nil, nil
+}
+
+// expire ends sessions that have been silent for Config.SessionIdle, a batch at a time.
+func (w *Worker) expire() {
+	for range w.cfg.Batch {
+		if w.idleDue() > w.now {
+			return
+		}
+		w.stats.Expired++
+		w.Close(w.peers.oldest)
+	}
+}
+
+// idleDue is when the next session expires, up to touchGrain late.
+func (w *Worker) idleDue() time.Duration {
+	if w.cfg.SessionIdle == 0 || w.server == nil || w.peers.oldest == nil {
+		return Never
+	}
+	return w.peers.oldest.last + w.cfg.SessionIdle
+}
+
+// addresses finds the session that has last come to be at an address. It is a hint: of two addresses that share an element
+// the newer one stays. The peer found is to be checked.
+type addresses struct {
+	seed     maphash.Seed
+	elements []int32 // slot of the peer, plus 1
+}
+
+// maxAddresses bounds the elements of addresses.
+const maxAddresses = 1 << 17
+
+func newAddresses(sessions int) addresses {
+	n := 1
+	for n < 2*sessions && n < maxAddresses {
+		n *= 2
+	}
+	return addresses{seed: maphash.MakeSeed(), elements: make([]int32, n)}
+}
+
+func (a *addresses) element(addr netip.AddrPort) *int32 {
+	return &a.elements[maphash.Comparable(a.seed, addr)&uint64(len(a.elements)-1)]
+}
+
+// at notes that p is at its address now.
+func (t *sessions) at(p *Peer) {
+	if !p.byAddress {
+		*t.addresses.element(p.addr) = p.slot + 1
+	}
+}
+
+// supersede marks the session that p, which is not in the table yet, most likely replaces: of the same identity, at the same
+// address. It is not ended, for another device of a shared identity may have had the address before; a record of it takes the
+// mark away.
+func (t *sessions) supersede(p *Peer) {
+	slot := *t.addresses.element(p.addr) - 1
+	if slot < 0 {
+		return
+	}
+	if old := t.slots.entries[slot]; old != nil && !old.byAddress && old.addr == p.addr && old.identity == p.identity {
+		t.superseded.Add(slot, struct{}{})
+	}
+}
