@@ -37,6 +37,7 @@ func mayImport() map[string]may {
 		"steering/lb":     {pure: true, ours: "steering/flow steering/maglev steering/cid"},
 		"steering/steer":  {pure: true, ours: "steering/lb steering/packet steering/flow steering/cid steering/evict"},
 		// 3, leaves
+		"privilege":      {},
 		"readfile":       {},
 		"control/config": {ours: "readfile", others: "github.com/goccy/go-yaml"},
 		"control/admin":  {others: "github.com/prometheus/"},

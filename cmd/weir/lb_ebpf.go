@@ -17,6 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -81,6 +82,9 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	config, err := flags.config(log)
 	if err != nil {
 		return nil, usageError(err)
+	}
+	if err := privilege.Check(privilege.LBRunEBPF); err != nil {
+		return nil, err
 	}
 	datapath, err := ebpf.Open(config)
 	if err != nil {
@@ -298,6 +302,9 @@ flow. This command is the way to end it.`,
   weir lb stop --pin-path /sys/fs/bpf/weir/edge --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := privilege.Check(privilege.LBStop); err != nil {
+				return err
+			}
 			stopped, err := ebpf.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			if err != nil {
 				return err

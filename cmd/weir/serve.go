@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/web"
 )
 
@@ -70,6 +71,7 @@ func openAdmin(flags serveFlags, log *slog.Logger, door admin.Config) (*admin.Se
 	if err != nil {
 		return nil, err
 	}
+	privilege.WarnKeyFile(log, "admin token", flags.tokenFile)
 	door.Address, door.Token = flags.admin, token
 	door.Log = cmp.Or(door.Log, log)
 	return admin.Open(door)

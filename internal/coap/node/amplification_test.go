@@ -260,8 +260,17 @@ func TestAmplification(t *testing.T) {
 			}
 			// What is no request: pings, malformed messages, responses nobody asked for.
 			for _, datagram := range [][]byte{
-				{0x40, 0, 0, 1}, {0x50, 0, 0, 1}, {0x60, 0, 0, 1}, {0x70, 0, 0, 1}, {0x40}, {0x4f, 1, 0, 1}, {0x40, 1, 0, 1, 0xff},
-				{0x40, 0x45, 0, 1}, {0x40, 0xe1, 0, 1}, {0x40, 1, 0, 1, 0x91, 'x'}, {0x44, 1, 0, 1, 't', 'o', 'k', 'e', 0xd1, 0, 'x'},
+				{0x40, 0, 0, 1},
+				{0x50, 0, 0, 1},
+				{0x60, 0, 0, 1},
+				{0x70, 0, 0, 1},
+				{0x40},
+				{0x4f, 1, 0, 1},
+				{0x40, 1, 0, 1, 0xff},
+				{0x40, 0x45, 0, 1},
+				{0x40, 0xe1, 0, 1},
+				{0x40, 1, 0, 1, 0x91, 'x'},
+				{0x44, 1, 0, 1, 't', 'o', 'k', 'e', 0xd1, 0, 'x'},
 			} {
 				c.at = o.address()
 				o.send(c.seal(datagram), c.at)

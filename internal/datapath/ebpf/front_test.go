@@ -80,7 +80,7 @@ func beyondFront(t *testing.T) map[string]string {
 		"cid-masked": "cannot unmask CIDs", "flows-*": "has no flow rules", "tier-*": "hands no fragments to other balancers",
 		"stateless*": "remembers flows", "nfqlb-*": "cannot hash as nfqlb", "fragments-table-full": "the queue's can",
 		"fragments-hold-expire": "remember flows apart",
-		"ttl": "no router", "ttl-v6": "no router",
+		"ttl":                   "no router", "ttl-v6": "no router",
 	}
 	names, err := filepath.Glob("../../steering/steer/testdata/*.txtar")
 	if err != nil || len(names) < 100 {
