@@ -15,9 +15,6 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// defaultAdmin is where `weir lb run` answers and where its clients ask.
-const defaultAdmin = "127.0.0.1:9180"
-
 func newLBCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lb",
@@ -79,7 +76,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
 	kernel.add(cmd)
 	queues.add(cmd)
-	flags.add(cmd, defaultAdmin)
+	flags.add(cmd, lbPart())
 	return cmd
 }
 

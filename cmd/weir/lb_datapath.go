@@ -82,6 +82,7 @@ func openUDP(config udpnat.Config) (*balancer, *udpnat.Datapath, error) {
 func udpSamples(stats udpnat.Stats) []admin.Sample {
 	samples := []admin.Sample{
 		{Name: "weir_flows", Help: "Entries of the flow table.", Value: float64(stats.Entries)},
+		{Name: "weir_flows_proven", Help: "Entries of the flow table that a backend has answered.", Value: float64(stats.Proven)},
 		{Name: "weir_flows_max", Help: "Bound of the flow table.", Value: float64(stats.MaxEntries)},
 	}
 	reasons := make([]string, 0, len(stats.Reasons))
@@ -109,9 +110,10 @@ func udpSamples(stats udpnat.Stats) []admin.Sample {
 		{"weir_udp_undecided_total", "Datagrams from clients that steering dropped.", c.Undecided},
 		{"weir_udp_wrong_routed_total", "Replies that came from elsewhere than the flow's backend.", c.WrongRouted},
 		{"weir_udp_moved_total", "Flows that such a reply moved.", c.Moved},
-		{"weir_udp_entries_full_total", "New flows dropped because the table was full.", c.EntriesFull},
+		{"weir_udp_entries_full_total", "New flows dropped because the table was full of answered ones.", c.EntriesFull},
 		{"weir_udp_exhausted_total", "New flows dropped for want of a descriptor or port.", c.Exhausted},
-		{"weir_udp_reclaimed_total", "Idle entries that gave way to new flows.", c.Reclaimed},
+		{"weir_udp_evicted_total", "Entries that no backend had answered, closed for new flows.", c.Evicted},
+		{"weir_udp_displaced_total", "Answered entries closed for datagrams whose CID names a live owner.", c.Displaced},
 		{"weir_udp_expired_total", "Entries that timed out.", c.Expired},
 		{"weir_udp_opened_total", "Entries made.", c.Opened},
 		{"weir_udp_cleared_total", "Entries dropped by the operator or with their VIP.", c.Cleared},

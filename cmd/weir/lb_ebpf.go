@@ -135,6 +135,9 @@ type kernelCounters struct {
 	Other    map[string]ebpf.Count                       `json:"other"` // by reason
 	Reasons  map[string]map[string]ebpf.Count            `json:"reasons"`
 	Backends map[string]map[string]kernelBackendCounters `json:"backends"`
+	// Live flows that made room in a full table: unproven ones for new flows, proven ones for packets whose CID names a live owner.
+	FlowsEvicted   uint64 `json:"flows_evicted"`
+	FlowsDisplaced uint64 `json:"flows_displaced"`
 }
 
 // kernelBackendCounters are one backend's.
@@ -148,7 +151,10 @@ type kernelBackendCounters struct {
 const removedBackends = "(removed)"
 
 func countersText(c ebpf.Counters) kernelCounters {
-	text := kernelCounters{Other: reasonsText(c.Other), Reasons: map[string]map[string]ebpf.Count{}, Backends: map[string]map[string]kernelBackendCounters{}}
+	text := kernelCounters{
+		Other: reasonsText(c.Other), Reasons: map[string]map[string]ebpf.Count{}, Backends: map[string]map[string]kernelBackendCounters{},
+		FlowsEvicted: c.FlowsEvicted, FlowsDisplaced: c.FlowsDisplaced,
+	}
 	for name, reasons := range c.Services {
 		text.Reasons[name] = reasonsText(reasons)
 		text.Backends[name] = map[string]kernelBackendCounters{}
@@ -210,6 +216,9 @@ func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 	for _, t := range r.Tables {
 		add("weir_table_entries", "Entries in use, by table.", false, float64(t.Used), "table", t.Name)
 		add("weir_table_size", "Bound of a table.", false, float64(t.Size), "table", t.Name)
+		if t.Name == "flows" {
+			add("weir_table_proven", "Entries that have proven themselves, by table.", false, float64(t.Proven), "table", t.Name)
+		}
 	}
 	for _, n := range []struct {
 		event string
@@ -223,6 +232,8 @@ func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 	} {
 		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
 	}
+	add("weir_table_evicted_total", "Unproven entries removed for new ones, by table.", true, float64(c.FlowsEvicted), "table", "flows")
+	add("weir_table_displaced_total", "Proven entries removed for packets whose CID names a live owner, by table.", true, float64(c.FlowsDisplaced), "table", "flows")
 	for _, h := range r.NextHops {
 		ready := 0.0
 		if h.State == "ready" {
@@ -273,9 +284,16 @@ func printKernel(w io.Writer, k *kernelStatus) error {
 	fmt.Fprintln(table, "\nTABLE\tUSED\tOF")
 	for _, t := range k.Tables {
 		fmt.Fprintf(table, "%s\t%d\t%d\n", t.Name, t.Used, t.Size)
+		if t.Name == "flows" {
+			fmt.Fprintf(table, "  proven\t%d\n", t.Proven)
+		}
 	}
 	if err := table.Flush(); err != nil {
 		return err
+	}
+	if k.FlowsEvicted+k.FlowsDisplaced > 0 {
+		fmt.Fprintf(w, "\nThe flow table was full: %d unproven flows made room for new ones, %d proven ones for packets whose CID names a live owner.\n",
+			k.FlowsEvicted, k.FlowsDisplaced)
 	}
 	if len(k.NextHops) == 0 {
 		return nil

@@ -79,7 +79,7 @@ Clients over TCP, TLS and DTLS are not moved by it: their connections end with t
 			return err
 		},
 	}
-	flags.add(cmd)
+	flags.add(cmd, turnPart())
 	return cmd
 }
 
@@ -102,7 +102,7 @@ exit code 1.`,
 			return importFile(cmd, client, args[0], flags.asJSON)
 		},
 	}
-	flags.add(cmd)
+	flags.add(cmd, turnPart())
 	return cmd
 }
 

@@ -86,9 +86,9 @@ type bpfCount struct {
 }
 
 type bpfEvictionCount struct {
-	_        structs.HostLayout
-	Unproven uint64
-	Proven   uint64
+	_         structs.HostLayout
+	Evicted   uint64
+	Displaced uint64
 }
 
 type bpfFlowEntry struct {

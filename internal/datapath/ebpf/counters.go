@@ -23,7 +23,9 @@ type Counters struct {
 	Services map[string][lb.NumReasons]Count
 	Backends map[lb.Target]BackendCounts
 	Gone     map[string]BackendCounts // of backends that a service had before
-	Evicted  Evictions
+	// Live entries of the flow table that made room for others: unproven ones for new flows; proven ones for packets
+	// whose connection id names a live owner, where nothing else was left.
+	FlowsEvicted, FlowsDisplaced uint64
 
 	FragmentEvictions FragmentEvictions
 }
@@ -52,23 +54,17 @@ func (d *Datapath) readFragmentEvictions() (e FragmentEvictions) {
 	return e
 }
 
-// Evictions are live entries of the flow table that made room for others.
-type Evictions struct {
-	Unproven uint64 // for new flows
-	Proven   uint64 // for packets whose connection id names a live owner, where nothing else was left
-}
-
 // readEvictions sums them over the CPUs.
-func (d *Datapath) readEvictions() (out Evictions) {
+func (d *Datapath) readEvictions() (evicted, displaced uint64) {
 	var perCPU []bpfEvictionCount
 	if err := d.tables.maps[bpfMapEvictionCounts].Lookup(uint32(0), &perCPU); err != nil {
-		return out
+		return 0, 0
 	}
 	for _, c := range perCPU {
-		out.Unproven += c.Unproven
-		out.Proven += c.Proven
+		evicted += c.Evicted
+		displaced += c.Displaced
 	}
-	return out
+	return evicted, displaced
 }
 
 // reasonsPerService mirrors enum limits in types.h.
@@ -169,7 +165,7 @@ func (d *Datapath) Counters() Counters {
 		return c
 	}
 	c.FragmentEvictions = d.readFragmentEvictions()
-	c.Evicted = d.readEvictions()
+	c.FlowsEvicted, c.FlowsDisplaced = d.readEvictions()
 	c.Other = d.readService(0)
 	for i := range c.Other {
 		c.Other[i].add(d.goneReason(i))

@@ -34,6 +34,9 @@ type TableReport struct {
 	Name string `json:"name"`
 	Used int    `json:"used"`
 	Size int    `json:"size"`
+	// Proven are those of Used that make no room for new flows: TCP that is established, others that were answered (mode
+	// nat) or had a second packet. Of flows only.
+	Proven int `json:"proven,omitempty"`
 }
 
 // HopReport is how packets reach one backend.
@@ -49,8 +52,8 @@ type HopReport struct {
 
 // fill is how full the tables are.
 type fill struct {
-	flows, replies, fragments int
-	bySlot                    map[uint16]int // flows
+	flows, proven, replies, fragments int
+	bySlot                            map[uint16]int // flows
 }
 
 // fill counts the live entries of the tables: a pass over their memory, without
@@ -72,7 +75,12 @@ func (t *tables) fill(now uint64) fill {
 	}
 	none := func(uint64) {}
 	f := fill{bySlot: map[uint16]int{}}
-	f.flows = count(t.flows, func(meta uint64) { f.bySlot[uint16(meta)]++ })
+	f.flows = count(t.flows, func(meta uint64) {
+		f.bySlot[uint16(meta)]++
+		if proven(meta) {
+			f.proven++
+		}
+	})
 	f.replies = count(t.replies, none)
 	f.fragments = count(t.fragments, none)
 	return f
@@ -83,6 +91,9 @@ func alive(meta, now uint64) bool {
 	expiry := meta >> expiryShift
 	return expiry > now || expiry == expiryNever
 }
+
+// proven mirrors way_proven in flow.h.
+func proven(meta uint64) bool { return meta>>24&4 != 0 && meta>>24&3 != 1 }
 
 // Report looks at everything once.
 func (d *Datapath) Report() Report {
@@ -114,15 +125,15 @@ func (d *Datapath) Report() Report {
 		}
 	}
 	r.Tables = append(r.Tables,
-		TableReport{"flows", fill.flows, len(d.tables.flows) * ways},
-		TableReport{"replies", fill.replies, len(d.tables.replies) * ways},
-		TableReport{"fragments", fill.fragments, len(d.tables.fragments) * ways},
-		TableReport{"services", services, maxServices - 1},
-		TableReport{"backends", backends, maxSlots},
-		TableReport{"vip_prefixes", vips, lb.MaxVIPs},
-		TableReport{"maglev_cells", st.maglev.used(), sizes.maglevCells},
-		TableReport{"owner_cells", st.owners.used(), sizes.ownerCells},
-		TableReport{"snat_addresses", len(st.snat), int(d.tables.maps[bpfMapSnatAddresses].MaxEntries())},
+		TableReport{Name: "flows", Used: fill.flows, Size: len(d.tables.flows) * ways, Proven: fill.proven},
+		TableReport{Name: "replies", Used: fill.replies, Size: len(d.tables.replies) * ways},
+		TableReport{Name: "fragments", Used: fill.fragments, Size: len(d.tables.fragments) * ways},
+		TableReport{Name: "services", Used: services, Size: maxServices - 1},
+		TableReport{Name: "backends", Used: backends, Size: maxSlots},
+		TableReport{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},
+		TableReport{Name: "maglev_cells", Used: st.maglev.used(), Size: sizes.maglevCells},
+		TableReport{Name: "owner_cells", Used: st.owners.used(), Size: sizes.ownerCells},
+		TableReport{Name: "snat_addresses", Used: len(st.snat), Size: int(d.tables.maps[bpfMapSnatAddresses].MaxEntries())},
 	)
 	r.NextHops = d.hopReports()
 	return r

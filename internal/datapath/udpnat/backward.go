@@ -34,12 +34,16 @@ func (w *worker) readEntry(e *entry, now time.Duration) {
 	if from != e.dest.addr && !w.reroute(e, from, now) {
 		return
 	}
+	first := !e.answered
 	e.answered, e.missed, e.moves = true, 0, 0
 	if e.dest.replied(now) {
 		w.dp.revive(e.dest)
 	}
-	if w.table.touch(e, now) {
+	if w.table.touch(e, now) || first {
 		w.engine.Renew(e.key, now)
+		if !e.proven {
+			w.prove(e)
+		}
 	}
 	if w.faults.on && w.faults.onBackward() == lost {
 		w.counters.LostBackward++

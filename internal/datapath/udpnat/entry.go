@@ -8,8 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/slab"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -28,27 +30,38 @@ type entry struct {
 	// pinned: the entry tries a probing destination, against what steering says.
 	pinned bool
 	// answered: a backend answered this flow once. missed datagrams, the first at missedFrom, had no answer since.
-	answered   bool
+	answered bool
+	// proven: it was answered while no more than 15/16 of all places were proven; else it is in order.
+	proven     bool
 	missed     int32
 	moves      int32 // in search of a backend that answers
 	missedFrom time.Duration
 	prev, next *entry // by last, oldest first
 }
 
-const (
-	// touchStep is how coarse an entry's idle time is kept, so that busy entries seldom move in the list.
-	touchStep = 100 * time.Millisecond
-	// reclaimIdle is how long an entry must be silent before it gives way to a new one.
-	reclaimIdle = time.Second
-)
+// touchStep is how coarse an entry's idle time is kept, so that busy entries seldom move in the list.
+const touchStep = 100 * time.Millisecond
 
 // entries is the table of one worker.
+//
+// Bound: Config.MaxEntries for all workers together. An entry is unproven until its backend answers. A worker that finds
+// all places taken evicts one of its own unproven entries, as package evict says: of the client address (IPv6: /48) that
+// holds most of them the oldest. Proven entries are never evicted for a new flow, and at most 15/16 of all places are
+// proven: one that is answered beyond that stays evictable, and each reply makes it the newest of its source. A worker
+// that has nothing to evict while others have goes one beyond the bound, as far as there are no more of these than
+// workers; the others evict for it in their next iteration. Counters: Evicted; EntriesFull where there was nothing.
 type entries struct {
 	byKey map[flow.Key]*entry
-	slots []*entry
-	gens  []uint32
-	free  []uint32
+	slots slab.Slab[slot]
+	free  int32 // the first unused slot, plus 1; linked by next
 	head  entry // of the ring: head.next is the oldest
+	order evict.Order[evict.Source]
+}
+
+type slot struct {
+	entry *entry // nil: unused
+	gen   uint32
+	next  int32
 }
 
 func (t *entries) init() {
@@ -58,36 +71,44 @@ func (t *entries) init() {
 
 // byToken returns the entry of an epoll event; nil if it is gone by now.
 func (t *entries) byToken(token uint64) *entry {
-	slot := uint32(token)
-	if int(slot) >= len(t.slots) || t.gens[slot] != uint32(token>>32) {
+	number := uint32(token)
+	if int(number) >= t.slots.Len() {
 		return nil
 	}
-	return t.slots[slot]
+	slot := t.slots.At(int32(number))
+	if slot.gen != uint32(token>>32) {
+		return nil
+	}
+	return slot.entry
 }
 
 func (t *entries) insert(e *entry) {
-	var slot uint32
-	if n := len(t.free); n > 0 {
-		slot, t.free = t.free[n-1], t.free[:n-1]
+	number := t.free - 1
+	if number < 0 {
+		number = t.slots.Grow()
 	} else {
-		slot = uint32(len(t.slots))
-		t.slots = append(t.slots, nil)
-		t.gens = append(t.gens, 0)
+		t.free = t.slots.At(number).next
 	}
-	e.token = uint64(slot) | uint64(t.gens[slot])<<32
-	t.slots[slot] = e
+	slot := t.slots.At(number)
+	e.token = uint64(number) | uint64(slot.gen)<<32
+	slot.entry = e
 	t.byKey[e.key] = e
+	t.order.Add(number, evict.SourceOf16(e.key.Src))
 	t.append(e)
 }
 
 func (t *entries) remove(e *entry) {
-	slot := uint32(e.token)
-	t.slots[slot] = nil
-	t.gens[slot] = (t.gens[slot] + 1) % (1 << 30) // stays below listenerToken
-	t.free = append(t.free, slot)
+	number := e.slot()
+	slot := t.slots.At(number)
+	slot.entry = nil
+	slot.gen = (slot.gen + 1) % (1 << 30) // stays below listenerToken
+	slot.next, t.free = t.free, number+1
+	t.order.Remove(number)
 	delete(t.byKey, e.key)
 	t.unlink(e)
 }
+
+func (e *entry) slot() int32 { return int32(uint32(e.token)) }
 
 func (t *entries) append(e *entry) {
 	last := t.head.prev
@@ -111,19 +132,9 @@ func (t *entries) touch(e *entry, now time.Duration) bool {
 	return true
 }
 
-// oldest returns the entry that was idle longest, nil if there is none.
-func (t *entries) oldest() *entry {
-	if t.head.next == &t.head {
-		return nil
-	}
-	return t.head.next
-}
-
 // open makes the entry of a new flow towards dest. Nil: there was no room, or no socket, and it was counted.
-func (w *worker) open(l *listener, client netip.AddrPort, local netip.Addr, key flow.Key, service *lb.Service, dest *destination, now time.Duration) *entry {
-	// Taken before it is used: two workers that both saw room must not both take the last place.
-	if w.dp.entries.Add(1) > w.dp.limit.Load() {
-		w.dp.entries.Add(-1)
+func (w *worker) open(l *listener, client netip.AddrPort, local netip.Addr, key flow.Key, service *lb.Service, dest *destination, byCID bool, now time.Duration) *entry {
+	if !w.admit(now) && !(byCID && w.displace(service.Name)) {
 		w.counters.EntriesFull++
 		w.engine.Count(lb.ReasonFlowTableFull, service)
 		w.drop(key)
@@ -156,28 +167,117 @@ func (w *worker) open(l *listener, client netip.AddrPort, local netip.Addr, key 
 // drop forgets what steering knows of a flow that has no entry after all.
 func (w *worker) drop(key flow.Key) { w.engine.Forget(key) }
 
-// dial opens an outgoing socket; out of descriptors or ports it tries again in the place of the oldest idle entry.
+// admit takes a place for a new entry, if need be that of an unproven one.
+func (w *worker) admit(now time.Duration) bool {
+	d := w.dp
+	// Taken before it is used: two workers that both saw room must not both take the last place.
+	beyond := d.entries.Add(1) - d.limit.Load()
+	if beyond <= 0 {
+		return true
+	}
+	w.expireForRoom(now)
+	if d.entries.Load() <= d.limit.Load() || w.evict() {
+		return true
+	}
+	if beyond <= int64(len(d.workers)) && d.entries.Load()-1 > d.proven.Load() {
+		w.beyond = true
+		for _, other := range d.workers {
+			if other != w {
+				other.poller.Wake()
+			}
+		}
+		return true
+	}
+	d.entries.Add(-1)
+	return false
+}
+
+// mayAdmit says whether admit would find a place.
+func (w *worker) mayAdmit(now time.Duration) bool {
+	if !w.dp.full() || w.table.order.Len() > 0 {
+		return true
+	}
+	w.expireForRoom(now)
+	return !w.dp.full() || w.dp.entries.Load() > w.dp.proven.Load()
+}
+
+// expireForRoom is expire, but seldom: a flood of new flows must not make a walk of each.
+func (w *worker) expireForRoom(now time.Duration) {
+	if now >= w.nextRoom {
+		w.nextRoom = now + 10*time.Millisecond
+		w.expire(now)
+	}
+}
+
+// evict closes the unproven entry that goes first, and says whether there is one.
+func (w *worker) evict() bool {
+	number, ok := w.table.order.First()
+	if ok {
+		w.counters.Evicted++
+		w.close(w.table.slots.At(number).entry)
+	}
+	return ok
+}
+
+// displace takes the place of the service's entry that was idle longest, for a datagram whose CID names a live owner
+// where all entries are proven. Their reserve leaves it to tiny tables. It is the only exception to
+// that proven entries stay.
+func (w *worker) displace(service string) bool {
+	for e := w.table.head.next; e != &w.table.head; e = e.next {
+		if e.service == service {
+			w.counters.Displaced++
+			w.close(e)
+			w.dp.entries.Add(1)
+			return true
+		}
+	}
+	return false
+}
+
+// prove notes that the backend answered.
+func (w *worker) prove(e *entry) {
+	d := w.dp
+	places := d.limit.Load()
+	if scarce := d.scarce.Load(); scarce > 0 {
+		places = min(places, scarce)
+	}
+	if d.proven.Add(1) > maxProven(places) {
+		d.proven.Add(-1)
+		w.table.order.Renew(e.slot())
+		return
+	}
+	e.proven = true
+	w.table.order.Remove(e.slot())
+}
+
+// maxProven is how many of limit entries may be proven, so that there is a place for a new one.
+func maxProven(limit int64) int64 {
+	if limit == 1 {
+		return 1
+	}
+	return limit * 15 / 16
+}
+
+// dial opens an outgoing socket; out of descriptors or ports it tries again in the place of an expired or an unproven
+// entry, and counts what can be had as all the places there are, of which 15/16 may be proven.
 func (w *worker) dial(to netip.AddrPort, now time.Duration) (udpio.Socket, error) {
+	d := w.dp
+	scarce := d.scarce.Load()
 	socket, err := udpio.Dial(to, w.connected)
+	if err == nil && scarce > 0 && d.entries.Load() > scarce {
+		d.scarce.Store(0) // there are more now
+	}
 	if err == nil || !isExhaustion(err) {
 		return socket, err
 	}
 	w.counters.Exhausted++
-	if !w.reclaim(now) {
+	d.scarce.Store(max(d.entries.Load()-1, 1))
+	before := w.counters.Expired
+	w.expireForRoom(now)
+	if w.counters.Expired == before && !w.evict() {
 		return socket, err
 	}
 	return udpio.Dial(to, w.connected)
-}
-
-// reclaim closes the oldest entry if it was idle for a while.
-func (w *worker) reclaim(now time.Duration) bool {
-	e := w.table.oldest()
-	if e == nil || now-e.last < reclaimIdle {
-		return false
-	}
-	w.counters.Reclaimed++
-	w.close(e)
-	return true
 }
 
 func isExhaustion(err error) bool {
@@ -196,6 +296,9 @@ func (w *worker) close(e *entry) {
 	e.socket.Close()
 	e.dest.usage.Add(-1)
 	w.dp.entries.Add(-1)
+	if e.proven {
+		w.dp.proven.Add(-1)
+	}
 }
 
 // retarget binds an entry to another destination; its outgoing port stays where the family allows.

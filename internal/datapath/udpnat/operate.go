@@ -177,7 +177,7 @@ func (d *Datapath) Stats() Stats {
 	d.mu.Unlock()
 	v := d.view.Load()
 	s.Generation = v.snapshot.Generation
-	s.Entries = int(d.entries.Load())
+	s.Entries, s.Proven = int(d.entries.Load()), int(d.proven.Load())
 	for i, n := range reasons {
 		if n > 0 {
 			s.Reasons[lb.Reason(i).String()] = n
@@ -228,21 +228,44 @@ func (d *Datapath) backends(v *view) []Backend {
 	return all
 }
 
-// Entries lists at most limit NAT entries, those longest idle first within each worker.
+// entriesPerStep is how many places of its table a worker looks at between two batches for Entries; each entry costs a
+// system call.
+const entriesPerStep = 256
+
+// Entries lists at most limit NAT entries, those longest idle first. Workers look at entriesPerStep places of their tables
+// at a time and serve their sockets in between: an entry that lives all the while is listed once, others at most once.
 func (d *Datapath) Entries(limit int) []Entry {
 	var all []Entry
-	d.do(func(w *worker) {
+	step := make([]Entry, 0, entriesPerStep) // a worker shall not wait for a large list to grow
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.crew.Steps(func(w *worker, from int) int {
 		now := d.config.Now()
-		w.eachEntry(func(e *entry) {
-			if len(all) >= limit {
-				return
+		end := min(from+entriesPerStep, w.table.slots.Len())
+		for i := from; i < end; i++ {
+			e := w.table.slots.At(int32(i)).entry
+			if e == nil {
+				continue
 			}
 			outgoing, _ := e.socket.LocalAddr()
-			all = append(all, Entry{
+			step = append(step, Entry{
 				Client: e.client, VIP: e.key.Destination(), Outgoing: outgoing, Backend: e.dest.target,
 				Addr: e.dest.addr, Idle: now - e.last,
 			})
-		})
+		}
+		if end == w.table.slots.Len() {
+			return 0
+		}
+		return end
+	}, func() {
+		d.mu.Unlock() // whoever waits to apply something need not wait for the last step
+		defer d.mu.Lock()
+		all = append(all, step...)
+		step = step[:0]
 	})
-	return all
+	slices.SortStableFunc(all, func(a, b Entry) int { return cmp.Compare(b.Idle, a.Idle) })
+	return all[:min(limit, len(all))]
 }

@@ -23,9 +23,10 @@ type Counters struct {
 	WrongRouted      uint64 `json:"wrong_routed"`      // replies that came from elsewhere
 	Moved            uint64 `json:"moved"`             // of these, those that moved their entry
 	Undecided        uint64 `json:"undecided"`         // steering said drop; the reasons say why
-	EntriesFull      uint64 `json:"entries_full"`      // new flows dropped at MaxEntries
+	EntriesFull      uint64 `json:"entries_full"`      // new flows dropped at MaxEntries, all of them proven
 	Exhausted        uint64 `json:"exhausted"`         // no descriptor or port for a new entry
-	Reclaimed        uint64 `json:"reclaimed"`         // idle entries that gave way
+	Evicted          uint64 `json:"evicted"`           // entries no backend had answered, closed for new ones
+	Displaced        uint64 `json:"displaced"`         // answered entries closed for datagrams whose CID names a live owner
 	Expired          uint64 `json:"expired"`           // entries that timed out
 	Opened           uint64 `json:"opened"`            // entries made
 	Cleared          uint64 `json:"cleared"`           // entries dropped by the operator or with their VIP
@@ -59,7 +60,8 @@ func (c *Counters) add(o *Counters) {
 		{&c.Undecided, o.Undecided},
 		{&c.EntriesFull, o.EntriesFull},
 		{&c.Exhausted, o.Exhausted},
-		{&c.Reclaimed, o.Reclaimed},
+		{&c.Evicted, o.Evicted},
+		{&c.Displaced, o.Displaced},
 		{&c.Expired, o.Expired},
 		{&c.Opened, o.Opened},
 		{&c.Cleared, o.Cleared},
@@ -92,6 +94,7 @@ type Backend struct {
 type Stats struct {
 	Generation uint64            `json:"generation"`
 	Entries    int               `json:"entries"`
+	Proven     int               `json:"proven"` // of entries: a backend answered
 	MaxEntries int               `json:"max_entries"`
 	Reverse    bool              `json:"reverse"`
 	Counters   Counters          `json:"counters"`

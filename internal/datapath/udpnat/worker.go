@@ -58,6 +58,7 @@ type worker struct {
 	shortestIdle time.Duration
 	nextExpiry   time.Duration
 	nextRoom     time.Duration
+	beyond       bool // it made an entry beyond the bound, see admit
 
 	// One look-up in the watch is saved where datagrams of one backend follow each other.
 	lastBackend *lb.Backend
@@ -107,12 +108,27 @@ func (w *worker) turn(now time.Duration) {
 		}
 		w.steer(d.listener, d.client, d.local, d.payload, now)
 	}
+	w.relieve()
 	if now < w.nextExpiry {
 		return
 	}
 	w.nextExpiry = now + max(10*time.Millisecond, min(idleTurn, w.shortestIdle/4))
 	w.expire(now)
 	w.engine.Expire(now, batchSize)
+}
+
+// relieve evicts for another worker that had nothing to evict, or because the limit was lowered.
+func (w *worker) relieve() {
+	spared := 0
+	if w.beyond {
+		spared = 1 // the entry for which this worker went beyond the bound
+	}
+	for w.dp.entries.Load() > w.dp.limit.Load() {
+		if w.table.order.Len() <= spared || !w.evict() {
+			return
+		}
+	}
+	w.beyond = false
 }
 
 func (w *worker) readListener(number int, now time.Duration) {
@@ -178,7 +194,7 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 	if e != nil && !e.answered {
 		w.moveUnheard(e, now)
 	}
-	if e == nil && w.dp.full() && !w.makeRoom(now) {
+	if e == nil && !w.mayAdmit(now) && !w.engine.NamesOwner(key, payload) {
 		w.counters.EntriesFull++
 		w.engine.Count(lb.ReasonFlowTableFull, nil)
 		return
@@ -198,7 +214,7 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 	}
 	switch {
 	case e == nil:
-		if e = w.open(l, client, local, key, d.Service, dest, now); e == nil {
+		if e = w.open(l, client, local, key, d.Service, dest, d.Reason == lb.ReasonCID, now); e == nil {
 			return
 		}
 	case rolled:
@@ -213,21 +229,11 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 	w.transmit(e, payload, now)
 }
 
-// makeRoom tries to get below MaxEntries.
-func (w *worker) makeRoom(now time.Duration) bool {
-	if now < w.nextRoom {
-		return false
-	}
-	w.nextRoom = now + 10*time.Millisecond // a flood of new flows must not make a walk of each
-	w.expire(now)
-	return !w.dp.full()
-}
-
 // tryProbe sends the datagram of a new or moving flow to a destination that may answer again, and keeps the flow
 // there until it is known.
 func (w *worker) tryProbe(e *entry, probe *destination, l *listener, client netip.AddrPort, local netip.Addr, key flow.Key, service *lb.Service, payload []byte, now time.Duration) {
 	if e == nil {
-		if e = w.open(l, client, local, key, service, probe, now); e == nil {
+		if e = w.open(l, client, local, key, service, probe, false, now); e == nil {
 			probe.set(Stale, now) // not Probing: the next new flow would be lost too
 			return
 		}

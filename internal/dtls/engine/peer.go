@@ -33,6 +33,7 @@ type Peer struct {
 	path        pathCheck
 	provenUntil time.Duration // of a plain peer
 	slot        int32         // of a session in sessions; in plainPeers, plus 1, and 0: none
+	forged      allowance     // of records that fail to open, from other sources than its own; see forged.go
 	finalSent   time.Duration
 	final       handshake.Final
 	prev        netip.AddrPort

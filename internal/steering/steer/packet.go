@@ -82,6 +82,21 @@ func (e *Engine) Datagram(k flow.Key, payload []byte, now time.Duration) Decisio
 	return e.count(d, len(payload))
 }
 
+// NamesOwner says whether a datagram's connection id names an owner that lives,
+// so that a data path with a table of its own finds room for it.
+func (e *Engine) NamesOwner(k flow.Key, payload []byte) bool {
+	service, _ := e.service(&k, nil)
+	if service == nil || service.CID == nil || service.Down || k.Proto != flow.ProtoUDP {
+		return false
+	}
+	id, found, known := service.CID.Find(payload)
+	if !found || !known {
+		return false
+	}
+	b := service.Owner(id)
+	return b != nil && b.State != lb.Down
+}
+
 // steer is the order behind the service look-up: CID, conntrack, Maglev.
 func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags uint8, now time.Duration) Decision {
 	if service.Down {

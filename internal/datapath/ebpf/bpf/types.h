@@ -275,8 +275,8 @@ struct count {
 
 /* Live entries of flows that made room for others. */
 struct eviction_count {
-	__u64 unproven;  /* for a new flow */
-	__u64 proven;    /* for a packet whose connection id names a live owner */
+	__u64 evicted;   /* unproven ones, for new flows */
+	__u64 displaced; /* proven ones, for packets whose connection id names a live owner */
 };
 
 struct backend_count {
