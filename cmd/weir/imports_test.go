@@ -37,6 +37,7 @@ func mayImport() map[string]may {
 		"steering/lb":     {pure: true, ours: "steering/flow steering/maglev steering/cid"},
 		"steering/steer":  {pure: true, ours: "steering/lb steering/packet steering/flow steering/cid steering/evict"},
 		// 3, leaves
+		"privilege":      {},
 		"readfile":       {},
 		"control/config": {ours: "readfile", others: "github.com/goccy/go-yaml"},
 		"control/admin":  {ours: "steering/evict", others: "github.com/prometheus/"},
@@ -49,8 +50,8 @@ func mayImport() map[string]may {
 		"control":        {ours: "steering/lb steering/cid control/config control/health"},
 		"control/health": {ours: "steering/lb"},
 		// 5
-		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
-		"datapath/ebpf/decap":    {others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf/decap":    {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop":  {others: "github.com/vishvananda/"},
 		"datapath/doctor":        {ours: "steering/lb datapath/nfqueue/rules", others: "github.com/vishvananda/"},
 		"datapath/nfqueue":       {ours: "steering/lb steering/flow steering/packet steering/steer datapath/crew"},

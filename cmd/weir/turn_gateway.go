@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/keep"
 )
@@ -135,6 +136,9 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	}
 	if err := plan.check(); err != nil {
 		return usageError(err)
+	}
+	for i := range plan.gateway.Listeners {
+		privilege.WarnKeyFile(log, "TLS key", plan.gateway.Listeners[i].Key)
 	}
 	options := gateway.Options{Workers: source.flags.workers, Log: log, Keeper: gatewayKeeper(k)}
 	offload, err := openTurnOffload(&plan.gateway, log)

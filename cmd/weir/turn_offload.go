@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
@@ -32,6 +33,13 @@ func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, err
 	hook, err := ebpf.ParseHook(string(c.Offload.Mode))
 	if err != nil {
 		return nil, fmt.Errorf("offload.mode: %w", err)
+	}
+	if err := privilege.Check(privilege.TurnOffload); err != nil {
+		if hook != ebpf.HookAuto {
+			return nil, fmt.Errorf("offload: %w", err)
+		}
+		log.Warn("channels are relayed in user space", "why", err)
+		return nil, nil
 	}
 	names := c.Offload.Interfaces
 	if len(names) == 0 {
