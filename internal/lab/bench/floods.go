@@ -206,7 +206,7 @@ const (
 	FigureFloodCPU       = "processor time"
 )
 
-// Floods runs every flood against every target that stands it. It needs root.
+// Floods runs every flood against every target that stands it. It needs root. When ctx ends it returns what was measured so far.
 func Floods(ctx context.Context, config FloodsConfig) (results []*measure.Result, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func Floods(ctx context.Context, config FloodsConfig) (results []*measure.Result
 		}
 		if err := runFloodCell(ctx, config, cell, result); err != nil {
 			if ctx.Err() != nil {
-				return results, ctx.Err()
+				return results[:len(results)-1], nil
 			}
 			result.Parameters[ParamFailed] = err.Error()
 		}
