@@ -10,7 +10,8 @@ func newBenchCommand() *cobra.Command {
 		Example: `  weir bench coap
   weir bench coap --clients 500 --duration 5s --json
   weir bench nat
-  sudo weir bench run dsr --report dsr.html`,
+  sudo weir bench run dsr --report dsr.html
+  sudo weir bench run floods --only dtls-half-open`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -27,7 +27,7 @@ func newBenchRunCommand() *cobra.Command {
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDSRCommand(), newBenchNFQueueCommand(), newBenchSoakCommand())
+	cmd.AddCommand(newBenchDSRCommand(), newBenchNFQueueCommand(), newBenchFloodsCommand(), newBenchSoakCommand())
 	return cmd
 }
 

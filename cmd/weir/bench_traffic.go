@@ -107,6 +107,29 @@ func newBenchTrafficCommand() *cobra.Command {
 	send.Flags().IntVar(&rate, "rate", 0, "a second; 0: as many as can be")
 	ping.Flags().IntVar(&count, "count", 0, "round trips of each source; 0: until the time is over")
 	sink.Flags().StringVar(&at, "at", "", "where to listen")
-	cmd.AddCommand(send, ping, sink, newBenchTrafficTurnCommand())
+	cmd.AddCommand(send, ping, sink, newBenchTrafficTurnCommand(), newBenchTrafficAttackCommand(), newBenchTrafficHandshakesCommand())
 	return cmd
+}
+
+// newBenchTrafficAttackCommand is the generator of `weir bench run floods`.
+func newBenchTrafficAttackCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "attack", Short: "Flood from a packet socket, as JSON at standard input says", Hidden: true, Args: cobra.NoArgs,
+		Example: `  echo '{"Kind":"syn","Interface":"eth0","Gateway":"02:00:00:00:00:01","To":"10.0.0.1:80","Sources":"198.18.0.0/15","Rate":1000,"Duration":1000000000}' |
+    weir bench traffic attack`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var attack bench.Attack
+			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&attack); err != nil {
+				return usageError(fmt.Errorf("standard input: %w", err))
+			}
+			if err := attack.Validate(); err != nil {
+				return usageError(err)
+			}
+			sent, err := attack.Run(cmd.Context())
+			if err != nil && cmd.Context().Err() == nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(sent)
+		},
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 // coapServerFlags are the flags of `weir coap server`.
@@ -46,7 +47,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 --listen or --dtls is given.`,
 		Example: `  weir coap server
   weir coap server --listen 127.0.0.1:5783 --dtls 127.0.0.1:5784 --psk-file devices.psk
-  weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --admin 127.0.0.1:8081
+  weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --metrics :9182
   weir coap server -c node.yaml --log json
   weir coap server -c node.yaml --check`,
 		Args: cobra.NoArgs,
@@ -64,10 +65,11 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.IntVar(&f.server.Workers, "workers", 0, "workers per listener (default one per core)")
 	flags.IntVar(&f.server.MaxSessions, "max-sessions", 0, "sessions per worker (default 65536)")
 	flags.StringSliceVar(&f.trusted, "trusted", nil, "prefixes whose plain CoAP requests are answered in full without proof of their address, such as 10.0.0.0/8")
+	flags.DurationVar(&f.server.SessionIdle, "session-idle", 0, "close DTLS sessions that have been silent for so long (default never)")
 	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines; read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
 	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
-	f.serve.add(cmd, "")
+	f.serve.add(cmd, coapPart())
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
 	return cmd
 }
@@ -96,6 +98,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		{"cid-length", func() { cfg.CIDLength = f.server.CIDLength }},
 		{"workers", func() { cfg.Workers = f.server.Workers }},
 		{"max-sessions", func() { cfg.MaxSessions = f.server.MaxSessions }},
+		{"session-idle", func() { cfg.SessionIdle = f.server.SessionIdle }},
 		{"psk-file", func() { cfg.PSKFile = f.server.PSKFile }},
 		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
 		{"no-benchmark", func() { on := !f.noBenchmark; cfg.Benchmark = &on }},
@@ -172,9 +175,13 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "configuration is fine")
 		return err
 	}
+	privilege.WarnKeyFile(log, "PSK file", cfg.PSKFile)
 	server, err := node.Open(cfg)
 	if err != nil {
 		return err
+	}
+	if address := cfg.PublicDemo(); address != "" {
+		log.Warn("everybody knows the demo credentials, and other machines reach this address", "address", address, "remedy", "--psk-file, or --dtls 127.0.0.1:5784 for tests")
 	}
 	server.LogStart(log)
 	parts := []part{server.Run}

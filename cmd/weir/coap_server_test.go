@@ -34,7 +34,7 @@ func startCoapServer(t testing.TB, listeners int, args ...string) *coapServer {
 	ctx, cancel := context.WithCancel(context.Background())
 	logRead, logWrite := io.Pipe()
 	root := newRootCommand()
-	root.SetArgs(append([]string{"coap", "server", "--log", "json", "--admin", "127.0.0.1:0"}, args...))
+	root.SetArgs(append([]string{"coap", "server", "--log", "json", "--admin", "127.0.0.1:0", "--admin-token-file", tokenFile(t)}, args...))
 	root.SetErr(logWrite)
 	done := make(chan error, 1)
 	go func() {
@@ -79,7 +79,12 @@ func startCoapServer(t testing.TB, listeners int, args ...string) *coapServer {
 
 func (s *coapServer) get(path string) string {
 	s.t.Helper()
-	response, err := http.Get("http://" + s.admin + path)
+	request, err := http.NewRequest(http.MethodGet, "http://"+s.admin+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+testToken)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -159,6 +164,7 @@ func TestCoapServerBadInput(t *testing.T) {
 		{"--no-dtls-cluster-backward: there is no cluster", []string{"--no-dtls-cluster-backward"}},
 		{`--log: no format "xml"`, []string{"--log", "xml"}},
 		{"node_id: 300 does not fit", []string{"--node-id", "300"}},
+		{`--trusted: "10.0.0.0" is no prefix`, []string{"--trusted", "10.0.0.0"}},
 		{"devices.psk:1: no identity", []string{"--check", "--psk-file", file("devices.psk", "nonsense")}},
 		{"node.yaml:2:", []string{"-c", file("node.yaml", "listen: [\":0\"]\nlisten2: x\n")}},
 		{"node.yaml:2:", []string{"-c", file("node.yaml", "listen: [\":0\"]\nworkers: 1000\n")}},

@@ -18,26 +18,6 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// clientFlags are shared by commands that ask a running part.
-type clientFlags struct {
-	admin, tokenFile string
-	asJSON           bool
-}
-
-func (f *clientFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.admin, "admin", defaultAdmin, "where the running one answers: HOST:PORT or unix:/path")
-	cmd.Flags().StringVar(&f.tokenFile, "admin-token-file", "", "file with the token, beyond loopback")
-	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON")
-}
-
-func (f *clientFlags) client() (*admin.Client, error) {
-	token, err := readToken(f.tokenFile)
-	if err != nil {
-		return nil, usageError(err)
-	}
-	return admin.NewClient(f.admin, token), nil
-}
-
 // maxTokenFile bounds a file with a token.
 const maxTokenFile = 4096
 
@@ -50,8 +30,16 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("token: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
-	if len(token) < 16 {
-		return "", fmt.Errorf("token in %s: %d characters; write at least 16, for instance from `openssl rand -hex 16`", path, len(token))
+	if token == "" {
+		token = " " // a file is named, so a token is wanted
+	}
+	return checkToken(path, token)
+}
+
+// checkToken refuses a token that is easily guessed; there may be none.
+func checkToken(where, token string) (string, error) {
+	if token != "" && len(token) < 16 {
+		return "", fmt.Errorf("token in %s: %d characters; write at least 16, for instance from `openssl rand -hex 16`", where, len(strings.TrimSpace(token)))
 	}
 	return token, nil
 }
@@ -92,7 +80,7 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
 			return unwell(&status.Status)
 		},
 	}
-	flags.add(cmd)
+	flags.add(cmd, lbPart(), natPart())
 	return cmd
 }
 
@@ -189,7 +177,7 @@ func newLBOverrideCommands() []*cobra.Command {
 				return printStillOverridden(cmd, client, service)
 			},
 		}
-		flags.add(cmd)
+		flags.add(cmd, lbPart(), natPart())
 		commands = append(commands, cmd)
 	}
 	return commands

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 func newLBDecapCommand() *cobra.Command {
@@ -35,7 +36,7 @@ so others' tunnel packets are dropped; all else passes untouched. The VIP has to
 Counters are printed at the end, and served by --admin while it runs.`,
 		Example: `  weir lb decap --interface eth0 --from 10.2.0.1
   weir lb decap --interface eth0 --from 10.2.0.0/24 --from 2001:db8::/64 --hook xdp
-  weir lb decap --interface eth0 --from 10.2.0.1 --admin 127.0.0.1:9181 --json`,
+  weir lb decap --interface eth0 --from 10.2.0.1 --metrics :9184 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := decap.Config{Interface: name}
@@ -49,6 +50,9 @@ Counters are printed at the end, and served by --admin while it runs.`,
 			if c.From, err = parsePrefixes(from); err != nil {
 				return usageError(fmt.Errorf("--from: %w", err))
 			}
+			if err := privilege.Check(privilege.LBDecap); err != nil {
+				return err
+			}
 			return runDecap(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, flags, asJSON)
 		},
 	}
@@ -56,7 +60,7 @@ Counters are printed at the end, and served by --admin while it runs.`,
 	cmd.Flags().StringSliceVar(&from, "from", nil, "address or prefix that balancers send from; may be given again")
 	cmd.Flags().StringVar(&hook, "hook", "auto", "auto, xdp or tcx; auto: tcx on veth and other software links, else xdp")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the counters as JSON")
-	flags.add(cmd, "")
+	flags.add(cmd, decapPart())
 	return cmd
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -82,12 +83,16 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	if err != nil {
 		return nil, usageError(err)
 	}
+	if err := privilege.Check(privilege.LBRunEBPF); err != nil {
+		return nil, err
+	}
 	datapath, err := ebpf.Open(config)
 	if err != nil {
 		return nil, err
 	}
 	return &balancer{
 		datapath: datapath,
+		abandon:  datapath.Abandon,
 		samples:  func() []admin.Sample { return ebpfSamples(datapath.Counters(), datapath.Report()) },
 		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
@@ -130,6 +135,9 @@ type kernelCounters struct {
 	Other    map[string]ebpf.Count                       `json:"other"` // by reason
 	Reasons  map[string]map[string]ebpf.Count            `json:"reasons"`
 	Backends map[string]map[string]kernelBackendCounters `json:"backends"`
+	// Live flows that made room in a full table: unproven ones for new flows, proven ones for packets whose CID names a live owner.
+	FlowsEvicted   uint64 `json:"flows_evicted"`
+	FlowsDisplaced uint64 `json:"flows_displaced"`
 }
 
 // kernelBackendCounters are one backend's.
@@ -143,7 +151,10 @@ type kernelBackendCounters struct {
 const removedBackends = "(removed)"
 
 func countersText(c ebpf.Counters) kernelCounters {
-	text := kernelCounters{Other: reasonsText(c.Other), Reasons: map[string]map[string]ebpf.Count{}, Backends: map[string]map[string]kernelBackendCounters{}}
+	text := kernelCounters{
+		Other: reasonsText(c.Other), Reasons: map[string]map[string]ebpf.Count{}, Backends: map[string]map[string]kernelBackendCounters{},
+		FlowsEvicted: c.FlowsEvicted, FlowsDisplaced: c.FlowsDisplaced,
+	}
 	for name, reasons := range c.Services {
 		text.Reasons[name] = reasonsText(reasons)
 		text.Backends[name] = map[string]kernelBackendCounters{}
@@ -205,7 +216,24 @@ func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 	for _, t := range r.Tables {
 		add("weir_table_entries", "Entries in use, by table.", false, float64(t.Used), "table", t.Name)
 		add("weir_table_size", "Bound of a table.", false, float64(t.Size), "table", t.Name)
+		if t.Name == "flows" {
+			add("weir_table_proven", "Entries that have proven themselves, by table.", false, float64(t.Proven), "table", t.Name)
+		}
 	}
+	for _, n := range []struct {
+		event string
+		value uint64
+	}{
+		{"evicted_known", c.FragmentEvictions.Known},
+		{"evicted_left", c.FragmentEvictions.Left},
+		{"evicted_waiting", c.FragmentEvictions.Waiting},
+		{"evicted_lost", c.FragmentEvictions.Lost},
+		{"held_evicted", c.FragmentEvictions.Held},
+	} {
+		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
+	}
+	add("weir_table_evicted_total", "Unproven entries removed for new ones, by table.", true, float64(c.FlowsEvicted), "table", "flows")
+	add("weir_table_displaced_total", "Proven entries removed for packets whose CID names a live owner, by table.", true, float64(c.FlowsDisplaced), "table", "flows")
 	for _, h := range r.NextHops {
 		ready := 0.0
 		if h.State == "ready" {
@@ -256,9 +284,16 @@ func printKernel(w io.Writer, k *kernelStatus) error {
 	fmt.Fprintln(table, "\nTABLE\tUSED\tOF")
 	for _, t := range k.Tables {
 		fmt.Fprintf(table, "%s\t%d\t%d\n", t.Name, t.Used, t.Size)
+		if t.Name == "flows" {
+			fmt.Fprintf(table, "  proven\t%d\n", t.Proven)
+		}
 	}
 	if err := table.Flush(); err != nil {
 		return err
+	}
+	if k.FlowsEvicted+k.FlowsDisplaced > 0 {
+		fmt.Fprintf(w, "\nThe flow table was full: %d unproven flows made room for new ones, %d proven ones for packets whose CID names a live owner.\n",
+			k.FlowsEvicted, k.FlowsDisplaced)
 	}
 	if len(k.NextHops) == 0 {
 		return nil
@@ -285,6 +320,9 @@ flow. This command is the way to end it.`,
   weir lb stop --pin-path /sys/fs/bpf/weir/edge --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := privilege.Check(privilege.LBStop); err != nil {
+				return err
+			}
 			stopped, err := ebpf.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			if err != nil {
 				return err

@@ -56,7 +56,7 @@ func newLBFlowsCommand() *cobra.Command {
 		filter[f.key] = cmd.Flags().String(f.key, "", f.usage)
 	}
 	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", admin.MaxFlows))
-	flags.add(cmd)
+	flags.add(cmd, lbPart(), natPart())
 	return cmd
 }
 

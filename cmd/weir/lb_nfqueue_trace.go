@@ -116,11 +116,10 @@ func servedByQueues(cmd *cobra.Command, flags *traceFlags) (bool, *admin.Client,
 	if cmd.Flags().Changed("pin-path") {
 		return false, nil, nil
 	}
-	token, err := readToken(flags.tokenFile)
+	client, err := flags.client()
 	if err != nil {
-		return false, nil, usageError(err)
+		return false, nil, err
 	}
-	client := admin.NewClient(flags.admin, token)
 	var status lbStatus
 	if err := client.Get(cmd.Context(), "/status", nil, &status); err != nil {
 		return false, nil, err

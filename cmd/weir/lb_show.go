@@ -52,7 +52,7 @@ how packets spread over them.`,
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "again and again, with rates, until interrupted")
 	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
-	flags.add(cmd)
+	flags.add(cmd, lbPart(), natPart())
 	return cmd
 }
 

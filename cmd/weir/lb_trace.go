@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -19,10 +20,9 @@ import (
 // traceFlags are those of `weir lb trace`.
 type traceFlags struct {
 	pinPath, service, source, host, capture string
-	admin, tokenFile                        string
-	reasons                                 []string
-	limit                                   int
-	asJSON                                  bool
+	clientFlags
+	reasons []string
+	limit   int
 }
 
 func newLBTraceCommand() *cobra.Command {
@@ -63,8 +63,7 @@ Wireshark shows it, and weir explain reads it. docs/ebpf.md says what each reaso
 	}
 	set := cmd.Flags()
 	set.StringVar(&flags.pinPath, "pin-path", ebpf.DefaultPinPath, "ebpf: as of weir lb run; named, nobody is asked")
-	set.StringVar(&flags.admin, "admin", defaultAdmin, "where the running one answers: HOST:PORT or unix:/path")
-	set.StringVar(&flags.tokenFile, "admin-token-file", "", "file with the token, beyond loopback")
+	flags.addAddress(cmd, lbPart())
 	set.StringVar(&flags.service, "service", "", "only packets for this service, and its replies")
 	set.StringSliceVar(&flags.reasons, "reason", nil, "only these reasons, such as no_backend,maglev")
 	set.StringVar(&flags.source, "src", "", "only packets from this address or prefix")
@@ -178,7 +177,9 @@ func trace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter, each 
 	case unasked != nil && (cmd.Flags().Changed("admin") || cmd.Flags().Changed("admin-token-file")):
 		return 0, unasked
 	}
-	lost, err = ebpf.Trace(cmd.Context(), flags.pinPath, filter, func(p *ebpf.Traced) bool { return each(describeTraced(p), p.Data) })
+	if err = privilege.Check(privilege.LBTrace); err == nil {
+		lost, err = ebpf.Trace(cmd.Context(), flags.pinPath, filter, func(p *ebpf.Traced) bool { return each(describeTraced(p), p.Data) })
+	}
 	if err != nil && unasked != nil {
 		err = fmt.Errorf("%w; and %w", unasked, err)
 	}

@@ -56,13 +56,13 @@ Destinations are watched: one that answers nothing is stale, its clients move wi
 --destination-timeout one of them tries it again.
 
 Commands are read from standard input, line by line: help lists them. On a terminal there is editing, history (arrow keys)
-and completion (tab). The end of the input does not end the program. The same commands work over --admin:
-curl --data-binary info http://127.0.0.1:9180/console`,
+and completion (tab). The end of the input does not end the program. The same commands work over --admin, as root:
+curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/console`,
 		Example: `  weir nat :5784 localhost:15784 localhost:25784 localhost:35784
   weir nat 127.0.0.1:5784 [::1]:5784 -- 192.0.2.7:5684 192.0.2.8:5684 --reverse --dtls-filter
   weir nat :5784 localhost:15784 --loss 20 --size-limit 100:50 --seed 7
   weir nat :5784 localhost:15784 localhost:25784 --cid-length 6 --nodes 1,2
-  echo rebalance | curl --data-binary @- http://127.0.0.1:9180/console     # with --admin 127.0.0.1:9180`,
+  echo rebalance | curl --unix-socket /run/weir/nat.sock --data-binary @- http://localhost/console`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			listen, destinations, err := natAddresses(cmd, args)
 			if err != nil {
@@ -99,7 +99,7 @@ curl --data-binary info http://127.0.0.1:9180/console`,
 	flags.BoolVar(&c.Unconnected, "count-strays", false, "count replies from elsewhere also without --reverse; costs some speed")
 	flags.BoolVar(&f.json, "json", false, "print the statistics as JSON at the end; console answers go to standard error")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "no statistics while it runs")
-	f.serveFlags.add(cmd, "")
+	f.serveFlags.add(cmd, natPart())
 	return cmd
 }
 

@@ -6,9 +6,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
 // hangups are the SIGHUPs of this process from the first instruction of main on. One that comes while the process starts is kept until
@@ -71,8 +75,24 @@ func (h *hangups) onReload(reload func()) {
 	}
 }
 
-// endWithin is how long an orderly end may take.
-const endWithin = 3 * time.Second
+// endWithin is how long an orderly end may take; cleanWithin that of a measuring command, which says goodbye on every connection, prints
+// what it has measured, and takes its namespaces and programs down.
+const (
+	endWithin   = 3 * time.Second
+	cleanWithin = 20 * time.Second
+)
+
+// endTime is how long a command's orderly end may take.
+func endTime(cmd *cobra.Command) time.Duration {
+	path := strings.Fields(cmd.CommandPath())
+	switch {
+	case len(path) > 2 && path[1] == "tcp" && path[2] == "stats":
+		return endWithin
+	case len(path) > 1 && slices.Contains([]string{"tcp", "bench", "lab", "demo", "snat"}, path[1]):
+		return cleanWithin
+	}
+	return endWithin
+}
 
 // ending ends the process when a signal to end has come and the orderly end takes too long, whatever hangs.
 type ending struct {
@@ -93,10 +113,18 @@ func (e *ending) begin() {
 	if e.drains || e.stopped || e.timer != nil {
 		return
 	}
-	e.timer = time.AfterFunc(e.within, func() {
-		fmt.Fprintf(e.errOut, "weir: no orderly end within %s after the signal: it ends now, what still hangs is cut off\n", e.within)
+	within := e.within
+	e.timer = time.AfterFunc(within, func() {
+		fmt.Fprintf(e.errOut, "weir: no orderly end within %s after the signal: it ends now, what still hangs is cut off\n", within)
 		e.exit(exitFailure)
 	})
+}
+
+// allow sets how long the orderly end may take.
+func (e *ending) allow(within time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.within = within
 }
 
 // drain has signals to end wait until drained is called, also one that came before.

@@ -52,6 +52,22 @@ func TestEndingCutsOffWhatHangs(t *testing.T) {
 	}
 }
 
+// Services end within 3 s; what measures has longer.
+func TestEndTimes(t *testing.T) {
+	for line, want := range map[string]time.Duration{
+		"lb run": endWithin, "nat": endWithin, "turn gateway": endWithin, "tcp stats": endWithin, "coap server": endWithin, "lb status": endWithin,
+		"tcp client": cleanWithin, "bench run": cleanWithin, "demo": cleanWithin, "lab up": cleanWithin,
+	} {
+		cmd, _, err := newRootCommand().Find(strings.Fields(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := endTime(cmd); got != want {
+			t.Errorf("%s: %v, want %v", line, got, want)
+		}
+	}
+}
+
 // A SIGHUP that comes before there is something to reload is obeyed then.
 func TestAnEarlyHangupIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/web"
 )
@@ -94,7 +95,11 @@ func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	f.Page, f.Log = web.TCPStats(), log
-	if at, ok := listener.Addr().(*net.TCPAddr); ok && f.Token == "" && !at.IP.IsLoopback() {
+	at, ok := listener.Addr().(*net.TCPAddr)
+	switch {
+	case ok && f.Token == "" && at.IP.IsLoopback():
+		f.HostAllowed = func(host string) bool { return admin.HostAllowed(host) } // a web page may not read it by rebinding a name
+	case ok && f.Token == "":
 		log.Warn("who reaches this port can read and report; --token-file asks for a secret", "address", at.String())
 	}
 	log.Info("statistics", "page", "http://"+listener.Addr().String()+"/")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/keep"
 )
@@ -54,7 +55,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 		Example: `  weir turn gateway turn://user1:passwd1@192.0.2.1:3478?transport=udp
   weir turn gateway turn://user1:passwd1@127.0.0.1:3478 --peers 127.0.0.1,10.0.0.0/8:10000-20000
   weir turn gateway turns://user1:passwd1@0.0.0.0:5349 --tcp-peers 10.0.0.0/8:443
-  weir turn gateway -c gateway.yaml --admin 127.0.0.1:9180
+  weir turn gateway -c gateway.yaml --metrics :9183
   weir turn gateway -c stunnerd.yaml --dry-run
   kill -HUP $(pidof weir)     # read the file again`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runTurnGateway(cmd, &f, args) },
@@ -67,7 +68,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 	flags.IntVar(&f.unproven, "unauthenticated", 0, "answers per second to one address that has not returned a nonce yet; wins over limits.unauthenticated (or "+envUnauthenticated+"; default 100)")
 	flags.BoolVarP(&f.dryRun, "dry-run", "d", false, "check configuration and certificates, print what they mean, open nothing")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
-	f.serve.add(cmd, defaultAdmin)
+	f.serve.add(cmd, turnPart())
 	f.keep.add(cmd)
 	return cmd
 }
@@ -136,6 +137,9 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	if err := plan.check(); err != nil {
 		return usageError(err)
 	}
+	for i := range plan.gateway.Listeners {
+		privilege.WarnKeyFile(log, "TLS key", plan.gateway.Listeners[i].Key)
+	}
 	options := gateway.Options{Workers: source.flags.workers, Log: log, Keeper: gatewayKeeper(k)}
 	offload, err := openTurnOffload(&plan.gateway, log)
 	if err != nil {
@@ -158,7 +162,11 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	offload.measured(&door)
 	metrics := door.Metrics
 	door.Metrics = func() []admin.Sample { return append(metrics(), loop.samples()...) }
-	loop.doors = &stunnerDoors{log: log, probes: door, samples: door.Metrics}
+	token, err := adminToken(source.flags.serve.tokenFile)
+	if err != nil {
+		return errors.Join(usageError(err), g.Close())
+	}
+	loop.doors = &stunnerDoors{log: log, token: token, hosts: source.flags.serve.hosts, probes: door, samples: door.Metrics}
 	defer loop.doors.close()
 	loop.started(plan)
 	if _, err := loop.doors.change(plan); err != nil {
@@ -180,7 +188,8 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 			k.Ready()
 			end := signalsOf(ctx).ending
 			end.drain()
-			if drainGateway(ctx, signals, g, drain, log); ctx.Err() == nil {
+			if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
+				keep.Leaving() // what does not end now is killed, and not started again
 				end.drained()
 			}
 			return nil

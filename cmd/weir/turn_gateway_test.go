@@ -109,12 +109,14 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 	fs.goOn()
 	for url, want := range map[string]string{
 		fmt.Sprintf("http://%v/live", health): "ok", fmt.Sprintf("http://%v/ready", health): "ready",
-		fmt.Sprintf("http://%v/status", health):  `"allocations": 2`,
 		fmt.Sprintf("http://%v/custom", metrics): "stunner_allocations_active 2",
 	} {
 		if body, err := fetch(url); err != nil || !strings.Contains(body, want) || strings.Contains(body, flowPassword) {
 			t.Errorf("%s: %v, %.300s; want %s", url, err, body, want)
 		}
+	}
+	if body, err := fetch(fmt.Sprintf("http://%v/status", health)); err == nil || !strings.Contains(body, "this needs a credential") {
+		t.Errorf("status without a token: %v, %s", err, body)
 	}
 	if s := g.now(); len(s.Config.Notes) != 1 || !strings.Contains(s.Config.Notes[0], "license") {
 		t.Errorf("notes %q", s.Config.Notes)

@@ -98,7 +98,7 @@ func (r *offloadRun) kernel() map[string]float64 {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", r.socket)
 	}}}
-	answer, err := client.Get("http://gateway/metrics")
+	answer, err := client.Get("http://localhost/metrics")
 	if err != nil {
 		r.t.Fatal(err)
 	}

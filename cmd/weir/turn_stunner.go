@@ -12,6 +12,8 @@ import (
 // stunnerDoors are the HTTP servers that a file of STUNner's asks for: /live and /ready for probes, /metrics.
 type stunnerDoors struct {
 	log     *slog.Logger
+	token   string       // of /status
+	hosts   []string     // as of --admin-host
 	probes  admin.Config // what a health endpoint serves
 	samples func() []admin.Sample
 
@@ -101,7 +103,7 @@ func (d *stunnerDoors) toLocked(wanted map[doorKind]string) error {
 }
 
 func (d *stunnerDoors) start(kind doorKind) (*stunnerDoor, error) {
-	c := admin.Config{Address: kind.address, Log: d.log}
+	c := admin.Config{Address: kind.address, Log: d.log, Part: turnPart().name, Token: d.token, Hosts: d.hosts}
 	if kind.health {
 		c.Ready, c.Status = d.probes.Ready, d.probes.Status
 	}

@@ -66,7 +66,7 @@ binary does not come to serve, the old one is back. It is what SIGUSR2 to the ga
 			return err
 		},
 	}
-	flags.add(cmd)
+	flags.add(cmd, turnPart())
 	cmd.Flags().DurationVar(&wait, "wait", time.Minute, "how long the new process may take until it serves")
 	return cmd
 }

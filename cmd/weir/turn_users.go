@@ -70,7 +70,7 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", maxTurnUsers))
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted")
 	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
-	flags.add(cmd)
+	flags.add(cmd, turnPart())
 	return cmd
 }
 

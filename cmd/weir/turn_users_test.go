@@ -73,7 +73,7 @@ func TestTurnUsersAreFilteredSortedAndCut(t *testing.T) {
 // The table shows the rate of the time between two askings, and that more exist than it lists.
 func TestTurnUsersTable(t *testing.T) {
 	asked := 0
-	door, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Routes: []admin.Route{{Pattern: "GET /users", Answer: func(r *http.Request) (any, error) {
+	door, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Token: testToken, Routes: []admin.Route{{Pattern: "GET /users", Answer: func(r *http.Request) (any, error) {
 		question, err := parseTurnQuestion(r.URL.Query())
 		if err != nil {
 			return nil, err
@@ -86,7 +86,7 @@ func TestTurnUsersTable(t *testing.T) {
 	must(t, err)
 	go door.Run(t.Context()) //nolint:errcheck // ends with the test
 	var out strings.Builder
-	table := turnTable{client: admin.NewClient(door.Address(), ""), query: url.Values{"limit": {"1"}}, out: &out}
+	table := turnTable{client: admin.NewClient(door.Address(), testToken), query: url.Values{"limit": {"1"}}, out: &out}
 	must(t, table.once(t.Context()))
 	out.Reset()
 	must(t, table.once(t.Context()))

@@ -53,6 +53,8 @@ type BenchStats struct {
 	LostSessions    uint64 `json:"lost_sessions"`    // sessions given up: fatal alert or a lost request
 	Rebinds         uint64 `json:"rebinds"`          // changes of a client's source port
 	Moves           uint64 `json:"moves"`            // of those, to another source address (BenchConfig.From)
+	PathChallenges  uint64 `json:"path_challenges"`  // of the server, answered, after a change of address (RFC 9853)
+	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
 	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nobody listens, no buffer)
 	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
 	Clients         int    `json:"clients"`          // gauge: clients with a session (or started, without DTLS)

@@ -100,6 +100,8 @@ func (s *BenchStats) add(o *BenchStats) {
 	s.LostSessions += o.LostSessions
 	s.Rebinds += o.Rebinds
 	s.Moves += o.Moves
+	s.PathChallenges += o.PathChallenges
+	s.FirstBlocks += o.FirstBlocks
 	s.Refused += o.Refused
 	s.Stray += o.Stray
 	s.Clients += o.Clients
@@ -112,7 +114,8 @@ func (s *BenchStats) since(o *BenchStats) BenchStats {
 		Retransmissions: s.Retransmissions - o.Retransmissions, Errors: s.Errors - o.Errors,
 		Handshakes: s.Handshakes - o.Handshakes, Rehandshakes: s.Rehandshakes - o.Rehandshakes,
 		HandshakeErrors: s.HandshakeErrors - o.HandshakeErrors, LostSessions: s.LostSessions - o.LostSessions,
-		Rebinds: s.Rebinds - o.Rebinds, Moves: s.Moves - o.Moves, Refused: s.Refused - o.Refused, Stray: s.Stray - o.Stray, Clients: s.Clients,
+		Rebinds: s.Rebinds - o.Rebinds, Moves: s.Moves - o.Moves,
+		PathChallenges: s.PathChallenges - o.PathChallenges, FirstBlocks: s.FirstBlocks - o.FirstBlocks, Refused: s.Refused - o.Refused, Stray: s.Stray - o.Stray, Clients: s.Clients,
 	}
 }
 
@@ -155,6 +158,9 @@ func (r *BenchResult) Print(w io.Writer) error {
 	fmt.Fprintf(&b, "%d retransmissions (%s), %d transmission errors (%s)\n", s.Retransmissions, percent(s.Retransmissions, s.Requests), s.Errors, percent(s.Errors, s.Requests))
 	fmt.Fprintf(&b, "%d lost, %d refused by the server, %d lost sessions, %d handshakes, %d re-handshakes, %d failed handshakes, %d changes of address\n",
 		s.Lost, s.Failed, s.LostSessions, s.Handshakes, s.Rehandshakes, s.HandshakeErrors, s.Rebinds)
+	if s.FirstBlocks > 0 {
+		fmt.Fprintf(&b, "%d answers were longer than one message: their first block was taken\n", s.FirstBlocks)
+	}
 	fmt.Fprintf(&b, "\n%-10s %9s %9s %9s %9s %9s %9s %9s\n", "ms", "p50", "p90", "p95", "p99", "p99.9", "max", "mean")
 	for _, row := range []struct {
 		name string

@@ -26,14 +26,18 @@ type RequestConfig struct {
 	CIDLength     int           // of the connection id this client receives with; 0 is fine: the server's is the one that matters
 	NoCID         bool          // do not offer a connection id
 	AckTimeout    time.Duration // RFC 7252 ACK_TIMEOUT; default 2 s
-	Timeout       time.Duration // for the handshake, and again for the exchange; default 30 s
+	Timeout       time.Duration // for the handshake, and again for each exchange; default 30 s
+
+	echo      []byte // value of an Echo option
+	block     uint32 // value of Block2, if blockwise
+	blockwise bool
 }
 
 // Exchange is a request and what came back.
 type Exchange struct {
 	Target          Target
 	Request         []byte // datagram as sent
-	Response        []byte // datagram as received
+	Response        []byte // datagram as received; where it came in blocks, the first one's with the whole payload
 	Session         Session
 	RTT             time.Duration // first transmission to response, without handshake
 	Elapsed         time.Duration // with handshake
@@ -97,7 +101,11 @@ func Request(ctx context.Context, cfg RequestConfig) (Exchange, error) {
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // only to wake the reader
 	defer stop()
 	x.Session = session
-	if err := x.exchange(ctx, conn, cfg); err != nil {
+	err = x.exchange(ctx, conn, cfg)
+	if err == nil {
+		err = x.follow(ctx, conn, cfg)
+	}
+	if err != nil {
 		if ctx.Err() != nil { // it may have met the exchange in a Write, which calls it a time-out
 			err = ctx.Err()
 		}
@@ -124,6 +132,12 @@ func buildRequest(target Target, cfg RequestConfig) ([]byte, error) {
 	target.options(&b, format)
 	if cfg.Accept != nil {
 		b.Uint(message.Accept, uint32(*cfg.Accept))
+	}
+	if cfg.blockwise {
+		b.Uint(message.Block2, cfg.block)
+	}
+	if cfg.echo != nil {
+		b.Option(message.Echo, cfg.echo)
 	}
 	b.Payload(cfg.Payload)
 	return b.Bytes()
@@ -193,6 +207,9 @@ func (x *Exchange) receive(conn net.Conn, request *message.Message, datagram []b
 	switch {
 	case m.Type == message.Rst && m.ID == request.ID:
 		return true, false, errors.New("the server answered with reset (RST)")
+	case m.Code == message.Empty && m.Type == message.Con: // a ping, which may be to prove our address
+		_, err := conn.Write(message.AppendEmpty(nil, message.Rst, m.ID))
+		return false, false, err
 	case m.Code == message.Empty:
 		return false, m.Type == message.Ack && m.ID == request.ID, nil
 	case !m.Code.IsResponse() || string(m.Token) != string(request.Token):

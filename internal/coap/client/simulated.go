@@ -57,7 +57,7 @@ func (c *simulated) connect() {
 func (c *simulated) begin() {
 	w := c.w
 	cfg := handshake.ClientConfig{
-		Identity: []byte(w.b.identity(c.number)), Key: w.b.cfg.Secret, OfferCID: true,
+		Identity: []byte(w.b.identity(c.number)), Key: w.b.cfg.Secret, OfferCID: true, OfferRoutability: true,
 		Timeout: time.Second, Repetitions: 5,
 	}
 	if n := w.b.cfg.CIDLength; n > 0 {
@@ -186,11 +186,25 @@ func (c *simulated) receive(datagram []byte) {
 			if ack := w.endpoint.Receive(&c.exchange, payload, w.out, w.now); len(ack) > 0 {
 				c.seal(record.ApplicationData, ack)
 			}
+		case kind == record.RoutabilityCheck:
+			c.routability(payload)
 		case kind == record.Alert && len(payload) == 2 && (payload[0] == 2 || payload[1] == 0):
 			c.closed()
 			return
 		}
 	}
+}
+
+// routability answers a path_challenge with the same cookie as path_response, to where it came from (RFC 9853).
+func (c *simulated) routability(payload []byte) {
+	const challenge, response, length = 0, 1, 9
+	if len(payload) != length || payload[0] != challenge {
+		c.w.stats.Stray++
+		return
+	}
+	payload[0] = response
+	c.seal(record.RoutabilityCheck, payload)
+	c.w.stats.PathChallenges++
 }
 
 // answered ends a request with a response.

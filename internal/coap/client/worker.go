@@ -120,6 +120,7 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 	}
 	w.endpoint = exchange.New(exchange.Config{
 		AckTimeout: b.cfg.AckTimeout, Seed: w.random.Uint64(), MaxPending: count + 1, LogBytes: -1,
+		Supported: func(id message.OptionID) bool { return id == message.Block2 },
 	}, w, nil, w)
 	if w.request, err = b.template(); err != nil {
 		w.close()
@@ -385,6 +386,9 @@ func (w *worker) SendTo(session *exchange.Session, datagram []byte, _ time.Durat
 // Response implements exchange.Events.
 func (w *worker) Response(session *exchange.Session, id exchange.ID, response *message.Message, rtt time.Duration, repeats int) {
 	if c := w.holder(session, id); c != nil {
+		if block, ok := response.Uint(message.Block2); ok && block&8 != 0 {
+			w.stats.FirstBlocks++
+		}
 		c.answered(response.Code, rtt)
 	}
 }

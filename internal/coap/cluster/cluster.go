@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +23,7 @@ type Cluster struct {
 	backward  bool
 	strangers bool
 	log       *slog.Logger
+	targets   targets
 
 	counters [maxWorkers]counters // by worker, so that they do not share cache lines
 	clock    atomic.Int64         // time of the latest Tick, in ns
@@ -63,6 +66,7 @@ func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
 				return nil, fmt.Errorf("nodes[%d]: node %d is %q, but this process is to run it", i, self, Foreign)
 			}
 			c.link, found = address, true
+			c.targets.ports = [2]uint16{portOf(n.DTLS), address.Port()}
 			continue
 		}
 		if address.Addr().IsUnspecified() { // another own node of this process that binds every interface
@@ -79,6 +83,9 @@ func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
 	if !found {
 		return nil, fmt.Errorf("nodes: no node %d", self)
 	}
+	c.targets.loopback = !slices.ContainsFunc(c.members, func(m *member) bool { return !m.address.Addr().IsLoopback() })
+	c.targets.list, c.targets.seen.seed = hostAddresses, maphash.MakeSeed()
+	c.targets.refresh(0)
 	return c, nil
 }
 
@@ -101,6 +108,7 @@ func (c *Cluster) foreign(w carrier, n *counters, owner uint32, datagram []byte,
 		n.droppedForward.Add(1)
 		return true // the owner is known, but this cannot travel: it is no datagram of ours either
 	}
+	c.targets.forwarded(from)
 	head := AppendHeader(buffer[:0], TypeIn, from)
 	copy(buffer[len(head):], datagram)
 	w.LinkSend(length, c.byID[owner].address)
@@ -127,8 +135,12 @@ func (c *Cluster) frame(w carrier, n *counters, frame []byte, from netip.AddrPor
 	switch frame[0] {
 	case TypeIn:
 		f, err := ParseFrame(frame, false)
-		if err != nil || !sendable(f.Peer) {
+		if err != nil {
 			n.droppedForward.Add(1)
+			return
+		}
+		if !c.targets.forward(f.Peer) {
+			n.refusedTargets.Add(1)
 			return
 		}
 		sender.heard(now)
@@ -136,8 +148,12 @@ func (c *Cluster) frame(w carrier, n *counters, frame []byte, from netip.AddrPor
 		w.Inject(f.Body, f.Peer, from)
 	case TypeOut:
 		f, err := ParseFrame(frame, false)
-		if err != nil || !sendable(f.Peer) {
+		if err != nil {
 			n.droppedBackward.Add(1)
+			return
+		}
+		if !c.targets.backward(f.Peer) {
+			n.refusedTargets.Add(1)
 			return
 		}
 		sender.heard(now)
@@ -148,12 +164,6 @@ func (c *Cluster) frame(w carrier, n *counters, frame []byte, from netip.AddrPor
 	default:
 		n.malformed.Add(1)
 	}
-}
-
-// sendable says whether an address can be a client's: nobody is asked to send to port 0, everyone or nowhere.
-func sendable(peer netip.AddrPort) bool {
-	a := peer.Addr()
-	return peer.Port() != 0 && !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // Return wraps a reply for the router its request came by. See [engine.Cluster].

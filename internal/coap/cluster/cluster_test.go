@@ -135,22 +135,6 @@ func TestStrangersRefused(t *testing.T) {
 	}
 }
 
-func TestUnsendableAddresses(t *testing.T) {
-	c := open(t, 1, nil)
-	var w worker
-	for _, to := range []string{"192.0.2.1:0", "0.0.0.0:5", "224.0.0.1:5", "255.255.255.255:5", "[::]:5", "[ff02::1]:5"} {
-		for _, kind := range []byte{TypeIn, TypeOut} {
-			c.frame(&w, &c.counters[0], append(AppendHeader(nil, kind, netip.MustParseAddrPort(to)), record...), addr2, 0)
-		}
-	}
-	if len(w.raw)+len(w.injected) != 0 {
-		t.Fatalf("%+v", w)
-	}
-	if s := c.Stats(); s.DroppedForward != 6 || s.DroppedBackward != 6 {
-		t.Fatalf("counted %+v", s)
-	}
-}
-
 func TestNoBackward(t *testing.T) {
 	off := false
 	c := open(t, 2, func(cfg *Config) { cfg.Backward = &off })

@@ -118,6 +118,13 @@ func checkHostPort(s string) error {
 	return nil
 }
 
+// portOf is the port of an address that checkHostPort has found good.
+func portOf(s string) uint16 {
+	_, port, _ := net.SplitHostPort(s)
+	n, _ := strconv.ParseUint(port, 10, 16)
+	return uint16(n)
+}
+
 // resolve turns HOST:PORT into an address, IPv4 first as the source document's "localhost" means; an empty host is the
 // IPv4 wildcard.
 func resolve(s string) (netip.AddrPort, error) {

@@ -73,6 +73,7 @@ func (c *Cluster) tick(w carrier, n *counters, now time.Duration) time.Duration 
 		return now + firstPing
 	}
 	c.clock.Store(int64(now))
+	c.targets.refresh(now)
 	up, ready := 0, 0
 	for _, m := range c.members {
 		state := m.liveness(now)

@@ -8,15 +8,16 @@ type Stats struct {
 	Backwarded         uint64 `json:"backwarded"`          // replies sent to the router
 	ProcessedForwarded uint64 `json:"processed_forwarded"` // "in" frames taken as own datagrams
 	SentBackwarded     uint64 `json:"sent_backwarded"`     // "out" frames sent to their client
-	DroppedForward     uint64 `json:"dropped_forward"`     // foreign datagrams of unknown nodes, unusable "in" frames
-	DroppedBackward    uint64 `json:"dropped_backward"`    // unusable "out" frames
+	DroppedForward     uint64 `json:"dropped_forward"`     // foreign datagrams of unknown nodes, malformed "in" frames
+	DroppedBackward    uint64 `json:"dropped_backward"`    // malformed "out" frames
 	BadForward         uint64 `json:"bad_forward"`         // "in" frames with a wrong MAC; 0 without MAC
 	BadBackward        uint64 `json:"bad_backward"`        // "out" frames with a wrong MAC; 0 without MAC
 	ManagementReceived uint64 `json:"management_received"` // pings and pongs
 	ManagementSent     uint64 `json:"management_sent"`
-	MistakenIDs        uint64 `json:"mistaken_ids"` // pings that tell our own id, or another one than configured
-	Strangers          uint64 `json:"strangers"`    // anything from an address that is no node
-	Malformed          uint64 `json:"malformed"`    // neither frame nor ping
+	MistakenIDs        uint64 `json:"mistaken_ids"`    // pings that tell our own id, or another one than configured
+	RefusedTargets     uint64 `json:"refused_targets"` // frames for loopback, this host, metadata services, or no one client
+	Strangers          uint64 `json:"strangers"`       // anything from an address that is no node
+	Malformed          uint64 `json:"malformed"`       // neither frame nor ping
 }
 
 // counters is one worker's share, padded to cache lines of its own.
@@ -24,8 +25,8 @@ type counters struct {
 	forwarded, backwarded, processedForwarded, sentBackwarded atomic.Uint64
 	droppedForward, droppedBackward                           atomic.Uint64
 	pingsReceived, pingsSent, mistakenIDs                     atomic.Uint64
-	strangers, malformed                                      atomic.Uint64
-	_                                                         [5 * 8]byte
+	strangers, malformed, refusedTargets                      atomic.Uint64
+	_                                                         [4 * 8]byte
 }
 
 // Stats adds up the workers' counters.
@@ -42,6 +43,7 @@ func (c *Cluster) Stats() Stats {
 		s.ManagementReceived += n.pingsReceived.Load()
 		s.ManagementSent += n.pingsSent.Load()
 		s.MistakenIDs += n.mistakenIDs.Load()
+		s.RefusedTargets += n.refusedTargets.Load()
 		s.Strangers += n.strangers.Load()
 		s.Malformed += n.malformed.Load()
 	}

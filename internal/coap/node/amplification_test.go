@@ -26,6 +26,7 @@ type offline struct {
 	received, got map[netip.AddrPort]int
 	inbox         map[netip.AddrPort][][]byte
 	worst         float64
+	routable      bool // clients offer the return routability check, and answer no challenge
 }
 
 func newOffline(t *testing.T, secure bool, change func(*Config)) *offline {
@@ -104,7 +105,7 @@ func (o *offline) client(secure bool) *client {
 	if !secure {
 		return c
 	}
-	hs, err := handshake.NewClient(handshake.ClientConfig{Identity: []byte("cali.x"), Key: []byte("key"), OfferCID: true})
+	hs, err := handshake.NewClient(handshake.ClientConfig{Identity: []byte("cali.x"), Key: []byte("key"), OfferCID: true, OfferRoutability: o.routable})
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -226,10 +227,11 @@ var (
 // Towards an address that has not proven itself at most three bytes of UDP payload go for each that came: for every
 // resource, query, method and message type, with repetitions by both sides, without DTLS and for a session that has moved.
 func TestAmplification(t *testing.T) {
-	for _, secure := range []bool{false, true} {
-		t.Run(map[bool]string{false: "plain", true: "moved"}[secure], func(t *testing.T) {
-			o := newOffline(t, secure, nil)
-			c := o.client(secure)
+	for _, name := range []string{"plain", "moved", "moved, challenged"} {
+		t.Run(name, func(t *testing.T) {
+			o := newOffline(t, name != "plain", nil)
+			o.routable = name == "moved, challenged"
+			c := o.client(name != "plain")
 			o.worst = 0
 			for _, q := range everyQuery(o.listener) {
 				for _, method := range everyMethod {
@@ -260,8 +262,17 @@ func TestAmplification(t *testing.T) {
 			}
 			// What is no request: pings, malformed messages, responses nobody asked for.
 			for _, datagram := range [][]byte{
-				{0x40, 0, 0, 1}, {0x50, 0, 0, 1}, {0x60, 0, 0, 1}, {0x70, 0, 0, 1}, {0x40}, {0x4f, 1, 0, 1}, {0x40, 1, 0, 1, 0xff},
-				{0x40, 0x45, 0, 1}, {0x40, 0xe1, 0, 1}, {0x40, 1, 0, 1, 0x91, 'x'}, {0x44, 1, 0, 1, 't', 'o', 'k', 'e', 0xd1, 0, 'x'},
+				{0x40, 0, 0, 1},
+				{0x50, 0, 0, 1},
+				{0x60, 0, 0, 1},
+				{0x70, 0, 0, 1},
+				{0x40},
+				{0x4f, 1, 0, 1},
+				{0x40, 1, 0, 1, 0xff},
+				{0x40, 0x45, 0, 1},
+				{0x40, 0xe1, 0, 1},
+				{0x40, 1, 0, 1, 0x91, 'x'},
+				{0x44, 1, 0, 1, 't', 'o', 'k', 'e', 0xd1, 0, 'x'},
 			} {
 				c.at = o.address()
 				o.send(c.seal(datagram), c.at)
@@ -270,8 +281,8 @@ func TestAmplification(t *testing.T) {
 			if o.worst > 3 {
 				t.Errorf("%.2f times", o.worst)
 			}
-			if s := o.engine.Stats(); s.AddressesProven != 0 {
-				t.Errorf("%d addresses proven by nothing", s.AddressesProven)
+			if s := o.engine.Stats(); s.AddressesProven != 0 || (s.PathChallenges > 0) != o.routable {
+				t.Errorf("%d addresses proven by nothing, %d challenges", s.AddressesProven, s.PathChallenges)
 			}
 			t.Logf("%d addresses, at most %.2f times; %d datagrams withheld", o.addresses, o.worst, o.engine.Stats().Amplified)
 		})
@@ -374,6 +385,16 @@ func TestRootWithoutEcho(t *testing.T) {
 		if body, requests := c.fetch(query{path: "/", accept: -1, block: -1}, kind, message.GET, false); !strings.HasPrefix(string(body), "Weir ") {
 			t.Errorf("%s: %q in %d requests", kind, body, requests)
 		}
+	}
+}
+
+// A separate response is one, however short the request.
+func TestSeparateWithoutProof(t *testing.T) {
+	o := newOffline(t, false, nil)
+	c := o.client(false)
+	c.token = ""
+	if m := c.ask(query{path: "/separate", accept: -1, block: -1}, message.Con, message.GET); m.Type != message.Con || string(m.Payload) != "Type: 0 (CON)\nCode: 1 (GET)" {
+		t.Errorf("%s %s %q", m.Type, m.Code, m.Payload)
 	}
 }
 

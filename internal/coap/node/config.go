@@ -24,6 +24,8 @@ type Config struct {
 	CIDLength   int     `yaml:"cid_length,omitempty"`   // bytes of a connection id; default 6, 2..16
 	Workers     int     `yaml:"workers,omitempty"`      // per listener; default one per core
 	MaxSessions int     `yaml:"max_sessions,omitempty"` // per worker; default 65536
+	// SessionIdle closes DTLS sessions that have been silent for so long; default 0: never.
+	SessionIdle time.Duration `yaml:"session_idle,omitempty"`
 
 	// Trusted lists prefixes of sources whose plain CoAP requests are answered in full at once: in a network in which nobody
 	// can forge a source. Every other source but loopback gets at most three times what it sends until it has proven
@@ -46,6 +48,9 @@ const (
 	minCID     = 2
 	maxCID     = 16
 	maxWorkers = 256
+
+	minSessionIdle = 10 * time.Second
+	maxSessionIdle = 365 * 24 * time.Hour
 )
 
 // Validate reports the first value that cannot be meant, with its key.
@@ -97,6 +102,8 @@ func (c *Config) validateSizes() error {
 		return fmt.Errorf("workers: %d is not between 0 (one per core) and %d", c.Workers, maxWorkers)
 	case c.MaxSessions < 0 || c.MaxSessions > 1<<24:
 		return fmt.Errorf("max_sessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
+	case c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle):
+		return fmt.Errorf("session_idle: %s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
 		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
 	}
@@ -151,6 +158,28 @@ func (c *Config) trusts(address netip.Addr) bool {
 }
 
 func (c *Config) benchmark() bool { return c.Benchmark == nil || *c.Benchmark }
+
+// PublicDemo returns the first DTLS address that other machines reach and that accepts the public demo credentials; "": none.
+func (c *Config) PublicDemo() string {
+	if !c.demo() {
+		return ""
+	}
+	addresses := slices.Clone(c.DTLS)
+	if c.Cluster != nil {
+		for _, n := range c.Cluster.Nodes {
+			if n.Own() {
+				addresses = append(addresses, n.DTLS)
+			}
+		}
+	}
+	for _, address := range addresses {
+		host, _, err := net.SplitHostPort(address)
+		if ip, e := netip.ParseAddr(host); err == nil && host != "localhost" && (e != nil || !ip.IsLoopback()) {
+			return address
+		}
+	}
+	return ""
+}
 
 func (c *Config) demo() bool {
 	if c.DemoCredentials != nil {

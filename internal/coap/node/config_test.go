@@ -1,6 +1,7 @@
 package node
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,16 +14,22 @@ import (
 func TestConfigValidate(t *testing.T) {
 	big := uint32(256)
 	for want, cfg := range map[string]Config{
-		"listen: nothing to serve":              {},
-		`listen[0]: "5683" is no address`:       {Listen: []string{"5683"}},
-		`dtls[0]: ":x": port must be`:           {DTLS: []string{":x"}},
-		"dtls[0]: :5684 is taken by listen[0]":  {Listen: []string{":5684"}, DTLS: []string{":5684"}},
-		"cluster.nodes: empty":                  {Cluster: &cluster.Config{}},
-		"node_id: 256 does not fit":             {DTLS: []string{":0"}, NodeID: &big},
-		"cid_length: 1 is not between 2 and 16": {DTLS: []string{":0"}, CIDLength: 1},
-		"workers: -1 is not between":            {DTLS: []string{":0"}, Workers: -1},
-		"max_sessions: -1 is not between":       {DTLS: []string{":0"}, MaxSessions: -1},
-		"separate_delay: 1h0m0s is not between": {DTLS: []string{":0"}, SeparateDelay: time.Hour},
+		"listen: nothing to serve":                          {},
+		`listen[0]: "5683" is no address`:                   {Listen: []string{"5683"}},
+		`dtls[0]: ":x": port must be`:                       {DTLS: []string{":x"}},
+		"dtls[0]: :5684 is taken by listen[0]":              {Listen: []string{":5684"}, DTLS: []string{":5684"}},
+		"cluster.nodes: empty":                              {Cluster: &cluster.Config{}},
+		"node_id: 256 does not fit":                         {DTLS: []string{":0"}, NodeID: &big},
+		"cid_length: 1 is not between 2 and 16":             {DTLS: []string{":0"}, CIDLength: 1},
+		"workers: -1 is not between":                        {DTLS: []string{":0"}, Workers: -1},
+		"max_sessions: -1 is not between":                   {DTLS: []string{":0"}, MaxSessions: -1},
+		"session_idle: 1s is not 0 (never) and not between": {DTLS: []string{":0"}, SessionIdle: time.Second},
+		"session_idle: -1h0m0s is not 0 (never)":            {DTLS: []string{":0"}, SessionIdle: -time.Hour},
+		"separate_delay: 1h0m0s is not between":             {DTLS: []string{":0"}, SeparateDelay: time.Hour},
+		"trusted[1]: invalid Prefix is no prefix": {
+			Listen: []string{":0"}, Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}},
+		},
+		"trusted[0]: ::ffff:10.0.0.0/104 is no prefix": {Listen: []string{":0"}, Trusted: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104)}},
 		"cluster.nodes: :15784 of node 1 is taken by d": {
 			DTLS:    []string{":15784"},
 			Cluster: &cluster.Config{Nodes: []cluster.Node{{ID: 1, DTLS: ":15784", Management: ":15884"}}},

@@ -12,10 +12,11 @@
 // that its clients and scripts work. A query that a resource does not know is 4.02, as there.
 //
 // Bounds: sessions and half-open handshakes by the engine; 65,536 pending separate responses, 32 of one peer, and 16 MiB of
-// stored answers per worker by package exchange; responses of 1024 bytes a datagram. Over plain CoAP to public addresses, which
-// a forged source may name (RFC 7252 section 11.3), they are of 64 bytes, and separate ones are not repeated. A session whose
-// address has changed gets no more than the engine's budget until an acknowledgement of an unguessable message id has proven
-// the address.
+// stored answers per worker by package exchange; responses of 1024 bytes a datagram.
+//
+// An address may be forged (RFC 7252 section 11.3). One that has not proven itself gets no more than the engine's budget, three
+// times what came from it: of long bodies the largest block that fits, with a ping whose reset proves the address, or else a
+// 4.01 with an Echo option (RFC 9175). See docs/adr/0015.
 //
 // A process may run several nodes of one cluster: each has an address, a node id in its connection ids, and a management
 // address; see package cluster.

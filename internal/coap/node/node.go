@@ -105,7 +105,7 @@ func (n *Node) listen(l *listener, address string) error {
 	l.benchmark = benchmarkBody()
 	l.echo = newEchoKey()
 	cfg := engine.Config{
-		Listen: addr, Workers: n.cfg.Workers, Plain: !l.secure, MaxSessions: n.cfg.MaxSessions,
+		Listen: addr, Workers: n.cfg.Workers, Plain: !l.secure, MaxSessions: n.cfg.MaxSessions, SessionIdle: n.cfg.SessionIdle,
 		NewHandler: l.newHandler, Trusted: n.cfg.trusts,
 		Log: n.cfg.Log.With("listener", address),
 	}

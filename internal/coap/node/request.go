@@ -183,6 +183,9 @@ func (r *request) body(code message.Code, format message.Format, body []byte) {
 	}
 }
 
+// echoOption is what an Echo option takes behind Block2, in bytes.
+const echoOption = 2 + echoLength
+
 // part answers with the block of body that begins at start, or with all of it, and tells whether that fits.
 func (r *request) part(code message.Code, format message.Format, body []byte, start int, exponent uint32, asked bool) bool {
 	b := r.reply.Begin(code)
@@ -204,6 +207,10 @@ func (r *request) part(code message.Code, format message.Format, body []byte, st
 	b.Uint(message.Block2, value)
 	if start == 0 && r.peer.Proven() { // a hint, and room is scarce else
 		b.Uint(message.Size2, uint32(len(body)))
+	}
+	// A client that knows the option may prove itself by it with its next request (RFC 9175 section 2.3).
+	if !r.peer.Proven() && echoOption+end-start <= b.Room() {
+		b.Option(message.Echo, r.handler.echoes.value(r.peer.Addr(), r.now))
 	}
 	b.Payload(body[start:end])
 	return r.reply.Fits()

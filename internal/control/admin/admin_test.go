@@ -3,24 +3,32 @@ package admin
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
+// testToken is the credential of servers that a test opens without an address.
+const testToken = "0123456789abcdef"
+
 // door opens a server and runs it until the test ends.
 func door(t *testing.T, config Config) *Server {
 	t.Helper()
 	if config.Address == "" {
-		config.Address = "127.0.0.1:0"
+		config.Address, config.Token = "127.0.0.1:0", testToken
 	}
 	s, err := Open(config)
 	if err != nil {
@@ -38,13 +46,14 @@ func door(t *testing.T, config Config) *Server {
 	return s
 }
 
-// ask makes one request and returns status and body.
+// ask makes one request with testToken and returns status and body.
 func ask(t *testing.T, method, target string, change func(*http.Request)) (int, string) {
 	t.Helper()
 	request, err := http.NewRequest(method, target, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header.Set("Authorization", "Bearer "+testToken)
 	if change != nil {
 		change(request)
 	}
@@ -142,15 +151,25 @@ func TestNotReadySaysWhy(t *testing.T) {
 	}
 }
 
-// A web page must neither read by rebinding a name nor change things from another origin.
+// A web page must neither read by rebinding a name nor change things from another origin, on any path and any kind of address.
 func TestBrowsersAreKeptOut(t *testing.T) {
-	s := door(t, full())
+	config := full()
+	config.Hosts = []string{"gateway.example"}
+	s := door(t, config)
 	base := "http://" + s.Address()
-	if status, _ := ask(t, "GET", base+"/status", func(r *http.Request) { r.Host = "evil.example:80" }); status != 403 {
-		t.Errorf("rebound name: %d", status)
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if status, _ := ask(t, "GET", base+"/status", func(r *http.Request) { r.Host = "localhost:9180" }); status != 200 {
-		t.Errorf("localhost: %d", status)
+	for _, path := range []string{"/livez", "/readyz", "/live", "/ready", "/metrics", "/status", "/", "/routes", "/nothing"} {
+		for host, refused := range map[string]bool{
+			"evil.example:80": true, "localhost.evil.example": true, "127.0.0.1.nip.io": true,
+			"localhost:9180": false, "127.0.0.1": false, "[::1]:9180": false, "10.1.2.3:9180": false, own + ":9180": false, "Gateway.Example.": false,
+		} {
+			if status, _ := ask(t, "GET", base+path, func(r *http.Request) { r.Host = host }); (status == 403) != refused {
+				t.Errorf("host %s, %s: %d", host, path, status)
+			}
+		}
 	}
 	cross := func(r *http.Request) {
 		r.Header.Set("Origin", "http://evil.example")
@@ -161,26 +180,64 @@ func TestBrowsersAreKeptOut(t *testing.T) {
 	}
 }
 
-func TestBeyondLoopback(t *testing.T) {
-	config := full()
-	config.Address = "0.0.0.0:0"
-	s := door(t, config)
-	_, port, _ := net.SplitHostPort(s.Address())
-	base := "http://127.0.0.1:" + port
-	for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/metrics": 200, "/status": 403, "/flows": 403, "/": 403} {
-		if status, _ := ask(t, "GET", base+path, nil); status != want {
-			t.Errorf("%s without token: %d, want %d", path, status, want)
+// Over TCP, loopback too, what is not for probes needs the token.
+func TestCredential(t *testing.T) {
+	for _, address := range []string{"0.0.0.0:0", "127.0.0.1:0"} {
+		config := full()
+		config.Address = address
+		s := door(t, config)
+		_, port, _ := net.SplitHostPort(s.Address())
+		base := "http://127.0.0.1:" + port
+		for _, served := range s.patterns {
+			method, path, _ := strings.Cut(served.Pattern, " ")
+			status, _ := ask(t, method, base+path, nil)
+			if want := map[bool]int{true: 200, false: 403}[served.Open]; status != want {
+				t.Errorf("%s on %s without a token: %d, want %d", served.Pattern, address, status, want)
+			}
+		}
+		config.Token = testToken
+		s = door(t, config)
+		_, port, _ = net.SplitHostPort(s.Address())
+		base = "http://127.0.0.1:" + port
+		for given, want := range map[string]int{
+			"": 401, "Bearer 0123456789abcdeX": 401, "Basic 0123456789abcdef": 401, "Bearer " + testToken: 200,
+			"Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:"+testToken)): 200,
+			"Basic " + base64.StdEncoding.EncodeToString([]byte(testToken+":")):        401,
+		} {
+			status, body := ask(t, "GET", base+"/status", func(r *http.Request) { r.Header.Set("Authorization", given) })
+			if status != want || strings.Contains(body, "0123456789") {
+				t.Errorf("authorization %q: %d %s, want %d", given, status, body, want)
+			}
 		}
 	}
-	config.Token = "0123456789abcdef"
-	s = door(t, config)
-	_, port, _ = net.SplitHostPort(s.Address())
-	base = "http://127.0.0.1:" + port
-	for given, want := range map[string]int{"": 401, "Bearer 0123456789abcdeX": 401, "Basic 0123456789abcdef": 401, "Bearer 0123456789abcdef": 200} {
-		status, body := ask(t, "GET", base+"/status", func(r *http.Request) { r.Header.Set("Authorization", given) })
-		if status != want || strings.Contains(body, "0123456789") {
-			t.Errorf("authorization %q: %d %s, want %d", given, status, body, want)
+}
+
+// Each answer names its part, and a client that was pointed at another one says so.
+func TestClientRecognizesItsPart(t *testing.T) {
+	config := full()
+	config.Part = "turn gateway"
+	address := door(t, config).Address()
+	var status map[string]int
+	if err := NewClient(address, testToken, "turn gateway").Get(t.Context(), "/status", nil, &status); err != nil {
+		t.Error(err)
+	}
+	lb := NewClient(address, testToken, "lb run", "nat")
+	for name, err := range map[string]error{
+		"Get":  lb.Get(t.Context(), "/status", nil, &status),
+		"Post": lb.Post(t.Context(), "/drain", nil, &status),
+		"Stream": lb.Stream(t.Context(), "/trace", nil, func([]byte) (bool, error) {
+			return true, nil
+		}),
+		"Console": func() error { _, err := lb.Console(t.Context()); return err }(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), address+" is weir turn gateway, not weir lb run; name the right --admin") {
+			t.Errorf("%s: %v", name, err)
 		}
+	}
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	if err := NewClient(other.Listener.Addr().String(), "", "lb run").Get(t.Context(), "/status", nil, &status); err == nil || !strings.Contains(err.Error(), "does not say that it is weir lb run") {
+		t.Errorf("another program: %v", err)
 	}
 }
 
@@ -231,7 +288,7 @@ func TestBadAddresses(t *testing.T) {
 func TestConsole(t *testing.T) {
 	config := full()
 	s := door(t, config)
-	client := NewClient(s.Address(), "")
+	client := NewClient(s.Address(), testToken)
 	stream, err := client.Console(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +301,12 @@ func TestConsole(t *testing.T) {
 		}
 	}
 	stream.Close()
-	response, err := http.Post("http://"+s.Address()+"/console", "text/plain", strings.NewReader("info\nhelp\n"))
+	request, err := http.NewRequest(http.MethodPost, "http://"+s.Address()+"/console", strings.NewReader("info\nhelp\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.SetBasicAuth("anybody", testToken)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,21 +315,21 @@ func TestConsole(t *testing.T) {
 		t.Errorf("%q", body)
 	}
 	config.Console = nil
-	if _, err := NewClient(door(t, config).Address(), "").Console(t.Context()); err == nil || !strings.Contains(err.Error(), "no console") {
+	if _, err := NewClient(door(t, config).Address(), testToken).Console(t.Context()); err == nil || !strings.Contains(err.Error(), "no console") {
 		t.Errorf("error %v", err)
 	}
 }
 
 // An open console must not keep the server from stopping.
 func TestStopEndsConsoles(t *testing.T) {
-	s, err := Open(func() Config { c := full(); c.Address = "127.0.0.1:0"; return c }())
+	s, err := Open(func() Config { c := full(); c.Address, c.Token = "127.0.0.1:0", testToken; return c }())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	stream, err := NewClient(s.Address(), "").Console(t.Context())
+	stream, err := NewClient(s.Address(), testToken).Console(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,48 +346,82 @@ func TestStopEndsConsoles(t *testing.T) {
 	}
 }
 
-// Clients that connect and say nothing cost bounded memory, and leave room again when they go.
-func TestConnectionsAreBounded(t *testing.T) {
+// 1,400 connections that idle, each after one answer, keep neither a probe nor an operator out, and cost bounded memory.
+func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	s := door(t, full())
-	var idle []net.Conn
-	for range maxConnections {
+	const request = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	for i := range 1400 {
 		conn, err := net.Dial("tcp", s.Address())
 		if err != nil {
 			t.Fatal(err)
 		}
-		idle = append(idle, conn)
-	}
-	extra, err := net.Dial("tcp", s.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer extra.Close()
-	extra.SetDeadline(time.Now().Add(30 * time.Second))
-	if n, err := extra.Read(make([]byte, 1)); err == nil {
-		t.Errorf("one more connection got %d bytes", n)
-	} else if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-		t.Error("one more connection stays open")
-	}
-	for _, conn := range idle {
-		conn.Close()
-	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if response, err := http.Get("http://" + s.Address() + "/livez"); err == nil {
-			response.Body.Close()
-			return
-		} else if time.Now().After(deadline) {
+		defer conn.Close()
+		if i%2 == 1 { // every other one says nothing
+			continue
+		}
+		if _, err := io.WriteString(conn, request); err != nil {
 			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Now().Add(time.Minute))
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("connection %d: %s, %v", i, response.Status, err)
+		}
+	}
+	for _, path := range []string{"/livez", "/readyz", "/status"} {
+		if status, body := ask(t, "GET", "http://"+s.Address()+path, nil); status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	_, metrics := ask(t, "GET", "http://"+s.Address()+"/metrics", nil)
+	for name, fits := range map[string]func(n float64) bool{
+		"weir_admin_connections":               func(n float64) bool { return n <= maxConnections },
+		"weir_admin_connections_evicted_total": func(n float64) bool { return n >= 1400-maxConnections },
+		"weir_admin_connections_refused_total": func(n float64) bool { return n == 0 },
+	} {
+		found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(metrics)
+		if found == nil {
+			t.Errorf("no %s in the metrics", name)
+		} else if n, err := strconv.ParseFloat(found[1], 64); err != nil || !fits(n) {
+			t.Errorf("%s %s, %v", name, found[1], err)
 		}
 	}
 }
 
-func TestHostAllowed(t *testing.T) {
-	for host, want := range map[string]bool{
-		"localhost": true, "localhost:9180": true, "127.0.0.1:9180": true, "[::1]:9180": true, "[::1]": true, "192.0.2.1": true,
-		"example.org": false, "localhost.evil.example": false, "127.0.0.1.nip.io:80": false, "": false,
-	} {
-		if got := hostAllowed(host); got != want {
-			t.Errorf("%q: %t", host, got)
+// A connection whose request is being answered is not evicted, and operators are bounded apart from probes.
+func TestBusyOperatorsKeepNoProbeOut(t *testing.T) {
+	config := full()
+	s := door(t, config)
+	client := NewClient(s.Address(), testToken)
+	var streams []io.ReadWriteCloser
+	for range maxOperators {
+		stream, err := client.Console(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		streams = append(streams, stream)
+	}
+	if err := client.Get(t.Context(), "/status", nil, new(any)); err == nil || !strings.Contains(err.Error(), "64 requests are being answered already") {
+		t.Errorf("one more operator: %v", err)
+	}
+	for range 2 * maxConnections {
+		conn, err := net.Dial("tcp", s.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if status, body := ask(t, "GET", "http://"+s.Address()+"/livez", nil); status != http.StatusOK {
+		t.Errorf("a probe: %d %s", status, body)
+	}
+	for i, stream := range streams {
+		fmt.Fprintln(stream, "info")
+		if answer, err := bufio.NewReader(stream).ReadString('\n'); err != nil || answer != "did info\n" {
+			t.Fatalf("console %d was evicted: %q, %v", i, answer, err)
 		}
 	}
 }
@@ -344,7 +440,7 @@ func TestFlowQueries(t *testing.T) {
 			}
 		}
 	}
-	client := NewClient(door(t, config).Address(), "")
+	client := NewClient(door(t, config).Address(), testToken)
 	for _, c := range []struct {
 		query string
 		n     int
@@ -369,10 +465,46 @@ func TestFlowQueries(t *testing.T) {
 			t.Errorf("%s: %d flows, more %t, %v; %+v", c.query, len(list.Flows), list.More, err, list.Flows[:min(2, len(list.Flows))])
 		}
 	}
-	for _, bad := range []string{"limit=0", "limit=x", "client=example.org", "sort=size"} {
+	for _, bad := range []string{"limit=0", "limit=x", "client=example.org", "sort=size", "sort=client&limit=100001"} {
 		query, _ := url.ParseQuery(bad)
 		if err := client.Get(t.Context(), "/flows", query, &FlowList{}); err == nil || !strings.Contains(err.Error(), "write") {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+}
+
+// A list of all flows is written while it is read: the first lines arrive before the last flow is read.
+func TestFlowsAreStreamed(t *testing.T) {
+	config := full()
+	arrived := make(chan struct{})
+	const flows = 20_000
+	config.Flows = func(yield func(Flow) bool) {
+		for i := range flows {
+			if i == flows/2 {
+				<-arrived
+			}
+			if !yield(Flow{Protocol: "udp", Client: "10.0.0.1:5000", Service: "s", Backend: "b"}) {
+				return
+			}
+		}
+	}
+	response, err := http.Get("http://" + door(t, config).Address() + "/flows?limit=1000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	in := bufio.NewReader(response.Body)
+	if _, err := in.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	first, err := in.ReadString('\n')
+	close(arrived)
+	rest, err2 := io.ReadAll(in)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	var list FlowList
+	if err := json.Unmarshal([]byte("{\"flows\": [\n"+first+string(rest)), &list); err != nil || len(list.Flows) != flows || list.More {
+		t.Errorf("%d flows, more %t, %v", len(list.Flows), list.More, err)
 	}
 }

@@ -11,22 +11,25 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// Client asks a running part through its door. Safe for concurrent use.
+// Client asks a running part at its admin address. Safe for concurrent use.
 type Client struct {
 	address string
 	token   string
+	parts   []string
 	http    *http.Client
 }
 
-// NewClient names a door; nothing is opened yet. address as Config.Address; token may be empty.
-func NewClient(address, token string) *Client {
+// NewClient names an address; nothing is opened yet. address as Config.Address; token may be empty. The answer of a part that is none of
+// parts is an error; none given: any will do.
+func NewClient(address, token string, parts ...string) *Client {
 	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
-	c := &Client{address: address, token: token, http: &http.Client{Transport: transport, Timeout: writeTimeout}}
+	c := &Client{address: address, token: token, parts: parts, http: &http.Client{Transport: transport, Timeout: writeTimeout}}
 	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }
 	return c
 }
@@ -66,7 +69,7 @@ func (c *Client) Send(ctx context.Context, path string, body io.Reader, into any
 }
 
 // maxAnswer bounds what a client reads: MaxFlows flows of some 250 bytes.
-const maxAnswer = 64 << 20
+const maxAnswer = MaxFlows * 250
 
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, content io.Reader, into any) error {
 	response, err := c.ask(ctx, c.http, method, path, query, content)
@@ -107,7 +110,22 @@ func (c *Client) ask(ctx context.Context, by *http.Client, method, path string, 
 		}
 		return nil, c.unanswered(err)
 	}
+	if err := c.recognize(response); err != nil {
+		return nil, errors.Join(err, response.Body.Close())
+	}
 	return response, nil
+}
+
+// recognize looks at who answers.
+func (c *Client) recognize(response *http.Response) error {
+	part := response.Header.Get(PartHeader)
+	switch {
+	case len(c.parts) == 0 || slices.Contains(c.parts, part):
+		return nil
+	case part == "":
+		return fmt.Errorf("%s does not say that it is weir %s: another program answers there, or an older weir; name the right --admin", c.address, c.parts[0])
+	}
+	return fmt.Errorf("%s is weir %s, not weir %s; name the right --admin", c.address, part, c.parts[0])
 }
 
 // refused is the error in an answer that is not 200.
@@ -118,6 +136,9 @@ func (c *Client) refused(method, path string, response *http.Response, body []by
 	if json.Unmarshal(body, &refusal) == nil && refusal.Error != "" {
 		return errors.New(refusal.Error)
 	}
+	if response.StatusCode == http.StatusNotFound {
+		return fmt.Errorf("%s %s at %s: %s; where there are probes and metrics only, leave --admin out or name the Unix socket", method, path, c.address, response.Status)
+	}
 	return fmt.Errorf("%s %s at %s: %s", method, path, c.address, response.Status)
 }
 
@@ -125,6 +146,9 @@ func (c *Client) refused(method, path string, response *http.Response, body []by
 func (c *Client) unanswered(err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("ask %s: %w; nobody answers there: start it, or name its --admin", c.address, err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("ask %s: %w; ask as the user that runs it, such as root", c.address, err)
 	}
 	return fmt.Errorf("ask %s: %w", c.address, err)
 }
@@ -154,6 +178,10 @@ func (c *Client) Console(ctx context.Context) (io.ReadWriteCloser, error) {
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("answer of %s: %w", c.address, err)
+	}
+	if err := c.recognize(response); err != nil {
+		conn.Close()
+		return nil, err
 	}
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		conn.Close()

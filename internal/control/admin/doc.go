@@ -1,24 +1,30 @@
-// Package admin is the operator's HTTP door of a running part.
+// Package admin answers operators, probes and Prometheus over HTTP, on an address of a running part.
 //
-//	GET  /livez     200 while the process serves
-//	GET  /readyz    200 when the part is ready, else 503 with the reason
-//	GET  /metrics   Prometheus text, from a snapshot function
+//	GET  /livez     200 while the process serves                                        no credential
+//	GET  /readyz    200 when the part is ready, else 503 with the reason                no credential
+//	GET  /metrics   Prometheus text, from a snapshot function                           no credential
 //	GET  /status    JSON, no secrets
 //	GET  /flows     JSON: ?service=NAME &backend=NAME &protocol=P &client=PREFIX &state=S &sort=KEY &limit=N (at most MaxFlows)
 //	POST /drain /undrain /down /up     ?service=NAME [&backend=NAME]: overrides
-//	…               what else the part serves: Config.Routes
+//	POST /trace     a stream of lines
 //	POST /console   lines in the body, answers in the reply; with `Upgrade: weir-console`, a stream both ways
 //	…               Config.Routes: what a part serves besides
+//	GET  /routes    JSON: all of these, and which need no credential
 //	GET  /          the dashboard, when there is one
 //
-// Addresses: HOST:PORT or unix:/path. On a loopback address or a Unix socket (mode 0600) all of it is served; loopback
-// requests must name localhost or an address as Host, so that a web page cannot reach it by rebinding a name, and
-// changes from other origins are refused. On any other address only /livez, /readyz and /metrics are served, unless a
-// token is set: then the rest wants `Authorization: Bearer TOKEN`.
+// Addresses: HOST:PORT or unix:/path. The credential is the Unix socket itself, which has mode 0600 from its first instant, or over
+// TCP, loopback included, Config.Token: `Authorization: Bearer TOKEN`, or the password that a browser asks for. Without a token, TCP
+// has probes and metrics only. Every request has to name this machine as Host, so that a web page cannot reach it by rebinding a
+// name, and changes from other origins are refused. Every answer names its part (PartHeader), so that a [Client] that was pointed at
+// another one says so.
 //
-// Slow or greedy clients are bounded: maxConnections at one time, time-outs on reading and writing, small headers and
-// bodies. The package knows nothing of load balancing: what it shows and does are function values of its Config.
+// Bounds. Connections: maxConnections; one whose request is being answered keeps its place, a waiting one makes room for a new one, of the
+// source that holds most the oldest (steering/evict); counters weir_admin_connections_evicted_total and …_refused_total. So connections
+// that idle never keep a probe out. Requests with a credential: maxOperators at a time, 503 beyond, so that operators keep no probe
+// out either. Time-outs on reading and writing, small headers and bodies.
 //
-//	server, err := admin.Open(admin.Config{Address: "127.0.0.1:9180", Status: func() any { return loop.Status() }})
+// The package knows nothing of load balancing: what it shows and does are function values of its Config.
+//
+//	server, err := admin.Open(admin.Config{Address: "unix:/run/weir/lb.sock", Part: "lb", Status: func() any { return loop.Status() }})
 //	err = server.Run(ctx)
 package admin

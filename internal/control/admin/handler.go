@@ -15,7 +15,7 @@ import (
 )
 
 // MaxFlows is the most one answer of /flows lists.
-const MaxFlows = 100_000
+const MaxFlows = 1 << 20
 
 // FlowList is the answer of /flows.
 type FlowList struct {
@@ -23,17 +23,31 @@ type FlowList struct {
 	More  bool   `json:"more"` // the limit cut the list
 }
 
+// PartHeader is the header of every answer that names the part.
+const PartHeader = "Weir-Part"
+
+// Served is one line of /routes.
+type Served struct {
+	Pattern string `json:"pattern"`
+	Open    bool   `json:"open"` // needs no credential
+}
+
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	open := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, h) }
-	open("GET /livez", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	open("GET /readyz", s.readyz)
-	open("GET /live", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") }) // as STUNner calls them
-	open("GET /ready", s.readyz)
+	open := func(pattern string, h http.Handler) {
+		s.patterns = append(s.patterns, Served{pattern, true})
+		mux.Handle(pattern, h)
+	}
+	live := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	open("GET /livez", live)
+	open("GET /readyz", http.HandlerFunc(s.readyz))
+	open("GET /live", live) // as STUNner calls them
+	open("GET /ready", http.HandlerFunc(s.readyz))
 	if s.config.Metrics != nil {
-		mux.Handle("GET "+cmp.Or(s.config.MetricsPath, "/metrics"), metricsHandler(s.config.Metrics))
+		open("GET "+cmp.Or(s.config.MetricsPath, "/metrics"), metricsHandler(func() []Sample { return append(s.config.Metrics(), s.listener.samples()...) }))
 	}
 	guardUpTo := func(pattern string, body int64, h http.HandlerFunc) {
+		s.patterns = append(s.patterns, Served{pattern, false})
 		mux.Handle(pattern, s.guarded(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, body)
 			h(w, r)
@@ -70,35 +84,56 @@ func (s *Server) handler() http.Handler {
 	if s.config.Page != nil {
 		guard("GET /", s.config.Page.ServeHTTP)
 	}
-	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("X-Frame-Options", "DENY")
-		mux.ServeHTTP(w, r)
-	}))
+	guard("GET /routes", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.patterns) })
+	return placing(s.named(http.NewCrossOriginProtection().Handler(mux)))
 }
 
-// guarded lets a request through that comes over a trusted door or carries the token.
+// named puts the headers of all answers, and refuses a Host that is not this machine: a web page cannot reach it by rebinding a name.
+func (s *Server) named(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("X-Frame-Options", "DENY")
+		w.Header().Set(PartHeader, s.config.Part)
+		if !HostAllowed(r.Host, s.config.Hosts...) {
+			writeError(w, http.StatusForbidden, fmt.Errorf("host %q: use localhost or an address, or start with --admin-host and this name", r.Host))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// guarded lets a request through that comes over the Unix socket or carries the token, as many as there are slots.
 func (s *Server) guarded(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case s.trusted && s.listener.Addr().Network() == "unix":
-		case s.trusted && hostAllowed(r.Host):
-		case s.trusted:
-			writeError(w, http.StatusForbidden, fmt.Errorf("host %q: use localhost or an address", r.Host))
-			return
+		case s.unix != "":
 		case s.config.Token == "":
-			writeError(w, http.StatusForbidden, errors.New("served on loopback addresses and Unix sockets only; set a token to open it here"))
+			writeError(w, http.StatusForbidden, errors.New("over TCP this needs a credential, and there is none: use the Unix socket, or start with --admin-token-file"))
 			return
+		case !s.authorized(r):
+			w.Header().Add("WWW-Authenticate", "Bearer")
+			w.Header().Add("WWW-Authenticate", `Basic realm="weir: any user, the token as password", charset="UTF-8"`)
+			writeError(w, http.StatusUnauthorized, errors.New("missing or wrong token"))
+			return
+		}
+		select {
+		case s.operators <- struct{}{}:
+			defer func() { <-s.operators }()
 		default:
-			given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-			if !ok || subtle.ConstantTimeCompare([]byte(given), []byte(s.config.Token)) != 1 {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-				writeError(w, http.StatusUnauthorized, errors.New("missing or wrong token"))
-				return
-			}
+			writeError(w, http.StatusServiceUnavailable, fmt.Errorf("%d requests are being answered already; end one of them", maxOperators))
+			return
 		}
 		next(w, r)
 	})
+}
+
+// authorized looks at the token: as such, or as the password that a browser asks for.
+func (s *Server) authorized(r *http.Request) bool {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		_, given, ok = r.BasicAuth()
+	}
+	return ok && subtle.ConstantTimeCompare([]byte(given), []byte(s.config.Token)) == 1
 }
 
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
@@ -153,7 +188,7 @@ func (s *Server) console(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(s.stopping)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", consoleProtocol)
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", consoleProtocol, PartHeader, s.config.Part)
 	if err := s.config.Console(ctx, bufio.NewReader(buffered), conn); err != nil && ctx.Err() == nil {
 		fmt.Fprintf(conn, "error: %v\n", err)
 	}
@@ -165,10 +200,15 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 		writeError(w, http.StatusInternalServerError, fmt.Errorf("encode: %w", err))
 		return
 	}
+	header(w, status)
+	w.Write(append(text, '\n'))
+}
+
+// header begins an answer in JSON.
+func header(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	w.Write(append(text, '\n'))
 }
 
 func writeError(w http.ResponseWriter, status int, err error) {

@@ -1,18 +1,43 @@
 package admin
 
 import (
+	"context"
 	"net"
+	"net/http"
+	"net/netip"
 	"sync"
+
+	"github.com/weir-lb/weir/internal/steering/evict"
 )
 
-// limited is a listener with at most so many open connections; one more is closed at once.
+// limited is a listener with a bounded number of open connections. A connection has proven itself while a request of it is answered;
+// one that says nothing, or has been answered, waits. When all places are taken, a new connection takes that of a waiting one: of the source
+// that holds most, the oldest. Only when all are being answered is the new one closed.
 type limited struct {
 	net.Listener
-	slots chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	conns   []*placed  // by slot; nil: free
+	free    []int32
+	waiting evict.Order[evict.Source]
+	evicted uint64
+	refused uint64
 }
 
-func newLimited(l net.Listener, most int) net.Listener {
-	return &limited{Listener: l, slots: make(chan struct{}, most)}
+func newLimited(l net.Listener, maximum int) *limited {
+	limit := &limited{Listener: l, conns: make([]*placed, maximum)}
+	for slot := range maximum {
+		limit.free = append(limit.free, int32(slot))
+	}
+	return limit
+}
+
+// placed is a connection with its slot.
+type placed struct {
+	net.Conn
+	limit  *limited
+	slot   int32 // guarded by limit.mu; -1: closed
+	source evict.Source
 }
 
 func (l *limited) Accept() (net.Conn, error) {
@@ -21,21 +46,106 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case l.slots <- struct{}{}:
-			return &counted{Conn: conn, free: sync.OnceFunc(func() { <-l.slots })}, nil
-		default:
-			conn.Close()
+		p := &placed{Conn: conn, limit: l, source: sourceOf(conn.RemoteAddr())}
+		replaced, ok := l.place(p)
+		if replaced != nil {
+			replaced.Conn.Close() //nolint:errcheck // whoever waited there is told by the end
 		}
+		if ok {
+			return p, nil
+		}
+		conn.Close() //nolint:errcheck // nothing was said on it
 	}
 }
 
-type counted struct {
-	net.Conn
-	free func()
+func sourceOf(a net.Addr) evict.Source {
+	if at, err := netip.ParseAddrPort(a.String()); err == nil {
+		return evict.SourceOf(at.Addr().Unmap())
+	}
+	return 0 // a Unix socket
 }
 
-func (c *counted) Close() error {
-	c.free()
-	return c.Conn.Close()
+// place gives a connection a slot, that of a waiting one if there is no other.
+func (l *limited) place(p *placed) (replaced *placed, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.free) == 0 {
+		slot, some := l.waiting.First()
+		if !some {
+			l.refused++
+			return nil, false
+		}
+		replaced = l.conns[slot]
+		l.freeLocked(replaced)
+		l.evicted++
+	}
+	p.slot = l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	l.conns[p.slot] = p
+	l.waiting.Add(p.slot, p.source)
+	return replaced, true
+}
+
+func (l *limited) freeLocked(p *placed) {
+	if p.slot < 0 {
+		return
+	}
+	l.waiting.Remove(p.slot)
+	l.conns[p.slot] = nil
+	l.free = append(l.free, p.slot)
+	p.slot = -1
+}
+
+func (p *placed) Close() error {
+	p.limit.mu.Lock()
+	p.limit.freeLocked(p)
+	p.limit.mu.Unlock()
+	return p.Conn.Close()
+}
+
+// answers marks a connection as being answered, or as waiting again.
+func (p *placed) answers(yes bool) {
+	p.limit.mu.Lock()
+	defer p.limit.mu.Unlock()
+	switch {
+	case p.slot < 0:
+	case yes:
+		p.limit.waiting.Remove(p.slot)
+	default:
+		p.limit.waiting.Add(p.slot, p.source)
+	}
+}
+
+type placedKey struct{}
+
+func withPlaced(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, placedKey{}, conn)
+}
+
+// placing keeps the place of a connection while next answers.
+func placing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p, ok := r.Context().Value(placedKey{}).(*placed); ok {
+			p.answers(true)
+			defer p.answers(false)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// samples are the counters of the listener.
+func (l *limited) samples() []Sample {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return []Sample{
+		{Name: "weir_admin_connections", Help: "Open connections to this address.", Value: float64(len(l.conns) - len(l.free))},
+		{
+			Name: "weir_admin_connections_evicted_total", Help: "Waiting connections that made room for new ones.",
+			Counter: true, Value: float64(l.evicted),
+		},
+		{
+			Name: "weir_admin_connections_refused_total", Help: "Connections that found every other one being answered.",
+			Counter: true, Value: float64(l.refused),
+		},
+	}
 }

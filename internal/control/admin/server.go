@@ -12,15 +12,21 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Config says where to listen and what to serve. Function values may be called from several goroutines at once; nil
 // ones answer 404 (Ready: always ready).
 type Config struct {
-	Address string // HOST:PORT or unix:/path
-	Token   string // secret for addresses beyond loopback; empty: only probes and metrics there
+	Address string   // HOST:PORT or unix:/path
+	Token   string   // the credential over TCP; empty: only probes and metrics there
+	Part    string   // what answers, such as lb or turn; a Client tells parts apart by it
+	Hosts   []string // names that a Host header may have besides localhost, this machine's own name and addresses
 
 	Ready   func() error
 	Metrics func() []Sample
@@ -52,6 +58,9 @@ type Route struct {
 // ErrUnknownTarget is what Config.Override wraps when there is no such service or backend; it becomes status 404.
 var ErrUnknownTarget = errors.New("unknown target")
 
+// ErrServed is in the error of Open when another process serves the Unix socket.
+var ErrServed = errors.New("another process serves it")
+
 // Flow is one line of /flows.
 type Flow struct {
 	Protocol string  `json:"protocol"`
@@ -67,36 +76,44 @@ type Flow struct {
 }
 
 const (
-	maxConnections = 128
+	maxConnections = 256 // open at one time
+	maxOperators   = 64  // requests with a credential that are answered at one time
 	maxBody        = 64 << 10
 	writeTimeout   = 30 * time.Second
+	endTime        = time.Second
 )
 
-// Server is an open door.
+// Server is an open address.
 type Server struct {
-	config   Config
-	listener net.Listener
-	trusted  bool // loopback or Unix socket
-	http     *http.Server
-	stopping context.Context // ends hijacked consoles
-	stop     context.CancelFunc
+	config    Config
+	listener  *limited
+	unix      string        // path of the Unix socket; empty: TCP
+	operators chan struct{} // slots of requests with a credential
+	patterns  []Served
+	http      *http.Server
+	stopping  context.Context // ends hijacked consoles
+	stop      context.CancelFunc
 }
 
 // Open listens. Errors: an address that cannot be read or bound.
 func Open(config Config) (*Server, error) {
 	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
-	listener, trusted, err := listen(config.Address)
+	listener, path, err := listen(config.Address)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, listener: newLimited(listener, maxConnections), trusted: trusted}
+	s := &Server{config: config, listener: newLimited(listener, maxConnections), unix: path, operators: make(chan struct{}, maxOperators)}
+	if host, err := os.Hostname(); err == nil {
+		s.config.Hosts = append(slices.Clone(config.Hosts), host)
+	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      writeTimeout,
-		IdleTimeout:       60 * time.Second,
+		IdleTimeout:       30 * time.Second,
+		ConnContext:       withPlaced,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
 	}
@@ -105,13 +122,13 @@ func Open(config Config) (*Server, error) {
 
 // Address is where the server listens, in the form of Config.Address, with the port the kernel chose.
 func (s *Server) Address() string {
-	if s.listener.Addr().Network() == "unix" {
-		return "unix:" + s.listener.Addr().String()
+	if s.unix != "" {
+		return "unix:" + s.unix
 	}
 	return s.listener.Addr().String()
 }
 
-// Run serves until ctx ends, lets requests finish for at most three seconds, and closes the listener.
+// Run serves until ctx ends, lets requests finish for at most endTime, and closes the listener.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
 	failed := make(chan error, 1)
@@ -122,7 +139,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.stop()
-	grace, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	grace, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()
 	if err := s.http.Shutdown(grace); err != nil {
 		s.http.Close()
@@ -137,24 +154,24 @@ func (s *Server) Close() error {
 	return s.listener.Close()
 }
 
-func listen(address string) (listener net.Listener, trusted bool, err error) {
+// listen opens an address. path is that of a Unix socket.
+func listen(address string) (listener net.Listener, path string, err error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		listener, err := listenUnix(path)
-		return listener, true, err
+		return listener, path, err
 	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, false, fmt.Errorf("admin address %q: write HOST:PORT, such as 127.0.0.1:9180, or unix:/path", address)
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, "", fmt.Errorf("admin address %q: write HOST:PORT, such as 127.0.0.1:9180, or unix:/path", address)
 	}
 	listener, err = net.Listen("tcp", address)
 	if err != nil {
-		return nil, false, fmt.Errorf("admin address %s: %w", address, err)
+		return nil, "", fmt.Errorf("admin address %s: %w", address, err)
 	}
-	bound := listener.Addr().(*net.TCPAddr).AddrPort().Addr()
-	return listener, host != "" && bound.Unmap().IsLoopback(), nil
+	return listener, "", nil
 }
 
-// listenUnix replaces a socket that nobody serves any more, and refuses to take one over that is served.
+// listenUnix replaces a socket that nobody serves any more, and refuses to take one over that is served. Nobody but the owner can
+// ever open it: it has its mode before it has a name.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode()&os.ModeSocket == 0 {
@@ -162,29 +179,32 @@ func listenUnix(path string) (net.Listener, error) {
 		}
 		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 			conn.Close()
-			return nil, fmt.Errorf("admin socket %s: another process serves it; stop it or choose another path", path)
+			return nil, fmt.Errorf("admin socket %s: %w; stop it or choose another path", path, ErrServed)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("admin socket %s: %w", path, err)
 		}
 	}
-	listener, err := net.Listen("unix", path)
+	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
+		var failed error
+		err := conn.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) }) // Linux gives it to the name that bind makes
+		return errors.Join(err, failed)
+	}}
+	listener, err := config.Listen(context.Background(), "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("admin socket %s: %w", path, err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		listener.Close()
 		return nil, fmt.Errorf("admin socket %s: %w", path, err)
 	}
 	return listener, nil
 }
 
-// hostAllowed reports whether a Host header names this machine by address or as localhost.
-func hostAllowed(host string) bool {
+// HostAllowed reports whether a Host header names this machine: by an address, which no DNS server can make another one of, as
+// localhost, or by one of its names. Programs that are no browsers may leave it out.
+func HostAllowed(host string, names ...string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	if host == "localhost" {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if host == "" || host == "localhost" || slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) }) {
 		return true
 	}
 	_, err := netip.ParseAddr(strings.Trim(host, "[]"))

@@ -29,7 +29,7 @@ func TestTraceStreams(t *testing.T) {
 			}
 		}
 	}})
-	client := NewClient(s.Address(), "")
+	client := NewClient(s.Address(), testToken)
 	go func() { next <- 1 }()
 	seen := 0
 	err := client.Stream(t.Context(), "/trace", url.Values{"service": {"coaps"}}, func(line []byte) (bool, error) {
@@ -65,7 +65,7 @@ func TestTraceRefusals(t *testing.T) {
 		t.Errorf("GET: %d", code)
 	}
 	s = door(t, Config{})
-	if err := NewClient(s.Address(), "").Stream(t.Context(), "/trace", nil, nil); err == nil {
+	if err := NewClient(s.Address(), testToken).Stream(t.Context(), "/trace", nil, nil); err == nil {
 		t.Error("there is no trace, and no error")
 	}
 }

@@ -23,26 +23,48 @@ type Counters struct {
 	Services map[string][lb.NumReasons]Count
 	Backends map[lb.Target]BackendCounts
 	Gone     map[string]BackendCounts // of backends that a service had before
-	Evicted  Evictions
+	// Live entries of the flow table that made room for others: unproven ones for new flows; proven ones for packets
+	// whose connection id names a live owner, where nothing else was left.
+	FlowsEvicted, FlowsDisplaced uint64
+
+	FragmentEvictions FragmentEvictions
 }
 
-// Evictions are live entries of the flow table that made room for others.
-type Evictions struct {
-	Unproven uint64 // for new flows
-	Proven   uint64 // for packets whose connection id names a live owner, where nothing else was left
+// FragmentEvictions counts entries of the fragment table that made room for others, before their time was over.
+type FragmentEvictions struct {
+	Known   uint64 `json:"known"`   // the first fragment was seen
+	Left    uint64 `json:"left"`    // the name under which a known datagram left, for ICMP errors
+	Waiting uint64 `json:"waiting"` // early fragments were held or queued
+	Lost    uint64 `json:"lost"`    // fragments were lost already
+	Held    uint64 `json:"held"`    // fragments, not entries: dropped while they waited, so that others may
+}
+
+// readFragmentEvictions sums the evictions over the CPUs, by enum fragment_rank of frag.h.
+func (d *Datapath) readFragmentEvictions() (e FragmentEvictions) {
+	for rank, n := range []*uint64{&e.Known, &e.Left, &e.Waiting, &e.Lost} {
+		var perCPU []uint64
+		if err := d.tables.maps[bpfMapFragmentEvictions].Lookup(uint32(rank), &perCPU); err != nil {
+			continue
+		}
+		for _, c := range perCPU {
+			*n += c
+		}
+	}
+	e.Held = d.heldEvicted.Load()
+	return e
 }
 
 // readEvictions sums them over the CPUs.
-func (d *Datapath) readEvictions() (out Evictions) {
+func (d *Datapath) readEvictions() (evicted, displaced uint64) {
 	var perCPU []bpfEvictionCount
 	if err := d.tables.maps[bpfMapEvictionCounts].Lookup(uint32(0), &perCPU); err != nil {
-		return out
+		return 0, 0
 	}
 	for _, c := range perCPU {
-		out.Unproven += c.Unproven
-		out.Proven += c.Proven
+		evicted += c.Evicted
+		displaced += c.Displaced
 	}
-	return out
+	return evicted, displaced
 }
 
 // reasonsPerService mirrors enum limits in types.h.
@@ -142,7 +164,8 @@ func (d *Datapath) Counters() Counters {
 	if d.tables == nil {
 		return c
 	}
-	c.Evicted = d.readEvictions()
+	c.FragmentEvictions = d.readFragmentEvictions()
+	c.FlowsEvicted, c.FlowsDisplaced = d.readEvictions()
 	c.Other = d.readService(0)
 	for i := range c.Other {
 		c.Other[i].add(d.goneReason(i))

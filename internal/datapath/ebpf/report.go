@@ -34,6 +34,9 @@ type TableReport struct {
 	Name string `json:"name"`
 	Used int    `json:"used"`
 	Size int    `json:"size"`
+	// Proven are those of Used that make no room for new flows: TCP that is established, others that were answered (mode
+	// nat) or had a second packet. Of flows only.
+	Proven int `json:"proven,omitempty"`
 }
 
 // HopReport is how packets reach one backend.
@@ -49,33 +52,37 @@ type HopReport struct {
 
 // fill is how full the tables are.
 type fill struct {
-	flows, replies, fragments int
-	bySlot                    map[uint16]int // flows
+	flows, proven, replies, fragments int
+	bySlot                            map[uint16]int // flows
 }
 
-// fillLocked counts the live entries of the tables: a pass over their memory.
-func (d *Datapath) fillLocked() fill {
-	now := d.now()
+// fill counts the live entries of the tables: a pass over their memory, without
+// Datapath.mu.
+func (t *tables) fill(now uint64) fill {
 	count := func(table []bpfBucket, each func(meta uint64)) (n int) {
-		for i := range table {
-			for w := range table[i].Way {
-				way := &table[i].Way[w]
-				if atomic.LoadUint64(&way.Print) <= 1 {
+		t.scan(table, func(_ int, b *bpfBucket) {
+			for w := range b.Way {
+				if atomic.LoadUint64(&b.Way[w].Print) <= 1 {
 					continue
 				}
-				if meta := atomic.LoadUint64(&way.Meta); alive(meta, now) {
+				if meta := atomic.LoadUint64(&b.Way[w].Meta); alive(meta, now) {
 					n++
 					each(meta)
 				}
 			}
-		}
+		})
 		return n
 	}
 	none := func(uint64) {}
 	f := fill{bySlot: map[uint16]int{}}
-	f.flows = count(d.tables.flows, func(meta uint64) { f.bySlot[uint16(meta)]++ })
-	f.replies = count(d.tables.replies, none)
-	f.fragments = count(d.tables.fragments, none)
+	f.flows = count(t.flows, func(meta uint64) {
+		f.bySlot[uint16(meta)]++
+		if proven(meta) {
+			f.proven++
+		}
+	})
+	f.replies = count(t.replies, none)
+	f.fragments = count(t.fragments, none)
 	return f
 }
 
@@ -85,8 +92,15 @@ func alive(meta, now uint64) bool {
 	return expiry > now || expiry == expiryNever
 }
 
+// proven mirrors way_proven in flow.h.
+func proven(meta uint64) bool { return meta>>24&4 != 0 && meta>>24&3 != 1 }
+
 // Report looks at everything once.
 func (d *Datapath) Report() Report {
+	var fill fill
+	if t := d.tablesNow(); t != nil {
+		fill = t.fill(d.now())
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := Report{TookOver: d.restored, Interfaces: []InterfaceReport{}, Tables: []TableReport{}, NextHops: []HopReport{}, Flows: map[string]map[string]int{}}
@@ -100,7 +114,7 @@ func (d *Datapath) Report() Report {
 	if d.tables == nil {
 		return r
 	}
-	fill, st, sizes := d.fillLocked(), &d.state, d.tables.sizes
+	st, sizes := &d.state, d.tables.sizes
 	vips, backends, services := len(st.halves[st.active].places), 0, 0
 	for name, a := range st.byName {
 		backends += len(a.slots)
@@ -111,15 +125,15 @@ func (d *Datapath) Report() Report {
 		}
 	}
 	r.Tables = append(r.Tables,
-		TableReport{"flows", fill.flows, len(d.tables.flows) * ways},
-		TableReport{"replies", fill.replies, len(d.tables.replies) * ways},
-		TableReport{"fragments", fill.fragments, len(d.tables.fragments) * ways},
-		TableReport{"services", services, maxServices - 1},
-		TableReport{"backends", backends, maxSlots},
-		TableReport{"vip_prefixes", vips, lb.MaxVIPs},
-		TableReport{"maglev_cells", st.maglev.used(), sizes.maglevCells},
-		TableReport{"owner_cells", st.owners.used(), sizes.ownerCells},
-		TableReport{"snat_addresses", len(st.snat), int(d.tables.maps[bpfMapSnatAddresses].MaxEntries())},
+		TableReport{Name: "flows", Used: fill.flows, Size: len(d.tables.flows) * ways, Proven: fill.proven},
+		TableReport{Name: "replies", Used: fill.replies, Size: len(d.tables.replies) * ways},
+		TableReport{Name: "fragments", Used: fill.fragments, Size: len(d.tables.fragments) * ways},
+		TableReport{Name: "services", Used: services, Size: maxServices - 1},
+		TableReport{Name: "backends", Used: backends, Size: maxSlots},
+		TableReport{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},
+		TableReport{Name: "maglev_cells", Used: st.maglev.used(), Size: sizes.maglevCells},
+		TableReport{Name: "owner_cells", Used: st.owners.used(), Size: sizes.ownerCells},
+		TableReport{Name: "snat_addresses", Used: len(st.snat), Size: int(d.tables.maps[bpfMapSnatAddresses].MaxEntries())},
 	)
 	r.NextHops = d.hopReports()
 	return r

@@ -58,6 +58,9 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 	status, out := h.pending.Receive(&w.scratch, r, w.now, b[:0])
 	w.reply(b, out, from)
 	switch status {
+	case handshake.Forged:
+		w.stats.BadMACs++
+		fallthrough
 	case handshake.Waiting:
 		w.halfOpens.postpone(h, h.pending.Deadline())
 	case handshake.Failed:

@@ -16,12 +16,14 @@
 // it. The same holds for plain peers, except on loopback, from their first
 // datagram on.
 //
-// Every table is bounded. Plain peers: see plainPeers. Sessions: one that has been silent longest, and for
-// longer than Config.MinIdle, makes room, else the new one is turned away.
-// Handshakes under way exist for addresses with a good cookie only, have a share
-// for each prefix, and live for 30 s. Hand-over between workers holds 256
-// datagrams. All of it is counted in Stats. On a wildcard socket 16,384 slots
-// remember the address that a client of another node has sent to.
+// Every table is bounded, and counted in Stats. The comments say what makes room
+// when one is full: plain peers at plainPeers, sessions at Worker.makeRoom,
+// handshakes under way at halfOpens, sources of forged records at forgers.
+// Hand-over between workers holds 256 datagrams. On a wildcard socket 16,384
+// slots remember the address that a client of another node has sent to.
+//
+// The engine ends no session in silence: one that it evicts, that has been idle
+// for too long, or whose keys are spent gets an alert, protected by those keys.
 //
 // Everything of a session belongs to one worker. Every method of Handler,
 // Cluster, Worker and Peer is called on that worker's goroutine, unless it says

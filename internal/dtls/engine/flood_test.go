@@ -98,7 +98,7 @@ func TestHalfOpenFlood(t *testing.T) {
 	nat := netip.MustParseAddr("192.0.2.1")
 	one := func(i int) netip.AddrPort { return netip.AddrPortFrom(nat, uint16(1024+i%60000)) }
 	four := func(i int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 4)}), uint16(1024+i/4%60000))
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, byte(i % 4), 1}), uint16(1024+i/4%60000))
 	}
 	many := func(i int) netip.AddrPort { return addr(1<<20 + i) }
 	for _, test := range []struct {
@@ -136,30 +136,46 @@ func TestHalfOpenFlood(t *testing.T) {
 	}
 }
 
-// An entry costs what the comment of halfOpens says.
+// An entry costs what the comment of halfOpens says, also where the client goes on with a long identity and no key.
 func TestHalfOpenMemory(t *testing.T) {
-	x := newWire(t, nil)
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	before := heap()
-	const entries = 8000
-	for i := range entries {
-		x.halfOpenClient(addr(i + 1))
+	for _, test := range []struct {
+		datagrams int // of the client
+		most      uint64
+	}{{2, 1500}, {3, 4000}} {
+		x := newWire(t, nil)
+		const entries = 4000
+		identity := bytes.Repeat([]byte("x"), 1024)
+		before := heap()
+		for i := range entries {
+			c, _ := handshake.NewClient(handshake.ClientConfig{Identity: identity, Key: []byte("key"), OfferCID: true})
+			var last []byte
+			send := func(b []byte) { last = bytes.Clone(b) }
+			c.Start(x.w.now, send)
+			for n := range test.datagrams {
+				for _, reply := range x.in(last, addr(i+1)) {
+					if n < test.datagrams-1 {
+						c.Receive(new(record.Scratch), reply.b, x.w.now, send)
+					}
+				}
+			}
+		}
+		if s := x.stats(); s.HalfOpen != entries || test.datagrams == 3 && s.BadMACs != entries {
+			t.Fatalf("%+v", s)
+		}
+		x.public = nil
+		each := (heap() - before) / entries
+		t.Logf("%d datagrams: %d bytes for each", test.datagrams, each)
+		if each > test.most {
+			t.Errorf("%d datagrams: %d bytes for each, want at most %d", test.datagrams, each, test.most)
+		}
+		runtime.KeepAlive(x)
 	}
-	if s := x.stats(); s.HalfOpen != entries {
-		t.Fatalf("%d half open", s.HalfOpen)
-	}
-	x.public = nil
-	each := (heap() - before) / entries
-	t.Logf("%d bytes for each", each)
-	if each > 1500 {
-		t.Errorf("%d bytes for each", each)
-	}
-	runtime.KeepAlive(x)
 }
 
 // What clients send ahead of their keys is bounded for all of them together.

@@ -133,10 +133,14 @@ func (w *Worker) unnamed(r *record.Record, from source, received int) (left int)
 // protected handles a record of a session, which the bytes received are credited
 // to. It returns those that are left for others.
 func (w *Worker) protected(p *Peer, r *record.Record, from source, received int) (left int) {
+	if p.forged > 0 && w.distrusted(p, from) {
+		w.stats.ForgedDropped++
+		return received
+	}
 	sequence := r.Sequence
 	typ, payload, newest, verdict := p.association.Open(&w.scratch, r)
 	if verdict != record.Opened {
-		w.refused(p, verdict, sequence)
+		w.refused(p, verdict, sequence, from)
 		return received
 	}
 	w.sessions.touch(p, w.peers.touch(p, w.now))
@@ -167,7 +171,7 @@ func (w *Worker) protected(p *Peer, r *record.Record, from source, received int)
 }
 
 // refused counts a record that did not open.
-func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64) {
+func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64, from source) {
 	switch verdict {
 	case record.Replayed:
 		w.stats.Replays++
@@ -177,10 +181,9 @@ func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64) {
 			w.repeatFinal(p)
 		}
 	case record.Forged:
-		w.stats.BadMACs++
+		w.failed(p, from)
 	case record.Spent:
-		w.stats.BadMACs++
-		w.drop(p)
+		w.spent(p)
 	default:
 		w.stats.Malformed++
 	}

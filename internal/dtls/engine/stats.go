@@ -22,7 +22,10 @@ type Stats struct {
 	HalfOpenEvicted  uint64 `json:"half_open_evicted"` // handshakes under way that made room for newer ones
 	Replaced         uint64 `json:"replaced"`          // sessions whose address made a new one
 
-	BadMACs        uint64 `json:"bad_macs"`        // records
+	BadMACs        uint64 `json:"bad_macs"`        // records that failed to open, of sessions and of handshakes
+	ForgedDropped  uint64 `json:"forged_dropped"`  // records not tried, for too many from there had failed to open
+	ForgersEvicted uint64 `json:"forgers_evicted"` // sources of such records that made room for others
+	Spent          uint64 `json:"sessions_spent"`  // sessions ended, for too many records had failed to open
 	Replays        uint64 `json:"replays"`         // records
 	Malformed      uint64 `json:"malformed"`       // records
 	UnknownCIDs    uint64 `json:"unknown_cids"`    // records of no session
@@ -96,6 +99,9 @@ func (s *Stats) add(o *Stats) {
 	s.HalfOpenEvicted += o.HalfOpenEvicted
 	s.Replaced += o.Replaced
 	s.BadMACs += o.BadMACs
+	s.ForgedDropped += o.ForgedDropped
+	s.ForgersEvicted += o.ForgersEvicted
+	s.Spent += o.Spent
 	s.Replays += o.Replays
 	s.Malformed += o.Malformed
 	s.UnknownCIDs += o.UnknownCIDs

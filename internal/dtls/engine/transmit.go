@@ -174,12 +174,24 @@ func (w *Worker) dispatch(p *Peer, b []byte, at int, datagram []byte) {
 	w.out.public(b, datagram, p.addr, p.local)
 }
 
+// Alerts (RFC 5246 section 7.2).
+const (
+	alertWarning      = 1
+	alertFatal        = 2
+	alertCloseNotify  = 0
+	alertBadRecordMAC = 20
+)
+
 // closeNotify queues the alert that ends a session (RFC 5246 section 7.2.1).
-func (w *Worker) closeNotify(p *Peer) {
+func (w *Worker) closeNotify(p *Peer) { w.sendAlert(p, alertWarning, alertCloseNotify) }
+
+// sendAlert queues an alert that p's keys protect.
+func (w *Worker) sendAlert(p *Peer, level, description byte) {
 	if p.association == nil {
 		return
 	}
 	b := w.out.acquire()
 	start := headRoom(p)
-	w.transmit(p, record.Alert, b, start, copy(b[start:], []byte{1, 0}))
+	b[start], b[start+1] = level, description
+	w.transmit(p, record.Alert, b, start, 2)
 }

@@ -25,6 +25,7 @@ type Worker struct {
 	plainPeers plainPeers
 	// sessions is the order of eviction with DTLS.
 	sessions  sessions
+	forgers   forgers
 	scratch   record.Scratch
 	record    record.Record
 	cidLength int      // -1: none

@@ -77,6 +77,7 @@ const (
 	Waiting     Status = iota
 	Established        // Result has the association, and the final flight to send
 	Failed             // the reply, if any, is an alert
+	Forged             // waiting, and the record was dropped, for it did not open
 )
 
 func newPending(s *Server) *Pending {
@@ -255,9 +256,11 @@ func (p *Pending) data(s *record.Scratch, r *record.Record) {
 func (p *Pending) protected(s *record.Scratch, r *record.Record, now time.Duration, out []byte) (Status, []byte) {
 	typ, payload, _, verdict := p.association.Open(s, r)
 	switch {
-	case verdict == record.Forged && r.Type != record.ApplicationData && !p.doubtful:
-		p.doubtful, p.deadline = true, now+wrongKeyAfter
-		return Waiting, out
+	case verdict == record.Forged:
+		if r.Type != record.ApplicationData && !p.doubtful {
+			p.doubtful, p.deadline = true, now+wrongKeyAfter
+		}
+		return Forged, out
 	case verdict != record.Opened:
 		return Waiting, out
 	case typ == record.ApplicationData:

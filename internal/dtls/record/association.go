@@ -39,14 +39,14 @@ const (
 // Verdict is what Open found.
 type Verdict uint8
 
-// Verdicts. After any but Opened the record is to be dropped in silence.
+// Verdicts. After any but Opened the record is to be dropped; after Spent the session is to be ended.
 const (
 	Opened     Verdict = iota
 	Replayed           // seen before, or too old to tell
 	Forged             // the tag is wrong
 	WrongEpoch         // not of the epoch of these keys
 	Broken             // authentic, but not a record that makes sense
-	Spent              // too many records have failed: the keys must not be used again
+	Spent              // too many records have failed: the keys must not be used again, but for an alert that says so
 )
 
 // Errors of Seal.
@@ -123,9 +123,12 @@ func (h *half) setCID(cid []byte) {
 	h.cidOn = len(cid) > 0
 }
 
-// forgedLimit is how many records may fail to open before the keys are spent
-// (RFC 9147 section 4.5.3 for GCM and CCM; CCM_8's short tag allows far fewer,
-// the bound here keeps the chance of one forgery below 2^-44).
+// forgedLimit is how many records may fail to open before the keys are spent. For
+// GCM and CCM it is what RFC 9147 section 4.5.3 says: 2^36, and 2^23.5, rounded
+// down. For CCM_8 that section has no number: it asks for further safeguards
+// against forgery, and for a limit that takes them into account. With a tag of 64
+// bits 2^20 failures leave a chance of 2^-44 that one forgery has succeeded; the
+// safeguard, a limit by source address, is engine's.
 func (s Suite) forgedLimit() uint64 {
 	switch s {
 	case PSKWithAES128GCMSHA256:
@@ -166,9 +169,9 @@ func (a *Association) TailRoom() int { return 1 + a.tag }
 
 // Seal turns the payload buf[start:start+n] into a record in place, with the
 // next sequence number, and returns it, a part of buf. buf must have HeadRoom
-// in front of start and TailRoom behind.
+// in front of start and TailRoom behind. With spent keys it seals alerts only.
 func (a *Association) Seal(s *Scratch, typ ContentType, buf []byte, start, n int) ([]byte, error) {
-	if a.next > maxSequence || a.forged >= a.forgedLimit {
+	if a.next > maxSequence || (a.forged >= a.forgedLimit && typ != Alert) {
 		return nil, ErrSpent
 	}
 	h := &a.write
@@ -226,7 +229,9 @@ func (a *Association) Open(s *Scratch, r *Record) (typ ContentType, payload []by
 	}
 	payload, ok := a.decrypt(s, r)
 	if !ok {
-		a.forged++
+		if a.forged++; a.forged >= a.forgedLimit {
+			return 0, nil, false, Spent
+		}
 		return 0, nil, false, Forged
 	}
 	newest = a.window.Mark(r.Sequence)

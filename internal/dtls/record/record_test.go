@@ -90,13 +90,13 @@ func TestForgeriesSpendTheKeys(t *testing.T) {
 	s := new(record.Scratch)
 	work := make([]byte, len(good))
 	server.SetForged(1<<20 - 3)
-	for range 3 {
+	for _, want := range []record.Verdict{record.Forged, record.Forged, record.Spent} {
 		copy(work, good)
 		work[len(work)-1] ^= 1
 		if _, err := record.Next(work, 2, &r); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, _, v := server.Open(s, &r); v != record.Forged {
+		if _, _, _, v := server.Open(s, &r); v != want {
 			t.Fatalf("verdict %d after %d", v, server.Forged())
 		}
 	}
@@ -105,6 +105,13 @@ func TestForgeriesSpendTheKeys(t *testing.T) {
 	}
 	if _, err := server.Seal(s, record.ApplicationData, make([]byte, 200), 100, 1); err != record.ErrSpent {
 		t.Errorf("sealing with spent keys: %v", err)
+	}
+	b, err := server.Seal(s, record.Alert, make([]byte, 200), 100, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if typ, payload, v := open(client, b); v != record.Opened || typ != record.Alert || len(payload) != 2 {
+		t.Errorf("the alert that ends it: verdict %d", v)
 	}
 }
 

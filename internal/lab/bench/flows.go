@@ -328,24 +328,24 @@ func (l *flowLoad) stay(ctx context.Context, f *clientFlow, owner string) {
 	}
 }
 
-// churn opens flows at their intended times, also when earlier ones still wait for an answer.
-func (l *flowLoad) churn(ctx context.Context) {
-	next := time.Now()
+// churn opens flows at their intended times, also when earlier ones still wait for an answer. One that was opened asks all that
+// it has to ask.
+func (l *flowLoad) churn(opening context.Context) {
+	next, ctx := time.Now(), context.WithoutCancel(opening)
 	for number := 0; ; number++ {
 		next = next.Add(l.opening)
-		if sleep(ctx, time.Until(next)) != nil {
+		if sleep(opening, time.Until(next)) != nil {
 			return
 		}
 		l.asking.Go(func() {
 			f, err := l.open()
 			for i := 0; err == nil && i < l.requests; i++ {
-				if i > 0 && sleep(ctx, l.interval) != nil {
-					break
+				if i > 0 {
+					_ = sleep(ctx, l.interval) // it cannot be cancelled
 				}
 				var repeated int
-				if _, repeated, err = f.ask(ctx); err == nil || ctx.Err() == nil {
-					l.count(repeated, err)
-				}
+				_, repeated, err = f.ask(ctx)
+				l.count(repeated, err)
 			}
 			if number%2 == 0 {
 				f.close()
@@ -356,7 +356,7 @@ func (l *flowLoad) churn(ctx context.Context) {
 			defer l.mu.Unlock()
 			if err == nil {
 				l.counts.Opened++
-			} else if ctx.Err() == nil {
+			} else {
 				l.counts.Refused++
 			}
 		})

@@ -154,7 +154,7 @@ func (b *natBench) open(ctx context.Context) error {
 	}
 	weir := func(extra ...string) func(entry, echo netip.AddrPort) *exec.Cmd {
 		return func(entry, echo netip.AddrPort) *exec.Cmd {
-			args := append([]string{"nat", entry.String(), "--", echo.String(), "--quiet", "--nat-timeout", "0"}, extra...)
+			args := append([]string{"nat", entry.String(), "--", echo.String(), "--quiet", "--nat-timeout", "0", "--admin", ""}, extra...)
 			if b.config.Workers > 0 {
 				args = append(args, "--workers", strconv.Itoa(b.config.Workers))
 			}

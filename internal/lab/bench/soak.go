@@ -81,9 +81,9 @@ func Soak(ctx context.Context, config SoakConfig) (results []*measure.Result, er
 	defer dir.Remove()
 	s := &soak{config: config, dir: dir.Path, running: programs.NewGroup()}
 	if netlab.Privileged() == nil {
-		lab, err := netlab.Up(soakTopology())
-		if err != nil {
-			return nil, err
+		lab, failed := netlab.Up(soakTopology())
+		if failed != nil {
+			return nil, failed
 		}
 		defer func() { err = errors.Join(err, lab.Down()) }()
 		s.network.useLab(lab)

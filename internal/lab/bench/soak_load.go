@@ -13,10 +13,12 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/programs"
 )
 
@@ -272,7 +274,12 @@ func (s *soak) allocate(clients int) (*turnClients, error) {
 	if s.network.server != nil {
 		args = append(args, "--sink-netns", s.network.server.NetNS())
 	}
-	t := &turnClients{cmd: exec.Command(s.config.Binary, args...), said: &programs.LastLines{}} //nolint:gosec // our own binary
+	return startTurnClients(exec.Command(s.config.Binary, args...), s.running, s.network.clients) //nolint:gosec // our own binary
+}
+
+// startTurnClients starts them in a namespace, nil: in ours. They have their allocations when it returns.
+func startTurnClients(cmd *exec.Cmd, running *programs.Group, host *netlab.Host) (*turnClients, error) {
+	t := &turnClients{cmd: cmd, said: &programs.LastLines{}}
 	t.cmd.Stderr = t.said
 	in, err := t.cmd.StdinPipe()
 	if err != nil {
@@ -284,12 +291,12 @@ func (s *soak) allocate(clients int) (*turnClients, error) {
 	}
 	t.in, t.out = in, bufio.NewScanner(out)
 	t.out.Buffer(nil, 1<<20)
-	if err := s.client(t.cmd); err != nil {
+	if err := running.Start(host, t.cmd); err != nil {
 		return nil, err
 	}
 	if !t.out.Scan() { // its first line says where the relays are
 		err := fmt.Errorf("TURN clients: %w%s", errors.Join(t.out.Err(), t.cmd.Wait()), t.said.Said())
-		s.running.Forget(t.cmd)
+		running.Forget(t.cmd)
 		return nil, err
 	}
 	return t, nil
@@ -356,10 +363,15 @@ func (s *soak) calls(ctx context.Context) soakCounts {
 func (s *soak) turnChurn(ctx context.Context) soakCounts {
 	const group = 3
 	var sum turnCounts
-	var opened, failed uint64
+	var opened, failed, met uint64
 	err := repeatedly(ctx, s.every(6*time.Second), func(round int) error {
 		t, err := s.allocate(group)
-		if err != nil {
+		switch {
+		case err == nil:
+		case strings.Contains(err.Error(), "437 "): // a port whose last client has abandoned an allocation that still lives (RFC 8656 section 7.2)
+			met += group
+			return nil
+		default:
 			failed += group
 			return nil
 		}
@@ -370,6 +382,7 @@ func (s *soak) turnChurn(ctx context.Context) soakCounts {
 	})
 	return soakCounts{
 		answered: sum.sent - sum.lost, lost: sum.lost + sum.refused + failed, failed: err,
-		figures: append(sum.figures(), measure.Figure{Name: "allocations", Value: float64(opened)}, measure.Figure{Name: "allocations refused", Value: float64(failed)}),
+		figures: append(sum.figures(), measure.Figure{Name: "allocations", Value: float64(opened)}, measure.Figure{Name: "allocations refused", Value: float64(failed)},
+			measure.Figure{Name: "met an abandoned one (437)", Value: float64(met)}),
 	}
 }

@@ -121,6 +121,9 @@ func (l *Lab) addHost(name, full string, fd netns.NsHandle) error {
 // createNamespace makes a namespace bound to /run/netns/full, without moving the caller into it.
 func createNamespace(full string) (fd netns.NsHandle, err error) {
 	fd = netns.None()
+	if err := shareMounts(); err != nil {
+		return fd, err
+	}
 	home, err := netns.Get()
 	if err != nil {
 		return fd, fmt.Errorf("open this process' namespace: %w", err)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -324,5 +325,32 @@ func TestValidateNamesThePath(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A lab can be taken down after `ip netns add`, which makes /run/netns a mount of its own where it is none yet. In a mount
+// namespace in which it is none.
+func TestRootOthersMayAddNamespaces(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "ip", "unshare", "mount")
+	if os.Getenv("WEIR_NETLAB_MOUNTS") == "" {
+		inner := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-ec", `mount -t tmpfs none /run; mkdir /run/netns; exec "$0" "$@"`,
+			os.Args[0], "-test.v", "-test.run=^TestRootOthersMayAddNamespaces$")
+		inner.Env = append(os.Environ(), "WEIR_NETLAB_MOUNTS=1")
+		if out, err := inner.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestRootOthersMayAddNamespaces") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	lab := netlabtest.Up(t, pair("mounts"))
+	other := "other" + strconv.Itoa(os.Getpid())
+	if out, err := exec.CommandContext(t.Context(), "ip", "netns", "add", other).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := lab.Down(); err != nil {
+		t.Error(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "ip", "netns", "delete", other).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

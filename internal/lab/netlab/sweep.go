@@ -99,8 +99,14 @@ func Sweep() ([]string, error) {
 		if err != nil || alive(pid) {
 			continue
 		}
-		errs = append(errs, endProcesses(entry), removeNamespace(entry))
-		swept = append(swept, entry)
+		errs = append(errs, endProcesses(entry))
+		switch err := removeNamespace(entry); {
+		case errors.Is(err, unix.EBUSY): // under a mount that came later (see shareMounts): nobody can reach it
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			swept = append(swept, entry)
+		}
 	}
 	return swept, errors.Join(errs...)
 }
@@ -108,6 +114,26 @@ func Sweep() ([]string, error) {
 func alive(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
+}
+
+// shareMounts makes /run/netns a shared mount of its own, as ip-netns(8) does before it binds its first namespace there.
+// Without it, the first `ip netns add` on the machine would mount the directory over the names that are bound by then,
+// and nobody could remove them any more.
+func shareMounts() error {
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return err
+	}
+	share := func() error { return unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	err := share()
+	if errors.Is(err, unix.EINVAL) { // no mount yet
+		if err = unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = share()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make %s a shared mount: %w", netnsDir, err)
+	}
+	return nil
 }
 
 // removeNamespace unbinds /run/netns/full. The kernel frees the namespace, with every interface in it, once no process

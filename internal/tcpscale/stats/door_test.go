@@ -84,6 +84,21 @@ func TestFeedWithToken(t *testing.T) {
 	}
 }
 
+// A web page that rebinds its name to this machine gets nothing, on no path.
+func TestForeignHostsAreRefused(t *testing.T) {
+	handler := stats.New(stats.Config{HostAllowed: func(host string) bool { return host == "localhost" }}).Handler()
+	for _, path := range []string{"/livez", "/metrics", "/api/state", "/"} {
+		for host, refused := range map[string]bool{"evil.example": true, "localhost": false} {
+			request, answer := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
+			request.Host = host
+			handler.ServeHTTP(answer, request)
+			if (answer.Code == http.StatusForbidden) != refused {
+				t.Errorf("%s, host %s: %d", path, host, answer.Code)
+			}
+		}
+	}
+}
+
 // Senders that never finish hold up nobody, and are cut off.
 func TestSlowSendersHoldNobodyUp(t *testing.T) {
 	t.Parallel()

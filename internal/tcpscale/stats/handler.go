@@ -40,6 +40,10 @@ func (s *Service) Handler() http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if s.config.HostAllowed != nil && !s.config.HostAllowed(r.Host) {
+			refuse(w, http.StatusForbidden, "this service is of this machine alone: call it localhost or by an address")
+			return
+		}
 		if r.URL.Path != "/livez" && !s.knows(r) {
 			s.drop(func(d *Dropped) { d.Strangers++ })
 			w.Header().Set("WWW-Authenticate", `Basic realm="weir tcp stats", charset="UTF-8"`)
@@ -199,7 +203,7 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 	case err = <-failed:
 		err = fmt.Errorf("statistics on %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
-		grace, stop := context.WithTimeout(context.Background(), 3*time.Second)
+		grace, stop := context.WithTimeout(context.Background(), time.Second)
 		if server.Shutdown(grace) != nil {
 			server.Close()
 		}

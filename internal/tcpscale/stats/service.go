@@ -22,6 +22,8 @@ type Config struct {
 	Expect       int           // connections that should come; 0: none expected. Drawn beside what is observed
 	Page         http.Handler  // GET of everything else; nil: 404
 	Token        string        // wanted as `Authorization: Bearer TOKEN`, or as the password of Basic, by all but /livez; empty: none
+	// HostAllowed looks at the Host header of every request; nil: any will do.
+	HostAllowed func(host string) bool
 
 	Now func() time.Time // default time.Now; with its monotonic part
 	Log *slog.Logger     // default: none

@@ -6,8 +6,9 @@
  * when it moves by a second or more.
  *
  * In a full table an unproven flow makes room for a new one (flow.h), with its
- * reply; in full replies, with its flow. Proven ones make room only for packets
- * whose connection id names a live owner, in mode NAT. eviction_counts has both.
+ * reply; in full replies, with its flow. A proven one makes room only for a packet
+ * of its service whose connection id names a live owner, in mode NAT: the one that
+ * expires next. eviction_counts has both.
  *
  * A flow that makes room may have a packet in hand on another CPU. Whoever ends a
  * flow changes its meta first, by a swap that shows it unproven to the last; then
@@ -143,10 +144,10 @@ static __always_inline bool flow_find(struct pkt *p, const struct service *servi
 }
 
 /* The state after a packet, with FLOW_PROVEN where it proves the flow. Where
- * replies are seen (mode NAT) the backend proves it: by a reply, of TCP by one
- * to an established flow. In replies FLOW_PROVEN says that the backend answered,
- * so that the client's acknowledgement of that proves the flow too (touch_write).
- * Elsewhere a second packet of the client does, of TCP the one that establishes. */
+ * replies are seen (mode NAT) the backend's first reply does; of TCP it is noted
+ * in the reply's way (FLOW_PROVEN there says that the backend answered), and the
+ * client's acknowledgement after it proves the flow (touch_write). Elsewhere the
+ * client's second packet does, of TCP the one that leaves it established. */
 static __always_inline __u32 progress_next(__u32 was, bool nat, __u8 flags, bool from_client)
 {
 	__u32 state = state_next(was & 3, flags, from_client);
@@ -165,7 +166,7 @@ enum { TOUCH_TRIES = 4 };
  * room now may be another flow's in the next moment. */
 __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u32 from_client)
 {
-	bool nat, opening = way_state(next) == FLOW_OPENING, turns;
+	bool nat, own, turns;
 	struct flow_entry *entry = NULL;
 	struct way *way, *other = NULL;
 	__u32 other_at = NO_NUMBER;
@@ -185,9 +186,11 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 		other_at = from_client ? print ? replies_find(print) : NO_NUMBER : p->number;
 		other = from_client ? way_at(&replies, other_at) : way_at(&flows, other_at);
 	}
-	if (other && from_client && way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_ESTABLISHED)
+	if (other && from_client && way_state(next) == FLOW_ESTABLISHED && p->tcp_flags & FLAG_ACK)
 		next |= *(volatile __u64 *)&other->meta & (__u64)FLOW_PROVEN << 24;
-	turns = way_proven(next) && !way_proven(seen);
+	turns = way_proven(next) && !way_proven(seen) && (from_client || way_state(next) == FLOW_PLAIN);
+	if (next == seen)
+		return 0;
 	if (turns && !(from_client ? may_prove(&flows, at, p->now) && (!other || may_prove(&replies, other_at, p->now))
 				   : may_prove(&replies, at, p->now) && may_prove(&flows, other_at, p->now))) {
 		next &= ~((__u64)FLOW_PROVEN << 24);
@@ -203,7 +206,8 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 		if (from_client ? way_number(meta) != (p->number & 0xffffff) || *(volatile __u64 *)&other->print != print
 				: print != p->print || !alive(meta, p->now))
 			return 0;
-		want = way_meta(way_expiry(next), way_state(next) | (way_progress(opening ? meta : next) & FLOW_PROVEN),
+		own = from_client ? way_state(next) == FLOW_OPENING : way_state(next) != FLOW_PLAIN;
+		want = way_meta(way_expiry(next), way_state(next) | (way_progress(own ? meta : next) & FLOW_PROVEN),
 				way_number(meta));
 		if (want == meta || __sync_val_compare_and_swap(&other->meta, meta, want) == meta)
 			return 0;
@@ -221,7 +225,7 @@ static __always_inline void touch(struct pkt *p, const struct service *service, 
 	fresh = expiry_after(p->now, flow_ttl(service, is & 3));
 	moved = fresh > old ? fresh - old : old - fresh;
 	if (moved < params.ticks) {
-		if (is == was)
+		if (is == was && !(from_client && is == FLOW_ESTABLISHED))
 			return;
 		fresh = old;
 	}
@@ -272,9 +276,9 @@ static __always_inline void count_evicted(__u64 meta)
 	if (!n)
 		return;
 	if (way_proven(meta))
-		n->proven++;
+		n->displaced++;
 	else
-		n->unproven++;
+		n->evicted++;
 }
 
 enum { EVICT_TRIES = 3 };
@@ -285,8 +289,10 @@ enum { EVICT_TRIES = 3 };
 __noinline __u32 flow_evict(struct pkt *p)
 {
 	const struct service *service = p ? service_at(p, p->service) : NULL;
+	const struct flow_entry *entry;
 	struct victim v;
 	struct way *way;
+	__u64 meta;
 
 	if (!service)
 		return NO_NUMBER;
@@ -295,14 +301,15 @@ __noinline __u32 flow_evict(struct pkt *p)
 		if (v.number == NO_NUMBER && p->owned)
 			table_victim(&flows, p->print, true, service, &v);
 		way = way_at(&flows, v.number);
-		if (!way)
+		entry = entry_at(v.number);
+		if (!way || !entry || (way_proven(v.meta) && entry->service != service->id))
 			return NO_NUMBER;
-		if (alive(v.meta, p->now)) {
-			if (__sync_val_compare_and_swap(&way->meta, v.meta, way_ended(v.meta, p->now)) != v.meta)
-				continue;
+		meta = way_ended(v.meta, p->now);
+		if (__sync_val_compare_and_swap(&way->meta, v.meta, meta) != v.meta)
+			continue;
+		if (alive(v.meta, p->now))
 			count_evicted(v.meta);
-		}
-		if (__sync_val_compare_and_swap(&way->print, v.print, PRINT_BUSY) == v.print)
+		if (way_take(way, v.print, meta))
 			return v.number;
 	}
 	return NO_NUMBER;
@@ -337,17 +344,18 @@ __noinline __u32 reply_evict(struct reservation *r, __u64 print)
 		if (way_number(v.meta) != r->number && *(volatile __u64 *)&entry->reply == v.print) {
 			if (*(volatile __u64 *)&flow->print == PRINT_BUSY)
 				continue; /* being made */
-			if (alive(meta, r->now)) {
-				if (way_proven(meta) && !r->any) { /* its reply is to say so too */
-					__sync_val_compare_and_swap(&way->meta, v.meta, v.meta | (__u64)FLOW_PROVEN << 24);
-					continue;
-				}
-				if (__sync_val_compare_and_swap(&flow->meta, meta, way_ended(meta, r->now)) != meta)
-					continue;
-				count_evicted(meta);
+			if (alive(meta, r->now) && way_proven(meta) && (!r->any || entry->service != service->id)) {
+				/* its reply is to say so too */
+				__sync_val_compare_and_swap(&way->meta, v.meta, v.meta | (__u64)FLOW_PROVEN << 24);
+				continue;
 			}
+			/* Also of one that has expired: it may have been opened anew by now. */
+			if (__sync_val_compare_and_swap(&flow->meta, meta, way_ended(meta, r->now)) != meta)
+				continue;
+			if (alive(meta, r->now))
+				count_evicted(meta);
 		}
-		if (__sync_val_compare_and_swap(&way->print, v.print, PRINT_BUSY) == v.print)
+		if (way_take(way, v.print, v.meta))
 			return v.number;
 	}
 	return NO_NUMBER;
@@ -374,12 +382,8 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 				return 0;
 		}
 		/* Two CPUs may want it for two flows, or one for another key. */
-		if (__sync_val_compare_and_swap(&way->print, print, PRINT_BUSY) != print)
+		if (!way_take(way, print, meta))
 			return 0;
-		if (*(volatile __u64 *)&way->meta != meta) {
-			*(volatile __u64 *)&way->print = print;
-			return 0;
-		}
 	} else {
 		at = replies_claim(print, r->now);
 		if (at == NO_NUMBER)

@@ -200,6 +200,17 @@ static __always_inline __u32 table_peek(void *table, __u32 mask, __u32 ways, __u
 	return NO_NUMBER;
 }
 
+/* Claims a way for writing, as print and meta said that it was. */
+static __always_inline bool way_take(struct way *way, __u64 print, __u64 meta)
+{
+	if (__sync_val_compare_and_swap(&way->print, print, PRINT_BUSY) != print)
+		return false;
+	if (*(volatile __u64 *)&way->meta == meta)
+		return true;
+	*(volatile __u64 *)&way->print = print; /* the same flow was opened anew in between */
+	return false;
+}
+
 /* Takes a free or expired way. The caller writes what belongs to it and then
  * calls way_publish. NO_NUMBER: full. */
 static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 ways, __u64 print, __u64 now)
@@ -216,11 +227,11 @@ static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 ways, __
 			return NO_NUMBER;
 #pragma unroll
 		for (int w = 0; w < WAYS; w++) {
-			__u64 old = *(volatile __u64 *)&b->way[w].print;
+			__u64 old = *(volatile __u64 *)&b->way[w].print, meta = *(volatile __u64 *)&b->way[w].meta;
 
-			if (w >= ways || old == PRINT_BUSY || (old && alive(b->way[w].meta, now)))
+			if (w >= ways || old == PRINT_BUSY || (old && alive(meta, now)))
 				continue;
-			if (__sync_val_compare_and_swap(&b->way[w].print, old, PRINT_BUSY) == old)
+			if (way_take(&b->way[w], old, meta))
 				return i * WAYS + w;
 		}
 	}
@@ -233,14 +244,15 @@ struct victim {
 	__u32 number; /* NO_NUMBER: there is none */
 };
 
-/* Of the ways that a print may have, the one whose flow was made or renewed
- * first: an unproven one; with any, one of all. Times are those of the new flow's
- * service; ties, as of flows that never expire, are broken by the print. */
+/* Of the ways that a print may have, the unproven one whose flow was made or
+ * renewed first, by the time-outs of the new flow's service; with any, the one of
+ * all that expires next. Ties, as of flows that never expire, are broken by the print. */
 static __always_inline void table_victim(void *table, __u64 print, bool any, const struct service *service,
 					 struct victim *v)
 {
 	__u64 best = ~0ull;
 
+	v->print = v->meta = 0;
 	v->number = NO_NUMBER;
 #pragma unroll
 	for (int choice = 0; choice < CHOICES; choice++) {
@@ -258,7 +270,8 @@ static __always_inline void table_victim(void *table, __u64 print, bool any, con
 
 			if (w >= params.ways || found <= PRINT_BUSY || (!any && way_proven(meta)))
 				continue;
-			age = way_expiry(meta) == NEVER ? 0 : way_expiry(meta) + (1ull << 32) - flow_ttl(service, way_state(meta));
+			age = way_expiry(meta) == NEVER ? 0 : way_expiry(meta) + (1ull << 32);
+			age -= any || !age ? 0 : flow_ttl(service, way_state(meta));
 			age = age << 4 | ((choice * WAYS + w) ^ (print >> 56 & 15));
 			if (age >= best)
 				continue;

@@ -94,7 +94,7 @@ _Static_assert(sizeof(struct flow_key) == 40, "the hashed form of flow.Key");
  *
  *   flows:     16 slot, 8 epoch,   2 flow_state, 1 proven,   37 expiry in ticks
  *   replies:   24 number of a flow, 2 flow_state, 1 answered, 37 expiry in ticks
- *   fragments: 24 0, 2 0, 1 0, 37 expiry in ticks
+ *   fragments: 24 0, 2 fragment_rank (frag.h), 1 0, 37 expiry in ticks
  */
 struct way {
 	__u64 print;
@@ -275,8 +275,8 @@ struct count {
 
 /* Live entries of flows that made room for others. */
 struct eviction_count {
-	__u64 unproven;  /* for a new flow */
-	__u64 proven;    /* for a packet whose connection id names a live owner */
+	__u64 evicted;   /* unproven ones, for new flows */
+	__u64 displaced; /* proven ones, for packets whose connection id names a live owner */
 };
 
 struct backend_count {

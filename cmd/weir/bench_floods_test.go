@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+// Real clients get through a flood, and what they had before stays: on the DTLS node, the balancers, the TURN gateway and the
+// probes. The page can be drawn again from the JSON.
+func TestRootBenchFloods(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "iptables")
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	page := filepath.Join(t.TempDir(), "floods.html")
+	floods := []string{
+		"dtls-half-open/coap", "one-identity/coap", "udp-flows/udp", "udp-flows/nfqueue", "udp-flows/nat-xdp", "udp-flows/cid-xdp", "syn/nat-tcx",
+		"later-fragments/nat-tcx", "turn-allocate/turn", "idle-connections/admin-coap",
+	}
+	out, err := execute(t, "bench", "run", "floods", "--quick", "--for", "3s", "--only", strings.Join(floods, ","), "--json", "--report", page)
+	if err != nil {
+		t.Errorf("%v", err)
+	}
+	var results []*measure.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != len(floods) {
+		t.Fatalf("%d results, %v\n%s", len(results), err, out)
+	}
+	for _, r := range results {
+		name := r.Parameters[bench.ParamLoad] + "/" + r.Road
+		if r.Parameters[bench.ParamVerdict] != bench.VerdictReached {
+			t.Errorf("%s: %v", name, r.Parameters)
+		}
+		if figure(r, bench.FigureReached) < figure(r, bench.FigureAsked)/4 || figure(r, bench.FigureNew) < 10 {
+			t.Errorf("%s: %.0f of %.0f/s, %.0f new clients: it proves nothing", name, figure(r, bench.FigureReached), figure(r, bench.FigureAsked), figure(r, bench.FigureNew))
+		}
+	}
+	file := filepath.Join(t.TempDir(), "floods.json")
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := execute(t, "bench", "report", file, "-o", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, err := os.ReadFile(page); err != nil || again != string(first) {
+		t.Errorf("the report drawn again is another one: %v", err)
+	}
+}

@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/evict"
+)
+
+// A session counts the records that fail to open, and ends when they are too many (record.Association). Whoever has seen a
+// connection id can forge such records, from any address. So a limit stands before that count:
+//
+//   - From the session's own source (evict.SourceOf its address), every record is tried. A limit there would let forged records,
+//     whose source can be forged as well, keep out the client's own ones, also after a NAT has changed its port.
+//   - From each other source, 32 records may fail for a session, and one more each second. A client that moves is one of these
+//     sources, and a single forger does not keep it out, unless it uses the very source that the client moves to.
+//   - From all other sources together, 1024 records may fail for a session, and 16 more each second. That bounds a forger who
+//     uses many sources: it needs 18 hours for the 2^20 that end a session with CCM_8. Meanwhile a client that moves to another
+//     source may have to make a new session.
+//
+// What exceeds a limit is dropped before its tag is computed, and counted in Stats.ForgedDropped. Limits count failures of one
+// session only: with a session of one's own one cannot keep others out. A session that has come to its end is told so with the
+// alert bad_record_mac (RFC 6347 section 4.1.2.7), protected by its own keys, and counted in Stats.Spent: its client makes a
+// new one at once, whose connection id the forger does not know.
+const (
+	forgedBySource      = 32
+	forgedBySourceEvery = time.Second
+	forgedElsewhere     = 1024
+	forgedElsewhereRate = 16 // per second
+)
+
+// allowance is a bucket of tokens, as the time at which it is full again. The zero value is full.
+type allowance time.Duration
+
+// take takes one token; it is there, or empty has not been asked.
+func (a *allowance) take(now, every time.Duration) {
+	*a = max(*a, allowance(now)) + allowance(every)
+}
+
+// empty reports whether no token is left of so many.
+func (a allowance) empty(now time.Duration, tokens int, every time.Duration) bool {
+	return time.Duration(a) > now+time.Duration(tokens-1)*every
+}
+
+// forgers are the sources whose records have failed to open, for each session apart. The table holds maxForgers entries. When
+// it is full, the entry goes, of the source that holds most, in which no record has failed for longest. That source gets a full
+// allowance for that session again, which the session's limit of all sources bounds. Counted by Stats.ForgersEvicted.
+type forgers struct {
+	byKey map[forgerKey]int32
+	slots slots[forger]
+	order evict.Order[evict.Source]
+	spare *forger // the one evicted last
+}
+
+const maxForgers = 1024
+
+type forgerKey struct {
+	source evict.Source
+	id     cidKey
+}
+
+type forger struct {
+	key   forgerKey
+	allow allowance
+}
+
+// fail counts a failure. It reports whether another entry was evicted for it.
+func (t *forgers) fail(key forgerKey, now time.Duration) (evicted bool) {
+	slot, ok := t.byKey[key]
+	if !ok {
+		if t.byKey == nil {
+			t.byKey = make(map[forgerKey]int32)
+		}
+		if evicted = len(t.byKey) >= maxForgers; evicted {
+			t.evict()
+		}
+		f := t.spare
+		if f == nil {
+			f = new(forger)
+		}
+		*f, t.spare = forger{key: key}, nil
+		slot = t.slots.put(f)
+		t.byKey[key] = slot
+		t.order.Add(slot, key.source)
+	}
+	t.slots.entries[slot].allow.take(now, forgedBySourceEvery)
+	t.order.Renew(slot)
+	return evicted
+}
+
+func (t *forgers) evict() {
+	slot, _ := t.order.First()
+	t.spare = t.slots.entries[slot]
+	delete(t.byKey, t.spare.key)
+	t.order.Remove(slot)
+	t.slots.remove(slot)
+}
+
+// forgerOf returns the key of a source, and whether its records are limited: it is not the session's own.
+func forgerOf(p *Peer, from source) (key forgerKey, limited bool) {
+	key.source = evict.SourceOf(from.addr.Addr())
+	key.id = makeKey(p.association.ReadCID())
+	return key, key.source != evict.SourceOf(p.addr.Addr())
+}
+
+// distrusted reports whether a record of a session is not to be tried. It is asked only where some have failed.
+func (w *Worker) distrusted(p *Peer, from source) bool {
+	if w.now > time.Duration(p.forged)+forgedBySource*forgedBySourceEvery {
+		p.forged = 0 // every allowance is full again
+		return false
+	}
+	key, limited := forgerOf(p, from)
+	if !limited {
+		return false
+	}
+	if p.forged.empty(w.now, forgedElsewhere, time.Second/forgedElsewhereRate) {
+		return true
+	}
+	slot, ok := w.forgers.byKey[key]
+	return ok && w.forgers.slots.entries[slot].allow.empty(w.now, forgedBySource, forgedBySourceEvery)
+}
+
+// failed notes that a record of a session has failed to open.
+func (w *Worker) failed(p *Peer, from source) {
+	w.stats.BadMACs++
+	key, limited := forgerOf(p, from)
+	if !limited {
+		return
+	}
+	p.forged.take(w.now, time.Second/forgedElsewhereRate)
+	if w.forgers.fail(key, w.now) {
+		w.stats.ForgersEvicted++
+	}
+}
+
+// spent ends a session for which too many records have failed to open.
+func (w *Worker) spent(p *Peer) {
+	w.stats.BadMACs++
+	w.stats.Spent++
+	w.sendAlert(p, alertFatal, alertBadRecordMAC)
+	w.drop(p)
+}
