@@ -293,6 +293,19 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if err != nil {
 		return 0, 0, err
 	}
+	if r.target.marks {
+		rows, err := readQueues(r.lab.Namespace("middle"))
+		if err != nil {
+			return 0, 0, err
+		}
+		dropped := uint64(0)
+		for _, row := range rows {
+			dropped += uint64(row.queueDrops) + uint64(row.userDrops)
+		}
+		if dropped > 0 { // what is lost there is lost for want of processor time, not of a table
+			r.note(fmt.Sprintf("%d packets found the queue full", dropped))
+		}
+	}
 	opened := newcomers.stop()
 	if err := sleep(ctx, floodSettle); err != nil {
 		return 0, 0, err
