@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/datapath/doctor"
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 // errFailed is the failure of an examination that found one: the table has said which.
@@ -56,6 +57,9 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 				c.First, c.Count = ranges.First, ranges.Count
 			}
 			c.Arguments = f.arguments(cmd)
+			if err := privilege.Check(privilege.Doctor); err != nil {
+				return err
+			}
 			findings, err := doctor.Examine(cmd.Context(), c)
 			if err != nil {
 				return err

@@ -80,7 +80,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 	return cmd
 }
 
-func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags serveFlags, log *slog.Logger) error {
+func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags serveFlags, log *slog.Logger) (err error) {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
 	balancer, err := openDatapath(datapath, kernel, queues, log, livenessTo(&loop, log))
@@ -88,7 +88,11 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 		return err
 	}
 	defer func() {
-		if err := balancer.datapath.Close(); err != nil {
+		end := balancer.datapath.Close
+		if err != nil && balancer.abandon != nil {
+			end = balancer.abandon
+		}
+		if err := end(); err != nil {
 			log.Error("close data path", "error", err)
 		}
 	}()
@@ -141,6 +145,7 @@ type balancer struct {
 	samples  func() []admin.Sample
 	flows    func(snapshot *lb.Snapshot, yield func(admin.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
+	abandon  func() error                                                                              // Close for a start that failed; nil: Close
 	status   func(control.Status) any                                                                  // adds what the data path knows; nil: nothing
 	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue/rules"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -108,6 +109,11 @@ A service with 'bypass: true' lets its packets pass while weir is not there; els
 				return usageError(errors.New("--print, --apply and --remove exclude each other"))
 			case f.file == "" && !remove:
 				return usageError(errors.New("no configuration; name it with -c FILE"))
+			}
+			if apply || remove {
+				if err := privilege.Check(privilege.LBRules); err != nil {
+					return err
+				}
 			}
 			if remove {
 				return removeRules(cmd.Context(), cmd.OutOrStdout(), &f, asJSON)

@@ -25,8 +25,8 @@ type halfOpen struct {
 // halfOpens is a worker's table of handshakes under way, with a heap by due time.
 //
 // An entry is made once the cookie has come back, and lives until the client's second flight has come, for halfOpenLife at
-// the longest. The table holds Config.MaxHalfOpen entries. When it is full, a new handshake evicts one: the oldest of the
-// source (evict.SourceOf) that holds most. No handshake is refused. A flood from few sources evicts its own handshakes. In a
+// the longest. The table holds Config.MaxHalfOpen entries. When it is full, a new handshake evicts one, as package
+// evict says. No handshake is refused. A flood from few sources evicts its own handshakes. In a
 // flood from many sources, or from the same NAT address as the client, an entry lives for as long as the flood needs to
 // renew the table: 8192 entries at 3000/s are 2.7 s, which is far longer than a round trip. Stats.HalfOpenEvicted counts
 // evictions.
@@ -39,7 +39,6 @@ type halfOpens struct {
 	heap      []*halfOpen
 	slots     slots[halfOpen]
 	bySource  evict.Order[evict.Source]
-	byAge     evict.Order[struct{}]
 	max       int
 }
 
@@ -59,7 +58,6 @@ func (t *halfOpens) put(addr netip.AddrPort, local netip.Addr, p *handshake.Pend
 	h.due = min(p.Deadline(), h.expires)
 	h.slot = t.slots.put(h)
 	t.bySource.Add(h.slot, evict.SourceOf(addr.Addr()))
-	t.byAge.Add(h.slot, struct{}{})
 	t.byAddress[addr] = h
 	t.heap = append(t.heap, h)
 	t.up(h.at)
@@ -69,19 +67,13 @@ func (t *halfOpens) put(addr netip.AddrPort, local netip.Addr, p *handshake.Pend
 // first is the entry to evict. The table is not empty.
 func (t *halfOpens) first() *halfOpen {
 	slot, _ := t.bySource.First()
-	h := t.slots.entries[slot]
-	if t.bySource.Held(evict.SourceOf(h.addr.Addr())) <= t.max/16 {
-		slot, _ = t.byAge.First()
-		h = t.slots.entries[slot]
-	}
-	return h
+	return t.slots.entries[slot]
 }
 
 func (t *halfOpens) remove(h *halfOpen) {
 	h.pending.Release()
 	delete(t.byAddress, h.addr)
 	t.bySource.Remove(h.slot)
-	t.byAge.Remove(h.slot)
 	t.slots.remove(h.slot)
 	last := len(t.heap) - 1
 	i := h.at

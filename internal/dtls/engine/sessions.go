@@ -86,7 +86,7 @@ func (w *Worker) victim(identity string) (p *Peer, counter *uint64) {
 	if slot, ok := t.superseded.First(); ok {
 		return t.slots.entries[slot], &w.stats.EvictedSuperseded
 	}
-	slot, _ := t.byIdentity.First()
+	slot, _ := t.byIdentity.FirstOfLargest()
 	p = t.slots.entries[slot]
 	held := t.byIdentity.Held(identity)
 	if t.byIdentity.Held(p.identity) >= held+2 {

@@ -307,7 +307,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	}
 	if fragmented != nil {
 		counts := fragmented.stop()
-		c.fragmented, c.fragmentsLost = counts.Asked, counts.Repeated+counts.Asked-counts.Answered
+		c.fragmented, c.fragmentsLost = counts.Asked+counts.Repeated, counts.Repeated+counts.Asked-counts.Answered
 	}
 	return offered, reached, nil
 }
@@ -315,8 +315,10 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 // allocate starts TURN clients in a namespace.
 func (r *floodRun) allocate(namespace string, clients int) (*turnClients, error) {
 	host := r.lab.Namespace(namespace)
-	args := []string{"bench", "traffic", "turn", "--server", r.entry.String(), "--user", turnUser, "--password", turnPassword,
-		"--clients", strconv.Itoa(clients), "--size", "200", "--sink", "10.82.2.1:0", "--sink-netns", r.lab.Namespace("middle").NetNS()}
+	args := []string{
+		"bench", "traffic", "turn", "--server", r.entry.String(), "--user", turnUser, "--password", turnPassword,
+		"--clients", strconv.Itoa(clients), "--size", "200", "--sink", "10.82.2.1:0", "--sink-netns", r.lab.Namespace("middle").NetNS(),
+	}
 	return startTurnClients(exec.Command(r.config.Binary, args...), r.running, host) //nolint:gosec // our own binary
 }
 

@@ -2,9 +2,9 @@
 //
 // State that has proven itself (a flow that its backend answered, an authenticated session, an address that returned a
 // token) is never refused or evicted in favour of state that has not. A table that is full therefore removes an unproven
-// entry: of the source that holds most unproven entries, the oldest. A flood from few sources evicts itself; a flood from
-// many sources evicts what is oldest, so a real client has the time in which the flood renews all unproven entries, which
-// is far longer than one round trip.
+// entry: of the source that holds most unproven entries, if that is more than a sixteenth of them, the oldest; else the oldest
+// of all. A flood from few sources evicts itself; a flood from many sources evicts what is oldest, so a real client has the
+// time in which the flood renews all unproven entries, which is far longer than one round trip.
 //
 // An [Order] holds the entries of one table that may be evicted, by the number of their slot and by who is accountable for
 // them: a source address ([Source]) or an identity. The table adds an entry when it is made, removes it when it ends or

@@ -14,13 +14,15 @@ type Order[K comparable] struct {
 	byKey   map[K]int32
 	bySize  slab.Slab[list] // of groups, by how many entries they hold; the group that has had this size longest is first
 	largest int
+	byAge   list // of all entries, oldest first
 	count   int
 }
 
-// entry is an element of its group's list.
+// entry is an element of two lists of slots: of its group, and of all entries.
 type entry struct {
-	group        int32 // plus 1; 0: the slot is not in the order
-	older, newer int32
+	group          int32 // plus 1; 0: the slot is not in the order
+	older, newer   int32 // in its group
+	before, behind int32 // in byAge
 }
 
 // group holds the entries of one key, oldest first, and is an element of the list of its size.
@@ -31,15 +33,21 @@ type group[K comparable] struct {
 	before, after  int32
 }
 
-// list is a list of groups.
+// list is a list of groups or of slots.
 type list struct {
 	first, last int32
 }
+
+// largeShare is the share of all entries, 1/largeShare, above which the key that holds most evicts its own first.
+const largeShare = 16
 
 // Add enters the entry in a slot (0 or more) as the newest of its key. A slot that is in the order already is moved.
 func (o *Order[K]) Add(slot int32, key K) {
 	if o.Has(slot) {
 		o.Remove(slot)
+	}
+	if o.count == 0 {
+		o.byAge = list{first: none, last: none}
 	}
 	for int(slot) >= o.entries.Len() {
 		o.entries.Grow()
@@ -66,15 +74,15 @@ func (o *Order[K]) Remove(slot int32) bool {
 	return true
 }
 
-// Renew makes the entry in a slot the newest of its key. A slot that is not in the order stays out.
+// Renew makes the entry in a slot the newest of its key and of all. A slot that is not in the order stays out.
 func (o *Order[K]) Renew(slot int32) {
 	if !o.Has(slot) {
 		return
 	}
-	g := o.entries.At(slot).group - 1
-	if o.groups.At(g).newest == slot {
+	if o.byAge.last == slot {
 		return
 	}
+	g := o.entries.At(slot).group - 1
 	o.unlink(g, slot)
 	o.push(g, slot)
 }
@@ -84,9 +92,24 @@ func (o *Order[K]) Has(slot int32) bool {
 	return slot >= 0 && int(slot) < o.entries.Len() && o.entries.At(slot).group != 0
 }
 
-// First returns the slot of the entry to evict first: the oldest of the key that holds most. Of keys that hold equally many,
-// the one that has held so many for longest. It returns false if the order is empty.
+// First returns the slot of the entry to evict first: the oldest of the key that holds most, if that is more than a sixteenth
+// of all entries, else the oldest of all. So a flood from a few sources evicts itself, and in a flood from many sources that
+// hold one entry each, the clients behind one NAT are not the first to go because together they hold more than one. It
+// returns false if the order is empty.
 func (o *Order[K]) First() (slot int32, ok bool) {
+	if o.count == 0 {
+		return 0, false
+	}
+	if o.largest*largeShare <= o.count {
+		return o.byAge.first, true
+	}
+	return o.FirstOfLargest()
+}
+
+// FirstOfLargest returns the slot of the oldest entry of the key that holds most, for a table that shares its places evenly
+// among keys. Of keys that hold equally many, it is the one that has held so many for longest. It returns false if the order
+// is empty.
+func (o *Order[K]) FirstOfLargest() (slot int32, ok bool) {
 	if o.count == 0 {
 		return 0, false
 	}
@@ -135,16 +158,22 @@ func (o *Order[K]) newGroup(key K) int32 {
 	return g
 }
 
-// push makes a slot the newest of a group.
+// push makes a slot the newest of a group and of all.
 func (o *Order[K]) push(g, slot int32) {
 	group := o.groups.At(g)
-	*o.entries.At(slot) = entry{group: g + 1, older: group.newest, newer: none}
+	*o.entries.At(slot) = entry{group: g + 1, older: group.newest, newer: none, before: o.byAge.last, behind: none}
 	if group.newest == none {
 		group.oldest = slot
 	} else {
 		o.entries.At(group.newest).newer = slot
 	}
 	group.newest = slot
+	if o.byAge.last == none {
+		o.byAge.first = slot
+	} else {
+		o.entries.At(o.byAge.last).behind = slot
+	}
+	o.byAge.last = slot
 }
 
 func (o *Order[K]) unlink(g, slot int32) {
@@ -158,6 +187,16 @@ func (o *Order[K]) unlink(g, slot int32) {
 		group.newest = e.older
 	} else {
 		o.entries.At(e.newer).older = e.older
+	}
+	if e.before == none {
+		o.byAge.first = e.behind
+	} else {
+		o.entries.At(e.before).behind = e.behind
+	}
+	if e.behind == none {
+		o.byAge.last = e.before
+	} else {
+		o.entries.At(e.behind).before = e.before
 	}
 }
 

@@ -18,7 +18,7 @@ func TestTheSourceThatHoldsMostGoesFirst(t *testing.T) {
 	o.Add(4, "other")
 	var got []int32
 	for {
-		slot, ok := o.First()
+		slot, ok := o.FirstOfLargest()
 		if !ok {
 			break
 		}
@@ -28,6 +28,33 @@ func TestTheSourceThatHoldsMostGoesFirst(t *testing.T) {
 	// The flood's oldest until it holds as many as the others, then in the order in which each came to hold one.
 	if want := []int32{1, 2, 0, 4, 3}; !slices.Equal(got, want) {
 		t.Errorf("evicted %v, want %v", got, want)
+	}
+}
+
+// Of a NAT with 100 clients and a flood from sources with one entry each, the oldest goes, whosever it is; once the NAT holds more
+// than a sixteenth of all, its oldest.
+func TestManySourcesDoNotEvictTheClientsOfOneNAT(t *testing.T) {
+	var o evict.Order[int]
+	const clients, all = 100, 2000
+	for slot := range int32(all - clients) {
+		o.Add(slot, int(slot)+1)
+	}
+	for slot := int32(all - clients); slot < all; slot++ {
+		o.Add(slot, 0)
+	}
+	for i := range int32(all - clients) {
+		slot, _ := o.First()
+		if slot != i {
+			t.Fatalf("eviction %d takes slot %d, want the oldest", i, slot)
+		}
+		o.Remove(slot)
+		o.Add(slot, int(all+i))
+	}
+	for slot := int32(all); slot < all+50; slot++ {
+		o.Add(slot, 0)
+	}
+	if slot, _ := o.First(); slot != all-clients {
+		t.Errorf("150 of 2050 are one source's: slot %d goes first, want its oldest, %d", slot, all-clients)
 	}
 }
 
@@ -107,6 +134,9 @@ func (m *model) first() (int32, bool) {
 	if best < 0 {
 		return 0, false
 	}
+	if m.held(m.entries[best].key)*16 <= len(m.entries) {
+		return m.entries[0].slot, true
+	}
 	return m.entries[best].slot, true
 }
 
@@ -115,9 +145,13 @@ func TestOrderAgainstModel(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		var o evict.Order[int]
 		m := model{since: map[int]int{}}
-		ties, deepest := 0, 0
+		slots, keys := int32(24), 6
+		if seed%2 == 1 {
+			slots, keys = 120, 60 // so that the key that holds most often holds little
+		}
+		ties, deepest, byAge := 0, 0, 0
 		for step := range 600 {
-			slot, key := random.Int32N(24), random.IntN(6)
+			slot, key := random.Int32N(slots), random.IntN(keys)
 			switch random.IntN(8) {
 			case 0:
 				o.Remove(slot)
@@ -144,12 +178,15 @@ func TestOrderAgainstModel(t *testing.T) {
 				t.Fatalf("seed %d step %d: first %d %v, want %d %v; %d entries, want %d", seed, step, got, ok, want, wanted, o.Len(), len(m.entries))
 			}
 			deepest = max(deepest, o.Held(key))
+			if largest, _ := o.FirstOfLargest(); ok && largest != got {
+				byAge++
+			}
 			if o.Keys() > 1 {
 				ties++
 			}
 		}
-		if ties < 100 || deepest < 4 {
-			t.Fatalf("seed %d: the model did not reach the states it is for: %d steps with several keys, at most %d entries of one", seed, ties, deepest)
+		if ties < 100 || deepest < 4 || keys > 6 && byAge < 20 {
+			t.Fatalf("seed %d: the model did not reach the states it is for: %d steps with several keys, at most %d entries of one, %d evictions by age", seed, ties, deepest, byAge)
 		}
 	}
 }

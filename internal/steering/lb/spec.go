@@ -49,7 +49,7 @@ type ServiceSpec struct {
 	Affinity    *Affinity    `yaml:"affinity"` // default flow, or cid when there is a cid section
 	CID         *CIDSpec     `yaml:"cid"`
 	Timeouts    TimeoutsSpec `yaml:"timeouts"`
-	NewFlowRate int          `yaml:"new_flow_rate"` // new flows per second; default no limit
+	NewFlowRate int          `yaml:"new_flow_rate"` // entries for new flows per second; default no limit
 	SNAT        *SNATSpec    `yaml:"snat"`          // mode nat only
 	Outbound    bool         `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
 	// Bypass: in mode mark, packets go on by the ordinary routes while no balancer listens to the queue. Default false:

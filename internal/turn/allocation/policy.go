@@ -22,6 +22,8 @@ type Policy struct {
 	// Admit says whether a listener's clients may reach a peer, and through which cluster. Port 0 asks about any port.
 	// It is called from every worker at once, for requests and for the first packets of a peer's port. Nil admits none.
 	Admit func(listener uint16, tcp bool, peer netip.AddrPort) (cluster uint16, ok bool)
+	// Wall is the time in Unix nanoseconds, which ephemeral credentials go by. Nil: the time that the tables are given.
+	Wall func() int64
 	// Draining refuses new allocations: 300 with Alternate where it is valid and of the client's family, else 508.
 	Draining  bool
 	Alternate netip.AddrPort
