@@ -212,7 +212,7 @@ func (c *Client) expire(i int32) {
 		c.fail(i, Unanswered, nil)
 	case slotUp:
 		if now > s.beat { // the peer is not silent for as long as we were late with the question
-			s.echoed = min(s.echoed+now-s.beat, now)
+			s.echoed = min(s.echoed+now-s.beat-c.stop.after(s.beat, now), now)
 		}
 		end := s.echoed + uint32(c.config.Misses)*inTicks(c.config.Heartbeat)
 		if !c.config.Plain && now >= end {
@@ -235,7 +235,16 @@ func (c *Client) expire(i int32) {
 
 // heartbeat sends one; false: the connection is gone.
 func (c *Client) heartbeat(i int32, s *slot, now uint32) bool {
-	s.beat = max(s.beat+inTicks(c.config.Heartbeat), now+1)
+	due, period := s.beat, inTicks(c.config.Heartbeat)
+	if s.beat += period; s.beat < now { // its successors were due, too: each would have been answered now at the earliest
+		skipped := (now - s.beat + period - 1) / period
+		for range skipped {
+			c.latencies.rtt.record(c.now - time.Duration(s.beat-1)*tick)
+			s.beat += period
+		}
+		c.count.beats.Unsent += uint64(skipped)
+	}
+	s.beat = max(s.beat, now+1)
 	c.count.beats.Sent++
 	if c.config.Plain {
 		c.write[0] = 0
@@ -245,7 +254,8 @@ func (c *Client) heartbeat(i int32, s *slot, now uint32) bool {
 		c.count.beats.Missed++
 	}
 	s.seq++
-	f := frame{kind: frameHeartbeat, seq: s.seq, sent: uint64(c.now), payload: c.config.Payload}
+	// Latency counts from the moment that the heartbeat was due, whenever we came to send it.
+	f := frame{kind: frameHeartbeat, seq: s.seq, sent: uint64(max(min(time.Duration(due-1)*tick, c.now), 1)), payload: c.config.Payload}
 	n := f.put(c.write[:])
 	clear(c.write[n : n+f.payload])
 	return c.send(i, c.write[:n+f.payload])

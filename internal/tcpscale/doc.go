@@ -24,6 +24,12 @@
 // by the period that the client announced, never by its own. A stream that begins with a zero byte is plain: the
 // original tester's one byte per heartbeat, never answered.
 //
+// # Time
+//
+// All that is measured is real (monotonic) time, and a heartbeat's latency counts from the tick in which it was due. Only
+// silence and timeouts are judged without the time in which the process was stopped (pause.go). Where that was long, the
+// report is void.
+//
 // # Limits
 //
 // Linux. A worker holds at most what its open-file limit allows. Payload at most 4 KiB a heartbeat. RFC 9293 calls
