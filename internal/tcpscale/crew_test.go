@@ -122,12 +122,12 @@ func TestStoppedServerIsFoundByItsSilence(t *testing.T) {
 			stopped = true
 			syscall.Kill(s.PIDs()[0], syscall.SIGSTOP)
 		}
-		if stopped && r.Failures["silent"] >= 50 {
+		if stopped && r.Failures["hung"] >= 50 {
 			cancel()
 		}
 	}}
 	r, err := run.Run(ctx)
-	if err != nil || r.Failures["silent"] < 50 || r.Detected.Min() < 500*time.Millisecond {
+	if err != nil || r.Failures["hung"] < 50 || r.Detected.Min() < 500*time.Millisecond {
 		t.Errorf("%v: %+v %v", err, r.Totals, r.Failures)
 	}
 }

@@ -55,7 +55,7 @@ func TestAStopIsNobodysSilence(t *testing.T) {
 		t.Errorf("after an hour's stop: client %+v %v, server %+v", c.totals, c.failures, s.totals)
 	}
 	p.pass(3500*time.Millisecond, p.client) // the server stands still, and the client knows
-	if c := &p.client.count; c.failures[Silent] < 60 {
+	if c := &p.client.count; c.failures[Hung] < 60 {
 		t.Errorf("silent for 3.5 s after a stop: %+v %v", c.totals, c.failures)
 	}
 }
