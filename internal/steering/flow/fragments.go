@@ -13,7 +13,7 @@ type FragmentKey struct {
 	Src, Dst [16]byte
 	ID       uint32
 	Proto    uint8 // 0 in IPv6
-	Left     bool // as it left after NAT, which is another name than one that came
+	Left     bool  // as it left after NAT, which is another name than one that came
 }
 
 // Held is what a fragment look-up tells the caller to do.
