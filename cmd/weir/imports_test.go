@@ -26,6 +26,7 @@ func mayImport() map[string]may {
 	const pion = "github.com/pion/"
 	return map[string]may{
 		// 1 to 3, pure
+		"addresstext":     {pure: true},
 		"steering/slab":   {pure: true},
 		"steering/evict":  {pure: true, ours: "steering/slab"},
 		"steering/flow":   {pure: true, ours: "steering/evict steering/slab"},
@@ -34,12 +35,12 @@ func mayImport() map[string]may {
 		"lab/snatplan":    {pure: true},
 		"lab/measure":     {pure: true, others: "github.com/HdrHistogram/hdrhistogram-go"},
 		"steering/packet": {pure: true, ours: "steering/flow"},
-		"steering/lb":     {pure: true, ours: "steering/flow steering/maglev steering/cid"},
+		"steering/lb":     {pure: true, ours: "steering/flow steering/maglev steering/cid addresstext"},
 		"steering/steer":  {pure: true, ours: "steering/lb steering/packet steering/flow steering/cid steering/evict"},
 		// 3, leaves
 		"privilege":      {},
 		"readfile":       {},
-		"control/config": {ours: "readfile", others: "github.com/goccy/go-yaml"},
+		"control/config": {ours: "readfile addresstext", others: "github.com/goccy/go-yaml"},
 		"control/admin":  {ours: "steering/evict", others: "github.com/prometheus/"},
 		"lab/netlab":     {others: "github.com/vishvananda/"},
 		"lab/procstat":   {},
