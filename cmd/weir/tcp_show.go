@@ -27,6 +27,7 @@ type tcpProgress struct {
 	last     time.Time
 	plateau  string
 	void     bool
+	limited  bool
 }
 
 func newTCPProgress(out io.Writer) *tcpProgress {
@@ -40,11 +41,11 @@ func (p *tcpProgress) show(r tcpscale.Report) {
 	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Kind != p.plateau { // its counts go on: told once
 		p.plateau = r.Plateau.Ceiling + r.Plateau.Kind
 		p.last = time.Time{}
-		words := fmt.Sprintf("plateau at %d: %s; %s", r.Plateau.Connections, r.Plateau.Ceiling, r.Plateau.Because)
-		if r.Plateau.Remedy != "" {
-			words += ": " + r.Plateau.Remedy
-		}
-		p.say("%s", words)
+		p.say("%s", r.Plateau.Text)
+	}
+	if r.RateLimit > 0 && !p.limited {
+		p.limited = true
+		p.say("rate limit: %s", rateLimitWords(&r))
 	}
 	if r.Void != "" && !p.void { // told once
 		p.void = true
@@ -83,6 +84,10 @@ func (p *tcpProgress) end() {
 	if p.terminal && p.rows > 0 {
 		fmt.Fprintln(p.out)
 	}
+}
+
+func rateLimitWords(r *tcpscale.Report) string {
+	return fmt.Sprintf("about %.0f new connections a second came through evenly while other SYNs went unanswered: possibly a limit of a firewall, a NAT or a balancer on new connections per second", r.RateLimit)
 }
 
 // unsentWords says how many heartbeats were due while this end stood still.
@@ -141,6 +146,9 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 	if p := r.Plateau; p != nil {
 		row("plateau", "%d for %.0f s: %s", p.Connections, p.Since, p.Ceiling)
 		row("", "%s", p.Because)
+	}
+	if r.RateLimit > 0 {
+		row("rate limit", "%s", rateLimitWords(r))
 	}
 	for _, limit := range r.LimitsHit {
 		row("limit hit", "%s", limit)
