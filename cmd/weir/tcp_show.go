@@ -24,6 +24,7 @@ type tcpProgress struct {
 	last    time.Time
 	plateau string
 	void    bool
+	limited bool
 }
 
 func newTCPProgress(out io.Writer) *tcpProgress {
@@ -37,11 +38,11 @@ func (p *tcpProgress) show(r tcpscale.Report) {
 	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Kind != p.plateau { // its counts go on: told once
 		p.plateau = r.Plateau.Ceiling + r.Plateau.Kind
 		p.last = time.Time{}
-		words := fmt.Sprintf("plateau at %d: %s; %s", r.Plateau.Connections, r.Plateau.Ceiling, r.Plateau.Because)
-		if r.Plateau.Remedy != "" {
-			words += ": " + r.Plateau.Remedy
-		}
-		p.say("%s", words)
+		p.say("%s", r.Plateau.Text)
+	}
+	if r.RateLimit > 0 && !p.limited {
+		p.limited = true
+		p.say("rate limit: %s", rateLimitWords(&r))
 	}
 	if r.Void != "" && !p.void { // told once
 		p.void = true
@@ -80,6 +81,10 @@ func (p *tcpProgress) say(format string, args ...any) {
 }
 
 func (p *tcpProgress) end() { p.live.Keep() }
+
+func rateLimitWords(r *tcpscale.Report) string {
+	return fmt.Sprintf("about %.0f new connections a second came through evenly while other SYNs went unanswered: possibly a limit of a firewall, a NAT or a balancer on new connections per second", r.RateLimit)
+}
 
 // unsentWords says how many heartbeats were due while this end stood still.
 func unsentWords(r *tcpscale.Report) string {
@@ -137,6 +142,9 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 	if p := r.Plateau; p != nil {
 		row("plateau", "%d for %.0f s: %s", p.Connections, p.Since, p.Ceiling)
 		row("", "%s", p.Because)
+	}
+	if r.RateLimit > 0 {
+		row("rate limit", "%s", rateLimitWords(r))
 	}
 	for _, limit := range r.LimitsHit {
 		row("limit hit", "%s", limit)
