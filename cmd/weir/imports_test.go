@@ -49,6 +49,7 @@ func mayImport() map[string]may {
 		// 4
 		"control":        {ours: "steering/lb steering/cid control/config control/health"},
 		"control/health": {ours: "steering/lb"},
+		"control/nfqlb":  {ours: "steering/lb control control/config"},
 		// 5
 		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/decap":    {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},

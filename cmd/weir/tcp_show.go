@@ -26,6 +26,7 @@ type tcpProgress struct {
 	rows     int
 	last     time.Time
 	plateau  string
+	void     bool
 }
 
 func newTCPProgress(out io.Writer) *tcpProgress {
@@ -44,6 +45,10 @@ func (p *tcpProgress) show(r tcpscale.Report) {
 			words += ": " + r.Plateau.Remedy
 		}
 		p.say("%s", words)
+	}
+	if r.Void != "" && !p.void { // told once
+		p.void = true
+		p.say("VOID: %s: times and rates are not the path's", r.Void)
 	}
 	now := time.Now()
 	if !p.terminal && now.Sub(p.last) < 5*time.Second {
@@ -80,6 +85,14 @@ func (p *tcpProgress) end() {
 	}
 }
 
+// unsentWords says how many heartbeats were due while this end stood still.
+func unsentWords(r *tcpscale.Report) string {
+	if r.Heartbeats.Unsent == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", never sent %d (counted as late)", r.Heartbeats.Unsent)
+}
+
 func failureWords(failures map[string]uint64) string {
 	kinds := slices.SortedFunc(maps.Keys(failures), func(a, b string) int { return cmp.Or(cmp.Compare(failures[b], failures[a]), cmp.Compare(a, b)) })
 	var words []string
@@ -93,6 +106,9 @@ func failureWords(failures map[string]uint64) string {
 func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	if r.Void != "" {
+		row("VOID", "%s: times and rates are not the path's", r.Void)
+	}
 	if r.Role == tcpscale.RoleClient {
 		row("connections", "%d of %d established, %d workers", r.Connections.Established, r.Connections.Target, r.Workers)
 	} else {
@@ -103,7 +119,7 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 		row("time to establish", "%.2f s, %.0f/s", took.Seconds(), float64(r.Connections.Target)/max(took.Seconds(), 1e-3))
 	}
 	row("totals", "opened %d, closed %d, lost %d, reconnected %d, evicted %d", r.Totals.Opened, r.Totals.Closed, r.Totals.Lost, r.Totals.Reconnected, r.Totals.Evicted)
-	row("heartbeats", "sent %d, received %d, missed %d", r.Heartbeats.Sent, r.Heartbeats.Received, r.Heartbeats.Missed)
+	row("heartbeats", "sent %d, received %d, missed %d%s", r.Heartbeats.Sent, r.Heartbeats.Received, r.Heartbeats.Missed, unsentWords(r))
 	for _, l := range []struct {
 		name    string
 		latency *measure.Latency

@@ -3,6 +3,7 @@ package tcpscale
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -147,8 +148,14 @@ func (h *Hold) finish(failure error) (Report, error) {
 // ErrIncomplete is a run that did not hold what it was asked to.
 var ErrIncomplete = errors.New("not all connections were held")
 
+// ErrVoid is a run whose tester was not scheduled: its times and rates say nothing about the path.
+var ErrVoid = errors.New("the result is void")
+
 // Verdict is nil if a run reached its target, held it and lost nothing that did not come back meanwhile unasked.
 func (r *Report) Verdict() error {
+	if r.Void != "" {
+		return fmt.Errorf("%w: %s: this machine was too busy", ErrVoid, r.Void)
+	}
 	if r.FullAt.IsZero() || r.Totals.Lost > 0 {
 		return ErrIncomplete
 	}

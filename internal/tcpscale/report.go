@@ -46,7 +46,8 @@ type Report struct {
 	RSSBytes           uint64         `json:"rss_bytes"`
 	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory that no file holds, since the start, at least the tables, for each established
 	TableBytes         uint64         `json:"table_bytes"`               // of that, tables of connections and timers
-	Frozen             float64        `json:"frozen_s,omitempty"`        // how long the process was without a processor; of several, the longest
+	Frozen             float64        `json:"frozen_s,omitempty"`        // how long the process was not scheduled, in all; of several, the longest
+	Void               string         `json:"void,omitempty"`            // why times and rates are not the path's: the process was not scheduled
 	LimitsHit          []string       `json:"limits_hit,omitempty"`
 	Samples            []FailedTuple  `json:"failed_samples,omitempty"` // the first 64
 	Plateau            *Plateau       `json:"plateau,omitempty"`        // client: where the ramp stands still
@@ -87,8 +88,9 @@ type Rates struct {
 type Heartbeats struct {
 	Sent     uint64           `json:"sent"`
 	Received uint64           `json:"received"`
-	Missed   uint64           `json:"missed"` // client: no echo before the next was due; server: none within 1.5 periods
-	RTT      *measure.Latency `json:"rtt,omitempty"`
+	Missed   uint64           `json:"missed"`           // client: no echo before the next was due; server: none within 1.5 periods
+	Unsent   uint64           `json:"unsent,omitempty"` // client: was due while the process stood still, and never sent; RTT has the time by which it was late
+	RTT      *measure.Latency `json:"rtt,omitempty"`    // from the time that the heartbeat was due until its echo
 }
 
 // Bytes are of payload and frames, without TCP's headers.

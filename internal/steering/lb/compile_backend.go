@@ -145,7 +145,8 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 func (c *compiler) slots(path string, spec *ServiceSpec, service *Service) error {
 	picker := slotPicker{size: service.tableSize}
 	for i := range spec.Backends {
-		if err := picker.add(fmt.Sprintf("%s.backends[%d]", path, i), c.fileHash, spec.Backends[i].Index); err != nil {
+		b := &spec.Backends[i]
+		if err := picker.add(fmt.Sprintf("%s.backends[%d]", path, i), c.fileHash, b.Index, c.backendHad(spec.Name, b.Name)); err != nil {
 			return err
 		}
 	}
@@ -159,6 +160,19 @@ func (c *compiler) slots(path string, spec *ServiceSpec, service *Service) error
 		service.Backend(spec.Backends[i].Name).Slot = picker.slots[i]
 	}
 	return nil
+}
+
+// backendHad is the slot of a backend in the previous snapshot; -1: none.
+func (c *compiler) backendHad(service, name string) int {
+	if c.previous == nil {
+		return -1
+	}
+	if s := c.previous.Service(service); s != nil {
+		if b := s.Backend(name); b != nil {
+			return b.Slot
+		}
+	}
+	return -1
 }
 
 // places are the values that two backends of a service must not share: where their packets go.

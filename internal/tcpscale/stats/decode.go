@@ -38,7 +38,7 @@ func check(r *tcpscale.Report) error {
 	if r.ID == "" {
 		return fmt.Errorf("id is missing")
 	}
-	for key, text := range map[string]string{"id": r.ID, "host": r.Host, "zone": r.Zone, "run": r.Run} {
+	for key, text := range map[string]string{"id": r.ID, "host": r.Host, "zone": r.Zone, "run": r.Run, "void": r.Void} {
 		if err := checkText(key, text, maxName); err != nil {
 			return err
 		}
