@@ -18,7 +18,7 @@ import (
 )
 
 // Decode reads one YAML document into a T, a struct whose `yaml` tags name its keys. The returned error is an *Error,
-// for the first thing wrong. name is the file's name, for messages only.
+// or Errors of them when several things are wrong. name is the file's name, for messages only.
 //
 // Understood field types: string, bool, integers, floats, time.Duration (with unit), netip.Addr, anything that
 // implements encoding.TextUnmarshaler, and pointers, slices, string-keyed maps and structs of these. Other types panic.
@@ -50,8 +50,9 @@ func decodeWith[T any](d *decoder, name string, text []byte) (T, error) {
 	if err != nil {
 		return zero, err
 	}
-	if err := d.decode(root, reflect.ValueOf(&value).Elem(), "", 0); err != nil {
-		return zero, err
+	d.keep(d.decode(root, reflect.ValueOf(&value).Elem(), "", 0))
+	if len(d.wrong) > 0 {
+		return zero, OneOf(d.wrong)
 	}
 	return value, nil
 }
@@ -79,21 +80,37 @@ func Keys(text []byte) []string {
 	return keys
 }
 
+// Known are the keys of a T's outermost mapping.
+func Known[T any]() []string {
+	return slices.Sorted(maps.Keys(fieldsOf(reflect.TypeFor[T]())))
+}
+
 type decoder struct {
 	document *Document
 	root     reflect.Type // of the whole document
-	long     bool         // the value being decoded may be longer than maxValue
-	foreign  bool         // as DecodeForeign
+	wrong    []error
+	long     bool // the value being decoded may be longer than maxValue
+	foreign  bool // as DecodeForeign
 	warnings []string
 	warned   int // also what is beyond maxWarnings
 }
 
-// maxWarnings bounds the warnings on one document.
-const maxWarnings = 20
+// Bounds of what is reported of one document.
+const (
+	maxErrors   = 50
+	maxWarnings = 20
+)
 
 func (d *decoder) warn(node ast.Node, path, format string, args ...any) {
 	if d.warned++; d.warned <= maxWarnings {
 		d.warnings = append(d.warnings, d.fail(node, path, format, args...).Error())
+	}
+}
+
+// keep remembers an error, so that the rest of the document is looked at too.
+func (d *decoder) keep(err error) {
+	if err != nil && len(d.wrong) < maxErrors {
+		d.wrong = append(d.wrong, err)
 	}
 }
 
@@ -154,7 +171,7 @@ func (d *decoder) pairs(node ast.Node, to reflect.Type, path string) ([]*ast.Map
 			return nil, d.fail(pair.Key, path, "the key is no plain word; write a name such as those in the examples")
 		}
 		if line, ok := seen[key]; ok {
-			return nil, d.fail(pair.Key, join(path, key), "duplicate key, first on line %d; remove one of them", line)
+			d.keep(d.fail(pair.Key, join(path, key), "duplicate key, first on line %d; remove one of them", line))
 		}
 		if len(key) > 256 {
 			return nil, d.fail(pair.Key, path, "a key of %d bytes; see the examples for the keys there are", len(key))
@@ -181,15 +198,14 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		at := join(path, key)
 		known, ok := fields[key]
 		if !ok {
-			return d.fail(pair.Key, at, "unknown key; %s", d.suggest(key, fields))
+			d.keep(d.fail(pair.Key, at, "unknown key; %s", d.suggest(key, fields)))
+			continue
 		}
 		d.note(at, pair)
 		if _, isNull := pair.Value.(*ast.NullNode); isNull && known.null {
 			continue
 		}
-		if err := d.field(pair.Value, to.Field(known.index), known, at, depth+1); err != nil {
-			return err
-		}
+		d.keep(d.field(pair.Value, to.Field(known.index), known, at, depth+1))
 	}
 	return nil
 }
@@ -254,9 +270,7 @@ func (d *decoder) mapping(node ast.Node, to reflect.Value, path string, depth in
 		at := join(path, key)
 		d.note(at, pair)
 		value := reflect.New(to.Type().Elem()).Elem()
-		if err := d.decode(pair.Value, value, at, depth+1); err != nil {
-			return err
-		}
+		d.keep(d.decode(pair.Value, value, at, depth+1))
 		to.SetMapIndex(reflect.ValueOf(key).Convert(to.Type().Key()), value)
 	}
 	return nil
@@ -269,9 +283,7 @@ func (d *decoder) sequence(node ast.Node, to reflect.Value, path string, depth i
 	}
 	to.Set(reflect.MakeSlice(to.Type(), len(n.Values), len(n.Values)))
 	for i, item := range n.Values {
-		if err := d.decode(item, to.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1); err != nil {
-			return err
-		}
+		d.keep(d.decode(item, to.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1))
 	}
 	return nil
 }
