@@ -277,7 +277,7 @@ func (f *turnCatFlags) summary(cmd *cobra.Command, tunnel *turncat.Tunnel, s tur
 // catScreen shows rates while it runs: on a terminal in a line that redraws, else every ten seconds.
 type catScreen struct {
 	*terminal.Live // standard error; takes the log, too
-	quiet bool
+	quiet          bool
 }
 
 func (s *catScreen) live(ctx context.Context, tunnel *turncat.Tunnel) {
