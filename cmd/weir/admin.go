@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/web"
 )
 
@@ -121,6 +122,7 @@ func (f *serveFlags) open(log *slog.Logger, served admin.Config) (servers []*adm
 	if served.Token, err = adminToken(f.tokenFile); err != nil {
 		return nil, err
 	}
+	privilege.WarnKeyFile(log, "admin token", f.tokenFile)
 	served.Part, served.Hosts, served.Log, served.Page = f.part.name, f.hosts, cmp.Or(served.Log, log), web.Handler()
 	if f.admin != "" || !f.given("admin") {
 		server, err := f.openControl(log, served)

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 // coapServerFlags are the flags of `weir coap server`.
@@ -174,9 +175,13 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "configuration is fine")
 		return err
 	}
+	privilege.WarnKeyFile(log, "PSK file", cfg.PSKFile)
 	server, err := node.Open(cfg)
 	if err != nil {
 		return err
+	}
+	if address := cfg.PublicDemo(); address != "" {
+		log.Warn("everybody knows the demo credentials, and other machines reach this address", "address", address, "remedy", "--psk-file, or --dtls 127.0.0.1:5784 for tests")
 	}
 	server.LogStart(log)
 	parts := []part{server.Run}

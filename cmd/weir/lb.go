@@ -12,6 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -30,7 +31,7 @@ func newLBCommand() *cobra.Command {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
-		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand())
+		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand(), newLBImportCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
 	return cmd
 }
@@ -80,7 +81,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 	return cmd
 }
 
-func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags serveFlags, log *slog.Logger) error {
+func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags serveFlags, log *slog.Logger) (err error) {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
 	balancer, err := openDatapath(datapath, kernel, queues, log, livenessTo(&loop, log))
@@ -88,7 +89,11 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 		return err
 	}
 	defer func() {
-		if err := balancer.datapath.Close(); err != nil {
+		end := balancer.datapath.Close
+		if err != nil && balancer.abandon != nil {
+			end = balancer.abandon
+		}
+		if err := end(); err != nil {
 			log.Error("close data path", "error", err)
 		}
 	}()
@@ -100,6 +105,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	if err != nil {
 		return err // the file is good, the machine is not: an address is taken, a privilege missing
 	}
+	warnOfLostReplies(loop.Snapshot(), log)
 	door := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return balancer.statusOf(loop.Status()) },
@@ -113,6 +119,17 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	door.Trace = balancer.trace
 	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
+}
+
+// warnOfLostReplies warns of DSR services whose replies this machine would drop.
+func warnOfLostReplies(snapshot *lb.Snapshot, log *slog.Logger) {
+	findings, err := doctor.OwnSource(snapshot)
+	if err != nil {
+		log.Warn("cannot check whether replies of DSR backends pass", "error", err)
+	}
+	for _, f := range findings {
+		log.Warn(f.What, "remedy", f.Cure)
+	}
 }
 
 // overrideOf is the admin door's way to the loop.
@@ -141,6 +158,7 @@ type balancer struct {
 	samples  func() []admin.Sample
 	flows    func(snapshot *lb.Snapshot, yield func(admin.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
+	abandon  func() error                                                                              // Close for a start that failed; nil: Close
 	status   func(control.Status) any                                                                  // adds what the data path knows; nil: nothing
 	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
 }

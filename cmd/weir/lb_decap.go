@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 func newLBDecapCommand() *cobra.Command {
@@ -48,6 +49,9 @@ Counters are printed at the end, and served by --admin while it runs.`,
 			}
 			if c.From, err = parsePrefixes(from); err != nil {
 				return usageError(fmt.Errorf("--from: %w", err))
+			}
+			if err := privilege.Check(privilege.LBDecap); err != nil {
+				return err
 			}
 			return runDecap(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, flags, asJSON)
 		},

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -82,12 +83,16 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	if err != nil {
 		return nil, usageError(err)
 	}
+	if err := privilege.Check(privilege.LBRunEBPF); err != nil {
+		return nil, err
+	}
 	datapath, err := ebpf.Open(config)
 	if err != nil {
 		return nil, err
 	}
 	return &balancer{
 		datapath: datapath,
+		abandon:  datapath.Abandon,
 		samples:  func() []admin.Sample { return ebpfSamples(datapath.Counters(), datapath.Report()) },
 		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
@@ -215,6 +220,18 @@ func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 			add("weir_table_proven", "Entries that have proven themselves, by table.", false, float64(t.Proven), "table", t.Name)
 		}
 	}
+	for _, n := range []struct {
+		event string
+		value uint64
+	}{
+		{"evicted_known", c.FragmentEvictions.Known},
+		{"evicted_left", c.FragmentEvictions.Left},
+		{"evicted_waiting", c.FragmentEvictions.Waiting},
+		{"evicted_lost", c.FragmentEvictions.Lost},
+		{"held_evicted", c.FragmentEvictions.Held},
+	} {
+		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
+	}
 	add("weir_table_evicted_total", "Unproven entries removed for new ones, by table.", true, float64(c.FlowsEvicted), "table", "flows")
 	add("weir_table_displaced_total", "Proven entries removed for packets whose CID names a live owner, by table.", true, float64(c.FlowsDisplaced), "table", "flows")
 	for _, h := range r.NextHops {
@@ -303,6 +320,9 @@ flow. This command is the way to end it.`,
   weir lb stop --pin-path /sys/fs/bpf/weir/edge --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := privilege.Check(privilege.LBStop); err != nil {
+				return err
+			}
 			stopped, err := ebpf.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			if err != nil {
 				return err

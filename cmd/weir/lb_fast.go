@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -60,6 +61,9 @@ func fastConfig(kernel *ebpfFlags, log *slog.Logger) (config ebpf.Config, why st
 	}
 	if config.Hook == ebpf.HookXDP {
 		return config, "--hook xdp: marks need the TCX hook", nil
+	}
+	if err := privilege.Check(privilege.LBRunFast); err != nil {
+		return config, err.Error(), nil
 	}
 	config.Hook, config.Front, config.PinPath = ebpf.HookTCX, true, ""
 	return config, "", nil

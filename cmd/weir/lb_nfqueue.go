@@ -15,6 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
 )
@@ -84,6 +85,9 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 	}
 	if err != nil {
 		return nil, usageError(err)
+	}
+	if err := privilege.Check(privilege.LBRunNFQueue); err != nil {
+		return nil, err
 	}
 	// As for udpnat: spare Ps, so that Go's monitor has none to take from workers in system calls.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), config.Count+2))

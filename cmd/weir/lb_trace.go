@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -176,7 +177,9 @@ func trace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter, each 
 	case unasked != nil && (cmd.Flags().Changed("admin") || cmd.Flags().Changed("admin-token-file")):
 		return 0, unasked
 	}
-	lost, err = ebpf.Trace(cmd.Context(), flags.pinPath, filter, func(p *ebpf.Traced) bool { return each(describeTraced(p), p.Data) })
+	if err = privilege.Check(privilege.LBTrace); err == nil {
+		lost, err = ebpf.Trace(cmd.Context(), flags.pinPath, filter, func(p *ebpf.Traced) bool { return each(describeTraced(p), p.Data) })
+	}
 	if err != nil && unasked != nil {
 		err = fmt.Errorf("%w; and %w", unasked, err)
 	}

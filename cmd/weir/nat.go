@@ -84,7 +84,7 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	flags.DurationVar(&f.destinationTimeout, "destination-timeout", udpnat.DefaultBackendTimeout, "a destination without any answer for this long is stale; 0 never")
 	flags.IntVar(&c.UnansweredLimit, "unanswered", udpnat.DefaultUnansweredLimit, "it is stale already after so many datagrams without any answer ...")
 	flags.DurationVar(&c.UnansweredAfter, "unanswered-after", udpnat.DefaultUnansweredAfter, "... the first of them this long ago; --unanswered 0 waits for --destination-timeout")
-	flags.IntVarP(&c.MaxEntries, "max-entries", "n", udpnat.DefaultMaxEntries, "clients at a time; datagrams of further ones are dropped")
+	flags.IntVarP(&c.MaxEntries, "max-entries", "n", udpnat.DefaultMaxEntries, "clients at a time; for a further one the oldest that no destination answered is forgotten")
 	flags.Float64VarP(&f.loss, "loss", "d", 0, "percent of datagrams to drop, both ways")
 	flags.Float64VarP(&c.Faults.LossForward, "loss-forward", "f", 0, "percent of datagrams to destinations to drop")
 	flags.Float64VarP(&c.Faults.LossBackward, "loss-backward", "b", 0, "percent of datagrams to clients to drop")

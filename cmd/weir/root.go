@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 // newRootCommand ties the commands together. A new command is one file and one line here.
@@ -27,8 +29,12 @@ of namespaces to try it all in (lab). It holds TCP connections by the hundred th
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			signalsOf(cmd.Context()).ending.allow(endTime(cmd))
+			if privilege.HoldsKeys(cmd.CommandPath()) {
+				return privilege.ProtectKeys()
+			}
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
@@ -46,6 +52,7 @@ of namespaces to try it all in (lab). It holds TCP connections by the hundred th
 		newVersionCommand(),
 		newNATCommand(),
 		newLBCommand(),
+		newInitCommand(),
 		newCheckCommand(),
 		newExplainCommand(),
 		newLabCommand(),

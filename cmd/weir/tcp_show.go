@@ -23,6 +23,8 @@ type tcpProgress struct {
 	rows    int
 	last    time.Time
 	plateau string
+	void    bool
+	limited bool
 }
 
 func newTCPProgress(out io.Writer) *tcpProgress {
@@ -36,11 +38,15 @@ func (p *tcpProgress) show(r tcpscale.Report) {
 	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Kind != p.plateau { // its counts go on: told once
 		p.plateau = r.Plateau.Ceiling + r.Plateau.Kind
 		p.last = time.Time{}
-		words := fmt.Sprintf("plateau at %d: %s; %s", r.Plateau.Connections, r.Plateau.Ceiling, r.Plateau.Because)
-		if r.Plateau.Remedy != "" {
-			words += ": " + r.Plateau.Remedy
-		}
-		p.say("%s", words)
+		p.say("%s", r.Plateau.Text)
+	}
+	if r.RateLimit > 0 && !p.limited {
+		p.limited = true
+		p.say("rate limit: %s", rateLimitWords(&r))
+	}
+	if r.Void != "" && !p.void { // told once
+		p.void = true
+		p.say("VOID: %s: times and rates are not the path's", r.Void)
 	}
 	now := time.Now()
 	if !p.live.IsTerminal() && now.Sub(p.last) < 5*time.Second {
@@ -76,6 +82,18 @@ func (p *tcpProgress) say(format string, args ...any) {
 
 func (p *tcpProgress) end() { p.live.Keep() }
 
+func rateLimitWords(r *tcpscale.Report) string {
+	return fmt.Sprintf("about %.0f new connections a second came through evenly while other SYNs went unanswered: possibly a limit of a firewall, a NAT or a balancer on new connections per second", r.RateLimit)
+}
+
+// unsentWords says how many heartbeats were due while this end stood still.
+func unsentWords(r *tcpscale.Report) string {
+	if r.Heartbeats.Unsent == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", never sent %d (counted as late)", r.Heartbeats.Unsent)
+}
+
 func failureWords(failures map[string]uint64) string {
 	kinds := slices.SortedFunc(maps.Keys(failures), func(a, b string) int { return cmp.Or(cmp.Compare(failures[b], failures[a]), cmp.Compare(a, b)) })
 	var words []string
@@ -89,6 +107,9 @@ func failureWords(failures map[string]uint64) string {
 func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	if r.Void != "" {
+		row("VOID", "%s: times and rates are not the path's", r.Void)
+	}
 	if r.Role == tcpscale.RoleClient {
 		row("connections", "%d of %d established, %d workers", r.Connections.Established, r.Connections.Target, r.Workers)
 	} else {
@@ -99,7 +120,7 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 		row("time to establish", "%.2f s, %.0f/s", took.Seconds(), float64(r.Connections.Target)/max(took.Seconds(), 1e-3))
 	}
 	row("totals", "opened %d, closed %d, lost %d, reconnected %d, evicted %d", r.Totals.Opened, r.Totals.Closed, r.Totals.Lost, r.Totals.Reconnected, r.Totals.Evicted)
-	row("heartbeats", "sent %d, received %d, missed %d", r.Heartbeats.Sent, r.Heartbeats.Received, r.Heartbeats.Missed)
+	row("heartbeats", "sent %d, received %d, missed %d%s", r.Heartbeats.Sent, r.Heartbeats.Received, r.Heartbeats.Missed, unsentWords(r))
 	for _, l := range []struct {
 		name    string
 		latency *measure.Latency
@@ -121,6 +142,9 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 	if p := r.Plateau; p != nil {
 		row("plateau", "%d for %.0f s: %s", p.Connections, p.Since, p.Ceiling)
 		row("", "%s", p.Because)
+	}
+	if r.RateLimit > 0 {
+		row("rate limit", "%s", rateLimitWords(r))
 	}
 	for _, limit := range r.LimitsHit {
 		row("limit hit", "%s", limit)

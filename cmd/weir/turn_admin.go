@@ -126,8 +126,10 @@ func turnSamples(s *gateway.Stats) []admin.Sample {
 		key   string
 		value uint64
 	}{
-		{"unauthenticated", s.Withheld.Unproven}, {"bindings", s.Withheld.Bindings},
-		{"unauthenticated_total", s.Withheld.Total}, {"proven", s.Withheld.Proven},
+		{"unauthenticated", s.Withheld.Unproven},
+		{"bindings", s.Withheld.Bindings},
+		{"unauthenticated_total", s.Withheld.Total},
+		{"proven", s.Withheld.Proven},
 	} {
 		samples = append(samples, admin.Sample{
 			Name: "weir_turn_answers_withheld_total", Help: "Requests without valid credentials that a limit left unanswered, by the key of the limit.",

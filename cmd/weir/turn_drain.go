@@ -13,8 +13,8 @@ import (
 )
 
 // drainGateway waits for a signal to end, drains, and returns when no allocation is left, when timeout is over (0: never), at
-// a second signal, or when ctx ends. The caller then ends the gateway; what it still has is kept where there is a --state.
-func drainGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, drain func() gateway.DrainConfig, log *slog.Logger) {
+// a second signal, or when ctx ends. It calls begun when the drain has begun. The caller then ends the gateway; what it still has is kept where there is a --state.
+func drainGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, drain func() gateway.DrainConfig, begun func(), log *slog.Logger) {
 	select {
 	case <-ctx.Done():
 		return
@@ -24,6 +24,7 @@ func drainGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gate
 	g.Drain(true, settings.Alternate)
 	left := g.Stats().Totals.Allocations
 	log.Info("draining: no new allocations; a second signal ends at once", "allocations", left, "timeout", settings.Timeout)
+	begun()
 	var over <-chan time.Time
 	if settings.Timeout > 0 {
 		timer := time.NewTimer(settings.Timeout)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/keep"
 )
@@ -136,6 +137,9 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	if err := plan.check(); err != nil {
 		return usageError(err)
 	}
+	for i := range plan.gateway.Listeners {
+		privilege.WarnKeyFile(log, "TLS key", plan.gateway.Listeners[i].Key)
+	}
 	options := gateway.Options{Workers: source.flags.workers, Log: log, Keeper: gatewayKeeper(k)}
 	offload, err := openTurnOffload(&plan.gateway, log)
 	if err != nil {
@@ -184,7 +188,8 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 			k.Ready()
 			end := signalsOf(ctx).ending
 			end.drain()
-			if drainGateway(ctx, signals, g, drain, log); ctx.Err() == nil {
+			if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
+				keep.Leaving() // what does not end now is killed, and not started again
 				end.drained()
 			}
 			return nil

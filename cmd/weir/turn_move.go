@@ -30,21 +30,9 @@ type importResult struct {
 
 // importAllocations restores what it can of an export. An error: the text is none.
 func importAllocations(ctx context.Context, g *gateway.Gateway, text []byte) (importResult, error) {
-	var moved struct {
-		Allocations []json.RawMessage `json:"allocations"`
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&moved); err != nil {
-		return importResult{}, fmt.Errorf("no export of weir turn export: %w", err)
-	}
-	records := make([]allocation.Record, len(moved.Allocations))
-	for i, raw := range moved.Allocations {
-		record, err := allocation.DecodeRecord(raw)
-		if err != nil {
-			return importResult{}, fmt.Errorf("allocation %d of the export: %w", i+1, err)
-		}
-		records[i] = record
+	records, err := gateway.ParseExport(text)
+	if err != nil {
+		return importResult{}, err
 	}
 	restored, err := g.Import(ctx, records)
 	result := importResult{Restored: restored, Refused: len(records) - restored}

@@ -9,14 +9,19 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
 // turnOffload is the kernel's relay as the gateway wants it.
-type turnOffload struct{ o *ebpf.Offload }
+type turnOffload struct {
+	o   *ebpf.Offload
+	now func() int64 // the clock of the gateway
+}
 
 // openTurnOffload attaches what a config asks for. It returns nil for mode none.
 func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, error) {
@@ -29,6 +34,13 @@ func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, err
 	if err != nil {
 		return nil, fmt.Errorf("offload.mode: %w", err)
 	}
+	if err := privilege.Check(privilege.TurnOffload); err != nil {
+		if hook != ebpf.HookAuto {
+			return nil, fmt.Errorf("offload: %w", err)
+		}
+		log.Warn("channels are relayed in user space", "why", err)
+		return nil, nil
+	}
 	names := c.Offload.Interfaces
 	if len(names) == 0 {
 		if names, err = turnInterfaces(c); err != nil {
@@ -39,7 +51,7 @@ func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, err
 	if err != nil {
 		return nil, fmt.Errorf("offload: %w", err)
 	}
-	return &turnOffload{o}, nil
+	return &turnOffload{o, gateway.Clock()}, nil
 }
 
 // turnInterfaces are those with addresses that packets of clients and peers can be for.
@@ -94,17 +106,17 @@ func (t *turnOffload) Permit(id uint32, toClient bool) error { return t.o.Permit
 
 func (t *turnOffload) Remove(id uint32) (up, down gateway.OffloadTraffic, err error) {
 	u, d, err := t.o.Remove(id)
-	return turnTraffic(u), turnTraffic(d), err
+	return t.traffic(u), t.traffic(d), err
 }
 
 func (t *turnOffload) Counters(f func(id uint32, up, down gateway.OffloadTraffic)) error {
-	return t.o.Counters(func(id uint32, up, down ebpf.OffloadTraffic) { f(id, turnTraffic(up), turnTraffic(down)) })
+	return t.o.Counters(func(id uint32, up, down ebpf.OffloadTraffic) { f(id, t.traffic(up), t.traffic(down)) })
 }
 
-func turnTraffic(t ebpf.OffloadTraffic) gateway.OffloadTraffic {
-	out := gateway.OffloadTraffic{Packets: t.Packets, Bytes: t.Bytes}
-	if !t.Last.IsZero() {
-		out.Last = t.Last.UnixNano()
+func (t *turnOffload) traffic(from ebpf.OffloadTraffic) gateway.OffloadTraffic {
+	out := gateway.OffloadTraffic{Packets: from.Packets, Bytes: from.Bytes}
+	if !from.Last.IsZero() {
+		out.Last = t.now() - int64(time.Since(from.Last))
 	}
 	return out
 }

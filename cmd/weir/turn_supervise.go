@@ -82,9 +82,12 @@ func gatewayKeeper(k *keep.Keep) gateway.Keeper {
 
 // keepSamples are the metrics of what is kept.
 func keepSamples(s keep.Stats) []admin.Sample {
-	alone := 0.0
+	alone, unusable := 0.0, 0.0
 	if s.Supervisor == "gone" {
 		alone = 1
+	}
+	if s.Unusable != "" {
+		unusable = 1
 	}
 	return []admin.Sample{
 		{Name: "weir_turn_supervisor_gone", Help: "1 if the supervisor died: nobody restarts the gateway.", Value: alone},
@@ -92,6 +95,7 @@ func keepSamples(s keep.Stats) []admin.Sample {
 		{Name: "weir_turn_kept_sockets", Help: "Sockets that the supervisor holds.", Value: float64(s.Sockets)},
 		{Name: "weir_turn_kept_sockets_refused_total", Help: "Sockets that do not survive the process: the supervisor was full or late.", Counter: true, Value: float64(s.Refused)},
 		{Name: "weir_turn_kept_records", Help: "Allocations in the journal.", Value: float64(s.Journal.Records)},
+		{Name: "weir_turn_state_unusable", Help: "1 if the directory of --state cannot be written: allocations do not outlive all processes.", Value: unusable},
 		{Name: "weir_turn_kept_records_bytes", Help: "Size of the journal.", Value: float64(s.Journal.Bytes)},
 		{Name: "weir_turn_kept_records_refused_total", Help: "Records beyond the bounds of the journal.", Counter: true, Value: float64(s.Journal.Refused)},
 		{Name: "weir_turn_kept_records_failed_total", Help: "Writes of the journal that the system refused.", Counter: true, Value: float64(s.Journal.Failed)},

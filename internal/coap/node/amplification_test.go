@@ -388,6 +388,16 @@ func TestRootWithoutEcho(t *testing.T) {
 	}
 }
 
+// A separate response is one, however short the request.
+func TestSeparateWithoutProof(t *testing.T) {
+	o := newOffline(t, false, nil)
+	c := o.client(false)
+	c.token = ""
+	if m := c.ask(query{path: "/separate", accept: -1, block: -1}, message.Con, message.GET); m.Type != message.Con || string(m.Payload) != "Type: 0 (CON)\nCode: 1 (GET)" {
+		t.Errorf("%s %s %q", m.Type, m.Code, m.Payload)
+	}
+}
+
 // The Echo option of RFC 9175 lifts the limit in one round trip, for its address and for some time only.
 func TestEchoProvesTheAddress(t *testing.T) {
 	for _, secure := range []bool{false, true} {

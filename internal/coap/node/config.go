@@ -159,6 +159,28 @@ func (c *Config) trusts(address netip.Addr) bool {
 
 func (c *Config) benchmark() bool { return c.Benchmark == nil || *c.Benchmark }
 
+// PublicDemo returns the first DTLS address that other machines reach and that accepts the public demo credentials; "": none.
+func (c *Config) PublicDemo() string {
+	if !c.demo() {
+		return ""
+	}
+	addresses := slices.Clone(c.DTLS)
+	if c.Cluster != nil {
+		for _, n := range c.Cluster.Nodes {
+			if n.Own() {
+				addresses = append(addresses, n.DTLS)
+			}
+		}
+	}
+	for _, address := range addresses {
+		host, _, err := net.SplitHostPort(address)
+		if ip, e := netip.ParseAddr(host); err == nil && host != "localhost" && (e != nil || !ip.IsLoopback()) {
+			return address
+		}
+	}
+	return ""
+}
+
 func (c *Config) demo() bool {
 	if c.DemoCredentials != nil {
 		return *c.DemoCredentials

@@ -146,7 +146,6 @@ func (r *request) serveSeparate() {
 		return
 	}
 	// The text is another one for each request, so blocks of it would not fit together.
-	r.probe()
 	short, _, _ := bytes.Cut(text, []byte("\nMID"))
 	if !r.part(message.Content, message.Text, short, 0, maxExponent, false) {
 		r.challenge()

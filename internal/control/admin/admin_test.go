@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -464,10 +465,51 @@ func TestFlowQueries(t *testing.T) {
 			t.Errorf("%s: %d flows, more %t, %v; %+v", c.query, len(list.Flows), list.More, err, list.Flows[:min(2, len(list.Flows))])
 		}
 	}
-	for _, bad := range []string{"limit=0", "limit=x", "client=example.org", "sort=size"} {
+	for _, bad := range []string{"limit=0", "limit=x", "client=example.org", "sort=size", "sort=client&limit=100001"} {
 		query, _ := url.ParseQuery(bad)
 		if err := client.Get(t.Context(), "/flows", query, &FlowList{}); err == nil || !strings.Contains(err.Error(), "write") {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+}
+
+// A list of all flows is written while it is read: the first lines arrive before the last flow is read.
+func TestFlowsAreStreamed(t *testing.T) {
+	config := full()
+	arrived := make(chan struct{})
+	const flows = 20_000
+	config.Flows = func(yield func(Flow) bool) {
+		for i := range flows {
+			if i == flows/2 {
+				<-arrived
+			}
+			if !yield(Flow{Protocol: "udp", Client: "10.0.0.1:5000", Service: "s", Backend: "b"}) {
+				return
+			}
+		}
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+door(t, config).Address()+"/flows?limit=1000000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+testToken)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	in := bufio.NewReader(response.Body)
+	if _, err := in.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	first, err := in.ReadString('\n')
+	close(arrived)
+	rest, err2 := io.ReadAll(in)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	var list FlowList
+	if err := json.Unmarshal([]byte("{\"flows\": [\n"+first+string(rest)), &list); err != nil || len(list.Flows) != flows || list.More {
+		t.Errorf("%d flows, more %t, %v", len(list.Flows), list.More, err)
 	}
 }

@@ -69,7 +69,7 @@ func (c *Client) Send(ctx context.Context, path string, body io.Reader, into any
 }
 
 // maxAnswer bounds what a client reads: MaxFlows flows of some 250 bytes.
-const maxAnswer = 64 << 20
+const maxAnswer = MaxFlows * 250
 
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, content io.Reader, into any) error {
 	response, err := c.ask(ctx, c.http, method, path, query, content)

@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"bufio"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -55,6 +57,9 @@ func parseFlowQuery(form url.Values) (q flowQuery, err error) {
 	default:
 		return q, fmt.Errorf("sort %q: write client, service, backend or expires", text)
 	}
+	if q.order != nil && q.limit > maxSorted {
+		return q, fmt.Errorf("limit %d: write at most %d for a sorted list", q.limit, maxSorted)
+	}
 	return q, nil
 }
 
@@ -72,8 +77,12 @@ func (q *flowQuery) wants(f *Flow) bool {
 		(!q.client.IsValid() || q.client.Contains(clientOf(*f)))
 }
 
-// flows answers /flows. A sorted list is the first of all flows in that order,
-// though no more than twice the limit are ever held.
+// maxSorted bounds a sorted list, of which the server holds twice as many flows.
+const maxSorted = 100_000
+
+// flows answers /flows. A list without an order is written while the flows are
+// read: it is never in memory as a whole. A sorted list is the first of all
+// flows in that order, though no more than twice the limit are ever held.
 func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		writeError(w, http.StatusBadRequest, err)
@@ -84,6 +93,10 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
+	if q.order == nil {
+		s.streamFlows(w, &q)
+		return
+	}
 	list := FlowList{Flows: []Flow{}}
 	cut := func() {
 		slices.SortStableFunc(list.Flows, q.order)
@@ -92,22 +105,45 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.config.Flows(func(f Flow) bool {
-		switch {
-		case !q.wants(&f):
-			return true
-		case q.order == nil && len(list.Flows) == q.limit:
-			list.More = true
-			return false
-		case q.order != nil && len(list.Flows) == 2*q.limit:
-			cut()
+		if q.wants(&f) {
+			if len(list.Flows) == 2*q.limit {
+				cut()
+			}
+			list.Flows = append(list.Flows, f)
 		}
-		list.Flows = append(list.Flows, f)
 		return true
 	})
-	if q.order != nil {
-		cut()
-	}
+	cut()
 	writeJSON(w, http.StatusOK, list)
+}
+
+// streamFlows writes a FlowList, one flow in each line.
+func (s *Server) streamFlows(w http.ResponseWriter, q *flowQuery) {
+	header(w, http.StatusOK)
+	out := bufio.NewWriterSize(w, 64<<10)
+	out.WriteString("{\"flows\": [")
+	n, more := 0, false
+	s.config.Flows(func(f Flow) bool {
+		if !q.wants(&f) {
+			return true
+		}
+		if more = n == q.limit; more {
+			return false
+		}
+		line, err := json.Marshal(f)
+		if err != nil {
+			return false // no Flow does that: its numbers are finite
+		}
+		if n > 0 {
+			out.WriteByte(',')
+		}
+		n++
+		out.WriteByte('\n')
+		_, err = out.Write(line)
+		return err == nil // who asked is gone
+	})
+	fmt.Fprintf(out, "\n], \"more\": %t}\n", more)
+	out.Flush()
 }
 
 // ParseClient reads what a list is asked for by client: an address or a prefix.

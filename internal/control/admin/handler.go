@@ -15,7 +15,7 @@ import (
 )
 
 // MaxFlows is the most one answer of /flows lists.
-const MaxFlows = 100_000
+const MaxFlows = 1 << 20
 
 // FlowList is the answer of /flows.
 type FlowList struct {
@@ -200,10 +200,15 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 		writeError(w, http.StatusInternalServerError, fmt.Errorf("encode: %w", err))
 		return
 	}
+	header(w, status)
+	w.Write(append(text, '\n'))
+}
+
+// header begins an answer in JSON.
+func header(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	w.Write(append(text, '\n'))
 }
 
 func writeError(w http.ResponseWriter, status int, err error) {

@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 )
 
 // attachment is one interface and the hook chosen for it.
@@ -327,8 +329,11 @@ func (d *Datapath) inNamespace(f func() error) error {
 	return inside(d.namespace, f)
 }
 
-// inside runs f in a network namespace.
+// inside runs f in a network namespace. To enter another one than the caller's needs CAP_SYS_ADMIN.
 func inside(ns netns.NsHandle, f func() error) error {
+	if nexthop.Here(ns) {
+		return f()
+	}
 	ended := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine

@@ -254,6 +254,13 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 			return BenchResult{}, err
 		}
 	}
+	if b.c.fill > 0 {
+		if err := b.through(d.program(b.hook), t, b.c.fill); err != nil {
+			return BenchResult{}, err
+		}
+		d.watchFlows(d.now())
+		t.Next = uint64(b.c.fill)
+	}
 	counted := d.Counters()
 	rounds, err := b.newRounds(t)
 	if err != nil {
@@ -279,6 +286,10 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 		if err != nil {
 			return BenchResult{}, err
 		}
+		if b.c.fill > 0 {
+			t.Next += uint64(packets)
+			d.watchFlows(d.now())
+		}
 		if err := rounds.measure(packets); err != nil {
 			return BenchResult{}, err
 		}
@@ -293,10 +304,7 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 
 // floor times the generator alone.
 func (b *bencher) floor(t *bpfBenchTemplate, packets int) (float64, error) {
-	t.Next = 0
-	ns, err := b.time(b.generator.Programs[b.parts().nothing], t, packets)
-	t.Next = 0
-	return ns, err
+	return b.time(b.generator.Programs[b.parts().nothing], t, packets)
 }
 
 // low is the 20th percentile: the machine is shared, and what disturbs only adds.

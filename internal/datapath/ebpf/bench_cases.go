@@ -17,6 +17,7 @@ type benchCase struct {
 	before *benchPacket // sent once for each flow before
 	tunnel bool         // not on TCX: there the kernel does not let a test take the header off again
 	fresh  bool         // every packet is a new flow: the table is emptied between rounds
+	fill   int          // every packet is a new flow, and that many were sent before: the table is full, or the source ports are used up
 	beside lruCase      // what an LRU table would do for these packets
 	room   bool         // no program of ours: inserting into an LRU table that has room
 }
@@ -49,6 +50,9 @@ func benchCases() []benchCase {
 		{name: "nat hit", flows: 1 << 16, spec: nat, packet: request, before: &request, beside: lruHit},
 		{name: "nat reply", flows: 1 << 16, spec: nat, packet: benchPacket{}, before: &request, beside: lruHit},
 		{name: "nat new flow", flows: 1 << 24, spec: nat, packet: request, fresh: true, beside: lruEvict},
+		{name: "l2dsr flood", flows: 1 << 24, spec: dsr, packet: request, fill: 1 << 22},
+		{name: "nat flood", flows: 1 << 24, spec: nat, packet: request, fill: 1 << 22},
+		{name: "snat exhausted", flows: 1 << 24, spec: snat, packet: request, fill: 1 << 18},
 		{name: "snat hit", flows: 1 << 15, spec: snat, packet: request, before: &request, beside: lruHit},
 		{name: "lru insert, room left", flows: 1 << 24, packet: request, fresh: true, room: true},
 	}

@@ -238,11 +238,6 @@ type bpfService struct {
 	Pad2         uint64
 }
 
-type bpfSnatSearch struct {
-	_      structs.HostLayout
-	Failed [4]uint32
-}
-
 type bpfTraceEvent struct {
 	_        structs.HostLayout
 	Time     uint64
@@ -337,41 +332,42 @@ type bpfVportKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	bpfMapBackendCounts   = "backend_counts"
-	bpfMapBackends        = "backends"
-	bpfMapClientHops      = "client_hops"
-	bpfMapControls        = "controls"
-	bpfMapEvents          = "events"
-	bpfMapEvictionCounts  = "eviction_counts"
-	bpfMapFarOwners       = "far_owners"
-	bpfMapFlowEntries     = "flow_entries"
-	bpfMapFlows           = "flows"
-	bpfMapFragmentEntries = "fragment_entries"
-	bpfMapFragments       = "fragments"
-	bpfMapGenerations     = "generations"
-	bpfMapInside          = "inside"
-	bpfMapMaglev          = "maglev"
-	bpfMapOutbounds       = "outbounds"
-	bpfMapOwners          = "owners"
-	bpfMapPackets         = "packets"
-	bpfMapRates           = "rates"
-	bpfMapReplies         = "replies"
-	bpfMapServiceCounts   = "service_counts"
-	bpfMapServices        = "services"
-	bpfMapSnatAddresses   = "snat_addresses"
-	bpfMapSnatNext        = "snat_next"
-	bpfMapSnatSearches    = "snat_searches"
-	bpfMapTraceEvents     = "trace_events"
-	bpfMapTraceFilters    = "trace_filters"
-	bpfMapTraces          = "traces"
-	bpfMapVerdicts        = "verdicts"
-	bpfMapVips            = "vips"
-	bpfMapVports          = "vports"
-	bpfMapVranges         = "vranges"
-	bpfMapWanted          = "wanted"
-	bpfProgWeirXdp        = "weir_xdp"
-	bpfProgWeirXdpJumbo   = "weir_xdp_jumbo"
-	bpfVarParams          = "params"
+	bpfMapBackendCounts     = "backend_counts"
+	bpfMapBackends          = "backends"
+	bpfMapClientHops        = "client_hops"
+	bpfMapControls          = "controls"
+	bpfMapEvents            = "events"
+	bpfMapEvictionCounts    = "eviction_counts"
+	bpfMapFarOwners         = "far_owners"
+	bpfMapFlowEntries       = "flow_entries"
+	bpfMapFlows             = "flows"
+	bpfMapFragmentEntries   = "fragment_entries"
+	bpfMapFragmentEvictions = "fragment_evictions"
+	bpfMapFragments         = "fragments"
+	bpfMapGenerations       = "generations"
+	bpfMapInside            = "inside"
+	bpfMapMaglev            = "maglev"
+	bpfMapOutbounds         = "outbounds"
+	bpfMapOwners            = "owners"
+	bpfMapPackets           = "packets"
+	bpfMapRates             = "rates"
+	bpfMapReplies           = "replies"
+	bpfMapServiceCounts     = "service_counts"
+	bpfMapServices          = "services"
+	bpfMapSnatAddresses     = "snat_addresses"
+	bpfMapSnatNext          = "snat_next"
+	bpfMapSnatSearches      = "snat_searches"
+	bpfMapTraceEvents       = "trace_events"
+	bpfMapTraceFilters      = "trace_filters"
+	bpfMapTraces            = "traces"
+	bpfMapVerdicts          = "verdicts"
+	bpfMapVips              = "vips"
+	bpfMapVports            = "vports"
+	bpfMapVranges           = "vranges"
+	bpfMapWanted            = "wanted"
+	bpfProgWeirXdp          = "weir_xdp"
+	bpfProgWeirXdpJumbo     = "weir_xdp_jumbo"
+	bpfVarParams            = "params"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -424,38 +420,39 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	BackendCounts   *ebpf.MapSpec `ebpf:"backend_counts"`
-	Backends        *ebpf.MapSpec `ebpf:"backends"`
-	ClientHops      *ebpf.MapSpec `ebpf:"client_hops"`
-	Controls        *ebpf.MapSpec `ebpf:"controls"`
-	Events          *ebpf.MapSpec `ebpf:"events"`
-	EvictionCounts  *ebpf.MapSpec `ebpf:"eviction_counts"`
-	FarOwners       *ebpf.MapSpec `ebpf:"far_owners"`
-	FlowEntries     *ebpf.MapSpec `ebpf:"flow_entries"`
-	Flows           *ebpf.MapSpec `ebpf:"flows"`
-	FragmentEntries *ebpf.MapSpec `ebpf:"fragment_entries"`
-	Fragments       *ebpf.MapSpec `ebpf:"fragments"`
-	Generations     *ebpf.MapSpec `ebpf:"generations"`
-	Inside          *ebpf.MapSpec `ebpf:"inside"`
-	Maglev          *ebpf.MapSpec `ebpf:"maglev"`
-	Outbounds       *ebpf.MapSpec `ebpf:"outbounds"`
-	Owners          *ebpf.MapSpec `ebpf:"owners"`
-	Packets         *ebpf.MapSpec `ebpf:"packets"`
-	Rates           *ebpf.MapSpec `ebpf:"rates"`
-	Replies         *ebpf.MapSpec `ebpf:"replies"`
-	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
-	Services        *ebpf.MapSpec `ebpf:"services"`
-	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
-	SnatNext        *ebpf.MapSpec `ebpf:"snat_next"`
-	SnatSearches    *ebpf.MapSpec `ebpf:"snat_searches"`
-	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
-	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
-	Traces          *ebpf.MapSpec `ebpf:"traces"`
-	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
-	Vips            *ebpf.MapSpec `ebpf:"vips"`
-	Vports          *ebpf.MapSpec `ebpf:"vports"`
-	Vranges         *ebpf.MapSpec `ebpf:"vranges"`
-	Wanted          *ebpf.MapSpec `ebpf:"wanted"`
+	BackendCounts     *ebpf.MapSpec `ebpf:"backend_counts"`
+	Backends          *ebpf.MapSpec `ebpf:"backends"`
+	ClientHops        *ebpf.MapSpec `ebpf:"client_hops"`
+	Controls          *ebpf.MapSpec `ebpf:"controls"`
+	Events            *ebpf.MapSpec `ebpf:"events"`
+	EvictionCounts    *ebpf.MapSpec `ebpf:"eviction_counts"`
+	FarOwners         *ebpf.MapSpec `ebpf:"far_owners"`
+	FlowEntries       *ebpf.MapSpec `ebpf:"flow_entries"`
+	Flows             *ebpf.MapSpec `ebpf:"flows"`
+	FragmentEntries   *ebpf.MapSpec `ebpf:"fragment_entries"`
+	FragmentEvictions *ebpf.MapSpec `ebpf:"fragment_evictions"`
+	Fragments         *ebpf.MapSpec `ebpf:"fragments"`
+	Generations       *ebpf.MapSpec `ebpf:"generations"`
+	Inside            *ebpf.MapSpec `ebpf:"inside"`
+	Maglev            *ebpf.MapSpec `ebpf:"maglev"`
+	Outbounds         *ebpf.MapSpec `ebpf:"outbounds"`
+	Owners            *ebpf.MapSpec `ebpf:"owners"`
+	Packets           *ebpf.MapSpec `ebpf:"packets"`
+	Rates             *ebpf.MapSpec `ebpf:"rates"`
+	Replies           *ebpf.MapSpec `ebpf:"replies"`
+	ServiceCounts     *ebpf.MapSpec `ebpf:"service_counts"`
+	Services          *ebpf.MapSpec `ebpf:"services"`
+	SnatAddresses     *ebpf.MapSpec `ebpf:"snat_addresses"`
+	SnatNext          *ebpf.MapSpec `ebpf:"snat_next"`
+	SnatSearches      *ebpf.MapSpec `ebpf:"snat_searches"`
+	TraceEvents       *ebpf.MapSpec `ebpf:"trace_events"`
+	TraceFilters      *ebpf.MapSpec `ebpf:"trace_filters"`
+	Traces            *ebpf.MapSpec `ebpf:"traces"`
+	Verdicts          *ebpf.MapSpec `ebpf:"verdicts"`
+	Vips              *ebpf.MapSpec `ebpf:"vips"`
+	Vports            *ebpf.MapSpec `ebpf:"vports"`
+	Vranges           *ebpf.MapSpec `ebpf:"vranges"`
+	Wanted            *ebpf.MapSpec `ebpf:"wanted"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -485,38 +482,39 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	BackendCounts   *ebpf.Map `ebpf:"backend_counts"`
-	Backends        *ebpf.Map `ebpf:"backends"`
-	ClientHops      *ebpf.Map `ebpf:"client_hops"`
-	Controls        *ebpf.Map `ebpf:"controls"`
-	Events          *ebpf.Map `ebpf:"events"`
-	EvictionCounts  *ebpf.Map `ebpf:"eviction_counts"`
-	FarOwners       *ebpf.Map `ebpf:"far_owners"`
-	FlowEntries     *ebpf.Map `ebpf:"flow_entries"`
-	Flows           *ebpf.Map `ebpf:"flows"`
-	FragmentEntries *ebpf.Map `ebpf:"fragment_entries"`
-	Fragments       *ebpf.Map `ebpf:"fragments"`
-	Generations     *ebpf.Map `ebpf:"generations"`
-	Inside          *ebpf.Map `ebpf:"inside"`
-	Maglev          *ebpf.Map `ebpf:"maglev"`
-	Outbounds       *ebpf.Map `ebpf:"outbounds"`
-	Owners          *ebpf.Map `ebpf:"owners"`
-	Packets         *ebpf.Map `ebpf:"packets"`
-	Rates           *ebpf.Map `ebpf:"rates"`
-	Replies         *ebpf.Map `ebpf:"replies"`
-	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
-	Services        *ebpf.Map `ebpf:"services"`
-	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
-	SnatNext        *ebpf.Map `ebpf:"snat_next"`
-	SnatSearches    *ebpf.Map `ebpf:"snat_searches"`
-	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
-	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
-	Traces          *ebpf.Map `ebpf:"traces"`
-	Verdicts        *ebpf.Map `ebpf:"verdicts"`
-	Vips            *ebpf.Map `ebpf:"vips"`
-	Vports          *ebpf.Map `ebpf:"vports"`
-	Vranges         *ebpf.Map `ebpf:"vranges"`
-	Wanted          *ebpf.Map `ebpf:"wanted"`
+	BackendCounts     *ebpf.Map `ebpf:"backend_counts"`
+	Backends          *ebpf.Map `ebpf:"backends"`
+	ClientHops        *ebpf.Map `ebpf:"client_hops"`
+	Controls          *ebpf.Map `ebpf:"controls"`
+	Events            *ebpf.Map `ebpf:"events"`
+	EvictionCounts    *ebpf.Map `ebpf:"eviction_counts"`
+	FarOwners         *ebpf.Map `ebpf:"far_owners"`
+	FlowEntries       *ebpf.Map `ebpf:"flow_entries"`
+	Flows             *ebpf.Map `ebpf:"flows"`
+	FragmentEntries   *ebpf.Map `ebpf:"fragment_entries"`
+	FragmentEvictions *ebpf.Map `ebpf:"fragment_evictions"`
+	Fragments         *ebpf.Map `ebpf:"fragments"`
+	Generations       *ebpf.Map `ebpf:"generations"`
+	Inside            *ebpf.Map `ebpf:"inside"`
+	Maglev            *ebpf.Map `ebpf:"maglev"`
+	Outbounds         *ebpf.Map `ebpf:"outbounds"`
+	Owners            *ebpf.Map `ebpf:"owners"`
+	Packets           *ebpf.Map `ebpf:"packets"`
+	Rates             *ebpf.Map `ebpf:"rates"`
+	Replies           *ebpf.Map `ebpf:"replies"`
+	ServiceCounts     *ebpf.Map `ebpf:"service_counts"`
+	Services          *ebpf.Map `ebpf:"services"`
+	SnatAddresses     *ebpf.Map `ebpf:"snat_addresses"`
+	SnatNext          *ebpf.Map `ebpf:"snat_next"`
+	SnatSearches      *ebpf.Map `ebpf:"snat_searches"`
+	TraceEvents       *ebpf.Map `ebpf:"trace_events"`
+	TraceFilters      *ebpf.Map `ebpf:"trace_filters"`
+	Traces            *ebpf.Map `ebpf:"traces"`
+	Verdicts          *ebpf.Map `ebpf:"verdicts"`
+	Vips              *ebpf.Map `ebpf:"vips"`
+	Vports            *ebpf.Map `ebpf:"vports"`
+	Vranges           *ebpf.Map `ebpf:"vranges"`
+	Wanted            *ebpf.Map `ebpf:"wanted"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -531,6 +529,7 @@ func (m *bpfMaps) Close() error {
 		m.FlowEntries,
 		m.Flows,
 		m.FragmentEntries,
+		m.FragmentEvictions,
 		m.Fragments,
 		m.Generations,
 		m.Inside,

@@ -16,41 +16,42 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	bpfTCXMapBackendCounts   = "backend_counts"
-	bpfTCXMapBackends        = "backends"
-	bpfTCXMapClientHops      = "client_hops"
-	bpfTCXMapControls        = "controls"
-	bpfTCXMapEvents          = "events"
-	bpfTCXMapEvictionCounts  = "eviction_counts"
-	bpfTCXMapFarOwners       = "far_owners"
-	bpfTCXMapFlowEntries     = "flow_entries"
-	bpfTCXMapFlows           = "flows"
-	bpfTCXMapFragmentEntries = "fragment_entries"
-	bpfTCXMapFragments       = "fragments"
-	bpfTCXMapGenerations     = "generations"
-	bpfTCXMapInside          = "inside"
-	bpfTCXMapMaglev          = "maglev"
-	bpfTCXMapOutbounds       = "outbounds"
-	bpfTCXMapOwners          = "owners"
-	bpfTCXMapPackets         = "packets"
-	bpfTCXMapRates           = "rates"
-	bpfTCXMapReplies         = "replies"
-	bpfTCXMapServiceCounts   = "service_counts"
-	bpfTCXMapServices        = "services"
-	bpfTCXMapSnatAddresses   = "snat_addresses"
-	bpfTCXMapSnatNext        = "snat_next"
-	bpfTCXMapSnatSearches    = "snat_searches"
-	bpfTCXMapTraceEvents     = "trace_events"
-	bpfTCXMapTraceFilters    = "trace_filters"
-	bpfTCXMapTraces          = "traces"
-	bpfTCXMapVerdicts        = "verdicts"
-	bpfTCXMapVips            = "vips"
-	bpfTCXMapVports          = "vports"
-	bpfTCXMapVranges         = "vranges"
-	bpfTCXMapWanted          = "wanted"
-	bpfTCXProgWeirInject     = "weir_inject"
-	bpfTCXProgWeirTcx        = "weir_tcx"
-	bpfTCXVarParams          = "params"
+	bpfTCXMapBackendCounts     = "backend_counts"
+	bpfTCXMapBackends          = "backends"
+	bpfTCXMapClientHops        = "client_hops"
+	bpfTCXMapControls          = "controls"
+	bpfTCXMapEvents            = "events"
+	bpfTCXMapEvictionCounts    = "eviction_counts"
+	bpfTCXMapFarOwners         = "far_owners"
+	bpfTCXMapFlowEntries       = "flow_entries"
+	bpfTCXMapFlows             = "flows"
+	bpfTCXMapFragmentEntries   = "fragment_entries"
+	bpfTCXMapFragmentEvictions = "fragment_evictions"
+	bpfTCXMapFragments         = "fragments"
+	bpfTCXMapGenerations       = "generations"
+	bpfTCXMapInside            = "inside"
+	bpfTCXMapMaglev            = "maglev"
+	bpfTCXMapOutbounds         = "outbounds"
+	bpfTCXMapOwners            = "owners"
+	bpfTCXMapPackets           = "packets"
+	bpfTCXMapRates             = "rates"
+	bpfTCXMapReplies           = "replies"
+	bpfTCXMapServiceCounts     = "service_counts"
+	bpfTCXMapServices          = "services"
+	bpfTCXMapSnatAddresses     = "snat_addresses"
+	bpfTCXMapSnatNext          = "snat_next"
+	bpfTCXMapSnatSearches      = "snat_searches"
+	bpfTCXMapTraceEvents       = "trace_events"
+	bpfTCXMapTraceFilters      = "trace_filters"
+	bpfTCXMapTraces            = "traces"
+	bpfTCXMapVerdicts          = "verdicts"
+	bpfTCXMapVips              = "vips"
+	bpfTCXMapVports            = "vports"
+	bpfTCXMapVranges           = "vranges"
+	bpfTCXMapWanted            = "wanted"
+	bpfTCXProgWeirInject       = "weir_inject"
+	bpfTCXProgWeirTcx          = "weir_tcx"
+	bpfTCXVarParams            = "params"
 )
 
 // loadBpfTCX returns the embedded CollectionSpec for bpfTCX.
@@ -103,38 +104,39 @@ type bpfTCXProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfTCXMapSpecs struct {
-	BackendCounts   *ebpf.MapSpec `ebpf:"backend_counts"`
-	Backends        *ebpf.MapSpec `ebpf:"backends"`
-	ClientHops      *ebpf.MapSpec `ebpf:"client_hops"`
-	Controls        *ebpf.MapSpec `ebpf:"controls"`
-	Events          *ebpf.MapSpec `ebpf:"events"`
-	EvictionCounts  *ebpf.MapSpec `ebpf:"eviction_counts"`
-	FarOwners       *ebpf.MapSpec `ebpf:"far_owners"`
-	FlowEntries     *ebpf.MapSpec `ebpf:"flow_entries"`
-	Flows           *ebpf.MapSpec `ebpf:"flows"`
-	FragmentEntries *ebpf.MapSpec `ebpf:"fragment_entries"`
-	Fragments       *ebpf.MapSpec `ebpf:"fragments"`
-	Generations     *ebpf.MapSpec `ebpf:"generations"`
-	Inside          *ebpf.MapSpec `ebpf:"inside"`
-	Maglev          *ebpf.MapSpec `ebpf:"maglev"`
-	Outbounds       *ebpf.MapSpec `ebpf:"outbounds"`
-	Owners          *ebpf.MapSpec `ebpf:"owners"`
-	Packets         *ebpf.MapSpec `ebpf:"packets"`
-	Rates           *ebpf.MapSpec `ebpf:"rates"`
-	Replies         *ebpf.MapSpec `ebpf:"replies"`
-	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
-	Services        *ebpf.MapSpec `ebpf:"services"`
-	SnatAddresses   *ebpf.MapSpec `ebpf:"snat_addresses"`
-	SnatNext        *ebpf.MapSpec `ebpf:"snat_next"`
-	SnatSearches    *ebpf.MapSpec `ebpf:"snat_searches"`
-	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
-	TraceFilters    *ebpf.MapSpec `ebpf:"trace_filters"`
-	Traces          *ebpf.MapSpec `ebpf:"traces"`
-	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
-	Vips            *ebpf.MapSpec `ebpf:"vips"`
-	Vports          *ebpf.MapSpec `ebpf:"vports"`
-	Vranges         *ebpf.MapSpec `ebpf:"vranges"`
-	Wanted          *ebpf.MapSpec `ebpf:"wanted"`
+	BackendCounts     *ebpf.MapSpec `ebpf:"backend_counts"`
+	Backends          *ebpf.MapSpec `ebpf:"backends"`
+	ClientHops        *ebpf.MapSpec `ebpf:"client_hops"`
+	Controls          *ebpf.MapSpec `ebpf:"controls"`
+	Events            *ebpf.MapSpec `ebpf:"events"`
+	EvictionCounts    *ebpf.MapSpec `ebpf:"eviction_counts"`
+	FarOwners         *ebpf.MapSpec `ebpf:"far_owners"`
+	FlowEntries       *ebpf.MapSpec `ebpf:"flow_entries"`
+	Flows             *ebpf.MapSpec `ebpf:"flows"`
+	FragmentEntries   *ebpf.MapSpec `ebpf:"fragment_entries"`
+	FragmentEvictions *ebpf.MapSpec `ebpf:"fragment_evictions"`
+	Fragments         *ebpf.MapSpec `ebpf:"fragments"`
+	Generations       *ebpf.MapSpec `ebpf:"generations"`
+	Inside            *ebpf.MapSpec `ebpf:"inside"`
+	Maglev            *ebpf.MapSpec `ebpf:"maglev"`
+	Outbounds         *ebpf.MapSpec `ebpf:"outbounds"`
+	Owners            *ebpf.MapSpec `ebpf:"owners"`
+	Packets           *ebpf.MapSpec `ebpf:"packets"`
+	Rates             *ebpf.MapSpec `ebpf:"rates"`
+	Replies           *ebpf.MapSpec `ebpf:"replies"`
+	ServiceCounts     *ebpf.MapSpec `ebpf:"service_counts"`
+	Services          *ebpf.MapSpec `ebpf:"services"`
+	SnatAddresses     *ebpf.MapSpec `ebpf:"snat_addresses"`
+	SnatNext          *ebpf.MapSpec `ebpf:"snat_next"`
+	SnatSearches      *ebpf.MapSpec `ebpf:"snat_searches"`
+	TraceEvents       *ebpf.MapSpec `ebpf:"trace_events"`
+	TraceFilters      *ebpf.MapSpec `ebpf:"trace_filters"`
+	Traces            *ebpf.MapSpec `ebpf:"traces"`
+	Verdicts          *ebpf.MapSpec `ebpf:"verdicts"`
+	Vips              *ebpf.MapSpec `ebpf:"vips"`
+	Vports            *ebpf.MapSpec `ebpf:"vports"`
+	Vranges           *ebpf.MapSpec `ebpf:"vranges"`
+	Wanted            *ebpf.MapSpec `ebpf:"wanted"`
 }
 
 // bpfTCXVariableSpecs contains global variables before they are loaded into the kernel.
@@ -164,38 +166,39 @@ func (o *bpfTCXObjects) Close() error {
 //
 // It can be passed to loadBpfTCXObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfTCXMaps struct {
-	BackendCounts   *ebpf.Map `ebpf:"backend_counts"`
-	Backends        *ebpf.Map `ebpf:"backends"`
-	ClientHops      *ebpf.Map `ebpf:"client_hops"`
-	Controls        *ebpf.Map `ebpf:"controls"`
-	Events          *ebpf.Map `ebpf:"events"`
-	EvictionCounts  *ebpf.Map `ebpf:"eviction_counts"`
-	FarOwners       *ebpf.Map `ebpf:"far_owners"`
-	FlowEntries     *ebpf.Map `ebpf:"flow_entries"`
-	Flows           *ebpf.Map `ebpf:"flows"`
-	FragmentEntries *ebpf.Map `ebpf:"fragment_entries"`
-	Fragments       *ebpf.Map `ebpf:"fragments"`
-	Generations     *ebpf.Map `ebpf:"generations"`
-	Inside          *ebpf.Map `ebpf:"inside"`
-	Maglev          *ebpf.Map `ebpf:"maglev"`
-	Outbounds       *ebpf.Map `ebpf:"outbounds"`
-	Owners          *ebpf.Map `ebpf:"owners"`
-	Packets         *ebpf.Map `ebpf:"packets"`
-	Rates           *ebpf.Map `ebpf:"rates"`
-	Replies         *ebpf.Map `ebpf:"replies"`
-	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
-	Services        *ebpf.Map `ebpf:"services"`
-	SnatAddresses   *ebpf.Map `ebpf:"snat_addresses"`
-	SnatNext        *ebpf.Map `ebpf:"snat_next"`
-	SnatSearches    *ebpf.Map `ebpf:"snat_searches"`
-	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
-	TraceFilters    *ebpf.Map `ebpf:"trace_filters"`
-	Traces          *ebpf.Map `ebpf:"traces"`
-	Verdicts        *ebpf.Map `ebpf:"verdicts"`
-	Vips            *ebpf.Map `ebpf:"vips"`
-	Vports          *ebpf.Map `ebpf:"vports"`
-	Vranges         *ebpf.Map `ebpf:"vranges"`
-	Wanted          *ebpf.Map `ebpf:"wanted"`
+	BackendCounts     *ebpf.Map `ebpf:"backend_counts"`
+	Backends          *ebpf.Map `ebpf:"backends"`
+	ClientHops        *ebpf.Map `ebpf:"client_hops"`
+	Controls          *ebpf.Map `ebpf:"controls"`
+	Events            *ebpf.Map `ebpf:"events"`
+	EvictionCounts    *ebpf.Map `ebpf:"eviction_counts"`
+	FarOwners         *ebpf.Map `ebpf:"far_owners"`
+	FlowEntries       *ebpf.Map `ebpf:"flow_entries"`
+	Flows             *ebpf.Map `ebpf:"flows"`
+	FragmentEntries   *ebpf.Map `ebpf:"fragment_entries"`
+	FragmentEvictions *ebpf.Map `ebpf:"fragment_evictions"`
+	Fragments         *ebpf.Map `ebpf:"fragments"`
+	Generations       *ebpf.Map `ebpf:"generations"`
+	Inside            *ebpf.Map `ebpf:"inside"`
+	Maglev            *ebpf.Map `ebpf:"maglev"`
+	Outbounds         *ebpf.Map `ebpf:"outbounds"`
+	Owners            *ebpf.Map `ebpf:"owners"`
+	Packets           *ebpf.Map `ebpf:"packets"`
+	Rates             *ebpf.Map `ebpf:"rates"`
+	Replies           *ebpf.Map `ebpf:"replies"`
+	ServiceCounts     *ebpf.Map `ebpf:"service_counts"`
+	Services          *ebpf.Map `ebpf:"services"`
+	SnatAddresses     *ebpf.Map `ebpf:"snat_addresses"`
+	SnatNext          *ebpf.Map `ebpf:"snat_next"`
+	SnatSearches      *ebpf.Map `ebpf:"snat_searches"`
+	TraceEvents       *ebpf.Map `ebpf:"trace_events"`
+	TraceFilters      *ebpf.Map `ebpf:"trace_filters"`
+	Traces            *ebpf.Map `ebpf:"traces"`
+	Verdicts          *ebpf.Map `ebpf:"verdicts"`
+	Vips              *ebpf.Map `ebpf:"vips"`
+	Vports            *ebpf.Map `ebpf:"vports"`
+	Vranges           *ebpf.Map `ebpf:"vranges"`
+	Wanted            *ebpf.Map `ebpf:"wanted"`
 }
 
 func (m *bpfTCXMaps) Close() error {
@@ -210,6 +213,7 @@ func (m *bpfTCXMaps) Close() error {
 		m.FlowEntries,
 		m.Flows,
 		m.FragmentEntries,
+		m.FragmentEvictions,
 		m.Fragments,
 		m.Generations,
 		m.Inside,

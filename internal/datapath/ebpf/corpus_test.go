@@ -14,6 +14,7 @@ type path struct {
 	w    *world
 	hook Hook
 	d    *Datapath // from the first Apply on, which names the limits
+	held *holder   // likewise
 }
 
 // Traits implements steertest.Path. What the kernel cannot do is left out of
@@ -30,11 +31,18 @@ func (p *path) Apply(s *lb.Snapshot) error {
 		return err
 	}
 	p.w.hops(p.d)
+	if p.held == nil {
+		p.held = newHolder(p.d.tables, s.Limits, &p.d.heldEvicted)
+	}
 	return nil
 }
 
 func (p *path) Packet(data []byte, frame bool, now time.Duration) (steertest.Result, error) {
-	return p.w.packet(p.d, data, frame, now)
+	r, err := p.w.packet(p.d, data, frame, now)
+	if err == nil && (r.Action == lb.Hold || p.held.count > 0) {
+		err = p.w.give(p.d, p.held)
+	}
+	return r, err
 }
 
 func TestRootCorpusXDP(t *testing.T) { corpus(t, HookXDP) }
@@ -62,7 +70,7 @@ func corpus(t *testing.T, hook Hook) {
 		"nfqlb-*":                "cannot hash as nfqlb",
 	}
 	if hook == HookXDP { // an XDP program has no packet mark to write
-		for _, name := range []string{"mark", "mark-ttl", "mark-v6", "flows-*", "tier-*"} {
+		for _, name := range []string{"mark", "mark-ttl", "mark-v6", "cid-entry-mark", "flows-*", "tier-*"} {
 			beyond[name] = "cannot do mode mark"
 		}
 	}

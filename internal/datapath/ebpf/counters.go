@@ -26,6 +26,32 @@ type Counters struct {
 	// Live entries of the flow table that made room for others: unproven ones for new flows; proven ones for packets
 	// whose connection id names a live owner, where nothing else was left.
 	FlowsEvicted, FlowsDisplaced uint64
+
+	FragmentEvictions FragmentEvictions
+}
+
+// FragmentEvictions counts entries of the fragment table that made room for others, before their time was over.
+type FragmentEvictions struct {
+	Known   uint64 `json:"known"`   // the first fragment was seen
+	Left    uint64 `json:"left"`    // the name under which a known datagram left, for ICMP errors
+	Waiting uint64 `json:"waiting"` // early fragments were held or queued
+	Lost    uint64 `json:"lost"`    // fragments were lost already
+	Held    uint64 `json:"held"`    // fragments, not entries: dropped while they waited, so that others may
+}
+
+// readFragmentEvictions sums the evictions over the CPUs, by enum fragment_rank of frag.h.
+func (d *Datapath) readFragmentEvictions() (e FragmentEvictions) {
+	for rank, n := range []*uint64{&e.Known, &e.Left, &e.Waiting, &e.Lost} {
+		var perCPU []uint64
+		if err := d.tables.maps[bpfMapFragmentEvictions].Lookup(uint32(rank), &perCPU); err != nil {
+			continue
+		}
+		for _, c := range perCPU {
+			*n += c
+		}
+	}
+	e.Held = d.heldEvicted.Load()
+	return e
 }
 
 // readEvictions sums them over the CPUs.
@@ -138,6 +164,7 @@ func (d *Datapath) Counters() Counters {
 	if d.tables == nil {
 		return c
 	}
+	c.FragmentEvictions = d.readFragmentEvictions()
 	c.FlowsEvicted, c.FlowsDisplaced = d.readEvictions()
 	c.Other = d.readService(0)
 	for i := range c.Other {

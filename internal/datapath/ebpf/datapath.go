@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -82,6 +83,10 @@ type Datapath struct {
 	restored  bool    // tables were found in the pins
 	inPlace   bool    // every program is attached
 	namespace netns.NsHandle
+	inherited bool        // programs were at work in the pins before this start
+	holds     atomic.Bool // Run is ready to take early fragments
+
+	heldEvicted atomic.Uint64 // FragmentEvictions.Held
 
 	mu       sync.Mutex // guards the rest
 	tables   *tables
@@ -220,6 +225,25 @@ func (d *Datapath) Run(ctx context.Context) error {
 		cancel()
 	}
 	return err
+}
+
+// Abandon is Close for a start that failed. Programs that this start attached go, and all that it changed on the machine is
+// taken back, unless they replaced those of an earlier run, or Run has served already: then they stay at work.
+func (d *Datapath) Abandon() error {
+	if d.pins == nil || d.inherited || d.holds.Load() && d.hops.Followed() {
+		return d.Close()
+	}
+	d.mu.Lock()
+	var errs []error
+	for _, pin := range names(d.pins.links()) {
+		errs = append(errs, d.pins.detach(pin))
+	}
+	if d.keeper != nil {
+		d.keeper.undo(&Stopped{}, d.log)
+	}
+	d.inPlace = false
+	d.mu.Unlock()
+	return errors.Join(append(errs, d.Close())...)
 }
 
 // Close leaves a pinned data path at work; Stop ends it. Without pins it

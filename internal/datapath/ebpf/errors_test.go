@@ -148,13 +148,13 @@ services:
 			t.Fatal(err)
 		}
 	}
-	if f := d.fillLocked(); f.flows != 100 || f.replies != 100 {
+	if f := d.tables.fill(d.now()); f.flows != 100 || f.replies != 100 {
 		t.Fatalf("%d flows and %d replies", f.flows, f.replies)
 	}
 	if err := d.Apply(compile(t, fmt.Sprintf(spec, "b"), Caps(HookTCX))); err != nil {
 		t.Fatal(err)
 	}
-	if f := d.fillLocked(); f.flows != 0 || f.replies != 0 {
+	if f := d.tables.fill(d.now()); f.flows != 0 || f.replies != 0 {
 		t.Errorf("%d flows and %d replies are left of a backend that is gone", f.flows, f.replies)
 	}
 }

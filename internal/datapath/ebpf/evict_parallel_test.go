@@ -125,7 +125,7 @@ services:
 				consistent(t, d)
 				// What is proven at the end may stay so; the rest ends, and the tables are empty.
 				d.tables.control.Now += uint64(time.Hour / time.Millisecond)
-				if f := d.fillLocked(); f.flows != 0 || f.replies != 0 {
+				if f := d.tables.fill(d.now()); f.flows != 0 || f.replies != 0 {
 					t.Errorf("an hour later %d flows, %d replies", f.flows, f.replies)
 				}
 			})

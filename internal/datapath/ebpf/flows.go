@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"maps"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -19,8 +20,13 @@ type Flow struct {
 
 func flowStates() [4]string { return [4]string{"plain", "opening", "established", "closing"} }
 
-// Flows yields the live flows until yield returns false. It walks the table in
-// place while programs change it: an entry that changes meanwhile may be left out.
+// flowBatch is how many buckets Flows reads before it yields their flows.
+const flowBatch = 256
+
+// Flows yields the live flows until yield returns false. It walks the table's
+// memory while programs change it: an entry that changes meanwhile may be left
+// out. No lock is held while yield runs, so it may take its time, and the walk
+// needs memory for a batch only.
 func (d *Datapath) Flows(yield func(Flow) bool) {
 	d.mu.Lock()
 	t := d.tables
@@ -28,34 +34,48 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 		d.mu.Unlock()
 		return
 	}
-	now := d.now()
-	labels := make(map[uint16]identity, len(d.state.backends))
-	for slot, id := range d.state.backends {
-		labels[slot] = id
-	}
+	labels := maps.Clone(d.state.backends)
 	snat := d.state.snat
 	d.mu.Unlock()
-	for i := range t.flows {
-		for w := range t.flows[i].Way {
-			way := &t.flows[i].Way[w]
-			print, meta := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)
-			if print <= 1 || !alive(meta, now) {
-				continue
+	batch := make([]Flow, 0, flowBatch*ways)
+	for from := 0; from < len(t.flows); from += flowBatch {
+		batch = batch[:0]
+		if !t.step(func() {
+			now := d.now()
+			for i := from; i < min(from+flowBatch, len(t.flows)); i++ {
+				batch = d.flowsOf(t, i, now, labels, snat, batch)
 			}
-			slot := uint16(meta)
-			id, ok := labels[slot]
-			if !ok || uint8(meta>>16) != t.backends[2*int(slot)].Epoch {
-				continue
-			}
-			entry := t.entries[i*ways+w]
-			if atomic.LoadUint64(&way.Print) != print {
-				continue // another flow's by now
-			}
-			if !yield(d.flowOf(&entry, meta, now, id, snat)) {
+		}) {
+			return
+		}
+		for _, f := range batch {
+			if !yield(f) {
 				return
 			}
 		}
 	}
+}
+
+// flowsOf appends the live flows of one bucket.
+func (d *Datapath) flowsOf(t *tables, i int, now uint64, labels map[uint16]identity, snat []netip.Addr, to []Flow) []Flow {
+	for w := range t.flows[i].Way {
+		way := &t.flows[i].Way[w]
+		print, meta := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)
+		if print <= 1 || !alive(meta, now) {
+			continue
+		}
+		slot := uint16(meta)
+		id, ok := labels[slot]
+		if !ok || uint8(meta>>16) != t.backends[2*int(slot)].Epoch {
+			continue
+		}
+		entry := t.entries[i*ways+w]
+		if atomic.LoadUint64(&way.Print) != print {
+			continue // another flow's by now
+		}
+		to = append(to, d.flowOf(&entry, meta, now, id, snat))
+	}
+	return to
 }
 
 func (d *Datapath) flowOf(e *bpfFlowEntry, meta, now uint64, id identity, snat []netip.Addr) Flow {

@@ -40,6 +40,9 @@ func (p *frontPath) Packet(data []byte, frame bool, now time.Duration) (steertes
 	if strings.HasSuffix(p.t.Name(), "/fragments-table-full") {
 		steertest.Refuse("what one table cannot hold, the queue's can")
 	}
+	if strings.HasSuffix(p.t.Name(), "/fragments-hold-expire") {
+		steertest.Refuse("the program and the queue remember flows apart")
+	}
 	r, err := p.path.Packet(append([]byte(nil), data...), frame, now)
 	if err != nil || r.Action != lb.Pass {
 		if r.Action == lb.Forward {
@@ -76,7 +79,8 @@ func beyondFront(t *testing.T) map[string]string {
 	beyond := map[string]string{
 		"cid-masked": "cannot unmask CIDs", "flows-*": "has no flow rules", "tier-*": "hands no fragments to other balancers",
 		"stateless*": "remembers flows", "nfqlb-*": "cannot hash as nfqlb", "fragments-table-full": "the queue's can",
-		"ttl": "no router", "ttl-v6": "no router",
+		"fragments-hold-expire": "remember flows apart",
+		"ttl":                   "no router", "ttl-v6": "no router",
 	}
 	names, err := filepath.Glob("../../steering/steer/testdata/*.txtar")
 	if err != nil || len(names) < 100 {

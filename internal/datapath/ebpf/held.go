@@ -8,13 +8,17 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netns"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
+	"github.com/weir-lb/weir/internal/steering/evict"
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // An event as the program writes it: struct event in maps.h, then the key of
@@ -35,15 +39,47 @@ type heldFrame struct {
 	since   time.Time
 }
 
-// holder keeps early fragments. The program bounds how many it hands over
-// (limits.held_fragments); what waits longer than fragment_ttl is dropped.
+// waitingDatagram is a datagram whose first fragment has not come.
+type waitingDatagram struct {
+	number int32  // of its entry in the fragment table
+	print  uint64 // of that entry
+	frames []heldFrame
+}
+
+// holder keeps early fragments.
+//
+// Bound: limit fragments (limits.held_fragments). Beyond that the source that holds most datagrams loses its oldest one,
+// which the fragment table then knows as lost; counter: FragmentEvictions.Held. The program bounds what is on its way
+// here too (holdRoom). What waits longer than ttl is dropped.
 type holder struct {
 	program *ebpf.Program
 	hops    *nexthop.Table
+	tables  *tables
 	limit   int
 	ttl     time.Duration
-	waiting map[datagram][]heldFrame
-	count   int
+	expired time.Time // when expire ran last
+
+	waiting  map[datagram]*waitingDatagram
+	byNumber map[int32]datagram
+	order    evict.Order[evict.Source] // of waiting, by number
+	count    int                       // frames
+	evicted  *atomic.Uint64
+}
+
+func newHolder(t *tables, limits lb.Limits, evicted *atomic.Uint64) *holder {
+	return &holder{
+		tables: t, limit: limits.HeldFragments, ttl: limits.FragmentTTL, evicted: evicted,
+		waiting: map[datagram]*waitingDatagram{}, byNumber: map[int32]datagram{},
+	}
+}
+
+// holdRoom is how many early fragments the program may give away: those that are held, and those on their way to the
+// holder, which evicts others for them.
+func holdRoom(limits lb.Limits) uint32 {
+	if limits.HeldFragments == 0 {
+		return 0
+	}
+	return uint32(limits.HeldFragments + max(limits.HeldFragments/4, 1))
 }
 
 // runHeld takes early fragments from the ring until ctx ends and gives them
@@ -53,21 +89,26 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 	t, limits, program := d.tables, d.snapshot, d.injector
 	d.mu.Unlock()
 	if t == nil {
+		d.holds.Store(true) // nothing, but that it can
 		<-ctx.Done()
 		return nil
 	}
 	// TEST_RUN looks interfaces up in the calling thread's namespace. Never
 	// unlocked: the thread ends with the goroutine.
 	runtime.LockOSThread()
-	if err := netns.Set(d.namespace); err != nil {
-		return fmt.Errorf("enter the network namespace for held fragments: %w", err)
+	if !nexthop.Here(d.namespace) {
+		if err := netns.Set(d.namespace); err != nil {
+			return fmt.Errorf("enter the network namespace for held fragments: %w", err)
+		}
 	}
 	r, err := ringbuf.NewReader(t.maps[bpfMapEvents])
 	if err != nil {
 		return fmt.Errorf("read the ring of events: %w", err)
 	}
 	defer r.Close()
-	h := &holder{program: program, hops: d.hops, limit: limits.Limits.HeldFragments, ttl: limits.Limits.FragmentTTL, waiting: map[datagram][]heldFrame{}}
+	d.holds.Store(true)
+	h := newHolder(t, limits.Limits, &d.heldEvicted)
+	h.program, h.hops = program, d.hops
 	for ctx.Err() == nil {
 		r.SetDeadline(time.Now().Add(h.ttl / 4))
 		record, err := r.Read()
@@ -77,14 +118,14 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("read the ring of events: %w", err)
 		default:
-			h.event(record.RawSample, t.datagrams)
+			h.event(record.RawSample, time.Now())
 		}
 	}
 	return nil
 }
 
 // event takes a fragment in, or gives those of a datagram back.
-func (h *holder) event(b []byte, entries []bpfFragmentEntry) {
+func (h *holder) event(b []byte, now time.Time) {
 	if len(b) < eventHead+datagramKey {
 		return
 	}
@@ -95,45 +136,95 @@ func (h *holder) event(b []byte, entries []bpfFragmentEntry) {
 		copy(a[:], b[eventHead+16:])
 		h.hops.Probe(netip.AddrFrom16(a).Unmap())
 	case eventRelease:
-		for _, f := range h.waiting[key] {
-			h.inject(f)
+		if w := h.waiting[key]; w != nil {
+			for _, f := range w.frames {
+				h.inject(f)
+			}
+			h.forget(key)
 		}
-		h.forget(key)
 	case eventHeld:
 		n := int(binary.LittleEndian.Uint32(b[eventCaptured:]))
-		number := int(binary.LittleEndian.Uint32(b[eventBackend:]))
-		if n > len(b)-eventHead-datagramKey || number >= len(entries) {
+		number := binary.LittleEndian.Uint32(b[eventBackend:])
+		if n > len(b)-eventHead-datagramKey || int(number) >= len(h.tables.datagrams) {
 			return
 		}
 		f := heldFrame{
 			ifindex: binary.LittleEndian.Uint32(b[eventIfindex:]),
-			frame:   append([]byte(nil), b[eventHead+datagramKey:][:n]...), since: time.Now(),
+			frame:   append([]byte(nil), b[eventHead+datagramKey:][:n]...), since: now,
 		}
 		// On another CPU the first one may have come meanwhile, and its event
 		// before this one.
-		if entries[number].Kind < fragmentWaiting {
+		if h.tables.datagrams[number].Kind < fragmentWaiting {
 			h.inject(f)
 			return
 		}
-		if h.count >= h.limit {
-			h.expire(time.Now())
+		h.hold(key, int32(number), f)
+	}
+	if now.Sub(h.expired) > h.ttl/4 {
+		h.expire(now)
+	}
+}
+
+// hold keeps a fragment, and evicts others where there are too many then.
+func (h *holder) hold(key datagram, number int32, f heldFrame) {
+	w := h.waiting[key]
+	if w != nil && w.number != number {
+		h.forget(key) // its entry was evicted, and it came again
+		w = nil
+	}
+	if w == nil {
+		if other, ok := h.byNumber[number]; ok {
+			h.forget(other) // its entry was evicted
 		}
-		if h.count < h.limit {
-			h.waiting[key] = append(h.waiting[key], f)
-			h.count++
-		}
+		w = &waitingDatagram{number: number, print: atomic.LoadUint64(h.print(number))}
+		h.waiting[key], h.byNumber[number] = w, key
+		h.order.Add(number, evict.SourceOf16([16]byte(key[:16])))
+	}
+	w.frames = append(w.frames, f)
+	h.count++
+	for h.count > h.limit {
+		number, _ := h.order.First()
+		h.evict(h.byNumber[number])
+	}
+}
+
+func (h *holder) print(number int32) *uint64 {
+	return &h.tables.fragments[number/ways].Way[number%ways].Print
+}
+
+// evict makes a datagram a lost one: later fragments of it are not held any more.
+func (h *holder) evict(key datagram) {
+	w := h.waiting[key]
+	h.evicted.Add(uint64(len(w.frames)))
+	h.forget(key)
+	entry := &h.tables.datagrams[w.number]
+	// Kind, Reason, Back and Held are one word, so that the program's last change of them is not undone.
+	word := (*uint32)(unsafe.Pointer(&entry.Kind))
+	was := atomic.LoadUint32(word)
+	if was&0xff != fragmentWaiting || atomic.LoadUint64(h.print(w.number)) != w.print {
+		return // another datagram's by now
+	}
+	if atomic.CompareAndSwapUint32(word, was, fragmentLost) {
+		atomic.AddUint32(&h.tables.control.Held, -(was >> 24))
+		at := &h.tables.fragments[w.number/ways].Way[w.number%ways].Meta
+		meta := atomic.LoadUint64(at)
+		atomic.CompareAndSwapUint64(at, meta, meta|rankLost<<rankShift)
 	}
 }
 
 func (h *holder) forget(key datagram) {
-	h.count -= len(h.waiting[key])
+	w := h.waiting[key]
+	h.count -= len(w.frames)
+	h.order.Remove(w.number)
+	delete(h.byNumber, w.number)
 	delete(h.waiting, key)
 }
 
 // expire drops what waited too long; sweep counts it as no longer held.
 func (h *holder) expire(now time.Time) {
-	for key, frames := range h.waiting {
-		if now.Sub(frames[len(frames)-1].since) > h.ttl {
+	h.expired = now
+	for key, w := range h.waiting {
+		if now.Sub(w.frames[len(w.frames)-1].since) > h.ttl {
 			h.forget(key)
 		}
 	}

@@ -49,7 +49,7 @@ func (d *Datapath) keep(old *kept, limits lb.Limits, hash [20]uint64) error {
 			return d.unreadable(err)
 		}
 		d.restored = true
-		d.log.Info("took over the tables of an earlier run", "pins", d.pins.path, "services", len(text.Services), "flows", d.fillLocked().flows)
+		d.log.Info("took over the tables of an earlier run", "pins", d.pins.path, "services", len(text.Services), "flows", d.tables.fill(d.now()).flows)
 		return nil
 	}
 	var err error
@@ -103,7 +103,7 @@ func (d *Datapath) openPins() error {
 	if warning != "" {
 		d.log.Warn(warning)
 	}
-	d.pins = p
+	d.pins, d.inherited = p, len(names(p.links())) > 0
 	return nil
 }
 

@@ -48,7 +48,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 		VipMask: uint32(s.vips - 1), HopShift: d.clock.hopShift(),
 		Ticks: d.clock.ticks(time.Second), TickNs: uint32(d.clock.tick),
 		FragmentTtl: d.clock.ticks(limits.FragmentTTL),
-		Hold:        uint32(limits.HeldFragments), HoldEach: uint32(limits.HeldPerDatagram),
+		Hold:        holdRoom(limits), HoldEach: uint32(limits.HeldPerDatagram),
 	}
 	if d.config.Front {
 		p.Front, p.Hold = 1, 0

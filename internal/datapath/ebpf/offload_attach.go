@@ -154,6 +154,9 @@ func (o *Offload) findOuts() {
 }
 
 func (o *Offload) onXDP(index int) bool {
+	if o.config.detached && index == o.config.home {
+		return true
+	}
 	for i := range o.attached {
 		if o.attached[i].index == index && o.attached[i].hook == HookXDP && o.attaches[i] != nil {
 			return true

@@ -41,11 +41,9 @@ func openRelayBench(hook Hook, index int) (*relayBench, error) {
 		return nil, err
 	}
 	o.tables.control.Now = 1 << 20
-	if hook == HookXDP {
-		if err := o.objects[hook].Maps[turnMapTurnOuts].Put(uint32(index), uint32(1)); err != nil {
-			return nil, err
-		}
-	}
+	o.mu.Lock()
+	o.findOuts()
+	o.mu.Unlock()
 	b := &relayBench{o: o, hook: hook}
 	_, err = b.ended()
 	return b, err

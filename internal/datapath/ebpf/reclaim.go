@@ -20,16 +20,16 @@ func (d *Datapath) reclaimTables(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		d.mu.Lock()
-		t := d.tables
-		d.mu.Unlock()
+		t := d.tablesNow()
 		if t == nil {
 			continue
 		}
-		now := d.now() - reclaimAfter
-		reclaim(t.flows, now)
-		reclaim(t.replies, now)
-		reclaim(t.fragments, now)
+		t.step(func() {
+			now := d.now() - reclaimAfter
+			reclaim(t.flows, now)
+			reclaim(t.replies, now)
+			reclaim(t.fragments, now)
+		})
 	}
 }
 

@@ -56,34 +56,33 @@ type fill struct {
 	bySlot                            map[uint16]int // flows
 }
 
-// fillLocked counts the live entries of the tables: a pass over their memory.
-func (d *Datapath) fillLocked() fill {
-	now := d.now()
+// fill counts the live entries of the tables: a pass over their memory, without
+// Datapath.mu.
+func (t *tables) fill(now uint64) fill {
 	count := func(table []bpfBucket, each func(meta uint64)) (n int) {
-		for i := range table {
-			for w := range table[i].Way {
-				way := &table[i].Way[w]
-				if atomic.LoadUint64(&way.Print) <= 1 {
+		t.scan(table, func(_ int, b *bpfBucket) {
+			for w := range b.Way {
+				if atomic.LoadUint64(&b.Way[w].Print) <= 1 {
 					continue
 				}
-				if meta := atomic.LoadUint64(&way.Meta); alive(meta, now) {
+				if meta := atomic.LoadUint64(&b.Way[w].Meta); alive(meta, now) {
 					n++
 					each(meta)
 				}
 			}
-		}
+		})
 		return n
 	}
 	none := func(uint64) {}
 	f := fill{bySlot: map[uint16]int{}}
-	f.flows = count(d.tables.flows, func(meta uint64) {
+	f.flows = count(t.flows, func(meta uint64) {
 		f.bySlot[uint16(meta)]++
 		if proven(meta) {
 			f.proven++
 		}
 	})
-	f.replies = count(d.tables.replies, none)
-	f.fragments = count(d.tables.fragments, none)
+	f.replies = count(t.replies, none)
+	f.fragments = count(t.fragments, none)
 	return f
 }
 
@@ -98,6 +97,10 @@ func proven(meta uint64) bool { return meta>>24&4 != 0 && meta>>24&3 != 1 }
 
 // Report looks at everything once.
 func (d *Datapath) Report() Report {
+	var fill fill
+	if t := d.tablesNow(); t != nil {
+		fill = t.fill(d.now())
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := Report{TookOver: d.restored, Interfaces: []InterfaceReport{}, Tables: []TableReport{}, NextHops: []HopReport{}, Flows: map[string]map[string]int{}}
@@ -111,7 +114,7 @@ func (d *Datapath) Report() Report {
 	if d.tables == nil {
 		return r
 	}
-	fill, st, sizes := d.fillLocked(), &d.state, d.tables.sizes
+	st, sizes := &d.state, d.tables.sizes
 	vips, backends, services := len(st.halves[st.active].places), 0, 0
 	for name, a := range st.byName {
 		backends += len(a.slots)

@@ -13,8 +13,11 @@ import (
 // waits for first fragments that never came.
 const sweepEvery = time.Second
 
-// fragmentWaiting mirrors enum fragment_kind.
-const fragmentWaiting = 2
+// fragmentWaiting and fragmentLost mirror enum fragment_kind, rankLost enum fragment_rank, which is in the way's state.
+const (
+	fragmentWaiting, fragmentLost = 2, 3
+	rankLost, rankShift           = 3, 24
+)
 
 // sweep frees expired entries until ctx ends.
 func (d *Datapath) sweep(ctx context.Context) error {
@@ -26,16 +29,24 @@ func (d *Datapath) sweep(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
+		if t := d.tablesNow(); t != nil {
+			t.expireFragments(d.now())
+		}
 		d.mu.Lock()
 		if d.tables != nil {
-			now := d.now()
-			d.expireFragments(now)
-			d.watchFlows(now)
+			d.watchFlows(d.now())
 			d.endTrace()
 			d.follow()
 		}
 		d.mu.Unlock()
 	}
+}
+
+// tablesNow are the tables; nil before the first Apply.
+func (d *Datapath) tablesNow() *tables {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tables
 }
 
 // crowdedSample is how many buckets of the flow table one look at its fill reads: 256 KB, whatever the table's size.
@@ -85,20 +96,20 @@ func bootTicks(tick time.Duration) int64 {
 // expireFragments counts anew what waits for first fragments: those that did
 // not come in time are given up. Counting from scratch also mends what two
 // CPUs may have miscounted.
-func (d *Datapath) expireFragments(now uint64) {
+func (t *tables) expireFragments(now uint64) {
 	var held uint32
-	for i := range d.tables.fragments {
-		for w := range d.tables.fragments[i].Way {
-			way := &d.tables.fragments[i].Way[w]
+	counted := t.scan(t.fragments, func(i int, b *bpfBucket) {
+		for w := range b.Way {
+			way := &b.Way[w]
 			if atomic.LoadUint64(&way.Print) <= 1 || atomic.LoadUint64(&way.Meta)>>expiryShift <= now {
 				continue
 			}
-			if e := &d.tables.datagrams[i*ways+w]; e.Kind == fragmentWaiting {
+			if e := &t.datagrams[i*ways+w]; e.Kind == fragmentWaiting {
 				held += uint32(e.Held)
 			}
 		}
-	}
-	if atomic.LoadUint32(&d.tables.control.Held) != held {
-		atomic.StoreUint32(&d.tables.control.Held, held)
+	})
+	if counted && atomic.LoadUint32(&t.control.Held) != held {
+		atomic.StoreUint32(&t.control.Held, held)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"sync"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -51,6 +52,7 @@ const maxFlows = 1 << 23
 type tables struct {
 	maps   map[string]*ebpf.Map
 	sizes  sizes
+	inUse  sync.RWMutex // held in read by who reads the memory without Datapath.mu
 	mapped [][]byte
 	fault  func(name string) error // tests: fails a write; else nil
 
@@ -138,8 +140,39 @@ func (t *tables) put(name string, key, value any) error {
 	return t.maps[name].Put(key, value)
 }
 
+// readStep is how many buckets are read in one step: microseconds of work.
+const readStep = 4096
+
+// scan calls read for all buckets of a table in steps, without Datapath.mu: programs run, and so do changes. False: the
+// tables were closed meanwhile.
+func (t *tables) scan(table []bpfBucket, read func(i int, b *bpfBucket)) bool {
+	for from := 0; from < len(table); from += readStep {
+		if !t.step(func() {
+			for i := from; i < min(from+readStep, len(table)); i++ {
+				read(i, &table[i])
+			}
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// step runs read while the tables are open. False: they are closed.
+func (t *tables) step(read func()) bool {
+	t.inUse.RLock()
+	defer t.inUse.RUnlock()
+	if t.mapped == nil {
+		return false
+	}
+	read()
+	return true
+}
+
 // close gives the memory back; the maps stay with their owner.
 func (t *tables) close() {
+	t.inUse.Lock()
+	defer t.inUse.Unlock()
 	for _, b := range t.mapped {
 		unix.Munmap(b)
 	}

@@ -131,7 +131,7 @@ func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint3
 	// Time starts a day in, so that no expiry is zero.
 	if ticks := uint64((now + 24*time.Hour) / d.clock.tick); ticks != d.tables.control.Now {
 		d.tables.control.Now = ticks
-		d.expireFragments(ticks)
+		d.tables.expireFragments(ticks)
 		d.watchFlows(ticks)
 	}
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
@@ -166,8 +166,11 @@ func (w *world) verdictOf(d *Datapath) (bpfVerdict, error) {
 	return bpfVerdict{}, fmt.Errorf("the program recorded nothing")
 }
 
-// drain empties the ring of events, as Run does.
-func (w *world) drain(d *Datapath) error {
+// drain empties the ring of events.
+func (w *world) drain(d *Datapath) error { return w.give(d, nil) }
+
+// give gives what is in the ring to a holder, as Run does.
+func (w *world) give(d *Datapath, h *holder) error {
 	r, err := ringbuf.NewReader(d.tables.maps[bpfMapEvents])
 	if err != nil {
 		return err
@@ -175,11 +178,14 @@ func (w *world) drain(d *Datapath) error {
 	defer r.Close()
 	r.SetDeadline(time.Unix(1, 0))
 	for {
-		if _, err := r.Read(); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return nil
-			}
+		record, err := r.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		} else if err != nil {
 			return err
+		}
+		if h != nil {
+			h.event(record.RawSample, time.Unix(1, 0))
 		}
 	}
 }

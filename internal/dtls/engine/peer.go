@@ -23,7 +23,6 @@ type Peer struct {
 	closed      bool
 	unproven    bool // the address: see address.go
 	routable    bool // the return routability check was negotiated
-	settled     bool // a plain peer that is not in plainPeers.order
 	budget      int  // bytes of datagrams that may be sent to it while unproven
 	last        time.Duration
 	touched     time.Duration // when it last moved to the front of the list
@@ -32,7 +31,7 @@ type Peer struct {
 
 	path        pathCheck
 	provenUntil time.Duration // of a plain peer
-	slot        int32         // of a session in sessions; in plainPeers, plus 1, and 0: none
+	slot        int32         // in sessions or plainPeers
 	forged      allowance     // of records that fail to open, from other sources than its own; see forged.go
 	finalSent   time.Duration
 	final       handshake.Final

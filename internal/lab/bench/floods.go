@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -56,7 +55,7 @@ const (
 	floodIdle     = "idle-connections"
 )
 
-// flood is one kind of flood.
+// floodKind is one kind of flood.
 type floodKind struct {
 	name, about string
 	groups      []string
@@ -207,7 +206,7 @@ const (
 	FigureFloodCPU       = "processor time"
 )
 
-// Floods runs every flood against every target that stands it. It needs root.
+// Floods runs every flood against every target that stands it. It needs root. When ctx ends it returns what was measured so far.
 func Floods(ctx context.Context, config FloodsConfig) (results []*measure.Result, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -240,7 +239,7 @@ func Floods(ctx context.Context, config FloodsConfig) (results []*measure.Result
 		}
 		if err := runFloodCell(ctx, config, cell, result); err != nil {
 			if ctx.Err() != nil {
-				return results, ctx.Err()
+				return results[:len(results)-1], nil
 			}
 			result.Parameters[ParamFailed] = err.Error()
 		}
@@ -305,11 +304,11 @@ func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, resu
 	peak.ResidentBytes = max(peak.ResidentBytes, after.ResidentBytes)
 	result.Elapsed = time.Since(started)
 	r.fill(result, offered, reached)
-	for name, value := range map[string]uint64{FigureResidentBefore: before.ResidentBytes, FigureResidentMax: peak.ResidentBytes, FigureResidentAfter: after.ResidentBytes} {
-		result.Figures = append(result.Figures, measure.Figure{Name: name, Value: float64(value), Unit: "bytes"})
-	}
-	slices.SortStableFunc(result.Figures, func(a, b measure.Figure) int { return strings.Compare(a.Unit, b.Unit) })
-	result.Figures = append(result.Figures, measure.Figure{Name: FigureFloodCPU, Value: (after.CPU - before.CPU).Seconds(), Unit: "s"})
+	result.Figures = append(result.Figures,
+		measure.Figure{Name: FigureResidentBefore, Value: float64(before.ResidentBytes), Unit: "bytes"},
+		measure.Figure{Name: FigureResidentMax, Value: float64(peak.ResidentBytes), Unit: "bytes"},
+		measure.Figure{Name: FigureResidentAfter, Value: float64(after.ResidentBytes), Unit: "bytes"},
+		measure.Figure{Name: FigureFloodCPU, Value: (after.CPU - before.CPU).Seconds(), Unit: "s"})
 	result.Processes = []measure.Process{{Name: cell.target.name, CPU: after.CPU - before.CPU, PeakBytes: peak.ResidentBytes}}
 	r.judge(result)
 	return nil
@@ -388,16 +387,22 @@ const maximumSetUp = 4 * time.Second
 // fill writes the figures.
 func (r *floodRun) fill(result *measure.Result, offered, reached float64) {
 	c := &r.clients
-	for _, f := range []measure.Figure{
-		{Name: FigureAsked, Value: offered, Unit: "/s"}, {Name: FigureReached, Value: reached, Unit: "/s"},
-		{Name: FigureNew, Value: float64(c.newAll)}, {Name: FigureNewOK, Value: float64(c.newOK)},
-		{Name: FigureMovesDue, Value: float64(c.movesDue)}, {Name: FigureMoves, Value: float64(c.moved)}, {Name: FigureMovedLost, Value: float64(c.movedLost)},
-		{Name: FigureAsleep, Value: float64(c.asleep)}, {Name: FigureKept, Value: float64(c.kept)},
-		{Name: FigureEstablished, Value: float64(c.established)}, {Name: FigureLost, Value: float64(c.lost)},
-		{Name: FigureSent, Value: float64(c.sent)}, {Name: FigureRepeated, Value: float64(c.repeated)},
-		{Name: FigureFragmented, Value: float64(c.fragmented)}, {Name: FigureFragmentsLost, Value: float64(c.fragmentsLost)},
-	} {
-		result.Figures = append(result.Figures, f)
+	result.Figures = []measure.Figure{
+		{Name: FigureAsked, Value: offered, Unit: "/s"},
+		{Name: FigureReached, Value: reached, Unit: "/s"},
+		{Name: FigureNew, Value: float64(c.newAll)},
+		{Name: FigureNewOK, Value: float64(c.newOK)},
+		{Name: FigureMovesDue, Value: float64(c.movesDue)},
+		{Name: FigureMoves, Value: float64(c.moved)},
+		{Name: FigureMovedLost, Value: float64(c.movedLost)},
+		{Name: FigureAsleep, Value: float64(c.asleep)},
+		{Name: FigureKept, Value: float64(c.kept)},
+		{Name: FigureEstablished, Value: float64(c.established)},
+		{Name: FigureLost, Value: float64(c.lost)},
+		{Name: FigureSent, Value: float64(c.sent)},
+		{Name: FigureRepeated, Value: float64(c.repeated)},
+		{Name: FigureFragmented, Value: float64(c.fragmented)},
+		{Name: FigureFragmentsLost, Value: float64(c.fragmentsLost)},
 	}
 	result.Requests, result.Errors = c.newOK, c.newAll-min(c.newOK, c.newAll)
 	if len(r.notes) > 0 {
@@ -406,5 +411,4 @@ func (r *floodRun) fill(result *measure.Result, offered, reached float64) {
 	if reached < 0.9*offered {
 		result.Parameters["short"] = fmt.Sprintf("reached %.0f of %.0f/s", reached, offered)
 	}
-	maps.DeleteFunc(result.Parameters, func(_, value string) bool { return value == "" })
 }

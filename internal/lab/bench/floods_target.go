@@ -31,13 +31,15 @@ func floodsTopology(vipAtServer, marks bool) netlab.Topology {
 		Name: "middle", Forward: true,
 		Routes: []netlab.Route{{To: floodsSpoofed, Via: netip.MustParseAddr("10.82.3.2")}},
 		Sysctls: []netlab.Sysctl{
-			{Key: "net.ipv4.conf.all.rp_filter", Value: "0"}, {Key: "net.ipv4.conf.veth0.rp_filter", Value: "0"},
-			{Key: "net.ipv4.conf.veth1.rp_filter", Value: "0"}, {Key: "net.ipv4.conf.veth2.rp_filter", Value: "0"},
+			{Key: "net.ipv4.conf.all.rp_filter", Value: "0"},
+			{Key: "net.ipv4.conf.veth0.rp_filter", Value: "0"},
+			{Key: "net.ipv4.conf.veth1.rp_filter", Value: "0"},
+			{Key: "net.ipv4.conf.veth2.rp_filter", Value: "0"},
 		},
 	}
 	server := netlab.Namespace{Name: "server", Routes: through("10.82.2.1"), Sysctls: []netlab.Sysctl{
 		// What the server's own reassembly forgets is no matter of what is measured.
-		{Key: "net.ipv4.ipfrag_high_thresh", Value: "268435456"}, {Key: "net.ipv4.ipfrag_time", Value: "1"},
+		{Key: "net.ipv4.ipfrag_high_thresh", Value: "4294967296"}, {Key: "net.ipv4.ipfrag_time", Value: "1"},
 	}}
 	if marks {
 		middle.Rules = []netlab.Rule{{Mark: floodsMark, Table: floodsMark}}
@@ -72,11 +74,10 @@ func floodsTopology(vipAtServer, marks bool) netlab.Topology {
 }
 
 var (
-	floodsSpoofed  = netip.MustParsePrefix("198.18.0.0/15")
-	floodsVIP      = netip.MustParseAddr("10.82.9.1")
-	floodsServer   = netip.MustParseAddr("10.82.2.2")
-	floodsAttacker = netip.MustParseAddr("10.82.3.2")
-	floodsSources  = []netip.Addr{netip.MustParseAddr("10.82.1.2"), netip.MustParseAddr("10.82.1.3"), netip.MustParseAddr("10.82.1.4"), netip.MustParseAddr("10.82.1.5")}
+	floodsSpoofed = netip.MustParsePrefix("198.18.0.0/15")
+	floodsVIP     = netip.MustParseAddr("10.82.9.1")
+	floodsServer  = netip.MustParseAddr("10.82.2.2")
+	floodsSources = []netip.Addr{netip.MustParseAddr("10.82.1.2"), netip.MustParseAddr("10.82.1.3"), netip.MustParseAddr("10.82.1.4"), netip.MustParseAddr("10.82.1.5")}
 )
 
 const (
@@ -170,9 +171,10 @@ func (r *floodRun) daemon(ctx context.Context, namespace, name string, args ...s
 	return d.Ready(ctx)
 }
 
-// program starts another program. ready is a line that it prints when it is at work, empty: it does not.
+// program starts another program. It is what is measured.
 func (r *floodRun) program(namespace string, cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = &r.said, &r.said
+	cmd.WaitDelay = time.Second // a child of a killed supervisor keeps the pipes open, until the network goes
 	if err := r.running.Start(r.lab.Namespace(namespace), cmd); err != nil {
 		return err
 	}
@@ -362,7 +364,6 @@ func (r *floodRun) until(ctx context.Context, name string, ready func() error) (
 	return fmt.Errorf("%s: %w%s", name, err, r.said.Said())
 }
 
-// Probes of each part, on TCP. The admin address that StartDaemon adds wins over none given here, so these start by themselves.
 func (r *floodRun) startAdminLB(ctx context.Context) error {
 	config := filepath.Join(r.dir, "weir.yaml")
 	text := fmt.Sprintf("services:\n- name: floods\n  vips:\n  - {address: %q, protocol: udp, port: %d}\n  backends:\n  - {name: server, address: %q}\n", floodsServer, floodsPort, floodsServer)
@@ -384,10 +385,10 @@ func (r *floodRun) startAdminTURN(ctx context.Context) error {
 	return r.probed(ctx, "turn", "gateway", fmt.Sprintf("turn://%s:%s@%s:%d", turnUser, turnPassword, floodsServer, floodsPort), "--workers", "1")
 }
 
-// probed starts a part with its probes on TCP, on the flag that this weir has for them.
+// probed starts a part with its probes on TCP.
 func (r *floodRun) probed(ctx context.Context, args ...string) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsProbes)
-	cmd := exec.Command(r.config.Binary, append(slices.Clone(args), "--admin", r.entry.String())...) //nolint:gosec // our own binary
+	cmd := exec.Command(r.config.Binary, append(slices.Clone(args), "--admin", "", "--metrics", r.entry.String())...) //nolint:gosec // our own binary
 	if err := r.program("server", cmd); err != nil {
 		return err
 	}

@@ -95,11 +95,12 @@ const (
 	ReasonNoBackend
 	// ReasonServiceDown drops: the service was taken down by an override.
 	ReasonServiceDown
-	// ReasonFlowTableFull drops: a new flow needs an entry and the conntrack table is full.
+	// ReasonFlowTableFull drops: a new flow needs an entry and the conntrack table is full of proven ones, or its replies
+	// could not be told from those of another flow.
 	ReasonFlowTableFull
-	// ReasonNewFlowRate drops: the service's new_flow_rate is used up.
+	// ReasonNewFlowRate drops: the service's new_flow_rate is used up, and mode NAT needs an entry.
 	ReasonNewFlowRate
-	// ReasonSNATExhausted drops: no free source port toward the backend.
+	// ReasonSNATExhausted drops: the service's SNAT pool has no free source port toward the backend.
 	ReasonSNATExhausted
 	// ReasonTooBig drops: larger than the way to the backend allows; an ICMP error with the right size was sent.
 	ReasonTooBig

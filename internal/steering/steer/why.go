@@ -96,11 +96,11 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 	case lb.ReasonServiceDown:
 		return "the service was taken down: dropped"
 	case lb.ReasonFlowTableFull:
-		return "the conntrack table is full of live flows and mode nat needs an entry (limits.flows): dropped"
+		return "mode nat needs an entry, and the conntrack table is full of flows that have proven themselves (limits.flows), or another flow has the same replies: dropped"
 	case lb.ReasonNewFlowRate:
-		return fmt.Sprintf("more than %d new flows per second (new_flow_rate): dropped", d.Service.NewFlowRate)
+		return fmt.Sprintf("more than %d new flows per second (new_flow_rate), and mode nat needs an entry: dropped", d.Service.NewFlowRate)
 	case lb.ReasonSNATExhausted:
-		return "the replies could not be told apart: no free source address and port toward the backend: dropped"
+		return "no free source address and port toward the backend (snat): dropped"
 	case lb.ReasonMalformed:
 		return "its headers lie about lengths or are cut short: dropped"
 	}

@@ -29,7 +29,7 @@ func (a *Allocation) Told(family int) netip.AddrPort {
 // Traffic counts user data of one direction. Its worker adds, anybody may load.
 type Traffic struct {
 	Packets, Bytes atomic.Uint64
-	Last           atomic.Int64 // Unix nanoseconds, 0 for never
+	Last           atomic.Int64 // by the clock of the table, 0 for never
 }
 
 // Add counts packets with their bytes of user data, the last at now.
@@ -51,7 +51,7 @@ type Allocation struct {
 	Public       [2]netip.Addr
 	TCP          bool  // relays TCP (RFC 6062)
 	DontFragment bool  // its Allocate carried DONT-FRAGMENT
-	Created      int64 // Unix nanoseconds
+	Created      int64 // by the clock of the table
 	Expires      int64
 	Data         any // the gateway's own state of it
 
@@ -80,7 +80,7 @@ type Channel struct {
 	Number  uint16
 	Peer    netip.AddrPort
 	Cluster uint16 // what Policy.Admit gave for the peer
-	Expires int64  // Unix nanoseconds
+	Expires int64  // by the clock of the table
 	Data    any    // the gateway's own state of it
 	// Suspended says that the policy does not admit the peer at the moment: nothing is relayed until it does again, or
 	// the channel expires.
@@ -93,7 +93,7 @@ type Channel struct {
 type Permission struct {
 	Peer    netip.Addr
 	Cluster uint16
-	Expires int64 // Unix nanoseconds
+	Expires int64 // by the clock of the table
 	// Suspended is as Channel.Suspended.
 	Suspended bool
 }

@@ -80,6 +80,12 @@ func passwordAlgorithms() []byte {
 	return []byte{0, algorithmMD5, 0, 0, 0, algorithmSHA256, 0, 0}
 }
 
+// knows says whether a user may exist.
+func (a *Auth) knows(user string) bool {
+	_, ok := a.Users[user]
+	return a.Mode == AuthStatic && ok || a.Mode == AuthEphemeral
+}
+
 // verify finds the password that the request's integrity proves.
 func (x *exchange) verify(user []byte, sha bool) Reason {
 	switch x.policy.Auth.Mode {
@@ -96,7 +102,11 @@ func (x *exchange) verify(user []byte, sha bool) Reason {
 		if !ok {
 			return Unauthorized
 		}
-		if expiry <= x.now/1e9 {
+		wall := x.now
+		if x.policy.Wall != nil {
+			wall = x.policy.Wall()
+		}
+		if expiry <= wall/1e9 {
 			return CredentialExpired
 		}
 		for _, secret := range x.policy.Auth.Secrets {

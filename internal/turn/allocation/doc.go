@@ -13,8 +13,8 @@
 // address families, ADDITIONAL-ADDRESS-FAMILY, EVEN-PORT with RESERVATION-TOKEN), RFC 6062 (TCP relays), RFC 8489 (STUN,
 // long-term credentials with SHA-1, and SHA-256 where Policy asks for it), and the credentials of the TURN REST draft.
 //
-// A Table belongs to one goroutine; Shared may be used by all. now is in Unix nanoseconds everywhere, and addresses are
-// never IPv4-mapped IPv6. Times are exact to the calls of Expire: call it when the time it returned has come.
+// A Table belongs to one goroutine; Shared may be used by all. now is in nanoseconds of one clock everywhere, one that nobody
+// sets, and addresses are never IPv4-mapped IPv6. Times are exact to the calls of Expire: call it when the time it returned has come.
 //
 // Limits, each with a Reason when it is reached: allocations per user and in all, permissions, channels and connections
 // per allocation, bytes per second, answers to requests without credentials per source prefix and in all. Over UDP an

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -21,9 +23,9 @@ const (
 	maxID      = 1<<53 - 1
 )
 
-// Record is everything to have an allocation again in another process, without secrets. Times are Unix nanoseconds by the
-// wall clock. The gateway fills Listener in after Table.Record and Path.Listener before Table.Restore. RFC 6062
-// connections are not part of it: their clients connect again.
+// Record is everything to have an allocation again in another process, without secrets. Table.Record and Table.Restore have
+// times of the table's clock; elsewhere they are Unix nanoseconds, see Shift. The gateway fills Listener in after
+// Table.Record and Path.Listener before Table.Restore. RFC 6062 connections are not part of it: their clients connect again.
 type Record struct {
 	Version      int                `json:"version"`
 	ID           uint64             `json:"id"`
@@ -88,10 +90,43 @@ func DecodeRecord(b []byte) (Record, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Record{}, errors.New("allocation record: something follows the record")
 	}
-	if err := r.check(); err != nil {
+	err := r.check()
+	if err == nil && r.Created < 0 {
+		err = errors.New("it was created before 1970")
+	}
+	if err != nil {
 		return Record{}, fmt.Errorf("allocation record %d: %w", r.ID, err)
 	}
 	return r, nil
+}
+
+// Shift moves all times by so many nanoseconds: from one clock to another.
+func (r *Record) Shift(by int64) {
+	move := func(at *int64) {
+		if by > 0 && *at > math.MaxInt64-by || by < 0 && *at < math.MinInt64-by {
+			return // no time of any clock: what it is stays
+		}
+		*at += by
+	}
+	move(&r.Created)
+	move(&r.Expires)
+	r.Permissions, r.Channels = slices.Clone(r.Permissions), slices.Clone(r.Channels) // the caller keeps its own
+	for i := range r.Permissions {
+		move(&r.Permissions[i].Expires)
+	}
+	for i := range r.Channels {
+		move(&r.Channels[i].Expires)
+	}
+	if r.Reservation != nil {
+		reservation := *r.Reservation
+		move(&reservation.Expires)
+		r.Reservation = &reservation
+	}
+	for _, last := range []*int64{&r.Up.Last, &r.Down.Last} {
+		if *last != 0 {
+			move(last)
+		}
+	}
 }
 
 func (r *Record) check() error {
@@ -110,7 +145,7 @@ func (r *Record) check() error {
 		return errors.New("relay is not one address of one or each family")
 	case len(r.Permissions) > maxEntries || len(r.Channels) > maxEntries:
 		return fmt.Errorf("more than %d permissions or channels", maxEntries)
-	case r.Created < 0 || r.Expires < r.Created:
+	case r.Expires < r.Created:
 		return errors.New("expires before it was created")
 	}
 	for _, relay := range r.Relay {

@@ -3,6 +3,7 @@ package allocation
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -164,6 +165,43 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	if err := w.check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A record of another server gives nobody what an Allocate would not: not an unknown user, none over the quotas, none while
+// the server drains, and no longer lifetime.
+func TestImportKeepsToTheLimits(t *testing.T) {
+	old := newWorld(t, basic())
+	_, a := full(old)
+	r := taken(old, a)
+	for name, test := range map[string]struct {
+		change func(p *Policy, r *Record)
+		want   error
+	}{
+		"as it was":       {func(*Policy, *Record) {}, nil},
+		"an unknown user": {func(_ *Policy, r *Record) { r.User = "nobody" }, ErrUser},
+		"no users at all": {func(p *Policy, _ *Record) { p.Auth = Auth{Mode: AuthNone} }, ErrUser},
+		"an ephemeral user": {func(p *Policy, r *Record) {
+			p.Auth, r.User = Auth{Mode: AuthEphemeral, Secrets: []string{"s"}}, "nobody"
+		}, nil},
+		"the quota of all":        {func(p *Policy, _ *Record) { p.Quotas.Allocations = 1 }, ErrQuota}, // with its reserved port it counts twice
+		"the quota of the user":   {func(p *Policy, _ *Record) { p.Quotas.AllocationsPerUser = 1 }, ErrQuota},
+		"while the server drains": {func(p *Policy, _ *Record) { p.Draining = true }, ErrDraining},
+		"a lifetime of years":     {func(_ *Policy, r *Record) { r.Expires = math.MaxInt64 }, nil},
+	} {
+		p, r := basic(), r
+		test.change(&p, &r)
+		w := newWorld(t, p)
+		b, err := w.table.Import(r, w.now)
+		if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+		if err == nil && b.Expires > w.now+int64(time.Hour) {
+			t.Errorf("%s: it lives for %v", name, time.Duration(b.Expires-w.now))
+		}
+		if err := w.check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -10,10 +10,13 @@ import (
 	"time"
 )
 
-// Errors of Restore.
+// Errors of Restore and Import.
 var (
-	ErrExists = errors.New("its client has an allocation already")
-	ErrOver   = errors.New("its lifetime is over")
+	ErrExists   = errors.New("its client has an allocation already")
+	ErrOver     = errors.New("its lifetime is over")
+	ErrUser     = errors.New("its user does not exist here")
+	ErrQuota    = errors.New("a quota of allocations is reached")
+	ErrDraining = errors.New("no new allocations while this server drains")
 )
 
 // Record takes an allocation down.
@@ -57,7 +60,28 @@ func (t *Traffic) restore(r TrafficRecord) {
 // Restore makes the allocation of a record with its very relay addresses. Permissions and channels that are expired or over
 // the quota are left out, those whose peers are not admitted are suspended; quotas count the allocation but do not refuse it. No time is longer than the
 // policy would give now. Errors: a bad record, ErrExists, ErrOver, or what Relays.Open said.
-func (t *Table) Restore(r Record, now int64) (*Allocation, error) {
+func (t *Table) Restore(r Record, now int64) (*Allocation, error) { return t.restore(r, now, true) }
+
+// Import is Restore for a record that is not of this server: nobody gets by it what an Allocate would not give. Its user must
+// exist (every user does where credentials are ephemeral), and the quotas must have room. Errors: also ErrUser, ErrQuota and
+// ErrDraining.
+func (t *Table) Import(r Record, now int64) (*Allocation, error) {
+	p := t.shared.Policy()
+	err := error(nil)
+	switch {
+	case p.Draining:
+		err = ErrDraining
+	case !p.Auth.knows(r.User):
+		err = ErrUser
+	}
+	if err != nil {
+		return nil, fmt.Errorf("import allocation %d of %v: %w", r.ID, r.Path.Client, err)
+	}
+	return t.restore(r, now, false)
+}
+
+// restore takes a record up; with own even over the quotas.
+func (t *Table) restore(r Record, now int64, own bool) (*Allocation, error) {
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("restore allocation %d: %w", r.ID, err)
 	}
@@ -81,7 +105,7 @@ func (t *Table) Restore(r Record, now int64) (*Allocation, error) {
 	a.Up.restore(r.Up)
 	a.Down.restore(r.Down)
 	a.ID = t.shared.takeID(r.ID)
-	if err := t.reopen(a, &r, now); err != nil {
+	if err := t.reopen(a, &r, now, own); err != nil {
 		t.shared.giveID(a.ID)
 		return nil, fmt.Errorf("restore allocation %d of %v: %w", r.ID, r.Path.Client, err)
 	}
@@ -92,7 +116,7 @@ func (t *Table) Restore(r Record, now int64) (*Allocation, error) {
 }
 
 // reopen opens the relays of a record again, and holds its reserved port.
-func (t *Table) reopen(a *Allocation, r *Record, now int64) error {
+func (t *Table) reopen(a *Allocation, r *Record, now int64, own bool) error {
 	var want RelayRequest
 	for _, relay := range r.Relay {
 		want.Exact[family(relay.Addr())] = relay
@@ -102,9 +126,17 @@ func (t *Table) reopen(a *Allocation, r *Record, now int64) error {
 	if reserved {
 		want.Reserve, want.Reserved = true, r.Reservation.Relay
 	}
-	t.shared.acquire(a.User, 1, true)
+	count := 1
+	if reserved {
+		count++
+	}
+	if !t.shared.acquire(a.User, count, own) {
+		return ErrQuota
+	}
 	if _, err := t.relays.Open(a, want); err != nil {
-		t.shared.release(a.User)
+		for range count {
+			t.shared.release(a.User)
+		}
 		return fmt.Errorf("open relay %v: %w", r.Relay, err)
 	}
 	a.Relay, a.Public = want.Exact, [2]netip.Addr{} // what the client was told, whatever is configured by now
@@ -112,7 +144,6 @@ func (t *Table) reopen(a *Allocation, r *Record, now int64) error {
 		a.Public[family(public)] = public
 	}
 	if reserved {
-		t.shared.acquire(a.User, 1, true)
 		a.token = token(r.Reservation)
 		t.reserve(a, r.Reservation.Relay, clamp(r.Reservation.Expires, now, reservationTime))
 	}

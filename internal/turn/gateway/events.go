@@ -68,7 +68,9 @@ func (w *worker) keepChanges() {
 		if c.gone {
 			continue
 		}
-		b, err := json.Marshal(w.record(a))
+		r := w.record(a)
+		r.Shift(w.gateway.clock.Epoch)
+		b, err := json.Marshal(r)
 		if err != nil {
 			w.gateway.options.Log.Error("an allocation will not outlive this process", "id", a.ID, "error", err)
 			continue
@@ -78,7 +80,7 @@ func (w *worker) keepChanges() {
 	w.changed = w.changed[:0]
 }
 
-// record takes an allocation down.
+// record takes an allocation down. Its times are those of Options.Now.
 func (w *worker) record(a *allocation.Allocation) allocation.Record {
 	r := w.table.Record(a)
 	r.Listener = a.Data.(*client).listener.current().Name

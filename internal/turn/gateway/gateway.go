@@ -23,8 +23,13 @@ type Options struct {
 	Offload Offload      // nil: every packet goes through user space
 	// NoCoalesce has the kernel hand over datagrams one by one (no UDP_GRO): Offload cannot relay what was joined before it.
 	NoCoalesce bool
-	Keeper     Keeper       // nil: nothing outlives the process
-	Now        func() int64 // Unix nanoseconds, called by several goroutines; default time.Now
+	Keeper     Keeper // nil: nothing outlives the process
+	// Now is what lifetimes go by: nanoseconds that nobody can set. Called by several goroutines; default Clock.
+	Now func() int64
+	// Wall is the time in Unix nanoseconds: ephemeral credentials, what people read and records of another boot go by it.
+	// Default time.Now, or Now where that is given.
+	Wall func() int64
+	Boot string // names the boot of the host: Now of two processes is comparable if it is the same; default the kernel's
 	// Routes are the ways to the world of the routes' resolver. Changed and Log are the gateway's.
 	Routes routes.Options
 }
@@ -35,6 +40,7 @@ type Gateway struct {
 	shared   *allocation.Shared
 	router   *routes.Router
 	nonceKey []byte
+	clock    clockRecord // Wall belongs to watch once the gateway runs
 	ports    portTable
 	offload  offloads
 	workers  []*worker
@@ -66,9 +72,16 @@ func (o *Options) setDefaults() {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Now == nil {
-		o.Now = func() int64 { return time.Now().UnixNano() }
+	if o.Wall == nil {
+		o.Wall = o.Now
 	}
+	if o.Now == nil {
+		o.Now = Clock()
+	}
+	if o.Wall == nil {
+		o.Wall = func() int64 { return time.Now().UnixNano() }
+	}
+	o.Boot = cmp.Or(o.Boot, bootID())
 }
 
 // Open binds the listeners of a validated config; nothing moves until Run. With a Keeper it adopts the sockets and

@@ -20,7 +20,7 @@ func (g *Gateway) newShared(c Config) (err error) {
 // policyLocked is the policy of a config. The caller holds g.mu, or nobody else knows g yet.
 func (g *Gateway) policyLocked(c *Config) allocation.Policy {
 	p := c.policy()
-	p.NonceKeys, p.Admit = [][]byte{g.nonceKey}, g.admit
+	p.NonceKeys, p.Admit, p.Wall = [][]byte{g.nonceKey}, g.admit, g.options.Wall
 	p.Draining, p.Alternate = g.draining.Load(), g.alternate
 	return p
 }

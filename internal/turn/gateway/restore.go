@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,13 +63,14 @@ func (g *Gateway) keptNonceKey() (key []byte) {
 
 // restoreLocked takes up the allocations that a Keeper holds.
 func (g *Gateway) restoreLocked() {
+	shift := g.keptClock()
 	if g.options.Keeper == nil {
 		return
 	}
 	restored, lost := 0, 0
 	var gone []uint64
 	g.options.Keeper.Records(func(id uint64, b []byte) bool {
-		if id == nonceKeyID {
+		if id == nonceKeyID || id == clockID {
 			return true
 		}
 		r, err := allocation.DecodeRecord(b)
@@ -75,7 +78,8 @@ func (g *Gateway) restoreLocked() {
 			err = fmt.Errorf("it is the record of %d", r.ID) // Delete would never find it
 		}
 		if err == nil {
-			err = g.restoreOneLocked(r)
+			r.Shift(shift)
+			err = g.restoreOneLocked(r, (*allocation.Table).Restore)
 		}
 		if err != nil {
 			lost++
@@ -89,13 +93,14 @@ func (g *Gateway) restoreLocked() {
 	for _, id := range gone {
 		g.options.Keeper.Delete(id)
 	}
+	g.keepClock() // after the records are in the form that it describes
 	if restored+lost > 0 {
 		g.options.Log.Info("kept allocations are taken up", "restored", restored, "lost", lost)
 	}
 }
 
 // restoreOneLocked takes up one allocation at the worker that the kernel gives its client's datagrams to.
-func (g *Gateway) restoreOneLocked(r allocation.Record) (err error) {
+func (g *Gateway) restoreOneLocked(r allocation.Record, restore func(*allocation.Table, allocation.Record, int64) (*allocation.Allocation, error)) (err error) {
 	l := g.listenerLocked(r.Listener)
 	switch {
 	case l == nil:
@@ -106,7 +111,7 @@ func (g *Gateway) restoreOneLocked(r allocation.Record) (err error) {
 		return fmt.Errorf("listener %q is at %v now, not at %v", r.Listener, l.server, r.Path.Server)
 	}
 	r.Path.Listener = l.id
-	g.runInLocked(g.workerFor(r.Path.Client), func(w *worker) { _, err = w.table.Restore(r, w.now) })
+	g.runInLocked(g.workerFor(r.Path.Client), func(w *worker) { _, err = restore(w.table, r, w.now) })
 	return err
 }
 
@@ -131,15 +136,37 @@ func (g *Gateway) Export(ctx context.Context) (records []allocation.Record, err 
 		g.runInLocked(w, func(w *worker) {
 			w.flush()
 			for a := range w.table.All {
-				records = append(records, w.record(a))
+				records = append(records, g.inWall(w.record(a)))
 			}
 		})
 	}
 	return records, nil
 }
 
+// ParseExport reads what `weir turn export` wrote, strictly: it may come from anybody.
+func ParseExport(text []byte) ([]allocation.Record, error) {
+	var moved struct {
+		Allocations []json.RawMessage `json:"allocations"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&moved); err != nil {
+		return nil, fmt.Errorf("no export of weir turn export: %w", err)
+	}
+	records := make([]allocation.Record, len(moved.Allocations))
+	for i, raw := range moved.Allocations {
+		record, err := allocation.DecodeRecord(raw)
+		if err != nil {
+			return nil, fmt.Errorf("allocation %d of the export: %w", i+1, err)
+		}
+		records[i] = record
+	}
+	return records, nil
+}
+
 // Import restores allocations that another gateway exported, and returns how many; the error tells why the first of
-// the others was not. Their relay addresses must be free on this host.
+// the others was not. Their relay addresses must be free on this host, their users must exist in mode static, and the quotas
+// and lifetimes hold for them.
 func (g *Gateway) Import(ctx context.Context, records []allocation.Record) (restored int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,7 +175,9 @@ func (g *Gateway) Import(ctx context.Context, records []allocation.Record) (rest
 		if err := ctx.Err(); err != nil {
 			return restored, errors.Join(err, first)
 		}
-		if err := g.restoreOneLocked(records[i]); err != nil {
+		r := records[i]
+		r.Shift(-g.offset())
+		if err := g.restoreOneLocked(r, (*allocation.Table).Import); err != nil {
 			if first == nil {
 				first = fmt.Errorf("restore the allocation of %v: %w", records[i].Path.Client, err)
 			}

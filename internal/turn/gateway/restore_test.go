@@ -107,8 +107,10 @@ func (s *shelf) kept() (sockets, records int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	records = len(s.records)
-	if s.records[0] != nil { // the gateway's own
-		records--
+	for id := range s.records {
+		if id == 0 || id >= 1<<53 { // the gateway's own
+			records--
+		}
 	}
 	return len(s.sockets), records
 }

@@ -13,7 +13,7 @@ type Keeper interface {
 	Names() []string
 	// Take gives the caller the descriptor that an earlier process stored, once. The keeper keeps its duplicate.
 	Take(name string) (fd int, ok bool)
-	// Put writes the record of an allocation, in place of an earlier one, Delete removes it. Id 0 is the gateway's own.
+	// Put writes the record of an allocation, in place of an earlier one, Delete removes it. Id 0 and those from 2^53 on are the gateway's own.
 	Put(id uint64, record []byte)
 	Delete(id uint64)
 	// Records yields what an earlier process put. record is valid until yield returns.
@@ -46,7 +46,7 @@ type OffloadChannel struct {
 // OffloadTraffic is what went one way through the kernel since the channel was added.
 type OffloadTraffic struct {
 	Packets, Bytes uint64 // user data without headers
-	Last           int64  // Unix nanoseconds, 0: none yet
+	Last           int64  // by Options.Now, 0: none yet
 }
 
 // stream is one client connection of a TCP, TLS or DTLS listener as a worker sees it. Only the goroutine of the worker

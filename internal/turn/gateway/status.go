@@ -143,11 +143,12 @@ func (h *held) countClusters(a *allocation.Allocation) {
 func (g *Gateway) Users(yield func(User) bool) {
 	g.offload.count()
 	var users []User
+	wall := g.offset()
 	g.mu.Lock()
 	g.doLocked(func(w *worker) {
 		w.flush() // for the counters
 		for a := range w.table.All {
-			users = append(users, userOf(a))
+			users = append(users, userOf(a, wall))
 		}
 	})
 	g.mu.Unlock()
@@ -158,11 +159,18 @@ func (g *Gateway) Users(yield func(User) bool) {
 	}
 }
 
-func userOf(a *allocation.Allocation) User {
+// userOf describes an allocation; wall is what to add to its times for the wall clock's.
+func userOf(a *allocation.Allocation, wall int64) User {
+	last := func(t *allocation.Traffic) int64 {
+		if at := t.Last.Load(); at != 0 {
+			return at + wall
+		}
+		return 0
+	}
 	c := a.Data.(*client)
 	u := User{
 		ID: a.ID, User: a.User, Client: a.Path.Client, Transport: a.Path.Transport.String(), Listener: c.listener.current().Name,
-		TCP: a.TCP, Created: a.Created, Expires: a.Expires, LastUp: a.Up.Last.Load(), LastDown: a.Down.Last.Load(),
+		TCP: a.TCP, Created: a.Created + wall, Expires: a.Expires + wall, LastUp: last(&a.Up), LastDown: last(&a.Down),
 		Up:   Traffic{a.Up.Packets.Load(), a.Up.Bytes.Load()},
 		Down: Traffic{a.Down.Packets.Load(), a.Down.Bytes.Load()},
 	}

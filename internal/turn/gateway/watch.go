@@ -25,6 +25,7 @@ func (g *Gateway) watch(ctx context.Context) {
 			return
 		case now := <-ticker.C:
 			g.offload.count()
+			g.followClock()
 			if now.Sub(told) >= logInterval {
 				told = now
 				before = g.complain(before)

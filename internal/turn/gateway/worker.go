@@ -35,7 +35,7 @@ type worker struct {
 	gateway *Gateway
 	index   int
 	table   *allocation.Table
-	now     int64 // Unix nanoseconds at the begin of the turn
+	now     int64 // by Options.Now, at the begin of the turn
 	next    int64 // when the table must be looked at
 	stop    bool
 	busy    bool // the last turn had something to read

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -97,25 +96,25 @@ func (k *Keep) receiveSockets(m message) {
 	}
 }
 
-// openJournal opens the one in dir, or that which came with the sockets, or a new memfd.
+// openJournal opens the one in dir, or that which came with the sockets, or a new memfd. A directory that cannot be written
+// at the moment costs the survival of all processes, not the start.
 func (k *Keep) openJournal(dir string) (err error) {
 	var lost damage
-	switch {
-	case dir != "":
-		if k.state, err = openState(dir); err != nil {
+	if dir != "" {
+		lost, err = k.openStateJournal(dir)
+		if err != nil && !unusable(err) {
 			return err
 		}
-		if k.hello.Clean {
-			k.setAside()
+		if err != nil {
+			k.unusable = err.Error()
+			k.log.Error("no journal: what is allocated does not outlive all processes; free space or make the directory writable, then restart or run 'weir turn upgrade'",
+				"state", dir, "error", err)
 		}
-		k.journal, lost, err = k.state.open()
-	case k.wire != nil:
-		k.journal, lost, err = k.openMemory()
-	default:
-		return nil
 	}
-	if err != nil {
-		return err
+	if k.journal == nil && k.wire != nil {
+		if k.journal, lost, err = k.openMemory(); err != nil {
+			return err
+		}
 	}
 	if lost.Torn {
 		k.log.Info("the journal's last record was cut off in the middle of its write", "bytes", lost.Bytes)
@@ -125,14 +124,96 @@ func (k *Keep) openJournal(dir string) (err error) {
 	return nil
 }
 
-// setAside moves a journal away that children die of.
-func (k *Keep) setAside() {
-	path := filepath.Join(k.state.path, journalFile)
-	if err := os.Rename(path, path+".bad"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		k.log.Error("set the journal aside", "error", err)
-		return
+// openStateJournal opens the journal of a directory. One that is none, or of another version, is set aside; so is one that
+// children die of.
+func (k *Keep) openStateJournal(dir string) (lost damage, err error) {
+	if k.state, err = openState(dir); err != nil {
+		return lost, err
 	}
-	k.log.Warn("the journal was set aside, for processes died of it", "as", path+".bad")
+	defer func() {
+		if err != nil {
+			_ = k.state.lock.Close()
+			k.state = nil
+		}
+	}()
+	if k.hello.Clean {
+		if err := k.setAside("processes died of it"); err != nil {
+			return lost, err
+		}
+	}
+	k.journal, lost, err = k.state.open()
+	if unreadable := (*unreadableError)(nil); errors.As(err, &unreadable) {
+		if err := k.setAside(unreadable.Error()); err != nil {
+			return lost, err
+		}
+		k.journal, lost, err = k.state.open()
+	}
+	if err != nil {
+		return lost, err
+	}
+	if err := k.adoptMemory(); err != nil {
+		_ = k.journal.file.Close()
+		k.journal = nil
+		return lost, fmt.Errorf("state directory %s: %w", dir, err)
+	}
+	return lost, nil
+}
+
+// setAside moves a journal away, and no earlier one that was moved away.
+func (k *Keep) setAside(why string) error {
+	path, err := k.state.setAside()
+	if err != nil {
+		return err
+	}
+	if path != "" {
+		k.log.Error("the journal was set aside; a new one begins without the allocations in it", "as", path, "why", why)
+	}
+	return nil
+}
+
+// adoptMemory copies what the process before kept in memory, because it could not write to the directory, and which
+// therefore is what is true.
+func (k *Keep) adoptMemory() error {
+	fd, known := k.Take(journalName)
+	if !known {
+		return nil
+	}
+	file := os.NewFile(uintptr(fd), "weir-journal")
+	defer file.Close()
+	memory, _, err := openJournal(file)
+	if err != nil {
+		k.log.Error("the journal of the process before", "error", err)
+		k.Drop(journalName)
+		return nil
+	}
+	for id := range k.journal.live {
+		if _, there := memory.live[id]; !there {
+			if err := k.journal.delete(id); err != nil {
+				return errors.Join(err, k.giveBack(file))
+			}
+		}
+	}
+	var failed error
+	err = memory.each(func(id uint64, record []byte) bool {
+		failed = k.journal.put(id, record)
+		return failed == nil
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return errors.Join(err, k.giveBack(file))
+	}
+	k.Drop(journalName)
+	return nil
+}
+
+// giveBack makes a journal in memory one to take again.
+func (k *Keep) giveBack(file *os.File) error {
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err == nil {
+		k.socketsMu.Lock()
+		k.taken[journalName] = fd
+		k.socketsMu.Unlock()
+	}
+	return err
 }
 
 func (k *Keep) openMemory() (*journal, damage, error) {

@@ -34,7 +34,7 @@ type journal struct {
 
 // JournalStats counts what a journal did and what it could not do.
 type JournalStats struct {
-	Records     int    `json:"records"` // but for that of id 0, which is the serving part's own
+	Records     int    `json:"records"` // but for those of the serving part's own
 	Bytes       int64  `json:"bytes"`   // of the file
 	Compactions uint64 `json:"compactions"`
 	Refused     uint64 `json:"refused"` // records beyond a bound: their allocations do not survive the process
@@ -54,7 +54,7 @@ func openJournal(file *os.File) (*journal, damage, error) {
 		return j, damage{}, j.begin()
 	}
 	if info.Size() > 4*MaxBytes {
-		return nil, damage{}, fmt.Errorf("%d bytes: a journal has at most %d", info.Size(), int64(4*MaxBytes))
+		return nil, damage{}, &unreadableError{fmt.Errorf("%d bytes: a journal has at most %d", info.Size(), int64(4*MaxBytes))}
 	}
 	end, lost, err := scan(file, info.Size(), j.replay)
 	if err != nil {
@@ -71,6 +71,9 @@ func openJournal(file *os.File) (*journal, damage, error) {
 func (j *journal) begin() error {
 	n, err := j.file.WriteAt(appendFileHeader(nil), 0)
 	j.end = int64(n)
+	if err != nil {
+		_ = j.file.Truncate(0) // half a header would be no journal
+	}
 	return err
 }
 
@@ -219,8 +222,10 @@ func (j *journal) copyTo(next *journal) error {
 func (j *journal) snapshot() JournalStats {
 	s := j.stats
 	s.Records, s.Bytes = len(j.live), j.end
-	if _, ok := j.live[0]; ok {
-		s.Records--
+	for id := range j.live {
+		if id == 0 || id >= ownID {
+			s.Records--
+		}
 	}
 	return s
 }

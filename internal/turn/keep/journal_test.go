@@ -10,6 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 )
 
 // contents is what a journal holds.
@@ -188,22 +192,105 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 }
 
-// What cannot be a journal, or a state directory, is one clear error that names the remedy.
-func TestStateRefused(t *testing.T) {
-	write := func(text string) func(t *testing.T, dir string) {
-		return func(t *testing.T, dir string) {
-			if err := os.WriteFile(filepath.Join(dir, journalFile), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+// A file in the place of the journal that is none, or of another version, is set aside, never over an earlier one, and a new
+// journal begins. Where too many were set aside, it stays, and nothing is kept.
+func TestUnreadableJournalIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{"#!/bin/sh\necho this is a script\n", "weir", fileMagic + "\x07\x00\x00\x00\x00\x00\x00\x00"}
+	for i := range maxAside + 1 {
+		text := texts[i%len(texts)]
+		path, aside := filepath.Join(dir, journalFile), filepath.Join(dir, journalFile+".bad")
+		if i > 0 {
+			aside += fmt.Sprint(".", i)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k, err := Open(Options{State: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Put(1, []byte("record"))
+		stats := k.Stats()
+		k.Close()
+		if i == maxAside {
+			aside = path
+		}
+		if got, err := os.ReadFile(aside); err != nil || string(got) != text {
+			t.Errorf("%d: %s holds %q, %v; want %q", i, aside, got, err, text)
+		}
+		if full := i == maxAside; (stats.Unusable != "") != full || (stats.Journal.Records == 1) == full {
+			t.Errorf("%d: %+v", i, stats)
 		}
 	}
+}
+
+// A directory that cannot be written costs the journal, not the start; status says so.
+func TestUnwritableState(t *testing.T) {
+	k, err := Open(Options{State: "/sys/weir-test"}) // nobody can make one there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	k.Put(1, []byte("record"))
+	k.Delete(1)
+	if s := k.Stats(); !strings.Contains(s.Unusable, "/sys/weir-test") || s.State != "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A gateway starts on a full disk, and its records survive its child's death all the same. When there is room again, the next
+// child has the journal in the directory, with everything.
+func TestRootFullDisk(t *testing.T) {
+	netlabtest.Root(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	filler := filepath.Join(dir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stateEnv+"="+dir)
+	s.output.has(t, "no journal")
+	again := func(a answer) answer {
+		t.Helper()
+		kill(t, a.pid, unix.SIGKILL)
+		b := s.ask("after")
+		for b.pid == a.pid {
+			b = s.ask("after")
+		}
+		if b.count <= a.count {
+			t.Fatalf("after a kill %+v, before it %+v", b, a)
+		}
+		return b
+	}
+	a := again(s.ask("first"))
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	a = again(a)
+	if info, err := os.Stat(filepath.Join(dir, journalFile)); err != nil || info.Size() <= fileHeader {
+		t.Errorf("the journal in the directory: %v, %v", info, err)
+	}
+	kill(t, s.cmd.Process.Pid, unix.SIGKILL)
+	<-s.ended
+	killAndWait(t, a.pid)
+	if b := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stateEnv+"="+dir).ask("new"); b.count <= a.count {
+		t.Errorf("after the death of all processes %+v, before it %+v", b, a)
+	}
+}
+
+// What cannot be a state directory is one clear error that names the remedy.
+func TestStateRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(t *testing.T, dir string)
 		want string
 	}{
-		"another file":  {write("#!/bin/sh\necho this is a script\n"), "not a journal of weir; move it away"},
-		"short":         {write("weir"), "not a journal of weir; move it away"},
-		"newer version": {write(fileMagic + "\x07\x00\x00\x00\x00\x00\x00\x00"), "version 7: this weir reads version 1"},
 		"link": {func(t *testing.T, dir string) {
 			if err := os.Symlink("/etc/passwd", filepath.Join(dir, journalFile)); err != nil {
 				t.Fatal(err)

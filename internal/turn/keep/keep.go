@@ -20,6 +20,9 @@ const (
 	MaxBytes   = 512 << 20 // bytes of a journal's live records
 )
 
+// ownID and the ids above it, and 0, are of records that the serving part keeps for itself: they count as no allocation.
+const ownID = 1 << 53
+
 // journalName is the name of the memfd with the journal among the sockets.
 const journalName = "keep/journal"
 
@@ -43,6 +46,8 @@ type Keep struct {
 	hello hello
 	state *stateDir // nil: none
 
+	unusable string // why there is no journal in Options.State
+
 	journalMu sync.Mutex
 	journal   *journal // nil: nowhere to keep records
 
@@ -60,20 +65,23 @@ type Keep struct {
 
 // Stats is what is kept and what could not be.
 type Stats struct {
-	Supervisor string       `json:"supervisor"`     // yes, gone, none
-	PID        int          `json:"pid,omitempty"`  // of the supervisor
-	Starts     int          `json:"starts"`         // of a serving process, by this supervisor and those it came from
-	Upgrades   int          `json:"upgrades"`       // of the binary
-	Last       string       `json:"last,omitempty"` // why the process before ended
-	Sockets    int          `json:"sockets"`
-	Capacity   int          `json:"capacity"` // of sockets
-	Refused    uint64       `json:"refused"`  // sockets that could not be stored: their allocations do not survive the process
-	State      string       `json:"state,omitempty"`
-	Journal    JournalStats `json:"journal"`
+	Supervisor string `json:"supervisor"`     // yes, gone, none
+	PID        int    `json:"pid,omitempty"`  // of the supervisor
+	Starts     int    `json:"starts"`         // of a serving process, by this supervisor and those it came from
+	Upgrades   int    `json:"upgrades"`       // of the binary
+	Last       string `json:"last,omitempty"` // why the process before ended
+	Sockets    int    `json:"sockets"`
+	Capacity   int    `json:"capacity"` // of sockets
+	Refused    uint64 `json:"refused"`  // sockets that could not be stored: their allocations do not survive the process
+	State      string `json:"state,omitempty"`
+	// Unusable is why the directory of Options.State has no journal; empty where it has, or none is asked for.
+	Unusable string       `json:"state_unusable,omitempty"`
+	Journal  JournalStats `json:"journal"`
 }
 
 // Open takes over from the process before, under a supervisor its sockets too. Called once, before sockets are opened.
-// Errors: a state directory that cannot be used or that another process uses, a journal that is none.
+// Errors: a state directory that others may write to, that is none, or that another process uses. One that cannot be written
+// at the moment (a full disk, no permission) is told by the log and Stats.
 func Open(o Options) (*Keep, error) {
 	k := &Keep{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), taken: map[string]int{}, stored: map[string]struct{}{},
@@ -204,6 +212,13 @@ func (k *Keep) Ready() {
 	}
 }
 
+// Stopping tells the supervisor that this process took the first signal to end and may need longer than a moment for it.
+func (k *Keep) Stopping() {
+	if k.wire != nil && !k.alone.Load() {
+		_ = k.wire.send(patience, opStopping, nil)
+	}
+}
+
 // HandOver is closed when the supervisor wants this process to stop reading and end, keeping all that is stored, for a
 // successor that is about to start.
 func (k *Keep) HandOver() <-chan struct{} { return k.handOver }
@@ -232,7 +247,7 @@ func (k *Keep) RequestUpgrade() error {
 // Stats may be called at any time.
 func (k *Keep) Stats() Stats {
 	k.socketsMu.Lock()
-	s := Stats{Supervisor: "none", Sockets: len(k.stored), Refused: k.refused, Capacity: k.hello.Capacity}
+	s := Stats{Unusable: k.unusable, Supervisor: "none", Sockets: len(k.stored), Refused: k.refused, Capacity: k.hello.Capacity}
 	k.socketsMu.Unlock()
 	if k.wire != nil {
 		s.Supervisor, s.PID = "yes", os.Getppid()

@@ -28,6 +28,10 @@ import (
 const (
 	roleEnv  = "KEEP_TEST"
 	stateEnv = "KEEP_TEST_STATE"
+	// settledEnv is Config.Settled; stuckEnv is of a child that takes no signal to end: "ready", or "starting" for one
+	// that does not even come to serve.
+	settledEnv = "KEEP_TEST_SETTLED"
+	stuckEnv   = "KEEP_TEST_STUCK"
 )
 
 func TestMain(m *testing.M) {
@@ -73,7 +77,9 @@ func runRole() int {
 	if err != nil {
 		panic(err)
 	}
-	code, err := Supervise(Config{Path: path, Args: os.Args, Log: log, Settled: 1}) // every crash after Ready is the first of a row
+	settled, _ := time.ParseDuration(os.Getenv(settledEnv))
+	settled = max(settled, 1) // else every crash after Ready is the first of a row
+	code, err := Supervise(Config{Path: path, Args: os.Args, Log: log, Settled: settled, MaxWait: 10 * time.Millisecond})
 	if err != nil {
 		log.Error("supervise", "error", err)
 	}
@@ -102,7 +108,11 @@ func hold(log *slog.Logger) int {
 		return true
 	})
 	if h.count == 666 && len(k.Names()) > 0 {
-		unix.Kill(os.Getpid(), unix.SIGKILL) // poisoned
+		panic("poisoned")
+	}
+	if os.Getenv(stuckEnv) == "starting" {
+		fmt.Fprintln(os.Stderr, "stuck")
+		select {}
 	}
 	if err := h.open(os.Args[1]); err != nil {
 		log.Error("open the socket", "error", err)
@@ -164,7 +174,7 @@ func (h *holder) run() int {
 			mu.Lock()
 			if sig == unix.SIGHUP {
 				h.hangups++
-			} else {
+			} else if os.Getenv(stuckEnv) == "" {
 				h.leaving = true
 				code <- 7
 				h.conn.SetReadDeadline(time.Now())
@@ -242,6 +252,12 @@ func (l *lines) copy(r io.Reader) {
 	l.end = true
 	l.cond.Broadcast()
 	l.mu.Unlock()
+}
+
+func (l *lines) all() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text
 }
 
 // has waits until a piece was written, or fails when the process ended without it, or after two minutes.

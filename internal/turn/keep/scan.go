@@ -10,7 +10,7 @@ import (
 )
 
 // errNoJournal says that a file is something else.
-var errNoJournal = errors.New("not a journal of weir")
+var errNoJournal error = &unreadableError{errors.New("not a journal of weir")}
 
 const (
 	fileMagic  = "weirkeep"
@@ -50,7 +50,7 @@ func scan(r io.ReaderAt, size int64, yield func(f frame, offset int64)) (end int
 		return 0, lost, errNoJournal
 	}
 	if v := binary.LittleEndian.Uint32(head[8:]); v != version {
-		return 0, lost, fmt.Errorf("journal of version %d: this weir reads version %d", v, version)
+		return 0, lost, &unreadableError{fmt.Errorf("journal of version %d: this weir reads version %d", v, version)}
 	}
 	s := scanner{r: r, size: size, base: fileHeader, next: 1}
 	return s.run(yield)

@@ -82,6 +82,48 @@ func openFile(path string) (*os.File, error) {
 	return file, nil
 }
 
+// unusable says that a directory is all right but cannot be used at the moment.
+func unusable(err error) bool {
+	for _, errno := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.ENOMEM, errAside} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// unreadableError is of a file in the place of the journal that holds none of this version.
+type unreadableError struct{ error }
+
+func (e *unreadableError) Unwrap() error { return e.error }
+
+// errAside says that journals were set aside before, and nobody has looked at them.
+var errAside = errors.New("journals were set aside before; look at them and remove them")
+
+const maxAside = 8 // journals that are set aside
+
+// setAside renames the journal to the first free one of journal.bad, journal.bad.1 and so on, and returns its new path;
+// empty: there was none.
+func (d *stateDir) setAside() (string, error) {
+	path := filepath.Join(d.path, journalFile)
+	for i := range maxAside {
+		aside := path + ".bad"
+		if i > 0 {
+			aside += "." + strconv.Itoa(i)
+		}
+		err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, aside, unix.RENAME_NOREPLACE)
+		switch {
+		case err == nil:
+			return aside, nil
+		case errors.Is(err, unix.ENOENT):
+			return "", nil
+		case !errors.Is(err, unix.EEXIST):
+			return "", fmt.Errorf("set %s aside: %w", path, err)
+		}
+	}
+	return "", fmt.Errorf("set %s aside: %s.bad and %d more: %w", path, path, maxAside-1, errAside)
+}
+
 // open reads the journal of the directory.
 func (d *stateDir) open() (*journal, damage, error) {
 	path := filepath.Join(d.path, journalFile)
@@ -92,7 +134,7 @@ func (d *stateDir) open() (*journal, damage, error) {
 	j, lost, err := openJournal(file)
 	if err != nil {
 		_ = file.Close()
-		return nil, lost, fmt.Errorf("%s: %w; move it away to start without the allocations in it", path, err)
+		return nil, lost, fmt.Errorf("%s: %w", path, err)
 	}
 	temporary := path + ".new"
 	j.fresh = func() (*os.File, error) {

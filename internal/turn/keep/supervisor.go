@@ -20,9 +20,11 @@ import (
 const (
 	probeTime = 20 * time.Second // a new binary's, to show that it runs
 	leaveTime = 10 * time.Second // an old child's, to hand over; it is killed then, which loses nothing
-	endTime   = 3 * time.Second  // a child's, to end at a second signal, or at the first one before it serves
-	firstWait = 100 * time.Millisecond
-	maxWait   = 5 * time.Second
+	// endTime is a child's, to take a signal to end and to be gone after it said that it ends. It is killed then.
+	endTime   = 2500 * time.Millisecond
+	firstWait = 50 * time.Millisecond // before the third start in a row
+
+	crashWeight = 4 // of a child that died by itself; one that was killed (by the system, for want of memory) counts as 1
 )
 
 // Config says what to supervise.
@@ -32,10 +34,11 @@ type Config struct {
 	// Args of the child and of a successor, the name of the program first.
 	Args []string
 	Log  *slog.Logger
-	// Crashes in a row after which the state is dropped, and as many again after which it gives up; default 5. A crash counts
-	// when the child did not serve for Settled, default 2s.
+	// Crashes in a row of children that never came to serve after which the state is dropped, once, for it is what they die
+	// of; default 5. Four SIGKILL count as one crash.
 	Crashes int
-	Settled time.Duration
+	// A child that served for Settled (default 2s) is followed at once; else the wait doubles up to MaxWait (default 1s).
+	Settled, MaxWait time.Duration
 }
 
 // supervisor is the state of Supervise. One goroutine owns it.
@@ -51,8 +54,11 @@ type supervisor struct {
 	stop    syscall.Signal // the last of them
 	hangup  bool           // a SIGHUP came before the child could take it
 
-	crashes int // in a row
-	dropped bool
+	draining bool // a child took the first signal to end
+
+	crashes int  // in a row, without one that served for Settled
+	early   int  // weight of those in a row that never served
+	dropped bool // the state, since a child served
 }
 
 // child is one serving process.
@@ -67,17 +73,17 @@ type child struct {
 	ready    time.Time // zero: it does not serve yet
 	quit     bool      // it said that it ends
 	leaving  bool      // it was told to hand over
-	cut      bool      // it is killed if it does not end in endTime
+	killed   bool      // it did not end in time
 }
 
 // Supervise runs children until one of them ends in order, and returns its exit code. It handles SIGTERM, SIGINT and SIGHUP by
-// forwarding them and SIGUSR2 by an upgrade; an upgrade replaces the process, so that it returns in the successor only. An
-// error: it could not start, or gave up; the code is 1 then.
+// forwarding them and SIGUSR2 by an upgrade; an upgrade replaces the process, so that it returns in the successor only. A
+// child that dies is followed by another one, however often. An error: the first child could not be started; the code is 1.
 func Supervise(config Config) (code int, err error) {
 	runtime.LockOSThread() // a successor is started with this thread's signal mask
 	s := &supervisor{config: config, log: cmp.Or(config.Log, slog.New(slog.DiscardHandler)), held: newHeld(), oldExe: -1, signals: make(chan os.Signal, 16)}
 	s.config.Crashes = cmp.Or(config.Crashes, 5)
-	s.config.Settled = cmp.Or(config.Settled, 2*time.Second)
+	s.config.Settled, s.config.MaxWait = cmp.Or(config.Settled, 2*time.Second), cmp.Or(config.MaxWait, time.Second)
 	s.hello.Protocol, s.hello.Capacity = protocol, s.held.capacity
 	signal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR2)
 	defer signal.Stop(s.signals)
@@ -86,8 +92,16 @@ func Supervise(config Config) (code int, err error) {
 	}
 	for {
 		c, err := s.start()
-		if err != nil {
+		switch {
+		case err != nil && s.hello.Starts == 0:
 			return 1, err
+		case err != nil: // such as no memory, or too many processes
+			s.log.Error("the serving process cannot be started; it is tried again", "error", err)
+			s.crashes++
+			if code, done := s.pause(); done {
+				return code, nil
+			}
+			continue
 		}
 		s.serve(c)
 		if code, done, err := s.after(c); done {
@@ -116,6 +130,11 @@ func (s *supervisor) start() (*child, error) {
 	}
 	_ = theirs.Close() // now the child alone has it, and its death ends the pair
 	s.hello.Starts++
+	if s.draining { // the child before did
+		c.killer = time.After(handOverTime)
+	} else if s.stops > 0 {
+		c.killer = time.After(endTime)
+	}
 	go c.read()
 	go func() {
 		_ = c.cmd.Wait()
@@ -170,11 +189,21 @@ func (s *supervisor) serve(c *child) {
 			c.probed = nil
 			s.probed(c, err)
 		case <-c.killer:
-			s.log.Warn("the serving process does not end: it is killed, what is kept stays", "pid", c.cmd.Process.Pid)
-			_ = c.cmd.Process.Kill()
+			s.kill(c)
 		}
 	}
 	_ = c.wire.conn.Close()
+}
+
+// kill ends a child that did not end in time.
+func (s *supervisor) kill(c *child) {
+	if c.leaving {
+		s.log.Warn("the serving process does not hand over: it is killed, its successor has all that is kept", "pid", c.cmd.Process.Pid)
+	} else {
+		s.log.Warn("the serving process does not end: it is killed", "pid", c.cmd.Process.Pid)
+		c.killed = true
+	}
+	_ = c.cmd.Process.Kill()
 }
 
 func (s *supervisor) signal(c *child, sig os.Signal) {
@@ -191,9 +220,7 @@ func (s *supervisor) signal(c *child, sig os.Signal) {
 	default:
 		s.stops++
 		s.stop = number
-		if s.stops > 1 || c.ready.IsZero() {
-			c.cut, c.killer = true, time.After(endTime)
-		}
+		c.killer = time.After(endTime)
 		if c.ready.IsZero() && s.stops == 1 {
 			return
 		}
@@ -218,6 +245,11 @@ func (s *supervisor) message(c *child, m message) {
 		s.ready(c)
 	case opQuit:
 		c.quit = true
+		c.killer = time.After(endTime)
+	case opStopping:
+		if s.stops == 1 && !c.leaving && !c.quit {
+			c.killer, s.draining = nil, true // it ends when it has drained, or at a second signal
+		}
 	case opUpgrade:
 		s.upgrade(c)
 	}
@@ -226,8 +258,9 @@ func (s *supervisor) message(c *child, m message) {
 
 func (s *supervisor) ready(c *child) {
 	c.ready = time.Now()
-	if c.cut && s.stops == 1 { // it drains, as long as it takes
-		c.cut, c.killer = false, nil
+	s.early, s.dropped = 0, false
+	if s.stops == 1 && !c.leaving {
+		c.killer = time.After(endTime) // from here on: it gets the signal now
 	}
 	s.keepNew()
 	if s.hangup {
@@ -252,12 +285,14 @@ func (s *supervisor) after(c *child) (code int, done bool, err error) {
 	case c.quit && s.oldExe >= 0 && state.ExitCode() != 0 && s.stops == 0:
 		s.fallBack(fmt.Sprintf("the new binary ended with code %d before it served", state.ExitCode()))
 		return 0, false, nil
-	case c.quit:
+	case c.quit && !c.killed:
 		return exitCode(state), true, nil
-	case s.stops > 1, c.cut:
+	case c.killed, s.stops > 1, s.stops > 0 && c.ready.IsZero():
 		return 128 + int(s.stop), true, nil
 	}
-	return s.crashed(c, state)
+	s.crashed(c, state)
+	code, done = s.pause()
+	return code, done, nil
 }
 
 // exitCode is that of a process, as a shell says it.
@@ -268,46 +303,47 @@ func exitCode(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// crashed waits a little longer after each crash, and lets go of a state that children die of.
-func (s *supervisor) crashed(c *child, state *os.ProcessState) (code int, done bool, err error) {
-	s.hello.Last = state.String()
-	if !c.ready.IsZero() && time.Since(c.ready) >= s.config.Settled {
-		s.crashes, s.dropped = 0, false
+// crashed counts a child's death, and lets go of a state that children die of before they serve.
+func (s *supervisor) crashed(c *child, state *os.ProcessState) {
+	s.hello.Last, s.hello.Clean = state.String(), false
+	served := !c.ready.IsZero()
+	if served && time.Since(c.ready) >= s.config.Settled {
+		s.crashes = 0
 	}
 	s.crashes++
-	s.log.Error("the serving process died; another one starts with its sockets", "pid", state.Pid(), "how", state, "in_a_row", s.crashes, "sockets", len(s.held.fds))
-	s.hello.Clean = false
+	if status, ok := state.Sys().(syscall.WaitStatus); !served && ok && status.Signaled() && status.Signal() == unix.SIGKILL {
+		s.early++
+	} else if !served {
+		s.early += crashWeight
+	}
+	s.log.Error("the serving process died; another one starts with its sockets", "pid", state.Pid(), "how", state, "in_a_row", s.crashes, "served", served, "sockets", len(s.held.fds))
 	if s.oldExe >= 0 && s.crashes > 1 {
 		s.fallBack("the new binary died twice before it served")
 	}
-	if s.crashes >= s.config.Crashes {
-		if s.dropped {
-			return 1, true, fmt.Errorf("the serving process died %d times in a row, with the state and without: %s", 2*s.crashes, state)
-		}
-		s.log.Error("it died too often: its sockets and records are dropped, the next one starts clean", "in_a_row", s.crashes, "sockets", len(s.held.fds))
+	if s.early >= crashWeight*s.config.Crashes && !s.dropped {
+		s.log.Error("none came to serve with what is kept: its sockets and records are dropped, the next one starts clean", "in_a_row", s.crashes, "sockets", len(s.held.fds))
 		s.held.clear()
-		s.hello.Clean, s.dropped, s.crashes = true, true, 0
+		s.hello.Clean, s.dropped, s.crashes = true, true, 1
 	}
-	return s.pause()
 }
 
 // pause waits before the next start; a second signal to end is obeyed at once.
-func (s *supervisor) pause() (code int, done bool, err error) {
+func (s *supervisor) pause() (code int, done bool) {
 	if s.crashes <= 1 {
-		return 0, false, nil
+		return 0, false
 	}
-	wait := time.After(min(firstWait<<(s.crashes-2), maxWait))
+	wait := time.After(min(firstWait<<min(s.crashes-2, 10), s.config.MaxWait))
 	for {
 		select {
 		case <-wait:
-			return 0, false, nil
+			return 0, false
 		case sig := <-s.signals:
 			if sig == unix.SIGTERM || sig == unix.SIGINT {
 				s.stops++
 				s.stop, _ = sig.(syscall.Signal)
 			}
 			if s.stops > 1 {
-				return 128 + int(s.stop), true, nil
+				return 128 + int(s.stop), true
 			}
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +18,19 @@ func kill(t *testing.T, pid int, sig unix.Signal) {
 	t.Helper()
 	if err := unix.Kill(pid, sig); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// killAndWait returns when the process holds no lock any more.
+func killAndWait(t *testing.T, pid int) {
+	t.Helper()
+	kill(t, pid, unix.SIGKILL)
+	for {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if _, state, _ := strings.Cut(string(text), ") "); err != nil || strings.HasPrefix(state, "Z") {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -116,6 +131,68 @@ func TestCrashLoopDropsTheState(t *testing.T) {
 	}
 }
 
+// However often and fast a child that served is killed, its sockets and records stay, and it is followed by another one.
+func TestKillsOfServingChildrenLoseNothing(t *testing.T) {
+	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), settledEnv+"=1h") // every one is a crash in a row
+	a := s.ask("sockets 50")
+	for range 20 {
+		kill(t, a.pid, unix.SIGKILL)
+		b := s.ask("after")
+		for b.pid == a.pid {
+			b = s.ask("after")
+		}
+		if b.count <= a.count || b.sockets < 50 {
+			t.Fatalf("after a kill %+v, before it %+v", b, a)
+		}
+		a = b
+	}
+	if a.starts != 21 {
+		t.Errorf("%d starts after 20 kills", a.starts)
+	}
+}
+
+// Children that are killed while they start, as a system without memory does it, keep their state for longer than those
+// that crash; and the supervisor goes on starting new ones.
+func TestSupervisorNeverGivesUp(t *testing.T) {
+	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stuckEnv+"=starting")
+	kills := 0
+	for kills < 25 {
+		for _, pid := range childrenOf(t, s.cmd.Process.Pid) {
+			if unix.Kill(pid, unix.SIGKILL) == nil {
+				kills++
+			}
+		}
+		select {
+		case <-s.ended:
+			t.Fatalf("the supervisor ended after %d kills", kills)
+		case <-time.After(time.Millisecond):
+		}
+		if kills < 10 && strings.Contains(s.output.all(), "starts clean") {
+			t.Fatalf("the state was dropped after %d kills", kills)
+		}
+	}
+}
+
+// A child that does not take the signal to end is killed, whether it serves or not.
+func TestStuckChildIsKilled(t *testing.T) {
+	for _, when := range []string{"ready", "starting"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stuckEnv+"="+when)
+			if when == "ready" {
+				s.ask("first")
+			} else {
+				s.output.has(t, "stuck")
+			}
+			kill(t, s.cmd.Process.Pid, unix.SIGTERM)
+			<-s.ended
+			if code := s.cmd.ProcessState.ExitCode(); code != 128+int(unix.SIGTERM) {
+				t.Errorf("exit code %d, want %d", code, 128+int(unix.SIGTERM))
+			}
+		})
+	}
+}
+
 // With a state directory the records survive the death of all processes.
 func TestStateSurvivesEverything(t *testing.T) {
 	dir := t.TempDir()
@@ -130,7 +207,7 @@ func TestStateSurvivesEverything(t *testing.T) {
 	a := s.ask("last")
 	kill(t, s.cmd.Process.Pid, unix.SIGKILL)
 	<-s.ended
-	kill(t, a.pid, unix.SIGKILL)
+	killAndWait(t, a.pid)
 	if b := start(t, os.Args[0], address, stateEnv+"="+dir).ask("new"); b.count != a.count+1 {
 		t.Errorf("count %d after the restart, %d before", b.count, a.count)
 	}
@@ -216,4 +293,20 @@ func mustRead(t *testing.T, dir string) []os.DirEntry {
 		t.Fatal(err)
 	}
 	return entries
+}
+
+func childrenOf(t *testing.T, pid int) (pids []int) {
+	t.Helper()
+	for _, thread := range mustRead(t, fmt.Sprintf("/proc/%d/task", pid)) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, thread.Name()))
+		if err != nil {
+			continue // the thread is gone
+		}
+		for _, field := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
 }

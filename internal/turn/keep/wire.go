@@ -18,11 +18,13 @@ const protocol = 1
 
 // Messages between the supervisor and its child: a byte, then the body.
 const (
-	opStore   = 'S' // child: a name, its descriptor
-	opDrop    = 'D' // child: a name
-	opReady   = 'R' // child: serves
-	opQuit    = 'Q' // child: ends in order, its exit code is meant
-	opUpgrade = 'U' // child: somebody asked for an upgrade
+	opStore = 'S' // child: a name, its descriptor
+	opDrop  = 'D' // child: a name
+	opReady = 'R' // child: serves
+	opQuit  = 'Q' // child: ends in order, its exit code is meant
+	// opStopping: child: it took the signal to end, and ends in its own time.
+	opStopping = 'P'
+	opUpgrade  = 'U' // child: somebody asked for an upgrade
 
 	opHello    = 'H' // supervisor: JSON hello, before all else
 	opSockets  = 'T' // supervisor: names, each after its length in a byte; as many descriptors

@@ -165,18 +165,33 @@ func (t *Table) Admit(listener uint16, tcp bool, peer netip.AddrPort) (cluster u
 	return 0, false
 }
 
-// refused reports whether an address is refused by default, and the length of prefix that opens it.
+// refused reports whether an address is refused by default, by itself or as the IPv4 address that it may stand for, and the
+// length of prefix that opens it.
 func (t *Table) refused(a netip.Addr) (bits int, refused bool) {
-	if bits := special(a); bits > 0 {
-		return bits, true
+	bits = t.undisguised(a)
+	if a.Is6() && bits == 0 {
+		disguises(a, func(v4 netip.Addr, before int) {
+			if inside := t.undisguised(v4); inside > 0 {
+				bits = max(bits, min(before+inside, 128))
+			}
+		})
 	}
-	if _, own := t.own[a]; own {
-		return a.BitLen(), true
-	}
-	return 0, false
+	return bits, bits > 0
 }
 
-// special is the length of the refused range that holds an address; 0: none does.
+// undisguised is the length of the refused range that holds an address; 0: none does.
+func (t *Table) undisguised(a netip.Addr) int {
+	if bits := special(a); bits > 0 {
+		return bits
+	}
+	if _, own := t.own[a]; own {
+		return a.BitLen()
+	}
+	return 0
+}
+
+// special is the length of the range that is refused everywhere and holds an address; 0: none does. Link-local IPv4 holds
+// the metadata services of most clouds (169.254.169.254, 169.254.170.2); those that are elsewhere stand by themselves.
 func special(a netip.Addr) int {
 	if a.Is4() {
 		b := a.As4()
@@ -187,7 +202,10 @@ func special(a netip.Addr) int {
 			return 16
 		case b[0]&0xf0 == 224:
 			return 4
-		case b == [4]byte{255, 255, 255, 255}:
+		case b == [4]byte{255, 255, 255, 255},
+			b == [4]byte{100, 100, 100, 200}, // Alibaba Cloud
+			b == [4]byte{168, 63, 129, 16},   // Azure
+			b == [4]byte{192, 0, 0, 192}:     // Oracle Cloud
 			return 32
 		}
 		return 0
@@ -200,10 +218,12 @@ func special(a netip.Addr) int {
 	case a.IsMulticast():
 		return 8
 	}
-	if b := a.As16(); [12]byte(b[:12]) == [12]byte{0, 0x64, 0xff, 0x9b} { // 64:ff9b::/96, RFC 6052 §2.1
-		if bits := special(netip.AddrFrom4([4]byte(b[12:]))); bits > 0 {
-			return 96 + bits // a translator would bring it to that IPv4 address
-		}
+	b := a.As16()
+	switch {
+	case prefixed(b, 0xfd00, 0x0ec2): // AWS: fd00:ec2::254 and others
+		return 32
+	case prefixed(b, 0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254): // Google Cloud
+		return 128
 	}
 	return 0
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -131,6 +132,67 @@ func TestDefaultRefusals(t *testing.T) {
 	}
 }
 
+// What is refused is refused in every IPv6 address that a translator, a tunnel or an old stack may turn into it. Addresses of
+// the same form that stand for others are peers like all.
+func TestRefusalsInDisguise(t *testing.T) {
+	spec := &Spec{Clusters: []Cluster{{ID: 1, Name: "all", Endpoints: endpoints(t, "0.0.0.0/0", "::/0", "::/1", "2000::/3")}}, Listeners: []Listener{{ID: 1, Routes: []string{"all"}}}}
+	table := compile(t, spec, nil, "192.0.2.9")
+	refused := []string{"127.0.0.1", "127.8.9.10", "169.254.169.254", "169.254.170.2", "0.0.0.1", "224.0.0.1", "255.255.255.255", "100.100.100.200", "168.63.129.16", "192.0.0.192", "192.0.2.9"}
+	admitted := []string{"10.0.0.7", "198.51.100.7", "100.100.100.201", "192.0.2.8", "8.8.8.8"}
+	forms := map[string]func(v4 [4]byte) [16]byte{
+		"mapped":     func(v [4]byte) [16]byte { return [16]byte{10: 0xff, 11: 0xff, 12: v[0], 13: v[1], 14: v[2], 15: v[3]} },
+		"compatible": func(v [4]byte) [16]byte { return [16]byte{12: v[0], 13: v[1], 14: v[2], 15: v[3]} },
+		"translated": func(v [4]byte) [16]byte { return [16]byte{8: 0xff, 9: 0xff, 12: v[0], 13: v[1], 14: v[2], 15: v[3]} },
+		"NAT64":      func(v [4]byte) [16]byte { return [16]byte{0, 0x64, 0xff, 0x9b, 12: v[0], 13: v[1], 14: v[2], 15: v[3]} },
+		"local NAT64 of /96": func(v [4]byte) [16]byte {
+			return [16]byte{0, 0x64, 0xff, 0x9b, 0, 1, 9, 9, 9, 9, 9, 9, v[0], v[1], v[2], v[3]}
+		},
+		"local NAT64 of /64": func(v [4]byte) [16]byte { return [16]byte{0, 0x64, 0xff, 0x9b, 0, 1, 9, 9, 0, v[0], v[1], v[2], v[3]} },
+		"local NAT64 of /56": func(v [4]byte) [16]byte { return [16]byte{0, 0x64, 0xff, 0x9b, 0, 1, 9, v[0], 0, v[1], v[2], v[3]} },
+		"local NAT64 of /48": func(v [4]byte) [16]byte { return [16]byte{0, 0x64, 0xff, 0x9b, 0, 1, v[0], v[1], 0, v[2], v[3]} },
+		"6to4":               func(v [4]byte) [16]byte { return [16]byte{0x20, 0x02, v[0], v[1], v[2], v[3], 7: 1, 15: 1} },
+		"Teredo server": func(v [4]byte) [16]byte {
+			return [16]byte{0x20, 0x01, 0, 0, v[0], v[1], v[2], v[3], 12: 0x55, 13: 0x55}
+		},
+		"Teredo client": func(v [4]byte) [16]byte {
+			return [16]byte{0x20, 0x01, 0, 0, 8, 8, 8, 8, 0, 0, 1, 1, ^v[0], ^v[1], ^v[2], ^v[3]}
+		},
+		"ISATAP": func(v [4]byte) [16]byte {
+			return [16]byte{0x20, 0x01, 0x0d, 0xb8, 10: 0x5e, 11: 0xfe, 12: v[0], 13: v[1], 14: v[2], 15: v[3]}
+		},
+		"ISATAP, global": func(v [4]byte) [16]byte {
+			return [16]byte{0x20, 0x01, 0x0d, 0xb8, 8: 2, 10: 0x5e, 11: 0xfe, 12: v[0], 13: v[1], 14: v[2], 15: v[3]}
+		},
+	}
+	for form, write := range forms {
+		for want, list := range map[bool][]string{false: refused, true: admitted} {
+			for _, text := range list {
+				if text == "0.0.0.1" && strings.HasPrefix(form, "local NAT64") && form != "local NAT64 of /96" {
+					continue // cannot be told from another form; no translator sends to it
+				}
+				a := netip.AddrFrom16(write(netip.MustParseAddr(text).As4()))
+				if _, ok := table.Admit(1, false, netip.AddrPortFrom(a, 5000)); ok != want {
+					t.Errorf("%s as %s, %v: admitted is %v", text, form, a, ok)
+				}
+			}
+		}
+	}
+	for _, text := range []string{"fd00:ec2::254", "fd00:ec2::123", "fd20:ce::254"} {
+		if _, ok := table.Admit(1, false, netip.AddrPortFrom(netip.MustParseAddr(text), 80)); ok {
+			t.Errorf("%s is admitted", text)
+		}
+	}
+	for opener, peer := range map[string]string{
+		"2002:7f00::/24": "2002:7f00:1::1", "fd00:ec2::254": "fd00:ec2::254", "::127.0.0.0/104": "::127.0.0.1", "64:ff9b::192.0.2.9": "64:ff9b::192.0.2.9",
+		"64:ff9b:1:7f00:0:100::": "64:ff9b:1:7f00:0:100::",
+	} {
+		spec.Clusters[0].Endpoints = endpoints(t, opener, "::/0")
+		if _, ok := compile(t, spec, nil, "192.0.2.9").Admit(1, false, netip.AddrPortFrom(netip.MustParseAddr(peer), 80)); !ok {
+			t.Errorf("%s does not open %s", opener, peer)
+		}
+	}
+}
+
 // naive says the same as Table.Admit, one endpoint after the other.
 func naive(spec *Spec, resolved Resolved, own []netip.Addr, listener uint16, tcp bool, peer netip.AddrPort) (uint16, bool) {
 	address := peer.Addr().Unmap()
@@ -172,7 +234,11 @@ func opens(p netip.Prefix, byName bool, a netip.Addr, own []netip.Addr) bool {
 			return !byName && special.Contains(p.Addr()) && p.Bits() >= special.Bits()
 		}
 	}
-	return !slices.Contains(own, a) || !byName && p.IsSingleIP()
+	if slices.Contains(own, a) {
+		return !byName && p.IsSingleIP()
+	}
+	compatible := netip.MustParsePrefix("::/104") // 0.0.0.0/8 as IPv4-compatible addresses
+	return !compatible.Contains(a) || !byName && compatible.Contains(p.Addr()) && p.Bits() >= compatible.Bits()
 }
 
 // Random tables and peers from a small world, so that they meet.

@@ -5,6 +5,17 @@
  * user space sends the others through the program again. In mode NAT the
  * datagram is also known under the addresses it leaves with, for ICMP errors
  * that quote one of its later fragments.
+ *
+ * An entry is known once the first fragment was seen; that it waits for it, or
+ * that its datagram is lost, says way_state. In a full table (the three buckets
+ * of an entry hold live ones only) there is room for
+ *  - a first fragment always: lost entries are evicted first, then waiting ones,
+ *    then names that datagrams left with, then known ones, of each the oldest.
+ *    Fragments in order need their entry for microseconds;
+ *  - the name that a datagram leaves with: in place of anything but a known one;
+ *  - a later fragment without an entry: in place of a lost or waiting one.
+ *    Otherwise it is dropped and leaves no entry.
+ * Evictions are counted in fragment_evictions.
  */
 #pragma once
 
@@ -56,14 +67,14 @@ static __always_inline int rewrite_for(struct pkt *p)
 	return 0;
 }
 
-/* The key of the packet's own datagram, or of the one that an ICMP error quotes. */
+/* The key of the packet's own datagram, or of the one that an ICMP error quotes.
+ * In IPv6 the next header is no part of it (RFC 8200 section 4.5). */
 static __always_inline void fragment_key(ctx_t *ctx, const struct pkt *p, struct flow_key *k)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	if (p->quote_later) {
 		__builtin_memcpy(k->src, p->key.dst, 16);
 		__builtin_memcpy(k->dst, p->key.src, 16);
-		k->proto = p->key.proto;
 	} else if (p->kind == KIND_ICMP_ERROR) {
 		if (p->version == 4) {
 			k->src[2] = k->dst[2] = MAPPED;
@@ -73,12 +84,12 @@ static __always_inline void fragment_key(ctx_t *ctx, const struct pkt *p, struct
 			ctx_load(ctx, p->l3 + 8, k->src, 16);
 			ctx_load(ctx, p->l3 + 24, k->dst, 16);
 		}
-		k->proto = p->proto;
 	} else {
 		__builtin_memcpy(k->src, p->key.src, 16);
 		__builtin_memcpy(k->dst, p->key.dst, 16);
-		k->proto = p->proto;
 	}
+	if (p->version == 4)
+		k->proto = p->quote_later ? p->key.proto : p->proto;
 	k->sport = p->id >> 16;
 	k->dport = p->id;
 }
@@ -96,14 +107,73 @@ static __always_inline void held_add(__u32 n)
 		__sync_fetch_and_add(&control->held, n);
 }
 
+/* Way states of the fragment table. Those of higher rank are evicted first. */
+enum fragment_rank { RANK_KNOWN, RANK_LEFT, RANK_WAITING, RANK_LOST, RANKS };
+
+MAP(PERCPU_ARRAY, fragment_evictions, __u32, __u64, RANKS, 0);
+
+/* Evicts an entry of this rank or a higher one for a print that finds no room:
+ * of the highest rank the oldest. The caller publishes the way as after a claim. */
+__noinline __u32 fragments_evict(__u64 print, __u32 rank)
+{
+	__u64 best = ~0ull, victim = 0, *evictions;
+	__u32 number = NO_NUMBER;
+	struct fragment_entry *e;
+	struct way *way;
+
+#pragma unroll
+	for (int choice = 0; choice < CHOICES; choice++) {
+		__u32 i = bucket_of(print, choice, params.fragment_mask);
+		struct bucket *b;
+
+		if (TWICE(choice, params.fragment_mask))
+			continue;
+		b = bpf_map_lookup_elem(&fragments, &i);
+		if (!b)
+			return NO_NUMBER;
+#pragma unroll
+		for (int w = 0; w < WAYS; w++) {
+			__u64 found = *(volatile __u64 *)&b->way[w].print, meta = *(volatile __u64 *)&b->way[w].meta, age;
+
+			if (w >= params.fragment_ways || found == PRINT_BUSY || way_state(meta) < rank)
+				continue;
+			age = (__u64)(RANKS - way_state(meta)) << EXPIRY_BITS | way_expiry(meta);
+			if (age < best) {
+				best = age;
+				victim = found;
+				number = i * WAYS + w;
+			}
+		}
+	}
+	way = way_at(&fragments, number);
+	e = fragment_at(number);
+	if (!way || !e || __sync_val_compare_and_swap(&way->print, victim, PRINT_BUSY) != victim)
+		return NO_NUMBER;
+	rank = way_state(way->meta);
+	if (rank == RANK_WAITING)
+		held_add(-(__u32)e->held);
+	evictions = bpf_map_lookup_elem(&fragment_evictions, &rank);
+	if (evictions)
+		(*evictions)++;
+	return number;
+}
+
+/* The way of a print that has none yet. */
+static __always_inline __u32 fragments_enter(__u64 print, __u64 now, __u32 rank)
+{
+	__u32 number = fragments_claim(print, now);
+
+	return number == NO_NUMBER ? fragments_evict(print, rank) : number;
+}
+
 /* Records a first fragment. Returns the reason to drop it: full, or the
  * datagram is lost already. */
 __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value, __u64 now, __u32 domain)
 {
+	__u32 number, own = domain == KEY_DATAGRAM ? RANK_KNOWN : RANK_LEFT;
 	struct fragment_entry *e;
 	struct way *way;
 	__u64 print;
-	__u32 number;
 	bool fresh;
 
 	if (!k || !value)
@@ -113,7 +183,7 @@ __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value,
 	way = way_at(&fragments, number);
 	fresh = !way || !alive(way->meta, now);
 	if (!way) {
-		number = fragments_claim(print, now);
+		number = fragments_enter(print, now, own);
 		way = way_at(&fragments, number);
 	}
 	e = fragment_at(number);
@@ -121,7 +191,7 @@ __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value,
 		return REASON_FRAGMENT_TABLE_FULL;
 	if (params.front && !fresh && e->kind == FRAGMENT_WAITING) {
 		/* Its other fragments wait in the queue, and so it must go there. */
-		way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), 0, 0));
+		way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), RANK_WAITING, 0));
 		return REASON_NOT_STEERED;
 	}
 	if (!fresh) {
@@ -133,7 +203,7 @@ __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value,
 		}
 	}
 	*e = *value;
-	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), 0, 0));
+	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), own, 0));
 	return REASON_NONE;
 }
 
@@ -217,16 +287,35 @@ static __always_inline int fragment_unknown(bool to_vip, int reason)
 	return to_vip ? reason : REASON_NOT_SERVICE;
 }
 
+/* Enters a datagram whose first fragment was not seen, in place of its expired
+ * entry if it has one. Returns the number; NO_NUMBER: no room. */
+static __always_inline __u32 fragment_wait(__u64 print, __u64 now, __u32 number)
+{
+	struct fragment_entry *e;
+	struct way *way;
+
+	if (number == NO_NUMBER)
+		number = fragments_enter(print, now, RANK_WAITING);
+	way = way_at(&fragments, number);
+	e = fragment_at(number);
+	if (!way || !e)
+		return NO_NUMBER;
+	__builtin_memset(e, 0, sizeof(*e));
+	e->kind = FRAGMENT_WAITING;
+	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), RANK_WAITING, 0));
+	return number;
+}
+
 /* Steers a fragment that is not the first of its datagram. */
 __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 {
-	struct fragment_entry *e;
 	const struct control *control = control_of();
+	struct fragment_entry *e, seen;
+	__u32 number, rank = RANK_KNOWN;
 	struct flow_key k;
 	struct way *way;
-	__u64 print;
-	__u32 number;
-	bool fresh, to_vip;
+	__u64 print, meta, renewed;
+	bool to_vip;
 
 	if (!p || !control)
 		return REASON_NOT_SERVICE;
@@ -237,47 +326,47 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 	print = flow_print(&k, KEY_DATAGRAM);
 	number = fragments_find(print);
 	way = way_at(&fragments, number);
-	fresh = !way || !alive(way->meta, p->now);
-	if (!params.hold && !params.front) {
-		e = fragment_at(number);
-		if (fresh || !e || e->kind >= FRAGMENT_WAITING)
+	if (!way || !alive(way->meta, p->now)) {
+		if (!params.hold && !params.front)
 			return fragment_unknown(to_vip, REASON_FRAGMENT_UNKNOWN);
-	} else {
-		if (!way) {
-			number = fragments_claim(print, p->now);
-			way = way_at(&fragments, number);
-		}
-		e = fragment_at(number);
-		if (!e)
-			return fragment_unknown(to_vip, REASON_HOLD_FULL);
+		number = fragment_wait(print, p->now, number);
+		way = way_at(&fragments, number);
 	}
-	if (!way)
+	e = fragment_at(number);
+	if (!way || !e)
 		return fragment_unknown(to_vip, REASON_HOLD_FULL);
-	if (fresh) {
-		__builtin_memset(e, 0, sizeof(*e));
-		e->kind = FRAGMENT_WAITING;
-	}
-	if (e->kind == FRAGMENT_WAITING && !params.front) {
-		if (control->held >= params.hold || e->held >= params.hold_each || !hold(ctx, p, &k, number)) {
-			held_add(-(__u32)e->held);
-			e->held = 0;
-			e->kind = FRAGMENT_LOST;
-		} else {
-			held_add(1);
-			e->held++;
+	meta = *(volatile __u64 *)&way->meta;
+	if (e->kind == FRAGMENT_WAITING) {
+		rank = RANK_WAITING;
+		if (!params.front) {
+			if (control->held >= params.hold || e->held >= params.hold_each || !hold(ctx, p, &k, number)) {
+				held_add(-(__u32)e->held);
+				e->held = 0;
+				e->kind = FRAGMENT_LOST;
+			} else {
+				held_add(1);
+				e->held++;
+			}
 		}
 	}
-	way_publish(way, print, way_meta(expiry_after(p->now, params.fragment_ttl), 0, 0));
-	switch (e->kind) {
+	if (e->kind == FRAGMENT_LOST)
+		rank = RANK_LOST;
+	seen = *e;
+	renewed = way_meta(expiry_after(p->now, params.fragment_ttl), rank, 0);
+	if (renewed != meta) /* by a swap: another CPU may have evicted it */
+		__sync_val_compare_and_swap(&way->meta, meta, renewed);
+	if (*(volatile __u64 *)&way->print != print)
+		return fragment_unknown(to_vip, REASON_FRAGMENT_UNKNOWN);
+	switch (seen.kind) {
 	case FRAGMENT_WAITING:
 		return REASON_FRAGMENT_EARLY;
 	case FRAGMENT_LOST:
 		return fragment_unknown(to_vip, REASON_HOLD_FULL);
 	case FRAGMENT_DECIDED:
-		return e->reason;
+		return seen.reason;
 	}
-	p->back = e->back;
-	return fragment_follow(p, e, REASON_FRAGMENT);
+	p->back = seen.back;
+	return fragment_follow(p, &seen, REASON_FRAGMENT);
 }
 
 /* An ICMP error that quotes a later fragment of a datagram that left us.

@@ -94,7 +94,7 @@ _Static_assert(sizeof(struct flow_key) == 40, "the hashed form of flow.Key");
  *
  *   flows:     16 slot, 8 epoch,   2 flow_state, 1 proven,   37 expiry in ticks
  *   replies:   24 number of a flow, 2 flow_state, 1 answered, 37 expiry in ticks
- *   fragments: 24 0, 2 0, 1 0, 37 expiry in ticks
+ *   fragments: 24 0, 2 fragment_rank (frag.h), 1 0, 37 expiry in ticks
  */
 struct way {
 	__u64 print;

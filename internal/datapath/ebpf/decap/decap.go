@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 )
 
 // Hook says where the program runs.
@@ -132,7 +134,10 @@ func (d *Decap) Run(ctx context.Context) error {
 	done := make(chan struct{})
 	defer close(done)
 	changes := make(chan netlink.AddrUpdate, 64)
-	options := netlink.AddrSubscribeOptions{Namespace: &d.namespace, ErrorCallback: func(error) {}}
+	options := netlink.AddrSubscribeOptions{ErrorCallback: func(error) {}}
+	if !nexthop.Here(d.namespace) {
+		options.Namespace = &d.namespace
+	}
 	if err := netlink.AddrSubscribeWithOptions(changes, done, options); err != nil {
 		return fmt.Errorf("follow addresses: %w", err)
 	}
@@ -161,7 +166,11 @@ func (d *Decap) Run(ctx context.Context) error {
 
 // isLocal reports whether the namespace still has an address.
 func (d *Decap) isLocal(ip net.IP) bool {
-	h, err := netlink.NewHandleAt(d.namespace, unix.NETLINK_ROUTE)
+	namespace := netns.None()
+	if !nexthop.Here(d.namespace) {
+		namespace = d.namespace
+	}
+	h, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 	if err != nil {
 		return false
 	}

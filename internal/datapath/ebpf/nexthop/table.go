@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -38,7 +39,8 @@ type Table struct {
 	log       *slog.Logger
 	handle    *netlink.Handle
 	namespace netns.NsHandle
-	buffer    int // receiveBuffer, less in tests
+	buffer    int         // receiveBuffer, less in tests
+	followed  atomic.Bool // events were followed at least once
 
 	mu      sync.Mutex
 	watched map[netip.Addr]*watch
@@ -182,6 +184,20 @@ func (t *Table) Source(to netip.Addr) (netip.Addr, bool) {
 	return a.Unmap(), ok
 }
 
+// Here reports whether the calling thread is in a network namespace. Where it is, sockets are opened without entering it,
+// which would need CAP_SYS_ADMIN.
+func Here(ns netns.NsHandle) bool {
+	here, err := netns.Get()
+	if err != nil {
+		return false
+	}
+	defer here.Close()
+	return here.Equal(ns)
+}
+
+// Followed reports whether Run has followed the kernel's events.
+func (t *Table) Followed() bool { return t.followed.Load() }
+
 // Run follows the kernel's events until ctx ends. Where the kernel drops some
 // because they came too fast (ENOBUFS), it follows anew and looks at everything.
 func (t *Table) Run(ctx context.Context) error {
@@ -226,24 +242,29 @@ func (t *Table) follow(ctx context.Context) (lost error, err error) {
 		}
 		t.poke()
 	}
+	var namespace *netns.NsHandle // nil: the one that we are in
+	if !Here(t.namespace) {
+		namespace = &t.namespace
+	}
 	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{
-		Namespace: &t.namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
+		Namespace: namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
 	}); err != nil {
 		return nil, fmt.Errorf("follow routes: %w", err)
 	}
 	followers++
 	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{
-		Namespace: &t.namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
+		Namespace: namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
 	}); err != nil {
 		return nil, fmt.Errorf("follow neighbours: %w", err)
 	}
 	followers++
 	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{
-		Namespace: &t.namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
+		Namespace: namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
 	}); err != nil {
 		return nil, fmt.Errorf("follow links: %w", err)
 	}
 	followers++
+	t.followed.Store(true)
 	t.refresh(true) // what changed while nobody listened
 	ticker := time.NewTicker(Retry)
 	defer ticker.Stop()

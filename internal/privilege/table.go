@@ -1,0 +1,80 @@
+package privilege
+
+// Need is a capability and what a command does with it.
+type Need struct {
+	Capability, For string
+}
+
+// Command is one row of the table.
+type Command struct {
+	Name  string // as typed, with the flag or key that makes the difference
+	Needs []Need // none: any user
+	Keys  bool   // holds keys or passwords: no core dumps
+}
+
+// Names of the commands that check themselves.
+const (
+	LBRunEBPF    = "weir lb run --datapath ebpf"
+	LBRunNFQueue = "weir lb run --datapath nfqueue"
+	LBRunFast    = "weir lb run --datapath nfqueue --interface"
+	LBStop       = "weir lb stop"
+	LBTrace      = "weir lb trace"
+	LBRules      = "weir lb rules --apply, --remove"
+	LBDecap      = "weir lb decap"
+	TurnOffload  = "weir turn gateway with offload"
+	Doctor       = "weir doctor"
+)
+
+// Commands lists what each command needs. A listener on a port below net.ipv4.ip_unprivileged_port_start (1024) needs
+// CAP_NET_BIND_SERVICE as well.
+func Commands() []Command {
+	const (
+		bpf     = "CAP_BPF"
+		network = "CAP_NET_ADMIN"
+		perfmon = "CAP_PERFMON"
+	)
+	load := Need{bpf, "load programs, make and read their tables"}
+	pointers := Need{perfmon, "programs compute with addresses of packets"}
+	attach := Need{network, "attach programs, keep neighbours resolved"}
+	return []Command{
+		{Name: "weir lb run --datapath udp"},
+		{Name: LBRunNFQueue, Needs: []Need{{network, "take queues"}}},
+		{Name: LBRunFast, Needs: []Need{load, {network, "take queues, attach programs"}, pointers}},
+		{Name: LBRunEBPF, Needs: []Need{load, attach, pointers}},
+		{Name: LBStop, Needs: []Need{{bpf, "open what is pinned"}, {network, "give neighbours back to the kernel"}}},
+		{Name: LBTrace, Needs: []Need{{bpf, "read the pinned tables"}}},
+		{Name: LBRules, Needs: []Need{{network, "change iptables rules, routing rules and routes"}}},
+		{Name: LBDecap, Needs: []Need{load, {network, "attach programs"}}},
+		{Name: "weir lb status, show, flows, drain, undrain, down, up"},
+		{Name: "weir lb rules --print"},
+		{Name: "weir nat"},
+		{Name: "weir coap server", Keys: true},
+		{Name: "weir coap get", Keys: true},
+		{Name: "weir coap bench", Keys: true},
+		{Name: "weir turn gateway", Keys: true},
+		{Name: TurnOffload, Needs: []Need{load, {network, "attach programs, ask for routes"}, pointers}, Keys: true},
+		{Name: "weir turn cat", Keys: true},
+		{Name: "weir tcp server, client, stats"},
+		{Name: "weir tcp bench --namespace=false"},
+		{Name: "weir check, explain, sim"},
+		{Name: "weir snat plan, simulate, rules"},
+		{Name: Doctor, Needs: []Need{{network, "read iptables rules"}, {"CAP_DAC_READ_SEARCH", "read the kernel's list of queues"}}},
+		{Name: "weir demo"},
+	}
+}
+
+// Of returns a command's row.
+func Of(name string) (Command, bool) {
+	for _, c := range Commands() {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Command{}, false
+}
+
+// HoldsKeys reports whether a command, named as typed without flags, holds keys or passwords.
+func HoldsKeys(command string) bool {
+	c, _ := Of(command)
+	return c.Keys
+}

@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+)
+
+// Clock returns the clock of Options.Now: nanoseconds since the host booted. Nobody can set it, and it goes on in the next
+// process, so that a step of the wall clock ends and extends no lifetime.
+func Clock() func() int64 {
+	var boot unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // cannot fail: Linux has it since 2.6.39
+	start, at := time.Now(), boot.Nano()
+	return func() int64 { return at + int64(time.Since(start)) }
+}
+
+// bootID names this boot of the host; empty if it is not known.
+func bootID() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text))
+}
+
+// clockID is the id under which the Keeper has the clockRecord; no allocation has it.
+const clockID = 1 << 53
+
+// clockRecord says what the times of the kept records mean. They are Unix nanoseconds of an imagined wall clock that
+// nobody has set since the records of this boot began.
+type clockRecord struct {
+	Boot  string `json:"boot"`  // the boot in which they were written
+	Epoch int64  `json:"epoch"` // its beginning by the imagined clock
+	Wall  int64  `json:"wall"`  // its beginning by the wall clock as it was last seen: another boot goes by this
+}
+
+// offset is the difference between the wall clock and Options.Now at this moment.
+func (g *Gateway) offset() int64 { return g.options.Wall() - g.options.Now() }
+
+// keptClock reads what the times of the kept records mean, and returns what to add to them for Options.Now. Within one
+// boot, the clocks of all processes agree. In another boot the wall clock tells how much time has passed.
+func (g *Gateway) keptClock() (shift int64) {
+	g.clock = clockRecord{Boot: g.options.Boot, Epoch: g.offset()}
+	g.clock.Wall = g.clock.Epoch
+	if g.options.Keeper == nil {
+		return 0
+	}
+	var kept clockRecord
+	g.options.Keeper.Records(func(id uint64, b []byte) bool {
+		return id != clockID || json.Unmarshal(b, &kept) != nil
+	})
+	switch kept.Boot {
+	case "": // of a version that wrote the wall clock's time
+		return -g.clock.Wall
+	case g.options.Boot:
+		g.clock.Epoch = kept.Epoch
+		return -kept.Epoch
+	}
+	return kept.Wall - kept.Epoch - g.clock.Wall
+}
+
+// keepClock writes the clockRecord, at the start and when the wall clock was set.
+func (g *Gateway) keepClock() {
+	if g.options.Keeper == nil {
+		return
+	}
+	if b, err := json.Marshal(g.clock); err == nil {
+		g.options.Keeper.Put(clockID, b)
+	}
+}
+
+// followClock notices that the wall clock was set. One goroutine calls it.
+func (g *Gateway) followClock() {
+	const step = int64(time.Second)
+	if wall := g.offset(); wall > g.clock.Wall+step || wall < g.clock.Wall-step {
+		g.options.Log.Info("the wall clock was set; lifetimes go by another clock", "by", time.Duration(wall-g.clock.Wall))
+		g.clock.Wall = wall
+		g.keepClock()
+	}
+}
+
+// inWall turns the times of a record into those of the wall clock, for people and other hosts.
+func (g *Gateway) inWall(r allocation.Record) allocation.Record {
+	r.Shift(g.offset())
+	return r
+}
