@@ -80,7 +80,7 @@ svg .v line{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:2 4}svg .v text{
 .f,.p{stroke:none}figure{margin:0}ol{color:var(--dim);font-size:13px;columns:2;margin:8px 0}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;min-width:50%}
 td,th{padding:4px 12px;border-bottom:1px solid var(--rule);text-align:right}td:first-child,th:first-child{text-align:left;padding-left:0}th{color:var(--dim);font-weight:500}
-pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px}
+pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}
 </style></head><body>
 <h1>{{.Report.Title}}</h1>{{if .When}}<div class="when">{{.When}}</div>{{end}}
 {{if .Report.Verdict}}<p class="verdict{{if .Report.OK}} ok{{end}}">{{.Report.Verdict}}</p>{{end}}
