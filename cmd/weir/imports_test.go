@@ -45,6 +45,7 @@ func mayImport() map[string]may {
 		"lab/netlab":     {others: "github.com/vishvananda/"},
 		"lab/procstat":   {},
 		"lab/scratch":    {},
+		"terminal":       {others: "golang.org/x/term"},
 		"lab/plot":       {},
 		"lab/fragsim":    {ours: "steering/flow lab/plot"},
 		// 4
@@ -86,7 +87,7 @@ func mayImport() map[string]may {
 		"lab/programs":    {ours: "lab/netlab lab/procstat"},
 		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/programs lab/scratch"},
 		"lab/natrig":      {ours: "lab/netlab lab/snatplan lab/plot lab/programs lab/scratch tcpscale"},
-		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot lab/scratch"},
+		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot lab/scratch terminal"},
 		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
 		"../web":          {},
 		// scenarios in the binary

@@ -26,18 +26,35 @@ import (
 // Tag options for foreign formats: `yaml:"key,null"` reads null as if the key were not there, `yaml:"key,long"` lets a
 // value be as long as the document (certificates).
 func Decode[T any](name string, text []byte) (T, *Document, error) {
-	var value T
-	d := &decoder{document: &Document{file: name, positions: map[string]Position{}}, root: reflect.TypeFor[T]()}
+	d := &decoder{}
+	value, err := decodeWith[T](d, name, text)
+	return value, d.document, err
+}
+
+// DecodeForeign is Decode for the format of another program that finds keys as encoding/json and sigs.k8s.io/yaml do: it
+// ignores unknown keys, and takes a key in any case; of several that differ in case only, the last in byte order counts. Each
+// such key is a warning, one line with file, line and key; at most maxWarnings of them.
+func DecodeForeign[T any](name string, text []byte) (value T, document *Document, warnings []string, err error) {
+	d := &decoder{foreign: true}
+	value, err = decodeWith[T](d, name, text)
+	if more := d.warned - len(d.warnings); more > 0 {
+		d.warnings = append(d.warnings, fmt.Sprintf("%s: %d more keys are unknown or differently cased", name, more))
+	}
+	return value, d.document, d.warnings, err
+}
+
+func decodeWith[T any](d *decoder, name string, text []byte) (T, error) {
+	var value, zero T
+	d.document, d.root = &Document{file: name, positions: map[string]Position{}}, reflect.TypeFor[T]()
 	root, err := parse(name, text)
 	if err != nil {
-		return value, d.document, err
+		return zero, err
 	}
 	d.keep(d.decode(root, reflect.ValueOf(&value).Elem(), "", 0))
 	if len(d.wrong) > 0 {
-		var zero T
-		return zero, d.document, OneOf(d.wrong)
+		return zero, OneOf(d.wrong)
 	}
-	return value, d.document, nil
+	return value, nil
 }
 
 // Keys are the keys of a document's outermost mapping, for telling one format from another. Of text that is no mapping it
@@ -73,15 +90,27 @@ type decoder struct {
 	root     reflect.Type // of the whole document
 	wrong    []error
 	long     bool // the value being decoded may be longer than maxValue
+	foreign  bool // as DecodeForeign
+	warnings []string
+	warned   int // also what is beyond maxWarnings
 }
 
-// maxErrors bounds what is reported of one document.
-const maxErrors = 50
+// maxErrors and maxWarnings bound what is reported of one document.
+const (
+	maxErrors   = 50
+	maxWarnings = 20
+)
 
 // keep remembers an error, so that the rest of the document is looked at too.
 func (d *decoder) keep(err error) {
 	if err != nil && len(d.wrong) < maxErrors {
 		d.wrong = append(d.wrong, err)
+	}
+}
+
+func (d *decoder) warn(node ast.Node, path, format string, args ...any) {
+	if d.warned++; d.warned <= maxWarnings {
+		d.warnings = append(d.warnings, d.fail(node, path, format, args...).Error())
 	}
 }
 
@@ -158,8 +187,14 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		return err
 	}
 	fields := fieldsOf(to.Type())
+	if d.foreign {
+		values = d.foreignKeys(values, fields, path)
+	}
 	for _, pair := range values {
 		key, _ := keyText(pair)
+		if d.foreign {
+			key = fieldNamed(key, fields)
+		}
 		at := join(path, key)
 		known, ok := fields[key]
 		if !ok {
@@ -173,6 +208,46 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		d.keep(d.field(pair.Value, to.Field(known.index), known, at, depth+1))
 	}
 	return nil
+}
+
+// foreignKeys leaves the entries of a structure that count, and warns of the others and of those with a different case.
+func (d *decoder) foreignKeys(values []*ast.MappingValueNode, fields map[string]field, path string) (counting []*ast.MappingValueNode) {
+	chosen := map[string]string{} // name of a field to the key that counts for it
+	for _, pair := range values {
+		key, _ := keyText(pair)
+		if name := fieldNamed(key, fields); key > chosen[name] {
+			chosen[name] = key
+		}
+	}
+	for _, pair := range values {
+		key, _ := keyText(pair)
+		name := fieldNamed(key, fields)
+		switch {
+		case name == "":
+			d.warn(pair.Key, join(path, key), "unknown key, it has no effect; %s", d.suggest(key, fields))
+			continue
+		case chosen[name] != key:
+			d.warn(pair.Key, join(path, key), "it has no effect, because %s in the same mapping names the same key; remove one of them", chosen[name])
+			continue
+		case name != key:
+			d.warn(pair.Key, join(path, key), "read as %s; write it in this case", name)
+		}
+		counting = append(counting, pair)
+	}
+	return counting
+}
+
+// fieldNamed is the field that a key means, whatever its case; empty for none.
+func fieldNamed(key string, fields map[string]field) string {
+	if _, ok := fields[key]; ok {
+		return key
+	}
+	for name := range fields {
+		if strings.EqualFold(name, key) {
+			return name
+		}
+	}
+	return ""
 }
 
 // field decodes one value of a structure as its tag wants it.
