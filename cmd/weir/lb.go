@@ -84,6 +84,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags serveFlags, log *slog.Logger) (err error) {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
+	log.Info("starting", "datapath", datapath, "configuration", path)
 	balancer, err := openDatapath(datapath, kernel, queues, log, livenessTo(&loop, log))
 	if err != nil {
 		return err

@@ -95,22 +95,22 @@ type decoder struct {
 	warned   int // also what is beyond maxWarnings
 }
 
-// Bounds of what is reported of one document.
+// maxErrors and maxWarnings bound what is reported of one document.
 const (
 	maxErrors   = 50
 	maxWarnings = 20
 )
 
-func (d *decoder) warn(node ast.Node, path, format string, args ...any) {
-	if d.warned++; d.warned <= maxWarnings {
-		d.warnings = append(d.warnings, d.fail(node, path, format, args...).Error())
-	}
-}
-
 // keep remembers an error, so that the rest of the document is looked at too.
 func (d *decoder) keep(err error) {
 	if err != nil && len(d.wrong) < maxErrors {
 		d.wrong = append(d.wrong, err)
+	}
+}
+
+func (d *decoder) warn(node ast.Node, path, format string, args ...any) {
+	if d.warned++; d.warned <= maxWarnings {
+		d.warnings = append(d.warnings, d.fail(node, path, format, args...).Error())
 	}
 }
 
