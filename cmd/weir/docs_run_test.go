@@ -179,7 +179,7 @@ func TestEveryCommandBlockRunsOrSaysWhyNot(t *testing.T) {
 // Every command of a page runs in one shell, in the order of the page, in network, mount and process namespaces of its own.
 func TestRootDocsRun(t *testing.T) {
 	netlabtest.Root(t)
-	netlabtest.Tools(t, "bash", "unshare", "ip", "jq", "pkill", "curl", "tcpdump")
+	netlabtest.Tools(t, "unshare", "ip", "jq", "pkill", "curl", "tcpdump", "iptables", "iperf")
 	for _, page := range pages(t) {
 		blocks, pageReason := readBlocks(t, page)
 		var steps []docStep
@@ -218,7 +218,7 @@ func runSteps(t *testing.T, steps []docStep) {
 	if err := os.WriteFile(file, []byte(script.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", file)
 	shell.Dir = dir
