@@ -58,7 +58,7 @@ A service that steers by connection id:
     - {name: b, address: 10.0.0.12, port: 5684, nodes: [2]}`,
 		Args: exactlyOneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			caps := lb.AllCaps()
+			caps := lb.CheckCaps()
 			if datapath != "" {
 				var err error
 				if caps, err = datapathCaps(datapath); err != nil {

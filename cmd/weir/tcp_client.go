@@ -55,7 +55,7 @@ func newTCPClientCommand() *cobra.Command {
 		Short: "Keep N connections, with heartbeats both ways, and say what stands in the way",
 		Long: `Open connections to 'weir tcp server' and keep them: a lost one is opened again, after a back-off. A connection counts once the
 server's program has answered; one that only sits in an accept queue does not. The ramp goes on past errors, each is counted
-by its kind, and where it stands still the nearest known ceiling is named.
+by its kind, and where it stands still the limit that was hit is named, or known ones that are possible.
 
 With --replicas there are several clients in one command, as if so many pods ran: each has --connections, --rate, --churn and
 --workers for itself, a name of its own, and a part of --sources. Whole replicas are those with all of their connections.

@@ -61,6 +61,9 @@ func TestTCPClientHoldsAgainstServer(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.String()), &r); err != nil || (ended != nil) != (r.Void != "") {
 		t.Fatal(err, ended, r.Void)
 	}
+	if want := map[bool]string{false: "void: ", true: "ok: 500 of 500 connections"}[r.Void == ""]; !strings.HasPrefix(r.Conclusion, want) {
+		t.Errorf("verdict %q, want %q", r.Conclusion, want)
+	}
 	if r.Connections.Established != 500 || r.Totals.Lost != 0 || r.Heartbeats.RTT.Count() == 0 || len(r.Peers) != 1 || r.Peers[0].ID != "srv" || r.Peers[0].Zone != "a" {
 		t.Errorf("%+v %+v %+v", r.Connections, r.Totals, r.Peers)
 	}

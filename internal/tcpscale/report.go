@@ -51,6 +51,9 @@ type Report struct {
 	LimitsHit          []string       `json:"limits_hit,omitempty"`
 	Samples            []FailedTuple  `json:"failed_samples,omitempty"` // the first 64
 	Plateau            *Plateau       `json:"plateau,omitempty"`        // client: where the ramp stands still
+	Plateaus           []Plateau      `json:"plateaus,omitempty"`       // client, in a final report: all on the way, one of each ceiling and kind of failure
+	RateLimit          float64        `json:"rate_limit,omitempty"`     // client: new connections a second that came through while others went unanswered
+	Conclusion         string         `json:"verdict,omitempty"`        // client, in a final report: what became of the run, in a sentence
 	Reconciled         *Reconciled    `json:"reconciled,omitempty"`     // where both ends are known
 	Replicas           *Replicas      `json:"replicas,omitempty"`       // client: where there are several
 	History            []HistoryPoint `json:"history,omitempty"`        // only in a final report
@@ -121,7 +124,8 @@ type FailedTuple struct {
 type Plateau struct {
 	Connections int     `json:"connections"`
 	Since       float64 `json:"since_s"`
-	Ceiling     string  `json:"ceiling"` // the nearest known, or "unknown"
+	Ceiling     string  `json:"ceiling"` // the limit that was hit, one that is possible, or "unknown"
+	Text        string  `json:"text"`    // all in one sentence
 	At          int     `json:"ceiling_at,omitempty"`
 	Because     string  `json:"because"`
 	Kind        string  `json:"kind,omitempty"` // the [Failure] that is in the way

@@ -439,7 +439,11 @@ func (g *generator) answer(out []byte) []byte {
 	back := p.Key.Reverse()
 	if p.Kind == packet.KindTCP || p.Kind == packet.KindUDP {
 		name := map[packet.Kind]string{packet.KindTCP: "tcp", packet.KindUDP: "udp"}[p.Kind]
-		about := fmt.Sprintf("%s %s > %s", name, p.Key.Source(), p.Key.Destination())
+		quoted := p.Key
+		if g.r.IntN(3) == 0 { // the answer that a backend sent by itself
+			quoted = back
+		}
+		about := fmt.Sprintf("%s %s > %s", name, quoted.Source(), quoted.Destination())
 		router := g.pick("10.9.9.9", back.Source().Addr().String())
 		if p.Version == 6 {
 			router = g.pick("2001:db8:99::9", back.Source().Addr().String())

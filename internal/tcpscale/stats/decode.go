@@ -93,7 +93,7 @@ func checkLists(r *tcpscale.Report) error {
 		if p.Connections < 0 || p.Connections > mostAtOnce {
 			return fmt.Errorf("plateau: %d connections", p.Connections)
 		}
-		for _, text := range []string{p.Ceiling, p.Because, p.Remedy} {
+		for _, text := range []string{p.Ceiling, p.Because, p.Remedy, p.Kind, p.Text} {
 			if err := checkText("plateau", text, maxText); err != nil {
 				return err
 			}
