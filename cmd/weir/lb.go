@@ -60,7 +60,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
   weir lb run -c weir.yaml --datapath ebpf --interface veth0 --hook tcx --pin-path /sys/fs/bpf/weir/edge
   weir lb run -c weir.yaml --datapath nfqueue --queue 0:3
   weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
-  kill -HUP $(pidof weir)     # read the file again`,
+  kill -HUP PID     # of this balancer: read the file again`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {

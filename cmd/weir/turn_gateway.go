@@ -54,12 +54,12 @@ An endpoint that names them opens them: 127.0.0.1:5000.
 
 A supervisor process holds all sockets: a crash, kill -9 or 'weir turn upgrade' ends no allocation. SIGTERM drains: no new
 allocations, an end when the last one is gone or after --drain-timeout; a second signal ends at once.`,
-		Example: `  weir turn gateway turn://user1:passwd1@192.0.2.1:3478?transport=udp
+		Example: `  weir turn gateway 'turn://user1:passwd1@192.0.2.1:3478?transport=udp'
   weir turn gateway turn://user1:passwd1@127.0.0.1:3478 --peers 127.0.0.1,10.0.0.0/8:10000-20000
   weir turn gateway turns://user1:passwd1@0.0.0.0:5349 --tcp-peers 10.0.0.0/8:443
   weir turn gateway -c gateway.yaml --metrics :9183
   weir turn gateway -c stunnerd.yaml --dry-run
-  kill -HUP $(pidof weir)     # read the file again`,
+  kill -HUP PID     # of this gateway: read the file again`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runTurnGateway(cmd, &f, args) },
 	}
 	flags := cmd.Flags()
