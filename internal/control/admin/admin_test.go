@@ -488,7 +488,12 @@ func TestFlowsAreStreamed(t *testing.T) {
 			}
 		}
 	}
-	response, err := http.Get("http://" + door(t, config).Address() + "/flows?limit=1000000")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+door(t, config).Address()+"/flows?limit=1000000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+testToken)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -238,11 +238,6 @@ type bpfService struct {
 	Pad2         uint64
 }
 
-type bpfSnatSearch struct {
-	_      structs.HostLayout
-	Failed [4]uint32
-}
-
 type bpfTraceEvent struct {
 	_        structs.HostLayout
 	Time     uint64

@@ -396,7 +396,7 @@ services:
 		flow := func(i int) string { return fmt.Sprintf("udp 10.0.%d.%d:5000 > 192.0.2.1:80 01", i/100, i%100) }
 		granted, refused := 0, 0
 		for i := range 400 {
-			f.now += time.Millisecond // one search in each
+			f.now += 4 * time.Millisecond // one search in each
 			switch reason, _, _ := f.send(flow(i), ""); reason {
 			case "maglev":
 				granted++
@@ -415,13 +415,13 @@ services:
 			}
 			return next
 		}
-		f.now += time.Millisecond
+		f.now += time.Second
 		before := searched()
 		for i := range 50 {
 			f.send(flow(400+i), "snat_exhausted")
 		}
-		if n := searched() - before; n != 64 {
-			t.Errorf("%d ports were searched by turns in one tick, want those of one flow", n)
+		if n := searched() - before; n != 16*64 {
+			t.Errorf("%d ports were searched by turns at once, want those of 16 flows", n)
 		}
 		f.send(flow(0), "conntrack")
 		f.send("tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=syn", "maglev") // its ports are others

@@ -2,7 +2,6 @@ package ebpf
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
@@ -132,5 +131,5 @@ services:
 	if got := counts[lb.ReasonConntrack].Packets + counts[lb.ReasonMaglev].Packets; got != sent.Load() {
 		t.Errorf("%d of %d packets were forwarded; %v", got, sent.Load(), counts)
 	}
-	t.Log(fmt.Sprintf("%d flows listed in %s alone, in %s beside %d packets (%.0f/s)", flows, alone, took, during, float64(during)/took.Seconds()))
+	t.Logf("%d flows listed in %s alone, in %s beside %d packets (%.0f/s)", flows, alone, took, during, float64(during)/took.Seconds())
 }

@@ -39,7 +39,7 @@ func floodsTopology(vipAtServer, marks bool) netlab.Topology {
 	}
 	server := netlab.Namespace{Name: "server", Routes: through("10.82.2.1"), Sysctls: []netlab.Sysctl{
 		// What the server's own reassembly forgets is no matter of what is measured.
-		{Key: "net.ipv4.ipfrag_high_thresh", Value: "268435456"}, {Key: "net.ipv4.ipfrag_time", Value: "1"},
+		{Key: "net.ipv4.ipfrag_high_thresh", Value: "4294967296"}, {Key: "net.ipv4.ipfrag_time", Value: "1"},
 	}}
 	if marks {
 		middle.Rules = []netlab.Rule{{Mark: floodsMark, Table: floodsMark}}

@@ -18,6 +18,7 @@
  */
 #pragma once
 
+#include "credit.h"
 #include "flow.h"
 #include "siphash.h"
 
@@ -472,23 +473,24 @@ static __always_inline int reserve_next(struct reservation *r, __u32 service)
 	return reserve_pool(r);
 }
 
-/* The word that says when a search for a source port toward p's backend failed. */
-static __always_inline __u32 *snat_failed(const struct pkt *p)
-{
-	__u32 i = (p->slot << 1 | (p->version == 6)) & (2 * MAX_BACKENDS - 1);
-	struct snat_search *s = bpf_map_lookup_elem(&snat_searches, &i);
+/* A search that finds no source port costs as much as ten new flows, so a flood
+ * must not cause one with each packet: a service may fail 250 times in a second and
+ * 16 times at once, of each family and protocol. Then new flows are refused before
+ * the search until there is credit again, or one of its flows gives a port back. */
+enum { SNAT_COST = 4000000, SNAT_DEPTH = 16 * SNAT_COST };
 
-	if (!s)
-		return NULL;
-	return p->key.proto == P_TCP ? &s->failed[0] : p->key.proto == P_UDP ? &s->failed[1] : &s->failed[2];
+static __always_inline __u64 *snat_credit(__u32 service, bool is6, __u8 proto)
+{
+	__u32 i = (service & (MAX_SERVICES - 1)) * SNAT_POOLS + is6 * 4 + (proto == P_TCP ? 0 : proto == P_UDP ? 1 : 2);
+
+	return bpf_map_lookup_elem(&snat_searches, &i);
 }
 
-/* Whether such a search has failed in this tick: then no other one begins. */
-static __always_inline bool snat_waits(const struct pkt *p)
+static __always_inline bool snat_waits(const struct pkt *p, const struct service *service)
 {
-	const __u32 *failed = snat_failed(p);
+	const __u64 *full = snat_credit(service->id, p->version == 6, p->key.proto);
 
-	return failed && *(volatile const __u32 *)failed == (__u32)p->now;
+	return full && *(volatile const __u64 *)full + SNAT_COST > p->now * params.tick_ns + SNAT_DEPTH;
 }
 
 /* Gives back the reply way of a flow whose way the caller has taken, and lets
@@ -496,9 +498,8 @@ static __always_inline bool snat_waits(const struct pkt *p)
 __noinline int reply_release(__u32 number)
 {
 	struct flow_entry *entry = entry_at(number);
-	struct snat_search *s;
+	__u64 print, meta, *full;
 	struct way *way;
-	__u64 print, meta;
 
 	if (!entry)
 		return 0;
@@ -515,11 +516,9 @@ __noinline int reply_release(__u32 number)
 	if (__sync_val_compare_and_swap(&way->meta, meta, meta & 0xffffff) != meta) /* expired */
 		return 0;
 	if (entry->nat) {
-		__u32 i = (entry->target << 1 | !poses(entry->key.dst)) & (2 * MAX_BACKENDS - 1);
-
-		s = bpf_map_lookup_elem(&snat_searches, &i);
-		if (s)
-			s->failed[0] = s->failed[1] = s->failed[2] = 0;
+		full = snat_credit(entry->service, !poses(entry->key.dst), entry->key.proto);
+		if (full)
+			*(volatile __u64 *)full = 0;
 	}
 	return 0;
 }
@@ -568,10 +567,10 @@ static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry,
 		ok = reply_reserve(r);
 	}
 	if (!ok && snat && !r->full) {
-		__u32 *failed = snat_failed(p);
+		__u64 *full = snat_credit(service->id, p->version == 6, p->key.proto);
 
-		if (failed)
-			*(volatile __u32 *)failed = p->now;
+		if (full)
+			credit_take(full, SNAT_COST, SNAT_DEPTH, p->now * params.tick_ns);
 		return REASON_SNAT_EXHAUSTED;
 	}
 	if (!ok)
@@ -596,7 +595,7 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	b = backend_at(p->slot, p->version);
 	if (!service || !b)
 		return REASON_FLOW_TABLE_FULL;
-	if (service->has_snat && !p->back && snat_waits(p))
+	if (service->has_snat && !p->back && snat_waits(p, service))
 		return REASON_SNAT_EXHAUSTED;
 	state = state_first(p->key.proto, flags);
 	expiry = expiry_after(p->now, flow_ttl(service, state));

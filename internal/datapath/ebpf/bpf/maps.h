@@ -7,6 +7,8 @@
 
 #include "base.h"
 
+enum { SNAT_POOLS = 8 }; /* of one service: IPv6 (4), then TCP, UDP, echo */
+
 struct cells { /* of Maglev or owner tables, 4 slots in each */
 	__u16 slot[4];
 };
@@ -33,12 +35,6 @@ struct vip_ranges_key {
 struct owner_key {
 	__u32 service; /* stable number */
 	__u32 owner;
-};
-
-/* The tick (its lower bits) in which a search for a source port toward a backend
- * last found none; 0: none has. Ports of TCP, UDP and echoes are apart. */
-struct snat_search {
-	__u32 failed[4]; /* by protocol */
 };
 
 /* What was decided for the last packet of this CPU, for tests. */
@@ -76,7 +72,7 @@ MAP(ARRAY, owners, __u32, struct cells, 1, BPF_F_MMAPABLE);
 MAP(HASH, far_owners, struct owner_key, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(ARRAY, snat_addresses, __u32, struct addr, 4096, 0);
 MAP(ARRAY, snat_next, __u32, __u32, MAX_SERVICES, 0); /* where the next sweep of a pool begins */
-MAP(ARRAY, snat_searches, __u32, struct snat_search, 2 * MAX_BACKENDS, 0); /* by backend and family, as backends */
+MAP(ARRAY, snat_searches, __u32, __u64, MAX_SERVICES * SNAT_POOLS, 0); /* credit of failed ones (conntrack.h) */
 MAP(ARRAY, flows, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, flow_entries, __u32, struct flow_entry, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, replies, __u32, struct bucket, 1, BPF_F_MMAPABLE);
