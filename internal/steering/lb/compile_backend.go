@@ -303,6 +303,7 @@ func checkLoop(path string, backend *Backend) error {
 	return nil
 }
 
+// checkNodes refuses owner ids that no layout has room for. A narrow layout never names the wide ids of another one.
 func checkNodes(path string, spec *BackendSpec, service *Service, owners map[uint32]string) error {
 	if len(spec.Nodes) > 0 && service.CID == nil {
 		return wrong(path+".nodes", "remove it, or add a cid section to the service", "owner ids mean nothing without CIDs")
@@ -316,10 +317,14 @@ func checkNodes(path string, spec *BackendSpec, service *Service, owners map[uin
 			return wrong(at, "give each owner id to one backend", "owner id %d belongs to %s", id, other)
 		}
 		owners[id] = at
+		limit, widest := uint32(0), 0
 		for j := range service.CID.Layouts {
-			if limit := service.CID.Layouts[j].MaxOwner(); id > limit {
-				return wrong(at, fmt.Sprintf("write at most %d, or widen the owner field", limit), "owner id %d does not fit in layout %d", id, j)
+			if l := service.CID.Layouts[j].MaxOwner(); l > limit {
+				limit, widest = l, j
 			}
+		}
+		if id > limit {
+			return wrong(at, fmt.Sprintf("write at most %d, or widen the owner field", limit), "owner id %d does not fit in layout %d", id, widest)
 		}
 	}
 	return nil
