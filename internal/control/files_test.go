@@ -42,7 +42,7 @@ func TestBadConfigurations(t *testing.T) {
 			if err == nil {
 				t.Fatalf("no error, want %s", want)
 			}
-			if several := (config.Errors)(nil); errors.As(err, &several) {
+			if several := config.Errors(nil); errors.As(err, &several) {
 				err = several[0] // the same mistake, or what follows of it
 			}
 			if got := strings.TrimPrefix(err.Error(), "f:"); got != want {
