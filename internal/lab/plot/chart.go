@@ -22,7 +22,7 @@ type Series struct {
 	Name  string
 	X, Y  []float64
 	Muted bool // grey: what another series is compared with
-	Steps bool // each value holds from the X before to its own, as a count or a mean of that time does
+	Steps bool // each value holds from the X before, the first one from 0, to its own, as a count or a mean of that time does
 }
 
 // class is the colour of the series with this number.
@@ -132,7 +132,8 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 	}
 	c.levels(b, f, py) // its words lie above the lines
 	for _, m := range c.Marks {
-		fmt.Fprintf(b, `<text class="k" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(px(m.X)), xy(py(m.Y)-7), html.EscapeString(m.Text))
+		x := math.Min(px(m.X), f.width-f.right-textWidth(m.Text)/2)
+		fmt.Fprintf(b, `<text class="k" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(x), xy(py(m.Y)-7), html.EscapeString(m.Text))
 	}
 	entries := make([]entry, len(c.Series))
 	for i, s := range c.Series {
@@ -201,7 +202,7 @@ func (c Chart) events(b *strings.Builder, f frame, px func(float64) float64) {
 		if i+1 < len(c.Events) {
 			room = px(c.Events[i+1].X) - px(e.X) - 24
 		}
-		if e.Short != "" && textWidth(e.Short) < room {
+		if !f.narrow && e.Short != "" && textWidth(e.Short) < room {
 			fmt.Fprintf(b, `<text class="l" x="%s" y="%s">%s</text>`, xy(px(e.X)+12), xy(f.top+2), html.EscapeString(e.Short))
 		}
 	}
@@ -221,8 +222,12 @@ func line(b *strings.Builder, s Series, i int, px, py func(float64) float64) {
 			flush()
 			continue
 		}
-		if s.Steps && j > 0 {
-			run = append(run, point(px(s.X[j-1]), py(y)))
+		if s.Steps {
+			from := 0.0
+			if j > 0 {
+				from = s.X[j-1]
+			}
+			run = append(run, point(px(from), py(y)))
 		}
 		run = append(run, point(px(s.X[j]), py(y)))
 	}

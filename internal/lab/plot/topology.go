@@ -47,7 +47,7 @@ func (c Topology) svg(b *strings.Builder, narrow bool) {
 		row(clients, 12)
 		via = rectangle{50, 106, f.width - 100, boxHeight}
 		row(nodes, 200)
-		f.height = 290
+		f.height = 302
 	} else {
 		most := float64(max(len(clients), len(nodes)))
 		f.height = most*boxHeight + (most-1)*boxGap + 24

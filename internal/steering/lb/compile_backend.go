@@ -111,25 +111,24 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 	for i := range spec.Backends {
 		at := fmt.Sprintf("%s.backends[%d]", path, i)
 		b := &spec.Backends[i]
-		if err := checkName(at, "backend", b.Name); err != nil {
-			return err
+		if c.keep(checkName(at, "backend", b.Name)) {
+			continue
 		}
 		if other, ok := names[b.Name]; ok {
-			return wrong(at+".name", "give each backend its own name", "%q is the name of backends[%d] too", b.Name, other)
+			c.keep(wrong(at+".name", "give each backend its own name", "%q is the name of backends[%d] too", b.Name, other))
+			continue
 		}
 		names[b.Name] = i
 		backend, err := c.backend(at, b, service)
-		if err != nil {
-			return err
+		if c.keep(err) {
+			continue
 		}
-		for _, place := range backend.places() {
-			if other, ok := places[place]; ok {
-				return wrong(at, "remove one of them and give the other their weights", "the same destination as %s", other)
-			}
-			places[place] = at
+		if other := taken(places, backend, at); other != "" {
+			c.keep(wrong(at, "remove one of them and give the other their weights", "the same destination as %s", other))
+			continue
 		}
-		if err := checkNodes(at, b, service, owners); err != nil {
-			return err
+		if c.keep(checkNodes(at, b, service, owners)) {
+			continue
 		}
 		backend.Nodes = slices.Sorted(slices.Values(b.Nodes))
 		service.Backends = append(service.Backends, backend)
@@ -139,6 +138,17 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 		backend.Index = i
 	}
 	return nil
+}
+
+// taken enters where a backend's packets go; it returns the path of another backend whose packets go there too.
+func taken(places map[any]string, backend *Backend, path string) string {
+	for _, place := range backend.places() {
+		if other, ok := places[place]; ok {
+			return other
+		}
+		places[place] = path
+	}
+	return ""
 }
 
 // slots gives the backends their rows of nfqlb's permutation.
