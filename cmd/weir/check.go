@@ -58,7 +58,7 @@ A service that steers by connection id:
     - {name: b, address: 10.0.0.12, port: 5684, nodes: [2]}`,
 		Args: exactlyOneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			caps := lb.AllCaps()
+			caps := lb.CheckCaps()
 			if datapath != "" {
 				var err error
 				if caps, err = datapathCaps(datapath); err != nil {
@@ -197,7 +197,11 @@ func printServices(w io.Writer, services []control.ServiceStatus, tier []control
 		fmt.Fprintln(table, "\ntier of balancers, for fragments")
 		fmt.Fprintln(table, "  MEMBER\tMARK\tSHARE\t")
 		for _, m := range tier {
-			fmt.Fprintf(table, "  %s\t%#x\t%.1f%%\t%s\n", m.Name, m.Mark, 100*m.Share, map[bool]string{true: "this one"}[m.Self])
+			mark := fmt.Sprintf("%#x", m.Mark)
+			if m.Index != nil {
+				mark += fmt.Sprintf(" index %d", *m.Index)
+			}
+			fmt.Fprintf(table, "  %s\t%s\t%.1f%%\t%s\n", m.Name, mark, 100*m.Share, map[bool]string{true: "this one"}[m.Self])
 		}
 	}
 	return table.Flush()
@@ -226,6 +230,9 @@ func backendAddress(b *control.BackendStatus) string {
 	}
 	if b.Mark != 0 {
 		text = strings.TrimSpace(fmt.Sprintf("%s mark %#x", text, b.Mark))
+	}
+	if b.Index != nil {
+		text += fmt.Sprintf(" index %d", *b.Index)
 	}
 	return text
 }

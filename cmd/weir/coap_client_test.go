@@ -111,4 +111,9 @@ func TestBenchCoap(t *testing.T) {
 	if err := printBenchCoap(&table, results); err != nil || !strings.Contains(table.String(), "forwarding costs ") {
 		t.Errorf("%v\n%s", err, table.String())
 	}
+	for _, peer := range []string{"Californium", "pion", "prototype"} {
+		if strings.Contains(table.String(), peer) {
+			t.Errorf("a figure of %s, which did not run:\n%s", peer, table.String())
+		}
+	}
 }

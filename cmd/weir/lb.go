@@ -12,6 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -30,7 +31,7 @@ func newLBCommand() *cobra.Command {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
-		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand())
+		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand(), newLBImportCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
 	return cmd
 }
@@ -104,6 +105,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	if err != nil {
 		return err // the file is good, the machine is not: an address is taken, a privilege missing
 	}
+	warnOfLostReplies(loop.Snapshot(), log)
 	door := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return balancer.statusOf(loop.Status()) },
@@ -117,6 +119,17 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	door.Trace = balancer.trace
 	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
+}
+
+// warnOfLostReplies warns of DSR services whose replies this machine would drop.
+func warnOfLostReplies(snapshot *lb.Snapshot, log *slog.Logger) {
+	findings, err := doctor.OwnSource(snapshot)
+	if err != nil {
+		log.Warn("cannot check whether replies of DSR backends pass", "error", err)
+	}
+	for _, f := range findings {
+		log.Warn(f.What, "remedy", f.Cure)
+	}
 }
 
 // overrideOf is the admin door's way to the loop.

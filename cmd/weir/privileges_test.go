@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
@@ -333,6 +335,10 @@ func (l *privilegeLab) refused(run *privileged, c privilege.Command, capability 
 // supervisor and serving process of a gateway work together as before.
 func TestRootKeysStayInMemory(t *testing.T) {
 	l := newPrivilegeLab(t)
+	// Commands that earlier tests ran in this process have set its limit to zero, and children inherit it.
+	if err := syscall.Setrlimit(unix.RLIMIT_CORE, &syscall.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}); err != nil {
+		t.Fatal(err)
+	}
 	guarded := func(pid int) bool {
 		var st syscall.Stat_t
 		if err := syscall.Stat(fmt.Sprintf("/proc/%d/environ", pid), &st); err != nil {

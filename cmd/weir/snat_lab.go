@@ -31,7 +31,8 @@ FILE is one of 'weir snat plan -c'; without it, the tables of the source documen
 The last column is what the plateau finder of 'weir tcp client' calls the ceiling; it is not told the plan.
 
 Needs root and nft. A run takes 5 to 40 s, all of them some 15 minutes. Ctrl-C ends it and leaves nothing behind.
-Exit codes: 0 every count is the plan's, 1 one differs, 2 wrong usage.`,
+A run that breaks is made once more; one that breaks again is a failed row with its reason, and the others stay.
+Exit codes: 0 every count is the plan's, 1 one differs or a run failed, 2 wrong usage.`,
 		Example: `  sudo weir snat lab
   sudo weir snat lab --only "Outbound ports" --nat kernel
   sudo weir snat lab examples/snat/lab.yaml --report lab.html
@@ -116,7 +117,7 @@ func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string)
 		method := strings.Join(append([]string{cmd.CommandPath()}, os.Args[min(3, len(os.Args)):]...), " ")
 		err = writeReport(report, func(w io.Writer) error { return result.WriteHTML(w, method) })
 	}
-	if err == nil && result.Differ > 0 {
+	if err == nil && !result.OK() {
 		return &exitError{code: exitFailure} // the table says why
 	}
 	return err

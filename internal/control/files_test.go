@@ -16,7 +16,7 @@ func load(name string, text []byte) (*lb.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := lb.Compile(spec, nil, lb.AllCaps())
+	snapshot, err := lb.Compile(spec, nil, lb.CheckCaps())
 	return snapshot, Locate(err, document)
 }
 

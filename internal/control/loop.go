@@ -122,7 +122,7 @@ func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
 
 // applyLocked is compile, number, apply; it changes nothing of the loop but what was applied.
 func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) error {
-	snapshot, err := lb.Compile(spec, overrides, l.datapath.Caps())
+	snapshot, err := lb.CompileAfter(l.applied.Load(), spec, overrides, l.datapath.Caps())
 	if err != nil {
 		return Locate(err, document)
 	}

@@ -3,6 +3,9 @@ package tcpscale
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"time"
 )
 
@@ -22,7 +25,13 @@ type Hold struct {
 	seconds int
 	cpu     float64
 	plateau *Plateau
+	passed  []Plateau
+	limiter limiter
+	limited float64 // the rate of a limiter that was found
 }
+
+// maxPlateaus bounds those that a run tells.
+const maxPlateaus = 32
 
 // maxHistory bounds the points of a run; then every other one is dropped.
 const maxHistory = 2400
@@ -67,18 +76,34 @@ func (h *Hold) look() Report {
 		other := h.Server()
 		server = &other
 		r.Reconciled = Reconcile(&r, server)
+		h.Finder.ServerLimits = server.LimitsHit
 	}
 	now := time.Since(h.started)
 	if h.ramping == h.Workers && r.Connections.Target > 0 {
+		if rate := h.limiter.watch(now, &r); rate > 0 {
+			h.limited = math.Round(rate)
+		}
 		if p := h.Finder.Watch(now, &r); p != nil {
 			h.plateau = p
+			h.pass(p)
 		} else if r.Connections.Established >= r.Connections.Target {
 			h.plateau = nil
 		}
 	}
-	r.Plateau = h.plateau
+	r.Plateau, r.RateLimit = h.plateau, h.limited
 	h.remember(now, &r, server)
 	return r
+}
+
+// pass keeps a plateau, instead of an earlier one of the same ceiling and kind.
+func (h *Hold) pass(p *Plateau) {
+	i := slices.IndexFunc(h.passed, func(o Plateau) bool { return o.Ceiling == p.Ceiling && o.Kind == p.Kind })
+	switch {
+	case i >= 0:
+		h.passed[i] = *p
+	case len(h.passed) < maxPlateaus:
+		h.passed = append(h.passed, *p)
+	}
 }
 
 func (h *Hold) remember(now time.Duration, r, server *Report) {
@@ -138,6 +163,8 @@ func (h *Hold) finish(failure error) (Report, error) {
 	}
 	r := h.Crew.Stop()
 	r.Plateau, r.Reconciled, r.History, r.Final = h.plateau, reconciled, h.history, true
+	r.Plateaus, r.RateLimit = h.passed, h.limited
+	r.Conclusion = r.conclude()
 	if h.Tick != nil {
 		h.Tick(r)
 	}
@@ -147,8 +174,25 @@ func (h *Hold) finish(failure error) (Report, error) {
 // ErrIncomplete is a run that did not hold what it was asked to.
 var ErrIncomplete = errors.New("not all connections were held")
 
+// ErrVoid is a run whose tester was not scheduled: its times and rates say nothing about the path.
+var ErrVoid = errors.New("the result is void")
+
+// conclude is the verdict in words.
+func (r *Report) conclude() string {
+	words := fmt.Sprintf("%d of %d connections at the end, %d lost meanwhile", r.Connections.Established, r.Connections.Target, r.Totals.Lost)
+	if err := r.Verdict(); errors.Is(err, ErrVoid) {
+		return "void: " + err.Error() + "; " + words
+	} else if err != nil {
+		return "failed: " + words
+	}
+	return "ok: " + words
+}
+
 // Verdict is nil if a run reached its target, held it and lost nothing that did not come back meanwhile unasked.
 func (r *Report) Verdict() error {
+	if r.Void != "" {
+		return fmt.Errorf("%w: %s: this machine was too busy", ErrVoid, r.Void)
+	}
 	if r.FullAt.IsZero() || r.Totals.Lost > 0 {
 		return ErrIncomplete
 	}

@@ -46,10 +46,14 @@ type Report struct {
 	RSSBytes           uint64         `json:"rss_bytes"`
 	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory that no file holds, since the start, at least the tables, for each established
 	TableBytes         uint64         `json:"table_bytes"`               // of that, tables of connections and timers
-	Frozen             float64        `json:"frozen_s,omitempty"`        // how long the process was without a processor; of several, the longest
+	Frozen             float64        `json:"frozen_s,omitempty"`        // how long the process was not scheduled, in all; of several, the longest
+	Void               string         `json:"void,omitempty"`            // why times and rates are not the path's: the process was not scheduled
 	LimitsHit          []string       `json:"limits_hit,omitempty"`
 	Samples            []FailedTuple  `json:"failed_samples,omitempty"` // the first 64
 	Plateau            *Plateau       `json:"plateau,omitempty"`        // client: where the ramp stands still
+	Plateaus           []Plateau      `json:"plateaus,omitempty"`       // client, in a final report: all on the way, one of each ceiling and kind of failure
+	RateLimit          float64        `json:"rate_limit,omitempty"`     // client: new connections a second that came through while others went unanswered
+	Conclusion         string         `json:"verdict,omitempty"`        // client, in a final report: what became of the run, in a sentence
 	Reconciled         *Reconciled    `json:"reconciled,omitempty"`     // where both ends are known
 	Replicas           *Replicas      `json:"replicas,omitempty"`       // client: where there are several
 	History            []HistoryPoint `json:"history,omitempty"`        // only in a final report
@@ -87,8 +91,9 @@ type Rates struct {
 type Heartbeats struct {
 	Sent     uint64           `json:"sent"`
 	Received uint64           `json:"received"`
-	Missed   uint64           `json:"missed"` // client: no echo before the next was due; server: none within 1.5 periods
-	RTT      *measure.Latency `json:"rtt,omitempty"`
+	Missed   uint64           `json:"missed"`           // client: no echo before the next was due; server: none within 1.5 periods
+	Unsent   uint64           `json:"unsent,omitempty"` // client: was due while the process stood still, and never sent; RTT has the time by which it was late
+	RTT      *measure.Latency `json:"rtt,omitempty"`    // from the time that the heartbeat was due until its echo
 }
 
 // Bytes are of payload and frames, without TCP's headers.
@@ -119,7 +124,8 @@ type FailedTuple struct {
 type Plateau struct {
 	Connections int     `json:"connections"`
 	Since       float64 `json:"since_s"`
-	Ceiling     string  `json:"ceiling"` // the nearest known, or "unknown"
+	Ceiling     string  `json:"ceiling"` // the limit that was hit, one that is possible, or "unknown"
+	Text        string  `json:"text"`    // all in one sentence
 	At          int     `json:"ceiling_at,omitempty"`
 	Because     string  `json:"because"`
 	Kind        string  `json:"kind,omitempty"` // the [Failure] that is in the way

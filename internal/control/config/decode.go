@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/weir-lb/weir/internal/addresstext"
 )
 
 // Decode reads one YAML document into a T, a struct whose `yaml` tags name its keys. The returned error is an *Error,
@@ -23,7 +27,7 @@ import (
 // value be as long as the document (certificates).
 func Decode[T any](name string, text []byte) (T, *Document, error) {
 	var value T
-	d := &decoder{document: &Document{file: name, positions: map[string]Position{}}}
+	d := &decoder{document: &Document{file: name, positions: map[string]Position{}}, root: reflect.TypeFor[T]()}
 	root, err := parse(name, text)
 	if err != nil {
 		return value, d.document, err
@@ -60,7 +64,8 @@ func Keys(text []byte) []string {
 
 type decoder struct {
 	document *Document
-	long     bool // the value being decoded may be longer than maxValue
+	root     reflect.Type // of the whole document
+	long     bool         // the value being decoded may be longer than maxValue
 }
 
 // fail is an error at a node.
@@ -141,7 +146,7 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		at := join(path, key)
 		known, ok := fields[key]
 		if !ok {
-			return d.fail(pair.Key, at, "unknown key; %s", suggest(key, fields))
+			return d.fail(pair.Key, at, "unknown key; %s", d.suggest(key, fields))
 		}
 		d.note(at, pair)
 		if _, isNull := pair.Value.(*ast.NullNode); isNull && known.null {
@@ -232,21 +237,21 @@ func (d *decoder) scalar(node ast.Node, to reflect.Value, path string) error {
 	case *time.Duration:
 		value, err := time.ParseDuration(text)
 		if err != nil {
-			return d.fail(node, path, "no time %q; write a number with its unit, such as 500ms, 30s or 2h", text)
+			return d.fail(node, path, "%q is not a time; write a number with its unit, such as 500ms, 30s or 2h", text)
 		}
 		*target = value
 		return nil
 	case *netip.Addr:
 		value, err := netip.ParseAddr(text)
 		if err != nil {
-			return d.fail(node, path, "no address %q; write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1", text)
+			return d.fail(node, path, "%v", addresstext.Error("an address", text, "write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1"))
 		}
 		*target = value
 		return nil
 	case *netip.AddrPort:
 		value, err := netip.ParseAddrPort(text)
 		if err != nil {
-			return d.fail(node, path, "no address with port %q; write 192.0.2.1:5684 or [2001:db8::1]:5684", text)
+			return d.fail(node, path, "%q is not an address with port; write 192.0.2.1:5684 or [2001:db8::1]:5684", text)
 		}
 		*target = value
 		return nil
@@ -329,8 +334,20 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// suggest names the nearest known key, else all of them.
-func suggest(key string, fields map[string]field) string {
+// suggest names the keys that begin with the word, else where else the key belongs, else the nearest known key, else all of them.
+func (d *decoder) suggest(key string, fields map[string]field) string {
+	var longer []string
+	for name := range fields {
+		if strings.HasPrefix(name, key+"_") {
+			longer = append(longer, name)
+		}
+	}
+	if slices.Sort(longer); len(longer) > 0 {
+		return "did you mean " + strings.Join(longer, " or ") + "?"
+	}
+	if elsewhere := owners(d.root, key); len(elsewhere) > 0 && len(elsewhere) <= 3 {
+		return key + " is a key of " + strings.Join(elsewhere, " and ")
+	}
 	known := make([]string, 0, len(fields))
 	best, distance := "", 3
 	for name := range fields {
@@ -346,6 +363,33 @@ func suggest(key string, fields map[string]field) string {
 		return "did you mean " + best + "?"
 	}
 	return "known here: " + strings.Join(known, ", ")
+}
+
+// owners are the paths below a type where a key is known, such as services[].backends[].
+func owners(root reflect.Type, key string) (paths []string) {
+	var walk func(t reflect.Type, path string, depth int)
+	walk = func(t reflect.Type, path string, depth int) {
+		switch t.Kind() {
+		case reflect.Pointer:
+			walk(t.Elem(), path, depth)
+		case reflect.Slice:
+			walk(t.Elem(), path+"[]", depth)
+		case reflect.Struct:
+			if depth > 8 || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+				return
+			}
+			fields := fieldsOf(t)
+			if _, ok := fields[key]; ok {
+				paths = append(paths, cmp.Or(path, "the top level"))
+			}
+			for name, f := range fields {
+				walk(t.Field(f.index).Type, join(path, name), depth+1)
+			}
+		}
+	}
+	walk(root, "", 0)
+	slices.Sort(paths)
+	return slices.Compact(paths)
 }
 
 // editDistance counts the letters to change, add or drop (Levenshtein). Long words are taken as different.
@@ -372,6 +416,14 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
+// isSection is 1 for a list of structures.
+func isSection(t reflect.Type) int {
+	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct && !reflect.PointerTo(t.Elem()).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return 1
+	}
+	return 0
+}
+
 // describe says in words what a type is written like.
 func describe(t reflect.Type) string {
 	switch t.Kind() {
@@ -388,11 +440,11 @@ func describe(t reflect.Type) string {
 		if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 			return "a value"
 		}
-		keys := make([]string, 0, t.NumField())
-		for key := range fieldsOf(t) {
-			keys = append(keys, key)
-		}
-		slices.Sort(keys)
+		// Lists of sections first: they are what a document is about.
+		fields := fieldsOf(t)
+		keys := slices.SortedFunc(maps.Keys(fields), func(a, b string) int {
+			return cmp.Or(cmp.Compare(isSection(t.Field(fields[b].index).Type), isSection(t.Field(fields[a].index).Type)), cmp.Compare(a, b))
+		})
 		return "keys such as " + strings.Join(keys[:min(len(keys), 4)], ", ")
 	case reflect.Int64:
 		if t == reflect.TypeFor[time.Duration]() {

@@ -30,13 +30,15 @@ type Handshakes struct {
 }
 
 const (
-	floodMovers   = 20               // DTLS clients that change their addresses
-	floodSleepers = 50               // DTLS sessions without a packet during the flood
-	floodSleep    = 33 * time.Second // how long they have been silent when it begins
-	floodKeep     = 20               // flows that were there before
-	floodNewRate  = 20               // new flows a second; of DTLS a half of it
-	moveEvery     = 2 * time.Second  // a DTLS client changes its address
-	floodSettle   = 2 * time.Second  // after the flood, before the last look
+	floodMovers   = 20                     // DTLS clients that change their addresses
+	floodSleepers = 50                     // DTLS sessions without a packet during the flood
+	floodSleep    = 33 * time.Second       // how long they have been silent when it begins
+	floodKeep     = 20                     // flows that were there before
+	floodNewRate  = 20                     // new flows a second; of DTLS a half of it
+	moveEvery     = 2 * time.Second        // a DTLS client changes its address
+	moveRetry     = 100 * time.Millisecond // its first retransmission; it gives a request up after 31 to 46 times that
+	moveSettle    = 6 * time.Second        // after the flood: longer than that
+	floodSettle   = 2 * time.Second        // after the flood, before the last look
 )
 
 // underFlood starts the real clients, floods, and collects what became of them. Rates are a second.
@@ -109,11 +111,11 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	}
 	moverCtx, stopMovers := context.WithCancel(ctx)
 	defer stopMovers()
-	movers := coapBench(r.config.Binary, uri, floodMovers, "--requests", "1000000000", "--interval", "500ms", "--rebind-every", moveEvery.String(), "--ack-timeout", "300ms", "--no-stop", "--quiet")
+	movers := coapBench(r.config.Binary, uri, floodMovers, "--requests", "1000000000", "--interval", "500ms", "--rebind-every", moveEvery.String(), "--ack-timeout", moveRetry.String(), "--no-stop", "--quiet")
 	for _, source := range floodsSources {
 		movers.Args = append(movers.Args, "--from", source.String())
 	}
-	wake := slept + r.config.Duration + floodSettle
+	wake := slept + r.config.Duration + moveSettle
 	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
 	type outcome struct {
 		stats coapStats
@@ -131,6 +133,9 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	}()
 	var cid []byte
 	if r.flood.name == AttackForged {
+		if err := sleep(ctx, 2*moveRetry+time.Second); err != nil { // the sleepers have fallen silent: it is one of the movers
+			return 0, 0, err
+		}
 		if cid, err = r.observe(ctx); err != nil {
 			return 0, 0, err
 		}
@@ -153,7 +158,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := sleep(ctx, floodSettle); err != nil {
+	if err := sleep(ctx, moveSettle); err != nil {
 		return 0, 0, err
 	}
 	c := &r.clients

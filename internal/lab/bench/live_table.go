@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"io"
-	"math"
 	"strings"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
@@ -34,53 +33,6 @@ func (g dsrGrid) liveRows(load, family string) [][]string {
 	return rows
 }
 
-// What zon-lb reached in the reference, in terms of kernel routing of the same run with the sinks used here: 1044 and 1027
-// kpps of 64-byte UDP frames of 1024 flows, routing 930.
-const (
-	zonDSR   = 1.12
-	zonNAT   = 1.10
-	zonTimes = 2.8 // what is aimed at
-)
-
-// liveTargets compares Weir on XDP with zon-lb by way of kernel routing.
-func liveTargets(results []*measure.Result) []string {
-	grid := gridOf(results)
-	busy := others(results) > 0.5 // then rates say little
-	var lines []string
-	for _, load := range grid.loads {
-		for _, family := range grid.families {
-			for _, c := range []struct {
-				road string
-				zon  float64
-			}{{"weir-l2dsr-xdp", zonDSR}, {"weir-nat-xdp", zonNAT}} {
-				times := figureOf(grid.at(load, c.road, family), FigureRatio)
-				if math.IsNaN(times) {
-					continue
-				}
-				own := 1 / figureOf(grid.at(load, c.road, family), FigureOwnRatio)
-				verdict, judged := "reached", times
-				if busy {
-					judged = own
-				}
-				if judged < zonTimes*c.zon {
-					verdict = "not reached"
-				}
-				lines = append(lines, fmt.Sprintf("  %s, %s flows, %s: %.2f x routing = %.2f x zon-lb: %s (by processor time %s and %s)",
-					c.road, strings.TrimPrefix(load, livePrefix), family, times, times/c.zon, verdict, number(own), number(own/c.zon)))
-			}
-		}
-	}
-	if lines == nil {
-		return nil
-	}
-	by := "rate"
-	if busy {
-		by = "processor time, for the machine was busy with others"
-	}
-	return append([]string{fmt.Sprintf(`target: 64-byte UDP at %.1f x zon-lb. In the reference zon-lb did %.2f (L2-DSR) and %.2f (NAT) x kernel routing of its run, with
-1024 flows and these sinks, so that is %.2f and %.2f x the routing of this run. Judged by %s.`, zonTimes, zonDSR, zonNAT, zonTimes*zonDSR, zonTimes*zonNAT, by)}, lines...)
-}
-
 // WriteLive writes the results of [Live] as tables for people.
 func WriteLive(w io.Writer, results []*measure.Result) error {
 	if len(results) == 0 {
@@ -88,9 +40,6 @@ func WriteLive(w io.Writer, results []*measure.Result) error {
 	}
 	if err := writeGrid(w, results, dsrGrid.liveRows); err != nil {
 		return err
-	}
-	for _, line := range liveTargets(results) {
-		fmt.Fprintln(w, line)
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", liveMethod(results))
 	return err

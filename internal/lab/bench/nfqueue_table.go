@@ -153,13 +153,10 @@ func nfqText(results []*measure.Result) string {
 		lines = append(append(lines, remarks...), "")
 	}
 	if aims := nfqAims(results); len(aims) > 0 {
-		lines = append(append(append(lines, aimsTitle), aims...), "")
+		lines = append(append(append(lines, "Aims:"), aims...), "")
 	}
 	return strings.Join(append(lines, nfqMethod(results)), "\n")
 }
-
-const aimsTitle = `Aims. nfqlb is not here: its part are the ratios to direct, and the rate, that it reached in the reference's own run on another
-machine (TCP one stream 0.26 of direct, eight of eight sources 0.17, small datagrams 76 of a sender's 129 kpps).`
 
 // aim is one thing the issue asks for.
 type aim struct {
@@ -173,10 +170,6 @@ type aim struct {
 
 func aims() []aim {
 	return []aim{
-		{"one TCP stream, offload off: 2.5 times nfqlb's 0.26", LoadTCP, "off", RoadQueue, FigureDirect, "of direct", .65, false},
-		{"8 TCP streams of 8 sources, offload off: 2.5 times nfqlb's 0.17", LoadTCPSources, "off", RoadQueues, FigureDirect, "of direct", .43, false},
-		{"64-byte flood: 1.8 times nfqlb's 76 kpps", LoadFlood, "", RoadQueue, FigureRate, "kpps", 137, false},
-		{"64-byte flood: 1.8 times nfqlb's 0.59", LoadFlood, "", RoadQueue, FigureDirect, "of direct", 1.06, false},
 		{"processor time of weir, saturated", LoadFlood, "", RoadQueue, FigurePacketCost, "µs/packet", 4.5, true},
 		{"fast road, one TCP stream, offload on", LoadTCP, "on", RoadFast, FigureDirect, "of direct", .95, false},
 		{"fast road, one TCP stream, offload off", LoadTCP, "off", RoadFast, FigureDirect, "of direct", .95, false},

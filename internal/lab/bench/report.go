@@ -90,7 +90,7 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 			continue
 		case ScenarioLive:
 			addLive(&report, byScenario[name])
-			methods = append(methods, liveMethod(byScenario[name])+"\n"+strings.Join(liveTargets(byScenario[name]), "\n"))
+			methods = append(methods, liveMethod(byScenario[name]))
 			continue
 		case ScenarioFloods:
 			addFloods(&report, byScenario[name])

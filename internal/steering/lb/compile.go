@@ -30,7 +30,15 @@ const (
 // name and builds the tables. It returns an *Error for the first thing wrong. Spec and overrides are not changed and
 // not kept. Equal input gives an equal snapshot.
 func Compile(spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
-	c := compiler{caps: caps, overrides: overrides, vips: map[vipKey][]takenRange{}}
+	return CompileAfter(nil, spec, overrides, caps)
+}
+
+// CompileAfter is Compile for a change of a running configuration. previous is the snapshot in force; nil: none. With
+// hash nfqlb, backends and tier members without an index keep the slots that previous gave to their names, and new ones
+// take the lowest free slots, as with nfqlb's activate. A slot of a name that is gone is free. Nothing else depends on
+// previous, which is not changed and not kept.
+func CompileAfter(previous *Snapshot, spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
+	c := compiler{caps: caps, overrides: overrides, previous: previous, vips: map[vipKey][]takenRange{}}
 	snapshot, err := c.compile(&spec)
 	if err != nil {
 		return nil, err
@@ -41,6 +49,7 @@ func Compile(spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
 type compiler struct {
 	caps       Caps
 	overrides  *Overrides
+	previous   *Snapshot // nil: none
 	fileHash   Hash
 	fileMaglev int                     // slots of services that do not say
 	vips       map[vipKey][]takenRange // key without port

@@ -109,6 +109,8 @@ func (c *compiler) vip(path string, spec *VIPSpec) (VIP, error) {
 		return vip, wrong(path+".protocol", "add tcp, udp or sctp", "the VIP has no protocol")
 	case spec.Port == PortRange{}:
 		return vip, wrong(path+".port", "add a port, a range such as 5000-5999, or any", "the VIP has no port")
+	case vip.Prefix.IsSingleIP() && vip.Prefix.Addr().IsUnspecified():
+		return vip, wrong(path+".address", fmt.Sprintf("write the address that clients use, or %s/0 for every address", vip.Prefix.Addr()), "no packet is sent to %s", vip.Prefix.Addr())
 	case vip.Prefix.Addr().IsMulticast():
 		return vip, wrong(path+".address", "write a unicast address", "%s is a multicast address", vip.Prefix.Addr())
 	case !slices.Contains(c.caps.Protocols, vip.Protocol):

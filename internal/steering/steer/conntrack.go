@@ -156,7 +156,7 @@ func (e *Engine) release(_ flow.Ref, k flow.Key, en *entry) {
 	}
 }
 
-// displace makes room for a flow that a CID steers in a table full of proven
+// displace makes room for a flow that a CID steers in mode NAT in a table full of proven
 // flows: the one that expires next goes if it is of the same service. It is the
 // only exception to that proven flows stay. Their reserve (flow.Table) leaves
 // it to tables of one entry.

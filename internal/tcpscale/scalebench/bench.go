@@ -1,6 +1,7 @@
 package scalebench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -47,6 +48,7 @@ type Result struct {
 	ClientCPU        *float64         `json:"client_idle_cpu_percent,omitempty"` // likewise
 	Beats            *float64         `json:"heartbeats_per_s,omitempty"`        // of the clients; likewise
 	OK               bool             `json:"ok"`
+	Void             string           `json:"void,omitempty"` // why times and rates are not the path's
 	Verdict          string           `json:"verdict"`
 	Findings         []limits.Finding `json:"findings"` // of the doctor, before the run
 	Conditions       []Condition      `json:"conditions"`
@@ -202,8 +204,16 @@ func (r *Result) interrupt(ctx context.Context, began time.Time) {
 // a second.
 const tellTime = 3
 
-// judge is strict: all there, none lost, both ends agree. Who is interrupted before he could know says so.
+// judge is strict: the testers were scheduled, all there, none lost, both ends agree. Who is interrupted before he could
+// know says so.
 func (r *Result) judge() {
+	r.judgeConnections()
+	if r.Void = cmp.Or(r.Client.Void, r.Server.Void); r.Void != "" {
+		r.OK, r.Verdict = false, "void: "+r.Void+": this machine was too busy; "+r.Verdict
+	}
+}
+
+func (r *Result) judgeConnections() {
 	c := &r.Client
 	agree := c.Reconciled == nil || c.Reconciled.Agree
 	interrupted := fmt.Sprintf("interrupted after %.1f s: ", r.InterruptedAfter)

@@ -26,7 +26,7 @@ func (r *Result) rows() [][2]string {
 		{"user memory, server", memoryText("%.0f B a connection, of which tables %.0f B", r.ServerBytes, r.ServerTable)},
 		{"user memory, client", memoryText("%.0f B a connection, of which tables %.0f B", r.ClientBytes, r.ClientTable)},
 		{"processor in the hold", r.processor()},
-		{"heartbeats", fmt.Sprintf("sent %d, answered %d, missed %d", r.Client.Heartbeats.Sent, r.Client.Heartbeats.Received, r.Client.Heartbeats.Missed)},
+		{"heartbeats", fmt.Sprintf("sent %d, answered %d, missed %d, due and never sent %d", r.Client.Heartbeats.Sent, r.Client.Heartbeats.Received, r.Client.Heartbeats.Missed, r.Client.Heartbeats.Unsent)},
 	}
 	for _, l := range []struct {
 		name    string
@@ -38,7 +38,7 @@ func (r *Result) rows() [][2]string {
 	}
 	rows = append(rows, r.viaRows()...)
 	if frozen := max(r.Client.Frozen, r.Server.Frozen); frozen > 0 {
-		rows = append(rows, [2]string{"without a processor", fmt.Sprintf("a worker stood still for %.1f s in all: this machine is too busy for these figures", frozen)})
+		rows = append(rows, [2]string{"not scheduled", fmt.Sprintf("a worker for %.1f s in all", frozen)})
 	}
 	if c := r.Client.Reconciled; c != nil {
 		rows = append(rows, [2]string{"both ends", fmt.Sprintf("client %d, server %d %s", c.Client, c.Server, c.Finding)})

@@ -229,7 +229,10 @@ func comparison(results []*Result) (header []string, rows [][]string) {
 			}
 		}
 		ok := "ok"
-		if !r.OK {
+		switch {
+		case r.Void != "":
+			ok = "VOID"
+		case !r.OK:
 			ok = "FAILED"
 		}
 		header = append(header, r.Road())

@@ -208,7 +208,7 @@ func TestMetricsAreReadByPrometheus(t *testing.T) {
 	if n := len(families["weir_tcp_lost_total"].GetMetric()); n != 8 {
 		t.Errorf("%d reporters", n)
 	}
-	if n := len(families["weir_tcp_failures"].GetMetric()); n != 64 || samples > 64+8*11+30 {
+	if n := len(families["weir_tcp_failures"].GetMetric()); n != 64 || samples > 64+8*12+30 {
 		t.Errorf("%d kinds of failures, %d samples", n, samples)
 	}
 	if v := families["weir_tcp_connected"].GetMetric()[0].GetGauge().GetValue(); v != 72 {

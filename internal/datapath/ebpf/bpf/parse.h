@@ -82,7 +82,7 @@ struct pkt {
 	__u8 reason;     /* that steering gave */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
-	__u8 owned;      /* its connection id names slot: no full table stops it */
+	__u8 owned;      /* its connection id names slot, in mode NAT: no full table stops it */
 	__u8 pad;
 	struct rewrite nat;
 	/* from nat.src on not cleared for each packet */
