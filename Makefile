@@ -45,9 +45,9 @@ differential: ## the kernel data path against package steer on FRAMES random pac
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-build: ## bin/weir
+build: ## bin/weir: one static, stripped program
 	@.ci/deps go
-	$(GO) build -trimpath -buildvcs=$(VCS) -o bin/weir ./cmd/weir
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(VCS) -ldflags "-s -w" -o bin/weir ./cmd/weir
 
 demo: build ## balance real DTLS sessions on this machine for half a minute, with a report in bin/demo.html (ARGS="--clients 50")
 	bin/weir demo --report bin/demo.html $(ARGS)
@@ -76,7 +76,10 @@ bench: ## Go benchmarks with allocations (PKG=./internal/steering/...)
 	@.ci/deps go
 	$(GO) test -run '^$$' -bench . -benchmem $(PKG)
 
-install: build ## PREFIX/bin/weir and its shell completions
+bin/weir:
+	$(MAKE) build
+
+install: bin/weir ## what build built, as PREFIX/bin/weir, and its shell completions
 	install -D -m 755 bin/weir $(DESTDIR)$(PREFIX)/bin/weir
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	bin/weir completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir

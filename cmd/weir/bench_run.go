@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/weir-lb/weir/internal/lab/bench"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // newBenchRunCommand groups the scenarios that need networks of their own.
@@ -140,15 +140,13 @@ func indentNames(lines []string) string {
 
 // progressLine shows how far a long run is: one line rewritten on a terminal, else a line now and then.
 type progressLine struct {
-	w        io.Writer
-	terminal bool
-	started  time.Time
-	last     time.Time
+	live    *terminal.Live
+	started time.Time
+	last    time.Time
 }
 
 func newProgress(w io.Writer) *progressLine {
-	file, ok := w.(*os.File)
-	return &progressLine{w: w, terminal: ok && term.IsTerminal(int(file.Fd())), started: time.Now()}
+	return &progressLine{live: terminal.NewLive(w), started: time.Now()}
 }
 
 func (p *progressLine) show(done float64, what string) {
@@ -157,17 +155,14 @@ func (p *progressLine) show(done float64, what string) {
 	if elapsed := now.Sub(p.started); done > 0.02 && elapsed > 2*time.Second {
 		left = fmt.Sprintf(", %v left", time.Duration(float64(elapsed)*(1-done)/done).Round(time.Second))
 	}
+	line := fmt.Sprintf("%3.0f%%  %s%s", 100*done, what, left)
 	switch {
-	case p.terminal:
-		fmt.Fprintf(p.w, "\r\x1b[K%3.0f%%  %s%s", 100*done, what, left)
+	case p.live.IsTerminal():
+		p.live.Show(line)
 	case now.Sub(p.last) > 10*time.Second:
 		p.last = now
-		fmt.Fprintf(p.w, "%3.0f%%  %s%s\n", 100*done, what, left)
+		fmt.Fprintln(p.live, line)
 	}
 }
 
-func (p *progressLine) clear() {
-	if p.terminal {
-		fmt.Fprint(p.w, "\r\x1b[K")
-	}
-}
+func (p *progressLine) clear() { p.live.Clear() }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/demo"
+	"github.com/weir-lb/weir/internal/terminal/terminaltest"
 )
 
 // demoRun is a `weir demo` whose processes can be found by the directory of their sockets.
@@ -123,8 +125,19 @@ func TestDemoProvesItsClaim(t *testing.T) {
 	for _, n := range r.Sessions {
 		sessions += n
 	}
-	if len(r.Sessions) != 3 || sessions != 50 {
-		t.Errorf("sessions by node: %v, want 50 in all", r.Sessions)
+	if len(r.Sessions) != 3 || sessions < 50 || r.Established != 50 || r.Drained != 3 {
+		t.Errorf("sessions by node: %v, want at least 50 in all; %d established, node %d drained", r.Sessions, r.Established, r.Drained)
+	}
+	// The clients without connection ids show that the events were real.
+	p, byEvent := r.Plain, uint64(0)
+	for _, e := range r.Events {
+		byEvent += e.LostPlain
+	}
+	if p.Clients != 12 || p.Lost < 12 || p.Established < 12 || p.Requests == 0 || byEvent != p.Lost {
+		t.Errorf("without connection ids: %+v, by event %d", p, byEvent)
+	}
+	if strings.Contains(d.view.String(), "– ms") && !strings.Contains(d.view.String(), " 0 req/s") {
+		t.Errorf("a second with answers and without a latency:\n%s", d.view)
 	}
 	if page, err := os.ReadFile(report); err != nil || !bytes.Contains(page, []byte("<svg")) {
 		t.Errorf("report of %d bytes, %v", len(page), err)
@@ -134,7 +147,7 @@ func TestDemoProvesItsClaim(t *testing.T) {
 	if err := json.Unmarshal(d.out.Bytes(), &keys); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"requests", "lost", "rehandshakes", "p99_ms", "events"} {
+	for _, key := range []string{"requests", "lost", "rehandshakes", "p99_ms", "events", "without_cid"} {
 		if _, ok := keys[key]; !ok {
 			t.Errorf("no key %s in %s", key, &d.out)
 		}
@@ -164,5 +177,55 @@ func TestDemoInterruptedLeavesNothing(t *testing.T) {
 	}
 	if code := d.ends(); code == 0 || strings.Contains(d.view.String(), "Sessions lost") {
 		t.Errorf("exit code %d\n%s", code, d.view)
+	}
+}
+
+// The view is one block, whatever the width of the terminal is and becomes, and Ctrl-C leaves it as it is.
+func TestDemoFitsTheTerminal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	once := func(text string) bool {
+		for _, words := range []string{" of 7 s", "repeated", "sessions with I", "clients by node"} {
+			if strings.Count(text, words) != 1 {
+				return false
+			}
+		}
+		return true
+	}
+	for _, size := range [][2]int{{40, 20}, {80, 24}, {100, 30}, {160, 40}} {
+		t.Run(strconv.Itoa(size[0]), func(t *testing.T) {
+			t.Parallel()
+			s := terminaltest.Start(t, size[0], size[1], os.Args[0], "demo", "--seconds", "7", "--clients", "20")
+			second := func(n int) {
+				t.Helper()
+				s.Wait("second "+strconv.Itoa(n), func(string) bool {
+					line := regexp.MustCompile(`(\d+) of 7 s`).FindStringSubmatch(s.Visible())
+					if line == nil {
+						return false
+					}
+					at, err := strconv.Atoi(line[1])
+					return err == nil && at >= n
+				})
+				if text := s.Visible(); !once(text) {
+					t.Errorf("second %d:\n%s", n, text)
+				}
+			}
+			second(2)
+			if size[0] == 100 { // while it runs
+				for i, width := range []int{60, 40, 130} {
+					s.Resize(width, 30)
+					second(3 + i)
+				}
+				s.Type("C-c")
+				if code, _ := s.Ended(); code == 0 || !once(s.Visible()) {
+					t.Errorf("exit code %d:\n%s", code, s.Visible())
+				}
+				return
+			}
+			if code, text := s.Ended(); code != 0 || !once(text) || strings.Contains(text, "–") || !strings.Contains(strings.ReplaceAll(text, "\n", ""), "Sessions lost: 0 with connection IDs, ") {
+				t.Errorf("exit code %d:\n%s", code, text)
+			}
+		})
 	}
 }

@@ -33,7 +33,7 @@ given. Needs root.
 Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong usage.`,
 		Example: `  sudo weir doctor -c weir.yaml --queue 0:3 --interface eth0
   sudo weir doctor -c weir.yaml --json | jq '.[] | select(.level != "ok")'
-  sudo weir doctor --datapath ebpf --interface veth0`,
+  sudo weir doctor -c weir.yaml --datapath ebpf --interface veth0,veth2`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := doctor.Config{Interfaces: f.config.Interfaces}
@@ -48,10 +48,15 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 			if err != nil {
 				return err
 			}
-			if f.file != "" && !c.Kernel {
-				if c.Snapshot, c.Plan, err = f.plan(); err != nil {
-					return err
-				}
+			switch {
+			case f.file == "":
+			case c.Kernel:
+				c.Snapshot, err = f.snapshot()
+			default:
+				c.Snapshot, c.Plan, err = f.plan()
+			}
+			if err != nil {
+				return err
 			}
 			if f.file != "" || cmd.Flags().Changed("queue") {
 				c.First, c.Count = ranges.First, ranges.Count

@@ -42,7 +42,7 @@ Packets are given in words, several in order, so that later ones find the flows 
   toobig 10.9.9.9 1300 about udp 192.0.2.1:5684 > 10.0.0.1:5000
   udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=3000 id=9 frag=1400    all its fragments
 
-Options: payload=N ttl= class= id= df csum=0 flags= opt= ext= frag= piece= vlan= ident= seq=.
+Options: payload=N ttl= class= id= df csum=0 flags= opt= ext= inner= frag= piece= vlan= ident= seq=.
 A capture may be pcap or pcapng; its own times count for time-outs.
 Exit codes: 0 every packet was explained, 1 the configuration or the capture is bad, 2 wrong usage.`,
 		Example: `  weir explain weir.yaml --packet "udp 10.0.0.1:5000 > 192.0.2.1:5684"

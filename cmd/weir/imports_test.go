@@ -26,6 +26,7 @@ func mayImport() map[string]may {
 	const pion = "github.com/pion/"
 	return map[string]may{
 		// 1 to 3, pure
+		"addresstext":     {pure: true},
 		"steering/slab":   {pure: true},
 		"steering/evict":  {pure: true, ours: "steering/slab"},
 		"steering/flow":   {pure: true, ours: "steering/evict steering/slab"},
@@ -34,21 +35,23 @@ func mayImport() map[string]may {
 		"lab/snatplan":    {pure: true},
 		"lab/measure":     {pure: true, others: "github.com/HdrHistogram/hdrhistogram-go"},
 		"steering/packet": {pure: true, ours: "steering/flow"},
-		"steering/lb":     {pure: true, ours: "steering/flow steering/maglev steering/cid"},
+		"steering/lb":     {pure: true, ours: "steering/flow steering/maglev steering/cid addresstext"},
 		"steering/steer":  {pure: true, ours: "steering/lb steering/packet steering/flow steering/cid steering/evict"},
 		// 3, leaves
 		"privilege":      {},
 		"readfile":       {},
-		"control/config": {ours: "readfile", others: "github.com/goccy/go-yaml"},
+		"control/config": {ours: "readfile addresstext", others: "github.com/goccy/go-yaml"},
 		"control/admin":  {ours: "steering/evict", others: "github.com/prometheus/"},
 		"lab/netlab":     {others: "github.com/vishvananda/"},
 		"lab/procstat":   {},
 		"lab/scratch":    {},
+		"terminal":       {others: "golang.org/x/term"},
 		"lab/plot":       {},
 		"lab/fragsim":    {ours: "steering/flow lab/plot"},
 		// 4
 		"control":        {ours: "steering/lb steering/cid control/config control/health"},
 		"control/health": {ours: "steering/lb"},
+		"control/nfqlb":  {ours: "steering/lb control control/config"},
 		// 5
 		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/decap":    {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
@@ -84,7 +87,7 @@ func mayImport() map[string]may {
 		"lab/programs":    {ours: "lab/netlab lab/procstat"},
 		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/programs lab/scratch"},
 		"lab/natrig":      {ours: "lab/netlab lab/snatplan lab/plot lab/programs lab/scratch tcpscale"},
-		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot lab/scratch"},
+		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot lab/scratch terminal"},
 		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
 		"../web":          {},
 		// scenarios in the binary

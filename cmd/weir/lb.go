@@ -12,6 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -30,7 +31,7 @@ func newLBCommand() *cobra.Command {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
-		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand())
+		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand(), newLBImportCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
 	return cmd
 }
@@ -59,7 +60,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
   weir lb run -c weir.yaml --datapath ebpf --interface veth0 --hook tcx --pin-path /sys/fs/bpf/weir/edge
   weir lb run -c weir.yaml --datapath nfqueue --queue 0:3
   weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
-  kill -HUP $(pidof weir)     # read the file again`,
+  kill -HUP PID     # of this balancer: read the file again`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
@@ -83,6 +84,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags serveFlags, log *slog.Logger) (err error) {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
+	log.Info("starting", "datapath", datapath, "configuration", path)
 	balancer, err := openDatapath(datapath, kernel, queues, log, livenessTo(&loop, log))
 	if err != nil {
 		return err
@@ -104,6 +106,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	if err != nil {
 		return err // the file is good, the machine is not: an address is taken, a privilege missing
 	}
+	warnOfLostReplies(loop.Snapshot(), log)
 	door := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return balancer.statusOf(loop.Status()) },
@@ -117,6 +120,17 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	door.Trace = balancer.trace
 	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
+}
+
+// warnOfLostReplies warns of DSR services whose replies this machine would drop.
+func warnOfLostReplies(snapshot *lb.Snapshot, log *slog.Logger) {
+	findings, err := doctor.OwnSource(snapshot)
+	if err != nil {
+		log.Warn("cannot check whether replies of DSR backends pass", "error", err)
+	}
+	for _, f := range findings {
+		log.Warn(f.What, "remedy", f.Cure)
+	}
 }
 
 // overrideOf is the admin door's way to the loop.

@@ -91,13 +91,7 @@ func printStatus(w io.Writer, status *lbStatus) error {
 	fmt.Fprintln(table, "SERVICE\tSTATE\tMODE\tBACKENDS UP\tVIPS")
 	for i := range status.Services {
 		s := &status.Services[i]
-		up := 0
-		for j := range s.Backends {
-			if s.Backends[j].Share > 0 {
-				up++
-			}
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d\t%s\n", s.Name, s.State, s.Mode, up, len(s.Backends), addressesText(s))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.State, s.Mode, backendsUp(s), addressesText(s))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -120,6 +114,20 @@ func printStatus(w io.Writer, status *lbStatus) error {
 		return printKernel(w, status.Kernel)
 	}
 	return nil
+}
+
+// backendsUp counts the backends that take new flows and are not failing: in fail-open, all that take any fail.
+func backendsUp(s *control.ServiceStatus) string {
+	if s.State == "fail_open" {
+		return fmt.Sprintf("0 of %d (fail open)", len(s.Backends))
+	}
+	up := 0
+	for i := range s.Backends {
+		if s.Backends[i].Share > 0 {
+			up++
+		}
+	}
+	return fmt.Sprintf("%d of %d", up, len(s.Backends))
 }
 
 // unwell is an error when an operator should look.

@@ -37,23 +37,32 @@ func (f *rulesFlags) add(cmd *cobra.Command) {
 	set.IntVar(&f.config.Protocol, "protocol", rules.DefaultProtocol, "protocol number that marks routing rules and routes as ours")
 }
 
+// snapshot reads and compiles the configuration. Its errors are the user's.
+func (f *rulesFlags) snapshot() (*lb.Snapshot, error) {
+	text, err := config.Once(f.file)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	spec, document, err := config.Decode[lb.Spec](f.file, text)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	snapshot, err := lb.Compile(spec, nil, lb.AllCaps())
+	if err != nil {
+		return nil, usageError(control.Locate(err, document))
+	}
+	return snapshot, nil
+}
+
 // plan reads the configuration and makes its rules. Its errors are the user's.
 func (f *rulesFlags) plan() (*lb.Snapshot, *rules.Plan, error) {
 	c, err := f.rules()
 	if err != nil {
 		return nil, nil, err
 	}
-	text, err := config.Once(f.file)
+	snapshot, err := f.snapshot()
 	if err != nil {
-		return nil, nil, usageError(err)
-	}
-	spec, document, err := config.Decode[lb.Spec](f.file, text)
-	if err != nil {
-		return nil, nil, usageError(err)
-	}
-	snapshot, err := lb.Compile(spec, nil, lb.AllCaps())
-	if err != nil {
-		return nil, nil, usageError(control.Locate(err, document))
+		return nil, nil, err
 	}
 	plan, err := rules.Make(snapshot, c)
 	if err != nil {

@@ -45,7 +45,7 @@ how packets spread over them.`,
 			s := shower{client: client, service: name, asJSON: flags.asJSON, out: cmd.OutOrStdout()}
 			if watch {
 				s.lines = true
-				return again(cmd.Context(), s.out, s.asJSON, every, s.next)
+				return again(cmd.Context(), &s.out, s.asJSON, every, s.next)
 			}
 			return s.once(cmd.Context())
 		},

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // natFlags are the flags of `weir nat`.
@@ -282,7 +284,7 @@ func resolveUDP(ctx context.Context, text string) (netip.AddrPort, error) {
 }
 
 func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) error {
-	screen := &natScreen{out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr(), json: f.json, quiet: f.quiet}
+	screen := &natScreen{out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr(), line: terminal.NewLive(cmd.ErrOrStderr()), json: f.json, quiet: f.quiet}
 	log, err := newLogger(screen, f.log)
 	if err != nil {
 		return usageError(err)
@@ -373,5 +375,10 @@ type natScreen struct {
 	json, quiet bool
 	terminal    atomic.Pointer[term.Terminal] // nil: no terminal, or no longer
 	restore     func()
-	liveLine    atomic.Bool // a line without its end stands on standard error
+	line        *terminal.Live // on standard error, where there is no prompt
+
+	console *os.File   // the terminal with the prompt
+	mu      sync.Mutex // of what follows
+	rates   string     // for the prompt
+	shown   string     // the prompt on the terminal
 }

@@ -7,12 +7,16 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 const natPrompt = "weir nat> "
@@ -40,21 +44,29 @@ func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx conte
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	keys := &keyReader{in: in}
+	s.console = file
 	open := func() *term.Terminal {
 		t := term.NewTerminal(struct {
 			io.Reader
 			io.Writer
 		}{keys, file}, natPrompt)
-		if width, height, err := term.GetSize(int(file.Fd())); err == nil {
-			_ = t.SetSize(max(width, 1), max(height, 1))
-		}
+		width, height := s.size()
+		_ = t.SetSize(width, height)
 		t.AutoCompleteCallback = completion(console)
 		return t
 	}
 	s.restore = func() { _ = term.Restore(int(in.Fd()), state) }
 	t := open()
 	s.terminal.Store(t)
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, unix.SIGWINCH)
+	go func() {
+		for range resized {
+			s.resize()
+		}
+	}()
 	return func(ctx context.Context, exit func()) {
+		defer func() { signal.Stop(resized); close(resized) }()
 		for ctx.Err() == nil {
 			line, err := t.ReadLine()
 			switch {
@@ -81,6 +93,41 @@ func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx conte
 			fmt.Fprintln(t, answer)
 		}
 	}, nil
+}
+
+// size is that of the console's terminal; the classic one if it does not say.
+func (s *natScreen) size() (width, height int) {
+	width, height, err := term.GetSize(int(s.console.Fd()))
+	if err != nil || width < 1 || height < 1 {
+		return 80, 24
+	}
+	return width, height
+}
+
+// prompt shows the rates where there is room for them and for a command.
+func (s *natScreen) prompt(t *term.Terminal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	width, height := s.size()
+	prompt := natPrompt
+	if room := width - len("[] ") - len(natPrompt) - len("drain 192.0.2.10:5684"); s.rates != "" && room >= 16 {
+		prompt = "[" + terminal.Cut(s.rates, room) + "] " + natPrompt
+	}
+	// A terminal that has become narrower than the prompt has wrapped it, as the prompt's own package assumes, too.
+	if rows := (utf8.RuneCountInString(s.shown) - 1) / width; rows > 0 {
+		fmt.Fprintf(s.console, "\r\x1b[%dA\x1b[J", rows)
+	}
+	s.shown = prompt
+	t.SetPrompt(prompt)
+	_ = t.SetSize(width, height)
+	_, _ = t.Write(nil)
+}
+
+// resize follows the terminal's size.
+func (s *natScreen) resize() {
+	if t := s.terminal.Load(); t != nil {
+		s.prompt(t)
+	}
 }
 
 // completion is tab at the end of a line.
@@ -117,13 +164,7 @@ func (s *natScreen) detach() {
 		_, _ = io.WriteString(t, "")
 		s.restore()
 	}
-	s.endLine()
-}
-
-func (s *natScreen) endLine() {
-	if s.liveLine.CompareAndSwap(true, false) {
-		fmt.Fprint(s.errOut, "\r\x1b[K")
-	}
+	s.line.Clear()
 }
 
 // Write takes the log, so that it does not tear the prompt or the live line.
@@ -131,8 +172,7 @@ func (s *natScreen) Write(b []byte) (int, error) {
 	if t := s.terminal.Load(); t != nil {
 		return t.Write(b)
 	}
-	s.endLine()
-	return s.errOut.Write(b)
+	return s.line.Write(b)
 }
 
 func (s *natScreen) hello(d *udpnat.Datapath, destinations []string) {
@@ -152,8 +192,7 @@ func (s *natScreen) live(ctx context.Context, d *udpnat.Datapath) {
 		<-ctx.Done()
 		return
 	}
-	file, ok := s.errOut.(*os.File)
-	watched := s.terminal.Load() != nil || ok && term.IsTerminal(int(file.Fd()))
+	watched := s.terminal.Load() != nil || s.line.IsTerminal()
 	every := time.Second
 	if !watched {
 		every = logEvery
@@ -172,11 +211,12 @@ func (s *natScreen) live(ctx context.Context, d *udpnat.Datapath) {
 		line := rates(&before, &now, time.Since(at))
 		switch t := s.terminal.Load(); {
 		case t != nil:
-			t.SetPrompt("[" + line + "] " + natPrompt)
-			_, _ = t.Write(nil)
+			s.mu.Lock()
+			s.rates = line
+			s.mu.Unlock()
+			s.prompt(t)
 		case watched:
-			s.liveLine.Store(true)
-			fmt.Fprint(s.errOut, "\r"+line+"\x1b[K")
+			s.line.Show(line)
 		case now.Counters != before.Counters:
 			log.Info("statistics", "line", line)
 		}

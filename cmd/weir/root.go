@@ -52,6 +52,7 @@ of namespaces to try it all in (lab). It holds TCP connections by the hundred th
 		newVersionCommand(),
 		newNATCommand(),
 		newLBCommand(),
+		newInitCommand(),
 		newCheckCommand(),
 		newExplainCommand(),
 		newLabCommand(),

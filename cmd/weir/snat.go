@@ -46,7 +46,7 @@ type snatFlags struct {
 
 // snatKinds are the stages that a path by flags can be about.
 func snatKinds() []string {
-	return []string{string(snatplan.AzureLB), string(snatplan.AzureNAT), string(snatplan.AWSNAT), string(snatplan.GCPNAT), string(snatplan.Masquerade), string(snatplan.Ephemeral)}
+	return []string{string(snatplan.AzureLB), string(snatplan.AzureNAT), string(snatplan.AWSNAT), string(snatplan.AWSRegional), string(snatplan.GCPNAT), string(snatplan.Masquerade), string(snatplan.Ephemeral)}
 }
 
 func (f *snatFlags) register(cmd *cobra.Command) {
@@ -63,6 +63,7 @@ func (f *snatFlags) register(cmd *cobra.Command) {
 	flags.IntVar(&s.Destinations, "destinations", 1, "destination tuples (address, port) that they are spread over")
 	flags.IntVar(&s.DestinationIPs, "destination-ips", 0, "addresses that these tuples have (0: one each); Azure's balancer counts udp by address")
 	flags.IntVar(&p.IPs, "ips", 1, "public addresses")
+	flags.IntVar(&p.Zones, "zones", 0, "aws-regional: Availability Zones with --ips addresses each, the nodes spread evenly (0: 1)")
 	flags.IntVar(&p.Ports, "ports", 0, "ports per node; of masquerade and ephemeral the range (0: the vendor's default)")
 	flags.IntVar(&p.MaxPorts, "max-ports", 0, "gcp-nat: allocate dynamically, up to this many ports per VM")
 	flags.BoolVar(&p.EndpointIndependent, "endpoint-independent", false, "gcp-nat: endpoint-independent mapping")
@@ -140,7 +141,8 @@ func (f *snatFlags) knows(cmd *cobra.Command, kind snatplan.Kind) error {
 		flag  string
 		kinds []snatplan.Kind
 	}{
-		{"ips", []snatplan.Kind{snatplan.AzureLB, snatplan.AzureNAT, snatplan.AWSNAT, snatplan.GCPNAT, snatplan.Ephemeral}},
+		{"ips", []snatplan.Kind{snatplan.AzureLB, snatplan.AzureNAT, snatplan.AWSNAT, snatplan.AWSRegional, snatplan.GCPNAT, snatplan.Ephemeral}},
+		{"zones", []snatplan.Kind{snatplan.AWSRegional}},
 		{"ports", []snatplan.Kind{snatplan.AzureLB, snatplan.GCPNAT, snatplan.Masquerade, snatplan.Ephemeral}},
 		{"rule-ports", []snatplan.Kind{snatplan.AzureLB}},
 		{"max-ports", []snatplan.Kind{snatplan.GCPNAT}},

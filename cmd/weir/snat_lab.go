@@ -12,6 +12,7 @@ import (
 	examples "github.com/weir-lb/weir/examples/snat"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/lab/natrig"
+	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
 )
 
@@ -31,7 +32,8 @@ FILE is one of 'weir snat plan -c'; without it, the tables of the source documen
 The last column is what the plateau finder of 'weir tcp client' calls the ceiling; it is not told the plan.
 
 Needs root and nft. A run takes 5 to 40 s, all of them some 15 minutes. Ctrl-C ends it and leaves nothing behind.
-Exit codes: 0 every count is the plan's, 1 one differs, 2 wrong usage.`,
+A run that breaks is made once more; one that breaks again is a failed row with its reason, and the others stay.
+Exit codes: 0 every count is the plan's, 1 one differs or a run failed, 2 wrong usage.`,
 		Example: `  sudo weir snat lab
   sudo weir snat lab --only "Outbound ports" --nat kernel
   sudo weir snat lab examples/snat/lab.yaml --report lab.html
@@ -100,6 +102,7 @@ func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string)
 	}
 	progress := newProgress(cmd.ErrOrStderr())
 	c.Progress = progress.show
+	load := procstat.LoadAverage()
 	result, err := natrig.Run(cmd.Context(), c)
 	progress.clear()
 	switch {
@@ -113,10 +116,10 @@ func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string)
 		err = result.Write(cmd.OutOrStdout())
 	}
 	if err == nil {
-		method := strings.Join(append([]string{cmd.CommandPath()}, os.Args[min(3, len(os.Args)):]...), " ")
+		method := fmt.Sprintf("%s\nload average: %s before, %s after", typedCommand(), load, procstat.LoadAverage())
 		err = writeReport(report, func(w io.Writer) error { return result.WriteHTML(w, method) })
 	}
-	if err == nil && result.Differ > 0 {
+	if err == nil && !result.OK() {
 		return &exitError{code: exitFailure} // the table says why
 	}
 	return err

@@ -19,7 +19,7 @@ func newSnatPlanCommand() *cobra.Command {
 		Long: `Reckon the minimum cut of a path from client processes to servers: connections per node and in all, nodes possible,
 the share that each stage uses, which one breaks first and which next, and new connections per second that can go on.
 
-KIND is azure-lb, azure-nat, aws-nat, gcp-nat, masquerade or ephemeral; its path begins with the ephemeral ports of each
+KIND is azure-lb, azure-nat, aws-nat, aws-regional, gcp-nat, masquerade or ephemeral; its path begins with the ephemeral ports of each
 replica. Longer paths, and tables of scenarios with measured figures beside them, come from a file.
 
 With --for the question is turned round: the fewest nodes, then ports of each, then public addresses that hold so many

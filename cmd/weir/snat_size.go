@@ -85,6 +85,9 @@ func (f *snatFlags) ways(args []string, ports bool) []snatplan.StageSpec {
 		if len(args) == 0 && p.Kind != snatplan.AzureLB {
 			p.RulePorts = nil
 		}
+		if len(args) == 0 && p.Kind != snatplan.AWSRegional {
+			p.Zones = 0
+		}
 		if len(args) == 0 && p.Kind != snatplan.GCPNAT {
 			p.MaxPorts, p.EndpointIndependent = 0, false
 		}

@@ -41,7 +41,7 @@ func TestSnatPlan(t *testing.T) {
 		{"azure-lb --connections 1000", 0, "the path would hold 1,024"},
 		{"azure-nat --replicas 3 --with conntrack=20000,server-files=25000", 1, "conntrack of the client node is full at 20,000"},
 		{"azure-nat --for 50000 --with conntrack=20000", 0, "Azure NAT gateway  3      6         –               1"},
-		{"--for 50000", 0, "Azure LB, default       49     49        1,024"},
+		{"--for 50000", 0, "Azure LB, default         49     49        1,024"},
 		{"--for 1000000", 0, "AWS NAT gateway is full at 440,000"},
 		{"azure-nat --for 50000 --rate 2000 --lifetime 20s", 0, "Azure NAT gateway  1      6         –               3"},
 		{"azure-lb --for 50000 --ips 1 --nodes 10 --ports 8000", 1, "8 can get them"},
@@ -78,7 +78,7 @@ func TestSnatPlan(t *testing.T) {
 			} `json:"plan"`
 		} `json:"ways"`
 	}
-	if err := json.Unmarshal([]byte(out), &sizes); err != nil || sizes.Connections != 50000 || len(sizes.Ways) != 8 || !sizes.Ways[0].Possible || sizes.Ways[0].Nodes != 49 || sizes.Ways[0].Plan.Ceiling != 50176 {
+	if err := json.Unmarshal([]byte(out), &sizes); err != nil || sizes.Connections != 50000 || len(sizes.Ways) != 9 || !sizes.Ways[0].Possible || sizes.Ways[0].Nodes != 49 || sizes.Ways[0].Plan.Ceiling != 50176 {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, err := execute(t, "snat", "rules"); err != nil || !strings.Contains(out, "64,512") || !strings.Contains(out, "2026-11-22") {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/tcpscale"
 )
 
@@ -55,14 +56,17 @@ func newTCPClientCommand() *cobra.Command {
 		Short: "Keep N connections, with heartbeats both ways, and say what stands in the way",
 		Long: `Open connections to 'weir tcp server' and keep them: a lost one is opened again, after a back-off. A connection counts once the
 server's program has answered; one that only sits in an accept queue does not. The ramp goes on past errors, each is counted
-by its kind, and where it stands still the nearest known ceiling is named.
+by its kind, and where it stands still the limit that was hit is named, or known ones that are possible.
 
 With --replicas there are several clients in one command, as if so many pods ran: each has --connections, --rate, --churn and
 --workers for itself, a name of its own, and a part of --sources. Whole replicas are those with all of their connections.
 
 --plain is for other servers: TCP alone counts, a zero byte is sent in each period, nothing is expected back.
+Latency counts from the moment that a heartbeat was due. Where this program was not scheduled for more than a second, or for more than
+1 % of the run (and a second), the result is void, and says so.
+
 Exit codes: 0 the target was reached and nothing was lost; 1 it was not, or something was, or --expect-servers or --expect-spread
-is not met; 2 wrong usage.`,
+is not met, or the result is void; 2 wrong usage.`,
 		Example: `  weir tcp client --connections 50000 --to 192.0.2.1:10000 --hold 2m
   weir tcp client --connections 100000 --to 192.0.2.1:10000 --sources 192.0.2.64/29 --rate 5000
   weir tcp client --replicas 10 --connections 10000 --to 192.0.2.1:10000 --stats 192.0.2.9:9190
@@ -132,11 +136,13 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 	if f.quiet {
 		show = nil
 	}
+	load := procstat.LoadAverage()
 	r, err := holdTCP(cmd, f, show, func(each []tcpscale.Report) { feed.Post(each...) })
 	progress.end()
 	if err != nil {
 		return err
 	}
+	r.Command, r.LoadBefore, r.LoadAfter = typedCommand(), load, procstat.LoadAverage()
 	if f.asJSON {
 		err = printJSON(cmd.OutOrStdout(), r)
 	} else {
@@ -145,7 +151,9 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.Verdict() != nil {
+	if err := r.Verdict(); errors.Is(err, tcpscale.ErrVoid) {
+		return err
+	} else if err != nil {
 		return fmt.Errorf("%d of %d connections at the end, %d lost meanwhile", r.Connections.Established, r.Connections.Target, r.Totals.Lost)
 	}
 	return f.expect.Check(&r)

@@ -11,73 +11,102 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
-// tcpProgress shows reports as rows of a table: on a terminal the last row is drawn again each second, elsewhere there is
-// a new one every five seconds and at each change of the words.
+// tcpProgress shows reports as rows of a table: on a terminal one row that is redrawn each second, elsewhere a new one
+// every five seconds and at each change of the words.
 type tcpProgress struct {
-	out      io.Writer
-	terminal bool
-	started  time.Time
-	rows     int
-	last     time.Time
-	plateau  string
+	live    *terminal.Live
+	started time.Time
+	rows    int
+	last    time.Time
+	plateau string
+	void    bool
+	limited bool
 }
 
 func newTCPProgress(out io.Writer) *tcpProgress {
-	file, ok := out.(*os.File)
-	return &tcpProgress{out: out, terminal: ok && term.IsTerminal(int(file.Fd())), started: time.Now()}
+	return &tcpProgress{live: terminal.NewLive(out), started: time.Now()}
 }
 
-const tcpColumns = "%8s %11s %11s %9s %9s %8s %8s %8s  %s\n"
+// tcpColumns fits 80 columns; the failures follow where there is room.
+const tcpColumns = "%8s %11s %11s %9s %9s %8s %8s %8s"
 
 func (p *tcpProgress) show(r tcpscale.Report) {
 	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Kind != p.plateau { // its counts go on: told once
 		p.plateau = r.Plateau.Ceiling + r.Plateau.Kind
 		p.last = time.Time{}
-		words := fmt.Sprintf("plateau at %d: %s; %s", r.Plateau.Connections, r.Plateau.Ceiling, r.Plateau.Because)
-		if r.Plateau.Remedy != "" {
-			words += ": " + r.Plateau.Remedy
-		}
-		p.say("%s", words)
+		p.say("%s", r.Plateau.Text)
+	}
+	if r.RateLimit > 0 && !p.limited {
+		p.limited = true
+		p.say("rate limit: %s", rateLimitWords(&r))
+	}
+	if r.Void != "" && !p.void { // told once
+		p.void = true
+		p.say("VOID: %s: times and rates are not the path's", r.Void)
 	}
 	now := time.Now()
-	if !p.terminal && now.Sub(p.last) < 5*time.Second {
+	if !p.live.IsTerminal() && now.Sub(p.last) < 5*time.Second {
 		return
 	}
 	p.last = now
-	if p.rows%20 == 0 && !p.terminal || p.rows == 0 {
-		fmt.Fprintf(p.out, tcpColumns, "SECOND", "ESTABLISHED", "CONNECTING", "OPENED/S", "FAILED/S", "LOST", "MISSED", "RTT p99", "FAILURES")
+	rtt := "-"
+	if i := r.Interval; i != nil && i.Count > 0 { // of the last second
+		rtt = fmt.Sprintf("%.1fms", i.P99)
+	}
+	heading := fmt.Sprintf(tcpColumns, "SECOND", "ESTABLISHED", "CONNECTING", "OPENED/S", "FAILED/S", "LOST", "MISSED", "RTT p99")
+	row := fmt.Sprintf(tcpColumns, fmt.Sprintf("%.0f", now.Sub(p.started).Seconds()), fmt.Sprint(r.Connections.Established), fmt.Sprint(r.Connections.Connecting),
+		fmt.Sprintf("%.0f", r.Rates.Opened), fmt.Sprintf("%.0f", r.Rates.Failed), fmt.Sprint(r.Totals.Lost), fmt.Sprint(r.Heartbeats.Missed), rtt)
+	failures := failureWords(r.Failures)
+	switch {
+	case p.live.IsTerminal() && failures != "":
+		p.live.Show(heading, row, "failures: "+failures)
+	case p.live.IsTerminal():
+		p.live.Show(heading, row)
+	default:
+		if p.rows%20 == 0 {
+			fmt.Fprintln(p.live, heading+"  FAILURES")
+		}
+		fmt.Fprintln(p.live, row+"  "+failures)
 	}
 	p.rows++
-	rtt := "-"
-	if l := r.Heartbeats.RTT; l != nil && l.Count() > 0 {
-		rtt = fmt.Sprintf("%.1fms", measure.Millis(l.Quantile(0.99)))
-	}
-	line := fmt.Sprintf(tcpColumns, fmt.Sprintf("%.0f", now.Sub(p.started).Seconds()), fmt.Sprint(r.Connections.Established), fmt.Sprint(r.Connections.Connecting),
-		fmt.Sprintf("%.0f", r.Rates.Opened), fmt.Sprintf("%.0f", r.Rates.Failed), fmt.Sprint(r.Totals.Lost), fmt.Sprint(r.Heartbeats.Missed), rtt, failureWords(r.Failures))
-	if p.terminal {
-		line = "\r" + strings.TrimSuffix(line, "\n") + "\x1b[K"
-	}
-	fmt.Fprint(p.out, line)
 }
 
 // say prints a line between the rows.
 func (p *tcpProgress) say(format string, args ...any) {
-	if p.terminal && p.rows > 0 {
-		fmt.Fprint(p.out, "\r\x1b[K")
-	}
-	fmt.Fprintf(p.out, format+"\n", args...)
+	fmt.Fprintf(p.live, format+"\n", args...)
 }
 
-func (p *tcpProgress) end() {
-	if p.terminal && p.rows > 0 {
-		fmt.Fprintln(p.out)
+func (p *tcpProgress) end() { p.live.Keep() }
+
+func rateLimitWords(r *tcpscale.Report) string {
+	return fmt.Sprintf("about %.0f new connections a second came through evenly while other SYNs went unanswered: possibly a limit of a firewall, a NAT or a balancer on new connections per second", r.RateLimit)
+}
+
+// typedCommand is the command line, quoted where a shell wants it.
+func typedCommand() string {
+	words := []string{"weir"}
+	for _, arg := range os.Args[1:] {
+		if arg == "" || strings.ContainsFunc(arg, func(r rune) bool { return !strings.ContainsRune(plainLetters, r) }) {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		words = append(words, arg)
 	}
+	return strings.Join(words, " ")
+}
+
+const plainLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,=%+@"
+
+// unsentWords says how many heartbeats were due while this end stood still.
+func unsentWords(r *tcpscale.Report) string {
+	if r.Heartbeats.Unsent == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", never sent %d (counted as late)", r.Heartbeats.Unsent)
 }
 
 func failureWords(failures map[string]uint64) string {
@@ -93,6 +122,9 @@ func failureWords(failures map[string]uint64) string {
 func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	if r.Void != "" {
+		row("VOID", "%s: times and rates are not the path's", r.Void)
+	}
 	if r.Role == tcpscale.RoleClient {
 		row("connections", "%d of %d established, %d workers", r.Connections.Established, r.Connections.Target, r.Workers)
 	} else {
@@ -103,19 +135,27 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 		row("time to establish", "%.2f s, %.0f/s", took.Seconds(), float64(r.Connections.Target)/max(took.Seconds(), 1e-3))
 	}
 	row("totals", "opened %d, closed %d, lost %d, reconnected %d, evicted %d", r.Totals.Opened, r.Totals.Closed, r.Totals.Lost, r.Totals.Reconnected, r.Totals.Evicted)
-	row("heartbeats", "sent %d, received %d, missed %d", r.Heartbeats.Sent, r.Heartbeats.Received, r.Heartbeats.Missed)
+	row("heartbeats", "sent %d, received %d, missed %d%s", r.Heartbeats.Sent, r.Heartbeats.Received, r.Heartbeats.Missed, unsentWords(r))
 	for _, l := range []struct {
 		name    string
 		latency *measure.Latency
 	}{{"connect", r.Connect}, {"heartbeat's round trip", r.Heartbeats.RTT}, {"lost, found after", r.Detected}, {"back after", r.Reconnect}} {
 		if l.latency != nil && l.latency.Count() > 0 {
-			row(l.name, "p50 %.1f ms, p90 %.1f, p99 %.1f, most %.1f", measure.Millis(l.latency.Quantile(.5)), measure.Millis(l.latency.Quantile(.9)), measure.Millis(l.latency.Quantile(.99)), measure.Millis(l.latency.Max()))
+			var words []string
+			for _, p := range l.latency.Curve() {
+				words = append(words, fmt.Sprintf("%s %.1f", p.Name, measure.Millis(p.D)))
+			}
+			row(l.name+", ms", "%s", strings.Join(words, ", "))
 		}
 	}
 	if n := r.Connections.Established; n > 0 {
 		row("user memory", "%.0f B a connection, tables %.0f B", r.BytesPerConnection, float64(r.TableBytes)/float64(n))
 	}
 	row("processor", "%.2f s", r.CPUSeconds)
+	if r.Command != "" {
+		row("command", "%s", r.Command)
+		row("load average", "%s before, %s after", r.LoadBefore, r.LoadAfter)
+	}
 	if c := r.Reconciled; c != nil {
 		row("both ends", "client %d, server %d %s", c.Client, c.Server, c.Finding)
 	}
@@ -125,6 +165,9 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 	if p := r.Plateau; p != nil {
 		row("plateau", "%d for %.0f s: %s", p.Connections, p.Since, p.Ceiling)
 		row("", "%s", p.Because)
+	}
+	if r.RateLimit > 0 {
+		row("rate limit", "%s", rateLimitWords(r))
 	}
 	for _, limit := range r.LimitsHit {
 		row("limit hit", "%s", limit)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -55,12 +56,13 @@ func TestTCPClientHoldsAgainstServer(t *testing.T) {
 	server, out, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "2", "--id", "srv", "--zone", "a")
 	port := waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1]
 	client, got, _ := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:"+port, "--connections", "500", "--hold", "2s", "--heartbeat", "500ms", "--json", "--quiet")
-	if err := client.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	ended := client.Wait()
 	var r tcpscale.Report
-	if err := json.Unmarshal([]byte(got.String()), &r); err != nil {
-		t.Fatal(err)
+	if err := json.Unmarshal([]byte(got.String()), &r); err != nil || (ended != nil) != (r.Void != "") {
+		t.Fatal(err, ended, r.Void)
+	}
+	if want := map[bool]string{false: "void: ", true: "ok: 500 of 500 connections"}[r.Void == ""]; !strings.HasPrefix(r.Conclusion, want) {
+		t.Errorf("verdict %q, want %q", r.Conclusion, want)
 	}
 	if r.Connections.Established != 500 || r.Totals.Lost != 0 || r.Heartbeats.RTT.Count() == 0 || len(r.Peers) != 1 || r.Peers[0].ID != "srv" || r.Peers[0].Zone != "a" {
 		t.Errorf("%+v %+v %+v", r.Connections, r.Totals, r.Peers)
@@ -104,18 +106,46 @@ func TestTCPClientExpectsASpread(t *testing.T) {
 func TestTCPBenchInOneCommand(t *testing.T) {
 	report := t.TempDir() + "/r.html"
 	cmd, out, _ := tcpProcess(t, (*exec.Cmd).Start, "bench", "--connections", "1500", "--workers", "2", "--server-workers", "2", "--hold", "3s", "--heartbeat", "1s", "--json", "--report", report)
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	ended := cmd.Wait()
 	var r scalebench.Result
 	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
 		t.Fatal(err)
 	}
-	if !r.OK || r.Held != 1500 || r.Lost != 0 || r.EstablishSeconds <= 0 || r.Client.Reconciled == nil || !r.Client.Reconciled.Agree {
+	if r.OK != (r.Void == "") || (ended == nil) != r.OK || r.Held != 1500 || r.Lost != 0 || r.EstablishSeconds <= 0 || r.Client.Reconciled == nil || !r.Client.Reconciled.Agree {
 		t.Errorf("%s: %+v", r.Verdict, r.Client.Connections)
 	}
-	if page := readPage(t, report); !strings.Contains(page, "1500 connections held") || !strings.Contains(page, "<svg") {
+	if page := readPage(t, report); !strings.Contains(page, "1500 connections held") || !strings.Contains(page, "<svg") ||
+		!strings.Contains(page, "weir tcp bench --connections 1500 --workers 2") || !strings.Contains(page, "load average: ") || !strings.Contains(page, "p99.99") {
 		t.Error("the report does not say it")
+	}
+}
+
+// Whose workers are stopped says so for people, for programs, and in the exit code.
+func TestTCPClientThatWasStoppedIsVoid(t *testing.T) {
+	_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "1", "--quiet")
+	port := waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1]
+	cmd, out, progress := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:"+port, "--connections", "50", "--workers", "1", "--heartbeat", "500ms", "--misses", "50")
+	waitFor(t, progress, `(?m)^ +\d+ +50 `)
+	var text []byte
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+	for _, task := range tasks {
+		more, _ := os.ReadFile(task) // a thread may have ended
+		text = append(text, more...)
+	}
+	var worker int
+	if _, err := fmt.Sscan(string(text), &worker); err != nil {
+		t.Fatalf("no worker: %v %q", err, text)
+	}
+	const stop = 3 * time.Second
+	syscall.Kill(worker, syscall.SIGSTOP)
+	time.Sleep(stop) // what is tested is that this time is seen
+	syscall.Kill(worker, syscall.SIGCONT)
+	waitFor(t, progress, `VOID: a worker was not scheduled for`)
+	cmd.Process.Signal(os.Interrupt)
+	cmd.Wait()
+	if cmd.ProcessState.ExitCode() != exitFailure || !regexp.MustCompile(`VOID +a worker was not scheduled for [2-9]`).MatchString(out.String()) ||
+		!strings.Contains(progress.String(), "the result is void: ") || !strings.Contains(out.String(), "never sent") {
+		t.Errorf("exit code %d\n%s\n%s", cmd.ProcessState.ExitCode(), out, progress)
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/weir-lb/weir/internal/readfile"
+	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/turn/turncat"
 )
 
@@ -62,11 +62,11 @@ Credentials come from the first of: --credentials, --secret (or ` + envTurnSecre
 ` + envTurnUser + ` and ` + envTurnPassword + `), the TURN-URI. The server is tried first: a wrong password ends the command with exit code 1. When
 the server goes away later, sessions are made again with growing pauses; what clients send meanwhile is dropped and counted.
 Ctrl-C or SIGTERM gives every allocation back.`,
-		Example: `  weir turn cat udp://127.0.0.1:9000 turn://user1:passwd1@192.0.2.1:3478?transport=udp udp://10.0.0.5:5000
+		Example: `  weir turn cat udp://127.0.0.1:9000 'turn://user1:passwd1@192.0.2.1:3478?transport=udp' udp://10.0.0.5:5000
   weir turn cat - turn:192.0.2.1 udp://10.0.0.5:5000 --user user1 --password passwd1
   weir turn cat udp://:9000 turns:turn.example.org udp://media.internal:5000 --credentials ice.json
   weir turn cat udp://:9000 turn://192.0.2.1:3478 udp://10.0.0.5:5000 --secret my-shared-secret --auth-ttl 1h
-  weir turn cat tcp://127.0.0.1:2222 turn://user1:passwd1@192.0.2.1:3478?transport=tcp tcp://10.0.0.5:22`,
+  weir turn cat tcp://127.0.0.1:2222 'turn://user1:passwd1@192.0.2.1:3478?transport=tcp' tcp://10.0.0.5:22`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 3 {
 				return usageError(fmt.Errorf("%d arguments; give LISTEN TURN-URI PEER, such as udp://127.0.0.1:9000 turn://user:password@192.0.2.1:3478 udp://10.0.0.5:5000", len(args)))
@@ -105,7 +105,7 @@ func runTurnCat(cmd *cobra.Command, f *turnCatFlags, args []string) error {
 	if err := f.parse(args); err != nil {
 		return usageError(err)
 	}
-	screen := &catScreen{out: cmd.ErrOrStderr(), quiet: f.quiet}
+	screen := &catScreen{Live: terminal.NewLive(cmd.ErrOrStderr()), quiet: f.quiet}
 	log, err := f.logger(screen)
 	if err != nil {
 		return usageError(err)
@@ -276,24 +276,18 @@ func (f *turnCatFlags) summary(cmd *cobra.Command, tunnel *turncat.Tunnel, s tur
 
 // catScreen shows rates while it runs: on a terminal in a line that redraws, else every ten seconds.
 type catScreen struct {
-	out   io.Writer
-	quiet bool
-	lines lineGuard
+	*terminal.Live // standard error; takes the log, too
+	quiet          bool
 }
-
-// Write takes the log, so that it does not tear the live line.
-func (s *catScreen) Write(b []byte) (int, error) { return s.lines.write(s.out, b) }
 
 func (s *catScreen) live(ctx context.Context, tunnel *turncat.Tunnel) {
 	if s.quiet {
 		return
 	}
-	file, ok := s.out.(*os.File)
-	watched := ok && term.IsTerminal(int(file.Fd()))
 	every := logEvery
-	if watched {
+	if s.IsTerminal() {
 		every = time.Second
-		defer s.lines.clear(s.out)
+		defer s.Clear()
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -307,8 +301,8 @@ func (s *catScreen) live(ctx context.Context, tunnel *turncat.Tunnel) {
 		now := tunnel.Stats()
 		line := catRates(&before, &now, time.Since(at))
 		switch {
-		case watched:
-			s.lines.live(s.out, line)
+		case s.IsTerminal():
+			s.Show(line)
 		case now != before:
 			fmt.Fprintln(s, line)
 		}

@@ -53,7 +53,7 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 			table := turnTable{client: client, query: query, out: cmd.OutOrStdout(), json: flags.asJSON}
 			if watch {
 				table.lines = true
-				return again(cmd.Context(), table.out, table.json, every, table.once)
+				return again(cmd.Context(), &table.out, table.json, every, table.once)
 			}
 			return table.once(cmd.Context())
 		},

@@ -1,30 +1,36 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"fmt"
 	"io"
-	"os"
+	"strings"
 	"time"
 
-	"golang.org/x/term"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
-// again runs show at intervals until ctx ends; on a terminal, unless plain, each time in the same place.
-func again(ctx context.Context, out io.Writer, plain bool, every time.Duration, show func(context.Context) error) error {
-	file, _ := out.(*os.File)
-	clear := !plain && file != nil && term.IsTerminal(int(file.Fd()))
+// again runs show, which prints to *out, at intervals until ctx ends; on a terminal, unless plain, each time in the same
+// place.
+func again(ctx context.Context, out *io.Writer, plain bool, every time.Duration, show func(context.Context) error) error {
+	live := terminal.NewLive(*out)
+	defer live.Keep()
+	var text bytes.Buffer
+	*out = &text
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		if clear {
-			fmt.Fprint(out, "\x1b[H\x1b[2J")
-		}
+		text.Reset()
 		err := show(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
+			return err
+		}
+		if live.IsTerminal() && !plain {
+			live.Show(strings.Split(strings.TrimRight(text.String(), "\n"), "\n")...)
+		} else if _, err := live.Write(text.Bytes()); err != nil {
 			return err
 		}
 		select {

@@ -41,6 +41,7 @@ type FlowStatus struct {
 type MemberStatus struct {
 	Name  string  `json:"name"`
 	Mark  uint32  `json:"mark"`
+	Index *int    `json:"index,omitempty"` // hash nfqlb: as of backends
 	Self  bool    `json:"self,omitempty"`
 	Share float64 `json:"share"` // of the fragments, 0 to 1
 }
@@ -53,7 +54,7 @@ func DescribeTier(snapshot *lb.Snapshot) []MemberStatus {
 	}
 	members := make([]MemberStatus, len(tier.Members))
 	for i, m := range tier.Members {
-		members[i] = MemberStatus{Name: m.Name, Mark: m.Mark, Self: m == tier.Self}
+		members[i] = MemberStatus{Name: m.Name, Mark: m.Mark, Self: m == tier.Self, Index: index(m.Slot)}
 	}
 	for _, i := range tier.Maglev {
 		members[i].Share += 1 / float64(len(tier.Maglev))
@@ -68,6 +69,7 @@ type BackendStatus struct {
 	Address2 string   `json:"address2,omitempty"`
 	Port     uint16   `json:"port,omitempty"`
 	Mark     uint32   `json:"mark,omitempty"`
+	Index    *int     `json:"index,omitempty"` // hash nfqlb: the slot it has, from the file or given by Weir
 	Weight   int      `json:"weight"`
 	State    lb.State `json:"state"`
 	Override string   `json:"override,omitempty"` // what and by whom: "drain by operator"
@@ -153,7 +155,7 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 	for i, backend := range service.Backends {
 		b := BackendStatus{
 			Name: backend.Name, Port: backend.Port, Mark: backend.Mark, Weight: backend.Weight, State: backend.State, Nodes: backend.Nodes,
-			Address: text(backend.Address4), Address2: text(backend.Address6),
+			Address: text(backend.Address4), Address2: text(backend.Address6), Index: index(backend.Slot),
 		}
 		if b.Address == "" {
 			b.Address, b.Address2 = b.Address2, ""
@@ -182,6 +184,14 @@ func hashing(snapshot *lb.Snapshot, service *lb.Service) string {
 		parts = append(parts, "no conntrack")
 	}
 	return strings.Join(parts, ", ")
+}
+
+// index is a slot of nfqlb's table; nil for -1, none.
+func index(slot int) *int {
+	if slot < 0 {
+		return nil
+	}
+	return &slot
 }
 
 func text(address interface {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +17,7 @@ func load(name string, text []byte) (*lb.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := lb.Compile(spec, nil, lb.AllCaps())
+	snapshot, err := lb.Compile(spec, nil, lb.CheckCaps())
 	return snapshot, Locate(err, document)
 }
 
@@ -40,6 +41,9 @@ func TestBadConfigurations(t *testing.T) {
 			_, err = load("f", text)
 			if err == nil {
 				t.Fatalf("no error, want %s", want)
+			}
+			if several := (config.Errors)(nil); errors.As(err, &several) {
+				err = several[0] // the same mistake, or what follows of it
 			}
 			if got := strings.TrimPrefix(err.Error(), "f:"); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)

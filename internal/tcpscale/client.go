@@ -122,6 +122,7 @@ type Client struct {
 	read      [1 << 16]byte
 	write     [heartbeatLength + MaxPayload]byte
 	now       time.Duration
+	stop      pause // the last one
 	wall      func() time.Time
 	waiting   bool // for OpRamp
 	began     time.Time

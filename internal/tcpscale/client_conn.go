@@ -149,8 +149,51 @@ func (c *Client) frame(i int32, s *slot, f *frame) bool {
 		c.ready = append(c.ready, i)
 		return false
 	}
+	if f.kind == frameEvicted && s.state == slotUp {
+		kind := Evicted
+		if f.seq >= s.seq || c.starved(s) {
+			kind = Starved
+		}
+		c.fail(i, kind, nil)
+		return false
+	}
 	c.fail(i, Protocol, errProtocol)
 	return false
+}
+
+// starved says whether we ourselves were too late with heartbeats for the server's patience.
+func (c *Client) starved(s *slot) bool {
+	now, timeout := ticks(c.now), uint32(c.config.Misses)*inTicks(c.config.Heartbeat)
+	if now > s.beat && 2*(now-s.beat) >= timeout {
+		return true
+	}
+	return 2*c.stop.after(now-min(now, 2*timeout), now) >= timeout
+}
+
+// lastWord obeys what a peer has said before the reset that a write has met; true: that has ended the connection.
+func (c *Client) lastWord(i int32, s *slot) bool {
+	for s.state >= slotHello {
+		held := copy(c.read[:], c.partial[i])
+		n, err := readNow(s.fd, c.read[held:])
+		if err != nil || n == 0 {
+			return false
+		}
+		rest, ok := c.consume(i, s, c.read[:held+n])
+		if !ok {
+			return true
+		}
+		c.partial[i] = append(c.partial[i][:0], rest...)
+	}
+	return true
+}
+
+// silence tells a peer whose kernel acknowledges what we send, and whose program is silent, from a path that is.
+func silence(fd int32) Failure {
+	info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err == nil && info.Unacked == 0 {
+		return Hung
+	}
+	return Silent
 }
 
 // established counts a connection that both programs know of, and begins with its heartbeats somewhere in the period.
@@ -187,7 +230,9 @@ func (c *Client) send(i int32, b []byte) bool {
 	case errors.Is(err, unix.EAGAIN):
 		return true
 	case err != nil:
-		c.fail(i, classify(err, false), err)
+		if s := c.slots.at(i); c.config.Plain || !c.lastWord(i, s) {
+			c.fail(i, classify(err, false), err)
+		}
 		return false
 	case n < len(b):
 		c.fail(i, Stalled, fmt.Errorf("%d of %d bytes written", n, len(b)))
@@ -212,13 +257,19 @@ func (c *Client) expire(i int32) {
 		c.fail(i, Unanswered, nil)
 	case slotUp:
 		if now > s.beat { // the peer is not silent for as long as we were late with the question
-			s.echoed = min(s.echoed+now-s.beat, now)
+			s.echoed = min(s.echoed+now-s.beat-c.stop.after(s.beat, now), now)
 		}
-		end := s.echoed + uint32(c.config.Misses)*inTicks(c.config.Heartbeat)
+		timeout := uint32(c.config.Misses) * inTicks(c.config.Heartbeat)
+		if !c.config.Plain && now >= s.echoed+timeout {
+			if c.readable(i, s); s.state != slotUp { // its last word was there
+				return
+			}
+		}
+		end := s.echoed + timeout
 		if !c.config.Plain && now >= end {
-			kind := Silent
-			if s.heard > s.echoed {
-				kind = OneWay
+			kind := OneWay
+			if s.heard <= s.echoed {
+				kind = silence(s.fd)
 			}
 			c.fail(i, kind, nil)
 			return
@@ -235,7 +286,16 @@ func (c *Client) expire(i int32) {
 
 // heartbeat sends one; false: the connection is gone.
 func (c *Client) heartbeat(i int32, s *slot, now uint32) bool {
-	s.beat = max(s.beat+inTicks(c.config.Heartbeat), now+1)
+	due, period := s.beat, inTicks(c.config.Heartbeat)
+	if s.beat += period; s.beat < now { // its successors were due, too: each would have been answered now at the earliest
+		skipped := (now - s.beat + period - 1) / period
+		for range skipped {
+			c.latencies.rtt.record(c.now - time.Duration(s.beat-1)*tick)
+			s.beat += period
+		}
+		c.count.beats.Unsent += uint64(skipped)
+	}
+	s.beat = max(s.beat, now+1)
 	c.count.beats.Sent++
 	if c.config.Plain {
 		c.write[0] = 0
@@ -244,11 +304,15 @@ func (c *Client) heartbeat(i int32, s *slot, now uint32) bool {
 	if s.seq > s.echo {
 		c.count.beats.Missed++
 	}
-	s.seq++
-	f := frame{kind: frameHeartbeat, seq: s.seq, sent: uint64(c.now), payload: c.config.Payload}
+	// Latency counts from the moment that the heartbeat was due, whenever we came to send it.
+	f := frame{kind: frameHeartbeat, seq: s.seq + 1, sent: uint64(max(min(time.Duration(due-1)*tick, c.now), 1)), payload: c.config.Payload}
 	n := f.put(c.write[:])
 	clear(c.write[n : n+f.payload])
-	return c.send(i, c.write[:n+f.payload])
+	if !c.send(i, c.write[:n+f.payload]) {
+		return false
+	}
+	s.seq++
+	return true
 }
 
 // release closes a slot's socket.

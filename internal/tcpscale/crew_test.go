@@ -2,6 +2,7 @@ package tcpscale
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -121,12 +122,12 @@ func TestStoppedServerIsFoundByItsSilence(t *testing.T) {
 			stopped = true
 			syscall.Kill(s.PIDs()[0], syscall.SIGSTOP)
 		}
-		if stopped && r.Failures["silent"] >= 50 {
+		if stopped && r.Failures["hung"] >= 50 {
 			cancel()
 		}
 	}}
 	r, err := run.Run(ctx)
-	if err != nil || r.Failures["silent"] < 50 || r.Detected.Min() < 500*time.Millisecond {
+	if err != nil || r.Failures["hung"] < 50 || r.Detected.Min() < 500*time.Millisecond {
 		t.Errorf("%v: %+v %v", err, r.Totals, r.Failures)
 	}
 }
@@ -144,24 +145,33 @@ func TestStoppedMachineLosesNothing(t *testing.T) {
 			syscall.Kill(pid, sig)
 		}
 	}
-	seconds, beats := 0, uint64(0)
+	const stop = 5 * time.Second
+	var stoppedAt, goesOn time.Time
+	beats, sent := uint64(0), uint64(0)
 	run := ClientRun{Place: here, Config: config, Workers: 1, Started: func(c *Crew) { clients = c }, Tick: func(r Report) {
 		switch {
-		case seconds == 0 && r.Connections.Established == 1500:
+		case stoppedAt.IsZero() && r.Connections.Established == 1500 && r.Heartbeats.Received > 1500:
 			signal(syscall.SIGSTOP)
-			seconds++
-		case seconds > 0 && seconds < 5:
-			if seconds++; seconds == 5 {
-				beats = r.Heartbeats.Received
-				signal(syscall.SIGCONT)
-			}
-		case seconds == 5 && r.Heartbeats.Received > beats+3*1500:
+			stoppedAt = time.Now()
+		case !stoppedAt.IsZero() && goesOn.IsZero() && time.Since(stoppedAt) >= stop:
+			beats, goesOn = r.Heartbeats.Received, time.Now()
+			signal(syscall.SIGCONT)
+		case !goesOn.IsZero() && r.Heartbeats.Received > beats+3*1500 && s.Report().At.After(goesOn):
+			sent = r.Heartbeats.Sent
 			cancel()
 		}
 	}}
 	r, err := run.Run(ctx)
-	if server := s.Report(); err != nil || r.Totals.Lost != 0 || server.Totals.Evicted != 0 || r.Frozen < 2 || r.Connections.Established != 1500 {
-		t.Errorf("%v: %+v %v, evicted %d, frozen %.1f s", err, r.Totals, r.Failures, server.Totals.Evicted, r.Frozen)
+	if server := s.Report(); err != nil || sent == 0 || r.Totals.Lost != 0 || server.Totals.Evicted != 0 || r.Connections.Established != 1500 {
+		t.Errorf("%v: %+v %v, evicted %d", err, r.Totals, r.Failures, server.Totals.Evicted)
+	}
+	// The latencies are those of a tester that stood still, and the result says so.
+	if r.Heartbeats.RTT.Max() < stop || r.Frozen < stop.Seconds() || r.Void == "" || !errors.Is(r.Verdict(), ErrVoid) {
+		t.Errorf("stopped for %v: most %v, frozen %.1f s, void %q, verdict %v", stop, r.Heartbeats.RTT.Max(), r.Frozen, r.Void, r.Verdict())
+	}
+	// A beat in each period of each connection was due while it was stopped.
+	if due := r.Heartbeats.Unsent; due < 1500*8 || r.Heartbeats.RTT.Count() <= due {
+		t.Errorf("%d beats were never sent, %d are timed, %d were answered", due, r.Heartbeats.RTT.Count(), r.Heartbeats.Received)
 	}
 }
 

@@ -16,13 +16,21 @@
 //	2 server hello 64 B  generation 8 | server id 32 | zone 20
 //	3 heartbeat    32 B  seq 4 | ns of the sender 8 | echoed seq 4 | echoed ns 8 | payload bytes that follow 4
 //	4 bye           4 B  the close that follows is meant
+//	5 evicted      12 B  reason 1 (1: silent) | zero 3 | last heartbeat received 4; the server's last word before its RST
 //
 // The client says hello when TCP is up and counts a connection as established when the server's hello is there: a
 // connection that only sits in an accept queue is not one. Each heartbeat of the client is answered at once with its
 // sequence number and time (its own number grows from frame to frame, not by one: it is the worker's); a server that misses one sends its own, so that a loss in one direction is told from a
 // loss in both. After misses × period without an echo the client calls the connection silent, the server evicts it:
-// by the period that the client announced, never by its own. A stream that begins with a zero byte is plain: the
+// by the period that the client announced, never by its own, and says so before it resets. A client that has sent no more
+// than the server has received was late itself: it calls that starved, and not evicted. A stream that begins with a zero byte is plain: the
 // original tester's one byte per heartbeat, never answered.
+//
+// # Time
+//
+// All that is measured is real (monotonic) time, and a heartbeat's latency counts from the tick in which it was due. Only
+// silence and timeouts are judged without the time in which the process was stopped (pause.go). Where that was long, the
+// report is void.
 //
 // # Limits
 //

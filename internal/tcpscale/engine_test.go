@@ -132,7 +132,7 @@ func TestSilenceIsFoundInTime(t *testing.T) {
 	p.until("echoes", func() bool { return p.client.count.beats.Received == p.client.count.beats.Sent }, p.client, p.server)
 	p.pass(4200*time.Millisecond, p.client) // the server stands still
 	c := &p.client.count
-	if c.totals.Lost != 100 || c.failures[Silent] != 100 || c.totals.Failed != 0 {
+	if c.totals.Lost != 100 || c.failures[Hung] != 100 || c.totals.Failed != 0 {
 		t.Fatalf("%+v %v", c.totals, c.failures)
 	}
 	measured := newLatencies()
@@ -142,7 +142,7 @@ func TestSilenceIsFoundInTime(t *testing.T) {
 	}
 	p.pass(time.Second, p.client, p.server)
 	p.until("back", func() bool { return c.connections.Established == 100 && c.totals.Reconnected == 100 }, p.client, p.server)
-	if c.samples[0].Kind != "silent" || c.samples[0].Local == "" {
+	if c.samples[0].Kind != "hung" || c.samples[0].Local == "" {
 		t.Errorf("sample %+v", c.samples[0])
 	}
 }
@@ -158,6 +158,53 @@ func TestServerEvictsByTheAnnouncedPeriod(t *testing.T) {
 	p.pass(1500*time.Millisecond, p.server)
 	if s := &p.server.count; s.totals.Evicted != 100 || s.connections.Established != 0 {
 		t.Errorf("after 6.5 s: %+v %+v", s.totals, s.connections)
+	}
+}
+
+// An eviction says why, also where the client's next heartbeat meets the reset before it is read: the path, or the client
+// itself that did not send.
+func TestEvictionSaysWhy(t *testing.T) {
+	for _, writes := range []bool{false, true} {
+		for _, sends := range []bool{false, true} {
+			p := newPair(t, func(c *ClientConfig, _ *ServerConfig) { c.BackoffMin, c.BackoffMax = time.Hour, time.Hour })
+			p.up()
+			p.pass(2*time.Second, p.client, p.server)
+			want := Starved
+			if sends {
+				want = Evicted
+				p.pass(1200*time.Millisecond, p.client) // which do not arrive
+			}
+			for fd := range p.server.conns.length() {
+				if c := p.server.conns.at(fd); c.state == serverKnown {
+					p.server.evict(fd)
+				}
+			}
+			if writes {
+				p.now += p.client.config.Heartbeat
+				p.client.advance(p.now)
+			}
+			p.until("known", func() bool { return p.client.count.totals.Lost == 100 }, p.client)
+			if c := &p.client.count; c.failures[want] != 100 {
+				t.Errorf("client writes first %v, has sent %v: %v, want 100 of %v", writes, sends, c.failures, want)
+			}
+		}
+	}
+}
+
+// One whose heartbeats are late because it was stopped is starved, whatever it has sent since.
+func TestStoppedClientThatIsEvictedIsStarved(t *testing.T) {
+	p := newPair(t, func(c *ClientConfig, _ *ServerConfig) { c.BackoffMin, c.BackoffMax = time.Hour, time.Hour })
+	p.up()
+	p.pass(2*time.Second, p.client, p.server)
+	from := p.now
+	p.pass(5*time.Second, p.server)
+	if n := p.server.count.totals.Evicted; n != 100 {
+		t.Fatalf("%d evicted", n)
+	}
+	p.client.stood(from, p.now)
+	p.until("known", func() bool { return p.client.count.totals.Lost == 100 }, p.client)
+	if c := &p.client.count; c.failures[Starved] != 100 {
+		t.Errorf("%v", c.failures)
 	}
 }
 

@@ -25,6 +25,9 @@ const (
 	NoPermission                // a local firewall or policy says no
 	Stalled                     // the peer has stopped reading
 	Protocol                    // the peer does not speak this protocol
+	Evicted                     // the server gave it up, and said so: our heartbeats did not arrive there
+	Hung                        // the peer's kernel acknowledges what we send, its program does not answer
+	Starved                     // the server gave it up as this tester was not scheduled
 	OtherError                  // any other error of the kernel
 	failureKinds                // how many there are
 )
@@ -36,7 +39,7 @@ func (f Failure) String() string {
 	}
 	return [failureKinds]string{
 		"refused", "timeout", "unanswered", "reset", "closed", "silent", "one_way", "out_of_ports", "out_of_files", "out_of_memory",
-		"unreachable", "no_permission", "stalled", "protocol", "other",
+		"unreachable", "no_permission", "stalled", "protocol", "evicted", "hung", "starved", "other",
 	}[f]
 }
 
@@ -49,10 +52,10 @@ func (f Failure) Remedy() string {
 		"nobody listens there, or the balancer has no backend: check the address and 'weir tcp server'",
 		"the SYN was dropped without a word: a NAT's port quota, a full conntrack table, a firewall or a full SYN backlog; compare with 'weir snat plan', see nf_conntrack_count and 'nstat TcpExtListenDrops'",
 		"TCP came up and the program behind it did not accept: the server's open-file limit or a full accept queue; start it with more --workers",
-		"the connection was reset under way: a backend died, or a NAT or balancer had forgotten the flow",
+		"the connection was reset, and nobody said why: the server's process or machine ended; a server that still holds it, and evicts it later, points to a balancer or NAT on the way instead",
 		"the peer closed without being asked: a server stopped, or a balancer's idle time-out",
-		"the path has dropped the flow without a word: idle time-out of a NAT or balancer, or a backend gone; use a shorter --heartbeat than the path's idle time-out",
-		"our bytes do not arrive while the server's do: asymmetric routing or a half-forgotten NAT entry",
+		"what we send is not even acknowledged: the path drops the flow, or the machine at its end is gone; if it begins after a fixed idle time, use a shorter --heartbeat than that",
+		"our bytes do not arrive while the server's do: asymmetric routing, or a box on the way that drops one direction",
 		"the source ports towards that target are used up: sysctl -w net.ipv4.ip_local_port_range='1024 65535', or more --sources or targets in --to",
 		"the open-file limit is reached: more --workers, or a higher hard limit (ulimit -Hn, LimitNOFILE=); for the whole system sysctl -w fs.file-max",
 		"the kernel has no memory for sockets: sysctl net.ipv4.tcp_mem, or the cgroup's memory.max",
@@ -60,6 +63,9 @@ func (f Failure) Remedy() string {
 		"a local firewall or policy forbids it: check nft list ruleset",
 		"the peer does not read what it gets: it hangs, or its path is full",
 		"what answers there is not 'weir tcp server'; against other programs use --plain",
+		"our heartbeats do not arrive at the server, which has told us so: the path drops what we send, or delays it for longer than misses x period",
+		"the peer's kernel acknowledges our heartbeats and its program does not answer: the server hangs or is stopped (or a proxy on the way acknowledges for it)",
+		"this machine did not schedule the tester in time for its heartbeats, so the server gave the connection up: not the path's fault; fewer connections, or fewer other programs here",
 		"see the error in failed_samples",
 	}[f]
 }

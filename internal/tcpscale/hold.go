@@ -3,7 +3,12 @@ package tcpscale
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
 // Hold is a client's run as its parent sees it: ramp in groups of workers, watch for a plateau, hold, stop.
@@ -22,7 +27,14 @@ type Hold struct {
 	seconds int
 	cpu     float64
 	plateau *Plateau
+	passed  []Plateau
+	limiter limiter
+	recent  *measure.Latency // round trips since the last point of history
+	limited float64          // the rate of a limiter that was found
 }
+
+// maxPlateaus bounds those that a run tells.
+const maxPlateaus = 32
 
 // maxHistory bounds the points of a run; then every other one is dropped.
 const maxHistory = 2400
@@ -30,7 +42,7 @@ const maxHistory = 2400
 // Run returns the sum of all workers' last reports once it is over. An end of ctx is a regular one. The error is that of
 // a worker, or of the server's, that ended by itself; the report is then what is known.
 func (h *Hold) Run(ctx context.Context) (Report, error) {
-	h.started, h.step, h.ramping = time.Now(), 1, min(h.Workers, RampingWorkers)
+	h.started, h.step, h.ramping, h.recent = time.Now(), 1, min(h.Workers, RampingWorkers), measure.NewLatency()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	var until <-chan time.Time
@@ -62,23 +74,40 @@ func (h *Hold) Run(ctx context.Context) (Report, error) {
 // look takes the reports of this second together.
 func (h *Hold) look() Report {
 	r := h.Crew.Report()
+	r.Interval = h.Crew.interval(h.recent)
 	var server *Report
 	if h.Server != nil {
 		other := h.Server()
 		server = &other
 		r.Reconciled = Reconcile(&r, server)
+		h.Finder.ServerLimits = server.LimitsHit
 	}
 	now := time.Since(h.started)
 	if h.ramping == h.Workers && r.Connections.Target > 0 {
+		if rate := h.limiter.watch(now, &r); rate > 0 {
+			h.limited = math.Round(rate)
+		}
 		if p := h.Finder.Watch(now, &r); p != nil {
 			h.plateau = p
+			h.pass(p)
 		} else if r.Connections.Established >= r.Connections.Target {
 			h.plateau = nil
 		}
 	}
-	r.Plateau = h.plateau
+	r.Plateau, r.RateLimit = h.plateau, h.limited
 	h.remember(now, &r, server)
 	return r
+}
+
+// pass keeps a plateau, instead of an earlier one of the same ceiling and kind.
+func (h *Hold) pass(p *Plateau) {
+	i := slices.IndexFunc(h.passed, func(o Plateau) bool { return o.Ceiling == p.Ceiling && o.Kind == p.Kind })
+	switch {
+	case i >= 0:
+		h.passed[i] = *p
+	case len(h.passed) < maxPlateaus:
+		h.passed = append(h.passed, *p)
+	}
 }
 
 func (h *Hold) remember(now time.Duration, r, server *Report) {
@@ -95,9 +124,9 @@ func (h *Hold) remember(now time.Duration, r, server *Report) {
 		point.Server = server.Connections.Established
 		cpu += server.CPUSeconds
 	}
-	if r.Heartbeats.RTT != nil {
-		point.RTT99 = float64(r.Heartbeats.RTT.Quantile(0.99).Microseconds()) / 1000
-	}
+	recent := newInterval(h.recent)
+	point.RTT50, point.RTT99, point.RTTMax = recent.P50, recent.P99, recent.Max
+	h.recent.Reset()
 	if last := len(h.history) - 1; last >= 0 {
 		point.CPU = 100 * max(cpu-h.cpu, 0) / max(point.Seconds-h.history[last].Seconds, 0.001)
 	}
@@ -106,7 +135,9 @@ func (h *Hold) remember(now time.Duration, r, server *Report) {
 		return
 	}
 	for i := range len(h.history) / 2 {
-		h.history[i] = h.history[2*i+1]
+		a, b := &h.history[2*i], h.history[2*i+1]
+		b.RTT50, b.RTT99, b.RTTMax = max(a.RTT50, b.RTT50), max(a.RTT99, b.RTT99), max(a.RTTMax, b.RTTMax) // the worse of two intervals
+		h.history[i] = b
 	}
 	h.history = h.history[:len(h.history)/2]
 	h.step *= 2
@@ -138,6 +169,8 @@ func (h *Hold) finish(failure error) (Report, error) {
 	}
 	r := h.Crew.Stop()
 	r.Plateau, r.Reconciled, r.History, r.Final = h.plateau, reconciled, h.history, true
+	r.Plateaus, r.RateLimit = h.passed, h.limited
+	r.Conclusion = r.conclude()
 	if h.Tick != nil {
 		h.Tick(r)
 	}
@@ -147,8 +180,25 @@ func (h *Hold) finish(failure error) (Report, error) {
 // ErrIncomplete is a run that did not hold what it was asked to.
 var ErrIncomplete = errors.New("not all connections were held")
 
+// ErrVoid is a run whose tester was not scheduled: its times and rates say nothing about the path.
+var ErrVoid = errors.New("the result is void")
+
+// conclude is the verdict in words.
+func (r *Report) conclude() string {
+	words := fmt.Sprintf("%d of %d connections at the end, %d lost meanwhile", r.Connections.Established, r.Connections.Target, r.Totals.Lost)
+	if err := r.Verdict(); errors.Is(err, ErrVoid) {
+		return "void: " + err.Error() + "; " + words
+	} else if err != nil {
+		return "failed: " + words
+	}
+	return "ok: " + words
+}
+
 // Verdict is nil if a run reached its target, held it and lost nothing that did not come back meanwhile unasked.
 func (r *Report) Verdict() error {
+	if r.Void != "" {
+		return fmt.Errorf("%w: %s: this machine was too busy", ErrVoid, r.Void)
+	}
 	if r.FullAt.IsZero() || r.Totals.Lost > 0 {
 		return ErrIncomplete
 	}

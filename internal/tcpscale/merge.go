@@ -21,6 +21,7 @@ func MergeReports(reports []Report) Report {
 	m.Connections, m.Totals, m.Rates, m.Bytes, m.Heartbeats = Connections{}, Totals{}, Rates{}, Bytes{}, Heartbeats{}
 	m.Connect, m.Detected, m.Reconnect, m.Marks = nil, nil, nil, nil
 	m.CPUSeconds, m.RSSBytes, m.TableBytes, m.BytesPerConnection, m.OtherPeers, m.Workers = 0, 0, 0, 0, 0, 0
+	m.Frozen, m.Void = 0, ""
 	type identity struct{ id, zone, generation string }
 	peers := map[identity]int{}
 	var user float64
@@ -49,7 +50,9 @@ func MergeReports(reports []Report) Report {
 		m.CPUSeconds += r.CPUSeconds
 		m.RSSBytes += r.RSSBytes
 		m.TableBytes += r.TableBytes
-		m.Frozen = max(m.Frozen, r.Frozen)
+		if m.Frozen = max(m.Frozen, r.Frozen); r.Void != "" && r.Frozen >= m.Frozen {
+			m.Void = r.Void // the one that stood still longest
+		}
 		m.OtherPeers += r.OtherPeers
 		user += r.BytesPerConnection * float64(r.Connections.Established)
 		if len(r.Failures) > 0 && m.Failures == nil {
@@ -117,5 +120,6 @@ func (h *Heartbeats) add(o Heartbeats) {
 	h.Sent += o.Sent
 	h.Received += o.Received
 	h.Missed += o.Missed
+	h.Unsent += o.Unsent
 	h.RTT = mergeLatency(h.RTT, o.RTT)
 }

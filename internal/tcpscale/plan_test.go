@@ -1,7 +1,9 @@
 package tcpscale
 
 import (
+	"math"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
@@ -111,7 +113,7 @@ func TestPlateausAreNamed(t *testing.T) {
 		}
 		r.Failures = map[string]uint64{"timeout": 9}
 		p := f.Watch(6*time.Second, &r)
-		if p == nil || p.At != want || p.Remedy != Timeout.Remedy() {
+		if p == nil || p.At != want || p.Remedy != Timeout.Remedy() || !strings.HasPrefix(p.Ceiling, "possibly ") || !strings.Contains(p.Ceiling, "; or a quota of another kind") {
 			t.Errorf("%d: %+v", n, p)
 		}
 	}
@@ -119,7 +121,7 @@ func TestPlateausAreNamed(t *testing.T) {
 	refused := Report{Connections: Connections{Target: 10}}
 	nobody.Watch(0, &refused)
 	refused.Failures = map[string]uint64{"refused": 10}
-	if p := nobody.Watch(6*time.Second, &refused); p == nil || p.At != 0 || p.Kind != "refused" || p.Remedy != Refused.Remedy() || p.Ceiling != "no connection gets through" {
+	if p := nobody.Watch(6*time.Second, &refused); p == nil || p.At != 0 || p.Kind != "refused" || p.Remedy != Refused.Remedy() || p.Ceiling != "no connection gets through" || !strings.Contains(p.Text, Refused.Remedy()) {
 		t.Errorf("nobody listens: %+v", p)
 	}
 	if name, ok := share(7000); ok {
@@ -139,5 +141,62 @@ func TestPlateausAreNamed(t *testing.T) {
 	f.Watch(0, &r)
 	if p := f.Watch(6*time.Second, &r); p == nil || p.Ceiling == "unknown" && p.At != 0 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// A number is looked up only where the failures fit, and a limit that was hit comes first.
+func TestCeilingsNeedEvidence(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		n            int
+		kind         Failure
+		limits       []string
+		serverLimits []string
+		want         string
+	}{
+		{"resets on a starved loopback", 8136, Reset, nil, nil, "unknown"},
+		{"evictions", 5120, Starved, nil, nil, "unknown"},
+		{"refusals", 1024, Refused, nil, nil, "unknown"},
+		{"unanswered SYNs", 1024, Timeout, nil, nil, "possibly default allocation of a node behind Azure Load Balancer (pool of up to 50); or a quota"},
+		{"alternatives", 128000, Timeout, nil, nil, "possibly 2 × 64000: "},
+		{"a quota", 777, Timeout, nil, nil, "unknown"},
+		{"a limit of 300 files", 292, OutOfFiles, nil, nil, "open files: 300 for each of 1 workers"},
+		{"a limit beside unanswered SYNs", 64512, Timeout, []string{"accept: too many open files"}, nil, "limit hit: accept: too many open files"},
+		{"the server's files", 491, Unanswered, nil, []string{"accept: too many open files"}, "the server's limit: accept: too many open files"},
+		{"the server's files, not known", 1024, Unanswered, nil, nil, "what the server's program takes: its open files, or its accept queue"},
+	} {
+		f := Finder{Files: 300, Workers: 1, Ports: 28232, Tuples: 1, ServerLimits: c.serverLimits}
+		r := Report{Connections: Connections{Target: 10 * c.n, Established: c.n}, LimitsHit: c.limits}
+		f.Watch(0, &r)
+		r.Failures = map[string]uint64{c.kind.String(): 9}
+		if p := f.Watch(6*time.Second, &r); p == nil || !strings.HasPrefix(p.Ceiling, c.want) || c.want == "unknown" && p.At != 0 {
+			t.Errorf("%s: %+v, want %q", c.name, p, c.want)
+		}
+	}
+}
+
+// An even trickle beside unanswered SYNs is a limit on new connections per second; an even ramp alone is none.
+func TestRateLimitIsFound(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		opened, timeouts []uint64 // of each second
+		want             float64
+	}{
+		{"50 a second", []uint64{40, 50, 52, 49, 50, 51, 50, 50}, []uint64{0, 90, 90, 80, 90, 90, 90, 90}, 50},
+		{"a slow ramp", []uint64{50, 50, 50, 50, 50, 50, 50, 50}, []uint64{0, 0, 0, 0, 0, 0, 0, 0}, 0},
+		{"bursts", []uint64{500, 0, 500, 0, 500, 0, 500, 0}, []uint64{9, 9, 9, 9, 9, 9, 9, 9}, 0},
+		{"a quota", []uint64{500, 524, 0, 0, 0, 0, 0, 0}, []uint64{0, 9, 9, 9, 9, 9, 9, 9}, 0},
+	} {
+		var l limiter
+		var got float64
+		r := Report{Connections: Connections{Target: 100000}, Failures: map[string]uint64{}}
+		for i := range c.opened {
+			r.Totals.Opened += c.opened[i]
+			r.Failures["timeout"] += c.timeouts[i]
+			got = max(got, l.watch(time.Duration(i)*time.Second, &r))
+		}
+		if math.Abs(got-c.want) > 2 {
+			t.Errorf("%s: %v a second, want %v", c.name, got, c.want)
+		}
 	}
 }

@@ -3,20 +3,22 @@ package tcpscale
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
 // Finder watches a ramp and says when it stands still below its target, and at which known ceiling.
 type Finder struct {
-	Patience time.Duration // without growth; 0: 5 s
-	Files    uint64        // open-file limit of a worker
-	Workers  int
-	Ports    int // source ports towards one target
-	Tuples   int // pairs of a source and a target: ranges of ports
-	best     int
-	since    time.Duration
-	told     time.Time // when the report of then was made
-	before   map[string]uint64
+	Patience     time.Duration // without growth; 0: 5 s
+	Files        uint64        // open-file limit of a worker
+	Workers      int
+	Ports        int      // source ports towards one target
+	Tuples       int      // pairs of a source and a target: ranges of ports
+	ServerLimits []string // that the other end has hit, where it is known
+	best         int
+	since        time.Duration
+	told         time.Time // when the report of then was made
+	before       map[string]uint64
 }
 
 // growth is what counts as such: churn and a few that come back are none.
@@ -42,7 +44,8 @@ func (f *Finder) Watch(now time.Duration, r *Report) *Plateau {
 	return f.name(n, (now - f.since).Seconds(), r)
 }
 
-// name says what the ramp stands at: by the failures since it does, then by the number.
+// name says what the ramp stands at, by the failures since it does: a limit that was hit is named as such, and the number
+// is looked up only where connects go unanswered, as exhausted tables of ports or connections leave them.
 func (f *Finder) name(n int, seconds float64, r *Report) *Plateau {
 	p := &Plateau{Connections: n, Since: math.Round(seconds*10) / 10, Ceiling: "unknown"}
 	kind, count := mostFrequent(r.Failures, f.before)
@@ -51,21 +54,57 @@ func (f *Finder) name(n int, seconds float64, r *Report) *Plateau {
 		p.Because = fmt.Sprintf("%d attempts failed since: %s", count, kind)
 		p.Kind, p.Remedy = kind.String(), kind.Remedy()
 	}
-	ceilings := Ceilings()
 	switch {
-	case kind == OutOfFiles && count > 0:
-		ceilings = []Ceiling{{int(f.Files) * f.Workers, fmt.Sprintf("open files: %d for each of %d workers", f.Files, f.Workers)}}
-	case kind == OutOfPorts && count > 0:
-		ceilings = []Ceiling{{f.Ports * f.Tuples, fmt.Sprintf("source ports: %d for each of %d pairs of source and target", f.Ports, f.Tuples)}}
-	}
-	if n == 0 {
+	case count == 0:
+	case kind == OutOfFiles:
+		p.Ceiling = "open files of the client" // of the system, or of who has started us with others open
+		if n <= int(f.Files)*f.Workers {
+			p.At, p.Ceiling = int(f.Files)*f.Workers, fmt.Sprintf("open files: %d for each of %d workers", f.Files, f.Workers)
+		}
+	case kind == OutOfPorts:
+		p.At, p.Ceiling = f.Ports*f.Tuples, fmt.Sprintf("source ports: %d for each of %d pairs of source and target", f.Ports, f.Tuples)
+	case kind == Unanswered && len(f.ServerLimits) > 0:
+		p.Ceiling = "the server's limit: " + f.ServerLimits[0]
+	case kind == Unanswered:
+		p.Ceiling = "what the server's program takes: its open files, or its accept queue"
+	case len(r.LimitsHit) > 0:
+		p.Ceiling = "limit hit: " + r.LimitsHit[0]
+	case n == 0:
 		p.Ceiling = "no connection gets through"
-	} else if at, name, ok := nearest(n, ceilings); ok {
-		p.At, p.Ceiling = at, name
-	} else if name, ok := share(n); ok && kind == Timeout && count > 0 {
-		p.At, p.Ceiling = n, name
+	case kind == Timeout:
+		p.At, p.Ceiling = possibly(n)
 	}
+	p.Text = p.sentence()
 	return p
+}
+
+func (p *Plateau) sentence() string {
+	text := fmt.Sprintf("plateau at %d: %s; %s", p.Connections, p.Ceiling, p.Because)
+	if p.Remedy != "" {
+		text += ": " + p.Remedy
+	}
+	return text
+}
+
+// possibly says which known ceilings a number is close to. That is no more than a hint: near multiples of so many numbers
+// lie many others.
+func possibly(n int) (at int, words string) {
+	var all []string
+	if name, ok := share(n); ok {
+		at, all = n, append(all, name)
+	}
+	for _, c := range nearest(n, Ceilings()) {
+		if at == 0 {
+			at = c.Connections
+		}
+		all = append(all, c.Name)
+	}
+	if len(all) == 0 {
+		return 0, "unknown"
+	}
+	const most = 3
+	all = append(all[:min(len(all), most)], "or a quota of another kind (a firewall's, a connection table's)")
+	return at, "possibly " + strings.Join(all, "; ")
 }
 
 // Ceiling is a number of connections at which paths are known to end.
@@ -98,27 +137,51 @@ func share(n int) (name string, ok bool) {
 	return fmt.Sprintf("%d / %d: an equal share of the SNAT ports of an Azure Load Balancer frontend address, allocated by hand", frontend, frontend/n), true
 }
 
-// nearest is the ceiling, or its multiple up to 16, that is within 1 % of n; of two the smaller multiple.
-func nearest(n int, ceilings []Ceiling) (at int, name string, ok bool) {
+// nearest are the ceilings, or their multiples up to 16, that are within 0.5 % of n; those of smaller multiples first.
+func nearest(n int, ceilings []Ceiling) (near []Ceiling) {
 	for k := 1; k <= 16; k++ {
-		best := 0.01
 		for _, c := range ceilings {
 			total := k * c.Connections
-			if total == 0 {
+			if math.Abs(float64(n-total)) > 0.005*float64(total) {
 				continue
 			}
-			if off := math.Abs(float64(n-total)) / float64(total); off <= best {
-				best, at, name, ok = off, total, c.Name, true
-				if k > 1 {
-					name = fmt.Sprintf("%d × %d: %s", k, c.Connections, c.Name)
-				}
+			if k > 1 {
+				c.Name = fmt.Sprintf("%d × %d: %s", k, c.Connections, c.Name)
 			}
-		}
-		if ok {
-			return at, name, true
+			near = append(near, Ceiling{total, c.Name})
 		}
 	}
-	return 0, "", false
+	return near
+}
+
+// limiter finds a limit on new connections per second: they come through at an even rate, while others go unanswered.
+type limiter struct{ points []limiterPoint }
+
+type limiterPoint struct {
+	at               time.Duration
+	opened, timeouts uint64
+}
+
+// watch takes a report at a time since the start, about once a second; the result is the rate, or 0.
+func (l *limiter) watch(now time.Duration, r *Report) float64 {
+	const window = 6
+	l.points = append(l.points, limiterPoint{now, r.Totals.Opened, r.Failures[Timeout.String()]})
+	if len(l.points) > window+1 {
+		l.points = l.points[1:]
+	}
+	first, last := l.points[0], l.points[len(l.points)-1]
+	opened := float64(last.opened - first.opened)
+	if len(l.points) <= window || r.Connections.Established >= r.Connections.Target || opened < 5*window || last.timeouts-first.timeouts < window {
+		return 0
+	}
+	rate := opened / (last.at - first.at).Seconds()
+	for i, p := range l.points[1:] {
+		before := l.points[i]
+		if each := float64(p.opened-before.opened) / (p.at - before.at).Seconds(); math.Abs(each-rate) > 0.3*rate {
+			return 0
+		}
+	}
+	return rate
 }
 
 // mostFrequent is the kind that failed most since before.

@@ -66,6 +66,7 @@ func (c *ClientRun) replicas(crew *Crew, workers int, sum *Report) []Report {
 		} else if sum.Plateau != nil {
 			p := *sum.Plateau
 			p.Connections = r.Connections.Established
+			p.Text = p.sentence()
 			r.Plateau = &p
 		}
 	}

@@ -46,13 +46,21 @@ type Report struct {
 	RSSBytes           uint64         `json:"rss_bytes"`
 	BytesPerConnection float64        `json:"user_bytes_per_connection"` // resident memory that no file holds, since the start, at least the tables, for each established
 	TableBytes         uint64         `json:"table_bytes"`               // of that, tables of connections and timers
-	Frozen             float64        `json:"frozen_s,omitempty"`        // how long the process was without a processor; of several, the longest
+	Frozen             float64        `json:"frozen_s,omitempty"`        // how long the process was not scheduled, in all; of several, the longest
+	Void               string         `json:"void,omitempty"`            // why times and rates are not the path's: the process was not scheduled
 	LimitsHit          []string       `json:"limits_hit,omitempty"`
 	Samples            []FailedTuple  `json:"failed_samples,omitempty"` // the first 64
 	Plateau            *Plateau       `json:"plateau,omitempty"`        // client: where the ramp stands still
-	Reconciled         *Reconciled    `json:"reconciled,omitempty"`     // where both ends are known
-	Replicas           *Replicas      `json:"replicas,omitempty"`       // client: where there are several
-	History            []HistoryPoint `json:"history,omitempty"`        // only in a final report
+	Plateaus           []Plateau      `json:"plateaus,omitempty"`       // client, in a final report: all on the way, one of each ceiling and kind of failure
+	RateLimit          float64        `json:"rate_limit,omitempty"`     // client: new connections a second that came through while others went unanswered
+	Interval           *Interval      `json:"interval,omitempty"`       // client: round trips of the last second only
+	Command            string         `json:"command,omitempty"`        // client, in a final report: as it was typed
+	LoadBefore         string         `json:"load_before,omitempty"`    // client, in a final report: the machine's load average of 1, 5 and 15 minutes
+	LoadAfter          string         `json:"load_after,omitempty"`
+	Conclusion         string         `json:"verdict,omitempty"`    // client, in a final report: what became of the run, in a sentence
+	Reconciled         *Reconciled    `json:"reconciled,omitempty"` // where both ends are known
+	Replicas           *Replicas      `json:"replicas,omitempty"`   // client: where there are several
+	History            []HistoryPoint `json:"history,omitempty"`    // only in a final report
 }
 
 // Connections are those of this moment.
@@ -87,8 +95,9 @@ type Rates struct {
 type Heartbeats struct {
 	Sent     uint64           `json:"sent"`
 	Received uint64           `json:"received"`
-	Missed   uint64           `json:"missed"` // client: no echo before the next was due; server: none within 1.5 periods
-	RTT      *measure.Latency `json:"rtt,omitempty"`
+	Missed   uint64           `json:"missed"`           // client: no echo before the next was due; server: none within 1.5 periods
+	Unsent   uint64           `json:"unsent,omitempty"` // client: was due while the process stood still, and never sent; RTT has the time by which it was late
+	RTT      *measure.Latency `json:"rtt,omitempty"`    // from the time that the heartbeat was due until its echo
 }
 
 // Bytes are of payload and frames, without TCP's headers.
@@ -119,7 +128,8 @@ type FailedTuple struct {
 type Plateau struct {
 	Connections int     `json:"connections"`
 	Since       float64 `json:"since_s"`
-	Ceiling     string  `json:"ceiling"` // the nearest known, or "unknown"
+	Ceiling     string  `json:"ceiling"` // the limit that was hit, one that is possible, or "unknown"
+	Text        string  `json:"text"`    // all in one sentence
 	At          int     `json:"ceiling_at,omitempty"`
 	Because     string  `json:"because"`
 	Kind        string  `json:"kind,omitempty"` // the [Failure] that is in the way
@@ -142,6 +152,18 @@ type Reconciled struct {
 	Finding string `json:"finding,omitempty"`
 }
 
+// Interval is what was measured between two looks at a run.
+type Interval struct {
+	Count uint64  `json:"count"`
+	P50   float64 `json:"p50_ms"`
+	P99   float64 `json:"p99_ms"`
+	Max   float64 `json:"max_ms"`
+}
+
+func newInterval(l *measure.Latency) *Interval {
+	return &Interval{l.Count(), measure.Millis(l.Quantile(.5)), measure.Millis(l.Quantile(.99)), measure.Millis(l.Max())}
+}
+
 // HistoryPoint is one second of a run.
 type HistoryPoint struct {
 	Seconds     float64 `json:"s"`
@@ -150,6 +172,8 @@ type HistoryPoint struct {
 	Opened      uint64  `json:"opened"`
 	Lost        uint64  `json:"lost"`
 	Failed      uint64  `json:"failed"`
+	RTT50       float64 `json:"rtt_p50_ms"` // round trips of this point's time only
 	RTT99       float64 `json:"rtt_p99_ms"`
+	RTTMax      float64 `json:"rtt_max_ms"`
 	CPU         float64 `json:"cpu_percent"` // of one core, this process and its workers
 }

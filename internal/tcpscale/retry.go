@@ -15,7 +15,7 @@ func (c *Client) fail(i int32, kind Failure, why error) {
 		c.count.totals.Lost++
 		s.lost = max(c.now, 1)
 		after := c.now - s.began
-		if kind == Silent || kind == OneWay {
+		if kind == Silent || kind == OneWay || kind == Hung {
 			after = time.Duration(ticks(c.now)-s.echoed) * tick
 			c.latencies.detected.record(after)
 		}

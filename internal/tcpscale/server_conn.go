@@ -297,10 +297,16 @@ func (s *Server) judge(fd int32, c *serverConn, at, before, plain uint32) {
 	}
 }
 
+// evict gives up a connection, and says so to a client of ours as well as it can: the reset follows at once.
 func (s *Server) evict(fd int32) {
-	if s.conns.at(fd).state != serverFresh {
+	c := s.conns.at(fd)
+	if c.state != serverFresh {
 		s.count.totals.Evicted++
 		s.count.totals.Lost++
+	}
+	if c.state == serverKnown {
+		f := frame{kind: frameEvicted, reason: reasonSilent, seq: c.heard}
+		_, _ = writeNow(fd, s.write[:f.put(s.write[:])]) // the path may be dead
 	}
 	s.count.failures[Silent]++
 	s.drop(fd)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -175,6 +176,20 @@ func abort(fd int) {
 func epollAdd(epoll, fd int, events uint32, id, mark int32) error {
 	event := unix.EpollEvent{Events: events, Fd: id, Pad: mark}
 	return unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &event)
+}
+
+// epollWait is epoll_wait with a timeout in nanoseconds; a kernel before 5.11 has milliseconds.
+func epollWait(epoll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
+	timeout := [2]int64{int64(max(wait, 0) / time.Second), int64(max(wait, 0) % time.Second)} // struct __kernel_timespec
+	n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	switch errno {
+	case 0:
+		return int(n), nil
+	case unix.ENOSYS:
+		return unix.EpollWait(epoll, events, int((wait+time.Millisecond-1)/time.Millisecond))
+	}
+	return -1, errno
 }
 
 // sizeOf is what one entry of a table takes.

@@ -14,11 +14,13 @@ const (
 	frameServerHello = 2
 	frameHeartbeat   = 3
 	frameBye         = 4
+	frameEvicted     = 5
 
 	headLength        = 4
 	clientHelloLength = 40
 	serverHelloLength = 64
 	heartbeatLength   = 32
+	evictedLength     = 12
 	idLength          = 32
 	zoneLength        = 20
 
@@ -36,6 +38,9 @@ const (
 // modeEcho asks the server to answer payload with as much payload.
 const modeEcho = 1
 
+// reasonSilent is why a server evicts: no heartbeat came for as long as the client announced.
+const reasonSilent = 1
+
 var errProtocol = errors.New("bytes that are not of this protocol")
 
 // frame is any frame; only the fields of its kind are set.
@@ -52,6 +57,8 @@ type frame struct {
 	generation uint64 // server hello
 	id         [idLength]byte
 	zone       [zoneLength]byte
+
+	reason uint8 // evicted; with seq: the last heartbeat that the server has received
 
 	seq, echo   uint32 // heartbeat
 	sent, since uint64 // ns of the sender's clock; of the receiver's, echoed
@@ -76,6 +83,8 @@ func parseFrame(b []byte) (f frame, n int, err error) {
 		n = serverHelloLength
 	case frameHeartbeat:
 		n = heartbeatLength
+	case frameEvicted:
+		n = evictedLength
 	case frameBye:
 		return f, headLength, nil
 	default:
@@ -108,6 +117,8 @@ func (f *frame) parseBody(b []byte) error {
 			return errProtocol
 		}
 		f.payload = int(length)
+	case frameEvicted:
+		f.reason, f.seq = b[0], binary.BigEndian.Uint32(b[4:])
 	}
 	return nil
 }
@@ -135,6 +146,9 @@ func (f *frame) put(b []byte) int {
 		binary.BigEndian.PutUint32(body[12:], f.echo)
 		binary.BigEndian.PutUint64(body[16:], f.since)
 		binary.BigEndian.PutUint32(body[24:], uint32(f.payload))
+	case frameEvicted:
+		body[0] = f.reason
+		binary.BigEndian.PutUint32(body[4:], f.seq)
 	}
 	return n
 }
@@ -148,6 +162,8 @@ func frameLength(kind uint8) int {
 		return serverHelloLength
 	case frameHeartbeat:
 		return heartbeatLength
+	case frameEvicted:
+		return evictedLength
 	}
 	return headLength
 }

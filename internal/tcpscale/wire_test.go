@@ -12,6 +12,7 @@ func seeds() [][]byte {
 		{kind: frameServerHello, generation: 7, id: [idLength]byte{'s'}, zone: [zoneLength]byte{'z'}},
 		{kind: frameHeartbeat, seq: 5, sent: 6, echo: 7, since: 8, payload: 9},
 		{kind: frameBye},
+		{kind: frameEvicted, reason: reasonSilent, seq: 9},
 	} {
 		b := make([]byte, 64)
 		all = append(all, b[:f.put(b)])

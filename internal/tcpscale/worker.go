@@ -52,6 +52,7 @@ type engine interface {
 	descriptor() int
 	handle(events []unix.EpollEvent, now time.Duration)
 	advance(now time.Duration)
+	stood(from, to time.Duration) // the process was stopped meanwhile: that time is nobody's silence
 	patience() time.Duration
 	command(c Command)
 	done() bool
@@ -123,21 +124,38 @@ const (
 	maxRounds = 64 // of events, until timers have their turn
 )
 
-// loopClock is the time of an engine: it stands still while the loop did. A machine without processor time for us must not
-// look like peers that are silent.
+// loopClock watches how long the loop was not scheduled. All times of an engine are real time; an engine is told of a stop
+// by stood, so that a machine without processor time for us does not look like peers that are silent.
 type loopClock struct {
-	last, frozen time.Duration
+	last    time.Duration
+	late    time.Duration // in all
+	longest time.Duration
 }
 
-// freeze is how late a turn of the loop is before it was stopped, and not only busy.
-const freeze = time.Second
+const (
+	stopped  = time.Second            // from so late on the process was stopped, and not only busy
+	noticed  = 100 * time.Millisecond // what counts as late
+	lateness = 0.01                   // of a run, from which its result is void
+)
 
-func (c *loopClock) at(real time.Duration) time.Duration {
-	if gap := real - c.last; gap > freeze {
-		c.frozen += gap - tick
+// at takes the time of an iteration that has slept for at most wait. The result is whether the process was stopped, and
+// since when.
+func (c *loopClock) at(now, wait time.Duration) (from time.Duration, stop bool) {
+	from, c.last = c.last+wait, now
+	late := now - from
+	if late > noticed {
+		c.late += late
+		c.longest = max(c.longest, late)
 	}
-	c.last = real
-	return real - c.frozen
+	return from, late > stopped
+}
+
+// void says why times and rates of a run that lasts since so long are not the path's; empty: they are.
+func (c *loopClock) void(run time.Duration) string {
+	if c.longest <= stopped && c.late <= max(stopped, time.Duration(lateness*float64(run))) {
+		return ""
+	}
+	return fmt.Sprintf("a worker was not scheduled for %.1f s of %.0f s, at most %.1f s at once", c.late.Seconds(), run.Seconds(), c.longest.Seconds())
 }
 
 // loop runs the engine. Reports go out from a goroutine of their own: a slow parent must not stop heartbeats.
@@ -164,13 +182,20 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 		wait := e.patience()
 		var now time.Duration
 		// All that has come is read before anybody is judged by his silence.
+		// A tick begins on time: latencies count from there.
+		if wait >= tick {
+			wait -= time.Since(start) % tick
+		}
 		for range maxRounds {
-			n, err := unix.EpollWait(e.descriptor(), events, int(wait/time.Millisecond))
+			n, err := epollWait(e.descriptor(), events, wait)
 			if err != nil && !errors.Is(err, unix.EINTR) {
 				failure = fmt.Errorf("epoll: %w", err)
 				break
 			}
-			now = clock.at(time.Since(start))
+			now = time.Since(start)
+			if from, stop := clock.at(now, max(wait, 0)); stop {
+				e.stood(from, now)
+			}
 			e.handle(events[:max(n, 0)], now)
 			if wait = 0; n < len(events) {
 				break
@@ -197,7 +222,7 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 			}
 		}
 	}
-	reports <- meter.line(e, clock.at(time.Since(start)), true)
+	reports <- meter.line(e, time.Since(start), true)
 	close(reports)
 	return errors.Join(failure, <-written)
 }
@@ -211,11 +236,16 @@ type meter struct {
 	last   Totals
 	then   Connections
 	rates  Rates
+	since  Totals        // at the time of rated
+	rated  time.Duration // when rates were made
 	at     time.Duration
 	clock  *loopClock
 }
 
-const reportsBetweenGC = 8
+const (
+	reportsBetweenGC = 8
+	shortestRate     = 500 * time.Millisecond
+)
 
 // newMeter makes reports once for nothing and cleans up, so that what they take is not counted as connections.
 func newMeter(start time.Time, e engine) *meter {
@@ -242,8 +272,7 @@ func (m *meter) report(e engine, now time.Duration) Report {
 	usage, _ := procstat.Self() // as above
 	r.PID, r.At, r.CPUSeconds, r.RSSBytes = os.Getpid(), m.start.Add(now), usage.CPU.Seconds(), usage.ResidentBytes
 	if m.clock != nil {
-		r.At = r.At.Add(m.clock.frozen)
-		r.Frozen = m.clock.frozen.Seconds()
+		r.Frozen, r.Void = m.clock.late.Seconds(), m.clock.void(now)
 	}
 	r.Host = m.host
 	if n := r.Connections.Established; n > 0 {
@@ -251,14 +280,17 @@ func (m *meter) report(e engine, now time.Duration) Report {
 		own := max(r.TableBytes, max(usage.OwnBytes, m.before)-m.before)
 		r.BytesPerConnection = float64(own) / float64(n)
 	}
-	if span := (now - m.at).Seconds(); span > 0 {
-		r.Rates = Rates{
-			Opened: float64(r.Totals.Opened-m.last.Opened) / span,
-			Closed: float64(r.Totals.Closed+r.Totals.Lost-m.last.Closed-m.last.Lost) / span,
-			Failed: float64(r.Totals.Failed-m.last.Failed) / span,
+	if past := now - m.rated; past >= shortestRate { // a report that does not wait for its second would make a rate of an instant
+		span, since := past.Seconds(), &m.since
+		m.rates = Rates{
+			Opened: float64(r.Totals.Opened-since.Opened) / span,
+			Closed: float64(r.Totals.Closed+r.Totals.Lost-since.Closed-since.Lost) / span,
+			Failed: float64(r.Totals.Failed-since.Failed) / span,
 		}
+		m.since, m.rated = r.Totals, now
 	}
-	m.last, m.then, m.rates, m.at = r.Totals, r.Connections, r.Rates, now
+	r.Rates = m.rates
+	m.last, m.then, m.at = r.Totals, r.Connections, now
 	return r
 }
 

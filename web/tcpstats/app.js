@@ -92,6 +92,7 @@ function finding(st) {
   const texts = [];
   for (const c of st.clients) {
     if (c.state !== "live") continue;
+    if (c.void) texts.push(`${c.name}: the result is void: ${c.void}`);
     if (c.plateau) texts.push(`${c.name} stands at ${whole(c.plateau.connections)} (${c.plateau.ceiling}): ${c.plateau.because}${c.plateau.remedy ? " " + c.plateau.remedy : ""}`);
   }
   const limits = new Set([...st.servers, ...st.clients].flatMap((r) => (r.state === "live" && r.limits_hit) || []));

@@ -30,6 +30,7 @@ type BenchConfig struct {
 	Identity    string        // PSK identity for all clients; empty: "cali." and 16 hex digits, different per client
 	Secret      []byte        // PSK; default ".fornium"
 	CIDLength   int           // length of the connection id the clients choose for themselves, 0 (default) to 8; SocketsShared needs 4
+	NoCID       bool          // offer no connection ids: such a session belongs to the client's address
 	RebindEvery time.Duration // every client changes its source port at this interval, between two requests of its own; 0 never
 	From        []netip.Addr  // local addresses; a client begins with one and takes the next with each rebind. Empty: the kernel chooses
 	RebindShare float64       // share of the clients that rebind each time, default 1

@@ -25,6 +25,7 @@ func TestBench(t *testing.T) {
 		{"plain separate", false, nil},
 		{"DTLS", true, nil},
 		{"DTLS with own connection id", true, func(c *BenchConfig) { c.CIDLength = 4 }},
+		{"DTLS without connection ids", true, func(c *BenchConfig) { c.NoCID = true }},
 		{"DTLS one worker", true, func(c *BenchConfig) { c.Workers = 1; c.Burst = 1 }},
 		{"NON", false, func(c *BenchConfig) { c.NON = true }},
 	} {
@@ -35,13 +36,16 @@ func TestBench(t *testing.T) {
 			if test.change != nil {
 				test.change(&cfg)
 			}
-			snapshots := 0
-			r, err := Bench(t.Context(), cfg, func(Snapshot) { snapshots++ })
+			snapshots, last := 0, Snapshot{}
+			r, err := Bench(t.Context(), cfg, func(s Snapshot) { snapshots++; last = s })
 			if err != nil {
 				t.Fatal(err)
 			}
 			if r.Stats.Requests != 200 || r.Stats.Lost != 0 || r.Stats.Rehandshakes != 0 || r.RTT.Count() != 200 || snapshots < 2 {
 				t.Fatalf("%+v, %d round trips, %d snapshots", r.Stats, r.RTT.Count(), snapshots)
+			}
+			if last.Interval.Requests > 0 && last.P50 == 0 {
+				t.Errorf("the last snapshot has answers and no latency: %+v", last)
 			}
 			if len(r.Groups) != 1 || r.Groups[0] != (Group{20, 10, 10}) {
 				t.Errorf("groups %+v", r.Groups)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -21,6 +22,9 @@ type reporter struct {
 
 // look reports when an interval is over, or at the end.
 func (r *reporter) look(end bool) {
+	if end {
+		r.await()
+	}
 	now := time.Now()
 	period := now.Sub(r.last)
 	if r.asked.IsZero() && period >= r.b.cfg.LiveEvery-2*publishEvery {
@@ -50,6 +54,17 @@ func (r *reporter) ask(now time.Time) {
 		w.mu.Lock()
 		w.shared.wanted = true
 		w.mu.Unlock()
+	}
+}
+
+// await has the workers hand over what they have measured since the last interval, and waits for it as long as that may take.
+func (r *reporter) await() {
+	begun := time.Now()
+	if r.asked.IsZero() {
+		r.ask(begun)
+	}
+	for !r.handedOver() && time.Since(begun) < 4*publishEvery {
+		r.b.pause(context.Background())
 	}
 }
 

@@ -57,7 +57,7 @@ func (c *simulated) connect() {
 func (c *simulated) begin() {
 	w := c.w
 	cfg := handshake.ClientConfig{
-		Identity: []byte(w.b.identity(c.number)), Key: w.b.cfg.Secret, OfferCID: true, OfferRoutability: true,
+		Identity: []byte(w.b.identity(c.number)), Key: w.b.cfg.Secret, OfferCID: !w.b.cfg.NoCID, OfferRoutability: !w.b.cfg.NoCID,
 		Timeout: time.Second, Repetitions: 5,
 	}
 	if n := w.b.cfg.CIDLength; n > 0 {

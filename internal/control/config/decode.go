@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -11,10 +13,12 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/weir-lb/weir/internal/addresstext"
 )
 
 // Decode reads one YAML document into a T, a struct whose `yaml` tags name its keys. The returned error is an *Error,
-// for the first thing wrong. name is the file's name, for messages only.
+// or Errors of them when several things are wrong. name is the file's name, for messages only.
 //
 // Understood field types: string, bool, integers, floats, time.Duration (with unit), netip.Addr, anything that
 // implements encoding.TextUnmarshaler, and pointers, slices, string-keyed maps and structs of these. Other types panic.
@@ -22,17 +26,35 @@ import (
 // Tag options for foreign formats: `yaml:"key,null"` reads null as if the key were not there, `yaml:"key,long"` lets a
 // value be as long as the document (certificates).
 func Decode[T any](name string, text []byte) (T, *Document, error) {
-	var value T
-	d := &decoder{document: &Document{file: name, positions: map[string]Position{}}}
+	d := &decoder{}
+	value, err := decodeWith[T](d, name, text)
+	return value, d.document, err
+}
+
+// DecodeForeign is Decode for the format of another program that finds keys as encoding/json and sigs.k8s.io/yaml do: it
+// ignores unknown keys, and takes a key in any case; of several that differ in case only, the last in byte order counts. Each
+// such key is a warning, one line with file, line and key; at most maxWarnings of them.
+func DecodeForeign[T any](name string, text []byte) (value T, document *Document, warnings []string, err error) {
+	d := &decoder{foreign: true}
+	value, err = decodeWith[T](d, name, text)
+	if more := d.warned - len(d.warnings); more > 0 {
+		d.warnings = append(d.warnings, fmt.Sprintf("%s: %d more keys are unknown or differently cased", name, more))
+	}
+	return value, d.document, d.warnings, err
+}
+
+func decodeWith[T any](d *decoder, name string, text []byte) (T, error) {
+	var value, zero T
+	d.document, d.root = &Document{file: name, positions: map[string]Position{}}, reflect.TypeFor[T]()
 	root, err := parse(name, text)
 	if err != nil {
-		return value, d.document, err
+		return zero, err
 	}
-	if err := d.decode(root, reflect.ValueOf(&value).Elem(), "", 0); err != nil {
-		var zero T
-		return zero, d.document, err
+	d.keep(d.decode(root, reflect.ValueOf(&value).Elem(), "", 0))
+	if len(d.wrong) > 0 {
+		return zero, OneOf(d.wrong)
 	}
-	return value, d.document, nil
+	return value, nil
 }
 
 // Keys are the keys of a document's outermost mapping, for telling one format from another. Of text that is no mapping it
@@ -58,9 +80,38 @@ func Keys(text []byte) []string {
 	return keys
 }
 
+// Known are the keys of a T's outermost mapping.
+func Known[T any]() []string {
+	return slices.Sorted(maps.Keys(fieldsOf(reflect.TypeFor[T]())))
+}
+
 type decoder struct {
 	document *Document
+	root     reflect.Type // of the whole document
+	wrong    []error
 	long     bool // the value being decoded may be longer than maxValue
+	foreign  bool // as DecodeForeign
+	warnings []string
+	warned   int // also what is beyond maxWarnings
+}
+
+// maxErrors and maxWarnings bound what is reported of one document.
+const (
+	maxErrors   = 50
+	maxWarnings = 20
+)
+
+// keep remembers an error, so that the rest of the document is looked at too.
+func (d *decoder) keep(err error) {
+	if err != nil && len(d.wrong) < maxErrors {
+		d.wrong = append(d.wrong, err)
+	}
+}
+
+func (d *decoder) warn(node ast.Node, path, format string, args ...any) {
+	if d.warned++; d.warned <= maxWarnings {
+		d.warnings = append(d.warnings, d.fail(node, path, format, args...).Error())
+	}
 }
 
 // fail is an error at a node.
@@ -120,7 +171,7 @@ func (d *decoder) pairs(node ast.Node, to reflect.Type, path string) ([]*ast.Map
 			return nil, d.fail(pair.Key, path, "the key is no plain word; write a name such as those in the examples")
 		}
 		if line, ok := seen[key]; ok {
-			return nil, d.fail(pair.Key, join(path, key), "duplicate key, first on line %d; remove one of them", line)
+			d.keep(d.fail(pair.Key, join(path, key), "duplicate key, first on line %d; remove one of them", line))
 		}
 		if len(key) > 256 {
 			return nil, d.fail(pair.Key, path, "a key of %d bytes; see the examples for the keys there are", len(key))
@@ -136,22 +187,67 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		return err
 	}
 	fields := fieldsOf(to.Type())
+	if d.foreign {
+		values = d.foreignKeys(values, fields, path)
+	}
 	for _, pair := range values {
 		key, _ := keyText(pair)
+		if d.foreign {
+			key = fieldNamed(key, fields)
+		}
 		at := join(path, key)
 		known, ok := fields[key]
 		if !ok {
-			return d.fail(pair.Key, at, "unknown key; %s", suggest(key, fields))
+			d.keep(d.fail(pair.Key, at, "unknown key; %s", d.suggest(key, fields)))
+			continue
 		}
 		d.note(at, pair)
 		if _, isNull := pair.Value.(*ast.NullNode); isNull && known.null {
 			continue
 		}
-		if err := d.field(pair.Value, to.Field(known.index), known, at, depth+1); err != nil {
-			return err
-		}
+		d.keep(d.field(pair.Value, to.Field(known.index), known, at, depth+1))
 	}
 	return nil
+}
+
+// foreignKeys leaves the entries of a structure that count, and warns of the others and of those with a different case.
+func (d *decoder) foreignKeys(values []*ast.MappingValueNode, fields map[string]field, path string) (counting []*ast.MappingValueNode) {
+	chosen := map[string]string{} // name of a field to the key that counts for it
+	for _, pair := range values {
+		key, _ := keyText(pair)
+		if name := fieldNamed(key, fields); key > chosen[name] {
+			chosen[name] = key
+		}
+	}
+	for _, pair := range values {
+		key, _ := keyText(pair)
+		name := fieldNamed(key, fields)
+		switch {
+		case name == "":
+			d.warn(pair.Key, join(path, key), "unknown key, it has no effect; %s", d.suggest(key, fields))
+			continue
+		case chosen[name] != key:
+			d.warn(pair.Key, join(path, key), "it has no effect, because %s in the same mapping names the same key; remove one of them", chosen[name])
+			continue
+		case name != key:
+			d.warn(pair.Key, join(path, key), "read as %s; write it in this case", name)
+		}
+		counting = append(counting, pair)
+	}
+	return counting
+}
+
+// fieldNamed is the field that a key means, whatever its case; empty for none.
+func fieldNamed(key string, fields map[string]field) string {
+	if _, ok := fields[key]; ok {
+		return key
+	}
+	for name := range fields {
+		if strings.EqualFold(name, key) {
+			return name
+		}
+	}
+	return ""
 }
 
 // field decodes one value of a structure as its tag wants it.
@@ -174,9 +270,7 @@ func (d *decoder) mapping(node ast.Node, to reflect.Value, path string, depth in
 		at := join(path, key)
 		d.note(at, pair)
 		value := reflect.New(to.Type().Elem()).Elem()
-		if err := d.decode(pair.Value, value, at, depth+1); err != nil {
-			return err
-		}
+		d.keep(d.decode(pair.Value, value, at, depth+1))
 		to.SetMapIndex(reflect.ValueOf(key).Convert(to.Type().Key()), value)
 	}
 	return nil
@@ -189,9 +283,7 @@ func (d *decoder) sequence(node ast.Node, to reflect.Value, path string, depth i
 	}
 	to.Set(reflect.MakeSlice(to.Type(), len(n.Values), len(n.Values)))
 	for i, item := range n.Values {
-		if err := d.decode(item, to.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1); err != nil {
-			return err
-		}
+		d.keep(d.decode(item, to.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1))
 	}
 	return nil
 }
@@ -232,21 +324,21 @@ func (d *decoder) scalar(node ast.Node, to reflect.Value, path string) error {
 	case *time.Duration:
 		value, err := time.ParseDuration(text)
 		if err != nil {
-			return d.fail(node, path, "no time %q; write a number with its unit, such as 500ms, 30s or 2h", text)
+			return d.fail(node, path, "%q is not a time; write a number with its unit, such as 500ms, 30s or 2h", text)
 		}
 		*target = value
 		return nil
 	case *netip.Addr:
 		value, err := netip.ParseAddr(text)
 		if err != nil {
-			return d.fail(node, path, "no address %q; write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1", text)
+			return d.fail(node, path, "%v", addresstext.Error("an address", text, "write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1"))
 		}
 		*target = value
 		return nil
 	case *netip.AddrPort:
 		value, err := netip.ParseAddrPort(text)
 		if err != nil {
-			return d.fail(node, path, "no address with port %q; write 192.0.2.1:5684 or [2001:db8::1]:5684", text)
+			return d.fail(node, path, "%q is not an address with port; write 192.0.2.1:5684 or [2001:db8::1]:5684", text)
 		}
 		*target = value
 		return nil
@@ -329,8 +421,20 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// suggest names the nearest known key, else all of them.
-func suggest(key string, fields map[string]field) string {
+// suggest names the keys that begin with the word, else where else the key belongs, else the nearest known key, else all of them.
+func (d *decoder) suggest(key string, fields map[string]field) string {
+	var longer []string
+	for name := range fields {
+		if strings.HasPrefix(name, key+"_") {
+			longer = append(longer, name)
+		}
+	}
+	if slices.Sort(longer); len(longer) > 0 {
+		return "did you mean " + strings.Join(longer, " or ") + "?"
+	}
+	if elsewhere := owners(d.root, key); len(elsewhere) > 0 && len(elsewhere) <= 3 {
+		return key + " is a key of " + strings.Join(elsewhere, " and ")
+	}
 	known := make([]string, 0, len(fields))
 	best, distance := "", 3
 	for name := range fields {
@@ -346,6 +450,33 @@ func suggest(key string, fields map[string]field) string {
 		return "did you mean " + best + "?"
 	}
 	return "known here: " + strings.Join(known, ", ")
+}
+
+// owners are the paths below a type where a key is known, such as services[].backends[].
+func owners(root reflect.Type, key string) (paths []string) {
+	var walk func(t reflect.Type, path string, depth int)
+	walk = func(t reflect.Type, path string, depth int) {
+		switch t.Kind() {
+		case reflect.Pointer:
+			walk(t.Elem(), path, depth)
+		case reflect.Slice:
+			walk(t.Elem(), path+"[]", depth)
+		case reflect.Struct:
+			if depth > 8 || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+				return
+			}
+			fields := fieldsOf(t)
+			if _, ok := fields[key]; ok {
+				paths = append(paths, cmp.Or(path, "the top level"))
+			}
+			for name, f := range fields {
+				walk(t.Field(f.index).Type, join(path, name), depth+1)
+			}
+		}
+	}
+	walk(root, "", 0)
+	slices.Sort(paths)
+	return slices.Compact(paths)
 }
 
 // editDistance counts the letters to change, add or drop (Levenshtein). Long words are taken as different.
@@ -372,6 +503,14 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
+// isSection is 1 for a list of structures.
+func isSection(t reflect.Type) int {
+	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct && !reflect.PointerTo(t.Elem()).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return 1
+	}
+	return 0
+}
+
 // describe says in words what a type is written like.
 func describe(t reflect.Type) string {
 	switch t.Kind() {
@@ -388,11 +527,11 @@ func describe(t reflect.Type) string {
 		if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 			return "a value"
 		}
-		keys := make([]string, 0, t.NumField())
-		for key := range fieldsOf(t) {
-			keys = append(keys, key)
-		}
-		slices.Sort(keys)
+		// Lists of sections first: they are what a document is about.
+		fields := fieldsOf(t)
+		keys := slices.SortedFunc(maps.Keys(fields), func(a, b string) int {
+			return cmp.Or(cmp.Compare(isSection(t.Field(fields[b].index).Type), isSection(t.Field(fields[a].index).Type)), cmp.Compare(a, b))
+		})
 		return "keys such as " + strings.Join(keys[:min(len(keys), 4)], ", ")
 	case reflect.Int64:
 		if t == reflect.TypeFor[time.Duration]() {

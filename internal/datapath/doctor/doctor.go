@@ -101,6 +101,7 @@ func queueChecks() []check {
 func kernelChecks() []check {
 	return []check{
 		{"forwarding", (*examiner).forwarding},
+		{"accept_local", (*examiner).ownSource},
 		{"lro", (*examiner).largeReceive},
 		{"veth", (*examiner).veth},
 	}

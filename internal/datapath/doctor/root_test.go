@@ -2,11 +2,13 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // hops is client, balancer and server in a row, the last link too narrow for a full packet.
@@ -85,5 +87,58 @@ func TestRootTrackingReassemblesAndGRODoesNot(t *testing.T) {
 			t.Errorf("%s: %s packets, want %s", c.name, got, c.want)
 		}
 		run("lb", c.undo)
+	}
+}
+
+// Replies of a DSR backend that pass the machine which owns the VIP: what the kernel forwards, and what the check says of it.
+func TestRootRepliesFromTheVIPNeedAcceptLocal(t *testing.T) {
+	netlabtest.Tools(t, "iptables", "ip", "ping")
+	lab := hops(t)
+	balancer := lab.Namespace("lb")
+	run := func(host, line string) string {
+		out, _ := lab.Namespace(host).Exec(t.Context(), "sh", "-c", line) // ping gets no answer: the client's goes to the balancer
+		return out
+	}
+	run("lb", "ip address add 10.96.0.1/32 dev eth0; iptables -A FORWARD -s 10.96.0.1")
+	run("lb", "sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.eth1.rp_filter=0")
+	run("server", "sysctl -w net.ipv4.conf.all.arp_announce=2") // as on every DSR backend: ARP does not ask with the VIP
+	mode := lb.L2DSR
+	snapshot, err := lb.Compile(lb.Spec{Services: []lb.ServiceSpec{{
+		Name: "web", Mode: &mode,
+		VIPs:     []lb.VIPSpec{{Address: lb.AddressPrefix{Prefix: netip.MustParsePrefix("10.96.0.1/32")}, Protocol: lb.Protocol(lb.TCP), Port: lb.PortRange{First: 80, Last: 80}}},
+		Backends: []lb.BackendSpec{{Name: "a", Address: netip.MustParseAddr("10.62.0.2")}},
+	}}}, nil, lb.AllCaps())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forwarded := func() string {
+		run("lb", "iptables -Z")
+		run("server", "ping -c 3 -i 0.05 -W 1 -I 10.96.0.1 10.61.0.2")
+		rows := strings.Split(strings.TrimSpace(run("lb", "iptables -L FORWARD -v -x -n")), "\n")
+		return strings.Fields(rows[len(rows)-1])[0]
+	}
+	for _, c := range []struct{ prepare, forwarded, cure string }{
+		{"true", "0", "sysctl -w net/ipv4/conf/eth1/accept_local=1"},
+		{"sysctl -w net/ipv4/conf/eth1/accept_local=1", "3", ""},
+		{"sysctl -w net/ipv4/conf/eth1/rp_filter=1", "0", "sysctl -w net/ipv4/conf/eth1/rp_filter=2"},
+		{"sysctl -w net/ipv4/conf/eth1/rp_filter=2", "3", ""},
+	} {
+		run("lb", c.prepare)
+		if got := forwarded(); got != c.forwarded {
+			t.Errorf("after %s: the kernel forwards %s of 3 replies, want %s", c.prepare, got, c.forwarded)
+		}
+		var findings []Finding
+		if err := balancer.Do(func() (err error) {
+			findings, err = OwnSource(snapshot)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case c.cure == "" && len(findings) > 0:
+			t.Errorf("after %s: %+v", c.prepare, findings)
+		case c.cure != "" && (len(findings) != 1 || findings[0].Cure != c.cure || !strings.Contains(findings[0].What, "10.96.0.1 of service web")):
+			t.Errorf("after %s: %+v, want %s", c.prepare, findings, c.cure)
+		}
 	}
 }

@@ -70,7 +70,7 @@ func corpus(t *testing.T, hook Hook) {
 		"nfqlb-*":                "cannot hash as nfqlb",
 	}
 	if hook == HookXDP { // an XDP program has no packet mark to write
-		for _, name := range []string{"mark", "mark-ttl", "mark-v6", "flows-*", "tier-*"} {
+		for _, name := range []string{"mark", "mark-ttl", "mark-v6", "cid-entry-mark", "flows-*", "tier-*"} {
 			beyond[name] = "cannot do mode mark"
 		}
 	}

@@ -81,6 +81,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 		if !hold {
 			without = progInject
 		}
+		d.log.Info("loading the programs", "hook", hook.String(), "flows", limits.Flows)
 		c, err := loadObject(hook, s, p, maps, without)
 		if err != nil {
 			return err

@@ -161,7 +161,9 @@ type starter func(*exec.Cmd) error
 
 func (s *soak) client(cmd *exec.Cmd) error { return s.running.Start(s.network.clients, cmd) }
 
-func (s *soak) uri() string { return "coaps://" + s.network.coap.String() + "/benchmark?rlen=40" }
+// uri is what CoAP clients ask for. The answers are long enough to fill the nodes' stores of answers (16 MiB) in the first part
+// of an hour.
+func (s *soak) uri() string { return "coaps://" + s.network.coap.String() + "/benchmark?rlen=500" }
 
 // moving is the load of clients with connection ids.
 func (s *soak) moving(ctx context.Context) soakCounts {

@@ -82,7 +82,10 @@ func (n *soakNetwork) useLoopback() error {
 }
 
 const (
-	soakSessions = 300 // per node: a bound that churn reaches within minutes
+	// soakSessions is the bound of a node at the default load. All clients have one identity, so a full table would refuse new
+	// sessions until one has been silent for 30 minutes: those of clients that vanished end after soakIdle.
+	soakSessions = 300
+	soakIdle     = "1m"
 	soakEntries  = 2000
 )
 
@@ -92,7 +95,7 @@ func (s *soak) startPrograms(ctx context.Context) error {
 	for i := range len(n.nodes) / 2 {
 		name := "node" + strconv.Itoa(i+1)
 		err := s.start(ctx, n.server, name, []string{"weir_coap_engine_sessions", "weir_coap_engine_half_open"},
-			"coap", "server", "--workers", "1", "--max-sessions", strconv.Itoa(soakSessions), "--dtls-cluster", clusterFlag(n.nodes, i))
+			"coap", "server", "--workers", "1", "--max-sessions", strconv.Itoa(s.times(soakSessions)), "--session-idle", soakIdle, "--dtls-cluster", clusterFlag(n.nodes, i))
 		if err != nil {
 			return err
 		}

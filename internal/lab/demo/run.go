@@ -17,6 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/scratch"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // Config says what to show. Zero values mean the defaults.
@@ -26,8 +27,7 @@ type Config struct {
 	Nodes    int           // 2 to 16, default 3
 	Duration time.Duration // of the load, at least 6 s; default 30 s
 	Seed     uint64        // of the load; 0 draws one
-	Out      io.Writer     // the live view
-	Terminal bool          // Out redraws
+	Out      io.Writer     // the live view, redrawn on a terminal
 }
 
 // Validate says what cannot be shown and what could be.
@@ -83,6 +83,8 @@ type system struct {
 	address string   // of the balancer
 	backend []string // addresses of the nodes behind it
 	before  tick     // what the nodes said last
+	plain   *plainLoad
+	clients int
 }
 
 func (s *system) all() []*child {
@@ -157,18 +159,13 @@ func freePorts(n int) ([]int, error) {
 const shortest = 500 * time.Millisecond
 
 // load runs the clients, disturbs them on schedule and judges what came of it.
-func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
-	r := &Result{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed, asked: cfg.Duration}
-	v := &view{out: cfg.Out, terminal: cfg.Terminal, total: cfg.Duration}
+func (s *system) load(ctx context.Context, cfg Config) (r *Result, err error) {
+	r = &Result{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed, asked: cfg.Duration}
+	v := &view{live: terminal.NewLive(cfg.Out), total: cfg.Duration}
+	defer v.live.Keep()
 	plan := schedule(cfg.Duration)
 	var before uint64
-	live := func(snap client.Snapshot) {
-		for len(plan) > 0 && snap.Elapsed >= plan[0].at {
-			e := s.disturb(ctx, plan[0].kind, snap.Elapsed)
-			r.Events = append(r.Events, e)
-			v.event(e)
-			plan = plan[1:]
-		}
+	second := func(snap client.Snapshot) {
 		if snap.Period < shortest || snap.Elapsed > cfg.Duration+shortest {
 			return // the rest of a second, and the last answers, say nothing about a rate
 		}
@@ -178,12 +175,31 @@ func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
 		r.ticks = append(r.ticks, t)
 		v.tick(t)
 	}
-	fmt.Fprintf(cfg.Out, "%d clients → weir nat %s → %d nodes, %s; nothing it starts outlives it\n",
-		cfg.Clients, s.address, cfg.Nodes, cfg.Duration)
-	bench, err := client.Bench(ctx, client.BenchConfig{
+	live := func(snap client.Snapshot) {
+		second(snap) // without the event that follows it
+		for len(plan) > 0 && snap.Elapsed >= plan[0].at {
+			r.attribute(snap.Total.LostSessions, s.plain.stats().LostSessions)
+			e := s.disturb(ctx, plan[0].kind, snap.Elapsed)
+			r.Events = append(r.Events, e)
+			v.event(e)
+			plan = plan[1:]
+		}
+	}
+	plain := plainClients(cfg.Clients)
+	s.clients = cfg.Clients + plain
+	fmt.Fprintf(v.live, "%d clients with connection IDs, %d without\n→ weir nat %s → %d nodes, %s\n", cfg.Clients, plain, s.address, cfg.Nodes, cfg.Duration)
+	load := client.BenchConfig{
 		URI: "coaps://" + s.address + "/benchmark?rlen=40", Clients: cfg.Clients, Duration: cfg.Duration,
 		NoStop: true, Sockets: client.SocketsEach, Workers: 1, Seed: cfg.Seed,
-	}, live)
+	}
+	without := load
+	without.Clients, without.NoCID, without.AckTimeout, without.Pause, without.LiveEvery = plain, true, plainAckTimeout, plainPause, plainLook
+	without.Duration = 2 * time.Hour // until it is stopped
+	if s.plain, err = startPlain(ctx, without); err != nil {
+		return nil, fmt.Errorf("clients without connection ids: %w", err)
+	}
+	defer s.plain.stop() //nolint:errcheck // its result is taken below
+	bench, err := client.Bench(ctx, load, live)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -196,7 +212,24 @@ func (s *system) load(ctx context.Context, cfg Config) (*Result, error) {
 	if err := s.finish(ctx, r, bench); err != nil {
 		return nil, err
 	}
+	v.end(r)
 	return r, nil
+}
+
+// plainLook is how old the counters of the clients without connection ids may be.
+const plainLook = 100 * time.Millisecond
+
+// attribute books what has been lost since the last event to it.
+func (r *Result) attribute(lost, plain uint64) {
+	if len(r.Events) == 0 {
+		return
+	}
+	last := &r.Events[len(r.Events)-1]
+	last.Lost, last.LostPlain = lost, plain
+	for _, e := range r.Events[:len(r.Events)-1] {
+		last.Lost -= min(e.Lost, last.Lost)
+		last.LostPlain -= min(e.LostPlain, last.LostPlain)
+	}
 }
 
 func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult) error {
@@ -204,16 +237,29 @@ func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult
 	if err != nil {
 		return err // what was forwarded is not known: no verdict
 	}
+	// What the last event has done to the clients without connection ids shows when they have given up.
+	select {
+	case <-time.After(time.Duration(r.Events[len(r.Events)-1].At*float64(time.Second)) + plainGivesUp + shortest - bench.Elapsed):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if r.Plain, err = s.plain.stop(); err != nil {
+		return fmt.Errorf("clients without connection ids: %w", err)
+	}
+	r.Plain.Clients = plainClients(r.Clients)
 	stats := bench.Stats
+	r.Established = stats.Handshakes
+	r.attribute(stats.LostSessions, r.Plain.Lost)
 	r.Requests, r.Retransmissions = stats.Requests, stats.Retransmissions
 	r.Lost, r.Rehandshakes, r.Errors = stats.LostSessions, stats.Rehandshakes, stats.Errors
-	r.rtt, r.Seconds = bench.RTT, bench.Elapsed.Seconds()
+	r.Seconds = bench.Elapsed.Seconds()
 	r.Rate = float64(stats.Requests) / max(r.Seconds, 0.001)
 	r.P50, r.P99, r.Max = measure.Millis(bench.RTT.Quantile(0.5)), measure.Millis(bench.RTT.Quantile(0.99)), measure.Millis(bench.RTT.Max())
 	r.Forwarded = total(last.forwarded)
 	if n := len(r.ticks); n > 0 {
 		r.Sessions = r.ticks[n-1].sessions // by now the clients have closed theirs
 	}
+	r.Drained = s.before.drained
 	r.judge()
 	return nil
 }
@@ -221,7 +267,7 @@ func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult
 // disturb does one thing through the balancer's console, as an operator would.
 func (s *system) disturb(ctx context.Context, k kind, at time.Duration) Event {
 	last := len(s.backend)
-	e := Event{At: at.Seconds(), Kind: string(k), Label: k.words(last)}
+	e := Event{At: at.Seconds(), Kind: string(k), Label: k.words(s.clients, last)}
 	line := string(k)
 	if k == drain {
 		line += " " + s.backend[last-1]
@@ -231,7 +277,13 @@ func (s *system) disturb(ctx context.Context, k kind, at time.Duration) Event {
 		e.Error = err.Error()
 		return e
 	}
-	e.Label += " (" + answer + ")"
+	var dropped int
+	if n, _ := fmt.Sscanf(answer, "%d - NAT entries dropped", &dropped); n == 1 {
+		e.Label = k.words(dropped, last)
+	}
+	if k == drain {
+		s.before.drained = last
+	}
 	return e
 }
 
@@ -258,6 +310,16 @@ func (s *system) console(ctx context.Context, line string) (string, error) {
 	return answer, nil
 }
 
+// natStatus is what the demo reads of the balancer's /status.
+type natStatus struct {
+	NAT struct {
+		Backends []struct {
+			Addr    string `json:"address"`
+			Entries int    `json:"entries"`
+		} `json:"backends"`
+	} `json:"nat"`
+}
+
 // nodeStatus is what the demo reads of a node's /status.
 type nodeStatus struct {
 	Listeners []struct {
@@ -276,9 +338,21 @@ func (s *system) tick(ctx context.Context, snap client.Snapshot) (tick, error) {
 		at: snap.Elapsed.Seconds(), p50: snap.P50, p99: snap.P99,
 		rate:            float64(snap.Interval.Requests) / max(snap.Period.Seconds(), 0.001),
 		retransmissions: snap.Total.Retransmissions, errors: snap.Total.Errors, requests: snap.Total.Requests,
-		lost: snap.Total.LostSessions, rehandshakes: snap.Total.Rehandshakes,
+		lost: snap.Total.LostSessions, rehandshakes: snap.Total.Rehandshakes, drained: s.before.drained,
 	}
+	plain := s.plain.stats()
+	t.plainLost, t.plainMade, t.plainRequests = plain.LostSessions, plain.Handshakes, plain.Requests
 	var errs []error
+	var nat natStatus
+	if err := s.nat.door.Get(ctx, "/status", nil, &nat); err != nil {
+		errs = append(errs, fmt.Errorf("status of %s: %w", s.nat.name, err))
+	}
+	t.clients = make([]int, len(s.backend))
+	for _, b := range nat.NAT.Backends {
+		if i := slices.Index(s.backend, b.Addr); i >= 0 {
+			t.clients[i] = b.Entries
+		}
+	}
 	for i, n := range s.nodes {
 		var status nodeStatus
 		if err := n.door.Get(ctx, "/status", nil, &status); err != nil {
@@ -306,7 +380,9 @@ func total(values []uint64) (sum uint64) {
 
 // WriteHTML writes the page of the run.
 func (r *Result) WriteHTML(w io.Writer) error {
-	method := fmt.Sprintf("weir demo --clients %d --nodes %d --seconds %g --seed %d\nweir coap server processes: %d, one worker each; weir nat: one process\n%s/%s, %d cores, %s",
-		r.Clients, r.Nodes, r.asked.Seconds(), r.Seed, r.Nodes, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	method := fmt.Sprintf("weir demo --clients %d --nodes %d --seconds %g --seed %d\n%d weir coap server processes with one worker each, one weir nat process\n"+
+		"Clients with connection IDs: RFC 7252 timers; each sends its next request when it has the answer.\n"+
+		"Clients without: ACK_TIMEOUT %s, so that they notice a lost session within %.1f s instead of 93 s; a request every %s.\n%s/%s, %d cores, %s",
+		r.Clients, r.Nodes, r.asked.Seconds(), r.Seed, r.Nodes, plainAckTimeout, plainGivesUp.Seconds(), plainPause, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	return r.report(time.Now(), method).WriteHTML(w)
 }

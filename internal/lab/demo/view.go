@@ -2,9 +2,10 @@ package demo
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
+
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // tick is what one second of a run looked like.
@@ -19,16 +20,20 @@ type tick struct {
 	sessions        []int    // per node
 	forwarded       []uint64 // records per node sent on to their owner
 	forwardRate     float64  // forwarded records per second, all nodes
+	clients         []int    // that the balancer sends to each node
+	drained         int      // the node that gets no new clients; 0: none yet
+
+	// Of the clients without connection ids, since the start.
+	plainLost, plainMade, plainRequests uint64
 }
 
 // view draws the run: one block redrawn in place on a terminal, a line per second elsewhere.
 type view struct {
-	out      io.Writer
-	terminal bool
-	total    time.Duration
-	drawn    int // lines to go back up
-	rates    []float64
-	events   []string
+	live   *terminal.Live
+	total  time.Duration
+	rates  []float64
+	events []string
+	last   tick
 }
 
 const blocks = "▁▂▃▄▅▆▇█"
@@ -59,41 +64,53 @@ func (v *view) event(e Event) {
 		line += ": " + e.Error
 	}
 	v.events = append(v.events, line)
-	if !v.terminal {
-		fmt.Fprintln(v.out, "event "+line)
+	if !v.live.IsTerminal() {
+		fmt.Fprintln(v.live, "event "+line)
+	} else {
+		v.draw()
 	}
 }
 
 func (v *view) tick(t tick) {
 	v.rates = append(v.rates, t.rate)
-	if !v.terminal {
-		fmt.Fprintf(v.out, "%5.1f s  %7.0f req/s  p50 %s  p99 %s  retransmissions %d  errors %d  sessions %s  forwarded %.0f/s\n",
-			t.at, t.rate, ms(t.p50), ms(t.p99), t.retransmissions, t.errors, list(t.sessions), t.forwardRate)
+	v.last = t
+	if !v.live.IsTerminal() {
+		fmt.Fprintf(v.live, "%5.1f s  %7.0f req/s  p50 %s  p99 %s  lost %d, without CIDs %d  retransmissions %d  errors %d  sessions %s  forwarded %.0f/s\n",
+			t.at, t.rate, ms(t.p50), ms(t.p99), t.lost, t.plainLost, t.retransmissions, t.errors, byNode(t.sessions, t.drained), t.forwardRate)
 		return
 	}
+	v.draw()
+}
+
+// draw shows the last tick.
+func (v *view) draw() {
+	t := v.last
 	lines := []string{
-		fmt.Sprintf("  %s  %4.0f of %.0f s", bar(t.at/v.total.Seconds(), 40), t.at, v.total.Seconds()),
-		fmt.Sprintf("  rate             %9.0f req/s   %s", t.rate, sparkline(v.rates, 40)),
-		fmt.Sprintf("  latency          p50 %s   p99 %s", ms(t.p50), ms(t.p99)),
-		fmt.Sprintf("  requests         %9d", t.requests),
-		fmt.Sprintf("  retransmissions  %9d   errors %d", t.retransmissions, t.errors),
-		fmt.Sprintf("  sessions lost    %9d   handshakes after the first %d", t.lost, t.rehandshakes),
-		fmt.Sprintf("  sessions by node %9s", list(t.sessions)),
-		fmt.Sprintf("  forwarded        %9.0f records/s   by node %s", t.forwardRate, list(t.forwarded)),
-		"",
+		fmt.Sprintf("  %s %3.0f of %.0f s", bar(t.at/v.total.Seconds(), 24), t.at, v.total.Seconds()),
+		fmt.Sprintf("  requests/s   %8.0f  %s", t.rate, sparkline(v.rates, 40)),
+		fmt.Sprintf("  latency      p50 %s  p99 %s", ms(t.p50), ms(t.p99)),
+		fmt.Sprintf("  lost         %8d sessions with IDs", t.lost),
+		fmt.Sprintf("               %8d of %d without", t.plainLost, t.plainMade),
+		fmt.Sprintf("  errors       %8d  repeated requests %d", t.errors, t.retransmissions),
+		fmt.Sprintf("  forwarded    %8.0f records/s", t.forwardRate),
+		fmt.Sprintf("  sessions by node  %s", byNode(t.sessions, t.drained)),
+		fmt.Sprintf("  clients by node   %s", byNode(t.clients, t.drained)),
+	}
+	if len(v.events) > 0 {
+		lines = append(lines, "")
 	}
 	for _, e := range v.events {
 		lines = append(lines, "  "+e)
 	}
-	var b strings.Builder
-	if v.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", v.drawn)
+	v.live.Show(lines...)
+}
+
+// end shows what was lost after the last second, too.
+func (v *view) end(r *Result) {
+	if v.live.IsTerminal() {
+		v.last.lost, v.last.plainLost, v.last.plainMade = r.Lost, r.Plain.Lost, r.Plain.Established
+		v.draw()
 	}
-	for _, l := range lines {
-		b.WriteString("\r\x1b[K" + l + "\n")
-	}
-	v.drawn = len(lines)
-	io.WriteString(v.out, b.String()) //nolint:errcheck // a closed terminal does not stop the run
 }
 
 func bar(part float64, width int) string {
@@ -108,10 +125,14 @@ func ms(d time.Duration) string {
 	return fmt.Sprintf("%6.2f ms", float64(d.Microseconds())/1000)
 }
 
-func list[T int | uint64](values []T) string {
+// byNode is a number for each node, with a mark at the drained one.
+func byNode(values []int, drained int) string {
 	words := make([]string, len(values))
 	for i, v := range values {
 		words[i] = fmt.Sprint(v)
+		if i+1 == drained {
+			words[i] += " (drained)"
+		}
 	}
 	return strings.Join(words, " ")
 }

@@ -16,9 +16,14 @@ func count(c Column) string {
 		return snatplan.Group(int64(c.Held))
 	case c.NotRun != "":
 		return "not run"
+	case len(c.Errors) > 0:
+		return "failed"
 	}
 	return "–"
 }
+
+// failed is whether no attempt came to a count.
+func (c *Column) failed() bool { return c.Measured == nil && len(c.Errors) > 0 }
 
 // held is a count for a bar: none is no bar.
 func held(c Column) float64 {
@@ -58,6 +63,8 @@ func (c *Cell) verdict() string {
 	switch {
 	case !c.Agree:
 		return "DIFFERS"
+	case c.Kernel.failed() || c.Weir.failed():
+		return "FAILED"
 	case c.Kernel.Measured == nil && c.Weir.Measured == nil:
 		return "not run"
 	}
@@ -115,6 +122,9 @@ func (r *Result) notes() []string {
 			if column.of.NotRun != "" {
 				all = append(all, fmt.Sprintf("%s: not run with %s's NAT: %s", name, column.name, column.of.NotRun))
 			}
+			for i, why := range column.of.Errors {
+				all = append(all, fmt.Sprintf("%s: attempt %d with %s's NAT failed: %s", name, i+1, column.name, why))
+			}
 		}
 		if m := c.Weir.Measured; m != nil && m.Exhausted > 0 {
 			all = append(all, fmt.Sprintf("%s: Weir counted %s packets as snat_exhausted", name, snatplan.Group(int64(m.Exhausted))))
@@ -151,7 +161,7 @@ func (r *Result) WriteHTML(w io.Writer, method string) error {
 		tables = append(tables, notes)
 	}
 	return plot.Report{
-		Title: "SNAT: plan, kernel and Weir", When: r.At, Verdict: r.Verdict, OK: r.Differ == 0,
+		Title: "SNAT: plan, kernel and Weir", When: r.At, Verdict: r.Verdict, OK: r.OK(),
 		Facts: []plot.Fact{
 			{Name: "scenarios", Value: fmt.Sprint(len(r.Cells))},
 			{Name: "runs", Value: fmt.Sprint(r.Runs)},

@@ -25,14 +25,19 @@ type Group struct {
 }
 
 const (
-	barLeft   = 230.0
 	barHeight = 15.0
 	barGap    = 14.0
 )
 
 func (c Bars) heading() (string, string) { return c.Title, c.Note }
 
-func (c Bars) svg(b *strings.Builder) {
+func (c Bars) svg(b *strings.Builder, narrow bool) {
+	f := newFrame(narrow)
+	f.left = 230
+	name := 0.0 // a line of its own for the name of a group
+	if narrow {
+		f.left, f.right, name = 10, 60, 18
+	}
 	maxV := 0.0
 	for _, g := range c.Groups {
 		for i, v := range g.Values {
@@ -44,28 +49,42 @@ func (c Bars) svg(b *strings.Builder) {
 			}
 		}
 	}
-	vt := ticks(maxV, 6)
+	across := 6
+	if narrow {
+		across = 3
+	} else {
+		f.right = 70
+	}
+	vt := ticks(maxV, across)
 	topV := vt[len(vt)-1]
-	per := float64(max(len(c.Names), 1))*barHeight + barGap
-	h := top + float64(len(c.Groups))*per + below
-	px := func(v float64) float64 { return barLeft + v/topV*(width-barLeft-70) }
+	per := float64(max(len(c.Names), 1))*barHeight + barGap + name
+	f.height = f.top + float64(len(c.Groups))*per + f.below
+	px := func(v float64) float64 { return f.left + v/topV*(f.width-f.left-f.right) }
 
-	open(b, h, c.Title)
+	f.open(b, c.Title)
 	for _, v := range vt {
 		fmt.Fprintf(b, `<line class="g" x1="%s" x2="%s" y1="%s" y2="%s"/><text class="t" x="%s" y="%s" text-anchor="middle">%s</text>`,
-			xy(px(v)), xy(px(v)), xy(top-6), xy(h-below+4), xy(px(v)), xy(h-below+20), number(v))
+			xy(px(v)), xy(px(v)), xy(f.top-6), xy(f.height-f.below+4), xy(px(v)), xy(f.height-f.below+20), number(v))
 	}
-	fmt.Fprintf(b, `<text class="l" x="%s" y="%s" text-anchor="end">%s</text>`, xy(width-8), xy(h-6), html.EscapeString(c.Unit))
-	y := top
+	fmt.Fprintf(b, `<text class="l" x="%s" y="%s" text-anchor="end">%s</text>`, xy(f.width-8), xy(f.height-6), html.EscapeString(c.Unit))
+	y := f.top
 	for _, g := range c.Groups {
-		middle := y + float64(len(g.Values))*barHeight/2 + 4
-		fmt.Fprintf(b, `<text class="n" x="%s" y="%s" text-anchor="end">%s</text>`, xy(barLeft-10), xy(middle), html.EscapeString(g.Name))
+		x, baseline, anchor := f.left-10, y+float64(len(g.Values))*barHeight/2+4, "end"
+		if narrow {
+			x, baseline, anchor = f.left, y+12, "start"
+		}
+		fmt.Fprintf(b, `<text class="n" x="%s" y="%s" text-anchor="%s">%s</text>`, xy(x), xy(baseline), anchor, html.EscapeString(g.Name))
 		for i, v := range g.Values {
-			c.bar(b, g, i, v, y+float64(i)*barHeight, px)
+			c.bar(b, g, i, v, y+name+float64(i)*barHeight, px)
 		}
 		y += per
 	}
-	legend(b, c.Names)
+	entries := make([]entry, len(c.Names))
+	for i, name := range c.Names {
+		entries[i] = entry{name, fmt.Sprintf("s%d", i%8)}
+	}
+	f.right = 16
+	f.legend(b, entries)
 	b.WriteString("</svg>")
 }
 

@@ -9,23 +9,41 @@ import (
 	"strings"
 )
 
-// Figure is something a Report can show: a Chart or Bars.
+// Figure is something a Report can show: a Chart, Bars or a Topology. Each is drawn twice, for wide pages and for narrow
+// ones: one picture made smaller could not be read on a telephone.
 type Figure interface {
 	heading() (title, note string)
-	svg(b *strings.Builder)
+	svg(b *strings.Builder, narrow bool)
 }
 
 // Series is one line. X and Y have the same length; X grows. A NaN in Y breaks the
 // line: nothing was measured there, which is not zero.
 type Series struct {
-	Name string
-	X, Y []float64
+	Name  string
+	X, Y  []float64
+	Muted bool // grey: what another series is compared with
+	Steps bool // each value holds from the X before, the first one from 0, to its own, as a count or a mean of that time does
+}
+
+// class is the colour of the series with this number.
+func (s Series) class(number int) string {
+	if s.Muted {
+		return "m"
+	}
+	return fmt.Sprintf("s%d", number%8)
 }
 
 // Event is a moment that the reader should be able to see a line react to.
 type Event struct {
 	X     float64
 	Label string
+	Short string // a word for the chart itself, where there is room; empty: the number alone
+}
+
+// Mark is a word above a point of a line.
+type Mark struct {
+	X, Y float64
+	Text string
 }
 
 // Level is a height that a line should be read against, such as a ceiling.
@@ -41,19 +59,31 @@ type Chart struct {
 	Series         []Series
 	Events         []Event
 	Levels         []Level
+	Marks          []Mark
+	Log            bool // the y axis is logarithmic: values of 0 are not drawn
 }
 
 // dense is how many points of a line are too many to be drawn.
 const dense = 150
 
-const (
-	width, height           = 920.0, 300.0
-	left, right, top, below = 62.0, 16.0, 34.0, 44.0
-)
+// frame is the picture and the margins around what is drawn, in pixels of a page that is as wide as the picture.
+type frame struct {
+	width, height           float64
+	left, right, top, below float64
+	narrow                  bool
+}
+
+func newFrame(narrow bool) frame {
+	if narrow {
+		return frame{360, 250, 44, 10, 56, 44, true}
+	}
+	return frame{920, 300, 62, 16, 34, 44, false}
+}
 
 func (c Chart) heading() (string, string) { return c.Title, c.Note }
 
-func (c Chart) svg(b *strings.Builder) {
+func (c Chart) svg(b *strings.Builder, narrow bool) {
+	f := newFrame(narrow)
 	maxX, maxY := 0.0, 0.0
 	for _, s := range c.Series {
 		for i, y := range s.Y {
@@ -72,66 +102,114 @@ func (c Chart) svg(b *strings.Builder) {
 	if maxX <= 0 {
 		maxX = 1
 	}
-	yt := ticks(maxY, 5)
-	topY := yt[len(yt)-1]
-	px := func(x float64) float64 { return left + x/maxX*(width-left-right) }
-	py := func(y float64) float64 { return height - below - y/topY*(height-top-below) }
+	px := func(x float64) float64 { return f.left + x/maxX*(f.width-f.left-f.right) }
+	yt, share := c.scale(maxY)
+	py := func(y float64) float64 { return f.height - f.below - share(y)*(f.height-f.top-f.below) }
 
-	open(b, height, c.Title)
-	axisY(b, yt, py, c.YLabel)
-	for _, x := range ticks(maxX, 10) {
+	f.open(b, c.Title)
+	f.axisY(b, yt, py, c.YLabel)
+	across := 10
+	if narrow {
+		across = 5
+	}
+	for _, x := range ticks(maxX, across) {
 		if x <= maxX {
-			fmt.Fprintf(b, `<text class="t" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(px(x)), xy(height-below+16), number(x))
+			fmt.Fprintf(b, `<text class="t" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(px(x)), xy(f.height-f.below+16), number(x))
 		}
 	}
 	label := c.XLabel
 	if label == "" {
 		label = "seconds"
 	}
-	fmt.Fprintf(b, `<text class="l" x="%s" y="%s" text-anchor="end">%s</text>`, xy(width-right), xy(height-8), html.EscapeString(label))
+	fmt.Fprintf(b, `<text class="l" x="%s" y="%s" text-anchor="end">%s</text>`, xy(f.width-f.right), xy(f.height-8), html.EscapeString(label))
 
-	c.events(b, px)
+	c.events(b, f, px)
 	for i, s := range c.Series {
+		if c.Log {
+			s.Y = positive(s.Y)
+		}
 		line(b, s, i, px, py)
 	}
-	c.levels(b, py) // its words lie above the lines
-	names := make([]string, len(c.Series))
-	for i, s := range c.Series {
-		names[i] = s.Name
+	c.levels(b, f, py) // its words lie above the lines
+	for _, m := range c.Marks {
+		x := math.Min(px(m.X), f.width-f.right-textWidth(m.Text)/2)
+		fmt.Fprintf(b, `<text class="k" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(x), xy(py(m.Y)-7), html.EscapeString(m.Text))
 	}
-	legend(b, names)
+	entries := make([]entry, len(c.Series))
+	for i, s := range c.Series {
+		entries[i] = entry{s.Name, s.class(i)}
+	}
+	f.legend(b, entries)
 	b.WriteString("</svg>")
 }
 
+// scale gives the lines of the y axis and what share of its height a value has.
+func (c Chart) scale(maxY float64) (yt []float64, share func(float64) float64) {
+	if !c.Log {
+		yt = ticks(maxY, 5)
+		topY := yt[len(yt)-1]
+		return yt, func(y float64) float64 { return y / topY }
+	}
+	minY := math.Inf(1)
+	for _, s := range c.Series {
+		for _, y := range s.Y {
+			if y > 0 {
+				minY = math.Min(minY, y)
+			}
+		}
+	}
+	yt = decades(minY, maxY)
+	low, high := math.Log(yt[0]), math.Log(yt[len(yt)-1])
+	return yt, func(y float64) float64 { return (math.Log(y) - low) / (high - low) }
+}
+
+// positive replaces what a logarithmic axis cannot show.
+func positive(values []float64) []float64 {
+	values = slices.Clone(values)
+	for i, v := range values {
+		if !(v > 0) {
+			values[i] = math.NaN()
+		}
+	}
+	return values
+}
+
 // levels draws a dotted line and its words for each level; words that would run into each other change sides.
-func (c Chart) levels(b *strings.Builder, py func(float64) float64) {
+func (c Chart) levels(b *strings.Builder, f frame, py func(float64) float64) {
 	sorted := slices.SortedStableFunc(slices.Values(c.Levels), func(a, b Level) int { return -cmp.Compare(a.Y, b.Y) })
 	last := [2]float64{-100, -100} // baselines on the right and on the left
 	for _, l := range sorted {
 		y := py(l.Y)
-		side, x, anchor := 0, width-right-6, "end"
+		side, x, anchor := 0, f.width-f.right-6, "end"
 		if text := y - 4; text-last[0] < 13 && last[1] < last[0] {
-			side, x, anchor = 1, left+6, "start"
+			side, x, anchor = 1, f.left+6, "start"
 		}
 		text := math.Max(y-4, last[side]+13)
 		last[side] = text
 		fmt.Fprintf(b, `<g class="v"><line x1="%s" x2="%s" y1="%s" y2="%s"/><text x="%s" y="%s" text-anchor="%s">%s</text></g>`,
-			xy(left), xy(width-right), xy(y), xy(y), xy(x), xy(text), anchor, html.EscapeString(l.Label))
+			xy(f.left), xy(f.width-f.right), xy(y), xy(y), xy(x), xy(text), anchor, html.EscapeString(l.Label))
 	}
 }
 
-// events draws a dashed line and a number for each event; the words stand below the
-// picture, where they cannot run into each other.
-func (c Chart) events(b *strings.Builder, px func(float64) float64) {
+// events draws a dashed line and a number for each event, and its short word where that does not run into the next one.
+// The whole words stand in the list of the events.
+func (c Chart) events(b *strings.Builder, f frame, px func(float64) float64) {
 	for i, e := range c.Events {
 		x := xy(px(e.X))
 		fmt.Fprintf(b, `<g class="e"><title>%s at %s</title><line x1="%s" x2="%s" y1="%s" y2="%s"/><circle cx="%s" cy="%s" r="8"/><text x="%s" y="%s" text-anchor="middle">%d</text></g>`,
-			html.EscapeString(e.Label), number(e.X), x, x, xy(top), xy(height-below), x, xy(top-2), x, xy(top+2), i+1)
+			html.EscapeString(e.Label), number(e.X), x, x, xy(f.top), xy(f.height-f.below), x, xy(f.top-2), x, xy(f.top+2), i+1)
+		room := f.width - f.right - px(e.X) - 12
+		if i+1 < len(c.Events) {
+			room = px(c.Events[i+1].X) - px(e.X) - 24
+		}
+		if !f.narrow && e.Short != "" && textWidth(e.Short) < room {
+			fmt.Fprintf(b, `<text class="l" x="%s" y="%s">%s</text>`, xy(px(e.X)+12), xy(f.top+2), html.EscapeString(e.Short))
+		}
 	}
 }
 
 func line(b *strings.Builder, s Series, i int, px, py func(float64) float64) {
-	class := fmt.Sprintf("s%d", i%8)
+	class := s.class(i)
 	var run []string
 	flush := func() {
 		if len(run) > 1 {
@@ -144,11 +222,18 @@ func line(b *strings.Builder, s Series, i int, px, py func(float64) float64) {
 			flush()
 			continue
 		}
+		if s.Steps {
+			from := 0.0
+			if j > 0 {
+				from = s.X[j-1]
+			}
+			run = append(run, point(px(from), py(y)))
+		}
 		run = append(run, point(px(s.X[j]), py(y)))
 	}
 	flush()
 	point := `p" r="2.5"`
-	if len(s.Y) > dense { // points would hide the line: they show under the pointer only
+	if len(s.Y) > dense || s.Steps { // points would hide the line: they show under the pointer only
 		point = `p h" r="4"`
 	}
 	for j, y := range s.Y {
@@ -159,26 +244,36 @@ func line(b *strings.Builder, s Series, i int, px, py func(float64) float64) {
 	}
 }
 
-func open(b *strings.Builder, h float64, title string) {
-	fmt.Fprintf(b, `<svg viewBox="0 0 %s %s" role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">`, xy(width), xy(h), html.EscapeString(title))
+func (f frame) open(b *strings.Builder, title string) {
+	fmt.Fprintf(b, `<svg viewBox="0 0 %s %s" role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">`, xy(f.width), xy(f.height), html.EscapeString(title))
 }
 
-func axisY(b *strings.Builder, yt []float64, py func(float64) float64, label string) {
+func (f frame) axisY(b *strings.Builder, yt []float64, py func(float64) float64, label string) {
 	for _, y := range yt {
 		fmt.Fprintf(b, `<line class="g" x1="%s" x2="%s" y1="%s" y2="%s"/><text class="t" x="%s" y="%s" text-anchor="end">%s</text>`,
-			xy(left), xy(width-right), xy(py(y)), xy(py(y)), xy(left-8), xy(py(y)+4), number(y))
+			xy(f.left), xy(f.width-f.right), xy(py(y)), xy(py(y)), xy(f.left-8), xy(py(y)+4), number(y))
 	}
 	fmt.Fprintf(b, `<text class="l" x="4" y="14">%s</text>`, html.EscapeString(label))
 }
 
-func legend(b *strings.Builder, names []string) {
-	if len(names) < 2 {
+// entry is a name in a legend, in its colour.
+type entry struct{ name, class string }
+
+// legend stands in the first line, on a narrow picture in the second one.
+func (f frame) legend(b *strings.Builder, entries []entry) {
+	if len(entries) < 2 {
 		return
 	}
-	x := width - right
-	for i := len(names) - 1; i >= 0; i-- {
-		x -= float64(len([]rune(names[i])))*7 + 26
-		fmt.Fprintf(b, `<rect class="s%d f" x="%s" y="4" width="12" height="12" rx="2"/><text class="l" x="%s" y="14">%s</text>`,
-			i%8, xy(x), xy(x+17), html.EscapeString(names[i]))
+	x, y := f.width-f.right, 14.0
+	if f.narrow {
+		y = 32
+	}
+	for i := len(entries) - 1; i >= 0; i-- {
+		x -= textWidth(entries[i].name) + 26
+		fmt.Fprintf(b, `<rect class="%s f" x="%s" y="%s" width="12" height="12" rx="2"/><text class="l" x="%s" y="%s">%s</text>`,
+			entries[i].class, xy(x), xy(y-10), xy(x+17), xy(y), html.EscapeString(entries[i].name))
 	}
 }
+
+// textWidth is about how wide words are.
+func textWidth(words string) float64 { return 6.6 * float64(len([]rune(words))) }

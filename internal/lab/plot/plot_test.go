@@ -20,14 +20,19 @@ func sample() plot.Report {
 	return plot.Report{
 		Title: "weir <demo>", When: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC),
 		OK: true, Verdict: "Sessions lost: 0.",
-		Facts:  []plot.Fact{{"requests", "1,200"}, {"p99", "2.1 ms"}},
-		Events: []plot.Event{{2, "NAT & cleared"}},
+		Facts: []plot.Fact{{"requests", "1,200"}, {"p99", "2.1 ms"}},
+		Lead:  "What <happened>.",
+		Picture: plot.Topology{
+			Title: "who & whom", Clients: []plot.Box{{Name: "a<b"}, {Name: "c", Muted: true}}, Via: plot.Box{Name: "via", Detail: "d"},
+			Nodes: []plot.Box{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}, Among: "records for <others>",
+		},
+		Events: []plot.Event{{2, "NAT & cleared", "clear&"}},
 		Figures: []plot.Figure{
 			plot.Chart{
-				Title: "Rate", YLabel: "requests/s", Events: []plot.Event{{2, "NAT & cleared"}}, Levels: []plot.Level{{12000, "what <it> holds"}, {11990, "nearly that"}},
+				Title: "Rate", YLabel: "requests/s", Events: []plot.Event{{2, "NAT & cleared", "clear&"}}, Marks: []plot.Mark{{X: 1, Y: 3, Text: "+<5>"}}, Levels: []plot.Level{{12000, "what <it> holds"}, {11990, "nearly that"}},
 				Series: []plot.Series{
 					{Name: "a<b", X: []float64{0, 1, 2, 3}, Y: []float64{10, 12000, math.NaN(), 11000}},
-					{Name: "c", X: []float64{0, 1}, Y: []float64{1, 2}},
+					{Name: "c", X: []float64{0, 1}, Y: []float64{1, 2}, Muted: true, Steps: true},
 				},
 			},
 			plot.Bars{
@@ -38,6 +43,8 @@ func sample() plot.Report {
 				},
 			},
 			plot.Chart{Title: "nothing measured"},
+			plot.Chart{Title: "latency", Log: true, Series: []plot.Series{{Name: "p99", X: []float64{0, 1, 2}, Y: []float64{0, 2, 900}}}},
+			plot.Chart{Title: "nothing measured", Log: true},
 		},
 		Tables: []plot.Table{{Title: "Nodes", Header: []string{"node", "sessions"}, Rows: [][]string{{"1", "67"}}}},
 		Method: "weir demo --seed 1",
@@ -73,7 +80,7 @@ func TestReportGolden(t *testing.T) {
 // Words from a configuration end up in titles: none may become markup.
 func TestReportEscapesWords(t *testing.T) {
 	got := render(t, sample())
-	for _, bad := range []string{"<demo>", "a<b", "NAT & cleared", "NaN", "Inf"} {
+	for _, bad := range []string{"<demo>", "a<b", "NAT & cleared", "clear&<", "<happened>", "<others>", "+<5>", "NaN", "Inf"} {
 		if strings.Contains(got, bad) {
 			t.Errorf("the page holds %q", bad)
 		}
@@ -82,8 +89,8 @@ func TestReportEscapesWords(t *testing.T) {
 
 func TestPicturesAreWellFormedXML(t *testing.T) {
 	pictures := strings.Split(render(t, sample()), "<svg")[1:]
-	if len(pictures) != 3 {
-		t.Fatalf("%d pictures, want 3", len(pictures))
+	if len(pictures) != 12 {
+		t.Fatalf("%d pictures, want 6 in two forms", len(pictures))
 	}
 	for _, p := range pictures {
 		body, _, found := strings.Cut(p, "</svg>")

@@ -13,6 +13,8 @@ type Report struct {
 	Title   string
 	When    time.Time // zero: not shown
 	Verdict string    // one sentence
+	Lead    string    // what happened, in a few sentences; may be empty
+	Picture Figure    // stands above the facts, without a heading; may be nil
 	OK      bool      // colours the verdict; the words must say it too
 	Facts   []Fact    // the few numbers that matter, large
 	Events  []Event   // numbered as in the charts
@@ -33,17 +35,13 @@ type Table struct {
 
 // WriteHTML writes the page. The error is the writer's.
 func (r Report) WriteHTML(w io.Writer) error {
-	type figure struct {
-		Title, Note string
-		SVG         template.HTML
-	}
-	figures := make([]figure, 0, len(r.Figures))
+	figures := make([]drawn, 0, len(r.Figures))
 	for _, f := range r.Figures {
-		var b strings.Builder
-		f.svg(&b)
-		title, note := f.heading()
-		// The figures escape every word they are given; only they write this markup.
-		figures = append(figures, figure{title, note, template.HTML(b.String())}) //nolint:gosec // see above
+		figures = append(figures, draw(f))
+	}
+	var picture []drawn
+	if r.Picture != nil {
+		picture = append(picture, draw(r.Picture))
 	}
 	events := make([]string, len(r.Events))
 	for i, e := range r.Events {
@@ -54,8 +52,23 @@ func (r Report) WriteHTML(w io.Writer) error {
 		when = r.When.UTC().Format("2006-01-02 15:04:05 UTC")
 	}
 	return page.Execute(w, map[string]any{
-		"Report": r, "Figures": figures, "Events": events, "When": when,
+		"Report": r, "Picture": picture, "Figures": figures, "Events": events, "When": when,
 	})
+}
+
+// drawn is a figure in both of its forms; the page shows the one that fits.
+type drawn struct {
+	Title, Note  string
+	Wide, Narrow template.HTML
+}
+
+func draw(f Figure) drawn {
+	var wide, narrow strings.Builder
+	f.svg(&wide, false)
+	f.svg(&narrow, true)
+	title, note := f.heading()
+	// The figures escape every word they are given; only they write this markup.
+	return drawn{title, note, template.HTML(wide.String()), template.HTML(narrow.String())} //nolint:gosec // see above
 }
 
 var page = template.Must(template.New("report").Parse(`<!doctype html>
@@ -68,8 +81,8 @@ var page = template.Must(template.New("report").Parse(`<!doctype html>
 body{font:15px/1.5 system-ui,sans-serif;background:var(--bg);color:var(--fg);margin:0 auto;max-width:980px;padding:28px 20px 60px}
 h1{font-size:24px;margin:0}h2{font-size:17px;margin:30px 0 6px}.when,.note,figcaption{color:var(--dim);font-size:13px}
 .verdict{font-size:18px;font-weight:600;margin:14px 0 18px;padding:10px 14px;border-left:5px solid var(--bad);background:var(--card)}
-.verdict.ok{border-color:var(--ok)}.facts{display:flex;flex-wrap:wrap;gap:10px}
-.fact{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:8px 14px;min-width:110px}
+.verdict.ok{border-color:var(--ok)}.facts{display:flex;flex-wrap:wrap;gap:10px;margin-top:14px}
+.fact{flex-grow:1;background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:8px 14px;min-width:110px}
 .fact b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.fact span{color:var(--dim);font-size:13px}
 svg{width:100%;height:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px;font:12px system-ui,sans-serif}
 svg text{fill:var(--fg)}svg .t,svg .l{fill:var(--dim)}svg .g{stroke:var(--rule)}svg .w{stroke:var(--fg);stroke-width:1.5}
@@ -77,16 +90,24 @@ svg polyline{fill:none;stroke-width:2}svg .e line{stroke:var(--dim);stroke-dasha
 svg .v line{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:2 4}svg .v text{fill:var(--bad);font-size:11.5px;paint-order:stroke;stroke:var(--card);stroke-width:3px}.h{opacity:0}.h:hover{opacity:1}
 .s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}.s7{stroke:var(--c7)}
 .s0.f,.s0.p{fill:var(--c0)}.s1.f,.s1.p{fill:var(--c1)}.s2.f,.s2.p{fill:var(--c2)}.s3.f,.s3.p{fill:var(--c3)}.s4.f,.s4.p{fill:var(--c4)}.s5.f,.s5.p{fill:var(--c5)}.s6.f,.s6.p{fill:var(--c6)}.s7.f,.s7.p{fill:var(--c7)}
-.f,.p{stroke:none}figure{margin:0}ol{color:var(--dim);font-size:13px;columns:2;margin:8px 0}
+.m{stroke:var(--dim)}.m.f,.m.p{fill:var(--dim)}svg polyline.m{stroke-width:2.5}svg .k{fill:var(--fg);font-weight:600;paint-order:stroke;stroke:var(--card);stroke-width:4px}
+svg .b rect{fill:var(--bg);stroke:var(--c0);stroke-width:1.5}svg .b.q rect{stroke:var(--dim);stroke-dasharray:4 3}svg .b .t{font-size:12px}svg .b .n{font-weight:600;font-size:13px}
+svg .a{stroke:var(--c0);stroke-width:1.5;fill:none}svg .a.q{stroke:var(--dim);stroke-dasharray:4 3}
+.f,.p{stroke:none}figure{margin:0}.narrow{display:none}ol{font-size:14px;padding-left:22px;columns:2;margin:8px 0}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;min-width:50%}
 td,th{padding:4px 12px;border-bottom:1px solid var(--rule);text-align:right}td:first-child,th:first-child{text-align:left;padding-left:0}th{color:var(--dim);font-weight:500}
-pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px}
+pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}
+@media(max-width:640px){.wide{display:none}.narrow{display:block}body{padding:18px 12px 40px}ol{columns:1}
+.fact{flex:1 1 40%;padding:6px 10px}.fact b{font-size:18px}h1{font-size:21px}}
 </style></head><body>
 <h1>{{.Report.Title}}</h1>{{if .When}}<div class="when">{{.When}}</div>{{end}}
 {{if .Report.Verdict}}<p class="verdict{{if .Report.OK}} ok{{end}}">{{.Report.Verdict}}</p>{{end}}
+{{if .Report.Lead}}<p>{{.Report.Lead}}</p>{{end}}
+{{range .Picture}}<figure><div class="wide">{{.Wide}}</div><div class="narrow">{{.Narrow}}</div></figure>{{end}}
 {{if .Report.Facts}}<div class="facts">{{range .Report.Facts}}<div class="fact"><b>{{.Value}}</b><span>{{.Name}}</span></div>{{end}}</div>{{end}}
-{{range .Figures}}<h2>{{.Title}}</h2><figure>{{.SVG}}{{if .Note}}<figcaption>{{.Note}}</figcaption>{{end}}</figure>
-{{end}}{{if .Events}}<h2>Events</h2><ol>{{range .Events}}<li>{{.}}</li>{{end}}</ol>{{end}}
+{{if .Events}}<h2>Events</h2><ol>{{range .Events}}<li>{{.}}</li>{{end}}</ol>{{end}}
+{{range .Figures}}<h2>{{.Title}}</h2><figure><div class="wide">{{.Wide}}</div><div class="narrow">{{.Narrow}}</div>{{if .Note}}<figcaption>{{.Note}}</figcaption>{{end}}</figure>
+{{end}}
 {{range .Report.Tables}}<h2>{{.Title}}</h2><div class="scroll"><table><thead><tr>{{range .Header}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>{{end}}

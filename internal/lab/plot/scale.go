@@ -29,6 +29,30 @@ func ticks(top float64, n int) []float64 {
 	}
 }
 
+// decades gives the lines of a logarithmic axis that covers [low, high]: 1, 2 and 5 of each power of ten where there are few.
+func decades(low, high float64) []float64 {
+	if !(low > 0) || math.IsInf(low, 0) || !(high >= low) {
+		low, high = 1, 10
+	}
+	first, last := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high)+1e-9)
+	last = math.Max(last, first+1)
+	steps := []float64{1, 2, 5}
+	if last-first > 2 {
+		steps = steps[:1]
+	}
+	var out []float64
+	for p := first; p < last; p++ {
+		for _, s := range steps {
+			v := s * math.Pow(10, p)
+			out = append(out, v)
+			if v >= high && len(out) > 1 {
+				return out
+			}
+		}
+	}
+	return append(out, math.Pow(10, last))
+}
+
 // number writes v as a reader of an axis wants it: 3 significant digits, k and M.
 func number(v float64) string {
 	switch a := math.Abs(v); {

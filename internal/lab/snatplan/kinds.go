@@ -8,7 +8,7 @@ import (
 
 // Kinds lists every kind of stage, in the order of a path.
 func Kinds() []Kind {
-	return []Kind{Files, Ephemeral, Masquerade, Conntrack, VMFlows, AzureLB, AzureNAT, AWSNAT, GCPNAT, DNATLB, MasqueradeLB, Memory, AcceptQueue}
+	return []Kind{Files, Ephemeral, Masquerade, Conntrack, VMFlows, AzureLB, AzureNAT, AWSNAT, AWSRegional, GCPNAT, DNATLB, MasqueradeLB, Memory, AcceptQueue}
 }
 
 func known(k Kind) bool { return slices.Contains(Kinds(), k) }

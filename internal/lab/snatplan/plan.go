@@ -162,7 +162,7 @@ func (s Scenario) nodesPossible() int64 {
 		case AzureLB:
 			least = min(least, s.lbNodes(p))
 		case GCPNAT:
-			least = min(least, int64(p.IPs)*gcpNATPorts/int64(p.Ports))
+			least = min(least, int64(p.IPs)*gcpNATPorts/p.gcpPorts())
 		}
 	}
 	if least == unbounded {

@@ -51,6 +51,9 @@ func TestNodesPossible(t *testing.T) {
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT}, 1008},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT, IPs: 2}, 2016},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 4096}, 15},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 50}, 1008}, // 64
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 4097}, 7},  // 8,192
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 32768}, 1},
 		{snatplan.StageSpec{Kind: snatplan.AzureNAT}, 0},
 	} {
 		if p := (snatplan.Scenario{Path: []snatplan.StageSpec{c.spec}}).WithDefaults().Plan(); p.NodesPossible != c.want {
@@ -76,6 +79,10 @@ func TestVendorCeilings(t *testing.T) {
 		{snatplan.StageSpec{Kind: snatplan.AWSNAT}, 1, 55_000},
 		{snatplan.StageSpec{Kind: snatplan.AWSNAT, IPs: 8}, 1, 440_000},
 		{snatplan.StageSpec{Kind: snatplan.AWSNAT}, 3, 165_000},
+		{snatplan.StageSpec{Kind: snatplan.AWSRegional}, 1, 55_000},
+		{snatplan.StageSpec{Kind: snatplan.AWSRegional, IPs: 2, Zones: 3}, 1, 330_000},
+		{snatplan.StageSpec{Kind: snatplan.AWSRegional, IPs: 32}, 1, 1_760_000},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 50}, 1, 64},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT}, 1, 64},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT}, 3, 192},
 		{snatplan.StageSpec{Kind: snatplan.GCPNAT, EndpointIndependent: true}, 3, 64},
@@ -124,6 +131,20 @@ func TestWarnings(t *testing.T) {
 		got := strings.Join(c.s.WithDefaults().Plan().Warnings, "\n")
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%d nodes up to %d and %d: %q, want %q", c.s.Nodes, c.s.MaxNodes, c.s.SurgeNodes, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		spec snatplan.StageSpec
+		want string
+	}{
+		{snatplan.StageSpec{Kind: snatplan.AWSNAT, IPs: 2}, ""},
+		{snatplan.StageSpec{Kind: snatplan.AWSNAT, IPs: 3}, "3 addresses are more than the 2 that AWS gives a gateway by default"},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 64}, ""},
+		{snatplan.StageSpec{Kind: snatplan.GCPNAT, Ports: 50}, "Cloud NAT rounds 50 ports per VM up to 64"},
+	} {
+		got := strings.Join(snatplan.Scenario{Connections: 10, Path: []snatplan.StageSpec{c.spec}}.WithDefaults().Plan().Warnings, "\n")
+		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.spec, got, c.want)
 		}
 	}
 	s := snatplan.Scenario{Path: []snatplan.StageSpec{{Kind: snatplan.AcceptQueue, Limit: 128}}, Traffic: snatplan.Traffic{Rate: 1000}}
@@ -190,6 +211,7 @@ func randomScenario(r *rand.Rand) snatplan.Scenario {
 		{Kind: snatplan.AzureLB, IPs: 1 + r.IntN(2), Ports: 8 * (1 + r.IntN(4000))},
 		{Kind: snatplan.AzureNAT, IPs: 1 + r.IntN(4)},
 		{Kind: snatplan.AWSNAT, IPs: 1 + r.IntN(4)},
+		{Kind: snatplan.AWSRegional, IPs: 1 + r.IntN(4), Zones: r.IntN(4)},
 		{Kind: snatplan.GCPNAT, Ports: 64 + r.IntN(30_000)},
 		{Kind: snatplan.DNATLB},
 		{Kind: snatplan.MasqueradeLB},

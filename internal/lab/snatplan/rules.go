@@ -31,9 +31,12 @@ const (
 	azureNATUDP        = 65
 	awsNATPorts        = 55000
 	awsNATIPs          = 8
+	awsNATQuota        = 2 // Elastic IP addresses of a gateway, until a larger quota is asked for
+	awsRegionalIPs     = 32
 	awsNATIdle         = 350
 	gcpNATPorts        = 64512
 	gcpNATMinStatic    = 64
+	gcpNATMaxStatic    = 32768 // the largest power of two that an address has
 	gcpNATMinDynamic   = 32
 	gcpNATMaxDynamic   = 65536
 	gcpNATTimeWait     = 120
@@ -70,12 +73,15 @@ func Rules() []Rule {
 		lb   = "https://learn.microsoft.com/en-us/azure/load-balancer/load-balancer-outbound-connections"
 		nat  = "https://learn.microsoft.com/en-us/azure/nat-gateway/nat-gateway-resource"
 		aws  = "https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateway-basics.html"
-		gcp  = "https://cloud.google.com/nat/docs/ports-and-addresses"
-		tune = "https://cloud.google.com/nat/docs/tune-nat-configuration"
-		app  = "https://learn.microsoft.com/en-us/troubleshoot/azure/app-service/troubleshoot-intermittent-outbound-connection-errors"
-		api  = "https://cloud.google.com/compute/docs/reference/rest/v1/routers"
-		sys  = "https://docs.kernel.org/networking/ip-sysctl.html"
-		ct   = "https://docs.kernel.org/networking/nf_conntrack-sysctl.html"
+		// AWS: the default quota is on the page of quotas, not on that of the gateway.
+		quotas   = "https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html"
+		regional = "https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateways-regional.html"
+		gcp      = "https://cloud.google.com/nat/docs/ports-and-addresses"
+		tune     = "https://cloud.google.com/nat/docs/tune-nat-configuration"
+		app      = "https://learn.microsoft.com/en-us/troubleshoot/azure/app-service/troubleshoot-intermittent-outbound-connection-errors"
+		api      = "https://cloud.google.com/compute/docs/reference/rest/v1/routers"
+		sys      = "https://docs.kernel.org/networking/ip-sysctl.html"
+		ct       = "https://docs.kernel.org/networking/nf_conntrack-sysctl.html"
 	)
 	var all []Rule
 	add := func(vendor, basis, title, url string, rows ...Rule) {
@@ -111,11 +117,15 @@ func Rules() []Rule {
 		row("connections to one destination, per address", awsNATPorts, "connections"),
 		row("addresses of a gateway", awsNATIPs, "addresses"),
 		row("idle time-out", awsNATIdle, "s"))
+	add("AWS NAT gateway", "documented", "Amazon VPC quotas", quotas,
+		row("addresses of a public gateway by default; more by request", awsNATQuota, "addresses"))
+	add("AWS regional NAT gateway", "documented", "Regional NAT gateways for automatic multi-AZ expansion", regional,
+		row("addresses in one Availability Zone", awsRegionalIPs, "addresses"))
 	add("AWS NAT gateway", "assumed", "hold-down is not published; set hold_fin and hold_rst", "",
 		row("hold-down after FIN and RST", 0, "s"))
 	add("GCP Cloud NAT", "documented", "IP addresses and ports", gcp,
 		row("ports of an address", gcpNATPorts, "ports"),
-		row("static allocation, minimum per VM by default", gcpNATMinStatic, "ports"),
+		row("static allocation, minimum per VM by default; other values round up to a power of two", gcpNATMinStatic, "ports"),
 		row("dynamic allocation, least minimum per VM", gcpNATMinDynamic, "ports"),
 		row("dynamic allocation, largest maximum per VM", gcpNATMaxDynamic, "ports"))
 	add("GCP Cloud NAT", "documented", "Tune NAT configuration", tune,

@@ -14,7 +14,8 @@ const (
 	VMFlows      Kind = "vm-flows"      // flow limit of a virtual machine
 	AzureLB      Kind = "azure-lb"      // Azure Load Balancer, outbound rule; ports 0: default allocation
 	AzureNAT     Kind = "azure-nat"     // Azure NAT gateway
-	AWSNAT       Kind = "aws-nat"       // AWS NAT gateway
+	AWSNAT       Kind = "aws-nat"       // AWS NAT gateway, of one Availability Zone
+	AWSRegional  Kind = "aws-regional"  // AWS regional NAT gateway: addresses in each Availability Zone
 	GCPNAT       Kind = "gcp-nat"       // GCP Cloud NAT; max_ports above 0: dynamic allocation
 	DNATLB       Kind = "dnat-lb"       // a balancer that rewrites destinations only, or returns directly
 	MasqueradeLB Kind = "masquerade-lb" // the server node hides clients behind its own address (kube-proxy, policy Cluster)
@@ -75,7 +76,8 @@ type StageSpec struct {
 	Kind Kind   `yaml:"kind"`
 	Side string `yaml:"side"` // client (default) or server; of files, conntrack, vm-flows, memory
 
-	IPs                 int            `yaml:"ips"`                  // public addresses; of ephemeral: source addresses
+	IPs                 int            `yaml:"ips"`                  // public addresses, of aws-regional in each zone; of ephemeral: source addresses
+	Zones               int            `yaml:"zones"`                // aws-regional: Availability Zones that the nodes are spread over evenly
 	Ports               int            `yaml:"ports"`                // per node of azure-lb and gcp-nat; range size of ephemeral and masquerade
 	MaxPorts            int            `yaml:"max_ports"`            // gcp-nat: dynamic allocation up to this
 	EndpointIndependent bool           `yaml:"endpoint_independent"` // gcp-nat: a port serves one source whatever the destination

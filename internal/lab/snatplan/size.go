@@ -76,7 +76,7 @@ func (s Scenario) Size(need Need) Size {
 	case AzureLB:
 		result.Ports = int(found.lbPorts(last))
 	case GCPNAT:
-		result.Ports, result.MaxPorts = last.Ports, last.MaxPorts
+		result.Ports, result.MaxPorts = int(last.gcpPorts()), last.MaxPorts
 	}
 	if z.addressed() {
 		result.IPs = ips
@@ -167,7 +167,7 @@ func (z *sizing) choices() []int {
 			all = append(all, n)
 		}
 	case z.spec.Kind == GCPNAT && z.manual():
-		for n := gcpNATMinStatic; n <= gcpNATPorts; n++ {
+		for n := gcpNATMinStatic; n <= gcpNATMaxStatic; n *= 2 {
 			all = append(all, n)
 		}
 	default:
@@ -182,7 +182,7 @@ func (z *sizing) addressed() bool { return z.spec.Kind != Masquerade }
 // plenty is more addresses than any pool needs, or as many as a gateway takes.
 func (z *sizing) plenty() int {
 	switch {
-	case z.need.IPs > 0 && (z.spec.Kind == AzureNAT || z.spec.Kind == AWSNAT || z.spec.Kind == Ephemeral || !z.manual()):
+	case z.need.IPs > 0 && (z.spec.Kind == AzureNAT || z.spec.Kind == AWSNAT || z.spec.Kind == AWSRegional || z.spec.Kind == Ephemeral || !z.manual()):
 		return z.need.IPs
 	case z.spec.Kind == AzureLB || z.spec.Kind == GCPNAT:
 		return MaxNodes * 2
@@ -201,6 +201,8 @@ func (z *sizing) way() string {
 		return "Azure NAT gateway"
 	case AWSNAT:
 		return "AWS NAT gateway"
+	case AWSRegional:
+		return "AWS regional NAT gateway"
 	case GCPNAT:
 		if z.spec.MaxPorts != 0 {
 			return "GCP Cloud NAT, dynamic"

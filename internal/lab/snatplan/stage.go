@@ -120,6 +120,13 @@ func (s Scenario) stagesOf(p StageSpec) []stage {
 			remedy: fmt.Sprintf("add secondary addresses, up to %d, or gateways%s", awsNATIPs, orVendor),
 		}
 		return []stage{p.held(st, 0, 0, awsNATIdle)}
+	case AWSRegional:
+		st := stage{
+			kind: p.Kind, name: "AWS regional NAT gateway", level: natLevel, key: keyTranslated, keys: p.addresses() * d, perKey: awsNATPorts,
+			byDest: true, ports: p.addresses() * d * awsNATPorts, owners: 1, fails: silent + "; ErrorPortAllocation counts",
+			remedy: fmt.Sprintf("add addresses, up to %d in each zone, or zones%s", awsRegionalIPs, orVendor),
+		}
+		return []stage{p.held(st, 0, 0, awsNATIdle)}
 	case GCPNAT:
 		return s.gcpNAT(p)
 	}
@@ -209,6 +216,18 @@ func firstNodes(nodes int, served, capacity int64) []int64 {
 	return all
 }
 
+// addresses is how many public addresses a translator has in all.
+func (p StageSpec) addresses() int64 { return int64(p.IPs) * int64(max(p.Zones, 1)) }
+
+// gcpPorts is what Cloud NAT makes of ports: the next power of two (minPortsPerVm of its routers resource).
+func (p StageSpec) gcpPorts() int64 {
+	ports := int64(1)
+	for ports < int64(p.Ports) {
+		ports *= 2
+	}
+	return ports
+}
+
 // gcpNAT is the share of a node and the pool that the shares are cut from.
 func (s Scenario) gcpNAT(p StageSpec) []stage {
 	d := int64(s.Destinations)
@@ -216,7 +235,8 @@ func (s Scenario) gcpNAT(p StageSpec) []stage {
 		d = 1
 	}
 	pool := int64(p.IPs) * gcpNATPorts
-	possible := pool / int64(p.Ports)
+	ports := p.gcpPorts()
+	possible := pool / ports
 	st := stage{
 		kind: p.Kind, level: nodeLevel, key: "node (NAT address, ports), destination address, destination port", keys: d, byDest: !p.EndpointIndependent, owners: int64(s.Nodes),
 		fails: silent + "; the log says OUT_OF_RESOURCES", remedy: "raise the minimum ports per VM, or allocate dynamically" + orVendor,
@@ -226,7 +246,7 @@ func (s Scenario) gcpNAT(p StageSpec) []stage {
 		st.remedy = "switch endpoint-independent mapping off, or raise the minimum ports per VM"
 	}
 	if p.MaxPorts == 0 {
-		st.name, st.perKey, st.ports = fmt.Sprintf("GCP Cloud NAT, %s ports per VM", Group(int64(p.Ports))), int64(p.Ports), int64(p.Ports)*d
+		st.name, st.perKey, st.ports = fmt.Sprintf("GCP Cloud NAT, %s ports per VM", Group(ports)), ports, ports*d
 		if possible < int64(s.Nodes) {
 			st.perNode = firstNodes(s.Nodes, possible, st.keys*st.perKey)
 		}

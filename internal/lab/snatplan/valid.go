@@ -14,6 +14,7 @@ const (
 	MaxDestinations = 10_000
 	MaxIPs          = 1024
 	MaxStages       = 16
+	maxZones        = 16
 	maxLimit        = 1 << 40
 )
 
@@ -55,6 +56,8 @@ func (p StageSpec) withDefaults() StageSpec {
 		p.Limit = or64(p.Limit, linuxConntrack)
 	case VMFlows:
 		p.Limit = or64(p.Limit, azureVMFlows)
+	case AWSRegional:
+		p.Zones = orInt(p.Zones, 1)
 	case AcceptQueue:
 		p.Limit = or64(p.Limit, linuxSomaxconn)
 		if p.Pause == 0 {
@@ -198,7 +201,7 @@ func (p StageSpec) validate(s Scenario) error {
 		return fmt.Errorf("side: %q is neither client nor server; write one of them", p.Side)
 	}
 	if err := within(
-		bound{"ips", int64(p.IPs), 1, p.maxIPs()}, bound{"ports", int64(p.Ports), 0, 65_536}, bound{"max_ports", int64(p.MaxPorts), 0, gcpNATMaxDynamic},
+		bound{"ips", int64(p.IPs), 1, p.maxIPs()}, bound{"zones", int64(p.Zones), 0, maxZones}, bound{"ports", int64(p.Ports), 0, 65_536}, bound{"max_ports", int64(p.MaxPorts), 0, gcpNATMaxDynamic},
 		bound{"limit", p.Limit, 0, maxLimit}, bound{"bytes_per_connection", p.PerConnection, 0, 1 << 30},
 	); err != nil {
 		return err
@@ -217,11 +220,16 @@ func (p StageSpec) maxIPs() int64 {
 		return azureNATIPs
 	case AWSNAT:
 		return awsNATIPs
+	case AWSRegional:
+		return awsRegionalIPs
 	}
 	return MaxIPs
 }
 
 func (p StageSpec) validateVendor(s Scenario) error {
+	if p.Zones > 0 && p.Kind != AWSRegional {
+		return fmt.Errorf("zones: %s has no such setting; leave it out (it is of %s)", p.Kind, AWSRegional)
+	}
 	switch p.Kind {
 	case AzureLB:
 		if p.Ports%azureLBBlock != 0 || p.Ports > azureLBPorts {
@@ -242,8 +250,8 @@ func (p StageSpec) validateVendor(s Scenario) error {
 		if p.MaxPorts > 0 && (p.Ports&(p.Ports-1) != 0 || p.MaxPorts&(p.MaxPorts-1) != 0 || p.Ports < gcpNATMinDynamic || p.MaxPorts < p.Ports) {
 			return fmt.Errorf("max_ports: dynamic allocation goes from %d to %d, which are no two powers of two from 32 on in order; write such as ports: 64 and max_ports: 4096", p.Ports, p.MaxPorts)
 		}
-		if p.Ports > gcpNATPorts && p.MaxPorts == 0 {
-			return fmt.Errorf("ports: %d are more than the %d of an address; write fewer", p.Ports, gcpNATPorts)
+		if p.MaxPorts == 0 && p.gcpPorts() > gcpNATPorts {
+			return fmt.Errorf("ports: Cloud NAT rounds %d up to %d, more than the %d of an address; write at most %d", p.Ports, p.gcpPorts(), gcpNATPorts, gcpNATMaxStatic)
 		}
 	case AcceptQueue:
 		if s.Protocol == UDP {

@@ -53,9 +53,17 @@ func (s Scenario) warnings(p Plan) []string {
 		switch spec.Kind {
 		case AzureLB:
 			all = append(all, s.lbWarnings(spec)...)
+		case AWSNAT:
+			if spec.IPs > awsNATQuota {
+				all = append(all, fmt.Sprintf("%d addresses are more than the %d that AWS gives a gateway by default: ask AWS for a larger quota first", spec.IPs, awsNATQuota))
+			}
 		case GCPNAT:
-			if possible := int64(spec.IPs) * gcpNATPorts / int64(spec.Ports); s.most() > possible {
-				all = append(all, fmt.Sprintf("%d nodes (with max_nodes and surge_nodes) are more than the %s that get %s ports each", s.most(), Group(possible), Group(int64(spec.Ports))))
+			ports := spec.gcpPorts()
+			if ports != int64(spec.Ports) {
+				all = append(all, fmt.Sprintf("Cloud NAT rounds %s ports per VM up to %s, the next power of two", Group(int64(spec.Ports)), Group(ports)))
+			}
+			if possible := int64(spec.IPs) * gcpNATPorts / ports; s.most() > possible {
+				all = append(all, fmt.Sprintf("%d nodes (with max_nodes and surge_nodes) are more than the %s that get %s ports each", s.most(), Group(possible), Group(ports)))
 			}
 		case Masquerade:
 			if later := s.later(i); later != "" {
@@ -78,7 +86,7 @@ func (s Scenario) warnings(p Plan) []string {
 func (s Scenario) later(i int) string {
 	for _, p := range s.Path[i+1:] {
 		switch p.Kind {
-		case AzureLB, AzureNAT, AWSNAT, GCPNAT:
+		case AzureLB, AzureNAT, AWSNAT, AWSRegional, GCPNAT:
 			return string(p.Kind)
 		}
 	}

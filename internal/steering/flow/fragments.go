@@ -6,14 +6,14 @@ import (
 	"github.com/weir-lb/weir/internal/steering/evict"
 )
 
-// FragmentKey names the fragments of one datagram (RFC 791 section 3.2,
-// RFC 8200 section 4.5). RFC 8200 leaves the protocol out; it is part of the
-// key so that a TCP and a UDP datagram of one id never meet.
+// FragmentKey names the fragments of one datagram: by addresses, protocol and
+// id in IPv4 (RFC 791 section 3.2), by addresses and id in IPv6, whose fragments
+// may have different next headers (RFC 8200 section 4.5).
 type FragmentKey struct {
 	Src, Dst [16]byte
 	ID       uint32
-	Proto    uint8
-	Left     bool // as it left after NAT, which is another name than one that came
+	Proto    uint8 // 0 in IPv6
+	Left     bool  // as it left after NAT, which is another name than one that came
 }
 
 // Held is what a fragment look-up tells the caller to do.

@@ -37,7 +37,15 @@ type Caps struct {
 	MaxMaglev   int // greatest maglev_size; 0: no limit of its own
 }
 
-// AllCaps can do everything: for weir check without a data path, and for tests.
+// CheckCaps are those of weir check without a data path: what several data paths can do. Translation between families, which
+// one of them can, is more often a mistake.
+func CheckCaps() Caps {
+	caps := AllCaps()
+	caps.CrossFamily = false
+	return caps
+}
+
+// AllCaps can do everything: for tools that serve any data path, and for tests.
 func AllCaps() Caps {
 	return Caps{
 		Name:      "any",

@@ -111,25 +111,24 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 	for i := range spec.Backends {
 		at := fmt.Sprintf("%s.backends[%d]", path, i)
 		b := &spec.Backends[i]
-		if err := checkName(at, "backend", b.Name); err != nil {
-			return err
+		if c.keep(checkName(at, "backend", b.Name)) {
+			continue
 		}
 		if other, ok := names[b.Name]; ok {
-			return wrong(at+".name", "give each backend its own name", "%q is the name of backends[%d] too", b.Name, other)
+			c.keep(wrong(at+".name", "give each backend its own name", "%q is the name of backends[%d] too", b.Name, other))
+			continue
 		}
 		names[b.Name] = i
 		backend, err := c.backend(at, b, service)
-		if err != nil {
-			return err
+		if c.keep(err) {
+			continue
 		}
-		for _, place := range backend.places() {
-			if other, ok := places[place]; ok {
-				return wrong(at, "remove one of them and give the other their weights", "the same destination as %s", other)
-			}
-			places[place] = at
+		if other := taken(places, backend, at); other != "" {
+			c.keep(wrong(at, "remove one of them and give the other their weights", "the same destination as %s", other))
+			continue
 		}
-		if err := checkNodes(at, b, service, owners); err != nil {
-			return err
+		if c.keep(checkNodes(at, b, service, owners)) {
+			continue
 		}
 		backend.Nodes = slices.Sorted(slices.Values(b.Nodes))
 		service.Backends = append(service.Backends, backend)
@@ -141,11 +140,23 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 	return nil
 }
 
+// taken enters where a backend's packets go; it returns the path of another backend whose packets go there too.
+func taken(places map[any]string, backend *Backend, path string) string {
+	for _, place := range backend.places() {
+		if other, ok := places[place]; ok {
+			return other
+		}
+		places[place] = path
+	}
+	return ""
+}
+
 // slots gives the backends their rows of nfqlb's permutation.
 func (c *compiler) slots(path string, spec *ServiceSpec, service *Service) error {
 	picker := slotPicker{size: service.tableSize}
 	for i := range spec.Backends {
-		if err := picker.add(fmt.Sprintf("%s.backends[%d]", path, i), c.fileHash, spec.Backends[i].Index); err != nil {
+		b := &spec.Backends[i]
+		if err := picker.add(fmt.Sprintf("%s.backends[%d]", path, i), c.fileHash, b.Index, c.backendHad(spec.Name, b.Name)); err != nil {
 			return err
 		}
 	}
@@ -159,6 +170,19 @@ func (c *compiler) slots(path string, spec *ServiceSpec, service *Service) error
 		service.Backend(spec.Backends[i].Name).Slot = picker.slots[i]
 	}
 	return nil
+}
+
+// backendHad is the slot of a backend in the previous snapshot; -1: none.
+func (c *compiler) backendHad(service, name string) int {
+	if c.previous == nil {
+		return -1
+	}
+	if s := c.previous.Service(service); s != nil {
+		if b := s.Backend(name); b != nil {
+			return b.Slot
+		}
+	}
+	return -1
 }
 
 // places are the values that two backends of a service must not share: where their packets go.
@@ -242,12 +266,38 @@ func (c *compiler) backendAddresses(path string, spec *BackendSpec, backend *Bac
 			return wrong(path+".address2", "write one IPv4 and one IPv6 address, or make it a backend of its own", "%s is of the same family as %s", second, first)
 		}
 	}
+	if err := checkLoop(path, backend); err != nil {
+		return err
+	}
 	if service.Mode == L3DSR || service.Mode == Mark || c.caps.CrossFamily && service.Mode == NAT {
 		return nil
 	}
 	for _, vip := range service.VIPs {
 		if _, ok := backend.Address(vip.Prefix.Addr().Is6()); !ok {
-			return wrong(path+".address2", "add an address of that family, or split the service by family", "the service has the VIP %s, the backend only %s", vip.Prefix, first)
+			remedy := "add an address of that family, or split the service by family"
+			if service.Mode == NAT {
+				remedy += "; --datapath udp alone translates between families"
+			}
+			return wrong(path+".address2", remedy, "the service has the VIP %s, the backend only %s", vip.Prefix, first)
+		}
+	}
+	return nil
+}
+
+// checkLoop refuses a backend whose packets would come back to the balancer: its address, and in mode nat its port, are those
+// of a VIP of its service.
+func checkLoop(path string, backend *Backend) error {
+	service := backend.Service
+	if service.Mode == Mark {
+		return nil
+	}
+	for _, vip := range service.VIPs {
+		address, ok := backend.Address(vip.Prefix.Addr().Is6())
+		switch {
+		case !ok || !vip.Prefix.IsSingleIP() || vip.Prefix.Addr() != address:
+		case service.Mode == NAT && backend.Port != 0 && (backend.Port < vip.First || backend.Port > vip.Last):
+		default:
+			return wrong(path+".address", "write the server's own address", "the backend is the VIP %s itself: packets would go in a loop", vip)
 		}
 	}
 	return nil

@@ -181,19 +181,21 @@ func checkWeight(path string, weight int, hash Hash) error {
 	return nil
 }
 
-// slotPicker gives the owners of one table their slots: those asked for, then the first free ones in order.
+// slotPicker gives the owners of one table their slots: those asked for, then those they had, then the first free ones
+// in order.
 type slotPicker struct {
 	size  int
 	taken map[int]int // slot → place in slots
 	slots []int       // -1: none yet
+	had   []int       // slots of the previous snapshot; -1: none
 }
 
-// add enters the next owner.
-func (p *slotPicker) add(path string, hash Hash, index *int) error {
+// add enters the next owner; had is its slot in the previous snapshot, or -1.
+func (p *slotPicker) add(path string, hash Hash, index *int, had int) error {
 	if p.taken == nil {
 		p.taken = map[int]int{}
 	}
-	p.slots = append(p.slots, -1)
+	p.slots, p.had = append(p.slots, -1), append(p.had, had)
 	if index == nil {
 		return nil
 	}
@@ -210,8 +212,13 @@ func (p *slotPicker) add(path string, hash Hash, index *int) error {
 	return nil
 }
 
-// fill gives those without a slot the first free one.
+// fill gives those without an index the slot that they had if it is free, else the first free one.
 func (p *slotPicker) fill(path string) error {
+	for i, had := range p.had {
+		if _, taken := p.taken[had]; p.slots[i] < 0 && had >= 0 && had < p.size && !taken {
+			p.slots[i], p.taken[had] = had, i
+		}
+	}
 	next := 0
 	for i, slot := range p.slots {
 		if slot >= 0 {

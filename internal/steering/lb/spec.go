@@ -3,6 +3,7 @@ package lb
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/maglev"
@@ -81,7 +82,7 @@ type BackendSpec struct {
 	Weight   *int       `yaml:"weight"`   // 0 to MaxWeight; default 100
 	Nodes    []uint32   `yaml:"nodes"`    // owner ids of CIDs whose sessions live here
 	Mark     uint32     `yaml:"mark"`     // fwmark, mode mark
-	Index    *int       `yaml:"index"`    // hash nfqlb: the slot that nfqlb knows the backend by; default the first free
+	Index    *int       `yaml:"index"`    // hash nfqlb: the slot that nfqlb knows the backend by; default the one it has, else the first free
 }
 
 // CIDSpec says which connection ids a service's clients use.
@@ -173,6 +174,9 @@ func (s *Spec) Warnings() []string {
 	case s.HashKey == nil:
 		all = append(all, "hash_key is not set: anyone can craft flows that all hit one backend; write 32 hex digits from `openssl rand -hex 16`, the same on each load balancer of the tier")
 	}
+	if s.Hash == NFQLB && s.Tier != nil {
+		all = append(all, withoutIndex("tier: members", s.Tier.Members, func(m *MemberSpec) (string, *int) { return m.Name, m.Index })...)
+	}
 	all = append(all, s.shadowed()...)
 	for i := range s.Services {
 		service := &s.Services[i]
@@ -183,6 +187,9 @@ func (s *Spec) Warnings() []string {
 				weight++
 			}
 			owners += len(service.Backends[j].Nodes)
+		}
+		if s.Hash == NFQLB {
+			all = append(all, withoutIndex(fmt.Sprintf("services[%d] %q: backends", i, service.Name), service.Backends, func(b *BackendSpec) (string, *int) { return b.Name, b.Index })...)
 		}
 		switch {
 		case len(service.Backends) == 0:
@@ -195,6 +202,24 @@ func (s *Spec) Warnings() []string {
 		}
 	}
 	return all
+}
+
+// withoutIndex warns of owners of nfqlb slots whose slots follow from the order of the file and from its history.
+func withoutIndex[T any](of string, owners []T, slot func(*T) (name string, index *int)) []string {
+	var names []string
+	for i := range owners {
+		if name, index := slot(&owners[i]); index == nil {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 || len(owners) < 2 {
+		return nil
+	}
+	text := strings.Join(names[:min(len(names), 5)], ", ")
+	if len(names) > 5 {
+		text += fmt.Sprintf(" and %d more", len(names)-5)
+	}
+	return []string{fmt.Sprintf("%s without index: %s; a restart, or another balancer of the tier, numbers them in the order of its file, so that most flows move once one was removed; write the index of each, as nfqlb show prints it: MARK(INDEX)", of, text)}
 }
 
 // shadowed warns of flow rules that ask for what another one asks for already, so that only one of them ever wins.

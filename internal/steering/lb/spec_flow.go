@@ -38,7 +38,7 @@ type MemberSpec struct {
 	Address  netip.Addr `yaml:"address"`  // next hop for that route, for weir lb rules; not needed otherwise
 	Address2 netip.Addr `yaml:"address2"` // of the other family
 	Weight   *int       `yaml:"weight"`   // share of the fragments, 0 to MaxWeight; default 100
-	Index    *int       `yaml:"index"`    // hash nfqlb: the slot that nfqlb knows it by; default the first free
+	Index    *int       `yaml:"index"`    // hash nfqlb: the slot that nfqlb knows it by; default the one it has, else the first free
 }
 
 // Bounds of flow rules and tiers.

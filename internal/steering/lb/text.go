@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/internal/addresstext"
 	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/flow"
 )
@@ -26,7 +27,7 @@ func parseName[T ~uint8](what, text string, names []string) (T, error) {
 		}
 	}
 	last := len(known) - 1
-	return 0, fmt.Errorf("no %s %q; write %s or %s", what, text, strings.Join(known[:last], ", "), known[last])
+	return 0, fmt.Errorf("%q is not a known %s; write %s or %s", text, what, strings.Join(known[:last], ", "), known[last])
 }
 
 func nameOf[T ~uint8](v T, names []string) string {
@@ -121,7 +122,7 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 	case "sctp":
 		*p = Protocol(SCTP)
 	default:
-		return fmt.Errorf("no protocol %q; write tcp, udp or sctp", text)
+		return fmt.Errorf("%q is not a protocol; write tcp, udp or sctp", text)
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func (p *CIDProtocol) UnmarshalText(text []byte) error {
 	case "quic":
 		*p = CIDProtocol(cid.QUIC)
 	default:
-		return fmt.Errorf("no CID protocol %q; write dtls12, dtls13 or quic", text)
+		return fmt.Errorf("%q is not a CID protocol; write dtls12, dtls13 or quic", text)
 	}
 	return nil
 }
@@ -185,7 +186,7 @@ func (p PortRange) String() string {
 func parsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 {
-		return 0, fmt.Errorf("no port %q; write 1 to 65535, a range such as 5000-5999, or any", text)
+		return 0, fmt.Errorf("%q is not a port; write 1 to 65535, a range such as 5000-5999, or any", text)
 	}
 	return uint16(n), nil
 }
@@ -198,7 +199,7 @@ func (a *AddressPrefix) UnmarshalText(text []byte) error {
 	if !strings.Contains(string(text), "/") {
 		address, err := netip.ParseAddr(string(text))
 		if err != nil || address.Zone() != "" {
-			return fmt.Errorf("no address %q; write an IPv4 or IPv6 address or prefix, such as 192.0.2.1 or 2001:db8::/64", text)
+			return addresstext.Error("an address", string(text), "write an IPv4 or IPv6 address or prefix, such as 192.0.2.1 or 2001:db8::/64")
 		}
 		address = address.Unmap()
 		a.Prefix = netip.PrefixFrom(address, address.BitLen())
@@ -206,7 +207,7 @@ func (a *AddressPrefix) UnmarshalText(text []byte) error {
 	}
 	prefix, err := netip.ParsePrefix(string(text))
 	if err != nil || prefix.Addr().Is4In6() {
-		return fmt.Errorf("no prefix %q; write an address and a length, such as 192.0.2.0/24 or 2001:db8::/64", text)
+		return addresstext.Error("a prefix", string(text), "write an address and a length, such as 192.0.2.0/24 or 2001:db8::/64")
 	}
 	if prefix != prefix.Masked() {
 		return fmt.Errorf("prefix %s has host bits; write %s for the prefix or %s for the address", prefix, prefix.Masked(), prefix.Addr())
@@ -226,7 +227,7 @@ func (t *Timeout) UnmarshalText(text []byte) error {
 	}
 	d, err := time.ParseDuration(string(text))
 	if err != nil {
-		return fmt.Errorf("no time %q; write a number with its unit, such as 30s or 2h, or never", text)
+		return fmt.Errorf("%q is not a time; write a number with its unit, such as 30s or 2h, or never", text)
 	}
 	if d <= 0 {
 		return fmt.Errorf("time %s is not positive; write at least %s, or never", d, minTimeout)

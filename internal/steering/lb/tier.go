@@ -75,7 +75,7 @@ func (c *compiler) tier(spec *Spec, snapshot *Snapshot) error {
 			return err
 		}
 		tier.Members = append(tier.Members, m)
-		if err := slots.add(fmt.Sprintf("tier.members[%d]", i), spec.Hash, spec.Tier.Members[i].Index); err != nil {
+		if err := slots.add(fmt.Sprintf("tier.members[%d]", i), spec.Hash, spec.Tier.Members[i].Index, c.memberHad(m.Name)); err != nil {
 			return err
 		}
 	}
@@ -102,6 +102,19 @@ func (c *compiler) tier(spec *Spec, snapshot *Snapshot) error {
 	tier.Maglev = buildTable(shares, spec.Hash, size)
 	snapshot.Tier = tier
 	return nil
+}
+
+// memberHad is the slot of a member in the previous snapshot; -1: none.
+func (c *compiler) memberHad(name string) int {
+	if c.previous == nil || c.previous.Tier == nil {
+		return -1
+	}
+	for _, m := range c.previous.Tier.Members {
+		if m.Name == name {
+			return m.Slot
+		}
+	}
+	return -1
 }
 
 func (c *compiler) member(path string, spec *MemberSpec, tier *Tier, snapshot *Snapshot) (*Member, error) {

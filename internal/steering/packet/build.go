@@ -26,6 +26,7 @@ type Build struct {
 
 	IPv4Options []byte      // a multiple of four bytes
 	Extensions  []Extension // IPv6, in order; never a fragment header
+	Inner       []Extension // IPv6, behind a fragment header: part of what is fragmented
 	VLANs       []uint16    // tags of AppendFrame, outer first
 }
 
@@ -38,13 +39,30 @@ type Extension struct {
 
 // Append appends the whole IP packet.
 func (s *Build) Append(buf []byte) []byte {
-	return s.appendIP(buf, s.transport(nil), 0, false)
+	return s.appendIP(buf, s.fragmentable(), 0, false)
+}
+
+// fragmentable returns the part of the packet that fragments share out: the transport header and payload, in IPv6 with
+// the extension headers in front of it.
+func (s *Build) fragmentable() []byte {
+	if s.Dst.Addr().Unmap().Is4() {
+		return s.transport(nil)
+	}
+	return append(appendExtensions(nil, s.Inner, s.Proto), s.transport(nil)...)
+}
+
+// nextHeader is the protocol number of the fragmentable part.
+func (s *Build) nextHeader() uint8 {
+	if len(s.Inner) > 0 {
+		return s.Inner[0].Type
+	}
+	return s.Proto
 }
 
 // Fragments returns the packet in fragments whose payload is size bytes, rounded
 // down to a multiple of eight; a size that holds it all gives one whole packet.
 func (s *Build) Fragments(size int) [][]byte {
-	whole := s.transport(nil)
+	whole := s.fragmentable()
 	size = max(size&^7, 8)
 	if len(whole) <= size {
 		return [][]byte{s.Append(nil)}
@@ -121,42 +139,44 @@ func (s *Build) appendIP(buf, body []byte, offset int, more bool) []byte {
 		buf = appendIPv4(buf, src, dst, s.Proto, s.Class, ttl, uint16(s.ID), field, s.IPv4Options, len(body))
 		return append(buf, body...)
 	}
-	var ext []byte
 	fragmented := offset > 0 || more
-	for i, e := range s.Extensions {
-		next := s.Proto
-		if fragmented {
-			next = extFragment
-		}
-		if i+1 < len(s.Extensions) {
-			next = s.Extensions[i+1].Type
-		}
-		at := len(ext)
-		n := 8 * (1 + int(e.Units))
-		if e.Type == extAuth {
-			n = 8 + 4*int(e.Units)
-		}
-		ext = append(ext, make([]byte, n)...)
-		ext[at], ext[at+1] = next, e.Units
+	next := s.nextHeader()
+	if fragmented {
+		next = extFragment
 	}
+	ext := appendExtensions(nil, s.Extensions, next)
 	if fragmented {
 		field := uint16(offset)
 		if more {
 			field |= 1
 		}
-		ext = append(ext, s.Proto, 0)
+		ext = append(ext, s.nextHeader(), 0)
 		ext = binary.BigEndian.AppendUint16(ext, field)
 		ext = binary.BigEndian.AppendUint32(ext, s.ID)
 	}
-	next := s.Proto
-	switch {
-	case len(s.Extensions) > 0:
+	if len(s.Extensions) > 0 {
 		next = s.Extensions[0].Type
-	case fragmented:
-		next = extFragment
 	}
 	buf = appendIPv6(buf, src, dst, next, s.Class, ttl, len(ext)+len(body))
 	return append(append(buf, ext...), body...)
+}
+
+// appendExtensions appends extension headers; next is the type of what follows the last one.
+func appendExtensions(buf []byte, headers []Extension, next uint8) []byte {
+	for i, e := range headers {
+		after := next
+		if i+1 < len(headers) {
+			after = headers[i+1].Type
+		}
+		n := 8 * (1 + int(e.Units))
+		if e.Type == extAuth {
+			n = 8 + 4*int(e.Units)
+		}
+		at := len(buf)
+		buf = append(buf, make([]byte, n)...)
+		buf[at], buf[at+1] = after, e.Units
+	}
+	return buf
 }
 
 // transport appends the transport header and payload, with its checksum.

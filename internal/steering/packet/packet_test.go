@@ -62,9 +62,11 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseFragments(t *testing.T) {
-	for _, line := range []string{
-		"udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=3000 id=9 frag=1400",
-		"udp [2001:db8::1]:5000 > [2001:db8::2]:5684 payload=3000 id=9 frag=1400 ext=hop:0",
+	for line, proto := range map[string]uint8{
+		"udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=3000 id=9 frag=1400":                                        flow.ProtoUDP,
+		"udp [2001:db8::1]:5000 > [2001:db8::2]:5684 payload=3000 id=9 frag=1400 ext=hop:0":                     0,
+		"udp [2001:db8::1]:5000 > [2001:db8::2]:5684 payload=3000 id=9 frag=1400 inner=dest:0":                  0,
+		"udp [2001:db8::1]:5000 > [2001:db8::2]:5684 payload=3000 id=9 frag=1400 ext=hop:0 inner=auth:1,dest:2": 0,
 	} {
 		d, err := ParseText(line)
 		if err != nil || len(d.Packets) != 3 {
@@ -72,7 +74,7 @@ func TestParseFragments(t *testing.T) {
 		}
 		for i, b := range d.Packets {
 			p := parsed(t, b)
-			if p.First != (i == 0) || p.Later != (i > 0) || p.Fragment.ID != 9 || p.Fragment.Proto != flow.ProtoUDP {
+			if p.First != (i == 0) || p.Later != (i > 0) || p.Fragment.ID != 9 || p.Fragment.Proto != proto {
 				t.Errorf("%s piece %d: %+v", line, i, p)
 			}
 			if p.Fragment != parsed(t, d.Packets[0]).Fragment {

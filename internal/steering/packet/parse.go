@@ -36,7 +36,7 @@ func Parse(b []byte, p *Packet) error {
 	p.L4, p.First, p.Later = h.l4, h.first, h.later
 	p.Key = flow.Key{Src: h.src, Dst: h.dst, Proto: h.proto}
 	if h.first || h.later {
-		p.Fragment = flow.FragmentKey{Src: h.src, Dst: h.dst, ID: h.id, Proto: h.proto}
+		p.Fragment = h.fragment()
 	}
 	return p.transport()
 }
@@ -50,6 +50,16 @@ type ipHeader struct {
 	cut                 bool
 	first, later        bool
 	id                  uint32
+}
+
+// fragment names the datagram of a fragment. In IPv6 the next header is no part of the name: that of a first fragment is
+// its transport's here, that of a later one the fragment header's.
+func (h *ipHeader) fragment() flow.FragmentKey {
+	k := flow.FragmentKey{Src: h.src, Dst: h.dst, ID: h.id}
+	if h.version == 4 {
+		k.Proto = h.proto
+	}
+	return k
 }
 
 // parseIP reads an IP header. A quoted packet may end anywhere behind its
@@ -269,7 +279,7 @@ func (p *Packet) quote() error {
 	p.Key = flow.Key{Src: h.dst, Dst: h.src, Proto: h.proto}
 	if h.later {
 		p.QuoteLater = true
-		p.Fragment = flow.FragmentKey{Src: h.src, Dst: h.dst, ID: h.id, Proto: h.proto}
+		p.Fragment = h.fragment()
 		return nil
 	}
 	l4 := p.Data[p.QuoteL4:]

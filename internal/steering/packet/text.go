@@ -31,7 +31,7 @@ const maxTextPayload = 65000
 //
 // Hex digits are the payload. Options: payload=N (N bytes), ttl= class= id= df
 // csum=0 flags=syn,ack,fin,rst,psh opt=BYTES (IPv4) ext=hop:0,dest:1,routing:0,auth:1
-// (IPv6; units of length) frag=BYTES piece=N vlan=10,20 ident= seq=. Errors say what to write.
+// inner=dest:0 (IPv6; units of length; inner ones stand behind a fragment header) frag=BYTES piece=N vlan=10,20 ident= seq=. Errors say what to write.
 func ParseText(line string) (Described, error) {
 	words := strings.Fields(line)
 	if len(words) == 0 {
@@ -256,7 +256,9 @@ func (t *text) option(w string) error {
 	case "flags":
 		return t.flags(value)
 	case "ext":
-		return t.extensions(value)
+		return t.extensions(key, value, &b.Extensions)
+	case "inner":
+		return t.extensions(key, value, &b.Inner)
 	case "vlan":
 		for _, v := range strings.Split(value, ",") {
 			n, err := number("vlan", v, 0, 4095)
@@ -275,7 +277,7 @@ func (t *text) option(w string) error {
 	}
 	limit, ok := limits[key]
 	if !ok {
-		return fmt.Errorf("unknown option %q; known: payload ttl class id df csum flags opt ext frag piece vlan ident seq", key)
+		return fmt.Errorf("unknown option %q; known: payload ttl class id df csum flags opt ext inner frag piece vlan ident seq", key)
 	}
 	n, err := number(key, value, limit[0], limit[1])
 	if err != nil {
@@ -331,7 +333,7 @@ func (t *text) flags(value string) error {
 	return nil
 }
 
-func (t *text) extensions(value string) error {
+func (t *text) extensions(key, value string, to *[]Extension) error {
 	types := map[string]uint8{"hop": extHopByHop, "dest": extDestOpts, "routing": extRouting, "auth": extAuth}
 	for _, item := range strings.Split(value, ",") {
 		name, units, _ := strings.Cut(item, ":")
@@ -339,11 +341,11 @@ func (t *text) extensions(value string) error {
 		if !ok {
 			return fmt.Errorf("unknown extension header %q; known: hop dest routing auth", name)
 		}
-		n, err := number("ext "+name, units, 0, 255)
+		n, err := number(key+" "+name, units, 0, 255)
 		if err != nil {
 			return err
 		}
-		if t.packet.Extensions = append(t.packet.Extensions, Extension{kind, uint8(n)}); len(t.packet.Extensions) > 16 {
+		if *to = append(*to, Extension{kind, uint8(n)}); len(*to) > 16 {
 			return fmt.Errorf("more than 16 extension headers")
 		}
 	}

@@ -156,7 +156,7 @@ func (e *Engine) release(_ flow.Ref, k flow.Key, en *entry) {
 	}
 }
 
-// displace makes room for a flow that a CID steers in a table full of proven
+// displace makes room for a flow that a CID steers in mode NAT in a table full of proven
 // flows: the one that expires next goes if it is of the same service. It is the
 // only exception to that proven flows stay. Their reserve (flow.Table) leaves
 // it to tables of one entry.
@@ -182,8 +182,11 @@ func (e *Engine) Renew(k flow.Key, now time.Duration) {
 // is a new flow.
 func (e *Engine) Forget(k flow.Key) bool { return e.flows.Delete(k) }
 
-// minTime is before every expiry.
-const minTime = time.Duration(-1 << 63)
+// minTime is before every expiry, never after.
+const (
+	minTime = time.Duration(-1 << 63)
+	never   = time.Duration(1<<63 - 1)
+)
 
 // Reassign moves a flow, as seen from the client, to another backend of its
 // service, opening its entry if there is none. It returns false if there is no
@@ -207,7 +210,7 @@ func (e *Engine) Rebalance() int {
 	e.flows.Clear()
 	e.replies.Clear()
 	for _, state := range e.services {
-		state.snatMisses = 0
+		state.snatMisses, state.snatStays = 0, 0
 	}
 	return n
 }

@@ -23,13 +23,15 @@
 // and count as a miss: never does a flow go to the wrong server because a
 // place in a table was used again.
 //
-// A flow steered by CID needs no entry, except in mode NAT, where replies must
-// be translated. When the conntrack table is full of live flows, modes that
-// need no entry go on by Maglev alone and NAT drops new flows.
+// A flow steered by CID has an entry in mode NAT, where replies must be translated,
+// and elsewhere if its owner is not the backend that its older entry or Maglev
+// gives: its packets without a CID and ICMP errors about it follow that entry.
+// When the conntrack table is full of live flows, modes that need no entry go on by
+// Maglev or CID alone and NAT drops new flows.
 //
 // new_flow_rate is a token bucket per service, full at the start, that holds one
-// second's worth: a burst of n flows, then one per second/n. Flows steered by
-// CID with DSR, ICMP errors and replies take no token.
+// second's worth: a burst of n flows, then one per second/n. A new entry takes a
+// token; of a flow steered by CID in mode NAT, ICMP errors and replies none.
 //
 //	e := steer.New(snapshot, steer.Options{})
 //	var p packet.Packet

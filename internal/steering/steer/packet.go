@@ -152,21 +152,28 @@ func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time
 	if b == nil || b.State == lb.Down {
 		return d, false, true
 	}
-	if service.Mode != lb.NAT {
-		return e.forward(lb.ReasonCID, k, b, netip.AddrPort{}, false), true, false
-	}
-	if en, at := e.find(k, service, now); en != nil && en.place.backend == b {
+	en, at := e.find(k, service, now)
+	switch {
+	case en != nil && en.place.backend == b:
 		e.touch(en, at, k.Proto, 0, true, now)
 		return e.forward(lb.ReasonCID, k, b, en.snat, false), true, false
+	case service.Mode != lb.NAT && en == nil && !e.needsEntry(service, k, b, now):
+		return e.forward(lb.ReasonCID, k, b, netip.AddrPort{}, false), true, false
 	}
 	return e.enter(lb.ReasonCID, k, b, 0, now), true, false
+}
+
+// needsEntry says whether a flow without an entry, which a CID steers to b, gets one: where it would go elsewhere by
+// Maglev, as what has no CID does (ICMP errors about it, too), and new_flow_rate permits.
+func (e *Engine) needsEntry(service *lb.Service, k flow.Key, b *lb.Backend, now time.Duration) bool {
+	return !service.Stateless && service.Select(e.hash(service, k)) != b && e.mayEnter(service, now)
 }
 
 // enter opens the flow's conntrack entry and forwards. A table full of proven
 // flows stops only mode NAT, whose replies would be lost.
 func (e *Engine) enter(reason lb.Reason, k flow.Key, b *lb.Backend, flags uint8, now time.Duration) Decision {
 	en, problem := e.open(k, b, flags, now)
-	if problem == lb.ReasonFlowTableFull && reason == lb.ReasonCID && e.displace(b.Service) {
+	if problem == lb.ReasonFlowTableFull && reason == lb.ReasonCID && b.Service.Mode == lb.NAT && e.displace(b.Service) {
 		en, problem = e.open(k, b, flags, now)
 	}
 	switch {

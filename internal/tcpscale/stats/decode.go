@@ -38,7 +38,7 @@ func check(r *tcpscale.Report) error {
 	if r.ID == "" {
 		return fmt.Errorf("id is missing")
 	}
-	for key, text := range map[string]string{"id": r.ID, "host": r.Host, "zone": r.Zone, "run": r.Run} {
+	for key, text := range map[string]string{"id": r.ID, "host": r.Host, "zone": r.Zone, "run": r.Run, "void": r.Void} {
 		if err := checkText(key, text, maxName); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func checkLists(r *tcpscale.Report) error {
 		if p.Connections < 0 || p.Connections > mostAtOnce {
 			return fmt.Errorf("plateau: %d connections", p.Connections)
 		}
-		for _, text := range []string{p.Ceiling, p.Because, p.Remedy} {
+		for _, text := range []string{p.Ceiling, p.Because, p.Remedy, p.Kind, p.Text} {
 			if err := checkText("plateau", text, maxText); err != nil {
 				return err
 			}

@@ -86,6 +86,7 @@ func perReporter(out *bytes.Buffer, st *State) {
 		{"weir_tcp_evicted_total", "counter", "Connections that a server gave up as silent.", func(r *Row) float64 { return float64(r.Totals.Evicted) }},
 		{"weir_tcp_failed_total", "counter", "Attempts that led to no connection.", func(r *Row) float64 { return float64(r.Totals.Failed) }},
 		{"weir_tcp_heartbeats_missed_total", "counter", "Heartbeats without an echo in time.", func(r *Row) float64 { return float64(r.Missed) }},
+		{"weir_tcp_not_scheduled_seconds_total", "counter", "How long the reporter's processes were not scheduled: beyond a second its times are void.", func(r *Row) float64 { return r.Frozen }},
 		{"weir_tcp_rtt_p99_seconds", "gauge", "99th percentile of the heartbeats' round trip.", func(r *Row) float64 { return r.RTT99 / 1000 }},
 	} {
 		head(out, m.name, m.kind, m.help)

@@ -107,6 +107,8 @@ type Row struct {
 	RSS         uint64               `json:"rss_bytes"`
 	LimitsHit   []string             `json:"limits_hit,omitempty"`
 	Plateau     *tcpscale.Plateau    `json:"plateau,omitempty"`
+	Frozen      float64              `json:"frozen_s"`       // how long it was not scheduled
+	Void        string               `json:"void,omitempty"` // why its times and rates are not the path's
 	report      *tcpscale.Report     // for the matrix
 }
 
@@ -195,7 +197,7 @@ func (r *reporter) row(now time.Time) Row {
 		Original: r.original, State: r.state, Age: max(0, now.Sub(r.last).Round(100*time.Millisecond).Seconds()), Restarts: r.restarts,
 		Connections: p.Connections, Totals: p.Totals, Rates: r.rates, Sent: p.Heartbeats.Sent, Received: p.Heartbeats.Received,
 		Missed: p.Heartbeats.Missed, RTT50: l.rtt50, RTT99: l.rtt99, Connect50: l.connect50, Connect99: l.connect99,
-		Detected99: l.detected99, Reconnect99: l.reconnect99, CPU: r.cpu, RSS: p.RSSBytes, LimitsHit: p.LimitsHit, Plateau: p.Plateau, report: p,
+		Detected99: l.detected99, Reconnect99: l.reconnect99, CPU: r.cpu, RSS: p.RSSBytes, LimitsHit: p.LimitsHit, Plateau: p.Plateau, Frozen: p.Frozen, Void: p.Void, report: p,
 	}
 	seen := map[string]struct{}{}
 	for _, peer := range p.Peers {

@@ -47,6 +47,26 @@ func TestNonceForms(t *testing.T) {
 			t.Errorf("holds with byte %d changed: %s", i, b)
 		}
 	}
+	short := string(w.table.macs.appendShortNonce(nil, p.NonceKeys, client, w.now))
+	for _, later := range []int64{-40, 0, 3599 - nonceStep} {
+		if len(short) != shortNonceSize || !w.table.macs.nonceHolds([]byte(short), p, client, w.now+later*1e9) {
+			t.Errorf("a short nonce does not hold %d s later", later)
+		}
+	}
+	for _, later := range []int64{-120, 3600, nonceStep << 16, nonceStep << 32} { // also where the time that is sent comes again
+		if w.table.macs.nonceHolds([]byte(short), p, client, w.now+later*1e9) {
+			t.Errorf("a short nonce holds %d s later", later)
+		}
+	}
+	if w.table.macs.nonceHolds([]byte(short), p, netip.MustParseAddr("198.51.100.2"), w.now) {
+		t.Error("a short nonce holds for another address")
+	}
+	for i := range short {
+		b := []byte(short)
+		if b[i]++; w.table.macs.nonceHolds(b, p, client, w.now) {
+			t.Errorf("short one holds with byte %d changed: %s", i, b)
+		}
+	}
 	for _, bad := range []string{"", "x", good + "A", good[1:], nonceCookie, nonceCookie + nonceFeatures, "====" + good[4:]} {
 		if w.table.macs.nonceHolds([]byte(bad), p, client, w.now) {
 			t.Errorf("%q holds", bad)

@@ -113,31 +113,48 @@ func (x *exchange) unknown() bool {
 }
 
 // refuse answers an error to a request whose sender is not known: rate limited, and over UDP at most three times the
-// request, for its source address may be another's.
+// request, for its source address may be another's. Where the whole answer does not fit, the reason phrase is left out, then
+// the nonce is a short one, then FINGERPRINT is left out. A request of 20 bytes has room for a realm of 16; with a longer one
+// it is answered 400, without a realm.
 func (x *exchange) refuse(r Reason) Reason {
 	if !x.t.shared.rates.allow(challenges, x.path.Client.Addr(), x.proven, x.now) {
 		return RateLimited
 	}
+	nonce := nonceSize
 	x.error(r, true)
+	if x.amplifies(x.challengeSize(r, nonce)) {
+		x.error(r, false)
+	}
+	if x.amplifies(x.challengeSize(r, nonce)) {
+		nonce = shortNonceSize
+	}
+	if x.amplifies(x.challengeSize(r, nonce)) {
+		x.m.fingerprint = false
+	}
+	if x.amplifies(x.challengeSize(r, nonce)) {
+		r = BadRequest
+		x.error(r, false)
+	}
 	if x.challenges(r) {
-		x.challenge()
+		x.challenge(nonce)
 	}
 	x.seal()
-	if x.amplifies(0) {
-		x.out = x.out[:x.start]
-		x.error(r, false)
-		if x.challenges(r) {
-			x.challenge()
-		}
-		x.seal()
-	}
 	return x.unlessAmplified(r)
 }
 
 func (x *exchange) challenges(r Reason) bool { return r.Code() == 401 || r == StaleNonce }
 
+// challengeSize is what challenge, where r wants it, and seal will add.
+func (x *exchange) challengeSize(r Reason, nonce int) int {
+	size := x.sealSize()
+	if x.challenges(r) {
+		size += 2*attributeHeader + len(x.policy.Realm) + Padding(len(x.policy.Realm)) + nonce
+	}
+	return size
+}
+
 // challenge adds what the client needs to authenticate; the newer algorithms only where they fit.
-func (x *exchange) challenge() {
+func (x *exchange) challenge(nonceLength int) {
 	features := x.policy.Auth.SHA256
 	if features {
 		size := 4*attributeHeader + len(x.policy.Realm) + 3 + len(nonceCookie) + len(nonceFeatures) + nonceSize + 3 + 8
@@ -146,7 +163,11 @@ func (x *exchange) challenge() {
 	x.attribute(stun.AttrRealm, []byte(x.policy.Realm))
 	at := len(x.out)
 	x.attribute(stun.AttrNonce, nil)
-	x.out = x.t.macs.appendNonce(x.out, x.policy.NonceKeys, x.path.Client.Addr(), x.now, features)
+	if nonceLength == shortNonceSize {
+		x.out = x.t.macs.appendShortNonce(x.out, x.policy.NonceKeys, x.path.Client.Addr(), x.now)
+	} else {
+		x.out = x.t.macs.appendNonce(x.out, x.policy.NonceKeys, x.path.Client.Addr(), x.now, features)
+	}
 	size := len(x.out) - at - attributeHeader
 	binary.BigEndian.PutUint16(x.out[at+2:], uint16(size))
 	x.pad(size)

@@ -11,27 +11,65 @@ import (
 	"github.com/pion/stun/v4"
 )
 
-// Over UDP nobody without credentials gets more than three bytes for one, whatever realm and software are called.
+// Over UDP nobody without credentials gets more than three bytes for one, and everybody gets an answer, whatever the request
+// holds and whatever realm and software are called.
 func TestNoAmplification(t *testing.T) {
-	for _, size := range []int{1, 15, 16, 40, 128} {
+	for _, size := range []int{1, 8, 9, 15, 16, 17, 39, MaxRealm} {
 		for _, sha := range []bool{false, true} {
 			p := basic()
-			p.Realm, p.Software, p.Auth.SHA256 = strings.Repeat("r", size), strings.Repeat("s", size), sha
+			p.Realm, p.Software, p.Auth.SHA256 = strings.Repeat("r", size), strings.Repeat("s", 3*size), sha
 			w := newWorld(t, p)
 			c := w.client(4000, UDP)
 			c.path.Client = address("[2001:db8::5]:4000")
+			most := 0.0
 			for _, c.fingerprint = range []bool{false, true} {
 				for _, attributes := range [][]attr{nil, {transport(17)}, {attr{Type: 0x7ff0}}, {attr{Type: stun.AttrSoftware, Value: make([]byte, 40)}}} {
-					for _, method := range []stun.Method{stun.MethodBinding, allocateMethod, refreshMethod, stun.MethodConnectionBind} {
+					for _, method := range []stun.Method{
+						stun.MethodBinding, allocateMethod, refreshMethod, permitMethod, bindMethod, connectMethod, stun.MethodConnectionBind,
+					} {
 						c.nonce = ""
 						raw := c.message(method, stun.ClassRequest, attributes...)
 						m, r := c.send(raw)
-						if m != nil && len(m.Raw) > 3*len(raw) || (m == nil) != (r == Amplifies) {
-							t.Errorf("%v, realm of %d: %v after %d bytes", method, size, r, len(raw))
+						if m == nil || len(m.Raw) > 3*len(raw) {
+							t.Fatalf("%v, realm of %d: %v after %d bytes", method, size, r, len(raw))
+						}
+						most = max(most, float64(len(m.Raw))/float64(len(raw)))
+						if size <= 16 && method != stun.MethodBinding && method != stun.MethodConnectionBind && r != Challenged {
+							t.Errorf("%v, realm of %d: %v", method, size, r)
 						}
 					}
 				}
 			}
+			if size == 16 && most < 2.99 {
+				t.Errorf("realm of %d: at most %.2f bytes for one; these requests do not reach the bound", size, most)
+			}
+		}
+	}
+}
+
+// A request of 20 bytes without any attribute is answered: 401 where realm and nonce have room, else 400. The client then
+// goes on with the short nonce that it got.
+func TestBareRequests(t *testing.T) {
+	for _, test := range []struct {
+		realm int
+		want  Reason
+	}{{4, Challenged}, {8, Challenged}, {16, Challenged}, {17, BadRequest}, {MaxRealm, BadRequest}} {
+		p := basic()
+		p.Realm = strings.Repeat("r", test.realm)
+		for _, method := range []stun.Method{allocateMethod, refreshMethod, permitMethod, bindMethod, connectMethod} {
+			w := newWorld(t, p)
+			c := w.client(4000, UDP)
+			if m := c.must(test.want, method); len(m.Raw) > 60 {
+				t.Errorf("realm of %d: %d bytes answer 20", test.realm, len(m.Raw))
+			}
+			if c.nonce == "" {
+				c.must(Challenged, allocateMethod, transport(17))
+			}
+			c.must(OK, allocateMethod, transport(17))
+			w.now += int64(time.Hour) - 10e9
+			c.must(OK, refreshMethod) // the nonce still holds
+			w.now += 10e9
+			c.must(StaleNonce, refreshMethod)
 		}
 	}
 }
@@ -46,8 +84,13 @@ func TestShortestChallenge(t *testing.T) {
 	if m, r := c.send(raw); r != Challenged || len(m.Raw) > 3*len(raw) {
 		t.Errorf("%v to a request of %d bytes", r, len(raw))
 	}
-	p.Realm = strings.Repeat("r", 100)
+	p.Realm = strings.Repeat("r", MaxRealm)
 	w.set(p)
+	c.nonce, c.realm = "", p.Realm
+	raw = c.message(allocateMethod, stun.ClassRequest, transport(17))
+	if m, r := c.send(raw); r != Challenged || len(m.Raw) != 3*len(raw) {
+		t.Errorf("%v to a request of %d bytes with the longest realm", r, len(raw))
+	}
 	c.path.Transport = DTLS // its cookie has proven the address
 	c.nonce, c.realm = "", p.Realm
 	c.must(Challenged, allocateMethod, transport(17))

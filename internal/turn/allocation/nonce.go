@@ -10,9 +10,18 @@ import (
 // port is left out: a client of RFC 6062 uses one nonce on many connections.
 //
 //	[ obMatJos2 gAAB ] base64( seconds(4) mac(8) )      in brackets: only where PASSWORD-ALGORITHMS is offered
+//	base64( steps(2) mac(4) )                           where the answer to a small request has no room for more
+//
+// A step is four seconds; only the lower 16 bits of their number are sent, the MAC is made with all of them. Who guesses one of
+// the 2^32 short MACs has the rate limit of a proven source in another's name, and no credentials.
 const (
-	nonceRaw    = 12
-	nonceSize   = 16
+	nonceRaw  = 12
+	nonceSize = 16
+
+	shortNonceRaw  = 6
+	shortNonceSize = 8
+	nonceStep      = 4 // seconds
+
 	nonceCookie = "obMatJos2" // RFC 8489, section 9.2
 	// Bit 0 of the security features, password algorithms. The text counts from the left, the RFC's test vector from the
 	// right: so both.
@@ -37,24 +46,47 @@ func (c *macs) nonceMAC(key, seconds []byte, client netip.Addr) []byte {
 	return c.hmac(c.sha256, key, head, c.text)[:nonceRaw-4]
 }
 
+// appendShortNonce appends the shortest nonce.
+func (c *macs) appendShortNonce(dst []byte, keys [][]byte, client netip.Addr, now int64) []byte {
+	var raw [shortNonceRaw]byte
+	var steps [4]byte
+	binary.BigEndian.PutUint32(steps[:], uint32(now/(nonceStep*1e9)))
+	copy(raw[:], steps[2:])
+	copy(raw[2:], c.nonceMAC(keys[0], steps[:], client))
+	return base64.RawURLEncoding.AppendEncode(dst, raw[:])
+}
+
 // nonceHolds verifies a nonce. A nonce from the future (a clock set back) holds for a minute only.
 func (c *macs) nonceHolds(nonce []byte, p *Policy, client netip.Addr, now int64) bool {
 	if nonceHasFeatures(nonce) {
 		nonce = nonce[len(nonceCookie)+len(nonceFeatures):]
 	}
 	var raw [nonceRaw + 3]byte
-	if len(nonce) != nonceSize {
+	if len(nonce) != nonceSize && len(nonce) != shortNonceSize {
 		return false
 	}
-	if n, err := base64.RawURLEncoding.Decode(raw[:], nonce); err != nil || n != nonceRaw {
+	n, err := base64.RawURLEncoding.Decode(raw[:], nonce)
+	if err != nil {
 		return false
 	}
-	age := now/1e9 - int64(binary.BigEndian.Uint32(raw[:]))
+	var signed [4]byte
+	var made int64 // in seconds
+	mac := raw[4:n]
+	if n == shortNonceRaw {
+		steps := now / (nonceStep * 1e9)
+		steps -= int64(int16(uint16(steps) - binary.BigEndian.Uint16(raw[:])))
+		binary.BigEndian.PutUint32(signed[:], uint32(steps))
+		made, mac = steps*nonceStep, raw[2:n]
+	} else {
+		copy(signed[:], raw[:])
+		made = int64(binary.BigEndian.Uint32(raw[:]))
+	}
+	age := now/1e9 - made
 	if age < -60 || age >= int64(p.Lifetimes.Nonce/1e9) {
 		return false
 	}
 	for _, key := range p.NonceKeys {
-		if equal(c.nonceMAC(key, raw[:4], client), raw[4:nonceRaw]) {
+		if equal(c.nonceMAC(key, signed[:], client)[:len(mac)], mac) {
 			return true
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // Policy is what a server allows. It is immutable: change a copy and hand it to Shared.SetPolicy.
 type Policy struct {
-	Realm    string // at most 128 bytes; "" is "weir"
+	Realm    string // at most MaxRealm bytes; "" is "weir"
 	Software string // the SOFTWARE attribute of answers, at most 128 bytes; "" sends none
 	Auth     Auth
 	// NonceKeys sign nonces: the first signs, all verify, so that a key can be changed without a 438 for everybody.
@@ -87,13 +87,17 @@ type Lifetimes struct {
 
 const maxText = 128
 
+// MaxRealm is the longest realm in bytes. The Allocate that a client sends first, 28 bytes with REQUESTED-TRANSPORT, is answered
+// with realm and nonce in at most three times as many.
+const MaxRealm = 3*(headerSize+attributeHeader+4) - headerSize - (attributeHeader + 4) - attributeHeader - (attributeHeader + shortNonceSize)
+
 // withDefaults checks a policy and fills in what is 0.
 func (p Policy) withDefaults() (*Policy, error) {
 	if p.Realm == "" {
 		p.Realm = "weir"
 	}
-	if len(p.Realm) > maxText || len(p.Software) > maxText || !utf8.ValidString(p.Realm) {
-		return nil, fmt.Errorf("realm or software is not UTF-8 of at most %d bytes", maxText)
+	if len(p.Realm) > MaxRealm || len(p.Software) > maxText || !utf8.ValidString(p.Realm) {
+		return nil, fmt.Errorf("realm is not UTF-8 of at most %d bytes, or software is longer than %d", MaxRealm, maxText)
 	}
 	if err := p.checkAuth(); err != nil {
 		return nil, err

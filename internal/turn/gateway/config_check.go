@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
@@ -18,7 +19,11 @@ func (c *Config) Validate() error {
 	if err := checkName(c.Name, true); err != nil {
 		return fmt.Errorf("name: %w", err)
 	}
-	if err := checkText(c.Realm, 128); err != nil {
+	if n := len(c.Realm); n > allocation.MaxRealm {
+		return fmt.Errorf("realm: %d bytes are more than %d, so that over UDP the answer to a client's first request would be over three times the request; write a shorter one",
+			n, allocation.MaxRealm)
+	}
+	if err := checkText(c.Realm, allocation.MaxRealm); err != nil {
 		return fmt.Errorf("realm: %w", err)
 	}
 	if err := c.Auth.validate(); err != nil {

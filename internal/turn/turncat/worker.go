@@ -199,13 +199,11 @@ func (w *worker) stage(data []byte) []byte {
 	return frame
 }
 
-// put hands a message to a link over a stream, padded where the transport is one (RFC 8656 section 12.5).
+// put hands ChannelData to a link over TCP, TLS or DTLS, padded to a multiple of four bytes. RFC 8656 section 12.5 requires
+// that over TCP and TLS and allows it over DTLS, where some servers (STUNner's) frame like over a stream and require it too.
 func (w *worker) put(c *client, head, data []byte) {
 	l := c.link
-	pad := 0
-	if l.session.tcp {
-		pad = -(len(head) + len(data)) & 3
-	}
+	pad := -(len(head) + len(data)) & 3
 	if !l.stream.put(head, data, pad) {
 		w.counters.queue.Add(1)
 		return

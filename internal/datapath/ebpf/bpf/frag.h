@@ -67,14 +67,14 @@ static __always_inline int rewrite_for(struct pkt *p)
 	return 0;
 }
 
-/* The key of the packet's own datagram, or of the one that an ICMP error quotes. */
+/* The key of the packet's own datagram, or of the one that an ICMP error quotes.
+ * In IPv6 the next header is no part of it (RFC 8200 section 4.5). */
 static __always_inline void fragment_key(ctx_t *ctx, const struct pkt *p, struct flow_key *k)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	if (p->quote_later) {
 		__builtin_memcpy(k->src, p->key.dst, 16);
 		__builtin_memcpy(k->dst, p->key.src, 16);
-		k->proto = p->key.proto;
 	} else if (p->kind == KIND_ICMP_ERROR) {
 		if (p->version == 4) {
 			k->src[2] = k->dst[2] = MAPPED;
@@ -84,12 +84,12 @@ static __always_inline void fragment_key(ctx_t *ctx, const struct pkt *p, struct
 			ctx_load(ctx, p->l3 + 8, k->src, 16);
 			ctx_load(ctx, p->l3 + 24, k->dst, 16);
 		}
-		k->proto = p->proto;
 	} else {
 		__builtin_memcpy(k->src, p->key.src, 16);
 		__builtin_memcpy(k->dst, p->key.dst, 16);
-		k->proto = p->proto;
 	}
+	if (p->version == 4)
+		k->proto = p->quote_later ? p->key.proto : p->proto;
 	k->sport = p->id >> 16;
 	k->dport = p->id;
 }

@@ -44,8 +44,12 @@ struct reservation {
 	__u8 tries;
 	__u8 any;         /* may take the place of a proven flow */
 	__u8 full;        /* out: no way was free for a reply key */
-	__u8 pad[3];
+	__u8 takes;       /* may end the unproven flow that has the reply key */
+	__u8 pad[2];
 	__u32 service;    /* number in services */
+	__u64 rank;       /* of the chosen candidate, see reserve_taken */
+	__u32 chosen;
+	__u32 pad2;
 };
 
 #define NO_SLOT 0xffffu      /* of cells; not a backend */
@@ -78,7 +82,7 @@ struct pkt {
 	__u8 reason;     /* that steering gave */
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
-	__u8 owned;      /* its connection id names slot: no full table stops it */
+	__u8 owned;      /* its connection id names slot, in mode NAT: no full table stops it */
 	__u8 pad;
 	struct rewrite nat;
 	/* from nat.src on not cleared for each packet */

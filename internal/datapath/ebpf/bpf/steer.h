@@ -133,6 +133,13 @@ __noinline __u32 cid_slot(ctx_t *ctx, struct pkt *p)
 	return found << 16 | (found == CID_KNOWN ? live_owner(p, service, owner) & 0xffff : NO_SLOT);
 }
 
+/* Whether a flow without an entry, which a CID steers to owner, gets one: where it
+ * would go elsewhere by Maglev, as what has no CID does, and the rate permits. */
+static __always_inline bool needs_entry(struct pkt *p, const struct service *service, __u32 owner)
+{
+	return maglev_select(p) != owner && rate_enter(service, p->now);
+}
+
 /* The order behind the service look-up. */
 static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct service *service)
 {
@@ -152,15 +159,10 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 			cid = owner >> 16;
 			owner &= 0xffff;
 		}
-		if (owner != NO_SLOT) {
-			if (service->mode != MODE_NAT) {
-				p->slot = owner;
-				return REASON_CID;
-			}
+		if (owner != NO_SLOT)
 			found = REASON_CID;
-		} else if (cid != CID_NONE) {
+		else if (cid != CID_NONE)
 			found = fresh = REASON_CID_UNKNOWN;
-		}
 	}
 	if (flow_find_here(p, service)) {
 		if (owner == NO_SLOT || p->slot == owner) {
@@ -168,9 +170,12 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 			return found;
 		}
 		p->number = NO_NUMBER;
+	} else if (owner != NO_SLOT && service->mode != MODE_NAT && !needs_entry(p, service, owner)) {
+		p->slot = owner;
+		return REASON_CID;
 	}
 	if (owner != NO_SLOT) {
-		p->owned = 1;
+		p->owned = service->mode == MODE_NAT;
 		return enter(p, owner, REASON_CID);
 	}
 	p->slot = NO_SLOT;

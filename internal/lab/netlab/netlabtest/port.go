@@ -15,27 +15,62 @@ import (
 // leaves nothing, it is one of those, still another one for each test.
 func UDPPort(t testing.TB) uint16 {
 	t.Helper()
+	return udpPorts(t, 1)
+}
+
+// UDPPortPair returns the first of two adjacent ports as of [UDPPort], for programs that bind the next port as well, such as
+// coturn's turnutils_peer.
+func UDPPortPair(t testing.TB) uint16 {
+	t.Helper()
+	return udpPorts(t, 2)
+}
+
+func udpPorts(t testing.TB, count int) uint16 {
+	t.Helper()
 	first, last := portsBeside(kernelPorts())
 	for range 1000 {
 		port := 0
 		if first > 0 {
-			port = first + rand.IntN(last-first+1)
+			port = first + rand.IntN(last-first+2-count)
 		}
-		probe, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
-		if err != nil {
-			continue
+		claims := make([]net.Listener, 0, count)
+		for len(claims) < count {
+			free, claim := claimUDP(port)
+			if claim == nil {
+				break
+			}
+			claims, port = append(claims, claim), free+1
 		}
-		port = probe.LocalAddr().(*net.UDPAddr).Port
-		probe.Close()
-		// Who listens here has the number among tests. It is TCP: the UDP port is free on all addresses.
-		claim, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 255, 255, 254), Port: port})
-		if err == nil {
-			t.Cleanup(func() { claim.Close() })
-			return uint16(port)
+		if len(claims) == count {
+			t.Cleanup(func() { release(claims) })
+			return uint16(port - count)
 		}
+		release(claims)
 	}
 	t.Fatalf("no free UDP port between %d and %d", first, last)
 	return 0
+}
+
+func release(claims []net.Listener) {
+	for _, claim := range claims {
+		claim.Close()
+	}
+}
+
+// claimUDP has a free port for a test, or no claim: somebody has it.
+func claimUDP(want int) (port int, claim net.Listener) {
+	probe, err := net.ListenUDP("udp", &net.UDPAddr{Port: want})
+	if err != nil {
+		return 0, nil
+	}
+	port = probe.LocalAddr().(*net.UDPAddr).Port
+	probe.Close()
+	// Who listens here has the number among tests. It is TCP: the UDP port is free on all addresses.
+	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 255, 255, 254), Port: port})
+	if err != nil {
+		return 0, nil
+	}
+	return port, listener
 }
 
 // kernelPorts is the range from which the kernel serves.

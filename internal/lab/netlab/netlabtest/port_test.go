@@ -14,6 +14,13 @@ func TestUDPPortsAreFreeAndStayOnesOwn(t *testing.T) {
 		}
 		seen[port] = true
 	}
+	for range 100 {
+		port := UDPPortPair(t)
+		if seen[port] || seen[port+1] {
+			t.Fatalf("ports %d and %d: one of them twice", port, port+1)
+		}
+		seen[port], seen[port+1] = true, true
+	}
 	for port := range seen {
 		conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: int(port)})
 		if err != nil {

@@ -1,0 +1,137 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// OwnSource looks for DSR services whose replies this machine would drop, for a warning at the start of a balancer.
+// Only what is bad is returned.
+func OwnSource(snapshot *lb.Snapshot) ([]Finding, error) {
+	e := &examiner{Config: Config{Snapshot: snapshot}, proc: "/proc"}
+	if err := e.lostReplies(); err != nil {
+		return nil, err
+	}
+	return e.findings, nil
+}
+
+// ownSource is lostReplies with a word when all is well.
+func (e *examiner) ownSource() error {
+	if e.Snapshot == nil {
+		return nil
+	}
+	before := len(e.findings)
+	if err := e.lostReplies(); err != nil {
+		return err
+	}
+	if e.silent(before) {
+		e.ok("no reply of a DSR backend is dropped for its source address")
+	}
+	return nil
+}
+
+// lostReplies looks for IPv4 VIPs of DSR services that are addresses of this machine. Replies then have one of its own
+// addresses as their source. If they pass this machine, the kernel drops them where they come in (on the way to the backend)
+// unless accept_local is on there and the reverse path filter is not strict. IPv6 has no such check.
+func (e *examiner) lostReplies() error {
+	seen := map[string]bool{} // interfaces that a finding names
+	for _, service := range e.Snapshot.Services {
+		if service.Mode != lb.L2DSR && service.Mode != lb.L3DSR {
+			continue
+		}
+		vip, ok, err := ownVIP4(service)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		for _, backend := range service.Backends {
+			name := wayTo(backend.Address4)
+			if name == "" || seen[name] {
+				continue
+			}
+			if err := e.acceptsOwnSource(service, vip, name); err != nil {
+				return err
+			}
+			seen[name] = true
+		}
+	}
+	return nil
+}
+
+// acceptsOwnSource checks the settings of one interface.
+func (e *examiner) acceptsOwnSource(service *lb.Service, vip netip.Addr, name string) error {
+	values := map[string]int{}
+	for _, key := range []string{"accept_local", "rp_filter"} {
+		for _, of := range []string{"all", name} {
+			value, _, err := e.sysctl("ipv4/conf/" + of + "/" + key)
+			if err != nil {
+				return err
+			}
+			values[key] = max(values[key], value)
+		}
+	}
+	path := "ipv4/conf/" + name + "/"
+	var cures []string
+	if values["accept_local"] == 0 {
+		cures = append(cures, set(path+"accept_local", 1))
+	}
+	if values["rp_filter"] == 1 {
+		cures = append(cures, set(path+"rp_filter", 2))
+	}
+	if len(cures) > 0 {
+		e.bad(Warn, strings.Join(cures, " && "), "the VIP %s of service %s (mode %s) is an address of this machine: IPv4 replies of backends that come in on %s have it as their source and are dropped", vip, service.Name, service.Mode, name)
+	}
+	return nil
+}
+
+// ownVIP4 finds an IPv4 VIP that this machine takes for its own.
+func ownVIP4(service *lb.Service) (netip.Addr, bool, error) {
+	addresses, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return netip.Addr{}, false, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, vip := range service.VIPs {
+		if !vip.Prefix.Addr().Is4() {
+			continue
+		}
+		i := slices.IndexFunc(addresses, func(a netlink.Addr) bool {
+			address, ok := netip.AddrFromSlice(a.IP.To4())
+			return ok && vip.Prefix.Contains(address)
+		})
+		if i >= 0 {
+			address, _ := netip.AddrFromSlice(addresses[i].IP.To4())
+			return address, true, nil
+		}
+		routes, err := netlink.RouteGet(net.IP(vip.Prefix.Addr().AsSlice())) // an error: there is no way
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return vip.Prefix.Addr(), true, nil
+		}
+	}
+	return netip.Addr{}, false, nil
+}
+
+// wayTo is the interface that packets to an address leave by; empty: there is none, or it is this machine.
+func wayTo(address netip.Addr) string {
+	if !address.IsValid() {
+		return ""
+	}
+	routes, err := netlink.RouteGet(net.IP(address.AsSlice()))
+	if err != nil || len(routes) == 0 || routes[0].Type == unix.RTN_LOCAL {
+		return ""
+	}
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil || link.Attrs().RawFlags&unix.IFF_LOOPBACK != 0 {
+		return ""
+	}
+	return link.Attrs().Name
+}

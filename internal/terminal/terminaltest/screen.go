@@ -1,0 +1,123 @@
+// Package terminaltest runs a program in a terminal emulator (tmux) and reads what a person would see there.
+package terminaltest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Screen is a terminal with a program in it.
+type Screen struct {
+	t      testing.TB
+	socket string
+}
+
+const (
+	limit = 2 * time.Minute
+	poll  = 20 * time.Millisecond
+)
+
+// settings: what the program leaves stays readable.
+const settings = `set -g status off
+set -g history-limit 10000
+set -g remain-on-exit on
+set -g remain-on-exit-format ""
+`
+
+// Start runs a command in a new terminal until it or the test ends. A test that may not install tmux is skipped.
+func Start(t testing.TB, width, height int, command ...string) *Screen {
+	t.Helper()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		if os.Getenv("WEIR_ROOT") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip("no tmux here")
+	}
+	dir, err := os.MkdirTemp("", "wt") // short: a socket's path is bounded
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Screen{t: t, socket: filepath.Join(dir, "tmux")}
+	file := filepath.Join(dir, "conf")
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = exec.Command("tmux", "-S", s.socket, "kill-server").Run() //nolint:gosec // our own socket
+		os.RemoveAll(dir)
+	})
+	s.tmux(append([]string{"-u", "-f", file, "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "--"}, command...)...)
+	return s
+}
+
+func (s *Screen) tmux(args ...string) string {
+	s.t.Helper()
+	cmd := exec.Command("tmux", append([]string{"-S", s.socket}, args...)...) //nolint:gosec // the test's own words
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("tmux %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// Resize gives the terminal another size, as a person who drags its window does.
+func (s *Screen) Resize(width, height int) {
+	s.t.Helper()
+	s.tmux("resize-window", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height))
+}
+
+// Type presses keys, by tmux's names: "C-c" or "Enter" for instance.
+func (s *Screen) Type(keys ...string) {
+	s.t.Helper()
+	s.tmux(append([]string{"send-keys"}, keys...)...)
+}
+
+// Text is everything that can be seen, lines that were scrolled off included, without blanks at the end of lines.
+func (s *Screen) Text() string {
+	s.t.Helper()
+	return strings.TrimRight(s.tmux("capture-pane", "-p", "-S", "-"), "\n")
+}
+
+// Visible is what can be seen without scrolling back.
+func (s *Screen) Visible() string {
+	s.t.Helper()
+	return strings.TrimRight(s.tmux("capture-pane", "-p"), "\n")
+}
+
+// Wait waits until what can be seen is as wanted, and returns it.
+func (s *Screen) Wait(what string, wanted func(text string) bool) string {
+	s.t.Helper()
+	for deadline := time.Now().Add(limit); ; time.Sleep(poll) {
+		text := s.Text()
+		if wanted(text) {
+			return text
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("waited in vain for %s; the terminal shows:\n%s", what, text)
+		}
+	}
+}
+
+// Ended waits for the end of the program and returns its exit code and what it left on the screen.
+func (s *Screen) Ended() (code int, text string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(limit); ; time.Sleep(poll) {
+		dead, status, _ := strings.Cut(strings.TrimSpace(s.tmux("display-message", "-p", "#{pane_dead}:#{pane_dead_status}")), ":")
+		if dead == "1" {
+			code, err := strconv.Atoi(status)
+			if err != nil {
+				code = -1 // a signal
+			}
+			return code, s.Text()
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the program does not end; the terminal shows:\n%s", s.Text())
+		}
+	}
+}
