@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/weir-lb/weir/internal/control/config"
@@ -59,12 +58,6 @@ func parseStunnerd(name string, text []byte) (*gatewayPlan, error) {
 		gateway: result.Gateway, health: result.Health, metrics: result.Metrics, stunner: true, log: result.Log,
 		notes: notes, document: document,
 	}, nil
-}
-
-// ofGateway reports whether a file is one of a gateway, Weir's or STUNner's, and not of the load balancer.
-func ofGateway(text []byte) bool {
-	keys := config.Keys(text)
-	return stunnerd.Recognize(keys) || slices.Contains(keys, "listeners") && !slices.Contains(keys, "services")
 }
 
 // check also looks at what the configuration names outside of the file.
