@@ -76,7 +76,10 @@ bench: ## Go benchmarks with allocations (PKG=./internal/steering/...)
 	@.ci/deps go
 	$(GO) test -run '^$$' -bench . -benchmem $(PKG)
 
-install: build ## PREFIX/bin/weir and its shell completions
+bin/weir:
+	$(MAKE) build
+
+install: bin/weir ## what build built, as PREFIX/bin/weir, and its shell completions
 	install -D -m 755 bin/weir $(DESTDIR)$(PREFIX)/bin/weir
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	bin/weir completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir

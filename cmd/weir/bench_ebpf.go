@@ -26,6 +26,9 @@ type benchEBPFFlags struct {
 	out      labOutput
 }
 
+// Sizes of the table for `weir bench ebpf --flows`: the generator knows 1<<24 flows, and a flood sends four times the size.
+const minBenchFlows, maxBenchFlows = 1 << 10, 1 << 21
+
 func newBenchEBPFCommand() *cobra.Command {
 	var f benchEBPFFlags
 	cmd := &cobra.Command{
@@ -37,8 +40,12 @@ A generator program writes every packet's headers and goes on to the program und
 the same rounds; "net" is the difference. The 20th percentile of the rounds counts, for what else runs here only adds.
 "reason" is what the packets were counted as. Needs root.
 
+"table" is limits.flows of the service (--flows), "in use" the flows that were alive in the table at the end. New flows meet a
+table that has been in use: as many flows are alive as limits.flows says, the other entries are expired, as many flows expire as
+come, and nothing touches the table between the packets that are timed.
+
 Beside it, in the same rounds and with the same packets, two small programs: "LRU" parses and looks the 5-tuple up in an LRU
-hash table of 1048576 entries with keys of 40 bytes, as the flow tables of Katran and Cilium do; for a new flow it inserts into
+hash table of the same size with keys of 40 bytes, as the flow tables of Katran and Cilium do; for a new flow it inserts into
 that table when it is full. "FIB" parses and looks the destination up in the kernel's routes. "xLRU" and "xFIB" are net in terms
 of those: 0.25 means a quarter of it.
 
@@ -49,6 +56,7 @@ flows through a lab of namespaces, over these roads in turns, and a program at t
 Medians, spreads and ratios to kernel routing and to the floor in the same round. The lab needs the package iptables.`,
 		Example: `  weir bench ebpf
   weir bench ebpf --hook xdp --only hit
+  weir bench ebpf --hook xdp --only 'new flow' --flows 262144
   weir bench ebpf --rounds 15 --json
   weir bench ebpf --live --report live.html
   weir bench ebpf --live --hook xdp --families ipv4 --rounds 3 --seconds 1`,
@@ -68,6 +76,9 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 					return usageError(fmt.Errorf("--%s is for --live", name))
 				}
 			}
+			if f.config.Flows < minBenchFlows || f.config.Flows > maxBenchFlows {
+				return usageError(fmt.Errorf("--flows %d: give %d to %d", f.config.Flows, minBenchFlows, maxBenchFlows))
+			}
 			if f.live {
 				return runBenchLive(cmd, &f)
 			}
@@ -85,6 +96,7 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 	flags := cmd.Flags()
 	flags.IntVar(&f.config.Rounds, "rounds", 9, "rounds of each case (--live: 5)")
 	flags.IntVar(&f.config.Packets, "packets", 1<<18, "packets of a case in one round")
+	flags.IntVar(&f.config.Flows, "flows", 1<<20, "limits.flows: the size of the flow table, and of the LRU table")
 	flags.StringVar(&f.hook, "hook", "both", "xdp, tcx or both")
 	flags.StringVar(&f.config.Only, "only", "", "measure only cases, or roads, with this in their name")
 	flags.BoolVar(&f.live, "live", false, "packets per second through a lab, of live frames")
@@ -97,9 +109,9 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 
 func printBenchEBPF(out io.Writer, results []ebpf.BenchResult) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tHOOK\tFAMILY\tFLOWS\tNS\tFLOOR\tNET\tMPPS\tLRU\txLRU\tFIB\txFIB\tREASON")
+	fmt.Fprintln(w, "CASE\tHOOK\tFAMILY\tFLOWS\tTABLE\tIN USE\tNS\tFLOOR\tNET\tMPPS\tLRU\txLRU\tFIB\txFIB\tREASON")
 	for _, r := range results {
-		fmt.Fprintf(w, "%s\t%s\tIPv%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%s\t%s\t%s\n", r.Case, r.Hook, r.Family, r.Flows, r.NS, r.Floor, r.Net, 1e3/max(r.Net, 1),
+		fmt.Fprintf(w, "%s\t%s\tIPv%d\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%s\t%s\t%s\n", r.Case, r.Hook, r.Family, r.Flows, r.Table, r.InUse, r.NS, r.Floor, r.Net, 1e3/max(r.Net, 1),
 			known("%.0f", r.LRU), known("%.2f", r.XLRU), known("%.0f", r.FIB), known("%.2f", r.XFIB), r.Reason)
 	}
 	return w.Flush()
@@ -113,6 +125,9 @@ func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
 	}
 	if cmd.Flags().Changed("packets") {
 		return usageError(errors.New("--packets is for the test runs; --live takes --seconds"))
+	}
+	if cmd.Flags().Changed("flows") {
+		return usageError(errors.New("--flows is for the test runs; --live has flows of its own"))
 	}
 	for _, road := range bench.LiveRoads() {
 		weir := strings.HasPrefix(road, "weir-")

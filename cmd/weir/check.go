@@ -19,33 +19,70 @@ import (
 // checkResult is what `weir check --json` prints.
 type checkResult struct {
 	File     string                  `json:"file"`
-	Datapath string                  `json:"datapath"` // whose capabilities were checked; "any": none in particular
+	Kind     string                  `json:"kind,omitempty"` // whose file it is
+	Datapath string                  `json:"datapath"`       // whose capabilities were checked; "any": none in particular
 	OK       bool                    `json:"ok"`
 	Error    string                  `json:"error,omitempty"`
 	Line     int                     `json:"line,omitempty"`
 	Column   int                     `json:"column,omitempty"`
+	Errors   []checkError            `json:"errors,omitempty"` // all; error, line and column are the first
 	Warnings []string                `json:"warnings,omitempty"`
 	Services []control.ServiceStatus `json:"services,omitempty"`
 	Tier     []control.MemberStatus  `json:"tier,omitempty"`
-	Gateway  *gatewaySummary         `json:"gateway,omitempty"` // of a TURN gateway's file, instead of services
+	Gateway  *gatewaySummary         `json:"gateway,omitempty"`   // of a TURN gateway's file, instead of services
+	Node     string                  `json:"node,omitempty"`      // of a CoAP node's: what it listens on
+	Scenario []string                `json:"scenarios,omitempty"` // of weir snat: their names
+}
+
+// checkError is one thing wrong.
+type checkError struct {
+	Error  string `json:"error"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+}
+
+// allErrors writes several errors, one a line.
+type allErrors struct{ error }
+
+func (e allErrors) Error() string {
+	var lines []string
+	for _, one := range eachError(e.error) {
+		lines = append(lines, one.Error())
+	}
+	return strings.Join(lines, "\nweir: ")
+}
+
+func (e allErrors) Unwrap() error { return e.error }
+
+// eachError are the errors of a document, one by one.
+func eachError(err error) []error {
+	var several config.Errors
+	if errors.As(err, &several) {
+		return several
+	}
+	return []error{err}
 }
 
 func newCheckCommand() *cobra.Command {
-	var datapath string
+	var file, datapath string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check FILE",
-		Short: "Check a configuration of the load balancer or the TURN gateway and show what it means",
-		Long: `Check a load-balancer configuration without running it: decode it strictly, compile it as the load balancer
-would, and print the services, addresses and backends that come out, with each backend's share of new flows. A file of the TURN
-gateway, Weir's or STUNner's, is checked with its certificates, and its listeners and clusters are printed.
+		Short: "Check a configuration file of any part of Weir and show what it means",
+		Long: `Check a configuration without running it. The keys say whose file it is.
 
-The first thing wrong is printed as file:line:column: key: what; remedy.
+Load balancer: the file is decoded strictly and compiled as the load balancer does, and the services, addresses and backends
+are printed with each backend's share of new flows. TURN gateway, in Weir's or STUNner's format: it is checked with its
+certificates, and its listeners and clusters are printed. CoAP node: it is checked with its keys. Scenarios of weir snat: they
+are checked, and their names are printed.
+
+Everything that is wrong is printed, one line each, as file:line:column: key: what; remedy. Values are checked when all keys
+can be read.
 Exit codes: 0 the file is good, 1 it is not, 2 wrong usage.`,
 		Example: `  weir check weir.yaml
   weir check weir.yaml --datapath udp     # also: can the user-space data path do all of it?
   weir check weir.yaml --json | jq .services
-  weir check gateway.yaml                 # of weir turn gateway
+  weir check -c gateway.yaml              # of weir turn gateway; the same as weir check gateway.yaml
 
 A service that steers by connection id:
 
@@ -56,7 +93,12 @@ A service that steers by connection id:
     backends:
     - {name: a, address: 10.0.0.11, port: 5684, nodes: [1]}
     - {name: b, address: 10.0.0.12, port: 5684, nodes: [2]}`,
-		Args: exactlyOneFile,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if file != "" {
+				args = append(args, file)
+			}
+			return exactlyOneFile(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			caps := lb.CheckCaps()
 			if datapath != "" {
@@ -65,7 +107,7 @@ A service that steers by connection id:
 					return usageError(err)
 				}
 			}
-			result, err := checkFile(args[0], caps)
+			result, err := checkFile(append(args, file)[0], caps)
 			out := cmd.OutOrStdout()
 			if asJSON {
 				if encodeErr := printJSON(out, result); encodeErr != nil {
@@ -77,17 +119,25 @@ A service that steers by connection id:
 				return nil
 			}
 			if err != nil {
-				return err
+				return allErrors{err}
 			}
 			for _, warning := range result.Warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
 			}
-			if result.Gateway != nil {
+			switch {
+			case result.Gateway != nil:
 				return result.Gateway.print(out)
+			case result.Node != "":
+				_, err := fmt.Fprintf(out, "configuration of weir coap server: %s\n", result.Node)
+				return err
+			case len(result.Scenario) > 0:
+				_, err := fmt.Fprintf(out, "%d scenarios of weir snat: %s\n", len(result.Scenario), strings.Join(result.Scenario, "; "))
+				return err
 			}
 			return printServices(out, result.Services, result.Tier)
 		},
 	}
+	cmd.Flags().StringVarP(&file, "config", "c", "", "the file, instead of the argument")
 	cmd.Flags().StringVar(&datapath, "datapath", "", "also check that this data path can do it: ebpf, nfqueue or udp")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -108,7 +158,22 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 		if err != nil {
 			return err
 		}
-		if ofGateway(text) {
+		result.Kind = kindOf(text)
+		switch result.Kind {
+		case kindKubernetes:
+			return fmt.Errorf("%s: a Kubernetes manifest, not a file of Weir; check it with kubectl apply --dry-run=server -f %s", path, path)
+		case kindNode:
+			result.Node, err = checkNode(path, text)
+			return err
+		case kindScenarios:
+			scenarios, err := decodeSnat(path, text)
+			result.Scenario = snatNames(scenarios)
+			var usage *exitError
+			if errors.As(err, &usage) {
+				err = usage.err // the file is wrong, not the command line
+			}
+			return err
+		case kindGateway, kindSTUNner:
 			plan, err := parseGateway(path, text)
 			if err != nil {
 				return err
@@ -131,11 +196,16 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 	}()
 	result.OK = err == nil
 	if err != nil {
-		result.Error = err.Error()
-		var at *config.Error
-		if errors.As(err, &at) {
-			result.Line, result.Column = at.Line, at.Column
+		for _, one := range eachError(err) {
+			entry := checkError{Error: one.Error()}
+			var at *config.Error
+			if errors.As(one, &at) {
+				entry.Line, entry.Column = at.Line, at.Column
+			}
+			result.Errors = append(result.Errors, entry)
 		}
+		first := result.Errors[0]
+		result.Error, result.Line, result.Column = first.Error, first.Line, first.Column
 		if errors.Is(err, os.ErrNotExist) {
 			err = usageError(err)
 		}

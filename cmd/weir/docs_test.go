@@ -42,7 +42,7 @@ func pages(t *testing.T) []string {
 // Every command has its page, and each of its flags is told there.
 func TestEveryFlagIsOnItsPage(t *testing.T) {
 	home := map[string]string{ // the longest matching command path wins
-		"weir nat": "nat.md", "weir lb": "lb.md", "weir check": "check.md", "weir explain": "check.md",
+		"weir nat": "nat.md", "weir lb": "lb.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
@@ -182,7 +182,7 @@ func parseLine(line string) error {
 func shellWords(line string) []string {
 	var words []string
 	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
-		if strings.ContainsRune("#|<>&;", rune(line[0])) {
+		if strings.ContainsRune("#|<>&;", rune(line[0])) || strings.HasPrefix(line, "2>") {
 			break
 		}
 		var word strings.Builder

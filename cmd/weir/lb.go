@@ -60,7 +60,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
   weir lb run -c weir.yaml --datapath ebpf --interface veth0 --hook tcx --pin-path /sys/fs/bpf/weir/edge
   weir lb run -c weir.yaml --datapath nfqueue --queue 0:3
   weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
-  kill -HUP $(pidof weir)     # read the file again`,
+  kill -HUP PID     # of this balancer: read the file again`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
@@ -84,6 +84,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags serveFlags, log *slog.Logger) (err error) {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
+	log.Info("starting", "datapath", datapath, "configuration", path)
 	balancer, err := openDatapath(datapath, kernel, queues, log, livenessTo(&loop, log))
 	if err != nil {
 		return err

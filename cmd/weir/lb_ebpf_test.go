@@ -533,6 +533,14 @@ func TestRootKernelTrace(t *testing.T) {
 	lab := kernelLab(t, "ktrace")
 	k := newKernelLB(t, lab.Namespace("gateway"), "tcx", kernelInterfaces, kernelSpec(100, false))
 	k.end(syscall.SIGKILL)
+	last := 0
+	for _, step := range []string{"msg=starting ", `msg="loading the programs"`, "attaching the programs", `msg="configuration applied"`} {
+		at := strings.Index(k.out.String(), step)
+		if at < last {
+			t.Errorf("the start does not say %s in its place:\n%s", step, k.out)
+		}
+		last = max(last, at)
+	}
 	capture := filepath.Join(t.TempDir(), "t.pcapng")
 	stop := keepTalking(t.Context(), []*talker{newTalker(t, lab.Namespace("zone0"), "udp", "10.0.0.1:80")})
 	out, code := weir(t, "lb", "trace", "--pin-path", k.pins, "--service", "nat", "--reason", "conntrack,reply", "--host", "10.0.0.2", "--limit", "4", "--pcap", capture)

@@ -156,7 +156,7 @@ services:
 	}
 	until("draining", 0, `"generation": 2`)
 	write(strings.Replace(good, "udp: 30s", "udp: 30", 1))
-	until("bad file", exitFailure, `"generation": 2`, `weir.yaml:6:19: services[0].timeouts.udp: no time`)
+	until("bad file", exitFailure, `"generation": 2`, `weir.yaml:6:19: services[0].timeouts.udp: `)
 	if name := askUDP(t, address); name != "two" {
 		t.Errorf("%s answers while the file is bad", name)
 	}

@@ -34,7 +34,7 @@ func newLBTraceCommand() *cobra.Command {
 weir at --admin says.
 
 ebpf: the filter runs in the kernel; without a trace the programs spend one load on it. It reads the tables below
---pin-path, so it works also while weir itself is down; naming --pin-path asks nobody.
+--pin-path, so it works also while weir itself is down; naming --pin-path asks nobody. While weir starts, it waits.
 
 nfqueue: the filter runs in weir's workers, which never wait for a trace: what comes faster than it is read is counted.
 Each line names mark and queue too. A fragment that is held shows when it comes, and again when it is decided.
@@ -178,6 +178,14 @@ func trace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter, each 
 		return 0, unasked
 	}
 	if err = privilege.Check(privilege.LBTrace); err == nil {
+		err = ebpf.Await(cmd.Context(), flags.pinPath, func() {
+			fmt.Fprintln(cmd.ErrOrStderr(), "weir is starting; waiting until its programs are loaded")
+		})
+	}
+	if cmd.Context().Err() != nil {
+		return 0, nil // interrupted while it waited
+	}
+	if err == nil {
 		lost, err = ebpf.Trace(cmd.Context(), flags.pinPath, filter, func(p *ebpf.Traced) bool { return each(describeTraced(p), p.Data) })
 	}
 	if err != nil && unasked != nil {

@@ -63,7 +63,7 @@ func newPrivilegeLab(t *testing.T) *privilegeLab {
 	for name, text := range map[string]string{
 		"nat.yaml":  privilegeSpec("nat", "192.0.2.9", `address: "10.2.0.2"`),
 		"mark.yaml": privilegeSpec("mark", "192.0.2.9", "mark: 5"),
-		"udp.yaml":  privilegeSpec("nat", "127.0.0.1", `address: "127.0.0.1"`),
+		"udp.yaml":  privilegeSpec("nat", "127.0.0.1", `address: "127.0.0.1", port: 8081`),
 		"turn.yaml": `
 listeners: [{name: udp, protocol: udp, address: 10.0.0.1, port: 3478}]
 auth: {users: [{name: u, password: p}]}

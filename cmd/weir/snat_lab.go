@@ -12,6 +12,7 @@ import (
 	examples "github.com/weir-lb/weir/examples/snat"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/lab/natrig"
+	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
 )
 
@@ -101,6 +102,7 @@ func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string)
 	}
 	progress := newProgress(cmd.ErrOrStderr())
 	c.Progress = progress.show
+	load := procstat.LoadAverage()
 	result, err := natrig.Run(cmd.Context(), c)
 	progress.clear()
 	switch {
@@ -114,7 +116,7 @@ func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string)
 		err = result.Write(cmd.OutOrStdout())
 	}
 	if err == nil {
-		method := strings.Join(append([]string{cmd.CommandPath()}, os.Args[min(3, len(os.Args)):]...), " ")
+		method := fmt.Sprintf("%s\nload average: %s before, %s after", typedCommand(), load, procstat.LoadAverage())
 		err = writeReport(report, func(w io.Writer) error { return result.WriteHTML(w, method) })
 	}
 	if err == nil && !result.OK() {

@@ -89,7 +89,7 @@ func runTCPBench(cmd *cobra.Command, config scalebench.Config, via tcpViaFlags, 
 		return usageError(err)
 	}
 	progress := newTCPProgress(cmd.ErrOrStderr())
-	config.Client.ID = defaultTCPName()
+	config.Client.ID, config.Command = defaultTCPName(), typedCommand()
 	feed, err := to.open(progress.say)
 	if serve != "" && err == nil {
 		if _, _, bad := net.SplitHostPort(serve); bad != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/tcpscale"
 )
 
@@ -135,11 +136,13 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 	if f.quiet {
 		show = nil
 	}
+	load := procstat.LoadAverage()
 	r, err := holdTCP(cmd, f, show, func(each []tcpscale.Report) { feed.Post(each...) })
 	progress.end()
 	if err != nil {
 		return err
 	}
+	r.Command, r.LoadBefore, r.LoadAfter = typedCommand(), load, procstat.LoadAverage()
 	if f.asJSON {
 		err = printJSON(cmd.OutOrStdout(), r)
 	} else {

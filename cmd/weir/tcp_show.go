@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -54,8 +55,8 @@ func (p *tcpProgress) show(r tcpscale.Report) {
 	}
 	p.last = now
 	rtt := "-"
-	if l := r.Heartbeats.RTT; l != nil && l.Count() > 0 {
-		rtt = fmt.Sprintf("%.1fms", measure.Millis(l.Quantile(0.99)))
+	if i := r.Interval; i != nil && i.Count > 0 { // of the last second
+		rtt = fmt.Sprintf("%.1fms", i.P99)
 	}
 	heading := fmt.Sprintf(tcpColumns, "SECOND", "ESTABLISHED", "CONNECTING", "OPENED/S", "FAILED/S", "LOST", "MISSED", "RTT p99")
 	row := fmt.Sprintf(tcpColumns, fmt.Sprintf("%.0f", now.Sub(p.started).Seconds()), fmt.Sprint(r.Connections.Established), fmt.Sprint(r.Connections.Connecting),
@@ -85,6 +86,20 @@ func (p *tcpProgress) end() { p.live.Keep() }
 func rateLimitWords(r *tcpscale.Report) string {
 	return fmt.Sprintf("about %.0f new connections a second came through evenly while other SYNs went unanswered: possibly a limit of a firewall, a NAT or a balancer on new connections per second", r.RateLimit)
 }
+
+// typedCommand is the command line, quoted where a shell wants it.
+func typedCommand() string {
+	words := []string{"weir"}
+	for _, arg := range os.Args[1:] {
+		if arg == "" || strings.ContainsFunc(arg, func(r rune) bool { return !strings.ContainsRune(plainLetters, r) }) {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		words = append(words, arg)
+	}
+	return strings.Join(words, " ")
+}
+
+const plainLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,=%+@"
 
 // unsentWords says how many heartbeats were due while this end stood still.
 func unsentWords(r *tcpscale.Report) string {
@@ -126,13 +141,21 @@ func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 		latency *measure.Latency
 	}{{"connect", r.Connect}, {"heartbeat's round trip", r.Heartbeats.RTT}, {"lost, found after", r.Detected}, {"back after", r.Reconnect}} {
 		if l.latency != nil && l.latency.Count() > 0 {
-			row(l.name, "p50 %.1f ms, p90 %.1f, p99 %.1f, most %.1f", measure.Millis(l.latency.Quantile(.5)), measure.Millis(l.latency.Quantile(.9)), measure.Millis(l.latency.Quantile(.99)), measure.Millis(l.latency.Max()))
+			var words []string
+			for _, p := range l.latency.Curve() {
+				words = append(words, fmt.Sprintf("%s %.1f", p.Name, measure.Millis(p.D)))
+			}
+			row(l.name+", ms", "%s", strings.Join(words, ", "))
 		}
 	}
 	if n := r.Connections.Established; n > 0 {
 		row("user memory", "%.0f B a connection, tables %.0f B", r.BytesPerConnection, float64(r.TableBytes)/float64(n))
 	}
 	row("processor", "%.2f s", r.CPUSeconds)
+	if r.Command != "" {
+		row("command", "%s", r.Command)
+		row("load average", "%s before, %s after", r.LoadBefore, r.LoadAfter)
+	}
 	if c := r.Reconciled; c != nil {
 		row("both ends", "client %d, server %d %s", c.Client, c.Server, c.Finding)
 	}

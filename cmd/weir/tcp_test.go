@@ -114,7 +114,8 @@ func TestTCPBenchInOneCommand(t *testing.T) {
 	if r.OK != (r.Void == "") || (ended == nil) != r.OK || r.Held != 1500 || r.Lost != 0 || r.EstablishSeconds <= 0 || r.Client.Reconciled == nil || !r.Client.Reconciled.Agree {
 		t.Errorf("%s: %+v", r.Verdict, r.Client.Connections)
 	}
-	if page := readPage(t, report); !strings.Contains(page, "1500 connections held") || !strings.Contains(page, "<svg") {
+	if page := readPage(t, report); !strings.Contains(page, "1500 connections held") || !strings.Contains(page, "<svg") ||
+		!strings.Contains(page, "weir tcp bench --connections 1500 --workers 2") || !strings.Contains(page, "load average: ") || !strings.Contains(page, "p99.99") {
 		t.Error("the report does not say it")
 	}
 }

@@ -62,11 +62,11 @@ Credentials come from the first of: --credentials, --secret (or ` + envTurnSecre
 ` + envTurnUser + ` and ` + envTurnPassword + `), the TURN-URI. The server is tried first: a wrong password ends the command with exit code 1. When
 the server goes away later, sessions are made again with growing pauses; what clients send meanwhile is dropped and counted.
 Ctrl-C or SIGTERM gives every allocation back.`,
-		Example: `  weir turn cat udp://127.0.0.1:9000 turn://user1:passwd1@192.0.2.1:3478?transport=udp udp://10.0.0.5:5000
+		Example: `  weir turn cat udp://127.0.0.1:9000 'turn://user1:passwd1@192.0.2.1:3478?transport=udp' udp://10.0.0.5:5000
   weir turn cat - turn:192.0.2.1 udp://10.0.0.5:5000 --user user1 --password passwd1
   weir turn cat udp://:9000 turns:turn.example.org udp://media.internal:5000 --credentials ice.json
   weir turn cat udp://:9000 turn://192.0.2.1:3478 udp://10.0.0.5:5000 --secret my-shared-secret --auth-ttl 1h
-  weir turn cat tcp://127.0.0.1:2222 turn://user1:passwd1@192.0.2.1:3478?transport=tcp tcp://10.0.0.5:22`,
+  weir turn cat tcp://127.0.0.1:2222 'turn://user1:passwd1@192.0.2.1:3478?transport=tcp' tcp://10.0.0.5:22`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 3 {
 				return usageError(fmt.Errorf("%d arguments; give LISTEN TURN-URI PEER, such as udp://127.0.0.1:9000 turn://user:password@192.0.2.1:3478 udp://10.0.0.5:5000", len(args)))

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/weir-lb/weir/internal/control/config"
@@ -18,7 +18,7 @@ type gatewayPlan struct {
 	gateway         gateway.Config
 	health, metrics stunnerd.Endpoint // of STUNner's files
 	stunner         bool              // the file is one of STUNner's
-	debug           bool
+	log             stunnerd.LogLevels
 	notes           []string
 	document        *config.Document // nil of a URI
 }
@@ -39,11 +39,11 @@ func parseGateway(name string, text []byte) (*gatewayPlan, error) {
 	if len(c.Listeners) == 0 {
 		return nil, document.Errorf("listeners", "there is none, nothing would be served; add one, such as listeners: [{name: udp, address: 0.0.0.0, port: 3478}]")
 	}
-	return &gatewayPlan{gateway: c, document: document}, nil
+	return &gatewayPlan{gateway: c, document: document, log: stunnerd.LogLevels{All: slog.LevelInfo}}, nil
 }
 
 func parseStunnerd(name string, text []byte) (*gatewayPlan, error) {
-	file, document, err := config.Decode[stunnerd.Config](name, text)
+	file, document, notes, err := config.DecodeForeign[stunnerd.Config](name, text)
 	if err != nil {
 		return nil, err
 	}
@@ -51,16 +51,13 @@ func parseStunnerd(name string, text []byte) (*gatewayPlan, error) {
 	if err != nil {
 		return nil, locate(document, err)
 	}
+	for _, note := range result.Notes {
+		notes = append(notes, locate(document, errors.New(note)).Error())
+	}
 	return &gatewayPlan{
-		gateway: result.Gateway, health: result.Health, metrics: result.Metrics, stunner: true, debug: result.Debug,
-		notes: result.Notes, document: document,
+		gateway: result.Gateway, health: result.Health, metrics: result.Metrics, stunner: true, log: result.Log,
+		notes: notes, document: document,
 	}, nil
-}
-
-// ofGateway reports whether a file is one of a gateway, Weir's or STUNner's, and not of the load balancer.
-func ofGateway(text []byte) bool {
-	keys := config.Keys(text)
-	return stunnerd.Recognize(keys) || slices.Contains(keys, "listeners") && !slices.Contains(keys, "services")
 }
 
 // check also looks at what the configuration names outside of the file.
@@ -121,7 +118,7 @@ func (s *gatewaySource) load() (plan *gatewayPlan, text []byte, err error) {
 		if err != nil {
 			err = errors.New(strings.Replace(err.Error(), "clusters[0].endpoints", "--peers", 1))
 		}
-		return s.limited(&gatewayPlan{gateway: c}), nil, err
+		return s.limited(&gatewayPlan{gateway: c, log: stunnerd.LogLevels{All: slog.LevelInfo}}), nil, err
 	}
 	text, err = s.file.Read()
 	if err != nil {

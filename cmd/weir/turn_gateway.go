@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/keep"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
 // gatewayFlags are the flags of `weir turn gateway`.
@@ -52,12 +54,12 @@ An endpoint that names them opens them: 127.0.0.1:5000.
 
 A supervisor process holds all sockets: a crash, kill -9 or 'weir turn upgrade' ends no allocation. SIGTERM drains: no new
 allocations, an end when the last one is gone or after --drain-timeout; a second signal ends at once.`,
-		Example: `  weir turn gateway turn://user1:passwd1@192.0.2.1:3478?transport=udp
+		Example: `  weir turn gateway 'turn://user1:passwd1@192.0.2.1:3478?transport=udp'
   weir turn gateway turn://user1:passwd1@127.0.0.1:3478 --peers 127.0.0.1,10.0.0.0/8:10000-20000
   weir turn gateway turns://user1:passwd1@0.0.0.0:5349 --tcp-peers 10.0.0.0/8:443
   weir turn gateway -c gateway.yaml --metrics :9183
   weir turn gateway -c stunnerd.yaml --dry-run
-  kill -HUP $(pidof weir)     # read the file again`,
+  kill -HUP PID     # of this gateway: read the file again`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runTurnGateway(cmd, &f, args) },
 	}
 	flags := cmd.Flags()
@@ -102,8 +104,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 	if f.workers < 0 || f.workers > maxGatewayWorkers {
 		return usageError(fmt.Errorf("--workers %d is not between 0 (one per core) and %d", f.workers, maxGatewayWorkers))
 	}
-	level := new(slog.LevelVar)
-	log, err := newLoggerAt(cmd.ErrOrStderr(), f.serve.log, level)
+	log, levels, err := newScopedLogger(cmd.ErrOrStderr(), f.serve.log)
 	if err != nil {
 		return usageError(err)
 	}
@@ -122,12 +123,12 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		return summary.print(cmd.OutOrStdout())
 	}
 	return f.keep.run(cmd, log, func(ctx context.Context, k *keep.Keep) error {
-		return serveGateway(ctx, k, source, log, level, cmd.Flags().Changed("drain-timeout"))
+		return serveGateway(ctx, k, source, log, levels, cmd.Flags().Changed("drain-timeout"))
 	})
 }
 
 // serveGateway is the serving process.
-func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log *slog.Logger, level *slog.LevelVar, drainGiven bool) error {
+func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log *slog.Logger, levels *atomic.Pointer[stunnerd.LogLevels], drainGiven bool) error {
 	signals, release := turnSignals()
 	defer release()
 	plan, text, err := source.load()
@@ -140,8 +141,8 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	for i := range plan.gateway.Listeners {
 		privilege.WarnKeyFile(log, "TLS key", plan.gateway.Listeners[i].Key)
 	}
-	options := gateway.Options{Workers: source.flags.workers, Log: log, Keeper: gatewayKeeper(k)}
-	offload, err := openTurnOffload(&plan.gateway, log)
+	options := gateway.Options{Workers: source.flags.workers, Log: log.With("scope", "turn"), Keeper: gatewayKeeper(k)}
+	offload, err := openTurnOffload(&plan.gateway, log.With("scope", "offload"))
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	if dropped := k.Settle(); dropped > 0 {
 		log.Info("kept sockets without an allocation are closed, such as those of clients over TCP, TLS and DTLS", "sockets", dropped)
 	}
-	loop := &gatewayLoop{source: source, gateway: g, log: log, level: level}
+	loop := &gatewayLoop{source: source, gateway: g, log: log.With("scope", "reconciler"), levels: levels}
 	door := turnDoor(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
 	keepDoor(&door, k, g, loop.now)
 	offload.measured(&door)

@@ -97,7 +97,7 @@ func TestTurnGatewayOfStunner(t *testing.T) {
 	health, metrics, other := freeTCP(t), freeTCP(t), freeTCP(t)
 	file := func(health netip.AddrPort) string {
 		return fmt.Sprintf(`version: v1
-admin: {healthcheck_endpoint: "http://%v", metrics_endpoint: "http://%v/custom", license_config: {key: k, hmac: h}}
+admin: {healthcheck_endpoint: "http://%v", metrics_endpoint: "http://%v/custom", license_config: {key: k, hmac: h}, future: {a: 1}}
 auth: {type: static, realm: %s, credentials: {username: %s, password: %s}}
 listeners: [{name: udp, protocol: TURN-UDP, address: %v, port: %d, routes: [peers]}]
 clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
@@ -118,7 +118,8 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 	if body, err := fetch(fmt.Sprintf("http://%v/status", health)); err == nil || !strings.Contains(body, "this needs a credential") {
 		t.Errorf("status without a token: %v, %s", err, body)
 	}
-	if s := g.now(); len(s.Config.Notes) != 1 || !strings.Contains(s.Config.Notes[0], "license") {
+	if s := g.now(); len(s.Config.Notes) != 2 || !strings.HasPrefix(s.Config.Notes[0], path+":2:") || !strings.Contains(s.Config.Notes[0], " admin.future: unknown key") ||
+		!strings.HasPrefix(s.Config.Notes[1], path+":2:") || !strings.Contains(s.Config.Notes[1], "license") {
 		t.Errorf("notes %q", s.Config.Notes)
 	}
 	taken, err := net.Listen("tcp", other.String())

@@ -5,11 +5,13 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
 // turnConfigStatus is what GET /status says of a gateway's configuration.
@@ -32,10 +34,11 @@ type gatewayLoop struct {
 	gateway *gateway.Gateway
 	doors   *stunnerDoors
 	log     *slog.Logger
-	level   *slog.LevelVar
+	levels  *atomic.Pointer[stunnerd.LogLevels]
 
 	mu     sync.Mutex // guards what follows
 	plan   *gatewayPlan
+	noted  map[string]time.Time // when a note was logged
 	status turnConfigStatus
 }
 
@@ -50,22 +53,40 @@ func (l *gatewayLoop) started(plan *gatewayPlan) {
 }
 
 func (l *gatewayLoop) appliedLocked(plan *gatewayPlan) {
-	if l.plan == nil || !slices.Equal(plan.notes, l.plan.notes) {
-		for _, note := range plan.notes {
-			l.log.Warn("configuration", "note", note)
-		}
-	}
+	l.levels.Store(&plan.log)
+	l.noteLocked(plan.notes, time.Now())
 	l.plan = plan
-	l.level.Set(slog.LevelInfo)
-	if plan.debug {
-		l.level.Set(slog.LevelDebug)
-	}
 	s := &l.status
 	s.Generation++
 	s.Applied, s.Error, s.Failed, s.Notes, s.URIs = time.Now(), "", time.Time{}, plan.notes, nil
 	filled := plan.gateway.WithDefaults()
 	for i := range filled.Listeners {
 		s.URIs = append(s.URIs, filled.Listeners[i].URI())
+	}
+}
+
+// A note of the configuration is logged once in noteEvery, however often the file is read again, and at most maxNotes of them
+// in that time: an operator may render a file anew every second. GET /status has those of the newest configuration.
+const (
+	noteEvery = 10 * time.Minute
+	maxNotes  = 256
+)
+
+func (l *gatewayLoop) noteLocked(notes []string, now time.Time) {
+	for note, at := range l.noted {
+		if now.Sub(at) >= noteEvery {
+			delete(l.noted, note)
+		}
+	}
+	if l.noted == nil {
+		l.noted = map[string]time.Time{}
+	}
+	for _, note := range notes {
+		if _, already := l.noted[note]; already || len(l.noted) >= maxNotes {
+			continue
+		}
+		l.noted[note] = now
+		l.log.Warn("configuration", "note", note)
 	}
 }
 

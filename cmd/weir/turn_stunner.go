@@ -103,7 +103,12 @@ func (d *stunnerDoors) toLocked(wanted map[doorKind]string) error {
 }
 
 func (d *stunnerDoors) start(kind doorKind) (*stunnerDoor, error) {
-	c := admin.Config{Address: kind.address, Log: d.log, Part: turnPart().name, Token: d.token, Hosts: d.hosts}
+	scope := "metrics"
+	if kind.health {
+		scope = "health"
+	}
+	log := d.log.With("scope", scope)
+	c := admin.Config{Address: kind.address, Log: log, Part: turnPart().name, Token: d.token, Hosts: d.hosts}
 	if kind.health {
 		c.Ready, c.Status = d.probes.Ready, d.probes.Status
 	}
@@ -114,13 +119,13 @@ func (d *stunnerDoors) start(kind doorKind) (*stunnerDoor, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.log.Info("STUNner's HTTP server", "address", server.Address(), "health", kind.health, "metrics", kind.metrics)
+	log.Info("STUNner's HTTP server", "address", server.Address(), "health", kind.health, "metrics", kind.metrics)
 	ctx, cancel := context.WithCancel(context.Background())
 	door := &stunnerDoor{stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(door.done)
 		if err := server.Run(ctx); err != nil {
-			d.log.Error("STUNner's HTTP server ended", "error", err)
+			log.Error("STUNner's HTTP server ended", "error", err)
 		}
 	}()
 	return door, nil

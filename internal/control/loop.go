@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,9 +155,22 @@ func (l *Loop) failLocked(err error) error {
 	return err
 }
 
-// Locate gives an error of lb.Compile the file, line and column of its path. Other errors, and a nil document, pass
+// Locate gives the errors of lb.Compile the file, line and column of their paths. Other errors, and a nil document, pass
 // through.
 func Locate(err error, document *config.Document) error {
+	var several lb.Errors
+	if document != nil && errors.As(err, &several) {
+		several = slices.Clone(several)
+		slices.SortStableFunc(several, func(a, b *lb.Error) int {
+			x, y := document.Position(a.Path), document.Position(b.Path)
+			return cmp.Or(cmp.Compare(x.Line, y.Line), cmp.Compare(x.Column, y.Column))
+		})
+		located := make([]error, len(several))
+		for i, one := range several {
+			located[i] = document.Errorf(one.Path, "%s; %s", one.What, one.Remedy)
+		}
+		return config.OneOf(located)
+	}
 	var wrong *lb.Error
 	if document == nil || !errors.As(err, &wrong) {
 		return err

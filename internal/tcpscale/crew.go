@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
 // Crew is the workers of one server or client, seen from their parent. Its methods may be called from any goroutine.
@@ -26,6 +28,7 @@ type Crew struct {
 	marks   int
 	updated chan struct{}
 	sums    map[uint64]*latencies // of each client's workers, by its Run
+	recent  *measure.Latency      // round trips since the last call of interval
 }
 
 type crewWorker struct {
@@ -42,7 +45,7 @@ type crewWorker struct {
 // StartCrew starts a process for each configuration at that place and waits until all are ready. On an error nothing is
 // left running.
 func StartCrew(place Place, configs []WorkerConfig) (*Crew, error) {
-	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1), sums: map[uint64]*latencies{}}
+	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1), sums: map[uint64]*latencies{}, recent: measure.NewLatency()}
 	var err error
 	for _, config := range configs {
 		// Many workers report less often when nothing happens: else they and we are busy with nothing else.
@@ -151,6 +154,9 @@ func (c *Crew) follow(w *crewWorker, out io.Reader) {
 			w.report, w.last = m.Report, m.Last
 			if w.sum != nil {
 				w.sum.add(m.Recorded)
+				if m.Recorded != nil {
+					addPairs(c.recent, m.Recorded.RTT)
+				}
 			}
 			c.mu.Unlock()
 			select {
@@ -212,6 +218,16 @@ func (c *Crew) Reports(each int) []Report {
 		}
 	}
 	return reports
+}
+
+// interval adds the round trips since the last call to sum, and says what they were.
+func (c *Crew) interval(sum *measure.Latency) *Interval {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := newInterval(c.recent)
+	sum.Merge(c.recent)
+	c.recent.Reset()
+	return i
 }
 
 func mergeWorkers(workers []*crewWorker) Report {

@@ -170,7 +170,7 @@ func TestStoppedMachineLosesNothing(t *testing.T) {
 		t.Errorf("stopped for %v: most %v, frozen %.1f s, void %q, verdict %v", stop, r.Heartbeats.RTT.Max(), r.Frozen, r.Void, r.Verdict())
 	}
 	// A beat in each period of each connection was due while it was stopped.
-	if due := r.Heartbeats.Unsent; due < 1500*8 || r.Heartbeats.RTT.Count() < r.Heartbeats.Received*9/10+due {
+	if due := r.Heartbeats.Unsent; due < 1500*8 || r.Heartbeats.RTT.Count() <= due {
 		t.Errorf("%d beats were never sent, %d are timed, %d were answered", due, r.Heartbeats.RTT.Count(), r.Heartbeats.Received)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weir-lb/weir/internal/lab/measure"
 )
 
 // Hold is a client's run as its parent sees it: ramp in groups of workers, watch for a plateau, hold, stop.
@@ -27,7 +29,8 @@ type Hold struct {
 	plateau *Plateau
 	passed  []Plateau
 	limiter limiter
-	limited float64 // the rate of a limiter that was found
+	recent  *measure.Latency // round trips since the last point of history
+	limited float64          // the rate of a limiter that was found
 }
 
 // maxPlateaus bounds those that a run tells.
@@ -39,7 +42,7 @@ const maxHistory = 2400
 // Run returns the sum of all workers' last reports once it is over. An end of ctx is a regular one. The error is that of
 // a worker, or of the server's, that ended by itself; the report is then what is known.
 func (h *Hold) Run(ctx context.Context) (Report, error) {
-	h.started, h.step, h.ramping = time.Now(), 1, min(h.Workers, RampingWorkers)
+	h.started, h.step, h.ramping, h.recent = time.Now(), 1, min(h.Workers, RampingWorkers), measure.NewLatency()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	var until <-chan time.Time
@@ -71,6 +74,7 @@ func (h *Hold) Run(ctx context.Context) (Report, error) {
 // look takes the reports of this second together.
 func (h *Hold) look() Report {
 	r := h.Crew.Report()
+	r.Interval = h.Crew.interval(h.recent)
 	var server *Report
 	if h.Server != nil {
 		other := h.Server()
@@ -120,9 +124,9 @@ func (h *Hold) remember(now time.Duration, r, server *Report) {
 		point.Server = server.Connections.Established
 		cpu += server.CPUSeconds
 	}
-	if r.Heartbeats.RTT != nil {
-		point.RTT99 = float64(r.Heartbeats.RTT.Quantile(0.99).Microseconds()) / 1000
-	}
+	recent := newInterval(h.recent)
+	point.RTT50, point.RTT99, point.RTTMax = recent.P50, recent.P99, recent.Max
+	h.recent.Reset()
 	if last := len(h.history) - 1; last >= 0 {
 		point.CPU = 100 * max(cpu-h.cpu, 0) / max(point.Seconds-h.history[last].Seconds, 0.001)
 	}
@@ -131,7 +135,9 @@ func (h *Hold) remember(now time.Duration, r, server *Report) {
 		return
 	}
 	for i := range len(h.history) / 2 {
-		h.history[i] = h.history[2*i+1]
+		a, b := &h.history[2*i], h.history[2*i+1]
+		b.RTT50, b.RTT99, b.RTTMax = max(a.RTT50, b.RTT50), max(a.RTT99, b.RTT99), max(a.RTTMax, b.RTTMax) // the worse of two intervals
+		h.history[i] = b
 	}
 	h.history = h.history[:len(h.history)/2]
 	h.step *= 2

@@ -53,10 +53,14 @@ type Report struct {
 	Plateau            *Plateau       `json:"plateau,omitempty"`        // client: where the ramp stands still
 	Plateaus           []Plateau      `json:"plateaus,omitempty"`       // client, in a final report: all on the way, one of each ceiling and kind of failure
 	RateLimit          float64        `json:"rate_limit,omitempty"`     // client: new connections a second that came through while others went unanswered
-	Conclusion         string         `json:"verdict,omitempty"`        // client, in a final report: what became of the run, in a sentence
-	Reconciled         *Reconciled    `json:"reconciled,omitempty"`     // where both ends are known
-	Replicas           *Replicas      `json:"replicas,omitempty"`       // client: where there are several
-	History            []HistoryPoint `json:"history,omitempty"`        // only in a final report
+	Interval           *Interval      `json:"interval,omitempty"`       // client: round trips of the last second only
+	Command            string         `json:"command,omitempty"`        // client, in a final report: as it was typed
+	LoadBefore         string         `json:"load_before,omitempty"`    // client, in a final report: the machine's load average of 1, 5 and 15 minutes
+	LoadAfter          string         `json:"load_after,omitempty"`
+	Conclusion         string         `json:"verdict,omitempty"`    // client, in a final report: what became of the run, in a sentence
+	Reconciled         *Reconciled    `json:"reconciled,omitempty"` // where both ends are known
+	Replicas           *Replicas      `json:"replicas,omitempty"`   // client: where there are several
+	History            []HistoryPoint `json:"history,omitempty"`    // only in a final report
 }
 
 // Connections are those of this moment.
@@ -148,6 +152,18 @@ type Reconciled struct {
 	Finding string `json:"finding,omitempty"`
 }
 
+// Interval is what was measured between two looks at a run.
+type Interval struct {
+	Count uint64  `json:"count"`
+	P50   float64 `json:"p50_ms"`
+	P99   float64 `json:"p99_ms"`
+	Max   float64 `json:"max_ms"`
+}
+
+func newInterval(l *measure.Latency) *Interval {
+	return &Interval{l.Count(), measure.Millis(l.Quantile(.5)), measure.Millis(l.Quantile(.99)), measure.Millis(l.Max())}
+}
+
 // HistoryPoint is one second of a run.
 type HistoryPoint struct {
 	Seconds     float64 `json:"s"`
@@ -156,6 +172,8 @@ type HistoryPoint struct {
 	Opened      uint64  `json:"opened"`
 	Lost        uint64  `json:"lost"`
 	Failed      uint64  `json:"failed"`
+	RTT50       float64 `json:"rtt_p50_ms"` // round trips of this point's time only
 	RTT99       float64 `json:"rtt_p99_ms"`
+	RTTMax      float64 `json:"rtt_max_ms"`
 	CPU         float64 `json:"cpu_percent"` // of one core, this process and its workers
 }

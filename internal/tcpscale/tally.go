@@ -88,9 +88,13 @@ func (l *latencies) add(r *Recorded) {
 		into  *measure.Latency
 		pairs [][2]int64
 	}{{l.connect, r.Connect}, {l.rtt, r.RTT}, {l.detected, r.Detected}, {l.back, r.Reconnect}} {
-		for _, p := range one.pairs {
-			one.into.RecordN(time.Duration(p[0]), uint64(max(p[1], 0)))
-		}
+		addPairs(one.into, one.pairs)
+	}
+}
+
+func addPairs(into *measure.Latency, pairs [][2]int64) {
+	for _, p := range pairs {
+		into.RecordN(time.Duration(p[0]), uint64(max(p[1], 0)))
 	}
 }
 

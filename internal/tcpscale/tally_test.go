@@ -75,3 +75,18 @@ func TestConnectionsTakeTheirTablesAtLeast(t *testing.T) {
 		t.Errorf("%v bytes a connection, the table has 16", r.BytesPerConnection)
 	}
 }
+
+// An interval is of its own time only, and a run's sum is all of them.
+func TestIntervalsAreOfTheirTime(t *testing.T) {
+	c := &Crew{recent: measure.NewLatency()}
+	sum := measure.NewLatency()
+	for i, d := range []time.Duration{500 * time.Millisecond, time.Millisecond, 2 * time.Millisecond} {
+		addPairs(c.recent, [][2]int64{{int64(d), 100}})
+		if got := c.interval(sum); got.Count != 100 || got.P99 > 1.01*measure.Millis(d) || got.Max < 0.99*measure.Millis(d) || got.P50 < 0.99*measure.Millis(d) {
+			t.Errorf("interval %d: %+v, want %v", i, got, d)
+		}
+	}
+	if got := c.interval(sum); got.Count != 0 || got.P99 != 0 || sum.Count() != 300 {
+		t.Errorf("nothing was recorded: %+v, %d in all", got, sum.Count())
+	}
+}

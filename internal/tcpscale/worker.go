@@ -236,11 +236,16 @@ type meter struct {
 	last   Totals
 	then   Connections
 	rates  Rates
+	since  Totals        // at the time of rated
+	rated  time.Duration // when rates were made
 	at     time.Duration
 	clock  *loopClock
 }
 
-const reportsBetweenGC = 8
+const (
+	reportsBetweenGC = 8
+	shortestRate     = 500 * time.Millisecond
+)
 
 // newMeter makes reports once for nothing and cleans up, so that what they take is not counted as connections.
 func newMeter(start time.Time, e engine) *meter {
@@ -275,14 +280,17 @@ func (m *meter) report(e engine, now time.Duration) Report {
 		own := max(r.TableBytes, max(usage.OwnBytes, m.before)-m.before)
 		r.BytesPerConnection = float64(own) / float64(n)
 	}
-	if span := (now - m.at).Seconds(); span > 0 {
-		r.Rates = Rates{
-			Opened: float64(r.Totals.Opened-m.last.Opened) / span,
-			Closed: float64(r.Totals.Closed+r.Totals.Lost-m.last.Closed-m.last.Lost) / span,
-			Failed: float64(r.Totals.Failed-m.last.Failed) / span,
+	if past := now - m.rated; past >= shortestRate { // a report that does not wait for its second would make a rate of an instant
+		span, since := past.Seconds(), &m.since
+		m.rates = Rates{
+			Opened: float64(r.Totals.Opened-since.Opened) / span,
+			Closed: float64(r.Totals.Closed+r.Totals.Lost-since.Closed-since.Lost) / span,
+			Failed: float64(r.Totals.Failed-since.Failed) / span,
 		}
+		m.since, m.rated = r.Totals, now
 	}
-	m.last, m.then, m.rates, m.at = r.Totals, r.Connections, r.Rates, now
+	r.Rates = m.rates
+	m.last, m.then, m.at = r.Totals, r.Connections, now
 	return r
 }
 

@@ -169,6 +169,47 @@ func TestForeignFormats(t *testing.T) {
 	}
 }
 
+// Another program's files may have keys that are not known here, or known ones in another case.
+func TestDecodeForeign(t *testing.T) {
+	got, document, warnings, err := DecodeForeign[sample]("f", []byte(`TEXT: a
+future: {deep: [1, 2]}
+Number: 1
+number: 2
+NUMBER: 3
+inner: [{A: b, c: d}]
+`))
+	if err != nil || got.Text != "a" || got.Number != 2 || got.Inner[0].A != "b" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	want := []string{
+		"f:1:1: TEXT: read as text; write it in this case",
+		"f:2:1: future: unknown key, it has no effect; known here: address, endpoint, inner, list, map, number, on, optional, ratio, small, text, wait",
+		"f:3:1: Number: it has no effect, because number in the same mapping names the same key; remove one of them",
+		"f:5:1: NUMBER: it has no effect, because number in the same mapping names the same key; remove one of them",
+		"f:6:10: inner[0].A: read as a; write it in this case",
+		"f:6:16: inner[0].c: unknown key, it has no effect; did you mean a?",
+	}
+	if !slices.Equal(warnings, want) {
+		t.Errorf("warnings\n%s\nwant\n%s", strings.Join(warnings, "\n"), strings.Join(want, "\n"))
+	}
+	if got := document.Position("inner[0].a"); got != (Position{6, 13}) {
+		t.Errorf("the value of a key in another case is at %v", got)
+	}
+	for text, want := range map[string]string{
+		"SMALL: 256":       "f:1:8: small: ",
+		"text: a\ntext: b": "f:2:1: text: duplicate key",
+	} {
+		if _, _, _, err := DecodeForeign[sample]("f", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	many := strings.Join(strings.Split(wide("\n"), "\n")[:100], "\n")
+	_, _, warnings, err = DecodeForeign[sample]("f", []byte(many))
+	if err != nil || len(warnings) != maxWarnings+1 || warnings[maxWarnings] != "f: 80 more keys are unknown or differently cased" {
+		t.Errorf("%d warnings, %v", len(warnings), err)
+	}
+}
+
 func TestReadStopsAtTheBound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "big.yaml")
 	if err := os.WriteFile(path, make([]byte, 3*MaxBytes), 0o600); err != nil {
@@ -191,6 +232,9 @@ func FuzzDecode(f *testing.F) {
 		defer time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("still decoding %q", text)) }).Stop()
 		if _, document, err := Decode[sample]("f", text); err != nil && !strings.HasPrefix(err.Error(), "f:") || document == nil {
 			t.Fatalf("error without place: %v", err)
+		}
+		if _, _, warnings, err := DecodeForeign[sample]("f", text); err != nil && !strings.HasPrefix(err.Error(), "f:") || len(warnings) > maxWarnings+1 {
+			t.Fatalf("%d warnings, error without place: %v", len(warnings), err)
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // Decode reads one YAML document into a T, a struct whose `yaml` tags name its keys. The returned error is an *Error,
-// for the first thing wrong. name is the file's name, for messages only.
+// or Errors of them when several things are wrong. name is the file's name, for messages only.
 //
 // Understood field types: string, bool, integers, floats, time.Duration (with unit), netip.Addr, anything that
 // implements encoding.TextUnmarshaler, and pointers, slices, string-keyed maps and structs of these. Other types panic.
@@ -26,17 +26,35 @@ import (
 // Tag options for foreign formats: `yaml:"key,null"` reads null as if the key were not there, `yaml:"key,long"` lets a
 // value be as long as the document (certificates).
 func Decode[T any](name string, text []byte) (T, *Document, error) {
-	var value T
-	d := &decoder{document: &Document{file: name, positions: map[string]Position{}}, root: reflect.TypeFor[T]()}
+	d := &decoder{}
+	value, err := decodeWith[T](d, name, text)
+	return value, d.document, err
+}
+
+// DecodeForeign is Decode for the format of another program that finds keys as encoding/json and sigs.k8s.io/yaml do: it
+// ignores unknown keys, and takes a key in any case; of several that differ in case only, the last in byte order counts. Each
+// such key is a warning, one line with file, line and key; at most maxWarnings of them.
+func DecodeForeign[T any](name string, text []byte) (value T, document *Document, warnings []string, err error) {
+	d := &decoder{foreign: true}
+	value, err = decodeWith[T](d, name, text)
+	if more := d.warned - len(d.warnings); more > 0 {
+		d.warnings = append(d.warnings, fmt.Sprintf("%s: %d more keys are unknown or differently cased", name, more))
+	}
+	return value, d.document, d.warnings, err
+}
+
+func decodeWith[T any](d *decoder, name string, text []byte) (T, error) {
+	var value, zero T
+	d.document, d.root = &Document{file: name, positions: map[string]Position{}}, reflect.TypeFor[T]()
 	root, err := parse(name, text)
 	if err != nil {
-		return value, d.document, err
+		return zero, err
 	}
-	if err := d.decode(root, reflect.ValueOf(&value).Elem(), "", 0); err != nil {
-		var zero T
-		return zero, d.document, err
+	d.keep(d.decode(root, reflect.ValueOf(&value).Elem(), "", 0))
+	if len(d.wrong) > 0 {
+		return zero, OneOf(d.wrong)
 	}
-	return value, d.document, nil
+	return value, nil
 }
 
 // Keys are the keys of a document's outermost mapping, for telling one format from another. Of text that is no mapping it
@@ -62,10 +80,38 @@ func Keys(text []byte) []string {
 	return keys
 }
 
+// Known are the keys of a T's outermost mapping.
+func Known[T any]() []string {
+	return slices.Sorted(maps.Keys(fieldsOf(reflect.TypeFor[T]())))
+}
+
 type decoder struct {
 	document *Document
 	root     reflect.Type // of the whole document
-	long     bool         // the value being decoded may be longer than maxValue
+	wrong    []error
+	long     bool // the value being decoded may be longer than maxValue
+	foreign  bool // as DecodeForeign
+	warnings []string
+	warned   int // also what is beyond maxWarnings
+}
+
+// maxErrors and maxWarnings bound what is reported of one document.
+const (
+	maxErrors   = 50
+	maxWarnings = 20
+)
+
+// keep remembers an error, so that the rest of the document is looked at too.
+func (d *decoder) keep(err error) {
+	if err != nil && len(d.wrong) < maxErrors {
+		d.wrong = append(d.wrong, err)
+	}
+}
+
+func (d *decoder) warn(node ast.Node, path, format string, args ...any) {
+	if d.warned++; d.warned <= maxWarnings {
+		d.warnings = append(d.warnings, d.fail(node, path, format, args...).Error())
+	}
 }
 
 // fail is an error at a node.
@@ -125,7 +171,7 @@ func (d *decoder) pairs(node ast.Node, to reflect.Type, path string) ([]*ast.Map
 			return nil, d.fail(pair.Key, path, "the key is no plain word; write a name such as those in the examples")
 		}
 		if line, ok := seen[key]; ok {
-			return nil, d.fail(pair.Key, join(path, key), "duplicate key, first on line %d; remove one of them", line)
+			d.keep(d.fail(pair.Key, join(path, key), "duplicate key, first on line %d; remove one of them", line))
 		}
 		if len(key) > 256 {
 			return nil, d.fail(pair.Key, path, "a key of %d bytes; see the examples for the keys there are", len(key))
@@ -141,22 +187,67 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		return err
 	}
 	fields := fieldsOf(to.Type())
+	if d.foreign {
+		values = d.foreignKeys(values, fields, path)
+	}
 	for _, pair := range values {
 		key, _ := keyText(pair)
+		if d.foreign {
+			key = fieldNamed(key, fields)
+		}
 		at := join(path, key)
 		known, ok := fields[key]
 		if !ok {
-			return d.fail(pair.Key, at, "unknown key; %s", d.suggest(key, fields))
+			d.keep(d.fail(pair.Key, at, "unknown key; %s", d.suggest(key, fields)))
+			continue
 		}
 		d.note(at, pair)
 		if _, isNull := pair.Value.(*ast.NullNode); isNull && known.null {
 			continue
 		}
-		if err := d.field(pair.Value, to.Field(known.index), known, at, depth+1); err != nil {
-			return err
-		}
+		d.keep(d.field(pair.Value, to.Field(known.index), known, at, depth+1))
 	}
 	return nil
+}
+
+// foreignKeys leaves the entries of a structure that count, and warns of the others and of those with a different case.
+func (d *decoder) foreignKeys(values []*ast.MappingValueNode, fields map[string]field, path string) (counting []*ast.MappingValueNode) {
+	chosen := map[string]string{} // name of a field to the key that counts for it
+	for _, pair := range values {
+		key, _ := keyText(pair)
+		if name := fieldNamed(key, fields); key > chosen[name] {
+			chosen[name] = key
+		}
+	}
+	for _, pair := range values {
+		key, _ := keyText(pair)
+		name := fieldNamed(key, fields)
+		switch {
+		case name == "":
+			d.warn(pair.Key, join(path, key), "unknown key, it has no effect; %s", d.suggest(key, fields))
+			continue
+		case chosen[name] != key:
+			d.warn(pair.Key, join(path, key), "it has no effect, because %s in the same mapping names the same key; remove one of them", chosen[name])
+			continue
+		case name != key:
+			d.warn(pair.Key, join(path, key), "read as %s; write it in this case", name)
+		}
+		counting = append(counting, pair)
+	}
+	return counting
+}
+
+// fieldNamed is the field that a key means, whatever its case; empty for none.
+func fieldNamed(key string, fields map[string]field) string {
+	if _, ok := fields[key]; ok {
+		return key
+	}
+	for name := range fields {
+		if strings.EqualFold(name, key) {
+			return name
+		}
+	}
+	return ""
 }
 
 // field decodes one value of a structure as its tag wants it.
@@ -179,9 +270,7 @@ func (d *decoder) mapping(node ast.Node, to reflect.Value, path string, depth in
 		at := join(path, key)
 		d.note(at, pair)
 		value := reflect.New(to.Type().Elem()).Elem()
-		if err := d.decode(pair.Value, value, at, depth+1); err != nil {
-			return err
-		}
+		d.keep(d.decode(pair.Value, value, at, depth+1))
 		to.SetMapIndex(reflect.ValueOf(key).Convert(to.Type().Key()), value)
 	}
 	return nil
@@ -194,9 +283,7 @@ func (d *decoder) sequence(node ast.Node, to reflect.Value, path string, depth i
 	}
 	to.Set(reflect.MakeSlice(to.Type(), len(n.Values), len(n.Values)))
 	for i, item := range n.Values {
-		if err := d.decode(item, to.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1); err != nil {
-			return err
-		}
+		d.keep(d.decode(item, to.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1))
 	}
 	return nil
 }

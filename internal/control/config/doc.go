@@ -13,5 +13,7 @@
 //	spec, document, err := config.Decode[lb.Spec]("weir.yaml", text)
 //	err = document.Errorf("services[0].mode", "…; …")
 //
+// DecodeForeign reads the files of another program, whose unknown keys are warnings. Our own are always strict.
+//
 // Limits: MaxBytes per document, maxDepth levels, one document per file.
 package config

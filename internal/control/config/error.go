@@ -20,6 +20,28 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %s", e.File, e.Line, e.Column, e.Path, e.Message)
 }
 
+// Errors are several things wrong with a document, in its order. As one error it is the first, with the number of the others.
+type Errors []error
+
+func (e Errors) Error() string {
+	return fmt.Sprintf("%v (and %d more; weir check lists all)", e[0], len(e)-1)
+}
+
+// Unwrap returns all of them.
+func (e Errors) Unwrap() []error { return e }
+
+// OneOf is nil for none, the error itself for one, and Errors for several.
+func OneOf(all []error) error {
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	default:
+		return Errors(all)
+	}
+}
+
 // Document remembers where each value of a decoded document stood.
 type Document struct {
 	file      string

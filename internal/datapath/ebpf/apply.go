@@ -60,6 +60,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	if d.inPlace {
 		return nil
 	}
+	d.log.Info("looking for next hops, then attaching the programs", "interfaces", len(d.attached))
 	d.hops.Settle(settleTime) // so that the first packets find their way
 	return d.attach()
 }

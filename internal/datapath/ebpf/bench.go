@@ -25,12 +25,11 @@ import (
 type BenchConfig struct {
 	Rounds  int    // of each case; the result is their 20th percentile. Default 9
 	Packets int    // of one case in one round. Default 262144
+	Flows   int    // limits.flows: the size of Weir's table and of the LRU table. Default 1<<20
 	Hooks   []Hook // Default both
 	Only    string // cases with this in their name; empty: all
 	// Progress is told what is being measured; may be nil.
 	Progress func(what string)
-
-	lruSize int // entries of the LRU table; 0: 1<<20. Tests fill a smaller one
 }
 
 // BenchResult is one case in one family.
@@ -39,6 +38,8 @@ type BenchResult struct {
 	Hook   string  `json:"hook"`
 	Family int     `json:"family"`  // 4 or 6
 	Flows  int     `json:"flows"`   // different flows
+	Table  int     `json:"table"`   // limits.flows
+	InUse  int     `json:"in_use"`  // flows that were alive in the table after the last round
 	NS     float64 `json:"ns"`      // a packet, generator included
 	Floor  float64 `json:"floor"`   // the generator alone, in the same rounds
 	Net    float64 `json:"net"`     // the difference: what the program costs
@@ -57,7 +58,7 @@ type BenchResult struct {
 func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
 	config.Rounds = cmp.Or(config.Rounds, 9)
 	config.Packets = cmp.Or(config.Packets, 1<<18)
-	config.lruSize = cmp.Or(config.lruSize, 1<<20)
+	config.Flows = cmp.Or(config.Flows, 1<<20)
 	if config.Hooks == nil {
 		config.Hooks = []Hook{HookXDP, HookTCX}
 	}
@@ -109,8 +110,13 @@ func bench(ctx context.Context, config BenchConfig) (results []BenchResult, err 
 		return nil, err
 	}
 	defer generator.Close()
+	tooSmall := 0 // cases that need a larger table
 	for _, c := range benchCases() {
 		if !strings.Contains(c.name, config.Only) {
+			continue
+		}
+		if c.known() > config.Flows {
+			tooSmall++
 			continue
 		}
 		for _, family := range []int{4, 6} {
@@ -130,6 +136,9 @@ func bench(ctx context.Context, config BenchConfig) (results []BenchResult, err 
 				results = append(results, r)
 			}
 		}
+	}
+	if len(results) == 0 && tooSmall > 0 {
+		return nil, fmt.Errorf("the cases with %q in their name need a table of more than %d flows", config.Only, config.Flows)
 	}
 	if len(results) == 0 {
 		return nil, fmt.Errorf("no case of the benchmark has %q in its name", config.Only)
@@ -221,14 +230,19 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 		return b.measureRoom(ctx)
 	}
 	d, err := Open(Config{
-		Hook: b.hook, detached: true,
+		Hook: b.hook, detached: true, clockSet: b.c.aged,
 		Source4: netip.MustParseAddr("198.18.0.1"), Source6: netip.MustParseAddr("2001:db8:bb::1"),
 	})
 	if err != nil {
 		return BenchResult{}, err
 	}
 	defer d.Close()
-	snapshot, err := lb.Compile(b.c.spec(), nil, d.Caps())
+	spec := b.c.spec()
+	spec.Limits.Flows = b.config.Flows
+	if b.c.aged {
+		spec.Services[0].Timeouts.UDP = lb.Timeout(agedTimeout)
+	}
+	snapshot, err := lb.Compile(spec, nil, d.Caps())
 	if err != nil {
 		return BenchResult{}, err
 	}
@@ -254,12 +268,22 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 			return BenchResult{}, err
 		}
 	}
-	if b.c.fill > 0 {
-		if err := b.through(d.program(b.hook), t, b.c.fill); err != nil {
+	fill := b.c.fill
+	if b.c.flood {
+		fill = 4 * b.config.Flows
+	}
+	if fill > 0 {
+		if err := b.through(d.program(b.hook), t, fill); err != nil {
 			return BenchResult{}, err
 		}
 		d.watchFlows(d.now())
-		t.Next = uint64(b.c.fill)
+		t.Next = uint64(fill)
+	}
+	aged := agedTable{b: b, d: d, t: t}
+	if b.c.aged {
+		if err := aged.fill(ctx); err != nil {
+			return BenchResult{}, err
+		}
 	}
 	counted := d.Counters()
 	rounds, err := b.newRounds(t)
@@ -273,20 +297,23 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 			return BenchResult{}, ctx.Err()
 		}
 		packets := b.config.Packets
-		if b.c.fresh {
-			clear(d.tables.flows)
-			clear(d.tables.replies)
+		if b.c.aged {
 			packets = min(packets, 1<<18)
 		}
 		floor, err := b.floor(t, packets)
 		if err != nil {
 			return BenchResult{}, err
 		}
-		ns, err := b.time(d.program(b.hook), t, packets)
+		var ns float64
+		if b.c.aged {
+			ns, err = aged.round(packets)
+		} else {
+			ns, err = b.time(d.program(b.hook), t, packets)
+		}
 		if err != nil {
 			return BenchResult{}, err
 		}
-		if b.c.fill > 0 {
+		if fill > 0 {
 			t.Next += uint64(packets)
 			d.watchFlows(d.now())
 		}
@@ -297,6 +324,8 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 	}
 	r := BenchResult{Case: b.c.name, Hook: b.hook.String(), Family: b.family, Flows: b.c.flows, NS: low(all), Floor: low(floors)}
 	r.Net = r.NS - r.Floor
+	r.Table = b.config.Flows
+	r.InUse, _ = d.tables.flowsAlive(d.now(), 1)
 	r.Reason = counted.mostSince(d.Counters())
 	rounds.tell(&r)
 	return r, nil

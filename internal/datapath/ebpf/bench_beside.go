@@ -86,12 +86,12 @@ func (b *bencher) newRounds(t *bpfBenchTemplate) (*besideRounds, error) {
 		return r, nil
 	}
 	var err error
-	if r.programs, err = loadBeside(b.generator, b.config.lruSize); err != nil {
+	if r.programs, err = loadBeside(b.generator, b.config.Flows); err != nil {
 		return nil, err
 	}
 	flows := max(b.c.flows, 1)
 	if b.c.beside == lruEvict {
-		flows = b.config.lruSize + b.config.lruSize/8
+		flows = b.config.Flows + b.config.Flows/8
 		r.next = uint64(flows)
 	}
 	r.t.Next = 0
@@ -177,7 +177,7 @@ func (b *bencher) measureRoom(ctx context.Context) (BenchResult, error) {
 		if ctx.Err() != nil {
 			return BenchResult{}, ctx.Err()
 		}
-		packets := min(b.config.Packets, b.config.lruSize/2)
+		packets := min(b.config.Packets, b.config.Flows/2)
 		floor, err := b.floor(t, packets)
 		if err != nil {
 			return BenchResult{}, err
@@ -197,7 +197,7 @@ func (b *bencher) measureRoom(ctx context.Context) (BenchResult, error) {
 func (b *bencher) room(t *bpfBenchTemplate, packets int) (float64, error) {
 	r := &besideRounds{b: b, t: *t}
 	var err error
-	if r.programs, err = loadBeside(b.generator, b.config.lruSize); err != nil {
+	if r.programs, err = loadBeside(b.generator, b.config.Flows); err != nil {
 		return 0, err
 	}
 	defer r.close()

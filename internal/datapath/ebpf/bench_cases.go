@@ -16,8 +16,9 @@ type benchCase struct {
 	packet benchPacket
 	before *benchPacket // sent once for each flow before
 	tunnel bool         // not on TCX: there the kernel does not let a test take the header off again
-	fresh  bool         // every packet is a new flow: the table is emptied between rounds
-	fill   int          // every packet is a new flow, and that many were sent before: the table is full, or the source ports are used up
+	aged   bool         // every packet is a new flow, for a table in use: as many are alive as limits.flows says, as many expire as come
+	flood  bool         // every packet is a new flow, and four times limits.flows were sent before: the table is full
+	fill   int          // every packet is a new flow, and that many were sent before: the source ports are used up
 	beside lruCase      // what an LRU table would do for these packets
 	room   bool         // no program of ours: inserting into an LRU table that has room
 }
@@ -28,6 +29,14 @@ type benchPacket struct {
 	elsewhere bool // to no VIP
 	cid       bool
 	fragment  int // 1: the first of its datagram, 2: a later one
+}
+
+// known says how many flows the tables must have room for.
+func (c *benchCase) known() int {
+	if c.before != nil || c.beside == lruHit {
+		return c.flows
+	}
+	return 0
 }
 
 func benchCases() []benchCase {
@@ -43,18 +52,18 @@ func benchCases() []benchCase {
 		{name: "l2dsr hit", flows: 1, spec: dsr, packet: request, before: &request, beside: lruHit},
 		{name: "l2dsr hit", flows: 1 << 16, spec: dsr, packet: request, before: &request, beside: lruHit},
 		{name: "l2dsr hit", flows: 1 << 19, spec: dsr, packet: request, before: &request, beside: lruHit},
-		{name: "l2dsr new flow", flows: 1 << 24, spec: dsr, packet: request, fresh: true, beside: lruEvict},
+		{name: "l2dsr new flow", flows: 1 << 24, spec: dsr, packet: request, aged: true, beside: lruEvict},
 		{name: "cid", flows: 1 << 16, spec: byCID, packet: benchPacket{toVIP: true, cid: true}, beside: lruHit},
 		{name: "fragment", flows: 1 << 12, spec: dsr, packet: benchPacket{toVIP: true, fragment: 2}, before: &fragment},
 		{name: "l3dsr hit", tunnel: true, flows: 1 << 16, spec: tunnel, packet: request, before: &request, beside: lruHit},
 		{name: "nat hit", flows: 1 << 16, spec: nat, packet: request, before: &request, beside: lruHit},
 		{name: "nat reply", flows: 1 << 16, spec: nat, packet: benchPacket{}, before: &request, beside: lruHit},
-		{name: "nat new flow", flows: 1 << 24, spec: nat, packet: request, fresh: true, beside: lruEvict},
-		{name: "l2dsr flood", flows: 1 << 24, spec: dsr, packet: request, fill: 1 << 22},
-		{name: "nat flood", flows: 1 << 24, spec: nat, packet: request, fill: 1 << 22},
+		{name: "nat new flow", flows: 1 << 24, spec: nat, packet: request, aged: true, beside: lruEvict},
+		{name: "l2dsr flood", flows: 1 << 24, spec: dsr, packet: request, flood: true},
+		{name: "nat flood", flows: 1 << 24, spec: nat, packet: request, flood: true},
 		{name: "snat exhausted", flows: 1 << 24, spec: snat, packet: request, fill: 1 << 18},
 		{name: "snat hit", flows: 1 << 15, spec: snat, packet: request, before: &request, beside: lruHit},
-		{name: "lru insert, room left", flows: 1 << 24, packet: request, fresh: true, room: true},
+		{name: "lru insert, room left", flows: 1 << 24, packet: request, room: true},
 	}
 }
 
@@ -72,8 +81,7 @@ const (
 )
 
 func benchSpec(mode lb.Mode, backends int, snat, byCID bool) lb.Spec {
-	never := lb.Timeout(lb.Never)
-	s := lb.ServiceSpec{Name: "bench", Mode: &mode, Timeouts: lb.TimeoutsSpec{UDP: never}}
+	s := lb.ServiceSpec{Name: "bench", Mode: &mode, Timeouts: lb.TimeoutsSpec{UDP: lb.Timeout(lb.Never)}}
 	for _, a := range benchVIP {
 		address := netip.MustParseAddr(a)
 		s.VIPs = append(s.VIPs, lb.VIPSpec{
@@ -103,7 +111,7 @@ func benchSpec(mode lb.Mode, backends int, snat, byCID bool) lb.Spec {
 	if snat {
 		s.SNAT = &lb.SNATSpec{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:bb::1")}}
 	}
-	return lb.Spec{Limits: lb.LimitsSpec{Flows: 1 << 20}, Services: []lb.ServiceSpec{s}}
+	return lb.Spec{Services: []lb.ServiceSpec{s}}
 }
 
 // template builds the frame that the generator starts from.

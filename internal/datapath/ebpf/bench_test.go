@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
@@ -17,7 +18,7 @@ func TestRootBenchGoesTheRoadsItNames(t *testing.T) {
 		hook   Hook
 		reason string
 	}{{"l2dsr new flow", HookXDP, "maglev"}, {"cid", HookTCX, "cid"}} {
-		results, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 12, Hooks: []Hook{c.hook}, Only: c.only, lruSize: 1 << 17})
+		results, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 12, Hooks: []Hook{c.hook}, Only: c.only, Flows: 1 << 17})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,9 +26,22 @@ func TestRootBenchGoesTheRoadsItNames(t *testing.T) {
 			t.Errorf("%s: %d results, want one for each family", c.only, len(results))
 		}
 		for _, r := range results {
+			if aged := c.only == "l2dsr new flow"; r.Table != 1<<17 || aged && (r.InUse < r.Table*95/100 || r.InUse > r.Table*105/100) {
+				t.Errorf("%s, IPv%d, %s: %d of %d flows in use", r.Case, r.Family, r.Hook, r.InUse, r.Table)
+			}
 			if r.Reason != c.reason {
 				t.Errorf("%s, IPv%d, %s: packets were counted as %s", r.Case, r.Family, r.Hook, r.Reason)
 			}
 		}
+	}
+}
+
+// TestRootBenchOfASmallTable leaves out the cases that need more flows than the table is for.
+func TestRootBenchOfASmallTable(t *testing.T) {
+	t.Parallel()
+	netlabtest.Root(t)
+	_, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 10, Hooks: []Hook{HookXDP}, Only: "nat hit", Flows: 1 << 10})
+	if err == nil || !strings.Contains(err.Error(), "need a table of more than 1024 flows") {
+		t.Errorf("%v", err)
 	}
 }

@@ -67,6 +67,8 @@ type Config struct {
 	detached bool
 	// manual makes the clock one that tests set, and records verdicts.
 	manual bool
+	// clockSet makes the clock one that the benchmark sets.
+	clockSet bool
 }
 
 // Datapath is the kernel data path. Apply, Counters, Flows and Close may be
@@ -154,7 +156,7 @@ func Open(config Config) (*Datapath, error) {
 	if d.clock, err = kernelClock(); err != nil {
 		return nil, err
 	}
-	if config.manual {
+	if config.manual || config.clockSet {
 		d.clock = clock{tick: time.Millisecond, manual: true}
 	}
 	if err = d.openPins(); err != nil {

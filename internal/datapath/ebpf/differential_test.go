@@ -382,6 +382,8 @@ func (g *generator) payload() string {
 		id = []byte{2 << 6, 0, 0, byte(owner >> 8), byte(owner), 1, 2, 3, 4}
 	case 1:
 		id[0], id[1] = byte(g.r.IntN(256)), byte(g.r.IntN(8))
+	case 2: // one byte of owner
+		id[0] = byte(g.r.IntN(8))
 	}
 	switch g.r.IntN(7) {
 	case 0:
@@ -396,9 +398,12 @@ func (g *generator) payload() string {
 	case 2: // DTLS 1.3
 		return hex.EncodeToString(append([]byte{byte(0x20 | g.r.IntN(32))}, append(id, b[:g.r.IntN(20)]...)...))
 	case 3: // QUIC short
-		return hex.EncodeToString(append([]byte{byte(0x40 | g.r.IntN(64))}, append(id, b[:g.r.IntN(20)]...)...))
+		return hex.EncodeToString(append([]byte{byte(g.r.IntN(128))}, append(id, b[:g.r.IntN(20)]...)...))
 	case 4: // QUIC long
-		long := []byte{byte(0xc0 | g.r.IntN(64)), 0, 0, 0, byte(1 + g.r.IntN(2)), byte(g.r.IntN(22))}
+		long := []byte{byte(0x80 | g.r.IntN(128)), 0, 0, 0, byte(g.r.IntN(4)), byte(g.r.IntN(22))}
+		if g.r.IntN(2) == 0 {
+			long[5] = []byte{4, 6, 8}[g.r.IntN(3)]
+		}
 		if g.r.IntN(4) == 0 {
 			copy(long[1:], []byte{0x6b, 0x33, 0x43, 0xcf})
 		}

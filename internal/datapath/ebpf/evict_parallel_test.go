@@ -49,13 +49,20 @@ func (w *world) onEachCPU(t *testing.T, f func(cpu int) error) {
 func TestRootEvictionOnManyCPUs(t *testing.T) {
 	t.Parallel()
 	const each = 60000
+	const pool = "  timeouts: {udp: 1s}\n  snat: {addresses: [\"198.18.0.1\"], ports: 2000-2063}\n"
+	most, few := func(i int) bool { return i%3 != 0 }, func(i int) bool { return i%511 == 1 }
 	for _, hook := range hooks {
-		for _, snat := range []string{"", "  snat: {addresses: [\"198.18.0.1\"], ports: 2000-2063}\n"} {
-			t.Run(fmt.Sprint(hook, "/snat=", snat != ""), func(t *testing.T) {
+		for _, c := range []struct {
+			flows   int // 400: more than the pool has ports, so it is ports that flows take from each other
+			snat    string
+			answers func(i int) bool
+			replies int64 // at least
+		}{{24, "", most, each / 10}, {24, pool, most, each / 10}, {400, pool, few, 50}} {
+			snat := c.snat
+			t.Run(fmt.Sprint(hook, "/", c.flows, "/snat=", snat != ""), func(t *testing.T) {
 				w := newWorld(t)
 				defer w.close()
-				d := w.serving(t, hook, `
-limits: {flows: 24}
+				d := w.serving(t, hook, fmt.Sprintf("\nlimits: {flows: %d}", c.flows)+`
 services:
 - name: one
   mode: nat
@@ -85,7 +92,7 @@ services:
 						if cpu == 0 && i%16 == 0 {
 							atomic.AddUint64(&d.tables.control.Now, 1)
 						}
-						if verdict != redirected(hook) || i%3 == 0 {
+						if verdict != redirected(hook) || !c.answers(i) {
 							continue
 						}
 						answer := append([]byte(nil), options.DataOut...)
@@ -114,7 +121,7 @@ services:
 					}
 					return nil
 				})
-				if replies.Load() < each/10 || wrong.Load() != 0 {
+				if replies.Load() < c.replies || wrong.Load() != 0 {
 					t.Errorf("%d replies, %d to the wrong client or from the wrong VIP", replies.Load(), wrong.Load())
 				}
 				if c := d.Counters(); c.FlowsEvicted < each/10 || c.FlowsDisplaced != 0 {

@@ -397,9 +397,10 @@ services:
 		granted, refused := 0, 0
 		for i := range 400 {
 			f.now += 4 * time.Millisecond // one search in each
-			switch reason, _, _ := f.send(flow(i), ""); reason {
+			switch reason, _, out := f.send(flow(i), ""); reason {
 			case "maglev":
 				granted++
+				f.send(f.answer(out, ""), "reply")
 			case "snat_exhausted":
 				refused++
 			default:
@@ -420,8 +421,15 @@ services:
 		for i := range 50 {
 			f.send(flow(400+i), "snat_exhausted")
 		}
-		if n := searched() - before; n != 16*64 {
-			t.Errorf("%d ports were searched by turns at once, want those of 16 flows", n)
+		// Of 16 flows twice 64 ports, once for a free one and once for one of an unproven flow; of the others 8.
+		if n := searched() - before; n != 16*2*64+34*8 {
+			t.Errorf("%d ports were looked at by turns at once", n)
+		}
+		for i := range 1000 {
+			f.send(flow(400+i), "snat_exhausted")
+		}
+		if n := searched() - before; n != 16*2*64+240*8 {
+			t.Errorf("%d ports were looked at by turns at once, want those of 256 flows", n)
 		}
 		f.send(flow(0), "conntrack")
 		f.send("tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=syn", "maglev") // its ports are others
@@ -430,5 +438,69 @@ services:
 		if c := f.d.Counters(); c.FlowsEvicted+c.FlowsDisplaced != 0 {
 			t.Errorf("%d flows made room for ports", c.FlowsEvicted+c.FlowsDisplaced)
 		}
+	}
+}
+
+// TestRootFloodOfASNATPool: 12,000 spoofed flows in a second of the test's clock at a pool of 1,000 ports. Answered flows
+// keep their ports, new clients are answered 10 ms later, and sessions that move by their connection id lose nothing.
+func TestRootFloodOfASNATPool(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	defer w.close()
+	const spec = `
+limits: {flows: 20000}
+services:
+- name: nat
+  mode: nat
+  vips: [{address: "192.0.2.1", protocol: udp, port: 5684}]
+  snat: {addresses: ["198.18.0.1"], ports: 2000-2999}
+  cid: {protocols: [dtls12], layouts: [{length: 6, owner: {offset: 0, bits: 8}}]}
+  backends: [{name: a, address: "10.1.0.1", port: 7000, nodes: [1]}]
+`
+	const old, rounds, spoofed = 30, 100, 120
+	client := func(network, i int) string { return fmt.Sprintf("udp 10.%d.0.%d:5000 > 192.0.2.1:5684 ", network, i) }
+	for _, hook := range hooks {
+		f := &traffic{t: t, w: w, d: w.serving(t, hook, spec)}
+		before := f.d.Counters().FlowsEvicted
+		for i := range old {
+			_, _, out := f.send(client(0, i)+"01", "maglev")
+			f.send(f.answer(out, ""), "reply")
+		}
+		frame := frameOf(text(t, "udp 100.0.0.1:5000 > 192.0.2.1:5684 csum=0 01"))
+		answered := func(request []byte, i int, network byte) int {
+			if request == nil {
+				return 0
+			}
+			reason, _, out := f.send(f.answer(request, ""), "")
+			if reason == "reply" && out[16] == 10 && out[17] == network && out[19] == byte(i) {
+				return 1
+			}
+			return 0
+		}
+		fresh, moved := 0, 0
+		for round := range rounds {
+			_, _, request := f.send(client(1, round)+"01", "")
+			_, _, record := f.send(client(2, round)+cidRecord(1), "cid")
+			for part := range 10 {
+				f.flood(frame, round*spoofed+part*spoofed/10, spoofed/10)
+				f.now += time.Millisecond
+				f.send(client(0, 0)+"01", "conntrack") // sets the clock
+			}
+			fresh += answered(request, round, 1)
+			moved += answered(record, round, 2)
+		}
+		if fresh < rounds*95/100 || moved != rounds {
+			t.Errorf("%s: of %d each, %d new clients and %d moved sessions were answered", hook, rounds, fresh, moved)
+		}
+		for i := range old {
+			_, _, out := f.send(client(0, i)+"01", "conntrack")
+			f.send(f.answer(out, ""), "reply")
+		}
+		evicted := f.d.Counters().FlowsEvicted - before
+		if evicted < 10_000 {
+			t.Errorf("%s: %d flows were evicted", hook, evicted)
+		}
+		consistent(t, f.d)
+		t.Logf("%s: %d new, %d moved of %d; %d evicted", hook, fresh, moved, rounds, evicted)
 	}
 }

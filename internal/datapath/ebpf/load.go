@@ -38,7 +38,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 		limits, hash = old.fixture.Limits, old.fixture.Hash
 	}
 	s := sizesFor(limits)
-	if d.clock.manual {
+	if d.config.manual {
 		s.maglevCells, s.ownerCells = 1<<18, 1<<18
 	}
 	p := bpfParameters{
@@ -54,7 +54,10 @@ func (d *Datapath) load(limits lb.Limits) error {
 		p.Front, p.Hold = 1, 0
 	}
 	if d.clock.manual {
-		p.Clock, p.Record = 1, 1
+		p.Clock = 1
+	}
+	if d.config.manual {
+		p.Record = 1
 	}
 	hooks := d.hooks()
 	var maps map[string]*ebpf.Map
@@ -78,6 +81,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 		if !hold {
 			without = progInject
 		}
+		d.log.Info("loading the programs", "hook", hook.String(), "flows", limits.Flows)
 		c, err := loadObject(hook, s, p, maps, without)
 		if err != nil {
 			return err

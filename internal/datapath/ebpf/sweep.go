@@ -56,8 +56,18 @@ const crowdedSample = 4096
 // hash spreads flows evenly over the dense part and over the rest, so evenly spaced buckets stand for all.
 func (d *Datapath) watchFlows(now uint64) {
 	t := d.tables
-	step := max(len(t.flows)/crowdedSample, 1)
-	used, seen := 0, 0
+	used, seen := t.flowsAlive(now, max(len(t.flows)/crowdedSample, 1))
+	until := uint64(0)
+	if 4*used > 3*seen {
+		until = now + uint64(d.clock.ticks(3*sweepEvery)) // and no longer, should nobody look again
+	}
+	if atomic.LoadUint64(&t.control.Crowded) != until {
+		atomic.StoreUint64(&t.control.Crowded, until)
+	}
+}
+
+// flowsAlive counts the live entries of every step-th bucket of the flow table, and the entries that those buckets have room for.
+func (t *tables) flowsAlive(now uint64, step int) (used, seen int) {
 	for i := 0; i < len(t.flows); i += step {
 		for w := range t.sizes.ways {
 			way := &t.flows[i].Way[w]
@@ -67,13 +77,7 @@ func (d *Datapath) watchFlows(now uint64) {
 			}
 		}
 	}
-	until := uint64(0)
-	if 4*used > 3*seen {
-		until = now + uint64(d.clock.ticks(3*sweepEvery)) // and no longer, should nobody look again
-	}
-	if atomic.LoadUint64(&t.control.Crowded) != until {
-		atomic.StoreUint64(&t.control.Crowded, until)
-	}
+	return used, seen
 }
 
 // now is the data path's clock in ticks.

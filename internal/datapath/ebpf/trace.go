@@ -60,6 +60,43 @@ func Trace(ctx context.Context, path string, filter TraceFilter, each func(*Trac
 	return atomic.LoadUint64(&t.filter.Lost), err
 }
 
+// Await returns once the tables at a pin path can be traced, or when no start is under way that could make them. starting is
+// called once if it has to wait for a weir that is starting: one holds the pin path, and tables are missing.
+func Await(ctx context.Context, path string, starting func()) error {
+	for first := true; ; first = false {
+		t, err := openTracer(path)
+		if err == nil {
+			t.close()
+		}
+		if !errors.Is(err, os.ErrNotExist) || !held(path) {
+			return nil // Trace says what is wrong
+		}
+		if first {
+			starting()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// held says whether a process holds a pin path.
+func held(path string) bool {
+	dir, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return lockHolder(dir) > 0 // a lock of our own, however short, could stop a weir that starts
+}
+
+// absent is the error for a data path that is not there (yet).
+type absent struct{ error }
+
+func (absent) Is(target error) bool { return target == os.ErrNotExist }
+
 // tracer is an open trace.
 type tracer struct {
 	pins    *pins
@@ -94,7 +131,7 @@ func openTracer(path string) (t *tracer, err error) {
 	// The folder of maps, not the one above that the running weir locks.
 	t.lock, err = os.Open(t.pins.maps())
 	if errors.Is(err, os.ErrNotExist) {
-		return t, fmt.Errorf("no data path is kept at %s; weir lb run --datapath ebpf makes one, --pin-path names another place; a weir with --datapath nfqueue is asked at --admin", path)
+		return t, absent{fmt.Errorf("no data path is kept at %s; weir lb run --datapath ebpf makes one, --pin-path names another place; a weir with --datapath nfqueue is asked at --admin", path)}
 	} else if err != nil {
 		return t, fmt.Errorf("pin path: %w", err)
 	}

@@ -103,7 +103,7 @@ func TestVIPTableHoldsNeighbours(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mode := lb.L2DSR
-			s := lb.ServiceSpec{Name: "s", Mode: &mode, Backends: []lb.BackendSpec{{Name: "a", Address: netip.MustParseAddr("10.1.0.1"), Address2: netip.MustParseAddr("2001:db8::1")}}}
+			s := lb.ServiceSpec{Name: "s", Mode: &mode, Backends: []lb.BackendSpec{{Name: "a", Address: netip.MustParseAddr("198.51.100.1"), Address2: netip.MustParseAddr("fd00::1")}}}
 			for i := range lb.MaxVIPs {
 				a := address(i)
 				s.VIPs = append(s.VIPs, lb.VIPSpec{Address: lb.AddressPrefix{Prefix: netip.PrefixFrom(a, a.BitLen())}, Protocol: lb.Protocol(lb.UDP), Port: lb.PortRange{First: 80, Last: 80}})

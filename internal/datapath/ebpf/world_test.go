@@ -93,6 +93,14 @@ func (w *world) open(t *testing.T, hook Hook, limits lb.Limits) *Datapath {
 		clear(d.tables.rates)
 		d.tables.control.Held = 0
 		d.tables.control.Crowded = 0
+		m := d.tables.maps[bpfMapSnatSearches] // time begins anew
+		numbers := make([]uint32, m.MaxEntries())
+		for i := range numbers {
+			numbers[i] = uint32(i)
+		}
+		if _, err := m.BatchUpdate(numbers, make([]uint64, len(numbers)), nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return d
 }

@@ -108,7 +108,13 @@ func (p *turnPhase) figures() []measure.Figure {
 		}
 	}
 	cost(FigureTurnMachine, p.machine.Ours)
-	return append(figures, measure.Figure{Name: FigureTurnOthers, Value: p.machine.Others.Seconds() / max(p.load.duration.Seconds(), 0.001)})
+	return append(figures, measure.Figure{Name: FigureTurnOthers, Value: p.others()})
+}
+
+// others is how many cores other programs kept busy. The processes' times are read one after the other, so their sum may
+// exceed what the machine spent, which is the upper bound.
+func (p *turnPhase) others() float64 {
+	return min(max(p.machine.Others, 0), p.machine.Busy).Seconds() / max(p.window.Seconds(), 0.001)
 }
 
 // result is one load's.

@@ -134,6 +134,7 @@ func addUp(phases []turnPhase) (sum turnPhase) {
 	var rows []TurnRow
 	for _, p := range phases {
 		sum.load.duration += p.load.duration
+		sum.window += p.window
 		sum.overflowed += p.overflowed
 		sum.machine.Ours += p.machine.Ours
 		sum.machine.Others += p.machine.Others

@@ -320,6 +320,23 @@ func TestTurnReports(t *testing.T) {
 	}
 }
 
+// Others' time is divided by the time in which it was spent, the load's start and end included, and never exceeds the machine's.
+func TestTurnOthersFitIntoTheMachine(t *testing.T) {
+	window := 3 * time.Second // of a load of 2 s
+	for _, c := range []struct {
+		others, busy time.Duration
+		want         float64
+	}{{4500 * time.Millisecond, 6 * time.Second, 1.5}, {6500 * time.Millisecond, 6 * time.Second, 2}, {-time.Second, 6 * time.Second, 0}} {
+		p := turnPhase{load: turnLoad{1000, 64, 2 * time.Second}, window: window, machine: procstat.Machine{Others: c.others, Busy: c.busy}}
+		if got := p.others(); got != c.want {
+			t.Errorf("%v of %v in %v: %.2f cores, want %.2f", c.others, c.busy, window, got, c.want)
+		}
+		if sum := addUp([]turnPhase{p, p}); sum.others() != c.want {
+			t.Errorf("two phases: %.2f cores, want %.2f", sum.others(), c.want)
+		}
+	}
+}
+
 // madeUp is a phase of 2 connections for road i.
 func madeUp(i, size int, rate float64) turnPhase {
 	l := measure.NewLatency()
@@ -332,7 +349,8 @@ func madeUp(i, size int, rate float64) turnPhase {
 	}
 	p := turnPhase{
 		load: turnLoad{rate, size, time.Second}, rows: []TurnRow{row(1), row(2)}, latency: l,
-		machine: procstat.Machine{Ours: 400 * time.Millisecond, Others: 300 * time.Millisecond},
+		machine: procstat.Machine{Busy: 800 * time.Millisecond, Ours: 400 * time.Millisecond, Others: 300 * time.Millisecond},
+		window:  time.Second,
 	}
 	if i > 0 {
 		p.processes = []measure.Process{{Name: []string{"", partGateway, partCoturn}[i], CPU: time.Duration(i) * 100 * time.Millisecond}, {Name: partCat, CPU: 200 * time.Millisecond}}

@@ -34,6 +34,7 @@ type turnPhase struct {
 	overflowed uint64           // at the sink: not the server's loss
 	processes  []measure.Process
 	machine    procstat.Machine // what all of it took
+	window     time.Duration    // between the two readings of machine: the load, its start and its end
 }
 
 // shortfall is the share of what was asked for that did not arrive, what the generator could not send included.
@@ -218,6 +219,7 @@ func (s *turnStage) run(ctx context.Context, road *turnRoad, load turnLoad) (pha
 	if err != nil {
 		return phase, err
 	}
+	started := time.Now()
 	if s.iperf != nil {
 		phase, err = s.iperf.run(ctx, s, road, load)
 	} else {
@@ -234,6 +236,7 @@ func (s *turnStage) run(ctx context.Context, road *turnRoad, load turnLoad) (pha
 	if err != nil {
 		return phase, err
 	}
+	phase.window = time.Since(started)
 	for i := range after {
 		after[i].CPU -= before[i].CPU
 	}

@@ -100,6 +100,7 @@ type latencyJSON struct {
 	P95     float64    `json:"p95_ms"`
 	P99     float64    `json:"p99_ms"`
 	P999    float64    `json:"p999_ms"`
+	P9999   float64    `json:"p9999_ms"`
 	Max     float64    `json:"max_ms"`
 	Over    uint64     `json:"over_range,omitempty"`
 	Buckets [][2]int64 `json:"buckets"` // longest duration of the bucket in ns, count; ascending, none empty
@@ -110,7 +111,7 @@ func (l *Latency) MarshalJSON() ([]byte, error) {
 	form := latencyJSON{
 		Count: l.Count(), Min: Millis(l.Min()), Mean: Millis(l.Mean()), P50: Millis(l.Quantile(0.50)),
 		P90: Millis(l.Quantile(0.90)), P95: Millis(l.Quantile(0.95)), P99: Millis(l.Quantile(0.99)),
-		P999: Millis(l.Quantile(0.999)), Max: Millis(l.Max()), Over: l.over, Buckets: [][2]int64{},
+		P999: Millis(l.Quantile(0.999)), P9999: Millis(l.Quantile(0.9999)), Max: Millis(l.Max()), Over: l.over, Buckets: [][2]int64{},
 	}
 	for _, bar := range l.histogram.Distribution() {
 		if bar.Count > 0 {
@@ -141,6 +142,25 @@ func (l *Latency) UnmarshalJSON(data []byte) error {
 	read.over = form.Over
 	*l = *read
 	return nil
+}
+
+// Percentile is a point of a curve.
+type Percentile struct {
+	Name string  // "p99.9"
+	Q    float64 // share, 0 to 1
+	D    time.Duration
+}
+
+// Curve is the distribution from the median to its end, the maximum.
+func (l *Latency) Curve() []Percentile {
+	var all []Percentile
+	for _, p := range []struct {
+		name string
+		q    float64
+	}{{"p50", .5}, {"p75", .75}, {"p90", .9}, {"p95", .95}, {"p99", .99}, {"p99.5", .995}, {"p99.9", .999}, {"p99.99", .9999}} {
+		all = append(all, Percentile{p.name, p.q, l.Quantile(p.q)})
+	}
+	return append(all, Percentile{"max", 1, l.Max()})
 }
 
 // Millis is d in milliseconds, as results state it.

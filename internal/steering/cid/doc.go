@@ -6,7 +6,7 @@
 //	DTLS 1.2   25 │ fe fd │ epoch 2 │ seq 6 │ CID │ length 2 │ …        RFC 9146 section 4
 //	DTLS 1.3   001CSLEE │ CID │ seq 1-2 │ [length 2] │ …                RFC 9147 section 4
 //	QUIC       1… │ version 4 │ n │ CID (n) │ …                         RFC 9000 section 17.2
-//	QUIC       01… │ CID │ …                                            RFC 9000 section 17.3
+//	QUIC       0… │ CID │ …                                             RFC 9000 section 17.3, RFC 9287
 //
 //	CID        │rotation│ … │ owner id │ … │ random │                   Layout
 //

@@ -22,7 +22,8 @@ const (
 	KindDTLS13                  // DTLS 1.3 unified header
 	KindQUICShort               // QUIC short header
 	KindQUICLong                // QUIC long header whose destination CID the server chose
-	KindQUICInitial             // QUIC Initial, 0-RTT or unknown version: the client may have chosen the CID
+	KindQUICInitial             // QUIC Initial, 0-RTT or version negotiation: the client may have chosen the CID
+	KindQUICOther               // QUIC long header of another version (RFC 8999 section 5.1): who chose the CID cannot be told
 )
 
 func (k Kind) String() string {
@@ -37,6 +38,8 @@ func (k Kind) String() string {
 		return "quic_long"
 	case KindQUICInitial:
 		return "quic_initial"
+	case KindQUICOther:
+		return "quic_other"
 	default:
 		return "none"
 	}
@@ -54,10 +57,16 @@ const (
 // Locate returns the first CID in a UDP payload, as a slice of it. Length is that of the port's CIDs, needed where
 // the wire does not carry it. DTLS 1.2 records before the one with a CID are stepped over (at most MaxRecords in
 // all): a client's last flight starts with plaintext records. Malformed or truncated input has no CID. Safe on any bytes.
+//
+// The first byte tells DTLS from QUIC. Where only QUIC is spoken, every datagram is QUIC's, as clients may clear the fixed
+// bit (RFC 9287). Beside DTLS bytes below 64 are not QUIC's (RFC 9443): who shares a port must not offer to clear it.
 func Locate(datagram []byte, protocols Protocols, length int) (id []byte, kind Kind, ok bool) {
 	b := datagram
-	if length < 0 || length > MaxLength {
+	if length < 0 || length > MaxLength || len(b) == 0 {
 		return nil, KindNone, false
+	}
+	if protocols&QUIC != 0 && (b[0] >= 0x40 || protocols&(DTLS12|DTLS13) == 0) {
+		return locateQUIC(b, length)
 	}
 	for range MaxRecords {
 		if len(b) == 0 {
@@ -84,11 +93,6 @@ func Locate(datagram []byte, protocols Protocols, length int) (id []byte, kind K
 				return nil, KindNone, false
 			}
 			return b[1 : 1+length : 1+length], KindDTLS13, true
-		case first >= 0x40 && len(b) == len(datagram):
-			if protocols&QUIC == 0 {
-				return nil, KindNone, false
-			}
-			return locateQUIC(b, length)
 		default:
 			return nil, KindNone, false
 		}
@@ -125,15 +129,23 @@ func locateQUIC(b []byte, length int) ([]byte, Kind, bool) {
 }
 
 // quicLongKind tells packets of an established choice of CID (Handshake, Retry) from those that may still carry the
-// client's own. The types are numbered differently by RFC 9000 section 17.2 and RFC 9369 section 3.2.
+// client's own. The types are numbered differently by RFC 9000 section 17.2 and RFC 9369 section 3.2; of other versions
+// only the place of the CID is known (RFC 8999).
 func quicLongKind(b []byte) Kind {
 	version := uint32(b[1])<<24 | uint32(b[2])<<16 | uint32(b[3])<<8 | uint32(b[4])
 	packetType := b[0] >> 4 & 3
-	switch {
-	case version == 1 && packetType >= 2,
-		version == 0x6b3343cf && (packetType == 3 || packetType == 0):
-		return KindQUICLong
+	server := false
+	switch version {
+	case 0: // version negotiation
+	case 1:
+		server = packetType >= 2
+	case 0x6b3343cf:
+		server = packetType == 3 || packetType == 0
 	default:
-		return KindQUICInitial
+		return KindQUICOther
 	}
+	if server {
+		return KindQUICLong
+	}
+	return KindQUICInitial
 }

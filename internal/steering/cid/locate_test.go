@@ -42,7 +42,8 @@ func TestLocate(t *testing.T) {
 		{"header cut short", "19 fefd 0001 000000000009 02aabb", DTLS12, 6, "", KindNone},
 		{"plain record that lies about its length", "16 fefd 0000 000000000001 ffff 01", DTLS12, 6, "", KindNone},
 		{"DTLS 1.0 cannot have a CID", "19 feff 0001 000000000009 02aabbccddee 0002 beef", DTLS12, 6, "", KindNone},
-		{"CID record where only QUIC is spoken", cidRecord, QUIC, 6, "", KindNone},
+		{"CID record where DTLS 1.3 and QUIC are spoken", cidRecord, DTLS13 | QUIC, 6, "", KindNone},
+		{"where only QUIC is spoken, all is QUIC", cidRecord, QUIC, 6, "fefd00010000", KindQUICShort},
 		{"no CID in use", cidRecord, DTLS12, 0, "", KindNone},
 		{"DTLS 1.3, short sequence", "30 0102030405 ff 0000", DTLS13, 5, "0102030405", KindDTLS13},
 		{"DTLS 1.3, all fields", "3f 0102030405 ffff 0001 00", DTLS13, 5, "0102030405", KindDTLS13},
@@ -55,7 +56,15 @@ func TestLocate(t *testing.T) {
 		{"QUIC Initial", "c3 00000001 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},
 		{"QUIC version 2 Initial", "d3 6b3343cf 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},
 		{"QUIC version 2 Handshake", "f3 6b3343cf 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICLong},
-		{"QUIC of the future", "e0 0000abcd 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},
+		{"QUIC of the future", "e0 0000abcd 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICOther},
+		{"QUIC of the future beside DTLS", "80 faceb001 08 0102030405060708 00", all, 5, "0102030405060708", KindQUICOther},
+		{"QUIC version negotiation", "e0 00000000 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},
+		{"QUIC Handshake, fixed bit greased", "a0 00000001 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICLong},
+		{"QUIC short, fixed bit greased", "00 c4605e4504 ffff", QUIC, 5, "c4605e4504", KindQUICShort},
+		{"the same, like a DTLS record", "19 c4605e4504 ffff", QUIC, 5, "c4605e4504", KindQUICShort},
+		{"the same, like DTLS 1.3", "3f c4605e4504 ffff", QUIC, 5, "c4605e4504", KindQUICShort},
+		{"QUIC short, greased beside DTLS 1.2", "00 c4605e4504 ffff", QUIC | DTLS12, 5, "", KindNone},
+		{"QUIC short, greased beside DTLS 1.2, above its records", "3f c4605e4504 ffff", QUIC | DTLS12, 5, "", KindNone},
 		{"QUIC CID too long", "e0 00000001 15 " + strings.Repeat("aa", 21), QUIC, 5, "", KindNone},
 		{"QUIC CID beyond the end", "e0 00000001 08 010203", QUIC, 5, "", KindNone},
 		{"QUIC after a DTLS record is nonsense", handshake + "40 c4605e4504", all, 5, "", KindNone},
@@ -125,9 +134,11 @@ func TestFindAllocatesNothing(t *testing.T) {
 func FuzzLocate(f *testing.F) {
 	for _, seed := range []string{
 		cidRecord, handshake + change + cidRecord, "3f 0102030405 ffff 0001 00", "40 c4605e4504 ffff",
-		"e0 00000001 08 0102030405060708 00", "16 fefd 0000 000000000001 ffff 01", "",
+		"e0 00000001 08 0102030405060708 00", "16 fefd 0000 000000000001 ffff 01", "", "80 faceb001 08 0102030405060708 00",
+		"00 c4605e450401 ffff",
 	} {
 		f.Add(unhex(f, seed), uint8(all), 6)
+		f.Add(unhex(f, seed), uint8(QUIC), 6)
 	}
 	f.Fuzz(func(t *testing.T, datagram []byte, protocols uint8, length int) {
 		id, kind, ok := Locate(datagram, Protocols(protocols), length)
@@ -140,8 +151,12 @@ func FuzzLocate(f *testing.F) {
 		if !bytes.Contains(datagram, id) || len(id) > MaxLength || len(id) == 0 {
 			t.Fatalf("id %x is not a part of the datagram", id)
 		}
-		if kind != KindQUICLong && kind != KindQUICInitial && len(id) != length {
+		if kind != KindQUICLong && kind != KindQUICInitial && kind != KindQUICOther && len(id) != length {
 			t.Fatalf("%v: %d bytes, want %d", kind, len(id), length)
+		}
+		dtls := kind == KindDTLS12 || kind == KindDTLS13
+		if shared := Protocols(protocols)&(DTLS12|DTLS13) != 0; dtls != (shared && datagram[0] < 0x40) {
+			t.Fatalf("%v where the first byte is %#x, protocols %d", kind, datagram[0], protocols)
 		}
 		set := Set{Protocols: Protocols(protocols), Layouts: []Layout{ByteOwner(6), QUICLB(1, 2, 5)}}
 		set.Find(datagram)

@@ -14,14 +14,15 @@ type Set struct {
 }
 
 // Find locates the CID of a UDP payload and decodes its owner. found: there is a CID that the server chose (an Initial
-// of QUIC is none). known: it is of one of the layouts, so owner means something. It allocates nothing.
+// of QUIC is none, one of an unknown version is if it is of one of the layouts). known: it is of one of the layouts, so owner
+// means something. It allocates nothing.
 func (s *Set) Find(datagram []byte) (owner uint32, found, known bool) {
 	for i := range s.Layouts {
 		id, kind, ok := Locate(datagram, s.Protocols, s.Layouts[i].Length)
 		if !ok || kind == KindQUICInitial {
 			continue
 		}
-		found = true
+		found = found || kind != KindQUICOther
 		if owner, known = s.Layouts[i].Owner(id); known {
 			return owner, true, true
 		}

@@ -77,7 +77,7 @@ func maxProven(max int) int {
 }
 
 // Get returns the live value of k, or nil. The pointer is valid until the next
-// call that is not Get, Find, Renew, RenewAt, Prove, Proven, Until, Scan or All.
+// call that is not Get, Find, Renew, RenewAt, Prove, Proven, Expiry, Until, Scan or All.
 func (t *Table[K, V]) Get(k K, now time.Duration) *V {
 	v, _ := t.Find(k, now)
 	return v
@@ -116,6 +116,13 @@ func (t *Table[K, V]) put(k K, v V, now, ttl time.Duration) (int32, bool) {
 	return i, true
 }
 
+// Evict removes an unproven entry for a new one that needs what it holds outside
+// of the table. It must not be proven. Pointers to other entries stay valid.
+func (t *Table[K, V]) Evict(at Ref) {
+	t.remove(int32(at))
+	t.evicted++
+}
+
 // evict removes the unproven entry that goes first, and says whether there is one.
 func (t *Table[K, V]) evict() bool {
 	i, ok := t.order.First()
@@ -128,7 +135,7 @@ func (t *Table[K, V]) evict() bool {
 
 // Ref names the place of an entry, so that renewing needs no second look-up.
 // Like Get's pointer it is valid until the next call that is not Get, Find,
-// Renew, RenewAt, Prove, Proven, Until, Scan or All.
+// Renew, RenewAt, Prove, Proven, Expiry, Until, Scan or All.
 type Ref int32
 
 // Proven says whether an entry has proven itself.
@@ -191,6 +198,9 @@ func (t *Table[K, V]) Renew(k K, now, ttl, step time.Duration) bool {
 	}
 	return v != nil
 }
+
+// Expiry returns when an entry expires.
+func (t *Table[K, V]) Expiry(at Ref) time.Duration { return t.slots.At(int32(at)).expiry }
 
 // Until returns when k expires, and whether it is in the table.
 func (t *Table[K, V]) Until(k K) (time.Duration, bool) {

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,7 +28,7 @@ const (
 )
 
 // Compile checks a spec against itself, the overrides and what the data path can do, fills in defaults, orders by
-// name and builds the tables. It returns an *Error for the first thing wrong. Spec and overrides are not changed and
+// name and builds the tables. It returns an *Error, or Errors when several things are wrong. Spec and overrides are not changed and
 // not kept. Equal input gives an equal snapshot.
 func Compile(spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
 	return CompileAfter(nil, spec, overrides, caps)
@@ -47,6 +48,8 @@ func CompileAfter(previous *Snapshot, spec Spec, overrides *Overrides, caps Caps
 }
 
 type compiler struct {
+	wrong      Errors // so far, at most maxErrors
+	failed     int    // checks that found something wrong
 	caps       Caps
 	overrides  *Overrides
 	previous   *Snapshot // nil: none
@@ -74,48 +77,49 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	if spec.HashKey != nil {
 		snapshot.HashKey = flow.HashKey(*spec.HashKey)
 	}
-	if err := c.checkFileHash(spec); err != nil {
-		return nil, err
-	}
+	c.keep(c.checkFileHash(spec))
 	c.fileHash, snapshot.Hash = spec.Hash, spec.Hash
 	c.fileMaglev = cmp.Or(spec.MaglevSize, maglev.DefaultSize)
 	if spec.Hash == NFQLB {
 		c.fileMaglev = cmp.Or(spec.MaglevSize, defaultNFQLBSize)
 	}
 	if _, err := c.tableSize("maglev_size", c.fileMaglev); err != nil {
-		return nil, err
+		c.keep(err)
+		c.fileMaglev = maglev.DefaultSize // the services are checked with one that works
+		if spec.Hash == NFQLB {
+			c.fileMaglev = defaultNFQLBSize
+		}
 	}
-	if err := c.wholeFile(spec, snapshot); err != nil {
-		return nil, err
-	}
+	c.keep(c.wholeFile(spec, snapshot))
 	if len(spec.Services) == 0 {
-		return nil, wrong("services", "add at least one service with name, vips and backends", "there is no service")
+		c.keep(wrong("services", "add at least one service with name, vips and backends", "there is no service"))
 	}
 	if len(spec.Services) > MaxServices {
-		return nil, wrong("services", "split the file over several load balancers", "%d services, at most %d", len(spec.Services), MaxServices)
+		return nil, c.all(wrong("services", "split the file over several load balancers", "%d services, at most %d", len(spec.Services), MaxServices))
 	}
 	slots := 0
 	for i := range spec.Services {
 		slots += cmp.Or(spec.Services[i].MaglevSize, c.fileMaglev)
 	}
 	if slots > MaxSlots {
-		return nil, wrong("maglev_size", fmt.Sprintf("write a prime up to %d", MaxSlots/len(spec.Services)), "%d slots of %d services are %d MiB of tables", slots, len(spec.Services), slots>>18)
+		return nil, c.all(wrong("maglev_size", fmt.Sprintf("write a prime up to %d", MaxSlots/len(spec.Services)), "%d slots of %d services are %d MiB of tables", slots, len(spec.Services), slots>>18))
 	}
 	names := map[string]int{}
 	for i := range spec.Services {
 		path := fmt.Sprintf("services[%d]", i)
 		if err := checkName(path, "service", spec.Services[i].Name); err != nil {
-			return nil, err
+			c.keep(err)
+		} else if other, ok := names[spec.Services[i].Name]; ok {
+			c.keep(wrong(path+".name", "give each service its own name", "%q is the name of services[%d] too", spec.Services[i].Name, other))
+		} else {
+			names[spec.Services[i].Name] = i
 		}
-		if other, ok := names[spec.Services[i].Name]; ok {
-			return nil, wrong(path+".name", "give each service its own name", "%q is the name of services[%d] too", spec.Services[i].Name, other)
+		if service := c.service(path, &spec.Services[i]); service != nil {
+			snapshot.Services = append(snapshot.Services, service)
 		}
-		names[spec.Services[i].Name] = i
-		service, err := c.service(path, &spec.Services[i])
-		if err != nil {
-			return nil, err
-		}
-		snapshot.Services = append(snapshot.Services, service)
+	}
+	if err := c.all(nil); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(snapshot.Services, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
 	for i, service := range snapshot.Services {
@@ -130,6 +134,34 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 		return nil, err
 	}
 	return snapshot, nil
+}
+
+// maxErrors bounds what is reported of one spec.
+const maxErrors = 50
+
+// keep remembers an error, so that the rest is looked at too. It says whether there was one.
+func (c *compiler) keep(err error) bool {
+	if err == nil {
+		return false
+	}
+	c.failed++
+	if one := (*Error)(nil); errors.As(err, &one) && len(c.wrong) < maxErrors {
+		c.wrong = append(c.wrong, one)
+	}
+	return true
+}
+
+// all is what is wrong so far, and one thing more, as one error.
+func (c *compiler) all(last error) error {
+	c.keep(last)
+	switch len(c.wrong) {
+	case 0:
+		return nil
+	case 1:
+		return c.wrong[0]
+	default:
+		return c.wrong
+	}
 }
 
 // wholeFile compiles the keys that belong to no service.

@@ -111,25 +111,24 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 	for i := range spec.Backends {
 		at := fmt.Sprintf("%s.backends[%d]", path, i)
 		b := &spec.Backends[i]
-		if err := checkName(at, "backend", b.Name); err != nil {
-			return err
+		if c.keep(checkName(at, "backend", b.Name)) {
+			continue
 		}
 		if other, ok := names[b.Name]; ok {
-			return wrong(at+".name", "give each backend its own name", "%q is the name of backends[%d] too", b.Name, other)
+			c.keep(wrong(at+".name", "give each backend its own name", "%q is the name of backends[%d] too", b.Name, other))
+			continue
 		}
 		names[b.Name] = i
 		backend, err := c.backend(at, b, service)
-		if err != nil {
-			return err
+		if c.keep(err) {
+			continue
 		}
-		for _, place := range backend.places() {
-			if other, ok := places[place]; ok {
-				return wrong(at, "remove one of them and give the other their weights", "the same destination as %s", other)
-			}
-			places[place] = at
+		if other := taken(places, backend, at); other != "" {
+			c.keep(wrong(at, "remove one of them and give the other their weights", "the same destination as %s", other))
+			continue
 		}
-		if err := checkNodes(at, b, service, owners); err != nil {
-			return err
+		if c.keep(checkNodes(at, b, service, owners)) {
+			continue
 		}
 		backend.Nodes = slices.Sorted(slices.Values(b.Nodes))
 		service.Backends = append(service.Backends, backend)
@@ -139,6 +138,17 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 		backend.Index = i
 	}
 	return nil
+}
+
+// taken enters where a backend's packets go; it returns the path of another backend whose packets go there too.
+func taken(places map[any]string, backend *Backend, path string) string {
+	for _, place := range backend.places() {
+		if other, ok := places[place]; ok {
+			return other
+		}
+		places[place] = path
+	}
+	return ""
 }
 
 // slots gives the backends their rows of nfqlb's permutation.
@@ -293,6 +303,7 @@ func checkLoop(path string, backend *Backend) error {
 	return nil
 }
 
+// checkNodes refuses owner ids that no layout has room for. A narrow layout never names the wide ids of another one.
 func checkNodes(path string, spec *BackendSpec, service *Service, owners map[uint32]string) error {
 	if len(spec.Nodes) > 0 && service.CID == nil {
 		return wrong(path+".nodes", "remove it, or add a cid section to the service", "owner ids mean nothing without CIDs")
@@ -306,10 +317,14 @@ func checkNodes(path string, spec *BackendSpec, service *Service, owners map[uin
 			return wrong(at, "give each owner id to one backend", "owner id %d belongs to %s", id, other)
 		}
 		owners[id] = at
+		limit, widest := uint32(0), 0
 		for j := range service.CID.Layouts {
-			if limit := service.CID.Layouts[j].MaxOwner(); id > limit {
-				return wrong(at, fmt.Sprintf("write at most %d, or widen the owner field", limit), "owner id %d does not fit in layout %d", id, j)
+			if l := service.CID.Layouts[j].MaxOwner(); l > limit {
+				limit, widest = l, j
 			}
+		}
+		if id > limit {
+			return wrong(at, fmt.Sprintf("write at most %d, or widen the owner field", limit), "owner id %d does not fit in layout %d", id, widest)
 		}
 	}
 	return nil

@@ -9,20 +9,35 @@ import (
 	"time"
 )
 
-func (c *compiler) service(path string, spec *ServiceSpec) (*Service, error) {
+// service compiles one service; nil: something is wrong with it, and kept.
+func (c *compiler) service(path string, spec *ServiceSpec) *Service {
+	before := c.failed
 	service := &Service{Name: spec.Name, NewFlowRate: spec.NewFlowRate, Tunnel: spec.Tunnel}
 	if spec.Mode != nil {
 		service.Mode = *spec.Mode
 	}
-	for _, step := range []func(string, *ServiceSpec, *Service) error{
-		c.mode, c.addresses, c.flows, c.hash, c.affinity, c.timeouts, c.snat, c.backends, c.slots, c.snatFamilies, c.outbound, c.health,
-	} {
-		if err := step(path, spec, service); err != nil {
-			return nil, err
-		}
+	type step func(string, *ServiceSpec, *Service) error
+	// Each step looks at keys of its own, whatever is wrong with the others. Backends are checked against mode, VIPs and CIDs.
+	for _, check := range []step{c.mode, c.addresses, c.flows, c.affinity} {
+		c.keep(check(path, spec, service))
+	}
+	whole := c.failed == before
+	for _, check := range []step{c.hash, c.timeouts, c.snat} {
+		c.keep(check(path, spec, service))
 	}
 	if spec.NewFlowRate < 0 {
-		return nil, wrong(path+".new_flow_rate", "write new flows per second, or leave it out for no limit", "%d is negative", spec.NewFlowRate)
+		c.keep(wrong(path+".new_flow_rate", "write new flows per second, or leave it out for no limit", "%d is negative", spec.NewFlowRate))
+	}
+	if whole {
+		c.keep(c.backends(path, spec, service))
+	}
+	if c.failed > before {
+		return nil
+	}
+	for _, check := range []step{c.slots, c.snatFamilies, c.outbound, c.health} {
+		if c.keep(check(path, spec, service)) {
+			return nil
+		}
 	}
 	if state, _ := c.overrides.Of(Target{Service: spec.Name}); state == OverrideDown {
 		service.Down = true
@@ -35,7 +50,7 @@ func (c *compiler) service(path string, spec *ServiceSpec) (*Service, error) {
 	}
 	service.Maglev = c.table(service)
 	service.owners = newOwners(service.Backends)
-	return service, nil
+	return service
 }
 
 func (c *compiler) mode(path string, spec *ServiceSpec, service *Service) error {
@@ -71,8 +86,8 @@ func (c *compiler) addresses(path string, spec *ServiceSpec, service *Service) e
 	for i := range spec.VIPs {
 		at := fmt.Sprintf("%s.vips[%d]", path, i)
 		vip, err := c.vip(at, &spec.VIPs[i])
-		if err != nil {
-			return err
+		if c.keep(err) {
+			continue
 		}
 		k := vip.key()
 		for _, taken := range c.vips[k] {

@@ -182,8 +182,11 @@ func (e *Engine) Renew(k flow.Key, now time.Duration) {
 // is a new flow.
 func (e *Engine) Forget(k flow.Key) bool { return e.flows.Delete(k) }
 
-// minTime is before every expiry.
-const minTime = time.Duration(-1 << 63)
+// minTime is before every expiry, never after.
+const (
+	minTime = time.Duration(-1 << 63)
+	never   = time.Duration(1<<63 - 1)
+)
 
 // Reassign moves a flow, as seen from the client, to another backend of its
 // service, opening its entry if there is none. It returns false if there is no
@@ -207,7 +210,7 @@ func (e *Engine) Rebalance() int {
 	e.flows.Clear()
 	e.replies.Clear()
 	for _, state := range e.services {
-		state.snatMisses = 0
+		state.snatMisses, state.snatStays = 0, 0
 	}
 	return n
 }

@@ -25,6 +25,8 @@ type serviceState struct {
 	entries bucket
 	// snatMisses counts searches of the SNAT pool that failed in snatPeriod, less the ports released since.
 	snatMisses uint32
+	// snatStays counts the times in snatPeriod that no unproven flow was found whose port might be taken.
+	snatStays  uint32
 	snatPeriod time.Duration
 	// snatNext is where the next search of a nearly full SNAT pool begins.
 	snatNext uint32

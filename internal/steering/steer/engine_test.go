@@ -315,6 +315,7 @@ services:
 	held, refused, tried := 0, 0, 0
 	for ; held < pool && refused < 3*pool/64; tried++ {
 		if d := e.Datagram(key(t, tried), nil, 0); d.Action == lb.Forward {
+			give(t, e, "udp 10.1.0.1:7000 > "+d.Source.String()+" 01", 0)
 			held, refused = held+1, 0
 		} else {
 			refused++
@@ -346,6 +347,7 @@ services:
 		if d := e.Datagram(from("192.0.2.200", port), nil, 0); d.Action != lb.Forward || d.Source != netip.AddrPortFrom(netip.MustParseAddr("10.9.0.1"), uint16(port)) {
 			t.Fatal(port, d.Reason, d.Source)
 		}
+		give(t, e, fmt.Sprintf("udp 10.1.0.1:7000 > 10.9.0.1:%d 01", port), 0)
 	}
 	if d := e.Datagram(from("192.0.2.201", 2000), nil, 0); d.Reason != lb.ReasonSNATExhausted {
 		t.Error("of a full pool:", d.Reason, d.Source)
@@ -386,14 +388,14 @@ services:
 		}
 		seen[d.Source] = i
 	}
-	if d := e.Datagram(key(t, 64), nil, 0); d.Reason != lb.ReasonSNATExhausted {
-		t.Error(d.Reason)
-	}
 	for source, i := range seen {
 		d := give(t, e, "udp 10.1.0.1:7000 > "+source.String()+" 01", time.Second)
 		if d.Reason != lb.ReasonReply || d.Destination != key(t, i).Source() || d.Source != key(t, i).Destination() {
 			t.Fatal(i, d.Reason, d.Destination, d.Source)
 		}
+	}
+	if d := e.Datagram(key(t, 64), nil, time.Second); d.Reason != lb.ReasonSNATExhausted {
+		t.Error(d.Reason)
 	}
 	if d := e.Datagram(key(t, 64), nil, time.Hour); d.Action != lb.Forward {
 		t.Error("an expired source was not given again:", d.Reason)

@@ -8,8 +8,13 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// maxSNATTries bounds one search for a free source port; a flow has two.
-const maxSNATTries = 64
+// maxSNATTries bounds one search for a free source port; a flow has two. As many
+// ports are looked at for one that an unproven flow holds, or fewSNATTries where no
+// search was made.
+const (
+	maxSNATTries = 64
+	fewSNATTries = 8
+)
 
 // reserve picks what the backend sees as the source and enters the key of the
 // replies. Without SNAT the client's own address and port stay; two flows of
@@ -24,7 +29,11 @@ const maxSNATTries = 64
 // and no port stays unfound. A flood must not cost a search for each packet: of
 // failed ones maxSNATMisses are made in each snatPeriod (one in a pool that a
 // single search covers), and one more for each port that the service releases.
-// Other new flows are refused at once.
+//
+// A flow that gets none so takes the port of an unproven flow (takePort), which
+// is evicted. Ports of proven flows are never taken. Of attempts that find no
+// unproven flow maxSNATStays are made in each snatPeriod. Other new flows are
+// refused at once.
 func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Duration) lb.Reason {
 	to := e.destination(k, b)
 	snat := b.Service.SNAT
@@ -40,48 +49,69 @@ func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Dur
 		return lb.ReasonFlowTableFull
 	}
 	state := e.services[b.Service.Index]
-	addresses := ofFamily(snat.Addresses, to.Addr().Is6())
-	pool := (uint64(snat.Last-snat.First) + 1) * uint64(len(addresses))
-	if !state.maySearch(pool, now) {
+	s := &sources{to: to, addresses: ofFamily(snat.Addresses, to.Addr().Is6()), first: snat.First, ports: uint64(snat.Last-snat.First) + 1}
+	tries := uint64(fewSNATTries)
+	if state.maySearch(s.pool(), now) {
+		if e.findSNAT(en, k, s, now, ttl) {
+			return lb.ReasonNone
+		}
+		state.snatMisses++
+		tries = maxSNATTries
+	}
+	if state.snatStays >= maxSNATStays {
 		return lb.ReasonSNATExhausted
 	}
-	if !e.findSNAT(en, k, to, snat, addresses, now, ttl) {
-		state.snatMisses++
+	if !e.takePort(en, k, s, tries, now, ttl) {
+		state.snatStays++
 		return lb.ReasonSNATExhausted
 	}
 	return lb.ReasonNone
 }
 
+// sources are the addresses and ports that a flow to one backend may get as its source.
+type sources struct {
+	to        netip.AddrPort // the backend
+	addresses []netip.Addr
+	first     uint16
+	ports     uint64 // of each address
+}
+
+func (s *sources) pool() uint64 { return s.ports * uint64(len(s.addresses)) }
+
+// at returns source n modulo the pool, addresses first.
+func (s *sources) at(n uint64) netip.AddrPort {
+	n %= s.pool()
+	return netip.AddrPortFrom(s.addresses[n/s.ports], s.first+uint16(n%s.ports))
+}
+
 const (
 	snatPeriod    = time.Duration(1 << 30)
 	maxSNATMisses = 1024
+	maxSNATStays  = maxSNATMisses * 2 * maxSNATTries / fewSNATTries
 )
 
 // maySearch says whether a search of the service's pool may be made at now.
 func (s *serviceState) maySearch(pool uint64, now time.Duration) bool {
 	if period := now / snatPeriod; period != s.snatPeriod {
-		s.snatPeriod, s.snatMisses = period, 0
+		s.snatPeriod, s.snatMisses, s.snatStays = period, 0, 0
 	}
 	return s.snatMisses == 0 || pool > maxSNATTries && s.snatMisses < maxSNATMisses
 }
 
-// findSNAT searches addresses × ports and enters what it finds.
-func (e *Engine) findSNAT(en *entry, k flow.Key, to netip.AddrPort, snat *lb.SNAT, addresses []netip.Addr, now, ttl time.Duration) bool {
-	ports := uint64(snat.Last-snat.First) + 1
-	pool := ports * uint64(len(addresses))
+// findSNAT searches a pool and enters what it finds.
+func (e *Engine) findSNAT(en *entry, k flow.Key, s *sources, now, ttl time.Duration) bool {
+	pool := s.pool()
 	search := func(start, tries uint64) bool {
 		for i := range min(pool, tries) {
-			n := (start + i) % pool
-			from := netip.AddrPortFrom(addresses[n/ports], snat.First+uint16(n%ports))
-			if e.reserveReply(en, replyKey(k, to, from), k, now, ttl) {
-				en.snat = from
+			if e.reserveSource(en, k, s, start+i, now, ttl) {
 				return true
 			}
 		}
 		return false
 	}
 	start := e.snapshot.HashKey.Flow(k) >> 32
-	if !isEcho(k.Proto) && k.SrcPort >= snat.First && k.SrcPort <= snat.Last && search(start%pool/ports*ports+uint64(k.SrcPort-snat.First), 1) {
+	own := uint64(k.SrcPort) - uint64(s.first) // far too large for a port below the pool's
+	if !isEcho(k.Proto) && own < s.ports && search(start%pool/s.ports*s.ports+own, 1) {
 		return true
 	}
 	if search(start, maxSNATTries) {
@@ -96,12 +126,66 @@ func (e *Engine) findSNAT(en *entry, k flow.Key, to netip.AddrPort, snat *lb.SNA
 	return search(uint64(next), maxSNATTries)
 }
 
+// takePort looks at a few ports of a pool where none is free, takes that of the
+// unproven flow that was opened or renewed first, and evicts that flow. One whose
+// backend has answered, as in a handshake of TCP, goes after those whose has not.
+// Each attempt looks where the last one ended, so the whole pool's unproven flows
+// go by their age. A port that is free after all is taken before any of them.
+func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, ttl time.Duration) bool {
+	state := en.place.state
+	start := uint64(state.snatNext)
+	state.snatNext += uint32(tries)
+	victim, chosen, replied, oldest := flow.Ref(-1), uint64(0), false, time.Duration(0)
+	for n := start; n < start+min(s.pool(), tries); n++ {
+		holder, at := e.holder(replyKey(k, s.to, s.at(n)), k, now)
+		if holder == nil {
+			return e.reserveSource(en, k, s, n, now, ttl)
+		}
+		if e.flows.Proven(at) {
+			continue
+		}
+		opened := e.flows.Expiry(at)
+		if opened == never {
+			opened = minTime
+		} else {
+			opened -= holder.state.timeout(state.service, k.Proto)
+		}
+		if victim < 0 || replied && !holder.replied || replied == holder.replied && opened < oldest {
+			victim, chosen, replied, oldest = at, n, holder.replied, opened
+		}
+	}
+	if victim < 0 {
+		return false
+	}
+	misses := state.snatMisses
+	e.flows.Evict(victim)
+	state.snatMisses = misses // its port is not free
+	return e.reserveSource(en, k, s, chosen, now, ttl)
+}
+
+// holder returns the live flow that has a reply key, if it is another than k.
+func (e *Engine) holder(reply, k flow.Key, now time.Duration) (*entry, flow.Ref) {
+	owner := e.replies.Get(reply, now)
+	if owner == nil || *owner == k {
+		return nil, -1
+	}
+	return e.flows.Find(*owner, now)
+}
+
+// reserveSource enters the reply key of a flow whose source is number n of a pool.
+func (e *Engine) reserveSource(en *entry, k flow.Key, s *sources, n uint64, now, ttl time.Duration) bool {
+	from := s.at(n)
+	if !e.reserveReply(en, replyKey(k, s.to, from), k, now, ttl) {
+		return false
+	}
+	en.snat = from
+	return true
+}
+
 // reserveReply enters one reply key unless another live flow has it.
 func (e *Engine) reserveReply(en *entry, reply, k flow.Key, now, ttl time.Duration) bool {
-	if owner := e.replies.Get(reply, now); owner != nil && *owner != k {
-		if e.flows.Get(*owner, now) != nil {
-			return false
-		}
+	if holder, _ := e.holder(reply, k, now); holder != nil {
+		return false
 	}
 	if !e.replies.Put(reply, k, now, ttl) {
 		return false

@@ -100,7 +100,7 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 	case lb.ReasonNewFlowRate:
 		return fmt.Sprintf("more than %d new flows per second (new_flow_rate), and mode nat needs an entry: dropped", d.Service.NewFlowRate)
 	case lb.ReasonSNATExhausted:
-		return "no free source address and port toward the backend (snat): dropped"
+		return "no source address and port toward the backend (snat) is free, and flows that have proven themselves hold them: dropped"
 	case lb.ReasonMalformed:
 		return "its headers lie about lengths or are cut short: dropped"
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
 )
@@ -20,6 +21,7 @@ type Config struct {
 	Place         tcpscale.Place        // of the workers of both ends; Do is set with Namespace
 	Namespace     bool                  // in a network namespace of its own, where we may
 	Client        tcpscale.ClientConfig // Targets are set
+	Command       string                // as it was typed, for the report
 	ClientWorkers int                   // 0: as many as needed
 	ServerWorkers int                   // 0: as many as needed. With as many as ClientWorkers each pair has a port of its own
 	Hold          time.Duration
@@ -32,6 +34,9 @@ type Config struct {
 type Result struct {
 	At               time.Time        `json:"at"`
 	Machine          string           `json:"machine"`
+	Command          string           `json:"command,omitempty"`
+	LoadBefore       string           `json:"load_before"` // the machine's load average of 1, 5 and 15 minutes
+	LoadAfter        string           `json:"load_after"`
 	Connections      int              `json:"connections"`
 	Held             int              `json:"held"`
 	HoldSeconds      float64          `json:"hold_s"`
@@ -73,7 +78,7 @@ func (e *UnfitError) Error() string {
 // Run examines the limits, starts servers and clients, holds, and ends all. An end of ctx ends the hold early; the
 // result says how long it was.
 func Run(ctx context.Context, c Config) (*Result, error) {
-	began, n := time.Now(), c.Client.Connections
+	began, load, n := time.Now(), procstat.LoadAverage(), c.Client.Connections
 	findings := limits.Examine(limits.Read(), limits.Want{Connections: n, BothEnds: true, Workers: fewest(c.ClientWorkers, c.ServerWorkers)})
 	if !limits.Fits(findings) {
 		return nil, &UnfitError{findings}
@@ -126,6 +131,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 	result := m.result(&report)
 	result.Connections, result.Findings, result.Conditions = n, findings, m.found
+	result.Command, result.LoadBefore = c.Command, load
 	result.interrupt(ctx, began)
 	result.judge()
 	return result, nil
@@ -172,7 +178,7 @@ func (m *measuring) look(r tcpscale.Report) {
 }
 
 func (m *measuring) result(client *tcpscale.Report) *Result {
-	r := &Result{At: time.Now(), Machine: machine(), Client: *client, Server: m.lastAt, Held: client.Connections.Established, Lost: client.Totals.Lost}
+	r := &Result{At: time.Now(), Machine: machine(), LoadAfter: procstat.LoadAverage(), Client: *client, Server: m.lastAt, Held: client.Connections.Established, Lost: client.Totals.Lost}
 	if !client.FullAt.IsZero() {
 		r.EstablishSeconds = client.FullAt.Sub(client.BeganAt).Seconds()
 		r.HoldSeconds = client.At.Sub(client.FullAt).Seconds()

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
@@ -33,9 +34,14 @@ func (r *Result) rows() [][2]string {
 		latency *measure.Latency
 	}{{"connect", r.Client.Connect}, {"heartbeat's round trip", r.Client.Heartbeats.RTT}} {
 		if l.latency != nil && l.latency.Count() > 0 {
-			rows = append(rows, [2]string{l.name, fmt.Sprintf("p50 %.2f ms, p99 %.2f, most %.2f", measure.Millis(l.latency.Quantile(.5)), measure.Millis(l.latency.Quantile(.99)), measure.Millis(l.latency.Max()))})
+			var words []string
+			for _, p := range l.latency.Curve() {
+				words = append(words, fmt.Sprintf("%s %.2f", p.Name, measure.Millis(p.D)))
+			}
+			rows = append(rows, [2]string{l.name + ", ms", strings.Join(words, ", ")})
 		}
 	}
+	rows = append(rows, [2]string{"load average", fmt.Sprintf("%s before, %s after", r.LoadBefore, r.LoadAfter)})
 	rows = append(rows, r.viaRows()...)
 	if frozen := max(r.Client.Frozen, r.Server.Frozen); frozen > 0 {
 		rows = append(rows, [2]string{"not scheduled", fmt.Sprintf("a worker for %.1f s in all", frozen)})
@@ -103,13 +109,37 @@ func (r *Result) Write(w io.Writer) error {
 	return r.Via.writeEvents(w)
 }
 
+// method is how to measure it again.
+func (r *Result) method() string {
+	return strings.TrimSpace(fmt.Sprintf("%s\n%s\nload average: %s before, %s after", r.Command, r.Machine, r.LoadBefore, r.LoadAfter))
+}
+
+// curveChart is the distribution of round trips: each unit to the right is a tenth of the share that takes longer.
+func curveChart(results []*Result) plot.Chart {
+	chart := plot.Chart{
+		Title: "Round trip of heartbeats, percentiles of the run", XLabel: "0.3: p50, 1: p90, 2: p99, 3: p99.9, 4: p99.99, 5: max", YLabel: "ms",
+		Note: "A logarithmic scale of the share that takes longer.",
+	}
+	for _, r := range results {
+		s := plot.Series{Name: r.Road()}
+		if l := r.Client.Heartbeats.RTT; l != nil && l.Count() > 0 {
+			for _, p := range l.Curve() {
+				s.X, s.Y = append(s.X, min(-math.Log10(1-p.Q), 5)), append(s.Y, measure.Millis(p.D))
+			}
+		}
+		chart.Series = append(chart.Series, s)
+	}
+	return chart
+}
+
 // WriteHTML writes the report: verdict, figures, plots of the run.
 func (r *Result) WriteHTML(w io.Writer) error {
-	var x, client, server, lost, cpu, rtt []float64
+	var x, client, server, lost, cpu, rtt50, rtt99, rttMax []float64
 	for _, p := range r.Client.History {
 		x = append(x, p.Seconds)
 		client, server, lost = append(client, float64(p.Established)), append(server, float64(p.Server)), append(lost, float64(p.Lost))
-		cpu, rtt = append(cpu, p.CPU), append(rtt, p.RTT99)
+		cpu = append(cpu, p.CPU)
+		rtt50, rtt99, rttMax = append(rtt50, p.RTT50), append(rtt99, p.RTT99), append(rttMax, p.RTTMax)
 	}
 	var events []plot.Event
 	if r.EstablishSeconds > 0 {
@@ -140,9 +170,10 @@ func (r *Result) WriteHTML(w io.Writer) error {
 		Figures: []plot.Figure{
 			plot.Chart{Title: "Connections", YLabel: "connections", Events: events, Series: []plot.Series{{Name: "client", X: x, Y: client}, {Name: "server", X: x, Y: server}, {Name: "lost so far", X: x, Y: lost}}},
 			plot.Chart{Title: "Processor time", Note: "Workers of both ends; 100 % is one core.", YLabel: "percent", Events: events, Series: []plot.Series{{Name: "all workers", X: x, Y: cpu}}},
-			plot.Chart{Title: "Round trip of heartbeats, 99th percentile so far", YLabel: "ms", Events: events, Series: []plot.Series{{Name: "p99", X: x, Y: rtt}}},
+			plot.Chart{Title: "Round trip of heartbeats, of each interval", Note: "From the time that a heartbeat was due.", YLabel: "ms", Events: events, Series: []plot.Series{{Name: "p50", X: x, Y: rtt50}, {Name: "p99", X: x, Y: rtt99}, {Name: "max", X: x, Y: rttMax}}},
+			curveChart([]*Result{r}),
 		},
-		Tables: []plot.Table{table, conditions, found}, Method: "weir tcp bench --via " + r.Road() + "\n" + r.Machine,
+		Tables: []plot.Table{table, conditions, found}, Method: r.method(),
 	}
 	if v := r.Via; v != nil {
 		report.Figures = slices.Insert(report.Figures, 1, plot.Figure(v.sharesChart(events)))

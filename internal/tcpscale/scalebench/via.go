@@ -179,7 +179,7 @@ func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err err
 	if err != nil {
 		return nil, err
 	}
-	n := c.Client.Connections
+	n, load := c.Client.Connections, procstat.LoadAverage()
 	if c.ClientWorkers == 0 {
 		c.ClientWorkers = tcpscale.WorkersFor(n, files)
 	}
@@ -201,6 +201,7 @@ func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err err
 		return nil, err
 	}
 	result.Findings, result.Via.Sources = findings, len(c.Client.Sources)
+	result.Command, result.LoadBefore = c.Command, load
 	return result, nil
 }
 

@@ -276,12 +276,13 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 	established := plot.Chart{Title: "Connections of the clients", YLabel: "connections"}
 	bars := plot.Bars{Title: "Round trip of heartbeats", Unit: "ms", Names: []string{"p50", "p99"}}
 	cpu := plot.Bars{Title: "Processor time of the idle hold", Unit: "% of one core", Names: []string{"servers", "clients", "balancer's process", "machine"}, Note: "The machine's is without other programs."}
-	var failed []string
+	var failed, loads []string
 	for _, r := range results {
 		if !r.OK {
 			failed = append(failed, r.Road()+": "+r.Verdict)
 		}
-		report.When, report.Method = r.At, comparisonNote+"\n"+r.Machine
+		report.When, report.Method = r.At, r.Command+"\n"+r.Machine+"\n"+comparisonNote
+		loads = append(loads, fmt.Sprintf("load average, %s: %s before, %s after", r.Road(), r.LoadBefore, r.LoadAfter))
 		series := plot.Series{Name: r.Road()}
 		for _, p := range r.Client.History {
 			series.X, series.Y = append(series.X, p.Seconds), append(series.Y, float64(p.Established))
@@ -305,8 +306,9 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 		cpu.Groups = append(cpu.Groups, plot.Group{Name: r.Road(), Values: values})
 	}
 	report.OK = len(failed) == 0
+	report.Method += "\n" + strings.Join(loads, "\n")
 	report.Verdict = cmp.Or(strings.Join(failed, "; "), fmt.Sprintf("%d roads, 0 connections lost beside events", len(results)))
-	report.Figures = append([]plot.Figure{established, bars, cpu}, report.Figures...)
+	report.Figures = append([]plot.Figure{established, bars, curveChart(results), cpu}, report.Figures...)
 	return report.WriteHTML(w)
 }
 

@@ -138,20 +138,49 @@ func TestSlowSendersHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// Many large bodies at once are refused before they fill the memory.
+// halted is a body that gives all but its end, which comes with the test's.
+type halted struct {
+	text io.Reader
+	end  <-chan struct{}
+}
+
+func (h *halted) Read(b []byte) (int, error) {
+	if n, err := h.text.Read(b); err == nil {
+		return n, nil
+	}
+	<-h.end
+	return 0, io.ErrUnexpectedEOF
+}
+
+// Many large bodies at once are refused before they fill the memory: as none of them ends, the first answer is a refusal.
 func TestBodiesAreBoundedTogether(t *testing.T) {
 	t.Parallel()
-	service, at, _ := serve(t, "127.0.0.1:0", stats.Config{})
-	part := strings.Repeat(" ", 1<<20-1)
-	for range 80 {
-		conn, err := net.Dial("tcp", at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		fmt.Fprintf(conn, "POST /api/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", 1<<20, part)
+	service, end := stats.New(stats.Config{}), make(chan struct{})
+	part, codes := strings.Repeat(" ", 1<<20-1), make(chan int)
+	const senders = 80 // 64 fit
+	for range senders {
+		go func() {
+			r := httptest.NewRequest(http.MethodPost, "/api/reports", &halted{strings.NewReader(part), end})
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			service.Handler().ServeHTTP(w, r)
+			codes <- w.Code
+		}()
 	}
-	eventually(t, "some are refused", func() bool { return service.State(time.Now()).Dropped.Busy > 0 })
+	if code := <-codes; code != http.StatusServiceUnavailable {
+		t.Errorf("the first answer is %d", code)
+	}
+	close(end)
+	for range senders - 1 {
+		<-codes
+	}
+	if n := service.State(time.Now()).Dropped.Busy; n == 0 {
+		t.Error("nothing is counted as refused")
+	}
+	report := server("after", 1)
+	if _, err := service.Take(time.Now(), netip.MustParseAddr("192.0.2.1"), &report); err != nil {
+		t.Error(err)
+	}
 }
 
 // What the original tester's server posts: System.Text.Json of a class {MachineName, Clients, LastUpdated}, with the

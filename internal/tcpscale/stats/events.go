@@ -2,8 +2,10 @@ package stats
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -30,9 +32,14 @@ func (s *Service) watch(now time.Time) *watcher {
 	return w
 }
 
-func (s *Service) unwatch(w *watcher) {
+// unwatch takes a watcher out. One that is cut off as it does not read counts as slow, whether its backlog was full first or
+// the time of a write was over.
+func (s *Service) unwatch(w *watcher, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, there := s.watchers[w]; there && errors.Is(why, os.ErrDeadlineExceeded) {
+		s.dropped.Slow++
+	}
 	delete(s.watchers, w)
 }
 
@@ -77,7 +84,8 @@ func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, "every place of a watcher is taken: close a page, or raise --max-watchers")
 		return
 	}
-	defer s.unwatch(me)
+	var err error
+	defer func() { s.unwatch(me, err) }()
 	out := http.NewResponseController(w)
 	_ = out.SetReadDeadline(time.Time{}) // the server's is for requests, this one stays
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -86,10 +94,10 @@ func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request) {
 	text := []byte("retry: 2000\n\n")
 	for {
 		_ = out.SetWriteDeadline(time.Now().Add(watcherWrite))
-		if _, err := w.Write(text); err != nil {
+		if _, err = w.Write(text); err != nil {
 			return
 		}
-		if err := out.Flush(); err != nil {
+		if err = out.Flush(); err != nil {
 			return
 		}
 		var open bool

@@ -18,9 +18,10 @@ import (
 
 // Options are what the process around a gateway gives it.
 type Options struct {
-	Workers int          // default one per core; a Keeper's sockets overrule it
-	Log     *slog.Logger // default: nothing is logged
-	Offload Offload      // nil: every packet goes through user space
+	Workers int // default one per core; a Keeper's sockets overrule it
+	// Log has an attribute "scope" on what the resolver of names and the offload say. Default: nothing is logged.
+	Log     *slog.Logger
+	Offload Offload // nil: every packet goes through user space
 	// NoCoalesce has the kernel hand over datagrams one by one (no UDP_GRO): Offload cannot relay what was joined before it.
 	NoCoalesce bool
 	Keeper     Keeper // nil: nothing outlives the process
@@ -102,7 +103,7 @@ func Open(c Config, o Options) (*Gateway, error) {
 
 func (g *Gateway) prepare(c Config) error {
 	ro := g.options.Routes
-	ro.Log = g.options.Log
+	ro.Log = g.options.Log.With("scope", "resolver")
 	ro.Changed = func(*routes.Table) { g.policyChanged() }
 	g.router = routes.NewRouter(ro)
 	if err := g.newShared(c); err != nil {

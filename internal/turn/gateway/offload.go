@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -10,6 +11,7 @@ import (
 // offloads is what the kernel relays of all workers' channels.
 type offloads struct {
 	driver Offload
+	log    *slog.Logger
 	g      *Gateway
 
 	quotas atomic.Pointer[QuotaConfig]
@@ -34,6 +36,7 @@ type offloaded struct {
 
 func (o *offloads) init(g *Gateway) {
 	o.g, o.driver, o.byID = g, g.options.Offload, map[uint32]*offloaded{}
+	o.log = g.options.Log.With("scope", "offload")
 }
 
 // bound remembers a channel of a UDP client for the turn's end. By then its client has the answer.
@@ -93,7 +96,7 @@ func (o *offloads) add(c *client, ch *allocation.Channel, p *peer) {
 	}
 	id, err := o.driver.Add(request)
 	if err != nil {
-		o.g.options.Log.Debug("a channel stays in user space", "client", c.a.Path.Client, "error", err)
+		o.log.Debug("a channel stays in user space", "client", c.a.Path.Client, "error", err)
 		return
 	}
 	p.offload = id
@@ -111,7 +114,7 @@ func (o *offloads) remove(p *peer) {
 	defer o.mu.Unlock()
 	up, down, err := o.driver.Remove(p.offload)
 	if err != nil {
-		o.g.options.Log.Warn("a channel may still be relayed in the kernel", "error", err)
+		o.log.Warn("a channel may still be relayed in the kernel", "error", err)
 	} else if ch := o.byID[p.offload]; ch != nil {
 		ch.add(false, up, &ch.up)
 		ch.add(true, down, &ch.down)
@@ -136,7 +139,7 @@ func (o *offloads) count() {
 		ch.add(true, down, &ch.down)
 	})
 	if err != nil {
-		o.g.options.Log.Warn("the kernel's counters cannot be read", "error", err)
+		o.log.Warn("the kernel's counters cannot be read", "error", err)
 	}
 }
 

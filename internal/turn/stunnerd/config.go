@@ -1,6 +1,9 @@
 package stunnerd
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Text is any scalar of the file, as it was written: "3478", 3478 and $PORT all may stand where a number is meant.
 type Text string
@@ -71,5 +74,5 @@ type Cluster struct {
 
 // Recognize reports whether a file with these outermost keys is one of STUNner's.
 func Recognize(keys []string) bool {
-	return slices.Contains(keys, "version") || slices.Contains(keys, "admin")
+	return slices.ContainsFunc(keys, func(key string) bool { return strings.EqualFold(key, "version") || strings.EqualFold(key, "admin") })
 }

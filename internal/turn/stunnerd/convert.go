@@ -3,6 +3,7 @@ package stunnerd
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -28,8 +29,8 @@ type Result struct {
 	Gateway gateway.Config
 	Health  Endpoint // where /live, /ready and /status are served
 	Metrics Endpoint
-	Debug   bool     // loglevel asks for DEBUG or TRACE of anything
-	Notes   []string // what has no effect here, or another one; for the log
+	Log     LogLevels
+	Notes   []string // what has no effect here, or another one; for the log. Most begin with the path of a key
 }
 
 // Endpoint is an HTTP address. The zero value means: none.
@@ -54,7 +55,8 @@ func (c *converter) expand(t Text) string { return strings.TrimSpace(os.Expand(s
 // Convert returns what the file asks for; getenv stands for os.Getenv. An error begins with the path of the key that is
 // wrong. The gateway's configuration is validated.
 func (f *Config) Convert(getenv func(string) string) (*Result, error) {
-	c := &converter{getenv: getenv}
+	c := &converter{getenv: withPort(getenv)}
+	c.result.Log.All = slog.LevelInfo
 	switch version := c.expand(f.Version); version {
 	case "v1", "v1alpha1":
 	case "":
@@ -62,7 +64,7 @@ func (f *Config) Convert(getenv func(string) string) (*Result, error) {
 	default:
 		return nil, fmt.Errorf("version: STUNner's API %q is not read here; write v1 (or v1alpha1), or the configuration of weir", version)
 	}
-	for _, step := range []func(*Config) error{c.admin, c.auth, c.clusters, c.listeners} {
+	for _, step := range []func(*Config) error{c.admin, c.auth, c.clusters, c.listeners, c.logLevel} {
 		if err := step(f); err != nil {
 			return nil, err
 		}
@@ -71,6 +73,20 @@ func (f *Config) Convert(getenv func(string) string) (*Result, error) {
 		return nil, fmt.Errorf("%s", inTheirWords(err.Error()))
 	}
 	return &c.result, nil
+}
+
+// withPort sets STUNNER_PORT as stunnerd does where it is missing or no number: to STUNNER_PUBLIC_PORT, else to the default.
+func withPort(getenv func(string) string) func(string) string {
+	return func(key string) string {
+		value := getenv(key)
+		if key != "STUNNER_PORT" || value != "" && strings.Trim(value, "0123456789") == "" {
+			return value
+		}
+		if public, err := strconv.Atoi(getenv("STUNNER_PUBLIC_PORT")); err == nil {
+			return strconv.Itoa(public)
+		}
+		return defaultPort
+	}
 }
 
 // inTheirWords puts the path of an error of gateway.Config in terms of the file that was read.
@@ -108,7 +124,6 @@ func inTheirWords(message string) string {
 func (c *converter) admin(f *Config) error {
 	g, a := &c.result.Gateway, &f.Admin
 	g.Name = cmp.Or(c.expand(a.Name), defaultName)
-	c.logLevel(c.expand(a.LogLevel))
 	health := Text(defaultHealth)
 	if a.HealthcheckEndpoint != nil {
 		health = *a.HealthcheckEndpoint
@@ -145,28 +160,6 @@ func (c *converter) admin(f *Config) error {
 		c.note("admin.license_config: no feature here needs a license; it is not looked at")
 	}
 	return nil
-}
-
-// logLevel reads SCOPE:LEVEL,...: one logger speaks for all scopes here, so the most talkative one decides.
-func (c *converter) logLevel(text string) {
-	if text == "" {
-		return
-	}
-	scoped := false
-	for _, part := range strings.Split(text, ",") {
-		scope, level, found := strings.Cut(strings.TrimSpace(part), ":")
-		if !found {
-			level = scope
-		}
-		scoped = scoped || found && scope != "all"
-		switch strings.ToUpper(level) {
-		case "DEBUG", "TRACE":
-			c.result.Debug = true
-		}
-	}
-	if scoped {
-		c.note("admin.loglevel: %s names single scopes; all of them are logged at one level here", text)
-	}
 }
 
 // endpoint reads http://HOST:PORT/PATH; empty is none.
@@ -215,7 +208,7 @@ func (c *converter) auth(f *Config) error {
 			return err
 		}
 		g.Auth = gateway.AuthConfig{Mode: gateway.AuthStatic, Users: []gateway.UserConfig{{Name: user, Password: password}}}
-	case "ephemeral", "longterm":
+	case "ephemeral", "longterm", "timewindowed": // the last is only in STUNner's CRD
 		secret, err := credential("secret")
 		if err != nil {
 			return err
@@ -243,9 +236,10 @@ func (c *converter) clusters(f *Config) error {
 			return fmt.Errorf("%stype: no type %q; write STATIC (addresses) or STRICT_DNS (names)", at, kind)
 		}
 		for j, text := range from.Endpoints {
-			endpoint, err := c.peers(c.expand(text), byName)
+			key := fmt.Sprintf("%sendpoints[%d]", at, j)
+			endpoint, err := c.peers(key, c.expand(text), byName)
 			if err != nil {
-				return fmt.Errorf("%sendpoints[%d]: %w", at, j, err)
+				return fmt.Errorf("%s: %w", key, err)
 			}
 			to.Endpoints = append(to.Endpoints, endpoint)
 		}
@@ -255,13 +249,13 @@ func (c *converter) clusters(f *Config) error {
 }
 
 // peers checks one endpoint. STUNner takes a prefix with bits beyond its length and forgets them.
-func (c *converter) peers(text string, byName bool) (string, error) {
+func (c *converter) peers(key, text string, byName bool) (string, error) {
 	host, ports := text, ""
 	if at := strings.Index(text, ":<"); at > 0 {
 		host, ports = text[:at], text[at:]
 	}
 	if prefix, err := netip.ParsePrefix(host); err == nil && prefix != prefix.Masked() {
-		c.note("endpoint %s: read as %s", text, prefix.Masked())
+		c.note("%s: %s is read as %s", key, text, prefix.Masked())
 		text = prefix.Masked().String() + ports
 	}
 	endpoint, err := routes.ParseEndpoint(text)

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// nodeAddress is what the operator writes where it does not know the node's address yet.
+// nodeAddress is what STUNner's operator writes where each node has an address of its own (relay address discovery). Its config
+// discovery service puts the node's address there; a file that is mounted still has it.
 const nodeAddress = "__node_address_placeholder"
 
 func (c *converter) listeners(f *Config) error {
@@ -23,7 +24,7 @@ func (c *converter) listeners(f *Config) error {
 	for i := range f.Listeners {
 		from := &f.Listeners[i]
 		at := fmt.Sprintf("listeners[%d].", i)
-		to, err := c.listener(from)
+		to, err := c.listener(at, from)
 		if err != nil {
 			return fmt.Errorf("%s%w", at, err)
 		}
@@ -40,7 +41,7 @@ func (c *converter) listeners(f *Config) error {
 	return nil
 }
 
-func (c *converter) listener(from *Listener) (to gateway.ListenerConfig, err error) {
+func (c *converter) listener(at string, from *Listener) (to gateway.ListenerConfig, err error) {
 	to.Name = c.expand(from.Name)
 	protocol := strings.ToLower(cmp.Or(c.expand(from.Protocol), "TURN-UDP"))
 	to.Protocol = gateway.Protocol(strings.TrimPrefix(protocol, "turn-"))
@@ -50,10 +51,12 @@ func (c *converter) listener(from *Listener) (to gateway.ListenerConfig, err err
 		return to, fmt.Errorf("protocol: no protocol %q; write TURN-UDP, TURN-TCP, TURN-TLS or TURN-DTLS", from.Protocol)
 	}
 	address := c.expand(from.Address)
-	switch {
-	case address == nodeAddress:
-		return to, fmt.Errorf("address: %s is filled in by STUNner's operator; write the node's address, or $STUNNER_ADDR with that variable set", nodeAddress)
-	case address == "":
+	switch address {
+	case nodeAddress:
+		if address, err = c.nodeAddress(at, &to); err != nil {
+			return to, err
+		}
+	case "":
 		address = "0.0.0.0"
 	}
 	if to.Address, err = netip.ParseAddr(address); err != nil {
@@ -69,9 +72,7 @@ func (c *converter) listener(from *Listener) (to gateway.ListenerConfig, err err
 	if err := c.public(from, &to); err != nil {
 		return to, err
 	}
-	if err := c.relayPorts(from, &to); err != nil {
-		return to, err
-	}
+	c.relayPorts(at, from, &to)
 	if !to.Protocol.Secure() {
 		return to, nil // STUNner ignores cert and key here
 	}
@@ -113,31 +114,50 @@ func (c *converter) public(from *Listener, to *gateway.ListenerConfig) error {
 	return nil
 }
 
-// relayPorts honours the range of v1alpha1. Its default, 1 to 65535, is no wish.
-func (c *converter) relayPorts(from *Listener, to *gateway.ListenerConfig) error {
-	low, high := cmp.Or(c.expand(from.MinRelayPort), "0"), cmp.Or(c.expand(from.MaxRelayPort), "0")
-	first, err := c.port("min_relay_port", low)
+// nodeAddress puts the node's address in place of the placeholder: $STUNNER_NODE_ADDR, or $STUNNER_NODENAME where nodes are
+// named by their address. Where $STUNNER_ADDR is another address, the node's is that of a 1:1 NAT: clients are told it, and
+// sockets bind $STUNNER_ADDR.
+func (c *converter) nodeAddress(at string, to *gateway.ListenerConfig) (string, error) {
+	text := strings.TrimSpace(c.getenv("STUNNER_NODE_ADDR"))
+	if text == "" {
+		text = strings.TrimSpace(c.getenv("STUNNER_NODENAME"))
+	}
+	node, err := netip.ParseAddr(text)
 	if err != nil {
-		return err
+		return "", fmt.Errorf("address: %s: the node's address is not known, and %q is none; set STUNNER_NODE_ADDR to it, in Kubernetes from the field status.hostIP, or write the address",
+			nodeAddress, text)
 	}
-	last, err := c.port("max_relay_port", high)
-	if err != nil {
-		return err
+	own, err := netip.ParseAddr(strings.TrimSpace(c.getenv("STUNNER_ADDR")))
+	if err != nil || own == node || own.Is4() != node.Is4() {
+		return node.String(), nil
 	}
-	first, last = cmp.Or(first, 1), cmp.Or(last, 65535)
-	if first <= 1 && last == 65535 {
-		return nil
-	}
-	if first < 1024 && last > 1024 {
-		c.note("listener %s: relay ports below 1024 are left to other services", to.Name)
-		first = 1024
-	}
-	if last < first {
-		return fmt.Errorf("max_relay_port: %d is below min_relay_port, %d; swap them", last, first)
-	}
-	to.RelayPorts = gateway.PortRange{Min: first, Max: last}
-	return nil
+	to.Relay, to.RelayPublic = []netip.Addr{own}, []netip.Addr{node}
+	c.note("%saddress: sockets bind $STUNNER_ADDR, %s, and clients are told the node's address, %s", at, own, node)
+	return own.String(), nil
 }
+
+// relayPorts honours the range of v1alpha1. Its default, 1 to 65535, is no wish. stunnerd ignores both keys, so what cannot be
+// honoured is a note.
+func (c *converter) relayPorts(at string, from *Listener, to *gateway.ListenerConfig) {
+	low, high := cmp.Or(c.expand(from.MinRelayPort), "0"), cmp.Or(c.expand(from.MaxRelayPort), "0")
+	first, errLow := c.port("min_relay_port", low)
+	last, errHigh := c.port("max_relay_port", high)
+	first, last = cmp.Or(first, 1), cmp.Or(last, 65535)
+	switch {
+	case errLow != nil || errHigh != nil || last <= max(first, lowestRelayPort):
+		c.note("%smin_relay_port: %s to %s is no range of relay ports from %d up; the default range is used", at, low, high, lowestRelayPort)
+	case first <= 1 && last == 65535:
+	default:
+		if first < lowestRelayPort {
+			c.note("%smin_relay_port: relay ports below %d are left to other services", at, lowestRelayPort)
+			first = lowestRelayPort
+		}
+		to.RelayPorts = gateway.PortRange{Min: first, Max: last}
+	}
+}
+
+// lowestRelayPort is the lowest that gateway.Config takes.
+const lowestRelayPort = 1024
 
 // pem takes the base64 off a PEM file; plain PEM passes.
 func pem(text string) ([]byte, error) {

@@ -11,10 +11,11 @@
 // what else to serve (health, metrics) and Notes for whoever runs it about all that has another effect here.
 //
 // $VAR and ${VAR} are replaced in every value but the credentials, after the file was parsed: a variable can change a
-// value and never the structure. An unknown key, another API version and an address that is no address are errors.
+// value and never the structure. Another API version and an address that is no address are errors; unknown keys, and keys
+// in another case, are warnings of the decoder, as stunnerd takes them.
 //
-//	config, document, err := config.Decode[stunnerd.Config](name, text)
-//	result, err := config.Convert(os.Getenv)
+//	file, document, warnings, err := config.DecodeForeign[stunnerd.Config](name, text)
+//	result, err := file.Convert(os.Getenv)
 //
-// Limits: no config discovery service; log levels of single scopes are one level here.
+// Limits: no config discovery service.
 package stunnerd

@@ -1,6 +1,7 @@
 package stunnerd
 
 import (
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 
 // load reads a file as `weir turn gateway -c` does.
 func load(name string, text []byte, env map[string]string) (*Result, error) {
-	file, document, err := config.Decode[Config](name, text)
+	file, document, warnings, err := config.DecodeForeign[Config](name, text)
 	if err != nil {
 		return nil, err
 	}
@@ -24,6 +25,7 @@ func load(name string, text []byte, env map[string]string) (*Result, error) {
 		path, message, _ := strings.Cut(err.Error(), ": ")
 		return nil, document.Errorf(path, "%s", message)
 	}
+	result.Notes = append(warnings, result.Notes...)
 	return result, nil
 }
 
@@ -68,8 +70,9 @@ func TestV1(t *testing.T) {
 	})
 	expect(t, r.Health, Endpoint{"0.0.0.0:8086", "/"})
 	expect(t, r.Metrics, Endpoint{"0.0.0.0:8080", "/metrics"})
-	if !r.Debug || len(r.Notes) != 4 {
-		t.Errorf("debug %v, notes %q", r.Debug, r.Notes)
+	expect(t, r.Log, LogLevels{All: slog.LevelInfo, Scopes: map[string]slog.Level{"turn": slog.LevelDebug}})
+	if len(r.Notes) != 3 {
+		t.Errorf("notes %q", r.Notes)
 	}
 	// Without the variables the defaults hold.
 	r = loadGood(t, "v1.yaml", nil)
@@ -82,8 +85,8 @@ func TestV1JSON(t *testing.T) {
 	expect(t, r.Health, Endpoint{":8086", "/"})
 	expect(t, r.Metrics, Endpoint{})
 	expect(t, r.Gateway.Clusters[0].Endpoints, []string{"0.0.0.0/0"})
-	if r.Debug || len(r.Notes) != 0 {
-		t.Errorf("debug %v, notes %q", r.Debug, r.Notes)
+	if r.Log.All != slog.LevelInfo || r.Log.Scopes != nil || len(r.Notes) != 0 {
+		t.Errorf("log %v, notes %q", r.Log, r.Notes)
 	}
 }
 
@@ -94,8 +97,154 @@ func TestV1Alpha1(t *testing.T) {
 	expect(t, r.Gateway.Realm, "stunner.l7mp.io")
 	expect(t, r.Health, Endpoint{})
 	expect(t, r.Metrics, Endpoint{":9000", "/"})
-	if !r.Debug {
-		t.Error("all:TRACE is no debug")
+	expect(t, r.Log, LogLevels{All: LevelTrace})
+}
+
+// one is the smallest file, with what a test adds.
+func one(admin, auth, listener string) []byte {
+	return []byte("version: v1\nadmin: {" + admin + "}\nauth: {credentials: {username: u, password: p, secret: s}" + auth + "}\nlisteners: [{name: udp" + listener + "}]\n")
+}
+
+func loadOne(t *testing.T, text []byte, env map[string]string) *Result {
+	t.Helper()
+	r, err := load("f", text, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Keys of a newer STUNner, and those in another case, are warnings with their place, and the rest of the file holds.
+func TestForeignKeys(t *testing.T) {
+	r := loadOne(t, one("logLevel: all:ERROR, future_field: {a: 1}", "", ", stun_mode: true, Port: 3999"), nil)
+	expect(t, r.Log.All, slog.LevelError)
+	expect(t, r.Gateway.Listeners[0].Port, uint16(3999))
+	want := []string{
+		"f:2:9: admin.logLevel: read as loglevel; write it in this case",
+		"f:2:30: admin.future_field: unknown key, it has no effect; known here: ",
+		"f:4:25: listeners[0].stun_mode: unknown key, it has no effect; known here: ",
+		"f:4:42: listeners[0].Port: read as port; write it in this case",
+	}
+	if len(r.Notes) != len(want) {
+		t.Fatalf("notes %q", r.Notes)
+	}
+	for i := range want {
+		if !strings.HasPrefix(r.Notes[i], want[i]) {
+			t.Errorf("note %q, want %q", r.Notes[i], want[i])
+		}
+	}
+	if !Recognize([]string{"Version"}) || !Recognize([]string{"ADMIN"}) || Recognize([]string{"listeners"}) {
+		t.Error("files are not told apart by their keys in any case")
+	}
+}
+
+// STUNNER_PORT is as stunnerd sets it from STUNNER_PUBLIC_PORT.
+func TestPublicPortOfTheEnvironment(t *testing.T) {
+	for _, test := range []struct {
+		port, public string
+		want         uint16
+	}{
+		{"", "", 3478}, {"", "3480", 3480}, {"3479", "3480", 3479}, {"many", "3480", 3480}, {"many", "more", 3478}, {"", "x", 3478},
+	} {
+		env := map[string]string{"STUNNER_PORT": test.port, "STUNNER_PUBLIC_PORT": test.public}
+		for _, text := range []string{"$STUNNER_PORT", "${STUNNER_PORT}"} {
+			if r := loadOne(t, one("", "", ", port: '"+text+"'"), env); r.Gateway.Listeners[0].Port != test.want {
+				t.Errorf("%v: port %d, want %d", env, r.Gateway.Listeners[0].Port, test.want)
+			}
+		}
+	}
+}
+
+func TestTypesOfAuthentication(t *testing.T) {
+	for kind, want := range map[string]gateway.AuthMode{
+		"static": "static", "plaintext": "static", "ephemeral": "ephemeral", "longterm": "ephemeral", "timewindowed": "ephemeral", "none": "none",
+	} {
+		r := loadOne(t, one("", ", type: "+kind, ""), nil)
+		expect(t, r.Gateway.Auth.Mode, want)
+	}
+}
+
+// The placeholder stands for the node's address; behind a 1:1 NAT sockets bind the pod's.
+func TestNodeAddress(t *testing.T) {
+	type env = map[string]string
+	for _, test := range []struct {
+		env             env
+		address, public string
+		problem         string
+	}{
+		{env{"STUNNER_NODE_ADDR": "10.0.0.7"}, "10.0.0.7", "", ""},
+		{env{"STUNNER_NODE_ADDR": " 10.0.0.7\n", "STUNNER_ADDR": "10.0.0.7"}, "10.0.0.7", "", ""},
+		{env{"STUNNER_NODE_ADDR": "198.51.100.7", "STUNNER_ADDR": "10.0.0.7"}, "10.0.0.7", "198.51.100.7", ""},
+		{env{"STUNNER_NODE_ADDR": "2001:db8::7", "STUNNER_ADDR": "10.0.0.7"}, "2001:db8::7", "", ""},
+		{env{"STUNNER_NODENAME": "10.0.0.8"}, "10.0.0.8", "", ""},
+		{env{"STUNNER_NODENAME": "node-8", "STUNNER_ADDR": "10.0.0.7"}, "", "", `listeners[0].address: __node_address_placeholder: the node's address is not known, and "node-8" is none; set STUNNER_NODE_ADDR`},
+	} {
+		r, err := load("f", one("", "", ", address: __node_address_placeholder"), test.env)
+		if test.problem != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), "f:4:") || !strings.Contains(err.Error(), test.problem) {
+				t.Errorf("%v: %v", test.env, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%v: %v", test.env, err)
+			continue
+		}
+		l := r.Gateway.Listeners[0]
+		expect(t, l.Address.String(), test.address)
+		if test.public == "" {
+			expect(t, len(l.Relay)+len(l.RelayPublic)+len(r.Notes), 0)
+		} else {
+			expect(t, [][]netip.Addr{l.Relay, l.RelayPublic}, [][]netip.Addr{{l.Address}, {netip.MustParseAddr(test.public)}})
+			expect(t, len(r.Notes), 1)
+		}
+	}
+}
+
+// What stunnerd ignores of relay ports is a note.
+func TestRelayPorts(t *testing.T) {
+	for text, want := range map[string]struct {
+		ports gateway.PortRange
+		notes int
+	}{
+		"min_relay_port: 10000, max_relay_port: 20000": {gateway.PortRange{Min: 10000, Max: 20000}, 0},
+		"min_relay_port: 1, max_relay_port: 65535":     {gateway.PortRange{}, 0},
+		"min_relay_port: 100, max_relay_port: 20000":   {gateway.PortRange{Min: 1024, Max: 20000}, 1},
+		"min_relay_port: 20000":                        {gateway.PortRange{Min: 20000, Max: 65535}, 0},
+		"min_relay_port: 100, max_relay_port: 200":     {gateway.PortRange{}, 1},
+		"min_relay_port: 100, max_relay_port: 1024":    {gateway.PortRange{}, 1},
+		"min_relay_port: 1000, max_relay_port: 10":     {gateway.PortRange{}, 1},
+		"min_relay_port: 5000, max_relay_port: 5000":   {gateway.PortRange{}, 1},
+		"min_relay_port: many":                         {gateway.PortRange{}, 1},
+		"max_relay_port: 70000":                        {gateway.PortRange{}, 1},
+	} {
+		r := loadOne(t, one("", "", ", "+text), nil)
+		if got := r.Gateway.Listeners[0].RelayPorts; got != want.ports || len(r.Notes) != want.notes {
+			t.Errorf("%s: %v, notes %q", text, got, r.Notes)
+		}
+	}
+}
+
+// Levels are by scope, in the order of the file as in STUNner; what is no level or no scope is a note.
+func TestLogLevels(t *testing.T) {
+	type scopes = map[string]slog.Level
+	for text, want := range map[string]struct {
+		levels LogLevels
+		notes  int
+	}{
+		"":                                   {LogLevels{All: slog.LevelInfo}, 0},
+		"all:INFO,turn:DEBUG":                {LogLevels{All: slog.LevelInfo, Scopes: scopes{"turn": slog.LevelDebug}}, 0},
+		"ALL:debug":                          {LogLevels{All: slog.LevelDebug}, 0},
+		"turn:TRACE, listener-udp:DISABLE":   {LogLevels{All: slog.LevelInfo, Scopes: scopes{"turn": LevelTrace, "listener-udp": LevelOff}}, 0},
+		"turn:DEBUG,all:WARN,resolver:ERROR": {LogLevels{All: slog.LevelWarn, Scopes: scopes{"resolver": slog.LevelError}}, 0},
+		"debug":                              {LogLevels{All: slog.LevelInfo}, 1},
+		"all:LOUD,turn:DEBUG":                {LogLevels{All: slog.LevelInfo, Scopes: scopes{"turn": slog.LevelDebug}}, 1},
+		"listener-other:DEBUG,":              {LogLevels{All: slog.LevelInfo}, 2},
+	} {
+		r := loadOne(t, one("loglevel: '"+text+"'", "", ""), nil)
+		if !reflect.DeepEqual(r.Log, want.levels) || len(r.Notes) != want.notes {
+			t.Errorf("%q: %+v, notes %q", text, r.Log, r.Notes)
+		}
 	}
 }
 

@@ -18,32 +18,50 @@ struct cid_place {
 	__u32 length;
 };
 
-static __always_inline bool quic_server_chose(const __u8 *b)
+/* The fixed bit may be clear (RFC 9287), but not where DTLS has the same port (RFC 9443). */
+static __always_inline bool is_quic(__u8 first, __u32 protocols)
+{
+	return protocols & CID_QUIC && (first >= 0x40 || !(protocols & (CID_DTLS12 | CID_DTLS13)));
+}
+
+/* Who chose the CID of a long header. Of versions unknown here that cannot be told;
+ * the place of the CID is the same in all (RFC 8999). */
+enum cid_chosen { CID_BY_CLIENT, CID_BY_SERVER, CID_BY_EITHER };
+
+static __always_inline enum cid_chosen quic_chosen(const __u8 *b)
 {
 	__u32 version = (__u32)b[1] << 24 | (__u32)b[2] << 16 | (__u32)b[3] << 8 | b[4];
 	__u8 type = b[0] >> 4 & 3;
 
-	return (version == 1 && type >= 2) || (version == 0x6b3343cf && (type == 3 || type == 0));
+	if (!version)
+		return CID_BY_CLIENT; /* version negotiation */
+	if (version == 1)
+		return type >= 2 ? CID_BY_SERVER : CID_BY_CLIENT;
+	if (version == 0x6b3343cf)
+		return type == 3 || type == 0 ? CID_BY_SERVER : CID_BY_CLIENT;
+	return CID_BY_EITHER;
 }
 
 /* Walks DTLS records from place->at to the first with a CID. The length wanted
- * is in place->length. Returns 1 if there is one. */
+ * is in place->length. Returns enum cid_chosen; CID_BY_CLIENT: there is none. */
 __noinline int cid_locate(ctx_t *ctx, struct cid_place *place, __u32 end, __u32 protocols)
 {
 	__u8 b[16];
-	__u32 at, length, start;
+	__u32 at, length, start, rest;
 
 	if (!place)
 		return 0;
 	start = at = place->at;
 	length = place->length;
 	for (int i = 0; i < MAX_RECORDS; i++) {
-		__u32 rest = end - at;
 		__u8 first;
 
+		rest = end - at;
 		if (at >= end || ctx_load(ctx, at, b, 1))
 			return 0;
 		first = b[0];
+		if (at == start && is_quic(first, protocols))
+			goto quic;
 		if (first == 25) {
 			__u32 body;
 
@@ -57,7 +75,7 @@ __noinline int cid_locate(ctx_t *ctx, struct cid_place *place, __u32 end, __u32 
 			if (DTLS_HEADER + length + body > rest)
 				return 0;
 			place->at = at + 11;
-			return 1;
+			return CID_BY_SERVER;
 		}
 		if (first >= 20 && first <= 26) {
 			__u32 n;
@@ -76,25 +94,26 @@ __noinline int cid_locate(ctx_t *ctx, struct cid_place *place, __u32 end, __u32 
 			if (!(protocols & CID_DTLS13) || !(first & 0x10) || !length || rest < 1 + length)
 				return 0;
 			place->at = at + 1;
-			return 1;
+			return CID_BY_SERVER;
 		}
-		if (first < 0x40 || at != start || !(protocols & CID_QUIC))
-			return 0;
-		if (!(first & 0x80)) {
-			if (!length || rest < 1 + length)
-				return 0;
-			place->at = at + 1;
-			return 1;
-		}
-		if (rest < QUIC_HEADER || ctx_load(ctx, at, b, QUIC_HEADER))
-			return 0;
-		if (!b[5] || b[5] > CID_MAX || rest < QUIC_HEADER + (__u32)b[5] || !quic_server_chose(b))
-			return 0;
-		place->at = at + QUIC_HEADER;
-		place->length = b[5];
-		return 1;
+		return 0;
 	}
 	return 0;
+quic:
+	rest = end - start;
+	if (!(b[0] & 0x80)) {
+		if (!length || rest < 1 + length)
+			return 0;
+		place->at = start + 1;
+		return CID_BY_SERVER;
+	}
+	if (rest < QUIC_HEADER || ctx_load(ctx, start, b, QUIC_HEADER))
+		return 0;
+	if (!b[5] || b[5] > CID_MAX || rest < QUIC_HEADER + (__u32)b[5])
+		return 0;
+	place->at = start + QUIC_HEADER;
+	place->length = b[5];
+	return quic_chosen(b);
 }
 
 /* The common record: the first one has the CID and lies in the linear part.
@@ -116,8 +135,7 @@ static __always_inline __u32 cid_first(ctx_t *ctx, const struct pkt *p, __u32 pr
 			return 0;
 		return p->payload + 11;
 	}
-	if (((b[0] & 0xf0) == 0x30 && protocols & CID_DTLS13) ||
-	    ((b[0] & 0xc0) == 0x40 && protocols & CID_QUIC && !((b[0] & 0xe0) == 0x20)))
+	if (((b[0] & 0xf0) == 0x30 && protocols & CID_DTLS13) || (!(b[0] & 0x80) && is_quic(b[0], protocols)))
 		return rest < 1 + length ? 0 : p->payload + 1;
 	return 0;
 }
@@ -177,8 +195,8 @@ static __always_inline enum cid_found cid_find(ctx_t *ctx, const struct pkt *p, 
 	for (int i = 0; i < MAX_LAYOUTS; i++) {
 		const struct cid_layout *l = &s->layout[i];
 		struct cid_place place = {.at = p->payload, .length = l->length};
+		__u32 at, chosen = CID_BY_SERVER;
 		__u8 id[32] = {};
-		__u32 at;
 
 		if (i >= s->layouts)
 			break;
@@ -192,14 +210,16 @@ static __always_inline enum cid_found cid_find(ctx_t *ctx, const struct pkt *p, 
 			else if (cid_load(ctx, at, id, l->length))
 				continue;
 		} else {
-			if (!cid_locate(ctx, &place, p->end, s->cid_protocols))
+			chosen = cid_locate(ctx, &place, p->end, s->cid_protocols);
+			if (chosen == CID_BY_CLIENT)
 				continue;
 			if (place.length == l->length) {
 				if (cid_load(ctx, place.at, id, l->length))
 					continue;
 			}
 		}
-		found = CID_FOUND;
+		if (chosen == CID_BY_SERVER)
+			found = CID_FOUND;
 		if (place.length != l->length)
 			continue;
 		if (l->rotation_bits && cid_bits(id, l->rotation_offset, l->rotation_bits) != l->rotation)

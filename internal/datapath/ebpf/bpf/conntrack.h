@@ -8,7 +8,8 @@
  * In a full table an unproven flow makes room for a new one (flow.h), with its
  * reply; in full replies, with its flow. A proven one makes room only for a packet
  * of its service whose connection id names a live owner, in mode NAT: the one that
- * expires next. eviction_counts has both.
+ * expires next. eviction_counts has both. An unproven flow also gives up its source
+ * port, and ends, for a new one that found none free.
  *
  * A flow that makes room may have a packet in hand on another CPU. Whoever ends a
  * flow changes its meta first, by a swap that shows it unproven to the last; then
@@ -362,6 +363,28 @@ __noinline __u32 reply_evict(struct reservation *r, __u64 print)
 	return NO_NUMBER;
 }
 
+/* Ends the unproven flow whose reply has a print, for r's flow. */
+__noinline int holder_end(struct reservation *r, __u32 number, __u64 print)
+{
+	struct flow_entry *entry = entry_at(number);
+	struct way *way = way_at(&flows, number);
+	__u64 meta;
+
+	if (!r || !way || !entry)
+		return 0;
+	meta = *(volatile __u64 *)&way->meta;
+	if (*(volatile __u64 *)&entry->reply != print || *(volatile __u64 *)&way->print == PRINT_BUSY)
+		return 0; /* gone, or being made */
+	if (alive(meta, r->now) && way_proven(meta))
+		return 0;
+	/* Also of one that has expired: it may have been opened anew by now. */
+	if (__sync_val_compare_and_swap(&way->meta, meta, way_ended(meta, r->now)) != meta)
+		return 0;
+	if (alive(meta, r->now))
+		count_evicted(meta);
+	return 1;
+}
+
 /* Enters one reply key unless another live flow has it. */
 static __always_inline int reply_reserve_here(struct reservation *r)
 {
@@ -379,7 +402,7 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 			__u32 other = way_number(meta);
 			struct flow_entry *entry = entry_at(other);
 
-			if (entry && entry->reply == print)
+			if (entry && entry->reply == print && !(r->takes && holder_end(r, other, print)))
 				return 0;
 		}
 		/* Two CPUs may want it for two flows, or one for another key. */
@@ -410,30 +433,41 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 
 __noinline int reply_reserve(struct reservation *r) { return r ? reply_reserve_here(r) : 0; }
 
-#define SNAT_TRIES 64
+enum { SNAT_TRIES = 64, SNAT_FEW = 8 };
 
-/* Picks what the backend sees as the source: candidate i of the pool is
- * (start + i) mod pool, addresses first, at most r->tries and 64. */
+/* Makes the source of r candidate i of the pool: (start + i) mod pool, addresses
+ * first. Returns the place of its address + 1, or 0. */
+static __always_inline __u32 pool_source(struct reservation *r, __u32 i)
+{
+	const struct addr *a;
+	__u32 n, at;
+
+	if (i >= r->tries || i >= r->pool || !r->ports)
+		return 0;
+	n = ((__u64)r->start + i) % r->pool;
+	at = r->first + n / r->ports;
+	r->nat_port = bpf_htons(r->first_port + n % r->ports);
+	a = bpf_map_lookup_elem(&snat_addresses, &at);
+	if (!a)
+		return 0;
+	__builtin_memcpy(r->reply.dst, a->word, 16);
+	r->reply.dport = r->echo ? 0 : r->nat_port;
+	return at + 1;
+}
+
+/* Picks what the backend sees as the source: the first free candidate of at most
+ * r->tries and 64. */
 __noinline int reserve_pool(struct reservation *r)
 {
 	if (!r)
 		return 0;
 	for (__u32 i = 0; i < SNAT_TRIES; i++) {
-		const struct addr *a;
-		__u32 n, at;
+		__u32 nat = pool_source(r, i);
 
-		if (i >= r->tries || i >= r->pool || !r->ports)
+		if (!nat)
 			return 0;
-		n = ((__u64)r->start + i) % r->pool;
-		at = r->first + n / r->ports;
-		r->nat_port = bpf_htons(r->first_port + n % r->ports);
-		a = bpf_map_lookup_elem(&snat_addresses, &at);
-		if (!a)
-			return 0;
-		__builtin_memcpy(r->reply.dst, a->word, 16);
-		r->reply.dport = r->echo ? 0 : r->nat_port;
 		if (reply_reserve_here(r)) {
-			r->nat = at + 1;
+			r->nat = nat;
 			return 1;
 		}
 	}
@@ -473,24 +507,111 @@ static __always_inline int reserve_next(struct reservation *r, __u32 service)
 	return reserve_pool(r);
 }
 
+#define SNAT_STAYS (~0ull)
+
+/* Who has r's reply key. 0: nobody. SNAT_STAYS: a flow that keeps it. Else an
+ * unproven flow: a smaller number if it was made or renewed first, by the time-outs
+ * of the new flow's service. One whose backend has answered, as in a handshake of TCP,
+ * goes after those whose has not. */
+__noinline __u64 holder_rank(struct reservation *r)
+{
+	const struct service *service;
+	struct way *way, *flow;
+	struct flow_entry *entry;
+	__u64 print, meta, age, answered;
+	__u32 i;
+
+	if (!r)
+		return SNAT_STAYS;
+	i = r->service & (2 * MAX_SERVICES - 1);
+	service = bpf_map_lookup_elem(&services, &i);
+	if (!service)
+		return SNAT_STAYS;
+	print = flow_print(&r->reply, KEY_REPLY);
+	way = way_at(&replies, replies_find(print));
+	if (!way)
+		return 0;
+	meta = *(volatile __u64 *)&way->meta;
+	if (!alive(meta, r->now) || way_number(meta) == r->number)
+		return 0;
+	answered = (meta >> 24 & FLOW_PROVEN) << 40;
+	entry = entry_at(way_number(meta));
+	flow = way_at(&flows, way_number(meta));
+	if (!entry || !flow || *(volatile __u64 *)&entry->reply != print)
+		return 0;
+	if (*(volatile __u64 *)&flow->print == PRINT_BUSY)
+		return SNAT_STAYS; /* being made */
+	meta = *(volatile __u64 *)&flow->meta;
+	if (alive(meta, r->now) && way_proven(meta))
+		return SNAT_STAYS;
+	age = way_expiry(meta) == NEVER ? 1 : way_expiry(meta) + (1ull << 33) - flow_ttl(service, way_state(meta));
+	return age | answered;
+}
+
+/* Where no source port was found free, an unproven flow gives up its own: of r->tries
+ * candidates the first by rank. Each attempt looks where the last one of the service
+ * ended, so the unproven flows of the whole pool go by their age. Sets start to the
+ * candidate, which reserve_pool then takes. */
+__noinline int reserve_taken(struct reservation *r)
+{
+	__u32 service, *next;
+
+	if (!r)
+		return 0;
+	service = r->service & (MAX_SERVICES - 1);
+	next = bpf_map_lookup_elem(&snat_next, &service);
+	if (!next)
+		return 0;
+	r->start = __sync_fetch_and_add(next, r->tries);
+	r->rank = SNAT_STAYS;
+	for (__u32 i = 0; i < SNAT_TRIES; i++) { /* what it finds is in r: the verifier follows i alone */
+		__u64 rank;
+
+		if (!r->rank || !pool_source(r, i))
+			break;
+		rank = holder_rank(r);
+		if (rank < r->rank) {
+			r->rank = rank;
+			r->chosen = i;
+		}
+	}
+	if (r->rank == SNAT_STAYS || !r->pool)
+		return 0;
+	r->start = ((__u64)r->start + r->chosen) % r->pool;
+	r->tries = 1;
+	r->takes = 1;
+	return 1;
+}
+
 /* A search that finds no source port costs as much as ten new flows, so a flood
  * must not cause one with each packet: a service may fail 250 times in a second and
- * 16 times at once, of each family and protocol. Then new flows are refused before
- * the search until there is credit again, or one of its flows gives a port back. */
-enum { SNAT_COST = 4000000, SNAT_DEPTH = 16 * SNAT_COST };
+ * 16 times at once, of each family and protocol. Then new flows look at a few ports
+ * only, for one of an unproven flow, and if that fails too, 4,000 times in a second
+ * and 256 times at once, they are refused before the search until there is credit
+ * again, or one of its flows gives a port back. */
+enum { SNAT_SEARCH, SNAT_TAKE = 8 };
+enum { SEARCH_COST = 4000000, TAKE_COST = SEARCH_COST / 16, SNAT_DEPTH = 16 * SEARCH_COST };
 
-static __always_inline __u64 *snat_credit(__u32 service, bool is6, __u8 proto)
+static __always_inline __u64 *snat_credit(__u32 kind, __u32 service, bool is6, __u8 proto)
 {
-	__u32 i = (service & (MAX_SERVICES - 1)) * SNAT_POOLS + is6 * 4 + (proto == P_TCP ? 0 : proto == P_UDP ? 1 : 2);
+	__u32 i = (service & (MAX_SERVICES - 1)) * SNAT_POOLS + kind + is6 * 4 + (proto == P_TCP ? 0 : proto == P_UDP ? 1 : 2);
 
 	return bpf_map_lookup_elem(&snat_searches, &i);
 }
 
-static __always_inline bool snat_waits(const struct pkt *p, const struct service *service)
+static __always_inline bool snat_may(const struct pkt *p, const struct service *service, __u32 kind)
 {
-	const __u64 *full = snat_credit(service->id, p->version == 6, p->key.proto);
+	const __u64 *full = snat_credit(kind, service->id, p->version == 6, p->key.proto);
 
-	return full && *(volatile const __u64 *)full + SNAT_COST > p->now * params.tick_ns + SNAT_DEPTH;
+	return full && *(volatile const __u64 *)full + (kind ? TAKE_COST : SEARCH_COST) <= p->now * params.tick_ns + SNAT_DEPTH;
+}
+
+static __always_inline void snat_failed(const struct pkt *p, const struct service *service, __u32 kind)
+{
+	__u64 *full = snat_credit(kind, service->id, p->version == 6, p->key.proto);
+
+	if (full)
+		credit_take(full, kind ? TAKE_COST : SEARCH_COST, SNAT_DEPTH, p->now * params.tick_ns);
 }
 
 /* Gives back the reply way of a flow whose way the caller has taken, and lets
@@ -516,7 +637,7 @@ __noinline int reply_release(__u32 number)
 	if (__sync_val_compare_and_swap(&way->meta, meta, meta & 0xffffff) != meta) /* expired */
 		return 0;
 	if (entry->nat) {
-		full = snat_credit(entry->service, !poses(entry->key.dst), entry->key.proto);
+		full = snat_credit(SNAT_SEARCH, entry->service, !poses(entry->key.dst), entry->key.proto);
 		if (full)
 			*(volatile __u64 *)full = 0;
 	}
@@ -560,21 +681,26 @@ static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry,
 		r->pool = r->ports * (is6 ? service->snat6 : service->snat4);
 		r->start = flow_hash(p) >> 32;
 		r->tries = SNAT_TRIES;
-		ok = reserve_own(r, bpf_ntohs(p->key.sport)) || reserve_pool(r) || reserve_next(r, service->id);
+		ok = 0;
+		if (!snat_may(p, service, SNAT_SEARCH)) {
+			r->tries = SNAT_FEW;
+		} else {
+			ok = reserve_own(r, bpf_ntohs(p->key.sport)) || reserve_pool(r) || reserve_next(r, service->id);
+			if (!ok && !r->full)
+				snat_failed(p, service, SNAT_SEARCH);
+		}
+		if (!ok && snat_may(p, service, SNAT_TAKE)) {
+			ok = reserve_taken(r) && reserve_pool(r);
+			if (!ok && !r->full)
+				snat_failed(p, service, SNAT_TAKE);
+		}
 	} else {
 		__builtin_memcpy(r->reply.dst, p->key.src, 16);
 		r->reply.dport = r->echo ? 0 : p->key.sport;
 		ok = reply_reserve(r);
 	}
-	if (!ok && snat && !r->full) {
-		__u64 *full = snat_credit(service->id, p->version == 6, p->key.proto);
-
-		if (full)
-			credit_take(full, SNAT_COST, SNAT_DEPTH, p->now * params.tick_ns);
-		return REASON_SNAT_EXHAUSTED;
-	}
 	if (!ok)
-		return REASON_FLOW_TABLE_FULL;
+		return snat && !r->full ? REASON_SNAT_EXHAUSTED : REASON_FLOW_TABLE_FULL;
 	entry->reply = r->print;
 	entry->nat = r->nat;
 	entry->nat_port = r->nat_port;
@@ -595,7 +721,7 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	b = backend_at(p->slot, p->version);
 	if (!service || !b)
 		return REASON_FLOW_TABLE_FULL;
-	if (service->has_snat && !p->back && snat_waits(p, service))
+	if (service->has_snat && !p->back && !snat_may(p, service, SNAT_SEARCH) && !snat_may(p, service, SNAT_TAKE))
 		return REASON_SNAT_EXHAUSTED;
 	state = state_first(p->key.proto, flags);
 	expiry = expiry_after(p->now, flow_ttl(service, state));

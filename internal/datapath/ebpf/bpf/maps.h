@@ -7,7 +7,7 @@
 
 #include "base.h"
 
-enum { SNAT_POOLS = 8 }; /* of one service: IPv6 (4), then TCP, UDP, echo */
+enum { SNAT_POOLS = 16 }; /* of one service: searches (0) or taken ports (8), IPv6 (4), then TCP, UDP, echo */
 
 struct cells { /* of Maglev or owner tables, 4 slots in each */
 	__u16 slot[4];
@@ -72,7 +72,7 @@ MAP(ARRAY, owners, __u32, struct cells, 1, BPF_F_MMAPABLE);
 MAP(HASH, far_owners, struct owner_key, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(ARRAY, snat_addresses, __u32, struct addr, 4096, 0);
 MAP(ARRAY, snat_next, __u32, __u32, MAX_SERVICES, 0); /* where the next sweep of a pool begins */
-MAP(ARRAY, snat_searches, __u32, __u64, MAX_SERVICES * SNAT_POOLS, 0); /* credit of failed ones (conntrack.h) */
+MAP(ARRAY, snat_searches, __u32, __u64, MAX_SERVICES * SNAT_POOLS, 0); /* credit of failed attempts (conntrack.h) */
 MAP(ARRAY, flows, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, flow_entries, __u32, struct flow_entry, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, replies, __u32, struct bucket, 1, BPF_F_MMAPABLE);

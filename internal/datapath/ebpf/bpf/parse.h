@@ -44,8 +44,12 @@ struct reservation {
 	__u8 tries;
 	__u8 any;         /* may take the place of a proven flow */
 	__u8 full;        /* out: no way was free for a reply key */
-	__u8 pad[3];
+	__u8 takes;       /* may end the unproven flow that has the reply key */
+	__u8 pad[2];
 	__u32 service;    /* number in services */
+	__u64 rank;       /* of the chosen candidate, see reserve_taken */
+	__u32 chosen;
+	__u32 pad2;
 };
 
 #define NO_SLOT 0xffffu      /* of cells; not a backend */

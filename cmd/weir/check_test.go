@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCheckReportsEverything(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "w.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Keys and values that cannot be read.
+	write(`hash_keyy: 1
+services:
+- name: a
+  timeouts: {udp: 30}
+  vips: [{address: 192.0.2.1, protocol: icmp, port: 99999}]
+- name: b
+  colour: red
+`)
+	out, code := weir(t, "check", file)
+	for _, want := range []string{":1:1: hash_keyy: unknown key", ":4:19: services[0].timeouts.udp: ", ":5:41: services[0].vips[0].protocol: ", ":5:53: services[0].vips[0].port: ", ":7:3: services[1].colour: unknown key"} {
+		if !strings.Contains(out, "weir: "+file+want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	if code != 1 || strings.Count(out, "\n") != 5 {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	// What can be read and cannot be meant, in several services.
+	write(`maglev_size: 12
+services:
+- name: a
+  vips: [{address: 192.0.2.1, protocol: tcp, port: 80}, {address: 0.0.0.0, protocol: tcp, port: 80}]
+  timeouts: {udp: 1ms}
+  backends: [{name: a, address: 10.0.0.1}]
+- name: a
+  vips: [{address: 192.0.2.2, protocol: tcp, port: 80}]
+  backends: [{name: a, address: 192.0.2.2}, {name: b}, {name: c, address: 10.0.0.3, weight: -1}]
+`)
+	out, code = weir(t, "check", file, "--json")
+	var result checkResult
+	if err := json.Unmarshal([]byte(out), &result); err != nil || code != 1 {
+		t.Fatalf("exit code %d, %v: %s", code, err, out)
+	}
+	want := []string{"maglev_size: ", "services[0].vips[1].address: ", "services[0].timeouts.udp: ", "services[1].name: ", "services[1].backends[0].address: ", "services[1].backends[1].address: ", "services[1].backends[2].weight: "}
+	if len(result.Errors) != len(want) || result.Error != result.Errors[0].Error {
+		t.Fatalf("%d errors, want %d: %s", len(result.Errors), len(want), out)
+	}
+	for i, w := range want {
+		if !strings.Contains(result.Errors[i].Error, w) {
+			t.Errorf("error %d is %s, want %s", i, result.Errors[i].Error, w)
+		}
+	}
+}
+
+// Every kind of file is known by its keys and checked as the command that reads it does; -c FILE is FILE.
+func TestCheckKnowsEveryKind(t *testing.T) {
+	dir := t.TempDir()
+	broken := func(name, text string) string {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	for _, c := range []struct {
+		file, kind string
+		code       int
+		want       string
+	}{
+		{"../../examples/udp-nat.yaml", kindBalancer, 0, "BACKEND"},
+		{"../../examples/turn/loopback.yaml", kindGateway, 0, "turn"},
+		{"../../examples/turn/stunnerd.yaml", kindSTUNner, 0, "turn"},
+		{"../../examples/coap/node.yaml", kindNode, 0, "configuration of weir coap server: CoAP on 127.0.0.1:5783"},
+		{"../../examples/snat/churn.yaml", kindScenarios, 0, "scenarios of weir snat: closed by FIN"},
+		{"../../examples/tcp/kubernetes.yaml", kindKubernetes, 1, "kubectl apply --dry-run=server"},
+		{broken("node.yaml", "listen: [\"127.0.0.1:5783\"]\ncid_length: 99\n"), kindNode, 1, ":2:13: cid_length: "},
+		{broken("snat.yaml", "scenarios:\n- name: x\n  node: 3\n"), kindScenarios, 1, ":3:3: scenarios[0].node: unknown key"},
+	} {
+		out, code := weir(t, "check", c.file)
+		if code != c.code || !strings.Contains(out, c.want) {
+			t.Errorf("%s: exit code %d, want %d, and %q in\n%s", c.file, code, c.code, c.want, out)
+		}
+		if again, code := weir(t, "check", "-c", c.file); code != c.code || again != out {
+			t.Errorf("-c %s: exit code %d\n%s", c.file, code, again)
+		}
+		out, _ = weir(t, "check", "--json", c.file)
+		var result checkResult
+		if err := json.Unmarshal([]byte(out), &result); err != nil || result.Kind != c.kind {
+			t.Errorf("%s is of kind %q, want %q (%v)", c.file, result.Kind, c.kind, err)
+		}
+	}
+	if out, code := weir(t, "check", "-c", "a.yaml", "b.yaml"); code != 2 {
+		t.Errorf("two files: exit code %d\n%s", code, out)
+	}
+}
