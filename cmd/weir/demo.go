@@ -88,16 +88,17 @@ func runDemo(cmd *cobra.Command, cfg demo.Config, report string, asJSON bool) er
 func printDemo(out io.Writer, r *demo.Result) {
 	fmt.Fprintln(out)
 	for _, row := range [][2]string{
-		{"requests answered", fmt.Sprint(r.Requests)},
-		{"rate", fmt.Sprintf("%.0f requests/s", r.Rate)},
-		{"latency", fmt.Sprintf("p50 %.2f, p99 %.2f, longest %.0f ms", r.P50, r.P99, r.Max)},
+		{"requests", fmt.Sprint(r.Requests)},
+		{"rate", fmt.Sprintf("%.0f/s", r.Rate)},
+		{"latency", fmt.Sprintf("p50 %.2f, p99 %.2f ms", r.P50, r.P99)},
+		{"longest", fmt.Sprintf("%.0f ms", r.Max)},
 		{"retransmissions", fmt.Sprint(r.Retransmissions)},
 		{"errors", fmt.Sprint(r.Errors)},
-		{"records forwarded", fmt.Sprint(r.Forwarded)},
-		{"new handshakes with / without IDs", fmt.Sprintf("%d / %d", r.Rehandshakes, r.Plain.Rehandshakes)},
+		{"forwarded", fmt.Sprintf("%d records", r.Forwarded)},
+		{"new handshakes", fmt.Sprintf("%d with, %d without", r.Rehandshakes, r.Plain.Rehandshakes)},
 		{"seed", fmt.Sprint(r.Seed)},
 	} {
-		fmt.Fprintf(out, "  %-34s %s\n", row[0], row[1])
+		fmt.Fprintf(out, "  %-15s  %s\n", row[0], row[1])
 	}
 	fmt.Fprintln(out, "\n"+r.Verdict)
 	for _, f := range r.Failures {

@@ -159,6 +159,8 @@ func TestBenchValidate(t *testing.T) {
 		"rebind share":         {RebindShare: 2},
 		"use each or shared":   {Sockets: "many"},
 		"source addresses":     {From: []netip.Addr{netip.IPv4Unspecified()}},
+		"no length of them":    {NoCID: true, CIDLength: 4},
+		"socket of its own":    {NoCID: true, Sockets: SocketsShared},
 		"use 4 to 8":           {Sockets: SocketsShared, CIDLength: 2},
 	} {
 		cfg.URI = "coaps://localhost/x"

@@ -63,7 +63,7 @@ func (r *reporter) await() {
 	if r.asked.IsZero() {
 		r.ask(begun)
 	}
-	for !r.handedOver() && time.Since(begun) < 4*publishEvery {
+	for !r.handedOver() && time.Since(begun) < 20*publishEvery {
 		r.b.pause(context.Background())
 	}
 }

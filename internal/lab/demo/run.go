@@ -187,7 +187,7 @@ func (s *system) load(ctx context.Context, cfg Config) (r *Result, err error) {
 	}
 	plain := plainClients(cfg.Clients)
 	s.clients = cfg.Clients + plain
-	fmt.Fprintf(v.live, "%d clients with connection IDs, %d without\n→ weir nat %s → %d nodes, %s\n", cfg.Clients, plain, s.address, cfg.Nodes, cfg.Duration)
+	fmt.Fprintf(v.live, "%4d clients with connection IDs\n%4d clients without\n→ weir nat %s → %d nodes\n", cfg.Clients, plain, s.address, cfg.Nodes)
 	load := client.BenchConfig{
 		URI: "coaps://" + s.address + "/benchmark?rlen=40", Clients: cfg.Clients, Duration: cfg.Duration,
 		NoStop: true, Sockets: client.SocketsEach, Workers: 1, Seed: cfg.Seed,

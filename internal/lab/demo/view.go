@@ -75,7 +75,7 @@ func (v *view) tick(t tick) {
 	v.rates = append(v.rates, t.rate)
 	v.last = t
 	if !v.live.IsTerminal() {
-		fmt.Fprintf(v.live, "%5.1f s  %7.0f req/s  p50 %s  p99 %s  lost %d, without CIDs %d  retransmissions %d  errors %d  sessions %s  forwarded %.0f/s\n",
+		fmt.Fprintf(v.live, "%5.1f s  %7.0f req/s  p50 %s ms  p99 %s ms  lost %d, without CIDs %d  retransmissions %d  errors %d  sessions %s  forwarded %.0f/s\n",
 			t.at, t.rate, ms(t.p50), ms(t.p99), t.lost, t.plainLost, t.retransmissions, t.errors, byNode(t.sessions, t.drained), t.forwardRate)
 		return
 	}
@@ -88,13 +88,13 @@ func (v *view) draw() {
 	lines := []string{
 		fmt.Sprintf("  %s %3.0f of %.0f s", bar(t.at/v.total.Seconds(), 24), t.at, v.total.Seconds()),
 		fmt.Sprintf("  requests/s   %8.0f  %s", t.rate, sparkline(v.rates, 40)),
-		fmt.Sprintf("  latency      p50 %s  p99 %s", ms(t.p50), ms(t.p99)),
+		fmt.Sprintf("  ms           p50 %s  p99 %s", ms(t.p50), ms(t.p99)),
 		fmt.Sprintf("  lost         %8d sessions with IDs", t.lost),
 		fmt.Sprintf("               %8d of %d without", t.plainLost, t.plainMade),
-		fmt.Sprintf("  errors       %8d  repeated requests %d", t.errors, t.retransmissions),
+		fmt.Sprintf("  errors       %8d  sent again %d", t.errors, t.retransmissions),
 		fmt.Sprintf("  forwarded    %8.0f records/s", t.forwardRate),
-		fmt.Sprintf("  sessions by node  %s", byNode(t.sessions, t.drained)),
-		fmt.Sprintf("  clients by node   %s", byNode(t.clients, t.drained)),
+		fmt.Sprintf("  sessions     %s", byNode(t.sessions, t.drained)),
+		fmt.Sprintf("  clients      %s", byNode(t.clients, t.drained)),
 	}
 	if len(v.events) > 0 {
 		lines = append(lines, "")
@@ -120,9 +120,9 @@ func bar(part float64, width int) string {
 
 func ms(d time.Duration) string {
 	if d == 0 {
-		return "     – ms" // no answer in this second
+		return "     –" // no answer in this second
 	}
-	return fmt.Sprintf("%6.2f ms", float64(d.Microseconds())/1000)
+	return fmt.Sprintf("%6.2f", float64(d.Microseconds())/1000)
 }
 
 // byNode is a number for each node, with a mark at the drained one.

@@ -108,9 +108,10 @@ func (s *Screen) Wait(what string, wanted func(text string) bool) string {
 func (s *Screen) Ended() (code int, text string) {
 	s.t.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(poll) {
-		dead, status, _ := strings.Cut(strings.TrimSpace(s.tmux("display-message", "-p", "#{pane_dead}:#{pane_dead_status}")), ":")
-		if dead == "1" {
-			code, err := strconv.Atoi(status)
+		// tmux may know that the terminal is closed before it knows how the program ended.
+		state := strings.Split(strings.TrimSpace(s.tmux("display-message", "-p", "#{pane_dead}:#{pane_dead_status}:#{pane_dead_signal}")), ":")
+		if len(state) == 3 && state[0] == "1" && state[1]+state[2] != "" {
+			code, err := strconv.Atoi(state[1])
 			if err != nil {
 				code = -1 // a signal
 			}
