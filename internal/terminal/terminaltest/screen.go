@@ -15,6 +15,7 @@ import (
 type Screen struct {
 	t      testing.TB
 	socket string
+	code   string // file with the exit code of the program
 }
 
 const (
@@ -51,7 +52,10 @@ func Start(t testing.TB, width, height int, command ...string) *Screen {
 		_ = exec.Command("tmux", "-S", s.socket, "kill-server").Run() //nolint:gosec // our own socket
 		os.RemoveAll(dir)
 	})
-	s.tmux(append([]string{"-u", "-f", file, "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "--"}, command...)...)
+	s.code = filepath.Join(dir, "code")
+	// tmux 3.3 sometimes never learns how a program ended: a shell writes it down. Ctrl-C is for the program alone.
+	shell := []string{"sh", "-c", `trap : INT; "$@"; code=$?; echo $code > "$0.new"; mv "$0.new" "$0"`, s.code}
+	s.tmux(append(append([]string{"-u", "-f", file, "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "--"}, shell...), command...)...)
 	return s
 }
 
@@ -108,12 +112,10 @@ func (s *Screen) Wait(what string, wanted func(text string) bool) string {
 func (s *Screen) Ended() (code int, text string) {
 	s.t.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(poll) {
-		// tmux may know that the terminal is closed before it knows how the program ended.
-		state := strings.Split(strings.TrimSpace(s.tmux("display-message", "-p", "#{pane_dead}:#{pane_dead_status}:#{pane_dead_signal}")), ":")
-		if len(state) == 3 && state[0] == "1" && state[1]+state[2] != "" {
-			code, err := strconv.Atoi(state[1])
+		if text, err := os.ReadFile(s.code); err == nil {
+			code, err := strconv.Atoi(strings.TrimSpace(string(text)))
 			if err != nil {
-				code = -1 // a signal
+				s.t.Fatal(err)
 			}
 			return code, s.Text()
 		}
