@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +39,23 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(m.Run())
+}
+
+// ownProcess runs a test in a process of its own, for what the test changes there or may find changed by others: limits, or the
+// user of threads. It reports whether this is that process; in the other one, the test is over.
+func ownProcess(t *testing.T) bool {
+	t.Helper()
+	const own = "WEIR_TEST_OWN_PROCESS"
+	if os.Getenv(own) == t.Name() {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=0")
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, runAsWeir+"=") }), own+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")) {
+		t.Errorf("in a process of its own: %v\n%s", err, out)
+	}
+	return false
 }
 
 // startedFD in the environment is a descriptor on which a process says that it is in main, and will outlive a SIGHUP.
