@@ -16,6 +16,9 @@ import (
 // probes. The page can be drawn again from the JSON.
 func TestRootBenchFloods(t *testing.T) {
 	netlabtest.Root(t)
+	if !ownProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "iptables")
 	if testing.Short() {
 		t.Skip("takes a minute")

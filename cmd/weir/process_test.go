@@ -41,19 +41,25 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ownProcess runs a test in a process of its own, for what the test changes there or may find changed by others: limits, or the
-// user of threads. It reports whether this is that process; in the other one, the test is over.
+// ownProcess runs a test beside others, in a process of its own, for what the test changes there or may find changed: its
+// environment and limits, the user of threads, what is named after the process. It reports whether this is that process; in
+// the other one, the test is over.
 func ownProcess(t *testing.T) bool {
 	t.Helper()
 	const own = "WEIR_TEST_OWN_PROCESS"
 	if os.Getenv(own) == t.Name() {
 		return true
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=0")
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", fmt.Sprintf("-test.short=%t", testing.Short()))
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, runAsWeir+"=") }), own+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")) {
-		t.Errorf("in a process of its own: %v\n%s", err, out)
+	out, err := cmd.CombinedOutput()
+	switch passed := bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")); {
+	case err == nil && bytes.Contains(out, []byte("--- SKIP: "+t.Name()+" ")):
+		t.Skipf("%s", out)
+	case err != nil || !passed:
+		t.Fatalf("in a process of its own: %v\n%s", err, out)
 	}
 	return false
 }
