@@ -20,9 +20,6 @@ func TestRootBenchFloods(t *testing.T) {
 		return
 	}
 	netlabtest.Tools(t, "iptables")
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
 	page := filepath.Join(t.TempDir(), "floods.html")
 	floods := []string{
 		"dtls-half-open/coap", "one-identity/coap", "udp-flows/udp", "udp-flows/nat-xdp", "udp-flows/cid-xdp",

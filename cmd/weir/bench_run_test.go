@@ -20,9 +20,6 @@ func TestRootBenchDSR(t *testing.T) {
 		return
 	}
 	netlabtest.Tools(t, "iperf")
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
 	page := filepath.Join(t.TempDir(), "dsr.html")
 	roads := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
 	out, err := execute(t, "bench", "run", "dsr", "--rounds", "1", "--seconds", "1", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(roads, ","))
@@ -139,9 +136,6 @@ func TestRootBenchNFQueue(t *testing.T) {
 		return
 	}
 	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
 	page := filepath.Join(t.TempDir(), "nfqueue.html")
 	out, err := execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--seconds", "0.5", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
 		"--bandwidths", "20M", "--fragment-rates", "500", "--families", "ipv4,ipv6", "--json", "--report", page)

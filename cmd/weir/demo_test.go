@@ -107,7 +107,7 @@ func (d *demoRun) ends() int {
 }
 
 func TestDemoProvesItsClaim(t *testing.T) {
-	t.Parallel()
+	takesSeconds(t)
 	report := filepath.Join(t.TempDir(), "demo.html")
 	d := startDemo(t, "--seconds", "8", "--clients", "50", "--seed", "7", "--report", report)
 	d.underWay()
@@ -153,7 +153,7 @@ func TestDemoProvesItsClaim(t *testing.T) {
 }
 
 func TestDemoNamesTheNodeThatDies(t *testing.T) {
-	t.Parallel()
+	takesSeconds(t)
 	d := startDemo(t, "--seconds", "30", "--clients", "20")
 	d.underWay()
 	pid, ok := d.processes()["node2"]
@@ -169,7 +169,7 @@ func TestDemoNamesTheNodeThatDies(t *testing.T) {
 }
 
 func TestDemoInterruptedLeavesNothing(t *testing.T) {
-	t.Parallel()
+	takesSeconds(t)
 	d := startDemo(t, "--seconds", "30", "--clients", "20")
 	d.underWay()
 	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -192,10 +192,7 @@ func drawnOnce(text string) bool {
 
 // The view is one block at every width, with the verdict below it.
 func TestDemoFitsTheTerminal(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	t.Parallel()
+	takesSeconds(t)
 	for _, size := range [][2]int{{40, 40}, {80, 40}, {100, 50}, {160, 60}} {
 		t.Run(strconv.Itoa(size[0]), func(t *testing.T) {
 			t.Parallel()
@@ -211,10 +208,7 @@ func TestDemoFitsTheTerminal(t *testing.T) {
 
 // A window that is resized while the demo runs shows the view once, and Ctrl-C leaves it as it is.
 func TestDemoFollowsTheTerminal(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	takesSeconds(t)
 	s := terminaltest.Start(t, 100, 40, os.Args[0], "demo", "--seconds", "600", "--clients", "20")
 	second := regexp.MustCompile(` (\d+) of 600 s`)
 	at := 0

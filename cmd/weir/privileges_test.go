@@ -155,7 +155,7 @@ func privilegedRuns() map[string][]privileged {
 // TestRootPrivileges runs each command of the table as nobody: it works with exactly the capabilities of its row, and without
 // one of them says which is missing and changes nothing.
 func TestRootPrivileges(t *testing.T) {
-	t.Parallel()
+	takesSeconds(t)
 	l := newPrivilegeLab(t)
 	runs := privilegedRuns()
 	l.loForwards("sh", "-c", "for f; do echo 0 > $f; done", "sh")
@@ -422,7 +422,7 @@ func TestRootKeysStayInMemory(t *testing.T) {
 
 // TestRootFailedStartLeavesNothing: the programs are attached before the admin address turns out to be taken.
 func TestRootFailedStartLeavesNothing(t *testing.T) {
-	t.Parallel()
+	takesSeconds(t)
 	l := newPrivilegeLab(t)
 	c := l.row(privilege.LBRunEBPF)
 	const args = "lb run -c DIR/nat.yaml --datapath ebpf --interface veth0 --pin-path PINS/lb --admin "

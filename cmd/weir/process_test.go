@@ -35,13 +35,22 @@ func TestMain(m *testing.M) {
 		netlabtest.EndWithTest() // a gateway's serving process outlives its supervisor
 		os.Exit(run(hangups, os.Args[1:]))
 	}
-	if err := errors.Join(netlabtest.AdoptChildren(), os.Setenv(runAsWeir, "1")); err != nil {
+	if err := errors.Join(netlabtest.SideBySide(), netlabtest.AdoptChildren(), os.Setenv(runAsWeir, "1")); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// ownProcess runs a test beside others, in a process of its own, for what the test changes there or may find changed: its
+// takesSeconds is for a test that does: it runs beside others, and not at all with -short.
+func takesSeconds(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+}
+
+// ownProcess is takesSeconds in a process of its own, for what the test changes there or may find changed: its
 // environment and limits, the user of threads, what is named after the process. It reports whether this is that process; in
 // the other one, the test is over.
 func ownProcess(t *testing.T) bool {
@@ -50,8 +59,8 @@ func ownProcess(t *testing.T) bool {
 	if os.Getenv(own) == t.Name() {
 		return true
 	}
-	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", fmt.Sprintf("-test.short=%t", testing.Short()))
+	takesSeconds(t)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, runAsWeir+"=") }), own+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()

@@ -17,7 +17,7 @@ import (
 
 // A real peer, in the same command: what the kernel counts is what was asked for.
 func TestRootTCPBenchBesideAPeer(t *testing.T) {
-	t.Parallel()
+	takesSeconds(t)
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "wrk")
 	cmd, out, _ := tcpProcess(t, (*exec.Cmd).Start, "bench", "--with", "wrk", "--connections", "500", "--hold", "2s", "--heartbeat", "500ms", "--rounds", "1", "--json")
