@@ -35,9 +35,9 @@ const (
 )
 
 const (
-	maxMessage = 32 << 10
-	perMessage = 100 // descriptors; SCM_MAX_FD is 253
-	sendTimeout   = 50 * time.Millisecond
+	maxMessage  = 32 << 10
+	perMessage  = 100 // descriptors; SCM_MAX_FD is 253
+	sendTimeout = 50 * time.Millisecond
 )
 
 // wire is one end of the seqpacket pair.
