@@ -60,6 +60,7 @@ func mayImport() map[string]may {
 		"datapath/ebpf/decap":    {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop":  {others: "github.com/vishvananda/"},
 		"datapath/doctor":        {ours: "steering/lb datapath/nfqueue/rules", others: "github.com/vishvananda/"},
+		"datapath/fastpath":      {ours: "datapath/ebpf datapath/nfqueue steering/cid steering/lb"},
 		"datapath/nfqueue":       {ours: "steering/lb steering/flow steering/packet steering/steer workers"},
 		"datapath/nfqueue/rules": {ours: "steering/lb", others: "github.com/vishvananda/"},
 		"datapath/udpnat":        {ours: "steering/lb steering/flow steering/steer steering/evict steering/slab udpio workers"},
