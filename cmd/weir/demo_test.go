@@ -180,10 +180,16 @@ func TestDemoInterruptedLeavesNothing(t *testing.T) {
 	}
 }
 
+// viewLines are lines of the view. One without figures yet, of a machine that was too busy, ends behind its name.
+var viewLines = []*regexp.Regexp{
+	regexp.MustCompile(`requests/s   `), regexp.MustCompile(`sessions with I`), regexp.MustCompile(`sent again`),
+	regexp.MustCompile(`forwarded     `), regexp.MustCompile(`(?m)^ +clients(   |$)`),
+}
+
 // drawnOnce reports whether each line of the view can be seen exactly once.
 func drawnOnce(text string) bool {
-	for _, words := range []string{"requests/s   ", "sessions with I", "sent again", "forwarded     ", "  clients   "} {
-		if strings.Count(text, words) != 1 {
+	for _, line := range viewLines {
+		if len(line.FindAllString(text, 2)) != 1 {
 			return false
 		}
 	}
