@@ -16,11 +16,10 @@ import (
 // Weir's roads carry every load of both families, and the report can be drawn again from the JSON.
 func TestRootBenchDSR(t *testing.T) {
 	netlabtest.Root(t)
-	netlabtest.Tools(t, "iperf")
-	if testing.Short() {
-		t.Skip("takes a minute")
+	if !ownProcess(t) {
+		return
 	}
-	t.Parallel() // a network and a load of its own, whose rates and times are nobody's business here
+	netlabtest.Tools(t, "iperf")
 	page := filepath.Join(t.TempDir(), "dsr.html")
 	roads := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
 	out, err := execute(t, "bench", "run", "dsr", "--rounds", "1", "--seconds", "1", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(roads, ","))
@@ -60,6 +59,9 @@ func TestRootBenchDSR(t *testing.T) {
 // Live frames come through routing and through Weir by connection id, and the report can be drawn again from the JSON.
 func TestRootBenchLive(t *testing.T) {
 	netlabtest.Root(t)
+	if !ownProcess(t) {
+		return
+	}
 	page := filepath.Join(t.TempDir(), "live.html")
 	out, err := execute(t, "bench", "ebpf", "--live", "--rounds", "1", "--only", "weir-cid", "--hook", "xdp", "--families", "ipv6", "--json", "--report", page)
 	if err != nil {
@@ -130,11 +132,10 @@ func TestBenchListAndBadReports(t *testing.T) {
 // Every road carries every load, whole and through its queues, and the report can be drawn again from the JSON.
 func TestRootBenchNFQueue(t *testing.T) {
 	netlabtest.Root(t)
-	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
-	if testing.Short() {
-		t.Skip("takes a minute")
+	if !ownProcess(t) {
+		return
 	}
-	t.Parallel() // a network and a load of its own, whose rates and times are nobody's business here
+	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
 	page := filepath.Join(t.TempDir(), "nfqueue.html")
 	out, err := execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--seconds", "0.5", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
 		"--bandwidths", "20M", "--fragment-rates", "500", "--families", "ipv4,ipv6", "--json", "--report", page)

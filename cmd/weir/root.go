@@ -30,9 +30,10 @@ of namespaces to try it all in (lab). It holds TCP connections by the hundred th
 		SilenceErrors: true,
 		Args:          noSuchCommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			signalsOf(cmd.Context()).ending.allow(endTime(cmd))
+			process := signalsOf(cmd.Context())
+			process.ending.allow(endTime(cmd))
 			if privilege.HoldsKeys(cmd.CommandPath()) {
-				return privilege.ProtectKeys()
+				return process.protectKeys()
 			}
 			return nil
 		},

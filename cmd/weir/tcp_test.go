@@ -53,6 +53,7 @@ func waitFor(t *testing.T, text *lockedBuffer, pattern string) []string {
 }
 
 func TestTCPClientHoldsAgainstServer(t *testing.T) {
+	takesSeconds(t)
 	server, out, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "2", "--id", "srv", "--zone", "a")
 	port := waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1]
 	client, got, _ := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:"+port, "--connections", "500", "--hold", "2s", "--heartbeat", "500ms", "--json", "--quiet")
@@ -78,6 +79,7 @@ func TestTCPClientHoldsAgainstServer(t *testing.T) {
 
 // Each target gets the same, so a server that is named twice has two thirds.
 func TestTCPClientExpectsASpread(t *testing.T) {
+	takesSeconds(t)
 	var ports []string
 	for _, id := range []string{"one", "two"} {
 		_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "1", "--id", id)
@@ -104,6 +106,7 @@ func TestTCPClientExpectsASpread(t *testing.T) {
 }
 
 func TestTCPBenchInOneCommand(t *testing.T) {
+	takesSeconds(t)
 	report := t.TempDir() + "/r.html"
 	cmd, out, _ := tcpProcess(t, (*exec.Cmd).Start, "bench", "--connections", "1500", "--workers", "2", "--server-workers", "2", "--hold", "3s", "--heartbeat", "1s", "--json", "--report", report)
 	ended := cmd.Wait()
@@ -122,6 +125,7 @@ func TestTCPBenchInOneCommand(t *testing.T) {
 
 // Whose workers are stopped says so for people, for programs, and in the exit code.
 func TestTCPClientThatWasStoppedIsVoid(t *testing.T) {
+	takesSeconds(t)
 	_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "1", "--quiet")
 	port := waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1]
 	cmd, out, progress := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:"+port, "--connections", "50", "--workers", "1", "--heartbeat", "500ms", "--misses", "50")
@@ -150,6 +154,7 @@ func TestTCPClientThatWasStoppedIsVoid(t *testing.T) {
 }
 
 func TestTCPClientWithoutServerSaysSo(t *testing.T) {
+	takesSeconds(t)
 	cmd, out, notes := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:1", "--connections", "20", "--hold", "1s", "--plateau", "1s", "--quiet")
 	cmd.Wait()
 	if cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(out.String(), "nobody listens there") || !strings.Contains(notes.String(), "0 of 20 connections") {
@@ -170,6 +175,7 @@ func TestTCPDoctorSaysWhatDoesNotFit(t *testing.T) {
 // A path that drops without a word: found by the heartbeats within misses × period, and the connections come back once
 // the path does.
 func TestRootTCPSilentPathIsFound(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "nft")
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name: "tcpsilent", Namespaces: []netlab.Namespace{{Name: "c"}, {Name: "s"}},

@@ -97,11 +97,17 @@ func TestTurnBenchWithChannelData(t *testing.T) {
 }
 
 func TestTurnBenchBesideCoturn(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "turnserver")
 	turnBench(t, []string{"direct", "weir cat", "coturn cat"}, 1, "-n", "1", "--generator", "builtin", "--with", "coturn")
 }
 
 func TestTurnBenchByIperf(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "iperf")
 	turnBench(t, []string{"direct", "weir cat"}, 2, "-n", "2", "--generator", "iperf")
 }
@@ -109,6 +115,9 @@ func TestTurnBenchByIperf(t *testing.T) {
 // With an offload everything arrives too, on hosts of their own, and the report says which.
 func TestRootTurnBenchOffload(t *testing.T) {
 	netlabtest.Root(t)
+	if !ownProcess(t) {
+		return
+	}
 	for _, mode := range []string{"tcx", "xdp"} {
 		t.Run(mode, func(t *testing.T) {
 			results := turnBench(t, []string{"direct", "weir"}, 2, "-n", "2", "--road", "direct-channel", "--offload", mode)
