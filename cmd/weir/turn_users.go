@@ -69,7 +69,7 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 	}
 	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", maxTurnUsers))
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
+	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
 	flags.add(cmd, turnPart())
 	return cmd
 }
