@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/evict"
+	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
 // A session counts the records that fail to open, and ends when they are too many (record.Association). Whoever has seen a
@@ -46,7 +47,7 @@ func (a allowance) empty(now time.Duration, tokens int, every time.Duration) boo
 // allowance for that session again, which the session's limit of all sources bounds. Counted by Stats.ForgersEvicted.
 type forgers struct {
 	byKey map[forgerKey]int32
-	slots slots[forger]
+	slots slab.Numbers[forger]
 	order evict.Order[evict.Source]
 	spare *forger // the one evicted last
 }
@@ -78,21 +79,21 @@ func (t *forgers) fail(key forgerKey, now time.Duration) (evicted bool) {
 			f = new(forger)
 		}
 		*f, t.spare = forger{key: key}, nil
-		slot = t.slots.put(f)
+		slot = t.slots.Put(f)
 		t.byKey[key] = slot
 		t.order.Add(slot, key.source)
 	}
-	t.slots.entries[slot].allow.take(now, forgedBySourceEvery)
+	t.slots.At(slot).allow.take(now, forgedBySourceEvery)
 	t.order.Renew(slot)
 	return evicted
 }
 
 func (t *forgers) evict() {
 	slot, _ := t.order.First()
-	t.spare = t.slots.entries[slot]
+	t.spare = t.slots.At(slot)
 	delete(t.byKey, t.spare.key)
 	t.order.Remove(slot)
-	t.slots.remove(slot)
+	t.slots.Remove(slot)
 }
 
 // forgerOf returns the key of a source, and whether its records are limited: it is not the session's own.
@@ -116,7 +117,7 @@ func (w *Worker) distrusted(p *Peer, from source) bool {
 		return true
 	}
 	slot, ok := w.forgers.byKey[key]
-	return ok && w.forgers.slots.entries[slot].allow.empty(w.now, forgedBySource, forgedBySourceEvery)
+	return ok && w.forgers.slots.At(slot).allow.empty(w.now, forgedBySource, forgedBySourceEvery)
 }
 
 // failed notes that a record of a session has failed to open.

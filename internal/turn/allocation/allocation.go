@@ -63,8 +63,7 @@ type Allocation struct {
 	peers       lookup[netip.AddrPort, *Channel]
 	connections lookup[uint32, *connection]
 	bucket      bucket
-	next        int64 // when something of it ends
-	heap        int   // its place in the table's heap
+	slot        int32 // its number in the table
 
 	realm      string   // that its client knows
 	request    [12]byte // of the Allocate, whose retransmission gets the same answer
