@@ -71,7 +71,6 @@ by nice -n -10.`,
 	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(bench.DSRLoads(), ", ")+" (default all)")
 	flags.StringSliceVar(&config.Families, "families", nil, "address families: "+strings.Join(bench.DSRFamilies(), ", ")+" (default both)")
 	out.addFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(bench.DSRRoads(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 

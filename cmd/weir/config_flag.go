@@ -13,6 +13,7 @@ type configFile struct{ path string }
 // add adds -c; about says more of the file.
 func (f *configFile) add(cmd *cobra.Command, about string) {
 	cmd.Flags().StringVarP(&f.path, "config", "c", "", "configuration file"+about+"; the same as the argument FILE")
+	cmd.ValidArgsFunction = atMost(1, configurations())
 }
 
 // args reads the argument, after the flags: a cobra.PositionalArgs.

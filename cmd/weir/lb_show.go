@@ -53,6 +53,7 @@ how packets spread over them.`,
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, with rates, until interrupted")
 	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
 	flags.add(cmd, lbPart(), natPart())
+	cmd.ValidArgsFunction = atMost(1, flags.services(false))
 	return cmd
 }
 

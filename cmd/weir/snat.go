@@ -54,7 +54,7 @@ func snatKinds() []string {
 func (f *snatFlags) register(cmd *cobra.Command) {
 	s, t, p, flags := &f.scenario, &f.scenario.Traffic, &f.stage, cmd.Flags()
 	f.config.add(cmd, " (YAML) with scenarios, instead of a KIND and the flags")
-	cmd.Args = f.args
+	cmd.Args, cmd.ValidArgsFunction = f.args, completeSnat
 	flags.StringVar(&f.name, "scenario", "", "of the file, only the scenario of this name")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	flags.IntVar(&s.Nodes, "nodes", 1, "client nodes")
@@ -92,6 +92,17 @@ func (f *snatFlags) args(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return f.config.args(cmd, args)
+}
+
+// completeSnat completes the argument: a kind, or a file where a dot or a slash is typed.
+func completeSnat(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case len(args) > 0:
+		return nil, noFiles
+	case strings.ContainsAny(typed, "./"):
+		return configurations()(cmd, args, typed)
+	}
+	return beginningWith(snatKinds(), typed), noFiles
 }
 
 // read returns the scenarios, with defaults and valid. An error is the user's.

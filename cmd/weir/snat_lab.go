@@ -54,7 +54,6 @@ Exit codes: 0 every count is the plan's, 1 one differs or a run failed, 2 wrong 
 	flags.StringSliceVar(&nats, "nat", natrig.NATs(), "NATs to measure: "+strings.Join(natrig.NATs(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	addReportFlag(cmd, &report, reportUsage)
-	_ = cmd.RegisterFlagCompletionFunc("nat", cobra.FixedCompletions(natrig.NATs(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 

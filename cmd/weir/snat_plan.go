@@ -34,7 +34,6 @@ Exit code 0 if the demand fits (of a file with measured figures: if none differs
   weir snat plan azure-lb --for 50000 --nodes 20 --surge-nodes 2
   weir snat plan azure-nat --for 50000 --rate 2000 --lifetime 20s
   weir snat plan -c examples/snat/source-document.yaml`,
-		ValidArgsFunction: cobra.FixedCompletions(snatKinds(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("for") {
 				return f.size(cmd, wanted)

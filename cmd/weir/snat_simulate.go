@@ -40,7 +40,6 @@ heartbeats only afterwards, a server that closes silent sockets, and a restart w
   weir snat simulate azure-nat --ips 16 --nodes 50 --replicas 50 --policy open --rate 16000 --lifetime 10s --duration 640s --report ten-million.html
   weir snat simulate gcp-nat --ports 64 --max-ports 8192 --policy open --rate 50 --lifetime 1m
   weir snat simulate -c examples/snat/churn.yaml --scenario "closed by FIN" --json | jq .run.opened_per_second`,
-		ValidArgsFunction: cobra.FixedCompletions(snatKinds(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			traffic := f.scenario.Traffic
 			scenarios, err := f.read(cmd)

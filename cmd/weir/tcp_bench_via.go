@@ -39,9 +39,6 @@ func (f *tcpViaFlags) add(cmd *cobra.Command) {
 		f.events[e.kind] = new(time.Duration)
 		durationVar(flags, f.events[e.kind], e.kind, 0, e.about)
 	}
-	if err := cmd.RegisterFlagCompletionFunc("via", cobra.FixedCompletions(scalebench.DescribeRoads(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is there: it is added above
-	}
 }
 
 // read checks the flags before anything begins.

@@ -71,6 +71,8 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted")
 	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
 	flags.add(cmd, turnPart())
+	live(cmd, "user", flags.users(func(u *gateway.User) string { return u.User }))
+	live(cmd, "listener", flags.users(func(u *gateway.User) string { return u.Listener }))
 	return cmd
 }
 
