@@ -19,7 +19,7 @@ func TestRootBenchSoak(t *testing.T) {
 		return
 	}
 	page := filepath.Join(t.TempDir(), "soak.html")
-	out, err := execute(t, "bench", "run", "soak", "--for", "9s", "--every", "1s", "--load", "2", "--json", "--report", page)
+	out, err := execute(t, "bench", "run", "soak", "--duration", "9s", "--every", "1s", "--load", "2", "--json", "--report", page)
 	if err != nil {
 		t.Errorf("%v", err)
 	}
