@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -191,6 +192,40 @@ func TestRootBenchNFQueue(t *testing.T) {
 	}
 	if names, err := filepath.Glob(fmt.Sprintf("/run/netns/weirlab-bench-nfq.%d.*", os.Getpid())); err != nil || len(names) > 0 {
 		t.Errorf("left behind: %v, %v", names, err)
+	}
+}
+
+// nfqlb, where it is installed, carries the same loads in weir's place, and leaves nothing behind.
+func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool", "ip", "mount", "sysctl", "unshare")
+	program := os.Getenv("WEIR_NFQLB")
+	if program == "" {
+		program = "nfqlb"
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("no nfqlb: %v", err)
+	}
+	before, err := filepath.Glob("/dev/shm/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute(t, "bench", "run", "nfqueue", "--with", "nfqlb", "--only", "queue", "--rounds", "1", "--seconds", "0.5", "--offloads", "off",
+		"--loads", "tcp,tcp8-sources,fragments", "--fragment-rates", "500", "--json")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var results []*measure.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 3+4+3 {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	for _, r := range results {
+		if r.Errors != 0 || r.Bytes+r.Requests == 0 || r.Road != bench.RoadDirect && len(r.Processes) != 4 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if after, err := filepath.Glob("/dev/shm/*"); err != nil || len(after) > len(before) {
+		t.Errorf("shared memory is left: %v, %v", after, err)
 	}
 }
 
