@@ -91,20 +91,23 @@ func (e *Engine) find(k flow.Key, service *lb.Service, now time.Duration) (*entr
 	return en, at
 }
 
-// touch follows TCP and renews an entry. That of its replies moves with it, so
-// both end at one time.
+// touch follows TCP and renews an entry, with the first SYN-ACK of a handshake
+// exactly (see handshakeTime). That of its replies moves with it, so both end at one time.
 func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bool, now time.Duration) {
 	service := en.place.backend.Service
 	en.state = en.state.next(flags, fromClient)
-	ttl := en.state.timeout(service, proto)
-	if e.flows.RenewAt(at, now, ttl, renewStep) && en.reply != (flow.Key{}) {
+	ttl, step := en.state.timeout(service, proto), renewStep
+	if !fromClient && !en.replied && en.state != closing {
+		en.replied = true
+		if en.state == opening {
+			step = 0
+		}
+	}
+	if e.flows.RenewAt(at, now, ttl, step) && en.reply != (flow.Key{}) {
 		e.replies.Renew(en.reply, now, ttl, 0)
 	}
-	if !e.flows.Proven(at) {
-		en.replied = en.replied || !fromClient && en.state != closing
-		if en.proves(service.Mode, flags, fromClient) {
-			e.flows.Prove(at)
-		}
+	if !e.flows.Proven(at) && en.proves(service.Mode, flags, fromClient) {
+		e.flows.Prove(at)
 	}
 }
 
