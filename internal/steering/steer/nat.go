@@ -17,9 +17,9 @@ const (
 )
 
 // handshakeTime is how long after its backend's SYN-ACK a handshake of TCP keeps its
-// source port in a full pool: the initial retransmission time-out (RFC 6298 section 2),
-// longer than nearly every round trip.
-const handshakeTime = time.Second
+// source port in a full pool: the backend sends a SYN-ACK whose acknowledgement was
+// lost again after one second, and then after two more (RFC 6298).
+const handshakeTime = 3 * time.Second
 
 // reserve picks what the backend sees as the source and enters the key of the
 // replies. Without SNAT the client's own address and port stay; two flows of
@@ -134,8 +134,8 @@ func (e *Engine) findSNAT(en *entry, k flow.Key, s *sources, now, ttl time.Durat
 // takePort looks at a few ports of a pool where none is free, takes that of the
 // unproven flow that was opened or renewed first, and evicts that flow. One whose
 // backend has answered, as in a handshake of TCP, goes after those whose has not, and
-// in the handshakeTime after the answer only if more than half of the ports are held by
-// such ones: they are a flood of SYNs then, which must not refuse everybody else.
+// in the handshakeTime after the answer only if more than a quarter of the ports are held
+// by such ones: they are a flood of SYNs then, which must not refuse everybody else.
 // Each attempt looks where the last one ended, so the whole pool's unproven flows
 // go by their age. A port that is free after all is taken before any of them.
 func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, ttl time.Duration) bool {
@@ -149,7 +149,7 @@ func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, 
 		if holder == nil {
 			return e.reserveSource(en, k, s, n, now, ttl)
 		}
-		if e.flows.Proven(at) || holder.replied && (holder.state == notTCP || holder.state == established) {
+		if holder.state != opening && (e.flows.Proven(at) || holder.replied && holder.state != closing) {
 			continue // in a full table not all that are answered may be noted as proven
 		}
 		r := holder.rank(e.flows.Expiry(at), state.service, k.Proto, now)
@@ -160,7 +160,7 @@ func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, 
 			victim, chosen, first = at, n, r
 		}
 	}
-	if victim < 0 || first.kind == youngHandshake && 2*young <= tries {
+	if victim < 0 || first.kind == youngHandshake && 4*young <= tries {
 		return false
 	}
 	misses := state.snatMisses

@@ -81,13 +81,23 @@ static __always_inline struct flow_entry *entry_at(__u32 number)
 	return bpf_map_lookup_elem(&flow_entries, &number);
 }
 
+/* Whether flags begin a connection. On the ports of a closed one that is a new
+ * connection (RFC 9293 section 3.6.1). */
+static __always_inline bool opens(__u8 flags)
+{
+	return (flags & (FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST)) == FLAG_SYN;
+}
+
+/* A SYN on an established connection changes nothing: its backend answers it with a
+ * challenge (RFC 5961 section 4), and if the client has forgotten the connection it
+ * resets it then. */
 static __always_inline __u32 state_next(__u32 state, __u8 flags, bool from_client)
 {
 	if (state == FLOW_PLAIN)
 		return state;
 	if (flags & (FLAG_FIN | FLAG_RST))
 		return FLOW_CLOSING;
-	if (flags & FLAG_SYN && from_client)
+	if (state == FLOW_CLOSING && from_client && opens(flags))
 		return FLOW_OPENING;
 	if (state == FLOW_OPENING && flags & FLAG_ACK && from_client)
 		return FLOW_ESTABLISHED;
@@ -154,6 +164,8 @@ static __always_inline __u32 progress_next(__u32 was, bool nat, __u8 flags, bool
 {
 	__u32 state = state_next(was & 3, flags, from_client);
 
+	if (state == FLOW_OPENING && (was & 3) != FLOW_OPENING)
+		return state; /* a new connection */
 	if (from_client)
 		return state | (was & FLOW_PROVEN) | (nat || state & 1 ? 0 : FLOW_PROVEN);
 	return state | (was & FLOW_PROVEN) | (state == FLOW_CLOSING ? 0 : FLOW_PROVEN);
@@ -209,7 +221,7 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 		if (from_client ? way_number(meta) != (p->number & 0xffffff) || *(volatile __u64 *)&other->print != print
 				: print != p->print || !alive(meta, p->now))
 			return 0;
-		own = from_client ? denied || way_state(next) == FLOW_OPENING : way_state(next) != FLOW_PLAIN;
+		own = from_client ? denied || (way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_OPENING) : way_state(next) != FLOW_PLAIN;
 		want = way_meta(way_expiry(next), way_state(next) | (way_progress(own ? meta : next) & FLOW_PROVEN),
 				way_number(meta));
 		if (want == meta || __sync_val_compare_and_swap(&other->meta, meta, want) == meta)
@@ -524,8 +536,9 @@ static __always_inline int reserve_next(struct reservation *r, __u32 service)
 /* Who has r's reply key. 0: nobody. SNAT_STAYS: a flow that keeps it. Else an
  * unproven flow: a smaller number if it was made or renewed first, by the time-outs
  * of the new flow's service. One whose backend has answered, as in a handshake of TCP,
- * goes after those whose has not, and in the first second after the answer (the
- * initial retransmission time-out, RFC 6298 section 2) after all others. A connection
+ * goes after those whose has not, and in the first three seconds after the answer after
+ * all others: a SYN-ACK whose acknowledgement was lost is sent again after one second,
+ * and then after two more (RFC 6298). A connection
  * keeps it, also where its bucket may not have it proven (may_prove). */
 __noinline __u64 holder_rank(struct reservation *r)
 {
@@ -562,12 +575,12 @@ __noinline __u64 holder_rank(struct reservation *r)
 	age = way_expiry(meta) == NEVER ? 1 : way_expiry(meta) + (1ull << 33) - flow_ttl(service, way_state(meta));
 	if (!answered)
 		return age;
-	return age | (r->now + (1ull << 33) - age < params.ticks ? SNAT_YOUNG : SNAT_ANSWERED);
+	return age | (r->now + (1ull << 33) - age < 3 * (__u64)params.ticks ? SNAT_YOUNG : SNAT_ANSWERED);
 }
 
 /* Where no source port was found free, an unproven flow gives up its own: of r->tries
- * candidates the first by rank. A young handshake does only if more than half of them
- * are such: they are a flood of SYNs then, which must not refuse everybody else. Each attempt looks where the last one of the service
+ * candidates the first by rank. A young handshake does only if more than a quarter of
+ * them are such: they are a flood of SYNs then, which must not refuse everybody else. Each attempt looks where the last one of the service
  * ended, so the unproven flows of the whole pool go by their age. Sets start to the
  * candidate, which reserve_pool then takes. */
 __noinline int reserve_taken(struct reservation *r)
@@ -596,7 +609,7 @@ __noinline int reserve_taken(struct reservation *r)
 	}
 	if (r->rank == SNAT_STAYS || !r->pool)
 		return 0;
-	if (r->rank & SNAT_YOUNG && 2 * r->young <= (r->tries < r->pool ? r->tries : r->pool))
+	if (r->rank & SNAT_YOUNG && 4 * r->young <= (r->tries < r->pool ? r->tries : r->pool))
 		return 0;
 	r->start = ((__u64)r->start + r->chosen) % r->pool;
 	r->tries = 1;
