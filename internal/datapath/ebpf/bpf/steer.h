@@ -140,6 +140,21 @@ static __always_inline bool needs_entry(struct pkt *p, const struct service *ser
 	return maglev_select(p) != owner && rate_enter(service, p->now);
 }
 
+/* Whether the connection of the packet's flow is closed. A new one goes where Maglev
+ * says; it takes the entry over, so new_flow_rate does not count it. */
+static __always_inline bool reopens(const struct pkt *p)
+{
+	const struct way *way = way_at(&flows, p->number);
+
+	return way && way_state(*(volatile const __u64 *)&way->meta) == FLOW_CLOSING;
+}
+
+static __always_inline int no_backend(struct pkt *p)
+{
+	p->slot = NO_SLOT;
+	return REASON_NO_BACKEND;
+}
+
 /* The order behind the service look-up. */
 static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct service *service)
 {
@@ -165,6 +180,13 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 			found = fresh = REASON_CID_UNKNOWN;
 	}
 	if (flow_find_here(p, service)) {
+		if (opens(p->tcp_flags) && reopens(p)) {
+			owner = maglev_select(p);
+			if (owner != p->slot) {
+				p->number = NO_NUMBER;
+				return owner == NO_SLOT ? no_backend(p) : enter(p, owner, REASON_MAGLEV);
+			}
+		}
 		if (owner == NO_SLOT || p->slot == owner) {
 			flow_touch(p, service, p->tcp_flags);
 			return found;
