@@ -25,7 +25,7 @@ func TestRootBenchFloods(t *testing.T) {
 		"dtls-half-open/coap", "one-identity/coap", "udp-flows/udp", "udp-flows/nat-xdp", "udp-flows/cid-xdp",
 		"later-fragments/nat-tcx", "turn-allocate/turn", "idle-connections/admin-coap",
 	}
-	out, err := execute(t, "bench", "run", "floods", "--quick", "--for", "3s", "--only", strings.Join(floods, ","), "--json", "--report", page)
+	out, err := execute(t, "bench", "run", "floods", "--quick", "--duration", "3s", "--only", strings.Join(floods, ","), "--json", "--report", page)
 	if err != nil {
 		t.Errorf("%v", err)
 	}

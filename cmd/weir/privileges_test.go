@@ -148,7 +148,7 @@ func privilegedRuns() map[string][]privileged {
 		},
 		"weir snat plan, simulate, rules": {{args: "snat plan azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2 --connections 5000"}},
 		privilege.Doctor:                  {{args: "doctor"}},
-		"weir demo":                       {{args: "demo --clients 5 --seconds 6"}},
+		"weir demo":                       {{args: "demo --clients 5 --duration 6s"}},
 	}
 }
 
