@@ -99,4 +99,3 @@ func descriptors(t *testing.T) []string {
 	}
 	return open
 }
-
