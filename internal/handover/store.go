@@ -132,7 +132,7 @@ func (k *Store) Hold(name string, fd int) error {
 	defer k.socketsMu.Unlock()
 	err := error(ErrFull)
 	if _, known := k.stored[name]; known || len(k.stored) < k.hello.Capacity {
-		err = k.wire.send(patience, opStore, []byte(name), fd)
+		err = k.wire.send(sendTimeout, opStore, []byte(name), fd)
 	}
 	if err != nil {
 		k.refuseLocked(name, err)
@@ -164,7 +164,7 @@ func (k *Store) Drop(name string) {
 	if _, known := k.stored[name]; !known {
 		return
 	}
-	if k.wire.send(patience, opDrop, []byte(name)) == nil { // else it counts on as stored, which it is
+	if k.wire.send(sendTimeout, opDrop, []byte(name)) == nil { // else it counts on as stored, which it is
 		delete(k.stored, name)
 	}
 }
@@ -215,7 +215,7 @@ func (k *Store) Ready() {
 // Stopping tells the supervisor that this process took the first signal to end and may need longer than a moment for it.
 func (k *Store) Stopping() {
 	if k.wire != nil && !k.alone.Load() {
-		_ = k.wire.send(patience, opStopping, nil)
+		_ = k.wire.send(sendTimeout, opStopping, nil)
 	}
 }
 
