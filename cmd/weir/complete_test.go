@@ -110,14 +110,14 @@ func freeText() []string {
 
 func TestCompletionOfValues(t *testing.T) {
 	for line, want := range map[string]string{
-		"check -c |":                                "yaml yml json :8",
-		"explain |":                                 "yaml yml json :8",
-		"explain a.yaml --pcap |":                   "pcap pcapng :8",
-		"lb run --pin-path |":                       ":16",
-		"lb run --datapath n|":                      "nfqueue :4",
-		"lb run --fast |":                           "auto on off :4",
-		"lb run --interface lo,|":                   "! lo,lo",
-		"lb run -i l|":                              "lo",
+		"check -c |":              "yaml yml json :8",
+		"explain |":               "yaml yml json :8",
+		"explain a.yaml --pcap |": "pcap pcapng :8",
+		"lb run --pin-path |":     ":16",
+		"lb run --datapath n|":    "nfqueue :4",
+		"lb run --fast |":         "auto on off :4",
+		"lb run --interface lo,|": "! lo,lo",
+		"lb run -i l|":            "lo",
 		"lb trace --reason no_backend,flow_table_|": "no_backend,flow_table_full :4",
 		"coap get --method P|":                      "POST PUT PATCH :4",
 		"coap get c|":                               "coap:// coaps:// :6",
