@@ -16,10 +16,10 @@ import (
 // probes. The page can be drawn again from the JSON.
 func TestRootBenchFloods(t *testing.T) {
 	netlabtest.Root(t)
-	netlabtest.Tools(t, "iptables")
-	if testing.Short() {
-		t.Skip("takes a minute")
+	if !ownProcess(t) {
+		return
 	}
+	netlabtest.Tools(t, "iptables")
 	page := filepath.Join(t.TempDir(), "floods.html")
 	floods := []string{
 		"dtls-half-open/coap", "one-identity/coap", "udp-flows/udp", "udp-flows/nat-xdp", "udp-flows/cid-xdp",

@@ -26,7 +26,7 @@ func newBenchRunCommand() *cobra.Command {
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDSRCommand(), newBenchNFQueueCommand(), newBenchFloodsCommand(), newBenchSoakCommand())
+	cmd.AddCommand(newBenchDSRCommand(), newBenchNFQueueCommand(), newBenchFloodsCommand(), newBenchDumpCommand(), newBenchSoakCommand())
 	return cmd
 }
 

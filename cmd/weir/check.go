@@ -221,8 +221,12 @@ func printServices(w io.Writer, services []control.ServiceStatus, tier []control
 		for _, f := range s.Flows {
 			fmt.Fprintf(table, "  flow rule %d: %s\n", f.Place, f.Rule)
 		}
-		for _, layout := range s.CID {
-			fmt.Fprintf(table, "  CID: %s\n", layout)
+		for j, layout := range s.CID {
+			number := ""
+			if len(s.CID) > 1 {
+				number = fmt.Sprintf(" layout %d", j)
+			}
+			fmt.Fprintf(table, "  CID%s: %s\n", number, layout)
 		}
 		if s.SNAT != "" {
 			fmt.Fprintf(table, "  source: %s\n", s.SNAT)
@@ -249,7 +253,7 @@ func printServices(w io.Writer, services []control.ServiceStatus, tier []control
 			if b.Override != "" {
 				state += " (" + b.Override + ")"
 			}
-			fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, nodesText(b.Nodes))
+			fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, layoutNodesText(b))
 		}
 	}
 	if len(tier) > 0 {
@@ -304,6 +308,23 @@ func timeoutsText(timeouts map[string]string) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// layoutNodesText is a backend's owner ids, by layout where layouts have nodes of their own.
+func layoutNodesText(b *control.BackendStatus) string {
+	if b.LayoutNodes == nil {
+		return nodesText(b.Nodes)
+	}
+	var parts []string
+	for i, nodes := range b.LayoutNodes {
+		if len(nodes) > 0 {
+			parts = append(parts, fmt.Sprintf("layout %d: %s", i, nodesText(nodes)))
+		}
+	}
+	if len(parts) == 0 {
+		return nodesText(nil)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // nodesText shortens a list of owner ids.

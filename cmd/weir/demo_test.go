@@ -107,6 +107,7 @@ func (d *demoRun) ends() int {
 }
 
 func TestDemoProvesItsClaim(t *testing.T) {
+	takesSeconds(t)
 	report := filepath.Join(t.TempDir(), "demo.html")
 	d := startDemo(t, "--duration", "8s", "--clients", "50", "--seed", "7", "--report", report)
 	d.underWay()
@@ -152,6 +153,7 @@ func TestDemoProvesItsClaim(t *testing.T) {
 }
 
 func TestDemoNamesTheNodeThatDies(t *testing.T) {
+	takesSeconds(t)
 	d := startDemo(t, "--duration", "30s", "--clients", "20")
 	d.underWay()
 	pid, ok := d.processes()["node2"]
@@ -167,6 +169,7 @@ func TestDemoNamesTheNodeThatDies(t *testing.T) {
 }
 
 func TestDemoInterruptedLeavesNothing(t *testing.T) {
+	takesSeconds(t)
 	d := startDemo(t, "--duration", "30s", "--clients", "20")
 	d.underWay()
 	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -189,9 +192,7 @@ func drawnOnce(text string) bool {
 
 // The view is one block at every width, with the verdict below it.
 func TestDemoFitsTheTerminal(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	takesSeconds(t)
 	for _, size := range [][2]int{{40, 40}, {80, 40}, {100, 50}, {160, 60}} {
 		t.Run(strconv.Itoa(size[0]), func(t *testing.T) {
 			t.Parallel()
@@ -207,9 +208,7 @@ func TestDemoFitsTheTerminal(t *testing.T) {
 
 // A window that is resized while the demo runs shows the view once, and Ctrl-C leaves it as it is.
 func TestDemoFollowsTheTerminal(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	takesSeconds(t)
 	s := terminaltest.Start(t, 100, 40, os.Args[0], "demo", "--duration", "600s", "--clients", "20")
 	second := regexp.MustCompile(` (\d+) of 600 s`)
 	at := 0

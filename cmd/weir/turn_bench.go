@@ -28,8 +28,9 @@ func newTurnBenchCommand() *cobra.Command {
 		Short: "Measure what the TURN gateway and turncat carry and cost, as STUNner's benchmark does",
 		Long: `Start a gateway, a turncat for each client and a sink, send UDP through them, and print what arrived: the rows of each
 connection and their sum as iperf prints them, then CPU for a packet of each process. The same load is sent without TURN
-("direct") first, and with --with coturn also through coturn's turnserver. Nothing needs to be installed; iperf (version 2)
-is used where it is. As root everything runs in a network namespace of its own.
+("direct") first, and with --with coturn,stunnerd also through coturn's turnserver and STUNner's stunnerd (in the PATH, or named
+by $WEIR_TURNSERVER and $WEIR_STUNNERD). Nothing else needs to be installed; iperf (version 2) is used where it is. As root
+everything runs in a network namespace of its own.
 
   --road cat             client -> weir turn cat -> gateway -> sink, as STUNner's script does
   --road direct-channel  the generator speaks ChannelData itself: what the gateway alone costs
@@ -37,7 +38,7 @@ is used where it is. As root everything runs in a network namespace of its own.
 --sweep measures 64, 128, 256, 512, 1024 and 1200 bytes: costs at --rates, and the highest rate with less than 1 % loss.`,
 		Example: `  weir turn bench --clients 5 --duration 5s --size 1000 --bandwidth 100M
   weir turn bench --clients 5 --duration 2s --size 1000 --bandwidth 10M --with coturn
-  sudo weir turn bench --sweep --with coturn --road direct-channel --report turn.html
+  sudo weir turn bench --sweep --with coturn,stunnerd --road direct-channel --report turn.html
   sudo weir turn bench --road direct-channel --offload tcx --clients 5 --size 100 --bandwidth 20M
   weir turn bench --sweep --json > turn.json; weir bench report turn.json -o turn.html`,
 		Args: cobra.NoArgs,
@@ -72,7 +73,7 @@ is used where it is. As root everything runs in a network namespace of its own.
 	flags.StringVarP(&bandwidth, "bandwidth", "b", "100000", "bits/s of each client, such as 100000, 100k or 10M")
 	flags.StringVarP(&config.Platform, "platform", "p", "local", "local; k8s is to come")
 	flags.StringVar(&config.Road, "road", bench.TurnRoadCat, "cat: through turncats; direct-channel: the generator speaks ChannelData")
-	flags.StringVar(&config.With, "with", bench.WithNone, "what to compare with in the same run: coturn, none")
+	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.TurnPeers(), ", "))
 	flags.StringVar(&config.Generator, "generator", bench.GeneratorAuto, "iperf, builtin, or auto: iperf where it is installed, builtin for sweeps and direct-channel")
 	flags.StringVar(&config.Offload, "offload", "none", "of the gateway: none, auto, tcx, xdp; needs root")
 	flags.StringVar(&config.Network, "network", bench.NetworkAuto, "loopback; veth: clients, servers and sink on hosts of their own, needs root; auto: veth with an offload")
@@ -89,6 +90,7 @@ is used where it is. As root everything runs in a network namespace of its own.
 		oldShorthand(cmd, letter, name) // of STUNner's script; they mean other things in weir nat and weir explain
 	}
 	out.addFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("with", cobra.FixedCompletions(bench.TurnPeers(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 

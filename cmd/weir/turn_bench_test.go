@@ -97,11 +97,30 @@ func TestTurnBenchWithChannelData(t *testing.T) {
 }
 
 func TestTurnBenchBesideCoturn(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "turnserver")
 	turnBench(t, []string{"direct", "weir cat", "coturn cat"}, 1, "--clients", "1", "--generator", "builtin", "--with", "coturn")
 }
 
+// STUNner's own server, where it is installed, beside coturn in one run.
+func TestTurnBenchBesideStunner(t *testing.T) {
+	netlabtest.Tools(t, "turnserver")
+	stunnerd := os.Getenv("WEIR_STUNNERD")
+	if stunnerd == "" {
+		stunnerd = "stunnerd"
+	}
+	if _, err := exec.LookPath(stunnerd); err != nil {
+		t.Skipf("no stunnerd: %v", err)
+	}
+	turnBench(t, []string{"direct", "weir", "coturn", "stunnerd"}, 1, "-n", "1", "--road", "direct-channel", "--with", "coturn,stunnerd")
+}
+
 func TestTurnBenchByIperf(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "iperf")
 	turnBench(t, []string{"direct", "weir cat"}, 2, "--clients", "2", "--generator", "iperf")
 }
@@ -109,6 +128,9 @@ func TestTurnBenchByIperf(t *testing.T) {
 // With an offload everything arrives too, on hosts of their own, and the report says which.
 func TestRootTurnBenchOffload(t *testing.T) {
 	netlabtest.Root(t)
+	if !ownProcess(t) {
+		return
+	}
 	for _, mode := range []string{"tcx", "xdp"} {
 		t.Run(mode, func(t *testing.T) {
 			results := turnBench(t, []string{"direct", "weir"}, 2, "--clients", "2", "--road", "direct-channel", "--offload", mode)
@@ -180,7 +202,7 @@ func TestTurnBenchInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := bench.Turn(ctx, bench.TurnConfig{
 		Binary: os.Args[0], Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
-		With: bench.WithNone, Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
+		Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
 		Progress: func(_ float64, what string) {
 			if strings.HasPrefix(what, "direct: 1 of") || strings.HasPrefix(what, "direct: 0 of") {
 				cancel()
@@ -238,7 +260,7 @@ func TestTurnBenchKilled(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			if _, err := bench.Turn(ctx, bench.TurnConfig{
 				Binary: os.Args[0], Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
-				With: bench.WithNone, Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
+				Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
 				Progress: func(_ float64, what string) {
 					if strings.HasPrefix(what, "direct: ") { // everything is up
 						cancel()

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -167,6 +168,8 @@ type floodRun struct {
 	undo    []func() error
 	notes   []string
 	clients floodClients
+	answers *responder
+	flows   int // places of a balancer's flow table; 0: as few as a flood fills
 }
 
 // floodClients are what the real clients came to.
@@ -353,7 +356,7 @@ func (r *floodRun) attack(ctx context.Context, a Attack) (sent Attacked, err err
 	if err != nil {
 		return sent, err
 	}
-	a.Interface, a.To, a.Sources, a.Duration = "eth0", r.entry, floodsSpoofed, r.config.Duration
+	a.Interface, a.To, a.Sources, a.Duration = "eth0", r.entry, floodsSpoofed, cmp.Or(a.Duration, r.config.Duration)
 	if a.Kind == AttackSetUp { // relay ports are few
 		a.Duration = min(a.Duration, maximumSetUp)
 	}

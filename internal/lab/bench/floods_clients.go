@@ -67,7 +67,10 @@ func (r *floodRun) rate() float64 {
 
 // bound is that of a table of the target in this run.
 func (r *floodRun) bound(entries int) int {
-	if r.config.Quick {
+	switch {
+	case r.flows > 0:
+		return r.flows
+	case r.config.Quick:
 		return entries / 10
 	}
 	return entries

@@ -185,6 +185,7 @@ func (r *floodRun) program(namespace string, cmd *exec.Cmd) error {
 func (r *floodRun) respond(at netip.AddrPort) error {
 	answers, err := openResponder(r.lab.Namespace("server"), at, "server")
 	if err == nil {
+		r.answers = answers
 		r.undo = append(r.undo, func() error { answers.close(); return nil })
 	}
 	return err

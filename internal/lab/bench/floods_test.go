@@ -17,7 +17,7 @@ import (
 func testFrames(kind string) *frames {
 	attack := &Attack{
 		Kind: kind, To: netip.MustParseAddrPort("10.82.9.1:7000"), Sources: netip.MustParsePrefix("198.18.0.0/15"),
-		GatewayMAC: [6]byte{2, 0, 0, 0, 0, 1}, SourceMAC: [6]byte{2, 0, 0, 0, 0, 2}, CID: []byte{1, 2, 3, 4, 5, 6},
+		GatewayMAC: [6]byte{2, 0, 0, 0, 0, 1}, SourceMAC: [6]byte{2, 0, 0, 0, 0, 2}, CID: []byte{1, 2, 3, 4, 5, 6}, Flows: 200,
 	}
 	return &frames{attack: attack, random: rand.New(rand.NewPCG(1, 2)), replied: map[netip.AddrPort]bool{}}
 }
@@ -133,6 +133,8 @@ func TestAttackValidate(t *testing.T) {
 		"a prefix of at most":  func(a *Attack) { a.Sources = netip.MustParsePrefix("fd00::/64") },
 		"need a connection id": func(a *Attack) { a.Kind = AttackForged },
 		"up to an hour":        func(a *Attack) { a.Duration = 0 },
+		"0 known flows":        func(a *Attack) { a.Kind = AttackKnown },
+		"a debt of":            func(a *Attack) { a.Debt = time.Minute },
 	} {
 		a := good
 		change(&a)
