@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -21,15 +23,19 @@ import (
 // offered is what a shell gets for the last of the words: values with their descriptions, and what it may add by itself.
 func offered(t *testing.T, words ...string) (values []string, directive cobra.ShellCompDirective) {
 	t.Helper()
-	out, err := execute(t, append([]string{"__complete"}, words...)...)
-	if err != nil {
+	var out bytes.Buffer
+	root := newRootCommand()
+	root.SetOut(&out)
+	root.SetErr(io.Discard) // the directive in words
+	root.SetArgs(append([]string{"__complete"}, words...))
+	if err := root.ExecuteContext(t.Context()); err != nil {
 		t.Fatalf("%v: %v", words, err)
 	}
-	lines := strings.Split(strings.TrimSpace(out), "\n")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	last := lines[len(lines)-1]
 	n, err := strconv.Atoi(strings.TrimPrefix(last, ":"))
 	if err != nil || !strings.HasPrefix(last, ":") {
-		t.Fatalf("%v: %q", words, out)
+		t.Fatalf("%v: %q", words, out.String())
 	}
 	return lines[:len(lines)-1], cobra.ShellCompDirective(n)
 }
