@@ -62,7 +62,7 @@ check: ## before a commit: the tests that need neither root nor seconds, and lin
 
 lint: ## linters, formatting, and a go.mod that is tidy
 	@.ci/deps go lint
-	golangci-lint run $(PKG)
+	golangci-lint run --allow-parallel-runners $(PKG)
 	$(GO) mod tidy -diff
 
 fmt: ## format as lint wants it
