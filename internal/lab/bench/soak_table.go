@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // processResult is what became of one process.
@@ -132,7 +132,7 @@ func WriteSoak(w io.Writer, results []*measure.Result) error {
 	}
 	processes, loads := soakRows(results)
 	for _, rows := range [][][]string{processes, loads} {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		table := terminal.NewTable(w, false)
 		for _, row := range rows {
 			fmt.Fprintln(table, strings.Join(row, "\t"))
 		}
