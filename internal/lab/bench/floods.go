@@ -54,6 +54,8 @@ const ScenarioFloods = "floods"
 const (
 	floodIdentity = "one-identity"
 	floodIdle     = "idle-connections"
+	// floodReordered is AttackLater beside clients whose own later fragments come first.
+	floodReordered = "reordered"
 )
 
 // floodKind is one kind of flood.
@@ -67,6 +69,14 @@ type floodKind struct {
 	fragments   bool    // only for what sees fragments
 }
 
+// attack is the kind of its frames.
+func (k *floodKind) attack() string {
+	if k.name == floodReordered {
+		return AttackLater
+	}
+	return k.name
+}
+
 // floodKinds are in the order of their rows. Rates are ten times those of the review that found the weaknesses.
 func floodKinds() []floodKind {
 	return []floodKind{
@@ -77,6 +87,7 @@ func floodKinds() []floodKind {
 		{name: AttackSYN, about: "SYNs of spoofed flows, as many as the generator can send, at most 80,000/s", groups: []string{groupBalancer}, rate: 80000, streams: true},
 		{name: AttackFirst, about: "first fragments whose others never come: 200,000/s asked for", groups: []string{groupBalancer}, rate: 200000, fragments: true},
 		{name: AttackLater, about: "later fragments whose first ones never come: 50,000/s", groups: []string{groupBalancer}, rate: 50000, fragments: true},
+		{name: floodReordered, about: "the same at 1,000/s, beside clients whose datagrams have their later fragment first", groups: []string{groupBalancer}, rate: 1000, small: true, fragments: true},
 		{name: AttackAllocate, about: "unauthenticated TURN Allocate requests from spoofed addresses: 20,000/s", groups: []string{groupTURN}, rate: 20000},
 		{name: AttackSetUp, about: "authenticated TURN allocations of one address: 3,200/s for at most 4 s, aim 3,000/s", groups: []string{groupTURN}, rate: 3200, addresses: 1},
 		{name: floodIdle, about: "1,400 idle connections on the port of the probes", groups: []string{groupAdmin}, rate: 1400, small: true},

@@ -78,11 +78,11 @@ func (r *floodRun) bound(entries int) int {
 
 // send runs an [Attack] of this flood.
 func (r *floodRun) send(ctx context.Context, cid []byte) (offered, reached float64, err error) {
-	sent, err := r.attack(ctx, Attack{Kind: r.flood.name, Rate: r.rate(), Addresses: r.flood.addresses, CID: cid})
+	sent, err := r.attack(ctx, Attack{Kind: r.flood.attack(), Rate: r.rate(), Addresses: r.flood.addresses, CID: cid})
 	if sent.Longest > 500*time.Millisecond {
 		r.note(fmt.Sprintf("the generator did not run for %v", sent.Longest.Round(time.Millisecond)))
 	}
-	return r.rate(), sent.Reached(r.flood.name), err
+	return r.rate(), sent.Reached(r.flood.attack()), err
 }
 
 // during calls what clients do while the flood runs beside it.
@@ -278,6 +278,9 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	var fragmented *flowLoad
 	if r.flood.fragments {
 		fragmented = load(false, floodKeep, 2400-flowNumber, 0)
+		if r.flood.name == floodReordered {
+			fragmented.over = r.reordering
+		}
 		loads = append(loads, fragmented)
 	}
 	stayCtx, stop := context.WithCancel(ctx)
@@ -329,6 +332,10 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if fragmented != nil {
 		counts := fragmented.stop()
 		c.fragmented, c.fragmentsLost = counts.Asked+counts.Repeated, counts.Repeated+counts.Asked-counts.Answered
+		if late := min(counts.Late, c.fragmentsLost); late > 0 {
+			c.fragmentsLost -= late
+			r.note(fmt.Sprintf("%d fragmented datagrams were answered late", late))
+		}
 	}
 	return offered, reached, nil
 }

@@ -127,7 +127,13 @@ func floodTargets() []floodTarget {
 		{name: "udp", group: groupBalancer, clients: clientsFlows, about: "weir nat, 10000 entries", start: (*floodRun).startNAT},
 		{
 			name: "nfqueue", group: groupBalancer, clients: clientsFlows, streams: true, fragments: true, vipAtServer: true, marks: true, tools: []string{"iptables"},
-			about: "weir lb run --datapath nfqueue, mode mark, limits.flows 2000", start: (*floodRun).startNFQueue,
+			about: "weir lb run --datapath nfqueue, mode mark, limits.flows 2000", start: func(r *floodRun, ctx context.Context) error { return r.startNFQueue(ctx, "off") },
+		},
+		{
+			name: "nfqueue-fast", group: groupBalancer, clients: clientsFlows, streams: true, fragments: true, vipAtServer: true, marks: true, tools: []string{"iptables"},
+			about: "the same with --fast on: a TCX program marks what it can before the queue", start: func(r *floodRun, ctx context.Context) error {
+				return r.startNFQueue(ctx, "on", "--interface", "veth0,veth2")
+			},
 		},
 		kernel("nat", "xdp"), kernel("nat", "tcx"), kernel("l2dsr", "xdp"), kernel("l2dsr", "tcx"),
 		{
@@ -241,7 +247,7 @@ func (r *floodRun) startNAT(ctx context.Context) error {
 	return r.daemon(ctx, "middle", "nat", "nat", r.entry.String(), "--quiet", "--max-entries", strconv.Itoa(r.bound(floodsEntries)), "--", server.String())
 }
 
-func (r *floodRun) startNFQueue(ctx context.Context) error {
+func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string) error {
 	r.entry = netip.AddrPortFrom(floodsVIP, floodsPort)
 	if err := r.respond(r.entry); err != nil {
 		return err
@@ -258,7 +264,8 @@ func (r *floodRun) startNFQueue(ctx context.Context) error {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	return r.daemon(ctx, "middle", "lb", "lb", "run", "-c", config, "--datapath", "nfqueue", "--fast", "off")
+	args = append([]string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--fast", fast}, args...)
+	return r.daemon(ctx, "middle", "lb", args...)
 }
 
 // startConntrack lets the kernel translate. Its table is the machine's: nf_conntrack_max cannot be written in a namespace.
