@@ -150,7 +150,7 @@ func TestHangupDuringStartKillsNobody(t *testing.T) {
 	}
 }
 
-// Started with SIGHUP ignored, as by nohup or by trap '' HUP, a process outlives one that comes before main, and reloads at a later one.
+// Started with SIGHUP ignored, as by nohup or by trap ” HUP, a process outlives one that comes before main, and reloads at a later one.
 func TestHangupBeforeMainIsIgnoredWhereItIsInherited(t *testing.T) {
 	file, addresses := filepath.Join(t.TempDir(), "weir.yaml"), freeAddresses(t, 2)
 	if err := os.WriteFile(file, []byte(lbConfig(addresses[0], addresses[1])), 0o600); err != nil {

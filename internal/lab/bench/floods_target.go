@@ -135,6 +135,10 @@ func floodTargets() []floodTarget {
 				return r.startNFQueue(ctx, "on", "--interface", "veth0,veth2")
 			},
 		},
+		{
+			name: "nfqueue-split", group: groupBalancer, clients: clientsFlows, fragments: true, vipAtServer: true, marks: true, tools: []string{"iptables"},
+			about: "weir lb run --datapath nfqueue --queue 0:1, mode mark, fragments in a queue of their own", start: func(r *floodRun, ctx context.Context) error { return r.startNFQueue(ctx, "off", "--queue", "0:1") },
+		},
 		kernel("nat", "xdp"), kernel("nat", "tcx"), kernel("l2dsr", "xdp"), kernel("l2dsr", "tcx"),
 		{
 			name: "cid-xdp", group: groupSteered, clients: clientsDTLS, about: "weir lb run --datapath ebpf --hook xdp, mode nat, by connection id, limits.flows 2000",
@@ -252,11 +256,13 @@ func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string
 	if err := r.respond(r.entry); err != nil {
 		return err
 	}
-	for _, device := range []string{"veth0", "veth2"} {
-		if _, err := r.lab.Namespace("middle").Exec(ctx, "iptables", "-w", "-t", "mangle", "-A", "PREROUTING", "-i", device, "-d", floodsVIP.String(),
-			"-m", "mark", "--mark", "0", "-j", "NFQUEUE", "--queue-num", "0"); err != nil {
+	if slices.Contains(args, "0:1") { // fragments have a queue of their own
+		if err := r.queue(ctx, 1, "-m", "u32", "--u32", "4&0x3FFF=1:0x3FFF"); err != nil {
 			return err
 		}
+	}
+	if err := r.queue(ctx, 0); err != nil {
+		return err
 	}
 	config := filepath.Join(r.dir, "weir.yaml")
 	text := fmt.Sprintf("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: floods\n  mode: mark\n  vips:\n  - {address: %q, protocol: udp, port: any}\n  - {address: %q, protocol: tcp, port: any}\n  backends:\n  - {name: server, mark: %d}\n",
@@ -266,6 +272,17 @@ func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string
 	}
 	args = append([]string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--fast", fast}, args...)
 	return r.daemon(ctx, "middle", "lb", args...)
+}
+
+// queue sends packets to a netfilter queue, as far as they have no mark yet.
+func (r *floodRun) queue(ctx context.Context, number int, match ...string) error {
+	for _, device := range []string{"veth0", "veth2"} {
+		args := append([]string{"-w", "-t", "mangle", "-A", "PREROUTING", "-i", device, "-d", floodsVIP.String(), "-m", "mark", "--mark", "0"}, match...)
+		if _, err := r.lab.Namespace("middle").Exec(ctx, "iptables", append(args, "-j", "NFQUEUE", "--queue-num", strconv.Itoa(number))...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startConntrack lets the kernel translate. Its table is the machine's: nf_conntrack_max cannot be written in a namespace.
