@@ -191,6 +191,7 @@ type floodClients struct {
 	asleep, kept      uint64 // sessions that slept
 	established, lost uint64 // flows or allocations that were there before
 	sent, repeated    uint64 // requests of those, and how many datagrams had to be sent again
+	wholeLost         uint64 // of these, those that were not just answered late, where a queue for fragments keeps them
 	fragmented        uint64 // datagrams in two fragments
 	fragmentsLost     uint64
 	why               []string
@@ -212,6 +213,7 @@ const (
 	FigureLost           = "established lost"
 	FigureSent           = "requests"
 	FigureRepeated       = "repeated"
+	FigureWholeLost      = "whole lost"
 	FigureFragmented     = "fragmented"
 	FigureFragmentsLost  = "fragmented lost"
 	FigureResidentBefore = "resident before"
@@ -415,6 +417,7 @@ func (r *floodRun) fill(result *measure.Result, offered, reached float64) {
 		{Name: FigureLost, Value: float64(c.lost)},
 		{Name: FigureSent, Value: float64(c.sent)},
 		{Name: FigureRepeated, Value: float64(c.repeated)},
+		{Name: FigureWholeLost, Value: float64(c.wholeLost)},
 		{Name: FigureFragmented, Value: float64(c.fragmented)},
 		{Name: FigureFragmentsLost, Value: float64(c.fragmentsLost)},
 	}

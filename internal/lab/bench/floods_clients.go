@@ -276,7 +276,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	staying := load(stream, floodKeep, 0, 0)
 	loads := []*flowLoad{staying}
 	var fragmented *flowLoad
-	if r.flood.fragments {
+	if r.flood.fragments && !r.target.apart {
 		fragmented = load(false, floodKeep, 2400-flowNumber, 0)
 		if r.flood.name == floodReordered {
 			fragmented.over = r.reordering
@@ -326,6 +326,9 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	c.newOK, c.newAll = opened.Opened, opened.Opened+opened.Refused
 	counts := staying.stop()
 	c.established, c.lost, c.sent, c.repeated = uint64(counts.Established), uint64(counts.Lost), counts.Asked, counts.Repeated
+	if r.target.apart {
+		c.wholeLost = counts.Repeated - min(counts.Repeated, counts.Late)
+	}
 	if counts.Why != "" {
 		c.why = append(c.why, counts.Why)
 	}

@@ -105,6 +105,7 @@ type floodTarget struct {
 	clients     string // kind of its real clients
 	streams     bool   // carries TCP as well
 	fragments   bool   // sees fragments
+	apart       bool   // has a queue for fragments alone: a flood of them costs no whole packet
 	vipAtServer bool
 	marks       bool
 	tools       []string
@@ -136,7 +137,7 @@ func floodTargets() []floodTarget {
 			},
 		},
 		{
-			name: "nfqueue-split", group: groupBalancer, clients: clientsFlows, fragments: true, vipAtServer: true, marks: true, tools: []string{"iptables"},
+			name: "nfqueue-split", group: groupBalancer, clients: clientsFlows, fragments: true, apart: true, vipAtServer: true, marks: true, tools: []string{"iptables"},
 			about: "weir lb run --datapath nfqueue --queue 0:1, mode mark, fragments in a queue of their own", start: func(r *floodRun, ctx context.Context) error { return r.startNFQueue(ctx, "off", "--queue", "0:1") },
 		},
 		kernel("nat", "xdp"), kernel("nat", "tcx"), kernel("l2dsr", "xdp"), kernel("l2dsr", "tcx"),

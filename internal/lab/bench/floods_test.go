@@ -226,6 +226,7 @@ func TestFloodVerdicts(t *testing.T) {
 		"sleeping sessions 49 of 50":                           func(c *floodClients) { c.kept = 49 },
 		"1 of 20 established lost":                             func(c *floodClients) { c.lost = 1 },
 		"1 of 10 fragmented datagrams lost":                    func(c *floodClients) { c.fragmentsLost = 1 },
+		"1 of 10 whole datagrams lost":                         func(c *floodClients) { c.sent, c.wholeLost = 10, 1 },
 		"new clients 0 of 100; sleeping sessions 0 of 50":      func(c *floodClients) { c.newOK, c.kept = 0, 0 },
 		"sleeping sessions 0 of 50; 20 of 20 established lost": func(c *floodClients) { c.kept, c.lost = 0, 20 },
 	} {
