@@ -23,7 +23,7 @@ func TestRootBenchFloods(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "floods.html")
 	floods := []string{
 		"dtls-half-open/coap", "one-identity/coap", "udp-flows/udp", "udp-flows/nat-xdp", "udp-flows/cid-xdp",
-		"later-fragments/nat-tcx", "turn-allocate/turn", "idle-connections/admin-coap",
+		"later-fragments/nat-tcx", "reordered/nfqueue-fast", "first-fragments/nfqueue-split", "turn-allocate/turn", "idle-connections/admin-coap",
 	}
 	out, err := execute(t, "bench", "run", "floods", "--quick", "--duration", "3s", "--only", strings.Join(floods, ","), "--json", "--report", page)
 	if err != nil {

@@ -32,6 +32,7 @@ func (f *rulesFlags) add(cmd *cobra.Command) {
 	set.StringVar(&f.queues, "queue", "0", "queues that weir serves, such as 0 or 0:3, as in weir lb run")
 	set.StringSliceVarP(&f.config.Interfaces, "interface", "i", nil, "interfaces that clients' packets come in on (default all)")
 	set.BoolVar(&f.config.Unmarked, "unmarked", false, "queue only packets without a mark: for weir lb run --fast, whose program has marked the others")
+	set.BoolVar(&f.config.Fragments, "fragments", false, "the last queue takes the fragments and nothing else: a flood of them does not fill the others")
 	set.BoolVar(&f.config.Local, "local", false, "serve clients on this machine too")
 	set.StringVar(&f.config.Chain, "chain", rules.DefaultChain, "name of our chain in the tables mangle and filter")
 	set.IntVar(&f.config.Priority, "priority", rules.DefaultPriority, "priority of our routing rules")

@@ -54,6 +54,8 @@ const ScenarioFloods = "floods"
 const (
 	floodIdentity = "one-identity"
 	floodIdle     = "idle-connections"
+	// floodReordered is AttackLater beside clients whose own later fragments come first.
+	floodReordered = "reordered"
 )
 
 // floodKind is one kind of flood.
@@ -67,6 +69,14 @@ type floodKind struct {
 	fragments   bool    // only for what sees fragments
 }
 
+// attack is the kind of its frames.
+func (k *floodKind) attack() string {
+	if k.name == floodReordered {
+		return AttackLater
+	}
+	return k.name
+}
+
 // floodKinds are in the order of their rows. Rates are ten times those of the review that found the weaknesses.
 func floodKinds() []floodKind {
 	return []floodKind{
@@ -77,6 +87,7 @@ func floodKinds() []floodKind {
 		{name: AttackSYN, about: "SYNs of spoofed flows, as many as the generator can send, at most 80,000/s", groups: []string{groupBalancer}, rate: 80000, streams: true},
 		{name: AttackFirst, about: "first fragments whose others never come: 200,000/s asked for", groups: []string{groupBalancer}, rate: 200000, fragments: true},
 		{name: AttackLater, about: "later fragments whose first ones never come: 50,000/s", groups: []string{groupBalancer}, rate: 50000, fragments: true},
+		{name: floodReordered, about: "the same at 1,000/s, beside clients whose datagrams have their later fragment first", groups: []string{groupBalancer}, rate: 1000, small: true, fragments: true},
 		{name: AttackAllocate, about: "unauthenticated TURN Allocate requests from spoofed addresses: 20,000/s", groups: []string{groupTURN}, rate: 20000},
 		{name: AttackSetUp, about: "authenticated TURN allocations of one address: 3,200/s for at most 4 s, aim 3,000/s", groups: []string{groupTURN}, rate: 3200, addresses: 1},
 		{name: floodIdle, about: "1,400 idle connections on the port of the probes", groups: []string{groupAdmin}, rate: 1400, small: true},
@@ -180,6 +191,7 @@ type floodClients struct {
 	asleep, kept      uint64 // sessions that slept
 	established, lost uint64 // flows or allocations that were there before
 	sent, repeated    uint64 // requests of those, and how many datagrams had to be sent again
+	wholeLost         uint64 // of these, those that were not just answered late, where a queue for fragments keeps them
 	fragmented        uint64 // datagrams in two fragments
 	fragmentsLost     uint64
 	why               []string
@@ -201,6 +213,7 @@ const (
 	FigureLost           = "established lost"
 	FigureSent           = "requests"
 	FigureRepeated       = "repeated"
+	FigureWholeLost      = "whole lost"
 	FigureFragmented     = "fragmented"
 	FigureFragmentsLost  = "fragmented lost"
 	FigureResidentBefore = "resident before"
@@ -404,6 +417,7 @@ func (r *floodRun) fill(result *measure.Result, offered, reached float64) {
 		{Name: FigureLost, Value: float64(c.lost)},
 		{Name: FigureSent, Value: float64(c.sent)},
 		{Name: FigureRepeated, Value: float64(c.repeated)},
+		{Name: FigureWholeLost, Value: float64(c.wholeLost)},
 		{Name: FigureFragmented, Value: float64(c.fragmented)},
 		{Name: FigureFragmentsLost, Value: float64(c.fragmentsLost)},
 	}

@@ -73,6 +73,38 @@ func TestAttackSources(t *testing.T) {
 	}
 }
 
+// Re-ordered fragments make the datagram again: lengths, offsets, checksums, one id for both and another for the next datagram.
+func TestReorderedFragments(t *testing.T) {
+	c := &reorderedConn{frames: *testFrames(AttackLater), from: netip.MustParseAddrPort("10.82.1.2:4000")}
+	payload := make([]byte, 2401)
+	for i := range payload {
+		payload[i] = byte(i)
+	}
+	first, later := c.fragments(payload)
+	var whole []byte
+	for i, frame := range [][]byte{first, later} {
+		ip := frame[14:]
+		if len(ip) != int(binary.BigEndian.Uint16(ip[2:])) || onesComplement(ip[:20], 0) != 0 || netip.AddrFrom4([4]byte(ip[12:16])) != c.from.Addr() {
+			t.Fatalf("fragment %d: % x", i, ip[:20])
+		}
+		if offset := binary.BigEndian.Uint16(ip[6:]); int(offset&0x1fff)*8 != len(whole) || (offset&0x2000 != 0) != (i == 0) {
+			t.Errorf("fragment %d: offset %x behind %d bytes", i, offset, len(whole))
+		}
+		whole = append(whole, ip[20:]...)
+	}
+	pseudo := append(append([]byte{}, first[26:34]...), whole...)
+	if len(pseudo)%2 == 1 {
+		pseudo = append(pseudo, 0)
+	}
+	if sum := onesComplement(pseudo, unix.IPPROTO_UDP+uint32(len(whole))); sum != 0 || !bytes.Equal(whole[8:], payload) {
+		t.Errorf("another datagram: checksum off by %x", sum)
+	}
+	again, _ := c.fragments(payload)
+	if !bytes.Equal(first[18:20], later[18:20]) || bytes.Equal(first[18:20], again[18:20]) {
+		t.Errorf("ids % x, % x, then % x", first[18:20], later[18:20], again[18:20])
+	}
+}
+
 // What the target says to a half-open handshake and to a set-up is replied to once, as the protocols want it.
 func TestAttackReplies(t *testing.T) {
 	client := netip.MustParseAddrPort("198.18.0.1:4000")
@@ -146,7 +178,7 @@ func TestAttackValidate(t *testing.T) {
 
 // The cells that words name, and what is refused.
 func TestFloodsConfig(t *testing.T) {
-	for only, want := range map[string]int{"": 30, "syn": 6, "coap": 3, "udp-flows/nat-xdp": 1, "udp-flows/nat-xdp,syn/nfqueue": 2} {
+	for only, want := range map[string]int{"": 30, "syn": 7, "coap": 3, "udp-flows/nat-xdp": 1, "udp-flows/nat-xdp,syn/nfqueue": 2} {
 		c := FloodsConfig{Duration: time.Second}
 		if only != "" {
 			c.Only = strings.Split(only, ",")
@@ -194,6 +226,7 @@ func TestFloodVerdicts(t *testing.T) {
 		"sleeping sessions 49 of 50":                           func(c *floodClients) { c.kept = 49 },
 		"1 of 20 established lost":                             func(c *floodClients) { c.lost = 1 },
 		"1 of 10 fragmented datagrams lost":                    func(c *floodClients) { c.fragmentsLost = 1 },
+		"1 of 10 whole datagrams lost":                         func(c *floodClients) { c.sent, c.wholeLost = 10, 1 },
 		"new clients 0 of 100; sleeping sessions 0 of 50":      func(c *floodClients) { c.newOK, c.kept = 0, 0 },
 		"sleeping sessions 0 of 50; 20 of 20 established lost": func(c *floodClients) { c.kept, c.lost = 0, 20 },
 	} {
