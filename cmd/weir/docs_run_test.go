@@ -178,6 +178,7 @@ func TestEveryCommandBlockRunsOrSaysWhyNot(t *testing.T) {
 
 // Every command of a page runs in one shell, in the order of the page, in network, mount and process namespaces of its own.
 func TestRootDocsRun(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "unshare", "ip", "jq", "pkill", "curl", "tcpdump", "iptables", "iperf")
 	for _, page := range pages(t) {

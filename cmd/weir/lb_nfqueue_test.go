@@ -86,6 +86,7 @@ func newQueueLB(t *testing.T, host *netlab.Host, config string, more ...string) 
 
 // Weir is killed and restarted with the rules in place: flows go on to the same backends, and lose nothing for good.
 func TestRootNFQOutlivesKills(t *testing.T) {
+	takesSeconds(t)
 	lab := queueLab(t, "nfqkill")
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100))
 	var talkers []*talker

@@ -50,9 +50,10 @@ how packets spread over them.`,
 			return s.once(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "again and again, with rates, until interrupted")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, with rates, until interrupted")
+	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
 	flags.add(cmd, lbPart(), natPart())
+	cmd.ValidArgsFunction = atMost(1, flags.services(false))
 	return cmd
 }
 
@@ -152,7 +153,7 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 		return nil
 	}
 	if status.Fast != nil {
-		if _, err := fmt.Fprintf(s.out, "\nFast road, before the queue:\n%s", queuedTwice(status)); err != nil {
+		if _, err := fmt.Fprintf(s.out, "\nFast path, before the queue:\n%s", queuedTwice(status)); err != nil {
 			return err
 		}
 	}

@@ -113,6 +113,7 @@ func hangupAtOnce(t *testing.T, args ...string) *process {
 
 // SIGHUP is safe from the first instruction on, and where there is something to reload, it is reloaded after the start.
 func TestHangupDuringStartKillsNobody(t *testing.T) {
+	takesSeconds(t)
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	addresses := freeAddresses(t, 5)
 	if err := os.WriteFile(file, []byte(lbConfig(addresses[0], addresses[1])), 0o600); err != nil {
@@ -234,6 +235,7 @@ func hungFolder(t *testing.T) string {
 
 // A file system that hangs, and a FIFO, hold up neither the watch nor a signal.
 func TestRootNoFileBlocksTheBalancer(t *testing.T) {
+	takesSeconds(t)
 	hung := filepath.Join(hungFolder(t), "weir.yaml")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "weir.yaml")

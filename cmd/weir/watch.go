@@ -10,6 +10,9 @@ import (
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
+// quietUsage is what -q means everywhere.
+const quietUsage = "show no progress and no statistics while it runs"
+
 // again runs show, which prints to *out, at intervals until ctx ends; on a terminal, unless plain, each time in the same
 // place.
 func again(ctx context.Context, out *io.Writer, plain bool, every time.Duration, show func(context.Context) error) error {

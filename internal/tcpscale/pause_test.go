@@ -54,7 +54,7 @@ func TestAStopIsNobodysSilence(t *testing.T) {
 	if c, s := &p.client.count, &p.server.count; c.totals.Lost+c.totals.Failed+s.totals.Evicted != 0 {
 		t.Errorf("after an hour's stop: client %+v %v, server %+v", c.totals, c.failures, s.totals)
 	}
-	p.pass(3500*time.Millisecond, p.client) // the server stands still, and the client knows
+	p.serverStands(3500 * time.Millisecond)
 	if c := &p.client.count; c.failures[Hung] < 60 {
 		t.Errorf("silent for 3.5 s after a stop: %+v %v", c.totals, c.failures)
 	}

@@ -129,13 +129,14 @@ type applied struct {
 	number  uint16
 	slots   []uint16 // by lb.Backend.Index
 	maglev  run
-	owners  run
+	owners  []run // by layout; empty where it shares the one of an earlier layout (lb.Service.OwnersLike)
 	far     []bpfOwnerKey
 }
 
 const (
 	maxServices = 2048
 	maxSlots    = 65535
+	maxLayouts  = len(bpfService{}.Layout)
 )
 
 // Open checks that the kernel can do what config asks for. Programs are loaded
@@ -196,8 +197,8 @@ func Caps(hook Hook) lb.Caps {
 		Protocols: []uint8{lb.TCP, lb.UDP},
 		Modes:     []lb.Mode{lb.NAT, lb.L2DSR, lb.L3DSR},
 		Tunnels:   []lb.Tunnel{lb.IPIP, lb.GUE},
-		CID:       true,
-		Prefixes:  true, PortRanges: true,
+		CID:       true, MaxLayouts: maxLayouts,
+		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		SNAT: true, Outbound: true, HoldFragments: true,
 		MaxFlows: maxFlows, FixedLimits: true,

@@ -33,7 +33,7 @@ type FloodsConfig struct {
 // Validate says what cannot be meant.
 func (c *FloodsConfig) Validate() error {
 	if c.Duration < time.Second || c.Duration > 10*time.Minute {
-		return fmt.Errorf("--for %v: give 1s to 10m for each flood", c.Duration)
+		return fmt.Errorf("--duration %v: give 1s to 10m for each flood", c.Duration)
 	}
 	for _, name := range c.With {
 		if !slices.Contains(FloodPeers(), name) {

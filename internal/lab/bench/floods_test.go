@@ -194,9 +194,9 @@ func TestFloodsConfig(t *testing.T) {
 		}
 	}
 	for want, c := range map[string]FloodsConfig{
-		"--for 0s":    {},
-		"--only syn/": {Duration: time.Second, Only: []string{"syn/udp"}},
-		`--with "x"`:  {Duration: time.Second, With: []string{"x"}},
+		"--duration 0s": {},
+		"--only syn/":   {Duration: time.Second, Only: []string{"syn/udp"}},
+		`--with "x"`:    {Duration: time.Second, With: []string{"x"}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

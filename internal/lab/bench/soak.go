@@ -27,7 +27,7 @@ type SoakConfig struct {
 func (c *SoakConfig) Validate() error {
 	switch {
 	case c.Duration < 5*time.Second || c.Duration > 7*24*time.Hour:
-		return fmt.Errorf("--for %v: give 5s to 168h", c.Duration)
+		return fmt.Errorf("--duration %v: give 5s to 168h", c.Duration)
 	case c.Every < 500*time.Millisecond || c.Every > c.Duration/4:
 		return fmt.Errorf("--every %v: give 500ms to a quarter of --for", c.Every)
 	case !(c.Load >= 0.1 && c.Load <= 100):

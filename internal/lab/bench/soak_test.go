@@ -206,10 +206,10 @@ func TestSoakConfig(t *testing.T) {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*SoakConfig){
-		"--for":    func(c *SoakConfig) { c.Duration = time.Second },
-		"--every":  func(c *SoakConfig) { c.Every = time.Hour },
-		"--load":   func(c *SoakConfig) { c.Load = math.NaN() },
-		"--growth": func(c *SoakConfig) { c.Growth = 0 },
+		"--duration": func(c *SoakConfig) { c.Duration = time.Second },
+		"--every":    func(c *SoakConfig) { c.Every = time.Hour },
+		"--load":     func(c *SoakConfig) { c.Load = math.NaN() },
+		"--growth":   func(c *SoakConfig) { c.Growth = 0 },
 	} {
 		c := good
 		change(&c)
