@@ -26,7 +26,7 @@ A data path that loses datagrams without a dump is tried at lower rates, and dum
 udp every flow has a socket: there are as many flows as descriptors (ulimit -Hn) and ports. Needs root, and the package iptables
 for nfqueue. The exit code is 1 if a data path lost a datagram during a dump, or a dump missed a flow.`,
 		Example: `  sudo weir bench run dump --report dump.html
-  sudo weir bench run dump --only nfqueue --rate 50000 --for 10s
+  sudo weir bench run dump --only nfqueue --rate 50000 --duration 10s
   sudo weir bench run dump --flows 20000 --rate 5000 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +52,7 @@ for nfqueue. The exit code is 1 if a data path lost a datagram during a dump, or
 	flags.StringSliceVar(&config.Only, "only", nil, "data paths: "+strings.Join(bench.DumpTargets(), ", ")+" (default all)")
 	flags.IntVar(&config.Flows, "flows", 262144, "answered flows in the table")
 	flags.Float64Var(&config.Rate, "rate", 100000, "datagrams a second through these flows")
-	flags.DurationVar(&config.Duration, "for", 5*time.Second, "length of each phase")
+	durationVar(flags, &config.Duration, "duration", 5*time.Second, "length of each phase")
 	out.addFlags(cmd)
 	return cmd
 }

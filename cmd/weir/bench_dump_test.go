@@ -14,7 +14,7 @@ func TestRootBenchDump(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iptables")
 	const flows = 4096
-	out, err := execute(t, "bench", "run", "dump", "--flows", "4096", "--rate", "2000", "--for", "2s", "--json")
+	out, err := execute(t, "bench", "run", "dump", "--flows", "4096", "--rate", "2000", "--duration", "2s", "--json")
 	if err != nil {
 		t.Errorf("%v", err)
 	}

@@ -72,7 +72,7 @@ func TestDumpConfig(t *testing.T) {
 	for want, change := range map[string]func(*DumpConfig){
 		"--flows 1":     func(c *DumpConfig) { c.Flows = 1 },
 		"--rate 1":      func(c *DumpConfig) { c.Rate = 1 },
-		"--for 0s":      func(c *DumpConfig) { c.Duration = 0 },
+		"--duration 0s": func(c *DumpConfig) { c.Duration = 0 },
 		`--only "coap"`: func(c *DumpConfig) { c.Only = []string{"coap"} },
 	} {
 		c := good
