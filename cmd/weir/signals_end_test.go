@@ -45,8 +45,8 @@ func lastingCommands() []lasting {
 		{args: "bench run nfqueue --loads flood --rounds 100", under: `round \d+ of`, tools: []string{"iptables", "ip6tables", "ethtool"}},
 		{args: "bench run floods --only udp-flows", under: "[1-9]%", tools: []string{"iptables"}},
 		{args: "bench run soak", under: "MB: node1 [0-9]"},
-		{args: "turn bench -n 2 -t 600 -s 200 -b 1M --generator builtin", under: "direct: "},
-		{args: "turn bench -n 2 -t 1 --road direct-channel --sweep", under: `packets/s`},
+		{args: "turn bench --clients 2 --duration 600s --size 200 --bandwidth 1M --generator builtin", under: "direct: "},
+		{args: "turn bench --clients 2 --duration 1s --road direct-channel --sweep", under: `packets/s`},
 	}
 }
 

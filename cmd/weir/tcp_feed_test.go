@@ -49,6 +49,7 @@ func shownToNobodyElse(t *testing.T, at string) {
 // A server and three replicas of a client report to a service that comes after them; all are seen as what they are,
 // and end as ended.
 func TestTCPReportsToStats(t *testing.T) {
+	takesSeconds(t)
 	spare, _, notes := tcpProcess(t, (*exec.Cmd).Start, "stats", "--listen", "127.0.0.1:0")
 	at := waitFor(t, notes, `http://(127\.0\.0\.1:\d+)/`)[1]
 	spare.Process.Signal(os.Interrupt)
@@ -97,6 +98,7 @@ func TestTCPReportsToStats(t *testing.T) {
 
 // The page of a benchmark of its own shows both ends while it runs.
 func TestTCPBenchServesItsPage(t *testing.T) {
+	takesSeconds(t)
 	bench, _, notes := tcpProcess(t, (*exec.Cmd).Start, "bench", "--connections", "200", "--workers", "1", "--server-workers", "1", "--hold", "1h",
 		"--heartbeat", "500ms", "--serve-stats", "127.0.0.1:0")
 	said := waitFor(t, notes, `http://(127\.0\.0\.1:\d+)/\?token=([A-Z2-7]{26})`)
@@ -129,6 +131,7 @@ func TestTCPFeedFlagsAreChecked(t *testing.T) {
 
 // A service with a token: the page asks for it, and a server that has it reports.
 func TestTCPStatsWithToken(t *testing.T) {
+	takesSeconds(t)
 	token := t.TempDir() + "/token"
 	must(t, os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600))
 	_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "stats", "--listen", "127.0.0.1:0", "--token-file", token)

@@ -56,8 +56,8 @@ the port can report. Metrics and the probe /livez are open without --token-file.
 	flags.IntVar(&f.Expect, "expect", 0, "connections that should come, drawn beside what is there; 0: none")
 	flags.IntVar(&f.MaxReporters, "max-reporters", 256, "servers and clients that are kept; 300 kB each after a day")
 	flags.IntVar(&f.MaxWatchers, "max-watchers", 32, "pages that are open at once")
-	flags.DurationVar(&f.SilentAfter, "silent-after", 10*time.Second, "without a report for so long a reporter counts no more; the original's programs: at least 1m")
-	flags.DurationVar(&f.ForgetAfter, "forget-after", 10*time.Minute, "without a report for so long it is forgotten, with its history")
+	durationVar(flags, &f.SilentAfter, "silent-after", 10*time.Second, "without a report for so long a reporter counts no more; the original's programs: at least 1m")
+	durationVar(flags, &f.ForgetAfter, "forget-after", 10*time.Minute, "without a report for so long it is forgotten, with its history")
 	flags.StringVar(&f.log, "log", "text", "log format: text or json")
 	return cmd
 }

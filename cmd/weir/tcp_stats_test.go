@@ -77,6 +77,7 @@ func newBusyPage(t *testing.T, config stats.Config) *busyPage {
 // A real browser, with the page's policy in force, shows what 6 servers and 10 clients report, and follows it without a
 // reload: over a service that goes away and comes again, and to the end of a server.
 func TestChromiumFollowsTheTCPStats(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "chromium")
 	page := newBusyPage(t, stats.Config{SilentAfter: time.Hour, Expect: 100000})
 	b := startBrowser(t)
@@ -148,6 +149,7 @@ func shots(b *browser, name string) {
 // The whole page is reached and worked with the keyboard, each stop is seen and has a name, and nothing is wider
 // than the window or paler than WCAG 2.2 asks for.
 func TestChromiumTCPStatsForEverybody(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "chromium")
 	page := newBusyPage(t, stats.Config{SilentAfter: time.Hour})
 	reportScale(t, page.sender, 10000)

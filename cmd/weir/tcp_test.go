@@ -54,6 +54,7 @@ func waitFor(t *testing.T, text *lockedBuffer, pattern string) []string {
 
 // A run that is void because this machine was too busy is made once more. What is void then, too, is void for that reason alone.
 func TestTCPClientHoldsAgainstServer(t *testing.T) {
+	takesSeconds(t)
 	server, out, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "2", "--id", "srv", "--zone", "a")
 	port := waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1]
 	var r tcpscale.Report
@@ -100,6 +101,7 @@ func atMostTwice(t *testing.T, run func() (void string)) (runs int) {
 
 // Each target gets the same, so a server that is named twice has two thirds.
 func TestTCPClientExpectsASpread(t *testing.T) {
+	takesSeconds(t)
 	var ports []string
 	for _, id := range []string{"one", "two"} {
 		_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "1", "--id", id)
@@ -126,6 +128,7 @@ func TestTCPClientExpectsASpread(t *testing.T) {
 }
 
 func TestTCPBenchInOneCommand(t *testing.T) {
+	takesSeconds(t)
 	report := t.TempDir() + "/r.html"
 	var r scalebench.Result
 	atMostTwice(t, func() string {
@@ -151,6 +154,7 @@ func TestTCPBenchInOneCommand(t *testing.T) {
 
 // Whose workers are stopped says so for people, for programs, and in the exit code.
 func TestTCPClientThatWasStoppedIsVoid(t *testing.T) {
+	takesSeconds(t)
 	_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "1", "--quiet")
 	port := waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1]
 	cmd, out, progress := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:"+port, "--connections", "50", "--workers", "1", "--heartbeat", "500ms", "--misses", "50")
@@ -179,6 +183,7 @@ func TestTCPClientThatWasStoppedIsVoid(t *testing.T) {
 }
 
 func TestTCPClientWithoutServerSaysSo(t *testing.T) {
+	takesSeconds(t)
 	cmd, out, notes := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:1", "--connections", "20", "--hold", "1s", "--plateau", "1s", "--quiet")
 	cmd.Wait()
 	if cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(out.String(), "nobody listens there") || !strings.Contains(notes.String(), "0 of 20 connections") {
@@ -199,6 +204,7 @@ func TestTCPDoctorSaysWhatDoesNotFit(t *testing.T) {
 // A path that drops without a word: found by the heartbeats within misses × period, and the connections come back once
 // the path does.
 func TestRootTCPSilentPathIsFound(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "nft")
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name: "tcpsilent", Namespaces: []netlab.Namespace{{Name: "c"}, {Name: "s"}},
