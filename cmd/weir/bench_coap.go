@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/bench"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -70,6 +72,11 @@ microseconds per request and their ratios; requests per second are what clients,
 }
 
 func runBenchCoap(cmd *cobra.Command, cfg bench.CoapConfig, asJSON bool) error {
+	if slices.ContainsFunc(cfg.Roads, func(road string) bool { return slices.Contains(bench.MovedRoads(), road) }) {
+		if err := privilege.Check(privilege.BenchMoved); err != nil {
+			return err
+		}
+	}
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find our own binary: %w", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/lab/bench"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -82,6 +83,9 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 			if f.live {
 				return runBenchLive(cmd, &f)
 			}
+			if err := privilege.Check(privilege.BenchEBPF); err != nil {
+				return err
+			}
 			f.config.Progress = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "measure", what) }
 			results, err := ebpf.Bench(cmd.Context(), f.config)
 			if err != nil {
@@ -142,7 +146,7 @@ func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
 	if err := config.ValidateLive(); err != nil {
 		return usageError(err)
 	}
-	results, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+	results, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
 		return bench.Live(ctx, config)
 	})
 	if err != nil {

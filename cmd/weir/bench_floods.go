@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/bench"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 func newBenchFloodsCommand() *cobra.Command {
@@ -38,7 +39,7 @@ The exit code is 1 if Weir missed an aim; peers have none. A full run takes abou
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			results, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			results, err := runLab(cmd, privilege.BenchDSR, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Floods(ctx, config)
 			})
 			if err != nil {

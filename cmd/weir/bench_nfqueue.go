@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/bench"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 func newBenchNFQueueCommand() *cobra.Command {
@@ -48,7 +49,7 @@ nothing behind.`,
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			results, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			results, err := runLab(cmd, privilege.BenchNFQueue, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.NFQueue(ctx, config)
 			})
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/lab/bench"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -56,7 +57,7 @@ by nice -n -10.`,
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			results, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			results, err := runLab(cmd, privilege.BenchDSR, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.DSR(ctx, config)
 			})
 			if err != nil {
@@ -83,7 +84,12 @@ func addRoundFlags(cmd *cobra.Command, rounds *int, length *time.Duration) {
 }
 
 // runLab runs a benchmark of many processes of this binary and shows how far it is.
-func runLab[R any](cmd *cobra.Command, binary *string, progress *func(float64, string), run func(context.Context) (R, error)) (results R, err error) {
+func runLab[R any](cmd *cobra.Command, row string, binary *string, progress *func(float64, string), run func(context.Context) (R, error)) (results R, err error) {
+	if row != "" {
+		if err := privilege.Check(row); err != nil {
+			return results, err
+		}
+	}
 	if *binary, err = os.Executable(); err != nil {
 		return results, fmt.Errorf("find our own binary: %w", err)
 	}

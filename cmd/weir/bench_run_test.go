@@ -210,7 +210,7 @@ func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := execute(t, "bench", "run", "nfqueue", "--with", "nfqlb", "--only", "queue", "--rounds", "1", "--seconds", "0.5", "--offloads", "off",
+	out, err := execute(t, "bench", "run", "nfqueue", "--with", "nfqlb", "--only", "queue", "--rounds", "1", "--duration", "500ms", "--offloads", "off",
 		"--loads", "tcp,tcp8-sources,fragments", "--fragment-rates", "500", "--json")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

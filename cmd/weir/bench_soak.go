@@ -38,7 +38,7 @@ The exit code is 1 if a gauge grows, a process ends, or a load loses a session, 
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			results, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			results, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Soak(ctx, config)
 			})
 			if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -51,8 +52,8 @@ func newLabUpCommand() *cobra.Command {
 			if err != nil {
 				return usageError(err)
 			}
-			if err := netlab.Privileged(); err != nil {
-				return fmt.Errorf("a lab needs root: %w", err)
+			if err := privilege.Check(privilege.LabUp); err != nil {
+				return err
 			}
 			lab, err := netlab.Up(topology, netlab.Keep())
 			if errors.Is(err, os.ErrExist) {
@@ -106,6 +107,9 @@ func newLabExecCommand() *cobra.Command {
 			topology, err := netlab.Named(args[0])
 			if err != nil {
 				return usageError(err)
+			}
+			if err := privilege.Check(privilege.LabExec); err != nil {
+				return err
 			}
 			lab, err := netlab.Open(topology)
 			if err != nil {
@@ -163,6 +167,9 @@ func newLabDownCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: keptLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := privilege.Check(privilege.LabDown); err != nil {
+				return err
+			}
 			removed, err := netlab.Remove(args[0])
 			if err != nil {
 				return err

@@ -45,21 +45,21 @@ func main() {
 }
 
 // run executes one command line and returns the exit code. The first interrupt cancels the command's context,
-// which ends its Run loops and cleans up; after endWithin, or at a second one, the process ends whatever it does.
+// which ends its Run loops and cleans up; after some time, or at a second one, the process ends whatever it does (see ending).
 func run(hangups *hangups, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	end := &ending{within: endWithin, errOut: os.Stderr, exit: os.Exit}
+	end := &ending{within: endWithin, errOut: os.Stderr, exit: func(code int) {
+		abandon()
+		os.Exit(code)
+	}}
 	defer end.stop()
-	context.AfterFunc(ctx, func() {
-		stop()
-		end.begin()
-	})
+	end.obeySignals(ctx, stop)
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, processKey{}, processSignals{hangups, end, privilege.ProtectKeys}))
 	defer cancel()
 	go hangups.handle(ctx, func() {
 		cancel()
-		end.begin()
+		end.begin(true)
 	})
 
 	root := newRootCommand()

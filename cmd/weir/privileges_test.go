@@ -112,6 +112,8 @@ func privilegedRuns() map[string][]privileged {
 		coap  = "coap server --listen 127.0.0.1:5783 --dtls 127.0.0.1:5784"
 		turn  = "turn gateway turn://u:p@127.0.0.1:3478 --admin unix:DIR/turn"
 	)
+	// smallSNAT is a scenario of 8,000 connections; underscores stand for spaces.
+	const smallSNAT = "8,000_and_2_public_addresses:_1_node,_2_replicas"
 	applied, listening, serving := "configuration applied", "uri=coaps://", "msg=TURN"
 	return map[string][]privileged{
 		"weir lb run --datapath udp": {{args: lbUDP, serves: "msg=admin"}},
@@ -127,6 +129,9 @@ func privilegedRuns() map[string][]privileged {
 			{args: "lb show --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
 			{args: "lb flows --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
 			{args: "lb drain pool/a --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
+			{args: "lb undrain pool/a --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
+			{args: "lb down pool/a --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
+			{args: "lb up pool/a --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
 		},
 		"weir lb rules --print": {{args: "lb rules -c DIR/mark.yaml --print"}},
 		"weir nat":              {{args: "nat 127.0.0.1:7000 127.0.0.1:7001 --admin unix:DIR/nat", serves: "UDP 127.0.0.1:7000 to"}},
@@ -145,10 +150,29 @@ func privilegedRuns() map[string][]privileged {
 		"weir check, explain, sim": {
 			{args: "check DIR/nat.yaml"},
 			{args: "explain DIR/nat.yaml --packet udp_10.0.0.1:5000_>_192.0.2.9:8080"},
+			{args: "sim fragments --size 100 --rate 1000 --duration 2s"},
 		},
-		"weir snat plan, simulate, rules": {{args: "snat plan azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2 --connections 5000"}},
-		privilege.Doctor:                  {{args: "doctor"}},
-		"weir demo":                       {{args: "demo --clients 5 --duration 6s"}},
+		"weir snat plan, simulate, rules": {
+			{args: "snat plan azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2 --connections 5000"},
+			{args: "snat simulate azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2 --rate 100 --duration 10s"},
+			{args: "snat rules"},
+		},
+		privilege.Doctor:       {{args: "doctor"}},
+		"weir demo":            {{args: "demo --clients 5 --duration 6s"}},
+		privilege.LabUp:        {{args: "lab up cluster"}},
+		privilege.LabExec:      {{args: "lab exec cluster client1 -- true"}},
+		privilege.LabDown:      {{args: "lab down cluster"}},
+		privilege.SNATLab:      {{args: "snat lab --nat weir --only " + smallSNAT}},
+		privilege.SNATKernel:   {{args: "snat lab --nat kernel --only " + smallSNAT}},
+		privilege.TCPNamespace: {{args: "tcp bench --via direct --connections 20 --hold 1s"}, {args: "tcp bench --via nfqueue --connections 20 --hold 1s"}},
+		privilege.TCPKernel:    {{args: "tcp bench --via tcx --connections 20 --hold 1s"}, {args: "tcp bench --via xdp --connections 20 --hold 1s"}},
+		privilege.BenchNFQueue: {{args: "bench run nfqueue --loads pingpong --rounds 1 --duration 200ms"}},
+		privilege.BenchDSR: {
+			{args: "bench run dsr --loads udp --rounds 1 --duration 1s --families ipv4"},
+			{args: "bench run floods --quick --duration 1s --only later-fragments/nat-xdp"},
+		},
+		privilege.BenchEBPF:  {{args: "bench ebpf --only cid --rounds 1"}},
+		privilege.BenchMoved: {{args: "bench coap --datapath ebpf --clients 5 --duration 1s"}},
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/lab/scratch"
 )
 
 // hangups are the SIGHUPs of this process from the first instruction of main on. One that comes while the process starts is kept until
@@ -75,12 +80,46 @@ func (h *hangups) onReload(reload func()) {
 	}
 }
 
-// endWithin is how long an orderly end may take; cleanWithin that of a measuring command, which says goodbye on every connection, prints
-// what it has measured, and takes its namespaces and programs down.
+// endWithin is how long an end after SIGTERM may take, and an orderly end of what serves. A measuring command has cleanWithin after an
+// interrupt: it says goodbye on every connection, prints what it has measured, and takes its namespaces and programs down. What is
+// left of it when the time is over, or at a second signal, is removed in at most abandonWithin.
 const (
-	endWithin   = 3 * time.Second
-	cleanWithin = 20 * time.Second
+	endWithin     = 3 * time.Second
+	cleanWithin   = 20 * time.Second
+	abandonWithin = time.Second
 )
+
+// abandon removes what this process made for a run and has not taken down: the programs in its namespaces, these, pinned programs and
+// temporary directories. Other children die with the process.
+func abandon() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = errors.Join(scratch.Abandon(), programs.AbandonPins(), netlab.Abandon()) // the next run sweeps what stays
+	}()
+	select {
+	case <-done:
+	case <-time.After(abandonWithin):
+	}
+}
+
+// obeySignals has the first signal to end begin the end, and a second one cut it off. ended is what the first one cancels.
+func (e *ending) obeySignals(ended context.Context, stop func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		first := <-signals
+		<-ended.Done()
+		e.begin(first == syscall.SIGTERM)
+		if !e.measures() { // a second signal does what it does by default
+			signal.Stop(signals)
+			stop()
+			return
+		}
+		<-signals
+		e.exit(exitFailure)
+	}()
+}
 
 // endTime is how long a command's orderly end may take.
 func endTime(cmd *cobra.Command) time.Duration {
@@ -96,7 +135,7 @@ func endTime(cmd *cobra.Command) time.Duration {
 
 // ending ends the process when a signal to end has come and the orderly end takes too long, whatever hangs.
 type ending struct {
-	within time.Duration
+	within time.Duration // after an interrupt; more than endWithin: of what measures
 	errOut io.Writer
 	exit   func(code int)
 
@@ -106,14 +145,17 @@ type ending struct {
 	timer   *time.Timer
 }
 
-// begin is the signal to end. Where the process drains it does nothing: drained begins then.
-func (e *ending) begin() {
+// begin is the signal to end, terminated: SIGTERM. Where the process drains it does nothing: drained begins then.
+func (e *ending) begin(terminated bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.drains || e.stopped || e.timer != nil {
 		return
 	}
 	within := e.within
+	if terminated && within > endWithin {
+		within = endWithin - abandonWithin
+	}
 	e.timer = time.AfterFunc(within, func() {
 		fmt.Fprintf(e.errOut, "weir: no orderly end within %s after the signal: it ends now, what still hangs is cut off\n", within)
 		e.exit(exitFailure)
@@ -143,7 +185,14 @@ func (e *ending) drained() {
 	e.mu.Lock()
 	e.drains = false
 	e.mu.Unlock()
-	e.begin()
+	e.begin(false)
+}
+
+// measures says whether the command has something to take down.
+func (e *ending) measures() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.within > endWithin
 }
 
 // stop is the orderly end.

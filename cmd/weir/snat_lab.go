@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/lab/natrig"
 	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 func newSnatLabCommand() *cobra.Command {
@@ -94,6 +96,13 @@ func snatLabScenarios(file string, only []string) (kept []snatplan.Scenario, err
 func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string) (err error) {
 	if err := c.Validate(); err != nil {
 		return usageError(fmt.Errorf("--nat: %w", err))
+	}
+	row := privilege.SNATLab
+	if slices.Equal(c.NATs, []string{natrig.Kernel}) {
+		row = privilege.SNATKernel
+	}
+	if err := privilege.Check(row); err != nil {
+		return err
 	}
 	if c.Binary, err = os.Executable(); err != nil {
 		return fmt.Errorf("find our own binary: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
 )
 
@@ -74,8 +75,24 @@ func (f *tcpViaFlags) read(cmd *cobra.Command, hold time.Duration) (err error) {
 	return err
 }
 
+// checkTCPRoad says which capabilities a road needs and lacks.
+func checkTCPRoad(road string) error {
+	switch road {
+	case scalebench.RoadLoopback:
+		return nil
+	case "tcx", "xdp", "l2dsr", "nfqueue-fast":
+		return privilege.Check(privilege.TCPKernel)
+	}
+	return privilege.Check(privilege.TCPNamespace)
+}
+
 // run takes each road in turn. Those that were taken are returned beside an error.
 func (f *tcpViaFlags) run(ctx context.Context, config scalebench.Config, progress func() *tcpProgress) (results []*scalebench.Result, err error) {
+	for _, road := range f.roads {
+		if err := checkTCPRoad(road); err != nil {
+			return results, err
+		}
+	}
 	for _, road := range f.roads {
 		p, each, via := progress(), config, f.config
 		via.Road, via.Events = road, slices.Clone(f.config.Events)

@@ -94,7 +94,7 @@ everything runs in a network namespace of its own.
 }
 
 func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *labOutput) error {
-	runs, err := runLab(cmd, &config.Binary, &config.Progress, func(ctx context.Context) ([]*bench.TurnRun, error) {
+	runs, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*bench.TurnRun, error) {
 		return bench.Turn(ctx, config)
 	})
 	if err != nil {

@@ -220,8 +220,7 @@ func TestTurnBenchInterrupted(t *testing.T) {
 	}
 }
 
-// Killed, or interrupted twice before it has tidied up, a benchmark leaves files and perhaps namespaces. The next start
-// takes them away.
+// Killed, a benchmark leaves files and perhaps namespaces, which the next start takes away; interrupted twice it leaves nothing.
 func TestTurnBenchKilled(t *testing.T) {
 	temp, err := os.MkdirTemp("", "wt") // short: sockets lie within
 	if err != nil {
@@ -257,6 +256,12 @@ func TestTurnBenchKilled(t *testing.T) {
 				_ = cmd.Process.Signal(signal) // the second may find it gone
 			}
 			<-ended
+			if left, err := os.ReadDir(temp); err != nil || name != "killed" && len(left) > 0 {
+				t.Errorf("%s: files are left: %v, %v", name, left, err)
+			}
+			if left, err := filepath.Glob(fmt.Sprintf("/run/netns/weirlab-*.%d.*", cmd.Process.Pid)); err != nil || name != "killed" && len(left) > 0 {
+				t.Errorf("%s: namespaces are left: %v, %v", name, left, err)
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			if _, err := bench.Turn(ctx, bench.TurnConfig{
 				Binary: os.Args[0], Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,

@@ -10,6 +10,12 @@ import (
 // Number is that of a capability that commands need.
 func Number(capability string) int {
 	switch capability {
+	case "CAP_DAC_OVERRIDE":
+		return unix.CAP_DAC_OVERRIDE
+	case "CAP_NET_RAW":
+		return unix.CAP_NET_RAW
+	case "CAP_SYS_ADMIN":
+		return unix.CAP_SYS_ADMIN
 	case "CAP_DAC_READ_SEARCH":
 		return unix.CAP_DAC_READ_SEARCH
 	case "CAP_NET_ADMIN":

@@ -23,6 +23,18 @@ const (
 	LBDecap      = "weir lb decap"
 	TurnOffload  = "weir turn gateway with offload"
 	Doctor       = "weir doctor"
+
+	LabUp        = "weir lab up"
+	LabExec      = "weir lab exec"
+	LabDown      = "weir lab down"
+	SNATLab      = "weir snat lab"
+	SNATKernel   = "weir snat lab --nat kernel"
+	TCPNamespace = "weir tcp bench --via direct, nfqueue, nft-dnat, iptables-dnat"
+	TCPKernel    = "weir tcp bench --via tcx, xdp, l2dsr, nfqueue-fast"
+	BenchEBPF    = "weir bench ebpf"
+	BenchMoved   = "weir bench coap --datapath ebpf"
+	BenchDSR     = "weir bench run dsr, floods"
+	BenchNFQueue = "weir bench run nfqueue"
 )
 
 // Commands lists what each command needs. A listener on a port below net.ipv4.ip_unprivileged_port_start (1024) needs
@@ -36,6 +48,11 @@ func Commands() []Command {
 	load := Need{bpf, "load programs, make and read their tables"}
 	pointers := Need{perfmon, "programs compute with addresses of packets"}
 	attach := Need{network, "attach programs, keep neighbours resolved"}
+	names := Need{"CAP_DAC_OVERRIDE", "give namespaces names in /run/netns, take the lock of iptables, pin programs"}
+	inside := Need{"CAP_SYS_ADMIN", "make network namespaces and enter them"}
+	build := Need{network, "set up interfaces, routes and rules in namespaces"}
+	lab := []Need{names, build, inside}
+	programs := append([]Need{load, pointers}, lab...)
 	return []Command{
 		{Name: "weir lb run --datapath udp"},
 		{Name: LBRunNFQueue, Needs: []Need{{network, "take queues"}}},
@@ -60,6 +77,17 @@ func Commands() []Command {
 		{Name: "weir snat plan, simulate, rules"},
 		{Name: Doctor, Needs: []Need{{network, "read iptables rules"}, {"CAP_DAC_READ_SEARCH", "read the kernel's list of queues"}}},
 		{Name: "weir demo"},
+		{Name: LabUp, Needs: lab},
+		{Name: LabExec, Needs: []Need{{"CAP_SYS_ADMIN", "enter a network namespace"}}},
+		{Name: LabDown, Needs: []Need{{"CAP_DAC_OVERRIDE", "remove names from /run/netns"}, {"CAP_SYS_ADMIN", "unbind network namespaces"}}},
+		{Name: SNATLab, Needs: programs},
+		{Name: SNATKernel, Needs: lab},
+		{Name: TCPNamespace, Needs: lab},
+		{Name: TCPKernel, Needs: programs},
+		{Name: BenchNFQueue, Needs: programs},
+		{Name: BenchDSR, Needs: append([]Need{{"CAP_NET_RAW", "send whole frames"}}, programs...)},
+		{Name: BenchEBPF, Needs: []Need{load, build, inside}},
+		{Name: BenchMoved, Needs: programs},
 	}
 }
 

@@ -25,7 +25,7 @@ func weirRoad(mode, hook, about string) dsrRoad {
 		}
 		pins := programs.PinPath(road.name)
 		road.undo = func() error {
-			return programs.StopWeir(b.running, b.config.Binary, road.lab.Namespace("gateway"), pins)
+			return programs.StopWeir(ctx, b.running, b.config.Binary, road.lab.Namespace("gateway"), pins)
 		}
 		run := []string{"lb", "run", "-c", config, "--datapath", "ebpf", "--hook", hook, "--interface", "veth0,veth2", "--pin-path", pins}
 		if err := b.daemon(ctx, road, "gateway", run...); err != nil {

@@ -238,7 +238,7 @@ func (r *floodRun) startKernel(ctx context.Context, mode, hook, cid string) erro
 		return err
 	}
 	r.undo = append(r.undo, func() error {
-		return programs.StopWeir(r.running, r.config.Binary, r.lab.Namespace("middle"), pins)
+		return programs.StopWeir(ctx, r.running, r.config.Binary, r.lab.Namespace("middle"), pins)
 	})
 	return r.daemon(ctx, "middle", "lb", "lb", "run", "-c", config, "--datapath", "ebpf", "--hook", hook, "--interface", "veth0,veth1,veth2", "--pin-path", pins)
 }

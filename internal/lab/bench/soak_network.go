@@ -170,7 +170,7 @@ services:
 	}
 	before := n.undo
 	n.undo = func() error {
-		return errors.Join(before(), programs.StopWeir(s.running, s.config.Binary, n.balancer, pins))
+		return errors.Join(before(), programs.StopWeir(ctx, s.running, s.config.Binary, n.balancer, pins))
 	}
 	return s.start(ctx, n.balancer, "lb-ebpf", []string{`weir_table_entries{table="flows"}`, `weir_table_entries{table="replies"}`}, "lb", "run", "-c", config, "--datapath", "ebpf",
 		"--interface", "veth0,veth1", "--pin-path", pins)

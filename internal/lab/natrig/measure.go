@@ -52,7 +52,7 @@ func (c *Config) measure(ctx context.Context, l *layout, tick func(held int)) (_
 		return nil, err
 	}
 	run := &run{layout: l, lab: lab, place: c.Place, tick: tick}
-	defer func() { err = errors.Join(err, run.close()) }()
+	defer func() { err = errors.Join(err, run.close(ctx)) }()
 	if l.weir {
 		if run.weir, err = startWeir(ctx, c.Binary, l, lab); err != nil {
 			return nil, err
@@ -117,14 +117,14 @@ func (r *run) start() error {
 	return nil
 }
 
-func (r *run) close() error {
+func (r *run) close(ctx context.Context) error {
 	for _, crew := range r.crews {
 		crew.Kill()
 	}
 	if r.server != nil {
 		r.server.Close()
 	}
-	return r.weir.stop()
+	return r.weir.stop(ctx)
 }
 
 // watch looks until the count is final.

@@ -7,11 +7,9 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/lab/programs"
@@ -73,7 +71,7 @@ func (w *weirNAT) exhausted(ctx context.Context) (n uint64, err error) {
 }
 
 // stop ends the process and removes tables and programs, which outlive it.
-func (w *weirNAT) stop() error {
+func (w *weirNAT) stop(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
@@ -81,15 +79,7 @@ func (w *weirNAT) stop() error {
 	if w.daemon == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also after an interrupt
-	defer cancel()
-	err := w.daemon.Stop()
-	said := &programs.LastLines{}
-	cmd := exec.CommandContext(ctx, w.binary, "lb", "stop", "--pin-path", w.pins)
-	cmd.Stdout, cmd.Stderr = said, said
-	if gone := w.group.Run(w.host, cmd); gone != nil {
-		err = errors.Join(err, fmt.Errorf("remove Weir's NAT: %w%s", gone, said.Said()))
-	}
+	err := errors.Join(w.daemon.Stop(), programs.StopWeir(ctx, w.group, w.binary, w.host, w.pins))
 	w.group.End()
 	return err
 }

@@ -157,7 +157,7 @@ func endProcesses(full string) error {
 	}
 	deadline := time.Now().Add(time.Second)
 	for try := 0; ; try++ {
-		pids := processesIn(inside.Dev, inside.Ino)
+		pids := processesIn(map[[2]uint64]bool{{inside.Dev, inside.Ino}: true})
 		if len(pids) == 0 {
 			return nil
 		}
@@ -176,8 +176,12 @@ func endProcesses(full string) error {
 	}
 }
 
-// processesIn lists the processes, this one and zombies excepted, whose main thread is in a network namespace.
-func processesIn(dev, ino uint64) []int {
+// processesIn lists the processes, this one and zombies excepted, whose main thread is in one of the network namespaces, given by
+// device and inode.
+func processesIn(namespaces map[[2]uint64]bool) []int {
+	if len(namespaces) == 0 {
+		return nil
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -189,9 +193,34 @@ func processesIn(dev, ino uint64) []int {
 			continue
 		}
 		var stat unix.Stat_t // a zombie has no namespaces any more: the call fails
-		if unix.Stat(filepath.Join("/proc", entry.Name(), "ns/net"), &stat) == nil && stat.Dev == dev && stat.Ino == ino {
+		if unix.Stat(filepath.Join("/proc", entry.Name(), "ns/net"), &stat) == nil && namespaces[[2]uint64{stat.Dev, stat.Ino}] {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
+}
+
+// Abandon kills every process in the namespaces of this process's own labs, and removes the namespaces: it is for a process that
+// ends at once. Kept labs stay.
+func Abandon() error {
+	entries, err := namespaces()
+	if err != nil {
+		return err
+	}
+	own := map[[2]uint64]bool{}
+	var errs []error
+	for _, entry := range entries {
+		if match := owned.FindStringSubmatch(entry); match == nil || match[1] != strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		var inside unix.Stat_t
+		if unix.Stat(filepath.Join(netnsDir, entry), &inside) == nil {
+			own[[2]uint64{inside.Dev, inside.Ino}] = true
+		}
+		errs = append(errs, removeNamespace(entry))
+	}
+	for _, pid := range processesIn(own) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+	}
+	return errors.Join(errs...)
 }

@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
@@ -26,6 +28,8 @@ type Daemon struct {
 	http  *http.Client
 	log   LastLines
 	ended chan struct{}
+	// interrupted says whether the run has been told to end: then nothing is worth waiting for.
+	interrupted func() bool
 }
 
 // ReadyTimeout bounds the wait for a program to be at work.
@@ -40,7 +44,7 @@ const (
 // until it answers there. A daemon that is returned must be stopped, also beside an error.
 func StartDaemon(ctx context.Context, group *Group, host *netlab.Host, binary, dir, name string, args ...string) (*Daemon, error) {
 	socket := filepath.Join(dir, name+".sock")
-	d := &Daemon{name: name, admin: "unix:" + socket, ended: make(chan struct{})}
+	d := &Daemon{name: name, admin: "unix:" + socket, ended: make(chan struct{}), interrupted: func() bool { return ctx.Err() != nil }}
 	d.http = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -138,10 +142,19 @@ func (d *Daemon) Failure() error {
 	}
 }
 
-// Stop interrupts the process and kills it when it does not end.
+// Stop interrupts the process and kills it when it does not end. When the context that it was started with has ended, it is killed
+// at once, with the processes it started.
 func (d *Daemon) Stop() error {
 	if err := d.Failure(); err != nil {
 		return err
+	}
+	if d.interrupted() {
+		children := childrenOf(d.cmd.Process.Pid) // of a supervisor, which do not end with it
+		d.Kill()
+		for _, pid := range children {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		}
+		return nil
 	}
 	d.cmd.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended
 	select {
@@ -152,6 +165,20 @@ func (d *Daemon) Stop() error {
 		<-d.ended
 		return fmt.Errorf("%s did not end when interrupted", d.name)
 	}
+}
+
+// childrenOf are the processes that a process has started.
+func childrenOf(pid int) (children []int) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task) // a thread may have ended
+		for _, field := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				children = append(children, child)
+			}
+		}
+	}
+	return children
 }
 
 // Kill ends the process at once: it has nothing to finish.

@@ -14,9 +14,13 @@ import (
 	"github.com/weir-lb/weir/internal/lab/netlab"
 )
 
-// StopWeir removes the tables and programs, which outlive the process that made them.
-func StopWeir(running *Group, binary string, host *netlab.Host, pins string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // also after an interrupt
+// StopWeir removes the tables and programs, which outlive the process that made them. After ctx has ended it only takes the pins: the
+// namespace, and what the kernel keeps in it, ends with the run.
+func StopWeir(ctx context.Context, running *Group, binary string, host *netlab.Host, pins string) error {
+	if ctx.Err() != nil {
+		return os.RemoveAll(pins)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	said := &LastLines{}
 	cmd := exec.CommandContext(ctx, binary, "lb", "stop", "--pin-path", pins)
@@ -47,6 +51,15 @@ func SweepPins() error {
 			continue
 		}
 		err = errors.Join(err, os.RemoveAll(filepath.Join(pinFolder, entry.Name())))
+	}
+	return err
+}
+
+// AbandonPins removes what is pinned for this process: it is for a process that ends at once.
+func AbandonPins() error {
+	paths, err := filepath.Glob(filepath.Join(pinFolder, fmt.Sprintf("*-%d-*", os.Getpid())))
+	for _, path := range paths {
+		err = errors.Join(err, os.RemoveAll(path))
 	}
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -55,6 +56,23 @@ func (d *Dir) Remove() error {
 	err := os.RemoveAll(d.Path)
 	d.lock.Close() // after the removal: a sweep does not come between
 	return err
+}
+
+// Abandon deletes every directory of this process: it is for a process that ends at once.
+func Abandon() error {
+	const open = "/proc/self/fd" // a directory's lock is open for as long as the directory is there
+	entries, err := os.ReadDir(open)
+	if err != nil {
+		return fmt.Errorf("find our temporary directories: %w", err)
+	}
+	var errs []error
+	for _, entry := range entries {
+		path, err := os.Readlink(filepath.Join(open, entry.Name()))
+		if err == nil && strings.HasPrefix(filepath.Base(path), prefix) {
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // hold locks a directory. It fails with fs.ErrNotExist where path has gone meanwhile.

@@ -2,6 +2,7 @@ package scratch
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -96,6 +97,28 @@ func TestKilledProcessLeavesNothingForLong(t *testing.T) {
 		if err := dir.Remove(); err != nil || exists(t, dir.Path) {
 			t.Errorf("%s: %v", dir.Path, err)
 		}
+	}
+}
+
+// A process that ends at once takes its own directories with it, and no other's.
+func TestAbandonDeletesTheOwnOnes(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	first, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Remove()
+	defer second.Remove()
+	other := filepath.Join(os.TempDir(), prefix+"other")
+	if err := errors.Join(os.Mkdir(other, 0o700), os.WriteFile(filepath.Join(first.Path, "file"), nil, 0o600), Abandon()); err != nil {
+		t.Fatal(err)
+	}
+	if exists(t, first.Path) || exists(t, second.Path) || !exists(t, other) {
+		t.Error("a directory of this process stays, or another's has gone")
 	}
 }
 

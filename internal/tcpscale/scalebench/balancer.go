@@ -161,13 +161,13 @@ func (b *balancer) failure() error {
 }
 
 // close ends the program and removes what it leaves in the kernel.
-func (b *balancer) close() error {
+func (b *balancer) close(ctx context.Context) error {
 	var err error
 	if d := b.daemon(); d != nil {
 		err = d.Stop()
 	}
 	if b.pins != "" {
-		err = errors.Join(err, programs.StopWeir(b.running, b.config.Binary, b.host, b.pins))
+		err = errors.Join(err, programs.StopWeir(ctx, b.running, b.config.Binary, b.host, b.pins))
 	}
 	return err
 }

@@ -193,7 +193,7 @@ func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err err
 		return nil, &UnfitError{findings}
 	}
 	s := &stage{via: &v, files: files, running: programs.NewGroup()}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	if err := s.open(ctx, c, r, files); err != nil {
 		return nil, err
 	}
@@ -397,8 +397,8 @@ func (s *stage) remember(r *tcpscale.Report) {
 }
 
 // close ends everything.
-func (s *stage) close() error {
-	err := s.balancer.close()
+func (s *stage) close(ctx context.Context) error {
+	err := s.balancer.close(ctx)
 	for _, b := range s.backends {
 		b.crew.Close()
 	}

@@ -201,7 +201,7 @@ func (a *Allocation) Permissions(yield func(Permission) bool) {
 	}
 }
 
-// Counts gives how many permissions, channels and RFC 6062 connections there are, and how many of the first two are
+// Counts gives how many permissions, channels and RFC 6062 connections there are, and how many of them all are
 // suspended.
 func (a *Allocation) Counts() (permissions, channels, connections, suspended int) {
 	for _, p := range a.permissions.values {
@@ -211,6 +211,11 @@ func (a *Allocation) Counts() (permissions, channels, connections, suspended int
 	}
 	for _, c := range a.channels.values {
 		if c.Suspended {
+			suspended++
+		}
+	}
+	for _, c := range a.connections.values {
+		if c.suspended {
 			suspended++
 		}
 	}

@@ -28,7 +28,8 @@ type connection struct {
 	a           *Allocation
 	peer        netip.AddrPort
 	state       connectionState
-	expires     int64 // 0 once bound
+	expires     int64 // 0 once bound, unless it is suspended
+	suspended   bool  // the policy does not admit the peer at the moment
 	request     [12]byte
 	cred        credential
 	fingerprint bool
@@ -162,11 +163,37 @@ func (x *exchange) bind() (*connection, Reason) {
 	if c.a.User != x.cred.user {
 		return nil, x.fail(WrongCredentials)
 	}
+	if c.suspended { // it may be bound when it is resumed, within its time
+		return nil, x.fail(Forbidden)
+	}
 	c.state, c.expires = bound, 0
 	x.t.reschedule(c.a)
 	x.open(stun.ClassSuccessResponse)
 	x.number(stun.AttrConnectionID, id)
 	return c, x.succeed()
+}
+
+// suspend has nothing relayed on a connection until it is resumed. A bound one then ends after as long as a permission lasts; one
+// that is still being made, at once.
+func (t *Table) suspend(c *connection, now int64) {
+	if c.state == connecting {
+		t.disconnect(c)
+		return
+	}
+	if c.suspended = true; c.state == bound {
+		c.expires = now + int64(t.shared.Policy().Lifetimes.Permission)
+	}
+	t.reschedule(c.a)
+	t.relays.Suspend(c.a, c.id, true)
+}
+
+// resume is for a connection whose peer is admitted again.
+func (t *Table) resume(c *connection) {
+	if c.suspended = false; c.state == bound {
+		c.expires = 0
+	}
+	t.reschedule(c.a)
+	t.relays.Suspend(c.a, c.id, false)
 }
 
 // ConnectionClosed reports the end of a peer connection. Unknown ids are ignored.

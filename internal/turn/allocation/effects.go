@@ -42,6 +42,8 @@ type Relays interface {
 	Connect(a *Allocation, id uint32, peer netip.AddrPort)
 	// Disconnect ends a peer connection that no client has bound within 30 s or whose peer is not admitted any more.
 	Disconnect(a *Allocation, id uint32)
+	// Suspend holds back what either side of a peer connection sends, or lets it go on.
+	Suspend(a *Allocation, id uint32, suspended bool)
 }
 
 // Events tells of changed state, after the change. It must not call the table back.

@@ -28,6 +28,7 @@ type world struct {
 	held      map[netip.AddrPort]bool
 	dialing   map[uint32]netip.AddrPort
 	cut       []uint32
+	paused    map[uint32]bool // what Suspend said of a connection last
 	offloaded map[*Channel]bool
 	changes   int
 	gone      []Reason
@@ -96,8 +97,14 @@ func (w *world) Release(reserved netip.AddrPort) {
 
 func (w *world) Connect(_ *Allocation, id uint32, peer netip.AddrPort) { w.dialing[id] = peer }
 func (w *world) Disconnect(_ *Allocation, id uint32)                   { w.cut = append(w.cut, id) }
-func (w *world) Changed(*Allocation)                                   { w.changes++ }
-func (w *world) Gone(_ *Allocation, why Reason)                        { w.gone = append(w.gone, why) }
+func (w *world) Suspend(_ *Allocation, id uint32, suspended bool) {
+	if w.paused == nil {
+		w.paused = map[uint32]bool{}
+	}
+	w.paused[id] = suspended
+}
+func (w *world) Changed(*Allocation)            { w.changes++ }
+func (w *world) Gone(_ *Allocation, why Reason) { w.gone = append(w.gone, why) }
 
 func (w *world) Bound(_ *Allocation, c *Channel) {
 	if w.offloaded[c] {

@@ -51,7 +51,7 @@ func TestSetPolicySuspends(t *testing.T) {
 	if _, _, _, r := w.table.Send(c.path, c.message(stun.MethodSend, stun.ClassIndication, c.peer("10.1.0.1:5000"), attr{Type: stun.AttrData}), w.now); r != Suspended {
 		t.Errorf("to a suspended peer: %v", r)
 	}
-	if !slices.Equal(w.cut, []uint32{cut}) || ta.connections.get(keep) == nil {
+	if !slices.Equal(w.cut, []uint32{cut}) || ta.connections.get(keep) == nil { // it was not made yet
 		t.Errorf("cut %v, want %v", w.cut, cut)
 	}
 	c.must(Forbidden, permitMethod, c.peer("10.1.0.1:0"))
@@ -98,6 +98,57 @@ func TestSuspendedExpires(t *testing.T) {
 	w.after(5 * time.Minute)
 	if permissions, channels, _, _ := a.Counts(); permissions != 0 || channels != 0 {
 		t.Errorf("%d permissions, %d channels after ten minutes", permissions, channels)
+	}
+}
+
+// A connection to a peer outlives a route that is gone for a moment, and ends when the route stays away. One that waits for its
+// client can be bound when the route is back, in its time.
+func TestSuspendedConnections(t *testing.T) {
+	w := newWorld(t, basic())
+	c, a := w.tcpClient(4000)
+	c.must(OK, refreshMethod, lifetime(3600))
+	none := basic()
+	none.Admit = nil
+	made := func(peer string) uint32 {
+		id := c.dial(peer)
+		if len(w.table.ConnectDone(a, id, nil, nil, w.now)) == 0 {
+			t.Fatalf("no answer for %s", peer)
+		}
+		return id
+	}
+	used := made("10.0.0.1:5000")
+	if _, _, r := c.bind(used); r != OK {
+		t.Fatal(r)
+	}
+	waiting := made("10.0.0.1:5001")
+	request := c.dial("10.0.0.1:5002")
+	w.set(none)
+	if _, _, connections, suspended := a.Counts(); connections != 2 || suspended != 2 || !slices.Equal(w.cut, []uint32{request}) {
+		t.Errorf("%d connections, %d suspended, cut %v", connections, suspended, w.cut)
+	}
+	w.after(4 * time.Minute) // the bound one is kept, the other one's time to be bound is over
+	if _, _, connections, _ := a.Counts(); connections != 1 || !slices.Equal(w.cut, []uint32{request, waiting}) {
+		t.Errorf("%d connections, cut %v", connections, w.cut)
+	}
+	w.set(basic())
+	w.after(5 * time.Minute)
+	if a.connections.get(used) == nil || w.paused[used] {
+		t.Error("the connection was not resumed")
+	}
+	w.set(none)
+	w.after(5 * time.Minute)
+	if a.connections.get(used) != nil || w.cut[len(w.cut)-1] != used {
+		t.Errorf("the connection of a route that is gone for good: cut %v", w.cut)
+	}
+	w.set(basic())
+	late := made("10.0.0.1:5003")
+	w.set(none)
+	if _, _, r := c.bind(late); r != Forbidden {
+		t.Errorf("bound while it is suspended: %v", r)
+	}
+	w.set(basic())
+	if _, _, r := c.bind(late); r != OK {
+		t.Errorf("bound when it is resumed: %v", r)
 	}
 }
 

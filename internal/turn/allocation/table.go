@@ -89,25 +89,26 @@ func (t *Table) Delete(a *Allocation, why Reason) {
 type Readmitted struct {
 	Permissions, Channels               int // that were suspended
 	ResumedPermissions, ResumedChannels int
-	Connections                         int // RFC 6062 connections that were closed
+	Connections, ResumedConnections     int // of RFC 6062
 }
 
 // SetPolicy applies the shared policy to what there is. Permissions and channels whose peers are not admitted any more are
 // suspended: nothing is relayed for them, their lifetimes run on, and a later SetPolicy that admits the peers resumes them,
-// so that a route may be gone for a moment. Their clients get 403 when they refresh them meanwhile. Peer connections that
-// are not admitted end, bandwidth limits change. Allocations stay; their next Refresh needs credentials that hold.
+// so that a route may be gone for a moment. Their clients get 403 when they refresh them meanwhile. Peer connections
+// (RFC 6062) are suspended and resumed likewise; what is sent on them waits, and they end when they are suspended for as long as a
+// permission lasts. Bandwidth limits change. Allocations stay; their next Refresh needs credentials that hold.
 func (t *Table) SetPolicy(now int64) (r Readmitted) {
 	quotas := &t.shared.Policy().Quotas
 	for _, a := range t.paths {
 		a.bucket.set(quotas)
-		t.readmit(a, &r)
+		t.readmit(a, now, &r)
 	}
 	return r
 }
 
 // readmit suspends what the policy does not admit and resumes what it admits again. The list of connections is walked
 // from behind, where drop fills holes from.
-func (t *Table) readmit(a *Allocation, r *Readmitted) {
+func (t *Table) readmit(a *Allocation, now int64, r *Readmitted) {
 	for _, p := range a.permissions.values {
 		p.used, p.at = 0, 0
 		cluster, ok := a.allowed(netip.AddrPortFrom(p.Peer, 0))
@@ -142,9 +143,13 @@ func (t *Table) readmit(a *Allocation, r *Readmitted) {
 		t.show(a, c)
 	}
 	for i := len(a.connections.values) - 1; i >= 0; i-- {
-		if c := a.connections.values[i]; !a.mayConnect(c.peer) {
-			t.disconnect(c)
+		switch c, may := a.connections.values[i], a.mayConnect(a.connections.values[i].peer); {
+		case !may && !c.suspended:
+			t.suspend(c, now)
 			r.Connections++
+		case may && c.suspended:
+			t.resume(c)
+			r.ResumedConnections++
 		}
 	}
 }

@@ -67,7 +67,8 @@ func (g *Gateway) policyChanged() {
 			if r := w.table.SetPolicy(w.now); r != (allocation.Readmitted{}) {
 				g.options.Log.Info("peers that names or own addresses admit have changed", "worker", w.index,
 					"permissions_suspended", r.Permissions, "channels_suspended", r.Channels,
-					"permissions_resumed", r.ResumedPermissions, "channels_resumed", r.ResumedChannels, "connections_closed", r.Connections)
+					"permissions_resumed", r.ResumedPermissions, "channels_resumed", r.ResumedChannels,
+					"connections_suspended", r.Connections, "connections_resumed", r.ResumedConnections)
 			}
 		})
 	}

@@ -233,6 +233,13 @@ func (rs *relays) Connect(a *allocation.Allocation, id uint32, peer netip.AddrPo
 	(*worker)(rs).connectTCP(a.Data.(*client), id, peer)
 }
 
+// Suspend holds back what either side of a connection to a peer sends, or lets it go on.
+func (rs *relays) Suspend(a *allocation.Allocation, id uint32, suspended bool) {
+	if d := a.Data.(*client).tcp.conns[id]; d != nil {
+		d.suspend(suspended)
+	}
+}
+
 // Disconnect ends a connection to a peer.
 func (rs *relays) Disconnect(a *allocation.Allocation, id uint32) {
 	(*worker)(rs).disconnectTCP(a.Data.(*client), id)

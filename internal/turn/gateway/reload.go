@@ -144,7 +144,8 @@ func (r *reload) commit() {
 		}
 		r.change.Permissions += done.Permissions
 		r.change.Channels += done.Channels
-		r.change.Resumed += done.ResumedPermissions + done.ResumedChannels
+		r.change.Connections += done.Connections
+		r.change.Resumed += done.ResumedPermissions + done.ResumedChannels + done.ResumedConnections
 	})
 }
 

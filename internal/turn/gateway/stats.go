@@ -93,6 +93,7 @@ type Change struct {
 	Ended        map[string]int `json:"ended,omitempty"`        // allocations that ended, by reason
 	Permissions  int            `json:"permissions,omitempty"`  // that are suspended because the routes do not allow them any more
 	Channels     int            `json:"channels,omitempty"`     // the same
-	Resumed      int            `json:"resumed,omitempty"`      // permissions and channels that the routes allow again
+	Connections  int            `json:"connections,omitempty"`  // to peers (RFC 6062): the same
+	Resumed      int            `json:"resumed,omitempty"`      // permissions, channels and connections that the routes allow again
 	Notes        []string       `json:"notes,omitempty"`        // what takes effect at the next start only
 }

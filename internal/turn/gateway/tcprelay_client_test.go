@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -154,6 +155,61 @@ func TestTCPRelayPassive(t *testing.T) {
 		t.Errorf("a peer without permission: %v", err)
 	}
 	eventually(t, "and is counted", func() bool { return g.Stats().Reasons["no_permission"] == 1 })
+}
+
+// A route that is gone for a moment ends no connection: what either side sends meanwhile waits, and arrives when the route is back.
+// The peer's end comes through then as well.
+func TestTCPRelayOutlivesARouteThatIsGone(t *testing.T) {
+	g, server, control, relay := relayTCP(t)
+	conn, err := net.Dial("tcp", relay.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	m := &stun.Message{Raw: control.receive()}
+	if err := m.Decode(); err != nil {
+		t.Fatal(err)
+	}
+	data := control.bindData(server, connectionID(t, m), "")
+	write := func(to net.Conn, text string) {
+		t.Helper()
+		if _, err := io.WriteString(to, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(from net.Conn, want string) {
+		t.Helper()
+		got := make([]byte, len(want))
+		_ = from.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.ReadFull(from, got); err != nil || string(got) != want {
+			t.Fatalf("%q arrived, %v; want %q", got, err, want)
+		}
+	}
+	write(data, "before")
+	read(conn, "before")
+	with := streamConfig(gateway.TCP, "127.0.0.1", server.Port())
+	without := streamConfig(gateway.TCP, "127.0.0.1", server.Port())
+	for i := range without.Clusters {
+		without.Clusters[i].Endpoints = []string{"10.0.0.1"}
+	}
+	if change := apply(t, g, without); change.Connections != 1 {
+		t.Errorf("%+v", change)
+	}
+	write(data, "held up")
+	write(conn, "held down")
+	for _, end := range []net.Conn{conn, data} {
+		_ = end.SetReadDeadline(time.Now().Add(200 * time.Millisecond)) // nothing is to come, for however long
+		if n, err := end.Read(make([]byte, 1)); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes, %v while the route is gone", n, err)
+		}
+	}
+	if change := apply(t, g, with); change.Resumed < 1 {
+		t.Errorf("%+v", change)
+	}
+	read(conn, "held up")
+	read(data, "held down")
+	_ = conn.Close()
+	ended(t, data)
 }
 
 // TestTCPRelayActive: Connect reaches the peer from the relay address; data that comes with the bind request is not lost; a

@@ -72,9 +72,40 @@ type dataConn struct {
 	half   atomic.Bool
 	done   chan struct{}
 
-	mu     sync.Mutex
-	client *streamConn // nil before it is bound
-	closed bool
+	mu      sync.Mutex
+	client  *streamConn // nil before it is bound
+	closed  bool
+	resumed chan struct{} // nil unless it is suspended; closed when it goes on
+}
+
+// suspend holds back what either side sends, or lets it go on. What has been read waits here, the rest where it is.
+func (d *dataConn) suspend(yes bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case yes && d.resumed == nil:
+		d.resumed = make(chan struct{})
+	case !yes && d.resumed != nil:
+		close(d.resumed)
+		d.resumed = nil
+	}
+}
+
+// awaitResume waits while the connection is suspended; false: it has ended.
+func (d *dataConn) awaitResume() bool {
+	for {
+		d.mu.Lock()
+		resumed := d.resumed
+		d.mu.Unlock()
+		if resumed == nil {
+			return true
+		}
+		select {
+		case <-resumed:
+		case <-d.done:
+			return false
+		}
+	}
 }
 
 // close ends both connections. Any goroutine may call it.
@@ -294,6 +325,9 @@ func (d *dataConn) pass(to net.Conn, b []byte, down bool) error {
 		case <-d.done:
 			return net.ErrClosed
 		}
+	}
+	if !d.awaitResume() {
+		return net.ErrClosed
 	}
 	_ = to.SetWriteDeadline(time.Now().Add(stuckTime))
 	n, err := to.Write(b)
