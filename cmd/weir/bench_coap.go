@@ -61,8 +61,8 @@ microseconds per request and their ratios; requests per second are what clients,
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&cfg.Clients, "clients", 2000, "DTLS clients, each with a socket of its own")
-	flags.DurationVar(&cfg.Duration, "duration", 8*time.Second, "length of the measured window")
-	flags.DurationVar(&cfg.Warmup, "warmup", 2*time.Second, "load before the window")
+	durationVar(flags, &cfg.Duration, "duration", 8*time.Second, "length of the measured window")
+	durationVar(flags, &cfg.Warmup, "warmup", 2*time.Second, "load before the window")
 	flags.StringSliceVar(&cfg.Roads, "roads", bench.CoapRoads(), "what to measure")
 	flags.StringVar(&datapath, "datapath", "", "ebpf: compare forwarding nodes with the kernel data path, clients moving")
 	flags.BoolVar(&asJSON, "json", false, "print the results as a JSON list")

@@ -54,6 +54,7 @@ func TestEveryCommandBlockRunsOrSaysWhyNot(t *testing.T) {
 // Every command of a page runs in one shell, in the order of the page, in network, mount and process namespaces of its own.
 // Blocks with the mark "own shell" have one, which runs at the same time.
 func TestRootDocsRun(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "unshare", "ip", "jq", "pkill", "curl", "tcpdump", "iptables", "iperf", "ethtool", "turnserver", "socat", "openssl", "wrk", "nft")
 	for _, page := range pages(t) {

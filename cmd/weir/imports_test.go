@@ -92,7 +92,7 @@ func mayImport() map[string]may {
 		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/programs lab/scratch terminal"},
 		"lab/natrig":      {ours: "lab/netlab lab/snatplan lab/plot lab/programs lab/scratch tcpscale terminal"},
 		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot lab/scratch terminal"},
-		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
+		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra github.com/spf13/pflag golang.org/x/term"},
 		"../web":          {},
 		// scenarios in the binary
 		"../examples/snat": {},

@@ -37,14 +37,6 @@ Labs:
 	return cmd
 }
 
-// labNames completes the first argument with the topologies that exist.
-func labNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return netlab.Names(), cobra.ShellCompDirectiveNoFileComp
-}
-
 func newLabUpCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -109,7 +101,7 @@ func newLabExecCommand() *cobra.Command {
 		Example: `  sudo weir lab exec dsr zone1 -- iperf -s -p 23 -B 10.0.0.1
   sudo weir lab exec cluster client1 -- bash`,
 		Args:              cobra.MinimumNArgs(3),
-		ValidArgsFunction: labNames,
+		ValidArgsFunction: labNamespaces,
 		RunE: func(_ *cobra.Command, args []string) error {
 			topology, err := netlab.Named(args[0])
 			if err != nil {
@@ -169,7 +161,7 @@ func newLabDownCommand() *cobra.Command {
 		Short:             "Take a lab down and end the programs inside",
 		Example:           `  sudo weir lab down dsr`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: labNames,
+		ValidArgsFunction: keptLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			removed, err := netlab.Remove(args[0])
 			if err != nil {

@@ -186,6 +186,7 @@ func newLBOverrideCommands() []*cobra.Command {
 			},
 		}
 		flags.add(cmd, lbPart(), natPart())
+		cmd.ValidArgsFunction = atMost(1, flags.services(true))
 		commands = append(commands, cmd)
 	}
 	return commands

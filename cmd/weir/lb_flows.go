@@ -57,6 +57,8 @@ func newLBFlowsCommand() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", admin.MaxFlows))
 	flags.add(cmd, lbPart(), natPart())
+	live(cmd, "service", flags.services(false))
+	live(cmd, "backend", flags.backends)
 	return cmd
 }
 

@@ -50,9 +50,10 @@ how packets spread over them.`,
 			return s.once(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "again and again, with rates, until interrupted")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, with rates, until interrupted")
+	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
 	flags.add(cmd, lbPart(), natPart())
+	cmd.ValidArgsFunction = atMost(1, flags.services(false))
 	return cmd
 }
 

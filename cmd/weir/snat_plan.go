@@ -14,7 +14,7 @@ func newSnatPlanCommand() *cobra.Command {
 	var f snatFlags
 	var wanted int64
 	cmd := &cobra.Command{
-		Use:   "plan [KIND]",
+		Use:   "plan [KIND | FILE]",
 		Short: "Reckon what a path holds, what breaks first, and what helps",
 		Long: `Reckon the minimum cut of a path from client processes to servers: connections per node and in all, nodes possible,
 the share that each stage uses, which one breaks first and which next, and new connections per second that can go on.
@@ -34,13 +34,11 @@ Exit code 0 if the demand fits (of a file with measured figures: if none differs
   weir snat plan azure-lb --for 50000 --nodes 20 --surge-nodes 2
   weir snat plan azure-nat --for 50000 --rate 2000 --lifetime 20s
   weir snat plan -c examples/snat/source-document.yaml`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(snatKinds(), cobra.ShellCompDirectiveNoFileComp),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("for") {
-				return f.size(cmd, args, wanted)
+				return f.size(cmd, wanted)
 			}
-			scenarios, err := f.read(cmd, args)
+			scenarios, err := f.read(cmd)
 			if err != nil {
 				return err
 			}

@@ -20,9 +20,9 @@ type snatSizes struct {
 }
 
 // size answers what so many connections need.
-func (f *snatFlags) size(cmd *cobra.Command, args []string, wanted int64) error {
+func (f *snatFlags) size(cmd *cobra.Command, wanted int64) error {
 	switch {
-	case f.file != "" || f.name != "":
+	case f.config.path != "" || f.name != "":
 		return usageError(errors.New("--for: a file says how many connections there are; write a kind and flags, or -c FILE"))
 	case wanted < 1 || wanted > snatplan.MaxConnections:
 		return usageError(fmt.Errorf("--for: %d is not between 1 and %d; write one that is", wanted, snatplan.MaxConnections))
@@ -43,7 +43,7 @@ func (f *snatFlags) size(cmd *cobra.Command, args []string, wanted int64) error 
 	}
 	out := snatSizes{Connections: wanted, Rate: need.Rate, Destinations: f.scenario.Destinations}
 	possible := false
-	for _, spec := range f.ways(args, given("ports")) {
+	for _, spec := range f.ways(f.kinds, given("ports")) {
 		asked := spec
 		asked.Ports, asked.MaxPorts = max(spec.Ports, 0), max(spec.MaxPorts, 0)
 		one := *f

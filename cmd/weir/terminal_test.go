@@ -25,6 +25,7 @@ func lastLine(text, mark string) string {
 
 // The rates are part of the prompt and redrawn each second: never more than one line, whatever the width does.
 func TestNATPromptFitsTheTerminal(t *testing.T) {
+	takesSeconds(t)
 	prompts := map[int]string{
 		40:  "weir nat>",
 		80:  "[0 entries, 0/s to, 0/s from destinations] weir nat>",
@@ -61,6 +62,7 @@ func TestNATPromptFitsTheTerminal(t *testing.T) {
 
 // Without a prompt the rates stand in a line of their own.
 func TestNATRatesFitTheTerminal(t *testing.T) {
+	takesSeconds(t)
 	const rates = "0 entries, 0/s to, 0/s from destinations"
 	command := fmt.Sprintf("exec %s nat %s %s --admin= </dev/null", os.Args[0], netlabtest.UDPAddress(t), natEcho(t))
 	s := terminaltest.Start(t, 80, 24, "sh", "-c", command)

@@ -69,8 +69,10 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 	}
 	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", maxTurnUsers))
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
+	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
 	flags.add(cmd, turnPart())
+	live(cmd, "user", flags.users(func(u *gateway.User) string { return u.User }))
+	live(cmd, "listener", flags.users(func(u *gateway.User) string { return u.Listener }))
 	return cmd
 }
 

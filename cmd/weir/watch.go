@@ -10,6 +10,9 @@ import (
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
+// quietUsage is what -q means everywhere.
+const quietUsage = "show no progress and no statistics while it runs"
+
 // screenText is text that is as wide as the terminal it is for.
 type screenText struct {
 	bytes.Buffer

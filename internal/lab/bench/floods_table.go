@@ -72,9 +72,12 @@ func floodMissed(r *measure.Result, quick bool) (missed []string) {
 	}
 	spared := 0.0
 	if quick {
-		spared = aimQuick * value(FigureFragmented)
+		spared = aimQuick
 	}
-	if n := value(FigureFragmentsLost); n > spared {
+	if n := value(FigureWholeLost); n > spared*value(FigureSent) {
+		missed = append(missed, fmt.Sprintf("%.0f of %.0f whole datagrams lost", n, value(FigureSent)))
+	}
+	if n := value(FigureFragmentsLost); n > spared*value(FigureFragmented) {
 		missed = append(missed, fmt.Sprintf("%.0f of %.0f fragmented datagrams lost", n, value(FigureFragmented)))
 	}
 	if grown := value(FigureResidentMax) - value(FigureResidentBefore); grown > aimMemory {
