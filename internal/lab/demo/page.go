@@ -81,6 +81,9 @@ func (r *Result) series() (s series) {
 		before = t
 	}
 	s.rate, s.plainRate = r.relative(s.x, s.rate), r.relative(s.x, s.plainRate)
+	if last := len(s.x) - 1; last >= 0 { // with what was given up after the last second
+		s.lost[last], s.plainLost[last] = float64(r.Lost), float64(r.Plain.Lost)
+	}
 	return s
 }
 

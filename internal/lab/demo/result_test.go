@@ -108,7 +108,7 @@ func TestPageShowsTheContrast(t *testing.T) {
 	r.judge()
 	page := r.report(time.Time{}, "")
 	lost, ok := page.Figures[0].(plot.Chart)
-	if !ok || lost.Title != "Sessions lost" || len(lost.Series) != 2 || !lost.Series[1].Muted || lost.Series[1].Y[29] != 174 || lost.Series[0].Y[29] != 0 {
+	if !ok || lost.Title != "Sessions lost" || len(lost.Series) != 2 || !lost.Series[1].Muted || lost.Series[1].Y[29] != 183 || lost.Series[0].Y[29] != 0 {
 		t.Errorf("%+v", lost)
 	}
 	if len(lost.Marks) != 6 || lost.Marks[0].Text != "+30" || len(lost.Events) != 6 || lost.Events[4].Short != "drain" {

@@ -96,6 +96,9 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 	for _, l := range c.Levels {
 		maxY = math.Max(maxY, l.Y)
 	}
+	for _, m := range c.Marks {
+		maxY = math.Max(maxY, m.Y)
+	}
 	for _, e := range c.Events {
 		maxX = math.Max(maxX, e.X)
 	}
@@ -133,7 +136,7 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 	c.levels(b, f, py) // its words lie above the lines
 	for _, m := range c.Marks {
 		x := math.Min(px(m.X), f.width-f.right-textWidth(m.Text)/2)
-		fmt.Fprintf(b, `<text class="k" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(x), xy(py(m.Y)-7), html.EscapeString(m.Text))
+		fmt.Fprintf(b, `<text class="k" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(x), xy(math.Max(py(m.Y)-7, f.top+22)), html.EscapeString(m.Text)) // below the numbers of the events
 	}
 	entries := make([]entry, len(c.Series))
 	for i, s := range c.Series {

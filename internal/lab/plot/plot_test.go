@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +106,22 @@ func TestPicturesAreWellFormedXML(t *testing.T) {
 			} else if err != nil {
 				t.Fatalf("%v in %s", err, body)
 			}
+		}
+	}
+}
+
+// A mark above all lines stays in the picture, below the numbers of the events.
+func TestMarksStayInThePicture(t *testing.T) {
+	page := render(t, plot.Report{Title: "lost", Figures: []plot.Figure{plot.Chart{
+		Title: "lost", Series: []plot.Series{{Name: "a", X: []float64{0, 10}, Y: []float64{0, 139}}}, Marks: []plot.Mark{{X: 9, Y: 200, Text: "+50"}},
+	}}})
+	found := regexp.MustCompile(`class="k" x="[0-9.]+" y="([0-9.]+)"`).FindAllStringSubmatch(page, -1)
+	if len(found) != 2 {
+		t.Fatalf("%d marks in the wide and the narrow picture", len(found))
+	}
+	for _, mark := range found {
+		if y, err := strconv.ParseFloat(mark[1], 64); err != nil || y < 45 {
+			t.Errorf("the mark is at %s, above the picture", mark[1])
 		}
 	}
 }

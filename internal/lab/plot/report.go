@@ -93,7 +93,7 @@ svg .v line{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:2 4}svg .v text{
 .m{stroke:var(--dim)}.m.f,.m.p{fill:var(--dim)}svg polyline.m{stroke-width:2.5}svg .k{fill:var(--fg);font-weight:600;paint-order:stroke;stroke:var(--card);stroke-width:4px}
 svg .b rect{fill:var(--bg);stroke:var(--c0);stroke-width:1.5}svg .b.q rect{stroke:var(--dim);stroke-dasharray:4 3}svg .b .t{font-size:12px}svg .b .n{font-weight:600;font-size:13px}
 svg .a{stroke:var(--c0);stroke-width:1.5;fill:none}svg .a.q{stroke:var(--dim);stroke-dasharray:4 3}
-.f,.p{stroke:none}figure{margin:0}.narrow{display:none}ol{font-size:14px;padding-left:22px;columns:2;margin:8px 0}
+.f,.p{stroke:none}figure{margin:0}.narrow{display:none}ol{font-size:14px;padding-left:22px;columns:2;column-gap:44px;margin:8px 0}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;min-width:50%}
 td,th{padding:4px 12px;border-bottom:1px solid var(--rule);text-align:right}td:first-child,th:first-child{text-align:left;padding-left:0}th{color:var(--dim);font-weight:500}
 pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}

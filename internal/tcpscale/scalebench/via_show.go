@@ -225,7 +225,7 @@ func comparison(results []*Result) (header []string, rows [][]string) {
 				balancer = percentText(orNaN(v.Balancer.CPU))
 			}
 			if q := v.Ratio; q != nil {
-				ratio = fmt.Sprintf("%.2f/%.2f/%.2f/%.2f", q.Establish, q.RTT50, q.RTT99, q.Machine)
+				ratio = fmt.Sprintf("%.2f / %.2f / %.2f / %.2f", q.Establish, q.RTT50, q.RTT99, q.Machine)
 			}
 		}
 		ok := "ok"
