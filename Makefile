@@ -62,7 +62,7 @@ check: ## before a commit: the tests that need neither root nor seconds, and lin
 
 lint: ## linters, formatting, and a go.mod that is tidy
 	@.ci/deps go lint
-	golangci-lint run $(PKG)
+	golangci-lint run --allow-parallel-runners $(PKG)
 	$(GO) mod tidy -diff
 
 fmt: ## format as lint wants it
@@ -84,11 +84,15 @@ bench: ## Go benchmarks with allocations (PKG=./internal/steering/...)
 bin/weir:
 	$(MAKE) build
 
-install: bin/weir ## what build built, as PREFIX/bin/weir, and its shell completions
+SHARE = $(DESTDIR)$(PREFIX)/share
+
+install: bin/weir ## what build built, as PREFIX/bin/weir, its shell completions and manual pages
 	install -D -m 755 bin/weir $(DESTDIR)$(PREFIX)/bin/weir
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	bin/weir completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
-	bin/weir completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weir
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	bin/weir completion bash > $(SHARE)/bash-completion/completions/weir
+	bin/weir completion zsh > $(SHARE)/zsh/site-functions/_weir
+	bin/weir completion fish > $(SHARE)/fish/vendor_completions.d/weir.fish
+	bin/weir man $(SHARE)/man/man1
 
 clean: ## what build and test leave
 	rm -rf bin .ci/out

@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newBenchNATCommand() *cobra.Command {
@@ -62,7 +62,7 @@ compared for all. As root everything runs in a network namespace of its own; wit
 func printBenchNAT(out io.Writer, r *bench.NATResult) error {
 	fmt.Fprintf(out, "%d clients, %d requests of %d bytes, median of %d rounds; %d cores, Linux %s, %s\n\n",
 		r.Clients, r.Requests, r.Payload, r.Rounds, r.Cores, r.Kernel, r.Network)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := terminal.NewTable(out, true)
 	fmt.Fprintln(w, "road\treq/s\troad µs/datagram\tmin-max\troad ms/1000 requests\tadded µs/datagram\tall µs/request\tlost\t")
 	for i := range r.Roads {
 		road := &r.Roads[i]

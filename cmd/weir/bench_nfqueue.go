@@ -67,7 +67,6 @@ nothing behind.`,
 	flags.StringSliceVar(&bandwidths, "bandwidths", []string{"2G", "4G"}, "of the load udp: bit/s of payload, such as 500M or 2G")
 	flags.IntSliceVar(&config.Fragmented, "fragment-rates", []int{15000, 40000}, "of the load fragments: datagrams a second")
 	out.addFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("with", cobra.FixedCompletions(bench.NFQueuePeers(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 

@@ -7,13 +7,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // checkResult is what `weir check --json` prints.
@@ -204,7 +204,7 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 
 // printServices writes compiled services, and the tier if there is one, for people.
 func printServices(w io.Writer, services []control.ServiceStatus, tier []control.MemberStatus) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	for i := range services {
 		s := &services[i]
 		if i > 0 {

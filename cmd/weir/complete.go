@@ -117,7 +117,7 @@ func flagFiles() map[string]cobra.CompletionFunc {
 // argumentFiles are the commands whose arguments name files or URIs. Those with -c have theirs from configFile.
 func argumentFiles() map[string]cobra.CompletionFunc {
 	return map[string]cobra.CompletionFunc{
-		"weir bench report": filesOf("json"), "weir turn import": atMost(1, files), "weir lb import nfqlb": files, "weir init": atMost(1, configurations()),
+		"weir bench report": filesOf("json"), "weir turn import": atMost(1, files), "weir man": atMost(1, directories), "weir lb import nfqlb": files, "weir init": atMost(1, configurations()),
 		"weir coap get": atMost(1, schemes("coap://", "coaps://")), "weir coap bench": atMost(1, schemes("coap://", "coaps://")),
 		"weir turn cat": completeTurnCat,
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -21,15 +23,19 @@ import (
 // offered is what a shell gets for the last of the words: values with their descriptions, and what it may add by itself.
 func offered(t *testing.T, words ...string) (values []string, directive cobra.ShellCompDirective) {
 	t.Helper()
-	out, err := execute(t, append([]string{"__complete"}, words...)...)
-	if err != nil {
+	var out bytes.Buffer
+	root := newRootCommand()
+	root.SetOut(&out)
+	root.SetErr(io.Discard) // the directive in words
+	root.SetArgs(append([]string{"__complete"}, words...))
+	if err := root.ExecuteContext(t.Context()); err != nil {
 		t.Fatalf("%v: %v", words, err)
 	}
-	lines := strings.Split(strings.TrimSpace(out), "\n")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	last := lines[len(lines)-1]
 	n, err := strconv.Atoi(strings.TrimPrefix(last, ":"))
 	if err != nil || !strings.HasPrefix(last, ":") {
-		t.Fatalf("%v: %q", words, out)
+		t.Fatalf("%v: %q", words, out.String())
 	}
 	return lines[:len(lines)-1], cobra.ShellCompDirective(n)
 }
@@ -103,34 +109,35 @@ func freeText() []string {
 }
 
 func TestCompletionOfValues(t *testing.T) {
-	for line, want := range map[string]string{
-		"check -c |":              "yaml yml json :8",
-		"explain |":               "yaml yml json :8",
-		"explain a.yaml --pcap |": "pcap pcapng :8",
-		"lb run --pin-path |":     ":16",
-		"lb run --datapath n|":    "nfqueue :4",
-		"lb run --fast |":         "auto on off :4",
-		"lb run --interface lo,|": "! lo,lo",
-		"lb run -i l|":            "lo",
-		"lb trace --reason no_backend,flow_table_|": "no_backend,flow_table_full :4",
-		"coap get --method P|":                      "POST PUT PATCH :4",
-		"coap get c|":                               "coap:// coaps:// :6",
-		"bench run floods --with coturn,con|":       "coturn,conntrack :4",
-		"snat plan aws|":                            "aws-nat aws-regional :4",
-		"snat plan ./|":                             "yaml yml json :8",
-		"snat plan aws-nat |":                       ":4",
-		"turn bench --with |":                       "coturn none :4",
-		"turn cat udp://127.0.0.1:1 turn|":          "turn: turns: :6",
-		"lab up ds|":                                "dsr :4",
-		"lab exec chain |":                          "client r1 lb r2 backend :4",
-		"lb flows --sort expires --state e|":        "established :4",
-		"bench run nfqueue --loads tcp,tc|":         "tcp,tcp8 tcp,tcp8-sources :4",
-		"tcp bench --report |":                      "html :8",
-		"demo --clients |":                          ":4",
-		"version |":                                 ":4",
-		"nat :5784 |":                               ":4",
-		"doctor --datapath |":                       "nfqueue ebpf :4",
+	for _, c := range [][2]string{
+		{"check -c |", "yaml yml json :8"},
+		{"explain |", "yaml yml json :8"},
+		{"explain a.yaml --pcap |", "pcap pcapng :8"},
+		{"lb run --pin-path |", ":16"},
+		{"lb run --datapath n|", "nfqueue :4"},
+		{"lb run --fast |", "auto on off :4"},
+		{"lb run --interface lo,|", "! lo,lo"},
+		{"lb run -i l|", "lo"},
+		{"lb trace --reason no_backend,flow_table_|", "no_backend,flow_table_full :4"},
+		{"coap get --method P|", "POST PUT PATCH :4"},
+		{"coap get c|", "coap:// coaps:// :6"},
+		{"bench run floods --with coturn,con|", "coturn,conntrack :4"},
+		{"snat plan aws|", "aws-nat aws-regional :4"},
+		{"snat plan ./|", "yaml yml json :8"},
+		{"snat plan aws-nat |", ":4"},
+		{"turn bench --with |", "coturn stunnerd :4"},
+		{"turn cat udp://127.0.0.1:1 turn|", "turn: turns: :6"},
+		{"lab up ds|", "dsr :4"},
+		{"lab exec chain |", "client r1 lb r2 backend :4"},
+		{"lb flows --sort expires --state e|", "established :4"},
+		{"bench run nfqueue --loads tcp,tc|", "tcp,tcp8 tcp,tcp8-sources :4"},
+		{"tcp bench --report |", "html :8"},
+		{"demo --clients |", ":4"},
+		{"version |", ":4"},
+		{"nat :5784 |", ":4"},
+		{"doctor --datapath |", "nfqueue ebpf :4"},
 	} {
+		line, want := c[0], c[1]
 		words := strings.Split(strings.TrimSuffix(line, "|"), " ")
 		values, directive := offered(t, words...)
 		got := strings.Join(append(names(values), fmt.Sprintf(":%d", directive)), " ")

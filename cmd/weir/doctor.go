@@ -6,12 +6,12 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/privilege"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // errFailed is the failure of an examination that found one: the table has said which.
@@ -116,7 +116,7 @@ func (f *rulesFlags) arguments(cmd *cobra.Command) string {
 }
 
 func printFindings(w io.Writer, findings []doctor.Finding) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
 	for _, f := range findings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)

@@ -4,12 +4,22 @@ import (
 	"bytes"
 	"errors"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/weir-lb/weir/internal/coap/node"
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
 // commands are all commands of the tree that users see, cobra's own ones too.
@@ -213,6 +223,58 @@ func TestOldSpellings(t *testing.T) {
 		}
 		if help := cmd.UsageString(); strings.Contains(help, "--seconds") || strings.Contains(help, "--dry-run") {
 			t.Errorf("the old flag is in the help of %s", cmd.CommandPath())
+		}
+	}
+}
+
+// A time in a file has its unit, too: no key of a configuration that names a time is a number, and none takes one.
+func TestTimesInFilesHaveAUnit(t *testing.T) {
+	names := regexp.MustCompile(`timeout|interval|period|lifetime|second|_after|idle|ttl|hold_|every|^tcp_|^udp$`)
+	seen, types := map[reflect.Type]bool{}, map[reflect.Type]string{}
+	var walk func(typ reflect.Type)
+	walk = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice || typ.Kind() == reflect.Map {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || seen[typ] {
+			return
+		}
+		seen[typ] = true
+		for i := range typ.NumField() {
+			field := typ.Field(i)
+			key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+			if key == "" || key == "-" {
+				continue
+			}
+			of := field.Type
+			if of.Kind() == reflect.Pointer {
+				of = of.Elem()
+			}
+			switch {
+			case of == reflect.TypeFor[time.Duration](), of == reflect.TypeFor[lb.Timeout]():
+				types[of] = key
+			case names.MatchString(key) && of.Kind() >= reflect.Int && of.Kind() <= reflect.Float64:
+				t.Errorf("%s of %v is a %v", key, typ, of)
+			}
+			walk(field.Type)
+		}
+	}
+	for _, file := range []any{lb.Spec{}, node.Config{}, gateway.Config{}, stunnerd.Config{}, snatplan.File{}} {
+		walk(reflect.TypeOf(file))
+	}
+	if len(types) != 2 {
+		t.Errorf("times found: %v", types)
+	}
+	type file struct {
+		Time    time.Duration `yaml:"time"`
+		Timeout lb.Timeout    `yaml:"timeout"`
+	}
+	for _, key := range []string{"time", "timeout"} {
+		if _, _, err := config.Decode[file]("weir.yaml", []byte(key+": 30s\n")); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := config.Decode[file]("weir.yaml", []byte(key+": 30\n")); err == nil || !strings.Contains(err.Error(), "write a number with its unit, such as") {
+			t.Errorf("%s: 30: %v", key, err)
 		}
 	}
 }

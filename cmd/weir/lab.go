@@ -11,11 +11,11 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLabCommand() *cobra.Command {
@@ -218,7 +218,7 @@ func describeLab(lab *netlab.Lab) labJSON {
 }
 
 func printLab(out io.Writer, lab *netlab.Lab) error {
-	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(out, false)
 	fmt.Fprintln(table, "NAMESPACE\tINTERFACE\tADDRESSES\tIP NETNS NAME")
 	for _, ns := range describeLab(lab).Namespaces {
 		for _, name := range slices.Sorted(maps.Keys(ns.Interfaces)) {

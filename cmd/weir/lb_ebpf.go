@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // ebpfFlags are those of `weir lb run --datapath ebpf`.
@@ -262,7 +262,7 @@ func sortedKeys[V any](m map[string]V) []string {
 
 // printKernel writes what `weir lb status` adds for the kernel data path.
 func printKernel(w io.Writer, k *kernelStatus) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	took := ""
 	if k.TookOver {
 		took = ", took over the tables of an earlier run"

@@ -437,6 +437,7 @@ func TestRootKernelDrain(t *testing.T) {
 		t.Errorf("show --watch: %v\n%s", err, out)
 	}
 	metrics := httpGet(t, k.socket, "/metrics")
+	checkMetrics(t, "the kernel's data path", metrics)
 	for _, want := range []string{
 		`weir_packets_total{reason="maglev",service="nat"} 42`, `weir_table_size{table="flows"}`, `weir_table_evicted_total{table="flows"} 0`, `weir_table_displaced_total{table="flows"} 0`, `weir_table_proven{table="flows"} `,
 		`weir_backend_flows_opened_total{backend="b",service="nat"}`, `weir_next_hop_ready{address="10.2.0.2",backend="a",service="nat"} 1`,

@@ -218,6 +218,7 @@ func TestRootNFQViews(t *testing.T) {
 		t.Errorf("show --watch: %v\n%s", err, out)
 	}
 	metrics := httpGet(t, k.socket, "/metrics")
+	checkMetrics(t, "the queues' data path", metrics)
 	for _, want := range []string{
 		`weir_packets_total{reason="maglev",service="dsr"} 32`, `weir_table_size{table="flows"} 4096`, `weir_queue_length 4096`,
 		`weir_flow_rule_packets_total{rule="echoes",service="ruled"} `, `weir_fragment_events_total{event="wait"} 0`,

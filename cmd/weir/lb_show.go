@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLBShowCommand() *cobra.Command {
@@ -184,7 +184,7 @@ func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error
 	for _, n := range flows {
 		total += n
 	}
-	table := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(s.out, false)
 	fmt.Fprintf(table, "\n%s\tPACKETS IN%s\tBYTES IN%s\tPACKETS OUT%s\tBYTES OUT%[2]s\tNEW FLOWS%[2]s\tFLOWS\tSHARE\n", name, unit, unit, unit)
 	for _, backend := range sortedKeys(backends) {
 		b, then := backends[backend], before.Backends[name][backend]

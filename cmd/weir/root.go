@@ -69,6 +69,7 @@ of namespaces to try it all in (lab). It holds TCP connections by the hundred th
 		newDoctorCommand(),
 		newTurnCommand(),
 		newTCPCommand(),
+		newManCommand(),
 	)
 	usageArgs(root)
 	return root

@@ -6,12 +6,12 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/fragsim"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newSimCommand() *cobra.Command {
@@ -132,7 +132,7 @@ func simulateFragments(cmd *cobra.Command, c fragsim.Config, report string, asJS
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), out)
 	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := terminal.NewTable(cmd.OutOrStdout(), true)
 	if err := errors.Join(fragsim.WriteTable(w, results), w.Flush()); err != nil {
 		return err
 	}

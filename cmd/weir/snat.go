@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newSnatCommand() *cobra.Command {
@@ -293,7 +293,7 @@ func newSnatRulesCommand() *cobra.Command {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), rules)
 			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			w := terminal.NewTable(cmd.OutOrStdout(), false)
 			fmt.Fprintln(w, "VENDOR\tRULE\tVALUE\tUNIT\tBASIS\tDATE\tSOURCE")
 			for _, r := range rules {
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Vendor, r.Rule, snatplan.Group(r.Value), r.Unit, r.Basis, r.Date, strings.TrimSpace(r.Title+" "+r.URL))

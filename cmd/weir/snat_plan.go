@@ -3,11 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newSnatPlanCommand() *cobra.Command {
@@ -95,7 +95,7 @@ func planSnat(cmd *cobra.Command, scenarios []snatplan.Scenario, asJSON bool) er
 
 // writeCells prints measured and planned figures side by side, one table per heading.
 func writeCells(out io.Writer, cells []snatplan.Cell) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := terminal.NewTable(out, true)
 	count := map[snatplan.Status]int{}
 	for i, c := range cells {
 		if i == 0 || c.Table != cells[i-1].Table {
@@ -138,7 +138,7 @@ func writePlan(out io.Writer, p snatplan.Plan, named bool) error {
 	if named {
 		fmt.Fprintln(out, p.Name)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "STAGE\tOF EACH\tPER KEY\tKEYS\tCAPACITY\tUSED\tFULL AT A DEMAND OF")
 	for _, st := range p.Stages {
 		capacity, full := snatplan.Group(st.Capacity), snatplan.Group(st.BreaksAt)

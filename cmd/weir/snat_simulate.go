@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // snatRun is what `weir snat simulate --json` prints.
@@ -145,7 +145,7 @@ func stageRow(st snatplan.StageRun) []string {
 }
 
 func writeRun(out io.Writer, r snatRun) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "STAGE\tHOLDS\tMOST CONNECTIONS\tFULLEST KEY\tMOST PORTS IN USE OR HELD DOWN\tREFUSED\tFIRST AFTER")
 	for _, st := range r.Run.Stages {
 		fmt.Fprintln(w, strings.Join(stageRow(st), "\t"))

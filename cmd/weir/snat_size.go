@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // snatSizes is what `weir snat plan --for N --json` prints.
@@ -114,7 +114,7 @@ func writeSizes(out io.Writer, r snatSizes) error {
 		fmt.Fprintf(out, ", %.0f new ones/s", r.Rate)
 	}
 	fmt.Fprint(out, "\n\n")
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "WAY\tNODES\tREPLICAS\tPORTS PER NODE\tADDRESSES\tHOLDS\tNEW/S\tFULL FIRST")
 	for _, s := range r.Ways {
 		if !s.Possible {

@@ -3,11 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newTCPDoctorCommand() *cobra.Command {
@@ -78,7 +78,7 @@ func writeLimits(w io.Writer, findings []limits.Finding, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, findings)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
 	for _, f := range findings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)

@@ -97,3 +97,23 @@ func TestWatchFitsTheTerminal(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, text)
 	}
 }
+
+// Tables that are wider than the terminal are made to fit: no line is left to the terminal to break.
+func TestTablesFitTheTerminal(t *testing.T) {
+	for _, command := range []string{"snat rules", "bench list"} {
+		for _, width := range []int{40, 80} {
+			t.Run(fmt.Sprint(command, " ", width), func(t *testing.T) {
+				s := terminaltest.Start(t, width, 24, append([]string{os.Args[0]}, strings.Fields(command)...)...)
+				code, text := s.Ended()
+				if code != 0 {
+					t.Fatalf("exit code %d:\n%s", code, text)
+				}
+				for _, line := range s.Lines() {
+					if len([]rune(strings.TrimRight(line, " "))) > width {
+						t.Errorf("broken by the terminal: %s", line)
+					}
+				}
+			})
+		}
+	}
+}

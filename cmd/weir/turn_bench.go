@@ -90,7 +90,6 @@ everything runs in a network namespace of its own.
 		oldShorthand(cmd, letter, name) // of STUNner's script; they mean other things in weir nat and weir explain
 	}
 	out.addFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("with", cobra.FixedCompletions(bench.TurnPeers(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 

@@ -9,12 +9,12 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
@@ -108,7 +108,7 @@ func (t *turnTable) once(ctx context.Context) error {
 }
 
 func (t *turnTable) print(list *turnUserList) error {
-	table := tabwriter.NewWriter(t.out, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(t.out, false)
 	fmt.Fprintln(table, "USER\tCLIENT\tVIA\tRELAY\tPEERS\tCHANNELS\tAGE\tEXPIRES\tUP\tDOWN\tRATE\tLAST")
 	for i := range list.Users {
 		u := &list.Users[i]

@@ -8,6 +8,9 @@ import (
 // The client is stopped for 5 s: nobody is lost, every beat that was due counts from when it was due, and connections
 // whose beat was due later are not late.
 func TestLatencyCountsFromTheIntendedTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, c := range []struct {
 		period       time.Duration
 		late, unsent uint64 // of 100 connections, at least, at most: those with a beat due in the stop

@@ -66,6 +66,9 @@ func TestMergedReportsKeepTheirIdentity(t *testing.T) {
 
 // Three clients of two workers each: the sum, each one's report, and what the server calls them agree.
 func TestReplicasAreSeenAsClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := startTestServer(t, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections, config.ID = server.Listen, 20, "pod"
@@ -90,6 +93,9 @@ func TestReplicasAreSeenAsClients(t *testing.T) {
 
 // Where ports end, as behind one masquerade, whole replicas are those that have all that they want.
 func TestWholeReplicasAtACeiling(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	low, high := freePorts(t, 100)
 	server := startTestServer(t, "one", "127.0.0.1:0", 1)
 	config := clientDefaults

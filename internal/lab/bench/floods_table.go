@@ -5,11 +5,11 @@ import (
 	"io"
 	"math"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // The aims: real clients during a flood.
@@ -144,7 +144,7 @@ func WriteFloods(w io.Writer, results []*measure.Result) error {
 	if len(results) == 0 {
 		return nil
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	for _, row := range floodRows(results) {
 		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // processResult is what became of one process.
@@ -142,7 +142,7 @@ func WriteSoak(w io.Writer, results []*measure.Result) error {
 		if len(rows) == 1 { // of a run of an earlier version
 			continue
 		}
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		table := terminal.NewTable(w, false)
 		for _, row := range rows {
 			fmt.Fprintln(table, strings.Join(row, "\t"))
 		}

@@ -132,7 +132,8 @@ func (e *Engine) findSNAT(en *entry, k flow.Key, s *sources, now, ttl time.Durat
 }
 
 // takePort looks at a few ports of a pool where none is free, takes that of the
-// unproven flow that was opened or renewed first, and evicts that flow. One whose
+// unproven flow that was opened or renewed first, and evicts that flow; of
+// fewSNATTries, which is in a flood, the first that its backend has not answered. One whose
 // backend has answered, as in a handshake of TCP, goes after those whose has not, and
 // in the handshakeTime after the answer only if more than a quarter of the ports are held
 // by such ones: they are a flood of SYNs then, which must not refuse everybody else.
@@ -140,11 +141,12 @@ func (e *Engine) findSNAT(en *entry, k flow.Key, s *sources, now, ttl time.Durat
 // go by their age. A port that is free after all is taken before any of them.
 func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, ttl time.Duration) bool {
 	state := en.place.state
-	start := uint64(state.snatNext)
-	state.snatNext += uint32(tries)
+	few := tries == fewSNATTries
 	tries = min(s.pool(), tries)
 	victim, chosen, first, young := flow.Ref(-1), uint64(0), rank{}, uint64(0)
-	for n := start; n < start+tries; n++ {
+	for range tries {
+		n := uint64(state.snatNext)
+		state.snatNext++
 		holder, at := e.holder(replyKey(k, s.to, s.at(n)), k, now)
 		if holder == nil {
 			return e.reserveSource(en, k, s, n, now, ttl)
@@ -158,6 +160,9 @@ func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, 
 		}
 		if victim < 0 || r.before(first) {
 			victim, chosen, first = at, n, r
+		}
+		if few && r.kind == unanswered {
+			break
 		}
 	}
 	if victim < 0 || first.kind == youngHandshake && 4*young <= tries {

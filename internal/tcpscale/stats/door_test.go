@@ -142,6 +142,9 @@ func TestForeignHostsAreRefused(t *testing.T) {
 
 // Senders that never finish hold up nobody, and are cut off.
 func TestSlowSendersHoldNobodyUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	service, at, _ := serve(t, "127.0.0.1:0", stats.Config{})
 	var slow []net.Conn

@@ -89,6 +89,12 @@ func (s *Screen) Text() string {
 	return strings.TrimRight(s.tmux("capture-pane", "-p", "-S", "-"), "\n")
 }
 
+// Lines is what the program printed: Text, in which lines that the terminal broke are whole.
+func (s *Screen) Lines() []string {
+	s.t.Helper()
+	return strings.Split(s.tmux("capture-pane", "-p", "-J", "-S", "-"), "\n")
+}
+
 // Visible is what can be seen without scrolling back.
 func (s *Screen) Visible() string {
 	s.t.Helper()

@@ -579,10 +579,11 @@ __noinline __u64 holder_rank(struct reservation *r)
 }
 
 /* Where no source port was found free, an unproven flow gives up its own: of r->tries
- * candidates the first by rank. A young handshake does only if more than a quarter of
- * them are such: they are a flood of SYNs then, which must not refuse everybody else. Each attempt looks where the last one of the service
- * ended, so the unproven flows of the whole pool go by their age. Sets start to the
- * candidate, which reserve_pool then takes. */
+ * candidates the first by rank; of SNAT_FEW, which is in a flood, the first that its
+ * backend has not answered. A young handshake does only if more than a quarter of them
+ * are such: they are a flood of SYNs then, which must not refuse everybody else. Each
+ * attempt looks where the last one of the service ended, so the unproven flows of the
+ * whole pool go by their age. Sets start to the candidate, which reserve_pool then takes. */
 __noinline int reserve_taken(struct reservation *r)
 {
 	__u32 service, *next;
@@ -593,25 +594,29 @@ __noinline int reserve_taken(struct reservation *r)
 	next = bpf_map_lookup_elem(&snat_next, &service);
 	if (!next)
 		return 0;
-	r->start = __sync_fetch_and_add(next, r->tries);
 	r->rank = SNAT_STAYS;
 	for (__u32 i = 0; i < SNAT_TRIES; i++) { /* what it finds is in r: the verifier follows i alone */
 		__u64 rank;
 
-		if (!r->rank || !pool_source(r, i))
+		if (i >= r->tries || i >= r->pool)
+			break;
+		r->start = __sync_fetch_and_add(next, 1);
+		if (!pool_source(r, 0))
 			break;
 		rank = holder_rank(r);
 		r->young += rank != SNAT_STAYS && rank & SNAT_YOUNG;
 		if (rank < r->rank) {
 			r->rank = rank;
-			r->chosen = i;
+			r->chosen = r->start;
 		}
+		if (!rank || (r->tries == SNAT_FEW && rank < SNAT_ANSWERED))
+			break;
 	}
-	if (r->rank == SNAT_STAYS || !r->pool)
+	if (r->rank == SNAT_STAYS)
 		return 0;
 	if (r->rank & SNAT_YOUNG && 4 * r->young <= (r->tries < r->pool ? r->tries : r->pool))
 		return 0;
-	r->start = ((__u64)r->start + r->chosen) % r->pool;
+	r->start = r->chosen;
 	r->tries = 1;
 	r->takes = 1;
 	return 1;
