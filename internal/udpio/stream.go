@@ -92,6 +92,9 @@ func (s *Stream) Write(b []byte) (int, error) {
 	return int(n), nil
 }
 
+// Forget leaves the descriptor to the caller.
+func (s *Stream) Forget() { *s = Stream{} }
+
 // Close frees the socket; closing twice is harmless.
 func (s *Stream) Close() {
 	if s.fd != 0 {

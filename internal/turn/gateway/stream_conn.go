@@ -16,7 +16,8 @@ import (
 // chunksAhead is how many reads of one connection may wait for the worker; then the client's own TCP waits.
 const chunksAhead = 4
 
-// streamConn is one client connection of a TCP, TLS or DTLS listener: a goroutine that reads and hands whole messages to the
+// streamConn is one client connection of a TLS or DTLS listener, or of a TCP listener once it has asked to become a data
+// connection (polledConn are all the others): a goroutine that reads and hands whole messages to the
 // worker of the client's address, one that writes what the worker queues, and no more.
 //
 //	handshake (TLS, DTLS) ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
@@ -32,8 +33,8 @@ type streamConn struct {
 	frames frameReader
 	slots  chan struct{}
 
-	place guest // among all connections
-	visit guest // among the handshakes, then the guests
+	place *guest // among all connections
+	visit *guest // among the handshakes, then the guests
 
 	owner  bool // the client has an allocation; the worker's own
 	once   sync.Once
@@ -42,7 +43,7 @@ type streamConn struct {
 
 // serveTCP is the life of a TCP or TLS connection.
 func (c *streamConn) serveTCP() {
-	defer c.server.remove(c)
+	defer c.server.remove(c, c.place)
 	if c.server.tls != nil && !c.handshakeTLS() {
 		return
 	}
@@ -52,11 +53,11 @@ func (c *streamConn) serveTCP() {
 // handshakeTLS makes the TLS connection of c.conn, or ends this one.
 func (c *streamConn) handshakeTLS() bool {
 	s := c.server
-	if !s.shared.handshakes.enter(&c.visit, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
+	if !s.shared.handshakes.enter(c.visit, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
 		c.end(handshakeRefused)
 		return false
 	}
-	defer s.shared.handshakes.leave(&c.visit)
+	defer s.shared.handshakes.leave(c.visit)
 	c.under = &gatherer{Conn: c.conn}
 	conn := tls.Server(c.under, s.tls)
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
@@ -79,10 +80,14 @@ func handshakeReason(err error) streamReason {
 
 // serve carries messages both ways until the connection ends. c.conn is ready.
 func (c *streamConn) serve() {
-	if !c.enterAsGuest() {
-		return
+	if c.enterAsGuest() {
+		c.serveGuest()
 	}
-	defer c.server.shared.guests.leave(&c.visit)
+}
+
+// serveGuest is serve of a connection that is a guest.
+func (c *streamConn) serveGuest() {
+	defer c.server.shared.guests.leave(c.visit)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -104,12 +109,12 @@ func (c *streamConn) serve() {
 // enterAsGuest begins the time in which the client must allocate. It is called again when an allocation has ended.
 func (c *streamConn) enterAsGuest() bool {
 	guests := c.server.shared.guests
-	if !guests.enter(&c.visit, c.path.Client.Addr(), func() { c.end(guestEvicted) }) {
+	if !guests.enter(c.visit, c.path.Client.Addr(), func() { c.end(guestEvicted) }) {
 		c.end(guestRefused)
 		return false
 	}
 	if c.isEnding() { // perhaps after serve has left for good
-		guests.leave(&c.visit)
+		guests.leave(c.visit)
 		return false
 	}
 	_ = c.conn.SetReadDeadline(time.Now().Add(guestTime))
@@ -244,6 +249,6 @@ func (c *streamConn) allocated(yes bool) {
 		return
 	}
 	c.frames.limit.Store(maxFrame)
-	c.server.shared.guests.leave(&c.visit)
+	c.server.shared.guests.leave(c.visit)
 	_ = c.conn.SetReadDeadline(time.Time{})
 }

@@ -194,3 +194,55 @@ func TestTCPRelayActive(t *testing.T) {
 	eventually(t, "only the control connection is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 	control.must(stun.MethodAllocate, tcpTransport) // which may go on
 }
+
+// A ConnectionBind that is refused leaves its connection as it was, whether the id is known or not, and with it all that came
+// before and after the request; the limits still count it.
+func TestTCPRelayBindRefused(t *testing.T) {
+	g, server, control, relay := relayTCP(t)
+	peer, err := net.Dial("tcp", relay.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	m := &stun.Message{Raw: control.receive()}
+	if err := m.Decode(); err != nil {
+		t.Fatal(err)
+	}
+	for name, id := range map[string][]byte{"unknown": {1, 2, 3, 4}, "known": connectionID(t, m)} {
+		conn := connectStream(t, server, false)
+		bind := stun.MustBuild(stun.TransactionID, stun.NewType(stun.MethodConnectionBind, stun.ClassRequest), raw(stun.AttrConnectionID, id...)).Raw
+		before, after := stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw, stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw
+		if _, err := conn.Write(append(append(append([]byte(nil), before...), bind...), after[:7]...)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 4096)
+		next := func(want []byte) int {
+			t.Helper()
+			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+			n, err := framedConn{conn}.Read(buf)
+			answer := &stun.Message{Raw: buf[:n]}
+			if err != nil || answer.Decode() != nil || !bytes.Equal(answer.TransactionID[:], want[8:20]) {
+				t.Fatalf("%s: answer %v, %v", name, answer, err)
+			}
+			return codeOf(answer)
+		}
+		if code := next(before); code != 0 {
+			t.Errorf("%s: the message before was answered %d", name, code)
+		}
+		if code := next(bind); code == 0 {
+			t.Errorf("%s: bound without credentials", name)
+		}
+		if _, err := conn.Write(after[7:]); err != nil {
+			t.Fatal(err)
+		}
+		if code := next(after); code != 0 {
+			t.Errorf("%s: the message after was answered %d", name, code)
+		}
+		if n := g.Stats().Listeners[0].Connections; n != 2 {
+			t.Errorf("%s: %d connections are counted", name, n)
+		}
+		_ = conn.Close()
+		eventually(t, "it is gone", func() bool { return g.Stats().Listeners[0].Connections == 1 })
+	}
+	exchangeHalfClosed(t, control.bindData(server, connectionID(t, m), ""), peer.(*net.TCPConn), "") // of the peer's, as ever
+}
