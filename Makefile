@@ -21,7 +21,7 @@ export PATH := $(PATH):$(or $(shell PATH='$(PATH)' $(GO) env GOPATH 2>/dev/null)
 RACE := \
 	./internal/coap/... \
 	./internal/control/... \
-	./internal/datapath/crew/... \
+	./internal/workers/... \
 	./internal/datapath/udpnat/... \
 	./internal/dtls/engine/... \
 	./internal/lab/demo/... \

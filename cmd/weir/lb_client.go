@@ -102,9 +102,9 @@ func printStatus(w io.Writer, status *lbStatus) error {
 		}
 	}
 	if f := status.Fast; f != nil {
-		text := "no fast road: " + f.Why
+		text := "no fast path: " + f.Why
 		if f.InUse {
-			text = "fast road in use: these programs mark what they can, the queue gets the rest"
+			text = "fast path in use: these programs mark what they can, the queue gets the rest"
 		}
 		if _, err := fmt.Fprintf(w, "\n%s\n%s", text, queuedTwice(status)); err != nil {
 			return err

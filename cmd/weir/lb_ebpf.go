@@ -33,7 +33,7 @@ type ebpfFlags struct {
 
 func (f *ebpfFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
-	set.StringSliceVar(&f.interfaces, "interface", nil, "ebpf, and the fast road of nfqueue: interfaces that packets come in on, such as eth0,eth1")
+	set.StringSliceVar(&f.interfaces, "interface", nil, "ebpf, and the fast path of nfqueue: interfaces that packets come in on, such as eth0,eth1")
 	set.StringVar(&f.hook, "hook", "auto", "ebpf: where programs run: auto, xdp or tcx")
 	set.StringVar(&f.pinPath, "pin-path", ebpf.DefaultPinPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
 	set.StringVar(&f.order, "tcx-order", "first", "ebpf: before or behind other TCX programs: first or last")

@@ -54,12 +54,12 @@ func (q *nfqueueStatus) marked() (n uint64) {
 	return n
 }
 
-// queuedTwice is what to say when the queue's rule takes packets that the fast road has marked; "" if all is well.
+// queuedTwice is what to say when the queue's rule takes packets that the fast path has marked; "" if all is well.
 func queuedTwice(status *lbStatus) string {
 	if status.Fast == nil || !status.Fast.InUse || status.Queues == nil || status.Queues.marked() == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d packets with a mark were queued all the same, which makes the fast road idle: let the rules leave them alone (weir lb rules --unmarked)\n",
+	return fmt.Sprintf("%d packets with a mark were queued all the same, which makes the fast path idle: let the rules leave them alone (weir lb rules --unmarked)\n",
 		status.Queues.marked())
 }
 

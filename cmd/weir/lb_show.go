@@ -152,7 +152,7 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 		return nil
 	}
 	if status.Fast != nil {
-		if _, err := fmt.Fprintf(s.out, "\nFast road, before the queue:\n%s", queuedTwice(status)); err != nil {
+		if _, err := fmt.Fprintf(s.out, "\nFast path, before the queue:\n%s", queuedTwice(status)); err != nil {
 			return err
 		}
 	}

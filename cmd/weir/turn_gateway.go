@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
-	"github.com/weir-lb/weir/internal/turn/keep"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
@@ -122,13 +122,13 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		}
 		return summary.print(cmd.OutOrStdout())
 	}
-	return f.keep.run(cmd, log, func(ctx context.Context, k *keep.Keep) error {
+	return f.keep.run(cmd, log, func(ctx context.Context, k *handover.Store) error {
 		return serveGateway(ctx, k, source, log, levels, cmd.Flags().Changed("drain-timeout"))
 	})
 }
 
 // serveGateway is the serving process.
-func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log *slog.Logger, levels *atomic.Pointer[stunnerd.LogLevels], drainGiven bool) error {
+func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource, log *slog.Logger, levels *atomic.Pointer[stunnerd.LogLevels], drainGiven bool) error {
 	signals, release := turnSignals()
 	defer release()
 	plan, text, err := source.load()
@@ -141,7 +141,7 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	for i := range plan.gateway.Listeners {
 		privilege.WarnKeyFile(log, "TLS key", plan.gateway.Listeners[i].Key)
 	}
-	options := gateway.Options{Workers: source.flags.workers, Log: log.With("scope", "turn"), Keeper: gatewayKeeper(k)}
+	options := gateway.Options{Workers: source.flags.workers, Log: log.With("scope", "turn"), Store: gatewayStore(k)}
 	offload, err := openTurnOffload(&plan.gateway, log.With("scope", "offload"))
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 			end := signalsOf(ctx).ending
 			end.drain()
 			if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
-				keep.Leaving() // what does not end now is killed, and not started again
+				handover.Leaving() // what does not end now is killed, and not started again
 				end.drained()
 			}
 			return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/turn/keep"
+	"github.com/weir-lb/weir/internal/handover"
 )
 
 // upgradeAnswer is the answer to POST /upgrade: the new binary was found to run, and this process hands over.
@@ -19,9 +19,9 @@ type upgradeAnswer struct {
 
 // keepStatus is the part of a gateway's status that is about its process.
 type keepStatus struct {
-	PID     int        `json:"pid"`
-	Version string     `json:"version"`
-	Keep    keep.Stats `json:"keep"`
+	PID     int            `json:"pid"`
+	Version string         `json:"version"`
+	Keep    handover.Stats `json:"keep"`
 }
 
 // upgraded is what `weir turn upgrade --json` prints.

@@ -241,7 +241,7 @@ func TestChurnAndDrain(t *testing.T) {
 	p := newPair(t, func(c *ClientConfig, _ *ServerConfig) { c.Churn, c.Reset = 50, true })
 	p.up()
 	p.pass(4*time.Second, p.client, p.server)
-	p.client.churn.rate = 0
+	p.client.churn.cost = 0
 	// A connect that has failed waits for its back-off: time must go on.
 	for end := p.now + time.Minute; p.now < end && (p.client.count.connections.Established < 100 || p.server.count.connections.Established != 100); {
 		p.pass(tick, p.client, p.server)

@@ -57,7 +57,7 @@ func TestForgedRecordsFromElsewhere(t *testing.T) {
 			if s.BadMACs > test.tried || s.BadMACs+s.ForgedDropped != records || s.Sessions != 2 || s.Spent != 0 {
 				t.Errorf("%d tried, at most %d: %+v", s.BadMACs, test.tried, s)
 			}
-			if n := len(x.w.forgers.slots.entries); n > maxForgers || n != len(x.w.forgers.byKey) || n != x.w.forgers.order.Len() {
+			if n := x.w.forgers.slots.Size(); n > maxForgers || n != len(x.w.forgers.byKey) || n != x.w.forgers.order.Len() {
 				t.Errorf("%d sources are remembered", n)
 			}
 			// The client where it is, behind another port of its NAT, and elsewhere.

@@ -119,8 +119,8 @@ func (w *Worker) LinkSend(n int, to netip.AddrPort) {
 
 // tick runs what is due.
 func (w *Worker) tick() {
-	for w.halfOpens.next() <= w.now {
-		w.halfOpenDue(w.halfOpens.heap[0])
+	for h := w.halfOpens.dueBy(w.now); h != nil; h = w.halfOpens.dueBy(w.now) {
+		w.halfOpenDue(h)
 	}
 	w.expire()
 	if w.wakeAt <= w.now {

@@ -191,7 +191,7 @@ func (n *nfqNet) carries() error {
 	case !n.road.fast && seen == 0:
 		return errors.New("datagrams arrive past the queue")
 	case n.road.fast && seen > 0:
-		return fmt.Errorf("%d datagrams were queued in spite of the fast road", seen)
+		return fmt.Errorf("%d datagrams were queued in spite of the fast path", seen)
 	}
 	return nil
 }

@@ -171,8 +171,8 @@ type aim struct {
 func aims() []aim {
 	return []aim{
 		{"processor time of weir, saturated", LoadFlood, "", RoadQueue, FigurePacketCost, "µs/packet", 4.5, true},
-		{"fast road, one TCP stream, offload on", LoadTCP, "on", RoadFast, FigureDirect, "of direct", .95, false},
-		{"fast road, one TCP stream, offload off", LoadTCP, "off", RoadFast, FigureDirect, "of direct", .95, false},
+		{"fast path, one TCP stream, offload on", LoadTCP, "on", RoadFast, FigureDirect, "of direct", .95, false},
+		{"fast path, one TCP stream, offload off", LoadTCP, "off", RoadFast, FigureDirect, "of direct", .95, false},
 	}
 }
 

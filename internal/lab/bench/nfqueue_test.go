@@ -113,7 +113,7 @@ func TestNFQueueChoosesCells(t *testing.T) {
 	}
 }
 
-// nfqResults are results of a run of three rounds: the queue carries half, the queues fail, the fast road is not there.
+// nfqResults are results of a run of three rounds: the queue carries half, the queues fail, the fast path is not there.
 func nfqResults() []*measure.Result {
 	b := &nfqBench{config: NFQueueConfig{Rounds: 3, Duration: 2 * time.Second, Offloads: []string{"off"}, Loads: []string{LoadTCP, LoadFlood, LoadPingPong}}, running: programs.NewGroup()}
 	b.config.setDefaults()
@@ -176,7 +176,7 @@ func TestNFQueueTableAndReport(t *testing.T) {
 		"queues failed", "fast not available", "not available: fast: this weir has no --fast", "failed: queues, flood, ipv4: <nothing> arrived",
 		"queue, offload off, before: queue 0: waiting 0, queue drops 0, user drops 0, sequence 7",
 		"at most 4.5 µs/packet; here 5.00: not reached",
-		"fast road, one TCP stream, offload off, ipv4: at least 0.95 of direct; here -: not measured",
+		"fast path, one TCP stream, offload off, ipv4: at least 0.95 of direct; here -: not measured",
 	} {
 		if !strings.Contains(squeezed, want) {
 			t.Errorf("no %q in\n%s", want, table.String())

@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"bytes"
@@ -379,4 +379,41 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("%d frames of %d, and none lost", frames, last)
 		}
 	})
+}
+
+// A compaction that fails, as on a full disk, is tried again only after another mebibyte: each attempt copies all live
+// records, which would stop the worker at every change. Nothing that was put is lost meanwhile.
+func TestFailedCompactionIsNotRetriedAtOnce(t *testing.T) {
+	j, _, unlock := inDir(t, t.TempDir())
+	defer unlock()
+	full, attempts := true, 0
+	fresh := j.fresh
+	j.fresh = func() (*os.File, error) {
+		attempts++
+		if full {
+			return nil, unix.ENOSPC
+		}
+		return fresh()
+	}
+	record := make([]byte, 1000)
+	failed := 0
+	const changes = 4 * slack / 1000
+	for i := range changes {
+		record[0] = byte(i)
+		if err := j.put(1, record); err != nil {
+			failed++
+		}
+	}
+	if attempts < 2 || attempts > 4 || failed != attempts {
+		t.Errorf("%d attempts and %d errors in %d changes of 1 kB, want one per mebibyte", attempts, failed, changes)
+	}
+	full = false
+	for range slack/1000 + 100 {
+		if err := j.put(1, record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := contents(t, j); j.stats.Compactions == 0 || j.end > 3*slack || got[1] != string(record) {
+		t.Errorf("with room again: %d compactions, %d bytes, %d records", j.stats.Compactions, j.end, len(got))
+	}
 }

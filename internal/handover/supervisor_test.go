@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"fmt"

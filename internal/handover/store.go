@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"cmp"
@@ -39,8 +39,8 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Keep is the serving process's end. Its methods may be called by several goroutines at once.
-type Keep struct {
+// Store is the serving process's end. Its methods may be called by several goroutines at once.
+type Store struct {
 	log   *slog.Logger
 	wire  *wire // nil: no supervisor
 	hello hello
@@ -82,8 +82,8 @@ type Stats struct {
 // Open takes over from the process before, under a supervisor its sockets too. Called once, before sockets are opened.
 // Errors: a state directory that others may write to, that is none, or that another process uses. One that cannot be written
 // at the moment (a full disk, no permission) is told by the log and Stats.
-func Open(o Options) (*Keep, error) {
-	k := &Keep{
+func Open(o Options) (*Store, error) {
+	k := &Store{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), taken: map[string]int{}, stored: map[string]struct{}{},
 		handOver: make(chan struct{}), answers: make(chan string, 1), ended: make(chan struct{}),
 	}
@@ -103,7 +103,7 @@ func Open(o Options) (*Keep, error) {
 }
 
 // Close ends the connection to the supervisor and the journal. Nothing is dropped by it.
-func (k *Keep) Close() {
+func (k *Store) Close() {
 	if k.wire != nil {
 		_ = k.wire.conn.Close()
 		if k.journal != nil {
@@ -121,10 +121,10 @@ func (k *Keep) Close() {
 	}
 }
 
-// Store hands a duplicate of fd to the supervisor under a name, replacing one of that name; the caller keeps its own. A
+// Hold hands a duplicate of fd to the supervisor under a name, replacing one of that name; the caller keeps its own. A
 // socket that was taken is stored already. Errors: ErrFull, ErrLate; the caller counts them and goes on. Without a
 // supervisor it does nothing.
-func (k *Keep) Store(name string, fd int) error {
+func (k *Store) Hold(name string, fd int) error {
 	if k.wire == nil || k.alone.Load() {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (k *Keep) Store(name string, fd int) error {
 	defer k.socketsMu.Unlock()
 	err := error(ErrFull)
 	if _, known := k.stored[name]; known || len(k.stored) < k.hello.Capacity {
-		err = k.wire.send(patience, opStore, []byte(name), fd)
+		err = k.wire.send(sendTimeout, opStore, []byte(name), fd)
 	}
 	if err != nil {
 		k.refuseLocked(name, err)
@@ -144,7 +144,7 @@ func (k *Keep) Store(name string, fd int) error {
 }
 
 // refuseLocked counts a socket that is not stored, and says it once until one is stored again.
-func (k *Keep) refuseLocked(name string, err error) {
+func (k *Store) refuseLocked(name string, err error) {
 	k.refused++
 	delete(k.stored, name)
 	if !k.warned {
@@ -155,7 +155,7 @@ func (k *Keep) refuseLocked(name string, err error) {
 
 // Drop lets the supervisor close its duplicate. Ending the process is no reason to drop: what is stored then, the next
 // process takes.
-func (k *Keep) Drop(name string) {
+func (k *Store) Drop(name string) {
 	if k.wire == nil || k.alone.Load() {
 		return
 	}
@@ -164,13 +164,13 @@ func (k *Keep) Drop(name string) {
 	if _, known := k.stored[name]; !known {
 		return
 	}
-	if k.wire.send(patience, opDrop, []byte(name)) == nil { // else it counts on as stored, which it is
+	if k.wire.send(sendTimeout, opDrop, []byte(name)) == nil { // else it counts on as stored, which it is
 		delete(k.stored, name)
 	}
 }
 
 // Take gives the caller the socket that an earlier process stored, once.
-func (k *Keep) Take(name string) (fd int, ok bool) {
+func (k *Store) Take(name string) (fd int, ok bool) {
 	k.socketsMu.Lock()
 	defer k.socketsMu.Unlock()
 	fd, ok = k.taken[name]
@@ -182,7 +182,7 @@ func (k *Keep) Take(name string) (fd int, ok bool) {
 }
 
 // Names lists what can be taken, sorted.
-func (k *Keep) Names() []string {
+func (k *Store) Names() []string {
 	k.socketsMu.Lock()
 	defer k.socketsMu.Unlock()
 	names := make([]string, 0, len(k.taken))
@@ -194,7 +194,7 @@ func (k *Keep) Names() []string {
 }
 
 // Settle drops what nobody took, and returns how many that were.
-func (k *Keep) Settle() int {
+func (k *Store) Settle() int {
 	names := k.Names()
 	for _, name := range names {
 		if fd, ok := k.Take(name); ok {
@@ -206,26 +206,26 @@ func (k *Keep) Settle() int {
 }
 
 // Ready tells the supervisor that this process serves.
-func (k *Keep) Ready() {
+func (k *Store) Ready() {
 	if k.wire != nil && !k.alone.Load() {
 		_ = k.wire.send(handOverTime, opReady, nil)
 	}
 }
 
 // Stopping tells the supervisor that this process took the first signal to end and may need longer than a moment for it.
-func (k *Keep) Stopping() {
+func (k *Store) Stopping() {
 	if k.wire != nil && !k.alone.Load() {
-		_ = k.wire.send(patience, opStopping, nil)
+		_ = k.wire.send(sendTimeout, opStopping, nil)
 	}
 }
 
 // HandOver is closed when the supervisor wants this process to stop reading and end, keeping all that is stored, for a
 // successor that is about to start.
-func (k *Keep) HandOver() <-chan struct{} { return k.handOver }
+func (k *Store) HandOver() <-chan struct{} { return k.handOver }
 
 // RequestUpgrade asks the supervisor to replace this process by the binary that is at its path now, and waits until that
 // was found to run, or not: then the error says why. HandOver closes next.
-func (k *Keep) RequestUpgrade() error {
+func (k *Store) RequestUpgrade() error {
 	if k.wire == nil || k.alone.Load() {
 		return errors.New("no supervisor: it serves with --no-supervisor, or its supervisor died")
 	}
@@ -245,7 +245,7 @@ func (k *Keep) RequestUpgrade() error {
 }
 
 // Stats may be called at any time.
-func (k *Keep) Stats() Stats {
+func (k *Store) Stats() Stats {
 	k.socketsMu.Lock()
 	s := Stats{Unusable: k.unusable, Supervisor: "none", Sockets: len(k.stored), Refused: k.refused, Capacity: k.hello.Capacity}
 	k.socketsMu.Unlock()

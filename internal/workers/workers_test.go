@@ -1,4 +1,4 @@
-package crew_test
+package workers_test
 
 import (
 	"context"
@@ -7,11 +7,11 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/weir-lb/weir/internal/datapath/crew"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 type worker struct {
-	inbox crew.Inbox[*worker]
+	inbox workers.Inbox[*worker]
 	woken chan struct{}
 	did   int
 	fail  chan error
@@ -28,9 +28,9 @@ func (w *worker) run() error {
 	return nil
 }
 
-func newCrew(n int) (*sync.Mutex, *crew.Crew[*worker], []*worker) {
+func newGroup(n int) (*sync.Mutex, *workers.Group[*worker], []*worker) {
 	var lock sync.Mutex
-	c := crew.New[*worker](&lock)
+	c := workers.New[*worker](&lock)
 	var workers []*worker
 	for range n {
 		w := &worker{woken: make(chan struct{}, 64), fail: make(chan error, 1)}
@@ -47,7 +47,7 @@ func idle(ctx context.Context) { <-ctx.Done() }
 // What is asked is done once by each worker before Do returns: before Run, while it runs and after it.
 func TestDoReachesEveryWorkerBeforeWhileAndAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lock, c, workers := newCrew(3)
+		lock, c, workers := newGroup(3)
 		do := func() {
 			lock.Lock()
 			defer lock.Unlock()
@@ -81,7 +81,7 @@ func TestDoReachesEveryWorkerBeforeWhileAndAfterRun(t *testing.T) {
 // A worker that breaks ends the others, and nobody who asked it something waits for ever.
 func TestABrokenWorkerEndsAllAndStillAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lock, c, workers := newCrew(2)
+		lock, c, workers := newGroup(2)
 		broken := errors.New("socket gone")
 		ended := make(chan error)
 		leave := make(chan struct{})
@@ -104,7 +104,7 @@ func TestABrokenWorkerEndsAllAndStillAnswers(t *testing.T) {
 }
 
 func TestARefusedRunStartsNothing(t *testing.T) {
-	lock, c, workers := newCrew(1)
+	lock, c, workers := newGroup(1)
 	refusal := errors.New("closed")
 	err := c.Run(t.Context(), func() error { return refusal }, (*worker).run, idle)
 	if !errors.Is(err, refusal) || c.Running() {

@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"context"
@@ -79,7 +79,7 @@ func (s *supervisor) probed(c *child, err error) {
 	if err != nil {
 		s.log.Error("upgrade refused: the old binary goes on", "error", err)
 		text := err.Error()
-		_ = c.wire.send(patience, opRefused, []byte(text[:min(len(text), maxMessage-1)]))
+		_ = c.wire.send(sendTimeout, opRefused, []byte(text[:min(len(text), maxMessage-1)]))
 		if c.again {
 			c.again = false
 			s.upgrade(c)
@@ -89,7 +89,7 @@ func (s *supervisor) probed(c *child, err error) {
 	s.log.Info("upgrade: the serving process hands over", "binary", s.config.Path, "sockets", len(s.held.fds))
 	c.leaving = true
 	c.killer = time.After(leaveTime)
-	_ = c.wire.send(patience, opHandOver, nil)
+	_ = c.wire.send(sendTimeout, opHandOver, nil)
 }
 
 // become replaces this process by a binary and returns only if that cannot be. why is for one that is fallen back to.

@@ -1,16 +1,16 @@
-// Package crew runs the workers of a user-space data path: one goroutine each, and what others ask of them done between
+// Package workers runs the workers of a user-space data path: one goroutine each, and what others ask of them done between
 // two batches, so that a worker's state needs no lock.
 //
 //	Apply, console ── Do(f) ──► inbox ─ wake ─► worker: batch │ Inbox.Serve │ batch …
 //	Run(ctx) ─ one goroutine per worker ─ the first error, or the end of ctx, ends them all
 //
 // It knows nothing of sockets or steering: a worker is any value, and how it is woken a function. The data path's own
-// mutex guards the crew, so that what is applied before and after Run begins is in order.
+// mutex guards the group, so that what is applied before and after Run begins is in order.
 //
-//	c := crew.New[*worker](&d.mu)
+//	c := workers.New[*worker](&d.mu)
 //	w.inbox = c.Add(w, w.poller.Wake)
 //	err := c.Run(ctx, d.begin, (*worker).run, d.watch)
-package crew
+package workers
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 // inboxSize is how many requests may wait for one worker before their senders do.
 const inboxSize = 16
 
-// Crew is the workers of one data path. Its methods want the lock that New got, except for Run, which takes it.
-type Crew[W any] struct {
+// Group is the workers of one data path. Its methods want the lock that New got, except for Run, which takes it.
+type Group[W any] struct {
 	lock    sync.Locker
 	members []member[W]
 	running bool
@@ -36,28 +36,28 @@ type member[W any] struct {
 // Inbox holds what others asked of one worker.
 type Inbox[W any] chan func(W)
 
-// New returns a crew without workers, guarded by lock.
-func New[W any](lock sync.Locker) *Crew[W] { return &Crew[W]{lock: lock} }
+// New returns a group without workers, guarded by lock.
+func New[W any](lock sync.Locker) *Group[W] { return &Group[W]{lock: lock} }
 
 // Add takes a worker on, before Run. wake ends its wait; any goroutine may call it.
-func (c *Crew[W]) Add(worker W, wake func()) Inbox[W] {
+func (c *Group[W]) Add(worker W, wake func()) Inbox[W] {
 	inbox := make(Inbox[W], inboxSize)
 	c.members = append(c.members, member[W]{worker, inbox, wake})
 	return inbox
 }
 
 // Running says whether the workers serve their inboxes.
-func (c *Crew[W]) Running() bool { return c.running }
+func (c *Group[W]) Running() bool { return c.running }
 
 // Do runs f for every worker, one after the other, on the worker's goroutine while Run is under way, and waits.
-func (c *Crew[W]) Do(f func(W)) {
+func (c *Group[W]) Do(f func(W)) {
 	for i := range c.members {
 		c.One(i, f)
 	}
 }
 
 // One is Do for one worker, by the order of Add.
-func (c *Crew[W]) One(i int, f func(W)) {
+func (c *Group[W]) One(i int, f func(W)) {
 	m := &c.members[i]
 	if !c.running {
 		f(m.worker)
@@ -72,7 +72,7 @@ func (c *Crew[W]) One(i int, f func(W)) {
 // Steps is for what would stop a worker for too long: for each worker it runs step(w, 0), then step(w, next) with what
 // the last one returned, until that is 0. between, if not nil, runs after each step, while the worker goes on. Whoever
 // holds the lock may give it up in between, so that others' requests need not wait for the last step.
-func (c *Crew[W]) Steps(step func(w W, from int) (next int), between func()) {
+func (c *Group[W]) Steps(step func(w W, from int) (next int), between func()) {
 	for i := range c.members {
 		for from, last := 0, false; !last; last = from == 0 {
 			c.One(i, func(w W) { from = step(w, from) })
@@ -86,7 +86,7 @@ func (c *Crew[W]) Steps(step func(w W, from int) (next int), between func()) {
 // Run starts work for every worker and beside(ctx) next to them, and returns when all have ended: after ctx, with nil, or
 // after the first error, with it. begin is asked first, under the lock, and may refuse. work must return once its
 // Inbox.Serve says false. The lock must be free.
-func (c *Crew[W]) Run(ctx context.Context, begin func() error, work func(W) error, beside func(context.Context)) error {
+func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) error, beside func(context.Context)) error {
 	c.lock.Lock()
 	err := begin()
 	c.running = c.running || err == nil

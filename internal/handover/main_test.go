@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"bufio"
@@ -122,7 +122,7 @@ func hold(log *slog.Logger) int {
 }
 
 type holder struct {
-	keep    *Keep
+	keep    *Store
 	version string
 	count   uint64
 	conn    *net.UDPConn
@@ -146,7 +146,7 @@ func (h *holder) open(address string) error {
 		return err
 	}
 	h.conn = conn
-	return control(conn, func(fd int) error { return h.keep.Store("echo", fd) })
+	return control(conn, func(fd int) error { return h.keep.Hold("echo", fd) })
 }
 
 func control(conn *net.UDPConn, f func(fd int) error) (err error) {
@@ -208,7 +208,7 @@ func (h *holder) run() int {
 		case strings.HasPrefix(text, "sockets "):
 			many, _ := strconv.Atoi(text[8:])
 			for i := range many {
-				_ = control(h.conn, func(fd int) error { return h.keep.Store(fmt.Sprint("more/", i), fd) })
+				_ = control(h.conn, func(fd int) error { return h.keep.Hold(fmt.Sprint("more/", i), fd) })
 			}
 		}
 		h.count++

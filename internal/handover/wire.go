@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"bytes"
@@ -35,9 +35,9 @@ const (
 )
 
 const (
-	maxMessage = 32 << 10
-	perMessage = 100 // descriptors; SCM_MAX_FD is 253
-	patience   = 50 * time.Millisecond
+	maxMessage  = 32 << 10
+	perMessage  = 100 // descriptors; SCM_MAX_FD is 253
+	sendTimeout = 50 * time.Millisecond
 )
 
 // wire is one end of the seqpacket pair.
@@ -91,7 +91,7 @@ func (w *wire) send(wait time.Duration, op byte, body []byte, fds ...int) error 
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	if w.late && wait == patience {
+	if w.late && wait == sendTimeout {
 		wait = time.Millisecond
 	}
 	if err := w.conn.SetWriteDeadline(time.Now().Add(wait)); err != nil {

@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"encoding/json"
@@ -47,7 +47,7 @@ func Leaving() {
 }
 
 // join receives what the supervisor holds, if there is one.
-func (k *Keep) join() error {
+func (k *Store) join() error {
 	value := os.Getenv(childEnv)
 	if value == "" {
 		return nil
@@ -83,7 +83,7 @@ func (k *Keep) join() error {
 	}
 }
 
-func (k *Keep) receiveSockets(m message) {
+func (k *Store) receiveSockets(m message) {
 	names := parseNames(m.body)
 	if len(names) != len(m.fds) {
 		closeAll(m.fds)
@@ -98,7 +98,7 @@ func (k *Keep) receiveSockets(m message) {
 
 // openJournal opens the one in dir, or that which came with the sockets, or a new memfd. A directory that cannot be written
 // at the moment costs the survival of all processes, not the start.
-func (k *Keep) openJournal(dir string) (err error) {
+func (k *Store) openJournal(dir string) (err error) {
 	var lost damage
 	if dir != "" {
 		lost, err = k.openStateJournal(dir)
@@ -126,7 +126,7 @@ func (k *Keep) openJournal(dir string) (err error) {
 
 // openStateJournal opens the journal of a directory. One that is none, or of another version, is set aside; so is one that
 // children die of.
-func (k *Keep) openStateJournal(dir string) (lost damage, err error) {
+func (k *Store) openStateJournal(dir string) (lost damage, err error) {
 	if k.state, err = openState(dir); err != nil {
 		return lost, err
 	}
@@ -160,7 +160,7 @@ func (k *Keep) openStateJournal(dir string) (lost damage, err error) {
 }
 
 // setAside moves a journal away, and no earlier one that was moved away.
-func (k *Keep) setAside(why string) error {
+func (k *Store) setAside(why string) error {
 	path, err := k.state.setAside()
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (k *Keep) setAside(why string) error {
 
 // adoptMemory copies what the process before kept in memory, because it could not write to the directory, and which
 // therefore is what is true.
-func (k *Keep) adoptMemory() error {
+func (k *Store) adoptMemory() error {
 	fd, known := k.Take(journalName)
 	if !known {
 		return nil
@@ -206,7 +206,7 @@ func (k *Keep) adoptMemory() error {
 }
 
 // giveBack makes a journal in memory one to take again.
-func (k *Keep) giveBack(file *os.File) error {
+func (k *Store) giveBack(file *os.File) error {
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err == nil {
 		k.socketsMu.Lock()
@@ -216,7 +216,7 @@ func (k *Keep) giveBack(file *os.File) error {
 	return err
 }
 
-func (k *Keep) openMemory() (*journal, damage, error) {
+func (k *Store) openMemory() (*journal, damage, error) {
 	fresh := func() (*os.File, error) { return newMemory("weir-journal") }
 	install := func(file *os.File) error {
 		return k.wire.send(handOverTime, opStore, []byte(journalName), int(file.Fd()))
@@ -246,7 +246,7 @@ func (k *Keep) openMemory() (*journal, damage, error) {
 }
 
 // listen reads what the supervisor says later, until it ends.
-func (k *Keep) listen() {
+func (k *Store) listen() {
 	defer close(k.ended)
 	handingOver := false
 	for {

@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"cmp"
@@ -236,7 +236,7 @@ func (s *supervisor) message(c *child, m message) {
 			m.fds = nil
 		}
 		if !s.held.store(m) {
-			_ = c.wire.send(patience, opFull, m.body)
+			_ = c.wire.send(sendTimeout, opFull, m.body)
 		}
 		return
 	case opDrop:

@@ -1,11 +1,11 @@
-// Package keep is what outlives a gateway process: its sockets and its records.
+// Package handover keeps what must outlive a process: its sockets and its records.
 //
 // It hides a supervisor process that holds a second descriptor of each socket (SCM_RIGHTS over a Unix seqpacket pair),
 // starts the serving child again when it dies, and replaces its own binary by exec without letting go of a descriptor;
 // and an append-only journal of records in a memfd (held like a socket) or in a file.
 //
 //	supervisor ──────── starts, restarts ───────► child: serves
-//	  │  ▲  name → fd                               │  Store Drop Take        sockets
+//	  │  ▲  name → fd                               │  Hold Drop Take         sockets
 //	  │  └────────────── seqpacket, fd 3 ◄──────────┤
 //	  └ SIGUSR2: exec itself, fds kept              └─ Put Delete Records ──► journal: memfd or DIR/journal
 //
@@ -23,8 +23,8 @@
 // bytes in a journal: then Put is refused and counted. Either way the allocation lives on, but does not survive its
 // process. If the supervisor dies, the child goes on alone and says so; nobody restarts it then. Linux only.
 //
-//	k, err := keep.Open(keep.Options{State: "/var/lib/weir", Log: log})
+//	k, err := handover.Open(handover.Options{State: "/var/lib/weir", Log: log})
 //	for id, record := range k.Records { … }
 //	fd, ok := k.Take("relay/192.0.2.1:49152")
 //	k.Ready()
-package keep
+package handover

@@ -2,16 +2,16 @@ package gateway
 
 import "net/netip"
 
-// Keeper holds what outlives the process: sockets by name and the records of allocations. *keep.Keep is one. Workers
-// call Store, Drop, Put and Delete while they serve; none of them may block for long.
-type Keeper interface {
-	// Store keeps a duplicate of fd under name. An error costs only the socket's survival.
-	Store(name string, fd int) error
+// Store holds what outlives the process: sockets by name and the records of allocations. *handover.Store is one. Workers
+// call Hold, Drop, Put and Delete while they serve; none of them may block for long.
+type Store interface {
+	// Hold keeps a duplicate of fd under name. An error costs only the socket's survival.
+	Hold(name string, fd int) error
 	// Drop forgets the descriptor of name.
 	Drop(name string)
 	// Names lists what can be taken.
 	Names() []string
-	// Take gives the caller the descriptor that an earlier process stored, once. The keeper keeps its duplicate.
+	// Take gives the caller the descriptor that an earlier process stored, once. The store keeps its duplicate.
 	Take(name string) (fd int, ok bool)
 	// Put writes the record of an allocation, in place of an earlier one, Delete removes it. Id 0 and those from 2^53 on are the gateway's own.
 	Put(id uint64, record []byte)

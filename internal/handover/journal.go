@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ type journal struct {
 	liveBytes int64
 	end       int64
 	sequence  uint64 // of the next frame
-	patience  int64  // no compaction before the file is that long: the last one failed
+	notBefore int64  // no compaction before the file is that long: the last one failed
 	scratch   []byte
 	failing   bool // the last change was not written: said once
 
@@ -160,13 +160,13 @@ func (j *journal) each(yield func(id uint64, record []byte) bool) error {
 const slack = 1 << 20
 
 func (j *journal) compactIfDue() error {
-	if j.end <= max(2*j.liveBytes+slack, j.patience) {
+	if j.end <= max(2*j.liveBytes+slack, j.notBefore) {
 		return nil
 	}
 	err := j.compact()
 	if err != nil {
 		j.stats.Failed++
-		j.patience = j.end + slack
+		j.notBefore = j.end + slack
 		return fmt.Errorf("compact: %w", err)
 	}
 	return nil

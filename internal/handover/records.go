@@ -1,4 +1,4 @@
-package keep
+package handover
 
 import (
 	"bytes"
@@ -8,16 +8,16 @@ import (
 
 // Put writes the record of an id, in place of an earlier one. It is in the kernel's hands when Put returns. A record that
 // cannot be written is counted, and said when the first of a run is.
-func (k *Keep) Put(id uint64, record []byte) {
+func (k *Store) Put(id uint64, record []byte) {
 	k.change(id, func(j *journal) error { return j.put(id, record) })
 }
 
 // Delete removes the record of an id. Ending the process is no reason to delete.
-func (k *Keep) Delete(id uint64) {
+func (k *Store) Delete(id uint64) {
 	k.change(id, func(j *journal) error { return j.delete(id) })
 }
 
-func (k *Keep) change(id uint64, do func(*journal) error) {
+func (k *Store) change(id uint64, do func(*journal) error) {
 	k.journalMu.Lock()
 	defer k.journalMu.Unlock()
 	if k.journal == nil {
@@ -31,7 +31,7 @@ func (k *Keep) change(id uint64, do func(*journal) error) {
 }
 
 // Records yields every record in the order of ids, for the restore at the start. record is the caller's.
-func (k *Keep) Records(yield func(id uint64, record []byte) bool) {
+func (k *Store) Records(yield func(id uint64, record []byte) bool) {
 	type entry struct {
 		id     uint64
 		record []byte
