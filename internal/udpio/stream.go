@@ -58,6 +58,9 @@ func DialStream(local netip.Addr, peer netip.AddrPort) (Stream, error) {
 	return s, nil
 }
 
+// AdoptStream makes a Stream of the descriptor of a connected TCP socket, which is the Stream's from then on.
+func AdoptStream(fd int) Stream { return Stream{fd: int32(fd) + 1} }
+
 // IsOpen says whether the socket can be used.
 func (s *Stream) IsOpen() bool { return s.fd != 0 }
 

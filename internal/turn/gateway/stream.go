@@ -202,7 +202,7 @@ func (s *streamServer) begin(conn *net.TCPConn) {
 		return
 	}
 	setUserTimeout(conn)
-	go c.serveTCP()
+	go c.serveTLS()
 }
 
 // newConn prepares the state of a connection that is not in s.conns yet.

@@ -16,8 +16,8 @@ import (
 // chunksAhead is how many reads of one connection may wait for the worker; then the client's own TCP waits.
 const chunksAhead = 4
 
-// streamConn is one client connection of a TLS or DTLS listener, or of a TCP listener once it has asked to become a data
-// connection (polledConn are all the others): a goroutine that reads and hands whole messages to the
+// streamConn is one client connection of a DTLS listener, of a TLS listener until its handshake is done, or of TCP and TLS
+// listeners once it has asked to become a data connection (polledConn are all the others): a goroutine that reads and hands whole messages to the
 // worker of the client's address, one that writes what the worker queues, and no more.
 //
 //	handshake (TLS, DTLS) ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
@@ -28,7 +28,6 @@ type streamConn struct {
 	worker *worker
 	raw    io.Closer // the TCP socket, or the DTLS session's datagrams
 	conn   net.Conn  // raw, or the TLS or DTLS connection over it
-	under  *gatherer // TLS: between raw and conn
 	out    *outQueue
 	frames frameReader
 	slots  chan struct{}
@@ -41,34 +40,31 @@ type streamConn struct {
 	ending chan struct{} // closed when the connection begins to end
 }
 
-// serveTCP is the life of a TCP or TLS connection.
-func (c *streamConn) serveTCP() {
-	defer c.server.remove(c, c.place)
-	if c.server.tls != nil && !c.handshakeTLS() {
-		return
+// serveTLS is the handshake of a TLS connection, which its worker then serves.
+func (c *streamConn) serveTLS() {
+	wire := &tlsWire{Conn: c.conn}
+	if secure := c.handshakeTLS(wire); secure == nil || !c.becomePolled(secure, wire) {
+		c.server.remove(c, c.place)
 	}
-	c.serve()
 }
 
-// handshakeTLS makes the TLS connection of c.conn, or ends this one.
-func (c *streamConn) handshakeTLS() bool {
+// handshakeTLS makes the TLS connection, or ends this one.
+func (c *streamConn) handshakeTLS(wire *tlsWire) *tls.Conn {
 	s := c.server
 	if !s.shared.handshakes.enter(c.visit, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
 		c.end(handshakeRefused)
-		return false
+		return nil
 	}
 	defer s.shared.handshakes.leave(c.visit)
-	c.under = &gatherer{Conn: c.conn}
-	conn := tls.Server(c.under, s.tls)
+	conn := tls.Server(wire, s.tls)
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	err := conn.HandshakeContext(context.Background())
 	if err != nil {
 		c.end(handshakeReason(err))
-		return false
+		return nil
 	}
 	_ = conn.SetDeadline(time.Time{})
-	c.conn = conn
-	return true
+	return conn
 }
 
 func handshakeReason(err error) streamReason {
@@ -91,7 +87,7 @@ func (c *streamConn) serveGuest() {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		if err := c.out.run(c.conn, c.path.Transport != allocation.TCP, c.under); err != nil {
+		if err := c.out.run(c.conn, c.path.Transport != allocation.TCP); err != nil {
 			c.end(writeReason(err))
 		}
 	}()

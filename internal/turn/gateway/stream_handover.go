@@ -36,6 +36,7 @@ func (w *worker) refuseBind(c *polledConn, request []byte) {
 func (c *polledConn) handOver(frames [][]byte) {
 	s, w, end := c.server, c.worker, c.guestEnd.at
 	ahead := append(bytes.Join(frames, nil), c.frames.take()...)
+	rest := bytes.Clone(c.out.rest())
 	c.unwatch(w)
 	conn, err := c.detach()
 	if err != nil {
@@ -45,6 +46,10 @@ func (c *polledConn) handOver(frames [][]byte) {
 	next := s.newConn(c.path.Client, c.path.Server)
 	next.place, next.visit = c.place, c.visit
 	next.raw, next.conn = conn, &aheadConn{conn, ahead}
+	if c.tls != nil {
+		c.wire.Conn, c.wire.polled, c.wire.in = conn, nil, bytes.Clone(c.wire.in)
+		next.conn = &aheadConn{c.tls, ahead}
+	}
 	if !s.shared.guests.reassign(c.visit, func() { next.end(guestEvicted) }) {
 		c.end(guestEvicted) // the worker was not told yet
 		_ = conn.Close()
@@ -55,11 +60,14 @@ func (c *polledConn) handOver(frames [][]byte) {
 		return
 	}
 	c.ended = true
-	next.out.put(c.out.rest())
 	c.out.drop()
 	_ = conn.SetReadDeadline(time.Now().Add(time.Duration(end - w.now)))
 	go func() {
 		defer s.remove(next, next.place)
+		_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := conn.Write(rest); err != nil {
+			next.end(writeReason(err))
+		}
 		next.serveGuest()
 	}()
 }
@@ -79,7 +87,7 @@ func (c *polledConn) detach() (*net.TCPConn, error) {
 }
 
 // swap lets closeStream find another connection in the place of one; false: it has begun.
-func (s *streamServer) swap(c *polledConn, next *streamConn) bool {
+func (s *streamServer) swap(c, next any) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -92,7 +100,7 @@ func (s *streamServer) swap(c *polledConn, next *streamConn) bool {
 
 // aheadConn is a connection of which some bytes were read before.
 type aheadConn struct {
-	*net.TCPConn
+	net.Conn
 	ahead []byte
 }
 
@@ -105,5 +113,8 @@ func (c *aheadConn) Read(b []byte) (int, error) {
 		}
 		return n, nil
 	}
-	return c.TCPConn.Read(b)
+	return c.Conn.Read(b)
 }
+
+// CloseWrite is that of TCP and TLS connections.
+func (c *aheadConn) CloseWrite() error { return closeWrite(c.Conn) }

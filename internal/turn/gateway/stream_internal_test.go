@@ -29,7 +29,10 @@ func pipeConn(t *testing.T) (*streamConn, net.Conn) {
 	if !s.add(c) {
 		t.Fatal("the listener is closed")
 	}
-	go c.serveTCP()
+	go func() {
+		defer s.remove(c, c.place)
+		c.serve()
+	}()
 	t.Cleanup(func() {
 		_ = theirs.Close()
 		s.wait.Wait()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -14,7 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// polledConn is one client connection of a TCP listener. The poller of its worker says when it can be read or written, so
+// polledConn is one client connection of a TCP or TLS listener, of the latter once its handshake is done (streamConn). The poller of its worker says when it can be read or written, so
 // it needs no goroutine; it holds memory for messages only while one is there in part, or waits to be written.
 //
 //	accept ─► begin ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
@@ -29,6 +30,8 @@ type polledConn struct {
 	token  uint64 // valid while watched
 	frames frameReader
 	out    polledQueue
+	tls    *tls.Conn // nil over TCP
+	wire   *tlsWire  // under tls
 
 	place, visit *guest   // among all connections; among the guests
 	guestEnd     deadline // of its time without an allocation
@@ -91,14 +94,8 @@ func (s *streamServer) beginPolled(socket udpio.Stream, client netip.AddrPort) {
 		socket.Close()
 		return
 	}
-	c := &polledConn{
-		server: s, socket: socket, worker: s.gateway.workerFor(client), place: new(guest), visit: new(guest),
-		path: allocation.Path{Client: client, Server: server, Transport: s.listener.transport, Listener: s.listener.id},
-	}
-	c.frames.pool = &s.shared.chunks
-	c.frames.limit.Store(maxYoungFrame)
-	c.out.blocks = &s.shared.blocks
-	c.guestEnd.conn, c.writeEnd.conn = c, c
+	c := s.newPolled(socket, client, server)
+	c.place, c.visit = new(guest), new(guest)
 	if !s.shared.connections.enter(c.place, client.Addr(), nil) {
 		s.counts.add(connectionRefused)
 		socket.Abort()
@@ -110,6 +107,19 @@ func (s *streamServer) beginPolled(socket udpio.Stream, client netip.AddrPort) {
 		return
 	}
 	c.worker.post(func(w *worker) { c.begin(w) })
+}
+
+// newPolled prepares the state of a connection that is not in s.conns yet.
+func (s *streamServer) newPolled(socket udpio.Stream, client, server netip.AddrPort) *polledConn {
+	c := &polledConn{
+		server: s, socket: socket, worker: s.gateway.workerFor(client),
+		path: allocation.Path{Client: client, Server: server, Transport: s.listener.transport, Listener: s.listener.id},
+	}
+	c.frames.pool = &s.shared.chunks
+	c.frames.limit.Store(maxYoungFrame)
+	c.out.blocks = &s.shared.blocks
+	c.guestEnd.conn, c.writeEnd.conn = c, c
+	return c
 }
 
 // begin has the worker's poller watch the connection.
@@ -124,6 +134,9 @@ func (c *polledConn) begin(w *worker) {
 		return
 	}
 	c.watched = true
+	if c.tls != nil {
+		w.takeTLS(c) // what came with the end of the handshake
+	}
 }
 
 // enterAsGuest begins the time in which the client must allocate.
@@ -144,6 +157,10 @@ func (w *worker) readStream(c *polledConn) {
 		c.write()
 	}
 	if c.ended {
+		return
+	}
+	if c.tls != nil {
+		w.readTLS(c)
 		return
 	}
 	chunk, err := c.frames.read(&c.socket)

@@ -23,19 +23,33 @@ func (q *polledQueue) room(size, limit int) bool {
 
 // add queues one message, padded to four bytes (RFC 8656 §12.5).
 func (q *polledQueue) add(head, body []byte) {
+	q.block.b = appendPadded(q.spare(len(head)+len(body)+3), head, body)
+}
+
+// addRaw queues bytes as they are.
+func (q *polledQueue) addRaw(b []byte) {
+	q.block.b = append(q.spare(len(b)), b...)
+}
+
+// spare is what waits, moved to the front of its memory where size more bytes would not fit behind it.
+func (q *polledQueue) spare(size int) []byte {
 	if q.block == nil {
 		q.block = q.blocks.get()
 	}
 	b := q.block.b
-	if q.sent > 0 && cap(b)-len(b) < len(head)+len(body)+3 {
+	if q.sent > 0 && cap(b)-len(b) < size {
 		b = b[:copy(b, b[q.sent:])]
 		q.sent = 0
 	}
+	return b
+}
+
+func appendPadded(b, head, body []byte) []byte {
 	b = append(append(b, head...), body...)
 	for range -(len(head) + len(body)) & 3 {
 		b = append(b, 0)
 	}
-	q.block.b = b
+	return b
 }
 
 // drop forgets what waits.
@@ -54,18 +68,26 @@ func (q *polledQueue) rest() []byte {
 
 // deliver is stream.deliver, as streamConn's. What comes after the end is lost with the connection.
 func (c *polledConn) deliver(head, body []byte) bool {
+	if c.ended {
+		return true
+	}
 	size := len(head) + len(body) + 3
-	switch {
-	case c.ended:
-	case c.out.room(size, queueBytes):
+	if c.tls != nil {
+		size += recordsRoom
+	}
+	if !c.out.room(size, queueBytes) {
+		if isUserData(head) {
+			return false
+		}
+		if !c.out.room(size, queueBytes+queueAnswerBytes) {
+			c.end(clientSlow)
+			return false
+		}
+	}
+	if c.tls != nil {
+		c.addTLS(head, body)
+	} else {
 		c.out.add(head, body)
-	case isUserData(head):
-		return false
-	case c.out.room(size, queueBytes+queueAnswerBytes):
-		c.out.add(head, body)
-	default:
-		c.end(clientSlow)
-		return false
 	}
 	return true
 }

@@ -63,6 +63,7 @@ type worker struct {
 	// Of TCP listeners.
 	guestEnds, writeEnds deadlines
 	endedStreams         []*polledConn        // to be closed at the turn's end
+	records, plain       []byte               // of the TLS connection at hand: what was read, a message to write
 	head                 [udpio.HeadSize]byte // of the ChannelData at hand
 
 	transaction   uint64 // of the last Data indication
