@@ -74,7 +74,7 @@ func mayImport() map[string]may {
 		"tcpscale":               {ours: "steering/rate lab/measure lab/procstat"},
 		"tcpscale/limits":        {},
 		"tcpscale/stats":         {ours: "tcpscale lab/measure"},
-		"tcpscale/scalebench":    {ours: "tcpscale tcpscale/limits lab/measure lab/plot lab/netlab lab/procstat lab/programs lab/scratch"},
+		"tcpscale/scalebench":    {ours: "tcpscale tcpscale/limits lab/measure lab/plot lab/netlab lab/procstat lab/programs lab/scratch terminal"},
 		// 6
 		"dtls/engine":     {ours: "udpio dtls/record dtls/handshake dtls/arena steering/cid steering/evict steering/heap steering/rate steering/slab"},
 		"coap/cluster":    {ours: "dtls/engine steering/cid"},
@@ -89,10 +89,10 @@ func mayImport() map[string]may {
 		"turn/load":       {ours: "udpio lab/measure lab/procstat", others: pion + "stun"},
 		"kube":            {ours: "steering/lb turn/gateway", others: "k8s.io/ sigs.k8s.io/"},
 		"lab/programs":    {ours: "lab/netlab lab/procstat"},
-		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/programs lab/scratch"},
-		"lab/natrig":      {ours: "lab/netlab lab/snatplan lab/plot lab/programs lab/scratch tcpscale"},
+		"lab/bench":       {ours: "udpio lab/netlab lab/measure lab/procstat lab/plot lab/programs lab/scratch terminal"},
+		"lab/natrig":      {ours: "lab/netlab lab/snatplan lab/plot lab/programs lab/scratch tcpscale terminal"},
 		"lab/demo":        {ours: "coap/client control/admin lab/measure lab/plot lab/scratch terminal"},
-		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra golang.org/x/term"},
+		"../cmd/weir":     {ours: "*", others: "github.com/spf13/cobra github.com/spf13/pflag golang.org/x/term"},
 		"../web":          {},
 		// scenarios in the binary
 		"../examples/snat": {},

@@ -80,6 +80,7 @@ func udpFragments(from, to netip.AddrPort, id uint16, payload []byte) [][]byte {
 // TCP and UDP never see the queue; of fragments, only datagrams whose first one is late do, and whole; ICMP errors only when
 // they quote a flow that the program does not know. All of a flow goes to one backend.
 func TestRootNFQFast(t *testing.T) {
+	takesSeconds(t)
 	lab := fastLab(t, "nfqfast")
 	client := lab.Namespace("zone0")
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100), "--fast", "on", "--interface", "veth0")
@@ -178,6 +179,7 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 
 // A rule that queues also what the program has marked makes the fast path idle: weir says so, and how to mend it.
 func TestRootNFQFastQueuedTwice(t *testing.T) {
+	takesSeconds(t)
 	lab := queueLab(t, "nfqtwice") // its rule does not look at marks
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100), "--fast", "on", "--interface", "veth0")
 	k.until("the fast path", func(s *lbStatus) bool { return s.Fast != nil && s.Fast.InUse })
@@ -204,6 +206,7 @@ const ruledSpec = `- name: ruled
 
 // A configuration that the program cannot do all of is the queue's alone while it is in force, and flows stay where they are.
 func TestRootNFQFastComesAndGoes(t *testing.T) {
+	takesSeconds(t)
 	lab := fastLab(t, "nfqauto")
 	plain := fmt.Sprintf(queueSpec, 100)
 	k := newQueueLB(t, lab.Namespace("gateway"), plain, "--interface", "veth0") // auto
@@ -235,6 +238,7 @@ func TestRootNFQFastComesAndGoes(t *testing.T) {
 
 // With --fast on such a configuration is refused, and the last one stays in force on both roads.
 func TestRootNFQFastInsists(t *testing.T) {
+	takesSeconds(t)
 	lab := fastLab(t, "nfqinsist")
 	plain := fmt.Sprintf(queueSpec, 100)
 	k := newQueueLB(t, lab.Namespace("gateway"), plain, "--interface", "veth0", "--fast", "on")

@@ -41,7 +41,7 @@ func (f *nfqueueFlags) add(cmd *cobra.Command) {
 	set.IntVar(&f.batch, "batch", nfqueue.DefaultBatch, "nfqueue: packets read and answered by one system call")
 	set.IntVar(&f.buffer, "receive-buffer", 0, "nfqueue: bytes of each queue's socket (default: enough for a full queue)")
 	set.BoolVar(&f.failOpen, "fail-open", false, "nfqueue: packets that find their queue full go on without a mark instead of being dropped")
-	set.DurationVar(&f.spin, "spin", nfqueue.DefaultSpin, "nfqueue: under load, how long to look for the next packet before sleeping; 0: never")
+	durationVar(set, &f.spin, "spin", nfqueue.DefaultSpin, "nfqueue: under load, how long to look for the next packet before sleeping; 0: never")
 }
 
 func (f *nfqueueFlags) config(log *slog.Logger) (nfqueue.Config, error) {

@@ -67,7 +67,7 @@ binary does not come to serve, the old one is back. It is what SIGUSR2 to the ga
 		},
 	}
 	flags.add(cmd, turnPart())
-	cmd.Flags().DurationVar(&wait, "wait", time.Minute, "how long the new process may take until it serves")
+	durationVar(cmd.Flags(), &wait, "wait", time.Minute, "how long the new process may take until it serves")
 	return cmd
 }
 

@@ -88,6 +88,9 @@ func TestSignalsAndExitCode(t *testing.T) {
 
 // A child that hangs is not waited for at a second signal.
 func TestASecondSignalEndsAHangingChild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
 	kill(t, s.ask("first").pid, unix.SIGSTOP)
 	kill(t, s.cmd.Process.Pid, unix.SIGTERM)
@@ -154,6 +157,9 @@ func TestKillsOfServingChildrenLoseNothing(t *testing.T) {
 // Children that are killed while they start, as a system without memory does it, keep their state for longer than those
 // that crash; and the supervisor goes on starting new ones.
 func TestSupervisorNeverGivesUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stuckEnv+"=starting")
 	kills := 0
 	for kills < 25 {

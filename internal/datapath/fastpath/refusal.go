@@ -26,6 +26,9 @@ func refusal(s *lb.Snapshot) string {
 		if service.Stateless {
 			return fmt.Sprintf("service %s does without conntrack; the program remembers flows", service.Name)
 		}
+		if service.CID != nil && len(service.CID.Layouts) > caps.MaxLayouts {
+			return fmt.Sprintf("service %s has %d CID layouts; the program reads %d", service.Name, len(service.CID.Layouts), caps.MaxLayouts)
+		}
 		if service.CID != nil && slices.ContainsFunc(service.CID.Layouts, func(l cid.Layout) bool { return l.Mask != cid.MaskNone }) {
 			return fmt.Sprintf("service %s hides node ids in its connection ids; only the queue reads them", service.Name)
 		}

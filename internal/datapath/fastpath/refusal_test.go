@@ -20,6 +20,7 @@ func TestRefusals(t *testing.T) {
 		"hash nfqlb":                 func(s *lb.Snapshot) { s.Hash = lb.NFQLB },
 		"limits.flows":               func(s *lb.Snapshot) { s.Limits.Flows = 1 << 30 },
 		"s does without conntrack":   func(s *lb.Snapshot) { s.Services[0].Stateless = true },
+		"s has 5 CID layouts":        func(s *lb.Snapshot) { s.Services[0].CID = &cid.Set{Layouts: make([]cid.Layout, 5)} },
 		"hides node ids in its conn": func(s *lb.Snapshot) { s.Services[0].CID = &cid.Set{Layouts: []cid.Layout{{Mask: cid.MaskSipHash}}} },
 	} {
 		s := plain()

@@ -19,6 +19,13 @@ import (
 //     uses many sources: it needs 18 hours for the 2^20 that end a session with CCM_8. Meanwhile a client that moves to another
 //     source may have to make a new session.
 //
+// A datagram is one sender's. So after a record of it has failed to open, its other records of that session are not tried: a
+// flood of datagrams full of records counts, and costs, no more than one of single records.
+//
+// A session does not go on beyond its limit, by whatever proof: with a tag of 64 bits each failure leaves a chance of 2^-64 that a
+// forged record is taken, and RFC 9147 section 4.5.3 wants a limit for CCM_8 that rests on the safeguards there are. DTLS 1.2 has
+// no other keys for the session than those of a new handshake, which is what the alert brings about.
+//
 // What exceeds a limit is dropped before its tag is computed, and counted in Stats.ForgedDropped. Limits count failures of one
 // session only: with a session of one's own one cannot keep others out. A session that has come to its end is told so with the
 // alert bad_record_mac (RFC 6347 section 4.1.2.7), protected by its own keys, and counted in Stats.Spent: its client makes a
@@ -111,6 +118,7 @@ func (w *Worker) distrusted(p *Peer, from source) bool {
 // failed notes that a record of a session has failed to open.
 func (w *Worker) failed(p *Peer, from source) {
 	w.stats.BadMACs++
+	w.liar = p
 	key, limited := forgerOf(p, from)
 	if !limited {
 		return

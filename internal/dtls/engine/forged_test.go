@@ -114,6 +114,35 @@ func TestForgedRecordsFromTheOwnAddress(t *testing.T) {
 	}
 }
 
+// A datagram counts one failure of a session, however many records it has: 32 of them would end it with a thirty-second of the
+// datagrams. Records before the forged one, and those of other sessions, are served.
+func TestADatagramFailsOnce(t *testing.T) {
+	x := newWire(t, nil)
+	d, other := x.mustConnect(addr(1), "dev", true), x.mustConnect(addr(2), "dev", true)
+	forged := d.forge()
+	var all []byte
+	for range 32 {
+		all = append(all, forged...)
+	}
+	for _, from := range []netip.AddrPort{addr(1), addr(9)} {
+		before := x.stats()
+		x.in(append([]byte(nil), all...), from)
+		if s := x.stats(); s.BadMACs != before.BadMACs+1 || s.ForgedDropped != before.ForgedDropped+31 {
+			t.Errorf("from %v: %d tried, %d dropped", from, s.BadMACs-before.BadMACs, s.ForgedDropped-before.ForgedDropped)
+		}
+	}
+	before := x.stats()
+	mixed := append(d.seal([]byte("GET")), forged...)
+	mixed = append(mixed, other.seal([]byte("GET"))...)
+	x.in(append(mixed, forged...), addr(1))
+	if s := x.stats(); s.Requests != before.Requests+2 || s.BadMACs != before.BadMACs+1 || s.ForgedDropped != before.ForgedDropped+1 {
+		t.Errorf("%d requests served, %d tried, %d dropped", s.Requests-before.Requests, s.BadMACs-before.BadMACs, s.ForgedDropped-before.ForgedDropped)
+	}
+	if !x.alive(d) {
+		t.Error("the next datagram is not served")
+	}
+}
+
 func TestNoAllocationPerForgedRecord(t *testing.T) {
 	x := newWire(t, nil)
 	var devices []*device

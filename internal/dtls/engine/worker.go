@@ -26,6 +26,7 @@ type Worker struct {
 	// sessions is the order of eviction with DTLS.
 	sessions  sessions
 	forgers   forgers
+	liar      *Peer // the session of this datagram of which a record has failed to open; see forged.go
 	scratch   record.Scratch
 	record    record.Record
 	cidLength int      // -1: none

@@ -62,6 +62,7 @@ type trafficReport struct {
 	Up         flowReport `json:"up"`
 	Down       flowReport `json:"down"`
 	Overflowed uint64     `json:"overflowed"`
+	Late       uint64     `json:"late"`
 	Problems   []string   `json:"problems"`
 }
 

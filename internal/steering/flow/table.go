@@ -115,8 +115,8 @@ func (t *Table[K, V]) put(k K, v V, now, ttl time.Duration) (int32, bool) {
 	return i, true
 }
 
-// Evict removes an unproven entry for a new one that needs what it holds outside
-// of the table. It must not be proven. Pointers to other entries stay valid.
+// Evict removes an entry for a new one that needs what it holds outside of the
+// table. The caller knows that it is unproven, or begins anew. Pointers to other entries stay valid.
 func (t *Table[K, V]) Evict(at Ref) {
 	t.remove(int32(at))
 	t.evicted++

@@ -89,11 +89,8 @@ func (e *Engine) NamesOwner(k flow.Key, payload []byte) bool {
 	if service == nil || service.CID == nil || service.Down || k.Proto != flow.ProtoUDP {
 		return false
 	}
-	id, found, known := service.CID.Find(payload)
-	if !found || !known {
-		return false
-	}
-	b := service.Owner(id)
+	layout, id, _ := service.CID.Find(payload)
+	b := service.Owner(layout, id)
 	return b != nil && b.State != lb.Down
 }
 
@@ -114,6 +111,11 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 		}
 	}
 	if en, at := e.find(k, service, now); en != nil {
+		if en.state == closing && opens(flags) {
+			if b := service.Select(e.hash(service, k)); b != en.place.backend {
+				return e.replace(k, b, service, flags, now)
+			}
+		}
 		e.touch(en, at, k.Proto, flags, true, now)
 		return e.forward(reasonOr(unknown, lb.ReasonConntrack), k, en.place.backend, en.snat, false)
 	}
@@ -131,6 +133,16 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 	return e.enter(reasonOr(unknown, lb.ReasonMaglev), k, b, flags, now)
 }
 
+// replace gives a new connection on the ports of a closed one to b, which is not the backend of the old one. It
+// takes its entry over, so new_flow_rate does not count it.
+func (e *Engine) replace(k flow.Key, b *lb.Backend, service *lb.Service, flags uint8, now time.Duration) Decision {
+	if b == nil {
+		return noBackend(lb.ReasonNoBackend, service)
+	}
+	e.Forget(k)
+	return e.enter(lb.ReasonMaglev, k, b, flags, now)
+}
+
 func reasonOr(unknown bool, reason lb.Reason) lb.Reason {
 	if unknown {
 		return lb.ReasonCIDUnknown
@@ -141,14 +153,11 @@ func reasonOr(unknown bool, reason lb.Reason) lb.Reason {
 // byCID steers by the owner id in the datagram's connection id. Done false: it
 // names no owner that lives; unknown says that there was a CID.
 func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time.Duration) (d Decision, done, unknown bool) {
-	id, found, known := service.CID.Find(payload)
+	layout, id, found := service.CID.Find(payload)
 	if !found {
 		return d, false, false
 	}
-	b := (*lb.Backend)(nil)
-	if known {
-		b = service.Owner(id)
-	}
+	b := service.Owner(layout, id)
 	if b == nil || b.State == lb.Down {
 		return d, false, true
 	}

@@ -140,6 +140,9 @@ func TestRecordsOfAnotherBoot(t *testing.T) {
 
 // The wall clock is set while a gateway runs: records of its boot are still right after the next one.
 func TestStepBeforeABoot(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	port, store, c := netlabtest.UDPPort(t), newShelf(t), newClocks()
 	cfg := config("127.0.0.1", port)
 	_, stop := run(t, cfg, c.options(store, "first"))

@@ -109,6 +109,9 @@ func (c *turnClient) ping(channel uint16, text string) {
 // 1,000 allocations, of which 900 talk all the time without losing a datagram while the configuration changes back and
 // forth around them; the rest end because their listener moves.
 func TestReloadUnderAThousandAllocations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ports := []uint16{netlabtest.UDPPort(t), netlabtest.UDPPort(t), netlabtest.UDPPort(t)}
 	before := twoDoors(ports[0], ports[1])
 	after := twoDoors(ports[0], ports[2])

@@ -48,6 +48,9 @@ func TestRestartWhileSuspended(t *testing.T) {
 
 // An answer of a name server that lacks an address for a moment ends no call.
 func TestNameThatIsIncompleteForAMoment(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	port := netlabtest.UDPPort(t)
 	cfg := config("127.0.0.1", port)
 	cfg.Clusters[0].Endpoints, cfg.Clusters[0].Refresh = []string{"media.example"}, time.Second
