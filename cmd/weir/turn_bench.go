@@ -40,6 +40,7 @@ everything runs in a network namespace of its own.
   weir turn bench --clients 5 --duration 2s --size 1000 --bandwidth 10M --with coturn
   sudo weir turn bench --sweep --with coturn,stunnerd --road direct-channel --report turn.html
   sudo weir turn bench --road direct-channel --offload tcx --clients 5 --size 100 --bandwidth 20M
+  weir turn bench --road direct-channel --transport tcp --with coturn --clients 10 --duration 2s --size 160 --bandwidth 2M
   weir turn bench --sweep --json > turn.json; weir bench report turn.json -o turn.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -77,6 +78,8 @@ everything runs in a network namespace of its own.
 	flags.StringVar(&config.Generator, "generator", bench.GeneratorAuto, "iperf, builtin, or auto: iperf where it is installed, builtin for sweeps and direct-channel")
 	flags.StringVar(&config.Offload, "offload", "none", "of the gateway: none, auto, tcx, xdp; needs root")
 	flags.StringVar(&config.Network, "network", bench.NetworkAuto, "loopback; veth: clients, servers and sink on hosts of their own, needs root; auto: veth with an offload")
+	flags.StringVar(&config.Transport, "transport", bench.TransportUDP, "between the clients and the TURN server: udp, tcp")
+	flags.StringVar(&config.Direction, "direction", bench.DirectionUp, "of the packets: up (clients to sink), or with --road direct-channel down")
 	flags.IntVar(&config.Workers, "workers", 0, "workers of the gateway (default its own)")
 	flags.IntVar(&config.Burst, "burst", 0, "packets that a client of the built-in generator sends in a row (default 1, with direct-channel 8)")
 	flags.BoolVar(&config.NoGSO, "no-segment", false, "the built-in generator sends every packet by itself, without segmentation offload")

@@ -117,6 +117,18 @@ func TestTurnBenchBesideStunner(t *testing.T) {
 	turnBench(t, []string{"direct", "weir", "coturn", "stunnerd"}, 1, "-n", "1", "--road", "direct-channel", "--with", "coturn,stunnerd")
 }
 
+// Over TCP, each way; behind turncats too.
+func TestTurnBenchOverTCP(t *testing.T) {
+	netlabtest.Tools(t, "turnserver")
+	for _, direction := range []string{bench.DirectionUp, bench.DirectionDown} {
+		results := turnBench(t, []string{"direct", "weir", "coturn"}, 2, "--clients", "2", "--road", "direct-channel", "--transport", "tcp", "--direction", direction, "--with", "coturn")
+		if p := results[1].Parameters; p["transport"] != "tcp" || p["direction"] != direction {
+			t.Errorf("parameters %v", p)
+		}
+	}
+	turnBench(t, []string{"direct", "weir cat"}, 1, "--clients", "1", "--generator", "builtin", "--transport", "tcp")
+}
+
 func TestTurnBenchByIperf(t *testing.T) {
 	if !ownProcess(t) {
 		return
@@ -173,6 +185,8 @@ func TestTurnBenchRefusals(t *testing.T) {
 		"--rates: \"x\"":                                                           "--rates 20k,x",
 		"--most: \"a\"":                                                            "--most a",
 		"iperf speaks no TURN":                                                     "--road direct-channel --generator iperf",
+		"it needs --road direct-channel":                                           "--direction down",
+		`transport "sctp": write udp, tcp`:                                         "--transport sctp",
 		"packets of 8 bytes: want 40 to 1472":                                      "--size 8",
 	} {
 		var exit *exitError
@@ -202,7 +216,7 @@ func TestTurnBenchInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := bench.Turn(ctx, bench.TurnConfig{
 		Binary: os.Args[0], Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
-		Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
+		Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto, Transport: bench.TransportUDP, Direction: bench.DirectionUp,
 		Progress: func(_ float64, what string) {
 			if strings.HasPrefix(what, "direct: 1 of") || strings.HasPrefix(what, "direct: 0 of") {
 				cancel()
@@ -265,7 +279,7 @@ func TestTurnBenchKilled(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			if _, err := bench.Turn(ctx, bench.TurnConfig{
 				Binary: os.Args[0], Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
-				Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
+				Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto, Transport: bench.TransportUDP, Direction: bench.DirectionUp,
 				Progress: func(_ float64, what string) {
 					if strings.HasPrefix(what, "direct: ") { // everything is up
 						cancel()

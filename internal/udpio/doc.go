@@ -10,6 +10,7 @@
 //	Dial   ─► Socket ┐
 //	Dial   ─► Socket ┼─► Poller ── worker       many outgoing sockets of one worker in one epoll set
 //	Conn             ┘
+//	Accept ─► Stream ┘                          TCP clients of a server that is about UDP
 //	Bind   ─► Socket ── Reader ─► messages ─► Queues ── Writer ─► Socket, Conn    relays: gathered, nothing copied
 //
 // A Conn may be read by one goroutine and written by others at the same time. A Socket, a Poller, a Reader

@@ -43,9 +43,28 @@ func (p *Poller) Add(s *Socket, token uint64) error { return p.add(int(s.fd)-1, 
 // AddConn watches a Conn, which the worker then reads with a wait of 0.
 func (p *Poller) AddConn(c *Conn, token uint64) error { return p.add(c.fd, token) }
 
+// AddStream watches a Stream: Wait also reports its end and its errors.
+func (p *Poller) AddStream(s *Stream, token uint64) error { return p.add(s.FD(), token) }
+
+// AwaitRoom has Wait report the token of a watched Stream also while the kernel takes bytes to send, or no longer.
+func (p *Poller) AwaitRoom(s *Stream, token uint64, on bool) error {
+	events := uint32(unix.EPOLLIN)
+	if on {
+		events |= unix.EPOLLOUT
+	}
+	return p.control(unix.EPOLL_CTL_MOD, s.FD(), events, token)
+}
+
+// Remove stops watching a Stream that stays open.
+func (p *Poller) Remove(s *Stream) error { return p.control(unix.EPOLL_CTL_DEL, s.FD(), 0, 0) }
+
 func (p *Poller) add(fd int, token uint64) error {
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(token), Pad: int32(token >> 32)}
-	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
+	return p.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, token)
+}
+
+func (p *Poller) control(op, fd int, events uint32, token uint64) error {
+	event := unix.EpollEvent{Events: events, Fd: int32(token), Pad: int32(token >> 32)}
+	if err := unix.EpollCtl(p.fd, op, fd, &event); err != nil {
 		return fmt.Errorf("watch a socket: %w", err)
 	}
 	return nil

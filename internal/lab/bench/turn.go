@@ -42,6 +42,12 @@ const (
 	NetworkLoopback = "loopback"
 	NetworkVeth     = "veth"
 
+	TransportUDP = "udp"
+	TransportTCP = "tcp"
+
+	DirectionUp   = "up"
+	DirectionDown = "down"
+
 	WithNone = "none" // of TurnConfig.With: no peer
 )
 
@@ -58,6 +64,8 @@ type TurnConfig struct {
 	Generator string
 	Offload   string // mode of the gateway: none, auto, tcx, xdp
 	Network   string // auto, loopback, veth
+	Transport string // of the clients to the TURN server: udp, tcp
+	Direction string // up: clients to sink; down needs Road direct-channel
 	Workers   int    // of the gateway; 0: its default
 	Burst     int    // datagrams that a client of the built-in generator sends in a row; 0: 8 without turncats, else 1
 	NoGSO     bool   // the built-in generator sends every datagram by itself
@@ -106,7 +114,8 @@ func (c *TurnConfig) Validate() error {
 	}
 	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, TurnRoadChannel),
 		in("generator", c.Generator, GeneratorAuto, GeneratorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
-		in("network", c.Network, NetworkAuto, NetworkLoopback, NetworkVeth))
+		in("network", c.Network, NetworkAuto, NetworkLoopback, NetworkVeth), in("transport", c.Transport, TransportUDP, TransportTCP),
+		in("direction", c.Direction, DirectionUp, DirectionDown))
 	if errs != nil {
 		return errs
 	}
@@ -130,6 +139,8 @@ func (c *TurnConfig) Validate() error {
 		return fmt.Errorf("bursts of %d, %d workers: want up to 64 and up to 1024", c.Burst, c.Workers)
 	case c.Road == TurnRoadChannel && c.Generator == GeneratorIperf:
 		return errors.New("iperf speaks no TURN: --road direct-channel needs --generator builtin")
+	case c.Direction == DirectionDown && c.Road != TurnRoadChannel:
+		return errors.New("direction down is of the built-in generator alone: it needs --road direct-channel")
 	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.Most < 1000):
 		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.Most)
 	case c.veth() && netlab.Privileged() != nil:

@@ -34,13 +34,17 @@ func (s *turnStage) startPeer(ctx context.Context, name string, at netip.AddrPor
 	return cmd.Process.Pid, s.answersSTUN(ctx, at, name)
 }
 
-// coturnArgs run turnserver with nothing but UDP.
+// coturnArgs run turnserver with nothing but UDP, and TCP where the clients speak it.
 func (s *turnStage) coturnArgs(at netip.AddrPort) []string {
-	return []string{
+	args := []string{
 		"-n", "--listening-ip=" + at.Addr().String(), "--listening-port=" + strconv.Itoa(int(at.Port())), "--relay-ip=" + s.relay.String(),
-		"--lt-cred-mech", "--user=" + turnUser + ":" + turnPassword, "--realm=" + turnRealm, "--allow-loopback-peers", "--no-cli", "--no-tls", "--no-dtls", "--no-tcp",
+		"--lt-cred-mech", "--user=" + turnUser + ":" + turnPassword, "--realm=" + turnRealm, "--allow-loopback-peers", "--no-cli", "--no-tls", "--no-dtls",
 		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile=" + filepath.Join(s.dir, "coturn.pid"), "--userdb=" + filepath.Join(s.dir, "coturn.db"),
 	}
+	if s.config.Transport == TransportUDP {
+		args = append(args, "--no-tcp")
+	}
+	return args
 }
 
 // stunnerArgs run stunnerd with one read loop for each core. Its relay sockets have the listener's address.
@@ -48,11 +52,12 @@ func (s *turnStage) stunnerArgs(at netip.AddrPort) ([]string, error) {
 	file := filepath.Join(s.dir, "stunnerd.conf")
 	text := fmt.Sprintf(`version: v1alpha1
 admin: {name: stunnerd}
-auth: {type: static, realm: %s, credentials: {username: %s, password: %s}}
+auth: {type: static, realm: %[1]s, credentials: {username: %[2]s, password: %[3]s}}
 listeners:
-  - {name: udp, protocol: TURN-UDP, address: %s, port: %d, routes: [far]}
+  - {name: udp, protocol: TURN-UDP, address: %[4]s, port: %[5]d, routes: [far]}
+  - {name: tcp, protocol: TURN-TCP, address: %[4]s, port: %[5]d, routes: [far]}
 clusters:
-  - {name: far, endpoints: [%q]}
+  - {name: far, endpoints: [%[6]q]}
 `, turnRealm, turnUser, turnPassword, at.Addr(), at.Port(), s.peers())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err

@@ -74,6 +74,7 @@ func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnP
 	parameters := map[string]string{
 		ParamTurnSize: strconv.Itoa(size), paramClients: strconv.Itoa(s.config.Clients), "generator": generator, "network": s.network,
 		"platform": s.config.Platform, "offload": s.offload, "latency": "one-way, one clock", "with": s.config.with(),
+		"transport": s.config.Transport, "direction": s.config.Direction,
 	}
 	if generator == GeneratorBuiltin {
 		parameters["burst"] = strconv.Itoa(s.config.burst())

@@ -214,12 +214,12 @@ func (s *turnStage) startGateway(ctx context.Context, at netip.AddrPort) error {
 	text := fmt.Sprintf(`realm: %s
 auth: {mode: static, users: [{name: %s, password: %s}]}
 listeners:
-  - {name: udp, protocol: udp, address: %s, port: %d, relay: [%s], routes: [far]}
+  - {name: clients, protocol: %s, address: %s, port: %d, relay: [%s], routes: [far]}
 clusters:
   - {name: far, endpoints: [%s]}
 limits: {unauthenticated: 100000, unauthenticated_total: 100000}
 offload: {mode: %s}
-`, turnRealm, turnUser, turnPassword, at.Addr(), at.Port(), s.relay, s.peers(), s.config.Offload)
+`, turnRealm, turnUser, turnPassword, s.config.Transport, at.Addr(), at.Port(), s.relay, s.peers(), s.config.Offload)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func findOffload(status map[string]any) string {
 // startCat runs one turncat.
 func (s *turnStage) startCat(ctx context.Context, name string, listen, server, peer netip.AddrPort) (pid int, err error) {
 	cmd := exec.Command(s.config.Binary, "turn", "cat", "udp://"+listen.String(), //nolint:gosec // our own binary
-		fmt.Sprintf("turn://%s:%s@%s?transport=udp", turnUser, turnPassword, server), "udp://"+peer.String(), "--quiet")
+		fmt.Sprintf("turn://%s:%s@%s?transport=%s", turnUser, turnPassword, server, s.config.Transport), "udp://"+peer.String(), "--quiet")
 	if err := s.startQuiet(s.clients, "cat-"+name, cmd); err != nil {
 		return 0, err
 	}

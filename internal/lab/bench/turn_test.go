@@ -233,7 +233,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 func turnConfig() TurnConfig {
 	return TurnConfig{
 		Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Road: TurnRoadCat,
-		Generator: GeneratorBuiltin, Offload: "none", Network: NetworkAuto, Sizes: TurnSizes(), Rates: []float64{20000}, Rounds: 2, Probe: time.Second, Most: 1e6,
+		Generator: GeneratorBuiltin, Offload: "none", Network: NetworkAuto, Transport: TransportUDP, Direction: DirectionUp, Sizes: TurnSizes(), Rates: []float64{20000}, Rounds: 2, Probe: time.Second, Most: 1e6,
 	}
 }
 

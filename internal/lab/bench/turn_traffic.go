@@ -50,15 +50,17 @@ func (p *turnPhase) shortfall() float64 {
 
 // turnTraffic is the built-in generator and sink as a process.
 type turnTraffic struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-	log programs.LastLines
+	direction string
+	cmd       *exec.Cmd
+	in        io.WriteCloser
+	out       *bufio.Reader
+	log       programs.LastLines
 }
 
 // flowReport and trafficReport are the JSON of `weir bench traffic turn`.
 type trafficReport struct {
 	Up         flowReport `json:"up"`
+	Down       flowReport `json:"down"`
 	Overflowed uint64     `json:"overflowed"`
 	Late       uint64     `json:"late"`
 	Problems   []string   `json:"problems"`
@@ -96,6 +98,9 @@ func (s *turnStage) startTraffic(ctx context.Context, road *turnRoad) error {
 	}
 	if road.server.IsValid() {
 		args = append(args, "--server", road.server.String(), "--user", turnUser, "--password", turnPassword)
+		if s.config.Transport == TransportTCP {
+			args = append(args, "--tcp")
+		}
 	}
 	for _, to := range road.to {
 		args = append(args, "--to", to.String())
@@ -106,7 +111,7 @@ func (s *turnStage) startTraffic(ctx context.Context, road *turnRoad) error {
 	if !s.config.segment() {
 		args = append(args, "--no-segment")
 	}
-	t := &turnTraffic{cmd: exec.Command(s.config.Binary, args...)} //nolint:gosec // our own binary
+	t := &turnTraffic{direction: s.config.Direction, cmd: exec.Command(s.config.Binary, args...)} //nolint:gosec // our own binary
 	t.cmd.Stderr = &t.log
 	in, err := t.cmd.StdinPipe()
 	if err != nil {
@@ -157,7 +162,7 @@ func (t *turnTraffic) read(ctx context.Context, into any) error {
 // runBuiltin runs one load.
 func (t *turnTraffic) runBuiltin(ctx context.Context, load turnLoad) (phase turnPhase, err error) {
 	phase.load = load
-	command, err := json.Marshal(map[string]any{"rate": load.rate, "duration_ns": load.duration, "size": load.size, "direction": "up"})
+	command, err := json.Marshal(map[string]any{"rate": load.rate, "duration_ns": load.duration, "size": load.size, "direction": t.direction})
 	if err != nil {
 		return phase, err
 	}
@@ -171,13 +176,17 @@ func (t *turnTraffic) runBuiltin(ctx context.Context, load turnLoad) (phase turn
 	if len(report.Problems) > 0 {
 		return phase, errors.New(report.Problems[0])
 	}
-	for _, c := range report.Up.Connections {
+	flow := &report.Up
+	if t.direction == DirectionDown {
+		flow = &report.Down
+	}
+	for _, c := range flow.Connections {
 		if c.Damaged > 0 {
 			return phase, fmt.Errorf("%d datagrams of connection %d arrived damaged", c.Damaged, c.ID)
 		}
 		phase.rows = append(phase.rows, c.row())
 	}
-	phase.sum, phase.latency, phase.overflowed = turnSum(phase.rows), report.Up.Latency, report.Overflowed
+	phase.sum, phase.latency, phase.overflowed = turnSum(phase.rows), flow.Latency, report.Overflowed
 	return phase, nil
 }
 

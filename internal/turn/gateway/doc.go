@@ -6,7 +6,8 @@
 //
 //	client ─► reuse-port socket ─► worker: Table (allocation), one goroutine per core ─► relay socket ─► peer
 //	client ◄─ same socket       ◄─ queue of the turn, sent in gathered segments       ◄─ relay socket ◄─ peer
-//	client ◄═ TCP, TLS, DTLS ═► goroutines of the connection ◄─ batches, post ─► worker of the client's address
+//	client ◄═ TCP, TLS ═══════► worker of the client's address: the same poller, one read and one write a poll
+//	client ◄═ DTLS ═══════════► goroutines of the connection ◄─ batches, post ─► worker of the client's address
 //
 // A worker's turn: wait, read each ready socket once (recvmmsg, UDP_GRO), queue what it read on the sockets that it
 // leaves through, send each queue (sendmmsg, UDP_SEGMENT; the vectors point into the read buffers). Nothing is copied

@@ -171,17 +171,16 @@ func (w *worker) sendIndication(path allocation.Path, n *counts, b []byte) {
 
 // fromStream handles whole messages that a stream client sent, without padding. They are the worker's until it returns.
 func (w *worker) fromStream(s stream, l *listener, path allocation.Path, messages [][]byte) {
-	n := &l.counts[w.index]
+	n, c, known := &l.counts[w.index], (*client)(nil), false
 	for _, b := range messages {
-		var c *client
-		if a := w.table.Find(path); a != nil {
-			c = a.Data.(*client)
+		if !known { // a request may make or end the allocation
+			c, known = w.clientOf(path), true
 		}
 		if c != nil && len(b) > 0 && b[0]>>6 == 1 {
 			w.channelData(c, b)
 			continue
 		}
-		w.opening, w.openingFrom = s, l
+		w.opening, w.openingFrom, known = s, l, false
 		w.reserve()
 		answer := w.message(path, n, b)
 		w.opening, w.openingFrom = nil, nil
@@ -191,6 +190,14 @@ func (w *worker) fromStream(s stream, l *listener, path allocation.Path, message
 	}
 	w.flush() // the messages are the caller's again
 	s.flush()
+}
+
+// clientOf finds the client of a path, nil if it has no allocation.
+func (w *worker) clientOf(path allocation.Path) *client {
+	if a := w.table.Find(path); a != nil {
+		return a.Data.(*client)
+	}
+	return nil
 }
 
 // streamGone ends the allocation of a connection that ended.

@@ -5,11 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,18 +65,18 @@ type streamServer struct {
 	certificate atomic.Pointer[tls.Certificate] // TLS and DTLS: what the next handshake shows
 	tls         *tls.Config                     // TLS
 
-	tcp  *net.TCPListener
+	tcp  io.Closer // TCP and TLS: the listening socket
 	dtls *dtlsFront
 
 	mu     sync.Mutex
-	conns  map[*streamConn]struct{}
+	conns  map[any]struct{} // *streamConn and *polledConn
 	closed bool
 	wait   sync.WaitGroup // accept loop and connections
 }
 
 // openStream binds a TCP, TLS or DTLS listener and serves it until closeStream.
 func (g *Gateway) openStream(l *listener) error {
-	s := &streamServer{gateway: g, shared: g.streams, listener: l, conns: make(map[*streamConn]struct{})}
+	s := &streamServer{gateway: g, shared: g.streams, listener: l, conns: make(map[any]struct{})}
 	if l.config.Protocol.Secure() {
 		if err := s.loadCertificate(&l.config); err != nil {
 			return err
@@ -93,7 +93,7 @@ func (g *Gateway) openStream(l *listener) error {
 	return nil
 }
 
-// closeStream stops accepting and ends every connection of the listener.
+// closeStream stops accepting and ends every connection of the listener. The caller holds g.mu.
 func (g *Gateway) closeStream(l *listener) {
 	s := l.stream
 	if s == nil {
@@ -107,13 +107,27 @@ func (g *Gateway) closeStream(l *listener) {
 	}
 	s.mu.Lock()
 	s.closed = true
-	conns := make([]*streamConn, 0, len(s.conns))
+	polled := make(map[*worker][]*polledConn)
+	var others []*streamConn
 	for c := range s.conns {
-		conns = append(conns, c)
+		switch c := c.(type) {
+		case *polledConn:
+			polled[c.worker] = append(polled[c.worker], c)
+		case *streamConn:
+			others = append(others, c)
+		}
 	}
 	s.mu.Unlock()
-	for _, c := range conns {
+	for _, c := range others {
 		c.end(connectionShut)
+	}
+	for w, conns := range polled {
+		g.runInLocked(w, func(w *worker) {
+			for _, c := range conns {
+				c.end(connectionShut)
+			}
+			w.closeEnded()
+		})
 	}
 	s.wait.Wait()
 	if s.dtls != nil {
@@ -129,61 +143,73 @@ func (s *streamServer) listenTCP() error {
 		network = "tcp4"
 	}
 	config := net.ListenConfig{KeepAliveConfig: keepalive()}
+	config.SetMultipathTCP(false) // its sockets have no TCP_USER_TIMEOUT
 	bound, err := config.Listen(context.Background(), network, address.String())
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", address, err)
 	}
-	s.tcp = bound.(*net.TCPListener)
-	s.listener.server = s.tcp.Addr().(*net.TCPAddr).AddrPort()
+	listener := bound.(*net.TCPListener)
+	s.listener.server = listener.Addr().(*net.TCPAddr).AddrPort()
+	if s.listener.config.Protocol == TCP {
+		if err := s.listenPolled(listener); err != nil {
+			return fmt.Errorf("listen on %s: %w", address, err)
+		}
+		return nil
+	}
+	s.tcp = listener
 	s.wait.Add(1)
-	go s.acceptTCP()
+	go s.acceptTLS(listener)
 	return nil
 }
 
-// acceptTCP takes connections until the listener is closed. Where the process is out of descriptors it waits: the others
-// stay in the kernel's backlog.
-func (s *streamServer) acceptTCP() {
+// acceptTLS takes connections until the listener is closed.
+func (s *streamServer) acceptTLS(listener *net.TCPListener) {
 	defer s.wait.Done()
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for {
-		conn, err := s.tcp.AcceptTCP()
+		conn, err := listener.AcceptTCP()
 		switch {
 		case err == nil:
 			s.begin(conn)
 		case errors.Is(err, net.ErrClosed):
 			return
-		case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS):
-			s.gateway.options.Log.Warn("accept a connection", "listener", s.listener.current().Name, "err", err)
-			pause.Reset(100 * time.Millisecond)
-			<-pause.C
+		default:
+			s.pauseAccept(err)
 		}
 	}
 }
 
-// begin gives an accepted connection its place and its goroutines.
+// pauseAccept waits where the process is out of descriptors or memory: other connections stay in the kernel's backlog.
+func (s *streamServer) pauseAccept(err error) {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS) {
+		s.gateway.options.Log.Warn("accept a connection", "listener", s.listener.current().Name, "err", err)
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// begin gives an accepted TLS connection its place and its goroutines.
 func (s *streamServer) begin(conn *net.TCPConn) {
 	s.counts.add(connectionAccepted)
 	c := s.newConn(unmapPort(conn.RemoteAddr()), unmapPort(conn.LocalAddr()))
 	c.raw, c.conn = conn, conn
-	if !s.shared.connections.enter(&c.place, c.path.Client.Addr(), nil) {
+	if !s.shared.connections.enter(c.place, c.path.Client.Addr(), nil) {
 		s.counts.add(connectionRefused)
 		abort(conn)
 		return
 	}
 	if !s.add(c) {
-		s.shared.connections.leave(&c.place)
+		s.shared.connections.leave(c.place)
 		abort(conn)
 		return
 	}
 	setUserTimeout(conn)
-	go c.serveTCP()
+	go c.serveTLS()
 }
 
 // newConn prepares the state of a connection that is not in s.conns yet.
 func (s *streamServer) newConn(client, server netip.AddrPort) *streamConn {
 	c := &streamConn{
 		server: s, out: newOutQueue(&s.shared.blocks), slots: make(chan struct{}, chunksAhead), ending: make(chan struct{}),
+		place: new(guest), visit: new(guest),
 		path: allocation.Path{Client: client, Server: server, Transport: s.listener.transport, Listener: s.listener.id},
 	}
 	c.worker = s.gateway.workerFor(client)
@@ -193,7 +219,7 @@ func (s *streamServer) newConn(client, server netip.AddrPort) *streamConn {
 }
 
 // add keeps the connection for closeStream; false: the listener is closing.
-func (s *streamServer) add(c *streamConn) bool {
+func (s *streamServer) add(c any) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -206,8 +232,8 @@ func (s *streamServer) add(c *streamConn) bool {
 }
 
 // remove is the last thing that a connection does.
-func (s *streamServer) remove(c *streamConn) {
-	s.shared.connections.leave(&c.place)
+func (s *streamServer) remove(c any, place *guest) {
+	s.shared.connections.leave(place)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()

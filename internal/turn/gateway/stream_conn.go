@@ -16,7 +16,8 @@ import (
 // chunksAhead is how many reads of one connection may wait for the worker; then the client's own TCP waits.
 const chunksAhead = 4
 
-// streamConn is one client connection of a TCP, TLS or DTLS listener: a goroutine that reads and hands whole messages to the
+// streamConn is one client connection of a DTLS listener, of a TLS listener until its handshake is done, or of TCP and TLS
+// listeners once it has asked to become a data connection (polledConn are all the others): a goroutine that reads and hands whole messages to the
 // worker of the client's address, one that writes what the worker queues, and no more.
 //
 //	handshake (TLS, DTLS) ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
@@ -27,47 +28,43 @@ type streamConn struct {
 	worker *worker
 	raw    io.Closer // the TCP socket, or the DTLS session's datagrams
 	conn   net.Conn  // raw, or the TLS or DTLS connection over it
-	under  *gatherer // TLS: between raw and conn
 	out    *outQueue
 	frames frameReader
 	slots  chan struct{}
 
-	place guest // among all connections
-	visit guest // among the handshakes, then the guests
+	place *guest // among all connections
+	visit *guest // among the handshakes, then the guests
 
 	owner  bool // the client has an allocation; the worker's own
 	once   sync.Once
 	ending chan struct{} // closed when the connection begins to end
 }
 
-// serveTCP is the life of a TCP or TLS connection.
-func (c *streamConn) serveTCP() {
-	defer c.server.remove(c)
-	if c.server.tls != nil && !c.handshakeTLS() {
-		return
+// serveTLS is the handshake of a TLS connection, which its worker then serves.
+func (c *streamConn) serveTLS() {
+	wire := &tlsWire{Conn: c.conn}
+	if secure := c.handshakeTLS(wire); secure == nil || !c.becomePolled(secure, wire) {
+		c.server.remove(c, c.place)
 	}
-	c.serve()
 }
 
-// handshakeTLS makes the TLS connection of c.conn, or ends this one.
-func (c *streamConn) handshakeTLS() bool {
+// handshakeTLS makes the TLS connection, or ends this one.
+func (c *streamConn) handshakeTLS(wire *tlsWire) *tls.Conn {
 	s := c.server
-	if !s.shared.handshakes.enter(&c.visit, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
+	if !s.shared.handshakes.enter(c.visit, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
 		c.end(handshakeRefused)
-		return false
+		return nil
 	}
-	defer s.shared.handshakes.leave(&c.visit)
-	c.under = &gatherer{Conn: c.conn}
-	conn := tls.Server(c.under, s.tls)
+	defer s.shared.handshakes.leave(c.visit)
+	conn := tls.Server(wire, s.tls)
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	err := conn.HandshakeContext(context.Background())
 	if err != nil {
 		c.end(handshakeReason(err))
-		return false
+		return nil
 	}
 	_ = conn.SetDeadline(time.Time{})
-	c.conn = conn
-	return true
+	return conn
 }
 
 func handshakeReason(err error) streamReason {
@@ -79,14 +76,18 @@ func handshakeReason(err error) streamReason {
 
 // serve carries messages both ways until the connection ends. c.conn is ready.
 func (c *streamConn) serve() {
-	if !c.enterAsGuest() {
-		return
+	if c.enterAsGuest() {
+		c.serveGuest()
 	}
-	defer c.server.shared.guests.leave(&c.visit)
+}
+
+// serveGuest is serve of a connection that is a guest.
+func (c *streamConn) serveGuest() {
+	defer c.server.shared.guests.leave(c.visit)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		if err := c.out.run(c.conn, c.path.Transport != allocation.TCP, c.under); err != nil {
+		if err := c.out.run(c.conn, c.path.Transport != allocation.TCP); err != nil {
 			c.end(writeReason(err))
 		}
 	}()
@@ -104,12 +105,12 @@ func (c *streamConn) serve() {
 // enterAsGuest begins the time in which the client must allocate. It is called again when an allocation has ended.
 func (c *streamConn) enterAsGuest() bool {
 	guests := c.server.shared.guests
-	if !guests.enter(&c.visit, c.path.Client.Addr(), func() { c.end(guestEvicted) }) {
+	if !guests.enter(c.visit, c.path.Client.Addr(), func() { c.end(guestEvicted) }) {
 		c.end(guestRefused)
 		return false
 	}
 	if c.isEnding() { // perhaps after serve has left for good
-		guests.leave(&c.visit)
+		guests.leave(c.visit)
 		return false
 	}
 	_ = c.conn.SetReadDeadline(time.Now().Add(guestTime))
@@ -244,6 +245,6 @@ func (c *streamConn) allocated(yes bool) {
 		return
 	}
 	c.frames.limit.Store(maxFrame)
-	c.server.shared.guests.leave(&c.visit)
+	c.server.shared.guests.leave(c.visit)
 	_ = c.conn.SetReadDeadline(time.Time{})
 }

@@ -23,6 +23,8 @@ const (
 	maxYoungFrame = 4096
 
 	chunkBytes = 16 << 10
+	// keptRest is how much memory a connection keeps between frames that were not there as a whole.
+	keptRest = 1536
 )
 
 // frameSize tells how many bytes the message at the beginning of b takes with its padding; 0: b is too short to say. ok is
@@ -125,6 +127,9 @@ func (f *frameReader) read(r io.Reader) (*chunk, error) {
 		f.rest, f.long = nil, nil
 	}
 	f.rest = append(f.rest[:0], b...)
+	if len(b) == 0 && cap(f.rest) > keptRest {
+		f.rest = nil
+	}
 	if len(c.frames) == 0 {
 		f.pool.put(c)
 		return nil, err

@@ -22,14 +22,17 @@ func pipeConn(t *testing.T) (*streamConn, net.Conn) {
 	}
 	g := &Gateway{streams: newStreams(LimitConfig{Connections: 64, Handshakes: 16})}
 	g.workers = []*worker{{gateway: g, poller: poller}}
-	s := &streamServer{gateway: g, shared: g.streams, listener: &listener{transport: allocation.TCP}, conns: map[*streamConn]struct{}{}}
+	s := &streamServer{gateway: g, shared: g.streams, listener: &listener{transport: allocation.TCP}, conns: map[any]struct{}{}}
 	c := s.newConn(netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("192.0.2.2:3478"))
 	ours, theirs := net.Pipe()
 	c.raw, c.conn = ours, ours
 	if !s.add(c) {
 		t.Fatal("the listener is closed")
 	}
-	go c.serveTCP()
+	go func() {
+		defer s.remove(c, c.place)
+		c.serve()
+	}()
 	t.Cleanup(func() {
 		_ = theirs.Close()
 		s.wait.Wait()

@@ -91,6 +91,17 @@ func (d *sourceLimit) enter(g *guest, source netip.Addr, evict func()) bool {
 	return true
 }
 
+// reassign changes whom evict calls from now on; false: g has no place, or was made to leave.
+func (d *sourceLimit) reassign(g *guest, evict func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g.crowd == nil {
+		return false
+	}
+	g.evict = evict
+	return true
+}
+
 // leave gives the place back. A guest that has none, or was made to leave, is ignored.
 func (d *sourceLimit) leave(g *guest) {
 	d.mu.Lock()

@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"errors"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,48 +152,9 @@ type deadlineWriter interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// gatherer is a connection under TLS that keeps back what is written until release, so that many records cost one call.
-type gatherer struct {
-	net.Conn
-	mu      sync.Mutex
-	holding bool
-	held    []byte
-}
-
-// Write is net.Conn's. The TLS library writes from the reading goroutine as well, if only to answer a key update.
-func (g *gatherer) Write(b []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.holding {
-		g.held = append(g.held, b...)
-		return len(b), nil
-	}
-	return g.Conn.Write(b)
-}
-
-func (g *gatherer) hold() {
-	g.mu.Lock()
-	g.holding = true
-	g.mu.Unlock()
-}
-
-func (g *gatherer) release() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.holding = false
-	held := g.held
-	g.held = held[:0]
-	if cap(held) > 4*blockBytes {
-		g.held = nil
-	}
-	_, err := g.Conn.Write(held)
-	return err
-}
-
 // run writes until end or cut, or an error. By message every message of the queue is a write of its own: over DTLS it must
-// be a record, over TLS it is one because coturn's client takes a record for a message. Where under is not nil it lies under
-// w and gathers the records.
-func (q *outQueue) run(w deadlineWriter, byMessage bool, under *gatherer) error {
+// be a record, over TLS it is one because coturn's client takes a record for a message.
+func (q *outQueue) run(w deadlineWriter, byMessage bool) error {
 	defer close(q.finished)
 	for {
 		b := q.take()
@@ -205,14 +164,7 @@ func (q *outQueue) run(w deadlineWriter, byMessage bool, under *gatherer) error 
 		if err := w.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 			return err
 		}
-		if under != nil {
-			under.hold()
-		}
-		err := q.write(w, b.b, byMessage)
-		if under != nil {
-			err = errors.Join(err, under.release())
-		}
-		if err != nil {
+		if err := q.write(w, b.b, byMessage); err != nil {
 			return err
 		}
 		q.queued.Add(-int64(len(b.b)))

@@ -16,7 +16,7 @@ func TestQueueKeepsOrderAndPads(t *testing.T) {
 	ours, theirs := net.Pipe()
 	q := newOutQueue(new(blockPool))
 	done := make(chan error, 1)
-	go func() { done <- q.run(ours, false, nil); _ = ours.Close() }()
+	go func() { done <- q.run(ours, false); _ = ours.Close() }()
 	var want []byte
 	go func() {
 		for i := range 1000 {
@@ -51,7 +51,7 @@ func TestQueueCutsWhoDoesNotRead(t *testing.T) {
 		defer theirs.Close()
 		q := newOutQueue(new(blockPool))
 		done := make(chan error, 1)
-		go func() { done <- q.run(ours, false, nil) }()
+		go func() { done <- q.run(ours, false) }()
 		payload := make([]byte, 1000)
 		refused := 0
 		for range 1000 {
@@ -84,7 +84,7 @@ func TestQueueByMessage(t *testing.T) {
 	}
 	q.flush()
 	q.end()
-	if err := q.run(w, true, nil); err != nil {
+	if err := q.run(w, true); err != nil {
 		t.Fatal(err)
 	}
 	if len(w.writes) != len(messages) {
@@ -103,7 +103,7 @@ func TestQueueCutLeavesTheRest(t *testing.T) {
 	q.flush()
 	q.stop(true)
 	w := &messageWriter{}
-	if err := q.run(w, false, nil); err != nil || len(w.writes) != 0 {
+	if err := q.run(w, false); err != nil || len(w.writes) != 0 {
 		t.Errorf("%d writes after the cut, %v", len(w.writes), err)
 	}
 }

@@ -50,7 +50,11 @@ func connectionID(t testing.TB, m *stun.Message) []byte {
 // bindData makes a data connection (RFC 6062 §4.3); early is sent with the request, before its answer.
 func (c *turnClient) bindData(server netip.AddrPort, id []byte, early string) *net.TCPConn {
 	c.t.Helper()
-	conn := connectStream(c.t, server, false)
+	return c.bindOver(connectStream(c.t, server, false), id, early).(*net.TCPConn)
+}
+
+func (c *turnClient) bindOver(conn net.Conn, id []byte, early string) net.Conn {
+	c.t.Helper()
 	buf := make([]byte, 4096)
 	for range 3 {
 		m, err := stun.Build(stun.TransactionID, stun.NewType(stun.MethodConnectionBind, stun.ClassRequest), raw(stun.AttrConnectionID, id...),
@@ -69,7 +73,7 @@ func (c *turnClient) bindData(server netip.AddrPort, id []byte, early string) *n
 		var nonce stun.Nonce
 		switch code := codeOf(answer); {
 		case code == 0:
-			return conn.(*net.TCPConn)
+			return conn
 		case code != 438 || nonce.GetFrom(answer) != nil:
 			c.t.Fatalf("ConnectionBind was answered %d", code)
 		}
@@ -81,9 +85,13 @@ func (c *turnClient) bindData(server netip.AddrPort, id []byte, early string) *n
 
 // relayTCP makes a client with a TCP relay that 127.0.0.1 may reach.
 func relayTCP(t *testing.T) (*gateway.Gateway, netip.AddrPort, *turnClient, netip.AddrPort) {
+	return relayOver(t, gateway.TCP)
+}
+
+func relayOver(t *testing.T, protocol gateway.Protocol) (*gateway.Gateway, netip.AddrPort, *turnClient, netip.AddrPort) {
 	server := netlabtest.UDPAddress(t)
-	g := start(t, streamConfig(gateway.TCP, "127.0.0.1", server.Port()), gateway.Options{Workers: 2})
-	control := newClient(t, framedConn{connectStream(t, server, false)})
+	g := start(t, streamConfig(protocol, "127.0.0.1", server.Port()), gateway.Options{Workers: 2})
+	control := newClient(t, framedConn{connectStream(t, server, protocol == gateway.TLS)})
 	answer := control.must(stun.MethodAllocate, tcpTransport)
 	var relay stun.XORMappedAddress
 	if err := relay.GetFromAs(answer, stun.AttrXORRelayedAddress); err != nil {
@@ -249,4 +257,91 @@ func TestTCPRelayActive(t *testing.T) {
 	ended(t, conn)
 	eventually(t, "only the control connection is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 	control.must(stun.MethodAllocate, tcpTransport) // which may go on
+}
+
+// A ConnectionBind that is refused leaves its connection as it was, whether the id is known or not, and with it all that came
+// before and after the request; the limits still count it.
+func TestTCPRelayBindRefused(t *testing.T) {
+	g, server, control, relay := relayTCP(t)
+	peer, err := net.Dial("tcp", relay.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	m := &stun.Message{Raw: control.receive()}
+	if err := m.Decode(); err != nil {
+		t.Fatal(err)
+	}
+	for name, id := range map[string][]byte{"unknown": {1, 2, 3, 4}, "known": connectionID(t, m)} {
+		conn := connectStream(t, server, false)
+		bind := stun.MustBuild(stun.TransactionID, stun.NewType(stun.MethodConnectionBind, stun.ClassRequest), raw(stun.AttrConnectionID, id...)).Raw
+		before, after := stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw, stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw
+		if _, err := conn.Write(append(append(append([]byte(nil), before...), bind...), after[:7]...)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 4096)
+		next := func(want []byte) int {
+			t.Helper()
+			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+			n, err := framedConn{conn}.Read(buf)
+			answer := &stun.Message{Raw: buf[:n]}
+			if err != nil || answer.Decode() != nil || !bytes.Equal(answer.TransactionID[:], want[8:20]) {
+				t.Fatalf("%s: answer %v, %v", name, answer, err)
+			}
+			return codeOf(answer)
+		}
+		if code := next(before); code != 0 {
+			t.Errorf("%s: the message before was answered %d", name, code)
+		}
+		if code := next(bind); code == 0 {
+			t.Errorf("%s: bound without credentials", name)
+		}
+		if _, err := conn.Write(after[7:]); err != nil {
+			t.Fatal(err)
+		}
+		if code := next(after); code != 0 {
+			t.Errorf("%s: the message after was answered %d", name, code)
+		}
+		if n := g.Stats().Listeners[0].Connections; n != 2 {
+			t.Errorf("%s: %d connections are counted", name, n)
+		}
+		_ = conn.Close()
+		eventually(t, "it is gone", func() bool { return g.Stats().Listeners[0].Connections == 1 })
+	}
+	exchangeHalfClosed(t, control.bindData(server, connectionID(t, m), ""), peer.(*net.TCPConn), "") // of the peer's, as ever
+}
+
+// A data connection over TLS carries a megabyte each way, the bytes that came with its request first.
+func TestTCPRelayOverTLS(t *testing.T) {
+	g, server, control, relay := relayOver(t, gateway.TLS)
+	conn, err := net.Dial("tcp", relay.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	m := &stun.Message{Raw: control.receive()}
+	if err := m.Decode(); err != nil {
+		t.Fatal(err)
+	}
+	data := control.bindOver(connectStream(t, server, true), connectionID(t, m), "early")
+	want := make([]byte, 1<<20)
+	for i := range want {
+		want[i] = byte(rand.Int())
+	}
+	for _, way := range [][2]net.Conn{{data, conn}, {conn, data}} {
+		go func() { _, _ = way[0].Write(want) }()
+		expect := want
+		if way[0] == data {
+			expect = append([]byte("early"), want...)
+		}
+		got := make([]byte, len(expect))
+		_ = way[1].SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.ReadFull(way[1], got); err != nil || !bytes.Equal(got, expect) {
+			t.Fatalf("%v", err)
+		}
+	}
+	_ = data.Close()
+	ended(t, conn)
+	_ = conn.Close()
+	eventually(t, "only the control connection is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 }

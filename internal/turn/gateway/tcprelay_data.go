@@ -242,7 +242,7 @@ func (c *streamConn) askBind(request []byte) *dataConn {
 // join carries bytes between the client and the peer until both have ended. The client's writer sends the answer first.
 func (d *dataConn) join(c *streamConn, written <-chan struct{}) {
 	c.server.counts.add(connectionBound)
-	c.server.shared.guests.leave(&c.visit)
+	c.server.shared.guests.leave(c.visit)
 	c.out.end()
 	<-written
 	_ = c.conn.SetDeadline(time.Time{})

@@ -59,7 +59,12 @@ type worker struct {
 	wetDoors    []*door
 	wetClients  []*client // of streams
 	tally       tally
-	head        [udpio.HeadSize]byte // of the ChannelData at hand
+
+	// Of TCP listeners.
+	guestEnds, writeEnds deadlines
+	endedStreams         []*polledConn        // to be closed at the turn's end
+	records, plain       []byte               // of the TLS connection at hand: what was read, a message to write
+	head                 [udpio.HeadSize]byte // of the ChannelData at hand
 
 	transaction   uint64 // of the last Data indication
 	seed          [12]byte
@@ -77,9 +82,10 @@ type worker struct {
 
 // slot is what a poller's token stands for; gen tells a late token of a closed socket.
 type slot struct {
-	gen   uint32
-	door  *door
-	relay *relay
+	gen    uint32
+	door   *door
+	relay  *relay
+	stream *polledConn
 }
 
 // door is a worker's socket of a UDP listener.
@@ -161,10 +167,13 @@ func (w *worker) turn(wait time.Duration) error {
 
 // patience is how long the worker may sleep.
 func (w *worker) patience() time.Duration {
-	if w.next == 0 {
-		return idleTurn
+	now, wait := w.gateway.options.Now(), idleTurn
+	for _, at := range [...]int64{w.next, w.guestEnds.at(), w.writeEnds.at()} {
+		if at != 0 {
+			wait = min(wait, max(0, time.Duration(at-now)))
+		}
 	}
-	return min(idleTurn, max(0, time.Duration(w.next-w.gateway.options.Now())))
+	return wait
 }
 
 // serve reads one ready socket once: what is left comes again, after everybody else.
@@ -176,15 +185,19 @@ func (w *worker) serve(token uint64) {
 		w.readDoor(s.door)
 	case s.relay != nil:
 		w.readRelay(s.relay)
+	case s.stream != nil:
+		w.readStream(s.stream)
 	}
 }
 
 // settle ends a turn: what is over ends, what changed is written down, what waits leaves.
 func (w *worker) settle() {
+	w.expireStreams()
 	if w.next == 0 || w.now >= w.next {
 		w.next = w.table.Expire(w.now)
 	}
 	w.flush()
+	w.closeEnded()
 }
 
 func (w *worker) runPosted() {

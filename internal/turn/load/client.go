@@ -32,8 +32,7 @@ func (s step) String() string {
 // goroutine can keep all of them; do waits, while there is no such goroutine yet.
 type client struct {
 	id     int
-	conn   *udpio.Conn
-	group  *udpio.Group
+	link   link
 	relay  netip.AddrPort
 	config *Config
 
@@ -58,22 +57,10 @@ const firstPause = 500 * time.Millisecond // RTO of RFC 8489 section 6.2.1
 
 func openClient(config *Config, id int) (*client, error) {
 	c := &client{id: id, config: config}
-	to := config.target(id)
-	local := netip.AddrPortFrom(config.Source, 0)
-	if !local.Addr().IsValid() {
-		local = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-		if to.Addr().Is6() && !to.Addr().Is4In6() {
-			local = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
-		}
-	}
-	group, err := udpio.Listen(udpio.Config{
-		Addr: local, Peer: to, Batch: maxBurst, ReadBuffer: clientRoom,
-		NoSegment: config.NoSegment, Coalesce: !config.NoCoalesce,
-	})
-	if err != nil {
+	var err error
+	if c.link, err = openLink(config, config.target(id)); err != nil {
 		return nil, fmt.Errorf("client %d: %w", id, err)
 	}
-	c.group, c.conn = group, group.Conn(0)
 	return c, nil
 }
 
@@ -131,7 +118,7 @@ func (c *client) send(now time.Time) error {
 }
 
 func (c *client) write() {
-	c.conn.WriteAll([]udpio.Message{c.raw}) // one that the kernel refuses is sent again
+	c.link.send([]udpio.Message{c.raw}) // one that the kernel refuses is sent again
 }
 
 // tick sends again what was not answered. An error says that nothing answers.
@@ -231,21 +218,23 @@ func (c *client) do(ctx context.Context, steps ...step) error {
 			return err
 		}
 		wait := min(max(c.again.Sub(now), time.Millisecond), 100*time.Millisecond) // ctx is looked at in between
-		n, err := c.conn.ReadBatch(messages, wait)
+		var failed error
+		n, err := c.link.receive(messages, wait, func(b []byte) {
+			now = time.Now()
+			failed = errors.Join(failed, c.answer(b, now))
+		})
 		if err != nil && !errors.Is(err, udpio.ErrWoken) {
 			n = 0 // such as ECONNREFUSED: the server may be about to start
 			if err := sleep(ctx, 10*time.Millisecond); err != nil {
 				return err
 			}
 		}
-		now = time.Now()
-		if n > 0 {
-			err = c.answer(messages[0].Buf[:messages[0].N], now)
-		} else {
-			err = c.tick(now)
+		if n == 0 {
+			now = time.Now()
+			failed = errors.Join(failed, c.tick(now))
 		}
-		if err != nil {
-			return err
+		if failed != nil {
+			return failed
 		}
 	}
 	return nil

@@ -20,8 +20,10 @@ const (
 
 // Config says who the clients are and where the far end is.
 type Config struct {
-	// Server is the TURN server (UDP). Invalid: plain UDP.
-	Server         netip.AddrPort
+	// Server is the TURN server. Invalid: plain UDP.
+	Server netip.AddrPort
+	// Stream has the clients speak TCP with the server; without it they speak UDP.
+	Stream         bool
 	User, Password string // long-term credential
 	// To is where client i of plain UDP sends: To[i%len(To)]. Empty: to the far end itself.
 	To []netip.AddrPort
@@ -139,6 +141,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("bursts of %d datagrams: want 1 to %d", c.Burst, maxBurst)
 	case c.Lifetime < time.Second || c.Patience < 0:
 		return c, fmt.Errorf("lifetime of %v, patience of %v: want at least 1s and 0", c.Lifetime, c.Patience)
+	case c.Stream && !c.Server.IsValid():
+		return c, errors.New("clients over TCP need a TURN server")
 	case c.Server.IsValid() && len(c.To) > 0:
 		return c, errors.New("a TURN server and addresses of plain UDP: want one of them")
 	}

@@ -65,7 +65,7 @@ func Open(ctx context.Context, config Config) (_ *Load, err error) {
 				return nil, err
 			}
 		}
-		if err := l.poller.AddConn(c.conn, uint64(i)); err != nil {
+		if err := c.link.watch(l.poller, uint64(i)); err != nil {
 			return nil, err
 		}
 	}
@@ -109,7 +109,7 @@ func (l *Load) probe(ctx context.Context) error {
 			if l.from[i].Load() == nil {
 				missing = i
 				l.fill(messages, header{conn: uint16(i), flags: flagProbe, sent: l.now()}, HeaderSize, true)
-				c.conn.WriteAll(messages)
+				c.link.send(messages)
 			}
 		}
 		if missing < 0 {
@@ -213,7 +213,7 @@ func (l *Load) Close() error {
 		<-l.ended
 	}
 	for _, c := range l.clients {
-		errs = append(errs, c.group.Close())
+		errs = append(errs, c.link.close())
 	}
 	if l.sinks != nil {
 		errs = append(errs, l.sinks.Close())

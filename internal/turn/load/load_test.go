@@ -25,7 +25,7 @@ func coturn(t *testing.T) netip.AddrPort {
 	dir := t.TempDir()
 	cmd := exec.Command("turnserver", "-n", "--listening-ip="+at.Addr().String(), "--listening-port="+strconv.Itoa(int(at.Port())),
 		"--relay-ip=127.0.0.1", "--lt-cred-mech", "--user=user1:passwd1", "--realm=test", "--allow-loopback-peers", "--no-cli", "--no-tls",
-		"--no-dtls", "--no-tcp", "--no-tcp-relay", "--no-rfc5780", "--log-file=stdout", "--simple-log",
+		"--no-dtls", "--no-tcp-relay", "--no-rfc5780", "--log-file=stdout", "--simple-log",
 		"--pidfile="+filepath.Join(dir, "pid"), "--userdb="+filepath.Join(dir, "db"))
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -187,9 +187,14 @@ func TestLateDatagrams(t *testing.T) {
 }
 
 func TestChannelDataThroughCoturn(t *testing.T) {
-	const clients, size = 5, 1200
 	at := coturn(t)
-	l := open(t, load.Config{Server: at, User: "user1", Password: "passwd1", Clients: clients, Size: size})
+	t.Run("udp", func(t *testing.T) { channelDataThrough(t, at, false, 1200) })
+	t.Run("tcp", func(t *testing.T) { channelDataThrough(t, at, true, 1201) }) // with padding
+}
+
+func channelDataThrough(t *testing.T, at netip.AddrPort, stream bool, size int) {
+	const clients = 5
+	l := open(t, load.Config{Server: at, Stream: stream, User: "user1", Password: "passwd1", Clients: clients, Size: size})
 	if relays := l.Relays(); len(relays) != clients || !relays[0].IsValid() || relays[0] == relays[1] {
 		t.Fatalf("relays %v", relays)
 	}

@@ -1,6 +1,9 @@
 package load
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"runtime"
 	"sync/atomic"
@@ -99,32 +102,35 @@ func (c *client) note(err error) {
 
 // read takes what one socket holds, a batch at most: the others have a turn too.
 func (l *Load) read(token uint64, messages []udpio.Message) {
-	conn := l.sink
-	if token != sinkToken {
-		conn = l.clients[token].conn
+	if token == sinkToken {
+		l.readSink(messages)
+		return
 	}
-	n, err := conn.ReadBatch(messages, 0)
+	c, r, now := l.clients[token], l.run.Load(), int64(0)
+	_, err := c.link.receive(messages, 0, func(b []byte) {
+		if now == 0 {
+			now = l.now() // after the read
+		}
+		l.atClient(r, c, b, now)
+	})
+	if errors.Is(err, io.EOF) { // of a stream; of ECONNREFUSED and the like what was lost is counted as lost
+		c.note(fmt.Errorf("client %d: the server %v closed the connection", c.id, l.config.Server))
+		_ = c.link.close()
+	}
+}
+
+func (l *Load) readSink(messages []udpio.Message) {
+	n, err := l.sink.ReadBatch(messages, 0)
 	if err != nil || n == 0 {
-		return // such as ECONNREFUSED: what was lost by it is counted as lost
+		return
 	}
 	now, r := l.now(), l.run.Load()
 	for i := range messages[:n] {
 		m := &messages[i]
-		segment := m.Segment
-		if segment == 0 {
-			segment = m.N
-		}
-		for at := 0; at < m.N; at += segment {
-			b := m.Buf[at:min(at+segment, m.N)]
-			if token == sinkToken {
-				l.atSink(r, b, m.Addr, now)
-			} else {
-				l.atClient(r, l.clients[token], b, now)
-			}
-		}
+		eachSegment(m, func(b []byte) { l.atSink(r, b, m.Addr, now) })
 	}
-	if token == sinkToken && r != nil && r.direction == Echo {
-		conn.WriteAll(messages[:n])
+	if r != nil && r.direction == Echo {
+		l.sink.WriteAll(messages[:n])
 	}
 }
 

@@ -128,7 +128,7 @@ func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent)
 		if phase.Direction != Down {
 			h.sent = l.now()
 			l.fill(messages, h, phase.Size, true)
-			up.add(i, l.clients[i].conn.WriteAll(messages), len(messages))
+			up.add(i, l.clients[i].link.send(messages), len(messages))
 		}
 		if phase.Direction == Down || phase.Direction == Both {
 			h.flags, h.sent = flagDown, l.now()
@@ -211,7 +211,7 @@ func (l *Load) overflowed() (sum uint64) {
 		sum = l.sinks.Overflowed()
 	}
 	for _, c := range l.clients {
-		sum += c.conn.Overflowed()
+		sum += c.link.overflowed()
 	}
 	return sum
 }
@@ -246,7 +246,7 @@ func (l *Load) flow(trackers []tracker, s *sent, end int64) Flow {
 	var flow Flow
 	for i := range trackers {
 		c := trackers[i].connection(s.taken[i], s.refused[i], end)
-		c.ID, c.Client, c.Relay = i, l.clients[i].conn.LocalAddr(), l.clients[i].relay
+		c.ID, c.Client, c.Relay = i, l.clients[i].link.local(), l.clients[i].relay
 		flow.Connections = append(flow.Connections, c)
 	}
 	flow.Sum = sumOf(flow.Connections)

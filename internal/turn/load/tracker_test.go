@@ -188,7 +188,7 @@ func FuzzAnswer(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Cleanup(func() { _ = c.group.Close() })
+	f.Cleanup(func() { _ = c.link.close() })
 	id := [stun.TransactionIDSize]byte{1, 2, 3}
 	for _, setters := range [][]stun.Setter{
 		{stun.NewType(stun.MethodAllocate, stun.ClassErrorResponse), stun.CodeUnauthorized, stun.NewRealm("r"), stun.NewNonce("n")},

@@ -1,0 +1,299 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/turn/allocation"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// polledConn is one client connection of a TCP or TLS listener, of the latter once its handshake is done (streamConn). The poller of its worker says when it can be read or written, so
+// it needs no goroutine; it holds memory for messages only while one is there in part, or waits to be written.
+//
+//	accept ─► begin ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
+//	                     └─ ConnectionBind of a connection that is there ─► handOver: goroutines go on, see streamConn
+//
+// All of it belongs to the worker, once begin was posted.
+type polledConn struct {
+	server *streamServer
+	path   allocation.Path
+	worker *worker
+	socket udpio.Stream
+	token  uint64 // valid while watched
+	frames frameReader
+	out    polledQueue
+	tls    *tls.Conn // nil over TCP
+	wire   *tlsWire  // under tls
+
+	place, visit *guest   // among all connections; among the guests
+	guestEnd     deadline // of its time without an allocation
+	writeEnd     deadline // by which the client must have taken what waits
+
+	watched bool
+	owner   bool // the client has an allocation
+	ended   bool // nothing is read or written any more
+}
+
+// listenPolled has the connections of a TCP listener accepted without the Go runtime's poller: they are for a worker's.
+func (s *streamServer) listenPolled(listener *net.TCPListener) error {
+	file, err := listener.File()
+	_ = listener.Close() // file is a duplicate
+	if err != nil {
+		return err
+	}
+	raw, err := file.SyscallConn()
+	if err == nil {
+		err = inheritOptions(raw)
+	}
+	if err != nil {
+		_ = file.Close()
+		return err
+	}
+	s.tcp = file
+	s.wait.Add(1)
+	go s.acceptPolled(raw)
+	return nil
+}
+
+// acceptPolled takes connections until the listener is closed.
+func (s *streamServer) acceptPolled(raw syscall.RawConn) {
+	defer s.wait.Done()
+	for {
+		var socket udpio.Stream
+		var client netip.AddrPort
+		var err error
+		closed := raw.Read(func(fd uintptr) (done bool) {
+			socket, client, err = udpio.Accept(fd)
+			return !errors.Is(err, unix.EAGAIN)
+		})
+		switch {
+		case closed != nil:
+			return
+		case err == nil:
+			s.beginPolled(socket, client)
+		default:
+			s.pauseAccept(err)
+		}
+	}
+}
+
+// beginPolled gives an accepted connection its place and its worker.
+func (s *streamServer) beginPolled(socket udpio.Stream, client netip.AddrPort) {
+	s.counts.add(connectionAccepted)
+	server, err := socket.LocalAddr()
+	if err != nil {
+		s.counts.add(connectionBroken)
+		socket.Close()
+		return
+	}
+	c := s.newPolled(socket, client, server)
+	c.place, c.visit = new(guest), new(guest)
+	if !s.shared.connections.enter(c.place, client.Addr(), nil) {
+		s.counts.add(connectionRefused)
+		socket.Abort()
+		return
+	}
+	if !s.add(c) {
+		s.shared.connections.leave(c.place)
+		socket.Abort()
+		return
+	}
+	c.worker.post(func(w *worker) { c.begin(w) })
+}
+
+// newPolled prepares the state of a connection that is not in s.conns yet.
+func (s *streamServer) newPolled(socket udpio.Stream, client, server netip.AddrPort) *polledConn {
+	c := &polledConn{
+		server: s, socket: socket, worker: s.gateway.workerFor(client),
+		path: allocation.Path{Client: client, Server: server, Transport: s.listener.transport, Listener: s.listener.id},
+	}
+	c.frames.pool = &s.shared.chunks
+	c.frames.limit.Store(maxYoungFrame)
+	c.out.blocks = &s.shared.blocks
+	c.guestEnd.conn, c.writeEnd.conn = c, c
+	return c
+}
+
+// begin has the worker's poller watch the connection.
+func (c *polledConn) begin(w *worker) {
+	if c.ended || !c.enterAsGuest() {
+		return
+	}
+	c.token = w.newSlot(slot{stream: c})
+	if err := w.poller.AddStream(&c.socket, c.token); err != nil {
+		w.freeSlot(c.token)
+		c.end(connectionBroken)
+		return
+	}
+	c.watched = true
+	if c.tls != nil {
+		w.takeTLS(c) // what came with the end of the handshake
+	}
+}
+
+// enterAsGuest begins the time in which the client must allocate.
+func (c *polledConn) enterAsGuest() bool {
+	evict := func() { c.worker.post(func(*worker) { c.end(guestEvicted) }) }
+	if !c.server.shared.guests.enter(c.visit, c.path.Client.Addr(), evict) {
+		c.end(guestRefused)
+		return false
+	}
+	c.worker.guestEnds.put(&c.guestEnd, c.worker.now+int64(guestTime))
+	return true
+}
+
+// readStream serves a connection that the poller names: what waits is written, then one read is taken. What is left comes
+// again, after everybody else.
+func (w *worker) readStream(c *polledConn) {
+	if c.out.waiting {
+		c.write()
+	}
+	if c.ended {
+		return
+	}
+	if c.tls != nil {
+		w.readTLS(c)
+		return
+	}
+	chunk, err := c.frames.read(&c.socket)
+	if chunk != nil {
+		w.fromPolled(c, chunk.frames)
+		c.frames.pool.put(chunk)
+	}
+	if err != nil && !errors.Is(err, unix.EAGAIN) {
+		c.end(polledReason(err))
+	}
+}
+
+// polledReason is readReason of a socket without deadlines: ETIMEDOUT is the client's silence, not ours to time.
+func polledReason(err error) streamReason {
+	switch {
+	case errors.Is(err, errNotTurn):
+		return streamNotTurn
+	case errors.Is(err, errLongFrame):
+		return streamLongFrame
+	case errors.Is(err, io.EOF):
+		return connectionClosed
+	}
+	return connectionBroken
+}
+
+// fromPolled handles whole messages. A ConnectionBind may make the connection somebody else's.
+func (w *worker) fromPolled(c *polledConn, frames [][]byte) {
+	for {
+		i := bindAt(frames)
+		if i < 0 {
+			w.fromStream(c, c.server.listener, c.path, frames)
+			return
+		}
+		w.fromStream(c, c.server.listener, c.path, frames[:i])
+		if c.ended {
+			return
+		}
+		if c.bindsTo(frames[i]) {
+			c.handOver(frames[i:])
+			return
+		}
+		w.refuseBind(c, frames[i])
+		frames = frames[i+1:]
+	}
+}
+
+// end has the connection closed at the end of this poll; the first reason counts.
+func (c *polledConn) end(reason streamReason) {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	c.server.counts.add(reason)
+	c.worker.endedStreams = append(c.worker.endedStreams, c)
+}
+
+// closeEnded closes the connections that ended, and their allocations.
+func (w *worker) closeEnded() {
+	if len(w.endedStreams) == 0 {
+		return
+	}
+	for len(w.endedStreams) > 0 {
+		ended := w.endedStreams
+		w.endedStreams = nil
+		for _, c := range ended {
+			c.unwatch(w)
+			c.socket.Close()
+			c.out.drop()
+			c.server.shared.guests.leave(c.visit)
+			w.streamGone(c.path)
+			c.server.remove(c, c.place)
+		}
+		w.next = w.table.Expire(w.now)
+	}
+	w.flush()
+}
+
+// unwatch takes the connection from the worker's tables.
+func (c *polledConn) unwatch(w *worker) {
+	if c.watched {
+		c.watched = false
+		_ = w.poller.Remove(&c.socket) // it is closed or handed on, whatever this says
+		w.freeSlot(c.token)
+	}
+	w.guestEnds.drop(&c.guestEnd)
+	w.writeEnds.drop(&c.writeEnd)
+}
+
+// expireStreams ends the connections whose time is over.
+func (w *worker) expireStreams() {
+	for c := w.guestEnds.due(w.now); c != nil; c = w.guestEnds.due(w.now) {
+		c.end(guestTimeout)
+	}
+	for c := w.writeEnds.due(w.now); c != nil; c = w.writeEnds.due(w.now) {
+		c.end(clientSlow)
+	}
+}
+
+// shut is stream.shut.
+func (c *polledConn) shut() { c.end(connectionShut) }
+
+// allocated is stream.allocated, as streamConn's.
+func (c *polledConn) allocated(yes bool) {
+	if c.owner == yes || c.ended {
+		return
+	}
+	c.owner = yes
+	if !yes {
+		c.frames.limit.Store(maxYoungFrame)
+		c.enterAsGuest()
+		return
+	}
+	c.frames.limit.Store(maxFrame)
+	c.server.shared.guests.leave(c.visit)
+	c.worker.guestEnds.drop(&c.guestEnd)
+}
+
+// inheritOptions sets what the accepted sockets inherit (tcp(7)): the keepalive and user time-out that find a client that is
+// gone, and no delay of small messages.
+func inheritOptions(raw syscall.RawConn) error {
+	var failed error
+	set := func(fd uintptr, level, option, value int) {
+		if err := unix.SetsockoptInt(int(fd), level, option, value); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	err := raw.Control(func(fd uintptr) {
+		set(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+		set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepaliveIdle/time.Second))
+		set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepaliveEvery/time.Second))
+		set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepaliveProbes)
+		set(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		set(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTime.Milliseconds()))
+	})
+	return errors.Join(err, failed)
+}

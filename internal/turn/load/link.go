@@ -1,0 +1,198 @@
+package load
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// link is what a client's messages travel on. One goroutine receives while others send.
+type link interface {
+	// send says how many of the messages the kernel took.
+	send(messages []udpio.Message) (taken int)
+	// receive waits for messages as udpio.Conn.ReadBatch does and calls each for every one of them. room is the caller's.
+	receive(room []udpio.Message, wait time.Duration, each func(b []byte)) (n int, err error)
+	watch(p *udpio.Poller, token uint64) error
+	overflowed() uint64
+	local() netip.AddrPort
+	close() error
+}
+
+// openLink opens the client's own socket.
+func openLink(config *Config, to netip.AddrPort) (link, error) {
+	if config.Stream {
+		s, err := udpio.DialStream(config.Source, to)
+		if err != nil {
+			return nil, fmt.Errorf("connect to %v: %w", to, err)
+		}
+		at, err := s.LocalAddr()
+		return &streamLink{s: s, at: at}, err
+	}
+	from := netip.AddrPortFrom(config.Source, 0)
+	if !from.Addr().IsValid() {
+		from = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+		if to.Addr().Is6() && !to.Addr().Is4In6() {
+			from = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+		}
+	}
+	group, err := udpio.Listen(udpio.Config{
+		Addr: from, Peer: to, Batch: maxBurst, ReadBuffer: clientRoom,
+		NoSegment: config.NoSegment, Coalesce: !config.NoCoalesce,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &datagramLink{group, group.Conn(0)}, nil
+}
+
+// datagramLink is a UDP socket.
+type datagramLink struct {
+	group *udpio.Group
+	conn  *udpio.Conn
+}
+
+func (d *datagramLink) send(messages []udpio.Message) int { return d.conn.WriteAll(messages) }
+
+func (d *datagramLink) receive(room []udpio.Message, wait time.Duration, each func(b []byte)) (int, error) {
+	n, err := d.conn.ReadBatch(room, wait)
+	for i := range room[:n] {
+		eachSegment(&room[i], each)
+	}
+	return n, err
+}
+
+// eachSegment takes a run of datagrams apart that was received as one.
+func eachSegment(m *udpio.Message, each func(b []byte)) {
+	segment := m.Segment
+	if segment == 0 {
+		segment = m.N
+	}
+	for at := 0; at < m.N; at += segment {
+		each(m.Buf[at:min(at+segment, m.N)])
+	}
+}
+
+func (d *datagramLink) watch(p *udpio.Poller, token uint64) error { return p.AddConn(d.conn, token) }
+func (d *datagramLink) overflowed() uint64                        { return d.conn.Overflowed() }
+func (d *datagramLink) local() netip.AddrPort                     { return d.conn.LocalAddr() }
+func (d *datagramLink) close() error                              { return d.group.Close() }
+
+const (
+	// streamRead is how much of a stream one read takes.
+	streamRead = 64 << 10
+	// writePatience is how long a server may take no byte of a burst.
+	writePatience = 5 * time.Second
+)
+
+// streamLink is a TCP connection to a TURN server: messages follow one another, padded to four bytes (RFC 8656 section 12.5).
+type streamLink struct {
+	mu  sync.Mutex // of writes; s.Write and s.Read are one system call each
+	s   udpio.Stream
+	at  netip.AddrPort
+	out []byte
+
+	in   []byte
+	used int
+}
+
+// send writes a burst as one. Where the server does not keep up it waits: the rate falls, and nothing is lost here.
+func (t *streamLink) send(messages []udpio.Message) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.out[:0]
+	for i := range messages {
+		m := &messages[i]
+		b = append(b, m.Buf[:m.N]...)
+		b = append(b, make([]byte, -m.N&3)...)
+	}
+	t.out = b
+	for len(b) > 0 {
+		n, err := t.s.Write(b)
+		if errors.Is(err, unix.EAGAIN) {
+			err = t.await(unix.POLLOUT, writePatience)
+		}
+		if err != nil {
+			return 0
+		}
+		b = b[n:]
+	}
+	return len(messages)
+}
+
+// await waits until the socket is ready; an error says that it is not in time.
+func (t *streamLink) await(events int16, wait time.Duration) error {
+	for end := time.Now().Add(wait); ; {
+		fds := [1]unix.PollFd{{Fd: int32(t.s.FD()), Events: events}}
+		n, err := unix.Poll(fds[:], int(max(time.Until(end).Milliseconds(), 0)))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		case n == 0:
+			return unix.ETIMEDOUT
+		default:
+			return nil
+		}
+	}
+}
+
+func (t *streamLink) receive(_ []udpio.Message, wait time.Duration, each func(b []byte)) (n int, err error) {
+	if wait > 0 {
+		if err := t.await(unix.POLLIN, wait); err != nil {
+			if errors.Is(err, unix.ETIMEDOUT) {
+				err = nil
+			}
+			return 0, err
+		}
+	}
+	if t.in == nil {
+		t.in = make([]byte, 2*streamRead)
+	}
+	got, err := t.s.Read(t.in[t.used:min(t.used+streamRead, len(t.in))])
+	if errors.Is(err, unix.EAGAIN) {
+		return 0, nil
+	}
+	b := t.in[:t.used+got]
+	for {
+		size := messageSize(b)
+		if size == 0 || (size+3)&^3 > len(b) {
+			break
+		}
+		each(b[:size])
+		b = b[(size+3)&^3:]
+		n++
+	}
+	t.used = copy(t.in, b)
+	return n, err
+}
+
+// messageSize is the length of the STUN message (RFC 8489 section 5) or ChannelData message at the beginning of b, without
+// padding; 0: b is too short to say.
+func messageSize(b []byte) int {
+	if len(b) < channelHead {
+		return 0
+	}
+	size := int(binary.BigEndian.Uint16(b[2:]))
+	if b[0]>>6 == 0 {
+		return 20 + size
+	}
+	return channelHead + size
+}
+
+func (t *streamLink) watch(p *udpio.Poller, token uint64) error { return p.AddStream(&t.s, token) }
+func (t *streamLink) overflowed() uint64                        { return 0 }
+func (t *streamLink) local() netip.AddrPort                     { return t.at }
+
+func (t *streamLink) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.s.Close()
+	return nil
+}
