@@ -166,8 +166,10 @@ func TestSnatSimulate(t *testing.T) {
 // kernel's own: TestRootKernelNATMeetsThePlan in lab/natrig.
 func TestRootSnatLab(t *testing.T) {
 	netlabtest.Root(t)
+	if !ownProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "nft")
-	t.Setenv(runAsWeir, "1") // workers and balancers are this test binary
 	dir := t.TempDir()
 	file, page := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "lab.html")
 	if err := os.WriteFile(file, []byte(`scenarios:
@@ -183,15 +185,12 @@ func TestRootSnatLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := execute(t, "snat", "lab", file, "--only", "t: ", "--nat", "weir", "--json", "--report", page)
-	var result natrig.Result
-	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Cells) != 7 || result.Runs != 6 || result.Differ > 1 {
-		t.Fatalf("%v: %s", err, out)
-	}
-	// In a full pool a handshake under way may lose its port to a new one: its client counts a connection that the NAT has not.
-	most := result.Cells[5].Weir
-	over := result.Differ == 1 && !result.Cells[5].Agree && most.Measured != nil && most.Held > 64512 && most.Held <= 64514
-	if err != nil && !over {
+	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	var result natrig.Result
+	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Cells) != 7 || result.Runs != 6 || result.Differ != 0 {
+		t.Fatalf("%v: %s", err, out)
 	}
 	for i, want := range []int{1024, 8000, 3000, 3000, 4000, 64512, 2000} {
 		c := result.Cells[i]
@@ -202,9 +201,6 @@ func TestRootSnatLab(t *testing.T) {
 			continue
 		}
 		full := int64(want) < c.Plan.Demand && c.Scenario != "external" // its node refuses: Weir keeps the ports that it gets
-		if over && i == 5 {
-			continue
-		}
 		if c.Weir.Measured == nil || c.Weir.Held != want || c.Weir.Server != want || !c.Agree || (c.Weir.Exhausted > 0) != full {
 			t.Errorf("%s: %+v", c.Scenario, c.Weir.Measured)
 		}

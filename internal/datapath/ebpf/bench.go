@@ -276,6 +276,9 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 		if err := b.through(d.program(b.hook), t, fill); err != nil {
 			return BenchResult{}, err
 		}
+		if err := b.prove(d); err != nil {
+			return BenchResult{}, err
+		}
 		d.watchFlows(d.now())
 		t.Next = uint64(fill)
 	}
@@ -329,6 +332,18 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 	r.Reason = counted.mostSince(d.Counters())
 	rounds.tell(&r)
 	return r, nil
+}
+
+// prove answers the flow of each source port, if the case is for proven ones.
+func (b *bencher) prove(d *Datapath) error {
+	if !b.c.proven {
+		return nil
+	}
+	answer, err := b.template(benchPacket{toSNAT: true})
+	if err != nil {
+		return err
+	}
+	return b.through(d.program(b.hook), answer, snatPorts)
 }
 
 // floor times the generator alone.

@@ -19,6 +19,7 @@ type benchCase struct {
 	aged   bool         // every packet is a new flow, for a table in use: as many are alive as limits.flows says, as many expire as come
 	flood  bool         // every packet is a new flow, and four times limits.flows were sent before: the table is full
 	fill   int          // every packet is a new flow, and that many were sent before: the source ports are used up
+	proven bool         // and each source port's flow was answered: none can be taken
 	beside lruCase      // what an LRU table would do for these packets
 	room   bool         // no program of ours: inserting into an LRU table that has room
 }
@@ -26,6 +27,7 @@ type benchCase struct {
 // benchPacket is a UDP packet of which one endpoint names the flow.
 type benchPacket struct {
 	toVIP     bool // from a client to the VIP, else from the backend to a client
+	toSNAT    bool // from the backend to a port of the SNAT address, which names the flow
 	elsewhere bool // to no VIP
 	cid       bool
 	fragment  int // 1: the first of its datagram, 2: a later one
@@ -61,7 +63,8 @@ func benchCases() []benchCase {
 		{name: "nat new flow", flows: 1 << 24, spec: nat, packet: request, aged: true, beside: lruEvict},
 		{name: "l2dsr flood", flows: 1 << 24, spec: dsr, packet: request, flood: true},
 		{name: "nat flood", flows: 1 << 24, spec: nat, packet: request, flood: true},
-		{name: "snat exhausted", flows: 1 << 24, spec: snat, packet: request, fill: 1 << 18},
+		{name: "snat exhausted", flows: 1 << 24, spec: snat, packet: request, fill: 1 << 18, proven: true},
+		{name: "snat port taken", flows: 1 << 24, spec: snat, packet: request, fill: 1 << 18},
 		{name: "snat hit", flows: 1 << 15, spec: snat, packet: request, before: &request, beside: lruHit},
 		{name: "lru insert, room left", flows: 1 << 24, packet: request, room: true},
 	}
@@ -71,6 +74,7 @@ func benchCases() []benchCase {
 var (
 	benchVIP     = [2]string{"192.0.2.1", "2001:db8:f::1"}
 	benchBackend = [2]string{"198.18.0.2", "2001:db8:bb::2"}
+	benchSNAT    = [2]string{"198.18.0.1", "2001:db8:bb::1"}
 )
 
 const (
@@ -78,6 +82,7 @@ const (
 	benchBackendPort = 7000
 	benchClientPort  = 40000
 	benchCIDLength   = 8
+	snatPorts        = 1 << 16 // of which the pool has all from 1024 on
 )
 
 func benchSpec(mode lb.Mode, backends int, snat, byCID bool) lb.Spec {
@@ -109,7 +114,7 @@ func benchSpec(mode lb.Mode, backends int, snat, byCID bool) lb.Spec {
 		}
 	}
 	if snat {
-		s.SNAT = &lb.SNATSpec{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:bb::1")}}
+		s.SNAT = &lb.SNATSpec{Addresses: []netip.Addr{netip.MustParseAddr(benchSNAT[0]), netip.MustParseAddr(benchSNAT[1])}}
 	}
 	return lb.Spec{Services: []lb.ServiceSpec{s}}
 }
@@ -133,6 +138,9 @@ func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 	if !p.toVIP && !p.elsewhere {
 		dst = src
 		src = netip.AddrPortFrom(netip.MustParseAddr(benchBackend[at]), benchBackendPort)
+	}
+	if p.toSNAT {
+		dst = netip.AddrPortFrom(netip.MustParseAddr(benchSNAT[at]), 0)
 	}
 	ip := frame[14:]
 	l4 := 20
@@ -193,6 +201,9 @@ func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 			port += 2
 		}
 		t.Port = benchField(port, 0xffff)
+	}
+	if p.toSNAT {
+		t.Flows, t.Vary, t.Port = snatPorts, benchField(14+l4+2, snatPorts-1), bpfBenchVaryField{}
 	}
 	if p.cid {
 		copy(udp[8:], []byte{25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 7, 3, 1, 2, 3, 4, 5, 6, 7, 0, 4})

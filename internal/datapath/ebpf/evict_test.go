@@ -441,6 +441,107 @@ services:
 	}
 }
 
+// TestRootConnectionsKeepTheirPorts: in a full SNAT pool no connection loses its port to a new one, also where the flow table
+// may not note that it has proven itself, because its set has no place left for new flows (may_prove).
+func TestRootConnectionsKeepTheirPorts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	defer w.close()
+	const connections, attempts = 3000, 300
+	const spec = `
+limits: {flows: 4096}
+services:
+- name: nat
+  mode: nat
+  vips: [{address: "192.0.2.1", protocol: tcp, port: 80}]
+  snat: {addresses: ["198.18.0.1"], ports: 2000-4999}
+  backends: [{name: a, address: "10.1.0.1"}]
+`
+	for _, hook := range hooks {
+		f := &traffic{t: t, w: w, d: w.serving(t, hook, spec)}
+		client := func(i int, flags string) string {
+			return fmt.Sprintf("tcp 10.0.0.1:%d > 192.0.2.1:80 flags=%s", 2000+i, flags)
+		}
+		for i := range connections {
+			_, _, out := f.send(client(i, "syn"), "maglev")
+			f.send(f.answer(out, "syn,ack"), "reply")
+			f.send(client(i, "ack"), "conntrack")
+		}
+		if n := f.d.tables.fill(f.d.now()).proven; n == connections {
+			t.Errorf("%s: all connections are noted as proven: the test is for those that are not", hook)
+		}
+		f.now += 2 * time.Second
+		for i := range attempts {
+			f.now += 4 * time.Millisecond // one search in each
+			f.send(client(connections+i, "syn"), "snat_exhausted")
+		}
+		for i := range connections {
+			f.send(client(i, "ack"), "conntrack")
+		}
+		if c := f.d.Counters(); c.FlowsEvicted+c.FlowsDisplaced != 0 {
+			t.Errorf("%s: %d connections were evicted", hook, c.FlowsEvicted+c.FlowsDisplaced)
+		}
+	}
+}
+
+// TestRootFloodOfAnsweredSYNs: 12,000 SYNs of spoofed sources in a second of the test's clock at a pool of 1,000 ports, a third
+// of them held by connections. The backend answers all of them. Connections keep their ports, new clients acknowledge after 10 ms.
+func TestRootFloodOfAnsweredSYNs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	defer w.close()
+	const old, rounds, spoofed = 333, 50, 120
+	const spec = `
+limits: {flows: 20000}
+services:
+- name: nat
+  mode: nat
+  vips: [{address: "192.0.2.1", protocol: tcp, port: 80}]
+  snat: {addresses: ["198.18.0.1"], ports: 2000-2999}
+  backends: [{name: a, address: "10.1.0.1"}]
+`
+	for _, hook := range hooks {
+		f := &traffic{t: t, w: w, d: w.serving(t, hook, spec)}
+		opens := func(client string) bool {
+			reason, _, out := f.send("tcp "+client+" > 192.0.2.1:80 flags=syn", "")
+			if reason != "maglev" {
+				return false
+			}
+			f.send(f.answer(out, "syn,ack"), "reply")
+			return true
+		}
+		still := func(i int) string { return fmt.Sprintf("tcp 10.0.0.1:%d > 192.0.2.1:80 flags=ack", 2000+3*i) }
+		for i := range old {
+			if !opens(fmt.Sprintf("10.0.0.1:%d", 2000+3*i)) {
+				t.Fatalf("%s: connection %d is refused", hook, i)
+			}
+			f.send(still(i), "conntrack")
+		}
+		fresh := 0
+		for round := range rounds {
+			client := fmt.Sprintf("10.1.0.%d:5000", round)
+			opened := opens(client)
+			for i := range spoofed {
+				opens(fmt.Sprintf("100.%d.0.%d:5000", round, i))
+				if i%12 == 11 {
+					f.now += time.Millisecond
+				}
+			}
+			if reason, _, _ := f.send("tcp "+client+" > 192.0.2.1:80 flags=ack", ""); opened && reason == "conntrack" {
+				fresh++
+			}
+		}
+		if fresh < rounds*95/100 {
+			t.Errorf("%s: %d of %d new clients connected", hook, fresh, rounds)
+		}
+		for i := range old {
+			f.send(still(i), "conntrack")
+		}
+		consistent(t, f.d)
+		t.Logf("%s: %d of %d new, %d evicted", hook, fresh, rounds, f.d.Counters().FlowsEvicted)
+	}
+}
+
 // TestRootFloodOfASNATPool: 12,000 spoofed flows in a second of the test's clock at a pool of 1,000 ports. Answered flows
 // keep their ports, new clients are answered 10 ms later, and sessions that move by their connection id lose nothing.
 func TestRootFloodOfASNATPool(t *testing.T) {

@@ -56,6 +56,7 @@ func TestLocate(t *testing.T) {
 		{"QUIC Initial", "c3 00000001 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},
 		{"QUIC version 2 Initial", "d3 6b3343cf 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},
 		{"QUIC version 2 Handshake", "f3 6b3343cf 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICLong},
+		{"QUIC version 2 Retry", "c0 6b3343cf 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICLong},
 		{"QUIC of the future", "e0 0000abcd 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICOther},
 		{"QUIC of the future beside DTLS", "80 faceb001 08 0102030405060708 00", all, 5, "0102030405060708", KindQUICOther},
 		{"QUIC version negotiation", "e0 00000000 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},

@@ -40,19 +40,27 @@ const (
 // path writes its map as seldom.
 const renewStep = time.Second
 
-// next returns the state after a segment with flags.
+// next returns the state after a segment with flags. A SYN on an established
+// connection changes nothing: its backend answers it with a challenge (RFC 5961
+// section 4), and if the client has forgotten the connection it resets it then.
 func (s tcpState) next(flags uint8, fromClient bool) tcpState {
 	switch {
 	case s == notTCP:
 		return s
 	case flags&(packet.FIN|packet.RST) != 0:
 		return closing
-	case flags&packet.SYN != 0 && fromClient:
-		return opening // also a new connection on the ports of a closed one
+	case s == closing && fromClient && opens(flags):
+		return opening
 	case s == opening && flags&packet.ACK != 0 && fromClient:
 		return established
 	}
 	return s
+}
+
+// opens says whether flags begin a connection. On the ports of a closed one that is a
+// new connection (RFC 9293 section 3.6.1).
+func opens(flags uint8) bool {
+	return flags&(packet.SYN|packet.ACK|packet.FIN|packet.RST) == packet.SYN
 }
 
 func firstState(proto, flags uint8) tcpState {
@@ -91,20 +99,27 @@ func (e *Engine) find(k flow.Key, service *lb.Service, now time.Duration) (*entr
 	return en, at
 }
 
-// touch follows TCP and renews an entry. That of its replies moves with it, so
-// both end at one time.
+// touch follows TCP and renews an entry, with the first SYN-ACK of a handshake
+// exactly (see handshakeTime). That of its replies moves with it, so both end at one time.
 func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bool, now time.Duration) {
 	service := en.place.backend.Service
-	en.state = en.state.next(flags, fromClient)
-	ttl := en.state.timeout(service, proto)
-	if e.flows.RenewAt(at, now, ttl, renewStep) && en.reply != (flow.Key{}) {
+	was := en.state
+	en.state = was.next(flags, fromClient)
+	if was == closing && en.state == opening {
+		en.replied = false // a new connection, which proves itself anew
+	}
+	ttl, step := en.state.timeout(service, proto), renewStep
+	if !fromClient && !en.replied && en.state != closing {
+		en.replied = true
+		if en.state == opening {
+			step = 0
+		}
+	}
+	if e.flows.RenewAt(at, now, ttl, step) && en.reply != (flow.Key{}) {
 		e.replies.Renew(en.reply, now, ttl, 0)
 	}
-	if !e.flows.Proven(at) {
-		en.replied = en.replied || !fromClient && en.state != closing
-		if en.proves(service.Mode, flags, fromClient) {
-			e.flows.Prove(at)
-		}
+	if !e.flows.Proven(at) && en.proves(service.Mode, flags, fromClient) {
+		e.flows.Prove(at)
 	}
 }
 

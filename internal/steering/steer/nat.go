@@ -16,6 +16,11 @@ const (
 	fewSNATTries = 8
 )
 
+// handshakeTime is how long after its backend's SYN-ACK a handshake of TCP keeps its
+// source port in a full pool: the backend sends a SYN-ACK whose acknowledgement was
+// lost again after one second, and then after two more (RFC 6298).
+const handshakeTime = 3 * time.Second
+
 // reserve picks what the backend sees as the source and enters the key of the
 // replies. Without SNAT the client's own address and port stay; two flows of
 // one client through two VIPs to one backend then collide, and the second is refused.
@@ -127,40 +132,76 @@ func (e *Engine) findSNAT(en *entry, k flow.Key, s *sources, now, ttl time.Durat
 }
 
 // takePort looks at a few ports of a pool where none is free, takes that of the
-// unproven flow that was opened or renewed first, and evicts that flow. One whose
-// backend has answered, as in a handshake of TCP, goes after those whose has not.
+// unproven flow that was opened or renewed first, and evicts that flow; of
+// fewSNATTries, which is in a flood, the first that its backend has not answered. One whose
+// backend has answered, as in a handshake of TCP, goes after those whose has not, and
+// in the handshakeTime after the answer only if more than a quarter of the ports are held
+// by such ones: they are a flood of SYNs then, which must not refuse everybody else.
 // Each attempt looks where the last one ended, so the whole pool's unproven flows
 // go by their age. A port that is free after all is taken before any of them.
 func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, ttl time.Duration) bool {
 	state := en.place.state
-	start := uint64(state.snatNext)
-	state.snatNext += uint32(tries)
-	victim, chosen, replied, oldest := flow.Ref(-1), uint64(0), false, time.Duration(0)
-	for n := start; n < start+min(s.pool(), tries); n++ {
+	few := tries == fewSNATTries
+	tries = min(s.pool(), tries)
+	victim, chosen, first, young := flow.Ref(-1), uint64(0), rank{}, uint64(0)
+	for range tries {
+		n := uint64(state.snatNext)
+		state.snatNext++
 		holder, at := e.holder(replyKey(k, s.to, s.at(n)), k, now)
 		if holder == nil {
 			return e.reserveSource(en, k, s, n, now, ttl)
 		}
-		if e.flows.Proven(at) {
-			continue
+		if holder.state != opening && (e.flows.Proven(at) || holder.replied && holder.state != closing) {
+			continue // in a full table not all that are answered may be noted as proven
 		}
-		opened := e.flows.Expiry(at)
-		if opened == never {
-			opened = minTime
-		} else {
-			opened -= holder.state.timeout(state.service, k.Proto)
+		r := holder.rank(e.flows.Expiry(at), state.service, k.Proto, now)
+		if r.kind == youngHandshake {
+			young++
 		}
-		if victim < 0 || replied && !holder.replied || replied == holder.replied && opened < oldest {
-			victim, chosen, replied, oldest = at, n, holder.replied, opened
+		if victim < 0 || r.before(first) {
+			victim, chosen, first = at, n, r
+		}
+		if few && r.kind == unanswered {
+			break
 		}
 	}
-	if victim < 0 {
+	if victim < 0 || first.kind == youngHandshake && 4*young <= tries {
 		return false
 	}
 	misses := state.snatMisses
 	e.flows.Evict(victim)
 	state.snatMisses = misses // its port is not free
 	return e.reserveSource(en, k, s, chosen, now, ttl)
+}
+
+// rank is the order in which unproven flows give up their ports.
+type rank struct {
+	kind   int
+	opened time.Duration // or renewed
+}
+
+const (
+	unanswered = iota
+	answered
+	youngHandshake // answered less than handshakeTime ago
+)
+
+func (r rank) before(o rank) bool { return r.kind < o.kind || r.kind == o.kind && r.opened < o.opened }
+
+// rank is that of an unproven flow that expires at until, by the time-outs of the new flow's service.
+func (en *entry) rank(until time.Duration, service *lb.Service, proto uint8, now time.Duration) rank {
+	r := rank{opened: minTime}
+	if until != never {
+		r.opened = until - en.state.timeout(service, proto)
+	}
+	switch {
+	case !en.replied:
+	case r.opened <= now && r.opened > now-handshakeTime:
+		r.kind = youngHandshake
+	default:
+		r.kind = answered
+	}
+	return r
 }
 
 // holder returns the live flow that has a reply key, if it is another than k.

@@ -111,6 +111,11 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 		}
 	}
 	if en, at := e.find(k, service, now); en != nil {
+		if en.state == closing && opens(flags) {
+			if b := service.Select(e.hash(service, k)); b != en.place.backend {
+				return e.replace(k, b, service, flags, now)
+			}
+		}
 		e.touch(en, at, k.Proto, flags, true, now)
 		return e.forward(reasonOr(unknown, lb.ReasonConntrack), k, en.place.backend, en.snat, false)
 	}
@@ -126,6 +131,16 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 		return e.forward(reasonOr(unknown, lb.ReasonMaglev), k, b, netip.AddrPort{}, false)
 	}
 	return e.enter(reasonOr(unknown, lb.ReasonMaglev), k, b, flags, now)
+}
+
+// replace gives a new connection on the ports of a closed one to b, which is not the backend of the old one. It
+// takes its entry over, so new_flow_rate does not count it.
+func (e *Engine) replace(k flow.Key, b *lb.Backend, service *lb.Service, flags uint8, now time.Duration) Decision {
+	if b == nil {
+		return noBackend(lb.ReasonNoBackend, service)
+	}
+	e.Forget(k)
+	return e.enter(lb.ReasonMaglev, k, b, flags, now)
 }
 
 func reasonOr(unknown bool, reason lb.Reason) lb.Reason {

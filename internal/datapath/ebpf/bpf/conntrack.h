@@ -82,13 +82,23 @@ static __always_inline struct flow_entry *entry_at(__u32 number)
 	return bpf_map_lookup_elem(&flow_entries, &number);
 }
 
+/* Whether flags begin a connection. On the ports of a closed one that is a new
+ * connection (RFC 9293 section 3.6.1). */
+static __always_inline bool opens(__u8 flags)
+{
+	return (flags & (FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST)) == FLAG_SYN;
+}
+
+/* A SYN on an established connection changes nothing: its backend answers it with a
+ * challenge (RFC 5961 section 4), and if the client has forgotten the connection it
+ * resets it then. */
 static __always_inline __u32 state_next(__u32 state, __u8 flags, bool from_client)
 {
 	if (state == FLOW_PLAIN)
 		return state;
 	if (flags & (FLAG_FIN | FLAG_RST))
 		return FLOW_CLOSING;
-	if (flags & FLAG_SYN && from_client)
+	if (state == FLOW_CLOSING && from_client && opens(flags))
 		return FLOW_OPENING;
 	if (state == FLOW_OPENING && flags & FLAG_ACK && from_client)
 		return FLOW_ESTABLISHED;
@@ -156,6 +166,8 @@ static __always_inline __u32 progress_next(__u32 was, bool nat, __u8 flags, bool
 {
 	__u32 state = state_next(was & 3, flags, from_client);
 
+	if (state == FLOW_OPENING && (was & 3) != FLOW_OPENING)
+		return state; /* a new connection */
 	if (from_client)
 		return state | (was & FLOW_PROVEN) | (nat || state & 1 ? 0 : FLOW_PROVEN);
 	return state | (was & FLOW_PROVEN) | (state == FLOW_CLOSING ? 0 : FLOW_PROVEN);
@@ -170,7 +182,7 @@ enum { TOUCH_TRIES = 4 };
  * room now may be another flow's in the next moment. */
 __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u32 from_client)
 {
-	bool nat, own, turns;
+	bool nat, own, turns, denied = false;
 	struct flow_entry *entry = NULL;
 	struct way *way, *other = NULL;
 	__u32 other_at = NO_NUMBER;
@@ -198,6 +210,7 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 	if (turns && !(from_client ? may_prove(&flows, at, p->now) && (!other || may_prove(&replies, other_at, p->now))
 				   : may_prove(&replies, at, p->now) && may_prove(&flows, other_at, p->now))) {
 		next &= ~((__u64)FLOW_PROVEN << 24);
+		denied = from_client; /* the reply's way still says that the backend answered */
 		if (next == seen)
 			return 0;
 	}
@@ -210,7 +223,7 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 		if (from_client ? way_number(meta) != (p->number & 0xffffff) || *(volatile __u64 *)&other->print != print
 				: print != p->print || !alive(meta, p->now))
 			return 0;
-		own = from_client ? way_state(next) == FLOW_OPENING : way_state(next) != FLOW_PLAIN;
+		own = from_client ? denied || (way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_OPENING) : way_state(next) != FLOW_PLAIN;
 		want = way_meta(way_expiry(next), way_state(next) | (way_progress(own ? meta : next) & FLOW_PROVEN),
 				way_number(meta));
 		if (want == meta || __sync_val_compare_and_swap(&other->meta, meta, want) == meta)
@@ -219,7 +232,8 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 	return 0;
 }
 
-/* Follows TCP and renews the entry and its reply's, one of which is at hand. */
+/* Follows TCP and renews the entry and its reply's, one of which is at hand; with
+ * the first SYN-ACK of a handshake exactly (see holder_rank). */
 static __always_inline void touch(struct pkt *p, const struct service *service, struct way *way, __u32 at, __u8 flags,
 				  bool from_client)
 {
@@ -231,7 +245,8 @@ static __always_inline void touch(struct pkt *p, const struct service *service, 
 	if (moved < params.ticks) {
 		if (is == was && !(from_client && is == FLOW_ESTABLISHED))
 			return;
-		fresh = old;
+		if (is == was || from_client || (is & 3) != FLOW_OPENING)
+			fresh = old;
 	}
 	p->mode = service->mode;
 	touch_write(p, at, meta, way_meta(fresh, is, way_number(meta)), from_client);
@@ -365,19 +380,30 @@ __noinline __u32 reply_evict(struct reservation *r, __u64 print)
 	return NO_NUMBER;
 }
 
-/* Ends the unproven flow whose reply has a print, for r's flow. */
-__noinline int holder_end(struct reservation *r, __u32 number, __u64 print)
+/* Ranks of who has a source port, see holder_rank. */
+#define SNAT_STAYS (~0ull)
+#define SNAT_ANSWERED (1ull << 43)
+#define SNAT_YOUNG (1ull << 44)
+
+/* The way of a reply says that the backend answered. */
+static __always_inline bool way_answered(__u64 meta) { return meta >> 24 & FLOW_PROVEN; }
+
+/* Ends the unproven flow whose reply has a print and the way at, for r's flow; not one
+ * that the backend has answered since it was ranked. */
+__noinline int holder_end(struct reservation *r, __u32 number, __u64 print, __u32 at)
 {
 	struct flow_entry *entry = entry_at(number);
-	struct way *way = way_at(&flows, number);
+	struct way *way = way_at(&flows, number), *reply = way_at(&replies, at);
 	__u64 meta;
 
-	if (!r || !way || !entry)
+	if (!r || !way || !entry || !reply)
 		return 0;
 	meta = *(volatile __u64 *)&way->meta;
 	if (*(volatile __u64 *)&entry->reply != print || *(volatile __u64 *)&way->print == PRINT_BUSY)
 		return 0; /* gone, or being made */
 	if (alive(meta, r->now) && way_proven(meta))
+		return 0;
+	if (way_answered(*(volatile __u64 *)&reply->meta) && !(r->rank & (SNAT_ANSWERED | SNAT_YOUNG)))
 		return 0;
 	/* Also of one that has expired: it may have been opened anew by now. */
 	if (__sync_val_compare_and_swap(&way->meta, meta, way_ended(meta, r->now)) != meta)
@@ -404,7 +430,7 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 			__u32 other = way_number(meta);
 			struct flow_entry *entry = entry_at(other);
 
-			if (entry && entry->reply == print && !(r->takes && holder_end(r, other, print)))
+			if (entry && entry->reply == print && !(r->takes && holder_end(r, other, print, at)))
 				return 0;
 		}
 		/* Two CPUs may want it for two flows, or one for another key. */
@@ -509,18 +535,20 @@ static __always_inline int reserve_next(struct reservation *r, __u32 service)
 	return reserve_pool(r);
 }
 
-#define SNAT_STAYS (~0ull)
-
 /* Who has r's reply key. 0: nobody. SNAT_STAYS: a flow that keeps it. Else an
  * unproven flow: a smaller number if it was made or renewed first, by the time-outs
  * of the new flow's service. One whose backend has answered, as in a handshake of TCP,
- * goes after those whose has not. */
+ * goes after those whose has not, and in the first three seconds after the answer after
+ * all others: a SYN-ACK whose acknowledgement was lost is sent again after one second,
+ * and then after two more (RFC 6298). A connection
+ * keeps it, also where its bucket may not have it proven (may_prove). */
 __noinline __u64 holder_rank(struct reservation *r)
 {
 	const struct service *service;
 	struct way *way, *flow;
 	struct flow_entry *entry;
-	__u64 print, meta, age, answered;
+	__u64 print, meta, age;
+	bool answered;
 	__u32 i;
 
 	if (!r)
@@ -536,7 +564,7 @@ __noinline __u64 holder_rank(struct reservation *r)
 	meta = *(volatile __u64 *)&way->meta;
 	if (!alive(meta, r->now) || way_number(meta) == r->number)
 		return 0;
-	answered = (meta >> 24 & FLOW_PROVEN) << 40;
+	answered = way_answered(meta);
 	entry = entry_at(way_number(meta));
 	flow = way_at(&flows, way_number(meta));
 	if (!entry || !flow || *(volatile __u64 *)&entry->reply != print)
@@ -544,16 +572,20 @@ __noinline __u64 holder_rank(struct reservation *r)
 	if (*(volatile __u64 *)&flow->print == PRINT_BUSY)
 		return SNAT_STAYS; /* being made */
 	meta = *(volatile __u64 *)&flow->meta;
-	if (alive(meta, r->now) && way_proven(meta))
+	if (alive(meta, r->now) && (way_proven(meta) || (answered && !(way_state(meta) & 1))))
 		return SNAT_STAYS;
 	age = way_expiry(meta) == NEVER ? 1 : way_expiry(meta) + (1ull << 33) - flow_ttl(service, way_state(meta));
-	return age | answered;
+	if (!answered)
+		return age;
+	return age | (r->now + (1ull << 33) - age < 3 * (__u64)params.ticks ? SNAT_YOUNG : SNAT_ANSWERED);
 }
 
 /* Where no source port was found free, an unproven flow gives up its own: of r->tries
- * candidates the first by rank. Each attempt looks where the last one of the service
- * ended, so the unproven flows of the whole pool go by their age. Sets start to the
- * candidate, which reserve_pool then takes. */
+ * candidates the first by rank; of SNAT_FEW, which is in a flood, the first that its
+ * backend has not answered. A young handshake does only if more than a quarter of them
+ * are such: they are a flood of SYNs then, which must not refuse everybody else. Each
+ * attempt looks where the last one of the service ended, so the unproven flows of the
+ * whole pool go by their age. Sets start to the candidate, which reserve_pool then takes. */
 __noinline int reserve_taken(struct reservation *r)
 {
 	__u32 service, *next;
@@ -564,22 +596,29 @@ __noinline int reserve_taken(struct reservation *r)
 	next = bpf_map_lookup_elem(&snat_next, &service);
 	if (!next)
 		return 0;
-	r->start = __sync_fetch_and_add(next, r->tries);
 	r->rank = SNAT_STAYS;
 	for (__u32 i = 0; i < SNAT_TRIES; i++) { /* what it finds is in r: the verifier follows i alone */
 		__u64 rank;
 
-		if (!r->rank || !pool_source(r, i))
+		if (i >= r->tries || i >= r->pool)
+			break;
+		r->start = __sync_fetch_and_add(next, 1);
+		if (!pool_source(r, 0))
 			break;
 		rank = holder_rank(r);
+		r->young += rank != SNAT_STAYS && rank & SNAT_YOUNG;
 		if (rank < r->rank) {
 			r->rank = rank;
-			r->chosen = i;
+			r->chosen = r->start;
 		}
+		if (!rank || (r->tries == SNAT_FEW && rank < SNAT_ANSWERED))
+			break;
 	}
-	if (r->rank == SNAT_STAYS || !r->pool)
+	if (r->rank == SNAT_STAYS)
 		return 0;
-	r->start = ((__u64)r->start + r->chosen) % r->pool;
+	if (r->rank & SNAT_YOUNG && 4 * r->young <= (r->tries < r->pool ? r->tries : r->pool))
+		return 0;
+	r->start = r->chosen;
 	r->tries = 1;
 	r->takes = 1;
 	return 1;

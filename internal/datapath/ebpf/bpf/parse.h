@@ -49,7 +49,7 @@ struct reservation {
 	__u32 service;    /* number in services */
 	__u64 rank;       /* of the chosen candidate, see reserve_taken */
 	__u32 chosen;
-	__u32 pad2;
+	__u32 young;      /* candidates that young handshakes have */
 };
 
 #define NO_SLOT 0xffffu      /* of cells; not a backend */

@@ -163,6 +163,21 @@ __noinline int cid_entry(struct pkt *p, __u32 owner)
 	return REASON_CID;
 }
 
+/* Whether the connection of the packet's flow is closed. A new one goes where Maglev
+ * says; it takes the entry over, so new_flow_rate does not count it. */
+static __always_inline bool reopens(const struct pkt *p)
+{
+	const struct way *way = way_at(&flows, p->number);
+
+	return way && way_state(*(volatile const __u64 *)&way->meta) == FLOW_CLOSING;
+}
+
+static __always_inline int no_backend(struct pkt *p)
+{
+	p->slot = NO_SLOT;
+	return REASON_NO_BACKEND;
+}
+
 /* The order behind the service look-up. */
 static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct service *service)
 {
@@ -193,6 +208,13 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 		return checked_here(p, owner) ? REASON_CID : cid_entry(p, owner);
 	}
 	if (flow_find_here(p, service)) {
+		if (opens(p->tcp_flags) && reopens(p)) {
+			owner = maglev_select(p);
+			if (owner != p->slot) {
+				p->number = NO_NUMBER;
+				return owner == NO_SLOT ? no_backend(p) : enter(p, owner, REASON_MAGLEV);
+			}
+		}
 		if (owner == NO_SLOT || p->slot == owner) {
 			flow_touch(p, service, p->tcp_flags);
 			return found;
