@@ -331,6 +331,7 @@ type bpfVportKey struct {
 const (
 	bpfMapBackendCounts     = "backend_counts"
 	bpfMapBackends          = "backends"
+	bpfMapChecked           = "checked"
 	bpfMapClientHops        = "client_hops"
 	bpfMapControls          = "controls"
 	bpfMapEvents            = "events"
@@ -419,6 +420,7 @@ type bpfProgramSpecs struct {
 type bpfMapSpecs struct {
 	BackendCounts     *ebpf.MapSpec `ebpf:"backend_counts"`
 	Backends          *ebpf.MapSpec `ebpf:"backends"`
+	Checked           *ebpf.MapSpec `ebpf:"checked"`
 	ClientHops        *ebpf.MapSpec `ebpf:"client_hops"`
 	Controls          *ebpf.MapSpec `ebpf:"controls"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
@@ -481,6 +483,7 @@ func (o *bpfObjects) Close() error {
 type bpfMaps struct {
 	BackendCounts     *ebpf.Map `ebpf:"backend_counts"`
 	Backends          *ebpf.Map `ebpf:"backends"`
+	Checked           *ebpf.Map `ebpf:"checked"`
 	ClientHops        *ebpf.Map `ebpf:"client_hops"`
 	Controls          *ebpf.Map `ebpf:"controls"`
 	Events            *ebpf.Map `ebpf:"events"`
@@ -518,6 +521,7 @@ func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.BackendCounts,
 		m.Backends,
+		m.Checked,
 		m.ClientHops,
 		m.Controls,
 		m.Events,

@@ -18,6 +18,7 @@ import (
 const (
 	bpfTCXMapBackendCounts     = "backend_counts"
 	bpfTCXMapBackends          = "backends"
+	bpfTCXMapChecked           = "checked"
 	bpfTCXMapClientHops        = "client_hops"
 	bpfTCXMapControls          = "controls"
 	bpfTCXMapEvents            = "events"
@@ -106,6 +107,7 @@ type bpfTCXProgramSpecs struct {
 type bpfTCXMapSpecs struct {
 	BackendCounts     *ebpf.MapSpec `ebpf:"backend_counts"`
 	Backends          *ebpf.MapSpec `ebpf:"backends"`
+	Checked           *ebpf.MapSpec `ebpf:"checked"`
 	ClientHops        *ebpf.MapSpec `ebpf:"client_hops"`
 	Controls          *ebpf.MapSpec `ebpf:"controls"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
@@ -168,6 +170,7 @@ func (o *bpfTCXObjects) Close() error {
 type bpfTCXMaps struct {
 	BackendCounts     *ebpf.Map `ebpf:"backend_counts"`
 	Backends          *ebpf.Map `ebpf:"backends"`
+	Checked           *ebpf.Map `ebpf:"checked"`
 	ClientHops        *ebpf.Map `ebpf:"client_hops"`
 	Controls          *ebpf.Map `ebpf:"controls"`
 	Events            *ebpf.Map `ebpf:"events"`
@@ -205,6 +208,7 @@ func (m *bpfTCXMaps) Close() error {
 	return _BpfTCXClose(
 		m.BackendCounts,
 		m.Backends,
+		m.Checked,
 		m.ClientHops,
 		m.Controls,
 		m.Events,

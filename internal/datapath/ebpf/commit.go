@@ -10,7 +10,7 @@ import (
 // commit switches to the new generation and then removes what only the old one used.
 func (c *change) commit() {
 	old, oldHalf := c.st.byName, c.st.halves[c.st.active]
-	atomic.StoreUint32(&c.t.control.Active, c.half)
+	atomic.StoreUint32(&c.t.control.Active, c.t.control.Active+1) // its lowest bit is c.half
 	c.st.active, c.st.byName, c.st.snat = c.half, c.byName, c.snat
 	inUse := map[identity]bool{}
 	for _, a := range c.byName {

@@ -19,6 +19,7 @@
  */
 #pragma once
 
+#include "checked.h"
 #include "credit.h"
 #include "flow.h"
 #include "siphash.h"
@@ -145,9 +146,10 @@ static __always_inline __u64 flow_print_of(struct pkt *p)
 	return p->print = flow_print(&p->key, KEY_FLOW);
 }
 
+/* The same in line, after flow_print_of. */
 static __always_inline bool flow_find_here(struct pkt *p, const struct service *service)
 {
-	return flow_found(p, service, flows_find_here(flow_print_of(p), &p->spare));
+	return flow_found(p, service, flows_find_here(p->print, &p->spare));
 }
 
 static __always_inline bool flow_find(struct pkt *p, const struct service *service)
@@ -802,6 +804,8 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	entry->service = service->id;
 	entry->hop = NO_NUMBER;
 	way_publish(way, p->print, way_meta(expiry, state, target));
+	if (service->layouts)
+		checked_forget(p);
 	p->number = number;
 	p->opened = 1;
 	return REASON_NONE;
@@ -861,6 +865,8 @@ static __always_inline bool flow_make_plain(struct pkt *p, const struct service 
 	entry->service = service->id;
 	entry->hop = NO_NUMBER;
 	way_publish(way, p->print, way_meta(expiry_after(p->now, flow_ttl(service, state)), state, target));
+	if (service->layouts)
+		checked_forget(p);
 	p->number = p->spare;
 	p->opened = 1;
 	return true;

@@ -65,7 +65,7 @@ struct {
 static __always_inline void begin(struct pkt *p, const struct control *control, bool inject)
 {
 	__builtin_memset(p, 0, offsetof(struct pkt, nat.src));
-	p->active = control->active & 1;
+	p->active = control->active;
 	p->now = clock_now(control);
 	p->inject = inject;
 	p->slot = NO_SLOT;

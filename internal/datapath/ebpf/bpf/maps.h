@@ -37,6 +37,10 @@ struct owner_key {
 	__u32 owner;
 };
 
+struct checked { /* checked.h */
+	__u32 word[2];
+} __attribute__((aligned(8)));
+
 /* What was decided for the last packet of this CPU, for tests. */
 struct verdict {
 	enum reason reason;
@@ -75,6 +79,7 @@ MAP(ARRAY, snat_next, __u32, __u32, MAX_SERVICES, 0); /* where the next sweep of
 MAP(ARRAY, snat_searches, __u32, __u64, MAX_SERVICES * SNAT_POOLS, 0); /* credit of failed attempts (conntrack.h) */
 MAP(ARRAY, flows, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, flow_entries, __u32, struct flow_entry, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, checked, __u32, struct checked, CHECKED_SETS, 0);
 MAP(ARRAY, replies, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, fragments, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, fragment_entries, __u32, struct fragment_entry, 1, BPF_F_MMAPABLE);

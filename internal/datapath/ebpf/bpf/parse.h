@@ -90,7 +90,7 @@ struct pkt {
 	__u64 print;     /* of the key, once computed; of a reply, its print in replies */
 	__u32 end;       /* of the IP packet */
 	__u32 len;       /* of the frame */
-	__u32 active;    /* generation */
+	__u32 active;    /* number of the generation; mask its lowest bit */
 	__u32 number;    /* of the flow's entry, or NO_NUMBER */
 	__u32 old;       /* of an entry with its print that does not count, or NO_NUMBER */
 	__u32 spare;     /* a way that a new flow may take, or NO_NUMBER */

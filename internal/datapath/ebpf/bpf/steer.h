@@ -135,11 +135,32 @@ __noinline __u32 cid_slot(ctx_t *ctx, struct pkt *p)
 	return found << 16 | (found == CID_KNOWN ? live_owner(p, service, layout, owner) & 0xffff : NO_SLOT);
 }
 
-/* Whether a flow without an entry, which a CID steers to owner, gets one: where it
- * would go elsewhere by Maglev, as what has no CID does, and the rate permits. */
-static __always_inline bool needs_entry(struct pkt *p, const struct service *service, __u32 owner)
+/* Steers a flow to the owner that its CID names, in a mode whose replies are not
+ * translated. Its entry follows; a flow without one gets one where it would go
+ * elsewhere by Maglev, as what has no CID does, and the rate permits. */
+__noinline int cid_entry(struct pkt *p, __u32 owner)
 {
-	return maglev_select(p) != owner && rate_enter(service, p->now);
+	const struct service *service = p ? service_at(p, p->service) : NULL;
+	const struct way *way;
+
+	if (!service)
+		return REASON_NO_BACKEND;
+	if (!flow_find_here(p, service)) {
+		if (maglev_select(p) == owner)
+			checked_enter(p, owner);
+		else if (rate_enter(service, p->now))
+			return enter(p, owner, REASON_CID);
+		return REASON_CID;
+	}
+	if (p->slot != owner) {
+		p->number = NO_NUMBER;
+		return enter(p, owner, REASON_CID);
+	}
+	flow_touch(p, service, p->tcp_flags);
+	way = way_at(&flows, p->number);
+	if (way && way_proven(*(volatile const __u64 *)&way->meta) && service->ttl_udp >= 2 * params.ticks)
+		checked_enter(p, owner);
+	return REASON_CID;
 }
 
 /* Whether the connection of the packet's flow is closed. A new one goes where Maglev
@@ -181,6 +202,11 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 		else if (cid != CID_NONE)
 			found = fresh = REASON_CID_UNKNOWN;
 	}
+	flow_print_of(p);
+	if (owner != NO_SLOT && service->mode != MODE_NAT) {
+		p->slot = owner;
+		return checked_here(p, owner) ? REASON_CID : cid_entry(p, owner);
+	}
 	if (flow_find_here(p, service)) {
 		if (opens(p->tcp_flags) && reopens(p)) {
 			owner = maglev_select(p);
@@ -194,12 +220,9 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 			return found;
 		}
 		p->number = NO_NUMBER;
-	} else if (owner != NO_SLOT && service->mode != MODE_NAT && !needs_entry(p, service, owner)) {
-		p->slot = owner;
-		return REASON_CID;
 	}
 	if (owner != NO_SLOT) {
-		p->owned = service->mode == MODE_NAT;
+		p->owned = 1;
 		return enter(p, owner, REASON_CID);
 	}
 	p->slot = NO_SLOT;

@@ -67,6 +67,7 @@ enum limits {
 	WAYS = 4,              /* flows in one bucket */
 	CLIENT_HOPS = 4096,    /* different ways to clients remembered */
 	WANTED = 1024,         /* addresses that user space was asked to resolve */
+	CHECKED_SETS = 1 << 16, /* flows whose entries were found right, two in a set */
 	SPARE_HOPS = 1024,     /* and while there are more: two for each CPU */
 	INSIDE_WORDS = 64,
 	REASONS = 32,          /* counters of one service */
@@ -260,7 +261,7 @@ struct outbound {
 };
 
 struct control {
-	__u32 active;    /* generation: 0 or 1 */
+	__u32 active;    /* number of the generation; its lowest bit says which of the two it is */
 	__u32 routes;    /* number of the routing state; caches of another one are stale */
 	__u64 now;       /* ms, read only where params.clock is CLOCK_MANUAL */
 	__u32 trace;     /* 0: off */
