@@ -5,11 +5,11 @@ import (
 	"io"
 	"math"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // judge holds what was measured against the aim: every flow is listed at least once meanwhile, and no datagram is lost.
@@ -76,7 +76,7 @@ func WriteDump(w io.Writer, results []*measure.Result) error {
 	if len(results) == 0 {
 		return nil
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	for _, row := range dumpRows(results) {
 		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
