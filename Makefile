@@ -21,7 +21,7 @@ export PATH := $(PATH):$(or $(shell PATH='$(PATH)' $(GO) env GOPATH 2>/dev/null)
 RACE := \
 	./internal/coap/... \
 	./internal/control/... \
-	./internal/datapath/crew/... \
+	./internal/workers/... \
 	./internal/datapath/udpnat/... \
 	./internal/dtls/engine/... \
 	./internal/lab/demo/... \
@@ -40,7 +40,7 @@ differential: ## the kernel data path against package steer on FRAMES random pac
 	@.ci/deps go
 	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf
 
-.PHONY: help demo build test lint fmt generate fuzz bench install clean
+.PHONY: help demo build check test lint fmt generate fuzz bench install clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,13 +52,18 @@ build: ## bin/weir: one static, stripped program
 demo: build ## balance real DTLS sessions on this machine for half a minute, with a report in bin/demo.html (ARGS="--clients 50")
 	bin/weir demo --report bin/demo.html $(ARGS)
 
-test: ## every test; those that need root run as root, and skip else (WEIR_ROOT=1: a skip is a failure)
+test: ## every test, in a few minutes; those that need root run as root, and skip else (WEIR_ROOT=1: a skip is a failure)
 	@.ci/deps go test
 	@.ci/test $(RACE)
 
-lint: ## linters and formatting
+check: ## before a commit: the tests that need neither root nor seconds, and lint
 	@.ci/deps go lint
-	golangci-lint run $(PKG)
+	@.ci/check
+
+lint: ## linters, formatting, and a go.mod that is tidy
+	@.ci/deps go lint
+	golangci-lint run --allow-parallel-runners $(PKG)
+	$(GO) mod tidy -diff
 
 fmt: ## format as lint wants it
 	@.ci/deps go lint
@@ -79,11 +84,15 @@ bench: ## Go benchmarks with allocations (PKG=./internal/steering/...)
 bin/weir:
 	$(MAKE) build
 
-install: bin/weir ## what build built, as PREFIX/bin/weir, and its shell completions
+SHARE = $(DESTDIR)$(PREFIX)/share
+
+install: bin/weir ## what build built, as PREFIX/bin/weir, its shell completions and manual pages
 	install -D -m 755 bin/weir $(DESTDIR)$(PREFIX)/bin/weir
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	bin/weir completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
-	bin/weir completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weir
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	bin/weir completion bash > $(SHARE)/bash-completion/completions/weir
+	bin/weir completion zsh > $(SHARE)/zsh/site-functions/_weir
+	bin/weir completion fish > $(SHARE)/fish/vendor_completions.d/weir.fish
+	bin/weir man $(SHARE)/man/man1
 
 clean: ## what build and test leave
 	rm -rf bin .ci/out

@@ -6,13 +6,13 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/bench"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newBenchCoapCommand() *cobra.Command {
@@ -61,8 +61,8 @@ microseconds per request and their ratios; requests per second are what clients,
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&cfg.Clients, "clients", 2000, "DTLS clients, each with a socket of its own")
-	flags.DurationVar(&cfg.Duration, "duration", 8*time.Second, "length of the measured window")
-	flags.DurationVar(&cfg.Warmup, "warmup", 2*time.Second, "load before the window")
+	durationVar(flags, &cfg.Duration, "duration", 8*time.Second, "length of the measured window")
+	durationVar(flags, &cfg.Warmup, "warmup", 2*time.Second, "load before the window")
 	flags.StringSliceVar(&cfg.Roads, "roads", bench.CoapRoads(), "what to measure")
 	flags.StringVar(&datapath, "datapath", "", "ebpf: compare forwarding nodes with the kernel data path, clients moving")
 	flags.BoolVar(&asJSON, "json", false, "print the results as a JSON list")
@@ -88,7 +88,7 @@ func runBenchCoap(cmd *cobra.Command, cfg bench.CoapConfig, asJSON bool) error {
 
 // printBenchCoap writes one row for each road, and the ratios of the run.
 func printBenchCoap(w io.Writer, results []*measure.Result) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	table := terminal.NewTable(w, true)
 	fmt.Fprintln(table, "road\tserver us/req\tbalancer us/req\tclient us/req\tforwarded\treqs/s\tp50 ms\tp99 ms\tservers MB\tretrans.\tlost sessions\t")
 	cost := map[string]float64{}
 	for _, r := range results {

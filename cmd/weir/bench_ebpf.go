@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/lab/bench"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // benchEBPFFlags are the flags of `weir bench ebpf`.
@@ -21,7 +21,7 @@ type benchEBPFFlags struct {
 	config   ebpf.BenchConfig
 	hook     string
 	live     bool
-	seconds  int
+	duration time.Duration
 	families []string
 	out      labOutput
 }
@@ -59,7 +59,7 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
   weir bench ebpf --hook xdp --only 'new flow' --flows 262144
   weir bench ebpf --rounds 15 --json
   weir bench ebpf --live --report live.html
-  weir bench ebpf --live --hook xdp --families ipv4 --rounds 3 --seconds 1`,
+  weir bench ebpf --live --hook xdp --families ipv4 --rounds 3 --duration 1s`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch f.hook {
@@ -71,7 +71,7 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 			default:
 				return usageError(fmt.Errorf("--hook %q: give xdp, tcx or both", f.hook))
 			}
-			for _, name := range []string{"seconds", "families", "report"} {
+			for _, name := range []string{"duration", "families", "report"} {
 				if !f.live && cmd.Flags().Changed(name) {
 					return usageError(fmt.Errorf("--%s is for --live", name))
 				}
@@ -100,7 +100,8 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 	flags.StringVar(&f.hook, "hook", "both", "xdp, tcx or both")
 	flags.StringVar(&f.config.Only, "only", "", "measure only cases, or roads, with this in their name")
 	flags.BoolVar(&f.live, "live", false, "packets per second through a lab, of live frames")
-	flags.IntVar(&f.seconds, "seconds", 1, "with --live: length of one round of a road")
+	durationVar(flags, &f.duration, "duration", time.Second, "with --live: length of one round of a road")
+	oldFlag(cmd, "seconds", "", "duration")
 	flags.StringSliceVar(&f.families, "families", nil, "with --live: ipv4, ipv6 (default both)")
 	addReportFlag(cmd, &f.out.report, "with --live: "+reportUsage)
 	flags.BoolVar(&f.out.asJSON, "json", false, "print JSON")
@@ -108,7 +109,7 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 }
 
 func printBenchEBPF(out io.Writer, results []ebpf.BenchResult) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "CASE\tHOOK\tFAMILY\tFLOWS\tTABLE\tIN USE\tNS\tFLOOR\tNET\tMPPS\tLRU\txLRU\tFIB\txFIB\tREASON")
 	for _, r := range results {
 		fmt.Fprintf(w, "%s\t%s\tIPv%d\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%s\t%s\t%s\n", r.Case, r.Hook, r.Family, r.Flows, r.Table, r.InUse, r.NS, r.Floor, r.Net, 1e3/max(r.Net, 1),
@@ -119,12 +120,12 @@ func printBenchEBPF(out io.Writer, results []ebpf.BenchResult) error {
 
 // runBenchLive measures live frames through a lab.
 func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
-	config := bench.DSRConfig{Rounds: 5, Duration: time.Duration(f.seconds) * time.Second, Families: f.families}
+	config := bench.DSRConfig{Rounds: 5, Duration: f.duration, Families: f.families}
 	if cmd.Flags().Changed("rounds") {
 		config.Rounds = f.config.Rounds
 	}
 	if cmd.Flags().Changed("packets") {
-		return usageError(errors.New("--packets is for the test runs; --live takes --seconds"))
+		return usageError(errors.New("--packets is for the test runs; --live takes --duration"))
 	}
 	if cmd.Flags().Changed("flows") {
 		return usageError(errors.New("--flows is for the test runs; --live has flows of its own"))

@@ -28,9 +28,9 @@ Targets:
 ` + indentNames(bench.DescribeFloodTargets()) + `
 The generator sends whole frames with spoofed sources at their intended times; where it cannot reach the rate the row says what it
 reached. Nothing leaves the namespaces. Needs root, and the packages iptables, coturn and a Java runtime for what uses them.
-The exit code is 1 if Weir missed an aim; peers have none. A full run takes about 12 minutes; an interrupt ends it, and what was measured so far is reported.`,
+The exit code is 1 if Weir missed an aim; peers have none. A full run takes about 17 minutes; an interrupt ends it, and what was measured so far is reported.`,
 		Example: `  sudo weir bench run floods --report floods.html
-  sudo weir bench run floods --only dtls-half-open --for 30s
+  sudo weir bench run floods --only dtls-half-open --duration 30s
   sudo weir bench run floods --only udp-flows/nat-xdp,udp-flows/conntrack --json
   sudo weir bench run floods --quick --with coturn`,
 		Args: cobra.NoArgs,
@@ -55,7 +55,8 @@ The exit code is 1 if Weir missed an aim; peers have none. A full run takes abou
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&config.Only, "only", nil, "floods, targets or FLOOD/TARGET (default all)")
-	flags.DurationVar(&config.Duration, "for", 10*time.Second, "length of each flood")
+	durationVar(flags, &config.Duration, "duration", 10*time.Second, "length of each flood")
+	oldFlag(cmd, "for", "", "duration")
 	flags.StringSliceVar(&config.With, "with", nil, "peers: "+strings.Join(bench.FloodPeers(), ", ")+" (default those that are installed)")
 	flags.BoolVar(&config.Quick, "quick", false, "a tenth of the rates, and sessions sleep for a second only")
 	out.addFlags(cmd)

@@ -15,6 +15,9 @@ import (
 // record reaches another node than its session's; without it they do.
 func TestRootSteeredSessionsMove(t *testing.T) {
 	netlabtest.Root(t)
+	if !ownProcess(t) {
+		return
+	}
 	const clients = 200
 	self, err := os.Executable()
 	if err != nil {

@@ -5,11 +5,12 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"text/tabwriter"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newBenchNATCommand() *cobra.Command {
@@ -25,7 +26,8 @@ spend; a kernel road has none. "added" is what load, road and echo together spen
 compared for all. As root everything runs in a network namespace of its own; without, iptables is skipped.`,
 		Example: `  weir bench nat
   weir bench nat --rounds 7 --requests 200000 --json
-  weir bench nat --cf-nat cf-nat-3.14.0.jar`,
+  WEIR_CF_NAT=cf-nat-3.14.0.jar weir bench nat --with cf-nat
+  weir bench nat --cf-nat cf-nat-3.14.0.jar                       # the same`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := config.Validate(); err != nil {
@@ -51,7 +53,8 @@ compared for all. As root everything runs in a network namespace of its own; wit
 	flags.IntVar(&config.Rounds, "rounds", 5, "rounds; the result is their median")
 	flags.IntVar(&config.Payload, "payload-size", 64, "bytes of payload")
 	flags.IntVar(&config.Workers, "workers", 0, "workers of weir nat (default one per core)")
-	flags.StringVar(&config.CfNAT, "cf-nat", "", "jar of Californium's cf-nat (3.0 or later) to compare with; needs java")
+	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.NATPeers(), ", ")+" (its jar is $WEIR_CF_NAT; needs java)")
+	flags.StringVar(&config.CfNAT, "cf-nat", "", "JAR of cf-nat (3.0 or later): --with cf-nat with that jar")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -59,7 +62,7 @@ compared for all. As root everything runs in a network namespace of its own; wit
 func printBenchNAT(out io.Writer, r *bench.NATResult) error {
 	fmt.Fprintf(out, "%d clients, %d requests of %d bytes, median of %d rounds; %d cores, Linux %s, %s\n\n",
 		r.Clients, r.Requests, r.Payload, r.Rounds, r.Cores, r.Kernel, r.Network)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := terminal.NewTable(out, true)
 	fmt.Fprintln(w, "road\treq/s\troad µs/datagram\tmin-max\troad ms/1000 requests\tadded µs/datagram\tall µs/request\tlost\t")
 	for i := range r.Roads {
 		road := &r.Roads[i]

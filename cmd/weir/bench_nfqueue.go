@@ -15,7 +15,6 @@ import (
 func newBenchNFQueueCommand() *cobra.Command {
 	var (
 		config     bench.NFQueueConfig
-		seconds    float64
 		bandwidths []string
 		out        labOutput
 	)
@@ -31,16 +30,18 @@ Roads:
 Loads:
 ` + indentNames(bench.DescribeNFQueueLoads()) + `
 TCP is measured with segmentation offload on and off (ethtool -K gro, gso, tso of every interface), datagrams once: it is no
-matter of theirs. Needs root, and the Debian packages iperf, iptables and ethtool. A full run of 5 rounds takes about
+matter of theirs. With --with nfqlb, nfqlb takes weir's place in networks of its own, in turns with the others: same rules, same
+routes by mark, as long queues, fragment table of the same size, hash of the address and ports; its program is in the PATH or
+named by $WEIR_NFQLB. Needs root, and the Debian packages iperf, iptables and ethtool. A full run of 5 rounds takes about
 15 minutes. The programs of the run get a higher priority than others (autogroup, -15). An interrupt ends it and leaves
 nothing behind.`,
 		Example: `  sudo weir bench run nfqueue --report nfqueue.html
-  sudo weir bench run nfqueue --rounds 3 --seconds 1 --only queue,fast --loads tcp,flood --offloads off
+  sudo weir bench run nfqueue --rounds 3 --duration 1s --only queue,fast --loads tcp,flood --offloads off
   sudo weir bench run nfqueue --loads udp,fragments --bandwidths 500M,1G --fragment-rates 20000 --families ipv4,ipv6
+  sudo WEIR_NFQLB=/usr/local/bin/nfqlb weir bench run nfqueue --with nfqlb --loads tcp,flood
   sudo weir bench run nfqueue --json > nfqueue.json; weir bench report nfqueue.json -o nfqueue.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			config.Duration = secondsOf(seconds)
 			if config.Bandwidths, err = parseBandwidths(bandwidths); err != nil {
 				return usageError(err)
 			}
@@ -57,15 +58,15 @@ nothing behind.`,
 		},
 	}
 	flags := cmd.Flags()
-	addRoundFlags(cmd, &config.Rounds, &seconds)
+	addRoundFlags(cmd, &config.Rounds, &config.Duration)
 	flags.StringSliceVar(&config.Roads, "only", nil, "roads to measure beside direct (default all)")
+	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.NFQueuePeers(), ", "))
 	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(bench.NFQueueLoads(), ", ")+" (default all)")
 	flags.StringSliceVar(&config.Families, "families", []string{"ipv4"}, "address families: "+strings.Join(bench.DSRFamilies(), ", "))
 	flags.StringSliceVar(&config.Offloads, "offloads", nil, "segmentation offload: "+strings.Join(bench.NFQueueOffloads(), ", ")+" (default both)")
 	flags.StringSliceVar(&bandwidths, "bandwidths", []string{"2G", "4G"}, "of the load udp: bit/s of payload, such as 500M or 2G")
 	flags.IntSliceVar(&config.Fragmented, "fragment-rates", []int{15000, 40000}, "of the load fragments: datagrams a second")
 	out.addFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(bench.NFQueueRoads(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/bench"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newBenchListCommand() *cobra.Command {
@@ -26,7 +26,7 @@ func newBenchListCommand() *cobra.Command {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), all)
 			}
-			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
+			table := terminal.NewTable(cmd.OutOrStdout(), false)
 			fmt.Fprintln(table, "COMMAND\tMEASURES\tNEEDS")
 			for _, s := range all {
 				fmt.Fprintf(table, "%s\t%s\t%s\n", s.Command, s.About, s.Needs)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strings"
 	"time"
@@ -23,19 +22,18 @@ func newBenchRunCommand() *cobra.Command {
 		Use:   "run SCENARIO",
 		Short: "Run a scenario in network namespaces and compare its roads",
 		Example: `  sudo weir bench run dsr
-  sudo weir bench run dsr --rounds 1 --seconds 1 --only routing,iptables-dnat`,
+  sudo weir bench run dsr --rounds 1 --duration 1s --only routing,iptables-dnat`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDSRCommand(), newBenchNFQueueCommand(), newBenchFloodsCommand(), newBenchSoakCommand())
+	cmd.AddCommand(newBenchDSRCommand(), newBenchNFQueueCommand(), newBenchFloodsCommand(), newBenchDumpCommand(), newBenchSoakCommand())
 	return cmd
 }
 
 func newBenchDSRCommand() *cobra.Command {
 	var (
-		config  bench.DSRConfig
-		seconds float64
-		out     labOutput
+		config bench.DSRConfig
+		out    labOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "dsr",
@@ -51,11 +49,10 @@ Needs root, and the Debian packages iperf, iperf3, iptables and nftables for the
 of 5 rounds takes about 15 minutes. An interrupt ends it and leaves nothing behind. On a machine that others use, run it
 by nice -n -10.`,
 		Example: `  sudo weir bench run dsr --report dsr.html
-  sudo weir bench run dsr --rounds 3 --seconds 1 --only weir-l2dsr-tcx --loads iperf2
+  sudo weir bench run dsr --rounds 3 --duration 1s --only weir-l2dsr-tcx --loads iperf2
   sudo weir bench run dsr --json > dsr.json; weir bench report dsr.json -o dsr.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			config.Duration = secondsOf(seconds)
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
@@ -69,25 +66,20 @@ by nice -n -10.`,
 		},
 	}
 	flags := cmd.Flags()
-	addRoundFlags(cmd, &config.Rounds, &seconds)
+	addRoundFlags(cmd, &config.Rounds, &config.Duration)
 	flags.StringSliceVar(&config.Roads, "only", nil, "roads to measure beside routing (default all)")
 	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(bench.DSRLoads(), ", ")+" (default all)")
 	flags.StringSliceVar(&config.Families, "families", nil, "address families: "+strings.Join(bench.DSRFamilies(), ", ")+" (default both)")
 	out.addFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(bench.DSRRoads(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 
 // addRoundFlags adds how often and how long a scenario loads each of its roads.
-func addRoundFlags(cmd *cobra.Command, rounds *int, seconds *float64) {
+func addRoundFlags(cmd *cobra.Command, rounds *int, length *time.Duration) {
 	flags := cmd.Flags()
 	flags.IntVar(rounds, "rounds", 5, "rounds; the result is their median")
-	flags.Float64Var(seconds, "seconds", 2, "length of one load over one road in one round")
-}
-
-// secondsOf is a number of seconds as people write it; one that is none of the benchmarks' lengths stays none.
-func secondsOf(n float64) time.Duration {
-	return time.Duration(math.Round(max(0, min(n, 1e6)) * float64(time.Second)))
+	durationVar(flags, length, "duration", 2*time.Second, "length of one load over one road in one round")
+	oldFlag(cmd, "seconds", "", "duration")
 }
 
 // runLab runs a benchmark of many processes of this binary and shows how far it is.

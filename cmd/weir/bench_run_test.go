@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,14 +17,13 @@ import (
 // Weir's roads carry every load of both families, and the report can be drawn again from the JSON.
 func TestRootBenchDSR(t *testing.T) {
 	netlabtest.Root(t)
-	netlabtest.Tools(t, "iperf")
-	if testing.Short() {
-		t.Skip("takes a minute")
+	if !ownProcess(t) {
+		return
 	}
-	t.Parallel() // a network and a load of its own, whose rates and times are nobody's business here
+	netlabtest.Tools(t, "iperf")
 	page := filepath.Join(t.TempDir(), "dsr.html")
 	roads := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
-	out, err := execute(t, "bench", "run", "dsr", "--rounds", "1", "--seconds", "1", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(roads, ","))
+	out, err := execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "1s", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(roads, ","))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -60,6 +60,9 @@ func TestRootBenchDSR(t *testing.T) {
 // Live frames come through routing and through Weir by connection id, and the report can be drawn again from the JSON.
 func TestRootBenchLive(t *testing.T) {
 	netlabtest.Root(t)
+	if !ownProcess(t) {
+		return
+	}
 	page := filepath.Join(t.TempDir(), "live.html")
 	out, err := execute(t, "bench", "ebpf", "--live", "--rounds", "1", "--only", "weir-cid", "--hook", "xdp", "--families", "ipv6", "--json", "--report", page)
 	if err != nil {
@@ -79,12 +82,12 @@ func TestRootBenchLive(t *testing.T) {
 		t.Errorf("the report: %v", err)
 	}
 	for want, args := range map[string][]string{
-		"is for --live":            {"--seconds", "2"},
+		"is for --live":            {"--duration", "2s"},
 		"--packets is for":         {"--live", "--packets", "5"},
 		"no road on this hook has": {"--live", "--only", "nothing"},
 		"give xdp, tcx or both":    {"--live", "--hook", "all"},
 		`no family "ipv5"`:         {"--live", "--families", "ipv5"},
-		"0s for each load: want":   {"--live", "--seconds", "0"},
+		"0s for each load: want":   {"--live", "--duration", "0"},
 	} {
 		if out, err := execute(t, append([]string{"bench", "ebpf"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s\n%s", args, err, want, out)
@@ -119,7 +122,7 @@ func TestBenchListAndBadReports(t *testing.T) {
 	for want, args := range map[string][]string{
 		`no road "weir"`:     {"--only", "weir"},
 		"0 rounds":           {"--rounds", "0"},
-		"want whole seconds": {"--seconds", "0"},
+		"want whole seconds": {"--duration", "0"},
 	} {
 		if _, err := execute(t, append([]string{"bench", "run", "dsr"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
@@ -130,13 +133,12 @@ func TestBenchListAndBadReports(t *testing.T) {
 // Every road carries every load, whole and through its queues, and the report can be drawn again from the JSON.
 func TestRootBenchNFQueue(t *testing.T) {
 	netlabtest.Root(t)
-	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
-	if testing.Short() {
-		t.Skip("takes a minute")
+	if !ownProcess(t) {
+		return
 	}
-	t.Parallel() // a network and a load of its own, whose rates and times are nobody's business here
+	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
 	page := filepath.Join(t.TempDir(), "nfqueue.html")
-	out, err := execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--seconds", "0.5", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
+	out, err := execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--duration", "0.5s", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
 		"--bandwidths", "20M", "--fragment-rates", "500", "--families", "ipv4,ipv6", "--json", "--report", page)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -190,6 +192,40 @@ func TestRootBenchNFQueue(t *testing.T) {
 	}
 	if names, err := filepath.Glob(fmt.Sprintf("/run/netns/weirlab-bench-nfq.%d.*", os.Getpid())); err != nil || len(names) > 0 {
 		t.Errorf("left behind: %v, %v", names, err)
+	}
+}
+
+// nfqlb, where it is installed, carries the same loads in weir's place, and leaves nothing behind.
+func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool", "ip", "mount", "sysctl", "unshare")
+	program := os.Getenv("WEIR_NFQLB")
+	if program == "" {
+		program = "nfqlb"
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("no nfqlb: %v", err)
+	}
+	before, err := filepath.Glob("/dev/shm/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute(t, "bench", "run", "nfqueue", "--with", "nfqlb", "--only", "queue", "--rounds", "1", "--seconds", "0.5", "--offloads", "off",
+		"--loads", "tcp,tcp8-sources,fragments", "--fragment-rates", "500", "--json")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var results []*measure.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 3+4+3 {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	for _, r := range results {
+		if r.Errors != 0 || r.Bytes+r.Requests == 0 || r.Road != bench.RoadDirect && len(r.Processes) != 4 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if after, err := filepath.Glob("/dev/shm/*"); err != nil || len(after) > len(before) {
+		t.Errorf("shared memory is left: %v, %v", after, err)
 	}
 }
 

@@ -30,9 +30,9 @@ of memory, 10 goroutines or descriptors, 2 threads. Runs below 20 minutes are no
 what was measured so far is reported. With root everything runs in network namespaces of its own, else on loopback.
 
 The exit code is 1 if a gauge grows, a process ends, or a load loses a session, a flow, a request or a datagram.`,
-		Example: `  sudo weir bench run soak --for 1h --report soak.html
-  sudo weir bench run soak --for 2m --every 2s --load 3
-  weir bench run soak --for 30m --json > soak.json; weir bench report soak.json -o soak.html`,
+		Example: `  sudo weir bench run soak --duration 1h --report soak.html
+  sudo weir bench run soak --duration 2m --every 2s --load 3
+  weir bench run soak --duration 30m --json > soak.json; weir bench report soak.json -o soak.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := config.Validate(); err != nil {
@@ -54,8 +54,9 @@ The exit code is 1 if a gauge grows, a process ends, or a load loses a session, 
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&config.Duration, "for", time.Hour, "how long")
-	flags.DurationVar(&config.Every, "every", 5*time.Second, "between two samples of a process")
+	durationVar(flags, &config.Duration, "duration", time.Hour, "length of the load")
+	oldFlag(cmd, "for", "", "duration")
+	durationVar(flags, &config.Every, "every", 5*time.Second, "between two samples of a process")
 	flags.Float64Var(&config.Load, "load", 1, "times the default load")
 	flags.Float64Var(&config.Growth, "growth", 5, "percent that a gauge may grow over the last third")
 	out.addFlags(cmd)

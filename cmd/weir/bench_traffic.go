@@ -99,7 +99,7 @@ func newBenchTrafficCommand() *cobra.Command {
 	for _, c := range []*cobra.Command{send, ping} {
 		c.Flags().StringVar(&to, "to", "", "where to")
 		c.Flags().StringSliceVar(&sources, "source", nil, "addresses to send from")
-		c.Flags().DurationVar(&duration, "duration", time.Second, "how long")
+		durationVar(c.Flags(), &duration, "duration", time.Second, "how long")
 	}
 	for _, c := range []*cobra.Command{send, sink} {
 		c.Flags().IntVar(&size, "size", 64, "bytes of payload")

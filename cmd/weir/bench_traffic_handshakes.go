@@ -62,7 +62,7 @@ func newBenchTrafficHandshakesCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().Float64Var(&rate, "rate", 10, "a second")
-	cmd.Flags().DurationVar(&duration, "duration", time.Second, "how long")
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "from the intended time to the response")
+	durationVar(cmd.Flags(), &duration, "duration", time.Second, "how long")
+	durationVar(cmd.Flags(), &timeout, "timeout", 5*time.Second, "from the intended time to the response")
 	return cmd
 }

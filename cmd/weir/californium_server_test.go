@@ -13,6 +13,7 @@ import (
 // The Californium server that `weir bench run floods` compares with serves Weir's client. Building it puts it where the
 // benchmark looks for it.
 func TestCaliforniumServer(t *testing.T) {
+	takesSeconds(t)
 	classes := buildCalifornium(t)
 	address := freeAddresses(t, 1)[0]
 	host, port, err := net.SplitHostPort(address)

@@ -252,6 +252,7 @@ func fields(payload string) map[string]string {
 // Californium's client with connection ids behind a NAT that changes its port four times: one handshake, the same session,
 // and the server answers to, and shows, each new port.
 func TestCaliforniumMovesThroughNAT(t *testing.T) {
+	takesSeconds(t)
 	for _, c := range []struct {
 		suite     string
 		cidLength int
@@ -318,6 +319,7 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 
 // Californium's client, whose records land on the wrong node of a cluster and back on its own: the owner serves them all.
 func TestCaliforniumInCluster(t *testing.T) {
+	takesSeconds(t)
 	buildCalifornium(t)
 	addresses := freeAddresses(t, 4)
 	var nodes []*coapServer
@@ -359,6 +361,7 @@ func TestCaliforniumInCluster(t *testing.T) {
 
 // A cluster of a Weir node and a Californium node, on the wire format of the latter: each serves its sessions through the other.
 func TestClusterWithCalifornium(t *testing.T) {
+	takesSeconds(t)
 	buildCalifornium(t)
 	addresses := freeAddresses(t, 4) // public and management of node 1 (Weir), of node 2 (Californium)
 	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
@@ -408,6 +411,7 @@ func TestClusterWithCalifornium(t *testing.T) {
 
 // Separate responses, blocks and errors as Californium's own client reads them.
 func TestCaliforniumExchanges(t *testing.T) {
+	takesSeconds(t)
 	buildCalifornium(t)
 	s := startCoapServer(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0")
 	client := startCalifornium(t, -1, "Client_identity", "secretPSK", "TLS_PSK_WITH_AES_128_CCM_8")

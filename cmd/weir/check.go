@@ -7,13 +7,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // checkResult is what `weir check --json` prints.
@@ -64,7 +64,8 @@ func eachError(err error) []error {
 }
 
 func newCheckCommand() *cobra.Command {
-	var file, datapath string
+	var file configFile
+	var datapath string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check FILE",
@@ -93,13 +94,7 @@ A service that steers by connection id:
     backends:
     - {name: a, address: 10.0.0.11, port: 5684, nodes: [1]}
     - {name: b, address: 10.0.0.12, port: 5684, nodes: [2]}`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if file != "" {
-				args = append(args, file)
-			}
-			return exactlyOneFile(cmd, args)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			caps := lb.CheckCaps()
 			if datapath != "" {
 				var err error
@@ -107,7 +102,7 @@ A service that steers by connection id:
 					return usageError(err)
 				}
 			}
-			result, err := checkFile(append(args, file)[0], caps)
+			result, err := checkFile(file.path, caps)
 			out := cmd.OutOrStdout()
 			if asJSON {
 				if encodeErr := printJSON(out, result); encodeErr != nil {
@@ -137,17 +132,11 @@ A service that steers by connection id:
 			return printServices(out, result.Services, result.Tier)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "config", "c", "", "the file, instead of the argument")
+	file.add(cmd, "")
+	cmd.Args = file.required
 	cmd.Flags().StringVar(&datapath, "datapath", "", "also check that this data path can do it: ebpf, nfqueue or udp")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-func exactlyOneFile(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usageError(fmt.Errorf("%d files given; name exactly one", len(args)))
-	}
-	return nil
 }
 
 // checkFile decodes and compiles one file. The result says the same as the error.
@@ -215,7 +204,7 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 
 // printServices writes compiled services, and the tier if there is one, for people.
 func printServices(w io.Writer, services []control.ServiceStatus, tier []control.MemberStatus) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	for i := range services {
 		s := &services[i]
 		if i > 0 {
@@ -232,8 +221,12 @@ func printServices(w io.Writer, services []control.ServiceStatus, tier []control
 		for _, f := range s.Flows {
 			fmt.Fprintf(table, "  flow rule %d: %s\n", f.Place, f.Rule)
 		}
-		for _, layout := range s.CID {
-			fmt.Fprintf(table, "  CID: %s\n", layout)
+		for j, layout := range s.CID {
+			number := ""
+			if len(s.CID) > 1 {
+				number = fmt.Sprintf(" layout %d", j)
+			}
+			fmt.Fprintf(table, "  CID%s: %s\n", number, layout)
 		}
 		if s.SNAT != "" {
 			fmt.Fprintf(table, "  source: %s\n", s.SNAT)
@@ -260,7 +253,7 @@ func printServices(w io.Writer, services []control.ServiceStatus, tier []control
 			if b.Override != "" {
 				state += " (" + b.Override + ")"
 			}
-			fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, nodesText(b.Nodes))
+			fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, layoutNodesText(b))
 		}
 	}
 	if len(tier) > 0 {
@@ -315,6 +308,23 @@ func timeoutsText(timeouts map[string]string) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// layoutNodesText is a backend's owner ids, by layout where layouts have nodes of their own.
+func layoutNodesText(b *control.BackendStatus) string {
+	if b.LayoutNodes == nil {
+		return nodesText(b.Nodes)
+	}
+	var parts []string
+	for i, nodes := range b.LayoutNodes {
+		if len(nodes) > 0 {
+			parts = append(parts, fmt.Sprintf("layout %d: %s", i, nodesText(nodes)))
+		}
+	}
+	if len(parts) == 0 {
+		return nodesText(nil)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // nodesText shortens a list of owner ids.

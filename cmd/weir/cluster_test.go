@@ -63,6 +63,7 @@ func startCluster(t *testing.T, nodeArgs, natArgs []string) (nodes []*process, p
 // back; no request and no session is lost, and no handshake repeated. Replies return through the router, or directly with a NAT
 // that follows them.
 func TestClusterKeepsSessions(t *testing.T) {
+	takesSeconds(t)
 	for _, test := range []struct {
 		name              string
 		nodeArgs, natArgs []string

@@ -96,6 +96,9 @@ func TestCoapClientUsage(t *testing.T) {
 
 // The benchmark runs real processes, and forwarding takes place in the road that is named after it.
 func TestBenchCoap(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	out, _, err := command(t, "bench", "coap", "--clients", "30", "--duration", "1s", "--warmup", "500ms", "--roads", "cluster,cluster-wrong-node", "--json")
 	var results []*measure.Result
 	if err != nil || json.Unmarshal([]byte(out), &results) != nil || len(results) != 2 {

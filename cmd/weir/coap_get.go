@@ -53,8 +53,8 @@ The exit code is 0 for a response of class 2, 1 for an error response or none at
 	flags.StringVar(&f.identity, "identity", "", "PSK identity (default cali. and 16 random hex digits)")
 	flags.StringVar(&f.secret, "secret", client.DefaultSecret, "PSK as text")
 	flags.StringVar(&f.secretHex, "secret-hex", "", "PSK in hex, instead of --secret")
-	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "limit for the handshake, and for the exchange")
-	flags.DurationVar(&f.ackTimeout, "ack-timeout", 2*time.Second, "first retransmission, at least (RFC 7252 ACK_TIMEOUT)")
+	durationVar(flags, &f.timeout, "timeout", 30*time.Second, "limit for the handshake, and for the exchange")
+	durationVar(flags, &f.ackTimeout, "ack-timeout", 2*time.Second, "first retransmission, at least (RFC 7252 ACK_TIMEOUT)")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }

@@ -18,7 +18,7 @@ import (
 
 // coapServerFlags are the flags of `weir coap server`.
 type coapServerFlags struct {
-	config      string
+	config      configFile
 	cluster     []string
 	noBackward  bool
 	noBenchmark bool
@@ -34,7 +34,7 @@ type coapServerFlags struct {
 func newCoapServerCommand() *cobra.Command {
 	var f coapServerFlags
 	cmd := &cobra.Command{
-		Use:   "server",
+		Use:   "server [FILE]",
 		Short: "Serve CoAP over UDP and DTLS, alone or as nodes of a connection-id cluster",
 		Long: `Serve CoAP over UDP and over DTLS 1.2 with connection ids (RFC 9146).
 
@@ -50,11 +50,11 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
   weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --metrics :9182
   weir coap server -c node.yaml --log json
   weir coap server -c node.yaml --check`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCoapServer(cmd, &f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.config, "config", "c", "", "YAML file; flags given as well win over it")
+	f.config.add(cmd, " (YAML); flags given as well win over it")
+	cmd.Args = f.config.args
 	flags.StringSliceVar(&f.server.Listen, "listen", nil, "addresses of plain CoAP (default :5783 outside of a cluster)")
 	flags.StringSliceVar(&f.server.DTLS, "dtls", nil, "addresses of CoAP over DTLS (default :5784 outside of a cluster)")
 	flags.StringArrayVar(&f.cluster, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
@@ -65,7 +65,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.IntVar(&f.server.Workers, "workers", 0, "workers per listener (default one per core)")
 	flags.IntVar(&f.server.MaxSessions, "max-sessions", 0, "sessions per worker (default 65536)")
 	flags.StringSliceVar(&f.trusted, "trusted", nil, "prefixes whose plain CoAP requests are answered in full without proof of their address, such as 10.0.0.0/8")
-	flags.DurationVar(&f.server.SessionIdle, "session-idle", 0, "close DTLS sessions that have been silent for so long (default never)")
+	durationVar(flags, &f.server.SessionIdle, "session-idle", 0, "close DTLS sessions that have been silent for so long (default never)")
 	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines; read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
 	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
@@ -78,12 +78,12 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, error) {
 	var cfg node.Config
 	var document *config.Document
-	if f.config != "" {
-		text, err := config.Once(f.config)
+	if f.config.path != "" {
+		text, err := config.Once(f.config.path)
 		if err != nil {
 			return cfg, fmt.Errorf("configuration: %w", err)
 		}
-		if cfg, document, err = config.Decode[node.Config](f.config, text); err != nil {
+		if cfg, document, err = config.Decode[node.Config](f.config.path, text); err != nil {
 			return cfg, err
 		}
 	}
@@ -140,7 +140,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		}
 		cfg.Listen = nil
 	}
-	if f.config == "" && cfg.Cluster == nil {
+	if f.config.path == "" && cfg.Cluster == nil {
 		if !given("listen") && !f.dtlsOnly {
 			cfg.Listen = []string{":5783"}
 		}

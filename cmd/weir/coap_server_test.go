@@ -331,6 +331,7 @@ func TestPionClient(t *testing.T) {
 
 // libcoap in its builds against the server: other people's CoAP and DTLS.
 func TestLibcoapClients(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "coap-client-notls", "coap-client-openssl", "coap-client-gnutls")
 	s := startCoapServer(t, 2, "--listen", "127.0.0.1:0", "--dtls", "127.0.0.1:0", "--node-id", "3")
 	for _, c := range []struct {

@@ -53,6 +53,7 @@ func TestBenchProvesNewAddresses(t *testing.T) {
 
 // Other people's plain CoAP clients on a network, where a source could be forged, get everything that they ask for.
 func TestRootUnprovenClients(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "coap-client-notls")
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name:       "coapproof",

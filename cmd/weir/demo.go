@@ -14,10 +14,9 @@ import (
 
 func newDemoCommand() *cobra.Command {
 	var (
-		cfg     demo.Config
-		seconds float64
-		report  string
-		asJSON  bool
+		cfg    demo.Config
+		report string
+		asJSON bool
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -29,11 +28,10 @@ same events: it shows what would be lost. Needs no root and no file.
 
 It exits 0 when no client with a connection ID lost its session or had to make a second handshake, 1 when one did.`,
 		Example: `  weir demo
-  weir demo --clients 1000 --nodes 5 --seconds 60 --report demo.html
+  weir demo --clients 1000 --nodes 5 --duration 1m --report demo.html
   weir demo --json | jq .lost`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg.Duration = time.Duration(seconds * float64(time.Second))
 			if err := cfg.Validate(); err != nil {
 				return usageError(err)
 			}
@@ -43,7 +41,8 @@ It exits 0 when no client with a connection ID lost its session or had to make a
 	flags := cmd.Flags()
 	flags.IntVar(&cfg.Clients, "clients", 200, "DTLS clients, each with a socket of its own (1 to 10000)")
 	flags.IntVar(&cfg.Nodes, "nodes", 3, "CoAP/DTLS nodes behind the balancer (2 to 16)")
-	flags.Float64Var(&seconds, "seconds", 30, "length of the load (6 to 3600)")
+	durationVar(flags, &cfg.Duration, "duration", 30*time.Second, "length of the load (6s to 1h)")
+	oldFlag(cmd, "seconds", "", "duration")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "seed of the load's random choices; 0 draws one and says which")
 	addReportFlag(cmd, &report, "write a page with plots to this file")
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON on stdout; the live view goes to stderr")

@@ -107,8 +107,9 @@ func (d *demoRun) ends() int {
 }
 
 func TestDemoProvesItsClaim(t *testing.T) {
+	takesSeconds(t)
 	report := filepath.Join(t.TempDir(), "demo.html")
-	d := startDemo(t, "--seconds", "8", "--clients", "50", "--seed", "7", "--report", report)
+	d := startDemo(t, "--duration", "8s", "--clients", "50", "--seed", "7", "--report", report)
 	d.underWay()
 	if running := d.processes(); len(running) != 4 {
 		t.Errorf("running: %v, want three nodes and a balancer", running)
@@ -152,7 +153,8 @@ func TestDemoProvesItsClaim(t *testing.T) {
 }
 
 func TestDemoNamesTheNodeThatDies(t *testing.T) {
-	d := startDemo(t, "--seconds", "30", "--clients", "20")
+	takesSeconds(t)
+	d := startDemo(t, "--duration", "30s", "--clients", "20")
 	d.underWay()
 	pid, ok := d.processes()["node2"]
 	if !ok {
@@ -167,7 +169,8 @@ func TestDemoNamesTheNodeThatDies(t *testing.T) {
 }
 
 func TestDemoInterruptedLeavesNothing(t *testing.T) {
-	d := startDemo(t, "--seconds", "30", "--clients", "20")
+	takesSeconds(t)
+	d := startDemo(t, "--duration", "30s", "--clients", "20")
 	d.underWay()
 	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -189,13 +192,11 @@ func drawnOnce(text string) bool {
 
 // The view is one block at every width, with the verdict below it.
 func TestDemoFitsTheTerminal(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	takesSeconds(t)
 	for _, size := range [][2]int{{40, 40}, {80, 40}, {100, 50}, {160, 60}} {
 		t.Run(strconv.Itoa(size[0]), func(t *testing.T) {
 			t.Parallel()
-			s := terminaltest.Start(t, size[0], size[1], os.Args[0], "demo", "--seconds", "6", "--clients", "20")
+			s := terminaltest.Start(t, size[0], size[1], os.Args[0], "demo", "--duration", "6s", "--clients", "20")
 			code, text := s.Ended()
 			view, rest, _ := strings.Cut(text, "\n  requests  ")
 			if code != 0 || !drawnOnce(view) || !strings.Contains(strings.ReplaceAll(rest, "\n", ""), "Sessions lost: 0 with connection IDs, ") {
@@ -207,10 +208,8 @@ func TestDemoFitsTheTerminal(t *testing.T) {
 
 // A window that is resized while the demo runs shows the view once, and Ctrl-C leaves it as it is.
 func TestDemoFollowsTheTerminal(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	s := terminaltest.Start(t, 100, 40, os.Args[0], "demo", "--seconds", "600", "--clients", "20")
+	takesSeconds(t)
+	s := terminaltest.Start(t, 100, 40, os.Args[0], "demo", "--duration", "600s", "--clients", "20")
 	second := regexp.MustCompile(` (\d+) of 600 s`)
 	at := 0
 	for _, width := range []int{100, 60, 40, 130, 80} {

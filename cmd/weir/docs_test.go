@@ -39,15 +39,23 @@ func pages(t *testing.T) []string {
 	return append(all, "../../README.md", "../../CONTRIBUTING.md")
 }
 
-// Every command has its page, and each of its flags is told there.
-func TestEveryFlagIsOnItsPage(t *testing.T) {
+// pageOf is the page of a command below docs; empty: it has none.
+func pageOf(cmd *cobra.Command) (page string) {
 	home := map[string]string{ // the longest matching command path wins
 		"weir nat": "nat.md", "weir lb": "lb.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
-		"weir sim": "sim.md", "weir snat": "snat.md", "weir tcp": "tcp.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md",
+		"weir sim": "sim.md", "weir snat": "snat.md", "weir tcp": "tcp.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md", "weir man": "commands.md",
 	}
+	for at := cmd; at != nil && page == ""; at = at.Parent() {
+		page = home[at.CommandPath()]
+	}
+	return page
+}
+
+// Every command has its page, and each of its flags is told there.
+func TestEveryFlagIsOnItsPage(t *testing.T) {
 	shared := map[string]bool{"help": true}
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
@@ -57,10 +65,7 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 		if cmd.Hidden || cmd.HasSubCommands() || cmd.Name() == "version" {
 			return
 		}
-		page := ""
-		for at := cmd; at != nil && page == ""; at = at.Parent() {
-			page = home[at.CommandPath()]
-		}
+		page := pageOf(cmd)
 		if page == "" {
 			t.Errorf("%s has no page", cmd.CommandPath())
 			return

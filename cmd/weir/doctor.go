@@ -6,12 +6,12 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/privilege"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // errFailed is the failure of an examination that found one: the table has said which.
@@ -22,19 +22,18 @@ func newDoctorCommand() *cobra.Command {
 	var datapath string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "doctor [-c FILE]",
+		Use:   "doctor [FILE]",
 		Short: "Find what spoils the balancer here, and the command that cures it",
 		Long: `Look through this network namespace for what makes the balancer lose packets or work worse than it could, and print for each
 finding the command that cures it. Nothing is changed.
 
-With -c, also what that file needs: its rules and routes, its marks, its VIPs. Give the options that 'weir lb rules' was
+With a configuration FILE, also what it needs: its rules and routes, its marks, its VIPs. Give the options that 'weir lb rules' was
 given. Needs root.
 
 Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong usage.`,
 		Example: `  sudo weir doctor -c weir.yaml --queue 0:3 --interface eth0
   sudo weir doctor -c weir.yaml --json | jq '.[] | select(.level != "ok")'
   sudo weir doctor -c weir.yaml --datapath ebpf --interface veth0,veth2`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := doctor.Config{Interfaces: f.config.Interfaces}
 			switch datapath {
@@ -49,7 +48,7 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 				return err
 			}
 			switch {
-			case f.file == "":
+			case f.file.path == "":
 			case c.Kernel:
 				c.Snapshot, err = f.snapshot()
 			default:
@@ -58,7 +57,7 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 			if err != nil {
 				return err
 			}
-			if f.file != "" || cmd.Flags().Changed("queue") {
+			if f.file.path != "" || cmd.Flags().Changed("queue") {
 				c.First, c.Count = ranges.First, ranges.Count
 			}
 			c.Arguments = f.arguments(cmd)
@@ -94,14 +93,14 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 // arguments are the options of `weir lb rules` that were given, for the cures.
 func (f *rulesFlags) arguments(cmd *cobra.Command) string {
 	var words []string
-	if f.file != "" {
-		name := f.file
+	if f.file.path != "" {
+		name := f.file.path
 		if whole, err := filepath.Abs(name); err == nil {
 			name = whole // the cure may be typed elsewhere
 		}
 		words = append(words, "-c", name)
 	}
-	for _, name := range []string{"queue", "interface", "local", "unmarked", "chain", "priority", "table-base", "protocol"} {
+	for _, name := range []string{"queue", "interface", "local", "unmarked", "chain", "priority", "table-base", "route-protocol"} {
 		flag := cmd.Flags().Lookup(name)
 		switch {
 		case !flag.Changed:
@@ -117,7 +116,7 @@ func (f *rulesFlags) arguments(cmd *cobra.Command) string {
 }
 
 func printFindings(w io.Writer, findings []doctor.Finding) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
 	for _, f := range findings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)

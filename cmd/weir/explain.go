@@ -18,6 +18,7 @@ import (
 
 // explainOptions are the flags of weir explain.
 type explainOptions struct {
+	file      configFile
 	packets   []string
 	pcap      string
 	overrides []string
@@ -50,11 +51,12 @@ Exit codes: 0 every packet was explained, 1 the configuration or the capture is 
   weir explain weir.yaml --override coaps/a=drain --packet "udp 10.0.0.1:5000 > 192.0.2.1:5684"
   weir explain weir.yaml --pcap trace.pcap --json | jq .summary
   tcpdump -c 1000 -w - udp | weir explain weir.yaml --pcap -`,
-		Args: exactlyOneFile,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return explain(cmd, args[0], &o)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return explain(cmd, o.file.path, &o)
 		},
 	}
+	o.file.add(cmd, "")
+	cmd.Args = o.file.required
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&o.packets, "packet", "p", nil, "a packet in words; may be given several times")
 	flags.StringVar(&o.pcap, "pcap", "", "a capture file, pcap or pcapng; - is standard input")

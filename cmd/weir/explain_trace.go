@@ -9,13 +9,13 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // tracer runs packets through an engine and notes what became of each.
@@ -219,7 +219,7 @@ func toBackend(r *traced) string {
 }
 
 func printTable(w io.Writer, t *tracer) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "NO\tTIME\tACTION\tREASON\tBACKEND\tFLOW")
 	for i := range t.rows {
 		r := &t.rows[i]

@@ -94,6 +94,7 @@ func attack(t *testing.T, from *net.UDPConn, address string, n int, h *hostile) 
 // 10,000 random and mutated datagrams at every port, at the management port also from the address of a node: nothing panics,
 // memory stays bounded, and the service goes on, for old sessions and new ones.
 func TestHostileDatagrams(t *testing.T) {
+	takesSeconds(t)
 	addresses := freeAddresses(t, 6)
 	plain, vip := addresses[4], addresses[5]
 	server := startProcess(t, "node", "coap", "server", "--workers", "1", "--dtls-cluster", clusterArgs(addresses[:4], 0))

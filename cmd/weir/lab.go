@@ -11,11 +11,11 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLabCommand() *cobra.Command {
@@ -35,14 +35,6 @@ Labs:
 	}
 	cmd.AddCommand(newLabUpCommand(), newLabConfigCommand(), newLabExecCommand(), newLabListCommand(), newLabDownCommand())
 	return cmd
-}
-
-// labNames completes the first argument with the topologies that exist.
-func labNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return netlab.Names(), cobra.ShellCompDirectiveNoFileComp
 }
 
 func newLabUpCommand() *cobra.Command {
@@ -109,7 +101,7 @@ func newLabExecCommand() *cobra.Command {
 		Example: `  sudo weir lab exec dsr zone1 -- iperf -s -p 23 -B 10.0.0.1
   sudo weir lab exec cluster client1 -- bash`,
 		Args:              cobra.MinimumNArgs(3),
-		ValidArgsFunction: labNames,
+		ValidArgsFunction: labNamespaces,
 		RunE: func(_ *cobra.Command, args []string) error {
 			topology, err := netlab.Named(args[0])
 			if err != nil {
@@ -169,7 +161,7 @@ func newLabDownCommand() *cobra.Command {
 		Short:             "Take a lab down and end the programs inside",
 		Example:           `  sudo weir lab down dsr`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: labNames,
+		ValidArgsFunction: keptLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			removed, err := netlab.Remove(args[0])
 			if err != nil {
@@ -226,7 +218,7 @@ func describeLab(lab *netlab.Lab) labJSON {
 }
 
 func printLab(out io.Writer, lab *netlab.Lab) error {
-	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(out, false)
 	fmt.Fprintln(table, "NAMESPACE\tINTERFACE\tADDRESSES\tIP NETNS NAME")
 	for _, ns := range describeLab(lab).Namespaces {
 		for _, name := range slices.Sorted(maps.Keys(ns.Interfaces)) {

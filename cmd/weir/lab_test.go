@@ -37,6 +37,11 @@ func TestRootLabUpExecDown(t *testing.T) {
 	if out, err := execute(t, "lab", "list"); err != nil || !slices.Contains(strings.Fields(out), "chain") {
 		t.Errorf("list: %q, %v", out, err)
 	}
+	for _, command := range []string{"exec", "down"} { // a shell knows it
+		if values, _ := offered(t, "lab", command, "ch"); !slices.Contains(names(values), "chain") {
+			t.Errorf("lab %s: %q is offered", command, values)
+		}
+	}
 	if _, err := execute(t, "lab", "exec", "chain", "backend", "--", "sh", "-c", "ip addr show dev eth0 | grep -q 10.4.0.2"); err != nil {
 		t.Errorf("exec: %v", err)
 	}

@@ -37,12 +37,13 @@ func newLBCommand() *cobra.Command {
 }
 
 func newLBRunCommand() *cobra.Command {
-	var file, datapath string
+	var file configFile
+	var datapath string
 	var flags serveFlags
 	var kernel ebpfFlags
 	var queues nfqueueFlags
 	cmd := &cobra.Command{
-		Use:   "run -c FILE",
+		Use:   "run FILE",
 		Short: "Run the load balancer of a configuration file",
 		Long: `Run the load balancer of a configuration file until interrupted.
 
@@ -61,19 +62,16 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
   weir lb run -c weir.yaml --datapath nfqueue --queue 0:3
   weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
   kill -HUP PID     # of this balancer: read the file again`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file == "" {
-				return usageError(errors.New("no configuration; name it with -c FILE"))
-			}
 			log, err := newLogger(cmd.ErrOrStderr(), flags.log)
 			if err != nil {
 				return usageError(err)
 			}
-			return runLB(cmd.Context(), file, datapath, &kernel, &queues, flags, log)
+			return runLB(cmd.Context(), file.path, datapath, &kernel, &queues, flags, log)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML; see weir check)")
+	file.add(cmd, " (YAML; see weir check)")
+	cmd.Args = file.required
 	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
 	kernel.add(cmd)
 	queues.add(cmd)

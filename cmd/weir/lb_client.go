@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/readfile"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // maxTokenFile bounds a file with a token.
@@ -87,7 +87,7 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
 func printStatus(w io.Writer, status *lbStatus) error {
 	fmt.Fprintf(w, "data path %s, generation %d, applied %s ago\n", status.Datapath, status.Generation,
 		time.Since(status.AppliedAt).Round(time.Second))
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "SERVICE\tSTATE\tMODE\tBACKENDS UP\tVIPS")
 	for i := range status.Services {
 		s := &status.Services[i]
@@ -102,9 +102,9 @@ func printStatus(w io.Writer, status *lbStatus) error {
 		}
 	}
 	if f := status.Fast; f != nil {
-		text := "no fast road: " + f.Why
+		text := "no fast path: " + f.Why
 		if f.InUse {
-			text = "fast road in use: these programs mark what they can, the queue gets the rest"
+			text = "fast path in use: these programs mark what they can, the queue gets the rest"
 		}
 		if _, err := fmt.Fprintf(w, "\n%s\n%s", text, queuedTwice(status)); err != nil {
 			return err
@@ -186,6 +186,7 @@ func newLBOverrideCommands() []*cobra.Command {
 			},
 		}
 		flags.add(cmd, lbPart(), natPart())
+		cmd.ValidArgsFunction = atMost(1, flags.services(true))
 		commands = append(commands, cmd)
 	}
 	return commands

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
 	"github.com/weir-lb/weir/internal/privilege"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLBDecapCommand() *cobra.Command {
@@ -112,7 +112,7 @@ func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags 
 	if asJSON {
 		return printJSON(out, status)
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	table := terminal.NewTable(out, true)
 	fmt.Fprintln(table, "OUTCOME\tPACKETS\tBYTES\t")
 	for _, name := range sortedNames(status.Counters) {
 		fmt.Fprintf(table, "%s\t%d\t%d\t\n", name, status.Counters[name].Packets, status.Counters[name].Bytes)

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // ebpfFlags are those of `weir lb run --datapath ebpf`.
@@ -33,7 +33,7 @@ type ebpfFlags struct {
 
 func (f *ebpfFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
-	set.StringSliceVar(&f.interfaces, "interface", nil, "ebpf, and the fast road of nfqueue: interfaces that packets come in on, such as eth0,eth1")
+	set.StringSliceVarP(&f.interfaces, "interface", "i", nil, "ebpf, and the fast path of nfqueue: interfaces that packets come in on, such as eth0,eth1")
 	set.StringVar(&f.hook, "hook", "auto", "ebpf: where programs run: auto, xdp or tcx")
 	set.StringVar(&f.pinPath, "pin-path", ebpf.DefaultPinPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
 	set.StringVar(&f.order, "tcx-order", "first", "ebpf: before or behind other TCX programs: first or last")
@@ -262,7 +262,7 @@ func sortedKeys[V any](m map[string]V) []string {
 
 // printKernel writes what `weir lb status` adds for the kernel data path.
 func printKernel(w io.Writer, k *kernelStatus) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	took := ""
 	if k.TookOver {
 		took = ", took over the tables of an earlier run"

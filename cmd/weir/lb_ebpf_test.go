@@ -337,6 +337,7 @@ func TestRootKernelFlowsOutliveWeirXDP(t *testing.T) { flowsOutliveWeir(t, "xdp"
 // 64 clients keep talking, TCP and UDP, through mode nat and l2dsr, while the configuration changes ten times, backends
 // come and go, and weir is restarted five times and killed three times: not one answer is lost or comes from elsewhere.
 func flowsOutliveWeir(t *testing.T, hook string) {
+	takesSeconds(t)
 	lab := kernelLab(t, "kflows"+hook)
 	k := newKernelLB(t, lab.Namespace("gateway"), hook, kernelInterfaces, kernelSpec(100, false))
 	client := lab.Namespace("zone0")
@@ -375,6 +376,7 @@ func flowsOutliveWeir(t *testing.T, hook string) {
 
 // A drained backend keeps its flows and gets no new one; the counters and lb show say so; then stop ends it all.
 func TestRootKernelDrain(t *testing.T) {
+	takesSeconds(t)
 	lab := kernelLab(t, "kdrain")
 	k := newKernelLB(t, lab.Namespace("gateway"), "auto", kernelInterfaces, kernelSpec(100, false))
 	at := "--admin=unix:" + k.socket
@@ -435,6 +437,7 @@ func TestRootKernelDrain(t *testing.T) {
 		t.Errorf("show --watch: %v\n%s", err, out)
 	}
 	metrics := httpGet(t, k.socket, "/metrics")
+	checkMetrics(t, "the kernel's data path", metrics)
 	for _, want := range []string{
 		`weir_packets_total{reason="maglev",service="nat"} 42`, `weir_table_size{table="flows"}`, `weir_table_evicted_total{table="flows"} 0`, `weir_table_displaced_total{table="flows"} 0`, `weir_table_proven{table="flows"} `,
 		`weir_backend_flows_opened_total{backend="b",service="nat"}`, `weir_next_hop_ready{address="10.2.0.2",backend="a",service="nat"} 1`,
@@ -447,6 +450,7 @@ func TestRootKernelDrain(t *testing.T) {
 
 // A backend that no longer answers its probe gets no new flow once it missed `fall` of them, and gets some again later.
 func TestRootKernelDeadBackend(t *testing.T) {
+	takesSeconds(t)
 	lab := kernelLab(t, "kdead")
 	spec := `hash_key: 00112233445566778899aabbccddeeff
 maglev_size: 1009
@@ -481,6 +485,7 @@ services:
 
 // What is refused, and how.
 func TestRootKernelRefusals(t *testing.T) {
+	takesSeconds(t)
 	lab := kernelLab(t, "krefuse")
 	gateway := lab.Namespace("gateway")
 	k := newKernelLB(t, gateway, "tcx", "veth0", kernelSpec(100, false))
@@ -530,6 +535,7 @@ func TestRootKernelRefusals(t *testing.T) {
 
 // A trace shows packets with their reasons while weir is dead, and its capture is read by weir explain.
 func TestRootKernelTrace(t *testing.T) {
+	takesSeconds(t)
 	lab := kernelLab(t, "ktrace")
 	k := newKernelLB(t, lab.Namespace("gateway"), "tcx", kernelInterfaces, kernelSpec(100, false))
 	k.end(syscall.SIGKILL)

@@ -13,8 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/steering/cid"
-	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
@@ -82,6 +80,7 @@ func udpFragments(from, to netip.AddrPort, id uint16, payload []byte) [][]byte {
 // TCP and UDP never see the queue; of fragments, only datagrams whose first one is late do, and whole; ICMP errors only when
 // they quote a flow that the program does not know. All of a flow goes to one backend.
 func TestRootNFQFast(t *testing.T) {
+	takesSeconds(t)
 	lab := fastLab(t, "nfqfast")
 	client := lab.Namespace("zone0")
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100), "--fast", "on", "--interface", "veth0")
@@ -100,7 +99,7 @@ func TestRootNFQFast(t *testing.T) {
 	if names["a"] == 0 || names["b"] == 0 {
 		t.Errorf("the clients went to %v", names)
 	}
-	status := k.until("the fast road", func(s *lbStatus) bool { return s.Fast != nil && s.Fast.InUse && s.Kernel != nil })
+	status := k.until("the fast path", func(s *lbStatus) bool { return s.Fast != nil && s.Fast.InUse && s.Kernel != nil })
 	if n := queued(status); n != 0 {
 		t.Errorf("%d packets of TCP and UDP were queued", n)
 	}
@@ -162,14 +161,14 @@ func TestRootNFQFast(t *testing.T) {
 		t.Errorf("the rules are as they should be:\n%s", out)
 	}
 	for _, c := range []struct{ command, want string }{
-		{"status", "fast road in use"}, {"show", "Fast road, before the queue:"}, {"flows", "10.9.9.9:80"},
+		{"status", "fast path in use"}, {"show", "Fast path, before the queue:"}, {"flows", "10.9.9.9:80"},
 	} {
 		if out, code := weir(t, "lb", c.command, at); code != 0 || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %d, lacks %q:\n%s", c.command, code, c.want, out)
 		}
 	}
-	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_road 1") || !strings.Contains(metrics, `weir_fast_packets_total{reason="maglev",service="dsr"}`) {
-		t.Errorf("metrics lack the fast road:\n%s", metrics)
+	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_path 1") || !strings.Contains(metrics, `weir_fast_packets_total{reason="maglev",service="dsr"}`) {
+		t.Errorf("metrics lack the fast path:\n%s", metrics)
 	}
 }
 
@@ -178,11 +177,12 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// A rule that queues also what the program has marked makes the fast road idle: weir says so, and how to mend it.
+// A rule that queues also what the program has marked makes the fast path idle: weir says so, and how to mend it.
 func TestRootNFQFastQueuedTwice(t *testing.T) {
+	takesSeconds(t)
 	lab := queueLab(t, "nfqtwice") // its rule does not look at marks
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100), "--fast", "on", "--interface", "veth0")
-	k.until("the fast road", func(s *lbStatus) bool { return s.Fast != nil && s.Fast.InUse })
+	k.until("the fast path", func(s *lbStatus) bool { return s.Fast != nil && s.Fast.InUse })
 	if err := newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80").say(); err != nil {
 		t.Error(err)
 	}
@@ -206,10 +206,11 @@ const ruledSpec = `- name: ruled
 
 // A configuration that the program cannot do all of is the queue's alone while it is in force, and flows stay where they are.
 func TestRootNFQFastComesAndGoes(t *testing.T) {
+	takesSeconds(t)
 	lab := fastLab(t, "nfqauto")
 	plain := fmt.Sprintf(queueSpec, 100)
 	k := newQueueLB(t, lab.Namespace("gateway"), plain, "--interface", "veth0") // auto
-	k.until("the fast road", func(s *lbStatus) bool { return s.Fast.InUse })
+	k.until("the fast path", func(s *lbStatus) bool { return s.Fast.InUse })
 	var talkers []*talker
 	for range 8 {
 		talkers = append(talkers, newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80"), newTalker(t, lab.Namespace("zone0"), "udp", "10.9.9.9:80"))
@@ -230,13 +231,14 @@ func TestRootNFQFastComesAndGoes(t *testing.T) {
 		all()
 		k.until("packets in the queue", func(s *lbStatus) bool { return s.Queues.Services["dsr"].total() >= uint64(len(talkers)) })
 		k.reload(plain)
-		k.until("the fast road again", func(s *lbStatus) bool { return s.Fast.InUse && s.Fast.Why == "" })
+		k.until("the fast path again", func(s *lbStatus) bool { return s.Fast.InUse && s.Fast.Why == "" })
 		all()
 	}
 }
 
 // With --fast on such a configuration is refused, and the last one stays in force on both roads.
 func TestRootNFQFastInsists(t *testing.T) {
+	takesSeconds(t)
 	lab := fastLab(t, "nfqinsist")
 	plain := fmt.Sprintf(queueSpec, 100)
 	k := newQueueLB(t, lab.Namespace("gateway"), plain, "--interface", "veth0", "--fast", "on")
@@ -247,27 +249,5 @@ func TestRootNFQFastInsists(t *testing.T) {
 	newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80")
 	if s := k.until("status", func(*lbStatus) bool { return true }); s.Queues.Services["dsr"].total() != 0 || s.Queues.Generation != 1 {
 		t.Errorf("%d packets were queued in generation %d", s.Queues.Services["dsr"].total(), s.Queues.Generation)
-	}
-}
-
-func TestFastRefusals(t *testing.T) {
-	plain := func() *lb.Snapshot { return &lb.Snapshot{Services: []*lb.Service{{Name: "s", Mode: lb.Mark}}} }
-	if why := fastRefusal(plain()); why != "" {
-		t.Error(why)
-	}
-	for want, change := range map[string]func(*lb.Snapshot){
-		"flow rules":                 func(s *lb.Snapshot) { s.Rules = []*lb.FlowRule{{}} },
-		"flow rules are":             func(s *lb.Snapshot) { s.PromiscuousPing = true },
-		"tier":                       func(s *lb.Snapshot) { s.Tier = &lb.Tier{} },
-		"hash nfqlb":                 func(s *lb.Snapshot) { s.Hash = lb.NFQLB },
-		"limits.flows":               func(s *lb.Snapshot) { s.Limits.Flows = 1 << 30 },
-		"s does without conntrack":   func(s *lb.Snapshot) { s.Services[0].Stateless = true },
-		"hides node ids in its conn": func(s *lb.Snapshot) { s.Services[0].CID = &cid.Set{Layouts: []cid.Layout{{Mask: cid.MaskSipHash}}} },
-	} {
-		s := plain()
-		change(s)
-		if why := fastRefusal(s); !strings.Contains(why, want) {
-			t.Errorf("want %q: %q", want, why)
-		}
 	}
 }

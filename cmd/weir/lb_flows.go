@@ -5,12 +5,12 @@ import (
 	"io"
 	"net/url"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLBFlowsCommand() *cobra.Command {
@@ -57,11 +57,13 @@ func newLBFlowsCommand() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", admin.MaxFlows))
 	flags.add(cmd, lbPart(), natPart())
+	live(cmd, "service", flags.services(false))
+	live(cmd, "backend", flags.backends)
 	return cmd
 }
 
 func printFlows(w io.Writer, list *admin.FlowList) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "PROTOCOL\tCLIENT\tVIP\tSERVICE\tBACKEND\tEXPIRES\tSTATE")
 	for _, f := range list.Flows {
 		expires := "never"

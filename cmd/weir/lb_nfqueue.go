@@ -41,7 +41,7 @@ func (f *nfqueueFlags) add(cmd *cobra.Command) {
 	set.IntVar(&f.batch, "batch", nfqueue.DefaultBatch, "nfqueue: packets read and answered by one system call")
 	set.IntVar(&f.buffer, "receive-buffer", 0, "nfqueue: bytes of each queue's socket (default: enough for a full queue)")
 	set.BoolVar(&f.failOpen, "fail-open", false, "nfqueue: packets that find their queue full go on without a mark instead of being dropped")
-	set.DurationVar(&f.spin, "spin", nfqueue.DefaultSpin, "nfqueue: under load, how long to look for the next packet before sleeping; 0: never")
+	durationVar(set, &f.spin, "spin", nfqueue.DefaultSpin, "nfqueue: under load, how long to look for the next packet before sleeping; 0: never")
 }
 
 func (f *nfqueueFlags) config(log *slog.Logger) (nfqueue.Config, error) {
@@ -95,13 +95,13 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 	if err != nil {
 		return nil, err
 	}
-	road, err := withFast(flags.fast, datapath, kernel, log)
+	fast, err := withFast(flags.fast, datapath, kernel, log)
 	if err != nil {
 		return nil, errors.Join(err, datapath.Close())
 	}
 	return &balancer{
-		datapath: road,
-		samples:  func() []admin.Sample { return append(nfqueueSamples(datapath.Stats()), road.samples()...) },
+		datapath: fast,
+		samples:  func() []admin.Sample { return append(nfqueueSamples(datapath.Stats()), fastSamples(fast)...) },
 		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
 			going := true
 			datapath.Flows(func(f nfqueue.Flow) bool {
@@ -109,13 +109,13 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 				return going
 			})
 			if going {
-				road.flows(yield)
+				fastFlows(fast, yield)
 			}
 		},
 		trace: traceQueues(datapath),
 		status: func(s control.Status) any {
 			status := lbStatus{Status: s, Queues: nfqueueText(datapath.Stats())}
-			status.Fast, status.Kernel = road.status()
+			status.Fast, status.Kernel = statusOfFast(fast)
 			return status
 		},
 	}, nil
@@ -302,7 +302,7 @@ func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 			{"weir_queue_packets_total", "Packets decided, by queue.", false, q.Packets},
 			{"weir_queue_bytes_total", "Bytes of those packets, from the IP header on.", false, q.Bytes},
 			{"weir_queue_large_total", "Large segments among those packets.", false, q.Large},
-			{"weir_queue_marked_total", "Packets that came with a fwmark; with a fast road they should not be queued.", false, q.Marked},
+			{"weir_queue_marked_total", "Packets that came with a fwmark; with a fast path they should not be queued.", false, q.Marked},
 			{"weir_queue_batches_total", "Reads that brought packets.", false, q.Batches},
 			{"weir_queue_missing_ids_total", "Gaps in the numbers of packets: lost between queue and weir.", false, q.MissingIDs},
 			{"weir_queue_short_total", "Packets with headers beyond the copy range.", false, q.Short},

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // printQueueStatus writes what `weir lb status` adds for queues.
@@ -19,7 +19,7 @@ func printQueueStatus(w io.Writer, q *nfqueueStatus) error {
 	}
 	fmt.Fprintf(w, "\nqueue length %d, receive buffer %d bytes, copy range %d bytes, batch %d; what finds its queue full is %s\n",
 		q.Length, q.ReceiveBuffer, q.CopyRange, q.Batch, full)
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "QUEUE\tPORT ID\tWAITING\tHELD\tPACKETS\tQUEUE FULL\tBUFFER FULL\tMISSING IDS\tFLOWS\tOF")
 	for i := range q.Queues {
 		s := &q.Queues[i]
@@ -54,12 +54,12 @@ func (q *nfqueueStatus) marked() (n uint64) {
 	return n
 }
 
-// queuedTwice is what to say when the queue's rule takes packets that the fast road has marked; "" if all is well.
+// queuedTwice is what to say when the queue's rule takes packets that the fast path has marked; "" if all is well.
 func queuedTwice(status *lbStatus) string {
 	if status.Fast == nil || !status.Fast.InUse || status.Queues == nil || status.Queues.marked() == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d packets with a mark were queued all the same, which makes the fast road idle: let the rules leave them alone (weir lb rules --unmarked)\n",
+	return fmt.Sprintf("%d packets with a mark were queued all the same, which makes the fast path idle: let the rules leave them alone (weir lb rules --unmarked)\n",
 		status.Queues.marked())
 }
 
@@ -76,7 +76,7 @@ func (s *shower) printQueued(status *lbStatus, at time.Time) error {
 		}
 		return fmt.Sprint(now)
 	}
-	table := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(s.out, false)
 	for i := range status.Services {
 		name := status.Services[i].Name
 		service, then := q.service(name), before.service(name)

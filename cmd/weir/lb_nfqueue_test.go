@@ -86,6 +86,7 @@ func newQueueLB(t *testing.T, host *netlab.Host, config string, more ...string) 
 
 // Weir is killed and restarted with the rules in place: flows go on to the same backends, and lose nothing for good.
 func TestRootNFQOutlivesKills(t *testing.T) {
+	takesSeconds(t)
 	lab := queueLab(t, "nfqkill")
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100))
 	var talkers []*talker
@@ -217,6 +218,7 @@ func TestRootNFQViews(t *testing.T) {
 		t.Errorf("show --watch: %v\n%s", err, out)
 	}
 	metrics := httpGet(t, k.socket, "/metrics")
+	checkMetrics(t, "the queues' data path", metrics)
 	for _, want := range []string{
 		`weir_packets_total{reason="maglev",service="dsr"} 32`, `weir_table_size{table="flows"} 4096`, `weir_queue_length 4096`,
 		`weir_flow_rule_packets_total{rule="echoes",service="ruled"} `, `weir_fragment_events_total{event="wait"} 0`,

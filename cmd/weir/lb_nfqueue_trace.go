@@ -128,7 +128,7 @@ func servedByQueues(cmd *cobra.Command, flags *traceFlags) (bool, *admin.Client,
 		return false, nil, errors.New("the data path udp has no trace: weir lb flows lists its flows, weir lb show who gets them")
 	}
 	if status.Fast != nil && status.Fast.InUse {
-		fmt.Fprintln(cmd.ErrOrStderr(), "the fast road decides most packets before the queue: this shows those that the queue gets; --fast off shows all")
+		fmt.Fprintln(cmd.ErrOrStderr(), "the fast path decides most packets before the queue: this shows those that the queue gets; --fast off shows all")
 	}
 	return status.Datapath == nfqueue.Caps().Name, client, nil
 }

@@ -20,30 +20,34 @@ import (
 
 // rulesFlags say how the rules around the queue are, for `weir lb rules` and `weir doctor`.
 type rulesFlags struct {
-	file, queues string
-	config       rules.Config
+	file   configFile
+	queues string
+	config rules.Config
 }
 
 func (f *rulesFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
-	set.StringVarP(&f.file, "config", "c", "", "configuration file (YAML; see weir check)")
+	f.file.add(cmd, " (YAML; see weir check)")
+	cmd.Args = f.file.args
 	set.StringVar(&f.queues, "queue", "0", "queues that weir serves, such as 0 or 0:3, as in weir lb run")
 	set.StringSliceVarP(&f.config.Interfaces, "interface", "i", nil, "interfaces that clients' packets come in on (default all)")
 	set.BoolVar(&f.config.Unmarked, "unmarked", false, "queue only packets without a mark: for weir lb run --fast, whose program has marked the others")
+	set.BoolVar(&f.config.Fragments, "fragments", false, "the last queue takes the fragments and nothing else: a flood of them does not fill the others")
 	set.BoolVar(&f.config.Local, "local", false, "serve clients on this machine too")
 	set.StringVar(&f.config.Chain, "chain", rules.DefaultChain, "name of our chain in the tables mangle and filter")
 	set.IntVar(&f.config.Priority, "priority", rules.DefaultPriority, "priority of our routing rules")
 	set.Uint32Var(&f.config.TableBase, "table-base", 0, "added to a mark, gives the number of its routing table")
-	set.IntVar(&f.config.Protocol, "protocol", rules.DefaultProtocol, "protocol number that marks routing rules and routes as ours")
+	set.IntVar(&f.config.Protocol, "route-protocol", rules.DefaultProtocol, "protocol number that marks routing rules and routes as ours")
+	oldFlag(cmd, "protocol", "", "route-protocol")
 }
 
 // snapshot reads and compiles the configuration. Its errors are the user's.
 func (f *rulesFlags) snapshot() (*lb.Snapshot, error) {
-	text, err := config.Once(f.file)
+	text, err := config.Once(f.file.path)
 	if err != nil {
 		return nil, usageError(err)
 	}
-	spec, document, err := config.Decode[lb.Spec](f.file, text)
+	spec, document, err := config.Decode[lb.Spec](f.file.path, text)
 	if err != nil {
 		return nil, usageError(err)
 	}
@@ -66,7 +70,7 @@ func (f *rulesFlags) plan() (*lb.Snapshot, *rules.Plan, error) {
 	}
 	plan, err := rules.Make(snapshot, c)
 	if err != nil {
-		return nil, nil, usageError(fmt.Errorf("%s: %w", f.file, err))
+		return nil, nil, usageError(fmt.Errorf("%s: %w", f.file.path, err))
 	}
 	return snapshot, plan, nil
 }
@@ -91,7 +95,7 @@ func newLBRulesCommand() *cobra.Command {
 	var f rulesFlags
 	var show, apply, remove, asJSON bool
 	cmd := &cobra.Command{
-		Use:   "rules -c FILE [--print | --apply | --remove]",
+		Use:   "rules FILE [--print | --apply | --remove]",
 		Short: "The iptables and routing rules that lead packets to the queue and to backends",
 		Long: `Make the rules that the data path nfqueue needs around it: an iptables chain that queues packets to the VIPs, for each
 backend's mark a routing rule and a route by way of its address, and a chain that answers packets with a no_backend_mark or
@@ -105,7 +109,6 @@ A service with 'bypass: true' lets its packets pass while weir is not there; els
 		Example: `  weir lb rules -c weir.yaml --queue 0:3 --interface eth0
   sudo weir lb rules -c weir.yaml --queue 0:3 --interface eth0 --apply
   sudo weir lb rules --remove`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			modes := 0
 			for _, on := range []bool{show, apply, remove} {
@@ -116,8 +119,10 @@ A service with 'bypass: true' lets its packets pass while weir is not there; els
 			switch {
 			case modes > 1:
 				return usageError(errors.New("--print, --apply and --remove exclude each other"))
-			case f.file == "" && !remove:
-				return usageError(errors.New("no configuration; name it with -c FILE"))
+			case !remove:
+				if err := f.file.required(cmd, nil); err != nil {
+					return err
+				}
 			}
 			if apply || remove {
 				if err := privilege.Check(privilege.LBRules); err != nil {

@@ -27,7 +27,7 @@ func TestLBRulesPrint(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"lb rules":                                                "name it with -c FILE",
+		"lb rules":                                                "name it: weir lb rules FILE",
 		"lb rules -c x.yaml --queue 3:1":                          "--queue",
 		"lb rules -c x.yaml --queue a":                            "--queue",
 		"lb rules -c x.yaml --queue 65536":                        "--queue",

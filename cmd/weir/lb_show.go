@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLBShowCommand() *cobra.Command {
@@ -50,9 +50,10 @@ how packets spread over them.`,
 			return s.once(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "again and again, with rates, until interrupted")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, with rates, until interrupted")
+	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
 	flags.add(cmd, lbPart(), natPart())
+	cmd.ValidArgsFunction = atMost(1, flags.services(false))
 	return cmd
 }
 
@@ -152,7 +153,7 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 		return nil
 	}
 	if status.Fast != nil {
-		if _, err := fmt.Fprintf(s.out, "\nFast road, before the queue:\n%s", queuedTwice(status)); err != nil {
+		if _, err := fmt.Fprintf(s.out, "\nFast path, before the queue:\n%s", queuedTwice(status)); err != nil {
 			return err
 		}
 	}
@@ -183,7 +184,7 @@ func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error
 	for _, n := range flows {
 		total += n
 	}
-	table := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(s.out, false)
 	fmt.Fprintf(table, "\n%s\tPACKETS IN%s\tBYTES IN%s\tPACKETS OUT%s\tBYTES OUT%[2]s\tNEW FLOWS%[2]s\tFLOWS\tSHARE\n", name, unit, unit, unit)
 	for _, backend := range sortedKeys(backends) {
 		b, then := backends[backend], before.Backends[name][backend]

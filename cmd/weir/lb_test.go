@@ -252,7 +252,7 @@ func TestLBRunRefuses(t *testing.T) {
 		want string
 	}{
 		{[]string{"lb", "run", "-c", good, "--admin", ""}, exitFailure, "address already in use"}, // the file is not to blame
-		{[]string{"lb", "run"}, exitUsage, "name it with -c FILE"},
+		{[]string{"lb", "run"}, exitUsage, "name it: weir lb run FILE"},
 		{[]string{"lb", "run", "-c", bad, "--admin", ""}, exitUsage, "bad.yaml:1:1: services: there is no service"},
 		{[]string{"lb", "run", "-c", "/does/not/exist"}, exitUsage, "no such file"},
 		{[]string{"lb", "run", "-c", bad, "--datapath", "dpdk"}, exitUsage, `no data path "dpdk"`},
@@ -293,7 +293,7 @@ func TestCheck(t *testing.T) {
 		{[]string{"check", bad}, exitFailure, []string{"vip-port-too-big.yaml:6:47: services[0].vips[0].port: \"70000\" is not a port"}},
 		{[]string{"check", bad, "--json"}, exitFailure, []string{`"ok": false`, `"line": 6`, `"column": 47`}},
 		{[]string{"check", "/does/not/exist"}, exitUsage, []string{"no such file"}},
-		{[]string{"check"}, exitUsage, []string{"name exactly one"}},
+		{[]string{"check"}, exitUsage, []string{"name it: weir check FILE"}},
 		{[]string{"check", example, "--datapath", "dpdk"}, exitUsage, []string{"no data path"}},
 	} {
 		out, code := weir(t, c.args...)

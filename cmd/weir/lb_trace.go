@@ -71,6 +71,7 @@ Wireshark shows it, and weir explain reads it. docs/ebpf.md says what each reaso
 	set.IntVar(&flags.limit, "limit", 0, "end after so many packets; 0: when interrupted")
 	set.StringVar(&flags.capture, "pcap", "", "write the packets to this pcapng file")
 	set.BoolVar(&flags.asJSON, "json", false, "print one JSON object per packet")
+	live(cmd, "service", flags.services(false))
 	return cmd
 }
 

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
 // Exit codes of every command. A command that needs another one returns an exitError.
@@ -54,7 +55,7 @@ func run(hangups *hangups, args []string) int {
 		stop()
 		end.begin()
 	})
-	ctx, cancel := context.WithCancel(context.WithValue(ctx, processKey{}, processSignals{hangups, end}))
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, processKey{}, processSignals{hangups, end, privilege.ProtectKeys}))
 	defer cancel()
 	go hangups.handle(ctx, func() {
 		cancel()

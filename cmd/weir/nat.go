@@ -63,7 +63,7 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 		Example: `  weir nat :5784 localhost:15784 localhost:25784 localhost:35784
   weir nat 127.0.0.1:5784 [::1]:5784 -- 192.0.2.7:5684 192.0.2.8:5684 --reverse --dtls-filter
   weir nat :5784 localhost:15784 --loss 20 --size-limit 100:50 --seed 7
-  weir nat :5784 localhost:15784 localhost:25784 --cid-length 6 --nodes 1,2
+  weir nat :5784 localhost:15784 localhost:25784 --cid-length 6 --node-ids 1,2
   echo rebalance | curl --unix-socket /run/weir/nat.sock --data-binary @- http://localhost/console`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			listen, destinations, err := natAddresses(cmd, args)
@@ -80,10 +80,10 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	c := &f.config
 	flags.BoolVarP(&c.Reverse, "reverse", "r", false, "reverse address update: a reply from another destination moves the client there")
 	flags.BoolVarP(&c.DTLSFilter, "dtls-filter", "x", false, "drop what clients send that is no DTLS record")
-	flags.DurationVar(&f.natTimeout, "nat-timeout", 30*time.Second, "forget a client after this silence, from 1s; 0 never")
-	flags.DurationVar(&f.destinationTimeout, "destination-timeout", udpnat.DefaultBackendTimeout, "a destination without any answer for this long is stale; 0 never")
+	durationVar(flags, &f.natTimeout, "nat-timeout", 30*time.Second, "forget a client after this silence, from 1s; 0 never")
+	durationVar(flags, &f.destinationTimeout, "destination-timeout", udpnat.DefaultBackendTimeout, "a destination without any answer for this long is stale; 0 never")
 	flags.IntVar(&c.UnansweredLimit, "unanswered", udpnat.DefaultUnansweredLimit, "it is stale already after so many datagrams without any answer ...")
-	flags.DurationVar(&c.UnansweredAfter, "unanswered-after", udpnat.DefaultUnansweredAfter, "... the first of them this long ago; --unanswered 0 waits for --destination-timeout")
+	durationVar(flags, &c.UnansweredAfter, "unanswered-after", udpnat.DefaultUnansweredAfter, "... the first of them this long ago; --unanswered 0 waits for --destination-timeout")
 	flags.IntVarP(&c.MaxEntries, "max-entries", "n", udpnat.DefaultMaxEntries, "clients at a time; for a further one the oldest that no destination answered is forgotten")
 	flags.Float64VarP(&f.loss, "loss", "d", 0, "percent of datagrams to drop, both ways")
 	flags.Float64VarP(&c.Faults.LossForward, "loss-forward", "f", 0, "percent of datagrams to destinations to drop")
@@ -91,16 +91,17 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	flags.StringVarP(&f.sizeLimit, "size-limit", "s", "", "LIMIT[:PERCENT]: drop PERCENT (100) of the datagrams to destinations longer than LIMIT bytes")
 	flags.StringVar(&f.truncate, "truncate", "", "LIMIT[:PERCENT]: cut PERCENT (100) of the datagrams to destinations longer than LIMIT bytes")
 	flags.Float64Var(&c.Faults.ReorderPercent, "reorder", 0, "percent of datagrams to destinations to send later")
-	flags.DurationVar(&c.Faults.ReorderDelay, "reorder-delay", 50*time.Millisecond, "how much later")
-	flags.DurationVar(&c.Faults.ReorderJitter, "reorder-jitter", 0, "and up to so much more")
+	durationVar(flags, &c.Faults.ReorderDelay, "reorder-delay", 50*time.Millisecond, "how much later")
+	durationVar(flags, &c.Faults.ReorderJitter, "reorder-jitter", 0, "and up to so much more")
 	flags.Uint64Var(&c.Faults.Seed, "seed", 0, "of the faults, and if not 0 of the choice of destinations")
 	flags.StringVar(&f.affinity, "affinity", "flow", "what keeps to one destination: flow (a client's port) or source (a client's address)")
 	flags.IntVar(&f.cidLength, "cid-length", 0, "steer DTLS records by connection ids of so many bytes, the first of which is the node id")
-	flags.UintSliceVar(&f.nodes, "nodes", nil, "node ids of the destinations, in their order (default 1, 2, ...)")
+	flags.UintSliceVar(&f.nodes, "node-ids", nil, "node ids of the destinations, in their order (default 1, 2, ...)")
+	oldFlag(cmd, "nodes", "", "node-ids")
 	flags.IntVar(&c.Workers, "workers", 0, "workers (default one per core)")
 	flags.BoolVar(&c.Unconnected, "count-strays", false, "count replies from elsewhere also without --reverse; costs some speed")
 	flags.BoolVar(&f.json, "json", false, "print the statistics as JSON at the end; console answers go to standard error")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "no statistics while it runs")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
 	f.serveFlags.add(cmd, natPart())
 	return cmd
 }

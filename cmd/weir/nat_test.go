@@ -233,9 +233,9 @@ func TestNATBadArguments(t *testing.T) {
 		":5784 127.0.0.1:0", ":5784 127.0.0.1:1 --loss 101", ":5784 127.0.0.1:1 --loss 5 --loss-forward 5",
 		":5784 127.0.0.1:1 --size-limit 0", ":5784 127.0.0.1:1 --size-limit 10:200", ":5784 127.0.0.1:1 --truncate x",
 		":5784 127.0.0.1:1 --nat-timeout 10ms", ":5784 127.0.0.1:1 --destination-timeout -1s", ":5784 127.0.0.1:1 --affinity cid",
-		":5784 127.0.0.1:1 --nodes 1", ":5784 -- 127.0.0.1:1 --no-such-flag", ":5784 127.0.0.1:1 --max-entries -1",
-		":5784 127.0.0.1:1 --log xml", ":5784 127.0.0.1:1 127.0.0.1:2 --cid-length 6 --nodes 1",
-		":5784 127.0.0.1:1 --cid-length 6 --nodes 4294967297", ":5784 127.0.0.1:1 --cid-length -3", ":5784 127.0.0.1:1 --max-entries 0",
+		":5784 127.0.0.1:1 --node-ids 1", ":5784 -- 127.0.0.1:1 --no-such-flag", ":5784 127.0.0.1:1 --max-entries -1",
+		":5784 127.0.0.1:1 --log xml", ":5784 127.0.0.1:1 127.0.0.1:2 --cid-length 6 --node-ids 1",
+		":5784 127.0.0.1:1 --cid-length 6 --node-ids 4294967297", ":5784 127.0.0.1:1 --cid-length -3", ":5784 127.0.0.1:1 --max-entries 0",
 	} {
 		root := newRootCommand()
 		root.SetArgs(append([]string{"nat"}, strings.Fields(args)...))

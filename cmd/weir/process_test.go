@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,10 +35,42 @@ func TestMain(m *testing.M) {
 		netlabtest.EndWithTest() // a gateway's serving process outlives its supervisor
 		os.Exit(run(hangups, os.Args[1:]))
 	}
-	if err := errors.Join(netlabtest.AdoptChildren(), os.Setenv(runAsWeir, "1")); err != nil {
+	if err := errors.Join(netlabtest.SideBySide(), netlabtest.AdoptChildren(), os.Setenv(runAsWeir, "1")); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
+}
+
+// takesSeconds is for a test that does: it runs beside others, and not at all with -short.
+func takesSeconds(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+}
+
+// ownProcess is takesSeconds in a process of its own, for what the test changes there or may find changed: its
+// environment and limits, the user of threads, what is named after the process. It reports whether this is that process; in
+// the other one, the test is over.
+func ownProcess(t *testing.T) bool {
+	t.Helper()
+	const own = "WEIR_TEST_OWN_PROCESS"
+	if os.Getenv(own) == t.Name() {
+		return true
+	}
+	takesSeconds(t)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, runAsWeir+"=") }), own+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	switch passed := bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")); {
+	case err == nil && bytes.Contains(out, []byte("--- SKIP: "+t.Name()+" ")):
+		t.Skipf("%s", out)
+	case err != nil || !passed:
+		t.Fatalf("in a process of its own: %v\n%s", err, out)
+	}
+	return false
 }
 
 // startedFD in the environment is a descriptor on which a process says that it is in main, and will outlive a SIGHUP.

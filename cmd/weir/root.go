@@ -29,10 +29,16 @@ of namespaces to try it all in (lab). It holds TCP connections by the hundred th
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			signalsOf(cmd.Context()).ending.allow(endTime(cmd))
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			process := signalsOf(cmd.Context())
+			process.ending.allow(endTime(cmd))
+			if cmd.Name() == cobra.ShellCompRequestCmd {
+				if asked, _, err := cmd.Root().Find(args[:max(len(args)-1, 0)]); err == nil {
+					completeCommand(asked) // a shell asks
+				}
+			}
 			if privilege.HoldsKeys(cmd.CommandPath()) {
-				return privilege.ProtectKeys()
+				return process.protectKeys()
 			}
 			return nil
 		},
@@ -63,6 +69,7 @@ of namespaces to try it all in (lab). It holds TCP connections by the hundred th
 		newDoctorCommand(),
 		newTurnCommand(),
 		newTCPCommand(),
+		newManCommand(),
 	)
 	usageArgs(root)
 	return root

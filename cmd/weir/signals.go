@@ -156,18 +156,20 @@ func (e *ending) stop() {
 	}
 }
 
-// processSignals is what commands know of the signals to the process they run in.
+// processSignals is what commands know of the signals to the process they run in, and how they keep its keys in memory.
 type processSignals struct {
-	hangups *hangups
-	ending  *ending
+	hangups     *hangups
+	ending      *ending
+	protectKeys func() error
 }
 
 type processKey struct{}
 
-// signalsOf is never nil: a command that a test runs without main has signals that never come.
+// signalsOf is never nil: a command that a test runs without main has signals that never come, and leaves the limits of the
+// test's process, which are for ever, as they are.
 func signalsOf(ctx context.Context) processSignals {
 	if s, ok := ctx.Value(processKey{}).(processSignals); ok {
 		return s
 	}
-	return processSignals{new(hangups), &ending{stopped: true}}
+	return processSignals{new(hangups), &ending{stopped: true}, func() error { return nil }}
 }

@@ -113,6 +113,7 @@ func hangupAtOnce(t *testing.T, args ...string) *process {
 
 // SIGHUP is safe from the first instruction on, and where there is something to reload, it is reloaded after the start.
 func TestHangupDuringStartKillsNobody(t *testing.T) {
+	takesSeconds(t)
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	addresses := freeAddresses(t, 5)
 	if err := os.WriteFile(file, []byte(lbConfig(addresses[0], addresses[1])), 0o600); err != nil {
@@ -147,6 +148,39 @@ func TestHangupDuringStartKillsNobody(t *testing.T) {
 				hangupWithoutAdmin(t, args...)
 			}
 		})
+	}
+}
+
+// Started with SIGHUP ignored, as by nohup or by trap ” HUP, a process outlives one that comes before main, and reloads at a later one.
+func TestHangupBeforeMainIsIgnoredWhereItIsInherited(t *testing.T) {
+	file, addresses := filepath.Join(t.TempDir(), "weir.yaml"), freeAddresses(t, 2)
+	if err := os.WriteFile(file, []byte(lbConfig(addresses[0], addresses[1])), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hangupAtExec := func(cmd *exec.Cmd) error {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		for { // until the shell has become the program
+			if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid)); err != nil || exe == self {
+				return errors.Join(err, cmd.Process.Signal(syscall.SIGHUP))
+			}
+		}
+	}
+	for range 5 {
+		p := startBy(t, hangupAtExec, "/bin/sh", "lb", "-c", `trap '' HUP; exec "$0" "$@"`, self, "lb", "run", "-c", file)
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for status := (control.Status{}); status.Reloads < 2; p.status(&status) {
+			p.alive()
+		}
+		p.stop()
 	}
 }
 
@@ -201,6 +235,7 @@ func hungFolder(t *testing.T) string {
 
 // A file system that hangs, and a FIFO, hold up neither the watch nor a signal.
 func TestRootNoFileBlocksTheBalancer(t *testing.T) {
+	takesSeconds(t)
 	hung := filepath.Join(hungFolder(t), "weir.yaml")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "weir.yaml")

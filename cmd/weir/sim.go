@@ -6,12 +6,12 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/fragsim"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newSimCommand() *cobra.Command {
@@ -81,9 +81,9 @@ simulator: each arrival is a new datagram with the next id, nothing is removed.`
 	flags.IntVar(&hsize, "hsize", 0, "size and buckets in one")
 	flags.IntVar(&c.Size, "size", 4000, "main buckets (nfqlb's ft_size)")
 	flags.IntVar(&c.Buckets, "buckets", 4000, "extra buckets (nfqlb's ft_buckets)")
-	flags.DurationVar(&c.TTL, "ttl", 200*time.Millisecond, "how long a datagram is remembered")
+	durationVar(flags, &c.TTL, "ttl", 200*time.Millisecond, "how long a datagram is remembered")
 	flags.IntVar(&c.Rate, "rate", 10000, "fragmented datagrams per second")
-	flags.DurationVar(&c.Duration, "duration", 20*time.Second, "length of the traffic, in virtual time")
+	durationVar(flags, &c.Duration, "duration", 20*time.Second, "length of the traffic, in virtual time")
 	flags.IntVar(&c.Repeat, "repeat", 4, "runs, each with its own start")
 	flags.IntVar(&c.Parallel, "parallel", 4, "runs at one time; the results are the same")
 	flags.Uint64Var(&c.Seed, "seed", 1, "seed of the arrivals; the same seed gives the same results")
@@ -132,7 +132,7 @@ func simulateFragments(cmd *cobra.Command, c fragsim.Config, report string, asJS
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), out)
 	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := terminal.NewTable(cmd.OutOrStdout(), true)
 	if err := errors.Join(fragsim.WriteTable(w, results), w.Flush()); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 )
 
 func TestSimFragments(t *testing.T) {
+	takesSeconds(t)
 	page := filepath.Join(t.TempDir(), "loss.html")
 	out, err := execute(t, "sim", "fragments", "--table", "nfqlb", "--hsize", "199", "--rate", "1000", "--duration", "60s", "--repeat", "2", "--json", "--report", page)
 	if err != nil {

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newSnatCommand() *cobra.Command {
@@ -40,7 +40,9 @@ type snatFlags struct {
 	fin, rst, idle time.Duration
 	masquerade     bool
 	with           []string
-	file, name     string
+	config         configFile
+	kinds          []string // the argument, if it is a kind
+	name           string
 	json           bool
 }
 
@@ -51,7 +53,8 @@ func snatKinds() []string {
 
 func (f *snatFlags) register(cmd *cobra.Command) {
 	s, t, p, flags := &f.scenario, &f.scenario.Traffic, &f.stage, cmd.Flags()
-	flags.StringVarP(&f.file, "config", "c", "", "YAML file with scenarios, instead of a KIND and the flags")
+	f.config.add(cmd, " (YAML) with scenarios, instead of a KIND and the flags")
+	cmd.Args, cmd.ValidArgsFunction = f.args, completeSnat
 	flags.StringVar(&f.name, "scenario", "", "of the file, only the scenario of this name")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	flags.IntVar(&s.Nodes, "nodes", 1, "client nodes")
@@ -70,30 +73,50 @@ func (f *snatFlags) register(cmd *cobra.Command) {
 	flags.IntSliceVar(&p.RulePorts, "rule-ports", nil, "azure-lb: ports of balancing and inbound NAT rules on the outbound address")
 	flags.BoolVar(&f.masquerade, "masquerade", false, "the node hides its replicas behind its own address first")
 	flags.StringSliceVar(&f.with, "with", nil, "further stages of hosts, KIND or KIND=LIMIT: files, conntrack, vm-flows, memory; of servers server-files and so on")
-	flags.DurationVar(&f.fin, "hold-fin", 0, "ports rest so long after FIN (unset: the vendor's)")
-	flags.DurationVar(&f.rst, "hold-rst", 0, "ports rest so long after RST (unset: the vendor's)")
-	flags.DurationVar(&f.idle, "idle-timeout", 0, "abandoned connections are forgotten after (unset: the vendor's)")
+	durationVar(flags, &f.fin, "hold-fin", 0, "ports rest so long after FIN (unset: the vendor's)")
+	durationVar(flags, &f.rst, "hold-rst", 0, "ports rest so long after RST (unset: the vendor's)")
+	durationVar(flags, &f.idle, "idle-timeout", 0, "abandoned connections are forgotten after (unset: the vendor's)")
 	flags.StringVar((*string)(&t.Policy), "policy", "keep", "keep (replicas keep their connections), open (connections arrive at a rate) or original (the original tester)")
 	flags.Float64Var(&t.Rate, "rate", 1000, "new connections per second: of policy open in all, otherwise per replica")
 	flags.IntVar(&t.Burst, "burst", 0, "policy open: this many more at one moment")
-	flags.DurationVar(&t.BurstEvery, "burst-every", 0, "policy open: so often")
-	flags.DurationVar(&t.Lifetime, "lifetime", 0, "mean lifetime of a connection (0: for ever; in a plan of rates: closed at once)")
+	durationVar(flags, &t.BurstEvery, "burst-every", 0, "policy open: so often")
+	durationVar(flags, &t.Lifetime, "lifetime", 0, "mean lifetime of a connection (0: for ever; in a plan of rates: closed at once)")
 	flags.Float64Var(&t.RST, "rst", 0, "share of connections closed by RST instead of FIN")
 	flags.Float64Var(&t.Abandoned, "abandoned", 0, "share of connections that nobody closes")
 }
 
+// args reads the argument: a KIND, or the FILE that -c may name too, which has a dot or a slash in its name.
+func (f *snatFlags) args(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 && !strings.ContainsAny(args[0], "./") {
+		f.kinds = args
+		return nil
+	}
+	return f.config.args(cmd, args)
+}
+
+// completeSnat completes the argument: a kind, or a file where a dot or a slash is typed.
+func completeSnat(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case len(args) > 0:
+		return nil, noFiles
+	case strings.ContainsAny(typed, "./"):
+		return configurations()(cmd, args, typed)
+	}
+	return beginningWith(snatKinds(), typed), noFiles
+}
+
 // read returns the scenarios, with defaults and valid. An error is the user's.
-func (f *snatFlags) read(cmd *cobra.Command, args []string) ([]snatplan.Scenario, error) {
-	if (f.file == "") == (len(args) == 0) {
+func (f *snatFlags) read(cmd *cobra.Command) ([]snatplan.Scenario, error) {
+	if (f.config.path == "") == (len(f.kinds) == 0) {
 		return nil, usageError(fmt.Errorf("write either a kind (%s) or -c FILE", strings.Join(snatKinds(), ", ")))
 	}
-	if f.file != "" {
+	if f.config.path != "" {
 		return f.readFile(cmd)
 	}
 	if f.name != "" {
 		return nil, usageError(errors.New("--scenario names one of a file: write -c FILE too"))
 	}
-	s, err := f.byFlags(cmd, snatplan.Kind(args[0]))
+	s, err := f.byFlags(cmd, snatplan.Kind(f.kinds[0]))
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +236,7 @@ func (f *snatFlags) readFile(cmd *cobra.Command) ([]snatplan.Scenario, error) {
 	if len(extra) > 0 {
 		return nil, usageError(fmt.Errorf("%s: the file says it; write a kind and flags, or -c FILE", strings.Join(extra, ", ")))
 	}
-	all, err := parseSnat(f.file)
+	all, err := parseSnat(f.config.path)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +250,7 @@ func (f *snatFlags) readFile(cmd *cobra.Command) ([]snatplan.Scenario, error) {
 		}
 	}
 	if len(named) == 0 {
-		return nil, usageError(fmt.Errorf("--scenario: %s has none of the name %q; it has: %s", f.file, f.name, strings.Join(snatNames(all), "; ")))
+		return nil, usageError(fmt.Errorf("--scenario: %s has none of the name %q; it has: %s", f.config.path, f.name, strings.Join(snatNames(all), "; ")))
 	}
 	return named, nil
 }
@@ -270,7 +293,7 @@ func newSnatRulesCommand() *cobra.Command {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), rules)
 			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			w := terminal.NewTable(cmd.OutOrStdout(), false)
 			fmt.Fprintln(w, "VENDOR\tRULE\tVALUE\tUNIT\tBASIS\tDATE\tSOURCE")
 			for _, r := range rules {
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Vendor, r.Rule, snatplan.Group(r.Value), r.Unit, r.Basis, r.Date, strings.TrimSpace(r.Title+" "+r.URL))

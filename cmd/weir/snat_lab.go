@@ -17,6 +17,7 @@ import (
 )
 
 func newSnatLabCommand() *cobra.Command {
+	var file configFile
 	var only, nats []string
 	var asJSON bool
 	var report string
@@ -28,7 +29,7 @@ sources, offer it the scenario's connections with the workers of 'weir tcp', wai
 what somebody measured, what the plan says and what was counted in one table. Then the same with Weir's own NAT
 ('weir lb run --datapath ebpf') in the place of the last translator.
 
-FILE is one of 'weir snat plan -c'; without it, the tables of the source document and a few cells beside them.
+FILE is one of 'weir snat plan'; without it, the tables of the source document and a few cells beside them.
 The last column is what the plateau finder of 'weir tcp client' calls the ceiling; it is not told the plan.
 
 Needs root and nft. A run takes 5 to 40 s, all of them some 15 minutes. Ctrl-C ends it and leaves nothing behind.
@@ -38,29 +39,29 @@ Exit codes: 0 every count is the plan's, 1 one differs or a run failed, 2 wrong 
   sudo weir snat lab --only "Outbound ports" --nat kernel
   sudo weir snat lab examples/snat/lab.yaml --report lab.html
   sudo weir snat lab --json | jq '.cells[] | [.scenario, .plan.holds, .kernel.held, .weir.held]'`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			scenarios, err := snatLabScenarios(args, only)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scenarios, err := snatLabScenarios(file.path, only)
 			if err != nil {
 				return err
 			}
 			return runSnatLab(cmd, natrig.Config{Scenarios: scenarios, NATs: nats}, asJSON, report)
 		},
 	}
+	file.add(cmd, " (YAML) with scenarios")
+	cmd.Args = file.args
 	flags := cmd.Flags()
 	flags.StringArrayVar(&only, "only", nil, "only scenarios with this text in their table or name; may be repeated")
 	flags.StringSliceVar(&nats, "nat", natrig.NATs(), "NATs to measure: "+strings.Join(natrig.NATs(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	addReportFlag(cmd, &report, reportUsage)
-	_ = cmd.RegisterFlagCompletionFunc("nat", cobra.FixedCompletions(natrig.NATs(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 
 // snatLabScenarios reads the file, or those in the binary, and keeps what only asks for.
-func snatLabScenarios(args, only []string) (kept []snatplan.Scenario, err error) {
+func snatLabScenarios(file string, only []string) (kept []snatplan.Scenario, err error) {
 	var all []snatplan.Scenario
-	if len(args) > 0 {
-		if all, err = parseSnat(args[0]); err != nil {
+	if file != "" {
+		if all, err = parseSnat(file); err != nil {
 			return nil, err
 		}
 	} else {

@@ -3,18 +3,18 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newSnatPlanCommand() *cobra.Command {
 	var f snatFlags
 	var wanted int64
 	cmd := &cobra.Command{
-		Use:   "plan [KIND]",
+		Use:   "plan [KIND | FILE]",
 		Short: "Reckon what a path holds, what breaks first, and what helps",
 		Long: `Reckon the minimum cut of a path from client processes to servers: connections per node and in all, nodes possible,
 the share that each stage uses, which one breaks first and which next, and new connections per second that can go on.
@@ -34,13 +34,11 @@ Exit code 0 if the demand fits (of a file with measured figures: if none differs
   weir snat plan azure-lb --for 50000 --nodes 20 --surge-nodes 2
   weir snat plan azure-nat --for 50000 --rate 2000 --lifetime 20s
   weir snat plan -c examples/snat/source-document.yaml`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(snatKinds(), cobra.ShellCompDirectiveNoFileComp),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("for") {
-				return f.size(cmd, args, wanted)
+				return f.size(cmd, wanted)
 			}
-			scenarios, err := f.read(cmd, args)
+			scenarios, err := f.read(cmd)
 			if err != nil {
 				return err
 			}
@@ -97,7 +95,7 @@ func planSnat(cmd *cobra.Command, scenarios []snatplan.Scenario, asJSON bool) er
 
 // writeCells prints measured and planned figures side by side, one table per heading.
 func writeCells(out io.Writer, cells []snatplan.Cell) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := terminal.NewTable(out, true)
 	count := map[snatplan.Status]int{}
 	for i, c := range cells {
 		if i == 0 || c.Table != cells[i-1].Table {
@@ -140,7 +138,7 @@ func writePlan(out io.Writer, p snatplan.Plan, named bool) error {
 	if named {
 		fmt.Fprintln(out, p.Name)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "STAGE\tOF EACH\tPER KEY\tKEYS\tCAPACITY\tUSED\tFULL AT A DEMAND OF")
 	for _, st := range p.Stages {
 		capacity, full := snatplan.Group(st.Capacity), snatplan.Group(st.BreaksAt)

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // snatRun is what `weir snat simulate --json` prints.
@@ -27,7 +27,7 @@ func newSnatSimulateCommand() *cobra.Command {
 	var f snatFlags
 	var report string
 	cmd := &cobra.Command{
-		Use:   "simulate [KIND]",
+		Use:   "simulate [KIND | FILE]",
 		Short: "Replay connections over a path in virtual time, ten million in seconds",
 		Long: `Replay connections over the stages of a path in virtual time: arrivals and bursts, lifetimes, SYN retries at 1, 3, 7,
 15, 31 and 63 s, ports held down after FIN and RST, idle expiry, TIME_WAIT, allocations that grow. The same seed gives the
@@ -40,19 +40,17 @@ heartbeats only afterwards, a server that closes silent sockets, and a restart w
   weir snat simulate azure-nat --ips 16 --nodes 50 --replicas 50 --policy open --rate 16000 --lifetime 10s --duration 640s --report ten-million.html
   weir snat simulate gcp-nat --ports 64 --max-ports 8192 --policy open --rate 50 --lifetime 1m
   weir snat simulate -c examples/snat/churn.yaml --scenario "closed by FIN" --json | jq .run.opened_per_second`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(snatKinds(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			traffic := f.scenario.Traffic
-			scenarios, err := f.read(cmd, args)
+			scenarios, err := f.read(cmd)
 			if err != nil {
 				return err
 			}
 			if len(scenarios) != 1 {
-				return usageError(fmt.Errorf("--scenario: %s has %d scenarios; name one: %s", f.file, len(scenarios), strings.Join(snatNames(scenarios), "; ")))
+				return usageError(fmt.Errorf("--scenario: %s has %d scenarios; name one: %s", f.config.path, len(scenarios), strings.Join(snatNames(scenarios), "; ")))
 			}
 			s := scenarios[0]
-			if f.file != "" {
+			if f.config.path != "" {
 				overrideTraffic(cmd, &s, traffic)
 				if err := s.Validate(); err != nil {
 					return usageError(asFlag(err))
@@ -63,12 +61,12 @@ heartbeats only afterwards, a server that closes silent sockets, and a restart w
 	}
 	f.register(cmd)
 	t, flags := &f.scenario.Traffic, cmd.Flags()
-	flags.DurationVar(&t.Duration, "duration", 5*time.Minute, "virtual time")
+	durationVar(flags, &t.Duration, "duration", 5*time.Minute, "virtual time")
 	flags.Uint64Var(&t.Seed, "seed", 1, "seed; the same seed gives the same result")
 	flags.StringVar(&t.Balance, "balance", "even", "of connections over server nodes and servers: even or random, as a hash does")
 	flags.StringVar(&t.Spread, "spread", "exponential", "of lifetimes: exponential or fixed")
-	flags.DurationVar(&t.Heartbeat, "heartbeat", 15*time.Second, "policy original: the client's INTERVAL")
-	flags.DurationVar(&t.Validate, "validate", 45*time.Second, "policy original: the server's INTERVAL")
+	durationVar(flags, &t.Heartbeat, "heartbeat", 15*time.Second, "policy original: the client's INTERVAL")
+	durationVar(flags, &t.Validate, "validate", 45*time.Second, "policy original: the server's INTERVAL")
 	addReportFlag(cmd, &report, "write a page with plots to this file")
 	return cmd
 }
@@ -147,7 +145,7 @@ func stageRow(st snatplan.StageRun) []string {
 }
 
 func writeRun(out io.Writer, r snatRun) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "STAGE\tHOLDS\tMOST CONNECTIONS\tFULLEST KEY\tMOST PORTS IN USE OR HELD DOWN\tREFUSED\tFIRST AFTER")
 	for _, st := range r.Run.Stages {
 		fmt.Fprintln(w, strings.Join(stageRow(st), "\t"))

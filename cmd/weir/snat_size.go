@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // snatSizes is what `weir snat plan --for N --json` prints.
@@ -20,9 +20,9 @@ type snatSizes struct {
 }
 
 // size answers what so many connections need.
-func (f *snatFlags) size(cmd *cobra.Command, args []string, wanted int64) error {
+func (f *snatFlags) size(cmd *cobra.Command, wanted int64) error {
 	switch {
-	case f.file != "" || f.name != "":
+	case f.config.path != "" || f.name != "":
 		return usageError(errors.New("--for: a file says how many connections there are; write a kind and flags, or -c FILE"))
 	case wanted < 1 || wanted > snatplan.MaxConnections:
 		return usageError(fmt.Errorf("--for: %d is not between 1 and %d; write one that is", wanted, snatplan.MaxConnections))
@@ -43,7 +43,7 @@ func (f *snatFlags) size(cmd *cobra.Command, args []string, wanted int64) error 
 	}
 	out := snatSizes{Connections: wanted, Rate: need.Rate, Destinations: f.scenario.Destinations}
 	possible := false
-	for _, spec := range f.ways(args, given("ports")) {
+	for _, spec := range f.ways(f.kinds, given("ports")) {
 		asked := spec
 		asked.Ports, asked.MaxPorts = max(spec.Ports, 0), max(spec.MaxPorts, 0)
 		one := *f
@@ -114,7 +114,7 @@ func writeSizes(out io.Writer, r snatSizes) error {
 		fmt.Fprintf(out, ", %.0f new ones/s", r.Rate)
 	}
 	fmt.Fprint(out, "\n\n")
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "WAY\tNODES\tREPLICAS\tPORTS PER NODE\tADDRESSES\tHOLDS\tNEW/S\tFULL FIRST")
 	for _, s := range r.Ways {
 		if !s.Possible {

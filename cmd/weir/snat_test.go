@@ -166,8 +166,10 @@ func TestSnatSimulate(t *testing.T) {
 // kernel's own: TestRootKernelNATMeetsThePlan in lab/natrig.
 func TestRootSnatLab(t *testing.T) {
 	netlabtest.Root(t)
+	if !ownProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "nft")
-	t.Setenv(runAsWeir, "1") // workers and balancers are this test binary
 	dir := t.TempDir()
 	file, page := filepath.Join(dir, "lab.yaml"), filepath.Join(dir, "lab.html")
 	if err := os.WriteFile(file, []byte(`scenarios:

@@ -61,16 +61,29 @@ func tcpWorker(stderr io.Writer) (place tcpscale.Place, err error) {
 	return place, nil
 }
 
-// parseWorkers reads --workers: 0 is auto.
-func parseWorkers(text string) (int, error) {
+// workerCount is a number of processes; 0 is auto: as many as are needed.
+type workerCount int
+
+func (w *workerCount) String() string {
+	if *w == 0 {
+		return "auto"
+	}
+	return strconv.Itoa(int(*w))
+}
+
+func (w *workerCount) Type() string { return "int" }
+
+func (w *workerCount) Set(text string) error {
 	if text == "auto" {
-		return 0, nil
+		*w = 0
+		return nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > 1000 {
-		return 0, fmt.Errorf("--workers %q: write auto, or 1 to 1000", text)
+		return errors.New("write auto, or 1 to 1000")
 	}
-	return n, nil
+	*w = workerCount(n)
+	return nil
 }
 
 // listenAddresses reads --listen: an empty host is all addresses.

@@ -15,7 +15,8 @@ import (
 func newTCPBenchCommand() *cobra.Command {
 	var f tcpLoadFlags
 	var peers tcpPeersFlags
-	var servers, report, serve string
+	var servers workerCount
+	var report, serve string
 	var feed tcpFeedFlags
 	var via tcpViaFlags
 	var asJSON, namespace bool
@@ -49,12 +50,7 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
 				return runTCPPeers(cmd, f, peers, asJSON, report)
 			}
 			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: namespace}
-			if config.ClientWorkers, err = parseWorkers(f.workers); err != nil {
-				return usageError(err)
-			}
-			if config.ServerWorkers, err = parseWorkers(servers); err != nil {
-				return usageError(err)
-			}
+			config.ClientWorkers, config.ServerWorkers = int(f.workers), int(servers)
 			if f.hold < time.Second {
 				return usageError(fmt.Errorf("--hold %v: at least 1s", f.hold))
 			}
@@ -72,8 +68,8 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
 	peers.add(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
-	flags.DurationVar(&f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
-	flags.StringVar(&servers, "server-workers", "auto", "processes of the server; auto: as many as the open-file limit asks for")
+	durationVar(flags, &f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
+	flags.Var(&servers, "server-workers", "processes of the server; auto: as many as the open-file limit asks for")
 	addReportFlag(cmd, &report, reportUsage)
 	flags.BoolVar(&namespace, "namespace", true, "run in a network namespace of its own, with all ports and a hash table of its size, where we are root")
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")

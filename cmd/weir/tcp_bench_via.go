@@ -27,7 +27,7 @@ func (f *tcpViaFlags) add(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.roads, "via", []string{scalebench.RoadLoopback}, "roads, one after the other: loopback, or as root through a lab of network namespaces: "+strings.Join(scalebench.Roads()[1:], ", "))
 	flags.IntVar(&f.config.Backends, "backends", 4, "servers behind the balancer, each in a namespace of its own")
 	flags.IntVar(&f.config.Flows, "flows", 0, "limits.flows of Weir's file (default: enough)")
-	flags.DurationVar(&f.config.Away, "away", 2*time.Second, "how long a balancer that is restarted or killed stays away")
+	durationVar(flags, &f.config.Away, "away", 2*time.Second, "how long a balancer that is restarted or killed stays away")
 	f.events = map[string]*time.Duration{}
 	for _, e := range []struct{ kind, about string }{
 		{scalebench.KillBackend, "so long into the hold, kill a backend's processes"},
@@ -36,10 +36,8 @@ func (f *tcpViaFlags) add(cmd *cobra.Command) {
 		{scalebench.RestartBalancer, "so long into the hold, interrupt weir lb run and start it again"},
 		{scalebench.KillBalancer, "so long into the hold, kill -9 weir lb run and start it again"},
 	} {
-		f.events[e.kind] = flags.Duration(e.kind, 0, e.about)
-	}
-	if err := cmd.RegisterFlagCompletionFunc("via", cobra.FixedCompletions(scalebench.DescribeRoads(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is there: it is added above
+		f.events[e.kind] = new(time.Duration)
+		durationVar(flags, f.events[e.kind], e.kind, 0, e.about)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // tcpLoadFlags are those of a client, which the benchmark has too.
 type tcpLoadFlags struct {
 	config  tcpscale.ClientConfig
-	workers string
+	workers workerCount
 	hold    time.Duration
 	plateau time.Duration
 }
@@ -29,12 +29,13 @@ func (f *tcpLoadFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Float64Var(&f.config.Rate, "rate", 0, "connects a second of all together; 0: as fast as --in-flight allows")
 	flags.IntVar(&f.config.InFlight, "in-flight", 256, "most unfinished connects of a worker")
-	flags.StringVar(&f.workers, "workers", "auto", "processes of the client; auto: as many as the open-file limit asks for")
-	flags.DurationVar(&f.config.Heartbeat, "heartbeat", 30*time.Second, "period of each connection, 100ms to 1h")
+	flags.Var(&f.workers, "workers", "processes of the client; auto: as many as the open-file limit asks for")
+	durationVar(flags, &f.config.Heartbeat, "heartbeat", 30*time.Second, "period of each connection, 100ms to 1h")
 	flags.IntVar(&f.config.Misses, "misses", 3, "periods without an answer until a connection is lost, 1 to 100")
-	flags.DurationVar(&f.config.Timeout, "timeout", 10*time.Second, "of a connect, and of the server's hello after it")
-	flags.IntVar(&f.config.Payload, "payload", 0, "bytes after each heartbeat, both ways; at most 4096")
-	flags.DurationVar(&f.plateau, "plateau", 5*time.Second, "without growth below the target: say at which ceiling")
+	durationVar(flags, &f.config.Timeout, "timeout", 10*time.Second, "of a connect, and of the server's hello after it")
+	flags.IntVar(&f.config.Payload, "payload-size", 0, "bytes after each heartbeat, both ways; at most 4096")
+	oldFlag(cmd, "payload", "", "payload-size")
+	durationVar(flags, &f.plateau, "plateau", 5*time.Second, "without growth below the target: say at which ceiling")
 }
 
 type tcpClientFlags struct {
@@ -84,14 +85,14 @@ is not met, or the result is void; 2 wrong usage.`,
 	flags.StringSliceVar(&f.to, "to", nil, "targets HOST:PORT, over which connections are spread evenly")
 	flags.StringSliceVar(&f.sources, "sources", nil, "source prefixes or addresses; by default as the kernel chooses, on loopback as many of 127.0.0.0/8 as are needed")
 	flags.StringVar(&f.ports, "source-ports", "", "source ports FIRST-LAST instead of net.ipv4.ip_local_port_range; needs Linux 6.3")
-	flags.DurationVar(&f.hold, "hold", 0, "end so long after the target or a plateau is reached; 0: with an interrupt")
+	durationVar(flags, &f.hold, "hold", 0, "end so long after the target or a plateau is reached; 0: with an interrupt")
 	flags.Float64Var(&f.config.Churn, "churn", 0, "connections closed a second, and opened again")
 	closing := flags.String("close", "fin", "how --churn closes: fin, or rst without TIME_WAIT")
-	flags.DurationVar(&f.config.BackoffMin, "backoff", 200*time.Millisecond, "wait after a failure, doubled once a connection has failed as often as there are targets")
-	flags.DurationVar(&f.config.BackoffMax, "backoff-max", 5*time.Second, "longest wait between tries")
+	durationVar(flags, &f.config.BackoffMin, "backoff", 200*time.Millisecond, "wait after a failure, doubled once a connection has failed as often as there are targets")
+	durationVar(flags, &f.config.BackoffMax, "backoff-max", 5*time.Second, "longest wait between tries")
 	flags.BoolVar(&f.config.Plain, "plain", false, "the original tester's stream: a zero byte in each period, no answer")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON at the end")
-	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
 	f.stats.add(cmd)
 	flags.IntVar(&f.expect.Servers, "expect-servers", 0, "exit code 1 unless so many servers hold connections at the end; 0: any number")
 	spread := flags.String("expect-spread", "", "exit code 1 where a server's share at the end deviates more from an even one, such as 10%")
@@ -211,9 +212,7 @@ func holdTCP(cmd *cobra.Command, f tcpClientFlags, show func(tcpscale.Report), e
 	if f.replicas < 1 || f.replicas > tcpscale.MaxReplicas {
 		return r, usageError(fmt.Errorf("--replicas %d: 1 to %d", f.replicas, tcpscale.MaxReplicas))
 	}
-	if run.Workers, err = parseWorkers(f.workers); err != nil {
-		return r, usageError(err)
-	}
+	run.Workers = int(f.workers)
 	if err := f.config.Validate(); err != nil {
 		return r, usageError(err)
 	}

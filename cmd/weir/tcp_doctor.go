@@ -3,11 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newTCPDoctorCommand() *cobra.Command {
@@ -22,7 +22,7 @@ cgroup's) and compare them with what --connections needs. Nothing is changed.
 
 Exit codes: 0 they fit (there may be warnings), 1 they do not, 2 wrong usage.`,
 		Example: `  weir tcp doctor --connections 1000000
-  weir tcp doctor --connections 60000 --end client --sources 1
+  weir tcp doctor --connections 60000 --end client --source-addresses 1
   weir tcp doctor --connections 300000 --conntrack --json | jq '.[] | select(.level == "fail")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,7 +34,7 @@ Exit codes: 0 they fit (there may be warnings), 1 they do not, 2 wrong usage.`,
 			case want.Targets < 1:
 				return usageError(fmt.Errorf("--targets %d: at least 1", want.Targets))
 			case want.Workers < 0 || want.Sources < 0:
-				return usageError(fmt.Errorf("--workers %d, --sources %d: at least 1, or 0 for as many as needed", want.Workers, want.Sources))
+				return usageError(fmt.Errorf("--workers %d, --source-addresses %d: at least 1, or 0 for as many as needed", want.Workers, want.Sources))
 			}
 			want.BothEnds = end == "both"
 			findings := limits.Examine(limits.Read(), want)
@@ -56,7 +56,8 @@ Exit codes: 0 they fit (there may be warnings), 1 they do not, 2 wrong usage.`,
 	flags.StringVar(&end, "end", "both", "which ends are on this machine: both, client, server")
 	flags.IntVar(&want.Workers, "workers", 0, "processes of each end (default as many as needed)")
 	flags.IntVar(&want.Targets, "targets", 1, "addresses and ports that clients connect to")
-	flags.IntVar(&want.Sources, "sources", 0, "source addresses of the client; 0: as many as needed, as on loopback")
+	flags.IntVar(&want.Sources, "source-addresses", 0, "source addresses of the client; 0: as many as needed, as on loopback")
+	oldFlag(cmd, "sources", "", "source-addresses")
 	flags.BoolVar(&want.Conntracked, "conntrack", false, "connections pass connection tracking on this machine: the table must hold them")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -77,7 +78,7 @@ func writeLimits(w io.Writer, findings []limits.Finding, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, findings)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
 	for _, f := range findings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)

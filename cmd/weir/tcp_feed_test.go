@@ -33,9 +33,23 @@ func statsState(t *testing.T, at string, wanted func(*stats.State) bool) *stats.
 	}
 }
 
+// shownToNobodyElse sees that who does not know the token learns nothing of the reporters.
+func shownToNobodyElse(t *testing.T, at string) {
+	t.Helper()
+	for _, path := range []string{"/", "/api/state", "/api/history", "/api/events"} {
+		response, err := http.Get("http://" + at + path)
+		must(t, err)
+		response.Body.Close()
+		if response.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s without the token: %s", path, response.Status)
+		}
+	}
+}
+
 // A server and three replicas of a client report to a service that comes after them; all are seen as what they are,
 // and end as ended.
 func TestTCPReportsToStats(t *testing.T) {
+	takesSeconds(t)
 	spare, _, notes := tcpProcess(t, (*exec.Cmd).Start, "stats", "--listen", "127.0.0.1:0")
 	at := waitFor(t, notes, `http://(127\.0\.0\.1:\d+)/`)[1]
 	spare.Process.Signal(os.Interrupt)
@@ -48,7 +62,9 @@ func TestTCPReportsToStats(t *testing.T) {
 		waitFor(t, notes, `connection refused; the run goes on`)
 	}
 	_, _, pageNotes := tcpProcess(t, (*exec.Cmd).Start, "stats", "--listen", at, "--expect", "120")
-	waitFor(t, pageNotes, at)
+	page := at
+	at = "x:" + waitFor(t, pageNotes, `\?token=([A-Z2-7]{26})`)[1] + "@" + page
+	shownToNobodyElse(t, page)
 	st := statsState(t, at, func(s *stats.State) bool {
 		return s.Connected == 120 && s.Clients.Live == 3 && s.Difference != nil && *s.Difference == 0 && len(s.Matrix.Rows) == 3 && s.ServerRows[0].Peers == 3
 	})
@@ -82,10 +98,13 @@ func TestTCPReportsToStats(t *testing.T) {
 
 // The page of a benchmark of its own shows both ends while it runs.
 func TestTCPBenchServesItsPage(t *testing.T) {
+	takesSeconds(t)
 	bench, _, notes := tcpProcess(t, (*exec.Cmd).Start, "bench", "--connections", "200", "--workers", "1", "--server-workers", "1", "--hold", "1h",
 		"--heartbeat", "500ms", "--serve-stats", "127.0.0.1:0")
-	at := waitFor(t, notes, `http://(127\.0\.0\.1:\d+)/`)[1]
-	statsState(t, at, func(s *stats.State) bool {
+	said := waitFor(t, notes, `http://(127\.0\.0\.1:\d+)/\?token=([A-Z2-7]{26})`)
+	at := said[1]
+	shownToNobodyElse(t, at)
+	statsState(t, "x:"+said[2]+"@"+at, func(s *stats.State) bool {
 		return s.Clients.Established == 200 && s.Clients.Live == 1 && s.Expected == 200 && s.Servers.Established == 200 && s.Servers.Live == 1
 	})
 	bench.Process.Signal(os.Interrupt)
@@ -112,6 +131,7 @@ func TestTCPFeedFlagsAreChecked(t *testing.T) {
 
 // A service with a token: the page asks for it, and a server that has it reports.
 func TestTCPStatsWithToken(t *testing.T) {
+	takesSeconds(t)
 	token := t.TempDir() + "/token"
 	must(t, os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600))
 	_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "stats", "--listen", "127.0.0.1:0", "--token-file", token)

@@ -62,6 +62,7 @@ type manifestContainer struct {
 // The example for a cluster: its parts fit each other, and its programs, run with the arguments that stand there, find
 // each other and count what they hold.
 func TestTCPKubernetesExampleRuns(t *testing.T) {
+	takesSeconds(t)
 	text, err := os.ReadFile("../../examples/tcp/kubernetes.yaml")
 	must(t, err)
 	if regexp.MustCompile(`[:-] [&*][a-z]`).Match(text) {

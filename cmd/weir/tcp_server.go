@@ -18,7 +18,7 @@ import (
 
 type tcpServerFlags struct {
 	listen      []string
-	workers     string
+	workers     workerCount
 	connections int
 	config      tcpscale.ServerConfig
 	asJSON      bool
@@ -45,14 +45,14 @@ Exit codes: 0 ended by an interrupt or drained, 1 something broke, 2 wrong usage
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.listen, "listen", []string{":10000"}, "addresses to listen on, such as :10000 or 192.0.2.1:10000,:10001; port 0 is one that is free")
-	flags.StringVar(&f.workers, "workers", "auto", "processes; auto: as many as --connections needs with the open-file limit, at least one for each processor")
+	flags.Var(&f.workers, "workers", "processes; auto: as many as --connections needs with the open-file limit, at least one for each processor")
 	flags.IntVar(&f.connections, "connections", 100000, "how many are expected, for --workers auto")
 	flags.StringVar(&f.config.ID, "id", "", "name that clients see in their distribution, at most 32 bytes (default HOST-PID)")
 	flags.StringVar(&f.config.Zone, "zone", "", "zone that clients see, at most 20 bytes")
 	flags.IntVar(&f.config.Backlog, "backlog", 4096, "accept queue of each listener; net.core.somaxconn bounds it")
-	flags.DurationVar(&f.config.PlainTimeout, "plain-timeout", 2*time.Minute, "evict who announced no period and is silent for so long; 0: never")
+	durationVar(flags, &f.config.PlainTimeout, "plain-timeout", 2*time.Minute, "evict who announced no period and is silent for so long; 0: never")
 	flags.BoolVar(&f.asJSON, "json", false, "print a report as a JSON line every second")
-	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
 	f.stats.add(cmd)
 	return cmd
 }
@@ -64,10 +64,7 @@ type tcpServer struct {
 }
 
 func runTCPServer(cmd *cobra.Command, f tcpServerFlags) error {
-	workers, err := parseWorkers(f.workers)
-	if err != nil {
-		return usageError(err)
-	}
+	workers, err := int(f.workers), error(nil)
 	if f.config.Listen, err = listenAddresses(f.listen); err != nil {
 		return usageError(err)
 	}

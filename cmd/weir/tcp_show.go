@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
@@ -120,7 +119,7 @@ func failureWords(failures map[string]uint64) string {
 
 // writeTCPReport prints a run's end for people.
 func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := terminal.NewTable(w, false)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	if r.Void != "" {
 		row("VOID", "%s: times and rates are not the path's", r.Void)
@@ -190,7 +189,7 @@ func writePeers(w io.Writer, r *tcpscale.Report) {
 	if r.Role == tcpscale.RoleServer {
 		name = "CLIENT"
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := terminal.NewTable(w, false)
 	fmt.Fprintf(t, "\n%s\tZONE\tCONNECTIONS\tSHARE\n", name)
 	for _, p := range r.Peers[:min(len(r.Peers), shownPeers)] {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f%%\n", p.ID, p.Zone, p.Connections, 100*float64(p.Connections)/float64(max(r.Connections.Established, 1)))

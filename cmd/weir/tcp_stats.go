@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -33,13 +34,14 @@ connections each has, every client, which client is connected where, both ends s
 histories of an hour by seconds and a day by ten seconds. It needs no other host. Programs of the original tester may report
 too (POST /api/ServerStatistics).
 
-By default only this machine reaches it; --listen :9190 is every address. Who reaches the port can then read everything and report
-anything, unless --token-file names a secret. The original's programs know none.`,
+By default only this machine reaches it; --listen :9190 is every address. Who reads needs a token: that of --token-file, or else one
+that is made at the start and printed in the address of the page. With --token-file reporters need it too; without, who reaches
+the port can report. Metrics and the probe /livez are open without --token-file.`,
 		Example: `  weir tcp stats
   weir tcp stats --listen :8080 --expect 100000
   weir tcp stats --listen :8080 --token-file /run/secrets/token
-  curl -s http://127.0.0.1:9190/api/state
-  curl -sN http://127.0.0.1:9190/api/events`,
+  curl -s -H "Authorization: Bearer $(cat /run/secrets/token)" http://127.0.0.1:9190/api/state
+  curl -sN -H "Authorization: Bearer $(cat /run/secrets/token)" http://127.0.0.1:9190/api/events`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError(fmt.Errorf("no argument is wanted, got %q", args[0]))
@@ -50,12 +52,12 @@ anything, unless --token-file names a secret. The original's programs know none.
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:9190", "address of page and reports, HOST:PORT, or :PORT for every address")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with a token, at least 16 characters, that reports and readers need; a browser asks for it as the password of any user")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with a token, at least 16 characters, that reports and readers need; a browser asks for it as the password of any user (default: readers need one that is made at the start and printed)")
 	flags.IntVar(&f.Expect, "expect", 0, "connections that should come, drawn beside what is there; 0: none")
 	flags.IntVar(&f.MaxReporters, "max-reporters", 256, "servers and clients that are kept; 300 kB each after a day")
 	flags.IntVar(&f.MaxWatchers, "max-watchers", 32, "pages that are open at once")
-	flags.DurationVar(&f.SilentAfter, "silent-after", 10*time.Second, "without a report for so long a reporter counts no more; the original's programs: at least 1m")
-	flags.DurationVar(&f.ForgetAfter, "forget-after", 10*time.Minute, "without a report for so long it is forgotten, with its history")
+	durationVar(flags, &f.SilentAfter, "silent-after", 10*time.Second, "without a report for so long a reporter counts no more; the original's programs: at least 1m")
+	durationVar(flags, &f.ForgetAfter, "forget-after", 10*time.Minute, "without a report for so long it is forgotten, with its history")
 	flags.StringVar(&f.log, "log", "text", "log format: text or json")
 	return cmd
 }
@@ -95,14 +97,17 @@ func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	f.Page, f.Log = web.TCPStats(), log
-	at, ok := listener.Addr().(*net.TCPAddr)
-	switch {
-	case ok && f.Token == "" && at.IP.IsLoopback():
-		f.HostAllowed = func(host string) bool { return admin.HostAllowed(host) } // a web page may not read it by rebinding a name
-	case ok && f.Token == "":
-		log.Warn("who reaches this port can read and report; --token-file asks for a secret", "address", at.String())
+	page := "http://" + listener.Addr().String() + "/"
+	if f.Token == "" {
+		f.Token, f.OpenReports = rand.Text(), true
+		page += "?token=" + f.Token
+		if at, ok := listener.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
+			f.HostAllowed = func(host string) bool { return admin.HostAllowed(host) } // a web page may not report by rebinding a name
+		} else {
+			log.Warn("who reaches this port can report; --token-file asks for a secret", "address", listener.Addr().String())
+		}
 	}
-	log.Info("statistics", "page", "http://"+listener.Addr().String()+"/")
+	log.Info("statistics", "page", page)
 	return stats.New(f.Config).Serve(cmd.Context(), listener)
 }
 
@@ -112,7 +117,8 @@ func serveTCPStats(ctx context.Context, address string, expect int, say func(for
 	if err != nil {
 		return nil, nil, fmt.Errorf("--serve-stats: %w", err)
 	}
-	sender, err := stats.NewSender(listener.Addr().String(), "")
+	token := rand.Text()
+	sender, err := stats.NewSender(listener.Addr().String(), token)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--serve-stats: %w", err), listener.Close())
 	}
@@ -120,11 +126,11 @@ func serveTCPStats(ctx context.Context, address string, expect int, say func(for
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := stats.New(stats.Config{Page: web.TCPStats(), Expect: expect}).Serve(ctx, listener); err != nil {
+		if err := stats.New(stats.Config{Page: web.TCPStats(), Expect: expect, Token: token}).Serve(ctx, listener); err != nil {
 			say("--serve-stats: %v", err) // the run is worth more than its page
 		}
 	}()
-	say("statistics page on http://%s/", listener.Addr())
+	say("statistics page on http://%s/?token=%s", listener.Addr(), token)
 	return stats.NewFeed(sender, say), func() { cancel(); <-ended }, nil
 }
 

@@ -42,6 +42,8 @@ func reportScale(t *testing.T, s *stats.Sender, each int) {
 	}
 }
 
+const busyToken = "0123456789abcdef0123"
+
 // busyPage is a service with 6 servers and 10 clients of 10,000 connections each, at an address of its own.
 type busyPage struct {
 	at      string
@@ -60,14 +62,14 @@ func (p *busyPage) start(t *testing.T) {
 
 func newBusyPage(t *testing.T, config stats.Config) *busyPage {
 	t.Helper()
-	config.Page = web.TCPStats()
+	config.Page, config.Token = web.TCPStats(), busyToken
 	service := stats.New(config)
 	page := &busyPage{at: "127.0.0.1:0", handler: service.Handler()}
 	page.start(t)
 	go func() { _ = service.Run(t.Context()) }()
 	t.Cleanup(func() { page.server.Close() })
 	var err error
-	page.sender, err = stats.NewSender(page.at, "")
+	page.sender, err = stats.NewSender(page.at, busyToken)
 	must(t, err)
 	return page
 }
@@ -75,11 +77,12 @@ func newBusyPage(t *testing.T, config stats.Config) *busyPage {
 // A real browser, with the page's policy in force, shows what 6 servers and 10 clients report, and follows it without a
 // reload: over a service that goes away and comes again, and to the end of a server.
 func TestChromiumFollowsTheTCPStats(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "chromium")
 	page := newBusyPage(t, stats.Config{SilentAfter: time.Hour, Expect: 100000})
 	b := startBrowser(t)
 	b.look(1300, "light")
-	b.open("http://" + page.at + "/")
+	b.open("http://" + page.at + "/?token=" + busyToken)
 	const shows = `document.getElementById(%q).textContent.includes(%q)`
 	b.await(`!document.getElementById("empty").hidden`)
 	b.await(fmt.Sprintf(shows, "commands", "weir tcp server --listen :10000 --stats "+page.at))
@@ -146,12 +149,13 @@ func shots(b *browser, name string) {
 // The whole page is reached and worked with the keyboard, each stop is seen and has a name, and nothing is wider
 // than the window or paler than WCAG 2.2 asks for.
 func TestChromiumTCPStatsForEverybody(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "chromium")
 	page := newBusyPage(t, stats.Config{SilentAfter: time.Hour})
 	reportScale(t, page.sender, 10000)
 	b := startBrowser(t)
 	b.look(1300, "light")
-	b.open("http://" + page.at + "/")
+	b.open("http://" + page.at + "/?token=" + busyToken)
 	b.await(`document.querySelectorAll("#matrix td.cell").length === 60 && document.querySelectorAll("#plot-connections > svg path").length > 0`)
 
 	type stop struct {

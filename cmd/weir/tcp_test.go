@@ -52,15 +52,21 @@ func waitFor(t *testing.T, text *lockedBuffer, pattern string) []string {
 	}
 }
 
+// A run that is void because this machine was too busy is made once more. What is void then, too, is void for that reason alone.
 func TestTCPClientHoldsAgainstServer(t *testing.T) {
+	takesSeconds(t)
 	server, out, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "2", "--id", "srv", "--zone", "a")
 	port := waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1]
-	client, got, _ := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:"+port, "--connections", "500", "--hold", "2s", "--heartbeat", "500ms", "--json", "--quiet")
-	ended := client.Wait()
 	var r tcpscale.Report
-	if err := json.Unmarshal([]byte(got.String()), &r); err != nil || (ended != nil) != (r.Void != "") {
-		t.Fatal(err, ended, r.Void)
-	}
+	runs := atMostTwice(t, func() string {
+		client, got, _ := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:"+port, "--connections", "500", "--hold", "2s", "--heartbeat", "500ms", "--json", "--quiet")
+		ended := client.Wait()
+		r = tcpscale.Report{}
+		if err := json.Unmarshal([]byte(got.String()), &r); err != nil || (ended != nil) != (r.Void != "") {
+			t.Fatal(err, ended, r.Void)
+		}
+		return r.Void
+	})
 	if want := map[bool]string{false: "void: ", true: "ok: 500 of 500 connections"}[r.Void == ""]; !strings.HasPrefix(r.Conclusion, want) {
 		t.Errorf("verdict %q, want %q", r.Conclusion, want)
 	}
@@ -71,13 +77,31 @@ func TestTCPClientHoldsAgainstServer(t *testing.T) {
 	if err := server.Wait(); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(out.String(), "opened 500, closed 500, lost 0") {
-		t.Errorf("the server says:\n%s", out)
+	if want := fmt.Sprintf("opened %d, closed %[1]d, lost 0", 500*runs); !strings.Contains(out.String(), want) {
+		t.Errorf("no %q; the server says:\n%s", want, out)
+	}
+}
+
+// atMostTwice repeats a run that is void once, and says how many there were. No run is void but for a tester that was not scheduled.
+func atMostTwice(t *testing.T, run func() (void string)) (runs int) {
+	t.Helper()
+	for runs = 1; ; runs++ {
+		void := run()
+		if void == "" {
+			return runs
+		}
+		if !regexp.MustCompile(`^a worker was not scheduled for \d+\.\d s of \d+ s, at most \d+\.\d s at once$`).MatchString(void) {
+			t.Errorf("void: %s", void)
+		}
+		if t.Logf("run %d is void: %s", runs, void); runs == 2 {
+			return runs
+		}
 	}
 }
 
 // Each target gets the same, so a server that is named twice has two thirds.
 func TestTCPClientExpectsASpread(t *testing.T) {
+	takesSeconds(t)
 	var ports []string
 	for _, id := range []string{"one", "two"} {
 		_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "1", "--id", id)
@@ -104,14 +128,22 @@ func TestTCPClientExpectsASpread(t *testing.T) {
 }
 
 func TestTCPBenchInOneCommand(t *testing.T) {
+	takesSeconds(t)
 	report := t.TempDir() + "/r.html"
-	cmd, out, _ := tcpProcess(t, (*exec.Cmd).Start, "bench", "--connections", "1500", "--workers", "2", "--server-workers", "2", "--hold", "3s", "--heartbeat", "1s", "--json", "--report", report)
-	ended := cmd.Wait()
 	var r scalebench.Result
-	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
-		t.Fatal(err)
-	}
-	if r.OK != (r.Void == "") || (ended == nil) != r.OK || r.Held != 1500 || r.Lost != 0 || r.EstablishSeconds <= 0 || r.Client.Reconciled == nil || !r.Client.Reconciled.Agree {
+	atMostTwice(t, func() string {
+		cmd, out, _ := tcpProcess(t, (*exec.Cmd).Start, "bench", "--connections", "1500", "--workers", "2", "--server-workers", "2", "--hold", "3s", "--heartbeat", "1s", "--json", "--report", report)
+		ended := cmd.Wait()
+		r = scalebench.Result{}
+		if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+			t.Fatal(err)
+		}
+		if (ended == nil) != r.OK || r.OK != (r.Void == "") || r.Void != "" && !strings.HasPrefix(r.Verdict, "void: "+r.Void) {
+			t.Errorf("%v, %q: %s", ended, r.Void, r.Verdict)
+		}
+		return r.Void
+	})
+	if r.Held != 1500 || r.Lost != 0 || r.EstablishSeconds <= 0 || r.Client.Reconciled == nil || !r.Client.Reconciled.Agree {
 		t.Errorf("%s: %+v", r.Verdict, r.Client.Connections)
 	}
 	if page := readPage(t, report); !strings.Contains(page, "1500 connections held") || !strings.Contains(page, "<svg") ||
@@ -122,6 +154,7 @@ func TestTCPBenchInOneCommand(t *testing.T) {
 
 // Whose workers are stopped says so for people, for programs, and in the exit code.
 func TestTCPClientThatWasStoppedIsVoid(t *testing.T) {
+	takesSeconds(t)
 	_, _, notes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "1", "--quiet")
 	port := waitFor(t, notes, `listening on 127.0.0.1:(\d+)`)[1]
 	cmd, out, progress := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:"+port, "--connections", "50", "--workers", "1", "--heartbeat", "500ms", "--misses", "50")
@@ -150,6 +183,7 @@ func TestTCPClientThatWasStoppedIsVoid(t *testing.T) {
 }
 
 func TestTCPClientWithoutServerSaysSo(t *testing.T) {
+	takesSeconds(t)
 	cmd, out, notes := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:1", "--connections", "20", "--hold", "1s", "--plateau", "1s", "--quiet")
 	cmd.Wait()
 	if cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(out.String(), "nobody listens there") || !strings.Contains(notes.String(), "0 of 20 connections") {
@@ -170,6 +204,7 @@ func TestTCPDoctorSaysWhatDoesNotFit(t *testing.T) {
 // A path that drops without a word: found by the heartbeats within misses × period, and the connections come back once
 // the path does.
 func TestRootTCPSilentPathIsFound(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "nft")
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name: "tcpsilent", Namespaces: []netlab.Namespace{{Name: "c"}, {Name: "s"}},

@@ -25,6 +25,7 @@ func lastLine(text, mark string) string {
 
 // The rates are part of the prompt and redrawn each second: never more than one line, whatever the width does.
 func TestNATPromptFitsTheTerminal(t *testing.T) {
+	takesSeconds(t)
 	prompts := map[int]string{
 		40:  "weir nat>",
 		80:  "[0 entries, 0/s to, 0/s from destinations] weir nat>",
@@ -61,6 +62,7 @@ func TestNATPromptFitsTheTerminal(t *testing.T) {
 
 // Without a prompt the rates stand in a line of their own.
 func TestNATRatesFitTheTerminal(t *testing.T) {
+	takesSeconds(t)
 	const rates = "0 entries, 0/s to, 0/s from destinations"
 	command := fmt.Sprintf("exec %s nat %s %s --admin= </dev/null", os.Args[0], netlabtest.UDPAddress(t), natEcho(t))
 	s := terminaltest.Start(t, 80, 24, "sh", "-c", command)
@@ -93,5 +95,25 @@ func TestWatchFitsTheTerminal(t *testing.T) {
 	s.Type("C-c")
 	if code, text := s.Ended(); code != 0 || strings.Count(s.Visible(), "generation") != 1 {
 		t.Errorf("exit code %d:\n%s", code, text)
+	}
+}
+
+// Tables that are wider than the terminal are made to fit: no line is left to the terminal to break.
+func TestTablesFitTheTerminal(t *testing.T) {
+	for _, command := range []string{"snat rules", "bench list"} {
+		for _, width := range []int{40, 80} {
+			t.Run(fmt.Sprint(command, " ", width), func(t *testing.T) {
+				s := terminaltest.Start(t, width, 24, append([]string{os.Args[0]}, strings.Fields(command)...)...)
+				code, text := s.Ended()
+				if code != 0 {
+					t.Fatalf("exit code %d:\n%s", code, text)
+				}
+				for _, line := range s.Lines() {
+					if len([]rune(strings.TrimRight(line, " "))) > width {
+						t.Errorf("broken by the terminal: %s", line)
+					}
+				}
+			})
+		}
 	}
 }

@@ -18,7 +18,6 @@ import (
 func newTurnBenchCommand() *cobra.Command {
 	var (
 		config    bench.TurnConfig
-		seconds   float64
 		bandwidth string
 		rates     []string
 		most      string
@@ -29,26 +28,26 @@ func newTurnBenchCommand() *cobra.Command {
 		Short: "Measure what the TURN gateway and turncat carry and cost, as STUNner's benchmark does",
 		Long: `Start a gateway, a turncat for each client and a sink, send UDP through them, and print what arrived: the rows of each
 connection and their sum as iperf prints them, then CPU for a packet of each process. The same load is sent without TURN
-("direct") first, and with --with coturn also through coturn's turnserver. Nothing needs to be installed; iperf (version 2)
-is used where it is. As root everything runs in a network namespace of its own.
+("direct") first, and with --with coturn,stunnerd also through coturn's turnserver and STUNner's stunnerd (in the PATH, or named
+by $WEIR_TURNSERVER and $WEIR_STUNNERD). Nothing else needs to be installed; iperf (version 2) is used where it is. As root
+everything runs in a network namespace of its own.
 
   --road cat             client -> weir turn cat -> gateway -> sink, as STUNner's script does
   --road direct-channel  the generator speaks ChannelData itself: what the gateway alone costs
 
 --sweep measures 64, 128, 256, 512, 1024 and 1200 bytes: costs at --rates, and the highest rate with less than 1 % loss.`,
-		Example: `  weir turn bench -n 5 -t 5 -s 1000 -b 100000000 -p local
-  weir turn bench -n 5 -t 2 -s 1000 -b 10M --with coturn
-  sudo weir turn bench --sweep --with coturn --road direct-channel --report turn.html
-  sudo weir turn bench --road direct-channel --offload tcx -n 5 -s 100 -b 20M
+		Example: `  weir turn bench --clients 5 --duration 5s --size 1000 --bandwidth 100M
+  weir turn bench --clients 5 --duration 2s --size 1000 --bandwidth 10M --with coturn
+  sudo weir turn bench --sweep --with coturn,stunnerd --road direct-channel --report turn.html
+  sudo weir turn bench --road direct-channel --offload tcx --clients 5 --size 100 --bandwidth 20M
   weir turn bench --sweep --json > turn.json; weir bench report turn.json -o turn.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if !(seconds > 0 && seconds < 1e6) {
-				return usageError(fmt.Errorf("-t %v: write seconds, such as 5 or 0.5", seconds))
+			if config.Duration <= 0 {
+				return usageError(fmt.Errorf("--duration %v: write a length, such as 5s or 500ms", config.Duration))
 			}
-			config.Duration = time.Duration(math.Round(seconds * float64(time.Second)))
 			if config.Bandwidth, err = parseBits(bandwidth); err != nil {
-				return usageError(fmt.Errorf("-b: %w", err))
+				return usageError(fmt.Errorf("--bandwidth: %w", err))
 			}
 			if config.Most, err = parseBits(most); err != nil {
 				return usageError(fmt.Errorf("--most: %w", err))
@@ -68,12 +67,13 @@ is used where it is. As root everything runs in a network namespace of its own.
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&config.Clients, "clients", "n", 1, "turncats, or clients of the generator with --road direct-channel")
-	flags.Float64VarP(&seconds, "seconds", "t", 10, "length of a load in seconds")
+	durationVar(flags, &config.Duration, "duration", 10*time.Second, "length of a load")
+	oldFlag(cmd, "seconds", "t", "duration")
 	flags.IntVarP(&config.Size, "size", "s", 1200, "bytes of a packet, 40 to 1472")
 	flags.StringVarP(&bandwidth, "bandwidth", "b", "100000", "bits/s of each client, such as 100000, 100k or 10M")
 	flags.StringVarP(&config.Platform, "platform", "p", "local", "local; k8s is to come")
 	flags.StringVar(&config.Road, "road", bench.TurnRoadCat, "cat: through turncats; direct-channel: the generator speaks ChannelData")
-	flags.StringVar(&config.With, "with", bench.WithNone, "what to compare with in the same run: coturn, none")
+	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.TurnPeers(), ", "))
 	flags.StringVar(&config.Generator, "generator", bench.GeneratorAuto, "iperf, builtin, or auto: iperf where it is installed, builtin for sweeps and direct-channel")
 	flags.StringVar(&config.Offload, "offload", "none", "of the gateway: none, auto, tcx, xdp; needs root")
 	flags.StringVar(&config.Network, "network", bench.NetworkAuto, "loopback; veth: clients, servers and sink on hosts of their own, needs root; auto: veth with an offload")
@@ -83,9 +83,12 @@ is used where it is. As root everything runs in a network namespace of its own.
 	flags.BoolVar(&config.Sweep, "sweep", false, "measure all of --sizes, at --rates and at the highest rate that holds")
 	flags.IntSliceVar(&config.Sizes, "sizes", bench.TurnSizes(), "sizes of a sweep in bytes")
 	flags.StringSliceVar(&rates, "rates", []string{"20k"}, "of a sweep: packets/s of all clients at which costs are compared, such as 20k,120k")
-	flags.IntVar(&config.Rounds, "rounds", 3, "of a sweep: rounds of each rate, of -t seconds")
-	flags.DurationVar(&config.Probe, "probe", time.Second, "of a sweep: length of a try when it looks for the highest rate")
+	flags.IntVar(&config.Rounds, "rounds", 3, "of a sweep: rounds of each rate, of --duration")
+	durationVar(flags, &config.Probe, "probe", time.Second, "of a sweep: length of a try when it looks for the highest rate")
 	flags.StringVar(&most, "most", "1M", "of a sweep: packets/s at which the search stops")
+	for letter, name := range map[string]string{"n": "clients", "s": "size", "b": "bandwidth", "p": "platform"} {
+		oldShorthand(cmd, letter, name) // of STUNner's script; they mean other things in weir nat and weir explain
+	}
 	out.addFlags(cmd)
 	return cmd
 }

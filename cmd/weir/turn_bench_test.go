@@ -47,7 +47,7 @@ func (r *turnResult) UnmarshalJSON(text []byte) error {
 func turnBench(t *testing.T, roads []string, clients int, args ...string) []turnResult {
 	t.Helper()
 	page := filepath.Join(t.TempDir(), "turn.html")
-	out, err := execute(t, append([]string{"turn", "bench", "-t", "0.5", "-s", "200", "-b", "400k", "-p", "local", "--json", "--report", page}, args...)...)
+	out, err := execute(t, append([]string{"turn", "bench", "--duration", "500ms", "--size", "200", "--bandwidth", "400k", "--platform", "local", "--json", "--report", page}, args...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -89,29 +89,51 @@ func turnBench(t *testing.T, roads []string, clients int, args ...string) []turn
 }
 
 func TestTurnBenchThroughTurncats(t *testing.T) {
-	turnBench(t, []string{"direct", "weir cat"}, 2, "-n", "2", "--generator", "builtin")
+	turnBench(t, []string{"direct", "weir cat"}, 2, "--clients", "2", "--generator", "builtin")
 }
 
 func TestTurnBenchWithChannelData(t *testing.T) {
-	turnBench(t, []string{"direct", "weir"}, 3, "-n", "3", "--road", "direct-channel")
+	turnBench(t, []string{"direct", "weir"}, 3, "--clients", "3", "--road", "direct-channel")
 }
 
 func TestTurnBenchBesideCoturn(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "turnserver")
-	turnBench(t, []string{"direct", "weir cat", "coturn cat"}, 1, "-n", "1", "--generator", "builtin", "--with", "coturn")
+	turnBench(t, []string{"direct", "weir cat", "coturn cat"}, 1, "--clients", "1", "--generator", "builtin", "--with", "coturn")
+}
+
+// STUNner's own server, where it is installed, beside coturn in one run.
+func TestTurnBenchBesideStunner(t *testing.T) {
+	netlabtest.Tools(t, "turnserver")
+	stunnerd := os.Getenv("WEIR_STUNNERD")
+	if stunnerd == "" {
+		stunnerd = "stunnerd"
+	}
+	if _, err := exec.LookPath(stunnerd); err != nil {
+		t.Skipf("no stunnerd: %v", err)
+	}
+	turnBench(t, []string{"direct", "weir", "coturn", "stunnerd"}, 1, "-n", "1", "--road", "direct-channel", "--with", "coturn,stunnerd")
 }
 
 func TestTurnBenchByIperf(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "iperf")
-	turnBench(t, []string{"direct", "weir cat"}, 2, "-n", "2", "--generator", "iperf")
+	turnBench(t, []string{"direct", "weir cat"}, 2, "--clients", "2", "--generator", "iperf")
 }
 
 // With an offload everything arrives too, on hosts of their own, and the report says which.
 func TestRootTurnBenchOffload(t *testing.T) {
 	netlabtest.Root(t)
+	if !ownProcess(t) {
+		return
+	}
 	for _, mode := range []string{"tcx", "xdp"} {
 		t.Run(mode, func(t *testing.T) {
-			results := turnBench(t, []string{"direct", "weir"}, 2, "-n", "2", "--road", "direct-channel", "--offload", mode)
+			results := turnBench(t, []string{"direct", "weir"}, 2, "--clients", "2", "--road", "direct-channel", "--offload", mode)
 			if said := results[1].Parameters["offload"]; !strings.Contains(said, mode+" on ") {
 				t.Errorf("the gateway's offload is %q", said)
 			}
@@ -121,7 +143,7 @@ func TestRootTurnBenchOffload(t *testing.T) {
 
 // One size over the gateway: what it costs at a rate, and what rate it carries.
 func TestTurnBenchSweeps(t *testing.T) {
-	out, err := execute(t, "turn", "bench", "--sweep", "--sizes", "100", "--rates", "2k", "--rounds", "1", "--probe", "200ms", "--most", "4k", "-t", "0.3", "--road", "direct-channel", "--json")
+	out, err := execute(t, "turn", "bench", "--sweep", "--sizes", "100", "--rates", "2k", "--rounds", "1", "--probe", "200ms", "--most", "4k", "--duration", "300ms", "--road", "direct-channel", "--json")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -145,13 +167,13 @@ func TestTurnBenchSweeps(t *testing.T) {
 
 func TestTurnBenchRefusals(t *testing.T) {
 	for want, args := range map[string]string{
-		"platform k8s is not supported yet: it comes with the Kubernetes operator": "-p k8s",
-		"-b: \"10X\": write a number such as 100000, 100k or 10M":                  "-b 10X",
-		"-t -1: write seconds":                "-t -1",
-		"--rates: \"x\"":                      "--rates 20k,x",
-		"--most: \"a\"":                       "--most a",
-		"iperf speaks no TURN":                "--road direct-channel --generator iperf",
-		"packets of 8 bytes: want 40 to 1472": "-s 8",
+		"platform k8s is not supported yet: it comes with the Kubernetes operator": "--platform k8s",
+		"--bandwidth: \"10X\": write a number such as 100000, 100k or 10M":         "--bandwidth 10X",
+		"--duration -1s: write a length":                                           "--duration -1s",
+		"--rates: \"x\"":                                                           "--rates 20k,x",
+		"--most: \"a\"":                                                            "--most a",
+		"iperf speaks no TURN":                                                     "--road direct-channel --generator iperf",
+		"packets of 8 bytes: want 40 to 1472":                                      "--size 8",
 	} {
 		var exit *exitError
 		_, err := execute(t, append([]string{"turn", "bench"}, strings.Fields(args)...)...)
@@ -180,7 +202,7 @@ func TestTurnBenchInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := bench.Turn(ctx, bench.TurnConfig{
 		Binary: os.Args[0], Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
-		With: bench.WithNone, Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
+		Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
 		Progress: func(_ float64, what string) {
 			if strings.HasPrefix(what, "direct: 1 of") || strings.HasPrefix(what, "direct: 0 of") {
 				cancel()
@@ -209,7 +231,7 @@ func TestTurnBenchKilled(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	for name, signals := range map[string][]os.Signal{"killed": {os.Kill}, "interrupted twice": {os.Interrupt, os.Interrupt}} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "turn", "bench", "-n", "1", "-t", "600", "--generator", "builtin")
+			cmd := exec.Command(os.Args[0], "turn", "bench", "--clients", "1", "--duration", "10m", "--generator", "builtin")
 			output := new(lockedBuffer)
 			cmd.Stdout, cmd.Stderr = output, output
 			if err := cmd.Start(); err != nil {
@@ -238,7 +260,7 @@ func TestTurnBenchKilled(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			if _, err := bench.Turn(ctx, bench.TurnConfig{
 				Binary: os.Args[0], Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
-				With: bench.WithNone, Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
+				Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto,
 				Progress: func(_ float64, what string) {
 					if strings.HasPrefix(what, "direct: ") { // everything is up
 						cancel()

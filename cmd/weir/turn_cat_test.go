@@ -160,6 +160,7 @@ func TestTurnCatExitCodes(t *testing.T) {
 
 // Where the input ends at once, the answer is waited for.
 func TestTurnCatLingers(t *testing.T) {
+	takesSeconds(t)
 	server, _ := startTurnserver(t)
 	cmd, stdout, stderr := weirTurnCat("hello\n", nil, "-", "turn://user1:passwd1@"+server.String(), echoPeer(t), "--linger", "5s")
 	if err := cmd.Run(); err != nil || stdout.String() != "echo:hello\n" {

@@ -85,26 +85,38 @@ type gatewaySource struct {
 	limit int // instead of limits.unauthenticated; 0: none
 }
 
+// isURI tells a TURN URI from the name of a file.
+func isURI(text string) bool {
+	scheme, _, _ := strings.Cut(text, ":")
+	return scheme == "turn" || scheme == "turns" || strings.Contains(text, "://") && scheme != "file"
+}
+
 // source reads the command line; it opens nothing.
 func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
+	if len(args) == 1 && !isURI(args[0]) {
+		if err := f.config.args(nil, args); err != nil {
+			return nil, err
+		}
+		args = nil
+	}
 	limit, err := f.limit()
 	if err != nil {
 		return nil, err
 	}
 	peers := len(f.peers)+len(f.tcpPeers) > 0
 	switch {
-	case f.config == "" && len(args) == 0:
-		return nil, errors.New("no configuration; name a file with -c FILE, or write turn://USER:PASSWORD@ADDRESS:PORT")
-	case f.config != "" && len(args) > 0:
+	case f.config.path == "" && len(args) == 0:
+		return nil, errors.New("no configuration; name a FILE, or write turn://USER:PASSWORD@ADDRESS:PORT")
+	case f.config.path != "" && len(args) > 0:
 		return nil, errors.New("-c and a TURN URI exclude each other; remove one")
-	case f.config != "" && peers:
+	case f.config.path != "" && peers:
 		return nil, errors.New("--peers and --tcp-peers belong to a TURN URI; a file has clusters")
 	case len(args) > 1:
 		return nil, fmt.Errorf("%d TURN URIs; write one, or list the listeners in a file", len(args))
 	case len(args) == 1:
 		return &gatewaySource{uri: args[0], flags: f, limit: limit}, nil
 	}
-	path := strings.TrimPrefix(f.config, "file://")
+	path := strings.TrimPrefix(f.config.path, "file://")
 	if scheme, _, ok := strings.Cut(path, "://"); ok || path == "k8s" {
 		return nil, fmt.Errorf("-c %s: a configuration is not fetched by %s; name a file, such as one that a ConfigMap mounts", path, scheme)
 	}

@@ -18,6 +18,7 @@ import (
 // if it knows where; what it has goes on and can be refreshed, also when the serving process is killed meanwhile; when the
 // last allocation ends, it ends with code 0.
 func TestTurnDrains(t *testing.T) {
+	takesSeconds(t)
 	const allocations = 1000
 	config, server := turnConfig(t)
 	alternate := netlabtest.UDPAddress(t)

@@ -14,19 +14,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
-	"github.com/weir-lb/weir/internal/turn/keep"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
 // gatewayFlags are the flags of `weir turn gateway`.
 type gatewayFlags struct {
-	config       string
+	config       configFile
 	peers        []string
 	tcpPeers     []string
 	workers      int
-	dryRun       bool
+	check        bool
 	unproven     int
 	drainTimeout time.Duration
 	serve        serveFlags
@@ -36,7 +36,7 @@ type gatewayFlags struct {
 func newTurnGatewayCommand() *cobra.Command {
 	var f gatewayFlags
 	cmd := &cobra.Command{
-		Use:   "gateway {-c FILE | TURN-URI}",
+		Use:   "gateway {FILE | TURN-URI}",
 		Short: "Run a TURN gateway (RFC 8656): media of WebRTC clients through one port",
 		Long: `Run a TURN gateway until interrupted: clients over UDP, TCP, TLS and DTLS reach, through one port, the peers that its routes
 name, and no others.
@@ -58,18 +58,19 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
   weir turn gateway turn://user1:passwd1@127.0.0.1:3478 --peers 127.0.0.1,10.0.0.0/8:10000-20000
   weir turn gateway turns://user1:passwd1@0.0.0.0:5349 --tcp-peers 10.0.0.0/8:443
   weir turn gateway -c gateway.yaml --metrics :9183
-  weir turn gateway -c stunnerd.yaml --dry-run
+  weir turn gateway -c stunnerd.yaml --check
   kill -HUP PID     # of this gateway: read the file again`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runTurnGateway(cmd, &f, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.config, "config", "c", "", "configuration file, Weir's or STUNner's (YAML or JSON)")
+	f.config.add(cmd, ", Weir's or STUNner's (YAML or JSON)")
 	flags.StringSliceVar(&f.peers, "peers", nil, "of a TURN URI: peers that may be reached: addresses, prefixes, names, each with an optional port range (default 0.0.0.0/0,::/0)")
 	flags.StringSliceVar(&f.tcpPeers, "tcp-peers", nil, "of a TURN URI: peers that may be reached over TCP (RFC 6062; default none)")
 	flags.IntVar(&f.workers, "workers", 0, "workers that relay, each with its own socket per UDP listener (default one per core)")
 	flags.IntVar(&f.unproven, "unauthenticated", 0, "answers per second to one address that has not returned a nonce yet; wins over limits.unauthenticated (or "+envUnauthenticated+"; default 100)")
-	flags.BoolVarP(&f.dryRun, "dry-run", "d", false, "check configuration and certificates, print what they mean, open nothing")
-	flags.DurationVar(&f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
+	flags.BoolVar(&f.check, "check", false, "check configuration and certificates, print what they mean, open nothing")
+	oldFlag(cmd, "dry-run", "d", "check") // of stunnerd
+	durationVar(flags, &f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
 	f.serve.add(cmd, turnPart())
 	f.keep.add(cmd)
 	return cmd
@@ -108,7 +109,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 	if err != nil {
 		return usageError(err)
 	}
-	if f.dryRun {
+	if f.check {
 		plan, _, err := source.load()
 		if err == nil {
 			err = plan.check()
@@ -122,13 +123,13 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		}
 		return summary.print(cmd.OutOrStdout())
 	}
-	return f.keep.run(cmd, log, func(ctx context.Context, k *keep.Keep) error {
+	return f.keep.run(cmd, log, func(ctx context.Context, k *handover.Store) error {
 		return serveGateway(ctx, k, source, log, levels, cmd.Flags().Changed("drain-timeout"))
 	})
 }
 
 // serveGateway is the serving process.
-func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log *slog.Logger, levels *atomic.Pointer[stunnerd.LogLevels], drainGiven bool) error {
+func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource, log *slog.Logger, levels *atomic.Pointer[stunnerd.LogLevels], drainGiven bool) error {
 	signals, release := turnSignals()
 	defer release()
 	plan, text, err := source.load()
@@ -141,7 +142,7 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 	for i := range plan.gateway.Listeners {
 		privilege.WarnKeyFile(log, "TLS key", plan.gateway.Listeners[i].Key)
 	}
-	options := gateway.Options{Workers: source.flags.workers, Log: log.With("scope", "turn"), Keeper: gatewayKeeper(k)}
+	options := gateway.Options{Workers: source.flags.workers, Log: log.With("scope", "turn"), Store: gatewayStore(k)}
 	offload, err := openTurnOffload(&plan.gateway, log.With("scope", "offload"))
 	if err != nil {
 		return err
@@ -190,7 +191,7 @@ func serveGateway(ctx context.Context, k *keep.Keep, source *gatewaySource, log 
 			end := signalsOf(ctx).ending
 			end.drain()
 			if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
-				keep.Leaving() // what does not end now is killed, and not started again
+				handover.Leaving() // what does not end now is killed, and not started again
 				end.drained()
 			}
 			return nil

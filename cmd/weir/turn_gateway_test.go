@@ -214,7 +214,7 @@ func TestTurnGatewayUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{}, "no configuration; name a file with -c FILE, or write turn://"},
+		{[]string{}, "no configuration; name a FILE, or write turn://"},
 		{[]string{"-c", missing}, "no such file"},
 		{[]string{"-c", bad, "turn://u:p@127.0.0.1"}, "exclude each other"},
 		{[]string{"-c", bad, "--peers", "10.0.0.0/8"}, "belong to a TURN URI"},
@@ -227,7 +227,7 @@ func TestTurnGatewayUsage(t *testing.T) {
 		{[]string{"turn://u:p@127.0.0.1", "--workers", "-1"}, "--workers -1 is not between"},
 	} {
 		root := newRootCommand()
-		root.SetArgs(append([]string{"turn", "gateway", "--dry-run"}, test.args...))
+		root.SetArgs(append([]string{"turn", "gateway", "--check"}, test.args...))
 		root.SetOut(io.Discard)
 		root.SetErr(io.Discard)
 		if err := root.Execute(); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret") {
@@ -245,7 +245,7 @@ func TestTurnGatewayUsage(t *testing.T) {
 	}
 	var out bytes.Buffer
 	root := newRootCommand()
-	root.SetArgs([]string{"turn", "gateway", "--dry-run", "-c", "../../examples/turn/stunnerd.yaml"})
+	root.SetArgs([]string{"turn", "gateway", "--check", "-c", "../../examples/turn/stunnerd.yaml"})
 	root.SetOut(&out)
 	if err := root.Execute(); err != nil || !strings.Contains(out.String(), "turn:0.0.0.0:3478?transport=udp") || !strings.Contains(out.String(), "10.0.0.0/8:<10000-20000>") {
 		t.Errorf("%v\n%s", err, out.String())
@@ -271,7 +271,7 @@ func TestUnauthenticatedLimit(t *testing.T) {
 		{0, "many", 0, envUnauthenticated + `="many": write`},
 	} {
 		t.Setenv(envUnauthenticated, c.environment)
-		source, err := (&gatewayFlags{config: path, unproven: c.flag}).source(nil)
+		source, err := (&gatewayFlags{config: configFile{path}, unproven: c.flag}).source(nil)
 		if c.problem != "" {
 			if err == nil || !strings.HasPrefix(err.Error(), c.problem) {
 				t.Errorf("%+v: %v", c, err)

@@ -122,6 +122,9 @@ func (r *offloadRun) kernel() map[string]float64 {
 // damaged, the totals of the gateway are those of the load, and the kernel relays nearly all of it. When the clients have
 // left, nothing is relayed in the kernel; a gateway that was killed leaves interfaces as they were.
 func TestRootTurnOffload(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	for _, mode := range []string{"none", "tcx", "xdp"} {
 		t.Run(mode, func(t *testing.T) {
 			lab := netlabtest.Up(t, offloadLab("weiroff"+mode, false))
@@ -173,6 +176,9 @@ func TestRootTurnOffload(t *testing.T) {
 
 // TestRootTurnOffloadRestart kills the serving process: the next one enters the channels anew.
 func TestRootTurnOffloadRestart(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	lab := netlabtest.Up(t, offloadLab("weiroffagain", false))
 	r := startOffloadRun(t, lab, "tcx")
 	var before, now gatewayStatus

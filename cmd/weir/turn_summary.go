@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
@@ -66,7 +66,7 @@ func (s *gatewaySummary) print(w io.Writer) error {
 		gateway.AuthStatic: quantity(s.Users, "user"), gateway.AuthEphemeral: quantity(s.Secrets, "secret"), gateway.AuthNone: "STUN only",
 	}[gateway.AuthMode(s.Auth)]
 	fmt.Fprintf(w, "gateway %s: realm %s, authentication %s (%s)\n", s.Name, s.Realm, s.Auth, who)
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "LISTENER\tURI\tRELAY PORTS\tROUTES")
 	for _, l := range s.Listeners {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", l.Name, l.URI, l.RelayPorts, cmp.Or(strings.Join(l.Routes, ", "), "(no peer)"))

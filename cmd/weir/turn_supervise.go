@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/turn/gateway"
-	"github.com/weir-lb/weir/internal/turn/keep"
 )
 
 // keepFlags are --no-supervisor and --state of the gateway.
@@ -29,18 +29,18 @@ func (f *keepFlags) add(cmd *cobra.Command) {
 // run calls serve in the process that serves: a child of this one, started again whenever it dies, or with --no-supervisor
 // this one. All work of the command belongs in serve, which calls k.Ready when it serves. Its ctx ends when a successor is about to
 // take over: serve then ends at once and leaves the allocations as they are. Signals do not end it: see turnSignals.
-func (f *keepFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx context.Context, k *keep.Keep) error) error {
-	if keep.Probing() {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), keep.Protocol())
+func (f *keepFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
+	if handover.Probing() {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), handover.Protocol())
 		return err
 	}
-	if !f.single && !keep.Supervised() {
+	if !f.single && !handover.Supervised() {
 		signalsOf(cmd.Context()).ending.drain() // the serving process decides, and the supervisor ends with it
 		path, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("find the own binary: %w", err)
 		}
-		code, err := keep.Supervise(keep.Config{Path: path, Args: os.Args, Log: log})
+		code, err := handover.Supervise(handover.Config{Path: path, Args: os.Args, Log: log})
 		if err != nil {
 			return err
 		}
@@ -50,12 +50,12 @@ func (f *keepFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx con
 		return nil
 	}
 	err := f.serve(cmd.Context(), log, serve)
-	keep.Leaving() // not deferred: a panic is a crash
+	handover.Leaving() // not deferred: a panic is a crash
 	return err
 }
 
-func (f *keepFlags) serve(ctx context.Context, log *slog.Logger, serve func(ctx context.Context, k *keep.Keep) error) error {
-	k, err := keep.Open(keep.Options{State: f.state, Log: log})
+func (f *keepFlags) serve(ctx context.Context, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
+	k, err := handover.Open(handover.Options{State: f.state, Log: log})
 	if err != nil {
 		return usageError(err)
 	}
@@ -72,8 +72,8 @@ func (f *keepFlags) serve(ctx context.Context, log *slog.Logger, serve func(ctx 
 	return serve(ctx, k)
 }
 
-// gatewayKeeper is what a gateway keeps its sockets and records with: nothing, where that would keep nothing.
-func gatewayKeeper(k *keep.Keep) gateway.Keeper {
+// gatewayStore is what a gateway keeps its sockets and records with: nothing, where that would keep nothing.
+func gatewayStore(k *handover.Store) gateway.Store {
 	if s := k.Stats(); s.Supervisor == "none" && s.State == "" {
 		return nil
 	}
@@ -81,7 +81,7 @@ func gatewayKeeper(k *keep.Keep) gateway.Keeper {
 }
 
 // keepSamples are the metrics of what is kept.
-func keepSamples(s keep.Stats) []admin.Sample {
+func keepSamples(s handover.Stats) []admin.Sample {
 	alone, unusable := 0.0, 0.0
 	if s.Supervisor == "gone" {
 		alone = 1
@@ -106,7 +106,7 @@ func keepSamples(s keep.Stats) []admin.Sample {
 const maxMoved = 64 << 20
 
 // keepDoor adds to a gateway's door what is kept, and what `weir turn upgrade`, `export` and `import` ask for.
-func keepDoor(door *admin.Config, k *keep.Keep, g *gateway.Gateway, configured func() turnConfigStatus) {
+func keepDoor(door *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() turnConfigStatus) {
 	metrics := door.Metrics
 	door.Metrics = func() []admin.Sample { return append(metrics(), keepSamples(k.Stats())...) }
 	door.Status = func() any {

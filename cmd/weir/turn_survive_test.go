@@ -102,6 +102,9 @@ func survived(t *testing.T, what string, fs *turnFlows, s gatewayStatus) gap {
 // The serving process is killed under 200 relayed flows, three times: all go on by themselves, and the sockets were open all the
 // time, so that no client ever heard of a closed port.
 func TestTurnSurvivesKill(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	config, server := turnConfig(t)
 	g := startGateway(t, os.Args[0], config, server)
 	fs := newTurnFlows(t, server, survivors, flowInterval)
@@ -153,6 +156,9 @@ func TestTurnSurvivesKillOfAll(t *testing.T) {
 
 // Ended at once by a second signal and started again with its state directory, the gateway has all it had.
 func TestTurnSurvivesRestart(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	for _, flag := range []string{"--no-supervisor=false", "--no-supervisor"} {
 		t.Run(flag, func(t *testing.T) {
 			config, server := turnConfig(t)
@@ -184,6 +190,9 @@ func (g *turnGateway) interruptTwice() {
 // By SIGUSR2 and by `weir turn upgrade`, another build takes the place of the running one under its process id: nothing is
 // read in between, so nothing is lost but what does not fit into the kernel's buffers.
 func TestTurnSurvivesUpgrade(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	config, server := turnConfig(t)
 	dir := t.TempDir()
 	binary, other := filepath.Join(dir, "weir"), filepath.Join(dir, "weir.next")
@@ -225,6 +234,9 @@ func TestTurnSurvivesUpgrade(t *testing.T) {
 // Exported by one gateway and imported by another that has taken over its addresses, all allocations go on; imported once
 // more they are refused, and so is what is no export.
 func TestTurnMoves(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
 	config, server := turnConfig(t)
 	g := startGateway(t, os.Args[0], config, server)
 	fs := newTurnFlows(t, server, survivors, flowInterval)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/turn/keep"
+	"github.com/weir-lb/weir/internal/handover"
 )
 
 // upgradeAnswer is the answer to POST /upgrade: the new binary was found to run, and this process hands over.
@@ -19,9 +19,9 @@ type upgradeAnswer struct {
 
 // keepStatus is the part of a gateway's status that is about its process.
 type keepStatus struct {
-	PID     int        `json:"pid"`
-	Version string     `json:"version"`
-	Keep    keep.Stats `json:"keep"`
+	PID     int            `json:"pid"`
+	Version string         `json:"version"`
+	Keep    handover.Stats `json:"keep"`
 }
 
 // upgraded is what `weir turn upgrade --json` prints.
@@ -67,7 +67,7 @@ binary does not come to serve, the old one is back. It is what SIGUSR2 to the ga
 		},
 	}
 	flags.add(cmd, turnPart())
-	cmd.Flags().DurationVar(&wait, "wait", time.Minute, "how long the new process may take until it serves")
+	durationVar(cmd.Flags(), &wait, "wait", time.Minute, "how long the new process may take until it serves")
 	return cmd
 }
 

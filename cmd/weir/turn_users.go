@@ -9,12 +9,12 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
@@ -69,8 +69,10 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 	}
 	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", maxTurnUsers))
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "how often with --watch")
+	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
 	flags.add(cmd, turnPart())
+	live(cmd, "user", flags.users(func(u *gateway.User) string { return u.User }))
+	live(cmd, "listener", flags.users(func(u *gateway.User) string { return u.Listener }))
 	return cmd
 }
 
@@ -106,7 +108,7 @@ func (t *turnTable) once(ctx context.Context) error {
 }
 
 func (t *turnTable) print(list *turnUserList) error {
-	table := tabwriter.NewWriter(t.out, 0, 8, 2, ' ', 0)
+	table := terminal.NewTable(t.out, false)
 	fmt.Fprintln(table, "USER\tCLIENT\tVIA\tRELAY\tPEERS\tCHANNELS\tAGE\tEXPIRES\tUP\tDOWN\tRATE\tLAST")
 	for i := range list.Users {
 		u := &list.Users[i]

@@ -55,6 +55,7 @@ func startRelay(t *testing.T, certificate, key string) map[string]string {
 
 // Two peers of pion/webrtc, allowed relayed candidates only, exchange media and messages through each kind of listener.
 func TestWebRTCThroughTheGateway(t *testing.T) {
+	takesSeconds(t)
 	certificate := os.Getenv("SSL_CERT_FILE")
 	if os.Getenv(inTrust) == "" { // pion/webrtc trusts what Go's roots hold, which are read once in a process
 		certificate, key := selfSigned(t, t.TempDir())
@@ -182,6 +183,7 @@ func introduce(t *testing.T, caller, callee *webrtc.PeerConnection) {
 
 // The same in a browser: two peers of one page in headless Chromium, over UDP and over TCP to the gateway.
 func TestChromiumThroughTheGateway(t *testing.T) {
+	takesSeconds(t)
 	netlabtest.Tools(t, "chromium")
 	certificate, key := selfSigned(t, t.TempDir())
 	uris := startRelay(t, certificate, key)

@@ -10,12 +10,23 @@ import (
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
+// quietUsage is what -q means everywhere.
+const quietUsage = "show no progress and no statistics while it runs"
+
+// screenText is text that is as wide as the terminal it is for.
+type screenText struct {
+	bytes.Buffer
+	live *terminal.Live
+}
+
+func (s *screenText) Width() int { return s.live.Width() }
+
 // again runs show, which prints to *out, at intervals until ctx ends; on a terminal, unless plain, each time in the same
 // place.
 func again(ctx context.Context, out *io.Writer, plain bool, every time.Duration, show func(context.Context) error) error {
 	live := terminal.NewLive(*out)
 	defer live.Keep()
-	var text bytes.Buffer
+	text := screenText{live: live}
 	*out = &text
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

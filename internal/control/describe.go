@@ -73,8 +73,10 @@ type BackendStatus struct {
 	Weight   int      `json:"weight"`
 	State    lb.State `json:"state"`
 	Override string   `json:"override,omitempty"` // what and by whom: "drain by operator"
-	Nodes    []uint32 `json:"nodes,omitempty"`
-	Share    float64  `json:"share"` // of new flows, 0 to 1, counted in the Maglev table
+	Nodes    []uint32 `json:"nodes,omitempty"`    // owner ids, where they are the same in each layout
+	// LayoutNodes are the owner ids by layout, in the order of cid, where layouts have nodes of their own.
+	LayoutNodes [][]uint32 `json:"layout_nodes,omitempty"`
+	Share       float64    `json:"share"` // of new flows, 0 to 1, counted in the Maglev table
 }
 
 // Describe puts a snapshot into words: for status, weir lb show and weir check.
@@ -137,9 +139,11 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 	if protocols[lb.SCTP] {
 		s.Timeouts["sctp"] = timeout(service.Timeouts.SCTP)
 	}
+	differ := false
 	if service.CID != nil {
 		for i := range service.CID.Layouts {
 			s.CID = append(s.CID, layout(service.CID.Protocols, &service.CID.Layouts[i]))
+			differ = differ || service.OwnersLike(i) > 0
 		}
 	}
 	if snat := service.SNAT; snat != nil {
@@ -154,8 +158,14 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 	}
 	for i, backend := range service.Backends {
 		b := BackendStatus{
-			Name: backend.Name, Port: backend.Port, Mark: backend.Mark, Weight: backend.Weight, State: backend.State, Nodes: backend.Nodes,
+			Name: backend.Name, Port: backend.Port, Mark: backend.Mark, Weight: backend.Weight, State: backend.State,
 			Address: text(backend.Address4), Address2: text(backend.Address6), Index: index(backend.Slot),
+		}
+		switch {
+		case differ:
+			b.LayoutNodes = backend.Nodes
+		case service.CID != nil:
+			b.Nodes = backend.Nodes[0]
 		}
 		if b.Address == "" {
 			b.Address, b.Address2 = b.Address2, ""

@@ -143,7 +143,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 	}
 	c := &Client{
 		config: config, epoll: epoll, partial: map[int32][]byte{}, serverOf: map[serverKey]uint16{}, wall: time.Now, waiting: config.Wait,
-		ramp: bucket{rate: config.Rate}, churn: bucket{rate: config.Churn},
+		ramp: newBucket(config.Rate, 0), churn: newBucket(config.Churn, 0),
 	}
 	for _, target := range config.Targets {
 		c.targets = append(c.targets, newSockaddr(target))
@@ -163,7 +163,7 @@ func (c *Client) command(cmd Command) {
 	switch cmd.Op {
 	case OpRamp:
 		c.waiting = false
-		c.ramp = bucket{rate: cmd.Rate, last: c.now}
+		c.ramp = newBucket(cmd.Rate, c.now)
 	case OpMark:
 		c.marks.set(cmd.Name, c.now)
 	}
@@ -197,7 +197,7 @@ func (c *Client) pending() int { return len(c.ready) + c.config.Connections - in
 func (c *Client) advance(now time.Duration) {
 	c.now = now
 	c.wheel.advance(ticks(now), c.expire)
-	if c.churn.rate > 0 && c.count.connections.Established > 0 {
+	if c.churn.cost > 0 && c.count.connections.Established > 0 {
 		for range c.churn.take(now, c.count.connections.Established) {
 			c.closeOne()
 		}

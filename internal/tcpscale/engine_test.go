@@ -1,6 +1,8 @@
 package tcpscale
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"runtime"
@@ -93,6 +95,25 @@ func (p *pair) pass(d time.Duration, engines ...engine) {
 	}
 }
 
+// serverStands lets time go on for the client alone. The server's kernel goes on acknowledging what is sent, as late as it
+// likes: each tick waits for that.
+func (p *pair) serverStands(d time.Duration) {
+	p.t.Helper()
+	for end := p.now + d; p.now < end; {
+		p.pass(tick, p.client)
+		p.until("the acknowledgements", func() bool { return !p.unacknowledged() })
+	}
+}
+
+func (p *pair) unacknowledged() bool {
+	for i := range p.client.fresh {
+		if s := p.client.slots.at(i); s.state >= slotHello && silence(s.fd) != Hung {
+			return true
+		}
+	}
+	return false
+}
+
 // owed says whether an answer is under way: beside a hog the kernel may take longer to deliver it than a tick takes here,
 // and a whole period would pass meanwhile.
 func (p *pair) owed() bool {
@@ -130,7 +151,7 @@ func TestSilenceIsFoundInTime(t *testing.T) {
 	p.up()
 	p.pass(2*time.Second, p.client, p.server)
 	p.until("echoes", func() bool { return p.client.count.beats.Received == p.client.count.beats.Sent }, p.client, p.server)
-	p.pass(4200*time.Millisecond, p.client) // the server stands still
+	p.serverStands(4200 * time.Millisecond)
 	c := &p.client.count
 	if c.totals.Lost != 100 || c.failures[Hung] != 100 || c.totals.Failed != 0 {
 		t.Fatalf("%+v %v", c.totals, c.failures)
@@ -241,7 +262,7 @@ func TestChurnAndDrain(t *testing.T) {
 	p := newPair(t, func(c *ClientConfig, _ *ServerConfig) { c.Churn, c.Reset = 50, true })
 	p.up()
 	p.pass(4*time.Second, p.client, p.server)
-	p.client.churn.rate = 0
+	p.client.churn.cost = 0
 	// A connect that has failed waits for its back-off: time must go on.
 	for end := p.now + time.Minute; p.now < end && (p.client.count.connections.Established < 100 || p.server.count.connections.Established != 100); {
 		p.pass(tick, p.client, p.server)
@@ -307,10 +328,35 @@ func TestRefusedIsCountedAndTriedElsewhere(t *testing.T) {
 	}
 }
 
+// freePorts returns the first and last of n ports in the kernel's range to which nothing is bound, on any address: the kernel
+// gives no connection a port that somebody has bound, whatever the address.
+func freePorts(t *testing.T, n int) (low, high uint16) {
+	t.Helper()
+	first, last := ephemeralRange()
+	for range 1000 {
+		low = uint16(first + rand.IntN(last-first-n))
+		high = low + uint16(n-1)
+		port := low
+		for ; port <= high; port++ {
+			bound, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+			if err != nil {
+				break
+			}
+			bound.Close()
+		}
+		if port > high {
+			return low, high
+		}
+	}
+	t.Fatalf("no %d free ports one after the other from %d to %d", n, first, last)
+	return 0, 0
+}
+
 // 20 ports are 20 connections: then the client says what has run out.
 func TestOutOfPortsIsNamed(t *testing.T) {
+	low, high := freePorts(t, 20)
 	p := newPair(t, func(c *ClientConfig, _ *ServerConfig) {
-		c.PortLow, c.PortHigh, c.Sources, c.Connections = 40000, 40019, []netip.Addr{netip.MustParseAddr("127.86.75.30")}, 30
+		c.PortLow, c.PortHigh, c.Sources, c.Connections = low, high, []netip.Addr{netip.MustParseAddr("127.86.75.30")}, 30
 	})
 	p.until("20", func() bool {
 		return p.client.count.connections.Established == 20 && p.client.count.failures[OutOfPorts] >= 10

@@ -66,6 +66,9 @@ func TestMergedReportsKeepTheirIdentity(t *testing.T) {
 
 // Three clients of two workers each: the sum, each one's report, and what the server calls them agree.
 func TestReplicasAreSeenAsClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := startTestServer(t, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections, config.ID = server.Listen, 20, "pod"
@@ -90,12 +93,15 @@ func TestReplicasAreSeenAsClients(t *testing.T) {
 
 // Where ports end, as behind one masquerade, whole replicas are those that have all that they want.
 func TestWholeReplicasAtACeiling(t *testing.T) {
-	low, _ := ephemeralRange()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	low, high := freePorts(t, 100)
 	server := startTestServer(t, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections, config.ID = server.Listen, 30, "pod"
 	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.7")} // its ports are nobody else's
-	config.PortLow, config.PortHigh = uint16(low+1000), uint16(low+1099)
+	config.PortLow, config.PortHigh = low, high
 	var each []Report
 	run := ClientRun{
 		Place: here, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 3 * time.Second,

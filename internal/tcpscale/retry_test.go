@@ -72,6 +72,9 @@ func backAfterKill(t *testing.T, p *pair, all []engine, servers []*Server, dead 
 
 // One of six dies, and the others have a little room: its connections spread over all of them, in a second.
 func TestLostConnectionsSpreadOverTheOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	p, servers, all := several(t, 1200, 280, 280, 280, 280, 280, 280) // 200 each, then 240
 	took := backAfterKill(t, p, all, servers, 5)
 	if took > time.Second {
@@ -90,6 +93,9 @@ func TestLostConnectionsSpreadOverTheOthers(t *testing.T) {
 // Three of the others are full, and take connections into their accept queues only: they do not hold up the rest, and
 // nobody waits longer than a connect's time-out and a first back-off for each full one that he comes across.
 func TestFullServersDoNotHoldUpTheRest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	p, servers, all := several(t, 1200, 600, 600, 200, 200, 200, 200)
 	took := backAfterKill(t, p, all, servers, 5)
 	if n := p.client.count.connections.Established; n != 1200 || took > 40*time.Second {

@@ -1,6 +1,10 @@
 package tcpscale
 
-import "time"
+import (
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/rate"
+)
 
 // tick is the resolution of all timers.
 const tick = 100 * time.Millisecond
@@ -99,24 +103,27 @@ func (w *wheel) advance(now uint32, fire func(id int32)) {
 	}
 }
 
-// bucket is a token bucket. Without a rate it is always full.
+// bucket bounds how often something happens. Without a rate it does not.
 type bucket struct {
-	rate   float64 // tokens a second
-	tokens float64
-	last   time.Duration
+	rate.Bucket
+	cost time.Duration // 0: no limit
 }
 
 // burst is how long tokens are saved for.
 const burst = 250 * time.Millisecond
 
+// newBucket returns one that has no token yet at now.
+func newBucket(perSecond float64, now time.Duration) bucket {
+	if perSecond <= 0 {
+		return bucket{}
+	}
+	return bucket{rate.Empty(now, burst), rate.Cost(1, perSecond)}
+}
+
 // take takes up to n tokens and returns how many it got.
 func (b *bucket) take(now time.Duration, n int) int {
-	if b.rate <= 0 {
+	if b.cost == 0 {
 		return n
 	}
-	b.tokens = min(b.tokens+(now-b.last).Seconds()*b.rate, max(1, b.rate*burst.Seconds()))
-	b.last = now
-	got := min(n, int(b.tokens))
-	b.tokens -= float64(got)
-	return got
+	return b.TakeUpTo(now, b.cost, burst, n)
 }

@@ -56,7 +56,7 @@ func TestWheelDoesNotAllocate(t *testing.T) {
 }
 
 func TestBucketKeepsItsRate(t *testing.T) {
-	b := bucket{rate: 1000}
+	b := newBucket(1000, 0)
 	got := 0
 	for now := time.Duration(0); now <= 10*time.Second; now += 7 * time.Millisecond {
 		got += b.take(now, 1000)

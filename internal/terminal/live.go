@@ -35,6 +35,15 @@ func NewLive(out io.Writer) *Live {
 // IsTerminal reports whether Show draws.
 func (l *Live) IsTerminal() bool { return l.file != nil }
 
+// Width is how many columns the terminal has now. 0: there is none.
+func (l *Live) Width() int {
+	if l.file == nil {
+		return 0
+	}
+	width, _ := l.size()
+	return width
+}
+
 // Show replaces the block.
 func (l *Live) Show(lines ...string) {
 	if l.file == nil {

@@ -155,6 +155,9 @@ func TestBlockIsRedrawnInPlace(t *testing.T) {
 // Terminals either wrap the lines that they show when their width changes, or cut them: tmux does the one on its normal
 // screen and the other on its alternate one.
 func TestBlockSurvivesResizes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, screen := range map[string]string{"wrapping": "$\n", "cutting": "\x1b[?1049h\x1b[H$\n"} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, 100, 24)

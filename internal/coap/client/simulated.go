@@ -39,8 +39,15 @@ type simulated struct {
 	count      uint32 // requests sent
 	success    uint32 // answered with 2.xx
 	answeredAt time.Duration
-	timer      time.Duration // when it is due; 0: none
 }
+
+// setTimer makes the client due at a time, in place of an earlier one.
+func (c *simulated) setTimer(at time.Duration) { c.w.timers.Set(c.index(), at) }
+
+func (c *simulated) clearTimer() { c.w.timers.Remove(c.index()) }
+
+// index is the client's place in its worker's list.
+func (c *simulated) index() int32 { return int32(int(c.number) - c.w.first) }
 
 // connect makes the client ready: at once without DTLS, by a handshake with it.
 func (c *simulated) connect() {
@@ -78,7 +85,7 @@ func (c *simulated) begin() {
 		w.stats.Rehandshakes++
 	}
 	client.Start(w.now, c.transmit)
-	w.timers.set(c, client.Deadline())
+	c.setTimer(client.Deadline())
 }
 
 func (c *simulated) transmit(datagram []byte) { c.w.transmit(c.socket, datagram) }
@@ -87,7 +94,7 @@ func (c *simulated) transmit(datagram []byte) { c.w.transmit(c.socket, datagram)
 func (c *simulated) shake() {
 	done, err := c.handshake.Done()
 	if !done {
-		c.w.timers.set(c, c.handshake.Deadline())
+		c.setTimer(c.handshake.Deadline())
 		return
 	}
 	w := c.w
@@ -115,7 +122,7 @@ func (c *simulated) shake() {
 func (c *simulated) ready() {
 	c.state = stateReady
 	w := c.w
-	w.timers.clear(c)
+	c.clearTimer()
 	if w.phase == phaseLoad || w.phase == phaseProbe {
 		c.send()
 		return
@@ -234,7 +241,7 @@ func (c *simulated) answered(code message.Code, rtt time.Duration) {
 	case w.b.cfg.Requests > 0 && c.success >= uint32(w.b.cfg.Requests):
 		c.end()
 	case w.b.cfg.Pause > 0:
-		w.timers.set(c, w.now+w.b.cfg.Pause)
+		c.setTimer(w.now + w.b.cfg.Pause)
 	default:
 		c.send()
 	}
@@ -289,7 +296,7 @@ func (c *simulated) drop() {
 func (c *simulated) trouble() {
 	if c.w.b.cfg.NoStop && c.w.phase < phaseDrain {
 		c.state = stateWaiting
-		c.w.timers.set(c, c.w.now+c.w.jitter())
+		c.setTimer(c.w.now + c.w.jitter())
 		return
 	}
 	c.end()
@@ -301,7 +308,7 @@ func (c *simulated) pauseOrEnd() {
 		c.end()
 		return
 	}
-	c.w.timers.set(c, c.w.now+c.w.jitter())
+	c.setTimer(c.w.now + c.w.jitter())
 }
 
 func (w *worker) jitter() time.Duration {
@@ -310,7 +317,7 @@ func (w *worker) jitter() time.Duration {
 
 func (c *simulated) end() {
 	c.state = stateEnded
-	c.w.timers.clear(c)
+	c.clearTimer()
 	if c.w.ended++; c.w.ended == len(c.w.clients) {
 		c.w.publish()
 		c.w.b.wake()

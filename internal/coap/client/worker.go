@@ -15,6 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/steering/heap"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -39,9 +40,9 @@ type worker struct {
 	sockets []*socket
 	first   int // number of clients[0] among all clients
 
-	queue    []*simulated // want a handshake
-	inFlight int          // handshakes
-	timers   timers
+	queue    []*simulated             // want a handshake
+	inFlight int                      // handshakes
+	timers   heap.Heap[time.Duration] // of the clients, by their index in clients
 	now      time.Duration
 	rebindAt time.Duration
 
@@ -208,7 +209,7 @@ func (w *worker) run() {
 		if w.phase == phaseEnd {
 			break
 		}
-		w.timers.run(w.now)
+		w.runTimers()
 		w.endpoint.Tick(w.now)
 		w.rebind()
 		w.pump()
@@ -232,10 +233,18 @@ func (w *worker) run() {
 	w.close()
 }
 
+// runTimers calls due for every client whose time has come.
+func (w *worker) runTimers() {
+	for i, at, ok := w.timers.First(); ok && at <= w.now; i, at, ok = w.timers.First() {
+		w.timers.Remove(i)
+		w.clients[i].due()
+	}
+}
+
 // wait is how long nothing is due.
 func (w *worker) wait() time.Duration {
 	until := w.now + publishEvery
-	if at, ok := w.timers.next(); ok {
+	if _, at, ok := w.timers.First(); ok {
 		until = min(until, at)
 	}
 	if at, ok := w.endpoint.Next(); ok {

@@ -69,7 +69,7 @@ func New(cfg Config, sender Sender, handler Handler, events Events) *Endpoint {
 func (e *Endpoint) Counters() Counters { return e.counters }
 
 // Pending returns how many messages wait for an acknowledgement, a response or their time.
-func (e *Endpoint) Pending() int { return len(e.pendings.heap) }
+func (e *Endpoint) Pending() int { return e.pendings.due.Len() }
 
 // Receive handles one datagram of session s and returns the datagram to send back at once, built in out[:0:cap(out)], or an empty
 // slice. in and out must not overlap.

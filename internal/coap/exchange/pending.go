@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/steering/heap"
 )
 
 // kind of a pending message.
@@ -19,13 +20,11 @@ const (
 type pending struct {
 	session *Session
 	buf     []byte
-	token   []byte // aliases buf
-	due     time.Duration
+	token   []byte        // aliases buf
 	first   time.Duration // time of the first transmission
 	timeout time.Duration // current retransmission time-out
 	id      ID
 	next    int32 // next of the same session, or of the free list; -1 ends it
-	heap    int32 // place in the heap
 	mid     uint16
 	repeats uint8 // retransmissions so far
 	kind    kind
@@ -40,7 +39,7 @@ type pending struct {
 // pendings is the bounded table of pending messages with its heap of due times.
 type pendings struct {
 	slots []pending
-	heap  []int32
+	due   heap.Heap[time.Duration] // slots by due time
 	free  int32
 	limit int
 	// unproven is how many slots Reply.Unproven counts.
@@ -80,12 +79,10 @@ func (p *pendings) lookup(id ID) (int32, bool) {
 // attach puts slot i into its session's list and, due at due, into the heap.
 func (p *pendings) attach(i int32, s *Session, due time.Duration) {
 	slot := &p.slots[i]
-	slot.session, slot.due = s, due
+	slot.session = s
 	slot.next, s.pending = s.head(), i+1
 	s.count++
-	p.heap = append(p.heap, i)
-	slot.heap = int32(len(p.heap) - 1)
-	p.up(int(slot.heap))
+	p.due.Set(i, due)
 }
 
 // release takes slot i out of its session's list and the heap.
@@ -109,12 +106,7 @@ func (p *pendings) release(i int32) {
 			}
 		}
 	}
-	place, last := int(slot.heap), len(p.heap)-1
-	p.swap(place, last)
-	p.heap = p.heap[:last]
-	if place < last {
-		p.fix(place)
-	}
+	p.due.Remove(i)
 	buf := slot.buf
 	if cap(buf) > 2048 { // keep the table's memory near what usual messages need
 		buf = nil
@@ -125,8 +117,7 @@ func (p *pendings) release(i int32) {
 
 // reschedule moves slot i to another due time.
 func (p *pendings) reschedule(i int32, due time.Duration) {
-	p.slots[i].due = due
-	p.fix(int(p.slots[i].heap))
+	p.due.Set(i, due)
 }
 
 // find returns the session's pending message for which match holds, or -1. Sessions have few.
@@ -146,45 +137,4 @@ func (p *pendings) byToken(s *Session, m *message.Message) int32 {
 		}
 	}
 	return -1
-}
-
-func (p *pendings) fix(i int) {
-	if !p.down(i) {
-		p.up(i)
-	}
-}
-
-func (p *pendings) less(i, j int) bool { return p.slots[p.heap[i]].due < p.slots[p.heap[j]].due }
-
-func (p *pendings) swap(i, j int) {
-	p.heap[i], p.heap[j] = p.heap[j], p.heap[i]
-	p.slots[p.heap[i]].heap, p.slots[p.heap[j]].heap = int32(i), int32(j)
-}
-
-func (p *pendings) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !p.less(i, parent) {
-			return
-		}
-		p.swap(i, parent)
-		i = parent
-	}
-}
-
-func (p *pendings) down(i int) (moved bool) {
-	for {
-		child := 2*i + 1
-		if child >= len(p.heap) {
-			return moved
-		}
-		if child+1 < len(p.heap) && p.less(child+1, child) {
-			child++
-		}
-		if !p.less(child, i) {
-			return moved
-		}
-		p.swap(i, child)
-		i, moved = child, true
-	}
 }

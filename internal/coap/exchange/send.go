@@ -78,20 +78,19 @@ func (e *Endpoint) Forget(s *Session) {
 
 // Next returns when Tick must be called; ok is false when nothing is pending.
 func (e *Endpoint) Next() (due time.Duration, ok bool) {
-	if len(e.pendings.heap) == 0 {
-		return 0, false
-	}
-	return e.pendings.slots[e.pendings.heap[0]].due, true
+	_, due, ok = e.pendings.due.First()
+	return due, ok
 }
 
 // Tick sends and gives up what is due.
 func (e *Endpoint) Tick(now time.Duration) {
-	for len(e.pendings.heap) > 0 {
-		i := e.pendings.heap[0]
+	for {
+		i, due, ok := e.pendings.due.First()
+		if !ok || due > now {
+			return
+		}
 		slot := &e.pendings.slots[i]
 		switch {
-		case slot.due > now:
-			return
 		case slot.unsent:
 			slot.unsent, slot.first = false, now
 			e.transmit(i, now)

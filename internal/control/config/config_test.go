@@ -96,7 +96,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"wait: 10":                           `1:7: wait: "10" is not a time; write a number with its unit, such as 500ms, 30s or 2h`,
 		"address: localhost":                 `1:10: address: "localhost" is not an address; names are not looked up: write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1`,
 		"endpoint: 1.2.3.4":                  `1:11: endpoint: "1.2.3.4" is not an address with port; write 192.0.2.1:5684 or [2001:db8::1]:5684`,
-		"map: [1]":                           `1:6: map: not a mapping; write keys with values`,
+		"map: [1]":                           `1:6: map: not a mapping; write keys with values, NAME: a number`,
 		"Untagged: x":                        `1:1: Untagged: unknown key; known here: address, endpoint, inner, list, map, number, on, optional, ratio, small, text, wait`,
 		"inner: [{a: 1, a: 2}]":              `1:16: inner[0].a: duplicate key, first on line 1; remove one of them`,
 		"? [a]\n: b":                         `2:1: not YAML: found an invalid key for this map; check`,

@@ -522,7 +522,7 @@ func describe(t reflect.Type) string {
 		}
 		return "a list ([a, b] or lines with -)"
 	case reflect.Map:
-		return "keys with values"
+		return "keys with values, NAME: " + describe(t.Elem())
 	case reflect.Struct:
 		if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 			return "a value"

@@ -179,7 +179,7 @@ func FuzzProc(f *testing.F) {
 	})
 }
 
-// The command that serves queues with rules of a fast road names its interfaces.
+// The command that serves queues with rules of a fast path names its interfaces.
 func TestRunCommand(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"-c w.yaml --queue 0:1 --interface eth0":                      "weir lb run -c w.yaml --datapath nfqueue --queue 0:1 --batch 1",

@@ -63,7 +63,7 @@ func (e *examiner) runCommand(bound []queue, more string) string {
 		file = words[i+1]
 	}
 	if i := slices.Index(words, "--interface"); i >= 0 && i+1 < len(words) && slices.Contains(words, "--unmarked=true") {
-		more = " --interface " + words[i+1] + more // the rules wait for its fast road
+		more = " --interface " + words[i+1] + more // the rules wait for its fast path
 	}
 	numbers := fmt.Sprint(first)
 	if last > first {

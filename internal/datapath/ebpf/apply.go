@@ -180,44 +180,58 @@ func (c *change) maglev(a, old *applied) error {
 // maxDense is the greatest owner id that has a cell of its own.
 const maxDense = 1<<16 - 1
 
-// ownersOf writes the table of owner ids.
+// ownersOf writes the tables of owner ids, one for the layouts that have the same.
 func (c *change) ownersOf(a *applied) error {
-	top := -1
+	if a.service.CID == nil {
+		return nil
+	}
+	for layout := range a.service.CID.Layouts {
+		r := run{}
+		if a.service.OwnersLike(layout) == layout {
+			var err error
+			if r, err = c.ownersIn(a, layout); err != nil {
+				return err
+			}
+		}
+		a.owners = append(a.owners, r)
+	}
+	return nil
+}
+
+// ownersIn writes the table of one layout. It is never empty, for its start also names it in far_owners.
+func (c *change) ownersIn(a *applied, layout int) (run, error) {
+	top := 0
 	for _, b := range a.service.Backends {
-		for _, id := range b.Nodes {
+		for _, id := range b.Nodes[layout] {
 			if id <= maxDense {
 				top = max(top, int(id))
 			}
 		}
 	}
-	var err error
-	// Also without small ids, for its start names the service in far_owners.
-	if a.service.CID == nil {
-		return nil
+	owners, err := c.st.owners.take("owner ids", top+1)
+	if err != nil {
+		return run{}, err
 	}
-	if a.owners, err = c.st.owners.take("owner ids", top+2); err != nil {
-		return err
-	}
-	c.undos = append(c.undos, func() { c.st.owners.give(a.owners) })
-	table := c.st.owners.of(a.owners)
+	c.undos = append(c.undos, func() { c.st.owners.give(owners) })
+	table := c.st.owners.of(owners)
 	for i := range table {
 		table[i] = noSlot
 	}
 	for i, b := range a.service.Backends {
-		for _, id := range b.Nodes {
+		for _, id := range b.Nodes[layout] {
 			if id <= maxDense {
 				table[id] = a.slots[i]
 				continue
 			}
-			key := bpfOwnerKey{Service: uint32(a.owners.start), Owner: id}
+			key := bpfOwnerKey{Owners: uint32(owners.start), Owner: id}
 			if err := c.t.put(bpfMapFarOwners, key, uint32(a.slots[i])); err != nil {
-				return fmt.Errorf("owner id %d: %w", id, err)
+				return run{}, fmt.Errorf("owner id %d: %w", id, err)
 			}
 			a.far = append(a.far, key)
 			c.undos = append(c.undos, func() { c.t.maps[bpfMapFarOwners].Delete(key) })
 		}
 	}
-	return nil
+	return owners, nil
 }
 
 // snatOf registers the service's source addresses. They are never moved, so

@@ -52,14 +52,13 @@ type bpfCells struct {
 }
 
 type bpfCidLayout struct {
-	_              structs.HostLayout
-	Length         uint8
-	OwnerOffset    uint8
-	OwnerBits      uint8
-	RotationOffset uint8
-	RotationBits   uint8
-	Rotation       uint8
-	Pad            [2]uint8
+	_           structs.HostLayout
+	Owners      uint32
+	OwnersSize  uint32
+	Length      uint8
+	OwnerOffset uint8
+	OwnerBits   uint8
+	Rotation    uint8
 }
 
 type bpfClientHop struct {
@@ -175,9 +174,9 @@ type bpfOutboundKey struct {
 }
 
 type bpfOwnerKey struct {
-	_       structs.HostLayout
-	Service uint32
-	Owner   uint32
+	_      structs.HostLayout
+	Owners uint32
+	Owner  uint32
 }
 
 type bpfParameters struct {
@@ -204,38 +203,36 @@ type bpfParameters struct {
 }
 
 type bpfService struct {
-	_            structs.HostLayout
-	Maglev       uint32
-	MaglevSize   uint32
-	Owners       uint32
-	OwnersSize   uint32
-	FlowCost     uint32
-	TtlUdp       uint32
-	TtlOpening   uint32
-	TtlOpen      uint32
-	TtlClosing   uint32
-	TtlSctp      uint32
-	Mark         uint32
-	Id           uint16
-	Mode         uint8
-	Tunnel       uint8
-	Affinity     uint8
-	Down         uint8
-	CidProtocols uint8
-	Layouts      uint8
-	Layout       [4]bpfCidLayout
-	SnatFirst    uint16
-	SnatLast     uint16
-	Snat         uint16
-	Snat4        uint8
-	Snat6        uint8
-	MoreOwners   uint8
-	HasSnat      uint8
-	Pad          [2]uint8
-	CrowdedCost  uint32
-	Outer4       uint32
-	Outer6       [4]uint32
-	Pad2         uint64
+	_              structs.HostLayout
+	Maglev         uint32
+	MaglevSize     uint32
+	FlowCost       uint32
+	TtlUdp         uint32
+	TtlOpening     uint32
+	TtlOpen        uint32
+	TtlClosing     uint32
+	TtlSctp        uint32
+	Mark           uint32
+	Id             uint16
+	Mode           uint8
+	Tunnel         uint8
+	Affinity       uint8
+	Down           uint8
+	CidProtocols   uint8
+	Layouts        uint8
+	Layout         [4]bpfCidLayout
+	SnatFirst      uint16
+	SnatLast       uint16
+	Snat           uint16
+	Snat4          uint8
+	Snat6          uint8
+	MoreOwners     uint8
+	HasSnat        uint8
+	RotationOffset uint8
+	RotationBits   uint8
+	CrowdedCost    uint32
+	Outer4         uint32
+	Outer6         [4]uint32
 }
 
 type bpfTraceEvent struct {

@@ -34,11 +34,11 @@ func (c *change) commit() {
 		if now == nil || now.maglev != a.maglev {
 			c.st.maglev.give(a.maglev)
 		}
-		c.st.owners.give(a.owners)
-		if now == nil || now.owners != a.owners {
-			for _, key := range a.far {
-				c.t.maps[bpfMapFarOwners].Delete(key)
-			}
+		for _, r := range a.owners {
+			c.st.owners.give(r)
+		}
+		for _, key := range a.far {
+			c.t.maps[bpfMapFarOwners].Delete(key)
 		}
 		for i, b := range a.service.Backends {
 			if id := identityOf(b); !inUse[id] {

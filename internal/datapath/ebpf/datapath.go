@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -129,13 +130,14 @@ type applied struct {
 	number  uint16
 	slots   []uint16 // by lb.Backend.Index
 	maglev  run
-	owners  run
+	owners  []run // by layout; empty where it shares the one of an earlier layout (lb.Service.OwnersLike)
 	far     []bpfOwnerKey
 }
 
 const (
 	maxServices = 2048
 	maxSlots    = 65535
+	maxLayouts  = len(bpfService{}.Layout)
 )
 
 // Open checks that the kernel can do what config asks for. Programs are loaded
@@ -145,37 +147,54 @@ func Open(config Config) (*Datapath, error) {
 		return nil, errors.New("no interface: name those that packets for VIPs come in on")
 	}
 	if config.Front && config.Hook != HookTCX {
-		return nil, errors.New("a road before a queue needs the TCX hook")
+		return nil, errors.New("a program in front of a queue needs the TCX hook")
 	}
 	log := config.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	d := &Datapath{config: config, log: log, objects: map[Hook]*ebpf.Collection{}}
-	var err error
-	if d.clock, err = kernelClock(); err != nil {
-		return nil, err
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, d.closeOpened())
 	}
-	if config.manual || config.clockSet {
+	return d, nil
+}
+
+// open takes what lives until Close: the clock, the pins, next hops, netlink and the name of the network namespace.
+func (d *Datapath) open() (err error) {
+	if d.clock, err = kernelClock(); err != nil {
+		return err
+	}
+	if d.config.manual || d.config.clockSet {
 		d.clock = clock{tick: time.Millisecond, manual: true}
 	}
 	if err = d.openPins(); err != nil {
-		return nil, err
+		return err
 	}
-	if d.attached, err = planAttachments(config, d.pins.programs()); err != nil {
-		return nil, errors.Join(err, d.closePins())
+	if d.attached, err = planAttachments(d.config, d.pins.programs()); err != nil {
+		return err
 	}
-	if d.hops, err = nexthop.Open(log); err != nil {
-		return nil, errors.Join(err, d.closePins())
+	if d.hops, err = nexthop.Open(d.log); err != nil {
+		return err
 	}
-	if d.links, err = netlink.NewHandle(); err != nil {
-		d.hops.Close()
-		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), d.closePins())
+	if d.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("open netlink: %w", err)
 	}
 	if d.namespace, err = netns.Get(); err != nil {
-		return nil, fmt.Errorf("name the network namespace: %w", err)
+		return fmt.Errorf("find the network namespace: %w", err)
 	}
-	return d, nil
+	return nil
+}
+
+// closeOpened closes what open has opened so far.
+func (d *Datapath) closeOpened() error {
+	if d.links != nil {
+		d.links.Close()
+	}
+	if d.hops != nil {
+		d.hops.Close()
+	}
+	return d.closePins()
 }
 
 // Caps says what the data path can do; mode mark needs every interface on TCX.
@@ -196,8 +215,8 @@ func Caps(hook Hook) lb.Caps {
 		Protocols: []uint8{lb.TCP, lb.UDP},
 		Modes:     []lb.Mode{lb.NAT, lb.L2DSR, lb.L3DSR},
 		Tunnels:   []lb.Tunnel{lb.IPIP, lb.GUE},
-		CID:       true,
-		Prefixes:  true, PortRanges: true,
+		CID:       true, MaxLayouts: maxLayouts,
+		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		SNAT: true, Outbound: true, HoldFragments: true,
 		MaxFlows: maxFlows, FixedLimits: true,

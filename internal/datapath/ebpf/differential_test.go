@@ -33,7 +33,7 @@ services:
     protocols: [dtls12, dtls13, quic]
     layouts:
     - {length: 6, owner: {offset: 3, bits: 9}, rotation: {offset: 0, bits: 2, value: 1}}
-    - {length: 8, owner: {offset: 8, bits: 32}, rotation: {offset: 0, bits: 2, value: 2}}
+    - {length: 8, owner: {offset: 8, bits: 32}, rotation: {offset: 0, bits: 2, value: 2}, nodes: {a: [2, 300], b: [0, 1, 70000]}}
   backends:
   - {name: a, address: "10.1.0.1", address2: "2001:db8:1::1", nodes: [0, 1, 7]}
   - {name: b, address: "10.1.0.2", address2: "2001:db8:1::2", nodes: [2, 300]}
@@ -100,6 +100,19 @@ services:
   - {name: b, address: "10.5.0.2", address2: "2001:db8:5::2"}
 `
 
+// differentialLayouts are the CID layouts of differentialSpec in another order, with an owner of one moved: old CIDs must
+// find their owners after a reload, new ones theirs.
+const differentialLayouts = `
+    - {length: 8, owner: {offset: 8, bits: 32}, rotation: {offset: 0, bits: 2, value: 2}, nodes: {a: [2, 300, 70000], b: [0, 1]}}
+    - {length: 6, owner: {offset: 3, bits: 9}, rotation: {offset: 0, bits: 2, value: 1}}`
+
+// otherLayouts is differentialSpec with differentialLayouts.
+func otherLayouts() string {
+	before, rest, _ := strings.Cut(differentialSpec, "    layouts:\n")
+	_, after, _ := strings.Cut(rest, "\n  backends:")
+	return before + "    layouts:" + differentialLayouts + "\n  backends:" + after
+}
+
 // TestRootDifferential gives the same random packets to the Go engine and to
 // the program. FRAMES says how many, SEED repeats a run.
 func TestRootDifferential(t *testing.T) {
@@ -127,12 +140,15 @@ func TestRootDifferential(t *testing.T) {
 }
 
 func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
-	spec, _, err := config.Decode[lb.Spec]("spec.yaml", []byte(differentialSpec))
-	if err != nil {
-		return err
+	var specs [2]lb.Spec
+	for i, text := range []string{differentialSpec, otherLayouts()} {
+		var err error
+		if specs[i], _, err = config.Decode[lb.Spec]("spec.yaml", []byte(text)); err != nil {
+			return err
+		}
 	}
 	caps := Caps(hook)
-	snapshot, err := lb.Compile(spec, nil, caps)
+	snapshot, err := lb.Compile(specs[0], nil, caps)
 	if err != nil {
 		return err
 	}
@@ -148,7 +164,7 @@ func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
 	var now time.Duration
 	for i := range frames {
 		if i%1500 == 1499 {
-			if snapshot, err = lb.Compile(spec, g.overrides(), caps); err != nil {
+			if snapshot, err = lb.Compile(specs[g.r.IntN(2)], g.overrides(), caps); err != nil {
 				return err
 			}
 			snapshot.Generation = uint64(i)
@@ -196,8 +212,8 @@ func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
 		}
 	}
 	t.Logf("%d frames, no difference: %v", frames, reasons)
-	if len(reasons) < 14 || reasons[lb.ReasonOutbound] < frames/1000 {
-		return fmt.Errorf("only %d reasons were seen, outbound %d times: the packets do not reach enough of the program", len(reasons), reasons[lb.ReasonOutbound])
+	if len(reasons) < 14 || min(reasons[lb.ReasonOutbound], reasons[lb.ReasonCID]) < frames/1000 {
+		return fmt.Errorf("only %d reasons were seen, outbound %d and cid %d times: the packets do not reach enough of the program", len(reasons), reasons[lb.ReasonOutbound], reasons[lb.ReasonCID])
 	}
 	return nil
 }
@@ -375,11 +391,11 @@ func (g *generator) payload() string {
 		b[i] = byte(g.r.Uint32())
 	}
 	// Rotation 1: nine bits of owner from bit 3. Rotation 2: 32 bits from bit 8.
-	owner := []int{0, 1, 2, 7, 300, 9}[g.r.IntN(6)]
+	owner := []int{0, 1, 2, 7, 300, 9, 70000}[g.r.IntN(7)]
 	id := []byte{byte(1<<6 | owner>>4&0x1f), byte(owner << 4), 0, 0, 0, 1, 2, 3, 4}
 	switch g.r.IntN(4) {
 	case 0:
-		id = []byte{2 << 6, 0, 0, byte(owner >> 8), byte(owner), 1, 2, 3, 4}
+		id = []byte{2 << 6, 0, byte(owner >> 16), byte(owner >> 8), byte(owner), 1, 2, 3, 4}
 	case 1:
 		id[0], id[1] = byte(g.r.IntN(256)), byte(g.r.IntN(8))
 	case 2: // one byte of owner
@@ -517,5 +533,3 @@ func (g *generator) mutate(frame []byte) []byte {
 	}
 	return frame
 }
-
-var _ = strings.TrimSpace

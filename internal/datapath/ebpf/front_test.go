@@ -73,7 +73,7 @@ func TestRootCorpusBeforeQueue(t *testing.T) {
 	}
 }
 
-// beyondFront names the cases in other modes, and those that the fast road leaves to the queue as a whole.
+// beyondFront names the cases in other modes, and those that the fast path leaves to the queue as a whole.
 func beyondFront(t *testing.T) map[string]string {
 	t.Helper()
 	beyond := map[string]string{

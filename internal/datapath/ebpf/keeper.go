@@ -75,7 +75,7 @@ type serviceText struct {
 	Mode     lb.Mode       `json:"mode"`
 	Size     int           `json:"size"` // of the Maglev table
 	Maglev   [2]int        `json:"maglev"`
-	Owners   [2]int        `json:"owners"`
+	Owners   [][2]int      `json:"owners"` // by layout
 	Backends []backendText `json:"backends"`
 }
 

@@ -67,7 +67,12 @@ services:
   - {address: 10.0.0.9, protocol: udp, port: 30-39}
   snat: {addresses: [192.0.2.1, 192.0.2.2], ports: 1024-2047}
   outbound: true
-  cid: {protocols: [dtls12], layouts: [{length: 8, owner: {offset: 0, bits: 32}}]}
+  cid:
+    protocols: [dtls12]
+    layouts:
+    - {length: 8, owner: {offset: 8, bits: 32}, rotation: {offset: 0, bits: 2, value: 0}}
+    - {length: 8, owner: {offset: 8, bits: 24}, rotation: {offset: 0, bits: 2, value: 1}, nodes: {d: [2, 80000], e: [1]}}
+    - {length: 6, owner: {offset: 8, bits: 32}, rotation: {offset: 0, bits: 2, value: 2}}
   backends: [{name: d, address: 10.2.0.4, nodes: [1, 70000]}, {name: e, address: 10.2.0.5, nodes: [2, 80000]}]
 `
 
@@ -257,7 +262,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 			t.Errorf("%s: %v, before %v", name, now[name], was[name])
 		}
 	}
-	if len(now[bpfMapVports].([]string)) != 3 || len(now[bpfMapFarOwners].([]string)) != 2 || len(now[bpfMapVranges].([]string)) != 1 {
+	if len(now[bpfMapVports].([]string)) != 3 || len(now[bpfMapFarOwners].([]string)) != 3 || len(now[bpfMapVranges].([]string)) != 1 {
 		t.Errorf("leftovers: %v %v %v", now[bpfMapVports], now[bpfMapVranges], now[bpfMapFarOwners])
 	}
 	if len(now[bpfMapOutbounds].([]string)) != 2 {
@@ -283,6 +288,9 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
 	if left := d.shared(t)[bpfMapOutbounds].([]string); len(left) != 0 {
 		t.Errorf("nobody may start flows: %v", left)
+	}
+	if far := d.shared(t)[bpfMapFarOwners].([]string); len(far) != 0 || d.state.owners.used() != 0 {
+		t.Errorf("no service reads CIDs: %v and %d cells", far, d.state.owners.used())
 	}
 	if managed := p.managed(); managed != 2 {
 		t.Errorf("%d managed neighbours for two backends", managed)

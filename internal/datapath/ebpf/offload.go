@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 )
@@ -133,7 +134,7 @@ func OpenOffload(c OffloadConfig) (_ *Offload, err error) {
 	if o.namespace, err = netns.Get(); err != nil {
 		return nil, fmt.Errorf("name the network namespace: %w", err)
 	}
-	if o.links, err = netlink.NewHandle(); err != nil {
+	if o.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	if err := o.begin(); err != nil {

@@ -14,7 +14,6 @@ func (c *change) record(a *applied) bpfService {
 	t := s.Timeouts
 	r := bpfService{
 		Maglev: uint32(a.maglev.start), MaglevSize: uint32(len(s.Maglev)),
-		Owners: uint32(a.owners.start), OwnersSize: uint32(a.owners.length),
 		TtlUdp: c.d.clock.ticks(t.UDP), TtlOpening: c.d.clock.ticks(t.TCPOpening),
 		TtlOpen: c.d.clock.ticks(t.TCPEstablished), TtlClosing: c.d.clock.ticks(t.TCPClosing),
 		TtlSctp: c.d.clock.ticks(t.SCTP),
@@ -28,13 +27,14 @@ func (c *change) record(a *applied) bpfService {
 	r.CrowdedCost = c.crowdedCost(t.UDP)
 	if s.CID != nil {
 		r.CidProtocols = uint8(s.CID.Protocols)
-		r.Layouts = uint8(min(len(s.CID.Layouts), len(r.Layout)))
-		for i := range r.Layouts {
-			l := s.CID.Layouts[i]
+		r.Layouts = uint8(len(s.CID.Layouts))
+		for i, l := range s.CID.Layouts {
+			owners := a.owners[s.OwnersLike(i)]
 			r.Layout[i] = bpfCidLayout{
-				Length: uint8(l.Length), OwnerOffset: uint8(l.OwnerOffset), OwnerBits: uint8(l.OwnerBits),
-				RotationOffset: uint8(l.RotationOffset), RotationBits: uint8(l.RotationBits), Rotation: l.Rotation,
+				Owners: uint32(owners.start), OwnersSize: uint32(owners.length),
+				Length: uint8(l.Length), OwnerOffset: uint8(l.OwnerOffset), OwnerBits: uint8(l.OwnerBits), Rotation: l.Rotation,
 			}
+			r.RotationOffset, r.RotationBits = uint8(l.RotationOffset), uint8(l.RotationBits)
 		}
 		r.MoreOwners = boolByte(len(a.far) > 0)
 	}

@@ -156,7 +156,10 @@ func textOf(services map[string]*applied) generationText {
 		a := services[name]
 		s := serviceText{
 			Name: name, Number: a.number, Mode: a.service.Mode, Size: len(a.service.Maglev),
-			Maglev: [2]int{a.maglev.start, a.maglev.length}, Owners: [2]int{a.owners.start, a.owners.length},
+			Maglev: [2]int{a.maglev.start, a.maglev.length},
+		}
+		for _, r := range a.owners {
+			s.Owners = append(s.Owners, [2]int{r.start, r.length})
 		}
 		for i, b := range a.service.Backends {
 			s.Backends = append(s.Backends, backendText{
@@ -204,13 +207,18 @@ func (d *Datapath) restore(text *generationText) error {
 func (d *Datapath) restoreService(s *serviceText) error {
 	st := &d.state
 	a := &applied{
-		service: s.service(), number: s.Number,
-		maglev: run{s.Maglev[0], s.Maglev[1]}, owners: run{s.Owners[0], s.Owners[1]},
+		service: s.service(), number: s.Number, maglev: run{s.Maglev[0], s.Maglev[1]},
 	}
 	if s.Number == 0 || s.Number >= maxServices || st.names[s.Number] != "" || !st.services.restore(s.Name, s.Number) {
 		return fmt.Errorf("journal: service %q has number %d", s.Name, s.Number)
 	}
-	if a.maglev.length > 0 && !st.maglev.reserve(a.maglev) || a.owners.length > 0 && !st.owners.reserve(a.owners) {
+	free := a.maglev.length == 0 || st.maglev.reserve(a.maglev)
+	for _, o := range s.Owners {
+		r := run{o[0], o[1]}
+		free = free && (r.length == 0 || st.owners.reserve(r))
+		a.owners = append(a.owners, r)
+	}
+	if !free {
 		return fmt.Errorf("journal: cells of service %q are another's", s.Name)
 	}
 	for i, b := range s.Backends {
@@ -254,15 +262,17 @@ func (d *Datapath) restoreShared() error {
 	st, t := &d.state, d.tables
 	starts := map[uint32]*applied{}
 	for _, a := range st.byName {
-		if a.owners.length > 0 {
-			starts[uint32(a.owners.start)] = a
+		for _, r := range a.owners {
+			if r.length > 0 {
+				starts[uint32(r.start)] = a
+			}
 		}
 	}
 	var far bpfOwnerKey
 	var slot uint32
 	var stray []bpfOwnerKey
 	for it := t.maps[bpfMapFarOwners].Iterate(); it.Next(&far, &slot); {
-		if a := starts[far.Service]; a != nil {
+		if a := starts[far.Owners]; a != nil {
 			a.far = append(a.far, far)
 		} else {
 			stray = append(stray, far)

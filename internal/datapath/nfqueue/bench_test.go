@@ -96,7 +96,7 @@ func flood(b *testing.B, config Config) {
 	take := func() (m mark) {
 		w.d.mu.Lock()
 		defer w.d.mu.Unlock()
-		w.d.crew.Do(func(w *worker) {
+		w.d.group.Do(func(w *worker) {
 			var usage unix.Rusage
 			if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
 				b.Error(err)

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/internal/datapath/crew"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 // Datapath answers queues by the snapshot that was applied last. Methods may be called by any goroutine.
@@ -27,7 +27,7 @@ type Datapath struct {
 	snapshot *lb.Snapshot
 	queues   []queue
 	workers  []*worker // from the first Apply on, which names the limits
-	crew     *crew.Crew[*worker]
+	group    *workers.Group[*worker]
 	began    bool // Run, which may be once
 	closed   bool
 }
@@ -57,7 +57,7 @@ func Open(config Config) (*Datapath, error) {
 
 func newDatapath(config Config) *Datapath {
 	d := &Datapath{config: config}
-	d.crew = crew.New[*worker](&d.mu)
+	d.group = workers.New[*worker](&d.mu)
 	return d
 }
 
@@ -96,7 +96,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	}
 	if d.workers != nil {
 		d.snapshot = s
-		d.crew.Do(func(w *worker) { w.engine.SetSnapshot(s) })
+		d.group.Do(func(w *worker) { w.engine.SetSnapshot(s) })
 		return nil
 	}
 	if err := d.bind(); err != nil {
@@ -105,7 +105,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	d.snapshot = s
 	for i, q := range d.queues {
 		w := newWorker(q, d.config.First+uint16(i), &d.config, s, &d.trace)
-		w.inbox = d.crew.Add(w, q.Wake)
+		w.inbox = d.group.Add(w, q.Wake)
 		d.workers = append(d.workers, w)
 	}
 	for i, w := range d.workers {
@@ -158,7 +158,7 @@ func (d *Datapath) explain(number uint16, err error) error {
 // Run answers packets until ctx ends, and returns nil then: what waits is answered first, what is held dropped. An error
 // is one that a worker cannot live with. It runs once.
 func (d *Datapath) Run(ctx context.Context) error {
-	err := d.crew.Run(ctx, d.beginLocked, (*worker).run, d.watch)
+	err := d.group.Run(ctx, d.beginLocked, (*worker).run, d.watch)
 	if errors.Is(err, errBegin) {
 		return err
 	}
@@ -190,7 +190,7 @@ func (d *Datapath) closeQueuesLocked() error {
 func (d *Datapath) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.crew.Running() {
+	if d.group.Running() {
 		return errors.New("close the nfqueue data path: it still runs")
 	}
 	if d.closed {

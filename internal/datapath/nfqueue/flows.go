@@ -26,7 +26,7 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 	going := true
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.crew.Steps(func(w *worker, from int) int {
+	d.group.Steps(func(w *worker, from int) int {
 		if !going {
 			return 0
 		}

@@ -66,7 +66,7 @@ func (d *Datapath) Stats() Stats {
 	if !d.closed {
 		rows, _ = d.readTable() // without it the kernel's columns are zero
 	}
-	d.crew.Do(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })
+	d.group.Do(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })
 	d.sumRowsLocked(&s)
 	for i := range s.Queues {
 		q := &s.Queues[i]
@@ -127,7 +127,7 @@ func (d *Datapath) sumRowsLocked(s *Stats) {
 		rule := 0
 		for from, last := 0, false; !last; last = from == 0 {
 			r.services, r.backends, r.rules = r.services[:0], r.backends[:0], r.rules[:0]
-			d.crew.One(i, func(w *worker) { from = w.countRows(&r, from) })
+			d.group.One(i, func(w *worker) { from = w.countRows(&r, from) })
 			rule = s.add(&r, rule)
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-lb/weir/internal/datapath/crew"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 // WorkerCounters are running totals of one worker.
@@ -46,7 +46,7 @@ type worker struct {
 	parsed     packet.Packet
 	at         time.Duration // of the batch
 	nextExpiry time.Duration
-	inbox      crew.Inbox[*worker]
+	inbox      workers.Inbox[*worker]
 
 	// release and discard are methods as values, made once: a closure per fragment would be an allocation.
 	release, discard func(p *packet.Packet, id uint32)

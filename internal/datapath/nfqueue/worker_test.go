@@ -357,7 +357,7 @@ func TestLargeSegments(t *testing.T) {
 	}
 }
 
-// Packets that come with a mark are counted: before a fast road's program they should not be queued.
+// Packets that come with a mark are counted: before a fast path's program they should not be queued.
 func TestMarkedPackets(t *testing.T) {
 	d, q := one(t, threeBackends, func() time.Duration { return 0 })
 	data := ip(t, "udp [2001:db8:1::1]:5000 > [2001:db8::1]:5684 payload=100")[0]

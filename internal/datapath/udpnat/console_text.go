@@ -189,7 +189,11 @@ func (f *Faults) set(name, value string) (err error) {
 			*share = 100
 		}
 	}
-	duration := func(to *time.Duration) { *to, err = time.ParseDuration(value) }
+	want := "is no value for it"
+	duration := func(to *time.Duration) {
+		*to, err = time.ParseDuration(value)
+		want = "is not a time; write a number with its unit, such as 50ms"
+	}
 	switch name {
 	case "loss-forward":
 		percent(&f.LossForward)
@@ -215,7 +219,7 @@ func (f *Faults) set(name, value string) (err error) {
 		return fmt.Errorf("no fault %q; there are %s", name, strings.Join(faultNames(), " "))
 	}
 	if err != nil {
-		return fmt.Errorf("fault %s: %q is no value for it", name, value)
+		return fmt.Errorf("fault %s: %q %s", name, value, want)
 	}
 	return nil
 }

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-lb/weir/internal/datapath/crew"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
 	"github.com/weir-lb/weir/internal/udpio"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 // Datapath forwards UDP by the snapshot that was applied last. All methods may be called by any goroutine.
@@ -33,7 +33,7 @@ type Datapath struct {
 	reverse bool
 	faults  Faults
 	fallen  uint64 // backends that turned stale
-	crew    *crew.Crew[*worker]
+	group   *workers.Group[*worker]
 	closed  bool
 
 	told map[lb.Target]bool // what OnLiveness knows: silent; only the watching goroutine uses it
@@ -48,7 +48,7 @@ func Open(config Config) (*Datapath, error) {
 		config: config, reverse: config.Reverse, faults: config.Faults,
 		groups: map[netip.AddrPort]*udpio.Group{}, revived: make(chan struct{}, 1), told: map[lb.Target]bool{},
 	}
-	d.crew = crew.New[*worker](&d.mu)
+	d.group = workers.New[*worker](&d.mu)
 	d.watch = watch{
 		timeout: config.BackendTimeout, limit: int64(config.UnansweredLimit), after: config.UnansweredAfter,
 		all: map[destinationKey]*destination{}, heard: map[string]*atomic.Bool{},
@@ -66,7 +66,7 @@ func Open(config Config) (*Datapath, error) {
 			in: udpio.NewMessages(batchSize, longest), slab: make([]byte, slabSize),
 			engine: steer.New(&lb.Snapshot{}, d.engineOptions()),
 		}
-		w.inbox = d.crew.Add(w, poller.Wake)
+		w.inbox = d.group.Add(w, poller.Wake)
 		w.connected = !config.Unconnected && !config.Reverse
 		w.table.init()
 		d.workers = append(d.workers, w)
@@ -227,17 +227,17 @@ func (d *Datapath) do(f func(*worker)) {
 
 func (d *Datapath) doLocked(f func(*worker)) {
 	if !d.closed {
-		d.crew.Do(f)
+		d.group.Do(f)
 	}
 }
 
 // Run forwards until ctx ends, and returns nil then. An error is one that a worker cannot live with.
 func (d *Datapath) Run(ctx context.Context) error {
-	return d.crew.Run(ctx, d.beginLocked, (*worker).run, d.observe)
+	return d.group.Run(ctx, d.beginLocked, (*worker).run, d.observe)
 }
 
 func (d *Datapath) beginLocked() error {
-	if d.crew.Running() || d.closed {
+	if d.group.Running() || d.closed {
 		return errors.New("run the udp data path: it runs already, or is closed")
 	}
 	return nil
@@ -247,7 +247,7 @@ func (d *Datapath) beginLocked() error {
 func (d *Datapath) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.crew.Running() {
+	if d.group.Running() {
 		return errors.New("close the udp data path: it still runs")
 	}
 	if d.closed {

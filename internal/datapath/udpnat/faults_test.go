@@ -172,6 +172,9 @@ func TestFaultsCommand(t *testing.T) {
 			t.Errorf("%s: took it: %s", bad, got)
 		}
 	}
+	if _, err := f.console.Execute(t.Context(), "faults reorder-delay=5"); err == nil || !strings.Contains(err.Error(), "such as 50ms") {
+		t.Errorf("a delay without a unit: %v", err)
+	}
 	if got := f.do("faults"); got != want {
 		t.Fatalf("a refused change left %s", got)
 	}

@@ -242,7 +242,7 @@ func (d *Datapath) Entries(limit int) []Entry {
 	if d.closed {
 		return nil
 	}
-	d.crew.Steps(func(w *worker, from int) int {
+	d.group.Steps(func(w *worker, from int) int {
 		now := d.config.Now()
 		end := min(from+entriesPerStep, w.table.slots.Len())
 		for i := from; i < end; i++ {

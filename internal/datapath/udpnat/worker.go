@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/internal/datapath/crew"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
 	"github.com/weir-lb/weir/internal/udpio"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 const (
@@ -64,7 +64,7 @@ type worker struct {
 	lastBackend *lb.Backend
 	lastDest    *destination
 
-	inbox crew.Inbox[*worker]
+	inbox workers.Inbox[*worker]
 }
 
 // run serves until the stop request. It returns what ended it.

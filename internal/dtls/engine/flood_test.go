@@ -129,7 +129,7 @@ func TestHalfOpenFlood(t *testing.T) {
 			if got := n.connected(); got*100 < clients*95 {
 				t.Errorf("%d of %d clients connected", got, clients)
 			}
-			if s.HalfOpenEvicted < 10000 || s.HalfOpen > 8192 || len(n.w.halfOpens.slots.entries) > 8192 {
+			if s.HalfOpenEvicted < 10000 || s.HalfOpen > 8192 || n.w.halfOpens.slots.Size() > 8192 {
 				t.Errorf("the flood was not what it should be: %+v", s)
 			}
 		})
@@ -184,7 +184,7 @@ func TestHeldRecordsAreBounded(t *testing.T) {
 	early := record.AppendPlain(nil, record.ApplicationData, 0, make([]byte, 2000))
 	early[4] = 1 // epoch
 	held := func() (n int) {
-		for _, h := range x.w.halfOpens.heap {
+		for _, h := range x.w.halfOpens.byAddress {
 			n += h.pending.Held()
 		}
 		return n

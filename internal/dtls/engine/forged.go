@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/evict"
+	"github.com/weir-lb/weir/internal/steering/rate"
+	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
 // A session counts the records that fail to open, and ends when they are too many (record.Association). Whoever has seen a
@@ -17,6 +19,13 @@ import (
 //     uses many sources: it needs 18 hours for the 2^20 that end a session with CCM_8. Meanwhile a client that moves to another
 //     source may have to make a new session.
 //
+// A datagram is one sender's. So after a record of it has failed to open, its other records of that session are not tried: a
+// flood of datagrams full of records counts, and costs, no more than one of single records.
+//
+// A session does not go on beyond its limit, by whatever proof: with a tag of 64 bits each failure leaves a chance of 2^-64 that a
+// forged record is taken, and RFC 9147 section 4.5.3 wants a limit for CCM_8 that rests on the safeguards there are. DTLS 1.2 has
+// no other keys for the session than those of a new handshake, which is what the alert brings about.
+//
 // What exceeds a limit is dropped before its tag is computed, and counted in Stats.ForgedDropped. Limits count failures of one
 // session only: with a session of one's own one cannot keep others out. A session that has come to its end is told so with the
 // alert bad_record_mac (RFC 6347 section 4.1.2.7), protected by its own keys, and counted in Stats.Spent: its client makes a
@@ -25,28 +34,15 @@ const (
 	forgedBySource      = 32
 	forgedBySourceEvery = time.Second
 	forgedElsewhere     = 1024
-	forgedElsewhereRate = 16 // per second
+	forgedElsewhereCost = time.Second / 16
 )
-
-// allowance is a bucket of tokens, as the time at which it is full again. The zero value is full.
-type allowance time.Duration
-
-// take takes one token; it is there, or empty has not been asked.
-func (a *allowance) take(now, every time.Duration) {
-	*a = max(*a, allowance(now)) + allowance(every)
-}
-
-// empty reports whether no token is left of so many.
-func (a allowance) empty(now time.Duration, tokens int, every time.Duration) bool {
-	return time.Duration(a) > now+time.Duration(tokens-1)*every
-}
 
 // forgers are the sources whose records have failed to open, for each session apart. The table holds maxForgers entries. When
 // it is full, the entry goes, of the source that holds most, in which no record has failed for longest. That source gets a full
 // allowance for that session again, which the session's limit of all sources bounds. Counted by Stats.ForgersEvicted.
 type forgers struct {
 	byKey map[forgerKey]int32
-	slots slots[forger]
+	slots slab.Numbers[forger]
 	order evict.Order[evict.Source]
 	spare *forger // the one evicted last
 }
@@ -60,7 +56,7 @@ type forgerKey struct {
 
 type forger struct {
 	key   forgerKey
-	allow allowance
+	allow rate.Bucket
 }
 
 // fail counts a failure. It reports whether another entry was evicted for it.
@@ -78,21 +74,21 @@ func (t *forgers) fail(key forgerKey, now time.Duration) (evicted bool) {
 			f = new(forger)
 		}
 		*f, t.spare = forger{key: key}, nil
-		slot = t.slots.put(f)
+		slot = t.slots.Put(f)
 		t.byKey[key] = slot
 		t.order.Add(slot, key.source)
 	}
-	t.slots.entries[slot].allow.take(now, forgedBySourceEvery)
+	t.slots.At(slot).allow.Spend(now, forgedBySourceEvery)
 	t.order.Renew(slot)
 	return evicted
 }
 
 func (t *forgers) evict() {
 	slot, _ := t.order.First()
-	t.spare = t.slots.entries[slot]
+	t.spare = t.slots.At(slot)
 	delete(t.byKey, t.spare.key)
 	t.order.Remove(slot)
-	t.slots.remove(slot)
+	t.slots.Remove(slot)
 }
 
 // forgerOf returns the key of a source, and whether its records are limited: it is not the session's own.
@@ -112,21 +108,22 @@ func (w *Worker) distrusted(p *Peer, from source) bool {
 	if !limited {
 		return false
 	}
-	if p.forged.empty(w.now, forgedElsewhere, time.Second/forgedElsewhereRate) {
+	if !p.forged.Has(w.now, forgedElsewhereCost, forgedElsewhere*forgedElsewhereCost) {
 		return true
 	}
 	slot, ok := w.forgers.byKey[key]
-	return ok && w.forgers.slots.entries[slot].allow.empty(w.now, forgedBySource, forgedBySourceEvery)
+	return ok && !w.forgers.slots.At(slot).allow.Has(w.now, forgedBySourceEvery, forgedBySource*forgedBySourceEvery)
 }
 
 // failed notes that a record of a session has failed to open.
 func (w *Worker) failed(p *Peer, from source) {
 	w.stats.BadMACs++
+	w.liar = p
 	key, limited := forgerOf(p, from)
 	if !limited {
 		return
 	}
-	p.forged.take(w.now, time.Second/forgedElsewhereRate)
+	p.forged.Spend(w.now, forgedElsewhereCost)
 	if w.forgers.fail(key, w.now) {
 		w.stats.ForgersEvicted++
 	}

@@ -57,7 +57,7 @@ func TestForgedRecordsFromElsewhere(t *testing.T) {
 			if s.BadMACs > test.tried || s.BadMACs+s.ForgedDropped != records || s.Sessions != 2 || s.Spent != 0 {
 				t.Errorf("%d tried, at most %d: %+v", s.BadMACs, test.tried, s)
 			}
-			if n := len(x.w.forgers.slots.entries); n > maxForgers || n != len(x.w.forgers.byKey) || n != x.w.forgers.order.Len() {
+			if n := x.w.forgers.slots.Size(); n > maxForgers || n != len(x.w.forgers.byKey) || n != x.w.forgers.order.Len() {
 				t.Errorf("%d sources are remembered", n)
 			}
 			// The client where it is, behind another port of its NAT, and elsewhere.
@@ -111,6 +111,35 @@ func TestForgedRecordsFromTheOwnAddress(t *testing.T) {
 	x.in(forged, addr(1))
 	if !x.alive(again) || x.stats().UnknownCIDs != 1 {
 		t.Error("the new session is not out of the forger's reach")
+	}
+}
+
+// A datagram counts one failure of a session, however many records it has: 32 of them would end it with a thirty-second of the
+// datagrams. Records before the forged one, and those of other sessions, are served.
+func TestADatagramFailsOnce(t *testing.T) {
+	x := newWire(t, nil)
+	d, other := x.mustConnect(addr(1), "dev", true), x.mustConnect(addr(2), "dev", true)
+	forged := d.forge()
+	var all []byte
+	for range 32 {
+		all = append(all, forged...)
+	}
+	for _, from := range []netip.AddrPort{addr(1), addr(9)} {
+		before := x.stats()
+		x.in(append([]byte(nil), all...), from)
+		if s := x.stats(); s.BadMACs != before.BadMACs+1 || s.ForgedDropped != before.ForgedDropped+31 {
+			t.Errorf("from %v: %d tried, %d dropped", from, s.BadMACs-before.BadMACs, s.ForgedDropped-before.ForgedDropped)
+		}
+	}
+	before := x.stats()
+	mixed := append(d.seal([]byte("GET")), forged...)
+	mixed = append(mixed, other.seal([]byte("GET"))...)
+	x.in(append(mixed, forged...), addr(1))
+	if s := x.stats(); s.Requests != before.Requests+2 || s.BadMACs != before.BadMACs+1 || s.ForgedDropped != before.ForgedDropped+1 {
+		t.Errorf("%d requests served, %d tried, %d dropped", s.Requests-before.Requests, s.BadMACs-before.BadMACs, s.ForgedDropped-before.ForgedDropped)
+	}
+	if !x.alive(d) {
+		t.Error("the next datagram is not served")
 	}
 }
 

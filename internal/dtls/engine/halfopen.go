@@ -6,6 +6,8 @@ import (
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/steering/evict"
+	"github.com/weir-lb/weir/internal/steering/heap"
+	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
 // halfOpenLife is how long a handshake may take.
@@ -17,9 +19,7 @@ type halfOpen struct {
 	local   netip.Addr
 	pending *handshake.Pending
 	expires time.Duration
-	due     time.Duration // of its next timer
-	at      int           // in the heap
-	slot    int32         // in the orders of eviction
+	slot    int32 // in the orders of eviction and of due times
 }
 
 // halfOpens is a worker's table of handshakes under way, with a heap by due time.
@@ -36,8 +36,8 @@ type halfOpen struct {
 // (handshake.MaxHeld).
 type halfOpens struct {
 	byAddress map[netip.AddrPort]*halfOpen
-	heap      []*halfOpen
-	slots     slots[halfOpen]
+	due       heap.Heap[time.Duration] // slots
+	slots     slab.Numbers[halfOpen]
 	bySource  evict.Order[evict.Source]
 	max       int
 }
@@ -50,90 +50,49 @@ func newHalfOpens(most int) halfOpens {
 func (t *halfOpens) put(addr netip.AddrPort, local netip.Addr, p *handshake.Pending, now time.Duration) (evicted bool) {
 	if old := t.byAddress[addr]; old != nil {
 		t.remove(old)
-	} else if len(t.heap) >= t.max {
+	} else if t.due.Len() >= t.max {
 		t.remove(t.first())
 		evicted = true
 	}
-	h := &halfOpen{addr: addr, local: local, pending: p, expires: now + halfOpenLife, at: len(t.heap)}
-	h.due = min(p.Deadline(), h.expires)
-	h.slot = t.slots.put(h)
+	h := &halfOpen{addr: addr, local: local, pending: p, expires: now + halfOpenLife}
+	h.slot = t.slots.Put(h)
 	t.bySource.Add(h.slot, evict.SourceOf(addr.Addr()))
 	t.byAddress[addr] = h
-	t.heap = append(t.heap, h)
-	t.up(h.at)
+	t.due.Set(h.slot, min(p.Deadline(), h.expires))
 	return evicted
 }
 
 // first is the entry to evict. The table is not empty.
 func (t *halfOpens) first() *halfOpen {
 	slot, _ := t.bySource.First()
-	return t.slots.entries[slot]
+	return t.slots.At(slot)
 }
 
 func (t *halfOpens) remove(h *halfOpen) {
 	h.pending.Release()
 	delete(t.byAddress, h.addr)
 	t.bySource.Remove(h.slot)
-	t.slots.remove(h.slot)
-	last := len(t.heap) - 1
-	i := h.at
-	t.swap(i, last)
-	t.heap[last] = nil
-	t.heap = t.heap[:last]
-	if i < last {
-		t.fix(i)
-	}
+	t.due.Remove(h.slot)
+	t.slots.Remove(h.slot)
 }
 
 // next returns the due time of the first one, or Never.
 func (t *halfOpens) next() time.Duration {
-	if len(t.heap) == 0 {
-		return Never
+	if _, due, ok := t.due.First(); ok {
+		return due
 	}
-	return t.heap[0].due
+	return Never
+}
+
+// dueBy returns the first one if it is due at now, or nil.
+func (t *halfOpens) dueBy(now time.Duration) *halfOpen {
+	if slot, due, ok := t.due.First(); ok && due <= now {
+		return t.slots.At(slot)
+	}
+	return nil
 }
 
 // postpone sets when h is due.
 func (t *halfOpens) postpone(h *halfOpen, due time.Duration) {
-	h.due = min(due, h.expires)
-	t.fix(h.at)
-}
-
-func (t *halfOpens) fix(i int) {
-	if !t.down(i) {
-		t.up(i)
-	}
-}
-
-func (t *halfOpens) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if t.heap[parent].due <= t.heap[i].due {
-			return
-		}
-		t.swap(i, parent)
-		i = parent
-	}
-}
-
-func (t *halfOpens) down(i int) (moved bool) {
-	for {
-		child := 2*i + 1
-		if child >= len(t.heap) {
-			return moved
-		}
-		if child+1 < len(t.heap) && t.heap[child+1].due < t.heap[child].due {
-			child++
-		}
-		if t.heap[i].due <= t.heap[child].due {
-			return moved
-		}
-		t.swap(i, child)
-		i, moved = child, true
-	}
-}
-
-func (t *halfOpens) swap(i, j int) {
-	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
-	t.heap[i].at, t.heap[j].at = i, j
+	t.due.Set(h.slot, min(due, h.expires))
 }

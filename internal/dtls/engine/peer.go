@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/steering/rate"
 )
 
 // Peer is one session, or in plain mode one remote address. It belongs to one
@@ -32,7 +33,7 @@ type Peer struct {
 	path        pathCheck
 	provenUntil time.Duration // of a plain peer
 	slot        int32         // in sessions or plainPeers
-	forged      allowance     // of records that fail to open, from other sources than its own; see forged.go
+	forged      rate.Bucket   // of records that fail to open, from other sources than its own; see forged.go
 	finalSent   time.Duration
 	final       handshake.Final
 	prev        netip.AddrPort

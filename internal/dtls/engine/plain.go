@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/weir-lb/weir/internal/steering/evict"
+	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
 // plainPeers is the order in which plain peers are evicted. The table itself is peers, whose bound is Config.MaxSessions. In
@@ -11,7 +12,7 @@ import (
 // silent longest. One place in reserve is never given to proven peers for good: a peer that proves itself beyond the others may
 // be answered in full, but can still be evicted. Counted by Stats.UnprovenEvicted, Stats.Evicted and Stats.UnprovenPeers.
 type plainPeers struct {
-	slots slots[Peer]
+	slots slab.Numbers[Peer]
 	order evict.Order[evict.Source] // peers that can be evicted
 	count int                       // of all peers
 	most  int                       // of those that cannot
@@ -24,7 +25,7 @@ func newPlainPeers(places int) plainPeers { return plainPeers{most: places - max
 
 // add enters p as one that can be evicted.
 func (t *plainPeers) add(p *Peer) {
-	p.slot = t.slots.put(p)
+	p.slot = t.slots.Put(p)
 	t.count++
 	t.unproven(p)
 }
@@ -47,7 +48,7 @@ func (t *plainPeers) touch(p *Peer) { t.order.Renew(p.slot) }
 
 func (t *plainPeers) remove(p *Peer) {
 	t.order.Remove(p.slot)
-	t.slots.remove(p.slot)
+	t.slots.Remove(p.slot)
 	t.count--
 }
 
@@ -85,7 +86,7 @@ func (w *Worker) makePlainRoom() {
 	p := w.peers.oldest
 	if p.unproven || w.now < p.provenUntil {
 		slot, _ := w.plainPeers.order.First() // there is one: some places are never given to peers that cannot be evicted
-		p = w.plainPeers.slots.entries[slot]
+		p = w.plainPeers.slots.At(slot)
 	}
 	if p.unproven {
 		w.stats.UnprovenEvicted++

@@ -26,6 +26,7 @@ func (w *Worker) datagram(d []byte, from source, handedOver bool) {
 		w.plain(d, from)
 		return
 	}
+	w.liar = nil
 	received := len(d) // counts once, for the first record of a session
 	r := &w.record
 	for first := true; len(d) > 0; first = false {
@@ -133,7 +134,7 @@ func (w *Worker) unnamed(r *record.Record, from source, received int) (left int)
 // protected handles a record of a session, which the bytes received are credited
 // to. It returns those that are left for others.
 func (w *Worker) protected(p *Peer, r *record.Record, from source, received int) (left int) {
-	if p.forged > 0 && w.distrusted(p, from) {
+	if p == w.liar || p.forged > 0 && w.distrusted(p, from) {
 		w.stats.ForgedDropped++
 		return received
 	}

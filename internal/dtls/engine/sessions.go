@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/evict"
+	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
 // sessions is the order in which a worker's sessions are evicted: see makeRoom. The table itself is peers.
 type sessions struct {
-	slots      slots[Peer]
+	slots      slab.Numbers[Peer]
 	byIdentity evict.Order[string]   // of an identity the longest silent first
 	superseded evict.Order[struct{}] // the longest superseded first
 	addresses  addresses
@@ -20,7 +21,7 @@ type sessions struct {
 func newSessions(withCID int) sessions { return sessions{addresses: newAddresses(withCID)} }
 
 func (t *sessions) add(p *Peer) {
-	p.slot = t.slots.put(p)
+	p.slot = t.slots.Put(p)
 	t.byIdentity.Add(p.slot, p.identity)
 	t.at(p)
 }
@@ -28,7 +29,7 @@ func (t *sessions) add(p *Peer) {
 func (t *sessions) remove(p *Peer) {
 	t.byIdentity.Remove(p.slot)
 	t.superseded.Remove(p.slot)
-	t.slots.remove(p.slot)
+	t.slots.Remove(p.slot)
 }
 
 // touch notes that p has been heard of; renewed says that its place in the list of peers has changed.
@@ -84,10 +85,10 @@ func (w *Worker) makeRoom(identity string) bool {
 func (w *Worker) victim(identity string) (p *Peer, counter *uint64) {
 	t := &w.sessions
 	if slot, ok := t.superseded.First(); ok {
-		return t.slots.entries[slot], &w.stats.EvictedSuperseded
+		return t.slots.At(slot), &w.stats.EvictedSuperseded
 	}
 	slot, _ := t.byIdentity.FirstOfLargest()
-	p = t.slots.entries[slot]
+	p = t.slots.At(slot)
 	held := t.byIdentity.Held(identity)
 	if t.byIdentity.Held(p.identity) >= held+2 {
 		return p, &w.stats.EvictedOverShare
@@ -95,7 +96,7 @@ func (w *Worker) victim(identity string) (p *Peer, counter *uint64) {
 	p = w.peers.oldest
 	if held > 0 {
 		slot, _ := t.byIdentity.FirstOf(identity)
-		p = t.slots.entries[slot]
+		p = t.slots.At(slot)
 		if held <= fewSessions {
 			return p, &w.stats.EvictedOwnIdentity
 		}
@@ -162,7 +163,7 @@ func (t *sessions) supersede(p *Peer) {
 	if slot < 0 {
 		return
 	}
-	if old := t.slots.entries[slot]; old != nil && !old.byAddress && old.addr == p.addr && old.identity == p.identity {
+	if old := t.slots.At(slot); old != nil && !old.byAddress && old.addr == p.addr && old.identity == p.identity {
 		t.superseded.Add(slot, struct{}{})
 	}
 }

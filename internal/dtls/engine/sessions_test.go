@@ -38,13 +38,13 @@ func (x *wire) checkTables() {
 	list := 0
 	for p := t.newest; p != nil; p = p.older {
 		list++
-		if o.slots.entries[p.slot] != p {
+		if o.slots.At(p.slot) != p {
 			x.t.Fatal("a slot holds another peer")
 		}
 	}
-	if list != t.count || o.byIdentity.Len() != list || len(t.byCID)+len(t.byAddress) != list || len(o.slots.entries)-len(o.slots.free) != list {
+	if list != t.count || o.byIdentity.Len() != list || len(t.byCID)+len(t.byAddress) != list || o.slots.Len() != list {
 		x.t.Fatalf("%d peers, %d in the list, %d owned, %d by id, %d by address, %d slots", t.count, list, o.byIdentity.Len(),
-			len(t.byCID), len(t.byAddress), len(o.slots.entries)-len(o.slots.free))
+			len(t.byCID), len(t.byAddress), o.slots.Len())
 	}
 	if t.count > x.w.cfg.MaxSessions || o.superseded.Len() > t.count {
 		x.t.Fatalf("%d peers, %d of them superseded, at most %d", t.count, o.superseded.Len(), x.w.cfg.MaxSessions)

@@ -68,7 +68,7 @@ type published struct {
 
 func (w *Worker) publish() {
 	w.stats.Sessions = uint64(w.peers.count)
-	w.stats.HalfOpen = uint64(len(w.halfOpens.heap))
+	w.stats.HalfOpen = uint64(w.halfOpens.due.Len())
 	w.stats.UnprovenPeers = uint64(w.plainPeers.order.Len())
 	w.said.mu.Lock()
 	defer w.said.mu.Unlock()

@@ -26,6 +26,7 @@ type Worker struct {
 	// sessions is the order of eviction with DTLS.
 	sessions  sessions
 	forgers   forgers
+	liar      *Peer // the session of this datagram of which a record has failed to open; see forged.go
 	scratch   record.Scratch
 	record    record.Record
 	cidLength int      // -1: none
@@ -119,8 +120,8 @@ func (w *Worker) LinkSend(n int, to netip.AddrPort) {
 
 // tick runs what is due.
 func (w *Worker) tick() {
-	for w.halfOpens.next() <= w.now {
-		w.halfOpenDue(w.halfOpens.heap[0])
+	for h := w.halfOpens.dueBy(w.now); h != nil; h = w.halfOpens.dueBy(w.now) {
+		w.halfOpenDue(h)
 	}
 	w.expire()
 	if w.wakeAt <= w.now {

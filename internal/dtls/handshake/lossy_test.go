@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -97,41 +98,86 @@ func TestHelloVerifyRequestEchoesTheRecordSequence(t *testing.T) {
 
 // A cookie holds for its address, its hello and two minutes at most.
 func TestCookies(t *testing.T) {
+	const version, random, sessionID = 25, 27, 59 // in a datagram of one ClientHello
+	renegotiation := []byte{0xff, 0x01, 0, 1, 0}
 	for _, test := range []struct {
-		name   string
-		from   string
-		after  time.Duration
-		change int // of a byte of the second hello, from its end; 0: none
-		want   handshake.Outcome
+		name  string
+		from  string
+		after time.Duration
+		edit  func(hello []byte) []byte // of the second hello
+		want  handshake.Outcome
 	}{
-		{"good", "192.0.2.1:4711", time.Second, 0, handshake.Accepted},
-		{"just in time", "192.0.2.1:4711", time.Minute, 0, handshake.Accepted},
-		{"old", "192.0.2.1:4711", 2 * time.Minute, 0, handshake.Verify},
-		{"another port", "192.0.2.1:4712", time.Second, 0, handshake.Verify},
-		{"another address", "192.0.2.2:4711", time.Second, 0, handshake.Verify},
+		{"good", "192.0.2.1:4711", time.Second, nil, handshake.Accepted},
+		{"just in time", "192.0.2.1:4711", time.Minute, nil, handshake.Accepted},
+		{"old", "192.0.2.1:4711", 2 * time.Minute, nil, handshake.Verify},
+		{"another port", "192.0.2.1:4712", time.Second, nil, handshake.Verify},
+		{"another address", "192.0.2.2:4711", time.Second, nil, handshake.Verify},
+		{"another version", "192.0.2.1:4711", time.Second, set(version+1, 0xfc), handshake.Verify},
+		{"another random", "192.0.2.1:4711", time.Second, set(random, 0x55), handshake.Verify},
+		{"another session id", "192.0.2.1:4711", time.Second, func(b []byte) []byte {
+			b[sessionID] = 1
+			return insert(b, sessionID+1, 7)
+		}, handshake.Verify},
+		{"renegotiation", "192.0.2.1:4711", time.Second, func(b []byte) []byte {
+			at := bytes.Index(b, renegotiation)
+			copy(b[at:], []byte{0xff, 0x01, 0, 2, 1})
+			b = insert(b, at+len(renegotiation), 9)
+			b[extensionsLength(b)+1]++
+			return b
+		}, handshake.Refused},
 	} {
-		hs := newServer(t, nil).hs
-		c, _ := handshake.NewClient(handshake.ClientConfig{Identity: []byte("cali.1"), Key: []byte(".fornium")})
-		var last []byte
-		send := func(b []byte) { last = bytes.Clone(b) }
-		c.Start(0, send)
-		var r record.Record
-		step := func(from string, now time.Duration) (handshake.Outcome, []byte) {
-			if _, err := record.Next(last, -1, &r); err != nil {
-				t.Fatal(err)
+		t.Run(test.name, func(t *testing.T) {
+			hs := newServer(t, nil).hs
+			c, _ := handshake.NewClient(handshake.ClientConfig{Identity: []byte("cali.1"), Key: []byte(".fornium")})
+			var last []byte
+			send := func(b []byte) { last = bytes.Clone(b) }
+			c.Start(0, send)
+			var r record.Record
+			step := func(from string, now time.Duration) (handshake.Outcome, []byte) {
+				if _, err := record.Next(last, -1, &r); err != nil {
+					t.Fatal(err)
+				}
+				o, out, _ := hs.Hello(netip.MustParseAddrPort(from), &r, nil, now, nil)
+				return o, out
 			}
-			o, out, _ := hs.Hello(netip.MustParseAddrPort(from), &r, nil, now, nil)
-			return o, out
-		}
-		o, reply := step("192.0.2.1:4711", 30*time.Second)
-		if o != handshake.Verify {
-			t.Fatalf("%s: first hello: %d", test.name, o)
-		}
-		c.Receive(new(record.Scratch), reply, 0, send)
-		if o, _ := step(test.from, 30*time.Second+test.after); o != test.want {
-			t.Errorf("%s: outcome %d, want %d", test.name, o, test.want)
-		}
+			o, reply := step("192.0.2.1:4711", 30*time.Second)
+			if o != handshake.Verify {
+				t.Fatalf("first hello: %d", o)
+			}
+			c.Receive(new(record.Scratch), reply, 0, send)
+			if test.edit != nil {
+				last = test.edit(last)
+			}
+			if o, _ := step(test.from, 30*time.Second+test.after); o != test.want {
+				t.Errorf("outcome %d, want %d", o, test.want)
+			}
+		})
 	}
+}
+
+func set(at int, value byte) func([]byte) []byte {
+	return func(b []byte) []byte {
+		b[at] = value
+		return b
+	}
+}
+
+// insert puts one byte into a datagram of one whole handshake message and corrects the lengths of record and message.
+func insert(b []byte, at int, value byte) []byte {
+	b = slices.Insert(b, at, value)
+	for _, length := range []int{12, 16, 24} { // the last byte of each
+		b[length]++ // no carry: the lengths are far below 255
+	}
+	return b
+}
+
+// extensionsLength is where the length of a ClientHello's extensions stands.
+func extensionsLength(b []byte) int {
+	at := 59
+	at += 1 + int(b[at])                   // session id
+	at += 1 + int(b[at])                   // cookie
+	at += 2 + int(b[at])<<8 + int(b[at+1]) // suites
+	return at + 1 + int(b[at])             // compression methods
 }
 
 func TestNothingInCommon(t *testing.T) {
@@ -146,8 +192,14 @@ func TestNothingInCommon(t *testing.T) {
 }
 
 // Application data that overtakes the Finished is kept; a Finished that overtakes
-// the ClientKeyExchange as well.
+// the ClientKeyExchange as well. Small records are bounded by their number, large ones by their bytes (8192).
 func TestRecordsThatOvertake(t *testing.T) {
+	t.Run("small", func(t *testing.T) { overtake(t, 5, 10, 16) })
+	t.Run("large", func(t *testing.T) { overtake(t, 1200, 5, 6) })
+}
+
+// overtake sends 20 early records of so many bytes, of which at least and at most so many are kept.
+func overtake(t *testing.T, length, atLeast, atMost int) {
 	c, _ := handshake.NewClient(handshake.ClientConfig{Identity: []byte("cali.1"), Key: []byte(".fornium"), OfferCID: true})
 	s := newServer(t, []byte{1, 2, 3, 4, 5, 6})
 	scratch := new(record.Scratch)
@@ -175,9 +227,9 @@ func TestRecordsThatOvertake(t *testing.T) {
 	association := c.Result().Association
 	var early [][]byte
 	for range 20 {
-		buf := make([]byte, 100)
+		buf := make([]byte, record.MaxHeadRoom+length+64)
 		copy(buf[record.MaxHeadRoom:], "early")
-		b, err := association.Seal(scratch, record.ApplicationData, buf, record.MaxHeadRoom, 5)
+		b, err := association.Seal(scratch, record.ApplicationData, buf, record.MaxHeadRoom, length)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,11 +245,11 @@ func TestRecordsThatOvertake(t *testing.T) {
 	if s.result == nil {
 		t.Fatal("not established")
 	}
-	if n := len(s.result.Early); n < 10 || n > 16 {
-		t.Fatalf("%d early requests kept, of 20", n)
+	if n := len(s.result.Early); n < atLeast || n > atMost {
+		t.Fatalf("%d early requests of %d bytes kept, of 20; want %d to %d", n, length, atLeast, atMost)
 	}
 	for _, e := range s.result.Early {
-		if string(e) != "early" {
+		if !bytes.HasPrefix(e, []byte("early")) {
 			t.Fatalf("early request %q", e)
 		}
 	}

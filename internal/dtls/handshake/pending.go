@@ -230,6 +230,8 @@ func (p *Pending) replayEarly(s *record.Scratch, now time.Duration, out []byte) 
 	p.early = nil
 	var r record.Record
 	for _, raw := range early {
+		p.earlyBytes -= len(raw) // its place is for what it holds
+		p.owner.held -= len(raw)
 		if _, err := record.Next(raw, len(p.readCID), &r); err != nil {
 			continue
 		}

@@ -6,9 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // figureOf is one figure of a result; NaN when it has none of that name.
@@ -162,7 +162,7 @@ func writeGrid(w io.Writer, results []*measure.Result, rows func(g dsrGrid, load
 
 // writeRows writes a table whose first column is words, and an empty line.
 func writeRows(w io.Writer, rows [][]string) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	table := terminal.NewTable(w, true)
 	widest := 0
 	for _, row := range rows {
 		widest = max(widest, len(row[0]))

@@ -131,9 +131,7 @@ func (f *flood) openSocketSink() (fd int, err error) {
 		if fd, err = unix.Socket(family(at), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("open a socket: %w", err)
 		}
-		dropAll := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
-		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &dropAll[0]})
-		if err == nil {
+		if err = dropAll(fd); err == nil {
 			err = unix.Bind(fd, sockaddr(at))
 		}
 		if err != nil {
@@ -143,6 +141,12 @@ func (f *flood) openSocketSink() (fd int, err error) {
 		return nil
 	})
 	return fd, err
+}
+
+// dropAll has the kernel drop and count what arrives at a socket.
+func dropAll(fd int) error {
+	filter := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &filter[0]})
 }
 
 // arrived is how many datagrams the sink's filter has dropped.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,11 @@ type Attack struct {
 	Sources    netip.Prefix // spoofed
 	Addresses  int          // so many, spread over Sources; 0: all
 	CID        []byte       // of forged records
+	Flows      int          // of known flows: how many
 	Rate       float64      // frames a second; 0: as many as can be
 	Duration   time.Duration
+	Frames     uint64        // end earlier, after so many; 0: do not
+	Debt       time.Duration // how much of what it is late with the sender makes up for; 0: maximumDebt
 	GatewayMAC [6]byte
 	SourceMAC  [6]byte
 }
@@ -64,6 +68,10 @@ func (a *Attack) Validate() (err error) {
 		return fmt.Errorf("%v: want up to an hour", a.Duration)
 	case a.Kind == AttackForged && len(a.CID) == 0:
 		return errors.New("forged records need a connection id")
+	case a.Kind == AttackKnown && (a.Flows < 1 || a.Flows > maximumKnown):
+		return fmt.Errorf("%d known flows: want 1 to %d", a.Flows, maximumKnown)
+	case a.Debt < 0 || a.Debt > maximumDebt:
+		return fmt.Errorf("a debt of %v: want at most %v", a.Debt, maximumDebt)
 	}
 	return nil
 }
@@ -102,15 +110,16 @@ func (a *Attack) Run(ctx context.Context) (Attacked, error) {
 	start := time.Now()
 	last := start
 	due := 0.0 // frames that should have been sent
+	debt := cmp.Or(a.Debt, maximumDebt)
 	for ctx.Err() == nil {
 		now := time.Now()
-		if result.Elapsed = now.Sub(start); result.Elapsed >= a.Duration {
+		if result.Elapsed = now.Sub(start); result.Elapsed >= a.Duration || a.Frames > 0 && result.Sent >= a.Frames {
 			return result, nil
 		}
 		n := floodBatch
 		if a.Rate > 0 {
 			due += a.Rate * now.Sub(last).Seconds()
-			due = min(due, max(a.Rate*maximumDebt.Seconds(), 1))
+			due = min(due, max(a.Rate*debt.Seconds(), 1))
 			n = min(int(due), floodBatch)
 		}
 		result.Longest = max(result.Longest, now.Sub(last))

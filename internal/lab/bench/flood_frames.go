@@ -23,16 +23,20 @@ const (
 	AttackForged    = "dtls-forged"     // records with an observed connection id
 	AttackAllocate  = "turn-allocate"   // unauthenticated Allocate requests
 	AttackSetUp     = "turn-set-up"     // Allocate requests of one address that are authenticated when asked to
+	AttackKnown     = "known-flows"     // datagrams of the same flows, one after the other
 	attackFrameMax  = 1514
 	attackUDP       = 14 + 20 // offset of the UDP or TCP header in a frame
 	attackPayload   = attackUDP + 8
 	forgedRecords   = 32 // in one datagram
 	forgedRecordLen = 36 // bytes of each
+	knownSources    = 256
+	knownPort       = 10000 // the first one of each source
+	maximumKnown    = 1 << 20
 )
 
 // AttackKinds names them.
 func AttackKinds() []string {
-	return []string{AttackUDPFlows, AttackSYN, AttackFirst, AttackLater, AttackHalfOpen, AttackForged, AttackAllocate, AttackSetUp}
+	return []string{AttackUDPFlows, AttackSYN, AttackFirst, AttackLater, AttackHalfOpen, AttackForged, AttackAllocate, AttackSetUp, AttackKnown}
 }
 
 // frames builds the frames of an attack. They are IPv4.
@@ -44,6 +48,8 @@ type frames struct {
 	seed   uint64 // of the random of each client
 	// replied holds the clients of half-open handshakes that have returned their cookie: they fall silent then.
 	replied map[netip.AddrPort]bool
+	known   [][]byte // the frames of known flows
+	turn    int      // of them
 }
 
 // source draws a source address: any of the prefix, or one of a few that are spread over it.
@@ -63,6 +69,9 @@ func (f *frames) port() uint16 { return uint16(1024 + f.random.UintN(64000)) }
 
 // next is one frame of the attack, in the buffer.
 func (f *frames) next(buffer []byte) []byte {
+	if f.attack.Kind == AttackKnown {
+		return f.nextKnown()
+	}
 	from := netip.AddrPortFrom(f.source(), f.port())
 	switch f.attack.Kind {
 	case AttackSetUp: // each port once
@@ -84,6 +93,21 @@ func (f *frames) next(buffer []byte) []byte {
 		return f.udp(buffer, from, f.allocate())
 	}
 	return f.udp(buffer, from, []byte{byte(f.random.Uint32())}) // one byte, which nobody answers
+}
+
+// nextKnown is a datagram of the next known flow. It is built once.
+func (f *frames) nextKnown() []byte {
+	if f.known == nil {
+		f.known = make([][]byte, f.attack.Flows)
+	}
+	i := f.turn
+	f.turn = (f.turn + 1) % len(f.known)
+	if f.known[i] == nil {
+		base := binary.BigEndian.Uint32(f.attack.Sources.Masked().Addr().AsSlice())
+		source := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, base+1+uint32(i%knownSources))))
+		f.known[i] = f.udp(make([]byte, 0, 64), netip.AddrPortFrom(source, uint16(knownPort+i/knownSources)), make([]byte, floodPayload))
+	}
+	return f.known[i]
 }
 
 // ip begins a frame: Ethernet and IPv4 headers for a payload of that many bytes.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,7 @@ type FloodsConfig struct {
 // Validate says what cannot be meant.
 func (c *FloodsConfig) Validate() error {
 	if c.Duration < time.Second || c.Duration > 10*time.Minute {
-		return fmt.Errorf("--for %v: give 1s to 10m for each flood", c.Duration)
+		return fmt.Errorf("--duration %v: give 1s to 10m for each flood", c.Duration)
 	}
 	for _, name := range c.With {
 		if !slices.Contains(FloodPeers(), name) {
@@ -53,6 +54,8 @@ const ScenarioFloods = "floods"
 const (
 	floodIdentity = "one-identity"
 	floodIdle     = "idle-connections"
+	// floodReordered is AttackLater beside clients whose own later fragments come first.
+	floodReordered = "reordered"
 )
 
 // floodKind is one kind of flood.
@@ -66,6 +69,14 @@ type floodKind struct {
 	fragments   bool    // only for what sees fragments
 }
 
+// attack is the kind of its frames.
+func (k *floodKind) attack() string {
+	if k.name == floodReordered {
+		return AttackLater
+	}
+	return k.name
+}
+
 // floodKinds are in the order of their rows. Rates are ten times those of the review that found the weaknesses.
 func floodKinds() []floodKind {
 	return []floodKind{
@@ -76,6 +87,7 @@ func floodKinds() []floodKind {
 		{name: AttackSYN, about: "SYNs of spoofed flows, as many as the generator can send, at most 80,000/s", groups: []string{groupBalancer}, rate: 80000, streams: true},
 		{name: AttackFirst, about: "first fragments whose others never come: 200,000/s asked for", groups: []string{groupBalancer}, rate: 200000, fragments: true},
 		{name: AttackLater, about: "later fragments whose first ones never come: 50,000/s", groups: []string{groupBalancer}, rate: 50000, fragments: true},
+		{name: floodReordered, about: "the same at 1,000/s, beside clients whose datagrams have their later fragment first", groups: []string{groupBalancer}, rate: 1000, small: true, fragments: true},
 		{name: AttackAllocate, about: "unauthenticated TURN Allocate requests from spoofed addresses: 20,000/s", groups: []string{groupTURN}, rate: 20000},
 		{name: AttackSetUp, about: "authenticated TURN allocations of one address: 3,200/s for at most 4 s, aim 3,000/s", groups: []string{groupTURN}, rate: 3200, addresses: 1},
 		{name: floodIdle, about: "1,400 idle connections on the port of the probes", groups: []string{groupAdmin}, rate: 1400, small: true},
@@ -167,6 +179,8 @@ type floodRun struct {
 	undo    []func() error
 	notes   []string
 	clients floodClients
+	answers *responder
+	flows   int // places of a balancer's flow table; 0: as few as a flood fills
 }
 
 // floodClients are what the real clients came to.
@@ -177,6 +191,7 @@ type floodClients struct {
 	asleep, kept      uint64 // sessions that slept
 	established, lost uint64 // flows or allocations that were there before
 	sent, repeated    uint64 // requests of those, and how many datagrams had to be sent again
+	wholeLost         uint64 // of these, those that were not just answered late, where a queue for fragments keeps them
 	fragmented        uint64 // datagrams in two fragments
 	fragmentsLost     uint64
 	why               []string
@@ -198,6 +213,7 @@ const (
 	FigureLost           = "established lost"
 	FigureSent           = "requests"
 	FigureRepeated       = "repeated"
+	FigureWholeLost      = "whole lost"
 	FigureFragmented     = "fragmented"
 	FigureFragmentsLost  = "fragmented lost"
 	FigureResidentBefore = "resident before"
@@ -353,7 +369,7 @@ func (r *floodRun) attack(ctx context.Context, a Attack) (sent Attacked, err err
 	if err != nil {
 		return sent, err
 	}
-	a.Interface, a.To, a.Sources, a.Duration = "eth0", r.entry, floodsSpoofed, r.config.Duration
+	a.Interface, a.To, a.Sources, a.Duration = "eth0", r.entry, floodsSpoofed, cmp.Or(a.Duration, r.config.Duration)
 	if a.Kind == AttackSetUp { // relay ports are few
 		a.Duration = min(a.Duration, maximumSetUp)
 	}
@@ -401,6 +417,7 @@ func (r *floodRun) fill(result *measure.Result, offered, reached float64) {
 		{Name: FigureLost, Value: float64(c.lost)},
 		{Name: FigureSent, Value: float64(c.sent)},
 		{Name: FigureRepeated, Value: float64(c.repeated)},
+		{Name: FigureWholeLost, Value: float64(c.wholeLost)},
 		{Name: FigureFragmented, Value: float64(c.fragmented)},
 		{Name: FigureFragmentsLost, Value: float64(c.fragmentsLost)},
 	}

@@ -67,7 +67,10 @@ func (r *floodRun) rate() float64 {
 
 // bound is that of a table of the target in this run.
 func (r *floodRun) bound(entries int) int {
-	if r.config.Quick {
+	switch {
+	case r.flows > 0:
+		return r.flows
+	case r.config.Quick:
 		return entries / 10
 	}
 	return entries
@@ -75,11 +78,11 @@ func (r *floodRun) bound(entries int) int {
 
 // send runs an [Attack] of this flood.
 func (r *floodRun) send(ctx context.Context, cid []byte) (offered, reached float64, err error) {
-	sent, err := r.attack(ctx, Attack{Kind: r.flood.name, Rate: r.rate(), Addresses: r.flood.addresses, CID: cid})
+	sent, err := r.attack(ctx, Attack{Kind: r.flood.attack(), Rate: r.rate(), Addresses: r.flood.addresses, CID: cid})
 	if sent.Longest > 500*time.Millisecond {
 		r.note(fmt.Sprintf("the generator did not run for %v", sent.Longest.Round(time.Millisecond)))
 	}
-	return r.rate(), sent.Reached(r.flood.name), err
+	return r.rate(), sent.Reached(r.flood.attack()), err
 }
 
 // during calls what clients do while the flood runs beside it.
@@ -273,8 +276,11 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	staying := load(stream, floodKeep, 0, 0)
 	loads := []*flowLoad{staying}
 	var fragmented *flowLoad
-	if r.flood.fragments {
+	if r.flood.fragments && !r.target.apart {
 		fragmented = load(false, floodKeep, 2400-flowNumber, 0)
+		if r.flood.name == floodReordered {
+			fragmented.over = r.reordering
+		}
 		loads = append(loads, fragmented)
 	}
 	stayCtx, stop := context.WithCancel(ctx)
@@ -320,12 +326,19 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	c.newOK, c.newAll = opened.Opened, opened.Opened+opened.Refused
 	counts := staying.stop()
 	c.established, c.lost, c.sent, c.repeated = uint64(counts.Established), uint64(counts.Lost), counts.Asked, counts.Repeated
+	if r.target.apart {
+		c.wholeLost = counts.Repeated - min(counts.Repeated, counts.Late)
+	}
 	if counts.Why != "" {
 		c.why = append(c.why, counts.Why)
 	}
 	if fragmented != nil {
 		counts := fragmented.stop()
 		c.fragmented, c.fragmentsLost = counts.Asked+counts.Repeated, counts.Repeated+counts.Asked-counts.Answered
+		if late := min(counts.Late, c.fragmentsLost); late > 0 {
+			c.fragmentsLost -= late
+			r.note(fmt.Sprintf("%d fragmented datagrams were answered late", late))
+		}
 	}
 	return offered, reached, nil
 }

@@ -5,11 +5,11 @@ import (
 	"io"
 	"math"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // The aims: real clients during a flood.
@@ -72,9 +72,12 @@ func floodMissed(r *measure.Result, quick bool) (missed []string) {
 	}
 	spared := 0.0
 	if quick {
-		spared = aimQuick * value(FigureFragmented)
+		spared = aimQuick
 	}
-	if n := value(FigureFragmentsLost); n > spared {
+	if n := value(FigureWholeLost); n > spared*value(FigureSent) {
+		missed = append(missed, fmt.Sprintf("%.0f of %.0f whole datagrams lost", n, value(FigureSent)))
+	}
+	if n := value(FigureFragmentsLost); n > spared*value(FigureFragmented) {
 		missed = append(missed, fmt.Sprintf("%.0f of %.0f fragmented datagrams lost", n, value(FigureFragmented)))
 	}
 	if grown := value(FigureResidentMax) - value(FigureResidentBefore); grown > aimMemory {
@@ -141,7 +144,7 @@ func WriteFloods(w io.Writer, results []*measure.Result) error {
 	if len(results) == 0 {
 		return nil
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := terminal.NewTable(w, false)
 	for _, row := range floodRows(results) {
 		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}

@@ -105,6 +105,7 @@ type floodTarget struct {
 	clients     string // kind of its real clients
 	streams     bool   // carries TCP as well
 	fragments   bool   // sees fragments
+	apart       bool   // has a queue for fragments alone: a flood of them costs no whole packet
 	vipAtServer bool
 	marks       bool
 	tools       []string
@@ -127,7 +128,17 @@ func floodTargets() []floodTarget {
 		{name: "udp", group: groupBalancer, clients: clientsFlows, about: "weir nat, 10000 entries", start: (*floodRun).startNAT},
 		{
 			name: "nfqueue", group: groupBalancer, clients: clientsFlows, streams: true, fragments: true, vipAtServer: true, marks: true, tools: []string{"iptables"},
-			about: "weir lb run --datapath nfqueue, mode mark, limits.flows 2000", start: (*floodRun).startNFQueue,
+			about: "weir lb run --datapath nfqueue, mode mark, limits.flows 2000", start: func(r *floodRun, ctx context.Context) error { return r.startNFQueue(ctx, "off") },
+		},
+		{
+			name: "nfqueue-fast", group: groupBalancer, clients: clientsFlows, streams: true, fragments: true, vipAtServer: true, marks: true, tools: []string{"iptables"},
+			about: "the same with --fast on: a TCX program marks what it can before the queue", start: func(r *floodRun, ctx context.Context) error {
+				return r.startNFQueue(ctx, "on", "--interface", "veth0,veth2")
+			},
+		},
+		{
+			name: "nfqueue-split", group: groupBalancer, clients: clientsFlows, fragments: true, apart: true, vipAtServer: true, marks: true, tools: []string{"iptables"},
+			about: "weir lb run --datapath nfqueue --queue 0:1, mode mark, fragments in a queue of their own", start: func(r *floodRun, ctx context.Context) error { return r.startNFQueue(ctx, "off", "--queue", "0:1") },
 		},
 		kernel("nat", "xdp"), kernel("nat", "tcx"), kernel("l2dsr", "xdp"), kernel("l2dsr", "tcx"),
 		{
@@ -185,6 +196,7 @@ func (r *floodRun) program(namespace string, cmd *exec.Cmd) error {
 func (r *floodRun) respond(at netip.AddrPort) error {
 	answers, err := openResponder(r.lab.Namespace("server"), at, "server")
 	if err == nil {
+		r.answers = answers
 		r.undo = append(r.undo, func() error { answers.close(); return nil })
 	}
 	return err
@@ -240,16 +252,18 @@ func (r *floodRun) startNAT(ctx context.Context) error {
 	return r.daemon(ctx, "middle", "nat", "nat", r.entry.String(), "--quiet", "--max-entries", strconv.Itoa(r.bound(floodsEntries)), "--", server.String())
 }
 
-func (r *floodRun) startNFQueue(ctx context.Context) error {
+func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string) error {
 	r.entry = netip.AddrPortFrom(floodsVIP, floodsPort)
 	if err := r.respond(r.entry); err != nil {
 		return err
 	}
-	for _, device := range []string{"veth0", "veth2"} {
-		if _, err := r.lab.Namespace("middle").Exec(ctx, "iptables", "-w", "-t", "mangle", "-A", "PREROUTING", "-i", device, "-d", floodsVIP.String(),
-			"-m", "mark", "--mark", "0", "-j", "NFQUEUE", "--queue-num", "0"); err != nil {
+	if slices.Contains(args, "0:1") { // fragments have a queue of their own
+		if err := r.queue(ctx, 1, "-m", "u32", "--u32", "4&0x3FFF=1:0x3FFF"); err != nil {
 			return err
 		}
+	}
+	if err := r.queue(ctx, 0); err != nil {
+		return err
 	}
 	config := filepath.Join(r.dir, "weir.yaml")
 	text := fmt.Sprintf("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: floods\n  mode: mark\n  vips:\n  - {address: %q, protocol: udp, port: any}\n  - {address: %q, protocol: tcp, port: any}\n  backends:\n  - {name: server, mark: %d}\n",
@@ -257,7 +271,19 @@ func (r *floodRun) startNFQueue(ctx context.Context) error {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	return r.daemon(ctx, "middle", "lb", "lb", "run", "-c", config, "--datapath", "nfqueue", "--fast", "off")
+	args = append([]string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--fast", fast}, args...)
+	return r.daemon(ctx, "middle", "lb", args...)
+}
+
+// queue sends packets to a netfilter queue, as far as they have no mark yet.
+func (r *floodRun) queue(ctx context.Context, number int, match ...string) error {
+	for _, device := range []string{"veth0", "veth2"} {
+		args := append([]string{"-w", "-t", "mangle", "-A", "PREROUTING", "-i", device, "-d", floodsVIP.String(), "-m", "mark", "--mark", "0"}, match...)
+		if _, err := r.lab.Namespace("middle").Exec(ctx, "iptables", append(args, "-j", "NFQUEUE", "--queue-num", strconv.Itoa(number))...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startConntrack lets the kernel translate. Its table is the machine's: nf_conntrack_max cannot be written in a namespace.

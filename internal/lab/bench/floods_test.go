@@ -17,7 +17,7 @@ import (
 func testFrames(kind string) *frames {
 	attack := &Attack{
 		Kind: kind, To: netip.MustParseAddrPort("10.82.9.1:7000"), Sources: netip.MustParsePrefix("198.18.0.0/15"),
-		GatewayMAC: [6]byte{2, 0, 0, 0, 0, 1}, SourceMAC: [6]byte{2, 0, 0, 0, 0, 2}, CID: []byte{1, 2, 3, 4, 5, 6},
+		GatewayMAC: [6]byte{2, 0, 0, 0, 0, 1}, SourceMAC: [6]byte{2, 0, 0, 0, 0, 2}, CID: []byte{1, 2, 3, 4, 5, 6}, Flows: 200,
 	}
 	return &frames{attack: attack, random: rand.New(rand.NewPCG(1, 2)), replied: map[netip.AddrPort]bool{}}
 }
@@ -70,6 +70,38 @@ func TestAttackSources(t *testing.T) {
 	}
 	if len(networks) != 4 {
 		t.Errorf("%v", networks)
+	}
+}
+
+// Re-ordered fragments make the datagram again: lengths, offsets, checksums, one id for both and another for the next datagram.
+func TestReorderedFragments(t *testing.T) {
+	c := &reorderedConn{frames: *testFrames(AttackLater), from: netip.MustParseAddrPort("10.82.1.2:4000")}
+	payload := make([]byte, 2401)
+	for i := range payload {
+		payload[i] = byte(i)
+	}
+	first, later := c.fragments(payload)
+	var whole []byte
+	for i, frame := range [][]byte{first, later} {
+		ip := frame[14:]
+		if len(ip) != int(binary.BigEndian.Uint16(ip[2:])) || onesComplement(ip[:20], 0) != 0 || netip.AddrFrom4([4]byte(ip[12:16])) != c.from.Addr() {
+			t.Fatalf("fragment %d: % x", i, ip[:20])
+		}
+		if offset := binary.BigEndian.Uint16(ip[6:]); int(offset&0x1fff)*8 != len(whole) || (offset&0x2000 != 0) != (i == 0) {
+			t.Errorf("fragment %d: offset %x behind %d bytes", i, offset, len(whole))
+		}
+		whole = append(whole, ip[20:]...)
+	}
+	pseudo := append(append([]byte{}, first[26:34]...), whole...)
+	if len(pseudo)%2 == 1 {
+		pseudo = append(pseudo, 0)
+	}
+	if sum := onesComplement(pseudo, unix.IPPROTO_UDP+uint32(len(whole))); sum != 0 || !bytes.Equal(whole[8:], payload) {
+		t.Errorf("another datagram: checksum off by %x", sum)
+	}
+	again, _ := c.fragments(payload)
+	if !bytes.Equal(first[18:20], later[18:20]) || bytes.Equal(first[18:20], again[18:20]) {
+		t.Errorf("ids % x, % x, then % x", first[18:20], later[18:20], again[18:20])
 	}
 }
 
@@ -133,6 +165,8 @@ func TestAttackValidate(t *testing.T) {
 		"a prefix of at most":  func(a *Attack) { a.Sources = netip.MustParsePrefix("fd00::/64") },
 		"need a connection id": func(a *Attack) { a.Kind = AttackForged },
 		"up to an hour":        func(a *Attack) { a.Duration = 0 },
+		"0 known flows":        func(a *Attack) { a.Kind = AttackKnown },
+		"a debt of":            func(a *Attack) { a.Debt = time.Minute },
 	} {
 		a := good
 		change(&a)
@@ -144,7 +178,7 @@ func TestAttackValidate(t *testing.T) {
 
 // The cells that words name, and what is refused.
 func TestFloodsConfig(t *testing.T) {
-	for only, want := range map[string]int{"": 30, "syn": 6, "coap": 3, "udp-flows/nat-xdp": 1, "udp-flows/nat-xdp,syn/nfqueue": 2} {
+	for only, want := range map[string]int{"": 30, "syn": 7, "coap": 3, "udp-flows/nat-xdp": 1, "udp-flows/nat-xdp,syn/nfqueue": 2} {
 		c := FloodsConfig{Duration: time.Second}
 		if only != "" {
 			c.Only = strings.Split(only, ",")
@@ -160,9 +194,9 @@ func TestFloodsConfig(t *testing.T) {
 		}
 	}
 	for want, c := range map[string]FloodsConfig{
-		"--for 0s":    {},
-		"--only syn/": {Duration: time.Second, Only: []string{"syn/udp"}},
-		`--with "x"`:  {Duration: time.Second, With: []string{"x"}},
+		"--duration 0s": {},
+		"--only syn/":   {Duration: time.Second, Only: []string{"syn/udp"}},
+		`--with "x"`:    {Duration: time.Second, With: []string{"x"}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -192,6 +226,7 @@ func TestFloodVerdicts(t *testing.T) {
 		"sleeping sessions 49 of 50":                           func(c *floodClients) { c.kept = 49 },
 		"1 of 20 established lost":                             func(c *floodClients) { c.lost = 1 },
 		"1 of 10 fragmented datagrams lost":                    func(c *floodClients) { c.fragmentsLost = 1 },
+		"1 of 10 whole datagrams lost":                         func(c *floodClients) { c.sent, c.wholeLost = 10, 1 },
 		"new clients 0 of 100; sleeping sessions 0 of 50":      func(c *floodClients) { c.newOK, c.kept = 0, 0 },
 		"sleeping sessions 0 of 50; 20 of 20 established lost": func(c *floodClients) { c.kept, c.lost = 0, 20 },
 	} {

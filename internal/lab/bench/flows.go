@@ -123,7 +123,8 @@ type clientFlow struct {
 	conn   net.Conn
 	stream bool
 	next   uint64
-	pad    int // bytes that follow the number of a datagram
+	late   uint64 // answers that came after their request had been sent again, and was answered by then
+	pad    int    // bytes that follow the number of a datagram
 	buffer [2048]byte
 }
 
@@ -194,6 +195,9 @@ func (f *clientFlow) ask(ctx context.Context) (owner string, repeated int, err e
 			if err == nil && n > flowNumber && binary.BigEndian.Uint64(f.buffer[:]) == f.next {
 				return string(f.buffer[flowNumber:n]), try, nil
 			}
+			if err == nil && n > flowNumber && binary.BigEndian.Uint64(f.buffer[:]) < f.next {
+				f.late++
+			}
 			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // refused: asks again when it is time to
 				_ = sleep(ctx, min(flowTry/5, time.Until(end)))
 			}
@@ -225,6 +229,7 @@ type flowCounts struct {
 	Opened, Refused   uint64 // new flows whose requests were all answered, and the others
 	Asked, Answered   uint64 // requests
 	Repeated          uint64 // datagrams sent again
+	Late              uint64 // of these, those whose first one was answered, too, but late
 	Established, Lost int    // flows that stay open: how many, and how many stopped or changed their owner
 	Why               string // the first loss
 }
@@ -235,11 +240,12 @@ type flowLoad struct {
 	sources  []netip.Addr // taken in turns; none: the kernel chooses
 	to       netip.AddrPort
 	stream   bool
-	keep     int           // flows that stay open
-	interval time.Duration // between the requests of one flow
-	opening  time.Duration // between new flows; 0: none
-	requests int           // of a new flow, before it is closed
-	pad      int           // more bytes in each datagram
+	keep     int                              // flows that stay open
+	interval time.Duration                    // between the requests of one flow
+	opening  time.Duration                    // between new flows; 0: none
+	requests int                              // of a new flow, before it is closed
+	pad      int                              // more bytes in each datagram
+	over     func(net.Conn) (net.Conn, error) // how datagrams are written instead; nil: as the kernel does
 
 	mu     sync.Mutex
 	counts flowCounts
@@ -286,6 +292,9 @@ func (l *flowLoad) open() (*clientFlow, error) {
 	l.mu.Unlock()
 	f, err := openFlow(l.host, from, l.to, l.stream)
 	f.pad = l.pad
+	if err == nil && l.over != nil {
+		f.conn, err = l.over(f.conn)
+	}
 	return f, err
 }
 
@@ -308,6 +317,12 @@ func (l *flowLoad) stay(ctx context.Context, f *clientFlow, owner string) {
 			return
 		}
 		l.count(repeated, err)
+		if f.late > 0 {
+			l.mu.Lock()
+			l.counts.Late += f.late
+			l.mu.Unlock()
+			f.late = 0
+		}
 		if err == nil && now == owner {
 			continue
 		}

@@ -26,11 +26,11 @@ type NATConfig struct {
 	Clients  int
 	Requests int // of one road in one round
 	Rounds   int
-	Payload  int // bytes
-	Workers  int // of weir nat; 0: its default
-	// CfNAT is the path of a cf-nat jar to compare with, empty for none.
-	CfNAT string
-	Out   io.Writer // progress
+	Payload  int       // bytes
+	Workers  int       // of weir nat; 0: its default
+	With     []string  // peers to compare with in the same run, of NATPeers
+	CfNAT    string    // path of the jar for the peer cf-nat, which it adds; empty: $WEIR_CF_NAT
+	Out      io.Writer // progress
 }
 
 // Validate says what cannot be meant.
@@ -44,8 +44,21 @@ func (c *NATConfig) Validate() error {
 		return fmt.Errorf("%d rounds: want 1 to 1000", c.Rounds)
 	case c.Payload < 8 || c.Payload > 60000:
 		return fmt.Errorf("payload of %d bytes: want 8 to 60000", c.Payload)
+	case c.CfNAT != "":
+		return nil // java says what is wrong with it
 	}
-	return nil
+	return checkPeers(c.With, NATPeers()...)
+}
+
+// NATPeers names the programs that [NAT] can compare with; socat and iptables take part where they are installed.
+func NATPeers() []string { return []string{PeerCfNAT} }
+
+// jar is cf-nat's; empty without the peer.
+func (c *NATConfig) jar() (string, error) {
+	if c.CfNAT != "" || len(c.With) == 0 {
+		return c.CfNAT, nil
+	}
+	return findPeer(PeerCfNAT)
 }
 
 // NATResult is the outcome, one NATRoad for each way to the echo.
@@ -171,11 +184,15 @@ func (b *natBench) open(ctx context.Context) error {
 		}},
 		{result: &NATRoad{Name: "iptables DNAT"}, entry: ports[4], setup: b.dnat},
 	}
-	if b.config.CfNAT != "" {
+	jar, err := b.config.jar()
+	if err != nil {
+		return err
+	}
+	if jar != "" {
 		b.roads = append(b.roads, &natRoad{
-			result: &NATRoad{Name: "cf-nat " + filepath.Base(b.config.CfNAT)}, entry: ports[5],
+			result: &NATRoad{Name: "cf-nat " + filepath.Base(jar)}, entry: ports[5],
 			start: func(entry, echo netip.AddrPort) *exec.Cmd {
-				return exec.Command("java", "-jar", b.config.CfNAT, entry.String(), "--", echo.String())
+				return exec.Command("java", "-jar", jar, entry.String(), "--", echo.String())
 			},
 		})
 	}

@@ -20,6 +20,7 @@ type NFQueueConfig struct {
 	Rounds     int           // 1 to 100
 	Duration   time.Duration // of one load over one road in one round; whole tenths of a second, 0.1 s to 60 s
 	Roads      []string      // names of NFQueueRoads; empty: all. Direct is always measured
+	With       []string      // peers to compare with in the same run, of NFQueuePeers
 	Loads      []string      // names of NFQueueLoads; empty: all
 	Families   []string      // ipv4, ipv6; empty: ipv4
 	Offloads   []string      // on, off; empty: both
@@ -51,7 +52,8 @@ func (c *NFQueueConfig) Validate() error {
 		}
 	}
 	return errors.Join(knownNames("road", c.Roads, NFQueueRoads()), knownNames("load", c.Loads, NFQueueLoads()),
-		knownNames("family", c.Families, DSRFamilies()), knownNames("offload", c.Offloads, NFQueueOffloads()))
+		knownNames("family", c.Families, DSRFamilies()), knownNames("offload", c.Offloads, NFQueueOffloads()),
+		checkPeers(c.With, NFQueuePeers()...))
 }
 
 func (c *NFQueueConfig) setDefaults() {
@@ -84,13 +86,13 @@ type nfqCell struct {
 	delivered  []float64 // of datagrams: percent of those sent
 	busy       []float64 // percent of the machine, without other programs
 	others     []float64 // cores that other programs kept busy meanwhile
-	cost       []float64 // µs of weir's processor time for a packet of its queues
+	cost       []float64 // µs of the balancer's processor time for a packet of its queues
 	bytes      uint64
 	packets    uint64
 	lost       uint64
 	best, p99  []float64 // µs, of ping-pong
 	spent      procstat.Machine
-	weir       time.Duration
+	balancer   time.Duration
 	queued     uint64 // packets that the queues numbered
 	queueDrops uint64
 	userDrops  uint64
@@ -186,7 +188,7 @@ func (b *nfqBench) choose() {
 					continue
 				}
 				for _, road := range nfqRoads() {
-					if road.name != RoadDirect && !wanted(c.Roads, road.name) || road.spread && !load.spread {
+					if !road.wanted(c) || road.spread && !load.spread {
 						continue
 					}
 					key := nfqNetKey{road.name, offload, load.dsr}
@@ -236,10 +238,10 @@ func (b *nfqBench) close(ctx context.Context) error {
 
 // nfqSpent is what a run cost.
 type nfqSpent struct {
-	window  time.Duration
-	machine procstat.Machine
-	weir    time.Duration
-	queues  map[int]queueRow // differences
+	window   time.Duration
+	machine  procstat.Machine
+	balancer time.Duration
+	queues   map[int]queueRow // differences
 }
 
 func (b *nfqBench) measure(ctx context.Context, cell *nfqCell) error {
@@ -260,7 +262,7 @@ func (b *nfqBench) measure(ctx context.Context, cell *nfqCell) error {
 	if run.bytes+run.packets == 0 && run.latency == nil {
 		return errors.New("nothing arrived")
 	}
-	spent := nfqSpent{window: window, weir: after.weir - before.weir, queues: map[int]queueRow{}}
+	spent := nfqSpent{window: window, balancer: after.balancer - before.balancer, queues: map[int]queueRow{}}
 	spent.machine = procstat.Machine{
 		Busy: after.machine.Busy - before.machine.Busy, Others: after.machine.Others - before.machine.Others,
 		Ours: after.machine.Ours - before.machine.Ours,
@@ -276,8 +278,8 @@ func (b *nfqBench) measure(ctx context.Context, cell *nfqCell) error {
 func (b *nfqBench) look(net *nfqNet) (nfqSpent, error) {
 	var now nfqSpent
 	var err error
-	if net.weir != nil {
-		if now.weir, err = procstat.CPU(net.weir.PID()); err != nil {
+	if pid := net.pid(); pid != 0 {
+		if now.balancer, err = procstat.CPU(pid); err != nil {
 			return now, err
 		}
 		if now.queues, err = readQueues(net.balancer()); err != nil {

@@ -21,7 +21,8 @@ const (
 	FigureOffered    = "offered"           // what was sent; median, in the unit of the rate
 	FigureDelivered  = "delivered"         // percent of the datagrams sent; median
 	FigureMachine    = "machine busy"      // percent of all cores, other programs' time subtracted; median
-	FigurePacketCost = "weir CPU"          // µs of weir's processor time for a packet of its queues; median
+	FigurePeer       = "ratio to a peer"   // median of the ratios, within each round, to the peer's road with as many queues
+	FigurePacketCost = "balancer CPU"      // µs of the balancer's processor time for a packet of its queues; median
 	FigureQueued     = "queued"            // packets that the queues numbered, all rounds
 	FigureQueueDrops = "queue drops"       // packets that found a queue full, all rounds
 	FigureUserDrops  = "user drops"        // packets that found a socket's buffer full, all rounds
@@ -77,7 +78,7 @@ func (c *nfqCell) note(run nfqRun, spent nfqSpent) {
 	}
 	const few = 1000 // packets: fewer say nothing of their cost
 	if queued >= few {
-		cost = float64(spent.weir.Microseconds()) / float64(queued)
+		cost = float64(spent.balancer.Microseconds()) / float64(queued)
 	}
 	for _, f := range []struct {
 		list  *[]float64
@@ -99,7 +100,7 @@ func (c *nfqCell) note(run nfqRun, spent nfqSpent) {
 	c.packets += run.packets
 	c.lost += run.sent - min(run.sent, run.packets)
 	c.queued += queued
-	c.weir += spent.weir
+	c.balancer += spent.balancer
 	c.spent.Busy += spent.machine.Busy
 	c.spent.Others += spent.machine.Others
 	c.spent.Ours += spent.machine.Ours
@@ -116,7 +117,7 @@ func (b *nfqBench) results(started time.Time) []*measure.Result {
 	var results []*measure.Result
 	after := map[*nfqNet]string{}
 	for _, net := range b.nets {
-		if net.weir != nil && net.failed == nil && net.absent == "" {
+		if net.balanced() && net.failed == nil && net.absent == "" {
 			if rows, err := readQueues(net.balancer()); err == nil { // else the table shows that it is missing
 				after[net] = queuesText(rows)
 			}
@@ -144,34 +145,35 @@ func (b *nfqBench) results(started time.Time) []*measure.Result {
 			result.Parameters[ParamFailed] = cell.failed.Error()
 			continue
 		}
-		if cell.net.weir != nil {
+		if cell.net.balanced() {
 			result.Parameters[ParamBefore], result.Parameters[ParamAfter] = queuesText(cell.net.first), after[cell.net]
 			result.Parameters[ParamNetwork] = cell.net.name()
-			result.Processes = append(result.Processes, measure.Process{Name: "weir", CPU: cell.weir})
+			result.Processes = append(result.Processes, measure.Process{Name: cell.net.program(), CPU: cell.balancer})
 		}
 		result.Processes = append(result.Processes, measure.Process{Name: "machine", CPU: cell.spent.Busy}, measure.Process{Name: "ours", CPU: cell.spent.Ours}, measure.Process{Name: "others", CPU: cell.spent.Others})
-		result.Figures = cell.figures(b.direct(cell))
+		result.Figures = cell.figures(b.on(RoadDirect, cell), b.on(cell.net.road.compare, cell))
 	}
 	return results
 }
 
-// direct is the cell that another is compared with; the choice of roads always has it.
-func (b *nfqBench) direct(of *nfqCell) *nfqCell {
+// on is the cell of another road that one is compared with; without figures where that is not measured.
+func (b *nfqBench) on(road string, of *nfqCell) *nfqCell {
 	for _, cell := range b.cells {
-		if cell.net.road.name == RoadDirect && cell.net.offload == of.net.offload && cell.load == of.load && cell.family == of.family {
+		if cell.net.road.name == road && cell.net.offload == of.net.offload && cell.load == of.load && cell.family == of.family {
 			return cell
 		}
 	}
 	return &nfqCell{}
 }
 
-func (c *nfqCell) figures(direct *nfqCell) []measure.Figure {
+func (c *nfqCell) figures(direct, peer *nfqCell) []measure.Figure {
 	rate := spreadOf(c.rates)
 	figures := []measure.Figure{
 		{Name: FigureRate, Value: rate.median, Unit: c.load.unit},
 		{Name: FigureRateLow, Value: rate.low, Unit: c.load.unit},
 		{Name: FigureRateHigh, Value: rate.high, Unit: c.load.unit},
 		{Name: FigureDirect, Value: ratio(c.rates, direct.rates)},
+		{Name: FigurePeer, Value: ratio(c.rates, peer.rates)},
 		{Name: FigureOffered, Value: spreadOf(c.offered).median, Unit: c.load.unit},
 		{Name: FigureDelivered, Value: spreadOf(c.delivered).median, Unit: "%"},
 		{Name: FigureMachine, Value: spreadOf(c.busy).median, Unit: "%"},
@@ -180,7 +182,7 @@ func (c *nfqCell) figures(direct *nfqCell) []measure.Figure {
 		{Name: FigureBest, Value: spreadOf(c.best).low, Unit: "µs"},
 		{Name: FigureP99, Value: spreadOf(c.p99).median, Unit: "µs"},
 	}
-	if c.net.weir != nil {
+	if c.net.balanced() {
 		figures = append(figures,
 			measure.Figure{Name: FigureQueued, Value: float64(c.queued), Unit: "packets"},
 			measure.Figure{Name: FigureQueueDrops, Value: float64(c.queueDrops), Unit: "packets"},

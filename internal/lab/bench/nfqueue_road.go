@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ const (
 	RoadQueue  = "queue"  // one queue
 	RoadQueues = "queues" // one for each core
 	RoadFast   = "fast"   // what the TCX program can decide never sees the queue
+
+	RoadNfqlb       = "nfqlb"        // nfqlb in weir's place, one queue
+	RoadNfqlbQueues = "nfqlb-queues" // one for each core
 )
 
 // nfqRoad is one way from the client to the VIP.
@@ -31,26 +35,41 @@ type nfqRoad struct {
 	queues      int // 0: no balancer
 	spread      bool
 	fast        bool
+	peer        string // whose road it is; empty: weir's
+	compare     string // the road of a peer with the same queues
 	tools       []string
 }
 
 func nfqRoads() []nfqRoad {
-	tools := []string{"iptables", "ip6tables"}
+	tools, cores := []string{"iptables", "ip6tables"}, max(2, min(runtime.NumCPU(), 16))
+	peerTools := append([]string{"ip", "mount", "sysctl", "unshare"}, tools...)
 	return []nfqRoad{
 		{name: RoadDirect, about: "the kernel routes to the VIP; no rule"},
-		{name: RoadQueue, about: "Weir decides every packet, one queue", queues: 1, tools: tools},
-		{name: RoadQueues, about: "one queue for each core (at least two); loads of several sources only", queues: max(2, min(runtime.NumCPU(), 16)), spread: true, tools: tools},
-		{name: RoadFast, about: "the TCX program marks what it can, the queue gets the rest (--fast on)", queues: 1, fast: true, tools: tools},
+		{name: RoadNfqlb, about: "nfqlb in weir's place, one queue (--with nfqlb)", queues: 1, peer: PeerNfqlb, tools: peerTools},
+		{name: RoadNfqlbQueues, about: "the same, one queue for each core", queues: cores, spread: true, peer: PeerNfqlb, tools: peerTools},
+		{name: RoadQueue, about: "Weir decides every packet, one queue", queues: 1, compare: RoadNfqlb, tools: tools},
+		{name: RoadQueues, about: "one queue for each core (at least two); loads of several sources only", queues: cores, spread: true, compare: RoadNfqlbQueues, tools: tools},
+		{name: RoadFast, about: "the TCX program marks what it can, the queue gets the rest (--fast on)", queues: 1, fast: true, compare: RoadNfqlb, tools: tools},
 	}
 }
 
-// NFQueueRoads names the roads in the order of their rows.
+// NFQueueRoads names Weir's roads and direct in the order of their rows.
 func NFQueueRoads() []string {
 	var names []string
 	for _, road := range nfqRoads() {
-		names = append(names, road.name)
+		if road.peer == "" {
+			names = append(names, road.name)
+		}
 	}
 	return names
+}
+
+// wanted says whether a run measures a road.
+func (r *nfqRoad) wanted(c *NFQueueConfig) bool {
+	if r.peer != "" {
+		return slices.Contains(c.With, r.peer)
+	}
+	return r.name == RoadDirect || len(c.Roads) == 0 || slices.Contains(c.Roads, r.name)
 }
 
 // DescribeNFQueueRoads is NFQueueRoads, each followed by a tab and what it is.
@@ -75,7 +94,8 @@ type nfqNet struct {
 
 	lab    *netlab.Lab
 	weir   *programs.Daemon
-	source int // of the last run that wanted a fresh one
+	peer   *nfqPeer // in weir's place
+	source int      // of the last run that wanted a fresh one
 	serves map[string]bool
 	first  map[int]queueRow // queues after setting up
 	failed error            // of setup
@@ -93,10 +113,35 @@ func (n *nfqNet) name() string {
 func (n *nfqNet) balancer() *netlab.Host { return n.lab.Namespace("balancer") }
 
 func (n *nfqNet) died() error {
-	if n.weir == nil {
-		return nil
+	switch {
+	case n.weir != nil:
+		return n.weir.Failure()
+	case n.peer != nil:
+		return n.peer.failure(n)
 	}
-	return n.weir.Failure()
+	return nil
+}
+
+// balanced says whether a balancer was started.
+func (n *nfqNet) balanced() bool { return n.weir != nil || n.peer != nil }
+
+// pid is the balancer's process, 0 without one.
+func (n *nfqNet) pid() int {
+	switch {
+	case n.weir != nil:
+		return n.weir.PID()
+	case n.peer != nil:
+		return n.peer.cmd.Process.Pid
+	}
+	return 0
+}
+
+// program names the balancer.
+func (n *nfqNet) program() string {
+	if n.road.peer != "" {
+		return n.road.peer
+	}
+	return "weir"
 }
 
 // Addresses of netlab.NFQueue.
@@ -147,7 +192,14 @@ func (b *nfqBench) open(ctx context.Context, net *nfqNet) (err error) {
 		}
 	}
 	if net.road.queues > 0 {
-		if err := b.startWeir(ctx, net); err != nil {
+		if err := queueRules(ctx, net, "left"); err != nil {
+			return err
+		}
+		start := b.startWeir
+		if net.road.peer != "" {
+			start = b.startNfqlb
+		}
+		if err := start(ctx, net); err != nil {
 			return err
 		}
 	}
@@ -172,7 +224,7 @@ func (b *nfqBench) open(ctx context.Context, net *nfqNet) (err error) {
 			}
 		}
 	}
-	if net.weir == nil {
+	if net.road.queues == 0 {
 		return nil
 	}
 	if net.first, err = readQueues(net.balancer()); err != nil {
@@ -191,17 +243,13 @@ func (n *nfqNet) carries() error {
 	case !n.road.fast && seen == 0:
 		return errors.New("datagrams arrive past the queue")
 	case n.road.fast && seen > 0:
-		return fmt.Errorf("%d datagrams were queued in spite of the fast road", seen)
+		return fmt.Errorf("%d datagrams were queued in spite of the fast path", seen)
 	}
 	return nil
 }
 
-// startWeir installs the rules and starts the balancer.
-func (b *nfqBench) startWeir(ctx context.Context, net *nfqNet) error {
-	config := filepath.Join(b.dir, "nfqueue.yaml")
-	if err := os.WriteFile(config, []byte(netlab.Config("nfqueue")), 0o600); err != nil {
-		return err
-	}
+// queueRules leads what comes in by an interface and goes to the VIP to the road's queues.
+func queueRules(ctx context.Context, net *nfqNet, device string) error {
 	for _, family := range DSRFamilies() {
 		program := "iptables"
 		if family == "ipv6" {
@@ -211,10 +259,19 @@ func (b *nfqBench) startWeir(ctx context.Context, net *nfqNet) error {
 		if net.road.queues > 1 {
 			target = []string{"--queue-balance", "0:" + strconv.Itoa(net.road.queues-1)}
 		}
-		rule := []string{"-w", "-t", "mangle", "-A", "PREROUTING", "-i", "left", "-d", nfqVIP(family).String(), "-m", "mark", "--mark", "0", "-j", "NFQUEUE"}
+		rule := []string{"-w", "-t", "mangle", "-A", "PREROUTING", "-i", device, "-d", nfqVIP(family).String(), "-m", "mark", "--mark", "0", "-j", "NFQUEUE"}
 		if _, err := net.balancer().Exec(ctx, program, append(rule, target...)...); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// startWeir starts weir as the balancer.
+func (b *nfqBench) startWeir(ctx context.Context, net *nfqNet) error {
+	config := filepath.Join(b.dir, "nfqueue.yaml")
+	if err := os.WriteFile(config, []byte(netlab.Config("nfqueue")), 0o600); err != nil {
+		return err
 	}
 	run := []string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--queue", "0:" + strconv.Itoa(net.road.queues-1)}
 	name := fmt.Sprintf("%s-%s-%t", net.road.name, net.offload, net.dsr)

@@ -54,6 +54,9 @@ func (g *nfqGroup) rows() [][]string {
 	trips := slices.ContainsFunc(g.results, func(r *measure.Result) bool { return !math.IsNaN(figureOf(r, FigureBest)) })
 	header := []string{"road", g.unit, "lowest-highest", "x direct"}
 	names := []string{FigureDirect}
+	if g.road(RoadNfqlb) != nil || g.road(RoadNfqlbQueues) != nil {
+		header, names = append(header, "x nfqlb"), append(names, FigurePeer)
+	}
 	if trips {
 		header, names = append(header, "best", "p99"), append(names, FigureBest, FigureP99)
 	}
@@ -63,7 +66,7 @@ func (g *nfqGroup) rows() [][]string {
 		}
 		header, names = append(header, "delivered %"), append(names, FigureDelivered)
 	}
-	header = append(header, "machine %", "weir µs/packet", "queued", "queue drops", "user drops")
+	header = append(header, "machine %", "µs/packet", "queued", "queue drops", "user drops")
 	names = append(names, FigureMachine, FigurePacketCost, FigureQueued, FigureQueueDrops, FigureUserDrops)
 	rows := [][]string{header}
 	for _, r := range g.results {
@@ -171,8 +174,8 @@ type aim struct {
 func aims() []aim {
 	return []aim{
 		{"processor time of weir, saturated", LoadFlood, "", RoadQueue, FigurePacketCost, "µs/packet", 4.5, true},
-		{"fast road, one TCP stream, offload on", LoadTCP, "on", RoadFast, FigureDirect, "of direct", .95, false},
-		{"fast road, one TCP stream, offload off", LoadTCP, "off", RoadFast, FigureDirect, "of direct", .95, false},
+		{"fast path, one TCP stream, offload on", LoadTCP, "on", RoadFast, FigureDirect, "of direct", .95, false},
+		{"fast path, one TCP stream, offload off", LoadTCP, "off", RoadFast, FigureDirect, "of direct", .95, false},
 	}
 }
 
@@ -209,8 +212,8 @@ func nfqAims(results []*measure.Result) []string {
 func nfqMethod(results []*measure.Result) string {
 	first := results[0]
 	text := fmt.Sprintf(`Medians of %s rounds of %s s; roads took turns in each round. "x direct": median of the ratios within the rounds, to the same
-way without a rule. "machine %%": busy time of all cores, softirqs included, less that of other programs. "weir µs/packet":
-processor time of weir's process for each packet of its queues; forwarding is in it, for a verdict's system call does it.
+way without a rule. "machine %%": busy time of all cores, softirqs included, less that of other programs. "µs/packet":
+processor time of the balancer's process for each packet of its queues; forwarding is in it, for a verdict's system call does it.
 Datagrams are sent by one thread in batches and counted by another; %s, %d cores, Linux %s.`,
 		first.Parameters["rounds"], first.Parameters["seconds"], first.Machine.CPU, first.Machine.Cores, first.Machine.Kernel)
 	if busy := others(results); busy > 0.1 {

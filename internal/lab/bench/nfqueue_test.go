@@ -33,6 +33,7 @@ func TestNFQueueConfigNamesWhatIsWrong(t *testing.T) {
 		"bandwidth 1 bit/s":          func(c *NFQueueConfig) { c.Bandwidths = []float64{1} },
 		"bandwidth NaN bit/s":        func(c *NFQueueConfig) { c.Bandwidths = []float64{math.NaN()} },
 		"0 fragmented datagrams":     func(c *NFQueueConfig) { c.Fragmented = []int{0} },
+		`--with "x": write nfqlb`:    func(c *NFQueueConfig) { c.With = []string{"x"} },
 	} {
 		bad := good
 		change(&bad)
@@ -106,6 +107,13 @@ func TestNFQueueChoosesCells(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, slices.Sorted(slices.Values(NFQueueLoads()))) {
 		t.Errorf("loads: %v", got)
 	}
+	b.config.With, b.cells = []string{PeerNfqlb}, nil
+	b.choose()
+	for _, cell := range b.cells {
+		if compare := cell.net.road.compare; compare != "" && b.on(compare, cell).net == nil {
+			t.Errorf("%s of %s has no road of nfqlb's to compare with", cell.load.name, cell.net.name())
+		}
+	}
 	for _, aim := range aims() { // an aim that nothing measures would never be told
 		if roads := count[aim.load+" "+max(aim.offload, "off")]; !slices.Contains(roads, aim.road) {
 			t.Errorf("nothing measures %q", aim.text)
@@ -113,7 +121,7 @@ func TestNFQueueChoosesCells(t *testing.T) {
 	}
 }
 
-// nfqResults are results of a run of three rounds: the queue carries half, the queues fail, the fast road is not there.
+// nfqResults are results of a run of three rounds: the queue carries half, the queues fail, the fast path is not there.
 func nfqResults() []*measure.Result {
 	b := &nfqBench{config: NFQueueConfig{Rounds: 3, Duration: 2 * time.Second, Offloads: []string{"off"}, Loads: []string{LoadTCP, LoadFlood, LoadPingPong}}, running: programs.NewGroup()}
 	b.config.setDefaults()
@@ -126,7 +134,7 @@ func nfqResults() []*measure.Result {
 			if cell.net.road.name == RoadQueue {
 				part = 2
 				cell.net.weir = &programs.Daemon{}
-				spent.weir, spent.queues = time.Second, map[int]queueRow{0: {sequence: 200_000, queueDrops: 1}}
+				spent.balancer, spent.queues = time.Second, map[int]queueRow{0: {sequence: 200_000, queueDrops: 1}}
 			}
 			switch cell.load.kind {
 			case LoadTCP:
@@ -176,7 +184,7 @@ func TestNFQueueTableAndReport(t *testing.T) {
 		"queues failed", "fast not available", "not available: fast: this weir has no --fast", "failed: queues, flood, ipv4: <nothing> arrived",
 		"queue, offload off, before: queue 0: waiting 0, queue drops 0, user drops 0, sequence 7",
 		"at most 4.5 µs/packet; here 5.00: not reached",
-		"fast road, one TCP stream, offload off, ipv4: at least 0.95 of direct; here -: not measured",
+		"fast path, one TCP stream, offload off, ipv4: at least 0.95 of direct; here -: not measured",
 	} {
 		if !strings.Contains(squeezed, want) {
 			t.Errorf("no %q in\n%s", want, table.String())
@@ -195,6 +203,29 @@ func TestNFQueueTableAndReport(t *testing.T) {
 	}
 	if strings.Contains(page.String(), "NaN") || strings.Contains(page.String(), "<nothing>") {
 		t.Error("the report shows NaN, or does not escape")
+	}
+}
+
+// Weir's roads stand beside the peer's with as many queues, round by round.
+func TestNFQueueComparesWithNfqlb(t *testing.T) {
+	b := &nfqBench{config: NFQueueConfig{Rounds: 2, Duration: time.Second, With: []string{PeerNfqlb}, Loads: []string{LoadFlood}}, running: programs.NewGroup()}
+	b.config.setDefaults()
+	b.choose()
+	for _, cell := range b.cells {
+		packets := map[string]uint64{RoadDirect: 400_000, RoadNfqlb: 100_000, RoadNfqlbQueues: 150_000, RoadQueue: 200_000, RoadQueues: 225_000}[cell.net.road.name]
+		for round := range uint64(2) {
+			cell.note(nfqRun{elapsed: time.Second, packets: packets * (round + 1), sent: 800_000}, nfqSpent{})
+		}
+	}
+	var table bytes.Buffer
+	if err := WriteNFQueue(&table, b.results(time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))); err != nil {
+		t.Fatal(err)
+	}
+	squeezed := strings.Join(strings.Fields(table.String()), " ")
+	for _, want := range []string{"x direct x nfqlb", "nfqlb 150 100-200 0.25 -", "queue 300 200-400 0.50 2.00", "queues 338 225-450 0.56 1.50"} {
+		if !strings.Contains(squeezed, want) {
+			t.Errorf("no %q in\n%s", want, table.String())
+		}
 	}
 }
 

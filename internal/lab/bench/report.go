@@ -27,6 +27,7 @@ func Scenarios() []Scenario {
 		{ScenarioDSR, "weir bench run dsr", "TCP throughput, packet rate and CPU of the kernel data path beside routing and DNAT", "root; iperf, iperf3, iptables, nftables"},
 		{ScenarioNFQueue, "weir bench run nfqueue", "TCP, UDP, fragments, latency and CPU of the NFQUEUE data path beside the same way without it", "root; iperf, iptables, ethtool"},
 		{ScenarioFloods, "weir bench run floods", "real clients while every part is flooded: who gets through, what is lost, memory and CPU, beside Scandium, conntrack and coturn", "root; iptables; for the peers java, turnserver"},
+		{ScenarioDump, "weir bench run dump", "datagrams through a full flow table while weir lb flows lists it: how many are lost, and where", "root; iptables"},
 		{ScenarioSoak, "weir bench run soak", "memory, goroutines, descriptors and tables of every part under a long mixed load: do they level off?", "nothing; with root a network of its own and the kernel data path"},
 		{"ebpf", "weir bench ebpf", "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", "root"},
 		{ScenarioLive, "weir bench ebpf --live", "packets per second of one core through the kernel data path, routing and DNAT", "root; iptables"},
@@ -95,6 +96,10 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 		case ScenarioFloods:
 			addFloods(&report, byScenario[name])
 			methods = append(methods, floodsMethod(byScenario[name]))
+			continue
+		case ScenarioDump:
+			addDump(&report, byScenario[name])
+			methods = append(methods, dumpMethod(byScenario[name]))
 			continue
 		case ScenarioSoak:
 			addSoak(&report, byScenario[name])

@@ -27,7 +27,7 @@ type SoakConfig struct {
 func (c *SoakConfig) Validate() error {
 	switch {
 	case c.Duration < 5*time.Second || c.Duration > 7*24*time.Hour:
-		return fmt.Errorf("--for %v: give 5s to 168h", c.Duration)
+		return fmt.Errorf("--duration %v: give 5s to 168h", c.Duration)
 	case c.Every < 500*time.Millisecond || c.Every > c.Duration/4:
 		return fmt.Errorf("--every %v: give 500ms to a quarter of --for", c.Every)
 	case !(c.Load >= 0.1 && c.Load <= 100):
@@ -95,12 +95,20 @@ func Soak(ctx context.Context, config SoakConfig) (results []*measure.Result, er
 	if err := s.startPrograms(ctx); err != nil {
 		return nil, err
 	}
+	before, err := s.lossesNow(ctx)
+	if err != nil {
+		return nil, err
+	}
 	loads, end, err := s.startLoads(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.sample(ctx)
 	counted := end()
+	after, err := s.lossesNow(context.WithoutCancel(ctx)) // an interrupt ends the run, and is no reason to measure less
+	if err != nil {
+		return nil, err
+	}
 	elapsed := time.Since(s.started)
 	for _, w := range s.watched {
 		results = append(results, s.processResult(w, elapsed))
@@ -108,7 +116,7 @@ func Soak(ctx context.Context, config SoakConfig) (results []*measure.Result, er
 	for i, load := range loads {
 		results = append(results, s.loadResult(load, counted[i], elapsed))
 	}
-	return results, nil
+	return append(results, s.lossResult(after.since(before), counted, elapsed)), nil
 }
 
 // sample watches every process until the time is over, ctx has ended, or a process has.

@@ -304,12 +304,16 @@ func startTurnClients(cmd *exec.Cmd, running *programs.Group, host *netlab.Host)
 	return t, nil
 }
 
-// turnCounts is what the reports of phases add up to.
-type turnCounts struct{ sent, lost, refused uint64 }
+// turnCounts is what the reports of phases add up to. Of those that are lost, overflowed found the clients' and the sink's own sockets
+// full, and late ones arrived after their phase was over.
+type turnCounts struct{ sent, lost, refused, overflowed, late uint64 }
+
+// turnSilence is how long a relayed datagram may be under way: on a busy machine no process runs for longer than a moment at times.
+const turnSilence = 4 * time.Second
 
 // phase sends for a while and reads the report.
 func (t *turnClients) phase(rate float64, d time.Duration, sum *turnCounts) error {
-	if _, err := fmt.Fprintf(t.in, `{"rate":%g,"duration_ns":%d,"direction":"up"}`+"\n", rate, d); err != nil {
+	if _, err := fmt.Fprintf(t.in, `{"rate":%g,"duration_ns":%d,"direction":"up","silence_ns":%d}`+"\n", rate, d, turnSilence); err != nil {
 		return err
 	}
 	if !t.out.Scan() {
@@ -324,6 +328,8 @@ func (t *turnClients) phase(rate float64, d time.Duration, sum *turnCounts) erro
 		sum.lost += c.Lost
 	}
 	sum.refused += uint64(len(report.Problems))
+	sum.overflowed += report.Overflowed
+	sum.late += report.Late
 	return nil
 }
 
@@ -339,10 +345,17 @@ func (t *turnClients) end(running *programs.Group, abandon bool) {
 	running.Forget(t.cmd)
 }
 
+const (
+	figureDatagrams     = "datagrams"
+	figureDatagramsLost = "datagrams lost"
+)
+
 func (c turnCounts) figures() []measure.Figure {
 	return []measure.Figure{
-		{Name: "datagrams", Value: float64(c.sent)},
-		{Name: "datagrams lost", Value: float64(c.lost)},
+		{Name: figureDatagrams, Value: float64(c.sent)},
+		{Name: figureDatagramsLost, Value: float64(c.lost)},
+		{Name: "found the generator's sockets full", Value: float64(c.overflowed)},
+		{Name: "of these late", Value: float64(c.late)},
 		{Name: "refused refreshes", Value: float64(c.refused)},
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // processResult is what became of one process.
@@ -79,11 +79,18 @@ func gaugeText(value float64, unit string) string {
 	return strconv.FormatFloat(value, 'f', 0, 64)
 }
 
-// soakRows are the two tables: header, then a row for each process, and for each load.
-func soakRows(results []*measure.Result) (processes, loads [][]string) {
+// soakRows are the three tables: header, then a row for each process, for each load, and for each place where packets were lost.
+func soakRows(results []*measure.Result) (processes, loads, losses [][]string) {
 	processes = [][]string{{"process", "resident", "per hour", "heap", "per hour", "goroutines", "threads", "descriptors", "tables", "% of a core", "verdict"}}
 	loads = [][]string{{"load", "answered", "lost", "counted", "verdict"}}
+	losses = [][]string{{"counted in the kernel and by weir during the run", "packets"}}
 	for _, r := range results {
+		if r.Parameters[ParamKind] == KindLosses {
+			for _, f := range r.Figures {
+				losses = append(losses, []string{f.Name, fmt.Sprintf("%.0f", f.Value)})
+			}
+			continue
+		}
 		verdict := r.Parameters[ParamVerdict]
 		if why := r.Parameters["grows"]; why != "" {
 			verdict += ": " + strings.TrimSuffix(why, "; ")
@@ -119,7 +126,7 @@ func soakRows(results []*measure.Result) (processes, loads [][]string) {
 		}
 		processes = append(processes, append(row, strings.Join(tables, ", "), fmt.Sprintf("%.1f", 100*cpu), verdict))
 	}
-	return processes, loads
+	return processes, loads, losses
 }
 
 // WriteSoak writes the results of [Soak] as tables for people.
@@ -130,9 +137,12 @@ func WriteSoak(w io.Writer, results []*measure.Result) error {
 	if _, err := fmt.Fprintln(w, soakMethod(results)+"\n"); err != nil {
 		return err
 	}
-	processes, loads := soakRows(results)
-	for _, rows := range [][][]string{processes, loads} {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	processes, loads, losses := soakRows(results)
+	for _, rows := range [][][]string{processes, loads, losses} {
+		if len(rows) == 1 { // of a run of an earlier version
+			continue
+		}
+		table := terminal.NewTable(w, false)
 		for _, row := range rows {
 			fmt.Fprintln(table, strings.Join(row, "\t"))
 		}
@@ -186,9 +196,10 @@ func soakMethod(results []*measure.Result) string {
 // addSoak draws each gauge of every process over time.
 func addSoak(report *plot.Report, results []*measure.Result) {
 	report.Verdict, report.OK = soakVerdict(results), SoakFailed(results) == 0
-	processes, loads := soakRows(results)
+	processes, loads, losses := soakRows(results)
 	report.Tables = append(report.Tables, plot.Table{Title: "Processes", Header: processes[0], Rows: processes[1:]},
-		plot.Table{Title: "Loads", Header: loads[0], Rows: loads[1:]})
+		plot.Table{Title: "Loads", Header: loads[0], Rows: loads[1:]},
+		plot.Table{Title: "Losses by place", Header: losses[0], Rows: losses[1:]})
 	for _, gauge := range watchedGauges() {
 		chart := plot.Chart{Title: "soak: " + gauge, XLabel: "minutes", YLabel: gauge, Note: "Every process; the last third is judged."}
 		for _, r := range results {

@@ -2,7 +2,9 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"math"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -102,6 +104,80 @@ func TestSoakVerdicts(t *testing.T) {
 	}
 }
 
+// A datagram that finds a socket full is counted by the kernel and by the port of the socket: that says whose fault it was.
+func TestFullSocketsAreFound(t *testing.T) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	at := conn.LocalAddr().(*net.UDPAddr)
+	before, err := readNetLosses(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender, err := net.DialUDP("udp", nil, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	for range 200 { // loopback delivers at once
+		if _, err := sender.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drops, err := readSocketDrops(nil, []uint16{uint16(at.Port)})
+	if err != nil || drops < 100 || drops > 200 {
+		t.Errorf("%d drops of the socket, %v", drops, err)
+	}
+	after, err := readNetLosses(nil)
+	if err != nil || after.since(before)[lossBuffer] < drops {
+		t.Errorf("%v, %v", after.since(before), err)
+	}
+}
+
+// What processes count is told apart: losses from packets that were forwarded, and the stages of TURN.
+func TestSoakLosses(t *testing.T) {
+	l := soakLosses{}
+	l.addCounters("turn", []byte(`weir_turn_listener_reasons_total{listener="udp",reason="ok"} 9
+weir_turn_listener_reasons_total{listener="udp",reason="bandwidth"} 2
+weir_turn_cluster_packets_total{cluster="a",direction="up"} 5
+weir_turn_cluster_packets_total{cluster="b",direction="up"} 6
+weir_turn_cluster_packets_total{cluster="b",direction="down"} 70
+weir_udp_receive_overflows_total 3
+weir_udp_forwarded_total 100
+weir_packets_total{reason="cid_unknown"} 8
+weir_packets_total{reason="fragment_unknown"} 4
+`))
+	s := &soak{config: SoakConfig{Duration: time.Hour, Load: 1, Growth: 5}}
+	counts := soakCounts{lost: 1, figures: turnCounts{sent: 12, lost: 1}.figures()}
+	r := s.lossResult(l.since(soakLosses{`turn: weir_udp_receive_overflows_total` + lossOfWeir: 1}), []soakCounts{counts}, time.Minute)
+	want := map[string]float64{
+		lossTurnSent: 12, lossTurnPassed: 11, lossTurnReceived: 11,
+		"turn: weir_udp_receive_overflows_total" + lossOfWeir:                                    2,
+		`turn: weir_turn_listener_reasons_total{listener="udp",reason="bandwidth"}` + lossOfWeir: 2,
+		`turn: weir_packets_total{reason="fragment_unknown"}` + lossOfWeir:                       4,
+	}
+	for _, f := range r.Figures {
+		if want[f.Name] != f.Value {
+			t.Errorf("%s: %g, want %g", f.Name, f.Value, want[f.Name])
+		}
+	}
+	if len(r.Figures) != len(want) || r.Errors != 1 {
+		t.Errorf("%d lost, %v", r.Errors, r.Figures)
+	}
+	var table, page bytes.Buffer
+	if err := errors.Join(WriteSoak(&table, []*measure.Result{r}), WriteReport(&page, []*measure.Result{r})); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(table.String(), "weir_udp_receive_overflows_total (weir)") || !strings.Contains(page.String(), "Losses by place") {
+		t.Errorf("no table of the losses:\n%s", table.String())
+	}
+}
+
 // A flow load counts what it opens and keeps, and a flow that stops is lost.
 func TestFlowLoad(t *testing.T) {
 	for _, stream := range []bool{false, true} {
@@ -130,10 +206,10 @@ func TestSoakConfig(t *testing.T) {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*SoakConfig){
-		"--for":    func(c *SoakConfig) { c.Duration = time.Second },
-		"--every":  func(c *SoakConfig) { c.Every = time.Hour },
-		"--load":   func(c *SoakConfig) { c.Load = math.NaN() },
-		"--growth": func(c *SoakConfig) { c.Growth = 0 },
+		"--duration": func(c *SoakConfig) { c.Duration = time.Second },
+		"--every":    func(c *SoakConfig) { c.Every = time.Hour },
+		"--load":     func(c *SoakConfig) { c.Load = math.NaN() },
+		"--growth":   func(c *SoakConfig) { c.Growth = 0 },
 	} {
 		c := good
 		change(&c)

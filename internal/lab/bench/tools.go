@@ -17,6 +17,12 @@ func packageOf(program string) string {
 		return "coturn"
 	case "iptables", "ip6tables":
 		return "iptables"
+	case "ip":
+		return "iproute2"
+	case "mount", "unshare":
+		return "util-linux"
+	case "sysctl":
+		return "procps"
 	default:
 		return program // iperf, iperf3, socat
 	}

@@ -19,14 +19,14 @@ const (
 	ScenarioTurnSweep = "turn-sweep" // packet rates and costs by packet size
 )
 
-// Roads of [Turn]. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
+// Roads of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
 // for each client.
 const (
-	RoadTurnDirect    = "direct"
-	RoadTurnWeir      = "weir"
-	RoadTurnWeirCat   = "weir cat"
-	RoadTurnCoturn    = "coturn"
-	RoadTurnCoturnCat = "coturn cat"
+	RoadTurnDirect  = "direct"
+	RoadTurnWeir    = "weir"
+	RoadTurnWeirCat = RoadTurnWeir + roadTurnCat
+
+	roadTurnCat = " cat" // behind the server's name
 )
 
 // Ways of TurnConfig.Road and generators of TurnConfig.Generator.
@@ -42,8 +42,7 @@ const (
 	NetworkLoopback = "loopback"
 	NetworkVeth     = "veth"
 
-	WithNone   = "none"
-	WithCoturn = "coturn"
+	WithNone = "none" // of TurnConfig.With: no peer
 )
 
 // TurnConfig is one run of `weir turn bench`.
@@ -55,7 +54,7 @@ type TurnConfig struct {
 	Bandwidth float64 // bits/s of user data for each client
 	Platform  string  // local
 	Road      string
-	With      string
+	With      []string // peers to compare with in the same run, of TurnPeers; none, or [WithNone]: no comparison
 	Generator string
 	Offload   string // mode of the gateway: none, auto, tcx, xdp
 	Network   string // auto, loopback, veth
@@ -77,6 +76,17 @@ type TurnConfig struct {
 // TurnSizes are the packet sizes that STUNner's guide recommends to measure, in bytes.
 func TurnSizes() []int { return []int{64, 128, 256, 512, 1024, 1200} }
 
+// TurnPeers names the servers that [Turn] can compare with.
+func TurnPeers() []string { return []string{PeerCoturn, PeerStunner} }
+
+// peers are those of With.
+func (c *TurnConfig) peers() []string {
+	if slices.Equal(c.With, []string{WithNone}) {
+		return nil
+	}
+	return c.With
+}
+
 // Limits of TurnConfig.
 const (
 	minTurnSize = 40 // the generator's header and trailer
@@ -94,7 +104,7 @@ func (c *TurnConfig) Validate() error {
 	if c.Platform == "k8s" {
 		return errors.New("platform k8s is not supported yet: it comes with the Kubernetes operator; write -p local")
 	}
-	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, TurnRoadChannel), in("comparison", c.With, WithNone, WithCoturn),
+	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, TurnRoadChannel),
 		in("generator", c.Generator, GeneratorAuto, GeneratorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
 		in("network", c.Network, NetworkAuto, NetworkLoopback, NetworkVeth))
 	if errs != nil {
@@ -137,14 +147,11 @@ func (c *TurnConfig) Validate() error {
 
 // missing names programs that were asked for and are not installed.
 func (c *TurnConfig) missing() error {
-	var programs []string
-	if c.With == WithCoturn {
-		programs = append(programs, "turnserver")
-	}
+	var missing error
 	if c.Generator == GeneratorIperf {
-		programs = append(programs, "iperf")
+		missing = needTools([]string{"iperf"})
 	}
-	return needTools(programs)
+	return errors.Join(missing, checkPeers(c.peers(), TurnPeers()...))
 }
 
 // generator is the one to use. A sweep's tries are short and its loads have no use for iperf's reports.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
@@ -72,7 +73,7 @@ func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnP
 	generator := s.config.generator()
 	parameters := map[string]string{
 		ParamTurnSize: strconv.Itoa(size), paramClients: strconv.Itoa(s.config.Clients), "generator": generator, "network": s.network,
-		"platform": s.config.Platform, "offload": s.offload, "latency": "one-way, one clock", "with": s.config.With,
+		"platform": s.config.Platform, "offload": s.offload, "latency": "one-way, one clock", "with": s.config.with(),
 	}
 	if generator == GeneratorBuiltin {
 		parameters["burst"] = strconv.Itoa(s.config.burst())
@@ -101,7 +102,7 @@ func (p *turnPhase) figures() []measure.Figure {
 	}
 	for _, process := range p.processes {
 		switch process.Name {
-		case partGateway, partCoturn:
+		case partGateway, PeerCoturn, PeerStunner:
 			cost(FigureTurnServer, process.CPU)
 		case partCat:
 			cost(FigureTurnCat, process.CPU)
@@ -150,6 +151,14 @@ func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 	r.Parameters["try_seconds"] = strconv.FormatFloat(s.config.Probe.Seconds(), 'f', -1, 64)
 	r.Figures = append(r.Figures, measure.Figure{Name: FigureTurnMost, Value: phase.sum.Rate, Unit: "1/s"})
 	return append(runs, &TurnRun{Result: r, Connections: phase.rows, Sum: phase.sum, Search: cell.search.trace})
+}
+
+// with names the peers of the run.
+func (c *TurnConfig) with() string {
+	if len(c.peers()) == 0 {
+		return WithNone
+	}
+	return strings.Join(c.With, ",")
 }
 
 // describe is the header of a report, as STUNner's script prints it and more.

@@ -57,7 +57,7 @@ type turnPart struct {
 const (
 	turnUser, turnPassword, turnRealm = "user1", "passwd1", "weir"
 
-	partGateway, partCoturn, partCat, partGenerator = "gateway", "coturn", "cat", "generator"
+	partGateway, partCat, partGenerator = "gateway", "cat", "generator" // a peer's part has the peer's name
 )
 
 // turnTopology has the clients, the servers and the far end on hosts of their own, joined by veths.
@@ -86,7 +86,7 @@ func (s *turnStage) open(ctx context.Context) error {
 		return err
 	}
 	s.running.Swift = netlab.Privileged() == nil
-	ports, err := s.ports(s.servers, 2)
+	ports, err := s.ports(s.servers, 1+len(s.config.peers()))
 	if err != nil {
 		return err
 	}
@@ -107,13 +107,15 @@ func (s *turnStage) open(ctx context.Context) error {
 	if err := s.addServer(ctx, RoadTurnWeir, gateway, turnPart{partGateway, []int{s.weir.PID()}}); err != nil {
 		return err
 	}
-	if s.config.With == WithCoturn {
-		coturn := netip.AddrPortFrom(s.server, ports[1])
-		pid, err := s.startCoturn(ctx, coturn)
+	for i, name := range s.config.peers() {
+		at := netip.AddrPortFrom(s.server, ports[1+i])
+		pid, err := s.startPeer(ctx, name, at)
 		if err != nil {
 			return err
 		}
-		return s.addServer(ctx, RoadTurnCoturn, coturn, turnPart{partCoturn, []int{pid}})
+		if err := s.addServer(ctx, name, at, turnPart{name, []int{pid}}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -150,7 +152,7 @@ func (s *turnStage) addServer(ctx context.Context, name string, at netip.AddrPor
 		return err
 	}
 	if s.config.Road == TurnRoadCat {
-		road.name, road.server = name+" cat", netip.AddrPort{}
+		road.name, road.server = name+roadTurnCat, netip.AddrPort{}
 		ports, err := s.ports(s.clients, s.config.Clients)
 		if err != nil {
 			return err
@@ -208,10 +210,6 @@ func inHost(host *netlab.Host, f func() error) error {
 
 // startGateway runs `weir turn gateway` with a file that lets clients reach the sink's network only.
 func (s *turnStage) startGateway(ctx context.Context, at netip.AddrPort) error {
-	peers := "127.0.0.0/8"
-	if !s.far4.IsLoopback() {
-		peers = netip.PrefixFrom(s.far4, 24).Masked().String()
-	}
 	file := filepath.Join(s.dir, "gateway.yaml")
 	text := fmt.Sprintf(`realm: %s
 auth: {mode: static, users: [{name: %s, password: %s}]}
@@ -221,7 +219,7 @@ clusters:
   - {name: far, endpoints: [%s]}
 limits: {unauthenticated: 100000, unauthenticated_total: 100000}
 offload: {mode: %s}
-`, turnRealm, turnUser, turnPassword, at.Addr(), at.Port(), s.relay, peers, s.config.Offload)
+`, turnRealm, turnUser, turnPassword, at.Addr(), at.Port(), s.relay, s.peers(), s.config.Offload)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -266,17 +264,6 @@ func findOffload(status map[string]any) string {
 		}
 	}
 	return ""
-}
-
-// startCoturn runs turnserver as the reference did, with nothing but UDP.
-func (s *turnStage) startCoturn(ctx context.Context, at netip.AddrPort) (pid int, err error) {
-	cmd := exec.Command("turnserver", "-n", "--listening-ip="+at.Addr().String(), "--listening-port="+strconv.Itoa(int(at.Port())), "--relay-ip="+s.relay.String(),
-		"--lt-cred-mech", "--user="+turnUser+":"+turnPassword, "--realm="+turnRealm, "--allow-loopback-peers", "--no-cli", "--no-tls", "--no-dtls", "--no-tcp",
-		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile="+filepath.Join(s.dir, "coturn.pid"), "--userdb="+filepath.Join(s.dir, "coturn.db"))
-	if err := s.startQuiet(s.servers, "coturn", cmd); err != nil {
-		return 0, err
-	}
-	return cmd.Process.Pid, s.answersSTUN(ctx, at, "coturn")
 }
 
 // startCat runs one turncat.

@@ -38,19 +38,17 @@ func WriteTurn(w io.Writer, config TurnConfig, runs []*TurnRun) error {
 }
 
 func turnTitle(road string) string {
-	switch road {
+	server, cat := strings.CutSuffix(road, roadTurnCat)
+	switch server {
 	case RoadTurnDirect:
 		return ", direct, without TURN"
 	case RoadTurnWeir:
-		return ", through weir turn gateway"
-	case RoadTurnWeirCat:
-		return ", through weir turn cat and weir turn gateway"
-	case RoadTurnCoturn:
-		return ", through coturn"
-	case RoadTurnCoturnCat:
-		return ", through weir turn cat and coturn"
+		server = "weir turn gateway"
 	}
-	return ", " + road
+	if cat {
+		return ", through weir turn cat and " + server
+	}
+	return ", through " + server
 }
 
 // turnExtras are the lines below a load that iperf does not have.

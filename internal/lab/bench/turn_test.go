@@ -199,7 +199,8 @@ func TestTurnConfigIsChecked(t *testing.T) {
 		"platform k8s is not supported yet":       func(c *TurnConfig) { c.Platform = "k8s" },
 		`platform "x": write local`:               func(c *TurnConfig) { c.Platform = "x" },
 		`road "x": write cat, direct-channel`:     func(c *TurnConfig) { c.Road = "x" },
-		`comparison "x": write none, coturn`:      func(c *TurnConfig) { c.With = "x" },
+		`--with "x": write coturn, stunnerd`:      func(c *TurnConfig) { c.With = []string{"x"} },
+		`--with "none": write coturn, stunnerd`:   func(c *TurnConfig) { c.With = []string{"none", "coturn"} },
 		`generator "x": write auto`:               func(c *TurnConfig) { c.Generator = "x" },
 		`offload "x": write none, auto, tcx, xdp`: func(c *TurnConfig) { c.Offload = "x" },
 		`network "x": write auto, loopback, veth`: func(c *TurnConfig) { c.Network = "x" },
@@ -231,7 +232,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 
 func turnConfig() TurnConfig {
 	return TurnConfig{
-		Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Road: TurnRoadCat, With: WithNone,
+		Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Road: TurnRoadCat,
 		Generator: GeneratorBuiltin, Offload: "none", Network: NetworkAuto, Sizes: TurnSizes(), Rates: []float64{20000}, Rounds: 2, Probe: time.Second, Most: 1e6,
 	}
 }
@@ -277,8 +278,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // The text and the JSON of a single load and of a sweep, of made-up measurements.
 func TestTurnReports(t *testing.T) {
 	stage := &turnStage{config: turnConfig(), started: time.Unix(1e9, 0).UTC(), network: "loopback of the host", offload: "none"}
-	stage.config.With, stage.config.Sizes = WithCoturn, []int{64, 1200}
-	roads := []*turnRoad{{name: RoadTurnDirect}, {name: RoadTurnWeirCat}, {name: RoadTurnCoturnCat}}
+	stage.config.With, stage.config.Sizes = []string{PeerCoturn}, []int{64, 1200}
+	roads := []*turnRoad{{name: RoadTurnDirect}, {name: RoadTurnWeirCat}, {name: PeerCoturn + roadTurnCat}}
 	var single, sweep []*TurnRun
 	for i, road := range roads {
 		single = append(single, stage.result(ScenarioTurn, road, madeUp(i, 1000, 6250)))
@@ -353,7 +354,7 @@ func madeUp(i, size int, rate float64) turnPhase {
 		window:  time.Second,
 	}
 	if i > 0 {
-		p.processes = []measure.Process{{Name: []string{"", partGateway, partCoturn}[i], CPU: time.Duration(i) * 100 * time.Millisecond}, {Name: partCat, CPU: 200 * time.Millisecond}}
+		p.processes = []measure.Process{{Name: []string{"", partGateway, PeerCoturn}[i], CPU: time.Duration(i) * 100 * time.Millisecond}, {Name: partCat, CPU: 200 * time.Millisecond}}
 	}
 	p.processes = append(p.processes, measure.Process{Name: partGenerator, CPU: 150 * time.Millisecond})
 	p.sum = turnSum(p.rows)

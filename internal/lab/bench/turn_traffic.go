@@ -60,6 +60,7 @@ type turnTraffic struct {
 type trafficReport struct {
 	Up         flowReport `json:"up"`
 	Overflowed uint64     `json:"overflowed"`
+	Late       uint64     `json:"late"`
 	Problems   []string   `json:"problems"`
 }
 

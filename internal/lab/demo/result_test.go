@@ -131,9 +131,9 @@ func TestConfigSaysWhatCannotBeShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flag, bad := range map[string]Config{
-		"--clients": {Clients: 0, Nodes: 2, Duration: 6 * time.Second},
-		"--nodes":   {Clients: 1, Nodes: 1, Duration: 6 * time.Second},
-		"--seconds": {Clients: 1, Nodes: 2, Duration: time.Second},
+		"--clients":  {Clients: 0, Nodes: 2, Duration: 6 * time.Second},
+		"--nodes":    {Clients: 1, Nodes: 1, Duration: 6 * time.Second},
+		"--duration": {Clients: 1, Nodes: 2, Duration: time.Second},
 	} {
 		if err := bad.Validate(); err == nil || !strings.HasPrefix(err.Error(), flag) {
 			t.Errorf("%s: %v", flag, err)

@@ -38,7 +38,7 @@ func (c Config) Validate() error {
 	case c.Nodes < 2 || c.Nodes > 16:
 		return fmt.Errorf("--nodes %d: give 2 to 16; with one node no record can land on a wrong one", c.Nodes)
 	case c.Duration < 6*time.Second || c.Duration > time.Hour:
-		return fmt.Errorf("--seconds %g: give 6 to 3600, so that each disturbance has a second to show", c.Duration.Seconds())
+		return fmt.Errorf("--duration %s: give 6s to 1h, so that each disturbance has a second to show", c.Duration)
 	}
 	return nil
 }
@@ -380,9 +380,9 @@ func total(values []uint64) (sum uint64) {
 
 // WriteHTML writes the page of the run.
 func (r *Result) WriteHTML(w io.Writer) error {
-	method := fmt.Sprintf("weir demo --clients %d --nodes %d --seconds %g --seed %d\n%d weir coap server processes with one worker each, one weir nat process\n"+
+	method := fmt.Sprintf("weir demo --clients %d --nodes %d --duration %s --seed %d\n%d weir coap server processes with one worker each, one weir nat process\n"+
 		"Clients with connection IDs: RFC 7252 timers; each sends its next request when it has the answer.\n"+
 		"Clients without: ACK_TIMEOUT %s, so that they notice a lost session within %.1f s instead of 93 s; a request every %s.\n%s/%s, %d cores, %s",
-		r.Clients, r.Nodes, r.asked.Seconds(), r.Seed, r.Nodes, plainAckTimeout, plainGivesUp.Seconds(), plainPause, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+		r.Clients, r.Nodes, r.asked, r.Seed, r.Nodes, plainAckTimeout, plainGivesUp.Seconds(), plainPause, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	return r.report(time.Now(), method).WriteHTML(w)
 }

@@ -64,6 +64,9 @@ func run(t *testing.T, c Config) []Result {
 
 // The rebuilt table loses what nfqlb's own lost, row by row.
 func TestNFQLBGrid(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, r := range grid() {
 		t.Run(r.String(), func(t *testing.T) {
 			c := r.config(NFQLB)
@@ -119,6 +122,9 @@ func TestNFQLBDocumentedRun(t *testing.T) {
 
 // Where there is a tenth more room than is alive, Weir's table loses nothing.
 func TestWeirGrid(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	checked := 0
 	for _, r := range grid() {
 		c := r.config(Weir)
@@ -247,6 +253,9 @@ func TestProgressReachesTheEnd(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	c := row{size: 199, buckets: 199, ttl: 200, rate: 1000, seconds: 20}.config(NFQLB)
 	results := run(t, c)
 	curves, err := Sweep(t.Context(), c, nil)

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"text/tabwriter"
 
 	"github.com/weir-lb/weir/internal/lab/plot"
 	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func count(c Column) string {
@@ -83,7 +83,7 @@ func (c *Cell) ceiling() string {
 
 // Write prints the table and the reasons for people.
 func (r *Result) Write(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := terminal.NewTable(w, false)
 	fmt.Fprintln(t, "SCENARIO\tDOCUMENT\tPLAN\tKERNEL\tWEIR\t\tTHE TESTER CALLS IT")
 	for i := range r.Cells {
 		c := &r.Cells[i]

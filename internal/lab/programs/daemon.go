@@ -21,6 +21,7 @@ import (
 // Daemon is one process under measurement, reached through its admin socket. Its methods may be called from any goroutine.
 type Daemon struct {
 	name  string
+	admin string
 	cmd   *exec.Cmd
 	http  *http.Client
 	log   LastLines
@@ -39,14 +40,14 @@ const (
 // until it answers there. A daemon that is returned must be stopped, also beside an error.
 func StartDaemon(ctx context.Context, group *Group, host *netlab.Host, binary, dir, name string, args ...string) (*Daemon, error) {
 	socket := filepath.Join(dir, name+".sock")
-	d := &Daemon{name: name, ended: make(chan struct{})}
+	d := &Daemon{name: name, admin: "unix:" + socket, ended: make(chan struct{})}
 	d.http = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	d.cmd = exec.Command(binary, append(args, "--admin", "unix:"+socket)...) //nolint:gosec // our own binary
+	d.cmd = exec.Command(binary, append(args, "--admin", d.admin)...) //nolint:gosec // our own binary
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	d.cmd.WaitDelay = 5 * time.Second // a child of a killed supervisor keeps the pipes open
 	if err := group.Start(host, d.cmd); err != nil {
@@ -158,6 +159,9 @@ func (d *Daemon) Kill() {
 	d.cmd.Process.Kill() //nolint:errcheck // it may have ended
 	<-d.ended
 }
+
+// Admin is the value of --admin for commands that ask it.
+func (d *Daemon) Admin() string { return d.admin }
 
 // PID is the process.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/weir-lb/weir/internal/steering/siphash"
 )
 
 // MaxLength is the longest connection id a layout can describe, in bytes (the limit of QUIC version 1, RFC 9000 section 17.2).
@@ -113,7 +115,7 @@ func (l *Layout) mask(id []byte) uint32 {
 	var clear [MaxLength]byte
 	n := copy(clear[:], id)
 	setBits(clear[:n], l.OwnerOffset, l.OwnerBits, 0)
-	return uint32(sipHash(&l.MaskKey, clear[:n])) & l.MaxOwner()
+	return uint32(siphash.Sum(&l.MaskKey, clear[:n])) & l.MaxOwner()
 }
 
 // Validate reports the first thing wrong with the layout, in words a config author understands.

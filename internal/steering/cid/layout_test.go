@@ -138,22 +138,6 @@ func TestValidateRefuses(t *testing.T) {
 	}
 }
 
-// SipHash-2-4 vectors from the reference implementation: key 00..0f, messages 00.. of growing length.
-func TestSipHashVectors(t *testing.T) {
-	var key [16]byte
-	message := make([]byte, 16)
-	for i := range 16 {
-		key[i], message[i] = byte(i), byte(i)
-	}
-	for n, want := range map[int]uint64{
-		0: 0x726fdb47dd0e0e31, 1: 0x74f839c593dc67fd, 7: 0xab0200f58b01d137, 8: 0x93f5f5799a932462, 15: 0xa129ca6149be45e5,
-	} {
-		if got := sipHash(&key, message[:n]); got != want {
-			t.Errorf("%d bytes: %x, want %x", n, got, want)
-		}
-	}
-}
-
 func TestOwnerAllocatesNothing(t *testing.T) {
 	for name, l := range layouts() {
 		id := make([]byte, l.Length)

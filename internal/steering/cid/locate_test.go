@@ -56,6 +56,7 @@ func TestLocate(t *testing.T) {
 		{"QUIC Initial", "c3 00000001 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},
 		{"QUIC version 2 Initial", "d3 6b3343cf 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},
 		{"QUIC version 2 Handshake", "f3 6b3343cf 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICLong},
+		{"QUIC version 2 Retry", "c0 6b3343cf 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICLong},
 		{"QUIC of the future", "e0 0000abcd 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICOther},
 		{"QUIC of the future beside DTLS", "80 faceb001 08 0102030405060708 00", all, 5, "0102030405060708", KindQUICOther},
 		{"QUIC version negotiation", "e0 00000000 08 0102030405060708 00", QUIC, 5, "0102030405060708", KindQUICInitial},
@@ -88,19 +89,20 @@ func TestSetFind(t *testing.T) {
 		t.Fatalf("layout %d: %v", i, err)
 	}
 	for _, c := range []struct {
-		name         string
-		datagram     string
-		owner        uint32
-		found, known bool
+		name     string
+		datagram string
+		layout   int
+		owner    uint32
+		found    bool
 	}{
-		{"first layout", "19 fefd 0001 000000000009 05aabbccdded 0002 beef", 5, true, true},
-		{"second layout", "19 fefd 0001 000000000009 0007bbccddee1122 0002 beef", 7, true, true},
-		{"neither", "19 fefd 0001 000000000009 05aabbccddef 0002 beef", 0, true, false},
-		{"no CID", handshake, 0, false, false},
+		{"first layout", "19 fefd 0001 000000000009 05aabbccdded 0002 beef", 0, 5, true},
+		{"second layout", "19 fefd 0001 000000000009 0007bbccddee1122 0002 beef", 1, 7, true},
+		{"neither", "19 fefd 0001 000000000009 05aabbccddef 0002 beef", -1, 0, true},
+		{"no CID", handshake, -1, 0, false},
 	} {
-		owner, found, known := set.Find(unhex(t, c.datagram))
-		if owner != c.owner || found != c.found || known != c.known {
-			t.Errorf("%s: %d, %t, %t; want %d, %t, %t", c.name, owner, found, known, c.owner, c.found, c.known)
+		layout, owner, found := set.Find(unhex(t, c.datagram))
+		if layout != c.layout || owner != c.owner || found != c.found {
+			t.Errorf("%s: %d, %d, %t; want %d, %d, %t", c.name, layout, owner, found, c.layout, c.owner, c.found)
 		}
 	}
 }

@@ -14,20 +14,20 @@ type Set struct {
 }
 
 // Find locates the CID of a UDP payload and decodes its owner. found: there is a CID that the server chose (an Initial
-// of QUIC is none, one of an unknown version is if it is of one of the layouts). known: it is of one of the layouts, so owner
-// means something. It allocates nothing.
-func (s *Set) Find(datagram []byte) (owner uint32, found, known bool) {
+// of QUIC is none, one of an unknown version is if it is of one of the layouts). layout is the index of the CID's layout, which
+// says whose id owner is; -1: it is of none of them. It allocates nothing.
+func (s *Set) Find(datagram []byte) (layout int, owner uint32, found bool) {
 	for i := range s.Layouts {
 		id, kind, ok := Locate(datagram, s.Protocols, s.Layouts[i].Length)
 		if !ok || kind == KindQUICInitial {
 			continue
 		}
 		found = found || kind != KindQUICOther
-		if owner, known = s.Layouts[i].Owner(id); known {
-			return owner, true, true
+		if owner, ok = s.Layouts[i].Owner(id); ok {
+			return i, owner, true
 		}
 	}
-	return 0, found, false
+	return -1, 0, found
 }
 
 // Validate reports the first thing wrong, with the index of the layout (-1: the set as a whole).

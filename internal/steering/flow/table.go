@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/evict"
+	"github.com/weir-lb/weir/internal/steering/heap"
 	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
 // Table is a bounded map whose entries expire. A full table reclaims what has
 // expired, oldest expiry first, before it refuses an entry: stale entries
-// never keep live ones out. Entries are ordered by expiry in a heap inside the
-// table; there is no timer. The zero Table holds nothing; use NewTable.
+// never keep live ones out. A heap orders the entries by expiry; there is no
+// timer. The zero Table holds nothing; use NewTable.
 //
 // In a table of NewProvingTable an entry is unproven until Prove. Bound: max
 // entries. Full of live entries, it evicts for a new one an unproven entry as
@@ -24,8 +25,8 @@ type Table[K comparable, V any] struct {
 	max   int
 	index map[K]int32
 	slots slab.Slab[slot[K, V]]
-	free  int32   // the first unused slot, plus 1; linked by place
-	heap  []int32 // slot numbers, the next to expire first
+	free  int32                    // the first unused slot, plus 1; linked by next
+	due   heap.Heap[time.Duration] // slots by expiry
 
 	source    func(*K) evict.Source // nil: entries do not prove themselves
 	removed   func(Ref, K, *V)      // nil: nobody wants to know
@@ -40,7 +41,7 @@ type slot[K comparable, V any] struct {
 	key    K
 	value  V
 	expiry time.Duration
-	place  int32 // in heap; in use: 0 or more
+	next   int32 // in the list of unused slots
 	used   bool
 	proven bool
 }
@@ -49,13 +50,13 @@ type slot[K comparable, V any] struct {
 // so that a table that is not full shrinks too, without a sweep.
 const reclaimPerPut = 2
 
-// maxPresized bounds the memory that a table takes before its use, 4 bytes for
+// maxPresized bounds the memory that a table takes before its use, 16 bytes for
 // each entry of its heap. All else grows by small blocks.
 const maxPresized = 1 << 18
 
 // NewTable returns a table of at most max entries. Memory grows with use.
 func NewTable[K comparable, V any](max int) *Table[K, V] {
-	return &Table[K, V]{max: max, index: make(map[K]int32), heap: make([]int32, 0, min(max, maxPresized))}
+	return &Table[K, V]{max: max, index: make(map[K]int32), due: heap.New[time.Duration](min(max, maxPresized))}
 }
 
 // NewProvingTable returns a table whose entries are unproven until Prove.
@@ -106,9 +107,7 @@ func (t *Table[K, V]) put(k K, v V, now, ttl time.Duration) (int32, bool) {
 	i := t.take()
 	s := t.slots.At(i)
 	s.key, s.value, s.expiry, s.used = k, v, deadline(now, ttl), true
-	s.place = int32(len(t.heap))
-	t.heap = append(t.heap, i)
-	t.up(int(s.place))
+	t.due.Set(i, s.expiry)
 	t.index[k] = i
 	if t.source != nil {
 		t.order.Add(i, t.source(&s.key))
@@ -158,10 +157,11 @@ func (t *Table[K, V]) Prove(at Ref) {
 
 // Next returns the key and value of the entry that expires next, nil if there is none.
 func (t *Table[K, V]) Next() (k K, v *V) {
-	if len(t.heap) == 0 {
+	i, _, ok := t.due.First()
+	if !ok {
 		return k, nil
 	}
-	s := t.slots.At(t.heap[0])
+	s := t.slots.At(i)
 	return s.key, &s.value
 }
 
@@ -224,7 +224,8 @@ func (t *Table[K, V]) Clear() {
 	clear(t.index)
 	t.slots.Clear()
 	t.order.Clear()
-	t.free, t.heap, t.proven = 0, t.heap[:0], 0
+	t.due.Clear()
+	t.free, t.proven = 0, 0
 }
 
 // Delete removes k and says whether it was there.
@@ -240,9 +241,9 @@ func (t *Table[K, V]) Delete(k K) bool {
 // first (limit < 0: all of them), and returns how many.
 func (t *Table[K, V]) Expire(now time.Duration, limit int) int {
 	n := 0
-	for len(t.heap) > 0 && n != limit {
-		i := t.heap[0]
-		if t.slots.At(i).expiry > now {
+	for n != limit {
+		i, expiry, ok := t.due.First()
+		if !ok || expiry > now {
 			break
 		}
 		t.remove(i)
@@ -254,10 +255,11 @@ func (t *Table[K, V]) Expire(now time.Duration, limit int) int {
 
 // oldest returns the value that Expire would remove next, or nil.
 func (t *Table[K, V]) oldest(now time.Duration) *V {
-	if len(t.heap) == 0 || t.slots.At(t.heap[0]).expiry > now {
+	i, expiry, ok := t.due.First()
+	if !ok || expiry > now {
 		return nil
 	}
-	return &t.slots.At(t.heap[0]).value
+	return &t.slots.At(i).value
 }
 
 // Len returns how many entries the table holds, expired ones that nobody has
@@ -309,7 +311,7 @@ func (t *Table[K, V]) take() int32 {
 		return t.slots.Grow()
 	}
 	i := t.free - 1
-	t.free = t.slots.At(i).place
+	t.free = t.slots.At(i).next
 	return i
 }
 
@@ -323,70 +325,13 @@ func (t *Table[K, V]) remove(i int32) {
 	}
 	t.order.Remove(i)
 	delete(t.index, s.key)
-	place, last := int(s.place), len(t.heap)-1
-	if place != last {
-		t.move(place, t.heap[last])
-	}
-	t.heap = t.heap[:last]
-	if place != last {
-		t.fix(place)
-	}
+	t.due.Remove(i)
 	var zero slot[K, V]
 	*s = zero
-	s.place, t.free = t.free, i+1
+	s.next, t.free = t.free, i+1
 }
 
 func (t *Table[K, V]) reschedule(i int32, expiry time.Duration) {
 	t.slots.At(i).expiry = expiry
-	t.fix(int(t.slots.At(i).place))
-}
-
-func (t *Table[K, V]) fix(place int) {
-	if !t.down(place) {
-		t.up(place)
-	}
-}
-
-// The heap has four children per node: a third fewer cache misses than two.
-const fanout = 4
-
-func (t *Table[K, V]) up(place int) {
-	i := t.heap[place]
-	for place > 0 {
-		parent := (place - 1) / fanout
-		if t.slots.At(t.heap[parent]).expiry <= t.slots.At(i).expiry {
-			break
-		}
-		t.move(place, t.heap[parent])
-		place = parent
-	}
-	t.move(place, i)
-}
-
-func (t *Table[K, V]) down(place int) bool {
-	i, start := t.heap[place], place
-	for {
-		first := place*fanout + 1
-		if first >= len(t.heap) {
-			break
-		}
-		least := first
-		for c := first + 1; c < first+fanout && c < len(t.heap); c++ {
-			if t.slots.At(t.heap[c]).expiry < t.slots.At(t.heap[least]).expiry {
-				least = c
-			}
-		}
-		if t.slots.At(t.heap[least]).expiry >= t.slots.At(i).expiry {
-			break
-		}
-		t.move(place, t.heap[least])
-		place = least
-	}
-	t.move(place, i)
-	return place != start
-}
-
-func (t *Table[K, V]) move(place int, i int32) {
-	t.heap[place] = i
-	t.slots.At(i).place = int32(place)
+	t.due.Set(i, expiry)
 }

@@ -8,6 +8,7 @@ type Caps struct {
 	Tunnels   []Tunnel
 	// CID: the data path steers by connection ids; MaskedCID: also by masked ones.
 	CID, MaskedCID bool
+	MaxLayouts     int // of the CIDs of one service; 0: no limit of its own
 	// Prefixes: VIPs may be prefixes. PortRanges: VIPs may be port ranges or any port.
 	Prefixes, PortRanges bool
 	IPv4, IPv6           bool

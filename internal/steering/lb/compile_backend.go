@@ -50,6 +50,9 @@ func (c *compiler) affinity(path string, spec *ServiceSpec, service *Service) er
 	if len(spec.CID.Layouts) == 0 {
 		return wrong(path+".layouts", "add a layout, such as {length: 6, owner: {offset: 0, bits: 8}}", "there is no layout")
 	}
+	if limit := c.caps.MaxLayouts; limit > 0 && len(spec.CID.Layouts) > limit {
+		return c.refuse(path+".layouts", "remove those that no CID has any more", "reads at most %d layouts, here are %d", limit, len(spec.CID.Layouts))
+	}
 	for i := range spec.CID.Layouts {
 		at := fmt.Sprintf("%s.layouts[%d]", path, i)
 		layout, err := c.layout(at, &spec.CID.Layouts[i])
@@ -127,12 +130,13 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 			c.keep(wrong(at, "remove one of them and give the other their weights", "the same destination as %s", other))
 			continue
 		}
-		if c.keep(checkNodes(at, b, service, owners)) {
+		if c.keep(checkNodes(at, b, spec.CID, service, owners)) {
 			continue
 		}
-		backend.Nodes = slices.Sorted(slices.Values(b.Nodes))
+		backend.Nodes = nodesOf(b, spec.CID)
 		service.Backends = append(service.Backends, backend)
 	}
+	c.layoutNodes(path+".cid", spec, service, names)
 	slices.SortFunc(service.Backends, func(a, b *Backend) int { return cmp.Compare(a.Name, b.Name) })
 	for i, backend := range service.Backends {
 		backend.Index = i
@@ -298,33 +302,6 @@ func checkLoop(path string, backend *Backend) error {
 		case service.Mode == NAT && backend.Port != 0 && (backend.Port < vip.First || backend.Port > vip.Last):
 		default:
 			return wrong(path+".address", "write the server's own address", "the backend is the VIP %s itself: packets would go in a loop", vip)
-		}
-	}
-	return nil
-}
-
-// checkNodes refuses owner ids that no layout has room for. A narrow layout never names the wide ids of another one.
-func checkNodes(path string, spec *BackendSpec, service *Service, owners map[uint32]string) error {
-	if len(spec.Nodes) > 0 && service.CID == nil {
-		return wrong(path+".nodes", "remove it, or add a cid section to the service", "owner ids mean nothing without CIDs")
-	}
-	if len(spec.Nodes) > MaxNodes {
-		return wrong(path+".nodes", "use fewer, larger shards", "%d owner ids, at most %d", len(spec.Nodes), MaxNodes)
-	}
-	for i, id := range spec.Nodes {
-		at := fmt.Sprintf("%s.nodes[%d]", path, i)
-		if other, ok := owners[id]; ok {
-			return wrong(at, "give each owner id to one backend", "owner id %d belongs to %s", id, other)
-		}
-		owners[id] = at
-		limit, widest := uint32(0), 0
-		for j := range service.CID.Layouts {
-			if l := service.CID.Layouts[j].MaxOwner(); l > limit {
-				limit, widest = l, j
-			}
-		}
-		if id > limit {
-			return wrong(at, fmt.Sprintf("write at most %d, or widen the owner field", limit), "owner id %d does not fit in layout %d", id, widest)
 		}
 	}
 	return nil

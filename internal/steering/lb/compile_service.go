@@ -49,7 +49,7 @@ func (c *compiler) service(path string, spec *ServiceSpec) *Service {
 		c.failOpen(service)
 	}
 	service.Maglev = c.table(service)
-	service.owners = newOwners(service.Backends)
+	service.owners = ownerTables(service)
 	return service
 }
 

@@ -145,15 +145,31 @@ func (o *owners) find(id uint32) (int32, bool) {
 	return o.places[i], true
 }
 
-func newOwners(backends []*Backend) owners {
-	var o owners
+// ownerTables are the tables of a service's layouts; layouts of equal content share one.
+func ownerTables(service *Service) []*owners {
+	if service.CID == nil {
+		return nil
+	}
+	tables := make([]*owners, len(service.CID.Layouts))
+	for layout := range tables {
+		if like := service.OwnersLike(layout); like < layout {
+			tables[layout] = tables[like]
+			continue
+		}
+		tables[layout] = newOwners(service.Backends, layout)
+	}
+	return tables
+}
+
+func newOwners(backends []*Backend, layout int) *owners {
+	o := &owners{}
 	type pair struct {
 		id    uint32
 		place int32
 	}
 	var large []pair
 	for i, backend := range backends {
-		for _, id := range backend.Nodes {
+		for _, id := range backend.Nodes[layout] {
 			if id > maxDense {
 				large = append(large, pair{id, int32(i)})
 				continue

@@ -261,12 +261,57 @@ func TestOwnerTable(t *testing.T) {
 		t.Errorf("affinity %v", s.Affinity)
 	}
 	for id, want := range map[uint32]string{0: "b", 1: "a", 2: "", 65535: "b", 65536: "b", 70000: "a", 70001: "", 4_000_000_000: "a", 1<<32 - 1: ""} {
-		got := ""
-		if b := s.Owner(id); b != nil {
-			got = b.Name
-		}
-		if got != want {
+		if got := ownerName(s, 0, id); got != want {
 			t.Errorf("owner %d: %q, want %q", id, got, want)
+		}
+	}
+}
+
+func ownerName(s *Service, layout int, id uint32) string {
+	if b := s.Owner(layout, id); b != nil {
+		return b.Name
+	}
+	return ""
+}
+
+// A layout with nodes of its own has nothing of the backends' and of other layouts' nodes; layouts without share a table.
+func TestOwnersByLayout(t *testing.T) {
+	layout := func(bits int, rotation uint8, nodes map[string][]uint32) LayoutSpec {
+		return LayoutSpec{Length: 8, Owner: &BitsSpec{Offset: 8, Bits: bits}, Rotation: &RotationSpec{Bits: 2, Value: rotation}, Nodes: nodes}
+	}
+	spec := Spec{Services: []ServiceSpec{service("s", vip("192.0.2.1", "udp", "1"))}}
+	spec.Services[0].Backends = []BackendSpec{backend("b", "10.0.0.2", 2), backend("a", "10.0.0.1", 300, 1)}
+	spec.Services[0].CID = &CIDSpec{Protocols: []CIDProtocol{1}, Layouts: []LayoutSpec{
+		layout(16, 0, nil), layout(24, 1, map[string][]uint32{"b": {70000, 1}, "a": {2}}), layout(8, 2, nil), layout(8, 3, map[string][]uint32{"b": {7}}),
+	}}
+	s := compile(t, spec, nil).Services[0]
+	for i, want := range []map[uint32]string{
+		{1: "a", 2: "b", 300: "a", 7: "", 70000: ""},
+		{1: "b", 2: "a", 300: "", 7: "", 70000: "b"},
+		{1: "a", 2: "b", 300: "a", 7: "", 70000: ""},
+		{1: "", 2: "", 300: "", 7: "b", 70000: ""},
+	} {
+		for id, backend := range want {
+			if got := ownerName(s, i, id); got != backend {
+				t.Errorf("layout %d, owner %d: %q, want %q", i, id, got, backend)
+			}
+		}
+		if got, want := s.OwnersLike(i), []int{0, 1, 0, 3}[i]; got != want {
+			t.Errorf("layout %d has the owners of layout %d, want %d", i, got, want)
+		}
+	}
+	if got := fmt.Sprint(s.Backend("a").Nodes, s.Backend("b").Nodes); got != "[[1 300] [2] [1 300] []] [[2] [1 70000] [2] [7]]" {
+		t.Errorf("nodes %s", got)
+	}
+	if got := strings.Join(spec.Warnings(), "\n"); strings.Contains(got, "CID layout") {
+		t.Errorf("warnings: %s", got)
+	}
+	spec.Services[0].Backends[0].Nodes, spec.Services[0].Backends[1].Nodes = nil, nil
+	spec.Services[0].CID.Layouts[3].Nodes = map[string][]uint32{"b": {}}
+	got := strings.Join(spec.Warnings(), "\n")
+	for i, want := range []bool{true, false, true, true} {
+		if strings.Contains(got, fmt.Sprintf("CID layout %d: each of its CIDs is unknown", i)) != want {
+			t.Errorf("layout %d, want a warning %t: %s", i, want, got)
 		}
 	}
 }
@@ -311,6 +356,13 @@ func TestCapsRefuse(t *testing.T) {
 		{"services[0].cid.layouts[0].mask_key", func(s *Spec, c *Caps) {
 			s.Services[0].CID = &CIDSpec{Protocols: []CIDProtocol{1}, Layouts: []LayoutSpec{{Length: 8, Owner: &BitsSpec{Bits: 8}, MaskKey: &HexKey{}}}}
 			c.MaskedCID = false
+		}},
+		{"services[0].cid.layouts", func(s *Spec, c *Caps) {
+			layout := func(rotation uint8) LayoutSpec {
+				return LayoutSpec{Length: 8, Owner: &BitsSpec{Offset: 8, Bits: 8}, Rotation: &RotationSpec{Bits: 2, Value: rotation}}
+			}
+			s.Services[0].CID = &CIDSpec{Protocols: []CIDProtocol{1}, Layouts: []LayoutSpec{layout(0), layout(1)}}
+			c.MaxLayouts = 1
 		}},
 		{"services[0].snat", func(s *Spec, c *Caps) {
 			s.Services[0].SNAT, c.SNAT = &SNATSpec{Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")}}, false
@@ -415,7 +467,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		s := snapshot.Lookup(UDP, address, 50)
 		hash++
 		s.Select(hash)
-		s.Owner(3)
+		s.Owner(-1, 3)
 		snapshot.HasAddress(address)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

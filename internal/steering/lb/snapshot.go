@@ -3,6 +3,7 @@ package lb
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/cid"
@@ -102,7 +103,7 @@ type Service struct {
 	// Maglev maps hash % len to an index in Backends. Empty when no backend takes new flows.
 	Maglev []int32
 
-	owners    owners
+	owners    []*owners // by layout of CID
 	tableSize int
 }
 
@@ -122,10 +123,11 @@ type Backend struct {
 	Port               uint16 // 0: the port the client used
 	Weight             int    // share of new flows, 0 to MaxWeight
 	State              State
-	Nodes              []uint32 // owner ids whose sessions live here, ascending
-	Mark               uint32   // fwmark, mode Mark
-	Slot               int      // hash nfqlb: the row of its permutation; else -1
-	Service            *Service
+	// Nodes are the owner ids whose sessions live here, ascending, by layout of the service's CID.
+	Nodes   [][]uint32
+	Mark    uint32 // fwmark, mode Mark
+	Slot    int    // hash nfqlb: the row of its permutation; else -1
+	Service *Service
 }
 
 // Timeouts say how long a silent flow keeps its conntrack entry. Never is the greatest duration.
@@ -166,13 +168,28 @@ func (s *Service) Select(hash uint64) *Backend {
 	return s.Backends[s.Maglev[hash%uint64(len(s.Maglev))]]
 }
 
-// Owner returns the backend that holds the sessions of an owner id, whatever its state; nil when unknown.
-func (s *Service) Owner(id uint32) *Backend {
-	i, ok := s.owners.find(id)
+// Owner returns the backend that holds the sessions of an owner id in a layout of CID, whatever its state; nil when
+// unknown, or layout is -1.
+func (s *Service) Owner(layout int, id uint32) *Backend {
+	if layout < 0 {
+		return nil
+	}
+	i, ok := s.owners[layout].find(id)
 	if !ok {
 		return nil
 	}
 	return s.Backends[i]
+}
+
+// OwnersLike returns the first layout of CID in which each backend has the owner ids that it has in this one: they can
+// share a table.
+func (s *Service) OwnersLike(layout int) int {
+	for first := range layout {
+		if !slices.ContainsFunc(s.Backends, func(b *Backend) bool { return !slices.Equal(b.Nodes[first], b.Nodes[layout]) }) {
+			return first
+		}
+	}
+	return layout
 }
 
 // Lookup finds the service of a packet: the longest prefix with a matching port wins, then the exact port or the

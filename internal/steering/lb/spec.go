@@ -3,6 +3,7 @@ package lb
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +81,7 @@ type BackendSpec struct {
 	Address2 netip.Addr `yaml:"address2"` // of the other family, for services with VIPs of both
 	Port     *int       `yaml:"port"`     // mode nat; default: the port the client used
 	Weight   *int       `yaml:"weight"`   // 0 to MaxWeight; default 100
-	Nodes    []uint32   `yaml:"nodes"`    // owner ids of CIDs whose sessions live here
+	Nodes    []uint32   `yaml:"nodes"`    // owner ids of CIDs whose sessions live here, in layouts without nodes of their own
 	Mark     uint32     `yaml:"mark"`     // fwmark, mode mark
 	Index    *int       `yaml:"index"`    // hash nfqlb: the slot that nfqlb knows the backend by; default the one it has, else the first free
 }
@@ -98,6 +99,8 @@ type LayoutSpec struct {
 	Rotation *RotationSpec `yaml:"rotation"`
 	MaskKey  *HexKey       `yaml:"mask_key"` // set: the owner id is masked with SipHash under this key
 	QUICLB   *QUICLBSpec   `yaml:"quic_lb"`
+	// Nodes are the owner ids of this layout alone, by name of backend. Default: the nodes of the backends.
+	Nodes map[string][]uint32 `yaml:"nodes"`
 }
 
 // BitsSpec is a field inside a CID, counted from its first bit.
@@ -158,7 +161,7 @@ const (
 	MaxVIPs     = 4096 // of all services
 	MaxBackends = 4096 // of one service
 	MaxWeight   = 10000
-	MaxNodes    = 4096    // owner ids of one backend
+	MaxNodes    = 4096    // owner ids of one backend in one layout
 	MaxSlots    = 1 << 28 // Maglev slots of all services, 4 bytes each
 )
 
@@ -181,12 +184,10 @@ func (s *Spec) Warnings() []string {
 	for i := range s.Services {
 		service := &s.Services[i]
 		weight := 0
-		owners := 0
 		for j := range service.Backends {
 			if w := service.Backends[j].Weight; w == nil || *w > 0 {
 				weight++
 			}
-			owners += len(service.Backends[j].Nodes)
 		}
 		if s.Hash == NFQLB {
 			all = append(all, withoutIndex(fmt.Sprintf("services[%d] %q: backends", i, service.Name), service.Backends, func(b *BackendSpec) (string, *int) { return b.Name, b.Index })...)
@@ -197,11 +198,29 @@ func (s *Spec) Warnings() []string {
 		case weight == 0:
 			all = append(all, fmt.Sprintf("services[%d] %q has no backend with weight: new flows are dropped", i, service.Name))
 		}
-		if service.CID != nil && owners == 0 && len(service.Backends) > 0 {
-			all = append(all, fmt.Sprintf("services[%d] %q reads CIDs but no backend lists nodes: each CID is unknown", i, service.Name))
+		if len(service.Backends) > 0 {
+			for _, layout := range service.withoutNodes() {
+				all = append(all, fmt.Sprintf("services[%d] %q: no backend has nodes in CID layout %d: each of its CIDs is unknown", i, service.Name, layout))
+			}
 		}
 	}
 	return all
+}
+
+// withoutNodes lists the CID layouts in which no backend has an owner id.
+func (s *ServiceSpec) withoutNodes() (layouts []int) {
+	if s.CID == nil {
+		return nil
+	}
+	for i := range s.CID.Layouts {
+		own := s.CID.Layouts[i].Nodes
+		if !slices.ContainsFunc(s.Backends, func(b BackendSpec) bool {
+			return own == nil && len(b.Nodes) > 0 || len(own[b.Name]) > 0
+		}) {
+			layouts = append(layouts, i)
+		}
+	}
+	return layouts
 }
 
 // withoutIndex warns of owners of nfqlb slots whose slots follow from the order of the file and from its history.

@@ -89,11 +89,8 @@ func (e *Engine) NamesOwner(k flow.Key, payload []byte) bool {
 	if service == nil || service.CID == nil || service.Down || k.Proto != flow.ProtoUDP {
 		return false
 	}
-	id, found, known := service.CID.Find(payload)
-	if !found || !known {
-		return false
-	}
-	b := service.Owner(id)
+	layout, id, _ := service.CID.Find(payload)
+	b := service.Owner(layout, id)
 	return b != nil && b.State != lb.Down
 }
 
@@ -156,14 +153,11 @@ func reasonOr(unknown bool, reason lb.Reason) lb.Reason {
 // byCID steers by the owner id in the datagram's connection id. Done false: it
 // names no owner that lives; unknown says that there was a CID.
 func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time.Duration) (d Decision, done, unknown bool) {
-	id, found, known := service.CID.Find(payload)
+	layout, id, found := service.CID.Find(payload)
 	if !found {
 		return d, false, false
 	}
-	b := (*lb.Backend)(nil)
-	if known {
-		b = service.Owner(id)
-	}
+	b := service.Owner(layout, id)
 	if b == nil || b.State == lb.Down {
 		return d, false, true
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/rate"
 )
 
 // limit sets the rates of a service, of which this Engine is one of so many workers.
@@ -25,38 +26,22 @@ func (e *Engine) mayEnter(service *lb.Service, now time.Duration) bool {
 	return state.rate.take(now)
 }
 
-// bucket is a token bucket: this worker's part of so many new flows per second, with a burst of one second's worth, and
-// of one flow at least. It counts in nanoseconds of credit.
+// bucket holds this worker's part of so many new flows per second, with a burst of one second's worth, and of one flow at
+// least.
 type bucket struct {
-	cost   time.Duration // of one flow; 0: no limit
-	credit time.Duration // up to burst
-	last   time.Duration
-	used   bool
+	rate.Bucket
+	cost time.Duration // of one flow; 0: no limit
 }
 
 // limit sets the rate, per second of all workers, and keeps the credit.
-func (b *bucket) limit(rate, workers int) {
+func (b *bucket) limit(perSecond, workers int) {
 	b.cost = 0
-	if rate > 0 {
-		b.cost = max(time.Second*time.Duration(workers)/time.Duration(rate), 1)
+	if perSecond > 0 {
+		b.cost = max(time.Second*time.Duration(workers)/time.Duration(perSecond), 1)
 	}
 }
 
 // take spends one token, if there is one at now.
 func (b *bucket) take(now time.Duration) bool {
-	if b.cost == 0 {
-		return true
-	}
-	burst := max(time.Second, b.cost)
-	if !b.used {
-		b.used, b.credit = true, burst
-	} else if now > b.last {
-		b.credit = min(b.credit+now-b.last, burst)
-	}
-	b.last = max(b.last, now)
-	if b.credit < b.cost {
-		return false
-	}
-	b.credit -= b.cost
-	return true
+	return b.cost == 0 || b.Take(now, b.cost, time.Second)
 }

@@ -69,14 +69,14 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 	case lb.ReasonFragmentUnknown:
 		return "a later fragment whose first one is unknown: dropped"
 	case lb.ReasonCID:
-		owner, _, _ := d.Service.CID.Find(p.PayloadBytes())
-		return fmt.Sprintf("its connection id names owner %d, which is backend %s", owner, d.Backend.Name)
+		layout, owner, _ := d.Service.CID.Find(p.PayloadBytes())
+		return fmt.Sprintf("its connection id names owner %d%s, which is backend %s", owner, ofLayout(d.Service, layout), d.Backend.Name)
 	case lb.ReasonCIDUnknown:
-		owner, _, known := d.Service.CID.Find(p.PayloadBytes())
-		if !known {
+		layout, owner, _ := d.Service.CID.Find(p.PayloadBytes())
+		if layout < 0 {
 			return "it has a connection id, but of no layout of the service; conntrack or Maglev decided instead"
 		}
-		return fmt.Sprintf("its connection id names owner %d, who is unknown or down; conntrack or Maglev decided instead", owner)
+		return fmt.Sprintf("its connection id names owner %d%s, who is unknown or down; conntrack or Maglev decided instead", owner, ofLayout(d.Service, layout))
 	case lb.ReasonConntrack:
 		return "a conntrack entry of this flow exists"
 	case lb.ReasonMaglev:
@@ -105,6 +105,14 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 		return "its headers lie about lengths or are cut short: dropped"
 	}
 	return ""
+}
+
+// ofLayout names the layout of an owner id where a service has several.
+func ofLayout(service *lb.Service, layout int) string {
+	if len(service.CID.Layouts) < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" of layout %d", layout)
 }
 
 // slot says how the Maglev table picked.

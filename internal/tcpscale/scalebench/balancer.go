@@ -249,7 +249,7 @@ func parseMetrics(text string) Balancer {
 			continue
 		}
 		name, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
-		base := strings.Replace(name, "weir_fast_", "weir_", 1) // the fast road has tables of its own
+		base := strings.Replace(name, "weir_fast_", "weir_", 1) // the fast path has tables of its own
 		switch table := label(labels, "table"); {
 		case base == "weir_table_entries" && table == "flows":
 			b.Flows += int(n)

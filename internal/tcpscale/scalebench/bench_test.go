@@ -87,6 +87,9 @@ func TestRootBenchInItsOwnNamespace(t *testing.T) {
 
 // Other numbers of servers than of clients share one port.
 func TestBenchOnTheMachinesLoopback(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	c := benchConfig()
 	c.ServerWorkers = 2
 	r, err := Run(t.Context(), c)
@@ -100,6 +103,9 @@ func TestBenchOnTheMachinesLoopback(t *testing.T) {
 
 // An interrupt before both ends could tell what they hold is one, and not a disagreement.
 func TestBenchSaysThatItWasInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ctx, interrupt := context.WithCancel(t.Context())
 	c := benchConfig()
 	c.Client.Connections, c.ClientWorkers, c.ServerWorkers, c.Hold = 60, 1, 1, time.Hour

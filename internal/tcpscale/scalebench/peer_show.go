@@ -5,9 +5,9 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // peerRow is a figure of the table; less is better where a ratio makes sense.
@@ -166,7 +166,7 @@ func (r *PeerResult) method() string {
 // Write prints the comparison for people.
 func (r *PeerResult) Write(w io.Writer) error {
 	table := r.table()
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := terminal.NewTable(w, false)
 	for _, row := range append([][]string{table.Header}, table.Rows...) {
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/plot"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func processors() string { return strconv.Itoa(runtime.NumCPU()) }
@@ -95,7 +95,7 @@ func orNaN(v *float64) float64 {
 
 // Write prints the result for people.
 func (r *Result) Write(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := terminal.NewTable(w, false)
 	for _, row := range r.rows() {
 		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 	}

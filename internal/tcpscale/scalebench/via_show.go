@@ -8,12 +8,12 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/lab/plot"
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // unexplained are losses that no event explains.
@@ -183,7 +183,7 @@ func (v *Via) writeEvents(w io.Writer) error {
 }
 
 func writeTable(w io.Writer, header []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := terminal.NewTable(w, false)
 	fmt.Fprintln(t, strings.ToUpper(strings.Join(header, "\t")))
 	for _, row := range rows {
 		fmt.Fprintln(t, strings.Join(row, "\t"))

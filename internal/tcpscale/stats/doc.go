@@ -17,7 +17,8 @@
 // refused with 503), bytes, peers and names of a report, bytes being read, reports decoded at once, kinds of failures, watchers of the events (one that does
 // not read for 8 s is cut off). Each refusal is counted in State.Dropped and in weir_tcp_stats_dropped_total. Rings hold
 // 3600 points of 1 s and 8640 of 10 s (means), 300 kB for a reporter once a day has passed. Nothing is kept on disk. There are no
-// accounts: who reaches the port, and knows Config.Token if there is one, can report and read.
+// accounts: who reaches the port, and knows Config.Token if there is one, can report and read. A report adds a row and shows
+// nothing, and metrics name no address: Config.OpenReports lets both through without the token.
 //
 //	service := stats.New(stats.Config{Page: web.TCPStats()})
 //	go service.Run(ctx)

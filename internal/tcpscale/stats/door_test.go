@@ -66,6 +66,47 @@ func TestTokenIsWantedEverywhere(t *testing.T) {
 	}
 }
 
+// Without a secret of the operator's reports and metrics need no token; what shows reporters does. A page is opened by the
+// address that holds the token, and keeps it in a cookie of its port.
+func TestReadersNeedTheTokenWhereReportsAreOpen(t *testing.T) {
+	const token = "0123456789abcdef0123"
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the page") })
+	b := newBed(t, stats.Config{Token: token, OpenReports: true, Page: page})
+	ask := func(method, path, cookie string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, "http://127.0.0.1:9190"+path, strings.NewReader(`{"role":"server","id":"a","MachineName":"a","Clients":1}`))
+		r.Header.Set("Content-Type", "application/json")
+		if cookie != "" {
+			r.Header.Set("Cookie", cookie)
+		}
+		w := httptest.NewRecorder()
+		b.Handler().ServeHTTP(w, r)
+		return w
+	}
+	for path, method := range map[string]string{"/livez": "GET", "/metrics": "GET", "/api/reports": "POST", "/api/ServerStatistics": "POST"} {
+		if w := ask(method, path, ""); w.Code != http.StatusOK {
+			t.Errorf("%s %s without a token: %d", method, path, w.Code)
+		}
+	}
+	closed := []string{"/", "/style.css", "/api/state", "/api/history", "/api/events", "/?token=" + token[:19], "/?token=", "/api/state?token=" + token}
+	for _, path := range closed {
+		for _, cookie := range []string{"", "weir-tcp-stats-9190=x", "weir-tcp-stats-9191=" + token} {
+			if w := ask("GET", path, cookie); w.Code != http.StatusUnauthorized || strings.Contains(w.Body.String(), "the page") {
+				t.Errorf("%s with cookie %q: %d %s", path, cookie, w.Code, w.Body)
+			}
+		}
+	}
+	opened := ask("GET", "/?token="+token, "")
+	cookies := opened.Result().Cookies()
+	if opened.Code != http.StatusSeeOther || opened.Header().Get("Location") != "/" || len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode {
+		t.Fatalf("%d %v", opened.Code, opened.Header())
+	}
+	for _, path := range []string{"/", "/api/state", "/api/history"} {
+		if w := ask("GET", path, cookies[0].Name+"="+cookies[0].Value); w.Code != http.StatusOK {
+			t.Errorf("%s with the cookie: %d", path, w.Code)
+		}
+	}
+}
+
 // A feed carries the token, and says when it is wrong.
 func TestFeedWithToken(t *testing.T) {
 	const token = "0123456789abcdef"
@@ -101,6 +142,9 @@ func TestForeignHostsAreRefused(t *testing.T) {
 
 // Senders that never finish hold up nobody, and are cut off.
 func TestSlowSendersHoldNobodyUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	service, at, _ := serve(t, "127.0.0.1:0", stats.Config{})
 	var slow []net.Conn

@@ -77,6 +77,9 @@ func TestEventsAreLive(t *testing.T) {
 
 // One that does not read is cut off, counted, and its place is free again.
 func TestASlowWatcherIsDropped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	b := newBed(t, stats.Config{MaxWatchers: 1})
 	for i := range 200 {

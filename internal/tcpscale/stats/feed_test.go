@@ -57,6 +57,9 @@ func eventually(t *testing.T, what string, is func() bool) {
 // A service that is not there at first, comes, goes and comes again: the feed tells each change once, nothing waits, and
 // what arrives is the newest.
 func TestFeedOutlivesTheService(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	_, at, stop := serve(t, "127.0.0.1:0", stats.Config{})
 	stop()
@@ -109,6 +112,9 @@ func TestFeedFlushesTheLastReport(t *testing.T) {
 
 // A service that takes connections and never answers holds nothing up: Close returns, and says what was not told.
 func TestFeedDoesNotWaitForAMuteService(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -44,27 +44,49 @@ func (s *Service) Handler() http.Handler {
 			refuse(w, http.StatusForbidden, "this service is of this machine alone: call it localhost or by an address")
 			return
 		}
-		if r.URL.Path != "/livez" && !s.knows(r) {
+		switch given := r.URL.Query().Get("token"); {
+		case s.public(r) || s.knows(r):
+			mux.ServeHTTP(w, r)
+		case r.Method == http.MethodGet && r.URL.Path == "/" && s.right(given):
+			// SameSite: no other site's page sends it along. The address without the token is what a browser shows and keeps.
+			http.SetCookie(w, &http.Cookie{Name: cookieName(r), Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+			http.Redirect(w, r, "/", http.StatusSeeOther)
+		default:
 			s.drop(func(d *Dropped) { d.Strangers++ })
 			w.Header().Set("WWW-Authenticate", `Basic realm="weir tcp stats", charset="UTF-8"`)
-			refuse(w, http.StatusUnauthorized, "the token of --token-file is wanted: as Bearer, or as the password of any user")
-			return
+			refuse(w, http.StatusUnauthorized, "the token is wanted, of --token-file or as printed at the start: as Bearer, as the password of any user, or once as /?token=TOKEN")
 		}
-		mux.ServeHTTP(w, r)
 	})
 }
 
-// knows compares the token, as programs or browsers send it, in constant time.
+// public says whether a request needs no token.
+func (s *Service) public(r *http.Request) bool {
+	return r.URL.Path == "/livez" || s.config.OpenReports && (r.Method == http.MethodPost || r.URL.Path == "/metrics")
+}
+
+// cookieName has the port: a browser sends the cookies of a host to all of its ports.
+func cookieName(r *http.Request) string {
+	_, port, _ := net.SplitHostPort(r.Host) // none with the scheme's own
+	return "weir-tcp-stats-" + port
+}
+
+// knows looks for the token where programs and browsers put it.
 func (s *Service) knows(r *http.Request) bool {
-	if s.config.Token == "" {
-		return true
-	}
 	given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !bearer {
 		_, given, _ = r.BasicAuth() // RFC 7617; without it the empty token, which is wrong
 	}
+	if s.right(given) {
+		return true
+	}
+	cookie, err := r.Cookie(cookieName(r))
+	return err == nil && s.right(cookie.Value)
+}
+
+// right compares a token in constant time.
+func (s *Service) right(given string) bool {
 	want, got := sha256.Sum256([]byte(s.config.Token)), sha256.Sum256([]byte(given))
-	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
+	return s.config.Token == "" || subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }
 
 // maxBodies bounds what all reports that are being read take together.

@@ -21,7 +21,10 @@ type Config struct {
 	ForgetAfter  time.Duration // default 10 min
 	Expect       int           // connections that should come; 0: none expected. Drawn beside what is observed
 	Page         http.Handler  // GET of everything else; nil: 404
-	Token        string        // wanted as `Authorization: Bearer TOKEN`, or as the password of Basic, by all but /livez; empty: none
+	// Token is wanted by all but /livez: as `Authorization: Bearer TOKEN`, as the password of Basic, or as a page's cookie,
+	// which GET /?token=TOKEN sets; empty: none.
+	Token       string
+	OpenReports bool // reports and metrics need no token
 	// HostAllowed looks at the Host header of every request; nil: any will do.
 	HostAllowed func(host string) bool
 

@@ -15,7 +15,6 @@ import (
 type Screen struct {
 	t      testing.TB
 	socket string
-	code   string // file with the exit code of the program
 }
 
 const (
@@ -23,11 +22,12 @@ const (
 	poll  = 20 * time.Millisecond
 )
 
+// endTitle, with the exit code behind it, is the title of a terminal whose program has ended.
+const endTitle = "the program ended with "
+
 // settings: what the program leaves stays readable.
 const settings = `set -g status off
 set -g history-limit 10000
-set -g remain-on-exit on
-set -g remain-on-exit-format ""
 `
 
 // Start runs a command in a new terminal until it or the test ends. A test that may not install tmux is skipped.
@@ -52,9 +52,10 @@ func Start(t testing.TB, width, height int, command ...string) *Screen {
 		_ = exec.Command("tmux", "-S", s.socket, "kill-server").Run() //nolint:gosec // our own socket
 		os.RemoveAll(dir)
 	})
-	s.code = filepath.Join(dir, "code")
-	// tmux 3.3 sometimes never learns how a program ended: a shell writes it down. Ctrl-C is for the program alone.
-	shell := []string{"sh", "-c", `trap : INT; "$@"; code=$?; echo $code > "$0.new"; mv "$0.new" "$0"`, s.code}
+	// A shell tells the exit code as the terminal's title, behind all that the program printed, and stays: when a program ends,
+	// tmux 3.3 may close its terminal before it has read the last lines, or never learn how it ended. Ctrl-C is for the program
+	// alone.
+	shell := []string{"sh", "-c", `trap : INT; "$@"; printf '\033]2;%s%d\033\\' "$0" $?; exec sleep infinity`, endTitle}
 	s.tmux(append(append([]string{"-u", "-f", file, "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "--"}, shell...), command...)...)
 	return s
 }
@@ -88,6 +89,12 @@ func (s *Screen) Text() string {
 	return strings.TrimRight(s.tmux("capture-pane", "-p", "-S", "-"), "\n")
 }
 
+// Lines is what the program printed: Text, in which lines that the terminal broke are whole.
+func (s *Screen) Lines() []string {
+	s.t.Helper()
+	return strings.Split(s.tmux("capture-pane", "-p", "-J", "-S", "-"), "\n")
+}
+
 // Visible is what can be seen without scrolling back.
 func (s *Screen) Visible() string {
 	s.t.Helper()
@@ -112,8 +119,8 @@ func (s *Screen) Wait(what string, wanted func(text string) bool) string {
 func (s *Screen) Ended() (code int, text string) {
 	s.t.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(poll) {
-		if text, err := os.ReadFile(s.code); err == nil {
-			code, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if title, ended := strings.CutPrefix(strings.TrimSpace(s.tmux("display-message", "-p", "#{pane_title}")), endTitle); ended {
+			code, err := strconv.Atoi(title)
 			if err != nil {
 				s.t.Fatal(err)
 			}

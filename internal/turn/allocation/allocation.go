@@ -3,6 +3,9 @@ package allocation
 import (
 	"net/netip"
 	"sync/atomic"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/rate"
 )
 
 // Families index Allocation.Relay.
@@ -63,8 +66,7 @@ type Allocation struct {
 	peers       lookup[netip.AddrPort, *Channel]
 	connections lookup[uint32, *connection]
 	bucket      bucket
-	next        int64 // when something of it ends
-	heap        int   // its place in the table's heap
+	slot        int32 // its number in the table
 
 	realm      string   // that its client knows
 	request    [12]byte // of the Allocate, whose retransmission gets the same answer
@@ -215,47 +217,30 @@ func (a *Allocation) Counts() (permissions, channels, connections, suspended int
 	return len(a.permissions.keys), len(a.channels.keys), len(a.connections.keys), suspended
 }
 
-// bucket is a token bucket of bytes.
+// bucket bounds the bytes per second of an allocation.
 type bucket struct {
-	rate, burst float64 // bytes per nanosecond, bytes; a rate of 0 is no limit
-	tokens      float64
-	last        int64
+	rate.Bucket
+	bandwidth float64 // bytes per second; 0: no limit
+	burst     time.Duration
 }
 
 func (b *bucket) set(q *Quotas) {
-	rate := q.Bandwidth / 1e9
-	if rate <= 0 {
-		*b = bucket{}
-		return
+	b.bandwidth, b.burst = q.Bandwidth, 0
+	if q.Bandwidth > 0 {
+		b.burst = rate.Cost(float64(q.Burst), q.Bandwidth)
 	}
-	if b.rate == 0 {
-		b.tokens = float64(q.Burst)
-	}
-	b.rate, b.burst = rate, float64(q.Burst)
-}
-
-func (b *bucket) fill(now int64) {
-	if now > b.last {
-		b.tokens = min(b.tokens+float64(now-b.last)*b.rate, b.burst)
-	}
-	b.last = now
 }
 
 func (b *bucket) charge(now int64, bytes int) {
-	if b.rate > 0 {
-		b.fill(now)
-		b.tokens -= float64(bytes)
+	if b.bandwidth > 0 {
+		b.Spend(time.Duration(now), rate.Cost(float64(bytes), b.bandwidth))
 	}
 }
 
 func (b *bucket) take(now int64, bytes int) bool {
-	if b.rate == 0 {
+	if b.bandwidth <= 0 {
 		return true
 	}
-	b.fill(now)
-	if b.tokens < float64(bytes) {
-		return false
-	}
-	b.tokens -= float64(bytes)
-	return true
+	cost := rate.Cost(float64(bytes), b.bandwidth)
+	return cost <= b.burst && b.Take(time.Duration(now), cost, b.burst)
 }

@@ -74,8 +74,7 @@ func (t *Table) connection(a *Allocation, peer netip.AddrPort, state connectionS
 
 // reschedule is changed for what no record holds.
 func (t *Table) reschedule(a *Allocation) {
-	a.next = a.soonest()
-	t.due.fix(a)
+	t.due.Set(a.slot, a.soonest())
 }
 
 // ConnectDone reports the end of Relays.Connect: err nil for success. It appends the answer to the client's Connect

@@ -2,15 +2,15 @@ package allocation
 
 // Expire ends what is over at now and returns when it must be called again; 0 if nothing waits.
 func (t *Table) Expire(now int64) (next int64) {
-	for len(t.due) > 0 && t.due[0].next <= now {
-		t.expire(t.due[0], now)
+	for slot, due, ok := t.due.First(); ok && due <= now; slot, due, ok = t.due.First() {
+		t.expire(t.slots.At(slot), now)
 	}
 	for len(t.reservations) > 0 && t.reservations[0].expires <= now {
 		t.lapse(t.reservations[0].token)
 		t.reservations = t.reservations[1:]
 	}
-	if len(t.due) > 0 {
-		next = t.due[0].next
+	if _, due, ok := t.due.First(); ok {
+		next = due
 	}
 	if len(t.reservations) > 0 && (next == 0 || t.reservations[0].expires < next) {
 		next = t.reservations[0].expires
@@ -63,57 +63,4 @@ func (a *Allocation) soonest() int64 {
 		}
 	}
 	return next
-}
-
-// heap is a binary heap of allocations, the one whose turn comes first at its top.
-type heap []*Allocation
-
-func (h *heap) push(a *Allocation) {
-	a.heap = len(*h)
-	*h = append(*h, a)
-	h.up(a.heap)
-}
-
-func (h *heap) remove(a *Allocation) {
-	i, last := a.heap, len(*h)-1
-	h.swap(i, last)
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	if i < last {
-		h.fix((*h)[i])
-	}
-}
-
-// fix moves an allocation whose time has changed.
-func (h *heap) fix(a *Allocation) {
-	h.up(a.heap)
-	h.down(a.heap)
-}
-
-func (h heap) swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].heap, h[j].heap = i, j
-}
-
-func (h heap) up(i int) {
-	for i > 0 && h[i].next < h[(i-1)/2].next {
-		h.swap(i, (i-1)/2)
-		i = (i - 1) / 2
-	}
-}
-
-func (h heap) down(i int) {
-	for {
-		least := i
-		for _, child := range [2]int{2*i + 1, 2*i + 2} {
-			if child < len(h) && h[child].next < h[least].next {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		h.swap(i, least)
-		i = least
-	}
 }

@@ -339,8 +339,8 @@ func (w *world) check() error {
 	if len(w.open) != w.table.Len() || s.Allocations != w.table.Len()+s.Reserved || len(w.held) != s.Reserved {
 		return fmt.Errorf("%d relays open, %d allocations, %d held, %+v", len(w.open), w.table.Len(), len(w.held), s)
 	}
-	if len(w.table.due) != w.table.Len() || len(w.shared.ids) != w.table.Len() {
-		return fmt.Errorf("%d due, %d ids, %d allocations", len(w.table.due), len(w.shared.ids), w.table.Len())
+	if w.table.due.Len() != w.table.Len() || len(w.shared.ids) != w.table.Len() {
+		return fmt.Errorf("%d due, %d ids, %d allocations", w.table.due.Len(), len(w.shared.ids), w.table.Len())
 	}
 	users := map[string]int{}
 	for _, a := range w.table.paths {

@@ -110,8 +110,8 @@ func (p Policy) withDefaults() (*Policy, error) {
 		q.Burst = max(int(q.Bandwidth/4), 64<<10)
 	}
 	u := &p.Unauthenticated
-	u.PerPrefix, u.Bindings = rate(u.PerPrefix, 100), rate(u.Bindings, 2000)
-	u.Proven, u.Total = rate(u.Proven, 20000), rate(u.Total, 50000)
+	u.PerPrefix, u.Bindings = limitRate(u.PerPrefix, 100), limitRate(u.Bindings, 2000)
+	u.Proven, u.Total = limitRate(u.Proven, 20000), limitRate(u.Total, 50000)
 	u.PrefixBurst, u.TotalBurst = max(limit(u.PrefixBurst, 1000), 1), max(limit(u.TotalBurst, 50000), 1)
 	u.PrefixesAtOnce = limit(u.PrefixesAtOnce, 131072)
 	return &p, p.Lifetimes.fill()
@@ -173,7 +173,7 @@ func limit(n, standard int) int {
 	return n
 }
 
-func rate(r, standard float64) float64 {
+func limitRate(r, standard float64) float64 {
 	if r == 0 {
 		return standard
 	}

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 
 	"github.com/pion/stun/v4"
+
+	"github.com/weir-lb/weir/internal/steering/heap"
+	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
 // Table holds one worker's allocations. Only that worker's goroutine may call its methods.
@@ -14,8 +17,9 @@ type Table struct {
 
 	paths        map[Path]*Allocation
 	connections  map[uint32]*connection
-	due          heap
-	reservations []reservation // in the order of their end
+	slots        slab.Numbers[Allocation]
+	due          heap.Heap[int64] // slots by the time at which something of them ends
+	reservations []reservation    // in the order of their end
 
 	macs     *macs
 	exchange exchange // the request in hand
@@ -51,14 +55,13 @@ func (t *Table) All(yield func(*Allocation) bool) {
 func (t *Table) insert(a *Allocation) {
 	t.paths[a.Path] = a
 	a.bucket.set(&t.shared.Policy().Quotas)
-	a.next = a.soonest()
-	t.due.push(a)
+	a.slot = t.slots.Put(a)
+	t.due.Set(a.slot, a.soonest())
 }
 
 // changed tells the journal, and moves the time at which something of an allocation ends.
 func (t *Table) changed(a *Allocation) {
-	a.next = a.soonest()
-	t.due.fix(a)
+	t.due.Set(a.slot, a.soonest())
 	t.events.Changed(a)
 }
 
@@ -68,7 +71,8 @@ func (t *Table) Delete(a *Allocation, why Reason) {
 		return
 	}
 	delete(t.paths, a.Path)
-	t.due.remove(a)
+	t.due.Remove(a.slot)
+	t.slots.Remove(a.slot)
 	for _, c := range a.channels.values {
 		t.hide(a, c)
 	}

@@ -26,7 +26,7 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// clockID is the id under which the Keeper has the clockRecord; no allocation has it.
+// clockID is the id under which the Store has the clockRecord; no allocation has it.
 const clockID = 1 << 53
 
 // clockRecord says what the times of the kept records mean. They are Unix nanoseconds of an imagined wall clock that
@@ -45,11 +45,11 @@ func (g *Gateway) offset() int64 { return g.options.Wall() - g.options.Now() }
 func (g *Gateway) keptClock() (shift int64) {
 	g.clock = clockRecord{Boot: g.options.Boot, Epoch: g.offset()}
 	g.clock.Wall = g.clock.Epoch
-	if g.options.Keeper == nil {
+	if g.options.Store == nil {
 		return 0
 	}
 	var kept clockRecord
-	g.options.Keeper.Records(func(id uint64, b []byte) bool {
+	g.options.Store.Records(func(id uint64, b []byte) bool {
 		return id != clockID || json.Unmarshal(b, &kept) != nil
 	})
 	switch kept.Boot {
@@ -64,11 +64,11 @@ func (g *Gateway) keptClock() (shift int64) {
 
 // keepClock writes the clockRecord, at the start and when the wall clock was set.
 func (g *Gateway) keepClock() {
-	if g.options.Keeper == nil {
+	if g.options.Store == nil {
 		return
 	}
 	if b, err := json.Marshal(g.clock); err == nil {
-		g.options.Keeper.Put(clockID, b)
+		g.options.Store.Put(clockID, b)
 	}
 }
 

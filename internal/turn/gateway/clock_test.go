@@ -36,8 +36,8 @@ func (c *clocks) boot(after time.Duration) {
 	c.monotonic.Store(5e9)
 }
 
-func (c *clocks) options(keeper gateway.Keeper, boot string) gateway.Options {
-	return gateway.Options{Workers: 1, Keeper: keeper, Now: c.monotonic.Load, Wall: c.wall.Load, Boot: boot}
+func (c *clocks) options(store gateway.Store, boot string) gateway.Options {
+	return gateway.Options{Workers: 1, Store: store, Now: c.monotonic.Load, Wall: c.wall.Load, Boot: boot}
 }
 
 // left is how long the only allocation lives on, as people read it.
@@ -59,9 +59,9 @@ func TestStepOfTheWallClock(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, step := range map[string]time.Duration{"forward": day, "back": -day} {
 		t.Run(name, func(t *testing.T) {
-			port, keeper, c := netlabtest.UDPPort(t), newShelf(t), newClocks()
+			port, store, c := netlabtest.UDPPort(t), newShelf(t), newClocks()
 			cfg := config("127.0.0.1", port)
-			g, stop := run(t, cfg, c.options(keeper, "first"))
+			g, stop := run(t, cfg, c.options(store, "first"))
 			peer := listenUDP(t, peerAddress)
 			client := dial(t, at(port))
 			client.allocate()
@@ -81,25 +81,25 @@ func TestStepOfTheWallClock(t *testing.T) {
 			client.must(stun.MethodRefresh, lifetime(600)) // the nonce holds as well
 			c.pass(time.Minute)
 			stop()
-			keeper.next()
+			store.next()
 			c.set(step)
-			g, stop = run(t, cfg, c.options(keeper, "first"))
+			g, stop = run(t, cfg, c.options(store, "first"))
 			ping("in the next process")
 			if got := left(t, g, c); got != 9*time.Minute {
 				t.Errorf("in the next process it has %v left, want 9 minutes", got)
 			}
 			stop()
-			keeper.next()
+			store.next()
 			c.set(-step)
-			g, stop = run(t, cfg, c.options(keeper, "first"))
+			g, stop = run(t, cfg, c.options(store, "first"))
 			ping("in a third one")
 			if got := left(t, g, c); got != 9*time.Minute {
 				t.Errorf("in a third one it has %v left, want 9 minutes", got)
 			}
 			c.pass(9 * time.Minute)
 			stop()
-			keeper.next()
-			g, _ = run(t, cfg, c.options(keeper, "first"))
+			store.next()
+			g, _ = run(t, cfg, c.options(store, "first"))
 			if n := g.Stats().Totals.Allocations; n != 0 {
 				t.Errorf("%d allocations live on after their time", n)
 			}
@@ -116,15 +116,15 @@ func TestRecordsOfAnotherBoot(t *testing.T) {
 		"the clock was set back 1 s": {-time.Second, 10*time.Minute + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			port, keeper, c := netlabtest.UDPPort(t), newShelf(t), newClocks()
+			port, store, c := netlabtest.UDPPort(t), newShelf(t), newClocks()
 			cfg := config("127.0.0.1", port)
-			_, stop := run(t, cfg, c.options(keeper, "first"))
+			_, stop := run(t, cfg, c.options(store, "first"))
 			client := dial(t, at(port))
 			client.allocate()
 			stop()
-			keeper.next()
+			store.next()
 			c.boot(test.away)
-			g, _ := run(t, cfg, c.options(keeper, "second"))
+			g, _ := run(t, cfg, c.options(store, "second"))
 			if test.want == 0 {
 				if n := g.Stats().Totals.Allocations; n != 0 {
 					t.Errorf("%d allocations live on", n)
@@ -140,18 +140,21 @@ func TestRecordsOfAnotherBoot(t *testing.T) {
 
 // The wall clock is set while a gateway runs: records of its boot are still right after the next one.
 func TestStepBeforeABoot(t *testing.T) {
-	port, keeper, c := netlabtest.UDPPort(t), newShelf(t), newClocks()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	port, store, c := netlabtest.UDPPort(t), newShelf(t), newClocks()
 	cfg := config("127.0.0.1", port)
-	_, stop := run(t, cfg, c.options(keeper, "first"))
-	before := string(keeper.record(1 << 53))
+	_, stop := run(t, cfg, c.options(store, "first"))
+	before := string(store.record(1 << 53))
 	client := dial(t, at(port))
 	client.allocate()
 	c.set(24 * time.Hour)
-	eventually(t, "the gateway notices", func() bool { return string(keeper.record(1<<53)) != before })
+	eventually(t, "the gateway notices", func() bool { return string(store.record(1<<53)) != before })
 	stop()
-	keeper.next()
+	store.next()
 	c.boot(time.Minute)
-	g, _ := run(t, cfg, c.options(keeper, "second"))
+	g, _ := run(t, cfg, c.options(store, "second"))
 	if got := left(t, g, c); got != 9*time.Minute {
 		t.Errorf("it has %v left, want 9 minutes", got)
 	}

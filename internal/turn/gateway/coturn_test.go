@@ -16,6 +16,9 @@ import (
 // coturn's client sends through the gateway to coturn's echoing peer and gets everything back: on channels, by Send
 // and Data indications, and over IPv6.
 func TestCoturnClientOverUDP(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	netlabtest.Tools(t, "turnutils_uclient", "turnutils_peer")
 	for _, test := range []struct {
 		name, address string

@@ -14,7 +14,7 @@
 // is counted by one Reason.
 //
 // A UDP client belongs to the worker that udpio.PeerSocket names: the sockets of a listener carry a program that gives
-// it the client's datagrams. So allocations that a Keeper or Import restores, in another process or with another number
+// it the client's datagrams. So allocations that a Store or Import restores, in another process or with another number
 // of workers, are where the kernel sends their packets. The hash has no secret: whoever chooses many source addresses
 // can load one worker more than others.
 //

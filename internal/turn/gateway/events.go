@@ -14,7 +14,7 @@ func (e *events) Changed(a *allocation.Allocation) {
 	w := (*worker)(e)
 	w.next = 0
 	c, _ := a.Data.(*client)
-	if c == nil || w.gateway.options.Keeper == nil || c.stream != nil || c.changed {
+	if c == nil || w.gateway.options.Store == nil || c.stream != nil || c.changed {
 		return
 	}
 	c.changed = true
@@ -31,7 +31,7 @@ func (e *events) Gone(a *allocation.Allocation, why allocation.Reason) {
 	w.tally.settle()
 	c.counts.add(why, 1)
 	c.gone = true
-	if k := w.gateway.options.Keeper; k != nil && c.stream == nil {
+	if k := w.gateway.options.Store; k != nil && c.stream == nil {
 		k.Delete(a.ID)
 	}
 }
@@ -75,7 +75,7 @@ func (w *worker) keepChanges() {
 			w.gateway.options.Log.Error("an allocation will not outlive this process", "id", a.ID, "error", err)
 			continue
 		}
-		w.gateway.options.Keeper.Put(a.ID, b)
+		w.gateway.options.Store.Put(a.ID, b)
 	}
 	w.changed = w.changed[:0]
 }

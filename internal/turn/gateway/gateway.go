@@ -18,13 +18,13 @@ import (
 
 // Options are what the process around a gateway gives it.
 type Options struct {
-	Workers int // default one per core; a Keeper's sockets overrule it
+	Workers int // default one per core; a Store's sockets overrule it
 	// Log has an attribute "scope" on what the resolver of names and the offload say. Default: nothing is logged.
 	Log     *slog.Logger
 	Offload Offload // nil: every packet goes through user space
 	// NoCoalesce has the kernel hand over datagrams one by one (no UDP_GRO): Offload cannot relay what was joined before it.
 	NoCoalesce bool
-	Keeper     Keeper // nil: nothing outlives the process
+	Store      Store // nil: nothing outlives the process
 	// Now is what lifetimes go by: nanoseconds that nobody can set. Called by several goroutines; default Clock.
 	Now func() int64
 	// Wall is the time in Unix nanoseconds: ephemeral credentials, what people read and records of another boot go by it.
@@ -85,7 +85,7 @@ func (o *Options) setDefaults() {
 	o.Boot = cmp.Or(o.Boot, bootID())
 }
 
-// Open binds the listeners of a validated config; nothing moves until Run. With a Keeper it adopts the sockets and
+// Open binds the listeners of a validated config; nothing moves until Run. With a Store it adopts the sockets and
 // allocations that are kept. A gateway that will not Run must be closed.
 func Open(c Config, o Options) (*Gateway, error) {
 	o.setDefaults()
@@ -133,7 +133,7 @@ func (g *Gateway) prepare(c Config) error {
 	return nil
 }
 
-// Run serves until ctx ends, then closes everything, and returns nil. What a Keeper holds stays with it. An error is
+// Run serves until ctx ends, then closes everything, and returns nil. What a Store holds stays with it. An error is
 // one that a worker cannot live with.
 func (g *Gateway) Run(ctx context.Context) error {
 	g.mu.Lock()

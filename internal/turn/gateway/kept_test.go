@@ -30,7 +30,7 @@ func (s *shelf) names() (names []string) {
 func TestReloadKeepsEverySocket(t *testing.T) {
 	ports := []uint16{netlabtest.UDPPort(t), netlabtest.UDPPort(t), netlabtest.UDPPort(t)}
 	kept := newShelf(t)
-	g := start(t, twoDoors(ports[0], ports[1]), gateway.Options{Workers: 2, Keeper: kept})
+	g := start(t, twoDoors(ports[0], ports[1]), gateway.Options{Workers: 2, Store: kept})
 	want := []string{"listener/a/0", "listener/a/1", "listener/b/0", "listener/b/1"}
 	for what, change := range map[string]func(c *gateway.Config){
 		"two swap names": func(c *gateway.Config) { c.Listeners[0].Name, c.Listeners[1].Name = "b", "a" },
@@ -52,12 +52,12 @@ func TestReloadKeepsEverySocket(t *testing.T) {
 	}
 }
 
-// A family that its client ends frees its socket, here and at the keeper.
+// A family that its client ends frees its socket, here and at the store.
 func TestOneFamilyEndsItsSocket(t *testing.T) {
 	port, kept := netlabtest.UDPPort(t), newShelf(t)
 	cfg := config("127.0.0.1", port)
 	cfg.Listeners[0].Relay = []netip.Addr{netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("::1")}
-	start(t, cfg, gateway.Options{Workers: 1, Keeper: kept})
+	start(t, cfg, gateway.Options{Workers: 1, Store: kept})
 	peer := listenUDP(t, peerAddress)
 	c := dial(t, at(port))
 	c.allocate(raw(0x8000, 2, 0, 0, 0))
@@ -79,7 +79,7 @@ func TestOneFamilyEndsItsSocket(t *testing.T) {
 func TestRestartHoldsReservedPorts(t *testing.T) {
 	port, kept := netlabtest.UDPPort(t), newShelf(t)
 	cfg := config("127.0.0.1", port)
-	_, stop := run(t, cfg, gateway.Options{Workers: 1, Keeper: kept})
+	_, stop := run(t, cfg, gateway.Options{Workers: 1, Store: kept})
 	c := dial(t, at(port))
 	answer := c.must(stun.MethodAllocate, udpTransport, raw(stun.AttrEvenPort, 0x80))
 	token, err := answer.Get(stun.AttrReservationToken)
@@ -92,7 +92,7 @@ func TestRestartHoldsReservedPorts(t *testing.T) {
 	}
 	stop()
 	kept.next()
-	start(t, cfg, gateway.Options{Workers: 1, Keeper: kept})
+	start(t, cfg, gateway.Options{Workers: 1, Store: kept})
 	next := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(relay.Port+1))
 	if conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(next)); err == nil {
 		_ = conn.Close()
@@ -120,7 +120,7 @@ func TestImportRefusesForeignRelays(t *testing.T) {
 	stop()
 	kept := newShelf(t)
 	kept.Put(records[0].ID+1, encode(t, records[0])) // under another's id
-	g := start(t, cfg, gateway.Options{Workers: 1, Keeper: kept})
+	g := start(t, cfg, gateway.Options{Workers: 1, Store: kept})
 	if _, n := kept.kept(); n != 0 || g.Stats().Totals.Allocations != 0 {
 		t.Errorf("%d records and %d allocations of a journal that contradicts itself", n, g.Stats().Totals.Allocations)
 	}

@@ -79,8 +79,8 @@ func (g *Gateway) openListenerLocked(c ListenerConfig) (*listener, error) {
 func (g *Gateway) closeListenerLocked(l *listener, why allocation.Reason) (ended int) {
 	g.doLocked(func(w *worker) { ended += w.leave(l, why) })
 	for i := range g.workers {
-		if g.options.Keeper != nil && l.group != nil {
-			g.options.Keeper.Drop(listenerName(l.current().Name, i))
+		if g.options.Store != nil && l.group != nil {
+			g.options.Store.Drop(listenerName(l.current().Name, i))
 		}
 	}
 	l.close(g)
@@ -147,12 +147,12 @@ func listenerName(name string, worker int) string {
 
 // adoptUDP makes the group of kept sockets, nil if there are none or others than are needed.
 func (g *Gateway) adoptUDP(l *listener, config udpio.Config) (*udpio.Group, error) {
-	if g.options.Keeper == nil {
+	if g.options.Store == nil {
 		return nil, nil
 	}
 	var fds []int
 	for i := range g.workers {
-		fd, ok := g.options.Keeper.Take(listenerName(l.config.Name, i))
+		fd, ok := g.options.Store.Take(listenerName(l.config.Name, i))
 		if !ok {
 			break
 		}
@@ -176,7 +176,7 @@ func (g *Gateway) adoptUDP(l *listener, config udpio.Config) (*udpio.Group, erro
 		}
 	}
 	for i := range max(len(fds), len(g.workers)) {
-		g.options.Keeper.Drop(listenerName(l.config.Name, i))
+		g.options.Store.Drop(listenerName(l.config.Name, i))
 	}
 	return nil, nil
 }
@@ -192,11 +192,11 @@ func (g *Gateway) keepListenersLocked() {
 }
 
 func (g *Gateway) keepUDP(l *listener, group *udpio.Group) {
-	if g.options.Keeper == nil {
+	if g.options.Store == nil {
 		return
 	}
 	for i := range group.Len() {
-		if err := g.options.Keeper.Store(listenerName(l.current().Name, i), group.Conn(i).FD()); err != nil {
+		if err := g.options.Store.Hold(listenerName(l.current().Name, i), group.Conn(i).FD()); err != nil {
 			g.options.Log.Warn("the socket will not outlive this process", "listener", l.config.Name, "error", err)
 		}
 	}

@@ -228,7 +228,7 @@ func (w *worker) bindRelay(c *client, want allocation.RelayRequest, family int) 
 
 // keptRelay takes a relay socket that an earlier process left.
 func (w *worker) keptRelay(at netip.AddrPort) (udpio.Socket, bool) {
-	k := w.gateway.options.Keeper
+	k := w.gateway.options.Store
 	if k == nil {
 		return udpio.Socket{}, false
 	}

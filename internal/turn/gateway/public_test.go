@@ -20,8 +20,8 @@ func TestClientsAreToldThePublicRelayAddress(t *testing.T) {
 	to := config("127.0.0.1", port)
 	to.Listeners[0].Relay, to.Listeners[0].RelayPublic = []netip.Addr{bound}, []netip.Addr{public}
 	to.Clusters[0].Endpoints = append(to.Clusters[0].Endpoints, "0.0.0.0/0")
-	keeper := newShelf(t)
-	g := start(t, to, gateway.Options{Workers: 2, Keeper: keeper})
+	store := newShelf(t)
+	g := start(t, to, gateway.Options{Workers: 2, Store: store})
 	peer := listenUDP(t, peerAddress)
 	c := dial(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port))
 	c.allocate()

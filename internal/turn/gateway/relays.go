@@ -161,8 +161,8 @@ func (w *worker) openRelay(c *client, want allocation.RelayRequest, family int) 
 		r.socket.Close()
 		return nil, fmt.Errorf("%w: %w", allocation.ErrNoPort, err)
 	}
-	if k := w.gateway.options.Keeper; k != nil {
-		if err := k.Store(relayName(addr), r.socket.FD()); err != nil {
+	if k := w.gateway.options.Store; k != nil {
+		if err := k.Hold(relayName(addr), r.socket.FD()); err != nil {
 			w.gateway.options.Log.Warn("a relay address will not outlive this process", "relay", addr, "error", err)
 		}
 	}
@@ -217,7 +217,7 @@ func (w *worker) closeRelay(r *relay) {
 	}
 	w.freeSlot(r.token)
 	r.socket.Close()
-	if k := w.gateway.options.Keeper; k != nil {
+	if k := w.gateway.options.Store; k != nil {
 		k.Drop(relayName(r.addr))
 	}
 	w.gateway.ports.release(r.addr)

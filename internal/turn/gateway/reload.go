@@ -155,12 +155,12 @@ func (k *keptListener) reload(g *Gateway) {
 		k.showCertificate(k.certificate)
 	}
 	k.reloaded.Store(&k.config)
-	if renamed == k.config.Name || g.options.Keeper == nil {
+	if renamed == k.config.Name || g.options.Store == nil {
 		return
 	}
 	if k.group != nil { // sockets and records are kept by the listener's name
 		for i := range g.workers {
-			g.options.Keeper.Drop(listenerName(renamed, i))
+			g.options.Store.Drop(listenerName(renamed, i))
 		}
 	}
 	g.doLocked(func(w *worker) {

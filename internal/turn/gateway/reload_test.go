@@ -109,6 +109,9 @@ func (c *turnClient) ping(channel uint16, text string) {
 // 1,000 allocations, of which 900 talk all the time without losing a datagram while the configuration changes back and
 // forth around them; the rest end because their listener moves.
 func TestReloadUnderAThousandAllocations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ports := []uint16{netlabtest.UDPPort(t), netlabtest.UDPPort(t), netlabtest.UDPPort(t)}
 	before := twoDoors(ports[0], ports[1])
 	after := twoDoors(ports[0], ports[2])
@@ -270,7 +273,7 @@ func TestReloadKeepsRenamedListeners(t *testing.T) {
 	ports := []uint16{netlabtest.UDPPort(t), netlabtest.UDPPort(t)}
 	kept := newShelf(t)
 	c := twoDoors(ports[0], ports[1])
-	g, stop := run(t, c, gateway.Options{Workers: 2, Keeper: kept})
+	g, stop := run(t, c, gateway.Options{Workers: 2, Store: kept})
 	stays, _ := echo(t, "127.0.1.1")
 	goes, _ := echo(t, "127.0.2.1")
 	inA := crowd(t, 5, at(ports[0]), stays, goes)
@@ -300,7 +303,7 @@ func TestReloadKeepsRenamedListeners(t *testing.T) {
 	}
 	stop()
 	kept.next()
-	g, stop = run(t, c, gateway.Options{Workers: 2, Keeper: kept})
+	g, stop = run(t, c, gateway.Options{Workers: 2, Store: kept})
 	defer stop()
 	check()
 	if n := g.Stats().Totals.Allocations; n != 11 {

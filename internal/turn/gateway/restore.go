@@ -15,8 +15,8 @@ import (
 // keptWorkers is the number of workers: as many as there are kept sockets of a UDP listener, for the kernel goes on
 // giving each of them its share of the clients.
 func (g *Gateway) keptWorkers(c Config) int {
-	if g.options.Keeper != nil {
-		names := g.options.Keeper.Names()
+	if g.options.Store != nil {
+		names := g.options.Store.Names()
 		for i := range c.Listeners {
 			if c.Listeners[i].Protocol != UDP {
 				continue
@@ -33,7 +33,7 @@ func (g *Gateway) keptWorkers(c Config) int {
 	return g.options.Workers
 }
 
-// nonceKeyID is the id under which the Keeper has the key of nonces; no allocation has it. With a key of its own, a new
+// nonceKeyID is the id under which the Store has the key of nonces; no allocation has it. With a key of its own, a new
 // process would ask all clients at once for another nonce (438), and bound how many of them it answers.
 const nonceKeyID = 0
 
@@ -41,7 +41,7 @@ const nonceKeySize = 32
 
 // keptNonceKey is the key of the process before, or a new one.
 func (g *Gateway) keptNonceKey() (key []byte) {
-	k := g.options.Keeper
+	k := g.options.Store
 	if k != nil {
 		k.Records(func(id uint64, b []byte) bool {
 			if id == nonceKeyID && len(b) == nonceKeySize {
@@ -61,15 +61,15 @@ func (g *Gateway) keptNonceKey() (key []byte) {
 	return key
 }
 
-// restoreLocked takes up the allocations that a Keeper holds.
+// restoreLocked takes up the allocations that a Store holds.
 func (g *Gateway) restoreLocked() {
 	shift := g.keptClock()
-	if g.options.Keeper == nil {
+	if g.options.Store == nil {
 		return
 	}
 	restored, lost := 0, 0
 	var gone []uint64
-	g.options.Keeper.Records(func(id uint64, b []byte) bool {
+	g.options.Store.Records(func(id uint64, b []byte) bool {
 		if id == nonceKeyID || id == clockID {
 			return true
 		}
@@ -91,7 +91,7 @@ func (g *Gateway) restoreLocked() {
 		return true
 	})
 	for _, id := range gone {
-		g.options.Keeper.Delete(id)
+		g.options.Store.Delete(id)
 	}
 	g.keepClock() // after the records are in the form that it describes
 	if restored+lost > 0 {

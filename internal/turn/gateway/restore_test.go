@@ -17,7 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// shelf is a Keeper that holds its duplicates in this process, as a supervisor does in its own.
+// shelf is a Store that holds its duplicates in this process, as a supervisor does in its own.
 type shelf struct {
 	t       testing.TB
 	mu      sync.Mutex
@@ -36,7 +36,7 @@ func newShelf(t testing.TB) *shelf {
 	return s
 }
 
-func (s *shelf) Store(name string, fd int) error {
+func (s *shelf) Hold(name string, fd int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -157,8 +157,8 @@ func TestRestart(t *testing.T) {
 func testRestart(t *testing.T, workers int) {
 	port := netlabtest.UDPPort(t)
 	cfg := config("127.0.0.1", port)
-	keeper := newShelf(t)
-	_, stop := run(t, cfg, gateway.Options{Workers: workers, Keeper: keeper})
+	store := newShelf(t)
+	_, stop := run(t, cfg, gateway.Options{Workers: workers, Store: store})
 	const flows = 40
 	clients, peers := make([]*turnClient, flows), make([]*net.UDPConn, flows)
 	for i := range clients {
@@ -171,15 +171,15 @@ func testRestart(t *testing.T, workers int) {
 	gone.allocate()
 	gone.must(stun.MethodRefresh, lifetime(0))
 	stop()
-	if sockets, records := keeper.kept(); sockets != workers+flows || records != flows {
+	if sockets, records := store.kept(); sockets != workers+flows || records != flows {
 		t.Fatalf("%d sockets and %d records are kept, want %d and %d", sockets, records, workers+flows, flows)
 	}
 	for i, c := range clients { // while no gateway is there
 		c.send(0x4001, fmt.Sprint("up ", i))
 		sendTo(t, peers[i], c.relays[0], fmt.Sprint("down ", i))
 	}
-	keeper.next()
-	g, _ := run(t, cfg, gateway.Options{Workers: workers + 1, Keeper: keeper}) // overruled by the sockets
+	store.next()
+	g, _ := run(t, cfg, gateway.Options{Workers: workers + 1, Store: store}) // overruled by the sockets
 	for i, c := range clients {
 		if from := wantFrom(t, peers[i], fmt.Sprint("up ", i)); from != c.relays[0] {
 			t.Fatalf("client %d came from %v, want %v", i, from, c.relays[0])
@@ -194,7 +194,7 @@ func testRestart(t *testing.T, workers int) {
 		c.must(stun.MethodRefresh, lifetime(0))
 	}
 	eventually(t, "what ended is kept no more", func() bool {
-		sockets, records := keeper.kept()
+		sockets, records := store.kept()
 		return sockets == workers && records == 0
 	})
 }

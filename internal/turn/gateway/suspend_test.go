@@ -16,19 +16,19 @@ import (
 
 // The process ends while the route of a call is gone; the call goes on when the next process has the route again.
 func TestRestartWhileSuspended(t *testing.T) {
-	port, keeper := netlabtest.UDPPort(t), newShelf(t)
+	port, store := netlabtest.UDPPort(t), newShelf(t)
 	with := config("127.0.0.1", port)
 	without := config("127.0.0.1", port)
 	without.Clusters[0].Endpoints = []string{"10.0.0.1"}
-	g, stop := run(t, with, gateway.Options{Workers: 1, Keeper: keeper})
+	g, stop := run(t, with, gateway.Options{Workers: 1, Store: store})
 	peer := listenUDP(t, peerAddress)
 	c := dial(t, at(port))
 	c.allocate()
 	c.bind(0x4001, addrOf(peer))
 	apply(t, g, without)
 	stop()
-	keeper.next()
-	g, _ = run(t, without, gateway.Options{Workers: 1, Keeper: keeper})
+	store.next()
+	g, _ = run(t, without, gateway.Options{Workers: 1, Store: store})
 	c.send(0x4001, "lost")
 	sendTo(t, peer, c.relays[0], "lost")
 	eventually(t, "both directions are dropped", func() bool { return g.Stats().Reasons["suspended"] == 2 })
@@ -48,6 +48,9 @@ func TestRestartWhileSuspended(t *testing.T) {
 
 // An answer of a name server that lacks an address for a moment ends no call.
 func TestNameThatIsIncompleteForAMoment(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	port := netlabtest.UDPPort(t)
 	cfg := config("127.0.0.1", port)
 	cfg.Clusters[0].Endpoints, cfg.Clusters[0].Refresh = []string{"media.example"}, time.Second

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/steering/rate"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
@@ -285,7 +286,7 @@ func closeWrite(conn net.Conn) error {
 func (d *dataConn) pass(to net.Conn, b []byte, down bool) error {
 	r := d.relay
 	quotas := &r.worker.gateway.shared.Policy().Quotas
-	if wait := r.pace.wait(len(b), quotas.Bandwidth, quotas.Burst, time.Now()); wait > 0 {
+	if wait := r.pace.wait(len(b), quotas.Bandwidth, quotas.Burst, time.Duration(r.worker.gateway.options.Now())); wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
@@ -302,22 +303,17 @@ func (d *dataConn) pass(to net.Conn, b []byte, down bool) error {
 
 // pacer spreads the bytes of an allocation's connections over time. Any goroutine may call it.
 type pacer struct {
-	mu   sync.Mutex
-	debt float64 // bytes that were passed beyond what time has paid for
-	last time.Time
+	mu     sync.Mutex
+	bucket rate.Bucket
 }
 
 // wait notes n bytes and says how long to wait before they go. No rate, no wait.
-func (p *pacer) wait(n int, bytesPerSecond float64, burst int, now time.Time) time.Duration {
+func (p *pacer) wait(n int, bytesPerSecond float64, burst int, now time.Duration) time.Duration {
 	if bytesPerSecond <= 0 {
 		return 0
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.debt = max(0, p.debt-now.Sub(p.last).Seconds()*bytesPerSecond) + float64(n)
-	p.last = now
-	if over := p.debt - float64(max(burst, 0)); over > 0 {
-		return time.Duration(over / bytesPerSecond * float64(time.Second))
-	}
-	return 0
+	p.bucket.Spend(now, rate.Cost(float64(n), bytesPerSecond))
+	return p.bucket.Wait(now, rate.Cost(float64(burst), bytesPerSecond))
 }

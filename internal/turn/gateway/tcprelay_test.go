@@ -10,6 +10,9 @@ import (
 
 // TestCoturnClientOverTCPRelays has coturn's client connect its relays to each other by RFC 6062.
 func TestCoturnClientOverTCPRelays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	netlabtest.Tools(t, "turnutils_uclient")
 	for _, test := range []struct {
 		protocol gateway.Protocol

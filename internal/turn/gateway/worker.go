@@ -256,7 +256,7 @@ func (w *worker) leave(l *listener, why allocation.Reason) (ended int) {
 	return ended
 }
 
-// close frees what the worker holds; the goroutine has ended. Nothing is told to the Keeper: the allocations live on.
+// close frees what the worker holds; the goroutine has ended. Nothing is told to the Store: the allocations live on.
 func (w *worker) close() {
 	for a := range w.table.All {
 		if c, _ := a.Data.(*client); c != nil && c.tcp != nil {

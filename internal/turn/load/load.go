@@ -28,6 +28,8 @@ type Load struct {
 
 	mu     sync.Mutex
 	queue  []func(now time.Time) // for the receiver
+	late   atomic.Uint64         // datagrams of phases that are over
+	told   uint64                // of these, in reports
 	ended  chan struct{}
 	ending atomic.Bool
 }

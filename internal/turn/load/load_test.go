@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -110,6 +111,78 @@ func TestPlainUDPEachWay(t *testing.T) {
 	whole(t, echo.Down, clients, size)
 	if there, back := echo.Up.Sum.Latency.Min, echo.Down.Sum.Latency.Min; back < there {
 		t.Errorf("there and back takes %v, there alone %v", back, there)
+	}
+}
+
+// holdBack is a relay that holds datagrams back, from the moment on when holding is set until it is told to release them.
+func holdBack(t *testing.T, to netip.AddrPort, holding *atomic.Bool) (at netip.AddrPort, held chan struct{}, release chan bool) {
+	t.Helper()
+	in, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() })
+	held, release = make(chan struct{}, 1<<16), make(chan bool)
+	packets := make(chan []byte, 1<<16)
+	go func() {
+		for {
+			buffer := make([]byte, 2048)
+			n, _, err := in.ReadFromUDPAddrPort(buffer)
+			if err != nil {
+				return
+			}
+			if !holding.Load() {
+				_, _ = in.WriteToUDPAddrPort(buffer[:n], to)
+				continue
+			}
+			packets <- buffer[:n]
+			held <- struct{}{}
+		}
+	}()
+	go func() {
+		for range release {
+			for len(packets) > 0 {
+				_, _ = in.WriteToUDPAddrPort(<-packets, to)
+			}
+			release <- true
+		}
+	}()
+	return in.LocalAddr().(*net.UDPAddr).AddrPort(), held, release
+}
+
+// What arrives after a phase was over is counted as late in the next one; with a longer silence it is not lost.
+func TestLateDatagrams(t *testing.T) {
+	sink := netlabtest.UDPAddress(t)
+	var holding atomic.Bool
+	at, held, release := holdBack(t, sink, &holding)
+	const count = 20
+	l, err := load.Open(t.Context(), load.Config{Sink: sink, To: []netip.AddrPort{at}, Size: 100, Burst: 1, NoSegment: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	holding.Store(true)
+	phase := load.Phase{Rate: 10000, Duration: time.Minute, Count: count}
+	report, err := l.Run(t.Context(), phase)
+	if err != nil || report.Up.Sum.Lost != count {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	release <- true
+	<-release
+	phase.Silence = 30 * time.Second
+	done := make(chan error)
+	go func() {
+		report, err = l.Run(t.Context(), phase)
+		done <- err
+	}()
+	for range 2 * count {
+		<-held
+	}
+	time.Sleep(2 * load.DefaultSilence) // nothing is to be heard for longer than the default
+	release <- true
+	<-release
+	if err := <-done; err != nil || report.Up.Sum.Lost != 0 || report.Late != count {
+		t.Errorf("%d lost, %d late, %v", report.Up.Sum.Lost, report.Late, err)
 	}
 }
 

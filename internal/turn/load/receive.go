@@ -137,6 +137,9 @@ func (l *Load) atSink(r *run, b []byte, from netip.AddrPort, now int64) {
 		l.from[h.conn].Store(&from)
 	}
 	if r == nil || h.run != r.id {
+		if h.flags&flagProbe == 0 {
+			l.late.Add(1)
+		}
 		return
 	}
 	if r.count(&r.up[h.conn], r.upLatency, h, whole && len(b) == r.size, now, len(b)) {

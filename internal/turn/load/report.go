@@ -16,8 +16,10 @@ type Report struct {
 	Down      Flow          `json:"down"`
 	LastHeard time.Duration `json:"last_heard_ns"` // since the begin, when the last datagram arrived
 	// Overflowed is how many datagrams found our own sockets full: lost, and not by the server.
-	Overflowed uint64   `json:"overflowed"`
-	Problems   []string `json:"problems,omitempty"` // clients that the server would not refresh, and why
+	Overflowed uint64 `json:"overflowed"`
+	// Late is how many datagrams of earlier phases arrived in this one: they had been taken for lost.
+	Late     uint64   `json:"late"`
+	Problems []string `json:"problems,omitempty"` // clients that the server would not refresh, and why
 }
 
 // Flow is one direction.

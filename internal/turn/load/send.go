@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -15,9 +16,10 @@ import (
 const (
 	// catchUp bounds what a sender that was held up makes up for: more would test the queues and not the rate.
 	catchUp = 10 * time.Millisecond
-	// silence after which nothing is under way any more.
-	silence = 300 * time.Millisecond
-	// patience with what is under way.
+	// defaultSilence after which nothing is under way any more.
+	defaultSilence = 300 * time.Millisecond
+	maxSilence     = time.Minute
+	// patience with what is under way, beyond that silence.
 	drainPatience = 5 * time.Second
 )
 
@@ -55,6 +57,9 @@ func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
 	if phase.Size < HeaderSize || phase.Size > l.config.Size {
 		return nil, fmt.Errorf("datagrams of %d bytes: want %d to the load's %d", phase.Size, HeaderSize, l.config.Size)
 	}
+	if phase.Silence < 0 || phase.Silence > maxSilence {
+		return nil, fmt.Errorf("silence of %v: want at most %v", phase.Silence, maxSilence)
+	}
 	if phase.Rate < 0 || phase.Duration < 0 || phase.Direction > Echo {
 		return nil, fmt.Errorf("phase of %v datagrams/s for %v, direction %d: want none below 0", phase.Rate, phase.Duration, phase.Direction)
 	}
@@ -80,8 +85,9 @@ func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
 	}
 	report := &Report{
 		Rate: phase.Rate, Elapsed: time.Duration(end - begin), Halved: l.sink == nil, LastHeard: time.Duration(r.last.Load() - begin),
-		Overflowed: l.overflowed() - overflowed, Problems: problems,
+		Overflowed: l.overflowed() - overflowed, Late: l.late.Load() - l.told, Problems: problems,
 	}
+	l.told += report.Late
 	l.report(report, r, &up, &down, end)
 	return report, nil
 }
@@ -180,9 +186,10 @@ func (l *Load) drain(ctx context.Context, r *run, phase Phase, up, down uint64, 
 	if phase.Duration == 0 {
 		ctx = context.WithoutCancel(ctx)
 	}
+	silence := cmp.Or(phase.Silence, defaultSilence)
 	for {
 		now := l.now()
-		if r.upCount.Load() >= up && r.downCount.Load() >= down || now-max(r.last.Load(), end) > int64(silence) || now-end > int64(drainPatience) {
+		if r.upCount.Load() >= up && r.downCount.Load() >= down || now-max(r.last.Load(), end) > int64(silence) || now-end > int64(drainPatience+silence) {
 			return nil
 		}
 		if err := sleep(ctx, time.Millisecond); err != nil {

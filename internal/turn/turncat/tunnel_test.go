@@ -39,6 +39,9 @@ func TestEveryTransport(t *testing.T) {
 
 // A user with one allocation can have another one at once only if the first one was given back.
 func TestAllocationsAreGivenBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := startCoturn(t, "127.0.0.1", "--user-quota=2")
 	peer := udpEcho(t, "127.0.0.1")
 	for i, transport := range []Transport{UDP, TCP, TLS, DTLS, UDP} {
@@ -94,6 +97,9 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestServerRestarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := startCoturn(t, "127.0.0.1")
 	peer := udpEcho(t, "127.0.0.1")
 	for _, transport := range []Transport{UDP, TCP, DTLS} {
@@ -165,6 +171,9 @@ func TestManyClients(t *testing.T) {
 }
 
 func TestIdleClientsAreForgotten(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := startCoturn(t, "127.0.0.1", "--user-quota=1")
 	c := server.config(UDP, udpEcho(t, "127.0.0.1"))
 	c.IdleTimeout = time.Second
@@ -179,6 +188,9 @@ func TestIdleClientsAreForgotten(t *testing.T) {
 }
 
 func TestStreamListeners(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := startCoturn(t, "127.0.0.1")
 	peer := udpEcho(t, "127.0.0.1")
 	for _, listen := range []Endpoint{{Kind: KindTCP, Host: "127.0.0.1"}, {Kind: KindUnix, Path: filepath.Join(t.TempDir(), "s")}} {
@@ -274,6 +286,9 @@ func TestTCPPeer(t *testing.T) {
 
 // Credentials that last seconds: the session must outlive them.
 func TestEphemeralCredentialsAreRenewed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := startCoturn(t, "127.0.0.1", "--use-auth-secret", "--static-auth-secret=secret")
 	c := server.config(UDP, udpEcho(t, "127.0.0.1"))
 	c.Credentials = Ephemeral("secret", "alice", 2*time.Second)

@@ -175,7 +175,7 @@ static __always_inline enum cid_found cid_find_first(ctx_t *ctx, const struct pk
 	const struct cid_layout *l = &s->layout[0];
 	__u32 at;
 
-	if (s->layouts != 1 || l->rotation_bits)
+	if (s->layouts != 1 || s->rotation_bits)
 		return CID_NONE;
 	at = cid_first(ctx, p, s->cid_protocols, l->length);
 	return at && cid_word(ctx, at, l->owner_offset, l->owner_bits, owner) ? CID_KNOWN : CID_NONE;
@@ -187,8 +187,9 @@ static __always_inline long cid_load(ctx_t *ctx, __u32 at, __u8 *id, __u32 n)
 	return n < 1 || n > CID_MAX ? -1 : ctx_load(ctx, at, id, n);
 }
 
-/* Finds the owner id in the packet's payload. */
-static __always_inline enum cid_found cid_find(ctx_t *ctx, const struct pkt *p, const struct service *s, __u32 *owner)
+/* Finds the owner id in the packet's payload, and the layout that says whose it is. */
+static __always_inline enum cid_found cid_find(ctx_t *ctx, const struct pkt *p, const struct service *s, __u32 *layout,
+					       __u32 *owner)
 {
 	enum cid_found found = CID_NONE;
 
@@ -222,8 +223,9 @@ static __always_inline enum cid_found cid_find(ctx_t *ctx, const struct pkt *p, 
 			found = CID_FOUND;
 		if (place.length != l->length)
 			continue;
-		if (l->rotation_bits && cid_bits(id, l->rotation_offset, l->rotation_bits) != l->rotation)
+		if (s->rotation_bits && cid_bits(id, s->rotation_offset, s->rotation_bits) != l->rotation)
 			continue;
+		*layout = i;
 		*owner = cid_bits(id, l->owner_offset, l->owner_bits);
 		return CID_KNOWN;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
- * front.h: the road before a queue (NFQUEUE) that decides by the same rules.
+ * front.h: the program in front of a queue (NFQUEUE) that decides by the same rules.
  * What has a backend here gets its mark; all else goes on without one, and the
  * queue's rule takes packets without a mark. To the queue go:
  *  - fragments before their first one, and with them the rest of the datagram:

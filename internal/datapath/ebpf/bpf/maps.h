@@ -33,7 +33,7 @@ struct vip_ranges_key {
 };
 
 struct owner_key {
-	__u32 service; /* stable number */
+	__u32 owners; /* of struct cid_layout: names the table that the id is not in */
 	__u32 owner;
 };
 

@@ -51,15 +51,17 @@ __noinline __u32 maglev_select(struct pkt *p)
 	return service ? maglev_slot(p, service) : NO_SLOT;
 }
 
-static __always_inline __u32 owner_slot(const struct service *service, __u32 owner)
+static __always_inline __u32 owner_slot(const struct service *service, __u32 layout, __u32 owner)
 {
-	if (owner < service->owners_size) {
-		__u32 i = service->owners + owner, line = i >> 2;
+	const struct cid_layout *l = &service->layout[layout & (MAX_LAYOUTS - 1)];
+
+	if (owner < l->owners_size) {
+		__u32 i = l->owners + owner, line = i >> 2;
 
 		return cell(bpf_map_lookup_elem(&owners, &line), i);
 	}
 	if (service->more_owners) {
-		struct owner_key key = {.service = service->owners, .owner = owner};
+		struct owner_key key = {.owners = l->owners, .owner = owner};
 		const __u32 *slot = bpf_map_lookup_elem(&far_owners, &key);
 
 		return slot ? *slot : NO_SLOT;
@@ -109,9 +111,9 @@ __noinline int flow_start(struct pkt *p, int reason)
 }
 
 /* The slot of a live owner, or NO_SLOT. */
-static __always_inline __u32 live_owner(const struct pkt *p, const struct service *service, __u32 owner)
+static __always_inline __u32 live_owner(const struct pkt *p, const struct service *service, __u32 layout, __u32 owner)
 {
-	__u32 slot = owner_slot(service, owner);
+	__u32 slot = owner_slot(service, layout, owner);
 	const struct backend *b;
 
 	if (slot == NO_SLOT)
@@ -124,15 +126,15 @@ static __always_inline __u32 live_owner(const struct pkt *p, const struct servic
 __noinline __u32 cid_slot(ctx_t *ctx, struct pkt *p)
 {
 	const struct service *service;
-	__u32 owner = 0, found;
+	__u32 layout = 0, owner = 0, found;
 
 	if (!p)
 		return NO_SLOT;
 	service = service_at(p, p->service);
 	if (!service)
 		return NO_SLOT;
-	found = cid_find(ctx, p, service, &owner);
-	return found << 16 | (found == CID_KNOWN ? live_owner(p, service, owner) & 0xffff : NO_SLOT);
+	found = cid_find(ctx, p, service, &layout, &owner);
+	return found << 16 | (found == CID_KNOWN ? live_owner(p, service, layout, owner) & 0xffff : NO_SLOT);
 }
 
 /* Whether a flow without an entry, which a CID steers to owner, gets one: where it
@@ -170,7 +172,7 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 
 		cid = cid_find_first(ctx, p, service, &id);
 		if (cid != CID_NONE) {
-			owner = live_owner(p, service, id);
+			owner = live_owner(p, service, 0, id);
 		} else {
 			owner = cid_slot(ctx, p);
 			cid = owner >> 16;

@@ -202,15 +202,14 @@ struct vport_key { /* an exact port beyond vip.port[] */
 };
 
 struct cid_layout {
+	__u32 owners, owners_size; /* first cell; owner ids below owners_size have cells, by number */
 	__u8 length;
 	__u8 owner_offset, owner_bits;
-	__u8 rotation_offset, rotation_bits, rotation;
-	__u8 pad[2];
+	__u8 rotation; /* value of service.rotation_bits */
 };
 
 struct service {
 	__u32 maglev, maglev_size;   /* first cell and number of cells */
-	__u32 owners, owners_size;   /* owner ids below owners_size, by number */
 	__u32 flow_cost;             /* ns of credit that a new flow costs; 0: no limit */
 	__u32 ttl_udp, ttl_opening, ttl_open, ttl_closing, ttl_sctp; /* ms; ~0 never */
 	__u32 mark;
@@ -223,14 +222,14 @@ struct service {
 	__u16 snat_first, snat_last; /* host order */
 	__u16 snat;                  /* first of its addresses in snat_addresses */
 	__u8 snat4, snat6;           /* how many of each family, IPv4 first */
-	__u8 more_owners;            /* owner ids outside the direct table exist */
+	__u8 more_owners;            /* owner ids without a cell exist */
 	__u8 has_snat;
-	__u8 pad[2];
+	__u8 rotation_offset, rotation_bits; /* of all layouts */
 	__u32 crowded_cost;          /* ns of credit of an entry without replies in a crowded table */
 	__u32 outer4;                /* source of the tunnel */
 	__u32 outer6[4];
-	__u64 pad2;
 };
+_Static_assert(sizeof(struct service) == 128, "two cache lines");
 
 /* One generation; two of them, the active one is named by control.active. */
 struct generation {

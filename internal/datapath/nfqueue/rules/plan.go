@@ -29,6 +29,9 @@ type Config struct {
 	Local bool
 	// Unmarked: packets that have a mark already go past the queue, as those that a program before it has decided.
 	Unmarked bool
+	// Fragments: the last queue takes the fragments, and nothing else, so that a flood of them does not fill the others. There must
+	// be two queues or more.
+	Fragments bool
 	// Chain is the name of our chain in the tables mangle and filter. Empty: DefaultChain.
 	Chain string
 	// Priority of our routing rules. 0: DefaultPriority.
@@ -146,6 +149,8 @@ func (c *Config) setDefaults() error {
 	switch {
 	case c.Count < 1 || int(c.First)+c.Count-1 > 65535:
 		return fmt.Errorf("queues %d to %d: write numbers from 0 to 65535, the first one first", c.First, int(c.First)+c.Count-1)
+	case c.Fragments && c.Count < 2:
+		return fmt.Errorf("queue %d alone cannot take both fragments and whole packets; give two or more queues, such as %d:%d", c.First, c.First, c.First+1)
 	case !chainName.MatchString(c.Chain):
 		return fmt.Errorf("chain %q: write a letter and up to 27 letters, digits, - or _", c.Chain)
 	case slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING", "ACCEPT", "DROP", "RETURN", "QUEUE", "REJECT", "NFQUEUE"}, c.Chain):

@@ -147,11 +147,14 @@ func (p *Plan) queueRules(group []target) []string {
 		}
 	}
 	names := func(t target) string { return t.service.Name }
+	var all []string
+	if p.config.Fragments { // before rules with ports, which only the first fragment of a datagram has
+		all = append(all, p.fragmentRule(prefix, commonName(group, names), closed == 0))
+	}
 	if closed == 0 || open == 0 {
-		return []string{p.queueRule(prefix, "", commonName(group, names), closed == 0)}
+		return append(all, p.queueRule(prefix, "", commonName(group, names), closed == 0))
 	}
 	p.note("%s has services that fail open and others that do not: its fragments, pings and ICMP errors fail closed", prefix)
-	var all []string
 	for _, t := range group {
 		if match := portMatch(t); t.service.Bypass && match != "" {
 			all = append(all, p.queueRule(prefix, match, t.service.Name, true))
@@ -192,8 +195,26 @@ func portMatch(t target) string {
 	return fmt.Sprintf("-p %s -m %s --dport %d:%d", name, name, t.first, t.last)
 }
 
-// queueRule is one rule, word for word as iptables-save writes it.
+// queueRule leads packets to the queues, but for that of the fragments.
 func (p *Plan) queueRule(prefix netip.Prefix, match, service string, bypass bool) string {
+	count := p.config.Count
+	if p.config.Fragments {
+		count--
+	}
+	return p.ruleTo(p.config.First, count, prefix, match, service, bypass)
+}
+
+// fragmentRule leads first and later fragments to their queue.
+func (p *Plan) fragmentRule(prefix netip.Prefix, service string, bypass bool) string {
+	match := `-m u32 --u32 "0x4&0x3fff=0x1:0x3fff"` // more fragments, or an offset (RFC 791 section 3.1)
+	if familyOf(prefix.Addr()) == IPv6 {
+		match = "-m frag" // a fragment header (RFC 8200 section 4.5)
+	}
+	return p.ruleTo(p.config.First+uint16(p.config.Count-1), 1, prefix, match, service, bypass)
+}
+
+// ruleTo is one rule, word for word as iptables-save writes it.
+func (p *Plan) ruleTo(queue uint16, count int, prefix netip.Prefix, match, service string, bypass bool) string {
 	rule := "-A " + p.config.Chain
 	if prefix.Bits() > 0 {
 		rule += " -d " + prefix.String()
@@ -206,10 +227,10 @@ func (p *Plan) queueRule(prefix netip.Prefix, match, service string, bypass bool
 	} else {
 		rule += " " + comment(service)
 	}
-	if p.config.Count == 1 {
-		rule += fmt.Sprintf(" -j NFQUEUE --queue-num %d", p.config.First)
+	if count == 1 {
+		rule += fmt.Sprintf(" -j NFQUEUE --queue-num %d", queue)
 	} else {
-		rule += fmt.Sprintf(" -j NFQUEUE --queue-balance %d:%d", p.config.First, int(p.config.First)+p.config.Count-1)
+		rule += fmt.Sprintf(" -j NFQUEUE --queue-balance %d:%d", queue, int(queue)+count-1)
 	}
 	if bypass {
 		rule += " --queue-bypass"

@@ -200,15 +200,17 @@ func settings() Config { return Config{Count: 4, Interfaces: []string{"eth0"}, L
 // What is printed, typed into a shell, gives what Apply gives; twice is once; and Remove leaves no trace.
 func TestRootPrintIsApplyAndRemoveLeavesNoTrace(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		before   []string
-		older    bool // the backend of iptables that is not nf_tables; its empty tables stay
-		unmarked bool
+		name      string
+		before    []string
+		older     bool // the backend of iptables that is not nf_tables; its empty tables stay
+		unmarked  bool
+		fragments bool
 	}{
-		{"alone", nil, false, false},
-		{"beside others", foreign(), false, false},
-		{"older backend", append(foreign(), "iptables -t filter -S", "ip6tables -t mangle -S"), true, false},
-		{"behind a program", nil, false, true},
+		{"alone", nil, false, false, false},
+		{"beside others", foreign(), false, false, false},
+		{"older backend", append(foreign(), "iptables -t filter -S", "ip6tables -t mangle -S"), true, false, true},
+		{"behind a program", nil, false, true, false},
+		{"fragments apart", nil, false, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.older {
@@ -217,7 +219,7 @@ func TestRootPrintIsApplyAndRemoveLeavesNoTrace(t *testing.T) {
 			lab := balancer(t)
 			settings := func() Config {
 				s := settings()
-				s.Unmarked = c.unmarked
+				s.Unmarked, s.Fragments = c.unmarked, c.fragments
 				return s
 			}
 			h, p := lab.Namespace("lb"), plan(t, twoServices, settings())
@@ -255,6 +257,40 @@ func TestRootPrintIsApplyAndRemoveLeavesNoTrace(t *testing.T) {
 				t.Errorf("after typing: %q", changes)
 			}
 		})
+	}
+}
+
+// First and later fragments of both families go to their queue, whole packets to the other.
+func TestRootFragmentsHaveAQueueOfTheirOwn(t *testing.T) {
+	lab := balancer(t)
+	h, client := lab.Namespace("lb"), lab.Namespace("client")
+	apply(t, h, plan(t, twoServices, Config{Count: 2, Interfaces: []string{"eth0"}, Fragments: true}))
+	for program, vip := range map[string]string{"iptables": "10.96.0.1", "ip6tables": "fd96::1"} {
+		counts := func() (fragments, whole string) {
+			out, err := h.Exec(t.Context(), program, "-w", "-t", "mangle", "-L", "WEIR", "-vnx")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(out) {
+				fields := strings.Fields(line)
+				switch {
+				case !strings.Contains(line, " "+vip+" "):
+				case strings.HasSuffix(strings.TrimSpace(line), "num 1"):
+					fragments = fields[0]
+				default:
+					whole = fields[0]
+				}
+			}
+			return fragments, whole
+		}
+		for _, c := range []struct{ size, fragments, whole string }{{"3000", "3", "0"}, {"100", "3", "1"}} {
+			if out, err := client.Exec(t.Context(), "ping", "-c", "1", "-W", "1", "-s", c.size, vip); err == nil {
+				t.Errorf("nobody serves the queues, yet %s answers:\n%s", vip, out)
+			}
+			if fragments, whole := counts(); fragments != c.fragments || whole != c.whole {
+				t.Errorf("%s, %s bytes: %s packets to the fragments' queue, %s to the other; want %s, %s", vip, c.size, fragments, whole, c.fragments, c.whole)
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -120,6 +121,32 @@ func TestUnmarked(t *testing.T) {
 	}
 	if jumps != 10 {
 		t.Errorf("%d jumps", jumps)
+	}
+}
+
+// With a queue of their own, fragments of both kinds go to the last queue, before any rule with ports, and whole packets to the others.
+func TestFragmentQueue(t *testing.T) {
+	for count, others := range map[int]string{2: "--queue-num 4", 4: "--queue-balance 4:6"} {
+		var got []string
+		for _, command := range plan(t, twoServices, Config{First: 4, Count: count, Fragments: true}).Commands() {
+			if _, rule, ok := strings.Cut(command, "-A WEIR -d "); ok {
+				got = append(got, rule)
+			}
+		}
+		last := fmt.Sprintf("--queue-num %d", 3+count)
+		want := []string{
+			`10.96.0.1/32 -m u32 --u32 "0x4&0x3fff=0x1:0x3fff" -m comment --comment "weir:web" -j NFQUEUE ` + last,
+			`10.96.0.1/32 -m comment --comment "weir:web" -j NFQUEUE ` + others,
+			`10.96.0.2/32 -m u32 --u32 "0x4&0x3fff=0x1:0x3fff" -m comment --comment "weir:dns" -j NFQUEUE ` + last + ` --queue-bypass`,
+			`10.96.0.2/32 -m comment --comment "weir:dns" -j NFQUEUE ` + others + ` --queue-bypass`,
+			`fd96::1/128 -m frag -m comment --comment "weir:web" -j NFQUEUE ` + last,
+			`fd96::1/128 -m comment --comment "weir:web" -j NFQUEUE ` + others,
+			`fd96::2/128 -m frag -m comment --comment "weir:dns" -j NFQUEUE ` + last + ` --queue-bypass`,
+			`fd96::2/128 -m comment --comment "weir:dns" -j NFQUEUE ` + others + ` --queue-bypass`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
 	}
 }
 
@@ -261,6 +288,7 @@ services:
 		{service + "1}]\n", Config{Priority: 32766}, "priority 32766"},
 		{service + "1}]\n", Config{Protocol: 2}, "protocol 2"},
 		{service + "1}]\n", Config{First: 65535, Count: 2}, "queues 65535 to 65536"},
+		{service + "1}]\n", Config{First: 3, Fragments: true}, "give two or more queues, such as 3:4"},
 		{service + "1}]\n", Config{Interfaces: []string{"eth0;reboot"}}, "interface"},
 	} {
 		if _, err := Make(compile(t, c.text), c.config); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+// Every data path lists all of its flows while datagrams go through them, and loses none of these.
+func TestRootBenchDump(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "iptables")
+	const flows = 4096
+	out, err := execute(t, "bench", "run", "dump", "--flows", "4096", "--rate", "2000", "--duration", "2s", "--json")
+	if err != nil {
+		t.Errorf("%v", err)
+	}
+	var results []*measure.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != len(bench.DumpTargets()) {
+		t.Fatalf("%d results, %v\n%s", len(results), err, out)
+	}
+	for _, r := range results {
+		if r.Parameters[bench.ParamVerdict] != bench.VerdictReached {
+			t.Errorf("%s: %v", r.Road, r.Parameters)
+		}
+		if figure(r, bench.FigureDumps) < 1 || figure(r, bench.FigureListed) < flows || figure(r, bench.FigureScrapes) < 1 || figure(r, bench.FigureDumpingSent) < 200 {
+			t.Errorf("%s: it proves nothing: %v", r.Road, r.Figures)
+		}
+	}
+}

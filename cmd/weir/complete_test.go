@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weir-lb/weir/internal/terminal/terminaltest"
+)
+
+// offered is what a shell gets for the last of the words: values with their descriptions, and what it may add by itself.
+func offered(t *testing.T, words ...string) (values []string, directive cobra.ShellCompDirective) {
+	t.Helper()
+	var out bytes.Buffer
+	root := newRootCommand()
+	root.SetOut(&out)
+	root.SetErr(io.Discard) // the directive in words
+	root.SetArgs(append([]string{"__complete"}, words...))
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v: %v", words, err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	last := lines[len(lines)-1]
+	n, err := strconv.Atoi(strings.TrimPrefix(last, ":"))
+	if err != nil || !strings.HasPrefix(last, ":") {
+		t.Fatalf("%v: %q", words, out.String())
+	}
+	return lines[:len(lines)-1], cobra.ShellCompDirective(n)
+}
+
+// names are values without descriptions, and without words to the user.
+func names(values []string) (names []string) {
+	for _, value := range values {
+		if name, _, _ := strings.Cut(value, "\t"); !strings.HasPrefix(name, "_activeHelp_") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// takesAnyFile are the flags and arguments for which a shell offers every file.
+func takesAnyFile() []string {
+	return []string{
+		"--admin-token-file", "--token-file", "--stats-token-file", "--psk-file", "--credentials",
+		"weir turn import", "weir lb import nfqlb",
+	}
+}
+
+// Every value that has a name is offered, is what the help says, and files are offered for files only.
+func TestEveryFlagAndArgumentCompletes(t *testing.T) {
+	known := 0
+	eachFlag(func(cmd *cobra.Command, flag *pflag.Flag) {
+		words := strings.Fields(cmd.CommandPath())[1:]
+		if flag.Value.Type() == "bool" || cmd.HasSubCommands() {
+			return
+		}
+		values, directive := offered(t, append(words, "--"+flag.Name, "")...)
+		if directive&(cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveFilterFileExt|cobra.ShellCompDirectiveFilterDirs) == 0 &&
+			!slices.Contains(takesAnyFile(), "--"+flag.Name) {
+			t.Errorf("%s --%s: every file is offered", cmd.CommandPath(), flag.Name)
+		}
+		if directive != cobra.ShellCompDirectiveNoFileComp || flag.Name == "interface" || flag.Name == "admin" {
+			return
+		}
+		help := flag.Usage + cmd.Long
+		for _, name := range names(values) {
+			known++
+			if !strings.Contains(help, name) && !strings.HasPrefix(name, "all:") && flag.Name != "reason" && flag.Name != "roads" {
+				t.Errorf("%s --%s offers %s, of which the help says nothing", cmd.CommandPath(), flag.Name, name)
+			}
+		}
+		// A help that lists words offers them.
+		if list := strings.Contains(flag.Usage, " or ") && flagKind(flag) == "string" && len(values) == 0; list && !slices.Contains(freeText(), flag.Name) {
+			t.Errorf("%s --%s offers nothing: %s", cmd.CommandPath(), flag.Name, flag.Usage)
+		}
+	})
+	if known < 150 {
+		t.Errorf("only %d values", known)
+	}
+	for _, cmd := range commands() {
+		path := cmd.CommandPath()
+		if cmd.HasSubCommands() || strings.HasPrefix(path, "weir completion") || path == "weir help" {
+			continue
+		}
+		if _, directive := offered(t, append(strings.Fields(path)[1:], "")...); directive == cobra.ShellCompDirectiveDefault && !slices.Contains(takesAnyFile(), path) {
+			t.Errorf("%s: every file is offered", path)
+		}
+	}
+}
+
+// freeText are flags whose values only the user knows.
+func freeText() []string {
+	return []string{
+		"client", "host", "src", "from", "queue", "secret", "psk", "size-limit", "vip", "backend", "packet", "override", "stats", "listen", "to", "peers",
+		"tcp-peers", "metrics", "bandwidths", "service", "user", "listener", "only", "bandwidth", "most", "rates", "sources", "serve-stats", "source-ports", "admin-host",
+	}
+}
+
+func TestCompletionOfValues(t *testing.T) {
+	for _, c := range [][2]string{
+		{"check -c |", "yaml yml json :8"},
+		{"explain |", "yaml yml json :8"},
+		{"explain a.yaml --pcap |", "pcap pcapng :8"},
+		{"lb run --pin-path |", ":16"},
+		{"lb run --datapath n|", "nfqueue :4"},
+		{"lb run --fast |", "auto on off :4"},
+		{"lb run --interface lo,|", "! lo,lo"},
+		{"lb run -i l|", "lo"},
+		{"lb trace --reason no_backend,flow_table_|", "no_backend,flow_table_full :4"},
+		{"coap get --method P|", "POST PUT PATCH :4"},
+		{"coap get c|", "coap:// coaps:// :6"},
+		{"bench run floods --with coturn,con|", "coturn,conntrack :4"},
+		{"snat plan aws|", "aws-nat aws-regional :4"},
+		{"snat plan ./|", "yaml yml json :8"},
+		{"snat plan aws-nat |", ":4"},
+		{"turn bench --with |", "coturn stunnerd :4"},
+		{"turn cat udp://127.0.0.1:1 turn|", "turn: turns: :6"},
+		{"lab up ds|", "dsr :4"},
+		{"lab exec chain |", "client r1 lb r2 backend :4"},
+		{"lb flows --sort expires --state e|", "established :4"},
+		{"bench run nfqueue --loads tcp,tc|", "tcp,tcp8 tcp,tcp8-sources :4"},
+		{"tcp bench --report |", "html :8"},
+		{"demo --clients |", ":4"},
+		{"version |", ":4"},
+		{"nat :5784 |", ":4"},
+		{"doctor --datapath |", "nfqueue ebpf :4"},
+	} {
+		line, want := c[0], c[1]
+		words := strings.Split(strings.TrimSuffix(line, "|"), " ")
+		values, directive := offered(t, words...)
+		got := strings.Join(append(names(values), fmt.Sprintf(":%d", directive)), " ")
+		if unwanted, not := strings.CutPrefix(want, "! "); not {
+			if slices.Contains(names(values), unwanted) {
+				t.Errorf("weir %s: %s", line, got)
+			}
+			continue
+		}
+		if want == "lo" && slices.Contains(names(values), "lo") {
+			continue
+		}
+		if got != want {
+			t.Errorf("weir %s: %s, want %s", line, got, want)
+		}
+	}
+}
+
+// The names of a running balancer's services and backends, with how they are.
+func TestCompletionOfLiveNames(t *testing.T) {
+	p := startProcess(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
+	at := "--admin=unix:" + p.socket
+	for line, want := range map[string]string{
+		"lb drain |":                         "coaps coaps/a coaps/b web web/a",
+		"lb undrain coaps/|":                 "coaps/a coaps/b",
+		"lb down w|":                         "web web/a",
+		"lb up coaps/a |":                    "",
+		"lb show |":                          "coaps web",
+		"lb flows --service |":               "coaps web",
+		"lb flows --backend |":               "a b",
+		"lb flows --service web --backend |": "a",
+		"lb trace --service c|":              "coaps",
+	} {
+		words := strings.Split(strings.TrimSuffix(line, "|"), " ")
+		values, directive := offered(t, slices.Insert(words, 2, at)...)
+		if got := strings.Join(names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
+			t.Errorf("weir %s: %q (%d), want %q", line, got, directive, want)
+		}
+	}
+	if _, err := execute(t, "lb", "drain", "coaps/a", at); err != nil {
+		t.Fatal(err)
+	}
+	values, _ := offered(t, "lb", "undrain", at, "coaps/")
+	if want := []string{"coaps/a\tdraining, 0 % of new flows", "coaps/b\tup, 100 % of new flows"}; !slices.Equal(values, want) {
+		t.Errorf("%q, want %q", values, want)
+	}
+	p.stop()
+	values, directive := offered(t, "lb", "drain", at, "")
+	if len(names(values)) != 0 || len(values) != 1 || !strings.Contains(values[0], "nobody answers there") || directive != cobra.ShellCompDirectiveNoFileComp {
+		t.Errorf("without a balancer: %q (%d)", values, directive)
+	}
+}
+
+// An address where nobody answers holds a shell for a second, not for ever.
+func TestCompletionDoesNotWait(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	started := time.Now()
+	if values, _ := offered(t, "lb", "drain", "--admin="+silent.Addr().String(), ""); len(names(values)) != 0 {
+		t.Errorf("%q", values)
+	}
+	if took := time.Since(started); took > 10*liveTimeout { // the machine may be busy; a client waits for longer
+		t.Errorf("a shell was held for %s", took)
+	}
+}
+
+func completionConfig(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	ports := freeAddresses(t, 2)
+	port := func(i int) string { return ports[i][strings.LastIndexByte(ports[i], ':')+1:] }
+	text := fmt.Sprintf(`hash_key: 00112233445566778899aabbccddeeff
+maglev_size: 1009
+services:
+- name: coaps
+  vips: [{address: 127.0.0.1, protocol: udp, port: %s}]
+  backends:
+  - {name: a, address: 127.0.0.1, port: 5684}
+  - {name: b, address: 127.0.0.1, port: 5685}
+- name: web
+  vips: [{address: 127.0.0.1, protocol: udp, port: %s}]
+  backends: [{name: a, address: 127.0.0.1, port: 5686}]
+`, port(0), port(1))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCompletionOfTURNUsers(t *testing.T) {
+	config, server := turnConfig(t)
+	g := startGateway(t, os.Args[0], config, server)
+	fs := newTurnFlows(t, server, 3, 200*time.Millisecond)
+	defer fs.release()
+	for flag, want := range map[string]string{"--user": flowUser, "--listener": "udp"} {
+		values, directive := offered(t, "turn", "users", "--admin=unix:"+g.socket, flag, want[:1])
+		if got := strings.Join(names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
+			t.Errorf("%s: %q (%d), want %q", flag, got, directive, want)
+		}
+	}
+}
+
+// In a real bash, with the tab key.
+func TestCompletionInBash(t *testing.T) {
+	const library = "/usr/share/bash-completion/bash_completion"
+	if _, err := os.Stat(library); err != nil {
+		if os.Getenv("WEIR_ROOT") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip("no bash-completion here")
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip(err)
+	}
+	p := startProcess(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
+	dir := t.TempDir()
+	if err := os.Symlink(os.Args[0], filepath.Join(dir, "weir")); err != nil {
+		t.Fatal(err)
+	}
+	start := filepath.Join(dir, "rc")
+	if err := os.WriteFile(start, []byte("PATH="+dir+":$PATH\n. "+library+"\n. <(weir completion bash)\nPS1='ready> '\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := terminaltest.Start(t, 100, 30, bash, "--noprofile", "--rcfile", start, "-i")
+	s.Wait("a prompt", func(text string) bool { return strings.Contains(text, "ready>") })
+	s.Type("weir lb dr", "Tab")
+	s.Wait("the command", func(text string) bool { return strings.Contains(text, "weir lb drain") })
+	s.Type(" --admin unix:"+p.socket+" coaps/", "Tab", "Tab")
+	s.Wait("the backends of the running balancer", func(text string) bool {
+		return strings.Contains(text, "coaps/a") && strings.Contains(text, "coaps/b")
+	})
+	s.Type("b", "Enter")
+	s.Wait("the drain", func(text string) bool { return strings.Contains(text, "coaps/b: drained") })
+	s.Type("weir lb run --datapath e", "Tab", "C-u")
+	s.Wait("a value", func(text string) bool {
+		return strings.Contains(text, "--datapath ebpf") || strings.Contains(text, "ready> ")
+	})
+	s.Type("exit", "Enter")
+	s.Ended()
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// duration is the type of every flag that is a length of time: a number with its unit. A bare number is refused, except 0.
+type duration struct{ value *time.Duration }
+
+// durationVar adds a flag of that type.
+func durationVar(flags *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
+	flag := flags.VarPF(duration{p}, name, "", usage)
+	if value == 0 {
+		flag.DefValue = "0" // what pflag leaves out of the help
+	}
+}
+
+func (d duration) String() string {
+	if d.value == nil { // pflag asks a zero value for the default
+		return "0s"
+	}
+	return d.value.String()
+}
+
+func (d duration) Type() string { return "duration" }
+
+func (d duration) Set(text string) error {
+	value, err := time.ParseDuration(text)
+	if err != nil {
+		if _, bare := strconv.ParseFloat(text, 64); bare == nil {
+			return errors.New("write " + text + "s, not " + text)
+		}
+		return errors.New("write a number with its unit, such as 500ms, 30s or 2h")
+	}
+	*d.value = value
+	return nil
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+)
+
+// checkMetrics has Prometheus's own tool read what a part serves: names, units, types and help texts are as its rules want them.
+func checkMetrics(t *testing.T, part, metrics string) {
+	t.Helper()
+	netlabtest.Tools(t, "promtool")
+	if n := strings.Count(metrics, "\n# TYPE weir_"); n < 5 {
+		t.Errorf("%s: %d metrics of its own", part, n)
+	}
+	check := exec.Command("promtool", "check", "metrics")
+	check.Stdin = strings.NewReader(metrics)
+	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics, of %s: %v\n%s", part, err, out)
+	}
+}
+
+// The kernel's data path: TestRootKernelDrain. The queues': TestRootNFQViews.
+func TestPromtoolAcceptsTheMetrics(t *testing.T) {
+	netlabtest.Tools(t, "promtool")
+	file, addresses := filepath.Join(t.TempDir(), "weir.yaml"), freeAddresses(t, 6)
+	if err := os.WriteFile(file, []byte(lbConfig(addresses[0], addresses[1])), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for part, args := range map[string][]string{
+		"lb":   {"lb", "run", "-c", file},
+		"nat":  {"nat", addresses[2], addresses[3]},
+		"coap": {"coap", "server", "--listen", "127.0.0.1:0", "--dtls-cluster", clusterArgs(addresses[4:], 0), "--workers", "1"},
+		"turn": {"turn", "gateway", "turn://u:p@" + addresses[1], "--workers", "1"},
+	} {
+		t.Run(part, func(t *testing.T) {
+			checkMetrics(t, part, httpGet(t, startProcess(t, part, args...).socket, "/metrics"))
+		})
+	}
+}

@@ -1,0 +1,197 @@
+// Package fastpath is the queue data path with a kernel program in front of it.
+//
+//	packet ──► TCX program: decides, sets the mark ──────────────────────────► leaves
+//	             └─ what it leaves undecided ──► iptables ──► NFQUEUE ─ verdict ─► leaves
+//
+// Both run under the same snapshot. The program takes what it can decide as the queue would; a snapshot that it cannot
+// decide all of is given to the queue alone, so that a flow never depends on which of the two saw it.
+package fastpath
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// Config says when the program is used.
+type Config struct {
+	Program ebpf.Config // of the program: Hook is TCX and Front is set
+	Must    bool        // refuse a snapshot that the program cannot decide all of
+	Never   string      // why the program is never used; "" if it may be
+	Log     *slog.Logger
+}
+
+// Datapath is the queue data path with the kernel's TCX program in front of it. It takes every snapshot that the queue
+// takes; one that the program cannot decide all of is the queue's alone, or with Config.Must refused. Its methods may be
+// called by several goroutines.
+type Datapath struct {
+	queue  *nfqueue.Datapath
+	config Config
+
+	mu       sync.Mutex
+	program  *ebpf.Datapath // nil: not in use
+	why      string         // why not
+	snapshot *lb.Snapshot
+	running  context.Context //nolint:containedctx // that of Run: programs come and go with snapshots
+	cancel   context.CancelFunc
+	ended    chan struct{} // of the program's Run
+	broken   chan error    // capacity 1: the program's Run, where it must not end
+}
+
+// New puts the program in front of an opened queue, once a snapshot is applied. Close closes the queue too.
+func New(queue *nfqueue.Datapath, config Config) *Datapath {
+	return &Datapath{queue: queue, config: config, broken: make(chan error, 1)}
+}
+
+// Caps are the queue's: it takes what the program leaves.
+func (d *Datapath) Caps() lb.Caps { return d.queue.Caps() }
+
+// Apply gives the snapshot to the queue, then to the program. An error leaves both with the last one.
+func (d *Datapath) Apply(s *lb.Snapshot) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	why := cmp.Or(d.config.Never, refusal(s))
+	if why != "" && d.config.Must {
+		return fmt.Errorf("--fast on: %s; take that out of the configuration, or use --fast auto", why)
+	}
+	if err := d.queue.Apply(s); err != nil {
+		return err
+	}
+	if why == "" {
+		if err := d.applyLocked(s); err == nil {
+			d.snapshot = s
+			return nil
+		} else if d.config.Must {
+			if d.snapshot != nil {
+				err = errors.Join(err, d.queue.Apply(d.snapshot))
+			}
+			return fmt.Errorf("--fast on: %w", err)
+		} else {
+			why = err.Error()
+		}
+	}
+	d.snapshot = s
+	return d.dropLocked(why)
+}
+
+// applyLocked puts the snapshot into the program, and the program to work where it is not.
+func (d *Datapath) applyLocked(s *lb.Snapshot) error {
+	if d.program != nil {
+		return d.program.Apply(s)
+	}
+	program, err := ebpf.Open(d.config.Program)
+	if err != nil {
+		return err
+	}
+	if err := program.Apply(s); err != nil {
+		return errors.Join(err, program.Close())
+	}
+	d.program, d.why = program, ""
+	if d.running != nil {
+		d.runLocked()
+	}
+	d.config.Log.Info("the fast path is in use: the TCX program marks what it can, the queue gets the rest", "interfaces", d.config.Program.Interfaces)
+	return nil
+}
+
+// dropLocked leaves everything to the queue.
+func (d *Datapath) dropLocked(why string) error {
+	if why != d.why {
+		d.config.Log.Info("the fast path is not in use: every packet goes to the queue", "why", why)
+	}
+	d.why = why
+	return d.endLocked()
+}
+
+func (d *Datapath) endLocked() error {
+	if d.program == nil {
+		return nil
+	}
+	if d.cancel != nil {
+		d.cancel()
+		<-d.ended
+		d.cancel = nil
+	}
+	err := d.program.Close()
+	d.program = nil
+	return err
+}
+
+// runLocked keeps the program's tables in order until it is dropped or Run's context ends.
+func (d *Datapath) runLocked() {
+	ctx, cancel := context.WithCancel(d.running)
+	program, ended := d.program, make(chan struct{})
+	d.cancel, d.ended = cancel, ended
+	go func() {
+		defer close(ended)
+		if err := program.Run(ctx); err != nil && ctx.Err() == nil {
+			select {
+			case d.broken <- fmt.Errorf("fast path: %w", err):
+			default: // one is enough
+			}
+		}
+	}()
+}
+
+// Run carries packets until ctx ends or one of the two cannot go on.
+func (d *Datapath) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.mu.Lock()
+	d.running = ctx
+	if d.program != nil {
+		d.runLocked()
+	}
+	d.mu.Unlock()
+	queue := make(chan error, 1)
+	go func() { queue <- d.queue.Run(ctx) }()
+	var err error
+	select {
+	case err = <-queue:
+		cancel()
+	case err = <-d.broken:
+		cancel()
+		err = errors.Join(err, <-queue)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cancel != nil {
+		d.cancel()
+		<-d.ended
+		d.cancel = nil
+	}
+	d.running = nil
+	return err
+}
+
+// Close takes the program away first: a mark without anybody who decides the rest is worse than none.
+func (d *Datapath) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return errors.Join(d.endLocked(), d.queue.Close())
+}
+
+// Status says whether the program is in use, and why not.
+func (d *Datapath) Status() (inUse bool, why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.program != nil, d.why
+}
+
+// Program calls f with the program if it is in use, and says so. f must not call methods of d.
+func (d *Datapath) Program(f func(*ebpf.Datapath)) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.program == nil {
+		return false
+	}
+	f(d.program)
+	return true
+}

@@ -1,0 +1,268 @@
+package handover
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of what is kept.
+const (
+	MaxSockets = 65_536    // descriptors that a supervisor holds, if its file limit allows
+	MaxName    = 200       // bytes of a socket's name
+	MaxRecord  = 1 << 20   // bytes of a record
+	MaxRecords = 262_144   // records in a journal
+	MaxBytes   = 512 << 20 // bytes of a journal's live records
+)
+
+// ownID and the ids above it, and 0, are of records that the serving part keeps for itself: they count as no allocation.
+const ownID = 1 << 53
+
+// journalName is the name of the memfd with the journal among the sockets.
+const journalName = "keep/journal"
+
+var (
+	// ErrFull says that the supervisor holds all the sockets it can.
+	ErrFull = errors.New("the supervisor holds as many sockets as it can")
+	// ErrLate says that the supervisor did not take a socket in time.
+	ErrLate = errors.New("the supervisor does not answer")
+)
+
+// Options say where records are kept. The zero value keeps them with the supervisor, or nowhere without one.
+type Options struct {
+	State string // directory that outlives every process, made if missing; empty: none
+	Log   *slog.Logger
+}
+
+// Store is the serving process's end. Its methods may be called by several goroutines at once.
+type Store struct {
+	log   *slog.Logger
+	wire  *wire // nil: no supervisor
+	hello hello
+	state *stateDir // nil: none
+
+	unusable string // why there is no journal in Options.State
+
+	journalMu sync.Mutex
+	journal   *journal // nil: nowhere to keep records
+
+	socketsMu sync.Mutex
+	taken     map[string]int // sockets that wait for Take
+	stored    map[string]struct{}
+	refused   uint64
+	warned    bool // of refused, once per run of failures
+
+	handOver chan struct{}
+	answers  chan string // to RequestUpgrade
+	alone    atomic.Bool // the supervisor died
+	ended    chan struct{}
+}
+
+// Stats is what is kept and what could not be.
+type Stats struct {
+	Supervisor string `json:"supervisor"`     // yes, gone, none
+	PID        int    `json:"pid,omitempty"`  // of the supervisor
+	Starts     int    `json:"starts"`         // of a serving process, by this supervisor and those it came from
+	Upgrades   int    `json:"upgrades"`       // of the binary
+	Last       string `json:"last,omitempty"` // why the process before ended
+	Sockets    int    `json:"sockets"`
+	Capacity   int    `json:"capacity"` // of sockets
+	Refused    uint64 `json:"refused"`  // sockets that could not be stored: their allocations do not survive the process
+	State      string `json:"state,omitempty"`
+	// Unusable is why the directory of Options.State has no journal; empty where it has, or none is asked for.
+	Unusable string       `json:"state_unusable,omitempty"`
+	Journal  JournalStats `json:"journal"`
+}
+
+// Open takes over from the process before, under a supervisor its sockets too. Called once, before sockets are opened.
+// Errors: a state directory that others may write to, that is none, or that another process uses. One that cannot be written
+// at the moment (a full disk, no permission) is told by the log and Stats.
+func Open(o Options) (*Store, error) {
+	k := &Store{
+		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), taken: map[string]int{}, stored: map[string]struct{}{},
+		handOver: make(chan struct{}), answers: make(chan string, 1), ended: make(chan struct{}),
+	}
+	if err := k.join(); err != nil {
+		return nil, err
+	}
+	if err := k.openJournal(o.State); err != nil {
+		k.Close()
+		return nil, err
+	}
+	if k.wire != nil {
+		go k.listen()
+	} else {
+		close(k.ended)
+	}
+	return k, nil
+}
+
+// Close ends the connection to the supervisor and the journal. Nothing is dropped by it.
+func (k *Store) Close() {
+	if k.wire != nil {
+		_ = k.wire.conn.Close()
+		if k.journal != nil {
+			<-k.ended
+		}
+	}
+	k.journalMu.Lock()
+	defer k.journalMu.Unlock()
+	if k.journal != nil {
+		_ = k.journal.file.Close()
+		k.journal = nil
+	}
+	if k.state != nil {
+		_ = k.state.lock.Close()
+	}
+}
+
+// Hold hands a duplicate of fd to the supervisor under a name, replacing one of that name; the caller keeps its own. A
+// socket that was taken is stored already. Errors: ErrFull, ErrLate; the caller counts them and goes on. Without a
+// supervisor it does nothing.
+func (k *Store) Hold(name string, fd int) error {
+	if k.wire == nil || k.alone.Load() {
+		return nil
+	}
+	k.socketsMu.Lock()
+	defer k.socketsMu.Unlock()
+	err := error(ErrFull)
+	if _, known := k.stored[name]; known || len(k.stored) < k.hello.Capacity {
+		err = k.wire.send(sendTimeout, opStore, []byte(name), fd)
+	}
+	if err != nil {
+		k.refuseLocked(name, err)
+		return err
+	}
+	k.stored[name] = struct{}{}
+	k.warned = false
+	return nil
+}
+
+// refuseLocked counts a socket that is not stored, and says it once until one is stored again.
+func (k *Store) refuseLocked(name string, err error) {
+	k.refused++
+	delete(k.stored, name)
+	if !k.warned {
+		k.warned = true
+		k.log.Warn("socket is not stored; its allocation will not survive this process", "socket", name, "stored", len(k.stored), "error", err)
+	}
+}
+
+// Drop lets the supervisor close its duplicate. Ending the process is no reason to drop: what is stored then, the next
+// process takes.
+func (k *Store) Drop(name string) {
+	if k.wire == nil || k.alone.Load() {
+		return
+	}
+	k.socketsMu.Lock()
+	defer k.socketsMu.Unlock()
+	if _, known := k.stored[name]; !known {
+		return
+	}
+	if k.wire.send(sendTimeout, opDrop, []byte(name)) == nil { // else it counts on as stored, which it is
+		delete(k.stored, name)
+	}
+}
+
+// Take gives the caller the socket that an earlier process stored, once.
+func (k *Store) Take(name string) (fd int, ok bool) {
+	k.socketsMu.Lock()
+	defer k.socketsMu.Unlock()
+	fd, ok = k.taken[name]
+	delete(k.taken, name)
+	if !ok {
+		return -1, false
+	}
+	return fd, true
+}
+
+// Names lists what can be taken, sorted.
+func (k *Store) Names() []string {
+	k.socketsMu.Lock()
+	defer k.socketsMu.Unlock()
+	names := make([]string, 0, len(k.taken))
+	for name := range k.taken {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Settle drops what nobody took, and returns how many that were.
+func (k *Store) Settle() int {
+	names := k.Names()
+	for _, name := range names {
+		if fd, ok := k.Take(name); ok {
+			closeAll([]int{fd})
+			k.Drop(name)
+		}
+	}
+	return len(names)
+}
+
+// Ready tells the supervisor that this process serves.
+func (k *Store) Ready() {
+	if k.wire != nil && !k.alone.Load() {
+		_ = k.wire.send(handOverTime, opReady, nil)
+	}
+}
+
+// Stopping tells the supervisor that this process took the first signal to end and may need longer than a moment for it.
+func (k *Store) Stopping() {
+	if k.wire != nil && !k.alone.Load() {
+		_ = k.wire.send(sendTimeout, opStopping, nil)
+	}
+}
+
+// HandOver is closed when the supervisor wants this process to stop reading and end, keeping all that is stored, for a
+// successor that is about to start.
+func (k *Store) HandOver() <-chan struct{} { return k.handOver }
+
+// RequestUpgrade asks the supervisor to replace this process by the binary that is at its path now, and waits until that
+// was found to run, or not: then the error says why. HandOver closes next.
+func (k *Store) RequestUpgrade() error {
+	if k.wire == nil || k.alone.Load() {
+		return errors.New("no supervisor: it serves with --no-supervisor, or its supervisor died")
+	}
+	if err := k.wire.send(handOverTime, opUpgrade, nil); err != nil {
+		return err
+	}
+	select {
+	case <-k.handOver:
+		return nil
+	case why := <-k.answers:
+		return errors.New(why)
+	case <-k.ended:
+		return errors.New("the supervisor died")
+	case <-time.After(probeTime + handOverTime):
+		return ErrLate
+	}
+}
+
+// Stats may be called at any time.
+func (k *Store) Stats() Stats {
+	k.socketsMu.Lock()
+	s := Stats{Unusable: k.unusable, Supervisor: "none", Sockets: len(k.stored), Refused: k.refused, Capacity: k.hello.Capacity}
+	k.socketsMu.Unlock()
+	if k.wire != nil {
+		s.Supervisor, s.PID = "yes", os.Getppid()
+		s.Starts, s.Upgrades, s.Last = k.hello.Starts, k.hello.Upgrades, k.hello.Last
+		if k.alone.Load() {
+			s.Supervisor, s.PID = "gone", 0
+		}
+	}
+	k.journalMu.Lock()
+	defer k.journalMu.Unlock()
+	if k.state != nil {
+		s.State = k.state.path
+	}
+	if k.journal != nil {
+		s.Journal = k.journal.snapshot()
+	}
+	return s
+}

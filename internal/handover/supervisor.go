@@ -1,0 +1,362 @@
+package handover
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	probeTime = 20 * time.Second // a new binary's, to show that it runs
+	leaveTime = 10 * time.Second // an old child's, to hand over; it is killed then, which loses nothing
+	// endTime is a child's, to take a signal to end and to be gone after it said that it ends. It is killed then.
+	endTime   = 2500 * time.Millisecond
+	firstWait = 50 * time.Millisecond // before the third start in a row
+
+	crashWeight = 4 // of a child that died by itself; one that was killed (by the system, for want of memory) counts as 1
+)
+
+// Config says what to supervise.
+type Config struct {
+	// Path of the binary that an upgrade runs; where this process's own binary was when it started.
+	Path string
+	// Args of the child and of a successor, the name of the program first.
+	Args []string
+	Log  *slog.Logger
+	// Crashes in a row of children that never came to serve after which the state is dropped, once, for it is what they die
+	// of; default 5. Four SIGKILL count as one crash.
+	Crashes int
+	// A child that served for Settled (default 2s) is followed at once; else the wait doubles up to MaxWait (default 1s).
+	Settled, MaxWait time.Duration
+}
+
+// supervisor is the state of Supervise. One goroutine owns it.
+type supervisor struct {
+	config Config
+	log    *slog.Logger
+	held   *held
+	hello  hello
+	oldExe int // descriptor of the binary before an upgrade, until the new one serves; -1: none
+
+	signals chan os.Signal
+	stops   int            // how many signals to end came
+	stop    syscall.Signal // the last of them
+	hangup  bool           // a SIGHUP came before the child could take it
+
+	draining bool // a child took the first signal to end
+
+	crashes int  // in a row, without one that served for Settled
+	early   int  // weight of those in a row that never served
+	dropped bool // the state, since a child served
+}
+
+// child is one serving process.
+type child struct {
+	cmd      *exec.Cmd
+	wire     *wire
+	messages chan message // closed when the child's end is
+	exited   chan struct{}
+	probed   chan error // of a binary, while an upgrade is asked for
+	again    bool       // it was asked for once more meanwhile: the binary may be another one by now
+	killer   <-chan time.Time
+	ready    time.Time // zero: it does not serve yet
+	quit     bool      // it said that it ends
+	leaving  bool      // it was told to hand over
+	killed   bool      // it did not end in time
+}
+
+// Supervise runs children until one of them ends in order, and returns its exit code. It handles SIGTERM, SIGINT and SIGHUP by
+// forwarding them and SIGUSR2 by an upgrade; an upgrade replaces the process, so that it returns in the successor only. A
+// child that dies is followed by another one, however often. An error: the first child could not be started; the code is 1.
+func Supervise(config Config) (code int, err error) {
+	runtime.LockOSThread() // a successor is started with this thread's signal mask
+	s := &supervisor{config: config, log: cmp.Or(config.Log, slog.New(slog.DiscardHandler)), held: newHeld(), oldExe: -1, signals: make(chan os.Signal, 16)}
+	s.config.Crashes = cmp.Or(config.Crashes, 5)
+	s.config.Settled, s.config.MaxWait = cmp.Or(config.Settled, 2*time.Second), cmp.Or(config.MaxWait, time.Second)
+	s.hello.Protocol, s.hello.Capacity = protocol, s.held.capacity
+	signal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR2)
+	defer signal.Stop(s.signals)
+	if err := s.succeed(); err != nil {
+		return 1, err
+	}
+	for {
+		c, err := s.start()
+		switch {
+		case err != nil && s.hello.Starts == 0:
+			return 1, err
+		case err != nil: // such as no memory, or too many processes
+			s.log.Error("the serving process cannot be started; it is tried again", "error", err)
+			s.crashes++
+			if code, done := s.pause(); done {
+				return code, nil
+			}
+			continue
+		}
+		s.serve(c)
+		if code, done, err := s.after(c); done {
+			return code, err
+		}
+	}
+}
+
+// start runs a child and gives it the sockets.
+func (s *supervisor) start() (*child, error) {
+	w, theirs, err := newPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	c := &child{wire: w, messages: make(chan message), exited: make(chan struct{})}
+	c.cmd = &exec.Cmd{
+		Path: "/proc/self/exe", Args: s.config.Args, Env: environment(childEnv + "=3"),
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{theirs},
+		// Its own group: a terminal's Ctrl-C reaches the supervisor alone, which forwards it once.
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	if err := c.cmd.Start(); err != nil {
+		_ = w.conn.Close()
+		return nil, fmt.Errorf("start the serving process: %w", err)
+	}
+	_ = theirs.Close() // now the child alone has it, and its death ends the pair
+	s.hello.Starts++
+	if s.draining { // the child before did
+		c.killer = time.After(handOverTime)
+	} else if s.stops > 0 {
+		c.killer = time.After(endTime)
+	}
+	go c.read()
+	go func() {
+		_ = c.cmd.Wait()
+		close(c.exited)
+	}()
+	if err := s.greet(c); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		s.log.Error("hand the sockets to the serving process", "error", err)
+		_ = c.cmd.Process.Kill()
+	}
+	return c, nil
+}
+
+func (s *supervisor) greet(c *child) error {
+	text, err := json.Marshal(s.hello)
+	if err != nil {
+		return err
+	}
+	if err := c.wire.send(handOverTime, opHello, text); err != nil {
+		return err
+	}
+	return s.held.sendAll(c.wire)
+}
+
+// read passes on what the child says until it is gone.
+func (c *child) read() {
+	defer close(c.messages)
+	for {
+		m, err := c.wire.receive()
+		if err != nil {
+			return
+		}
+		c.messages <- m
+	}
+}
+
+// serve looks after one child until it is gone and all that it said is read.
+func (s *supervisor) serve(c *child) {
+	messages, exited := c.messages, c.exited
+	for messages != nil || exited != nil {
+		select {
+		case sig := <-s.signals:
+			s.signal(c, sig)
+		case m, ok := <-messages:
+			if !ok {
+				messages = nil
+				continue
+			}
+			s.message(c, m)
+		case <-exited:
+			exited = nil
+		case err := <-c.probed:
+			c.probed = nil
+			s.probed(c, err)
+		case <-c.killer:
+			s.kill(c)
+		}
+	}
+	_ = c.wire.conn.Close()
+}
+
+// kill ends a child that did not end in time.
+func (s *supervisor) kill(c *child) {
+	if c.leaving {
+		s.log.Warn("the serving process does not hand over: it is killed, its successor has all that is kept", "pid", c.cmd.Process.Pid)
+	} else {
+		s.log.Warn("the serving process does not end: it is killed", "pid", c.cmd.Process.Pid)
+		c.killed = true
+	}
+	_ = c.cmd.Process.Kill()
+}
+
+func (s *supervisor) signal(c *child, sig os.Signal) {
+	number, _ := sig.(syscall.Signal)
+	switch number {
+	case unix.SIGUSR2:
+		s.upgrade(c)
+		return
+	case unix.SIGHUP:
+		if c.ready.IsZero() {
+			s.hangup = true // sent when it can take it
+			return
+		}
+	default:
+		s.stops++
+		s.stop = number
+		c.killer = time.After(endTime)
+		if c.ready.IsZero() && s.stops == 1 {
+			return
+		}
+	}
+	_ = c.cmd.Process.Signal(sig)
+}
+
+func (s *supervisor) message(c *child, m message) {
+	switch m.op {
+	case opStore:
+		if m.cut {
+			closeAll(m.fds)
+			m.fds = nil
+		}
+		if !s.held.store(m) {
+			_ = c.wire.send(sendTimeout, opFull, m.body)
+		}
+		return
+	case opDrop:
+		s.held.drop(string(m.body))
+	case opReady:
+		s.ready(c)
+	case opQuit:
+		c.quit = true
+		c.killer = time.After(endTime)
+	case opStopping:
+		if s.stops == 1 && !c.leaving && !c.quit {
+			c.killer, s.draining = nil, true // it ends when it has drained, or at a second signal
+		}
+	case opUpgrade:
+		s.upgrade(c)
+	}
+	closeAll(m.fds)
+}
+
+func (s *supervisor) ready(c *child) {
+	c.ready = time.Now()
+	s.early, s.dropped = 0, false
+	if s.stops == 1 && !c.leaving {
+		c.killer = time.After(endTime) // from here on: it gets the signal now
+	}
+	s.keepNew()
+	if s.hangup {
+		s.hangup = false
+		_ = c.cmd.Process.Signal(unix.SIGHUP)
+	}
+	if s.stops > 0 { // its predecessor was told to end, or it was too early for it
+		_ = c.cmd.Process.Signal(s.stop)
+	}
+}
+
+// after decides what follows a child's end.
+func (s *supervisor) after(c *child) (code int, done bool, err error) {
+	state := c.cmd.ProcessState
+	switch {
+	case c.leaving:
+		s.hello.Last = "upgrade"
+		if err := s.become(s.config.Path, ""); err != nil {
+			s.log.Error("upgrade: the old binary goes on", "error", err)
+		}
+		return 0, false, nil
+	case c.quit && s.oldExe >= 0 && state.ExitCode() != 0 && s.stops == 0:
+		s.fallBack(fmt.Sprintf("the new binary ended with code %d before it served", state.ExitCode()))
+		return 0, false, nil
+	case c.quit && !c.killed:
+		return exitCode(state), true, nil
+	case c.killed, s.stops > 1, s.stops > 0 && c.ready.IsZero():
+		return 128 + int(s.stop), true, nil
+	}
+	s.crashed(c, state)
+	code, done = s.pause()
+	return code, done, nil
+}
+
+// exitCode is that of a process, as a shell says it.
+func exitCode(state *os.ProcessState) int {
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return state.ExitCode()
+}
+
+// crashed counts a child's death, and lets go of a state that children die of before they serve.
+func (s *supervisor) crashed(c *child, state *os.ProcessState) {
+	s.hello.Last, s.hello.Clean = state.String(), false
+	served := !c.ready.IsZero()
+	if served && time.Since(c.ready) >= s.config.Settled {
+		s.crashes = 0
+	}
+	s.crashes++
+	if status, ok := state.Sys().(syscall.WaitStatus); !served && ok && status.Signaled() && status.Signal() == unix.SIGKILL {
+		s.early++
+	} else if !served {
+		s.early += crashWeight
+	}
+	s.log.Error("the serving process died; another one starts with its sockets", "pid", state.Pid(), "how", state, "in_a_row", s.crashes, "served", served, "sockets", len(s.held.fds))
+	if s.oldExe >= 0 && s.crashes > 1 {
+		s.fallBack("the new binary died twice before it served")
+	}
+	if s.early >= crashWeight*s.config.Crashes && !s.dropped {
+		s.log.Error("none came to serve with what is kept: its sockets and records are dropped, the next one starts clean", "in_a_row", s.crashes, "sockets", len(s.held.fds))
+		s.held.clear()
+		s.hello.Clean, s.dropped, s.crashes = true, true, 1
+	}
+}
+
+// pause waits before the next start; a second signal to end is obeyed at once.
+func (s *supervisor) pause() (code int, done bool) {
+	if s.crashes <= 1 {
+		return 0, false
+	}
+	wait := time.After(min(firstWait<<min(s.crashes-2, 10), s.config.MaxWait))
+	for {
+		select {
+		case <-wait:
+			return 0, false
+		case sig := <-s.signals:
+			if sig == unix.SIGTERM || sig == unix.SIGINT {
+				s.stops++
+				s.stop, _ = sig.(syscall.Signal)
+			}
+			if s.stops > 1 {
+				return 128 + int(s.stop), true
+			}
+		}
+	}
+}
+
+// environment is this process's, less what only supervisors set, plus more.
+func environment(more ...string) []string {
+	var kept []string
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if name != childEnv && name != successorEnv && name != probeEnv {
+			kept = append(kept, variable)
+		}
+	}
+	return append(kept, more...)
+}

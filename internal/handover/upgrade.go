@@ -1,0 +1,232 @@
+package handover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// legacy is what a supervisor hands to the binary that takes its place, in a memfd.
+type legacy struct {
+	Protocol int            `json:"protocol"`
+	Sockets  map[string]int `json:"sockets"`
+	Refused  uint64         `json:"refused"`
+	Hello    hello          `json:"hello"`
+	OldExe   int            `json:"old_exe"` // descriptor of the binary before; -1: none
+	Stops    int            `json:"stops"`
+	Stop     syscall.Signal `json:"stop"`
+	Why      string         `json:"why"` // the new binary was given up; empty: an upgrade
+}
+
+// Probing says that a supervisor wants to know whether this binary could take its place: print Protocol and end.
+func Probing() bool { return os.Getenv(probeEnv) != "" }
+
+// Protocol is what a binary answers to a probe.
+func Protocol() string { return "weir keep protocol " + strconv.Itoa(protocol) }
+
+// upgrade finds out beside the serving child whether the binary at the path runs.
+func (s *supervisor) upgrade(c *child) {
+	if c.leaving {
+		return // under way
+	}
+	if c.probed != nil {
+		c.again = true
+		return
+	}
+	c.probed = make(chan error, 1)
+	probed := c.probed
+	go func() { probed <- probe(s.config.Path, s.config.Args) }()
+}
+
+func probe(path string, args []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Args, cmd.Env = args, environment(probeEnv+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var out, complaint limited
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	cmd.WaitDelay = probeTime / 10
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s does not run: %w: %s", path, err, strings.TrimSpace(complaint.text))
+	}
+	if got := strings.TrimSpace(out.text); got != Protocol() {
+		return fmt.Errorf("%s: want %q, got %q: it cannot take over the sockets", path, Protocol(), got)
+	}
+	return nil
+}
+
+// limited keeps the first kilobyte of what a probed binary writes.
+type limited struct{ text string }
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.text += string(p[:min(len(p), max(0, 1024-len(l.text)))])
+	return len(p), nil
+}
+
+// probed goes on with an upgrade, or calls it off.
+func (s *supervisor) probed(c *child, err error) {
+	if err != nil {
+		s.log.Error("upgrade refused: the old binary goes on", "error", err)
+		text := err.Error()
+		_ = c.wire.send(sendTimeout, opRefused, []byte(text[:min(len(text), maxMessage-1)]))
+		if c.again {
+			c.again = false
+			s.upgrade(c)
+		}
+		return
+	}
+	s.log.Info("upgrade: the serving process hands over", "binary", s.config.Path, "sockets", len(s.held.fds))
+	c.leaving = true
+	c.killer = time.After(leaveTime)
+	_ = c.wire.send(sendTimeout, opHandOver, nil)
+}
+
+// become replaces this process by a binary and returns only if that cannot be. why is for one that is fallen back to.
+func (s *supervisor) become(path, why string) error {
+	l := legacy{Protocol: protocol, Sockets: s.held.fds, Refused: s.held.refused, Hello: s.hello, OldExe: -1, Stops: s.stops, Stop: s.stop, Why: why}
+	if why == "" {
+		l.Hello.Upgrades++
+		old, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open the own binary: %w", err)
+		}
+		l.OldExe = old
+		defer unix.Close(old)
+	} else {
+		l.Hello.Upgrades--
+	}
+	file, err := newMemory("weir-keep")
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := json.NewEncoder(file).Encode(l); err != nil {
+		return err
+	}
+	inherited := []int{int(file.Fd())}
+	if l.OldExe >= 0 {
+		inherited = append(inherited, l.OldExe)
+	}
+	for _, fd := range s.held.fds {
+		inherited = append(inherited, fd)
+	}
+	if err := inherit(inherited, true); err != nil {
+		return err
+	}
+	err = execute(path, s.config.Args, environment(successorEnv+"="+strconv.Itoa(int(file.Fd()))))
+	return errors.Join(fmt.Errorf("exec %s: %w", path, err), inherit(inherited, false))
+}
+
+// inherit says whether descriptors survive an exec.
+func inherit(fds []int, survive bool) error {
+	flags := unix.FD_CLOEXEC
+	if survive {
+		flags = 0
+	}
+	for _, fd := range fds {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags); err != nil {
+			return fmt.Errorf("hand on descriptor %d: %w", fd, err)
+		}
+	}
+	return nil
+}
+
+// execute runs path in this process's place. Signals that come meanwhile are held back by the kernel for the successor.
+func execute(path string, args, env []string) error {
+	var old unix.Sigset_t
+	set := handled()
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old); err != nil {
+		return err
+	}
+	err := syscall.Exec(path, args, env)
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
+	return err
+}
+
+// handled is the set of signals that a supervisor handles.
+func handled() (set unix.Sigset_t) {
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR2} {
+		set.Val[0] |= 1 << (sig - 1)
+	}
+	return set
+}
+
+// succeed takes over from a predecessor, if there was one.
+func (s *supervisor) succeed() error {
+	value := os.Getenv(successorEnv)
+	if value == "" {
+		return nil
+	}
+	fd, err := strconv.Atoi(value)
+	if err != nil {
+		return fmt.Errorf("%s=%q: want the number of a descriptor", successorEnv, value)
+	}
+	file := os.NewFile(uintptr(fd), "weir-keep")
+	defer file.Close()
+	l, err := readLegacy(file)
+	if err != nil {
+		return fmt.Errorf("%s=%q: %w; it is set by a supervisor only", successorEnv, value, err)
+	}
+	s.hello, s.held.refused, s.stops, s.stop, s.oldExe = l.Hello, l.Refused, l.Stops, l.Stop, l.OldExe
+	s.hello.Protocol, s.hello.Capacity = protocol, s.held.capacity
+	if s.oldExe >= 0 {
+		unix.CloseOnExec(s.oldExe)
+	}
+	for name, fd := range l.Sockets {
+		unix.CloseOnExec(fd)
+		s.held.fds[name] = fd
+	}
+	set := handled()
+	if err := unix.PthreadSigmask(unix.SIG_UNBLOCK, &set, nil); err != nil {
+		return err
+	}
+	if l.Why != "" {
+		s.log.Error("upgrade failed: the old binary is back", "why", l.Why)
+	}
+	return nil
+}
+
+func readLegacy(file *os.File) (l legacy, err error) {
+	text, err := io.ReadAll(io.NewSectionReader(file, 0, 64<<20))
+	if err != nil {
+		return l, err
+	}
+	if err := json.Unmarshal(text, &l); err != nil {
+		return l, err
+	}
+	if l.Protocol != protocol {
+		return l, fmt.Errorf("the binary before speaks protocol %d, this one %d", l.Protocol, protocol)
+	}
+	return l, nil
+}
+
+// keepNew ends the time in which the binary before can come back.
+func (s *supervisor) keepNew() {
+	if s.oldExe >= 0 {
+		_ = unix.Close(s.oldExe)
+		s.oldExe = -1
+		s.log.Info("upgrade done: the new binary serves", "sockets", len(s.held.fds))
+	}
+}
+
+// fallBack runs the binary before an upgrade again. If that cannot be, the new one goes on.
+func (s *supervisor) fallBack(why string) {
+	old := s.oldExe
+	s.oldExe = -1
+	s.log.Error("upgrade failed: back to the old binary", "why", why)
+	if err := s.become("/proc/self/fd/"+strconv.Itoa(old), why); err != nil {
+		s.log.Error("back to the old binary", "error", err)
+	}
+	_ = unix.Close(old)
+}

@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+)
+
+// startPeer runs the TURN server of another project, with the gateway's user and realm, and waits until it answers.
+func (s *turnStage) startPeer(ctx context.Context, name string, at netip.AddrPort) (pid int, err error) {
+	path, err := findPeer(name)
+	if err != nil {
+		return 0, err
+	}
+	var args []string
+	switch name {
+	case PeerCoturn:
+		args = s.coturnArgs(at)
+	case PeerStunner:
+		args, err = s.stunnerArgs(at)
+	}
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.Command(path, args...) //nolint:gosec // the program that was asked for
+	if err := s.startQuiet(s.servers, name, cmd); err != nil {
+		return 0, err
+	}
+	return cmd.Process.Pid, s.answersSTUN(ctx, at, name)
+}
+
+// coturnArgs run turnserver with nothing but UDP.
+func (s *turnStage) coturnArgs(at netip.AddrPort) []string {
+	return []string{
+		"-n", "--listening-ip=" + at.Addr().String(), "--listening-port=" + strconv.Itoa(int(at.Port())), "--relay-ip=" + s.relay.String(),
+		"--lt-cred-mech", "--user=" + turnUser + ":" + turnPassword, "--realm=" + turnRealm, "--allow-loopback-peers", "--no-cli", "--no-tls", "--no-dtls", "--no-tcp",
+		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile=" + filepath.Join(s.dir, "coturn.pid"), "--userdb=" + filepath.Join(s.dir, "coturn.db"),
+	}
+}
+
+// stunnerArgs run stunnerd with one read loop for each core. Its relay sockets have the listener's address.
+func (s *turnStage) stunnerArgs(at netip.AddrPort) ([]string, error) {
+	file := filepath.Join(s.dir, "stunnerd.conf")
+	text := fmt.Sprintf(`version: v1alpha1
+admin: {name: stunnerd}
+auth: {type: static, realm: %s, credentials: {username: %s, password: %s}}
+listeners:
+  - {name: udp, protocol: TURN-UDP, address: %s, port: %d, routes: [far]}
+clusters:
+  - {name: far, endpoints: [%q]}
+`, turnRealm, turnUser, turnPassword, at.Addr(), at.Port(), s.peers())
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return []string{"-c", "file://" + file, "-u", strconv.Itoa(runtime.NumCPU()), "-l", "all:ERROR"}, nil
+}
+
+// peers is the network that clients may reach: the sink's.
+func (s *turnStage) peers() string {
+	if s.far4.IsLoopback() {
+		return "127.0.0.0/8"
+	}
+	return netip.PrefixFrom(s.far4, 24).Masked().String()
+}

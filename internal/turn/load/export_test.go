@@ -1,0 +1,3 @@
+package load
+
+const DefaultSilence = defaultSilence
