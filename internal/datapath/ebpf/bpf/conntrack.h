@@ -408,6 +408,9 @@ __noinline int holder_end(struct reservation *r, __u32 number, __u64 print, __u3
 	/* Also of one that has expired: it may have been opened anew by now. */
 	if (__sync_val_compare_and_swap(&way->meta, meta, way_ended(meta, r->now)) != meta)
 		return 0;
+	/* An answer that is in hand on another CPU is nobody's from now on (rewrite_stands):
+	 * its client would take the connection for open. */
+	__sync_val_compare_and_swap(&entry->reply, print, 0);
 	if (alive(meta, r->now))
 		count_evicted(meta);
 	return 1;
@@ -762,8 +765,6 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	b = backend_at(p->slot, p->version);
 	if (!service || !b)
 		return REASON_FLOW_TABLE_FULL;
-	if (service->has_snat && !p->back && !snat_may(p, service, SNAT_SEARCH) && !snat_may(p, service, SNAT_TAKE))
-		return REASON_SNAT_EXHAUSTED;
 	state = state_first(p->key.proto, flags);
 	expiry = expiry_after(p->now, flow_ttl(service, state));
 	number = p->old;
@@ -872,9 +873,19 @@ static __always_inline bool flow_make_plain(struct pkt *p, const struct service 
 	return true;
 }
 
+/* Whether a new flow of the service would find no source port, and may not look for one. */
+static __always_inline bool snat_refuses(const struct pkt *p, const struct service *service)
+{
+	return service->has_snat && !p->back && !snat_may(p, service, SNAT_SEARCH) && !snat_may(p, service, SNAT_TAKE);
+}
+
 __noinline int flow_open(struct pkt *p, __u32 flags)
 {
-	return p ? flow_make(p, flags, false) : REASON_FLOW_TABLE_FULL;
+	const struct service *service = p ? service_at(p, p->service) : NULL;
+
+	if (!service)
+		return REASON_FLOW_TABLE_FULL;
+	return snat_refuses(p, service) ? REASON_SNAT_EXHAUSTED : flow_make(p, flags, false);
 }
 
 /* Whether an address may be that of a backend in mode NAT. */

@@ -101,6 +101,8 @@ __noinline int flow_start(struct pkt *p, int reason)
 	if (!p)
 		return REASON_NO_BACKEND;
 	service = service_at(p, p->service);
+	if (service && service->maglev_size && snat_refuses(p, service))
+		return entered(p, REASON_SNAT_EXHAUSTED, reason); /* before the hash: a flood has many of them */
 	slot = service ? maglev_slot(p, service) : NO_SLOT;
 	if (slot == NO_SLOT)
 		return REASON_NO_BACKEND;
