@@ -24,9 +24,9 @@ RACE := \
 	./internal/workers/... \
 	./internal/datapath/udpnat/... \
 	./internal/dtls/engine/... \
-	./internal/lab/demo/... \
-	./internal/lab/fragsim/... \
-	./internal/lab/netlab/... \
+	./internal/bench/demo/... \
+	./internal/bench/fragsim/... \
+	./internal/testbed/netlab/... \
 	./internal/tcpscale/stats/... \
 	./internal/turn/allocation/... \
 	./internal/turn/gateway/... \

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/bench"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
-	"github.com/weir-lb/weir/internal/lab/bench"
-	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // benchEBPFFlags are the flags of `weir bench ebpf`.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/bench"
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/bench"
 	"github.com/weir-lb/weir/internal/privilege"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 func newBenchFloodsCommand() *cobra.Command {

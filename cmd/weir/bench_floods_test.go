@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/bench"
-	"github.com/weir-lb/weir/internal/lab/measure"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // Real clients get through a flood, and what they had before stays: on the DTLS node, the balancers, the TURN gateway and the

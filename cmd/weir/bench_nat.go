@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/bench"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 

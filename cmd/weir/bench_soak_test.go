@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/bench"
-	"github.com/weir-lb/weir/internal/lab/measure"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // Every process is sampled, every load gets answers, nothing is lost, and the page can be drawn again from the JSON.

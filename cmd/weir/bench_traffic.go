@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/bench"
 )
 
 // newBenchTrafficCommand is the two ends of `weir bench run nfqueue`.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/bench"
 	"github.com/weir-lb/weir/internal/coap/client"
-	"github.com/weir-lb/weir/internal/lab/bench"
 )
 
 // newBenchTrafficHandshakesCommand is the new clients of `weir bench run floods`.

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // californium is a Californium client driven over its standard input; see testdata/californium.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/config"
-	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
@@ -50,7 +50,7 @@ func kindOf(text []byte) string {
 		{kindBalancer, config.Known[lb.Spec]()},
 		{kindGateway, config.Known[gateway.Config]()},
 		{kindNode, config.Known[node.Config]()},
-		{kindScenarios, config.Known[snatplan.File]()},
+		{kindScenarios, config.Known[snat.File]()},
 	} {
 		n := 0
 		for _, key := range keys {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/bench"
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // command runs one command line in this process.

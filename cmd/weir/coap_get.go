@@ -14,7 +14,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/message"
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // coapGetFlags are the flags of `weir coap get`.

@@ -3,8 +3,8 @@ package main
 import (
 	"slices"
 
-	"github.com/weir-lb/weir/internal/lab/bench"
-	"github.com/weir-lb/weir/internal/lab/natrig"
+	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/bench/snatlab"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
 )
@@ -45,7 +45,7 @@ func flagValues() map[string][]string {
 		"--server-workers":               {"auto"},
 		"--via":                          scalebench.DescribeRoads(),
 		"weir tcp bench --with":          scalebench.PeerNames(),
-		"--nat":                          natrig.NATs(),
+		"--nat":                          snatlab.NATs(),
 		"--policy":                       {"keep", "open", "original"},
 		"--spread":                       {"exponential", "fixed"},
 		"--balance":                      {"even", "random"},

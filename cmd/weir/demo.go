@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/weir-lb/weir/internal/lab/demo"
+	"github.com/weir-lb/weir/internal/bench/demo"
 )
 
 func newDemoCommand() *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/demo"
+	"github.com/weir-lb/weir/internal/bench/demo"
 	"github.com/weir-lb/weir/internal/terminal/terminaltest"
 )
 

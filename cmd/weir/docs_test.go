@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/internal/coap/node"
-	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
@@ -88,7 +88,7 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 	for _, part := range []struct {
 		page string
 		spec any
-	}{{"lb.md", lb.Spec{}}, {"coap-server.md", node.Config{}}, {"turn.md", gateway.Config{}}, {"turn.md", stunnerd.Config{}}, {"snat.md", snatplan.File{}}} {
+	}{{"lb.md", lb.Spec{}}, {"coap-server.md", node.Config{}}, {"turn.md", gateway.Config{}}, {"turn.md", stunnerd.Config{}}, {"snat.md", snat.File{}}} {
 		page, spec := part.page, part.spec
 		text := readPage(t, docsFolder+page)
 		if page == "coap-server.md" {

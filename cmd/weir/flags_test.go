@@ -16,7 +16,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/config"
-	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
@@ -259,7 +259,7 @@ func TestTimesInFilesHaveAUnit(t *testing.T) {
 			walk(field.Type)
 		}
 	}
-	for _, file := range []any{lb.Spec{}, node.Config{}, gateway.Config{}, stunnerd.Config{}, snatplan.File{}} {
+	for _, file := range []any{lb.Spec{}, node.Config{}, gateway.Config{}, stunnerd.Config{}, snat.File{}} {
 		walk(reflect.TypeOf(file))
 	}
 	if len(types) != 2 {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
-	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 // hostile makes datagrams that are random, or almost what a port expects.

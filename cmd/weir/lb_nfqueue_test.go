@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // queueLab is kernelLab with what mode mark needs in the gateway: rules and routes of marks 101 (zone1, a) and 102 (zone2,

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 const markExample = "../../examples/nfqueue-rules.yaml"

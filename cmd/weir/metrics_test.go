@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // checkMetrics has Prometheus's own tool read what a part serves: names, units, types and help texts are as its rules want them.

@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // runAsWeir in the environment makes the test binary behave as weir itself, so that tests run real processes of this code

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/programs"
-	"github.com/weir-lb/weir/internal/lab/scratch"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // hangups are the SIGHUPs of this process from the first instruction of main on. One that comes while the process starts is kept until

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/fragsim"
+	"github.com/weir-lb/weir/internal/bench/fragsim"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/control/config"
-	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -35,8 +35,8 @@ table with dates and sources (rules).`,
 
 // snatFlags are a scenario by flags, or the file that has it.
 type snatFlags struct {
-	scenario       snatplan.Scenario
-	stage          snatplan.StageSpec
+	scenario       snat.Scenario
+	stage          snat.StageSpec
 	fin, rst, idle time.Duration
 	masquerade     bool
 	with           []string
@@ -48,7 +48,7 @@ type snatFlags struct {
 
 // snatKinds are the stages that a path by flags can be about.
 func snatKinds() []string {
-	return []string{string(snatplan.AzureLB), string(snatplan.AzureNAT), string(snatplan.AWSNAT), string(snatplan.AWSRegional), string(snatplan.GCPNAT), string(snatplan.Masquerade), string(snatplan.Ephemeral)}
+	return []string{string(snat.AzureLB), string(snat.AzureNAT), string(snat.AWSNAT), string(snat.AWSRegional), string(snat.GCPNAT), string(snat.Masquerade), string(snat.Ephemeral)}
 }
 
 func (f *snatFlags) register(cmd *cobra.Command) {
@@ -106,7 +106,7 @@ func completeSnat(cmd *cobra.Command, args []string, typed string) ([]string, co
 }
 
 // read returns the scenarios, with defaults and valid. An error is the user's.
-func (f *snatFlags) read(cmd *cobra.Command) ([]snatplan.Scenario, error) {
+func (f *snatFlags) read(cmd *cobra.Command) ([]snat.Scenario, error) {
 	if (f.config.path == "") == (len(f.kinds) == 0) {
 		return nil, usageError(fmt.Errorf("write either a kind (%s) or -c FILE", strings.Join(snatKinds(), ", ")))
 	}
@@ -116,22 +116,22 @@ func (f *snatFlags) read(cmd *cobra.Command) ([]snatplan.Scenario, error) {
 	if f.name != "" {
 		return nil, usageError(errors.New("--scenario names one of a file: write -c FILE too"))
 	}
-	s, err := f.byFlags(cmd, snatplan.Kind(f.kinds[0]))
+	s, err := f.byFlags(cmd, snat.Kind(f.kinds[0]))
 	if err != nil {
 		return nil, err
 	}
-	return []snatplan.Scenario{s}, nil
+	return []snat.Scenario{s}, nil
 }
 
 // byFlags is the scenario that the flags say, about one kind of stage, which is the last of its path.
-func (f *snatFlags) byFlags(cmd *cobra.Command, kind snatplan.Kind) (snatplan.Scenario, error) {
+func (f *snatFlags) byFlags(cmd *cobra.Command, kind snat.Kind) (snat.Scenario, error) {
 	for _, name := range []string{"nodes", "replicas", "connections", "destinations", "ips", "rate", "duration"} {
 		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed && strings.Trim(flag.Value.String(), "0s") == "" {
-			return snatplan.Scenario{}, usageError(fmt.Errorf("--%s: %s is none; write a number above 0", name, flag.Value))
+			return snat.Scenario{}, usageError(fmt.Errorf("--%s: %s is none; write a number above 0", name, flag.Value))
 		}
 	}
 	if err := f.knows(cmd, kind); err != nil {
-		return snatplan.Scenario{}, usageError(err)
+		return snat.Scenario{}, usageError(err)
 	}
 	f.hold(cmd)
 	s, p := f.scenario, f.stage
@@ -143,11 +143,11 @@ func (f *snatFlags) byFlags(cmd *cobra.Command, kind snatplan.Kind) (snatplan.Sc
 		}
 		s.Path = append(s.Path, stage)
 	}
-	if kind != snatplan.Ephemeral {
-		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Ephemeral})
+	if kind != snat.Ephemeral {
+		s.Path = append(s.Path, snat.StageSpec{Kind: snat.Ephemeral})
 	}
-	if f.masquerade && kind != snatplan.Masquerade {
-		s.Path = append(s.Path, snatplan.StageSpec{Kind: snatplan.Masquerade})
+	if f.masquerade && kind != snat.Masquerade {
+		s.Path = append(s.Path, snat.StageSpec{Kind: snat.Masquerade})
 	}
 	s.Path = append(s.Path, p)
 	s.Name = string(kind)
@@ -159,17 +159,17 @@ func (f *snatFlags) byFlags(cmd *cobra.Command, kind snatplan.Kind) (snatplan.Sc
 }
 
 // knows refuses settings that mean nothing to the kind, instead of a plan that does not have them.
-func (f *snatFlags) knows(cmd *cobra.Command, kind snatplan.Kind) error {
+func (f *snatFlags) knows(cmd *cobra.Command, kind snat.Kind) error {
 	for _, of := range []struct {
 		flag  string
-		kinds []snatplan.Kind
+		kinds []snat.Kind
 	}{
-		{"ips", []snatplan.Kind{snatplan.AzureLB, snatplan.AzureNAT, snatplan.AWSNAT, snatplan.AWSRegional, snatplan.GCPNAT, snatplan.Ephemeral}},
-		{"zones", []snatplan.Kind{snatplan.AWSRegional}},
-		{"ports", []snatplan.Kind{snatplan.AzureLB, snatplan.GCPNAT, snatplan.Masquerade, snatplan.Ephemeral}},
-		{"rule-ports", []snatplan.Kind{snatplan.AzureLB}},
-		{"max-ports", []snatplan.Kind{snatplan.GCPNAT}},
-		{"endpoint-independent", []snatplan.Kind{snatplan.GCPNAT}},
+		{"ips", []snat.Kind{snat.AzureLB, snat.AzureNAT, snat.AWSNAT, snat.AWSRegional, snat.GCPNAT, snat.Ephemeral}},
+		{"zones", []snat.Kind{snat.AWSRegional}},
+		{"ports", []snat.Kind{snat.AzureLB, snat.GCPNAT, snat.Masquerade, snat.Ephemeral}},
+		{"rule-ports", []snat.Kind{snat.AzureLB}},
+		{"max-ports", []snat.Kind{snat.GCPNAT}},
+		{"endpoint-independent", []snat.Kind{snat.GCPNAT}},
 	} {
 		if cmd.Flags().Changed(of.flag) && !slices.Contains(of.kinds, kind) {
 			var names []string
@@ -183,18 +183,18 @@ func (f *snatFlags) knows(cmd *cobra.Command, kind snatplan.Kind) error {
 }
 
 // hostStage reads an element of --with: conntrack, files=20000, server-memory=8000000000.
-func hostStage(text string) (snatplan.StageSpec, error) {
+func hostStage(text string) (snat.StageSpec, error) {
 	kind, limit, limited := strings.Cut(text, "=")
-	p := snatplan.StageSpec{}
+	p := snat.StageSpec{}
 	kind, server := strings.CutPrefix(kind, "server-")
 	if server {
 		p.Side = "server"
 	}
-	p.Kind = snatplan.Kind(kind)
-	if !slices.Contains([]snatplan.Kind{snatplan.Files, snatplan.Conntrack, snatplan.VMFlows, snatplan.Memory}, p.Kind) {
+	p.Kind = snat.Kind(kind)
+	if !slices.Contains([]snat.Kind{snat.Files, snat.Conntrack, snat.VMFlows, snat.Memory}, p.Kind) {
 		return p, fmt.Errorf("--with: %q is no stage of a host; write files, conntrack, vm-flows or memory, or server- and one of them", text)
 	}
-	if !limited && p.Kind != snatplan.Memory {
+	if !limited && p.Kind != snat.Memory {
 		return p, nil
 	}
 	n, err := strconv.ParseInt(limit, 10, 64)
@@ -226,7 +226,7 @@ func asFlag(err error) error {
 	return fmt.Errorf("--%s: %s", strings.ReplaceAll(key, "_", "-"), message)
 }
 
-func (f *snatFlags) readFile(cmd *cobra.Command) ([]snatplan.Scenario, error) {
+func (f *snatFlags) readFile(cmd *cobra.Command) ([]snat.Scenario, error) {
 	var extra []string
 	for _, name := range snatByFlags() {
 		if cmd.Flags().Changed(name) {
@@ -243,7 +243,7 @@ func (f *snatFlags) readFile(cmd *cobra.Command) ([]snatplan.Scenario, error) {
 	if f.name == "" {
 		return all, nil
 	}
-	var named []snatplan.Scenario
+	var named []snat.Scenario
 	for _, s := range all {
 		if s.Name == f.name || s.Table+": "+s.Name == f.name {
 			named = append(named, s)
@@ -264,7 +264,7 @@ func snatByFlags() []string {
 	}
 }
 
-func snatNames(all []snatplan.Scenario) []string {
+func snatNames(all []snat.Scenario) []string {
 	var names []string
 	for _, s := range all {
 		names = append(names, strings.TrimPrefix(s.Table+": "+s.Name, ": "))
@@ -273,7 +273,7 @@ func snatNames(all []snatplan.Scenario) []string {
 }
 
 // parseSnat reads a file of scenarios. An error names file, line and key.
-func parseSnat(path string) ([]snatplan.Scenario, error) {
+func parseSnat(path string) ([]snat.Scenario, error) {
 	text, err := config.Once(path)
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
@@ -289,14 +289,14 @@ func newSnatRulesCommand() *cobra.Command {
 		Example: "  weir snat rules\n  weir snat rules --json | jq -r '.[] | [.vendor, .rule, .value] | @tsv'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rules := snatplan.Rules()
+			rules := snat.Rules()
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), rules)
 			}
 			w := terminal.NewTable(cmd.OutOrStdout(), false)
 			fmt.Fprintln(w, "VENDOR\tRULE\tVALUE\tUNIT\tBASIS\tDATE\tSOURCE")
 			for _, r := range rules {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Vendor, r.Rule, snatplan.Group(r.Value), r.Unit, r.Basis, r.Date, strings.TrimSpace(r.Title+" "+r.URL))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Vendor, r.Rule, snat.Group(r.Value), r.Unit, r.Basis, r.Date, strings.TrimSpace(r.Title+" "+r.URL))
 			}
 			return w.Flush()
 		},

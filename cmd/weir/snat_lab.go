@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	examples "github.com/weir-lb/weir/examples/snat"
+	"github.com/weir-lb/weir/internal/bench/snatlab"
 	"github.com/weir-lb/weir/internal/control/config"
-	"github.com/weir-lb/weir/internal/lab/natrig"
-	"github.com/weir-lb/weir/internal/lab/procstat"
-	"github.com/weir-lb/weir/internal/lab/snatplan"
 	"github.com/weir-lb/weir/internal/privilege"
+	"github.com/weir-lb/weir/internal/snat"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 func newSnatLabCommand() *cobra.Command {
@@ -46,22 +46,22 @@ Exit codes: 0 every count is the plan's, 1 one differs or a run failed, 2 wrong 
 			if err != nil {
 				return err
 			}
-			return runSnatLab(cmd, natrig.Config{Scenarios: scenarios, NATs: nats}, asJSON, report)
+			return runSnatLab(cmd, snatlab.Config{Scenarios: scenarios, NATs: nats}, asJSON, report)
 		},
 	}
 	file.add(cmd, " (YAML) with scenarios")
 	cmd.Args = file.args
 	flags := cmd.Flags()
 	flags.StringArrayVar(&only, "only", nil, "only scenarios with this text in their table or name; may be repeated")
-	flags.StringSliceVar(&nats, "nat", natrig.NATs(), "NATs to measure: "+strings.Join(natrig.NATs(), ", "))
+	flags.StringSliceVar(&nats, "nat", snatlab.NATs(), "NATs to measure: "+strings.Join(snatlab.NATs(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	addReportFlag(cmd, &report, reportUsage)
 	return cmd
 }
 
 // snatLabScenarios reads the file, or those in the binary, and keeps what only asks for.
-func snatLabScenarios(file string, only []string) (kept []snatplan.Scenario, err error) {
-	var all []snatplan.Scenario
+func snatLabScenarios(file string, only []string) (kept []snat.Scenario, err error) {
+	var all []snat.Scenario
 	if file != "" {
 		if all, err = parseSnat(file); err != nil {
 			return nil, err
@@ -93,12 +93,12 @@ func snatLabScenarios(file string, only []string) (kept []snatplan.Scenario, err
 	return kept, nil
 }
 
-func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string) (err error) {
+func runSnatLab(cmd *cobra.Command, c snatlab.Config, asJSON bool, report string) (err error) {
 	if err := c.Validate(); err != nil {
 		return usageError(fmt.Errorf("--nat: %w", err))
 	}
 	row := privilege.SNATLab
-	if slices.Equal(c.NATs, []string{natrig.Kernel}) {
+	if slices.Equal(c.NATs, []string{snatlab.Kernel}) {
 		row = privilege.SNATKernel
 	}
 	if err := privilege.Check(row); err != nil {
@@ -113,7 +113,7 @@ func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string)
 	progress := newProgress(cmd.ErrOrStderr())
 	c.Progress = progress.show
 	load := procstat.LoadAverage()
-	result, err := natrig.Run(cmd.Context(), c)
+	result, err := snatlab.Run(cmd.Context(), c)
 	progress.clear()
 	switch {
 	case err != nil && cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()):
@@ -136,8 +136,8 @@ func runSnatLab(cmd *cobra.Command, c natrig.Config, asJSON bool, report string)
 }
 
 // decodeSnat is parseSnat of a text.
-func decodeSnat(name string, text []byte) ([]snatplan.Scenario, error) {
-	file, document, err := config.Decode[snatplan.File](name, text)
+func decodeSnat(name string, text []byte) ([]snat.Scenario, error) {
+	file, document, err := config.Decode[snat.File](name, text)
 	if err == nil {
 		err = locate(document, file.Validate())
 	}

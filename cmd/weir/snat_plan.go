@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -50,8 +50,8 @@ Exit code 0 if the demand fits (of a file with measured figures: if none differs
 	return cmd
 }
 
-func planSnat(cmd *cobra.Command, scenarios []snatplan.Scenario, asJSON bool) error {
-	cells := make([]snatplan.Cell, 0, len(scenarios))
+func planSnat(cmd *cobra.Command, scenarios []snat.Scenario, asJSON bool) error {
+	cells := make([]snat.Cell, 0, len(scenarios))
 	measured, bad := false, false
 	for _, s := range scenarios {
 		cell, err := s.Cell(cmd.Context())
@@ -62,7 +62,7 @@ func planSnat(cmd *cobra.Command, scenarios []snatplan.Scenario, asJSON bool) er
 		cells = append(cells, cell)
 	}
 	for _, c := range cells {
-		bad = bad || measured && c.Status == snatplan.Differs || !measured && !c.Plan.Fits
+		bad = bad || measured && c.Status == snat.Differs || !measured && !c.Plan.Fits
 	}
 	out := cmd.OutOrStdout()
 	var err error
@@ -70,7 +70,7 @@ func planSnat(cmd *cobra.Command, scenarios []snatplan.Scenario, asJSON bool) er
 	case asJSON && measured:
 		err = printJSON(out, cells)
 	case asJSON:
-		plans := make([]snatplan.Plan, len(cells))
+		plans := make([]snat.Plan, len(cells))
 		for i, c := range cells {
 			plans[i] = c.Plan
 		}
@@ -94,9 +94,9 @@ func planSnat(cmd *cobra.Command, scenarios []snatplan.Scenario, asJSON bool) er
 }
 
 // writeCells prints measured and planned figures side by side, one table per heading.
-func writeCells(out io.Writer, cells []snatplan.Cell) error {
+func writeCells(out io.Writer, cells []snat.Cell) error {
 	w := terminal.NewTable(out, true)
-	count := map[snatplan.Status]int{}
+	count := map[snat.Status]int{}
 	for i, c := range cells {
 		if i == 0 || c.Table != cells[i-1].Table {
 			if err := w.Flush(); err != nil {
@@ -110,13 +110,13 @@ func writeCells(out io.Writer, cells []snatplan.Cell) error {
 		}
 		says, nodes := "", ""
 		if c.Expect != nil {
-			says = snatplan.Group(*c.Expect)
+			says = snat.Group(*c.Expect)
 		}
 		if c.Nodes > 0 {
-			nodes = snatplan.Group(c.Nodes)
+			nodes = snat.Group(c.Nodes)
 		}
 		count[c.Status]++
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", says, snatplan.Group(c.Predicted), snatplan.Group(c.Exact), nodes, c.Status, c.Scenario)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", says, snat.Group(c.Predicted), snat.Group(c.Exact), nodes, c.Status, c.Scenario)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -126,22 +126,22 @@ func writeCells(out io.Writer, cells []snatplan.Cell) error {
 		fmt.Fprintf(out, "  %s: %s\n    %s\n", c.Table, c.Scenario, c.Reason)
 		if c.Seen != nil {
 			fmt.Fprintf(out, "    simulated: %s to %s, %.0f on average, %.0f %% of the readings near the measured figure, %d restarts\n",
-				snatplan.Group(c.Seen.Lowest), snatplan.Group(c.Seen.Peak), c.Seen.Mean, 100*c.Seen.Near, c.Seen.Lives)
+				snat.Group(c.Seen.Lowest), snat.Group(c.Seen.Peak), c.Seen.Mean, 100*c.Seen.Near, c.Seen.Lives)
 		}
 	}
 	_, err := fmt.Fprintf(out, "\n%d cells: %d agree, %d move, %d differ, %d predicted\n", len(cells),
-		count[snatplan.Agrees], count[snatplan.Moves], count[snatplan.Differs], count[snatplan.Predicted])
+		count[snat.Agrees], count[snat.Moves], count[snat.Differs], count[snat.Predicted])
 	return err
 }
 
-func writePlan(out io.Writer, p snatplan.Plan, named bool) error {
+func writePlan(out io.Writer, p snat.Plan, named bool) error {
 	if named {
 		fmt.Fprintln(out, p.Name)
 	}
 	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "STAGE\tOF EACH\tPER KEY\tKEYS\tCAPACITY\tUSED\tFULL AT A DEMAND OF")
 	for _, st := range p.Stages {
-		capacity, full := snatplan.Group(st.Capacity), snatplan.Group(st.BreaksAt)
+		capacity, full := snat.Group(st.Capacity), snat.Group(st.BreaksAt)
 		switch {
 		case st.Transient:
 			full = "(counts arrivals)"
@@ -150,25 +150,25 @@ func writePlan(out io.Writer, p snatplan.Plan, named bool) error {
 		case st.Pressure > 1:
 			full += " !"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", st.Name, st.Level, snatplan.Group(st.PerKey), snatplan.Group(st.Keys), capacity, 100*st.Used, full)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", st.Name, st.Level, snat.Group(st.PerKey), snat.Group(st.Keys), capacity, 100*st.Used, full)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nholds     %s of %s connections", snatplan.Group(p.Holds), snatplan.Group(p.Demand))
+	fmt.Fprintf(out, "\nholds     %s of %s connections", snat.Group(p.Holds), snat.Group(p.Demand))
 	if p.Holds < p.Demand {
-		fmt.Fprintf(out, "; whole replicas: %s with %s", snatplan.Group(p.WholeReplicas), snatplan.Group(p.Whole))
-	} else if p.Ceiling < snatplan.MaxConnections {
-		fmt.Fprintf(out, "; the path would hold %s", snatplan.Group(p.Ceiling))
+		fmt.Fprintf(out, "; whole replicas: %s with %s", snat.Group(p.WholeReplicas), snat.Group(p.Whole))
+	} else if p.Ceiling < snat.MaxConnections {
+		fmt.Fprintf(out, "; the path would hold %s", snat.Group(p.Ceiling))
 	}
 	fmt.Fprintln(out)
 	if p.PerNode > 0 {
-		fmt.Fprintf(out, "nodes     %s connections each", snatplan.Group(p.PerNode))
+		fmt.Fprintf(out, "nodes     %s connections each", snat.Group(p.PerNode))
 		if p.NodesPossible > 0 {
-			fmt.Fprintf(out, "; %s nodes possible", snatplan.Group(p.NodesPossible))
+			fmt.Fprintf(out, "; %s nodes possible", snat.Group(p.NodesPossible))
 		}
 		if p.NodesNeeded > 0 {
-			fmt.Fprintf(out, "; %s needed for whole replicas", snatplan.Group(p.NodesNeeded))
+			fmt.Fprintf(out, "; %s needed for whole replicas", snat.Group(p.NodesNeeded))
 		}
 		fmt.Fprintln(out)
 	}

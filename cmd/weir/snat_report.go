@@ -6,20 +6,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/plot"
-	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/snat"
+	"github.com/weir-lb/weir/internal/testbed/plot"
 )
 
 // snatPage draws a run.
 type snatPage struct {
-	s     snatplan.Scenario
+	s     snat.Scenario
 	r     snatRun
 	unit  string // of the time axis
 	scale float64
 	x     []float64
 }
 
-func snatReport(s snatplan.Scenario, r snatRun) plot.Report {
+func snatReport(s snat.Scenario, r snatRun) plot.Report {
 	p := snatPage{s: s, r: r, unit: "s", scale: 1}
 	switch virtual := r.Run.Virtual; {
 	case virtual > 6*3600:
@@ -34,19 +34,19 @@ func snatReport(s snatplan.Scenario, r snatRun) plot.Report {
 	report := plot.Report{
 		Title: "weir snat simulate", When: time.Now(), Verdict: r.Verdict, OK: run.TimedOut+run.Errors+run.Evicted == 0,
 		Facts: []plot.Fact{
-			{Name: "connects", Value: snatplan.Group(run.Attempts)},
-			{Name: "most held", Value: snatplan.Group(run.Peak)},
-			{Name: "the path holds at most", Value: snatplan.Group(r.Plan.Ceiling)},
+			{Name: "connects", Value: snat.Group(run.Attempts)},
+			{Name: "most held", Value: snat.Group(run.Peak)},
+			{Name: "the path holds at most", Value: snat.Group(r.Plan.Ceiling)},
 			{Name: "opened/s, last half", Value: fmt.Sprintf("%.1f", run.OpenPerSecond)},
-			{Name: "waited for a later SYN", Value: snatplan.Group(run.Delayed)},
-			{Name: "failed", Value: snatplan.Group(run.TimedOut + run.Errors)},
+			{Name: "waited for a later SYN", Value: snat.Group(run.Delayed)},
+			{Name: "failed", Value: snat.Group(run.TimedOut + run.Errors)},
 		},
 		Figures: []plot.Figure{p.held(), p.ports(), p.rates(), p.use()},
 		Tables:  []plot.Table{{Title: "Stages", Header: []string{"stage", "holds", "most connections", "fullest key", "most ports in use or held down", "refused", "first after"}}},
 		Method: fmt.Sprintf("weir %s\npath: %s\n%s of virtual time in %.2f s, %s events, seed %d", strings.Join(os.Args[1:], " "), path(s), virtual(run.Virtual), r.Took,
-			snatplan.Group(run.Events), run.Seed),
+			snat.Group(run.Events), run.Seed),
 	}
-	if run.Delayed+run.TimedOut > 0 && s.Protocol == snatplan.TCP {
+	if run.Delayed+run.TimedOut > 0 && s.Protocol == snat.TCP {
 		report.Figures = append(report.Figures, p.syns())
 	}
 	for _, st := range run.Stages {
@@ -61,7 +61,7 @@ func snatReport(s snatplan.Scenario, r snatRun) plot.Report {
 	return report
 }
 
-func path(s snatplan.Scenario) string {
+func path(s snat.Scenario) string {
 	var all []string
 	for _, p := range s.Path {
 		all = append(all, string(p.Kind))
@@ -80,7 +80,7 @@ func floats(of []int64) []float64 {
 // events are when each stage first refused a connection, what broke first first.
 func (p snatPage) events() []plot.Event {
 	var all []plot.Event
-	add := func(st snatplan.StageRun) {
+	add := func(st snat.StageRun) {
 		all = append(all, plot.Event{X: *st.FirstRefused / p.scale, Label: st.Name + " is full for the first time"})
 	}
 	for _, st := range p.r.Run.Stages {
@@ -109,20 +109,20 @@ func (p snatPage) held() plot.Chart {
 	for _, n := range p.r.Run.Series.Waiting {
 		top = max(top, n)
 	}
-	if p.s.Traffic.Policy != snatplan.Open {
-		c.Levels = append(c.Levels, plot.Level{Y: float64(p.r.Plan.Demand), Label: "wanted: " + snatplan.Group(p.r.Plan.Demand)})
+	if p.s.Traffic.Policy != snat.Open {
+		c.Levels = append(c.Levels, plot.Level{Y: float64(p.r.Plan.Demand), Label: "wanted: " + snat.Group(p.r.Plan.Demand)})
 		top = max(top, p.r.Plan.Demand)
 	}
 	for _, st := range p.r.Run.Stages {
 		if st.Capacity <= top+top/2 {
-			c.Levels = append(c.Levels, plot.Level{Y: float64(st.Capacity), Label: st.Name + " holds " + snatplan.Group(st.Capacity)})
+			c.Levels = append(c.Levels, plot.Level{Y: float64(st.Capacity), Label: st.Name + " holds " + snat.Group(st.Capacity)})
 		}
 	}
 	return c
 }
 
 // tight is the stage that refused most, or came nearest to it.
-func (p snatPage) tight() snatplan.StageRun {
+func (p snatPage) tight() snat.StageRun {
 	best := p.r.Run.Stages[0]
 	for _, st := range p.r.Run.Stages[1:] {
 		if st.Refused > best.Refused || st.Refused == best.Refused && share(st) > share(best) {
@@ -133,7 +133,7 @@ func (p snatPage) tight() snatplan.StageRun {
 }
 
 // share is how full a stage was at its worst.
-func share(st snatplan.StageRun) float64 {
+func share(st snat.StageRun) float64 {
 	most := float64(st.Fullest) / float64(max(st.PerKey, 1))
 	if st.Ports > 0 {
 		most = max(most, float64(st.PeakHeld)/float64(st.Ports))
@@ -159,11 +159,11 @@ func (p snatPage) ports() plot.Figure {
 	}
 	switch {
 	case st.Ports > 0:
-		c.Levels = append(c.Levels, plot.Level{Y: float64(st.Ports), Label: "all of its ports: " + snatplan.Group(st.Ports)})
+		c.Levels = append(c.Levels, plot.Level{Y: float64(st.Ports), Label: "all of its ports: " + snat.Group(st.Ports)})
 		fallthrough
 	default:
 		if st.Capacity != st.Ports {
-			c.Levels = append(c.Levels, plot.Level{Y: float64(st.Capacity), Label: "connections that it holds: " + snatplan.Group(st.Capacity)})
+			c.Levels = append(c.Levels, plot.Level{Y: float64(st.Capacity), Label: "connections that it holds: " + snat.Group(st.Capacity)})
 		}
 	}
 	return c

@@ -9,18 +9,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // snatRun is what `weir snat simulate --json` prints.
 type snatRun struct {
-	Verdict string        `json:"verdict"`
-	Took    float64       `json:"took_s"`
-	PerSec  float64       `json:"events_per_second"` // of real time
-	Run     snatplan.Run  `json:"run"`
-	Plan    snatplan.Plan `json:"plan"`
-	Report  string        `json:"report,omitempty"`
+	Verdict string    `json:"verdict"`
+	Took    float64   `json:"took_s"`
+	PerSec  float64   `json:"events_per_second"` // of real time
+	Run     snat.Run  `json:"run"`
+	Plan    snat.Plan `json:"plan"`
+	Report  string    `json:"report,omitempty"`
 }
 
 func newSnatSimulateCommand() *cobra.Command {
@@ -72,7 +72,7 @@ heartbeats only afterwards, a server that closes silent sockets, and a restart w
 }
 
 // overrideTraffic lets the flags that make sense beside a file win over it.
-func overrideTraffic(cmd *cobra.Command, s *snatplan.Scenario, t snatplan.Traffic) {
+func overrideTraffic(cmd *cobra.Command, s *snat.Scenario, t snat.Traffic) {
 	for name, set := range map[string]func(){
 		"policy": func() { s.Traffic.Policy = t.Policy }, "duration": func() { s.Traffic.Duration = t.Duration }, "seed": func() { s.Traffic.Seed = t.Seed },
 	} {
@@ -82,10 +82,10 @@ func overrideTraffic(cmd *cobra.Command, s *snatplan.Scenario, t snatplan.Traffi
 	}
 }
 
-func simulateSnat(cmd *cobra.Command, s snatplan.Scenario, report string, asJSON bool) error {
+func simulateSnat(cmd *cobra.Command, s snat.Scenario, report string, asJSON bool) error {
 	line := newProgress(cmd.ErrOrStderr())
 	defer line.clear()
-	run, err := snatplan.Simulate(cmd.Context(), s, func(done float64) {
+	run, err := snat.Simulate(cmd.Context(), s, func(done float64) {
 		if time.Since(line.started) > 2*time.Second {
 			line.show(done, "simulate")
 		}
@@ -110,18 +110,18 @@ func simulateSnat(cmd *cobra.Command, s snatplan.Scenario, report string, asJSON
 }
 
 // snatVerdict is what a run says, in one sentence.
-func snatVerdict(s snatplan.Scenario, run snatplan.Run, p snatplan.Plan) string {
+func snatVerdict(s snat.Scenario, run snat.Run, p snat.Plan) string {
 	failed := run.TimedOut + run.Errors
 	switch {
-	case s.Traffic.Policy == snatplan.Original && run.Evicted > 0:
-		return fmt.Sprintf("The testers move between %s and %s connections, %.0f on average; the path holds %s.", snatplan.Group(run.Lowest), snatplan.Group(run.Peak), run.Mean, snatplan.Group(p.Holds))
+	case s.Traffic.Policy == snat.Original && run.Evicted > 0:
+		return fmt.Sprintf("The testers move between %s and %s connections, %.0f on average; the path holds %s.", snat.Group(run.Lowest), snat.Group(run.Peak), run.Mean, snat.Group(p.Holds))
 	case failed > 0:
 		return fmt.Sprintf("%.2f %% of %s connects failed; at most %s connections were held, %.0f/s opened. %s was full first, after %s.", 100*float64(failed)/float64(run.Attempts),
-			snatplan.Group(run.Attempts), snatplan.Group(run.Peak), run.OpenPerSecond, run.BrokeFirst, virtual(*run.BrokeAt))
+			snat.Group(run.Attempts), snat.Group(run.Peak), run.OpenPerSecond, run.BrokeFirst, virtual(*run.BrokeAt))
 	case run.Delayed > 0:
-		return fmt.Sprintf("No connect failed, %s of %s waited for a SYN retry; at most %s connections were held.", snatplan.Group(run.Delayed), snatplan.Group(run.Opened), snatplan.Group(run.Peak))
+		return fmt.Sprintf("No connect failed, %s of %s waited for a SYN retry; at most %s connections were held.", snat.Group(run.Delayed), snat.Group(run.Opened), snat.Group(run.Peak))
 	}
-	return fmt.Sprintf("All %s connects succeeded at once; at most %s connections were held.", snatplan.Group(run.Attempts), snatplan.Group(run.Peak))
+	return fmt.Sprintf("All %s connects succeeded at once; at most %s connections were held.", snat.Group(run.Attempts), snat.Group(run.Peak))
 }
 
 // virtual writes a moment of virtual time: 7.2 s, 12 min 5 s.
@@ -133,14 +133,14 @@ func virtual(seconds float64) string {
 }
 
 // stageRow is what a run's tables say of a stage.
-func stageRow(st snatplan.StageRun) []string {
+func stageRow(st snat.StageRun) []string {
 	first := "–"
 	if st.FirstRefused != nil {
 		first = virtual(*st.FirstRefused)
 	}
 	return []string{
-		st.Name, snatplan.Group(st.Capacity), snatplan.Group(st.Peak), snatplan.Group(st.Fullest) + " of " + snatplan.Group(st.PerKey), snatplan.Group(st.PeakHeld),
-		snatplan.Group(st.Refused), first,
+		st.Name, snat.Group(st.Capacity), snat.Group(st.Peak), snat.Group(st.Fullest) + " of " + snat.Group(st.PerKey), snat.Group(st.PeakHeld),
+		snat.Group(st.Refused), first,
 	}
 }
 
@@ -153,14 +153,14 @@ func writeRun(out io.Writer, r snatRun) error {
 	err := w.Flush()
 	run := r.Run
 	fmt.Fprintf(out, "\n%s\n", r.Verdict)
-	fmt.Fprintf(out, "connects  %s, opened %s (%.1f/s in the last half), delayed %s, timed out %s, errors %s\n", snatplan.Group(run.Attempts), snatplan.Group(run.Opened),
-		run.OpenPerSecond, snatplan.Group(run.Delayed), snatplan.Group(run.TimedOut), snatplan.Group(run.Errors))
-	fmt.Fprintf(out, "held      peak %s, last half from %s to the end: mean %.0f, last %s\n", snatplan.Group(run.Peak), snatplan.Group(run.Lowest), run.Mean, snatplan.Group(run.Last))
+	fmt.Fprintf(out, "connects  %s, opened %s (%.1f/s in the last half), delayed %s, timed out %s, errors %s\n", snat.Group(run.Attempts), snat.Group(run.Opened),
+		run.OpenPerSecond, snat.Group(run.Delayed), snat.Group(run.TimedOut), snat.Group(run.Errors))
+	fmt.Fprintf(out, "held      peak %s, last half from %s to the end: mean %.0f, last %s\n", snat.Group(run.Peak), snat.Group(run.Lowest), run.Mean, snat.Group(run.Last))
 	if run.Restarts > 0 {
-		fmt.Fprintf(out, "testers   %s connections evicted for silence, %s restarts\n", snatplan.Group(run.Evicted), snatplan.Group(run.Restarts))
+		fmt.Fprintf(out, "testers   %s connections evicted for silence, %s restarts\n", snat.Group(run.Evicted), snat.Group(run.Restarts))
 	}
-	fmt.Fprintf(out, "plan      holds %s of %s, at most %s; %.1f new connections/s\n", snatplan.Group(r.Plan.Holds), snatplan.Group(r.Plan.Demand), snatplan.Group(r.Plan.Ceiling), r.Plan.NewPerSecond)
-	fmt.Fprintf(out, "took      %.2f s for %.0f s, %s events, %.1f million/s\n", r.Took, run.Virtual, snatplan.Group(run.Events), r.PerSec/1e6)
+	fmt.Fprintf(out, "plan      holds %s of %s, at most %s; %.1f new connections/s\n", snat.Group(r.Plan.Holds), snat.Group(r.Plan.Demand), snat.Group(r.Plan.Ceiling), r.Plan.NewPerSecond)
+	fmt.Fprintf(out, "took      %.2f s for %.0f s, %s events, %.1f million/s\n", r.Took, run.Virtual, snat.Group(run.Events), r.PerSec/1e6)
 	if r.Report != "" {
 		fmt.Fprintln(out, "Report with plots: "+r.Report)
 	}

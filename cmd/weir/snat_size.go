@@ -7,16 +7,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/snatplan"
+	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // snatSizes is what `weir snat plan --for N --json` prints.
 type snatSizes struct {
-	Connections  int64           `json:"connections"`
-	Rate         float64         `json:"new_per_second_wanted"` // 0: any
-	Destinations int             `json:"destinations"`
-	Ways         []snatplan.Size `json:"ways"`
+	Connections  int64       `json:"connections"`
+	Rate         float64     `json:"new_per_second_wanted"` // 0: any
+	Destinations int         `json:"destinations"`
+	Ways         []snat.Size `json:"ways"`
 }
 
 // size answers what so many connections need.
@@ -24,10 +24,10 @@ func (f *snatFlags) size(cmd *cobra.Command, wanted int64) error {
 	switch {
 	case f.config.path != "" || f.name != "":
 		return usageError(errors.New("--for: a file says how many connections there are; write a kind and flags, or -c FILE"))
-	case wanted < 1 || wanted > snatplan.MaxConnections:
-		return usageError(fmt.Errorf("--for: %d is not between 1 and %d; write one that is", wanted, snatplan.MaxConnections))
+	case wanted < 1 || wanted > snat.MaxConnections:
+		return usageError(fmt.Errorf("--for: %d is not between 1 and %d; write one that is", wanted, snat.MaxConnections))
 	}
-	need := snatplan.Need{Connections: wanted}
+	need := snat.Need{Connections: wanted}
 	given := cmd.Flags().Changed
 	if given("nodes") {
 		need.Nodes = f.scenario.Nodes
@@ -53,7 +53,7 @@ func (f *snatFlags) size(cmd *cobra.Command, wanted int64) error {
 			return err
 		}
 		s.Path[len(s.Path)-1].Ports, s.Path[len(s.Path)-1].MaxPorts = spec.Ports, spec.MaxPorts
-		if spec.Kind == snatplan.Masquerade || spec.Kind == snatplan.Ephemeral {
+		if spec.Kind == snat.Masquerade || spec.Kind == snat.Ephemeral {
 			s.Path[len(s.Path)-1].Ports = asked.Ports
 		}
 		size := s.Size(need)
@@ -73,35 +73,35 @@ func (f *snatFlags) size(cmd *cobra.Command, wanted int64) error {
 }
 
 // ways are the manners of allocation that a question is about: those of one kind, or all.
-func (f *snatFlags) ways(args []string, ports bool) []snatplan.StageSpec {
+func (f *snatFlags) ways(args []string, ports bool) []snat.StageSpec {
 	kinds := snatKinds()
 	if len(args) > 0 {
 		kinds = args[:1]
 	}
-	var all []snatplan.StageSpec
+	var all []snat.StageSpec
 	for _, kind := range kinds {
 		p := f.stage
-		p.Kind = snatplan.Kind(kind)
-		if len(args) == 0 && p.Kind != snatplan.AzureLB {
+		p.Kind = snat.Kind(kind)
+		if len(args) == 0 && p.Kind != snat.AzureLB {
 			p.RulePorts = nil
 		}
-		if len(args) == 0 && p.Kind != snatplan.AWSRegional {
+		if len(args) == 0 && p.Kind != snat.AWSRegional {
 			p.Zones = 0
 		}
-		if len(args) == 0 && p.Kind != snatplan.GCPNAT {
+		if len(args) == 0 && p.Kind != snat.GCPNAT {
 			p.MaxPorts, p.EndpointIndependent = 0, false
 		}
 		switch {
-		case p.Kind == snatplan.AzureLB && !ports:
+		case p.Kind == snat.AzureLB && !ports:
 			all = append(all, p)
-			p.Ports = snatplan.Manual
-		case p.Kind == snatplan.GCPNAT && p.MaxPorts == 0 && !ports:
-			p.Ports = snatplan.Manual
+			p.Ports = snat.Manual
+		case p.Kind == snat.GCPNAT && p.MaxPorts == 0 && !ports:
+			p.Ports = snat.Manual
 			all = append(all, p)
 			if p.EndpointIndependent {
 				continue // static allocation only
 			}
-			p.Ports, p.MaxPorts = 0, snatplan.Dynamic
+			p.Ports, p.MaxPorts = 0, snat.Dynamic
 		}
 		all = append(all, p)
 	}
@@ -109,7 +109,7 @@ func (f *snatFlags) ways(args []string, ports bool) []snatplan.StageSpec {
 }
 
 func writeSizes(out io.Writer, r snatSizes) error {
-	fmt.Fprintf(out, "%s connections at one time, to %d destination tuple(s)", snatplan.Group(r.Connections), r.Destinations)
+	fmt.Fprintf(out, "%s connections at one time, to %d destination tuple(s)", snat.Group(r.Connections), r.Destinations)
 	if r.Rate > 0 {
 		fmt.Fprintf(out, ", %.0f new ones/s", r.Rate)
 	}
@@ -123,18 +123,18 @@ func writeSizes(out io.Writer, r snatSizes) error {
 		}
 		ports, ips, rate := "–", "–", "–"
 		if s.Ports > 0 {
-			ports = snatplan.Group(int64(s.Ports))
+			ports = snat.Group(int64(s.Ports))
 		}
 		if s.MaxPorts > 0 {
-			ports += " to " + snatplan.Group(int64(s.MaxPorts))
+			ports += " to " + snat.Group(int64(s.MaxPorts))
 		}
 		if s.IPs > 0 {
-			ips = snatplan.Group(int64(s.IPs))
+			ips = snat.Group(int64(s.IPs))
 		}
 		if s.NewPerSecond > 0 {
 			rate = fmt.Sprintf("%.0f", s.NewPerSecond)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Way, snatplan.Group(int64(s.Nodes)), snatplan.Group(int64(s.Replicas)), ports, ips, snatplan.Group(s.Ceiling), rate, s.First)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Way, snat.Group(int64(s.Nodes)), snat.Group(int64(s.Replicas)), ports, ips, snat.Group(s.Ceiling), rate, s.First)
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/natrig"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/bench/snatlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 func exitCode(err error) int {
@@ -100,31 +100,31 @@ func TestSnatPlanTellsADifference(t *testing.T) {
 
 func TestSnatUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"plan":                                                    "write either a kind",
-		"plan azure-lb -c x.yaml":                                 "write either a kind",
-		"plan nat":                                                `there is no stage "nat"`,
-		"plan azure-lb --ports 7":                                 "--ports: 7 is no multiple of 8",
-		"plan azure-lb --scenario a":                              "--scenario names one of a file",
-		"plan azure-lb --nodes 0":                                 "--nodes: 0 is none",
-		"simulate azure-lb --rate 0":                              "--rate: 0 is none",
-		"plan azure-lb --with nat":                                `--with: "nat" is no stage of a host`,
-		"plan azure-lb --with memory":                             `--with: "memory" has no limit`,
-		"plan azure-lb --with files=many":                         `--with: "files=many" has no limit`,
-		"plan --for 0":                                            "--for: 0 is not between",
-		"plan nat --for 5":                                        `there is no stage "nat"`,
-		"plan azure-lb --for 5 --ports 7":                         "--ports: 7 is no multiple of 8",
-		"plan --for 5 -c x.yaml":                                  "--for: a file says",
-		"plan azure-lb --protocol sctp":                           "--protocol:",
-		"plan azure-lb --destination-ips 2":                       "--destination-ips: 2 is not between 1 and 1",
-		"simulate azure-lb --balance odd":                         "--balance:",
-		"plan -c none.yaml":                                       "none.yaml",
-		"plan azure-nat --rst 2":                                  "--rst: the shares",
-		"plan gcp-nat --max-ports 1000":                           "--max-ports: dynamic allocation",
-		"plan -c ../../examples/snat/churn.yaml --nodes 3":        "--nodes: the file says it",
-		"simulate -c ../../examples/snat/churn.yaml":              "has 4 scenarios; name one: closed by FIN",
-		"simulate -c ../../examples/snat/churn.yaml --scenario x": `none of the name "x"`,
-		"simulate azure-lb --duration 1ms":                        "--duration: 1ms is not between",
-		"plan -c ../../internal/lab/snatplan/testdata/bad/ports-of-8.yaml": "ports-of-8.yaml:2:",
+		"plan":                                                     "write either a kind",
+		"plan azure-lb -c x.yaml":                                  "write either a kind",
+		"plan nat":                                                 `there is no stage "nat"`,
+		"plan azure-lb --ports 7":                                  "--ports: 7 is no multiple of 8",
+		"plan azure-lb --scenario a":                               "--scenario names one of a file",
+		"plan azure-lb --nodes 0":                                  "--nodes: 0 is none",
+		"simulate azure-lb --rate 0":                               "--rate: 0 is none",
+		"plan azure-lb --with nat":                                 `--with: "nat" is no stage of a host`,
+		"plan azure-lb --with memory":                              `--with: "memory" has no limit`,
+		"plan azure-lb --with files=many":                          `--with: "files=many" has no limit`,
+		"plan --for 0":                                             "--for: 0 is not between",
+		"plan nat --for 5":                                         `there is no stage "nat"`,
+		"plan azure-lb --for 5 --ports 7":                          "--ports: 7 is no multiple of 8",
+		"plan --for 5 -c x.yaml":                                   "--for: a file says",
+		"plan azure-lb --protocol sctp":                            "--protocol:",
+		"plan azure-lb --destination-ips 2":                        "--destination-ips: 2 is not between 1 and 1",
+		"simulate azure-lb --balance odd":                          "--balance:",
+		"plan -c none.yaml":                                        "none.yaml",
+		"plan azure-nat --rst 2":                                   "--rst: the shares",
+		"plan gcp-nat --max-ports 1000":                            "--max-ports: dynamic allocation",
+		"plan -c ../../examples/snat/churn.yaml --nodes 3":         "--nodes: the file says it",
+		"simulate -c ../../examples/snat/churn.yaml":               "has 4 scenarios; name one: closed by FIN",
+		"simulate -c ../../examples/snat/churn.yaml --scenario x":  `none of the name "x"`,
+		"simulate azure-lb --duration 1ms":                         "--duration: 1ms is not between",
+		"plan -c ../../internal/snat/testdata/bad/ports-of-8.yaml": "ports-of-8.yaml:2:",
 	} {
 		if _, err := execute(t, append([]string{"snat"}, strings.Fields(args)...)...); exitCode(err) != exitUsage || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", args, err, want)
@@ -163,7 +163,7 @@ func TestSnatSimulate(t *testing.T) {
 }
 
 // Weir's NAT in the kernel's place lets through what the planner says, to the connection, and counts what it refuses. The
-// kernel's own: TestRootKernelNATMeetsThePlan in lab/natrig.
+// kernel's own: TestRootKernelNATMeetsThePlan in lab/snatlab.
 func TestRootSnatLab(t *testing.T) {
 	netlabtest.Root(t)
 	if !ownProcess(t) {
@@ -185,7 +185,7 @@ func TestRootSnatLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := execute(t, "snat", "lab", file, "--only", "t: ", "--nat", "weir", "--json", "--report", page)
-	var result natrig.Result
+	var result snatlab.Result
 	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Cells) != 7 || result.Runs != 6 || result.Differ > 1 {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -214,7 +214,7 @@ func TestRootSnatLab(t *testing.T) {
 	if text := readPage(t, page); !strings.Contains(text, "T: kube-proxy") || !strings.Contains(text, "<polyline") {
 		t.Error("the report does not show the runs")
 	}
-	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/bpf/weir/natrig-%d-*", os.Getpid()))
+	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/bpf/weir/snatlab-%d-*", os.Getpid()))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}

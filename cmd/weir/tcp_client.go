@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 // tcpLoadFlags are those of a client, which the benchmark has too.

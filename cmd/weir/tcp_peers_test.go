@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // A real peer, in the same command: what the kernel counts is what was asked for.

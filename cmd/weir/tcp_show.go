@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/terminal"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // tcpProgress shows reports as rows of a table: on a terminal one row that is redrawn each second, elsewhere a new one

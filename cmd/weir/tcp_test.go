@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // tcpProcess is a weir tcp that runs beside the test.

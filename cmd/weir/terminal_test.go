@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/terminal/terminaltest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // widths of a terminal: first one after the other, then while the command runs.

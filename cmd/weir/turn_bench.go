@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/lab/bench"
+	"github.com/weir-lb/weir/internal/bench"
 )
 
 func newTurnBenchCommand() *cobra.Command {

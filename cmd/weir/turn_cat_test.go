@@ -17,7 +17,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // startTurnserver runs coturn with user1:passwd1 on loopback until the test ends.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // Told to end under 1,000 allocations, a gateway is not ready any more and takes no new client, which it sends elsewhere

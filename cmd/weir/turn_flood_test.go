@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
-	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/turn/load"
 )
 

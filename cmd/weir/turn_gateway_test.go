@@ -16,8 +16,8 @@ import (
 
 	"github.com/pion/turn/v5"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // freeTCP is an address that was free a moment ago, outside of what the kernel gives away.

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Crew is the workers of one server or client, seen from their parent. Its methods may be called from any goroutine.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Hold is a client's run as its parent sees it: ramp in groups of workers, watch for a plateau, hold, stop.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Mark is what became of a client's connections since a moment that its parent named with an OpMark, until the next one.

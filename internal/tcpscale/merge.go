@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 const maxSamples = 64

@@ -3,7 +3,7 @@ package tcpscale
 import (
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Roles of a [Report].

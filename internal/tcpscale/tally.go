@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // tally counts durations since the last report, in the buckets of a [measure.Latency], so that nothing is lost when they

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 // Operations of a [Command].

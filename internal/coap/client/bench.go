@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Sockets says how clients are spread over UDP sockets.

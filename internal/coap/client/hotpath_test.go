@@ -8,7 +8,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/dtls/record"
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // echo answers the requests of one simulated client from the other end of its session, by hand.

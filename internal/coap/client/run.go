@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
-	"github.com/weir-lb/weir/internal/lab/measure"
-	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 const (

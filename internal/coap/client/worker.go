@@ -14,8 +14,8 @@ import (
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/dtls/record"
-	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/steering/heap"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // hops is client, balancer and server in a row, the last link too narrow for a full packet.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 var hooks = []Hook{HookTCX, HookXDP}

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // TestRootErrorsHaveBudgetsApart: whoever sends packets whose hop limit ends

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
 	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
 
 // wire is a socket for whole frames on an interface.

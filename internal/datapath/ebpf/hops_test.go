@@ -8,8 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // manyClients is more than places for the ways to them.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // BenchmarkRelay measures the programs by BPF_PROG_TEST_RUN: ns/packet is the 20th percentile of single runs, less that of an

@@ -14,8 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // relayNet is a client, a gateway that is no router, and a peer, in a namespace each.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 func TestMain(m *testing.M) {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // TestRootPathMTUThroughL3DSR has no room for the tunnel: senders learn what

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // TestRootJumboFrames carries 9000-byte frames in every mode.

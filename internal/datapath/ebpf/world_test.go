@@ -16,11 +16,11 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // world is a namespace with a default route, in which the programs run by

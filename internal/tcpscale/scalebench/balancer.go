@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/procstat"
-	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // Balancer is what the balancer says of itself, or the kernel in its place.

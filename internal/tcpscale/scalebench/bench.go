@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/procstat"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 // Config is one benchmark.

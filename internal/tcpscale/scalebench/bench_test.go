@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // asWorker in the environment makes the test binary a worker.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Kinds of events. Those of a backend take another backend each, the last one first.

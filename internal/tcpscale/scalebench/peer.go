@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/programs"
-	"github.com/weir-lb/weir/internal/lab/scratch"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // PeerConfig is one comparison of Weir with other testers ([Peers]). It needs root: each run has a network namespace of its

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/procstat"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 // peerFigures are what was read during a run.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-lb/weir/internal/lab/plot"
 	"github.com/weir-lb/weir/internal/terminal"
+	"github.com/weir-lb/weir/internal/testbed/plot"
 )
 
 // peerRow is a figure of the table; less is better where a ratio makes sense.

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/programs"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // peerStage is one run: the programs in their namespace.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
 
 // Roads by which a benchmark's connections go from clients to servers.

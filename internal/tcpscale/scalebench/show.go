@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
-	"github.com/weir-lb/weir/internal/lab/plot"
 	"github.com/weir-lb/weir/internal/terminal"
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/plot"
 )
 
 func processors() string { return strconv.Itoa(runtime.NumCPU()) }

@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/netlab"
-	"github.com/weir-lb/weir/internal/lab/procstat"
-	"github.com/weir-lb/weir/internal/lab/programs"
-	"github.com/weir-lb/weir/internal/lab/scratch"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // ViaConfig is a road through the lab.

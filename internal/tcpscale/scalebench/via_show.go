@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
-	"github.com/weir-lb/weir/internal/lab/plot"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/terminal"
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/plot"
 )
 
 // unexplained are losses that no event explains.

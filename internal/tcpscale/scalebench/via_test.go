@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 func TestParseMetrics(t *testing.T) {

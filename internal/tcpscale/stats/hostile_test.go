@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // What is no report is refused with the reason and counted, and nothing of it is kept.

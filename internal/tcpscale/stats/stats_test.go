@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // bed is a service whose time the test moves.

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Take enters a report that came from an address and returns the key of its history. The error is ErrFull, or says what is wrong

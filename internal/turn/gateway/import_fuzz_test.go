@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // A certificate that is renewed in place is shown from the next handshake on, and connections that are open go on; a bad

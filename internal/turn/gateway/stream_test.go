@@ -20,7 +20,7 @@ import (
 
 	"github.com/pion/dtls/v3"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weir-lb/weir/internal/lab/measure"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Report is what became of the datagrams of a phase. Its JSON has durations in ns.

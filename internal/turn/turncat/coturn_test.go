@@ -26,7 +26,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
-	"github.com/weir-lb/weir/internal/lab/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // coturn is a real TURN server that runs beside the test.

@@ -1,0 +1,388 @@
+package demo
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/client"
+	"github.com/weir-lb/weir/internal/terminal"
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/scratch"
+)
+
+// Config says what to show. Zero values mean the defaults.
+type Config struct {
+	Binary   string        // the weir binary whose processes run
+	Clients  int           // default 200
+	Nodes    int           // 2 to 16, default 3
+	Duration time.Duration // of the load, at least 6 s; default 30 s
+	Seed     uint64        // of the load; 0 draws one
+	Out      io.Writer     // the live view, redrawn on a terminal
+}
+
+// Validate says what cannot be shown and what could be.
+func (c Config) Validate() error {
+	switch {
+	case c.Clients < 1 || c.Clients > 10000:
+		return fmt.Errorf("--clients %d: give 1 to 10000", c.Clients)
+	case c.Nodes < 2 || c.Nodes > 16:
+		return fmt.Errorf("--nodes %d: give 2 to 16; with one node no record can land on a wrong one", c.Nodes)
+	case c.Duration < 6*time.Second || c.Duration > time.Hour:
+		return fmt.Errorf("--duration %s: give 6s to 1h, so that each disturbance has a second to show", c.Duration)
+	}
+	return nil
+}
+
+// Run shows it. The error says what could not be started or written; a run that ended
+// but proved nothing has Result.OK false and no error. Cancelling ctx stops everything
+// and returns the context's error. Nothing it started is left when it returns.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	cfg.Clients, cfg.Nodes = cmp.Or(cfg.Clients, 200), cmp.Or(cfg.Nodes, 3)
+	cfg.Duration = cmp.Or(cfg.Duration, 30*time.Second)
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	dir, err := scratch.New()
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Remove()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s, err := launch(ctx, cfg, dir.Path)
+	defer s.stop()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range s.all() {
+		go func() {
+			select {
+			case <-c.ended:
+				cancel(c.died()) // a run with a dead process is over, not slow
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return s.load(ctx, cfg)
+}
+
+// system is everything that runs.
+type system struct {
+	nat     *child
+	nodes   []*child
+	address string   // of the balancer
+	backend []string // addresses of the nodes behind it
+	before  tick     // what the nodes said last
+	plain   *plainLoad
+	clients int
+}
+
+func (s *system) all() []*child {
+	if s.nat == nil {
+		return s.nodes
+	}
+	return append(slices.Clone(s.nodes), s.nat)
+}
+
+// stop ends all processes side by side.
+func (s *system) stop() {
+	var wg sync.WaitGroup
+	for _, c := range s.all() {
+		wg.Go(c.stop)
+	}
+	wg.Wait()
+}
+
+// launch starts the nodes, then the balancer. On error what runs is in the system all the same, for stop.
+func launch(ctx context.Context, cfg Config, dir string) (*system, error) {
+	s := &system{}
+	ports, err := freePorts(2*cfg.Nodes + 1)
+	if err != nil {
+		return s, err
+	}
+	for node := range cfg.Nodes {
+		s.backend = append(s.backend, fmt.Sprintf("127.0.0.1:%d", ports[2*node]))
+		var members []string
+		for i := range cfg.Nodes {
+			public := "---"
+			if i == node {
+				public = s.backend[node]
+			}
+			members = append(members, fmt.Sprintf("%s;127.0.0.1:%d;%d", public, ports[2*i+1], i+1))
+		}
+		c, err := start(cfg.Binary, dir, fmt.Sprintf("node%d", node+1), "coap", "server", "--dtls-only", "--workers", "1", "--dtls-cluster", strings.Join(members, ","))
+		if err != nil {
+			return s, err
+		}
+		s.nodes = append(s.nodes, c)
+	}
+	for _, c := range s.nodes {
+		if err := c.ready(ctx); err != nil {
+			return s, err
+		}
+	}
+	s.address = fmt.Sprintf("127.0.0.1:%d", ports[2*cfg.Nodes])
+	s.before = tick{sessions: make([]int, cfg.Nodes), forwarded: make([]uint64, cfg.Nodes)}
+	s.nat, err = start(cfg.Binary, dir, "nat", append([]string{"nat", s.address, "--"}, s.backend...)...)
+	if err != nil {
+		return s, err
+	}
+	return s, s.nat.ready(ctx)
+}
+
+// freePorts asks the kernel for UDP ports, all different; another process may take one
+// before we use it, which then fails by name.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, 0, n)
+	for range n {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return nil, fmt.Errorf("find a free port on 127.0.0.1: %w", err)
+		}
+		defer conn.Close()
+		ports = append(ports, conn.LocalAddr().(*net.UDPAddr).Port)
+	}
+	return ports, nil
+}
+
+// shortest is the least time worth a point in a plot.
+const shortest = 500 * time.Millisecond
+
+// load runs the clients, disturbs them on schedule and judges what came of it.
+func (s *system) load(ctx context.Context, cfg Config) (r *Result, err error) {
+	r = &Result{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed, asked: cfg.Duration}
+	v := &view{live: terminal.NewLive(cfg.Out), total: cfg.Duration}
+	defer v.live.Keep()
+	plan := schedule(cfg.Duration)
+	var before uint64
+	second := func(snap client.Snapshot) {
+		if snap.Period < shortest || snap.Elapsed > cfg.Duration+shortest {
+			return // the rest of a second, and the last answers, say nothing about a rate
+		}
+		t, _ := s.tick(ctx, snap) // a node that stays silent is found at the end
+		t.forwardRate = float64(total(t.forwarded)-before) / max(snap.Period.Seconds(), 0.001)
+		before = total(t.forwarded)
+		r.ticks = append(r.ticks, t)
+		v.tick(t)
+	}
+	live := func(snap client.Snapshot) {
+		second(snap) // without the event that follows it
+		for len(plan) > 0 && snap.Elapsed >= plan[0].at {
+			r.attribute(snap.Total.LostSessions, s.plain.stats().LostSessions)
+			e := s.disturb(ctx, plan[0].kind, snap.Elapsed)
+			r.Events = append(r.Events, e)
+			v.event(e)
+			plan = plan[1:]
+		}
+	}
+	plain := plainClients(cfg.Clients)
+	s.clients = cfg.Clients + plain
+	fmt.Fprintf(v.live, "%4d clients with connection IDs\n%4d clients without\n→ weir nat %s → %d nodes\n", cfg.Clients, plain, s.address, cfg.Nodes)
+	load := client.BenchConfig{
+		URI: "coaps://" + s.address + "/benchmark?rlen=40", Clients: cfg.Clients, Duration: cfg.Duration,
+		NoStop: true, Sockets: client.SocketsEach, Workers: 1, Seed: cfg.Seed,
+	}
+	without := load
+	without.Clients, without.NoCID, without.AckTimeout, without.Pause, without.LiveEvery = plain, true, plainAckTimeout, plainPause, plainLook
+	without.Duration = 2 * time.Hour // until it is stopped
+	if s.plain, err = startPlain(ctx, without); err != nil {
+		return nil, fmt.Errorf("clients without connection ids: %w", err)
+	}
+	defer s.plain.stop() //nolint:errcheck // its result is taken below
+	bench, err := client.Bench(ctx, load, live)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(plan) > 0 {
+		return nil, errors.New("the load ended before every disturbance; this is a defect of the demo")
+	}
+	if err := s.finish(ctx, r, bench); err != nil {
+		return nil, err
+	}
+	v.end(r)
+	return r, nil
+}
+
+// plainLook is how old the counters of the clients without connection ids may be.
+const plainLook = 100 * time.Millisecond
+
+// attribute books what has been lost since the last event to it.
+func (r *Result) attribute(lost, plain uint64) {
+	if len(r.Events) == 0 {
+		return
+	}
+	last := &r.Events[len(r.Events)-1]
+	last.Lost, last.LostPlain = lost, plain
+	for _, e := range r.Events[:len(r.Events)-1] {
+		last.Lost -= min(e.Lost, last.Lost)
+		last.LostPlain -= min(e.LostPlain, last.LostPlain)
+	}
+}
+
+func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult) error {
+	last, err := s.tick(ctx, client.Snapshot{})
+	if err != nil {
+		return err // what was forwarded is not known: no verdict
+	}
+	// What the last event has done to the clients without connection ids shows when they have given up.
+	select {
+	case <-time.After(time.Duration(r.Events[len(r.Events)-1].At*float64(time.Second)) + plainGivesUp + shortest - bench.Elapsed):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if r.Plain, err = s.plain.stop(); err != nil {
+		return fmt.Errorf("clients without connection ids: %w", err)
+	}
+	r.Plain.Clients = plainClients(r.Clients)
+	stats := bench.Stats
+	r.Established = stats.Handshakes
+	r.attribute(stats.LostSessions, r.Plain.Lost)
+	r.Requests, r.Retransmissions = stats.Requests, stats.Retransmissions
+	r.Lost, r.Rehandshakes, r.Errors = stats.LostSessions, stats.Rehandshakes, stats.Errors
+	r.Seconds = bench.Elapsed.Seconds()
+	r.Rate = float64(stats.Requests) / max(r.Seconds, 0.001)
+	r.P50, r.P99, r.Max = measure.Millis(bench.RTT.Quantile(0.5)), measure.Millis(bench.RTT.Quantile(0.99)), measure.Millis(bench.RTT.Max())
+	r.Forwarded = total(last.forwarded)
+	if n := len(r.ticks); n > 0 {
+		r.Sessions = r.ticks[n-1].sessions // by now the clients have closed theirs
+	}
+	r.Drained = s.before.drained
+	r.judge()
+	return nil
+}
+
+// disturb does one thing through the balancer's console, as an operator would.
+func (s *system) disturb(ctx context.Context, k kind, at time.Duration) Event {
+	last := len(s.backend)
+	e := Event{At: at.Seconds(), Kind: string(k), Label: k.words(s.clients, last)}
+	line := string(k)
+	if k == drain {
+		line += " " + s.backend[last-1]
+	}
+	answer, err := s.console(ctx, line)
+	if err != nil {
+		e.Error = err.Error()
+		return e
+	}
+	var dropped int
+	if n, _ := fmt.Sscanf(answer, "%d - NAT entries dropped", &dropped); n == 1 {
+		e.Label = k.words(dropped, last)
+	}
+	if k == drain {
+		s.before.drained = last
+	}
+	return e
+}
+
+// console runs one line and returns the first line of the answer.
+func (s *system) console(ctx context.Context, line string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	stream, err := s.nat.door.Console(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer stream.Close()
+	if _, err := io.WriteString(stream, line+"\n"); err != nil {
+		return "", err
+	}
+	answer, err := bufio.NewReader(stream).ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("no answer to %q: %w", line, err)
+	}
+	answer = strings.TrimSpace(answer)
+	if strings.HasPrefix(answer, "error") || strings.Contains(answer, "unknown command") {
+		return "", errors.New(answer)
+	}
+	return answer, nil
+}
+
+// natStatus is what the demo reads of the balancer's /status.
+type natStatus struct {
+	NAT struct {
+		Backends []struct {
+			Addr    string `json:"address"`
+			Entries int    `json:"entries"`
+		} `json:"backends"`
+	} `json:"nat"`
+}
+
+// nodeStatus is what the demo reads of a node's /status.
+type nodeStatus struct {
+	Listeners []struct {
+		Engine struct {
+			Sessions int `json:"sessions"`
+		} `json:"engine"`
+		Cluster struct {
+			Forwarded uint64 `json:"forwarded"`
+		} `json:"cluster"`
+	} `json:"listeners"`
+}
+
+// tick asks every node. One that is too busy to answer counts as before and is in the error.
+func (s *system) tick(ctx context.Context, snap client.Snapshot) (tick, error) {
+	t := tick{
+		at: snap.Elapsed.Seconds(), p50: snap.P50, p99: snap.P99,
+		rate:            float64(snap.Interval.Requests) / max(snap.Period.Seconds(), 0.001),
+		retransmissions: snap.Total.Retransmissions, errors: snap.Total.Errors, requests: snap.Total.Requests,
+		lost: snap.Total.LostSessions, rehandshakes: snap.Total.Rehandshakes, drained: s.before.drained,
+	}
+	plain := s.plain.stats()
+	t.plainLost, t.plainMade, t.plainRequests = plain.LostSessions, plain.Handshakes, plain.Requests
+	var errs []error
+	var nat natStatus
+	if err := s.nat.door.Get(ctx, "/status", nil, &nat); err != nil {
+		errs = append(errs, fmt.Errorf("status of %s: %w", s.nat.name, err))
+	}
+	t.clients = make([]int, len(s.backend))
+	for _, b := range nat.NAT.Backends {
+		if i := slices.Index(s.backend, b.Addr); i >= 0 {
+			t.clients[i] = b.Entries
+		}
+	}
+	for i, n := range s.nodes {
+		var status nodeStatus
+		if err := n.door.Get(ctx, "/status", nil, &status); err != nil {
+			errs = append(errs, fmt.Errorf("status of %s: %w", n.name, err))
+			t.sessions, t.forwarded = append(t.sessions, s.before.sessions[i]), append(t.forwarded, s.before.forwarded[i])
+			continue
+		}
+		sessions, forwarded := 0, uint64(0)
+		for _, l := range status.Listeners {
+			sessions += l.Engine.Sessions
+			forwarded += l.Cluster.Forwarded
+		}
+		t.sessions, t.forwarded = append(t.sessions, sessions), append(t.forwarded, forwarded)
+	}
+	s.before = t
+	return t, errors.Join(errs...)
+}
+
+func total(values []uint64) (sum uint64) {
+	for _, v := range values {
+		sum += v
+	}
+	return sum
+}
+
+// WriteHTML writes the page of the run.
+func (r *Result) WriteHTML(w io.Writer) error {
+	method := fmt.Sprintf("weir demo --clients %d --nodes %d --duration %s --seed %d\n%d weir coap server processes with one worker each, one weir nat process\n"+
+		"Clients with connection IDs: RFC 7252 timers; each sends its next request when it has the answer.\n"+
+		"Clients without: ACK_TIMEOUT %s, so that they notice a lost session within %.1f s instead of 93 s; a request every %s.\n%s/%s, %d cores, %s",
+		r.Clients, r.Nodes, r.asked, r.Seed, r.Nodes, plainAckTimeout, plainGivesUp.Seconds(), plainPause, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	return r.report(time.Now(), method).WriteHTML(w)
+}

@@ -1,0 +1,431 @@
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+	"github.com/weir-lb/weir/internal/testbed/scratch"
+)
+
+// FloodsConfig says what to flood, and for how long.
+type FloodsConfig struct {
+	Binary   string
+	Duration time.Duration // of each flood
+	Only     []string      // words in the name of a flood or of a target; none: all
+	With     []string      // peers; nil: those that are installed
+	Quick    bool          // a tenth of the tables and of most rates, and no long sleep of the sessions before a flood
+	Progress func(done float64, what string)
+}
+
+// Validate says what cannot be meant.
+func (c *FloodsConfig) Validate() error {
+	if c.Duration < time.Second || c.Duration > 10*time.Minute {
+		return fmt.Errorf("--duration %v: give 1s to 10m for each flood", c.Duration)
+	}
+	for _, name := range c.With {
+		if !slices.Contains(FloodPeers(), name) {
+			return fmt.Errorf("--with %q: there are %s", name, strings.Join(FloodPeers(), ", "))
+		}
+	}
+	if len(c.cells()) == 0 {
+		return fmt.Errorf("--only %s: no flood and no target has that in its name; there are the floods %s, and the targets %s",
+			strings.Join(c.Only, ","), strings.Join(floodNames(), ", "), strings.Join(targetNames(), ", "))
+	}
+	return nil
+}
+
+// ScenarioFloods is the scenario of [Floods]' results.
+const ScenarioFloods = "floods"
+
+// Floods that are not an [Attack].
+const (
+	floodIdentity = "one-identity"
+	floodIdle     = "idle-connections"
+	// floodReordered is AttackLater beside clients whose own later fragments come first.
+	floodReordered = "reordered"
+)
+
+// floodKind is one kind of flood.
+type floodKind struct {
+	name, about string
+	groups      []string
+	rate        float64 // a second
+	small       bool    // --quick floods at this rate, too: a lower one would not fill the table
+	addresses   int     // of the sources; 0: all
+	streams     bool    // only for what carries TCP
+	fragments   bool    // only for what sees fragments
+}
+
+// attack is the kind of its frames.
+func (k *floodKind) attack() string {
+	if k.name == floodReordered {
+		return AttackLater
+	}
+	return k.name
+}
+
+// floodKinds are in the order of their rows. Rates are ten times those of the review that found the weaknesses.
+func floodKinds() []floodKind {
+	return []floodKind{
+		{name: AttackHalfOpen, about: "DTLS handshakes from 4 addresses that return the cookie, then fall silent: 3,000/s", groups: []string{groupDTLS}, rate: 3000, small: true, addresses: 4},
+		{name: floodIdentity, about: "10,880 DTLS handshakes of one identity against sleeping sessions, 1,000 of which have room", groups: []string{groupDTLS}, rate: 10880},
+		{name: AttackForged, about: "forged records with an observed connection id from spoofed addresses: 160,000/s in 5,000 datagrams", groups: []string{groupDTLS}, rate: 5000, small: true},
+		{name: AttackUDPFlows, about: "one datagram of each of 4,000 new spoofed flows a second", groups: []string{groupBalancer, groupSteered}, rate: 4000},
+		{name: AttackSYN, about: "SYNs of spoofed flows, as many as the generator can send, at most 80,000/s", groups: []string{groupBalancer}, rate: 80000, streams: true},
+		{name: AttackFirst, about: "first fragments whose others never come: 200,000/s asked for", groups: []string{groupBalancer}, rate: 200000, fragments: true},
+		{name: AttackLater, about: "later fragments whose first ones never come: 50,000/s", groups: []string{groupBalancer}, rate: 50000, fragments: true},
+		{name: floodReordered, about: "the same at 1,000/s, beside clients whose datagrams have their later fragment first", groups: []string{groupBalancer}, rate: 1000, small: true, fragments: true},
+		{name: AttackAllocate, about: "unauthenticated TURN Allocate requests from spoofed addresses: 20,000/s", groups: []string{groupTURN}, rate: 20000},
+		{name: AttackSetUp, about: "authenticated TURN allocations of one address: 3,200/s for at most 4 s, aim 3,000/s", groups: []string{groupTURN}, rate: 3200, addresses: 1},
+		{name: floodIdle, about: "1,400 idle connections on the port of the probes", groups: []string{groupAdmin}, rate: 1400, small: true},
+	}
+}
+
+func floodNames() (names []string) {
+	for _, f := range floodKinds() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+func targetNames() (names []string) {
+	for _, t := range floodTargets() {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// FloodPeers names what can be flooded beside Weir.
+func FloodPeers() (names []string) {
+	for _, t := range floodTargets() {
+		if t.peer {
+			names = append(names, t.name)
+		}
+	}
+	return names
+}
+
+// DescribeFloods lists the floods, each followed by a tab and what it is.
+func DescribeFloods() (lines []string) {
+	for _, f := range floodKinds() {
+		lines = append(lines, f.name+"\t"+f.about)
+	}
+	return lines
+}
+
+// DescribeFloodTargets lists the targets, each followed by a tab and what it is.
+func DescribeFloodTargets() (lines []string) {
+	for _, t := range floodTargets() {
+		lines = append(lines, t.name+"\t"+t.about)
+	}
+	return lines
+}
+
+// floodCell is a flood against a target.
+type floodCell struct {
+	flood  floodKind
+	target floodTarget
+}
+
+// cells are what to run.
+func (c *FloodsConfig) cells() (cells []floodCell) {
+	for _, f := range floodKinds() {
+		for _, t := range floodTargets() {
+			wanted := len(c.Only) == 0 || slices.ContainsFunc(c.Only, func(word string) bool { return floodWord(word, f.name, t.name) })
+			switch {
+			case !wanted, !slices.Contains(f.groups, t.group), f.streams && !t.streams, f.fragments && !t.fragments:
+			case t.peer && c.With != nil && !slices.Contains(c.With, t.name):
+			default:
+				cells = append(cells, floodCell{f, t})
+			}
+		}
+	}
+	return cells
+}
+
+// floodWord says whether FLOOD, TARGET or FLOOD/TARGET names a cell.
+func floodWord(word, flood, target string) bool {
+	first, second, both := strings.Cut(word, "/")
+	if both {
+		return first == flood && second == target
+	}
+	return word == flood || word == target
+}
+
+// floodRun is one flood against one target in a network of its own.
+type floodRun struct {
+	floodCell
+	config  FloodsConfig
+	dir     string
+	lab     *netlab.Lab
+	running *programs.Group
+	daemons []*programs.Daemon
+	pids    []int // of what is measured
+	said    programs.LastLines
+	entry   netip.AddrPort // what is flooded
+	undo    []func() error
+	notes   []string
+	clients floodClients
+	answers *responder
+	flows   int // places of a balancer's flow table; 0: as few as a flood fills
+}
+
+// floodClients are what the real clients came to.
+type floodClients struct {
+	newOK, newAll     uint64 // new handshakes, flows, allocations or probes
+	movesDue          uint64
+	moved, movedLost  uint64 // changes of an address, and what was lost by them: requests, sessions
+	asleep, kept      uint64 // sessions that slept
+	established, lost uint64 // flows or allocations that were there before
+	sent, repeated    uint64 // requests of those, and how many datagrams had to be sent again
+	wholeLost         uint64 // of these, those that were not just answered late, where a queue for fragments keeps them
+	fragmented        uint64 // datagrams in two fragments
+	fragmentsLost     uint64
+	why               []string
+}
+
+func (r *floodRun) note(text string) { r.notes = append(r.notes, text) }
+
+// Names of the figures of a [Floods] result.
+const (
+	FigureAsked          = "offered"
+	FigureReached        = "reached"
+	FigureNew            = "new clients"
+	FigureNewOK          = "new clients ok"
+	FigureMovesDue       = "moves due"
+	FigureMovedLost      = "moved lost"
+	FigureAsleep         = "sleepers"
+	FigureKept           = "sleepers kept"
+	FigureEstablished    = "established"
+	FigureLost           = "established lost"
+	FigureSent           = "requests"
+	FigureRepeated       = "repeated"
+	FigureWholeLost      = "whole lost"
+	FigureFragmented     = "fragmented"
+	FigureFragmentsLost  = "fragmented lost"
+	FigureResidentBefore = "resident before"
+	FigureResidentMax    = "resident max"
+	FigureResidentAfter  = "resident after"
+	FigureFloodCPU       = "processor time"
+)
+
+// Floods runs every flood against every target that stands it. It needs root. When ctx ends it returns what was measured so far.
+func Floods(ctx context.Context, config FloodsConfig) (results []*measure.Result, err error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if err := netlab.Privileged(); err != nil {
+		return nil, fmt.Errorf("needs root: %w", err)
+	}
+	if err := programs.SweepPins(); err != nil {
+		return nil, err
+	}
+	cells := config.cells()
+	for i, cell := range cells {
+		if config.Progress != nil {
+			config.Progress(float64(i)/float64(len(cells)), cell.flood.name+" against "+cell.target.name)
+		}
+		result := &measure.Result{
+			Scenario: ScenarioFloods, Road: cell.target.name, Machine: machine(), Started: time.Now(),
+			Parameters: map[string]string{ParamLoad: cell.flood.name, ParamFamily: "ipv4", "about": cell.target.about},
+		}
+		if cell.target.peer {
+			result.Parameters[ParamPeer] = "yes"
+		}
+		results = append(results, result)
+		if why := cell.target.absent(); why != nil {
+			if slices.Contains(config.With, cell.target.name) {
+				return results, fmt.Errorf("--with %s: %w", cell.target.name, why)
+			}
+			result.Parameters[ParamVerdict] = "skipped: " + why.Error()
+			continue
+		}
+		if err := runFloodCell(ctx, config, cell, result); err != nil {
+			if ctx.Err() != nil {
+				return results[:len(results)-1], nil
+			}
+			result.Parameters[ParamFailed] = err.Error()
+		}
+	}
+	return results, nil
+}
+
+// Parameters of a result of [Floods].
+const ParamPeer = "peer"
+
+func (t *floodTarget) absent() error {
+	if err := needTools(t.tools); err != nil {
+		return err
+	}
+	if t.available != nil {
+		return t.available()
+	}
+	return nil
+}
+
+// runFloodCell builds the network, starts the target and its clients, floods, and counts.
+func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, result *measure.Result) (err error) {
+	dir, err := scratch.New()
+	if err != nil {
+		return err
+	}
+	defer dir.Remove()
+	r := &floodRun{floodCell: cell, config: config, dir: dir.Path, running: programs.NewGroup()}
+	if r.lab, err = netlab.Up(floodsTopology(cell.target.vipAtServer, cell.target.marks)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := cell.target.start(r, ctx); err != nil {
+		return err
+	}
+	before, err := r.usage()
+	if err != nil {
+		return err
+	}
+	peak := before
+	watchCtx, stopWatch := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for sleep(watchCtx, 200*time.Millisecond) == nil {
+			if now, err := r.usage(); err == nil {
+				peak.ResidentBytes = max(peak.ResidentBytes, now.ResidentBytes)
+			}
+		}
+	}()
+	started := time.Now()
+	offered, reached, err := r.underFlood(ctx)
+	stopWatch()
+	<-watched
+	if err != nil {
+		return err
+	}
+	after, err := r.usage()
+	if err != nil {
+		return fmt.Errorf("%w%s", err, r.said.Said())
+	}
+	peak.ResidentBytes = max(peak.ResidentBytes, after.ResidentBytes)
+	result.Elapsed = time.Since(started)
+	r.fill(result, offered, reached)
+	result.Figures = append(result.Figures,
+		measure.Figure{Name: FigureResidentBefore, Value: float64(before.ResidentBytes), Unit: "bytes"},
+		measure.Figure{Name: FigureResidentMax, Value: float64(peak.ResidentBytes), Unit: "bytes"},
+		measure.Figure{Name: FigureResidentAfter, Value: float64(after.ResidentBytes), Unit: "bytes"},
+		measure.Figure{Name: FigureFloodCPU, Value: (after.CPU - before.CPU).Seconds(), Unit: "s"})
+	result.Processes = []measure.Process{{Name: cell.target.name, CPU: after.CPU - before.CPU, PeakBytes: peak.ResidentBytes}}
+	r.judge(result)
+	return nil
+}
+
+// usage is what all processes of the target hold and have spent.
+func (r *floodRun) usage() (sum procstat.Usage, err error) {
+	for _, d := range r.daemons {
+		if err := d.Failure(); err != nil {
+			return sum, err
+		}
+	}
+	for _, pid := range r.pids {
+		usage, err := procstat.Of(pid)
+		if err != nil {
+			return sum, err
+		}
+		sum.CPU += usage.CPU
+		sum.ResidentBytes += usage.ResidentBytes
+	}
+	return sum, nil
+}
+
+func (r *floodRun) close() error {
+	var errs []error
+	for i := len(r.undo); i > 0; i-- {
+		errs = append(errs, r.undo[i-1]())
+	}
+	for _, d := range slices.Backward(r.daemons) {
+		if d.Failure() == nil { // an ended one has been told of, or was stopped above
+			errs = append(errs, d.Stop())
+		}
+	}
+	r.running.End()
+	return errors.Join(append(errs, r.lab.Down())...)
+}
+
+// attack runs the generator in its namespace.
+func (r *floodRun) attack(ctx context.Context, a Attack) (sent Attacked, err error) {
+	middle, attacker := r.lab.Namespace("middle"), r.lab.Namespace("attacker")
+	_, mac, err := middle.Interface("veth2")
+	if err != nil {
+		return sent, err
+	}
+	a.Interface, a.To, a.Sources, a.Duration = "eth0", r.entry, floodsSpoofed, cmp.Or(a.Duration, r.config.Duration)
+	if a.Kind == AttackSetUp { // relay ports are few
+		a.Duration = min(a.Duration, maximumSetUp)
+	}
+	a.Gateway = fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5])
+	text, err := json.Marshal(a)
+	if err != nil {
+		return sent, err
+	}
+	var out bytes.Buffer
+	said := &programs.LastLines{}
+	cmd := exec.Command(r.config.Binary, "bench", "traffic", "attack") //nolint:gosec // our own binary
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), &out, said
+	if err := r.running.Start(attacker, cmd); err != nil {
+		return sent, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() }) // it may have ended
+	err = cmd.Wait()
+	stop()
+	r.running.Forget(cmd)
+	if err == nil {
+		err = json.Unmarshal(out.Bytes(), &sent)
+	}
+	if err != nil {
+		return sent, fmt.Errorf("generator: %w%s", err, said.Said())
+	}
+	return sent, nil
+}
+
+const maximumSetUp = 4 * time.Second
+
+// fill writes the figures.
+func (r *floodRun) fill(result *measure.Result, offered, reached float64) {
+	c := &r.clients
+	result.Figures = []measure.Figure{
+		{Name: FigureAsked, Value: offered, Unit: "/s"},
+		{Name: FigureReached, Value: reached, Unit: "/s"},
+		{Name: FigureNew, Value: float64(c.newAll)},
+		{Name: FigureNewOK, Value: float64(c.newOK)},
+		{Name: FigureMovesDue, Value: float64(c.movesDue)},
+		{Name: FigureMoves, Value: float64(c.moved)},
+		{Name: FigureMovedLost, Value: float64(c.movedLost)},
+		{Name: FigureAsleep, Value: float64(c.asleep)},
+		{Name: FigureKept, Value: float64(c.kept)},
+		{Name: FigureEstablished, Value: float64(c.established)},
+		{Name: FigureLost, Value: float64(c.lost)},
+		{Name: FigureSent, Value: float64(c.sent)},
+		{Name: FigureRepeated, Value: float64(c.repeated)},
+		{Name: FigureWholeLost, Value: float64(c.wholeLost)},
+		{Name: FigureFragmented, Value: float64(c.fragmented)},
+		{Name: FigureFragmentsLost, Value: float64(c.fragmentsLost)},
+	}
+	result.Requests, result.Errors = c.newOK, c.newAll-min(c.newOK, c.newAll)
+	if len(r.notes) > 0 {
+		result.Parameters["note"] = strings.Join(r.notes, "; ")
+	}
+	if reached < 0.9*offered {
+		result.Parameters["short"] = fmt.Sprintf("reached %.0f of %.0f/s", reached, offered)
+	}
+}

@@ -1,0 +1,471 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+)
+
+// Handshakes is what `weir bench traffic handshakes` counts: new sessions whose request was answered in time, and all.
+type Handshakes struct {
+	OK  uint64 `json:"ok"`
+	All uint64 `json:"all"`
+	Why string `json:"why,omitempty"` // the first that failed
+}
+
+const (
+	floodMovers   = 20                     // DTLS clients that change their addresses
+	floodSleepers = 50                     // DTLS sessions without a packet during the flood
+	floodSleep    = 33 * time.Second       // how long they have been silent when it begins
+	floodKeep     = 20                     // flows that were there before
+	floodNewRate  = 20                     // new flows a second; of DTLS a half of it
+	moveEvery     = 2 * time.Second        // a DTLS client changes its address
+	moveRetry     = 100 * time.Millisecond // its first retransmission; it gives a request up after 31 to 46 times that
+	moveSettle    = 6 * time.Second        // after the flood: longer than that
+	floodSettle   = 2 * time.Second        // after the flood, before the last look
+)
+
+// underFlood starts the real clients, floods, and collects what became of them. Rates are a second.
+func (r *floodRun) underFlood(ctx context.Context) (offered, reached float64, err error) {
+	switch r.target.clients {
+	case clientsDTLS:
+		return r.floodDTLS(ctx)
+	case clientsTurn:
+		return r.floodTURN(ctx)
+	case clientsProbes:
+		return r.floodProbes(ctx)
+	}
+	return r.floodFlows(ctx)
+}
+
+// rate is the flood's in this run.
+func (r *floodRun) rate() float64 {
+	switch {
+	case r.flood.name == AttackUDPFlows && r.target.name == targetConntrack && !r.config.Quick:
+		return floodConntrack
+	case r.config.Quick && !r.flood.small:
+		return r.flood.rate / 10
+	}
+	return r.flood.rate
+}
+
+// bound is that of a table of the target in this run.
+func (r *floodRun) bound(entries int) int {
+	switch {
+	case r.flows > 0:
+		return r.flows
+	case r.config.Quick:
+		return entries / 10
+	}
+	return entries
+}
+
+// send runs an [Attack] of this flood.
+func (r *floodRun) send(ctx context.Context, cid []byte) (offered, reached float64, err error) {
+	sent, err := r.attack(ctx, Attack{Kind: r.flood.attack(), Rate: r.rate(), Addresses: r.flood.addresses, CID: cid})
+	if sent.Longest > 500*time.Millisecond {
+		r.note(fmt.Sprintf("the generator did not run for %v", sent.Longest.Round(time.Millisecond)))
+	}
+	return r.rate(), sent.Reached(r.flood.attack()), err
+}
+
+// during calls what clients do while the flood runs beside it.
+func during(flood func() error, clients ...func() error) error {
+	errs := make([]error, len(clients)+1)
+	var running sync.WaitGroup
+	for i, client := range clients {
+		running.Go(func() { errs[i] = client() })
+	}
+	errs[len(clients)] = flood()
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// inClients starts a program where the clients are.
+func (r *floodRun) inClients(cmd *exec.Cmd) error {
+	return r.running.Start(r.lab.Namespace("clients"), cmd)
+}
+
+// floodDTLS has clients with connection ids that move, sessions that sleep, and new handshakes.
+func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err error) {
+	uri := "coaps://" + r.entry.String() + "/benchmark?rlen=40"
+	slept := floodSleep
+	if r.config.Quick {
+		slept = time.Second
+	}
+	if r.flood.name != floodIdentity {
+		slept = min(slept, 2*time.Second) // only that flood evicts by idle time
+	}
+	moverCtx, stopMovers := context.WithCancel(ctx)
+	defer stopMovers()
+	movers := coapBench(r.config.Binary, uri, floodMovers, "--requests", "1000000000", "--interval", "500ms", "--rebind-every", moveEvery.String(), "--ack-timeout", moveRetry.String(), "--no-stop", "--quiet")
+	for _, source := range floodsSources {
+		movers.Args = append(movers.Args, "--from", source.String())
+	}
+	wake := slept + r.config.Duration + moveSettle
+	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
+	type outcome struct {
+		stats coapStats
+		err   error
+	}
+	started := time.Now()
+	moved, woken := make(chan outcome, 1), make(chan outcome, 1)
+	go func() {
+		stats, err := coapResult(moverCtx, r.running, r.inClients, movers)
+		moved <- outcome{stats, err}
+	}()
+	go func() {
+		stats, err := coapResult(ctx, r.running, r.inClients, sleepers)
+		woken <- outcome{stats, err}
+	}()
+	var cid []byte
+	if r.flood.name == AttackForged {
+		if err := sleep(ctx, 2*moveRetry+time.Second); err != nil { // the sleepers have fallen silent: it is one of the movers
+			return 0, 0, err
+		}
+		if cid, err = r.observe(ctx); err != nil {
+			return 0, 0, err
+		}
+	}
+	if err := sleep(ctx, slept); err != nil {
+		return 0, 0, err
+	}
+	var handshakes Handshakes
+	err = during(func() (err error) {
+		if r.flood.name == floodIdentity {
+			offered, reached, err = r.oneIdentity(ctx, uri)
+			return err
+		}
+		offered, reached, err = r.send(ctx, cid)
+		return err
+	}, func() (err error) {
+		handshakes, err = r.handshakes(ctx)
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := sleep(ctx, moveSettle); err != nil {
+		return 0, 0, err
+	}
+	c := &r.clients
+	c.movesDue = floodMovers * uint64(max(0, time.Since(started)/moveEvery-1))
+	stopMovers()
+	m, w := <-moved, <-woken
+	c.newOK, c.newAll = handshakes.OK, handshakes.All
+	c.moved, c.movedLost = m.stats.Rebinds, m.stats.LostSessions+m.stats.Rehandshakes+m.stats.Lost+m.stats.Failed
+	c.asleep = floodSleepers
+	c.kept = floodSleepers - min(floodSleepers, w.stats.LostSessions+w.stats.Lost+w.stats.Failed+w.stats.HandshakeErrors)
+	c.sent, c.repeated = m.stats.Requests, m.stats.Retransmissions
+	if w.err != nil { // its first request failed, or its clients could not begin
+		c.kept = 0
+		c.why = append(c.why, w.err.Error())
+	}
+	if handshakes.Why != "" {
+		c.why = append(c.why, handshakes.Why)
+	}
+	return offered, reached, m.err
+}
+
+// handshakes begins new sessions during the flood.
+func (r *floodRun) handshakes(ctx context.Context) (result Handshakes, err error) {
+	var out bytes.Buffer
+	said := &programs.LastLines{}
+	cmd := exec.CommandContext(ctx, r.config.Binary, "bench", "traffic", "handshakes", "coaps://"+r.entry.String()+"/", //nolint:gosec // our own binary
+		"--rate", strconv.Itoa(floodNewRate/2), "--duration", r.config.Duration.String())
+	cmd.Stdout, cmd.Stderr = &out, said
+	if err := r.running.Run(r.lab.Namespace("clients"), cmd); err != nil {
+		return result, fmt.Errorf("new handshakes: %w%s", err, said.Said())
+	}
+	return result, json.Unmarshal(out.Bytes(), &result)
+}
+
+// observe waits for a record with a connection id on its way to the server.
+func (r *floodRun) observe(ctx context.Context) (cid []byte, err error) {
+	const length = 6 // of the connection ids of the servers here
+	fd := -1
+	clients := r.lab.Namespace("clients")
+	index, _, err := clients.Interface("eth0")
+	if err != nil {
+		return nil, err
+	}
+	if err := clients.Do(func() (err error) {
+		fd, err = packetSocket(index, unix.ETH_P_ALL) // what leaves as well
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var frame [attackFrameMax]byte
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		n, _, err := unix.Recvfrom(fd, frame[:], 0)
+		if err != nil {
+			if err := sleep(ctx, time.Millisecond); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if cid := observeCID(frame[:n], r.entry, length); cid != nil {
+			return cid, nil
+		}
+	}
+	return nil, errors.New("no record with a connection id was seen")
+}
+
+// The rate of new flows that fills the kernel's table of 262,144 entries within five seconds.
+const floodConntrack = 60000
+
+// oneIdentity begins sessions of one identity from one address, and leaves them open.
+func (r *floodRun) oneIdentity(ctx context.Context, uri string) (offered, reached float64, err error) {
+	limited, cancel := context.WithTimeout(ctx, 2*r.config.Duration)
+	defer cancel()
+	wanted := int(r.rate())
+	before, started := r.sessions(ctx), time.Now()
+	cmd := coapBench(r.config.Binary, uri, wanted, "--sockets", "shared", "--identity", "cali.flood", "--requests", "1", "--quiet")
+	stats, err := coapResult(limited, r.running, func(cmd *exec.Cmd) error {
+		return r.running.Start(r.lab.Namespace("attacker"), cmd)
+	}, cmd)
+	elapsed := time.Since(started).Seconds()
+	done := float64(stats.Handshakes)
+	if err != nil { // it was ended before it could tell; the server may
+		done = r.sessions(ctx) - before
+		r.note("the flood did not end in time")
+	}
+	r.note(fmt.Sprintf("%.0f of %d handshakes in %.1f s", done, wanted, elapsed))
+	return float64(wanted) / elapsed, done / elapsed, ctx.Err()
+}
+
+// sessions is how many handshakes a Weir server has completed; 0 for another.
+func (r *floodRun) sessions(ctx context.Context) float64 {
+	if len(r.daemons) == 0 {
+		return 0
+	}
+	text, err := r.daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
+	if err != nil {
+		return 0
+	}
+	return metricSums(text)["weir_coap_engine_handshakes_total"]
+}
+
+// floodFlows has flows that were there before, new ones, and datagrams in fragments.
+func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, err error) {
+	host := r.lab.Namespace("clients")
+	load := func(stream bool, keep, pad int, opening time.Duration) *flowLoad {
+		return &flowLoad{
+			host: host, sources: floodsSources, to: r.entry, stream: stream, keep: keep, pad: pad,
+			interval: 250 * time.Millisecond, opening: opening, requests: 3,
+		}
+	}
+	stream := r.flood.streams
+	staying := load(stream, floodKeep, 0, 0)
+	loads := []*flowLoad{staying}
+	var fragmented *flowLoad
+	if r.flood.fragments && !r.target.apart {
+		fragmented = load(false, floodKeep, 2400-flowNumber, 0)
+		if r.flood.name == floodReordered {
+			fragmented.over = r.reordering
+		}
+		loads = append(loads, fragmented)
+	}
+	stayCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	for _, l := range loads {
+		if err := l.start(stayCtx); err != nil {
+			return 0, 0, fmt.Errorf("before the flood: %w", err)
+		}
+	}
+	if err := sleep(ctx, time.Second); err != nil {
+		return 0, 0, err
+	}
+	newcomers := load(stream, 0, 0, time.Second/floodNewRate)
+	openCtx, stopOpening := context.WithCancel(ctx)
+	defer stopOpening()
+	if err := newcomers.start(openCtx); err != nil {
+		return 0, 0, err
+	}
+	offered, reached, err = r.send(ctx, nil)
+	stopOpening()
+	if err != nil {
+		return 0, 0, err
+	}
+	if r.target.marks {
+		rows, err := readQueues(r.lab.Namespace("middle"))
+		if err != nil {
+			return 0, 0, err
+		}
+		dropped := uint64(0)
+		for _, row := range rows {
+			dropped += uint64(row.queueDrops) + uint64(row.userDrops)
+		}
+		if dropped > 0 { // what is lost there is lost for want of processor time, not of a table
+			r.note(fmt.Sprintf("%d packets found the queue full", dropped))
+		}
+	}
+	opened := newcomers.stop()
+	if err := sleep(ctx, floodSettle); err != nil {
+		return 0, 0, err
+	}
+	stop()
+	c := &r.clients
+	c.newOK, c.newAll = opened.Opened, opened.Opened+opened.Refused
+	counts := staying.stop()
+	c.established, c.lost, c.sent, c.repeated = uint64(counts.Established), uint64(counts.Lost), counts.Asked, counts.Repeated
+	if r.target.apart {
+		c.wholeLost = counts.Repeated - min(counts.Repeated, counts.Late)
+	}
+	if counts.Why != "" {
+		c.why = append(c.why, counts.Why)
+	}
+	if fragmented != nil {
+		counts := fragmented.stop()
+		c.fragmented, c.fragmentsLost = counts.Asked+counts.Repeated, counts.Repeated+counts.Asked-counts.Answered
+		if late := min(counts.Late, c.fragmentsLost); late > 0 {
+			c.fragmentsLost -= late
+			r.note(fmt.Sprintf("%d fragmented datagrams were answered late", late))
+		}
+	}
+	return offered, reached, nil
+}
+
+// allocate starts TURN clients in a namespace.
+func (r *floodRun) allocate(namespace string, clients int) (*turnClients, error) {
+	host := r.lab.Namespace(namespace)
+	args := []string{
+		"bench", "traffic", "turn", "--server", r.entry.String(), "--user", turnUser, "--password", turnPassword,
+		"--clients", strconv.Itoa(clients), "--size", "200", "--sink", "10.82.2.1:0", "--sink-netns", r.lab.Namespace("middle").NetNS(),
+	}
+	return startTurnClients(exec.Command(r.config.Binary, args...), r.running, host) //nolint:gosec // our own binary
+}
+
+// floodTURN has allocations that relay, and new ones.
+func (r *floodRun) floodTURN(ctx context.Context) (offered, reached float64, err error) {
+	calls, err := r.allocate("clients", floodKeep)
+	if err != nil {
+		return 0, 0, fmt.Errorf("before the flood: %w", err)
+	}
+	defer calls.end(r.running, true)
+	var counts turnCounts
+	var ok, all uint64
+	err = during(func() (err error) {
+		offered, reached, err = r.send(ctx, nil)
+		return err
+	}, func() error {
+		return calls.phase(100, r.config.Duration+floodSettle, &counts)
+	}, func() error {
+		for end := time.Now().Add(r.config.Duration); time.Now().Before(end) && ctx.Err() == nil; all++ {
+			begin := time.Now()
+			t, err := r.allocate("clients", 1)
+			if err == nil {
+				t.end(r.running, false)
+				ok++
+			} else {
+				r.clients.why = append(r.clients.why, err.Error())
+			}
+			_ = sleep(ctx, time.Until(begin.Add(500*time.Millisecond)))
+		}
+		return nil
+	})
+	c := &r.clients
+	c.newOK, c.newAll, c.established, c.lost = ok, all, floodKeep, min(floodKeep, counts.refused)
+	c.sent, c.repeated = counts.sent, counts.lost
+	return offered, reached, err
+}
+
+// probe asks /livez over a new connection.
+func (r *floodRun) probe(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := dialIn(r.lab.Namespace(namespace), r.entry)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.entry.String()+"/livez", nil)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	defer response.Body.Close() //nolint:errcheck // it is over
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+func dialIn(host *netlab.Host, to netip.AddrPort) (conn net.Conn, err error) {
+	err = host.Do(func() error {
+		conn, err = (&net.Dialer{Timeout: 2 * time.Second}).Dial("tcp", to.String())
+		return err
+	})
+	return conn, err
+}
+
+// floodProbes opens connections that have asked once and stay, and probes beside them.
+func (r *floodRun) floodProbes(ctx context.Context) (offered, reached float64, err error) {
+	wanted := int(r.rate())
+	attacker := r.lab.Namespace("attacker")
+	var idle []net.Conn
+	defer func() {
+		for _, conn := range idle {
+			conn.Close()
+		}
+	}()
+	begin := time.Now()
+	for range wanted {
+		if ctx.Err() != nil {
+			return 0, 0, ctx.Err()
+		}
+		conn, err := dialIn(attacker, r.entry)
+		if err != nil {
+			r.clients.why = append(r.clients.why, err.Error())
+			break
+		}
+		_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+		if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: probes\r\n\r\n"); err == nil {
+			_, _ = conn.Read(make([]byte, 512)) // closed at once: it does not count as idle, but it was tried
+		}
+		idle = append(idle, conn)
+	}
+	elapsed := time.Since(begin).Seconds()
+	c := &r.clients
+	for end := time.Now().Add(r.config.Duration); time.Now().Before(end); {
+		if err := r.probe(ctx, "clients"); err == nil {
+			c.newOK++
+		} else if len(c.why) == 0 {
+			c.why = append(c.why, err.Error())
+		}
+		c.newAll++
+		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+			return 0, 0, err
+		}
+	}
+	r.note(fmt.Sprintf("%d connections in %.1f s", len(idle), elapsed))
+	return float64(wanted), float64(len(idle)), nil
+}
+
+func firstReasons(why []string) []string {
+	why = slices.Compact(slices.Clone(why))
+	return why[:min(len(why), 2)]
+}

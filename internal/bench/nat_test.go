@@ -1,0 +1,101 @@
+package bench
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+)
+
+// The load and the echo meet: every request is answered once, and the end of the context ends the echo.
+func TestLoadAndEcho(t *testing.T) {
+	at := netlabtest.UDPAddress(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Echo(ctx, at) }()
+	load := UDPLoad{To: at, Clients: 20, Requests: 2000, Payload: 8, Timeout: time.Second, Warmup: 2}
+	var calls []string
+	note := func(what string) func() error {
+		return func() error { calls = append(calls, what); return nil }
+	}
+	result, err := load.Run(ctx, note("begin"), note("end"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Requests != 2000 || result.Elapsed <= 0 || strings.Join(calls, " ") != "begin end" {
+		t.Fatalf("%+v, calls %q", result, calls)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A road that answers nothing is an error, not an endless run.
+func TestLoadWithoutAnswer(t *testing.T) {
+	at, done, err := freePort() // bound, and silent
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	load := UDPLoad{To: at, Clients: 1, Requests: 1, Payload: 8, Timeout: 2 * time.Millisecond}
+	nothing := func() error { return nil }
+	if _, err := load.Run(t.Context(), nothing, nothing); err == nil || !strings.Contains(err.Error(), "nothing answers") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestNATConfig(t *testing.T) {
+	good := NATConfig{Clients: 10, Requests: 100, Rounds: 1, Payload: 64, Out: io.Discard}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []func(*NATConfig){
+		func(c *NATConfig) { c.Clients = 0 }, func(c *NATConfig) { c.Requests = 9 }, func(c *NATConfig) { c.Rounds = 0 },
+		func(c *NATConfig) { c.Payload = 7 }, func(c *NATConfig) { c.Payload = 70000 },
+	} {
+		bad := good
+		change(&bad)
+		if bad.Validate() == nil {
+			t.Errorf("took %+v", bad)
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	if m := median([]float64{3, 1, 2}); m != 2 {
+		t.Errorf("median %v", m)
+	}
+	if m := median([]float64{4, 1, 2, 3}); m != 2.5 {
+		t.Errorf("median %v", m)
+	}
+}
+
+func TestCPUOfATree(t *testing.T) {
+	cpu, err := treeCPU(os.Getpid())
+	if err != nil || cpu <= 0 {
+		t.Fatalf("%v, %v", cpu, err)
+	}
+	if _, err := treeCPU(1<<22 - 1); err == nil {
+		t.Fatal("a process that is not there")
+	}
+}
+
+func TestFreePortsDiffer(t *testing.T) {
+	ports, err := (&natBench{}).freePorts(20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[netip.AddrPort]bool{}
+	for _, p := range ports {
+		if seen[p] {
+			t.Fatalf("%v twice", p)
+		}
+		seen[p] = true
+	}
+}

@@ -1,0 +1,274 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+)
+
+func TestNFQueueConfigNamesWhatIsWrong(t *testing.T) {
+	good := NFQueueConfig{Rounds: 1, Duration: time.Second}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*NFQueueConfig){
+		"0 rounds":                   func(c *NFQueueConfig) { c.Rounds = 0 },
+		"whole tenths":               func(c *NFQueueConfig) { c.Duration = 1550 * time.Millisecond },
+		`no road "x"; there are dir`: func(c *NFQueueConfig) { c.Roads = []string{"x"} },
+		`no load "x"; there are tcp`: func(c *NFQueueConfig) { c.Loads = []string{"x"} },
+		`no family "x"`:              func(c *NFQueueConfig) { c.Families = []string{"x"} },
+		`no offload "x"; there are`:  func(c *NFQueueConfig) { c.Offloads = []string{"x"} },
+		"bandwidth 1 bit/s":          func(c *NFQueueConfig) { c.Bandwidths = []float64{1} },
+		"bandwidth NaN bit/s":        func(c *NFQueueConfig) { c.Bandwidths = []float64{math.NaN()} },
+		"0 fragmented datagrams":     func(c *NFQueueConfig) { c.Fragmented = []int{0} },
+		`--with "x": write nfqlb`:    func(c *NFQueueConfig) { c.With = []string{"x"} },
+	} {
+		bad := good
+		change(&bad)
+		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %s: %v", want, err)
+		}
+	}
+}
+
+func TestParseQueues(t *testing.T) {
+	rows, err := parseQueues("    0   4242     3 2   512     7     8       99  1\n    1   4243     0 2   512     0     0        0  1\n")
+	if want := map[int]queueRow{0: {3, 7, 8, 99}, 1: {}}; err != nil || !maps.Equal(rows, want) {
+		t.Errorf("%v, %v", rows, err)
+	}
+	for _, bad := range []string{"1 2 3", "a b c d e f g h i", "0 1 2 3 4 5 6 99999999999 1"} {
+		if _, err := parseQueues(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+	now, before := queueRow{0, 1, 2, 5}, queueRow{0, math.MaxUint32, 2, math.MaxUint32 - 1}
+	if got := now.since(before); got != (queueRow{0, 2, 0, 7}) {
+		t.Errorf("counters that wrapped: %+v", got)
+	}
+}
+
+func TestParseIperfStreams(t *testing.T) {
+	run, err := parseIperfStreams([]byte("0,10.61.0.103,56461,10.96.0.1,5001,3,0.0-1.0,100,800\n0,10.61.0.101,54761,10.96.0.1,5001,1,0.0-1.5,200,1600\n0,10.61.0.2,0,10.96.0.1,5001,-1,0.0-1.5,300,2400\n"))
+	if err != nil || run.bytes != 300 || run.elapsed != 1500*time.Millisecond {
+		t.Errorf("%+v, %v", run, err)
+	}
+	for _, bad := range []string{"", "connect failed: Connection refused\n", "0,a,1,b,2,-1,0.0-1.0,5,40\n"} {
+		if _, err := parseIperfStreams([]byte(bad)); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+// What is compared stands side by side, and every load is measured in the networks it is for.
+func TestNFQueueChoosesCells(t *testing.T) {
+	b := &nfqBench{config: NFQueueConfig{Rounds: 1, Duration: time.Second}}
+	b.config.setDefaults()
+	b.choose()
+	count := map[string][]string{}
+	for _, cell := range b.cells {
+		key := cell.load.name + " " + cell.net.offload
+		count[key] = append(count[key], cell.net.road.name)
+		if cell.net.dsr != (cell.load.kind == LoadFragments) {
+			t.Errorf("%s in %s", cell.load.name, cell.net.name())
+		}
+	}
+	three, all := "[direct queue fast]", "[direct queue queues fast]"
+	want := map[string]string{
+		"tcp on": three, "tcp off": three, "tcp8 on": three, "tcp8 off": three, "tcp8-sources on": all, "tcp8-sources off": all,
+		"udp-2G off": three, "udp-4G off": three, "fragments-15000 off": three, "fragments-40000 off": three,
+		"flood off": all, "paced off": all, "pingpong off": three,
+	}
+	got := map[string]string{}
+	for key, roads := range count {
+		got[key] = fmt.Sprint(roads)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	if len(b.nets) != 4+4+3 {
+		t.Errorf("%d networks", len(b.nets))
+	}
+	kinds := map[string]bool{}
+	for _, load := range b.loads() {
+		kinds[load.kind] = true
+	}
+	if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, slices.Sorted(slices.Values(NFQueueLoads()))) {
+		t.Errorf("loads: %v", got)
+	}
+	b.config.With, b.cells = []string{PeerNfqlb}, nil
+	b.choose()
+	for _, cell := range b.cells {
+		if compare := cell.net.road.compare; compare != "" && b.on(compare, cell).net == nil {
+			t.Errorf("%s of %s has no road of nfqlb's to compare with", cell.load.name, cell.net.name())
+		}
+	}
+	for _, aim := range aims() { // an aim that nothing measures would never be told
+		if roads := count[aim.load+" "+max(aim.offload, "off")]; !slices.Contains(roads, aim.road) {
+			t.Errorf("nothing measures %q", aim.text)
+		}
+	}
+}
+
+// nfqResults are results of a run of three rounds: the queue carries half, the queues fail, the fast path is not there.
+func nfqResults() []*measure.Result {
+	b := &nfqBench{config: NFQueueConfig{Rounds: 3, Duration: 2 * time.Second, Offloads: []string{"off"}, Loads: []string{LoadTCP, LoadFlood, LoadPingPong}}, running: programs.NewGroup()}
+	b.config.setDefaults()
+	b.choose()
+	for _, cell := range b.cells {
+		for round := range uint64(3) {
+			run, spent := nfqRun{elapsed: 2 * time.Second}, nfqSpent{window: 2 * time.Second}
+			spent.machine.Busy = time.Second
+			part := uint64(1)
+			if cell.net.road.name == RoadQueue {
+				part = 2
+				cell.net.weir = &programs.Daemon{}
+				spent.balancer, spent.queues = time.Second, map[int]queueRow{0: {sequence: 200_000, queueDrops: 1}}
+			}
+			switch cell.load.kind {
+			case LoadTCP:
+				run.bytes = (8 + 2*round) * 2e9 / 8 / part
+			case LoadFlood:
+				run.packets, run.sent = (200_000+round)/part, 200_000+round
+			case LoadPingPong:
+				run.packets, run.sent, run.latency = 1000, 1000, &RoundTrips{Count: 1000, Best: 10 * float64(part), Median: 20 * float64(part), Ninety9: 30}
+			}
+			cell.note(run, spent)
+		}
+		switch cell.net.road.name {
+		case RoadQueue:
+			cell.net.first = map[int]queueRow{0: {sequence: 7}}
+		case RoadQueues:
+			cell.failed = errors.New("<nothing> arrived")
+		case RoadFast:
+			cell.net.absent = "this weir has no --fast"
+		}
+		cell.net.failed = cell.failed
+	}
+	for _, net := range b.nets { // their networks were never up
+		if net.weir != nil {
+			net.failed = errors.New("not up")
+		}
+	}
+	return b.results(time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))
+}
+
+func TestNFQueueTableAndReport(t *testing.T) {
+	text, err := json.Marshal(nfqResults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := ParseResults(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table, page bytes.Buffer
+	if err := WriteNFQueue(&table, results); err != nil {
+		t.Fatal(err)
+	}
+	squeezed := strings.Join(strings.Fields(table.String()), " ")
+	for _, want := range []string{
+		"direct 10.0 8.00-12.0 1.00 25.0", "queue 5.00 4.00-6.00 0.50 25.0 5.00 600000 3 0",
+		"queue 50.0 50.0-50.0 0.50 100 50.0 25.0 5.00 600000 3 0", "queue 40.0 40.0-40.0 2.00 20.0 30.0 100 25.0",
+		"queues failed", "fast not available", "not available: fast: this weir has no --fast", "failed: queues, flood, ipv4: <nothing> arrived",
+		"queue, offload off, before: queue 0: waiting 0, queue drops 0, user drops 0, sequence 7",
+		"at most 4.5 µs/packet; here 5.00: not reached",
+		"fast path, one TCP stream, offload off, ipv4: at least 0.95 of direct; here -: not measured",
+	} {
+		if !strings.Contains(squeezed, want) {
+			t.Errorf("no %q in\n%s", want, table.String())
+		}
+	}
+	if err := WriteReport(&page, results); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<svg", "not measured", "1 of 10 measurements failed", "&lt;nothing&gt; arrived", "not available"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("no %q in the report", want)
+		}
+	}
+	if text := table.String() + page.String(); strings.Contains(text, "nfqlb") {
+		t.Error("a figure of nfqlb, which did not run")
+	}
+	if strings.Contains(page.String(), "NaN") || strings.Contains(page.String(), "<nothing>") {
+		t.Error("the report shows NaN, or does not escape")
+	}
+}
+
+// Weir's roads stand beside the peer's with as many queues, round by round.
+func TestNFQueueComparesWithNfqlb(t *testing.T) {
+	b := &nfqBench{config: NFQueueConfig{Rounds: 2, Duration: time.Second, With: []string{PeerNfqlb}, Loads: []string{LoadFlood}}, running: programs.NewGroup()}
+	b.config.setDefaults()
+	b.choose()
+	for _, cell := range b.cells {
+		packets := map[string]uint64{RoadDirect: 400_000, RoadNfqlb: 100_000, RoadNfqlbQueues: 150_000, RoadQueue: 200_000, RoadQueues: 225_000}[cell.net.road.name]
+		for round := range uint64(2) {
+			cell.note(nfqRun{elapsed: time.Second, packets: packets * (round + 1), sent: 800_000}, nfqSpent{})
+		}
+	}
+	var table bytes.Buffer
+	if err := WriteNFQueue(&table, b.results(time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))); err != nil {
+		t.Fatal(err)
+	}
+	squeezed := strings.Join(strings.Fields(table.String()), " ")
+	for _, want := range []string{"x direct x nfqlb", "nfqlb 150 100-200 0.25 -", "queue 300 200-400 0.50 2.00", "queues 338 225-450 0.56 1.50"} {
+		if !strings.Contains(squeezed, want) {
+			t.Errorf("no %q in\n%s", want, table.String())
+		}
+	}
+}
+
+// Everything sent over loopback is counted by the sink, and an echo answers every source.
+func TestTrafficCountsWhatArrives(t *testing.T) {
+	local := netip.MustParseAddr("127.0.0.1")
+	free, done, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ready, counted := make(chan struct{}), make(chan DatagramsReceived, 1)
+	go func() {
+		got, err := Sink(ctx, free, 64, func() { close(ready) })
+		if err != nil {
+			t.Error(err)
+		}
+		counted <- got
+	}()
+	select {
+	case <-ready:
+	case got := <-counted:
+		t.Fatal(got)
+	}
+	load := Datagrams{Sources: []netip.Addr{local, netip.MustParseAddr("127.0.0.2")}, To: free, Size: 64, Rate: 2000, Duration: 100 * time.Millisecond}
+	sent, err := load.Send(t.Context())
+	if err != nil || sent.Sent == 0 || sent.Sent > 220 || sent.Elapsed <= 0 {
+		t.Errorf("%+v, %v", sent, err)
+	}
+	load.Size, load.Sources = 65, load.Sources[:1]
+	wrong, err := load.Send(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if got := <-counted; got.Received+got.Overflowed < sent.Sent || got.Received > sent.Sent || got.WrongSize > wrong.Sent {
+		t.Errorf("%+v of %+v and %+v", got, sent, wrong)
+	}
+	for _, bad := range []Datagrams{{}, {Sources: load.Sources, Size: 7, Duration: 1}, {Sources: load.Sources, Size: 64, Rate: -1, Duration: 1}} {
+		if _, err := bad.Send(t.Context()); err == nil {
+			t.Errorf("%+v was sent", bad)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package snatlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-lb/weir/internal/snat"
+	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+)
+
+// Measured is what one NAT let through.
+type Measured struct {
+	Held      int               `json:"held"`   // connections, as the clients count
+	Server    int               `json:"server"` // as the server counts
+	Offered   int               `json:"offered"`
+	Replicas  []int             `json:"replicas"`           // what each replica holds
+	Seconds   float64           `json:"filled_s"`           // from the first connect to the last growth
+	Failures  map[string]uint64 `json:"failures,omitempty"` // of the clients, by kind
+	Ceiling   string            `json:"ceiling,omitempty"`  // what the tester calls it; empty: all fit
+	CeilingAt int               `json:"ceiling_at,omitempty"`
+	Exhausted uint64            `json:"snat_exhausted_packets,omitempty"` // of Weir's NAT
+	History   []Point           `json:"history"`
+}
+
+// Point is the count at a time since the first connect.
+type Point struct {
+	Seconds float64 `json:"s"`
+	Held    int     `json:"held"`
+}
+
+const (
+	look      = 500 * time.Millisecond
+	quiet     = 3 * time.Second  // least time without any change
+	connect   = 3 * time.Second  // time-out of an attempt; its SYN is sent again after 1 s
+	enough    = 2 * connect      // of the plan's count: each SYN of then was given up, and its like sent once more
+	shortfall = 30 * time.Second // of a count that is not the plan's
+	atMost    = 150 * time.Second
+)
+
+// measure builds the layout, offers the scenario's connections and counts until nothing changes. tick may be nil.
+func (c *Config) measure(ctx context.Context, l *layout, tick func(held int)) (_ *Measured, err error) {
+	lab, err := netlab.Up(l.topology())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lab.Down()) }()
+	if err := l.applyKernel(lab); err != nil {
+		return nil, err
+	}
+	run := &run{layout: l, lab: lab, place: c.Place, tick: tick}
+	defer func() { err = errors.Join(err, run.close(ctx)) }()
+	if l.weir {
+		if run.weir, err = startWeir(ctx, c.Binary, l, lab); err != nil {
+			return nil, err
+		}
+	}
+	if err := run.start(); err != nil {
+		return nil, err
+	}
+	return run.watch(ctx)
+}
+
+// run is a measurement under way.
+type run struct {
+	layout *layout
+	lab    *netlab.Lab
+	place  tcpscale.Place
+	tick   func(int)
+	weir   *weirNAT
+	server *tcpscale.ServerCrew
+	crews  []*tcpscale.Crew // of replicas
+}
+
+func (r *run) at(namespace string) tcpscale.Place {
+	return tcpscale.Place{Command: r.place.Command, Do: r.lab.Namespace(namespace).Do}
+}
+
+// start starts the server's and all replicas' processes.
+func (r *run) start() error {
+	files, err := tcpscale.RaiseFiles()
+	if err != nil {
+		return err
+	}
+	s, l := r.layout.scenario, r.layout
+	demand := int(l.plan.Demand)
+	r.server, err = tcpscale.StartServer(r.at(serverHost), tcpscale.ServerConfig{Listen: l.servers(), ID: serverHost, Backlog: 65535},
+		tcpscale.WorkersFor(demand+demand/25, files)) // the kernel's spread is not quite even
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	id := rand.Uint64()
+	for node := range s.Nodes {
+		for replica := range l.replicas(node) {
+			base := tcpscale.ClientConfig{
+				Run: id, ID: fmt.Sprintf("node%d-replica%d", node, replica), Targets: l.targets(node), Sources: l.pods(node, replica), Connections: int(s.Connections),
+				InFlight: 2048, Heartbeat: 30 * time.Second, Misses: 3, Timeout: connect, BackoffMin: 500 * time.Millisecond, BackoffMax: 2 * time.Second,
+			}
+			workers := tcpscale.WorkersFor(base.Connections, files)
+			configs := make([]tcpscale.WorkerConfig, workers)
+			for i := range configs {
+				one := base
+				one.Worker, one.Client = i, uint32(len(r.crews)<<8|i)
+				one.Connections = base.Connections*(i+1)/workers - base.Connections*i/workers
+				configs[i].Client = &one
+			}
+			crew, err := tcpscale.StartCrew(r.at(fmt.Sprint("node", node)), configs)
+			if err != nil {
+				return fmt.Errorf("%s: %w", base.ID, err)
+			}
+			r.crews = append(r.crews, crew)
+		}
+	}
+	return nil
+}
+
+func (r *run) close(ctx context.Context) error {
+	for _, crew := range r.crews {
+		crew.Kill()
+	}
+	if r.server != nil {
+		r.server.Close()
+	}
+	return r.weir.stop(ctx)
+}
+
+// watch looks until the count is final.
+func (r *run) watch(ctx context.Context) (*Measured, error) {
+	s, plan := r.layout.scenario, r.layout.plan
+	m := &Measured{Offered: int(plan.Demand)}
+	ports := int(r.layout.kinds[snat.Ephemeral].PerKey)
+	finder := tcpscale.Finder{Patience: quiet, Ports: ports, Tuples: s.Replicas * r.layout.podAddresses() * s.Destinations}
+	began := time.Now()
+	changed, failedThen := began, uint64(0)
+	var plateau *tcpscale.Plateau
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(look):
+		}
+		client, server, err := r.reports()
+		if err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		held := client.Connections.Established
+		if held != m.Held {
+			changed, failedThen = now, client.Totals.Failed
+			m.Seconds = now.Sub(began).Seconds()
+		}
+		m.Held, m.Server, m.Failures = held, server.Connections.Established, client.Failures
+		m.History = append(m.History, Point{now.Sub(began).Seconds(), held})
+		plateau = finder.Watch(now.Sub(began), &client)
+		if r.tick != nil {
+			r.tick(held)
+		}
+		if err := r.countExhausted(ctx, m); err != nil {
+			return nil, err
+		}
+		refused := client.Totals.Failed - failedThen
+		if now.Sub(began) > atMost || r.final(m, now.Sub(changed), refused, plateau) {
+			break
+		}
+	}
+	for _, crew := range r.crews {
+		report := crew.Report()
+		m.Replicas = append(m.Replicas, report.Connections.Established)
+	}
+	if plateau != nil {
+		m.Ceiling, m.CeilingAt = plateau.Ceiling, plateau.At
+	}
+	return m, nil
+}
+
+// final reports whether a count that stood so long, while so many attempts were refused, is one.
+func (r *run) final(m *Measured, stood time.Duration, refused uint64, plateau *tcpscale.Plateau) bool {
+	missing := m.Offered - m.Held
+	switch {
+	case stood < quiet || m.Server != m.Held && stood < shortfall:
+		return false
+	case missing == 0:
+		return true
+	case plateau == nil:
+		return false
+	case int64(m.Held) != r.layout.plan.Holds:
+		return stood >= shortfall
+	}
+	return refused >= uint64(missing) || stood >= enough
+}
+
+// reports are what all clients and the server have done so far.
+func (r *run) reports() (client, server tcpscale.Report, err error) {
+	var all []tcpscale.Report
+	for _, crew := range r.crews {
+		err = errors.Join(err, crew.Err())
+		all = append(all, crew.Report())
+	}
+	err = errors.Join(err, r.server.Err())
+	return tcpscale.MergeReports(all), r.server.Report(), err
+}
+
+func (r *run) countExhausted(ctx context.Context, m *Measured) (err error) {
+	if r.weir == nil {
+		return nil
+	}
+	m.Exhausted, err = r.weir.exhausted(ctx)
+	return err
+}

@@ -1,0 +1,220 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
+)
+
+// A gauge levels off by its last third: what it did before does not matter, noise and single peaks do not either.
+func TestLevelOf(t *testing.T) {
+	series := func(name string, value func(minute float64) float64) *measure.Series {
+		s := &measure.Series{Name: name}
+		for second := 0.0; second <= 3600; second += 5 {
+			s.At, s.Values = append(s.At, second), append(s.Values, value(second/60))
+		}
+		return s
+	}
+	const mb = 1 << 20
+	for _, c := range []struct {
+		name     string
+		gauge    string
+		value    func(minute float64) float64
+		levelled bool
+		perHour  float64
+	}{
+		{"flat", gaugeResident, func(float64) float64 { return 50 * mb }, true, 0},
+		{"grows for half an hour, then no more", gaugeResident, func(m float64) float64 { return mb * (20 + 2*min(m, 30)) }, true, 0},
+		{"grows by 24 MB an hour", gaugeResident, func(m float64) float64 { return mb * (50 + 0.4*m) }, false, 24 * mb},
+		{"grows by less than its noise may", gaugeResident, func(m float64) float64 { return mb * (30 + 0.05*m) }, true, 3 * mb},
+		{"a collector's teeth", gaugeHeap, func(m float64) float64 { return mb * (20 + 10*math.Mod(m*7, 1)) }, true, math.NaN()},
+		{"one peak at the end", gaugeResident, func(m float64) float64 {
+			if m > 59 {
+				return 500 * mb
+			}
+			return 50 * mb
+		}, true, 0},
+		{"a descriptor lost every half minute", gaugeDescriptors, func(m float64) float64 { return 20 + math.Floor(2*m) }, false, 120},
+		{"goroutines come and go", gaugeGoroutines, func(m float64) float64 { return 20 + 8*math.Mod(m, 2) }, true, math.NaN()},
+		{"shrinks", gaugeResident, func(m float64) float64 { return mb * (100 - m) }, true, -60 * mb},
+	} {
+		l := levelOf(series(c.gauge, c.value), 0.05)
+		if l.levelled != c.levelled || !math.IsNaN(c.perHour) && math.Abs(l.perHour-c.perHour) > 0.02*math.Abs(c.perHour)+1e-6 {
+			t.Errorf("%s: %+v, want levelled %v and %g an hour", c.name, l, c.levelled, c.perHour)
+		}
+	}
+	if !levelOf(nil, 0.05).levelled {
+		t.Error("a gauge without samples grows")
+	}
+}
+
+func TestMetricSums(t *testing.T) {
+	sums := metricSums([]byte("# HELP weir_x it\n# TYPE weir_x gauge\nweir_x{a=\"1 2\"} 3\nweir_x{a=\"b\"} 1.5e1\ngo_goroutines 7\nbroken\n"))
+	if len(sums) != 4 || sums["weir_x"] != 18 || sums[`weir_x{a="b"}`] != 15 || sums["go_goroutines"] != 7 {
+		t.Errorf("%v", sums)
+	}
+}
+
+// The verdicts, the table and the page say which process grows and which load lost something.
+func TestSoakVerdicts(t *testing.T) {
+	s := &soak{config: SoakConfig{Duration: time.Hour, Load: 1, Growth: 5}, started: time.Unix(1e9, 0)}
+	leak := &watched{name: "node", alone: true, gauges: map[string]*measure.Series{}}
+	for minute := range 61 {
+		leak.add(gaugeResident, "bytes", time.Duration(minute)*time.Minute, float64(minute)*1e6)
+		leak.add(gaugeThreads, "", time.Duration(minute)*time.Minute, 9)
+		leak.add("flows", "", time.Duration(minute)*time.Minute, float64(minute))
+	}
+	results := []*measure.Result{
+		s.processResult(leak, time.Hour),
+		s.loadResult(soakLoad{name: "calls"}, soakCounts{answered: 10}, time.Hour),
+		s.loadResult(soakLoad{name: "moving"}, soakCounts{answered: 10, lost: 2}, time.Hour),
+	}
+	for i, want := range []string{VerdictGrows, VerdictOK, VerdictLost} {
+		if got := results[i].Parameters[ParamVerdict]; got != want {
+			t.Errorf("%s: %s, want %s", results[i].Road, got, want)
+		}
+	}
+	if n := SoakFailed(results); n != 2 {
+		t.Errorf("%d failed, want 2", n)
+	}
+	if short := s.processResult(leak, 5*time.Minute); short.Parameters[ParamVerdict] != VerdictShort {
+		t.Errorf("5 minutes: %v", short.Parameters)
+	}
+	var table, page bytes.Buffer
+	if err := WriteSoak(&table, results); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteReport(&page, results); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"resident memory by 20.0 MB over the last third", "1 processes: grows; 1 loads: nothing lost; 1 loads: lost"} {
+		if !strings.Contains(table.String(), want) || !strings.Contains(page.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, table.String())
+		}
+	}
+	if !strings.Contains(page.String(), "soak: tables of node") {
+		t.Error("no picture of the tables")
+	}
+}
+
+// A datagram that finds a socket full is counted by the kernel and by the port of the socket: that says whose fault it was.
+func TestFullSocketsAreFound(t *testing.T) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	at := conn.LocalAddr().(*net.UDPAddr)
+	before, err := readNetLosses(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender, err := net.DialUDP("udp", nil, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	for range 200 { // loopback delivers at once
+		if _, err := sender.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drops, err := readSocketDrops(nil, []uint16{uint16(at.Port)})
+	if err != nil || drops < 100 || drops > 200 {
+		t.Errorf("%d drops of the socket, %v", drops, err)
+	}
+	after, err := readNetLosses(nil)
+	if err != nil || after.since(before)[lossBuffer] < drops {
+		t.Errorf("%v, %v", after.since(before), err)
+	}
+}
+
+// What processes count is told apart: losses from packets that were forwarded, and the stages of TURN.
+func TestSoakLosses(t *testing.T) {
+	l := soakLosses{}
+	l.addCounters("turn", []byte(`weir_turn_listener_reasons_total{listener="udp",reason="ok"} 9
+weir_turn_listener_reasons_total{listener="udp",reason="bandwidth"} 2
+weir_turn_cluster_packets_total{cluster="a",direction="up"} 5
+weir_turn_cluster_packets_total{cluster="b",direction="up"} 6
+weir_turn_cluster_packets_total{cluster="b",direction="down"} 70
+weir_udp_receive_overflows_total 3
+weir_udp_forwarded_total 100
+weir_packets_total{reason="cid_unknown"} 8
+weir_packets_total{reason="fragment_unknown"} 4
+`))
+	s := &soak{config: SoakConfig{Duration: time.Hour, Load: 1, Growth: 5}}
+	counts := soakCounts{lost: 1, figures: turnCounts{sent: 12, lost: 1}.figures()}
+	r := s.lossResult(l.since(soakLosses{`turn: weir_udp_receive_overflows_total` + lossOfWeir: 1}), []soakCounts{counts}, time.Minute)
+	want := map[string]float64{
+		lossTurnSent: 12, lossTurnPassed: 11, lossTurnReceived: 11,
+		"turn: weir_udp_receive_overflows_total" + lossOfWeir:                                    2,
+		`turn: weir_turn_listener_reasons_total{listener="udp",reason="bandwidth"}` + lossOfWeir: 2,
+		`turn: weir_packets_total{reason="fragment_unknown"}` + lossOfWeir:                       4,
+	}
+	for _, f := range r.Figures {
+		if want[f.Name] != f.Value {
+			t.Errorf("%s: %g, want %g", f.Name, f.Value, want[f.Name])
+		}
+	}
+	if len(r.Figures) != len(want) || r.Errors != 1 {
+		t.Errorf("%d lost, %v", r.Errors, r.Figures)
+	}
+	var table, page bytes.Buffer
+	if err := errors.Join(WriteSoak(&table, []*measure.Result{r}), WriteReport(&page, []*measure.Result{r})); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(table.String(), "weir_udp_receive_overflows_total (weir)") || !strings.Contains(page.String(), "Losses by place") {
+		t.Errorf("no table of the losses:\n%s", table.String())
+	}
+}
+
+// A flow load counts what it opens and keeps, and a flow that stops is lost.
+func TestFlowLoad(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		server, err := openResponder(nil, netip.MustParseAddrPort("127.0.0.1:0"), "server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.close()
+		f, err := openFlow(nil, netip.MustParseAddr("127.0.0.1"), server.at(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.close()
+		for range 3 {
+			owner, _, err := f.ask(t.Context())
+			if want := "server " + f.conn.LocalAddr().String(); err != nil || owner != want {
+				t.Errorf("stream %v: %q, %v; want %q", stream, owner, err, want)
+			}
+		}
+	}
+}
+
+func TestSoakConfig(t *testing.T) {
+	good := SoakConfig{Duration: time.Hour, Every: 5 * time.Second, Load: 1, Growth: 5}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*SoakConfig){
+		"--duration": func(c *SoakConfig) { c.Duration = time.Second },
+		"--every":    func(c *SoakConfig) { c.Every = time.Hour },
+		"--load":     func(c *SoakConfig) { c.Load = math.NaN() },
+		"--growth":   func(c *SoakConfig) { c.Growth = 0 },
+	} {
+		c := good
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error about %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+	"github.com/weir-lb/weir/internal/testbed/scratch"
+)
+
+// The scenarios of [Turn] in its results.
+const (
+	ScenarioTurn      = "turn"       // one load, its connections and their sum
+	ScenarioTurnSweep = "turn-sweep" // packet rates and costs by packet size
+)
+
+// Roads of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
+// for each client.
+const (
+	RoadTurnDirect  = "direct"
+	RoadTurnWeir    = "weir"
+	RoadTurnWeirCat = RoadTurnWeir + roadTurnCat
+
+	roadTurnCat = " cat" // behind the server's name
+)
+
+// Ways of TurnConfig.Road and generators of TurnConfig.Generator.
+const (
+	TurnRoadCat     = "cat"
+	TurnRoadChannel = "direct-channel"
+
+	GeneratorAuto    = "auto"
+	GeneratorIperf   = "iperf"
+	GeneratorBuiltin = "builtin"
+
+	NetworkAuto     = "auto" // loopback, with an offload veth
+	NetworkLoopback = "loopback"
+	NetworkVeth     = "veth"
+
+	TransportUDP = "udp"
+	TransportTCP = "tcp"
+
+	DirectionUp   = "up"
+	DirectionDown = "down"
+
+	WithNone = "none" // of TurnConfig.With: no peer
+)
+
+// TurnConfig is one run of `weir turn bench`.
+type TurnConfig struct {
+	Binary    string // our own
+	Clients   int    // turncats, or clients of the generator
+	Duration  time.Duration
+	Size      int     // bytes of a datagram
+	Bandwidth float64 // bits/s of user data for each client
+	Platform  string  // local
+	Road      string
+	With      []string // peers to compare with in the same run, of TurnPeers; none, or [WithNone]: no comparison
+	Generator string
+	Offload   string // mode of the gateway: none, auto, tcx, xdp
+	Network   string // auto, loopback, veth
+	Transport string // of the clients to the TURN server: udp, tcp
+	Direction string // up: clients to sink; down needs Road direct-channel
+	Workers   int    // of the gateway; 0: its default
+	Burst     int    // datagrams that a client of the built-in generator sends in a row; 0: 8 without turncats, else 1
+	NoGSO     bool   // the built-in generator sends every datagram by itself
+
+	Sweep  bool
+	Sizes  []int
+	Rates  []float64     // datagrams a second of all the clients at which costs are compared
+	Rounds int           // of each rate
+	Probe  time.Duration // length of a try of the search
+	Most   float64       // datagrams a second at which the search stops
+
+	// Progress is called often with how far the run is, 0 to 1, and what it does now.
+	Progress func(done float64, what string)
+}
+
+// TurnSizes are the packet sizes that STUNner's guide recommends to measure, in bytes.
+func TurnSizes() []int { return []int{64, 128, 256, 512, 1024, 1200} }
+
+// TurnPeers names the servers that [Turn] can compare with.
+func TurnPeers() []string { return []string{PeerCoturn, PeerStunner} }
+
+// peers are those of With.
+func (c *TurnConfig) peers() []string {
+	if slices.Equal(c.With, []string{WithNone}) {
+		return nil
+	}
+	return c.With
+}
+
+// Limits of TurnConfig.
+const (
+	minTurnSize = 40 // the generator's header and trailer
+	maxTurnSize = 1472
+)
+
+// Validate says what cannot be meant.
+func (c *TurnConfig) Validate() error {
+	in := func(what, value string, of ...string) error {
+		if slices.Contains(of, value) {
+			return nil
+		}
+		return fmt.Errorf("%s %q: write %s", what, value, strings.Join(of, ", "))
+	}
+	if c.Platform == "k8s" {
+		return errors.New("platform k8s is not supported yet: it comes with the Kubernetes operator; write -p local")
+	}
+	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, TurnRoadChannel),
+		in("generator", c.Generator, GeneratorAuto, GeneratorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
+		in("network", c.Network, NetworkAuto, NetworkLoopback, NetworkVeth), in("transport", c.Transport, TransportUDP, TransportTCP),
+		in("direction", c.Direction, DirectionUp, DirectionDown))
+	if errs != nil {
+		return errs
+	}
+	sizes := c.Sizes
+	if !c.Sweep {
+		sizes = []int{c.Size}
+	}
+	for _, size := range sizes {
+		if size < minTurnSize || size > maxTurnSize {
+			return fmt.Errorf("packets of %d bytes: want %d to %d", size, minTurnSize, maxTurnSize)
+		}
+	}
+	switch {
+	case c.Clients < 1 || c.Clients > 1000:
+		return fmt.Errorf("%d clients: want 1 to 1000", c.Clients)
+	case c.Duration < 100*time.Millisecond || c.Duration > time.Hour:
+		return fmt.Errorf("%v: want 0.1 s to an hour", c.Duration)
+	case c.Bandwidth < 1000 || c.Bandwidth > 100e9:
+		return fmt.Errorf("%.0f bits/s: want 1k to 100G", c.Bandwidth)
+	case c.Burst < 0 || c.Burst > 64 || c.Workers < 0 || c.Workers > 1024:
+		return fmt.Errorf("bursts of %d, %d workers: want up to 64 and up to 1024", c.Burst, c.Workers)
+	case c.Road == TurnRoadChannel && c.Generator == GeneratorIperf:
+		return errors.New("iperf speaks no TURN: --road direct-channel needs --generator builtin")
+	case c.Direction == DirectionDown && c.Road != TurnRoadChannel:
+		return errors.New("direction down is of the built-in generator alone: it needs --road direct-channel")
+	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.Most < 1000):
+		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.Most)
+	case c.veth() && netlab.Privileged() != nil:
+		return fmt.Errorf("offload %s on network %s needs root", c.Offload, c.Network)
+	case c.Offload != "none" && !c.veth():
+		return fmt.Errorf("offload %s needs interfaces that packets come in on: write --network veth", c.Offload)
+	}
+	for _, rate := range c.Rates {
+		if rate < 100 || rate > 10e6 {
+			return fmt.Errorf("rate of %v packets/s: want 100 to 10M", rate)
+		}
+	}
+	return c.missing()
+}
+
+// missing names programs that were asked for and are not installed.
+func (c *TurnConfig) missing() error {
+	var missing error
+	if c.Generator == GeneratorIperf {
+		missing = needTools([]string{"iperf"})
+	}
+	return errors.Join(missing, checkPeers(c.peers(), TurnPeers()...))
+}
+
+// generator is the one to use. A sweep's tries are short and its loads have no use for iperf's reports.
+func (c *TurnConfig) generator() string {
+	if c.Generator != GeneratorAuto {
+		return c.Generator
+	}
+	if c.Road == TurnRoadChannel || c.Sweep || needTools([]string{"iperf"}) != nil {
+		return GeneratorBuiltin
+	}
+	return GeneratorIperf
+}
+
+// size is the largest packet of the run.
+func (c *TurnConfig) size() int {
+	if c.Sweep {
+		return slices.Max(c.Sizes)
+	}
+	return c.Size
+}
+
+// burst is how many datagrams of a client come in a row.
+func (c *TurnConfig) burst() int {
+	switch {
+	case c.Burst > 0:
+		return c.Burst
+	case c.Road == TurnRoadChannel:
+		return 8
+	}
+	return 1
+}
+
+// veth says whether clients, servers and sink are on hosts of their own.
+func (c *TurnConfig) veth() bool {
+	return c.Network == NetworkVeth || c.Network == NetworkAuto && c.Offload != "none"
+}
+
+// segment says whether the generator sends bursts as one segmented send. Over a veth they would stay one packet, as nothing
+// does that comes over a wire.
+func (c *TurnConfig) segment() bool { return !c.NoGSO && !c.veth() }
+
+// rate is the datagrams a second of all the clients that Bandwidth makes.
+func (c *TurnConfig) rate() float64 {
+	return c.Bandwidth / 8 / float64(c.Size) * float64(c.Clients)
+}
+
+func (c *TurnConfig) progress(done float64, format string, args ...any) {
+	if c.Progress != nil {
+		c.Progress(min(done, 1), fmt.Sprintf(format, args...))
+	}
+}
+
+// Turn runs what the configuration asks for. When ctx ends, so does everything that was started.
+func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	temporary, err := scratch.New()
+	if err != nil {
+		return nil, err
+	}
+	defer temporary.Remove()
+	s := &turnStage{config: config, running: programs.NewGroup(), started: time.Now(), dir: temporary.Path}
+	defer func() { err = errors.Join(err, s.close()) }()
+	config.progress(0, "starting servers")
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	if config.Sweep {
+		return s.sweep(ctx)
+	}
+	return s.single(ctx)
+}
+
+// single runs the one load over each road.
+func (s *turnStage) single(ctx context.Context) (runs []*TurnRun, err error) {
+	total := float64(len(s.roads))
+	for i, road := range s.roads {
+		s.config.progress(float64(i)/total, "%s: warming up", road.name)
+		if err := s.warm(ctx, road); err != nil {
+			return nil, fmt.Errorf("%s: %w", road.name, err)
+		}
+		stop := s.tick(float64(i)/total, 1/total, s.config.Duration, road.name)
+		phase, err := s.run(ctx, road, turnLoad{rate: s.config.rate(), size: s.config.Size, duration: s.config.Duration})
+		stop()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", road.name, err)
+		}
+		runs = append(runs, s.result(ScenarioTurn, road, phase))
+	}
+	return runs, nil
+}
+
+// tick keeps progress moving during a load.
+func (s *turnStage) tick(from, share float64, d time.Duration, what string) (stop func()) {
+	if d < 2*time.Second {
+		s.config.progress(from, "%s", what)
+		return func() {}
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(250 * time.Millisecond)
+		defer ticker.Stop()
+		for begun := time.Now(); ; {
+			select {
+			case <-done:
+				return
+			case now := <-ticker.C:
+				part := min(now.Sub(begun).Seconds()/d.Seconds(), 1)
+				s.config.progress(from+share*part, "%s: %.0f of %.0f s", what, part*d.Seconds(), d.Seconds())
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}

@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+)
+
+// turnIperf is iperf 2: a server for all the roads, and a client for each connection of a load.
+type turnIperf struct {
+	at      netip.AddrPort
+	server  *exec.Cmd
+	said    *programs.LastLines
+	last    time.Time           // when the last load ended
+	sources map[string][]uint16 // source ports of a road's clients: a turncat keeps the allocation of an address
+}
+
+const (
+	iperfWarm  = 500 * time.Millisecond
+	iperfGrace = 15 * time.Second // for a client to hear its server's report
+	// iperfPause is how long a server may still tell a client its report: one that comes meanwhile is mistaken for it, or
+	// never read from.
+	iperfPause = 600 * time.Millisecond
+	// iperfStagger lies between the starts of two clients.
+	iperfStagger = 10 * time.Millisecond
+	iperfTries   = 3
+)
+
+// startIperf starts the server.
+func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
+	ports, err := s.ports(s.far, 1)
+	if err != nil {
+		return nil, err
+	}
+	i := &turnIperf{at: netip.AddrPortFrom(s.far4, ports[0]), said: &programs.LastLines{}, sources: map[string][]uint16{}}
+	i.server = exec.Command("iperf", "-s", "-u", "-e", "-B", i.at.Addr().String(), "-p", strconv.Itoa(int(i.at.Port()))) //nolint:gosec // numbers of ours
+	i.server.Stdout, i.server.Stderr = i.said, i.said
+	if err := s.running.Start(s.far, i.server); err != nil {
+		return nil, err
+	}
+	return i, i.listening(ctx)
+}
+
+// listening waits for the server's first lines.
+func (i *turnIperf) listening(ctx context.Context) error {
+	for end := time.Now().Add(iperfGrace); time.Now().Before(end); {
+		if strings.Contains(i.said.Said(), "listening on UDP port") {
+			return nil
+		}
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return errors.New("iperf server does not start" + i.said.Said())
+}
+
+// warm runs a short load: the first datagrams make the allocations.
+func (i *turnIperf) warm(ctx context.Context, s *turnStage, road *turnRoad) error {
+	ports, err := s.ports(s.clients, s.config.Clients)
+	if err != nil {
+		return err
+	}
+	i.sources[road.name] = ports
+	_, err = i.run(ctx, s, road, turnLoad{rate: 200 * float64(s.config.Clients), size: s.config.size(), duration: iperfWarm})
+	return err
+}
+
+// run is try until the server's reports came back: now and then iperf's listener mixes up clients that begin in the same
+// moment, and answers neither.
+func (i *turnIperf) run(ctx context.Context, s *turnStage, road *turnRoad, load turnLoad) (phase turnPhase, err error) {
+	for range iperfTries {
+		if phase, err = i.try(ctx, s, road, load); !errors.Is(err, errNoReport) {
+			break
+		}
+	}
+	return phase, err
+}
+
+// try starts a client for each connection, waits for all, and reads what the server told each of them.
+func (i *turnIperf) try(ctx context.Context, s *turnStage, road *turnRoad, load turnLoad) (phase turnPhase, err error) {
+	phase.load = load
+	if err := sleep(ctx, time.Until(i.last.Add(iperfPause))); err != nil {
+		return phase, err
+	}
+	defer func() { i.last = time.Now() }()
+	ctx, cancel := context.WithTimeout(ctx, load.duration+iperfGrace)
+	defer cancel()
+	before, err := procstat.CPU(i.server.Process.Pid)
+	if err != nil {
+		return phase, fmt.Errorf("iperf server has ended%s", i.said.Said())
+	}
+	clients := make([]iperfClient, s.config.Clients)
+	for k := range clients {
+		to := i.at
+		if len(road.to) > 0 {
+			to = road.to[k]
+		}
+		c := &clients[k]
+		c.cmd = exec.Command("iperf", "-c", to.Addr().String(), "-u", "-e", "-p", strconv.Itoa(int(to.Port())), //nolint:gosec // numbers of ours
+			"-B", fmt.Sprintf("%s:%d", s.source, i.sources[road.name][k]), "-t", strconv.FormatFloat(load.duration.Seconds(), 'f', 1, 64),
+			"-l", strconv.Itoa(load.size), "-b", strconv.FormatFloat(load.rate/float64(len(clients))*float64(load.size)*8, 'f', 0, 64))
+		c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.out
+		if err := s.running.Start(s.clients, c.cmd); err != nil {
+			return phase, err
+		}
+		if err := sleep(ctx, iperfStagger); err != nil {
+			return phase, err
+		}
+	}
+	var spent time.Duration
+	for k := range clients {
+		cpu, err := clients[k].wait(ctx, s)
+		if err != nil {
+			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.said.Said(), s.said())
+		}
+		spent += cpu
+		row, err := clients[k].row()
+		if err != nil {
+			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.said.Said(), s.said())
+		}
+		row.ID = k + 1
+		phase.rows = append(phase.rows, row)
+	}
+	phase.sum = turnSum(phase.rows)
+	after, err := procstat.CPU(i.server.Process.Pid)
+	if err != nil {
+		return phase, err
+	}
+	phase.processes = []measure.Process{{Name: "iperf clients", CPU: spent}, {Name: "iperf server", CPU: after - before}}
+	return phase, nil
+}
+
+// iperfClient is one connection.
+type iperfClient struct {
+	cmd *exec.Cmd
+	out bytes.Buffer
+}
+
+// wait waits for its end and returns what it spent.
+func (c *iperfClient) wait(ctx context.Context, s *turnStage) (time.Duration, error) {
+	stop := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() }) // it may have ended
+	defer stop()
+	err := c.cmd.Wait()
+	s.running.Forget(c.cmd)
+	switch {
+	case ctx.Err() != nil:
+		return 0, fmt.Errorf("%w: %s", ctx.Err(), strings.TrimSpace(c.out.String()))
+	case err != nil:
+		return 0, fmt.Errorf("%w: %s", err, strings.TrimSpace(c.out.String()))
+	}
+	return c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime(), nil
+}
+
+var errNoReport = errors.New("the server's report did not come back")
+
+// row is the server's report, which a client prints last.
+func (c *iperfClient) row() (TurnRow, error) {
+	_, report, ok := strings.Cut(c.out.String(), "Server Report:")
+	if !ok {
+		return TurnRow{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimSpace(c.out.String()))
+	}
+	rows, err := parseIperfRows(strings.NewReader(report))
+	if err != nil {
+		return TurnRow{}, err
+	}
+	if len(rows) != 1 {
+		return TurnRow{}, fmt.Errorf("%d rows in the server's report: %s", len(rows), strings.TrimSpace(report))
+	}
+	return rows[0], nil
+}

@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
+)
+
+// TurnRun is one result of [Turn] with its connections. Its JSON is that of its Result and two more keys, "connections" and
+// "sum", so `weir bench report` reads it as any other.
+type TurnRun struct {
+	*measure.Result
+	Connections []TurnRow
+	Sum         TurnRow
+	Search      []turnTry
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r *TurnRun) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(r.Result)
+	if err != nil {
+		return nil, err
+	}
+	more, err := json.Marshal(struct {
+		Connections []TurnRow `json:"connections,omitempty"`
+		Sum         TurnRow   `json:"sum"`
+		Search      []turnTry `json:"search,omitempty"`
+	}{r.Connections, r.Sum, r.Search})
+	if err != nil {
+		return nil, err
+	}
+	return append(append(bytes.TrimSuffix(text, []byte("}")), ','), more[1:]...), nil
+}
+
+// Results are the plain results.
+func Results(runs []*TurnRun) (list []*measure.Result) {
+	for _, run := range runs {
+		list = append(list, run.Result)
+	}
+	return list
+}
+
+// Names of the figures of [Turn].
+const (
+	FigureTurnRate    = "packets/s"         // that arrived
+	FigureTurnLoss    = "loss"              // % of what was sent
+	FigureTurnJitter  = "jitter"            // ms
+	FigureTurnMost    = "highest packets/s" // with less than 1 % loss
+	FigureTurnServer  = "server CPU"        // us for a packet that arrived
+	FigureTurnLow     = "server CPU, lowest"
+	FigureTurnHigh    = "server CPU, highest"
+	FigureTurnCat     = "turncat CPU"
+	FigureTurnMachine = "machine CPU, ours" // all our processes and the kernel threads that carry packets
+	FigureTurnOthers  = "cores busy with others"
+	FigureTurnSink    = "lost at the sink" // found the sink's own buffer full
+)
+
+// Keys of Result.Parameters.
+const (
+	ParamTurnSize = "packet_bytes"
+	ParamTurnRate = "rate" // packets/s, or ParamTurnMax
+	ParamTurnMax  = "highest"
+	paramClients  = "clients"
+)
+
+// base is what all results of a run share.
+func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnPhase) *measure.Result {
+	generator := s.config.generator()
+	parameters := map[string]string{
+		ParamTurnSize: strconv.Itoa(size), paramClients: strconv.Itoa(s.config.Clients), "generator": generator, "network": s.network,
+		"platform": s.config.Platform, "offload": s.offload, "latency": "one-way, one clock", "with": s.config.with(),
+		"transport": s.config.Transport, "direction": s.config.Direction,
+	}
+	if generator == GeneratorBuiltin {
+		parameters["burst"] = strconv.Itoa(s.config.burst())
+		parameters["segmentation"] = strconv.FormatBool(s.config.segment())
+	}
+	return &measure.Result{
+		Scenario: scenario, Road: road.name, Parameters: parameters, Machine: machine(), Started: s.started,
+		Elapsed: time.Duration(phase.sum.Seconds * float64(time.Second)), Requests: phase.received(), Errors: phase.sum.Lost,
+		Bytes: uint64(phase.sum.Bytes), Latency: phase.latency, Processes: phase.processes, Figures: phase.figures(),
+	}
+}
+
+func (p *turnPhase) figures() []measure.Figure {
+	figures := []measure.Figure{
+		{Name: FigureTurnRate, Value: p.sum.Rate, Unit: "1/s"},
+		{Name: FigureTurnLoss, Value: 100 * p.sum.Loss(), Unit: "%"},
+		{Name: FigureTurnJitter, Value: p.sum.Jitter, Unit: "ms"},
+		{Name: FigureTurnSink, Value: float64(p.overflowed)},
+	}
+	n := float64(p.received())
+	if n == 0 {
+		return figures
+	}
+	cost := func(name string, spent time.Duration) {
+		figures = append(figures, measure.Figure{Name: name, Value: float64(spent) / float64(time.Microsecond) / n, Unit: "us/packet"})
+	}
+	for _, process := range p.processes {
+		switch process.Name {
+		case partGateway, PeerCoturn, PeerStunner:
+			cost(FigureTurnServer, process.CPU)
+		case partCat:
+			cost(FigureTurnCat, process.CPU)
+		}
+	}
+	cost(FigureTurnMachine, p.machine.Ours)
+	return append(figures, measure.Figure{Name: FigureTurnOthers, Value: p.others()})
+}
+
+// others is how many cores other programs kept busy. The processes' times are read one after the other, so their sum may
+// exceed what the machine spent, which is the upper bound.
+func (p *turnPhase) others() float64 {
+	return min(max(p.machine.Others, 0), p.machine.Busy).Seconds() / max(p.window.Seconds(), 0.001)
+}
+
+// result is one load's.
+func (s *turnStage) result(scenario string, road *turnRoad, phase turnPhase) *TurnRun {
+	r := s.base(scenario, road, phase.load.size, &phase)
+	r.Parameters["bits_per_s"] = strconv.FormatFloat(s.config.Bandwidth, 'f', 0, 64)
+	r.Parameters["seconds"] = strconv.FormatFloat(s.config.Duration.Seconds(), 'f', -1, 64)
+	return &TurnRun{Result: r, Connections: phase.rows, Sum: phase.sum}
+}
+
+// cellResults are a result for each rate and one for the highest.
+func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
+	for j, rate := range s.config.Rates {
+		phase := addUp(cell.rates[j])
+		r := s.base(ScenarioTurnSweep, cell.road, cell.size, &phase)
+		r.Parameters[ParamTurnRate] = strconv.FormatFloat(rate, 'f', -1, 64)
+		r.Parameters["rounds"] = strconv.Itoa(s.config.Rounds)
+		r.Parameters["seconds"] = strconv.FormatFloat(s.config.Duration.Seconds(), 'f', -1, 64)
+		if spread := spreadOf(serverCosts(cell.rates[j])); cell.search != nil && spread.low == spread.low {
+			r.Figures = append(r.Figures, measure.Figure{Name: FigureTurnLow, Value: spread.low, Unit: "us/packet"}, measure.Figure{Name: FigureTurnHigh, Value: spread.high, Unit: "us/packet"})
+		}
+		runs = append(runs, &TurnRun{Result: r, Sum: phase.sum})
+	}
+	if cell.search == nil {
+		return runs
+	}
+	phase := cell.best
+	if phase == nil {
+		phase = &turnPhase{}
+	}
+	r := s.base(ScenarioTurnSweep, cell.road, cell.size, phase)
+	r.Parameters[ParamTurnRate], r.Parameters["limited_by"] = ParamTurnMax, cell.limitedBy()
+	r.Parameters["try_seconds"] = strconv.FormatFloat(s.config.Probe.Seconds(), 'f', -1, 64)
+	r.Figures = append(r.Figures, measure.Figure{Name: FigureTurnMost, Value: phase.sum.Rate, Unit: "1/s"})
+	return append(runs, &TurnRun{Result: r, Connections: phase.rows, Sum: phase.sum, Search: cell.search.trace})
+}
+
+// with names the peers of the run.
+func (c *TurnConfig) with() string {
+	if len(c.peers()) == 0 {
+		return WithNone
+	}
+	return strings.Join(c.With, ",")
+}
+
+// describe is the header of a report, as STUNner's script prints it and more.
+func (c *TurnConfig) describe() string {
+	return fmt.Sprintf("Number of concurrent turncat clients: %d\nEvaluation time: %s sec\nPacket size: %d bytes\nBandwidth: %s Kbits/sec or %s Mbits/sec per turncat client\nPlatform: %s\n",
+		c.Clients, strconv.FormatFloat(c.Duration.Seconds(), 'f', -1, 64), c.Size, strconv.FormatFloat(c.Bandwidth/1e3, 'f', -1, 64), strconv.FormatFloat(c.Bandwidth/1e6, 'f', -1, 64), c.Platform)
+}

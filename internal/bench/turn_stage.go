@@ -1,0 +1,382 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+)
+
+// turnStage is the network and the programs of a run.
+type turnStage struct {
+	config  TurnConfig
+	running *programs.Group
+	started time.Time
+	dir     string
+	lab     *netlab.Lab
+	// Where the parts run; nil: the host's own network.
+	clients, servers, far *netlab.Host
+	network               string
+
+	server, relay, source, far4 netip.Addr
+	iperf                       *turnIperf // nil: the built-in generator
+	weir                        *programs.Daemon
+	offload                     string // what the gateway says of it
+	roads                       []*turnRoad
+}
+
+// turnRoad is one way from the clients to the sink.
+type turnRoad struct {
+	name    string
+	sink    netip.AddrPort
+	server  netip.AddrPort   // TURN server; invalid: plain UDP
+	to      []netip.AddrPort // plain UDP: where client i sends
+	parts   []turnPart
+	traffic *turnTraffic
+	warmed  bool
+}
+
+// turnPart is a process, or several of one kind, whose processor time is told.
+type turnPart struct {
+	name string
+	pids []int
+}
+
+const (
+	turnUser, turnPassword, turnRealm = "user1", "passwd1", "weir"
+
+	partGateway, partCat, partGenerator = "gateway", "cat", "generator" // a peer's part has the peer's name
+)
+
+// turnTopology has the clients, the servers and the far end on hosts of their own, joined by veths.
+func turnTopology() netlab.Topology {
+	end := func(namespace, name, address string) netlab.End {
+		return netlab.End{Namespace: namespace, Name: name, Addresses: netlab.Prefixes(address)}
+	}
+	via := func(to, gateway string) []netlab.Route {
+		return []netlab.Route{{To: netip.MustParsePrefix(to), Via: netip.MustParseAddr(gateway)}}
+	}
+	return netlab.Topology{
+		Name: "benchturn",
+		Namespaces: []netlab.Namespace{
+			{Name: "clients", Routes: via("10.78.2.0/24", "10.78.1.1")}, {Name: "servers", Forward: true}, {Name: "far", Routes: via("10.78.1.0/24", "10.78.2.1")},
+		},
+		Links: []netlab.Link{
+			{A: end("clients", "c0", "10.78.1.2/24"), B: end("servers", "s0", "10.78.1.1/24")},
+			{A: end("servers", "s1", "10.78.2.1/24"), B: end("far", "f0", "10.78.2.2/24")},
+		},
+	}
+}
+
+// open builds the network and starts servers and turncats.
+func (s *turnStage) open(ctx context.Context) error {
+	if err := s.openNetwork(); err != nil {
+		return err
+	}
+	s.running.Swift = netlab.Privileged() == nil
+	ports, err := s.ports(s.servers, 1+len(s.config.peers()))
+	if err != nil {
+		return err
+	}
+	if s.config.generator() == GeneratorIperf {
+		if s.iperf, err = s.startIperf(ctx); err != nil {
+			return err
+		}
+	}
+	direct := &turnRoad{name: RoadTurnDirect}
+	if direct.sink, err = s.sinkPort(); err != nil {
+		return err
+	}
+	s.roads = append(s.roads, direct)
+	gateway := netip.AddrPortFrom(s.server, ports[0])
+	if err := s.startGateway(ctx, gateway); err != nil {
+		return err
+	}
+	if err := s.addServer(ctx, RoadTurnWeir, gateway, turnPart{partGateway, []int{s.weir.PID()}}); err != nil {
+		return err
+	}
+	for i, name := range s.config.peers() {
+		at := netip.AddrPortFrom(s.server, ports[1+i])
+		pid, err := s.startPeer(ctx, name, at)
+		if err != nil {
+			return err
+		}
+		if err := s.addServer(ctx, name, at, turnPart{name, []int{pid}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openNetwork chooses where things run. The offload needs interfaces that packets come in on and leave by.
+func (s *turnStage) openNetwork() (err error) {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	s.server, s.relay, s.source, s.far4, s.network = loopback, loopback, loopback, loopback, "loopback of the host"
+	if netlab.Privileged() != nil {
+		return nil
+	}
+	if !s.config.veth() {
+		if s.lab, err = netlab.Up(netlab.Topology{Name: "benchturn", Namespaces: []netlab.Namespace{{Name: "all"}}}); err != nil {
+			return err
+		}
+		all := s.lab.Namespace("all")
+		s.clients, s.servers, s.far, s.network = all, all, all, "loopback of a network namespace"
+		return nil
+	}
+	if s.lab, err = netlab.Up(turnTopology()); err != nil {
+		return err
+	}
+	s.clients, s.servers, s.far = s.lab.Namespace("clients"), s.lab.Namespace("servers"), s.lab.Namespace("far")
+	s.server, s.relay, s.source = netip.MustParseAddr("10.78.1.1"), netip.MustParseAddr("10.78.2.1"), netip.MustParseAddr("10.78.1.2")
+	s.far4, s.network = netip.MustParseAddr("10.78.2.2"), "three network namespaces joined by veths; direct is routed by the kernel"
+	return nil
+}
+
+// addServer adds the road through a server, behind turncats if asked.
+func (s *turnStage) addServer(ctx context.Context, name string, at netip.AddrPort, server turnPart) error {
+	road := &turnRoad{name: name, server: at, parts: []turnPart{server}}
+	var err error
+	if road.sink, err = s.sinkPort(); err != nil {
+		return err
+	}
+	if s.config.Road == TurnRoadCat {
+		road.name, road.server = name+roadTurnCat, netip.AddrPort{}
+		ports, err := s.ports(s.clients, s.config.Clients)
+		if err != nil {
+			return err
+		}
+		cats := turnPart{name: partCat}
+		for i, port := range ports {
+			listen := netip.AddrPortFrom(s.source, port)
+			pid, err := s.startCat(ctx, fmt.Sprintf("%s-%d", name, i), listen, at, road.sink)
+			if err != nil {
+				return err
+			}
+			cats.pids = append(cats.pids, pid)
+			road.to = append(road.to, listen)
+		}
+		road.parts = append(road.parts, cats)
+	}
+	s.roads = append(s.roads, road)
+	return nil
+}
+
+// sinkPort is an address for a road's sink. There is one iperf server; turncats have one peer each.
+func (s *turnStage) sinkPort() (netip.AddrPort, error) {
+	if s.iperf != nil {
+		return s.iperf.at, nil
+	}
+	ports, err := s.ports(s.far, 1)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(s.far4, ports[0]), nil
+}
+
+// ports finds free UDP ports in a network; they are free a moment later too unless somebody else is fast.
+func (s *turnStage) ports(host *netlab.Host, n int) (ports []uint16, err error) {
+	err = inHost(host, func() error {
+		for range n {
+			at, done, err := freePort()
+			if err != nil {
+				return err
+			}
+			defer done() // at the end: each is another one
+			ports = append(ports, at.Port())
+		}
+		return nil
+	})
+	return ports, err
+}
+
+func inHost(host *netlab.Host, f func() error) error {
+	if host == nil {
+		return f()
+	}
+	return host.Do(f)
+}
+
+// startGateway runs `weir turn gateway` with a file that lets clients reach the sink's network only.
+func (s *turnStage) startGateway(ctx context.Context, at netip.AddrPort) error {
+	file := filepath.Join(s.dir, "gateway.yaml")
+	text := fmt.Sprintf(`realm: %s
+auth: {mode: static, users: [{name: %s, password: %s}]}
+listeners:
+  - {name: clients, protocol: %s, address: %s, port: %d, relay: [%s], routes: [far]}
+clusters:
+  - {name: far, endpoints: [%s]}
+limits: {unauthenticated: 100000, unauthenticated_total: 100000}
+offload: {mode: %s}
+`, turnRealm, turnUser, turnPassword, s.config.Transport, at.Addr(), at.Port(), s.relay, s.peers(), s.config.Offload)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	args := []string{"turn", "gateway", "-c", file, "--no-supervisor"}
+	if s.config.Workers > 0 {
+		args = append(args, "--workers", strconv.Itoa(s.config.Workers))
+	}
+	var err error
+	if s.weir, err = programs.StartDaemon(ctx, s.running, s.servers, s.config.Binary, s.dir, "gateway", args...); err != nil {
+		return err
+	}
+	if err := s.weir.Ready(ctx); err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	s.offload = "none"
+	var status map[string]any
+	if err := s.weir.Get(ctx, "/status", &status); err != nil {
+		return err
+	}
+	if mode := findOffload(status); mode != "" {
+		s.offload = mode
+	}
+	return nil
+}
+
+// findOffload reads what a status says of the offload, wherever it stands.
+func findOffload(status map[string]any) string {
+	if text, ok := status["offload"].(string); ok {
+		return text
+	}
+	if object, ok := status["offload"].(map[string]any); ok {
+		text, err := json.Marshal(object)
+		if err == nil {
+			return string(text)
+		}
+	}
+	for _, value := range status {
+		if inner, ok := value.(map[string]any); ok {
+			if text := findOffload(inner); text != "" {
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+// startCat runs one turncat.
+func (s *turnStage) startCat(ctx context.Context, name string, listen, server, peer netip.AddrPort) (pid int, err error) {
+	cmd := exec.Command(s.config.Binary, "turn", "cat", "udp://"+listen.String(), //nolint:gosec // our own binary
+		fmt.Sprintf("turn://%s:%s@%s?transport=%s", turnUser, turnPassword, server, s.config.Transport), "udp://"+peer.String(), "--quiet")
+	if err := s.startQuiet(s.clients, "cat-"+name, cmd); err != nil {
+		return 0, err
+	}
+	return cmd.Process.Pid, s.listens(ctx, cmd.Process.Pid, listen)
+}
+
+// listens waits until a UDP socket of turncat's network has the address. It only looks: binding it to see whether that fails
+// would take it from turncat.
+func (s *turnStage) listens(ctx context.Context, pid int, at netip.AddrPort) error {
+	in4 := at.Addr().As4()
+	want := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(in4[:]), at.Port())
+	for end := time.Now().Add(programs.ReadyTimeout); time.Now().Before(end); {
+		table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/udp", pid))
+		if err != nil { // a process that has ended has no network
+			return fmt.Errorf("turncat ended%s", s.said())
+		}
+		for line := range strings.Lines(string(table)) {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[1] == want {
+				return nil
+			}
+		}
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("turncat does not listen on %v%s", at, s.said())
+}
+
+// startQuiet starts a program whose output is only of interest when something goes wrong.
+func (s *turnStage) startQuiet(host *netlab.Host, name string, cmd *exec.Cmd) error {
+	log, err := os.Create(s.log(name))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	return s.running.Start(host, cmd)
+}
+
+func (s *turnStage) log(name string) string {
+	return filepath.Join(s.dir, strings.ReplaceAll(name, " ", "-")+".log")
+}
+
+// said is the end of what the programs wrote, for an error.
+func (s *turnStage) said() string {
+	files, _ := filepath.Glob(filepath.Join(s.dir, "*.log")) // the pattern is right
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || len(strings.TrimSpace(string(text))) == 0 {
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		fmt.Fprintf(&all, "\n%s: %s", strings.TrimSuffix(filepath.Base(file), ".log"), strings.Join(lines[max(len(lines)-3, 0):], "\n  "))
+	}
+	return all.String()
+}
+
+// answersSTUN waits until a server answers a binding request (RFC 8489).
+func (s *turnStage) answersSTUN(ctx context.Context, at netip.AddrPort, name string) error {
+	var err error
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		if err = inHost(s.servers, func() error { return bindingRequest(at) }); err == nil {
+			return nil
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s does not answer at %v: %w%s", name, at, err, s.said())
+}
+
+// spent is the processor time of a road's parts.
+func (s *turnStage) spent(road *turnRoad) ([]measure.Process, error) {
+	var list []measure.Process
+	parts := road.parts
+	if road.traffic != nil {
+		parts = append(parts[:len(parts):len(parts)], turnPart{partGenerator, []int{road.traffic.cmd.Process.Pid}})
+	}
+	for _, part := range parts {
+		process := measure.Process{Name: part.name}
+		for _, pid := range part.pids {
+			usage, err := procstat.Of(pid)
+			if err != nil {
+				return nil, fmt.Errorf("%s has ended: %w%s", part.name, err, s.said())
+			}
+			process.CPU += usage.CPU
+			process.PeakBytes += usage.PeakBytes
+		}
+		list = append(list, process)
+	}
+	return list, nil
+}
+
+func (s *turnStage) close() error {
+	for _, road := range s.roads {
+		if road.traffic != nil {
+			road.traffic.stop()
+		}
+	}
+	if s.weir != nil {
+		s.weir.Kill() // an interrupt would let it drain
+	}
+	s.running.End()
+	var err error
+	if s.lab != nil {
+		err = s.lab.Down()
+	}
+	return err
+}

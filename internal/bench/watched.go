@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+)
+
+// Gauges of a process that is watched, besides its tables.
+const (
+	gaugeResident    = "resident memory"
+	gaugeHeap        = "heap"
+	gaugeGoroutines  = "goroutines"
+	gaugeThreads     = "threads"
+	gaugeDescriptors = "descriptors"
+)
+
+// watchedGauges are in the order in which they are shown.
+func watchedGauges() []string {
+	return []string{gaugeResident, gaugeHeap, gaugeGoroutines, gaugeThreads, gaugeDescriptors}
+}
+
+// watched is a process whose gauges are sampled.
+type watched struct {
+	name   string
+	daemon *programs.Daemon
+	tables []string // metrics: how full its tables are
+	alone  bool     // it has no metrics of its own
+	child  func(context.Context, *programs.Daemon) (int, error)
+	gauges map[string]*measure.Series
+	usage  procstat.Usage // the last
+	first  time.Duration  // processor time at the first sample
+	missed int            // samples that could not be taken
+}
+
+func newWatched(name string, daemon *programs.Daemon, tables []string) *watched {
+	return &watched{name: name, daemon: daemon, tables: tables, gauges: map[string]*measure.Series{}}
+}
+
+// failure is why the process ended before its time, nil while it runs.
+func (w *watched) failure() error {
+	if w.daemon == nil {
+		return nil
+	}
+	return w.daemon.Failure()
+}
+
+// sample reads all of its gauges once. What cannot be read now is left out.
+func (w *watched) sample(ctx context.Context, at time.Duration) {
+	pid := w.daemon.PID()
+	if w.child != nil {
+		id, err := w.child(ctx, w.daemon)
+		if err != nil {
+			w.missed++
+			return
+		}
+		pid = id
+	}
+	usage, err := procstat.Of(pid)
+	if err != nil {
+		w.missed++
+		return
+	}
+	if w.usage.CPU == 0 {
+		w.first = usage.CPU
+	}
+	w.usage = usage
+	w.add(gaugeResident, "bytes", at, float64(usage.ResidentBytes))
+	w.add(gaugeThreads, "", at, float64(usage.Threads))
+	if files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
+		w.add(gaugeDescriptors, "", at, float64(len(files)))
+	}
+	if w.alone {
+		return
+	}
+	text, err := w.daemon.Do(ctx, http.MethodGet, "/metrics", "")
+	if err != nil {
+		w.missed++
+		return
+	}
+	metrics := metricSums(text)
+	w.add(gaugeHeap, "bytes", at, metrics["go_memstats_heap_inuse_bytes"])
+	w.add(gaugeGoroutines, "", at, metrics["go_goroutines"])
+	for _, table := range w.tables {
+		w.add(tableName(table), "", at, metrics[table])
+	}
+}
+
+// tableName is a metric without what is clear from where it stands.
+func tableName(metric string) string {
+	if _, label, ok := strings.Cut(metric, `="`); ok {
+		return strings.TrimSuffix(label, `"}`)
+	}
+	return strings.TrimPrefix(metric, "weir_")
+}
+
+func (w *watched) add(name, unit string, at time.Duration, value float64) {
+	series := w.gauges[name]
+	if series == nil {
+		series = &measure.Series{Name: name, Unit: unit}
+		w.gauges[name] = series
+	}
+	series.At = append(series.At, at.Seconds())
+	series.Values = append(series.Values, value)
+}
+
+// metricSums reads Prometheus' text format: each metric with its labels as written, and its sum over them.
+func metricSums(text []byte) map[string]float64 {
+	sums := map[string]float64{}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		space := strings.LastIndexByte(line, ' ')
+		if space < 0 || line[0] == '#' {
+			continue
+		}
+		name, _, _ := strings.Cut(line[:space], "{")
+		if value, err := strconv.ParseFloat(line[space+1:], 64); err == nil {
+			sums[name] += value
+			if name != line[:space] {
+				sums[line[:space]] = value
+			}
+		}
+	}
+	return sums
+}

@@ -1,0 +1,298 @@
+package snat
+
+import (
+	"fmt"
+	"time"
+)
+
+// Bounds of a scenario, so that a file asks for no more than memory and arithmetic hold.
+const (
+	MaxScenarios    = 1000
+	MaxNodes        = 100_000
+	MaxReplicas     = 1_000_000
+	MaxConnections  = 100_000_000 // per replica
+	MaxDestinations = 10_000
+	MaxIPs          = 1024
+	MaxStages       = 16
+	maxZones        = 16
+	maxLimit        = 1 << 40
+)
+
+// WithDefaults fills in what was left out.
+func (s Scenario) WithDefaults() Scenario {
+	s.Nodes, s.Replicas, s.Connections = orInt(s.Nodes, 1), orInt(s.Replicas, 1), or64(s.Connections, 10_000)
+	s.Destinations, s.ServerNodes, s.Servers = orInt(s.Destinations, 1), orInt(s.ServerNodes, 1), orInt(s.Servers, 1)
+	if s.DestinationIPs == 0 {
+		s.DestinationIPs = s.Destinations
+	}
+	if s.Kind == "" {
+		s.Kind = Exact
+	}
+	if s.Protocol == "" {
+		s.Protocol = TCP
+	}
+	path := make([]StageSpec, len(s.Path))
+	for i, p := range s.Path {
+		path[i] = p.withDefaults()
+	}
+	s.Path = path
+	s.Traffic = s.Traffic.withDefaults()
+	if s.Protocol == UDP && s.Traffic.RST == 0 {
+		s.Traffic.Abandoned = 1
+	}
+	return s
+}
+
+func (p StageSpec) withDefaults() StageSpec {
+	p.IPs = orInt(p.IPs, 1)
+	switch p.Kind {
+	case Files:
+		p.Limit = or64(p.Limit, linuxFiles)
+	case Ephemeral:
+		p.Ports = orInt(p.Ports, linuxEphemeral)
+	case Masquerade, MasqueradeLB:
+		p.Ports = orInt(p.Ports, linuxMasquerade)
+	case Conntrack:
+		p.Limit = or64(p.Limit, linuxConntrack)
+	case VMFlows:
+		p.Limit = or64(p.Limit, azureVMFlows)
+	case AWSRegional:
+		p.Zones = orInt(p.Zones, 1)
+	case AcceptQueue:
+		p.Limit = or64(p.Limit, linuxSomaxconn)
+		if p.Pause == 0 {
+			p.Pause = time.Second
+		}
+	case Memory:
+		p.PerConnection = or64(p.PerConnection, kernelBytes)
+	case GCPNAT:
+		if p.MaxPorts > 0 {
+			p.Ports = orInt(p.Ports, gcpNATMinDynamic)
+		}
+		p.Ports = orInt(p.Ports, gcpNATMinStatic)
+		if p.Grow == 0 {
+			p.Grow = time.Second
+		}
+	}
+	return p
+}
+
+func (t Traffic) withDefaults() Traffic {
+	if t.Policy == "" {
+		t.Policy = Keep
+	}
+	if t.Rate == 0 {
+		t.Rate = 1000
+	}
+	if t.Duration == 0 {
+		t.Duration = 5 * time.Minute
+	}
+	if t.Heartbeat == 0 {
+		t.Heartbeat = 15 * time.Second
+	}
+	if t.Validate == 0 {
+		t.Validate = 45 * time.Second
+	}
+	if t.Spread == "" {
+		t.Spread = "exponential"
+	}
+	if t.Balance == "" {
+		t.Balance = "even"
+	}
+	if t.Seed == 0 {
+		t.Seed = 1
+	}
+	return t
+}
+
+func orInt(v, otherwise int) int {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+func or64(v, otherwise int64) int64 {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+// Validate says what is wrong with a file: "scenarios[1].path[0].ports: 7 is no multiple of 8; …".
+func (f File) Validate() error {
+	if len(f.Scenarios) == 0 {
+		return fmt.Errorf("scenarios: there is none; write at least one with a path")
+	}
+	if len(f.Scenarios) > MaxScenarios {
+		return fmt.Errorf("scenarios: %d are more than %d; split the file", len(f.Scenarios), MaxScenarios)
+	}
+	for i, s := range f.Scenarios {
+		if err := s.WithDefaults().Validate(); err != nil {
+			return fmt.Errorf("scenarios[%d].%w", i, err)
+		}
+	}
+	return nil
+}
+
+// bound is a number that must lie between two.
+type bound struct {
+	key               string
+	value, least, top int64
+}
+
+func within(bounds ...bound) error {
+	for _, b := range bounds {
+		if b.value < b.least || b.value > b.top {
+			return fmt.Errorf("%s: %d is not between %d and %d; write one that is", b.key, b.value, b.least, b.top)
+		}
+	}
+	return nil
+}
+
+// Validate says what is wrong with a scenario that has its defaults. The error begins with the key.
+func (s Scenario) Validate() error {
+	if err := within(
+		bound{"nodes", int64(s.Nodes), 1, MaxNodes}, bound{"max_nodes", int64(s.MaxNodes), 0, MaxNodes}, bound{"surge_nodes", int64(s.SurgeNodes), 0, MaxNodes},
+		bound{"replicas", int64(s.Replicas), 1, MaxReplicas}, bound{"connections", s.Connections, 1, MaxConnections},
+		bound{"destinations", int64(s.Destinations), 1, MaxDestinations},
+		bound{"destination_ips", int64(s.DestinationIPs), 1, int64(max(s.Destinations, 1))}, bound{"server_nodes", int64(s.ServerNodes), 1, MaxNodes},
+		bound{"servers", int64(s.Servers), 1, MaxReplicas}, bound{"path", int64(len(s.Path)), 0, MaxStages},
+	); err != nil {
+		return err
+	}
+	if s.MaxNodes > 0 && s.MaxNodes < s.Nodes {
+		return fmt.Errorf("max_nodes: %d is below nodes, %d; write at least that", s.MaxNodes, s.Nodes)
+	}
+	switch {
+	case len(s.Path) == 0:
+		return fmt.Errorf("path: there is no stage; write at least one, such as path: [{kind: azure-lb}]")
+	case s.Protocol != TCP && s.Protocol != UDP:
+		return fmt.Errorf("protocol: %q is neither tcp nor udp; write one of them", s.Protocol)
+	case s.Protocol == UDP && s.Traffic.Policy == Original:
+		return fmt.Errorf("protocol: the original tester speaks tcp; write another traffic policy")
+	case s.Protocol == UDP && s.Traffic.RST > 0:
+		return fmt.Errorf("protocol: nothing closes a udp flow, so no share of them ends by rst; leave rst out")
+	case s.Kind != Exact && s.Kind != Ceiling && s.Kind != Transient:
+		return fmt.Errorf("kind: %q is none of exact, ceiling and transient; write one of them", s.Kind)
+	case s.Expect != nil && (*s.Expect < 0 || *s.Expect > maxLimit):
+		return fmt.Errorf("expect: %d is no count of connections; write one from 0 on", *s.Expect)
+	case s.ExpectNodes != nil && (*s.ExpectNodes < 0 || *s.ExpectNodes > maxLimit):
+		return fmt.Errorf("expect_nodes: %d is no count of nodes; write one from 0 on", *s.ExpectNodes)
+	case s.Tolerance < 0 || s.Tolerance > 1:
+		return fmt.Errorf("tolerance: %v is no share; write one from 0 to 1, 0.05 is 5 %%", s.Tolerance)
+	}
+	for i, p := range s.Path {
+		if err := p.validate(s); err != nil {
+			return fmt.Errorf("path[%d].%w", i, err)
+		}
+	}
+	if err := s.Traffic.validate(); err != nil {
+		return fmt.Errorf("traffic.%w", err)
+	}
+	return nil
+}
+
+func (p StageSpec) validate(s Scenario) error {
+	if !known(p.Kind) {
+		return fmt.Errorf("kind: there is no stage %q; known: %s", p.Kind, kindNames())
+	}
+	if p.Side != "" && p.Side != "client" && p.Side != "server" {
+		return fmt.Errorf("side: %q is neither client nor server; write one of them", p.Side)
+	}
+	if err := within(
+		bound{"ips", int64(p.IPs), 1, p.maxIPs()}, bound{"zones", int64(p.Zones), 0, maxZones}, bound{"ports", int64(p.Ports), 0, 65_536}, bound{"max_ports", int64(p.MaxPorts), 0, gcpNATMaxDynamic},
+		bound{"limit", p.Limit, 0, maxLimit}, bound{"bytes_per_connection", p.PerConnection, 0, 1 << 30},
+	); err != nil {
+		return err
+	}
+	for key, d := range map[string]*time.Duration{"hold_fin": p.HoldFIN, "hold_rst": p.HoldRST, "idle_timeout": p.Idle, "accept_pause": &p.Pause, "grow_delay": &p.Grow} {
+		if d != nil && (*d < 0 || *d > 30*24*time.Hour) {
+			return fmt.Errorf("%s: %v is not between 0 and 30 days; write a time such as 65s", key, *d)
+		}
+	}
+	return p.validateVendor(s)
+}
+
+func (p StageSpec) maxIPs() int64 {
+	switch p.Kind {
+	case AzureNAT:
+		return azureNATIPs
+	case AWSNAT:
+		return awsNATIPs
+	case AWSRegional:
+		return awsRegionalIPs
+	}
+	return MaxIPs
+}
+
+func (p StageSpec) validateVendor(s Scenario) error {
+	if p.Zones > 0 && p.Kind != AWSRegional {
+		return fmt.Errorf("zones: %s has no such setting; leave it out (it is of %s)", p.Kind, AWSRegional)
+	}
+	switch p.Kind {
+	case AzureLB:
+		if p.Ports%azureLBBlock != 0 || p.Ports > azureLBPorts {
+			return fmt.Errorf("ports: %d is no multiple of 8 up to 64000; Azure allocates nothing else, write %d", p.Ports, min(max(p.Ports/azureLBBlock, 1)*azureLBBlock, azureLBPorts))
+		}
+		if p.Ports == 0 && s.Nodes > azureLBDefaultPool {
+			return fmt.Errorf("ports: the default allocation ends at %d nodes, there are %d; write the ports of each node", azureLBDefaultPool, s.Nodes)
+		}
+		for i, port := range p.RulePorts {
+			if port < 1 || port > 65_535 {
+				return fmt.Errorf("rule_ports[%d]: %d is no port; write one from 1 to 65535", i, port)
+			}
+		}
+	case GCPNAT:
+		if p.MaxPorts > 0 && p.EndpointIndependent {
+			return fmt.Errorf("endpoint_independent: Cloud NAT allows it with static allocation only; leave it or max_ports out")
+		}
+		if p.MaxPorts > 0 && (p.Ports&(p.Ports-1) != 0 || p.MaxPorts&(p.MaxPorts-1) != 0 || p.Ports < gcpNATMinDynamic || p.MaxPorts < p.Ports) {
+			return fmt.Errorf("max_ports: dynamic allocation goes from %d to %d, which are no two powers of two from 32 on in order; write such as ports: 64 and max_ports: 4096", p.Ports, p.MaxPorts)
+		}
+		if p.MaxPorts == 0 && p.gcpPorts() > gcpNATPorts {
+			return fmt.Errorf("ports: Cloud NAT rounds %d up to %d, more than the %d of an address; write at most %d", p.Ports, p.gcpPorts(), gcpNATPorts, gcpNATMaxStatic)
+		}
+	case AcceptQueue:
+		if s.Protocol == UDP {
+			return fmt.Errorf("kind: udp has no accept-queue; leave the stage out")
+		}
+	case Memory:
+		if p.Limit == 0 {
+			return fmt.Errorf("limit: there is none; write the bytes that may go to sockets")
+		}
+	case Ephemeral, Masquerade, MasqueradeLB:
+		if p.Ports > 65_535 {
+			return fmt.Errorf("ports: %d are more than there are; write at most 65535", p.Ports)
+		}
+	}
+	return nil
+}
+
+func (t Traffic) validate() error {
+	switch {
+	case t.Policy != Keep && t.Policy != Open && t.Policy != Original:
+		return fmt.Errorf("policy: %q is none of keep, open and original; write one of them", t.Policy)
+	case t.Spread != "exponential" && t.Spread != "fixed":
+		return fmt.Errorf("spread: %q is neither exponential nor fixed; write one of them", t.Spread)
+	case t.Balance != "even" && t.Balance != "random":
+		return fmt.Errorf("balance: %q is neither even nor random; write one of them", t.Balance)
+	case !(t.Rate > 0 && t.Rate <= 1e8):
+		return fmt.Errorf("rate: %v is not above 0 and up to 100000000; write connections per second", t.Rate)
+	case t.Burst < 0 || t.Burst > 10_000_000:
+		return fmt.Errorf("burst: %d is not between 0 and 10000000; write one that is", t.Burst)
+	case t.Burst > 0 && t.BurstEvery < time.Millisecond:
+		return fmt.Errorf("burst_every: %v; write how often a burst comes, from 1ms on", t.BurstEvery)
+	case !(t.RST >= 0 && t.Abandoned >= 0 && t.RST+t.Abandoned <= 1):
+		return fmt.Errorf("rst: the shares rst %v and abandoned %v are no part of 1; write shares whose sum is at most 1", t.RST, t.Abandoned)
+	case t.Duration < time.Second || t.Duration > 366*24*time.Hour:
+		return fmt.Errorf("duration: %v is not between 1s and a year; write one that is", t.Duration)
+	case t.Lifetime < 0 || t.Lifetime > 366*24*time.Hour:
+		return fmt.Errorf("lifetime: %v is not between 0 and a year; write one that is, 0 is for ever", t.Lifetime)
+	case t.Heartbeat < time.Second || t.Heartbeat > 24*time.Hour:
+		return fmt.Errorf("heartbeat: %v is not between 1s and a day; write one that is", t.Heartbeat)
+	case t.Validate < time.Second || t.Validate > 24*time.Hour:
+		return fmt.Errorf("validate: %v is not between 1s and a day; write one that is", t.Validate)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package plot_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"math"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/plot"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden report")
+
+func sample() plot.Report {
+	return plot.Report{
+		Title: "weir <demo>", When: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC),
+		OK: true, Verdict: "Sessions lost: 0.",
+		Facts: []plot.Fact{{"requests", "1,200"}, {"p99", "2.1 ms"}},
+		Lead:  "What <happened>.",
+		Picture: plot.Topology{
+			Title: "who & whom", Clients: []plot.Box{{Name: "a<b"}, {Name: "c", Muted: true}}, Via: plot.Box{Name: "via", Detail: "d"},
+			Nodes: []plot.Box{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}, Among: "records for <others>",
+		},
+		Events: []plot.Event{{2, "NAT & cleared", "clear&"}},
+		Figures: []plot.Figure{
+			plot.Chart{
+				Title: "Rate", YLabel: "requests/s", Events: []plot.Event{{2, "NAT & cleared", "clear&"}}, Marks: []plot.Mark{{X: 1, Y: 3, Text: "+<5>"}}, Levels: []plot.Level{{12000, "what <it> holds"}, {11990, "nearly that"}},
+				Series: []plot.Series{
+					{Name: "a<b", X: []float64{0, 1, 2, 3}, Y: []float64{10, 12000, math.NaN(), 11000}},
+					{Name: "c", X: []float64{0, 1}, Y: []float64{1, 2}, Muted: true, Steps: true},
+				},
+			},
+			plot.Bars{
+				Title: "Throughput", Unit: "Gb/s", Names: []string{"IPv4", "IPv6"},
+				Groups: []plot.Group{
+					{Name: "routing", Values: []float64{14.2, 13}, Spread: [][2]float64{{13, 15}, {12, 14}}},
+					{Name: "kernel DNAT", Values: []float64{12, math.NaN()}},
+				},
+			},
+			plot.Chart{Title: "nothing measured"},
+			plot.Chart{Title: "latency", Log: true, Series: []plot.Series{{Name: "p99", X: []float64{0, 1, 2}, Y: []float64{0, 2, 900}}}},
+			plot.Chart{Title: "nothing measured", Log: true},
+		},
+		Tables: []plot.Table{{Title: "Nodes", Header: []string{"node", "sessions"}, Rows: [][]string{{"1", "67"}}}},
+		Method: "weir demo --seed 1",
+	}
+}
+
+func render(t *testing.T, r plot.Report) string {
+	t.Helper()
+	var b strings.Builder
+	if err := r.WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestReportGolden(t *testing.T) {
+	got := render(t, sample())
+	const golden = "testdata/report.html"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Fatalf("the report changed; look at it in a browser, then run with -update")
+	}
+}
+
+// Words from a configuration end up in titles: none may become markup.
+func TestReportEscapesWords(t *testing.T) {
+	got := render(t, sample())
+	for _, bad := range []string{"<demo>", "a<b", "NAT & cleared", "clear&<", "<happened>", "<others>", "+<5>", "NaN", "Inf"} {
+		if strings.Contains(got, bad) {
+			t.Errorf("the page holds %q", bad)
+		}
+	}
+}
+
+func TestPicturesAreWellFormedXML(t *testing.T) {
+	pictures := strings.Split(render(t, sample()), "<svg")[1:]
+	if len(pictures) != 12 {
+		t.Fatalf("%d pictures, want 6 in two forms", len(pictures))
+	}
+	for _, p := range pictures {
+		body, _, found := strings.Cut(p, "</svg>")
+		if !found {
+			t.Fatal("a picture does not end")
+		}
+		d := xml.NewDecoder(strings.NewReader("<svg" + body + "</svg>"))
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%v in %s", err, body)
+			}
+		}
+	}
+}
+
+// A mark above all lines stays in the picture, below the numbers of the events.
+func TestMarksStayInThePicture(t *testing.T) {
+	page := render(t, plot.Report{Title: "lost", Figures: []plot.Figure{plot.Chart{
+		Title: "lost", Series: []plot.Series{{Name: "a", X: []float64{0, 10}, Y: []float64{0, 139}}}, Marks: []plot.Mark{{X: 9, Y: 200, Text: "+50"}},
+	}}})
+	found := regexp.MustCompile(`class="k" x="[0-9.]+" y="([0-9.]+)"`).FindAllStringSubmatch(page, -1)
+	if len(found) != 2 {
+		t.Fatalf("%d marks in the wide and the narrow picture", len(found))
+	}
+	for _, mark := range found {
+		if y, err := strconv.ParseFloat(mark[1], 64); err != nil || y < 45 {
+			t.Errorf("the mark is at %s, above the picture", mark[1])
+		}
+	}
+}
