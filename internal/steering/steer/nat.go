@@ -135,8 +135,10 @@ func (e *Engine) findSNAT(en *entry, k flow.Key, s *sources, now, ttl time.Durat
 // unproven flow that was opened or renewed first, and evicts that flow; of
 // fewSNATTries, which is in a flood, the first that its backend has not answered. One whose
 // backend has answered, as in a handshake of TCP, goes after those whose has not, and
-// in the handshakeTime after the answer only if more than a quarter of the ports are held
-// by such ones: they are a flood of SYNs then, which must not refuse everybody else.
+// in the handshakeTime after the answer only if more than a quarter of the ports, of
+// fewSNATTries more than half, are held by such ones: they are a flood of SYNs then, which
+// must not refuse everybody else. In a pool that connections have just filled, a few of eight
+// ports may be young by chance.
 // Each attempt looks where the last one ended, so the whole pool's unproven flows
 // go by their age. A port that is free after all is taken before any of them.
 func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, ttl time.Duration) bool {
@@ -165,7 +167,11 @@ func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, 
 			break
 		}
 	}
-	if victim < 0 || first.kind == youngHandshake && 4*young <= tries {
+	crowd := tries / 4
+	if few {
+		crowd = tries / 2
+	}
+	if victim < 0 || first.kind == youngHandshake && young <= crowd {
 		return false
 	}
 	misses := state.snatMisses

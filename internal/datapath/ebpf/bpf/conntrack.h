@@ -186,7 +186,7 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 	struct flow_entry *entry = NULL;
 	struct way *way, *other = NULL;
 	__u32 other_at = NO_NUMBER;
-	__u64 print = 0, meta, want;
+	__u64 print = 0, first = seen, meta, want;
 
 	if (!p)
 		return 0;
@@ -214,9 +214,22 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 		if (next == seen)
 			return 0;
 	}
-	if (__sync_val_compare_and_swap(&way->meta, seen, next) != seen || !other)
+	for (int i = 0; i < TOUCH_TRIES; i++) {
+		meta = __sync_val_compare_and_swap(&way->meta, seen, next);
+		if (meta == seen)
+			break;
+		/* The other direction renewed it meanwhile. Else it is another flow's by now, or another packet took it further. */
+		if (i == TOUCH_TRIES - 1 || way_number(meta) != way_number(seen) || way_state(meta) != way_state(seen) ||
+		    *(volatile __u64 *)&way->print != p->print)
+			return 0;
+		next |= meta & ~seen & (__u64)FLOW_PROVEN << 24;
+		seen = meta;
+	}
+	if (!other)
 		return 0;
 	for (int i = 0; i < TOUCH_TRIES; i++) {
+		__u32 state;
+
 		meta = *(volatile __u64 *)&other->meta;
 		if (*(volatile __u64 *)&entry->reply != print)
 			return 0;
@@ -224,8 +237,10 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 				: print != p->print || !alive(meta, p->now))
 			return 0;
 		own = from_client ? denied || (way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_OPENING) : way_state(next) != FLOW_PLAIN;
-		want = way_meta(way_expiry(next), way_state(next) | (way_progress(own ? meta : next) & FLOW_PROVEN),
-				way_number(meta));
+		/* What came the other way in this moment may have taken the connection further: the state never goes back. */
+		state = way_state(meta) == way_state(first) ? way_state(next) : state_next(way_state(meta), p->tcp_flags, from_client);
+		want = way_meta(state == way_state(next) ? way_expiry(next) : way_expiry(meta),
+				state | (way_progress(own ? meta : next) & FLOW_PROVEN), way_number(meta));
 		if (want == meta || __sync_val_compare_and_swap(&other->meta, meta, want) == meta)
 			return 0;
 	}
@@ -585,13 +600,14 @@ __noinline __u64 holder_rank(struct reservation *r)
 
 /* Where no source port was found free, an unproven flow gives up its own: of r->tries
  * candidates the first by rank; of SNAT_FEW, which is in a flood, the first that its
- * backend has not answered. A young handshake does only if more than a quarter of them
- * are such: they are a flood of SYNs then, which must not refuse everybody else. Each
+ * backend has not answered. A young handshake does only if more than a quarter of them,
+ * of SNAT_FEW more than half, are such: they are a flood of SYNs then, which must not
+ * refuse everybody else. Each
  * attempt looks where the last one of the service ended, so the unproven flows of the
  * whole pool go by their age. Sets start to the candidate, which reserve_pool then takes. */
 __noinline int reserve_taken(struct reservation *r)
 {
-	__u32 service, *next;
+	__u32 service, crowd, *next;
 
 	if (!r)
 		return 0;
@@ -619,7 +635,8 @@ __noinline int reserve_taken(struct reservation *r)
 	}
 	if (r->rank == SNAT_STAYS)
 		return 0;
-	if (r->rank & SNAT_YOUNG && 4 * r->young <= (r->tries < r->pool ? r->tries : r->pool))
+	crowd = (r->tries < r->pool ? r->tries : r->pool) / (r->tries == SNAT_FEW ? 2 : 4);
+	if (r->rank & SNAT_YOUNG && r->young <= crowd)
 		return 0;
 	r->start = r->chosen;
 	r->tries = 1;

@@ -1,0 +1,95 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// TestRootAcknowledgementRacesSYNACK: a backend sends its SYN-ACK again while the client's acknowledgement of the first one is
+// under way, on another processor. The connection is established afterwards, in both directions: one that were noted as
+// opening would lose its source port to others, and its entry before its time.
+func TestRootAcknowledgementRacesSYNACK(t *testing.T) {
+	t.Parallel()
+	const flows, established = 20000, 2
+	for _, hook := range hooks {
+		t.Run(hook.String(), func(t *testing.T) {
+			w := newWorld(t)
+			defer w.close()
+			d := w.serving(t, hook, `
+limits: {flows: 65536}
+services:
+- name: one
+  mode: nat
+  vips: [{address: "192.0.2.1", protocol: tcp, port: 80}]
+  backends: [{name: a, address: "10.1.0.1", port: 7000}]
+`)
+			d.tables.control.Now = 1 << 30
+			program := d.program(hook)
+			send := func(frame []byte, client, at int) error {
+				binary.BigEndian.PutUint32(frame[14+at:], uint32(10<<24|1<<20|client))
+				_, err := program.Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, 256), Repeat: 1})
+				return err
+			}
+			const source, destination = 12, 16
+			syn := frameOf(text(t, "tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=syn"))
+			acknowledgement := frameOf(text(t, "tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=ack"))
+			answer := frameOf(text(t, "tcp 10.1.0.1:7000 > 10.0.0.1:5000 flags=syn,ack"))
+			do(t, w.host, func() error {
+				for i := range flows {
+					if err := send(syn, i, source); err != nil {
+						return err
+					}
+					if err := send(answer, i, destination); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			d.tables.control.Now += 1100
+			var ready [2]atomic.Int64
+			w.onEachCPU(t, func(cpu int) error {
+				if cpu > 1 {
+					return nil
+				}
+				for i := range flows {
+					ready[cpu].Store(int64(i + 1))
+					for ready[1-cpu].Load() <= int64(i) { //nolint:revive // both begin a flow in the same moment
+					}
+					if cpu == 0 {
+						if err := send(answer, i, destination); err != nil {
+							return err
+						}
+					} else if err := send(acknowledgement, i, source); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			live, opening := [2]int{}, [2]int{}
+			count := func(which int, print, meta uint64) {
+				if print <= 1 || !alive(meta, d.now()) {
+					return
+				}
+				if live[which]++; meta>>24&3 != established {
+					opening[which]++
+				}
+			}
+			for i := range d.tables.flows {
+				for _, way := range d.tables.flows[i].Way {
+					count(0, way.Print, way.Meta)
+				}
+			}
+			for i := range d.tables.replies {
+				for _, way := range d.tables.replies[i].Way {
+					count(1, way.Print, way.Meta)
+				}
+			}
+			if live != [2]int{flows, flows} || opening != [2]int{} {
+				t.Errorf("live flows and replies %v, want %d; of these not established %v", live, flows, opening)
+			}
+		})
+	}
+}
