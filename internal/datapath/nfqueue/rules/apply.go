@@ -62,7 +62,7 @@ func (p *Plan) Commands() []string {
 	for _, r := range p.rules {
 		all = append(all, p.ruleCommand("add", r))
 	}
-	for _, at := range places() {
+	for _, at := range familyTables() {
 		if c := p.chains[at]; c != nil {
 			all = append(all, chainCommands(at, p.config.Chain, chainState{}, chainState{true, c.rules, c.jumps})...)
 		}
@@ -70,12 +70,13 @@ func (p *Plan) Commands() []string {
 	return all
 }
 
-// places are our chains' tables in the order of making: the queue comes last, when all else is ready.
-func places() []place {
-	var all []place
+// familyTables lists the tables of our chains in the order in which they are made: the queue comes last, when everything
+// else is ready.
+func familyTables() []familyTable {
+	var all []familyTable
 	for _, table := range []string{"filter", "mangle"} {
 		for _, family := range families() {
-			all = append(all, place{family, table})
+			all = append(all, familyTable{family, table})
 		}
 	}
 	return all
@@ -89,7 +90,7 @@ func (p *Plan) ruleCommand(verb string, r Rule) string {
 	return fmt.Sprintf("%s rule %s fwmark %d lookup %d priority %d protocol %d", r.Family.ip(), verb, r.Mark, r.Table, p.config.Priority, p.config.Protocol)
 }
 
-func chainCommands(at place, name string, from, to chainState) []string {
+func chainCommands(at familyTable, name string, from, to chainState) []string {
 	var all []string
 	for _, line := range transaction(name, from, to) {
 		if strings.HasPrefix(line, ":") {
@@ -250,7 +251,7 @@ func gone(err error) error {
 func (p *Plan) chainSteps(ctx context.Context) (steps []step, collisions []string, err error) {
 	rules := map[Family]*saved{}
 	here := p.here()
-	for _, at := range places() {
+	for _, at := range familyTables() {
 		want, name := p.chains[at], p.config.Chain
 		if !slices.Contains(here, at.family) {
 			continue
@@ -259,7 +260,7 @@ func (p *Plan) chainSteps(ctx context.Context) (steps []step, collisions []strin
 			if rules[at.family], err = save(ctx, at.family); err != nil {
 				return nil, nil, err
 			}
-			if p.chains[place{at.family, "mangle"}] != nil {
+			if p.chains[familyTable{at.family, "mangle"}] != nil {
 				collisions = append(collisions, p.queueCollisions(at.family, rules[at.family])...)
 			}
 		}
@@ -307,7 +308,7 @@ func tableIsOurs(jump string) bool {
 	return text == "weir:"+madeTable
 }
 
-func chainStep(at place, name string, from, to chainState) step {
+func chainStep(at familyTable, name string, from, to chainState) step {
 	there, back := transaction(name, from, to), transaction(name, to, from)
 	empty := !to.exists && slices.ContainsFunc(from.jumps, tableIsOurs)
 	s := step{

@@ -54,7 +54,7 @@ func save(ctx context.Context, family Family) (*saved, error) {
 }
 
 // restore applies lines to one table in one transaction.
-func restore(ctx context.Context, at place, lines []string) error {
+func restore(ctx context.Context, at familyTable, lines []string) error {
 	input := "*" + at.table + "\n" + strings.Join(lines, "\n") + "\nCOMMIT\n"
 	// Not to be stopped half way: it is one transaction, and soon over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -100,7 +100,7 @@ func transaction(name string, from, to chainState) []string {
 
 // dropTable removes an empty table that we made. Only the nf_tables backend can; with the other, or when somebody has
 // put something there since, it stays.
-func dropTable(ctx context.Context, at place) error {
+func dropTable(ctx context.Context, at familyTable) error {
 	version, err := runProgram(ctx, "", at.family.program(), "-V")
 	if err != nil || !strings.Contains(version, "nf_tables") {
 		return err
@@ -118,7 +118,7 @@ func dropTable(ctx context.Context, at place) error {
 }
 
 // deleteNFTable asks the kernel to delete a table of nf_tables: a batch of one message.
-func deleteNFTable(at place) error {
+func deleteNFTable(at familyTable) error {
 	family := byte(unix.NFPROTO_IPV4)
 	if at.family == IPv6 {
 		family = unix.NFPROTO_IPV6

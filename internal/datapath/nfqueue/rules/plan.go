@@ -96,7 +96,7 @@ type Rule struct {
 // Plan is what the machine is to have. It is immutable.
 type Plan struct {
 	config Config
-	chains map[place]*chain
+	chains map[familyTable]*chain
 	routes []Route // ordered
 	rules  []Rule  // ordered
 	notes  []string
@@ -104,8 +104,8 @@ type Plan struct {
 	marks, left, rejected map[uint32]string // by mark: routed, left to a person, answered
 }
 
-// place names a table of a family.
-type place struct {
+// familyTable names a table of an address family.
+type familyTable struct {
 	family Family
 	table  string // mangle or filter
 }
@@ -129,7 +129,7 @@ func (p *Plan) Rules() []Rule   { return p.rules }
 func (p *Plan) Families() []Family {
 	var all []Family
 	for _, f := range families() {
-		if p.chains[place{f, "mangle"}] != nil {
+		if p.chains[familyTable{f, "mangle"}] != nil {
 			all = append(all, f)
 		}
 	}
@@ -177,7 +177,7 @@ func Make(snapshot *lb.Snapshot, c Config) (*Plan, error) {
 	if err := c.setDefaults(); err != nil {
 		return nil, err
 	}
-	p := &Plan{config: c, chains: map[place]*chain{}, marks: map[uint32]string{}, left: map[uint32]string{}}
+	p := &Plan{config: c, chains: map[familyTable]*chain{}, marks: map[uint32]string{}, left: map[uint32]string{}}
 	services := 0
 	for _, service := range snapshot.Services {
 		if service.Mode != lb.Mark {

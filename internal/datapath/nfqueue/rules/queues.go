@@ -43,7 +43,7 @@ func (p *Plan) queues(snapshot *lb.Snapshot) error {
 		if p.config.Local {
 			at.jumps = append(at.jumps, p.queueJump("OUTPUT", ""))
 		}
-		p.chains[place{family, "mangle"}] = at
+		p.chains[familyTable{family, "mangle"}] = at
 	}
 	if len(p.chains) == 0 {
 		return errors.New("no service of mode mark has an address")
@@ -279,7 +279,7 @@ func (p *Plan) rejects(snapshot *lb.Snapshot) error {
 		if p.config.Local {
 			at.jumps = append(at.jumps, jump("OUTPUT", "", p.config.Chain))
 		}
-		p.chains[place{family, "filter"}] = at
+		p.chains[familyTable{family, "filter"}] = at
 	}
 	return nil
 }
