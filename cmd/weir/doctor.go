@@ -120,8 +120,8 @@ func printFindings(w io.Writer, findings []doctor.Finding) error {
 	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
 	for _, f := range findings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)
-		if f.Cure != "" {
-			fmt.Fprintf(table, "\t\tcure: %s\n", f.Cure)
+		if f.Remedy != "" {
+			fmt.Fprintf(table, "\t\tcure: %s\n", f.Remedy)
 		}
 	}
 	return table.Flush()

@@ -105,7 +105,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 		return err // the file is good, the machine is not: an address is taken, a privilege missing
 	}
 	warnOfLostReplies(loop.Snapshot(), log)
-	door := admin.Config{
+	adminConfig := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return balancer.statusOf(loop.Status()) },
 		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
@@ -113,10 +113,10 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 		Override: overrideOf(loop),
 	}
 	if balancer.console != nil {
-		door.Console = balancer.console(loop)
+		adminConfig.Console = balancer.console(loop)
 	}
-	door.Trace = balancer.trace
-	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
+	adminConfig.Trace = balancer.trace
+	return serve(ctx, flags, log, adminConfig, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
 }
 
@@ -127,7 +127,7 @@ func warnOfLostReplies(snapshot *lb.Snapshot, log *slog.Logger) {
 		log.Warn("cannot check whether replies of DSR backends pass", "error", err)
 	}
 	for _, f := range findings {
-		log.Warn(f.What, "remedy", f.Cure)
+		log.Warn(f.What, "remedy", f.Remedy)
 	}
 }
 

@@ -311,7 +311,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 		return err
 	}
 	console := udpnat.NewConsole(datapath, loop, udpnat.ConsoleOptions{Resolve: resolveUDP, Exit: cancel})
-	door := admin.Config{
+	adminConfig := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return natStatus{loop.Status(), datapath.Stats()} },
 		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
@@ -325,7 +325,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	defer screen.detach()
 	screen.hello(datapath, destinations)
-	err = serve(ctx, f.serveFlags, log, door, nil, datapath.Run,
+	err = serve(ctx, f.serveFlags, log, adminConfig, nil, datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, nil, nil) },
 		func(ctx context.Context) error { screen.live(ctx, datapath); return nil },
 		func(ctx context.Context) error { go stdin(ctx, cancel); <-ctx.Done(); return nil })

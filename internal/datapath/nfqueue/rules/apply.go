@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// step is one change that can be taken back.
+// step is one change that can be undone.
 type step struct {
 	commands []string // the same in shell
 	do, undo func(context.Context) error
 }
 
-// Apply makes the state of the calling thread's network namespace that of the plan. It returns the changes it made, as
-// shell commands; none when everything was there. After an error nothing has changed, or the error says what has.
+// Apply changes the state of the calling thread's network namespace to that of the plan. It returns the changes as shell
+// commands, none if the state was right already. After an error nothing has changed, or the error lists what has.
 func Apply(ctx context.Context, p *Plan) (changes []string, err error) {
 	steps, err := p.steps(ctx)
 	if err != nil {
@@ -27,7 +27,8 @@ func Apply(ctx context.Context, p *Plan) (changes []string, err error) {
 	return run(ctx, steps)
 }
 
-// Inspect returns what Apply would do: nothing when the state is that of the plan. The error names what is in the way.
+// Inspect returns what Apply would do; nothing if the state is that of the plan. The error names conflicting rules and
+// routes of others.
 func Inspect(ctx context.Context, p *Plan) (changes []string, err error) {
 	steps, err := p.steps(ctx)
 	if err != nil {
@@ -39,7 +40,7 @@ func Inspect(ctx context.Context, p *Plan) (changes []string, err error) {
 	return changes, nil
 }
 
-// Remove takes away all that is ours by c.Chain and c.Protocol, also if only a part of it is there. It returns the
+// Remove removes everything that c.Chain and c.Protocol mark as ours, also if only a part of it exists. It returns the
 // changes it made.
 func Remove(ctx context.Context, c Config) (changes []string, err error) {
 	if err := c.setDefaults(); err != nil {
@@ -53,7 +54,7 @@ func Remove(ctx context.Context, c Config) (changes []string, err error) {
 	return run(ctx, steps)
 }
 
-// Commands is the plan as shell commands, for a machine that has none of it.
+// Commands returns the plan as shell commands for a machine without any of it.
 func (p *Plan) Commands() []string {
 	var all []string
 	for _, r := range p.routes {
@@ -104,7 +105,7 @@ func chainCommands(at familyTable, name string, from, to chainState) []string {
 	return all
 }
 
-// run does the steps in order. After an error it takes back those that are done, the last one first.
+// run executes the steps in order. After an error it undoes the executed steps, the last one first.
 func run(ctx context.Context, steps []step) (changes []string, err error) {
 	for i, s := range steps {
 		if err = ctx.Err(); err == nil {
@@ -143,7 +144,7 @@ func (p *Plan) steps(ctx context.Context) ([]step, error) {
 	return append(steps, p.deletions(now)...), nil
 }
 
-// CollisionError says which rules and routes of others are in the way.
+// CollisionError names the rules and routes of others that conflict with the plan.
 type CollisionError struct{ Collisions []string }
 
 func (e *CollisionError) Error() string {
@@ -239,7 +240,8 @@ func (p *Plan) deletions(now *routing) []step {
 	return steps
 }
 
-// gone takes the absence of what was to be deleted for success: an interface that went down took it along.
+// gone treats the absence of a rule or route that should be deleted as success: an interface that went down also removes its
+// routes.
 func gone(err error) error {
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
 		return nil
@@ -288,7 +290,7 @@ func (p *Plan) chainSteps(ctx context.Context) (steps []step, collisions []strin
 	return steps, collisions, nil
 }
 
-// jumpsOf are the jumps of the plan, marked if the table is, or was, made by us.
+// jumpsOf returns the jumps of the plan. They are marked if we made, or had made, the table.
 func (p *Plan) jumpsOf(want *chain, from chainState, made bool) []string {
 	for _, rule := range from.jumps {
 		made = made || tableIsOurs(rule)
@@ -329,7 +331,7 @@ func chainStep(at familyTable, name string, from, to chainState) step {
 	return s
 }
 
-// queueCollisions are rules of others that feed our queues.
+// queueCollisions returns rules of others that send packets to our queues.
 func (p *Plan) queueCollisions(family Family, rules *saved) []string {
 	var all []string
 	for table, t := range rules.tables {
@@ -347,7 +349,7 @@ func (p *Plan) queueCollisions(family Family, rules *saved) []string {
 	return all
 }
 
-// routingCollisions are routing rules of others that take our marks before us, and routes of others in our tables.
+// routingCollisions returns routing rules of others that match our marks before ours do, and routes of others in our tables.
 func (p *Plan) routingCollisions(now *routing) []string {
 	var all []string
 	for _, rule := range now.foreign {
