@@ -8,7 +8,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/maglev"
 )
 
-// Hash is how flows become slots of a Maglev table, and backends its owners.
+// Hash is the method that assigns flows to slots of a Maglev table, and slots to backends.
 type Hash uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	NFQLB               // as nfqlb: djb2; rows by slot number from the C library's rand()
 )
 
-// SCTPHash is what of an SCTP packet is hashed.
+// SCTPHash is the part of an SCTP packet that is hashed.
 type SCTPHash uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	SCTPPorts          // the ports alone: an association keeps its backend over all its addresses (multihoming)
 )
 
-// DropMark in place of a reserved mark drops the packet. Mark 0 lets it pass as it came.
+// DropMark instead of a reserved mark drops the packet. Mark 0 lets it pass unchanged.
 const DropMark int64 = -1
 
 // FlowHash returns the hash that picks the slot of a flow in the service's table.
@@ -44,7 +44,7 @@ func (s *Snapshot) FlowHash(service *Service, k flow.Key) uint64 {
 	return s.HashKey.Flow(k)
 }
 
-// hash checks what belongs to the hash of a service.
+// hash checks the keys of a service that control its hash.
 func (c *compiler) hash(path string, spec *ServiceSpec, service *Service) error {
 	service.SCTPHash, service.NoBackendMark = SCTPFlow, DropMark
 	if c.fileHash == NFQLB {
@@ -100,7 +100,7 @@ func (c *compiler) reservedMark(path string, mark int64) error {
 	return nil
 }
 
-// checkFileHash checks what hash says about the file as a whole.
+// checkFileHash checks the hash settings of the file as a whole.
 func (c *compiler) checkFileHash(spec *Spec) error {
 	switch {
 	case spec.Hash != NFQLB:
