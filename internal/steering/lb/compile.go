@@ -54,7 +54,7 @@ type compiler struct {
 	overrides  *Overrides
 	previous   *Snapshot // nil: none
 	fileHash   Hash
-	fileMaglev int                     // slots of services that do not say
+	fileMaglev int                     // slots of services that set no size of their own
 	vips       map[vipKey][]takenRange // key without port
 	vipCount   int
 	endpoints  map[endpoint]Outbound

@@ -170,7 +170,7 @@ func buildTable(shares []share, hash Hash, size int) []int32 {
 	return table
 }
 
-// checkWeight checks a weight; nfqlb knows all or nothing.
+// checkWeight checks a weight; nfqlb has no weights other than zero and one value for all.
 func checkWeight(path string, weight int, hash Hash) error {
 	switch {
 	case weight < 0 || weight > MaxWeight:
@@ -181,8 +181,8 @@ func checkWeight(path string, weight int, hash Hash) error {
 	return nil
 }
 
-// slotPicker gives the owners of one table their slots: those asked for, then those they had, then the first free ones
-// in order.
+// slotPicker assigns slots to the owners of one table: first the slots that the file sets, then those of the previous
+// snapshot, then the first free ones in order.
 type slotPicker struct {
 	size  int
 	taken map[int]int // slot → place in slots
@@ -190,7 +190,7 @@ type slotPicker struct {
 	had   []int       // slots of the previous snapshot; -1: none
 }
 
-// add enters the next owner; had is its slot in the previous snapshot, or -1.
+// add adds the next owner; had is its slot in the previous snapshot, or -1.
 func (p *slotPicker) add(path string, hash Hash, index *int, had int) error {
 	if p.taken == nil {
 		p.taken = map[int]int{}
@@ -212,7 +212,7 @@ func (p *slotPicker) add(path string, hash Hash, index *int, had int) error {
 	return nil
 }
 
-// fill gives those without an index the slot that they had if it is free, else the first free one.
+// fill gives each owner without an index its earlier slot if that is free, otherwise the first free one.
 func (p *slotPicker) fill(path string) error {
 	for i, had := range p.had {
 		if _, taken := p.taken[had]; p.slots[i] < 0 && had >= 0 && had < p.size && !taken {

@@ -48,7 +48,7 @@ type TableCounters struct {
 type TierCounters struct {
 	Sent      uint64 // handed to a member
 	Returned  uint64 // came back because the members' tables differ, and were taken here
-	Unguarded uint64 // of Sent: handed on without being remembered, as limits.fragments were
+	Unguarded uint64 // of Sent: handed on without a record, because limits.fragments were reached
 }
 
 // Rules yields how many packets each flow rule of the snapshot in force decided
