@@ -38,7 +38,8 @@ func coapSamples(status node.Status) []admin.Sample {
 	return samples
 }
 
-// structSamples makes a sample of every uint64 field of value, named by its JSON key; gauges are those that do not only grow.
+// structSamples makes a sample of every uint64 field of value, named by its JSON key. gauges are those that can also
+// decrease.
 func structSamples(prefix string, value any, gauges []string, labels []admin.Label) []admin.Sample {
 	var samples []admin.Sample
 	v := reflect.ValueOf(value)

@@ -116,7 +116,7 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 			fmt.Fprintln(progress, "Benchmark started.")
 			return
 		}
-		// The last interval is cut short; its rate would say nothing.
+		// The last interval is shorter than the others, so its rate means nothing.
 		if s.Period >= time.Second/2 || lines == 0 {
 			lines++
 			fmt.Fprintln(progress, s.Line())

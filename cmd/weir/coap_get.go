@@ -136,7 +136,8 @@ func runCoapGet(cmd *cobra.Command, uri string, f *coapGetFlags) error {
 	return err
 }
 
-// responseCode is the response; an error response is an error without a text of its own, for it has been shown.
+// responseCode returns the result of the response. An error response becomes an error without a text, because the response
+// has been shown already.
 func responseCode(x *client.Exchange) (message.Message, error) {
 	var m message.Message
 	if err := message.Parse(x.Response, &m); err != nil {

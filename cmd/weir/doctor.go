@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
-// errFailed is the failure of an examination that found one: the table has said which.
+// errFailed is returned when a finding has the level fail; the table names it.
 var errFailed = errors.New("packets are lost; see the lines that say fail")
 
 func newDoctorCommand() *cobra.Command {
@@ -79,7 +79,7 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 			case doctor.Worst(findings) != doctor.Fail:
 				return nil
 			case asJSON:
-				return &exitError{code: exitFailure} // the JSON says why
+				return &exitError{code: exitFailure} // the JSON contains the reason
 			}
 			return errFailed
 		},
@@ -90,13 +90,13 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 	return cmd
 }
 
-// arguments are the options of `weir lb rules` that were given, for the cures.
+// arguments returns the options of `weir lb rules` that were given, for the remedies.
 func (f *rulesFlags) arguments(cmd *cobra.Command) string {
 	var words []string
 	if f.file.path != "" {
 		name := f.file.path
 		if whole, err := filepath.Abs(name); err == nil {
-			name = whole // the cure may be typed elsewhere
+			name = whole // the remedy may be run in another directory
 		}
 		words = append(words, "-c", name)
 	}
@@ -120,8 +120,8 @@ func printFindings(w io.Writer, findings []doctor.Finding) error {
 	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
 	for _, f := range findings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)
-		if f.Cure != "" {
-			fmt.Fprintf(table, "\t\tcure: %s\n", f.Cure)
+		if f.Remedy != "" {
+			fmt.Fprintf(table, "\t\tcure: %s\n", f.Remedy)
 		}
 	}
 	return table.Flush()

@@ -31,7 +31,8 @@ type ward struct {
 }
 
 type finding struct {
-	Check, Level, What, Cure string
+	Check, Level, What string
+	Remedy             string `json:"cure"`
 }
 
 func newWard(t *testing.T, spec string) *ward {
@@ -144,7 +145,7 @@ func (w *ward) examine(args ...string) (bad []finding, code int) {
 	}
 	fails := false
 	for _, f := range all {
-		if (f.Level == "ok") != (f.Cure == "") {
+		if (f.Level == "ok") != (f.Remedy == "") {
 			w.t.Errorf("%+v: a cure without illness, or an illness without cure", f)
 		}
 		fails = fails || f.Level == "fail"
@@ -179,7 +180,7 @@ func (w *ward) treat(what string, bad []finding, args []string) {
 	w.t.Helper()
 	for range 4 {
 		for _, f := range bad {
-			w.shell(f.Cure)
+			w.shell(f.Remedy)
 		}
 		if bad, _ = w.examine(args...); len(bad) == 0 {
 			return
@@ -257,7 +258,7 @@ func TestRootDoctorFindsNFTables(t *testing.T) {
 	w := newWard(t, wardSpec)
 	w.shell("nft add table inet t", "nft add chain inet t c '{ type filter hook forward priority 0; }'", "nft add rule inet t c ct state new counter accept")
 	bad, code := w.examine("--interface", "eth0")
-	if len(bad) != 1 || code != 0 || bad[0].Check != "conntrack" || !strings.HasPrefix(bad[0].Cure, "nft delete rule inet t c handle ") {
+	if len(bad) != 1 || code != 0 || bad[0].Check != "conntrack" || !strings.HasPrefix(bad[0].Remedy, "nft delete rule inet t c handle ") {
 		t.Fatalf("%+v", bad)
 	}
 	w.treat("nft", bad, []string{"--interface", "eth0"})
@@ -275,14 +276,14 @@ func TestRootDoctorWatchesQueues(t *testing.T) {
 	}
 
 	bad := w.await("nobody", w.args, only("listener", "nobody listens to queue 0, 1"))
-	end := w.background(bad[0].Cure + admin)
+	end := w.background(bad[0].Remedy + admin)
 	w.await("served", w.args, healthy)
 	end()
 
 	first := w.background("weir lb run -c " + w.file + " --datapath nfqueue --queue 0" + admin)
 	second := w.background("weir lb run -c " + w.file + " --datapath nfqueue --queue 1" + admin + "2")
 	bad = w.await("two", w.args, only("listener", "several programs serve these queues"))
-	w.shell(bad[0].Cure)
+	w.shell(bad[0].Remedy)
 	bad = w.await("one was stopped", w.args, only("listener", "nobody listens to queue"))
 	if slices.ContainsFunc(bad, func(f finding) bool { return strings.Contains(f.What, "several programs") }) {
 		t.Errorf("still several programs: %+v", bad)
@@ -317,7 +318,7 @@ func TestRootDoctorWatchesQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // by our kill
-		end := w.background(bad[0].Cure + admin)
+		end := w.background(bad[0].Remedy + admin)
 		w.await("restarted as told", w.args, healthy)
 		end()
 	}
@@ -339,7 +340,7 @@ services:
 			w.shell(step)
 		}
 		bad := w.await("by hand", w.args, func(bad []finding) bool { return len(bad) == 1 && bad[0].Check == "mark_routes" })
-		w.shell(strings.ReplaceAll(bad[0].Cure, "ADDRESS", "10.62.0.2"))
+		w.shell(strings.ReplaceAll(bad[0].Remedy, "ADDRESS", "10.62.0.2"))
 		w.await("made by hand", w.args, healthy)
 	}
 }

@@ -102,10 +102,10 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 		return usageError(err)
 	}
 	if err != nil {
-		return err // the file is good, the machine is not: an address is taken, a privilege missing
+		return err // the file is valid, but the machine refuses: an address is in use, a privilege is missing
 	}
 	warnOfLostReplies(loop.Snapshot(), log)
-	door := admin.Config{
+	adminConfig := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return balancer.statusOf(loop.Status()) },
 		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
@@ -113,10 +113,10 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 		Override: overrideOf(loop),
 	}
 	if balancer.console != nil {
-		door.Console = balancer.console(loop)
+		adminConfig.Console = balancer.console(loop)
 	}
-	door.Trace = balancer.trace
-	return serve(ctx, flags, log, door, file.Reload, balancer.datapath.Run,
+	adminConfig.Trace = balancer.trace
+	return serve(ctx, flags, log, adminConfig, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
 }
 
@@ -127,11 +127,11 @@ func warnOfLostReplies(snapshot *lb.Snapshot, log *slog.Logger) {
 		log.Warn("cannot check whether replies of DSR backends pass", "error", err)
 	}
 	for _, f := range findings {
-		log.Warn(f.What, "remedy", f.Cure)
+		log.Warn(f.What, "remedy", f.Remedy)
 	}
 }
 
-// overrideOf is the admin door's way to the loop.
+// overrideOf passes overrides from the admin API to the loop.
 func overrideOf(loop *control.Loop) func(service, backend, value string) error {
 	return func(service, backend, value string) error {
 		var override lb.Override
@@ -146,12 +146,12 @@ func overrideOf(loop *control.Loop) func(service, backend, value string) error {
 	}
 }
 
-// unknownTarget is an error of control that admin answers with 404.
+// unknownTarget is an error of control that admin answers with status 404.
 type unknownTarget struct{ error }
 
 func (unknownTarget) Is(target error) bool { return target == admin.ErrUnknownTarget }
 
-// balancer is an opened data path with what the admin door shows of it. console is nil where there is none.
+// balancer is an opened data path with what the admin API shows of it. console is nil if there is none.
 type balancer struct {
 	datapath control.Datapath
 	samples  func() []admin.Sample
@@ -169,7 +169,7 @@ func (b *balancer) statusOf(s control.Status) any {
 	return b.status(s)
 }
 
-// loopSamples are the numbers of the control loop, the same for each data path.
+// loopSamples returns the metrics of the control loop, the same for each data path.
 func loopSamples(loop *control.Loop) []admin.Sample {
 	status := loop.Status()
 	samples := configSamples(status.Generation, status.Error != "", status.Reloads, status.Failures)
@@ -198,7 +198,7 @@ func loopSamples(loop *control.Loop) []admin.Sample {
 	return samples
 }
 
-// configSamples are the numbers of whatever takes a configuration file over while it runs.
+// configSamples returns the metrics of any part that applies a configuration file while it runs.
 func configSamples(generation uint64, failed bool, reloads, failures uint64) []admin.Sample {
 	last := 0.0
 	if failed {

@@ -31,12 +31,12 @@ func readToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" {
-		token = " " // a file is named, so a token is wanted
+		token = " " // a token file is named, so a token is required
 	}
 	return checkToken(path, token)
 }
 
-// checkToken refuses a token that is easily guessed; there may be none.
+// checkToken refuses a token that is easy to guess; an empty one is allowed.
 func checkToken(where, token string) (string, error) {
 	if token != "" && len(token) < 16 {
 		return "", fmt.Errorf("token in %s: %d characters; write at least 16, for instance from `openssl rand -hex 16`", where, len(strings.TrimSpace(token)))
@@ -130,7 +130,7 @@ func backendsUp(s *control.ServiceStatus) string {
 	return fmt.Sprintf("%d of %d", up, len(s.Backends))
 }
 
-// unwell is an error when an operator should look.
+// unwell returns an error when an operator should check the balancer.
 func unwell(status *control.Status) error {
 	if status.Error != "" {
 		return fmt.Errorf("the last change was refused: %s", status.Error)
@@ -143,7 +143,7 @@ func unwell(status *control.Status) error {
 	return nil
 }
 
-// newLBOverrideCommands are drain, undrain, down and up: one shape, four words.
+// newLBOverrideCommands returns the commands drain, undrain, down and up, which differ only in their words.
 func newLBOverrideCommands() []*cobra.Command {
 	var commands []*cobra.Command
 	for _, c := range []struct{ verb, short, done string }{

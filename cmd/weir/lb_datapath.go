@@ -16,7 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// datapathCaps is what a data path of --datapath can do.
+// datapathCaps returns the capabilities of a data path of --datapath.
 func datapathCaps(name string) (lb.Caps, error) {
 	switch name {
 	case "udp":
@@ -30,7 +30,7 @@ func datapathCaps(name string) (lb.Caps, error) {
 	}
 }
 
-// openDatapath opens the data path of --datapath. liveness is told of backends that fall silent or answer again.
+// openDatapath opens the data path of --datapath. liveness is called when a backend becomes silent or answers again.
 func openDatapath(name string, kernel *ebpfFlags, queues *nfqueueFlags, log *slog.Logger, liveness func(target lb.Target, silent bool)) (*balancer, error) {
 	if _, err := datapathCaps(name); err != nil {
 		return nil, usageError(err)
@@ -49,8 +49,8 @@ func openUDP(config udpnat.Config) (*balancer, *udpnat.Datapath, error) {
 	if config.Workers == 0 {
 		config.Workers = runtime.GOMAXPROCS(0)
 	}
-	// With every P in a system call, Go's monitor wakes every 20 µs to take one away, which costs a third more
-	// processor time per datagram. Spare ones end that; there are no more running threads than workers.
+	// If every P is in a system call, Go's monitor wakes every 20 µs to take one away, which costs a third more processor
+	// time per datagram. Spare Ps prevent that; no more threads run than there are workers.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), config.Workers+2))
 	datapath, err := udpnat.Open(config)
 	if err != nil {

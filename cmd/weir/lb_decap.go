@@ -100,12 +100,12 @@ func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags 
 	hook, why := d.Hook()
 	log.Info("attached", "interface", c.Interface, "hook", hook.String(), "why", why)
 	started := time.Now()
-	door := admin.Config{
+	adminConfig := admin.Config{
 		Ready:   func() error { return nil },
 		Status:  func() any { return decapStatus(d, c, started) },
 		Metrics: func() []admin.Sample { return decapSamples(d) },
 	}
-	if err := serve(ctx, flags, log, door, nil, d.Run); err != nil {
+	if err := serve(ctx, flags, log, adminConfig, nil, d.Run); err != nil {
 		return err
 	}
 	status := decapStatus(d, c, started)

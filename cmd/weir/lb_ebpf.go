@@ -21,7 +21,7 @@ import (
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
-// ebpfFlags are those of `weir lb run --datapath ebpf`.
+// ebpfFlags are the flags of `weir lb run --datapath ebpf`.
 type ebpfFlags struct {
 	interfaces       []string
 	hook             string
@@ -117,7 +117,7 @@ func ebpfFlow(f *ebpf.Flow) admin.Flow {
 	return flow
 }
 
-// lbStatus is /status of `weir lb run`: the loop's, and what the data path adds.
+// lbStatus is /status of `weir lb run`: the loop's status and that of the data path.
 type lbStatus struct {
 	control.Status
 	Kernel *kernelStatus  `json:"ebpf,omitempty"`
@@ -180,7 +180,7 @@ func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]ebpf.Count {
 	return text
 }
 
-// ebpfSamples are the numbers for Prometheus. Reasons that never happened are left out.
+// ebpfSamples returns the metrics for Prometheus. Reasons that never happened are left out.
 func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 	var samples []admin.Sample
 	add := func(name, help string, counter bool, value float64, labels ...string) {

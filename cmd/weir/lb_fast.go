@@ -20,13 +20,13 @@ const (
 	fastOff  = "off"
 )
 
-// fastStatus is what the fast path adds to /status.
+// fastStatus is the part of /status about the fast path.
 type fastStatus struct {
 	InUse bool   `json:"in_use"`
 	Why   string `json:"why,omitempty"` // why not
 }
 
-// withFast puts the fast path in front of an opened queue, as --fast says.
+// withFast puts the fast path in front of an opened queue, according to --fast.
 func withFast(mode string, queue *nfqueue.Datapath, kernel *ebpfFlags, log *slog.Logger) (*fastpath.Datapath, error) {
 	config := fastpath.Config{Must: mode == fastOn, Log: log}
 	if mode == fastOff {
@@ -43,7 +43,8 @@ func withFast(mode string, queue *nfqueue.Datapath, kernel *ebpfFlags, log *slog
 	return fastpath.New(queue, config), nil
 }
 
-// fastConfig reads the flags that the fast path shares with the kernel data path. why says what speaks against it.
+// fastConfig reads the flags that the fast path shares with the kernel data path. why is the reason not to use the fast
+// path.
 func fastConfig(kernel *ebpfFlags, log *slog.Logger) (config ebpf.Config, why string, err error) {
 	if len(kernel.interfaces) == 0 {
 		return config, "no interface is named; name those that clients' packets come in on by --interface", nil
@@ -61,7 +62,7 @@ func fastConfig(kernel *ebpfFlags, log *slog.Logger) (config ebpf.Config, why st
 	return config, "", nil
 }
 
-// statusOfFast is the fast path, and its program's part if that is in use.
+// statusOfFast returns the status of the fast path, with that of its program if it is in use.
 func statusOfFast(d *fastpath.Datapath) (status *fastStatus, kernel *kernelStatus) {
 	d.Program(func(program *ebpf.Datapath) {
 		kernel = &kernelStatus{Report: program.Report(), kernelCounters: countersText(program.Counters())}
@@ -79,7 +80,8 @@ func fastFlows(d *fastpath.Datapath, yield func(admin.Flow) bool) {
 	})
 }
 
-// fastSamples are the program's numbers, under names of their own: the queue has the same reasons and backends.
+// fastSamples returns the program's metrics. They have names of their own, because the queue has the same reasons and
+// backends.
 func fastSamples(d *fastpath.Datapath) []admin.Sample {
 	inUse := admin.Sample{Name: "weir_fast_path", Help: "1 while the TCX program marks what it can before the queue."}
 	var samples []admin.Sample

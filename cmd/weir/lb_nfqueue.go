@@ -20,7 +20,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/steer"
 )
 
-// nfqueueFlags are those of `weir lb run --datapath nfqueue`.
+// nfqueueFlags are the flags of `weir lb run --datapath nfqueue`.
 type nfqueueFlags struct {
 	queues   string
 	length   int
@@ -89,7 +89,7 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 	if err := privilege.Check(privilege.LBRunNFQueue); err != nil {
 		return nil, err
 	}
-	// As for udpnat: spare Ps, so that Go's monitor has none to take from workers in system calls.
+	// As for udpnat: spare Ps, so that Go's monitor does not take any from workers in system calls.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), config.Count+2))
 	datapath, err := nfqueue.Open(config)
 	if err != nil {
@@ -132,7 +132,7 @@ func nfqueueFlow(f *nfqueue.Flow) admin.Flow {
 	return flow
 }
 
-// nfqueueStatus is what the queue data path adds to /status.
+// nfqueueStatus is the part of /status about the queue data path.
 type nfqueueStatus struct {
 	nfqueue.Stats
 	Reasons   map[string]uint64         `json:"reasons"` // packets, of all services and of none
@@ -151,7 +151,7 @@ type queuedService struct {
 
 type queuedRule struct {
 	Name    string `json:"name"`
-	Packets uint64 `json:"packets"` // that it decided about; memory of flows and fragments aside
+	Packets uint64 `json:"packets"` // that the rule itself decided; not those decided by a flow or fragment entry
 }
 
 type queuedBackend struct {
@@ -166,17 +166,17 @@ type fragmentStatus struct {
 	Inserts    uint64 `json:"inserts"`    // datagrams entered
 	Lookups    uint64 `json:"lookups"`    // fragments asked about
 	Waited     uint64 `json:"waited"`     // fragments held
-	Refused    uint64 `json:"refused"`    // no room to remember
+	Refused    uint64 `json:"refused"`    // datagrams refused because the table was full
 	Poisoned   uint64 `json:"poisoned"`   // could not be held
 	Collisions uint64 `json:"collisions"` // first fragments of a known datagram with another decision
 	Expired    uint64 `json:"expired"`    // datagrams forgotten in time
 	Unanswered uint64 `json:"unanswered"` // fragments whose first one never came
-	// Forgotten before their time, to make room.
+	// Datagrams removed before their time to make room.
 	EvictedKnown   uint64 `json:"evicted_known"`   // the first fragment was seen
 	EvictedYoung   uint64 `json:"evicted_young"`   // of these, in the first half of their ttl
 	EvictedWaiting uint64 `json:"evicted_waiting"` // early fragments were held
 	EvictedLost    uint64 `json:"evicted_lost"`    // fragments were lost already
-	HeldEvicted    uint64 `json:"held_evicted"`    // fragments that were held, dropped so that others find room
+	HeldEvicted    uint64 `json:"held_evicted"`    // held fragments that were dropped to make room for others
 }
 
 // flowTableStatus is the flow tables of all queues.
@@ -258,7 +258,7 @@ func (s *queuedService) rule(name string) uint64 {
 	return 0
 }
 
-// nfqueueSamples are the numbers for Prometheus. Reasons that never happened are left out.
+// nfqueueSamples returns the metrics for Prometheus. Reasons that never happened are left out.
 func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 	var samples []admin.Sample
 	add := func(name, help string, counter bool, value float64, labels ...string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
-// printQueueStatus writes what `weir lb status` adds for queues.
+// printQueueStatus writes the part of `weir lb status` about queues.
 func printQueueStatus(w io.Writer, q *nfqueueStatus) error {
 	full := "dropped"
 	if q.FailOpen {
@@ -54,7 +54,7 @@ func (q *nfqueueStatus) marked() (n uint64) {
 	return n
 }
 
-// queuedTwice is what to say when the queue's rule takes packets that the fast path has marked; "" if all is well.
+// queuedTwice returns a warning when the queue's rule also takes packets that the fast path has marked; "" if it does not.
 func queuedTwice(status *lbStatus) string {
 	if status.Fast == nil || !status.Fast.InUse || status.Queues == nil || status.Queues.marked() == 0 {
 		return ""
@@ -146,7 +146,7 @@ func percent(part, whole uint64) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(whole))
 }
 
-// spread is how packets went over queues.
+// spread is how packets were distributed over queues.
 type spread struct {
 	packets []uint64
 	total   uint64
@@ -165,10 +165,10 @@ func spreadOf(q, before *nfqueueStatus) spread {
 	return s
 }
 
-// Fewer packets than this say nothing about the spread, and a queue with this part of them has too many.
+// With fewer packets the distribution means nothing. A queue with this share of them has too many.
 const spreadPackets, spreadShare = 100, 0.8
 
-// hint tells when sources hash to one queue.
+// hint warns when sources hash to one queue.
 func (s spread) hint(q *nfqueueStatus) string {
 	if len(s.packets) < 2 || s.total < spreadPackets {
 		return ""

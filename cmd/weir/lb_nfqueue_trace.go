@@ -17,17 +17,17 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// queueTraceLine is one line of POST /trace: a packet, or word that the trace goes on, as the first line is.
+// queueTraceLine is one line of POST /trace: a packet, or a sign that the trace continues, as the first line is.
 type queueTraceLine struct {
 	Packet *tracedPacket `json:"packet,omitempty"`
 	Head   []byte        `json:"head,omitempty"` // of the packet, from its IP header on
 	Missed uint64        `json:"missed"`         // packets that came too fast, so far
 }
 
-// traceBeat is how often a trace without packets says that it goes on, which also finds out that its reader is gone.
+// traceBeat is the interval at which a trace without packets writes a line. The write also detects that the reader is gone.
 const traceBeat = 2 * time.Second
 
-// busyTrace is an error of nfqueue that admin answers with 409.
+// busyTrace is an error of nfqueue that admin answers with status 409.
 type busyTrace struct{ error }
 
 func (busyTrace) Is(target error) bool { return target == admin.ErrBusy }
@@ -82,7 +82,7 @@ func traceQuery(filter ebpf.TraceFilter) url.Values {
 	return query
 }
 
-// traceFilterOf reads what traceQuery wrote, or anybody else.
+// traceFilterOf reads the query that traceQuery, or another client, wrote.
 func traceFilterOf(query url.Values) (nfqueue.TraceFilter, error) {
 	flags := traceFlags{service: query.Get("service"), source: query.Get("src"), host: query.Get("host"), reasons: query["reason"]}
 	filter, err := flags.filter()
@@ -111,7 +111,7 @@ func describeQueued(e *nfqueue.Traced, interfaces map[uint32]string) tracedPacke
 	return line
 }
 
-// servedByQueues asks which data path serves. An error: nobody answers.
+// servedByQueues queries which data path serves. An error means that nobody answers.
 func servedByQueues(cmd *cobra.Command, flags *traceFlags) (bool, *admin.Client, error) {
 	if cmd.Flags().Changed("pin-path") {
 		return false, nil, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// rulesFlags say how the rules around the queue are, for `weir lb rules` and `weir doctor`.
+// rulesFlags describe the rules around the queue, for `weir lb rules` and `weir doctor`.
 type rulesFlags struct {
 	file   configFile
 	queues string
@@ -159,7 +159,8 @@ type rulesReport struct {
 	Changed  bool     `json:"changed"`
 }
 
-// absent are notes on interfaces that do not exist: rules for them are allowed, but a wrong name queues nothing.
+// absent returns notes on interfaces that do not exist. Rules for them are allowed, but with a wrong name no packet is
+// queued.
 func absent(names []string) (notes []string) {
 	for _, name := range names {
 		if _, err := net.InterfaceByName(name); err != nil && !strings.HasSuffix(name, "+") { // iptables takes any ending for it

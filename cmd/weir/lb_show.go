@@ -57,7 +57,7 @@ how packets spread over them.`,
 	return cmd
 }
 
-// shower prints what runs.
+// shower prints the state of the running balancer.
 type shower struct {
 	client  *admin.Client
 	service string // "": all

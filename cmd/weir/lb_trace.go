@@ -169,14 +169,14 @@ func runTrace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter) er
 	return err
 }
 
-// trace calls each for packets of whichever data path serves.
+// trace calls each for the packets of the data path that serves.
 func trace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter, each func(line tracedPacket, head []byte) bool) (lost uint64, err error) {
-	queues, client, unasked := servedByQueues(cmd, flags)
+	queues, client, queryErr := servedByQueues(cmd, flags)
 	switch {
 	case queues:
 		return traceQueue(cmd.Context(), client, filter, each)
-	case unasked != nil && (cmd.Flags().Changed("admin") || cmd.Flags().Changed("admin-token-file")):
-		return 0, unasked
+	case queryErr != nil && (cmd.Flags().Changed("admin") || cmd.Flags().Changed("admin-token-file")):
+		return 0, queryErr
 	}
 	if err = privilege.Check(privilege.LBTrace); err == nil {
 		err = ebpf.Await(cmd.Context(), flags.pinPath, func() {
@@ -189,8 +189,8 @@ func trace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter, each 
 	if err == nil {
 		lost, err = ebpf.Trace(cmd.Context(), flags.pinPath, filter, func(p *ebpf.Traced) bool { return each(describeTraced(p), p.Data) })
 	}
-	if err != nil && unasked != nil {
-		err = fmt.Errorf("%w; and %w", unasked, err)
+	if err != nil && queryErr != nil {
+		err = fmt.Errorf("%w; and %w", queryErr, err)
 	}
 	return lost, err
 }
@@ -206,7 +206,7 @@ func describeTraced(p *ebpf.Traced) tracedPacket {
 	return line
 }
 
-// decision is the line without the packet: what a comment in a capture says.
+// decision returns the line without the packet, as the comment in a capture has it.
 func (l *tracedPacket) decision() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", l.Action, l.Reason)

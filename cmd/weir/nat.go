@@ -126,7 +126,7 @@ func natAddresses(cmd *cobra.Command, args []string) (listen, destinations []str
 	return listen, destinations, nil
 }
 
-// check turns the texts and the zeros of the command line into what the data path takes.
+// check converts the texts and zero values of the command line into what the data path takes.
 func (f *natFlags) check() (err error) {
 	faults := &f.config.Faults
 	if f.loss != 0 {
@@ -189,7 +189,7 @@ func limitAndPercent(flag, text string) (limit int, percent float64, err error) 
 	return limit, percent, nil
 }
 
-// natSpec is the one service that the arguments describe.
+// natSpec returns the one service that the arguments describe.
 func natSpec(ctx context.Context, f *natFlags, listen, destinations []string) (lb.Spec, error) {
 	service := lb.ServiceSpec{Name: "nat", Timeouts: lb.TimeoutsSpec{UDP: lb.Timeout(f.natTimeout)}}
 	if f.natTimeout == 0 {
@@ -305,13 +305,13 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 		return usageError(err)
 	}
 	defer datapath.Close()
-	// The loop's own words about generations are for services; the console answers here.
+	// The loop's log about generations is for services; here the console answers.
 	loop = control.New(datapath, control.Options{Log: slog.New(levelHandler{log.Handler(), slog.LevelWarn})})
 	if err := loop.SetSpec(spec); err != nil {
 		return err
 	}
 	console := udpnat.NewConsole(datapath, loop, udpnat.ConsoleOptions{Resolve: resolveUDP, Exit: cancel})
-	door := admin.Config{
+	adminConfig := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return natStatus{loop.Status(), datapath.Stats()} },
 		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
@@ -325,7 +325,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	defer screen.detach()
 	screen.hello(datapath, destinations)
-	err = serve(ctx, f.serveFlags, log, door, nil, datapath.Run,
+	err = serve(ctx, f.serveFlags, log, adminConfig, nil, datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, nil, nil) },
 		func(ctx context.Context) error { screen.live(ctx, datapath); return nil },
 		func(ctx context.Context) error { go stdin(ctx, cancel); <-ctx.Done(); return nil })
@@ -341,13 +341,13 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	return err
 }
 
-// natStatus is what /status shows.
+// natStatus is the content of /status.
 type natStatus struct {
 	control.Status
 	NAT udpnat.Stats `json:"nat"`
 }
 
-// livenessTo turns what the data path sees of silent backends into overrides.
+// livenessTo converts the data path's reports about silent backends into overrides.
 func livenessTo(loop **control.Loop, log *slog.Logger) func(lb.Target, bool) {
 	return func(target lb.Target, silent bool) {
 		value := lb.NoOverride
@@ -370,7 +370,7 @@ func (h levelHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= h.level && h.Handler.Enabled(ctx, level)
 }
 
-// natScreen is what the operator sees: a terminal with a prompt, or pipes.
+// natScreen is the operator's interface: a terminal with a prompt, or pipes.
 type natScreen struct {
 	out, errOut io.Writer
 	json, quiet bool

@@ -84,7 +84,7 @@ func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx conte
 				t = fresh
 				continue
 			case err != nil && !errors.Is(err, term.ErrPasteIndicator):
-				return // the terminal is gone; the program goes on
+				return // the terminal is gone; the program continues
 			}
 			answer, err := console.Execute(ctx, line)
 			if err != nil {
@@ -95,7 +95,7 @@ func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx conte
 	}, nil
 }
 
-// size is that of the console's terminal; the classic one if it does not say.
+// size returns the size of the console's terminal, or 80×24 if that is unknown.
 func (s *natScreen) size() (width, height int) {
 	width, height, err := term.GetSize(int(s.console.Fd()))
 	if err != nil || width < 1 || height < 1 {
@@ -167,7 +167,7 @@ func (s *natScreen) detach() {
 	s.line.Clear()
 }
 
-// Write takes the log, so that it does not tear the prompt or the live line.
+// Write writes the log in a way that keeps the prompt or the live line intact.
 func (s *natScreen) Write(b []byte) (int, error) {
 	if t := s.terminal.Load(); t != nil {
 		return t.Write(b)
@@ -183,10 +183,11 @@ func (s *natScreen) hello(d *udpnat.Datapath, destinations []string) {
 	fmt.Fprintf(s, "UDP %s to %s; type help for the commands\n", strings.Join(at, ", "), strings.Join(destinations, ", "))
 }
 
-// logEvery is how often statistics go to the log where nobody watches.
+// logEvery is the interval of statistics in the log if there is no terminal.
 const logEvery = 10 * time.Second
 
-// live shows the rates: each second in the prompt or in a line that redraws, else every ten seconds in the log.
+// live shows the rates: each second in the prompt or in a line that is redrawn, without a terminal every ten seconds in the
+// log.
 func (s *natScreen) live(ctx context.Context, d *udpnat.Datapath) {
 	if s.quiet {
 		<-ctx.Done()
@@ -224,7 +225,7 @@ func (s *natScreen) live(ctx context.Context, d *udpnat.Datapath) {
 	}
 }
 
-// rates is one line of what happened between two moments.
+// rates returns one line about the traffic between two moments.
 func rates(before, now *udpnat.Stats, period time.Duration) string {
 	per := func(a, b uint64) float64 { return float64(b-a) / max(period.Seconds(), 0.001) }
 	a, b := &before.Counters, &now.Counters

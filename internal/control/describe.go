@@ -19,7 +19,7 @@ type ServiceStatus struct {
 	State    string       `json:"state"` // up, down (override), no_backend, or fail_open (all probes fail and are not believed)
 	VIPs     []string     `json:"vips"`
 	Flows    []FlowStatus `json:"flows,omitempty"`
-	Hashing  string       `json:"hashing,omitempty"` // what differs from the keyed hash of the flow, remembered
+	Hashing  string       `json:"hashing,omitempty"` // differences from the default, the keyed hash of the flow with conntrack
 	// NoBackendMark is the fwmark of packets that no backend can take; null: they are dropped.
 	NoBackendMark *uint32           `json:"no_backend_mark,omitempty"`
 	Timeouts      map[string]string `json:"timeouts"`
@@ -33,7 +33,7 @@ type ServiceStatus struct {
 type FlowStatus struct {
 	Name     string `json:"name"`
 	Priority int    `json:"priority"`
-	Place    int    `json:"place"` // 1 is looked at first, over all services
+	Place    int    `json:"place"` // order of precedence over all services; 1 is first
 	Rule     string `json:"rule"`
 }
 
@@ -46,7 +46,7 @@ type MemberStatus struct {
 	Share float64 `json:"share"` // of the fragments, 0 to 1
 }
 
-// DescribeTier puts the tier of a snapshot into words; empty when there is none.
+// DescribeTier describes the tier of a snapshot; empty when there is none.
 func DescribeTier(snapshot *lb.Snapshot) []MemberStatus {
 	tier := snapshot.Tier
 	if tier == nil {
@@ -69,7 +69,7 @@ type BackendStatus struct {
 	Address2 string   `json:"address2,omitempty"`
 	Port     uint16   `json:"port,omitempty"`
 	Mark     uint32   `json:"mark,omitempty"`
-	Index    *int     `json:"index,omitempty"` // hash nfqlb: the slot it has, from the file or given by Weir
+	Index    *int     `json:"index,omitempty"` // hash nfqlb: its slot, from the file or assigned by Weir
 	Weight   int      `json:"weight"`
 	State    lb.State `json:"state"`
 	Override string   `json:"override,omitempty"` // what and by whom: "drain by operator"
@@ -79,7 +79,7 @@ type BackendStatus struct {
 	Share       float64    `json:"share"` // of new flows, 0 to 1, counted in the Maglev table
 }
 
-// Describe puts a snapshot into words: for status, weir lb show and weir check.
+// Describe describes a snapshot in words: for status, weir lb show and weir check.
 func Describe(snapshot *lb.Snapshot, overrides *lb.Overrides) []ServiceStatus {
 	services := make([]ServiceStatus, 0, len(snapshot.Services))
 	for _, service := range snapshot.Services {
@@ -181,7 +181,7 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 	return s
 }
 
-// hashing says what of a service's hash is not the usual.
+// hashing describes how a service's hash differs from the default.
 func hashing(snapshot *lb.Snapshot, service *lb.Service) string {
 	var parts []string
 	if snapshot.Hash != lb.SipHash {
@@ -196,7 +196,7 @@ func hashing(snapshot *lb.Snapshot, service *lb.Service) string {
 	return strings.Join(parts, ", ")
 }
 
-// index is a slot of nfqlb's table; nil for -1, none.
+// index returns a slot of nfqlb's table; nil for -1, which means none.
 func index(slot int) *int {
 	if slot < 0 {
 		return nil

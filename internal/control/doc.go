@@ -4,8 +4,8 @@
 //	                                     ▲
 //	    operator, health probes, the data path itself: overrides
 //
-// It is the only caller of Datapath. A snapshot is applied whole or not at all; when anything fails, the last good one
-// stays, and the error stands in Status, in the log and in the metrics until a later change succeeds. Every applied
+// It is the only caller of Datapath. A snapshot is applied completely or not at all. When anything fails, the last good one
+// stays, and the error is shown in Status, in the log and in the metrics until a later change succeeds. Every applied
 // snapshot has a generation, counted from 1.
 //
 // Overrides survive a reload, not a restart. They come from several goroutines; the loop applies one change at a time.

@@ -16,16 +16,16 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// Datapath carries packets as snapshots decide.
+// Datapath forwards packets according to snapshots.
 type Datapath interface {
-	// Caps says what it can do; constant.
+	// Caps returns what it can do; constant.
 	Caps() lb.Caps
 	// Apply replaces the snapshot, all or nothing. The loop calls it from one goroutine at a time, possibly while Run
 	// is running, and never with an older generation.
 	Apply(*lb.Snapshot) error
-	// Run carries packets until ctx ends (nil) or it cannot go on.
+	// Run forwards packets until ctx ends (nil) or it cannot continue.
 	Run(ctx context.Context) error
-	// Close releases what the data path holds; after Run.
+	// Close releases the resources of the data path; called after Run.
 	Close() error
 }
 
@@ -66,7 +66,7 @@ func New(datapath Datapath, options Options) *Loop {
 	}
 }
 
-// Snapshot is the applied one, nil before the first.
+// Snapshot returns the applied snapshot, nil before the first.
 func (l *Loop) Snapshot() *lb.Snapshot { return l.applied.Load() }
 
 // Load decodes, compiles and applies a document. On error the last good snapshot stays; the error is also kept for Status.
@@ -80,7 +80,7 @@ func (l *Loop) Load(name string, text []byte) error {
 	return l.reloadLocked(spec, document)
 }
 
-// LoadFile is Load of what a file holds now; it returns the text for Run to compare with.
+// LoadFile calls Load with the present content of a file; it returns the text, with which Run compares.
 func (l *Loop) LoadFile(file *config.File) ([]byte, error) {
 	text, err := file.Read()
 	if err != nil {
@@ -121,7 +121,7 @@ func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
 	return nil
 }
 
-// applyLocked is compile, number, apply; it changes nothing of the loop but what was applied.
+// applyLocked compiles, numbers and applies a snapshot; of the loop it changes only the applied snapshot.
 func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) error {
 	snapshot, err := lb.CompileAfter(l.applied.Load(), spec, overrides, l.datapath.Caps())
 	if err != nil {
@@ -155,8 +155,8 @@ func (l *Loop) failLocked(err error) error {
 	return err
 }
 
-// Locate gives the errors of lb.Compile the file, line and column of their paths. Other errors, and a nil document, pass
-// through.
+// Locate adds file, line and column to the errors of lb.Compile. Other errors are returned unchanged, and all errors if
+// document is nil.
 func Locate(err error, document *config.Document) error {
 	var several lb.Errors
 	if document != nil && errors.As(err, &several) {
@@ -181,12 +181,12 @@ func Locate(err error, document *config.Document) error {
 // ErrNoTarget is wrapped by Override when the spec has no such service or backend.
 var ErrNoTarget = errors.New("unknown target")
 
-// Override sets one override (lb.NoOverride takes it back) and applies it. An operator's target must exist.
+// Override sets one override (lb.NoOverride removes it) and applies it. An operator's target must exist.
 func (l *Loop) Override(target lb.Target, from lb.Overrider, value lb.Override) error {
 	return l.SetOverrides(from, map[lb.Target]lb.Override{target: value})
 }
 
-// SetOverrides sets several at once, so that many probes cost one compile.
+// SetOverrides sets several overrides together, so that many probes cost one compilation.
 func (l *Loop) SetOverrides(from lb.Overrider, values map[lb.Target]lb.Override) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +199,7 @@ func (l *Loop) SetOverrides(from lb.Overrider, values map[lb.Target]lb.Override)
 			if from == lb.FromOperator {
 				return err
 			}
-			continue // a reload was faster than the probe
+			continue // a reload has removed the target before the probe reported
 		}
 		next = next.With(target, from, value)
 	}
@@ -272,7 +272,7 @@ func (l *Loop) runHealth(ctx context.Context) {
 	}
 }
 
-// Status is what the loop knows, for status pages and metrics. It holds no secret.
+// Status is the state of the loop, for status pages and metrics. It holds no secret.
 type Status struct {
 	Generation uint64          `json:"generation"`
 	AppliedAt  time.Time       `json:"applied_at"`
@@ -304,7 +304,7 @@ func (l *Loop) Status() Status {
 	return s
 }
 
-// Ready is nil once a snapshot is applied, whatever happened to later ones.
+// Ready returns nil once a snapshot is applied, whatever happened to later ones.
 func (l *Loop) Ready() error {
 	if l.applied.Load() != nil {
 		return nil

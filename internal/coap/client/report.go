@@ -16,7 +16,7 @@ type reporter struct {
 	live        func(Snapshot)
 	begun, last time.Time
 	previous    BenchStats
-	asked       time.Time        // for the round-trip times of this interval; zero: not yet
+	requestedAt time.Time        // for the round-trip times of this interval; zero: not yet
 	rtt         *measure.Latency // of the whole load
 }
 
@@ -27,11 +27,12 @@ func (r *reporter) look(end bool) {
 	}
 	now := time.Now()
 	period := now.Sub(r.last)
-	if r.asked.IsZero() && period >= r.b.cfg.LiveEvery-2*publishEvery {
-		r.ask(now)
+	if r.requestedAt.IsZero() && period >= r.b.cfg.LiveEvery-2*publishEvery {
+		r.requestRTT(now)
 	}
-	// A callback that took long finds the interval over and nothing asked for: then too the workers get their time.
-	ready := period >= r.b.cfg.LiveEvery && (r.handedOver() || now.Sub(r.asked) >= 4*publishEvery)
+	// After a slow callback the interval is over before the round-trip times were requested. The workers get time to publish
+	// them in this case too.
+	ready := period >= r.b.cfg.LiveEvery && (r.handedOver() || now.Sub(r.requestedAt) >= 4*publishEvery)
 	if !ready && !end {
 		return
 	}
@@ -46,10 +47,10 @@ func (r *reporter) look(end bool) {
 	r.previous, r.last = total, now
 }
 
-// ask has every worker hand its round-trip times over with its next counters: shortly before they are taken, so that they are
-// those of this interval and not of the one before.
-func (r *reporter) ask(now time.Time) {
-	r.asked = now
+// requestRTT makes every worker publish its round-trip times with its next counters. This happens shortly before they are
+// read, so that they belong to this interval and not to the previous one.
+func (r *reporter) requestRTT(now time.Time) {
+	r.requestedAt = now
 	for _, w := range r.b.workers {
 		w.mu.Lock()
 		w.shared.wanted = true
@@ -57,18 +58,18 @@ func (r *reporter) ask(now time.Time) {
 	}
 }
 
-// await has the workers hand over what they have measured since the last interval, and waits for it as long as that may take.
+// await requests what the workers have measured since the last interval, and waits for it for a bounded time.
 func (r *reporter) await() {
 	begun := time.Now()
-	if r.asked.IsZero() {
-		r.ask(begun)
+	if r.requestedAt.IsZero() {
+		r.requestRTT(begun)
 	}
 	for !r.handedOver() && time.Since(begun) < 20*publishEvery {
 		r.b.pause(context.Background())
 	}
 }
 
-// handedOver reports whether every worker has.
+// handedOver reports whether every worker has published its round-trip times.
 func (r *reporter) handedOver() bool {
 	for _, w := range r.b.workers {
 		w.mu.Lock()
@@ -83,7 +84,7 @@ func (r *reporter) handedOver() bool {
 
 // take collects what the workers have published since the last time.
 func (r *reporter) take() *measure.Latency {
-	r.asked = time.Time{}
+	r.requestedAt = time.Time{}
 	interval := measure.NewLatency()
 	for _, w := range r.b.workers {
 		w.mu.Lock()

@@ -23,12 +23,12 @@ const (
 
 // simulated is one client of the load. It belongs to its worker's goroutine.
 type simulated struct {
-	w          *worker
-	socket     *socket
-	number     uint32 // among all clients, from 0
-	place      int    // in its socket
-	state      state
-	hadSession bool
+	w           *worker
+	socket      *socket
+	number      uint32 // among all clients, from 0
+	socketIndex int    // in its socket
+	state       state
+	hadSession  bool
 
 	handshake   *handshake.Client
 	begun       time.Duration // of the handshake
@@ -41,12 +41,12 @@ type simulated struct {
 	answeredAt time.Duration
 }
 
-// setTimer makes the client due at a time, in place of an earlier one.
+// setTimer sets the time at which the client is due, and replaces an earlier one.
 func (c *simulated) setTimer(at time.Duration) { c.w.timers.Set(c.index(), at) }
 
 func (c *simulated) clearTimer() { c.w.timers.Remove(c.index()) }
 
-// index is the client's place in its worker's list.
+// index returns the client's index in its worker's list.
 func (c *simulated) index() int32 { return int32(int(c.number) - c.w.first) }
 
 // connect makes the client ready: at once without DTLS, by a handshake with it.
@@ -90,7 +90,7 @@ func (c *simulated) begin() {
 
 func (c *simulated) transmit(datagram []byte) { c.w.transmit(c.socket, datagram) }
 
-// shake looks whether the handshake has come to its end.
+// shake checks whether the handshake has ended.
 func (c *simulated) shake() {
 	done, err := c.handshake.Done()
 	if !done {
@@ -280,7 +280,7 @@ func (c *simulated) closed() {
 	c.trouble()
 }
 
-// drop gives the session up, and tells the server: a new handshake from the same port is then nothing unusual.
+// drop gives the session up and notifies the server, so that a new handshake from the same port is not unusual for it.
 func (c *simulated) drop() {
 	c.w.stats.Clients--
 	if c.association == nil {
@@ -292,7 +292,7 @@ func (c *simulated) drop() {
 	c.w.endpoint.Forget(&c.exchange)
 }
 
-// trouble waits and begins anew with NoStop, or ends the client.
+// trouble waits and starts again with NoStop, or ends the client.
 func (c *simulated) trouble() {
 	if c.w.b.cfg.NoStop && c.w.phase < phaseDrain {
 		c.state = stateWaiting
@@ -302,7 +302,7 @@ func (c *simulated) trouble() {
 	c.end()
 }
 
-// pauseOrEnd goes on with the same session after a refused request.
+// pauseOrEnd continues with the same session after a refused request.
 func (c *simulated) pauseOrEnd() {
 	if !c.w.b.cfg.NoStop {
 		c.end()

@@ -22,13 +22,13 @@ import (
 const (
 	batch         = 256                   // sockets served between two looks at the timers
 	perSocket     = 16                    // clients that share a socket with SocketsShared
-	perSocketRead = 32                    // datagrams read from one socket before the next one's turn
-	publishEvery  = 50 * time.Millisecond // how often a worker tells its counters
+	perSocketRead = 32                    // datagrams read from one socket before the next socket
+	publishEvery  = 50 * time.Millisecond // how often a worker publishes its counters
 	errorPause    = time.Second           // after an error, with NoStop; plus up to half of it
 	tokenLength   = 8                     // client number and count
 )
 
-// worker runs a share of the clients on one goroutine. Only what stands under mu is touched by others.
+// worker runs a share of the clients on one goroutine. Other goroutines use only the fields under mu.
 type worker struct {
 	b        *bench
 	poller   *udpio.Poller
@@ -142,7 +142,7 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 			}
 		}
 		s := w.sockets[len(w.sockets)-1]
-		c := &simulated{w: w, socket: s, number: uint32(first + i), place: len(s.clients)}
+		c := &simulated{w: w, socket: s, number: uint32(first + i), socketIndex: len(s.clients)}
 		c.exchange.Peer, s.exchange.Peer = c, s
 		s.clients = append(s.clients, c)
 		w.clients = append(w.clients, c)
@@ -241,7 +241,7 @@ func (w *worker) runTimers() {
 	}
 }
 
-// wait is how long nothing is due.
+// wait returns the time until a timer is due.
 func (w *worker) wait() time.Duration {
 	until := w.now + publishEvery
 	if _, at, ok := w.timers.First(); ok {
@@ -292,7 +292,8 @@ func (w *worker) pump() {
 	}
 }
 
-// rebind marks the sockets whose turn it is; each moves before its next request, so that no answer is under way to the old port.
+// rebind marks the sockets whose rebind is due. Each changes its port before its next request, so that no answer is on its
+// way to the old port.
 func (w *worker) rebind() {
 	if w.b.cfg.RebindEvery <= 0 || w.phase != phaseLoad || w.now < w.rebindAt {
 		return
@@ -333,7 +334,7 @@ func (w *worker) refused(err error) {
 	}
 }
 
-// read takes what has come to s.
+// read reads the datagrams that have arrived at s.
 func (w *worker) read(s *socket) {
 	for range perSocketRead {
 		n, err := s.Receive(w.in)
@@ -349,7 +350,7 @@ func (w *worker) read(s *socket) {
 			w.plain(s, w.in[:n])
 		}
 		if len(s.clients) == 1 {
-			return // one request in flight: a second datagram is rare, and the poller tells of it
+			return // one request in flight: a second datagram is rare, and the poller reports it
 		}
 	}
 }
@@ -409,7 +410,7 @@ func (w *worker) Failed(session *exchange.Session, id exchange.ID, reason exchan
 	}
 }
 
-// holder is the client whose request id is.
+// holder returns the client that sent the request id.
 func (w *worker) holder(session *exchange.Session, id exchange.ID) *simulated {
 	if c, ok := session.Peer.(*simulated); ok {
 		if c.pending == id {
@@ -425,7 +426,7 @@ func (w *worker) holder(session *exchange.Session, id exchange.ID) *simulated {
 	return nil
 }
 
-// publish hands the counters over.
+// publish copies the counters for the reporter.
 func (w *worker) publish() {
 	w.published = w.now
 	counters := w.endpoint.Counters()

@@ -27,13 +27,13 @@ type Cluster struct {
 
 	counters [maxWorkers]counters // by worker, so that they do not share cache lines
 	clock    atomic.Int64         // time of the latest Tick, in ns
-	state    atomic.Uint32        // State, as told in pings
+	state    atomic.Uint32        // State, as announced in pings
 }
 
 // maxWorkers bounds the counter table; workers beyond it share its last row.
 const maxWorkers = 64
 
-// carrier is what Cluster needs of an engine's worker; tests give a recording twin.
+// carrier is the part of an engine's worker that Cluster needs; tests replace it with one that records the calls.
 type carrier interface {
 	LinkBuffer() []byte
 	LinkSend(n int, to netip.AddrPort)
@@ -106,7 +106,7 @@ func (c *Cluster) foreign(w carrier, n *counters, owner uint32, datagram []byte,
 	length := HeaderLength(from) + len(datagram)
 	if length > len(buffer) {
 		n.droppedForward.Add(1)
-		return true // the owner is known, but this cannot travel: it is no datagram of ours either
+		return true // the owner is known, but the datagram is too long to forward; it is not for this node either
 	}
 	c.targets.forwarded(from)
 	head := AppendHeader(buffer[:0], TypeIn, from)
@@ -143,7 +143,7 @@ func (c *Cluster) frame(w carrier, n *counters, frame []byte, from netip.AddrPor
 			n.refusedTargets.Add(1)
 			return
 		}
-		sender.heard(now)
+		sender.markAlive(now)
 		n.processedForwarded.Add(1)
 		w.Inject(f.Body, f.Peer, from)
 	case TypeOut:
@@ -156,7 +156,7 @@ func (c *Cluster) frame(w carrier, n *counters, frame []byte, from netip.AddrPor
 			n.refusedTargets.Add(1)
 			return
 		}
-		sender.heard(now)
+		sender.markAlive(now)
 		n.sentBackwarded.Add(1)
 		w.SendRaw(f.Body, f.Peer)
 	case TypePing, TypePong:
@@ -166,7 +166,7 @@ func (c *Cluster) frame(w carrier, n *counters, frame []byte, from netip.AddrPor
 	}
 }
 
-// Return wraps a reply for the router its request came by. See [engine.Cluster].
+// Return wraps a reply for the router through which its request came. See [engine.Cluster].
 func (c *Cluster) Return(w *engine.Worker, buf []byte, end int, record []byte, client, router netip.AddrPort) (int, bool) {
 	return c.wrap(c.row(w), buf, end, record, client)
 }

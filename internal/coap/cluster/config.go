@@ -12,7 +12,7 @@ import (
 // MaxNodes bounds the membership; the seed's layout has one byte of node id.
 const MaxNodes = 256
 
-// Foreign stands in place of a node's DTLS address when the node is another process.
+// Foreign replaces a node's DTLS address when the node is another process.
 const Foreign = "---"
 
 // Node is one member as the user writes it.
@@ -118,7 +118,7 @@ func checkHostPort(s string) error {
 	return nil
 }
 
-// portOf is the port of an address that checkHostPort has found good.
+// portOf returns the port of an address that checkHostPort has accepted.
 func portOf(s string) uint16 {
 	_, port, _ := net.SplitHostPort(s)
 	n, _ := strconv.ParseUint(port, 10, 16)

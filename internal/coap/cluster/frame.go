@@ -9,7 +9,7 @@ import (
 // First bytes on the management port. They are neither TLS content types nor the first byte of a CoAP message.
 const (
 	TypePong = 60 // answer to a ping
-	TypePing = 61 // are you there, and who are you
+	TypePing = 61 // asks whether the node is alive, and for its id
 	TypeOut  = 62 // backward: send this record to the client from your public port
 	TypeIn   = 63 // forward: process this datagram as if the client had sent it to you
 )
@@ -95,7 +95,7 @@ func ParseFrame(b []byte, withMAC bool) (Frame, error) {
 // State is the sender's view of the cluster's start, the last byte of a ping or pong.
 type State byte
 
-// The states Californium since 3.0 tells.
+// The states that Californium announces since 3.0.
 const (
 	StateStart       State = 0
 	StateUp          State = 1

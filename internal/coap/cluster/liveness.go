@@ -10,7 +10,7 @@ import (
 
 // Times of the ping protocol, those of Californium 3 and later.
 const (
-	pingTimer  = 2 * time.Second        // how often the table is looked at
+	pingTimer  = 2 * time.Second        // how often the table is checked
 	firstPing  = 100 * time.Millisecond // after the start
 	refresh    = 4 * time.Second        // a node silent for this long is pinged
 	expiration = 6 * time.Second        // added to refresh: silent for longer means down
@@ -22,15 +22,15 @@ type member struct {
 	id      uint32
 	address netip.AddrPort
 
-	last     atomic.Int64  // time of the newest message, in ns; 0: none yet
-	told     atomic.Uint32 // State of its newest ping or pong
-	pinged   atomic.Int64  // time of our newest ping, in ns; 0: none yet
-	mistaken atomic.Bool   // it last told another id than configured
+	last      atomic.Int64  // time of the newest message, in ns; 0: none yet
+	announced atomic.Uint32 // State of its newest ping or pong
+	pinged    atomic.Int64  // time of our newest ping, in ns; 0: none yet
+	mistaken  atomic.Bool   // its last announced id differs from the configured one
 }
 
-// heard notes a sign of life. A nil member is a stranger that was let in.
-func (m *member) heard(now time.Duration) {
-	// A write for each frame would move the cache line between workers for nothing.
+// markAlive records that a message of the node has arrived. A nil member is an accepted stranger.
+func (m *member) markAlive(now time.Duration) {
+	// Not for every frame: each write would move the cache line between workers without need.
 	if m != nil && int64(now)-m.last.Load() > int64(100*time.Millisecond) {
 		m.last.Store(max(1, int64(now)))
 	}
@@ -42,7 +42,7 @@ type Liveness string
 // States of a node.
 const (
 	Self    Liveness = "self"
-	Unknown Liveness = "unknown" // never heard of; may be a Californium static node, which answers no ping
+	Unknown Liveness = "unknown" // no message yet; may be a Californium static node, which answers no ping
 	Up      Liveness = "up"
 	Down    Liveness = "down" // was up, then silent for 10 s
 )
@@ -79,7 +79,7 @@ func (c *Cluster) tick(w carrier, n *counters, now time.Duration) time.Duration 
 		state := m.liveness(now)
 		if state == Up {
 			up++
-			if State(m.told.Load()) >= StateUp {
+			if State(m.announced.Load()) >= StateUp {
 				ready++
 			}
 			if was := time.Duration(previous); m.liveness(was) != Up {
@@ -97,20 +97,20 @@ func (c *Cluster) tick(w carrier, n *counters, now time.Duration) time.Duration 
 	return now + pingTimer
 }
 
-// due says whether m is to be pinged at this tick.
+// due reports whether m must be pinged at this tick.
 func (c *Cluster) due(m *member, state Liveness, now time.Duration) bool {
 	pinged := time.Duration(m.pinged.Load())
 	switch state {
 	case Up:
 		return now-time.Duration(m.last.Load()) >= refresh
-	case Unknown: // eagerly in the first seconds of this node's life, then at the pace of discovery
+	case Unknown: // at every tick in the first seconds after the start of this node, then once every discover
 		return pinged == 0 || now < discover || now-pinged >= discover
 	}
 	return true
 }
 
-// advance moves the state told in pings: all nodes heard, then all of those say so too. It never goes back: Californium's
-// nodes read it as progress of the start.
+// advance moves the state that pings announce: first when all nodes have been heard, then when all of them announce that
+// too. The state never goes back, because Californium's nodes read it as progress of the start.
 func (c *Cluster) advance(up, ready int) {
 	state := State(c.state.Load())
 	if state == StateStart && up == len(c.members) {
@@ -122,7 +122,7 @@ func (c *Cluster) advance(up, ready int) {
 	c.state.Store(uint32(state))
 }
 
-// ping handles a ping or pong from a node (nil: from a stranger that was let in).
+// ping handles a ping or pong from a node (nil: from an accepted stranger).
 func (c *Cluster) ping(w carrier, n *counters, message []byte, from netip.AddrPort, sender *member, now time.Duration) {
 	p, ok := ParsePing(message)
 	if !ok {
@@ -139,7 +139,7 @@ func (c *Cluster) ping(w carrier, n *counters, message []byte, from netip.AddrPo
 	}
 	if sender != nil {
 		sender.mistaken.Store(false)
-		sender.told.Store(uint32(p.State))
+		sender.announced.Store(uint32(p.State))
 		sender.last.Store(max(1, int64(now)))
 	}
 	if p.Type == TypePing {

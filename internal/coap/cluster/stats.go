@@ -14,8 +14,8 @@ type Stats struct {
 	BadBackward        uint64 `json:"bad_backward"`        // "out" frames with a wrong MAC; 0 without MAC
 	ManagementReceived uint64 `json:"management_received"` // pings and pongs
 	ManagementSent     uint64 `json:"management_sent"`
-	MistakenIDs        uint64 `json:"mistaken_ids"`    // pings that tell our own id, or another one than configured
-	RefusedTargets     uint64 `json:"refused_targets"` // frames for loopback, this host, metadata services, or no one client
+	MistakenIDs        uint64 `json:"mistaken_ids"`    // pings that announce our own id, or another one than configured
+	RefusedTargets     uint64 `json:"refused_targets"` // frames for loopback, this host, metadata services, or an address that is no single client
 	Strangers          uint64 `json:"strangers"`       // anything from an address that is no node
 	Malformed          uint64 `json:"malformed"`       // neither frame nor ping
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Frames are not authenticated, so a frame must not have the node send where its network would not let a stranger send:
-// to loopback, to the host's own addresses, to instance metadata services, to everybody.
+// Frames are not authenticated. Therefore a frame must not make the node send to addresses that its network protects from
+// strangers: loopback, the host's own addresses, instance metadata services, and broadcast and multicast addresses.
 
 // ownEvery is how often the host's addresses are read again.
 const ownEvery = 30 * time.Second
@@ -22,7 +22,7 @@ var (
 	sixToFour  = netip.MustParsePrefix("2002::/16")
 )
 
-// targets says which clients' addresses frames may name. Safe for concurrent use.
+// targets decides which client addresses frames may name. Safe for concurrent use.
 type targets struct {
 	loopback bool      // the nodes talk over loopback, so that clients may be there, too
 	ports    [2]uint16 // of our own sockets: public and management
@@ -32,26 +32,26 @@ type targets struct {
 	seen     seen
 }
 
-// forward says whether an "in" frame may name client. Whatever is sent to it is sealed with its session's keys, and mostly
-// by way of the other node, so that a client on this host (behind a balancer here) is taken.
+// forward reports whether an "in" frame may name client. What the node sends to that address is sealed with the session's
+// keys, and mostly goes through the other node. Therefore a client on this host (behind a balancer here) is accepted.
 func (t *targets) forward(client netip.AddrPort) bool {
 	return t.possible(client) && !(t.isOwn(client.Addr()) && t.isOurs(client.Port()))
 }
 
-// backward says whether bytes that came in an "out" frame may be sent to client. To an address of this host they are sent
-// only where that client's own datagram was forwarded from here before.
+// backward reports whether bytes from an "out" frame may be sent to client. For an address of this host this holds only if
+// this node has forwarded a datagram of that client before.
 func (t *targets) backward(client netip.AddrPort) bool {
 	return t.forward(client) && (!t.isOwn(client.Addr()) || t.seen.has(client))
 }
 
-// forwarded notes that client's datagram was sent on to another node.
+// forwarded records that client's datagram was sent on to another node.
 func (t *targets) forwarded(client netip.AddrPort) {
 	if t.isOwn(client.Addr()) {
 		t.seen.note(client)
 	}
 }
 
-// possible says whether an address can be a client's at all.
+// possible reports whether an address can be that of a client at all.
 func (t *targets) possible(client netip.AddrPort) bool {
 	a := client.Addr()
 	switch {

@@ -20,14 +20,14 @@ type Config struct {
 	MaxMessage int // longest message kept for retransmission, in bytes; default 16384
 	LogBytes   int // stored answers to unsafe requests; default 16 MiB, taken from the system only as it fills
 
-	Seed uint64 // of message ids and back-off; 0 is as good as any other
+	Seed uint64 // of message ids and back-off; 0 has no special meaning
 	// Supported names the critical options that the Handler (requests) or Events (responses) understands; nil: none.
 	Supported message.Supported
-	// Proven is told that a probe of Reply.Probe was answered; nil: nobody cares.
+	// Proven is called when a probe of Reply.Probe was answered; nil: no call.
 	Proven func(*Session)
 }
 
-// Validate reports the first value that cannot be meant.
+// Validate reports the first invalid value.
 func (c *Config) Validate() error {
 	switch {
 	case c.AckTimeout < 0:

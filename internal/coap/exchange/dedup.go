@@ -5,7 +5,7 @@ import "time"
 // Ring is how many of a peer's message ids are remembered; the oldest make room.
 const Ring = 32
 
-// memory says what to do with a duplicate.
+// memory is what to do with a duplicate.
 type memory uint8
 
 const (
@@ -15,10 +15,10 @@ const (
 	memorySilent               // drop: a Non, or its answer could not be stored
 )
 
-// ring remembers message ids. Ids lie together, so that a look-up reads one cache line of them.
+// ring holds recent message ids. The ids are adjacent in memory, so that a look-up reads one cache line of them.
 type ring struct {
 	ids   [Ring]uint16
-	until [Ring]uint32 // in ticks of now, rounded up; 0 for an unused place
+	until [Ring]uint32 // in ticks of now, rounded up; 0 for an unused slot
 	pos   [Ring]uint32 // in the log, in units of logUnit
 	size  [Ring]uint16
 	how   [Ring]memory
@@ -28,7 +28,7 @@ type ring struct {
 // tick is the unit in which the ring counts time, so that 32 bits last for years.
 const tick = 1 << 26 * time.Nanosecond
 
-// find returns the place of a live id, or -1.
+// find returns the slot of a live id, or -1.
 func (r *ring) find(id uint16, now time.Duration) int {
 	at := uint32(now / tick)
 	for i, have := range r.ids {
@@ -39,20 +39,20 @@ func (r *ring) find(id uint16, now time.Duration) int {
 	return -1
 }
 
-// add takes the oldest place for id and tells whether that forgot one whose time had not come.
-func (r *ring) add(id uint16, how memory, now, lifetime time.Duration) (place int, early bool) {
-	place = int(r.next)
+// add puts id into the oldest slot. early: that removed an id whose lifetime was not over.
+func (r *ring) add(id uint16, how memory, now, lifetime time.Duration) (slot int, early bool) {
+	slot = int(r.next)
 	r.next = (r.next + 1) % Ring
-	early = r.until[place] != 0 && int32(r.until[place]-uint32(now/tick)) > 0
-	r.ids[place], r.how[place], r.size[place] = id, how, 0
-	r.until[place] = max(1, uint32((now+lifetime)/tick)+1)
-	return place, early
+	early = r.until[slot] != 0 && int32(r.until[slot]-uint32(now/tick)) > 0
+	r.ids[slot], r.how[slot], r.size[slot] = id, how, 0
+	r.until[slot] = max(1, uint32((now+lifetime)/tick)+1)
+	return slot, early
 }
 
 // logUnit is the alignment of stored answers; positions of 32 bits then reach 64 GiB back, far more than a lifetime writes.
 const logUnit = 16
 
-// answerLog stores answers one behind the other and overwrites the oldest: no list, no search, bounded by its size.
+// answerLog stores answers one after the other and overwrites the oldest ones: no list, no search, bounded by its size.
 type answerLog struct {
 	buf  []byte
 	head uint64 // bytes ever written, a multiple of logUnit

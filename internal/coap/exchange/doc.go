@@ -11,7 +11,8 @@
 // Nothing here has a clock, a socket, a lock or a goroutine: time comes in as now, a monotonic offset from any start, and one
 // goroutine at a time may use an Endpoint and its Sessions. Receive and Send allocate nothing once a session's ring exists.
 //
-// Bounds, each counted in [Counters] when it bites: [Ring] message ids remembered per session; one circular log of stored
-// responses per endpoint, whose oldest are overwritten; Config.MaxPending confirmable messages awaiting acknowledgement, of them
-// [PerSession] separate responses of one session and half of them to addresses that have not proven themselves.
+// Bounds, each counted in [Counters] when it is reached: [Ring] message ids remembered per session; one circular log of
+// stored responses per endpoint, whose oldest are overwritten; Config.MaxPending confirmable messages awaiting
+// acknowledgement, of them [PerSession] separate responses of one session and half of them to addresses that have not proven
+// themselves.
 package exchange

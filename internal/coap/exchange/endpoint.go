@@ -10,7 +10,7 @@ import (
 
 // Session is one peer. The zero value is ready; it must not be copied once used and be given to Endpoint.Forget at its end.
 type Session struct {
-	// Peer is the owner's: what Sender, Handler and Events need to know the peer.
+	// Peer belongs to the owner of the Session: Sender, Handler and Events identify the peer with it.
 	Peer any
 
 	ring    *ring
@@ -65,7 +65,7 @@ func New(cfg Config, sender Sender, handler Handler, events Events) *Endpoint {
 	return e
 }
 
-// Counters returns what was counted since New.
+// Counters returns the counters since New.
 func (e *Endpoint) Counters() Counters { return e.counters }
 
 // Pending returns how many messages wait for an acknowledgement, a response or their time.
@@ -154,14 +154,14 @@ func (e *Endpoint) receiveRequest(s *Session, m *message.Message, out []byte, no
 	if s.ring == nil {
 		s.ring = new(ring)
 	}
-	if place := s.ring.find(m.ID, now); place >= 0 {
+	if slot := s.ring.find(m.ID, now); slot >= 0 {
 		e.counters.Duplicates++
 		if m.Type == message.Non {
 			return out
 		}
-		switch s.ring.how[place] {
+		switch s.ring.how[slot] {
 		case memoryStored:
-			if answer := e.log.get(s.ring.pos[place], s.ring.size[place]); answer != nil && len(answer) <= cap(out) {
+			if answer := e.log.get(s.ring.pos[slot], s.ring.size[slot]); answer != nil && len(answer) <= cap(out) {
 				return append(out, answer...)
 			}
 			e.counters.Forgotten++
@@ -172,17 +172,17 @@ func (e *Endpoint) receiveRequest(s *Session, m *message.Message, out []byte, no
 			e.counters.Forgotten++
 			return out
 		}
-		return e.serve(s, m, place, out, now)
+		return e.serve(s, m, slot, out, now)
 	}
 	lifetime := e.cfg.ExchangeLifetime
 	if m.Type == message.Non {
 		lifetime = e.cfg.NonLifetime
 	}
-	place, early := s.ring.add(m.ID, memorySilent, now, lifetime)
+	slot, early := s.ring.add(m.ID, memorySilent, now, lifetime)
 	if early {
 		e.counters.Overwritten++
 	}
-	return e.serve(s, m, place, out, now)
+	return e.serve(s, m, slot, out, now)
 }
 
 // rejectOption answers an unknown or broken critical option (RFC 7252 section 5.4.1).
@@ -215,8 +215,8 @@ func appendOptionText(dst []byte, id message.OptionID) []byte {
 	return append(append(dst, digits[i:]...), " not supported here"...)
 }
 
-// serve executes a request and remembers in its place of the ring what a duplicate will get.
-func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, now time.Duration) []byte {
+// serve executes a request and stores in its slot of the ring how a duplicate is answered.
+func (e *Endpoint) serve(s *Session, m *message.Message, slot int, out []byte, now time.Duration) []byte {
 	e.counters.Requests++
 	r := &e.reply
 	*r = Reply{request: m, out: out}
@@ -229,13 +229,13 @@ func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, 
 		e.counters.TooLarge++
 		r.Begin(message.InternalServerError)
 		if answer, err = r.builder.Bytes(); err != nil {
-			return out // not even that fits
+			return out // not even an error response fits
 		}
 	}
 	if r.probe {
 		e.probe(s, r, now)
 	}
-	remember := &s.ring.how[place]
+	remember := &s.ring.how[slot]
 	switch {
 	case r.silent && m.Type == message.Con:
 		*remember = memoryAck
@@ -249,7 +249,7 @@ func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, 
 			return out
 		}
 		return answer
-	case r.separate && e.later(s, answer, message.Con, r, now): // else it is sent at once: better early than executed twice
+	case r.separate && e.later(s, answer, message.Con, r, now): // otherwise it is sent at once: an early answer is better than a second execution
 		e.counters.Separate++
 		*remember = memoryAck
 		return appendEmpty(out, message.Ack, m.ID)
@@ -258,7 +258,7 @@ func (e *Endpoint) serve(s *Session, m *message.Message, place int, out []byte, 
 		return answer
 	}
 	if pos, ok := e.log.put(answer); ok {
-		*remember, s.ring.pos[place], s.ring.size[place] = memoryStored, pos, uint16(len(answer))
+		*remember, s.ring.pos[slot], s.ring.size[slot] = memoryStored, pos, uint16(len(answer))
 	} else {
 		e.counters.TooLarge++
 	}
@@ -286,7 +286,7 @@ func (e *Endpoint) later(s *Session, answer []byte, t message.Type, r *Reply, no
 	return true
 }
 
-// takeFor returns a slot with datagram for a message of the server to s, or nil where the bounds leave none.
+// takeFor returns a slot with datagram for a message of the server to s, or nil if a bound is reached.
 func (e *Endpoint) takeFor(s *Session, datagram []byte, r *Reply) (slot *pending, i int32) {
 	if s.count < PerSession && (!r.unproven || e.pendings.unproven < e.cfg.MaxPending/2) {
 		slot, i = e.pendings.take(datagram)

@@ -81,7 +81,7 @@ func show(t testing.TB, datagram []byte) string {
 	return text
 }
 
-type rig struct {
+type fixture struct {
 	t testing.TB
 	*outbox
 	*journal
@@ -90,19 +90,19 @@ type rig struct {
 	out     []byte
 }
 
-func newRig(t testing.TB, cfg Config) *rig {
+func newFixture(t testing.TB, cfg Config) *fixture {
 	cfg.Supported = known
-	r := &rig{t: t, outbox: &outbox{}, journal: &journal{}, out: make([]byte, 0, 2048)}
+	r := &fixture{t: t, outbox: &outbox{}, journal: &journal{}, out: make([]byte, 0, 2048)}
 	r.Endpoint = New(cfg, r.outbox, r.journal, r.journal)
 	return r
 }
 
-func (r *rig) receive(in []byte, now time.Duration) string {
+func (r *fixture) receive(in []byte, now time.Duration) string {
 	r.t.Helper()
 	return show(r.t, r.Endpoint.Receive(&r.session, in, r.out, now))
 }
 
-func (r *rig) expect(got, want string) {
+func (r *fixture) expect(got, want string) {
 	r.t.Helper()
 	if got != want {
 		r.t.Errorf("got  %s\nwant %s", got, want)
@@ -138,7 +138,7 @@ func TestAnswers(t *testing.T) {
 		{"empty with content", []byte{0x40, 0, 0, 12, 0xff, 1}, "RST 0.00 mid=12"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{})
+			r := newFixture(t, Config{})
 			r.expect(r.receive(c.in, 0), c.want)
 			if len(r.outbox.sent) != 0 {
 				t.Errorf("sent %x besides", r.outbox.sent)
@@ -150,7 +150,7 @@ func TestAnswers(t *testing.T) {
 // RFC 7252 section 4.5: duplicates.
 func TestDuplicates(t *testing.T) {
 	t.Run("unsafe: same answer, one execution", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		request := build(t, message.Con, message.POST, 1, "ab")
 		want := "ACK 2.05 mid=1 token=ab execution 1"
 		r.expect(r.receive(request, 0), want)
@@ -162,13 +162,13 @@ func TestDuplicates(t *testing.T) {
 		r.expect(r.receive(request, 248*time.Second), "ACK 2.05 mid=1 token=ab execution 2") // EXCHANGE_LIFETIME is over
 	})
 	t.Run("safe: executed again", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		request := build(t, message.Con, message.GET, 1, "ab")
 		r.expect(r.receive(request, 0), "ACK 2.05 mid=1 token=ab execution 1")
 		r.expect(r.receive(request, time.Second), "ACK 2.05 mid=1 token=ab execution 2")
 	})
 	t.Run("non-confirmable: dropped", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		request := build(t, message.Non, message.POST, 1, "ab")
 		if got := r.receive(request, 0); got == "nothing" {
 			t.Error("no answer to the first")
@@ -179,14 +179,14 @@ func TestDuplicates(t *testing.T) {
 		}
 	})
 	t.Run("other peer, same id", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		request := build(t, message.Con, message.POST, 1, "ab")
 		r.receive(request, 0)
 		r.session = Session{}
 		r.expect(r.receive(request, 0), "ACK 2.05 mid=1 token=ab execution 2")
 	})
 	t.Run("ring keeps the newest", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		for mid := range uint16(Ring + 1) {
 			r.receive(build(t, message.Con, message.POST, mid, ""), 0)
 		}
@@ -200,7 +200,7 @@ func TestDuplicates(t *testing.T) {
 		}
 	})
 	t.Run("answer no longer stored: neither executed nor answered", func(t *testing.T) {
-		r := newRig(t, Config{LogBytes: 64})
+		r := newFixture(t, Config{LogBytes: 64})
 		r.receive(build(t, message.Con, message.POST, 1, "ab"), 0)
 		r.receive(build(t, message.Con, message.POST, 2, "ab"), 0)
 		r.receive(build(t, message.Con, message.POST, 3, "ab"), 0)
@@ -219,7 +219,7 @@ func TestSeparateResponse(t *testing.T) {
 		r.Text(message.Content, "late")
 	}
 	t.Run("acknowledged", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		r.journal.serve = separate
 		request := build(t, message.Con, message.POST, 1, "ab")
 		r.expect(r.receive(request, 0), "ACK 0.00 mid=1")
@@ -245,7 +245,7 @@ func TestSeparateResponse(t *testing.T) {
 		}
 	})
 	t.Run("repeated until acknowledged", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		r.journal.serve = separate
 		r.receive(build(t, message.Con, message.GET, 1, "ab"), 0)
 		run(r, 300*time.Second)
@@ -254,7 +254,7 @@ func TestSeparateResponse(t *testing.T) {
 		}
 	})
 	t.Run("reset ends it", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		r.journal.serve = separate
 		r.receive(build(t, message.Con, message.GET, 1, "ab"), 0)
 		r.Tick(time.Second)
@@ -264,7 +264,7 @@ func TestSeparateResponse(t *testing.T) {
 		}
 	})
 	t.Run("non-confirmable request, non-confirmable response", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		r.journal.serve = separate
 		r.expect(r.receive(build(t, message.Non, message.GET, 1, "ab"), 0), "nothing")
 		r.Tick(time.Second)
@@ -273,7 +273,7 @@ func TestSeparateResponse(t *testing.T) {
 		}
 	})
 	t.Run("table full: at once, and once", func(t *testing.T) {
-		r := newRig(t, Config{MaxPending: 1})
+		r := newFixture(t, Config{MaxPending: 1})
 		r.journal.serve = separate
 		r.expect(r.receive(build(t, message.Con, message.POST, 1, "a"), 0), "ACK 0.00 mid=1")
 		for i := range 3 { // the first one and its repetitions
@@ -290,7 +290,7 @@ func TestSeparateResponse(t *testing.T) {
 
 // Addresses that may be forged take half of the table at most, and what is sent to them fits with its acknowledgement.
 func TestUnprovenSeparateResponses(t *testing.T) {
-	r := newRig(t, Config{MaxPending: 8})
+	r := newFixture(t, Config{MaxPending: 8})
 	unproven := true
 	r.journal.serve = func(_ *message.Message, reply *Reply) {
 		if unproven {
@@ -332,7 +332,7 @@ func TestUnprovenSeparateResponses(t *testing.T) {
 
 // A critical option is refused in whatever room there is.
 func TestBadOptionInLittleRoom(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	var b message.Builder
 	b.Reset(make([]byte, 0, 64), message.Con, message.GET, 7, []byte("a"))
 	b.Option(9, []byte("x"))
@@ -347,7 +347,7 @@ func TestBadOptionInLittleRoom(t *testing.T) {
 
 // One peer cannot fill the table, nor make the search in its own list long.
 func TestSeparateResponsesOfOneSession(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.journal.serve = func(_ *message.Message, reply *Reply) {
 		reply.Separate(time.Second)
 		reply.Text(message.Content, "late")
@@ -374,7 +374,7 @@ func TestSeparateResponsesOfOneSession(t *testing.T) {
 // Reply.Probe: the id cannot be guessed from others, only its reset proves the address, and there is one at a time.
 func TestProbe(t *testing.T) {
 	proofs, inRow := 0, uint8(0)
-	r := newRig(t, Config{Proven: func(s *Session) { proofs, inRow = proofs+1, s.Proofs }})
+	r := newFixture(t, Config{Proven: func(s *Session) { proofs, inRow = proofs+1, s.Proofs }})
 	r.journal.serve = func(_ *message.Message, reply *Reply) {
 		reply.Probe()
 		reply.Text(message.Content, "small")
@@ -435,7 +435,7 @@ func TestProbe(t *testing.T) {
 }
 
 // run ticks r at its own due times until nothing is due before end.
-func run(r *rig, end time.Duration) {
+func run(r *fixture, end time.Duration) {
 	for due, ok := r.Next(); ok && due <= end; due, ok = r.Next() {
 		r.Tick(due)
 	}
@@ -445,7 +445,7 @@ func run(r *rig, end time.Duration) {
 func TestBackOff(t *testing.T) {
 	firsts := map[time.Duration]bool{}
 	for seed := range uint64(50) {
-		r := newRig(t, Config{Seed: seed})
+		r := newFixture(t, Config{Seed: seed})
 		request := build(t, message.Con, message.GET, r.NextID(&r.session), "ab")
 		if _, err := r.Send(&r.session, request, 10*time.Second); err != nil {
 			t.Fatal(err)
@@ -494,7 +494,7 @@ func TestRequests(t *testing.T) {
 		{"unknown critical option", func(mid uint16) []byte { return build(t, message.Ack, message.Content, mid, "ab", 65001) }, "nothing", "rejected by reset"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{})
+			r := newFixture(t, Config{})
 			mid := r.NextID(&r.session)
 			if _, err := r.Send(&r.session, build(t, message.Con, message.GET, mid, "ab"), 0); err != nil {
 				t.Fatal(err)
@@ -504,7 +504,7 @@ func TestRequests(t *testing.T) {
 		})
 	}
 	t.Run("empty acknowledgement stops repetition, response by its own message once", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		mid := r.NextID(&r.session)
 		_, _ = r.Send(&r.session, build(t, message.Con, message.GET, mid, "ab"), 0)
 		r.receive(message.AppendEmpty(nil, message.Ack, mid), at)
@@ -518,7 +518,7 @@ func TestRequests(t *testing.T) {
 		r.expect(fmt.Sprint(r.journal.events), "[2.05  rtt=1m1s repeats=0]")
 	})
 	t.Run("acknowledged and never answered", func(t *testing.T) {
-		r := newRig(t, Config{ResponseTimeout: 20 * time.Second})
+		r := newFixture(t, Config{ResponseTimeout: 20 * time.Second})
 		mid := r.NextID(&r.session)
 		_, _ = r.Send(&r.session, build(t, message.Con, message.GET, mid, "ab"), 0)
 		r.receive(message.AppendEmpty(nil, message.Ack, mid), at)
@@ -526,7 +526,7 @@ func TestRequests(t *testing.T) {
 		r.expect(fmt.Sprint(r.journal.events), "[timeout]")
 	})
 	t.Run("ping", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		mid := r.NextID(&r.session)
 		_, err := r.Send(&r.session, message.AppendEmpty(nil, message.Con, mid), 0)
 		if err != nil {
@@ -536,7 +536,7 @@ func TestRequests(t *testing.T) {
 		r.expect(fmt.Sprint(r.journal.events), "[rejected by reset]")
 	})
 	t.Run("closing the session", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		for i := range 5 {
 			_, _ = r.Send(&r.session, build(t, message.Con, message.GET, r.NextID(&r.session), fmt.Sprint(i)), 0)
 		}
@@ -546,7 +546,7 @@ func TestRequests(t *testing.T) {
 		}
 	})
 	t.Run("not a request", func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := newFixture(t, Config{})
 		for _, bad := range [][]byte{nil, build(t, message.Con, message.Content, 1, "a"), message.AppendEmpty(nil, message.Rst, 1), message.AppendEmpty(nil, message.Non, 1)} {
 			if _, err := r.Send(&r.session, bad, 0); err != ErrMessage {
 				t.Errorf("%x: %v", bad, err)
@@ -557,7 +557,7 @@ func TestRequests(t *testing.T) {
 
 // A buffer too small for any answer is no reason to fall over.
 func TestNoRoom(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	for _, kind := range []message.Type{message.Con, message.Non} {
 		if out := r.Endpoint.Receive(&r.session, build(t, kind, message.POST, 1, "token"), make([]byte, 0, 6), 0); len(out) != 0 {
 			t.Errorf("%s: %x", kind, out)
@@ -566,7 +566,7 @@ func TestNoRoom(t *testing.T) {
 }
 
 func TestSilentAndMissingReply(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.journal.serve = func(_ *message.Message, reply *Reply) { reply.Silent() }
 	r.expect(r.receive(build(t, message.Con, message.POST, 1, "a"), 0), "ACK 0.00 mid=1")
 	r.expect(r.receive(build(t, message.Non, message.POST, 2, "a"), 0), "nothing")
@@ -579,7 +579,7 @@ func TestSilentAndMissingReply(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	payload := bytes.Repeat([]byte("*"), 64)
 	r.journal.serve = func(_ *message.Message, reply *Reply) { reply.Begin(message.Changed).Payload(payload) }
 	request := build(t, message.Con, message.POST, 1, "abcd", message.URIPath)
@@ -597,7 +597,7 @@ func TestNoAllocation(t *testing.T) {
 }
 
 func BenchmarkReceive(b *testing.B) {
-	r := newRig(b, Config{})
+	r := newFixture(b, Config{})
 	payload := bytes.Repeat([]byte("*"), 64)
 	r.journal.serve = func(_ *message.Message, reply *Reply) { reply.Begin(message.Changed).Payload(payload) }
 	request := build(b, message.Con, message.POST, 1, "abcd", message.URIPath)

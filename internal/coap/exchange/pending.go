@@ -16,13 +16,13 @@ const (
 	kindPing                 // empty Con: ends with a Rst
 )
 
-// pending is a message that waits: for its time, for an acknowledgement, or for a response.
+// pending is a message that waits for its time of transmission, for an acknowledgement, or for a response.
 type pending struct {
 	session *Session
 	buf     []byte
 	token   []byte        // aliases buf
 	first   time.Duration // time of the first transmission
-	timeout time.Duration // current retransmission time-out
+	timeout time.Duration // current retransmission timeout
 	id      ID
 	next    int32 // next of the same session, or of the free list; -1 ends it
 	mid     uint16
@@ -108,7 +108,7 @@ func (p *pendings) release(i int32) {
 	}
 	p.due.Remove(i)
 	buf := slot.buf
-	if cap(buf) > 2048 { // keep the table's memory near what usual messages need
+	if cap(buf) > 2048 { // do not keep large buffers: most messages are small
 		buf = nil
 	}
 	*slot = pending{buf: buf[:0], next: p.free}
@@ -120,7 +120,8 @@ func (p *pendings) reschedule(i int32, due time.Duration) {
 	p.due.Set(i, due)
 }
 
-// find returns the session's pending message for which match holds, or -1. Sessions have few.
+// byMID returns the slot of the session's confirmable message with this message id that has been sent, or -1. A session has
+// few pending messages, so this is a linear search.
 func (p *pendings) byMID(s *Session, mid uint16) int32 {
 	for i := s.head(); i >= 0; i = p.slots[i].next {
 		if p.slots[i].mid == mid && p.slots[i].con && !p.slots[i].unsent {

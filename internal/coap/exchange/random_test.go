@@ -15,7 +15,7 @@ func TestLossyNetwork(t *testing.T) {
 	const requests = 400
 	random := rand.New(rand.NewPCG(1, 2))
 	executed := map[string]int{}
-	server := newRig(t, Config{Seed: 1})
+	server := newFixture(t, Config{Seed: 1})
 	server.journal.serve = func(m *message.Message, r *Reply) {
 		executed[string(m.Token)]++
 		if random.IntN(2) == 0 {
@@ -23,20 +23,20 @@ func TestLossyNetwork(t *testing.T) {
 		}
 		r.Text(message.Changed, "done")
 	}
-	client := newRig(t, Config{Seed: 2})
+	client := newFixture(t, Config{Seed: 2})
 
 	type flight struct {
-		to       *rig
+		to       *fixture
 		datagram []byte
 		at       time.Duration
 	}
 	var air []flight
-	launch := func(to *rig, datagram []byte, now time.Duration) {
+	launch := func(to *fixture, datagram []byte, now time.Duration) {
 		for range []int{0, 1, 1, 1, 1, 1, 1, 2}[random.IntN(8)] { // one in eight lost, one repeated
 			air = append(air, flight{to, bytes.Clone(datagram), now + time.Duration(random.IntN(400))*time.Millisecond})
 		}
 	}
-	collect := func(from, to *rig, now time.Duration) {
+	collect := func(from, to *fixture, now time.Duration) {
 		for _, d := range from.outbox.sent {
 			launch(to, d, now)
 		}
@@ -91,7 +91,7 @@ func TestLossyNetwork(t *testing.T) {
 func FuzzEndpoint(f *testing.F) {
 	f.Add([]byte{4, 0x40, 1, 0, 1, 4, 0x60, 0, 0, 1, 4, 0x70, 0, 0, 1, 5, 0x41, 2, 0, 1, 9})
 	f.Fuzz(func(t *testing.T, script []byte) {
-		r := newRig(t, Config{MaxPending: 4, LogBytes: 256})
+		r := newFixture(t, Config{MaxPending: 4, LogBytes: 256})
 		r.journal.serve = func(m *message.Message, reply *Reply) {
 			if m.ID&1 != 0 {
 				reply.Separate(time.Duration(m.ID) * time.Millisecond)
@@ -118,7 +118,7 @@ func FuzzEndpoint(f *testing.F) {
 	})
 }
 
-func check(t *testing.T, r *rig) {
+func check(t *testing.T, r *fixture) {
 	p := &r.pendings
 	if p.due.Len() > 4 || len(p.slots) > 4 {
 		t.Fatalf("%d pending, %d slots", p.due.Len(), len(p.slots))

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/message"
 )
 
-// Reply is what a Handler answers. A Handler that never calls Begin answers 5.00 to a request that was confirmable.
+// Reply is the answer of a Handler. If a Handler never calls Begin, a confirmable request is answered with 5.00.
 type Reply struct {
 	builder  message.Builder
 	request  *message.Message
@@ -28,7 +28,7 @@ func (r *Reply) Begin(code message.Code) *message.Builder {
 		kind = message.Non
 	}
 	out := r.out
-	if r.unproven { // the empty acknowledgement and the ping come out of the same room
+	if r.unproven { // the empty acknowledgement and the ping count against the same room
 		others := 0
 		if r.separate && r.request.Type == message.Con {
 			others += r.empty
@@ -59,24 +59,24 @@ func (r *Reply) Text(code message.Code, text string) {
 // With Unproven it is to be called before Begin, as is Probe.
 func (r *Reply) Separate(delay time.Duration) { r.separate, r.delay = true, max(0, delay) }
 
-// Alone takes Separate and Probe back: nothing is sent but the answer.
+// Alone cancels Separate and Probe: only the answer is sent.
 func (r *Reply) Alone() { r.separate, r.probe = false, false }
 
-// Unproven tells that the peer's address may be forged and that out is what may be sent there now, of which an empty
-// message takes empty bytes. Separate responses and probes to such peers take at most half of Config.MaxPending; beyond it
-// responses are sent at once, as when the table is full, and there is no probe.
+// Unproven declares that the peer's address may be forged, and that out is how many bytes may be sent there now; an empty
+// message takes empty of them. Separate responses and probes to such peers take at most half of Config.MaxPending. Beyond
+// that, responses are sent at once, as when the table is full, and there is no probe.
 func (r *Reply) Unproven(empty int) { r.unproven, r.empty = true, empty }
 
-// Fits reports whether what has been built since Begin fits the room that there is.
+// Fits reports whether the message built since Begin fits into the available room.
 func (r *Reply) Fits() bool {
 	_, err := r.builder.Bytes()
 	return err == nil
 }
 
-// Probe sends a ping after the answer, under a message id that is hard to guess: who resets it has received it, and
-// Config.Proven is told (return routability, as by the Echo option of RFC 9175, but every client answers a ping, RFC 7252
-// section 4.3). One in 65,536 guesses hits: see Session.Proofs. A session has one probe under way at a time; it is not
-// repeated.
+// Probe sends a ping after the answer, with a message id that is hard to guess. A peer that resets it has received it, and
+// Config.Proven is called. This is a return routability check like the Echo option of RFC 9175, but every client answers a
+// ping (RFC 7252 section 4.3). One guess in 65,536 is right: see Session.Proofs. A session has one probe pending at a time;
+// it is not repeated.
 func (r *Reply) Probe() { r.probe = true }
 
 // Silent suppresses the response; a confirmable request is still acknowledged (RFC 7967).

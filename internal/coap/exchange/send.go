@@ -15,7 +15,7 @@ func (e *Endpoint) NextID(s *Session) uint16 {
 	return s.mid
 }
 
-// rand is splitmix64: enough to spread time-outs and message ids; tokens are the caller's.
+// rand is splitmix64, which is good enough to spread timeouts and message ids; tokens are chosen by the caller.
 func (e *Endpoint) rand() uint64 {
 	e.random += 0x9e3779b97f4a7c15
 	z := e.random
@@ -59,7 +59,7 @@ func (e *Endpoint) Send(s *Session, datagram []byte, now time.Duration) (ID, err
 	return id, nil
 }
 
-// Cancel ends a pending request without an event and tells whether there was one.
+// Cancel ends a pending request without an event and reports whether there was one.
 func (e *Endpoint) Cancel(id ID) bool {
 	i, ok := e.pendings.lookup(id)
 	if ok {
@@ -82,7 +82,7 @@ func (e *Endpoint) Next() (due time.Duration, ok bool) {
 	return due, ok
 }
 
-// Tick sends and gives up what is due.
+// Tick sends the messages that are due and gives up those without an answer.
 func (e *Endpoint) Tick(now time.Duration) {
 	for {
 		i, due, ok := e.pendings.due.First()
@@ -118,14 +118,14 @@ func (e *Endpoint) transmit(i int32, now time.Duration) {
 		slot.timeout = e.cfg.AckTimeout + time.Duration(float64(e.cfg.AckTimeout)*spread)
 		e.pendings.reschedule(i, now+slot.timeout)
 	case slot.kind == kindRequest:
-		slot.acked = true // nothing to repeat: only the response is awaited
+		slot.acked = true // no retransmission: only the response is awaited
 		e.pendings.reschedule(i, now+e.cfg.ResponseTimeout)
 	default:
 		e.pendings.release(i)
 	}
 }
 
-// end releases slot i and tells a client why.
+// end releases slot i and reports the reason to a client's Events.
 func (e *Endpoint) end(i int32, reason Failure) {
 	slot := &e.pendings.slots[i]
 	s, id, kind := slot.session, slot.id, slot.kind

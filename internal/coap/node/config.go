@@ -53,7 +53,7 @@ const (
 	maxSessionIdle = 365 * 24 * time.Hour
 )
 
-// Validate reports the first value that cannot be meant, with its key.
+// Validate reports the first invalid value, with its key.
 func (c *Config) Validate() error {
 	if len(c.Listen) == 0 && len(c.DTLS) == 0 && c.Cluster == nil {
 		return errors.New("listen: nothing to serve; set listen, dtls or cluster, for example listen: [\":5783\"]")
@@ -126,7 +126,7 @@ func freePort(s string) bool {
 	return port == "0"
 }
 
-// wildcard is every address of this host: of both families where the kernel has IPv6.
+// wildcard returns the address that stands for every address of this host: of both families if the kernel has IPv6.
 func wildcard() netip.Addr {
 	probe, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
 	if err != nil {
@@ -152,7 +152,7 @@ func resolve(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
 }
 
-// trusts says whether plain requests from address need no proof of it. A loopback source cannot be forged from outside.
+// trusts reports whether plain requests from address need no proof of it. A loopback source cannot be forged from outside.
 func (c *Config) trusts(address netip.Addr) bool {
 	return address.IsLoopback() || slices.ContainsFunc(c.Trusted, func(p netip.Prefix) bool { return p.Contains(address.WithZone("")) })
 }

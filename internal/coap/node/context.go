@@ -21,7 +21,7 @@ type field struct {
 // viaRouter is the value Californium gives to "via" for a record that came through another node.
 const viaRouter = "dtls-cid-router"
 
-// contextOf lists what the server knows of a peer, in Californium's order. extended adds what came with its release 3.
+// contextOf lists the server's information about a peer, in Californium's order. extended adds the fields of its release 3.
 func contextOf(info *engine.Info, nodeID *uint32, version string, extended bool) []field {
 	fields := []field{{"ip", plainIP(info.Addr)}, {"port", int(info.Addr.Port())}}
 	if nodeID != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-lb/weir/internal/readfile"
 )
 
-// Credentials answer which key belongs to a PSK identity. Immutable, so safe from any goroutine.
+// Credentials map PSK identities to keys. Immutable, so safe from any goroutine.
 type Credentials struct {
 	keys map[string][]byte
 	demo bool

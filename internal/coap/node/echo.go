@@ -11,12 +11,13 @@ import (
 	"time"
 )
 
-// Echo values (RFC 9175 section 2.3) are a keyed hash of the address and a period of time: nothing is stored, and nobody
-// knows one who has not received it. They are short, so that a 4.01 with one is never more than three times the shortest
-// request: 4 + 2 + 6 bytes for 4. A blind guess hits with 2^-47, as two periods are valid.
+// Echo values (RFC 9175 section 2.3) are a keyed hash of the address and a period of time. Nothing is stored, and only a
+// receiver at that address can know the value. The values are short, so that a 4.01 with one is never more than three times
+// as long as the shortest request: 4 + 2 + 6 bytes for 4. A blind guess is right with a probability of 2^-47, since two
+// periods are valid.
 const (
 	echoLength = 6
-	echoPeriod = time.Minute // a value is good for one to two
+	echoPeriod = time.Minute // a value is valid for one to two periods
 )
 
 // echoKey is shared by the workers of a listener.
@@ -36,7 +37,7 @@ type echoes struct {
 
 func newEchoes(k echoKey) echoes { return echoes{mac: hmac.New(sha256.New, k[:])} }
 
-// value is the one for address now; it is overwritten by the next call.
+// value returns the value for address at now; the next call overwrites it.
 func (e *echoes) value(address netip.AddrPort, now time.Duration) []byte {
 	return e.of(address, int64(now/echoPeriod))
 }
@@ -51,7 +52,7 @@ func (e *echoes) of(address netip.AddrPort, period int64) []byte {
 	return e.mac.Sum(e.sum[:0])[:echoLength]
 }
 
-// valid reports whether value was made for address not long ago.
+// valid reports whether value was made for address in this period or the previous one.
 func (e *echoes) valid(value []byte, address netip.AddrPort, now time.Duration) bool {
 	period := int64(now / echoPeriod)
 	return subtle.ConstantTimeCompare(value, e.of(address, period)) == 1 ||

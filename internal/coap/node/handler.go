@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
-// worker is what a handler needs of an engine's worker; tests give a recording twin.
+// worker is the part of an engine's worker that a handler needs; tests replace it with one that records the calls.
 type worker interface {
 	Send(p *engine.Peer, payload []byte) bool
 	WakeAt(at time.Duration)
@@ -21,7 +21,7 @@ type handler struct {
 	listener *listener
 	worker   worker
 	endpoint *exchange.Endpoint
-	wake     time.Duration // the call of Tick asked for
+	wake     time.Duration // requested time of the next Tick
 	request  request       // here, so that serving does not allocate
 	path     [maxPath]byte
 	echoes   echoes
@@ -45,11 +45,12 @@ type session struct {
 	probed netip.AddrPort // the address that the newest Reply.Probe went to
 }
 
-// plainProofs is how many answered probes in a row prove the address of a plain peer: a message id has 16 bits only. The
-// records of a session cannot be forged, so that one is enough there.
+// plainProofs is how many answered probes in a row prove the address of a plain peer. More than one is needed because a
+// message id has only 16 bits. The records of a session cannot be forged, so one is enough there.
 const plainProofs = 3
 
-// reached implements exchange.Config.Proven: it counts if the address is still the one that was asked.
+// reached implements exchange.Config.Proven. The answer counts if the peer still has the address to which the probe was
+// sent.
 func (h *handler) reached(s *exchange.Session) {
 	owner, ok := s.Peer.(*session)
 	if !ok || owner.probed != owner.peer.Addr() || !h.listener.secure && s.Proofs < plainProofs {

@@ -42,7 +42,7 @@ type listener struct {
 
 	mu       sync.Mutex
 	handlers []*handler // by creation; guarded by mu
-	shares   []share    // what each last told; guarded by mu
+	shares   []share    // last counters of each handler; guarded by mu
 }
 
 // Open checks cfg, loads the credentials and opens every socket. On error nothing stays open.
@@ -148,8 +148,8 @@ func (n *Node) Close() error {
 	return n.run(ctx)
 }
 
-// Run serves until ctx ends, then closes every session and returns. An engine that fails ends the others.
-// It may be called once.
+// Run serves until ctx ends, then closes every session and returns. If one engine fails, the others end too. It may be
+// called once.
 func (n *Node) Run(ctx context.Context) error {
 	if n.ran.Swap(true) {
 		return errors.New("coap node: Run was called before, or Close")
@@ -174,8 +174,8 @@ func (n *Node) run(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// ReloadCredentials reads the PSK file again. New handshakes use what it says; sessions stay. On error the credentials that
-// were good stay, and Status shows the error. Safe from any goroutine.
+// ReloadCredentials reads the PSK file again. New handshakes use its content; sessions stay. On error the last good
+// credentials stay, and Status shows the error. Safe from any goroutine.
 func (n *Node) ReloadCredentials() error {
 	credentials, err := LoadCredentials(n.cfg.PSKFile, n.cfg.demo())
 	n.mu.Lock()
@@ -188,7 +188,7 @@ func (n *Node) ReloadCredentials() error {
 	return err
 }
 
-// Address is one listener as it was opened.
+// Address describes one open listener.
 type Address struct {
 	URI        string         `json:"uri"` // coap://127.0.0.1:5683
 	Addr       netip.AddrPort `json:"address"`
@@ -197,7 +197,7 @@ type Address struct {
 	Management netip.AddrPort `json:"management,omitzero"` // of a cluster node
 }
 
-// Addresses lists the listeners in the order configured: plain, DTLS, cluster nodes. Ports are those that were taken.
+// Addresses lists the listeners in the configured order: plain, DTLS, cluster nodes. Ports are the actual ones.
 func (n *Node) Addresses() []Address {
 	var all []Address
 	for _, l := range n.listeners {
@@ -232,7 +232,7 @@ func (n *Node) LogStart(log *slog.Logger) {
 	}
 }
 
-// cluster returns the clusters of the own nodes.
+// clusters returns the clusters of the own nodes.
 func (n *Node) clusters() []*cluster.Cluster {
 	var all []*cluster.Cluster
 	for _, l := range n.listeners {
@@ -243,7 +243,7 @@ func (n *Node) clusters() []*cluster.Cluster {
 	return slices.Clip(all)
 }
 
-// Ready reports nil when every cluster node of this process considers its cluster up; outside of a cluster always.
+// Ready reports nil when every cluster node of this process considers its cluster up, and always outside of a cluster.
 func (n *Node) Ready() error {
 	for _, c := range n.clusters() {
 		if !c.Ready() {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
-// request is one request on its way through a resource; valid during the call only.
+// request is the state of one request in a resource; valid during the call only.
 type request struct {
 	handler *handler
 	session *session
@@ -62,8 +62,8 @@ func (d dispatcher) Serve(s *exchange.Session, m *message.Message, reply *exchan
 	serve(r)
 }
 
-// appendPath appends the path to dst, which it never grows; a path too long or with a slash inside a segment gives one that is
-// not found.
+// appendPath appends the path to dst without growing it. A path that is too long, or has a slash inside a segment, becomes
+// one that is not found.
 func (r *request) appendPath(dst []byte) []byte {
 	for options := r.message.Options(); options.Next() && options.ID() <= message.URIPath; {
 		if options.ID() != message.URIPath {
@@ -86,7 +86,7 @@ func (r *request) appendPath(dst []byte) []byte {
 	return dst
 }
 
-// noQuery answers 4.02 when there is any query, and tells whether there was none.
+// noQuery answers 4.02 if there is a query, and reports whether there was none.
 func (r *request) noQuery() bool {
 	if query, ok := r.message.Option(message.URIQuery); ok {
 		r.badQuery(query, "none is")
@@ -112,8 +112,8 @@ func quotable(value []byte) string {
 	return string(text)
 }
 
-// accepts returns the format to answer in: that of Accept if it is among offered, the first offered without Accept; else it
-// answers 4.06.
+// accepts returns the format of the answer: the one of Accept if it is among offered, or the first offered one without
+// Accept. Otherwise it answers 4.06.
 func (r *request) accepts(offered ...message.Format) (message.Format, bool) {
 	if _, present := r.message.Option(message.Accept); !present {
 		return offered[0], true
@@ -133,7 +133,7 @@ func (r *request) accepts(offered ...message.Format) (message.Format, bool) {
 // longer ones in blocks (RFC 7959).
 const maxExponent = 6
 
-// probe lets the client prove its address, if it has no better way.
+// probe starts a probe of the client's address, unless the client has a better way to prove it.
 func (r *request) probe() {
 	if !r.peer.Routable() {
 		r.reply.Probe()
@@ -148,37 +148,37 @@ func (r *request) challenge() {
 	r.reply.Begin(message.Unauthorized).Option(message.Echo, r.handler.echoes.value(r.peer.Addr(), r.now))
 }
 
-// body answers with a representation, in blocks when it is long or the client asks for it. It keeps no state: every block is
-// cut from the body as it is at its time, and the ETag lets the client see a change (RFC 7959 section 2.4).
+// body answers with a representation, in blocks if it is long or the client requests them. It keeps no state: every block is
+// cut from the body at the time of its request, and the ETag lets the client detect a change (RFC 7959 section 2.4).
 //
-// Where an address that is not proven may not get so much (three times what it sent), it gets the largest block that it
-// may get, and a probe to prove it by, or, if there is no room for any block, the demand for an Echo option.
+// An unproven address may receive only three times what it sent. If that is too little, the client gets the largest possible
+// block and a probe of its address or, if there is no room for any block, a 4.01 with an Echo option.
 func (r *request) body(code message.Code, format message.Format, body []byte) {
-	wish, asked := r.message.Uint(message.Block2)
+	requested, hasBlock2 := r.message.Uint(message.Block2)
 	exponent := uint32(maxExponent)
-	if asked {
-		exponent = wish & 7
+	if hasBlock2 {
+		exponent = requested & 7
 	}
 	if exponent == 7 { // reserved, RFC 7959 section 2.2
 		r.reply.Text(message.BadRequest, "Block2: reserved block size")
 		return
 	}
-	start := int(wish>>4) << (4 + exponent)
+	start := int(requested>>4) << (4 + exponent)
 	if start > 0 && start >= len(body) {
 		r.reply.Text(message.BadOption, "Block2: behind the end")
 		return
 	}
-	if r.part(code, format, body, start, exponent, asked) {
+	if r.part(code, format, body, start, exponent, hasBlock2) {
 		return
 	}
 	r.probe()
 	for smaller := int(exponent); smaller >= 0; smaller-- {
-		if r.part(code, format, body, start, uint32(smaller), asked) {
+		if r.part(code, format, body, start, uint32(smaller), hasBlock2) {
 			return
 		}
 	}
 	r.reply.Alone()
-	if !r.part(code, format, body, start, 0, asked) {
+	if !r.part(code, format, body, start, 0, hasBlock2) {
 		r.challenge()
 	}
 }
@@ -186,10 +186,10 @@ func (r *request) body(code message.Code, format message.Format, body []byte) {
 // echoOption is what an Echo option takes behind Block2, in bytes.
 const echoOption = 2 + echoLength
 
-// part answers with the block of body that begins at start, or with all of it, and tells whether that fits.
-func (r *request) part(code message.Code, format message.Format, body []byte, start int, exponent uint32, asked bool) bool {
+// part answers with the block of body that begins at start, or with all of it, and reports whether that fits.
+func (r *request) part(code message.Code, format message.Format, body []byte, start int, exponent uint32, hasBlock2 bool) bool {
 	b := r.reply.Begin(code)
-	if !asked && len(body) <= 16<<exponent {
+	if !hasBlock2 && len(body) <= 16<<exponent {
 		b.Uint(message.ContentFormat, uint32(format))
 		b.Payload(body)
 		return r.reply.Fits()
@@ -205,10 +205,10 @@ func (r *request) part(code message.Code, format message.Format, body []byte, st
 		value |= 8
 	}
 	b.Uint(message.Block2, value)
-	if start == 0 && r.peer.Proven() { // a hint, and room is scarce else
+	if start == 0 && r.peer.Proven() { // only a hint, so it is left out when room is scarce
 		b.Uint(message.Size2, uint32(len(body)))
 	}
-	// A client that knows the option may prove itself by it with its next request (RFC 9175 section 2.3).
+	// A client that supports the option may prove its address with it in its next request (RFC 9175 section 2.3).
 	if !r.peer.Proven() && echoOption+end-start <= b.Room() {
 		b.Option(message.Echo, r.handler.echoes.value(r.peer.Addr(), r.now))
 	}

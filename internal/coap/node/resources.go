@@ -122,7 +122,7 @@ func parseLength(digits []byte) (n int, ok bool) {
 	return n, n <= maxRlen
 }
 
-// serveSeparate acknowledges at once and answers later, with what it saw of the request.
+// serveSeparate acknowledges at once and answers later with a description of the request.
 func (r *request) serveSeparate() {
 	if _, ok := r.accepts(message.Text); !ok || !r.noQuery() {
 		return
@@ -145,7 +145,7 @@ func (r *request) serveSeparate() {
 	if r.part(message.Content, message.Text, text, 0, maxExponent, false) {
 		return
 	}
-	// The text is another one for each request, so blocks of it would not fit together.
+	// The text differs for each request, so its blocks would not fit together.
 	short, _, _ := bytes.Cut(text, []byte("\nMID"))
 	if !r.part(message.Content, message.Text, short, 0, maxExponent, false) {
 		r.challenge()

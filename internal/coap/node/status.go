@@ -15,7 +15,7 @@ type Status struct {
 	Listeners   []ListenerStatus  `json:"listeners"` // in the order of Addresses
 }
 
-// CredentialsStatus tells which PSK file content is in use.
+// CredentialsStatus describes the PSK file content in use.
 type CredentialsStatus struct {
 	Generation uint64 `json:"generation"` // 1 at the start, plus 1 for every successful reload
 	Identities int    `json:"identities"` // in the PSK file
@@ -33,7 +33,7 @@ type ListenerStatus struct {
 	Nodes    []cluster.NodeStatus `json:"nodes,omitempty"` // the other nodes as this one sees them
 }
 
-// statusWait bounds how long Status waits for a busy worker, which then counts as it last did.
+// statusWait bounds how long Status waits for a busy worker. After that it uses the worker's last known counters.
 const statusWait = 200 * time.Millisecond
 
 // share is one worker's part of the counters.
@@ -43,8 +43,8 @@ type share struct {
 	pending  int
 }
 
-// Status asks every worker for its counters and adds them up. Safe from any goroutine; it takes up to 200 ms a listener when a
-// worker is stuck.
+// Status collects the counters of every worker and sums them. Safe from any goroutine; it takes up to 200 ms per listener
+// when a worker is stuck.
 func (n *Node) Status() Status {
 	credentials := n.credentials.Load()
 	n.mu.Lock()
@@ -68,21 +68,21 @@ func (n *Node) Status() Status {
 	return status
 }
 
-// collect reads the handlers' counters on their own workers. They never go back.
+// collect reads the handlers' counters on their own workers. The sums never decrease.
 func (l *listener) collect() (total exchange.Counters, pending int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	shares := make(chan share, len(l.handlers))
-	asked := 0
+	awaited := 0
 	for i, h := range l.handlers {
 		if w, ok := h.worker.(*engine.Worker); ok && w.Post(func() { shares <- share{i, h.endpoint.Counters(), h.endpoint.Pending()} }) {
-			asked++
+			awaited++
 		}
 	}
 	l.shares = append(l.shares, make([]share, len(l.handlers)-len(l.shares))...)
 	timeout := time.NewTimer(statusWait)
 	defer timeout.Stop()
-	for waiting := true; waiting && asked > 0; asked-- {
+	for waiting := true; waiting && awaited > 0; awaited-- {
 		select {
 		case s := <-shares:
 			l.shares[s.worker] = s

@@ -25,7 +25,7 @@ import (
 const testToken = "0123456789abcdef"
 
 // door opens a server and runs it until the test ends.
-func door(t *testing.T, config Config) *Server {
+func startServer(t *testing.T, config Config) *Server {
 	t.Helper()
 	if config.Address == "" {
 		config.Address, config.Token = "127.0.0.1:0", testToken
@@ -46,8 +46,8 @@ func door(t *testing.T, config Config) *Server {
 	return s
 }
 
-// ask makes one request with testToken and returns status and body.
-func ask(t *testing.T, method, target string, change func(*http.Request)) (int, string) {
+// fetch makes one request with testToken and returns status and body.
+func fetch(t *testing.T, method, target string, change func(*http.Request)) (int, string) {
 	t.Helper()
 	request, err := http.NewRequest(method, target, nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func full() Config {
 }
 
 func TestEndpoints(t *testing.T) {
-	s := door(t, full())
+	s := startServer(t, full())
 	base := "http://" + s.Address()
 	for _, c := range []struct {
 		method, path string
@@ -134,7 +134,7 @@ func TestEndpoints(t *testing.T) {
 		{"POST", "/status", 405, ""},
 		{"GET", "/", 200, "<html>"},
 	} {
-		status, body := ask(t, c.method, base+c.path, nil)
+		status, body := fetch(t, c.method, base+c.path, nil)
 		if status != c.status || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s: %d %.200s; want %d %s", c.method, c.path, status, body, c.status, c.want)
 		}
@@ -142,11 +142,11 @@ func TestEndpoints(t *testing.T) {
 }
 
 func TestNotReadySaysWhy(t *testing.T) {
-	s := door(t, Config{Ready: func() error { return errors.New("no configuration yet") }})
-	if status, body := ask(t, "GET", "http://"+s.Address()+"/readyz", nil); status != 503 || !strings.Contains(body, "no configuration yet") {
+	s := startServer(t, Config{Ready: func() error { return errors.New("no configuration yet") }})
+	if status, body := fetch(t, "GET", "http://"+s.Address()+"/readyz", nil); status != 503 || !strings.Contains(body, "no configuration yet") {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, _ := ask(t, "GET", "http://"+s.Address()+"/status", nil); status != 404 {
+	if status, _ := fetch(t, "GET", "http://"+s.Address()+"/status", nil); status != 404 {
 		t.Errorf("/status without function: %d", status)
 	}
 }
@@ -155,7 +155,7 @@ func TestNotReadySaysWhy(t *testing.T) {
 func TestBrowsersAreKeptOut(t *testing.T) {
 	config := full()
 	config.Hosts = []string{"gateway.example"}
-	s := door(t, config)
+	s := startServer(t, config)
 	base := "http://" + s.Address()
 	own, err := os.Hostname()
 	if err != nil {
@@ -166,7 +166,7 @@ func TestBrowsersAreKeptOut(t *testing.T) {
 			"evil.example:80": true, "localhost.evil.example": true, "127.0.0.1.nip.io": true,
 			"localhost:9180": false, "127.0.0.1": false, "[::1]:9180": false, "10.1.2.3:9180": false, own + ":9180": false, "Gateway.Example.": false,
 		} {
-			if status, _ := ask(t, "GET", base+path, func(r *http.Request) { r.Host = host }); (status == 403) != refused {
+			if status, _ := fetch(t, "GET", base+path, func(r *http.Request) { r.Host = host }); (status == 403) != refused {
 				t.Errorf("host %s, %s: %d", host, path, status)
 			}
 		}
@@ -175,7 +175,7 @@ func TestBrowsersAreKeptOut(t *testing.T) {
 		r.Header.Set("Origin", "http://evil.example")
 		r.Header.Set("Sec-Fetch-Site", "cross-site")
 	}
-	if status, _ := ask(t, "POST", base+"/drain?service=s", cross); status != 403 {
+	if status, _ := fetch(t, "POST", base+"/drain?service=s", cross); status != 403 {
 		t.Errorf("cross-origin change: %d", status)
 	}
 }
@@ -185,18 +185,18 @@ func TestCredential(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", "127.0.0.1:0"} {
 		config := full()
 		config.Address = address
-		s := door(t, config)
+		s := startServer(t, config)
 		_, port, _ := net.SplitHostPort(s.Address())
 		base := "http://127.0.0.1:" + port
 		for _, served := range s.patterns {
 			method, path, _ := strings.Cut(served.Pattern, " ")
-			status, _ := ask(t, method, base+path, nil)
+			status, _ := fetch(t, method, base+path, nil)
 			if want := map[bool]int{true: 200, false: 403}[served.Open]; status != want {
 				t.Errorf("%s on %s without a token: %d, want %d", served.Pattern, address, status, want)
 			}
 		}
 		config.Token = testToken
-		s = door(t, config)
+		s = startServer(t, config)
 		_, port, _ = net.SplitHostPort(s.Address())
 		base = "http://127.0.0.1:" + port
 		for given, want := range map[string]int{
@@ -204,7 +204,7 @@ func TestCredential(t *testing.T) {
 			"Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:"+testToken)): 200,
 			"Basic " + base64.StdEncoding.EncodeToString([]byte(testToken+":")):        401,
 		} {
-			status, body := ask(t, "GET", base+"/status", func(r *http.Request) { r.Header.Set("Authorization", given) })
+			status, body := fetch(t, "GET", base+"/status", func(r *http.Request) { r.Header.Set("Authorization", given) })
 			if status != want || strings.Contains(body, "0123456789") {
 				t.Errorf("authorization %q: %d %s, want %d", given, status, body, want)
 			}
@@ -216,7 +216,7 @@ func TestCredential(t *testing.T) {
 func TestClientRecognizesItsPart(t *testing.T) {
 	config := full()
 	config.Part = "turn gateway"
-	address := door(t, config).Address()
+	address := startServer(t, config).Address()
 	var status map[string]int
 	if err := NewClient(address, testToken, "turn gateway").Get(t.Context(), "/status", nil, &status); err != nil {
 		t.Error(err)
@@ -245,7 +245,7 @@ func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	config := full()
 	config.Address = "unix:" + path
-	s := door(t, config)
+	s := startServer(t, config)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket mode %v, %v", info.Mode(), err)
 	}
@@ -274,7 +274,7 @@ func TestUnixSocket(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	door(t, Config{Address: "unix:" + stale})
+	startServer(t, Config{Address: "unix:" + stale})
 }
 
 func TestBadAddresses(t *testing.T) {
@@ -287,7 +287,7 @@ func TestBadAddresses(t *testing.T) {
 
 func TestConsole(t *testing.T) {
 	config := full()
-	s := door(t, config)
+	s := startServer(t, config)
 	client := NewClient(s.Address(), testToken)
 	stream, err := client.Console(t.Context())
 	if err != nil {
@@ -315,7 +315,7 @@ func TestConsole(t *testing.T) {
 		t.Errorf("%q", body)
 	}
 	config.Console = nil
-	if _, err := NewClient(door(t, config).Address(), testToken).Console(t.Context()); err == nil || !strings.Contains(err.Error(), "no console") {
+	if _, err := NewClient(startServer(t, config).Address(), testToken).Console(t.Context()); err == nil || !strings.Contains(err.Error(), "no console") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -348,7 +348,7 @@ func TestStopEndsConsoles(t *testing.T) {
 
 // 1,400 connections that idle, each after one answer, keep neither a probe nor an operator out, and cost bounded memory.
 func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
-	s := door(t, full())
+	s := startServer(t, full())
 	const request = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for i := range 1400 {
 		conn, err := net.Dial("tcp", s.Address())
@@ -372,11 +372,11 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/livez", "/readyz", "/status"} {
-		if status, body := ask(t, "GET", "http://"+s.Address()+path, nil); status != http.StatusOK {
+		if status, body := fetch(t, "GET", "http://"+s.Address()+path, nil); status != http.StatusOK {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	_, metrics := ask(t, "GET", "http://"+s.Address()+"/metrics", nil)
+	_, metrics := fetch(t, "GET", "http://"+s.Address()+"/metrics", nil)
 	for name, fits := range map[string]func(n float64) bool{
 		"weir_admin_connections":               func(n float64) bool { return n <= maxConnections },
 		"weir_admin_connections_evicted_total": func(n float64) bool { return n >= 1400-maxConnections },
@@ -394,7 +394,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 // A connection whose request is being answered is not evicted, and operators are bounded apart from probes.
 func TestBusyOperatorsKeepNoProbeOut(t *testing.T) {
 	config := full()
-	s := door(t, config)
+	s := startServer(t, config)
 	client := NewClient(s.Address(), testToken)
 	var streams []io.ReadWriteCloser
 	for range maxOperators {
@@ -415,7 +415,7 @@ func TestBusyOperatorsKeepNoProbeOut(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	if status, body := ask(t, "GET", "http://"+s.Address()+"/livez", nil); status != http.StatusOK {
+	if status, body := fetch(t, "GET", "http://"+s.Address()+"/livez", nil); status != http.StatusOK {
 		t.Errorf("a probe: %d %s", status, body)
 	}
 	for i, stream := range streams {
@@ -440,7 +440,7 @@ func TestFlowQueries(t *testing.T) {
 			}
 		}
 	}
-	client := NewClient(door(t, config).Address(), testToken)
+	client := NewClient(startServer(t, config).Address(), testToken)
 	for _, c := range []struct {
 		query string
 		n     int
@@ -488,7 +488,7 @@ func TestFlowsAreStreamed(t *testing.T) {
 			}
 		}
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+door(t, config).Address()+"/flows?limit=1000000", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+startServer(t, config).Address()+"/flows?limit=1000000", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

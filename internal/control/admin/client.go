@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Client asks a running part at its admin address. Safe for concurrent use.
+// Client sends requests to the admin address of a running part. Safe for concurrent use.
 type Client struct {
 	address string
 	token   string
@@ -25,8 +25,8 @@ type Client struct {
 	http    *http.Client
 }
 
-// NewClient names an address; nothing is opened yet. address as Config.Address; token may be empty. The answer of a part that is none of
-// parts is an error; none given: any will do.
+// NewClient returns a client for an address; nothing is opened yet. address is as in Config.Address; token may be empty. An
+// answer of a part that is none of parts is an error; without parts any is accepted.
 func NewClient(address, token string, parts ...string) *Client {
 	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
 	c := &Client{address: address, token: token, parts: parts, http: &http.Client{Transport: transport, Timeout: writeTimeout}}
@@ -53,12 +53,12 @@ func (c *Client) url(path string) string {
 	return "http://" + host + path
 }
 
-// Get asks for a path and decodes the JSON answer.
+// Get requests a path and decodes the JSON answer.
 func (c *Client) Get(ctx context.Context, path string, query url.Values, into any) error {
 	return c.do(ctx, http.MethodGet, path, query, nil, into)
 }
 
-// Post asks for a change.
+// Post requests a change.
 func (c *Client) Post(ctx context.Context, path string, query url.Values, into any) error {
 	return c.do(ctx, http.MethodPost, path, query, nil, into)
 }
@@ -72,7 +72,7 @@ func (c *Client) Send(ctx context.Context, path string, body io.Reader, into any
 const maxAnswer = MaxFlows * 250
 
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, content io.Reader, into any) error {
-	response, err := c.ask(ctx, c.http, method, path, query, content)
+	response, err := c.send(ctx, c.http, method, path, query, content)
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil
 }
 
-// ask sends a request. The caller closes the answer's body.
-func (c *Client) ask(ctx context.Context, by *http.Client, method, path string, query url.Values, content io.Reader) (*http.Response, error) {
+// send sends a request. The caller closes the answer's body.
+func (c *Client) send(ctx context.Context, by *http.Client, method, path string, query url.Values, content io.Reader) (*http.Response, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
@@ -116,7 +116,7 @@ func (c *Client) ask(ctx context.Context, by *http.Client, method, path string, 
 	return response, nil
 }
 
-// recognize looks at who answers.
+// recognize checks which part has answered.
 func (c *Client) recognize(response *http.Response) error {
 	part := response.Header.Get(PartHeader)
 	switch {
@@ -128,7 +128,7 @@ func (c *Client) recognize(response *http.Response) error {
 	return fmt.Errorf("%s is weir %s, not weir %s; name the right --admin", c.address, part, c.parts[0])
 }
 
-// refused is the error in an answer that is not 200.
+// refused returns the error in an answer that is not 200.
 func (c *Client) refused(method, path string, response *http.Response, body []byte) error {
 	var refusal struct {
 		Error string `json:"error"`
@@ -142,7 +142,7 @@ func (c *Client) refused(method, path string, response *http.Response, body []by
 	return fmt.Errorf("%s %s at %s: %s", method, path, c.address, response.Status)
 }
 
-// unanswered says what to do when nobody is at the address.
+// unanswered adds what to do when nobody listens at the address.
 func (c *Client) unanswered(err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("ask %s: %w; nobody answers there: start it, or name its --admin", c.address, err)
@@ -190,7 +190,7 @@ func (c *Client) Console(ctx context.Context) (io.ReadWriteCloser, error) {
 	return &stream{Conn: conn, reader: reader}, nil
 }
 
-// stream reads on from where the HTTP answer ended.
+// stream continues to read where the HTTP answer ended.
 type stream struct {
 	net.Conn
 	reader *bufio.Reader

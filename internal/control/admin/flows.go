@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// flowQuery is what /flows is asked for.
+// flowQuery is the query of a request for /flows.
 type flowQuery struct {
 	service, backend, protocol, state string
 	client                            netip.Prefix // invalid: any
@@ -77,12 +77,11 @@ func (q *flowQuery) wants(f *Flow) bool {
 		(!q.client.IsValid() || q.client.Contains(clientOf(*f)))
 }
 
-// maxSorted bounds a sorted list, of which the server holds twice as many flows.
+// maxSorted bounds a sorted list; the server holds up to twice as many flows.
 const maxSorted = 100_000
 
-// flows answers /flows. A list without an order is written while the flows are
-// read: it is never in memory as a whole. A sorted list is the first of all
-// flows in that order, though no more than twice the limit are ever held.
+// flows answers /flows. A list without an order is written while the flows are read, so it is never in memory as a whole. A
+// sorted list has the first of all flows in that order, but no more than twice the limit are held at any time.
 func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		writeError(w, http.StatusBadRequest, err)
@@ -132,7 +131,7 @@ func (s *Server) streamFlows(w http.ResponseWriter, q *flowQuery) {
 		}
 		line, err := json.Marshal(f)
 		if err != nil {
-			return false // no Flow does that: its numbers are finite
+			return false // cannot happen: the numbers of a Flow are finite
 		}
 		if n > 0 {
 			out.WriteByte(',')
@@ -140,13 +139,13 @@ func (s *Server) streamFlows(w http.ResponseWriter, q *flowQuery) {
 		n++
 		out.WriteByte('\n')
 		_, err = out.Write(line)
-		return err == nil // who asked is gone
+		return err == nil // false: the client is gone
 	})
 	fmt.Fprintf(out, "\n], \"more\": %t}\n", more)
 	out.Flush()
 }
 
-// ParseClient reads what a list is asked for by client: an address or a prefix.
+// ParseClient reads the client filter of a list: an address or a prefix.
 func ParseClient(text string) (netip.Prefix, error) {
 	if address, err := netip.ParseAddr(text); err == nil {
 		return netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()), nil

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// MaxFlows is the most one answer of /flows lists.
+// MaxFlows is the maximum number of flows in one answer of /flows.
 const MaxFlows = 1 << 20
 
 // FlowList is the answer of /flows.
@@ -85,10 +85,11 @@ func (s *Server) handler() http.Handler {
 		guard("GET /", s.config.Page.ServeHTTP)
 	}
 	guard("GET /routes", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.patterns) })
-	return placing(s.named(http.NewCrossOriginProtection().Handler(mux)))
+	return trackAnswering(s.named(http.NewCrossOriginProtection().Handler(mux)))
 }
 
-// named puts the headers of all answers, and refuses a Host that is not this machine: a web page cannot reach it by rebinding a name.
+// named sets the headers of all answers, and refuses a Host that does not name this machine, so that a web page cannot reach
+// it by DNS rebinding.
 func (s *Server) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -102,7 +103,7 @@ func (s *Server) named(next http.Handler) http.Handler {
 	})
 }
 
-// guarded lets a request through that comes over the Unix socket or carries the token, as many as there are slots.
+// guarded accepts a request that comes over the Unix socket or carries the token, while there is a free slot.
 func (s *Server) guarded(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -127,7 +128,7 @@ func (s *Server) guarded(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// authorized looks at the token: as such, or as the password that a browser asks for.
+// authorized checks the token: as a bearer token, or as the password that a browser asks its user for.
 func (s *Server) authorized(r *http.Request) bool {
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-lb/weir/internal/steering/evict"
 )
 
-// limited is a listener with a bounded number of open connections. A connection has proven itself while a request of it is answered;
-// one that says nothing, or has been answered, waits. When all places are taken, a new connection takes that of a waiting one: of the source
-// that holds most, the oldest. Only when all are being answered is the new one closed.
+// limited is a listener with a bounded number of open connections. A connection is proven while a request of it is being
+// answered; otherwise it waits. When all slots are taken, a new connection replaces a waiting one: the oldest of the source
+// that holds most. A new connection is closed only if all others are being answered.
 type limited struct {
 	net.Listener
 
-	mu      sync.Mutex // guards what follows
-	conns   []*placed  // by slot; nil: free
+	mu      sync.Mutex     // guards what follows
+	conns   []*trackedConn // by slot; nil: free
 	free    []int32
 	waiting evict.Order[evict.Source]
 	evicted uint64
@@ -25,15 +25,15 @@ type limited struct {
 }
 
 func newLimited(l net.Listener, maximum int) *limited {
-	limit := &limited{Listener: l, conns: make([]*placed, maximum)}
+	limit := &limited{Listener: l, conns: make([]*trackedConn, maximum)}
 	for slot := range maximum {
 		limit.free = append(limit.free, int32(slot))
 	}
 	return limit
 }
 
-// placed is a connection with its slot.
-type placed struct {
+// trackedConn is a connection with its slot.
+type trackedConn struct {
 	net.Conn
 	limit  *limited
 	slot   int32 // guarded by limit.mu; -1: closed
@@ -46,15 +46,15 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := &placed{Conn: conn, limit: l, source: sourceOf(conn.RemoteAddr())}
-		replaced, ok := l.place(p)
+		p := &trackedConn{Conn: conn, limit: l, source: sourceOf(conn.RemoteAddr())}
+		replaced, ok := l.assignSlot(p)
 		if replaced != nil {
-			replaced.Conn.Close() //nolint:errcheck // whoever waited there is told by the end
+			replaced.Conn.Close() //nolint:errcheck // its client sees the end of the connection
 		}
 		if ok {
 			return p, nil
 		}
-		conn.Close() //nolint:errcheck // nothing was said on it
+		conn.Close() //nolint:errcheck // nothing was sent on it
 	}
 }
 
@@ -65,8 +65,8 @@ func sourceOf(a net.Addr) evict.Source {
 	return 0 // a Unix socket
 }
 
-// place gives a connection a slot, that of a waiting one if there is no other.
-func (l *limited) place(p *placed) (replaced *placed, ok bool) {
+// assignSlot gives a connection a slot; if none is free, that of a waiting connection.
+func (l *limited) assignSlot(p *trackedConn) (replaced *trackedConn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.free) == 0 {
@@ -86,7 +86,7 @@ func (l *limited) place(p *placed) (replaced *placed, ok bool) {
 	return replaced, true
 }
 
-func (l *limited) freeLocked(p *placed) {
+func (l *limited) freeLocked(p *trackedConn) {
 	if p.slot < 0 {
 		return
 	}
@@ -96,7 +96,7 @@ func (l *limited) freeLocked(p *placed) {
 	p.slot = -1
 }
 
-func (p *placed) Close() error {
+func (p *trackedConn) Close() error {
 	p.limit.mu.Lock()
 	p.limit.freeLocked(p)
 	p.limit.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *placed) Close() error {
 }
 
 // answers marks a connection as being answered, or as waiting again.
-func (p *placed) answers(yes bool) {
+func (p *trackedConn) answers(yes bool) {
 	p.limit.mu.Lock()
 	defer p.limit.mu.Unlock()
 	switch {
@@ -116,16 +116,16 @@ func (p *placed) answers(yes bool) {
 	}
 }
 
-type placedKey struct{}
+type trackedConnKey struct{}
 
-func withPlaced(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, placedKey{}, conn)
+func withTrackedConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, trackedConnKey{}, conn)
 }
 
-// placing keeps the place of a connection while next answers.
-func placing(next http.Handler) http.Handler {
+// trackAnswering protects the slot of a connection while next answers.
+func trackAnswering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p, ok := r.Context().Value(placedKey{}).(*placed); ok {
+		if p, ok := r.Context().Value(trackedConnKey{}).(*trackedConn); ok {
 			p.answers(true)
 			defer p.answers(false)
 		}
@@ -133,7 +133,7 @@ func placing(next http.Handler) http.Handler {
 	})
 }
 
-// samples are the counters of the listener.
+// samples returns the counters of the listener.
 func (l *limited) samples() []Sample {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ func TestRoutes(t *testing.T) {
 		return len(text), err
 	}
 	socket := "unix:" + filepath.Join(t.TempDir(), "s")
-	door(t, Config{Address: socket, Routes: []Route{
+	startServer(t, Config{Address: socket, Routes: []Route{
 		{Pattern: "POST /large", MaxBody: 1 << 20, Answer: length},
 		{Pattern: "POST /small", Answer: length},
 	}})
@@ -46,8 +46,8 @@ func TestRoutes(t *testing.T) {
 		}
 	}
 
-	_, port, _ := net.SplitHostPort(door(t, Config{Address: "0.0.0.0:0", Routes: []Route{{Pattern: "POST /small", Answer: length}}}).Address())
-	if status, body := ask(t, http.MethodPost, "http://127.0.0.1:"+port+"/small", nil); status != http.StatusForbidden {
+	_, port, _ := net.SplitHostPort(startServer(t, Config{Address: "0.0.0.0:0", Routes: []Route{{Pattern: "POST /small", Answer: length}}}).Address())
+	if status, body := fetch(t, http.MethodPost, "http://127.0.0.1:"+port+"/small", nil); status != http.StatusForbidden {
 		t.Errorf("beyond loopback without a token: %d %s, want 403", status, body)
 	}
 }

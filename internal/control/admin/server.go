@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says where to listen and what to serve. Function values may be called from several goroutines at once; nil
-// ones answer 404 (Ready: always ready).
+// Config defines where to listen and what to serve. Function values may be called from several goroutines at once; nil ones
+// answer 404 (Ready: always ready).
 type Config struct {
 	Address string   // HOST:PORT or unix:/path
 	Token   string   // the credential over TCP; empty: only probes and metrics there
@@ -38,24 +38,24 @@ type Config struct {
 	Flows func(yield func(Flow) bool)
 	// Console runs operator commands, one line each, until the input ends or ctx does.
 	Console func(ctx context.Context, in io.Reader, out io.Writer) error
-	// Trace writes what it sees until ctx ends, by what the request asked for; flush: no more is at hand. An error before the first
-	// line is the answer, ErrBusy or one of the request; later ones end the stream.
+	// Trace writes what it sees until ctx ends, as selected by the request; flush: nothing more is available now. An error
+	// before the first line becomes the answer, ErrBusy or an error of the request; later ones end the stream.
 	Trace func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error
 	Page  http.Handler
-	// Routes are what this part serves besides, guarded as status is.
+	// Routes are additional paths of this part. They need the same credential as status.
 	Routes []Route
 
 	Log *slog.Logger
 }
 
-// Route is one more thing to serve, such as "GET /users". The answer is encoded as JSON, an error is the request's (400).
+// Route is one additional path, such as "GET /users". The answer is encoded as JSON; an error is that of the request (400).
 type Route struct {
 	Pattern string
 	MaxBody int64 // bytes of the request's body; default and least 64 KiB
 	Answer  func(*http.Request) (any, error)
 }
 
-// ErrUnknownTarget is what Config.Override wraps when there is no such service or backend; it becomes status 404.
+// ErrUnknownTarget is wrapped by errors of Config.Override when there is no such service or backend; it becomes status 404.
 var ErrUnknownTarget = errors.New("unknown target")
 
 // ErrServed is in the error of Open when another process serves the Unix socket.
@@ -113,7 +113,7 @@ func Open(config Config) (*Server, error) {
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       30 * time.Second,
-		ConnContext:       withPlaced,
+		ConnContext:       withTrackedConn,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
 	}
@@ -170,8 +170,8 @@ func listen(address string) (listener net.Listener, path string, err error) {
 	return listener, "", nil
 }
 
-// listenUnix replaces a socket that nobody serves any more, and refuses to take one over that is served. Nobody but the owner can
-// ever open it: it has its mode before it has a name.
+// listenUnix replaces a socket that nobody serves any more, and refuses to replace one that is served. Only the owner can
+// ever open the socket, because it has its mode before it has a name.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode()&os.ModeSocket == 0 {
@@ -197,8 +197,8 @@ func listenUnix(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// HostAllowed reports whether a Host header names this machine: by an address, which no DNS server can make another one of, as
-// localhost, or by one of its names. Programs that are no browsers may leave it out.
+// HostAllowed reports whether a Host header names this machine: by an address, which no DNS server can redirect, as
+// localhost, or by one of its names. Programs other than browsers may leave it out.
 func HostAllowed(host string, names ...string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

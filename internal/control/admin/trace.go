@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrBusy is what Config.Trace wraps when somebody else has the trace; it becomes status 409.
+// ErrBusy is wrapped by errors of Config.Trace when another client has the trace; it becomes status 409.
 var ErrBusy = errors.New("busy")
 
 // trace streams what Config.Trace writes, one JSON value on a line. An error before the first line is an answer.
@@ -55,12 +55,12 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 // maxLine bounds a line of a stream.
 const maxLine = 64 << 10
 
-// Stream asks for a path that streams lines, and calls each with them until it returns false, ctx ends (no error then), or the other
-// side ends. The line is valid during the call.
+// Stream requests a path that streams lines. It calls each with every line until each returns false, ctx ends (no error
+// then), or the other side ends. The line is valid during the call.
 func (c *Client) Stream(ctx context.Context, path string, query url.Values, each func(line []byte) (bool, error)) error {
 	endless := *c.http
 	endless.Timeout = 0
-	response, err := c.ask(ctx, &endless, http.MethodPost, path, query, nil)
+	response, err := c.send(ctx, &endless, http.MethodPost, path, query, nil)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -12,7 +12,7 @@ import (
 // A stream brings lines as they are written, and ends with its reader or with the server.
 func TestTraceStreams(t *testing.T) {
 	next, gone := make(chan int), make(chan error, 1)
-	s := door(t, Config{Trace: func(ctx context.Context, query url.Values, write func(any, bool) error) error {
+	s := startServer(t, Config{Trace: func(ctx context.Context, query url.Values, write func(any, bool) error) error {
 		if query.Get("service") != "coaps" {
 			return fmt.Errorf("service %q", query.Get("service"))
 		}
@@ -55,16 +55,16 @@ func TestTraceStreams(t *testing.T) {
 }
 
 func TestTraceRefusals(t *testing.T) {
-	s := door(t, Config{Trace: func(context.Context, url.Values, func(any, bool) error) error {
+	s := startServer(t, Config{Trace: func(context.Context, url.Values, func(any, bool) error) error {
 		return fmt.Errorf("%w: another has it", ErrBusy)
 	}})
-	if code, body := ask(t, "POST", "http://"+s.Address()+"/trace", nil); code != 409 || !strings.Contains(body, "another has it") {
+	if code, body := fetch(t, "POST", "http://"+s.Address()+"/trace", nil); code != 409 || !strings.Contains(body, "another has it") {
 		t.Errorf("busy: %d %s", code, body)
 	}
-	if code, _ := ask(t, "GET", "http://"+s.Address()+"/trace", nil); code != 405 {
+	if code, _ := fetch(t, "GET", "http://"+s.Address()+"/trace", nil); code != 405 {
 		t.Errorf("GET: %d", code)
 	}
-	s = door(t, Config{})
+	s = startServer(t, Config{})
 	if err := NewClient(s.Address(), testToken).Stream(t.Context(), "/trace", nil, nil); err == nil {
 		t.Error("there is no trace, and no error")
 	}

@@ -57,8 +57,8 @@ func decodeWith[T any](d *decoder, name string, text []byte) (T, error) {
 	return value, nil
 }
 
-// Keys are the keys of a document's outermost mapping, for telling one format from another. Of text that is no mapping it
-// returns none: Decode says what is wrong.
+// Keys returns the keys of a document's outermost mapping, to distinguish formats. For text that is no mapping it returns
+// none, and Decode reports the error.
 func Keys(text []byte) []string {
 	root, err := parse("", text)
 	if err != nil {
@@ -80,7 +80,7 @@ func Keys(text []byte) []string {
 	return keys
 }
 
-// Known are the keys of a T's outermost mapping.
+// Known returns the keys of a T's outermost mapping.
 func Known[T any]() []string {
 	return slices.Sorted(maps.Keys(fieldsOf(reflect.TypeFor[T]())))
 }
@@ -92,7 +92,7 @@ type decoder struct {
 	long     bool // the value being decoded may be longer than maxValue
 	foreign  bool // as DecodeForeign
 	warnings []string
-	warned   int // also what is beyond maxWarnings
+	warned   int // includes warnings beyond maxWarnings
 }
 
 // maxErrors and maxWarnings bound what is reported of one document.
@@ -101,7 +101,7 @@ const (
 	maxWarnings = 20
 )
 
-// keep remembers an error, so that the rest of the document is looked at too.
+// keep records an error, so that the rest of the document is checked too.
 func (d *decoder) keep(err error) {
 	if err != nil && len(d.wrong) < maxErrors {
 		d.wrong = append(d.wrong, err)
@@ -114,7 +114,7 @@ func (d *decoder) warn(node ast.Node, path, format string, args ...any) {
 	}
 }
 
-// fail is an error at a node.
+// fail returns an error at a node.
 func (d *decoder) fail(node ast.Node, path, format string, args ...any) error {
 	return &Error{File: d.document.file, Position: positionOf(node), Path: path, Message: fmt.Sprintf(format, args...)}
 }
@@ -210,7 +210,7 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 	return nil
 }
 
-// foreignKeys leaves the entries of a structure that count, and warns of the others and of those with a different case.
+// foreignKeys returns the entries of a structure that count, and warns of the others and of those whose case differs.
 func (d *decoder) foreignKeys(values []*ast.MappingValueNode, fields map[string]field, path string) (counting []*ast.MappingValueNode) {
 	chosen := map[string]string{} // name of a field to the key that counts for it
 	for _, pair := range values {
@@ -237,7 +237,7 @@ func (d *decoder) foreignKeys(values []*ast.MappingValueNode, fields map[string]
 	return counting
 }
 
-// fieldNamed is the field that a key means, whatever its case; empty for none.
+// fieldNamed returns the field that a key means, whatever its case; empty for none.
 func fieldNamed(key string, fields map[string]field) string {
 	if _, ok := fields[key]; ok {
 		return key
@@ -250,7 +250,7 @@ func fieldNamed(key string, fields map[string]field) string {
 	return ""
 }
 
-// field decodes one value of a structure as its tag wants it.
+// field decodes one value of a structure according to its tag.
 func (d *decoder) field(node ast.Node, to reflect.Value, known field, path string, depth int) error {
 	if known.long {
 		d.long = true
@@ -288,7 +288,7 @@ func (d *decoder) sequence(node ast.Node, to reflect.Value, path string, depth i
 	return nil
 }
 
-// note records where a key's value stands: a scalar at itself, anything larger at its key.
+// note records the position of a key's value: of a scalar its own, of anything larger that of its key.
 func (d *decoder) note(path string, pair *ast.MappingValueNode) {
 	if _, ok := pair.Value.(ast.ScalarNode); ok {
 		d.document.positions[path] = positionOf(pair.Value)
@@ -387,7 +387,7 @@ func (d *decoder) scalar(node ast.Node, to reflect.Value, path string) error {
 	return nil
 }
 
-// base is 0 (by prefix) for 0x…, else 10: a leading zero must not turn a number into octal.
+// base returns 0 (base by prefix) for 0x…, else 10, so that a leading zero does not make a number octal.
 func base(text string) int {
 	if strings.HasPrefix(text, "0x") {
 		return 0
@@ -421,7 +421,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// suggest names the keys that begin with the word, else where else the key belongs, else the nearest known key, else all of them.
+// suggest returns the keys that begin with the word, else the other sections where the key is known, else the nearest known
+// key, else all keys.
 func (d *decoder) suggest(key string, fields map[string]field) string {
 	var longer []string
 	for name := range fields {
@@ -452,7 +453,7 @@ func (d *decoder) suggest(key string, fields map[string]field) string {
 	return "known here: " + strings.Join(known, ", ")
 }
 
-// owners are the paths below a type where a key is known, such as services[].backends[].
+// owners returns the paths below a type where a key is known, such as services[].backends[].
 func owners(root reflect.Type, key string) (paths []string) {
 	var walk func(t reflect.Type, path string, depth int)
 	walk = func(t reflect.Type, path string, depth int) {
@@ -503,7 +504,7 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// isSection is 1 for a list of structures.
+// isSection returns 1 for a list of structures.
 func isSection(t reflect.Type) int {
 	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct && !reflect.PointerTo(t.Elem()).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return 1
@@ -511,7 +512,7 @@ func isSection(t reflect.Type) int {
 	return 0
 }
 
-// describe says in words what a type is written like.
+// describe returns in words how a type is written.
 func describe(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -527,7 +528,7 @@ func describe(t reflect.Type) string {
 		if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 			return "a value"
 		}
-		// Lists of sections first: they are what a document is about.
+		// Lists of sections come first, because they are the main content of a document.
 		fields := fieldsOf(t)
 		keys := slices.SortedFunc(maps.Keys(fields), func(a, b string) int {
 			return cmp.Or(cmp.Compare(isSection(t.Field(fields[b].index).Type), isSection(t.Field(fields[a].index).Type)), cmp.Compare(a, b))

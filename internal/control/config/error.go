@@ -5,7 +5,7 @@ import "fmt"
 // Position is a place in a file, counted from 1. Column counts bytes of the parser's reading, tabs as one.
 type Position struct{ Line, Column int }
 
-// Error is one thing wrong with a document.
+// Error is one error in a document.
 type Error struct {
 	File string
 	Position
@@ -20,7 +20,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %s", e.File, e.Line, e.Column, e.Path, e.Message)
 }
 
-// Errors are several things wrong with a document, in its order. As one error it is the first, with the number of the others.
+// Errors are several errors in a document, in its order. As one error it is the first, with the number of the others.
 type Errors []error
 
 func (e Errors) Error() string {
@@ -42,7 +42,7 @@ func OneOf(all []error) error {
 	}
 }
 
-// Document remembers where each value of a decoded document stood.
+// Document records where each value of a decoded document is.
 type Document struct {
 	file      string
 	positions map[string]Position
@@ -51,7 +51,7 @@ type Document struct {
 // File is the name given to Decode.
 func (d *Document) File() string { return d.file }
 
-// Position finds a path's place; of a path that the document does not have, its nearest ancestor's.
+// Position returns the position of a path; for a path that the document does not have, that of its nearest ancestor.
 func (d *Document) Position(path string) Position {
 	for {
 		if p, ok := d.positions[path]; ok {

@@ -20,7 +20,7 @@ type File struct {
 	file   *readfile.File
 	reload chan struct{}
 	poll   time.Duration
-	// watching is told of each directory that a watch begins on; for tests.
+	// watching is called with each directory whose watch begins; for tests.
 	watching func(directory string)
 }
 
@@ -32,11 +32,11 @@ func NewFile(path string) *File {
 // Path is the name given to NewFile.
 func (f *File) Path() string { return f.path }
 
-// Read returns the file's bytes, at most MaxBytes+1 of them: Decode then refuses it by name. It takes at most readfile.Timeout,
-// whatever is under the name; only a regular file is read.
+// Read returns the file's bytes, at most MaxBytes+1 of them: Decode then refuses a longer file by name. It takes at most
+// readfile.Timeout, whatever kind of file has the name; only a regular file is read.
 func (f *File) Read() ([]byte, error) { return f.file.Read() }
 
-// Once reads a configuration for a command that reads it one time: a pipe will do as well, such as <(command) of a shell.
+// Once reads a configuration for a command that reads it only once. The file may be a pipe, such as <(command) of a shell.
 func Once(path string) ([]byte, error) { return readfile.Once(path, MaxBytes) }
 
 // Reload makes Watch report the file even if it looks unchanged (SIGHUP). It never blocks; any goroutine may call it.
@@ -48,13 +48,13 @@ func (f *File) Reload() {
 }
 
 const (
-	settle = 100 * time.Millisecond // editors write in several steps; a change is read when it has been quiet this long
-	poll   = 10 * time.Second       // file systems without inotify (NFS, some overlays) are looked at this often
+	quietTime = 100 * time.Millisecond // editors write in several steps; a change is read when it has been quiet this long
+	poll      = 10 * time.Second       // interval of reading on file systems without inotify (NFS, some overlays)
 )
 
 // Watch calls changed with the new content, or with the error of reading it, each time the file differs from before or
-// Reload was called. The starting point is seen, what the caller has read last. It runs until ctx ends and returns nil
-// then, also while the file system does not answer; an error means that the directory cannot be watched at all.
+// Reload was called. seen is the content that the caller has read last. Watch runs until ctx ends and then returns nil, also
+// while the file system does not answer. An error means that the directory cannot be watched at all.
 func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,7 +73,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 	}
 	ticker := time.NewTicker(f.poll)
 	defer ticker.Stop()
-	settled := time.After(settle) // a first look: the file may have changed before the watch began
+	quiet := time.After(quietTime) // read it once: the file may have changed before the watch began
 	var failure string
 	for {
 		forced := false
@@ -84,13 +84,13 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 			if !ok {
 				events = nil
 			}
-			settled = time.After(settle)
+			quiet = time.After(quietTime)
 			continue
 		case w := <-begun:
 			events, begun = w.events, nil
-			settled = time.After(settle)
+			quiet = time.After(quietTime)
 			continue
-		case <-settled:
+		case <-quiet:
 		case <-ticker.C:
 			if events == nil && begun == nil { // another directory may have the name by now
 				begun = f.begin(ctx, directory)
@@ -101,7 +101,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 		case <-f.reload:
 			forced = true
 		}
-		settled = nil
+		quiet = nil
 		text, err := f.readUntil(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -141,7 +141,7 @@ type watched struct {
 	err    error
 }
 
-// begin is watchDirectory on a goroutine of its own: a name in a file system that hangs is looked up for ever.
+// begin runs watchDirectory on its own goroutine, because looking up a name in a file system that hangs blocks for ever.
 func (f *File) begin(ctx context.Context, directory string) <-chan watched {
 	begun := make(chan watched, 1)
 	go func() {

@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// MaxBytes bounds a document: beyond it, it is no configuration.
+// MaxBytes bounds a document; a longer one is not a configuration.
 const MaxBytes = 1 << 20
 
 // maxDepth bounds nesting, also before parsing, because the parser recurses.
@@ -75,8 +75,9 @@ func parse(name string, text []byte) (root ast.Node, err error) {
 	return documents[0].Body, nil
 }
 
-// bracketsTooDeep is a cheap look at the bytes, before the lexer makes some 250 bytes of each of them: far more opening brackets than
-// closing ones, or entries (- - -) on one line. Brackets in text and comments count, so the bound is ten times maxDepth.
+// bracketsTooDeep checks the bytes cheaply before the lexer allocates about 250 bytes for each of them. It looks for far
+// more opening brackets than closing ones, or many entries (- - -) on one line. Brackets in text and comments count too, so
+// the bound is ten times maxDepth.
 func bracketsTooDeep(text []byte) (Position, bool) {
 	brackets, entries, at := 0, 0, Position{1, 0}
 	for i, c := range text {
@@ -158,7 +159,7 @@ func tooWide(tokens token.Tokens) (Position, bool) {
 	return Position{}, false
 }
 
-// forget ends the mappings that are further in than a column.
+// forget removes the mappings that are indented deeper than a column.
 func forget(blocks map[int]int, column int) {
 	for c := range blocks {
 		if c > column {
@@ -179,7 +180,7 @@ func positionOfToken(t *token.Token) Position {
 	return Position{max(t.Position.Line, 1), max(t.Position.Column, 1)}
 }
 
-// positionOf is where a node starts; of a mapping, where its first key does.
+// positionOf returns where a node starts; for a mapping, where its first key starts.
 func positionOf(node ast.Node) Position {
 	switch n := node.(type) {
 	case nil:
@@ -194,7 +195,7 @@ func positionOf(node ast.Node) Position {
 	return positionOfToken(node.GetToken())
 }
 
-// keyText is a mapping key as a plain word.
+// keyText returns a mapping key as a plain word.
 func keyText(pair *ast.MappingValueNode) (string, bool) {
 	switch pair.Key.(type) {
 	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
@@ -205,7 +206,7 @@ func keyText(pair *ast.MappingValueNode) (string, bool) {
 	}
 }
 
-// scalarText is a scalar as it was written, and whether it was in quotes.
+// scalarText returns a scalar as it was written, and whether it was quoted.
 func scalarText(node ast.Node) (text string, quoted, ok bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:

@@ -1,10 +1,10 @@
-// Package health probes backends actively and reports those that changed sides, as overrides for control.
+// Package health probes backends actively and reports those whose state has changed, as overrides for control.
 //
 //	Prober ──► one loop per probed backend: wait interval ─► ProbeFunc ─► rise/fall ─► report
 //
-// A backend starts as healthy: a restart of the balancer must not take a working service down. It goes down after
-// `fall` failures in a row and comes back after `rise` successes. Down is an lb.OverrideDown; coming back takes the
-// override away and never forces a backend up, so the operator's word stands.
+// A backend starts as healthy, because a restart of the balancer must not take a working service down. It goes down after
+// `fall` failures in a row and comes back after `rise` successes. Down is an lb.OverrideDown. Coming back removes that
+// override and never forces a backend up, so an operator's override stays in force.
 //
 // Probes: TCP (a connection opens), UDP (anything answers), HTTP (status), CoAP ping (RFC 7252 section 4.3: an empty
 // CON is answered by RST), STUN Binding (RFC 8489). At most maxInFlight run at one time; the first ones of many

@@ -108,11 +108,11 @@ func TestProberReports(t *testing.T) {
 func TestProbesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		running, most := 0, 0
+		running, maximum := 0, 0
 		hang := func(ctx context.Context, _ *lb.Health, _ netip.AddrPort) error {
 			mu.Lock()
 			running++
-			most = max(most, running)
+			maximum = max(maximum, running)
 			mu.Unlock()
 			<-ctx.Done()
 			mu.Lock()
@@ -135,8 +135,8 @@ func TestProbesAreBounded(t *testing.T) {
 		time.Sleep(4 * time.Second) // no longer than all need: the race detector may crash after thousands of timers in a bubble (golang/go#78156)
 		synctest.Wait()
 		mu.Lock()
-		if most != maxInFlight || down != 300 {
-			t.Errorf("%d at one time, %d reported", most, down)
+		if maximum != maxInFlight || down != 300 {
+			t.Errorf("%d at one time, %d reported", maximum, down)
 		}
 		mu.Unlock()
 		p.Stop()
@@ -230,11 +230,11 @@ func TestNetworkProbes(t *testing.T) {
 		{"stun, wrong answers", lb.Health{Probe: lb.ProbeSTUN}, wrong, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			patience := 20 * time.Second // a loaded machine is no failure
+			timeout := 20 * time.Second // a loaded machine is no failure
 			if c.target == wrong && !c.well {
-				patience = 200 * time.Millisecond // silence is the answer
+				timeout = 200 * time.Millisecond // silence is the answer
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
 			defer cancel()
 			if err := Network(ctx, &c.health, c.target); (err == nil) != c.well {
 				t.Errorf("error %v, want well %t", err, c.well)

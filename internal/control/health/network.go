@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// Network asks a backend over the network. It is the ProbeFunc of production.
+// Network probes a backend over the network. It is the ProbeFunc of production.
 func Network(ctx context.Context, h *lb.Health, target netip.AddrPort) error {
 	switch h.Probe {
 	case lb.ProbeTCP:
@@ -41,8 +41,8 @@ func probeTCP(ctx context.Context, target netip.AddrPort) error {
 	return conn.Close()
 }
 
-// probeUDP sends a request and waits for an answer that passes the check; others are read over. The socket is
-// connected, so that only the backend can answer and an ICMP error ends the wait.
+// probeUDP sends a request and waits for an answer that passes the check; it ignores other answers. The socket is connected,
+// so that only the backend can answer and an ICMP error ends the wait.
 func probeUDP(ctx context.Context, target netip.AddrPort, request []byte, check func([]byte) bool) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "udp", target.String())
@@ -74,7 +74,7 @@ func probeUDP(ctx context.Context, target netip.AddrPort, request []byte, check 
 	}
 }
 
-// probeCoAP sends an empty confirmable message; RFC 7252 section 4.3 has it rejected with a Reset of the same id.
+// probeCoAP sends an empty confirmable message; RFC 7252 section 4.3 requires a Reset with the same id in answer.
 func probeCoAP(ctx context.Context, target netip.AddrPort) error {
 	request := []byte{0x40, 0x00, 0, 0}
 	rand.Read(request[2:])

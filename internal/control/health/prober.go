@@ -11,13 +11,13 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// ProbeFunc asks one backend once and returns nil if it is well. It must return when ctx ends (the time-out).
+// ProbeFunc probes one backend once and returns nil if it is healthy. It must return when ctx ends (the timeout).
 type ProbeFunc func(ctx context.Context, h *lb.Health, target netip.AddrPort) error
 
 // maxInFlight bounds sockets and threads, whatever the number of backends.
 const maxInFlight = 128
 
-// retry is how long a report that was refused waits.
+// retry is how long a refused report waits.
 const retry = time.Second
 
 // Prober probes the backends of the snapshot it follows. Follow and Stop are for one goroutine.
@@ -45,8 +45,8 @@ type watch struct {
 	done   chan struct{}
 }
 
-// New returns a prober that probes nobody yet. probe nil: Network. report gets what changed, several targets at a
-// time, from one goroutine; what it refuses with an error is offered again.
+// New returns a prober that probes nothing yet. probe nil: Network. report receives the changes, several targets at a time,
+// from one goroutine; changes that it refuses with an error are reported again.
 func New(ctx context.Context, probe ProbeFunc, log *slog.Logger, report func(map[lb.Target]lb.Override) error) *Prober {
 	if probe == nil {
 		probe = Network
@@ -105,7 +105,7 @@ func (p *Prober) Stop() {
 
 func (p *Prober) drop(name lb.Target, w *watch) {
 	w.cancel()
-	<-w.done // so that its last word does not come after ours
+	<-w.done // so that its last report does not come after ours
 	delete(p.watched, name)
 	p.put(name, lb.NoOverride)
 }
@@ -168,14 +168,14 @@ func spread(name lb.Target, interval time.Duration) time.Duration {
 	return interval * time.Duration(h.Sum32()%1024) / 1024
 }
 
-// verdict counts results in a row. The zero value is up.
+// verdict counts equal results in a row. The zero value is up.
 type verdict struct {
 	rise, fall int
 	down       bool
 	against    int // results in a row that contradict down
 }
 
-// observe reports whether the backend changed sides.
+// observe records a result and reports whether the state has changed.
 func (v *verdict) observe(well bool) (changed bool) {
 	if well != v.down {
 		v.against = 0
@@ -202,7 +202,7 @@ func (p *Prober) put(name lb.Target, value lb.Override) {
 	}
 }
 
-// runReports hands changes on, those that came together as one.
+// runReports passes changes on; those that arrive together form one report.
 func (p *Prober) runReports() {
 	for {
 		select {
@@ -224,7 +224,7 @@ func (p *Prober) runReports() {
 	}
 }
 
-// putBack offers a refused batch again later; what came since is newer and wins.
+// putBack reports a refused batch again later; newer changes replace its entries.
 func (p *Prober) putBack(batch map[lb.Target]lb.Override) {
 	select {
 	case <-p.ctx.Done():

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// State is what nfqlb has printed.
+// State is the parsed output of nfqlb.
 type State struct {
 	pools    []*pool
 	flows    []flowEntry
@@ -59,7 +59,7 @@ type flowEntry struct {
 	where string
 }
 
-// Read takes over what commands printed, one after another.
+// Read parses the output of nfqlb commands, one after another.
 func (n *State) Read(file string, text []byte) error {
 	if len(text) > config.MaxBytes {
 		return fmt.Errorf("%s: larger than %d bytes; give the output of fewer commands", file, config.MaxBytes)
@@ -231,7 +231,7 @@ hash: nfqlb
 	return out.Bytes(), append(warnings, differ...), err
 }
 
-// check looks for what cannot be one configuration.
+// check reports what cannot be expressed in one configuration.
 func (n *State) check() error {
 	tiers, targets := 0, 0
 	for _, p := range n.pools {
@@ -262,7 +262,7 @@ func (n *State) check() error {
 	return nil
 }
 
-// helper says whether nfqlb made the flow itself, for the udpencap of another; Weir needs none.
+// helper reports whether nfqlb made the flow itself, for the udpencap of another; Weir needs none.
 func (f *flowEntry) helper() bool { return strings.HasPrefix(f.Name, "#") && f.Pool == "" }
 
 func (p *pool) writeTier(out *bytes.Buffer) {
@@ -331,8 +331,8 @@ func (n *State) flowsOf(p *pool) ([]string, error) {
 	return all, nil
 }
 
-// prefixes writes nfqlb's prefixes as Weir's. nfqlb knows IPv6 only, with IPv4 in ::ffff:0:0/96: a prefix that holds all of that
-// covers IPv4 too.
+// prefixes converts nfqlb's prefixes to Weir's. nfqlb knows IPv6 only, with IPv4 in ::ffff:0:0/96: a prefix that contains
+// all of that covers IPv4 too.
 func (f *flowEntry) prefixes(texts []string) ([]string, error) {
 	var all []string
 	for _, text := range texts {

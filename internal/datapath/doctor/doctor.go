@@ -17,12 +17,12 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// Level says how bad a finding is.
+// Level is the severity of a finding.
 type Level uint8
 
 const (
 	OK   Level = iota
-	Warn       // worse than it could be, or not always good
+	Warn       // works, but worse than possible, or not always
 	Fail       // packets are lost
 )
 
@@ -32,37 +32,37 @@ func (l Level) String() string { return [...]string{"ok", "warn", "fail"}[l] }
 // MarshalText writes String.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Finding is what one check saw.
+// Finding is the result of one check.
 type Finding struct {
-	Check string `json:"check"`
-	Level Level  `json:"level"`
-	What  string `json:"what"`
-	Cure  string `json:"cure,omitempty"` // a shell command; empty when all is well
+	Check  string `json:"check"`
+	Level  Level  `json:"level"`
+	What   string `json:"what"`
+	Remedy string `json:"cure,omitempty"` // a shell command; empty when all is well
 }
 
 // Config says what to examine.
 type Config struct {
-	// Plan and Snapshot are the configuration's; nil: only what holds for any.
+	// Plan and Snapshot are those of the configuration; nil: only the checks that need no configuration.
 	Plan     *rules.Plan
 	Snapshot *lb.Snapshot
-	// Interfaces are those that clients' packets come in on. None: all that are up.
+	// Interfaces are the ones on which clients' packets arrive. None: all that are up.
 	Interfaces []string
 	First      uint16 // queues First to First+Count-1
 	Count      int    // 0: none in particular
-	// Arguments are those of `weir lb rules` that make Plan, for cures.
+	// Arguments are the arguments of `weir lb rules` that make Plan; remedies contain them.
 	Arguments string
-	// Kernel: examine for the kernel data path instead of the queues.
+	// Kernel selects the checks of the kernel data path instead of those of the queues.
 	Kernel bool
 }
 
-// Examine runs every check that fits the configuration. Findings come in the order of checks. The error says what could
-// not be read.
+// Examine runs every check that fits the configuration, and returns the findings in the order of the checks. The error names
+// what could not be read.
 func Examine(ctx context.Context, c Config) ([]Finding, error) {
 	e := &examiner{Config: c, ctx: ctx, proc: "/proc", flags: ethtoolFlags, force: forceBuffer}
 	return e.run()
 }
 
-// examiner is one examination. The functions are the kernel's, but in tests.
+// examiner is one examination. Its functions are those of the kernel; tests replace them.
 type examiner struct {
 	Config
 	ctx      context.Context
@@ -142,14 +142,14 @@ func (e *examiner) ok(what string, args ...any) {
 	e.findings = append(e.findings, Finding{Level: OK, What: fmt.Sprintf(what, args...)})
 }
 
-func (e *examiner) bad(level Level, cure, what string, args ...any) {
-	e.findings = append(e.findings, Finding{Level: level, Cure: cure, What: fmt.Sprintf(what, args...)})
+func (e *examiner) bad(level Level, remedy, what string, args ...any) {
+	e.findings = append(e.findings, Finding{Level: level, Remedy: remedy, What: fmt.Sprintf(what, args...)})
 }
 
-// silent says whether a check has found nothing since it began with that many findings.
+// silent reports whether a check has added no finding; before is the number of findings before it.
 func (e *examiner) silent(before int) bool { return len(e.findings) == before }
 
-// interfaces finds those in use.
+// interfaces finds the interfaces in use.
 func (e *examiner) interfaces() error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -175,7 +175,7 @@ func (e *examiner) interfaces() error {
 	return nil
 }
 
-// families are those that packets to VIPs have.
+// families returns the address families of packets to VIPs.
 func (e *examiner) families() []rules.Family {
 	if e.Plan != nil {
 		return e.Plan.Families()
@@ -183,7 +183,7 @@ func (e *examiner) families() []rules.Family {
 	return []rules.Family{rules.IPv4, rules.IPv6}
 }
 
-// sysctl reads a number below /proc/sys/net; ok is false where this kernel has none of that name.
+// sysctl reads a number below /proc/sys/net; ok is false if this kernel does not have it.
 func (e *examiner) sysctl(path string) (value int, ok bool, err error) {
 	text, err := os.ReadFile(filepath.Join(e.proc, "sys/net", path))
 	if os.IsNotExist(err) {
@@ -196,13 +196,13 @@ func (e *examiner) sysctl(path string) (value int, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// set is the command that sets a sysctl.
+// set returns the command that sets a sysctl.
 func set(path string, value int) string { return fmt.Sprintf("sysctl -w net/%s=%d", path, value) }
 
-// applyCommand is the command that makes the plan's rules.
+// applyCommand returns the command that makes the plan's rules.
 func (e *examiner) applyCommand() string { return "weir lb rules " + e.Arguments + " --apply" }
 
-// Worst is the worst level of all findings.
+// Worst returns the worst level of all findings.
 func Worst(findings []Finding) Level {
 	worst := OK
 	for _, f := range findings {

@@ -49,10 +49,10 @@ func one(t *testing.T, e *examiner, look func(*examiner) error) Finding {
 func TestReceiveBuffer(t *testing.T) {
 	e := fake(t, map[string]string{"sys/net/core/rmem_max": "212992\n"})
 	f := one(t, e, (*examiner).buffer)
-	if f.Level != Warn || f.Cure != "sysctl -w net/core/rmem_max=4194304" || !strings.Contains(f.What, "208 KiB") {
+	if f.Level != Warn || f.Remedy != "sysctl -w net/core/rmem_max=4194304" || !strings.Contains(f.What, "208 KiB") {
 		t.Errorf("%+v", f)
 	}
-	path, value, _ := strings.Cut(strings.TrimPrefix(f.Cure, "sysctl -w "), "=")
+	path, value, _ := strings.Cut(strings.TrimPrefix(f.Remedy, "sysctl -w "), "=")
 	write(t, filepath.Join(e.proc, "sys", path), value)
 	if f := one(t, e, (*examiner).buffer); f.Level != OK {
 		t.Errorf("after the cure: %+v", f)
@@ -73,7 +73,7 @@ func TestLargeReceive(t *testing.T) {
 		}
 		return 1, nil
 	}
-	if f := one(t, e, (*examiner).largeReceive); f.Level != Fail || f.Cure != "ethtool -K eth0 lro off" {
+	if f := one(t, e, (*examiner).largeReceive); f.Level != Fail || f.Remedy != "ethtool -K eth0 lro off" {
 		t.Errorf("%+v", f)
 	}
 	on = false
@@ -98,7 +98,7 @@ func TestParseQueues(t *testing.T) {
 func TestDropsOfAnyQueue(t *testing.T) {
 	e := fake(t, map[string]string{"thread-self/net/netfilter/nfnetlink_queue": "    4  12345     3 2   512     7     0      100  1\n    5  12345     3 2   512     0     0      100  1\n"})
 	e.Config = Config{}
-	if f := one(t, e, (*examiner).drops); f.Level != Warn || f.Cure != "weir lb run -c FILE --datapath nfqueue --queue 4:5 --queue-length 16384" || !strings.Contains(f.What, "dropped 7 packets beside 100") {
+	if f := one(t, e, (*examiner).drops); f.Level != Warn || f.Remedy != "weir lb run -c FILE --datapath nfqueue --queue 4:5 --queue-length 16384" || !strings.Contains(f.What, "dropped 7 packets beside 100") {
 		t.Errorf("%+v", f)
 	}
 	write(t, filepath.Join(e.proc, "thread-self/net/netfilter/nfnetlink_queue"), "    4  12345     3 2   512     0     0      0  1\n")

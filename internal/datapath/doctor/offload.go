@@ -23,7 +23,7 @@ const (
 	flagLRO         = 1 << 15
 )
 
-// ethtoolValue asks the driver of an interface for one number.
+// ethtoolValue reads one number from the driver of an interface.
 func ethtoolValue(name string, command uint32) (uint32, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -47,8 +47,8 @@ func ethtoolValue(name string, command uint32) (uint32, error) {
 
 func ethtoolFlags(name string) (uint32, error) { return ethtoolValue(name, ethtoolGetFlags) }
 
-// largeReceive looks for cards that merge packets beyond recognition. GRO is no trouble: it keeps fragments apart, and
-// segments that it merged are taken whole and parted again on the way out.
+// largeReceive looks for network cards whose receive offload (LRO) merges packets irreversibly. GRO is no problem: it keeps
+// fragments apart, and the kernel splits merged segments again when it sends them.
 func (e *examiner) largeReceive() error {
 	before := len(e.findings)
 	for _, name := range e.names {
@@ -62,7 +62,7 @@ func (e *examiner) largeReceive() error {
 	return nil
 }
 
-// bridge looks for bridges that send what they only switch through iptables.
+// bridge looks for bridges that pass frames through iptables although they only switch them.
 func (e *examiner) bridge() error {
 	if !slices.ContainsFunc(e.links, func(l netlink.Link) bool { return l.Type() == "bridge" }) {
 		return nil
@@ -85,8 +85,8 @@ func (e *examiner) bridge() error {
 	return nil
 }
 
-// conntrack looks for rules that make the kernel track connections, and with that reassemble each datagram before the
-// queue sees it.
+// conntrack looks for rules that make the kernel track connections. Tracking reassembles each datagram before the queue sees
+// it.
 func (e *examiner) conntrack() error {
 	before := len(e.findings)
 	for _, rule := range e.listed {
@@ -94,7 +94,7 @@ func (e *examiner) conntrack() error {
 			e.bad(Warn, rule.Delete(), "%s: fragments are reassembled before the queue, by a rule of table %s: %s", why, rule.Table, rule.Rule)
 		}
 	}
-	// Without the program nft there is nobody to ask, and seldom such a rule.
+	// Without the program nft these rules cannot be read, and they rarely exist.
 	if _, err := exec.LookPath("nft"); err == nil {
 		cmd := exec.CommandContext(e.ctx, "nft", "-a", "list", "ruleset")
 		text, err := cmd.Output()
@@ -111,7 +111,7 @@ func (e *examiner) conntrack() error {
 	return nil
 }
 
-// tracks says why an iptables rule makes the kernel reassemble; empty if it does not.
+// tracks returns why an iptables rule makes the kernel reassemble; empty if it does not.
 func tracks(table string, words []string) string {
 	if table == "nat" {
 		return "addresses are translated"
@@ -137,7 +137,7 @@ func (r nftRule) delete() string {
 	return fmt.Sprintf("nft delete rule %s %s handle %s", r.table, r.chain, r.handle)
 }
 
-// nftTracking finds rules that track connections in tables that are not those of iptables.
+// nftTracking finds rules that track connections in tables that iptables did not make.
 func nftTracking(text string) []nftRule {
 	var all []nftRule
 	var table, chain string
@@ -173,8 +173,8 @@ func nftTracks(words []string) bool {
 	return false
 }
 
-// veth looks for veth pairs whose other end loses what XDP redirects to it: one that neither has a program nor GRO does
-// not poll, and no counter says so.
+// veth looks for veth pairs whose other end loses frames that XDP redirects to it. An end without an XDP program and without
+// GRO does not poll, and no counter shows the loss.
 func (e *examiner) veth() error {
 	before := len(e.findings)
 	for _, link := range e.links {
@@ -215,7 +215,7 @@ func (e *examiner) veth() error {
 	return nil
 }
 
-// inNamed runs f in the named namespace that this one knows by a number; found says whether there is one.
+// inNamed runs f in the named namespace that has this number here; found reports whether there is one.
 func inNamed(nsid int, f func(prefix string) error) (found bool, err error) {
 	paths, _ := filepath.Glob("/run/netns/*") // the pattern is good
 	for _, path := range paths {
@@ -229,13 +229,13 @@ func inNamed(nsid int, f func(prefix string) error) (found bool, err error) {
 			continue
 		}
 		defer there.Close()
-		return true, inside(there, func() error { return f("ip netns exec " + filepath.Base(path) + " ") })
+		return true, inNamespace(there, func() error { return f("ip netns exec " + filepath.Base(path) + " ") })
 	}
 	return false, nil
 }
 
-// inside runs f on a thread that has entered a namespace.
-func inside(ns netns.NsHandle, f func() error) error {
+// inNamespace runs f on a thread that has entered a namespace.
+func inNamespace(ns netns.NsHandle, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine

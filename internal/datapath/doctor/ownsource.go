@@ -13,8 +13,8 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// OwnSource looks for DSR services whose replies this machine would drop, for a warning at the start of a balancer.
-// Only what is bad is returned.
+// OwnSource looks for DSR services whose replies this machine would drop, for a warning when a balancer starts. It returns
+// only findings that are not ok.
 func OwnSource(snapshot *lb.Snapshot) ([]Finding, error) {
 	e := &examiner{Config: Config{Snapshot: snapshot}, proc: "/proc"}
 	if err := e.lostReplies(); err != nil {
@@ -23,7 +23,7 @@ func OwnSource(snapshot *lb.Snapshot) ([]Finding, error) {
 	return e.findings, nil
 }
 
-// ownSource is lostReplies with a word when all is well.
+// ownSource calls lostReplies and adds an ok finding if it finds nothing.
 func (e *examiner) ownSource() error {
 	if e.Snapshot == nil {
 		return nil
@@ -38,9 +38,10 @@ func (e *examiner) ownSource() error {
 	return nil
 }
 
-// lostReplies looks for IPv4 VIPs of DSR services that are addresses of this machine. Replies then have one of its own
-// addresses as their source. If they pass this machine, the kernel drops them where they come in (on the way to the backend)
-// unless accept_local is on there and the reverse path filter is not strict. IPv6 has no such check.
+// lostReplies looks for IPv4 VIPs of DSR services that are addresses of this machine. Replies then have an address of this
+// machine as their source. If they pass through this machine, the kernel drops them on the incoming interface, which is the
+// one towards the backend, unless accept_local is on there and the reverse path filter is not strict. IPv6 has no such
+// check.
 func (e *examiner) lostReplies() error {
 	seen := map[string]bool{} // interfaces that a finding names
 	for _, service := range e.Snapshot.Services {
@@ -55,7 +56,7 @@ func (e *examiner) lostReplies() error {
 			continue
 		}
 		for _, backend := range service.Backends {
-			name := wayTo(backend.Address4)
+			name := outgoingInterface(backend.Address4)
 			if name == "" || seen[name] {
 				continue
 			}
@@ -81,20 +82,20 @@ func (e *examiner) acceptsOwnSource(service *lb.Service, vip netip.Addr, name st
 		}
 	}
 	path := "ipv4/conf/" + name + "/"
-	var cures []string
+	var remedies []string
 	if values["accept_local"] == 0 {
-		cures = append(cures, set(path+"accept_local", 1))
+		remedies = append(remedies, set(path+"accept_local", 1))
 	}
 	if values["rp_filter"] == 1 {
-		cures = append(cures, set(path+"rp_filter", 2))
+		remedies = append(remedies, set(path+"rp_filter", 2))
 	}
-	if len(cures) > 0 {
-		e.bad(Warn, strings.Join(cures, " && "), "the VIP %s of service %s (mode %s) is an address of this machine: IPv4 replies of backends that come in on %s have it as their source and are dropped", vip, service.Name, service.Mode, name)
+	if len(remedies) > 0 {
+		e.bad(Warn, strings.Join(remedies, " && "), "the VIP %s of service %s (mode %s) is an address of this machine: IPv4 replies of backends that come in on %s have it as their source and are dropped", vip, service.Name, service.Mode, name)
 	}
 	return nil
 }
 
-// ownVIP4 finds an IPv4 VIP that this machine takes for its own.
+// ownVIP4 returns an IPv4 VIP that is an address of this machine.
 func ownVIP4(service *lb.Service) (netip.Addr, bool, error) {
 	addresses, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -112,7 +113,7 @@ func ownVIP4(service *lb.Service) (netip.Addr, bool, error) {
 			address, _ := netip.AddrFromSlice(addresses[i].IP.To4())
 			return address, true, nil
 		}
-		routes, err := netlink.RouteGet(net.IP(vip.Prefix.Addr().AsSlice())) // an error: there is no way
+		routes, err := netlink.RouteGet(net.IP(vip.Prefix.Addr().AsSlice())) // an error: there is no route
 		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
 			return vip.Prefix.Addr(), true, nil
 		}
@@ -120,8 +121,9 @@ func ownVIP4(service *lb.Service) (netip.Addr, bool, error) {
 	return netip.Addr{}, false, nil
 }
 
-// wayTo is the interface that packets to an address leave by; empty: there is none, or it is this machine.
-func wayTo(address netip.Addr) string {
+// outgoingInterface returns the interface on which packets to an address leave; empty: there is none, or the address is
+// local.
+func outgoingInterface(address netip.Addr) string {
 	if !address.IsValid() {
 		return ""
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queue is the kernel's account of one queue.
+// queue is the kernel's row about one queue.
 type queue struct {
 	number                uint16
 	port                  uint32 // netlink port of the socket that has it
@@ -33,7 +33,7 @@ func parseQueues(text string) ([]queue, error) {
 	return all, nil
 }
 
-// queues reads those of the namespace, of our range if there is one.
+// queues reads the queues of the namespace, only those of our range if there is one.
 func (e *examiner) queues() ([]queue, error) {
 	text, err := os.ReadFile(filepath.Join(e.proc, "thread-self/net/netfilter/nfnetlink_queue"))
 	if os.IsNotExist(err) {
@@ -51,7 +51,7 @@ func (e *examiner) queues() ([]queue, error) {
 	}), nil
 }
 
-// runCommand is the command that serves the queues; those that are bound, when none in particular is looked at.
+// runCommand returns the command that serves the queues of the configuration, or the bound ones without a configuration.
 func (e *examiner) runCommand(bound []queue, more string) string {
 	first, last := int(e.First), int(e.First)+e.Count-1
 	if e.Count == 0 {
@@ -63,7 +63,7 @@ func (e *examiner) runCommand(bound []queue, more string) string {
 		file = words[i+1]
 	}
 	if i := slices.Index(words, "--interface"); i >= 0 && i+1 < len(words) && slices.Contains(words, "--unmarked=true") {
-		more = " --interface " + words[i+1] + more // the rules wait for its fast path
+		more = " --interface " + words[i+1] + more // the rules expect its fast path
 	}
 	numbers := fmt.Sprint(first)
 	if last > first {
@@ -72,7 +72,7 @@ func (e *examiner) runCommand(bound []queue, more string) string {
 	return fmt.Sprintf("weir lb run -c %s --datapath nfqueue --queue %s%s", file, numbers, more)
 }
 
-// listener looks for queues that nobody serves, and for several programs that do.
+// listener looks for queues without a listener, and for queues of several programs.
 func (e *examiner) listener() error {
 	if e.Count == 0 {
 		return nil
@@ -123,7 +123,7 @@ func (o owner) String() string {
 	return fmt.Sprintf("queue %s: %s (process %d)", strings.Join(o.queues, ", "), o.name, o.pid)
 }
 
-// owners finds the processes behind queues, weir first.
+// owners finds the processes that have the queues, weir first.
 func (e *examiner) owners(bound []queue) ([]owner, error) {
 	if len(bound) == 0 {
 		return nil, nil
@@ -159,7 +159,7 @@ func (e *examiner) owners(bound []queue) ([]owner, error) {
 	return all, nil
 }
 
-// portSockets are the inodes of netfilter's netlink sockets, by port, from /proc/net/netlink.
+// portSockets returns the inodes of netfilter's netlink sockets by port, from /proc/net/netlink.
 func portSockets(text string) map[uint32]string {
 	all := map[uint32]string{}
 	for line := range strings.Lines(text) {
@@ -174,7 +174,7 @@ func portSockets(text string) map[uint32]string {
 	return all
 }
 
-// holders are the processes that have sockets open, by inode.
+// holders returns the processes that have these sockets open, by inode.
 func (e *examiner) holders(sockets map[uint32]string) map[string]int {
 	wanted := map[string]bool{}
 	for _, inode := range sockets {
@@ -189,7 +189,7 @@ func (e *examiner) holders(sockets map[uint32]string) map[string]int {
 		}
 		files, err := os.ReadDir(filepath.Join(dir, "fd"))
 		if err != nil {
-			continue // ended, or not ours to look at
+			continue // the process ended, or we may not read it
 		}
 		for _, file := range files {
 			target, err := os.Readlink(filepath.Join(dir, "fd", file.Name()))
@@ -201,7 +201,7 @@ func (e *examiner) holders(sockets map[uint32]string) map[string]int {
 	return found
 }
 
-// drops looks at what the queues have dropped since they were opened.
+// drops reports what the queues have dropped since they were opened.
 func (e *examiner) drops() error {
 	bound, err := e.queues()
 	if err != nil || len(bound) == 0 {
@@ -222,10 +222,10 @@ func (e *examiner) drops() error {
 	return nil
 }
 
-// wantedBuffer is about what weir asks for with its default queue length and copy range.
+// wantedBuffer is approximately the receive buffer that weir requests with its default queue length and copy range.
 const wantedBuffer = 4 << 20
 
-// buffer looks whether weir can have the receive buffer that it asks for.
+// buffer checks whether weir can get the receive buffer that it requests.
 func (e *examiner) buffer() error {
 	if e.Count == 0 {
 		return nil

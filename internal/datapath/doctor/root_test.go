@@ -117,7 +117,7 @@ func TestRootRepliesFromTheVIPNeedAcceptLocal(t *testing.T) {
 		rows := strings.Split(strings.TrimSpace(run("lb", "iptables -L FORWARD -v -x -n")), "\n")
 		return strings.Fields(rows[len(rows)-1])[0]
 	}
-	for _, c := range []struct{ prepare, forwarded, cure string }{
+	for _, c := range []struct{ prepare, forwarded, remedy string }{
 		{"true", "0", "sysctl -w net/ipv4/conf/eth1/accept_local=1"},
 		{"sysctl -w net/ipv4/conf/eth1/accept_local=1", "3", ""},
 		{"sysctl -w net/ipv4/conf/eth1/rp_filter=1", "0", "sysctl -w net/ipv4/conf/eth1/rp_filter=2"},
@@ -135,10 +135,10 @@ func TestRootRepliesFromTheVIPNeedAcceptLocal(t *testing.T) {
 			t.Fatal(err)
 		}
 		switch {
-		case c.cure == "" && len(findings) > 0:
+		case c.remedy == "" && len(findings) > 0:
 			t.Errorf("after %s: %+v", c.prepare, findings)
-		case c.cure != "" && (len(findings) != 1 || findings[0].Cure != c.cure || !strings.Contains(findings[0].What, "10.96.0.1 of service web")):
-			t.Errorf("after %s: %+v, want %s", c.prepare, findings, c.cure)
+		case c.remedy != "" && (len(findings) != 1 || findings[0].Remedy != c.remedy || !strings.Contains(findings[0].What, "10.96.0.1 of service web")):
+			t.Errorf("after %s: %+v, want %s", c.prepare, findings, c.remedy)
 		}
 	}
 }

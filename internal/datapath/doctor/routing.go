@@ -22,8 +22,8 @@ func (e *examiner) rules() error {
 	missing, err := rules.Inspect(e.ctx, e.Plan)
 	if collision := (*rules.CollisionError)(nil); errors.As(err, &collision) {
 		for _, text := range collision.Collisions {
-			what, cure, _ := strings.Cut(text, "remove it: ")
-			e.bad(Fail, cure, "%s", strings.TrimSuffix(strings.TrimSuffix(what, ", or "), "; "))
+			what, remedy, _ := strings.Cut(text, "remove it: ")
+			e.bad(Fail, remedy, "%s", strings.TrimSuffix(strings.TrimSuffix(what, ", or "), "; "))
 		}
 		return nil
 	}
@@ -42,7 +42,7 @@ func (e *examiner) rules() error {
 	return nil
 }
 
-// markRoutes looks for the routing of marks that the plan leaves to a person.
+// markRoutes checks the routing of marks that the plan leaves to the operator.
 func (e *examiner) markRoutes() error {
 	if e.Plan == nil {
 		return nil
@@ -110,7 +110,7 @@ func (e *examiner) marks() error {
 	return nil
 }
 
-// setsMark returns the mark that a rule gives to whole packets.
+// setsMark returns the mark that a rule sets as a whole.
 func setsMark(words []string) (uint32, bool) {
 	target, text := "", ""
 	for i, word := range words[:max(len(words)-1, 0)] {
@@ -137,7 +137,7 @@ func setsMark(words []string) (uint32, bool) {
 	return uint32(value), true
 }
 
-// localVIP looks for VIPs that are addresses of this machine: routing delivers their packets here, whatever their mark.
+// localVIP looks for VIPs that are addresses of this machine: routing delivers their packets locally, whatever their mark.
 func (e *examiner) localVIP() error {
 	if e.Snapshot == nil {
 		return nil
@@ -170,7 +170,7 @@ func (e *examiner) localVIP() error {
 	return nil
 }
 
-// forwarding looks whether packets that come in on our interfaces may go on.
+// forwarding checks whether packets that arrive on our interfaces may be forwarded.
 func (e *examiner) forwarding() error {
 	before := len(e.findings)
 	for _, family := range e.families() {
@@ -201,7 +201,7 @@ func (e *examiner) forwarding() error {
 	return nil
 }
 
-// reversePath looks for strict reverse path filters where clients come in.
+// reversePath looks for strict reverse path filters on the interfaces where clients' packets arrive.
 func (e *examiner) reversePath() error {
 	before := len(e.findings)
 	all, _, err := e.sysctl("ipv4/conf/all/rp_filter")
@@ -237,8 +237,8 @@ func (e *examiner) reversePath() error {
 	return nil
 }
 
-// reflect looks whether ICMP errors of this machine carry the mark of the packet they complain about. Then the routing
-// rule of that mark sends them to the backend, and no client ever hears of a smaller MTU.
+// reflect checks whether ICMP errors of this machine carry the mark of the packet that caused them. In that case the routing
+// rule of the mark sends them to the backend, and no client learns of a smaller MTU.
 func (e *examiner) reflect() error {
 	before := len(e.findings)
 	for _, family := range e.families() {

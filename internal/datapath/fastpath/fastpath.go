@@ -3,8 +3,8 @@
 //	packet ──► TCX program: decides, sets the mark ──────────────────────────► leaves
 //	             └─ what it leaves undecided ──► iptables ──► NFQUEUE ─ verdict ─► leaves
 //
-// Both run under the same snapshot. The program takes what it can decide as the queue would; a snapshot that it cannot
-// decide all of is given to the queue alone, so that a flow never depends on which of the two saw it.
+// Both run under the same snapshot. The program decides packets exactly as the queue would. If it cannot decide every packet
+// of a snapshot, the queue gets that snapshot alone, so that a flow never depends on which of the two saw it.
 package fastpath
 
 import (
@@ -24,13 +24,13 @@ import (
 type Config struct {
 	Program ebpf.Config // of the program: Hook is TCX and Front is set
 	Must    bool        // refuse a snapshot that the program cannot decide all of
-	Never   string      // why the program is never used; "" if it may be
+	Never   string      // the reason why the program is never used; "" if it may be used
 	Log     *slog.Logger
 }
 
 // Datapath is the queue data path with the kernel's TCX program in front of it. It takes every snapshot that the queue
-// takes; one that the program cannot decide all of is the queue's alone, or with Config.Must refused. Its methods may be
-// called by several goroutines.
+// takes. If the program cannot decide every packet of a snapshot, the queue gets it alone, or Apply refuses it with
+// Config.Must. Several goroutines may call its methods.
 type Datapath struct {
 	queue  *nfqueue.Datapath
 	config Config
@@ -45,15 +45,15 @@ type Datapath struct {
 	broken   chan error    // capacity 1: the program's Run, where it must not end
 }
 
-// New puts the program in front of an opened queue, once a snapshot is applied. Close closes the queue too.
+// New returns the data path of an opened queue. The program starts when a snapshot is applied. Close also closes the queue.
 func New(queue *nfqueue.Datapath, config Config) *Datapath {
 	return &Datapath{queue: queue, config: config, broken: make(chan error, 1)}
 }
 
-// Caps are the queue's: it takes what the program leaves.
+// Caps returns the capabilities of the queue, which takes what the program leaves undecided.
 func (d *Datapath) Caps() lb.Caps { return d.queue.Caps() }
 
-// Apply gives the snapshot to the queue, then to the program. An error leaves both with the last one.
+// Apply applies the snapshot to the queue, then to the program. After an error both keep the last snapshot.
 func (d *Datapath) Apply(s *lb.Snapshot) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,7 +81,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	return d.dropLocked(why)
 }
 
-// applyLocked puts the snapshot into the program, and the program to work where it is not.
+// applyLocked applies the snapshot to the program, and starts the program if it is not in use.
 func (d *Datapath) applyLocked(s *lb.Snapshot) error {
 	if d.program != nil {
 		return d.program.Apply(s)
@@ -101,7 +101,7 @@ func (d *Datapath) applyLocked(s *lb.Snapshot) error {
 	return nil
 }
 
-// dropLocked leaves everything to the queue.
+// dropLocked stops the program, so that the queue decides every packet.
 func (d *Datapath) dropLocked(why string) error {
 	if why != d.why {
 		d.config.Log.Info("the fast path is not in use: every packet goes to the queue", "why", why)
@@ -140,7 +140,7 @@ func (d *Datapath) runLocked() {
 	}()
 }
 
-// Run carries packets until ctx ends or one of the two cannot go on.
+// Run forwards packets until ctx ends or one of the two cannot continue.
 func (d *Datapath) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,21 +171,22 @@ func (d *Datapath) Run(ctx context.Context) error {
 	return err
 }
 
-// Close takes the program away first: a mark without anybody who decides the rest is worse than none.
+// Close removes the program first: a program that sets marks while no queue decides the remaining packets would be worse
+// than none.
 func (d *Datapath) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return errors.Join(d.endLocked(), d.queue.Close())
 }
 
-// Status says whether the program is in use, and why not.
+// Status reports whether the program is in use, and if not, why.
 func (d *Datapath) Status() (inUse bool, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.program != nil, d.why
 }
 
-// Program calls f with the program if it is in use, and says so. f must not call methods of d.
+// Program calls f with the program if it is in use, and reports whether it is. f must not call methods of d.
 func (d *Datapath) Program(f func(*ebpf.Datapath)) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// refusal is why a snapshot is the queue's alone; "" if the program decides as the queue does.
+// refusal returns why the queue must decide a snapshot alone; "" if the program decides every packet as the queue does.
 func refusal(s *lb.Snapshot) string {
 	caps := ebpf.Caps(ebpf.HookTCX)
 	switch {

@@ -43,7 +43,7 @@ func BenchmarkWorker(b *testing.B) {
 				slot := at % DefaultBatch
 				w.packets[slot] = Packet{ID: uint32(at), Data: p[:min(len(p), DefaultCopyRange)], Length: len(p)}
 				if slot == DefaultBatch-1 {
-					if err := w.turn(DefaultBatch); err != nil {
+					if err := w.iterate(DefaultBatch); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -22,7 +22,7 @@ const (
 	MaxQueues    = 64
 	MaxLength    = 1 << 20
 	MinCopyRange = 64
-	MaxCopyRange = 65531 // what an attribute of netlink can hold
+	MaxCopyRange = 65531 // the maximum of a netlink attribute
 	MaxBatch     = 1024
 )
 
@@ -37,14 +37,15 @@ type Config struct {
 	CopyRange int
 	// Batch is how many packets one system call reads, and how many one answers; 0: DefaultBatch.
 	Batch int
-	// FailOpen: what finds its queue full goes on without a mark, by the ordinary routes, instead of being dropped.
+	// FailOpen lets packets that find the queue full continue without a mark on the ordinary routes, instead of dropping
+	// them.
 	FailOpen bool
 	// ReceiveBuffer of each queue's socket in bytes; 0: enough for Length packets.
 	ReceiveBuffer int
-	// Spin is how long a worker whose packets come in quick succession looks for the next before it sleeps;
-	// 0: DefaultSpin, negative: never.
+	// Spin is how long a worker with frequent packets polls for the next one before it sleeps; 0: DefaultSpin, negative:
+	// never.
 	Spin time.Duration
-	// Log gets what an operator must know, rate-limited. Nil: nothing is logged.
+	// Log receives warnings for the operator, rate-limited. Nil: nothing is logged.
 	Log *slog.Logger
 	// Now is the clock, any monotonic offset. Nil: time since Open. Called by every worker.
 	Now func() time.Duration
@@ -95,19 +96,20 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// What one message costs a socket beside the packet's bytes: other attributes, and the kernel's own structures.
+// The memory that one message takes in a socket in addition to the packet's bytes: other attributes, and the kernel's own
+// structures.
 const (
 	messageOverhead = 512
 	bufferOverhead  = 768
 )
 
-// bufferFor is what SO_RCVBUF must be for length packets; the kernel doubles it.
+// bufferFor returns the SO_RCVBUF that holds length packets; the kernel doubles it.
 func bufferFor(length, copyRange int) int {
 	slab := 1 << bits.Len(uint(copyRange+messageOverhead-1))
 	return max(length*(slab+bufferOverhead)/2, 1<<17)
 }
 
-// Caps is what this data path can do, for lb.Compile.
+// Caps returns what this data path can do, for lb.Compile.
 func Caps() lb.Caps {
 	return lb.Caps{
 		Name:      "nfqueue",
@@ -121,5 +123,5 @@ func Caps() lb.Caps {
 	}
 }
 
-// Validate returns what Open would find wrong with the configuration itself.
+// Validate returns the error that Open would report about the configuration itself.
 func (c Config) Validate() error { return c.setDefaults() }

@@ -16,24 +16,25 @@ import (
 	"github.com/weir-lb/weir/internal/workers"
 )
 
-// Datapath answers queues by the snapshot that was applied last. Methods may be called by any goroutine.
+// Datapath decides the packets of its queues according to the snapshot that was applied last. Any goroutine may call its
+// methods.
 type Datapath struct {
 	config Config
 	kernel []*kernelQueue // empty over queues in memory
 	table  *os.File       // the kernel's statistics of this namespace's queues; nil over queues in memory
 	trace  atomic.Pointer[Trace]
 
-	mu       sync.Mutex // guards the rest, and keeps requests to workers apart
+	mu       sync.Mutex // guards the rest, and serializes requests to workers
 	snapshot *lb.Snapshot
 	queues   []queue
 	workers  []*worker // from the first Apply on, which names the limits
 	group    *workers.Group[*worker]
-	began    bool // Run, which may be once
+	began    bool // Run was called; it may be called once
 	closed   bool
 }
 
-// Open makes the sockets in the calling thread's network namespace. Queues are taken by the first Apply, so that packets
-// are not kept from whoever serves them before there is something to decide by.
+// Open opens the sockets in the network namespace of the calling thread. The first Apply takes the queues. Until then there
+// is nothing to decide by, so another program may still serve them.
 func Open(config Config) (*Datapath, error) {
 	if err := config.setDefaults(); err != nil {
 		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
@@ -47,7 +48,7 @@ func Open(config Config) (*Datapath, error) {
 		}
 		d.kernel, d.queues = append(d.kernel, q), append(d.queues, q)
 	}
-	refusal := d.kernel[0].configure() // changes nothing, but has the kernel load its module
+	refusal := d.kernel[0].configure() // changes nothing, but makes the kernel load its module
 	if err := d.openTable(refusal); err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("open the nfqueue data path: %w", err)
@@ -61,7 +62,7 @@ func newDatapath(config Config) *Datapath {
 	return d
 }
 
-// openTable opens the kernel's account of queues. refusal is what the kernel said to a message for the first queue.
+// openTable opens the kernel's table of queues. refusal is the kernel's error for a message about the first queue.
 func (d *Datapath) openTable(refusal error) error {
 	var err error
 	d.table, err = os.Open(kernelTable)
@@ -73,7 +74,7 @@ func (d *Datapath) openTable(refusal error) error {
 	case err != nil:
 		d.table = nil
 	}
-	// Also when somebody else has the queue, of which bind will tell.
+	// EPERM also means that another program has the queue; bind reports that.
 	if rows, _ := d.readTable(); errors.Is(refusal, unix.EPERM) && rows[d.config.First] == (KernelQueue{}) {
 		return fmt.Errorf("%w; it needs CAP_NET_ADMIN in this network namespace", refusal)
 	}
@@ -83,11 +84,11 @@ func (d *Datapath) openTable(refusal error) error {
 	return nil
 }
 
-// Caps says what this data path can do.
+// Caps returns what this data path can do.
 func (d *Datapath) Caps() lb.Caps { return Caps() }
 
-// Apply changes to a snapshot: all of it or, with an error, nothing. Every worker has it when Apply returns, between two
-// batches of packets. The first Apply takes the queues.
+// Apply changes to a snapshot completely or, with an error, not at all. When Apply returns, every worker uses it; workers
+// change between two batches of packets. The first Apply takes the queues.
 func (d *Datapath) Apply(s *lb.Snapshot) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,12 +110,12 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		d.workers = append(d.workers, w)
 	}
 	for i, w := range d.workers {
-		w.asked.peers = slices.Delete(slices.Clone(d.workers), i, i+1)
+		w.queries.peers = slices.Delete(slices.Clone(d.workers), i, i+1)
 	}
 	return nil
 }
 
-// bind takes every queue or none.
+// bind takes all queues or none.
 func (d *Datapath) bind() error {
 	for i, q := range d.kernel {
 		err := q.bind(&d.config)
@@ -139,7 +140,7 @@ func (d *Datapath) bind() error {
 	return nil
 }
 
-// explain turns the kernel's number into a cause.
+// explain translates an error number of the kernel into its cause.
 func (d *Datapath) explain(number uint16, err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EPERM):
@@ -155,8 +156,8 @@ func (d *Datapath) explain(number uint16, err error) error {
 	return fmt.Errorf("take queue %d: %w", number, err)
 }
 
-// Run answers packets until ctx ends, and returns nil then: what waits is answered first, what is held dropped. An error
-// is one that a worker cannot live with. It runs once.
+// Run decides packets until ctx ends, and then returns nil. Before it returns it decides the packets that wait and drops
+// held fragments. It returns an error if a worker cannot continue. It runs once.
 func (d *Datapath) Run(ctx context.Context) error {
 	err := d.group.Run(ctx, d.beginLocked, (*worker).run, d.watch)
 	if errors.Is(err, errBegin) {
@@ -186,7 +187,7 @@ func (d *Datapath) closeQueuesLocked() error {
 	return errors.Join(errs...)
 }
 
-// Close gives the queues back; without Run before it, what waits in them is dropped. Run must have returned.
+// Close releases the queues. Without an earlier Run it drops the packets that wait in them. Run must have returned.
 func (d *Datapath) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -206,7 +207,7 @@ func (d *Datapath) Close() error {
 
 const logInterval = 10 * time.Second
 
-// watch logs what went wrong, at most every logInterval, until ctx ends.
+// watch logs problems, at most once every logInterval, until ctx ends.
 func (d *Datapath) watch(ctx context.Context) {
 	ticker := time.NewTicker(logInterval)
 	defer ticker.Stop()

@@ -13,16 +13,17 @@ type Flow struct {
 	Client, VIP      netip.AddrPort
 	Service, Backend string
 	State            string        // opening, established or closing for TCP, else empty
-	Left             time.Duration // until it expires if nothing comes
+	Left             time.Duration // time until it expires if no packet arrives
 }
 
-// flowsPerStep is how many places of the flow table a worker looks at between two batches for Flows: some 0.1 ms.
+// flowsPerStep is how many slots of the flow table a worker visits between two batches for Flows; this takes about 0.1 ms.
 const flowsPerStep = 1024
 
-// Flows calls yield for each live flow, in no order, until it returns false. Workers look at flowsPerStep places of their
-// tables at a time and serve their queues in between: one that lives all the while is yielded once, others at most once.
+// Flows calls yield for each live flow, in no order, until yield returns false. Workers visit flowsPerStep slots of their
+// tables at a time and serve their queues in between. A flow that lives during the whole call is yielded once, any other
+// flow at most once.
 func (d *Datapath) Flows(yield func(Flow) bool) {
-	buffer := make([]steer.Flow, 0, flowsPerStep) // a worker shall not wait for yield, nor for memory
+	buffer := make([]steer.Flow, 0, flowsPerStep) // a worker must not wait for yield or for memory
 	going := true
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -35,7 +36,7 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 			return true
 		})
 	}, func() {
-		d.mu.Unlock() // whoever waits to apply something need not wait for the last step
+		d.mu.Unlock() // so that Apply need not wait for the last step
 		defer d.mu.Lock()
 		for i := range buffer {
 			going = going && yield(flowOf(&buffer[i]))

@@ -7,32 +7,33 @@ import (
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
-// heldBytes is how much of a held fragment is kept: its addresses.
+// heldBytes is how many bytes of a held fragment are kept: the IP header with the addresses.
 const heldBytes = 40
 
-// none ends lists.
+// none marks the end of a list.
 const none = int32(-1)
 
-// heldFragment is a fragment whose verdict waits. The packet stays in the kernel; this is what it takes to decide again.
+// heldFragment is a fragment whose verdict waits. The packet stays in the kernel; heldFragment has what is needed to decide
+// it again.
 type heldFragment struct {
 	packet packet.Packet
 	header [heldBytes]byte
 	id     uint32
 	on     uint32 // interface
-	next   int32  // of its datagram, or of the free ones
+	next   int32  // next fragment of the datagram, or next free element
 }
 
-// heldDatagram is the held fragments of one datagram, in order of arrival.
+// heldDatagram is the list of held fragments of one datagram, in order of arrival.
 type heldDatagram struct {
 	key         flow.FragmentKey
 	first, last int32
 	until       time.Duration
-	older, next int32 // by until; next also links the free ones
+	older, next int32 // neighbours in the order of expiry; next also links free elements
 }
 
-// held keeps the early fragments of one queue. What is held, and how long, the Engine bounds (limits.held_fragments,
-// held_per_datagram, fragment_ttl); the slabs here are sized by that. When the Engine evicts a datagram that waits
-// (flow.Fragments says which), what is held of it is dropped and counted in evicted.
+// held keeps the early fragments of one queue. The Engine bounds their number and their time (limits.held_fragments,
+// held_per_datagram, fragment_ttl), and the slabs here have the corresponding sizes. When the Engine evicts a datagram that
+// waits (see flow.Fragments), its held fragments are dropped and counted in evicted.
 type held struct {
 	ttl                    time.Duration
 	fragments              []heldFragment
@@ -41,10 +42,10 @@ type held struct {
 	freeFragment, freeGram int32
 	oldest, newest         int32
 	count                  int
-	on                     uint32 // interface of the fragment that is added, or given up
+	on                     uint32 // interface of the fragment that is being added or removed
 	released, expired      uint64
-	abandoned              uint64 // dropped for the rest of their datagram, or at the end
-	evicted                uint64 // dropped so that others find room
+	abandoned              uint64 // dropped because the rest of the datagram was dropped, or at shutdown
+	evicted                uint64 // dropped to make room for others
 }
 
 func newHeld(limit int, ttl time.Duration) *held {
@@ -59,7 +60,7 @@ func newHeld(limit int, ttl time.Duration) *held {
 	return h
 }
 
-// add holds a fragment that came at now. It returns false when there is no room.
+// add holds a fragment that arrived at now. It returns false when there is no room.
 func (h *held) add(p *packet.Packet, id uint32, now time.Duration) bool {
 	at := h.freeFragment
 	if at == none {
@@ -67,7 +68,7 @@ func (h *held) add(p *packet.Packet, id uint32, now time.Duration) bool {
 	}
 	gram, known := h.byKey[p.Fragment]
 	if !known {
-		gram = h.freeGram // there is one per fragment
+		gram = h.freeGram // never none: there are as many as fragments
 		d := &h.datagrams[gram]
 		h.freeGram = d.next
 		*d = heldDatagram{key: p.Fragment, first: none, last: none}
@@ -92,7 +93,7 @@ func (h *held) add(p *packet.Packet, id uint32, now time.Duration) bool {
 	return true
 }
 
-// take gives up the fragments of a datagram to each, in order of arrival. each must not use the held.
+// take removes the fragments of a datagram and passes each to each, in order of arrival. each must not use the held.
 func (h *held) take(key flow.FragmentKey, each func(p *packet.Packet, id uint32)) int {
 	gram, known := h.byKey[key]
 	if !known {
@@ -101,7 +102,7 @@ func (h *held) take(key flow.FragmentKey, each func(p *packet.Packet, id uint32)
 	return h.empty(gram, each)
 }
 
-// expire is take for every datagram whose time is over at now.
+// expire calls take for every datagram whose time is over at now.
 func (h *held) expire(now time.Duration, each func(p *packet.Packet, id uint32)) int {
 	n := 0
 	for h.oldest != none && h.datagrams[h.oldest].until <= now {
@@ -128,7 +129,7 @@ func (h *held) empty(gram int32, each func(p *packet.Packet, id uint32)) int {
 	return n
 }
 
-// append puts a datagram last in the order of expiry; all live equally long.
+// append puts a datagram at the end of the order of expiry. All datagrams live equally long, so this keeps the order.
 func (h *held) append(gram int32, until time.Duration) {
 	d := &h.datagrams[gram]
 	d.until, d.older, d.next = until, h.newest, none
@@ -154,7 +155,7 @@ func (h *held) unlink(gram int32) {
 	}
 }
 
-// next is when something expires.
+// next returns the time at which the first datagram expires.
 func (h *held) next() (time.Duration, bool) {
 	if h.oldest == none {
 		return 0, false

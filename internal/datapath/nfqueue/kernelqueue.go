@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idlePatience is the longest that a worker sleeps at a time; the socket's own time-out is that long.
-const idlePatience = time.Second
+// idleTimeout is the maximum time of one sleep of a worker. The receive timeout of the socket has the same value.
+const idleTimeout = time.Second
 
-// wakeSequence marks the acknowledgement that Wake asks for.
+// wakeSequence is the sequence number of the acknowledgement that Wake requests.
 const wakeSequence = 0x57454952
 
 // mmsghdr is struct mmsghdr of recvmmsg(2).
@@ -23,15 +23,15 @@ type mmsghdr struct {
 	_      [4]byte
 }
 
-// queueCounters count what a queue's socket met.
+// queueCounters counts events of a queue's socket.
 type queueCounters struct {
 	sleeps    atomic.Uint64 // times that the worker slept
-	refused   atomic.Uint64 // verdicts that the kernel refused: the packet was gone, with its interface for instance
-	odd       atomic.Uint64 // messages that are none of a queue's
+	refused   atomic.Uint64 // verdicts that the kernel refused because the packet was gone, for example with its interface
+	odd       atomic.Uint64 // messages that do not come from a queue
 	truncated atomic.Uint64 // messages longer than the receive buffer
 }
 
-// kernelQueue is a queue of the kernel: a netlink socket of its own.
+// kernelQueue is a queue of the kernel, with a netlink socket of its own.
 type kernelQueue struct {
 	queueCounters
 	fd     int
@@ -47,19 +47,19 @@ type kernelQueue struct {
 	ready    [1]unix.PollFd
 	limit    unix.Timespec
 
-	spin    int // how many tries, as things are
+	spin    int // tries before a sleep; adapted while running
 	maxSpin int
-	quick   time.Duration // sleeps shorter than this should have been spins
+	quick   time.Duration // a shorter sleep shows that spinning would have been better
 
-	sequence uint32 // of configuration
+	sequence uint32 // of the last configuration message
 	buffer   int    // SO_RCVBUF in force
-	forced   bool   // it may pass net.core.rmem_max
+	forced   bool   // the buffer may exceed net.core.rmem_max
 }
 
-// What one try costs about, to make a time of spinning a number of tries.
+// tryCost is the approximate time of one try. It converts the spin time into a number of tries.
 const tryCost = 250 * time.Nanosecond
 
-// openQueue makes the socket of one queue; the queue is the kernel's own until bind.
+// openQueue opens the socket of one queue. The queue is not taken before bind.
 func openQueue(c *Config, number uint16) (*kernelQueue, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -89,7 +89,7 @@ func (q *kernelQueue) prepare(c *Config) error {
 	if err := unix.Bind(q.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	// A full buffer is counted by the kernel as user_dropped; it need not also be an error of the next read.
+	// The kernel counts a full buffer as user_dropped, so it need not also report it as an error of the next read.
 	if err := unix.SetsockoptInt(q.fd, unix.SOL_NETLINK, unix.NETLINK_NO_ENOBUFS, 1); err != nil {
 		return err
 	}
@@ -102,8 +102,8 @@ func (q *kernelQueue) prepare(c *Config) error {
 			return err
 		}
 	}
-	patience := unix.NsecToTimeval(int64(idlePatience))
-	if err := unix.SetsockoptTimeval(q.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
+	pollTimeout := unix.NsecToTimeval(int64(idleTimeout))
+	if err := unix.SetsockoptTimeval(q.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &pollTimeout); err != nil {
 		return err
 	}
 	var err error
@@ -111,13 +111,13 @@ func (q *kernelQueue) prepare(c *Config) error {
 	return err
 }
 
-// bind takes the queue and says what to deliver. Packets come from here on.
+// bind takes the queue and tells the kernel what to deliver. Packets arrive from then on.
 func (q *kernelQueue) bind(c *Config) error {
 	if err := q.configure(commandAttr(commandBind)); err != nil {
 		return err
 	}
 	q.bound = true
-	flags := uint32(flagGSO) // else the kernel cuts large segments up and sums each, which costs most of the throughput
+	flags := uint32(flagGSO) // without it the kernel splits large segments and computes each checksum, which costs most of the throughput
 	if c.FailOpen {
 		flags |= flagFailOpen
 	}
@@ -129,15 +129,15 @@ func (q *kernelQueue) bind(c *Config) error {
 	)
 }
 
-// unbind gives the queue back and keeps the socket, for another try.
+// unbind releases the queue and keeps the socket for another attempt.
 func (q *kernelQueue) unbind() {
 	if q.bound {
 		q.bound = q.configure(commandAttr(commandUnbind)) != nil
 	}
 }
 
-// configure sends one configuration message and waits for its acknowledgement. Packets that come before it are dropped:
-// this is for a queue that no worker reads yet.
+// configure sends one configuration message and waits for its acknowledgement. It drops packets that arrive before the
+// acknowledgement, so it must only be used before a worker reads the queue.
 func (q *kernelQueue) configure(attrs ...attr) error {
 	q.sequence++
 	if err := unix.Sendto(q.fd, configMessage(q.number, q.sequence, attrs...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
@@ -176,10 +176,10 @@ func (q *kernelQueue) configure(attrs ...attr) error {
 }
 
 // Receive implements queue.
-func (q *kernelQueue) Receive(into []Packet, patience time.Duration) (int, error) {
+func (q *kernelQueue) Receive(into []Packet, pollTimeout time.Duration) (int, error) {
 	n, err := q.read(unix.MSG_DONTWAIT)
-	if n == 0 && err == nil && patience > 0 {
-		n, err = q.wait(patience)
+	if n == 0 && err == nil && pollTimeout > 0 {
+		n, err = q.wait(pollTimeout)
 	}
 	if n == 0 || err != nil {
 		return 0, err
@@ -187,7 +187,7 @@ func (q *kernelQueue) Receive(into []Packet, patience time.Duration) (int, error
 	return q.take(into, n), nil
 }
 
-// read gets up to a batch of datagrams; none is no error.
+// read reads up to one batch of datagrams. It is no error if there are none.
 func (q *kernelQueue) read(flags int) (int, error) {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(q.fd), uintptr(unsafe.Pointer(&q.messages[0])),
@@ -199,7 +199,7 @@ func (q *kernelQueue) read(flags int) (int, error) {
 			return 0, nil
 		case unix.EINTR, unix.ENOBUFS:
 			if flags&unix.MSG_DONTWAIT == 0 {
-				return 0, nil // the caller looks whether it shall stop
+				return 0, nil // the caller checks whether it must stop
 			}
 		default:
 			return 0, fmt.Errorf("read from queue %d: %w", q.number, errno)
@@ -207,8 +207,8 @@ func (q *kernelQueue) read(flags int) (int, error) {
 	}
 }
 
-// wait spins as long as that lately paid, then sleeps.
-func (q *kernelQueue) wait(patience time.Duration) (int, error) {
+// wait spins for as long as spinning was worthwhile recently, then sleeps.
+func (q *kernelQueue) wait(pollTimeout time.Duration) (int, error) {
 	for range q.spin {
 		if n, err := q.read(unix.MSG_DONTWAIT); n > 0 || err != nil {
 			q.spin = min(q.spin+q.spin/4+1, q.maxSpin)
@@ -218,19 +218,19 @@ func (q *kernelQueue) wait(patience time.Duration) (int, error) {
 	q.spin /= 2
 	q.sleeps.Add(1)
 	start := time.Now()
-	n, err := q.sleep(patience)
+	n, err := q.sleep(pollTimeout)
 	if n > 0 && q.maxSpin > 0 && time.Since(start) < q.quick {
 		q.spin = min(max(2*q.spin, 8), q.maxSpin)
 	}
 	return n, err
 }
 
-func (q *kernelQueue) sleep(patience time.Duration) (int, error) {
-	if patience >= idlePatience {
+func (q *kernelQueue) sleep(pollTimeout time.Duration) (int, error) {
+	if pollTimeout >= idleTimeout {
 		return q.read(unix.MSG_WAITFORONE)
 	}
 	q.ready[0] = unix.PollFd{Fd: int32(q.fd), Events: unix.POLLIN}
-	q.limit = unix.NsecToTimespec(int64(patience))
+	q.limit = unix.NsecToTimespec(int64(pollTimeout))
 	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&q.ready[0])), 1, uintptr(unsafe.Pointer(&q.limit)), 0, 0, 0)
 	if errno != 0 && errno != unix.EINTR {
 		return 0, fmt.Errorf("wait for queue %d: %w", q.number, errno)
@@ -238,8 +238,8 @@ func (q *kernelQueue) sleep(patience time.Duration) (int, error) {
 	return q.read(unix.MSG_DONTWAIT)
 }
 
-// take makes packets of n datagrams. The kernel puts one message in each; more than fit in into cannot come, for then
-// a datagram held several.
+// take converts n datagrams into packets. The kernel puts one message into each datagram, so there cannot be more packets
+// than fit into into.
 func (q *kernelQueue) take(into []Packet, n int) int {
 	count := 0
 	for i := range q.messages[:n] {
@@ -264,7 +264,7 @@ func (q *kernelQueue) parse(datagram []byte, into []Packet) int {
 		switch {
 		case m.kind == messagePacket && count < len(into) && parsePacket(m.body, &into[count]):
 			count++
-		case m.kind == unix.NLMSG_ERROR && m.failure() == 0: // Wake's
+		case m.kind == unix.NLMSG_ERROR && m.failure() == 0: // the acknowledgement that Wake requested
 		case m.kind == unix.NLMSG_ERROR:
 			q.refused.Add(1)
 		case m.kind == unix.NLMSG_NOOP:
@@ -275,7 +275,7 @@ func (q *kernelQueue) parse(datagram []byte, into []Packet) int {
 	return count
 }
 
-// maxSend is how many bytes of verdicts one write takes, well below the least send buffer.
+// maxSend is the maximum number of bytes of verdicts in one write. It is well below the minimum send buffer.
 const maxSend = MaxBatch * verdictMarkedLength
 
 // maxSendTries bounds how often a write is tried while the kernel is short of memory.
@@ -299,14 +299,14 @@ func (q *kernelQueue) Answer(verdicts []Verdict) error {
 	return q.send(q.answers)
 }
 
-// send writes messages to the kernel, which works them off before it returns: packets leave in here.
+// send writes messages to the kernel. The kernel processes them before the call returns, so packets leave during it.
 func (q *kernelQueue) send(b []byte) error {
 	for tries := 0; ; tries++ {
 		_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(q.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
 		switch errno {
 		case 0:
 			return nil
-		case unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM: // short of memory: packets must not be forgotten
+		case unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM: // try again when memory is short, so that no packet stays without a verdict
 			if tries < maxSendTries {
 				continue
 			}
@@ -315,7 +315,7 @@ func (q *kernelQueue) send(b []byte) error {
 	}
 }
 
-// Wake implements queue: it has the kernel acknowledge a message that changes nothing, which the reader then finds.
+// Wake implements queue: it sends a message that changes nothing, and the reader wakes when the kernel acknowledges it.
 func (q *kernelQueue) Wake() {
 	b := configMessage(q.number, wakeSequence)
 	_ = unix.Sendto(q.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
@@ -327,5 +327,5 @@ func (q *kernelQueue) Close() error {
 		return nil
 	}
 	q.closed = true
-	return unix.Close(q.fd) // unbinds, and drops what waits
+	return unix.Close(q.fd) // this unbinds the queue and drops the packets that wait
 }

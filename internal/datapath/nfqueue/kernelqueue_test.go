@@ -105,9 +105,9 @@ func TestCutMessages(t *testing.T) {
 	}
 }
 
-// Receive sleeps until something comes, also for a short patience, and tells a broken socket from an empty one.
+// Receive sleeps until something comes, also for a short timeout, and tells a broken socket from an empty one.
 func TestReceiveWaits(t *testing.T) {
-	for _, limit := range []time.Duration{idlePatience, 500 * time.Millisecond} {
+	for _, limit := range []time.Duration{idleTimeout, 500 * time.Millisecond} {
 		q, peer := pairedQueue(t, Config{Spin: DefaultSpin})
 		got := make(chan Packet)
 		go func() {
@@ -186,7 +186,7 @@ func TestSpinAdapts(t *testing.T) {
 			}
 			_, _ = unix.Write(peer, message)
 		}()
-		if _, err := q.Receive(into, idlePatience); err != nil {
+		if _, err := q.Receive(into, idleTimeout); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,15 +13,15 @@ import (
 
 // memoryQueue is a queue without a kernel: packets pushed come out of Receive in order, and Answer remembers.
 type memoryQueue struct {
-	mu       sync.Mutex
-	cond     *sync.Cond
-	waiting  []Packet
-	lastID   uint32
-	unknown  map[uint32]bool // without a verdict so far
-	writes   [][]Verdict
-	woken    bool
-	closed   bool
-	patience time.Duration // of the last Receive that found nothing
+	mu          sync.Mutex
+	cond        *sync.Cond
+	waiting     []Packet
+	lastID      uint32
+	unknown     map[uint32]bool // without a verdict so far
+	writes      [][]Verdict
+	woken       bool
+	closed      bool
+	pollTimeout time.Duration // of the last Receive that found nothing
 }
 
 func newMemoryQueue() *memoryQueue {
@@ -50,14 +50,14 @@ func (q *memoryQueue) pushLocked(p Packet) uint32 {
 	return p.ID
 }
 
-// Receive waits for ever where the kernel would wait for patience: tests hold the clock.
-func (q *memoryQueue) Receive(into []Packet, patience time.Duration) (int, error) {
+// Receive waits for ever where the kernel would wait for pollTimeout: tests hold the clock.
+func (q *memoryQueue) Receive(into []Packet, pollTimeout time.Duration) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == 0 {
-		q.patience = patience
+		q.pollTimeout = pollTimeout
 	}
-	for len(q.waiting) == 0 && !q.woken && patience > 0 {
+	for len(q.waiting) == 0 && !q.woken && pollTimeout > 0 {
 		q.cond.Wait()
 	}
 	q.woken = false
@@ -163,7 +163,7 @@ func step(t testing.TB, d *Datapath) {
 	w := d.workers[0]
 	n, err := w.queue.Receive(w.packets, 0)
 	if err == nil {
-		err = w.turn(n)
+		err = w.iterate(n)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-lb/weir/internal/steering/flow"
 )
 
-// pairs estimates how many pairs of addresses a queue saw lately, by linear counting (Whang and others, 1990): each pair
-// sets one bit. Queues are balanced by pair, so few pairs explain an uneven spread.
+// pairs estimates how many address pairs a queue has seen recently, by linear counting (Whang and others, 1990): each pair
+// sets one bit. The kernel balances queues by address pair, so a small number of pairs explains an uneven load.
 type pairs struct {
 	now, before [pairWords]uint64
 	since       time.Duration
@@ -19,7 +19,7 @@ type pairs struct {
 const (
 	pairWords = 64
 	pairBits  = pairWords * 64
-	// pairWindow is how long a bit counts, at least; twice that at most.
+	// pairWindow is the minimum time for which a bit counts; the maximum is twice that.
 	pairWindow = 5 * time.Second
 )
 
@@ -31,7 +31,7 @@ func (p *pairs) add(k *flow.Key) {
 	p.now[x>>58] |= 1 << (x >> 52 & 63)
 }
 
-// estimate is how many there were in the last pairWindow or two; called now and then.
+// estimate returns the number of pairs in the last one to two pairWindows. It must be called from time to time.
 func (p *pairs) estimate(now time.Duration) int {
 	set := 0
 	for i := range p.now {

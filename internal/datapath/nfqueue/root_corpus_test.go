@@ -26,8 +26,8 @@ const (
 	behindQueue = 99
 )
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+// testTimeout is how long a test waits for an expected event.
+const testTimeout = 20 * time.Second
 
 // tunWorld is a namespace where packets written to a tun device meet the queue under test in table raw, and, once
 // accepted, the queue behind it in table mangle, still in PREROUTING: with every byte and the mark as the verdict left them.
@@ -205,7 +205,7 @@ func await(d *Datapath, done func(*Stats) bool) (Stats, error) {
 		if done(&s) {
 			return s, nil
 		}
-		if time.Since(start) > patience {
+		if time.Since(start) > testTimeout {
 			return s, errors.New("the packet never reached a decision")
 		}
 	}
@@ -215,7 +215,7 @@ func await(d *Datapath, done func(*Stats) bool) (Stats, error) {
 func (w *tunWorld) await(n int) ([]Packet, error) {
 	var left []Packet
 	for start := time.Now(); len(left) < n; {
-		got, err := w.behind.Receive(w.left, idlePatience)
+		got, err := w.behind.Receive(w.left, idleTimeout)
 		if err != nil {
 			return nil, err
 		}
@@ -226,7 +226,7 @@ func (w *tunWorld) await(n int) ([]Packet, error) {
 				return nil, err
 			}
 		}
-		if time.Since(start) > patience {
+		if time.Since(start) > testTimeout {
 			return nil, fmt.Errorf("%d packets left, want %d", len(left), n)
 		}
 	}

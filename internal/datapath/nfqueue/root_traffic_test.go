@@ -93,13 +93,13 @@ func tcpEcho(t *testing.T, w *world, is6 bool) {
 	for n := 0; n < 24 || len(reached) < 4 && n < 200; n++ { // the kernel draws the ports
 		var c net.Conn
 		if err := w.client.Do(func() (err error) {
-			c, err = net.DialTimeout("tcp", vip.String(), patience)
+			c, err = net.DialTimeout("tcp", vip.String(), testTimeout)
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(testTimeout))
 		r := bufio.NewReader(c)
 		name, err := r.ReadString('\n')
 		if err != nil {
@@ -272,7 +272,7 @@ type client struct {
 }
 
 // ask returns which backend answers.
-func (c *client) ask(t *testing.T, n int) string {
+func (c *client) queryWorkers(t *testing.T, n int) string {
 	t.Helper()
 	b := make([]byte, 2000)
 	for range 20 {
@@ -320,7 +320,7 @@ func TestRootNFQDisruption(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer clients[i].conn.Close()
-		clients[i].name = clients[i].ask(t, 0)
+		clients[i].name = clients[i].queryWorkers(t, 0)
 	}
 	round := 0
 	// change applies a spec and returns how many flows moved from and to where.
@@ -331,7 +331,7 @@ func TestRootNFQDisruption(t *testing.T) {
 		moved = map[[2]string]int{}
 		for i := range clients {
 			c := &clients[i]
-			if now := c.ask(t, round); now != c.name {
+			if now := c.queryWorkers(t, round); now != c.name {
 				moved[[2]string{c.name, now}]++
 				c.name = now
 			}
@@ -451,14 +451,14 @@ func TestRootNFQTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.Close()
-	var beside *Datapath
-	if err := w.balancer.Do(func() (err error) { beside, err = Open(Config{First: 2, Count: 2}); return err }); err != nil {
+	var another *Datapath
+	if err := w.balancer.Do(func() (err error) { another, err = Open(Config{First: 2, Count: 2}); return err }); err != nil {
 		t.Fatal(err)
 	}
-	if err := beside.Apply(compile(t, worldSpec("", 0))); err != nil {
+	if err := another.Apply(compile(t, worldSpec("", 0))); err != nil {
 		t.Errorf("another one beside it, on other queues: %v", err)
 	}
-	if err := beside.Close(); err != nil {
+	if err := another.Close(); err != nil {
 		t.Error(err)
 	}
 	err := second.Apply(compile(t, worldSpec("", 0)))
@@ -565,7 +565,7 @@ func TestRootNFQErrorsAcrossQueues(t *testing.T) {
 			t.Errorf("an error about no flow went to %d, which takes nothing new", got)
 		}
 	})
-	if s := w.d.Stats(); s.Queues[1].Asked < 4 || s.Queues[0].Asked != 0 {
-		t.Errorf("%d and %d questions, want none and 4 at least", s.Queues[0].Asked, s.Queues[1].Asked)
+	if s := w.d.Stats(); s.Queues[1].Queries < 4 || s.Queues[0].Queries != 0 {
+		t.Errorf("%d and %d questions, want none and 4 at least", s.Queues[0].Queries, s.Queues[1].Queries)
 	}
 }

@@ -13,9 +13,9 @@ type QueueStats struct {
 	Held           int    `json:"held"` // early fragments whose verdict waits now
 	HeldReleased   uint64 `json:"held_released"`
 	HeldExpired    uint64 `json:"held_expired"`     // dropped: the first fragment never came
-	HeldAbandoned  uint64 `json:"held_abandoned"`   // dropped with the rest of their datagram, or at the end
-	HeldEvicted    uint64 `json:"held_evicted"`     // dropped so that others find room
-	RefusedAnswers uint64 `json:"refused_verdicts"` // by the kernel: the packet was gone, with its interface for instance
+	HeldAbandoned  uint64 `json:"held_abandoned"`   // dropped with the rest of their datagram, or at shutdown
+	HeldEvicted    uint64 `json:"held_evicted"`     // dropped to make room for others
+	RefusedAnswers uint64 `json:"refused_verdicts"` // refused by the kernel because the packet was gone, for example with its interface
 	OddMessages    uint64 `json:"odd_messages"`
 	CutMessages    uint64 `json:"cut_messages"` // longer than the receive buffer
 	Sleeps         uint64 `json:"sleeps"`
@@ -44,10 +44,10 @@ type Stats struct {
 // RuleStats is one flow rule in force.
 type RuleStats struct {
 	Service, Name string
-	Packets       uint64 // that it decided about; memory of flows and fragments aside
+	Packets       uint64 // that the rule itself decided; not those decided by a flow or fragment entry
 }
 
-// Stats asks every worker.
+// Stats collects the counters of every worker.
 func (d *Datapath) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,7 +64,7 @@ func (d *Datapath) Stats() Stats {
 	}
 	var rows map[uint16]KernelQueue
 	if !d.closed {
-		rows, _ = d.readTable() // without it the kernel's columns are zero
+		rows, _ = d.readTable() // without rows the kernel's columns are zero
 	}
 	d.group.Do(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })
 	d.sumRowsLocked(&s)
@@ -80,7 +80,7 @@ func (d *Datapath) Stats() Stats {
 	return s
 }
 
-// stats describes this worker, and adds its part to the sums in s.
+// stats returns the state of this worker and adds its part to the sums in s.
 func (w *worker) stats(s *Stats) QueueStats {
 	tables := w.engine.Tables()
 	q := QueueStats{
@@ -118,7 +118,8 @@ type ruleRow struct {
 	n    uint64
 }
 
-// sumRowsLocked adds up what there may be thousands of. No snapshot is applied meanwhile, so the numbers of rows stay.
+// sumRowsLocked sums the rows, of which there may be thousands. No snapshot is applied meanwhile, so the number of rows does
+// not change.
 func (d *Datapath) sumRowsLocked(s *Stats) {
 	r := rows{
 		services: make([]serviceRow, 0, rowsPerStep), backends: make([]backendRow, 0, rowsPerStep), rules: make([]ruleRow, 0, rowsPerStep),
@@ -133,7 +134,8 @@ func (d *Datapath) sumRowsLocked(s *Stats) {
 	}
 }
 
-// countRows copies up to rowsPerStep rows from number from on, and returns the number of the next one; 0: there is none.
+// countRows copies up to rowsPerStep rows, starting with number from. It returns the number of the next row, or 0 if there
+// is none.
 func (w *worker) countRows(r *rows, from int) (next int) {
 	e := w.engine
 	services, backends, rules := e.Snapshot().Services, e.NumBackends(), len(e.Snapshot().Rules)
@@ -157,7 +159,7 @@ func (w *worker) countRows(r *rows, from int) (next int) {
 	return end
 }
 
-// add adds rows, of which the first flow rule has the number rule, and returns the number of the next one.
+// add adds rows to the sums. rule is the number of the first flow rule in rows; add returns the number of the next one.
 func (s *Stats) add(r *rows, rule int) int {
 	for i := range r.services {
 		sum := s.Services[r.services[i].name]
@@ -226,7 +228,7 @@ func addReasons(sum *[lb.NumReasons]uint64, part [lb.NumReasons]uint64) {
 	}
 }
 
-// troubles are the totals that an operator should hear of when they grow.
+// troubles are the totals about which an operator must be warned when they grow.
 type troubles struct {
 	queueDrops, userDrops, missing, short, refused, heldExpired, flowsRefused, flowsEvicted, fragmentsRefused, poisoned, heldEvicted, returned uint64
 }
@@ -250,7 +252,7 @@ func (d *Datapath) troubles() troubles {
 	return t
 }
 
-// complain logs the troubles that grew since before, and returns how things are now.
+// complain logs the troubles that have grown since before, and returns the current totals.
 func (d *Datapath) complain(before troubles) troubles {
 	now := d.troubles()
 	for _, trouble := range []struct {

@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// kernelTable is the kernel's own account of the queues in a thread's network namespace, which an open file goes on
-// naming.
+// kernelTable is the kernel's table of the queues in a thread's network namespace. An open file keeps referring to that
+// namespace.
 const kernelTable = "/proc/thread-self/net/netfilter/nfnetlink_queue"
 
-// maxTable bounds what is read of it: 65536 rows.
+// maxTable bounds how many bytes of it are read: 65536 rows.
 const maxTable = 65536 * 80
 
-// KernelQueue is the kernel's own account of a queue.
+// KernelQueue is the kernel's row about one queue.
 type KernelQueue struct {
 	PortID      uint32 `json:"port_id"`       // of the socket that has the queue
 	Waiting     uint32 `json:"waiting"`       // packets without a verdict
 	CopyRange   uint32 `json:"copy_range"`    // bytes
-	QueueDrops  uint32 `json:"queue_dropped"` // found the queue full
-	UserDrops   uint32 `json:"user_dropped"`  // found the socket's buffer full
+	QueueDrops  uint32 `json:"queue_dropped"` // dropped because the queue was full
+	UserDrops   uint32 `json:"user_dropped"`  // dropped because the socket's buffer was full
 	LastID      uint32 `json:"last_id"`       // number of the last packet
-	CopyPackets bool   `json:"-"`             // and not only their metadata
+	CopyPackets bool   `json:"-"`             // false: only their metadata
 }
 
-// readTable returns the kernel's rows by queue number; none where the table is not open.
+// readTable returns the kernel's rows by queue number; no rows if the table is not open.
 func (d *Datapath) readTable() (map[uint16]KernelQueue, error) {
 	if d.table == nil {
 		return nil, nil

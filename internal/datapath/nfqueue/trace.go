@@ -18,20 +18,21 @@ var ErrTraced = errors.New("one trace at a time: another has the queues of this 
 const (
 	// TraceBytes is how much of a packet's head a trace keeps.
 	TraceBytes = 192
-	// traceRoom is how many packets may wait for the reader of a trace; more are missed, and counted.
+	// traceRoom is how many packets may wait for the reader of a trace. Further packets are not recorded, only counted as
+	// missed.
 	traceRoom = 4096
 )
 
-// TraceFilter says which packets a trace wants.
+// TraceFilter selects the packets of a trace.
 type TraceFilter struct {
-	Service string       // "": any, and none
+	Service string       // "": every service, and packets of no service
 	Reasons []lb.Reason  // none: every reason
 	Prefix  netip.Prefix // of the source; invalid: any
-	Both    bool         // Prefix may be the destination's too
+	Both    bool         // Prefix may also match the destination
 }
 
-// Traced is one packet and what became of it. A held fragment comes twice: when it is held, and when it is decided; not
-// when it is given up.
+// Traced is one packet and its decision. A held fragment appears twice: when it is held, and when it is decided. It does not
+// appear a second time if it expires.
 type Traced struct {
 	Time             time.Time
 	Queue            uint16
@@ -40,7 +41,7 @@ type Traced struct {
 	Service, Backend string   // "": none
 	Mark             uint32   // 0: none is set
 	Flow             flow.Key // Proto 0: no flow could be read; ICMP errors: the flow they quote
-	New              bool     // made an entry
+	New              bool     // the packet created a flow entry
 	Length           int      // from the IP header on
 	Captured         int
 	Head             [TraceBytes]byte // Captured bytes from the IP header on
@@ -53,12 +54,12 @@ type Trace struct {
 	reasons  uint64 // bits by lb.Reason
 	prefix   netip.Prefix
 	both     bool
-	epoch    time.Time // when Config.Now was 0
+	epoch    time.Time // the wall time at which Config.Now was 0
 	events   chan Traced
 	missed   atomic.Uint64
 }
 
-// Trace begins a trace: packets that workers read from now on. Errors: ErrTraced, a service that there is not.
+// Trace begins a trace of the packets that workers read from now on. Errors: ErrTraced, or a service that does not exist.
 func (d *Datapath) Trace(filter TraceFilter) (*Trace, error) {
 	t := &Trace{
 		datapath: d, service: filter.Service, prefix: filter.Prefix.Masked(), both: filter.Both,
@@ -82,22 +83,22 @@ func (d *Datapath) Trace(filter TraceFilter) (*Trace, error) {
 	return t, nil
 }
 
-// Events are the packets, in the order of each worker. The channel is never closed.
+// Events returns the channel of packets, in the order of each worker. The channel is never closed.
 func (t *Trace) Events() <-chan Traced { return t.events }
 
-// Missed counts packets that found no room because Events were taken too slowly.
+// Missed returns how many packets were not recorded because Events was read too slowly.
 func (t *Trace) Missed() uint64 { return t.missed.Load() }
 
-// Close ends the trace: another may begin. Called twice it does nothing.
+// Close ends the trace, so that another may begin. A second call has no effect.
 func (t *Trace) Close() { t.datapath.trace.CompareAndSwap(t, nil) }
 
-// show offers a decision to the trace, if there is one and it wants it. It never waits.
+// show passes a decision to the open trace if the filter selects it. It never blocks.
 func (w *worker) show(p *Packet, key *flow.Key, d *steer.Decision) {
 	t := w.trace
 	if t == nil || !t.wants(key, d) {
 		return
 	}
-	if len(t.events) == cap(t.events) { // spares the copy
+	if len(t.events) == cap(t.events) { // avoids the copy
 		t.missed.Add(1)
 		return
 	}

@@ -172,22 +172,22 @@ func TestTraceIsBounded(t *testing.T) {
 	w.queue = &deafQueue{}
 	data := ip(t, "udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=100")[0]
 	id := uint32(0)
-	turn := func() {
+	iterate := func() {
 		for i := range w.packets {
 			id++
 			w.packets[i] = Packet{ID: id, Data: data, Length: len(data)}
 		}
-		if err := w.turn(len(w.packets)); err != nil {
+		if err := w.iterate(len(w.packets)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := testing.AllocsPerRun(40, turn); n != 0 { // with room
+	if n := testing.AllocsPerRun(40, iterate); n != 0 { // with room
 		t.Errorf("%.2f allocations for a batch that a trace shows", n)
 	}
 	if trace.Missed() != 0 {
 		t.Errorf("%d missed while there was room", trace.Missed())
 	}
-	if n := testing.AllocsPerRun(100, turn); n != 0 { // without
+	if n := testing.AllocsPerRun(100, iterate); n != 0 { // without
 		t.Errorf("%.2f allocations for a batch that a trace misses", n)
 	}
 	got := len(traced(trace))

@@ -63,8 +63,8 @@ type message struct {
 	body     []byte
 }
 
-// nextMessage cuts the first message off b. A message that claims more bytes than there are, as one that was cut off by
-// a buffer too small for it, gets those there are. ok is false when no whole header is left.
+// nextMessage splits the first message off b. If a message claims more bytes than there are, for example because the receive
+// buffer was too small, the result has the bytes that are there. ok is false when there is no whole header.
 func nextMessage(b []byte) (m message, rest []byte, ok bool) {
 	if len(b) < headerLength {
 		return m, nil, false
@@ -79,7 +79,7 @@ func nextMessage(b []byte) (m message, rest []byte, ok bool) {
 	return m, b[min(align4(length), len(b)):], true
 }
 
-// failure is the error number in an NLMSG_ERROR; 0: an acknowledgement.
+// failure returns the error number in an NLMSG_ERROR; 0: an acknowledgement.
 func (m message) failure() unix.Errno {
 	if len(m.body) < 4 {
 		return unix.EBADMSG
@@ -92,8 +92,8 @@ const (
 	etherIPv6 = 0x86dd
 )
 
-// parsePacket reads the body of an NFQNL_MSG_PACKET into p, which aliases it. It is false if the packet's number, which
-// a verdict needs, is not to be found; whatever else is missing leaves the field zero.
+// parsePacket reads the body of an NFQNL_MSG_PACKET into p, which aliases body. It returns false if the body has no packet
+// number, which a verdict needs. Any other missing attribute leaves its field zero.
 func parsePacket(body []byte, p *Packet) bool {
 	*p = Packet{}
 	if len(body) < generalLength {
@@ -161,7 +161,7 @@ func appendVerdict(b []byte, number uint16, v Verdict) []byte {
 	return b
 }
 
-// appendHeader appends the headers of a message of that length in all.
+// appendHeader appends the headers of a message with this total length.
 func appendHeader(b []byte, length int, kind, flags uint16, sequence uint32, number uint16) []byte {
 	b = binary.NativeEndian.AppendUint32(b, uint32(length))
 	b = binary.NativeEndian.AppendUint16(b, kind)
@@ -186,7 +186,7 @@ func attr32(kind uint16, value uint32) attr {
 	return attr{kind, binary.BigEndian.AppendUint32(nil, value)}
 }
 
-// configMessage is one NFQNL_MSG_CONFIG that the kernel acknowledges under the sequence number.
+// configMessage returns an NFQNL_MSG_CONFIG; the kernel acknowledges it with the sequence number.
 func configMessage(number uint16, sequence uint32, attrs ...attr) []byte {
 	length := headerLength + generalLength
 	for _, a := range attrs {

@@ -23,10 +23,11 @@ type WorkerCounters struct {
 	Batches    uint64 `json:"batches"`     // reads that brought packets
 	MissingIDs uint64 `json:"missing_ids"` // gaps in the packets' numbers: lost between queue and weir
 	Short      uint64 `json:"short"`       // headers beyond the copy range; dropped as malformed
-	Asked      uint64 `json:"asked"`       // ICMP errors about flows that another queue may know
+	Queries    uint64 `json:"asked"`       // ICMP errors about flows that another queue may know
 }
 
-// worker serves one queue, in a thread of its own; nothing here is shared but what the pointers and channels say.
+// worker serves one queue in a thread of its own. It shares nothing with other workers except through its pointers and
+// channels.
 type worker struct {
 	queue    queue
 	number   uint16
@@ -34,9 +35,9 @@ type worker struct {
 	engine   *steer.Engine
 	held     *held
 	pairs    pairs
-	asked    asked
+	queries  queries
 	tracing  *atomic.Pointer[Trace] // of the Datapath
-	trace    *Trace                 // as it was when the batch began; nil: none
+	trace    *Trace                 // the trace that was open when the batch began; nil: none
 	counters WorkerCounters
 	lastID   uint32
 	started  bool // lastID is valid
@@ -52,7 +53,7 @@ type worker struct {
 	release, discard func(p *packet.Packet, id uint32)
 }
 
-// newWorker is for a first snapshot, whose limits size its tables.
+// newWorker returns a worker for a first snapshot, whose limits determine the sizes of its tables.
 func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot, tracing *atomic.Pointer[Trace]) *worker {
 	w := &worker{
 		queue: q, number: number, now: c.Now, tracing: tracing,
@@ -67,16 +68,16 @@ func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot, tracing *atomi
 	return w
 }
 
-// run serves until a nil request, then answers what waits and returns.
+// run serves the queue until it receives a nil request. Then it answers the packets that wait, and returns.
 func (w *worker) run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for {
-		n, err := w.queue.Receive(w.packets, w.patience())
+		n, err := w.queue.Receive(w.packets, w.pollTimeout())
 		if err != nil {
 			return err
 		}
-		if err := w.turn(n); err != nil {
+		if err := w.iterate(n); err != nil {
 			return err
 		}
 		if !w.inbox.Waiting() {
@@ -91,26 +92,26 @@ func (w *worker) run() error {
 	}
 }
 
-// patience is how long the worker may sleep.
-func (w *worker) patience() time.Duration {
+// pollTimeout is how long the worker may sleep.
+func (w *worker) pollTimeout() time.Duration {
 	until, waiting := w.held.next()
-	if w.asked.count > 0 && (!waiting || w.asked.until < until) {
-		until, waiting = w.asked.until, true
+	if w.queries.count > 0 && (!waiting || w.queries.until < until) {
+		until, waiting = w.queries.until, true
 	}
 	if !waiting {
-		return idlePatience
+		return idleTimeout
 	}
-	return min(max(until-w.now(), time.Millisecond), idlePatience)
+	return min(max(until-w.now(), time.Millisecond), idleTimeout)
 }
 
-// turn handles the first n packets, and whatever is due.
-func (w *worker) turn(n int) error {
+// iterate handles the first n packets, and whatever is due.
+func (w *worker) iterate(n int) error {
 	w.at, w.trace = w.now(), w.tracing.Load()
 	if w.held.count > 0 {
 		w.held.expired += uint64(w.held.expire(w.at, w.discard))
 	}
-	if w.asked.count > 0 && w.at >= w.asked.until {
-		w.giveUpAsking()
+	if w.queries.count > 0 && w.at >= w.queries.until {
+		w.expireQueries()
 	}
 	if n > 0 {
 		w.counters.Batches++
@@ -125,7 +126,8 @@ func (w *worker) turn(n int) error {
 	return w.flush()
 }
 
-// How often, and how many at a time, expired flows leave the table; it also reclaims in passing.
+// How often expired flows are removed from the table, and how many entries one step looks at. The table also removes expired
+// entries in other operations.
 const (
 	expireEvery = 100 * time.Millisecond
 	expireStep  = 4096
@@ -161,13 +163,13 @@ func (w *worker) packet(p *Packet) {
 	}
 	w.parsed.Length = p.Length
 	w.pairs.add(&w.parsed.Key)
-	if w.parsed.Kind == packet.KindICMPError && w.ask(p) {
+	if w.parsed.Kind == packet.KindICMPError && w.queryWorkers(p) {
 		return
 	}
 	w.conclude(p, w.engine.Packet(&w.parsed, w.at))
 }
 
-// conclude does what was decided about the packet in w.parsed, and what follows for held fragments of its datagram.
+// conclude carries out the decision about the packet in w.parsed. It also decides the held fragments of its datagram.
 func (w *worker) conclude(p *Packet, d steer.Decision) {
 	if w.trace != nil {
 		w.show(p, &w.parsed.Key, &d)
@@ -182,12 +184,12 @@ func (w *worker) conclude(p *Packet, d steer.Decision) {
 	case w.parsed.First:
 		w.held.released += uint64(w.held.take(w.parsed.Fragment, w.release))
 	case w.parsed.Later && d.Action == lb.Drop:
-		// The datagram cannot be whole any more.
+		// The datagram cannot become complete any more.
 		w.held.abandoned += uint64(w.held.take(w.parsed.Fragment, w.discard))
 	}
 }
 
-// verdictOf puts a decision, not to hold, into the kernel's words.
+// verdictOf converts a decision, which is not to hold, into a verdict for the kernel.
 func verdictOf(id uint32, d steer.Decision) Verdict {
 	if d.Action != lb.Forward && d.Action != lb.Pass {
 		return Verdict{ID: id, Drop: true}
@@ -208,7 +210,7 @@ func (w *worker) dropHeld(_ *packet.Packet, id uint32) {
 	w.verdicts = append(w.verdicts, Verdict{ID: id, Drop: true})
 }
 
-// evictHeld drops what is held of a datagram that makes room for others.
+// evictHeld drops the held fragments of a datagram that is evicted for others.
 func (w *worker) evictHeld(key flow.FragmentKey) {
 	w.held.evicted += uint64(w.held.take(key, w.discard))
 }
@@ -222,8 +224,8 @@ func (w *worker) flush() error {
 	return err
 }
 
-// fitLength gives the headers of a large segment beyond 65,535 bytes, which have no length, one that Parse takes for
-// that of a packet that was cut off. It changes our copy only.
+// fitLength adapts the headers of a large segment beyond 65,535 bytes. Such a segment has no length in its IP header, so
+// fitLength writes a length that Parse takes for that of a truncated packet. It changes only our copy.
 func fitLength(p *Packet) {
 	switch b := p.Data; {
 	case p.Length <= 65535 || len(b) < 6:
@@ -234,7 +236,7 @@ func fitLength(p *Packet) {
 	}
 }
 
-// finish answers what the socket holds, up to a bound, and drops what is held.
+// finish answers the packets that the socket holds, up to a bound, and drops held fragments.
 func (w *worker) finish() error {
 	for range finishBatches {
 		n, err := w.queue.Receive(w.packets, 0)
@@ -244,15 +246,15 @@ func (w *worker) finish() error {
 		if n == 0 {
 			break
 		}
-		if err := w.turn(n); err != nil {
+		if err := w.iterate(n); err != nil {
 			return err
 		}
 	}
 	w.at = w.now()
-	w.giveUpAsking()
+	w.expireQueries()
 	w.held.abandoned += uint64(w.held.expire(lb.Never, w.discard))
 	return w.flush()
 }
 
-// finishBatches bounds the last work of a worker whose queue never empties.
+// finishBatches bounds the work of finish for a queue that never becomes empty.
 const finishBatches = 64

@@ -77,7 +77,7 @@ func TestHeldFragmentsExpire(t *testing.T) {
 	if q.verdict(late) != nil || q.verdict(later) != nil {
 		t.Fatal("dropped although the datagram was renewed")
 	}
-	if p := d.workers[0].patience(); p != 100*time.Millisecond {
+	if p := d.workers[0].pollTimeout(); p != 100*time.Millisecond {
 		t.Errorf("would sleep %s, the datagram expires in 100ms", p)
 	}
 	c.set(1900 * time.Millisecond)
@@ -95,7 +95,7 @@ func TestHeldFragmentsExpire(t *testing.T) {
 	if v := q.verdict(first); v.Drop {
 		t.Error("the first fragment was dropped, although nothing of its datagram was known any more")
 	}
-	if d.workers[0].patience() != idlePatience {
+	if d.workers[0].pollTimeout() != idleTimeout {
 		t.Error("nothing is held, the worker may sleep")
 	}
 }
@@ -194,22 +194,22 @@ func TestNoAllocations(t *testing.T) {
 	pieces := ip(t, "udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=4000 id=7 frag=1400")
 	lines = append(lines, pieces[1], pieces[2], pieces[0])
 	now, id, batch := time.Duration(0), uint32(0), 0
-	turn := func() {
+	iterate := func() {
 		now += 2 * time.Second // fragments of the last turn are forgotten
 		c.set(now)
 		for i, data := range lines {
 			id++
 			w.packets[i] = Packet{ID: id, Data: data, Length: len(data)}
 		}
-		if err := w.turn(len(lines)); err != nil {
+		if err := w.iterate(len(lines)); err != nil {
 			t.Fatal(err)
 		}
 		batch++
 	}
 	for range 50 {
-		turn()
+		iterate()
 	}
-	if n := testing.AllocsPerRun(200, turn); n != 0 {
+	if n := testing.AllocsPerRun(200, iterate); n != 0 {
 		t.Errorf("%.2f allocations for a batch of %d packets", n, len(lines))
 	}
 	if w.held.released == 0 {

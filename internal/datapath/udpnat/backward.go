@@ -11,8 +11,8 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// readEntry takes one datagram from an entry's socket. The set is level-triggered: if there are more, the entry comes
-// again in the next turn, after everybody else.
+// readEntry reads one datagram from an entry's socket. The epoll set is level-triggered, so an entry with more datagrams is
+// reported again in the next iteration, after all others.
 func (w *worker) readEntry(e *entry, now time.Duration) {
 	if len(w.slab)-w.used < longest {
 		w.flush()
@@ -62,8 +62,9 @@ func (w *worker) receive(e *entry, buffer []byte) (int, netip.AddrPort, error) {
 	return e.socket.ReceiveFrom(buffer)
 }
 
-// reroute judges a datagram that does not come from the entry's backend. With reverse address update on, and from
-// an active backend of the same service, the entry moves there; anything else is a stranger's and goes no further.
+// reroute decides about a datagram that does not come from the entry's backend. With reverse address update on, a datagram
+// from an active backend of the same service moves the entry to that backend. Any other such datagram comes from a stranger
+// and is dropped.
 func (w *worker) reroute(e *entry, from netip.AddrPort, now time.Duration) bool {
 	w.counters.WrongRouted++
 	if !w.reverse {

@@ -15,11 +15,11 @@ const (
 	DefaultBackendTimeout  = 15 * time.Second
 	DefaultUnansweredLimit = 3
 	DefaultUnansweredAfter = 2 * time.Second
-	// Never switches a time-out off.
+	// Never disables a timeout.
 	Never time.Duration = -1
 )
 
-// maxEntries is more than descriptors a process may have.
+// maxEntries exceeds the number of descriptors that a process may have.
 const maxEntries = 1 << 22
 
 // Config says how to open a Datapath. The zero value works.
@@ -31,29 +31,29 @@ type Config struct {
 	// Reverse starts with reverse address update on: a reply from another backend of the service than the
 	// entry's own moves the entry there.
 	Reverse bool
-	// Unconnected leaves outgoing sockets unconnected also while Reverse is off, so that replies from elsewhere
-	// are counted (Counters.WrongRouted). It costs a route look-up for each datagram, and ICMP errors go unseen.
+	// Unconnected leaves outgoing sockets unconnected also while Reverse is off, so that replies from other addresses are
+	// counted (Counters.WrongRouted). Each datagram then costs a route look-up, and the sockets do not report ICMP errors.
 	Unconnected bool
-	// DTLSFilter drops datagrams from clients that are no DTLS record.
+	// DTLSFilter drops datagrams from clients that are not DTLS records.
 	DTLSFilter bool
-	// BackendTimeout is after how long without any reply a backend is stale, and after how long a stale one is
-	// tried again; default DefaultBackendTimeout; Never switches the watch off.
+	// BackendTimeout is the time without any reply after which a backend becomes stale, and the time after which a stale
+	// backend is tried again; default DefaultBackendTimeout; Never disables the watch.
 	BackendTimeout time.Duration
-	// UnansweredLimit and UnansweredAfter make a backend stale earlier: so many datagrams without any reply from
-	// it, of flows that had replies before, the first of them so long ago. A flow that never had a reply moves by
-	// itself after as many. Limit 0 is the default, below 0 never.
+	// UnansweredLimit and UnansweredAfter make a backend stale earlier: when this many datagrams had no reply from it, and
+	// the first of them was sent this long ago. Only datagrams of flows that had replies before count. A flow that never had
+	// a reply moves by itself after the same number. Limit 0 is the default, below 0 disables the rule.
 	UnansweredLimit int
 	UnansweredAfter time.Duration
-	// Faults to start with.
+	// Faults is the initial setting of the faults.
 	Faults Faults
 	// ReadBuffer is the kernel's receive buffer of each VIP socket in bytes; default 4 MiB.
 	ReadBuffer int
-	// Log gets what an operator must know, rate-limited. Default: nothing is logged.
+	// Log receives warnings for the operator, rate-limited. Default: nothing is logged.
 	Log *slog.Logger
 	// Now is the clock, any monotonic offset. Default: time since Open. It is called by several goroutines.
 	Now func() time.Duration
-	// OnLiveness is told when a backend turns stale (silent) or answers again. It may call Apply; it is called by
-	// one goroutine. Nil leaves stale backends in the snapshot, and their flows where they are.
+	// OnLiveness is called when a backend becomes stale (silent) or answers again. It may call Apply; one goroutine calls
+	// it. Nil leaves stale backends in the snapshot, and their flows where they are.
 	OnLiveness func(backend lb.Target, silent bool)
 }
 
@@ -93,8 +93,8 @@ func (c *Config) setDefaults() error {
 	return c.Faults.validate()
 }
 
-// Caps is what this data path can do, for lb.Compile. A prefix VIP (0.0.0.0/0 and ::/0 too) is served by a socket on
-// every address; the host must take the prefix for local.
+// Caps returns what this data path can do, for lb.Compile. A prefix VIP (also 0.0.0.0/0 and ::/0) is served by a socket on
+// every address; the host must treat the addresses of the prefix as local.
 func Caps() lb.Caps {
 	return lb.Caps{
 		Name: "udp", Protocols: []uint8{lb.UDP}, Modes: []lb.Mode{lb.NAT},

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// Intent is what the console changes besides the data path: the user's words and the overrides on them. The control
-// loop is one; every change is compiled and applied before the call returns.
+// Intent is the configuration that the console changes in addition to the data path: the user's spec and the overrides on
+// it. The control loop implements it. Every change is compiled and applied before the call returns.
 type Intent interface {
 	Spec() (lb.Spec, bool)
 	SetSpec(lb.Spec) error
@@ -29,12 +29,12 @@ type Console struct {
 	datapath *Datapath
 	intent   Intent
 	options  ConsoleOptions
-	turn     chan struct{} // a mutex that a context can give up on
+	running  chan struct{} // a mutex whose wait ends with the context
 }
 
-// ConsoleOptions are what differs between weir nat and a configured balancer.
+// ConsoleOptions are the differences between weir nat and a balancer with a configuration file.
 type ConsoleOptions struct {
-	// Resolve turns HOST:PORT into an address for add; nil refuses add and remove, because a file says it.
+	// Resolve converts HOST:PORT into an address for add. Nil refuses add and remove, because a file defines the backends.
 	Resolve func(ctx context.Context, hostPort string) (netip.AddrPort, error)
 	// Exit ends the program; nil refuses exit.
 	Exit func()
@@ -42,7 +42,7 @@ type ConsoleOptions struct {
 
 // NewConsole returns a console.
 func NewConsole(d *Datapath, intent Intent, options ConsoleOptions) *Console {
-	return &Console{datapath: d, intent: intent, options: options, turn: make(chan struct{}, 1)}
+	return &Console{datapath: d, intent: intent, options: options, running: make(chan struct{}, 1)}
 }
 
 // command is one console command.
@@ -70,7 +70,7 @@ func commands() []command {
 	}
 }
 
-// aliases are other words for the same.
+// alias returns the command for another spelling of its name.
 func alias(word string) string {
 	switch word {
 	case "":
@@ -86,8 +86,8 @@ func alias(word string) string {
 // Execute runs one line and returns what to print, without a newline at the end.
 func (c *Console) Execute(ctx context.Context, line string) (string, error) {
 	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+	case c.running <- struct{}{}:
+		defer func() { <-c.running }()
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
@@ -111,8 +111,8 @@ func (c *Console) Execute(ctx context.Context, line string) (string, error) {
 // maxLine bounds one line of input in bytes.
 const maxLine = 4096
 
-// Serve runs the lines of in, one after the other, and writes each answer to out, until in ends or ctx does. An error
-// of a command is an answer; the returned error is one of reading or writing.
+// Serve runs the lines of in one after the other and writes each answer to out, until in ends or ctx does. An error of a
+// command is written as its answer; the returned error is one of reading or writing.
 func (c *Console) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, maxLine), maxLine)
@@ -134,7 +134,7 @@ func (c *Console) Serve(ctx context.Context, in io.Reader, out io.Writer) error 
 	return nil
 }
 
-// Complete returns the line with its last word completed as far as it is plain, and the candidates if it is not.
+// Complete returns the line with its last word completed as far as that is unambiguous, and the candidates otherwise.
 func (c *Console) Complete(line string) (completed string, candidates []string) {
 	start := strings.LastIndexByte(line, ' ') + 1
 	word := line[start:]
@@ -266,7 +266,7 @@ func (c *Console) remove(_ context.Context, args []string) (string, error) {
 	return fmt.Sprintf("remove destination %s.", args[0]), nil
 }
 
-// editable returns a spec whose services may be changed, and the one that add and remove mean.
+// editable returns a spec whose services may be changed, and the index of the service that add and remove change.
 func (c *Console) editable(args []string, word string) (spec lb.Spec, service int, err error) {
 	if c.options.Resolve == nil {
 		return spec, 0, fmt.Errorf("%s is not available here; edit the configuration file", word)
@@ -320,7 +320,7 @@ func (c *Console) destinationNames() []string {
 	return names
 }
 
-// isNamed says whether text is a backend's name or its address and port.
+// isNamed reports whether text is a backend's name or its address and port.
 func isNamed(b *lb.BackendSpec, text string) bool {
 	if b.Name == text {
 		return true
@@ -328,13 +328,13 @@ func isNamed(b *lb.BackendSpec, text string) bool {
 	return b.Port != nil && netip.AddrPortFrom(b.Address, uint16(*b.Port)).String() == text
 }
 
-// BackendSpec is a destination as a backend of a spec.
+// BackendSpec returns a destination as a backend of a spec.
 func BackendSpec(name string, addr netip.AddrPort) lb.BackendSpec {
 	port := int(addr.Port())
 	return lb.BackendSpec{Name: name, Address: addr.Addr().Unmap(), Port: &port}
 }
 
-// ListenSpec is an address to listen on as a VIP of a spec; an invalid or unspecified address means every one.
+// ListenSpec returns an address to listen on as VIPs of a spec; an invalid or unspecified address means every address.
 func ListenSpec(at netip.AddrPort) []lb.VIPSpec {
 	vip := func(p netip.Prefix) lb.VIPSpec {
 		return lb.VIPSpec{

@@ -19,7 +19,7 @@ func (c *Console) info(context.Context, []string) (string, error) {
 	return stats.Info(), nil
 }
 
-// Info is the summary that operators of cf-nat know.
+// Info returns the summary in the format of cf-nat.
 func (s *Stats) Info() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d NAT entries, reverse address update %s.\n", s.Entries, onOff(s.Reverse))
@@ -65,7 +65,7 @@ func ago(d time.Duration) string {
 	return seconds(d) + " ago"
 }
 
-// Rows are the counters that are not 0, with their names, and the reasons behind what was undecided.
+// rows returns the names and values of the counters that are not 0, and the reasons for undecided datagrams.
 func (s *Stats) rows() [][2]string {
 	c := &s.Counters
 	var rows [][2]string
@@ -112,7 +112,7 @@ func (s *Stats) rows() [][2]string {
 	return rows
 }
 
-// Table is the counters for people.
+// Table returns the counters as a table for people.
 func (s *Stats) Table() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -16,18 +16,18 @@ import (
 	"github.com/weir-lb/weir/internal/workers"
 )
 
-// Datapath forwards UDP by the snapshot that was applied last. All methods may be called by any goroutine.
+// Datapath forwards UDP according to the snapshot that was applied last. Any goroutine may call its methods.
 type Datapath struct {
 	config  Config
 	watch   watch
 	entries atomic.Int64 // of all workers
 	proven  atomic.Int64 // of entries
 	limit   atomic.Int64 // on entries
-	scarce  atomic.Int64 // how many entries there were when descriptors or ports ran out; 0: they did not
+	scarce  atomic.Int64 // number of entries when descriptors or ports ran out; 0: they did not run out
 	view    atomic.Pointer[view]
 	revived chan struct{}
 
-	mu      sync.Mutex // guards what follows, and keeps requests to workers apart
+	mu      sync.Mutex // guards what follows, and serializes requests to workers
 	workers []*worker
 	groups  map[netip.AddrPort]*udpio.Group
 	reverse bool
@@ -36,22 +36,22 @@ type Datapath struct {
 	group   *workers.Group[*worker]
 	closed  bool
 
-	told map[lb.Target]bool // what OnLiveness knows: silent; only the watching goroutine uses it
+	reported map[lb.Target]bool // silent, as last reported to OnLiveness; only the watching goroutine uses it
 }
 
-// Open prepares the workers; nothing listens until Apply, nothing moves until Run.
+// Open prepares the workers. They listen after Apply and forward during Run.
 func Open(config Config) (*Datapath, error) {
 	if err := config.setDefaults(); err != nil {
 		return nil, fmt.Errorf("open the udp data path: %w", err)
 	}
 	d := &Datapath{
 		config: config, reverse: config.Reverse, faults: config.Faults,
-		groups: map[netip.AddrPort]*udpio.Group{}, revived: make(chan struct{}, 1), told: map[lb.Target]bool{},
+		groups: map[netip.AddrPort]*udpio.Group{}, revived: make(chan struct{}, 1), reported: map[lb.Target]bool{},
 	}
 	d.group = workers.New[*worker](&d.mu)
 	d.watch = watch{
 		timeout: config.BackendTimeout, limit: int64(config.UnansweredLimit), after: config.UnansweredAfter,
-		all: map[destinationKey]*destination{}, heard: map[string]*atomic.Bool{},
+		all: map[destinationKey]*destination{}, everAnswered: map[string]*atomic.Bool{},
 	}
 	d.view.Store(&view{snapshot: &lb.Snapshot{}, shortestIdle: lb.Never})
 	for i := range config.Workers {
@@ -75,7 +75,7 @@ func Open(config Config) (*Datapath, error) {
 }
 
 func (d *Datapath) engineOptions() steer.Options {
-	// The Engine's table follows the entries, which are bounded here; it shall not be full before them.
+	// The entries are bounded here, and the Engine's table has one flow per entry. It must not become full before they do.
 	return steer.Options{Proxy: true, NoHold: true, MaxFlows: maxEntries, Workers: d.config.Workers}
 }
 
@@ -84,8 +84,8 @@ func (d *Datapath) full() bool { return d.entries.Load() >= d.limit.Load() }
 // Caps is what this data path can do.
 func (d *Datapath) Caps() lb.Caps { return Caps() }
 
-// Apply changes to a snapshot: all of it or, with an error, nothing. New VIPs listen before old ones stop; entries
-// of VIPs that are gone close, all others stay.
+// Apply changes to a snapshot completely or, with an error, not at all. New VIPs listen before old ones stop. Entries of
+// removed VIPs close; all others stay.
 func (d *Datapath) Apply(s *lb.Snapshot) error {
 	next, err := newView(s)
 	if err != nil {
@@ -140,8 +140,8 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	return nil
 }
 
-// listenLocked has every worker read its sockets of the groups. If one cannot, none does and the groups are closed: the
-// kernel would go on giving that worker its share of the clients.
+// listenLocked makes every worker read its sockets of the groups. If one worker cannot, none does and the groups are closed,
+// because the kernel would otherwise continue to give that worker its share of the clients.
 func (d *Datapath) listenLocked(opened map[netip.AddrPort]*udpio.Group) error {
 	var failed error
 	d.doLocked(func(w *worker) {
@@ -178,7 +178,7 @@ func (w *worker) apply(next *view, gone map[netip.AddrPort]*udpio.Group) {
 	})
 }
 
-// unlisten forgets the sockets of the groups with everything that replies through them.
+// unlisten removes the sockets of the groups and every entry that replies through them.
 func (w *worker) unlisten(gone map[netip.AddrPort]*udpio.Group) {
 	for i, l := range w.listeners {
 		if l != nil && gone[l.addr] != nil {
@@ -231,7 +231,7 @@ func (d *Datapath) doLocked(f func(*worker)) {
 	}
 }
 
-// Run forwards until ctx ends, and returns nil then. An error is one that a worker cannot live with.
+// Run forwards until ctx ends, and then returns nil. It returns an error if a worker cannot continue.
 func (d *Datapath) Run(ctx context.Context) error {
 	return d.group.Run(ctx, d.beginLocked, (*worker).run, d.observe)
 }
@@ -270,7 +270,7 @@ const (
 	logInterval   = 10 * time.Second
 )
 
-// observe judges the backends and logs what went wrong, at most every logInterval.
+// observe checks the backends and logs problems, at most once every logInterval.
 func (d *Datapath) observe(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
@@ -292,7 +292,7 @@ func (d *Datapath) observe(ctx context.Context) {
 	}
 }
 
-// revive tells the watching goroutine that a backend answers again.
+// revive notifies the watching goroutine that a backend answers again.
 func (d *Datapath) revive(*destination) {
 	select {
 	case d.revived <- struct{}{}:
@@ -300,7 +300,7 @@ func (d *Datapath) revive(*destination) {
 	}
 }
 
-// judge runs the watch and tells OnLiveness what changed.
+// judge runs the watch and reports changes to OnLiveness.
 func (d *Datapath) judge(now time.Duration) {
 	v := d.view.Load()
 	fallen := d.watch.check(now, func(dest *destination) (live, takesNew bool) {
@@ -326,25 +326,25 @@ func (d *Datapath) judge(now time.Duration) {
 		}
 	}
 	for target, now := range silent {
-		if d.told[target] != now {
-			d.told[target] = now
+		if d.reported[target] != now {
+			d.reported[target] = now
 			if !now {
 				d.config.Log.Info("backend answers again", "service", target.Service, "backend", target.Backend)
 			}
 			d.config.OnLiveness(target, now)
 		}
 	}
-	for target := range d.told {
+	for target := range d.reported {
 		if _, known := silent[target]; !known {
-			if d.told[target] { // also of a backend that left: it may come back
+			if d.reported[target] { // also for a backend that was removed: it may come back
 				d.config.OnLiveness(target, false)
 			}
-			delete(d.told, target)
+			delete(d.reported, target)
 		}
 	}
 }
 
-// complain logs the troubles that grew since the last time.
+// complain logs the problems whose counters have grown since the last time.
 func (d *Datapath) complain(before Counters) Counters {
 	now := d.Stats().Counters
 	for _, trouble := range []struct {

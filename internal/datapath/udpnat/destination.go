@@ -13,11 +13,11 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// BackendState is what the passive watch thinks of a backend.
+// BackendState is the state of a backend according to the passive watch.
 type BackendState uint32
 
 const (
-	Active  BackendState = iota // answers, or has not been asked
+	Active  BackendState = iota // it answers, or nothing was sent to it
 	Stale                       // silent: gets nothing
 	Probing                     // silent for long: the next new flow tries it
 	Pending                     // a new flow is trying it
@@ -40,19 +40,19 @@ func (s BackendState) String() string {
 // MarshalText writes the name, for JSON.
 func (s BackendState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// destination is one address of a backend, shared by all workers. The counters are atomic and may be a datagram off
-// where workers meet; the watch needs no better.
+// destination is one address of a backend, shared by all workers. The counters are atomic, but workers that update them at
+// the same time may be off by one datagram; this is exact enough for the watch.
 type destination struct {
-	addr   netip.AddrPort
-	target lb.Target
-	heard  *atomic.Bool // somebody of the service has answered something; shared by its destinations
+	addr         netip.AddrPort
+	target       lb.Target
+	everAnswered *atomic.Bool // a destination of the service has answered once; shared by its destinations
 
 	usage      atomic.Int64 // entries bound to it
 	state      atomic.Uint32
 	unanswered atomic.Int64 // datagrams since the last reply
-	since      atomic.Int64 // when the first of them left
-	missed     atomic.Int64 // of them, those of flows that had answers before
-	missedFrom atomic.Int64 // when the first of those left
+	since      atomic.Int64 // when the first of them was sent
+	missed     atomic.Int64 // those of them whose flows had answers before
+	missedFrom atomic.Int64 // when the first of those was sent
 	refused    atomic.Int64 // ICMP refusals, and sends the kernel refused, since the last reply
 	lastReply  atomic.Int64 // 0: none yet
 	changed    atomic.Int64 // when state changed
@@ -60,8 +60,8 @@ type destination struct {
 
 func (d *destination) is(s BackendState) bool { return BackendState(d.state.Load()) == s }
 
-// forwarded counts a datagram to it. known says that its flow had an answer before: only such a flow can miss one. A
-// stranger's junk, which no server answers, proves nothing.
+// forwarded counts a datagram that was sent to the destination. known reports that its flow had an answer before; only such
+// a flow can miss one. A missing answer to a stranger's invalid datagrams proves nothing, since no server answers these.
 func (d *destination) forwarded(now time.Duration, known bool) {
 	if d.unanswered.Add(1) == 1 {
 		d.since.Store(int64(now))
@@ -71,8 +71,8 @@ func (d *destination) forwarded(now time.Duration, known bool) {
 	}
 }
 
-// unreachable counts a datagram that the kernel would not send there: as good as a refusal from the network. What says
-// more about this machine or the datagram (no port left, too long) does not count.
+// unreachable counts a datagram that the kernel refused to send there, as if the network had refused it. Errors that are
+// about this machine or the datagram (no free port, too long) do not count.
 func (d *destination) unreachable(err error) {
 	for _, errno := range []unix.Errno{
 		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EACCES, unix.EPERM, unix.EINVAL,
@@ -84,7 +84,7 @@ func (d *destination) unreachable(err error) {
 	}
 }
 
-// forgive forgets what was not answered.
+// forgive resets the counters of unanswered datagrams.
 func (d *destination) forgive() {
 	for _, counter := range []*atomic.Int64{&d.unanswered, &d.missed, &d.refused} {
 		if counter.Load() != 0 {
@@ -96,8 +96,8 @@ func (d *destination) forgive() {
 // replied reports whether the reply revives the destination.
 func (d *destination) replied(now time.Duration) bool {
 	d.lastReply.Store(int64(now))
-	if !d.heard.Load() {
-		d.heard.Store(true)
+	if !d.everAnswered.Load() {
+		d.everAnswered.Store(true)
 	}
 	d.forgive()
 	if d.is(Active) {
@@ -112,7 +112,8 @@ func (d *destination) set(s BackendState, now time.Duration) {
 	d.changed.Store(int64(now))
 }
 
-// claim makes the caller's new flow the one that tries a probing destination.
+// claim makes the caller's new flow the one that tries a probing destination. It returns false if another flow tries it
+// already.
 func (d *destination) claim(now time.Duration) bool {
 	if !d.state.CompareAndSwap(uint32(Probing), uint32(Pending)) {
 		return false
@@ -122,17 +123,17 @@ func (d *destination) claim(now time.Duration) bool {
 	return true
 }
 
-// watch holds the destinations of the snapshot in force and judges them.
+// watch holds the destinations of the snapshot in force and decides their states.
 type watch struct {
 	timeout time.Duration // Config.BackendTimeout
 	limit   int64
 	after   time.Duration
 
-	mu    sync.Mutex
-	all   map[destinationKey]*destination
-	heard map[string]*atomic.Bool        // by service
-	list  atomic.Pointer[[]*destination] // the same, for reading without lock
-	// probing says that some destination may be, so that new flows look.
+	mu           sync.Mutex
+	all          map[destinationKey]*destination
+	everAnswered map[string]*atomic.Bool        // by service
+	list         atomic.Pointer[[]*destination] // the destinations again, for reading without the lock
+	// probing reports that a destination may be in state Probing, so that new flows look for it.
 	probing atomic.Bool
 }
 
@@ -141,7 +142,7 @@ type destinationKey struct {
 	addr   netip.AddrPort
 }
 
-// get returns the destination of a backend's address, making it on first use.
+// get returns the destination of a backend's address, and makes it on first use.
 func (w *watch) get(target lb.Target, addr netip.AddrPort) *destination {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,13 +155,14 @@ func (w *watch) get(target lb.Target, addr netip.AddrPort) *destination {
 }
 
 func (w *watch) addLocked(k destinationKey) {
-	if w.heard[k.target.Service] == nil {
-		w.heard[k.target.Service] = &atomic.Bool{}
+	if w.everAnswered[k.target.Service] == nil {
+		w.everAnswered[k.target.Service] = &atomic.Bool{}
 	}
-	w.all[k] = &destination{addr: k.addr, target: k.target, heard: w.heard[k.target.Service]}
+	w.all[k] = &destination{addr: k.addr, target: k.target, everAnswered: w.everAnswered[k.target.Service]}
 }
 
-// know makes the destinations of a snapshot, asked or not: the watch must know who else could answer.
+// know makes the destinations of a snapshot, also those without traffic, because the watch must know which others could
+// answer.
 func (w *watch) know(v *view) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,7 +175,7 @@ func (w *watch) know(v *view) {
 	w.publishLocked()
 }
 
-// retain forgets the destinations for which keep is false.
+// retain removes the destinations for which keep returns false.
 func (w *watch) retain(keep func(*destination) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,7 +188,7 @@ func (w *watch) retain(keep func(*destination) bool) {
 	for k := range w.all {
 		used[k.target.Service] = true
 	}
-	maps.DeleteFunc(w.heard, func(service string, _ *atomic.Bool) bool { return !used[service] })
+	maps.DeleteFunc(w.everAnswered, func(service string, _ *atomic.Bool) bool { return !used[service] })
 	w.publishLocked()
 }
 
@@ -205,7 +207,7 @@ func (w *watch) destinations() []*destination {
 	return nil
 }
 
-// claimProbe returns a destination of the service that wants a new flow to try it, or nil.
+// claimProbe returns a destination of the service that the caller's new flow must try, or nil.
 func (w *watch) claimProbe(v *view, service string, now time.Duration) *destination {
 	if !w.probing.Load() {
 		return nil
@@ -218,7 +220,7 @@ func (w *watch) claimProbe(v *view, service string, now time.Duration) *destinat
 	return nil
 }
 
-// silent is the judgement on one destination that should answer.
+// silent reports whether a destination that should answer does not.
 func (w *watch) silent(d *destination, now time.Duration) bool {
 	if w.limit > 0 && d.refused.Load() >= w.limit {
 		return true
@@ -226,17 +228,17 @@ func (w *watch) silent(d *destination, now time.Duration) bool {
 	if w.limit > 0 && d.missed.Load() >= w.limit && now-time.Duration(d.missedFrom.Load()) >= w.after {
 		return true
 	}
-	// Of a service that never answers, silence says nothing.
-	return d.heard.Load() && d.unanswered.Load() > 0 && now-time.Duration(d.since.Load()) >= w.timeout
+	// For a service that never answers, silence proves nothing.
+	return d.everAnswered.Load() && d.unanswered.Load() > 0 && now-time.Duration(d.since.Load()) >= w.timeout
 }
 
-// check moves every destination to the state that now asks for and returns those that became stale. use says what the
-// snapshot makes of one: whether it gets datagrams at all, and whether it takes new flows.
+// check updates the state of every destination for now and returns those that became stale. use reports how the snapshot
+// uses a destination: whether it receives datagrams at all, and whether it takes new flows.
 func (w *watch) check(now time.Duration, use func(*destination) (live, takesNew bool)) []*destination {
 	if w.timeout < 0 {
 		return nil
 	}
-	// A backend of two addresses is active if both are: it is taken out as a whole.
+	// A backend with two addresses is active if both are, because it is taken out as a whole.
 	answering := map[lb.Target]bool{}
 	for _, d := range w.destinations() {
 		if _, takesNew := use(d); takesNew {
@@ -265,14 +267,14 @@ func (w *watch) check(now time.Duration, use func(*destination) (live, takesNew 
 			}
 		case Stale:
 			if age >= w.timeout {
-				w.probing.Store(true) // first: whoever sees the state shall find that flows look for it
+				w.probing.Store(true) // before the state, so that a flow that sees the state also looks for it
 				d.set(Probing, now)
 				probing = true
 			}
 		case Probing:
 			probing = true
 		case Pending:
-			// One flow is trying it; that flow must not wait long.
+			// One flow tries the destination, and must not wait long.
 			waited := d.unanswered.Load() > 0 && w.limit > 0 && now-time.Duration(d.since.Load()) >= w.after
 			if waited || w.silent(d, now) || age >= w.timeout {
 				d.set(Stale, now)

@@ -27,34 +27,35 @@ type entry struct {
 	idle     time.Duration // time-out of the service
 	last     time.Duration // last datagram either way, touchStep coarse
 	token    uint64        // index in slots, generation << 32
-	// pinned: the entry tries a probing destination, against what steering says.
+	// pinned: the entry tries a probing destination, although steering chooses another one.
 	pinned bool
-	// answered: a backend answered this flow once. missed datagrams, the first at missedFrom, had no answer since.
+	// answered: a backend has answered this flow once. missed datagrams, the first at missedFrom, have had no answer since
+	// then.
 	answered bool
-	// proven: it was answered while no more than 15/16 of all places were proven; else it is in order.
+	// proven: it was answered while at most 15/16 of all entries were proven; otherwise it is in order.
 	proven     bool
 	missed     int32
-	moves      int32 // in search of a backend that answers
+	moves      int32 // moves in search of a backend that answers
 	missedFrom time.Duration
 	prev, next *entry // by last, oldest first
 }
 
-// touchStep is how coarse an entry's idle time is kept, so that busy entries seldom move in the list.
+// touchStep is the precision of an entry's idle time, so that busy entries rarely move in the list.
 const touchStep = 100 * time.Millisecond
 
 // entries is the table of one worker.
 //
-// Bound: Config.MaxEntries for all workers together. An entry is unproven until its backend answers. A worker that finds
-// all places taken evicts one of its own unproven entries, as package evict says: of the client address (IPv6: /48) that
-// holds most of them the oldest. Proven entries are never evicted for a new flow, and at most 15/16 of all places are
-// proven: one that is answered beyond that stays evictable, and each reply makes it the newest of its source. A worker
-// that has nothing to evict while others have goes one beyond the bound, as far as there are no more of these than
-// workers; the others evict for it in their next iteration. Counters: Evicted; EntriesFull where there was nothing.
+// Bound: Config.MaxEntries for all workers together. An entry is unproven until its backend answers. A worker without a free
+// entry evicts one of its own unproven entries, as package evict says: the oldest of the client address (IPv6: /48) that
+// holds most of them. Proven entries are never evicted for a new flow, and at most 15/16 of all entries are proven: an entry
+// that is answered beyond that stays evictable, and each reply makes it the newest of its source. A worker that has nothing
+// to evict while others have may exceed the bound by one entry, if no more entries exceed it than there are workers; the
+// others evict for it in their next iteration. Counters: Evicted; EntriesFull if there was nothing to evict.
 type entries struct {
 	byKey map[flow.Key]*entry
 	slots slab.Slab[slot]
 	free  int32 // the first unused slot, plus 1; linked by next
-	head  entry // of the ring: head.next is the oldest
+	head  entry // head of the ring: head.next is the oldest entry
 	order evict.Order[evict.Source]
 }
 
@@ -69,7 +70,7 @@ func (t *entries) init() {
 	t.head.prev, t.head.next = &t.head, &t.head
 }
 
-// byToken returns the entry of an epoll event; nil if it is gone by now.
+// byToken returns the entry of an epoll event, or nil if it has been closed meanwhile.
 func (t *entries) byToken(token uint64) *entry {
 	number := uint32(token)
 	if int(number) >= t.slots.Len() {
@@ -121,7 +122,7 @@ func (t *entries) unlink(e *entry) {
 	e.prev, e.next = nil, nil
 }
 
-// touch notes that a datagram passed, and says whether it is a while since the last one.
+// touch records that a datagram passed, and reports whether the last one was at least touchStep ago.
 func (t *entries) touch(e *entry, now time.Duration) bool {
 	if now-e.last < touchStep {
 		return false
@@ -132,7 +133,7 @@ func (t *entries) touch(e *entry, now time.Duration) bool {
 	return true
 }
 
-// open makes the entry of a new flow towards dest. Nil: there was no room, or no socket, and it was counted.
+// open makes the entry of a new flow towards dest. It returns nil if there was no room or no socket, and counts that.
 func (w *worker) open(l *listener, client netip.AddrPort, local netip.Addr, key flow.Key, service *lb.Service, dest *destination, byCID bool, now time.Duration) *entry {
 	if !w.admit(now) && !(byCID && w.displace(service.Name)) {
 		w.counters.EntriesFull++
@@ -164,13 +165,13 @@ func (w *worker) open(l *listener, client netip.AddrPort, local netip.Addr, key 
 	return e
 }
 
-// drop forgets what steering knows of a flow that has no entry after all.
+// drop removes the state that steering has of a flow that gets no entry.
 func (w *worker) drop(key flow.Key) { w.engine.Forget(key) }
 
-// admit takes a place for a new entry, if need be that of an unproven one.
+// admit reserves room for a new entry, if necessary by evicting an unproven one.
 func (w *worker) admit(now time.Duration) bool {
 	d := w.dp
-	// Taken before it is used: two workers that both saw room must not both take the last place.
+	// Count first, then compare: two workers that both see room must not both take the last entry.
 	beyond := d.entries.Add(1) - d.limit.Load()
 	if beyond <= 0 {
 		return true
@@ -192,7 +193,7 @@ func (w *worker) admit(now time.Duration) bool {
 	return false
 }
 
-// mayAdmit says whether admit would find a place.
+// mayAdmit reports whether admit would find room.
 func (w *worker) mayAdmit(now time.Duration) bool {
 	if !w.dp.full() || w.table.order.Len() > 0 {
 		return true
@@ -201,7 +202,7 @@ func (w *worker) mayAdmit(now time.Duration) bool {
 	return !w.dp.full() || w.dp.entries.Load() > w.dp.proven.Load()
 }
 
-// expireForRoom is expire, but seldom: a flood of new flows must not make a walk of each.
+// expireForRoom calls expire at a limited rate, so that a flood of new flows does not cause a walk for each of them.
 func (w *worker) expireForRoom(now time.Duration) {
 	if now >= w.nextRoom {
 		w.nextRoom = now + 10*time.Millisecond
@@ -209,7 +210,7 @@ func (w *worker) expireForRoom(now time.Duration) {
 	}
 }
 
-// evict closes the unproven entry that goes first, and says whether there is one.
+// evict closes the unproven entry that is first in the order of eviction, and reports whether there is one.
 func (w *worker) evict() bool {
 	number, ok := w.table.order.First()
 	if ok {
@@ -219,9 +220,9 @@ func (w *worker) evict() bool {
 	return ok
 }
 
-// displace takes the place of the service's entry that was idle longest, for a datagram whose CID names a live owner
-// where all entries are proven. Their reserve leaves it to tiny tables. It is the only exception to
-// that proven entries stay.
+// displace closes the service's entry that was idle longest. It makes room for a datagram whose CID names a live owner when
+// all entries are proven. Because of the reserve for unproven entries this happens only in tiny tables. It is the only
+// exception to the rule that proven entries stay.
 func (w *worker) displace(service string) bool {
 	for e := w.table.head.next; e != &w.table.head; e = e.next {
 		if e.service == service {
@@ -234,7 +235,7 @@ func (w *worker) displace(service string) bool {
 	return false
 }
 
-// prove notes that the backend answered.
+// prove records that the backend answered.
 func (w *worker) prove(e *entry) {
 	d := w.dp
 	places := d.limit.Load()
@@ -250,7 +251,7 @@ func (w *worker) prove(e *entry) {
 	w.table.order.Remove(e.slot())
 }
 
-// maxProven is how many of limit entries may be proven, so that there is a place for a new one.
+// maxProven is the maximum number of proven entries among limit entries, so that there is room for a new one.
 func maxProven(limit int64) int64 {
 	if limit == 1 {
 		return 1
@@ -258,14 +259,14 @@ func maxProven(limit int64) int64 {
 	return limit * 15 / 16
 }
 
-// dial opens an outgoing socket; out of descriptors or ports it tries again in the place of an expired or an unproven
-// entry, and counts what can be had as all the places there are, of which 15/16 may be proven.
+// dial opens an outgoing socket. When descriptors or ports run out, it closes an expired or an unproven entry and tries
+// again. The number of entries that were possible then counts as the size of the table, of which 15/16 may be proven.
 func (w *worker) dial(to netip.AddrPort, now time.Duration) (udpio.Socket, error) {
 	d := w.dp
 	scarce := d.scarce.Load()
 	socket, err := udpio.Dial(to, w.connected)
 	if err == nil && scarce > 0 && d.entries.Load() > scarce {
-		d.scarce.Store(0) // there are more now
+		d.scarce.Store(0) // descriptors or ports are available again
 	}
 	if err == nil || !isExhaustion(err) {
 		return socket, err
@@ -301,7 +302,7 @@ func (w *worker) close(e *entry) {
 	}
 }
 
-// retarget binds an entry to another destination; its outgoing port stays where the family allows.
+// retarget binds an entry to another destination. The outgoing port stays if the address family allows it.
 func (w *worker) retarget(e *entry, dest *destination) error {
 	if !e.socket.Reaches(dest.addr) {
 		if err := w.redial(e, dest.addr); err != nil {
@@ -318,9 +319,9 @@ func (w *worker) retarget(e *entry, dest *destination) error {
 	return nil
 }
 
-// moveUnheard takes a flow that nobody ever answered to another backend, once it missed enough: there is no session to
-// lose, and its backend may be dead though others say nothing about it yet.
-func (w *worker) moveUnheard(e *entry, now time.Duration) {
+// moveUnanswered moves a flow that was never answered to another backend when it has missed enough answers. There is no
+// session to lose, and its backend may be dead although other flows do not show it yet.
+func (w *worker) moveUnanswered(e *entry, now time.Duration) {
 	watch := &w.dp.watch
 	if watch.timeout < 0 || watch.limit <= 0 || int64(e.missed) < watch.limit || now-e.missedFrom < watch.after {
 		return
@@ -328,10 +329,10 @@ func (w *worker) moveUnheard(e *entry, now time.Duration) {
 	e.missed = 0
 	service := w.engine.Snapshot().Service(e.service)
 	if service == nil || int(e.moves) >= 2*len(service.Backends) {
-		return // nobody answers this one: it may be all one-way
+		return // no backend answers this flow: it may be one-way
 	}
 	e.moves++
-	const tries = 64 // by chance, it may fall on the same one again
+	const tries = 64 // a random choice may return the same backend again
 	for range tries {
 		if b := service.Select(rand.Uint64()); b != nil && w.addressOf(b, e) != e.dest.addr {
 			w.bind(e, b, now)
@@ -340,7 +341,7 @@ func (w *worker) moveUnheard(e *entry, now time.Duration) {
 	}
 }
 
-// redial gives an entry a new socket, and so a new address in the eyes of the backends.
+// redial gives an entry a new socket, so that the backends see a new address.
 func (w *worker) redial(e *entry, to netip.AddrPort) error {
 	socket, err := udpio.Dial(to, w.connected)
 	if err != nil {

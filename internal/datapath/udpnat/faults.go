@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Faults are what the operator ordered to go wrong. Percentages are 0 to 100 and drawn for each datagram from a
-// generator seeded with Seed, the worker and the direction: one worker and equal traffic give equal faults.
+// Faults are the disturbances that the operator has switched on. Percentages are 0 to 100. Each datagram draws from a
+// generator that is seeded with Seed, the worker and the direction: one worker and equal traffic give equal faults.
 type Faults struct {
 	Seed uint64 `json:"seed"`
 	// LossForward and LossBackward drop datagrams to and from backends.
@@ -18,10 +18,10 @@ type Faults struct {
 	// SizeLimit drops SizePercent of the datagrams to backends that are longer, in bytes; 0 is no limit.
 	SizeLimit   int     `json:"size_limit"`
 	SizePercent float64 `json:"size_percent"`
-	// TruncateLimit cuts TruncatePercent of the datagrams to backends that are longer; 0 is no limit.
+	// TruncateLimit shortens TruncatePercent of the datagrams to backends that are longer; 0 is no limit.
 	TruncateLimit   int     `json:"truncate_limit"`
 	TruncatePercent float64 `json:"truncate_percent"`
-	// ReorderPercent of the datagrams to backends are held back for ReorderDelay and up to ReorderJitter more.
+	// ReorderPercent of the datagrams to backends are delayed by ReorderDelay plus up to ReorderJitter.
 	ReorderPercent float64       `json:"reorder_percent"`
 	ReorderDelay   time.Duration `json:"-"`
 	ReorderJitter  time.Duration `json:"-"`
@@ -61,7 +61,7 @@ func (f *Faults) any() bool {
 	return f.LossForward > 0 || f.LossBackward > 0 || f.SizeLimit > 0 || f.TruncateLimit > 0 || f.ReorderPercent > 0
 }
 
-// fate is what the faults make of one datagram.
+// fate is the effect of the faults on one datagram.
 type fate uint8
 
 const (
@@ -72,7 +72,7 @@ const (
 	late
 )
 
-// faultState is one worker's: the dice of each direction and what is held back.
+// faultState is the state of one worker: the random generator of each direction, and the datagrams that are held.
 type faultState struct {
 	Faults
 	on                bool
@@ -114,17 +114,17 @@ func (s *faultState) onBackward() fate {
 	return passes
 }
 
-// heldDatagram is a copy that waits for its late departure.
+// heldDatagram is a copy of a datagram that waits for its delayed departure.
 type heldDatagram struct {
 	due      time.Duration
-	order    uint64 // of arrival, for those due at once
+	order    uint64 // of arrival; decides among those due at the same time
 	listener *listener
 	client   netip.AddrPort
 	local    netip.Addr
 	payload  []byte
 }
 
-// hold copies a datagram for later; false if there is no room.
+// hold copies a datagram that will leave later; it returns false if there is no room.
 func (s *faultState) hold(d heldDatagram, payload []byte, now time.Duration) bool {
 	if len(s.held) >= maxHeld || s.heldBytes+len(payload) > maxHeldBytes {
 		return false
@@ -141,7 +141,7 @@ func (s *faultState) hold(d heldDatagram, payload []byte, now time.Duration) boo
 	return true
 }
 
-// release takes out the next datagram that is due.
+// release removes and returns the next datagram that is due.
 func (s *faultState) release(now time.Duration) (heldDatagram, bool) {
 	if len(s.held) == 0 || s.held[0].due > now {
 		return heldDatagram{}, false
@@ -168,8 +168,8 @@ func (h *heldHeap) Pop() any {
 	return last
 }
 
-// isDTLS is the filter of DTLSFilter: a whole record header and a byte, version 1.2 with a known type, or version 1.0
-// with a handshake record, as in a ClientHello (RFC 6347 section 4.1, RFC 9146 section 4).
+// isDTLS implements DTLSFilter. It accepts a complete record header and at least one byte, with version 1.2 and a known
+// type, or with version 1.0 and a handshake record, as in a ClientHello (RFC 6347 section 4.1, RFC 9146 section 4).
 func isDTLS(b []byte) bool {
 	if len(b) < 14 || b[1] != 0xfe {
 		return false

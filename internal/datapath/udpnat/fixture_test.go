@@ -20,8 +20,8 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// patience bounds waits that end at once unless something is broken.
-const patience = 15 * time.Second
+// testTimeout bounds waits that end at once unless something is broken.
+const testTimeout = 15 * time.Second
 
 // intent is the control loop's twin: what the console changes, compiled and applied at once.
 type intent struct {
@@ -160,7 +160,7 @@ func (f *fixture) do(line string) string {
 // eventually waits for what the data path does in its own time.
 func (f *fixture) eventually(what string, is func() bool) {
 	f.t.Helper()
-	for end := time.Now().Add(patience); !is(); {
+	for end := time.Now().Add(testTimeout); !is(); {
 		if time.Now().After(end) {
 			stats := f.datapath.Stats()
 			f.t.Fatalf("never: %s\n%s\n%s", what, stats.Info(), stats.Table())
@@ -291,7 +291,7 @@ func (c *client) send(payload []byte) {
 
 func (c *client) receive() ([]byte, error) {
 	buffer := make([]byte, 1<<16)
-	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+	_ = c.conn.SetReadDeadline(time.Now().Add(testTimeout))
 	n, err := c.conn.Read(buffer)
 	return buffer[:n], err
 }
@@ -337,11 +337,11 @@ func (c *client) ask(payload string) int {
 func (c *client) retry(payload []byte) ([]byte, error) {
 	buffer := make([]byte, 1<<16)
 	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); {
 		if _, err = c.conn.Write(payload); err != nil {
 			return nil, err
 		}
-		for again := time.Now().Add(patience / 4); ; {
+		for again := time.Now().Add(testTimeout / 4); ; {
 			_ = c.conn.SetReadDeadline(again)
 			var n int
 			if n, err = c.conn.Read(buffer); err != nil {

@@ -171,7 +171,7 @@ func TestFloodOfSpoofedDatagrams(t *testing.T) {
 					}
 					due[ms+rtt] = append(due[ms+rtt], pending{client: client, from: f.arrives(e, record(t, node, ms)), moved: true})
 				}
-				f.w.turn(f.now)
+				f.w.runDue(f.now)
 			}
 			if answered*100 < tried*95 {
 				t.Errorf("%d of %d new clients were answered", answered, tried)

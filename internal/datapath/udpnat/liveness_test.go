@@ -34,7 +34,7 @@ func (f *fixture) unanswered(c *client, b *backend, n int) {
 		f.eventually("it got there", func() bool {
 			if now := time.Now(); now.After(again) {
 				c.send([]byte(text(i)))
-				again = now.Add(patience / 4) // dropped by the kernel, where others flood the machine
+				again = now.Add(testTimeout / 4) // dropped by the kernel, where others flood the machine
 			}
 			return b.count() > before
 		})
@@ -301,17 +301,17 @@ func TestOneWayServiceKeepsItsBackends(t *testing.T) {
 			t.Fatalf("%s is %v", b.name, f.state(b))
 		}
 	}
-	placed := func() map[netip.AddrPort]netip.AddrPort {
+	assignments := func() map[netip.AddrPort]netip.AddrPort {
 		all := map[netip.AddrPort]netip.AddrPort{}
 		for _, e := range f.datapath.Entries(100) {
 			all[e.Client] = e.Addr
 		}
 		return all
 	}
-	before := placed()
+	before := assignments()
 	round()
 	round()
-	if after := placed(); len(after) != len(clients) || !maps.Equal(before, after) {
+	if after := assignments(); len(after) != len(clients) || !maps.Equal(before, after) {
 		t.Fatalf("flows still move: %v, then %v", before, after)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// Clear drops the n oldest NAT entries, or with n < 0 all of them, and returns how many. The backends see a new
-// address of each client with its next datagram. After a full clear steering also rolls anew for flows without CID.
+// Clear drops the n oldest NAT entries, or with n < 0 all of them, and returns how many. The backends see a new address of
+// each client from its next datagram on. After a full clear, steering also makes a new random choice for flows without CID.
 func (d *Datapath) Clear(n int) int {
 	cleared := 0
 	d.do(func(w *worker) {
@@ -28,7 +28,8 @@ func (d *Datapath) Clear(n int) int {
 	return cleared
 }
 
-// Reassign gives every entry a new outgoing socket and rolls its backend anew. It returns how many entries got both.
+// Reassign gives every entry a new outgoing socket and chooses its backend again at random. It returns how many entries got
+// both.
 func (d *Datapath) Reassign() int {
 	done := 0
 	d.do(func(w *worker) {
@@ -44,8 +45,8 @@ func (d *Datapath) Reassign() int {
 	return done
 }
 
-// Rebalance makes stale backends active again and rolls the backend of every entry anew. It returns how many entries
-// moved, and how many there are. Call it after a snapshot without the overrides of the watch was applied.
+// Rebalance makes stale backends active again and chooses the backend of every entry again at random. It returns how many
+// entries moved, and how many there are. Call it after a snapshot without the overrides of the watch was applied.
 func (d *Datapath) Rebalance() (moved, of int) {
 	d.do(func(w *worker) {
 		now := d.config.Now()
@@ -59,7 +60,7 @@ func (d *Datapath) Rebalance() (moved, of int) {
 	return moved, of
 }
 
-// Revive makes every stale backend active again, as far as the watch is concerned.
+// Revive makes every stale backend active again in the watch. It changes no override.
 func (d *Datapath) Revive() {
 	now := d.config.Now()
 	for _, dest := range d.watch.destinations() {
@@ -79,7 +80,7 @@ func (w *worker) eachEntry(f func(*entry)) {
 	}
 }
 
-// roll chooses an entry's backend by chance, by weight, and says whether it is another one.
+// roll chooses an entry's backend at random, by weight, and reports whether it is another one.
 func (w *worker) roll(e *entry, now time.Duration) bool {
 	service := w.engine.Snapshot().Service(e.service)
 	if service == nil {
@@ -89,7 +90,7 @@ func (w *worker) roll(e *entry, now time.Duration) bool {
 	return b != nil && w.bind(e, b, now)
 }
 
-// bind moves an entry and its flow to a backend and says whether it is another one.
+// bind moves an entry and its flow to a backend and reports whether it is another one.
 func (w *worker) bind(e *entry, b *lb.Backend, now time.Duration) bool {
 	if !w.engine.Reassign(e.key, b, now) {
 		return false
@@ -103,7 +104,8 @@ func (w *worker) bind(e *entry, b *lb.Backend, now time.Duration) bool {
 	return w.retarget(e, dest) == nil
 }
 
-// addressOf is where an entry's datagrams go at a backend: its family if the backend has it.
+// addressOf returns the address of a backend for an entry's datagrams: one of the entry's address family if the backend has
+// it.
 func (w *worker) addressOf(b *lb.Backend, e *entry) netip.AddrPort {
 	port := cmp.Or(b.Port, e.key.DstPort)
 	is6 := e.local.Is6() && !e.local.Is4In6()
@@ -128,7 +130,7 @@ func (d *Datapath) SetReverse(on bool) {
 	})
 }
 
-// SetFaults changes the faults; the dice start anew from the seed.
+// SetFaults changes the faults and restarts the random generators from the seed.
 func (d *Datapath) SetFaults(f Faults) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -142,7 +144,7 @@ func (d *Datapath) SetFaults(f Faults) error {
 	return nil
 }
 
-// dropHeld forgets the datagrams held for a listener that closes.
+// dropHeld drops the datagrams held for a listener that closes.
 func (s *faultState) dropHeld(l *listener) {
 	kept := s.held[:0]
 	s.heldBytes = 0
@@ -157,7 +159,7 @@ func (s *faultState) dropHeld(l *listener) {
 	heap.Init(&s.held)
 }
 
-// Stats gathers the state of all workers.
+// Stats collects the state of all workers.
 func (d *Datapath) Stats() Stats {
 	s := Stats{MaxEntries: int(d.limit.Load()), Reasons: map[string]uint64{}}
 	var reasons [lb.NumReasons]uint64
@@ -192,7 +194,7 @@ func boundTo(at netip.AddrPort, group *udpio.Group) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr(), group.LocalAddr().Port())
 }
 
-// backends lists those of the snapshot, asked or not, and those that entries still use.
+// backends lists the backends of the snapshot, also those without traffic, and those that entries still use.
 func (d *Datapath) backends(v *view) []Backend {
 	now := d.config.Now()
 	var all []Backend
@@ -228,15 +230,15 @@ func (d *Datapath) backends(v *view) []Backend {
 	return all
 }
 
-// entriesPerStep is how many places of its table a worker looks at between two batches for Entries; each entry costs a
-// system call.
+// entriesPerStep is how many slots of its table a worker visits between two batches for Entries; each entry costs a system
+// call.
 const entriesPerStep = 256
 
-// Entries lists at most limit NAT entries, those longest idle first. Workers look at entriesPerStep places of their tables
-// at a time and serve their sockets in between: an entry that lives all the while is listed once, others at most once.
+// Entries lists at most limit NAT entries, those longest idle first. Workers visit entriesPerStep slots of their tables at a
+// time and serve their sockets in between. An entry that lives during the whole call is listed once, any other at most once.
 func (d *Datapath) Entries(limit int) []Entry {
 	var all []Entry
-	step := make([]Entry, 0, entriesPerStep) // a worker shall not wait for a large list to grow
+	step := make([]Entry, 0, entriesPerStep) // a worker must not wait while a large list grows
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -261,7 +263,7 @@ func (d *Datapath) Entries(limit int) []Entry {
 		}
 		return end
 	}, func() {
-		d.mu.Unlock() // whoever waits to apply something need not wait for the last step
+		d.mu.Unlock() // so that Apply need not wait for the last step
 		defer d.mu.Lock()
 		all = append(all, step...)
 		step = step[:0]

@@ -43,7 +43,8 @@ func newView(s *lb.Snapshot) (*view, error) {
 			}
 		}
 	}
-	// A socket on every address takes the port of the single ones too: reuse-port would share, not split.
+	// A socket on every address also serves the ports of single addresses. With both, the kernel would distribute the
+	// datagrams over them.
 	v.listen = slices.DeleteFunc(v.listen, func(at netip.AddrPort) bool {
 		return !at.Addr().IsUnspecified() && slices.Contains(v.listen, netip.AddrPortFrom(unspecified(at.Addr()), at.Port()))
 	})

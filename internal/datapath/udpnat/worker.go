@@ -16,19 +16,19 @@ import (
 
 const (
 	batchSize = 64
-	// eventsSize is how many ready sockets one turn of the loop serves.
+	// eventsSize is how many ready sockets one iteration of the loop serves.
 	eventsSize = 256
-	// slabSize is the room for replies that wait for their batch; each needs room for the longest datagram.
+	// slabSize is the memory for replies that wait for their batch. Each reply needs room for the longest datagram.
 	slabSize = 512 << 10
-	// longest is room for one datagram of either family, and for a byte that shows a longer one.
+	// longest has room for one datagram of either family and one more byte, which shows that a datagram was longer.
 	longest = 1 << 16
-	// idleTurn is how often a worker without traffic looks at its entries.
-	idleTurn = time.Second
+	// idleInterval is how often a worker without traffic checks its entries.
+	idleInterval = time.Second
 	// listenerToken marks the epoll tokens of VIP sockets; those of entries stay below.
 	listenerToken = uint64(1) << 62
 )
 
-// listener is one worker's socket of a VIP, with the replies that wait to leave through it.
+// listener is one worker's socket of a VIP, with the replies that wait to be sent through it.
 type listener struct {
 	addr  netip.AddrPort // as bound; the address may be unspecified
 	conn  *udpio.Conn
@@ -36,7 +36,7 @@ type listener struct {
 	dirty bool
 }
 
-// worker owns its sockets, entries and Engine; nothing here is shared but what dp points to.
+// worker owns its sockets, entries and Engine. It shares nothing with other workers except what dp points to.
 type worker struct {
 	dp     *Datapath
 	id     int
@@ -44,7 +44,7 @@ type worker struct {
 	engine *steer.Engine
 	table  entries
 
-	listeners    []*listener // by number in the token; nil where one was closed
+	listeners    []*listener // by number in the token; nil: closed
 	waiting      []*listener // those with replies to send
 	in           []udpio.Message
 	slab         []byte
@@ -53,25 +53,25 @@ type worker struct {
 	counters     Counters
 	faults       faultState
 	reverse      bool
-	connected    bool // outgoing sockets are
+	connected    bool // outgoing sockets are connected
 	filter       bool
 	shortestIdle time.Duration
 	nextExpiry   time.Duration
 	nextRoom     time.Duration
-	beyond       bool // it made an entry beyond the bound, see admit
+	beyond       bool // this worker exceeds the bound by one entry, see admit
 
-	// One look-up in the watch is saved where datagrams of one backend follow each other.
+	// This cache saves a look-up in the watch when consecutive datagrams have the same backend.
 	lastBackend *lb.Backend
 	lastDest    *destination
 
 	inbox workers.Inbox[*worker]
 }
 
-// run serves until the stop request. It returns what ended it.
+// run serves until it receives the stop request. It returns the error that ended it.
 func (w *worker) run() error {
-	w.nextExpiry = w.dp.config.Now() + idleTurn
+	w.nextExpiry = w.dp.config.Now() + idleInterval
 	for {
-		n, woken, err := w.poller.Wait(w.tokens[:], w.patience())
+		n, woken, err := w.poller.Wait(w.tokens[:], w.pollTimeout())
 		if err != nil {
 			return err
 		}
@@ -87,20 +87,20 @@ func (w *worker) run() error {
 			}
 		}
 		w.flush()
-		w.turn(now)
+		w.runDue(now)
 	}
 }
 
-// patience is how long the loop may sleep.
-func (w *worker) patience() time.Duration {
+// pollTimeout is how long the loop may sleep.
+func (w *worker) pollTimeout() time.Duration {
 	if len(w.faults.held) == 0 {
-		return idleTurn
+		return idleInterval
 	}
-	return min(idleTurn, max(0, w.faults.held[0].due-w.dp.config.Now()))
+	return min(idleInterval, max(0, w.faults.held[0].due-w.dp.config.Now()))
 }
 
-// turn does what time asks for: late datagrams and time-outs.
-func (w *worker) turn(now time.Duration) {
+// runDue does what is due at now: delayed datagrams and timeouts.
+func (w *worker) runDue(now time.Duration) {
 	for {
 		d, ok := w.faults.release(now)
 		if !ok {
@@ -112,16 +112,16 @@ func (w *worker) turn(now time.Duration) {
 	if now < w.nextExpiry {
 		return
 	}
-	w.nextExpiry = now + max(10*time.Millisecond, min(idleTurn, w.shortestIdle/4))
+	w.nextExpiry = now + max(10*time.Millisecond, min(idleInterval, w.shortestIdle/4))
 	w.expire(now)
 	w.engine.Expire(now, batchSize)
 }
 
-// relieve evicts for another worker that had nothing to evict, or because the limit was lowered.
+// relieve evicts an entry for another worker that had nothing to evict, or because the limit was lowered.
 func (w *worker) relieve() {
 	spared := 0
 	if w.beyond {
-		spared = 1 // the entry for which this worker went beyond the bound
+		spared = 1 // the entry with which this worker exceeds the bound
 	}
 	for w.dp.entries.Load() > w.dp.limit.Load() {
 		if w.table.order.Len() <= spared || !w.evict() {
@@ -151,7 +151,7 @@ func (w *worker) readListener(number int, now time.Duration) {
 	}
 }
 
-// fromClient applies the faults to one datagram and steers what is left of it.
+// fromClient applies the faults to one datagram and steers it if it remains.
 func (w *worker) fromClient(l *listener, client netip.AddrPort, local netip.Addr, payload []byte, now time.Duration) {
 	w.counters.Received++
 	if w.filter && !isDTLS(payload) {
@@ -183,7 +183,7 @@ func (w *worker) fromClient(l *listener, client netip.AddrPort, local netip.Addr
 	w.steer(l, client, local, payload, now)
 }
 
-// steer finds the entry of a datagram, or makes one, and sends.
+// steer finds or makes the entry of a datagram, and sends the datagram.
 func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, payload []byte, now time.Duration) {
 	key := flow.NewKey(client, netip.AddrPortFrom(local, l.addr.Port()), flow.ProtoUDP)
 	e := w.table.byKey[key]
@@ -192,7 +192,7 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 		return
 	}
 	if e != nil && !e.answered {
-		w.moveUnheard(e, now)
+		w.moveUnanswered(e, now)
 	}
 	if e == nil && !w.mayAdmit(now) && !w.engine.NamesOwner(key, payload) {
 		w.counters.EntriesFull++
@@ -224,17 +224,17 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 			w.close(e)
 			return
 		}
-		e.service, e.idle = d.Service.Name, d.Service.Timeouts.UDP // the VIP may be another service's now
+		e.service, e.idle = d.Service.Name, d.Service.Timeouts.UDP // the VIP may belong to another service now
 	}
 	w.transmit(e, payload, now)
 }
 
-// tryProbe sends the datagram of a new or moving flow to a destination that may answer again, and keeps the flow
-// there until it is known.
+// tryProbe sends the datagram of a new or moving flow to a destination that may answer again. The flow stays there until the
+// result is known.
 func (w *worker) tryProbe(e *entry, probe *destination, l *listener, client netip.AddrPort, local netip.Addr, key flow.Key, service *lb.Service, payload []byte, now time.Duration) {
 	if e == nil {
 		if e = w.open(l, client, local, key, service, probe, false, now); e == nil {
-			probe.set(Stale, now) // not Probing: the next new flow would be lost too
+			probe.set(Stale, now) // not Probing, because the next new flow would be lost as well
 			return
 		}
 	} else if err := w.retarget(e, probe); err != nil {
@@ -245,8 +245,8 @@ func (w *worker) tryProbe(e *entry, probe *destination, l *listener, client neti
 	w.transmit(e, payload, now)
 }
 
-// keepsPin says whether an entry still waits for a probed destination. One that answers becomes the flow's backend
-// once a snapshot has it up; one that does not loses the flow to whatever steering says.
+// keepsPin reports whether an entry still waits for a probed destination. A destination that answers becomes the flow's
+// backend when a snapshot has it up. If it does not answer, the flow goes where steering decides.
 func (w *worker) keepsPin(e *entry, now time.Duration) bool {
 	switch BackendState(e.dest.state.Load()) {
 	case Pending:
@@ -257,7 +257,7 @@ func (w *worker) keepsPin(e *entry, now time.Duration) bool {
 			break
 		}
 		if b.State == lb.Down {
-			return true // the snapshot with it up is on its way
+			return true // a snapshot that has it up will follow
 		}
 		w.engine.Reassign(e.key, b, now)
 	}
@@ -273,7 +273,7 @@ func (w *worker) backendOf(t lb.Target) *lb.Backend {
 	return service.Backend(t.Backend)
 }
 
-// destination returns the shared record of where a decision sends.
+// destination returns the shared record of a decision's destination.
 func (w *worker) destination(d steer.Decision) *destination {
 	if d.Backend == w.lastBackend && w.lastDest.addr == d.Destination {
 		return w.lastDest
@@ -287,7 +287,7 @@ func (w *worker) destination(d steer.Decision) *destination {
 func (w *worker) transmit(e *entry, payload []byte, now time.Duration) {
 	w.table.touch(e, now)
 	err := w.send(e, payload)
-	if errors.Is(err, unix.ECONNREFUSED) { // the answer to an earlier datagram; this one did not leave yet
+	if errors.Is(err, unix.ECONNREFUSED) { // the result of an earlier datagram; this one was not sent yet
 		w.counters.Refused++
 		e.dest.refused.Add(1)
 		err = w.send(e, payload)

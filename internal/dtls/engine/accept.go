@@ -5,10 +5,10 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// hello handles a ClientHello. Nothing is kept before its cookie has come back.
+// hello handles a ClientHello. It keeps no state before the client has returned the cookie.
 func (w *Worker) hello(r *record.Record, from source) {
 	if from.router.IsValid() {
-		return // handshakes stay on the node that the client reached
+		return // a handshake stays on the node that received its ClientHello
 	}
 	var existing *handshake.Pending
 	h := w.halfOpens.byAddress[from.addr]
@@ -44,8 +44,8 @@ func (w *Worker) reply(b, out []byte, from source) {
 	w.out.public(b, out, from.addr, from.local)
 }
 
-// pendingRecord gives a record to the handshake under way at that address. It
-// returns false if there is none it may belong to.
+// pendingRecord passes a record to the unfinished handshake of that address. It returns false if no handshake there can take
+// the record.
 func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 	h := w.halfOpens.byAddress[from.addr]
 	if h == nil || from.router.IsValid() {
@@ -76,8 +76,8 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 // establish makes a session of a handshake that has succeeded.
 func (w *Worker) establish(h *halfOpen) {
 	result := h.pending.Result()
-	// Only now has the client shown that it is the one at this address: the session
-	// it replaces may go (RFC 6347 section 4.2.8). Nobody is left to be told.
+	// Only now has the client proven that it is at this address, so the session that it replaces may be removed (RFC 6347
+	// section 4.2.8). There is nobody to notify.
 	if old := w.peers.byAddress[h.addr]; old != nil {
 		w.stats.Replaced++
 		w.drop(old)
@@ -89,7 +89,7 @@ func (w *Worker) establish(h *halfOpen) {
 	}
 	w.sessions.supersede(p)
 	id := result.Association.ReadCID()
-	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // by another one since
+	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // another session has taken it meanwhile
 	if taken || !w.makeRoom(p.identity) {
 		w.stats.HandshakesFailed++
 		b := w.out.acquire()
@@ -109,7 +109,7 @@ func (w *Worker) establish(h *halfOpen) {
 	}
 }
 
-// halfOpenDue repeats a handshake's flight, or gives it up.
+// halfOpenDue retransmits the flight of a handshake, or gives the handshake up.
 func (w *Worker) halfOpenDue(h *halfOpen) {
 	if w.now >= h.expires {
 		w.stats.HandshakesFailed++

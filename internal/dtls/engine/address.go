@@ -8,11 +8,11 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// An address is proven when somebody there has returned what only a receiver there can know: the cookie of a DTLS
-// handshake, a path_response (RFC 9853), or what the Handler accepts (an Echo option of RFC 9175, an acknowledgement).
-// To an address that is not proven no more than Config.Amplification times the bytes of UDP payload that came from it
-// are sent, whatever they are: answers, retransmissions, alerts, challenges. A session's address is unproven from the
-// moment it changes; a plain peer's from its first datagram, and again provenLife after its proof.
+// An address is proven when the peer has returned something that only a receiver at that address can know: the cookie of a
+// DTLS handshake, a path_response (RFC 9853), or what the Handler accepts (an Echo option of RFC 9175, an acknowledgement).
+// The engine sends at most Config.Amplification times the bytes of UDP payload that came from an unproven address to it. The
+// limit covers everything: answers, retransmissions, alerts and challenges. The address of a session is unproven from the
+// moment it changes; the address of a plain peer is unproven from its first datagram, and again provenLife after its proof.
 
 // provenLife is how long the proof of a plain peer's address holds: somebody else may have the address later. A session
 // needs no such limit, for its records prove who sends them.
@@ -33,11 +33,12 @@ const (
 // Proven reports whether the peer's address has been proven, so that answers of any size may be sent to it.
 func (p *Peer) Proven() bool { return !p.unproven }
 
-// Routable reports whether the return routability check was negotiated: then the engine sees to the proof by itself.
+// Routable reports whether the return routability check was negotiated. If it was, the engine proves the address without the
+// Handler.
 func (p *Peer) Routable() bool { return p.routable }
 
-// Budget is how many bytes of payload may be sent to the peer in one message now: MaxPayload, or less, even less than
-// none, while its address is not proven.
+// Budget is how many bytes of payload may be sent to the peer in one message now. It is MaxPayload for a proven address. For
+// an unproven address it may be less, and may be negative.
 func (p *Peer) Budget() int {
 	if p.unproven {
 		return min(p.budget-p.Overhead(), MaxPayload)
@@ -45,7 +46,7 @@ func (p *Peer) Budget() int {
 	return MaxPayload
 }
 
-// Overhead is what a record adds to its payload, in bytes, at most; 0 in plain mode.
+// Overhead is the maximum number of bytes that a record adds to its payload; 0 in plain mode.
 func (p *Peer) Overhead() int {
 	if p.association == nil {
 		return 0
@@ -53,8 +54,8 @@ func (p *Peer) Overhead() int {
 	return p.association.HeadRoom() + p.association.TailRoom()
 }
 
-// Validate tells that the peer has been proven to be at its address, by something that it can only have received
-// there. It lifts the amplification limit.
+// Validate marks the peer's address as proven, because the peer has returned something that it can only have received there.
+// It lifts the amplification limit.
 func (w *Worker) Validate(p *Peer) {
 	if p.closed || !p.unproven {
 		return
@@ -67,10 +68,11 @@ func (w *Worker) Validate(p *Peer) {
 	}
 }
 
-// credit adds what has come from the peer's address to what may be sent there.
+// credit adds what has come from the peer's address to the budget of that address.
 func (w *Worker) credit(p *Peer, received int) { p.budget += w.cfg.Amplification * received }
 
-// charge takes n bytes off what may be sent to an address that is not proven, or counts that they may not be sent.
+// charge subtracts n bytes from the budget of an unproven address. If the budget is too small, it counts that instead and
+// returns false.
 func (w *Worker) charge(p *Peer, n int) bool {
 	if !p.unproven {
 		return true
@@ -86,7 +88,8 @@ func (w *Worker) charge(p *Peer, n int) bool {
 // receivedFrom notes where the newest record came from (RFC 9146 section 6).
 func (w *Worker) receivedFrom(p *Peer, from source) {
 	p.router = from.router
-	// A frame does not tell: the client still knows us by the address before, unless it has changed the family.
+	// A frame of the cluster does not contain our local address. The client still uses the earlier one, unless it has
+	// changed the address family.
 	if from.local.IsValid() || p.local.Is4() != from.addr.Addr().Is4() {
 		p.local = from.local
 	}
@@ -94,7 +97,7 @@ func (w *Worker) receivedFrom(p *Peer, from source) {
 		return
 	}
 	if p.byAddress {
-		return // found by that address: it cannot differ
+		return // the peer was found by this address, so the address is the same
 	}
 	w.stats.AddressChanges++
 	p.prev, p.addr = p.addr, from.addr
@@ -109,8 +112,8 @@ type pathCheck struct {
 	sent   uint8         // challenges to this address
 }
 
-// challenge asks the peer at its new address to prove it (RFC 9853, basic procedure). Where the challenge or its answer
-// gets lost, a later record from there brings the next one: there is no timer.
+// challenge sends a path_challenge to the peer's new address (RFC 9853, basic procedure). There is no timer: if the
+// challenge or its answer is lost, a later record from there triggers the next one.
 func (w *Worker) challenge(p *Peer) {
 	if w.now < p.path.due {
 		return
@@ -131,8 +134,8 @@ func (w *Worker) sendPath(p *Peer, kind byte, cookie []byte) bool {
 	return w.transmit(p, record.RoutabilityCheck, b, start, pathMessageLength)
 }
 
-// routability handles a message of the return routability check. Unknown ones are ignored, as is path_drop: it answers
-// a challenge to the address before, and those are not sent.
+// routability handles a message of the return routability check. It ignores unknown messages, and path_drop as well:
+// path_drop answers a challenge to the earlier address, and the engine sends none there.
 func (w *Worker) routability(p *Peer, payload []byte, from source) {
 	if !p.routable || len(payload) != pathMessageLength {
 		w.stats.Malformed++

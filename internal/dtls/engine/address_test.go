@@ -286,9 +286,9 @@ func TestServerAnswersChallenges(t *testing.T) {
 	}
 }
 
-func newPlainWire(t *testing.T, places int) *wire {
+func newPlainWire(t *testing.T, size int) *wire {
 	t.Helper()
-	return newWire(t, func(c *Config) { c.Plain, c.MaxSessions = true, places })
+	return newWire(t, func(c *Config) { c.Plain, c.MaxSessions = true, size })
 }
 
 // A plain peer gets three times what it sends until its address is proven, and again when the proof has expired; loopback

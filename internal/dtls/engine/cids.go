@@ -9,16 +9,16 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// CIDs says what the connection ids of this node look like. In one byte outside
-// the owner id they carry the number of the worker, a hint that the reuse-port
-// program follows and nobody trusts.
+// CIDs describes the connection ids of this node. One byte outside the owner id carries the number of the worker. The number
+// is a hint for the reuse-port program; nothing depends on its being right.
 type CIDs struct {
 	Layout cid.Layout
 	Owner  uint32    // this node
 	Rand   io.Reader // default crypto/rand; used by several workers at once
 }
 
-// cidSize is the size of a table key: the longest connection id.
+// cidKey is the key of the table of sessions by connection id. It has room for the longest connection id; a shorter one is
+// padded with zeros.
 type cidKey [cid.MaxLength]byte
 
 func makeKey(id []byte) (k cidKey) {
@@ -36,8 +36,8 @@ func (c *CIDs) validate() error {
 	return nil
 }
 
-// hintByte is the byte with the worker's number, the first that holds nothing
-// but random bits; false: the layout has none.
+// hintByte returns the index of the byte that carries the worker's number: the first one that has only random bits. It
+// returns false if the layout has no such byte.
 func (c *CIDs) hintByte() (int, bool) {
 	l := &c.Layout
 	for i := range l.Length {
@@ -52,7 +52,7 @@ func (c *CIDs) hintByte() (int, bool) {
 	return 0, false
 }
 
-// hintMask covers the worker numbers of an engine with this many.
+// hintMask returns the bits that the numbers of this many workers need.
 func hintMask(workers int) byte {
 	mask := 0
 	for mask < workers-1 && mask < 0xff {
@@ -61,8 +61,7 @@ func hintMask(workers int) byte {
 	return byte(mask)
 }
 
-// steering is the reuse-port program for this many sockets; nil: not needed, or
-// not possible.
+// steering returns the reuse-port program for this many sockets. It returns nil if a program is not needed or not possible.
 func (c *CIDs) steering(workers int) *udpio.Steering {
 	i, ok := c.hintByte()
 	if !ok || workers < 2 {
@@ -71,15 +70,15 @@ func (c *CIDs) steering(workers int) *udpio.Steering {
 	return &udpio.Steering{Rules: []udpio.SteerRule{udpio.SteerDTLS12(i, 0, hintMask(workers))}}
 }
 
-// Frames of Californium clusters that forward a datagram of an IPv4 client: their
-// first byte, and how many bytes are in front of the datagram.
+// Frames in which Californium clusters forward a datagram of an IPv4 client: their first byte, and the number of bytes
+// before the datagram.
 const (
 	frameForward = 63
 	frameHeader  = 8
 )
 
-// linkSteering sends such a frame to the worker that its connection id hints at;
-// any other one is handed over.
+// linkSteering returns a program that sends such a frame to the worker in the hint of its connection id. A frame that
+// reaches another worker is handed over.
 func (c *CIDs) linkSteering(workers int) *udpio.Steering {
 	i, ok := c.hintByte()
 	if !ok || workers < 2 {
@@ -94,8 +93,8 @@ func (c *CIDs) linkSteering(workers int) *udpio.Steering {
 // cidOffset is where the connection id of a record starts (RFC 9146 section 4).
 const cidOffset = 11
 
-// hinted feeds cid.Layout.New with random bytes of which one is set: masked
-// layouts hash it.
+// hinted is the source of random bytes for cid.Layout.New. It sets the hint in one of them before New uses them, because
+// masked layouts hash that byte.
 type hinted struct {
 	random  io.Reader
 	at      int
@@ -124,7 +123,7 @@ func (c *CIDs) new(worker, workers int) ([]byte, error) {
 	return id, c.Layout.New(id, c.Owner, h)
 }
 
-// worker reads the hint.
+// worker returns the worker's number from the hint of a connection id.
 func (c *CIDs) worker(id []byte, workers int) (int, bool) {
 	i, ok := c.hintByte()
 	if !ok || i >= len(id) || workers < 2 {
@@ -134,14 +133,13 @@ func (c *CIDs) worker(id []byte, workers int) (int, bool) {
 	return v, v < workers
 }
 
-// owner says which node made a connection id.
+// owner returns the number of the node that made a connection id.
 func (c *CIDs) owner(id []byte) (owner uint32, own, ok bool) {
 	owner, ok = c.Layout.Owner(id)
 	return owner, ok && owner == c.Owner, ok
 }
 
-// ByteOwnerCIDs are connection ids as Californium clusters have them: the first
-// byte is the owner id.
+// ByteOwnerCIDs returns the connection ids of Californium clusters, in which the first byte is the owner id.
 func ByteOwnerCIDs(length int, owner uint32) *CIDs {
 	return &CIDs{Layout: cid.ByteOwner(length), Owner: owner}
 }

@@ -14,9 +14,9 @@ type Config struct {
 	Workers int            // default: GOMAXPROCS
 	Plain   bool           // serve plain UDP: no DTLS, one Peer per address
 
-	// PSK returns the key of an identity. It is called on a worker's goroutine
-	// and must not block. An unknown identity proceeds with a random key, so
-	// that the answer does not tell (RFC 4279 section 2).
+	// PSK returns the key of an identity. It is called on a worker's goroutine and must not block. A handshake with an
+	// unknown identity continues with a random key, so that the answer does not reveal whether the identity exists (RFC 4279
+	// section 2).
 	PSK    func(identity []byte) (key []byte, ok bool)
 	Suites []record.Suite // in order of preference; default CCM_8, CCM, GCM
 	// CIDs says what connection ids look like; nil: they are not negotiated.
@@ -26,7 +26,7 @@ type Config struct {
 
 	MaxSessions   int           // per worker; default 65536
 	MaxHalfOpen   int           // per worker, handshakes under way; default 8192
-	StaleAfter    time.Duration // a full table may evict a session silent for this long for one of equal right; default 30 min
+	StaleAfter    time.Duration // a full table may evict a session silent for this long for another of the same priority; default 30 min
 	SessionIdle   time.Duration // a session silent for this long is closed; default never
 	Amplification int           // bytes out for each byte in while an address is not proven; default 3
 	// Trusted says which sources of plain datagrams need no proof; default: loopback.
@@ -35,8 +35,8 @@ type Config struct {
 
 	NewHandler func(*Worker) Handler // one Handler per worker; required
 
-	// Cluster, if not nil, gets what belongs to other nodes, and Link is the
-	// address of the socket on which nodes talk to each other.
+	// Cluster, if not nil, receives the datagrams that belong to other nodes. Link is the address of the socket over which
+	// nodes talk to each other.
 	Cluster Cluster
 	Link    netip.AddrPort
 
@@ -53,7 +53,7 @@ type Handler interface {
 	// Tick runs timers that are due and returns the time of the next one, or
 	// Never. It is called when that time has come; WakeAt asks for an earlier call.
 	Tick(now time.Duration) (next time.Duration)
-	// Closed tells that p will not be served again; p must not be kept.
+	// Closed reports that p will not be served again. The Handler must not keep p.
 	Closed(p *Peer, now time.Duration)
 }
 
@@ -77,9 +77,9 @@ type Cluster interface {
 
 // Sizes in bytes.
 const (
-	MaxPayload   = 16384 // of an application record or a plain datagram sent; most are far smaller
+	MaxPayload   = 16384 // of an application record or a plain datagram to send; typical ones are far smaller
 	LinkHeadRoom = 64    // in front of a record that is returned by way of a router
 )
 
-// Never is a time that does not come.
+// Never is a time that is never reached.
 const Never = time.Duration(1<<63 - 1)

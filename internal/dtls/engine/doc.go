@@ -22,8 +22,8 @@
 // Hand-over between workers holds 256 datagrams. On a wildcard socket 16,384
 // slots remember the address that a client of another node has sent to.
 //
-// The engine ends no session in silence: one that it evicts, that has been idle
-// for too long, or whose keys are spent gets an alert, protected by those keys.
+// The engine never ends a session silently: a session that is evicted, idle for too long, or whose keys are used up receives
+// an alert that these keys protect.
 //
 // Everything of a session belongs to one worker. Every method of Handler,
 // Cluster, Worker and Peer is called on that worker's goroutine, unless it says

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// socketBuffer is what a socket's queues are asked to hold: a burst of some
-// thousand clients. The system's default loses it.
+// socketBuffer is the requested size of a socket's buffers in bytes. It holds a burst of some thousand clients, which would
+// overflow the system's default.
 const socketBuffer = 4 << 20
 
 // Engine is an open group of sockets and its workers.
@@ -27,8 +27,8 @@ type Engine struct {
 	link    *udpio.Group
 }
 
-// Open opens the sockets. Run serves them, and must be called, if only with a
-// context that has ended, to close them.
+// Open opens the sockets. Run serves and finally closes them. Therefore Run must be called after Open, if necessary with a
+// context that has already ended.
 func Open(cfg Config) (*Engine, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -183,8 +183,8 @@ func (e *Engine) LinkAddr() netip.AddrPort {
 // Workers returns the workers, for Post.
 func (e *Engine) Workers() []*Worker { return e.workers }
 
-// Run serves until ctx ends, then tells every session close_notify, closes the
-// sockets and returns nil; or returns why a socket failed. Call it once.
+// Run serves until ctx ends, then sends close_notify to every session, closes the sockets and returns nil. If a socket
+// fails, it returns that error. Call it once.
 func (e *Engine) Run(ctx context.Context) error {
 	if e.cfg.Log != nil {
 		e.cfg.Log.Debug("serving", "address", e.Addr(), "workers", len(e.workers), "plain", e.cfg.Plain)
@@ -200,7 +200,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	for i, l := range e.loops {
 		group.Go(func() {
-			defer cancel() // one that fails ends all
+			defer cancel() // one worker that fails ends all
 			errs[i] = socketError(i, l.run(ctx))
 		})
 	}

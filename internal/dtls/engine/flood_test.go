@@ -146,7 +146,7 @@ func TestHalfOpenMemory(t *testing.T) {
 	}
 	for _, test := range []struct {
 		datagrams int // of the client
-		most      uint64
+		limit     uint64
 	}{{2, 1500}, {3, 4000}} {
 		x := newWire(t, nil)
 		const entries = 4000
@@ -171,8 +171,8 @@ func TestHalfOpenMemory(t *testing.T) {
 		x.public = nil
 		each := (heap() - before) / entries
 		t.Logf("%d datagrams: %d bytes for each", test.datagrams, each)
-		if each > test.most {
-			t.Errorf("%d datagrams: %d bytes for each, want at most %d", test.datagrams, each, test.most)
+		if each > test.limit {
+			t.Errorf("%d datagrams: %d bytes for each, want at most %d", test.datagrams, each, test.limit)
 		}
 		runtime.KeepAlive(x)
 	}

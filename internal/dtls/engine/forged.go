@@ -19,17 +19,18 @@ import (
 //     uses many sources: it needs 18 hours for the 2^20 that end a session with CCM_8. Meanwhile a client that moves to another
 //     source may have to make a new session.
 //
-// A datagram is one sender's. So after a record of it has failed to open, its other records of that session are not tried: a
-// flood of datagrams full of records counts, and costs, no more than one of single records.
+// All records of a datagram come from one sender. Therefore, after one of them has failed to open, the others of that
+// session are not tried: a flood of datagrams full of records counts, and costs, no more than a flood of single records.
 //
-// A session does not go on beyond its limit, by whatever proof: with a tag of 64 bits each failure leaves a chance of 2^-64 that a
-// forged record is taken, and RFC 9147 section 4.5.3 wants a limit for CCM_8 that rests on the safeguards there are. DTLS 1.2 has
-// no other keys for the session than those of a new handshake, which is what the alert brings about.
+// A session never continues beyond its limit, whatever proves its peer. With a tag of 64 bits each failure leaves a chance
+// of 2^-64 that a forged record is accepted, and RFC 9147 section 4.5.3 requires a limit for CCM_8 that rests on the
+// existing safeguards. DTLS 1.2 can only get new keys for the session by a new handshake, and the alert makes the client
+// start one.
 //
-// What exceeds a limit is dropped before its tag is computed, and counted in Stats.ForgedDropped. Limits count failures of one
-// session only: with a session of one's own one cannot keep others out. A session that has come to its end is told so with the
-// alert bad_record_mac (RFC 6347 section 4.1.2.7), protected by its own keys, and counted in Stats.Spent: its client makes a
-// new one at once, whose connection id the forger does not know.
+// A record beyond a limit is dropped before its tag is computed, and counted in Stats.ForgedDropped. Limits count the
+// failures of one session only, so a client cannot lock others out with its own session. A session that reaches its end
+// receives the alert bad_record_mac (RFC 6347 section 4.1.2.7), protected by its own keys, and is counted in Stats.Spent.
+// Its client then makes a new session at once, whose connection id the forger does not know.
 const (
 	forgedBySource      = 32
 	forgedBySourceEvery = time.Second
@@ -37,9 +38,10 @@ const (
 	forgedElsewhereCost = time.Second / 16
 )
 
-// forgers are the sources whose records have failed to open, for each session apart. The table holds maxForgers entries. When
-// it is full, the entry goes, of the source that holds most, in which no record has failed for longest. That source gets a full
-// allowance for that session again, which the session's limit of all sources bounds. Counted by Stats.ForgersEvicted.
+// forgers are the sources whose records have failed to open, per session. The table holds maxForgers entries. When it is
+// full, it takes the source that holds most entries, and of its entries evicts the one without a failure for the longest
+// time. That source then has a full allowance for that session again; the limit over all sources of the session still bounds
+// it. Stats.ForgersEvicted counts evictions.
 type forgers struct {
 	byKey map[forgerKey]int32
 	slots slab.Numbers[forger]
@@ -91,14 +93,14 @@ func (t *forgers) evict() {
 	t.slots.Remove(slot)
 }
 
-// forgerOf returns the key of a source, and whether its records are limited: it is not the session's own.
+// forgerOf returns the key of a source, and whether its records are limited. Those of the session's own source are not.
 func forgerOf(p *Peer, from source) (key forgerKey, limited bool) {
 	key.source = evict.SourceOf(from.addr.Addr())
 	key.id = makeKey(p.association.ReadCID())
 	return key, key.source != evict.SourceOf(p.addr.Addr())
 }
 
-// distrusted reports whether a record of a session is not to be tried. It is asked only where some have failed.
+// distrusted reports whether a record of a session must not be tried. It is called only for sessions with failed records.
 func (w *Worker) distrusted(p *Peer, from source) bool {
 	if w.now > time.Duration(p.forged)+forgedBySource*forgedBySourceEvery {
 		p.forged = 0 // every allowance is full again

@@ -13,7 +13,7 @@ import (
 // halfOpenLife is how long a handshake may take.
 const halfOpenLife = 30 * time.Second
 
-// halfOpen is a handshake under way; its address is proven by a cookie.
+// halfOpen is an unfinished handshake whose address a cookie has proven.
 type halfOpen struct {
 	addr    netip.AddrPort
 	local   netip.Addr
@@ -24,16 +24,15 @@ type halfOpen struct {
 
 // halfOpens is a worker's table of handshakes under way, with a heap by due time.
 //
-// An entry is made once the cookie has come back, and lives until the client's second flight has come, for halfOpenLife at
-// the longest. The table holds Config.MaxHalfOpen entries. When it is full, a new handshake evicts one, as package
-// evict says. No handshake is refused. A flood from few sources evicts its own handshakes. In a
-// flood from many sources, or from the same NAT address as the client, an entry lives for as long as the flood needs to
-// renew the table: 8192 entries at 3000/s are 2.7 s, which is far longer than a round trip. Stats.HalfOpenEvicted counts
-// evictions.
+// An entry is made when the client has returned the cookie. It ends when the client's second flight arrives, or after
+// halfOpenLife. The table holds Config.MaxHalfOpen entries. When it is full, a new handshake evicts another one as package
+// evict says, so no handshake is refused. A flood from few sources evicts its own handshakes. In a flood from many sources,
+// or from the client's own NAT address, an entry lives for as long as the flood needs to renew the table. With 8192 entries
+// at 3000/s this is 2.7 s, far longer than a round trip. Stats.HalfOpenEvicted counts evictions.
 //
-// An entry takes 1.2 kB, and up to 3.5 kB once its keys are derived, with an identity of 1024 bytes (TestHalfOpenMemory): 29 MB
-// for a full table at the most. What clients send ahead of their keys is held beside it, 4 MiB for all handshakes of a worker
-// (handshake.MaxHeld).
+// An entry takes 1.2 kB, and up to 3.5 kB once its keys are derived, with an identity of 1024 bytes (TestHalfOpenMemory). A
+// full table takes at most 29 MB. Records that clients send before their keys exist are kept in addition, up to 4 MiB for
+// all handshakes of a worker (handshake.MaxHeld).
 type halfOpens struct {
 	byAddress map[netip.AddrPort]*halfOpen
 	due       heap.Heap[time.Duration] // slots
@@ -42,11 +41,11 @@ type halfOpens struct {
 	max       int
 }
 
-func newHalfOpens(most int) halfOpens {
-	return halfOpens{byAddress: make(map[netip.AddrPort]*halfOpen), max: most}
+func newHalfOpens(limit int) halfOpens {
+	return halfOpens{byAddress: make(map[netip.AddrPort]*halfOpen), max: limit}
 }
 
-// put enters a handshake in place of an older one of that address. It reports whether another one was evicted for it.
+// put enters a handshake and replaces an older one of that address. It reports whether it evicted another handshake for it.
 func (t *halfOpens) put(addr netip.AddrPort, local netip.Addr, p *handshake.Pending, now time.Duration) (evicted bool) {
 	if old := t.byAddress[addr]; old != nil {
 		t.remove(old)
@@ -62,7 +61,7 @@ func (t *halfOpens) put(addr netip.AddrPort, local netip.Addr, p *handshake.Pend
 	return evicted
 }
 
-// first is the entry to evict. The table is not empty.
+// first returns the entry to evict. The table must not be empty.
 func (t *halfOpens) first() *halfOpen {
 	slot, _ := t.bySource.First()
 	return t.slots.At(slot)

@@ -201,8 +201,8 @@ func tryDial(e *engine.Engine, conn net.PacketConn, opts ...dtls.ClientOption) (
 func ask(t *testing.T, c net.Conn, request []byte) {
 	t.Helper()
 	b := make([]byte, 32768)
-	read := func(patience time.Duration) (int, error) {
-		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	read := func(timeout time.Duration) (int, error) {
+		if err := c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 			t.Fatal(err)
 		}
 		return c.Read(b)

@@ -11,10 +11,10 @@ const (
 	inboxPosts = 1024
 )
 
-// inbox is what other goroutines have for a worker. It is bounded: what does not
-// fit is refused, and counted by who wanted to put it.
+// inbox holds what other goroutines have put there for a worker. It is bounded: put refuses what does not fit, and its
+// caller counts it.
 type inbox struct {
-	any   atomic.Bool // there is something: seldom so, and looking is cheaper than locking
+	any   atomic.Bool // the inbox is not empty; reading this is cheaper than locking, and it is rarely true
 	mu    sync.Mutex
 	ended bool
 	wake  func() // ends the worker's wait; not called once ended
@@ -65,7 +65,7 @@ func (b *inbox) post(f func()) bool {
 	return true
 }
 
-// nudge wakes the worker for no post.
+// nudge wakes the worker without a post.
 func (b *inbox) nudge() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

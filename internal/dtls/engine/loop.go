@@ -19,7 +19,7 @@ const (
 	tokenLink   = 1
 )
 
-// loop moves a worker's datagrams: what it needs beside the worker's state.
+// loop reads and writes a worker's datagrams. It holds what this needs in addition to the worker's state.
 type loop struct {
 	worker   *Worker
 	public   *udpio.Conn
@@ -31,8 +31,8 @@ type loop struct {
 	start    time.Time
 	// ready: the socket may have more to read.
 	publicReady, linkReady bool
-	publicLast, linkLast   int // messages that the last read brought
-	unasked                int // rounds since epoll was asked
+	publicLast, linkLast   int // messages of the last read
+	sincePoll              int // rounds since the last epoll_wait
 }
 
 func newLoop(w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error) {
@@ -60,7 +60,7 @@ func newLoop(w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error
 // run serves until ctx ends or a socket fails.
 func (l *loop) run(ctx context.Context) error {
 	w := l.worker
-	w.wakeAt = 0 // the handler and the cluster say when they want to be called
+	w.wakeAt = 0 // the first tick calls the handler and the cluster, which then set the time
 	if w.cfg.Cluster != nil {
 		w.clusterAt = 0
 	}
@@ -74,24 +74,23 @@ func (l *loop) run(ctx context.Context) error {
 		w.out.flush()
 		l.publish()
 	}
-	l.farewell()
+	l.closeSessions()
 	return nil
 }
 
-// read waits for something to do and takes one batch of each socket that may
-// have one.
+// read waits for something to do and reads one batch from each socket that may have one.
 func (l *loop) read() error {
 	busy := l.publicReady || l.linkReady
-	if l.unasked++; !busy || l.unasked > unaskedRounds {
+	if l.sincePoll++; !busy || l.sincePoll > maxRoundsUnpolled {
 		wait := time.Duration(0)
 		if !busy {
-			wait = l.patience()
+			wait = l.pollTimeout()
 		}
 		n, _, err := l.poller.Wait(l.tokens[:], wait)
 		if err != nil {
 			return err
 		}
-		l.unasked = 0
+		l.sincePoll = 0
 		for _, token := range l.tokens[:n] {
 			l.publicReady = l.publicReady || token == tokenPublic
 			l.linkReady = l.linkReady || token == tokenLink
@@ -99,7 +98,7 @@ func (l *loop) read() error {
 	}
 	l.worker.now = time.Since(l.start)
 	if l.publicReady {
-		n, err := l.public.ReadBatch(l.messages[:ask(l.publicLast, len(l.messages))], 0)
+		n, err := l.public.ReadBatch(l.messages[:batchSize(l.publicLast, len(l.messages))], 0)
 		if err != nil && !errors.Is(err, udpio.ErrWoken) {
 			return err
 		}
@@ -107,7 +106,7 @@ func (l *loop) read() error {
 		l.datagrams(n)
 	}
 	if l.linkReady {
-		n, err := l.link.ReadBatch(l.frames[:ask(l.linkLast, len(l.frames))], 0)
+		n, err := l.link.ReadBatch(l.frames[:batchSize(l.linkLast, len(l.frames))], 0)
 		if err != nil && !errors.Is(err, udpio.ErrWoken) {
 			return err
 		}
@@ -119,21 +118,21 @@ func (l *loop) read() error {
 	return nil
 }
 
-// unaskedRounds is how many rounds one busy socket may keep the other one waiting:
-// a flood of clients must not silence the cluster, nor the other way round.
-const unaskedRounds = 4
+// maxRoundsUnpolled is for how many rounds one busy socket may keep the other one waiting. It prevents that a flood of
+// clients blocks the cluster's socket, or the other way round.
+const maxRoundsUnpolled = 4
 
-// worthwhile is how many messages a read must have brought for another one to be
-// tried at once: after fewer it seldom brings any, and asking epoll costs less.
+// worthwhile is the minimum number of messages of a read after which another read is tried at once. After fewer messages
+// another read rarely returns any, and epoll_wait costs less.
 const worthwhile = 4
 
-// ask is how many messages to prepare a read for, which costs for each: four
-// times what the last one brought, at least 8.
-func ask(last, most int) int { return min(max(4*last, 8), most) }
+// batchSize returns for how many messages a read is prepared, since preparing costs time for each: four times as many as the
+// last read returned, at least 8.
+func batchSize(last, limit int) int { return min(max(4*last, 8), limit) }
 
-// patience is how long the worker may wait. It counts from the last look at the
-// clock: timers may be late by the time that a batch took.
-func (l *loop) patience() time.Duration {
+// pollTimeout is how long the worker may wait. It counts from the last reading of the clock, so timers may be late by the
+// time that one batch took.
+func (l *loop) pollTimeout() time.Duration {
 	next := l.worker.next()
 	if next == Never {
 		return udpio.Forever
@@ -179,8 +178,8 @@ func (l *loop) inbox() {
 	}
 }
 
-// farewell tells every session that it has ended.
-func (l *loop) farewell() {
+// closeSessions sends close_notify to every session.
+func (l *loop) closeSessions() {
 	w := l.worker
 	w.inbox.end()
 	for p := w.peers.oldest; p != nil; p = w.peers.oldest {
@@ -206,7 +205,7 @@ func (l *loop) close() {
 	}
 }
 
-// socketError leaves out what a close of our own brings about.
+// socketError returns nil for an error that our own closing of the socket has caused.
 func socketError(id int, err error) error {
 	if err == nil || errors.Is(err, net.ErrClosed) {
 		return nil

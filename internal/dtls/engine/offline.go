@@ -8,8 +8,8 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// Offline is one worker without sockets: datagrams and time go in, datagrams come out. It is the twin of an Engine for tests
-// of handlers, which then have any address and any time. Not for concurrent use.
+// Offline is one worker without sockets: datagrams and time go in, datagrams come out. It is the in-memory counterpart of an
+// Engine, for tests of handlers with any address and any time. Not for concurrent use.
 type Offline struct {
 	worker *Worker
 }

@@ -19,8 +19,8 @@ type Peer struct {
 	association *record.Association // nil in plain mode
 	addr        netip.AddrPort
 	router      netip.AddrPort
-	local       netip.Addr // of ours, that the client sent to
-	byAddress   bool       // it is in the worker's table by address
+	local       netip.Addr // our address that the client sent to
+	byAddress   bool       // the worker's table has it by address
 	closed      bool
 	unproven    bool // the address: see address.go
 	routable    bool // the return routability check was negotiated
@@ -31,9 +31,9 @@ type Peer struct {
 	older       *Peer
 
 	path        pathCheck
-	provenUntil time.Duration // of a plain peer
+	provenUntil time.Duration // end of the proof of a plain peer
 	slot        int32         // in sessions or plainPeers
-	forged      rate.Bucket   // of records that fail to open, from other sources than its own; see forged.go
+	forged      rate.Bucket   // limits records that fail to open, from sources other than its own; see forged.go
 	finalSent   time.Duration
 	final       handshake.Final
 	prev        netip.AddrPort
@@ -92,8 +92,8 @@ type peers struct {
 	count          int
 }
 
-// touchGrain is how exact the order of the list is: moving a peer for every
-// record would cost more than the order is worth.
+// touchGrain is the precision of the order of the list. Moving a peer for every record would cost more than an exact order
+// is worth.
 const touchGrain = time.Second
 
 func newPeers() peers {
@@ -126,7 +126,7 @@ func (t *peers) remove(p *Peer) {
 	p.closed = true
 }
 
-// touch notes that p has been heard of. It reports whether p has become the newest of the list.
+// touch records that a message of p has arrived. It reports whether p has become the newest of the list.
 func (t *peers) touch(p *Peer, now time.Duration) (renewed bool) {
 	p.last = now
 	if now-p.touched < touchGrain {

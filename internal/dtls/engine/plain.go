@@ -7,23 +7,24 @@ import (
 	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
-// plainPeers is the order in which plain peers are evicted. The table itself is peers, whose bound is Config.MaxSessions. In
-// a full one a peer whose proof has expired makes room, then an unproven one: of the source that holds most of them the one
-// silent longest. One place in reserve is never given to proven peers for good: a peer that proves itself beyond the others may
-// be answered in full, but can still be evicted. Counted by Stats.UnprovenEvicted, Stats.Evicted and Stats.UnprovenPeers.
+// plainPeers is the order in which plain peers are evicted. The table itself is peers, whose bound is Config.MaxSessions. A
+// full table first evicts a peer whose proof has expired. Otherwise it evicts an unproven peer: of the source that holds
+// most of them, the one that has been silent longest. A part of the slots is in reserve and never belongs to proven peers
+// permanently: a peer that proves itself when all other slots are taken gets full answers, but can still be evicted. Counted
+// by Stats.UnprovenEvicted, Stats.Evicted and Stats.UnprovenPeers.
 type plainPeers struct {
 	slots slab.Numbers[Peer]
 	order evict.Order[evict.Source] // peers that can be evicted
 	count int                       // of all peers
-	most  int                       // of those that cannot
+	limit int                       // maximum of peers that cannot be evicted
 }
 
-// reserve is the share of the table's places that unproven peers can always have: one in 16.
+// reserve is the share of the slots that unproven peers can always have: 1/reserve of the table.
 const reserve = 16
 
-func newPlainPeers(places int) plainPeers { return plainPeers{most: places - max(1, places/reserve)} }
+func newPlainPeers(size int) plainPeers { return plainPeers{limit: size - max(1, size/reserve)} }
 
-// add enters p as one that can be evicted.
+// add enters p as a peer that can be evicted.
 func (t *plainPeers) add(p *Peer) {
 	p.slot = t.slots.Put(p)
 	t.count++
@@ -36,14 +37,14 @@ func (t *plainPeers) unproven(p *Peer) {
 	}
 }
 
-// proven keeps p from being evicted, if there are places left for such peers.
+// proven protects p from eviction, if slots for such peers are left.
 func (t *plainPeers) proven(p *Peer) {
-	if t.count-t.order.Len() < t.most {
+	if t.count-t.order.Len() < t.limit {
 		t.order.Remove(p.slot)
 	}
 }
 
-// touch notes that p has been heard of.
+// touch records that a datagram of p has arrived.
 func (t *plainPeers) touch(p *Peer) { t.order.Renew(p.slot) }
 
 func (t *plainPeers) remove(p *Peer) {
@@ -78,14 +79,14 @@ func (w *Worker) plain(d []byte, from source) {
 	w.serve(p, d)
 }
 
-// makePlainRoom makes sure that one more plain peer may be kept.
+// makePlainRoom ensures that there is room for one more plain peer.
 func (w *Worker) makePlainRoom() {
 	if w.peers.count < w.cfg.MaxSessions {
 		return
 	}
 	p := w.peers.oldest
 	if p.unproven || w.now < p.provenUntil {
-		slot, _ := w.plainPeers.order.First() // there is one: some places are never given to peers that cannot be evicted
+		slot, _ := w.plainPeers.order.First() // never empty: some slots always belong to peers that can be evicted
 		p = w.plainPeers.slots.At(slot)
 	}
 	if p.unproven {
@@ -96,5 +97,5 @@ func (w *Worker) makePlainRoom() {
 	w.drop(p)
 }
 
-// loopback sources cannot be forged from outside of the machine.
+// loopback reports whether a is a loopback address. These sources cannot be forged from outside of the machine.
 func loopback(a netip.Addr) bool { return a.IsLoopback() }

@@ -11,14 +11,14 @@ import (
 // source is where a datagram came from.
 type source struct {
 	addr   netip.AddrPort
-	router netip.AddrPort // node by way of which it came; invalid: none
-	local  netip.Addr     // of ours, on wildcard sockets
+	router netip.AddrPort // node that forwarded it; invalid: none
+	local  netip.Addr     // our address, on wildcard sockets
 }
 
-// finalGap keeps replayed Finished messages from being answered more often.
+// finalGap is the minimum time between two answers to a repeated Finished message, so that replaying it does not cause more.
 const finalGap = 200 * time.Millisecond
 
-// datagram handles one datagram, in place. handedOver: another worker had it.
+// datagram handles one datagram and changes it in place. handedOver: another worker received it.
 func (w *Worker) datagram(d []byte, from source, handedOver bool) {
 	w.stats.Datagrams++
 	w.stats.BytesIn += uint64(len(d))
@@ -62,8 +62,8 @@ func (w *Worker) datagram(d []byte, from source, handedOver bool) {
 	}
 }
 
-// foreign passes on a datagram of another node's session. Only the first record
-// decides, as in Californium clusters, and only where it is no frame already.
+// foreign forwards a datagram of another node's session. Only the first record decides, as in Californium clusters, and a
+// datagram that was forwarded already is not forwarded again.
 func (w *Worker) foreign(d []byte, from source) bool {
 	if w.cfg.Cluster == nil || from.router.IsValid() {
 		return false
@@ -73,10 +73,10 @@ func (w *Worker) foreign(d []byte, from source) bool {
 		return false
 	}
 	if ok {
-		// The other node has as many workers, as likely as not.
-		w.lane, _ = w.cfg.CIDs.worker(w.record.CID, w.cfg.Workers)
+		// The other node probably has the same number of workers.
+		w.queueHint, _ = w.cfg.CIDs.worker(w.record.CID, w.cfg.Workers)
 		taken := w.cfg.Cluster.Foreign(w, owner, d, from.addr, w.now)
-		w.lane = 0
+		w.queueHint = 0
 		if taken {
 			w.stats.Foreign++
 			w.returns.note(from.addr, from.local)
@@ -87,7 +87,7 @@ func (w *Worker) foreign(d []byte, from source) bool {
 	return false
 }
 
-// handOver gives the rest of a datagram to the worker that its connection id hints at.
+// handOver passes the rest of a datagram to the worker in the hint of its connection id.
 func (w *Worker) handOver(d []byte, from source, before bool) bool {
 	if before || len(w.workers) < 2 {
 		return false
@@ -113,12 +113,11 @@ func (w *Worker) clear(r *record.Record, from source) {
 	if r.Type == record.Handshake {
 		w.pendingRecord(r, from)
 	}
-	// ChangeCipherSpec carries nothing that epochs do not say; alerts of epoch 0
-	// prove nothing.
+	// ChangeCipherSpec contains nothing that the epoch does not show, and alerts of epoch 0 prove nothing. Both are ignored.
 }
 
-// unnamed handles a record of epoch 1 without a connection id: of the session at
-// that address, or of the handshake that is to replace it.
+// unnamed handles a record of epoch 1 without a connection id. It belongs to the session of that address, or to the
+// handshake that will replace this session.
 func (w *Worker) unnamed(r *record.Record, from source, received int) (left int) {
 	p := w.peers.byAddress[from.addr]
 	if (p == nil || r.Type == record.Handshake) && w.pendingRecord(r, from) {
@@ -131,8 +130,8 @@ func (w *Worker) unnamed(r *record.Record, from source, received int) (left int)
 	return w.protected(p, r, from, received)
 }
 
-// protected handles a record of a session, which the bytes received are credited
-// to. It returns those that are left for others.
+// protected handles a record of a session. received bytes are credited to that session's address; the result is how many of
+// them are left to credit to others.
 func (w *Worker) protected(p *Peer, r *record.Record, from source, received int) (left int) {
 	if p == w.liar || p.forged > 0 && w.distrusted(p, from) {
 		w.stats.ForgedDropped++
@@ -176,8 +175,7 @@ func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64, from 
 	switch verdict {
 	case record.Replayed:
 		w.stats.Replays++
-		// Some clients repeat their Finished as the very same record; it was the
-		// first one of its epoch.
+		// Some clients repeat their Finished as exactly the same record, which was the first one of its epoch.
 		if sequence == 0 {
 			w.repeatFinal(p)
 		}
@@ -190,7 +188,7 @@ func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64, from 
 	}
 }
 
-// serve lets the handler answer.
+// serve passes a request to the handler and sends the answer.
 func (w *Worker) serve(p *Peer, payload []byte) {
 	w.stats.Requests++
 	b := w.out.acquire()
@@ -207,7 +205,7 @@ func (w *Worker) serve(p *Peer, payload []byte) {
 	w.transmit(p, record.ApplicationData, b, start, len(answer))
 }
 
-// repeatFinal sends the final flight again, if the client may still need it.
+// repeatFinal sends the final flight again if the client may still need it.
 func (w *Worker) repeatFinal(p *Peer) {
 	if !p.final.Present() || w.now-p.finalSent < finalGap {
 		return

@@ -32,7 +32,7 @@ func (t *sessions) remove(p *Peer) {
 	t.slots.Remove(p.slot)
 }
 
-// touch notes that p has been heard of; renewed says that its place in the list of peers has changed.
+// touch records that a message of p has arrived. renewed: its position in the list of peers has changed.
 func (t *sessions) touch(p *Peer, renewed bool) {
 	if renewed {
 		t.byIdentity.Renew(p.slot)
@@ -42,12 +42,12 @@ func (t *sessions) touch(p *Peer, renewed bool) {
 	}
 }
 
-// fewSessions is how many sessions one device may have left behind. An identity that holds more of a full table is taken for
-// one that many devices share.
+// fewSessions is the maximum number of sessions that one device is assumed to have left behind. If an identity holds more in
+// a full table, many devices are assumed to share it.
 const fewSessions = 4
 
-// makeRoom reports whether a place is free for one more session of an identity, after evicting another one if need be. The
-// table has Config.MaxSessions places. The order in which sessions of a full one are evicted:
+// makeRoom reports whether there is room for one more session of an identity; it may evict another session for it. The table
+// holds Config.MaxSessions sessions. A full table evicts in this order:
 //
 //  1. Sessions that a newer one of the same identity, from the same address and port, has superseded.
 //  2. Sessions of the identity that holds most, if it holds at least two more than the new one's: the one that has been
@@ -58,10 +58,10 @@ const fewSessions = 4
 //     if it has been silent for Config.StaleAfter. That protects sleeping devices that share an identity, and a table in which
 //     each device holds its own one session.
 //
-// Otherwise the new session is refused, and the client is told so with an alert. It has proven its key by then: a refusal at its
-// ClientKeyExchange would tell anybody which identities have sessions. Only completed handshakes evict sessions. A session
-// that is evicted is told so with close_notify, unless a newer one has its address. Stats has a counter for each case, and
-// SessionsFull for refusals.
+// Otherwise the new session is refused and its client receives an alert. The refusal comes only after the client has proven
+// its key: a refusal at the ClientKeyExchange would reveal to anybody which identities have sessions. Only completed
+// handshakes evict sessions. An evicted session receives close_notify, unless a newer session has its address. Stats has a
+// counter for each case, and SessionsFull for refusals.
 func (w *Worker) makeRoom(identity string) bool {
 	if w.peers.count < w.cfg.MaxSessions {
 		return true
@@ -81,7 +81,8 @@ func (w *Worker) makeRoom(identity string) bool {
 	return true
 }
 
-// victim is the session that makes room for one of an identity, and what counts it. The table is not empty.
+// victim returns the session to evict for a new session of an identity, and the counter of the case. The table must not be
+// empty.
 func (w *Worker) victim(identity string) (p *Peer, counter *uint64) {
 	t := &w.sessions
 	if slot, ok := t.superseded.First(); ok {
@@ -118,7 +119,7 @@ func (w *Worker) expire() {
 	}
 }
 
-// idleDue is when the next session expires, up to touchGrain late.
+// idleDue returns when the next session expires; the result may be late by up to touchGrain.
 func (w *Worker) idleDue() time.Duration {
 	if w.cfg.SessionIdle == 0 || w.server == nil || w.peers.oldest == nil {
 		return Never
@@ -126,8 +127,8 @@ func (w *Worker) idleDue() time.Duration {
 	return w.peers.oldest.last + w.cfg.SessionIdle
 }
 
-// addresses finds the session that has last come to be at an address. It is a hint: of two addresses that share an element
-// the newer one stays. The peer found is to be checked.
+// addresses finds the session that has most recently moved to an address. The result is a hint that the caller must check,
+// because the newer of two addresses that share an element replaces the older.
 type addresses struct {
 	seed     maphash.Seed
 	elements []int32 // slot of the peer, plus 1
@@ -148,16 +149,16 @@ func (a *addresses) element(addr netip.AddrPort) *int32 {
 	return &a.elements[maphash.Comparable(a.seed, addr)&uint64(len(a.elements)-1)]
 }
 
-// at notes that p is at its address now.
+// at records that p is at its address now.
 func (t *sessions) at(p *Peer) {
 	if !p.byAddress {
 		*t.addresses.element(p.addr) = p.slot + 1
 	}
 }
 
-// supersede marks the session that p, which is not in the table yet, most likely replaces: of the same identity, at the same
-// address. It is not ended, for another device of a shared identity may have had the address before; a record of it takes the
-// mark away.
+// supersede marks the session that p, which is not in the table yet, most likely replaces: the one of the same identity at
+// the same address. The session is not ended, because another device of a shared identity may have had the address before. A
+// record of the session removes the mark.
 func (t *sessions) supersede(p *Peer) {
 	slot := *t.addresses.element(p.addr) - 1
 	if slot < 0 {

@@ -161,9 +161,9 @@ func TestRouterAnswersFromTheAddressAsked(t *testing.T) {
 		defer first.Close()
 		d := connectUDP(t, first, nodeTwo.Addr())
 		b := make([]byte, 2048)
-		for _, asked := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
+		for _, target := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
 			// Connected: it hears nobody else.
-			conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(asked), nodeOne.Addr().Port())))
+			conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(target), nodeOne.Addr().Port())))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func TestRouterAnswersFromTheAddressAsked(t *testing.T) {
 			}
 			n, err := conn.Read(b)
 			if err != nil || d.open(b[:n]) != "hello" {
-				t.Fatalf("%d workers, asked at %s: %v; %+v", workers, asked, err, nodeOne.Stats())
+				t.Fatalf("%d workers, asked at %s: %v; %+v", workers, target, err, nodeOne.Stats())
 			}
 		}
 	}
@@ -364,7 +364,7 @@ func TestNeitherSocketStarvesTheOther(t *testing.T) {
 			}
 		}
 		l := e.loops[0]
-		heard := func() bool {
+		answered := func() bool {
 			if busyLink {
 				return l.worker.stats.Datagrams > 0
 			}
@@ -376,7 +376,7 @@ func TestNeitherSocketStarvesTheOther(t *testing.T) {
 		}
 		send(1, quiet)
 		arrives(t, l, busyLink)
-		for round := 0; !heard(); round++ {
+		for round := 0; !answered(); round++ {
 			if round == 20 {
 				t.Fatalf("busy link %t: the other socket was not read in %d rounds", busyLink, round)
 			}

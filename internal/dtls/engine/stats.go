@@ -7,7 +7,7 @@ type Stats struct {
 	Sessions uint64 `json:"sessions"`
 	HalfOpen uint64 `json:"half_open"`
 
-	Rounds     uint64 `json:"rounds"` // of the workers: Datagrams in each say how well they batch
+	Rounds     uint64 `json:"rounds"` // of the workers; Datagrams per round show how large batches are
 	Datagrams  uint64 `json:"datagrams"`
 	RecordsIn  uint64 `json:"records_in"`
 	RecordsOut uint64 `json:"records_out"`
@@ -23,9 +23,9 @@ type Stats struct {
 	Replaced         uint64 `json:"replaced"`          // sessions whose address made a new one
 
 	BadMACs        uint64 `json:"bad_macs"`        // records that failed to open, of sessions and of handshakes
-	ForgedDropped  uint64 `json:"forged_dropped"`  // records not tried, for too many from there had failed to open
+	ForgedDropped  uint64 `json:"forged_dropped"`  // records not tried, because too many from their source had failed to open
 	ForgersEvicted uint64 `json:"forgers_evicted"` // sources of such records that made room for others
-	Spent          uint64 `json:"sessions_spent"`  // sessions ended, for too many records had failed to open
+	Spent          uint64 `json:"sessions_spent"`  // sessions ended because too many records had failed to open
 	Replays        uint64 `json:"replays"`         // records
 	Malformed      uint64 `json:"malformed"`       // records
 	UnknownCIDs    uint64 `json:"unknown_cids"`    // records of no session
@@ -46,7 +46,7 @@ type Stats struct {
 	PathChallenges  uint64 `json:"path_challenges"`  // sent to new addresses of sessions (RFC 9853)
 	UnprovenPeers   uint64 `json:"unproven_peers"`   // current: plain peers that may be evicted
 	UnprovenEvicted uint64 `json:"unproven_evicted"` // unproven plain peers that made room
-	Amplified       uint64 `json:"amplified"`        // datagrams not sent, for they exceed what an unproven address may get
+	Amplified       uint64 `json:"amplified"`        // datagrams not sent, because they exceed the budget of an unproven address
 	EarlyHeld       uint64 `json:"early_held"`       // requests that came before the Finished and were kept
 	SendErrors      uint64 `json:"send_errors"`
 
@@ -60,7 +60,7 @@ type Stats struct {
 	KernelDrops    uint64 `json:"kernel_drops"`    // datagrams the sockets' queues had no room for
 }
 
-// published is a worker's counters as others may see them, renewed after every batch.
+// published is a copy of a worker's counters for other goroutines, updated after every batch.
 type published struct {
 	mu    sync.Mutex
 	stats Stats
@@ -70,16 +70,16 @@ func (w *Worker) publish() {
 	w.stats.Sessions = uint64(w.peers.count)
 	w.stats.HalfOpen = uint64(w.halfOpens.due.Len())
 	w.stats.UnprovenPeers = uint64(w.plainPeers.order.Len())
-	w.said.mu.Lock()
-	defer w.said.mu.Unlock()
-	w.said.stats = w.stats
+	w.published.mu.Lock()
+	defer w.published.mu.Unlock()
+	w.published.stats = w.stats
 }
 
 // Stats returns the counters as of the last batch. Safe from any goroutine.
 func (w *Worker) Stats() Stats {
-	w.said.mu.Lock()
-	defer w.said.mu.Unlock()
-	return w.said.stats
+	w.published.mu.Lock()
+	defer w.published.mu.Unlock()
+	return w.published.stats
 }
 
 func (s *Stats) add(o *Stats) {

@@ -12,9 +12,8 @@ const (
 	sendSize = LinkHeadRoom + record.MaxHeadRoom + MaxPayload + record.MaxTailRoom + 128
 	// receiveSize is the largest datagram taken; with its frame's header it fits a send buffer.
 	receiveSize = sendSize - LinkHeadRoom
-	// inHand is how many send buffers may be neither queued nor free: one that is
-	// being answered into, one of Send meanwhile, one of LinkBuffer, and as many
-	// for a request that came in a frame.
+	// inHand is the maximum number of send buffers that are neither queued nor free: one that holds an answer in progress,
+	// one of a Send meanwhile, one of LinkBuffer, and the same number for a request that came in a frame.
 	inHand = 6
 )
 
@@ -28,7 +27,7 @@ type transmit struct {
 	sorted     []udpio.Message
 	linkBuffer []byte
 
-	// flushed writes messages out; the sockets, or a test.
+	// publicOut and linkOut write messages to the sockets, or to a test.
 	publicOut, linkOut func([]udpio.Message)
 }
 
@@ -67,18 +66,18 @@ func (t *transmit) public(b, datagram []byte, to netip.AddrPort, local netip.Add
 	t.toPublic = append(t.toPublic, udpio.Message{Buf: datagram, N: len(datagram), Addr: to, Local: local})
 }
 
-// linked is a message of the link. Those of one lane are for one worker of the
-// other node: a segmented send arrives at one socket as a whole.
+// linked is a message of the link. Messages with the same queueHint are for one worker of the other node, because a
+// segmented send arrives at one socket as a whole.
 type linked struct {
-	frame []byte
-	to    netip.AddrPort
-	lane  int
+	frame     []byte
+	to        netip.AddrPort
+	queueHint int
 }
 
 // link queues frame, a part of buffer b.
-func (t *transmit) link(b, frame []byte, to netip.AddrPort, lane int) {
+func (t *transmit) link(b, frame []byte, to netip.AddrPort, queueHint int) {
 	t.used = append(t.used, b)
-	t.toLink = append(t.toLink, linked{frame: frame, to: to, lane: lane})
+	t.toLink = append(t.toLink, linked{frame: frame, to: to, queueHint: queueHint})
 }
 
 // flush writes everything queued and frees its buffers.
@@ -98,16 +97,16 @@ func (t *transmit) flush() {
 	t.used = t.used[:0]
 }
 
-// gather puts link messages of one node, lane and length together, so that they
-// leave as one segmented send. There are few nodes.
+// gather puts link messages with the same node, queue hint and length next to each other, so that they leave in one
+// segmented send. The number of nodes is small.
 func (t *transmit) gather() []udpio.Message {
 	t.sorted = t.sorted[:0]
 	left := t.toLink
 	for len(left) > 0 {
 		first := left[0]
-		rest := left[:0] // written behind where it is read
+		rest := left[:0] // the loop has read these elements before it overwrites them
 		for _, m := range left {
-			if m.to == first.to && m.lane == first.lane && len(m.frame) == len(first.frame) {
+			if m.to == first.to && m.queueHint == first.queueHint && len(m.frame) == len(first.frame) {
 				t.sorted = append(t.sorted, udpio.Message{Buf: m.frame, N: len(m.frame), Addr: m.to})
 			} else {
 				rest = append(rest, m)
@@ -118,10 +117,9 @@ func (t *transmit) gather() []udpio.Message {
 	return t.sorted
 }
 
-// Send seals payload for p and queues it; the batch is written when the worker
-// comes round. It returns false if p is closed, payload exceeds MaxPayload or
-// the amplification limit of an address not yet proven forbids it. payload is
-// copied.
+// Send seals payload for p and queues it; the worker writes the batch at the end of its current round. It returns false if p
+// is closed, if payload exceeds MaxPayload, or if the amplification limit of an unproven address forbids it. It copies
+// payload.
 func (w *Worker) Send(p *Peer, payload []byte) bool {
 	if p.closed || len(payload) > MaxPayload {
 		return false
@@ -139,7 +137,7 @@ func headRoom(p *Peer) int {
 	return LinkHeadRoom + p.association.HeadRoom()
 }
 
-// transmit seals b[start:start+n] and queues it the way p's replies go.
+// transmit seals b[start:start+n] and queues it on the path of p's replies.
 func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n int) bool {
 	if !w.charge(p, n+p.Overhead()) {
 		w.out.release(b)
@@ -162,7 +160,7 @@ func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n in
 	return true
 }
 
-// dispatch queues datagram, which starts at b[at:], the way p's newest record came.
+// dispatch queues datagram, which starts at b[at:], on the path on which p's newest record came.
 func (w *Worker) dispatch(p *Peer, b []byte, at int, datagram []byte) {
 	if p.router.IsValid() && w.cfg.Cluster != nil {
 		if from, ok := w.cfg.Cluster.Return(w, b, at, datagram, p.addr, p.router); ok && from >= 0 && from <= at {

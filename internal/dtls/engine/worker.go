@@ -8,7 +8,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// Worker is one core's share of an Engine.
+// Worker owns one core's share of the sessions of an Engine.
 type Worker struct {
 	id      int
 	workers []*Worker // all of the engine, for hand-over
@@ -30,13 +30,13 @@ type Worker struct {
 	scratch   record.Scratch
 	record    record.Record
 	cidLength int      // -1: none
-	lane      int      // worker of the other node that a frame of Foreign is for
+	queueHint int      // worker of the other node for which a frame of Foreign is meant
 	returns   *returns // of the engine; nil without a cluster or a wildcard
 
-	out   transmit
-	inbox inbox
-	stats Stats
-	said  published
+	out       transmit
+	inbox     inbox
+	stats     Stats
+	published published
 }
 
 func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
@@ -63,7 +63,7 @@ func (w *Worker) ID() int { return w.id }
 // Now is the time of the current batch, since the engine was opened.
 func (w *Worker) Now() time.Duration { return w.now }
 
-// WakeAt asks for Handler.Tick no later than at.
+// WakeAt requests a call of Handler.Tick no later than at.
 func (w *Worker) WakeAt(at time.Duration) { w.wakeAt = min(w.wakeAt, at) }
 
 // Post runs f on the worker's goroutine, soon. Safe from any goroutine; false
@@ -81,16 +81,15 @@ func (w *Worker) Close(p *Peer) {
 	w.drop(p)
 }
 
-// Inject handles datagram as if it had come from client, by way of router; it
-// changes the bytes. Replies take the same way until a newer record comes
-// another one.
+// Inject handles datagram as if client had sent it, forwarded by router; it changes the bytes. Replies take the same path
+// until a newer record arrives on another one.
 func (w *Worker) Inject(datagram []byte, client, router netip.AddrPort) {
 	w.stats.Injected++
 	w.datagram(datagram, source{addr: client, router: router}, false)
 }
 
-// SendRaw sends datagram, a copy of it, from the public socket: from the address
-// to which the client has sent its latest foreign datagram, if it is known.
+// SendRaw sends a copy of datagram from the public socket. The source address is the one to which the client has sent its
+// latest foreign datagram, if that is known.
 func (w *Worker) SendRaw(datagram []byte, to netip.AddrPort) {
 	b := w.out.acquire()
 	if len(datagram) > len(b) {
@@ -101,8 +100,8 @@ func (w *Worker) SendRaw(datagram []byte, to netip.AddrPort) {
 	w.out.public(b, b[:copy(b, datagram)], to, w.returns.local(to))
 }
 
-// LinkBuffer returns the next send buffer of the link socket, to be filled and
-// given to LinkSend at once; it is overwritten otherwise.
+// LinkBuffer returns the next send buffer of the link socket. Fill it and pass it to LinkSend at once; another call would
+// overwrite it.
 func (w *Worker) LinkBuffer() []byte {
 	if w.out.linkBuffer == nil {
 		w.out.linkBuffer = w.out.acquire()
@@ -110,15 +109,15 @@ func (w *Worker) LinkBuffer() []byte {
 	return w.out.linkBuffer
 }
 
-// LinkSend queues the first n bytes of LinkBuffer to a node; equal lengths to
-// one node leave together (UDP_SEGMENT).
+// LinkSend queues the first n bytes of LinkBuffer for a node. Messages of equal length for one node leave together
+// (UDP_SEGMENT).
 func (w *Worker) LinkSend(n int, to netip.AddrPort) {
 	b := w.LinkBuffer()
 	w.out.linkBuffer = nil
-	w.out.link(b, b[:n], to, w.lane)
+	w.out.link(b, b[:n], to, w.queueHint)
 }
 
-// tick runs what is due.
+// tick runs the timers that are due.
 func (w *Worker) tick() {
 	for h := w.halfOpens.dueBy(w.now); h != nil; h = w.halfOpens.dueBy(w.now) {
 		w.halfOpenDue(h)
@@ -134,7 +133,7 @@ func (w *Worker) tick() {
 	}
 }
 
-// next is when tick is due again.
+// next returns when tick is due again.
 func (w *Worker) next() time.Duration {
 	return min(w.halfOpens.next(), w.idleDue(), w.wakeAt, w.clusterAt)
 }

@@ -23,7 +23,7 @@ const (
 	KindQUICShort               // QUIC short header
 	KindQUICLong                // QUIC long header whose destination CID the server chose
 	KindQUICInitial             // QUIC Initial, 0-RTT or version negotiation: the client may have chosen the CID
-	KindQUICOther               // QUIC long header of another version (RFC 8999 section 5.1): who chose the CID cannot be told
+	KindQUICOther               // QUIC long header of another version (RFC 8999 section 5.1): it is not known who chose the CID
 )
 
 func (k Kind) String() string {
@@ -58,8 +58,9 @@ const (
 // the wire does not carry it. DTLS 1.2 records before the one with a CID are stepped over (at most MaxRecords in
 // all): a client's last flight starts with plaintext records. Malformed or truncated input has no CID. Safe on any bytes.
 //
-// The first byte tells DTLS from QUIC. Where only QUIC is spoken, every datagram is QUIC's, as clients may clear the fixed
-// bit (RFC 9287). Beside DTLS bytes below 64 are not QUIC's (RFC 9443): who shares a port must not offer to clear it.
+// The first byte distinguishes DTLS from QUIC. On a port with QUIC only, every datagram is QUIC, because clients may clear
+// the fixed bit (RFC 9287). On a port that DTLS shares, bytes below 64 are not QUIC (RFC 9443), so a server on a shared port
+// must not offer to clear the fixed bit.
 func Locate(datagram []byte, protocols Protocols, length int) (id []byte, kind Kind, ok bool) {
 	b := datagram
 	if length < 0 || length > MaxLength || len(b) == 0 {
@@ -128,9 +129,9 @@ func locateQUIC(b []byte, length int) ([]byte, Kind, bool) {
 	return b[quicLongHeader : quicLongHeader+n : quicLongHeader+n], quicLongKind(b), true
 }
 
-// quicLongKind tells packets of an established choice of CID (Handshake, Retry) from those that may still carry the
-// client's own. The types are numbered differently by RFC 9000 section 17.2 and RFC 9369 section 3.2; of other versions
-// only the place of the CID is known (RFC 8999).
+// quicLongKind distinguishes packets whose CID the server has chosen (Handshake, Retry) from those that may still carry the
+// client's own choice. RFC 9000 section 17.2 and RFC 9369 section 3.2 number the types differently; of other versions only
+// the position of the CID is known (RFC 8999).
 func quicLongKind(b []byte) Kind {
 	version := uint32(b[1])<<24 | uint32(b[2])<<16 | uint32(b[3])<<8 | uint32(b[4])
 	packetType := b[0] >> 4 & 3

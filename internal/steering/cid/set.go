@@ -5,17 +5,17 @@ import (
 	"fmt"
 )
 
-// Set is what one service accepts: the formats on its port and the layouts in use, newest first. More than one layout
-// needs rotation bits at one place in all of them, with different values; that also lets their lengths differ.
-// Immutable after Validate, safe for concurrent use.
+// Set describes the CIDs that one service accepts: the formats on its port and the layouts in use, newest first. More than
+// one layout requires rotation bits at the same position in all of them, with different values; their lengths may then
+// differ. Immutable after Validate, safe for concurrent use.
 type Set struct {
 	Protocols Protocols
 	Layouts   []Layout
 }
 
-// Find locates the CID of a UDP payload and decodes its owner. found: there is a CID that the server chose (an Initial
-// of QUIC is none, one of an unknown version is if it is of one of the layouts). layout is the index of the CID's layout, which
-// says whose id owner is; -1: it is of none of them. It allocates nothing.
+// Find locates the CID of a UDP payload and decodes its owner. found: there is a CID that the server chose. The CID of a
+// QUIC Initial does not count; that of an unknown QUIC version counts if it matches one of the layouts. layout is the index
+// of the CID's layout, to which owner belongs; -1: the CID matches none of them. Find allocates nothing.
 func (s *Set) Find(datagram []byte) (layout int, owner uint32, found bool) {
 	for i := range s.Layouts {
 		id, kind, ok := Locate(datagram, s.Protocols, s.Layouts[i].Length)

@@ -19,9 +19,9 @@
 //	}
 //	order.Add(slot, evict.SourceOf(client))
 //
-// A table that should always have a place for what is new keeps a small share of its places for unproven entries: an entry
-// that proves itself while all other places hold proven ones stays in the Order. Renew moves an entry to the end of its
-// source's queue, for tables in which the entry that has been silent longest should go first.
+// A table that must always have room for new state reserves a small share of its slots for unproven entries: an entry that
+// proves itself while all other slots hold proven ones stays in the Order. Renew moves an entry to the end of its source's
+// queue, for tables in which the entry that has been silent longest must go first.
 //
 // All operations take constant time and allocate nothing once the Order has reached its size. The package is pure: no
 // clock, no goroutine, no lock.

@@ -61,7 +61,7 @@ func (o *Order[K]) Add(slot int32, key K) {
 	o.count++
 }
 
-// Remove takes a slot out of the order, because its entry ended or has proven itself. It says whether it was there.
+// Remove removes a slot from the order, because its entry ended or has proven itself. It reports whether the slot was there.
 func (o *Order[K]) Remove(slot int32) bool {
 	if !o.Has(slot) {
 		return false
@@ -87,7 +87,7 @@ func (o *Order[K]) Renew(slot int32) {
 	o.push(g, slot)
 }
 
-// Has says whether a slot is in the order.
+// Has reports whether a slot is in the order.
 func (o *Order[K]) Has(slot int32) bool {
 	return slot >= 0 && int(slot) < o.entries.Len() && o.entries.At(slot).group != 0
 }
@@ -106,9 +106,9 @@ func (o *Order[K]) First() (slot int32, ok bool) {
 	return o.FirstOfLargest()
 }
 
-// FirstOfLargest returns the slot of the oldest entry of the key that holds most, for a table that shares its places evenly
-// among keys. Of keys that hold equally many, it is the one that has held so many for longest. It returns false if the order
-// is empty.
+// FirstOfLargest returns the slot of the oldest entry of the key that holds most entries, for a table that shares its slots
+// evenly among keys. Among keys that hold equally many, it chooses the one that has held so many for the longest time. It
+// returns false if the order is empty.
 func (o *Order[K]) FirstOfLargest() (slot int32, ok bool) {
 	if o.count == 0 {
 		return 0, false
@@ -200,7 +200,7 @@ func (o *Order[K]) unlink(g, slot int32) {
 	}
 }
 
-// resize moves a group to the list of its new size, and forgets an empty one.
+// resize moves a group to the list of its new size, and removes an empty one.
 func (o *Order[K]) resize(g int32, by int) {
 	group := o.groups.At(g)
 	if group.size > 0 {
@@ -215,7 +215,7 @@ func (o *Order[K]) resize(g int32, by int) {
 		group.key = zero // what it points to may be freed
 		group.after, o.free = o.free, g+1
 	}
-	// By at most one step: a resize changes one group by one entry.
+	// This moves at most one step, because a resize changes one group by one entry.
 	for o.largest > 0 && o.bySize.At(int32(o.largest)).first == none {
 		o.largest--
 	}

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Source is who is accountable for an address that cannot be told apart further: the IPv4 address (all clients behind one
-// NAT are one source), or the IPv6 /48 (one site can use all addresses in it).
+// Source identifies who is accountable for an address, as far as addresses can tell: the IPv4 address (all clients behind
+// one NAT are one source), or the IPv6 /48 (one site can use all addresses in it).
 type Source uint64
 
 // SourceOf returns the source of an address. IPv4-mapped IPv6 addresses are IPv4 addresses.

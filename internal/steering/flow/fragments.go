@@ -13,10 +13,10 @@ type FragmentKey struct {
 	Src, Dst [16]byte
 	ID       uint32
 	Proto    uint8 // 0 in IPv6
-	Left     bool  // as it left after NAT, which is another name than one that came
+	Left     bool  // the datagram after NAT; its name differs from that of an arriving one
 }
 
-// Held is what a fragment look-up tells the caller to do.
+// Held is the result of a fragment look-up: what the caller must do.
 type Held uint8
 
 const (
@@ -24,10 +24,10 @@ const (
 	FragmentKnown Held = iota
 	// FragmentWait: the first fragment was not seen; hold this one.
 	FragmentWait
-	// FragmentLost: one of this datagram's fragments could not be held, so the
-	// datagram cannot be whole: drop this one too.
+	// FragmentLost: one fragment of this datagram could not be held, so the datagram cannot become complete. Drop this one
+	// too.
 	FragmentLost
-	// FragmentRefused: the table is full, nothing was remembered.
+	// FragmentRefused: the table is full and nothing was recorded.
 	FragmentRefused
 )
 
@@ -36,8 +36,8 @@ const (
 // datagrams known and the fragments that wait; the fragments themselves stay
 // with the caller.
 //
-// Bounds: maxEntries datagrams, maxHeld fragments that wait, maxPerDatagram of
-// one datagram. A datagram cannot prove itself; what is worth most stays longest:
+// Bounds: maxEntries datagrams, maxHeld fragments that wait, maxPerDatagram of one datagram. A datagram cannot prove itself,
+// so the most useful entries stay longest:
 //
 //   - A full table evicts for a new datagram lost ones first, the oldest of them,
 //     then waiting ones, then, for a first fragment, known ones. Waiting ones have
@@ -76,11 +76,11 @@ type FragmentCounters struct {
 	Inserts           uint64 // datagrams entered
 	Lookups           uint64 // fragments asked about
 	Waited            uint64 // fragments that were told to wait
-	Refused, Poisoned uint64 // datagrams not entered, the table was full; fragments that could not be held
+	Refused, Poisoned uint64 // datagrams refused because the table was full; fragments that could not be held
 	Collisions        uint64 // first fragments of a known datagram with another value
 	Expired           uint64 // datagrams forgotten
 	Unanswered        uint64 // fragments whose first one never came
-	HeldEvicted       uint64 // fragments that waited, dropped so that others may wait
+	HeldEvicted       uint64 // waiting fragments that were dropped to make room for others
 	EvictedLost       uint64 // datagrams forgotten before their time, to make room: lost ones,
 	EvictedWaiting    uint64 // such that waited for their first fragment,
 	EvictedKnown      uint64 // and such whose first fragment was seen
@@ -153,9 +153,9 @@ func (f *Fragments[V]) Later(k FragmentKey, now time.Duration) (v V, h Held) {
 	switch {
 	case e.lost:
 	case int(e.held) >= f.maxPerKey:
-		f.lose(at, e) // the caller drops what is held, as it does for every FragmentLost
+		f.lose(at, e) // the caller drops the held fragments, as for every FragmentLost
 	case f.held >= f.maxHeld:
-		f.evictHeld() // perhaps this very datagram
+		f.evictHeld() // this may evict the fragments of this datagram
 	}
 	if e.lost {
 		f.totals.Poisoned++
@@ -175,7 +175,7 @@ func (f *Fragments[V]) early(k FragmentKey, now time.Duration) Held {
 	}
 	e := fragment[V]{held: 1}
 	if !wait {
-		// Remember the loss if there is room, so that no half datagram travels on.
+		// Record the loss if there is room, so that no incomplete datagram is forwarded.
 		e = fragment[V]{lost: true}
 	}
 	if !f.put(k, e, now) || !wait {
@@ -186,8 +186,7 @@ func (f *Fragments[V]) early(k FragmentKey, now time.Duration) Held {
 	return FragmentWait
 }
 
-// evictHeld frees places for fragments that wait: the source that holds most
-// waiting datagrams loses its oldest one.
+// evictHeld makes room for waiting fragments: the source that holds most waiting datagrams loses its oldest one.
 func (f *Fragments[V]) evictHeld() {
 	slot, ok := f.waiting.First()
 	if !ok {
@@ -198,7 +197,7 @@ func (f *Fragments[V]) evictHeld() {
 	f.lose(Ref(slot), &s.value)
 }
 
-// drop has the caller drop the fragments that a datagram waits with.
+// drop makes the caller drop the waiting fragments of a datagram.
 func (f *Fragments[V]) drop(k FragmentKey, e *fragment[V]) {
 	f.totals.HeldEvicted += uint64(e.held)
 	if f.dropHeld != nil {
@@ -230,8 +229,7 @@ func (f *Fragments[V]) Counters() FragmentCounters {
 	return c
 }
 
-// makeRoom evicts a datagram for the new one k if the table is full, and says
-// whether there is room.
+// makeRoom evicts a datagram for the new one k if the table is full, and reports whether there is room.
 func (f *Fragments[V]) makeRoom(k *FragmentKey, v *fragment[V], now time.Duration) bool {
 	if f.table.Len() < f.table.Max() {
 		return true
@@ -290,8 +288,8 @@ func (f *Fragments[V]) put(k FragmentKey, v fragment[V], now time.Duration) bool
 	return true
 }
 
-// Expire forgets datagrams whose time is over; First and Later do so too. The
-// caller drops what it still holds for them.
+// Expire removes datagrams whose time is over; First and Later do so too. The caller drops the fragments that it still holds
+// for them.
 func (f *Fragments[V]) Expire(now time.Duration) {
 	for {
 		e := f.table.oldest(now)

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-lb/weir/internal/steering/siphash"
 )
 
-// HashKey is a SipHash key, the same on every load balancer of a tier so that
-// each of them picks the same backend for a flow.
+// HashKey is a SipHash key. It is the same on every load balancer of a tier, so that all of them choose the same backend for
+// a flow.
 type HashKey [16]byte
 
 // keyBytes is the length of the hashed form of a Key; the eBPF data path
@@ -25,9 +25,8 @@ func (h HashKey) Flow(k Key) uint64 {
 	return siphash.Sum((*[16]byte)(&h), b[:])
 }
 
-// Source returns the SipHash-2-4 of the source address alone: the 40-byte form
-// with everything behind the source zero. All flows of one client, whatever
-// their ports, protocol and destination, share it.
+// Source returns the SipHash-2-4 of the source address alone: the 40-byte form with zeros after the source. All flows of one
+// client have this hash in common, whatever their ports, protocol and destination.
 func (h HashKey) Source(k Key) uint64 {
 	var b [keyBytes]byte
 	copy(b[0:16], k.Src[:])

@@ -2,10 +2,9 @@ package flow
 
 import "encoding/binary"
 
-// The hashes of nfqlb, for a tier that has such balancers too: djb2 (h·33 + byte
-// from 5381, 32 bits) over 40 bytes: source, destination, two bytes that are
-// zero but for pings, the protocol little-endian, and the ports in network
-// order. A ping has its identifier in those two bytes, and no ports.
+// The hashes of nfqlb, for a tier that also has such balancers: djb2 (h·33 + byte from 5381, 32 bits) over 40 bytes. The
+// bytes are source, destination, two bytes that are zero except for pings, the protocol little-endian, and the ports in
+// network order. A ping has its identifier in those two bytes, and no ports.
 
 // NFQLBFlow returns the hash of the whole key.
 func NFQLBFlow(k Key) uint32 {

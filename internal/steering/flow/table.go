@@ -29,7 +29,7 @@ type Table[K comparable, V any] struct {
 	due   heap.Heap[time.Duration] // slots by expiry
 
 	source    func(*K) evict.Source // nil: entries do not prove themselves
-	removed   func(Ref, K, *V)      // nil: nobody wants to know
+	removed   func(Ref, K, *V)      // nil: no callback
 	order     evict.Order[evict.Source]
 	proven    int
 	maxProven int
@@ -46,12 +46,12 @@ type slot[K comparable, V any] struct {
 	proven bool
 }
 
-// reclaimPerPut is how many expired entries each insertion removes in passing,
-// so that a table that is not full shrinks too, without a sweep.
+// reclaimPerPut is how many expired entries each insertion also removes, so that a table that is not full shrinks as well,
+// without a sweep.
 const reclaimPerPut = 2
 
-// maxPresized bounds the memory that a table takes before its use, 16 bytes for
-// each entry of its heap. All else grows by small blocks.
+// maxPresized bounds the entries for which a table allocates memory in advance, 16 bytes each for its heap. All other memory
+// grows in small blocks.
 const maxPresized = 1 << 18
 
 // NewTable returns a table of at most max entries. Memory grows with use.
@@ -69,7 +69,7 @@ func NewProvingTable[K comparable, V any](max int, source func(*K) evict.Source,
 	return t
 }
 
-// maxProven is how many of max entries may be proven, so that a new one finds room.
+// maxProven is the maximum number of proven entries among max entries, so that a new one finds room.
 func maxProven(max int) int {
 	if max == 1 {
 		return 1
@@ -84,9 +84,8 @@ func (t *Table[K, V]) Get(k K, now time.Duration) *V {
 	return v
 }
 
-// Put sets the value of k for ttl from now; an entry that is there already stays
-// proven or not. It returns false, and keeps nothing, when the table is full of
-// live entries of which none may be evicted.
+// Put sets the value of k for ttl from now. An existing entry stays proven or unproven. Put returns false and stores nothing
+// when the table is full of live entries none of which may be evicted.
 func (t *Table[K, V]) Put(k K, v V, now, ttl time.Duration) bool {
 	_, ok := t.put(k, v, now, ttl)
 	return ok
@@ -115,14 +114,14 @@ func (t *Table[K, V]) put(k K, v V, now, ttl time.Duration) (int32, bool) {
 	return i, true
 }
 
-// Evict removes an entry for a new one that needs what it holds outside of the
-// table. The caller knows that it is unproven, or begins anew. Pointers to other entries stay valid.
+// Evict removes an entry in favour of a new one that needs a resource which the entry holds outside of the table. The caller
+// knows that the entry is unproven, or starts again. Pointers to other entries stay valid.
 func (t *Table[K, V]) Evict(at Ref) {
 	t.remove(int32(at))
 	t.evicted++
 }
 
-// evict removes the unproven entry that goes first, and says whether there is one.
+// evict removes the unproven entry that is first in the order of eviction, and reports whether there is one.
 func (t *Table[K, V]) evict() bool {
 	i, ok := t.order.First()
 	if ok {
@@ -132,16 +131,15 @@ func (t *Table[K, V]) evict() bool {
 	return ok
 }
 
-// Ref names the place of an entry, so that renewing needs no second look-up.
-// Like Get's pointer it is valid until the next call that is not Get, Find,
-// Renew, RenewAt, Prove, Proven, Expiry, Until, Scan or All.
+// Ref is the slot of an entry, so that renewing needs no second look-up. Like the pointer of Get it is valid until the next
+// call that is not Get, Find, Renew, RenewAt, Prove, Proven, Expiry, Until, Scan or All.
 type Ref int32
 
-// Proven says whether an entry has proven itself.
+// Proven reports whether an entry has proven itself.
 func (t *Table[K, V]) Proven(at Ref) bool { return t.slots.At(int32(at)).proven }
 
-// Prove notes that an entry has proven itself. Where all that may be proven are,
-// it becomes the newest unproven one of its source instead.
+// Prove records that an entry has proven itself. If the maximum of proven entries is reached, it makes the entry the newest
+// unproven one of its source instead.
 func (t *Table[K, V]) Prove(at Ref) {
 	s := t.slots.At(int32(at))
 	switch {
@@ -165,7 +163,7 @@ func (t *Table[K, V]) Next() (k K, v *V) {
 	return s.key, &s.value
 }
 
-// Find is Get that also returns the entry's place.
+// Find is Get that also returns the entry's slot.
 func (t *Table[K, V]) Find(k K, now time.Duration) (*V, Ref) {
 	i, ok := t.index[k]
 	if !ok {
@@ -178,9 +176,8 @@ func (t *Table[K, V]) Find(k K, now time.Duration) (*V, Ref) {
 	return &s.value, Ref(i)
 }
 
-// RenewAt moves the expiry of an entry to ttl from now if that changes it by at
-// least step, and says whether it did. A step keeps busy flows from reordering
-// the table with every packet.
+// RenewAt moves the expiry of an entry to ttl from now if that changes it by at least step, and reports whether it did. The
+// step prevents busy flows from reordering the table with every packet.
 func (t *Table[K, V]) RenewAt(at Ref, now, ttl, step time.Duration) bool {
 	d := deadline(now, ttl) - t.slots.At(int32(at)).expiry
 	if d < step && d > -step {
@@ -190,7 +187,7 @@ func (t *Table[K, V]) RenewAt(at Ref, now, ttl, step time.Duration) bool {
 	return true
 }
 
-// Renew is RenewAt by key; it says whether k is alive.
+// Renew is RenewAt by key; it reports whether k is alive.
 func (t *Table[K, V]) Renew(k K, now, ttl, step time.Duration) bool {
 	v, at := t.Find(k, now)
 	if v != nil {
@@ -211,7 +208,7 @@ func (t *Table[K, V]) Until(k K) (time.Duration, bool) {
 	return t.slots.At(i).expiry, true
 }
 
-// deadline is now+ttl, at most the end of time.
+// deadline returns now+ttl, limited to the maximum time.
 func deadline(now, ttl time.Duration) time.Duration {
 	if end := now + ttl; ttl < 0 || end >= now {
 		return end
@@ -228,7 +225,7 @@ func (t *Table[K, V]) Clear() {
 	t.free, t.proven = 0, 0
 }
 
-// Delete removes k and says whether it was there.
+// Delete removes k and reports whether it was there.
 func (t *Table[K, V]) Delete(k K) bool {
 	i, ok := t.index[k]
 	if ok {
@@ -262,8 +259,7 @@ func (t *Table[K, V]) oldest(now time.Duration) *V {
 	return &t.slots.At(i).value
 }
 
-// Len returns how many entries the table holds, expired ones that nobody has
-// reclaimed yet included.
+// Len returns how many entries the table holds, including expired ones that are not reclaimed yet.
 func (t *Table[K, V]) Len() int { return len(t.index) }
 
 // Max returns the bound given to NewTable.
@@ -289,10 +285,9 @@ func (t *Table[K, V]) All(now time.Duration) iter.Seq2[K, *V] {
 	}
 }
 
-// Scan is All in steps, between which the table may change in any way. It looks
-// at the n slots from number from on, yields those in use with their expiry, and
-// returns where the next step begins; 0: that was the last one, or yield said
-// false. An entry that is there through all steps is yielded once.
+// Scan is All in steps, between which the table may change in any way. It visits n slots, starting with number from, and
+// yields those in use with their expiry. It returns where the next step begins; 0: that was the last step, or yield returned
+// false. An entry that exists during all steps is yielded once.
 func (t *Table[K, V]) Scan(from, n int, now time.Duration, yield func(K, *V, time.Duration) bool) (next int) {
 	end := min(from+n, t.slots.Len())
 	for i := from; i < end; i++ {

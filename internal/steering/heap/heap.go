@@ -1,8 +1,8 @@
 // Package heap orders the entries of a table by the time at which each is due.
 //
-// A table numbers its entries from 0, densely, as a slab with a list of free slots does. The heap keeps the time beside the
-// number, so that comparing two entries does not touch the table, and knows the place of each number, so that a time can be
-// changed or removed.
+// A table numbers its entries from 0, densely, as a slab with a list of free slots does. The heap stores the time together
+// with the number, so that comparing two entries does not touch the table. It also stores the index of each number in the
+// heap, so that a time can be changed or removed.
 //
 //	h.Set(slot, expiry)      // enter, or move to another time
 //	slot, at, ok := h.First() // the entry that is due first
@@ -20,8 +20,8 @@ const fanout = 4
 
 // Heap holds numbers ordered by a time of type T. The zero Heap is empty and ready to use. Not for concurrent use.
 type Heap[T ~int64] struct {
-	items  []item[T]
-	places slab.Slab[int32] // by number: the index in items, plus 1; 0: not in the heap
+	items   []item[T]
+	indexes slab.Slab[int32] // by number: the index in items, plus 1; 0: not in the heap
 }
 
 type item[T ~int64] struct {
@@ -43,68 +43,68 @@ func (h *Heap[T]) First() (number int32, at T, ok bool) {
 	return h.items[0].number, h.items[0].at, true
 }
 
-// Set makes an entry due at a time, in place of an earlier time of the same number. number must not be negative.
+// Set makes an entry due at a time and replaces an earlier time of the same number. number must not be negative.
 func (h *Heap[T]) Set(number int32, at T) {
-	for h.places.Len() <= int(number) {
-		h.places.Grow()
+	for h.indexes.Len() <= int(number) {
+		h.indexes.Grow()
 	}
-	place := int(*h.places.At(number)) - 1
-	if place < 0 {
+	index := int(*h.indexes.At(number)) - 1
+	if index < 0 {
 		h.items = append(h.items, item[T]{})
 		h.up(len(h.items)-1, item[T]{at, number})
 		return
 	}
-	h.fix(place, item[T]{at, number})
+	h.fix(index, item[T]{at, number})
 }
 
 // Remove takes an entry out, if it is in the heap.
 func (h *Heap[T]) Remove(number int32) {
-	if int(number) >= h.places.Len() {
+	if int(number) >= h.indexes.Len() {
 		return
 	}
-	place := int(*h.places.At(number)) - 1
-	if place < 0 {
+	index := int(*h.indexes.At(number)) - 1
+	if index < 0 {
 		return
 	}
-	*h.places.At(number) = 0
+	*h.indexes.At(number) = 0
 	end := len(h.items) - 1
 	moved := h.items[end]
 	h.items = h.items[:end]
-	if place < end {
-		h.fix(place, moved)
+	if index < end {
+		h.fix(index, moved)
 	}
 }
 
 // Clear removes all entries. The memory of the order is kept, that of the numbers is freed.
 func (h *Heap[T]) Clear() {
 	h.items = h.items[:0]
-	h.places.Clear()
+	h.indexes.Clear()
 }
 
-// fix puts i at a place whose item is no longer needed, or where the order wants it.
-func (h *Heap[T]) fix(place int, i item[T]) {
-	if place > 0 && i.at < h.items[(place-1)/fanout].at {
-		h.up(place, i)
+// fix puts i at an index whose item is no longer needed, or moves it to where the order requires it.
+func (h *Heap[T]) fix(index int, i item[T]) {
+	if index > 0 && i.at < h.items[(index-1)/fanout].at {
+		h.up(index, i)
 		return
 	}
-	h.down(place, i)
+	h.down(index, i)
 }
 
-func (h *Heap[T]) up(place int, i item[T]) {
-	for place > 0 {
-		parent := (place - 1) / fanout
+func (h *Heap[T]) up(index int, i item[T]) {
+	for index > 0 {
+		parent := (index - 1) / fanout
 		if h.items[parent].at <= i.at {
 			break
 		}
-		h.put(place, h.items[parent])
-		place = parent
+		h.put(index, h.items[parent])
+		index = parent
 	}
-	h.put(place, i)
+	h.put(index, i)
 }
 
-func (h *Heap[T]) down(place int, i item[T]) {
+func (h *Heap[T]) down(index int, i item[T]) {
 	for {
-		first := place*fanout + 1
+		first := index*fanout + 1
 		if first >= len(h.items) {
 			break
 		}
@@ -117,13 +117,13 @@ func (h *Heap[T]) down(place int, i item[T]) {
 		if h.items[earliest].at >= i.at {
 			break
 		}
-		h.put(place, h.items[earliest])
-		place = earliest
+		h.put(index, h.items[earliest])
+		index = earliest
 	}
-	h.put(place, i)
+	h.put(index, i)
 }
 
-func (h *Heap[T]) put(place int, i item[T]) {
-	h.items[place] = i
-	*h.places.At(i.number) = int32(place) + 1
+func (h *Heap[T]) put(index int, i item[T]) {
+	h.items[index] = i
+	*h.indexes.At(i.number) = int32(index) + 1
 }

@@ -1,6 +1,6 @@
 package lb
 
-// Caps is what a data path can do. Compile refuses the rest, naming the data path.
+// Caps is what a data path can do. Compile refuses everything else, and its error names the data path.
 type Caps struct {
 	Name      string // as in --datapath
 	Protocols []uint8
@@ -22,13 +22,13 @@ type Caps struct {
 	SourceRequired bool
 	// HoldFragments: early fragments can wait for their first one.
 	HoldFragments bool
-	// Flows: services may have flow rules beside VIPs; spec promiscuous_ping goes with them.
+	// Flows: services may have flow rules in addition to VIPs; this includes the spec's promiscuous_ping.
 	Flows bool
 	// Tier: fragments can be handed to another balancer of the tier.
 	Tier bool
 	// ReservedMarks: packets without backend or service can pass with a fwmark.
 	ReservedMarks bool
-	// SCTPPorts: SCTP can be hashed by its ports alone. Stateless: services can do without conntrack.
+	// SCTPPorts: SCTP can be hashed by its ports alone. Stateless: services can work without conntrack.
 	SCTPPorts, Stateless bool
 	// NFQLB: flows can be hashed as nfqlb does.
 	NFQLB bool
@@ -38,15 +38,15 @@ type Caps struct {
 	MaxMaglev   int // greatest maglev_size; 0: no limit of its own
 }
 
-// CheckCaps are those of weir check without a data path: what several data paths can do. Translation between families, which
-// one of them can, is more often a mistake.
+// CheckCaps are the capabilities for weir check without a data path: what several data paths can do. They exclude NAT
+// between IPv4 and IPv6, which one data path can do, because in a configuration it is more often a mistake.
 func CheckCaps() Caps {
 	caps := AllCaps()
 	caps.CrossFamily = false
 	return caps
 }
 
-// AllCaps can do everything: for tools that serve any data path, and for tests.
+// AllCaps has every capability: for tools that serve any data path, and for tests.
 func AllCaps() Caps {
 	return Caps{
 		Name:      "any",

@@ -54,12 +54,12 @@ type compiler struct {
 	overrides  *Overrides
 	previous   *Snapshot // nil: none
 	fileHash   Hash
-	fileMaglev int                     // slots of services that do not say
+	fileMaglev int                     // slots of services that set no size of their own
 	vips       map[vipKey][]takenRange // key without port
 	vipCount   int
 	endpoints  map[endpoint]Outbound
-	rules      []*FlowRule // in the order of the file, then as they win
-	places     []ByteMatch // that rules look at
+	rules      []*FlowRule // in the order of the file, later in the order of precedence
+	places     []ByteMatch // positions in headers that rules compare
 }
 
 // takenRange is a VIP already seen, to find clashes.
@@ -139,7 +139,7 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 // maxErrors bounds what is reported of one spec.
 const maxErrors = 50
 
-// keep remembers an error, so that the rest is looked at too. It says whether there was one.
+// keep records an error, so that the checks continue. It reports whether there was one.
 func (c *compiler) keep(err error) bool {
 	if err == nil {
 		return false
@@ -151,7 +151,7 @@ func (c *compiler) keep(err error) bool {
 	return true
 }
 
-// all is what is wrong so far, and one thing more, as one error.
+// all returns the errors so far and one more as one error.
 func (c *compiler) all(last error) error {
 	c.keep(last)
 	switch len(c.wrong) {
@@ -222,7 +222,7 @@ func (c *compiler) limits(spec *LimitsSpec) (Limits, error) {
 	return l, nil
 }
 
-// refuse is the error for what this data path cannot do and another might.
+// refuse returns the error for what this data path cannot do, although another might.
 func (c *compiler) refuse(path, remedy, what string, args ...any) *Error {
 	return wrong(path, remedy+", or choose another --datapath", "the data path "+c.caps.Name+" "+what, args...)
 }

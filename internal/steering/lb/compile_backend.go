@@ -144,7 +144,7 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 	return nil
 }
 
-// taken enters where a backend's packets go; it returns the path of another backend whose packets go there too.
+// taken records where a backend's packets go; it returns the path of another backend whose packets go there too.
 func taken(places map[any]string, backend *Backend, path string) string {
 	for _, place := range backend.places() {
 		if other, ok := places[place]; ok {
@@ -155,7 +155,7 @@ func taken(places map[any]string, backend *Backend, path string) string {
 	return ""
 }
 
-// slots gives the backends their rows of nfqlb's permutation.
+// slots assigns the backends their rows of nfqlb's permutation.
 func (c *compiler) slots(path string, spec *ServiceSpec, service *Service) error {
 	picker := slotPicker{size: service.tableSize}
 	for i := range spec.Backends {
@@ -176,7 +176,7 @@ func (c *compiler) slots(path string, spec *ServiceSpec, service *Service) error
 	return nil
 }
 
-// backendHad is the slot of a backend in the previous snapshot; -1: none.
+// backendHad returns the slot of a backend in the previous snapshot; -1: none.
 func (c *compiler) backendHad(service, name string) int {
 	if c.previous == nil {
 		return -1
@@ -189,7 +189,7 @@ func (c *compiler) backendHad(service, name string) int {
 	return -1
 }
 
-// places are the values that two backends of a service must not share: where their packets go.
+// places returns the destinations of a backend's packets, which two backends of a service must not share.
 func (b *Backend) places() []any {
 	type place struct {
 		address any
@@ -358,7 +358,7 @@ func (c *compiler) health(path string, spec *ServiceSpec, service *Service) erro
 	return c.healthTarget(path, service, out)
 }
 
-// visible says whether text is printable ASCII without spaces and without any of those characters.
+// visible reports whether text is printable ASCII without spaces and without any of those characters.
 func visible(text, without string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune(without, r)
@@ -379,7 +379,7 @@ func badEscape(path string) bool {
 	}
 }
 
-// healthTarget makes sure that every backend can be probed somewhere.
+// healthTarget checks that every backend has an address and port for probes.
 func (c *compiler) healthTarget(path string, service *Service, out *Health) error {
 	service.Health = out
 	for _, backend := range service.Backends {

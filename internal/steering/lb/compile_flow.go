@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Bounds of the index of flow rules, so that a bad file costs an error and not the machine.
+// Bounds of the index of flow rules, so that a bad file causes an error and does not exhaust the machine.
 const (
 	maxIndexBytes = 64 << 20
 	maxPlaces     = 32 // different places of headers that rules compare bytes at

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/cid"
 )
 
-// nodesOf are a backend's owner ids by layout: those that the layout's own nodes give it, else its nodes.
+// nodesOf returns a backend's owner ids by layout: those that the backend sets for the layout, otherwise its nodes.
 func nodesOf(spec *BackendSpec, set *CIDSpec) [][]uint32 {
 	if set == nil {
 		return nil
@@ -31,8 +31,8 @@ func sortedIDs(ids []uint32) []uint32 {
 	return sorted
 }
 
-// checkNodes refuses owner ids of a backend that no layout uses or has room for. owners are those of the backends before
-// it. A narrow layout never names the wide ids of another one.
+// checkNodes refuses owner ids of a backend that no layout uses or that fit into no layout. owners are those of the backends
+// before it. A narrow layout never refers to the wide ids of another one.
 func checkNodes(path string, spec *BackendSpec, set *CIDSpec, service *Service, owners map[uint32]string) error {
 	path += ".nodes"
 	switch {
@@ -87,7 +87,7 @@ func someNames(names map[string]int) string {
 	return text
 }
 
-// checkOwners refuses owner ids that a layout has no room for or another backend has, and enters the others.
+// checkOwners refuses owner ids that do not fit into a layout or that another backend has, and records the others.
 func checkOwners(path string, ids []uint32, index int, layout *cid.Layout, owners map[uint32]string) error {
 	if len(ids) > MaxNodes {
 		return wrong(path, "use fewer, larger shards", "%d owner ids, at most %d", len(ids), MaxNodes)

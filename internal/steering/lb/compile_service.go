@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// service compiles one service; nil: something is wrong with it, and kept.
+// service compiles one service. It returns nil if the service is wrong; the errors are recorded.
 func (c *compiler) service(path string, spec *ServiceSpec) *Service {
 	before := c.failed
 	service := &Service{Name: spec.Name, NewFlowRate: spec.NewFlowRate, Tunnel: spec.Tunnel}
@@ -17,7 +17,7 @@ func (c *compiler) service(path string, spec *ServiceSpec) *Service {
 		service.Mode = *spec.Mode
 	}
 	type step func(string, *ServiceSpec, *Service) error
-	// Each step looks at keys of its own, whatever is wrong with the others. Backends are checked against mode, VIPs and CIDs.
+	// Each step checks keys of its own, whatever is wrong with the others. Backends are checked against mode, VIPs and CIDs.
 	for _, check := range []step{c.mode, c.addresses, c.flows, c.affinity} {
 		c.keep(check(path, spec, service))
 	}
@@ -94,7 +94,7 @@ func (c *compiler) addresses(path string, spec *ServiceSpec, service *Service) e
 			switch {
 			case taken.first == vip.First && taken.last == vip.Last:
 				return wrong(at, "give each VIP to one service", "the same address, protocol and port as %s", taken.path)
-			case vip.Last < taken.first || taken.last < vip.First: // apart
+			case vip.Last < taken.first || taken.last < vip.First: // disjoint
 			case taken.first <= vip.First && vip.Last <= taken.last, vip.First <= taken.first && taken.last <= vip.Last: // nested
 			default:
 				return wrong(at+".port", "make the ranges disjoint, or one part of the other", "the range %d-%d crosses %d-%d of %s", vip.First, vip.Last, taken.first, taken.last, taken.path)
@@ -222,7 +222,7 @@ func (c *compiler) snatFamilies(path string, _ *ServiceSpec, service *Service) e
 	return nil
 }
 
-// failOpen takes back what probes, and the data path, said of the backends if it leaves nobody to take new flows.
+// failOpen undoes the down states that probes and the data path have set, if otherwise no backend would take new flows.
 func (c *compiler) failOpen(service *Service) {
 	if service.Health == nil || !service.Health.FailOpen || slices.ContainsFunc(service.Backends, (*Backend).TakesNew) {
 		return

@@ -35,8 +35,8 @@ type Decision struct {
 	Member *Member
 }
 
-// Reason says why a packet was treated as it was, and for a forwarded one also how its backend was found. Every exit
-// of every data path has exactly one, and is counted by it. The numbers are shared with BPF (enum reason in types.h);
+// Reason is why a packet was treated as it was, and for a forwarded packet also how its backend was found. Every exit of
+// every data path has exactly one Reason and is counted by it. The numbers are shared with BPF (enum reason in types.h);
 // data paths match them by name at load.
 type Reason uint8
 

@@ -23,11 +23,11 @@ type ruleIndex struct {
 	places                        [classes][]placeIndex
 }
 
-// placeIndex is the field of the rules that compare the bytes at one place of a header.
+// placeIndex is the field of the rules that compare bytes at one position of a header.
 type placeIndex struct {
 	place ByteMatch
 	field field
-	other []uint64 // rules that do not look there
+	other []uint64 // rules that compare nothing there
 }
 
 // point is a value of a field: an address, a port, bytes of a header.
@@ -35,7 +35,7 @@ type point struct{ hi, lo uint64 }
 
 func (p point) less(q point) bool { return p.hi < q.hi || p.hi == q.hi && p.lo < q.lo }
 
-// next is the point after p; last says that there is none.
+// next returns the point after p; last reports that there is none.
 func (p point) next() (q point, last bool) {
 	q = point{p.hi, p.lo + 1}
 	if q.lo == 0 {
@@ -67,8 +67,8 @@ func (f *field) find(p point) []uint64 {
 	return f.sets[low]
 }
 
-// Match returns the flow rule that decides about a packet, nil when none matches. Header is its transport header, as
-// much of it as is known: a rule that compares bytes beyond its end does not match.
+// Match returns the flow rule that decides about a packet, or nil if none matches. header is the packet's transport header
+// as far as it is known: a rule that compares bytes beyond its end does not match.
 func (s *Snapshot) Match(k flow.Key, class Class, header []byte) *FlowRule {
 	x := &s.rules
 	if x.words == 0 {
@@ -150,7 +150,7 @@ type setBuilder struct {
 	bytes int // of all sets and intervals made
 }
 
-// keep returns the one copy of a set.
+// keep returns the stored copy of a set, so that equal sets share memory.
 func (b *setBuilder) keep(set []uint64) []uint64 {
 	b.name = b.name[:0]
 	for _, word := range set {
@@ -282,8 +282,8 @@ func appendPorts(spans []span, ranges []PortRange, rule int) []span {
 	return spans
 }
 
-// appendPrefixes appends the spans of prefixes. An IPv6 prefix as short as to hold the addresses that stand for IPv4
-// becomes what lies before and behind them.
+// appendPrefixes appends the spans of prefixes. An IPv6 prefix that contains the IPv4-mapped addresses becomes the spans
+// before and after them.
 func appendPrefixes(spans []span, prefixes []netip.Prefix, rule int) []span {
 	first4 := addressPoint(flow.Address(netip.AddrFrom4([4]byte{})))
 	last4 := addressPoint(flow.Address(netip.AddrFrom4([4]byte{255, 255, 255, 255})))

@@ -22,7 +22,7 @@ type FlowRule struct {
 	Service                       *Service
 }
 
-// Class is what a flow rule sees of a packet's kind.
+// Class is the kind of a packet as flow rules distinguish it.
 type Class uint8
 
 const (

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/maglev"
 )
 
-// Hash is how flows become slots of a Maglev table, and backends its owners.
+// Hash is the method that assigns flows to slots of a Maglev table, and slots to backends.
 type Hash uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	NFQLB               // as nfqlb: djb2; rows by slot number from the C library's rand()
 )
 
-// SCTPHash is what of an SCTP packet is hashed.
+// SCTPHash is the part of an SCTP packet that is hashed.
 type SCTPHash uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	SCTPPorts          // the ports alone: an association keeps its backend over all its addresses (multihoming)
 )
 
-// DropMark in place of a reserved mark drops the packet. Mark 0 lets it pass as it came.
+// DropMark instead of a reserved mark drops the packet. Mark 0 lets it pass unchanged.
 const DropMark int64 = -1
 
 // FlowHash returns the hash that picks the slot of a flow in the service's table.
@@ -44,7 +44,7 @@ func (s *Snapshot) FlowHash(service *Service, k flow.Key) uint64 {
 	return s.HashKey.Flow(k)
 }
 
-// hash checks what belongs to the hash of a service.
+// hash checks the keys of a service that control its hash.
 func (c *compiler) hash(path string, spec *ServiceSpec, service *Service) error {
 	service.SCTPHash, service.NoBackendMark = SCTPFlow, DropMark
 	if c.fileHash == NFQLB {
@@ -100,7 +100,7 @@ func (c *compiler) reservedMark(path string, mark int64) error {
 	return nil
 }
 
-// checkFileHash checks what hash says about the file as a whole.
+// checkFileHash checks the hash settings of the file as a whole.
 func (c *compiler) checkFileHash(spec *Spec) error {
 	switch {
 	case spec.Hash != NFQLB:
@@ -170,7 +170,7 @@ func buildTable(shares []share, hash Hash, size int) []int32 {
 	return table
 }
 
-// checkWeight checks a weight; nfqlb knows all or nothing.
+// checkWeight checks a weight; nfqlb has no weights other than zero and one value for all.
 func checkWeight(path string, weight int, hash Hash) error {
 	switch {
 	case weight < 0 || weight > MaxWeight:
@@ -181,8 +181,8 @@ func checkWeight(path string, weight int, hash Hash) error {
 	return nil
 }
 
-// slotPicker gives the owners of one table their slots: those asked for, then those they had, then the first free ones
-// in order.
+// slotPicker assigns slots to the owners of one table: first the slots that the file sets, then those of the previous
+// snapshot, then the first free ones in order.
 type slotPicker struct {
 	size  int
 	taken map[int]int // slot → place in slots
@@ -190,7 +190,7 @@ type slotPicker struct {
 	had   []int       // slots of the previous snapshot; -1: none
 }
 
-// add enters the next owner; had is its slot in the previous snapshot, or -1.
+// add adds the next owner; had is its slot in the previous snapshot, or -1.
 func (p *slotPicker) add(path string, hash Hash, index *int, had int) error {
 	if p.taken == nil {
 		p.taken = map[int]int{}
@@ -212,7 +212,7 @@ func (p *slotPicker) add(path string, hash Hash, index *int, had int) error {
 	return nil
 }
 
-// fill gives those without an index the slot that they had if it is free, else the first free one.
+// fill gives each owner without an index its earlier slot if that is free, otherwise the first free one.
 func (p *slotPicker) fill(path string) error {
 	for i, had := range p.had {
 		if _, taken := p.taken[had]; p.slots[i] < 0 && had >= 0 && had < p.size && !taken {

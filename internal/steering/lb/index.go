@@ -31,7 +31,7 @@ type portRange struct {
 func (x *vipIndex) lookup(protocol uint8, address [16]byte, port uint16) *Service {
 	for _, bits := range x.lengths {
 		if bits < 96 && mapped(address) {
-			return nil // an IPv6 prefix as short as this would swallow IPv4
+			return nil // an IPv6 prefix as short as this contains the IPv4-mapped addresses
 		}
 		k := vipKey{address: mask(address, bits), bits: uint8(bits), protocol: protocol, port: port}
 		if service := x.exact[k]; service != nil {
@@ -95,7 +95,7 @@ func newVIPIndex(services []*Service) vipIndex {
 	return x
 }
 
-// key is the VIP's place in the index, without port.
+// key returns the VIP's key in the index, without port.
 func (v VIP) key() vipKey {
 	return vipKey{address: flow.Address(v.Prefix.Addr()), bits: uint8(bits16(v.Prefix)), protocol: v.Protocol}
 }
@@ -108,7 +108,7 @@ func bits16(p netip.Prefix) int {
 	return p.Bits()
 }
 
-// mapped reports whether the 16 bytes stand for an IPv4 address.
+// mapped reports whether the 16 bytes are an IPv4-mapped address.
 func mapped(address [16]byte) bool {
 	return [12]byte(address[:12]) == [12]byte{10: 0xff, 11: 0xff}
 }

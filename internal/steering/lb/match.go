@@ -109,7 +109,7 @@ func (m *ByteMatch) value(header []byte) (v uint32, ok bool) {
 	return v & m.Mask, true
 }
 
-// place is m without what it compares with: rules that look at one place share an index.
+// place returns m without the values that it compares with. Rules that compare bytes at the same position share an index.
 func (m ByteMatch) place() ByteMatch {
 	m.Value = 0
 	return m

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// endpoint is where a backend answers.
+// endpoint is an address and port at which a backend answers.
 type endpoint struct {
 	address [16]byte
 	port    uint16
 }
 
-// Outbound is what a flow that a backend starts gets: the VIP as its source.
+// Outbound is the translation for a flow that a backend starts: the VIP becomes its source.
 type Outbound struct {
 	Backend *Backend
 	VIP     netip.AddrPort

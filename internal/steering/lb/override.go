@@ -51,7 +51,8 @@ func (t Target) String() string {
 	return t.Service + "/" + t.Backend
 }
 
-// Overrider is who wants an override. An operator's word beats a probe's, a probe's beats the data path's own.
+// Overrider is who has set an override. An operator's override takes precedence over a probe's, and a probe's over the data
+// path's own.
 type Overrider uint8
 
 const (
@@ -70,8 +71,8 @@ func (o Overrider) String() string {
 	return "unknown"
 }
 
-// Overrides is a set of overrides: a value for Compile, changed only through With. The nil *Overrides is empty.
-// Targets that the spec does not have are kept and do nothing: they apply when a reload brings the target back.
+// Overrides is a set of overrides: a value for Compile, changed only through With. The nil *Overrides is empty. Targets that
+// the spec does not have are kept without effect: they apply when a reload brings the target back.
 type Overrides struct {
 	set map[Target][overriders]Override
 }

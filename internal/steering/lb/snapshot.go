@@ -17,8 +17,8 @@ type Snapshot struct {
 	HashKey    flow.HashKey
 	Hash       Hash
 	Limits     Limits
-	Services   []*Service // ordered by name; Service.Index is the place here
-	// Rules are the flow rules of all services, the one that wins first. FlowRule.Index is the place here.
+	Services   []*Service // ordered by name; Service.Index is the index here
+	// Rules are the flow rules of all services in order of precedence. FlowRule.Index is the index here.
 	Rules           []*FlowRule
 	PromiscuousPing bool
 	Tier            *Tier // nil: this balancer takes every fragment itself
@@ -86,7 +86,7 @@ type Service struct {
 	Affinity Affinity
 	CID      *cid.Set // nil unless ByCID
 	Down     bool     // by an override: drop everything
-	FailOpen bool     // every backend that could take new flows failed its probes, so those are not believed
+	FailOpen bool     // every backend that could take new flows failed its probes, so the probes are ignored
 	Timeouts Timeouts
 	// NewFlowRate is the allowed number of new flows per second; 0 means no limit.
 	NewFlowRate int
@@ -130,7 +130,7 @@ type Backend struct {
 	Service *Service
 }
 
-// Timeouts say how long a silent flow keeps its conntrack entry. Never is the greatest duration.
+// Timeouts are how long a silent flow keeps its conntrack entry. Never is the maximum duration.
 type Timeouts struct {
 	UDP            time.Duration
 	TCPOpening     time.Duration // SYN seen, not yet both ways
@@ -139,7 +139,7 @@ type Timeouts struct {
 	SCTP           time.Duration
 }
 
-// Never is a time-out that does not happen.
+// Never is a timeout that never expires.
 const Never = time.Duration(1<<63 - 1)
 
 // SNAT is what backends see as the source of a client's packets.
@@ -198,8 +198,8 @@ func (s *Snapshot) Lookup(protocol uint8, address [16]byte, port uint16) *Servic
 	return s.vips.lookup(protocol, address, port)
 }
 
-// HasAddress reports whether any VIP or flow rule covers the address, whatever protocol or port: its ICMP and its fragments are
-// ours to look at.
+// HasAddress reports whether any VIP or flow rule covers the address, whatever the protocol or port. ICMP and fragments for
+// such an address must be examined.
 func (s *Snapshot) HasAddress(address [16]byte) bool {
 	return s.vips.covers(address) || s.rules.covers(address)
 }

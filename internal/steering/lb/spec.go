@@ -54,14 +54,14 @@ type ServiceSpec struct {
 	NewFlowRate int          `yaml:"new_flow_rate"` // entries for new flows per second; default no limit
 	SNAT        *SNATSpec    `yaml:"snat"`          // mode nat only
 	Outbound    bool         `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
-	// Bypass: in mode mark, packets go on by the ordinary routes while no balancer listens to the queue. Default false:
-	// they are dropped. `weir lb rules` makes it so.
+	// Bypass: in mode mark, packets continue on the ordinary routes while no balancer listens to the queue. Default false:
+	// they are dropped. `weir lb rules` sets this up.
 	Bypass     bool          `yaml:"bypass"`
 	Health     *HealthSpec   `yaml:"health"`
 	Backends   []BackendSpec `yaml:"backends"`
 	MaglevSize int           `yaml:"maglev_size"` // slots of this service; default that of the file
 	SCTPHash   SCTPHash      `yaml:"sctp_hash"`   // flow or ports; default flow, with hash nfqlb ports
-	// Conntrack: remember which backend a flow has. Default true; with hash nfqlb false, as the balancers beside it.
+	// Conntrack: remember the backend of each flow. Default true; with hash nfqlb false, as in nfqlb itself.
 	Conntrack *bool `yaml:"conntrack"`
 	// NoBackendMark is for packets that no backend can take: a fwmark for a reject rule, or -1 (default) to drop them.
 	NoBackendMark *int64 `yaml:"no_backend_mark"`
@@ -150,12 +150,12 @@ type HealthSpec struct {
 	Host     string        `yaml:"host"`     // http: Host header; default the address
 	Status   int           `yaml:"status"`   // http: expected status; default any from 200 to 399
 	Send     string        `yaml:"send"`     // udp: payload; default empty
-	// FailOpen: while the probes leave nobody to take new flows, they are not believed and the backends that they took
-	// out are used again. Default true: a wrong probe costs less than a service that is off.
+	// FailOpen: while the probes leave no backend for new flows, they are ignored and the backends that they took out are
+	// used again. Default true: a wrong probe costs less than a service that is off.
 	FailOpen *bool `yaml:"fail_open"`
 }
 
-// Bounds of a spec, so that a bad file costs an error and not the machine.
+// Bounds of a spec, so that a bad file causes an error and does not exhaust the machine.
 const (
 	MaxServices = 1024
 	MaxVIPs     = 4096 // of all services
@@ -241,7 +241,7 @@ func withoutIndex[T any](of string, owners []T, slot func(*T) (name string, inde
 	return []string{fmt.Sprintf("%s without index: %s; a restart, or another balancer of the tier, numbers them in the order of its file, so that most flows move once one was removed; write the index of each, as nfqlb show prints it: MARK(INDEX)", of, text)}
 }
 
-// shadowed warns of flow rules that ask for what another one asks for already, so that only one of them ever wins.
+// shadowed warns of flow rules that match only what another one matches already, so that only one of them ever wins.
 func (s *Spec) shadowed() (all []string) {
 	type seen struct {
 		path     string

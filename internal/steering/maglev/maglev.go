@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// DefaultSize is the table size of the Maglev paper's small set-up: a prime
-// large enough for hundreds of entries at 1 % of evenness.
+// DefaultSize is the table size of the Maglev paper's small set-up: a prime that is large enough to spread hundreds of
+// entries evenly to within 1 %.
 const DefaultSize = 65537
 
 // MaxSize bounds a table; larger sizes are refused by the configuration.
@@ -43,8 +43,8 @@ func Build(entries []Entry, size int) []int32 {
 	for filled := 0; ; {
 		for i := range rows {
 			r := &rows[i]
-			// Credit grows by the weight each round and a turn costs the
-			// heaviest weight: whole numbers, so no rounding differs by machine.
+			// Each round adds the weight to the credit, and a turn costs the largest weight. These are integers, so no
+			// rounding differs between machines.
 			for r.credit += r.weight; r.credit >= heaviest; r.credit -= heaviest {
 				table[r.claim(table)] = r.entry
 				if filled++; filled == size {
@@ -86,15 +86,15 @@ func (r *row) claim(table []int32) int {
 		if table[s] < 0 {
 			return s
 		}
-		// A size that shares a factor with skip visits only part of the slots:
-		// go through the rest one by one.
+		// If size shares a factor with skip, the permutation visits only a part of the slots: go through the rest one by
+		// one.
 		if steps > len(table) {
 			r.skip, steps = 1, 0
 		}
 	}
 }
 
-// seeds draws offset and skip from the name.
+// seeds computes offset and skip from the name.
 func seeds(name string, size int) (offset, skip int) {
 	h1, h2 := mix(name, 0x9ae16a3b2f90404f), mix(name, 0xc949d7c7509e6557)
 	offset = int(h1 % uint64(size))
@@ -105,8 +105,8 @@ func seeds(name string, size int) (offset, skip int) {
 	return offset, skip
 }
 
-// mix is a fixed 64-bit hash (FNV-1a over 8-byte words, finished by the
-// SplitMix64 finaliser). It is part of the table's definition: changing it moves flows.
+// mix is a fixed 64-bit hash (FNV-1a over 8-byte words, finished by the SplitMix64 finaliser). It defines the table:
+// changing it moves flows.
 func mix(name string, seed uint64) uint64 {
 	h := seed ^ uint64(len(name))*0x100000001b3
 	var word [8]byte
@@ -122,7 +122,7 @@ func mix(name string, seed uint64) uint64 {
 	return h ^ h>>31
 }
 
-// IsPrime says whether n is a prime number; for configuration checks.
+// IsPrime reports whether n is a prime number; for configuration checks.
 func IsPrime(n int) bool {
 	if n < 2 {
 		return false

@@ -2,11 +2,9 @@ package maglev
 
 import "slices"
 
-// BuildNFQLB returns the table that nfqlb builds: slots are the numbers of its
-// active targets, and each slot of the table holds an index in slots. Row n of the
-// permutation is two numbers from the GNU C library's rand() with seed 1, so
-// it depends on the slot's number and nothing else. Size is a prime above the
-// number of targets.
+// BuildNFQLB returns the table that nfqlb builds. slots are the numbers of its active targets, and each element of the table
+// is an index in slots. Row n of the permutation consists of two numbers from the GNU C library's rand() with seed 1, so it
+// depends only on the number of the slot. size is a prime above the number of targets.
 func BuildNFQLB(slots []int, size int) []int32 {
 	table := make([]int32, size)
 	for i := range table {

@@ -1,8 +1,8 @@
 package slab
 
-// Numbers gives each entry of a table a number from 0 on, densely: numbers that have become free are used again. So orders
-// of eviction (package evict) and of time (package heap) can name entries that are allocated elsewhere. The zero Numbers is
-// empty. Not for concurrent use.
+// Numbers gives each entry of a table a dense number from 0 on; freed numbers are used again. Orders of eviction (package
+// evict) and of time (package heap) can thereby refer to entries that are allocated elsewhere. The zero Numbers is empty.
+// Not for concurrent use.
 type Numbers[T any] struct {
 	entries []*T
 	free    []int32
@@ -20,10 +20,10 @@ func (n *Numbers[T]) Put(entry *T) (number int32) {
 	return int32(len(n.entries) - 1)
 }
 
-// At returns the entry of a number that Put gave and Remove did not take back.
+// At returns the entry of a number that Put has returned and Remove has not freed.
 func (n *Numbers[T]) At(number int32) *T { return n.entries[number] }
 
-// Remove takes a number back.
+// Remove frees a number.
 func (n *Numbers[T]) Remove(number int32) {
 	n.entries[number] = nil
 	n.free = append(n.free, number)

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
-// entry is what conntrack knows of a flow. It is unproven at first:
+// entry is the conntrack state of a flow. It is unproven at first:
 //
 //   - In mode NAT the first reply of the backend proves it (an ICMP error does
 //     not); a TCP flow the client's acknowledgement after that.
@@ -18,15 +18,14 @@ import (
 //
 // A full table evicts unproven entries for new flows, see [flow.Table].
 type entry struct {
-	place   *place
+	record  *backendRecord
 	reply   flow.Key       // key in replies; zero: none
 	snat    netip.AddrPort // what the backend sees as the source; zero: the client
 	state   tcpState
-	replied bool // the backend was heard, without refusing
+	replied bool // the backend has answered without refusing
 }
 
-// tcpState is as much of TCP as time-outs need. With DSR only the client's half
-// is seen.
+// tcpState is the part of TCP's state that timeouts need. With DSR only the client's packets are visible.
 type tcpState uint8
 
 const (
@@ -36,8 +35,7 @@ const (
 	closing
 )
 
-// renewStep is the least change of an expiry that is written; the kernel data
-// path writes its map as seldom.
+// renewStep is the minimum change of an expiry that is written; the kernel data path writes its map equally rarely.
 const renewStep = time.Second
 
 // next returns the state after a segment with flags. A SYN on an established
@@ -57,8 +55,8 @@ func (s tcpState) next(flags uint8, fromClient bool) tcpState {
 	return s
 }
 
-// opens says whether flags begin a connection. On the ports of a closed one that is a
-// new connection (RFC 9293 section 3.6.1).
+// opens reports whether flags begin a connection. On the ports of a closed connection that is a new one (RFC 9293 section
+// 3.6.1).
 func opens(flags uint8) bool {
 	return flags&(packet.SYN|packet.ACK|packet.FIN|packet.RST) == packet.SYN
 }
@@ -92,21 +90,21 @@ func (e *Engine) find(k flow.Key, service *lb.Service, now time.Duration) (*entr
 		return nil, -1
 	}
 	en, at := e.flows.Find(k, now)
-	if en == nil || en.place.backend == nil || en.place.backend.Service != service ||
-		en.place.backend.State == lb.Down {
+	if en == nil || en.record.backend == nil || en.record.backend.Service != service ||
+		en.record.backend.State == lb.Down {
 		return nil, at
 	}
 	return en, at
 }
 
-// touch follows TCP and renews an entry, with the first SYN-ACK of a handshake
-// exactly (see handshakeTime). That of its replies moves with it, so both end at one time.
+// touch updates the TCP state and renews an entry. The first SYN-ACK of a handshake renews it exactly (see handshakeTime).
+// The entry of the replies is renewed together with it, so that both expire at the same time.
 func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bool, now time.Duration) {
-	service := en.place.backend.Service
+	service := en.record.backend.Service
 	was := en.state
 	en.state = was.next(flags, fromClient)
 	if was == closing && en.state == opening {
-		en.replied = false // a new connection, which proves itself anew
+		en.replied = false // a new connection must prove itself again
 	}
 	ttl, step := en.state.timeout(service, proto), renewStep
 	if !fromClient && !en.replied && en.state != closing {
@@ -123,7 +121,7 @@ func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bo
 	}
 }
 
-// proves says whether a packet of a flow that has an entry proves it.
+// proves reports whether a packet of a flow that has an entry proves it.
 func (en *entry) proves(mode lb.Mode, flags uint8, fromClient bool) bool {
 	switch {
 	case en.state == notTCP:
@@ -136,15 +134,15 @@ func (en *entry) proves(mode lb.Mode, flags uint8, fromClient bool) bool {
 	return en.replied && fromClient && flags&packet.ACK != 0
 }
 
-// open makes the entry of a flow that goes to b, in place of any older one. A
-// reason other than ReasonNone says why that was not possible.
+// open makes the entry of a flow that goes to b and replaces an older one. A reason other than ReasonNone says why that was
+// not possible.
 func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration) (*entry, lb.Reason) {
 	if old := e.flows.Get(k, now); old != nil {
-		e.release(-1, k, old) // what is there stays proven
+		e.release(-1, k, old) // the existing entry stays proven
 	} else {
 		e.flows.Delete(k)
 	}
-	en := entry{place: e.placeOf(b), state: firstState(k.Proto, flags)}
+	en := entry{record: e.placeOf(b), state: firstState(k.Proto, flags)}
 	ttl := en.state.timeout(b.Service, k.Proto)
 	if !e.flows.Put(k, en, now, ttl) {
 		return nil, lb.ReasonFlowTableFull
@@ -159,25 +157,24 @@ func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration)
 	return made, lb.ReasonNone
 }
 
-// release gives up what an entry holds outside of its table.
+// release frees the resources that an entry holds outside of its table.
 func (e *Engine) release(_ flow.Ref, k flow.Key, en *entry) {
 	if en.reply != (flow.Key{}) {
 		if owner := e.replies.Get(en.reply, minTime); owner != nil && *owner == k {
 			e.replies.Delete(en.reply)
 		}
 	}
-	if state := en.place.state; en.snat.IsValid() && state.snatMisses > 0 {
+	if state := en.record.state; en.snat.IsValid() && state.snatMisses > 0 {
 		state.snatMisses--
 	}
 }
 
-// displace makes room for a flow that a CID steers in mode NAT in a table full of proven
-// flows: the one that expires next goes if it is of the same service. It is the
-// only exception to that proven flows stay. Their reserve (flow.Table) leaves
-// it to tables of one entry.
+// displace makes room for a flow that a CID steers, in mode NAT and in a table full of proven flows: it removes the flow
+// that expires next if that is of the same service. It is the only exception to the rule that proven flows stay. Because of
+// the reserve for unproven flows (flow.Table) it happens only in tables of one entry.
 func (e *Engine) displace(service *lb.Service) bool {
 	k, en := e.flows.Next()
-	if en == nil || e.flows.Len() < e.flows.Max() || en.place.state.service != service {
+	if en == nil || e.flows.Len() < e.flows.Max() || en.record.state.service != service {
 		return false
 	}
 	e.flows.Delete(k)
@@ -185,10 +182,10 @@ func (e *Engine) displace(service *lb.Service) bool {
 	return true
 }
 
-// Renew keeps a flow, as seen from the client, alive as a reply does. For a data path whose sockets see the replies
-// (Options.Proxy).
+// Renew keeps a flow, named as seen from the client, alive as a reply does. It is for a data path whose sockets receive the
+// replies (Options.Proxy).
 func (e *Engine) Renew(k flow.Key, now time.Duration) {
-	if en, at := e.flows.Find(k, now); en != nil && en.place.backend != nil {
+	if en, at := e.flows.Find(k, now); en != nil && en.record.backend != nil {
 		e.touch(en, at, k.Proto, 0, false, now)
 	}
 }
@@ -215,10 +212,9 @@ func (e *Engine) Reassign(k flow.Key, b *lb.Backend, now time.Duration) bool {
 	return reason == lb.ReasonNone
 }
 
-// Rebalance forgets every flow and rolls the dice anew: the next packet of each
-// goes where a fresh hash says, most likely to another backend. For a user-space
-// balancer's operator; it makes this Engine disagree with its tier about new
-// flows. It returns how many flows were forgotten.
+// Rebalance removes every flow and changes the hash: the next packet of each flow goes where a new hash leads, most likely
+// to another backend. It is for the operator of a user-space balancer, since it makes this Engine disagree with its tier
+// about new flows. It returns how many flows were removed.
 func (e *Engine) Rebalance() int {
 	n := e.flows.Len()
 	e.roll++

@@ -15,17 +15,17 @@ type BackendCounters struct {
 	NewFlows                 uint64
 }
 
-// serviceState is what the Engine keeps about a service over its generations.
+// serviceState is the state that the Engine keeps for a service across its generations.
 type serviceState struct {
 	service *lb.Service
-	places  []*place // by lb.Backend.Index
+	records []*backendRecord // by lb.Backend.Index
 	reasons [lb.NumReasons]uint64
 	rate    bucket
 	// entries bounds the entries for new flows of a table that is nearly full, see mayEnter.
 	entries bucket
-	// snatMisses counts searches of the SNAT pool that failed in snatPeriod, less the ports released since.
+	// snatMisses counts failed searches of the SNAT pool in snatPeriod, less the ports released since.
 	snatMisses uint32
-	// snatStays counts the times in snatPeriod that no unproven flow was found whose port might be taken.
+	// snatStays counts how often in snatPeriod no unproven flow was found whose port could be taken.
 	snatStays  uint32
 	snatPeriod time.Duration
 	// snatNext is where the next search of a nearly full SNAT pool begins.
@@ -47,8 +47,8 @@ type TableCounters struct {
 // TierCounters are running totals of fragments that another member of the tier should take.
 type TierCounters struct {
 	Sent      uint64 // handed to a member
-	Returned  uint64 // came back, so the members' tables differ: taken here
-	Unguarded uint64 // of Sent: handed on without being remembered, as limits.fragments were
+	Returned  uint64 // came back because the members' tables differ, and were taken here
+	Unguarded uint64 // of Sent: handed on without a record, because limits.fragments were reached
 }
 
 // Rules yields how many packets each flow rule of the snapshot in force decided
@@ -128,7 +128,7 @@ func verdict(reason lb.Reason, service *lb.Service, backend *lb.Backend) Decisio
 	}}
 }
 
-// count is the one place where decisions are counted.
+// count is the only function that counts decisions.
 func (e *Engine) count(d Decision, bytes int) Decision {
 	e.reasons[d.Reason]++
 	if d.Rule != nil && d.Rule.Index < len(e.ruleHits) {
@@ -142,7 +142,7 @@ func (e *Engine) count(d Decision, bytes int) Decision {
 	if d.Backend == nil {
 		return d
 	}
-	t := &state.places[d.Backend.Index].traffic
+	t := &state.records[d.Backend.Index].traffic
 	if d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply || d.Reason == lb.ReasonOutbound {
 		t.ReplyPackets++
 		t.ReplyBytes += uint64(bytes)

@@ -42,22 +42,22 @@ type Decision struct {
 
 // Engine steers the packets of one worker. Not for concurrent use.
 type Engine struct {
-	options   Options
-	snapshot  *lb.Snapshot
-	flows     *flow.Table[flow.Key, entry]
-	replies   *flow.Table[flow.Key, flow.Key] // reply as it arrives → key in flows
-	fragments *flow.Fragments[follow]
-	places    map[identity]*place
-	services  []*serviceState // by lb.Service.Index
-	ordered   []*place        // of all services, in order
-	inside    map[[16]byte]struct{}
-	reasons   [lb.NumReasons]uint64
-	relayed   *flow.Table[flow.FragmentKey, relayed]
-	tier      TierCounters
-	ruleHits  []*uint64 // by lb.FlowRule.Index
-	roll      uint64
-	displaced uint64      // flows, by displace
-	lent      *lb.Backend // by ErrorAbout
+	options     Options
+	snapshot    *lb.Snapshot
+	flows       *flow.Table[flow.Key, entry]
+	replies     *flow.Table[flow.Key, flow.Key] // reply as it arrives → key in flows
+	fragments   *flow.Fragments[follow]
+	records     map[identity]*backendRecord
+	services    []*serviceState  // by lb.Service.Index
+	ordered     []*backendRecord // of all services, in order
+	natBackends map[[16]byte]struct{}
+	reasons     [lb.NumReasons]uint64
+	relayed     *flow.Table[flow.FragmentKey, relayed]
+	tier        TierCounters
+	ruleHits    []*uint64 // by lb.FlowRule.Index
+	roll        uint64
+	displaced   uint64      // flows, by displace
+	lent        *lb.Backend // by ErrorAbout
 }
 
 // identity is what makes a backend the same backend in two snapshots: flows that
@@ -71,10 +71,9 @@ type identity struct {
 	port             uint16
 }
 
-// place stands for one backend over the snapshots that have it. Entries point to
-// places; a place whose backend is gone stays empty for ever, so its entries
-// are stale without being looked for.
-type place struct {
+// backendRecord represents one backend across the snapshots that have it. Entries point to records. The record of a removed
+// backend stays empty for ever, so its entries are stale without a search for them.
+type backendRecord struct {
 	backend *lb.Backend // nil: gone
 	state   *serviceState
 	traffic BackendCounters
@@ -94,7 +93,7 @@ func New(snapshot *lb.Snapshot, options Options) *Engine {
 		fragments: flow.NewFragments[follow](
 			limits.Fragments, limits.HeldFragments, limits.HeldPerDatagram, limits.FragmentTTL, options.DropHeld),
 		relayed: flow.NewTable[flow.FragmentKey, relayed](limits.Fragments),
-		places:  map[identity]*place{},
+		records: map[identity]*backendRecord{},
 	}
 	e.flows = flow.NewProvingTable(maxFlows, func(k *flow.Key) evict.Source { return evict.SourceOf16(k.Src) }, e.release)
 	e.SetSnapshot(snapshot)
@@ -112,10 +111,10 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 	for _, state := range e.services {
 		old[state.service.Name] = state
 	}
-	places := make(map[identity]*place)
+	records := make(map[identity]*backendRecord)
 	e.services = make([]*serviceState, len(s.Services))
 	e.ordered = nil
-	e.inside = map[[16]byte]struct{}{}
+	e.natBackends = map[[16]byte]struct{}{}
 	for i, service := range s.Services {
 		state := old[service.Name]
 		if state == nil {
@@ -123,15 +122,15 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 		}
 		state.service = service
 		state.limit(s, max(e.options.Workers, 1))
-		state.places = make([]*place, len(service.Backends))
+		state.records = make([]*backendRecord, len(service.Backends))
 		for j, b := range service.Backends {
 			id := identity{service.Name, b.Name, service.Mode, b.Mark, b.Address4, b.Address6, b.Port}
-			p := e.places[id]
+			p := e.records[id]
 			if p == nil {
-				p = &place{}
+				p = &backendRecord{}
 			}
 			p.backend, p.state = b, state
-			places[id], state.places[j] = p, p
+			records[id], state.records[j] = p, p
 			e.ordered = append(e.ordered, p)
 			if service.Mode == lb.NAT {
 				e.addInside(b)
@@ -139,12 +138,12 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 		}
 		e.services[i] = state
 	}
-	for id, p := range e.places {
-		if places[id] == nil {
+	for id, p := range e.records {
+		if records[id] == nil {
 			p.backend = nil
 		}
 	}
-	e.snapshot, e.places = s, places
+	e.snapshot, e.records = s, records
 }
 
 // keepRuleHits carries the counters of flow rules over to the rules of the same service and name.
@@ -167,14 +166,14 @@ func (e *Engine) keepRuleHits(s *lb.Snapshot) {
 func (e *Engine) addInside(b *lb.Backend) {
 	for _, a := range []netip.Addr{b.Address4, b.Address6} {
 		if a.IsValid() {
-			e.inside[a.As16()] = struct{}{}
+			e.natBackends[a.As16()] = struct{}{}
 		}
 	}
 }
 
-// placeOf returns the place of a backend of the snapshot in force.
-func (e *Engine) placeOf(b *lb.Backend) *place {
-	return e.services[b.Service.Index].places[b.Index]
+// placeOf returns the record of a backend of the snapshot in force.
+func (e *Engine) placeOf(b *lb.Backend) *backendRecord {
+	return e.services[b.Service.Index].records[b.Index]
 }
 
 // Expire reclaims up to limit entries per table whose time is over (limit < 0:

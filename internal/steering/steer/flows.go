@@ -30,8 +30,8 @@ func (e *Engine) Flows(now time.Duration) iter.Seq[Flow] {
 // once.
 func (e *Engine) ScanFlows(from, n int, now time.Duration, yield func(Flow) bool) (next int) {
 	return e.flows.Scan(from, n, now, func(k flow.Key, en *entry, until time.Duration) bool {
-		return en.place.backend == nil ||
-			yield(Flow{Key: k, Backend: en.place.backend, Source: en.snat, State: en.state.String(), Left: until - now})
+		return en.record.backend == nil ||
+			yield(Flow{Key: k, Backend: en.record.backend, Source: en.snat, State: en.state.String(), Left: until - now})
 	})
 }
 
@@ -39,10 +39,10 @@ func (e *Engine) ScanFlows(from, n int, now time.Duration, yield func(Flow) bool
 // client; nil if there is no live entry, or its backend is down.
 func (e *Engine) Owner(k flow.Key, now time.Duration) *lb.Backend {
 	en, _ := e.flows.Find(k, now)
-	if en == nil || en.place.backend == nil || en.place.backend.State == lb.Down {
+	if en == nil || en.record.backend == nil || en.record.backend.State == lb.Down {
 		return nil
 	}
-	return en.place.backend
+	return en.record.backend
 }
 
 // String names the state; empty without TCP.

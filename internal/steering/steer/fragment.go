@@ -10,7 +10,7 @@ import (
 
 // follow is what the later fragments of a datagram do: what the first one did.
 type follow struct {
-	place  *place // nil: passed or dropped, for reason
+	record *backendRecord // nil: passed or dropped, for reason
 	reason lb.Reason
 	mark   uint32   // reserved mark of what passed
 	client flow.Key // the flow as seen from the client
@@ -24,7 +24,7 @@ func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, no
 	}
 	f := follow{reason: d.Reason, mark: d.Mark, client: client}
 	if d.Backend != nil {
-		f.place = e.placeOf(d.Backend)
+		f.record = e.placeOf(d.Backend)
 		f.back = d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply || d.Reason == lb.ReasonOutbound
 	}
 	if _, held := e.fragments.First(p.Fragment, f, now); d.Action == lb.Forward {
@@ -35,7 +35,7 @@ func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, no
 			return verdict(lb.ReasonHoldFull, d.Service, nil)
 		}
 	}
-	if f.place != nil && d.Service.Mode == lb.NAT {
+	if f.record != nil && d.Service.Mode == lb.NAT {
 		// A router's complaint will quote the datagram as it left. That this
 		// has no room loses such complaints only.
 		e.fragments.First(rewritten(p.Fragment, d), f, now)
@@ -58,8 +58,8 @@ func rewritten(k flow.FragmentKey, d Decision) flow.FragmentKey {
 // watches says whether later fragments of a datagram are looked up: to a VIP's
 // address, or from a backend that may be replying.
 func (e *Engine) watches(k flow.FragmentKey) bool {
-	_, inside := e.inside[k.Src]
-	return inside || e.snapshot.HasAddress(k.Dst)
+	_, isBackend := e.natBackends[k.Src]
+	return isBackend || e.snapshot.HasAddress(k.Dst)
 }
 
 // laterFragment steers a fragment without ports.
@@ -78,7 +78,7 @@ func (e *Engine) laterFragment(p *packet.Packet, now time.Duration) Decision {
 		return verdict(lb.ReasonFragmentEarly, nil, nil)
 	case held == flow.FragmentLost:
 		return e.lost(p.Fragment, lb.ReasonHoldFull)
-	case f.place == nil:
+	case f.record == nil:
 		d := verdict(f.reason, nil, nil)
 		d.Mark = f.mark
 		return d
@@ -97,7 +97,7 @@ func (e *Engine) lost(k flow.FragmentKey, reason lb.Reason) Decision {
 
 // followFirst repeats a first fragment's decision.
 func (e *Engine) followFirst(f follow, reason lb.Reason, now time.Duration) Decision {
-	b := f.place.backend
+	b := f.record.backend
 	if b == nil || b.State == lb.Down {
 		return verdict(lb.ReasonFragmentUnknown, nil, nil)
 	}
@@ -106,7 +106,7 @@ func (e *Engine) followFirst(f follow, reason lb.Reason, now time.Duration) Deci
 		return d
 	}
 	en := e.flows.Get(f.client, now)
-	if en == nil || en.place != f.place {
+	if en == nil || en.record != f.record {
 		return verdict(lb.ReasonFragmentUnknown, b.Service, nil)
 	}
 	if f.back {

@@ -42,7 +42,7 @@ func (e *Engine) ping(service *lb.Service, k flow.Key, now time.Duration) Decisi
 	if service.Mode == lb.NAT {
 		if en, at := e.find(k, service, now); en != nil {
 			e.touch(en, at, k.Proto, 0, true, now)
-			return e.forward(lb.ReasonEcho, k, en.place.backend, en.snat, false)
+			return e.forward(lb.ReasonEcho, k, en.record.backend, en.snat, false)
 		}
 		if !e.services[service.Index].rate.take(now) {
 			return verdict(lb.ReasonNewFlowRate, service, nil)
@@ -96,28 +96,29 @@ func (e *Engine) aboutFlow(service *lb.Service, k flow.Key, now time.Duration) D
 		return noBackend(lb.ReasonServiceDown, service)
 	}
 	if en, _ := e.find(k, service, now); en != nil {
-		return e.forward(lb.ReasonICMPError, k, en.place.backend, en.snat, false)
+		return e.forward(lb.ReasonICMPError, k, en.record.backend, en.snat, false)
 	}
 	if b := e.lent; b != nil && b.Service == service && b.State != lb.Down && service.Mode != lb.NAT {
 		return e.forward(lb.ReasonICMPError, k, b, netip.AddrPort{}, false)
 	}
-	// No entry: where Maglev sends the flow is the best guess for modes that
-	// may hold none. An error opens nothing and counts against no rate.
+	// Without an entry, the backend of the Maglev table is the best guess for the modes that may have no entry. An error
+	// opens no entry and counts against no rate.
 	if b := service.Select(e.hash(service, k)); b != nil && service.Mode != lb.NAT {
 		return e.forward(lb.ReasonICMPError, k, b, netip.AddrPort{}, false)
 	}
 	return verdict(lb.ReasonICMPUnknown, service, nil)
 }
 
-// quotedService finds whose flow an ICMP error is about. What a flow rule compares in the client's packets is not in
-// the quoted answer, but for the ports; so an entry, which knows, goes first.
+// quotedService finds the service of the flow that an ICMP error is about. Of the fields that flow rules compare in the
+// client's packets, a quoted reply contains only the ports. Therefore an existing entry, which knows the service, decides
+// first.
 func (e *Engine) quotedService(k flow.Key, now time.Duration) (*lb.Service, *lb.FlowRule) {
 	if isEcho(k.Proto) {
 		return e.pinged(k)
 	}
 	if len(e.snapshot.Rules) > 0 {
-		if en := e.flows.Get(k, now); en != nil && en.place.backend != nil {
-			return en.place.backend.Service, nil
+		if en := e.flows.Get(k, now); en != nil && en.record.backend != nil {
+			return en.record.backend.Service, nil
 		}
 		if e.lent != nil {
 			return e.lent.Service, nil
@@ -131,8 +132,8 @@ func (e *Engine) quotedService(k flow.Key, now time.Duration) (*lb.Service, *lb.
 func (e *Engine) icmpReply(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
 	if owner := e.replies.Get(p.Key, now); owner != nil && p.DstAddr() == p.Key.Dst {
 		client := *owner
-		if en := e.flows.Get(client, now); en != nil && en.place.backend != nil && en.reply == p.Key {
-			d := verdict(lb.ReasonICMPReply, en.place.backend.Service, en.place.backend)
+		if en := e.flows.Get(client, now); en != nil && en.record.backend != nil && en.reply == p.Key {
+			d := verdict(lb.ReasonICMPReply, en.record.backend.Service, en.record.backend)
 			fromBackend(&d, client, en.snat)
 			return d, client
 		}

@@ -8,37 +8,30 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// maxSNATTries bounds one search for a free source port; a flow has two. As many
-// ports are looked at for one that an unproven flow holds, or fewSNATTries where no
-// search was made.
+// maxSNATTries bounds one search for a free source port; a flow has two searches. The search for a port of an unproven flow
+// tries the same number of ports, or fewSNATTries if there was no search for a free one.
 const (
 	maxSNATTries = 64
 	fewSNATTries = 8
 )
 
-// handshakeTime is how long after its backend's SYN-ACK a handshake of TCP keeps its
-// source port in a full pool: the backend sends a SYN-ACK whose acknowledgement was
-// lost again after one second, and then after two more (RFC 6298).
+// handshakeTime is how long after its backend's SYN-ACK a TCP handshake keeps its source port in a full pool. A backend
+// whose SYN-ACK is lost sends it again after one second, and then after two more (RFC 6298).
 const handshakeTime = 3 * time.Second
 
-// reserve picks what the backend sees as the source and enters the key of the
-// replies. Without SNAT the client's own address and port stay; two flows of
-// one client through two VIPs to one backend then collide, and the second is refused.
+// reserve chooses what the backend sees as the source and records the key of the replies. Without SNAT the client's own
+// address and port stay. Two flows of one client through two VIPs to one backend then collide, and the second is refused.
 //
-// With SNAT the client's own port comes first, at the address where its hash
-// leads: what a NAT before this one has kept apart stays apart, and two of equal
-// size in series fill alike. Then candidate i of the pool of addresses × ports is
-// number (hash>>32 + i) mod pool, addresses first: the same on every data path. Where
-// all of those are taken the search goes on where the last flow of the service
-// that had to ended its own: so a nearly full pool is swept by those who come,
-// and no port stays unfound. A flood must not cost a search for each packet: of
-// failed ones maxSNATMisses are made in each snatPeriod (one in a pool that a
-// single search covers), and one more for each port that the service releases.
+// With SNAT, the first candidate is the client's own port at the address that its hash selects: flows that an earlier NAT
+// kept apart stay apart, and two NATs of equal size in series fill equally. Then candidate i of the pool of addresses ×
+// ports is number (hash>>32 + i) mod pool, addresses first, the same on every data path. If all of these are taken, the
+// search continues where the last such search of the service ended. New flows thereby sweep a nearly full pool, and every
+// free port is found eventually. A flood must not cost a search for each packet: each snatPeriod allows maxSNATMisses failed
+// searches (one in a pool that a single search covers), and one more for each port that the service releases.
 //
-// A flow that gets none so takes the port of an unproven flow (takePort), which
-// is evicted. Ports of proven flows are never taken. Of attempts that find no
-// unproven flow maxSNATStays are made in each snatPeriod. Other new flows are
-// refused at once.
+// A flow that finds no port this way takes the port of an unproven flow (takePort), which is evicted. Ports of proven flows
+// are never taken. Each snatPeriod allows maxSNATStays attempts that find no unproven flow; other new flows are refused at
+// once.
 func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Duration) lb.Reason {
 	to := e.destination(k, b)
 	snat := b.Service.SNAT
@@ -73,7 +66,7 @@ func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Dur
 	return lb.ReasonNone
 }
 
-// sources are the addresses and ports that a flow to one backend may get as its source.
+// sources are the addresses and ports that a flow to one backend may use as its source.
 type sources struct {
 	to        netip.AddrPort // the backend
 	addresses []netip.Addr
@@ -95,7 +88,7 @@ const (
 	maxSNATStays  = maxSNATMisses * 2 * maxSNATTries / fewSNATTries
 )
 
-// maySearch says whether a search of the service's pool may be made at now.
+// maySearch reports whether a search of the service's pool may be made at now.
 func (s *serviceState) maySearch(pool uint64, now time.Duration) bool {
 	if period := now / snatPeriod; period != s.snatPeriod {
 		s.snatPeriod, s.snatMisses, s.snatStays = period, 0, 0
@@ -103,7 +96,7 @@ func (s *serviceState) maySearch(pool uint64, now time.Duration) bool {
 	return s.snatMisses == 0 || pool > maxSNATTries && s.snatMisses < maxSNATMisses
 }
 
-// findSNAT searches a pool and enters what it finds.
+// findSNAT searches a pool and records the source that it finds.
 func (e *Engine) findSNAT(en *entry, k flow.Key, s *sources, now, ttl time.Duration) bool {
 	pool := s.pool()
 	search := func(start, tries uint64) bool {
@@ -125,24 +118,20 @@ func (e *Engine) findSNAT(en *entry, k flow.Key, s *sources, now, ttl time.Durat
 	if pool <= maxSNATTries {
 		return false
 	}
-	state := en.place.state
+	state := en.record.state
 	next := state.snatNext
 	state.snatNext += maxSNATTries
 	return search(uint64(next), maxSNATTries)
 }
 
-// takePort looks at a few ports of a pool where none is free, takes that of the
-// unproven flow that was opened or renewed first, and evicts that flow; of
-// fewSNATTries, which is in a flood, the first that its backend has not answered. One whose
-// backend has answered, as in a handshake of TCP, goes after those whose has not, and
-// in the handshakeTime after the answer only if more than a quarter of the ports, of
-// fewSNATTries more than half, are held by such ones: they are a flood of SYNs then, which
-// must not refuse everybody else. In a pool that connections have just filled, a few of eight
-// ports may be young by chance.
-// Each attempt looks where the last one ended, so the whole pool's unproven flows
-// go by their age. A port that is free after all is taken before any of them.
+// takePort tries a few ports of a pool without a free one, takes the port of the unproven flow that was opened or renewed
+// first, and evicts that flow. With fewSNATTries, which means a flood, it takes the first flow that its backend has not
+// answered. A flow whose backend has answered, as in a TCP handshake, goes after those without an answer. In the
+// handshakeTime after the answer it goes only if such flows hold more than a quarter of the ports, with fewSNATTries more
+// than half: they are then a flood of SYNs, which must not cause the refusal of everybody else. Each attempt starts where the last one ended, so the unproven
+// flows of the whole pool go by their age. A port that is free after all is taken before any of them.
 func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, ttl time.Duration) bool {
-	state := en.place.state
+	state := en.record.state
 	few := tries == fewSNATTries
 	tries = min(s.pool(), tries)
 	victim, chosen, first, young := flow.Ref(-1), uint64(0), rank{}, uint64(0)
@@ -154,7 +143,7 @@ func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, 
 			return e.reserveSource(en, k, s, n, now, ttl)
 		}
 		if holder.state != opening && (e.flows.Proven(at) || holder.replied && holder.state != closing) {
-			continue // in a full table not all that are answered may be noted as proven
+			continue // in a full table some answered flows may not be marked as proven
 		}
 		r := holder.rank(e.flows.Expiry(at), state.service, k.Proto, now)
 		if r.kind == youngHandshake {
@@ -176,11 +165,11 @@ func (e *Engine) takePort(en *entry, k flow.Key, s *sources, tries uint64, now, 
 	}
 	misses := state.snatMisses
 	e.flows.Evict(victim)
-	state.snatMisses = misses // its port is not free
+	state.snatMisses = misses // the port is taken over, not released
 	return e.reserveSource(en, k, s, chosen, now, ttl)
 }
 
-// rank is the order in which unproven flows give up their ports.
+// rank is the order in which unproven flows lose their ports.
 type rank struct {
 	kind   int
 	opened time.Duration // or renewed
@@ -194,7 +183,7 @@ const (
 
 func (r rank) before(o rank) bool { return r.kind < o.kind || r.kind == o.kind && r.opened < o.opened }
 
-// rank is that of an unproven flow that expires at until, by the time-outs of the new flow's service.
+// rank returns the rank of an unproven flow that expires at until, by the timeouts of the new flow's service.
 func (en *entry) rank(until time.Duration, service *lb.Service, proto uint8, now time.Duration) rank {
 	r := rank{opened: minTime}
 	if until != never {
@@ -210,7 +199,7 @@ func (en *entry) rank(until time.Duration, service *lb.Service, proto uint8, now
 	return r
 }
 
-// holder returns the live flow that has a reply key, if it is another than k.
+// holder returns the live flow that has a reply key, if it is not k.
 func (e *Engine) holder(reply, k flow.Key, now time.Duration) (*entry, flow.Ref) {
 	owner := e.replies.Get(reply, now)
 	if owner == nil || *owner == k {
@@ -229,7 +218,7 @@ func (e *Engine) reserveSource(en *entry, k flow.Key, s *sources, n uint64, now,
 	return true
 }
 
-// reserveReply enters one reply key unless another live flow has it.
+// reserveReply records one reply key unless another live flow has it.
 func (e *Engine) reserveReply(en *entry, reply, k flow.Key, now, ttl time.Duration) bool {
 	if holder, _ := e.holder(reply, k, now); holder != nil {
 		return false
@@ -253,7 +242,7 @@ func replyKey(k flow.Key, to, from netip.AddrPort) flow.Key {
 
 func isEcho(proto uint8) bool { return proto == flow.ProtoICMP || proto == flow.ProtoICMPv6 }
 
-// ofFamily returns the addresses of one family; they are ordered, IPv4 first.
+// ofFamily returns the addresses of one family; addresses is ordered, IPv4 first.
 func ofFamily(addresses []netip.Addr, is6 bool) []netip.Addr {
 	first := 0
 	for first < len(addresses) && !addresses[first].Is6() {
@@ -265,8 +254,8 @@ func ofFamily(addresses []netip.Addr, is6 bool) []netip.Addr {
 	return addresses[:first]
 }
 
-// destination returns the backend's endpoint for a flow: its address of the
-// flow's family, or of the other if it has no such one (a proxy only).
+// destination returns the backend's endpoint for a flow: its address of the flow's family, or of the other family if it has
+// none (only with a proxy).
 func (e *Engine) destination(k flow.Key, b *lb.Backend) netip.AddrPort {
 	is6 := k.Destination().Addr().Is6()
 	addr, ok := b.Address(is6)

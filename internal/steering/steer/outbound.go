@@ -7,10 +7,9 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// outbound steers a packet that no client asked for. The first UDP packet of a
-// backend's endpoint to a client outside opens the client's flow to that very
-// backend and leaves with the VIP: what the client then answers, or begins,
-// comes back to that backend. Anything else is not ours.
+// outbound steers a packet that no client has requested. The first UDP packet from a backend's endpoint to a client outside
+// opens the client's flow to that backend, and leaves with the VIP as its source. What the client then answers or begins
+// comes back to that backend. Any other packet is not ours.
 func (e *Engine) outbound(k flow.Key, now time.Duration) (Decision, flow.Key) {
 	notOurs := verdict(lb.ReasonNotService, nil, nil)
 	if k.Proto != flow.ProtoUDP {
@@ -21,7 +20,7 @@ func (e *Engine) outbound(k flow.Key, now time.Duration) (Decision, flow.Key) {
 	if b == nil || b.State == lb.Down || b.Service.Down || e.snapshot.HasAddress(k.Dst) {
 		return notOurs, k
 	}
-	if _, inside := e.inside[k.Dst]; inside {
+	if _, isBackend := e.natBackends[k.Dst]; isBackend {
 		return notOurs, k
 	}
 	client := flow.NewKey(k.Destination(), from.VIP, k.Proto)
@@ -40,11 +39,11 @@ func (e *Engine) outbound(k flow.Key, now time.Duration) (Decision, flow.Key) {
 	return d, client
 }
 
-// openOutbound makes the entry of a client's flow whose backend sees the client's own address, also with SNAT.
+// openOutbound makes the entry of a client's flow whose backend sees the client's own address, even if the service has SNAT.
 func (e *Engine) openOutbound(client, reply flow.Key, b *lb.Backend, now time.Duration) lb.Reason {
 	e.Forget(client)
 	ttl := notTCP.timeout(b.Service, client.Proto)
-	if !e.flows.Put(client, entry{place: e.placeOf(b)}, now, ttl) {
+	if !e.flows.Put(client, entry{record: e.placeOf(b)}, now, ttl) {
 		return lb.ReasonFlowTableFull
 	}
 	if !e.reserveReply(e.flows.Get(client, now), reply, client, now, ttl) {

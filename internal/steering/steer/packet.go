@@ -82,8 +82,8 @@ func (e *Engine) Datagram(k flow.Key, payload []byte, now time.Duration) Decisio
 	return e.count(d, len(payload))
 }
 
-// NamesOwner says whether a datagram's connection id names an owner that lives,
-// so that a data path with a table of its own finds room for it.
+// NamesOwner reports whether a datagram's connection id names an owner that is alive, so that a data path with a table of
+// its own can make room for it.
 func (e *Engine) NamesOwner(k flow.Key, payload []byte) bool {
 	service, _ := e.service(&k, nil)
 	if service == nil || service.CID == nil || service.Down || k.Proto != flow.ProtoUDP {
@@ -112,12 +112,12 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 	}
 	if en, at := e.find(k, service, now); en != nil {
 		if en.state == closing && opens(flags) {
-			if b := service.Select(e.hash(service, k)); b != en.place.backend {
+			if b := service.Select(e.hash(service, k)); b != en.record.backend {
 				return e.replace(k, b, service, flags, now)
 			}
 		}
 		e.touch(en, at, k.Proto, flags, true, now)
-		return e.forward(reasonOr(unknown, lb.ReasonConntrack), k, en.place.backend, en.snat, false)
+		return e.forward(reasonOr(unknown, lb.ReasonConntrack), k, en.record.backend, en.snat, false)
 	}
 	enter := !service.Stateless && e.mayEnter(service, now)
 	if !enter && service.Mode == lb.NAT {
@@ -133,8 +133,8 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 	return e.enter(reasonOr(unknown, lb.ReasonMaglev), k, b, flags, now)
 }
 
-// replace gives a new connection on the ports of a closed one to b, which is not the backend of the old one. It
-// takes its entry over, so new_flow_rate does not count it.
+// replace steers a new connection on the ports of a closed one to b, which is not the backend of the old one. It takes over
+// the old entry, so new_flow_rate does not count it.
 func (e *Engine) replace(k flow.Key, b *lb.Backend, service *lb.Service, flags uint8, now time.Duration) Decision {
 	if b == nil {
 		return noBackend(lb.ReasonNoBackend, service)
@@ -163,7 +163,7 @@ func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time
 	}
 	en, at := e.find(k, service, now)
 	switch {
-	case en != nil && en.place.backend == b:
+	case en != nil && en.record.backend == b:
 		e.touch(en, at, k.Proto, 0, true, now)
 		return e.forward(lb.ReasonCID, k, b, en.snat, false), true, false
 	case service.Mode != lb.NAT && en == nil && !e.needsEntry(service, k, b, now):
@@ -172,14 +172,14 @@ func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time
 	return e.enter(lb.ReasonCID, k, b, 0, now), true, false
 }
 
-// needsEntry says whether a flow without an entry, which a CID steers to b, gets one: where it would go elsewhere by
-// Maglev, as what has no CID does (ICMP errors about it, too), and new_flow_rate permits.
+// needsEntry reports whether a flow without an entry, which a CID steers to b, gets one. It does if Maglev would steer
+// packets without a CID (also ICMP errors about the flow) elsewhere, and if new_flow_rate permits it.
 func (e *Engine) needsEntry(service *lb.Service, k flow.Key, b *lb.Backend, now time.Duration) bool {
 	return !service.Stateless && service.Select(e.hash(service, k)) != b && e.mayEnter(service, now)
 }
 
-// enter opens the flow's conntrack entry and forwards. A table full of proven
-// flows stops only mode NAT, whose replies would be lost.
+// enter opens the flow's conntrack entry and forwards. If the table is full of proven flows, only mode NAT drops the packet,
+// because its replies could not be translated.
 func (e *Engine) enter(reason lb.Reason, k flow.Key, b *lb.Backend, flags uint8, now time.Duration) Decision {
 	en, problem := e.open(k, b, flags, now)
 	if problem == lb.ReasonFlowTableFull && reason == lb.ReasonCID && b.Service.Mode == lb.NAT && e.displace(b.Service) {
@@ -201,7 +201,7 @@ func (e *Engine) forward(reason lb.Reason, k flow.Key, b *lb.Backend, snat netip
 	return d
 }
 
-// reply steers a packet to no VIP: a backend's reply in mode NAT, or not ours.
+// reply steers a packet whose destination is no VIP: a backend's reply in mode NAT, or a packet that is not ours.
 func (e *Engine) reply(k flow.Key, flags uint8, now time.Duration) (Decision, flow.Key) {
 	owner := e.replies.Get(k, now)
 	if owner == nil {
@@ -209,11 +209,11 @@ func (e *Engine) reply(k flow.Key, flags uint8, now time.Duration) (Decision, fl
 	}
 	client := *owner
 	en, at := e.flows.Find(client, now)
-	if en == nil || en.place.backend == nil || en.reply != k {
+	if en == nil || en.record.backend == nil || en.reply != k {
 		return e.outbound(k, now)
 	}
 	e.touch(en, at, client.Proto, flags, false, now)
-	d := verdict(lb.ReasonReply, en.place.backend.Service, en.place.backend)
+	d := verdict(lb.ReasonReply, en.record.backend.Service, en.record.backend)
 	fromBackend(&d, client, en.snat)
 	return d, client
 }
@@ -224,7 +224,7 @@ func (e *Engine) hash(service *lb.Service, k flow.Key) uint64 {
 	if e.roll == 0 {
 		return h
 	}
-	// SplitMix64's step: another, unrelated choice per roll.
+	// One step of SplitMix64: each roll gives an unrelated choice.
 	x := h + e.roll*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	return x ^ x>>27

@@ -7,17 +7,16 @@ import (
 	"github.com/weir-lb/weir/internal/steering/rate"
 )
 
-// limit sets the rates of a service, of which this Engine is one of so many workers.
+// limit sets the rates of a service; this Engine is one of this many workers.
 func (s *serviceState) limit(snapshot *lb.Snapshot, workers int) {
 	s.rate.limit(s.service.NewFlowRate, workers)
 	timeout := max(int(s.service.Timeouts.UDP/time.Second), 1)
 	s.entries.limit(max(snapshot.Limits.Flows/timeout, 1), workers)
 }
 
-// mayEnter says whether a new flow of a service gets an entry. Its new_flow_rate
-// bounds that. Where the service has none and its flows need no entry (the modes
-// other than NAT), a table that is more than three quarters full is protected by
-// a rate that fills it once per UDP time-out: limits.flows / timeouts.udp.
+// mayEnter reports whether a new flow of a service gets an entry. The service's new_flow_rate bounds that. A service without
+// that rate whose flows need no entry (the modes other than NAT) has another bound: when the table is more than three
+// quarters full, the rate that fills it once per UDP timeout, limits.flows / timeouts.udp.
 func (e *Engine) mayEnter(service *lb.Service, now time.Duration) bool {
 	state := e.services[service.Index]
 	if service.NewFlowRate == 0 && service.Mode != lb.NAT && e.flows.Len()*4 > e.flows.Max()*3 {
@@ -26,8 +25,8 @@ func (e *Engine) mayEnter(service *lb.Service, now time.Duration) bool {
 	return state.rate.take(now)
 }
 
-// bucket holds this worker's part of so many new flows per second, with a burst of one second's worth, and of one flow at
-// least.
+// bucket holds this worker's share of a rate of new flows per second, with a burst of one second's worth and at least one
+// flow.
 type bucket struct {
 	rate.Bucket
 	cost time.Duration // of one flow; 0: no limit

@@ -15,7 +15,7 @@ const (
 	udpHeader  = 8
 )
 
-// inner makes k, the flow of a packet with ports, that of the SCTP which a flow rule expects inside of its UDP
+// inner changes k, the flow of a packet with ports, into the flow of the SCTP packet that a flow rule expects inside its UDP
 // (RFC 6951), and returns the transport header of k. Other flows stay as they are.
 func (e *Engine) inner(p *packet.Packet, k *flow.Key) []byte {
 	header := p.Data[p.L4:]
@@ -40,7 +40,7 @@ func (e *Engine) quoted(p *packet.Packet) flow.Key {
 	return k
 }
 
-// service finds who answers for a flow with ports: by flow rule, else by VIP.
+// service finds the service of a flow with ports: by flow rule, else by VIP.
 func (e *Engine) service(k *flow.Key, header []byte) (*lb.Service, *lb.FlowRule) {
 	if len(e.snapshot.Rules) > 0 {
 		if rule := e.snapshot.Match(*k, lb.ClassOf(k.Proto), header); rule != nil {
@@ -50,7 +50,7 @@ func (e *Engine) service(k *flow.Key, header []byte) (*lb.Service, *lb.FlowRule)
 	return e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort), nil
 }
 
-// pinged finds who answers for a ping.
+// pinged finds the service of a ping.
 func (e *Engine) pinged(k flow.Key) (*lb.Service, *lb.FlowRule) {
 	if rule := e.snapshot.Match(k, lb.ClassEcho, nil); rule != nil {
 		return rule.Service, rule
@@ -58,7 +58,7 @@ func (e *Engine) pinged(k flow.Key) (*lb.Service, *lb.FlowRule) {
 	return e.snapshot.LookupAddress(k.Dst), nil
 }
 
-// portless steers what has no ports, and ICMP that is neither ping nor error: a flow rule may take it, by addresses.
+// portless steers protocols without ports, and ICMP that is neither ping nor error: a flow rule may match them by addresses.
 func (e *Engine) portless(p *packet.Packet, now time.Duration) (Decision, flow.Key) {
 	k := p.Key
 	k.SrcPort, k.DstPort = 0, 0
@@ -85,7 +85,7 @@ func onLink(p *packet.Packet) bool {
 	return t >= 133 && t <= 137 || t >= 130 && t <= 132 || t == 143
 }
 
-// unmatched gives packets of no service the mark, or the end, that the spec says.
+// unmatched gives packets of no service the mark, or the rejection, that the spec defines.
 func (e *Engine) unmatched(p *packet.Packet, d Decision) Decision {
 	if d.Reason != lb.ReasonNotService && d.Reason != lb.ReasonNotSteered || onLink(p) {
 		return d
@@ -97,7 +97,7 @@ func (e *Engine) unmatched(p *packet.Packet, d Decision) Decision {
 	return d
 }
 
-// noBackend is what a packet gets that no backend can take, for reason.
+// noBackend returns the decision for a packet that no backend can take, with that reason.
 func noBackend(reason lb.Reason, service *lb.Service) Decision {
 	if service.NoBackendMark == lb.DropMark {
 		return verdict(reason, service, nil)

@@ -7,19 +7,19 @@ import (
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
-// relayed is what the Engine remembers of a datagram whose fragments it handed to another member of the tier.
+// relayed is the record of a datagram whose fragments the Engine handed to another member of the tier.
 type relayed struct {
 	ttl  uint8 // of its first fragment that came by
 	home bool  // it came back: its fragments stay here
 }
 
-// toMember hands a fragment to the member of the tier that sees all fragments between its addresses; sent false: this
+// toMember hands a fragment to the member of the tier that sees all fragments between its addresses. sent false: this
 // balancer takes it.
 //
-// Members whose tables differ, as while a change spreads, would send a fragment round for ever. A fragment that comes
-// back has lost hops on its way, so one with a lower hop limit than its datagram had when it was handed on is taken
-// here, and all that follow of that datagram. This needs neither room in the packet nor a word between members, and
-// ends each circle at the first member that it meets twice.
+// Members with different tables, as during a change, could send a fragment in a circle for ever. A fragment that comes back
+// has a lower hop limit than its datagram had when it was handed on. This member then takes it and all following fragments
+// of that datagram. This needs no room in the packet and no message between members, and ends each circle at the first
+// member that it reaches twice.
 func (e *Engine) toMember(p *packet.Packet, now time.Duration) (d Decision, sent bool) {
 	k := p.Fragment
 	m := e.snapshot.Member(k.Src, k.Dst)

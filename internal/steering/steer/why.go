@@ -9,8 +9,8 @@ import (
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
-// Why explains a decision to a person, in steps. Call it right after the Packet
-// that made d. It allocates; it is for weir explain and not for data paths.
+// Why explains a decision to a person, in steps. Call it directly after the Packet that made d. It allocates, so it is for
+// weir explain and not for data paths.
 func (e *Engine) Why(p *packet.Packet, d Decision) []string {
 	var steps []string
 	say := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
@@ -41,7 +41,7 @@ func (e *Engine) Why(p *packet.Packet, d Decision) []string {
 	return steps
 }
 
-// because says what decided.
+// because explains what decided.
 func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 	switch d.Reason {
 	case lb.ReasonNotService:
@@ -115,7 +115,7 @@ func ofLayout(service *lb.Service, layout int) string {
 	return fmt.Sprintf(" of layout %d", layout)
 }
 
-// slot says how the Maglev table picked.
+// slot explains how the Maglev table chose the backend.
 func (e *Engine) slot(service *lb.Service, k flow.Key) string {
 	what := "the flow"
 	switch {
@@ -144,7 +144,7 @@ func (e *Engine) matched(service *lb.Service, k flow.Key) (string, bool) {
 	return "", false
 }
 
-// leaves says how the packet travels on.
+// leaves explains how the packet travels on.
 func leaves(p *packet.Packet, d Decision) string {
 	switch d.Service.Mode {
 	case lb.L2DSR:

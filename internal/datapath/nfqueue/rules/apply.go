@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// step is one change that can be taken back.
+// step is one change that can be undone.
 type step struct {
 	commands []string // the same in shell
 	do, undo func(context.Context) error
 }
 
-// Apply makes the state of the calling thread's network namespace that of the plan. It returns the changes it made, as
-// shell commands; none when everything was there. After an error nothing has changed, or the error says what has.
+// Apply changes the state of the calling thread's network namespace to that of the plan. It returns the changes as shell
+// commands, none if the state was right already. After an error nothing has changed, or the error lists what has.
 func Apply(ctx context.Context, p *Plan) (changes []string, err error) {
 	steps, err := p.steps(ctx)
 	if err != nil {
@@ -27,7 +27,8 @@ func Apply(ctx context.Context, p *Plan) (changes []string, err error) {
 	return run(ctx, steps)
 }
 
-// Inspect returns what Apply would do: nothing when the state is that of the plan. The error names what is in the way.
+// Inspect returns what Apply would do; nothing if the state is that of the plan. The error names conflicting rules and
+// routes of others.
 func Inspect(ctx context.Context, p *Plan) (changes []string, err error) {
 	steps, err := p.steps(ctx)
 	if err != nil {
@@ -39,7 +40,7 @@ func Inspect(ctx context.Context, p *Plan) (changes []string, err error) {
 	return changes, nil
 }
 
-// Remove takes away all that is ours by c.Chain and c.Protocol, also if only a part of it is there. It returns the
+// Remove removes everything that c.Chain and c.Protocol mark as ours, also if only a part of it exists. It returns the
 // changes it made.
 func Remove(ctx context.Context, c Config) (changes []string, err error) {
 	if err := c.setDefaults(); err != nil {
@@ -53,7 +54,7 @@ func Remove(ctx context.Context, c Config) (changes []string, err error) {
 	return run(ctx, steps)
 }
 
-// Commands is the plan as shell commands, for a machine that has none of it.
+// Commands returns the plan as shell commands for a machine without any of it.
 func (p *Plan) Commands() []string {
 	var all []string
 	for _, r := range p.routes {
@@ -62,7 +63,7 @@ func (p *Plan) Commands() []string {
 	for _, r := range p.rules {
 		all = append(all, p.ruleCommand("add", r))
 	}
-	for _, at := range places() {
+	for _, at := range familyTables() {
 		if c := p.chains[at]; c != nil {
 			all = append(all, chainCommands(at, p.config.Chain, chainState{}, chainState{true, c.rules, c.jumps})...)
 		}
@@ -70,12 +71,13 @@ func (p *Plan) Commands() []string {
 	return all
 }
 
-// places are our chains' tables in the order of making: the queue comes last, when all else is ready.
-func places() []place {
-	var all []place
+// familyTables lists the tables of our chains in the order in which they are made: the queue comes last, when everything
+// else is ready.
+func familyTables() []familyTable {
+	var all []familyTable
 	for _, table := range []string{"filter", "mangle"} {
 		for _, family := range families() {
-			all = append(all, place{family, table})
+			all = append(all, familyTable{family, table})
 		}
 	}
 	return all
@@ -89,7 +91,7 @@ func (p *Plan) ruleCommand(verb string, r Rule) string {
 	return fmt.Sprintf("%s rule %s fwmark %d lookup %d priority %d protocol %d", r.Family.ip(), verb, r.Mark, r.Table, p.config.Priority, p.config.Protocol)
 }
 
-func chainCommands(at place, name string, from, to chainState) []string {
+func chainCommands(at familyTable, name string, from, to chainState) []string {
 	var all []string
 	for _, line := range transaction(name, from, to) {
 		if strings.HasPrefix(line, ":") {
@@ -103,7 +105,7 @@ func chainCommands(at place, name string, from, to chainState) []string {
 	return all
 }
 
-// run does the steps in order. After an error it takes back those that are done, the last one first.
+// run executes the steps in order. After an error it undoes the executed steps, the last one first.
 func run(ctx context.Context, steps []step) (changes []string, err error) {
 	for i, s := range steps {
 		if err = ctx.Err(); err == nil {
@@ -142,7 +144,7 @@ func (p *Plan) steps(ctx context.Context) ([]step, error) {
 	return append(steps, p.deletions(now)...), nil
 }
 
-// CollisionError says which rules and routes of others are in the way.
+// CollisionError names the rules and routes of others that conflict with the plan.
 type CollisionError struct{ Collisions []string }
 
 func (e *CollisionError) Error() string {
@@ -238,7 +240,8 @@ func (p *Plan) deletions(now *routing) []step {
 	return steps
 }
 
-// gone takes the absence of what was to be deleted for success: an interface that went down took it along.
+// gone treats the absence of a rule or route that should be deleted as success: an interface that went down also removes its
+// routes.
 func gone(err error) error {
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
 		return nil
@@ -250,7 +253,7 @@ func gone(err error) error {
 func (p *Plan) chainSteps(ctx context.Context) (steps []step, collisions []string, err error) {
 	rules := map[Family]*saved{}
 	here := p.here()
-	for _, at := range places() {
+	for _, at := range familyTables() {
 		want, name := p.chains[at], p.config.Chain
 		if !slices.Contains(here, at.family) {
 			continue
@@ -259,7 +262,7 @@ func (p *Plan) chainSteps(ctx context.Context) (steps []step, collisions []strin
 			if rules[at.family], err = save(ctx, at.family); err != nil {
 				return nil, nil, err
 			}
-			if p.chains[place{at.family, "mangle"}] != nil {
+			if p.chains[familyTable{at.family, "mangle"}] != nil {
 				collisions = append(collisions, p.queueCollisions(at.family, rules[at.family])...)
 			}
 		}
@@ -287,7 +290,7 @@ func (p *Plan) chainSteps(ctx context.Context) (steps []step, collisions []strin
 	return steps, collisions, nil
 }
 
-// jumpsOf are the jumps of the plan, marked if the table is, or was, made by us.
+// jumpsOf returns the jumps of the plan. They are marked if we made, or had made, the table.
 func (p *Plan) jumpsOf(want *chain, from chainState, made bool) []string {
 	for _, rule := range from.jumps {
 		made = made || tableIsOurs(rule)
@@ -307,7 +310,7 @@ func tableIsOurs(jump string) bool {
 	return text == "weir:"+madeTable
 }
 
-func chainStep(at place, name string, from, to chainState) step {
+func chainStep(at familyTable, name string, from, to chainState) step {
 	there, back := transaction(name, from, to), transaction(name, to, from)
 	empty := !to.exists && slices.ContainsFunc(from.jumps, tableIsOurs)
 	s := step{
@@ -328,7 +331,7 @@ func chainStep(at place, name string, from, to chainState) step {
 	return s
 }
 
-// queueCollisions are rules of others that feed our queues.
+// queueCollisions returns rules of others that send packets to our queues.
 func (p *Plan) queueCollisions(family Family, rules *saved) []string {
 	var all []string
 	for table, t := range rules.tables {
@@ -346,7 +349,7 @@ func (p *Plan) queueCollisions(family Family, rules *saved) []string {
 	return all
 }
 
-// routingCollisions are routing rules of others that take our marks before us, and routes of others in our tables.
+// routingCollisions returns routing rules of others that match our marks before ours do, and routes of others in our tables.
 func (p *Plan) routingCollisions(now *routing) []string {
 	var all []string
 	for _, rule := range now.foreign {

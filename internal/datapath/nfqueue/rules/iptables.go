@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runProgram runs one of iptables' programs and returns what it printed; the error carries its complaint.
+// runProgram runs one of iptables' programs and returns its output; the error contains its error message.
 func runProgram(ctx context.Context, input, name string, args ...string) (string, error) {
 	var out, complaint bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &complaint
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // an interrupt from the terminal is for us
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // an interrupt from the terminal must reach only us
 	if err := cmd.Start(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
 			return "", fmt.Errorf("%s is not installed; install the package iptables", name)
@@ -54,19 +54,19 @@ func save(ctx context.Context, family Family) (*saved, error) {
 }
 
 // restore applies lines to one table in one transaction.
-func restore(ctx context.Context, at place, lines []string) error {
+func restore(ctx context.Context, at familyTable, lines []string) error {
 	input := "*" + at.table + "\n" + strings.Join(lines, "\n") + "\nCOMMIT\n"
-	// Not to be stopped half way: it is one transaction, and soon over.
+	// The transaction must not be stopped half-way, and it is short.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	_, err := runProgram(ctx, input, at.family.program()+"-restore", "-w", "--noflush")
 	return err
 }
 
-// madeTable in a jump's comment says that the table was not there before us, so that Remove takes it away too.
+// madeTable in a jump's comment records that the table did not exist before us, so that Remove removes it too.
 const madeTable = "new"
 
-// chainState is our chain as it is: what a transaction goes from, or back to.
+// chainState is the state of our chain, as start or end of a transaction.
 type chainState struct {
 	exists       bool
 	rules, jumps []string
@@ -76,18 +76,18 @@ func stateOf(t *savedTable, name string) chainState {
 	return chainState{exists: t.has(name), rules: t.of(name), jumps: t.jumpsTo(name)}
 }
 
-// transaction is the lines of iptables-restore that lead from one state of our chain to another.
+// transaction returns the lines of iptables-restore that change our chain from one state to another.
 func transaction(name string, from, to chainState) []string {
 	var lines []string
 	if to.exists {
-		lines = append(lines, ":"+name+" - [0:0]") // made if need be, and emptied
+		lines = append(lines, ":"+name+" - [0:0]") // creates the chain if necessary, and empties it
 		lines = append(lines, to.rules...)
 	}
 	if !slices.EqualFunc(from.jumps, to.jumps, sameRule) {
 		for _, rule := range from.jumps {
 			lines = append(lines, "-D "+strings.TrimPrefix(rule, "-A "))
 		}
-		for _, rule := range slices.Backward(to.jumps) { // each at the top, so the last one first
+		for _, rule := range slices.Backward(to.jumps) { // each is inserted at the top, so the last one comes first
 			from, rest, _ := strings.Cut(strings.TrimPrefix(rule, "-A "), " ")
 			lines = append(lines, "-I "+from+" 1 "+rest)
 		}
@@ -98,9 +98,9 @@ func transaction(name string, from, to chainState) []string {
 	return lines
 }
 
-// dropTable removes an empty table that we made. Only the nf_tables backend can; with the other, or when somebody has
-// put something there since, it stays.
-func dropTable(ctx context.Context, at place) error {
+// dropTable removes an empty table that we made. Only the nf_tables backend can do this. With the other backend, or if
+// somebody has added something to the table, the table stays.
+func dropTable(ctx context.Context, at familyTable) error {
 	version, err := runProgram(ctx, "", at.family.program(), "-V")
 	if err != nil || !strings.Contains(version, "nf_tables") {
 		return err
@@ -117,8 +117,8 @@ func dropTable(ctx context.Context, at place) error {
 	return deleteNFTable(at)
 }
 
-// deleteNFTable asks the kernel to delete a table of nf_tables: a batch of one message.
-func deleteNFTable(at place) error {
+// deleteNFTable deletes a table of nf_tables with a batch of one message.
+func deleteNFTable(at familyTable) error {
 	family := byte(unix.NFPROTO_IPV4)
 	if at.family == IPv6 {
 		family = unix.NFPROTO_IPV6

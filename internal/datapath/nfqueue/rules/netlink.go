@@ -46,13 +46,13 @@ func (f Family) netlink() int {
 	return netlink.FAMILY_V4
 }
 
-// routing is what the machine has of rules and routes that concerns us.
+// routing is the part of the machine's rules and routes that concerns us.
 type routing struct {
 	rules    []Rule // ours at our priority
 	outdated []netlink.Rule
 	foreign  []netlink.Rule
 	routes   []Route         // ours; Backend is empty
-	strange  []netlink.Route // of ours, but not as we make them
+	strange  []netlink.Route // ours, but different from those that we make
 	others   []netlink.Route // of others, in tables that the plan uses
 }
 
@@ -82,7 +82,7 @@ func readRouting(p *Plan) (*routing, error) {
 	return r, nil
 }
 
-// here are the families that this kernel has, and those that the plan wants.
+// here returns the families that both this kernel and the plan have.
 func (p *Plan) here() []Family {
 	if _, err := os.Stat("/proc/thread-self/net/if_inet6"); os.IsNotExist(err) && !slices.Contains(p.Families(), IPv6) {
 		return []Family{IPv4}
@@ -90,7 +90,7 @@ func (p *Plan) here() []Family {
 	return families()
 }
 
-// plainRule says whether a rule looks at the whole mark and at nothing else.
+// plainRule reports whether a rule matches the whole mark and nothing else.
 func plainRule(rule *netlink.Rule) bool {
 	return rule.Src == nil && rule.Dst == nil && rule.IifName == "" && rule.OifName == "" && !rule.Invert &&
 		rule.IPProto == 0 && rule.Sport == nil && rule.Dport == nil && rule.UIDRange == nil && rule.Tos == 0 &&
@@ -148,7 +148,7 @@ func (p *Plan) kernelRoute(r Route) *netlink.Route {
 	}
 }
 
-// putRoute makes the default route of a table, in the place of the one that is there.
+// putRoute sets the default route of a table and replaces an existing one.
 func (p *Plan) putRoute(r Route) error {
 	err := netlink.RouteReplace(p.kernelRoute(r))
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EINVAL) {

@@ -19,15 +19,15 @@ const (
 	DefaultProtocol = 87
 )
 
-// Config says how the rules are to be.
+// Config describes the rules to make.
 type Config struct {
 	First uint16 // queues First to First+Count-1
 	Count int    // 0: one queue
-	// Interfaces are those that clients' packets come in on. None: all.
+	// Interfaces are the ones on which clients' packets arrive. None: all.
 	Interfaces []string
 	// Local: clients on this machine are served too (OUTPUT).
 	Local bool
-	// Unmarked: packets that have a mark already go past the queue, as those that a program before it has decided.
+	// Unmarked: packets that have a mark already skip the queue, such as those that a program before it has decided.
 	Unmarked bool
 	// Fragments: the last queue takes the fragments, and nothing else, so that a flood of them does not fill the others. There must
 	// be two queues or more.
@@ -93,19 +93,19 @@ type Rule struct {
 	Table  uint32
 }
 
-// Plan is what the machine is to have. It is immutable.
+// Plan is the target state of the machine. It is immutable.
 type Plan struct {
 	config Config
-	chains map[place]*chain
+	chains map[familyTable]*chain
 	routes []Route // ordered
 	rules  []Rule  // ordered
 	notes  []string
 
-	marks, left, rejected map[uint32]string // by mark: routed, left to a person, answered
+	marks, left, rejected map[uint32]string // by mark: routed, left to the operator, answered
 }
 
-// place names a table of a family.
-type place struct {
+// familyTable names a table of an address family.
+type familyTable struct {
 	family Family
 	table  string // mangle or filter
 }
@@ -115,7 +115,7 @@ type chain struct {
 	rules, jumps []string
 }
 
-// Notes are things that a person should know: what the plan leaves to them.
+// Notes returns hints for the operator: what the plan leaves to them.
 func (p *Plan) Notes() []string { return p.notes }
 
 // Config is the configuration with its defaults filled in.
@@ -129,7 +129,7 @@ func (p *Plan) Rules() []Rule   { return p.rules }
 func (p *Plan) Families() []Family {
 	var all []Family
 	for _, f := range families() {
-		if p.chains[place{f, "mangle"}] != nil {
+		if p.chains[familyTable{f, "mangle"}] != nil {
 			all = append(all, f)
 		}
 	}
@@ -171,13 +171,13 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// Make plans the rules of a configuration. It looks at services of mode mark. The error says what cannot be, and how it
-// can.
+// Make plans the rules of a configuration. It uses the services of mode mark. The error names what is not possible, and a
+// remedy.
 func Make(snapshot *lb.Snapshot, c Config) (*Plan, error) {
 	if err := c.setDefaults(); err != nil {
 		return nil, err
 	}
-	p := &Plan{config: c, chains: map[place]*chain{}, marks: map[uint32]string{}, left: map[uint32]string{}}
+	p := &Plan{config: c, chains: map[familyTable]*chain{}, marks: map[uint32]string{}, left: map[uint32]string{}}
 	services := 0
 	for _, service := range snapshot.Services {
 		if service.Mode != lb.Mark {
@@ -234,7 +234,7 @@ type destination struct {
 	address4, address6 netip.Addr
 }
 
-// lead plans the routing of one mark. wanted says whether there are packets of a family.
+// lead plans the routing of one mark. wanted reports whether there are packets of a family.
 func (p *Plan) lead(to destination, wanted func(Family) bool) error {
 	table := to.mark + p.config.TableBase
 	switch {
@@ -278,7 +278,7 @@ func (p *Plan) lead(to destination, wanted func(Family) bool) error {
 	return nil
 }
 
-// wants says whether the service has addresses of the family.
+// wants reports whether the service has addresses of the family.
 func wants(service *lb.Service, family Family) bool {
 	for _, vip := range service.VIPs {
 		if familyOf(vip.Prefix.Addr()) == family {
@@ -298,7 +298,7 @@ func wants(service *lb.Service, family Family) bool {
 	return false
 }
 
-// comment is what marks a rule as ours, as iptables-save writes it.
+// comment returns the comment that marks a rule as ours, in the form of iptables-save.
 func comment(words ...string) string {
 	text := strings.Join(append([]string{"weir"}, words...), ":")
 	if len(words) > 0 {
@@ -307,8 +307,8 @@ func comment(words ...string) string {
 	return "-m comment --comment " + text
 }
 
-// Marks are the marks that the plan routes, and those it leaves to a person, with the names of their backends.
+// Marks returns the marks that the plan routes and those that it leaves to the operator, with the names of their backends.
 func (p *Plan) Marks() (routed, left map[uint32]string) { return p.marks, p.left }
 
-// Rejected are the marks that the plan answers, with the key that names them.
+// Rejected returns the marks that the plan answers with a rejection, with the configuration key of each.
 func (p *Plan) Rejected() map[uint32]string { return p.rejected }

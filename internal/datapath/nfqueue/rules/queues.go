@@ -43,7 +43,7 @@ func (p *Plan) queues(snapshot *lb.Snapshot) error {
 		if p.config.Local {
 			at.jumps = append(at.jumps, p.queueJump("OUTPUT", ""))
 		}
-		p.chains[place{family, "mangle"}] = at
+		p.chains[familyTable{family, "mangle"}] = at
 	}
 	if len(p.chains) == 0 {
 		return errors.New("no service of mode mark has an address")
@@ -135,8 +135,8 @@ func byPrefix(targets []target) [][]target {
 	return groups
 }
 
-// queueRules are the rules of one prefix. Where its services agree about failing open, one rule takes all its packets.
-// Where not, those that fail open get rules with ports before it, and what has no ports fails closed.
+// queueRules returns the rules of one prefix. If its services agree about failing open, one rule takes all its packets.
+// Otherwise the services that fail open get rules with ports before that rule, and packets without ports fail closed.
 func (p *Plan) queueRules(group []target) []string {
 	prefix, open, closed := group[0].prefix, 0, 0
 	for _, t := range group {
@@ -195,7 +195,7 @@ func portMatch(t target) string {
 	return fmt.Sprintf("-p %s -m %s --dport %d:%d", name, name, t.first, t.last)
 }
 
-// queueRule leads packets to the queues, but for that of the fragments.
+// queueRule sends packets to the queues, except the queue of the fragments.
 func (p *Plan) queueRule(prefix netip.Prefix, match, service string, bypass bool) string {
 	count := p.config.Count
 	if p.config.Fragments {
@@ -204,7 +204,7 @@ func (p *Plan) queueRule(prefix netip.Prefix, match, service string, bypass bool
 	return p.ruleTo(p.config.First, count, prefix, match, service, bypass)
 }
 
-// fragmentRule leads first and later fragments to their queue.
+// fragmentRule sends first and later fragments to their queue.
 func (p *Plan) fragmentRule(prefix netip.Prefix, service string, bypass bool) string {
 	match := `-m u32 --u32 "0x4&0x3fff=0x1:0x3fff"` // more fragments, or an offset (RFC 791 section 3.1)
 	if familyOf(prefix.Addr()) == IPv6 {
@@ -279,7 +279,7 @@ func (p *Plan) rejects(snapshot *lb.Snapshot) error {
 		if p.config.Local {
 			at.jumps = append(at.jumps, jump("OUTPUT", "", p.config.Chain))
 		}
-		p.chains[place{family, "filter"}] = at
+		p.chains[familyTable{family, "filter"}] = at
 	}
 	return nil
 }

@@ -42,12 +42,13 @@ func balancer(t *testing.T) *netlab.Lab {
 			{A: end("lb", "eth1", "10.62.0.1/24", "fd62::1/64"), B: end("server", "eth0", "10.62.0.2/24", "10.62.0.3/24", "10.62.0.4/24", "fd62::2/64", "fd62::3/64")},
 		},
 	})
-	settle(t, lab.Namespace("lb"))
+	waitForRoutes(t, lab.Namespace("lb"))
 	return lab
 }
 
-// settle waits until the kernel has made all routes of its own, which for IPv6 it does some time after an address is there.
-func settle(t *testing.T, h *netlab.Host) {
+// waitForRoutes waits until the kernel has made all routes of its own. For IPv6 it does so some time after an address is
+// there.
+func waitForRoutes(t *testing.T, h *netlab.Host) {
 	t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		out, err := h.Exec(t.Context(), "ip", "-6", "route", "show", "table", "all")
@@ -114,8 +115,8 @@ func shell(t *testing.T, h *netlab.Host, lines ...string) {
 	}
 }
 
-// inside runs Apply, Remove or Inspect in the namespace.
-func inside(t *testing.T, h *netlab.Host, f func(context.Context) ([]string, error)) (changes []string, err error) {
+// inNamespace runs Apply, Remove or Inspect in the namespace.
+func inNamespace(t *testing.T, h *netlab.Host, f func(context.Context) ([]string, error)) (changes []string, err error) {
 	t.Helper()
 	err = h.Do(func() (err error) { changes, err = f(t.Context()); return err })
 	return changes, err
@@ -123,7 +124,7 @@ func inside(t *testing.T, h *netlab.Host, f func(context.Context) ([]string, err
 
 func apply(t *testing.T, h *netlab.Host, p *Plan) []string {
 	t.Helper()
-	changes, err := inside(t, h, func(ctx context.Context) ([]string, error) { return Apply(ctx, p) })
+	changes, err := inNamespace(t, h, func(ctx context.Context) ([]string, error) { return Apply(ctx, p) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func apply(t *testing.T, h *netlab.Host, p *Plan) []string {
 
 func remove(t *testing.T, h *netlab.Host, c Config) []string {
 	t.Helper()
-	changes, err := inside(t, h, func(ctx context.Context) ([]string, error) { return Remove(ctx, c) })
+	changes, err := inNamespace(t, h, func(ctx context.Context) ([]string, error) { return Remove(ctx, c) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +372,7 @@ func TestRootRollback(t *testing.T) {
 	path := os.Getenv("PATH")
 	for _, round := range []string{"from nothing", "from an older plan"} {
 		before := state(t, h)
-		_, err := inside(t, h, func(ctx context.Context) ([]string, error) { return Apply(ctx, unreachable) })
+		_, err := inNamespace(t, h, func(ctx context.Context) ([]string, error) { return Apply(ctx, unreachable) })
 		if err == nil || !strings.Contains(err.Error(), "route of web/c: 10.99.0.4 is not on a link of this machine") {
 			t.Errorf("%s: %v", round, err)
 		}
@@ -379,7 +380,7 @@ func TestRootRollback(t *testing.T) {
 
 		next := plan(t, strings.NewReplacer("10.62.0.4", "10.62.0.2", "fd62::3", "fd62::2", "fd96::2", "fd96::1:2").Replace(twoServices), settings())
 		t.Setenv("PATH", broken+":"+path)
-		_, err = inside(t, h, func(ctx context.Context) ([]string, error) { return Apply(ctx, next) })
+		_, err = inNamespace(t, h, func(ctx context.Context) ([]string, error) { return Apply(ctx, next) })
 		t.Setenv("PATH", path)
 		if err == nil || !strings.Contains(err.Error(), "no room") {
 			t.Errorf("%s: %v", round, err)
@@ -417,17 +418,17 @@ func TestRootCollisions(t *testing.T) {
 		if before == clean {
 			t.Fatalf("%s did nothing", c.make)
 		}
-		_, err := inside(t, h, func(ctx context.Context) ([]string, error) { return Apply(ctx, p) })
+		_, err := inNamespace(t, h, func(ctx context.Context) ([]string, error) { return Apply(ctx, p) })
 		var collision *CollisionError
 		if !errors.As(err, &collision) || len(collision.Collisions) != 1 || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.make, err)
 		}
 		equal(t, c.make, state(t, h), before)
 		if collision != nil {
-			_, cure, _ := strings.Cut(collision.Collisions[0], "remove it: ")
-			shell(t, h, cure)
-			if rest, err := inside(t, h, func(ctx context.Context) ([]string, error) { return Inspect(ctx, p) }); err != nil || len(rest) == 0 {
-				t.Errorf("%s, after %s: %v", c.make, cure, err)
+			_, remedy, _ := strings.Cut(collision.Collisions[0], "remove it: ")
+			shell(t, h, remedy)
+			if rest, err := inNamespace(t, h, func(ctx context.Context) ([]string, error) { return Inspect(ctx, p) }); err != nil || len(rest) == 0 {
+				t.Errorf("%s, after %s: %v", c.make, remedy, err)
 			}
 		}
 		for _, line := range c.unmake {

@@ -170,7 +170,7 @@ services:
 		`-A WEIR -d 10.96.0.1/32 -m comment --comment weir -j NFQUEUE --queue-num 7`,
 		`-A WEIR -d 10.96.0.0/24 -m comment --comment "weir:a" -j NFQUEUE --queue-num 7 --queue-bypass`,
 	}
-	if got := p.chains[place{IPv4, "mangle"}].rules; !slices.Equal(got, want) {
+	if got := p.chains[familyTable{IPv4, "mangle"}].rules; !slices.Equal(got, want) {
 		t.Errorf("got:\n%s", strings.Join(got, "\n"))
 	}
 	if got := p.Families(); !slices.Equal(got, []Family{IPv4}) {
@@ -234,11 +234,11 @@ services:
 		`-A WEIR -d 10.96.0.0/24 -p sctp -m sctp --dport 2905 -m comment --comment "weir:a" -j NFQUEUE --queue-num 0 --queue-bypass`,
 		`-A WEIR -d 10.96.0.0/24 -m comment --comment weir -j NFQUEUE --queue-num 0`,
 	}
-	if got := p.chains[place{IPv4, "mangle"}].rules; !slices.Equal(got, want) {
+	if got := p.chains[familyTable{IPv4, "mangle"}].rules; !slices.Equal(got, want) {
 		t.Errorf("IPv4:\n%s", strings.Join(got, "\n"))
 	}
 	want = []string{`-A WEIR -d fd96::/64 -m comment --comment "weir:a" -j NFQUEUE --queue-num 0 --queue-bypass`}
-	if got := p.chains[place{IPv6, "mangle"}].rules; !slices.Equal(got, want) {
+	if got := p.chains[familyTable{IPv6, "mangle"}].rules; !slices.Equal(got, want) {
 		t.Errorf("IPv6:\n%s", strings.Join(got, "\n"))
 	}
 
@@ -247,7 +247,7 @@ services:
 		t.Errorf("a rule for everything: %v", err)
 	}
 	p = plan(t, everything, Config{Interfaces: []string{"eth0"}})
-	all := p.chains[place{IPv6, "mangle"}].rules
+	all := p.chains[familyTable{IPv6, "mangle"}].rules
 	if last := all[len(all)-1]; last != `-A WEIR -m comment --comment "weir:b" -j NFQUEUE --queue-num 0` {
 		t.Errorf("the last rule: %s", last)
 	}

@@ -19,11 +19,12 @@ type savedTable struct {
 	rules  []string // "-A CHAIN …", in order
 }
 
-// maxSaved bounds what is read of iptables-save: a machine with more rules is not one to change by guess.
+// maxSaved bounds how much output of iptables-save is read. On a machine with more rules nothing is changed, since we would
+// not know all rules.
 const maxSaved = 64 << 20
 
-// parseSaved reads the output of iptables-save without counters. Lines that it does not know are an error: nothing is
-// changed on a machine that is not understood.
+// parseSaved reads the output of iptables-save without counters. An unknown line is an error, so that nothing changes on a
+// machine whose rules we do not understand.
 func parseSaved(text string) (*saved, error) {
 	s := &saved{tables: map[string]*savedTable{}}
 	var at *savedTable
@@ -124,7 +125,7 @@ func option(words []string, name string) (string, bool) {
 	return "", false
 }
 
-// isOurs says whether a rule carries our comment.
+// isOurs reports whether a rule carries our comment.
 func isOurs(rule string) bool {
 	text, ok := option(split(rule), "--comment")
 	return ok && (text == "weir" || strings.HasPrefix(text, "weir:"))
@@ -135,7 +136,7 @@ func sameRule(a, b string) bool { return slices.Equal(split(a), split(b)) }
 
 func sameRules(a, b []string) bool { return slices.EqualFunc(a, b, sameRule) }
 
-// queuesOf returns the queues that a rule feeds.
+// queuesOf returns the queues to which a rule sends packets.
 func queuesOf(rule string) (first, last int, ok bool) {
 	words := split(rule)
 	if target, _ := option(words, "-j"); target != "NFQUEUE" {
@@ -154,7 +155,7 @@ func queuesOf(rule string) (first, last int, ok bool) {
 	return 0, 0, true // the default queue
 }
 
-// Listed is an iptables rule of the namespace, whoever made it.
+// Listed is an iptables rule of the namespace, ours or somebody else's.
 type Listed struct {
 	Family      Family
 	Table, Rule string // "-A CHAIN …"

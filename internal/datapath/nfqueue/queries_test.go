@@ -50,7 +50,7 @@ func TestErrorsFindTheirFlowInAnotherQueue(t *testing.T) {
 		}
 	}
 	s := d.Stats()
-	if n := s.Queues[0].Asked + s.Queues[1].Asked + s.Queues[2].Asked; n != 5 || s.Reasons[lb.ReasonICMPError] != 6 {
+	if n := s.Queues[0].Queries + s.Queues[1].Queries + s.Queues[2].Queries; n != 5 || s.Reasons[lb.ReasonICMPError] != 6 {
 		t.Errorf("%d questions, want 5; reasons %v", n, s.Reasons)
 	}
 	if flows := flowsOf(d); len(flows) != 1 || flows[0].Backend != "a" {
@@ -82,10 +82,10 @@ func TestQuestionsEnd(t *testing.T) {
 			t.Errorf("error %d waits: %v", i, waits)
 		}
 	}
-	if p := d.workers[0].patience(); p != askPatience {
+	if p := d.workers[0].pollTimeout(); p != queryTimeout {
 		t.Errorf("would sleep %s", p)
 	}
-	c.set(askPatience)
+	c.set(queryTimeout)
 	step(t, d)
 	for i, id := range ids {
 		if v := queues[0].verdict(id); v == nil || !v.Marked {
@@ -95,8 +95,8 @@ func TestQuestionsEnd(t *testing.T) {
 	// Late answers are for nobody.
 	d.workers[1].inbox.Serve(d.workers[1])
 	d.workers[0].inbox.Serve(d.workers[0])
-	if len(queues[0].unknown) > 0 || d.workers[0].asked.count != 0 || d.workers[0].patience() != idlePatience {
-		t.Errorf("%d waiting, %d asked", len(queues[0].unknown), d.workers[0].asked.count)
+	if len(queues[0].unknown) > 0 || d.workers[0].queries.count != 0 || d.workers[0].pollTimeout() != idleTimeout {
+		t.Errorf("%d waiting, %d asked", len(queues[0].unknown), d.workers[0].queries.count)
 	}
 	// At the end nothing stays open.
 	last := complain(3)
