@@ -25,8 +25,8 @@ type turnUserList struct {
 	Total int            `json:"total"` // that fit the question; more than are listed where the limit cut
 }
 
-// turnDoor is what the admin door of a gateway serves. stunner: the metrics also under the names that STUNner gives them.
-func turnDoor(g *gateway.Gateway, now func() int64, stunner bool) admin.Config {
+// turnAdmin is what the admin door of a gateway serves. stunner: the metrics also under the names that STUNner gives them.
+func turnAdmin(g *gateway.Gateway, now func() int64, stunner bool) admin.Config {
 	return admin.Config{
 		Ready:  g.Ready,
 		Status: func() any { return g.Stats() },
@@ -72,7 +72,7 @@ func parseTurnQuestion(form url.Values) (q turnQuestion, err error) {
 		"bytes":   func(a, b *gateway.User) int { return cmp.Compare(bytesOf(b), bytesOf(a)) },
 		"age":     func(a, b *gateway.User) int { return cmp.Compare(a.Created, b.Created) },
 		"expires": func(a, b *gateway.User) int { return cmp.Compare(a.Expires, b.Expires) },
-		"idle":    func(a, b *gateway.User) int { return cmp.Compare(heardOf(a), heardOf(b)) },
+		"idle":    func(a, b *gateway.User) int { return cmp.Compare(lastReceived(a), lastReceived(b)) },
 		"user":    func(a, b *gateway.User) int { return strings.Compare(a.User, b.User) },
 		"client":  func(a, b *gateway.User) int { return a.Client.Compare(b.Client) },
 	}
@@ -84,8 +84,8 @@ func parseTurnQuestion(form url.Values) (q turnQuestion, err error) {
 
 func bytesOf(u *gateway.User) uint64 { return u.Up.Bytes + u.Down.Bytes }
 
-// heardOf is when a user last sent or was sent something, or asked for the allocation.
-func heardOf(u *gateway.User) int64 { return max(u.LastUp, u.LastDown, u.Created) }
+// lastReceived is when a user last sent or was sent something, or asked for the allocation.
+func lastReceived(u *gateway.User) int64 { return max(u.LastUp, u.LastDown, u.Created) }
 
 func (q *turnQuestion) fits(u *gateway.User) bool {
 	return (q.user == "" || q.user == u.User) && (q.listener == "" || q.listener == u.Listener) &&

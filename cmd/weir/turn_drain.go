@@ -59,7 +59,7 @@ func turnSignals() (signals chan os.Signal, release func()) {
 
 // gatewayStatus is what GET /status says.
 type gatewayStatus struct {
-	keepStatus
+	handoverStatus
 	gateway.Stats
 	Config *turnConfigStatus   `json:"config,omitempty"`
 	Names  []routes.NameStatus `json:"names,omitempty"` // DNS names of clusters

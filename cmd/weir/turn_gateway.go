@@ -30,7 +30,7 @@ type gatewayFlags struct {
 	unproven     int
 	drainTimeout time.Duration
 	serve        serveFlags
-	keep         keepFlags
+	handover     handoverFlags
 }
 
 func newTurnGatewayCommand() *cobra.Command {
@@ -72,7 +72,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 	oldFlag(cmd, "dry-run", "d", "check") // of stunnerd
 	durationVar(flags, &f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
 	f.serve.add(cmd, turnPart())
-	f.keep.add(cmd)
+	f.handover.add(cmd)
 	return cmd
 }
 
@@ -123,7 +123,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		}
 		return summary.print(cmd.OutOrStdout())
 	}
-	return f.keep.run(cmd, log, func(ctx context.Context, k *handover.Store) error {
+	return f.handover.run(cmd, log, func(ctx context.Context, k *handover.Store) error {
 		return serveGateway(ctx, k, source, log, levels, cmd.Flags().Changed("drain-timeout"))
 	})
 }
@@ -155,12 +155,12 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	}
 	// Busy workers keep their processors: the rest of the program gets its own, as in openUDP.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), g.Stats().Workers+2))
-	if dropped := k.Settle(); dropped > 0 {
+	if dropped := k.DropUntaken(); dropped > 0 {
 		log.Info("kept sockets without an allocation are closed, such as those of clients over TCP, TLS and DTLS", "sockets", dropped)
 	}
 	loop := &gatewayLoop{source: source, gateway: g, log: log.With("scope", "reconciler"), levels: levels}
-	door := turnDoor(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
-	keepDoor(&door, k, g, loop.now)
+	door := turnAdmin(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
+	addHandover(&door, k, g, loop.now)
 	offload.measured(&door)
 	metrics := door.Metrics
 	door.Metrics = func() []admin.Sample { return append(metrics(), loop.samples()...) }
@@ -168,10 +168,10 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	if err != nil {
 		return errors.Join(usageError(err), g.Close())
 	}
-	loop.doors = &stunnerDoors{log: log, token: token, hosts: source.flags.serve.hosts, probes: door, samples: door.Metrics}
-	defer loop.doors.close()
+	loop.endpoints = &stunnerEndpoints{log: log, token: token, hosts: source.flags.serve.hosts, probes: door, samples: door.Metrics}
+	defer loop.endpoints.close()
 	loop.started(plan)
-	if _, err := loop.doors.change(plan); err != nil {
+	if _, err := loop.endpoints.change(plan); err != nil {
 		return errors.Join(locate(plan.document, err), g.Close())
 	}
 	for _, uri := range loop.now().URIs {

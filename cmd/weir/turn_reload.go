@@ -30,11 +30,11 @@ type turnConfigStatus struct {
 
 // gatewayLoop holds a gateway, and the doors that a file of STUNner's asks for, at the newest good configuration.
 type gatewayLoop struct {
-	source  *gatewaySource
-	gateway *gateway.Gateway
-	doors   *stunnerDoors
-	log     *slog.Logger
-	levels  *atomic.Pointer[stunnerd.LogLevels]
+	source    *gatewaySource
+	gateway   *gateway.Gateway
+	endpoints *stunnerEndpoints
+	log       *slog.Logger
+	levels    *atomic.Pointer[stunnerd.LogLevels]
 
 	mu     sync.Mutex // guards what follows
 	plan   *gatewayPlan
@@ -147,7 +147,7 @@ func (l *gatewayLoop) take(text []byte, err error) {
 }
 
 func (l *gatewayLoop) apply(plan *gatewayPlan) (change gateway.Change, err error) {
-	back, err := l.doors.change(plan)
+	back, err := l.endpoints.change(plan)
 	if err != nil {
 		return change, locate(plan.document, err)
 	}

@@ -17,11 +17,11 @@ type upgradeAnswer struct {
 	PID int `json:"pid"` // of the process that hands over
 }
 
-// keepStatus is the part of a gateway's status that is about its process.
-type keepStatus struct {
-	PID     int            `json:"pid"`
-	Version string         `json:"version"`
-	Keep    handover.Stats `json:"keep"`
+// handoverStatus is the part of a gateway's status that is about its process.
+type handoverStatus struct {
+	PID      int            `json:"pid"`
+	Version  string         `json:"version"`
+	Handover handover.Stats `json:"keep"`
 }
 
 // upgraded is what `weir turn upgrade --json` prints.
@@ -72,7 +72,7 @@ binary does not come to serve, the old one is back. It is what SIGUSR2 to the ga
 }
 
 func upgradeGateway(ctx context.Context, client *admin.Client) (upgraded, error) {
-	var before, after keepStatus
+	var before, after handoverStatus
 	if err := client.Get(ctx, "/status", nil, &before); err != nil {
 		return upgraded{}, err
 	}
@@ -92,11 +92,11 @@ func upgradeGateway(ctx context.Context, client *admin.Client) (upgraded, error)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	if after.Keep.Upgrades <= before.Keep.Upgrades {
+	if after.Handover.Upgrades <= before.Handover.Upgrades {
 		return upgraded{}, fmt.Errorf("the new binary did not come to serve: the old one is back, as process %d; its log says why", after.PID)
 	}
 	return upgraded{
 		From: before.Version, To: after.Version, PID: after.PID, Seconds: time.Since(started).Seconds(),
-		Records: after.Keep.Journal.Records, Sockets: after.Keep.Sockets, Upgrades: after.Keep.Upgrades,
+		Records: after.Handover.Journal.Records, Sockets: after.Handover.Sockets, Upgrades: after.Handover.Upgrades,
 	}, nil
 }

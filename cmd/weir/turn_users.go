@@ -118,7 +118,7 @@ func (t *turnTable) print(list *turnUserList) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.User, u.Client, u.Listener, u.Transport,
 			relayList(u), addressList(u.Peers, 2), channels, seconds(list.At-u.Created), seconds(u.Expires-list.At),
-			byteText(float64(u.Up.Bytes)), byteText(float64(u.Down.Bytes)), t.rate(list.At, u), t.lastHeard(list.At, u))
+			byteText(float64(u.Up.Bytes)), byteText(float64(u.Down.Bytes)), t.rate(list.At, u), t.lastReceived(list.At, u))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (t *turnTable) rate(at int64, u *gateway.User) string {
 	return siText(float64(bytesOf(u)-before)*8/passed) + "bit/s"
 }
 
-func (*turnTable) lastHeard(at int64, u *gateway.User) string {
+func (*turnTable) lastReceived(at int64, u *gateway.User) string {
 	last := max(u.LastUp, u.LastDown)
 	if last == 0 {
 		return "never"

@@ -193,8 +193,8 @@ func (k *Store) Names() []string {
 	return names
 }
 
-// Settle drops what nobody took, and returns how many that were.
-func (k *Store) Settle() int {
+// DropUntaken drops what nobody took, and returns how many that were.
+func (k *Store) DropUntaken() int {
 	names := k.Names()
 	for _, name := range names {
 		if fd, ok := k.Take(name); ok {

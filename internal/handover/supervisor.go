@@ -38,7 +38,7 @@ type Config struct {
 	// of; default 5. Four SIGKILL count as one crash.
 	Crashes int
 	// A child that served for Settled (default 2s) is followed at once; else the wait doubles up to MaxWait (default 1s).
-	Settled, MaxWait time.Duration
+	StableAfter, MaxWait time.Duration
 }
 
 // supervisor is the state of Supervise. One goroutine owns it.
@@ -83,7 +83,7 @@ func Supervise(config Config) (code int, err error) {
 	runtime.LockOSThread() // a successor is started with this thread's signal mask
 	s := &supervisor{config: config, log: cmp.Or(config.Log, slog.New(slog.DiscardHandler)), held: newHeld(), oldExe: -1, signals: make(chan os.Signal, 16)}
 	s.config.Crashes = cmp.Or(config.Crashes, 5)
-	s.config.Settled, s.config.MaxWait = cmp.Or(config.Settled, 2*time.Second), cmp.Or(config.MaxWait, time.Second)
+	s.config.StableAfter, s.config.MaxWait = cmp.Or(config.StableAfter, 2*time.Second), cmp.Or(config.MaxWait, time.Second)
 	s.hello.Protocol, s.hello.Capacity = protocol, s.held.capacity
 	signal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR2)
 	defer signal.Stop(s.signals)
@@ -307,7 +307,7 @@ func exitCode(state *os.ProcessState) int {
 func (s *supervisor) crashed(c *child, state *os.ProcessState) {
 	s.hello.Last, s.hello.Clean = state.String(), false
 	served := !c.ready.IsZero()
-	if served && time.Since(c.ready) >= s.config.Settled {
+	if served && time.Since(c.ready) >= s.config.StableAfter {
 		s.crashes = 0
 	}
 	s.crashes++

@@ -86,7 +86,7 @@ func (c *Group[W]) Steps(step func(w W, from int) (next int), between func()) {
 // Run starts work for every worker and beside(ctx) next to them, and returns when all have ended: after ctx, with nil, or
 // after the first error, with it. begin is asked first, under the lock, and may refuse. work must return once its
 // Inbox.Serve says false. The lock must be free.
-func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) error, beside func(context.Context)) error {
+func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) error, background func(context.Context)) error {
 	c.lock.Lock()
 	err := begin()
 	c.running = c.running || err == nil
@@ -109,7 +109,7 @@ func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) err
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
-		beside(ctx)
+		background(ctx)
 	}()
 	var first error
 	select {

@@ -18,8 +18,8 @@ const (
 	reservationTime = 30 * time.Second
 )
 
-// wish is what an Allocate request asks for.
-type wish struct {
+// allocateOptions is what an Allocate request asks for.
+type allocateOptions struct {
 	RelayRequest
 	tcp, dontFragment bool
 	token             uint64
@@ -34,7 +34,7 @@ func (x *exchange) allocate(a *Allocation) Reason {
 		}
 		return x.fail(AllocationExists)
 	}
-	w, r := x.wish()
+	w, r := x.parseAllocate()
 	if r != OK {
 		return x.fail(r)
 	}
@@ -58,8 +58,8 @@ func (x *exchange) elsewhere() Reason {
 	return Draining
 }
 
-// wish reads and checks the attributes of an Allocate request.
-func (x *exchange) wish() (w wish, r Reason) {
+// parseAllocate reads and checks the attributes of an Allocate request.
+func (x *exchange) parseAllocate() (w allocateOptions, r Reason) {
 	transport, present, ok := x.m.number(stun.AttrRequestedTransport)
 	if !present || !ok {
 		return w, BadRequest
@@ -72,10 +72,10 @@ func (x *exchange) wish() (w wish, r Reason) {
 		return w, TransportUnsupported
 	}
 	w.dontFragment = x.m.has(stun.AttrDontFragment)
-	if r := x.wishPort(&w); r != OK {
+	if r := x.parsePort(&w); r != OK {
 		return w, r
 	}
-	if r := x.wishFamily(&w); r != OK {
+	if r := x.parseFamily(&w); r != OK {
 		return w, r
 	}
 	if w.tcp && (!x.path.Transport.stream() || w.Even || w.redeem || w.dontFragment) {
@@ -84,7 +84,7 @@ func (x *exchange) wish() (w wish, r Reason) {
 	return w, OK
 }
 
-func (x *exchange) wishPort(w *wish) Reason {
+func (x *exchange) parsePort(w *allocateOptions) Reason {
 	if value, ok := x.m.get(stun.AttrEvenPort); ok {
 		if len(value) != 1 {
 			return BadRequest
@@ -100,7 +100,7 @@ func (x *exchange) wishPort(w *wish) Reason {
 	return OK
 }
 
-func (x *exchange) wishFamily(w *wish) Reason {
+func (x *exchange) parseFamily(w *allocateOptions) Reason {
 	value, one := x.m.get(stun.AttrRequestedAddressFamily)
 	second, two := x.m.get(attrAdditionalFamily)
 	switch {
@@ -119,7 +119,7 @@ func (x *exchange) wishFamily(w *wish) Reason {
 }
 
 // create opens the relays of a new allocation and counts it. Whatever fails gives back what was taken before.
-func (x *exchange) create(w wish) (*Allocation, Reason) {
+func (x *exchange) create(w allocateOptions) (*Allocation, Reason) {
 	t, user := x.t, x.cred.user
 	if w.redeem {
 		relay, ok := t.shared.take(w.token, user, x.now)
@@ -193,15 +193,15 @@ func (x *exchange) lifetime() uint32 {
 	if !present || !ok {
 		seconds = 0
 	}
-	least, most := l.Default/time.Second, l.Max/time.Second
-	return uint32(min(max(time.Duration(seconds), least), most, math.MaxUint32))
+	minimum, maximum := l.Default/time.Second, l.Max/time.Second
+	return uint32(min(max(time.Duration(seconds), minimum), maximum, math.MaxUint32))
 }
 
 // allocated answers an Allocate request with what the allocation has; the same again to a retransmission.
 func (x *exchange) allocated(a *Allocation) Reason {
 	x.open(stun.ClassSuccessResponse)
 	for family := range a.Relay {
-		if relay := a.Told(family); relay.IsValid() {
+		if relay := a.AnnouncedRelay(family); relay.IsValid() {
 			x.address(stun.AttrXORRelayedAddress, relay)
 		}
 	}

@@ -21,8 +21,8 @@ func family(a netip.Addr) int {
 	return V6
 }
 
-// Told is the relay address of a family as the client and its peers know it: Relay, or what stands for it in Public.
-func (a *Allocation) Told(family int) netip.AddrPort {
+// AnnouncedRelay is the relay address of a family as the client and its peers know it: Relay, or what stands for it in Public.
+func (a *Allocation) AnnouncedRelay(family int) netip.AddrPort {
 	if public := a.Public[family]; public.IsValid() && a.Relay[family].IsValid() {
 		return netip.AddrPortFrom(public, a.Relay[family].Port())
 	}

@@ -38,7 +38,7 @@ func (t *Table) Request(p Path, msg, out []byte, now int64) (answer []byte, r Re
 	case stun.MethodBinding:
 		r = x.binding()
 	case stun.MethodAllocate, stun.MethodRefresh, stun.MethodCreatePermission, stun.MethodChannelBind, stun.MethodConnect:
-		r = x.turn()
+		r = x.authenticated()
 	case stun.MethodConnectionBind:
 		r = x.refuse(BadRequest)
 	default:
@@ -72,8 +72,8 @@ func (x *exchange) binding() Reason {
 	return x.unlessAmplified(OK)
 }
 
-// turn handles the requests that need credentials, in the order of RFC 8489, section 9.2.4 and RFC 8656, section 5.
-func (x *exchange) turn() Reason {
+// authenticated handles the requests that need credentials, in the order of RFC 8489, section 9.2.4 and RFC 8656, section 5.
+func (x *exchange) authenticated() Reason {
 	if x.policy.Auth.Mode == AuthNone {
 		return x.refuse(BadRequest)
 	}

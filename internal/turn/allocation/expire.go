@@ -6,7 +6,7 @@ func (t *Table) Expire(now int64) (next int64) {
 		t.expire(t.slots.At(slot), now)
 	}
 	for len(t.reservations) > 0 && t.reservations[0].expires <= now {
-		t.lapse(t.reservations[0].token)
+		t.expireReservation(t.reservations[0].token)
 		t.reservations = t.reservations[1:]
 	}
 	if _, due, ok := t.due.First(); ok {
@@ -18,8 +18,8 @@ func (t *Table) Expire(now int64) (next int64) {
 	return next
 }
 
-func (t *Table) lapse(token uint64) {
-	if relay, ok := t.shared.lapse(token); ok {
+func (t *Table) expireReservation(token uint64) {
+	if relay, ok := t.shared.expireReservation(token); ok {
 		t.relays.Release(relay)
 	}
 }

@@ -31,20 +31,20 @@ func (c *macs) hmac(h hash.Hash, key, head, body []byte) []byte {
 	}
 	clear(c.pad[:])
 	copy(c.pad[:], key)
-	c.turn(0x36)
+	c.xorPad(0x36)
 	h.Reset()
 	h.Write(c.pad[:])
 	h.Write(head)
 	h.Write(body)
 	inner := h.Sum(c.sum[:0])
-	c.turn(0x36 ^ 0x5c)
+	c.xorPad(0x36 ^ 0x5c)
 	h.Reset()
 	h.Write(c.pad[:])
 	h.Write(inner)
 	return h.Sum(c.sum[:0])
 }
 
-func (c *macs) turn(with byte) {
+func (c *macs) xorPad(with byte) {
 	for i := range c.pad {
 		c.pad[i] ^= with
 	}

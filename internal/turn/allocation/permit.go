@@ -63,14 +63,14 @@ func (a *Allocation) check(peer netip.AddrPort) (cluster uint16, r Reason) {
 }
 
 // roomFor counts the peers that have no permission yet; one named twice counts twice.
-func (a *Allocation) roomFor(peers []admission, most int) bool {
+func (a *Allocation) roomFor(peers []admission, limit int) bool {
 	more := 0
 	for _, p := range peers {
 		if a.permissions.get(p.peer.Addr()) == nil {
 			more++
 		}
 	}
-	return more == 0 || len(a.permissions.keys)+more <= most
+	return more == 0 || len(a.permissions.keys)+more <= limit
 }
 
 // permit installs or refreshes a permission of an admitted peer. Channels of the peer are told to Events again if it had
@@ -101,14 +101,14 @@ func (t *Table) show(a *Allocation, c *Channel) {
 // forbid removes a permission. Channels of its peer stay, for what the client sends.
 func (t *Table) forbid(a *Allocation, p *permission) {
 	a.permissions.drop(p.Peer)
-	t.hideAll(a, p.Peer)
+	t.withdrawAll(a, p.Peer)
 }
 
-// hideAll hides the channels of a peer's address.
-func (t *Table) hideAll(a *Allocation, peer netip.Addr) {
+// withdrawAll hides the channels of a peer's address.
+func (t *Table) withdrawAll(a *Allocation, peer netip.Addr) {
 	for _, c := range a.channels.values {
 		if c.Peer.Addr() == peer {
-			t.hide(a, c)
+			t.withdraw(a, c)
 		}
 	}
 }
@@ -148,11 +148,11 @@ func (x *exchange) channelBind(a *Allocation) Reason {
 func (t *Table) unbind(a *Allocation, c *Channel) {
 	a.channels.drop(c.Number)
 	a.peers.drop(c.Peer)
-	t.hide(a, c)
+	t.withdraw(a, c)
 }
 
-// hide tells that a channel must not be offloaded any more, once.
-func (t *Table) hide(a *Allocation, c *Channel) {
+// withdraw tells that a channel must not be offloaded any more, once.
+func (t *Table) withdraw(a *Allocation, c *Channel) {
 	if c.permitted {
 		c.permitted = false
 		t.events.Unbound(a, c)

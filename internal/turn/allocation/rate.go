@@ -49,14 +49,14 @@ const (
 )
 
 const (
-	rateWays    = 8                // sources in a set
+	rateSlots   = 8                // sources in a set
 	provenTime  = 10 * time.Minute // how long a source stays proven; clients refresh more often
 	maxInterval = 10 * time.Second // the longest wait between two answers to an unproven source when totals run out
 )
 
 type rateSet struct {
 	mu      sync.Mutex
-	sources [rateWays]rateSource
+	sources [rateSlots]rateSource
 }
 
 // rateSource is what is known of one source. Times are those of the table; 0 is never.
@@ -84,8 +84,8 @@ func (w *withheld) stats() WithheldStats {
 }
 
 func newRates(prefixes int, random *rand.ChaCha8) *rates {
-	const most = 1 << 22
-	sets := max((min(prefixes, most)+rateWays-1)/rateWays, 1)
+	const maxPrefixes = 1 << 22
+	sets := max((min(prefixes, maxPrefixes)+rateSlots-1)/rateSlots, 1)
 	return &rates{secret: [2]uint64{random.Uint64(), random.Uint64() | 1}, sets: make([]rateSet, sets)}
 }
 
@@ -225,7 +225,7 @@ func (set *rateSet) prove(s *rateSource, now int64) *rateSource {
 				}
 			}
 		}
-		if proven == rateWays-1 {
+		if proven == rateSlots-1 {
 			*oldest, *s = *s, rateSource{}
 			s = oldest
 		}

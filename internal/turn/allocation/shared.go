@@ -146,8 +146,8 @@ func (s *Shared) take(token uint64, user string, now int64) (relay netip.AddrPor
 	return r.relay, true
 }
 
-// lapse ends a reservation that nobody took; false if somebody did.
-func (s *Shared) lapse(token uint64) (relay netip.AddrPort, ok bool) {
+// expireReservation ends a reservation that nobody took; false if somebody did.
+func (s *Shared) expireReservation(token uint64) (relay netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.reserved[token]

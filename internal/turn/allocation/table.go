@@ -74,7 +74,7 @@ func (t *Table) Delete(a *Allocation, why Reason) {
 	t.due.Remove(a.slot)
 	t.slots.Remove(a.slot)
 	for _, c := range a.channels.values {
-		t.hide(a, c)
+		t.withdraw(a, c)
 	}
 	for _, c := range a.connections.values {
 		delete(t.connections, c.id)
@@ -116,7 +116,7 @@ func (t *Table) readmit(a *Allocation, now int64, r *Readmitted) {
 		case !ok && !p.Suspended:
 			p.Suspended = true
 			r.Permissions++
-			t.hideAll(a, p.Peer)
+			t.withdrawAll(a, p.Peer)
 		case ok && p.Suspended:
 			p.Suspended = false
 			r.ResumedPermissions++
@@ -131,7 +131,7 @@ func (t *Table) readmit(a *Allocation, now int64, r *Readmitted) {
 			if !c.Suspended {
 				c.Suspended = true
 				r.Channels++
-				t.hide(a, c)
+				t.withdraw(a, c)
 			}
 			continue
 		}

@@ -40,30 +40,30 @@ type clockRecord struct {
 // offset is the difference between the wall clock and Options.Now at this moment.
 func (g *Gateway) offset() int64 { return g.options.Wall() - g.options.Now() }
 
-// keptClock reads what the times of the kept records mean, and returns what to add to them for Options.Now. Within one
+// storedClock reads what the times of the kept records mean, and returns what to add to them for Options.Now. Within one
 // boot, the clocks of all processes agree. In another boot the wall clock tells how much time has passed.
-func (g *Gateway) keptClock() (shift int64) {
+func (g *Gateway) storedClock() (shift int64) {
 	g.clock = clockRecord{Boot: g.options.Boot, Epoch: g.offset()}
 	g.clock.Wall = g.clock.Epoch
 	if g.options.Store == nil {
 		return 0
 	}
-	var kept clockRecord
+	var stored clockRecord
 	g.options.Store.Records(func(id uint64, b []byte) bool {
-		return id != clockID || json.Unmarshal(b, &kept) != nil
+		return id != clockID || json.Unmarshal(b, &stored) != nil
 	})
-	switch kept.Boot {
+	switch stored.Boot {
 	case "": // of a version that wrote the wall clock's time
 		return -g.clock.Wall
 	case g.options.Boot:
-		g.clock.Epoch = kept.Epoch
-		return -kept.Epoch
+		g.clock.Epoch = stored.Epoch
+		return -stored.Epoch
 	}
-	return kept.Wall - kept.Epoch - g.clock.Wall
+	return stored.Wall - stored.Epoch - g.clock.Wall
 }
 
-// keepClock writes the clockRecord, at the start and when the wall clock was set.
-func (g *Gateway) keepClock() {
+// storeClock writes the clockRecord, at the start and when the wall clock was set.
+func (g *Gateway) storeClock() {
 	if g.options.Store == nil {
 		return
 	}
@@ -78,7 +78,7 @@ func (g *Gateway) followClock() {
 	if wall := g.offset(); wall > g.clock.Wall+step || wall < g.clock.Wall-step {
 		g.options.Log.Info("the wall clock was set; lifetimes go by another clock", "by", time.Duration(wall-g.clock.Wall))
 		g.clock.Wall = wall
-		g.keepClock()
+		g.storeClock()
 	}
 }
 

@@ -201,9 +201,9 @@ func checkName(name string, mayBeEmpty bool) error {
 }
 
 // checkText takes what RFC 8265 lets stand in names and passwords, roughly: text without control characters.
-func checkText(text string, most int) error {
-	if len(text) > most {
-		return fmt.Errorf("%d bytes are more than %d; write a shorter one", len(text), most)
+func checkText(text string, maxBytes int) error {
+	if len(text) > maxBytes {
+		return fmt.Errorf("%d bytes are more than %d; write a shorter one", len(text), maxBytes)
 	}
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return errors.New("it holds control characters or bytes that are no UTF-8; write plain text")

@@ -181,7 +181,7 @@ func checkHostPort(text string) error {
 }
 
 func nameList(names map[string]bool) string {
-	const most = 8
+	const maxListed = 8
 	var list []string
 	for name := range names {
 		list = append(list, name)
@@ -190,8 +190,8 @@ func nameList(names map[string]bool) string {
 	if len(list) == 0 {
 		return "(there are no clusters)"
 	}
-	if len(list) > most {
-		list = append(list[:most], "…")
+	if len(list) > maxListed {
+		list = append(list[:maxListed], "…")
 	}
 	return strings.Join(list, ", ")
 }

@@ -81,14 +81,14 @@ type tally struct {
 
 func (t *tally) add(c *client, cluster *counts, down bool, bytes int, now int64) {
 	if t.c != c || t.cluster != cluster || t.down != down {
-		t.settle()
+		t.flush()
 		t.c, t.cluster, t.down, t.now = c, cluster, down, now
 	}
 	t.packets++
 	t.bytes += bytes
 }
 
-func (t *tally) settle() {
+func (t *tally) flush() {
 	if t.c != nil {
 		relayed(t.c, t.cluster, t.down, t.packets, t.bytes, t.now)
 		*t = tally{}

@@ -174,20 +174,20 @@ func (r *dtlsReader) begin(key sessionKey, h *dtlsHello, old *dtlsSession) {
 	c := s.newConn(key.client, local)
 	pipe := newDTLSPipe(r, key, h)
 	c.raw = pipe
-	if !s.shared.connections.enter(c.place, key.client.Addr(), nil) {
+	if !s.shared.connections.enter(c.connEntry, key.client.Addr(), nil) {
 		s.counts.add(connectionRefused)
 		return
 	}
-	if !s.shared.handshakes.enter(c.visit, key.client.Addr(), func() { c.end(handshakeEvicted) }) {
-		s.shared.connections.leave(c.place)
+	if !s.shared.handshakes.enter(c.phaseEntry, key.client.Addr(), func() { c.end(handshakeEvicted) }) {
+		s.shared.connections.leave(c.connEntry)
 		s.counts.add(handshakeRefused)
 		return
 	}
 	session := &dtlsSession{pipe: pipe, conn: c, gone: make(chan struct{})}
 	conn, err := dtls.ServerWithOptions(pipe, net.UDPAddrFromAddrPort(key.client), r.front.options...)
-	if err != nil || !r.keep(key, session) {
-		s.shared.handshakes.leave(c.visit)
-		s.shared.connections.leave(c.place)
+	if err != nil || !r.register(key, session) {
+		s.shared.handshakes.leave(c.phaseEntry)
+		s.shared.connections.leave(c.connEntry)
 		s.counts.add(handshakeFailed)
 		return
 	}
@@ -195,8 +195,8 @@ func (r *dtlsReader) begin(key sessionKey, h *dtlsHello, old *dtlsSession) {
 	go session.serve(conn, key, old)
 }
 
-// keep lets datagrams find the session; false: the listener is closing.
-func (r *dtlsReader) keep(key sessionKey, session *dtlsSession) bool {
+// register lets datagrams find the session; false: the listener is closing.
+func (r *dtlsReader) register(key sessionKey, session *dtlsSession) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sessions == nil || !r.front.server.add(session.conn) {
@@ -210,14 +210,14 @@ func (r *dtlsReader) keep(key sessionKey, session *dtlsSession) bool {
 // have the same 5-tuple.
 func (d *dtlsSession) serve(conn *dtls.Conn, key sessionKey, old *dtlsSession) {
 	c := d.conn
-	defer c.server.remove(c, c.place)
+	defer c.server.remove(c, c.connEntry)
 	defer close(d.gone)
 	defer d.forget(key)
 	defer conn.Close() //nolint:errcheck // says goodbye to a client that may be gone
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
 	err := conn.HandshakeContext(ctx)
 	cancel()
-	c.server.shared.handshakes.leave(c.visit)
+	c.server.shared.handshakes.leave(c.phaseEntry)
 	if old != nil {
 		<-old.gone
 	}

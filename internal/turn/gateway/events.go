@@ -28,7 +28,7 @@ func (e *events) Gone(a *allocation.Allocation, why allocation.Reason) {
 	if c == nil {
 		return
 	}
-	w.tally.settle()
+	w.tally.flush()
 	c.counts.add(why, 1)
 	c.gone = true
 	if k := w.gateway.options.Store; k != nil && c.stream == nil {
@@ -59,8 +59,8 @@ func (e *events) Unbound(a *allocation.Allocation, ch *allocation.Channel) {
 	}
 }
 
-// keepChanges writes the records that changed in this turn.
-func (w *worker) keepChanges() {
+// storeChanges writes the records that changed in this turn.
+func (w *worker) storeChanges() {
 	for i, a := range w.changed {
 		w.changed[i] = nil
 		c := a.Data.(*client)

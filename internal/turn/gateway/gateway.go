@@ -109,7 +109,7 @@ func (g *Gateway) prepare(c Config) error {
 	if err := g.newShared(c); err != nil {
 		return err
 	}
-	count := g.keptWorkers(c)
+	count := g.storedWorkers(c)
 	for i := range count {
 		w, err := newWorker(g, i)
 		if err != nil {
@@ -238,7 +238,7 @@ func (g *Gateway) runInLocked(w *worker, f func(*worker)) {
 	if g.state != running {
 		w.now = g.options.Now()
 		f(w)
-		w.settle()
+		w.endPoll()
 		return
 	}
 	done := make(chan struct{})

@@ -8,30 +8,30 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// readDoor takes one batch from clients and sends on what it means.
-func (w *worker) readDoor(d *door) {
+// readListener takes one batch from clients and sends on what it means.
+func (w *worker) readListener(ls *listenerSocket) {
 	if w.inUsed > 0 {
 		w.flush()
 	}
-	n, err := d.conn.ReadBatch(w.in, 0)
+	n, err := ls.conn.ReadBatch(w.in, 0)
 	if err != nil {
-		d.counts.add(reasonReceiveError, 1)
+		ls.counts.add(reasonReceiveError, 1)
 		return
 	}
 	for i := range w.in[:n] {
-		w.fromClient(d, &w.in[i])
+		w.fromClient(ls, &w.in[i])
 	}
 	w.inUsed = len(w.in) // all of it may be waiting to leave
 	w.flush()
 }
 
 // fromClient takes a datagram, or a run of equally long ones, from a client apart.
-func (w *worker) fromClient(d *door, m *udpio.Message) {
-	server := d.l.server
+func (w *worker) fromClient(ls *listenerSocket, m *udpio.Message) {
+	server := ls.l.server
 	if m.Local.IsValid() {
 		server = netip.AddrPortFrom(m.Local, server.Port())
 	}
-	c := w.clientAt(d, m.Addr, server)
+	c := w.clientAt(ls, m.Addr, server)
 	size := m.Segment
 	if size == 0 {
 		size = max(m.N, 1)
@@ -42,18 +42,18 @@ func (w *worker) fromClient(d *door, m *udpio.Message) {
 			w.channelData(c, b)
 			continue
 		}
-		w.other(d, m.Addr, server, b)
-		c = w.clientAt(d, m.Addr, server)
+		w.other(ls, m.Addr, server, b)
+		c = w.clientAt(ls, m.Addr, server)
 	}
 }
 
 // clientAt finds the client of an address, nil if it has no allocation.
-func (w *worker) clientAt(d *door, from, server netip.AddrPort) *client {
-	recent := &d.recent[from.Port()%recentSize]
+func (w *worker) clientAt(ls *listenerSocket, from, server netip.AddrPort) *client {
+	recent := &ls.recent[from.Port()%recentSize]
 	if c := *recent; c != nil && c.a.Path.Client == from && c.a.Path.Server == server {
 		return c
 	}
-	a := w.table.Find(allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: d.l.id})
+	a := w.table.Find(allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: ls.l.id})
 	if a == nil {
 		return nil
 	}
@@ -98,33 +98,33 @@ func (w *worker) toPeer(c *client, r *relay, to *udpio.Target, cluster *counts, 
 		w.send()
 	}
 	w.writer.Add(&r.queue, to, payload)
-	if !r.wet {
-		r.wet = true
-		w.wetRelays = append(w.wetRelays, r)
+	if !r.dirty {
+		r.dirty = true
+		w.dirtyRelays = append(w.dirtyRelays, r)
 	}
 	w.tally.add(c, cluster, false, len(payload), w.now)
 }
 
 // other handles what is no ChannelData of a known client over UDP: requests, Send indications, junk.
-func (w *worker) other(d *door, from, server netip.AddrPort, b []byte) {
-	path := allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: d.l.id}
+func (w *worker) other(ls *listenerSocket, from, server netip.AddrPort, b []byte) {
+	path := allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: ls.l.id}
 	w.reserve()
-	answer := w.message(path, d.counts, b)
+	answer := w.message(path, ls.counts, b)
 	if len(answer) == 0 {
 		return
 	}
 	w.slabUsed += len(answer)
 	local := netip.Addr{}
-	if d.conn.Wildcard() {
+	if ls.conn.Wildcard() {
 		local = server.Addr()
 	}
-	to := w.target(from, local, d.conn.IPv6())
+	to := w.target(from, local, ls.conn.IPv6())
 	if to == nil {
-		d.counts.add(reasonSendRefused, 1)
+		ls.counts.add(reasonSendRefused, 1)
 		return
 	}
-	w.writer.Add(&d.queue, to, answer)
-	w.soak(d)
+	w.writer.Add(&ls.queue, to, answer)
+	w.markDirty(ls)
 }
 
 // message handles a message that is no ChannelData of a known client and returns the answer, which lies at the free

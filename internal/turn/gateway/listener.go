@@ -99,7 +99,7 @@ func (l *listener) close(g *Gateway) {
 // openUDPLocked binds the sockets of a UDP listener, one for each worker, or takes those that are kept.
 func (g *Gateway) openUDPLocked(l *listener) error {
 	config := udpio.Config{
-		Addr: l.server, Sockets: len(g.workers), Batch: doorBatch, ReadBuffer: listenerBuffer,
+		Addr: l.server, Sockets: len(g.workers), Batch: readBatch, ReadBuffer: listenerBuffer,
 		WriteBuffer: listenerBuffer, Coalesce: !g.options.NoCoalesce,
 	}
 	if len(g.workers) > 1 {
@@ -113,7 +113,7 @@ func (g *Gateway) openUDPLocked(l *listener) error {
 		if group, err = udpio.Listen(config); err != nil {
 			return explainBind(err, l.server)
 		}
-		g.keepUDP(l, group)
+		g.holdUDP(l, group)
 	}
 	l.group, l.server = group, group.LocalAddr()
 	var failed error
@@ -181,17 +181,17 @@ func (g *Gateway) adoptUDP(l *listener, config udpio.Config) (*udpio.Group, erro
 	return nil, nil
 }
 
-// keepListenersLocked keeps the sockets of all listeners once more: names that some of them gave up, and their sockets
+// holdListenersLocked keeps the sockets of all listeners once more: names that some of them gave up, and their sockets
 // under them, may be others' by now.
-func (g *Gateway) keepListenersLocked() {
+func (g *Gateway) holdListenersLocked() {
 	for _, l := range g.listeners {
 		if l != nil && l.group != nil {
-			g.keepUDP(l, l.group)
+			g.holdUDP(l, l.group)
 		}
 	}
 }
 
-func (g *Gateway) keepUDP(l *listener, group *udpio.Group) {
+func (g *Gateway) holdUDP(l *listener, group *udpio.Group) {
 	if g.options.Store == nil {
 		return
 	}

@@ -17,7 +17,7 @@ const longestData = 65500
 
 // readRelay takes one batch from the peers of an allocation.
 func (w *worker) readRelay(r *relay) {
-	if len(w.in)-w.inUsed < doorBatch/4 {
+	if len(w.in)-w.inUsed < readBatch/4 {
 		w.flush()
 	}
 	in := w.in[w.inUsed:]
@@ -93,8 +93,8 @@ func (w *worker) channelDown(c *client, number uint16, payload []byte) {
 	if w.writer.Room() == 0 {
 		w.send()
 	}
-	w.writer.AddHead(&c.door.queue, &c.target, w.head, payload)
-	w.soak(c.door)
+	w.writer.AddHead(&c.socket.queue, &c.target, w.head, payload)
+	w.markDirty(c.socket)
 }
 
 // dataDown queues a Data indication for a client.
@@ -109,8 +109,8 @@ func (w *worker) dataDown(c *client, from netip.AddrPort, payload []byte) {
 		return
 	}
 	w.slabUsed += len(b)
-	w.writer.Add(&c.door.queue, &c.target, b)
-	w.soak(c.door)
+	w.writer.Add(&c.socket.queue, &c.target, b)
+	w.markDirty(c.socket)
 }
 
 func (w *worker) deliver(c *client, head, body []byte) {
@@ -118,17 +118,17 @@ func (w *worker) deliver(c *client, head, body []byte) {
 		c.counts.add(reasonQueueFull, 1)
 		return
 	}
-	if !c.wet {
-		c.wet = true
-		w.wetClients = append(w.wetClients, c)
+	if !c.dirty {
+		c.dirty = true
+		w.dirtyClients = append(w.dirtyClients, c)
 	}
 }
 
-// soak notes that something waits in a listener socket's queue.
-func (w *worker) soak(d *door) {
-	if !d.wet {
-		d.wet = true
-		w.wetDoors = append(w.wetDoors, d)
+// markDirty notes that something waits in a listener socket's queue.
+func (w *worker) markDirty(ls *listenerSocket) {
+	if !ls.dirty {
+		ls.dirty = true
+		w.dirtySockets = append(w.dirtySockets, ls)
 	}
 }
 
@@ -140,30 +140,30 @@ func (w *worker) flush() {
 
 // send sends what waits; the read buffers stay in use.
 func (w *worker) send() {
-	w.keepChanges() // before the answer that promises them leaves
-	w.tally.settle()
-	for i, r := range w.wetRelays {
-		r.wet = false
-		w.wetRelays[i] = nil
+	w.storeChanges() // before the answer that promises them leaves
+	w.tally.flush()
+	for i, r := range w.dirtyRelays {
+		r.dirty = false
+		w.dirtyRelays[i] = nil
 		if n := w.writer.Flush(&r.socket, &r.queue); n > 0 {
 			r.c.counts.add(reasonSendRefused, n)
 		}
 	}
-	w.wetRelays = w.wetRelays[:0]
-	for i, d := range w.wetDoors {
-		d.wet = false
-		w.wetDoors[i] = nil
-		if n := w.writer.FlushConn(d.conn, &d.queue); n > 0 {
-			d.counts.add(reasonSendRefused, n)
+	w.dirtyRelays = w.dirtyRelays[:0]
+	for i, ls := range w.dirtySockets {
+		ls.dirty = false
+		w.dirtySockets[i] = nil
+		if n := w.writer.FlushConn(ls.conn, &ls.queue); n > 0 {
+			ls.counts.add(reasonSendRefused, n)
 		}
 	}
-	w.wetDoors = w.wetDoors[:0]
-	for i, c := range w.wetClients {
-		c.wet = false
-		w.wetClients[i] = nil
+	w.dirtySockets = w.dirtySockets[:0]
+	for i, c := range w.dirtyClients {
+		c.dirty = false
+		w.dirtyClients[i] = nil
 		c.stream.flush()
 	}
-	w.wetClients = w.wetClients[:0]
+	w.dirtyClients = w.dirtyClients[:0]
 	w.offloadBound()
 	w.writer.Reset()
 	w.slabUsed, w.targetsUsed = 0, 0

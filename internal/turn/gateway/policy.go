@@ -10,7 +10,7 @@ import (
 
 // newShared makes what all tables share, with the policy of a config.
 func (g *Gateway) newShared(c Config) (err error) {
-	g.nonceKey = g.keptNonceKey()
+	g.nonceKey = g.storedNonceKey()
 	var seed [32]byte
 	_, _ = rand.Read(seed[:]) // never fails
 	g.shared, err = allocation.NewShared(g.policyLocked(&c), seed)

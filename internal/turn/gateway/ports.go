@@ -198,7 +198,7 @@ func (w *worker) bindRelay(c *client, want allocation.RelayRequest, family int) 
 	options := udpio.SocketOptions{ReadBuffer: relayBuffer, WriteBuffer: relayBuffer, Coalesce: !w.gateway.options.NoCoalesce, DontFragment: c.a.DontFragment}
 	ports := &w.gateway.ports
 	if at := want.Exact[family]; at.IsValid() {
-		if socket, ok := w.keptRelay(at); ok {
+		if socket, ok := w.storedRelay(at); ok {
 			ports.adopt(at)
 			ports.hold(want, family, options)
 			return socket, at, nil
@@ -226,8 +226,8 @@ func (w *worker) bindRelay(c *client, want allocation.RelayRequest, family int) 
 	return ports.bind(addr, c.listener.current().RelayPorts, want.Even, want.Reserve, options)
 }
 
-// keptRelay takes a relay socket that an earlier process left.
-func (w *worker) keptRelay(at netip.AddrPort) (udpio.Socket, bool) {
+// storedRelay takes a relay socket that an earlier process left.
+func (w *worker) storedRelay(at netip.AddrPort) (udpio.Socket, bool) {
 	k := w.gateway.options.Store
 	if k == nil {
 		return udpio.Socket{}, false

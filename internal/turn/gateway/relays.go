@@ -15,11 +15,11 @@ type client struct {
 	a        *allocation.Allocation
 	listener *listener
 	counts   *counts
-	door     *door        // UDP: where its datagrams come in and leave
-	target   udpio.Target // UDP: the client itself
-	stream   stream       // its connection otherwise
-	wet      bool         // the stream has something to flush
-	relays   [2]*relay    // by allocation.V4 and V6; nil if it has none
+	socket   *listenerSocket // UDP: where its datagrams come in and leave
+	target   udpio.Target    // UDP: the client itself
+	stream   stream          // its connection otherwise
+	dirty    bool            // the stream has something to flush
+	relays   [2]*relay       // by allocation.V4 and V6; nil if it has none
 	tcp      *tcpRelay
 	kernel   atomic.Int64 // bytes that the kernel relayed and the bandwidth quota was not charged yet
 	changed  bool         // waits to be written down
@@ -33,7 +33,7 @@ type relay struct {
 	addr   netip.AddrPort
 	token  uint64
 	queue  udpio.Queue
-	wet    bool
+	dirty  bool
 }
 
 // peer is the gateway's state of a channel: Channel.Data.
@@ -112,17 +112,17 @@ func (rs *relays) Open(a *allocation.Allocation, want allocation.RelayRequest) (
 func (w *worker) newClient(a *allocation.Allocation) *client {
 	c := &client{a: a, stream: w.opening}
 	if c.stream == nil {
-		if int(a.Path.Listener) >= len(w.doors) || w.doors[a.Path.Listener] == nil {
+		if int(a.Path.Listener) >= len(w.fuzzListeners) || w.fuzzListeners[a.Path.Listener] == nil {
 			return nil
 		}
-		c.door = w.doors[a.Path.Listener]
-		c.listener = c.door.l
+		c.socket = w.fuzzListeners[a.Path.Listener]
+		c.listener = c.socket.l
 		local := netip.Addr{}
-		if c.door.conn.Wildcard() {
+		if c.socket.conn.Wildcard() {
 			local = a.Path.Server.Addr()
 		}
 		var ok bool
-		if c.target, ok = udpio.NewTarget(a.Path.Client, local, c.door.conn.IPv6()); !ok {
+		if c.target, ok = udpio.NewTarget(a.Path.Client, local, c.socket.conn.IPv6()); !ok {
 			return nil
 		}
 	} else {
@@ -176,8 +176,8 @@ func (rs *relays) Close(a *allocation.Allocation) {
 	if c == nil {
 		return
 	}
-	if c.door != nil {
-		if recent := &c.door.recent[a.Path.Client.Port()%recentSize]; *recent == c {
+	if c.socket != nil {
+		if recent := &c.socket.recent[a.Path.Client.Port()%recentSize]; *recent == c {
 			*recent = nil
 		}
 	}

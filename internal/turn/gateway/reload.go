@@ -46,19 +46,19 @@ func (g *Gateway) Apply(c Config) (Change, error) {
 
 // reload is a change of configs, planned before anything is touched.
 type reload struct {
-	g      *Gateway
-	to     Config
-	routes *routes.Prepared
-	kept   []keptListener
-	opened []openedListener
-	closed []*listener
-	done   []*listener      // of opened: those that are open
-	gone   []ListenerConfig // of closed: those that had to make place already
-	change Change
+	g         *Gateway
+	to        Config
+	routes    *routes.Prepared
+	continued []continuedListener
+	opened    []openedListener
+	closed    []*listener
+	done      []*listener      // of opened: those that are open
+	gone      []ListenerConfig // of closed: those that had to make place already
+	change    Change
 }
 
-// keptListener goes on under a new config.
-type keptListener struct {
+// continuedListener goes on under a new config.
+type continuedListener struct {
 	*listener
 	config      ListenerConfig
 	certificate *tls.Certificate // nil: as it is
@@ -66,9 +66,9 @@ type keptListener struct {
 
 // openedListener is one to open, and the closed ones that hold its address now.
 type openedListener struct {
-	index  int // in the config
-	config ListenerConfig
-	place  []*listener
+	index    int // in the config
+	config   ListenerConfig
+	blocking []*listener
 }
 
 // open binds what is new. The caller holds g.mu. It changes the policy first: that fails without a trace.
@@ -78,7 +78,7 @@ func (r *reload) open() error {
 	}
 	for i := range r.opened {
 		o := &r.opened[i]
-		for _, l := range o.place {
+		for _, l := range o.blocking {
 			if r.g.listeners[l.id] != nil {
 				r.gone = append(r.gone, *l.current())
 				r.end(l)
@@ -117,7 +117,7 @@ func (r *reload) undo() error {
 	if len(r.gone) > 0 {
 		err = errors.Join(err, g.routeLocked(context.Background(), &g.config))
 	}
-	g.keepListenersLocked()
+	g.holdListenersLocked()
 	return err
 }
 
@@ -125,15 +125,15 @@ func (r *reload) undo() error {
 func (r *reload) commit() {
 	g := r.g
 	g.router.Commit(r.routes)
-	for i := range r.kept {
-		r.kept[i].reload(g)
+	for i := range r.continued {
+		r.continued[i].reload(g)
 	}
 	for _, l := range r.closed {
 		if g.listeners[l.id] != nil {
 			r.end(l)
 		}
 	}
-	g.keepListenersLocked()
+	g.holdListenersLocked()
 	g.config = r.to
 	g.limitStreams(r.to.Limits)
 	limited := g.offload.limit(r.to.Quotas)
@@ -150,7 +150,7 @@ func (r *reload) commit() {
 }
 
 // reload gives a listener that goes on its new config.
-func (k *keptListener) reload(g *Gateway) {
+func (k *continuedListener) reload(g *Gateway) {
 	renamed := k.current().Name
 	if k.certificate != nil {
 		k.showCertificate(k.certificate)

@@ -21,8 +21,8 @@ func (g *Gateway) plan(to Config) (*reload, error) {
 		return nil, err
 	}
 	ids := map[string]uint16{}
-	for i := range r.kept {
-		ids[r.kept[i].config.Name] = r.kept[i].id
+	for i := range r.continued {
+		ids[r.continued[i].config.Name] = r.continued[i].id
 	}
 	for i := range r.opened {
 		ids[r.opened[i].config.Name] = uint16(first + i) // openListenerLocked numbers them in this order
@@ -63,19 +63,19 @@ func (r *reload) match() {
 			begin = append(begin, openedListener{index: i, config: config})
 			continue
 		}
-		r.kept = append(r.kept, keptListener{listener: rest[at], config: config})
+		r.continued = append(r.continued, continuedListener{listener: rest[at], config: config})
 		rest = slices.Delete(rest, at, at+1)
 	}
 	r.closed = rest
 	for i := range begin {
 		for _, l := range r.closed {
 			if overlap(&begin[i].config, &l.config) {
-				begin[i].place = append(begin[i].place, l)
+				begin[i].blocking = append(begin[i].blocking, l)
 			}
 		}
 	}
 	// Those that need no place come first: up to there, undoing costs nobody anything.
-	slices.SortStableFunc(begin, func(a, b openedListener) int { return min(len(a.place), 1) - min(len(b.place), 1) })
+	slices.SortStableFunc(begin, func(a, b openedListener) int { return min(len(a.blocking), 1) - min(len(b.blocking), 1) })
 	r.opened = begin
 	r.name()
 }
@@ -117,8 +117,8 @@ func overlap(a, b *ListenerConfig) bool {
 
 // certificates reads those that will be shown, so that a bad one stops the reload before it begins.
 func (r *reload) certificates(now time.Time) error {
-	for i := range r.kept {
-		k := &r.kept[i]
+	for i := range r.continued {
+		k := &r.continued[i]
 		if !k.config.Protocol.Secure() || k.config.SelfSigned && k.current().SelfSigned {
 			continue
 		}

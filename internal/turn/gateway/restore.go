@@ -12,9 +12,9 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// keptWorkers is the number of workers: as many as there are kept sockets of a UDP listener, for the kernel goes on
+// storedWorkers is the number of workers: as many as there are kept sockets of a UDP listener, for the kernel goes on
 // giving each of them its share of the clients.
-func (g *Gateway) keptWorkers(c Config) int {
+func (g *Gateway) storedWorkers(c Config) int {
 	if g.options.Store != nil {
 		names := g.options.Store.Names()
 		for i := range c.Listeners {
@@ -39,8 +39,8 @@ const nonceKeyID = 0
 
 const nonceKeySize = 32
 
-// keptNonceKey is the key of the process before, or a new one.
-func (g *Gateway) keptNonceKey() (key []byte) {
+// storedNonceKey is the key of the process before, or a new one.
+func (g *Gateway) storedNonceKey() (key []byte) {
 	k := g.options.Store
 	if k != nil {
 		k.Records(func(id uint64, b []byte) bool {
@@ -63,7 +63,7 @@ func (g *Gateway) keptNonceKey() (key []byte) {
 
 // restoreLocked takes up the allocations that a Store holds.
 func (g *Gateway) restoreLocked() {
-	shift := g.keptClock()
+	shift := g.storedClock()
 	if g.options.Store == nil {
 		return
 	}
@@ -93,7 +93,7 @@ func (g *Gateway) restoreLocked() {
 	for _, id := range gone {
 		g.options.Store.Delete(id)
 	}
-	g.keepClock() // after the records are in the form that it describes
+	g.storeClock() // after the records are in the form that it describes
 	if restored+lost > 0 {
 		g.options.Log.Info("kept allocations are taken up", "restored", restored, "lost", lost)
 	}

@@ -177,8 +177,8 @@ func userOf(a *allocation.Allocation, wall int64) User {
 	for family, r := range a.Relay {
 		if r.IsValid() {
 			u.Relay = append(u.Relay, r)
-			if told := a.Told(family); told != r {
-				u.RelayPublic = append(u.RelayPublic, told)
+			if public := a.AnnouncedRelay(family); public != r {
+				u.RelayPublic = append(u.RelayPublic, public)
 			}
 		}
 	}

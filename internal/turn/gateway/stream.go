@@ -191,13 +191,13 @@ func (s *streamServer) begin(conn *net.TCPConn) {
 	s.counts.add(connectionAccepted)
 	c := s.newConn(unmapPort(conn.RemoteAddr()), unmapPort(conn.LocalAddr()))
 	c.raw, c.conn = conn, conn
-	if !s.shared.connections.enter(c.place, c.path.Client.Addr(), nil) {
+	if !s.shared.connections.enter(c.connEntry, c.path.Client.Addr(), nil) {
 		s.counts.add(connectionRefused)
 		abort(conn)
 		return
 	}
 	if !s.add(c) {
-		s.shared.connections.leave(c.place)
+		s.shared.connections.leave(c.connEntry)
 		abort(conn)
 		return
 	}
@@ -209,7 +209,7 @@ func (s *streamServer) begin(conn *net.TCPConn) {
 func (s *streamServer) newConn(client, server netip.AddrPort) *streamConn {
 	c := &streamConn{
 		server: s, out: newOutQueue(&s.shared.blocks), slots: make(chan struct{}, chunksAhead), ending: make(chan struct{}),
-		place: new(guest), visit: new(guest),
+		connEntry: new(limitEntry), phaseEntry: new(limitEntry),
 		path: allocation.Path{Client: client, Server: server, Transport: s.listener.transport, Listener: s.listener.id},
 	}
 	c.worker = s.gateway.workerFor(client)
@@ -232,8 +232,8 @@ func (s *streamServer) add(c any) bool {
 }
 
 // remove is the last thing that a connection does.
-func (s *streamServer) remove(c any, place *guest) {
-	s.shared.connections.leave(place)
+func (s *streamServer) remove(c any, entry *limitEntry) {
+	s.shared.connections.leave(entry)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()

@@ -32,8 +32,8 @@ type streamConn struct {
 	frames frameReader
 	slots  chan struct{}
 
-	place *guest // among all connections
-	visit *guest // among the handshakes, then the guests
+	connEntry  *limitEntry // among all connections
+	phaseEntry *limitEntry // among the handshakes, then the guests
 
 	owner  bool // the client has an allocation; the worker's own
 	once   sync.Once
@@ -44,18 +44,18 @@ type streamConn struct {
 func (c *streamConn) serveTLS() {
 	wire := &tlsWire{Conn: c.conn}
 	if secure := c.handshakeTLS(wire); secure == nil || !c.becomePolled(secure, wire) {
-		c.server.remove(c, c.place)
+		c.server.remove(c, c.connEntry)
 	}
 }
 
 // handshakeTLS makes the TLS connection, or ends this one.
 func (c *streamConn) handshakeTLS(wire *tlsWire) *tls.Conn {
 	s := c.server
-	if !s.shared.handshakes.enter(c.visit, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
+	if !s.shared.handshakes.enter(c.phaseEntry, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
 		c.end(handshakeRefused)
 		return nil
 	}
-	defer s.shared.handshakes.leave(c.visit)
+	defer s.shared.handshakes.leave(c.phaseEntry)
 	conn := tls.Server(wire, s.tls)
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	err := conn.HandshakeContext(context.Background())
@@ -83,7 +83,7 @@ func (c *streamConn) serve() {
 
 // serveGuest is serve of a connection that is a guest.
 func (c *streamConn) serveGuest() {
-	defer c.server.shared.guests.leave(c.visit)
+	defer c.server.shared.guests.leave(c.phaseEntry)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -105,12 +105,12 @@ func (c *streamConn) serveGuest() {
 // enterAsGuest begins the time in which the client must allocate. It is called again when an allocation has ended.
 func (c *streamConn) enterAsGuest() bool {
 	guests := c.server.shared.guests
-	if !guests.enter(c.visit, c.path.Client.Addr(), func() { c.end(guestEvicted) }) {
+	if !guests.enter(c.phaseEntry, c.path.Client.Addr(), func() { c.end(guestEvicted) }) {
 		c.end(guestRefused)
 		return false
 	}
 	if c.isEnding() { // perhaps after serve has left for good
-		guests.leave(c.visit)
+		guests.leave(c.phaseEntry)
 		return false
 	}
 	_ = c.conn.SetReadDeadline(time.Now().Add(guestTime))
@@ -130,7 +130,7 @@ func (c *streamConn) read() (streamReason, *dataConn) {
 					return connectionBound, data
 				}
 			} else {
-				c.hand(chunk)
+				c.dispatch(chunk)
 			}
 		}
 		if err != nil {
@@ -139,8 +139,8 @@ func (c *streamConn) read() (streamReason, *dataConn) {
 	}
 }
 
-// hand gives a chunk to the worker, in one post. Where the worker is behind it waits, and TCP tells the client.
-func (c *streamConn) hand(chunk *chunk) {
+// dispatch gives a chunk to the worker, in one post. Where the worker is behind it waits, and TCP tells the client.
+func (c *streamConn) dispatch(chunk *chunk) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.ending:
@@ -245,6 +245,6 @@ func (c *streamConn) allocated(yes bool) {
 		return
 	}
 	c.frames.limit.Store(maxFrame)
-	c.server.shared.guests.leave(c.visit)
+	c.server.shared.guests.leave(c.phaseEntry)
 	_ = c.conn.SetReadDeadline(time.Time{})
 }

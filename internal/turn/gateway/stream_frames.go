@@ -23,8 +23,8 @@ const (
 	maxYoungFrame = 4096
 
 	chunkBytes = 16 << 10
-	// keptRest is how much memory a connection keeps between frames that were not there as a whole.
-	keptRest = 1536
+	// maxIdleRest is how much memory a connection keeps between frames that were not there as a whole.
+	maxIdleRest = 1536
 )
 
 // frameSize tells how many bytes the message at the beginning of b takes with its padding; 0: b is too short to say. ok is
@@ -127,7 +127,7 @@ func (f *frameReader) read(r io.Reader) (*chunk, error) {
 		f.rest, f.long = nil, nil
 	}
 	f.rest = append(f.rest[:0], b...)
-	if len(b) == 0 && cap(f.rest) > keptRest {
+	if len(b) == 0 && cap(f.rest) > maxIdleRest {
 		f.rest = nil
 	}
 	if len(c.frames) == 0 {

@@ -44,13 +44,13 @@ func (c *polledConn) handOver(frames [][]byte) {
 		return
 	}
 	next := s.newConn(c.path.Client, c.path.Server)
-	next.place, next.visit = c.place, c.visit
+	next.connEntry, next.phaseEntry = c.connEntry, c.guestEntry
 	next.raw, next.conn = conn, &aheadConn{conn, ahead}
 	if c.tls != nil {
 		c.wire.Conn, c.wire.polled, c.wire.in = conn, nil, bytes.Clone(c.wire.in)
 		next.conn = &aheadConn{c.tls, ahead}
 	}
-	if !s.shared.guests.reassign(c.visit, func() { next.end(guestEvicted) }) {
+	if !s.shared.guests.reassign(c.guestEntry, func() { next.end(guestEvicted) }) {
 		c.end(guestEvicted) // the worker was not told yet
 		_ = conn.Close()
 		return
@@ -63,7 +63,7 @@ func (c *polledConn) handOver(frames [][]byte) {
 	c.out.drop()
 	_ = conn.SetReadDeadline(time.Now().Add(time.Duration(end - w.now)))
 	go func() {
-		defer s.remove(next, next.place)
+		defer s.remove(next, next.connEntry)
 		_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if _, err := conn.Write(rest); err != nil {
 			next.end(writeReason(err))

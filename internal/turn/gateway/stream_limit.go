@@ -14,26 +14,26 @@ type sourceLimit struct {
 	mu             sync.Mutex
 	max, maxPrefix int
 	count          int
-	prefixes       map[netip.Prefix]*crowd
+	prefixes       map[netip.Prefix]*prefixEntries
 }
 
-// crowd are the guests of one prefix, oldest first.
-type crowd struct {
+// prefixEntries are the guests of one prefix, oldest first.
+type prefixEntries struct {
 	prefix      netip.Prefix
-	first, last *guest
-	guests      int
+	first, last *limitEntry
+	count       int
 }
 
-// guest is one place of a sourceLimit. The zero value has none.
-type guest struct {
-	crowd      *crowd
-	prev, next *guest
+// limitEntry is one place of a sourceLimit. The zero value has none.
+type limitEntry struct {
+	group      *prefixEntries
+	prev, next *limitEntry
 	evict      func() // makes room: called once without the lock, on the goroutine of the newcomer; must not block
 }
 
 // newSourceLimit returns a sourceLimit for max guests, maxPrefix of one prefix.
 func newSourceLimit(max, maxPrefix int) *sourceLimit {
-	return &sourceLimit{max: max, maxPrefix: maxPrefix, prefixes: make(map[netip.Prefix]*crowd)}
+	return &sourceLimit{max: max, maxPrefix: maxPrefix, prefixes: make(map[netip.Prefix]*prefixEntries)}
 }
 
 // resize sets other bounds. Who is there stays.
@@ -59,32 +59,32 @@ func sourcePrefix(addr netip.Addr) netip.Prefix {
 
 // enter gives g a place, or says that there is none. evict is called if a newcomer takes the place later; nil: nobody may.
 // The guest leaves by leave, also after evict.
-func (d *sourceLimit) enter(g *guest, source netip.Addr, evict func()) bool {
+func (ls *sourceLimit) enter(g *limitEntry, source netip.Addr, evict func()) bool {
 	prefix := sourcePrefix(source)
-	d.mu.Lock()
-	c := d.prefixes[prefix]
-	if c != nil && c.guests >= d.maxPrefix {
-		d.mu.Unlock()
+	ls.mu.Lock()
+	c := ls.prefixes[prefix]
+	if c != nil && c.count >= ls.maxPrefix {
+		ls.mu.Unlock()
 		return false
 	}
-	var out *guest
-	if d.count >= d.max {
+	var out *limitEntry
+	if ls.count >= ls.max {
 		own := 0
 		if c != nil {
-			own = c.guests
+			own = c.count
 		}
-		if out = d.heaviestLocked(own + 2); out == nil {
-			d.mu.Unlock()
+		if out = ls.largestPrefixLocked(own + 2); out == nil {
+			ls.mu.Unlock()
 			return false
 		}
-		d.removeLocked(out)
+		ls.removeLocked(out)
 	}
 	if c == nil {
-		c = &crowd{prefix: prefix}
-		d.prefixes[prefix] = c
+		c = &prefixEntries{prefix: prefix}
+		ls.prefixes[prefix] = c
 	}
-	d.addLocked(c, g, evict)
-	d.mu.Unlock()
+	ls.addLocked(c, g, evict)
+	ls.mu.Unlock()
 	if out != nil {
 		out.evict()
 	}
@@ -92,10 +92,10 @@ func (d *sourceLimit) enter(g *guest, source netip.Addr, evict func()) bool {
 }
 
 // reassign changes whom evict calls from now on; false: g has no place, or was made to leave.
-func (d *sourceLimit) reassign(g *guest, evict func()) bool {
+func (d *sourceLimit) reassign(g *limitEntry, evict func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g.crowd == nil {
+	if g.group == nil {
 		return false
 	}
 	g.evict = evict
@@ -103,34 +103,34 @@ func (d *sourceLimit) reassign(g *guest, evict func()) bool {
 }
 
 // leave gives the place back. A guest that has none, or was made to leave, is ignored.
-func (d *sourceLimit) leave(g *guest) {
+func (d *sourceLimit) leave(g *limitEntry) {
 	d.mu.Lock()
-	if g.crowd != nil {
+	if g.group != nil {
 		d.removeLocked(g)
 	}
 	d.mu.Unlock()
 }
 
-// inside counts the guests.
-func (d *sourceLimit) inside() int {
+// size counts the guests.
+func (d *sourceLimit) size() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.count
 }
 
-// heaviestLocked returns the oldest guest that may be evicted of the prefix with the most guests, least or more of them.
+// largestPrefixLocked returns the oldest guest that may be evicted of the prefix with the most guests, least or more of them.
 // It looks at every prefix: at most max of them, and only while the limit is reached.
-func (d *sourceLimit) heaviestLocked(least int) *guest {
-	var most *crowd
+func (d *sourceLimit) largestPrefixLocked(atLeast int) *limitEntry {
+	var largest *prefixEntries
 	for _, c := range d.prefixes {
-		if c.guests >= least && (most == nil || c.guests > most.guests) {
-			most = c
+		if c.count >= atLeast && (largest == nil || c.count > largest.count) {
+			largest = c
 		}
 	}
-	if most == nil {
+	if largest == nil {
 		return nil
 	}
-	for g := most.first; g != nil; g = g.next {
+	for g := largest.first; g != nil; g = g.next {
 		if g.evict != nil {
 			return g
 		}
@@ -138,20 +138,20 @@ func (d *sourceLimit) heaviestLocked(least int) *guest {
 	return nil
 }
 
-func (d *sourceLimit) addLocked(c *crowd, g *guest, evict func()) {
-	*g = guest{crowd: c, prev: c.last, evict: evict}
+func (d *sourceLimit) addLocked(c *prefixEntries, g *limitEntry, evict func()) {
+	*g = limitEntry{group: c, prev: c.last, evict: evict}
 	if c.last != nil {
 		c.last.next = g
 	} else {
 		c.first = g
 	}
 	c.last = g
-	c.guests++
+	c.count++
 	d.count++
 }
 
-func (d *sourceLimit) removeLocked(g *guest) {
-	c := g.crowd
+func (d *sourceLimit) removeLocked(g *limitEntry) {
+	c := g.group
 	if g.prev != nil {
 		g.prev.next = g.next
 	} else {
@@ -162,10 +162,10 @@ func (d *sourceLimit) removeLocked(g *guest) {
 	} else {
 		c.last = g.prev
 	}
-	g.crowd, g.prev, g.next = nil, nil, nil
-	c.guests--
+	g.group, g.prev, g.next = nil, nil, nil
+	c.count--
 	d.count--
-	if c.guests == 0 {
+	if c.count == 0 {
 		delete(d.prefixes, c.prefix)
 	}
 }

@@ -33,9 +33,9 @@ type polledConn struct {
 	tls    *tls.Conn // nil over TCP
 	wire   *tlsWire  // under tls
 
-	place, visit *guest   // among all connections; among the guests
-	guestEnd     deadline // of its time without an allocation
-	writeEnd     deadline // by which the client must have taken what waits
+	connEntry, guestEntry *limitEntry // among all connections; among the guests
+	guestEnd              deadline    // of its time without an allocation
+	writeEnd              deadline    // by which the client must have taken what waits
 
 	watched bool
 	owner   bool // the client has an allocation
@@ -95,14 +95,14 @@ func (s *streamServer) beginPolled(socket udpio.Stream, client netip.AddrPort) {
 		return
 	}
 	c := s.newPolled(socket, client, server)
-	c.place, c.visit = new(guest), new(guest)
-	if !s.shared.connections.enter(c.place, client.Addr(), nil) {
+	c.connEntry, c.guestEntry = new(limitEntry), new(limitEntry)
+	if !s.shared.connections.enter(c.connEntry, client.Addr(), nil) {
 		s.counts.add(connectionRefused)
 		socket.Abort()
 		return
 	}
 	if !s.add(c) {
-		s.shared.connections.leave(c.place)
+		s.shared.connections.leave(c.connEntry)
 		socket.Abort()
 		return
 	}
@@ -142,7 +142,7 @@ func (c *polledConn) begin(w *worker) {
 // enterAsGuest begins the time in which the client must allocate.
 func (c *polledConn) enterAsGuest() bool {
 	evict := func() { c.worker.post(func(*worker) { c.end(guestEvicted) }) }
-	if !c.server.shared.guests.enter(c.visit, c.path.Client.Addr(), evict) {
+	if !c.server.shared.guests.enter(c.guestEntry, c.path.Client.Addr(), evict) {
 		c.end(guestRefused)
 		return false
 	}
@@ -229,9 +229,9 @@ func (w *worker) closeEnded() {
 			c.unwatch(w)
 			c.socket.Close()
 			c.out.drop()
-			c.server.shared.guests.leave(c.visit)
+			c.server.shared.guests.leave(c.guestEntry)
 			w.streamGone(c.path)
-			c.server.remove(c, c.place)
+			c.server.remove(c, c.connEntry)
 		}
 		w.next = w.table.Expire(w.now)
 	}
@@ -274,7 +274,7 @@ func (c *polledConn) allocated(yes bool) {
 		return
 	}
 	c.frames.limit.Store(maxFrame)
-	c.server.shared.guests.leave(c.visit)
+	c.server.shared.guests.leave(c.guestEntry)
 	c.worker.guestEnds.drop(&c.guestEnd)
 }
 

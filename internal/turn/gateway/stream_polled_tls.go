@@ -67,7 +67,7 @@ func (c *streamConn) becomePolled(secure *tls.Conn, wire *tlsWire) bool {
 		return false
 	}
 	p := c.server.newPolled(socket, c.path.Client, c.path.Server)
-	p.place, p.visit = c.place, c.visit
+	p.connEntry, p.guestEntry = c.connEntry, c.phaseEntry
 	p.tls, p.wire = secure, wire
 	if c.isEnding() || !c.server.swap(c, p) {
 		socket.Close()

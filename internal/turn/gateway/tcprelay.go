@@ -159,12 +159,12 @@ func (r *tcpRelay) attempt(w *worker, conn *net.TCPConn) {
 		abort(conn)
 		return
 	}
-	r.keep(w, id, peer, conn)
+	r.register(w, id, peer, conn)
 	w.deliver(r.client, indication, nil)
 }
 
-// keep notes a connection to a peer under its id until a client binds it or it ends.
-func (r *tcpRelay) keep(w *worker, id uint32, peer netip.AddrPort, conn *net.TCPConn) {
+// register notes a connection to a peer under its id until a client binds it or it ends.
+func (r *tcpRelay) register(w *worker, id uint32, peer netip.AddrPort, conn *net.TCPConn) {
 	setUserTimeout(conn)
 	d := &dataConn{relay: r, id: id, peer: conn, counts: w.cluster(r.client.a.Cluster(peer)), done: make(chan struct{})}
 	r.conns[id] = d
@@ -222,7 +222,7 @@ func (r *tcpRelay) connected(w *worker, id uint32, peer netip.AddrPort, conn *ne
 	case len(answer) == 0:
 		abort(conn)
 	default:
-		r.keep(w, id, peer, conn)
+		r.register(w, id, peer, conn)
 	}
 	if len(answer) > 0 {
 		w.deliver(r.client, answer, nil)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// carryBytes is the memory of one direction of a data connection: all that waits in this process.
-	carryBytes = 32 << 10
+	// copyBufferBytes is the memory of one direction of a data connection: all that waits in this process.
+	copyBufferBytes = 32 << 10
 	// halfClosedTime is how long one direction may be silent after the other one has ended.
 	halfClosedTime = 2 * time.Minute
 	// stuckTime is how long a side may take no byte at all.
@@ -54,11 +54,11 @@ func (t *dataConnections) remove(d *dataConn) {
 	}
 }
 
-func (t *dataConnections) buffer() *[carryBytes]byte {
-	if b, ok := t.pool.Get().(*[carryBytes]byte); ok {
+func (t *dataConnections) buffer() *[copyBufferBytes]byte {
+	if b, ok := t.pool.Get().(*[copyBufferBytes]byte); ok {
 		return b
 	}
-	return new([carryBytes]byte)
+	return new([copyBufferBytes]byte)
 }
 
 // dataConn is a connection to a peer, and once it is bound the client's data connection (RFC 6062 §4.4): bytes that come on
@@ -154,12 +154,12 @@ func (c *streamConn) bind(chunk *chunk, i int) *dataConn {
 	before, after := cloneFrames(pool, chunk.frames[:i]), cloneFrames(pool, chunk.frames[i+1:])
 	pool.put(chunk)
 	if before != nil {
-		c.hand(before)
+		c.dispatch(before)
 	}
-	d := c.askBind(request)
+	d := c.requestBind(request)
 	if d == nil {
 		if after != nil {
-			c.hand(after)
+			c.dispatch(after)
 		}
 		return nil
 	}
@@ -198,8 +198,8 @@ func (c *streamConn) ownsAllocation() bool {
 	}
 }
 
-// askBind has the request judged by the table that gave the id out; any table refuses an id of nobody.
-func (c *streamConn) askBind(request []byte) *dataConn {
+// requestBind has the request judged by the table that gave the id out; any table refuses an id of nobody.
+func (c *streamConn) requestBind(request []byte) *dataConn {
 	w, data := c.worker, &c.server.shared.data
 	if id, ok := allocation.ConnectionID(request); ok {
 		if d := data.find(id); d != nil && !c.ownsAllocation() {
@@ -242,13 +242,13 @@ func (c *streamConn) askBind(request []byte) *dataConn {
 // join carries bytes between the client and the peer until both have ended. The client's writer sends the answer first.
 func (d *dataConn) join(c *streamConn, written <-chan struct{}) {
 	c.server.counts.add(connectionBound)
-	c.server.shared.guests.leave(c.visit)
+	c.server.shared.guests.leave(c.phaseEntry)
 	c.out.end()
 	<-written
 	_ = c.conn.SetDeadline(time.Time{})
 	failed := make(chan error, 1)
-	go func() { failed <- d.carry(c.conn, d.peer, true, nil) }()
-	err := d.carry(d.peer, c.conn, false, d.ahead)
+	go func() { failed <- d.copyDirection(c.conn, d.peer, true, nil) }()
+	err := d.copyDirection(d.peer, c.conn, false, d.ahead)
 	if err != nil { // nothing more goes this way, nor comes back
 		d.fail(err)
 	}
@@ -275,8 +275,8 @@ func (d *dataConn) fail(error) {
 	d.close()
 }
 
-// carry copies one direction until its end, which it passes on (half-close).
-func (d *dataConn) carry(to, from net.Conn, down bool, ahead []byte) error {
+// copyDirection copies one direction until its end, which it passes on (half-close).
+func (d *dataConn) copyDirection(to, from net.Conn, down bool, ahead []byte) error {
 	data := &d.relay.worker.gateway.streams.data
 	buf := data.buffer()
 	defer data.pool.Put(buf)

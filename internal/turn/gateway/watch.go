@@ -17,7 +17,7 @@ const logInterval = 10 * time.Second
 func (g *Gateway) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
-	var told time.Time
+	var logged time.Time
 	var before troubles
 	for {
 		select {
@@ -26,9 +26,9 @@ func (g *Gateway) watch(ctx context.Context) {
 		case now := <-ticker.C:
 			g.offload.count()
 			g.followClock()
-			if now.Sub(told) >= logInterval {
-				told = now
-				before = g.complain(before)
+			if now.Sub(logged) >= logInterval {
+				logged = now
+				before = g.logTroubles(before)
 			}
 		}
 	}
@@ -40,7 +40,7 @@ type troubles struct {
 	withheld            allocation.WithheldStats
 }
 
-func (g *Gateway) complain(before troubles) troubles {
+func (g *Gateway) logTroubles(before troubles) troubles {
 	g.mu.Lock()
 	now := troubles{withheld: g.shared.Stats().Withheld}
 	for _, l := range g.listeners {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// doorBatch is how many datagrams (or runs of them) one read takes.
-	doorBatch = 64
+	// readBatch is how many datagrams (or runs of them) one read takes.
+	readBatch = 64
 	// longest is room for the longest datagram or run of them.
 	longest = 1 << 16
 	// eventsSize is how many ready sockets one turn serves.
@@ -25,8 +25,8 @@ const (
 	answerRoom = longest + 256
 	// targetsRoom is how many one-off targets a turn has, for answers and Send indications.
 	targetsRoom = 512
-	// idleTurn is the longest sleep of a worker.
-	idleTurn = 30 * time.Second
+	// maxPollWait is the longest sleep of a worker.
+	maxPollWait = 30 * time.Second
 )
 
 // worker owns a table of allocations with their relay sockets, and one socket of every UDP listener. All but post
@@ -40,25 +40,25 @@ type worker struct {
 	stop    bool
 	busy    bool // the last turn had something to read
 
-	poller *udpio.Poller
-	reader *udpio.Reader
-	writer *udpio.Writer
-	tokens [eventsSize]uint64
-	slots  []slot
-	free   []uint32
-	doors  []*door // by listener id
+	poller        *udpio.Poller
+	reader        *udpio.Reader
+	writer        *udpio.Writer
+	tokens        [eventsSize]uint64
+	slots         []slot
+	free          []uint32
+	fuzzListeners []*listenerSocket // by listener id
 
 	// What a turn uses up, until flush.
-	in          []udpio.Message
-	inUsed      int
-	slab        []byte
-	slabUsed    int
-	targets     []udpio.Target
-	targetsUsed int
-	wetRelays   []*relay // with something in their queues
-	wetDoors    []*door
-	wetClients  []*client // of streams
-	tally       tally
+	in           []udpio.Message
+	inUsed       int
+	slab         []byte
+	slabUsed     int
+	targets      []udpio.Target
+	targetsUsed  int
+	dirtyRelays  []*relay // with something in their queues
+	dirtySockets []*listenerSocket
+	dirtyClients []*client // of streams
+	tally        tally
 
 	// Of TCP listeners.
 	guestEnds, writeEnds deadlines
@@ -83,18 +83,18 @@ type worker struct {
 // slot is what a poller's token stands for; gen tells a late token of a closed socket.
 type slot struct {
 	gen    uint32
-	door   *door
+	socket *listenerSocket
 	relay  *relay
 	stream *polledConn
 }
 
-// door is a worker's socket of a UDP listener.
-type door struct {
+// listenerSocket is a worker's socket of a UDP listener.
+type listenerSocket struct {
 	l      *listener
 	token  uint64
 	conn   *udpio.Conn
 	queue  udpio.Queue
-	wet    bool
+	dirty  bool
 	counts *counts
 	recent [recentSize]*client // by client port: spares the table's look-up
 }
@@ -108,8 +108,8 @@ func newWorker(g *Gateway, index int) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{
-		gateway: g, index: index, poller: poller, reader: udpio.NewReader(doorBatch), writer: udpio.NewWriter(writerRoom),
-		in: udpio.NewMessages(doorBatch, longest), slab: make([]byte, slabSize), targets: make([]udpio.Target, targetsRoom),
+		gateway: g, index: index, poller: poller, reader: udpio.NewReader(readBatch), writer: udpio.NewWriter(writerRoom),
+		in: udpio.NewMessages(readBatch, longest), slab: make([]byte, slabSize), targets: make([]udpio.Target, targetsRoom),
 		now: g.options.Now(),
 	}
 	_, _ = rand.Read(w.seed[:]) // never fails
@@ -135,15 +135,15 @@ func (g *Gateway) workerFor(client netip.AddrPort) *worker {
 // run serves until stop. It returns what ended it.
 func (w *worker) run() error {
 	for !w.stop {
-		if err := w.turn(w.patience()); err != nil {
+		if err := w.poll(w.pollTimeout()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// turn serves what is ready, and waits for it at most so long.
-func (w *worker) turn(wait time.Duration) error {
+// poll serves what is ready, and waits for it at most so long.
+func (w *worker) poll(wait time.Duration) error {
 	n, woken, err := 0, false, error(nil)
 	if w.busy && w.gateway.spare {
 		n, woken, err = w.poller.WaitBusy(w.tokens[:])
@@ -161,13 +161,13 @@ func (w *worker) turn(wait time.Duration) error {
 	for _, token := range w.tokens[:n] {
 		w.serve(token)
 	}
-	w.settle()
+	w.endPoll()
 	return nil
 }
 
-// patience is how long the worker may sleep.
-func (w *worker) patience() time.Duration {
-	now, wait := w.gateway.options.Now(), idleTurn
+// pollTimeout is how long the worker may sleep.
+func (w *worker) pollTimeout() time.Duration {
+	now, wait := w.gateway.options.Now(), maxPollWait
 	for _, at := range [...]int64{w.next, w.guestEnds.at(), w.writeEnds.at()} {
 		if at != 0 {
 			wait = min(wait, max(0, time.Duration(at-now)))
@@ -181,8 +181,8 @@ func (w *worker) serve(token uint64) {
 	s := &w.slots[uint32(token)]
 	switch {
 	case s.gen != uint32(token>>32):
-	case s.door != nil:
-		w.readDoor(s.door)
+	case s.socket != nil:
+		w.readListener(s.socket)
 	case s.relay != nil:
 		w.readRelay(s.relay)
 	case s.stream != nil:
@@ -190,8 +190,8 @@ func (w *worker) serve(token uint64) {
 	}
 }
 
-// settle ends a turn: what is over ends, what changed is written down, what waits leaves.
-func (w *worker) settle() {
+// endPoll ends a turn: what is over ends, what changed is written down, what waits leaves.
+func (w *worker) endPoll() {
 	w.expireStreams()
 	if w.next == 0 || w.now >= w.next {
 		w.next = w.table.Expire(w.now)
@@ -236,16 +236,16 @@ func (w *worker) freeSlot(token uint64) {
 
 // enter has the worker read its socket of a UDP listener.
 func (w *worker) enter(l *listener) error {
-	d := &door{l: l, conn: l.group.Conn(w.index), counts: &l.counts[w.index]}
-	d.token = w.newSlot(slot{door: d})
-	if err := w.poller.AddConn(d.conn, d.token); err != nil {
-		w.freeSlot(d.token)
+	ls := &listenerSocket{l: l, conn: l.group.Conn(w.index), counts: &l.counts[w.index]}
+	ls.token = w.newSlot(slot{socket: ls})
+	if err := w.poller.AddConn(ls.conn, ls.token); err != nil {
+		w.freeSlot(ls.token)
 		return err
 	}
-	for len(w.doors) <= int(l.id) {
-		w.doors = append(w.doors, nil)
+	for len(w.fuzzListeners) <= int(l.id) {
+		w.fuzzListeners = append(w.fuzzListeners, nil)
 	}
-	w.doors[l.id] = d
+	w.fuzzListeners[l.id] = ls
 	return nil
 }
 
@@ -262,9 +262,9 @@ func (w *worker) leave(l *listener, why allocation.Reason) (ended int) {
 		}
 	}
 	w.flush()
-	if int(l.id) < len(w.doors) && w.doors[l.id] != nil {
-		w.freeSlot(w.doors[l.id].token)
-		w.doors[l.id] = nil
+	if int(l.id) < len(w.fuzzListeners) && w.fuzzListeners[l.id] != nil {
+		w.freeSlot(w.fuzzListeners[l.id].token)
+		w.fuzzListeners[l.id] = nil
 	}
 	return ended
 }

@@ -67,7 +67,7 @@ func openClient(config *Config, id int) (*client, error) {
 // begin sends the first of steps; the others follow when it is answered.
 func (c *client) begin(now time.Time, steps ...step) error {
 	c.step, c.after, c.retries = steps[0], steps[1:], 0
-	c.end = now.Add(c.config.Patience)
+	c.end = now.Add(c.config.Timeout)
 	return c.send(now)
 }
 
@@ -127,7 +127,7 @@ func (c *client) tick(now time.Time) error {
 	case c.step == idle:
 		return nil
 	case !now.Before(c.end):
-		err := fmt.Errorf("client %d: %v was not answered by %v in %v", c.id, c.step, c.config.Server, c.config.Patience)
+		err := fmt.Errorf("client %d: %v was not answered by %v in %v", c.id, c.step, c.config.Server, c.config.Timeout)
 		c.step = idle
 		return err
 	case !now.Before(c.again):
@@ -173,7 +173,7 @@ func (c *client) success(m *stun.Message, now time.Time) error {
 		}
 		c.relay = netip.AddrPortFrom(address.Unmap(), uint16(relay.Port))
 	}
-	c.due = now.Add(c.config.keep())
+	c.due = now.Add(c.config.refreshInterval())
 	c.step = idle
 	if len(c.after) > 0 {
 		return c.begin(now, c.after...)

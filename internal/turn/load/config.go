@@ -45,8 +45,8 @@ type Config struct {
 	NoSegment, NoCoalesce bool
 	// Lifetime is asked for each allocation. Default 10 minutes. Refreshed in time.
 	Lifetime time.Duration
-	// Patience is how long a TURN transaction may take, retransmissions included. Default 5 s.
-	Patience time.Duration
+	// Timeout is how long a TURN transaction may take, retransmissions included. Default 5 s.
+	Timeout time.Duration
 }
 
 // Direction is which way the datagrams of a phase go.
@@ -104,12 +104,12 @@ type Phase struct {
 }
 
 const (
-	maxSize     = 65000
-	maxBurst    = 64
-	keepEvery   = 200 * time.Second // a permission lasts 300 s (RFC 8656 section 9)
-	sinkRoom    = 32 << 20
-	clientRoom  = 4 << 20
-	channelHead = 4
+	maxSize            = 65000
+	maxBurst           = 64
+	maxRefreshInterval = 200 * time.Second // a permission lasts 300 s (RFC 8656 section 9)
+	sinkRoom           = 32 << 20
+	clientRoom         = 4 << 20
+	channelHead        = 4
 )
 
 // withDefaults checks the configuration and fills in what was left out.
@@ -126,8 +126,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Lifetime == 0 {
 		c.Lifetime = 10 * time.Minute
 	}
-	if c.Patience == 0 {
-		c.Patience = 5 * time.Second
+	if c.Timeout == 0 {
+		c.Timeout = 5 * time.Second
 	}
 	if !c.Sink.IsValid() {
 		c.Sink = netip.MustParseAddrPort("127.0.0.1:0")
@@ -139,8 +139,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("datagrams of %d bytes: want %d to %d", c.Size, HeaderSize, maxSize)
 	case c.Burst < 1 || c.Burst > maxBurst:
 		return c, fmt.Errorf("bursts of %d datagrams: want 1 to %d", c.Burst, maxBurst)
-	case c.Lifetime < time.Second || c.Patience < 0:
-		return c, fmt.Errorf("lifetime of %v, patience of %v: want at least 1s and 0", c.Lifetime, c.Patience)
+	case c.Lifetime < time.Second || c.Timeout < 0:
+		return c, fmt.Errorf("lifetime of %v, timeout of %v: want at least 1s and 0", c.Lifetime, c.Timeout)
 	case c.Stream && !c.Server.IsValid():
 		return c, errors.New("clients over TCP need a TURN server")
 	case c.Server.IsValid() && len(c.To) > 0:
@@ -168,5 +168,5 @@ func (c *Config) target(i int) netip.AddrPort {
 	return c.farEnd()
 }
 
-// keep is the time between two refreshes.
-func (c *Config) keep() time.Duration { return min(c.Lifetime/2, keepEvery) }
+// refreshInterval is the time between two refreshes.
+func (c *Config) refreshInterval() time.Duration { return min(c.Lifetime/2, maxRefreshInterval) }

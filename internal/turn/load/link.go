@@ -87,8 +87,8 @@ func (d *datagramLink) close() error                              { return d.gro
 const (
 	// streamRead is how much of a stream one read takes.
 	streamRead = 64 << 10
-	// writePatience is how long a server may take no byte of a burst.
-	writePatience = 5 * time.Second
+	// writeTimeout is how long a server may take no byte of a burst.
+	writeTimeout = 5 * time.Second
 )
 
 // streamLink is a TCP connection to a TURN server: messages follow one another, padded to four bytes (RFC 8656 section 12.5).
@@ -116,7 +116,7 @@ func (t *streamLink) send(messages []udpio.Message) int {
 	for len(b) > 0 {
 		n, err := t.s.Write(b)
 		if errors.Is(err, unix.EAGAIN) {
-			err = t.await(unix.POLLOUT, writePatience)
+			err = t.await(unix.POLLOUT, writeTimeout)
 		}
 		if err != nil {
 			return 0

@@ -26,12 +26,12 @@ type Load struct {
 	from []atomic.Pointer[netip.AddrPort] // where the far end sees each client; nil: not yet
 	run  atomic.Pointer[run]
 
-	mu     sync.Mutex
-	queue  []func(now time.Time) // for the receiver
-	late   atomic.Uint64         // datagrams of phases that are over
-	told   uint64                // of these, in reports
-	ended  chan struct{}
-	ending atomic.Bool
+	mu           sync.Mutex
+	queue        []func(now time.Time) // for the receiver
+	late         atomic.Uint64         // datagrams of phases that are over
+	reportedLate uint64                // of these, in reports
+	ended        chan struct{}
+	ending       atomic.Bool
 }
 
 // Open opens the sockets, allocates, binds a channel for each client, and sees one datagram of each through. An error says
@@ -102,7 +102,7 @@ func (l *Load) openSink() (err error) {
 func (l *Load) probe(ctx context.Context) error {
 	const pause = 50 * time.Millisecond
 	messages := l.batch(1)
-	end := time.Now().Add(l.config.Patience)
+	end := time.Now().Add(l.config.Timeout)
 	for {
 		missing := -1
 		for i, c := range l.clients {
@@ -205,7 +205,7 @@ func (l *Load) Close() error {
 	case <-l.ended:
 		l.releaseAlone()
 	default:
-		ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		_ = l.requests(ctx, release) // an allocation that is not given back expires
 		cancel()
 		l.ending.Store(true)
@@ -225,7 +225,7 @@ func (l *Load) Close() error {
 	return errors.Join(errs...)
 }
 
-const closePatience = 2 * time.Second
+const closeTimeout = 2 * time.Second
 
 // releaseAlone is for a Load whose Open failed: each client says that it goes, and nobody waits for the answer.
 func (l *Load) releaseAlone() {

@@ -9,12 +9,12 @@ import (
 
 // Report is what became of the datagrams of a phase. Its JSON has durations in ns.
 type Report struct {
-	Rate      float64       `json:"rate"`       // asked for
-	Elapsed   time.Duration `json:"elapsed_ns"` // of sending
-	Halved    bool          `json:"halved"`     // latency of Down is the round trip halved: the far end is an echo elsewhere
-	Up        Flow          `json:"up"`         // a flow of a direction that was not asked for is empty
-	Down      Flow          `json:"down"`
-	LastHeard time.Duration `json:"last_heard_ns"` // since the begin, when the last datagram arrived
+	Rate         float64       `json:"rate"`       // asked for
+	Elapsed      time.Duration `json:"elapsed_ns"` // of sending
+	Halved       bool          `json:"halved"`     // latency of Down is the round trip halved: the far end is an echo elsewhere
+	Up           Flow          `json:"up"`         // a flow of a direction that was not asked for is empty
+	Down         Flow          `json:"down"`
+	LastReceived time.Duration `json:"last_heard_ns"` // since the begin, when the last datagram arrived
 	// Overflowed is how many datagrams found our own sockets full: lost, and not by the server.
 	Overflowed uint64 `json:"overflowed"`
 	// Late is how many datagrams of earlier phases arrived in this one: they had been taken for lost.

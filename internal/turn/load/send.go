@@ -20,7 +20,7 @@ const (
 	defaultSilence = 300 * time.Millisecond
 	maxSilence     = time.Minute
 	// patience with what is under way, beyond that silence.
-	drainPatience = 5 * time.Second
+	drainTimeout = 5 * time.Second
 )
 
 // sent counts what left, for each connection.
@@ -84,10 +84,10 @@ func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
 		return nil, err
 	}
 	report := &Report{
-		Rate: phase.Rate, Elapsed: time.Duration(end - begin), Halved: l.sink == nil, LastHeard: time.Duration(r.last.Load() - begin),
-		Overflowed: l.overflowed() - overflowed, Late: l.late.Load() - l.told, Problems: problems,
+		Rate: phase.Rate, Elapsed: time.Duration(end - begin), Halved: l.sink == nil, LastReceived: time.Duration(r.last.Load() - begin),
+		Overflowed: l.overflowed() - overflowed, Late: l.late.Load() - l.reportedLate, Problems: problems,
 	}
-	l.told += report.Late
+	l.reportedLate += report.Late
 	l.report(report, r, &up, &down, end)
 	return report, nil
 }
@@ -105,9 +105,9 @@ func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent)
 	messages := l.batch(l.config.Burst)
 	begin, pace := l.now(), pacer{rate: phase.Rate, burst: l.config.Burst}
 	sequences := make([]uint64, l.config.Clients)
-	for turn := 0; ; turn++ {
+	for iteration := 0; ; iteration++ {
 		elapsed := time.Duration(l.now() - begin)
-		if phase.Duration > 0 && elapsed >= phase.Duration || phase.Count > 0 && uint64(turn)*uint64(len(messages)) >= phase.Count {
+		if phase.Duration > 0 && elapsed >= phase.Duration || phase.Count > 0 && uint64(iteration)*uint64(len(messages)) >= phase.Count {
 			return ctx.Err()
 		}
 		if ctx.Err() != nil {
@@ -119,10 +119,10 @@ func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent)
 		if wait := pace.next(elapsed); wait > 0 {
 			pause := unix.NsecToTimespec(int64(min(wait, catchUp)))
 			_ = unix.Nanosleep(&pause, nil) // the clock is read again
-			turn--
+			iteration--
 			continue
 		}
-		i := turn % len(l.clients)
+		i := iteration % len(l.clients)
 		h := header{conn: uint16(i), run: id, sequence: sequences[i]}
 		sequences[i] += uint64(len(messages))
 		if phase.Direction != Down {
@@ -164,9 +164,9 @@ func (p *pacer) next(elapsed time.Duration) time.Duration {
 		return 0
 	}
 	owed := elapsed.Seconds()*p.rate - p.sent - p.forgiven
-	if most := max(p.rate*catchUp.Seconds(), float64(p.burst)); owed > most {
-		p.forgiven += owed - most
-		owed = most
+	if limit := max(p.rate*catchUp.Seconds(), float64(p.burst)); owed > limit {
+		p.forgiven += owed - limit
+		owed = limit
 	}
 	if owed < float64(p.burst) {
 		return max(time.Duration((float64(p.burst)-owed)/p.rate*1e9), time.Microsecond)
@@ -189,7 +189,7 @@ func (l *Load) drain(ctx context.Context, r *run, phase Phase, up, down uint64, 
 	silence := cmp.Or(phase.Silence, defaultSilence)
 	for {
 		now := l.now()
-		if r.upCount.Load() >= up && r.downCount.Load() >= down || now-max(r.last.Load(), end) > int64(silence) || now-end > int64(drainPatience+silence) {
+		if r.upCount.Load() >= up && r.downCount.Load() >= down || now-max(r.last.Load(), end) > int64(silence) || now-end > int64(drainTimeout+silence) {
 			return nil
 		}
 		if err := sleep(ctx, time.Millisecond); err != nil {

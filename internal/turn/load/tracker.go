@@ -16,8 +16,8 @@ type tracker struct {
 	jitter  float64 // ns
 	mean    float64 // of the latency, ns; Welford's recurrence
 	m2      float64
-	least   int64
-	most    int64
+	minimum int64
+	limit   int64
 
 	begin, last int64 // of the phase; of the last arrival
 	gap         int64
@@ -53,9 +53,9 @@ func (t *tracker) observe(latency int64) {
 	t.mean += delta / float64(t.received)
 	t.m2 += delta * (x - t.mean)
 	if t.received == 1 {
-		t.least, t.most = latency, latency
+		t.minimum, t.limit = latency, latency
 	}
-	t.least, t.most = min(t.least, latency), max(t.most, latency)
+	t.minimum, t.limit = min(t.minimum, latency), max(t.limit, latency)
 }
 
 // mark notes a sequence number and says whether it is new. One older than the window is taken for late, not for double.
@@ -92,7 +92,7 @@ func (t *tracker) connection(sent, refused uint64, end int64) Connection {
 	}
 	if t.received > 0 {
 		c.Latency = Moments{
-			Count: t.received, Mean: time.Duration(t.mean), Min: time.Duration(t.least), Max: time.Duration(t.most),
+			Count: t.received, Mean: time.Duration(t.mean), Min: time.Duration(t.minimum), Max: time.Duration(t.limit),
 			Stdev: time.Duration(math.Sqrt(t.m2 / float64(t.received))),
 		}
 	}

@@ -13,7 +13,7 @@ const (
 	holdBytes    = 128 << 10 // their bytes at most
 	holdAllBytes = 8 << 20   // and those of all clients of a worker
 	firstBackoff = int64(250 * time.Millisecond)
-	mostBackoff  = int64(10 * time.Second)
+	maxBackoff   = int64(10 * time.Second)
 )
 
 // client is one local client: an address at the UDP listener, or a stream.
@@ -171,7 +171,7 @@ func (w *worker) soon(at int64) { w.nextTick = min(w.nextTick, at) }
 
 // again plans another attempt, later each time.
 func (w *worker) again(c *client, now int64) {
-	wait := min(firstBackoff<<min(c.attempts, 10), mostBackoff)
+	wait := min(firstBackoff<<min(c.attempts, 10), maxBackoff)
 	c.attempts++
 	c.retryAt = now + wait*3/4 + rand.Int64N(wait/2)
 	w.soon(c.retryAt)

@@ -13,15 +13,15 @@ import (
 	dtlsnet "github.com/pion/dtls/v3/pkg/net"
 )
 
-// dialPatience bounds look-up, connection and handshake together.
-const dialPatience = 10 * time.Second
+// dialTimeout bounds look-up, connection and handshake together.
+const dialTimeout = 10 * time.Second
 
 // resolve looks host up, IPv4 before IPv6 where a name has both.
 func resolve(ctx context.Context, what, host string, port uint16) (netip.AddrPort, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return netip.AddrPortFrom(ip.Unmap(), port), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil || len(all) == 0 {
@@ -50,7 +50,7 @@ func (c *Config) tlsConfig() *tls.Config {
 
 // dialServer opens a TCP, TLS or DTLS connection to the TURN server.
 func (c *Config) dialServer(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	what := fmt.Sprintf("connect to the TURN server at %v over %s", to, c.Server.Transport)
 	if c.Server.Transport == DTLS {

@@ -150,9 +150,9 @@ func parseRefusal(m *stun.Message) *Refusal {
 }
 
 // printable keeps a stranger's words from a terminal's control characters.
-func printable(b []byte, most int) string {
-	out := make([]byte, 0, min(len(b), most))
-	for _, c := range b[:min(len(b), most)] {
+func printable(b []byte, limit int) string {
+	out := make([]byte, 0, min(len(b), limit))
+	for _, c := range b[:min(len(b), limit)] {
 		if c < ' ' || c > '~' {
 			c = '?'
 		}

@@ -15,16 +15,16 @@ import (
 // Retransmission over UDP and DTLS (RFC 8489 section 6.2.1), cut short: after some 8 s the server counts as gone. Over a reliable
 // transport nothing is sent twice, and the whole time is waited for at once.
 const (
-	firstTimeout = 500 * time.Millisecond
-	maxTries     = 4
-	patience     = 7500 * time.Millisecond
-	farewell     = 250 * time.Millisecond // first timeout of the last Refresh
+	firstTimeout   = 500 * time.Millisecond
+	maxTries       = 4
+	requestTimeout = 7500 * time.Millisecond
+	farewell       = 250 * time.Millisecond // first timeout of the last Refresh
 )
 
 const (
 	// channelRefresh keeps the permission of 300 s too (RFC 8656 section 12).
 	channelRefresh = 4 * time.Minute
-	maxTurns       = 4 // answers 401 and 438 to one request
+	maxChallenges  = 4 // answers 401 and 438 to one request
 )
 
 // stage of a session.
@@ -77,14 +77,14 @@ type session struct {
 	allocationEndsAt int64
 
 	// the request on its way
-	method   stun.Method
-	message  *stun.Message
-	pending  bool
-	stop     bool // close as soon as Allocate is answered
-	tries    int
-	turns    int
-	interval time.Duration
-	deadline int64
+	method     stun.Method
+	message    *stun.Message
+	pending    bool
+	stop       bool // close as soon as Allocate is answered
+	tries      int
+	challenges int
+	interval   time.Duration
+	deadline   int64
 }
 
 // start begins with an Allocate that bears no credentials, to learn realm and nonce.
@@ -125,7 +125,7 @@ func (s *session) fail(err error) verdict {
 
 // request builds a message and sends it for the first time.
 func (s *session) request(method stun.Method, now int64) verdict {
-	s.turns = 0
+	s.challenges = 0
 	return s.again(method, now)
 }
 
@@ -138,7 +138,7 @@ func (s *session) again(method stun.Method, now int64) verdict {
 	case s.stage == closing:
 		s.interval = farewell
 	case s.tcp:
-		s.interval = patience
+		s.interval = requestTimeout
 	}
 	s.deadline = now + int64(s.interval)
 	s.send(s.message.Raw)
@@ -277,12 +277,12 @@ func (s *session) extend(lifetime time.Duration, now int64) {
 func (s *session) refused(m *stun.Message, now int64) verdict {
 	r := parseRefusal(m)
 	switch {
-	case s.turns >= maxTurns:
+	case s.challenges >= maxChallenges:
 	case r.Code == 401 && s.key == nil, r.Code == 438 && s.key != nil:
 		if !s.challenge(m) {
 			break
 		}
-		s.turns++
+		s.challenges++
 		return s.again(s.method, now)
 	case r.Code == 300 && s.stage == allocating:
 		if to, err := alternateServer(m); err == nil {

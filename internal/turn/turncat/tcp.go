@@ -169,7 +169,7 @@ func (t *Tunnel) serveTCP(local *stream) {
 	if t.config.Listen.Kind == KindStdio {
 		go up() // a read of a terminal cannot be ended
 	} else {
-		t.beside.Go(up)
+		t.tasks.Go(up)
 	}
 	copyBytes(local.out, s.data, &t.tcp.downPackets, &t.tcp.downBytes, linger)
 }

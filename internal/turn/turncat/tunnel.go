@@ -30,7 +30,7 @@ type Tunnel struct {
 	tcp      counters // of the way to a TCP peer
 	ctx      context.Context
 	done     context.CancelFunc
-	beside   sync.WaitGroup // goroutines beside the workers
+	tasks    sync.WaitGroup // goroutines beside the workers
 	admitted atomic.Int64
 	ever     atomic.Uint64
 	peak     atomic.Int64
@@ -146,7 +146,7 @@ func (t *Tunnel) Run(ctx context.Context) error {
 func (t *Tunnel) endStreams() {
 	ended := make(chan struct{})
 	go func() {
-		t.beside.Wait()
+		t.tasks.Wait()
 		close(ended)
 	}()
 	select {
@@ -194,7 +194,7 @@ func (t *Tunnel) lookAgain() {
 	if _, err := netip.ParseAddr(t.config.Server.Host); err == nil || !t.looking.CompareAndSwap(false, true) {
 		return
 	}
-	t.beside.Go(func() {
+	t.tasks.Go(func() {
 		defer t.looking.Store(false)
 		if to, err := resolve(t.ctx, "TURN server", t.config.Server.Host, t.config.Server.Port); err == nil {
 			t.server.Store(&to)
