@@ -11,8 +11,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// Clock returns the clock of Options.Now: nanoseconds since the host booted. Nobody can set it, and it goes on in the next
-// process, so that a step of the wall clock ends and extends no lifetime.
+// Clock returns the clock of Options.Now: nanoseconds since the host booted. Nobody can set this clock, and it
+// continues in the next process, so a step of the wall clock neither ends nor extends a lifetime.
 func Clock() func() int64 {
 	var boot unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // cannot fail: Linux has it since 2.6.39
@@ -20,7 +20,7 @@ func Clock() func() int64 {
 	return func() int64 { return at + int64(time.Since(start)) }
 }
 
-// bootID names this boot of the host; empty if it is not known.
+// bootID identifies this boot of the host; empty if it is not known.
 func bootID() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))
@@ -29,19 +29,20 @@ func bootID() string {
 // clockID is the id under which the Store has the clockRecord; no allocation has it.
 const clockID = 1 << 53
 
-// clockRecord says what the times of the kept records mean. They are Unix nanoseconds of an imagined wall clock that
-// nobody has set since the records of this boot began.
+// clockRecord defines what the times of the stored records mean. They are Unix nanoseconds of a virtual wall clock
+// that has not been set since the records of this boot began.
 type clockRecord struct {
-	Boot  string `json:"boot"`  // the boot in which they were written
-	Epoch int64  `json:"epoch"` // its beginning by the imagined clock
-	Wall  int64  `json:"wall"`  // its beginning by the wall clock as it was last seen: another boot goes by this
+	Boot  string `json:"boot"`  // the boot in which the records were written
+	Epoch int64  `json:"epoch"` // the start of that boot by the virtual clock
+	Wall  int64  `json:"wall"`  // the start of that boot by the last seen wall clock, for use after another boot
 }
 
-// offset is the difference between the wall clock and Options.Now at this moment.
+// offset is the current difference between the wall clock and Options.Now.
 func (g *Gateway) offset() int64 { return g.options.Wall() - g.options.Now() }
 
-// storedClock reads what the times of the kept records mean, and returns what to add to them for Options.Now. Within one
-// boot, the clocks of all processes agree. In another boot the wall clock tells how much time has passed.
+// storedClock reads what the times of the stored records mean, and returns what to add to them to get times of
+// Options.Now. Within one boot, the clocks of all processes agree. After another boot, the wall clock tells how much
+// time has passed.
 func (g *Gateway) storedClock() (shift int64) {
 	g.clock = clockRecord{Boot: g.options.Boot, Epoch: g.offset()}
 	g.clock.Wall = g.clock.Epoch
@@ -53,7 +54,7 @@ func (g *Gateway) storedClock() (shift int64) {
 		return id != clockID || json.Unmarshal(b, &stored) != nil
 	})
 	switch stored.Boot {
-	case "": // of a version that wrote the wall clock's time
+	case "": // written by a version that stored wall-clock times
 		return -g.clock.Wall
 	case g.options.Boot:
 		g.clock.Epoch = stored.Epoch
@@ -62,7 +63,7 @@ func (g *Gateway) storedClock() (shift int64) {
 	return stored.Wall - stored.Epoch - g.clock.Wall
 }
 
-// storeClock writes the clockRecord, at the start and when the wall clock was set.
+// storeClock writes the clockRecord, at the start and after the wall clock was set.
 func (g *Gateway) storeClock() {
 	if g.options.Store == nil {
 		return
@@ -72,7 +73,7 @@ func (g *Gateway) storeClock() {
 	}
 }
 
-// followClock notices that the wall clock was set. One goroutine calls it.
+// followClock detects that the wall clock was set. Only one goroutine calls it.
 func (g *Gateway) followClock() {
 	const step = int64(time.Second)
 	if wall := g.offset(); wall > g.clock.Wall+step || wall < g.clock.Wall-step {
@@ -82,7 +83,7 @@ func (g *Gateway) followClock() {
 	}
 }
 
-// inWall turns the times of a record into those of the wall clock, for people and other hosts.
+// inWall converts the times of a record to wall-clock times, for people and other hosts.
 func (g *Gateway) inWall(r allocation.Record) allocation.Record {
 	r.Shift(g.offset())
 	return r

@@ -6,10 +6,10 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// events is a worker as the table's allocation.Events.
+// events implements the table's allocation.Events for a worker.
 type events worker
 
-// Changed has the record written down at the turn's end.
+// Changed schedules the record to be stored at the end of the poll.
 func (e *events) Changed(a *allocation.Allocation) {
 	w := (*worker)(e)
 	w.next = 0
@@ -36,7 +36,7 @@ func (e *events) Gone(a *allocation.Allocation, why allocation.Reason) {
 	}
 }
 
-// Bound prepares a channel and hands it to the kernel.
+// Bound prepares a channel and schedules it for the offload.
 func (e *events) Bound(a *allocation.Allocation, ch *allocation.Channel) {
 	w := (*worker)(e)
 	c, _ := a.Data.(*client)
@@ -52,14 +52,14 @@ func (e *events) Bound(a *allocation.Allocation, ch *allocation.Channel) {
 	w.bound(c, ch, p)
 }
 
-// Unbound takes it back.
+// Unbound removes the channel from the offload.
 func (e *events) Unbound(a *allocation.Allocation, ch *allocation.Channel) {
 	if p, _ := ch.Data.(*peer); p != nil {
 		(*worker)(e).unbound(p)
 	}
 }
 
-// storeChanges writes the records that changed in this turn.
+// storeChanges stores the records that changed in this poll.
 func (w *worker) storeChanges() {
 	for i, a := range w.changed {
 		w.changed[i] = nil
@@ -80,7 +80,7 @@ func (w *worker) storeChanges() {
 	w.changed = w.changed[:0]
 }
 
-// record takes an allocation down. Its times are those of Options.Now.
+// record returns the record of an allocation. Its times are those of Options.Now.
 func (w *worker) record(a *allocation.Allocation) allocation.Record {
 	r := w.table.Record(a)
 	r.Listener = a.Data.(*client).listener.current().Name

@@ -11,11 +11,11 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// longestData is the longest payload whose Data indication has a length that its header can tell. Over UDP none as long
-// leaves; on a stream it would shift all that follows.
+// longestData is the longest payload in bytes whose Data indication fits the length field of its header. Over UDP no
+// such payload can be sent; on a stream a wrong length would corrupt all that follows.
 const longestData = 65500
 
-// readRelay takes one batch from the peers of an allocation.
+// readRelay reads one batch from the peers of an allocation.
 func (w *worker) readRelay(r *relay) {
 	if len(w.in)-w.inUsed < readBatch/4 {
 		w.flush()
@@ -23,7 +23,7 @@ func (w *worker) readRelay(r *relay) {
 	in := w.in[w.inUsed:]
 	n, err := w.reader.Read(&r.socket, in)
 	if err != nil {
-		// EAGAIN: an error of the network that the kernel told epoll of is gone already.
+		// EAGAIN: the kernel reported a network error to epoll and has cleared it since.
 		if !errors.Is(err, unix.EAGAIN) {
 			r.c.counts.add(reasonPeerError, 1)
 		}
@@ -41,7 +41,7 @@ func (w *worker) readRelay(r *relay) {
 	}
 }
 
-// fromPeer passes a peer's datagram, or a run of equally long ones, on to the client.
+// fromPeer relays a peer's datagram, or a run of datagrams of equal length, to the client.
 func (w *worker) fromPeer(c *client, m *udpio.Message, number uint16, reason allocation.Reason) {
 	size := m.Segment
 	if size == 0 {
@@ -52,7 +52,7 @@ func (w *worker) fromPeer(c *client, m *udpio.Message, number uint16, reason all
 		return
 	}
 	cluster := w.peerCounts(c, m.Addr, number)
-	for at := 0; at == 0 || at < m.N; at += size { // also an empty datagram
+	for at := 0; at == 0 || at < m.N; at += size { // at == 0: an empty datagram is relayed too
 		payload := m.Buf[at:min(at+size, m.N)]
 		if !c.allow(w.now, len(payload)) {
 			c.counts.add(allocation.Bandwidth, 1)
@@ -71,7 +71,7 @@ func (w *worker) fromPeer(c *client, m *udpio.Message, number uint16, reason all
 	}
 }
 
-// peerCounts are the counters of the cluster of a peer.
+// peerCounts returns the counters of the cluster of a peer.
 func (w *worker) peerCounts(c *client, from netip.AddrPort, number uint16) *counts {
 	if number != 0 {
 		if ch := c.a.Channel(number); ch != nil {
@@ -124,7 +124,7 @@ func (w *worker) deliver(c *client, head, body []byte) {
 	}
 }
 
-// markDirty notes that something waits in a listener socket's queue.
+// markDirty records that a listener socket has queued datagrams.
 func (w *worker) markDirty(ls *listenerSocket) {
 	if !ls.dirty {
 		ls.dirty = true
@@ -132,15 +132,15 @@ func (w *worker) markDirty(ls *listenerSocket) {
 	}
 }
 
-// flush sends what waits and makes the turn's memory free again.
+// flush sends what is queued and frees the memory of this poll.
 func (w *worker) flush() {
 	w.send()
 	w.inUsed = 0
 }
 
-// send sends what waits; the read buffers stay in use.
+// send sends what is queued; the read buffers stay in use.
 func (w *worker) send() {
-	w.storeChanges() // before the answer that promises them leaves
+	w.storeChanges() // before the answers that confirm the changes are sent
 	w.tally.flush()
 	for i, r := range w.dirtyRelays {
 		r.dirty = false

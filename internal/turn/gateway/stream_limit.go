@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// sourceLimit bounds how many of one kind (handshakes, connections without an allocation, connections) are there at once, in all
-// and per source prefix: /32 of IPv4, /64 of IPv6, what one subscriber commonly has. Where it is full, a newcomer takes the
-// place of the oldest of the prefix with the most, if that one has at least two more than his own; so a flood from few
-// prefixes keeps nobody else out. Sources are known to be true here: a TCP handshake or a cookie came back from them.
+// sourceLimit limits how many of one kind (handshakes, connections without an allocation, connections) exist at once, in total
+// and per source prefix: /32 of IPv4, /64 of IPv6, which is what one subscriber commonly has. If it is full, a new entry replaces
+// the oldest entry of the prefix with the most entries, if that prefix has at least two more than its own. So a flood from few
+// prefixes does not exclude other sources. Sources are verified here: each completed a TCP handshake or returned a cookie.
 // Any goroutine may call it.
 type sourceLimit struct {
 	mu             sync.Mutex
@@ -17,33 +17,33 @@ type sourceLimit struct {
 	prefixes       map[netip.Prefix]*prefixEntries
 }
 
-// prefixEntries are the guests of one prefix, oldest first.
+// prefixEntries are the entries of one prefix, oldest first.
 type prefixEntries struct {
 	prefix      netip.Prefix
 	first, last *limitEntry
 	count       int
 }
 
-// limitEntry is one place of a sourceLimit. The zero value has none.
+// limitEntry is one entry of a sourceLimit. The zero value is in none.
 type limitEntry struct {
 	group      *prefixEntries
 	prev, next *limitEntry
-	evict      func() // makes room: called once without the lock, on the goroutine of the newcomer; must not block
+	evict      func() // called once when the entry is replaced, without the lock, on the goroutine of the new entry; must not block
 }
 
-// newSourceLimit returns a sourceLimit for max guests, maxPrefix of one prefix.
+// newSourceLimit returns a sourceLimit for max entries, and maxPrefix entries of one prefix.
 func newSourceLimit(max, maxPrefix int) *sourceLimit {
 	return &sourceLimit{max: max, maxPrefix: maxPrefix, prefixes: make(map[netip.Prefix]*prefixEntries)}
 }
 
-// resize sets other bounds. Who is there stays.
+// resize sets other limits. Existing entries stay.
 func (d *sourceLimit) resize(max, maxPrefix int) {
 	d.mu.Lock()
 	d.max, d.maxPrefix = max, maxPrefix
 	d.mu.Unlock()
 }
 
-// sourcePrefix is what a sourceLimit counts an address under.
+// sourcePrefix returns the prefix under which a sourceLimit counts an address.
 func sourcePrefix(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 32
@@ -51,47 +51,47 @@ func sourcePrefix(addr netip.Addr) netip.Prefix {
 		bits = 64
 	}
 	prefix, err := addr.Prefix(bits)
-	if err != nil { // no address: all such share one place
+	if err != nil { // invalid addresses share one prefix
 		return netip.Prefix{}
 	}
 	return prefix
 }
 
-// enter gives g a place, or says that there is none. evict is called if a newcomer takes the place later; nil: nobody may.
-// The guest leaves by leave, also after evict.
-func (ls *sourceLimit) enter(g *limitEntry, source netip.Addr, evict func()) bool {
+// enter adds g, or returns false if the limit is reached. evict is called if a new entry replaces g later; with nil,
+// g is never replaced. The caller removes g by leave, also after evict.
+func (d *sourceLimit) enter(g *limitEntry, source netip.Addr, evict func()) bool {
 	prefix := sourcePrefix(source)
-	ls.mu.Lock()
-	c := ls.prefixes[prefix]
-	if c != nil && c.count >= ls.maxPrefix {
-		ls.mu.Unlock()
+	d.mu.Lock()
+	c := d.prefixes[prefix]
+	if c != nil && c.count >= d.maxPrefix {
+		d.mu.Unlock()
 		return false
 	}
 	var out *limitEntry
-	if ls.count >= ls.max {
+	if d.count >= d.max {
 		own := 0
 		if c != nil {
 			own = c.count
 		}
-		if out = ls.largestPrefixLocked(own + 2); out == nil {
-			ls.mu.Unlock()
+		if out = d.largestPrefixLocked(own + 2); out == nil {
+			d.mu.Unlock()
 			return false
 		}
-		ls.removeLocked(out)
+		d.removeLocked(out)
 	}
 	if c == nil {
 		c = &prefixEntries{prefix: prefix}
-		ls.prefixes[prefix] = c
+		d.prefixes[prefix] = c
 	}
-	ls.addLocked(c, g, evict)
-	ls.mu.Unlock()
+	d.addLocked(c, g, evict)
+	d.mu.Unlock()
 	if out != nil {
 		out.evict()
 	}
 	return true
 }
 
-// reassign changes whom evict calls from now on; false: g has no place, or was made to leave.
+// reassign replaces the evict function of g. It returns false if g is in no limit or was evicted.
 func (d *sourceLimit) reassign(g *limitEntry, evict func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,7 +102,7 @@ func (d *sourceLimit) reassign(g *limitEntry, evict func()) bool {
 	return true
 }
 
-// leave gives the place back. A guest that has none, or was made to leave, is ignored.
+// leave removes the entry. An entry that is in no limit, or was evicted, is ignored.
 func (d *sourceLimit) leave(g *limitEntry) {
 	d.mu.Lock()
 	if g.group != nil {
@@ -111,15 +111,16 @@ func (d *sourceLimit) leave(g *limitEntry) {
 	d.mu.Unlock()
 }
 
-// size counts the guests.
+// size returns the number of entries.
 func (d *sourceLimit) size() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.count
 }
 
-// largestPrefixLocked returns the oldest guest that may be evicted of the prefix with the most guests, least or more of them.
-// It looks at every prefix: at most max of them, and only while the limit is reached.
+// largestPrefixLocked returns the oldest entry that may be evicted of the prefix with the most entries, if that
+// prefix has at least atLeast of them. It looks at every prefix: at most max of them, and only while the limit is
+// reached.
 func (d *sourceLimit) largestPrefixLocked(atLeast int) *limitEntry {
 	var largest *prefixEntries
 	for _, c := range d.prefixes {

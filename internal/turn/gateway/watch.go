@@ -10,10 +10,10 @@ import (
 // watchInterval is how often the kernel's counters are read.
 const watchInterval = time.Second
 
-// logInterval is how often troubles are logged at most.
+// logInterval is the shortest time between two logs of growing error counters.
 const logInterval = 10 * time.Second
 
-// watch reads the kernel's counters and tells of troubles that grow, until ctx ends.
+// watch reads the kernel's counters and logs error counters that grow, until ctx ends.
 func (g *Gateway) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
@@ -34,7 +34,7 @@ func (g *Gateway) watch(ctx context.Context) {
 	}
 }
 
-// troubles are totals that should not grow.
+// troubles are counters that should not grow.
 type troubles struct {
 	overflowed, refused uint64
 	withheld            allocation.WithheldStats
