@@ -26,7 +26,8 @@ type allocateOptions struct {
 	redeem            bool
 }
 
-// allocate answers an Allocate request in the order of RFC 8656, section 7.2. a is what the path has already.
+// allocate answers an Allocate request in the order of RFC 8656, section 7.2. a is the allocation that the path has
+// already, or nil.
 func (x *exchange) allocate(a *Allocation) Reason {
 	if a != nil {
 		if a.request == x.m.id() && a.User == x.cred.user {
@@ -49,7 +50,7 @@ func (x *exchange) allocate(a *Allocation) Reason {
 	return x.allocated(a)
 }
 
-// elsewhere is how a draining server refuses.
+// elsewhere refuses an Allocate request while the server is draining.
 func (x *exchange) elsewhere() Reason {
 	other := x.policy.Alternate
 	if other.IsValid() && family(other.Addr()) == family(x.path.Client.Addr().Unmap()) {
@@ -118,7 +119,7 @@ func (x *exchange) parseFamily(w *allocateOptions) Reason {
 	return OK
 }
 
-// create opens the relays of a new allocation and counts it. Whatever fails gives back what was taken before.
+// create opens the relays of a new allocation and counts it. After a failure it releases what it has taken.
 func (x *exchange) create(w allocateOptions) (*Allocation, Reason) {
 	t, user := x.t, x.cred.user
 	if w.redeem {
@@ -157,7 +158,7 @@ func (x *exchange) create(w allocateOptions) (*Allocation, Reason) {
 	return a, OK
 }
 
-// next is the port above an allocation's one relay address.
+// next returns the port above an allocation's only relay address.
 func next(relay [2]netip.AddrPort) netip.AddrPort {
 	for _, r := range relay {
 		if r.IsValid() {
@@ -167,7 +168,7 @@ func next(relay [2]netip.AddrPort) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// reserve keeps a port, whose quota was acquired, for the bearer of the token.
+// reserve holds a port, whose quota was acquired, for the bearer of the token.
 func (t *Table) reserve(a *Allocation, relay netip.AddrPort, expires int64) {
 	r := reservation{token: a.token, user: a.User, relay: relay, expires: expires}
 	r.token = t.shared.reserve(r)
@@ -185,8 +186,8 @@ func openFailed(err error) Reason {
 	return InsufficientCapacity
 }
 
-// lifetime is how many seconds a request gets (RFC 8656, sections 7.2, 8.2): what it asks for, between the default and the
-// maximum.
+// lifetime returns how many seconds a request is granted (RFC 8656, sections 7.2, 8.2): what it requests, but at
+// least the default and at most the maximum.
 func (x *exchange) lifetime() uint32 {
 	l := &x.policy.Lifetimes
 	seconds, present, ok := x.m.number(stun.AttrLifetime)
@@ -197,7 +198,7 @@ func (x *exchange) lifetime() uint32 {
 	return uint32(min(max(time.Duration(seconds), minimum), maximum, math.MaxUint32))
 }
 
-// allocated answers an Allocate request with what the allocation has; the same again to a retransmission.
+// allocated answers an Allocate request with the addresses of the allocation. A retransmission gets the same answer.
 func (x *exchange) allocated(a *Allocation) Reason {
 	x.open(stun.ClassSuccessResponse)
 	for family := range a.Relay {
@@ -221,7 +222,7 @@ func (x *exchange) allocated(a *Allocation) Reason {
 	return x.succeed()
 }
 
-// refresh gives an allocation more time or ends it (RFC 8656, section 8.2).
+// refresh extends an allocation or ends it (RFC 8656, section 8.2).
 func (x *exchange) refresh(a *Allocation) Reason {
 	which, one := x.m.get(stun.AttrRequestedAddressFamily)
 	if one && len(which) != 4 {
@@ -253,7 +254,7 @@ func (x *exchange) refresh(a *Allocation) Reason {
 	return x.refreshed(seconds)
 }
 
-// end answers a Refresh with lifetime 0: the allocation is gone, or one of its two families.
+// end answers a Refresh with lifetime 0: it ends the allocation, or one of its two families.
 func (x *exchange) end(a *Allocation, one bool, at int) Reason {
 	if one && a.Relay[1-at].IsValid() {
 		x.t.dropFamily(a, at)
@@ -270,7 +271,8 @@ func (x *exchange) refreshed(seconds uint32) Reason {
 	return x.succeed()
 }
 
-// dropFamily takes the relay address of one family from an allocation of both, with all that goes through it.
+// dropFamily removes the relay address of one family from an allocation of both, with the permissions, channels and
+// connections that use it.
 func (t *Table) dropFamily(a *Allocation, at int) {
 	for i := len(a.channels.values) - 1; i >= 0; i-- {
 		if c := a.channels.values[i]; family(c.Peer.Addr()) == at {
