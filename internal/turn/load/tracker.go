@@ -28,7 +28,7 @@ const (
 	windowBits  = 64 * windowWords
 )
 
-// arrive counts a datagram that is whole. It returns false for one that was there before.
+// arrive counts a complete datagram. It returns false for a duplicate.
 func (t *tracker) arrive(sequence uint64, sent, now int64, size int) bool {
 	if !t.mark(sequence) {
 		t.duplicates++
@@ -58,7 +58,8 @@ func (t *tracker) observe(latency int64) {
 	t.minimum, t.limit = min(t.minimum, latency), max(t.limit, latency)
 }
 
-// mark notes a sequence number and says whether it is new. One older than the window is taken for late, not for double.
+// mark records a sequence number and reports whether it is new. A number older than the window counts as late, not as
+// a duplicate.
 func (t *tracker) mark(sequence uint64) bool {
 	if sequence >= t.next {
 		if sequence-t.next >= windowBits {
@@ -83,7 +84,7 @@ func (t *tracker) mark(sequence uint64) bool {
 	return true
 }
 
-// connection is the report of it. end is when sending ended.
+// connection returns the report of the connection. end is when sending ended.
 func (t *tracker) connection(sent, refused uint64, end int64) Connection {
 	c := Connection{
 		Sent: sent, Refused: refused, Received: t.received, Lost: sent - min(sent, t.received), Reordered: t.reordered,
@@ -99,7 +100,7 @@ func (t *tracker) connection(sent, refused uint64, end int64) Connection {
 	return c
 }
 
-// sumOf adds connections up. Rates add; jitter is the mean, as no jitter of the sum exists; moments combine exactly.
+// sumOf adds connections up. Rates add; jitter is the mean, because a sum has no jitter; moments combine exactly.
 func sumOf(list []Connection) Connection {
 	sum := Connection{ID: -1}
 	var mean, m2, jitter float64
