@@ -78,10 +78,10 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 
 const maxGatewayWorkers = 256
 
-// envUnauthenticated stands for --unauthenticated: a file of STUNner's has no key for it.
+// envUnauthenticated replaces --unauthenticated, because a STUNner file has no key for it.
 const envUnauthenticated = "WEIR_TURN_UNAUTHENTICATED"
 
-// limit is --unauthenticated, else what the environment says; 0: neither.
+// limit returns --unauthenticated, else the value in the environment; 0 if neither is set.
 func (f *gatewayFlags) limit() (int, error) {
 	name, limit := "--unauthenticated", f.unproven
 	if text := os.Getenv(envUnauthenticated); limit == 0 && text != "" {
@@ -128,7 +128,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 	})
 }
 
-// serveGateway is the serving process.
+// serveGateway runs in the serving process.
 func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource, log *slog.Logger, levels *atomic.Pointer[stunnerd.LogLevels], drainGiven bool) error {
 	signals, release := turnSignals()
 	defer release()
@@ -153,7 +153,7 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	if err != nil {
 		return err
 	}
-	// Busy workers keep their processors: the rest of the program gets its own, as in openUDP.
+	// Busy workers occupy their processors, so the rest of the program gets additional ones, as in openUDP.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), g.Stats().Workers+2))
 	if dropped := k.DropUntaken(); dropped > 0 {
 		log.Info("kept sockets without an allocation are closed, such as those of clients over TCP, TLS and DTLS", "sockets", dropped)
@@ -191,14 +191,14 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 			end := signalsOf(ctx).ending
 			end.drain()
 			if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
-				handover.Leaving() // what does not end now is killed, and not started again
+				handover.Leaving() // from here on, a process that does not end is killed and not restarted
 				end.drained()
 			}
 			return nil
 		})
 }
 
-// reload is what SIGHUP does.
+// reload is the action on SIGHUP.
 func (s *gatewaySource) reload(log *slog.Logger) func() {
 	if s.file == nil {
 		return func() { log.Info("there is no configuration file to read again") }

@@ -9,31 +9,31 @@ import (
 	"github.com/weir-lb/weir/internal/control/admin"
 )
 
-// stunnerEndpoints are the HTTP servers that a file of STUNner's asks for: /live and /ready for probes, /metrics.
+// stunnerEndpoints are the HTTP servers of a STUNner file: /live and /ready for probes, /metrics.
 type stunnerEndpoints struct {
 	log     *slog.Logger
-	token   string       // of /status
+	token   string       // token of /status
 	hosts   []string     // as of --admin-host
-	probes  admin.Config // what a health endpoint serves
+	probes  admin.Config // what a health endpoint answers with
 	samples func() []admin.Sample
 
 	mu   sync.Mutex // guards open
 	open map[endpointKind]*stunnerEndpoint
 }
 
-// endpointKind is where and what.
+// endpointKind is the address of an HTTP server and what it serves.
 type endpointKind struct {
 	address, path   string
 	health, metrics bool
 }
 
-// stunnerEndpoint is one of them, at work.
+// stunnerEndpoint is a running HTTP server.
 type stunnerEndpoint struct {
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// kinds are the doors of a plan: one, if health and metrics share an address.
+// kinds returns the endpoints of a plan: one, if health and metrics share an address.
 func kinds(plan *gatewayPlan) map[endpointKind]string {
 	health, metrics := plan.health, plan.metrics
 	if metrics.Path == "/" {
@@ -55,8 +55,8 @@ func kinds(plan *gatewayPlan) map[endpointKind]string {
 	}
 }
 
-// change opens the doors of a plan and closes the others; those that stay the same go on. back undoes it. With an error,
-// which begins with the key that cannot be had, nothing has changed.
+// change opens the endpoints of a plan and closes the others; unchanged ones continue. back undoes it. After an
+// error, which begins with the key of the endpoint that cannot be opened, nothing has changed.
 func (d *stunnerEndpoints) change(plan *gatewayPlan) (back func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,9 +136,9 @@ func (d *stunnerEndpoint) end() {
 	<-d.done
 }
 
-// close ends all doors.
+// close closes all endpoints.
 func (d *stunnerEndpoints) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_ = d.toLocked(nil) // only closes
+	_ = d.toLocked(nil) // without endpoints to open, this only closes
 }

@@ -26,9 +26,9 @@ func (f *handoverFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.state, "state", "", "directory, made if missing, with what a start after the end of every process takes up again")
 }
 
-// run calls serve in the process that serves: a child of this one, started again whenever it dies, or with --no-supervisor
-// this one. All work of the command belongs in serve, which calls k.Ready when it serves. Its ctx ends when a successor is about to
-// take over: serve then ends at once and leaves the allocations as they are. Signals do not end it: see turnSignals.
+// run calls serve in the serving process: a child of this process, restarted whenever it dies, or with --no-supervisor
+// this process. All work of the command belongs in serve, which calls k.Ready when it serves. Its ctx ends when a successor is about to
+// take over: serve then ends at once and leaves the allocations unchanged. Signals do not end ctx: see turnSignals.
 func (f *handoverFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
 	if handover.Probing() {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), handover.Protocol())
@@ -45,7 +45,7 @@ func (f *handoverFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx
 			return err
 		}
 		if code != 0 {
-			return &exitError{code: code} // the child has said why
+			return &exitError{code: code} // the child has reported the reason
 		}
 		return nil
 	}
@@ -72,7 +72,7 @@ func (f *handoverFlags) serve(ctx context.Context, log *slog.Logger, serve func(
 	return serve(ctx, k)
 }
 
-// gatewayStore is what a gateway keeps its sockets and records with: nothing, where that would keep nothing.
+// gatewayStore is where a gateway stores its sockets and records; nil if nothing would be stored.
 func gatewayStore(k *handover.Store) gateway.Store {
 	if s := k.Stats(); s.Supervisor == "none" && s.State == "" {
 		return nil
@@ -80,7 +80,7 @@ func gatewayStore(k *handover.Store) gateway.Store {
 	return k
 }
 
-// handoverSamples are the metrics of what is kept.
+// handoverSamples are the metrics of what is stored.
 func handoverSamples(s handover.Stats) []admin.Sample {
 	alone, unusable := 0.0, 0.0
 	if s.Supervisor == "gone" {
@@ -105,7 +105,8 @@ func handoverSamples(s handover.Stats) []admin.Sample {
 // maxMoved bounds the body of an import: 64 MiB of records are some 100,000.
 const maxMoved = 64 << 20
 
-// addHandover adds to a gateway's door what is kept, and what `weir turn upgrade`, `export` and `import` ask for.
+// addHandover adds to a gateway's admin API what is stored, and the requests of `weir turn upgrade`, `export` and
+// `import`.
 func addHandover(door *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() turnConfigStatus) {
 	metrics := door.Metrics
 	door.Metrics = func() []admin.Sample { return append(metrics(), handoverSamples(k.Stats())...) }

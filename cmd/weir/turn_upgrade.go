@@ -12,7 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/handover"
 )
 
-// upgradeAnswer is the answer to POST /upgrade: the new binary was found to run, and this process hands over.
+// upgradeAnswer is the answer to POST /upgrade: the new binary was tested, and this process hands over.
 type upgradeAnswer struct {
 	PID int `json:"pid"` // of the process that hands over
 }
@@ -31,8 +31,8 @@ type upgraded struct {
 	PID      int     `json:"pid"` // of the new serving process
 	Seconds  float64 `json:"seconds"`
 	Records  int     `json:"records"`  // allocations in the journal
-	Sockets  int     `json:"sockets"`  // that were handed over
-	Upgrades int     `json:"upgrades"` // of this gateway
+	Sockets  int     `json:"sockets"`  // sockets that were handed over
+	Upgrades int     `json:"upgrades"` // upgrades of this gateway so far
 }
 
 func newTurnUpgradeCommand() *cobra.Command {
