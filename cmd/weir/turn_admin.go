@@ -15,18 +15,19 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// maxTurnUsers is the most that one answer of /users lists.
+// maxTurnUsers is the maximum number of users in one answer of /users.
 const maxTurnUsers = 100_000
 
 // turnUserList is the answer of /users.
 type turnUserList struct {
 	At    int64          `json:"at"` // Unix nanoseconds
 	Users []gateway.User `json:"users"`
-	Total int            `json:"total"` // that fit the question; more than are listed where the limit cut
+	Total int            `json:"total"` // users that match the query; more than are listed if the limit was reached
 }
 
-// turnDoor is what the admin door of a gateway serves. stunner: the metrics also under the names that STUNner gives them.
-func turnDoor(g *gateway.Gateway, now func() int64, stunner bool) admin.Config {
+// turnAdmin is the admin API of a gateway. With stunner, the metrics are also served under the names that STUNner
+// gives them.
+func turnAdmin(g *gateway.Gateway, now func() int64, stunner bool) admin.Config {
 	return admin.Config{
 		Ready:  g.Ready,
 		Status: func() any { return g.Stats() },
@@ -48,7 +49,7 @@ func turnDoor(g *gateway.Gateway, now func() int64, stunner bool) admin.Config {
 	}
 }
 
-// turnQuestion is what /users is asked for.
+// turnQuestion is a query of /users.
 type turnQuestion struct {
 	user, listener, transport string
 	client                    netip.Prefix // invalid: any
@@ -72,7 +73,7 @@ func parseTurnQuestion(form url.Values) (q turnQuestion, err error) {
 		"bytes":   func(a, b *gateway.User) int { return cmp.Compare(bytesOf(b), bytesOf(a)) },
 		"age":     func(a, b *gateway.User) int { return cmp.Compare(a.Created, b.Created) },
 		"expires": func(a, b *gateway.User) int { return cmp.Compare(a.Expires, b.Expires) },
-		"idle":    func(a, b *gateway.User) int { return cmp.Compare(heardOf(a), heardOf(b)) },
+		"idle":    func(a, b *gateway.User) int { return cmp.Compare(lastReceived(a), lastReceived(b)) },
 		"user":    func(a, b *gateway.User) int { return strings.Compare(a.User, b.User) },
 		"client":  func(a, b *gateway.User) int { return a.Client.Compare(b.Client) },
 	}
@@ -84,8 +85,8 @@ func parseTurnQuestion(form url.Values) (q turnQuestion, err error) {
 
 func bytesOf(u *gateway.User) uint64 { return u.Up.Bytes + u.Down.Bytes }
 
-// heardOf is when a user last sent or was sent something, or asked for the allocation.
-func heardOf(u *gateway.User) int64 { return max(u.LastUp, u.LastDown, u.Created) }
+// lastReceived is when a user last sent or received something, or created the allocation.
+func lastReceived(u *gateway.User) int64 { return max(u.LastUp, u.LastDown, u.Created) }
 
 func (q *turnQuestion) fits(u *gateway.User) bool {
 	return (q.user == "" || q.user == u.User) && (q.listener == "" || q.listener == u.Listener) &&
@@ -105,7 +106,8 @@ func (q *turnQuestion) answer(now int64, all func(func(gateway.User) bool)) turn
 	return list
 }
 
-// turnSamples are the metrics of a gateway. No label has a user's name: names of ephemeral credentials have no end.
+// turnSamples are the metrics of a gateway. No label has a user's name, because the number of names of ephemeral
+// credentials is unbounded.
 func turnSamples(s *gateway.Stats) []admin.Sample {
 	one := func(yes bool) float64 {
 		if yes {
@@ -161,7 +163,7 @@ func turnSamples(s *gateway.Stats) []admin.Sample {
 	return samples
 }
 
-// countSamples are what a listener and a cluster both count.
+// countSamples are the counters that listeners and clusters share.
 func countSamples(prefix string, labels []admin.Label, c *gateway.Counts) []admin.Sample {
 	samples := []admin.Sample{
 		{Name: prefix + "_allocations", Help: "Allocations that live.", Labels: labels, Value: float64(c.Allocations)},
@@ -182,7 +184,7 @@ func countSamples(prefix string, labels []admin.Label, c *gateway.Counts) []admi
 	return samples
 }
 
-// stunnerSamples are the same counts under the names that a STUNner dashboard asks for; rx is what came from clients.
+// stunnerSamples are the same counters under the names that a STUNner dashboard queries; rx is traffic from clients.
 func stunnerSamples(s *gateway.Stats) []admin.Sample {
 	samples := []admin.Sample{{Name: "stunner_allocations_active", Help: "Number of active allocations.", Value: float64(s.Totals.Allocations)}}
 	add := func(kind, name string, c *gateway.Counts) {

@@ -90,7 +90,7 @@ everything runs in a network namespace of its own.
 	durationVar(flags, &config.Probe, "probe", time.Second, "of a sweep: length of a try when it looks for the highest rate")
 	flags.StringVar(&most, "most", "1M", "of a sweep: packets/s at which the search stops")
 	for letter, name := range map[string]string{"n": "clients", "s": "size", "b": "bandwidth", "p": "platform"} {
-		oldShorthand(cmd, letter, name) // of STUNner's script; they mean other things in weir nat and weir explain
+		oldShorthand(cmd, letter, name) // shorthands of STUNner's script; they have other meanings in weir nat and weir explain
 	}
 	out.addFlags(cmd)
 	return cmd
@@ -111,7 +111,7 @@ func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *labOutput) e
 	return errors.Join(err, writeReport(out.report, draw(bench.Results(runs))))
 }
 
-// parseBits reads a number with an optional k, M or G of a thousand.
+// parseBits reads a number with an optional suffix k, M or G (powers of 1000).
 func parseBits(text string) (float64, error) {
 	digits, unit := text, 1.0
 	if text != "" {

@@ -19,10 +19,10 @@ import (
 	"github.com/weir-lb/weir/internal/turn/turncat"
 )
 
-// maxCA bounds a file of certificate authorities.
+// maxCA limits the size of a file of certificate authorities.
 const maxCA = 4 << 20
 
-// Environment of `weir turn cat`: secrets that shall not stand in the list of processes.
+// Environment variables of `weir turn cat`, for secrets that must not appear in the list of processes.
 const (
 	envTurnUser     = "WEIR_TURN_USER"
 	envTurnPassword = "WEIR_TURN_PASSWORD"
@@ -83,7 +83,7 @@ Ctrl-C or SIGTERM gives every allocation back.`,
 	durationVar(flags, &f.ttl, "auth-ttl", time.Hour, "with --secret: how long credentials are good")
 	flags.StringVar(&c.ServerName, "sni", "", "name that the server's certificate must bear (default the host of TURN-URI)")
 	flags.BoolVarP(&c.Insecure, "insecure", "i", false, "take any certificate")
-	oldShorthand(cmd, "i", "insecure") // STUNner's turncat has it; it means --interface in other commands
+	oldShorthand(cmd, "i", "insecure") // STUNner's turncat has this shorthand; it means --interface in other commands
 	flags.StringVar(&f.ca, "ca", "", "PEM file of the authorities to trust instead of the system's")
 	flags.IntVar(&c.MaxClients, "max-clients", turncat.DefaultMaxClients, "clients at a time; datagrams of further ones are dropped, connections closed")
 	durationVar(flags, &c.IdleTimeout, "idle-timeout", turncat.DefaultIdleTimeout, "forget a client after this silence both ways, from 1s")
@@ -138,7 +138,7 @@ func runTurnCat(cmd *cobra.Command, f *turnCatFlags, args []string) error {
 	return f.summary(cmd, tunnel, stats, time.Since(begun))
 }
 
-// parse turns the arguments, the flags and the environment into the configuration.
+// parse converts the arguments, the flags and the environment to the configuration.
 func (f *turnCatFlags) parse(args []string) (err error) {
 	c := &f.config
 	if c.Listen, err = turncat.ParseListen(args[0]); err != nil {
@@ -163,7 +163,7 @@ func (f *turnCatFlags) parse(args []string) (err error) {
 	return f.source()
 }
 
-// source chooses where credentials come from.
+// source selects the source of credentials.
 func (f *turnCatFlags) source() error {
 	c := &f.config
 	secret := cmp.Or(f.secret, os.Getenv(envTurnSecret))
@@ -193,7 +193,7 @@ func (f *turnCatFlags) source() error {
 	return nil
 }
 
-// logger reads --log: a format, or STUNner's levels, of which the most talkative counts.
+// logger reads --log: a format, or STUNner's levels, of which the most verbose counts.
 func (f *turnCatFlags) logger(w io.Writer) (*slog.Logger, error) {
 	level := slog.LevelInfo
 	if f.quiet {
@@ -237,7 +237,7 @@ type catSummary struct {
 func (f *turnCatFlags) summary(cmd *cobra.Command, tunnel *turncat.Tunnel, s turncat.Stats, d time.Duration) error {
 	out := cmd.OutOrStdout()
 	if f.config.Listen.Kind == turncat.KindStdio {
-		out = cmd.ErrOrStderr() // standard output is the peer's
+		out = cmd.ErrOrStderr() // standard output carries the peer's data
 	}
 	if f.json {
 		return printJSON(out, catSummary{tunnel.Addr(), f.config.Server.String(), f.config.Peer.String(), d.Seconds(), s})
@@ -275,9 +275,9 @@ func (f *turnCatFlags) summary(cmd *cobra.Command, tunnel *turncat.Tunnel, s tur
 	return nil
 }
 
-// catScreen shows rates while it runs: on a terminal in a line that redraws, else every ten seconds.
+// catScreen shows rates while the command runs: on a terminal in a line that is redrawn, else every ten seconds.
 type catScreen struct {
-	*terminal.Live // standard error; takes the log, too
+	*terminal.Live // standard error; the log is written through it, too
 	quiet          bool
 }
 

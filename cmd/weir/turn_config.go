@@ -13,7 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
-// gatewayPlan is what a configuration file, or a TURN URI, asks a gateway process for.
+// gatewayPlan is the result of reading a configuration file, or a TURN URI, for a gateway process.
 type gatewayPlan struct {
 	gateway         gateway.Config
 	health, metrics stunnerd.Endpoint // of STUNner's files
@@ -23,8 +23,8 @@ type gatewayPlan struct {
 	document        *config.Document // nil of a URI
 }
 
-// parseGateway reads Weir's configuration of a gateway or one of STUNner's, whichever it is. An error names file, line
-// and key.
+// parseGateway reads a gateway's configuration in Weir's format or in STUNner's; it detects the format. An error
+// names file, line and key.
 func parseGateway(name string, text []byte) (*gatewayPlan, error) {
 	if stunnerd.Recognize(config.Keys(text)) {
 		return parseStunnerd(name, text)
@@ -60,12 +60,12 @@ func parseStunnerd(name string, text []byte) (*gatewayPlan, error) {
 	}, nil
 }
 
-// check also looks at what the configuration names outside of the file.
+// check also checks the files that the configuration names.
 func (p *gatewayPlan) check() error {
 	return locate(p.document, p.gateway.CheckCertificates())
 }
 
-// locate gives an error that begins with the path of a key its place in the file. Others stay as they are.
+// locate adds the file and line to an error that begins with the path of a key. Other errors are returned unchanged.
 func locate(document *config.Document, err error) error {
 	if err == nil || document == nil {
 		return err
@@ -77,7 +77,7 @@ func locate(document *config.Document, err error) error {
 	return document.Errorf(path, "%s", message)
 }
 
-// gatewaySource is where a gateway's configuration comes from: a file that is watched, or a URI.
+// gatewaySource is the source of a gateway's configuration: a file that is watched, or a URI.
 type gatewaySource struct {
 	file  *config.File // nil of a URI
 	uri   string
@@ -85,13 +85,13 @@ type gatewaySource struct {
 	limit int // instead of limits.unauthenticated; 0: none
 }
 
-// isURI tells a TURN URI from the name of a file.
+// isURI distinguishes a TURN URI from the name of a file.
 func isURI(text string) bool {
 	scheme, _, _ := strings.Cut(text, ":")
 	return scheme == "turn" || scheme == "turns" || strings.Contains(text, "://") && scheme != "file"
 }
 
-// source reads the command line; it opens nothing.
+// source parses the command line; it opens nothing.
 func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
 	if len(args) == 1 && !isURI(args[0]) {
 		if err := f.config.args(nil, args); err != nil {
@@ -123,7 +123,7 @@ func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
 	return &gatewaySource{file: config.NewFile(path), flags: f, limit: limit}, nil
 }
 
-// load reads the configuration as it is now. text is what a watch compares with.
+// load reads the current configuration. text is for comparison by a watch.
 func (s *gatewaySource) load() (plan *gatewayPlan, text []byte, err error) {
 	if s.file == nil {
 		c, err := stunnerd.FromURI(s.uri, s.flags.peers, s.flags.tcpPeers)

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
-// drainGateway waits for a signal to end, drains, and returns when no allocation is left, when timeout is over (0: never), at
-// a second signal, or when ctx ends. It calls begun when the drain has begun. The caller then ends the gateway; what it still has is kept where there is a --state.
+// drainGateway waits for a termination signal, drains, and returns when no allocation is left, after timeout (0: never), on
+// a second signal, or when ctx ends. It calls begun when the drain has begun. The caller then ends the gateway; with --state the remaining allocations stay stored.
 func drainGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, drain func() gateway.DrainConfig, begun func(), log *slog.Logger) {
 	select {
 	case <-ctx.Done():
@@ -50,16 +50,16 @@ func drainGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gate
 	log.Info("drained: no allocation is left")
 }
 
-// turnSignals takes over the signals to end a gateway from the process: the first one drains.
+// turnSignals diverts the termination signals from the process to a gateway: the first one starts a drain.
 func turnSignals() (signals chan os.Signal, release func()) {
 	signals = make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	return signals, func() { signal.Stop(signals) }
 }
 
-// gatewayStatus is what GET /status says.
+// gatewayStatus is the answer of GET /status.
 type gatewayStatus struct {
-	keepStatus
+	handoverStatus
 	gateway.Stats
 	Config *turnConfigStatus   `json:"config,omitempty"`
 	Names  []routes.NameStatus `json:"names,omitempty"` // DNS names of clusters

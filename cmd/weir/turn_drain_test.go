@@ -87,7 +87,7 @@ func TestTurnDrainTimeout(t *testing.T) {
 	go other.receiveClient()
 	defer other.client.Close()
 	defer other.peer.Close()
-	if answer, err := other.ask(allocateRequest()); err == nil || !strings.Contains(err.Error(), "508") {
+	if answer, err := other.request(allocateRequest()); err == nil || !strings.Contains(err.Error(), "508") {
 		t.Errorf("a new client while it drains: %v, %v; want 508", answer, err)
 	}
 	g.cmd.Process.Signal(syscall.SIGTERM)
@@ -125,7 +125,7 @@ func wantAlternate(t *testing.T, server string, want netip.AddrPort) {
 	go f.receiveClient()
 	defer f.client.Close()
 	defer f.peer.Close()
-	answer, err := f.ask(allocateRequest())
+	answer, err := f.request(allocateRequest())
 	var alternate stun.AlternateServer
 	if err == nil || !strings.Contains(err.Error(), "error 300") {
 		t.Errorf("a new client while it drains: %v, want 300", err)

@@ -141,7 +141,7 @@ func newTurnFlow(t *testing.T, server string) *turnFlow {
 
 // open allocates and binds the channel. Until then nothing is sent.
 func (f *turnFlow) open() error {
-	answer, err := f.ask(allocateRequest())
+	answer, err := f.request(allocateRequest())
 	if err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
@@ -151,7 +151,7 @@ func (f *turnFlow) open() error {
 	}
 	number := make([]byte, 4)
 	binary.BigEndian.PutUint16(number, flowChannel)
-	if _, err := f.ask(stun.NewType(stun.MethodChannelBind, stun.ClassRequest), stun.RawAttribute{Type: stun.AttrChannelNumber, Value: number}, f.peerAddress()); err != nil {
+	if _, err := f.request(stun.NewType(stun.MethodChannelBind, stun.ClassRequest), stun.RawAttribute{Type: stun.AttrChannelNumber, Value: number}, f.peerAddress()); err != nil {
 		return fmt.Errorf("bind a channel: %w", err)
 	}
 	f.relay = &net.UDPAddr{IP: relay.IP, Port: relay.Port}
@@ -177,12 +177,12 @@ func (s setter) AddTo(m *stun.Message) error { return s(m) }
 
 // refresh asks for a lifetime in seconds; 0 ends the allocation.
 func (f *turnFlow) refresh(seconds uint32) error {
-	_, err := f.ask(stun.NewType(stun.MethodRefresh, stun.ClassRequest), stun.RawAttribute{Type: stun.AttrLifetime, Value: binary.BigEndian.AppendUint32(nil, seconds)})
+	_, err := f.request(stun.NewType(stun.MethodRefresh, stun.ClassRequest), stun.RawAttribute{Type: stun.AttrLifetime, Value: binary.BigEndian.AppendUint32(nil, seconds)})
 	return err
 }
 
-// ask sends a request, again until it is answered, and follows a 401 or 438 once. The error names another code.
-func (f *turnFlow) ask(kind stun.MessageType, attributes ...stun.Setter) (*stun.Message, error) {
+// request sends a request, again until it is answered, and follows a 401 or 438 once. The error names another code.
+func (f *turnFlow) request(kind stun.MessageType, attributes ...stun.Setter) (*stun.Message, error) {
 	for range 3 {
 		setters := append([]stun.Setter{stun.TransactionID, kind}, attributes...)
 		if len(f.nonce) > 0 {

@@ -30,7 +30,7 @@ type gatewayFlags struct {
 	unproven     int
 	drainTimeout time.Duration
 	serve        serveFlags
-	keep         keepFlags
+	handover     handoverFlags
 }
 
 func newTurnGatewayCommand() *cobra.Command {
@@ -72,16 +72,16 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 	oldFlag(cmd, "dry-run", "d", "check") // of stunnerd
 	durationVar(flags, &f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
 	f.serve.add(cmd, turnPart())
-	f.keep.add(cmd)
+	f.handover.add(cmd)
 	return cmd
 }
 
 const maxGatewayWorkers = 256
 
-// envUnauthenticated stands for --unauthenticated: a file of STUNner's has no key for it.
+// envUnauthenticated replaces --unauthenticated, because a STUNner file has no key for it.
 const envUnauthenticated = "WEIR_TURN_UNAUTHENTICATED"
 
-// limit is --unauthenticated, else what the environment says; 0: neither.
+// limit returns --unauthenticated, else the value in the environment; 0 if neither is set.
 func (f *gatewayFlags) limit() (int, error) {
 	name, limit := "--unauthenticated", f.unproven
 	if text := os.Getenv(envUnauthenticated); limit == 0 && text != "" {
@@ -123,12 +123,12 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		}
 		return summary.print(cmd.OutOrStdout())
 	}
-	return f.keep.run(cmd, log, func(ctx context.Context, k *handover.Store) error {
+	return f.handover.run(cmd, log, func(ctx context.Context, k *handover.Store) error {
 		return serveGateway(ctx, k, source, log, levels, cmd.Flags().Changed("drain-timeout"))
 	})
 }
 
-// serveGateway is the serving process.
+// serveGateway runs in the serving process.
 func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource, log *slog.Logger, levels *atomic.Pointer[stunnerd.LogLevels], drainGiven bool) error {
 	signals, release := turnSignals()
 	defer release()
@@ -153,14 +153,14 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	if err != nil {
 		return err
 	}
-	// Busy workers keep their processors: the rest of the program gets its own, as in openUDP.
+	// Busy workers occupy their processors, so the rest of the program gets additional ones, as in openUDP.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), g.Stats().Workers+2))
-	if dropped := k.Settle(); dropped > 0 {
+	if dropped := k.DropUntaken(); dropped > 0 {
 		log.Info("kept sockets without an allocation are closed, such as those of clients over TCP, TLS and DTLS", "sockets", dropped)
 	}
 	loop := &gatewayLoop{source: source, gateway: g, log: log.With("scope", "reconciler"), levels: levels}
-	door := turnDoor(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
-	keepDoor(&door, k, g, loop.now)
+	door := turnAdmin(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
+	addHandover(&door, k, g, loop.now)
 	offload.measured(&door)
 	metrics := door.Metrics
 	door.Metrics = func() []admin.Sample { return append(metrics(), loop.samples()...) }
@@ -168,10 +168,10 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	if err != nil {
 		return errors.Join(usageError(err), g.Close())
 	}
-	loop.doors = &stunnerDoors{log: log, token: token, hosts: source.flags.serve.hosts, probes: door, samples: door.Metrics}
-	defer loop.doors.close()
+	loop.endpoints = &stunnerEndpoints{log: log, token: token, hosts: source.flags.serve.hosts, probes: door, samples: door.Metrics}
+	defer loop.endpoints.close()
 	loop.started(plan)
-	if _, err := loop.doors.change(plan); err != nil {
+	if _, err := loop.endpoints.change(plan); err != nil {
 		return errors.Join(locate(plan.document, err), g.Close())
 	}
 	for _, uri := range loop.now().URIs {
@@ -191,14 +191,14 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 			end := signalsOf(ctx).ending
 			end.drain()
 			if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
-				handover.Leaving() // what does not end now is killed, and not started again
+				handover.Leaving() // from here on, a process that does not end is killed and not restarted
 				end.drained()
 			}
 			return nil
 		})
 }
 
-// reload is what SIGHUP does.
+// reload is the action on SIGHUP.
 func (s *gatewaySource) reload(log *slog.Logger) func() {
 	if s.file == nil {
 		return func() { log.Info("there is no configuration file to read again") }

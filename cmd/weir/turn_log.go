@@ -10,16 +10,16 @@ import (
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
-// scopedHandler logs each scope from a level of its own, as admin.loglevel of STUNner's files wants it. Whoever logs names its
+// scopedHandler logs each scope from a level of its own, as admin.loglevel of STUNner's files requires. A logger names its
 // scope with an attribute, Log.With("scope", "resolver"), which is not printed; a record with an attribute "listener" belongs to
-// the scope listener-NAME, where that one has a level.
+// the scope listener-NAME if that scope has a level.
 type scopedHandler struct {
-	slog.Handler // takes every level
+	slog.Handler // accepts every level
 	levels       *atomic.Pointer[stunnerd.LogLevels]
 	scope        string
 }
 
-// newScopedLogger returns a logger whose levels may change while the command runs; at first they are INFO.
+// newScopedLogger returns a logger whose levels may change while the command runs; the initial level is INFO.
 func newScopedLogger(w io.Writer, format string) (*slog.Logger, *atomic.Pointer[stunnerd.LogLevels], error) {
 	log, err := newLoggerAt(w, format, stunnerd.LevelTrace)
 	if err != nil {
@@ -30,7 +30,7 @@ func newScopedLogger(w io.Writer, format string) (*slog.Logger, *atomic.Pointer[
 	return slog.New(&scopedHandler{log.Handler(), levels, "stunnerd"}), levels, nil
 }
 
-// Enabled reports whether a record of the level may be logged; its listener may decide.
+// Enabled reports whether a record of the level may be logged; the level of its listener may allow it.
 func (h *scopedHandler) Enabled(_ context.Context, level slog.Level) bool {
 	levels := h.levels.Load()
 	if level >= levels.Of(h.scope) {
@@ -44,7 +44,7 @@ func (h *scopedHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return false
 }
 
-// Handle logs a record that its scope lets through.
+// Handle logs a record if the level of its scope allows it.
 func (h *scopedHandler) Handle(ctx context.Context, record slog.Record) error {
 	levels := h.levels.Load()
 	from := levels.Of(h.scope)
@@ -63,7 +63,7 @@ func (h *scopedHandler) Handle(ctx context.Context, record slog.Record) error {
 	return h.Handler.Handle(ctx, record)
 }
 
-// WithAttrs takes the scope out of the attributes.
+// WithAttrs removes the scope from the attributes and applies it.
 func (h *scopedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	to := &scopedHandler{h.Handler, h.levels, h.scope}
 	var printed []slog.Attr

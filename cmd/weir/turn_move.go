@@ -25,10 +25,11 @@ type movedAllocations struct {
 type importResult struct {
 	Restored int    `json:"restored"`
 	Refused  int    `json:"refused"`
-	Why      string `json:"why,omitempty"` // of the first refused one
+	Why      string `json:"why,omitempty"` // the reason for the first refused one
 }
 
-// importAllocations restores what it can of an export. An error: the text is none.
+// importAllocations restores as many allocations of an export as possible. An error means that the text is not an
+// export.
 func importAllocations(ctx context.Context, g *gateway.Gateway, text []byte) (importResult, error) {
 	records, err := gateway.ParseExport(text)
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// turnOffload is the kernel's relay as the gateway wants it.
+// turnOffload adapts the kernel's relay to the gateway's interface.
 type turnOffload struct {
 	o   *ebpf.Offload
 	now func() int64 // the clock of the gateway
 }
 
-// openTurnOffload attaches what a config asks for. It returns nil for mode none.
+// openTurnOffload attaches the offload of a config. It returns nil for mode none.
 func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, error) {
 	defaults := given.WithDefaults()
 	c := &defaults
@@ -54,7 +54,7 @@ func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, err
 	return &turnOffload{o, gateway.Clock()}, nil
 }
 
-// turnInterfaces are those with addresses that packets of clients and peers can be for.
+// turnInterfaces returns the interfaces with addresses to which packets of clients and peers may be sent.
 func turnInterfaces(c *gateway.Config) (names []string, err error) {
 	var wanted []netip.Addr
 	for i := range c.Listeners {
@@ -77,7 +77,8 @@ func turnInterfaces(c *gateway.Config) (names []string, err error) {
 	return names, nil
 }
 
-// carries says whether an interface has one of the addresses. The wildcard is any, but for those of loopback.
+// carries reports whether an interface has one of the addresses. The wildcard matches every address except loopback
+// addresses.
 func carries(i *net.Interface, wanted []netip.Addr) bool {
 	list, err := i.Addrs()
 	if err != nil {
@@ -121,7 +122,7 @@ func (t *turnOffload) traffic(from ebpf.OffloadTraffic) gateway.OffloadTraffic {
 	return out
 }
 
-// Describe names the hook of each interface, and why that one.
+// Describe names the hook of each interface, and the reason for it.
 func (t *turnOffload) Describe() string {
 	var parts []string
 	for _, i := range t.o.Report().Interfaces {
@@ -130,7 +131,8 @@ func (t *turnOffload) Describe() string {
 	return strings.Join(parts, ", ")
 }
 
-// into has a gateway use it; nil: nothing changes. On TCX, datagrams that GRO joined would have to stay in user space.
+// into sets the offload in a gateway's options; if t is nil, nothing changes. On TCX, datagrams joined by GRO would
+// have to stay in user space.
 func (t *turnOffload) into(options *gateway.Options) {
 	if t == nil {
 		return
@@ -139,7 +141,7 @@ func (t *turnOffload) into(options *gateway.Options) {
 	options.NoCoalesce = slices.ContainsFunc(t.o.Report().Interfaces, func(i ebpf.InterfaceReport) bool { return i.Hook == ebpf.HookTCX.String() })
 }
 
-// measured adds the relay's own metrics to a door's.
+// measured adds the relay's own metrics to those of an admin API.
 func (t *turnOffload) measured(door *admin.Config) {
 	if t == nil {
 		return

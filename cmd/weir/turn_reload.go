@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
-// turnConfigStatus is what GET /status says of a gateway's configuration.
+// turnConfigStatus is the part of GET /status about a gateway's configuration.
 type turnConfigStatus struct {
 	File       string          `json:"file,omitempty"`
 	Generation uint64          `json:"generation"`
@@ -24,25 +24,25 @@ type turnConfigStatus struct {
 	Error      string          `json:"error,omitempty"` // of the last change; the configuration before it is in force
 	Failed     time.Time       `json:"failed,omitzero"`
 	Change     *gateway.Change `json:"change,omitempty"` // what the last reload did
-	Notes      []string        `json:"notes,omitempty"`  // what of the file has no effect here
+	Notes      []string        `json:"notes,omitempty"`  // settings of the file without effect
 	URIs       []string        `json:"uris"`             // where clients find the listeners
 }
 
-// gatewayLoop holds a gateway, and the doors that a file of STUNner's asks for, at the newest good configuration.
+// gatewayLoop keeps a gateway, and the HTTP endpoints of a STUNner file, at the newest valid configuration.
 type gatewayLoop struct {
-	source  *gatewaySource
-	gateway *gateway.Gateway
-	doors   *stunnerDoors
-	log     *slog.Logger
-	levels  *atomic.Pointer[stunnerd.LogLevels]
+	source    *gatewaySource
+	gateway   *gateway.Gateway
+	endpoints *stunnerEndpoints
+	log       *slog.Logger
+	levels    *atomic.Pointer[stunnerd.LogLevels]
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	plan   *gatewayPlan
 	noted  map[string]time.Time // when a note was logged
 	status turnConfigStatus
 }
 
-// started notes what the gateway was opened with.
+// started records the configuration with which the gateway was opened.
 func (l *gatewayLoop) started(plan *gatewayPlan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,8 +65,8 @@ func (l *gatewayLoop) appliedLocked(plan *gatewayPlan) {
 	}
 }
 
-// A note of the configuration is logged once in noteEvery, however often the file is read again, and at most maxNotes of them
-// in that time: an operator may render a file anew every second. GET /status has those of the newest configuration.
+// A note of the configuration is logged once per noteEvery, however often the file is read again, and at most maxNotes of them
+// in that time, because an operator may rewrite a file every second. GET /status has the notes of the newest configuration.
 const (
 	noteEvery = 10 * time.Minute
 	maxNotes  = 256
@@ -90,7 +90,7 @@ func (l *gatewayLoop) noteLocked(notes []string, now time.Time) {
 	}
 }
 
-// now is a copy for the admin door.
+// now returns a copy for the admin API.
 func (l *gatewayLoop) now() turnConfigStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *gatewayLoop) samples() []admin.Sample {
 	return configSamples(s.Generation, s.Error != "", s.Reloads, s.Failures)
 }
 
-// run follows the file, and the certificates that it names, until ctx ends.
+// run watches the file and the certificates that it names until ctx ends.
 func (l *gatewayLoop) run(ctx context.Context, text []byte) error {
 	if l.source.file == nil {
 		<-ctx.Done()
@@ -117,7 +117,7 @@ func (l *gatewayLoop) run(ctx context.Context, text []byte) error {
 	})
 }
 
-// take applies what the file holds now, or says why not; then all stays as it was.
+// take applies the current contents of the file. If that fails, it records the error and nothing changes.
 func (l *gatewayLoop) take(text []byte, err error) {
 	var plan *gatewayPlan
 	if err == nil {
@@ -147,7 +147,7 @@ func (l *gatewayLoop) take(text []byte, err error) {
 }
 
 func (l *gatewayLoop) apply(plan *gatewayPlan) (change gateway.Change, err error) {
-	back, err := l.doors.change(plan)
+	back, err := l.endpoints.change(plan)
 	if err != nil {
 		return change, locate(plan.document, err)
 	}
@@ -158,7 +158,7 @@ func (l *gatewayLoop) apply(plan *gatewayPlan) (change gateway.Change, err error
 	return change, nil
 }
 
-// certificates are the files that the configuration in force names.
+// certificates returns the files that the configuration in force names.
 func (l *gatewayLoop) certificates() (paths []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +171,7 @@ func (l *gatewayLoop) certificates() (paths []string) {
 	return slices.Compact(paths)
 }
 
-// followed are files whose change makes the configuration be read again.
+// followed are the files whose changes cause the configuration to be read again.
 type followed struct {
 	reload func()
 	log    *slog.Logger
@@ -181,7 +181,7 @@ type followed struct {
 	group   sync.WaitGroup
 }
 
-// paths follows these files from now on, and no others.
+// paths replaces the set of watched files.
 func (f *followed) paths(ctx context.Context, paths []string) {
 	if slices.Equal(paths, f.watched) {
 		return
@@ -191,7 +191,7 @@ func (f *followed) paths(ctx context.Context, paths []string) {
 	f.watched = paths
 	for _, path := range paths {
 		file := config.NewFile(path)
-		seen, _ := file.Read() // what cannot be read now is looked at again
+		seen, _ := file.Read() // a file that cannot be read now is read again later
 		f.group.Go(func() {
 			if err := file.Watch(ctx, seen, func([]byte, error) { f.reload() }); err != nil {
 				f.log.Warn("a certificate is not followed; send SIGHUP after a change", "file", path, "error", err)

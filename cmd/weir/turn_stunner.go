@@ -9,32 +9,32 @@ import (
 	"github.com/weir-lb/weir/internal/control/admin"
 )
 
-// stunnerDoors are the HTTP servers that a file of STUNner's asks for: /live and /ready for probes, /metrics.
-type stunnerDoors struct {
+// stunnerEndpoints are the HTTP servers of a STUNner file: /live and /ready for probes, /metrics.
+type stunnerEndpoints struct {
 	log     *slog.Logger
-	token   string       // of /status
+	token   string       // token of /status
 	hosts   []string     // as of --admin-host
-	probes  admin.Config // what a health endpoint serves
+	probes  admin.Config // what a health endpoint answers with
 	samples func() []admin.Sample
 
 	mu   sync.Mutex // guards open
-	open map[doorKind]*stunnerDoor
+	open map[endpointKind]*stunnerEndpoint
 }
 
-// doorKind is where and what.
-type doorKind struct {
+// endpointKind is the address of an HTTP server and what it serves.
+type endpointKind struct {
 	address, path   string
 	health, metrics bool
 }
 
-// stunnerDoor is one of them, at work.
-type stunnerDoor struct {
+// stunnerEndpoint is a running HTTP server.
+type stunnerEndpoint struct {
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// kinds are the doors of a plan: one, if health and metrics share an address.
-func kinds(plan *gatewayPlan) map[doorKind]string {
+// kinds returns the endpoints of a plan: one, if health and metrics share an address.
+func kinds(plan *gatewayPlan) map[endpointKind]string {
 	health, metrics := plan.health, plan.metrics
 	if metrics.Path == "/" {
 		metrics.Path = "" // none was given
@@ -43,24 +43,24 @@ func kinds(plan *gatewayPlan) map[doorKind]string {
 	case health.Address == "" && metrics.Address == "":
 		return nil
 	case metrics.Address == "":
-		return map[doorKind]string{{address: health.Address, health: true}: "admin.healthcheck_endpoint"}
+		return map[endpointKind]string{{address: health.Address, health: true}: "admin.healthcheck_endpoint"}
 	case health.Address == "":
-		return map[doorKind]string{{address: metrics.Address, path: metrics.Path, metrics: true}: "admin.metrics_endpoint"}
+		return map[endpointKind]string{{address: metrics.Address, path: metrics.Path, metrics: true}: "admin.metrics_endpoint"}
 	case health.Address == metrics.Address:
-		return map[doorKind]string{{address: health.Address, path: metrics.Path, health: true, metrics: true}: "admin.healthcheck_endpoint"}
+		return map[endpointKind]string{{address: health.Address, path: metrics.Path, health: true, metrics: true}: "admin.healthcheck_endpoint"}
 	}
-	return map[doorKind]string{
+	return map[endpointKind]string{
 		{address: health.Address, health: true}:                       "admin.healthcheck_endpoint",
 		{address: metrics.Address, path: metrics.Path, metrics: true}: "admin.metrics_endpoint",
 	}
 }
 
-// change opens the doors of a plan and closes the others; those that stay the same go on. back undoes it. With an error,
-// which begins with the key that cannot be had, nothing has changed.
-func (d *stunnerDoors) change(plan *gatewayPlan) (back func(), err error) {
+// change opens the endpoints of a plan and closes the others; unchanged ones continue. back undoes it. After an
+// error, which begins with the key of the endpoint that cannot be opened, nothing has changed.
+func (d *stunnerEndpoints) change(plan *gatewayPlan) (back func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before := map[doorKind]string{}
+	before := map[endpointKind]string{}
 	for kind := range d.open {
 		before[kind] = ""
 	}
@@ -79,7 +79,7 @@ func (d *stunnerDoors) change(plan *gatewayPlan) (back func(), err error) {
 	}, nil
 }
 
-func (d *stunnerDoors) toLocked(wanted map[doorKind]string) error {
+func (d *stunnerEndpoints) toLocked(wanted map[endpointKind]string) error {
 	for kind, door := range d.open {
 		if _, stays := wanted[kind]; !stays {
 			door.end()
@@ -95,14 +95,14 @@ func (d *stunnerDoors) toLocked(wanted map[doorKind]string) error {
 			return fmt.Errorf("%s: %w; name another address, or \"\" for none", key, err)
 		}
 		if d.open == nil {
-			d.open = map[doorKind]*stunnerDoor{}
+			d.open = map[endpointKind]*stunnerEndpoint{}
 		}
 		d.open[kind] = door
 	}
 	return nil
 }
 
-func (d *stunnerDoors) start(kind doorKind) (*stunnerDoor, error) {
+func (d *stunnerEndpoints) start(kind endpointKind) (*stunnerEndpoint, error) {
 	scope := "metrics"
 	if kind.health {
 		scope = "health"
@@ -121,7 +121,7 @@ func (d *stunnerDoors) start(kind doorKind) (*stunnerDoor, error) {
 	}
 	log.Info("STUNner's HTTP server", "address", server.Address(), "health", kind.health, "metrics", kind.metrics)
 	ctx, cancel := context.WithCancel(context.Background())
-	door := &stunnerDoor{stop: cancel, done: make(chan struct{})}
+	door := &stunnerEndpoint{stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(door.done)
 		if err := server.Run(ctx); err != nil {
@@ -131,14 +131,14 @@ func (d *stunnerDoors) start(kind doorKind) (*stunnerDoor, error) {
 	return door, nil
 }
 
-func (d *stunnerDoor) end() {
+func (d *stunnerEndpoint) end() {
 	d.stop()
 	<-d.done
 }
 
-// close ends all doors.
-func (d *stunnerDoors) close() {
+// close closes all endpoints.
+func (d *stunnerEndpoints) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_ = d.toLocked(nil) // only closes
+	_ = d.toLocked(nil) // without endpoints to open, this only closes
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// gatewaySummary is what a gateway's configuration means, without its secrets.
+// gatewaySummary summarizes a gateway's configuration without its secrets.
 type gatewaySummary struct {
 	Name      string            `json:"name"`
 	Realm     string            `json:"realm"`
@@ -60,7 +60,7 @@ func quantity(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// print says it for people.
+// print writes the summary for people.
 func (s *gatewaySummary) print(w io.Writer) error {
 	who := map[gateway.AuthMode]string{
 		gateway.AuthStatic: quantity(s.Users, "user"), gateway.AuthEphemeral: quantity(s.Secrets, "secret"), gateway.AuthNone: "STUN only",

@@ -15,21 +15,21 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// keepFlags are --no-supervisor and --state of the gateway.
-type keepFlags struct {
+// handoverFlags are --no-supervisor and --state of the gateway.
+type handoverFlags struct {
 	single bool
 	state  string
 }
 
-func (f *keepFlags) add(cmd *cobra.Command) {
+func (f *handoverFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.single, "no-supervisor", false, "serve in this one process: a crash or an upgrade ends allocations, unless --state keeps them")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory, made if missing, with what a start after the end of every process takes up again")
 }
 
-// run calls serve in the process that serves: a child of this one, started again whenever it dies, or with --no-supervisor
-// this one. All work of the command belongs in serve, which calls k.Ready when it serves. Its ctx ends when a successor is about to
-// take over: serve then ends at once and leaves the allocations as they are. Signals do not end it: see turnSignals.
-func (f *keepFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
+// run calls serve in the serving process: a child of this process, restarted whenever it dies, or with --no-supervisor
+// this process. All work of the command belongs in serve, which calls k.Ready when it serves. Its ctx ends when a successor is about to
+// take over: serve then ends at once and leaves the allocations unchanged. Signals do not end ctx: see turnSignals.
+func (f *handoverFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
 	if handover.Probing() {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), handover.Protocol())
 		return err
@@ -45,7 +45,7 @@ func (f *keepFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx con
 			return err
 		}
 		if code != 0 {
-			return &exitError{code: code} // the child has said why
+			return &exitError{code: code} // the child has reported the reason
 		}
 		return nil
 	}
@@ -54,7 +54,7 @@ func (f *keepFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx con
 	return err
 }
 
-func (f *keepFlags) serve(ctx context.Context, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
+func (f *handoverFlags) serve(ctx context.Context, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
 	k, err := handover.Open(handover.Options{State: f.state, Log: log})
 	if err != nil {
 		return usageError(err)
@@ -72,7 +72,7 @@ func (f *keepFlags) serve(ctx context.Context, log *slog.Logger, serve func(ctx 
 	return serve(ctx, k)
 }
 
-// gatewayStore is what a gateway keeps its sockets and records with: nothing, where that would keep nothing.
+// gatewayStore is where a gateway stores its sockets and records; nil if nothing would be stored.
 func gatewayStore(k *handover.Store) gateway.Store {
 	if s := k.Stats(); s.Supervisor == "none" && s.State == "" {
 		return nil
@@ -80,8 +80,8 @@ func gatewayStore(k *handover.Store) gateway.Store {
 	return k
 }
 
-// keepSamples are the metrics of what is kept.
-func keepSamples(s handover.Stats) []admin.Sample {
+// handoverSamples are the metrics of what is stored.
+func handoverSamples(s handover.Stats) []admin.Sample {
 	alone, unusable := 0.0, 0.0
 	if s.Supervisor == "gone" {
 		alone = 1
@@ -105,13 +105,14 @@ func keepSamples(s handover.Stats) []admin.Sample {
 // maxMoved bounds the body of an import: 64 MiB of records are some 100,000.
 const maxMoved = 64 << 20
 
-// keepDoor adds to a gateway's door what is kept, and what `weir turn upgrade`, `export` and `import` ask for.
-func keepDoor(door *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() turnConfigStatus) {
+// addHandover adds to a gateway's admin API what is stored, and the requests of `weir turn upgrade`, `export` and
+// `import`.
+func addHandover(door *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() turnConfigStatus) {
 	metrics := door.Metrics
-	door.Metrics = func() []admin.Sample { return append(metrics(), keepSamples(k.Stats())...) }
+	door.Metrics = func() []admin.Sample { return append(metrics(), handoverSamples(k.Stats())...) }
 	door.Status = func() any {
 		status := configured()
-		return gatewayStatus{keepStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Keep: k.Stats()}, g.Stats(), &status, g.Names()}
+		return gatewayStatus{handoverStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Handover: k.Stats()}, g.Stats(), &status, g.Names()}
 	}
 	door.Routes = append(door.Routes, []admin.Route{
 		{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {

@@ -114,16 +114,16 @@ func TestTurnSurvivesKill(t *testing.T) {
 	}
 	for round := range 3 {
 		before := g.now()
-		if before.Keep.Journal.Records != survivors || before.Keep.PID != g.cmd.Process.Pid {
-			t.Fatalf("before the kill: %+v", before.Keep)
+		if before.Handover.Journal.Records != survivors || before.Handover.PID != g.cmd.Process.Pid {
+			t.Fatalf("before the kill: %+v", before.Handover)
 		}
 		if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		after := g.becomes(before)
 		survived(t, fmt.Sprint("kill -9 of the serving process, round ", round+1), fs, after)
-		if after.Keep.Starts != before.Keep.Starts+1 {
-			t.Errorf("%d starts, want %d", after.Keep.Starts, before.Keep.Starts+1)
+		if after.Handover.Starts != before.Handover.Starts+1 {
+			t.Errorf("%d starts, want %d", after.Handover.Starts, before.Handover.Starts+1)
 		}
 	}
 	if n := fs.refused(); n > 0 {
@@ -143,7 +143,7 @@ func TestTurnSurvivesKillOfAll(t *testing.T) {
 	if err := g.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for syscall.Kill(before.Keep.PID, 0) == nil { // the child has its output still, so that Wait goes on
+	for syscall.Kill(before.Handover.PID, 0) == nil { // the child has its output still, so that Wait goes on
 		time.Sleep(time.Millisecond)
 	}
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
@@ -212,8 +212,8 @@ func TestTurnSurvivesUpgrade(t *testing.T) {
 	}
 	after := g.becomes(before)
 	survived(t, "upgrade by SIGUSR2 to another build", fs, after)
-	if after.Keep.Upgrades != 1 || after.Keep.PID != g.cmd.Process.Pid || after.Keep.Last != "upgrade" {
-		t.Errorf("after the upgrade: %+v", after.Keep)
+	if after.Handover.Upgrades != 1 || after.Handover.PID != g.cmd.Process.Pid || after.Handover.Last != "upgrade" {
+		t.Errorf("after the upgrade: %+v", after.Handover)
 	}
 	if link, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", after.PID)); err != nil || link != binary {
 		t.Errorf("the serving process runs %s, %v; want %s", link, err, binary)

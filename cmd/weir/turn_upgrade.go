@@ -12,16 +12,16 @@ import (
 	"github.com/weir-lb/weir/internal/handover"
 )
 
-// upgradeAnswer is the answer to POST /upgrade: the new binary was found to run, and this process hands over.
+// upgradeAnswer is the answer to POST /upgrade: the new binary was tested, and this process hands over.
 type upgradeAnswer struct {
 	PID int `json:"pid"` // of the process that hands over
 }
 
-// keepStatus is the part of a gateway's status that is about its process.
-type keepStatus struct {
-	PID     int            `json:"pid"`
-	Version string         `json:"version"`
-	Keep    handover.Stats `json:"keep"`
+// handoverStatus is the part of a gateway's status that is about its process.
+type handoverStatus struct {
+	PID      int            `json:"pid"`
+	Version  string         `json:"version"`
+	Handover handover.Stats `json:"keep"`
 }
 
 // upgraded is what `weir turn upgrade --json` prints.
@@ -31,8 +31,8 @@ type upgraded struct {
 	PID      int     `json:"pid"` // of the new serving process
 	Seconds  float64 `json:"seconds"`
 	Records  int     `json:"records"`  // allocations in the journal
-	Sockets  int     `json:"sockets"`  // that were handed over
-	Upgrades int     `json:"upgrades"` // of this gateway
+	Sockets  int     `json:"sockets"`  // sockets that were handed over
+	Upgrades int     `json:"upgrades"` // upgrades of this gateway so far
 }
 
 func newTurnUpgradeCommand() *cobra.Command {
@@ -72,7 +72,7 @@ binary does not come to serve, the old one is back. It is what SIGUSR2 to the ga
 }
 
 func upgradeGateway(ctx context.Context, client *admin.Client) (upgraded, error) {
-	var before, after keepStatus
+	var before, after handoverStatus
 	if err := client.Get(ctx, "/status", nil, &before); err != nil {
 		return upgraded{}, err
 	}
@@ -92,11 +92,11 @@ func upgradeGateway(ctx context.Context, client *admin.Client) (upgraded, error)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	if after.Keep.Upgrades <= before.Keep.Upgrades {
+	if after.Handover.Upgrades <= before.Handover.Upgrades {
 		return upgraded{}, fmt.Errorf("the new binary did not come to serve: the old one is back, as process %d; its log says why", after.PID)
 	}
 	return upgraded{
 		From: before.Version, To: after.Version, PID: after.PID, Seconds: time.Since(started).Seconds(),
-		Records: after.Keep.Journal.Records, Sockets: after.Keep.Sockets, Upgrades: after.Keep.Upgrades,
+		Records: after.Handover.Journal.Records, Sockets: after.Handover.Sockets, Upgrades: after.Handover.Upgrades,
 	}, nil
 }

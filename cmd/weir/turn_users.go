@@ -76,7 +76,7 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 	return cmd
 }
 
-// turnTable asks for the users and prints them.
+// turnTable queries the users and prints them.
 type turnTable struct {
 	client *admin.Client
 	query  url.Values
@@ -118,7 +118,7 @@ func (t *turnTable) print(list *turnUserList) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.User, u.Client, u.Listener, u.Transport,
 			relayList(u), addressList(u.Peers, 2), channels, seconds(list.At-u.Created), seconds(u.Expires-list.At),
-			byteText(float64(u.Up.Bytes)), byteText(float64(u.Down.Bytes)), t.rate(list.At, u), t.lastHeard(list.At, u))
+			byteText(float64(u.Up.Bytes)), byteText(float64(u.Down.Bytes)), t.rate(list.At, u), t.lastReceived(list.At, u))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (t *turnTable) print(list *turnUserList) error {
 	return err
 }
 
-// rate is bits per second since the table before, or over the allocation's life.
+// rate is bits per second since the previous table, or over the life of the allocation.
 func (t *turnTable) rate(at int64, u *gateway.User) string {
 	since, before := u.Created, uint64(0)
 	if last, ok := t.last[u.ID]; ok {
@@ -144,7 +144,7 @@ func (t *turnTable) rate(at int64, u *gateway.User) string {
 	return siText(float64(bytesOf(u)-before)*8/passed) + "bit/s"
 }
 
-func (*turnTable) lastHeard(at int64, u *gateway.User) string {
+func (*turnTable) lastReceived(at int64, u *gateway.User) string {
 	last := max(u.LastUp, u.LastDown)
 	if last == 0 {
 		return "never"
@@ -152,7 +152,7 @@ func (*turnTable) lastHeard(at int64, u *gateway.User) string {
 	return seconds(at-last) + " ago"
 }
 
-// relayList is the relay addresses, and what clients were told instead.
+// relayList is the relay addresses, and the addresses that clients received instead.
 func relayList(u *gateway.User) string {
 	if len(u.RelayPublic) == 0 {
 		return addressList(u.Relay, 2)

@@ -21,7 +21,7 @@ type frame struct {
 	body     []byte
 }
 
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // made once by the library
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // the library makes the table once
 
 // appendFrame appends the wire form of f.
 func appendFrame(out []byte, f frame) []byte {
@@ -36,7 +36,7 @@ func appendFrame(out []byte, f frame) []byte {
 	return append(out, f.body...)
 }
 
-// parseHead reads a frame's head: the frame without body, the body's length and its checksum.
+// parseHead reads a frame's head. It returns the frame without body, the body's length and its checksum.
 func parseHead(b []byte) (f frame, length int, sum uint32, ok bool) {
 	if len(b) < frameHeader || binary.LittleEndian.Uint32(b) != frameMagic ||
 		binary.LittleEndian.Uint32(b[32:]) != crc32.Checksum(b[:32], castagnoli()) {

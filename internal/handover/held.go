@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareFiles is what a supervisor leaves of its file limit for itself.
+// spareFiles is how many descriptors of its file limit a supervisor reserves for itself.
 const spareFiles = 64
 
 // held is the sockets that a supervisor holds, by name.
@@ -18,7 +18,7 @@ type held struct {
 
 func newHeld() *held { return &held{fds: map[string]int{}, capacity: capacity()} }
 
-// capacity is what the file limit lets a supervisor hold.
+// capacity returns how many sockets the file limit lets a supervisor hold.
 func capacity() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
@@ -27,7 +27,7 @@ func capacity() int {
 	return max(min(MaxSockets, int(limit.Cur)-spareFiles), 0)
 }
 
-// store takes m's descriptor over, in place of an earlier one of that name, and says whether there was room.
+// store takes over m's descriptor and replaces an earlier one of that name. It returns whether there was space.
 func (h *held) store(m message) bool {
 	name := string(m.body)
 	old, replaces := h.fds[name]
@@ -50,14 +50,14 @@ func (h *held) drop(name string) {
 	}
 }
 
-// clear lets go of everything.
+// clear closes all descriptors.
 func (h *held) clear() {
 	for name := range h.fds {
 		h.drop(name)
 	}
 }
 
-// sendAll hands every socket to a child, perMessage at a time.
+// sendAll passes every socket to a child, perMessage sockets at a time.
 func (h *held) sendAll(w *wire) error {
 	var names []byte
 	var fds []int

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Environment of the processes. The values are descriptors.
+// Environment variables of the processes. The values are descriptors.
 const (
-	childEnv     = "WEIR_KEEP"       // of a child: its end of the pair
-	successorEnv = "WEIR_KEEP_STATE" // of a supervisor after an exec: what its predecessor held
-	probeEnv     = "WEIR_KEEP_PROBE" // asks a binary for its protocol
+	childEnv     = "WEIR_KEEP"       // of a child: its end of the socket pair
+	successorEnv = "WEIR_KEEP_STATE" // of a supervisor after an exec: the state of its predecessor
+	probeEnv     = "WEIR_KEEP_PROBE" // makes a binary print its protocol
 )
 
 const handOverTime = 30 * time.Second
@@ -28,16 +28,16 @@ type hello struct {
 	Capacity int    `json:"capacity"`
 	Starts   int    `json:"starts"`
 	Upgrades int    `json:"upgrades"`
-	Last     string `json:"last"`  // why the child before ended
+	Last     string `json:"last"`  // why the previous child ended
 	Clean    bool   `json:"clean"` // start without the records
 }
 
-// Supervised says whether this process was started by a supervisor.
+// Supervised reports whether this process was started by a supervisor.
 func Supervised() bool { return os.Getenv(childEnv) != "" }
 
-// Leaving tells the supervisor, if there is one, that this process is about to end in order, with a code that is meant: it
-// then ends with the same code. A child that ends without saying so has crashed: so do not defer it, for a panic runs what
-// is deferred.
+// Leaving notifies the supervisor, if there is one, that this process is about to end in order, with an intended exit
+// code; the supervisor then ends with the same code. A child that ends without this call counts as crashed. Therefore
+// do not defer the call: a panic runs deferred functions.
 func Leaving() {
 	fd, err := strconv.Atoi(os.Getenv(childEnv))
 	if err != nil {
@@ -56,7 +56,7 @@ func (k *Store) join() error {
 	if err != nil {
 		return fmt.Errorf("%s=%q: want the number of a descriptor", childEnv, value)
 	}
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3) // the first one stays for Leaving
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3) // the original stays open for Leaving
 	if err != nil {
 		return fmt.Errorf("%s=%q: %w; it is set by the supervisor only", childEnv, value, err)
 	}
@@ -96,8 +96,8 @@ func (k *Store) receiveSockets(m message) {
 	}
 }
 
-// openJournal opens the one in dir, or that which came with the sockets, or a new memfd. A directory that cannot be written
-// at the moment costs the survival of all processes, not the start.
+// openJournal opens the journal in dir, or the one that the supervisor passed, or a new memfd. If the directory
+// currently cannot be written, the records do not survive the death of all processes, but the start succeeds.
 func (k *Store) openJournal(dir string) (err error) {
 	var lost damage
 	if dir != "" {
@@ -124,8 +124,8 @@ func (k *Store) openJournal(dir string) (err error) {
 	return nil
 }
 
-// openStateJournal opens the journal of a directory. One that is none, or of another version, is set aside; so is one that
-// children die of.
+// openStateJournal opens the journal of a directory. A file that is not a journal, or a journal of another version,
+// is moved aside; so is a journal with which children crash.
 func (k *Store) openStateJournal(dir string) (lost damage, err error) {
 	if k.state, err = openState(dir); err != nil {
 		return lost, err
@@ -159,7 +159,7 @@ func (k *Store) openStateJournal(dir string) (lost damage, err error) {
 	return lost, nil
 }
 
-// setAside moves a journal away, and no earlier one that was moved away.
+// setAside moves a journal aside. It overwrites no journal that was moved aside earlier.
 func (k *Store) setAside(why string) error {
 	path, err := k.state.setAside()
 	if err != nil {
@@ -171,8 +171,8 @@ func (k *Store) setAside(why string) error {
 	return nil
 }
 
-// adoptMemory copies what the process before kept in memory, because it could not write to the directory, and which
-// therefore is what is true.
+// adoptMemory copies the journal that the previous process held in memory because it could not write to the
+// directory. That journal is newer than the one in the directory.
 func (k *Store) adoptMemory() error {
 	fd, known := k.Take(journalName)
 	if !known {
@@ -205,7 +205,7 @@ func (k *Store) adoptMemory() error {
 	return nil
 }
 
-// giveBack makes a journal in memory one to take again.
+// giveBack makes a journal in memory available for Take again.
 func (k *Store) giveBack(file *os.File) error {
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err == nil {
@@ -245,7 +245,7 @@ func (k *Store) openMemory() (*journal, damage, error) {
 	return j, lost, nil
 }
 
-// listen reads what the supervisor says later, until it ends.
+// listen handles the supervisor's later messages until the connection ends.
 func (k *Store) listen() {
 	defer close(k.ended)
 	handingOver := false

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// span is where the frame of a live record lies.
+// span is the position of the frame of a live record.
 type span struct {
 	offset int64
 	length int // of the whole frame
@@ -15,7 +15,7 @@ type span struct {
 // journal is an append-only file of records by id. Its owner holds a lock.
 type journal struct {
 	file *os.File
-	// fresh makes the file that a compaction fills; install puts it in the old one's place.
+	// fresh creates the file that a compaction fills; install replaces the old file by it.
 	fresh   func() (*os.File, error)
 	install func(*os.File) error
 
@@ -23,27 +23,27 @@ type journal struct {
 	liveBytes int64
 	end       int64
 	sequence  uint64 // of the next frame
-	notBefore int64  // no compaction before the file is that long: the last one failed
+	notBefore int64  // no compaction before the file has this length, because the last one failed
 	scratch   []byte
-	failing   bool // the last change was not written: said once
+	failing   bool // the last change was not written; this is logged once
 
 	maxRecords int
 	maxBytes   int64
 	stats      JournalStats
 }
 
-// JournalStats counts what a journal did and what it could not do.
+// JournalStats counts what a journal did and what failed.
 type JournalStats struct {
-	Records     int    `json:"records"` // but for those of the serving part's own
-	Bytes       int64  `json:"bytes"`   // of the file
+	Records     int    `json:"records"` // without the serving part's own records
+	Bytes       int64  `json:"bytes"`   // size of the file
 	Compactions uint64 `json:"compactions"`
-	Refused     uint64 `json:"refused"` // records beyond a bound: their allocations do not survive the process
-	Failed      uint64 `json:"failed"`  // writes that the system refused
+	Refused     uint64 `json:"refused"` // records beyond a limit: their allocations do not survive the process
+	Failed      uint64 `json:"failed"`  // writes that failed
 	LostFrames  uint64 `json:"lost_frames"`
 	LostBytes   int64  `json:"lost_bytes"`
 }
 
-// openJournal reads what is in file, which may be empty.
+// openJournal reads the journal in file, which may be empty.
 func openJournal(file *os.File) (*journal, damage, error) {
 	j := &journal{file: file, live: map[uint64]span{}, sequence: 1, maxRecords: MaxRecords, maxBytes: MaxBytes}
 	info, err := file.Stat()
@@ -62,7 +62,7 @@ func openJournal(file *os.File) (*journal, damage, error) {
 	}
 	j.end = end
 	j.stats.LostFrames, j.stats.LostBytes = lost.Frames, lost.Bytes
-	if end < info.Size() { // what is cut off would look like damage in the middle later
+	if end < info.Size() { // a truncated frame here would later look like damage in the middle
 		err = file.Truncate(end)
 	}
 	return j, lost, err
@@ -72,7 +72,7 @@ func (j *journal) begin() error {
 	n, err := j.file.WriteAt(appendFileHeader(nil), 0)
 	j.end = int64(n)
 	if err != nil {
-		_ = j.file.Truncate(0) // half a header would be no journal
+		_ = j.file.Truncate(0) // a file with half a header would not be a journal
 	}
 	return err
 }
@@ -97,7 +97,7 @@ func (j *journal) remember(id uint64, s span) {
 
 var errBound = errors.New("the journal is full")
 
-// put writes a record. On an error the earlier record of that id stays.
+// put writes a record. After an error the earlier record of that id stays.
 func (j *journal) put(id uint64, record []byte) error {
 	old, known := j.live[id]
 	length := frameHeader + len(record)
@@ -125,7 +125,7 @@ func (j *journal) delete(id uint64) error {
 	return j.compactIfDue()
 }
 
-// write appends one frame. A write that fails half way is written over by the next.
+// write appends one frame. The next frame overwrites the rest of a failed write.
 func (j *journal) write(f frame) error {
 	f.sequence = j.sequence
 	j.scratch = appendFrame(j.scratch[:0], f)
@@ -138,7 +138,7 @@ func (j *journal) write(f frame) error {
 	return nil
 }
 
-// each yields the live records in no order. record is valid until yield returns.
+// each calls yield for the live records in no particular order. record is valid until yield returns.
 func (j *journal) each(yield func(id uint64, record []byte) bool) error {
 	var buffer []byte
 	for id, s := range j.live {
@@ -156,7 +156,7 @@ func (j *journal) each(yield func(id uint64, record []byte) bool) error {
 	return nil
 }
 
-// slack is what a journal may carry of dead frames besides twice its live ones.
+// slack is how many bytes of dead frames a journal may have in addition to twice its live ones.
 const slack = 1 << 20
 
 func (j *journal) compactIfDue() error {
@@ -172,8 +172,8 @@ func (j *journal) compactIfDue() error {
 	return nil
 }
 
-// compact copies the live records to a fresh file. The old one stays until the new one is whole; if that cannot be, it
-// goes on.
+// compact copies the live records to a new file. The old file stays in use until the new one is complete, and after a
+// failure.
 func (j *journal) compact() error {
 	file, err := j.fresh()
 	if err != nil {
@@ -193,7 +193,7 @@ func (j *journal) compact() error {
 	return nil
 }
 
-// copyTo writes the live records to next, some hundred kilobytes a call.
+// copyTo writes the live records to next, some hundred kilobytes per system call.
 func (j *journal) copyTo(next *journal) error {
 	const chunk = 256 << 10
 	out := appendFileHeader(nil)

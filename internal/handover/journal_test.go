@@ -260,16 +260,16 @@ func TestRootFullDisk(t *testing.T) {
 	again := func(a answer) answer {
 		t.Helper()
 		kill(t, a.pid, unix.SIGKILL)
-		b := s.ask("after")
+		b := s.request("after")
 		for b.pid == a.pid {
-			b = s.ask("after")
+			b = s.request("after")
 		}
 		if b.count <= a.count {
 			t.Fatalf("after a kill %+v, before it %+v", b, a)
 		}
 		return b
 	}
-	a := again(s.ask("first"))
+	a := again(s.request("first"))
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func TestRootFullDisk(t *testing.T) {
 	kill(t, s.cmd.Process.Pid, unix.SIGKILL)
 	<-s.ended
 	killAndWait(t, a.pid)
-	if b := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stateEnv+"="+dir).ask("new"); b.count <= a.count {
+	if b := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stateEnv+"="+dir).request("new"); b.count <= a.count {
 		t.Errorf("after the death of all processes %+v, before it %+v", b, a)
 	}
 }

@@ -28,10 +28,10 @@ import (
 const (
 	roleEnv  = "KEEP_TEST"
 	stateEnv = "KEEP_TEST_STATE"
-	// settledEnv is Config.Settled; stuckEnv is of a child that takes no signal to end: "ready", or "starting" for one
+	// stableEnv is Config.Settled; stuckEnv is of a child that takes no signal to end: "ready", or "starting" for one
 	// that does not even come to serve.
-	settledEnv = "KEEP_TEST_SETTLED"
-	stuckEnv   = "KEEP_TEST_STUCK"
+	stableEnv = "KEEP_TEST_SETTLED"
+	stuckEnv  = "KEEP_TEST_STUCK"
 )
 
 func TestMain(m *testing.M) {
@@ -77,9 +77,9 @@ func runRole() int {
 	if err != nil {
 		panic(err)
 	}
-	settled, _ := time.ParseDuration(os.Getenv(settledEnv))
+	settled, _ := time.ParseDuration(os.Getenv(stableEnv))
 	settled = max(settled, 1) // else every crash after Ready is the first of a row
-	code, err := Supervise(Config{Path: path, Args: os.Args, Log: log, Settled: settled, MaxWait: 10 * time.Millisecond})
+	code, err := Supervise(Config{Path: path, Args: os.Args, Log: log, StableAfter: settled, MaxWait: 10 * time.Millisecond})
 	if err != nil {
 		log.Error("supervise", "error", err)
 	}
@@ -332,8 +332,8 @@ type answer struct {
 	supervisor, version                                                    string
 }
 
-// ask sends a text until a child answers it. A datagram may come while nobody has the socket yet.
-func (s *supervised) ask(text string) (a answer) {
+// request sends a text until a child answers it. A datagram may come while nobody has the socket yet.
+func (s *supervised) request(text string) (a answer) {
 	s.t.Helper()
 	return s.read(text, true)
 }

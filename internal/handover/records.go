@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Put writes the record of an id, in place of an earlier one. It is in the kernel's hands when Put returns. A record that
-// cannot be written is counted, and said when the first of a run is.
+// Put writes the record of an id and replaces an earlier one. The kernel has the record when Put returns. A record
+// that cannot be written is counted, and the first of consecutive failures is logged.
 func (k *Store) Put(id uint64, record []byte) {
 	k.change(id, func(j *journal) error { return j.put(id, record) })
 }
 
-// Delete removes the record of an id. Ending the process is no reason to delete.
+// Delete removes the record of an id. Do not delete records because the process ends.
 func (k *Store) Delete(id uint64) {
 	k.change(id, func(j *journal) error { return j.delete(id) })
 }
@@ -30,7 +30,7 @@ func (k *Store) change(id uint64, do func(*journal) error) {
 	k.journal.failing = err != nil
 }
 
-// Records yields every record in the order of ids, for the restore at the start. record is the caller's.
+// Records calls yield for every record in the order of ids, for the restore at the start. The caller owns record.
 func (k *Store) Records(yield func(id uint64, record []byte) bool) {
 	type entry struct {
 		id     uint64
@@ -49,7 +49,7 @@ func (k *Store) Records(yield func(id uint64, record []byte) bool) {
 	}
 	k.journalMu.Unlock()
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
-	for _, e := range entries { // unlocked: the caller may put and delete
+	for _, e := range entries { // without the lock, because the caller may put and delete records
 		if !yield(e.id, e.record) {
 			return
 		}

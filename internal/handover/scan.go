@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// errNoJournal says that a file is something else.
+// errNoJournal means that a file is not a journal.
 var errNoJournal error = &unreadableError{errors.New("not a journal of weir")}
 
 const (
@@ -18,11 +18,11 @@ const (
 	version    = 1
 
 	scanWindow = 4 * (frameHeader + MaxRecord)
-	// maxGaps bounds what a file made to be slow costs: beyond it the rest counts as damaged.
+	// maxGaps limits the cost of a file that was crafted to be slow: beyond it the rest counts as damaged.
 	maxGaps = 1024
 )
 
-// appendFileHeader appends what a journal begins with: magic, version, zero.
+// appendFileHeader appends the beginning of a journal file: magic, version, zero.
 func appendFileHeader(out []byte) []byte {
 	out = append(out, fileMagic...)
 	out = binary.LittleEndian.AppendUint32(out, version)
@@ -32,12 +32,12 @@ func appendFileHeader(out []byte) []byte {
 // damage is what a scan could not read.
 type damage struct {
 	Frames uint64 // lost in the middle, by the sequence numbers
-	Bytes  int64  // that belong to no whole frame
-	Torn   bool   // the last frame was cut off: a death in the middle of a write
+	Bytes  int64  // bytes that belong to no complete frame
+	Torn   bool   // the last frame is truncated: a process died in the middle of a write
 }
 
-// scan reads a journal and calls yield for every whole frame with the offset of its head. It returns the end of the
-// last whole frame and what was lost. Damage is skipped up to the next whole frame.
+// scan reads a journal and calls yield for every complete frame with the offset of its head. It returns the end of
+// the last complete frame and what was lost. It skips damage up to the next complete frame.
 func scan(r io.ReaderAt, size int64, yield func(f frame, offset int64)) (end int64, lost damage, err error) {
 	head := make([]byte, fileHeader)
 	if n, err := r.ReadAt(head, 0); n < fileHeader {
@@ -64,7 +64,7 @@ type scanner struct {
 	window []byte
 	buffer []byte
 	gaps   int
-	next   uint64 // the sequence that is due
+	next   uint64 // the next expected sequence number
 	lost   damage
 }
 
@@ -77,7 +77,7 @@ func (s *scanner) run(yield func(f frame, offset int64)) (end int64, lost damage
 		}
 		if ok {
 			if f.sequence != s.next {
-				if f.sequence < s.next { // older than what came before: a piece of something else
+				if f.sequence < s.next { // older than the frame before: not a frame of this journal's sequence
 					s.lost.Bytes += int64(frameHeader + len(f.body))
 					s.advance(frameHeader + len(f.body))
 					continue
@@ -100,7 +100,7 @@ func (s *scanner) run(yield func(f frame, offset int64)) (end int64, lost damage
 	}
 }
 
-// whole reads the frame at the beginning of the window.
+// whole reads the frame at the beginning of the window, if it is complete.
 func (s *scanner) whole() (f frame, ok bool, err error) {
 	if err := s.fill(frameHeader); err != nil {
 		return f, false, err
@@ -119,7 +119,7 @@ func (s *scanner) whole() (f frame, ok bool, err error) {
 	return f, crc32.Checksum(f.body, castagnoli()) == sum, nil
 }
 
-// skip moves to the next place where a frame might begin.
+// skip moves to the next position at which a frame might begin.
 func (s *scanner) skip() (more bool, err error) {
 	s.gaps++
 	magic := binary.LittleEndian.AppendUint32(nil, frameMagic)
@@ -154,7 +154,7 @@ func (s *scanner) advance(n int) {
 	s.window = s.window[n:]
 }
 
-// fill makes the window at least n bytes long, or as long as the file goes on.
+// fill extends the window to at least n bytes, or to the end of the file.
 func (s *scanner) fill(n int) error {
 	n = int(min(int64(n), max(s.size-s.base, 0)))
 	if len(s.window) >= n {
@@ -169,7 +169,7 @@ func (s *scanner) fill(n int) error {
 	if len(s.window) >= n {
 		return nil
 	}
-	if err == nil || errors.Is(err, io.EOF) { // shorter than it said: cut meanwhile
+	if err == nil || errors.Is(err, io.EOF) { // shorter than expected: the file was truncated during the scan
 		s.size = s.base + int64(len(s.window))
 		return nil
 	}

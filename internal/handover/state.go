@@ -17,7 +17,7 @@ const (
 	lockFile    = "lock"
 )
 
-// stateDir is a locked directory. The lock goes with the process.
+// stateDir is a locked directory. The lock ends with the process.
 type stateDir struct {
 	path string
 	lock *os.File
@@ -54,12 +54,12 @@ func openState(path string) (_ *stateDir, err error) {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	if err := lock.Truncate(0); err == nil {
-		_, _ = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // for whoever finds it locked
+		_, _ = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // for a process that finds the directory locked
 	}
 	return &stateDir{path: path, lock: lock}, nil
 }
 
-// openFile opens a regular file that only its owner may read, and follows no link.
+// openFile opens a regular file that only its owner may read. It does not follow links.
 func openFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if errors.Is(err, unix.ELOOP) {
@@ -82,7 +82,7 @@ func openFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// unusable says that a directory is all right but cannot be used at the moment.
+// unusable reports whether an error means that a directory is correct but currently cannot be used.
 func unusable(err error) bool {
 	for _, errno := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.ENOMEM, errAside} {
 		if errors.Is(err, errno) {
@@ -92,18 +92,18 @@ func unusable(err error) bool {
 	return false
 }
 
-// unreadableError is of a file in the place of the journal that holds none of this version.
+// unreadableError is the error for a file in the journal's place that is not a journal of this version.
 type unreadableError struct{ error }
 
 func (e *unreadableError) Unwrap() error { return e.error }
 
-// errAside says that journals were set aside before, and nobody has looked at them.
+// errAside means that too many journals were moved aside before, and nobody has removed them.
 var errAside = errors.New("journals were set aside before; look at them and remove them")
 
-const maxAside = 8 // journals that are set aside
+const maxAside = 8 // journals that may be moved aside
 
-// setAside renames the journal to the first free one of journal.bad, journal.bad.1 and so on, and returns its new path;
-// empty: there was none.
+// setAside renames the journal to the first free name of journal.bad, journal.bad.1 and so on, and returns the new
+// path. The path is empty if there was no journal.
 func (d *stateDir) setAside() (string, error) {
 	path := filepath.Join(d.path, journalFile)
 	for i := range maxAside {
@@ -147,7 +147,7 @@ func (d *stateDir) open() (*journal, damage, error) {
 	return j, lost, nil
 }
 
-// newMemory makes a file that lives as long as somebody holds a descriptor of it.
+// newMemory creates a file that exists as long as a process holds a descriptor of it.
 func newMemory(name string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {

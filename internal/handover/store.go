@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Bounds of what is kept.
+// Limits of what is stored.
 const (
 	MaxSockets = 65_536    // descriptors that a supervisor holds, if its file limit allows
 	MaxName    = 200       // bytes of a socket's name
@@ -20,26 +20,26 @@ const (
 	MaxBytes   = 512 << 20 // bytes of a journal's live records
 )
 
-// ownID and the ids above it, and 0, are of records that the serving part keeps for itself: they count as no allocation.
+// ownID and the ids above it, and 0, are ids of the serving part's own records, which do not count as allocations.
 const ownID = 1 << 53
 
-// journalName is the name of the memfd with the journal among the sockets.
+// journalName is the name of the journal's memfd among the sockets.
 const journalName = "keep/journal"
 
 var (
-	// ErrFull says that the supervisor holds all the sockets it can.
+	// ErrFull means that the supervisor holds as many sockets as it can.
 	ErrFull = errors.New("the supervisor holds as many sockets as it can")
-	// ErrLate says that the supervisor did not take a socket in time.
+	// ErrLate means that the supervisor did not accept a socket in time.
 	ErrLate = errors.New("the supervisor does not answer")
 )
 
-// Options say where records are kept. The zero value keeps them with the supervisor, or nowhere without one.
+// Options say where records are stored. The zero value stores them with the supervisor, or nowhere without one.
 type Options struct {
-	State string // directory that outlives every process, made if missing; empty: none
+	State string // directory for records that outlive all processes, created if missing; empty: none
 	Log   *slog.Logger
 }
 
-// Store is the serving process's end. Its methods may be called by several goroutines at once.
+// Store is the serving process's connection to the supervisor. Several goroutines may call its methods concurrently.
 type Store struct {
 	log   *slog.Logger
 	wire  *wire // nil: no supervisor
@@ -49,39 +49,40 @@ type Store struct {
 	unusable string // why there is no journal in Options.State
 
 	journalMu sync.Mutex
-	journal   *journal // nil: nowhere to keep records
+	journal   *journal // nil: records are not stored
 
 	socketsMu sync.Mutex
-	taken     map[string]int // sockets that wait for Take
+	taken     map[string]int // sockets that were not taken yet
 	stored    map[string]struct{}
 	refused   uint64
-	warned    bool // of refused, once per run of failures
+	warned    bool // a refusal was logged; reset by the next success
 
 	handOver chan struct{}
-	answers  chan string // to RequestUpgrade
+	answers  chan string // replies for RequestUpgrade
 	alone    atomic.Bool // the supervisor died
 	ended    chan struct{}
 }
 
-// Stats is what is kept and what could not be.
+// Stats is what is stored and what could not be stored.
 type Stats struct {
 	Supervisor string `json:"supervisor"`     // yes, gone, none
 	PID        int    `json:"pid,omitempty"`  // of the supervisor
-	Starts     int    `json:"starts"`         // of a serving process, by this supervisor and those it came from
+	Starts     int    `json:"starts"`         // starts of a serving process, by this supervisor and its predecessors
 	Upgrades   int    `json:"upgrades"`       // of the binary
-	Last       string `json:"last,omitempty"` // why the process before ended
+	Last       string `json:"last,omitempty"` // why the previous process ended
 	Sockets    int    `json:"sockets"`
-	Capacity   int    `json:"capacity"` // of sockets
+	Capacity   int    `json:"capacity"` // maximum number of sockets
 	Refused    uint64 `json:"refused"`  // sockets that could not be stored: their allocations do not survive the process
 	State      string `json:"state,omitempty"`
-	// Unusable is why the directory of Options.State has no journal; empty where it has, or none is asked for.
+	// Unusable is why the directory of Options.State has no journal; empty if it has one, or if none was requested.
 	Unusable string       `json:"state_unusable,omitempty"`
 	Journal  JournalStats `json:"journal"`
 }
 
-// Open takes over from the process before, under a supervisor its sockets too. Called once, before sockets are opened.
-// Errors: a state directory that others may write to, that is none, or that another process uses. One that cannot be written
-// at the moment (a full disk, no permission) is told by the log and Stats.
+// Open takes over from the previous process: its records and, under a supervisor, its sockets. It is called once,
+// before sockets are opened. Errors: a state directory that others may write to, that is not a directory, or that
+// another process uses. A directory that currently cannot be written (a full disk, no permission) is reported by the
+// log and Stats.
 func Open(o Options) (*Store, error) {
 	k := &Store{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), taken: map[string]int{}, stored: map[string]struct{}{},
@@ -102,7 +103,7 @@ func Open(o Options) (*Store, error) {
 	return k, nil
 }
 
-// Close ends the connection to the supervisor and the journal. Nothing is dropped by it.
+// Close ends the connection to the supervisor and closes the journal. It drops nothing.
 func (k *Store) Close() {
 	if k.wire != nil {
 		_ = k.wire.conn.Close()
@@ -121,9 +122,9 @@ func (k *Store) Close() {
 	}
 }
 
-// Hold hands a duplicate of fd to the supervisor under a name, replacing one of that name; the caller keeps its own. A
-// socket that was taken is stored already. Errors: ErrFull, ErrLate; the caller counts them and goes on. Without a
-// supervisor it does nothing.
+// Hold passes a duplicate of fd to the supervisor under a name and replaces one of that name; the caller keeps its
+// own. A socket that came from Take is stored already. Errors: ErrFull, ErrLate; the caller counts them and
+// continues. Without a supervisor it does nothing.
 func (k *Store) Hold(name string, fd int) error {
 	if k.wire == nil || k.alone.Load() {
 		return nil
@@ -143,7 +144,7 @@ func (k *Store) Hold(name string, fd int) error {
 	return nil
 }
 
-// refuseLocked counts a socket that is not stored, and says it once until one is stored again.
+// refuseLocked counts a socket that is not stored. It logs the first one until a socket is stored again.
 func (k *Store) refuseLocked(name string, err error) {
 	k.refused++
 	delete(k.stored, name)
@@ -153,8 +154,8 @@ func (k *Store) refuseLocked(name string, err error) {
 	}
 }
 
-// Drop lets the supervisor close its duplicate. Ending the process is no reason to drop: what is stored then, the next
-// process takes.
+// Drop makes the supervisor close its duplicate. Do not drop sockets because the process ends: the next process takes
+// what is stored then.
 func (k *Store) Drop(name string) {
 	if k.wire == nil || k.alone.Load() {
 		return
@@ -164,12 +165,12 @@ func (k *Store) Drop(name string) {
 	if _, known := k.stored[name]; !known {
 		return
 	}
-	if k.wire.send(sendTimeout, opDrop, []byte(name)) == nil { // else it counts on as stored, which it is
+	if k.wire.send(sendTimeout, opDrop, []byte(name)) == nil { // after an error it still counts as stored, because it is
 		delete(k.stored, name)
 	}
 }
 
-// Take gives the caller the socket that an earlier process stored, once.
+// Take returns the socket that an earlier process stored, once.
 func (k *Store) Take(name string) (fd int, ok bool) {
 	k.socketsMu.Lock()
 	defer k.socketsMu.Unlock()
@@ -181,7 +182,7 @@ func (k *Store) Take(name string) (fd int, ok bool) {
 	return fd, true
 }
 
-// Names lists what can be taken, sorted.
+// Names returns the names that can be taken, sorted.
 func (k *Store) Names() []string {
 	k.socketsMu.Lock()
 	defer k.socketsMu.Unlock()
@@ -193,8 +194,8 @@ func (k *Store) Names() []string {
 	return names
 }
 
-// Settle drops what nobody took, and returns how many that were.
-func (k *Store) Settle() int {
+// DropUntaken drops the sockets that nobody took, and returns how many there were.
+func (k *Store) DropUntaken() int {
 	names := k.Names()
 	for _, name := range names {
 		if fd, ok := k.Take(name); ok {
@@ -205,26 +206,27 @@ func (k *Store) Settle() int {
 	return len(names)
 }
 
-// Ready tells the supervisor that this process serves.
+// Ready notifies the supervisor that this process serves.
 func (k *Store) Ready() {
 	if k.wire != nil && !k.alone.Load() {
 		_ = k.wire.send(handOverTime, opReady, nil)
 	}
 }
 
-// Stopping tells the supervisor that this process took the first signal to end and may need longer than a moment for it.
+// Stopping notifies the supervisor that this process received the first termination signal and may need some time to
+// end.
 func (k *Store) Stopping() {
 	if k.wire != nil && !k.alone.Load() {
 		_ = k.wire.send(sendTimeout, opStopping, nil)
 	}
 }
 
-// HandOver is closed when the supervisor wants this process to stop reading and end, keeping all that is stored, for a
-// successor that is about to start.
+// HandOver is closed when this process must stop reading and end, without dropping what is stored, because its
+// successor is about to start.
 func (k *Store) HandOver() <-chan struct{} { return k.handOver }
 
-// RequestUpgrade asks the supervisor to replace this process by the binary that is at its path now, and waits until that
-// was found to run, or not: then the error says why. HandOver closes next.
+// RequestUpgrade asks the supervisor to replace this process by the binary that is at its path now. It waits until
+// the supervisor has tested the binary; the error says why that failed. HandOver closes next.
 func (k *Store) RequestUpgrade() error {
 	if k.wire == nil || k.alone.Load() {
 		return errors.New("no supervisor: it serves with --no-supervisor, or its supervisor died")
@@ -244,7 +246,7 @@ func (k *Store) RequestUpgrade() error {
 	}
 }
 
-// Stats may be called at any time.
+// Stats returns a snapshot. It may be called at any time.
 func (k *Store) Stats() Stats {
 	k.socketsMu.Lock()
 	s := Stats{Unusable: k.unusable, Supervisor: "none", Sockets: len(k.stored), Refused: k.refused, Capacity: k.hello.Capacity}

@@ -18,27 +18,28 @@ import (
 )
 
 const (
-	probeTime = 20 * time.Second // a new binary's, to show that it runs
-	leaveTime = 10 * time.Second // an old child's, to hand over; it is killed then, which loses nothing
-	// endTime is a child's, to take a signal to end and to be gone after it said that it ends. It is killed then.
+	probeTime = 20 * time.Second // for a new binary, to show that it runs
+	leaveTime = 10 * time.Second // for an old child, to hand over; then it is killed, which loses nothing
+	// endTime is for a child, to handle a termination signal and to exit after it announced its end. Then it is killed.
 	endTime   = 2500 * time.Millisecond
 	firstWait = 50 * time.Millisecond // before the third start in a row
 
-	crashWeight = 4 // of a child that died by itself; one that was killed (by the system, for want of memory) counts as 1
+	crashWeight = 4 // weight of a child that died by itself; a killed child (for example by the kernel when memory runs out) counts as 1
 )
 
 // Config says what to supervise.
 type Config struct {
-	// Path of the binary that an upgrade runs; where this process's own binary was when it started.
+	// Path of the binary that an upgrade runs. Default: the path of this process's own binary when it started.
 	Path string
 	// Args of the child and of a successor, the name of the program first.
 	Args []string
 	Log  *slog.Logger
-	// Crashes in a row of children that never came to serve after which the state is dropped, once, for it is what they die
-	// of; default 5. Four SIGKILL count as one crash.
+	// Crashes is after how many crashes in a row of children that never became ready the state is dropped, once,
+	// because the state may cause the crashes. Default 5. Four SIGKILL count as one crash.
 	Crashes int
-	// A child that served for Settled (default 2s) is followed at once; else the wait doubles up to MaxWait (default 1s).
-	Settled, MaxWait time.Duration
+	// A child that served for StableAfter (default 2s) is replaced at once. Otherwise the wait doubles up to MaxWait
+	// (default 1s).
+	StableAfter, MaxWait time.Duration
 }
 
 // supervisor is the state of Supervise. One goroutine owns it.
@@ -47,43 +48,44 @@ type supervisor struct {
 	log    *slog.Logger
 	held   *held
 	hello  hello
-	oldExe int // descriptor of the binary before an upgrade, until the new one serves; -1: none
+	oldExe int // descriptor of the old binary during an upgrade, until the new one serves; -1: none
 
 	signals chan os.Signal
-	stops   int            // how many signals to end came
+	stops   int            // number of termination signals received
 	stop    syscall.Signal // the last of them
-	hangup  bool           // a SIGHUP came before the child could take it
+	hangup  bool           // a SIGHUP arrived before the child could handle it
 
-	draining bool // a child took the first signal to end
+	draining bool // a child received the first termination signal
 
-	crashes int  // in a row, without one that served for Settled
-	early   int  // weight of those in a row that never served
-	dropped bool // the state, since a child served
+	crashes int  // in a row, without a child that served for StableAfter
+	early   int  // weight of those crashes in a row whose children never served
+	dropped bool // the state was dropped since a child last served
 }
 
 // child is one serving process.
 type child struct {
 	cmd      *exec.Cmd
 	wire     *wire
-	messages chan message // closed when the child's end is
+	messages chan message // closed when the child's end of the pair is closed
 	exited   chan struct{}
-	probed   chan error // of a binary, while an upgrade is asked for
-	again    bool       // it was asked for once more meanwhile: the binary may be another one by now
+	probed   chan error // result of the test of a binary during an upgrade
+	again    bool       // another upgrade was requested during the test: the binary may have changed
 	killer   <-chan time.Time
-	ready    time.Time // zero: it does not serve yet
-	quit     bool      // it said that it ends
-	leaving  bool      // it was told to hand over
+	ready    time.Time // time at which it became ready; zero: not yet
+	quit     bool      // it announced that it ends
+	leaving  bool      // it was asked to hand over
 	killed   bool      // it did not end in time
 }
 
-// Supervise runs children until one of them ends in order, and returns its exit code. It handles SIGTERM, SIGINT and SIGHUP by
-// forwarding them and SIGUSR2 by an upgrade; an upgrade replaces the process, so that it returns in the successor only. A
-// child that dies is followed by another one, however often. An error: the first child could not be started; the code is 1.
+// Supervise runs children until one of them ends in order, and returns its exit code. It forwards SIGTERM, SIGINT and
+// SIGHUP to the child, and performs an upgrade on SIGUSR2. An upgrade replaces the process, so Supervise then returns
+// in the successor only. A child that dies is always replaced by a new one. An error means that the first child could
+// not be started; the code is then 1.
 func Supervise(config Config) (code int, err error) {
-	runtime.LockOSThread() // a successor is started with this thread's signal mask
+	runtime.LockOSThread() // a successor inherits this thread's signal mask
 	s := &supervisor{config: config, log: cmp.Or(config.Log, slog.New(slog.DiscardHandler)), held: newHeld(), oldExe: -1, signals: make(chan os.Signal, 16)}
 	s.config.Crashes = cmp.Or(config.Crashes, 5)
-	s.config.Settled, s.config.MaxWait = cmp.Or(config.Settled, 2*time.Second), cmp.Or(config.MaxWait, time.Second)
+	s.config.StableAfter, s.config.MaxWait = cmp.Or(config.StableAfter, 2*time.Second), cmp.Or(config.MaxWait, time.Second)
 	s.hello.Protocol, s.hello.Capacity = protocol, s.held.capacity
 	signal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR2)
 	defer signal.Stop(s.signals)
@@ -95,7 +97,7 @@ func Supervise(config Config) (code int, err error) {
 		switch {
 		case err != nil && s.hello.Starts == 0:
 			return 1, err
-		case err != nil: // such as no memory, or too many processes
+		case err != nil: // for example no memory, or too many processes
 			s.log.Error("the serving process cannot be started; it is tried again", "error", err)
 			s.crashes++
 			if code, done := s.pause(); done {
@@ -110,7 +112,7 @@ func Supervise(config Config) (code int, err error) {
 	}
 }
 
-// start runs a child and gives it the sockets.
+// start starts a child and passes the sockets to it.
 func (s *supervisor) start() (*child, error) {
 	w, theirs, err := newPair()
 	if err != nil {
@@ -121,16 +123,17 @@ func (s *supervisor) start() (*child, error) {
 	c.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: s.config.Args, Env: environment(childEnv + "=3"),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{theirs},
-		// Its own group: a terminal's Ctrl-C reaches the supervisor alone, which forwards it once.
+		// The child has its own process group: Ctrl-C of a terminal then reaches the supervisor alone, which forwards
+		// it once.
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if err := c.cmd.Start(); err != nil {
 		_ = w.conn.Close()
 		return nil, fmt.Errorf("start the serving process: %w", err)
 	}
-	_ = theirs.Close() // now the child alone has it, and its death ends the pair
+	_ = theirs.Close() // now only the child has this end, and its death closes the pair
 	s.hello.Starts++
-	if s.draining { // the child before did
+	if s.draining { // the previous child was draining
 		c.killer = time.After(handOverTime)
 	} else if s.stops > 0 {
 		c.killer = time.After(endTime)
@@ -158,7 +161,7 @@ func (s *supervisor) greet(c *child) error {
 	return s.held.sendAll(c.wire)
 }
 
-// read passes on what the child says until it is gone.
+// read passes on the child's messages until the child is gone.
 func (c *child) read() {
 	defer close(c.messages)
 	for {
@@ -170,7 +173,7 @@ func (c *child) read() {
 	}
 }
 
-// serve looks after one child until it is gone and all that it said is read.
+// serve supervises one child until it is gone and all of its messages are read.
 func (s *supervisor) serve(c *child) {
 	messages, exited := c.messages, c.exited
 	for messages != nil || exited != nil {
@@ -195,7 +198,7 @@ func (s *supervisor) serve(c *child) {
 	_ = c.wire.conn.Close()
 }
 
-// kill ends a child that did not end in time.
+// kill kills a child that did not end in time.
 func (s *supervisor) kill(c *child) {
 	if c.leaving {
 		s.log.Warn("the serving process does not hand over: it is killed, its successor has all that is kept", "pid", c.cmd.Process.Pid)
@@ -214,7 +217,7 @@ func (s *supervisor) signal(c *child, sig os.Signal) {
 		return
 	case unix.SIGHUP:
 		if c.ready.IsZero() {
-			s.hangup = true // sent when it can take it
+			s.hangup = true // forwarded when the child can handle it
 			return
 		}
 	default:
@@ -248,7 +251,7 @@ func (s *supervisor) message(c *child, m message) {
 		c.killer = time.After(endTime)
 	case opStopping:
 		if s.stops == 1 && !c.leaving && !c.quit {
-			c.killer, s.draining = nil, true // it ends when it has drained, or at a second signal
+			c.killer, s.draining = nil, true // it ends when it has drained, or on a second signal
 		}
 	case opUpgrade:
 		s.upgrade(c)
@@ -260,19 +263,19 @@ func (s *supervisor) ready(c *child) {
 	c.ready = time.Now()
 	s.early, s.dropped = 0, false
 	if s.stops == 1 && !c.leaving {
-		c.killer = time.After(endTime) // from here on: it gets the signal now
+		c.killer = time.After(endTime) // the time starts now, because the child receives the signal now
 	}
-	s.keepNew()
+	s.commitNew()
 	if s.hangup {
 		s.hangup = false
 		_ = c.cmd.Process.Signal(unix.SIGHUP)
 	}
-	if s.stops > 0 { // its predecessor was told to end, or it was too early for it
+	if s.stops > 0 { // the signal arrived for its predecessor, or before it could handle it
 		_ = c.cmd.Process.Signal(s.stop)
 	}
 }
 
-// after decides what follows a child's end.
+// after decides what happens after a child's end.
 func (s *supervisor) after(c *child) (code int, done bool, err error) {
 	state := c.cmd.ProcessState
 	switch {
@@ -295,7 +298,7 @@ func (s *supervisor) after(c *child) (code int, done bool, err error) {
 	return code, done, nil
 }
 
-// exitCode is that of a process, as a shell says it.
+// exitCode returns the exit code of a process as a shell reports it.
 func exitCode(state *os.ProcessState) int {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal())
@@ -303,11 +306,11 @@ func exitCode(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// crashed counts a child's death, and lets go of a state that children die of before they serve.
+// crashed counts a child's death, and drops the state if children repeatedly die before they serve.
 func (s *supervisor) crashed(c *child, state *os.ProcessState) {
 	s.hello.Last, s.hello.Clean = state.String(), false
 	served := !c.ready.IsZero()
-	if served && time.Since(c.ready) >= s.config.Settled {
+	if served && time.Since(c.ready) >= s.config.StableAfter {
 		s.crashes = 0
 	}
 	s.crashes++
@@ -327,7 +330,7 @@ func (s *supervisor) crashed(c *child, state *os.ProcessState) {
 	}
 }
 
-// pause waits before the next start; a second signal to end is obeyed at once.
+// pause waits before the next start. A second termination signal ends the wait.
 func (s *supervisor) pause() (code int, done bool) {
 	if s.crashes <= 1 {
 		return 0, false
@@ -349,7 +352,7 @@ func (s *supervisor) pause() (code int, done bool) {
 	}
 }
 
-// environment is this process's, less what only supervisors set, plus more.
+// environment returns this process's environment without the variables that only supervisors set, plus more.
 func environment(more ...string) []string {
 	var kept []string
 	for _, variable := range os.Environ() {

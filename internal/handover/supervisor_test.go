@@ -38,7 +38,7 @@ func killAndWait(t *testing.T, pid int) {
 // is lost: exactly one datagram is sent for each answer.
 func TestKilledChildIsFollowed(t *testing.T) {
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
-	a := s.ask("first")
+	a := s.request("first")
 	for round := range 3 {
 		kill(t, a.pid, unix.SIGKILL)
 		text := fmt.Sprint("round ", round)
@@ -62,11 +62,11 @@ func TestKilledChildIsFollowed(t *testing.T) {
 // A panic ends with code 2, like a usage error, and is a crash all the same.
 func TestPanicIsACrash(t *testing.T) {
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
-	a := s.ask("first")
+	a := s.request("first")
 	if _, err := s.conn.Write([]byte("panic")); err != nil {
 		t.Fatal(err)
 	}
-	if b := s.ask("second"); b.starts != 2 || b.count != a.count+1 {
+	if b := s.request("second"); b.starts != 2 || b.count != a.count+1 {
 		t.Errorf("after a panic: %+v, before it: %+v", b, a)
 	}
 }
@@ -74,9 +74,9 @@ func TestPanicIsACrash(t *testing.T) {
 // SIGTERM goes to the child, its exit code to whoever waits; SIGHUP goes to the child.
 func TestSignalsAndExitCode(t *testing.T) {
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
-	s.ask("first")
+	s.request("first")
 	kill(t, s.cmd.Process.Pid, unix.SIGHUP)
-	for s.ask("hung up?").hangups != 1 {
+	for s.request("hung up?").hangups != 1 {
 		continue
 	}
 	kill(t, s.cmd.Process.Pid, unix.SIGTERM)
@@ -92,7 +92,7 @@ func TestASecondSignalEndsAHangingChild(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
-	kill(t, s.ask("first").pid, unix.SIGSTOP)
+	kill(t, s.request("first").pid, unix.SIGSTOP)
 	kill(t, s.cmd.Process.Pid, unix.SIGTERM)
 	kill(t, s.cmd.Process.Pid, unix.SIGINT) // not SIGTERM again, which would be one signal
 	<-s.ended
@@ -118,12 +118,12 @@ func TestCrashLoopDropsTheState(t *testing.T) {
 			os.Chmod(dir, 0o700)
 		}
 		s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stateEnv+"="+dir)
-		if a := s.ask("poison"); a.count != 666 {
+		if a := s.request("poison"); a.count != 666 {
 			t.Fatalf("%+v", a)
 		}
-		kill(t, s.ask("poison").pid, unix.SIGKILL)
+		kill(t, s.request("poison").pid, unix.SIGKILL)
 		s.output.has(t, "dropped, the next one starts clean")
-		if a := s.ask("alive?"); a.count > 60 || a.supervisor != "yes" || a.sockets > 2 {
+		if a := s.request("alive?"); a.count > 60 || a.supervisor != "yes" || a.sockets > 2 {
 			t.Errorf("after the state was dropped: %+v", a)
 		}
 		if dir != "" {
@@ -136,13 +136,13 @@ func TestCrashLoopDropsTheState(t *testing.T) {
 
 // However often and fast a child that served is killed, its sockets and records stay, and it is followed by another one.
 func TestKillsOfServingChildrenLoseNothing(t *testing.T) {
-	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), settledEnv+"=1h") // every one is a crash in a row
-	a := s.ask("sockets 50")
+	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stableEnv+"=1h") // every one is a crash in a row
+	a := s.request("sockets 50")
 	for range 20 {
 		kill(t, a.pid, unix.SIGKILL)
-		b := s.ask("after")
+		b := s.request("after")
 		for b.pid == a.pid {
-			b = s.ask("after")
+			b = s.request("after")
 		}
 		if b.count <= a.count || b.sockets < 50 {
 			t.Fatalf("after a kill %+v, before it %+v", b, a)
@@ -186,7 +186,7 @@ func TestStuckChildIsKilled(t *testing.T) {
 			t.Parallel()
 			s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stuckEnv+"="+when)
 			if when == "ready" {
-				s.ask("first")
+				s.request("first")
 			} else {
 				s.output.has(t, "stuck")
 			}
@@ -208,13 +208,13 @@ func TestStateSurvivesEverything(t *testing.T) {
 	address := netlabtest.UDPAddress(t).String()
 	s := start(t, os.Args[0], address, stateEnv+"="+dir)
 	for range 4 {
-		s.ask("count")
+		s.request("count")
 	}
-	a := s.ask("last")
+	a := s.request("last")
 	kill(t, s.cmd.Process.Pid, unix.SIGKILL)
 	<-s.ended
 	killAndWait(t, a.pid)
-	if b := start(t, os.Args[0], address, stateEnv+"="+dir).ask("new"); b.count != a.count+1 {
+	if b := start(t, os.Args[0], address, stateEnv+"="+dir).request("new"); b.count != a.count+1 {
 		t.Errorf("count %d after the restart, %d before", b.count, a.count)
 	}
 }
@@ -222,7 +222,7 @@ func TestStateSurvivesEverything(t *testing.T) {
 // The child of a supervisor that died goes on, and says that it is alone.
 func TestSupervisorDies(t *testing.T) {
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
-	a := s.ask("first")
+	a := s.request("first")
 	kill(t, s.cmd.Process.Pid, unix.SIGKILL)
 	<-s.ended
 	t.Cleanup(func() { unix.Kill(a.pid, unix.SIGKILL) })
@@ -252,15 +252,15 @@ func TestSocketsAreBounded(t *testing.T) {
 	address := netlabtest.UDPAddress(t).String()
 	s := startCommand(t, exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit), os.Args[0], address), address)
 	const room = limit - spareFiles
-	a := s.ask("sockets 1000")
+	a := s.request("sockets 1000")
 	for a.sockets < room { // asked again meanwhile
-		a = s.ask("how many?")
+		a = s.request("how many?")
 	}
 	if want := 1000 + 2 - room; a.sockets != room || a.refused%want != 0 || a.refused == 0 {
 		t.Errorf("%d sockets stored and %d refused; want %d and a multiple of %d", a.sockets, a.refused, room, want)
 	}
 	kill(t, a.pid, unix.SIGKILL)
-	if b := s.ask("and now?"); b.sockets != room || b.count <= a.count {
+	if b := s.request("and now?"); b.sockets != room || b.count <= a.count {
 		t.Errorf("after a kill %+v, before it %+v", b, a)
 	}
 }
@@ -268,11 +268,11 @@ func TestSocketsAreBounded(t *testing.T) {
 // Neither descriptors nor goroutines nor memory grow with the number of restarts.
 func TestRestartsCostNothing(t *testing.T) {
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
-	s.ask("sockets 50")
+	s.request("sockets 50")
 	restart := func() {
-		before := s.ask("before")
+		before := s.request("before")
 		kill(t, before.pid, unix.SIGKILL)
-		for s.ask("after").pid == before.pid {
+		for s.request("after").pid == before.pid {
 			continue
 		}
 	}

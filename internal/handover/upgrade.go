@@ -16,28 +16,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// legacy is what a supervisor hands to the binary that takes its place, in a memfd.
+// legacy is the state that a supervisor passes, in a memfd, to the binary that replaces it.
 type legacy struct {
 	Protocol int            `json:"protocol"`
 	Sockets  map[string]int `json:"sockets"`
 	Refused  uint64         `json:"refused"`
 	Hello    hello          `json:"hello"`
-	OldExe   int            `json:"old_exe"` // descriptor of the binary before; -1: none
+	OldExe   int            `json:"old_exe"` // descriptor of the previous binary; -1: none
 	Stops    int            `json:"stops"`
 	Stop     syscall.Signal `json:"stop"`
-	Why      string         `json:"why"` // the new binary was given up; empty: an upgrade
+	Why      string         `json:"why"` // why the new binary was abandoned; empty: an upgrade
 }
 
-// Probing says that a supervisor wants to know whether this binary could take its place: print Protocol and end.
+// Probing reports whether a supervisor is testing whether this binary could replace it: print Protocol and exit.
 func Probing() bool { return os.Getenv(probeEnv) != "" }
 
-// Protocol is what a binary answers to a probe.
+// Protocol is what a binary prints when it is probed.
 func Protocol() string { return "weir keep protocol " + strconv.Itoa(protocol) }
 
-// upgrade finds out beside the serving child whether the binary at the path runs.
+// upgrade tests, while the child serves, whether the binary at the path runs.
 func (s *supervisor) upgrade(c *child) {
 	if c.leaving {
-		return // under way
+		return // an upgrade is in progress
 	}
 	if c.probed != nil {
 		c.again = true
@@ -66,7 +66,7 @@ func probe(path string, args []string) error {
 	return nil
 }
 
-// limited keeps the first kilobyte of what a probed binary writes.
+// limited stores the first kilobyte of a probed binary's output.
 type limited struct{ text string }
 
 func (l *limited) Write(p []byte) (int, error) {
@@ -74,7 +74,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// probed goes on with an upgrade, or calls it off.
+// probed continues an upgrade after the test, or cancels it.
 func (s *supervisor) probed(c *child, err error) {
 	if err != nil {
 		s.log.Error("upgrade refused: the old binary goes on", "error", err)
@@ -92,7 +92,8 @@ func (s *supervisor) probed(c *child, err error) {
 	_ = c.wire.send(sendTimeout, opHandOver, nil)
 }
 
-// become replaces this process by a binary and returns only if that cannot be. why is for one that is fallen back to.
+// become replaces this process by a binary and returns only on failure. why is set when the previous binary is
+// started again.
 func (s *supervisor) become(path, why string) error {
 	l := legacy{Protocol: protocol, Sockets: s.held.fds, Refused: s.held.refused, Hello: s.hello, OldExe: -1, Stops: s.stops, Stop: s.stop, Why: why}
 	if why == "" {
@@ -128,7 +129,7 @@ func (s *supervisor) become(path, why string) error {
 	return errors.Join(fmt.Errorf("exec %s: %w", path, err), inherit(inherited, false))
 }
 
-// inherit says whether descriptors survive an exec.
+// inherit sets whether descriptors survive an exec.
 func inherit(fds []int, survive bool) error {
 	flags := unix.FD_CLOEXEC
 	if survive {
@@ -142,7 +143,7 @@ func inherit(fds []int, survive bool) error {
 	return nil
 }
 
-// execute runs path in this process's place. Signals that come meanwhile are held back by the kernel for the successor.
+// execute replaces this process by path. The kernel holds signals that arrive during the exec for the successor.
 func execute(path string, args, env []string) error {
 	var old unix.Sigset_t
 	set := handled()
@@ -154,7 +155,7 @@ func execute(path string, args, env []string) error {
 	return err
 }
 
-// handled is the set of signals that a supervisor handles.
+// handled returns the set of signals that a supervisor handles.
 func handled() (set unix.Sigset_t) {
 	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR2} {
 		set.Val[0] |= 1 << (sig - 1)
@@ -211,8 +212,8 @@ func readLegacy(file *os.File) (l legacy, err error) {
 	return l, nil
 }
 
-// keepNew ends the time in which the binary before can come back.
-func (s *supervisor) keepNew() {
+// commitNew commits to the new binary: the previous one is not started again from here on.
+func (s *supervisor) commitNew() {
 	if s.oldExe >= 0 {
 		_ = unix.Close(s.oldExe)
 		s.oldExe = -1
@@ -220,7 +221,7 @@ func (s *supervisor) keepNew() {
 	}
 }
 
-// fallBack runs the binary before an upgrade again. If that cannot be, the new one goes on.
+// fallBack starts the previous binary again. If that fails, the new one continues.
 func (s *supervisor) fallBack(why string) {
 	old := s.oldExe
 	s.oldExe = -1

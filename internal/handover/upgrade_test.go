@@ -15,7 +15,7 @@ func TestUpgrade(t *testing.T) {
 	path := inTemp(t)
 	copyBinary(t, path, "")
 	s := start(t, path, netlabtest.UDPAddress(t).String())
-	a := s.ask("first")
+	a := s.request("first")
 	if a.version != "original" {
 		t.Fatalf("%+v", a)
 	}
@@ -51,7 +51,7 @@ func TestUpgradeRefused(t *testing.T) {
 	path := inTemp(t)
 	copyBinary(t, path, "")
 	s := start(t, path, netlabtest.UDPAddress(t).String())
-	a := s.ask("first")
+	a := s.request("first")
 	for name, c := range map[string]struct {
 		spoil func()
 		want  string
@@ -75,15 +75,15 @@ func TestUpgradeRefused(t *testing.T) {
 			c.spoil()
 			kill(t, s.cmd.Process.Pid, unix.SIGUSR2)
 			s.output.has(t, c.want)
-			if b := s.ask(name); b.pid != a.pid || b.version != "original" || b.upgrades != 0 {
+			if b := s.request(name); b.pid != a.pid || b.version != "original" || b.upgrades != 0 {
 				t.Errorf("after a refused upgrade: %+v, before it: %+v", b, a)
 			}
 		})
 	}
-	s.ask("upgrade") // by the child, which is told why not
+	s.request("upgrade") // by the child, which is told why not
 	s.output.has(t, "refused: "+path)
 	kill(t, a.pid, unix.SIGKILL) // the old binary goes on being the one that restarts use
-	if b := s.ask("killed"); b.version != "original" || b.count <= a.count {
+	if b := s.request("killed"); b.version != "original" || b.count <= a.count {
 		t.Errorf("after a kill: %+v, before it: %+v", b, a)
 	}
 }
@@ -96,7 +96,7 @@ func TestUpgradeFallsBack(t *testing.T) {
 			path := inTemp(t)
 			copyBinary(t, path, "")
 			s := start(t, path, netlabtest.UDPAddress(t).String())
-			a := s.ask("first")
+			a := s.request("first")
 			copyBinary(t, path, version)
 			if _, err := s.conn.Write([]byte("upgrade")); err != nil {
 				t.Fatal(err)
@@ -112,7 +112,7 @@ func TestUpgradeFallsBack(t *testing.T) {
 			copyBinary(t, path, "better")
 			kill(t, s.cmd.Process.Pid, unix.SIGUSR2)
 			for b.version != "better" {
-				b = s.ask("better?")
+				b = s.request("better?")
 			}
 		})
 	}

@@ -13,25 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protocol is the version of the messages and of what an exec hands on. A successor of another one is refused.
+// protocol is the version of the messages and of the state passed by an exec. A successor with another version is
+// refused.
 const protocol = 1
 
 // Messages between the supervisor and its child: a byte, then the body.
 const (
 	opStore = 'S' // child: a name, its descriptor
 	opDrop  = 'D' // child: a name
-	opReady = 'R' // child: serves
-	opQuit  = 'Q' // child: ends in order, its exit code is meant
-	// opStopping: child: it took the signal to end, and ends in its own time.
+	opReady = 'R' // child: it is ready
+	opQuit  = 'Q' // child: it ends in order, with an intended exit code
+	// opStopping: child: it received the termination signal and needs time to end.
 	opStopping = 'P'
-	opUpgrade  = 'U' // child: somebody asked for an upgrade
+	opUpgrade  = 'U' // child: an upgrade was requested
 
-	opHello    = 'H' // supervisor: JSON hello, before all else
-	opSockets  = 'T' // supervisor: names, each after its length in a byte; as many descriptors
-	opBegin    = 'B' // supervisor: those were all the sockets
-	opHandOver = 'O' // supervisor: end, and keep what is stored
-	opRefused  = 'X' // supervisor: no upgrade, and why
-	opFull     = 'F' // supervisor: a name that it could not store
+	opHello    = 'H' // supervisor: JSON hello, the first message
+	opSockets  = 'T' // supervisor: names, each after its length in a byte, with one descriptor each
+	opBegin    = 'B' // supervisor: all sockets were sent
+	opHandOver = 'O' // supervisor: end without dropping what is stored
+	opRefused  = 'X' // supervisor: the upgrade is refused, and why
+	opFull     = 'F' // supervisor: the name of a socket that it could not store
 )
 
 const (
@@ -43,14 +44,14 @@ const (
 // wire is one end of the seqpacket pair.
 type wire struct {
 	conn *net.UnixConn
-	mu   sync.Mutex // of send
+	mu   sync.Mutex // guards send
 	out  []byte
-	late bool // the last send found no room
+	late bool // the last send found no space
 
-	in, rights []byte // of receive
+	in, rights []byte // used by receive
 }
 
-// newPair makes both ends; the second is for a child process.
+// newPair creates both ends; the second is for a child process.
 func newPair() (*wire, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -65,7 +66,7 @@ func newPair() (*wire, *os.File, error) {
 	return w, theirs, nil
 }
 
-// newWire takes fd over.
+// newWire takes ownership of fd.
 func newWire(fd int) (*wire, error) {
 	unix.CloseOnExec(fd)
 	file := os.NewFile(uintptr(fd), "keep")
@@ -82,7 +83,7 @@ func newWire(fd int) (*wire, error) {
 	return &wire{conn: unixConn}, nil
 }
 
-// send hands over one message. It waits a little for room; while the other end stays stuck it does not wait again.
+// send sends one message. It waits up to wait for space; if the last send timed out, it does not wait again.
 func (w *wire) send(wait time.Duration, op byte, body []byte, fds ...int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,15 +106,15 @@ func (w *wire) send(wait time.Duration, op byte, body []byte, fds ...int) error 
 	return err
 }
 
-// message is what came. The receiver owns the descriptors.
+// message is a received message. The receiver owns the descriptors.
 type message struct {
 	op   byte
 	body []byte
 	fds  []int
-	cut  bool // descriptors were lost: this process may not open more
+	cut  bool // descriptors were lost, because this process may not open more
 }
 
-// receive waits for a message; one goroutine at a time. io.EOF: the other end is gone.
+// receive waits for a message. Only one goroutine at a time may call it. io.EOF means that the other end is closed.
 func (w *wire) receive() (message, error) {
 	if w.in == nil {
 		w.in, w.rights = make([]byte, maxMessage), make([]byte, unix.CmsgSpace(perMessage*4))
@@ -153,7 +154,7 @@ func closeAll(fds []int) {
 // appendName appends a name after its length.
 func appendName(out []byte, name string) []byte { return append(append(out, byte(len(name))), name...) }
 
-// parseNames reads what appendName wrote; nil if it is anything else.
+// parseNames reads names written by appendName; it returns nil for anything else.
 func parseNames(b []byte) (names []string) {
 	for len(b) > 0 {
 		n := int(b[0])

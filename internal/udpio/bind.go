@@ -13,7 +13,8 @@ type SocketOptions struct {
 	ReadBuffer, WriteBuffer int
 	// Coalesce is as in Config.
 	Coalesce bool
-	// DontFragment has the kernel refuse what is longer than the path takes (EMSGSIZE), instead of cutting it up.
+	// DontFragment makes the kernel refuse datagrams that are longer than the path MTU (EMSGSIZE), instead of
+	// fragmenting them.
 	DontFragment bool
 }
 
@@ -55,7 +56,8 @@ func (s *Socket) set(options SocketOptions) error {
 	return nil
 }
 
-// Adopt makes a Socket of a descriptor of a bound UDP socket, which then belongs to the Socket, with its options.
+// Adopt makes a Socket of the descriptor of a bound UDP socket, with the options that it has. The Socket then owns
+// the descriptor.
 func Adopt(fd int) (Socket, error) {
 	local, err := localAddr(fd)
 	if err != nil {
@@ -64,22 +66,22 @@ func Adopt(fd int) (Socket, error) {
 	return Socket{fd: int32(fd) + 1, v6: local.Addr().Is6() && !local.Addr().Is4In6(), bound: true}, nil
 }
 
-// FD is the descriptor, -1 of a closed socket. It stays the socket's.
+// FD returns the descriptor, -1 of a closed socket. The socket still owns it.
 func (s *Socket) FD() int { return int(s.fd) - 1 }
 
-// IPv6 says that the socket is one of IPv6.
+// IPv6 reports whether the socket is an IPv6 socket.
 func (s *Socket) IPv6() bool { return s.v6 }
 
-// ReadBuffer is the size in bytes that the kernel granted; it counts its own overhead in.
+// ReadBuffer returns the size in bytes that the kernel granted; it includes the kernel's own overhead.
 func (s *Socket) ReadBuffer() int { return readBuffer(s.FD()) }
 
-// FD is the descriptor. It stays the Conn's.
+// FD returns the descriptor. The Conn still owns it.
 func (c *Conn) FD() int { return c.fd }
 
-// IPv6 says that the socket is one of IPv6, which may carry IPv4 as well.
+// IPv6 reports whether the socket is an IPv6 socket, which may carry IPv4 as well.
 func (c *Conn) IPv6() bool { return c.v6 }
 
-// ReadBuffer is the size in bytes that the kernel granted; it counts its own overhead in.
+// ReadBuffer returns the size in bytes that the kernel granted; it includes the kernel's own overhead.
 func (c *Conn) ReadBuffer() int { return readBuffer(c.fd) }
 
 func readBuffer(fd int) int {
@@ -90,9 +92,9 @@ func readBuffer(fd int) int {
 	return n
 }
 
-// AdoptGroup makes a Group of the descriptors of bound UDP sockets, in the order in which they were opened: those
-// that another process of ours left. The options of config must be the ones that they were opened with; Addr and
-// Sockets are theirs. The descriptors belong to the group; with an error they are still the caller's.
+// AdoptGroup makes a Group of the descriptors of bound UDP sockets that another Weir process left, in the order in
+// which they were opened. The options of config must be those with which they were opened; Addr and Sockets are taken
+// from the sockets. The group then owns the descriptors; after an error the caller still owns them.
 func AdoptGroup(config Config, fds []int) (*Group, error) {
 	if config.Batch == 0 {
 		config.Batch = 64
@@ -130,7 +132,7 @@ func adoptConn(config Config, fd int) (*Conn, error) {
 	return c, nil
 }
 
-// prepare makes the state for reads and writes.
+// prepare creates the state for reads and writes.
 func (c *Conn) prepare() {
 	config := &c.config
 	control := config.Timestamps || config.Drops || config.Coalesce || c.wildcard && !config.NoLocal

@@ -34,21 +34,21 @@ type connStats struct {
 	received, sent, sendErrors, segmented, truncated, dropped atomic.Uint64
 }
 
-// readState is guarded by readMu. It lives on the heap for ever: the kernel writes to it during a call.
+// readState is guarded by readMu. It must stay on the heap, because the kernel writes to it during a call.
 type readState struct {
 	headers []mmsghdr
 	iovecs  []unix.Iovec
 	names   []sockaddr
-	control []byte // readControlSize for each message, nil where no option asks for any
+	control []byte // readControlSize for each message, nil if no option needs control messages
 	polls   [2]unix.PollFd
 	timeout unix.Timespec
-	drops   uint32 // last counter seen; it wraps
+	drops   uint32 // last value of the kernel's counter, which wraps
 }
 
 // LocalAddr is the bound address; the port is the real one also where Config.Addr had port 0.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 
-// Wildcard says whether the socket is bound to every address, so that Message.Local matters.
+// Wildcard reports whether the socket is bound to every address, so that Message.Local matters.
 func (c *Conn) Wildcard() bool { return c.wildcard }
 
 // Stats returns the counters. Any goroutine may call it.
@@ -60,9 +60,10 @@ func (c *Conn) Stats() Stats {
 }
 
 // Overflowed asks the kernel how many datagrams found the receive buffer full since the socket was opened. It costs a
-// system call, and nothing per datagram: for those who do not need Stats.Dropped to be fresh. 0 after Close.
+// system call but nothing per datagram, for callers that do not need a current Stats.Dropped. It returns 0 after
+// Close.
 func (c *Conn) Overflowed() uint64 {
-	c.writeMu.Lock() // keeps Close away; a reader may be blocked for long
+	c.writeMu.Lock() // excludes Close; a reader may hold readMu for long
 	defer c.writeMu.Unlock()
 	if c.closed.Load() {
 		return 0
@@ -78,14 +79,14 @@ func (c *Conn) Overflowed() uint64 {
 	return uint64(info[meminfoDrops])
 }
 
-// Wake ends the current or the next blocking ReadBatch, which returns ErrWoken once nothing is left to read. A
-// reader that stays busy is not interrupted: look at the control queue after every ReadBatch. Any goroutine may
-// call it; many calls before the reader sees one count as one.
+// Wake ends the current or the next blocking ReadBatch, which returns ErrWoken once nothing is left to read. It does
+// not interrupt a reader that stays busy, so look at the control queue after every ReadBatch. Any goroutine may call
+// it; several calls before the reader notices count as one.
 func (c *Conn) Wake() { c.wake.wake() }
 
-// ReadBatch fills messages and returns how many. It waits for the first datagram for at most wait (Forever: without
-// limit; 0: not at all), never for a second one. It returns 0 and no error when the time is over, ErrWoken after
-// Wake and net.ErrClosed after Close. A datagram longer than its buffer is cut and marked Truncated.
+// ReadBatch fills messages and returns how many. It waits at most wait for the first datagram (Forever: without
+// limit; 0: not at all), and never for a second one. It returns 0 and no error after the timeout, ErrWoken after Wake
+// and net.ErrClosed after Close. A datagram longer than its buffer is cut and marked Truncated.
 func (c *Conn) ReadBatch(messages []Message, wait time.Duration) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
@@ -140,7 +141,7 @@ func (c *Conn) receive(messages []Message) (int, unix.Errno) {
 	return n, 0
 }
 
-// take is readState.take with the counters.
+// take is readState.take and updates the counters.
 func (c *Conn) take(m *Message, i int) {
 	r := &c.read
 	drops, ok := r.take(m, i)
@@ -167,7 +168,7 @@ func (r *readState) receive(fd int, messages []Message) (int, unix.Errno) {
 			h.Controllen = readControlSize
 		}
 	}
-	// Raw: it never blocks, and the scheduler need not know of it.
+	// A raw system call: it never blocks, so the scheduler need not know about it.
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&r.headers[0])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
@@ -175,7 +176,8 @@ func (r *readState) receive(fd int, messages []Message) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// take copies what the kernel said about datagram i into m. It returns the socket's drop counter, if it came along.
+// take copies what the kernel reported about datagram i into m. It returns the socket's drop counter, if it was
+// included.
 func (r *readState) take(m *Message, i int) (drops uint32, ok bool) {
 	h := &r.headers[i].Hdr
 	m.N = int(r.headers[i].Len)

@@ -16,11 +16,11 @@ const (
 
 const cmsgHeader = unix.SizeofCmsghdr
 
-// cmsgSpace is the aligned room of a control message with n bytes of data.
+// cmsgSpace is the aligned size of a control message with n bytes of data.
 func cmsgSpace(n int) int { return (cmsgHeader + n + 7) &^ 7 }
 
-// parseControl reads the control messages of a received datagram into m and returns the socket's drop counter, if
-// it came along. Bytes come from the kernel; lengths are checked all the same.
+// parseControl reads the control messages of a received datagram into m and returns the socket's drop counter, if it
+// was included. The bytes come from the kernel; the lengths are checked nevertheless.
 func parseControl(control []byte, m *Message) (drops uint32, hasDrops bool) {
 	for len(control) >= cmsgHeader {
 		header := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
@@ -68,7 +68,7 @@ func putLocal(control []byte, local netip.Addr, v6 bool) int {
 	return cmsgSpace(unix.SizeofInet6Pktinfo)
 }
 
-// putSegment appends the control message that cuts a send into datagrams of size bytes.
+// putSegment appends the control message that splits a send into datagrams of size bytes.
 func putSegment(control []byte, size int) int {
 	putHeader(control, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
 	*(*uint16)(unsafe.Pointer(&control[cmsgHeader])) = uint16(size)

@@ -14,30 +14,31 @@ type Config struct {
 	// Addr is the address to bind. An invalid IP address means every address of both families (or of IPv4 on a
 	// host without IPv6); port 0 lets the kernel choose one, the same for the whole group.
 	Addr netip.AddrPort
-	// Peer, if valid, connects the socket: it then receives from this peer only. Not for groups.
+	// Peer, if valid, connects the socket: it then receives from this peer only. It is not for groups.
 	Peer netip.AddrPort
 	// Sockets is the size of the reuse-port group, default 1.
 	Sockets int
-	// Batch is the most datagrams that one call moves, default 64, at most MaxBatch.
+	// Batch is the maximum number of datagrams that one call moves, default 64, at most MaxBatch.
 	Batch int
-	// ReadBuffer and WriteBuffer are the kernel's buffers in bytes, 0 for the system's default. The kernel caps
-	// them at net.core.rmem_max and wmem_max unless the process has CAP_NET_ADMIN.
+	// ReadBuffer and WriteBuffer are the sizes of the kernel's buffers in bytes, 0 for the system's default. The
+	// kernel limits them to net.core.rmem_max and wmem_max unless the process has CAP_NET_ADMIN.
 	ReadBuffer, WriteBuffer int
 	// Timestamps fills Message.Time, Drops counts Stats.Dropped. Each costs some 30 ns a datagram.
 	Timestamps, Drops bool
-	// NoLocal leaves Message.Local empty also on wildcard sockets: replies then leave from the kernel's choice.
+	// NoLocal leaves Message.Local empty also on wildcard sockets: the kernel then chooses the source address of
+	// replies.
 	NoLocal bool
 	// NoSegment sends every datagram by itself.
 	NoSegment bool
-	// Coalesce lets the kernel hand over runs of datagrams of one flow as one Message with Segment set
-	// (UDP_GRO). Buffers should then hold 65,535 bytes.
+	// Coalesce lets the kernel deliver runs of datagrams of one flow as one Message with Segment set (UDP_GRO).
+	// Buffers should then hold 65,535 bytes.
 	Coalesce bool
-	// OnlyIPv6 keeps an IPv6 wildcard socket from receiving IPv4.
+	// OnlyIPv6 prevents an IPv6 wildcard socket from receiving IPv4.
 	OnlyIPv6 bool
-	// Share lets the group join one that another process of this user has on the address. Otherwise an address
-	// in use is an error, also where that process uses SO_REUSEPORT.
+	// Share lets the group join a group of another process of this user on the address. Otherwise an address in use
+	// is an error, even if that process uses SO_REUSEPORT.
 	Share bool
-	// Steer chooses the socket of the group; nil leaves it to the kernel's hash of the 4-tuple.
+	// Steer selects the socket of the group for each datagram; nil leaves it to the kernel's hash of the 4-tuple.
 	Steer *Steering
 }
 
@@ -49,7 +50,7 @@ type Group struct {
 	steering *steeringMaps
 }
 
-// Listen opens the sockets of a group and, where asked, attaches the program that steers in it.
+// Listen opens the sockets of a group and attaches the steering program, if one is configured.
 func Listen(config Config) (*Group, error) {
 	if config.Sockets == 0 {
 		config.Sockets = 1
@@ -73,7 +74,7 @@ func Listen(config Config) (*Group, error) {
 			return nil, fmt.Errorf("listen on %v: %w", config.Addr, err)
 		}
 		g.conns = append(g.conns, conn)
-		config.Addr = conn.local // the port that the first one got
+		config.Addr = conn.local // the port of the first socket
 	}
 	if config.Steer != nil {
 		if err := g.steer(config.Steer); err != nil {
@@ -129,8 +130,8 @@ func (g *Group) Close() error {
 	return errors.Join(errs...)
 }
 
-// open makes one socket. The first of an exclusive group binds without SO_REUSEPORT, which finds out whether anybody
-// else has the address, and sets it afterwards.
+// open creates one socket. The first socket of an exclusive group binds without SO_REUSEPORT, to detect whether
+// another process has the address, and sets it afterwards.
 func open(config Config, reusePort bool) (_ *Conn, err error) {
 	addr := config.Addr
 	v6 := addr.Addr().Is6() && !addr.Addr().Is4In6()
@@ -197,7 +198,7 @@ func (c *Conn) setOptions(reusePort bool) error {
 		{c.wildcard && !config.NoLocal && c.v6, "IPV6_RECVPKTINFO", unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1, false},
 		{config.ReadBuffer > 0, "SO_RCVBUF", unix.SOL_SOCKET, unix.SO_RCVBUF, config.ReadBuffer, false},
 		{config.WriteBuffer > 0, "SO_SNDBUF", unix.SOL_SOCKET, unix.SO_SNDBUF, config.WriteBuffer, false},
-		// Beyond the system's cap; needs a privilege that is nice to have.
+		// Beyond the system's limit; needs a privilege, but may fail.
 		{config.ReadBuffer > 0, "SO_RCVBUFFORCE", unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, config.ReadBuffer, true},
 		{config.WriteBuffer > 0, "SO_SNDBUFFORCE", unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, config.WriteBuffer, true},
 	}
@@ -219,7 +220,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// hasIPv6 says whether the host can open an IPv6 socket at all.
+// hasIPv6 reports whether the host can open IPv6 sockets.
 func hasIPv6() bool {
 	fd, err := newSocket(true)
 	if err != nil {
@@ -230,7 +231,7 @@ func hasIPv6() bool {
 	return bind(fd, &sa, putSockaddr(&sa, netip.AddrPortFrom(netip.IPv6Unspecified(), 0), true)) == nil
 }
 
-// milliseconds rounds up, so that a wait never ends before its time; -1 is without limit.
+// milliseconds rounds up, so that a wait never ends too early; -1 means without limit.
 func milliseconds(d time.Duration) int {
 	if d < 0 {
 		return -1

@@ -18,7 +18,7 @@ type Poller struct {
 // wakeToken marks the poller's own eventfd; callers' tokens are smaller.
 const wakeToken = ^uint64(0)
 
-// NewPoller returns a poller that reports at most batch sockets a call.
+// NewPoller returns a poller that reports at most batch sockets per call.
 func NewPoller(batch int) (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -36,17 +36,17 @@ func NewPoller(batch int) (*Poller, error) {
 	return p, nil
 }
 
-// Add watches a socket. Wait reports token (any value but the largest) while it has datagrams or an error to read:
-// level-triggered, so a reader need not drain it. A socket leaves the set when it is closed.
+// Add watches a socket. Wait reports token (any value except the largest) while the socket has datagrams or an error
+// to read. It is level-triggered, so a reader need not read everything. A closed socket leaves the set.
 func (p *Poller) Add(s *Socket, token uint64) error { return p.add(int(s.fd)-1, token) }
 
-// AddConn watches a Conn, which the worker then reads with a wait of 0.
+// AddConn watches a Conn. The worker then reads it with a wait of 0.
 func (p *Poller) AddConn(c *Conn, token uint64) error { return p.add(c.fd, token) }
 
 // AddStream watches a Stream: Wait also reports its end and its errors.
 func (p *Poller) AddStream(s *Stream, token uint64) error { return p.add(s.FD(), token) }
 
-// AwaitRoom has Wait report the token of a watched Stream also while the kernel takes bytes to send, or no longer.
+// AwaitRoom sets whether Wait reports the token of a watched Stream also while the kernel accepts bytes to send.
 func (p *Poller) AwaitRoom(s *Stream, token uint64, on bool) error {
 	events := uint32(unix.EPOLLIN)
 	if on {
@@ -70,17 +70,18 @@ func (p *Poller) control(op, fd int, events uint32, token uint64) error {
 	return nil
 }
 
-// Wait writes the tokens of the ready sockets to tokens and returns how many. It waits as ReadBatch does, rounded up
-// to a millisecond; woken says that Wake was called.
+// Wait writes the tokens of the ready sockets to tokens and returns how many. It waits like ReadBatch, rounded up to
+// a millisecond. woken means that Wake was called.
 func (p *Poller) Wait(tokens []uint64, wait time.Duration) (n int, woken bool, err error) {
 	events := p.events[:min(len(p.events), len(tokens)+1)]
 	r, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(milliseconds(wait)), 0, 0)
 	return p.ready(tokens, events, r, errno)
 }
 
-// WaitBusy is Wait for at most a millisecond, hidden from the Go scheduler: the goroutine keeps its thread and its place, which
-// saves a third of what a wake-up costs. It is for a worker that has just had work and expects more at once; after an empty one call
-// Wait, so that others get the place. A pause for garbage collection may wait that millisecond, too.
+// WaitBusy is Wait for at most a millisecond, hidden from the Go scheduler: the goroutine keeps its thread and its
+// processor, which saves a third of the cost of a wake-up. It is for a worker that has just had work and expects more
+// at once. After an empty result, call Wait, so that other goroutines get the processor. A pause for garbage
+// collection may also wait for that millisecond.
 func (p *Poller) WaitBusy(tokens []uint64) (n int, woken bool, err error) {
 	events := p.events[:min(len(p.events), len(tokens)+1)]
 	r, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 1, 0, 0)
@@ -101,7 +102,7 @@ func (p *Poller) ready(tokens []uint64, events []unix.EpollEvent, r uintptr, err
 			woken = true
 			continue
 		}
-		if n < len(tokens) { // level-triggered: one left out comes again
+		if n < len(tokens) { // level-triggered: the next call reports the remaining ones
 			tokens[n] = token
 			n++
 		}
@@ -112,7 +113,7 @@ func (p *Poller) ready(tokens []uint64, events []unix.EpollEvent, r uintptr, err
 // Wake ends the current or the next Wait. Any goroutine may call it; after Close it does nothing.
 func (p *Poller) Wake() { p.wake.wake() }
 
-// Close frees the set, not the sockets in it.
+// Close closes the set, but not the sockets in it.
 func (p *Poller) Close() {
 	_ = unix.Close(p.fd)
 	p.wake.close()

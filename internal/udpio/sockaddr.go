@@ -18,8 +18,8 @@ const (
 	sizeofInet6 = unix.SizeofSockaddrInet6
 )
 
-// putSockaddr writes addr in the form that a socket of the given family takes and returns its length; 0 means that
-// the family cannot reach it, or that there is no interface of its zone's name.
+// putSockaddr writes addr in the form that a socket of the given family requires and returns its length. 0 means that
+// the family cannot reach it, or that no interface has the name of its zone.
 func putSockaddr(sa *sockaddr, addr netip.AddrPort, v6 bool) uint32 {
 	ip := addr.Addr()
 	if !v6 {
@@ -47,7 +47,8 @@ func putSockaddr(sa *sockaddr, addr netip.AddrPort, v6 bool) uint32 {
 	return sizeofInet6
 }
 
-// scope is the number of a zone: getSockaddr writes it as such, people write the interface's name, which costs a look-up.
+// scope returns the number of a zone. getSockaddr writes zones as numbers; people write the interface's name, which
+// needs a look-up.
 func scope(zone string) (uint32, bool) {
 	if id, err := strconv.ParseUint(zone, 10, 32); err == nil {
 		return uint32(id), true
@@ -59,7 +60,7 @@ func scope(zone string) (uint32, bool) {
 	return uint32(device.Index), true
 }
 
-// getSockaddr reads what the kernel wrote.
+// getSockaddr parses the address that the kernel wrote.
 func getSockaddr(sa *sockaddr) netip.AddrPort {
 	switch sa.Family {
 	case unix.AF_INET:
@@ -75,7 +76,7 @@ func getSockaddr(sa *sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// Ports are in network order whatever the machine's order is.
+// Ports are in network byte order, independent of the machine's byte order.
 func putPort(field *uint16, port uint16) {
 	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(field))[:], port)
 }

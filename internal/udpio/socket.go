@@ -14,18 +14,19 @@ type Socket struct {
 	fd        int32 // descriptor + 1, so that the zero value is closed
 	v6        bool
 	connected bool
-	bound     bool // the port was asked for, so disconnecting keeps it
+	bound     bool // the port was requested, so disconnecting keeps it
 }
 
-// Dial opens a socket of the family of peer. Connected, it sends without a route look-up, receives from peer only,
-// and learns from the network that nobody listens there (ECONNREFUSED from Send or Receive). Unconnected, it hears
-// everyone. It returns the bare errno: EMFILE, ENFILE, EAGAIN (no port left), EADDRNOTAVAIL, ENETUNREACH.
+// Dial opens a socket of the family of peer. A connected socket sends without a route look-up, receives from peer
+// only, and learns from the network that nobody listens there (ECONNREFUSED from Send or Receive). An unconnected
+// socket receives from all addresses. Dial returns the bare errno: EMFILE, ENFILE, EAGAIN (no port left),
+// EADDRNOTAVAIL, ENETUNREACH.
 func Dial(peer netip.AddrPort, connected bool) (Socket, error) {
 	return DialFrom(netip.Addr{}, peer, connected)
 }
 
-// DialFrom is Dial with a local address of peer's family; with the zero Addr the kernel chooses. EAFNOSUPPORT: the families
-// differ.
+// DialFrom is Dial with a local address of peer's family; with the zero Addr the kernel chooses. EAFNOSUPPORT means
+// that the families differ.
 func DialFrom(local netip.Addr, peer netip.AddrPort, connected bool) (Socket, error) {
 	v6 := peer.Addr().Is6() && !peer.Addr().Is4In6()
 	fd, err := newSocket(v6)
@@ -53,15 +54,15 @@ func DialFrom(local netip.Addr, peer netip.AddrPort, connected bool) (Socket, er
 	return s, nil
 }
 
-// IsOpen says whether the socket can be used.
+// IsOpen reports whether the socket can be used.
 func (s *Socket) IsOpen() bool { return s.fd != 0 }
 
-// Reaches says whether the family of the socket fits addr.
+// Reaches reports whether the family of the socket can reach addr.
 func (s *Socket) Reaches(addr netip.AddrPort) bool {
 	return s.v6 == (addr.Addr().Is6() && !addr.Addr().Is4In6())
 }
 
-// Connect ties the socket to another peer; its local port stays.
+// Connect connects the socket to another peer; its local port stays.
 func (s *Socket) Connect(peer netip.AddrPort) error {
 	var sa sockaddr
 	err := connect(int(s.fd)-1, &sa, putSockaddr(&sa, peer, s.v6))
@@ -69,8 +70,8 @@ func (s *Socket) Connect(peer netip.AddrPort) error {
 	return err
 }
 
-// Retarget ties the socket to another peer, or to none, and keeps its port. Unlike Connect it lets the kernel choose
-// the source address anew. For a moment the socket hears nothing.
+// Retarget connects the socket to another peer, or disconnects it, and keeps its port. Unlike Connect it lets the
+// kernel choose the source address anew. For a moment the socket receives nothing.
 func (s *Socket) Retarget(peer netip.AddrPort, connected bool) error {
 	local, err := s.LocalAddr()
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *Socket) Retarget(peer netip.AddrPort, connected bool) error {
 	var sa sockaddr
 	sa.Family = unix.AF_UNSPEC
 	if !s.connected {
-		s.bound = true // the kernel's choice, held until Close
+		s.bound = true // the port that the kernel chose stays bound until Close
 	} else {
 		if err := connect(fd, &sa, sizeofInet6); err != nil {
 			return err
@@ -92,7 +93,7 @@ func (s *Socket) Retarget(peer netip.AddrPort, connected bool) error {
 		if s.v6 {
 			any = netip.IPv6Unspecified()
 		}
-		// A port that the kernel chose was given back on disconnecting.
+		// Disconnecting has released a port that the kernel chose.
 		if err := bind(fd, &sa, putSockaddr(&sa, netip.AddrPortFrom(any, local.Port()), s.v6)); err != nil {
 			return err
 		}
@@ -104,13 +105,13 @@ func (s *Socket) Retarget(peer netip.AddrPort, connected bool) error {
 	return s.Connect(peer)
 }
 
-// Connected says whether the socket is tied to a peer.
+// Connected reports whether the socket is connected to a peer.
 func (s *Socket) Connected() bool { return s.connected }
 
-// LocalAddr asks the kernel for the socket's address.
+// LocalAddr returns the socket's address from the kernel.
 func (s *Socket) LocalAddr() (netip.AddrPort, error) { return localAddr(int(s.fd) - 1) }
 
-// Send sends one datagram to the connected peer. The error is a bare errno, ErrAgain-like conditions included.
+// Send sends one datagram to the connected peer. The error is a bare errno, including EAGAIN.
 func (s *Socket) Send(b []byte) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd-1), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	return errnoErr(errno)
@@ -127,8 +128,8 @@ func (s *Socket) SendTo(b []byte, addr netip.AddrPort) error {
 	return errnoErr(errno)
 }
 
-// Receive reads one datagram into b without waiting. EAGAIN says that there is none. Of a longer datagram the rest
-// is lost; n is then len(b).
+// Receive reads one datagram into b without waiting. EAGAIN means that there is none. If the datagram is longer, its
+// rest is lost and n is len(b).
 func (s *Socket) Receive(b []byte) (n int, err error) {
 	r, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd-1), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
@@ -148,7 +149,7 @@ func (s *Socket) ReceiveFrom(b []byte) (n int, from netip.AddrPort, err error) {
 	return int(r), getSockaddr(&sa), nil
 }
 
-// Close frees the socket; closing twice is harmless.
+// Close closes the socket; closing it twice is harmless.
 func (s *Socket) Close() {
 	if s.fd != 0 {
 		_ = unix.Close(int(s.fd) - 1)
@@ -156,7 +157,7 @@ func (s *Socket) Close() {
 	}
 }
 
-// errnoErr avoids the allocation of boxing the errors that a worker sees often.
+// errnoErr avoids an allocation for the errors that a worker sees often.
 func errnoErr(errno unix.Errno) error {
 	switch errno {
 	case 0:

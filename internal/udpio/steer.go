@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SteerRule names the byte of a datagram that chooses the socket: where first byte & FirstMask == FirstValue, the
-// value is (byte[Offset] >> Shift) & Mask. The first rule that fits counts. A datagram that no rule fits, that is
-// too short, or whose value names no socket goes where the kernel's hash sends it. The value is a hint from a
-// stranger: the reader must cope with a datagram that another worker owns.
+// SteerRule selects the byte of a datagram that chooses the socket: if first byte & FirstMask == FirstValue, the
+// value is (byte[Offset] >> Shift) & Mask. The first matching rule counts. A datagram that matches no rule, that is
+// too short, or whose value names no socket goes to the socket that the kernel's hash selects. The value comes from
+// the sender and is only a hint: the reader must handle a datagram that another worker owns.
 type SteerRule struct {
 	FirstMask, FirstValue byte
 	Offset                int
@@ -40,13 +40,13 @@ func SteerQUIC(i int, shift uint8, mask byte) SteerRule {
 // Steering is a list of rules and how to run them.
 type Steering struct {
 	Rules []SteerRule
-	// EBPF runs the rules as an eBPF program, which needs CAP_BPF: the value is then looked up in a table that
-	// Group.Assign changes at run time. Otherwise a classic BPF program, for which no privilege is needed, takes
-	// the value for the index of the socket.
+	// EBPF runs the rules as an eBPF program, which needs CAP_BPF. The value is then looked up in a table that
+	// Group.Assign changes at run time. Otherwise a classic BPF program, which needs no privilege, uses the value as
+	// the index of the socket.
 	EBPF bool
-	// ByPeer, instead of rules, gives all datagrams of a peer's address and port to the socket that PeerSocket
-	// names, so that another process can tell which one it was. The hash has no secret: a peer that chooses its
-	// ports chooses its socket. Extension headers of IPv6 count as ports.
+	// ByPeer, instead of rules, steers all datagrams of a peer's address and port to the socket that PeerSocket
+	// returns, so that another process can compute which one it was. The hash has no secret, so a peer that chooses
+	// its ports can choose its socket. Extension headers of IPv6 count as ports.
 	ByPeer bool
 }
 
@@ -90,8 +90,8 @@ func (g *Group) steer(s *Steering) error {
 	return g.steerClassic(s.Rules)
 }
 
-// steerClassic attaches a classic program. The kernel runs it on the payload, and a load beyond its end makes the
-// program return 0, so lengths are compared first.
+// steerClassic attaches a classic program. The kernel runs it on the payload. A load beyond the end of the payload
+// makes the program return 0, so lengths are compared first.
 func (g *Group) steerClassic(rules []SteerRule) error {
 	const miss = 0xffffffff // no such socket: the kernel falls back to its hash
 	var program []bpf.Instruction
@@ -116,7 +116,7 @@ func (g *Group) steerClassic(rules []SteerRule) error {
 	return g.attachClassic(raw)
 }
 
-// steerEBPF loads and attaches the eBPF program; a load needs CAP_BPF.
+// steerEBPF loads and attaches the eBPF program; loading needs CAP_BPF.
 func (g *Group) steerEBPF(rules []SteerRule) (err error) {
 	maps := &steeringMaps{}
 	maps.table, err = ebpf.NewMap(&ebpf.MapSpec{Name: "weir_steer", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: steerValues})
@@ -157,7 +157,7 @@ func (g *Group) steerEBPF(rules []SteerRule) (err error) {
 	return nil
 }
 
-// steerProgram reads through bpf_skb_load_bytes, since the payload need not lie in the linear part. The context's
+// steerProgram reads through bpf_skb_load_bytes, because the payload may lie outside the linear part. The context's
 // data starts at the UDP header.
 func steerProgram(rules []SteerRule, maps *steeringMaps) asm.Instructions {
 	const udpHeader = 8
@@ -219,8 +219,8 @@ func steerProgram(rules []SteerRule, maps *steeringMaps) asm.Instructions {
 	)
 }
 
-// Assign sends datagrams with a value to socket i of the group, or with i < 0 to the kernel's choice. It needs
-// Steering.EBPF. Any goroutine may call it until Close.
+// Assign steers datagrams with a value to socket i of the group; with i < 0 the kernel's hash selects the socket. It
+// needs Steering.EBPF. Any goroutine may call it until Close.
 func (g *Group) Assign(value byte, i int) error {
 	if g.steering == nil {
 		return errors.New("assign a steering value: the group has no eBPF steering")

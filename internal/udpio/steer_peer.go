@@ -15,7 +15,7 @@ const netOffset = uint32(0xfff00000)
 // peerFactor spreads neighbouring addresses and ports (Knuth's multiplicative hash).
 const peerFactor = 2654435761
 
-// PeerSocket is the socket of a group of n that Steering.ByPeer gives the datagrams of a peer.
+// PeerSocket returns which socket of a group of n receives the datagrams of a peer under Steering.ByPeer.
 func PeerSocket(peer netip.AddrPort, n int) int {
 	if n <= 1 {
 		return 0
@@ -44,8 +44,8 @@ func (g *Group) steerByPeer() error {
 	return g.attachClassic(raw)
 }
 
-// peerProgram sums up the source address and port, of either family, and multiplies. X is where the ports are, or a
-// summand.
+// peerProgram adds up the source address and port, of either family, and multiplies the sum. X holds the offset of
+// the ports, or a summand.
 func peerProgram(n int) []bpf.Instruction {
 	finish := []bpf.Instruction{
 		bpf.ALUOpConstant{Op: bpf.ALUOpMul, Val: peerFactor},

@@ -39,7 +39,7 @@ func TestSteerByPeer(t *testing.T) {
 				}
 				socket := udpio.PeerSocket(from, sockets)
 				messages := udpio.NewMessages(1, 100)
-				n, err := group.Conn(socket).ReadBatch(messages, patience)
+				n, err := group.Conn(socket).ReadBatch(messages, timeout)
 				if err != nil || n != 1 || messages[0].Addr.Port() != from.Port() {
 					t.Fatalf("socket %d read %d datagrams for %v: %v", socket, n, from, err)
 				}

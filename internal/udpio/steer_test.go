@@ -27,12 +27,12 @@ func steeredTo(t *testing.T, g *udpio.Group, payload []byte) int {
 	defer group.Close()
 	client := group.Conn(0)
 	messages := udpio.NewMessages(1, 100)
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(timeout); time.Now().Before(end); {
 		if client.WriteAll([]udpio.Message{message(g.LocalAddr(), payload)}) != 1 {
 			t.Fatal("not sent")
 		}
 		// On a busy machine loopback delivers after the send has returned, and may drop.
-		for again := time.Now().Add(patience / 4); time.Now().Before(again); {
+		for again := time.Now().Add(timeout / 4); time.Now().Before(again); {
 			for i := range g.Len() {
 				n, err := g.Conn(i).ReadBatch(messages, 0)
 				if err != nil {
@@ -126,14 +126,14 @@ func TestBusyWait(t *testing.T) {
 	if err := socket.Send([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	for n, end := 0, time.Now().Add(patience); n == 0; { // 0 too where a signal ends it
+	for n, end := 0, time.Now().Add(timeout); n == 0; { // 0 too where a signal ends it
 		if n, _, err = poller.WaitBusy(tokens); err != nil || n == 1 && tokens[0] != 7 || time.Now().After(end) {
 			t.Fatalf("a datagram: %d, %v, %v", n, tokens[:n], err)
 		}
 	}
 	readAll(t, server, 1, 10)
 	poller.Wake()
-	for woken, end := false, time.Now().Add(patience); !woken; {
+	for woken, end := false, time.Now().Add(timeout); !woken; {
 		if _, woken, err = poller.WaitBusy(tokens); err != nil || time.Now().After(end) {
 			t.Fatalf("woken: %v, %v", woken, err)
 		}
@@ -171,8 +171,8 @@ func TestSocketsInAPoller(t *testing.T) {
 	server.WriteAll(readAll(t, server, count, 10))
 	tokens := make([]uint64, 16)
 	seen := map[uint64]bool{}
-	for end := time.Now().Add(patience); len(seen) < count; {
-		n, _, err := poller.Wait(tokens, patience) // 0 too where a signal ends it
+	for end := time.Now().Add(timeout); len(seen) < count; {
+		n, _, err := poller.Wait(tokens, timeout) // 0 too where a signal ends it
 		if n == 0 && time.Now().After(end) || err != nil {
 			t.Fatalf("%d of %d sockets ready, then %d, %v", len(seen), count, n, err)
 		}
@@ -259,7 +259,7 @@ func TestSocketRetarget(t *testing.T) {
 	if err := socket.Send([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); ; { // on a busy machine the refusal comes after the send has returned
+	for end := time.Now().Add(timeout); ; { // on a busy machine the refusal comes after the send has returned
 		_, err := socket.Receive(make([]byte, 1))
 		if err == unix.ECONNREFUSED {
 			break

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stream is one connected TCP socket, for a worker that holds thousands in a Poller beside its UDP sockets. It is a small
-// value and never blocks. It belongs to one goroutine. The zero Stream is not open.
+// Stream is one connected TCP socket, for a worker that holds thousands of them in a Poller together with its UDP
+// sockets. It is a small value and never blocks. It belongs to one goroutine. The zero Stream is not open.
 type Stream struct {
 	fd int32 // descriptor + 1, so that the zero value is closed
 }
 
-// Accept takes one connection from a listening TCP socket without waiting. It returns the bare errno: EAGAIN says that
-// none waits. The socket inherits the options of the listening one (tcp(7)).
+// Accept accepts one connection of a listening TCP socket without waiting. It returns the bare errno; EAGAIN means
+// that none is pending. The socket inherits the options of the listening one (tcp(7)).
 func Accept(listener uintptr) (s Stream, peer netip.AddrPort, err error) {
 	var sa sockaddr
 	length := uint32(sizeofInet6)
@@ -58,22 +58,22 @@ func DialStream(local netip.Addr, peer netip.AddrPort) (Stream, error) {
 	return s, nil
 }
 
-// AdoptStream makes a Stream of the descriptor of a connected TCP socket, which is the Stream's from then on.
+// AdoptStream makes a Stream of the descriptor of a connected TCP socket. The Stream then owns the descriptor.
 func AdoptStream(fd int) Stream { return Stream{fd: int32(fd) + 1} }
 
-// IsOpen says whether the socket can be used.
+// IsOpen reports whether the socket can be used.
 func (s *Stream) IsOpen() bool { return s.fd != 0 }
 
-// FD is the descriptor, for a duplicate.
+// FD returns the descriptor, for a duplicate.
 func (s *Stream) FD() int { return int(s.fd) - 1 }
 
-// LocalAddr asks the kernel for the socket's address.
+// LocalAddr returns the socket's address from the kernel.
 func (s *Stream) LocalAddr() (netip.AddrPort, error) {
 	local, err := localAddr(s.FD())
 	return netip.AddrPortFrom(local.Addr().Unmap(), local.Port()), err
 }
 
-// Read is io.Reader's. The error is io.EOF or a bare errno; EAGAIN says that there is nothing now.
+// Read implements io.Reader. The error is io.EOF or a bare errno; EAGAIN means that there is nothing to read now.
 func (s *Stream) Read(b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd-1), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 	switch {
@@ -85,8 +85,8 @@ func (s *Stream) Read(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// Write gives the kernel as much of b as it takes now and returns how much that is. The error is a bare errno; EAGAIN
-// says that it takes nothing.
+// Write writes as much of b as the kernel accepts now and returns how much that is. The error is a bare errno; EAGAIN
+// means that it accepts nothing now.
 func (s *Stream) Write(b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd-1), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
@@ -95,10 +95,10 @@ func (s *Stream) Write(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// Forget leaves the descriptor to the caller.
+// Forget gives the ownership of the descriptor to the caller.
 func (s *Stream) Forget() { *s = Stream{} }
 
-// Close frees the socket; closing twice is harmless.
+// Close closes the socket; closing it twice is harmless.
 func (s *Stream) Close() {
 	if s.fd != 0 {
 		_ = unix.Close(int(s.fd) - 1)
@@ -106,7 +106,7 @@ func (s *Stream) Close() {
 	}
 }
 
-// Abort is Close with a reset: no TIME_WAIT stays.
+// Abort is Close with a reset, so that no TIME_WAIT state remains.
 func (s *Stream) Abort() {
 	if s.fd != 0 {
 		_ = unix.SetsockoptLinger(int(s.fd)-1, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})

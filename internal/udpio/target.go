@@ -7,22 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Target is where datagrams of a Writer go, in the form that the kernel takes: made once, used for every datagram.
-// It must not be copied while datagrams to it wait.
+// Target is a destination of a Writer's datagrams in the kernel's form: it is created once and used for every
+// datagram. It must not be copied while datagrams to it are queued.
 type Target struct {
 	name    sockaddr
 	nameLen uint32
-	// maxSegment is the longest segment that was not refused on the way there yet.
+	// maxSegment is the longest segment to this destination that has not been refused yet.
 	maxSegment int32
 	controlLen int
 	control    [targetControlSize]byte
 }
 
-// targetControlSize is room for the source address of either family.
+// targetControlSize is the space for the source address of either family.
 const targetControlSize = 48
 
 // NewTarget returns the target for datagrams to addr through a socket of the given family. A valid local becomes the
-// source address (for sockets that are bound to every address). False: that family cannot reach addr.
+// source address (for sockets that are bound to every address). It returns false if that family cannot reach addr.
 func NewTarget(addr netip.AddrPort, local netip.Addr, v6 bool) (Target, bool) {
 	t := Target{maxSegment: MaxDatagram}
 	if t.nameLen = putSockaddr(&t.name, addr, v6); t.nameLen == 0 {
@@ -34,7 +34,7 @@ func NewTarget(addr netip.AddrPort, local netip.Addr, v6 bool) (Target, bool) {
 	return t, true
 }
 
-// fill writes the target to a header; size above 0 asks for segments of so many bytes.
+// fill writes the target to a header; with size above 0 the send is split into segments of size bytes.
 func (t *Target) fill(header *unix.Msghdr, control []byte, size int) {
 	header.Name, header.Namelen = (*byte)(unsafe.Pointer(&t.name)), t.nameLen
 	if size == 0 {

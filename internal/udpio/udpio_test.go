@@ -17,8 +17,8 @@ var (
 	loopback6 = netip.MustParseAddrPort("[::1]:0")
 )
 
-// patience bounds waits that end at once unless something is broken.
-const patience = 10 * time.Second
+// timeout bounds waits that end at once unless something is broken.
+const timeout = 10 * time.Second
 
 func listen(t testing.TB, config udpio.Config) *udpio.Group {
 	t.Helper()
@@ -35,7 +35,7 @@ func readAll(t testing.TB, c *udpio.Conn, n, size int) []udpio.Message {
 	t.Helper()
 	messages := udpio.NewMessages(n, size)
 	for got := 0; got < n; {
-		k, err := c.ReadBatch(messages[got:], patience)
+		k, err := c.ReadBatch(messages[got:], timeout)
 		if err != nil || k == 0 {
 			t.Fatalf("read %d of %d datagrams, then %d, %v", got, n, k, err)
 		}
@@ -97,7 +97,7 @@ func TestCoalesce(t *testing.T) {
 	messages := udpio.NewMessages(10, 65535)
 	var got []byte
 	for len(got) < 2000 {
-		n, err := b.ReadBatch(messages, patience)
+		n, err := b.ReadBatch(messages, timeout)
 		if n == 0 || err != nil {
 			t.Fatalf("read %d: %v", n, err)
 		}
@@ -162,7 +162,7 @@ func TestWildcardAnswersFromTheAddressAsked(t *testing.T) {
 		if n := server.WriteAll(got); n != 1 {
 			t.Fatalf("no reply to %v: %+v", to, server.Stats())
 		}
-		_ = client.SetReadDeadline(time.Now().Add(patience))
+		_ = client.SetReadDeadline(time.Now().Add(timeout))
 		if n, err := client.Read(make([]byte, 10)); n != 3 || err != nil {
 			t.Errorf("asked %v: %d, %v", to, n, err)
 		}
@@ -175,7 +175,7 @@ func TestTimestampsAndDrops(t *testing.T) {
 	before := time.Now().Add(-time.Minute).UnixNano()
 	messages := udpio.NewMessages(1, 1000)
 	sent, read := 0, 0
-	end := time.Now().Add(3 * patience)
+	end := time.Now().Add(3 * timeout)
 	take := func() bool {
 		n, err := b.ReadBatch(messages, 0)
 		if err != nil {
@@ -208,7 +208,7 @@ func TestTimestampsAndDrops(t *testing.T) {
 			t.Fatalf("counted %d drops of %d", b.Stats().Dropped, b.Overflowed())
 		}
 		a.WriteAll([]udpio.Message{message(b.LocalAddr(), nil)})
-		for again := time.Now().Add(patience / 4); !take() && time.Now().Before(again); {
+		for again := time.Now().Add(timeout / 4); !take() && time.Now().Before(again); {
 		}
 	}
 }
@@ -356,7 +356,7 @@ func TestNoAllocations(t *testing.T) {
 		allocs := testing.AllocsPerRun(50, func() {
 			a.WriteAll(out)
 			for got := 0; got < len(out); {
-				n, err := b.ReadBatch(in, patience)
+				n, err := b.ReadBatch(in, timeout)
 				if err != nil || n == 0 {
 					t.Fatalf("%d, %v", n, err)
 				}
@@ -364,7 +364,7 @@ func TestNoAllocations(t *testing.T) {
 				got += n
 			}
 			for got := 0; got < len(out); {
-				n, err := a.ReadBatch(in, patience)
+				n, err := a.ReadBatch(in, timeout)
 				if err != nil || n == 0 {
 					t.Fatalf("%d, %v", n, err)
 				}
@@ -388,12 +388,12 @@ func BenchmarkEcho(b *testing.B) {
 	for done := 0; done < b.N; done += len(out) {
 		client.WriteAll(out)
 		for got := 0; got < len(out); {
-			n, _ := server.ReadBatch(in, patience)
+			n, _ := server.ReadBatch(in, timeout)
 			got += n
 			server.WriteAll(in[:n])
 		}
 		for got := 0; got < len(out); {
-			n, _ := client.ReadBatch(in, patience)
+			n, _ := client.ReadBatch(in, timeout)
 			got += n
 		}
 	}

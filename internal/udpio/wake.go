@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waker ends a wait in the kernel from another goroutine. It writes the eventfd once until the waiter has seen it.
+// waker ends a wait in the kernel from another goroutine. It writes the eventfd only once until the waiter has
+// noticed it.
 type waker struct {
 	fd      int
 	pending atomic.Bool
 
 	mu     sync.Mutex
-	closed bool // fd may be another file's; guarded by mu
+	closed bool // fd may belong to another file; guarded by mu
 }
 
 func (w *waker) open() error {
@@ -41,7 +42,7 @@ func (w *waker) wake() {
 	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(w.fd), uintptr(unsafe.Pointer(&one)), 8)
 }
 
-// seen re-arms. The waiter looks at its queue only afterwards, so a wake-up between the two is not lost.
+// seen re-arms the waker. The waiter looks at its queue only afterwards, so a wake-up between the two is not lost.
 func (w *waker) seen() {
 	var count uint64
 	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(w.fd), uintptr(unsafe.Pointer(&count)), 8)

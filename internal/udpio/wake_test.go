@@ -15,17 +15,17 @@ func TestWakeAfterClose(t *testing.T) {
 	w.wake()
 	w.seen()
 	w.close()
-	var heirs []int
+	var inherited []int
 	for range 8 {
 		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer unix.Close(fd)
-		heirs = append(heirs, fd)
+		inherited = append(inherited, fd)
 	}
 	w.wake()
-	for _, fd := range heirs {
+	for _, fd := range inherited {
 		var count [8]byte
 		if n, err := unix.Read(fd, count[:]); err != unix.EAGAIN {
 			t.Errorf("descriptor %d was written to: %d bytes, %v", fd, n, err)

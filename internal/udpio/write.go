@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendPatience is how long a write waits for room in a full send buffer, in milliseconds.
-const sendPatience = 10
+// sendTimeout is how long a write waits for space in a full send buffer, in milliseconds.
+const sendTimeout = 10
 
 // writeState is guarded by writeMu.
 type writeState struct {
@@ -17,18 +17,18 @@ type writeState struct {
 	iovecs  []unix.Iovec
 	names   []sockaddr
 	control []byte
-	counts  []int // messages that each header carries
+	counts  []int // number of messages in each header
 	polls   [1]unix.PollFd
 	// maxSegment is the longest segment that the kernel has not refused yet; 0 stops segmentation.
 	maxSegment int
-	// refused is why the run that comes next was not taken in segments, 0 if it was not tried: its first message
-	// goes alone and tells whether the segments are at fault or the address.
+	// refused is the error with which the next run was refused as segments, 0 if it was not tried. Its first message
+	// is then sent alone, which shows whether the segments or the address are at fault.
 	refused unix.Errno
 }
 
-// WriteBatch sends messages in order and returns how many the kernel took. On an error messages[n] is the one that
-// was refused and the rest was not tried. Runs of equal address, source and length leave as one segmented send,
-// unless Config.NoSegment. A full send buffer is waited for, 10 ms at most, then the error is EAGAIN.
+// WriteBatch sends messages in order and returns how many the kernel accepted. On an error, messages[n] was refused
+// and the rest was not tried. Runs of equal address, source and length are sent as one segmented send, unless
+// Config.NoSegment is set. If the send buffer is full, it waits for 10 ms at most; then the error is EAGAIN.
 func (c *Conn) WriteBatch(messages []Message) (int, error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -49,14 +49,14 @@ func (c *Conn) WriteBatch(messages []Message) (int, error) {
 			}
 		default:
 			c.stats.sendErrors.Add(1)
-			return sent, errno // bare: wrapping would allocate for each datagram to a dead peer
+			return sent, errno // not wrapped, because wrapping would allocate for each datagram to an unreachable peer
 		}
 	}
 	return sent, nil
 }
 
-// WriteAll sends messages in order, passes over those that the kernel refuses, and returns how many it took. The
-// refused ones are in Stats.SendErrors.
+// WriteAll sends messages in order, skips those that the kernel refuses, and returns how many it accepted.
+// Stats.SendErrors counts the refused ones.
 func (c *Conn) WriteAll(messages []Message) int {
 	sent := 0
 	for len(messages) > 0 {
@@ -70,7 +70,7 @@ func (c *Conn) WriteAll(messages []Message) int {
 	return sent
 }
 
-// send makes one system call. It returns how many messages went, and an error only where the first did not.
+// send makes one system call. It returns how many messages were sent, and an error only if the first was not.
 func (c *Conn) send(messages []Message) (int, unix.Errno) {
 	w := &c.write
 	refused := w.refused
@@ -103,7 +103,7 @@ func (c *Conn) send(messages []Message) (int, unix.Errno) {
 		return 0, errno
 	}
 	if refused != 0 {
-		// The device cannot, or the segments exceed the path's MTU: shorter ones may still go.
+		// The device does not support segmentation, or the segments exceed the path MTU and shorter ones may succeed.
 		w.maxSegment = 0
 		if refused != unix.EIO {
 			w.maxSegment = messages[0].N - 1
@@ -123,7 +123,7 @@ func refusesSegments(errno unix.Errno) bool {
 	return errno == unix.EINVAL || errno == unix.EMSGSIZE || errno == unix.EIO || errno == unix.EOPNOTSUPP
 }
 
-// run returns how many of the messages can leave as one segmented send, at least 1.
+// run returns how many of the messages can be sent as one segmented send, at least 1.
 func (c *Conn) run(messages []Message, room int) int {
 	first := &messages[0]
 	if c.config.NoSegment || first.Segment != 0 || first.N == 0 || first.N > c.write.maxSegment {
@@ -183,7 +183,7 @@ func (c *Conn) fill(run []Message, h, iov int) bool {
 func (c *Conn) waitWritable() bool {
 	w := &c.write
 	w.polls[0] = unix.PollFd{Fd: int32(c.fd), Events: unix.POLLOUT}
-	n, _, errno := unix.Syscall(unix.SYS_POLL, uintptr(unsafe.Pointer(&w.polls[0])), 1, sendPatience)
+	n, _, errno := unix.Syscall(unix.SYS_POLL, uintptr(unsafe.Pointer(&w.polls[0])), 1, sendTimeout)
 	return errno == unix.EINTR || n > 0
 }
 

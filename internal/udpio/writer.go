@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HeadSize is the room for bytes that a Writer puts before a datagram's body.
+// HeadSize is the space in bytes for what a Writer puts before a datagram's body.
 const HeadSize = 4
 
-// Writer sends datagrams of one worker through many sockets. They wait in Queues, one for each socket, and point into
-// the buffers that they were read to: nothing is copied. Runs of equal target and length leave as one segmented send.
+// Writer sends datagrams of one worker through many sockets. The datagrams are in Queues, one for each socket, and point into
+// the buffers into which they were read: nothing is copied. Runs of equal target and length are sent as one segmented send.
 // It belongs to one goroutine.
 type Writer struct {
 	pool    []datagram
 	used    int
 	headers []mmsghdr
-	counts  []int32 // datagrams that each header carries
+	counts  []int32 // number of datagrams in each header
 	iovecs  []unix.Iovec
 	control []byte
 	stats   WriterStats
@@ -30,7 +30,7 @@ type WriterStats struct {
 	Segmented uint64 // sends that carried more than one datagram
 }
 
-// datagram waits in a queue.
+// datagram is an entry of a queue.
 type datagram struct {
 	to   *Target
 	body []byte
@@ -41,20 +41,20 @@ type datagram struct {
 
 func (d *datagram) size() int { return int(d.lead) + len(d.body) }
 
-// Queue is what waits for one socket. The zero Queue is empty.
+// Queue is the queue of one socket. The zero Queue is empty.
 type Queue struct{ first, last, n int32 }
 
-// Len is the number of datagrams that wait.
+// Len returns the number of queued datagrams.
 func (q *Queue) Len() int { return int(q.n) }
 
 const (
-	// writerHeaders is the most sends of one system call.
+	// writerHeaders is the maximum number of sends in one system call.
 	writerHeaders = 64
-	// writerIovecs must hold one run of the longest kind.
+	// writerIovecs is enough for one run of the maximum length.
 	writerIovecs = 8 * MaxSegments
 )
 
-// NewWriter returns a writer in which at most room datagrams wait.
+// NewWriter returns a writer with space for room queued datagrams.
 func NewWriter(room int) *Writer {
 	w := &Writer{
 		pool: make([]datagram, room), headers: make([]mmsghdr, writerHeaders), counts: make([]int32, writerHeaders),
@@ -63,20 +63,20 @@ func NewWriter(room int) *Writer {
 	return w
 }
 
-// Room is how many datagrams can be added before the next Reset.
+// Room returns how many datagrams can be added before the next Reset.
 func (w *Writer) Room() int { return len(w.pool) - w.used }
 
 // Stats returns the counters.
 func (w *Writer) Stats() WriterStats { return w.stats }
 
-// Add lets a datagram wait in q: the body alone. The caller has seen to it that there is Room, and keeps the body
+// Add queues a datagram that consists of the body alone. The caller has checked Room, and must not change the body
 // and the target until the queue is flushed.
 func (w *Writer) Add(q *Queue, to *Target, body []byte) {
 	d := w.add(q)
 	d.to, d.body, d.lead = to, body, 0
 }
 
-// AddHead is Add of a datagram that begins with head.
+// AddHead is Add for a datagram that begins with head.
 func (w *Writer) AddHead(q *Queue, to *Target, head [HeadSize]byte, body []byte) {
 	d := w.add(q)
 	d.to, d.body, d.head, d.lead = to, body, head, HeadSize
@@ -96,14 +96,14 @@ func (w *Writer) add(q *Queue) *datagram {
 	return d
 }
 
-// Reset makes all the room free again. Every queue must be flushed or dropped.
+// Reset frees the space of all datagrams. Every queue must be flushed or dropped before.
 func (w *Writer) Reset() { w.used = 0 }
 
-// FlushConn sends what waits in q through a Conn. Nobody else may write to the Conn.
+// FlushConn sends the datagrams of q through a Conn. No other goroutine may write to the Conn.
 func (w *Writer) FlushConn(c *Conn, q *Queue) (refused int) { return w.flush(c.fd, q) }
 
-// Flush sends what waits in q and empties it. It never waits: what the kernel refuses is dropped and counted; the
-// result is how many.
+// Flush sends the datagrams of q and empties it. It never waits: what the kernel refuses is dropped and counted. It
+// returns how many were dropped.
 func (w *Writer) Flush(s *Socket, q *Queue) (refused int) { return w.flush(int(s.fd)-1, q) }
 
 func (w *Writer) flush(fd int, q *Queue) (refused int) {
@@ -116,9 +116,9 @@ func (w *Writer) flush(fd int, q *Queue) (refused int) {
 			n := int(w.counts[0])
 			if n > 1 && refusesSegments(errno) {
 				w.shrink(w.pool[at].to, w.pool[at].size(), errno)
-				continue // the same ones again, in shorter segments or alone
+				continue // send the same datagrams again, in shorter segments or one by one
 			}
-			if errno == unix.EINTR || errno == unix.ECONNREFUSED { // an answer to an earlier datagram
+			if errno == unix.EINTR || errno == unix.ECONNREFUSED { // ECONNREFUSED is a response to an earlier datagram
 				if n, errno = w.retry(fd), 0; n == 0 {
 					n = int(w.counts[0])
 					refused += n
@@ -144,7 +144,7 @@ func (w *Writer) flush(fd int, q *Queue) (refused int) {
 	return refused
 }
 
-// retry sends the first header again and returns how many datagrams went.
+// retry sends the first header again and returns how many datagrams were sent.
 func (w *Writer) retry(fd int) int {
 	w.stats.Calls++
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&w.headers[0])), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
@@ -154,7 +154,7 @@ func (w *Writer) retry(fd int) int {
 	return int(w.counts[0])
 }
 
-// skip returns the datagram n after at.
+// skip returns the datagram n positions after at.
 func (w *Writer) skip(at int32, n int) int32 {
 	for range n {
 		at = w.pool[at].next
@@ -162,16 +162,16 @@ func (w *Writer) skip(at int32, n int) int32 {
 	return at
 }
 
-// shrink remembers that segments of size were refused on the way to t.
+// shrink records that segments of size were refused on the path to t.
 func (w *Writer) shrink(t *Target, size int, errno unix.Errno) {
-	t.maxSegment = int32(size - 1) // longer than the path takes; shorter ones may go
+	t.maxSegment = int32(size - 1) // longer than the path MTU; shorter ones may succeed
 	if errno == unix.EIO {
-		t.maxSegment = 0 // the device cannot
+		t.maxSegment = 0 // the device does not support segmentation
 	}
 }
 
-// send makes one system call with as many of the left datagrams from at on as it can carry. It returns how many
-// headers went, with an error only where the first did not; counts says what each carries.
+// send makes one system call with as many of the left datagrams, starting at at, as it can carry. It returns how many
+// headers were sent, and an error only if the first was not; counts holds the number of datagrams in each header.
 func (w *Writer) send(fd int, at int32, left int) (sent int, errno unix.Errno) {
 	headers, iov := 0, 0
 	for left > 0 && headers < len(w.headers) {
@@ -192,8 +192,8 @@ func (w *Writer) send(fd int, at int32, left int) (sent int, errno unix.Errno) {
 	return int(n), 0
 }
 
-// run fills header h, with iovecs from iov on, with the datagrams from at on that can leave as one send. It returns
-// how many, the datagram after them, and the iovecs used; 0: no room for the iovecs of one.
+// run fills header h, with iovecs from iov on, with the datagrams from at on that can be sent as one send. It returns
+// how many, the datagram after them, and the iovecs used; 0 means that the iovecs do not suffice for one.
 func (w *Writer) run(at int32, left, h, iov int) (n int, next int32, used int) {
 	first := &w.pool[at]
 	size := first.size()

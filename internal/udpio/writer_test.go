@@ -39,7 +39,7 @@ func receiveAll(t testing.TB, c *udpio.Conn, n int) (got []string) {
 	t.Helper()
 	messages := udpio.NewMessages(16, 1<<16)
 	for len(got) < n {
-		k, err := c.ReadBatch(messages, patience)
+		k, err := c.ReadBatch(messages, timeout)
 		if err != nil || k == 0 {
 			t.Fatalf("read %d of %d datagrams, then %d, %v", len(got), n, k, err)
 		}
@@ -200,7 +200,7 @@ func TestReader(t *testing.T) {
 		t.Fatal(n)
 	}
 	n := 0
-	for end := time.Now().Add(patience); n < 2 && time.Now().Before(end); { // loopback may deliver after the send has returned
+	for end := time.Now().Add(timeout); n < 2 && time.Now().Before(end); { // loopback may deliver after the send has returned
 		var k int
 		if k, err = r.Read(s, messages[n:]); err != nil && !errors.Is(err, unix.EAGAIN) {
 			break
@@ -246,7 +246,7 @@ func TestAdopt(t *testing.T) {
 	}
 	in := udpio.NewMessages(1, 10)
 	conn := adopted.Conn(udpio.PeerSocket(from, 2)) // the program is the group's and outlived its maker
-	if n, err := conn.ReadBatch(in, patience); n != 1 || err != nil {
+	if n, err := conn.ReadBatch(in, timeout); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	if n := conn.WriteAll(in); n != 1 {
@@ -266,7 +266,7 @@ func TestAdopt(t *testing.T) {
 		t.Errorf("adopted %v, %v", at, err)
 	}
 	buf := make([]byte, 10)
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		n, err := again.Receive(buf)
 		if err == nil && string(buf[:n]) == "hello" {
 			break
@@ -296,7 +296,7 @@ func TestWriterAllocatesNothing(t *testing.T) {
 		w.Flush(from, &q)
 		w.Reset()
 		for got := 0; got < 16; {
-			k, _ := to.ReadBatch(in, patience)
+			k, _ := to.ReadBatch(in, timeout)
 			got += k
 		}
 	})

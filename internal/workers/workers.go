@@ -1,11 +1,11 @@
-// Package workers runs the workers of a user-space data path: one goroutine each, and what others ask of them done between
-// two batches, so that a worker's state needs no lock.
+// Package workers runs the workers of a user-space data path, one goroutine each. Requests of other goroutines run between
+// two batches of a worker, so that a worker's state needs no lock.
 //
 //	Apply, console ── Do(f) ──► inbox ─ wake ─► worker: batch │ Inbox.Serve │ batch …
 //	Run(ctx) ─ one goroutine per worker ─ the first error, or the end of ctx, ends them all
 //
-// It knows nothing of sockets or steering: a worker is any value, and how it is woken a function. The data path's own
-// mutex guards the group, so that what is applied before and after Run begins is in order.
+// It does not depend on sockets or steering: a worker is any value, and a function wakes it. The data path's own
+// mutex guards the group, so that requests before and after the start of Run are ordered.
 //
 //	c := workers.New[*worker](&d.mu)
 //	w.inbox = c.Add(w, w.poller.Wake)
@@ -17,10 +17,11 @@ import (
 	"sync"
 )
 
-// inboxSize is how many requests may wait for one worker before their senders do.
+// inboxSize is how many requests may be queued for one worker before senders block.
 const inboxSize = 16
 
-// Group is the workers of one data path. Its methods want the lock that New got, except for Run, which takes it.
+// Group is the workers of one data path. The caller of its methods holds the lock that New received, except for Run,
+// which takes it.
 type Group[W any] struct {
 	lock    sync.Locker
 	members []member[W]
@@ -33,23 +34,23 @@ type member[W any] struct {
 	wake   func()
 }
 
-// Inbox holds what others asked of one worker.
+// Inbox is the queue of requests to one worker.
 type Inbox[W any] chan func(W)
 
 // New returns a group without workers, guarded by lock.
 func New[W any](lock sync.Locker) *Group[W] { return &Group[W]{lock: lock} }
 
-// Add takes a worker on, before Run. wake ends its wait; any goroutine may call it.
+// Add adds a worker, before Run. wake ends the worker's wait; any goroutine may call it.
 func (c *Group[W]) Add(worker W, wake func()) Inbox[W] {
 	inbox := make(Inbox[W], inboxSize)
 	c.members = append(c.members, member[W]{worker, inbox, wake})
 	return inbox
 }
 
-// Running says whether the workers serve their inboxes.
+// Running reports whether the workers serve their inboxes.
 func (c *Group[W]) Running() bool { return c.running }
 
-// Do runs f for every worker, one after the other, on the worker's goroutine while Run is under way, and waits.
+// Do runs f for every worker, one after the other, and waits. While Run is active, f runs on the worker's goroutine.
 func (c *Group[W]) Do(f func(W)) {
 	for i := range c.members {
 		c.One(i, f)
@@ -69,9 +70,10 @@ func (c *Group[W]) One(i int, f func(W)) {
 	<-done
 }
 
-// Steps is for what would stop a worker for too long: for each worker it runs step(w, 0), then step(w, next) with what
-// the last one returned, until that is 0. between, if not nil, runs after each step, while the worker goes on. Whoever
-// holds the lock may give it up in between, so that others' requests need not wait for the last step.
+// Steps is for work that would block a worker for too long. For each worker it runs step(w, 0), then step(w, next)
+// with the result of the last call, until that is 0. between, if not nil, runs after each step, while the worker
+// continues. The holder of the lock may release it in between, so that requests of others need not wait for the last
+// step.
 func (c *Group[W]) Steps(step func(w W, from int) (next int), between func()) {
 	for i := range c.members {
 		for from, last := 0, false; !last; last = from == 0 {
@@ -83,10 +85,10 @@ func (c *Group[W]) Steps(step func(w W, from int) (next int), between func()) {
 	}
 }
 
-// Run starts work for every worker and beside(ctx) next to them, and returns when all have ended: after ctx, with nil, or
-// after the first error, with it. begin is asked first, under the lock, and may refuse. work must return once its
-// Inbox.Serve says false. The lock must be free.
-func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) error, beside func(context.Context)) error {
+// Run starts work for every worker and background(ctx) in parallel. It returns after all have ended: nil after the
+// end of ctx, or the first error. begin is called first, under the lock, and may refuse. work must return after its
+// Inbox.Serve has returned false. The lock must be free.
+func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) error, background func(context.Context)) error {
 	c.lock.Lock()
 	err := begin()
 	c.running = c.running || err == nil
@@ -102,14 +104,14 @@ func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) err
 		workers.Go(func() {
 			err := work(m.worker)
 			errs <- err
-			for err != nil && m.inbox.serveNext(m.worker) { // broken, but nobody shall wait for it in vain
+			for err != nil && m.inbox.serveNext(m.worker) { // the worker has failed, but requests to it must still be answered
 			}
 		})
 	}
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
-		beside(ctx)
+		background(ctx)
 	}()
 	var first error
 	select {
@@ -135,10 +137,11 @@ func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) err
 	return first
 }
 
-// Waiting says whether something was asked. For the worker.
+// Waiting reports whether requests are queued. Only the worker calls it.
 func (i Inbox[W]) Waiting() bool { return len(i) > 0 }
 
-// Serve does what was asked; false: the worker shall end. For the worker, between two batches.
+// Serve runs the queued requests. It returns false if the worker must end. Only the worker calls it, between two
+// batches.
 func (i Inbox[W]) Serve(worker W) bool {
 	for {
 		select {
@@ -153,7 +156,7 @@ func (i Inbox[W]) Serve(worker W) bool {
 	}
 }
 
-// serveNext waits for one request; false: to stop.
+// serveNext waits for one request and runs it. It returns false if the worker must end.
 func (i Inbox[W]) serveNext(worker W) bool {
 	request := <-i
 	if request != nil {

@@ -85,8 +85,8 @@ func TestABrokenWorkerEndsAllAndStillAnswers(t *testing.T) {
 		broken := errors.New("socket gone")
 		ended := make(chan error)
 		leave := make(chan struct{})
-		beside := func(ctx context.Context) { <-ctx.Done(); <-leave }
-		go func() { ended <- c.Run(t.Context(), begin, (*worker).run, beside) }()
+		background := func(ctx context.Context) { <-ctx.Done(); <-leave }
+		go func() { ended <- c.Run(t.Context(), begin, (*worker).run, background) }()
 		synctest.Wait()
 		workers[1].fail <- broken
 		synctest.Wait() // Run waits for beside; the broken worker must still serve

@@ -18,15 +18,16 @@ const (
 	reservationTime = 30 * time.Second
 )
 
-// wish is what an Allocate request asks for.
-type wish struct {
+// allocateOptions is what an Allocate request asks for.
+type allocateOptions struct {
 	RelayRequest
 	tcp, dontFragment bool
 	token             uint64
 	redeem            bool
 }
 
-// allocate answers an Allocate request in the order of RFC 8656, section 7.2. a is what the path has already.
+// allocate answers an Allocate request in the order of RFC 8656, section 7.2. a is the allocation that the path has
+// already, or nil.
 func (x *exchange) allocate(a *Allocation) Reason {
 	if a != nil {
 		if a.request == x.m.id() && a.User == x.cred.user {
@@ -34,7 +35,7 @@ func (x *exchange) allocate(a *Allocation) Reason {
 		}
 		return x.fail(AllocationExists)
 	}
-	w, r := x.wish()
+	w, r := x.parseAllocate()
 	if r != OK {
 		return x.fail(r)
 	}
@@ -49,7 +50,7 @@ func (x *exchange) allocate(a *Allocation) Reason {
 	return x.allocated(a)
 }
 
-// elsewhere is how a draining server refuses.
+// elsewhere refuses an Allocate request while the server is draining.
 func (x *exchange) elsewhere() Reason {
 	other := x.policy.Alternate
 	if other.IsValid() && family(other.Addr()) == family(x.path.Client.Addr().Unmap()) {
@@ -58,8 +59,8 @@ func (x *exchange) elsewhere() Reason {
 	return Draining
 }
 
-// wish reads and checks the attributes of an Allocate request.
-func (x *exchange) wish() (w wish, r Reason) {
+// parseAllocate reads and checks the attributes of an Allocate request.
+func (x *exchange) parseAllocate() (w allocateOptions, r Reason) {
 	transport, present, ok := x.m.number(stun.AttrRequestedTransport)
 	if !present || !ok {
 		return w, BadRequest
@@ -72,10 +73,10 @@ func (x *exchange) wish() (w wish, r Reason) {
 		return w, TransportUnsupported
 	}
 	w.dontFragment = x.m.has(stun.AttrDontFragment)
-	if r := x.wishPort(&w); r != OK {
+	if r := x.parsePort(&w); r != OK {
 		return w, r
 	}
-	if r := x.wishFamily(&w); r != OK {
+	if r := x.parseFamily(&w); r != OK {
 		return w, r
 	}
 	if w.tcp && (!x.path.Transport.stream() || w.Even || w.redeem || w.dontFragment) {
@@ -84,7 +85,7 @@ func (x *exchange) wish() (w wish, r Reason) {
 	return w, OK
 }
 
-func (x *exchange) wishPort(w *wish) Reason {
+func (x *exchange) parsePort(w *allocateOptions) Reason {
 	if value, ok := x.m.get(stun.AttrEvenPort); ok {
 		if len(value) != 1 {
 			return BadRequest
@@ -100,7 +101,7 @@ func (x *exchange) wishPort(w *wish) Reason {
 	return OK
 }
 
-func (x *exchange) wishFamily(w *wish) Reason {
+func (x *exchange) parseFamily(w *allocateOptions) Reason {
 	value, one := x.m.get(stun.AttrRequestedAddressFamily)
 	second, two := x.m.get(attrAdditionalFamily)
 	switch {
@@ -118,8 +119,8 @@ func (x *exchange) wishFamily(w *wish) Reason {
 	return OK
 }
 
-// create opens the relays of a new allocation and counts it. Whatever fails gives back what was taken before.
-func (x *exchange) create(w wish) (*Allocation, Reason) {
+// create opens the relays of a new allocation and counts it. After a failure it releases what it has taken.
+func (x *exchange) create(w allocateOptions) (*Allocation, Reason) {
 	t, user := x.t, x.cred.user
 	if w.redeem {
 		relay, ok := t.shared.take(w.token, user, x.now)
@@ -157,7 +158,7 @@ func (x *exchange) create(w wish) (*Allocation, Reason) {
 	return a, OK
 }
 
-// next is the port above an allocation's one relay address.
+// next returns the port above an allocation's only relay address.
 func next(relay [2]netip.AddrPort) netip.AddrPort {
 	for _, r := range relay {
 		if r.IsValid() {
@@ -167,7 +168,7 @@ func next(relay [2]netip.AddrPort) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// reserve keeps a port, whose quota was acquired, for the bearer of the token.
+// reserve holds a port, whose quota was acquired, for the bearer of the token.
 func (t *Table) reserve(a *Allocation, relay netip.AddrPort, expires int64) {
 	r := reservation{token: a.token, user: a.User, relay: relay, expires: expires}
 	r.token = t.shared.reserve(r)
@@ -185,23 +186,23 @@ func openFailed(err error) Reason {
 	return InsufficientCapacity
 }
 
-// lifetime is how many seconds a request gets (RFC 8656, sections 7.2, 8.2): what it asks for, between the default and the
-// maximum.
+// lifetime returns how many seconds a request is granted (RFC 8656, sections 7.2, 8.2): what it requests, but at
+// least the default and at most the maximum.
 func (x *exchange) lifetime() uint32 {
 	l := &x.policy.Lifetimes
 	seconds, present, ok := x.m.number(stun.AttrLifetime)
 	if !present || !ok {
 		seconds = 0
 	}
-	least, most := l.Default/time.Second, l.Max/time.Second
-	return uint32(min(max(time.Duration(seconds), least), most, math.MaxUint32))
+	minimum, maximum := l.Default/time.Second, l.Max/time.Second
+	return uint32(min(max(time.Duration(seconds), minimum), maximum, math.MaxUint32))
 }
 
-// allocated answers an Allocate request with what the allocation has; the same again to a retransmission.
+// allocated answers an Allocate request with the addresses of the allocation. A retransmission gets the same answer.
 func (x *exchange) allocated(a *Allocation) Reason {
 	x.open(stun.ClassSuccessResponse)
 	for family := range a.Relay {
-		if relay := a.Told(family); relay.IsValid() {
+		if relay := a.AnnouncedRelay(family); relay.IsValid() {
 			x.address(stun.AttrXORRelayedAddress, relay)
 		}
 	}
@@ -221,7 +222,7 @@ func (x *exchange) allocated(a *Allocation) Reason {
 	return x.succeed()
 }
 
-// refresh gives an allocation more time or ends it (RFC 8656, section 8.2).
+// refresh extends an allocation or ends it (RFC 8656, section 8.2).
 func (x *exchange) refresh(a *Allocation) Reason {
 	which, one := x.m.get(stun.AttrRequestedAddressFamily)
 	if one && len(which) != 4 {
@@ -253,7 +254,7 @@ func (x *exchange) refresh(a *Allocation) Reason {
 	return x.refreshed(seconds)
 }
 
-// end answers a Refresh with lifetime 0: the allocation is gone, or one of its two families.
+// end answers a Refresh with lifetime 0: it ends the allocation, or one of its two families.
 func (x *exchange) end(a *Allocation, one bool, at int) Reason {
 	if one && a.Relay[1-at].IsValid() {
 		x.t.dropFamily(a, at)
@@ -270,7 +271,8 @@ func (x *exchange) refreshed(seconds uint32) Reason {
 	return x.succeed()
 }
 
-// dropFamily takes the relay address of one family from an allocation of both, with all that goes through it.
+// dropFamily removes the relay address of one family from an allocation of both, with the permissions, channels and
+// connections that use it.
 func (t *Table) dropFamily(a *Allocation, at int) {
 	for i := len(a.channels.values) - 1; i >= 0; i-- {
 		if c := a.channels.values[i]; family(c.Peer.Addr()) == at {

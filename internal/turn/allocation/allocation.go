@@ -21,15 +21,16 @@ func family(a netip.Addr) int {
 	return V6
 }
 
-// Told is the relay address of a family as the client and its peers know it: Relay, or what stands for it in Public.
-func (a *Allocation) Told(family int) netip.AddrPort {
+// AnnouncedRelay is the relay address of a family as the client and its peers know it: Relay, or its replacement in
+// Public.
+func (a *Allocation) AnnouncedRelay(family int) netip.AddrPort {
 	if public := a.Public[family]; public.IsValid() && a.Relay[family].IsValid() {
 		return netip.AddrPortFrom(public, a.Relay[family].Port())
 	}
 	return a.Relay[family]
 }
 
-// Traffic counts user data of one direction. Its worker adds, anybody may load.
+// Traffic counts user data of one direction. Its worker adds; any goroutine may load.
 type Traffic struct {
 	Packets, Bytes atomic.Uint64
 	Last           atomic.Int64 // by the clock of the table, 0 for never
@@ -42,15 +43,15 @@ func (t *Traffic) Add(packets, bytes int, now int64) {
 	t.Last.Store(now)
 }
 
-// Allocation is one client's relay addresses with what it may reach (RFC 8656, section 2.2). Its exported fields are
-// written by the table only, but for Data and the counters.
+// Allocation is one client's relay addresses with the permissions and channels of its peers (RFC 8656, section 2.2).
+// Only the table writes its exported fields, except for Data and the counters.
 type Allocation struct {
 	ID    uint64            // below 2^53, unique in all tables
 	Path  Path              // the client's 5-tuple
-	User  string            // whom quotas count: the user id of an ephemeral credential if it has one, else the user name
+	User  string            // the user for quotas: the user id of an ephemeral credential if it has one, else the user name
 	Relay [2]netip.AddrPort // IPv4, IPv6; invalid if it has none
-	// Public is what the client was told instead of Relay's address, where a 1:1 NAT stands before it; else invalid.
-	// Relays.Open sets it, Restore has it from the record. The port is Relay's.
+	// Public is the address that the client received instead of Relay's, if a 1:1 NAT is in front of it; else invalid.
+	// Relays.Open sets it; Restore takes it from the record. The port is that of Relay.
 	Public       [2]netip.Addr
 	TCP          bool  // relays TCP (RFC 6062)
 	DontFragment bool  // its Allocate carried DONT-FRAGMENT
@@ -68,27 +69,27 @@ type Allocation struct {
 	bucket      bucket
 	slot        int32 // its number in the table
 
-	realm      string   // that its client knows
-	request    [12]byte // of the Allocate, whose retransmission gets the same answer
+	realm      string   // the realm that its client knows
+	request    [12]byte // transaction id of the Allocate; a retransmission gets the same answer
 	granted    uint32   // seconds
-	second     Reason   // why it has only one of two families, else OK
+	second     Reason   // why it has only one of two requested families, else OK
 	reservedAt int64    // when the reservation ends
-	token      uint64   // of the port it reserved
+	token      uint64   // token of the port that it reserved
 	reserved   netip.AddrPort
 }
 
-// Channel is a number that stands for a peer (RFC 8656, section 12).
+// Channel is a number that identifies a peer (RFC 8656, section 12).
 type Channel struct {
 	Number  uint16
 	Peer    netip.AddrPort
-	Cluster uint16 // what Policy.Admit gave for the peer
+	Cluster uint16 // the result of Policy.Admit for the peer
 	Expires int64  // by the clock of the table
 	Data    any    // the gateway's own state of it
 	// Suspended says that the policy does not admit the peer at the moment: nothing is relayed until it does again, or
 	// the channel expires.
 	Suspended bool
 
-	permitted bool // Events know it as bound
+	permitted bool // Events.Bound was called for it
 }
 
 // Permission lets one IP address send to an allocation (RFC 8656, section 9).
@@ -100,7 +101,7 @@ type Permission struct {
 	Suspended bool
 }
 
-// permission is a Permission with the ports of the peer that were admitted lately.
+// permission is a Permission with the ports of the peer that were admitted recently.
 type permission struct {
 	Permission
 	ports [8]admitted
@@ -110,11 +111,12 @@ type permission struct {
 
 type admitted struct{ port, cluster uint16 }
 
-// Channel gives the channel of a number, nil if it is not bound. It is not bound any more once Expire has seen its end.
+// Channel returns the channel of a number, nil if it is not bound. A channel counts as bound until Expire has removed
+// it.
 func (a *Allocation) Channel(number uint16) *Channel { return a.channels.get(number) }
 
-// Inbound says what becomes of a peer's datagram: the number of its channel, or 0 with OK for a Data indication, or
-// NoPermission, or Suspended, or Forbidden for a port that is not admitted.
+// Inbound returns what happens to a peer's datagram: the number of its channel, or 0 with OK for a Data indication,
+// or NoPermission, or Suspended, or Forbidden for a port that is not admitted.
 func (a *Allocation) Inbound(peer netip.AddrPort, now int64) (channel uint16, r Reason) {
 	p := a.permissions.get(peer.Addr())
 	if p == nil || p.Expires <= now {
@@ -132,7 +134,7 @@ func (a *Allocation) Inbound(peer netip.AddrPort, now int64) (channel uint16, r 
 	return 0, a.admit(p, peer)
 }
 
-// admit asks the policy about a peer's port, and remembers the answer until the next SetPolicy.
+// admit queries the policy about a peer's port, and caches the answer until the next SetPolicy.
 func (a *Allocation) admit(p *permission, peer netip.AddrPort) Reason {
 	port := peer.Port()
 	for i := range p.used {
@@ -150,7 +152,7 @@ func (a *Allocation) admit(p *permission, peer netip.AddrPort) Reason {
 	return OK
 }
 
-// allowed asks the policy. An IPv4 address in IPv6's clothes would slip past prefixes: nobody may reach it.
+// allowed queries the policy. An IPv4-mapped IPv6 address would bypass the IPv4 prefixes, so it is always refused.
 func (a *Allocation) allowed(peer netip.AddrPort) (cluster uint16, ok bool) {
 	admit := a.table.shared.Policy().Admit
 	if admit == nil || !peer.IsValid() || peer.Addr().Is4In6() {
@@ -159,7 +161,7 @@ func (a *Allocation) allowed(peer netip.AddrPort) (cluster uint16, ok bool) {
 	return admit(a.Path.Listener, a.TCP, peer)
 }
 
-// Cluster is the cluster of a peer that Send or Inbound just let through; 0 if there is no permission.
+// Cluster returns the cluster of a peer that Send or Inbound has just admitted; 0 if there is no permission.
 func (a *Allocation) Cluster(peer netip.AddrPort) uint16 {
 	if c := a.peers.get(peer); c != nil {
 		return c.Cluster
@@ -176,14 +178,15 @@ func (a *Allocation) Cluster(peer netip.AddrPort) uint16 {
 	return p.Cluster
 }
 
-// Allow takes bytes of user data, either direction, from the bandwidth quota. False: drop with Reason Bandwidth.
+// Allow charges bytes of user data, in either direction, to the bandwidth quota. If it returns false, drop the data
+// with Reason Bandwidth.
 func (a *Allocation) Allow(now int64, bytes int) bool { return a.bucket.take(now, bytes) }
 
-// Charge takes bytes from the bandwidth quota that another data path has relayed already. What Allow gives afterwards is
-// what they leave.
+// Charge charges bytes to the bandwidth quota that another data path has relayed already. Allow then grants the
+// remaining ones.
 func (a *Allocation) Charge(now int64, bytes int) { a.bucket.charge(now, bytes) }
 
-// Channels visits the channels, in no order.
+// Channels calls yield for each channel, in no particular order.
 func (a *Allocation) Channels(yield func(*Channel) bool) {
 	for _, c := range a.channels.values {
 		if !yield(c) {
@@ -192,7 +195,7 @@ func (a *Allocation) Channels(yield func(*Channel) bool) {
 	}
 }
 
-// Permissions visits the permissions, in no order.
+// Permissions calls yield for each permission, in no particular order.
 func (a *Allocation) Permissions(yield func(Permission) bool) {
 	for _, p := range a.permissions.values {
 		if !yield(p.Permission) {
@@ -201,8 +204,8 @@ func (a *Allocation) Permissions(yield func(Permission) bool) {
 	}
 }
 
-// Counts gives how many permissions, channels and RFC 6062 connections there are, and how many of them all are
-// suspended.
+// Counts returns how many permissions, channels and RFC 6062 connections are in force, and how many of all of them
+// are suspended.
 func (a *Allocation) Counts() (permissions, channels, connections, suspended int) {
 	for _, p := range a.permissions.values {
 		if p.Suspended {
@@ -222,7 +225,7 @@ func (a *Allocation) Counts() (permissions, channels, connections, suspended int
 	return len(a.permissions.keys), len(a.channels.keys), len(a.connections.keys), suspended
 }
 
-// bucket bounds the bytes per second of an allocation.
+// bucket limits the bytes per second of an allocation.
 type bucket struct {
 	rate.Bucket
 	bandwidth float64 // bytes per second; 0: no limit

@@ -17,16 +17,16 @@ const (
 
 const maxUser = 512 // bytes (RFC 8489, section 14.3: 508)
 
-// credential is who sent a request, and the key that protects the answer.
+// credential is the sender of a request, and the key that protects the answer.
 type credential struct {
-	user   string // whom quotas count
+	user   string // the user for quotas
 	key    key
 	sha256 bool // protects with MESSAGE-INTEGRITY-SHA256
 	valid  bool
 }
 
-// authenticate checks the long-term credential of a request (RFC 8489, section 9.2.4). The nonce comes first: without a
-// fresh one nobody learns whether a user exists, and no password is hashed.
+// authenticate checks the long-term credential of a request (RFC 8489, section 9.2.4). It checks the nonce first:
+// without a fresh one, the sender does not learn whether a user exists, and no password is hashed.
 func (x *exchange) authenticate() Reason {
 	m := &x.m
 	if m.integrity == 0 && m.integrity256 == 0 {
@@ -48,7 +48,7 @@ func (x *exchange) authenticate() Reason {
 	x.proven = true
 	x.t.shared.rates.prove(x.path.Client.Addr(), x.now)
 	if x.realm = x.policy.Realm; string(realm) != x.realm {
-		a := x.t.Find(x.path) // whose client knows the realm of before a reload
+		a := x.t.Find(x.path) // its client may know the realm from before a reload
 		if a == nil || a.realm != string(realm) {
 			return Unauthorized
 		}
@@ -57,7 +57,8 @@ func (x *exchange) authenticate() Reason {
 	return x.verify(user, sha)
 }
 
-// algorithm is how the client made its key, and whether what it says of it is consistent (RFC 8489, section 9.2.4).
+// algorithm returns how the client made its key, and whether the request's attributes about it are consistent (RFC
+// 8489, section 9.2.4).
 func (x *exchange) algorithm(nonce []byte) (sha, ok bool) {
 	list, hasList := x.m.get(stun.AttrPasswordAlgorithms)
 	one, hasOne := x.m.get(stun.AttrPasswordAlgorithm)
@@ -80,18 +81,18 @@ func passwordAlgorithms() []byte {
 	return []byte{0, algorithmMD5, 0, 0, 0, algorithmSHA256, 0, 0}
 }
 
-// knows says whether a user may exist.
+// knows reports whether a user may exist.
 func (a *Auth) knows(user string) bool {
 	_, ok := a.Users[user]
 	return a.Mode == AuthStatic && ok || a.Mode == AuthEphemeral
 }
 
-// verify finds the password that the request's integrity proves.
+// verify finds the password that matches the request's integrity attribute.
 func (x *exchange) verify(user []byte, sha bool) Reason {
 	switch x.policy.Auth.Mode {
 	case AuthStatic:
 		password, ok := x.policy.Auth.Users[string(user)]
-		if !x.proves(user, []byte(password), sha) || !ok { // in this order: an unknown user takes as long as a known one
+		if !x.proves(user, []byte(password), sha) || !ok { // in this order, so that an unknown user takes as long as a known one
 			x.cred.valid = false
 			return Unauthorized
 		}
@@ -119,8 +120,9 @@ func (x *exchange) verify(user []byte, sha bool) Reason {
 	return Unauthorized
 }
 
-// ephemeral reads a user name of the TURN REST draft: parts between colons, the first integer is the Unix second when it
-// expires, the others are the user id. Without others the whole name is.
+// ephemeral parses a user name of the TURN REST draft. Its parts are separated by colons; the first integer is the
+// Unix second at which it expires, the other parts are the user id. Without other parts, the whole name is the user
+// id.
 func ephemeral(user string) (expiry int64, id string, ok bool) {
 	parts := strings.Split(user, ":")
 	for i, part := range parts {
@@ -136,15 +138,15 @@ func ephemeral(user string) (expiry int64, id string, ok bool) {
 	return 0, "", false
 }
 
-// password is base64(HMAC-SHA1(secret, user)). The result lives until the next call.
+// password returns base64(HMAC-SHA1(secret, user)). The result is valid until the next call.
 func (c *macs) password(secret, user []byte) []byte {
 	sum := c.hmac(c.sha1, secret, nil, user)
 	c.word = base64.StdEncoding.AppendEncode(c.word[:0], sum)
 	return c.word
 }
 
-// proves says whether the request's integrity was made with a password, and keeps the key for the answer. Where a
-// request carries both attributes, SHA-256 counts.
+// proves reports whether the request's integrity was made with a password, and stores the key for the answer. If a
+// request has both integrity attributes, the SHA-256 one counts.
 func (x *exchange) proves(user, password []byte, sha bool) bool {
 	c, m := x.t.macs, &x.m
 	k := &x.cred.key
@@ -160,8 +162,8 @@ func (x *exchange) proves(user, password []byte, sha bool) bool {
 	return x.cred.valid
 }
 
-// Password is what the user of an ephemeral credential sends: base64(HMAC-SHA1(secret, user)), user being
-// "expiry[:userid]" (draft-uberti-behave-turn-rest). For tools that hand out credentials.
+// Password returns the password that belongs to the user name of an ephemeral credential: base64(HMAC-SHA1(secret,
+// user)), where user is "expiry[:userid]" (draft-uberti-behave-turn-rest). It is for tools that issue credentials.
 func Password(secret, user string) string {
 	return string(newMACs().password([]byte(secret), []byte(user)))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/pion/stun/v4"
 )
 
-// How long RFC 6062 lets things take (sections 5.2, 5.3): a connection to a peer, and its client to bind it. The first is
-// the gateway's to keep; the table forgets a Connect that it never hears of again after twice that.
+// Time limits of RFC 6062 (sections 5.2, 5.3): to connect to a peer, and for the client to bind the connection. The gateway
+// enforces the first; the table forgets a Connect without a result after twice that time.
 const (
 	connectTime = 60 * time.Second
 	bindTime    = 30 * time.Second
@@ -17,7 +17,7 @@ const (
 type connectionState uint8
 
 const (
-	connecting connectionState = iota // Relays.Connect is under way
+	connecting connectionState = iota // Relays.Connect is in progress
 	waiting                           // for ConnectionBind
 	bound
 )
@@ -35,7 +35,7 @@ type connection struct {
 	fingerprint bool
 }
 
-// connect begins a connection to a peer (RFC 6062, section 5.2). The answer comes from ConnectDone.
+// connect starts a connection to a peer (RFC 6062, section 5.2). ConnectDone creates the answer.
 func (x *exchange) connect(a *Allocation) Reason {
 	peer, ok := x.m.peer()
 	if !ok || !a.TCP || peer.Port() == 0 {
@@ -73,13 +73,14 @@ func (t *Table) connection(a *Allocation, peer netip.AddrPort, state connectionS
 	return c
 }
 
-// reschedule is changed for what no record holds.
+// reschedule is changed for state that is not part of the record.
 func (t *Table) reschedule(a *Allocation) {
 	t.due.Set(a.slot, a.soonest())
 }
 
-// ConnectDone reports the end of Relays.Connect: err nil for success. It appends the answer to the client's Connect
-// request to out; none if the allocation or the request is gone, then the caller closes the connection.
+// ConnectDone reports the result of Relays.Connect; err is nil for success. It appends the answer to the client's
+// Connect request to out. If the allocation or the request is gone, there is no answer, and the caller closes the
+// connection.
 func (t *Table) ConnectDone(a *Allocation, id uint32, err error, out []byte, now int64) (answer []byte) {
 	c := t.connections[id]
 	if c == nil || c.a != a || c.state != connecting {
@@ -103,8 +104,8 @@ func (t *Table) ConnectDone(a *Allocation, id uint32, err error, out []byte, now
 	return t.macs.seal(out, start, &c.cred, c.fingerprint)
 }
 
-// ConnectionAttempt admits a peer that connected to a TCP relay address (RFC 6062, section 5.3): the id for the
-// connection and the indication for the client. Other than OK: close the connection.
+// ConnectionAttempt admits a peer that connected to a TCP relay address (RFC 6062, section 5.3). It returns the id
+// for the connection and the indication for the client. For a Reason other than OK, the caller closes the connection.
 func (t *Table) ConnectionAttempt(a *Allocation, peer netip.AddrPort, out []byte, now int64) (id uint32, indication []byte, r Reason) {
 	if t.paths[a.Path] != a || !a.TCP {
 		return 0, out, NoAllocation
@@ -126,9 +127,9 @@ func (t *Table) ConnectionAttempt(a *Allocation, peer netip.AddrPort, out []byte
 	return c.id, t.macs.seal(out, start, &credential{}, false), OK
 }
 
-// ConnectionBind handles a ConnectionBind request on a new client connection p. With OK the caller sends the answer and
-// then joins this connection with the peer's of the id. The request must go to the table that gave the id out: see
-// ConnectionID.
+// ConnectionBind handles a ConnectionBind request on a new client connection p. With OK, the caller sends the answer
+// and then joins this connection with the peer connection of the id. The request must go to the table that assigned
+// the id, see ConnectionID.
 func (t *Table) ConnectionBind(p Path, msg, out []byte, now int64) (id uint32, answer []byte, r Reason) {
 	x, r := t.begin(p, msg, out, now)
 	if r != OK {
@@ -163,7 +164,7 @@ func (x *exchange) bind() (*connection, Reason) {
 	if c.a.User != x.cred.user {
 		return nil, x.fail(WrongCredentials)
 	}
-	if c.suspended { // it may be bound when it is resumed, within its time
+	if c.suspended { // it may be bound after it is resumed, before it expires
 		return nil, x.fail(Forbidden)
 	}
 	c.state, c.expires = bound, 0
@@ -173,8 +174,8 @@ func (x *exchange) bind() (*connection, Reason) {
 	return c, x.succeed()
 }
 
-// suspend has nothing relayed on a connection until it is resumed. A bound one then ends after as long as a permission lasts; one
-// that is still being made, at once.
+// suspend stops relaying on a connection until it is resumed. A bound connection then ends after the lifetime of a
+// permission; a connection that is still being set up ends at once.
 func (t *Table) suspend(c *connection, now int64) {
 	if c.state == connecting {
 		t.disconnect(c)
@@ -187,7 +188,7 @@ func (t *Table) suspend(c *connection, now int64) {
 	t.relays.Suspend(c.a, c.id, true)
 }
 
-// resume is for a connection whose peer is admitted again.
+// resume resumes a connection whose peer is admitted again.
 func (t *Table) resume(c *connection) {
 	if c.suspended = false; c.state == bound {
 		c.expires = 0
@@ -205,7 +206,7 @@ func (t *Table) ConnectionClosed(a *Allocation, id uint32) {
 	}
 }
 
-// disconnect ends a connection from here.
+// disconnect ends a connection from this side.
 func (t *Table) disconnect(c *connection) {
 	t.ConnectionClosed(c.a, c.id)
 	t.relays.Disconnect(c.a, c.id)

@@ -9,16 +9,16 @@
 //	└ Table (per worker)  Path (5-tuple) ──► Allocation
 //	  └ Allocation        relay addresses, permissions (by IP address), channels (by number and by peer), connections
 //
-// It hides the message format, authentication, nonces, every error code and lifetime. It implements RFC 8656 (TURN, both
+// It hides the message format, authentication, nonces, error codes and lifetimes. It implements RFC 8656 (TURN, both
 // address families, ADDITIONAL-ADDRESS-FAMILY, EVEN-PORT with RESERVATION-TOKEN), RFC 6062 (TCP relays), RFC 8489 (STUN,
-// long-term credentials with SHA-1, and SHA-256 where Policy asks for it), and the credentials of the TURN REST draft.
+// long-term credentials with SHA-1, and with SHA-256 if Policy enables it), and the credentials of the TURN REST draft.
 //
-// A Table belongs to one goroutine; Shared may be used by all. now is in nanoseconds of one clock everywhere, one that nobody
-// sets, and addresses are never IPv4-mapped IPv6. Times are exact to the calls of Expire: call it when the time it returned has come.
+// A Table belongs to one goroutine; all goroutines may use Shared. now is always in nanoseconds of the same clock, which nobody
+// can set, and addresses are never IPv4-mapped IPv6. Entries expire in calls of Expire: call it at the time that it returned.
 //
-// Limits, each with a Reason when it is reached: allocations per user and in all, permissions, channels and connections
-// per allocation, bytes per second, answers to requests without credentials per source prefix and in all. Over UDP an
-// answer to a request without valid credentials is never over three times the request. Mobility (RFC 8016), ICMP
+// Limits, each with a Reason when it is reached: allocations per user and in total, permissions, channels and connections
+// per allocation, bytes per second, answers to requests without credentials per source prefix and in total. Over UDP an
+// answer to a request without valid credentials is never larger than three times the request. Mobility (RFC 8016), ICMP
 // attributes, USERHASH and RFC 3489 (no magic cookie) are not supported.
 //
 //	shared, err := allocation.NewShared(policy, seed)

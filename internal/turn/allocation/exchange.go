@@ -7,7 +7,7 @@ import (
 	"github.com/pion/stun/v4"
 )
 
-// exchange is one request on its way to an answer.
+// exchange is one request with the answer under construction.
 type exchange struct {
 	t      *Table
 	policy *Policy
@@ -15,14 +15,14 @@ type exchange struct {
 	path   Path
 	now    int64
 	out    []byte
-	start  int // where the answer begins in out
+	start  int // offset of the answer in out
 	cred   credential
 	proven bool   // the client has shown that it receives at its address
-	realm  string // that the request's key is made with
+	realm  string // the realm in the request's key
 }
 
-// Request handles one STUN message of a client, other than Send indications and ConnectionBind requests, and appends the
-// answer (if there is one) to out. msg is neither changed nor kept.
+// Request handles one STUN message of a client, other than Send indications and ConnectionBind requests, and appends
+// the answer, if there is one, to out. It neither changes nor retains msg.
 func (t *Table) Request(p Path, msg, out []byte, now int64) (answer []byte, r Reason) {
 	x, r := t.begin(p, msg, out, now)
 	if r != OK {
@@ -38,7 +38,7 @@ func (t *Table) Request(p Path, msg, out []byte, now int64) (answer []byte, r Re
 	case stun.MethodBinding:
 		r = x.binding()
 	case stun.MethodAllocate, stun.MethodRefresh, stun.MethodCreatePermission, stun.MethodChannelBind, stun.MethodConnect:
-		r = x.turn()
+		r = x.authenticated()
 	case stun.MethodConnectionBind:
 		r = x.refuse(BadRequest)
 	default:
@@ -55,7 +55,7 @@ func (t *Table) begin(p Path, msg, out []byte, now int64) (*exchange, Reason) {
 	return x, r
 }
 
-// binding answers a Binding request (RFC 8489, section 12): the client's address as it is seen here.
+// binding answers a Binding request (RFC 8489, section 12) with the client's address as the server sees it.
 func (x *exchange) binding() Reason {
 	if x.unknown() {
 		return x.refuse(UnknownAttribute)
@@ -72,8 +72,9 @@ func (x *exchange) binding() Reason {
 	return x.unlessAmplified(OK)
 }
 
-// turn handles the requests that need credentials, in the order of RFC 8489, section 9.2.4 and RFC 8656, section 5.
-func (x *exchange) turn() Reason {
+// authenticated handles the requests that need credentials, in the order of RFC 8489, section 9.2.4 and RFC 8656,
+// section 5.
+func (x *exchange) authenticated() Reason {
 	if x.policy.Auth.Mode == AuthNone {
 		return x.refuse(BadRequest)
 	}
@@ -106,16 +107,16 @@ func (x *exchange) turn() Reason {
 	}
 }
 
-// unknown says whether the request has attributes that must be understood and are not.
+// unknown reports whether the request has comprehension-required attributes that this server does not know.
 func (x *exchange) unknown() bool {
 	x.t.unknown = x.m.unknown(x.t.unknown[:0])
 	return len(x.t.unknown) > 0
 }
 
-// refuse answers an error to a request whose sender is not known: rate limited, and over UDP at most three times the
-// request, for its source address may be another's. Where the whole answer does not fit, the reason phrase is left out, then
-// the nonce is a short one, then FINGERPRINT is left out. A request of 20 bytes has room for a realm of 16; with a longer one
-// it is answered 400, without a realm.
+// refuse answers a request of an unauthenticated sender with an error. The answer is rate limited, and over UDP at most three times
+// as long as the request, because the source address may be forged. If the whole answer does not fit, first the reason phrase is omitted, then
+// the short form of the nonce is used, then FINGERPRINT is omitted. The answer to a request of 20 bytes has space for a realm of 16; with a longer realm
+// the answer is 400 without a realm.
 func (x *exchange) refuse(r Reason) Reason {
 	if !x.t.shared.rates.allow(challenges, x.path.Client.Addr(), x.proven, x.now) {
 		return RateLimited
@@ -144,7 +145,7 @@ func (x *exchange) refuse(r Reason) Reason {
 
 func (x *exchange) challenges(r Reason) bool { return r.Code() == 401 || r == StaleNonce }
 
-// challengeSize is what challenge, where r wants it, and seal will add.
+// challengeSize is the number of bytes that challenge (if r requires it) and seal will add.
 func (x *exchange) challengeSize(r Reason, nonce int) int {
 	size := x.sealSize()
 	if x.challenges(r) {
@@ -153,7 +154,7 @@ func (x *exchange) challengeSize(r Reason, nonce int) int {
 	return size
 }
 
-// challenge adds what the client needs to authenticate; the newer algorithms only where they fit.
+// challenge adds what the client needs to authenticate. It offers the newer algorithms only if they fit.
 func (x *exchange) challenge(nonceLength int) {
 	features := x.policy.Auth.SHA256
 	if features {
@@ -176,7 +177,7 @@ func (x *exchange) challenge(nonceLength int) {
 	}
 }
 
-// fail answers an error to an authenticated client.
+// fail answers an authenticated client with an error.
 func (x *exchange) fail(r Reason) Reason {
 	x.error(r, true)
 	if r == TryAlternate {
@@ -187,14 +188,15 @@ func (x *exchange) fail(r Reason) Reason {
 	return r
 }
 
-// succeed ends a success answer that was begun with open.
+// succeed completes a success answer that was begun with open.
 func (x *exchange) succeed() Reason {
 	x.software()
 	x.seal()
 	return OK
 }
 
-// amplifies says whether the answer with so many more bytes would be over three times an unproven client's request.
+// amplifies reports whether the answer with more additional bytes would be larger than three times the request of an
+// unproven client.
 func (x *exchange) amplifies(more int) bool {
 	return x.path.Transport == UDP && !x.cred.valid && len(x.out)-x.start+more > 3*len(x.m.raw)
 }
@@ -274,7 +276,7 @@ func (x *exchange) software() {
 	}
 }
 
-// sealSize is what seal will add.
+// sealSize is the number of bytes that seal will add.
 func (x *exchange) sealSize() int {
 	size := 0
 	if x.cred.valid {
@@ -286,12 +288,13 @@ func (x *exchange) sealSize() int {
 	return size
 }
 
-// seal ends the answer: integrity where the client is known, FINGERPRINT where the request had one.
+// seal completes the answer: it adds integrity if the client is authenticated, and FINGERPRINT if the request had
+// one.
 func (x *exchange) seal() {
 	x.out = x.t.macs.seal(x.out, x.start, &x.cred, x.m.fingerprint)
 }
 
-// seal ends the message that begins at start.
+// seal completes the message that begins at start.
 func (c *macs) seal(out []byte, start int, cred *credential, fingerprint bool) []byte {
 	at := len(out) - start
 	switch {

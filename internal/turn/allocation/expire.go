@@ -1,12 +1,12 @@
 package allocation
 
-// Expire ends what is over at now and returns when it must be called again; 0 if nothing waits.
+// Expire removes what has expired at now. It returns when it must be called again; 0 if nothing will expire.
 func (t *Table) Expire(now int64) (next int64) {
 	for slot, due, ok := t.due.First(); ok && due <= now; slot, due, ok = t.due.First() {
 		t.expire(t.slots.At(slot), now)
 	}
 	for len(t.reservations) > 0 && t.reservations[0].expires <= now {
-		t.lapse(t.reservations[0].token)
+		t.expireReservation(t.reservations[0].token)
 		t.reservations = t.reservations[1:]
 	}
 	if _, due, ok := t.due.First(); ok {
@@ -18,13 +18,13 @@ func (t *Table) Expire(now int64) (next int64) {
 	return next
 }
 
-func (t *Table) lapse(token uint64) {
-	if relay, ok := t.shared.lapse(token); ok {
+func (t *Table) expireReservation(token uint64) {
+	if relay, ok := t.shared.expireReservation(token); ok {
 		t.relays.Release(relay)
 	}
 }
 
-// expire ends what is over of one allocation, or itself.
+// expire removes what has expired of one allocation, or the allocation itself.
 func (t *Table) expire(a *Allocation, now int64) {
 	if a.Expires <= now {
 		t.Delete(a, Expired)
@@ -48,7 +48,7 @@ func (t *Table) expire(a *Allocation, now int64) {
 	t.changed(a)
 }
 
-// soonest is when something of an allocation ends first.
+// soonest returns the earliest time at which a part of an allocation expires.
 func (a *Allocation) soonest() int64 {
 	next := a.Expires
 	for _, c := range a.channels.values {

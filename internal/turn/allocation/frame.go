@@ -21,7 +21,7 @@ const (
 // Channel numbers (RFC 8656, section 12).
 const (
 	MinChannel = 0x4000
-	MaxChannel = 0x7FFF // RFC 5766, section 11: its clients (coturn's own too) use all of it; RFC 8656 asks for 0x4FFF at most
+	MaxChannel = 0x7FFF // RFC 5766, section 11: its clients (also coturn's) use the whole range; RFC 8656 allows 0x4FFF at most
 )
 
 // ChannelHeaderSize is the size of a ChannelData header; DataHeaderMax the size of the longest Data indication's.
@@ -30,7 +30,7 @@ const (
 	DataHeaderMax     = 48
 )
 
-// ParseChannelData takes a ChannelData message apart (RFC 8656, section 12.4). Padding after the payload is ignored.
+// ParseChannelData parses a ChannelData message (RFC 8656, section 12.4). Padding after the payload is ignored.
 func ParseChannelData(b []byte) (number uint16, payload []byte, r Reason) {
 	if len(b) < ChannelHeaderSize {
 		return 0, nil, Malformed
@@ -77,11 +77,12 @@ func appendHeader(dst []byte, kind uint16, length int, id [12]byte) []byte {
 	return append(dst, id[:]...)
 }
 
-// Padding is how many bytes fill size up to a multiple of four.
+// Padding returns how many bytes extend size to a multiple of four.
 func Padding(size int) int { return -size & 3 }
 
-// FrameSize tells from at least 4 bytes how long the STUN or ChannelData message that they begin is on a stream,
-// padding included (RFC 8656, section 12.5). False: neither, the stream cannot be read on.
+// FrameSize returns the length of a STUN or ChannelData message on a stream, including padding (RFC 8656, section
+// 12.5), from its first 4 bytes or more. It returns false if it is neither; the stream then cannot be parsed any
+// further.
 func FrameSize(head []byte) (size int, ok bool) {
 	if len(head) < 4 {
 		return 0, false
@@ -96,7 +97,8 @@ func FrameSize(head []byte) (size int, ok bool) {
 	return 0, false
 }
 
-// ConnectionID reads CONNECTION-ID from a ConnectionBind request, unverified, so that the gateway can find the worker.
+// ConnectionID reads CONNECTION-ID from a ConnectionBind request without verifying the request, so that the gateway
+// can find the worker.
 func ConnectionID(msg []byte) (id uint32, ok bool) {
 	m, r := parse(msg)
 	if r != OK || m.method != stun.MethodConnectionBind || m.class != stun.ClassRequest {

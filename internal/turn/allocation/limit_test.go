@@ -322,8 +322,8 @@ func TestUnprovenSourcesEvictNoProvenOne(t *testing.T) {
 				proven++
 			}
 		}
-		if proven != rateWays-1 {
-			t.Fatalf("%d proven sources in a set of %d, want all but one", proven, rateWays)
+		if proven != rateSlots-1 {
+			t.Fatalf("%d proven sources in a set of %d, want all but one", proven, rateSlots)
 		}
 	}
 	if !r.allow(challenges, flooder(-5000).Addr(), false, w.now+2e9) {

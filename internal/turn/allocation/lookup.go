@@ -1,6 +1,6 @@
 package allocation
 
-// lookup is a small map: a list that is searched in order, and an index beside it once it is long.
+// lookup is a small map: a list that is searched in order, with an additional index once it is long.
 type lookup[K comparable, V any] struct {
 	keys   []K
 	values []V
@@ -24,7 +24,7 @@ func (l *lookup[K, V]) find(k K) int {
 	return -1
 }
 
-// get gives the value of a key, or the zero value.
+// get returns the value of a key, or the zero value.
 func (l *lookup[K, V]) get(k K) (v V) {
 	if i := l.find(k); i >= 0 {
 		return l.values[i]
@@ -32,7 +32,7 @@ func (l *lookup[K, V]) get(k K) (v V) {
 	return v
 }
 
-// put adds a key that is not there yet.
+// put adds a key that is not in the map yet.
 func (l *lookup[K, V]) put(k K, v V) {
 	l.keys, l.values = append(l.keys, k), append(l.values, v)
 	if l.index != nil {
@@ -45,7 +45,7 @@ func (l *lookup[K, V]) put(k K, v V) {
 	}
 }
 
-// drop removes a key; the last one takes its place.
+// drop removes a key and moves the last entry to its position.
 func (l *lookup[K, V]) drop(k K) {
 	i := l.find(k)
 	if i < 0 {

@@ -11,7 +11,7 @@ import (
 
 const blockSize = 64 // of SHA-1 and SHA-256
 
-// macs computes hashes in place, one table's goroutine at a time: a flood of requests makes no garbage.
+// macs computes hashes in place for one table's goroutine, so that a flood of requests allocates nothing.
 type macs struct {
 	md5, sha1, sha256 hash.Hash
 	pad               [blockSize]byte
@@ -22,7 +22,7 @@ type macs struct {
 
 func newMACs() *macs { return &macs{md5: md5.New(), sha1: sha1.New(), sha256: sha256.New()} }
 
-// hmac is HMAC (RFC 2104) of head and body. The result lives until the next call.
+// hmac returns HMAC (RFC 2104) of head and body. The result is valid until the next call.
 func (c *macs) hmac(h hash.Hash, key, head, body []byte) []byte {
 	if len(key) > blockSize {
 		h.Reset()
@@ -31,27 +31,28 @@ func (c *macs) hmac(h hash.Hash, key, head, body []byte) []byte {
 	}
 	clear(c.pad[:])
 	copy(c.pad[:], key)
-	c.turn(0x36)
+	c.xorPad(0x36)
 	h.Reset()
 	h.Write(c.pad[:])
 	h.Write(head)
 	h.Write(body)
 	inner := h.Sum(c.sum[:0])
-	c.turn(0x36 ^ 0x5c)
+	c.xorPad(0x36 ^ 0x5c)
 	h.Reset()
 	h.Write(c.pad[:])
 	h.Write(inner)
 	return h.Sum(c.sum[:0])
 }
 
-func (c *macs) turn(with byte) {
+func (c *macs) xorPad(with byte) {
 	for i := range c.pad {
 		c.pad[i] ^= with
 	}
 }
 
-// integrity is the MESSAGE-INTEGRITY (or, with SHA-256, the other) of raw up to an offset, where the attribute of size
-// bytes stands or will stand: the length in the header counts it (RFC 8489, sections 14.5, 14.6).
+// integrity returns the MESSAGE-INTEGRITY (or, with SHA-256, the MESSAGE-INTEGRITY-SHA256) of raw up to an offset at
+// which the attribute of size bytes is or will be. The length in the header includes the attribute (RFC 8489,
+// sections 14.5, 14.6).
 func (c *macs) integrity(h hash.Hash, key, raw []byte, at, size int) []byte {
 	head := c.head[:4]
 	copy(head, raw[:2])
@@ -59,7 +60,8 @@ func (c *macs) integrity(h hash.Hash, key, raw []byte, at, size int) []byte {
 	return c.hmac(h, key, head, raw[4:at])
 }
 
-// longTerm is the key of a long-term credential (RFC 8489, sections 9.2.2, 18.5.1): the hash of user:realm:password.
+// longTerm computes the key of a long-term credential (RFC 8489, sections 9.2.2, 18.5.1): the hash of
+// user:realm:password.
 func (c *macs) longTerm(k *key, user, realm, password []byte, sha bool) {
 	h := c.md5
 	if sha {

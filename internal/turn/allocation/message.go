@@ -17,18 +17,18 @@ const (
 	sha256Size      = 32
 )
 
-// Attributes of RFC 8656 that the library does not name.
+// Attributes of RFC 8656 without a constant in the library.
 const (
 	attrAdditionalFamily = stun.AttrType(0x8000)
 	attrAddressErrorCode = stun.AttrType(0x8001)
 )
 
-// message is a parsed STUN message (RFC 8489, section 5). It is part of the bytes it was parsed from.
+// message is a parsed STUN message (RFC 8489, section 5). It aliases the bytes from which it was parsed.
 type message struct {
 	raw          []byte
 	method       stun.Method
 	class        stun.MessageClass
-	end          int // where the attributes end that count: before the first integrity or FINGERPRINT
+	end          int // end of the attributes that count: the first integrity attribute or FINGERPRINT
 	integrity    int // offset of MESSAGE-INTEGRITY, 0 if it has none
 	integrity256 int // offset of MESSAGE-INTEGRITY-SHA256
 	fingerprint  bool
@@ -37,8 +37,8 @@ type message struct {
 // id is the transaction id.
 func (m *message) id() (id [12]byte) { return [12]byte(m.raw[8:headerSize]) }
 
-// parse takes the frame of a message apart and checks FINGERPRINT. Attributes behind an integrity attribute are not
-// protected and therefore skipped (RFC 8489, section 14.5).
+// parse parses the structure of a message and checks FINGERPRINT. Attributes behind an integrity attribute are not
+// protected and therefore ignored (RFC 8489, section 14.5).
 func parse(b []byte) (m message, r Reason) {
 	if len(b) < headerSize || b[0]&0xC0 != 0 {
 		return m, Malformed
@@ -65,7 +65,7 @@ func parse(b []byte) (m message, r Reason) {
 	return m, OK
 }
 
-// note remembers where the attributes are that protect the message.
+// note records the offsets of the attributes that protect the message.
 func (m *message) note(at int, kind stun.AttrType, value []byte) Reason {
 	switch kind {
 	case stun.AttrMessageIntegrity:
@@ -96,7 +96,7 @@ func (m *message) note(at int, kind stun.AttrType, value []byte) Reason {
 	return OK
 }
 
-// attribute reads the attribute at an offset and gives the next one's; 0 if it does not fit.
+// attribute reads the attribute at an offset and returns the offset of the next one; 0 if it does not fit.
 func attribute(b []byte, at int) (kind stun.AttrType, value []byte, next int) {
 	if len(b)-at < attributeHeader {
 		return 0, nil, 0
@@ -109,7 +109,7 @@ func attribute(b []byte, at int) (kind stun.AttrType, value []byte, next int) {
 	return stun.AttrType(binary.BigEndian.Uint16(b[at:])), b[start : start+size : start+size], next
 }
 
-// get gives the first attribute of a kind.
+// get returns the first attribute of a kind.
 func (m *message) get(want stun.AttrType) (value []byte, ok bool) {
 	for at := headerSize; at < m.end; {
 		kind, value, next := attribute(m.raw, at)
@@ -144,7 +144,7 @@ func (m *message) peer() (peer netip.AddrPort, ok bool) {
 	return readXORAddress(value, m.raw)
 }
 
-// unknown appends the comprehension-required attributes that nobody here understands (RFC 8489, section 6.3.1).
+// unknown appends the comprehension-required attributes that this package does not know (RFC 8489, section 6.3.1).
 func (m *message) unknown(list []stun.AttrType) []stun.AttrType {
 	for at := headerSize; at < m.end; {
 		kind, _, next := attribute(m.raw, at)

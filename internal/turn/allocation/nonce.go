@@ -6,14 +6,14 @@ import (
 	"net/netip"
 )
 
-// A nonce is the second it was made and a MAC of that and the client's IP address, in base64. The server keeps nothing. The
-// port is left out: a client of RFC 6062 uses one nonce on many connections.
+// A nonce is the second in which it was made and a MAC of that second and the client's IP address, in base64. The server stores nothing. The
+// port is not part of it, because a client of RFC 6062 uses one nonce on many connections.
 //
 //	[ obMatJos2 gAAB ] base64( seconds(4) mac(8) )      in brackets: only where PASSWORD-ALGORITHMS is offered
-//	base64( steps(2) mac(4) )                           where the answer to a small request has no room for more
+//	base64( steps(2) mac(4) )                           if the answer to a small request has no space for more
 //
-// A step is four seconds; only the lower 16 bits of their number are sent, the MAC is made with all of them. Who guesses one of
-// the 2^32 short MACs has the rate limit of a proven source in another's name, and no credentials.
+// A step is four seconds. Only the lower 16 bits of the step number are sent; the MAC covers all bits. A sender who guesses one of
+// the 2^32 short MACs gets the rate limit of a proven source under a forged address, but no credentials.
 const (
 	nonceRaw  = 12
 	nonceSize = 16
@@ -23,8 +23,8 @@ const (
 	nonceStep      = 4 // seconds
 
 	nonceCookie = "obMatJos2" // RFC 8489, section 9.2
-	// Bit 0 of the security features, password algorithms. The text counts from the left, the RFC's test vector from the
-	// right: so both.
+	// Bit 0 of the security features: password algorithms. The RFC's text counts bits from the left, its test vector from the
+	// right, so both bits are set.
 	nonceFeatures = "gAAB"
 )
 
@@ -46,7 +46,7 @@ func (c *macs) nonceMAC(key, seconds []byte, client netip.Addr) []byte {
 	return c.hmac(c.sha256, key, head, c.text)[:nonceRaw-4]
 }
 
-// appendShortNonce appends the shortest nonce.
+// appendShortNonce appends a nonce in the short form.
 func (c *macs) appendShortNonce(dst []byte, keys [][]byte, client netip.Addr, now int64) []byte {
 	var raw [shortNonceRaw]byte
 	var steps [4]byte
@@ -56,7 +56,7 @@ func (c *macs) appendShortNonce(dst []byte, keys [][]byte, client netip.Addr, no
 	return base64.RawURLEncoding.AppendEncode(dst, raw[:])
 }
 
-// nonceHolds verifies a nonce. A nonce from the future (a clock set back) holds for a minute only.
+// nonceHolds verifies a nonce. A nonce from the future (after a clock was set back) is valid for a minute only.
 func (c *macs) nonceHolds(nonce []byte, p *Policy, client netip.Addr, now int64) bool {
 	if nonceHasFeatures(nonce) {
 		nonce = nonce[len(nonceCookie)+len(nonceFeatures):]
@@ -93,7 +93,7 @@ func (c *macs) nonceHolds(nonce []byte, p *Policy, client netip.Addr, now int64)
 	return false
 }
 
-// nonceHasFeatures says whether this server offered PASSWORD-ALGORITHMS with the nonce.
+// nonceHasFeatures reports whether this server offered PASSWORD-ALGORITHMS with the nonce.
 func nonceHasFeatures(nonce []byte) bool {
 	const prefix = nonceCookie + nonceFeatures
 	return len(nonce) > len(prefix) && string(nonce[:len(prefix)]) == prefix

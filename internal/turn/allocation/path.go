@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Transport is how a client speaks to the server.
+// Transport is the transport protocol between a client and the server.
 type Transport uint8
 
 // The four transports of RFC 8656, section 3.1 and RFC 7350.
@@ -45,11 +45,11 @@ func (t *Transport) UnmarshalText(text []byte) error {
 	return fmt.Errorf("transport %.16q is none of udp, tcp, tls, dtls", text)
 }
 
-// stream says that the client's address is proven by the transport's own handshake.
+// stream reports whether the transport's own handshake proves the client's address.
 func (t Transport) stream() bool { return t == TCP || t == TLS }
 
-// Path is the client's 5-tuple (RFC 8656, section 2). Listener is a small id that the gateway gives and does not reuse
-// while the process lives; records carry the listener's name instead.
+// Path is the client's 5-tuple (RFC 8656, section 2). Listener is a small id that the gateway assigns and does not
+// reuse while the process lives; records contain the listener's name instead.
 type Path struct {
 	Client    netip.AddrPort `json:"client"`
 	Server    netip.AddrPort `json:"server"`

@@ -6,13 +6,13 @@ import (
 	"github.com/pion/stun/v4"
 )
 
-// admission is a peer of a request that was checked, before anything is changed.
+// admission is a checked peer of a request, before anything is changed.
 type admission struct {
 	peer    netip.AddrPort
 	cluster uint16
 }
 
-// createPermission installs or refreshes permissions, all of the request or none (RFC 8656, section 10.2).
+// createPermission installs or refreshes either all permissions of the request or none (RFC 8656, section 10.2).
 func (x *exchange) createPermission(a *Allocation) Reason {
 	peers := x.t.peers[:0]
 	for at := headerSize; at < x.m.end; {
@@ -47,7 +47,7 @@ func (x *exchange) createPermission(a *Allocation) Reason {
 	return x.succeed()
 }
 
-// check says whether an allocation may reach a peer, port 0 for any of its ports.
+// check reports whether an allocation may reach a peer; port 0 stands for any of its ports.
 func (a *Allocation) check(peer netip.AddrPort) (cluster uint16, r Reason) {
 	if peer.Addr().Is4In6() {
 		return 0, Forbidden
@@ -62,19 +62,20 @@ func (a *Allocation) check(peer netip.AddrPort) (cluster uint16, r Reason) {
 	return cluster, OK
 }
 
-// roomFor counts the peers that have no permission yet; one named twice counts twice.
-func (a *Allocation) roomFor(peers []admission, most int) bool {
+// roomFor reports whether the peers that have no permission yet fit under limit. A peer that occurs twice counts
+// twice.
+func (a *Allocation) roomFor(peers []admission, limit int) bool {
 	more := 0
 	for _, p := range peers {
 		if a.permissions.get(p.peer.Addr()) == nil {
 			more++
 		}
 	}
-	return more == 0 || len(a.permissions.keys)+more <= most
+	return more == 0 || len(a.permissions.keys)+more <= limit
 }
 
-// permit installs or refreshes a permission of an admitted peer. Channels of the peer are told to Events again if it had
-// run out or was suspended.
+// permit installs or refreshes a permission of an admitted peer. If it had expired or was suspended, Events.Bound is
+// called for the channels of the peer.
 func (t *Table) permit(a *Allocation, peer netip.Addr, cluster uint16, expires int64) {
 	p := a.permissions.get(peer)
 	if p == nil {
@@ -89,7 +90,7 @@ func (t *Table) permit(a *Allocation, peer netip.Addr, cluster uint16, expires i
 	}
 }
 
-// show tells that a channel may be offloaded, once, if it is admitted and its peer may send.
+// show calls Events.Bound for a channel, once, if it is admitted and its peer has a permission.
 func (t *Table) show(a *Allocation, c *Channel) {
 	p := a.permissions.get(c.Peer.Addr())
 	if p != nil && !p.Suspended && !c.Suspended && !c.permitted {
@@ -98,17 +99,17 @@ func (t *Table) show(a *Allocation, c *Channel) {
 	}
 }
 
-// forbid removes a permission. Channels of its peer stay, for what the client sends.
+// forbid removes a permission. Channels of its peer stay, because the client may still send on them.
 func (t *Table) forbid(a *Allocation, p *permission) {
 	a.permissions.drop(p.Peer)
-	t.hideAll(a, p.Peer)
+	t.withdrawAll(a, p.Peer)
 }
 
-// hideAll hides the channels of a peer's address.
-func (t *Table) hideAll(a *Allocation, peer netip.Addr) {
+// withdrawAll withdraws the channels of a peer's address.
+func (t *Table) withdrawAll(a *Allocation, peer netip.Addr) {
 	for _, c := range a.channels.values {
 		if c.Peer.Addr() == peer {
-			t.hide(a, c)
+			t.withdraw(a, c)
 		}
 	}
 }
@@ -127,7 +128,7 @@ func (x *exchange) channelBind(a *Allocation) Reason {
 	}
 	c := a.channels.get(uint16(number))
 	if other := a.peers.get(peer); c != other {
-		return x.fail(BadRequest) // the number is another peer's, or the peer has another number
+		return x.fail(BadRequest) // the number belongs to another peer, or the peer has another number
 	}
 	if !a.roomFor([]admission{{peer: peer}}, x.policy.Quotas.Permissions) || c == nil && len(a.channels.keys) >= x.policy.Quotas.Channels {
 		return x.fail(InsufficientCapacity)
@@ -148,19 +149,19 @@ func (x *exchange) channelBind(a *Allocation) Reason {
 func (t *Table) unbind(a *Allocation, c *Channel) {
 	a.channels.drop(c.Number)
 	a.peers.drop(c.Peer)
-	t.hide(a, c)
+	t.withdraw(a, c)
 }
 
-// hide tells that a channel must not be offloaded any more, once.
-func (t *Table) hide(a *Allocation, c *Channel) {
+// withdraw calls Events.Unbound for a channel, once: it must no longer be offloaded.
+func (t *Table) withdraw(a *Allocation, c *Channel) {
 	if c.permitted {
 		c.permitted = false
 		t.events.Unbound(a, c)
 	}
 }
 
-// Send takes a Send indication apart (RFC 8656, section 11.2): from which allocation to which peer goes what. payload
-// is part of msg.
+// Send parses a Send indication (RFC 8656, section 11.2) and returns the allocation, the peer and the payload, which
+// aliases msg.
 func (t *Table) Send(p Path, msg []byte, now int64) (a *Allocation, peer netip.AddrPort, payload []byte, r Reason) {
 	m, r := parse(msg)
 	if r != OK {

@@ -8,64 +8,68 @@ import (
 	"unicode/utf8"
 )
 
-// Policy is what a server allows. It is immutable: change a copy and hand it to Shared.SetPolicy.
+// Policy is what a server allows. It is immutable: change a copy and pass it to Shared.SetPolicy.
 type Policy struct {
 	Realm    string // at most MaxRealm bytes; "" is "weir"
 	Software string // the SOFTWARE attribute of answers, at most 128 bytes; "" sends none
 	Auth     Auth
-	// NonceKeys sign nonces: the first signs, all verify, so that a key can be changed without a 438 for everybody.
-	// At least one of 16 bytes or more, unless Auth.Mode is AuthNone. Processes that share keys share nonces.
+	// NonceKeys sign nonces. The first one signs and all of them verify, so that a key can be changed without
+	// answering 438 to all clients. There must be at least one of 16 bytes or more, unless Auth.Mode is AuthNone.
+	// Processes that share keys accept each other's nonces.
 	NonceKeys       [][]byte
 	Quotas          Quotas
 	Unauthenticated RateLimit
 	Lifetimes       Lifetimes
-	// Admit says whether a listener's clients may reach a peer, and through which cluster. Port 0 asks about any port.
-	// It is called from every worker at once, for requests and for the first packets of a peer's port. Nil admits none.
+	// Admit returns whether a listener's clients may reach a peer, and through which cluster. Port 0 stands for any
+	// port. All workers call it concurrently, for requests and for the first packets of a peer's port. With nil, no
+	// peer is admitted.
 	Admit func(listener uint16, tcp bool, peer netip.AddrPort) (cluster uint16, ok bool)
-	// Wall is the time in Unix nanoseconds, which ephemeral credentials go by. Nil: the time that the tables are given.
+	// Wall is the time in Unix nanoseconds for the expiry of ephemeral credentials. With nil, the tables' time is
+	// used.
 	Wall func() int64
-	// Draining refuses new allocations: 300 with Alternate where it is valid and of the client's family, else 508.
+	// Draining refuses new allocations: with 300 and Alternate if that is valid and of the client's family, else with
+	// 508.
 	Draining  bool
 	Alternate netip.AddrPort
 }
 
-// AuthMode is how clients prove who they are.
+// AuthMode is how clients authenticate.
 type AuthMode uint8
 
-// The modes. The zero mode refuses everybody, so that a forgotten setting opens nothing.
+// The modes. The zero mode refuses all clients, so that a missing setting allows nothing.
 const (
 	AuthStatic    AuthMode = iota // Users
 	AuthEphemeral                 // Secrets: user "expiry[:userid]", password base64(HMAC-SHA1(secret, user))
 	AuthNone                      // STUN Binding only: everything else is answered 400
 )
 
-// Auth is the credentials that hold.
+// Auth is the valid credentials.
 type Auth struct {
 	Mode    AuthMode
 	Users   map[string]string // AuthStatic: name to password
 	Secrets []string          // AuthEphemeral: any of them verifies, so that a secret can be changed
-	// SHA256 offers PASSWORD-ALGORITHMS and MESSAGE-INTEGRITY-SHA256 (RFC 8489, section 9.2) to clients that send
-	// requests big enough for the longer answer. SHA-1 and MD5 stay allowed.
+	// SHA256 offers PASSWORD-ALGORITHMS and MESSAGE-INTEGRITY-SHA256 (RFC 8489, section 9.2) to clients whose
+	// requests are large enough for the longer answer. SHA-1 and MD5 remain allowed.
 	SHA256 bool
 }
 
-// Quotas bound what clients may hold. A field of 0 means the default in brackets, a negative one no limit.
+// Quotas limit what clients may hold. A field of 0 means the default in brackets, a negative one no limit.
 type Quotas struct {
-	Allocations        int     // in all, all workers together (no limit)
+	Allocations        int     // in total of all workers (no limit)
 	AllocationsPerUser int     // by user id (no limit)
 	Permissions        int     // per allocation (256), 4096 at most
 	Channels           int     // per allocation (256), 4096 at most
 	Connections        int     // RFC 6062 connections per allocation (64)
 	Bandwidth          float64 // user data of both directions in bytes per second per allocation (no limit)
-	Burst              int     // bytes that may come at once (a quarter second of Bandwidth, at least 64 KiB)
+	Burst              int     // bytes that may pass at once (a quarter second of Bandwidth, at least 64 KiB)
 }
 
-// RateLimit bounds the answers to requests without valid credentials. A field of 0 means the default in brackets, a
+// RateLimit limits the answers to requests without valid credentials. A field of 0 means the default in brackets, a
 // negative rate no limit. A source is an IPv4 address or an IPv6 /64. It is proven for ten minutes after it returned a
-// nonce, and while it speaks over TCP, TLS or DTLS. The table of sources has a fixed size and this order of eviction:
-// unproven sources first, of them the one whose budgets are nearest to full (Stats.Displaced counts those that were not
-// full); a proven source only for another proven one, where seven of the eight places of a set are proven: the one that
-// was silent longest.
+// nonce, and while it uses TCP, TLS or DTLS. The table of sources has a fixed size and this order of eviction:
+// unproven sources are evicted first, and of those the one whose budgets are nearest to full (Stats.Displaced counts those that were not
+// full). A proven source is evicted only for another proven one, if seven of the eight entries of a set are proven; then the one that
+// was silent longest is evicted.
 type RateLimit struct {
 	PerPrefix      float64 // answers per second for one unproven source, but for Binding requests (100)
 	PrefixBurst    int     // (1000)
@@ -78,20 +82,20 @@ type RateLimit struct {
 
 // Lifetimes are how long things last. 0 means the default in brackets.
 type Lifetimes struct {
-	Default    time.Duration // an allocation whose client asks for none or less (10 min)
+	Default    time.Duration // an allocation whose client requests none or less (10 min)
 	Max        time.Duration // the longest (1 h)
 	Permission time.Duration // (5 min)
 	Channel    time.Duration // (10 min)
-	Nonce      time.Duration // then 438 (1 h)
+	Nonce      time.Duration // a nonce, then the answer is 438 (1 h)
 }
 
 const maxText = 128
 
-// MaxRealm is the longest realm in bytes. The Allocate that a client sends first, 28 bytes with REQUESTED-TRANSPORT, is answered
-// with realm and nonce in at most three times as many.
+// MaxRealm is the longest realm in bytes. With it, the answer to a client's first Allocate, which has 28 bytes with REQUESTED-TRANSPORT,
+// contains realm and nonce and is at most three times as long.
 const MaxRealm = 3*(headerSize+attributeHeader+4) - headerSize - (attributeHeader + 4) - attributeHeader - (attributeHeader + shortNonceSize)
 
-// withDefaults checks a policy and fills in what is 0.
+// withDefaults checks a policy and replaces zero values by the defaults.
 func (p Policy) withDefaults() (*Policy, error) {
 	if p.Realm == "" {
 		p.Realm = "weir"

@@ -291,14 +291,14 @@ func (m *model) compare() error {
 				return fmt.Errorf("channel %#x is %+v, want %v", n, ch, v)
 			}
 		}
-		if err := m.hears(c, a, m.peer()); err != nil {
+		if err := m.checkInbound(c, a, m.peer()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *model) hears(c *modelClient, a *Allocation, peer netip.AddrPort) error {
+func (m *model) checkInbound(c *modelClient, a *Allocation, peer netip.AddrPort) error {
 	want, number := OK, uint16(0)
 	if c.permissions[peer.Addr()] == 0 {
 		want = NoPermission

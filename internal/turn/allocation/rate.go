@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// rates bounds answers to requests without valid credentials, so that nobody can have this server flood a third party.
+// rates limits answers to requests without valid credentials, so that this server cannot be used to flood a third party.
 //
-// A source (an IPv4 address or an IPv6 /64) is proven when it lately returned a nonce of ours, which only its own address
-// receives, or spoke over a transport with a handshake. A proven source has a large budget of its own and draws on no other.
+// A source (an IPv4 address or an IPv6 /64) is proven if it recently returned a nonce of this server, which only its own address
+// receives, or used a transport with a handshake. A proven source has a large budget of its own and uses no other.
 // An unproven source has two small budgets, one for Binding requests and one for all others, so that keep-alives of NAT
 // bindings never use up the answers of new sessions. Each of the two also has a budget for all unproven sources together:
 //
-//   - Sources at first sight get at most half of it. A flood from invented addresses consists of them, while a real client
-//     asks again: then it has been seen, and draws on the other half.
-//   - When less than half of it is left, a source must wait longer between two answers, up to maxInterval. A flood from
+//   - Sources without an entry get at most half of it. A flood from forged addresses consists of such sources, while a real client
+//     retransmits: then it has an entry, and uses the other half.
+//   - If less than half of it is left, a source must wait longer between two answers, up to maxInterval. A flood from
 //     few addresses is thus slowed down, while a source that has had no answer yet gets one.
 //
-// Each budget is one number, the time at which it will be full again (GCRA): an answer is let through while that lies at
-// most a burst ahead.
+// Each budget is one number, the time at which it will be full again (GCRA): an answer is allowed while that time is at
+// most a burst in the future.
 //
-// The table has a fixed size: sources fall in sets of eight by a keyed hash. In a full set a source makes room as follows:
-// unproven sources go first, of them the one whose budgets are nearest to full. An unproven source never takes the place of
-// a proven one, and at least one place in eight is left for unproven sources. A newly proven source takes the place of the
-// proven source that was silent longest where seven are proven.
+// The table has a fixed size: a keyed hash assigns sources to sets of eight. A full set evicts in this order:
+// unproven sources are evicted first, and of those the one whose budgets are nearest to full. An unproven source never replaces
+// a proven one, and at least one entry in eight is left for unproven sources. A newly proven source replaces the
+// proven source that was silent longest if seven are proven.
 type rates struct {
 	secret     [2]uint64
 	sets       []rateSet
@@ -49,34 +49,34 @@ const (
 )
 
 const (
-	rateWays    = 8                // sources in a set
+	rateSlots   = 8                // sources in a set
 	provenTime  = 10 * time.Minute // how long a source stays proven; clients refresh more often
 	maxInterval = 10 * time.Second // the longest wait between two answers to an unproven source when totals run out
 )
 
 type rateSet struct {
 	mu      sync.Mutex
-	sources [rateWays]rateSource
+	sources [rateSlots]rateSource
 }
 
-// rateSource is what is known of one source. Times are those of the table; 0 is never.
+// rateSource is the state of one source. Times are those of the table; 0 means never.
 type rateSource struct {
 	key      uint64
-	proven   int64          // until when
-	full     [budgets]int64 // when the budget is full again
+	proven   int64          // time until which it is proven
+	full     [budgets]int64 // time at which each budget is full again
 	answered [budgets]int64
 }
 
-// rateLimits are nanoseconds per answer and per burst; a cost of 0 is no limit.
+// rateLimits are nanoseconds per answer and per burst; a cost of 0 means no limit.
 type rateLimits struct {
 	unproven [budgets]rateLimit
 	proven   rateLimit
-	total    rateLimit // each budget has as much
+	total    rateLimit // each of the two budgets has this limit
 }
 
 type rateLimit struct{ cost, burst int64 }
 
-// withheld is WithheldStats while it is counted.
+// withheld counts WithheldStats.
 type withheld struct{ unproven, bindings, total, proven atomic.Uint64 }
 
 func (w *withheld) stats() WithheldStats {
@@ -84,8 +84,8 @@ func (w *withheld) stats() WithheldStats {
 }
 
 func newRates(prefixes int, random *rand.ChaCha8) *rates {
-	const most = 1 << 22
-	sets := max((min(prefixes, most)+rateWays-1)/rateWays, 1)
+	const maxPrefixes = 1 << 22
+	sets := max((min(prefixes, maxPrefixes)+rateSlots-1)/rateSlots, 1)
 	return &rates{secret: [2]uint64{random.Uint64(), random.Uint64() | 1}, sets: make([]rateSet, sets)}
 }
 
@@ -98,7 +98,7 @@ func (r *rates) set(l RateLimit) {
 	r.limits.Store(limits)
 }
 
-// newRateLimit bounds the time that a burst takes to come back to 11 days.
+// newRateLimit limits the time in which a burst is replenished to 11 days.
 func newRateLimit(perSecond float64, burst int) rateLimit {
 	if perSecond <= 0 {
 		return rateLimit{}
@@ -108,7 +108,7 @@ func newRateLimit(perSecond float64, burst int) rateLimit {
 	return l
 }
 
-// allow takes one answer from the budgets of a source. proven: the request itself proves its source.
+// allow charges one answer to the budgets of a source. proven means that the request itself proves its source.
 func (r *rates) allow(b budget, source netip.Addr, proven bool, now int64) bool {
 	l := r.limits.Load()
 	key := r.hash(source)
@@ -157,7 +157,8 @@ func counted(ok bool, withheld *atomic.Uint64) bool {
 	return ok
 }
 
-// allowInAll takes one answer from what all unproven sources share. silent is how long the source has had no answer.
+// allowInAll charges one answer to the budget that all unproven sources share. silent is the time since the source's
+// last answer.
 func (r *rates) allowInAll(b budget, known bool, silent int64, total rateLimit, now int64) bool {
 	if !known && !take(&r.firstSight[b], 2*total.cost, total.burst, now) {
 		return false
@@ -171,7 +172,7 @@ func (r *rates) allowInAll(b budget, known bool, silent int64, total rateLimit, 
 	return take(&r.totals[b], total.cost, total.burst, now)
 }
 
-// prove remembers that an address received what was sent to it.
+// prove records that an address received what was sent to it.
 func (r *rates) prove(source netip.Addr, now int64) {
 	key := r.hash(source)
 	set := &r.sets[(key>>1)%uint64(len(r.sets))]
@@ -193,8 +194,8 @@ func (set *rateSet) find(key uint64) (s *rateSource, known bool) {
 	return nil, false
 }
 
-// enter gives a source the place of the unproven one whose budgets are nearest to full. There is one (see prove), but for a
-// moment in which workers disagree about the time: then the first place.
+// enter gives a source the entry of the unproven source whose budgets are nearest to full. There is always one (see
+// prove), except for a moment in which workers disagree about the time: then the first entry is used.
 func (r *rates) enter(set *rateSet, key uint64, now int64) *rateSource {
 	out := &set.sources[0]
 	for i := range set.sources {
@@ -211,8 +212,8 @@ func (r *rates) enter(set *rateSet, key uint64, now int64) *rateSource {
 
 func (s *rateSource) used() int64 { return max(s.full[challenges], s.full[bindings]) }
 
-// prove marks a source of the set as proven and returns its place. The last place of a set stays for unproven sources:
-// then the proven source that was silent longest loses its mark and its place.
+// prove marks a source of the set as proven and returns its entry. The last unproven entry of a set stays unproven:
+// then the proven source that was silent longest loses its mark and its entry.
 func (set *rateSet) prove(s *rateSource, now int64) *rateSource {
 	if s.proven <= now {
 		s.full = [budgets]int64{}
@@ -225,7 +226,7 @@ func (set *rateSet) prove(s *rateSource, now int64) *rateSource {
 				}
 			}
 		}
-		if proven == rateWays-1 {
+		if proven == rateSlots-1 {
 			*oldest, *s = *s, rateSource{}
 			s = oldest
 		}
@@ -234,7 +235,7 @@ func (set *rateSet) prove(s *rateSource, now int64) *rateSource {
 	return s
 }
 
-// spend takes one answer from a budget of the source itself.
+// spend charges one answer to a budget of the source itself.
 func (s *rateSource) spend(b budget, l rateLimit, now int64) bool {
 	if l.cost == 0 {
 		return true
@@ -244,7 +245,7 @@ func (s *rateSource) spend(b budget, l rateLimit, now int64) bool {
 	return ok
 }
 
-// take spends from a budget that all workers share.
+// take charges a budget that all workers share.
 func take(bucket *atomic.Int64, cost, burst, now int64) bool {
 	for {
 		old := bucket.Load()
@@ -258,8 +259,9 @@ func take(bucket *atomic.Int64, cost, burst, now int64) bool {
 	}
 }
 
-// spend moves a budget's time on; false if it is empty. A time further ahead than a burst is of a policy with a longer
-// burst, and counts as full; a little further is of another worker, whose clock reading is fresher.
+// spend advances a budget's time; it returns false if the budget is empty. A time further ahead than a burst comes
+// from a policy with a longer burst and counts as full; a time slightly further ahead comes from another worker with
+// a newer clock reading.
 func spend(full, cost, burst, now int64) (next int64, ok bool) {
 	const fresher = 1e9
 	if full > now+burst+fresher {
@@ -272,8 +274,8 @@ func spend(full, cost, burst, now int64) (next int64, ok bool) {
 	return full + cost, true
 }
 
-// hash is of the IPv4 address or the IPv6 /64, never 0. Multiplying by secrets keeps strangers from choosing their set; a
-// collision costs nothing but a shared budget.
+// hash returns the hash of the IPv4 address or the IPv6 /64, never 0. It multiplies by secrets, so that senders
+// cannot choose their set. A collision only means a shared budget.
 func (r *rates) hash(source netip.Addr) uint64 {
 	var prefix, kind uint64
 	if source.Is4() {

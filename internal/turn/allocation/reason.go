@@ -2,19 +2,19 @@ package allocation
 
 import "fmt"
 
-// Reason says how a message, packet or allocation ended. Every way has exactly one, and the gateway counts each per
-// listener. Code gives the STUN error code where one was answered.
+// Reason is how a message, packet or allocation ended. Every path ends with exactly one Reason, and the gateway
+// counts each per listener. Code returns the STUN error code of the answer, if there was one.
 type Reason uint8
 
-// Reasons. Those with a code were answered with it (unless the rate limit or size rule kept the answer back, which
+// The reasons. Those with a code were answered with it (unless the rate limit or the size rule suppressed the answer; these
 // have Reasons of their own); the others were dropped without an answer, or say why an allocation is gone.
 const (
-	OK                   Reason = iota // done; for Connect: under way
+	OK                   Reason = iota // done; for Connect: in progress
 	TryAlternate                       // 300: draining, another server is named
 	BadRequest                         // 400
-	Challenged                         // 401: no credentials yet, how every session begins
+	Challenged                         // 401: no credentials yet; every session begins like this
 	Unauthorized                       // 401: unknown user, wrong realm or bad integrity
-	CredentialExpired                  // 401: the ephemeral user name's time is over
+	CredentialExpired                  // 401: the ephemeral user name has expired
 	Forbidden                          // 403: the peer is not admitted
 	UnknownAttribute                   // 420
 	NoAllocation                       // 437: the request needs an allocation
@@ -28,18 +28,18 @@ const (
 	ConnectionFailed                   // 447 (RFC 6062)
 	QuotaReached                       // 486
 	InsufficientCapacity               // 508: no port, no such reservation, or a table of the allocation is full
-	Draining                           // 508: no new allocations here
+	Draining                           // 508: the server accepts no new allocations
 	Malformed                          // not a STUN message or ChannelData of the right form
 	NoCookie                           // RFC 3489 without magic cookie
 	BadFingerprint                     // FINGERPRINT is wrong
 	Unexpected                         // a response, an indication or a method that no client sends
 	RateLimited                        // too many requests without credentials
-	Amplifies                          // the answer would be over three times the request
+	Amplifies                          // the answer would be larger than three times the request
 	NoPermission                       // no permission for this peer
 	NoChannel                          // the channel is not bound
-	Suspended                          // the peer was admitted and is not at the moment
+	Suspended                          // the peer was admitted, but currently is not
 	Bandwidth                          // over the allocation's bytes per second
-	Expired                            // the lifetime is over
+	Expired                            // the lifetime has ended
 	Deleted                            // by its client: Refresh with lifetime 0
 	Disconnected                       // the client's TCP or TLS connection ended
 	Revoked                            // by a new policy, or the listener is gone
@@ -112,10 +112,10 @@ func (r Reason) dropped() reasonText {
 	return reasonText{name: fmt.Sprintf("reason(%d)", uint8(r))}
 }
 
-// String is the reason's name in snake_case, as metrics and JSON carry it.
+// String is the reason's name in snake_case, as in metrics and JSON.
 func (r Reason) String() string { return r.text().name }
 
-// Code is the STUN error code that was answered, 0 if none.
+// Code is the STUN error code of the answer, 0 if none.
 func (r Reason) Code() int { return r.text().code }
 
 // MarshalText writes String.

@@ -23,8 +23,8 @@ const (
 	maxID      = 1<<53 - 1
 )
 
-// Record is everything to have an allocation again in another process, without secrets. Table.Record and Table.Restore have
-// times of the table's clock; elsewhere they are Unix nanoseconds, see Shift. The gateway fills Listener in after
+// Record is everything that is needed to restore an allocation in another process, without secrets. Table.Record and Table.Restore use
+// times of the table's clock; elsewhere they are Unix nanoseconds, see Shift. The gateway sets Listener after
 // Table.Record and Path.Listener before Table.Restore. RFC 6062 connections are not part of it: their clients connect again.
 type Record struct {
 	Version      int                `json:"version"`
@@ -32,7 +32,7 @@ type Record struct {
 	Listener     string             `json:"listener"`
 	Path         Path               `json:"path"`
 	User         string             `json:"user"`
-	Realm        string             `json:"realm,omitempty"`        // that its client knows; "" is the policy's
+	Realm        string             `json:"realm,omitempty"`        // the realm that its client knows; "" means the policy's
 	Relay        []netip.AddrPort   `json:"relay"`                  // at most one of each family
 	RelayPublic  []netip.Addr       `json:"relay_public,omitempty"` // Allocation.Public, at most one of each family of Relay
 	TCP          bool               `json:"tcp,omitempty"`
@@ -104,13 +104,13 @@ func DecodeRecord(b []byte) (Record, error) {
 func (r *Record) Shift(by int64) {
 	move := func(at *int64) {
 		if by > 0 && *at > math.MaxInt64-by || by < 0 && *at < math.MinInt64-by {
-			return // no time of any clock: what it is stays
+			return // 0 is not a time of any clock and stays 0
 		}
 		*at += by
 	}
 	move(&r.Created)
 	move(&r.Expires)
-	r.Permissions, r.Channels = slices.Clone(r.Permissions), slices.Clone(r.Channels) // the caller keeps its own
+	r.Permissions, r.Channels = slices.Clone(r.Permissions), slices.Clone(r.Channels) // do not change the caller's slices
 	for i := range r.Permissions {
 		move(&r.Permissions[i].Expires)
 	}
@@ -162,7 +162,7 @@ func (r *Record) check() error {
 	return r.checkParts()
 }
 
-// checkPublic wants public addresses for relay addresses that are there, one for each at most.
+// checkPublic checks that each public address belongs to a relay address of the record, at most one for each.
 func (r *Record) checkPublic() error {
 	var left [2]bool
 	for _, relay := range r.Relay {
@@ -199,7 +199,7 @@ func (r *Record) checkParts() error {
 	return nil
 }
 
-// plain says that an address is complete, not IPv4-mapped, and has a zone only where one may be.
+// plain reports whether an address is complete, not IPv4-mapped, and has a zone only if zone allows one.
 func plain(a netip.AddrPort, zone bool) bool {
 	return a.IsValid() && a.Port() != 0 && !a.Addr().Is4In6() && (a.Addr().Zone() == "" || zone && len(a.Addr().Zone()) <= 32)
 }

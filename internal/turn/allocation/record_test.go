@@ -108,7 +108,7 @@ func TestRestoreKeepsThePublicAddress(t *testing.T) {
 
 	w := newWorld(t, basic())
 	b, err := w.table.Restore(taken(old, a), w.now)
-	if err != nil || b.Public != a.Public || b.Relay != a.Relay || b.Told(V4).Addr() != a.Public[V4] || b.Told(V6).IsValid() {
+	if err != nil || b.Public != a.Public || b.Relay != a.Relay || b.AnnouncedRelay(V4).Addr() != a.Public[V4] || b.AnnouncedRelay(V6).IsValid() {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	m := &stun.Message{Raw: told}

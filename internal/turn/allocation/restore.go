@@ -19,7 +19,7 @@ var (
 	ErrDraining = errors.New("no new allocations while this server drains")
 )
 
-// Record takes an allocation down.
+// Record returns the record of an allocation.
 func (t *Table) Record(a *Allocation) Record {
 	r := Record{
 		Version: RecordVersion, ID: a.ID, Path: a.Path, User: a.User, Realm: a.realm, TCP: a.TCP, DontFragment: a.DontFragment,
@@ -57,14 +57,14 @@ func (t *Traffic) restore(r TrafficRecord) {
 	t.Last.Store(r.Last)
 }
 
-// Restore makes the allocation of a record with its very relay addresses. Permissions and channels that are expired or over
-// the quota are left out, those whose peers are not admitted are suspended; quotas count the allocation but do not refuse it. No time is longer than the
-// policy would give now. Errors: a bad record, ErrExists, ErrOver, or what Relays.Open said.
+// Restore creates the allocation of a record with the same relay addresses. Permissions and channels that are expired or exceed
+// the quota are omitted; those whose peers are not admitted are suspended. Quotas count the allocation but do not refuse it. No lifetime is longer than the
+// policy would grant now. Errors: an invalid record, ErrExists, ErrOver, or that of Relays.Open.
 func (t *Table) Restore(r Record, now int64) (*Allocation, error) { return t.restore(r, now, true) }
 
-// Import is Restore for a record that is not of this server: nobody gets by it what an Allocate would not give. Its user must
-// exist (every user does where credentials are ephemeral), and the quotas must have room. Errors: also ErrUser, ErrQuota and
-// ErrDraining.
+// Import is Restore for a record from another server: it grants nothing that an Allocate would not grant. The user
+// must exist (with ephemeral credentials, every user does), and the quotas must not be reached. Errors: also ErrUser,
+// ErrQuota and ErrDraining.
 func (t *Table) Import(r Record, now int64) (*Allocation, error) {
 	p := t.shared.Policy()
 	err := error(nil)
@@ -80,7 +80,7 @@ func (t *Table) Import(r Record, now int64) (*Allocation, error) {
 	return t.restore(r, now, false)
 }
 
-// restore takes a record up; with own even over the quotas.
+// restore restores a record. With own, quotas do not refuse it.
 func (t *Table) restore(r Record, now int64, own bool) (*Allocation, error) {
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("restore allocation %d: %w", r.ID, err)
@@ -115,7 +115,7 @@ func (t *Table) restore(r Record, now int64, own bool) (*Allocation, error) {
 	return a, nil
 }
 
-// reopen opens the relays of a record again, and holds its reserved port.
+// reopen opens the relays of a record again, and reserves its reserved port.
 func (t *Table) reopen(a *Allocation, r *Record, now int64, own bool) error {
 	var want RelayRequest
 	for _, relay := range r.Relay {
@@ -139,7 +139,7 @@ func (t *Table) reopen(a *Allocation, r *Record, now int64, own bool) error {
 		}
 		return fmt.Errorf("open relay %v: %w", r.Relay, err)
 	}
-	a.Relay, a.Public = want.Exact, [2]netip.Addr{} // what the client was told, whatever is configured by now
+	a.Relay, a.Public = want.Exact, [2]netip.Addr{} // what the client received before, even if the configuration has changed
 	for _, public := range r.RelayPublic {
 		a.Public[family(public)] = public
 	}
@@ -153,12 +153,12 @@ func (t *Table) reopen(a *Allocation, r *Record, now int64, own bool) error {
 func token(r *ReservationRecord) uint64 {
 	var b [8]byte
 	if _, err := hex.Decode(b[:], []byte(r.Token)); err != nil {
-		return 0 // check saw it
+		return 0 // check has validated it
 	}
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// restoreParts brings channels back before permissions, which tell Events of them.
+// restoreParts restores channels before permissions, because permissions call Events for the channels.
 func (t *Table) restoreParts(a *Allocation, r *Record, now int64) {
 	p := t.shared.Policy()
 	for _, v := range r.Channels {
@@ -189,7 +189,7 @@ func (t *Table) restoreParts(a *Allocation, r *Record, now int64) {
 
 func clamp(expires, now int64, longest time.Duration) int64 { return min(expires, now+int64(longest)) }
 
-// queue keeps the reservations in the order of their end.
+// queue inserts a reservation in the order of expiry.
 func (t *Table) queue(r reservation) {
 	at, _ := slices.BinarySearchFunc(t.reservations, r.expires+1, func(r reservation, end int64) int {
 		if r.expires < end {

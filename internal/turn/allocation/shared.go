@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 )
 
-// Shared is what the tables of all workers have in common: the policy, the users' quotas, the rate limits, reserved ports
-// and the source of ids. All methods may be called by anybody at any time.
+// Shared is what the tables of all workers have in common: the policy, the users' quotas, the rate limits, reserved
+// ports and the source of ids. Any goroutine may call its methods at any time.
 type Shared struct {
 	policy atomic.Pointer[Policy]
 	rates  *rates
 
-	mu          sync.Mutex // below: requests only, never packets
+	mu          sync.Mutex // guards the fields below; taken for requests only, never for packets
 	random      *rand.ChaCha8
 	users       map[string]int
 	ids         map[uint64]struct{} // of the allocations of all tables
@@ -24,7 +24,7 @@ type Shared struct {
 	scramble    [4]uint32
 }
 
-// reservation is a port that waits for the bearer of its token (RFC 8656, section 7.2). It counts as an allocation.
+// reservation is a port reserved for the bearer of its token (RFC 8656, section 7.2). It counts as an allocation.
 type reservation struct {
 	token   uint64
 	user    string
@@ -34,15 +34,15 @@ type reservation struct {
 
 // Stats counts what all tables hold together.
 type Stats struct {
-	Allocations int    `json:"allocations"` // with reserved ports
+	Allocations int    `json:"allocations"` // including reserved ports
 	Users       int    `json:"users"`
 	Reserved    int    `json:"reserved_ports"`
-	Displaced   uint64 `json:"rate_limit_displaced"` // unproven sources forgotten because the table of rates was full
-	// Withheld are answers to requests without valid credentials that were not given, by the limit that was reached.
+	Displaced   uint64 `json:"rate_limit_displaced"` // unproven sources evicted because the table of rates was full
+	// Withheld counts suppressed answers to requests without valid credentials, by the limit that was reached.
 	Withheld WithheldStats `json:"answers_withheld"`
 }
 
-// WithheldStats counts answers that were not given, by the field of RateLimit that was reached.
+// WithheldStats counts suppressed answers, by the field of RateLimit that was reached.
 type WithheldStats struct {
 	Unproven uint64 `json:"unauthenticated"`
 	Bindings uint64 `json:"bindings"`
@@ -50,8 +50,8 @@ type WithheldStats struct {
 	Proven   uint64 `json:"proven"`
 }
 
-// NewShared checks the policy, fills its defaults in and begins with it. seed must be random and secret: ids, tokens and
-// the table of rates depend on it.
+// NewShared checks the policy, sets its defaults and puts it in force. seed must be random and secret, because ids,
+// tokens and the table of rates depend on it.
 func NewShared(p Policy, seed [32]byte) (*Shared, error) {
 	full, err := p.withDefaults()
 	if err != nil {
@@ -67,7 +67,7 @@ func NewShared(p Policy, seed [32]byte) (*Shared, error) {
 	return s, nil
 }
 
-// SetPolicy checks and swaps the policy. Each table's SetPolicy must be called afterwards, by its own worker.
+// SetPolicy checks and replaces the policy. Each table's SetPolicy must be called afterwards, by its own worker.
 func (s *Shared) SetPolicy(p Policy) error {
 	full, err := p.withDefaults()
 	if err != nil {
@@ -78,17 +78,17 @@ func (s *Shared) SetPolicy(p Policy) error {
 	return nil
 }
 
-// Policy is the one in force, defaults filled in. It must not be changed.
+// Policy returns the policy in force, with defaults. It must not be changed.
 func (s *Shared) Policy() *Policy { return s.policy.Load() }
 
-// Stats is a snapshot.
+// Stats returns a snapshot.
 func (s *Shared) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Stats{Allocations: s.total, Users: len(s.users), Reserved: len(s.reserved), Displaced: s.rates.displaced.Load(), Withheld: s.rates.withheld.stats()}
 }
 
-// acquire counts n more allocations of a user, all or none; with force even over the quota.
+// acquire counts n more allocations of a user, either all or none; with force also beyond the quota.
 func (s *Shared) acquire(user string, n int, force bool) bool {
 	q := &s.Policy().Quotas
 	s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *Shared) acquire(user string, n int, force bool) bool {
 	return true
 }
 
-// release gives one back.
+// release uncounts one allocation.
 func (s *Shared) release(user string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *Shared) releaseLocked(user string) {
 	}
 }
 
-// reserve keeps a port for the bearer of the token that it returns. The caller has acquired its quota.
+// reserve holds a port for the bearer of the token that it returns. The caller has acquired its quota.
 func (s *Shared) reserve(r reservation) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,15 +126,15 @@ func (s *Shared) reserve(r reservation) uint64 {
 	return r.token
 }
 
-// waits says whether nobody has taken a reservation yet.
+// waits reports whether a reservation has not been taken yet.
 func (s *Shared) waits(token uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reserved[token].token != 0
 }
 
-// take ends a reservation for its user, whose allocation takes its place in the quota: the caller releases it. An expired
-// one is left to the table that made it.
+// take ends a reservation for its user. The user's allocation replaces it in the quota, and the caller releases it.
+// An expired reservation is left to the table that made it.
 func (s *Shared) take(token uint64, user string, now int64) (relay netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,8 +146,8 @@ func (s *Shared) take(token uint64, user string, now int64) (relay netip.AddrPor
 	return r.relay, true
 }
 
-// lapse ends a reservation that nobody took; false if somebody did.
-func (s *Shared) lapse(token uint64) (relay netip.AddrPort, ok bool) {
+// expireReservation ends a reservation that nobody took. It returns false if it was taken.
+func (s *Shared) expireReservation(token uint64) (relay netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.reserved[token]
@@ -159,8 +159,8 @@ func (s *Shared) lapse(token uint64) (relay netip.AddrPort, ok bool) {
 	return r.relay, true
 }
 
-// takeID gives a new allocation an id that none of any table has: the wanted one (of a record) where it is free, else a
-// random number below 2^53, which every JSON reader can hold.
+// takeID returns an id for a new allocation that no allocation of any table has: the wanted one (of a record) if it
+// is free, else a random number below 2^53, which every JSON reader can represent.
 func (s *Shared) takeID(wanted uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,8 +186,8 @@ func (s *Shared) transaction() (id [12]byte) {
 	return id
 }
 
-// connectionID gives every number once in 2^32, in an order that clients cannot guess: a counter through four rounds of
-// a Feistel network.
+// connectionID returns every number once in 2^32 calls, in an order that clients cannot guess: a counter through four
+// rounds of a Feistel network.
 func (s *Shared) connectionID() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

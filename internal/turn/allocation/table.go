@@ -18,11 +18,11 @@ type Table struct {
 	paths        map[Path]*Allocation
 	connections  map[uint32]*connection
 	slots        slab.Numbers[Allocation]
-	due          heap.Heap[int64] // slots by the time at which something of them ends
-	reservations []reservation    // in the order of their end
+	due          heap.Heap[int64] // slots by the time at which a part of them expires
+	reservations []reservation    // in the order of expiry
 
 	macs     *macs
-	exchange exchange // the request in hand
+	exchange exchange // the current request
 	unknown  []stun.AttrType
 	peers    []admission
 }
@@ -36,13 +36,13 @@ func NewTable(shared *Shared, relays Relays, events Events) *Table {
 	}
 }
 
-// Find gives the allocation of a 5-tuple, or nil.
+// Find returns the allocation of a 5-tuple, or nil.
 func (t *Table) Find(p Path) *Allocation { return t.paths[p] }
 
-// Len is how many allocations there are.
+// Len returns the number of allocations.
 func (t *Table) Len() int { return len(t.paths) }
 
-// All visits every allocation, in no order. The visitor may delete the one it is given.
+// All calls yield for every allocation, in no particular order. yield may delete the allocation that it receives.
 func (t *Table) All(yield func(*Allocation) bool) {
 	for _, a := range t.paths {
 		if !yield(a) {
@@ -51,7 +51,7 @@ func (t *Table) All(yield func(*Allocation) bool) {
 	}
 }
 
-// insert takes an allocation in whose relays are open.
+// insert adds an allocation whose relays are open.
 func (t *Table) insert(a *Allocation) {
 	t.paths[a.Path] = a
 	a.bucket.set(&t.shared.Policy().Quotas)
@@ -59,13 +59,13 @@ func (t *Table) insert(a *Allocation) {
 	t.due.Set(a.slot, a.soonest())
 }
 
-// changed tells the journal, and moves the time at which something of an allocation ends.
+// changed calls Events.Changed, and updates the time at which a part of the allocation expires.
 func (t *Table) changed(a *Allocation) {
 	t.due.Set(a.slot, a.soonest())
 	t.events.Changed(a)
 }
 
-// Delete ends an allocation. One that is gone already is ignored.
+// Delete ends an allocation. An allocation that has already ended is ignored.
 func (t *Table) Delete(a *Allocation, why Reason) {
 	if t.paths[a.Path] != a {
 		return
@@ -74,7 +74,7 @@ func (t *Table) Delete(a *Allocation, why Reason) {
 	t.due.Remove(a.slot)
 	t.slots.Remove(a.slot)
 	for _, c := range a.channels.values {
-		t.hide(a, c)
+		t.withdraw(a, c)
 	}
 	for _, c := range a.connections.values {
 		delete(t.connections, c.id)
@@ -85,18 +85,18 @@ func (t *Table) Delete(a *Allocation, why Reason) {
 	t.relays.Close(a)
 }
 
-// Readmitted is what SetPolicy did.
+// Readmitted is what SetPolicy changed.
 type Readmitted struct {
-	Permissions, Channels               int // that were suspended
+	Permissions, Channels               int // suspended now
 	ResumedPermissions, ResumedChannels int
 	Connections, ResumedConnections     int // of RFC 6062
 }
 
-// SetPolicy applies the shared policy to what there is. Permissions and channels whose peers are not admitted any more are
-// suspended: nothing is relayed for them, their lifetimes run on, and a later SetPolicy that admits the peers resumes them,
-// so that a route may be gone for a moment. Their clients get 403 when they refresh them meanwhile. Peer connections
-// (RFC 6062) are suspended and resumed likewise; what is sent on them waits, and they end when they are suspended for as long as a
-// permission lasts. Bandwidth limits change. Allocations stay; their next Refresh needs credentials that hold.
+// SetPolicy applies the shared policy to the existing allocations. Permissions and channels whose peers are no longer admitted are
+// suspended: nothing is relayed for them, their lifetimes continue, and a later SetPolicy that admits the peers resumes them,
+// so that a route may be missing for a short time. Their clients receive 403 if they refresh them meanwhile. Peer connections
+// (RFC 6062) are suspended and resumed likewise; bytes sent on them are held back, and they end after being suspended for as long as a
+// permission lasts. Bandwidth limits change. Allocations stay; their next Refresh needs valid credentials.
 func (t *Table) SetPolicy(now int64) (r Readmitted) {
 	quotas := &t.shared.Policy().Quotas
 	for _, a := range t.paths {
@@ -106,8 +106,8 @@ func (t *Table) SetPolicy(now int64) (r Readmitted) {
 	return r
 }
 
-// readmit suspends what the policy does not admit and resumes what it admits again. The list of connections is walked
-// from behind, where drop fills holes from.
+// readmit suspends what the policy does not admit and resumes what it admits again. It iterates over the connections
+// backwards, because drop moves the last entry to the removed one's position.
 func (t *Table) readmit(a *Allocation, now int64, r *Readmitted) {
 	for _, p := range a.permissions.values {
 		p.used, p.at = 0, 0
@@ -116,7 +116,7 @@ func (t *Table) readmit(a *Allocation, now int64, r *Readmitted) {
 		case !ok && !p.Suspended:
 			p.Suspended = true
 			r.Permissions++
-			t.hideAll(a, p.Peer)
+			t.withdrawAll(a, p.Peer)
 		case ok && p.Suspended:
 			p.Suspended = false
 			r.ResumedPermissions++
@@ -131,7 +131,7 @@ func (t *Table) readmit(a *Allocation, now int64, r *Readmitted) {
 			if !c.Suspended {
 				c.Suspended = true
 				r.Channels++
-				t.hide(a, c)
+				t.withdraw(a, c)
 			}
 			continue
 		}

@@ -20,7 +20,8 @@ import (
 // maxPEM bounds a certificate or key file.
 const maxPEM = 1 << 20
 
-// certificate reads what a tls or dtls listener shows its clients. An error begins with the key that is wrong.
+// certificate reads the certificate of a tls or dtls listener. An error begins with the configuration key that is
+// wrong.
 func (l *ListenerConfig) certificate(now time.Time) (*tls.Certificate, error) {
 	if l.SelfSigned {
 		return selfSigned(l, now)
@@ -58,8 +59,8 @@ func orInline(path string) string {
 	return path
 }
 
-// selfSigned makes a certificate for the listener's addresses, valid for a year: for tests, and for clients that check
-// nothing.
+// selfSigned makes a certificate for the listener's addresses that is valid for a year. It is for tests and for
+// clients that do not verify certificates.
 func selfSigned(l *ListenerConfig, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -97,8 +98,8 @@ func selfSigned(l *ListenerConfig, now time.Time) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// CheckCertificates reads every certificate without using it; for a check of the configuration. The error begins with
-// the path of the key that is wrong, as Validate's.
+// CheckCertificates reads every certificate without using it, to check a configuration. As with Validate, the error
+// begins with the path of the key that is wrong.
 func (c *Config) CheckCertificates() error {
 	for i := range c.Listeners {
 		l := &c.Listeners[i]

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
-// Validate reports the first value that cannot be meant, as "PATH: what; remedy". It opens no file and no socket; a
-// configuration without listeners is valid (the gateway is alive and not ready).
+// Validate returns the first invalid value as "PATH: what; remedy". It opens no file and no socket. A configuration
+// without listeners is valid: the gateway is then alive and not ready.
 func (c *Config) Validate() error {
 	if err := checkName(c.Name, true); err != nil {
 		return fmt.Errorf("name: %w", err)
@@ -187,7 +187,7 @@ func (o *OffloadConfig) validate() error {
 	return nil
 }
 
-// checkName takes printable names without spaces: they become labels of metrics and parts of log lines.
+// checkName accepts printable names without spaces, because names become labels of metrics and parts of log lines.
 func checkName(name string, mayBeEmpty bool) error {
 	switch {
 	case name == "" && !mayBeEmpty:
@@ -200,10 +200,10 @@ func checkName(name string, mayBeEmpty bool) error {
 	return nil
 }
 
-// checkText takes what RFC 8265 lets stand in names and passwords, roughly: text without control characters.
-func checkText(text string, most int) error {
-	if len(text) > most {
-		return fmt.Errorf("%d bytes are more than %d; write a shorter one", len(text), most)
+// checkText accepts roughly what RFC 8265 allows in names and passwords: text without control characters.
+func checkText(text string, maxBytes int) error {
+	if len(text) > maxBytes {
+		return fmt.Errorf("%d bytes are more than %d; write a shorter one", len(text), maxBytes)
 	}
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return errors.New("it holds control characters or bytes that are no UTF-8; write plain text")

@@ -36,7 +36,7 @@ func (c *Config) validateListeners(clusters map[string]bool) error {
 	return nil
 }
 
-// sockets names what the listener binds; :: is both families.
+// sockets returns the addresses that the listener binds. The address :: covers both families.
 func (l *ListenerConfig) sockets() []string {
 	transport := "udp"
 	if l.Protocol.Stream() {
@@ -108,7 +108,7 @@ func (l *ListenerConfig) validateRelay() error {
 	return nil
 }
 
-// oneOfEach says which families (IPv4, IPv6) a list of at most one address of each has.
+// oneOfEach returns which families (IPv4, IPv6) occur in a list with at most one address of each.
 func oneOfEach(key string, addresses []netip.Addr) (families [2]bool, err error) {
 	for i, address := range addresses {
 		if err := checkAddress(address, false); err != nil || !address.IsValid() {
@@ -181,7 +181,7 @@ func checkHostPort(text string) error {
 }
 
 func nameList(names map[string]bool) string {
-	const most = 8
+	const maxListed = 8
 	var list []string
 	for name := range names {
 		list = append(list, name)
@@ -190,8 +190,8 @@ func nameList(names map[string]bool) string {
 	if len(list) == 0 {
 		return "(there are no clusters)"
 	}
-	if len(list) > most {
-		list = append(list[:most], "…")
+	if len(list) > maxListed {
+		list = append(list[:maxListed], "…")
 	}
 	return strings.Join(list, ", ")
 }

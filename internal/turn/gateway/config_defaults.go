@@ -9,7 +9,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
-// WithDefaults fills in what the file left out. The result is what a gateway runs; c keeps its own lists.
+// WithDefaults returns the configuration with defaults for missing values, as a gateway runs it. It does not change
+// c's lists.
 func (c Config) WithDefaults() Config {
 	c.Name, c.Realm = cmp.Or(c.Name, DefaultName), cmp.Or(c.Realm, DefaultRealm)
 	c.Auth.Mode = cmp.Or(c.Auth.Mode, AuthStatic)
@@ -56,19 +57,19 @@ func (l *ListenerConfig) setDefaults() {
 	}
 }
 
-// Secure reports whether clients speak TLS or DTLS.
+// Secure reports whether the protocol is TLS or DTLS.
 func (p Protocol) Secure() bool { return p == TLS || p == DTLS }
 
-// Stream reports whether clients come over TCP.
+// Stream reports whether the protocol runs over TCP.
 func (p Protocol) Stream() bool { return p == TCP || p == TLS }
 
 // UnmarshalText reads a protocol in lower or upper case.
 func (p *Protocol) UnmarshalText(text []byte) error {
 	*p = Protocol(strings.ToLower(string(text)))
-	return nil // Validate knows which ones fit here
+	return nil // Validate checks which protocols are valid here
 }
 
-// URI is what clients are told, as RFC 7065 writes it: turn:192.0.2.1:3478?transport=udp. The port is never left out.
+// URI is the URI for clients as RFC 7065 writes it: turn:192.0.2.1:3478?transport=udp. It always includes the port.
 func (l *ListenerConfig) URI() string {
 	scheme, transport := "turn", "udp"
 	if l.Protocol.Secure() {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
-// policy is what a config with defaults says to the tables. NonceKeys, Admit and draining are the gateway's own.
+// policy converts a config with defaults to the policy of the tables. The gateway sets NonceKeys, Admit and the drain
+// state.
 func (c *Config) policy() allocation.Policy {
 	return allocation.Policy{
 		Realm: c.Realm, Software: "weir", Auth: c.Auth.policy(),
@@ -43,8 +44,8 @@ func (a *AuthConfig) policy() allocation.Auth {
 	return auth
 }
 
-// routes is what a config says to package routes. The functions give listeners and clusters their numbers, which stay
-// theirs through every reload.
+// routes converts a config to the Spec of package routes. The functions map listeners and clusters to numbers, which
+// stay the same through every reload.
 func (c *Config) routes(listener, cluster func(name string) uint16) (spec routes.Spec, err error) {
 	for i := range c.Clusters {
 		from := &c.Clusters[i]

@@ -9,7 +9,7 @@ import (
 // Contains reports whether the port is in the range.
 func (r PortRange) Contains(port uint16) bool { return port >= r.Min && port <= r.Max }
 
-// Count is the number of ports in the range.
+// Count returns the number of ports in the range.
 func (r PortRange) Count() int { return int(r.Max) - int(r.Min) + 1 }
 
 func (r PortRange) String() string {
@@ -37,7 +37,7 @@ func (r *PortRange) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// units of ByteSize and ByteRate: factors of 1000, those with i of 1024, bit an eighth.
+// parseBytes reads a number with a unit. Units are factors of 1000, those with an i factors of 1024; a bit is an eighth of a byte.
 func parseBytes(text string) (uint64, bool) {
 	digits := strings.TrimRight(text, "kKMGiBbt")
 	unit := text[len(digits):]

@@ -8,8 +8,8 @@ import (
 
 // Reasons of the gateway's own, after those of package allocation.
 const (
-	reasonSendRefused  = allocation.ReasonCount + iota // the kernel took a datagram not: no route, no room, too long
-	reasonQueueFull                                    // the client's connection does not keep up
+	reasonSendRefused  = allocation.ReasonCount + iota // the kernel refused a datagram: no route, no buffer space, too long
+	reasonQueueFull                                    // the client's connection is too slow
 	reasonReceiveError                                 // a listener's socket could not be read
 	reasonPeerError                                    // the network answered an earlier datagram with an error
 	reasonCount
@@ -29,17 +29,17 @@ func reasonName(r allocation.Reason) string {
 	return r.String()
 }
 
-// counts is what one worker counts of one listener or cluster. The worker adds, anybody loads.
+// counts is what one worker counts for one listener or cluster. The worker adds; any goroutine may load.
 type counts struct {
 	reasons  [reasonCount]atomic.Uint64
 	up, down struct{ packets, bytes atomic.Uint64 }
 	opened   atomic.Uint64
-	_        [64]byte // another worker's are not on the same cache line
+	_        [64]byte // keeps another worker's counters off this cache line
 }
 
 func (n *counts) add(r allocation.Reason, times int) { n.reasons[r].Add(uint64(times)) }
 
-// into adds to a sum.
+// into adds the counters to a sum.
 func (n *counts) into(sum *Counts, reasons map[string]uint64) {
 	sum.Up.Packets += n.up.packets.Load()
 	sum.Up.Bytes += n.up.bytes.Load()
@@ -53,7 +53,7 @@ func (n *counts) into(sum *Counts, reasons map[string]uint64) {
 	}
 }
 
-// relayed counts user data that passed, for the allocation, the listener and the cluster.
+// relayed counts relayed user data for the allocation, the listener and the cluster.
 func relayed(c *client, cluster *counts, down bool, packets, bytes int, now int64) {
 	if down {
 		c.a.Down.Add(packets, bytes, now)
@@ -70,7 +70,7 @@ func relayed(c *client, cluster *counts, down bool, packets, bytes int, now int6
 	cluster.up.bytes.Add(uint64(bytes))
 }
 
-// tally sums up packets that follow each other between the same ends, so that the counters are touched once a run.
+// tally sums up consecutive packets between the same ends, so that the counters are updated once per run.
 type tally struct {
 	c              *client
 	cluster        *counts
@@ -81,21 +81,21 @@ type tally struct {
 
 func (t *tally) add(c *client, cluster *counts, down bool, bytes int, now int64) {
 	if t.c != c || t.cluster != cluster || t.down != down {
-		t.settle()
+		t.flush()
 		t.c, t.cluster, t.down, t.now = c, cluster, down, now
 	}
 	t.packets++
 	t.bytes += bytes
 }
 
-func (t *tally) settle() {
+func (t *tally) flush() {
 	if t.c != nil {
 		relayed(t.c, t.cluster, t.down, t.packets, t.bytes, t.now)
 		*t = tally{}
 	}
 }
 
-// cluster is the worker's counters of a cluster.
+// cluster returns the worker's counters of a cluster.
 func (w *worker) cluster(id uint16) *counts {
 	if int(id) < len(w.clusters) && w.clusters[id] != nil {
 		return w.clusters[id]
@@ -109,7 +109,7 @@ func (w *worker) cluster(id uint16) *counts {
 	return w.clusters[id]
 }
 
-// eachCluster visits the counters of the clusters, in another goroutine.
+// eachCluster calls yield with the counters of each cluster. Other goroutines call it.
 func (w *worker) eachCluster(yield func(id uint16, n *counts)) {
 	w.clusterM.RLock()
 	defer w.clusterM.RUnlock()

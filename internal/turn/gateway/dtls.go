@@ -18,13 +18,13 @@ import (
 
 const (
 	dtlsBatch    = 64
-	dtlsDatagram = 4096 // longer datagrams are cut, and then fail to decrypt: media and requests are shorter
+	dtlsDatagram = 4096 // longer datagrams are truncated and then fail to decrypt; media and requests are shorter
 	dtlsMTU      = 1200 // of handshake datagrams
 )
 
-// dtlsFront is a DTLS listener's sockets. It answers ClientHellos without a cookie and keeps nothing; a client that shows
-// the cookie gets a session: a pipe, and a pion/dtls connection over it. A session ends when its client starts anew from
-// the same address, which the library by itself would ignore.
+// dtlsFront is the sockets of a DTLS listener. It answers ClientHellos without a cookie and stores nothing for them.
+// A client that returns the cookie gets a session: a pipe and a pion/dtls connection over it. A session ends when its
+// client starts a new handshake from the same address; the library alone would ignore that.
 //
 //	reuse-port socket ─► reader ─┬─ hello, no cookie ─► HelloVerifyRequest, no state
 //	                             ├─ hello, cookie ────► new session ─► pion/dtls ─► streamConn
@@ -38,13 +38,13 @@ type dtlsFront struct {
 	options []dtls.ServerOption
 }
 
-// sessionKey is how a datagram finds its session. local is valid on wildcard sockets only.
+// sessionKey identifies the session of a datagram. local is valid on wildcard sockets only.
 type sessionKey struct {
 	client netip.AddrPort
 	local  netip.Addr
 }
 
-// dtlsReader is one socket with the sessions that the kernel's hash gives it.
+// dtlsReader is one socket with the sessions whose datagrams the kernel's hash steers to it.
 type dtlsReader struct {
 	front *dtlsFront
 	conn  *udpio.Conn
@@ -53,11 +53,11 @@ type dtlsReader struct {
 	sessions map[sessionKey]*dtlsSession
 }
 
-// dtlsSession is a client with a good cookie.
+// dtlsSession is the session of a client that returned a valid cookie.
 type dtlsSession struct {
 	pipe *dtlsPipe
 	conn *streamConn
-	gone chan struct{} // closed when the worker has been told of its end
+	gone chan struct{} // closed after its end was posted to the worker
 }
 
 // listenDTLS opens the sockets, one per worker, and their readers.
@@ -90,12 +90,12 @@ func (s *streamServer) listenDTLS() error {
 	return nil
 }
 
-// stop takes no new sessions, close frees the sockets once all have ended.
+// stop accepts no new sessions. close frees the sockets after all sessions have ended.
 func (f *dtlsFront) stop() {
 	for _, r := range f.readers {
 		r.mu.Lock()
 		clear(r.sessions)
-		r.sessions = nil // a datagram finds nothing, and nothing begins
+		r.sessions = nil // from here on datagrams find no session, and none is created
 		r.mu.Unlock()
 	}
 }
@@ -121,7 +121,7 @@ func (r *dtlsReader) run() {
 	}
 }
 
-// datagram gives one to its session, or begins one.
+// datagram passes a datagram to its session, or begins a session.
 func (r *dtlsReader) datagram(m *udpio.Message, now int64) {
 	b, key, counts := m.Buf[:m.N], sessionKey{m.Addr, m.Local}, &r.front.server.counts
 	if len(b) < recordHeader || b[1] != 0xFE {
@@ -138,7 +138,7 @@ func (r *dtlsReader) datagram(m *udpio.Message, now int64) {
 			counts.add(dtlsMalformed)
 			return
 		case session != nil && string(h.cookie) == string(session.pipe.cookie[:]):
-			// the hello of this very session once more: the library answers again
+			// a retransmission of this session's hello: the library answers again
 		case r.front.cookies.valid(m.Addr, &h, now):
 			r.begin(key, &h, session)
 			return
@@ -159,7 +159,7 @@ func (r *dtlsReader) datagram(m *udpio.Message, now int64) {
 	}
 }
 
-// begin makes the session of a client with a good cookie, in place of the one that its address may have had.
+// begin creates the session of a client with a valid cookie. It replaces an earlier session of the same address.
 func (r *dtlsReader) begin(key sessionKey, h *dtlsHello, old *dtlsSession) {
 	s := r.front.server
 	s.counts.add(connectionAccepted)
@@ -174,20 +174,20 @@ func (r *dtlsReader) begin(key sessionKey, h *dtlsHello, old *dtlsSession) {
 	c := s.newConn(key.client, local)
 	pipe := newDTLSPipe(r, key, h)
 	c.raw = pipe
-	if !s.shared.connections.enter(c.place, key.client.Addr(), nil) {
+	if !s.shared.connections.enter(c.connEntry, key.client.Addr(), nil) {
 		s.counts.add(connectionRefused)
 		return
 	}
-	if !s.shared.handshakes.enter(c.visit, key.client.Addr(), func() { c.end(handshakeEvicted) }) {
-		s.shared.connections.leave(c.place)
+	if !s.shared.handshakes.enter(c.phaseEntry, key.client.Addr(), func() { c.end(handshakeEvicted) }) {
+		s.shared.connections.leave(c.connEntry)
 		s.counts.add(handshakeRefused)
 		return
 	}
 	session := &dtlsSession{pipe: pipe, conn: c, gone: make(chan struct{})}
 	conn, err := dtls.ServerWithOptions(pipe, net.UDPAddrFromAddrPort(key.client), r.front.options...)
-	if err != nil || !r.keep(key, session) {
-		s.shared.handshakes.leave(c.visit)
-		s.shared.connections.leave(c.place)
+	if err != nil || !r.register(key, session) {
+		s.shared.handshakes.leave(c.phaseEntry)
+		s.shared.connections.leave(c.connEntry)
 		s.counts.add(handshakeFailed)
 		return
 	}
@@ -195,8 +195,8 @@ func (r *dtlsReader) begin(key sessionKey, h *dtlsHello, old *dtlsSession) {
 	go session.serve(conn, key, old)
 }
 
-// keep lets datagrams find the session; false: the listener is closing.
-func (r *dtlsReader) keep(key sessionKey, session *dtlsSession) bool {
+// register adds the session to the table, so that datagrams find it. It returns false if the listener is closing.
+func (r *dtlsReader) register(key sessionKey, session *dtlsSession) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sessions == nil || !r.front.server.add(session.conn) {
@@ -206,18 +206,18 @@ func (r *dtlsReader) keep(key sessionKey, session *dtlsSession) bool {
 	return true
 }
 
-// serve is the life of a session. It tells the worker nothing before the end of the one that it replaces was told: both
-// have the same 5-tuple.
+// serve runs a session. It posts nothing to the worker before the end of the session that it replaces was posted,
+// because both have the same 5-tuple.
 func (d *dtlsSession) serve(conn *dtls.Conn, key sessionKey, old *dtlsSession) {
 	c := d.conn
-	defer c.server.remove(c, c.place)
+	defer c.server.remove(c, c.connEntry)
 	defer close(d.gone)
 	defer d.forget(key)
-	defer conn.Close() //nolint:errcheck // says goodbye to a client that may be gone
+	defer conn.Close() //nolint:errcheck // sends close_notify to a client that may be gone
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
 	err := conn.HandshakeContext(ctx)
 	cancel()
-	c.server.shared.handshakes.leave(c.visit)
+	c.server.shared.handshakes.leave(c.phaseEntry)
 	if old != nil {
 		<-old.gone
 	}
@@ -238,7 +238,7 @@ func (d *dtlsSession) forget(key sessionKey) {
 	r.mu.Unlock()
 }
 
-// readRecords hands one message per record to the worker, several at once where the worker is behind.
+// readRecords passes one message per record to the worker, and several at once if the worker is behind.
 func (c *streamConn) readRecords() streamReason {
 	buf := make([]byte, chunkBytes)
 	var in recordInbox
@@ -260,14 +260,14 @@ func (c *streamConn) readRecords() streamReason {
 	}
 }
 
-// recordInbox gathers the messages of a session while the worker has not taken the ones before.
+// recordInbox collects the messages of a session until the worker has taken the earlier ones.
 type recordInbox struct {
 	mu    sync.Mutex
 	chunk *chunk
 	used  int
 }
 
-// put copies a message; false: the inbox is full.
+// put copies a message. It returns false if the inbox is full.
 func (in *recordInbox) put(c *streamConn, message []byte) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -297,8 +297,9 @@ func (in *recordInbox) give(w *worker, c *streamConn) {
 	c.frames.pool.put(chunk)
 }
 
-// silence is the log of pion/dtls, one for all: handshakes that fail are counted, and nobody logs for strangers.
+// silence discards the log of pion/dtls; all connections share it. Failed handshakes are counted; logging them would
+// let unknown clients fill the log.
 type silence struct{ logger logging.LeveledLogger }
 
-// NewLogger is logging.LoggerFactory's.
+// NewLogger implements logging.LoggerFactory.
 func (s silence) NewLogger(string) logging.LeveledLogger { return s.logger }

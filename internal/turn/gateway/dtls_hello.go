@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The first messages of DTLS 1.2 (RFC 6347 §4.1, §4.2), as far as a server reads them that keeps nothing yet:
+// The first messages of DTLS 1.2 (RFC 6347 §4.1, §4.2), as far as a server without state reads them:
 //
 //	record     type 1 | version 2 | epoch 2 | sequence 6 | length 2
 //	handshake  type 1 | length 3 | message sequence 2 | fragment offset 3 | fragment length 3
@@ -22,13 +22,13 @@ const (
 	recordHandshake     = 22
 	typeClientHello     = 1
 	typeHelloVerify     = 3
-	cookieSize          = 20 // what pion/dtls makes, see dtlsPipe
+	cookieSize          = 20 // the length of pion/dtls's cookies, see dtlsPipe
 	cookiePeriod        = time.Minute
 	helloVerifySize     = recordHeader + handshakeHeader + 3 + cookieSize
 	maxHelloRecordBytes = 1 << 14
 )
 
-// dtlsHello is a ClientHello that came as one record with one unfragmented message. Its parts alias the datagram.
+// dtlsHello is a ClientHello that arrived as one record with one unfragmented message. Its parts alias the datagram.
 type dtlsHello struct {
 	record    []byte // the whole record
 	sequence  uint64 // of the record, without epoch
@@ -36,16 +36,17 @@ type dtlsHello struct {
 	sessionID []byte
 	cookie    []byte
 	rest      []byte // suites, methods, extensions
-	core      []byte // suites and methods with their lengths: what must not change between the two hellos
+	core      []byte // suites and methods with their lengths, which must be equal in both hellos
 }
 
-// isHandshakeStart says whether a datagram begins with a ClientHello of epoch 0.
+// isHandshakeStart reports whether a datagram begins with a ClientHello of epoch 0.
 func isHandshakeStart(b []byte) bool {
 	return len(b) > recordHeader && b[0] == recordHandshake && b[1] == 0xFE && binary.BigEndian.Uint16(b[3:]) == 0 && b[recordHeader] == typeClientHello
 }
 
-// parseHello reads the ClientHello that a datagram begins with. False: none, or one in fragments, which a client without a
-// cookie cannot have answered without state (RFC 6347 §4.2.1 lets a server ask for the whole in one).
+// parseHello reads the ClientHello at the beginning of a datagram. It returns false if there is none, or if it is
+// fragmented: a server without state cannot answer fragments before the cookie was returned (RFC 6347 §4.2.1 allows a
+// server to require a single one).
 func parseHello(b []byte) (h dtlsHello, ok bool) {
 	if !isHandshakeStart(b) || len(b) < recordHeader+handshakeHeader+helloFixed {
 		return h, false
@@ -92,8 +93,8 @@ func vector8(b []byte) (v, rest []byte, ok bool) {
 	return b[1 : 1+int(b[0])], b[1+int(b[0]):], true
 }
 
-// withoutCookie builds the hello that the client must have sent before this one: no cookie, message and record sequence 0
-// (record sequence 1 where this one has 0, so that no record is taken for a replay).
+// withoutCookie builds the hello that the client must have sent before this one: without a cookie, with message
+// sequence 0 and record sequence 0 (record sequence 1 if this one has 0, so that no record looks like a replay).
 func (h *dtlsHello) withoutCookie() []byte {
 	length := helloFixed + 1 + len(h.sessionID) + 1 + len(h.rest)
 	b := make([]byte, 0, recordHeader+handshakeHeader+length)
@@ -112,8 +113,9 @@ func (h *dtlsHello) withoutCookie() []byte {
 	return append(append(b, 0), h.rest...)
 }
 
-// appendHelloVerify appends the answer to a hello without a good cookie. It is shorter than any hello, carries the hello's
-// record sequence as RFC 6347 §4.2.1 asks, and version DTLS 1.0, which every client takes here.
+// appendHelloVerify appends the answer to a hello without a valid cookie. It is shorter than any hello. It repeats
+// the hello's record sequence, as RFC 6347 §4.2.1 requires, and has version DTLS 1.0, which every client accepts
+// here.
 func (h *dtlsHello) appendHelloVerify(dst []byte, cookie []byte) []byte {
 	at := len(dst)
 	dst = append(dst, h.record[:recordHeader]...)
@@ -124,10 +126,11 @@ func (h *dtlsHello) appendHelloVerify(dst []byte, cookie []byte) []byte {
 	return append(dst, cookie...)
 }
 
-// cookieMaker makes cookies that hold for one to two minutes, for one address and one hello. Any goroutine may call it.
+// cookieMaker makes cookies that are valid for one to two minutes, for one address and one hello. Any goroutine may
+// call it.
 type cookieMaker struct{ key [32]byte }
 
-// make returns the cookie of a period.
+// make returns the cookie for a period.
 func (k *cookieMaker) make(client netip.AddrPort, h *dtlsHello, period uint64) [cookieSize]byte {
 	mac := hmac.New(sha256.New, k.key[:])
 	var in [8 + 16 + 2 + 1]byte
@@ -143,7 +146,7 @@ func (k *cookieMaker) make(client netip.AddrPort, h *dtlsHello, period uint64) [
 	return [cookieSize]byte(mac.Sum(nil)[:cookieSize])
 }
 
-// valid says whether the hello shows the cookie of now's period or the one before.
+// valid reports whether the hello has the cookie of the current or the previous period.
 func (k *cookieMaker) valid(client netip.AddrPort, h *dtlsHello, now int64) bool {
 	if len(h.cookie) != cookieSize {
 		return false

@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	// pipeDatagrams is how many datagrams of one session may wait to be read.
+	// pipeDatagrams is how many unread datagrams of one session may be queued.
 	pipeDatagrams = 128
 	pipeBytes     = 1 << 17
 )
 
-// dtlsPipe is the net.PacketConn of one DTLS session: what the front's reader puts in, pion/dtls reads; what it writes goes
-// to the client through the front's socket.
+// dtlsPipe is the net.PacketConn of one DTLS session. pion/dtls reads the datagrams that the front's reader puts in;
+// what pion/dtls writes is sent to the client through the front's socket.
 //
-// pion/dtls keeps state for a client before it has shown a cookie, and makes that cookie at random. The front asks for
-// cookies itself, without state, so a session begins with a hello that has one already. The pipe replays the exchange to
-// the library: first the hello without the cookie; the library's HelloVerifyRequest is swallowed and the cookie that it
-// waits for replaced by the client's; then the client's real hello. Finished covers that hello only (RFC 6347 §4.2.1), so
+// pion/dtls keeps state for a client before the client has returned a cookie, and makes that cookie at random. The front checks
+// cookies itself, without state, so a session begins with a hello that already has one. The pipe therefore replays the exchange
+// for the library: it first delivers the hello without the cookie, discards the library's HelloVerifyRequest, replaces the
+// cookie that the library expects by the client's, and then delivers the client's real hello. Finished covers that hello only (RFC 6347 §4.2.1), so
 // both ends hash the same bytes.
 type dtlsPipe struct {
 	front  *dtlsReader
 	key    sessionKey
-	cookie [cookieSize]byte // of the hello that began the session
+	cookie [cookieSize]byte // the cookie of the hello that began the session
 	conn   *dtls.Conn       // set before its handshake
-	offset uint64           // added to the library's record sequences of epoch 0: they begin at the client's hello's
+	offset uint64           // added to the library's record sequences of epoch 0, so that they start at that of the client's hello
 
 	mu       sync.Mutex
 	queue    [][]byte
 	bytes    int
-	hello    []byte // the client's hello, until the library has asked for it
-	open     bool   // it has
-	closed   bool   // no reads any more
-	muted    bool   // no writes either
-	expired  bool   // the read deadline is over
+	hello    []byte // the client's hello, until the library has sent its HelloVerifyRequest
+	open     bool   // the library has sent it
+	closed   bool   // reading has ended
+	muted    bool   // writes are discarded
+	expired  bool   // the read deadline has passed
 	deadline *time.Timer
 	wake     chan struct{}
 }
@@ -54,7 +54,7 @@ func newDTLSPipe(front *dtlsReader, key sessionKey, h *dtlsHello) *dtlsPipe {
 	return p
 }
 
-// put queues a copy of a datagram; false: there are too many.
+// put queues a copy of a datagram. It returns false if the queue is full.
 func (p *dtlsPipe) put(b []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *dtlsPipe) signal() {
 	}
 }
 
-// ReadFrom is net.PacketConn's, for one reader.
+// ReadFrom implements net.PacketConn, for one reader.
 func (p *dtlsPipe) ReadFrom(b []byte) (int, net.Addr, error) {
 	for {
 		p.mu.Lock()
@@ -100,7 +100,8 @@ func (p *dtlsPipe) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// WriteTo is net.PacketConn's; addr is always the client. A datagram that the kernel does not take is lost, as on the way.
+// WriteTo implements net.PacketConn; addr is always the client. A datagram that the kernel refuses is lost, like one
+// that the network drops.
 func (p *dtlsPipe) WriteTo(b []byte, _ net.Addr) (int, error) {
 	p.mu.Lock()
 	muted, open := p.muted, p.open
@@ -124,12 +125,12 @@ func isHelloVerify(b []byte) bool {
 	return len(b) > recordHeader && b[0] == recordHandshake && b[recordHeader] == typeHelloVerify
 }
 
-// begin makes the client's cookie the one that the library waits for, and lets it read the client's hello. It runs on the
-// goroutine of the library's handshake, which alone looks at its cookie.
+// begin sets the cookie that the library expects to the client's cookie, and lets the library read the client's
+// hello. It runs on the goroutine of the library's handshake, which is the only one that reads that cookie.
 func (p *dtlsPipe) begin() {
 	copy(libraryCookie(p.conn), p.cookie[:])
 	if p.offset > 0 {
-		p.offset-- // the library has used one
+		p.offset-- // the HelloVerifyRequest used one sequence number
 	}
 	p.mu.Lock()
 	p.queue = append([][]byte{p.hello}, p.queue...)
@@ -139,8 +140,8 @@ func (p *dtlsPipe) begin() {
 	p.signal()
 }
 
-// libraryCookie is the memory of the cookie that a handshake of pion/dtls v3.1.15 waits for; no option sets it. It is nil in
-// a version that keeps it elsewhere: then handshakes fail, and TestDTLSHandshake does.
+// libraryCookie returns the memory of the cookie that a handshake of pion/dtls v3.1.15 expects; no option sets it. It
+// is nil in a version that stores the cookie elsewhere: then handshakes fail, and so does TestDTLSHandshake.
 func libraryCookie(c *dtls.Conn) []byte {
 	state := reflect.ValueOf(c).Elem().FieldByName("state")
 	if state.Kind() != reflect.Struct {
@@ -170,7 +171,7 @@ func (p *dtlsPipe) shift(b []byte) []byte {
 	return out
 }
 
-// Close ends reading; the library may still say goodbye.
+// Close ends reading. The library may still send its close_notify.
 func (p *dtlsPipe) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -180,23 +181,24 @@ func (p *dtlsPipe) Close() error {
 	return nil
 }
 
-// mute keeps everything from the client: it has begun anew and would not understand.
+// mute discards all further writes to the client, because the client has begun a new session and would not understand
+// them.
 func (p *dtlsPipe) mute() {
 	p.mu.Lock()
 	p.muted = true
 	p.mu.Unlock()
 }
 
-// LocalAddr is net.PacketConn's.
+// LocalAddr implements net.PacketConn.
 func (p *dtlsPipe) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(p.front.conn.LocalAddr()) }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline are net.PacketConn's; a write never waits.
+// SetDeadline implements net.PacketConn. It sets the read deadline only, because a write never blocks.
 func (p *dtlsPipe) SetDeadline(t time.Time) error { return p.SetReadDeadline(t) }
 
 // SetWriteDeadline does nothing.
 func (p *dtlsPipe) SetWriteDeadline(time.Time) error { return nil }
 
-// SetReadDeadline ends a read that waits at t.
+// SetReadDeadline makes a blocked read end at t.
 func (p *dtlsPipe) SetReadDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,7 +230,7 @@ func (p *dtlsPipe) expire(timer *time.Timer) {
 	}
 }
 
-// send gives one datagram to the kernel.
+// send sends one datagram to the client.
 func (r *dtlsReader) send(key sessionKey, b []byte) {
 	messages := [1]udpio.Message{{Buf: b, N: len(b), Addr: key.client, Local: key.local}}
 	_, _ = r.conn.WriteBatch(messages[:])

@@ -6,10 +6,10 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// events is a worker as the table's allocation.Events.
+// events implements the table's allocation.Events for a worker.
 type events worker
 
-// Changed has the record written down at the turn's end.
+// Changed schedules the record to be stored at the end of the poll.
 func (e *events) Changed(a *allocation.Allocation) {
 	w := (*worker)(e)
 	w.next = 0
@@ -28,7 +28,7 @@ func (e *events) Gone(a *allocation.Allocation, why allocation.Reason) {
 	if c == nil {
 		return
 	}
-	w.tally.settle()
+	w.tally.flush()
 	c.counts.add(why, 1)
 	c.gone = true
 	if k := w.gateway.options.Store; k != nil && c.stream == nil {
@@ -36,7 +36,7 @@ func (e *events) Gone(a *allocation.Allocation, why allocation.Reason) {
 	}
 }
 
-// Bound prepares a channel and hands it to the kernel.
+// Bound prepares a channel and schedules it for the offload.
 func (e *events) Bound(a *allocation.Allocation, ch *allocation.Channel) {
 	w := (*worker)(e)
 	c, _ := a.Data.(*client)
@@ -52,15 +52,15 @@ func (e *events) Bound(a *allocation.Allocation, ch *allocation.Channel) {
 	w.bound(c, ch, p)
 }
 
-// Unbound takes it back.
+// Unbound removes the channel from the offload.
 func (e *events) Unbound(a *allocation.Allocation, ch *allocation.Channel) {
 	if p, _ := ch.Data.(*peer); p != nil {
 		(*worker)(e).unbound(p)
 	}
 }
 
-// keepChanges writes the records that changed in this turn.
-func (w *worker) keepChanges() {
+// storeChanges stores the records that changed in this poll.
+func (w *worker) storeChanges() {
 	for i, a := range w.changed {
 		w.changed[i] = nil
 		c := a.Data.(*client)
@@ -80,7 +80,7 @@ func (w *worker) keepChanges() {
 	w.changed = w.changed[:0]
 }
 
-// record takes an allocation down. Its times are those of Options.Now.
+// record returns the record of an allocation. Its times are those of Options.Now.
 func (w *worker) record(a *allocation.Allocation) allocation.Record {
 	r := w.table.Record(a)
 	r.Listener = a.Data.(*client).listener.current().Name

@@ -16,22 +16,25 @@ import (
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
-// Options are what the process around a gateway gives it.
+// Options are what the process provides to a gateway.
 type Options struct {
-	Workers int // default one per core; a Store's sockets overrule it
-	// Log has an attribute "scope" on what the resolver of names and the offload say. Default: nothing is logged.
+	Workers int // default one per core; the number of sockets in the Store takes precedence
+	// Log receives messages; those of the DNS resolver and of the offload have an attribute "scope". Default: nothing
+	// is logged.
 	Log     *slog.Logger
-	Offload Offload // nil: every packet goes through user space
-	// NoCoalesce has the kernel hand over datagrams one by one (no UDP_GRO): Offload cannot relay what was joined before it.
+	Offload Offload // nil: user space relays every packet
+	// NoCoalesce makes the kernel deliver datagrams one by one (no UDP_GRO), because Offload cannot relay datagrams
+	// that were joined before it.
 	NoCoalesce bool
 	Store      Store // nil: nothing outlives the process
-	// Now is what lifetimes go by: nanoseconds that nobody can set. Called by several goroutines; default Clock.
+	// Now is the clock of lifetimes: nanoseconds of a clock that nobody can set. Several goroutines call it. Default
+	// Clock.
 	Now func() int64
-	// Wall is the time in Unix nanoseconds: ephemeral credentials, what people read and records of another boot go by it.
-	// Default time.Now, or Now where that is given.
+	// Wall is the time in Unix nanoseconds. It is used for ephemeral credentials, for times that people read, and for
+	// records of another boot. Default time.Now, or Now if that is set.
 	Wall func() int64
-	Boot string // names the boot of the host: Now of two processes is comparable if it is the same; default the kernel's
-	// Routes are the ways to the world of the routes' resolver. Changed and Log are the gateway's.
+	Boot string // identifies the boot of the host: the clocks Now of two processes are comparable if it is equal; default the kernel's boot id
+	// Routes are the resolver's functions for look-ups. The gateway sets Changed and Log itself.
 	Routes routes.Options
 }
 
@@ -41,18 +44,18 @@ type Gateway struct {
 	shared   *allocation.Shared
 	router   *routes.Router
 	nonceKey []byte
-	clock    clockRecord // Wall belongs to watch once the gateway runs
+	clock    clockRecord // the goroutine of watch owns Wall while the gateway runs
 	ports    portTable
 	offload  offloads
 	workers  []*worker
 	streams  *streams      // what TCP, TLS and DTLS listeners share
-	stopped  chan struct{} // closed when workers do not serve posts any more
+	stopped  chan struct{} // closed when the workers no longer run posted functions
 	draining atomic.Bool
-	spare    bool // there are processors beside those of busy workers
+	spare    bool // there are more processors than workers
 
 	applying sync.Mutex // one Apply at a time; taken before mu
 
-	mu        sync.Mutex // guards what follows, and keeps changes apart
+	mu        sync.Mutex // guards the fields below and serializes changes
 	config    Config
 	listeners []*listener // by id; nil where one was closed
 	clusters  map[string]uint16
@@ -85,8 +88,8 @@ func (o *Options) setDefaults() {
 	o.Boot = cmp.Or(o.Boot, bootID())
 }
 
-// Open binds the listeners of a validated config; nothing moves until Run. With a Store it adopts the sockets and
-// allocations that are kept. A gateway that will not Run must be closed.
+// Open binds the listeners of a validated config. Nothing is read before Run. With a Store it adopts the stored
+// sockets and allocations. A gateway that will not Run must be closed.
 func Open(c Config, o Options) (*Gateway, error) {
 	o.setDefaults()
 	c = c.WithDefaults()
@@ -109,7 +112,7 @@ func (g *Gateway) prepare(c Config) error {
 	if err := g.newShared(c); err != nil {
 		return err
 	}
-	count := g.keptWorkers(c)
+	count := g.storedWorkers(c)
 	for i := range count {
 		w, err := newWorker(g, i)
 		if err != nil {
@@ -133,8 +136,8 @@ func (g *Gateway) prepare(c Config) error {
 	return nil
 }
 
-// Run serves until ctx ends, then closes everything, and returns nil. What a Store holds stays with it. An error is
-// one that a worker cannot live with.
+// Run serves until ctx ends, then closes everything and returns nil. What a Store holds stays there. It returns an
+// error if a worker fails.
 func (g *Gateway) Run(ctx context.Context) error {
 	g.mu.Lock()
 	if g.state != prepared {
@@ -200,7 +203,8 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// Drain on refuses new allocations (300 with the alternate where it is valid, else 508). Existing ones stay.
+// Drain, if on, refuses new allocations: with 300 and the alternate address if that is valid, else with 508. Existing
+// allocations stay.
 func (g *Gateway) Drain(on bool, alternate netip.AddrPort) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -211,7 +215,7 @@ func (g *Gateway) Drain(on bool, alternate netip.AddrPort) {
 	}
 }
 
-// Ready says why the gateway should get no new clients, nil if it should.
+// Ready returns why the gateway should get no new clients, nil if it should get them.
 func (g *Gateway) Ready() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -226,19 +230,19 @@ func (g *Gateway) Ready() error {
 	return nil
 }
 
-// doLocked runs f in every worker, one after the other, and waits. The caller holds g.mu.
+// doLocked runs f in every worker, one after the other, and waits for each. The caller holds g.mu.
 func (g *Gateway) doLocked(f func(*worker)) {
 	for _, w := range g.workers {
 		g.runInLocked(w, f)
 	}
 }
 
-// runInLocked runs f in one worker and waits; before Run and after the end, in the caller's goroutine.
+// runInLocked runs f in one worker and waits for it. Before Run and after its end, f runs in the caller's goroutine.
 func (g *Gateway) runInLocked(w *worker, f func(*worker)) {
 	if g.state != running {
 		w.now = g.options.Now()
 		f(w)
-		w.settle()
+		w.endPoll()
 		return
 	}
 	done := make(chan struct{})
@@ -248,7 +252,7 @@ func (g *Gateway) runInLocked(w *worker, f func(*worker)) {
 	})
 	select {
 	case <-done:
-	case <-g.stopped: // the worker is gone; its state is nobody's
+	case <-g.stopped: // the worker has ended; no other goroutine uses its state
 		select {
 		case <-done:
 		default:

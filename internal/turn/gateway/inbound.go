@@ -8,30 +8,30 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// readDoor takes one batch from clients and sends on what it means.
-func (w *worker) readDoor(d *door) {
+// readListener reads one batch from clients and relays it.
+func (w *worker) readListener(ls *listenerSocket) {
 	if w.inUsed > 0 {
 		w.flush()
 	}
-	n, err := d.conn.ReadBatch(w.in, 0)
+	n, err := ls.conn.ReadBatch(w.in, 0)
 	if err != nil {
-		d.counts.add(reasonReceiveError, 1)
+		ls.counts.add(reasonReceiveError, 1)
 		return
 	}
 	for i := range w.in[:n] {
-		w.fromClient(d, &w.in[i])
+		w.fromClient(ls, &w.in[i])
 	}
-	w.inUsed = len(w.in) // all of it may be waiting to leave
+	w.inUsed = len(w.in) // all buffers may be queued for sending
 	w.flush()
 }
 
-// fromClient takes a datagram, or a run of equally long ones, from a client apart.
-func (w *worker) fromClient(d *door, m *udpio.Message) {
-	server := d.l.server
+// fromClient splits a run of datagrams of equal length, or a single datagram, from a client and handles each.
+func (w *worker) fromClient(ls *listenerSocket, m *udpio.Message) {
+	server := ls.l.server
 	if m.Local.IsValid() {
 		server = netip.AddrPortFrom(m.Local, server.Port())
 	}
-	c := w.clientAt(d, m.Addr, server)
+	c := w.clientAt(ls, m.Addr, server)
 	size := m.Segment
 	if size == 0 {
 		size = max(m.N, 1)
@@ -42,18 +42,18 @@ func (w *worker) fromClient(d *door, m *udpio.Message) {
 			w.channelData(c, b)
 			continue
 		}
-		w.other(d, m.Addr, server, b)
-		c = w.clientAt(d, m.Addr, server)
+		w.other(ls, m.Addr, server, b)
+		c = w.clientAt(ls, m.Addr, server)
 	}
 }
 
-// clientAt finds the client of an address, nil if it has no allocation.
-func (w *worker) clientAt(d *door, from, server netip.AddrPort) *client {
-	recent := &d.recent[from.Port()%recentSize]
+// clientAt returns the client of an address, nil if it has no allocation.
+func (w *worker) clientAt(ls *listenerSocket, from, server netip.AddrPort) *client {
+	recent := &ls.recent[from.Port()%recentSize]
 	if c := *recent; c != nil && c.a.Path.Client == from && c.a.Path.Server == server {
 		return c
 	}
-	a := w.table.Find(allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: d.l.id})
+	a := w.table.Find(allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: ls.l.id})
 	if a == nil {
 		return nil
 	}
@@ -98,37 +98,37 @@ func (w *worker) toPeer(c *client, r *relay, to *udpio.Target, cluster *counts, 
 		w.send()
 	}
 	w.writer.Add(&r.queue, to, payload)
-	if !r.wet {
-		r.wet = true
-		w.wetRelays = append(w.wetRelays, r)
+	if !r.dirty {
+		r.dirty = true
+		w.dirtyRelays = append(w.dirtyRelays, r)
 	}
 	w.tally.add(c, cluster, false, len(payload), w.now)
 }
 
-// other handles what is no ChannelData of a known client over UDP: requests, Send indications, junk.
-func (w *worker) other(d *door, from, server netip.AddrPort, b []byte) {
-	path := allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: d.l.id}
+// other handles UDP datagrams other than ChannelData of a known client: requests, Send indications, invalid data.
+func (w *worker) other(ls *listenerSocket, from, server netip.AddrPort, b []byte) {
+	path := allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: ls.l.id}
 	w.reserve()
-	answer := w.message(path, d.counts, b)
+	answer := w.message(path, ls.counts, b)
 	if len(answer) == 0 {
 		return
 	}
 	w.slabUsed += len(answer)
 	local := netip.Addr{}
-	if d.conn.Wildcard() {
+	if ls.conn.Wildcard() {
 		local = server.Addr()
 	}
-	to := w.target(from, local, d.conn.IPv6())
+	to := w.target(from, local, ls.conn.IPv6())
 	if to == nil {
-		d.counts.add(reasonSendRefused, 1)
+		ls.counts.add(reasonSendRefused, 1)
 		return
 	}
-	w.writer.Add(&d.queue, to, answer)
-	w.soak(d)
+	w.writer.Add(&ls.queue, to, answer)
+	w.markDirty(ls)
 }
 
-// message handles a message that is no ChannelData of a known client and returns the answer, which lies at the free
-// end of the slab.
+// message handles a message other than ChannelData of a known client. It returns the answer, which lies in the free
+// part of the slab.
 func (w *worker) message(path allocation.Path, n *counts, b []byte) (answer []byte) {
 	if len(b) > 0 && b[0]>>6 == 1 {
 		n.add(allocation.NoAllocation, 1)
@@ -169,11 +169,12 @@ func (w *worker) sendIndication(path allocation.Path, n *counts, b []byte) {
 	w.toPeer(c, relay, target, w.cluster(a.Cluster(to)), payload)
 }
 
-// fromStream handles whole messages that a stream client sent, without padding. They are the worker's until it returns.
+// fromStream handles whole messages, without padding, that a stream client sent. The worker may use their memory
+// until fromStream returns.
 func (w *worker) fromStream(s stream, l *listener, path allocation.Path, messages [][]byte) {
 	n, c, known := &l.counts[w.index], (*client)(nil), false
 	for _, b := range messages {
-		if !known { // a request may make or end the allocation
+		if !known { // a request may create or end the allocation
 			c, known = w.clientOf(path), true
 		}
 		if c != nil && len(b) > 0 && b[0]>>6 == 1 {
@@ -188,11 +189,11 @@ func (w *worker) fromStream(s stream, l *listener, path allocation.Path, message
 			n.add(reasonQueueFull, 1)
 		}
 	}
-	w.flush() // the messages are the caller's again
+	w.flush() // the caller may reuse the messages now
 	s.flush()
 }
 
-// clientOf finds the client of a path, nil if it has no allocation.
+// clientOf returns the client of a path, nil if it has no allocation.
 func (w *worker) clientOf(path allocation.Path) *client {
 	if a := w.table.Find(path); a != nil {
 		return a.Data.(*client)
@@ -207,15 +208,14 @@ func (w *worker) streamGone(path allocation.Path) {
 	}
 }
 
-// reserve makes sure that there is room for one answer and its target.
+// reserve ensures that there is memory for one answer and its target.
 func (w *worker) reserve() {
 	if len(w.slab)-w.slabUsed < answerRoom || w.targetsUsed == len(w.targets) || w.writer.Room() == 0 {
 		w.send()
 	}
 }
 
-// target makes a target that lives until the turn's end, nil if the family cannot reach it. Answers to one client
-// often follow each other and share it.
+// target makes a target that is valid until the end of the poll, nil if the address family cannot reach it.
 func (w *worker) target(to netip.AddrPort, local netip.Addr, v6 bool) *udpio.Target {
 	if w.targetsUsed == len(w.targets) {
 		w.send()

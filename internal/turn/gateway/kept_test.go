@@ -30,7 +30,7 @@ func (s *shelf) names() (names []string) {
 func TestReloadKeepsEverySocket(t *testing.T) {
 	ports := []uint16{netlabtest.UDPPort(t), netlabtest.UDPPort(t), netlabtest.UDPPort(t)}
 	kept := newShelf(t)
-	g := start(t, twoDoors(ports[0], ports[1]), gateway.Options{Workers: 2, Store: kept})
+	g := start(t, twoListeners(ports[0], ports[1]), gateway.Options{Workers: 2, Store: kept})
 	want := []string{"listener/a/0", "listener/a/1", "listener/b/0", "listener/b/1"}
 	for what, change := range map[string]func(c *gateway.Config){
 		"two swap names": func(c *gateway.Config) { c.Listeners[0].Name, c.Listeners[1].Name = "b", "a" },
@@ -39,13 +39,13 @@ func TestReloadKeepsEverySocket(t *testing.T) {
 			c.Listeners[0].Port, c.Listeners[0].Name, c.Listeners[1].Name = ports[2], "b", "a"
 		},
 	} {
-		c := twoDoors(ports[0], ports[1])
+		c := twoListeners(ports[0], ports[1])
 		change(&c)
 		apply(t, g, c)
 		if got := kept.names(); !slices.Equal(got, want) {
 			t.Errorf("%s: kept are %v", what, got)
 		}
-		apply(t, g, twoDoors(ports[0], ports[1]))
+		apply(t, g, twoListeners(ports[0], ports[1]))
 		if got := kept.names(); !slices.Equal(got, want) {
 			t.Errorf("%s, and back: kept are %v", what, got)
 		}
@@ -121,7 +121,7 @@ func TestImportRefusesForeignRelays(t *testing.T) {
 	kept := newShelf(t)
 	kept.Put(records[0].ID+1, encode(t, records[0])) // under another's id
 	g := start(t, cfg, gateway.Options{Workers: 1, Store: kept})
-	if _, n := kept.kept(); n != 0 || g.Stats().Totals.Allocations != 0 {
+	if _, n := kept.sizes(); n != 0 || g.Stats().Totals.Allocations != 0 {
 		t.Errorf("%d records and %d allocations of a journal that contradicts itself", n, g.Stats().Totals.Allocations)
 	}
 	for _, relay := range []string{"127.0.0.1:1023", "127.0.0.1:40000", "127.0.0.2:50000", "0.0.0.0:50000", "224.0.0.1:50000", "[::]:50000"} {

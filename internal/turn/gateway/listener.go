@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// listenerBuffer is what is asked of the kernel for each socket of a UDP listener, in bytes.
+	// listenerBuffer is the buffer size in bytes that is requested from the kernel for each socket of a UDP listener.
 	listenerBuffer = 8 << 20
 	// relayBuffer is the same for a relay socket.
 	relayBuffer = 1 << 20
 )
 
-// listenerIDs bounds the ids of listeners in the life of a process.
+// listenerIDs is how many listeners a process can open during its life.
 const listenerIDs = 1 << 16
 
-// clusterIDs bounds those of clusters; 0 is none.
+// clusterIDs is how many clusters a process can have during its life; id 0 means none.
 const clusterIDs = 1 << 16
 
-// listener is one configured listener, the same for all workers.
+// listener is one configured listener. All workers share it.
 type listener struct {
 	id          uint16
-	config      ListenerConfig                 // as it was opened: protocol, address and port stay
-	reloaded    atomic.Pointer[ListenerConfig] // what a reload made of it; nil: config
+	config      ListenerConfig                 // as it was opened; protocol, address and port never change
+	reloaded    atomic.Pointer[ListenerConfig] // set by the last reload; nil: config
 	transport   allocation.Transport
 	server      netip.AddrPort // as bound
 	group       *udpio.Group   // UDP
@@ -39,7 +39,7 @@ type listener struct {
 	counts      []counts       // by worker
 }
 
-// current is the listener's config of today. Any goroutine may call it.
+// current returns the listener's configuration in force. Any goroutine may call it.
 func (l *listener) current() *ListenerConfig {
 	if c := l.reloaded.Load(); c != nil {
 		return c
@@ -47,7 +47,7 @@ func (l *listener) current() *ListenerConfig {
 	return &l.config
 }
 
-// openListenerLocked binds one listener and has the workers read it. The caller holds g.mu.
+// openListenerLocked binds one listener and makes the workers read it. The caller holds g.mu.
 func (g *Gateway) openListenerLocked(c ListenerConfig) (*listener, error) {
 	if len(g.listeners) >= listenerIDs {
 		return nil, fmt.Errorf("%d listeners were opened in this process already; restart it", listenerIDs)
@@ -75,7 +75,7 @@ func (g *Gateway) openListenerLocked(c ListenerConfig) (*listener, error) {
 	return l, nil
 }
 
-// closeListenerLocked ends a listener with its allocations and returns how many those were.
+// closeListenerLocked closes a listener, ends its allocations and returns how many there were.
 func (g *Gateway) closeListenerLocked(l *listener, why allocation.Reason) (ended int) {
 	g.doLocked(func(w *worker) { ended += w.leave(l, why) })
 	for i := range g.workers {
@@ -96,10 +96,10 @@ func (l *listener) close(g *Gateway) {
 	g.closeStream(l)
 }
 
-// openUDPLocked binds the sockets of a UDP listener, one for each worker, or takes those that are kept.
+// openUDPLocked binds the sockets of a UDP listener, one for each worker, or takes stored ones.
 func (g *Gateway) openUDPLocked(l *listener) error {
 	config := udpio.Config{
-		Addr: l.server, Sockets: len(g.workers), Batch: doorBatch, ReadBuffer: listenerBuffer,
+		Addr: l.server, Sockets: len(g.workers), Batch: readBatch, ReadBuffer: listenerBuffer,
 		WriteBuffer: listenerBuffer, Coalesce: !g.options.NoCoalesce,
 	}
 	if len(g.workers) > 1 {
@@ -113,7 +113,7 @@ func (g *Gateway) openUDPLocked(l *listener) error {
 		if group, err = udpio.Listen(config); err != nil {
 			return explainBind(err, l.server)
 		}
-		g.keepUDP(l, group)
+		g.holdUDP(l, group)
 	}
 	l.group, l.server = group, group.LocalAddr()
 	var failed error
@@ -145,7 +145,8 @@ func listenerName(name string, worker int) string {
 	return "listener/" + name + "/" + strconv.Itoa(worker)
 }
 
-// adoptUDP makes the group of kept sockets, nil if there are none or others than are needed.
+// adoptUDP makes the group of stored sockets. It returns nil if there are none, or if they do not match what is
+// needed.
 func (g *Gateway) adoptUDP(l *listener, config udpio.Config) (*udpio.Group, error) {
 	if g.options.Store == nil {
 		return nil, nil
@@ -181,17 +182,17 @@ func (g *Gateway) adoptUDP(l *listener, config udpio.Config) (*udpio.Group, erro
 	return nil, nil
 }
 
-// keepListenersLocked keeps the sockets of all listeners once more: names that some of them gave up, and their sockets
-// under them, may be others' by now.
-func (g *Gateway) keepListenersLocked() {
+// holdListenersLocked stores the sockets of all listeners again. After a reload, a name that one listener gave up may
+// belong to another one, so the socket stored under it may be wrong.
+func (g *Gateway) holdListenersLocked() {
 	for _, l := range g.listeners {
 		if l != nil && l.group != nil {
-			g.keepUDP(l, l.group)
+			g.holdUDP(l, l.group)
 		}
 	}
 }
 
-func (g *Gateway) keepUDP(l *listener, group *udpio.Group) {
+func (g *Gateway) holdUDP(l *listener, group *udpio.Group) {
 	if g.options.Store == nil {
 		return
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// doors is a gateway with a listener of each kind, and an attacker's connection to each.
-type doors struct {
+// fuzzListeners is a gateway with a listener of each kind, and an attacker's connection to each.
+type fuzzListeners struct {
 	t       testing.TB
 	g       *gateway.Gateway
 	servers map[gateway.Protocol]netip.AddrPort
@@ -29,8 +29,8 @@ func everyKind() []gateway.Protocol {
 	return []gateway.Protocol{gateway.UDP, gateway.TCP, gateway.TLS, gateway.DTLS}
 }
 
-func newDoors(t testing.TB) *doors {
-	d := &doors{t: t, servers: map[gateway.Protocol]netip.AddrPort{}, conns: map[gateway.Protocol]net.Conn{}}
+func newFuzzListeners(t testing.TB) *fuzzListeners {
+	d := &fuzzListeners{t: t, servers: map[gateway.Protocol]netip.AddrPort{}, conns: map[gateway.Protocol]net.Conn{}}
 	c := streamConfig(gateway.TCP, "127.0.0.1", 1)
 	one := c.Listeners[0]
 	c.Listeners = nil
@@ -55,7 +55,7 @@ func newDoors(t testing.TB) *doors {
 }
 
 // attack writes to a listener, over a new connection where the gateway has ended the one before.
-func (d *doors) attack(protocol gateway.Protocol, b []byte) {
+func (d *fuzzListeners) attack(protocol gateway.Protocol, b []byte) {
 	for range 2 {
 		conn := d.conns[protocol]
 		if conn == nil {
@@ -71,7 +71,7 @@ func (d *doors) attack(protocol gateway.Protocol, b []byte) {
 	}
 }
 
-func (d *doors) connect(protocol gateway.Protocol) net.Conn {
+func (d *fuzzListeners) connect(protocol gateway.Protocol) net.Conn {
 	server := d.servers[protocol]
 	switch protocol {
 	case gateway.TCP, gateway.TLS:
@@ -91,7 +91,7 @@ func (d *doors) connect(protocol gateway.Protocol) net.Conn {
 }
 
 // serves says whether every listener still answers, and the honest client's channel still carries.
-func (d *doors) serves() {
+func (d *fuzzListeners) serves() {
 	d.t.Helper()
 	for _, protocol := range everyKind() {
 		conn := d.connect(protocol)
@@ -103,7 +103,7 @@ func (d *doors) serves() {
 }
 
 // templates are messages that lead deep into the server once they are well formed.
-func (d *doors) templates() [][]byte {
+func (d *fuzzListeners) templates() [][]byte {
 	c := d.client
 	known := []stun.Setter{stun.NewUsername(c.user), stun.NewRealm(c.realm), stun.NewNonce(c.nonce), stun.NewLongTermIntegrity(c.user, c.realm, c.pass)}
 	signed := func(method stun.Method, attrs ...stun.Setter) []byte {
@@ -151,7 +151,7 @@ func spoil(random *rand.Rand, b []byte) []byte {
 // Thousands of messages that are almost right go to every listener, inside of TLS and DTLS and beside it; all of them go on
 // serving, and nothing is left once the attackers are gone.
 func TestEveryListenerStandsJunk(t *testing.T) {
-	d := newDoors(t)
+	d := newFuzzListeners(t)
 	random := rand.New(rand.NewPCG(1, 5))
 	templates := d.templates()
 	for round := range 8 {
@@ -183,7 +183,7 @@ func TestEveryListenerStandsJunk(t *testing.T) {
 
 // FuzzListeners sends anything to every listener of a gateway that runs.
 func FuzzListeners(f *testing.F) {
-	d := newDoors(f)
+	d := newFuzzListeners(f)
 	for _, b := range d.templates() {
 		f.Add(b)
 	}

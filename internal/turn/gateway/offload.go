@@ -8,7 +8,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// offloads is what the kernel relays of all workers' channels.
+// offloads is what the kernel relays for the channels of all workers.
 type offloads struct {
 	driver Offload
 	log    *slog.Logger
@@ -20,14 +20,14 @@ type offloads struct {
 	byID map[uint32]*offloaded
 }
 
-// boundChannel waits until the answer to its ChannelBind has left.
+// boundChannel is a channel that is offloaded after the answer to its ChannelBind was sent.
 type boundChannel struct {
 	c    *client
 	ch   *allocation.Channel
 	peer *peer
 }
 
-// offloaded is one channel in the kernel, with what of it was counted already.
+// offloaded is one channel in the kernel, with the traffic that was already counted.
 type offloaded struct {
 	c        *client
 	cluster  *counts
@@ -39,7 +39,8 @@ func (o *offloads) init(g *Gateway) {
 	o.log = g.options.Log.With("scope", "offload")
 }
 
-// bound remembers a channel of a UDP client for the turn's end. By then its client has the answer.
+// bound schedules a channel of a UDP client for the offload at the end of the poll. By then its client has the
+// answer.
 func (w *worker) bound(c *client, ch *allocation.Channel, p *peer) {
 	if w.gateway.offload.driver == nil || c.stream != nil || p.offload != 0 || p.bound {
 		return
@@ -48,13 +49,13 @@ func (w *worker) bound(c *client, ch *allocation.Channel, p *peer) {
 	w.boundChannels = append(w.boundChannels, boundChannel{c, ch, p})
 }
 
-// unbound takes a channel back from the kernel, with its last counters.
+// unbound removes a channel from the kernel and adds its last counters.
 func (w *worker) unbound(p *peer) {
 	p.bound = false
 	w.gateway.offload.remove(p)
 }
 
-// offloadBound hands the channels of this turn to the kernel.
+// offloadBound adds the channels that were scheduled in this poll to the kernel.
 func (w *worker) offloadBound() {
 	for i, b := range w.boundChannels {
 		w.boundChannels[i] = boundChannel{}
@@ -66,13 +67,13 @@ func (w *worker) offloadBound() {
 	w.boundChannels = w.boundChannels[:0]
 }
 
-// limit sets the quotas of channels from now on, and says whether they are others than before.
+// limit sets the quotas of channels from now on. It returns whether they differ from the previous ones.
 func (o *offloads) limit(q QuotaConfig) bool {
 	before := o.quotas.Swap(&q)
 	return before != nil && (before.Bandwidth != q.Bandwidth || before.Burst != q.Burst)
 }
 
-// offloadAgain gives the kernel the worker's channels under new quotas.
+// offloadAgain adds the worker's channels to the kernel again, under new quotas.
 func (w *worker) offloadAgain() {
 	for a := range w.table.All {
 		c, _ := a.Data.(*client)
@@ -86,7 +87,7 @@ func (w *worker) offloadAgain() {
 	w.offloadBound()
 }
 
-// add hands a channel to the kernel. Without room there, user space goes on.
+// add adds a channel to the kernel. If the kernel has no space for it, user space continues to relay it.
 func (o *offloads) add(c *client, ch *allocation.Channel, p *peer) {
 	request := OffloadChannel{
 		Client: c.a.Path.Client, Server: c.a.Path.Server, Relay: p.relay.addr, Peer: ch.Peer, Number: ch.Number, Allocation: c.a.ID,
@@ -105,7 +106,7 @@ func (o *offloads) add(c *client, ch *allocation.Channel, p *peer) {
 	o.byID[id] = &offloaded{c: c, cluster: p.counts}
 }
 
-// remove takes a channel back, with its last counters.
+// remove removes a channel from the kernel and adds its last counters.
 func (o *offloads) remove(p *peer) {
 	if p.offload == 0 {
 		return
@@ -123,7 +124,7 @@ func (o *offloads) remove(p *peer) {
 	p.offload = 0
 }
 
-// count adds what went through the kernel since the last time to the counters of user space.
+// count adds what the kernel relayed since the last call to the counters of user space.
 func (o *offloads) count() {
 	if o.driver == nil {
 		return

@@ -11,19 +11,19 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// longestData is the longest payload whose Data indication has a length that its header can tell. Over UDP none as long
-// leaves; on a stream it would shift all that follows.
+// longestData is the longest payload in bytes whose Data indication fits the length field of its header. Over UDP no
+// such payload can be sent; on a stream a wrong length would corrupt all that follows.
 const longestData = 65500
 
-// readRelay takes one batch from the peers of an allocation.
+// readRelay reads one batch from the peers of an allocation.
 func (w *worker) readRelay(r *relay) {
-	if len(w.in)-w.inUsed < doorBatch/4 {
+	if len(w.in)-w.inUsed < readBatch/4 {
 		w.flush()
 	}
 	in := w.in[w.inUsed:]
 	n, err := w.reader.Read(&r.socket, in)
 	if err != nil {
-		// EAGAIN: an error of the network that the kernel told epoll of is gone already.
+		// EAGAIN: the kernel reported a network error to epoll and has cleared it since.
 		if !errors.Is(err, unix.EAGAIN) {
 			r.c.counts.add(reasonPeerError, 1)
 		}
@@ -41,7 +41,7 @@ func (w *worker) readRelay(r *relay) {
 	}
 }
 
-// fromPeer passes a peer's datagram, or a run of equally long ones, on to the client.
+// fromPeer relays a peer's datagram, or a run of datagrams of equal length, to the client.
 func (w *worker) fromPeer(c *client, m *udpio.Message, number uint16, reason allocation.Reason) {
 	size := m.Segment
 	if size == 0 {
@@ -52,7 +52,7 @@ func (w *worker) fromPeer(c *client, m *udpio.Message, number uint16, reason all
 		return
 	}
 	cluster := w.peerCounts(c, m.Addr, number)
-	for at := 0; at == 0 || at < m.N; at += size { // also an empty datagram
+	for at := 0; at == 0 || at < m.N; at += size { // at == 0: an empty datagram is relayed too
 		payload := m.Buf[at:min(at+size, m.N)]
 		if !c.allow(w.now, len(payload)) {
 			c.counts.add(allocation.Bandwidth, 1)
@@ -71,7 +71,7 @@ func (w *worker) fromPeer(c *client, m *udpio.Message, number uint16, reason all
 	}
 }
 
-// peerCounts are the counters of the cluster of a peer.
+// peerCounts returns the counters of the cluster of a peer.
 func (w *worker) peerCounts(c *client, from netip.AddrPort, number uint16) *counts {
 	if number != 0 {
 		if ch := c.a.Channel(number); ch != nil {
@@ -93,8 +93,8 @@ func (w *worker) channelDown(c *client, number uint16, payload []byte) {
 	if w.writer.Room() == 0 {
 		w.send()
 	}
-	w.writer.AddHead(&c.door.queue, &c.target, w.head, payload)
-	w.soak(c.door)
+	w.writer.AddHead(&c.socket.queue, &c.target, w.head, payload)
+	w.markDirty(c.socket)
 }
 
 // dataDown queues a Data indication for a client.
@@ -109,8 +109,8 @@ func (w *worker) dataDown(c *client, from netip.AddrPort, payload []byte) {
 		return
 	}
 	w.slabUsed += len(b)
-	w.writer.Add(&c.door.queue, &c.target, b)
-	w.soak(c.door)
+	w.writer.Add(&c.socket.queue, &c.target, b)
+	w.markDirty(c.socket)
 }
 
 func (w *worker) deliver(c *client, head, body []byte) {
@@ -118,52 +118,52 @@ func (w *worker) deliver(c *client, head, body []byte) {
 		c.counts.add(reasonQueueFull, 1)
 		return
 	}
-	if !c.wet {
-		c.wet = true
-		w.wetClients = append(w.wetClients, c)
+	if !c.dirty {
+		c.dirty = true
+		w.dirtyClients = append(w.dirtyClients, c)
 	}
 }
 
-// soak notes that something waits in a listener socket's queue.
-func (w *worker) soak(d *door) {
-	if !d.wet {
-		d.wet = true
-		w.wetDoors = append(w.wetDoors, d)
+// markDirty records that a listener socket has queued datagrams.
+func (w *worker) markDirty(ls *listenerSocket) {
+	if !ls.dirty {
+		ls.dirty = true
+		w.dirtySockets = append(w.dirtySockets, ls)
 	}
 }
 
-// flush sends what waits and makes the turn's memory free again.
+// flush sends what is queued and frees the memory of this poll.
 func (w *worker) flush() {
 	w.send()
 	w.inUsed = 0
 }
 
-// send sends what waits; the read buffers stay in use.
+// send sends what is queued; the read buffers stay in use.
 func (w *worker) send() {
-	w.keepChanges() // before the answer that promises them leaves
-	w.tally.settle()
-	for i, r := range w.wetRelays {
-		r.wet = false
-		w.wetRelays[i] = nil
+	w.storeChanges() // before the answers that confirm the changes are sent
+	w.tally.flush()
+	for i, r := range w.dirtyRelays {
+		r.dirty = false
+		w.dirtyRelays[i] = nil
 		if n := w.writer.Flush(&r.socket, &r.queue); n > 0 {
 			r.c.counts.add(reasonSendRefused, n)
 		}
 	}
-	w.wetRelays = w.wetRelays[:0]
-	for i, d := range w.wetDoors {
-		d.wet = false
-		w.wetDoors[i] = nil
-		if n := w.writer.FlushConn(d.conn, &d.queue); n > 0 {
-			d.counts.add(reasonSendRefused, n)
+	w.dirtyRelays = w.dirtyRelays[:0]
+	for i, ls := range w.dirtySockets {
+		ls.dirty = false
+		w.dirtySockets[i] = nil
+		if n := w.writer.FlushConn(ls.conn, &ls.queue); n > 0 {
+			ls.counts.add(reasonSendRefused, n)
 		}
 	}
-	w.wetDoors = w.wetDoors[:0]
-	for i, c := range w.wetClients {
-		c.wet = false
-		w.wetClients[i] = nil
+	w.dirtySockets = w.dirtySockets[:0]
+	for i, c := range w.dirtyClients {
+		c.dirty = false
+		w.dirtyClients[i] = nil
 		c.stream.flush()
 	}
-	w.wetClients = w.wetClients[:0]
+	w.dirtyClients = w.dirtyClients[:0]
 	w.offloadBound()
 	w.writer.Reset()
 	w.slabUsed, w.targetsUsed = 0, 0

@@ -8,16 +8,16 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// newShared makes what all tables share, with the policy of a config.
+// newShared makes the state that all tables share, with the policy of a config.
 func (g *Gateway) newShared(c Config) (err error) {
-	g.nonceKey = g.keptNonceKey()
+	g.nonceKey = g.storedNonceKey()
 	var seed [32]byte
 	_, _ = rand.Read(seed[:]) // never fails
 	g.shared, err = allocation.NewShared(g.policyLocked(&c), seed)
 	return err
 }
 
-// policyLocked is the policy of a config. The caller holds g.mu, or nobody else knows g yet.
+// policyLocked returns the policy of a config. The caller holds g.mu, or no other goroutine knows g yet.
 func (g *Gateway) policyLocked(c *Config) allocation.Policy {
 	p := c.policy()
 	p.NonceKeys, p.Admit, p.Wall = [][]byte{g.nonceKey}, g.admit, g.options.Wall
@@ -25,7 +25,7 @@ func (g *Gateway) policyLocked(c *Config) allocation.Policy {
 	return p
 }
 
-// admit is Policy.Admit.
+// admit implements Policy.Admit.
 func (g *Gateway) admit(listener uint16, tcp bool, peer netip.AddrPort) (cluster uint16, ok bool) {
 	table := g.router.Table()
 	if table == nil {
@@ -34,7 +34,8 @@ func (g *Gateway) admit(listener uint16, tcp bool, peer netip.AddrPort) (cluster
 	return table.Admit(listener, tcp, peer)
 }
 
-// routeLocked makes the routes of a config current. The listeners are open already: routes go by their ids.
+// routeLocked puts the routes of a config in force. The listeners are open already, because routes refer to their
+// ids.
 func (g *Gateway) routeLocked(ctx context.Context, c *Config) error {
 	ids := map[string]uint16{}
 	for _, l := range g.listeners {
@@ -50,7 +51,8 @@ func (g *Gateway) routeLocked(ctx context.Context, c *Config) error {
 	return err
 }
 
-// clusterLocked is the id of a cluster by name, for as long as the process lives: counters go by it. 0 is none.
+// clusterLocked returns the id of a cluster name. It stays the same for the life of the process, because counters
+// refer to it. 0 means none.
 func (g *Gateway) clusterLocked(name string) uint16 {
 	id, ok := g.clusters[name]
 	if !ok {

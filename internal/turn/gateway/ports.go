@@ -14,8 +14,9 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// portTable knows which relay ports of each address are taken by this process, so that a bind need not find out, and
-// holds the sockets of reserved ports (EVEN-PORT). All workers share it; only allocating asks it.
+// portTable records which relay ports of each address this process uses, so that bind does not try them, and holds
+// the sockets of reserved ports (EVEN-PORT). All workers share it; it is used only when an allocation is created or
+// ends.
 type portTable struct {
 	mu       sync.Mutex
 	taken    map[netip.Addr]*portSet
@@ -41,7 +42,7 @@ func (s *portSet) set(p uint16, on bool) {
 	}
 }
 
-// bindTries is how many ports that others on this host hold an allocation steps over.
+// bindTries is how many ports in use by other processes of this host an allocation skips.
 const bindTries = 64
 
 func (t *portTable) init() {
@@ -58,8 +59,8 @@ func (t *portTable) setLocked(addr netip.Addr) *portSet {
 	return s
 }
 
-// bind opens a socket on a free port of the range, chosen by chance. even: on an even one; next: and holds the one
-// after it.
+// bind opens a socket on a free port of the range, chosen at random. With even, the port is even; with next, bind
+// also reserves the next higher port.
 func (t *portTable) bind(addr netip.Addr, ports PortRange, even, next bool, options udpio.SocketOptions) (udpio.Socket, netip.AddrPort, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +121,8 @@ func (t *portTable) exact(at netip.AddrPort, options udpio.SocketOptions) (udpio
 	return socket, nil
 }
 
-// hold binds the reserved port of a restored allocation again. Another one's by now: its token will find nothing.
+// hold binds the reserved port of a restored allocation again. If another process has the port by now, the
+// reservation token will refer to nothing.
 func (t *portTable) hold(want allocation.RelayRequest, family int, options udpio.SocketOptions) {
 	at, relay := want.Reserved, want.Exact[family]
 	if !want.Reserve || at.Addr() != relay.Addr() || at.Port() != relay.Port()+1 {
@@ -135,8 +137,8 @@ func (t *portTable) hold(want allocation.RelayRequest, family int, options udpio
 	t.reserved[at] = socket
 }
 
-// exactly says whether a listener may have a relay address of a record, whose writer is not known: only one that it could
-// have given out.
+// exactly checks that a listener may have the relay address of a record. The author of the record is not known, so
+// only an address that the listener itself could have assigned is accepted.
 func exactly(c *client, at netip.AddrPort) error {
 	config, addr := c.listener.current(), at.Addr()
 	switch {
@@ -150,14 +152,14 @@ func exactly(c *client, at netip.AddrPort) error {
 	return nil
 }
 
-// adopt notes a port whose socket came from elsewhere.
+// adopt marks the port of a socket that was opened elsewhere as used.
 func (t *portTable) adopt(at netip.AddrPort) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.setLocked(at.Addr()).set(at.Port(), true)
 }
 
-// claim takes the socket of a reserved port.
+// claim returns the socket of a reserved port.
 func (t *portTable) claim(at netip.AddrPort) (udpio.Socket, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,7 +168,7 @@ func (t *portTable) claim(at netip.AddrPort) (udpio.Socket, bool) {
 	return socket, ok
 }
 
-// drop gives a reserved port back that nobody claimed.
+// drop releases a reserved port that nobody claimed.
 func (t *portTable) drop(at netip.AddrPort) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +179,7 @@ func (t *portTable) drop(at netip.AddrPort) {
 	}
 }
 
-// release gives a port back.
+// release marks a port as free.
 func (t *portTable) release(at netip.AddrPort) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,7 +200,7 @@ func (w *worker) bindRelay(c *client, want allocation.RelayRequest, family int) 
 	options := udpio.SocketOptions{ReadBuffer: relayBuffer, WriteBuffer: relayBuffer, Coalesce: !w.gateway.options.NoCoalesce, DontFragment: c.a.DontFragment}
 	ports := &w.gateway.ports
 	if at := want.Exact[family]; at.IsValid() {
-		if socket, ok := w.keptRelay(at); ok {
+		if socket, ok := w.storedRelay(at); ok {
 			ports.adopt(at)
 			ports.hold(want, family, options)
 			return socket, at, nil
@@ -226,8 +228,8 @@ func (w *worker) bindRelay(c *client, want allocation.RelayRequest, family int) 
 	return ports.bind(addr, c.listener.current().RelayPorts, want.Even, want.Reserve, options)
 }
 
-// keptRelay takes a relay socket that an earlier process left.
-func (w *worker) keptRelay(at netip.AddrPort) (udpio.Socket, bool) {
+// storedRelay takes a relay socket that an earlier process stored.
+func (w *worker) storedRelay(at netip.AddrPort) (udpio.Socket, bool) {
 	k := w.gateway.options.Store
 	if k == nil {
 		return udpio.Socket{}, false
@@ -247,8 +249,8 @@ func (w *worker) keptRelay(at netip.AddrPort) (udpio.Socket, bool) {
 	return udpio.Socket{}, false
 }
 
-// relayAddress is the address of a family that a listener's allocations get: the configured one, else the one that
-// the client reached, else the one from which the host would reach the world.
+// relayAddress returns the address of a family for a listener's allocations: the configured address, else the address
+// that the client sent to, else the host's source address towards the internet.
 func relayAddress(c *client, family int) (netip.Addr, error) {
 	v4 := family == allocation.V4
 	for _, a := range c.listener.current().Relay {
@@ -263,9 +265,9 @@ func relayAddress(c *client, family int) (netip.Addr, error) {
 		return a, nil
 	}
 	if !c.listener.config.Address.IsUnspecified() {
-		return netip.Addr{}, allocation.ErrFamily // of one address: of one family
+		return netip.Addr{}, allocation.ErrFamily // a listener with one address has one family
 	}
-	world := netip.MustParseAddrPort("198.51.100.1:9") // nothing is sent there
+	world := netip.MustParseAddrPort("198.51.100.1:9") // only for the choice of the source address; nothing is sent there
 	if !v4 {
 		world = netip.MustParseAddrPort("[2001:db8::1]:9")
 	}

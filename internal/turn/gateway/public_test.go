@@ -14,7 +14,7 @@ import (
 
 // Behind a 1:1 NAT clients are told the public relay address; sockets and peers go by the bound one, records have both
 // whatever is configured later, and the public one is no peer.
-func TestClientsAreToldThePublicRelayAddress(t *testing.T) {
+func TestClientsReceiveThePublicRelayAddress(t *testing.T) {
 	port := netlabtest.UDPPort(t)
 	bound, public := netip.MustParseAddr("127.0.0.9"), netip.MustParseAddr("198.51.100.7")
 	to := config("127.0.0.1", port)

@@ -15,14 +15,14 @@ type client struct {
 	a        *allocation.Allocation
 	listener *listener
 	counts   *counts
-	door     *door        // UDP: where its datagrams come in and leave
-	target   udpio.Target // UDP: the client itself
-	stream   stream       // its connection otherwise
-	wet      bool         // the stream has something to flush
-	relays   [2]*relay    // by allocation.V4 and V6; nil if it has none
+	socket   *listenerSocket // UDP: the socket that receives and sends its datagrams
+	target   udpio.Target    // UDP: the client's address
+	stream   stream          // other transports: the client's connection
+	dirty    bool            // the stream has messages to flush
+	relays   [2]*relay       // by allocation.V4 and V6; nil if it has none
 	tcp      *tcpRelay
-	kernel   atomic.Int64 // bytes that the kernel relayed and the bandwidth quota was not charged yet
-	changed  bool         // waits to be written down
+	kernel   atomic.Int64 // bytes that the kernel relayed and that the bandwidth quota was not yet charged for
+	changed  bool         // its record is to be stored
 	gone     bool
 }
 
@@ -33,7 +33,7 @@ type relay struct {
 	addr   netip.AddrPort
 	token  uint64
 	queue  udpio.Queue
-	wet    bool
+	dirty  bool
 }
 
 // peer is the gateway's state of a channel: Channel.Data.
@@ -42,10 +42,10 @@ type peer struct {
 	target  udpio.Target
 	counts  *counts // of its cluster
 	offload uint32  // id in the kernel, 0: none
-	bound   bool    // waits to be handed to the kernel
+	bound   bool    // to be added to the offload
 }
 
-// relayTo is the relay of a peer's family, nil if there is none.
+// relayTo returns the relay of a peer's address family, nil if there is none.
 func (c *client) relayTo(peer netip.Addr) *relay {
 	if peer.Is4() {
 		return c.relays[allocation.V4]
@@ -53,7 +53,7 @@ func (c *client) relayTo(peer netip.Addr) *relay {
 	return c.relays[allocation.V6]
 }
 
-// allow takes a payload from the bandwidth quota, after what the kernel relayed.
+// allow charges a payload to the bandwidth quota, after charging what the kernel has relayed.
 func (c *client) allow(now int64, bytes int) bool {
 	if done := c.kernel.Load(); done != 0 {
 		c.kernel.Add(-done)
@@ -77,7 +77,7 @@ func (w *worker) newPeer(c *client, ch *allocation.Channel) *peer {
 	return p
 }
 
-// relays is a worker as the table's allocation.Relays.
+// relays implements the table's allocation.Relays for a worker.
 type relays worker
 
 // Open makes the relay sockets of a new allocation.
@@ -112,17 +112,17 @@ func (rs *relays) Open(a *allocation.Allocation, want allocation.RelayRequest) (
 func (w *worker) newClient(a *allocation.Allocation) *client {
 	c := &client{a: a, stream: w.opening}
 	if c.stream == nil {
-		if int(a.Path.Listener) >= len(w.doors) || w.doors[a.Path.Listener] == nil {
+		if int(a.Path.Listener) >= len(w.fuzzListeners) || w.fuzzListeners[a.Path.Listener] == nil {
 			return nil
 		}
-		c.door = w.doors[a.Path.Listener]
-		c.listener = c.door.l
+		c.socket = w.fuzzListeners[a.Path.Listener]
+		c.listener = c.socket.l
 		local := netip.Addr{}
-		if c.door.conn.Wildcard() {
+		if c.socket.conn.Wildcard() {
 			local = a.Path.Server.Addr()
 		}
 		var ok bool
-		if c.target, ok = udpio.NewTarget(a.Path.Client, local, c.door.conn.IPv6()); !ok {
+		if c.target, ok = udpio.NewTarget(a.Path.Client, local, c.socket.conn.IPv6()); !ok {
 			return nil
 		}
 	} else {
@@ -169,15 +169,15 @@ func (w *worker) openRelay(c *client, want allocation.RelayRequest, family int) 
 	return r, nil
 }
 
-// Close ends the relays of an allocation that is gone. What waits for the peers still leaves.
+// Close ends the relays of a removed allocation. Queued datagrams to its peers are still sent.
 func (rs *relays) Close(a *allocation.Allocation) {
 	w := (*worker)(rs)
 	c, _ := a.Data.(*client)
 	if c == nil {
 		return
 	}
-	if c.door != nil {
-		if recent := &c.door.recent[a.Path.Client.Port()%recentSize]; *recent == c {
+	if c.socket != nil {
+		if recent := &c.socket.recent[a.Path.Client.Port()%recentSize]; *recent == c {
 			*recent = nil
 		}
 	}
@@ -195,7 +195,7 @@ func (rs *relays) Close(a *allocation.Allocation) {
 	}
 }
 
-// CloseFamily ends one relay of an allocation that goes on with the other.
+// CloseFamily ends one relay of an allocation that continues with the other.
 func (rs *relays) CloseFamily(a *allocation.Allocation, family int) {
 	w := (*worker)(rs)
 	c, _ := a.Data.(*client)
@@ -225,15 +225,15 @@ func (w *worker) closeRelay(r *relay) {
 
 func relayName(addr netip.AddrPort) string { return "relay/" + addr.String() }
 
-// Release gives back a held address.
+// Release gives a reserved address back.
 func (rs *relays) Release(reserved netip.AddrPort) { rs.gateway.ports.drop(reserved) }
 
-// Connect and Disconnect are of RFC 6062.
+// Connect opens a connection to a peer (RFC 6062).
 func (rs *relays) Connect(a *allocation.Allocation, id uint32, peer netip.AddrPort) {
 	(*worker)(rs).connectTCP(a.Data.(*client), id, peer)
 }
 
-// Suspend holds back what either side of a connection to a peer sends, or lets it go on.
+// Suspend stops relaying on a connection to a peer in both directions, or resumes it.
 func (rs *relays) Suspend(a *allocation.Allocation, id uint32, suspended bool) {
 	if d := a.Data.(*client).tcp.conns[id]; d != nil {
 		d.suspend(suspended)

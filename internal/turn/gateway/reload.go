@@ -14,14 +14,14 @@ import (
 // applyTimeout bounds how long a reload waits for name servers.
 const applyTimeout = 5 * time.Second
 
-// Apply changes to another config: all of it or, with an error, nothing. The error begins with the path of the key that
-// cannot be had, as Validate's.
+// Apply changes to another config completely or, with an error, not at all. The error begins with the path of the key
+// that cannot be applied, as with Validate.
 //
-// A listener is known by its protocol, address and port: whatever else changes (name, certificate, relay addresses,
-// routes), it goes on and so do its allocations. What a listener is closed for ends with it. Routes, credentials, quotas,
-// limits and lifetimes hold from now on: permissions and channels that the routes do not allow are suspended at once, and
-// an allocation whose credentials are gone at its next Refresh. Any goroutine may call it; it may wait for name servers,
-// and nothing else waits for it meanwhile.
+// A listener is identified by its protocol, address and port. If anything else changes (name, certificate, relay addresses,
+// routes), it continues, and so do its allocations. If a listener is closed, its allocations end. Routes, credentials, quotas,
+// limits and lifetimes apply immediately: permissions and channels that the routes do not allow are suspended at once, and
+// an allocation whose credentials were removed ends at its next Refresh. Any goroutine may call Apply. It may wait for name
+// servers; nothing else is blocked during that time.
 func (g *Gateway) Apply(c Config) (Change, error) {
 	if err := c.Validate(); err != nil {
 		return Change{}, err
@@ -44,41 +44,42 @@ func (g *Gateway) Apply(c Config) (Change, error) {
 	return r.change, nil
 }
 
-// reload is a change of configs, planned before anything is touched.
+// reload is a change of configuration. It is planned completely before anything is changed.
 type reload struct {
-	g      *Gateway
-	to     Config
-	routes *routes.Prepared
-	kept   []keptListener
-	opened []openedListener
-	closed []*listener
-	done   []*listener      // of opened: those that are open
-	gone   []ListenerConfig // of closed: those that had to make place already
-	change Change
+	g         *Gateway
+	to        Config
+	routes    *routes.Prepared
+	continued []continuedListener
+	opened    []openedListener
+	closed    []*listener
+	done      []*listener      // of opened: those that are open already
+	gone      []ListenerConfig // of closed: those that were closed already because a new listener needs their address
+	change    Change
 }
 
-// keptListener goes on under a new config.
-type keptListener struct {
+// continuedListener is a listener that continues under a new config.
+type continuedListener struct {
 	*listener
 	config      ListenerConfig
-	certificate *tls.Certificate // nil: as it is
+	certificate *tls.Certificate // nil: unchanged
 }
 
-// openedListener is one to open, and the closed ones that hold its address now.
+// openedListener is a listener to open, and the listeners to close that have its address now.
 type openedListener struct {
-	index  int // in the config
-	config ListenerConfig
-	place  []*listener
+	index    int // in the config
+	config   ListenerConfig
+	blocking []*listener
 }
 
-// open binds what is new. The caller holds g.mu. It changes the policy first: that fails without a trace.
+// open binds the new listeners. The caller holds g.mu. It changes the policy first, because a failure of that leaves
+// no trace.
 func (r *reload) open() error {
 	if err := r.g.shared.SetPolicy(r.g.policyLocked(&r.to)); err != nil {
 		return err
 	}
 	for i := range r.opened {
 		o := &r.opened[i]
-		for _, l := range o.place {
+		for _, l := range o.blocking {
 			if r.g.listeners[l.id] != nil {
 				r.gone = append(r.gone, *l.current())
 				r.end(l)
@@ -99,8 +100,8 @@ func (r *reload) end(l *listener) {
 	}
 }
 
-// undo goes back to the config before. What it cannot take back it tells: a listener that made place has lost its
-// allocations.
+// undo returns to the previous config. Its error reports what cannot be undone: a listener that was closed to free
+// its address has lost its allocations.
 func (r *reload) undo() error {
 	g := r.g
 	for _, l := range r.done {
@@ -117,23 +118,23 @@ func (r *reload) undo() error {
 	if len(r.gone) > 0 {
 		err = errors.Join(err, g.routeLocked(context.Background(), &g.config))
 	}
-	g.keepListenersLocked()
+	g.holdListenersLocked()
 	return err
 }
 
-// commit is what cannot fail. The caller holds g.mu.
+// commit does the part of the change that cannot fail. The caller holds g.mu.
 func (r *reload) commit() {
 	g := r.g
 	g.router.Commit(r.routes)
-	for i := range r.kept {
-		r.kept[i].reload(g)
+	for i := range r.continued {
+		r.continued[i].reload(g)
 	}
 	for _, l := range r.closed {
 		if g.listeners[l.id] != nil {
 			r.end(l)
 		}
 	}
-	g.keepListenersLocked()
+	g.holdListenersLocked()
 	g.config = r.to
 	g.limitStreams(r.to.Limits)
 	limited := g.offload.limit(r.to.Quotas)
@@ -149,8 +150,8 @@ func (r *reload) commit() {
 	})
 }
 
-// reload gives a listener that goes on its new config.
-func (k *keptListener) reload(g *Gateway) {
+// reload gives the listener its new config.
+func (k *continuedListener) reload(g *Gateway) {
 	renamed := k.current().Name
 	if k.certificate != nil {
 		k.showCertificate(k.certificate)
@@ -159,7 +160,7 @@ func (k *keptListener) reload(g *Gateway) {
 	if renamed == k.config.Name || g.options.Store == nil {
 		return
 	}
-	if k.group != nil { // sockets and records are kept by the listener's name
+	if k.group != nil { // sockets and records are stored under the listener's name
 		for i := range g.workers {
 			g.options.Store.Drop(listenerName(renamed, i))
 		}
@@ -173,17 +174,17 @@ func (k *keptListener) reload(g *Gateway) {
 	})
 }
 
-// Names is what the gateway knows of the DNS names in its clusters.
+// Names returns the state of the DNS names in the gateway's clusters.
 func (g *Gateway) Names() []routes.NameStatus { return g.router.Names() }
 
-// DrainConfig is that of the configuration in force.
+// DrainConfig returns the drain settings in force.
 func (g *Gateway) DrainConfig() DrainConfig {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.config.Drain
 }
 
-// Config is the configuration in force, with its defaults and without its secrets.
+// Config returns the configuration in force, with its defaults and without its secrets.
 func (g *Gateway) Config() Config {
 	g.mu.Lock()
 	defer g.mu.Unlock()

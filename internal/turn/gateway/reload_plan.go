@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// plan finds out what a change means and whether it can be had. It opens nothing.
+// plan determines what a change requires and whether it is possible. It opens nothing.
 func (g *Gateway) plan(to Config) (*reload, error) {
 	r := &reload{g: g, to: to, change: Change{Ended: map[string]int{}}}
 	g.mu.Lock()
@@ -21,8 +21,8 @@ func (g *Gateway) plan(to Config) (*reload, error) {
 		return nil, err
 	}
 	ids := map[string]uint16{}
-	for i := range r.kept {
-		ids[r.kept[i].config.Name] = r.kept[i].id
+	for i := range r.continued {
+		ids[r.continued[i].config.Name] = r.continued[i].id
 	}
 	for i := range r.opened {
 		ids[r.opened[i].config.Name] = uint16(first + i) // openListenerLocked numbers them in this order
@@ -39,7 +39,7 @@ func (g *Gateway) plan(to Config) (*reload, error) {
 	return r, err
 }
 
-// roomLocked says whether the numbers of listeners and clusters, which are not reused, suffice.
+// roomLocked checks that there are enough ids for new listeners and clusters. Ids are not reused.
 func (g *Gateway) roomLocked(to *Config, opened int) error {
 	clusters := len(g.clusters)
 	for i := range to.Clusters {
@@ -53,7 +53,7 @@ func (g *Gateway) roomLocked(to *Config, opened int) error {
 	return nil
 }
 
-// match sorts listeners into those that go on, begin and end.
+// match divides the listeners into those that continue, those to open and those to close.
 func (r *reload) match() {
 	var begin []openedListener
 	rest := slices.DeleteFunc(slices.Clone(r.g.listeners), func(l *listener) bool { return l == nil })
@@ -63,24 +63,24 @@ func (r *reload) match() {
 			begin = append(begin, openedListener{index: i, config: config})
 			continue
 		}
-		r.kept = append(r.kept, keptListener{listener: rest[at], config: config})
+		r.continued = append(r.continued, continuedListener{listener: rest[at], config: config})
 		rest = slices.Delete(rest, at, at+1)
 	}
 	r.closed = rest
 	for i := range begin {
 		for _, l := range r.closed {
 			if overlap(&begin[i].config, &l.config) {
-				begin[i].place = append(begin[i].place, l)
+				begin[i].blocking = append(begin[i].blocking, l)
 			}
 		}
 	}
-	// Those that need no place come first: up to there, undoing costs nobody anything.
-	slices.SortStableFunc(begin, func(a, b openedListener) int { return min(len(a.place), 1) - min(len(b.place), 1) })
+	// Listeners whose address is free come first: up to there, an undo ends no allocations.
+	slices.SortStableFunc(begin, func(a, b openedListener) int { return min(len(a.blocking), 1) - min(len(b.blocking), 1) })
 	r.opened = begin
 	r.name()
 }
 
-// name fills in who is told of in Change.
+// name fills in the listener names of Change.
 func (r *reload) name() {
 	old := map[string]bool{}
 	for _, l := range r.closed {
@@ -115,10 +115,10 @@ func overlap(a, b *ListenerConfig) bool {
 	return slices.ContainsFunc(a.sockets(), func(s string) bool { return slices.Contains(taken, s) })
 }
 
-// certificates reads those that will be shown, so that a bad one stops the reload before it begins.
+// certificates reads the new certificates, so that an invalid one fails the reload before anything is changed.
 func (r *reload) certificates(now time.Time) error {
-	for i := range r.kept {
-		k := &r.kept[i]
+	for i := range r.continued {
+		k := &r.continued[i]
 		if !k.config.Protocol.Secure() || k.config.SelfSigned && k.current().SelfSigned {
 			continue
 		}

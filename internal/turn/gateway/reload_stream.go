@@ -2,7 +2,7 @@ package gateway
 
 import "crypto/tls"
 
-// shownCertificate is what the listener's next handshake shows, nil of none.
+// shownCertificate returns the certificate for the listener's next handshake, nil if it has none.
 func (l *listener) shownCertificate() *tls.Certificate {
 	if l.stream == nil {
 		return nil
@@ -10,12 +10,12 @@ func (l *listener) shownCertificate() *tls.Certificate {
 	return l.stream.certificate.Load()
 }
 
-// showCertificate changes it; connections that are open go on.
+// showCertificate sets the certificate for the next handshakes; open connections continue.
 func (l *listener) showCertificate(c *tls.Certificate) {
 	if l.stream != nil {
 		l.stream.certificate.Store(c)
 	}
 }
 
-// limitStreams sets how many connections and handshakes there may be. Those that are open stay.
+// limitStreams sets the maximum numbers of connections and handshakes. Open ones stay.
 func (g *Gateway) limitStreams(limits LimitConfig) { g.streams.limit(limits) }

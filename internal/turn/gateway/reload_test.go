@@ -17,8 +17,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
-// twoDoors is a gateway with the listeners a and b on loopback, and a cluster for each of two peers' networks.
-func twoDoors(a, b uint16) gateway.Config {
+// twoListeners is a gateway with the listeners a and b on loopback, and a cluster for each of two peers' networks.
+func twoListeners(a, b uint16) gateway.Config {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	return gateway.Config{
 		Auth: gateway.AuthConfig{Users: []gateway.UserConfig{{Name: "user1", Password: "passwd1"}}},
@@ -59,8 +59,8 @@ const (
 	toGoes  = 0x4001
 )
 
-// crowd makes clients with a channel to each of two peers.
-func crowd(t *testing.T, n int, server netip.AddrPort, stays, goes netip.AddrPort) []*turnClient {
+// prefixEntries makes clients with a channel to each of two peers.
+func prefixEntries(t *testing.T, n int, server netip.AddrPort, stays, goes netip.AddrPort) []*turnClient {
 	t.Helper()
 	clients := make([]*turnClient, n)
 	var group sync.WaitGroup
@@ -113,8 +113,8 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	ports := []uint16{netlabtest.UDPPort(t), netlabtest.UDPPort(t), netlabtest.UDPPort(t)}
-	before := twoDoors(ports[0], ports[1])
-	after := twoDoors(ports[0], ports[2])
+	before := twoListeners(ports[0], ports[1])
+	after := twoListeners(ports[0], ports[2])
 	after.Auth.Users = append(after.Auth.Users, gateway.UserConfig{Name: "user2", Password: "passwd2"})
 	after.Clusters = append(after.Clusters[:1], gateway.ClusterConfig{Name: "new", Endpoints: []string{"127.0.3.0/24"}})
 	after.Listeners[0].Routes, after.Listeners[1].Routes = []string{"new", "stays"}, []string{"stays"}
@@ -123,7 +123,7 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 	g := start(t, before, gateway.Options{Workers: 2})
 	stays, _ := echo(t, "127.0.1.1")
 	goes, heard := echo(t, "127.0.2.1")
-	inA, inB := crowd(t, 900, at(ports[0]), stays, goes), crowd(t, 100, at(ports[1]), stays, goes)
+	inA, inB := prefixEntries(t, 900, at(ports[0]), stays, goes), prefixEntries(t, 100, at(ports[1]), stays, goes)
 	for _, c := range append(inA[:10:10], inB[:10]...) {
 		c.ping(toStays, "before")
 		c.ping(toGoes, "before")
@@ -196,11 +196,11 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 // A configuration that cannot be had changes nothing, however late that shows.
 func TestReloadIsAllOrNothing(t *testing.T) {
 	ports := []uint16{netlabtest.UDPPort(t), netlabtest.UDPPort(t)}
-	good := twoDoors(ports[0], ports[1])
+	good := twoListeners(ports[0], ports[1])
 	g := start(t, good, gateway.Options{Workers: 2})
 	stays, _ := echo(t, "127.0.1.1")
 	goes, _ := echo(t, "127.0.2.1")
-	c := crowd(t, 1, at(ports[0]), stays, goes)[0]
+	c := prefixEntries(t, 1, at(ports[0]), stays, goes)[0]
 	for name, test := range map[string]struct {
 		change func(c *gateway.Config)
 		want   string
@@ -217,7 +217,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 		}, "listeners[3]: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bad := twoDoors(ports[0], ports[1])
+			bad := twoListeners(ports[0], ports[1])
 			bad.Clusters = bad.Clusters[:1]
 			bad.Listeners[0].Routes, bad.Listeners[1].Routes = []string{"stays"}, nil
 			bad.Auth.Users[0].Password = "other"
@@ -228,7 +228,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 			c.ping(toStays, "as before")
 			c.ping(toGoes, "as before")
 			c.must(stun.MethodRefresh, lifetime(600))
-			crowd(t, 1, at(ports[1]), stays, goes)[0].ping(toGoes, "a new one too")
+			prefixEntries(t, 1, at(ports[1]), stays, goes)[0].ping(toGoes, "a new one too")
 			if got := g.Config(); len(got.Listeners) != 2 || len(got.Clusters) != 2 || len(g.Stats().Listeners) != 2 {
 				t.Errorf("left behind: %+v", got)
 			}
@@ -272,13 +272,13 @@ func TestReloadOfCredentials(t *testing.T) {
 func TestReloadKeepsRenamedListeners(t *testing.T) {
 	ports := []uint16{netlabtest.UDPPort(t), netlabtest.UDPPort(t)}
 	kept := newShelf(t)
-	c := twoDoors(ports[0], ports[1])
+	c := twoListeners(ports[0], ports[1])
 	g, stop := run(t, c, gateway.Options{Workers: 2, Store: kept})
 	stays, _ := echo(t, "127.0.1.1")
 	goes, _ := echo(t, "127.0.2.1")
-	inA := crowd(t, 5, at(ports[0]), stays, goes)
-	inB := crowd(t, 5, at(ports[1]), stays, goes)
-	c = twoDoors(ports[0], ports[1])
+	inA := prefixEntries(t, 5, at(ports[0]), stays, goes)
+	inB := prefixEntries(t, 5, at(ports[1]), stays, goes)
+	c = twoListeners(ports[0], ports[1])
 	c.Listeners[0].Name, c.Listeners[1].Name = "b", "renamed"
 	c.Listeners[0].Relay = []netip.Addr{netip.MustParseAddr("127.0.0.99")}
 	wantChange(t, apply(t, g, c), gateway.Change{})
@@ -312,7 +312,7 @@ func TestReloadKeepsRenamedListeners(t *testing.T) {
 }
 
 // :: holds the port for both families: its successor at 0.0.0.0 can be opened only once it is closed.
-func TestReloadOfAListenerThatMustMakePlace(t *testing.T) {
+func TestReloadOfAListenerWhoseAddressIsTaken(t *testing.T) {
 	port := netlabtest.UDPPort(t)
 	c := config("::", port)
 	g := start(t, c, gateway.Options{Workers: 2})

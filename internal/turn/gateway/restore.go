@@ -12,9 +12,9 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// keptWorkers is the number of workers: as many as there are kept sockets of a UDP listener, for the kernel goes on
-// giving each of them its share of the clients.
-func (g *Gateway) keptWorkers(c Config) int {
+// storedWorkers returns the number of workers: as many as a UDP listener has stored sockets, because the kernel
+// continues to give each socket its share of the clients.
+func (g *Gateway) storedWorkers(c Config) int {
 	if g.options.Store != nil {
 		names := g.options.Store.Names()
 		for i := range c.Listeners {
@@ -33,14 +33,15 @@ func (g *Gateway) keptWorkers(c Config) int {
 	return g.options.Workers
 }
 
-// nonceKeyID is the id under which the Store has the key of nonces; no allocation has it. With a key of its own, a new
-// process would ask all clients at once for another nonce (438), and bound how many of them it answers.
+// nonceKeyID is the id under which the Store has the key of nonces; no allocation has this id. With a new key, a new
+// process would require a new nonce of all clients at once (438), and the rate limit would leave many of them
+// unanswered.
 const nonceKeyID = 0
 
 const nonceKeySize = 32
 
-// keptNonceKey is the key of the process before, or a new one.
-func (g *Gateway) keptNonceKey() (key []byte) {
+// storedNonceKey returns the key of the previous process, or a new one.
+func (g *Gateway) storedNonceKey() (key []byte) {
 	k := g.options.Store
 	if k != nil {
 		k.Records(func(id uint64, b []byte) bool {
@@ -61,9 +62,9 @@ func (g *Gateway) keptNonceKey() (key []byte) {
 	return key
 }
 
-// restoreLocked takes up the allocations that a Store holds.
+// restoreLocked restores the allocations that a Store holds.
 func (g *Gateway) restoreLocked() {
-	shift := g.keptClock()
+	shift := g.storedClock()
 	if g.options.Store == nil {
 		return
 	}
@@ -75,7 +76,7 @@ func (g *Gateway) restoreLocked() {
 		}
 		r, err := allocation.DecodeRecord(b)
 		if err == nil && r.ID != id {
-			err = fmt.Errorf("it is the record of %d", r.ID) // Delete would never find it
+			err = fmt.Errorf("it is the record of %d", r.ID) // Delete would use another id
 		}
 		if err == nil {
 			r.Shift(shift)
@@ -93,13 +94,13 @@ func (g *Gateway) restoreLocked() {
 	for _, id := range gone {
 		g.options.Store.Delete(id)
 	}
-	g.keepClock() // after the records are in the form that it describes
+	g.storeClock() // after the records have the form that the clock record describes
 	if restored+lost > 0 {
 		g.options.Log.Info("kept allocations are taken up", "restored", restored, "lost", lost)
 	}
 }
 
-// restoreOneLocked takes up one allocation at the worker that the kernel gives its client's datagrams to.
+// restoreOneLocked restores one allocation at the worker that receives its client's datagrams from the kernel.
 func (g *Gateway) restoreOneLocked(r allocation.Record, restore func(*allocation.Table, allocation.Record, int64) (*allocation.Allocation, error)) (err error) {
 	l := g.listenerLocked(r.Listener)
 	switch {
@@ -124,7 +125,7 @@ func (g *Gateway) listenerLocked(name string) *listener {
 	return nil
 }
 
-// Export returns the record of every allocation; they go on living here.
+// Export returns the record of every allocation. The allocations continue here.
 func (g *Gateway) Export(ctx context.Context) (records []allocation.Record, err error) {
 	g.offload.count()
 	g.mu.Lock()
@@ -143,7 +144,7 @@ func (g *Gateway) Export(ctx context.Context) (records []allocation.Record, err 
 	return records, nil
 }
 
-// ParseExport reads what `weir turn export` wrote, strictly: it may come from anybody.
+// ParseExport reads the output of `weir turn export` strictly, because it may come from an untrusted source.
 func ParseExport(text []byte) ([]allocation.Record, error) {
 	var moved struct {
 		Allocations []json.RawMessage `json:"allocations"`
@@ -164,9 +165,9 @@ func ParseExport(text []byte) ([]allocation.Record, error) {
 	return records, nil
 }
 
-// Import restores allocations that another gateway exported, and returns how many; the error tells why the first of
-// the others was not. Their relay addresses must be free on this host, their users must exist in mode static, and the quotas
-// and lifetimes hold for them.
+// Import restores allocations that another gateway exported, and returns how many it restored. The error is that of
+// the first allocation that was not restored. Their relay addresses must be free on this host, their users must exist
+// in mode static, and the quotas and lifetimes apply to them.
 func (g *Gateway) Import(ctx context.Context, records []allocation.Record) (restored int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

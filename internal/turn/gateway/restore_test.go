@@ -103,7 +103,7 @@ func (s *shelf) Records(yield func(uint64, []byte) bool) {
 	}
 }
 
-func (s *shelf) kept() (sockets, records int) {
+func (s *shelf) sizes() (sockets, records int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	records = len(s.records)
@@ -171,7 +171,7 @@ func testRestart(t *testing.T, workers int) {
 	gone.allocate()
 	gone.must(stun.MethodRefresh, lifetime(0))
 	stop()
-	if sockets, records := store.kept(); sockets != workers+flows || records != flows {
+	if sockets, records := store.sizes(); sockets != workers+flows || records != flows {
 		t.Fatalf("%d sockets and %d records are kept, want %d and %d", sockets, records, workers+flows, flows)
 	}
 	for i, c := range clients { // while no gateway is there
@@ -194,7 +194,7 @@ func testRestart(t *testing.T, workers int) {
 		c.must(stun.MethodRefresh, lifetime(0))
 	}
 	eventually(t, "what ended is kept no more", func() bool {
-		sockets, records := store.kept()
+		sockets, records := store.sizes()
 		return sockets == workers && records == 0
 	})
 }

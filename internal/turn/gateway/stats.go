@@ -16,21 +16,21 @@ type Stats struct {
 	Clusters  []ClusterStats  `json:"clusters"`
 	// Reasons counts how messages and packets ended, by the name of allocation.Reason; also per listener.
 	Reasons map[string]uint64 `json:"reasons"`
-	Offload string            `json:"offload"` // what the offload says of itself, empty without one
-	// Withheld are answers that the limits of requests without valid credentials kept back.
+	Offload string            `json:"offload"` // the offload's own description, empty without an offload
+	// Withheld counts answers that the limits of requests without valid credentials suppressed.
 	Withheld allocation.WithheldStats `json:"answers_withheld"`
-	// Displaced counts sources without a proof that the table of those limits forgot because it was full.
+	// Displaced counts unproven sources that were evicted because the table of those limits was full.
 	Displaced uint64 `json:"rate_limit_displaced"`
 }
 
-// Counts is what Stats tells of a whole, a listener or a cluster.
+// Counts are the counters of Stats in total, of a listener or of a cluster.
 type Counts struct {
 	Allocations int `json:"allocations"`
 	Permissions int `json:"permissions"`
 	Channels    int `json:"channels"`
-	// Suspended is how many permissions and channels there are beside these whose routes are gone at the moment.
+	// Suspended is how many further permissions and channels there are whose routes are currently missing.
 	Suspended int `json:"suspended"`
-	// Up is from clients to peers, Down the way back: user data without headers.
+	// Up is from clients to peers, Down from peers to clients: user data without headers.
 	Up   Traffic `json:"up"`
 	Down Traffic `json:"down"`
 	// Opened counts allocations since the start.
@@ -69,13 +69,13 @@ type User struct {
 	Transport   string           `json:"transport"`
 	Listener    string           `json:"listener"`
 	Relay       []netip.AddrPort `json:"relay"`
-	RelayPublic []netip.AddrPort `json:"relay_public,omitempty"` // as clients were told, where a NAT stands before Relay
+	RelayPublic []netip.AddrPort `json:"relay_public,omitempty"` // as reported to clients if a NAT is in front of Relay
 	TCP         bool             `json:"tcp"`
 	Created     int64            `json:"created"`
 	Expires     int64            `json:"expires"`
 	Permissions int              `json:"permissions"`
 	Channels    int              `json:"channels"`
-	Suspended   int              `json:"suspended,omitempty"` // of both: the routes of their peers are gone at the moment
+	Suspended   int              `json:"suspended,omitempty"` // permissions and channels whose routes are currently missing
 	Peers       []netip.AddrPort `json:"peers"`
 	Up          Traffic          `json:"up"`
 	Down        Traffic          `json:"down"`
@@ -84,16 +84,16 @@ type User struct {
 	Offloaded   int              `json:"offloaded"` // channels in the kernel
 }
 
-// Change says what a reload did. Listeners stand by their names.
+// Change says what a reload did. Listeners are identified by their names.
 type Change struct {
 	Restarted    []string       `json:"restarted,omitempty"`    // closed, and opened at another address, port or protocol
 	Added        []string       `json:"added,omitempty"`        // opened
 	Removed      []string       `json:"removed,omitempty"`      // closed
-	Certificates []string       `json:"certificates,omitempty"` // show another one from the next handshake on
+	Certificates []string       `json:"certificates,omitempty"` // have another certificate from the next handshake on
 	Ended        map[string]int `json:"ended,omitempty"`        // allocations that ended, by reason
-	Permissions  int            `json:"permissions,omitempty"`  // that are suspended because the routes do not allow them any more
-	Channels     int            `json:"channels,omitempty"`     // the same
-	Connections  int            `json:"connections,omitempty"`  // to peers (RFC 6062): the same
+	Permissions  int            `json:"permissions,omitempty"`  // suspended because the routes no longer allow them
+	Channels     int            `json:"channels,omitempty"`     // suspended likewise
+	Connections  int            `json:"connections,omitempty"`  // to peers (RFC 6062), suspended likewise
 	Resumed      int            `json:"resumed,omitempty"`      // permissions, channels and connections that the routes allow again
 	Notes        []string       `json:"notes,omitempty"`        // what takes effect at the next start only
 }

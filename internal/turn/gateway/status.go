@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// Stats is a snapshot of the counters.
+// Stats returns a snapshot of the counters.
 func (g *Gateway) Stats() Stats {
 	g.offload.count()
 	g.mu.Lock()
@@ -111,7 +111,7 @@ func (g *Gateway) countHeldLocked() held {
 	return h
 }
 
-// countGrant counts what is in force or suspended.
+// countGrant counts a permission or channel as in force or as suspended.
 func countGrant(inForce, suspended *int, isSuspended bool) {
 	if isSuspended {
 		*suspended++
@@ -159,7 +159,7 @@ func (g *Gateway) Users(yield func(User) bool) {
 	}
 }
 
-// userOf describes an allocation; wall is what to add to its times for the wall clock's.
+// userOf describes an allocation. wall is what to add to its times to get wall-clock times.
 func userOf(a *allocation.Allocation, wall int64) User {
 	last := func(t *allocation.Traffic) int64 {
 		if at := t.Last.Load(); at != 0 {
@@ -177,8 +177,8 @@ func userOf(a *allocation.Allocation, wall int64) User {
 	for family, r := range a.Relay {
 		if r.IsValid() {
 			u.Relay = append(u.Relay, r)
-			if told := a.Told(family); told != r {
-				u.RelayPublic = append(u.RelayPublic, told)
+			if public := a.AnnouncedRelay(family); public != r {
+				u.RelayPublic = append(u.RelayPublic, public)
 			}
 		}
 	}

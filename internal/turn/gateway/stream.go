@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// handshakeTime is how long a client may take for its TLS or DTLS handshake, guestTime how long it may then stay without
-	// an allocation, whatever it sends: slow requests keep no connection.
+	// handshakeTime is how long a client may take for its TLS or DTLS handshake. guestTime is how long it may then stay without
+	// an allocation, whatever it sends, so that slow requests do not keep a connection open.
 	handshakeTime = 10 * time.Second
 	guestTime     = 30 * time.Second
-	// A client that is gone without a word is found by keepalive after 30 s + 3 times 10 s, or by data that it does not
+	// A client that disappeared without closing is detected by keepalive after 30 s + 3 times 10 s, or by data that it does not
 	// acknowledge.
 	keepaliveIdle, keepaliveEvery, keepaliveProbes = 30 * time.Second, 10 * time.Second, 3
 	unackedTime                                    = 30 * time.Second
 )
 
-// streams is what all stream-like listeners of a gateway share.
+// streams is the state that all TCP, TLS and DTLS listeners of a gateway share.
 type streams struct {
 	chunks chunkPool
 	blocks blockPool
 
-	connections *sourceLimit // all there are
-	handshakes  *sourceLimit // TLS and DTLS handshakes under way
+	connections *sourceLimit // all connections
+	handshakes  *sourceLimit // TLS and DTLS handshakes in progress
 	guests      *sourceLimit // connections whose client has no allocation
 	data        dataConnections
 }
@@ -45,14 +45,15 @@ func newStreams(limits LimitConfig) *streams {
 	return s
 }
 
-// limit sets the bounds. One prefix (behind one NAT there may be many clients) has at most a quarter of each.
+// limit sets the limits. One prefix may have at most a quarter of each, because there may be many clients behind one
+// NAT.
 func (s *streams) limit(limits LimitConfig) {
 	s.connections.resize(limits.Connections, share(limits.Connections, 4))
 	s.handshakes.resize(limits.Handshakes, share(limits.Handshakes, 4))
 	s.guests.resize(share(limits.Connections, 4), share(limits.Connections, 16))
 }
 
-// share is an n-th of a bound, at least 1.
+// share returns an n-th of a limit, at least 1.
 func share(bound, n int) int { return max(bound/n, 1) }
 
 // streamServer serves the clients of one TCP, TLS or DTLS listener.
@@ -62,7 +63,7 @@ type streamServer struct {
 	listener *listener
 	counts   streamCounts
 
-	certificate atomic.Pointer[tls.Certificate] // TLS and DTLS: what the next handshake shows
+	certificate atomic.Pointer[tls.Certificate] // TLS and DTLS: the certificate for the next handshakes
 	tls         *tls.Config                     // TLS
 
 	tcp  io.Closer // TCP and TLS: the listening socket
@@ -135,7 +136,7 @@ func (g *Gateway) closeStream(l *listener) {
 	}
 }
 
-// listenTCP binds the address itself: :: takes IPv4 too, 0.0.0.0 does not take IPv6.
+// listenTCP binds exactly the address: :: accepts IPv4 too, 0.0.0.0 does not accept IPv6.
 func (s *streamServer) listenTCP() error {
 	address := netip.AddrPortFrom(s.listener.config.Address, s.listener.config.Port)
 	network := "tcp"
@@ -178,7 +179,7 @@ func (s *streamServer) acceptTLS(listener *net.TCPListener) {
 	}
 }
 
-// pauseAccept waits where the process is out of descriptors or memory: other connections stay in the kernel's backlog.
+// pauseAccept waits if the process is out of descriptors or memory. Further connections stay in the kernel's backlog.
 func (s *streamServer) pauseAccept(err error) {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS) {
 		s.gateway.options.Log.Warn("accept a connection", "listener", s.listener.current().Name, "err", err)
@@ -186,18 +187,18 @@ func (s *streamServer) pauseAccept(err error) {
 	}
 }
 
-// begin gives an accepted TLS connection its place and its goroutines.
+// begin enters an accepted TLS connection into the limit of connections and starts its goroutines.
 func (s *streamServer) begin(conn *net.TCPConn) {
 	s.counts.add(connectionAccepted)
 	c := s.newConn(unmapPort(conn.RemoteAddr()), unmapPort(conn.LocalAddr()))
 	c.raw, c.conn = conn, conn
-	if !s.shared.connections.enter(c.place, c.path.Client.Addr(), nil) {
+	if !s.shared.connections.enter(c.connEntry, c.path.Client.Addr(), nil) {
 		s.counts.add(connectionRefused)
 		abort(conn)
 		return
 	}
 	if !s.add(c) {
-		s.shared.connections.leave(c.place)
+		s.shared.connections.leave(c.connEntry)
 		abort(conn)
 		return
 	}
@@ -209,7 +210,7 @@ func (s *streamServer) begin(conn *net.TCPConn) {
 func (s *streamServer) newConn(client, server netip.AddrPort) *streamConn {
 	c := &streamConn{
 		server: s, out: newOutQueue(&s.shared.blocks), slots: make(chan struct{}, chunksAhead), ending: make(chan struct{}),
-		place: new(guest), visit: new(guest),
+		connEntry: new(limitEntry), phaseEntry: new(limitEntry),
 		path: allocation.Path{Client: client, Server: server, Transport: s.listener.transport, Listener: s.listener.id},
 	}
 	c.worker = s.gateway.workerFor(client)
@@ -218,7 +219,7 @@ func (s *streamServer) newConn(client, server netip.AddrPort) *streamConn {
 	return c
 }
 
-// add keeps the connection for closeStream; false: the listener is closing.
+// add records the connection for closeStream. It returns false if the listener is closing.
 func (s *streamServer) add(c any) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,9 +232,9 @@ func (s *streamServer) add(c any) bool {
 	return true
 }
 
-// remove is the last thing that a connection does.
-func (s *streamServer) remove(c any, place *guest) {
-	s.shared.connections.leave(place)
+// remove is the last call of a connection.
+func (s *streamServer) remove(c any, entry *limitEntry) {
+	s.shared.connections.leave(entry)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
@@ -241,7 +242,7 @@ func (s *streamServer) remove(c any, place *guest) {
 	s.wait.Done()
 }
 
-// addStats adds what only connections count.
+// addStats adds the counters of connections.
 func (s *streamServer) addStats(stats *ListenerStats) {
 	s.counts.addTo(stats.Reasons)
 	if s.dtls != nil {
@@ -250,13 +251,14 @@ func (s *streamServer) addStats(stats *ListenerStats) {
 	}
 }
 
-// abort resets a connection: no TIME_WAIT stays of one that was refused.
+// abort resets a refused connection, so that no TIME_WAIT state remains.
 func abort(conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
 	_ = conn.Close()
 }
 
-// setUserTimeout finds a client that is gone while data to it waits (tcp(7)). An error leaves the kernel's 15 minutes.
+// setUserTimeout makes the kernel detect a client that disappeared while data to it is queued (tcp(7)). After an
+// error, the kernel's 15 minutes apply.
 func setUserTimeout(conn *net.TCPConn) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

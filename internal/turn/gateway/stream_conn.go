@@ -13,12 +13,13 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// chunksAhead is how many reads of one connection may wait for the worker; then the client's own TCP waits.
+// chunksAhead is how many reads of one connection may be queued for the worker. Beyond that the connection is not
+// read, and TCP flow control stops the client.
 const chunksAhead = 4
 
 // streamConn is one client connection of a DTLS listener, of a TLS listener until its handshake is done, or of TCP and TLS
-// listeners once it has asked to become a data connection (polledConn are all the others): a goroutine that reads and hands whole messages to the
-// worker of the client's address, one that writes what the worker queues, and no more.
+// listeners after its request to become a data connection (all others are polledConn). It has two goroutines: one reads and posts whole messages to the
+// worker of the client's address, the other writes what the worker queues.
 //
 //	handshake (TLS, DTLS) ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
 //	                              └─ ConnectionBind ─► data connection of a TCP relay, see tcprelay.go
@@ -32,30 +33,30 @@ type streamConn struct {
 	frames frameReader
 	slots  chan struct{}
 
-	place *guest // among all connections
-	visit *guest // among the handshakes, then the guests
+	connEntry  *limitEntry // in the limit of all connections
+	phaseEntry *limitEntry // in the limit of handshakes, then of guests
 
-	owner  bool // the client has an allocation; the worker's own
+	owner  bool // the client has an allocation; used by the worker only
 	once   sync.Once
 	ending chan struct{} // closed when the connection begins to end
 }
 
-// serveTLS is the handshake of a TLS connection, which its worker then serves.
+// serveTLS does the handshake of a TLS connection and then passes the connection to its worker.
 func (c *streamConn) serveTLS() {
 	wire := &tlsWire{Conn: c.conn}
 	if secure := c.handshakeTLS(wire); secure == nil || !c.becomePolled(secure, wire) {
-		c.server.remove(c, c.place)
+		c.server.remove(c, c.connEntry)
 	}
 }
 
-// handshakeTLS makes the TLS connection, or ends this one.
+// handshakeTLS does the TLS handshake. If it fails, it ends the connection and returns nil.
 func (c *streamConn) handshakeTLS(wire *tlsWire) *tls.Conn {
 	s := c.server
-	if !s.shared.handshakes.enter(c.visit, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
+	if !s.shared.handshakes.enter(c.phaseEntry, c.path.Client.Addr(), func() { c.end(handshakeEvicted) }) {
 		c.end(handshakeRefused)
 		return nil
 	}
-	defer s.shared.handshakes.leave(c.visit)
+	defer s.shared.handshakes.leave(c.phaseEntry)
 	conn := tls.Server(wire, s.tls)
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	err := conn.HandshakeContext(context.Background())
@@ -74,16 +75,16 @@ func handshakeReason(err error) streamReason {
 	return handshakeFailed
 }
 
-// serve carries messages both ways until the connection ends. c.conn is ready.
+// serve relays messages both ways until the connection ends. c.conn must be ready.
 func (c *streamConn) serve() {
 	if c.enterAsGuest() {
 		c.serveGuest()
 	}
 }
 
-// serveGuest is serve of a connection that is a guest.
+// serveGuest is serve for a connection that is in the limit of guests.
 func (c *streamConn) serveGuest() {
-	defer c.server.shared.guests.leave(c.visit)
+	defer c.server.shared.guests.leave(c.phaseEntry)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -102,22 +103,23 @@ func (c *streamConn) serveGuest() {
 	c.worker.post(func(w *worker) { w.streamGone(c.path) })
 }
 
-// enterAsGuest begins the time in which the client must allocate. It is called again when an allocation has ended.
+// enterAsGuest starts the time in which the client must create an allocation. It is called again after an allocation
+// has ended.
 func (c *streamConn) enterAsGuest() bool {
 	guests := c.server.shared.guests
-	if !guests.enter(c.visit, c.path.Client.Addr(), func() { c.end(guestEvicted) }) {
+	if !guests.enter(c.phaseEntry, c.path.Client.Addr(), func() { c.end(guestEvicted) }) {
 		c.end(guestRefused)
 		return false
 	}
-	if c.isEnding() { // perhaps after serve has left for good
-		guests.leave(c.visit)
+	if c.isEnding() { // serve may have left the limit for the last time already
+		guests.leave(c.phaseEntry)
 		return false
 	}
 	_ = c.conn.SetReadDeadline(time.Now().Add(guestTime))
 	return true
 }
 
-// read hands messages to the worker until the stream ends, or becomes a data connection.
+// read passes messages to the worker until the stream ends or becomes a data connection.
 func (c *streamConn) read() (streamReason, *dataConn) {
 	if c.path.Transport == allocation.DTLS {
 		return c.readRecords(), nil
@@ -130,7 +132,7 @@ func (c *streamConn) read() (streamReason, *dataConn) {
 					return connectionBound, data
 				}
 			} else {
-				c.hand(chunk)
+				c.dispatch(chunk)
 			}
 		}
 		if err != nil {
@@ -139,8 +141,9 @@ func (c *streamConn) read() (streamReason, *dataConn) {
 	}
 }
 
-// hand gives a chunk to the worker, in one post. Where the worker is behind it waits, and TCP tells the client.
-func (c *streamConn) hand(chunk *chunk) {
+// dispatch passes a chunk to the worker in one post. If the worker is behind, dispatch waits, and TCP flow control
+// stops the client.
+func (c *streamConn) dispatch(chunk *chunk) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.ending:
@@ -154,7 +157,8 @@ func (c *streamConn) hand(chunk *chunk) {
 	})
 }
 
-// end closes the connection; the first reason counts. Any goroutine may call it, also a worker: it does not block.
+// end closes the connection; only the first reason is counted. Any goroutine may call it, including a worker, because
+// it does not block.
 func (c *streamConn) end(reason streamReason) {
 	c.once.Do(func() {
 		c.server.counts.add(reason)
@@ -164,7 +168,7 @@ func (c *streamConn) end(reason streamReason) {
 	})
 }
 
-// isEnding says whether end was called.
+// isEnding reports whether end was called.
 func (c *streamConn) isEnding() bool {
 	select {
 	case <-c.ending:
@@ -174,7 +178,7 @@ func (c *streamConn) isEnding() bool {
 	}
 }
 
-// isTimeout knows the time-outs of net, crypto/tls, context and pion/dtls.
+// isTimeout recognizes the timeout errors of net, crypto/tls, context and pion/dtls.
 func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
@@ -187,7 +191,7 @@ func readReason(err error) streamReason {
 	case errors.Is(err, errLongFrame):
 		return streamLongFrame
 	case isTimeout(err):
-		return guestTimeout // the only read deadline there is
+		return guestTimeout // no other read deadline is set
 	case errors.Is(err, io.EOF):
 		return connectionClosed
 	}
@@ -201,8 +205,8 @@ func writeReason(err error) streamReason {
 	return connectionBroken
 }
 
-// deliver is stream.deliver. User data over queueBytes is dropped; answers have some more room, and a client that leaves
-// those unread is cut.
+// deliver implements stream.deliver. User data beyond queueBytes is dropped. Answers have some additional space; a
+// client that does not read them is disconnected.
 func (c *streamConn) deliver(head, body []byte) bool {
 	size := len(head) + len(body) + 3
 	if c.out.room(size, queueBytes) {
@@ -220,20 +224,20 @@ func (c *streamConn) deliver(head, body []byte) bool {
 	return true
 }
 
-// isUserData tells ChannelData and Data indications (RFC 8656 §18.1) from answers and other indications.
+// isUserData distinguishes ChannelData and Data indications (RFC 8656 §18.1) from answers and other indications.
 func isUserData(head []byte) bool {
 	const dataIndication = 0x0017
 	return !isStun(head) || len(head) >= 2 && binary.BigEndian.Uint16(head) == dataIndication
 }
 
-// flush is stream.flush.
+// flush implements stream.flush.
 func (c *streamConn) flush() { c.out.flush() }
 
-// shut is stream.shut.
+// shut implements stream.shut.
 func (c *streamConn) shut() { c.end(connectionShut) }
 
-// allocated is stream.allocated: an owner may send long messages and stays as long as its allocation; a client whose
-// allocation has ended is a guest again.
+// allocated implements stream.allocated. A client with an allocation may send long messages and stays as long as the
+// allocation. A client whose allocation has ended is a guest again.
 func (c *streamConn) allocated(yes bool) {
 	if c.owner == yes || c.isEnding() {
 		return
@@ -245,6 +249,6 @@ func (c *streamConn) allocated(yes bool) {
 		return
 	}
 	c.frames.limit.Store(maxFrame)
-	c.server.shared.guests.leave(c.visit)
+	c.server.shared.guests.leave(c.phaseEntry)
 	_ = c.conn.SetReadDeadline(time.Time{})
 }

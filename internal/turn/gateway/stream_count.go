@@ -2,32 +2,32 @@ package gateway
 
 import "sync/atomic"
 
-// streamReason is how a connection of a stream-like listener, or a datagram to a DTLS listener, ended. They stand beside
-// allocation.Reason in a listener's reasons: those tell of messages, these of what carries them.
+// streamReason is how a connection of a TCP, TLS or DTLS listener, or a datagram to a DTLS listener, ended. The
+// reasons of a listener include these and allocation.Reason: the latter are about messages, these about connections.
 type streamReason uint8
 
 const (
-	connectionAccepted streamReason = iota // not an end: everyone begins here
-	connectionRefused                      // too many connections, in all or of the source's prefix
-	handshakeRefused                       // too many handshakes under way, in all or of the prefix
-	handshakeEvicted                       // was under way when others needed its place
-	handshakeFailed                        // wrong, or broken off by the client
+	connectionAccepted streamReason = iota // not an end: counted for every connection
+	connectionRefused                      // too many connections, in total or of the source's prefix
+	handshakeRefused                       // too many handshakes in progress, in total or of the prefix
+	handshakeEvicted                       // ended in favour of another source's handshake
+	handshakeFailed                        // invalid, or aborted by the client
 	handshakeTimeout                       // took too long
 	guestRefused                           // too many connections without an allocation
-	guestEvicted                           // had no allocation when others needed its place
+	guestEvicted                           // had no allocation, and ended in favour of another source's connection
 	guestTimeout                           // had no allocation in time
-	streamNotTurn                          // the bytes were no TURN client's
+	streamNotTurn                          // the bytes were not those of a TURN client
 	streamLongFrame                        // a message longer than a client without an allocation may send
 	connectionClosed                       // by the client
-	connectionBroken                       // reset, or the client is not there any more
-	clientSlow                             // took no bytes for writeTimeout, or left its answers unread
+	connectionBroken                       // reset, or the client disappeared
+	clientSlow                             // accepted no bytes for writeTimeout, or did not read its answers
 	connectionShut                         // the listener or the gateway ended
 	connectionBound                        // became the data connection of a TCP relay (RFC 6062)
 	dtlsMalformed                          // a datagram without a DTLS record, or of no session
-	dtlsCookieSent                         // a client was asked for its cookie
-	dtlsBadCookie                          // and showed a wrong one
+	dtlsCookieSent                         // a client received a cookie
+	dtlsBadCookie                          // a client returned an invalid cookie
 	dtlsInboxFull                          // datagrams of a session that came faster than they were read
-	dtlsReplaced                           // a client began anew from the same address
+	dtlsReplaced                           // a client began a new session from the same address
 	streamReasonCount
 )
 
@@ -45,7 +45,7 @@ type streamCounts [streamReasonCount]atomic.Uint64
 
 func (c *streamCounts) add(r streamReason) { c[r].Add(1) }
 
-// addTo merges what is not 0 into a listener's reasons.
+// addTo adds the counters other than 0 to a listener's reasons.
 func (c *streamCounts) addTo(reasons map[string]uint64) {
 	for r := range streamReasonCount {
 		if n := c[r].Load(); n > 0 {

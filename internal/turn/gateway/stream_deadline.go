@@ -1,17 +1,17 @@
 package gateway
 
-// deadline is one connection's entry in deadlines. The zero value, with its connection, is in none.
+// deadline is one connection's entry in deadlines. The zero value is in no list.
 type deadline struct {
 	conn       *polledConn
 	at         int64 // by Options.Now; 0: in no list
 	prev, next *deadline
 }
 
-// deadlines holds those of one worker's connections that share a length, so that they expire in the order in which they
-// were put: each operation takes constant time. The zero value is empty.
+// deadlines holds the deadlines of equal length of one worker's connections. They expire in the order in which they
+// were put, so each operation takes constant time. The zero value is empty.
 type deadlines struct{ first, last *deadline }
 
-// put adds d at the end, from wherever it was. at is no earlier than that of any other.
+// put moves d to the end of the list. at must not be earlier than that of any other entry.
 func (l *deadlines) put(d *deadline, at int64) {
 	l.drop(d)
 	d.at, d.prev = at, l.last
@@ -23,7 +23,7 @@ func (l *deadlines) put(d *deadline, at int64) {
 	l.last = d
 }
 
-// drop takes d out; one that is in no list is ignored.
+// drop removes d. An entry that is in no list is ignored.
 func (l *deadlines) drop(d *deadline) {
 	if d.at == 0 {
 		return
@@ -41,7 +41,7 @@ func (l *deadlines) drop(d *deadline) {
 	d.at, d.prev, d.next = 0, nil, nil
 }
 
-// due takes out the first whose time has come and returns its connection, nil if there is none.
+// due removes the first entry if its time has come and returns its connection, else nil.
 func (l *deadlines) due(now int64) *polledConn {
 	d := l.first
 	if d == nil || d.at > now {
@@ -51,7 +51,7 @@ func (l *deadlines) due(now int64) *polledConn {
 	return d.conn
 }
 
-// at is the time of the first, 0 of none.
+// at returns the time of the first entry, 0 if there is none.
 func (l *deadlines) at() int64 {
 	if l.first == nil {
 		return 0

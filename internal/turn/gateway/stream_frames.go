@@ -9,8 +9,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// Over a stream the messages of a client follow one another without a frame of their own: a STUN message says its
-// length in its header (RFC 8489 §5), a ChannelData message too and is padded to four bytes (RFC 8656 §12.5).
+// Over a stream the messages of a client follow one another without additional framing: a STUN message has its
+// length in its header (RFC 8489 §5); so has a ChannelData message, which is padded to four bytes (RFC 8656 §12.5).
 const (
 	stunHeader    = 20
 	stunCookie    = 0x2112A442
@@ -18,17 +18,18 @@ const (
 
 	// maxFrame is the longest message of a stream in bytes: ChannelData with 65,535 bytes and its padding is shorter.
 	maxFrame = stunHeader + 65532
-	// maxYoungFrame bounds the messages of a client without an allocation: every request fits (a user name of 509 bytes,
-	// a realm and a nonce of 763 bytes each, and the rest), and the first bytes of another protocol mostly ask for more.
+	// maxYoungFrame limits the messages of a client without an allocation. Every request fits (a user name of 509
+	// bytes, a realm and a nonce of 763 bytes each, and the rest), and the first bytes of another protocol usually
+	// indicate a longer message.
 	maxYoungFrame = 4096
 
 	chunkBytes = 16 << 10
-	// keptRest is how much memory a connection keeps between frames that were not there as a whole.
-	keptRest = 1536
+	// maxIdleRest is how much memory in bytes a connection keeps between incomplete frames.
+	maxIdleRest = 1536
 )
 
-// frameSize tells how many bytes the message at the beginning of b takes with its padding; 0: b is too short to say. ok is
-// false where no TURN client would begin a message like that: the stream cannot be followed any further.
+// frameSize returns how many bytes the message at the beginning of b takes with its padding; 0 means that b is too
+// short to tell. ok is false if no TURN client begins a message like this; the stream cannot be parsed any further.
 func frameSize(b []byte) (size int, ok bool) {
 	if len(b) > 0 && b[0]&0xC0 > 0x40 {
 		return 0, false
@@ -42,16 +43,16 @@ func frameSize(b []byte) (size int, ok bool) {
 	return allocation.FrameSize(b)
 }
 
-// isStun tells a STUN message from ChannelData by its first two bits.
+// isStun distinguishes a STUN message from ChannelData by its first two bits.
 func isStun(frame []byte) bool { return frame[0]&0xC0 == 0 }
 
-// chunk is what one read of a stream brought: whole frames, each with its padding, and the memory under them.
+// chunk is the result of one read of a stream: whole frames, each with its padding, and the memory that they are in.
 type chunk struct {
 	buf    []byte
 	frames [][]byte // alias buf
 }
 
-// chunkPool keeps the memory of chunks between reads. The zero value is ready.
+// chunkPool reuses the memory of chunks between reads. The zero value is ready to use.
 type chunkPool struct{ pool sync.Pool }
 
 // get returns a chunk of at least size bytes.
@@ -65,7 +66,8 @@ func (p *chunkPool) get(size int) *chunk {
 	return &chunk{buf: make([]byte, size)}
 }
 
-// put takes a chunk back whose frames nobody reads any more. One with a long frame's memory is left to the collector.
+// put takes a chunk back whose frames are no longer used. The memory of a long frame is left to the garbage
+// collector.
 func (p *chunkPool) put(c *chunk) {
 	if len(c.buf) == chunkBytes {
 		clear(c.frames)
@@ -74,17 +76,17 @@ func (p *chunkPool) put(c *chunk) {
 	}
 }
 
-// frameReader cuts a stream into frames. It belongs to one goroutine.
+// frameReader splits a stream into frames. It belongs to one goroutine.
 type frameReader struct {
 	pool  *chunkPool
 	limit atomic.Int64 // bytes of the longest frame; any goroutine may change it
-	rest  []byte       // the beginning of a frame that is not there as a whole
-	long  *chunk       // the memory under rest while that frame is too long for a chunk of the pool
+	rest  []byte       // the beginning of an incomplete frame
+	long  *chunk       // the memory of rest if that frame is too long for a chunk of the pool
 }
 
-// read calls r.Read once and returns the frames that are then whole, none if the first still lacks bytes. A chunk that is
-// returned goes back by pool.put. A frame longer than limit ends the stream with errLongFrame, anything that no TURN client
-// sends with errNotTurn; the frames before it are returned.
+// read calls r.Read once and returns the frames that are complete afterwards, or nil if the first one is still
+// incomplete. The caller returns the chunk by pool.put. A frame longer than limit ends the stream with errLongFrame,
+// and bytes that no TURN client sends end it with errNotTurn; the frames before them are returned.
 func (f *frameReader) read(r io.Reader) (*chunk, error) {
 	size, ok := frameSize(f.rest)
 	if !ok {
@@ -102,7 +104,7 @@ func (f *frameReader) read(r io.Reader) (*chunk, error) {
 		}
 		return nil, err
 	}
-	b, limit := c.buf[:have+n], int(f.limit.Load()) // of now: the read may have lasted long
+	b, limit := c.buf[:have+n], int(f.limit.Load()) // read it now, because the read may have taken long
 	for len(b) > 0 {
 		size, ok := frameSize(b)
 		if !ok {
@@ -119,15 +121,15 @@ func (f *frameReader) read(r io.Reader) (*chunk, error) {
 		c.frames = append(c.frames, b[:size:size])
 		b = b[size:]
 	}
-	if len(c.frames) == 0 && len(c.buf) > chunkBytes { // stays where it is: a client that drips has it copied once
+	if len(c.frames) == 0 && len(c.buf) > chunkBytes { // the long frame stays in this memory, so that the frame of a client that sends byte by byte is copied only once
 		f.rest, f.long = b, c
 		return nil, err
 	}
-	if f.long != nil { // the frames are there, under rest
+	if f.long != nil { // the frames are in the memory of rest
 		f.rest, f.long = nil, nil
 	}
 	f.rest = append(f.rest[:0], b...)
-	if len(b) == 0 && cap(f.rest) > keptRest {
+	if len(b) == 0 && cap(f.rest) > maxIdleRest {
 		f.rest = nil
 	}
 	if len(c.frames) == 0 {
@@ -137,14 +139,14 @@ func (f *frameReader) read(r io.Reader) (*chunk, error) {
 	return c, err
 }
 
-// take returns the bytes that were read and belong to no frame yet, for whoever goes on with the raw stream.
+// take returns the bytes that were read and belong to no frame yet, for the code that continues with the raw stream.
 func (f *frameReader) take() []byte {
 	rest := f.rest
 	f.rest, f.long = nil, nil
 	return rest
 }
 
-// errNotTurn and errLongFrame end a stream whose bytes are no TURN client's.
+// errNotTurn and errLongFrame end a stream whose bytes are not those of a TURN client.
 const (
 	errNotTurn   = streamError("the stream carries no TURN messages")
 	errLongFrame = streamError("the stream announces a longer message than is allowed")

@@ -9,19 +9,20 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// bindsTo says whether a ConnectionBind request may make this connection the data connection of a TCP relay (RFC 6062
-// §5.4): one that has an allocation carries messages to its end.
+// bindsTo reports whether a ConnectionBind request may make this connection the data connection of a TCP relay (RFC
+// 6062 §5.4). A connection that has an allocation carries messages until its end.
 func (c *polledConn) bindsTo(request []byte) bool {
 	id, ok := allocation.ConnectionID(request)
 	return ok && c.server.shared.data.find(id) != nil && c.worker.table.Find(c.path) == nil
 }
 
-// refuseBind answers a ConnectionBind request that names no connection, or comes on one that has an allocation.
+// refuseBind answers a ConnectionBind request that names no connection, or that arrives on a connection with an
+// allocation.
 func (w *worker) refuseBind(c *polledConn, request []byte) {
 	w.reserve()
 	_, answer, reason := w.table.ConnectionBind(c.path, request, w.slab[w.slabUsed:w.slabUsed], w.now)
 	c.server.listener.counts[w.index].add(reason, 1)
-	if reason == allocation.OK { // the connection to the peer ended this very moment
+	if reason == allocation.OK { // the connection to the peer has just ended
 		c.end(connectionShut)
 		return
 	}
@@ -31,8 +32,9 @@ func (w *worker) refuseBind(c *polledConn, request []byte) {
 	}
 }
 
-// handOver leaves the connection to goroutines, which blocks them and nobody else: first they ask the worker of the relay,
-// which may be another one, then they copy bytes (streamConn.bind). frames were read and are handled there.
+// handOver moves the connection to goroutines, which may block without blocking others: they ask the worker of the
+// relay, which may be another worker, and then copy bytes (streamConn.bind). They also handle frames, which were read
+// already.
 func (c *polledConn) handOver(frames [][]byte) {
 	s, w, end := c.server, c.worker, c.guestEnd.at
 	ahead := append(bytes.Join(frames, nil), c.frames.take()...)
@@ -44,14 +46,14 @@ func (c *polledConn) handOver(frames [][]byte) {
 		return
 	}
 	next := s.newConn(c.path.Client, c.path.Server)
-	next.place, next.visit = c.place, c.visit
+	next.connEntry, next.phaseEntry = c.connEntry, c.guestEntry
 	next.raw, next.conn = conn, &aheadConn{conn, ahead}
 	if c.tls != nil {
 		c.wire.Conn, c.wire.polled, c.wire.in = conn, nil, bytes.Clone(c.wire.in)
 		next.conn = &aheadConn{c.tls, ahead}
 	}
-	if !s.shared.guests.reassign(c.visit, func() { next.end(guestEvicted) }) {
-		c.end(guestEvicted) // the worker was not told yet
+	if !s.shared.guests.reassign(c.guestEntry, func() { next.end(guestEvicted) }) {
+		c.end(guestEvicted) // nothing was posted to the worker yet
 		_ = conn.Close()
 		return
 	}
@@ -63,7 +65,7 @@ func (c *polledConn) handOver(frames [][]byte) {
 	c.out.drop()
 	_ = conn.SetReadDeadline(time.Now().Add(time.Duration(end - w.now)))
 	go func() {
-		defer s.remove(next, next.place)
+		defer s.remove(next, next.connEntry)
 		_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if _, err := conn.Write(rest); err != nil {
 			next.end(writeReason(err))
@@ -72,7 +74,7 @@ func (c *polledConn) handOver(frames [][]byte) {
 	}()
 }
 
-// detach makes the socket a net.Conn.
+// detach converts the socket to a net.Conn.
 func (c *polledConn) detach() (*net.TCPConn, error) {
 	file := os.NewFile(uintptr(c.socket.FD()), "")
 	conn, err := net.FileConn(file)
@@ -86,7 +88,7 @@ func (c *polledConn) detach() (*net.TCPConn, error) {
 	return tcp, nil
 }
 
-// swap lets closeStream find another connection in the place of one; false: it has begun.
+// swap replaces one connection by another in the set for closeStream. It returns false if closeStream has begun.
 func (s *streamServer) swap(c, next any) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +106,7 @@ type aheadConn struct {
 	ahead []byte
 }
 
-// Read is net.Conn's.
+// Read implements net.Conn.
 func (c *aheadConn) Read(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
@@ -116,5 +118,5 @@ func (c *aheadConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// CloseWrite is that of TCP and TLS connections.
+// CloseWrite closes the write side of the TCP or TLS connection.
 func (c *aheadConn) CloseWrite() error { return closeWrite(c.Conn) }

@@ -30,14 +30,14 @@ func pipeConn(t *testing.T) (*streamConn, net.Conn) {
 		t.Fatal("the listener is closed")
 	}
 	go func() {
-		defer s.remove(c, c.place)
+		defer s.remove(c, c.connEntry)
 		c.serve()
 	}()
 	t.Cleanup(func() {
 		_ = theirs.Close()
 		s.wait.Wait()
 		poller.Close()
-		if n := g.streams.guests.inside() + int(s.listener.connections.Load()); n != 0 {
+		if n := g.streams.guests.size() + int(s.listener.connections.Load()); n != 0 {
 			t.Errorf("%d connections are counted after the last one", n)
 		}
 	})
@@ -73,7 +73,7 @@ func TestGuestTime(t *testing.T) {
 		synctest.Wait()
 		c.allocated(true)
 		time.Sleep(100 * guestTime)
-		if c.isEnding() || c.server.shared.guests.inside() != 0 {
+		if c.isEnding() || c.server.shared.guests.size() != 0 {
 			t.Error("a client with an allocation was cut, or counts as a guest")
 		}
 		c.allocated(false)

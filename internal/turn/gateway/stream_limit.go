@@ -5,45 +5,45 @@ import (
 	"sync"
 )
 
-// sourceLimit bounds how many of one kind (handshakes, connections without an allocation, connections) are there at once, in all
-// and per source prefix: /32 of IPv4, /64 of IPv6, what one subscriber commonly has. Where it is full, a newcomer takes the
-// place of the oldest of the prefix with the most, if that one has at least two more than his own; so a flood from few
-// prefixes keeps nobody else out. Sources are known to be true here: a TCP handshake or a cookie came back from them.
+// sourceLimit limits how many of one kind (handshakes, connections without an allocation, connections) exist at once, in total
+// and per source prefix: /32 of IPv4, /64 of IPv6, which is what one subscriber commonly has. If it is full, a new entry replaces
+// the oldest entry of the prefix with the most entries, if that prefix has at least two more than its own. So a flood from few
+// prefixes does not exclude other sources. Sources are verified here: each completed a TCP handshake or returned a cookie.
 // Any goroutine may call it.
 type sourceLimit struct {
 	mu             sync.Mutex
 	max, maxPrefix int
 	count          int
-	prefixes       map[netip.Prefix]*crowd
+	prefixes       map[netip.Prefix]*prefixEntries
 }
 
-// crowd are the guests of one prefix, oldest first.
-type crowd struct {
+// prefixEntries are the entries of one prefix, oldest first.
+type prefixEntries struct {
 	prefix      netip.Prefix
-	first, last *guest
-	guests      int
+	first, last *limitEntry
+	count       int
 }
 
-// guest is one place of a sourceLimit. The zero value has none.
-type guest struct {
-	crowd      *crowd
-	prev, next *guest
-	evict      func() // makes room: called once without the lock, on the goroutine of the newcomer; must not block
+// limitEntry is one entry of a sourceLimit. The zero value is in none.
+type limitEntry struct {
+	group      *prefixEntries
+	prev, next *limitEntry
+	evict      func() // called once when the entry is replaced, without the lock, on the goroutine of the new entry; must not block
 }
 
-// newSourceLimit returns a sourceLimit for max guests, maxPrefix of one prefix.
+// newSourceLimit returns a sourceLimit for max entries, and maxPrefix entries of one prefix.
 func newSourceLimit(max, maxPrefix int) *sourceLimit {
-	return &sourceLimit{max: max, maxPrefix: maxPrefix, prefixes: make(map[netip.Prefix]*crowd)}
+	return &sourceLimit{max: max, maxPrefix: maxPrefix, prefixes: make(map[netip.Prefix]*prefixEntries)}
 }
 
-// resize sets other bounds. Who is there stays.
+// resize sets other limits. Existing entries stay.
 func (d *sourceLimit) resize(max, maxPrefix int) {
 	d.mu.Lock()
 	d.max, d.maxPrefix = max, maxPrefix
 	d.mu.Unlock()
 }
 
-// sourcePrefix is what a sourceLimit counts an address under.
+// sourcePrefix returns the prefix under which a sourceLimit counts an address.
 func sourcePrefix(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 32
@@ -51,36 +51,36 @@ func sourcePrefix(addr netip.Addr) netip.Prefix {
 		bits = 64
 	}
 	prefix, err := addr.Prefix(bits)
-	if err != nil { // no address: all such share one place
+	if err != nil { // invalid addresses share one prefix
 		return netip.Prefix{}
 	}
 	return prefix
 }
 
-// enter gives g a place, or says that there is none. evict is called if a newcomer takes the place later; nil: nobody may.
-// The guest leaves by leave, also after evict.
-func (d *sourceLimit) enter(g *guest, source netip.Addr, evict func()) bool {
+// enter adds g, or returns false if the limit is reached. evict is called if a new entry replaces g later; with nil,
+// g is never replaced. The caller removes g by leave, also after evict.
+func (d *sourceLimit) enter(g *limitEntry, source netip.Addr, evict func()) bool {
 	prefix := sourcePrefix(source)
 	d.mu.Lock()
 	c := d.prefixes[prefix]
-	if c != nil && c.guests >= d.maxPrefix {
+	if c != nil && c.count >= d.maxPrefix {
 		d.mu.Unlock()
 		return false
 	}
-	var out *guest
+	var out *limitEntry
 	if d.count >= d.max {
 		own := 0
 		if c != nil {
-			own = c.guests
+			own = c.count
 		}
-		if out = d.heaviestLocked(own + 2); out == nil {
+		if out = d.largestPrefixLocked(own + 2); out == nil {
 			d.mu.Unlock()
 			return false
 		}
 		d.removeLocked(out)
 	}
 	if c == nil {
-		c = &crowd{prefix: prefix}
+		c = &prefixEntries{prefix: prefix}
 		d.prefixes[prefix] = c
 	}
 	d.addLocked(c, g, evict)
@@ -91,46 +91,47 @@ func (d *sourceLimit) enter(g *guest, source netip.Addr, evict func()) bool {
 	return true
 }
 
-// reassign changes whom evict calls from now on; false: g has no place, or was made to leave.
-func (d *sourceLimit) reassign(g *guest, evict func()) bool {
+// reassign replaces the evict function of g. It returns false if g is in no limit or was evicted.
+func (d *sourceLimit) reassign(g *limitEntry, evict func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g.crowd == nil {
+	if g.group == nil {
 		return false
 	}
 	g.evict = evict
 	return true
 }
 
-// leave gives the place back. A guest that has none, or was made to leave, is ignored.
-func (d *sourceLimit) leave(g *guest) {
+// leave removes the entry. An entry that is in no limit, or was evicted, is ignored.
+func (d *sourceLimit) leave(g *limitEntry) {
 	d.mu.Lock()
-	if g.crowd != nil {
+	if g.group != nil {
 		d.removeLocked(g)
 	}
 	d.mu.Unlock()
 }
 
-// inside counts the guests.
-func (d *sourceLimit) inside() int {
+// size returns the number of entries.
+func (d *sourceLimit) size() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.count
 }
 
-// heaviestLocked returns the oldest guest that may be evicted of the prefix with the most guests, least or more of them.
-// It looks at every prefix: at most max of them, and only while the limit is reached.
-func (d *sourceLimit) heaviestLocked(least int) *guest {
-	var most *crowd
+// largestPrefixLocked returns the oldest entry that may be evicted of the prefix with the most entries, if that
+// prefix has at least atLeast of them. It looks at every prefix: at most max of them, and only while the limit is
+// reached.
+func (d *sourceLimit) largestPrefixLocked(atLeast int) *limitEntry {
+	var largest *prefixEntries
 	for _, c := range d.prefixes {
-		if c.guests >= least && (most == nil || c.guests > most.guests) {
-			most = c
+		if c.count >= atLeast && (largest == nil || c.count > largest.count) {
+			largest = c
 		}
 	}
-	if most == nil {
+	if largest == nil {
 		return nil
 	}
-	for g := most.first; g != nil; g = g.next {
+	for g := largest.first; g != nil; g = g.next {
 		if g.evict != nil {
 			return g
 		}
@@ -138,20 +139,20 @@ func (d *sourceLimit) heaviestLocked(least int) *guest {
 	return nil
 }
 
-func (d *sourceLimit) addLocked(c *crowd, g *guest, evict func()) {
-	*g = guest{crowd: c, prev: c.last, evict: evict}
+func (d *sourceLimit) addLocked(c *prefixEntries, g *limitEntry, evict func()) {
+	*g = limitEntry{group: c, prev: c.last, evict: evict}
 	if c.last != nil {
 		c.last.next = g
 	} else {
 		c.first = g
 	}
 	c.last = g
-	c.guests++
+	c.count++
 	d.count++
 }
 
-func (d *sourceLimit) removeLocked(g *guest) {
-	c := g.crowd
+func (d *sourceLimit) removeLocked(g *limitEntry) {
+	c := g.group
 	if g.prev != nil {
 		g.prev.next = g.next
 	} else {
@@ -162,10 +163,10 @@ func (d *sourceLimit) removeLocked(g *guest) {
 	} else {
 		c.last = g.prev
 	}
-	g.crowd, g.prev, g.next = nil, nil, nil
-	c.guests--
+	g.group, g.prev, g.next = nil, nil, nil
+	c.count--
 	d.count--
-	if c.guests == 0 {
+	if c.count == 0 {
 		delete(d.prefixes, c.prefix)
 	}
 }

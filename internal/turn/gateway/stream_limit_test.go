@@ -12,7 +12,7 @@ func addr(n int) netip.Addr {
 
 func TestSourceLimitBoundsAPrefixAndTheWhole(t *testing.T) {
 	d := newSourceLimit(4, 3)
-	guests := make([]guest, 5)
+	guests := make([]limitEntry, 5)
 	for i := range 3 {
 		if !d.enter(&guests[i], addr(1), nil) {
 			t.Fatalf("guest %d has no place", i)
@@ -29,14 +29,14 @@ func TestSourceLimitBoundsAPrefixAndTheWhole(t *testing.T) {
 	}
 	d.leave(&guests[0])
 	d.leave(&guests[0]) // twice is harmless
-	if !d.enter(&guests[4], addr(3), nil) || d.inside() != 4 {
+	if !d.enter(&guests[4], addr(3), nil) || d.size() != 4 {
 		t.Error("the place that was left is not given again")
 	}
 }
 
 func TestSourceLimitPrefixes(t *testing.T) {
 	d := newSourceLimit(100, 1)
-	enter := func(s string) bool { return d.enter(new(guest), netip.MustParseAddr(s), nil) }
+	enter := func(s string) bool { return d.enter(new(limitEntry), netip.MustParseAddr(s), nil) }
 	for _, c := range []struct {
 		addr string
 		want bool
@@ -59,12 +59,12 @@ func TestSourceLimitPrefixes(t *testing.T) {
 func TestSourceLimitMakesRoomForOthers(t *testing.T) {
 	d := newSourceLimit(8, 8)
 	var evicted []int
-	flood := make([]guest, 8)
+	flood := make([]limitEntry, 8)
 	for i := range flood {
 		d.enter(&flood[i], addr(1), func() { evicted = append(evicted, i) })
 	}
 	for n := 2; n < 9; n++ { // one place each until the flood has one more than a newcomer would have
-		d.enter(new(guest), addr(n), func() { evicted = append(evicted, -n) })
+		d.enter(new(limitEntry), addr(n), func() { evicted = append(evicted, -n) })
 	}
 	if want := []int{0, 1, 2, 3, 4, 5, 6}; len(evicted) != len(want) {
 		t.Fatalf("evicted %v, want the oldest of the flood: %v", evicted, want)
@@ -75,12 +75,12 @@ func TestSourceLimitMakesRoomForOthers(t *testing.T) {
 			}
 		}
 	}
-	if d.enter(new(guest), addr(20), nil) {
+	if d.enter(new(limitEntry), addr(20), nil) {
 		t.Error("eight prefixes with one guest each, and a ninth was let in")
 	}
 	d.leave(&flood[0]) // evicted before: no one else's place
-	if d.inside() != 8 {
-		t.Errorf("%d inside, want 8", d.inside())
+	if d.size() != 8 {
+		t.Errorf("%d inside, want 8", d.size())
 	}
 }
 
@@ -89,7 +89,7 @@ func TestSourceLimitCounts(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	d := newSourceLimit(50, 9)
 	type visitor struct {
-		guest
+		limitEntry
 		prefix int
 	}
 	inside := map[*visitor]bool{}
@@ -101,25 +101,25 @@ func TestSourceLimitCounts(t *testing.T) {
 	for range 20000 {
 		if len(inside) > 0 && r.IntN(3) == 0 {
 			for v := range inside {
-				d.leave(&v.guest)
+				d.leave(&v.limitEntry)
 				out(v)
 				break
 			}
 			continue
 		}
 		v := &visitor{prefix: r.IntN(20)}
-		if d.enter(&v.guest, addr(v.prefix), func() { out(v) }) {
+		if d.enter(&v.limitEntry, addr(v.prefix), func() { out(v) }) {
 			inside[v] = true
 			perPrefix[v.prefix]++
 		}
-		if d.inside() != len(inside) || len(inside) > 50 || perPrefix[v.prefix] > 9 {
-			t.Fatalf("%d inside, counted %d, of prefix %d: %d", d.inside(), len(inside), v.prefix, perPrefix[v.prefix])
+		if d.size() != len(inside) || len(inside) > 50 || perPrefix[v.prefix] > 9 {
+			t.Fatalf("%d inside, counted %d, of prefix %d: %d", d.size(), len(inside), v.prefix, perPrefix[v.prefix])
 		}
 	}
 	for v := range inside {
-		d.leave(&v.guest)
+		d.leave(&v.limitEntry)
 	}
-	if d.inside() != 0 || len(d.prefixes) != 0 {
-		t.Errorf("%d guests, %d prefixes left", d.inside(), len(d.prefixes))
+	if d.size() != 0 || len(d.prefixes) != 0 {
+		t.Errorf("%d guests, %d prefixes left", d.size(), len(d.prefixes))
 	}
 }

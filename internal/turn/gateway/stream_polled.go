@@ -15,34 +15,35 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// polledConn is one client connection of a TCP or TLS listener, of the latter once its handshake is done (streamConn). The poller of its worker says when it can be read or written, so
-// it needs no goroutine; it holds memory for messages only while one is there in part, or waits to be written.
+// polledConn is one client connection of a TCP listener, or of a TLS listener after its handshake (see streamConn). The poller of its worker reports when it can be read or written, so
+// it needs no goroutine. It holds memory for messages only while one is incomplete or queued for writing.
 //
 //	accept ─► begin ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
-//	                     └─ ConnectionBind of a connection that is there ─► handOver: goroutines go on, see streamConn
+//	                     └─ ConnectionBind of a known connection ─► handOver: goroutines continue, see streamConn
 //
-// All of it belongs to the worker, once begin was posted.
+// All fields belong to the worker once begin was posted.
 type polledConn struct {
 	server *streamServer
 	path   allocation.Path
 	worker *worker
 	socket udpio.Stream
-	token  uint64 // valid while watched
+	token  uint64 // valid while the poller watches the socket
 	frames frameReader
 	out    polledQueue
 	tls    *tls.Conn // nil over TCP
-	wire   *tlsWire  // under tls
+	wire   *tlsWire  // the transport of tls
 
-	place, visit *guest   // among all connections; among the guests
-	guestEnd     deadline // of its time without an allocation
-	writeEnd     deadline // by which the client must have taken what waits
+	connEntry, guestEntry *limitEntry // in the limit of all connections; in the limit of guests
+	guestEnd              deadline    // end of the time without an allocation
+	writeEnd              deadline    // time by which the client must have accepted the queued bytes
 
 	watched bool
 	owner   bool // the client has an allocation
-	ended   bool // nothing is read or written any more
+	ended   bool // nothing is read or written from here on
 }
 
-// listenPolled has the connections of a TCP listener accepted without the Go runtime's poller: they are for a worker's.
+// listenPolled accepts the connections of a TCP listener without registering them with the Go runtime's poller,
+// because a worker's poller watches them.
 func (s *streamServer) listenPolled(listener *net.TCPListener) error {
 	file, err := listener.File()
 	_ = listener.Close() // file is a duplicate
@@ -85,7 +86,7 @@ func (s *streamServer) acceptPolled(raw syscall.RawConn) {
 	}
 }
 
-// beginPolled gives an accepted connection its place and its worker.
+// beginPolled enters an accepted connection into the limit of connections and passes it to its worker.
 func (s *streamServer) beginPolled(socket udpio.Stream, client netip.AddrPort) {
 	s.counts.add(connectionAccepted)
 	server, err := socket.LocalAddr()
@@ -95,14 +96,14 @@ func (s *streamServer) beginPolled(socket udpio.Stream, client netip.AddrPort) {
 		return
 	}
 	c := s.newPolled(socket, client, server)
-	c.place, c.visit = new(guest), new(guest)
-	if !s.shared.connections.enter(c.place, client.Addr(), nil) {
+	c.connEntry, c.guestEntry = new(limitEntry), new(limitEntry)
+	if !s.shared.connections.enter(c.connEntry, client.Addr(), nil) {
 		s.counts.add(connectionRefused)
 		socket.Abort()
 		return
 	}
 	if !s.add(c) {
-		s.shared.connections.leave(c.place)
+		s.shared.connections.leave(c.connEntry)
 		socket.Abort()
 		return
 	}
@@ -122,7 +123,7 @@ func (s *streamServer) newPolled(socket udpio.Stream, client, server netip.AddrP
 	return c
 }
 
-// begin has the worker's poller watch the connection.
+// begin makes the worker's poller watch the connection.
 func (c *polledConn) begin(w *worker) {
 	if c.ended || !c.enterAsGuest() {
 		return
@@ -135,14 +136,14 @@ func (c *polledConn) begin(w *worker) {
 	}
 	c.watched = true
 	if c.tls != nil {
-		w.takeTLS(c) // what came with the end of the handshake
+		w.takeTLS(c) // the data that arrived with the end of the handshake
 	}
 }
 
-// enterAsGuest begins the time in which the client must allocate.
+// enterAsGuest starts the time in which the client must create an allocation.
 func (c *polledConn) enterAsGuest() bool {
 	evict := func() { c.worker.post(func(*worker) { c.end(guestEvicted) }) }
-	if !c.server.shared.guests.enter(c.visit, c.path.Client.Addr(), evict) {
+	if !c.server.shared.guests.enter(c.guestEntry, c.path.Client.Addr(), evict) {
 		c.end(guestRefused)
 		return false
 	}
@@ -150,8 +151,8 @@ func (c *polledConn) enterAsGuest() bool {
 	return true
 }
 
-// readStream serves a connection that the poller names: what waits is written, then one read is taken. What is left comes
-// again, after everybody else.
+// readStream serves a connection that the poller reported: it writes what is queued, then reads once. If data is
+// left, the poller reports the connection again after all other sockets were served.
 func (w *worker) readStream(c *polledConn) {
 	if c.out.waiting {
 		c.write()
@@ -173,7 +174,8 @@ func (w *worker) readStream(c *polledConn) {
 	}
 }
 
-// polledReason is readReason of a socket without deadlines: ETIMEDOUT is the client's silence, not ours to time.
+// polledReason is readReason for a socket without deadlines: ETIMEDOUT means that the client does not answer, not
+// that a timeout of ours expired.
 func polledReason(err error) streamReason {
 	switch {
 	case errors.Is(err, errNotTurn):
@@ -186,7 +188,7 @@ func polledReason(err error) streamReason {
 	return connectionBroken
 }
 
-// fromPolled handles whole messages. A ConnectionBind may make the connection somebody else's.
+// fromPolled handles whole messages. A ConnectionBind may move the connection to goroutines.
 func (w *worker) fromPolled(c *polledConn, frames [][]byte) {
 	for {
 		i := bindAt(frames)
@@ -207,7 +209,7 @@ func (w *worker) fromPolled(c *polledConn, frames [][]byte) {
 	}
 }
 
-// end has the connection closed at the end of this poll; the first reason counts.
+// end schedules the connection to be closed at the end of this poll. Only the first reason is counted.
 func (c *polledConn) end(reason streamReason) {
 	if c.ended {
 		return
@@ -217,7 +219,7 @@ func (c *polledConn) end(reason streamReason) {
 	c.worker.endedStreams = append(c.worker.endedStreams, c)
 }
 
-// closeEnded closes the connections that ended, and their allocations.
+// closeEnded closes the connections that ended, and deletes their allocations.
 func (w *worker) closeEnded() {
 	if len(w.endedStreams) == 0 {
 		return
@@ -229,27 +231,27 @@ func (w *worker) closeEnded() {
 			c.unwatch(w)
 			c.socket.Close()
 			c.out.drop()
-			c.server.shared.guests.leave(c.visit)
+			c.server.shared.guests.leave(c.guestEntry)
 			w.streamGone(c.path)
-			c.server.remove(c, c.place)
+			c.server.remove(c, c.connEntry)
 		}
 		w.next = w.table.Expire(w.now)
 	}
 	w.flush()
 }
 
-// unwatch takes the connection from the worker's tables.
+// unwatch removes the connection from the worker's tables.
 func (c *polledConn) unwatch(w *worker) {
 	if c.watched {
 		c.watched = false
-		_ = w.poller.Remove(&c.socket) // it is closed or handed on, whatever this says
+		_ = w.poller.Remove(&c.socket) // the socket is closed or moved next, even after an error
 		w.freeSlot(c.token)
 	}
 	w.guestEnds.drop(&c.guestEnd)
 	w.writeEnds.drop(&c.writeEnd)
 }
 
-// expireStreams ends the connections whose time is over.
+// expireStreams ends the connections whose deadline has passed.
 func (w *worker) expireStreams() {
 	for c := w.guestEnds.due(w.now); c != nil; c = w.guestEnds.due(w.now) {
 		c.end(guestTimeout)
@@ -259,10 +261,10 @@ func (w *worker) expireStreams() {
 	}
 }
 
-// shut is stream.shut.
+// shut implements stream.shut.
 func (c *polledConn) shut() { c.end(connectionShut) }
 
-// allocated is stream.allocated, as streamConn's.
+// allocated implements stream.allocated, like that of streamConn.
 func (c *polledConn) allocated(yes bool) {
 	if c.owner == yes || c.ended {
 		return
@@ -274,12 +276,12 @@ func (c *polledConn) allocated(yes bool) {
 		return
 	}
 	c.frames.limit.Store(maxFrame)
-	c.server.shared.guests.leave(c.visit)
+	c.server.shared.guests.leave(c.guestEntry)
 	c.worker.guestEnds.drop(&c.guestEnd)
 }
 
-// inheritOptions sets what the accepted sockets inherit (tcp(7)): the keepalive and user time-out that find a client that is
-// gone, and no delay of small messages.
+// inheritOptions sets the options that accepted sockets inherit (tcp(7)): keepalive and user timeout, which detect a
+// client that disappeared, and no delay of small messages.
 func inheritOptions(raw syscall.RawConn) error {
 	var failed error
 	set := func(fd uintptr, level, option, value int) {

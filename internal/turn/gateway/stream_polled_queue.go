@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// polledQueue is what waits for one client: the messages of a poll as one piece of memory, written by one system call. What the kernel does not take
-// waits for the poller's word. The bounds are those of outQueue.
+// polledQueue is what is queued for one client: the messages of a poll in one block of memory, written by one system call. What the kernel does not accept
+// stays queued until the poller reports that the socket is writable. The limits are those of outQueue.
 type polledQueue struct {
 	blocks  *blockPool
-	block   *block // nil while nothing waits
-	sent    int    // bytes of it that the kernel has
-	waiting bool   // the poller will tell that there is room
-	due     int    // bytes that must leave before the write deadline
+	block   *block // nil while nothing is queued
+	sent    int    // bytes of it that were written
+	waiting bool   // the poller will report that the socket is writable
+	due     int    // bytes that must be written before the write deadline
 }
 
-// room says whether size more bytes fit under limit.
+// room reports whether size more bytes fit under limit.
 func (q *polledQueue) room(size, limit int) bool {
 	return q.block == nil && size <= limit || q.block != nil && len(q.block.b)-q.sent+size <= limit
 }
@@ -26,12 +26,13 @@ func (q *polledQueue) add(head, body []byte) {
 	q.block.b = appendPadded(q.spare(len(head)+len(body)+3), head, body)
 }
 
-// addRaw queues bytes as they are.
+// addRaw queues bytes unchanged.
 func (q *polledQueue) addRaw(b []byte) {
 	q.block.b = append(q.spare(len(b)), b...)
 }
 
-// spare is what waits, moved to the front of its memory where size more bytes would not fit behind it.
+// spare returns the queued bytes. They are moved to the front of their memory if size more bytes would not fit behind
+// them.
 func (q *polledQueue) spare(size int) []byte {
 	if q.block == nil {
 		q.block = q.blocks.get()
@@ -52,13 +53,13 @@ func appendPadded(b, head, body []byte) []byte {
 	return b
 }
 
-// drop forgets what waits.
+// drop discards what is queued.
 func (q *polledQueue) drop() {
 	q.blocks.put(q.block)
 	q.block, q.sent = nil, 0
 }
 
-// rest is what the kernel has not taken.
+// rest returns the bytes that the kernel has not accepted yet.
 func (q *polledQueue) rest() []byte {
 	if q.block == nil {
 		return nil
@@ -66,7 +67,7 @@ func (q *polledQueue) rest() []byte {
 	return q.block.b[q.sent:]
 }
 
-// deliver is stream.deliver, as streamConn's. What comes after the end is lost with the connection.
+// deliver implements stream.deliver, like that of streamConn. Messages after the end are lost with the connection.
 func (c *polledConn) deliver(head, body []byte) bool {
 	if c.ended {
 		return true
@@ -92,14 +93,15 @@ func (c *polledConn) deliver(head, body []byte) bool {
 	return true
 }
 
-// flush is stream.flush: it writes unless the poller is to tell when.
+// flush implements stream.flush. It writes, unless the poller is to report when the socket is writable.
 func (c *polledConn) flush() {
 	if !c.out.waiting {
 		c.write()
 	}
 }
 
-// write gives the kernel what waits. A client that has not taken within writeTimeout all that waited at its beginning is cut.
+// write writes what is queued. A client that has not accepted within writeTimeout all bytes that were queued at its
+// beginning is disconnected.
 func (c *polledConn) write() {
 	q, w := &c.out, c.worker
 	if c.ended || q.block == nil {

@@ -44,7 +44,7 @@ func newPolledHand(t testing.TB) *polledHand {
 		if err := g.Close(); err != nil {
 			t.Error(err)
 		}
-		if n := g.streams.guests.inside() + g.streams.connections.inside() + int(g.listeners[0].connections.Load()) + len(h.s.conns); n != 0 {
+		if n := g.streams.guests.size() + g.streams.connections.size() + int(g.listeners[0].connections.Load()) + len(h.s.conns); n != 0 {
 			t.Errorf("%d connections are counted after the end", n)
 		}
 	})
@@ -55,7 +55,7 @@ func newPolledHand(t testing.TB) *polledHand {
 func (h *polledHand) until(what string, is func() bool) {
 	h.t.Helper()
 	for end := time.Now().Add(20 * time.Second); !is(); {
-		if err := h.w.turn(10 * time.Millisecond); err != nil {
+		if err := h.w.poll(10 * time.Millisecond); err != nil {
 			h.t.Fatal(err)
 		}
 		if time.Now().After(end) {
@@ -68,7 +68,7 @@ func (h *polledHand) until(what string, is func() bool) {
 func (h *polledHand) after(d time.Duration) {
 	h.t.Helper()
 	h.now += int64(d)
-	if err := h.w.turn(0); err != nil {
+	if err := h.w.poll(0); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -107,7 +107,7 @@ func (h *polledHand) dial() *polledClient {
 }
 
 // ask sends a request and returns its answer.
-func (p *polledClient) ask(method stun.Method, attrs ...stun.Setter) *stun.Message {
+func (p *polledClient) query(method stun.Method, attrs ...stun.Setter) *stun.Message {
 	p.h.t.Helper()
 	m := stun.MustBuild(append(append([]stun.Setter{stun.TransactionID, stun.NewType(method, stun.ClassRequest)}, attrs...), p.request...)...)
 	if _, err := p.conn.Write(m.Raw); err != nil {
@@ -153,12 +153,12 @@ func (p *polledClient) allocate(number uint16) (relay netip.AddrPort) {
 	transport := stun.RawAttribute{Type: stun.AttrRequestedTransport, Value: []byte{17, 0, 0, 0}}
 	var realm stun.Realm
 	var nonce stun.Nonce
-	refused := p.ask(stun.MethodAllocate, transport)
+	refused := p.query(stun.MethodAllocate, transport)
 	if realm.GetFrom(refused) != nil || nonce.GetFrom(refused) != nil {
 		p.h.t.Fatalf("no realm and nonce in %v", refused)
 	}
 	p.request = []stun.Setter{stun.NewUsername("user1"), realm, nonce, stun.NewLongTermIntegrity("user1", realm.String(), "passwd1")}
-	m := p.ask(stun.MethodAllocate, transport)
+	m := p.query(stun.MethodAllocate, transport)
 	var at stun.XORMappedAddress
 	if err := at.GetFromAs(m, stun.AttrXORRelayedAddress); err != nil {
 		p.h.t.Fatal(m, err)
@@ -167,7 +167,7 @@ func (p *polledClient) allocate(number uint16) (relay netip.AddrPort) {
 		p.h.t.Fatal("the connection does not know of its allocation")
 	}
 	to := peer.LocalAddr().(*net.UDPAddr)
-	m = p.ask(stun.MethodChannelBind, stun.RawAttribute{Type: stun.AttrChannelNumber, Value: []byte{byte(number >> 8), byte(number), 0, 0}}, xorPeer{to})
+	m = p.query(stun.MethodChannelBind, stun.RawAttribute{Type: stun.AttrChannelNumber, Value: []byte{byte(number >> 8), byte(number), 0, 0}}, xorPeer{to})
 	if m.Type.Class != stun.ClassSuccessResponse {
 		p.h.t.Fatal(m)
 	}
@@ -248,18 +248,18 @@ func TestPolledGuestTime(t *testing.T) {
 	if drip.c.ended {
 		t.Fatal("cut before its time")
 	}
-	if wait := h.w.patience(); wait > time.Second {
+	if wait := h.w.pollTimeout(); wait > time.Second {
 		t.Errorf("the worker would sleep for %v", wait)
 	}
 	h.after(time.Second)
 	drip.ended(guestTimeout)
 	h.after(4 * time.Minute)
-	if owner.c.ended || h.g.streams.guests.inside() != 0 {
+	if owner.c.ended || h.g.streams.guests.size() != 0 {
 		t.Error("a client with an allocation was cut, or counts as a guest")
 	}
-	owner.ask(stun.MethodRefresh, stun.RawAttribute{Type: stun.AttrLifetime, Value: []byte{0, 0, 0, 0}})
+	owner.query(stun.MethodRefresh, stun.RawAttribute{Type: stun.AttrLifetime, Value: []byte{0, 0, 0, 0}})
 	h.after(guestTime - 1)
-	if owner.c.ended || h.g.streams.guests.inside() != 1 {
+	if owner.c.ended || h.g.streams.guests.size() != 1 {
 		t.Error("a client whose allocation has ended is no guest again")
 	}
 	h.after(1)
@@ -423,7 +423,7 @@ func TestPolledRelayingAllocatesNothing(t *testing.T) {
 		}
 		for range 8 {
 			for !readable(peerFD) {
-				_ = h.w.turn(10 * time.Millisecond)
+				_ = h.w.poll(10 * time.Millisecond)
 			}
 			if _, err := p.peer.Read(buf); err != nil {
 				t.Fatal(err)
@@ -438,7 +438,7 @@ func TestPolledRelayingAllocatesNothing(t *testing.T) {
 		}
 		for got := 0; got < len(frame); {
 			for !readable(connFD) {
-				_ = h.w.turn(10 * time.Millisecond)
+				_ = h.w.poll(10 * time.Millisecond)
 			}
 			n, err := p.conn.Read(buf)
 			if err != nil {

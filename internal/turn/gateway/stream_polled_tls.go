@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// recordsBytes is how much of a TLS connection one read takes.
+	// recordsBytes is how many bytes of a TLS connection one read takes.
 	recordsBytes = 16 << 10
-	// recordsRoom is more than TLS adds to the longest message.
+	// recordsRoom is more bytes than TLS adds to the longest message.
 	recordsRoom = 256
 )
 
 // tlsWire is what a TLS connection reads from and writes to. The handshake blocks on the socket, in a goroutine. Then the
-// worker owns both: what it has read is taken by TLS, which finds nothing rather than wait, and what TLS writes is queued.
+// worker owns both: TLS reads what the worker has read, and gets errWouldBlock instead of blocking; what TLS writes is queued.
 type tlsWire struct {
-	net.Conn             // for the time in which it blocks
-	polled   *polledConn // nil: it blocks
-	in       []byte      // what was read and TLS has not taken
-	err      error       // what the socket said after that
+	net.Conn             // used while it blocks
+	polled   *polledConn // nil: reads and writes block
+	in       []byte      // bytes read that TLS has not consumed
+	err      error       // the socket's error after these bytes
 }
 
-// errWouldBlock is a net.Error that crypto/tls takes for temporary: the next Read goes on where this one ended.
+// errWouldBlock is a net.Error that crypto/tls treats as temporary: the next Read continues where this one ended.
 var errWouldBlock net.Error = wouldBlock{}
 
 type wouldBlock struct{}
@@ -35,7 +35,7 @@ func (wouldBlock) Error() string   { return "nothing to read now" }
 func (wouldBlock) Timeout() bool   { return true }
 func (wouldBlock) Temporary() bool { return true }
 
-// Read is net.Conn's.
+// Read implements net.Conn.
 func (t *tlsWire) Read(b []byte) (int, error) {
 	switch {
 	case len(t.in) > 0:
@@ -50,7 +50,7 @@ func (t *tlsWire) Read(b []byte) (int, error) {
 	return 0, errWouldBlock
 }
 
-// Write is net.Conn's.
+// Write implements net.Conn.
 func (t *tlsWire) Write(b []byte) (int, error) {
 	if t.polled == nil {
 		return t.Conn.Write(b)
@@ -59,7 +59,7 @@ func (t *tlsWire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// becomePolled leaves a connection to its worker after its handshake; false: it has ended.
+// becomePolled passes a connection to its worker after its handshake. It returns false if the connection has ended.
 func (c *streamConn) becomePolled(secure *tls.Conn, wire *tlsWire) bool {
 	socket, err := duplicate(c.raw.(*net.TCPConn))
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *streamConn) becomePolled(secure *tls.Conn, wire *tlsWire) bool {
 		return false
 	}
 	p := c.server.newPolled(socket, c.path.Client, c.path.Server)
-	p.place, p.visit = c.place, c.visit
+	p.connEntry, p.guestEntry = c.connEntry, c.phaseEntry
 	p.tls, p.wire = secure, wire
 	if c.isEnding() || !c.server.swap(c, p) {
 		socket.Close()
@@ -79,7 +79,7 @@ func (c *streamConn) becomePolled(secure *tls.Conn, wire *tlsWire) bool {
 	return true
 }
 
-// duplicate makes a Stream of a connection, which is closed afterwards.
+// duplicate makes a Stream of a connection, and closes the connection.
 func duplicate(conn *net.TCPConn) (s udpio.Stream, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -93,7 +93,7 @@ func duplicate(conn *net.TCPConn) (s udpio.Stream, err error) {
 	return udpio.AdoptStream(fd), nil
 }
 
-// readTLS takes one read of a TLS connection: every record that is whole is handled.
+// readTLS reads a TLS connection once and handles every complete record.
 func (w *worker) readTLS(c *polledConn) {
 	if w.records == nil {
 		w.records = make([]byte, recordsBytes)
@@ -106,7 +106,7 @@ func (w *worker) readTLS(c *polledConn) {
 	w.takeTLS(c)
 }
 
-// takeTLS handles what TLS has, in its own buffers too.
+// takeTLS handles what TLS has received, including the contents of its own buffers.
 func (w *worker) takeTLS(c *polledConn) {
 	for !c.ended {
 		chunk, err := c.frames.read((*tlsRecords)(c.tls))
@@ -121,13 +121,13 @@ func (w *worker) takeTLS(c *polledConn) {
 			c.end(polledReason(err))
 		}
 	}
-	c.flush() // what TLS itself has to say
+	c.flush() // messages of TLS itself
 }
 
-// tlsRecords reads as many records as there are at once.
+// tlsRecords reads all records that are available at once.
 type tlsRecords tls.Conn
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (r *tlsRecords) Read(b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var more int
@@ -137,7 +137,7 @@ func (r *tlsRecords) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// addTLS queues one message as a record of its own: coturn's client takes a record for a message.
+// addTLS queues one message as a record of its own, because coturn's client treats a record as a message.
 func (c *polledConn) addTLS(head, body []byte) {
 	w := c.worker
 	w.plain = appendPadded(w.plain[:0], head, body)

@@ -8,17 +8,19 @@ import (
 )
 
 const (
-	// queueBytes is how much user data may wait for one client. More is dropped and counted: media that is late is of no use.
+	// queueBytes is how much user data may be queued for one client. More is dropped and counted, because late media
+	// is useless.
 	queueBytes = 256 << 10
-	// queueAnswerBytes is how much more the answers to requests may take; a client that does not read those is cut.
+	// queueAnswerBytes is how much more the answers to requests may take. A client that does not read those is
+	// disconnected.
 	queueAnswerBytes = 64 << 10
-	// writeTimeout is how long the client may take no byte at all.
+	// writeTimeout is how long the client may accept no bytes.
 	writeTimeout = 20 * time.Second
-	// blockBytes is the memory that a queue takes and gives back; longer queues grow it.
+	// blockBytes is the size of the memory blocks of queues; longer queues grow theirs.
 	blockBytes = 8 << 10
 )
 
-// blockPool keeps the memory of empty queues. The zero value is ready.
+// blockPool reuses the memory of empty queues. The zero value is ready to use.
 type blockPool struct{ pool sync.Pool }
 
 type block struct{ b []byte }
@@ -30,7 +32,7 @@ func (p *blockPool) get() *block {
 	return &block{make([]byte, 0, blockBytes)}
 }
 
-// put takes back what nobody uses; what a burst has grown is left to the collector.
+// put takes an unused block back. A block that a burst has grown is left to the garbage collector.
 func (p *blockPool) put(b *block) {
 	if b != nil && cap(b.b) <= 4*blockBytes {
 		b.b = b.b[:0]
@@ -38,19 +40,19 @@ func (p *blockPool) put(b *block) {
 	}
 }
 
-// outQueue holds what goes to one client, bounded, between its worker and the goroutine that writes it. The worker adds
-// without a lock, and hands over once a turn; the writer takes all that is there in one write.
+// outQueue is the bounded queue to one client between its worker and the goroutine that writes. The worker adds
+// without a lock and passes the messages on once per poll; the writer writes all of them at once.
 //
 //	worker: add, add, add, flush ─► ready ─► writer: one Write (over DTLS one a message)
 type outQueue struct {
 	blocks *blockPool
 	queued atomic.Int64 // bytes of pending, ready and what is being written
 
-	pending *block // the worker's own
+	pending *block // used by the worker only
 
 	mu       sync.Mutex
 	ready    *block
-	ending   bool // nothing is added any more: the writer ends when it has written all
+	ending   bool // nothing is added from here on; the writer ends after writing the rest
 	cut      bool // the writer ends at once
 	wake     chan struct{}
 	finished chan struct{} // closed when the writer has ended
@@ -60,7 +62,7 @@ func newOutQueue(blocks *blockPool) *outQueue {
 	return &outQueue{blocks: blocks, wake: make(chan struct{}, 1), finished: make(chan struct{})}
 }
 
-// room says whether size more bytes fit under limit.
+// room reports whether size more bytes fit under limit.
 func (q *outQueue) room(size, limit int) bool { return int(q.queued.Load())+size <= limit }
 
 // add queues one message, padded to four bytes (RFC 8656 §12.5: a must over TCP and TLS, allowed over DTLS). Only the
@@ -79,7 +81,7 @@ func (q *outQueue) add(head, body []byte) {
 	q.queued.Add(int64(size))
 }
 
-// flush hands what was added to the writer. Only the worker calls it.
+// flush passes what was added to the writer. Only the worker calls it.
 func (q *outQueue) flush() {
 	if q.pending == nil {
 		return
@@ -95,7 +97,7 @@ func (q *outQueue) flush() {
 	q.signal()
 }
 
-// put queues one message for itself and hands it over. Any goroutine may call it.
+// put queues one message and passes it to the writer at once. Any goroutine may call it.
 func (q *outQueue) put(message []byte) {
 	if len(message) == 0 {
 		return
@@ -117,10 +119,10 @@ func (q *outQueue) signal() {
 	}
 }
 
-// end lets the writer finish what was flushed and then stop. Any goroutine may call it.
+// end makes the writer stop after it has written what was flushed. Any goroutine may call it.
 func (q *outQueue) end() { q.stop(false) }
 
-// stop is end, or with cut the end after the write that is under way.
+// stop is end; with cut, the writer stops after the current write.
 func (q *outQueue) stop(cut bool) {
 	q.mu.Lock()
 	q.ending = true
@@ -129,7 +131,7 @@ func (q *outQueue) stop(cut bool) {
 	q.signal()
 }
 
-// take returns what is ready, nil if the writer is to end.
+// take returns what is ready to be written, nil if the writer must end.
 func (q *outQueue) take() *block {
 	for {
 		q.mu.Lock()
@@ -152,8 +154,8 @@ type deadlineWriter interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// run writes until end or cut, or an error. By message every message of the queue is a write of its own: over DTLS it must
-// be a record, over TLS it is one because coturn's client takes a record for a message.
+// run writes until end, cut or an error. With byMessage every message is a write of its own: over DTLS a message must
+// be one record, and over TLS it is one because coturn's client treats a record as a message.
 func (q *outQueue) run(w deadlineWriter, byMessage bool) error {
 	defer close(q.finished)
 	for {
@@ -176,7 +178,7 @@ func (q *outQueue) write(w io.Writer, b []byte, byMessage bool) error {
 	for byMessage && len(b) > 0 {
 		size, ok := frameSize(b)
 		if !ok || size == 0 || size > len(b) {
-			return errNotTurn // of our own making: never
+			return errNotTurn // cannot happen: the queue holds messages of this package
 		}
 		if _, err := w.Write(b[:size]); err != nil {
 			return err

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// connectTime is how long a peer may take to accept a connection; the table counts on 30 s at most.
+	// connectTime is how long a peer may take to accept a connection; the table allows at most 30 s.
 	connectTime = 25 * time.Second
-	// attemptsAhead is how many connections of peers to one relay address wait for the worker to admit them.
+	// attemptsAhead is how many connections of peers to one relay address may be queued until the worker admits them.
 	attemptsAhead = 16
 )
 
-// tcpRelay is the RFC 6062 side of an allocation: a relay address that peers connect to, and from which the client's
-// Connect requests connect to peers. Its fields belong to the worker.
+// tcpRelay is the RFC 6062 part of an allocation: a relay address that peers connect to, and from which the client's
+// Connect requests open connections to peers. Its fields belong to the worker.
 //
 //	peer ─► accept ─► Table.ConnectionAttempt ─► indication ─► client ─┐
 //	client ─ Connect ─► dial ─► Table.ConnectDone ─► answer with id ───┴─► ConnectionBind on a new connection: dataConn
@@ -36,11 +36,12 @@ type tcpRelay struct {
 	conns     map[uint32]*dataConn
 	pace      pacer
 	closed    bool
-	context   context.Context // of connections that are being made
+	context   context.Context // context of connection attempts in progress
 	cancel    context.CancelFunc
 }
 
-// openTCP is Relays.Open of an allocation that relays TCP. It cannot be restored: its client's connection is gone.
+// openTCP implements Relays.Open for an allocation that relays TCP. Such an allocation cannot be restored, because
+// its client's connection is gone.
 func (w *worker) openTCP(c *client, want allocation.RelayRequest) (got [2]netip.AddrPort, err error) {
 	if c.a.Path.Transport != allocation.TCP && c.a.Path.Transport != allocation.TLS || want.Exact[0].IsValid() || want.Exact[1].IsValid() {
 		return got, allocation.ErrTransport
@@ -67,8 +68,8 @@ func (w *worker) openTCP(c *client, want allocation.RelayRequest) (got [2]netip.
 	return got, err
 }
 
-// listenRelay binds a port of the listener's range that no other allocation and no other program listens on. Only then it
-// lets connections to peers share the port.
+// listenRelay binds a port of the listener's range on which no other allocation and no other program listens. Only
+// afterwards it lets connections to peers share the port.
 func listenRelay(c *client, family int) (*net.TCPListener, netip.AddrPort, error) {
 	addr, err := relayAddress(c, family)
 	if err != nil {
@@ -101,8 +102,8 @@ func keepalive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: keepaliveIdle, Interval: keepaliveEvery, Count: keepaliveProbes}
 }
 
-// sharePort lets sockets with SO_REUSEPORT bind the address of a listening one. Set before the bind it would let another
-// allocation listen there too.
+// sharePort lets sockets with SO_REUSEPORT bind the address of a listening socket. Before the bind, this option would
+// let another allocation listen there too.
 func sharePort(conn syscall.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -118,14 +119,14 @@ func reusePort(fd uintptr) error {
 	return unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 }
 
-// accept takes the connections of peers until the relay is closed. The worker decides about each.
+// accept accepts the connections of peers until the relay is closed. The worker decides about each.
 func (r *tcpRelay) accept(listener *net.TCPListener) {
 	for {
 		conn, err := listener.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of descriptors: the worker's limits are reached first, so somebody else's doing
+		if err != nil { // out of descriptors; the worker's limits are lower, so another part of the host uses them
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-r.context.Done():
@@ -146,7 +147,7 @@ func (r *tcpRelay) accept(listener *net.TCPListener) {
 	}
 }
 
-// attempt asks the table whether the peer may connect, and tells the client.
+// attempt asks the table whether the peer may connect, and notifies the client.
 func (r *tcpRelay) attempt(w *worker, conn *net.TCPConn) {
 	if r.closed {
 		abort(conn)
@@ -159,19 +160,19 @@ func (r *tcpRelay) attempt(w *worker, conn *net.TCPConn) {
 		abort(conn)
 		return
 	}
-	r.keep(w, id, peer, conn)
+	r.register(w, id, peer, conn)
 	w.deliver(r.client, indication, nil)
 }
 
-// keep notes a connection to a peer under its id until a client binds it or it ends.
-func (r *tcpRelay) keep(w *worker, id uint32, peer netip.AddrPort, conn *net.TCPConn) {
+// register stores a connection to a peer under its id until a client binds it or it ends.
+func (r *tcpRelay) register(w *worker, id uint32, peer netip.AddrPort, conn *net.TCPConn) {
 	setUserTimeout(conn)
 	d := &dataConn{relay: r, id: id, peer: conn, counts: w.cluster(r.client.a.Cluster(peer)), done: make(chan struct{})}
 	r.conns[id] = d
 	w.gateway.streams.data.add(d)
 }
 
-// connectTCP is Relays.Connect.
+// connectTCP implements Relays.Connect.
 func (w *worker) connectTCP(c *client, id uint32, peer netip.AddrPort) {
 	r := c.tcp
 	family := allocation.V6
@@ -222,14 +223,14 @@ func (r *tcpRelay) connected(w *worker, id uint32, peer netip.AddrPort, conn *ne
 	case len(answer) == 0:
 		abort(conn)
 	default:
-		r.keep(w, id, peer, conn)
+		r.register(w, id, peer, conn)
 	}
 	if len(answer) > 0 {
 		w.deliver(r.client, answer, nil)
 	}
 }
 
-// disconnectTCP is Relays.Disconnect.
+// disconnectTCP implements Relays.Disconnect.
 func (w *worker) disconnectTCP(c *client, id uint32) {
 	if d := c.tcp.conns[id]; d != nil {
 		delete(c.tcp.conns, id)
@@ -237,7 +238,7 @@ func (w *worker) disconnectTCP(c *client, id uint32) {
 	}
 }
 
-// closeFamily ends the relay address of one family; its connections were disconnected.
+// closeFamily closes the relay address of one family. Its connections were disconnected before.
 func (r *tcpRelay) closeFamily(family int) {
 	if listener := r.listeners[family]; listener != nil {
 		_ = listener.Close()
@@ -245,7 +246,8 @@ func (r *tcpRelay) closeFamily(family int) {
 	}
 }
 
-// closeTCP is Relays.Close: the relay address and every connection through it end with the allocation (RFC 6062 §5.1).
+// closeTCP implements Relays.Close: the relay address and every connection through it end with the allocation (RFC
+// 6062 §5.1).
 func (w *worker) closeTCP(c *client) {
 	r := c.tcp
 	r.closed = true

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// carryBytes is the memory of one direction of a data connection: all that waits in this process.
-	carryBytes = 32 << 10
+	// copyBufferBytes is the buffer size of one direction of a data connection: all bytes that this process holds.
+	copyBufferBytes = 32 << 10
 	// halfClosedTime is how long one direction may be silent after the other one has ended.
 	halfClosedTime = 2 * time.Minute
-	// stuckTime is how long a side may take no byte at all.
+	// stuckTime is how long a side may accept no bytes.
 	stuckTime = time.Minute
 )
 
-// dataConnections finds the connection to a peer by the id that a ConnectionBind request names: the request comes on a
-// connection whose address may belong to another worker. Any goroutine may call it.
+// dataConnections finds the connection to a peer by the id in a ConnectionBind request. The request may arrive on a
+// connection whose client address belongs to another worker. Any goroutine may call it.
 type dataConnections struct {
 	mu   sync.Mutex
 	byID map[uint32]*dataConn
@@ -54,15 +54,15 @@ func (t *dataConnections) remove(d *dataConn) {
 	}
 }
 
-func (t *dataConnections) buffer() *[carryBytes]byte {
-	if b, ok := t.pool.Get().(*[carryBytes]byte); ok {
+func (t *dataConnections) buffer() *[copyBufferBytes]byte {
+	if b, ok := t.pool.Get().(*[copyBufferBytes]byte); ok {
 		return b
 	}
-	return new([carryBytes]byte)
+	return new([copyBufferBytes]byte)
 }
 
-// dataConn is a connection to a peer, and once it is bound the client's data connection (RFC 6062 §4.4): bytes that come on
-// the one go out on the other.
+// dataConn is a connection to a peer and, once it is bound, the client's data connection (RFC 6062 §4.4). Bytes
+// received on one are sent on the other.
 type dataConn struct {
 	relay  *tcpRelay
 	id     uint32
@@ -78,7 +78,8 @@ type dataConn struct {
 	resumed chan struct{} // nil unless it is suspended; closed when it goes on
 }
 
-// suspend holds back what either side sends, or lets it go on. What has been read waits here, the rest where it is.
+// suspend stops relaying in both directions, or resumes it. Bytes that were read are held here; the rest stays in the
+// kernel or at the senders.
 func (d *dataConn) suspend(yes bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,7 +92,7 @@ func (d *dataConn) suspend(yes bool) {
 	}
 }
 
-// awaitResume waits while the connection is suspended; false: it has ended.
+// awaitResume waits while the connection is suspended. It returns false if the connection has ended.
 func (d *dataConn) awaitResume() bool {
 	for {
 		d.mu.Lock()
@@ -125,7 +126,7 @@ func (d *dataConn) close() {
 	}
 }
 
-// attach joins a client connection; false: the peer's connection has ended.
+// attach joins a client connection. It returns false if the peer's connection has ended.
 func (d *dataConn) attach(c *streamConn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,7 +137,7 @@ func (d *dataConn) attach(c *streamConn) bool {
 	return true
 }
 
-// bindAt is the index of the first ConnectionBind request, -1 if there is none.
+// bindAt returns the index of the first ConnectionBind request, -1 if there is none.
 func bindAt(frames [][]byte) int {
 	for i, frame := range frames {
 		if binary.BigEndian.Uint16(frame) == allocation.TypeConnectionBind {
@@ -146,24 +147,25 @@ func bindAt(frames [][]byte) int {
 	return -1
 }
 
-// bind asks the worker that owns the connection to the peer, and answers the client. It returns what the connection is
-// joined with, nil where it goes on carrying messages. It runs on the connection's reader.
+// bind queries the worker that owns the connection to the peer, and answers the client. It returns the peer
+// connection that this connection is joined with, or nil if this one continues to carry messages. It runs on the
+// connection's reader.
 func (c *streamConn) bind(chunk *chunk, i int) *dataConn {
 	pool := c.frames.pool
 	request := bytes.Clone(chunk.frames[i])
 	before, after := cloneFrames(pool, chunk.frames[:i]), cloneFrames(pool, chunk.frames[i+1:])
 	pool.put(chunk)
 	if before != nil {
-		c.hand(before)
+		c.dispatch(before)
 	}
-	d := c.askBind(request)
+	d := c.requestBind(request)
 	if d == nil {
 		if after != nil {
-			c.hand(after)
+			c.dispatch(after)
 		}
 		return nil
 	}
-	if after != nil { // no messages any more: data that came early
+	if after != nil { // these are no longer messages but early data for the peer
 		d.ahead = bytes.Join(after.frames, nil)
 	}
 	d.ahead = append(d.ahead, c.frames.take()...)
@@ -185,8 +187,9 @@ func cloneFrames(pool *chunkPool, frames [][]byte) *chunk {
 	return clone
 }
 
-// ownsAllocation asks the connection's own worker, which has all that came before this request: such a connection carries
-// messages to its end (RFC 6062, section 5.4), and another worker's table would not know.
+// ownsAllocation queries the connection's own worker, which has handled everything that came before this request. A
+// connection with an allocation carries messages until its end (RFC 6062, section 5.4), and another worker's table
+// would not know about it.
 func (c *streamConn) ownsAllocation() bool {
 	owns := make(chan bool, 1)
 	c.worker.post(func(w *worker) { owns <- w.table.Find(c.path) != nil })
@@ -198,8 +201,8 @@ func (c *streamConn) ownsAllocation() bool {
 	}
 }
 
-// askBind has the request judged by the table that gave the id out; any table refuses an id of nobody.
-func (c *streamConn) askBind(request []byte) *dataConn {
+// requestBind passes the request to the table that assigned the id. Any table refuses an unknown id.
+func (c *streamConn) requestBind(request []byte) *dataConn {
 	w, data := c.worker, &c.server.shared.data
 	if id, ok := allocation.ConnectionID(request); ok {
 		if d := data.find(id); d != nil && !c.ownsAllocation() {
@@ -218,7 +221,7 @@ func (c *streamConn) askBind(request []byte) *dataConn {
 		var d *dataConn
 		if reason == allocation.OK {
 			if d = data.find(id); d == nil || !d.attach(c) {
-				answer, d = nil, nil // ended this very moment
+				answer, d = nil, nil // the connection has just ended
 				c.end(connectionShut)
 			}
 		}
@@ -229,7 +232,7 @@ func (c *streamConn) askBind(request []byte) *dataConn {
 		c.out.put(r.answer)
 		return r.d
 	case <-c.ending:
-		w.post(func(w *worker) { // after the one above
+		w.post(func(w *worker) { // runs after the function posted above
 			if r := <-results; r.d != nil {
 				r.d.relay.forget(w, r.d)
 				r.d.close()
@@ -239,17 +242,18 @@ func (c *streamConn) askBind(request []byte) *dataConn {
 	}
 }
 
-// join carries bytes between the client and the peer until both have ended. The client's writer sends the answer first.
+// join relays bytes between the client and the peer until both directions have ended. The client's writer sends the
+// answer first.
 func (d *dataConn) join(c *streamConn, written <-chan struct{}) {
 	c.server.counts.add(connectionBound)
-	c.server.shared.guests.leave(c.visit)
+	c.server.shared.guests.leave(c.phaseEntry)
 	c.out.end()
 	<-written
 	_ = c.conn.SetDeadline(time.Time{})
 	failed := make(chan error, 1)
-	go func() { failed <- d.carry(c.conn, d.peer, true, nil) }()
-	err := d.carry(d.peer, c.conn, false, d.ahead)
-	if err != nil { // nothing more goes this way, nor comes back
+	go func() { failed <- d.copyDirection(c.conn, d.peer, true, nil) }()
+	err := d.copyDirection(d.peer, c.conn, false, d.ahead)
+	if err != nil { // this direction is broken, so both end
 		d.fail(err)
 	}
 	if err := <-failed; err != nil {
@@ -260,7 +264,7 @@ func (d *dataConn) join(c *streamConn, written <-chan struct{}) {
 	d.relay.worker.post(func(w *worker) { d.relay.forget(w, d) })
 }
 
-// forget frees the place of a connection that has ended.
+// forget removes a connection that has ended.
 func (r *tcpRelay) forget(w *worker, d *dataConn) {
 	if !r.closed && r.conns[d.id] == d {
 		delete(r.conns, d.id)
@@ -268,15 +272,14 @@ func (r *tcpRelay) forget(w *worker, d *dataConn) {
 	}
 }
 
-// fail ends both sides at once; the peer gets a reset where the client's side broke, so that it cannot take what it has
-// for all.
+// fail ends both sides at once. The peer gets a reset, so that it does not take incomplete data for complete.
 func (d *dataConn) fail(error) {
 	_ = d.peer.SetLinger(0)
 	d.close()
 }
 
-// carry copies one direction until its end, which it passes on (half-close).
-func (d *dataConn) carry(to, from net.Conn, down bool, ahead []byte) error {
+// copyDirection relays one direction until its end, which it passes on (half-close).
+func (d *dataConn) copyDirection(to, from net.Conn, down bool, ahead []byte) error {
 	data := &d.relay.worker.gateway.streams.data
 	buf := data.buffer()
 	defer data.pool.Put(buf)
@@ -298,7 +301,7 @@ func (d *dataConn) carry(to, from net.Conn, down bool, ahead []byte) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			d.half.Store(true)
-			_ = to.SetReadDeadline(time.Now().Add(halfClosedTime)) // the other direction may be waiting
+			_ = to.SetReadDeadline(time.Now().Add(halfClosedTime)) // the other direction may be blocked in a read
 			return closeWrite(to)
 		case err != nil:
 			return err
@@ -307,13 +310,13 @@ func (d *dataConn) carry(to, from net.Conn, down bool, ahead []byte) error {
 }
 
 func closeWrite(conn net.Conn) error {
-	if half, ok := conn.(interface{ CloseWrite() error }); ok { // TCP and TLS have it
+	if half, ok := conn.(interface{ CloseWrite() error }); ok { // TCP and TLS connections have this method
 		return half.CloseWrite()
 	}
 	return nil
 }
 
-// pass writes b no faster than the allocation may, and counts it.
+// pass writes b at most at the rate of the allocation's bandwidth quota, and counts it.
 func (d *dataConn) pass(to net.Conn, b []byte, down bool) error {
 	r := d.relay
 	quotas := &r.worker.gateway.shared.Policy().Quotas
@@ -341,7 +344,7 @@ type pacer struct {
 	bucket rate.Bucket
 }
 
-// wait notes n bytes and says how long to wait before they go. No rate, no wait.
+// wait charges n bytes and returns how long to wait before they are sent; 0 if there is no rate limit.
 func (p *pacer) wait(n int, bytesPerSecond float64, burst int, now time.Duration) time.Duration {
 	if bytesPerSecond <= 0 {
 		return 0

@@ -9,7 +9,8 @@ import (
 // alpnTURN is the ALPN protocol id of TURN (RFC 7443 §3).
 const alpnTURN = "stun.turn"
 
-// loadCertificate reads what the first handshakes show; a reload may show another, see listener.showCertificate.
+// loadCertificate reads the certificate for the first handshakes. A reload may set another one, see
+// listener.showCertificate.
 func (s *streamServer) loadCertificate(config *ListenerConfig) error {
 	certificate, err := config.certificate(time.Now())
 	if err != nil {
@@ -22,8 +23,8 @@ func (s *streamServer) loadCertificate(config *ListenerConfig) error {
 	return nil
 }
 
-// tlsConfig serves TLS 1.2 and 1.3. A client that offers ALPN gets TURN's id if it asks for it, and none otherwise: other
-// ids are no reason to refuse it.
+// tlsConfig returns the configuration of TLS 1.2 and 1.3. If a client offers ALPN with TURN's id, the server selects
+// it; otherwise it selects none. Other ids are no reason to refuse the client.
 func (s *streamServer) tlsConfig() *tls.Config {
 	plain := &tls.Config{
 		MinVersion:     tls.VersionTLS12,

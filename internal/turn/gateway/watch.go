@@ -10,14 +10,14 @@ import (
 // watchInterval is how often the kernel's counters are read.
 const watchInterval = time.Second
 
-// logInterval is how often troubles are logged at most.
+// logInterval is the shortest time between two logs of growing error counters.
 const logInterval = 10 * time.Second
 
-// watch reads the kernel's counters and tells of troubles that grow, until ctx ends.
+// watch reads the kernel's counters and logs error counters that grow, until ctx ends.
 func (g *Gateway) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
-	var told time.Time
+	var logged time.Time
 	var before troubles
 	for {
 		select {
@@ -26,21 +26,21 @@ func (g *Gateway) watch(ctx context.Context) {
 		case now := <-ticker.C:
 			g.offload.count()
 			g.followClock()
-			if now.Sub(told) >= logInterval {
-				told = now
-				before = g.complain(before)
+			if now.Sub(logged) >= logInterval {
+				logged = now
+				before = g.logTroubles(before)
 			}
 		}
 	}
 }
 
-// troubles are totals that should not grow.
+// troubles are counters that should not grow.
 type troubles struct {
 	overflowed, refused uint64
 	withheld            allocation.WithheldStats
 }
 
-func (g *Gateway) complain(before troubles) troubles {
+func (g *Gateway) logTroubles(before troubles) troubles {
 	g.mu.Lock()
 	now := troubles{withheld: g.shared.Stats().Withheld}
 	for _, l := range g.listeners {

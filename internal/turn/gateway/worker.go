@@ -11,60 +11,60 @@ import (
 )
 
 const (
-	// doorBatch is how many datagrams (or runs of them) one read takes.
-	doorBatch = 64
-	// longest is room for the longest datagram or run of them.
+	// readBatch is how many datagrams (or runs of datagrams) one read takes.
+	readBatch = 64
+	// longest is the size in bytes of a read buffer: it holds the longest datagram or run of datagrams.
 	longest = 1 << 16
-	// eventsSize is how many ready sockets one turn serves.
+	// eventsSize is how many ready sockets one poll serves.
 	eventsSize = 256
-	// writerRoom is how many datagrams may wait in a turn.
+	// writerRoom is how many datagrams may be queued in one poll.
 	writerRoom = 4096
-	// slabSize is room for what the worker writes itself in a turn: answers and Data indications.
+	// slabSize is the memory in bytes for what the worker itself writes in one poll: answers and Data indications.
 	slabSize = 512 << 10
-	// answerRoom is room for one of them with the longest payload.
+	// answerRoom is the space in bytes for one answer or indication with the longest payload.
 	answerRoom = longest + 256
-	// targetsRoom is how many one-off targets a turn has, for answers and Send indications.
+	// targetsRoom is how many one-off targets one poll has, for answers and Send indications.
 	targetsRoom = 512
-	// idleTurn is the longest sleep of a worker.
-	idleTurn = 30 * time.Second
+	// maxPollWait is the longest time that a worker waits for events.
+	maxPollWait = 30 * time.Second
 )
 
-// worker owns a table of allocations with their relay sockets, and one socket of every UDP listener. All but post
-// belongs to its goroutine.
+// worker owns a table of allocations with their relay sockets, and one socket of every UDP listener. All fields
+// except those of post belong to its goroutine.
 type worker struct {
 	gateway *Gateway
 	index   int
 	table   *allocation.Table
-	now     int64 // by Options.Now, at the begin of the turn
-	next    int64 // when the table must be looked at
+	now     int64 // by Options.Now, at the start of the poll
+	next    int64 // when Table.Expire must be called; 0: at the end of this poll
 	stop    bool
-	busy    bool // the last turn had something to read
+	busy    bool // the last poll had something to read
 
-	poller *udpio.Poller
-	reader *udpio.Reader
-	writer *udpio.Writer
-	tokens [eventsSize]uint64
-	slots  []slot
-	free   []uint32
-	doors  []*door // by listener id
+	poller        *udpio.Poller
+	reader        *udpio.Reader
+	writer        *udpio.Writer
+	tokens        [eventsSize]uint64
+	slots         []slot
+	free          []uint32
+	fuzzListeners []*listenerSocket // by listener id
 
-	// What a turn uses up, until flush.
-	in          []udpio.Message
-	inUsed      int
-	slab        []byte
-	slabUsed    int
-	targets     []udpio.Target
-	targetsUsed int
-	wetRelays   []*relay // with something in their queues
-	wetDoors    []*door
-	wetClients  []*client // of streams
-	tally       tally
+	// What one poll uses until flush.
+	in           []udpio.Message
+	inUsed       int
+	slab         []byte
+	slabUsed     int
+	targets      []udpio.Target
+	targetsUsed  int
+	dirtyRelays  []*relay // relays with datagrams in their queues
+	dirtySockets []*listenerSocket
+	dirtyClients []*client // clients of streams with queued messages
+	tally        tally
 
 	// Of TCP listeners.
 	guestEnds, writeEnds deadlines
-	endedStreams         []*polledConn        // to be closed at the turn's end
-	records, plain       []byte               // of the TLS connection at hand: what was read, a message to write
-	head                 [udpio.HeadSize]byte // of the ChannelData at hand
+	endedStreams         []*polledConn        // to be closed at the end of the poll
+	records, plain       []byte               // of the current TLS connection: the bytes read, a message to write
+	head                 [udpio.HeadSize]byte // header of the current ChannelData message
 
 	transaction   uint64 // of the last Data indication
 	seed          [12]byte
@@ -80,23 +80,23 @@ type worker struct {
 	spare  []func(*worker)
 }
 
-// slot is what a poller's token stands for; gen tells a late token of a closed socket.
+// slot is what a poller's token refers to. gen identifies a late token of a closed socket.
 type slot struct {
 	gen    uint32
-	door   *door
+	socket *listenerSocket
 	relay  *relay
 	stream *polledConn
 }
 
-// door is a worker's socket of a UDP listener.
-type door struct {
+// listenerSocket is a worker's socket of a UDP listener.
+type listenerSocket struct {
 	l      *listener
 	token  uint64
 	conn   *udpio.Conn
 	queue  udpio.Queue
-	wet    bool
+	dirty  bool
 	counts *counts
-	recent [recentSize]*client // by client port: spares the table's look-up
+	recent [recentSize]*client // by client port: avoids the look-up in the table
 }
 
 // recentSize is a power of two.
@@ -108,8 +108,8 @@ func newWorker(g *Gateway, index int) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{
-		gateway: g, index: index, poller: poller, reader: udpio.NewReader(doorBatch), writer: udpio.NewWriter(writerRoom),
-		in: udpio.NewMessages(doorBatch, longest), slab: make([]byte, slabSize), targets: make([]udpio.Target, targetsRoom),
+		gateway: g, index: index, poller: poller, reader: udpio.NewReader(readBatch), writer: udpio.NewWriter(writerRoom),
+		in: udpio.NewMessages(readBatch, longest), slab: make([]byte, slabSize), targets: make([]udpio.Target, targetsRoom),
 		now: g.options.Now(),
 	}
 	_, _ = rand.Read(w.seed[:]) // never fails
@@ -117,8 +117,8 @@ func newWorker(g *Gateway, index int) (*worker, error) {
 	return w, nil
 }
 
-// post runs f in the worker's goroutine, soon. Any goroutine may call it; it never blocks. After the gateway's end f
-// may not run.
+// post runs f soon in the worker's goroutine. Any goroutine may call it; it never blocks. After the end of the
+// gateway, f may not run.
 func (w *worker) post(f func(*worker)) {
 	w.postMu.Lock()
 	w.posted = append(w.posted, f)
@@ -126,24 +126,24 @@ func (w *worker) post(f func(*worker)) {
 	w.poller.Wake()
 }
 
-// workerFor returns the worker that owns the clients of an address: the one whose socket the kernel gives their
-// datagrams to.
+// workerFor returns the worker that owns the clients of an address: the worker whose socket receives their datagrams
+// from the kernel.
 func (g *Gateway) workerFor(client netip.AddrPort) *worker {
 	return g.workers[udpio.PeerSocket(client, len(g.workers))]
 }
 
-// run serves until stop. It returns what ended it.
+// run serves until stop is set. It returns the error that ended it.
 func (w *worker) run() error {
 	for !w.stop {
-		if err := w.turn(w.patience()); err != nil {
+		if err := w.poll(w.pollTimeout()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// turn serves what is ready, and waits for it at most so long.
-func (w *worker) turn(wait time.Duration) error {
+// poll waits at most wait for ready sockets and serves them.
+func (w *worker) poll(wait time.Duration) error {
 	n, woken, err := 0, false, error(nil)
 	if w.busy && w.gateway.spare {
 		n, woken, err = w.poller.WaitBusy(w.tokens[:])
@@ -161,13 +161,14 @@ func (w *worker) turn(wait time.Duration) error {
 	for _, token := range w.tokens[:n] {
 		w.serve(token)
 	}
-	w.settle()
+	w.endPoll()
 	return nil
 }
 
-// patience is how long the worker may sleep.
-func (w *worker) patience() time.Duration {
-	now, wait := w.gateway.options.Now(), idleTurn
+// pollTimeout returns how long the worker may wait for events: until the next expiry or deadline, at most
+// maxPollWait.
+func (w *worker) pollTimeout() time.Duration {
+	now, wait := w.gateway.options.Now(), maxPollWait
 	for _, at := range [...]int64{w.next, w.guestEnds.at(), w.writeEnds.at()} {
 		if at != 0 {
 			wait = min(wait, max(0, time.Duration(at-now)))
@@ -176,13 +177,14 @@ func (w *worker) patience() time.Duration {
 	return wait
 }
 
-// serve reads one ready socket once: what is left comes again, after everybody else.
+// serve reads one ready socket once. If data is left, the poller reports the socket again after all other sockets
+// were served.
 func (w *worker) serve(token uint64) {
 	s := &w.slots[uint32(token)]
 	switch {
 	case s.gen != uint32(token>>32):
-	case s.door != nil:
-		w.readDoor(s.door)
+	case s.socket != nil:
+		w.readListener(s.socket)
 	case s.relay != nil:
 		w.readRelay(s.relay)
 	case s.stream != nil:
@@ -190,8 +192,8 @@ func (w *worker) serve(token uint64) {
 	}
 }
 
-// settle ends a turn: what is over ends, what changed is written down, what waits leaves.
-func (w *worker) settle() {
+// endPoll ends a poll: it expires connections and allocations, stores changed records, and sends what is queued.
+func (w *worker) endPoll() {
 	w.expireStreams()
 	if w.next == 0 || w.now >= w.next {
 		w.next = w.table.Expire(w.now)
@@ -210,10 +212,10 @@ func (w *worker) runPosted() {
 		posted[i] = nil
 	}
 	w.spare = posted
-	w.next = 0 // what was posted may have changed what expires
+	w.next = 0 // a posted function may have changed the next expiry
 }
 
-// newSlot gives out a token.
+// newSlot returns a token for a slot.
 func (w *worker) newSlot(s slot) uint64 {
 	var i uint32
 	if n := len(w.free); n > 0 {
@@ -229,27 +231,28 @@ func (w *worker) newSlot(s slot) uint64 {
 
 func (w *worker) freeSlot(token uint64) {
 	i := uint32(token)
-	// 2^31 generations: one socket closed each millisecond wraps in three weeks, and tokens live for one turn.
+	// There are 2^31 generations. If a socket is closed each millisecond, they wrap in three weeks; tokens live for one poll.
 	w.slots[i] = slot{gen: (w.slots[i].gen + 1) & 0x7fffffff}
 	w.free = append(w.free, i)
 }
 
-// enter has the worker read its socket of a UDP listener.
+// enter makes the worker read its socket of a UDP listener.
 func (w *worker) enter(l *listener) error {
-	d := &door{l: l, conn: l.group.Conn(w.index), counts: &l.counts[w.index]}
-	d.token = w.newSlot(slot{door: d})
-	if err := w.poller.AddConn(d.conn, d.token); err != nil {
-		w.freeSlot(d.token)
+	ls := &listenerSocket{l: l, conn: l.group.Conn(w.index), counts: &l.counts[w.index]}
+	ls.token = w.newSlot(slot{socket: ls})
+	if err := w.poller.AddConn(ls.conn, ls.token); err != nil {
+		w.freeSlot(ls.token)
 		return err
 	}
-	for len(w.doors) <= int(l.id) {
-		w.doors = append(w.doors, nil)
+	for len(w.fuzzListeners) <= int(l.id) {
+		w.fuzzListeners = append(w.fuzzListeners, nil)
 	}
-	w.doors[l.id] = d
+	w.fuzzListeners[l.id] = ls
 	return nil
 }
 
-// leave ends the allocations of a listener and forgets its socket; the caller closes it. It returns how many ended.
+// leave ends the allocations of a listener and forgets its socket, which the caller closes. It returns how many
+// allocations ended.
 func (w *worker) leave(l *listener, why allocation.Reason) (ended int) {
 	w.flush()
 	for a := range w.table.All {
@@ -262,14 +265,15 @@ func (w *worker) leave(l *listener, why allocation.Reason) (ended int) {
 		}
 	}
 	w.flush()
-	if int(l.id) < len(w.doors) && w.doors[l.id] != nil {
-		w.freeSlot(w.doors[l.id].token)
-		w.doors[l.id] = nil
+	if int(l.id) < len(w.fuzzListeners) && w.fuzzListeners[l.id] != nil {
+		w.freeSlot(w.fuzzListeners[l.id].token)
+		w.fuzzListeners[l.id] = nil
 	}
 	return ended
 }
 
-// close frees what the worker holds; the goroutine has ended. Nothing is told to the Store: the allocations live on.
+// close frees what the worker holds, after its goroutine has ended. The Store is not changed, because the allocations
+// continue in the next process.
 func (w *worker) close() {
 	for a := range w.table.All {
 		if c, _ := a.Data.(*client); c != nil && c.tcp != nil {

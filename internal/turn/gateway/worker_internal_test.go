@@ -65,7 +65,7 @@ func (h *byHand) exchange(from *udpio.Conn, messages []udpio.Message, to *udpio.
 		h.t.Fatalf("sent %d of %d", n, len(messages))
 	}
 	for got := 0; got < len(messages); {
-		if err := h.w.turn(20 * time.Second); err != nil {
+		if err := h.w.poll(20 * time.Second); err != nil {
 			h.t.Fatal(err)
 		}
 		n, err := to.ReadBatch(in, 0)
@@ -93,9 +93,9 @@ func (h *byHand) messages(n, size int, to netip.AddrPort, channel bool) []udpio.
 func TestRelayingAllocatesNothing(t *testing.T) {
 	h := newByHand(t)
 	in := udpio.NewMessages(64, 2048)
-	up := h.messages(32, 100, h.w.doors[0].l.server, true)
+	up := h.messages(32, 100, h.w.fuzzListeners[0].l.server, true)
 	down := h.messages(32, 100, h.relay, false)
-	indication := h.messages(8, 0, h.w.doors[0].l.server, false)
+	indication := h.messages(8, 0, h.w.fuzzListeners[0].l.server, false)
 	for i := range indication {
 		indication[i].Buf = sendIndication(h.peer.LocalAddr(), "hello")
 		indication[i].N = len(indication[i].Buf)
@@ -142,7 +142,7 @@ func FuzzDatagrams(f *testing.F) {
 	f.Add([]byte{}, uint16(3))
 	f.Add([]byte{0x40}, uint16(1))
 	h := newByHand(f)
-	d := h.w.doors[0]
+	d := h.w.fuzzListeners[0]
 	stranger := netip.MustParseAddrPort("127.0.0.1:9")
 	f.Fuzz(func(t *testing.T, b []byte, segment uint16) {
 		if len(b) > longest {
@@ -163,14 +163,14 @@ func FuzzDatagrams(f *testing.F) {
 			h.w.fromPeer(c, &m, number, reason)
 			h.w.flush()
 		}
-		h.w.settle()
+		h.w.endPoll()
 	})
 }
 
 func BenchmarkRelay(b *testing.B) {
 	h := newByHand(b)
 	in := udpio.NewMessages(64, 2048)
-	up := h.messages(32, 100, h.w.doors[0].l.server, true)
+	up := h.messages(32, 100, h.w.fuzzListeners[0].l.server, true)
 	b.ReportAllocs()
 	for b.Loop() {
 		h.exchange(h.client, up, h.peer, in)

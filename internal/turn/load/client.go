@@ -28,8 +28,8 @@ func (s step) String() string {
 	return [...]string{"nothing", "Allocate", "ChannelBind", "Refresh", "Refresh with lifetime 0"}[s]
 }
 
-// client is one TURN client, or one plain UDP socket. Its requests are a state machine without a wait, so that one
-// goroutine can keep all of them; do waits, while there is no such goroutine yet.
+// client is one TURN client, or one plain UDP socket. Its requests are a state machine that never waits, so that one
+// goroutine can run all of them. do waits; it is used before that goroutine runs.
 type client struct {
 	id     int
 	link   link
@@ -39,18 +39,18 @@ type client struct {
 	key          stun.MessageIntegrity
 	realm, nonce []byte
 
-	// The request under way.
+	// The request in progress.
 	step    step
 	id12    [stun.TransactionIDSize]byte
 	raw     udpio.Message
-	again   time.Time // when it is sent again
+	again   time.Time // time of the next retransmission
 	pause   time.Duration
-	end     time.Time // when it has failed
+	end     time.Time // time at which it fails
 	retries int
-	after   []step // what follows
+	after   []step // steps that follow
 
 	due time.Time // of the next refresh
-	err error     // why the server knows it no more
+	err error     // why the server no longer has its allocation
 }
 
 const firstPause = 500 * time.Millisecond // RTO of RFC 8489 section 6.2.1
@@ -64,14 +64,14 @@ func openClient(config *Config, id int) (*client, error) {
 	return c, nil
 }
 
-// begin sends the first of steps; the others follow when it is answered.
+// begin sends the first of steps; the others are sent as each is answered.
 func (c *client) begin(now time.Time, steps ...step) error {
 	c.step, c.after, c.retries = steps[0], steps[1:], 0
-	c.end = now.Add(c.config.Patience)
+	c.end = now.Add(c.config.Timeout)
 	return c.send(now)
 }
 
-// send builds the request anew, with the latest nonce.
+// send builds the request again, with the latest nonce, and sends it.
 func (c *client) send(now time.Time) error {
 	c.id12 = stun.NewTransactionID()
 	m := stun.New()
@@ -118,16 +118,16 @@ func (c *client) send(now time.Time) error {
 }
 
 func (c *client) write() {
-	c.link.send([]udpio.Message{c.raw}) // one that the kernel refuses is sent again
+	c.link.send([]udpio.Message{c.raw}) // if the kernel refuses it, it is retransmitted
 }
 
-// tick sends again what was not answered. An error says that nothing answers.
+// tick retransmits an unanswered request. It returns an error after the timeout.
 func (c *client) tick(now time.Time) error {
 	switch {
 	case c.step == idle:
 		return nil
 	case !now.Before(c.end):
-		err := fmt.Errorf("client %d: %v was not answered by %v in %v", c.id, c.step, c.config.Server, c.config.Patience)
+		err := fmt.Errorf("client %d: %v was not answered by %v in %v", c.id, c.step, c.config.Server, c.config.Timeout)
 		c.step = idle
 		return err
 	case !now.Before(c.again):
@@ -138,7 +138,7 @@ func (c *client) tick(now time.Time) error {
 	return nil
 }
 
-// answer takes a STUN message of the server. It is nobody's fault if it is not an answer to the request under way.
+// answer handles a STUN message of the server. A message that does not answer the request in progress is ignored.
 func (c *client) answer(b []byte, now time.Time) error {
 	if c.step == idle || !stun.IsMessage(b) {
 		return nil
@@ -173,7 +173,7 @@ func (c *client) success(m *stun.Message, now time.Time) error {
 		}
 		c.relay = netip.AddrPortFrom(address.Unmap(), uint16(relay.Port))
 	}
-	c.due = now.Add(c.config.keep())
+	c.due = now.Add(c.config.refreshInterval())
 	c.step = idle
 	if len(c.after) > 0 {
 		return c.begin(now, c.after...)
@@ -206,7 +206,7 @@ func (c *client) fail(err error) error {
 	return err
 }
 
-// do makes requests and waits for their answers.
+// do sends requests and waits for their answers.
 func (c *client) do(ctx context.Context, steps ...step) error {
 	now := time.Now()
 	if err := c.begin(now, steps...); err != nil {
@@ -217,7 +217,7 @@ func (c *client) do(ctx context.Context, steps ...step) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		wait := min(max(c.again.Sub(now), time.Millisecond), 100*time.Millisecond) // ctx is looked at in between
+		wait := min(max(c.again.Sub(now), time.Millisecond), 100*time.Millisecond) // ctx is checked in between
 		var failed error
 		n, err := c.link.receive(messages, wait, func(b []byte) {
 			now = time.Now()

@@ -10,46 +10,50 @@ import (
 )
 
 const (
-	// HeaderSize is the least size of a datagram's user data in bytes.
+	// HeaderSize is the minimum size of a datagram's user data in bytes.
 	HeaderSize = 32
-	// MaxClients is the most clients of one Load: channel numbers of RFC 8656 are not the limit, the header is.
+	// MaxClients is the maximum number of clients of one Load. The header limits it, not the channel numbers of RFC
+	// 8656.
 	MaxClients = 1 << 14
 	// Channel is the number that every client binds for the sink (RFC 8656 section 12).
 	Channel = 0x4000
 )
 
-// Config says who the clients are and where the far end is.
+// Config describes the clients and the far end.
 type Config struct {
-	// Server is the TURN server. Invalid: plain UDP.
+	// Server is the TURN server. If it is invalid, the clients send plain UDP.
 	Server netip.AddrPort
-	// Stream has the clients speak TCP with the server; without it they speak UDP.
+	// Stream makes the clients use TCP to the server instead of UDP.
 	Stream         bool
 	User, Password string // long-term credential
-	// To is where client i of plain UDP sends: To[i%len(To)]. Empty: to the far end itself.
+	// To is the destination of plain UDP: client i sends to To[i%len(To)]. Empty: to the far end itself.
 	To []netip.AddrPort
-	// Clients is how many, each with a socket of its own. Default 1.
+	// Clients is the number of clients, each with a socket of its own. Default 1.
 	Clients int
 	// Source is the address of the clients; invalid: the kernel's choice.
 	Source netip.Addr
-	// Sink is where this process receives what the clients sent. Invalid: 127.0.0.1 and a port of the kernel's choice.
+	// Sink is the address at which this process receives what the clients sent. Invalid: 127.0.0.1 and a port that
+	// the kernel chooses.
 	Sink netip.AddrPort
-	// Peer, if valid, is an echo somewhere else: there is no sink then, and only the direction Echo.
+	// Peer, if valid, is an echo server elsewhere. There is then no sink, and the only direction is Echo.
 	Peer netip.AddrPort
-	// SinkIn, if set, calls what opens the sink's socket somewhere else, such as in another network namespace.
+	// SinkIn, if set, calls the function that opens the sink's socket in another environment, such as another network
+	// namespace.
 	SinkIn func(open func() error) error
 	// Size is the most user data of a datagram in bytes, HeaderSize to 65,000. Default 1200.
 	Size int
-	// Burst is how many datagrams a client sends in a row, 1 to 64. Default 8.
+	// Burst is how many datagrams a client sends consecutively, 1 to 64. Default 8.
 	Burst int
-	// NoSegment sends every datagram by itself (no UDP_SEGMENT), NoCoalesce receives every datagram by itself (no UDP_GRO).
+	// NoSegment sends every datagram individually (no UDP_SEGMENT), NoCoalesce receives every datagram individually
+	// (no UDP_GRO).
 	NoSegment, NoCoalesce bool
-	// Lifetime is asked for each allocation. Default 10 minutes. Refreshed in time.
+	// Lifetime is the requested lifetime of each allocation, which is refreshed in time. Default 10 minutes.
 	Lifetime time.Duration
-	// Patience is how long a TURN transaction may take, retransmissions included. Default 5 s.
-	Patience time.Duration
+	// Timeout is how long a TURN transaction may take, retransmissions included. Default 5 s.
+	Timeout time.Duration
 }
 
-// Direction is which way the datagrams of a phase go.
+// Direction is the direction of the datagrams of a phase.
 type Direction uint8
 
 // The directions.
@@ -87,32 +91,33 @@ func (d *Direction) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Phase is one stretch of load.
+// Phase is one period of load.
 type Phase struct {
-	// Rate is datagrams a second of all the clients together, in each direction; 0: as fast as one thread can.
+	// Rate is datagrams per second of all clients together, in each direction; 0: as fast as one thread can.
 	Rate float64 `json:"rate"`
 	// Duration of sending; 0: until ctx ends, which is then no error.
 	Duration  time.Duration `json:"duration_ns"`
 	Direction Direction     `json:"direction"`
-	// Count ends the phase after so many datagrams of a direction, rounded up to whole bursts; 0: no limit.
+	// Count ends the phase after that many datagrams in a direction, rounded up to whole bursts; 0: no limit.
 	Count uint64 `json:"count,omitempty"`
 	// Size is the user data of a datagram in bytes, at most Config.Size; 0: that.
 	Size int `json:"size"`
-	// Silence is how long nothing arrives until the rest is taken for lost, at most a minute; 0: 300 ms. It takes time only where
-	// something is lost. On a busy machine a process may not run for longer than the default, and what it has yet to pass on is not lost.
+	// Silence is how long nothing must arrive until the missing datagrams count as lost, at most a minute; 0: 300 ms.
+	// It takes time only if something is lost. On a busy machine a process may not be scheduled for longer than the
+	// default, and the datagrams in its queues are not lost.
 	Silence time.Duration `json:"silence_ns,omitempty"`
 }
 
 const (
-	maxSize     = 65000
-	maxBurst    = 64
-	keepEvery   = 200 * time.Second // a permission lasts 300 s (RFC 8656 section 9)
-	sinkRoom    = 32 << 20
-	clientRoom  = 4 << 20
-	channelHead = 4
+	maxSize            = 65000
+	maxBurst           = 64
+	maxRefreshInterval = 200 * time.Second // a permission lasts 300 s (RFC 8656 section 9)
+	sinkRoom           = 32 << 20
+	clientRoom         = 4 << 20
+	channelHead        = 4
 )
 
-// withDefaults checks the configuration and fills in what was left out.
+// withDefaults checks the configuration and sets the defaults.
 func (c Config) withDefaults() (Config, error) {
 	if c.Clients == 0 {
 		c.Clients = 1
@@ -126,8 +131,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Lifetime == 0 {
 		c.Lifetime = 10 * time.Minute
 	}
-	if c.Patience == 0 {
-		c.Patience = 5 * time.Second
+	if c.Timeout == 0 {
+		c.Timeout = 5 * time.Second
 	}
 	if !c.Sink.IsValid() {
 		c.Sink = netip.MustParseAddrPort("127.0.0.1:0")
@@ -139,8 +144,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("datagrams of %d bytes: want %d to %d", c.Size, HeaderSize, maxSize)
 	case c.Burst < 1 || c.Burst > maxBurst:
 		return c, fmt.Errorf("bursts of %d datagrams: want 1 to %d", c.Burst, maxBurst)
-	case c.Lifetime < time.Second || c.Patience < 0:
-		return c, fmt.Errorf("lifetime of %v, patience of %v: want at least 1s and 0", c.Lifetime, c.Patience)
+	case c.Lifetime < time.Second || c.Timeout < 0:
+		return c, fmt.Errorf("lifetime of %v, timeout of %v: want at least 1s and 0", c.Lifetime, c.Timeout)
 	case c.Stream && !c.Server.IsValid():
 		return c, errors.New("clients over TCP need a TURN server")
 	case c.Server.IsValid() && len(c.To) > 0:
@@ -149,7 +154,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// farEnd is where the datagrams end: the echo elsewhere, else the sink.
+// farEnd returns the destination of the datagrams: the echo server elsewhere, else the sink.
 func (c *Config) farEnd() netip.AddrPort {
 	if c.Peer.IsValid() {
 		return c.Peer
@@ -157,7 +162,7 @@ func (c *Config) farEnd() netip.AddrPort {
 	return c.Sink
 }
 
-// target is where client i sends.
+// target returns the address to which client i sends.
 func (c *Config) target(i int) netip.AddrPort {
 	switch {
 	case c.Server.IsValid():
@@ -168,5 +173,5 @@ func (c *Config) target(i int) netip.AddrPort {
 	return c.farEnd()
 }
 
-// keep is the time between two refreshes.
-func (c *Config) keep() time.Duration { return min(c.Lifetime/2, keepEvery) }
+// refreshInterval is the time between two refreshes.
+func (c *Config) refreshInterval() time.Duration { return min(c.Lifetime/2, maxRefreshInterval) }

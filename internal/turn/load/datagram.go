@@ -4,17 +4,17 @@ import "encoding/binary"
 
 const (
 	magic   = 0x77656972 // "weir"
-	trailer = 8          // bytes at the end that repeat the sequence number, where there is room
+	trailer = 8          // bytes at the end that repeat the sequence number, if there is space
 	mix     = 0x9e3779b97f4a7c15
 )
 
 // Flags of a datagram.
 const (
 	flagDown  = 1 << iota // sent by the sink
-	flagProbe             // sent before a phase, to open the way
+	flagProbe             // sent before a phase, to test the path
 )
 
-// header is what a datagram begins with.
+// header is the beginning of a datagram.
 type header struct {
 	conn, flags uint16
 	run         uint64
@@ -22,7 +22,7 @@ type header struct {
 	sent        int64 // ns since the Load was opened
 }
 
-// put writes the header and the trailer into a datagram of at least HeaderSize bytes.
+// put writes the header and the trailer to a datagram of at least HeaderSize bytes.
 func (h *header) put(b []byte) {
 	binary.BigEndian.PutUint32(b, magic)
 	binary.BigEndian.PutUint16(b[4:], h.conn)
@@ -35,7 +35,7 @@ func (h *header) put(b []byte) {
 	}
 }
 
-// parse reads a datagram. ok is false where it is not one of ours; whole is false where its end does not fit its header.
+// parse reads a datagram. ok is false if it is not one of ours; whole is false if its end does not match its header.
 func parse(b []byte) (h header, ok, whole bool) {
 	if len(b) < HeaderSize || binary.BigEndian.Uint32(b) != magic {
 		return h, false, false
@@ -55,7 +55,7 @@ func putChannel(b []byte, number uint16, n int) {
 	binary.BigEndian.PutUint16(b[2:], uint16(n))
 }
 
-// channelData takes a ChannelData message of our channel apart. Over UDP there may be padding and more after it.
+// channelData parses a ChannelData message on our channel. Over UDP, padding and more may follow it.
 func channelData(b []byte) (data []byte, ok bool) {
 	if len(b) < channelHead || binary.BigEndian.Uint16(b) != Channel {
 		return nil, false

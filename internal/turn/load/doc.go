@@ -1,5 +1,5 @@
-// Package load is a load generator and sink for TURN servers: many clients with an allocation each, datagrams that carry
-// their number and the time, and what became of each of them.
+// Package load is a load generator and sink for TURN servers. It runs many clients with an allocation each, sends datagrams with
+// a sequence number and the time, and reports what happened to each of them.
 //
 // It hides the TURN client (Allocate, ChannelBind, Refresh in time: RFC 8656 sections 7 to 12, over UDP), the pacing of a
 // sender in batches, and the arithmetic of loss, reordering, jitter and one-way latency.
@@ -15,7 +15,7 @@
 //	| magic | conn | flags| run number | sequence   | sent at ns | …
 //
 // The sink and the clients are one process, so there is one monotonic clock and latency is truly one-way. With
-// [Config.Peer] the far end is an echo elsewhere: then it is the round trip halved, and [Report.Latency] says so.
+// [Config.Peer] the far end is an echo server elsewhere: then latency is half of the round trip, and [Report.Latency] says so.
 //
 // One goroutine sends, one receives; neither allocates per datagram. Up to 16,384 clients.
 //

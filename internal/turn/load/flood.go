@@ -17,11 +17,11 @@ import (
 type Flood struct {
 	Server  netip.AddrPort
 	Count   int          // requests in all, each from a fresh socket
-	Sources []netip.Addr // in turns; default the kernel's choice. A port may come again after some ten thousand
-	Rate    float64      // a second; 0: as fast as one thread can
+	Sources []netip.Addr // used in rotation; default the kernel's choice. A port may be reused after some ten thousand requests
+	Rate    float64      // requests per second; 0: as fast as one thread can
 }
 
-// Flooded is how the server took it.
+// Flooded is how the server responded.
 type Flooded struct {
 	Sent          uint64         `json:"sent"`
 	SentBytes     uint64         `json:"sent_bytes"`
@@ -29,18 +29,18 @@ type Flooded struct {
 	Answered      uint64         `json:"answered"`
 	AnsweredBytes uint64         `json:"answered_bytes"`
 	Codes         map[int]uint64 `json:"codes"`   // STUN error codes of the answers; 0: a success
-	Largest       float64        `json:"largest"` // the longest answer in terms of the request's bytes
+	Largest       float64        `json:"largest"` // size of the longest answer divided by that of the request
 	Elapsed       time.Duration  `json:"elapsed_ns"`
 }
 
 const (
-	floodOpen = 512 // sockets at a time
-	// floodAnswer is how long a socket listens for its answer after the last of its wave was sent.
+	floodOpen = 512 // concurrent sockets
+	// floodAnswer is how long a socket waits for its answer after the last request of its wave was sent.
 	floodAnswer = 5 * time.Millisecond
 )
 
-// Run floods until Count requests were sent or ctx ends. Sockets are opened in waves: each sends one request and is closed
-// when its answer came or a moment passed, so Answered may miss late answers.
+// Run sends requests until Count were sent or ctx ends. Sockets are opened in waves: each sends one request and is
+// closed after its answer arrived or a short time passed, so Answered may miss late answers.
 func (f Flood) Run(ctx context.Context) (Flooded, error) {
 	got := Flooded{Codes: map[int]uint64{}}
 	begin, pace := time.Now(), pacer{rate: f.Rate, burst: 1}
@@ -95,7 +95,7 @@ func (g *Flooded) send(s *udpio.Socket) {
 
 const floodRequest = 28 // bytes: header and REQUESTED-TRANSPORT
 
-// listen gathers the answers to a wave.
+// listen collects the answers to a wave.
 func (g *Flooded) listen(wave []udpio.Socket) {
 	buffer := make([]byte, 2048)
 	pending := make([]*udpio.Socket, 0, len(wave))
@@ -130,7 +130,7 @@ func (g *Flooded) answer(b []byte) {
 	var code stun.ErrorCodeAttribute
 	switch {
 	case len(b) < 20 || binary.BigEndian.Uint16(b)>>14 != 0 || m.Decode() != nil:
-		g.Codes[-1]++ // no STUN
+		g.Codes[-1]++ // not a STUN message
 	case m.Type.Class == stun.ClassSuccessResponse:
 		g.Codes[0]++
 	case code.GetFrom(m) != nil:

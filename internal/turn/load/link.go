@@ -13,11 +13,12 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// link is what a client's messages travel on. One goroutine receives while others send.
+// link is the transport of a client's messages. One goroutine receives while others send.
 type link interface {
-	// send says how many of the messages the kernel took.
+	// send returns how many of the messages the kernel accepted.
 	send(messages []udpio.Message) (taken int)
-	// receive waits for messages as udpio.Conn.ReadBatch does and calls each for every one of them. room is the caller's.
+	// receive waits for messages like udpio.Conn.ReadBatch and calls each for every one of them. The caller provides
+	// the buffers in room.
 	receive(room []udpio.Message, wait time.Duration, each func(b []byte)) (n int, err error)
 	watch(p *udpio.Poller, token uint64) error
 	overflowed() uint64
@@ -68,7 +69,7 @@ func (d *datagramLink) receive(room []udpio.Message, wait time.Duration, each fu
 	return n, err
 }
 
-// eachSegment takes a run of datagrams apart that was received as one.
+// eachSegment splits a run of datagrams that was received as one.
 func eachSegment(m *udpio.Message, each func(b []byte)) {
 	segment := m.Segment
 	if segment == 0 {
@@ -85,15 +86,15 @@ func (d *datagramLink) local() netip.AddrPort                     { return d.con
 func (d *datagramLink) close() error                              { return d.group.Close() }
 
 const (
-	// streamRead is how much of a stream one read takes.
+	// streamRead is how many bytes one read of a stream takes.
 	streamRead = 64 << 10
-	// writePatience is how long a server may take no byte of a burst.
-	writePatience = 5 * time.Second
+	// writeTimeout is how long a server may accept no byte of a burst.
+	writeTimeout = 5 * time.Second
 )
 
 // streamLink is a TCP connection to a TURN server: messages follow one another, padded to four bytes (RFC 8656 section 12.5).
 type streamLink struct {
-	mu  sync.Mutex // of writes; s.Write and s.Read are one system call each
+	mu  sync.Mutex // guards writes; s.Write and s.Read are one system call each
 	s   udpio.Stream
 	at  netip.AddrPort
 	out []byte
@@ -102,7 +103,7 @@ type streamLink struct {
 	used int
 }
 
-// send writes a burst as one. Where the server does not keep up it waits: the rate falls, and nothing is lost here.
+// send writes a burst at once. If the server is too slow, send waits: the rate falls, and nothing is lost here.
 func (t *streamLink) send(messages []udpio.Message) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +117,7 @@ func (t *streamLink) send(messages []udpio.Message) int {
 	for len(b) > 0 {
 		n, err := t.s.Write(b)
 		if errors.Is(err, unix.EAGAIN) {
-			err = t.await(unix.POLLOUT, writePatience)
+			err = t.await(unix.POLLOUT, writeTimeout)
 		}
 		if err != nil {
 			return 0
@@ -126,7 +127,7 @@ func (t *streamLink) send(messages []udpio.Message) int {
 	return len(messages)
 }
 
-// await waits until the socket is ready; an error says that it is not in time.
+// await waits until the socket is ready; it returns an error after the timeout.
 func (t *streamLink) await(events int16, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; {
 		fds := [1]unix.PollFd{{Fd: int32(t.s.FD()), Events: events}}
@@ -173,8 +174,8 @@ func (t *streamLink) receive(_ []udpio.Message, wait time.Duration, each func(b 
 	return n, err
 }
 
-// messageSize is the length of the STUN message (RFC 8489 section 5) or ChannelData message at the beginning of b, without
-// padding; 0: b is too short to say.
+// messageSize returns the length of the STUN message (RFC 8489 section 5) or ChannelData message at the beginning of
+// b, without padding; 0 means that b is too short to tell.
 func messageSize(b []byte) int {
 	if len(b) < channelHead {
 		return 0

@@ -23,19 +23,19 @@ type Load struct {
 	poller  *udpio.Poller
 	runs    uint64
 
-	from []atomic.Pointer[netip.AddrPort] // where the far end sees each client; nil: not yet
+	from []atomic.Pointer[netip.AddrPort] // address at which the far end sees each client; nil: not known yet
 	run  atomic.Pointer[run]
 
-	mu     sync.Mutex
-	queue  []func(now time.Time) // for the receiver
-	late   atomic.Uint64         // datagrams of phases that are over
-	told   uint64                // of these, in reports
-	ended  chan struct{}
-	ending atomic.Bool
+	mu           sync.Mutex
+	queue        []func(now time.Time) // functions for the receiver to run
+	late         atomic.Uint64         // datagrams of phases that are over
+	reportedLate uint64                // datagrams of late that were reported
+	ended        chan struct{}
+	ending       atomic.Bool
 }
 
-// Open opens the sockets, allocates, binds a channel for each client, and sees one datagram of each through. An error says
-// which client failed and why, with the server's STUN error code if it gave one.
+// Open opens the sockets, allocates, binds a channel for each client, and verifies that one datagram of each arrives.
+// An error names the client and the reason, with the server's STUN error code if it sent one.
 func Open(ctx context.Context, config Config) (_ *Load, err error) {
 	if config, err = config.withDefaults(); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func Open(ctx context.Context, config Config) (_ *Load, err error) {
 	close(l.ended) // no receiver yet
 	defer func() {
 		if err != nil {
-			_ = l.Close() // the first error is the one to tell
+			_ = l.Close() // the first error is returned
 		}
 	}()
 	if l.poller, err = udpio.NewPoller(256); err != nil {
@@ -98,11 +98,11 @@ func (l *Load) openSink() (err error) {
 	return l.poller.AddConn(l.sink, sinkToken)
 }
 
-// probe sends datagrams until one of each client was seen at the far end.
+// probe sends datagrams until one of each client arrived at the far end.
 func (l *Load) probe(ctx context.Context) error {
 	const pause = 50 * time.Millisecond
 	messages := l.batch(1)
-	end := time.Now().Add(l.config.Patience)
+	end := time.Now().Add(l.config.Timeout)
 	for {
 		missing := -1
 		for i, c := range l.clients {
@@ -140,8 +140,8 @@ func (l *Load) Relays() (list []netip.AddrPort) {
 	return list
 }
 
-// Refresh refreshes every allocation and channel now and returns how many clients the server still knew. The error is the
-// first refusal.
+// Refresh refreshes every allocation and channel now and returns how many clients still have their allocation. The
+// error is the first refusal.
 func (l *Load) Refresh(ctx context.Context) (alive int, err error) {
 	var first error
 	if err := l.requests(ctx, refresh, bind); err != nil {
@@ -159,7 +159,7 @@ func (l *Load) Refresh(ctx context.Context) (alive int, err error) {
 	return alive, errors.Join(first, err)
 }
 
-// requests has every client that is known make the requests, and waits for all of them.
+// requests makes every client with an allocation send the requests, and waits for all of them.
 func (l *Load) requests(ctx context.Context, steps ...step) error {
 	if !l.config.Server.IsValid() {
 		return nil
@@ -198,14 +198,14 @@ func (l *Load) do(f func(now time.Time)) error {
 	}
 }
 
-// Close gives the allocations back (Refresh with lifetime 0) and closes the sockets.
+// Close releases the allocations (Refresh with lifetime 0) and closes the sockets.
 func (l *Load) Close() error {
 	var errs []error
 	select {
 	case <-l.ended:
 		l.releaseAlone()
 	default:
-		ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		_ = l.requests(ctx, release) // an allocation that is not given back expires
 		cancel()
 		l.ending.Store(true)
@@ -225,9 +225,10 @@ func (l *Load) Close() error {
 	return errors.Join(errs...)
 }
 
-const closePatience = 2 * time.Second
+const closeTimeout = 2 * time.Second
 
-// releaseAlone is for a Load whose Open failed: each client says that it goes, and nobody waits for the answer.
+// releaseAlone releases the allocations of a Load whose Open failed: each client sends a Refresh with lifetime 0,
+// without waiting for the answer.
 func (l *Load) releaseAlone() {
 	for _, c := range l.clients {
 		if c.relay.IsValid() {

@@ -27,8 +27,8 @@ func coturn(t *testing.T) netip.AddrPort {
 		"--relay-ip=127.0.0.1", "--lt-cred-mech", "--user=user1:passwd1", "--realm=test", "--allow-loopback-peers", "--no-cli", "--no-tls",
 		"--no-dtls", "--no-tcp-relay", "--no-rfc5780", "--log-file=stdout", "--simple-log",
 		"--pidfile="+filepath.Join(dir, "pid"), "--userdb="+filepath.Join(dir, "db"))
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func coturn(t *testing.T) netip.AddrPort {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Log(said.String())
+			t.Log(output.String())
 		}
 	})
 	return at
@@ -45,7 +45,7 @@ func coturn(t *testing.T) netip.AddrPort {
 
 func open(t *testing.T, config load.Config) *load.Load {
 	t.Helper()
-	config.Patience = 30 * time.Second
+	config.Timeout = 30 * time.Second
 	l, err := load.Open(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -208,8 +208,8 @@ func channelDataThrough(t *testing.T, at netip.AddrPort, stream bool, size int) 
 	}
 }
 
-func TestWrongPasswordIsTold(t *testing.T) {
-	_, err := load.Open(t.Context(), load.Config{Server: coturn(t), User: "user1", Password: "wrong", Patience: 30 * time.Second})
+func TestWrongPasswordIsReported(t *testing.T) {
+	_, err := load.Open(t.Context(), load.Config{Server: coturn(t), User: "user1", Password: "wrong", Timeout: 30 * time.Second})
 	if err == nil || !strings.Contains(err.Error(), "client 0: Allocate at 127.0.0.1:") || !strings.Contains(err.Error(), ": 401 ") {
 		t.Errorf("error %v", err)
 	}
@@ -217,11 +217,11 @@ func TestWrongPasswordIsTold(t *testing.T) {
 
 func TestNobodyAnswers(t *testing.T) {
 	at := netlabtest.UDPAddress(t)
-	_, err := load.Open(t.Context(), load.Config{Server: at, User: "u", Password: "p", Patience: 50 * time.Millisecond})
+	_, err := load.Open(t.Context(), load.Config{Server: at, User: "u", Password: "p", Timeout: 50 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), "client 0: Allocate was not answered by "+at.String()) {
 		t.Errorf("error %v", err)
 	}
-	_, err = load.Open(t.Context(), load.Config{To: []netip.AddrPort{at}, Patience: 50 * time.Millisecond})
+	_, err = load.Open(t.Context(), load.Config{To: []netip.AddrPort{at}, Timeout: 50 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), "nothing it sends to "+at.String()+" arrives at 127.0.0.1:") {
 		t.Errorf("error %v", err)
 	}
@@ -229,7 +229,7 @@ func TestNobodyAnswers(t *testing.T) {
 
 // An echo elsewhere has no clock of ours: the round trip is halved and the report says so.
 func TestFarEndElsewhere(t *testing.T) {
-	l, err := load.Open(t.Context(), load.Config{Peer: echo(t), Clients: 2, Size: 64, Patience: 30 * time.Second})
+	l, err := load.Open(t.Context(), load.Config{Peer: echo(t), Clients: 2, Size: 64, Timeout: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

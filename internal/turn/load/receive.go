@@ -20,15 +20,15 @@ const (
 	tickEvery   = 100 * time.Millisecond
 )
 
-// run is what the receiver knows of a phase.
+// run is the receiver's state of a phase.
 type run struct {
 	id        uint64
 	size      int
 	direction Direction
 	up, down  []tracker
-	// One for all the connections of a direction.
+	// Latency of all connections of a direction together.
 	upLatency, downLatency *measure.Latency
-	// For the one who waits for what is under way.
+	// For the goroutine that waits until all datagrams have arrived.
 	upCount, downCount atomic.Uint64
 	last               atomic.Int64
 }
@@ -73,7 +73,7 @@ func (l *Load) receive() {
 	}
 }
 
-// control runs what others asked for and the clients' timers.
+// control runs requested functions and the clients' timers.
 func (l *Load) control(now time.Time) {
 	l.mu.Lock()
 	queue := l.queue
@@ -93,14 +93,14 @@ func (l *Load) control(now time.Time) {
 	}
 }
 
-// note keeps the first failure.
+// note stores the first failure.
 func (c *client) note(err error) {
 	if c.err == nil {
 		c.err = err
 	}
 }
 
-// read takes what one socket holds, a batch at most: the others have a turn too.
+// read reads at most one batch of a socket, so that the other sockets are read as well.
 func (l *Load) read(token uint64, messages []udpio.Message) {
 	if token == sinkToken {
 		l.readSink(messages)
@@ -176,14 +176,14 @@ func (l *Load) atClient(r *run, c *client, b []byte, now int64) {
 		return
 	}
 	if l.sink == nil {
-		h.sent += (now - h.sent) / 2 // as if it had been sent half the round trip ago
+		h.sent += (now - h.sent) / 2 // as if it had been sent half a round trip before now
 	}
 	if r.count(&r.down[c.id], r.downLatency, h, whole && len(b) == r.size, now, len(b)) {
 		r.downCount.Add(1)
 	}
 }
 
-// count notes a datagram of the run and says whether it is one more.
+// count counts a datagram of the run and reports whether it is a new one.
 func (r *run) count(t *tracker, latency *measure.Latency, h header, whole bool, now int64, size int) bool {
 	if !whole {
 		t.damaged++

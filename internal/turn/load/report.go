@@ -7,17 +7,17 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// Report is what became of the datagrams of a phase. Its JSON has durations in ns.
+// Report is what happened to the datagrams of a phase. Durations in its JSON are in ns.
 type Report struct {
-	Rate      float64       `json:"rate"`       // asked for
-	Elapsed   time.Duration `json:"elapsed_ns"` // of sending
-	Halved    bool          `json:"halved"`     // latency of Down is the round trip halved: the far end is an echo elsewhere
-	Up        Flow          `json:"up"`         // a flow of a direction that was not asked for is empty
-	Down      Flow          `json:"down"`
-	LastHeard time.Duration `json:"last_heard_ns"` // since the begin, when the last datagram arrived
-	// Overflowed is how many datagrams found our own sockets full: lost, and not by the server.
+	Rate         float64       `json:"rate"`       // the requested rate
+	Elapsed      time.Duration `json:"elapsed_ns"` // of sending
+	Halved       bool          `json:"halved"`     // the latency of Down is half of the round trip, because the far end is an echo server elsewhere
+	Up           Flow          `json:"up"`         // empty for a direction that was not requested
+	Down         Flow          `json:"down"`
+	LastReceived time.Duration `json:"last_heard_ns"` // time from the start to the arrival of the last datagram
+	// Overflowed is how many datagrams found our own sockets full. They are lost, but not by the server.
 	Overflowed uint64 `json:"overflowed"`
-	// Late is how many datagrams of earlier phases arrived in this one: they had been taken for lost.
+	// Late is how many datagrams of earlier phases arrived in this one, after they had been counted as lost.
 	Late     uint64   `json:"late"`
 	Problems []string `json:"problems,omitempty"` // clients that the server would not refresh, and why
 }
@@ -38,9 +38,9 @@ type Connection struct {
 	Refused    uint64         `json:"refused"`   // by our kernel; not in Sent
 	Received   uint64         `json:"received"`  // each datagram once
 	Lost       uint64         `json:"lost"`      // Sent - Received
-	Reordered  uint64         `json:"reordered"` // came after one that was sent later
+	Reordered  uint64         `json:"reordered"` // arrived after one that was sent later
 	Duplicates uint64         `json:"duplicates"`
-	Damaged    uint64         `json:"damaged"` // of another size, or the end did not fit the header
+	Damaged    uint64         `json:"damaged"` // wrong size, or the end did not match the header
 	Bytes      uint64         `json:"bytes"`   // user data received
 	Elapsed    time.Duration  `json:"elapsed_ns"`
 	Jitter     time.Duration  `json:"jitter_ns"` // RFC 3550 section 6.4.1; of a sum: the mean
@@ -57,7 +57,7 @@ type Moments struct {
 	Stdev time.Duration `json:"stdev_ns"`
 }
 
-// LossShare is lost by sent, 0 to 1.
+// LossShare is lost datagrams divided by sent ones, 0 to 1.
 func (c *Connection) LossShare() float64 {
 	if c.Sent == 0 {
 		return 0
@@ -65,7 +65,7 @@ func (c *Connection) LossShare() float64 {
 	return float64(c.Lost) / float64(c.Sent)
 }
 
-// Rate is received datagrams a second.
+// Rate is received datagrams per second.
 func (c *Connection) Rate() float64 {
 	if c.Elapsed <= 0 {
 		return 0

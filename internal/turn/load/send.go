@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// catchUp bounds what a sender that was held up makes up for: more would test the queues and not the rate.
+	// catchUp is how much of a delay a sender compensates for. More would test the queues and not the rate.
 	catchUp = 10 * time.Millisecond
-	// defaultSilence after which nothing is under way any more.
+	// defaultSilence is the time without arrivals after which all datagrams in transit count as lost.
 	defaultSilence = 300 * time.Millisecond
 	maxSilence     = time.Minute
-	// patience with what is under way, beyond that silence.
-	drainPatience = 5 * time.Second
+	// drainTimeout is the maximum wait for datagrams in transit, in addition to that silence.
+	drainTimeout = 5 * time.Second
 )
 
-// sent counts what left, for each connection.
+// sent counts what was sent, for each connection.
 type sent struct{ taken, refused []uint64 }
 
-// batch returns messages with room for the header of ChannelData.
+// batch returns messages with space for the header of ChannelData.
 func (l *Load) batch(n int) []udpio.Message {
 	return udpio.NewMessages(n, channelHead+l.config.Size)
 }
 
-// fill writes datagrams with consecutive sequence numbers; of a client's, with the ChannelData header.
+// fill writes datagrams with consecutive sequence numbers; those of a client begin with the ChannelData header.
 func (l *Load) fill(messages []udpio.Message, h header, size int, fromClient bool) {
 	for i := range messages {
 		m := &messages[i]
@@ -46,7 +46,7 @@ func (l *Load) fill(messages []udpio.Message, h header, size int, fromClient boo
 	}
 }
 
-// Run sends for a phase, waits for what is under way, and reports.
+// Run sends for a phase, waits for datagrams in transit, and reports.
 func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
 	if l.sink == nil && phase.Direction != Echo {
 		return nil, fmt.Errorf("the far end %v is an echo: the only direction is Echo", l.config.Peer)
@@ -76,7 +76,7 @@ func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
 	}
 	l.run.Store(nil)
 	var problems []string
-	lost := l.do(func(time.Time) { problems = l.problems() }) // and the receiver has let go of r
+	lost := l.do(func(time.Time) { problems = l.problems() }) // afterwards the receiver no longer uses r
 	if lost != nil {
 		return nil, lost
 	}
@@ -84,10 +84,10 @@ func (l *Load) Run(ctx context.Context, phase Phase) (*Report, error) {
 		return nil, err
 	}
 	report := &Report{
-		Rate: phase.Rate, Elapsed: time.Duration(end - begin), Halved: l.sink == nil, LastHeard: time.Duration(r.last.Load() - begin),
-		Overflowed: l.overflowed() - overflowed, Late: l.late.Load() - l.told, Problems: problems,
+		Rate: phase.Rate, Elapsed: time.Duration(end - begin), Halved: l.sink == nil, LastReceived: time.Duration(r.last.Load() - begin),
+		Overflowed: l.overflowed() - overflowed, Late: l.late.Load() - l.reportedLate, Problems: problems,
 	}
-	l.told += report.Late
+	l.reportedLate += report.Late
 	l.report(report, r, &up, &down, end)
 	return report, nil
 }
@@ -96,7 +96,7 @@ func newSent(clients int) sent {
 	return sent{taken: make([]uint64, clients), refused: make([]uint64, clients)}
 }
 
-// send is the sender: one thread, paced.
+// send is the sender: one paced thread.
 func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -105,24 +105,24 @@ func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent)
 	messages := l.batch(l.config.Burst)
 	begin, pace := l.now(), pacer{rate: phase.Rate, burst: l.config.Burst}
 	sequences := make([]uint64, l.config.Clients)
-	for turn := 0; ; turn++ {
+	for iteration := 0; ; iteration++ {
 		elapsed := time.Duration(l.now() - begin)
-		if phase.Duration > 0 && elapsed >= phase.Duration || phase.Count > 0 && uint64(turn)*uint64(len(messages)) >= phase.Count {
+		if phase.Duration > 0 && elapsed >= phase.Duration || phase.Count > 0 && uint64(iteration)*uint64(len(messages)) >= phase.Count {
 			return ctx.Err()
 		}
 		if ctx.Err() != nil {
 			if phase.Duration == 0 {
-				return nil // the end that was asked for
+				return nil // the requested end
 			}
 			return ctx.Err()
 		}
 		if wait := pace.next(elapsed); wait > 0 {
 			pause := unix.NsecToTimespec(int64(min(wait, catchUp)))
-			_ = unix.Nanosleep(&pause, nil) // the clock is read again
-			turn--
+			_ = unix.Nanosleep(&pause, nil) // after an early return the clock is read again
+			iteration--
 			continue
 		}
-		i := turn % len(l.clients)
+		i := iteration % len(l.clients)
 		h := header{conn: uint16(i), run: id, sequence: sequences[i]}
 		sequences[i] += uint64(len(messages))
 		if phase.Direction != Down {
@@ -150,23 +150,23 @@ func (s *sent) add(i, taken, all int) {
 	s.refused[i] += uint64(all - taken)
 }
 
-// pacer says when the next burst is due.
+// pacer determines when the next burst is due.
 type pacer struct {
 	rate     float64
 	burst    int
-	sent     float64 // bursts count as sent when next lets them go
+	sent     float64 // bursts count as sent when next returns 0
 	forgiven float64
 }
 
-// next returns 0 when a burst is due, which is then taken for sent, else the time to wait.
+// next returns 0 if a burst is due, which then counts as sent, else the time to wait.
 func (p *pacer) next(elapsed time.Duration) time.Duration {
 	if p.rate == 0 {
 		return 0
 	}
 	owed := elapsed.Seconds()*p.rate - p.sent - p.forgiven
-	if most := max(p.rate*catchUp.Seconds(), float64(p.burst)); owed > most {
-		p.forgiven += owed - most
-		owed = most
+	if limit := max(p.rate*catchUp.Seconds(), float64(p.burst)); owed > limit {
+		p.forgiven += owed - limit
+		owed = limit
 	}
 	if owed < float64(p.burst) {
 		return max(time.Duration((float64(p.burst)-owed)/p.rate*1e9), time.Microsecond)
@@ -175,7 +175,7 @@ func (p *pacer) next(elapsed time.Duration) time.Duration {
 	return 0
 }
 
-// drain waits until everything has arrived or nothing comes any more.
+// drain waits until everything has arrived or nothing more arrives.
 func (l *Load) drain(ctx context.Context, r *run, phase Phase, up, down uint64, end int64) error {
 	if phase.Direction == Echo {
 		down = up
@@ -189,7 +189,7 @@ func (l *Load) drain(ctx context.Context, r *run, phase Phase, up, down uint64, 
 	silence := cmp.Or(phase.Silence, defaultSilence)
 	for {
 		now := l.now()
-		if r.upCount.Load() >= up && r.downCount.Load() >= down || now-max(r.last.Load(), end) > int64(silence) || now-end > int64(drainPatience+silence) {
+		if r.upCount.Load() >= up && r.downCount.Load() >= down || now-max(r.last.Load(), end) > int64(silence) || now-end > int64(drainTimeout+silence) {
 			return nil
 		}
 		if err := sleep(ctx, time.Millisecond); err != nil {
@@ -205,7 +205,7 @@ func total(list []uint64) (sum uint64) {
 	return sum
 }
 
-// overflowed is what found our own sockets full: not the server's loss.
+// overflowed returns how many datagrams found our own sockets full; the server did not lose them.
 func (l *Load) overflowed() (sum uint64) {
 	if l.sinks != nil {
 		sum = l.sinks.Overflowed()
@@ -216,7 +216,7 @@ func (l *Load) overflowed() (sum uint64) {
 	return sum
 }
 
-// report fills in the connections.
+// report fills in the report of the connections.
 func (l *Load) report(report *Report, r *run, up, down *sent, end int64) {
 	echo := r.direction == Echo
 	if l.sink != nil && r.direction != Down {

@@ -16,8 +16,8 @@ type tracker struct {
 	jitter  float64 // ns
 	mean    float64 // of the latency, ns; Welford's recurrence
 	m2      float64
-	least   int64
-	most    int64
+	minimum int64
+	limit   int64
 
 	begin, last int64 // of the phase; of the last arrival
 	gap         int64
@@ -28,7 +28,7 @@ const (
 	windowBits  = 64 * windowWords
 )
 
-// arrive counts a datagram that is whole. It returns false for one that was there before.
+// arrive counts a complete datagram. It returns false for a duplicate.
 func (t *tracker) arrive(sequence uint64, sent, now int64, size int) bool {
 	if !t.mark(sequence) {
 		t.duplicates++
@@ -53,12 +53,13 @@ func (t *tracker) observe(latency int64) {
 	t.mean += delta / float64(t.received)
 	t.m2 += delta * (x - t.mean)
 	if t.received == 1 {
-		t.least, t.most = latency, latency
+		t.minimum, t.limit = latency, latency
 	}
-	t.least, t.most = min(t.least, latency), max(t.most, latency)
+	t.minimum, t.limit = min(t.minimum, latency), max(t.limit, latency)
 }
 
-// mark notes a sequence number and says whether it is new. One older than the window is taken for late, not for double.
+// mark records a sequence number and reports whether it is new. A number older than the window counts as late, not as
+// a duplicate.
 func (t *tracker) mark(sequence uint64) bool {
 	if sequence >= t.next {
 		if sequence-t.next >= windowBits {
@@ -83,7 +84,7 @@ func (t *tracker) mark(sequence uint64) bool {
 	return true
 }
 
-// connection is the report of it. end is when sending ended.
+// connection returns the report of the connection. end is when sending ended.
 func (t *tracker) connection(sent, refused uint64, end int64) Connection {
 	c := Connection{
 		Sent: sent, Refused: refused, Received: t.received, Lost: sent - min(sent, t.received), Reordered: t.reordered,
@@ -92,14 +93,14 @@ func (t *tracker) connection(sent, refused uint64, end int64) Connection {
 	}
 	if t.received > 0 {
 		c.Latency = Moments{
-			Count: t.received, Mean: time.Duration(t.mean), Min: time.Duration(t.least), Max: time.Duration(t.most),
+			Count: t.received, Mean: time.Duration(t.mean), Min: time.Duration(t.minimum), Max: time.Duration(t.limit),
 			Stdev: time.Duration(math.Sqrt(t.m2 / float64(t.received))),
 		}
 	}
 	return c
 }
 
-// sumOf adds connections up. Rates add; jitter is the mean, as no jitter of the sum exists; moments combine exactly.
+// sumOf adds connections up. Rates add; jitter is the mean, because a sum has no jitter; moments combine exactly.
 func sumOf(list []Connection) Connection {
 	sum := Connection{ID: -1}
 	var mean, m2, jitter float64

@@ -2,24 +2,24 @@ package routes
 
 import "net/netip"
 
-// disguises calls yield with each IPv4 address that a translator, tunnel or old stack may make of an IPv6 address, and with
-// the length of what stands before it: a prefix that holds such an address and is longer by some bits holds a range of IPv4
-// addresses that is longer by as many. 128 is for forms in which they do not stand in one piece.
-func disguises(a netip.Addr, yield func(v4 netip.Addr, before int)) {
+// embeddedIPv4 calls yield with each IPv4 address to which a translator, tunnel or old stack may convert an IPv6 address, and with
+// the number of bits before it. A prefix that contains such an address and is longer than that by n bits contains a range of IPv4
+// addresses with a prefix length of n. 128 is for forms in which the IPv4 address is not contiguous.
+func embeddedIPv4(a netip.Addr, yield func(v4 netip.Addr, before int)) {
 	b := a.As16()
 	at := func(i int) netip.Addr { return netip.AddrFrom4([4]byte(b[i : i+4])) }
 	switch {
 	case prefixed(b, 0x0064, 0xff9b, 0, 0, 0, 0): // NAT64, RFC 6052 §2.1
 		yield(at(12), 96)
 	case prefixed(b, 0x0064, 0xff9b, 1): // local NAT64 (RFC 8215), in each form that RFC 6052 §2.2 has for its length
-		if !zero(b[12:]) { // else it is of a shorter prefix
+		if !zero(b[12:]) { // otherwise the translator's prefix is shorter
 			yield(at(12), 96)
 		}
 		if b[8] != 0 {
 			break
 		}
 		for _, form := range []struct {
-			rest   int // where zeros begin
+			rest   int // offset from which all bytes are zero
 			v4     [4]byte
 			before int
 		}{
@@ -27,7 +27,7 @@ func disguises(a netip.Addr, yield func(v4 netip.Addr, before int)) {
 			{12, [4]byte{b[7], b[9], b[10], b[11]}, 128},
 			{13, [4]byte(b[9:13]), 72},
 		} {
-			if zero(b[form.rest:]) && form.v4[0] != 0 { // 0.0.0.0/8 comes of reading one form as another
+			if zero(b[form.rest:]) && form.v4[0] != 0 { // 0.0.0.0/8 results from reading one form as another
 				yield(netip.AddrFrom4(form.v4), form.before)
 			}
 		}
@@ -46,7 +46,7 @@ func disguises(a netip.Addr, yield func(v4 netip.Addr, before int)) {
 	}
 }
 
-// prefixed says whether an address begins with these groups.
+// prefixed reports whether an address begins with these groups.
 func prefixed(b [16]byte, groups ...uint16) bool {
 	for i, g := range groups {
 		if b[2*i] != byte(g>>8) || b[2*i+1] != byte(g) {

@@ -46,12 +46,12 @@ func ParseEndpoint(text string) (Endpoint, error) {
 	if !isName(host) {
 		return Endpoint{}, fmt.Errorf("no endpoint %q; write an address, a prefix or a DNS name, each with a port, a range or none: 10.1.0.0/16:10000-20000", text)
 	}
-	e.Name = strings.ToLower(host) // a last dot stays: it keeps the resolver from its search list
+	e.Name = strings.ToLower(host) // a final dot is kept, because it prevents the resolver from using its search list
 	return e, nil
 }
 
-// splitPorts parts an endpoint at the colon before its ports, if it has one. Of an IPv6 address with ports it takes the
-// brackets away.
+// splitPorts splits an endpoint at the colon before its ports, if it has one. It removes the brackets of an IPv6
+// address with ports.
 func splitPorts(text string) (host, ports string, err error) {
 	if inside, ok := strings.CutPrefix(text, "["); ok {
 		host, rest, closed := strings.Cut(inside, "]")
@@ -89,8 +89,8 @@ func parsePorts(text string) (low, high uint16, err error) {
 	return uint16(from), uint16(to), nil
 }
 
-// isName reports whether the text is a DNS name (RFC 1123 letters, and the underscore that services use), and not an
-// address with a slip in it.
+// isName reports whether the text is a DNS name (RFC 1123 letters, and the underscore that services use), and not a
+// mistyped address.
 func isName(text string) bool {
 	text = strings.TrimSuffix(text, ".")
 	if text == "" || len(text) > 253 {
@@ -108,7 +108,7 @@ func isName(text string) bool {
 		}
 	}
 	_, err := strconv.ParseUint(labels[len(labels)-1], 10, 64)
-	return err != nil // a top-level domain is no number (RFC 3696 §2): 10.0.0.300 and 1000 are no names
+	return err != nil // a top-level domain is not a number (RFC 3696 §2): 10.0.0.300 and 1000 are not names
 }
 
 func (e Endpoint) String() string {

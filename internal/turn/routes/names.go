@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	lookupTimeout = 3 * time.Second // of one look-up
-	parallel      = 16              // look-ups at once
-	goneAfter     = 3               // answers "no such name" in a row, after which its addresses are dropped
+	lookupTimeout = 3 * time.Second // timeout of one look-up
+	parallel      = 16              // concurrent look-ups
+	goneAfter     = 3               // number of consecutive answers "no such name" after which the addresses of a name are dropped
 )
 
-// name is what a Router knows of one DNS name.
+// name is what a Router knows about one DNS name.
 type name struct {
 	NameStatus
 	refresh time.Duration
 	next    time.Time // when it is looked up again
-	gone    int       // answers "no such name" in a row
+	gone    int       // consecutive answers "no such name"
 }
 
-// NameStatus is what is known of a DNS name.
+// NameStatus is what is known about a DNS name.
 type NameStatus struct {
 	Name      string       `json:"name"`
-	Addresses []netip.Addr `json:"addresses"`         // those of the last answer that was good
+	Addresses []netip.Addr `json:"addresses"`         // those of the last valid answer
 	Dropped   int          `json:"dropped,omitempty"` // addresses beyond MaxAddresses
 	Lookups   uint64       `json:"lookups"`
 	Failures  uint64       `json:"failures"`
@@ -36,7 +36,7 @@ type NameStatus struct {
 	Changed   time.Time    `json:"changed,omitzero"`
 }
 
-// Names is what is known of each name, in their order.
+// Names returns what is known about each name, sorted.
 func (r *Router) Names() []NameStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ type answer struct {
 	err       error
 }
 
-// lookup asks for all names, some at once.
+// lookup looks all names up, some concurrently.
 func (r *Router) lookup(ctx context.Context, names []string) map[string]answer {
 	answers := make(map[string]answer, len(names))
 	var mu sync.Mutex
@@ -77,7 +77,7 @@ func (r *Router) lookup(ctx context.Context, names []string) map[string]answer {
 	return answers
 }
 
-// takeLocked takes an answer in and reports whether the name's addresses are others now.
+// takeLocked stores an answer and reports whether the name's addresses have changed.
 func (r *Router) takeLocked(known *name, a answer, now time.Time) bool {
 	known.Lookups++
 	before := known.Error

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// DefaultRefresh is the time between two look-ups of a name, as STUNner has it.
+// DefaultRefresh is the time between two look-ups of a name, as in STUNner.
 const DefaultRefresh = 5 * time.Second
 
-const ownRefresh = 5 * time.Second // between two looks at the host's addresses
+const ownRefresh = 5 * time.Second // time between two reads of the host's addresses
 
-// Options are a Router's ways to the world.
+// Options are the functions through which a Router reaches its environment.
 type Options struct {
 	Lookup  func(ctx context.Context, name string) ([]netip.Addr, error) // nil: the system's resolver
 	Own     func() ([]netip.Addr, error)                                 // nil: the host's interfaces
@@ -25,15 +25,15 @@ type Options struct {
 	Log     *slog.Logger                                                 // nil: silent
 }
 
-// Router keeps the table of the newest Spec current. A name whose look-up fails keeps the addresses that it had; only a
-// server that says three times in a row that there is no such name takes them away, because by then the addresses may be
-// somebody else's.
+// Router keeps the table of the newest Spec up to date. A name whose look-up fails retains its addresses. Only if a
+// server answers three times in a row that there is no such name, they are dropped, because by then the addresses may belong
+// to another host.
 type Router struct {
 	options Options
 	table   atomic.Pointer[Table]
-	wake    chan struct{} // a new Spec: look at the times again
+	wake    chan struct{} // signals a new Spec: the times of the next look-ups have changed
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	spec  Spec
 	names map[string]*name
 	own   []netip.Addr
@@ -57,7 +57,7 @@ func NewRouter(o Options) *Router {
 	return r
 }
 
-// hostAddresses are the addresses of the host's interfaces.
+// hostAddresses returns the addresses of the host's interfaces.
 func hostAddresses() ([]netip.Addr, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -72,25 +72,26 @@ func hostAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// Table is the current table.
+// Table returns the current table.
 func (r *Router) Table() *Table { return r.table.Load() }
 
-// Prepared is a Spec that is ready to be made current.
+// Prepared is a Spec that is ready for Commit.
 type Prepared struct {
 	spec    Spec
 	own     []netip.Addr
-	answers map[string]answer // of names that were new
+	answers map[string]answer // answers for names that were new
 }
 
-// Prepare checks a Spec and looks up the names in it that are new; the current Spec stays. A name that is not answered in
-// time has no address yet: that is no error. It may take lookupTimeout per 16 new names. Any goroutine may call it.
+// Prepare checks a Spec and looks up the names in it that are new; the current Spec stays in force. A name without a
+// timely answer has no address yet; that is not an error. Prepare may take lookupTimeout per 16 new names. Any
+// goroutine may call it.
 func (r *Router) Prepare(ctx context.Context, spec Spec) (*Prepared, error) {
 	if _, err := Compile(&spec, nil, nil); err != nil {
 		return nil, err
 	}
 	own, err := r.options.Own()
 	if err != nil {
-		return nil, fmt.Errorf("read the host's addresses: %w", err) // without them, clients could reach the host
+		return nil, fmt.Errorf("read the host's addresses: %w", err) // without its addresses, clients could reach the host
 	}
 	var fresh []string
 	r.mu.Lock()
@@ -103,7 +104,7 @@ func (r *Router) Prepare(ctx context.Context, spec Spec) (*Prepared, error) {
 	return &Prepared{spec: spec, own: own, answers: r.lookup(ctx, fresh)}, nil
 }
 
-// Commit makes a prepared Spec the current one and returns its table. Any goroutine may call it.
+// Commit puts a prepared Spec in force and returns its table. Any goroutine may call it.
 func (r *Router) Commit(p *Prepared) *Table {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +142,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// Apply is Prepare and Commit. On error the Spec before stays.
+// Apply is Prepare and Commit. On an error the previous Spec stays in force.
 func (r *Router) Apply(ctx context.Context, spec Spec) (*Table, error) {
 	p, err := r.Prepare(ctx, spec)
 	if err != nil {
@@ -150,7 +151,7 @@ func (r *Router) Apply(ctx context.Context, spec Spec) (*Table, error) {
 	return r.Commit(p), nil
 }
 
-// refreshes is how often each name of a Spec is looked up: as often as its keenest cluster wants.
+// refreshes returns how often each name of a Spec is looked up: at the shortest interval of its clusters.
 func refreshes(spec *Spec) map[string]time.Duration {
 	wanted := map[string]time.Duration{}
 	for i := range spec.Clusters {
@@ -167,7 +168,7 @@ func refreshes(spec *Spec) map[string]time.Duration {
 	return wanted
 }
 
-// compileLocked builds and stores the table of what is known now.
+// compileLocked builds and stores the table from the current state.
 func (r *Router) compileLocked() *Table {
 	resolved := Resolved{}
 	for n, known := range r.names {
@@ -175,13 +176,13 @@ func (r *Router) compileLocked() *Table {
 	}
 	table, err := Compile(&r.spec, resolved, r.own)
 	if err != nil {
-		panic("routes: a Spec that compiled before: " + err.Error()) // its bounds do not depend on answers
+		panic("routes: a Spec that compiled before: " + err.Error()) // the limits do not depend on answers
 	}
 	r.table.Store(table)
 	return table
 }
 
-// Run looks names and own addresses up until ctx ends.
+// Run looks up names and reads the host's own addresses until ctx ends.
 func (r *Router) Run(ctx context.Context) error {
 	timer := time.NewTimer(ownRefresh)
 	defer timer.Stop()
@@ -214,7 +215,7 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 }
 
-// due are the names to look up now, and when the next one is.
+// due returns the names to look up now, and when the next one is due.
 func (r *Router) due(now time.Time) (names []string, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,7 +234,7 @@ func (r *Router) refreshOwn() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil || slices.Equal(own, r.own) {
-		return false // as it was: the last good ones stay
+		return false // unchanged: the last valid addresses stay
 	}
 	r.own = own
 	return true

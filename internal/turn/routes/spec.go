@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Bounds of a Spec and of what a Router learns.
+// Limits of a Spec and of the answers to a Router.
 const (
 	MaxEndpoints = 65536 // of all clusters together
 	MaxNames     = 1024  // distinct names of all clusters together
-	MaxAddresses = 256   // per name; the look-up's lowest are kept
+	MaxAddresses = 256   // per name; the lowest of an answer are used
 )
 
 // Spec is what Compile takes: clusters, and which of them each listener may reach.
 type Spec struct {
 	Clusters  []Cluster
 	Listeners []Listener
-	Own       []netip.Addr // refused as the host's own, beside what the kernel says: public addresses before a NAT
+	Own       []netip.Addr // refused like the host's own addresses: public addresses of a NAT in front of the host
 }
 
-// Cluster is a set of peers. ID is what Admit answers.
+// Cluster is a set of peers. ID is the result of Admit.
 type Cluster struct {
 	ID        uint16
 	Name      string
@@ -28,7 +28,7 @@ type Cluster struct {
 	Refresh   time.Duration // between look-ups of its names; 0: DefaultRefresh
 }
 
-// Listener is a listener's way to clusters, by name; the order decides between equal prefixes.
+// Listener is the clusters that a listener may reach, by name; their order decides between equal prefixes.
 type Listener struct {
 	ID     uint16
 	Routes []string
@@ -41,5 +41,5 @@ type Endpoint struct {
 	MinPort, MaxPort uint16 // both 0: any port
 }
 
-// Resolved are the addresses that names stood for when they were looked up last.
+// Resolved are the addresses of names from the last look-up.
 type Resolved map[string][]netip.Addr

@@ -14,27 +14,27 @@ type Table struct {
 	own   map[netip.Addr]struct{}
 }
 
-// viewKey is who asks: listeners with equal routes share a view.
+// viewKey identifies a view: listeners with equal routes share one.
 type viewKey struct {
 	listener uint16
 	tcp      bool
 }
 
-// view is what one list of routes reaches over one transport.
+// view is what one list of routes can reach over one transport.
 type view struct {
-	lengths [2][]int // prefix lengths that occur, longest first: IPv4, IPv6
+	lengths [2][]int // existing prefix lengths, longest first: IPv4, IPv6
 	rules   map[netip.Prefix][]rule
 }
 
-// rule is one endpoint of a prefix. Those of one prefix are in the order in which they win.
+// rule is one endpoint of a prefix. The rules of one prefix are in the order of precedence.
 type rule struct {
 	low, high uint16 // ports; 0 to 65535: any
 	cluster   uint16
-	byName    bool // a name's address: opens no refused range
+	byName    bool // the address of a name: it does not allow a refused range
 }
 
 // Compile builds the table of a Spec. Names that are not in resolved have no address; own are the host's addresses.
-// It fails for a route to a cluster that does not exist and beyond the bounds of this package.
+// It fails for a route to a cluster that does not exist, and beyond the limits of this package.
 func Compile(spec *Spec, resolved Resolved, own []netip.Addr) (*Table, error) {
 	clusters, err := indexClusters(spec)
 	if err != nil {
@@ -63,7 +63,7 @@ func Compile(spec *Spec, resolved Resolved, own []netip.Addr) (*Table, error) {
 	return t, nil
 }
 
-// indexClusters finds clusters by name and holds the Spec to its bounds.
+// indexClusters indexes clusters by name and checks the limits of the Spec.
 func indexClusters(spec *Spec) (map[string]*Cluster, error) {
 	clusters, names, endpoints := map[string]*Cluster{}, map[string]bool{}, 0
 	for i := range spec.Clusters {
@@ -90,7 +90,7 @@ func indexClusters(spec *Spec) (map[string]*Cluster, error) {
 
 func newView(clusters map[string]*Cluster, routes []string, tcp bool, resolved Resolved) *view {
 	v := &view{rules: map[netip.Prefix][]rule{}}
-	for _, route := range routes { // in this order, so that rules of one prefix are in theirs
+	for _, route := range routes { // in this order, so that the rules of one prefix are in the order of precedence
 		c := clusters[route]
 		if c.TCP != tcp {
 			continue
@@ -136,8 +136,8 @@ func family(a netip.Addr) int {
 	return 1
 }
 
-// Admit reports whether a client of the listener may reach the peer, and through which cluster. Port 0 asks for any
-// port: a permission (RFC 8656 §9) knows none. It allocates nothing.
+// Admit reports whether a client of the listener may reach the peer, and through which cluster. Port 0 stands for any
+// port, because a permission (RFC 8656 §9) has none. It allocates nothing.
 func (t *Table) Admit(listener uint16, tcp bool, peer netip.AddrPort) (cluster uint16, ok bool) {
 	v := t.views[viewKey{listener, tcp}]
 	if v == nil || !peer.IsValid() {
@@ -150,9 +150,9 @@ func (t *Table) Admit(listener uint16, tcp bool, peer netip.AddrPort) (cluster u
 	needed, refused := t.refused(address)
 	for _, bits := range v.lengths[family(address)] {
 		if bits < needed {
-			return 0, false // shorter ones lie outside of the refused range
+			return 0, false // shorter prefixes are not within the refused range
 		}
-		prefix, _ := address.Prefix(bits) // the lengths fit the family
+		prefix, _ := address.Prefix(bits) // the lengths are valid for the family
 		for _, r := range v.rules[prefix] {
 			if refused && r.byName {
 				continue
@@ -165,13 +165,13 @@ func (t *Table) Admit(listener uint16, tcp bool, peer netip.AddrPort) (cluster u
 	return 0, false
 }
 
-// refused reports whether an address is refused by default, by itself or as the IPv4 address that it may stand for, and the
-// length of prefix that opens it.
+// refused reports whether an address is refused by default, as itself or as the IPv4 address that it may represent,
+// and the minimum prefix length of an endpoint that allows it.
 func (t *Table) refused(a netip.Addr) (bits int, refused bool) {
-	bits = t.undisguised(a)
+	bits = t.refusedRange(a)
 	if a.Is6() && bits == 0 {
-		disguises(a, func(v4 netip.Addr, before int) {
-			if inside := t.undisguised(v4); inside > 0 {
+		embeddedIPv4(a, func(v4 netip.Addr, before int) {
+			if inside := t.refusedRange(v4); inside > 0 {
 				bits = max(bits, min(before+inside, 128))
 			}
 		})
@@ -179,8 +179,8 @@ func (t *Table) refused(a netip.Addr) (bits int, refused bool) {
 	return bits, bits > 0
 }
 
-// undisguised is the length of the refused range that holds an address; 0: none does.
-func (t *Table) undisguised(a netip.Addr) int {
+// refusedRange returns the prefix length of the refused range that contains an address; 0 if none does.
+func (t *Table) refusedRange(a netip.Addr) int {
 	if bits := special(a); bits > 0 {
 		return bits
 	}
@@ -190,8 +190,9 @@ func (t *Table) undisguised(a netip.Addr) int {
 	return 0
 }
 
-// special is the length of the range that is refused everywhere and holds an address; 0: none does. Link-local IPv4 holds
-// the metadata services of most clouds (169.254.169.254, 169.254.170.2); those that are elsewhere stand by themselves.
+// special returns the prefix length of the always refused range that contains an address; 0 if none does. Link-local
+// IPv4 contains the metadata services of most clouds (169.254.169.254, 169.254.170.2); those at other addresses are
+// listed individually.
 func special(a netip.Addr) int {
 	if a.Is4() {
 		b := a.As4()

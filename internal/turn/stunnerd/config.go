@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Text is any scalar of the file, as it was written: "3478", 3478 and $PORT all may stand where a number is meant.
+// Text is any scalar of the file, as it was written: "3478", 3478 and $PORT are all valid for a number.
 type Text string
 
-// UnmarshalText takes the text as it is.
+// UnmarshalText stores the text unchanged.
 func (t *Text) UnmarshalText(text []byte) error {
 	*t = Text(text)
 	return nil
@@ -36,20 +36,20 @@ type Admin struct {
 	LicenseConfig       *License `yaml:"license_config,null"`
 }
 
-// License is read and needed for nothing.
+// License is parsed and has no effect.
 type License struct {
 	Key  Text `yaml:"key,long,null"`
 	HMAC Text `yaml:"hmac,long,null"`
 }
 
-// Auth says who may allocate. Of Credentials only the keys of the type count, as in STUNner.
+// Auth says who may allocate. Only the keys of Credentials that belong to the type count, as in STUNner.
 type Auth struct {
 	Type        Text            `yaml:"type,null"`
 	Realm       Text            `yaml:"realm,null"`
 	Credentials map[string]Text `yaml:"credentials,null"`
 }
 
-// Listener is one address that clients speak to.
+// Listener is one address that clients connect to.
 type Listener struct {
 	Name          Text   `yaml:"name,null"`
 	Protocol      Text   `yaml:"protocol,null"`

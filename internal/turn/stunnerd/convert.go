@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
-// STUNner's defaults, where they differ from the gateway's.
+// STUNner's defaults that differ from the gateway's.
 const (
 	defaultName        = "default-stunnerd"
 	defaultRealm       = "stunner.l7mp.io"
@@ -30,7 +30,7 @@ type Result struct {
 	Health  Endpoint // where /live, /ready and /status are served
 	Metrics Endpoint
 	Log     LogLevels
-	Notes   []string // what has no effect here, or another one; for the log. Most begin with the path of a key
+	Notes   []string // for the log: what has no effect here, or another effect than in STUNner. Most begin with the path of a key
 }
 
 // Endpoint is an HTTP address. The zero value means: none.
@@ -39,7 +39,7 @@ type Endpoint struct {
 	Path    string // beginning with a slash; / if none was given
 }
 
-// converter gathers what Convert finds.
+// converter collects the results of Convert.
 type converter struct {
 	getenv func(string) string
 	result Result
@@ -52,8 +52,8 @@ func (c *converter) note(format string, args ...any) {
 // expand replaces $VAR and ${VAR}.
 func (c *converter) expand(t Text) string { return strings.TrimSpace(os.Expand(string(t), c.getenv)) }
 
-// Convert returns what the file asks for; getenv stands for os.Getenv. An error begins with the path of the key that is
-// wrong. The gateway's configuration is validated.
+// Convert returns the gateway's configuration for the file; getenv has the role of os.Getenv. An error begins with
+// the path of the key that is wrong. The gateway's configuration is validated.
 func (f *Config) Convert(getenv func(string) string) (*Result, error) {
 	c := &converter{getenv: withPort(getenv)}
 	c.result.Log.All = slog.LevelInfo
@@ -75,7 +75,8 @@ func (f *Config) Convert(getenv func(string) string) (*Result, error) {
 	return &c.result, nil
 }
 
-// withPort sets STUNNER_PORT as stunnerd does where it is missing or no number: to STUNNER_PUBLIC_PORT, else to the default.
+// withPort sets STUNNER_PORT like stunnerd if it is missing or not a number: to STUNNER_PUBLIC_PORT, else to the
+// default.
 func withPort(getenv func(string) string) func(string) string {
 	return func(key string) string {
 		value := getenv(key)
@@ -89,7 +90,7 @@ func withPort(getenv func(string) string) func(string) string {
 	}
 }
 
-// inTheirWords puts the path of an error of gateway.Config in terms of the file that was read.
+// inTheirWords replaces the path in an error of gateway.Config by that of the file that was read.
 func inTheirWords(message string) string {
 	path, rest, found := strings.Cut(message, ": ")
 	if !found {
@@ -248,7 +249,7 @@ func (c *converter) clusters(f *Config) error {
 	return nil
 }
 
-// peers checks one endpoint. STUNner takes a prefix with bits beyond its length and forgets them.
+// peers checks one endpoint. STUNner accepts a prefix with bits beyond its length and ignores them.
 func (c *converter) peers(key, text string, byName bool) (string, error) {
 	host, ports := text, ""
 	if at := strings.Index(text, ":<"); at > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// nodeAddress is what STUNner's operator writes where each node has an address of its own (relay address discovery). Its config
-// discovery service puts the node's address there; a file that is mounted still has it.
+// nodeAddress is the placeholder that STUNner's operator writes if each node has an address of its own (relay address discovery). Its config
+// discovery service replaces it by the node's address; a mounted file still contains it.
 const nodeAddress = "__node_address_placeholder"
 
 func (c *converter) listeners(f *Config) error {
@@ -30,7 +30,7 @@ func (c *converter) listeners(f *Config) error {
 		}
 		for _, text := range from.Routes {
 			route := c.expand(text)
-			if !known[route] { // STUNner runs with such a route, and an operator may send it for a moment
+			if !known[route] { // STUNner accepts such a route, and an operator may send it temporarily
 				c.note("%sroutes: there is no cluster %q; nothing is reached through it", at, route)
 				continue
 			}
@@ -114,8 +114,8 @@ func (c *converter) public(from *Listener, to *gateway.ListenerConfig) error {
 	return nil
 }
 
-// nodeAddress puts the node's address in place of the placeholder: $STUNNER_NODE_ADDR, or $STUNNER_NODENAME where nodes are
-// named by their address. Where $STUNNER_ADDR is another address, the node's is that of a 1:1 NAT: clients are told it, and
+// nodeAddress replaces the placeholder by the node's address: $STUNNER_NODE_ADDR, or $STUNNER_NODENAME if nodes are
+// named by their address. If $STUNNER_ADDR is another address, the node's address is that of a 1:1 NAT: clients receive it, and
 // sockets bind $STUNNER_ADDR.
 func (c *converter) nodeAddress(at string, to *gateway.ListenerConfig) (string, error) {
 	text := strings.TrimSpace(c.getenv("STUNNER_NODE_ADDR"))
@@ -136,8 +136,8 @@ func (c *converter) nodeAddress(at string, to *gateway.ListenerConfig) (string, 
 	return own.String(), nil
 }
 
-// relayPorts honours the range of v1alpha1. Its default, 1 to 65535, is no wish. stunnerd ignores both keys, so what cannot be
-// honoured is a note.
+// relayPorts applies the port range of v1alpha1. Its default, 1 to 65535, is not a choice of the operator. stunnerd
+// ignores both keys, so a range that cannot be applied is only a note.
 func (c *converter) relayPorts(at string, from *Listener, to *gateway.ListenerConfig) {
 	low, high := cmp.Or(c.expand(from.MinRelayPort), "0"), cmp.Or(c.expand(from.MaxRelayPort), "0")
 	first, errLow := c.port("min_relay_port", low)
@@ -156,10 +156,10 @@ func (c *converter) relayPorts(at string, from *Listener, to *gateway.ListenerCo
 	}
 }
 
-// lowestRelayPort is the lowest that gateway.Config takes.
+// lowestRelayPort is the lowest port that gateway.Config accepts.
 const lowestRelayPort = 1024
 
-// pem takes the base64 off a PEM file; plain PEM passes.
+// pem decodes the base64 of a PEM file; plain PEM is returned unchanged.
 func pem(text string) ([]byte, error) {
 	if text == "" {
 		return nil, fmt.Errorf("empty; a TLS or DTLS listener needs it, as base64 of the PEM file")

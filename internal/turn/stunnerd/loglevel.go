@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Levels of STUNner that slog has no name for.
+// Levels of STUNner that slog does not define.
 const (
 	LevelTrace = slog.LevelDebug - 4
 	LevelOff   = slog.LevelError + 4 // DISABLE: nothing is logged
@@ -18,7 +18,7 @@ type LogLevels struct {
 	Scopes map[string]slog.Level // turn, listener-NAME and so on
 }
 
-// Of is the level of a scope.
+// Of returns the level of a scope.
 func (l *LogLevels) Of(scope string) slog.Level {
 	if level, ok := l.Scopes[scope]; ok {
 		return level
@@ -26,13 +26,13 @@ func (l *LogLevels) Of(scope string) slog.Level {
 	return l.All
 }
 
-// logScopes are STUNner's scopes under which the gateway logs, beside listener-NAME of each listener.
+// logScopes returns STUNner's scopes under which the gateway logs, without listener-NAME of each listener.
 func logScopes() []string {
 	return []string{"health", "metrics", "offload", "reconciler", "resolver", "stunnerd", "turn"}
 }
 
-// logLevel reads SCOPE:LEVEL,... as STUNner does: a later all overrides what stands before it, and what is not of this form
-// has no effect; here that is a note. It runs when the listeners are known.
+// logLevel reads SCOPE:LEVEL,... as STUNner does: a later all overrides the entries before it, and an entry of
+// another form has no effect; here that adds a note. It runs after the listeners are known.
 func (c *converter) logLevel(f *Config) error {
 	text := c.expand(f.Admin.LogLevel)
 	if text == "" {

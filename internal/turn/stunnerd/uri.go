@@ -16,7 +16,7 @@ import (
 //	turn://USER:PASSWORD@ADDRESS:PORT?transport=udp|tcp|tls|dtls
 //
 // turns means tls, or with transport=udp dtls. ADDRESS may be left out (every address), PORT too (3478). tls and dtls
-// make their own certificate at start. Peers are endpoints of clusters, peers over TCP those of tcp; no peers at all
+// make their own certificate at start. peers are the endpoints of UDP peers, tcp those of TCP peers; no peers at all
 // means every one that is not refused by default.
 func FromURI(uri string, peers, tcp []string) (gateway.Config, error) {
 	scheme, rest, ok := strings.Cut(uri, ":")
@@ -108,7 +108,7 @@ func uriListener(scheme string, u *url.URL) (l gateway.ListenerConfig, err error
 	return l, nil
 }
 
-// withoutPassword hides what stands between the first colon behind a user and the @.
+// withoutPassword removes what is between the first colon behind a user and the @.
 func withoutPassword(uri string) string {
 	before, after, found := strings.Cut(uri, "@")
 	if !found {

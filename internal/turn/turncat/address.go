@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// maxAddressBytes bounds every address that is parsed here.
+// maxAddressBytes limits the length of every address that is parsed here.
 const maxAddressBytes = 2048
 
-// Ports where a TURN URI names none (RFC 7065 section 3.2).
+// Default ports of TURN URIs (RFC 7065 section 3.2).
 const (
 	defaultPort       = 3478
 	defaultSecurePort = 5349
 )
 
-// Transport is how this client speaks to the TURN server.
+// Transport is the transport protocol to the TURN server.
 type Transport string
 
 // The four transports of a TURN server.
@@ -32,7 +32,7 @@ const (
 
 func (t Transport) reliable() bool { return t == TCP || t == TLS }
 
-// Server is a TURN server and, where the URI named them, credentials.
+// Server is a TURN server and, if the URI named them, credentials.
 type Server struct {
 	Host           string // name or address, without brackets
 	Port           uint16
@@ -120,7 +120,7 @@ func (s *Server) transport(scheme, query string) error {
 	return nil
 }
 
-// hostPort splits host, host:port, [v6] and [v6]:port. def 0 means that a port is demanded.
+// hostPort splits host, host:port, [v6] and [v6]:port. With def 0, a port is required.
 func hostPort(text string, def uint16) (host string, port uint16, err error) {
 	host, service := text, ""
 	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.HasSuffix(text, "]") {
@@ -157,7 +157,7 @@ func need(host, text string) error {
 	return nil
 }
 
-// Kind is what clients connect to.
+// Kind is the type of the socket that clients connect to.
 type Kind string
 
 // The kinds of a Listen; a Peer is KindUDP or KindTCP.
@@ -168,7 +168,7 @@ const (
 	KindStdio Kind = "stdio"
 )
 
-// Endpoint is where clients come from, or the peer.
+// Endpoint is the address that clients connect to, or that of the peer.
 type Endpoint struct {
 	Kind Kind
 	Host string // name or address; empty: every address (UDP and TCP listeners only)

@@ -8,14 +8,14 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// batch gathers what goes to the server until flushUp, in order, a chain for each client: runs to one socket leave together
-// also where the datagrams of several clients came interleaved.
+// batch collects the datagrams to the server until flushUp, in order, in one chain for each client. So runs to one socket are sent together
+// even if the datagrams of several clients arrived interleaved.
 type batch struct {
 	messages []udpio.Message
-	next     []int32 // of the same client, -1: the last
+	next     []int32 // the next frame of the same client, -1: none
 	touched  []*client
 	send     []udpio.Message
-	memory   []byte // for copies
+	memory   []byte // memory for copies
 	staged   int
 }
 
@@ -82,7 +82,7 @@ func (w *worker) write(c *client, frames []udpio.Message, now int64) {
 		if err == nil || len(frames) == 0 {
 			continue
 		}
-		if errors.Is(err, unix.ECONNREFUSED) && !retried { // about an earlier datagram
+		if errors.Is(err, unix.ECONNREFUSED) && !retried { // ECONNREFUSED is a response to an earlier datagram
 			retried = true
 			l := c.link
 			w.act(l, l.session.unreachable(now), now)

@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	holdPackets  = 128       // datagrams that wait for a client's first session
-	holdBytes    = 128 << 10 // their bytes at most
-	holdAllBytes = 8 << 20   // and those of all clients of a worker
+	holdPackets  = 128       // datagrams that are held for a client's first session
+	holdBytes    = 128 << 10 // maximum of their bytes
+	holdAllBytes = 8 << 20   // maximum of the bytes held for all clients of a worker
 	firstBackoff = int64(250 * time.Millisecond)
-	mostBackoff  = int64(10 * time.Second)
+	maxBackoff   = int64(10 * time.Second)
 )
 
 // client is one local client: an address at the UDP listener, or a stream.
 type client struct {
 	addr    netip.AddrPort
-	local   netip.Addr // the address that it spoke to
+	local   netip.Addr // the address that it sent to
 	stream  *stream    // nil: UDP
 	probe   chan<- error
 	removed bool
 
-	link     *link // carries its data; nil: none now
-	spare    *link // will take over, as link's credentials have ended
+	link     *link // the link that carries its data; nil: none now
+	spare    *link // replaces link, because the credentials of link have expired
 	attempts int
-	retryAt  int64 // with link nil; or spare nil and wanted
+	retryAt  int64 // time of the next attempt if link is nil, or if spare is nil and wanted
 	renewing bool
 	to       netip.AddrPort // the alternate server, if any
 
@@ -41,7 +41,8 @@ type client struct {
 	head, tail int32
 }
 
-// hold keeps a datagram until the session is ready. After that a client without a session has lost it: drop.
+// hold stores a datagram until the first session is ready. After that, datagrams of a client without a session are
+// lost: see drop.
 func (c *client) hold(w *worker, data []byte) {
 	if c.attempts > 0 || len(c.held) >= holdPackets || c.heldSize+len(data) > holdBytes || w.heldSize+len(data) > holdAllBytes {
 		w.counters.gap.Add(1)
@@ -52,13 +53,13 @@ func (c *client) hold(w *worker, data []byte) {
 	w.heldSize += len(data)
 }
 
-// release gives up what is held.
+// release discards the held datagrams.
 func (c *client) release(w *worker) {
 	w.heldSize -= c.heldSize
 	c.held, c.heldSize = nil, 0
 }
 
-// clientAt finds or admits the client of a datagram.
+// clientAt returns the client of a datagram; it admits a new one.
 func (w *worker) clientAt(m *udpio.Message, now int64) *client {
 	if c := w.clients[m.Addr]; c != nil {
 		return c
@@ -80,7 +81,7 @@ func (w *worker) add(c *client, now int64) {
 	w.connect(c, now)
 }
 
-// remove forgets a client and gives its allocations back.
+// remove removes a client and releases its allocations.
 func (w *worker) remove(c *client, now int64) {
 	if c.removed {
 		return
@@ -114,9 +115,9 @@ func (w *worker) remove(c *client, now int64) {
 	}
 }
 
-// tick does what is due for every client and link, and plans the next one.
+// tick runs the timers of every client and link, and schedules the next tick.
 func (w *worker) tick(now int64) {
-	w.nextTick = never // what is planned below makes it sooner
+	w.nextTick = never // the calls below make it earlier
 	for c := range w.all {
 		end := c.lastSeen + int64(w.t.config.IdleTimeout)
 		if c.finished {
@@ -166,12 +167,12 @@ func (w *worker) tick(now int64) {
 	}
 }
 
-// soon makes the next tick come no later than at.
+// soon schedules the next tick no later than at.
 func (w *worker) soon(at int64) { w.nextTick = min(w.nextTick, at) }
 
-// again plans another attempt, later each time.
+// again schedules another attempt, with an increasing delay.
 func (w *worker) again(c *client, now int64) {
-	wait := min(firstBackoff<<min(c.attempts, 10), mostBackoff)
+	wait := min(firstBackoff<<min(c.attempts, 10), maxBackoff)
 	c.attempts++
 	c.retryAt = now + wait*3/4 + rand.Int64N(wait/2)
 	w.soon(c.retryAt)
@@ -187,7 +188,7 @@ func (c *client) name() string {
 	return c.addr.String()
 }
 
-// takeInbox acts on what the goroutines of streams report.
+// takeInbox handles the reports of the streams' goroutines.
 func (w *worker) takeInbox(now int64) {
 	w.entries, w.data = w.inbox.take(w.entries, w.data)
 	data := w.data
@@ -220,7 +221,7 @@ func (w *worker) takeInbox(now int64) {
 	w.flushDown()
 }
 
-// arrive makes a client of an accepted stream, or of a check.
+// arrive creates a client for an accepted stream, or for a check.
 func (w *worker) arrive(s *stream, probe chan<- error, now int64) {
 	switch {
 	case w.stopAt != 0 && s != nil:
@@ -260,7 +261,7 @@ func (w *worker) streamEnded(s *stream, err error, now int64) {
 	w.soon(now + int64(w.t.config.Linger))
 }
 
-// begin watches the listener. Until then the kernel keeps what clients send.
+// begin starts to watch the listener. Until then the kernel queues what clients send.
 func (w *worker) begin() {
 	if w.near == nil || w.stopAt != 0 {
 		return
@@ -270,7 +271,7 @@ func (w *worker) begin() {
 	}
 }
 
-// halt gives everything back; run returns when that is done.
+// halt releases all allocations; run returns when that is done.
 func (w *worker) halt(now int64) {
 	w.stopAt = now + stopTime
 	if w.near != nil {

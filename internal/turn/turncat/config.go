@@ -19,43 +19,46 @@ const (
 	DefaultBuffer      = 1 << 20
 )
 
-// Config says what to tunnel. Zero values of fields with a default take it.
+// Config says what to tunnel. Zero values of fields with a default mean the default.
 type Config struct {
-	Listen Endpoint // where clients come from
-	Server Server   // its credentials are not looked at
-	Peer   Endpoint // where their data goes, KindUDP or KindTCP
-	// Credentials gives the long-term credential; required.
+	Listen Endpoint // the address that clients connect to
+	Server Server   // its credentials are ignored
+	Peer   Endpoint // the destination of their data, KindUDP or KindTCP
+	// Credentials returns the long-term credential; it is required.
 	Credentials Source
-	// ServerName is the name that the server's certificate must bear, default Server.Host. Insecure takes any certificate.
-	// Roots replaces the system's certificate authorities.
+	// ServerName is the name that the server's certificate must have, default Server.Host. Insecure accepts any
+	// certificate. Roots replaces the system's certificate authorities.
 	ServerName string
 	Insecure   bool
 	Roots      *x509.CertPool
-	// MaxClients bounds the clients at a time. The datagrams of further ones are dropped, their connections closed; both are counted.
+	// MaxClients limits the number of concurrent clients. The datagrams of further ones are dropped, their
+	// connections closed; both are counted.
 	MaxClients int
-	// IdleTimeout ends the session of a client that neither sent nor received for so long.
+	// IdleTimeout ends the session of a client that neither sent nor received for that time.
 	IdleTimeout time.Duration
-	// CheckEvery is how often a session in use asks the server, by a Refresh, whether the allocation is still there. Negative: never.
+	// CheckEvery is how often a session in use queries the server, by a Refresh, whether the allocation still exists.
+	// Negative: never.
 	CheckEvery time.Duration
-	// Linger is how long answers are waited for after the end of a stream's input.
+	// Linger is how long to wait for answers after the end of a stream's input.
 	Linger time.Duration
-	// Lifetime is what Allocate and Refresh ask for; the server's answer counts.
+	// Lifetime is the lifetime that Allocate and Refresh request; the server's answer counts.
 	Lifetime time.Duration
-	// MTU bounds, in bytes, a datagram cut from a byte stream.
+	// MTU is the maximum size in bytes of a datagram cut from a byte stream.
 	MTU int
-	// Workers is how many goroutines, each with a reuse-port socket, share the clients of a UDP listener. One moves some 200,000
-	// packets a second; more of them mean smaller batches.
+	// Workers is how many goroutines, each with a reuse-port socket, share the clients of a UDP listener. One handles
+	// some 200,000 packets per second; more workers mean smaller batches.
 	Workers int
-	// Gather is how long a worker that is busy lets datagrams gather before it reads them: fewer, larger batches for so much more latency.
+	// Gather is how long a busy worker lets datagrams accumulate before it reads them. Batches become fewer and
+	// larger; latency increases by that time.
 	Gather time.Duration
 	// Buffer is the size in bytes of the kernel's buffers of each UDP socket.
 	Buffer int
-	// NoCheck begins without trying the server first.
+	// NoCheck starts without testing the server first.
 	NoCheck bool
 	Log     *slog.Logger
 }
 
-// Validate sets the defaults and returns what cannot be meant.
+// Validate sets the defaults and returns the first invalid value.
 func (c *Config) Validate() error {
 	setDefault(&c.MaxClients, DefaultMaxClients)
 	setDefault(&c.MTU, DefaultMTU)

@@ -19,24 +19,24 @@ import (
 // Credentials are a long-term credential of RFC 8489 section 9.2.
 type Credentials struct {
 	User, Password string
-	// Expires is when the server stops taking them; zero: never, or not known.
+	// Expires is when the server stops accepting them; zero: never, or not known.
 	Expires time.Time
 }
 
-// Source gives credentials that are good at now. It is called for every new session, and again before credentials end.
-// It must not block for long: a worker calls it.
+// Source returns credentials that are valid at now. It is called for every new session, and again before credentials
+// expire. It must not block for long, because a worker calls it.
 type Source func(now time.Time) (Credentials, error)
 
-// Static is a user and a password that never change.
+// Static returns a Source of a user and a password that never change.
 func Static(user, password string) Source {
 	return func(time.Time) (Credentials, error) {
 		return Credentials{User: user, Password: password, Expires: expiryOf(user)}, nil
 	}
 }
 
-// Ephemeral makes time-windowed credentials of a shared secret, good for ttl, as the REST API draft for TURN
-// (draft-uberti-behave-turn-rest) and STUNner have them: the user name is "EXPIRY:USER" or "EXPIRY", EXPIRY in Unix seconds,
-// the password is base64 of HMAC-SHA1 of the user name.
+// Ephemeral makes time-windowed credentials from a shared secret, valid for ttl, as the REST API draft for TURN
+// (draft-uberti-behave-turn-rest) and STUNner define them: the user name is "EXPIRY:USER" or "EXPIRY", EXPIRY in Unix
+// seconds; the password is base64 of HMAC-SHA1 of the user name.
 func Ephemeral(secret, user string, ttl time.Duration) Source {
 	return func(now time.Time) (Credentials, error) {
 		end := now.Add(ttl)
@@ -50,7 +50,8 @@ func Ephemeral(secret, user string, ttl time.Duration) Source {
 	}
 }
 
-// expiryOf reads the end out of a time-windowed user name: the first part between colons that is a Unix time in seconds.
+// expiryOf returns the expiry in a time-windowed user name: the first part between colons that is a Unix time in
+// seconds.
 func expiryOf(user string) time.Time {
 	for part := range strings.SplitSeq(user, ":") {
 		if n, err := strconv.ParseInt(part, 10, 64); err == nil && n > 1e9 && n < 1e11 {
@@ -60,10 +61,10 @@ func expiryOf(user string) time.Time {
 	return time.Time{}
 }
 
-// maxCredentialsBytes bounds a credentials file.
+// maxCredentialsBytes limits the size of a credentials file.
 const maxCredentialsBytes = 1 << 20
 
-// File reads credentials from a file anew for every session: the answer of a TURN REST service ({"username", "password", "ttl"}), a WebRTC
+// File reads credentials from a file again for every session: the answer of a TURN REST service ({"username", "password", "ttl"}), a WebRTC
 // configuration ({"iceServers": [{"username", "credential"}]}), or two lines, user and password.
 func File(path string) Source {
 	return func(time.Time) (Credentials, error) {
@@ -94,7 +95,7 @@ type iceAnswer struct {
 	} `json:"iceServers"`
 }
 
-// parseCredentials reads the forms that File takes. written is when the file was, from which a ttl counts.
+// parseCredentials parses the formats of File. written is when the file was written; a ttl counts from then.
 func parseCredentials(data []byte, written time.Time) (Credentials, error) {
 	text := bytes.TrimSpace(data)
 	var c Credentials
@@ -127,7 +128,7 @@ func parseCredentials(data []byte, written time.Time) (Credentials, error) {
 	return c, c.check()
 }
 
-// check holds the credentials to what a STUN message can carry (RFC 8489 section 14.3).
+// check checks that a STUN message can carry the credentials (RFC 8489 section 14.3).
 func (c Credentials) check() error {
 	if len(c.User) > 512 || len(c.Password) > 1024 {
 		return errors.New("credentials: at most 512 bytes of user name and 1024 of password")

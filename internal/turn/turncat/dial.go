@@ -13,15 +13,15 @@ import (
 	dtlsnet "github.com/pion/dtls/v3/pkg/net"
 )
 
-// dialPatience bounds look-up, connection and handshake together.
-const dialPatience = 10 * time.Second
+// dialTimeout limits look-up, connection and handshake together.
+const dialTimeout = 10 * time.Second
 
-// resolve looks host up, IPv4 before IPv6 where a name has both.
+// resolve looks host up. If a name has IPv4 and IPv6 addresses, it returns an IPv4 address.
 func resolve(ctx context.Context, what, host string, port uint16) (netip.AddrPort, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return netip.AddrPortFrom(ip.Unmap(), port), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil || len(all) == 0 {
@@ -50,7 +50,7 @@ func (c *Config) tlsConfig() *tls.Config {
 
 // dialServer opens a TCP, TLS or DTLS connection to the TURN server.
 func (c *Config) dialServer(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	what := fmt.Sprintf("connect to the TURN server at %v over %s", to, c.Server.Transport)
 	if c.Server.Transport == DTLS {
@@ -76,7 +76,7 @@ func (c *Config) dialServer(ctx context.Context, to netip.AddrPort) (net.Conn, e
 }
 
 func (c *Config) dialDTLS(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	packets, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected: it hears that nobody listens there
+	packets, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected, so that it receives an error if nobody listens there
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (c *Config) dialDTLS(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	return &secureConn{conn, packets}, nil
 }
 
-// secureConn closes the socket below pion's connection too.
+// secureConn closes also the socket below pion's connection.
 type secureConn struct {
 	*dtls.Conn
 	packets net.Conn

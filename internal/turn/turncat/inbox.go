@@ -2,31 +2,32 @@ package turncat
 
 import "sync"
 
-// notice is what a goroutine beside the worker tells it.
+// notice is the kind of a message from another goroutine to the worker.
 type notice uint8
 
 const (
 	arrived  notice = iota // a client's stream was accepted
-	dialed                 // a link's stream is there, or err says why not
+	dialed                 // a link's stream is connected, or err says why not
 	datagram               // one datagram of a client, or one message of the server
-	finished               // the end of a stream's input; err says why, nil: its regular end
+	finished               // a stream's input has ended; err says why, nil: regularly
 	begin                  // read the UDP listener from now on
-	halt                   // give everything back and end
+	halt                   // release all allocations and end
 )
 
 type entry struct {
 	notice notice
 	stream *stream
 	link   *link
-	probe  chan<- error // of arrived: no client, a check of the server
+	probe  chan<- error // of arrived: the stream is not a client but a check of the server
 	err    error
-	n      int // bytes in the data block, in order
+	n      int // number of bytes in the data block, in order
 }
 
-// inboxBytes bounds what streams may have read before the worker took it; readers then wait.
+// inboxBytes limits the bytes that streams have read and the worker has not taken; beyond it readers block.
 const inboxBytes = 1 << 20
 
-// inbox carries batches from the goroutines of streams to the worker. Its memory is used again, so that no datagram allocates.
+// inbox passes batches from the goroutines of streams to the worker. Its memory is reused, so that no datagram
+// allocates.
 type inbox struct {
 	wake func()
 
@@ -51,7 +52,8 @@ func (b *inbox) post(e entry) {
 	b.wake()
 }
 
-// put adds datagrams of a stream: split says where each ends in data. It waits while the inbox is full; false: the worker has ended.
+// put adds datagrams of a stream: split returns where each ends in data. It blocks while the inbox is full, and
+// returns false if the worker has ended.
 func (b *inbox) put(s *stream, data []byte, split func(data []byte) (n, total int)) (rest []byte, ok bool) {
 	b.mu.Lock()
 	for len(b.data) >= inboxBytes && !b.ended {

@@ -53,7 +53,7 @@ func (w *worker) connect(c *client, now int64) {
 	}
 	w.enlist(l)
 	if w.t.config.Server.Transport != UDP {
-		w.t.beside.Go(func() { w.dial(l, server) })
+		w.t.tasks.Go(func() { w.dial(l, server) })
 		return
 	}
 	if err := w.open(l, server); err != nil {
@@ -126,11 +126,11 @@ func (w *worker) dialedLink(l *link, s *stream, err error, now int64) {
 	}
 	l.stream = s
 	l.session.send = func(message []byte) { s.put(message, nil, 0) }
-	w.t.beside.Go(s.write)
+	w.t.tasks.Go(s.write)
 	if s.messages {
-		w.t.beside.Go(func() { s.readWhole(w.inbox, readBuffer) })
+		w.t.tasks.Go(func() { s.readWhole(w.inbox, readBuffer) })
 	} else {
-		w.t.beside.Go(func() { s.readFrames(w.inbox) })
+		w.t.tasks.Go(func() { s.readFrames(w.inbox) })
 	}
 	w.act(l, l.session.start(now), now)
 	w.soon(l.session.due())
@@ -236,12 +236,12 @@ func (w *worker) opened(l *link, now int64) {
 	if c.stream != nil && !c.reading {
 		c.reading = true
 		s := c.stream
-		w.t.beside.Go(s.write)
+		w.t.tasks.Go(s.write)
 		read := func() { s.readWhole(w.inbox, w.t.config.MTU) }
 		if w.t.config.Listen.Kind == KindStdio {
 			go read() // a read of a terminal cannot be ended
 		} else {
-			w.t.beside.Go(read)
+			w.t.tasks.Go(read)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (t *Tunnel) accept() {
 		t.admit()
 		t.serve(t.stdio)
 	case t.listener != nil:
-		t.beside.Go(t.acceptAll)
+		t.tasks.Go(t.acceptAll)
 	}
 }
 
@@ -123,7 +123,7 @@ func (t *Tunnel) acceptAll() {
 // serve takes an admitted stream.
 func (t *Tunnel) serve(s *stream) {
 	if t.config.Peer.Kind == KindTCP {
-		t.beside.Go(func() { t.serveTCP(s) })
+		t.tasks.Go(func() { t.serveTCP(s) })
 		return
 	}
 	t.workers[0].inbox.post(entry{notice: arrived, stream: s})

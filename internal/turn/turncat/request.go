@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	channelNumber = 0x4000 // the one channel of each allocation (RFC 8656 section 12: 0x4000 to 0x4FFF)
+	channelNumber = 0x4000 // the only channel of each allocation (RFC 8656 section 12: 0x4000 to 0x4FFF)
 	headerBytes   = 4      // of ChannelData
 	maxData       = 65507 - headerBytes
 	stunHeader    = 20
@@ -23,7 +23,7 @@ func putChannelHeader(b []byte, n int) {
 	binary.BigEndian.PutUint32(b, channelNumber<<16|uint32(n))
 }
 
-// channelData returns the data of a ChannelData message on our channel; what follows it is padding.
+// channelData returns the data of a ChannelData message on our channel. Bytes behind the data are padding.
 func channelData(b []byte) (data []byte, ok bool) {
 	if len(b) < headerBytes || binary.BigEndian.Uint16(b) != channelNumber {
 		return nil, false
@@ -36,7 +36,7 @@ func channelData(b []byte) (data []byte, ok bool) {
 }
 
 // frameSize is the length of the message at the head of a stream to a TURN server, 0 if more bytes are needed to know it
-// (RFC 8656 section 12.5: padded to a multiple of four). ok false: these are no TURN messages.
+// (RFC 8656 section 12.5: padded to a multiple of four). If ok is false, the bytes are not TURN messages.
 func frameSize(b []byte) (n int, ok bool) {
 	if len(b) < headerBytes {
 		return 0, true
@@ -51,7 +51,7 @@ func frameSize(b []byte) (n int, ok bool) {
 	return 0, false
 }
 
-// grant is what a success response of Allocate or Refresh gives.
+// grant is the contents of a success response to Allocate or Refresh.
 type grant struct {
 	relay    netip.AddrPort
 	lifetime time.Duration
@@ -88,8 +88,8 @@ func addXorAddress(m *stun.Message, attr stun.AttrType, a netip.AddrPort) error 
 	return stun.XORMappedAddress{IP: net.IP(a.Addr().AsSlice()), Port: int(a.Port())}.AddToAs(m, attr)
 }
 
-// dataIndication returns what a Data indication of our peer carries (RFC 8656 section 11.4): a server sends it until it has
-// seen the ChannelBind.
+// dataIndication returns the data of a Data indication from our peer (RFC 8656 section 11.4). A server sends these until it has
+// received the ChannelBind.
 func dataIndication(b []byte, peer netip.AddrPort) (data []byte, ok bool) {
 	m := stun.Message{Raw: b}
 	if err := m.Decode(); err != nil || m.Type != stun.NewType(stun.MethodData, stun.ClassIndication) {
@@ -107,8 +107,8 @@ func dataIndication(b []byte, peer netip.AddrPort) (data []byte, ok bool) {
 type Refusal struct {
 	Request string // Allocate, Refresh, ChannelBind
 	Code    int    // RFC 8656 section 18
-	Reason  string // the server's words, cut
-	User    string // with which it was asked, if any
+	Reason  string // the server's text, truncated
+	User    string // the user name of the request, if any
 }
 
 func (r *Refusal) Error() string {
@@ -132,7 +132,8 @@ func (r *Refusal) Error() string {
 	return text
 }
 
-// Credentials says whether the user or the password is wrong, or has ended. Servers built on pion/turn answer 400 then.
+// Credentials reports whether the user or the password is wrong or has expired. Servers built on pion/turn then
+// answer 400.
 func (r *Refusal) Credentials() bool {
 	return r.User != "" && (r.Code == 401 || r.Code == 441 || r.Code == 400)
 }
@@ -149,10 +150,10 @@ func parseRefusal(m *stun.Message) *Refusal {
 	return r
 }
 
-// printable keeps a stranger's words from a terminal's control characters.
-func printable(b []byte, most int) string {
-	out := make([]byte, 0, min(len(b), most))
-	for _, c := range b[:min(len(b), most)] {
+// printable replaces control characters in text of a server, so that it is safe to print on a terminal.
+func printable(b []byte, limit int) string {
+	out := make([]byte, 0, min(len(b), limit))
+	for _, c := range b[:min(len(b), limit)] {
 		if c < ' ' || c > '~' {
 			c = '?'
 		}

@@ -12,19 +12,19 @@ import (
 	"github.com/pion/stun/v4"
 )
 
-// Retransmission over UDP and DTLS (RFC 8489 section 6.2.1), cut short: after some 8 s the server counts as gone. Over a reliable
-// transport nothing is sent twice, and the whole time is waited for at once.
+// Retransmission over UDP and DTLS (RFC 8489 section 6.2.1), shortened: after some 8 s the server counts as unreachable. Over a reliable
+// transport nothing is retransmitted, and the timeout is the whole time.
 const (
-	firstTimeout = 500 * time.Millisecond
-	maxTries     = 4
-	patience     = 7500 * time.Millisecond
-	farewell     = 250 * time.Millisecond // first timeout of the last Refresh
+	firstTimeout   = 500 * time.Millisecond
+	maxTries       = 4
+	requestTimeout = 7500 * time.Millisecond
+	farewell       = 250 * time.Millisecond // first timeout of the last Refresh
 )
 
 const (
-	// channelRefresh keeps the permission of 300 s too (RFC 8656 section 12).
+	// channelRefresh also refreshes the permission, which lasts 300 s (RFC 8656 section 12).
 	channelRefresh = 4 * time.Minute
-	maxTurns       = 4 // answers 401 and 438 to one request
+	maxChallenges  = 4 // answers 401 and 438 to one request
 )
 
 // stage of a session.
@@ -32,28 +32,28 @@ type stage uint8
 
 const (
 	idle       stage = iota
-	allocating       // Allocate on its way
-	binding          // first ChannelBind on its way
+	allocating       // Allocate is in progress
+	binding          // the first ChannelBind is in progress
 	ready            // data may flow
-	closing          // Refresh with lifetime 0 on its way
-	ended            // nothing left at the server, or nothing that can be helped
+	closing          // Refresh with lifetime 0 is in progress
+	ended            // the allocation is released, or the failure cannot be repaired
 )
 
-// verdict is what the owner of a session must act on.
+// verdict tells the owner of a session what to do.
 type verdict uint8
 
 const (
 	proceed verdict = iota
 	opened          // ready now
-	lost            // session.err says why; begin another one
-	expired         // ready still, but its credentials have ended: begin another one beside it
-	closed          // given back
+	lost            // session.err says why; begin another session
+	expired         // still ready, but its credentials have expired: begin another session in parallel
+	closed          // the allocation was released
 )
 
 // session is the TURN client of one allocation: messages and the time go in, messages come out. One goroutine owns it.
 type session struct {
 	peer        netip.AddrPort
-	tcp         bool // reliable transport: no retransmission
+	tcp         bool // reliable transport, so there is no retransmission
 	credentials Source
 	lifetime    time.Duration
 	checkEvery  time.Duration
@@ -62,32 +62,32 @@ type session struct {
 	stage     stage
 	err       error
 	relay     netip.AddrPort
-	alternate netip.AddrPort // where the server sent us (RFC 8656 section 9.3, 300 Try Alternate)
-	used      bool           // the owner sets it with traffic: the allocation is worth a check
+	alternate netip.AddrPort // the server that we were redirected to (RFC 8656 section 9.3, 300 Try Alternate)
+	used      bool           // set by the owner when there is traffic: the allocation is then checked
 
-	current, next    Credentials // next: on trial in the request on its way
-	stuck            bool        // the server takes no other user for this allocation (441)
+	current, next    Credentials // next is tried in the request in progress
+	stuck            bool        // the server accepts no other user for this allocation (441)
 	realm            []byte
 	nonce            []byte
-	key              []byte // of current, or of next while that is tried
+	key              []byte // the key of current, or of next while next is tried
 	refreshAt        int64
 	bindAt           int64
 	checkAt          int64
 	renewAt          int64 // 0: never
 	allocationEndsAt int64
 
-	// the request on its way
-	method   stun.Method
-	message  *stun.Message
-	pending  bool
-	stop     bool // close as soon as Allocate is answered
-	tries    int
-	turns    int
-	interval time.Duration
-	deadline int64
+	// the request in progress
+	method     stun.Method
+	message    *stun.Message
+	pending    bool
+	stop       bool // close as soon as Allocate is answered
+	tries      int
+	challenges int
+	interval   time.Duration
+	deadline   int64
 }
 
-// start begins with an Allocate that bears no credentials, to learn realm and nonce.
+// start sends an Allocate without credentials, to receive realm and nonce.
 func (s *session) start(now int64) verdict {
 	c, err := s.credentials(time.Unix(0, now))
 	if err != nil {
@@ -97,13 +97,13 @@ func (s *session) start(now int64) verdict {
 	return s.request(stun.MethodAllocate, now)
 }
 
-// close gives the allocation back; at once where there is none.
+// close releases the allocation. It ends at once if there is none.
 func (s *session) close(now int64) verdict {
 	switch s.stage {
 	case closing:
 		return proceed
 	case allocating:
-		s.stop = true // its answer decides
+		s.stop = true // the answer to Allocate decides what follows
 		return proceed
 	case binding, ready:
 		s.stage = closing
@@ -125,7 +125,7 @@ func (s *session) fail(err error) verdict {
 
 // request builds a message and sends it for the first time.
 func (s *session) request(method stun.Method, now int64) verdict {
-	s.turns = 0
+	s.challenges = 0
 	return s.again(method, now)
 }
 
@@ -138,7 +138,7 @@ func (s *session) again(method stun.Method, now int64) verdict {
 	case s.stage == closing:
 		s.interval = farewell
 	case s.tcp:
-		s.interval = patience
+		s.interval = requestTimeout
 	}
 	s.deadline = now + int64(s.interval)
 	s.send(s.message.Raw)
@@ -187,7 +187,7 @@ func (s *session) addLifetime(d time.Duration) {
 	s.message.Add(stun.AttrLifetime, binary.BigEndian.AppendUint32(nil, uint32(d/time.Second)))
 }
 
-// trial is the credential of the request on its way.
+// trial returns the credentials of the request in progress.
 func (s *session) trial() Credentials {
 	if s.next.User != "" {
 		return s.next
@@ -200,7 +200,7 @@ func (s *session) setKey() {
 	s.key = stun.NewLongTermIntegrity(c.User, string(s.realm), c.Password)
 }
 
-// receive takes one STUN message of the server. What does not answer the request on its way is passed over.
+// receive handles one STUN message of the server. Messages that do not answer the request in progress are ignored.
 func (s *session) receive(raw []byte, now int64) verdict {
 	if !s.pending || !stun.IsMessage(raw) {
 		return proceed
@@ -212,7 +212,7 @@ func (s *session) receive(raw []byte, now int64) verdict {
 	switch m.Type.Class {
 	case stun.ClassSuccessResponse:
 		if s.key == nil || stun.MessageIntegrity(s.key).Check(&m) != nil {
-			return proceed // not of who knows the password; the right answer may still come
+			return proceed // the sender does not know the password; the genuine answer may still arrive
 		}
 		s.pending = false
 		return s.granted(&m, now)
@@ -261,7 +261,8 @@ func (s *session) granted(m *stun.Message, now int64) verdict {
 	return proceed
 }
 
-// extend plans what is due after the server granted a lifetime: half of it later, well before a lost answer matters.
+// extend schedules the next requests after the server granted a lifetime: at half of it, early enough for
+// retransmissions.
 func (s *session) extend(lifetime time.Duration, now int64) {
 	s.allocationEndsAt = now + int64(lifetime)
 	s.refreshAt = now + int64(lifetime)/2
@@ -269,20 +270,21 @@ func (s *session) extend(lifetime time.Duration, now int64) {
 	s.renewAt = 0
 	if end := s.current.Expires; !end.IsZero() && !s.stuck {
 		left := end.UnixNano() - now
-		s.renewAt = max(now+left-left/5, now+int64(time.Second)) // a fifth of the time for what may go wrong
+		s.renewAt = max(now+left-left/5, now+int64(time.Second)) // a fifth of the time remains for retries
 	}
 }
 
-// refused deals with an error response. Those that only say how to ask again are answered; the rest ends the session.
+// refused handles an error response. Those that ask for a changed request are answered with one; all others end the
+// session.
 func (s *session) refused(m *stun.Message, now int64) verdict {
 	r := parseRefusal(m)
 	switch {
-	case s.turns >= maxTurns:
+	case s.challenges >= maxChallenges:
 	case r.Code == 401 && s.key == nil, r.Code == 438 && s.key != nil:
 		if !s.challenge(m) {
 			break
 		}
-		s.turns++
+		s.challenges++
 		return s.again(s.method, now)
 	case r.Code == 300 && s.stage == allocating:
 		if to, err := alternateServer(m); err == nil {
@@ -294,7 +296,7 @@ func (s *session) refused(m *stun.Message, now int64) verdict {
 		r.User = s.trial().User
 	}
 	if s.stage == ready && s.next.User != "" && r.Credentials() {
-		// This allocation belongs to the old user name (RFC 8656 section 7.2): go on with it as long as that is taken.
+		// This allocation belongs to the old user name (RFC 8656 section 7.2): use that name as long as the server accepts it.
 		s.next, s.stuck, s.renewAt = Credentials{}, true, 0
 		s.setKey()
 		s.refreshAt = min(s.refreshAt, s.current.Expires.UnixNano())
@@ -307,7 +309,7 @@ func (s *session) refused(m *stun.Message, now int64) verdict {
 	return s.fail(r)
 }
 
-// challenge takes realm and nonce of a 401 or 438; false if there is no news in them.
+// challenge stores realm and nonce of a 401 or 438. It returns false if they are not new.
 func (s *session) challenge(m *stun.Message) bool {
 	nonce, err := m.Get(stun.AttrNonce)
 	if err != nil || len(nonce) == 0 || len(nonce) > 763 {
@@ -340,20 +342,20 @@ func alternateServer(m *stun.Message) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip.Unmap(), uint16(a.Port)), nil
 }
 
-// unreachable is told when the network says that nobody listens at the server's port.
+// unreachable is called when the network reports that nobody listens at the server's port.
 func (s *session) unreachable(now int64) verdict {
 	switch {
 	case s.stage == ended:
 		return proceed
 	case s.stage == ready && !s.pending:
-		return s.request(stun.MethodRefresh, now) // the first sign; the next one decides
+		return s.request(stun.MethodRefresh, now) // the first report; the next one ends the session
 	case s.stage == ready && s.tries < 2:
 		return proceed
 	}
 	return s.fail(errors.New("nobody listens at the TURN server's port"))
 }
 
-// tick does what is due and returns when to come again.
+// tick runs the due timers and returns when it must be called again.
 func (s *session) tick(now int64) (next int64, v verdict) {
 	switch {
 	case s.pending && now >= s.deadline:
@@ -406,11 +408,11 @@ func (s *session) retransmit(now int64) verdict {
 	return proceed
 }
 
-// renew tries fresh credentials on the allocation that there is.
+// renew tries new credentials on the existing allocation.
 func (s *session) renew(now int64) verdict {
 	c, err := s.credentials(time.Unix(0, now))
 	if err != nil || c.User == s.current.User && c.Password == s.current.Password || !c.Expires.After(s.current.Expires) && !c.Expires.IsZero() {
-		s.renewAt = now + int64(time.Minute) // a file may be late
+		s.renewAt = now + int64(time.Minute) // a credentials file may be updated late
 		return proceed
 	}
 	s.next = c

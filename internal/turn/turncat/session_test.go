@@ -175,7 +175,7 @@ func TestSessionRetransmits(t *testing.T) {
 		f.now = f.s.due()
 		_, v = f.s.tick(f.now)
 	}
-	if v != lost || len(f.sent) != maxTries || !bytes.Equal(f.sent[maxTries-1], first) || f.now-begun != int64(patience) {
+	if v != lost || len(f.sent) != maxTries || !bytes.Equal(f.sent[maxTries-1], first) || f.now-begun != int64(requestTimeout) {
 		t.Errorf("verdict %d after %v and %d requests: %v", v, time.Duration(f.now-begun), len(f.sent), f.s.err)
 	}
 }

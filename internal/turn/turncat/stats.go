@@ -10,9 +10,9 @@ type Stats struct {
 	Sessions    int    `json:"sessions"` // clients with an allocation ready for data
 
 	Allocations      uint64 `json:"allocations"`       // made
-	AllocationsLost  uint64 `json:"allocations_lost"`  // by the server's going away
-	AllocationsMoved uint64 `json:"allocations_moved"` // replaced because the credentials ended
-	Failures         uint64 `json:"failures"`          // attempts to get one that failed
+	AllocationsLost  uint64 `json:"allocations_lost"`  // because the server disappeared
+	AllocationsMoved uint64 `json:"allocations_moved"` // replaced because the credentials expired
+	Failures         uint64 `json:"failures"`          // failed attempts to create one
 
 	UpPackets   uint64 `json:"up_packets"` // from clients to the server
 	UpBytes     uint64 `json:"up_bytes"`   // of user data
@@ -21,15 +21,15 @@ type Stats struct {
 
 	DroppedGap   uint64 `json:"dropped_gap"`   // of clients without a session at that moment
 	DroppedFull  uint64 `json:"dropped_full"`  // of clients beyond MaxClients
-	DroppedQueue uint64 `json:"dropped_queue"` // a stream did not take them fast enough
+	DroppedQueue uint64 `json:"dropped_queue"` // a stream was too slow
 	DroppedLong  uint64 `json:"dropped_long"`  // longer than a ChannelData message can be
 	SendErrors   uint64 `json:"send_errors"`   // refused by the kernel
-	Strays       uint64 `json:"strays"`        // from the server, and not ours
+	Strays       uint64 `json:"strays"`        // from the server, but not for us
 	Overflowed   uint64 `json:"overflowed"`    // found the listener's receive buffer full
-	Idle         uint64 `json:"idle"`          // clients forgotten after IdleTimeout
+	Idle         uint64 `json:"idle"`          // clients removed after IdleTimeout
 }
 
-// counters are written by one worker, batch by batch, and read by anybody.
+// counters are written by one worker, once per batch; any goroutine may read them.
 type counters struct {
 	allocations, lost, moved, failures     atomic.Uint64
 	upPackets, upBytes                     atomic.Uint64

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// outboxBytes bounds what waits to be written to a stream; more is dropped and counted.
+// outboxBytes limits the bytes queued for a stream; more is dropped and counted.
 const outboxBytes = 256 << 10
 
 // stream is a connection with a goroutine for each direction: a client's (TCP, Unix, standard input and output) or a link's (TCP,
@@ -15,12 +15,12 @@ const outboxBytes = 256 << 10
 type stream struct {
 	in  io.Reader
 	out io.Writer
-	end func() // closes both; ends a blocked read where the system lets it
-	// messages: each datagram is one Write of its own (DTLS). Otherwise writes run together.
+	end func() // closes both directions; ends a blocked read if the system allows it
+	// messages: each datagram is one Write of its own (DTLS). Otherwise writes are combined.
 	messages bool
 
-	client *client // the worker's: whose stream this is
-	link   *link   // the worker's: or which link's
+	client *client // used by the worker: the client of this stream
+	link   *link   // used by the worker: or the link of this stream
 
 	mu      sync.Mutex
 	filled  sync.Cond
@@ -36,7 +36,8 @@ func newStream(in io.Reader, out io.Writer, end func()) *stream {
 	return s
 }
 
-// put queues head and data as one message, and pad zero bytes behind it; false: no room. It copies and never blocks.
+// put queues head and data as one message, with pad zero bytes behind it. It returns false if there is no space. It
+// copies and never blocks.
 func (s *stream) put(head, data []byte, pad int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +89,7 @@ func (s *stream) write() {
 			s.mu.Lock()
 			s.closed, s.data = true, nil
 			s.mu.Unlock()
-			return // the reader sees the end, too, and tells the worker
+			return // the reader notices the end, too, and notifies the worker
 		}
 	}
 }
@@ -129,7 +130,7 @@ var errNotTURN = errors.New("the server sent what is neither STUN nor ChannelDat
 
 // readFrames is the goroutine of the input of a TCP or TLS link (RFC 8656 section 12.5).
 func (s *stream) readFrames(to *inbox) {
-	buffer := make([]byte, 128<<10) // one read more than the largest message
+	buffer := make([]byte, 128<<10) // space for one more read behind the largest message
 	have := 0
 	var bad bool
 	split := func(b []byte) (int, int) {
@@ -158,7 +159,7 @@ func (s *stream) readFrames(to *inbox) {
 	}
 }
 
-// regular is nil for the ends of a stream that are nobody's fault.
+// regular returns nil for errors that are a normal end of a stream.
 func regular(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return nil

@@ -36,7 +36,7 @@ func (s *tcpSession) close() {
 	_ = s.control.Close()
 }
 
-// openTCP allocates, lets the peer in and, with connect, connects to it (RFC 6062 section 4).
+// openTCP allocates, installs a permission for the peer and, with connect, connects to it (RFC 6062 section 4).
 func (t *Tunnel) openTCP(ctx context.Context, connect bool) (_ *tcpSession, err error) {
 	credentials, err := t.config.Credentials(time.Unix(0, t.now()))
 	if err != nil {
@@ -91,13 +91,14 @@ func (t *Tunnel) openTCP(ctx context.Context, connect bool) (_ *tcpSession, err 
 	return s, nil
 }
 
-// dataConn is what pion/turn takes for a data connection: TCP, with TLS above it or not.
+// dataConn is what pion/turn uses as a data connection: TCP, with or without TLS above it.
 type dataConn struct {
 	*net.TCPConn
 	through net.Conn
 }
 
-// Read fills b: pion/turn counts on it for the answer to ConnectionBind. What follows is read past this type.
+// Read fills b completely, because pion/turn requires that for the answer to ConnectionBind. Later bytes are read
+// without this type.
 func (c *dataConn) Read(b []byte) (int, error) { return io.ReadFull(c.through, b) }
 
 func (c *dataConn) Write(b []byte) (int, error) { return c.through.Write(b) }
@@ -110,7 +111,7 @@ func tcpBelow(conn net.Conn) *net.TCPConn {
 	return tcp
 }
 
-// refusalOf makes a Refusal of what pion/turn reports.
+// refusalOf converts an error of pion/turn to a Refusal.
 func refusalOf(err error, user string) error {
 	var refused *stun.TurnError
 	if !errors.As(err, &refused) {
@@ -129,8 +130,8 @@ func (t *Tunnel) checkTCP() error {
 	return t.judge(err)
 }
 
-// serveTCP carries one client's bytes to the TCP peer and back. Where the server goes away, so does the client's connection: bytes of
-// a stream cannot be lost in between.
+// serveTCP relays one client's bytes to the TCP peer and back. If the server disappears, the client's connection is
+// closed, because bytes of a stream must not be lost in between.
 func (t *Tunnel) serveTCP(local *stream) {
 	defer t.leave()
 	defer local.end()
@@ -154,7 +155,7 @@ func (t *Tunnel) serveTCP(local *stream) {
 		local.end()
 	})
 	defer stop()
-	var ended atomic.Bool // the client's input
+	var ended atomic.Bool // set after the client's input has ended
 	linger := func() {
 		if ended.Load() && t.ctx.Err() == nil {
 			_ = s.data.SetReadDeadline(time.Now().Add(t.config.Linger))
@@ -162,19 +163,19 @@ func (t *Tunnel) serveTCP(local *stream) {
 	}
 	up := func() {
 		copyBytes(s.data, local.in, &t.tcp.upPackets, &t.tcp.upBytes, func() {})
-		// Closing half of it would have the server close all of it (RFC 6062 section 5.5), and with it what is on its way.
+		// A half-close would make the server close the whole connection (RFC 6062 section 5.5) and lose the bytes in transit.
 		ended.Store(true)
 		linger()
 	}
 	if t.config.Listen.Kind == KindStdio {
-		go up() // a read of a terminal cannot be ended
+		go up() // a blocked read of a terminal cannot be interrupted
 	} else {
-		t.beside.Go(up)
+		t.tasks.Go(up)
 	}
 	copyBytes(local.out, s.data, &t.tcp.downPackets, &t.tcp.downBytes, linger)
 }
 
-// copyBytes copies until one side ends, and calls each after every piece.
+// copyBytes copies until one side ends, and calls each after every write.
 func copyBytes(to io.Writer, from io.Reader, packets, bytes *atomic.Uint64, each func()) {
 	buffer := make([]byte, 32<<10)
 	for {

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// Tunnel carries clients to one peer through a TURN server.
+// Tunnel relays clients to one peer through a TURN server.
 type Tunnel struct {
 	config   Config
 	peer     netip.AddrPort
@@ -27,10 +27,10 @@ type Tunnel struct {
 	listener net.Listener // KindTCP, KindUnix
 	stdio    *stream      // KindStdio
 	workers  []*worker
-	tcp      counters // of the way to a TCP peer
+	tcp      counters // of the connections to a TCP peer
 	ctx      context.Context
 	done     context.CancelFunc
-	beside   sync.WaitGroup // goroutines beside the workers
+	tasks    sync.WaitGroup // goroutines other than the workers
 	admitted atomic.Int64
 	ever     atomic.Uint64
 	peak     atomic.Int64
@@ -38,7 +38,7 @@ type Tunnel struct {
 	warnings limiter
 }
 
-// Open checks the configuration, looks names up and opens the listener. Nothing is asked of the server before Run.
+// Open checks the configuration, looks names up and opens the listener. It sends nothing to the server before Run.
 func Open(ctx context.Context, config Config) (*Tunnel, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func Open(ctx context.Context, config Config) (*Tunnel, error) {
 	return t, nil
 }
 
-// Addr is where clients come from, with the port that the kernel chose.
+// Addr is the address that clients connect to, with the port that the kernel chose.
 func (t *Tunnel) Addr() string {
 	switch {
 	case t.group != nil:
@@ -104,8 +104,9 @@ func (t *Tunnel) Stats() Stats {
 	return s
 }
 
-// Run tunnels until ctx ends, or the input of KindStdio, or the first check of the server fails: a *Refusal, if it was the
-// server that said no. Then every allocation is given back, for which it takes three seconds at most. It is called once.
+// Run relays until ctx ends, or the input of KindStdio ends, or the first check of the server fails; the error is a
+// *Refusal if the server refused. Then it releases every allocation, which takes three seconds at most. It is called
+// once.
 func (t *Tunnel) Run(ctx context.Context) error {
 	t.ctx, t.done = context.WithCancel(ctx)
 	defer t.done()
@@ -142,11 +143,11 @@ func (t *Tunnel) Run(ctx context.Context) error {
 	return err
 }
 
-// endStreams waits for what streams still have to write, not for ever.
+// endStreams waits, for a limited time, until streams have written what is queued.
 func (t *Tunnel) endStreams() {
 	ended := make(chan struct{})
 	go func() {
-		t.beside.Wait()
+		t.tasks.Wait()
 		close(ended)
 	}()
 	select {
@@ -156,7 +157,7 @@ func (t *Tunnel) endStreams() {
 	}
 }
 
-// check tries the server with an allocation and the peer's channel, so that what cannot work is said at once.
+// check tests the server with an allocation and the peer's channel, so that a permanent error is reported at once.
 func (t *Tunnel) check() error {
 	if t.config.NoCheck {
 		return nil
@@ -174,7 +175,7 @@ func (t *Tunnel) check() error {
 	return nil
 }
 
-// judge says whether a failed check ends the tunnel: not where time may help.
+// judge decides whether a failed check ends the tunnel: it does not if the error may be temporary.
 func (t *Tunnel) judge(err error) error {
 	var refusal *Refusal
 	switch {
@@ -189,12 +190,12 @@ func (t *Tunnel) judge(err error) error {
 
 func (t *Tunnel) serverAddr() netip.AddrPort { return *t.server.Load() }
 
-// lookAgain looks a server's name up beside the workers: it may have moved.
+// lookAgain looks the server's name up in a goroutine of its own, because its address may have changed.
 func (t *Tunnel) lookAgain() {
 	if _, err := netip.ParseAddr(t.config.Server.Host); err == nil || !t.looking.CompareAndSwap(false, true) {
 		return
 	}
-	t.beside.Go(func() {
+	t.tasks.Go(func() {
 		defer t.looking.Store(false)
 		if to, err := resolve(t.ctx, "TURN server", t.config.Server.Host, t.config.Server.Port); err == nil {
 			t.server.Store(&to)
@@ -202,7 +203,7 @@ func (t *Tunnel) lookAgain() {
 	})
 }
 
-// admit counts a client in, false where there are too many.
+// admit counts a new client. It returns false if there are too many.
 func (t *Tunnel) admit() bool {
 	n := t.admitted.Add(1)
 	if n > int64(t.config.MaxClients) {
@@ -222,8 +223,8 @@ func (t *Tunnel) leave() { t.admitted.Add(-1) }
 
 func (t *Tunnel) finish() { t.done() }
 
-// gather lets datagrams come. The goroutine keeps its thread meanwhile: a wake-up through the Go scheduler would cost more than
-// is won.
+// gather waits while datagrams accumulate. The goroutine keeps its thread during the wait, because a wake-up through
+// the Go scheduler would cost more than the larger batch saves.
 func (t *Tunnel) gather() {
 	pause := unix.NsecToTimespec(int64(t.config.Gather))
 	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0)
@@ -235,7 +236,7 @@ func (t *Tunnel) serverBack(relay netip.AddrPort) {
 	t.warnings.again(func(log *slog.Logger) { log.Info("session with the TURN server again", "relay", relay) })
 }
 
-// limiter lets one warning of a kind through in ten seconds.
+// limiter allows one warning of each kind in ten seconds.
 type limiter struct {
 	log *slog.Logger
 
@@ -263,7 +264,7 @@ func (l *limiter) warn(now int64, text string, args []any) {
 	l.log.Warn(text, args...)
 }
 
-// again reports that a trouble is over, once.
+// again reports once that a problem has ended.
 func (l *limiter) again(report func(*slog.Logger)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

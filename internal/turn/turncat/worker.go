@@ -24,7 +24,7 @@ const (
 // worker owns a share of the clients. Everything in it belongs to the goroutine of run.
 type worker struct {
 	t      *Tunnel
-	near   *udpio.Conn // nil: its clients are streams
+	near   *udpio.Conn // the listener's socket; nil: the clients are streams
 	poller *udpio.Poller
 	inbox  *inbox
 
@@ -34,14 +34,14 @@ type worker struct {
 	links    []*link
 	free     []int
 	live     int // links
-	heldSize int // bytes that wait for first sessions
+	heldSize int // bytes held for first sessions
 	nextTick int64
 	stopAt   int64 // 0: not stopping
-	warm     *link // of the check, kept for the first client
+	warm     *link // the link of the check, reused for the first client
 	warmEnds int64
 	broken   error
 
-	fromNear []udpio.Message // buffers of frames, behind the head room
+	fromNear []udpio.Message // buffers inside frames, behind the head room
 	frames   [][]byte
 	fromFar  []udpio.Message
 	up       batch
@@ -91,7 +91,7 @@ func (w *worker) run() error {
 		}
 		var woken bool
 		var err error
-		if n > 0 { // it was busy just now
+		if n > 0 { // it has just been busy
 			n, woken, err = w.poller.WaitBusy(tokens)
 		} else {
 			n, woken, err = w.poller.Wait(tokens, time.Duration(max(w.nextTick-now, 0)))
@@ -120,7 +120,7 @@ func (w *worker) run() error {
 	}
 }
 
-// readNear moves a batch of the clients' datagrams to the server.
+// readNear relays a batch of the clients' datagrams to the server.
 func (w *worker) readNear(now int64) error {
 	if w.near == nil {
 		return nil
@@ -187,7 +187,7 @@ func (w *worker) sendCopy(c *client, data []byte) {
 	w.send(c, w.stage(data))
 }
 
-// stage copies data behind head room into memory that holds until the next flushUp.
+// stage copies data behind head room into memory that is valid until the next flushUp.
 func (w *worker) stage(data []byte) []byte {
 	b := &w.up
 	if b.staged+headerBytes+len(data) > len(b.memory) {
@@ -199,8 +199,9 @@ func (w *worker) stage(data []byte) []byte {
 	return frame
 }
 
-// put hands ChannelData to a link over TCP, TLS or DTLS, padded to a multiple of four bytes. RFC 8656 section 12.5 requires
-// that over TCP and TLS and allows it over DTLS, where some servers (STUNner's) frame like over a stream and require it too.
+// put passes ChannelData to a link over TCP, TLS or DTLS, padded to a multiple of four bytes. RFC 8656 section 12.5
+// requires the padding over TCP and TLS and allows it over DTLS, where some servers (STUNner's) parse frames as on a
+// stream and require it too.
 func (w *worker) put(c *client, head, data []byte) {
 	l := c.link
 	pad := -(len(head) + len(data)) & 3
@@ -213,7 +214,7 @@ func (w *worker) put(c *client, head, data []byte) {
 	w.counters.upBytes.Add(uint64(len(head) + len(data) - headerBytes))
 }
 
-// readFar moves a batch of a link's datagrams to its client.
+// readFar relays a batch of a link's datagrams to its client.
 func (w *worker) readFar(l *link, now int64) {
 	n, err := l.conn.ReadBatch(w.fromFar, 0)
 	if err != nil {
@@ -237,7 +238,7 @@ func (w *worker) readFar(l *link, now int64) {
 	w.flushDown()
 }
 
-// fromServer takes one message of the TURN server apart.
+// fromServer handles one message of the TURN server.
 func (w *worker) fromServer(l *link, b []byte, now int64) {
 	if data, ok := channelData(b); ok && l.client != nil {
 		w.deliver(l.client, data, now)
@@ -258,7 +259,7 @@ func (w *worker) fromServer(l *link, b []byte, now int64) {
 	w.act(l, l.session.receive(b, now), now)
 }
 
-// deliver gives data of the peer to a client. It must stay valid until flushDown.
+// deliver relays data of the peer to a client. The data must stay valid until flushDown.
 func (w *worker) deliver(c *client, data []byte, now int64) {
 	c.lastSeen = now
 	if c.stream != nil {
