@@ -42,7 +42,7 @@ func pages(t *testing.T) []string {
 // pageOf is the page of a command below docs; empty: it has none.
 func pageOf(cmd *cobra.Command) (page string) {
 	home := map[string]string{ // the longest matching command path wins
-		"weir nat": "nat.md", "weir lb": "lb.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
+		"weir nat": "nat.md", "weir lb": "lb-commands.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
@@ -88,11 +88,18 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 	for _, part := range []struct {
 		page string
 		spec any
-	}{{"lb.md", lb.Spec{}}, {"coap-server.md", node.Config{}}, {"turn.md", gateway.Config{}}, {"turn.md", stunnerd.Config{}}, {"snat.md", snat.File{}}} {
+		more []string // pages for some of the keys
+	}{
+		{"lb-config.md", lb.Spec{}, []string{"lb-cid.md", "lb-mark.md", "lb-nfqlb.md"}},
+		{"coap-server.md", node.Config{}, []string{"coap-cluster.md"}},
+		{"turn.md", gateway.Config{}, nil},
+		{"turn.md", stunnerd.Config{}, nil},
+		{"snat.md", snat.File{}, nil},
+	} {
 		page, spec := part.page, part.spec
 		text := readPage(t, docsFolder+page)
-		if page == "coap-server.md" {
-			text += readPage(t, docsFolder+"coap-cluster.md")
+		for _, other := range part.more {
+			text += readPage(t, docsFolder+other)
 		}
 		count := 0
 		var walk func(typ reflect.Type)

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// longPages may have more than maxPageWords words: tables to look something up in, which nobody reads from top to bottom.
+var longPages = map[string]string{
+	"ARCHITECTURE.md": "the map of all packages",
+	"commands.md":     "the generated table of all commands",
+	"figures.md":      "all figures",
+	"findings.md":     "all findings and their tests",
+	"tables.md":       "all bounded tables and their tests",
+
+	"bench.md":       "still to be split",
+	"coap-server.md": "still to be split",
+	"ebpf.md":        "still to be split",
+	"nat.md":         "still to be split",
+	"nfqueue.md":     "still to be split",
+	"snat.md":        "still to be split",
+	"tcp.md":         "still to be split",
+	"turn.md":        "still to be split",
+	"turncat.md":     "still to be split",
+}
+
+const maxPageWords = 1500
+
+// A page of documentation is one task or one part of the reference. A longer one is split.
+func TestPagesAreShort(t *testing.T) {
+	for _, path := range pages(t) {
+		page := filepath.Base(path)
+		words := len(strings.Fields(readPage(t, path)))
+		_, long := longPages[page]
+		switch {
+		case words > maxPageWords && !long:
+			t.Errorf("%s has %d words, the limit is %d: split it", page, words, maxPageWords)
+		case words <= maxPageWords && long:
+			t.Errorf("%s has only %d words: remove it from longPages", page, words)
+		}
+	}
+}
