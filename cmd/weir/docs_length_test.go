@@ -21,7 +21,6 @@ var longPages = map[string]string{
 	"nfqueue.md":     "still to be split",
 	"snat.md":        "still to be split",
 	"tcp.md":         "still to be split",
-	"turn.md":        "still to be split",
 	"turncat.md":     "still to be split",
 }
 

@@ -46,6 +46,7 @@ func pageOf(cmd *cobra.Command) (page string) {
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
+		"weir turn gateway": "turn-config.md", "weir turn upgrade": "turn-restart.md", "weir turn export": "turn-restart.md", "weir turn import": "turn-restart.md",
 		"weir sim": "sim.md", "weir snat": "snat.md", "weir tcp": "tcp.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md", "weir man": "commands.md",
 	}
 	for at := cmd; at != nil && page == ""; at = at.Parent() {
@@ -92,8 +93,8 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 	}{
 		{"lb-config.md", lb.Spec{}, []string{"lb-cid.md", "lb-mark.md", "lb-nfqlb.md"}},
 		{"coap-server.md", node.Config{}, []string{"coap-cluster.md"}},
-		{"turn.md", gateway.Config{}, nil},
-		{"turn.md", stunnerd.Config{}, nil},
+		{"turn-config.md", gateway.Config{}, nil},
+		{"turn-stunner.md", stunnerd.Config{}, nil},
 		{"snat.md", snat.File{}, nil},
 	} {
 		page, spec := part.page, part.spec
