@@ -14,13 +14,10 @@ var longPages = map[string]string{
 	"findings.md":     "all findings and their tests",
 	"tables.md":       "all bounded tables and their tests",
 
-	"bench.md":       "still to be split",
 	"coap-server.md": "still to be split",
 	"ebpf.md":        "still to be split",
 	"nat.md":         "still to be split",
 	"nfqueue.md":     "still to be split",
-	"snat.md":        "still to be split",
-	"tcp.md":         "still to be split",
 	"turncat.md":     "still to be split",
 }
 

@@ -44,10 +44,13 @@ func pageOf(cmd *cobra.Command) (page string) {
 	home := map[string]string{ // the longest matching command path wins
 		"weir nat": "nat.md", "weir lb": "lb-commands.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
-		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
+		"weir demo": "demo.md", "weir bench": "bench.md", "weir bench ebpf": "bench-ebpf.md", "weir bench run dsr": "bench-datapaths.md",
+		"weir bench run nfqueue": "bench-datapaths.md", "weir bench run floods": "bench-floods.md", "weir bench run dump": "bench-floods.md",
+		"weir bench run soak": "bench-soak.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
 		"weir turn gateway": "turn-config.md", "weir turn upgrade": "turn-restart.md", "weir turn export": "turn-restart.md", "weir turn import": "turn-restart.md",
-		"weir sim": "sim.md", "weir snat": "snat.md", "weir tcp": "tcp.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md", "weir man": "commands.md",
+		"weir sim": "sim.md", "weir snat": "snat-config.md", "weir snat rules": "snat.md", "weir snat lab": "snat-lab.md", "weir tcp": "tcp.md",
+		"weir tcp server": "tcp-options.md", "weir tcp client": "tcp-options.md", "weir tcp bench": "tcp-bench.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md", "weir man": "commands.md",
 	}
 	for at := cmd; at != nil && page == ""; at = at.Parent() {
 		page = home[at.CommandPath()]
@@ -72,6 +75,9 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 			return
 		}
 		text := readPage(t, docsFolder+page)
+		if cmd.CommandPath() == "weir tcp bench" { // the flags of its lab
+			text += readPage(t, docsFolder+"tcp-balancer.md")
+		}
 		if !strings.Contains(text, cmd.CommandPath()) {
 			t.Errorf("%s does not name %s", page, cmd.CommandPath())
 		}
@@ -95,7 +101,7 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 		{"coap-server.md", node.Config{}, []string{"coap-cluster.md"}},
 		{"turn-config.md", gateway.Config{}, nil},
 		{"turn-stunner.md", stunnerd.Config{}, nil},
-		{"snat.md", snat.File{}, nil},
+		{"snat-config.md", snat.File{}, nil},
 	} {
 		page, spec := part.page, part.spec
 		text := readPage(t, docsFolder+page)
