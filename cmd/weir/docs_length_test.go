@@ -13,12 +13,6 @@ var longPages = map[string]string{
 	"figures.md":      "all figures",
 	"findings.md":     "all findings and their tests",
 	"tables.md":       "all bounded tables and their tests",
-
-	"coap-server.md": "still to be split",
-	"ebpf.md":        "still to be split",
-	"nat.md":         "still to be split",
-	"nfqueue.md":     "still to be split",
-	"turncat.md":     "still to be split",
 }
 
 const maxPageWords = 1500
@@ -34,6 +28,17 @@ func TestPagesAreShort(t *testing.T) {
 			t.Errorf("%s has %d words, the limit is %d: split it", page, words, maxPageWords)
 		case words <= maxPageWords && long:
 			t.Errorf("%s has only %d words: remove it from longPages", page, words)
+		}
+	}
+}
+
+// The index of the documentation leads to every page.
+func TestEveryPageIsInTheIndex(t *testing.T) {
+	index := readPage(t, docsFolder+"README.md")
+	for _, path := range pages(t) {
+		page := filepath.Base(path)
+		if filepath.Dir(path)+"/" == docsFolder && page != "README.md" && !strings.Contains(index, "]("+page) {
+			t.Errorf("docs/README.md has no link to %s", page)
 		}
 	}
 }
