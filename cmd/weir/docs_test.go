@@ -42,11 +42,15 @@ func pages(t *testing.T) []string {
 // pageOf is the page of a command below docs; empty: it has none.
 func pageOf(cmd *cobra.Command) (page string) {
 	home := map[string]string{ // the longest matching command path wins
-		"weir nat": "nat.md", "weir lb": "lb.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
+		"weir nat": "nat.md", "weir lb": "lb-commands.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
 		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
-		"weir demo": "demo.md", "weir bench": "bench.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
+		"weir demo": "demo.md", "weir bench": "bench.md", "weir bench ebpf": "bench-ebpf.md", "weir bench run dsr": "bench-datapaths.md",
+		"weir bench run nfqueue": "bench-datapaths.md", "weir bench run floods": "bench-floods.md", "weir bench run dump": "bench-floods.md",
+		"weir bench run soak": "bench-soak.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
-		"weir sim": "sim.md", "weir snat": "snat.md", "weir tcp": "tcp.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md", "weir man": "commands.md",
+		"weir turn gateway": "turn-config.md", "weir turn upgrade": "turn-restart.md", "weir turn export": "turn-restart.md", "weir turn import": "turn-restart.md",
+		"weir sim": "sim.md", "weir snat": "snat-config.md", "weir snat rules": "snat.md", "weir snat lab": "snat-lab.md", "weir tcp": "tcp.md",
+		"weir tcp server": "tcp-options.md", "weir tcp client": "tcp-options.md", "weir tcp bench": "tcp-bench.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md", "weir man": "commands.md",
 	}
 	for at := cmd; at != nil && page == ""; at = at.Parent() {
 		page = home[at.CommandPath()]
@@ -71,6 +75,9 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 			return
 		}
 		text := readPage(t, docsFolder+page)
+		if cmd.CommandPath() == "weir tcp bench" { // the flags of its lab
+			text += readPage(t, docsFolder+"tcp-balancer.md")
+		}
 		if !strings.Contains(text, cmd.CommandPath()) {
 			t.Errorf("%s does not name %s", page, cmd.CommandPath())
 		}
@@ -88,11 +95,18 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 	for _, part := range []struct {
 		page string
 		spec any
-	}{{"lb.md", lb.Spec{}}, {"coap-server.md", node.Config{}}, {"turn.md", gateway.Config{}}, {"turn.md", stunnerd.Config{}}, {"snat.md", snat.File{}}} {
+		more []string // pages for some of the keys
+	}{
+		{"lb-config.md", lb.Spec{}, []string{"lb-cid.md", "lb-mark.md", "lb-nfqlb.md"}},
+		{"coap-server.md", node.Config{}, []string{"coap-cluster.md"}},
+		{"turn-config.md", gateway.Config{}, nil},
+		{"turn-stunner.md", stunnerd.Config{}, nil},
+		{"snat-config.md", snat.File{}, nil},
+	} {
 		page, spec := part.page, part.spec
 		text := readPage(t, docsFolder+page)
-		if page == "coap-server.md" {
-			text += readPage(t, docsFolder+"coap-cluster.md")
+		for _, other := range part.more {
+			text += readPage(t, docsFolder+other)
 		}
 		count := 0
 		var walk func(typ reflect.Type)

@@ -152,7 +152,7 @@ func (f *initFlags) parseBackends(vipPort uint16) ([]initBackend, error) {
 
 func initTemplate() *template.Template {
 	return template.Must(template.New("weir.yaml").Parse(strings.TrimLeft(`
-# Weir load balancer. All keys: docs/lb.md. Check this file with: weir check FILE
+# Weir load balancer. All keys: docs/lb-config.md. Check this file with: weir check FILE
 # While the balancer runs, it applies each change of this file that is valid.
 
 # Keys the hash that spreads flows. Keep it secret. Use the same key on all balancers of one tier.

@@ -11,7 +11,7 @@ import (
 
 // The operator's page explains every reason that the kernel counts, with its action, in the order of lb.Reason.
 func TestReasonsAreExplained(t *testing.T) {
-	page, err := os.ReadFile("../../docs/ebpf.md")
+	page, err := os.ReadFile("../../docs/reasons.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,12 +30,12 @@ func TestReasonsAreExplained(t *testing.T) {
 		}
 		want = append(want, reason.String()+" "+reason.Action().String())
 	}
-	_, table, _ := strings.Cut(string(page), "## Reasons")
+	_, table, _ := strings.Cut(string(page), "# Reasons")
 	var got []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| .{5,} \\|$").FindAllStringSubmatch(table, -1) {
 		got = append(got, m[1]+" "+m[2])
 	}
 	if len(want) < 20 || strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("docs/ebpf.md explains\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("docs/reasons.md explains\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

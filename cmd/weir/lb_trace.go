@@ -43,7 +43,7 @@ Packets that no service wants (not_service, not_ip) are shown only when --reason
 One trace at a time. The data path udp has none.
 
 With --pcap the heads of the packets, as they came (nfqueue: from the IP header on), go to a pcapng file with the decision as each packet's comment:
-Wireshark shows it, and weir explain reads it. docs/ebpf.md says what each reason means.`,
+Wireshark shows it, and weir explain reads it. docs/reasons.md says what each reason means.`,
 		Example: `  weir lb trace --limit 20
   weir lb trace --service coaps --reason cid_unknown,no_backend
   weir lb trace --host 192.0.2.7 --json | jq -r .reason
@@ -90,7 +90,7 @@ func (f *traceFlags) filter() (ebpf.TraceFilter, error) {
 	for _, name := range f.reasons {
 		reason, ok := lb.ParseReason(name)
 		if !ok {
-			return filter, fmt.Errorf("--reason: no reason %q; docs/ebpf.md lists them, weir lb show those that happen", name)
+			return filter, fmt.Errorf("--reason: no reason %q; docs/reasons.md lists them, weir lb show those that happen", name)
 		}
 		filter.Reasons = append(filter.Reasons, reason)
 	}

@@ -2,7 +2,7 @@ package limits
 
 import "fmt"
 
-// Costs, measured (docs/tcp.md): bytes of kernel memory for a socket, of user memory for a connection at each end, and of
+// Costs, measured (docs/tcp-bench.md): bytes of kernel memory for a socket, of user memory for a connection at each end, and of
 // a worker process; descriptors that a worker keeps for itself.
 const (
 	SocketBytes     = 3800

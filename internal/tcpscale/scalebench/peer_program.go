@@ -42,7 +42,7 @@ func peerNamed(name string) *peer {
 	return nil
 }
 
-// peers are the testers that package registries have and that hold connections; docs/tcp.md says which they have not.
+// peers are the testers that package registries have and that hold connections; docs/tcp-compare.md says which they have not.
 func peers() []*peer {
 	return []*peer{
 		{

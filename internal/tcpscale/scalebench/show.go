@@ -16,7 +16,7 @@ import (
 
 func processors() string { return strconv.Itoa(runtime.NumCPU()) }
 
-// rows are the figures, by name; those of other variants on another day stand in docs/tcp.md.
+// rows are the figures, by name; those of other variants on another day stand in docs/tcp-compare.md.
 func (r *Result) rows() [][2]string {
 	rows := [][2]string{
 		{"connections", fmt.Sprintf("%d of %d, held %.0f s", r.Held, r.Connections, r.HoldSeconds)},
