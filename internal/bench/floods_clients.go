@@ -299,10 +299,21 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if err := newcomers.start(openCtx); err != nil {
 		return 0, 0, err
 	}
+	before, err := readNetLosses(r.lab.Namespace("middle"))
+	if err != nil {
+		return 0, 0, err
+	}
 	offered, reached, err = r.send(ctx, nil)
 	stopOpening()
 	if err != nil {
 		return 0, 0, err
+	}
+	after, err := readNetLosses(r.lab.Namespace("middle"))
+	if err != nil {
+		return 0, 0, err
+	}
+	if n := after.since(before)[lossLink]; n > 0 { // before or behind what is measured
+		r.note(fmt.Sprintf("%d packets found the ring of a link full", n))
 	}
 	if r.target.marks {
 		rows, err := readQueues(r.lab.Namespace("middle"))

@@ -392,7 +392,7 @@ func (r *floodRun) until(ctx context.Context, name string, ready func() error) (
 
 func (r *floodRun) startAdminLB(ctx context.Context) error {
 	config := filepath.Join(r.dir, "weir.yaml")
-	text := fmt.Sprintf("services:\n- name: floods\n  vips:\n  - {address: %q, protocol: udp, port: %d}\n  backends:\n  - {name: server, address: %q}\n", floodsServer, floodsPort, floodsServer)
+	text := fmt.Sprintf("services:\n- name: floods\n  vips:\n  - {address: %q, protocol: udp, port: %d}\n  backends:\n  - {name: server, address: %q, port: 9}\n", floodsServer, floodsPort, floodsServer)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}

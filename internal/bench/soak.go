@@ -56,6 +56,7 @@ const (
 	VerdictShort = "too short to judge"
 	VerdictOK    = "nothing lost"
 	VerdictLost  = "lost"
+	VerdictVoid  = "VOID" // lost, but this program did not run for a while
 )
 
 // soak is a run.
@@ -66,6 +67,7 @@ type soak struct {
 	network soakNetwork
 	watched []*watched
 	started time.Time
+	lapses  lapses
 }
 
 // Soak runs the load for the duration, or until ctx ends, and returns a result for each process and each load: what was
@@ -103,8 +105,10 @@ func Soak(ctx context.Context, config SoakConfig) (results []*measure.Result, er
 	if err != nil {
 		return nil, err
 	}
+	awake := s.lapses.watch(ctx)
 	s.sample(ctx)
 	counted := end()
+	awake()
 	after, err := s.lossesNow(context.WithoutCancel(ctx)) // an interrupt ends the run, and is no reason to measure less
 	if err != nil {
 		return nil, err

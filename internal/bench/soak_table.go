@@ -56,16 +56,18 @@ func (s *soak) loadResult(load soakLoad, c soakCounts, elapsed time.Duration) *m
 	switch {
 	case c.failed != nil:
 		r.Parameters[ParamFailed] = c.failed.Error()
+	case c.lost > 0 && s.lapses.count > 0:
+		r.Parameters[ParamVerdict], r.Parameters["void"] = VerdictVoid, s.lapses.why()
 	case c.lost > 0:
 		r.Parameters[ParamVerdict] = VerdictLost
 	}
 	return r
 }
 
-// SoakFailed counts the processes that grow or ended, and the loads that lost something.
+// SoakFailed counts the processes that grow or ended, and the loads that lost something, also where that is void: nothing is proven then.
 func SoakFailed(results []*measure.Result) (failed int) {
 	for _, r := range results {
-		if v := r.Parameters[ParamVerdict]; v == VerdictGrows || v == VerdictLost || r.Parameters[ParamFailed] != "" {
+		if v := r.Parameters[ParamVerdict]; v == VerdictGrows || v == VerdictLost || v == VerdictVoid || r.Parameters[ParamFailed] != "" {
 			failed++
 		}
 	}
@@ -94,6 +96,9 @@ func soakRows(results []*measure.Result) (processes, loads, losses [][]string) {
 		verdict := r.Parameters[ParamVerdict]
 		if why := r.Parameters["grows"]; why != "" {
 			verdict += ": " + strings.TrimSuffix(why, "; ")
+		}
+		if why := r.Parameters["void"]; why != "" {
+			verdict += ": " + why
 		}
 		if why := r.Parameters[ParamFailed]; why != "" {
 			verdict = why
@@ -174,6 +179,9 @@ func soakVerdict(results []*measure.Result) string {
 	parts = append(parts, fmt.Sprintf("%d loads: %s", counts[VerdictOK], VerdictOK))
 	if n := counts[VerdictLost]; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d loads: %s", n, VerdictLost))
+	}
+	if n := counts[VerdictVoid]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d loads: %s", n, VerdictVoid))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -104,6 +104,49 @@ func TestSoakVerdicts(t *testing.T) {
 	}
 }
 
+// Losses of a run in which the measuring program did not run for a while are void, and the result names when; others stay losses.
+func TestSoakVoidsWhatItSleptThrough(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		gap     time.Duration
+		verdict string
+		says    string
+	}{
+		{"on time", lapseEvery, VerdictLost, ""},
+		{"a little late", lapseEvery + lapseLimit, VerdictLost, ""},
+		{"not scheduled", 15 * time.Second, VerdictVoid, "VOID: the measuring program was not scheduled for 14.8s at 25s"},
+	} {
+		s := &soak{config: SoakConfig{Duration: time.Hour, Load: 1, Growth: 5}, started: time.Unix(1e9, 0)}
+		now := time.Duration(0)
+		for now < 25*time.Second {
+			now += lapseEvery
+			s.lapses.tick(now)
+		}
+		s.lapses.tick(now + c.gap)
+		results := []*measure.Result{
+			s.loadResult(soakLoad{name: "tcp-ebpf"}, soakCounts{answered: 10, lost: 20}, time.Hour),
+			s.loadResult(soakLoad{name: "calls"}, soakCounts{answered: 10}, time.Hour),
+		}
+		if lost, kept := results[0].Parameters[ParamVerdict], results[1].Parameters[ParamVerdict]; lost != c.verdict || kept != VerdictOK {
+			t.Errorf("%s: %s and %s, want %s and %s", c.name, lost, kept, c.verdict, VerdictOK)
+		}
+		if SoakFailed(results) != 1 {
+			t.Errorf("%s: a loss is no failure", c.name)
+		}
+		var table bytes.Buffer
+		if err := WriteSoak(&table, results); err != nil || !strings.Contains(strings.Join(strings.Fields(table.String()), " "), c.says) {
+			t.Errorf("%s: %v, %q is missing in\n%s", c.name, err, c.says, table.String())
+		}
+	}
+	var l lapses
+	for i := range 2 * lapsesKept {
+		l.tick(time.Duration(i+1) * time.Minute)
+	}
+	if !strings.HasSuffix(l.why(), "and 10 times more") || len(l.kept) != lapsesKept {
+		t.Error(l.why())
+	}
+}
+
 // A datagram that finds a socket full is counted by the kernel and by the port of the socket: that says whose fault it was.
 func TestFullSocketsAreFound(t *testing.T) {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))

@@ -152,8 +152,8 @@ func (h *holder) event(b []byte, now time.Time) {
 			ifindex: binary.LittleEndian.Uint32(b[eventIfindex:]),
 			frame:   append([]byte(nil), b[eventHead+datagramKey:][:n]...), since: now,
 		}
-		// On another CPU the first one may have come meanwhile, and its event
-		// before this one.
+		// The first one may have come meanwhile, and its event before this one. If not, its event is still to come: the
+		// program writes the entry before it.
 		if h.tables.datagrams[number].Kind < fragmentWaiting {
 			h.inject(f)
 			return
@@ -168,15 +168,17 @@ func (h *holder) event(b []byte, now time.Time) {
 // hold keeps a fragment, and evicts others where there are too many then.
 func (h *holder) hold(key datagram, number int32, f heldFrame) {
 	w := h.waiting[key]
-	if w != nil && w.number != number {
-		h.forget(key) // its entry was evicted, and it came again
-		w = nil
-	}
-	if w == nil {
+	if w == nil || w.number != number {
 		if other, ok := h.byNumber[number]; ok {
 			h.forget(other) // its entry was evicted
 		}
-		w = &waitingDatagram{number: number, print: atomic.LoadUint64(h.print(number))}
+		if w == nil {
+			w = &waitingDatagram{}
+		} else { // its entry was evicted, and it came again; or two CPUs entered it at once
+			h.order.Remove(w.number)
+			delete(h.byNumber, w.number)
+		}
+		w.number, w.print = number, atomic.LoadUint64(h.print(number))
 		h.waiting[key], h.byNumber[number] = w, key
 		h.order.Add(number, evict.SourceOf16([16]byte(key[:16])))
 	}

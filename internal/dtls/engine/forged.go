@@ -15,9 +15,10 @@ import (
 //     whose source can be forged as well, keep out the client's own ones, also after a NAT has changed its port.
 //   - From each other source, 32 records may fail for a session, and one more each second. A client that moves is one of these
 //     sources, and a single forger does not keep it out, unless it uses the very source that the client moves to.
-//   - From all other sources together, 1024 records may fail for a session, and 16 more each second. That bounds a forger who
-//     uses many sources: it needs 18 hours for the 2^20 that end a session with CCM_8. Meanwhile a client that moves to another
-//     source may have to make a new session.
+//   - From all other sources together, 65536 records may fail for a session, and 16 more each second. That bounds a forger who
+//     uses many sources: it needs 17 hours for the 2^20 that end a session with CCM_8. Once it has spent the 65536 (13 s of 5,000
+//     datagrams a second), a client that moves to another source may have to make a new session: nothing but the tag tells its
+//     records from forged ones.
 //
 // All records of a datagram come from one sender. Therefore, after one of them has failed to open, the others of that
 // session are not tried: a flood of datagrams full of records counts, and costs, no more than a flood of single records.
@@ -34,7 +35,7 @@ import (
 const (
 	forgedBySource      = 32
 	forgedBySourceEvery = time.Second
-	forgedElsewhere     = 1024
+	forgedElsewhere     = 1 << 16
 	forgedElsewhereCost = time.Second / 16
 )
 

@@ -34,8 +34,8 @@ func TestForgedRecordsFromElsewhere(t *testing.T) {
 	}{
 		{"one source", func(int) netip.AddrPort { return addr(1 << 20) }, 32 + 11, true},
 		{"ports of one source", func(i int) netip.AddrPort { return netip.AddrPortFrom(addr(1<<20).Addr(), uint16(i)) }, 32 + 11, true},
-		{"a hundred sources", func(i int) netip.AddrPort { return addr(1<<20 + i%100) }, 1024 + 16*11, false},
-		{"many sources", func(i int) netip.AddrPort { return addr(1<<20 + i) }, 1024 + 16*11, false},
+		{"a hundred sources", func(i int) netip.AddrPort { return addr(1<<20 + i%100) }, 100 * (32 + 11), true},
+		{"many sources", func(i int) netip.AddrPort { return addr(1<<20 + i) }, 1<<16 + 16*11, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := newWire(t, nil)
@@ -83,6 +83,29 @@ func TestForgedRecordsFromElsewhere(t *testing.T) {
 				t.Error("the client is not served a second after the flood")
 			}
 		})
+	}
+}
+
+// A client moves while forged records come from many sources, each of which sends one: 5,000 a second for ten seconds.
+func TestAClientMovesDuringAFloodFromManySources(t *testing.T) {
+	x := newWire(t, nil)
+	d := x.mustConnect(addr(1), "dev", true)
+	forged := d.forge()
+	work := make([]byte, len(forged))
+	for i := range 50000 {
+		if i%5 == 0 {
+			x.w.now += time.Millisecond
+		}
+		copy(work, forged)
+		x.handle(work, addr(1<<20+i))
+		if i%10000 == 9999 {
+			if d.addr = addr(2 + i); !x.alive(d) {
+				t.Fatalf("after %d forged records: the client is not served from another address", i+1)
+			}
+		}
+	}
+	if s := x.stats(); s.BadMACs != 50000 || s.ForgedDropped != 0 || s.Sessions != 1 {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -279,26 +279,7 @@ static __always_inline void flow_touch(struct pkt *p, const struct service *serv
  * least the later one sees both. */
 __noinline int replies_twice(__u64 print, __u32 at, __u64 now)
 {
-#pragma unroll
-	for (int choice = 0; choice < CHOICES; choice++) {
-		__u32 i = bucket_of(print, choice, params.flow_mask);
-		struct bucket *b = bpf_map_lookup_elem(&replies, &i);
-		bool room = false;
-
-		if (!b)
-			return 0;
-#pragma unroll
-		for (int w = 0; w < WAYS; w++) {
-			__u64 found = *(volatile __u64 *)&b->way[w].print;
-
-			if (found == print && i * WAYS + w != at && alive(b->way[w].meta, now))
-				return 1;
-			room |= !found;
-		}
-		if (room)
-			return 0;
-	}
-	return 0;
+	return table_twin(&replies, params.flow_mask, print, at, now) != NO_NUMBER;
 }
 
 /* Counts a live entry that made room. */

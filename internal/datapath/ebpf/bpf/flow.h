@@ -305,10 +305,44 @@ static __always_inline bool may_prove(void *table, __u32 number, __u64 now)
 	return false;
 }
 
+/* Another live way of a print: two CPUs entered it at once. Both publish theirs
+ * first (way_publish_first), so at least the later one sees both. */
+static __always_inline __u32 table_twin(void *table, __u32 mask, __u64 print, __u32 at, __u64 now)
+{
+#pragma unroll
+	for (int choice = 0; choice < CHOICES; choice++) {
+		__u32 i = bucket_of(print, choice, mask);
+		struct bucket *b;
+		bool room = false;
+
+		if (TWICE(choice, mask))
+			continue;
+		b = bpf_map_lookup_elem(table, &i);
+		if (!b)
+			return NO_NUMBER;
+#pragma unroll
+		for (int w = 0; w < WAYS; w++) {
+			__u64 found = *(volatile __u64 *)&b->way[w].print;
+
+			if (found == print && i * WAYS + w != at && alive(*(volatile __u64 *)&b->way[w].meta, now))
+				return i * WAYS + w;
+			room |= !found;
+		}
+		if (room)
+			return NO_NUMBER;
+	}
+	return NO_NUMBER;
+}
+
 /* The tables' own functions, so that the kernel verifies each search once. */
 __noinline __u32 flows_find(__u64 print) { return table_find(&flows, params.flow_mask, print, 0); }
 __noinline __u32 replies_find(__u64 print) { return table_find(&replies, params.flow_mask, print, 0); }
 __noinline __u32 fragments_find(__u64 print) { return table_find(&fragments, params.fragment_mask, print, 0); }
+
+__noinline __u32 fragments_twin(__u64 print, __u32 at, __u64 now)
+{
+	return table_twin(&fragments, params.fragment_mask, print, at, now);
+}
 
 __noinline __u32 flows_claim(__u64 print, __u64 now)
 {
@@ -358,4 +392,11 @@ static __always_inline void way_publish(struct way *way, __u64 print, __u64 meta
 	*(volatile __u64 *)&way->meta = meta;
 	asm volatile("" ::: "memory");
 	*(volatile __u64 *)&way->print = print;
+}
+
+/* The same, and whatever is read after it is read after others can see it. */
+static __always_inline void way_publish_first(struct way *way, __u64 print, __u64 meta)
+{
+	way_publish(way, print, meta);
+	__sync_val_compare_and_swap(&way->meta, meta, meta);
 }

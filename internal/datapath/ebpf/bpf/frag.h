@@ -16,6 +16,13 @@
  *  - a later fragment without an entry: in place of a lost or waiting one.
  *    Otherwise it is dropped and leaves no entry.
  * Evictions are counted in fragment_evictions.
+ *
+ * The fragments of one datagram may be on several CPUs at once, and user space
+ * on another. A first fragment publishes its entry, and asks for the waiting ones
+ * after that, whether it saw them counted or not. User space looks at the entry
+ * when it takes a fragment in: what is not known by then is released later. Where
+ * two CPUs entered the datagram at once, a later fragment goes by the first one's
+ * entry, and a first fragment makes the later one's a known one too.
  */
 #pragma once
 
@@ -166,23 +173,42 @@ static __always_inline __u32 fragments_enter(__u64 print, __u64 now, __u32 rank)
 	return number == NO_NUMBER ? fragments_evict(print, rank) : number;
 }
 
+/* A datagram that a later fragment entered in the same moment, elsewhere in the
+ * table, is known from now on. Returns whether there is one. */
+__noinline int fragment_known_twice(__u64 print, __u32 at, struct fragment_entry *value, __u64 now)
+{
+	__u32 number = fragments_twin(print, at, now);
+	struct way *way = way_at(&fragments, number);
+	struct fragment_entry *e = fragment_at(number);
+
+	if (!way || !e || !value || *(volatile __u8 *)&e->kind != FRAGMENT_WAITING)
+		return 0;
+	if (__sync_val_compare_and_swap(&way->print, print, PRINT_BUSY) != print)
+		return 0; /* given up */
+	held_add(-(__u32)e->held);
+	*e = *value;
+	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), RANK_KNOWN, 0));
+	return 1;
+}
+
 /* Records a first fragment. Returns the reason to drop it: full, or the
  * datagram is lost already. */
 __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value, __u64 now, __u32 domain)
 {
 	__u32 number, own = domain == KEY_DATAGRAM ? RANK_KNOWN : RANK_LEFT;
 	struct fragment_entry *e;
+	bool fresh, waited = false;
 	struct way *way;
-	__u64 print;
-	bool fresh;
+	__u64 print, meta;
 
 	if (!k || !value)
 		return REASON_FRAGMENT_TABLE_FULL;
 	print = flow_print(k, domain);
 	number = fragments_find(print);
 	way = way_at(&fragments, number);
-	fresh = !way || !alive(way->meta, now);
-	if (!way) {
+	meta = way ? *(volatile __u64 *)&way->meta : 0;
+	fresh = !way || !alive(meta, now);
+	if (fresh && (!way || !way_take(way, print, meta))) {
 		number = fragments_enter(print, now, own);
 		way = way_at(&fragments, number);
 	}
@@ -197,13 +223,18 @@ __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value,
 	if (!fresh) {
 		if (e->kind == FRAGMENT_LOST)
 			return REASON_HOLD_FULL;
-		if (e->kind == FRAGMENT_WAITING && e->held) {
+		waited = e->kind == FRAGMENT_WAITING;
+		if (waited)
 			held_add(-(__u32)e->held);
-			hold_release(now, k);
-		}
 	}
 	*e = *value;
-	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), own, 0));
+	way_publish_first(way, print, way_meta(expiry_after(now, params.fragment_ttl), own, 0));
+	if (params.hold && own == RANK_KNOWN) {
+		if (fresh || waited)
+			waited |= fragment_known_twice(print, number, value, now);
+		if (waited)
+			hold_release(now, k);
+	}
 	return REASON_NONE;
 }
 
@@ -288,13 +319,18 @@ static __always_inline int fragment_unknown(bool to_vip, int reason)
 }
 
 /* Enters a datagram whose first fragment was not seen, in place of its expired
- * entry if it has one. Returns the number; NO_NUMBER: no room. */
+ * entry if it has one. Returns the number, of the first fragment's entry if that
+ * came in the same moment; NO_NUMBER: no room. */
 static __always_inline __u32 fragment_wait(__u64 print, __u64 now, __u32 number)
 {
+	struct way *way = way_at(&fragments, number);
+	__u64 meta = way ? *(volatile __u64 *)&way->meta : 0;
 	struct fragment_entry *e;
-	struct way *way;
+	__u32 other;
 
-	if (number == NO_NUMBER)
+	if (way && alive(meta, now) && *(volatile __u64 *)&way->print == print)
+		return number; /* another CPU was faster */
+	if (!way || alive(meta, now) || !way_take(way, print, meta))
 		number = fragments_enter(print, now, RANK_WAITING);
 	way = way_at(&fragments, number);
 	e = fragment_at(number);
@@ -302,22 +338,47 @@ static __always_inline __u32 fragment_wait(__u64 print, __u64 now, __u32 number)
 		return NO_NUMBER;
 	__builtin_memset(e, 0, sizeof(*e));
 	e->kind = FRAGMENT_WAITING;
-	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), RANK_WAITING, 0));
-	return number;
+	way_publish_first(way, print, way_meta(expiry_after(now, params.fragment_ttl), RANK_WAITING, 0));
+	other = fragments_twin(print, number, now);
+	e = fragment_at(other);
+	if (!e || *(volatile __u8 *)&e->kind >= FRAGMENT_WAITING)
+		return number;
+	if (__sync_val_compare_and_swap(&way->print, print, PRINT_BUSY) == print)
+		way_publish(way, PRINT_NOBODY, 0);
+	return other;
+}
+
+/* Gives a fragment that came before the first one to user space. Returns what
+ * became of its datagram. */
+static __always_inline __u8 fragment_hold(ctx_t *ctx, struct pkt *p, struct flow_key *k, struct fragment_entry *e, __u32 number)
+{
+	const struct control *control = control_of();
+	__u32 *state = (__u32 *)&e->kind, was = *(volatile __u32 *)state;
+
+	if (params.front)
+		return FRAGMENT_WAITING;
+	if (control && control->held < params.hold && e->held < params.hold_each && hold(ctx, p, k, number)) {
+		held_add(1);
+		e->held++; /* in vain where the first one has come meanwhile; sweep counts held anew */
+		return FRAGMENT_WAITING;
+	}
+	if ((__u8)was == FRAGMENT_WAITING && __sync_val_compare_and_swap(state, was, FRAGMENT_LOST) == was)
+		held_add(-(was >> 24));
+	return FRAGMENT_LOST;
 }
 
 /* Steers a fragment that is not the first of its datagram. */
 __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 {
-	const struct control *control = control_of();
 	struct fragment_entry *e, seen;
 	__u32 number, rank = RANK_KNOWN;
 	struct flow_key k;
 	struct way *way;
 	__u64 print, meta, renewed;
 	bool to_vip;
+	__u8 kind;
 
-	if (!p || !control)
+	if (!p)
 		return REASON_NOT_SERVICE;
 	fragment_key(ctx, p, &k);
 	to_vip = vip_covers(p, k.dst);
@@ -336,30 +397,23 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 	if (!way || !e)
 		return fragment_unknown(to_vip, REASON_HOLD_FULL);
 	meta = *(volatile __u64 *)&way->meta;
-	if (e->kind == FRAGMENT_WAITING) {
-		rank = RANK_WAITING;
-		if (!params.front) {
-			if (control->held >= params.hold || e->held >= params.hold_each || !hold(ctx, p, &k, number)) {
-				held_add(-(__u32)e->held);
-				e->held = 0;
-				e->kind = FRAGMENT_LOST;
-			} else {
-				held_add(1);
-				e->held++;
-			}
-		}
-	}
-	if (e->kind == FRAGMENT_LOST)
-		rank = RANK_LOST;
+	kind = *(volatile __u8 *)&e->kind; /* first: it is written last */
+	barrier();
 	seen = *e;
+	if (kind == FRAGMENT_WAITING) {
+		rank = RANK_WAITING;
+		kind = fragment_hold(ctx, p, &k, e, number);
+	}
+	if (kind == FRAGMENT_LOST)
+		rank = RANK_LOST;
 	renewed = way_meta(expiry_after(p->now, params.fragment_ttl), rank, 0);
 	if (renewed != meta) /* by a swap: another CPU may have evicted it */
 		__sync_val_compare_and_swap(&way->meta, meta, renewed);
+	if (kind == FRAGMENT_WAITING)
+		return REASON_FRAGMENT_EARLY;
 	if (*(volatile __u64 *)&way->print != print)
 		return fragment_unknown(to_vip, REASON_FRAGMENT_UNKNOWN);
-	switch (seen.kind) {
-	case FRAGMENT_WAITING:
-		return REASON_FRAGMENT_EARLY;
+	switch (kind) {
 	case FRAGMENT_LOST:
 		return fragment_unknown(to_vip, REASON_HOLD_FULL);
 	case FRAGMENT_DECIDED:

@@ -1,0 +1,144 @@
+package ebpf
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+)
+
+// reordered is a data path whose holder works beside the programs, as in service.
+type reordered struct {
+	d       *Datapath
+	service uint16
+	total   uint64 // later fragments that were sent
+}
+
+// TestRootReorderedOnManyCPUs: of each datagram the later fragment comes first, or on another processor in the same moment, while
+// the holder takes fragments in and gives them back. Every later fragment leaves, and once.
+func TestRootReorderedOnManyCPUs(t *testing.T) {
+	t.Parallel()
+	const rounds, burst = 100, 32
+	for _, hook := range hooks {
+		for _, apart := range []bool{false, true} {
+			t.Run(fmt.Sprint(hook, "/apart=", apart), func(t *testing.T) {
+				if apart && runtime.NumCPU() < 2 {
+					t.Skip("needs two processors")
+				}
+				w := newWorld(t)
+				defer w.close()
+				r := w.reordered(t, hook)
+				for round := range rounds {
+					var begin [burst]atomic.Int32
+					w.onEachCPU(t, func(cpu int) error {
+						if cpu > 1 || cpu > 0 && !apart {
+							return nil
+						}
+						for i := range burst {
+							id := round*burst + i
+							order := []int{1, 0}
+							if apart { // one fragment on each
+								order = []int{1 - cpu}
+								for begin[i].Add(1); begin[i].Load() < 2; {
+									runtime.Gosched()
+								}
+							}
+							for _, piece := range order {
+								options := ebpf.RunOptions{Data: frameOf(pieceOf(id, piece)), DataOut: make([]byte, 2048), Repeat: 1}
+								if hook == HookTCX {
+									options.Context = &skb{}
+								}
+								if _, err := r.d.program(hook).Run(&options); err != nil {
+									return err
+								}
+							}
+						}
+						return nil
+					})
+					r.total += burst
+					if err := r.settled(); err != nil {
+						t.Fatalf("round %d: %v", round, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// pieceOf is one of two fragments of a datagram.
+func pieceOf(id, piece int) []byte {
+	d, err := packet.ParseText("udp 10.0.0.0:5000 > 192.0.2.2:80 payload=1200 id=1 frag=800 csum=0")
+	if err != nil || len(d.Packets) != 2 {
+		panic(fmt.Sprint(err, " fragments: ", len(d.Packets)))
+	}
+	p := d.Packets[piece]
+	binary.BigEndian.PutUint32(p[12:], 11<<24+uint32(id%256))
+	binary.BigEndian.PutUint16(p[4:], uint16(id))
+	binary.BigEndian.PutUint16(p[10:], 0)
+	binary.BigEndian.PutUint16(p[10:], packet.Checksum(p[:20], 0))
+	return p
+}
+
+// reordered opens a data path in real time and starts its holder.
+func (w *world) reordered(t *testing.T, hook Hook) *reordered {
+	t.Helper()
+	snapshot := compile(t, `
+limits: {flows: 65536, fragments: 65536, fragment_ttl: 1m}
+services:
+- name: pool
+  mode: l2dsr
+  vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
+  backends: [{name: a, address: "10.2.0.1"}, {name: b, address: "10.2.0.2"}]
+`, Caps(hook))
+	r := &reordered{}
+	do(t, w.host, func() (err error) {
+		if r.d, err = Open(Config{Hook: hook, detached: true}); err != nil {
+			return err
+		}
+		return r.d.Apply(snapshot)
+	})
+	w.hops(r.d)
+	for number, name := range r.d.state.names {
+		if name == "pool" {
+			r.service = uint16(number)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.d.runHeld(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		r.d.Close()
+	})
+	for !r.d.holds.Load() {
+		runtime.Gosched()
+	}
+	return r
+}
+
+// settled waits until all later fragments have left.
+func (r *reordered) settled() error {
+	for end := time.Now().Add(5 * time.Second); ; {
+		counts := r.d.readService(r.service)
+		switch left := counts[lb.ReasonFragment].Packets; {
+		case left == r.total:
+			return nil
+		case left > r.total:
+			return fmt.Errorf("%d later fragments were sent, %d left", r.total, left)
+		case time.Now().After(end):
+			return fmt.Errorf("%d later fragments were sent, %d left", r.total, left)
+		}
+	}
+}
