@@ -202,13 +202,13 @@ func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 	for _, service := range sortedKeys(text.Backends) {
 		for _, backend := range sortedKeys(text.Backends[service]) {
 			n := text.Backends[service][backend]
-			for _, way := range []struct {
+			for _, direction := range []struct {
 				name  string
 				count ebpf.Count
 			}{{"to_backend", n.In}, {"from_backend", n.Out}} {
-				labels := []string{"service", service, "backend", backend, "direction", way.name}
-				add("weir_backend_packets_total", "Packets by backend; those from it only in mode nat.", true, float64(way.count.Packets), labels...)
-				add("weir_backend_bytes_total", "Bytes by backend.", true, float64(way.count.Bytes), labels...)
+				labels := []string{"service", service, "backend", backend, "direction", direction.name}
+				add("weir_backend_packets_total", "Packets by backend; those from it only in mode nat.", true, float64(direction.count.Packets), labels...)
+				add("weir_backend_bytes_total", "Bytes by backend.", true, float64(direction.count.Bytes), labels...)
 			}
 			add("weir_backend_flows_opened_total", "Flows by the backend they were given.", true, float64(n.Opened), "service", service, "backend", backend)
 		}

@@ -198,7 +198,7 @@ type talker struct {
 	reader *bufio.Reader
 	udp    bool
 	name   string // of the backend that answered first
-	said   atomic.Int64
+	sent   atomic.Int64
 }
 
 func newTalker(t *testing.T, host *netlab.Host, network, address string) *talker {
@@ -221,16 +221,16 @@ func newTalker(t *testing.T, host *netlab.Host, network, address string) *talker
 
 // say sends one line and wants it back from the same backend. UDP may lose some, and asks again.
 func (k *talker) say() error {
-	line := fmt.Sprintf("%d", k.said.Add(1))
-	patience := 20 * time.Second
+	line := fmt.Sprintf("%d", k.sent.Add(1))
+	timeout := 20 * time.Second
 	if k.udp {
-		patience = time.Second
+		timeout = time.Second
 	}
 	for range 20 {
 		if _, err := k.conn.Write([]byte(line + "\n")); err != nil {
 			return err
 		}
-		k.conn.SetReadDeadline(time.Now().Add(patience))
+		k.conn.SetReadDeadline(time.Now().Add(timeout))
 		for {
 			text, err := k.reader.ReadString('\n')
 			if errors.Is(err, os.ErrDeadlineExceeded) && k.udp {

@@ -78,7 +78,7 @@ type shown struct {
 	Queued *queuedService `json:"nfqueue,omitempty"`
 }
 
-func (s *shower) ask(ctx context.Context) (*lbStatus, error) {
+func (s *shower) query(ctx context.Context) (*lbStatus, error) {
 	status := new(lbStatus)
 	if err := s.client.Get(ctx, "/status", nil, status); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func named(services []control.ServiceStatus, name string) []control.ServiceStatu
 }
 
 func (s *shower) once(ctx context.Context) error {
-	status, err := s.ask(ctx)
+	status, err := s.query(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *shower) once(ctx context.Context) error {
 
 // next prints what changed since it printed before.
 func (s *shower) next(ctx context.Context) error {
-	status, err := s.ask(ctx)
+	status, err := s.query(ctx)
 	if err != nil {
 		return err
 	}

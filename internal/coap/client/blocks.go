@@ -16,8 +16,8 @@ const (
 	maxBody   = 1 << 20 // bytes
 )
 
-// follow does what the response asks for before it is whole: the request again with an Echo option, which proves our address
-// to the server (RFC 9175 section 2.3), and the requests for the blocks that follow (RFC 7959 section 2.4, GET only).
+// follow completes a response that is not whole. It repeats the request with an Echo option, which proves our address to the
+// server (RFC 9175 section 2.3), or requests the blocks that follow (RFC 7959 section 2.4, GET only).
 func (x *Exchange) follow(ctx context.Context, conn net.Conn, cfg RequestConfig) error {
 	var first message.Message
 	if err := message.Parse(x.Response, &first); err != nil {

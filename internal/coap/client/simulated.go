@@ -339,7 +339,7 @@ func (c *simulated) due() {
 	}
 }
 
-// goodbye tells the server that the session is over and counts a request that nobody answered.
+// goodbye sends close_notify to the server and counts a request that nobody answered.
 func (c *simulated) goodbye() {
 	if c.pending != 0 && c.w.b.drained.Load() {
 		c.w.stats.Lost++

@@ -19,8 +19,8 @@ type Handler interface {
 	Serve(s *Session, request *message.Message, reply *Reply, now time.Duration)
 }
 
-// Events tells what became of a message sent with Endpoint.Send; a client's half of an Endpoint.
-// Its methods may call Send for the same or another session.
+// Events receives the results of messages sent with Endpoint.Send; a client's half of an Endpoint. Its methods may call Send
+// for the same or another session.
 type Events interface {
 	// Response delivers the response to the request that id names, valid only during the call. rtt counts from the first
 	// transmission; retransmissions is how often the request was repeated.

@@ -300,7 +300,7 @@ func TestUnprovenSeparateResponses(t *testing.T) {
 		reply.Begin(message.Content).Payload([]byte("late"))
 	}
 	var sessions [20]Session
-	ask := func(i int) string {
+	newRequest := func(i int) string {
 		return show(t, r.Endpoint.Receive(&sessions[i], build(t, message.Con, message.POST, 1, "a"), r.out, 0))
 	}
 	for i := range 10 {
@@ -308,11 +308,11 @@ func TestUnprovenSeparateResponses(t *testing.T) {
 		if i >= 4 {
 			want = "ACK 2.05 mid=1 token=a late"
 		}
-		r.expect(ask(i), want)
+		r.expect(newRequest(i), want)
 	}
 	unproven = false
 	for i := 10; i < 14; i++ {
-		r.expect(ask(i), "ACK 0.00 mid=1")
+		r.expect(newRequest(i), "ACK 0.00 mid=1")
 	}
 	run(r, 300*time.Second)
 	if r.pendings.unproven != 0 || r.Pending() != 0 {
@@ -379,7 +379,7 @@ func TestProbe(t *testing.T) {
 		reply.Probe()
 		reply.Text(message.Content, "small")
 	}
-	ask := func(id uint16, now time.Duration) (probe []byte) {
+	newRequest := func(id uint16, now time.Duration) (probe []byte) {
 		r.outbox.sent = nil
 		r.expect(r.receive(build(t, message.Con, message.GET, id, "ab"), now), fmt.Sprintf("ACK 2.05 mid=%d token=ab small", id))
 		r.Tick(now)
@@ -391,8 +391,8 @@ func TestProbe(t *testing.T) {
 	previous, sequential := uint16(0), 0
 	for i := range uint16(20) {
 		now := time.Duration(i) * time.Second
-		probe := ask(i, now)
-		if len(probe) != 4 || probe[0] != 0x40 || probe[1] != 0 || ask(100+i, now) != nil {
+		probe := newRequest(i, now)
+		if len(probe) != 4 || probe[0] != 0x40 || probe[1] != 0 || newRequest(100+i, now) != nil {
 			t.Fatalf("probe %x, or two at a time", probe)
 		}
 		mid := uint16(probe[2])<<8 | uint16(probe[3])
@@ -418,18 +418,18 @@ func TestProbe(t *testing.T) {
 	// Without wrong answers in between they count up; a probe that gets lost is not repeated, and makes room for the next.
 	r.Tick(time.Hour)
 	for i := range uint16(3) {
-		probe := ask(200+i, time.Hour)
+		probe := newRequest(200+i, time.Hour)
 		r.receive(message.AppendEmpty(nil, message.Rst, uint16(probe[2])<<8|uint16(probe[3])), time.Hour)
 	}
 	if inRow != 4 {
 		t.Errorf("%d in a row", inRow)
 	}
-	if ask(300, time.Hour) == nil {
+	if newRequest(300, time.Hour) == nil {
 		t.Error("no probe")
 	}
 	r.outbox.sent = nil
 	run(r, 2*time.Hour)
-	if len(r.outbox.sent) != 0 || r.Pending() != 0 || ask(301, 2*time.Hour) == nil {
+	if len(r.outbox.sent) != 0 || r.Pending() != 0 || newRequest(301, 2*time.Hour) == nil {
 		t.Errorf("%d repetitions, %d pending", len(r.outbox.sent), r.Pending())
 	}
 }

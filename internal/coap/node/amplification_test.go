@@ -289,8 +289,9 @@ func TestAmplification(t *testing.T) {
 	}
 }
 
-// ask sends a request and follows it to its response as RFC 7252 has a client do, separate ones included.
-func (c *client) ask(q query, kind message.Type, code message.Code) message.Message {
+// exchangeRequest sends a request and follows it to its response as RFC 7252 requires of a client, separate responses
+// included.
+func (c *client) exchangeRequest(q query, kind message.Type, code message.Code) message.Message {
 	c.t.Helper()
 	c.mid++
 	queue := c.messages(c.send(c.seal(q.build(c.t, kind, code, c.mid, []byte(c.token))), c.at))
@@ -321,7 +322,7 @@ func (c *client) ask(q query, kind message.Type, code message.Code) message.Mess
 func (c *client) fetch(q query, kind message.Type, code message.Code, knowsEcho bool) (body []byte, requests int) {
 	c.t.Helper()
 	for requests = 1; requests < 1000; requests++ {
-		m := c.ask(q, kind, code)
+		m := c.exchangeRequest(q, kind, code)
 		q.echo = nil
 		if value, ok := m.Option(message.Echo); ok && m.Code == message.Unauthorized && knowsEcho {
 			q.echo = bytes.Clone(value)
@@ -393,7 +394,7 @@ func TestSeparateWithoutProof(t *testing.T) {
 	o := newOffline(t, false, nil)
 	c := o.client(false)
 	c.token = ""
-	if m := c.ask(query{path: "/separate", accept: -1, block: -1}, message.Con, message.GET); m.Type != message.Con || string(m.Payload) != "Type: 0 (CON)\nCode: 1 (GET)" {
+	if m := c.exchangeRequest(query{path: "/separate", accept: -1, block: -1}, message.Con, message.GET); m.Type != message.Con || string(m.Payload) != "Type: 0 (CON)\nCode: 1 (GET)" {
 		t.Errorf("%s %s %q", m.Type, m.Code, m.Payload)
 	}
 }
@@ -421,7 +422,7 @@ func TestEchoProvesTheAddress(t *testing.T) {
 		}
 		large := query{path: "/benchmark", queries: []string{"rlen=1024"}, accept: -1, block: -1}
 		c.deaf = true
-		full := func(q query) bool { return len(c.ask(q, message.Non, message.GET).Payload) == 1024 }
+		full := func(q query) bool { return len(c.exchangeRequest(q, message.Non, message.GET).Payload) == 1024 }
 		if full(large) {
 			t.Fatal("a full answer without proof")
 		}
@@ -477,7 +478,7 @@ func TestTrustedSources(t *testing.T) {
 	} {
 		c.at = netip.AddrPortFrom(netip.MustParseAddr(address), 7)
 		q := query{path: "/benchmark", queries: []string{"rlen=1024"}, accept: -1, block: -1}
-		if got := len(c.ask(q, message.Con, message.GET).Payload) == 1024; got != want {
+		if got := len(c.exchangeRequest(q, message.Con, message.GET).Payload) == 1024; got != want {
 			t.Errorf("%s: full answer %t", address, got)
 		}
 	}

@@ -98,7 +98,7 @@ func TestParseQueues(t *testing.T) {
 func TestDropsOfAnyQueue(t *testing.T) {
 	e := fake(t, map[string]string{"thread-self/net/netfilter/nfnetlink_queue": "    4  12345     3 2   512     7     0      100  1\n    5  12345     3 2   512     0     0      100  1\n"})
 	e.Config = Config{}
-	if f := one(t, e, (*examiner).drops); f.Level != Warn || f.Remedy != "weir lb run -c FILE --datapath nfqueue --queue 4:5 --queue-length 16384" || !strings.Contains(f.What, "dropped 7 packets beside 100") {
+	if f := one(t, e, (*examiner).drops); f.Level != Warn || f.Remedy != "weir lb run -c FILE --datapath nfqueue --queue 4:5 --queue-length 16384" || !strings.Contains(f.What, "dropped 7 packets and took 100") {
 		t.Errorf("%+v", f)
 	}
 	write(t, filepath.Join(e.proc, "thread-self/net/netfilter/nfnetlink_queue"), "    4  12345     3 2   512     0     0      0  1\n")

@@ -210,10 +210,10 @@ func (e *examiner) drops() error {
 	before := len(e.findings)
 	for _, q := range bound {
 		if q.dropped > 0 {
-			e.bad(Warn, e.runCommand(bound, " --queue-length 16384"), "queue %d was full: it dropped %d packets beside %d that it took; restart weir with a longer queue, or with more queues", q.number, q.dropped, q.numbered)
+			e.bad(Warn, e.runCommand(bound, " --queue-length 16384"), "queue %d was full: it dropped %d packets and took %d; restart weir with a longer queue, or with more queues", q.number, q.dropped, q.numbered)
 		}
 		if q.userDropped > 0 {
-			e.bad(Warn, e.runCommand(bound, " --receive-buffer 33554432"), "the socket of queue %d was full: %d packets were dropped beside %d that it took; restart weir with a larger buffer", q.number, q.userDropped, q.numbered)
+			e.bad(Warn, e.runCommand(bound, " --receive-buffer 33554432"), "the socket of queue %d was full: %d packets were dropped and %d taken; restart weir with a larger buffer", q.number, q.userDropped, q.numbered)
 		}
 	}
 	if e.silent(before) {

@@ -271,7 +271,7 @@ type client struct {
 	name string
 }
 
-// ask returns which backend answers.
+// requestBackend returns which backend answers.
 func (c *client) queryWorkers(t *testing.T, n int) string {
 	t.Helper()
 	b := make([]byte, 2000)
@@ -358,8 +358,8 @@ func TestRootNFQDisruption(t *testing.T) {
 			{"activated", worldSpec("conntrack: false", all...), func(_, to string) bool { return to == name }},
 		} {
 			ideal, needless := 0, 0
-			for way, n := range change(step.spec) {
-				if step.must(way[0], way[1]) {
+			for move, n := range change(step.spec) {
+				if step.must(move[0], move[1]) {
 					ideal += n
 				} else {
 					needless += n
@@ -375,9 +375,9 @@ func TestRootNFQDisruption(t *testing.T) {
 	if moved := change(worldSpec("", without(5)...)); len(moved) == 0 {
 		t.Error("no flow left a backend that was removed")
 	} else {
-		for way, n := range moved {
-			if way[0] != backendName(5) {
-				t.Errorf("with conntrack %d flows moved from %s to %s", n, way[0], way[1])
+		for move, n := range moved {
+			if move[0] != backendName(5) {
+				t.Errorf("with conntrack %d flows moved from %s to %s", n, move[0], move[1])
 			}
 		}
 	}

@@ -16,8 +16,8 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 func TestConsoleInfo(t *testing.T) {
 	f := start(t, udpnat.Config{}, 1)
-	f.client().ask("x")
-	f.client().ask("x")
+	f.client().exchange("x")
+	f.client().exchange("x")
 	want := "2 NAT entries, reverse address update disabled.\n1 destinations.\nDestination: " + f.backends[0].name + ", usage: 2"
 	for _, line := range []string{"", "info", "  INFO "} {
 		if got := f.do(line); got != want {
@@ -29,7 +29,7 @@ func TestConsoleInfo(t *testing.T) {
 func TestConsoleClear(t *testing.T) {
 	f := start(t, udpnat.Config{}, 1)
 	for range 10 {
-		f.client().ask("x")
+		f.client().exchange("x")
 	}
 	if got := f.do("clear 4"); got != "4 - NAT entries dropped." {
 		t.Fatal(got)
@@ -45,12 +45,12 @@ func TestConsoleClear(t *testing.T) {
 func TestConsoleReassign(t *testing.T) {
 	f := start(t, udpnat.Config{}, 1)
 	c := f.client()
-	c.ask("x")
+	c.exchange("x")
 	before := f.backends[0].lastFrom()
 	if got := f.do("reassign"); got != "1 - NAT entries reassigned." {
 		t.Fatal(got)
 	}
-	c.ask("x")
+	c.exchange("x")
 	if f.backends[0].lastFrom() == before {
 		t.Fatal("the outgoing address stayed")
 	}
@@ -62,12 +62,12 @@ func TestConsoleReassign(t *testing.T) {
 func TestConsoleAddRemoveDrain(t *testing.T) {
 	f := start(t, udpnat.Config{}, 1)
 	c := f.client()
-	c.ask("x")
+	c.exchange("x")
 	extra := newBackend(t, 7)
 	if got := f.do("add " + extra.name); got != "add destination "+extra.name+"." {
 		t.Fatal(got)
 	}
-	if got := c.ask("stays"); got != 0 {
+	if got := c.exchange("stays"); got != 0 {
 		t.Fatalf("adding moved a client to %d", got)
 	}
 	f.onBackend(7)
@@ -79,11 +79,11 @@ func TestConsoleAddRemoveDrain(t *testing.T) {
 	}
 
 	f.do("drain " + f.backends[0].name)
-	if got := c.ask("old ones stay"); got != 0 {
+	if got := c.exchange("old ones stay"); got != 0 {
 		t.Fatalf("draining moved a client to %d", got)
 	}
 	for range 20 {
-		if f.client().ask("new") != 7 {
+		if f.client().exchange("new") != 7 {
 			t.Fatal("a new client on a draining destination")
 		}
 	}
@@ -96,7 +96,7 @@ func TestConsoleAddRemoveDrain(t *testing.T) {
 	if got := f.do("remove " + f.backends[0].name); got != "remove destination "+f.backends[0].name+"." {
 		t.Fatal(got)
 	}
-	if got := c.ask("moved"); got != 7 {
+	if got := c.exchange("moved"); got != 7 {
 		t.Fatalf("removed destination %d answered", got)
 	}
 	if _, err := f.console.Execute(t.Context(), "remove "+extra.name); err == nil {
@@ -126,7 +126,7 @@ func TestConsoleErrorsAndHelp(t *testing.T) {
 	if got := f.do("entries"); got != "no NAT entries." {
 		t.Error(got)
 	}
-	f.client().ask("x")
+	f.client().exchange("x")
 	if got := f.do("entries 5"); !strings.Contains(got, f.backends[0].name) {
 		t.Error(got)
 	}
@@ -163,7 +163,7 @@ func TestConsoleServe(t *testing.T) {
 	if err := f.console.Serve(ctx, strings.NewReader("info\n"), &out); err == nil {
 		t.Fatal("served after the end")
 	}
-	f.client().ask("goes on")
+	f.client().exchange("goes on")
 }
 
 func TestConsoleComplete(t *testing.T) {

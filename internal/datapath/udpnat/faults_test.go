@@ -53,7 +53,7 @@ func TestLossBackward(t *testing.T) {
 	f.eventually("all replies are lost", func() bool { return f.counters().LostBackward == 10 })
 	c.nothing()
 	f.do("faults loss-backward=0")
-	c.ask("now")
+	c.exchange("now")
 	if f.backends[0].count() != 11 {
 		t.Fatal("backward loss dropped forward")
 	}
@@ -65,9 +65,9 @@ func TestSizeLimit(t *testing.T) {
 	c.send(make([]byte, 101))
 	c.send(make([]byte, 65507))
 	f.eventually("long ones are dropped", func() bool { return f.counters().TooLong == 2 })
-	c.ask(strings.Repeat("x", 100))
+	c.exchange(strings.Repeat("x", 100))
 	f.do("faults size-percent=0")
-	c.ask(strings.Repeat("x", 101))
+	c.exchange(strings.Repeat("x", 101))
 	f.do("faults size-percent=50 seed=3")
 	before := f.counters().TooLong
 	for range 60 {
@@ -87,7 +87,7 @@ func TestTruncation(t *testing.T) {
 	if err != nil || string(got[1:]) != "0123456789" {
 		t.Fatalf("got %q, %v", got, err)
 	}
-	c.ask("0123456789")
+	c.exchange("0123456789")
 	if s := f.counters(); s.Truncated != 1 {
 		t.Fatalf("counters %+v", s)
 	}
@@ -102,7 +102,7 @@ func TestReordering(t *testing.T) {
 		t.Fatal("held datagrams arrived")
 	}
 	f.do("faults reorder=0") // what is held stays held
-	c.ask("overtakes")
+	c.exchange("overtakes")
 	f.advance(time.Minute / 2)
 	f.eventually("late ones arrive", func() bool { return f.backends[0].count() == 4 })
 	got := f.backends[0].payloads()
@@ -147,9 +147,9 @@ func TestDTLSFilter(t *testing.T) {
 	}
 	f.eventually("all are filtered", func() bool { return f.counters().Filtered == dropped })
 	for _, kind := range []byte{20, 21, 22, 23, 25} {
-		c.ask(string(record(kind, 0xfe, 0xfd, 14)))
+		c.exchange(string(record(kind, 0xfe, 0xfd, 14)))
 	}
-	c.ask(string(record(22, 0xfe, 0xff, 300)))
+	c.exchange(string(record(22, 0xfe, 0xff, 300)))
 	if f.backends[0].count() != 6 {
 		t.Fatalf("%d records passed", f.backends[0].count())
 	}

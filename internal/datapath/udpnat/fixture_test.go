@@ -23,7 +23,7 @@ import (
 // testTimeout bounds waits that end at once unless something is broken.
 const testTimeout = 15 * time.Second
 
-// intent is the control loop's twin: what the console changes, compiled and applied at once.
+// intent replaces the control loop: it compiles and applies what the console changes at once.
 type intent struct {
 	datapath *udpnat.Datapath
 
@@ -319,9 +319,9 @@ func (c *client) nothing() {
 	}
 }
 
-// ask sends and returns the number of the backend that answered with the same bytes. The kernel may drop a datagram where
+// exchange sends and returns the number of the backend that answered with the same bytes. The kernel may drop a datagram where
 // others flood the machine: then it asks again, as any client would.
-func (c *client) ask(payload string) int {
+func (c *client) exchange(payload string) int {
 	c.t.Helper()
 	got, err := c.retry([]byte(payload))
 	if err != nil {

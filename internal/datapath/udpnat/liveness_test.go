@@ -17,7 +17,7 @@ func (f *fixture) onBackend(i int) *client {
 	f.t.Helper()
 	for range 200 {
 		c := f.client()
-		if c.ask("where") == i {
+		if c.exchange("where") == i {
 			return c
 		}
 	}
@@ -55,12 +55,12 @@ func TestSilentBackendIsLeft(t *testing.T) {
 	f.advance(200 * time.Millisecond)
 	f.eventually("stale", func() bool { return f.state(f.backends[0]) == udpnat.Stale })
 	f.eventually("out of the snapshot", func() bool { return f.do("info") != "" && f.datapath.Stats().Generation == 2 })
-	if got := c.ask("anyone"); got != 1 {
+	if got := c.exchange("anyone"); got != 1 {
 		t.Fatalf("backend %d answered", got)
 	}
-	stays.ask("undisturbed")
+	stays.exchange("undisturbed")
 	for range 20 {
-		if f.client().ask("new") != 1 {
+		if f.client().exchange("new") != 1 {
 			t.Fatal("a new client got to the stale one")
 		}
 	}
@@ -84,7 +84,7 @@ func TestFewUnansweredWaitLonger(t *testing.T) {
 		t.Fatal("stale after one datagram and 14 s")
 	}
 	f.backends[0].mute.Store(false)
-	c.ask("stops the clock")
+	c.exchange("stops the clock")
 	f.advance(14 * time.Second)
 	f.backends[0].mute.Store(true)
 	f.unanswered(c, f.backends[0], 1)
@@ -101,7 +101,7 @@ func TestStaleIsProbedAndRevived(t *testing.T) {
 	f.advance(3 * time.Second)
 	f.eventually("stale", func() bool { return f.state(dead) == udpnat.Stale })
 	f.eventually("applied", func() bool { return f.datapath.Stats().Generation == 2 })
-	c.ask("moved")
+	c.exchange("moved")
 
 	f.advance(15 * time.Second)
 	f.eventually("probing", func() bool { return f.state(dead) == udpnat.Probing })
@@ -109,12 +109,12 @@ func TestStaleIsProbedAndRevived(t *testing.T) {
 	probe := f.client()
 	probe.send([]byte("the next new flow tries it"))
 	f.eventually("pending", func() bool { return f.state(dead) == udpnat.Pending && dead.count() == before+1 })
-	if f.client().ask("others do not") != 1 || c.ask("old ones do not") != 1 {
+	if f.client().exchange("others do not") != 1 || c.exchange("old ones do not") != 1 {
 		t.Fatal("sent to a pending backend")
 	}
 	f.advance(3 * time.Second)
 	f.eventually("silent, stale again", func() bool { return f.state(dead) == udpnat.Stale })
-	if probe.ask("the probing client is let go") != 1 {
+	if probe.exchange("the probing client is let go") != 1 {
 		t.Fatal("black-holed")
 	}
 
@@ -122,16 +122,16 @@ func TestStaleIsProbedAndRevived(t *testing.T) {
 	f.eventually("probing", func() bool { return f.state(dead) == udpnat.Probing })
 	dead.mute.Store(false)
 	second := f.client()
-	if second.ask("it answers") != 0 {
+	if second.exchange("it answers") != 0 {
 		t.Fatal("not tried")
 	}
 	f.eventually("active", func() bool { return f.state(dead) == udpnat.Active })
 	f.eventually("back in the snapshot", func() bool { return f.datapath.Stats().Generation == 3 })
-	if second.ask("and keeps the client") != 0 {
+	if second.exchange("and keeps the client") != 0 {
 		t.Fatal("the reviving flow moved")
 	}
 	f.onBackend(0)
-	if c.ask("those that moved stay") != 1 {
+	if c.exchange("those that moved stay") != 1 {
 		t.Fatal("moved back")
 	}
 }
@@ -194,7 +194,7 @@ func TestJunkTakesNoBackendDown(t *testing.T) {
 		t.Fatalf("%d of %d", answers, len(junk))
 	}
 	f.backends[0].mute.Store(false)
-	if first.ask("undisturbed") != 0 {
+	if first.exchange("undisturbed") != 0 {
 		t.Fatal("an old client moved")
 	}
 }
@@ -202,13 +202,13 @@ func TestJunkTakesNoBackendDown(t *testing.T) {
 func TestLastBackendStays(t *testing.T) {
 	f := start(t, udpnat.Config{Workers: 1}, 1)
 	c := f.client()
-	c.ask("x")
+	c.exchange("x")
 	f.backends[0].mute.Store(true)
 	f.unanswered(c, f.backends[0], 5)
 	f.advance(time.Hour)
 	f.advance(20 * time.Second)
 	f.backends[0].mute.Store(false)
-	c.ask("still there")
+	c.exchange("still there")
 	if f.state(f.backends[0]) != udpnat.Active || f.counters().BackendTimeouts != 0 {
 		t.Fatal("the last one turned stale")
 	}
@@ -223,7 +223,7 @@ func (f *fixture) silence(i int) {
 	f.unanswered(c, b, 3)
 	f.advance(3 * time.Second)
 	f.eventually("out of the snapshot", func() bool { return f.datapath.Stats().Generation == generation+1 })
-	c.ask("moved")
+	c.exchange("moved")
 }
 
 // with changes the spec in force.
@@ -247,11 +247,11 @@ func TestNewAddressIsNotStale(t *testing.T) {
 		name := s.Services[0].Backends[0].Name
 		s.Services[0].Backends[0] = udpnat.BackendSpec(name, moved.addr)
 	})
-	f.eventually("the new address is in use", func() bool { return f.client().ask("new") == 2 })
+	f.eventually("the new address is in use", func() bool { return f.client().exchange("new") == 2 })
 	f.advance(16 * time.Second)
 	f.advance(time.Second)
 	for range 20 {
-		f.client().ask("nobody tries the old address")
+		f.client().exchange("nobody tries the old address")
 	}
 }
 
@@ -328,7 +328,7 @@ func TestUnreachableBackendIsLeft(t *testing.T) {
 			return f.datapath.Stats().Generation == 2
 		})
 		for range 20 {
-			f.client().ask("all go to the other one")
+			f.client().exchange("all go to the other one")
 		}
 		f.advance(16 * time.Second)
 		probing := func(b udpnat.Backend) bool { return b.Name == "nowhere" && b.State == udpnat.Probing }
@@ -336,7 +336,7 @@ func TestUnreachableBackendIsLeft(t *testing.T) {
 		f.client().send([]byte("it is tried again, once"))
 		f.eventually("tried", func() bool { return !slices.ContainsFunc(f.datapath.Stats().Backends, probing) })
 		for range 20 {
-			f.client().ask("but is no hole")
+			f.client().exchange("but is no hole")
 		}
 	}
 }
@@ -355,7 +355,7 @@ func TestRepliesKeepTheFlow(t *testing.T) {
 			t.Fatalf("got %q, %v", got, err)
 		}
 	}
-	if got := c.ask("still yours?"); got != 0 {
+	if got := c.exchange("still yours?"); got != 0 {
 		t.Fatalf("backend %d has the flow now", got)
 	}
 }
@@ -368,7 +368,7 @@ func TestWatchOff(t *testing.T) {
 	f.advance(20 * time.Second)
 	f.advance(5 * time.Second)
 	f.backends[0].mute.Store(false)
-	if c.ask("x") != 0 {
+	if c.exchange("x") != 0 {
 		t.Fatal("moved")
 	}
 }
@@ -382,7 +382,7 @@ func TestRebalance(t *testing.T) {
 	}
 	clients = append(clients, f.onBackend(0))
 	for _, c := range clients {
-		c.ask("x")
+		c.exchange("x")
 	}
 	dead := f.backends[0]
 	dead.mute.Store(true)
@@ -390,7 +390,7 @@ func TestRebalance(t *testing.T) {
 	f.advance(3 * time.Second)
 	f.eventually("stale", func() bool { return f.datapath.Stats().Generation == 2 })
 	for _, c := range clients {
-		if c.ask("all on one") != 1 {
+		if c.exchange("all on one") != 1 {
 			t.Fatal("not moved")
 		}
 	}
@@ -401,7 +401,7 @@ func TestRebalance(t *testing.T) {
 	}
 	moved := 0
 	for _, c := range clients {
-		moved += 1 - c.ask("where")
+		moved += 1 - c.exchange("where")
 	}
 	if moved < 5 || moved > 36 {
 		t.Fatalf("%d of %d clients on the backend that is back", moved, len(clients))

@@ -23,7 +23,7 @@ func TestDatagramsPassWhole(t *testing.T) {
 	f := start(t, udpnat.Config{}, 1)
 	c := f.client()
 	for _, size := range []int{0, 1, 2048, 2049, 9000, 65506} {
-		c.ask(string(bytes.Repeat([]byte{'x'}, size)))
+		c.exchange(string(bytes.Repeat([]byte{'x'}, size)))
 	}
 	longest := bytes.Repeat([]byte{'y'}, 65507)
 	c.send(longest)
@@ -36,14 +36,14 @@ func TestDatagramsPassWhole(t *testing.T) {
 func TestEntryIsAnAddress(t *testing.T) {
 	f := start(t, udpnat.Config{}, 1)
 	a, b := f.client(), f.client()
-	a.ask("a")
+	a.exchange("a")
 	first := f.backends[0].lastFrom()
-	b.ask("b")
+	b.exchange("b")
 	if f.backends[0].lastFrom() == first {
 		t.Fatal("two clients share an address")
 	}
 	for i := range 5 {
-		a.ask(text(i))
+		a.exchange(text(i))
 		if f.backends[0].lastFrom() != first {
 			t.Fatal("the address changed")
 		}
@@ -64,7 +64,7 @@ func TestEntryIsAnAddress(t *testing.T) {
 	if got := f.do("clear"); got != "2 - NAT entries dropped." {
 		t.Fatalf("clear said %q", got)
 	}
-	a.ask("again")
+	a.exchange("again")
 	if f.backends[0].lastFrom() == first {
 		t.Fatal("the address outlived the entry")
 	}
@@ -77,8 +77,8 @@ func TestWildcardAndIPv6(t *testing.T) {
 	})
 	for _, host := range []string{"127.0.0.1", "127.0.0.9", "::1"} {
 		c := newClient(t, netip.AddrPortFrom(netip.MustParseAddr(host), port)) // hears only the address it asked
-		c.ask("from " + host)
-		c.ask("again " + host)
+		c.exchange("from " + host)
+		c.exchange("again " + host)
 	}
 	if n := f.datapath.Stats().Entries; n != 3 {
 		t.Fatalf("%d entries, want 3", n)
@@ -99,8 +99,8 @@ func TestStrangersAreHarmless(t *testing.T) {
 		t.Run(mode.name, func(t *testing.T) {
 			f := start(t, mode.config, 2)
 			a, b := f.client(), f.client()
-			a.ask("a secret of client a")
-			b.ask("b")
+			a.exchange("a secret of client a")
+			b.exchange("b")
 			stranger, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 			if err != nil {
 				t.Fatal(err)
@@ -116,8 +116,8 @@ func TestStrangersAreHarmless(t *testing.T) {
 				f.eventually("strays counted", func() bool { return f.counters().WrongRouted == 2*strays })
 			}
 			for i := range 5 {
-				a.ask("a" + text(i)) // ask fails on any other byte than its own
-				b.ask("b" + text(i))
+				a.exchange("a" + text(i)) // ask fails on any other byte than its own
+				b.exchange("b" + text(i))
 			}
 			a.nothing()
 			b.nothing()
@@ -136,17 +136,17 @@ func replyFromOther(from, of *backend, payload string) {
 func TestReverseUpdate(t *testing.T) {
 	f := start(t, udpnat.Config{Workers: 1}, 2)
 	c := f.client()
-	owner := c.ask("who")
+	owner := c.exchange("who")
 	other := 1 - owner
 	replyFromOther(f.backends[other], f.backends[owner], "early") // off: reaches nobody
-	if got := c.ask("still"); got != owner {
+	if got := c.exchange("still"); got != owner {
 		t.Fatalf("moved to %d while off", got)
 	}
 	if got := f.do("reverse on"); got != "reverse address update enabled." {
 		t.Fatal(got)
 	}
 	before := f.backends[owner].lastFrom()
-	if got := c.ask("still"); got != owner {
+	if got := c.exchange("still"); got != owner {
 		t.Fatalf("moved to %d by the switch", got)
 	}
 	if f.backends[owner].lastFrom() != before {
@@ -157,7 +157,7 @@ func TestReverseUpdate(t *testing.T) {
 	if err != nil || string(got) != "from the other" {
 		t.Fatalf("got %q, %v", got, err)
 	}
-	if got := c.ask("now"); got != other {
+	if got := c.exchange("now"); got != other {
 		t.Fatalf("asked %d, want the one that answered", got)
 	}
 	if s := f.counters(); s.WrongRouted != 1 || s.Moved != 1 {
@@ -171,7 +171,7 @@ func TestReverseUpdate(t *testing.T) {
 	f.eventually("counted", func() bool { return f.counters().WrongRouted == 2 })
 	c.nothing()
 	f.do("reverse off")
-	if got := c.ask("off"); got != other {
+	if got := c.exchange("off"); got != other {
 		t.Fatalf("asked %d after switching off", got)
 	}
 }
@@ -179,10 +179,10 @@ func TestReverseUpdate(t *testing.T) {
 func TestEntryTimeout(t *testing.T) {
 	f := start(t, udpnat.Config{Workers: 1}, 1)
 	idle, busy := f.client(), f.client()
-	idle.ask("x")
-	busy.ask("y")
+	idle.exchange("x")
+	busy.exchange("y")
 	f.advance(20 * time.Second)
-	busy.ask("y")
+	busy.exchange("y")
 	f.advance(15 * time.Second)
 	f.eventually("the idle entry times out", func() bool { return f.datapath.Stats().Entries == 1 })
 	if s := f.counters(); s.Expired != 1 {
@@ -191,12 +191,12 @@ func TestEntryTimeout(t *testing.T) {
 	if e := f.datapath.Entries(2); e[0].Client.Port() != uint16(busy.conn.LocalAddr().(*net.UDPAddr).Port) {
 		t.Fatal("the wrong one timed out")
 	}
-	idle.ask("back")
+	idle.exchange("back")
 }
 
 func TestEntryTimeoutNever(t *testing.T) {
 	f := start(t, udpnat.Config{Workers: 1}, 1, func(s *lb.Spec) { s.Services[0].Timeouts.UDP = lb.Timeout(lb.Never) })
-	f.client().ask("x")
+	f.client().exchange("x")
 	f.advance(1000 * time.Hour)
 	f.advance(time.Hour)
 	if s := f.datapath.Stats(); s.Entries != 1 {
@@ -209,14 +209,14 @@ func TestEntryLimit(t *testing.T) {
 	var kept []*client
 	for range 3 {
 		c := f.client()
-		c.ask("x")
+		c.exchange("x")
 		kept = append(kept, c)
 	}
 	if s := f.datapath.Stats(); s.Proven != 2 || s.Entries != 3 {
 		t.Fatalf("%d of %d entries are proven; one of three shall be in reserve", s.Proven, s.Entries)
 	}
 	for i := range 20 {
-		f.client().ask(text(i)) // in the place of the one before
+		f.client().exchange(text(i)) // in the place of the one before
 	}
 	if s := f.datapath.Stats(); s.Proven != 2 || s.Entries > 3+2 || s.Counters.Evicted < 16 || s.Counters.EntriesFull != 0 {
 		t.Fatalf("%+v", s)
@@ -224,7 +224,7 @@ func TestEntryLimit(t *testing.T) {
 	moved := 0
 	for _, c := range kept {
 		before := f.counters().Opened
-		c.ask("still")
+		c.exchange("still")
 		moved += int(f.counters().Opened - before)
 	}
 	if moved > 1 {
@@ -236,16 +236,16 @@ func TestEntryLimit(t *testing.T) {
 func TestEntryLimitOfOne(t *testing.T) {
 	f := start(t, udpnat.Config{MaxEntries: 1, Workers: 1}, 1)
 	kept, late := f.client(), f.client()
-	kept.ask("x")
+	kept.exchange("x")
 	late.send([]byte("no room"))
 	f.eventually("the second is dropped", func() bool { return f.counters().EntriesFull == 1 })
 	late.nothing()
-	kept.ask("still")
+	kept.exchange("still")
 	if r := f.datapath.Stats().Reasons["flow_table_full"]; r != 1 {
 		t.Fatalf("reason counted %d times", r)
 	}
 	f.do("clear 1")
-	late.ask("now")
+	late.exchange("now")
 }
 
 // Where one worker has nothing to evict, it goes beyond the bound by one, and the other worker evicts for it.
@@ -258,7 +258,7 @@ func TestWorkersShareTheBound(t *testing.T) {
 	f.eventually("the flood is steered", func() bool { return f.counters().Received == 40 })
 	f.backends[0].mute.Store(false)
 	for i := range 30 {
-		f.client().ask(text(i))
+		f.client().exchange(text(i))
 	}
 	if s := f.datapath.Stats(); s.Entries > 8+2 || s.Proven > 7 || s.Counters.EntriesFull != 0 {
 		t.Errorf("%+v", s)
@@ -274,7 +274,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 	old.send([]byte("old"))
 	f.eventually("the backend has it", func() bool { return f.backends[0].count() == 1 })
 	f.backends[0].mute.Store(false)
-	busy.ask("busy")
+	busy.exchange("busy")
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -298,23 +298,23 @@ func TestDescriptorsRunOut(t *testing.T) {
 		}
 		hoard = append(hoard, file)
 	}
-	late.ask("late") // in the place of the old one
+	late.exchange("late") // in the place of the old one
 	if s := f.counters(); s.Evicted != 1 || s.Exhausted != 1 {
 		t.Fatalf("counters %+v", s)
 	}
-	later.ask("later") // in the place of the late one: of two places one is in reserve
+	later.exchange("later") // in the place of the late one: of two places one is in reserve
 	if s := f.counters(); s.Evicted != 2 || s.Exhausted != 2 || s.SendErrors != 0 {
 		t.Fatalf("counters %+v", s)
 	}
 	opened := f.counters().Opened
-	busy.ask("the busy one goes on")
+	busy.exchange("the busy one goes on")
 	if f.counters().Opened != opened {
 		t.Fatal("the entry that was answered gave way")
 	}
 	hoard[0].Close()
 	hoard = hoard[1:]
-	late.ask("now")
-	busy.ask("still")
+	late.exchange("now")
+	busy.exchange("still")
 }
 
 // A thousand clients at once: each gets its own bytes back, all backends take part, no client changes backend.
@@ -360,9 +360,9 @@ func TestThousandClients(t *testing.T) {
 
 func TestAffinitySource(t *testing.T) {
 	f := start(t, udpnat.Config{}, 5, func(s *lb.Spec) { a := lb.BySource; s.Services[0].Affinity = &a })
-	want := f.client().ask("x")
+	want := f.client().exchange("x")
 	for range 20 {
-		if got := f.client().ask("x"); got != want {
+		if got := f.client().exchange("x"); got != want {
 			t.Fatalf("one address went to %d and %d", want, got)
 		}
 	}
@@ -384,10 +384,10 @@ func TestAffinityCID(t *testing.T) {
 	for i := range 12 {
 		node := i % 3
 		record := []byte{25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, byte(i), byte(node + 1), 1, 2, 3, 4, 5, 0, 3, 7, 7, 7}
-		if got := c.ask(string(record)); got != node {
+		if got := c.exchange(string(record)); got != node {
 			t.Fatalf("node id %d went to backend %d", node+1, got)
 		}
-		if got := f.client().ask(string(record)); got != node {
+		if got := f.client().exchange(string(record)); got != node {
 			t.Fatalf("from a new address: node id %d went to backend %d", node+1, got)
 		}
 	}
@@ -397,7 +397,7 @@ func TestAffinityCID(t *testing.T) {
 func TestRandomDatagrams(t *testing.T) {
 	f := start(t, udpnat.Config{MaxEntries: 50, Reverse: true}, 2)
 	c := f.client()
-	c.ask("before")
+	c.exchange("before")
 	rng := rand.New(rand.NewPCG(1, 2))
 	entries := f.datapath.Entries(1)
 	strangers := make([]*net.UDPConn, 60)
@@ -439,7 +439,7 @@ func TestRandomDatagrams(t *testing.T) {
 func TestApply(t *testing.T) {
 	f := start(t, udpnat.Config{}, 1)
 	c := f.client()
-	c.ask("x")
+	c.exchange("x")
 	second := netlabtest.UDPAddress(t)
 	spec, _ := f.intent.Spec()
 	spec.Services = []lb.ServiceSpec{spec.Services[0]}
@@ -448,8 +448,8 @@ func TestApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newClient(t, second)
-	d.ask("second VIP")
-	c.ask("the first goes on")
+	d.exchange("second VIP")
+	c.exchange("the first goes on")
 	if n := f.counters().Opened; n != 2 {
 		t.Fatalf("%d entries opened, want 2: an apply must keep entries", n)
 	}
@@ -466,8 +466,8 @@ func TestApply(t *testing.T) {
 	if err := f.intent.SetSpec(bad); err == nil {
 		t.Fatal("took a port in use")
 	}
-	c.ask("the last good one stays")
-	d.ask("the last good one stays")
+	c.exchange("the last good one stays")
+	d.exchange("the last good one stays")
 
 	spec.Services[0].VIPs = udpnat.ListenSpec(second)
 	if err := f.intent.SetSpec(spec); err != nil {
@@ -476,7 +476,7 @@ func TestApply(t *testing.T) {
 	if s := f.datapath.Stats(); s.Entries != 1 || len(s.Listeners) != 1 || s.Listeners[0] != second {
 		t.Fatalf("%d entries, listeners %v", s.Entries, s.Listeners)
 	}
-	d.ask("the kept VIP goes on")
+	d.exchange("the kept VIP goes on")
 }
 
 func TestRunAndCloseInOrder(t *testing.T) {

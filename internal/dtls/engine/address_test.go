@@ -298,24 +298,24 @@ func TestPlainPeersProveTheirAddress(t *testing.T) {
 		c.Plain = true
 		c.NewHandler = func(*Worker) Handler { return &mirror{repeat: 4} }
 	})
-	ask := func(from netip.AddrPort) int { return len(x.in([]byte("hello"), from)) }
-	if ask(netip.MustParseAddrPort("127.0.0.1:1")) != 1 || ask(netip.MustParseAddrPort("[::ffff:127.0.0.1]:1")) != 1 || ask(netip.MustParseAddrPort("[::1]:1")) != 1 {
+	roundTrip := func(from netip.AddrPort) int { return len(x.in([]byte("hello"), from)) }
+	if roundTrip(netip.MustParseAddrPort("127.0.0.1:1")) != 1 || roundTrip(netip.MustParseAddrPort("[::ffff:127.0.0.1]:1")) != 1 || roundTrip(netip.MustParseAddrPort("[::1]:1")) != 1 {
 		t.Error("loopback is limited")
 	}
 	for _, want := range []int{0, 1, 1, 1, 0} { // four times 5 bytes, of credits of 15
-		if got := ask(addr(1)); got != want {
+		if got := roundTrip(addr(1)); got != want {
 			t.Fatalf("%d answers, want %d", got, want)
 		}
 	}
 	p := x.w.peers.byAddress[addr(1)]
 	x.w.Validate(p)
 	for range 5 {
-		if ask(addr(1)) != 1 {
+		if roundTrip(addr(1)) != 1 {
 			t.Fatal("limited once proven")
 		}
 	}
 	x.w.now += provenLife
-	if ask(addr(1)) != 0 || p.Proven() {
+	if roundTrip(addr(1)) != 0 || p.Proven() {
 		t.Error("the proof does not expire")
 	}
 }

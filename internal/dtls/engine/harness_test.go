@@ -197,8 +197,9 @@ func tryDial(e *engine.Engine, conn net.PacketConn, opts ...dtls.ClientOption) (
 	return c, c.HandshakeContext(ctx)
 }
 
-// ask sends a request and wants it back. The kernel may drop a datagram where others flood the machine: then it asks again.
-func ask(t *testing.T, c net.Conn, request []byte) {
+// roundTrip sends a request and expects it back. The kernel may drop a datagram while others flood the machine, so it sends
+// the request again.
+func roundTrip(t *testing.T, c net.Conn, request []byte) {
 	t.Helper()
 	b := make([]byte, 32768)
 	read := func(timeout time.Duration) (int, error) {

@@ -32,9 +32,9 @@ func TestPionClients(t *testing.T) {
 					}
 					c := dial(t, e, newRoaming(t), opts...)
 					for _, n := range []int{1, 16, 100, 1200, 8000} {
-						ask(t, c, bytes.Repeat([]byte{byte(n)}, n))
+						roundTrip(t, c, bytes.Repeat([]byte{byte(n)}, n))
 					}
-					ask(t, c, []byte("info"))
+					roundTrip(t, c, []byte("info"))
 					i := h.last(t)
 					wantRead, wantWrite := serverCID, max(clientCID, 0)
 					if clientCID < 0 || serverCID == 0 {
@@ -60,11 +60,11 @@ func TestAddressChange(t *testing.T) {
 	e, h := serve(t, engine.Config{Workers: 2, CIDs: engine.ByteOwnerCIDs(6, 1)})
 	conn := newRoaming(t)
 	c := dial(t, e, conn, dtls.WithConnectionIDGenerator(dtls.OnlySendCIDGenerator()))
-	ask(t, c, []byte("before"))
+	roundTrip(t, c, []byte("before"))
 	for i := range 20 {
 		conn.rebind(t)
-		ask(t, c, fmt.Appendf(nil, "after change %d", i))
-		ask(t, c, []byte("info"))
+		roundTrip(t, c, fmt.Appendf(nil, "after change %d", i))
+		roundTrip(t, c, []byte("info"))
 		if got, want := h.last(t).Addr.Port(), conn.LocalAddr().(*net.UDPAddr).Port; int(got) != want {
 			t.Fatalf("the session is at port %d, the client at %d", got, want)
 		}
@@ -81,7 +81,7 @@ func TestNewHandshakeFromTheSameAddress(t *testing.T) {
 			opts = append(opts, dtls.WithConnectionIDGenerator(dtls.OnlySendCIDGenerator()))
 		}
 		first := dial(t, e, conn, opts...)
-		ask(t, first, []byte("first"))
+		roundTrip(t, first, []byte("first"))
 		// The client reboots: no close_notify arrives.
 		conn.mu.Lock()
 		conn.drop = func([]byte) bool { return true }
@@ -89,7 +89,7 @@ func TestNewHandshakeFromTheSameAddress(t *testing.T) {
 		conn.mu.Unlock()
 		first.Close()
 		second := dial(t, e, roamingAt(t, address), opts...)
-		ask(t, second, []byte("second"))
+		roundTrip(t, second, []byte("second"))
 		if cids == nil {
 			stats(t, e, "the first session is replaced", func(s engine.Stats) bool { return s.Replaced == 1 && s.Sessions == 1 })
 			h.mu.Lock()
@@ -104,7 +104,7 @@ func TestNewHandshakeFromTheSameAddress(t *testing.T) {
 func TestCloseNotifyEndsTheSession(t *testing.T) {
 	e, h := serve(t, engine.Config{Workers: 1, CIDs: engine.ByteOwnerCIDs(6, 1)})
 	c := dial(t, e, newRoaming(t))
-	ask(t, c, []byte("x"))
+	roundTrip(t, c, []byte("x"))
 	c.Close()
 	stats(t, e, "no session", func(s engine.Stats) bool { return s.Sessions == 0 && s.Alerts == 1 })
 	h.mu.Lock()
@@ -147,9 +147,9 @@ func TestPlain(t *testing.T) {
 	}
 	defer c.Close()
 	for _, n := range []int{1, 1000, 16000} {
-		ask(t, c, bytes.Repeat([]byte{1}, n))
+		roundTrip(t, c, bytes.Repeat([]byte{1}, n))
 	}
-	ask(t, c, []byte("info"))
+	roundTrip(t, c, []byte("info"))
 	if i := h.last(t); i.Secure || int(i.Addr.Port()) != c.LocalAddr().(*net.UDPAddr).Port {
 		t.Fatalf("info %+v", i)
 	}

@@ -146,7 +146,7 @@ func (l *Layout) Validate() error {
 		return errors.New("the length in the first byte overlaps other bits")
 	}
 	if l.Mask == MaskSipHash && 8*l.Length-l.OwnerBits-l.RotationBits < 32 {
-		return errors.New("masking needs at least 32 random bits beside the owner id")
+		return errors.New("masking needs at least 32 random bits in addition to the owner id")
 	}
 	return nil
 }

@@ -7,8 +7,8 @@
 // time in which the flood renews all unproven entries, which is far longer than one round trip.
 //
 // An [Order] holds the entries of one table that may be evicted, by the number of their slot and by who is accountable for
-// them: a source address ([Source]) or an identity. The table adds an entry when it is made, removes it when it ends or
-// has proven itself, and asks First when it is full:
+// them: a source address ([Source]) or an identity. The table adds an entry when it is made, removes it when it ends or has
+// proven itself, and calls First when it is full:
 //
 //	if table.full() {
 //		slot, ok := order.First()

@@ -74,8 +74,8 @@ type fragment[V comparable] struct {
 type FragmentCounters struct {
 	Entries, Held     int    // datagrams known; fragments that wait
 	Inserts           uint64 // datagrams entered
-	Lookups           uint64 // fragments asked about
-	Waited            uint64 // fragments that were told to wait
+	Lookups           uint64 // look-ups of fragments
+	Waited            uint64 // fragments for which the result was FragmentWait
 	Refused, Poisoned uint64 // datagrams refused because the table was full; fragments that could not be held
 	Collisions        uint64 // first fragments of a known datagram with another value
 	Expired           uint64 // datagrams forgotten

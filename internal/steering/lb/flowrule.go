@@ -61,7 +61,7 @@ func (r *FlowRule) takes(class Class, promiscuousPing bool) bool {
 	return len(r.Protocols) == 0 || slices.ContainsFunc(r.Protocols, func(p uint8) bool { return ClassOf(p) == class })
 }
 
-// String writes the rule for people: its name, priority and what it asks for.
+// String writes the rule for people: its name, priority and what it matches.
 func (r *FlowRule) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s priority %d:", r.Name, r.Priority)

@@ -324,8 +324,8 @@ func TestWarningsOfRules(t *testing.T) {
 	other.Destinations = append(other.Destinations, prefix("192.0.2.2"))
 	spec := Spec{HashKey: &HexKey{}, Services: []ServiceSpec{flowService([]FlowSpec{web("a", 0), other, web("b", 0)}), flowService([]FlowSpec{web("c", 1)})}}
 	got := strings.Join(spec.Warnings(), "\n")
-	want := "services[0].flows[2] asks for what services[0].flows[0] takes already: it never wins\n" +
-		"services[1].flows[0] takes all that services[0].flows[0] asks for: that one never wins"
+	want := "services[0].flows[2] matches only what services[0].flows[0] matches already: it never wins\n" +
+		"services[1].flows[0] matches everything that services[0].flows[0] matches: the latter never wins"
 	if got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

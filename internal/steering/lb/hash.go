@@ -51,7 +51,7 @@ func (c *compiler) hash(path string, spec *ServiceSpec, service *Service) error 
 		service.Stateless, service.SCTPHash = true, SCTPPorts
 		switch {
 		case service.Mode == NAT:
-			return wrong(path+".mode", "write mode: mark, or another hash", "nfqlb's hash is for marks; mode nat has no twin there")
+			return wrong(path+".mode", "write mode: mark, or another hash", "nfqlb's hash is for mode mark; nfqlb has no mode nat")
 		case spec.Affinity != nil && *spec.Affinity == BySource:
 			return wrong(path+".affinity", "write affinity: flow, or another hash", "nfqlb hashes whole flows")
 		}
@@ -60,7 +60,7 @@ func (c *compiler) hash(path string, spec *ServiceSpec, service *Service) error 
 		service.SCTPHash = spec.SCTPHash
 		switch {
 		case spec.SCTPHash == SCTPPorts && service.Mode == NAT:
-			return wrong(path+".sctp_hash", "remove it", "mode nat tells associations apart by their addresses")
+			return wrong(path+".sctp_hash", "remove it", "mode nat distinguishes associations by their addresses")
 		case spec.SCTPHash == SCTPPorts && !c.caps.SCTPPorts:
 			return c.refuse(path+".sctp_hash", "write flow", "cannot hash SCTP by ports alone")
 		case spec.SCTPHash == SCTPPorts && spec.Affinity != nil && *spec.Affinity == BySource:

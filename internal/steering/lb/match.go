@@ -39,7 +39,7 @@ func (m *ByteMatch) UnmarshalText(text []byte) error {
 	inner, closed := strings.CutSuffix(place, "]")
 	offset, length, both := strings.Cut(inner, ":")
 	if !ok || !closed || !both {
-		return fmt.Errorf("no place in a header in %q; %s", text, form)
+		return fmt.Errorf("no header position in %q; %s", text, form)
 	}
 	var next ByteMatch
 	if err := (*Protocol)(&next.Protocol).UnmarshalText([]byte(protocol)); err != nil {

@@ -252,16 +252,16 @@ func (s *Spec) shadowed() (all []string) {
 		for j, rule := range s.Services[i].Flows {
 			now := seen{fmt.Sprintf("services[%d].flows[%d]", i, j), rule.Priority}
 			rule.Name, rule.Priority = "", 0
-			asks := fmt.Sprint(rule)
-			other, ok := first[asks]
+			key := fmt.Sprint(rule)
+			other, ok := first[key]
 			switch {
 			case !ok:
-				first[asks] = now
+				first[key] = now
 			case now.priority > other.priority:
-				all = append(all, fmt.Sprintf("%s takes all that %s asks for: that one never wins", now.path, other.path))
-				first[asks] = now
+				all = append(all, fmt.Sprintf("%s matches everything that %s matches: the latter never wins", now.path, other.path))
+				first[key] = now
 			default:
-				all = append(all, fmt.Sprintf("%s asks for what %s takes already: it never wins", now.path, other.path))
+				all = append(all, fmt.Sprintf("%s matches only what %s matches already: it never wins", now.path, other.path))
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 	case lb.ReasonFragment:
 		return "a later fragment: it follows the first one of its datagram"
 	case lb.ReasonFragmentEarly:
-		return "a later fragment that came before the first one: held until that tells where to"
+		return "a later fragment that came before the first one: held until the first one shows where to send it"
 	case lb.ReasonFragmentUnknown:
 		return "a later fragment whose first one is unknown: dropped"
 	case lb.ReasonCID:

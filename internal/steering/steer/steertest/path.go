@@ -51,5 +51,5 @@ type Result struct {
 // Source4 and Source6 are the outer sources of tunnels in the corpus.
 func Source4() netip.Addr { return netip.MustParseAddr("198.51.100.1") }
 
-// Source6 is the IPv6 twin of Source4.
+// Source6 is the IPv6 counterpart of Source4.
 func Source6() netip.Addr { return netip.MustParseAddr("2001:db8:51::1") }
