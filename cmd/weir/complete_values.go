@@ -31,6 +31,8 @@ func flagValues() map[string][]string {
 		"weir lb trace --reason":         reasonNames(),
 		"weir turn users --sort":         {"bytes", "age", "expires", "idle", "user", "client"},
 		"weir turn users --transport":    {"udp", "tcp", "tls", "dtls"},
+		"weir turn bench --transport":    {bench.TransportUDP, bench.TransportTCP},
+		"weir turn bench --direction":    {bench.DirectionUp, bench.DirectionDown},
 		"--affinity":                     {"flow", "source"},
 		"--method":                       {"GET", "POST", "PUT", "DELETE", "FETCH", "PATCH", "IPATCH"},
 		"--content-format":               formats,

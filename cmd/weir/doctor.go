@@ -100,7 +100,7 @@ func (f *rulesFlags) arguments(cmd *cobra.Command) string {
 		}
 		words = append(words, "-c", name)
 	}
-	for _, name := range []string{"queue", "interface", "local", "unmarked", "chain", "priority", "table-base", "route-protocol"} {
+	for _, name := range []string{"queue", "interface", "local", "unmarked", "fragments", "chain", "priority", "table-base", "route-protocol"} {
 		flag := cmd.Flags().Lookup(name)
 		switch {
 		case !flag.Changed:

@@ -426,7 +426,7 @@ func TestDoctorMistakes(t *testing.T) {
 func TestDoctorCureKeepsOptions(t *testing.T) {
 	given := []string{
 		"-c", "/weir.yaml", "--queue", "1:3", "--interface", "eth1,eth2", "--local", "--unmarked", "--chain", "OURS", "--priority", "77",
-		"--table-base", "78", "--route-protocol", "79",
+		"--table-base", "78", "--route-protocol", "79", "--fragments",
 	}
 	parse := func(args []string) (*cobra.Command, *rulesFlags) {
 		t.Helper()
