@@ -9,8 +9,8 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// warmTime is how long the allocation of the check is held for a client.
-const warmTime = int64(10 * time.Second)
+// holdTime is how long the allocation of the check is held for a client.
+const holdTime = int64(10 * time.Second)
 
 var errServerClosed = errors.New("the TURN server closed the connection")
 
@@ -32,8 +32,8 @@ func (w *worker) connect(c *client, now int64) {
 	if w.stopAt != 0 {
 		return
 	}
-	if l := w.warm; l != nil && !c.renewing {
-		w.warm = nil
+	if l := w.heldLink; l != nil && !c.renewing {
+		w.heldLink = nil
 		l.client, c.link = c, l
 		w.opened(l, now)
 		return
@@ -210,7 +210,7 @@ func (w *worker) opened(l *link, now int64) {
 		return
 	}
 	if c.probe != nil {
-		w.keepWarm(c, l, now)
+		w.holdForFirstClient(c, l, now)
 		return
 	}
 	w.counters.allocations.Add(1)
@@ -247,20 +247,20 @@ func (w *worker) opened(l *link, now int64) {
 	}
 }
 
-// keepWarm ends a successful check. Its allocation is held for the first client for some time, because a user with a
+// holdForFirstClient ends a successful check. Its allocation is held for the first client for some time, because a user with a
 // quota of one could not get a second one.
-func (w *worker) keepWarm(c *client, l *link, now int64) {
+func (w *worker) holdForFirstClient(c *client, l *link, now int64) {
 	c.link, l.client = nil, nil
-	w.warm, w.warmEnds = l, now+warmTime
-	w.soon(w.warmEnds)
+	w.heldLink, w.heldUntil = l, now+holdTime
+	w.soon(w.heldUntil)
 	c.probe <- nil
 	w.remove(c, now)
 }
 
-// coolDown releases the check's allocation.
-func (w *worker) coolDown(now int64) {
-	if l := w.warm; l != nil {
-		w.warm = nil
+// releaseHeld releases the check's allocation.
+func (w *worker) releaseHeld(now int64) {
+	if l := w.heldLink; l != nil {
+		w.heldLink = nil
 		w.retire(l, now)
 	}
 }
@@ -269,8 +269,8 @@ func (w *worker) coolDown(now int64) {
 func (w *worker) lost(l *link, now int64) {
 	had, c, err := l.counted, l.client, l.session.err
 	w.drop(l)
-	if w.warm == l {
-		w.warm = nil
+	if w.heldLink == l {
+		w.heldLink = nil
 		return
 	}
 	if had {
