@@ -159,16 +159,16 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 		log.Info("kept sockets without an allocation are closed, such as those of clients over TCP, TLS and DTLS", "sockets", dropped)
 	}
 	loop := &gatewayLoop{source: source, gateway: g, log: log.With("scope", "reconciler"), levels: levels}
-	door := turnAdmin(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
-	addHandover(&door, k, g, loop.now)
-	offload.measured(&door)
-	metrics := door.Metrics
-	door.Metrics = func() []admin.Sample { return append(metrics(), loop.samples()...) }
+	api := turnAdmin(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
+	addHandover(&api, k, g, loop.now)
+	offload.measured(&api)
+	metrics := api.Metrics
+	api.Metrics = func() []admin.Sample { return append(metrics(), loop.samples()...) }
 	token, err := adminToken(source.flags.serve.tokenFile)
 	if err != nil {
 		return errors.Join(usageError(err), g.Close())
 	}
-	loop.endpoints = &stunnerEndpoints{log: log, token: token, hosts: source.flags.serve.hosts, probes: door, samples: door.Metrics}
+	loop.endpoints = &stunnerEndpoints{log: log, token: token, hosts: source.flags.serve.hosts, probes: api, samples: api.Metrics}
 	defer loop.endpoints.close()
 	loop.started(plan)
 	if _, err := loop.endpoints.change(plan); err != nil {
@@ -184,7 +184,7 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 		}
 		return settings
 	}
-	return serve(ctx, source.flags.serve, log, door, source.reload(log), g.Run,
+	return serve(ctx, source.flags.serve, log, api, source.reload(log), g.Run,
 		func(ctx context.Context) error { return loop.run(ctx, text) },
 		func(ctx context.Context) error {
 			k.Ready()

@@ -142,12 +142,12 @@ func (t *turnOffload) into(options *gateway.Options) {
 }
 
 // measured adds the relay's own metrics to those of an admin API.
-func (t *turnOffload) measured(door *admin.Config) {
+func (t *turnOffload) measured(api *admin.Config) {
 	if t == nil {
 		return
 	}
-	others := door.Metrics
-	door.Metrics = func() []admin.Sample { return append(others(), t.samples()...) }
+	others := api.Metrics
+	api.Metrics = func() []admin.Sample { return append(others(), t.samples()...) }
 }
 
 func (t *turnOffload) samples() (list []admin.Sample) {

@@ -80,9 +80,9 @@ func (d *stunnerEndpoints) change(plan *gatewayPlan) (back func(), err error) {
 }
 
 func (d *stunnerEndpoints) toLocked(wanted map[endpointKind]string) error {
-	for kind, door := range d.open {
+	for kind, endpoint := range d.open {
 		if _, stays := wanted[kind]; !stays {
-			door.end()
+			endpoint.end()
 			delete(d.open, kind)
 		}
 	}
@@ -90,14 +90,14 @@ func (d *stunnerEndpoints) toLocked(wanted map[endpointKind]string) error {
 		if d.open[kind] != nil {
 			continue
 		}
-		door, err := d.start(kind)
+		endpoint, err := d.start(kind)
 		if err != nil {
 			return fmt.Errorf("%s: %w; name another address, or \"\" for none", key, err)
 		}
 		if d.open == nil {
 			d.open = map[endpointKind]*stunnerEndpoint{}
 		}
-		d.open[kind] = door
+		d.open[kind] = endpoint
 	}
 	return nil
 }
@@ -121,14 +121,14 @@ func (d *stunnerEndpoints) start(kind endpointKind) (*stunnerEndpoint, error) {
 	}
 	log.Info("STUNner's HTTP server", "address", server.Address(), "health", kind.health, "metrics", kind.metrics)
 	ctx, cancel := context.WithCancel(context.Background())
-	door := &stunnerEndpoint{stop: cancel, done: make(chan struct{})}
+	endpoint := &stunnerEndpoint{stop: cancel, done: make(chan struct{})}
 	go func() {
-		defer close(door.done)
+		defer close(endpoint.done)
 		if err := server.Run(ctx); err != nil {
 			log.Error("STUNner's HTTP server ended", "error", err)
 		}
 	}()
-	return door, nil
+	return endpoint, nil
 }
 
 func (d *stunnerEndpoint) end() {

@@ -107,14 +107,14 @@ const maxMoved = 64 << 20
 
 // addHandover adds to a gateway's admin API what is stored, and the requests of `weir turn upgrade`, `export` and
 // `import`.
-func addHandover(door *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() turnConfigStatus) {
-	metrics := door.Metrics
-	door.Metrics = func() []admin.Sample { return append(metrics(), handoverSamples(k.Stats())...) }
-	door.Status = func() any {
+func addHandover(api *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() turnConfigStatus) {
+	metrics := api.Metrics
+	api.Metrics = func() []admin.Sample { return append(metrics(), handoverSamples(k.Stats())...) }
+	api.Status = func() any {
 		status := configured()
 		return gatewayStatus{handoverStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Handover: k.Stats()}, g.Stats(), &status, g.Names()}
 	}
-	door.Routes = append(door.Routes, []admin.Route{
+	api.Routes = append(api.Routes, []admin.Route{
 		{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {
 			if err := k.RequestUpgrade(); err != nil {
 				return nil, err

@@ -73,7 +73,7 @@ func TestTurnUsersAreFilteredSortedAndCut(t *testing.T) {
 // The table shows the rate of the time between two askings, and that more exist than it lists.
 func TestTurnUsersTable(t *testing.T) {
 	asked := 0
-	door, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Token: testToken, Routes: []admin.Route{{Pattern: "GET /users", Answer: func(r *http.Request) (any, error) {
+	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Token: testToken, Routes: []admin.Route{{Pattern: "GET /users", Answer: func(r *http.Request) (any, error) {
 		question, err := parseTurnQuestion(r.URL.Query())
 		if err != nil {
 			return nil, err
@@ -84,9 +84,9 @@ func TestTurnUsersTable(t *testing.T) {
 		return question.answer(turnNow+int64(asked)*int64(time.Second), slices.Values(users)), nil
 	}}}})
 	must(t, err)
-	go door.Run(t.Context()) //nolint:errcheck // ends with the test
+	go api.Run(t.Context()) //nolint:errcheck // ends with the test
 	var out strings.Builder
-	table := turnTable{client: admin.NewClient(door.Address(), testToken), query: url.Values{"limit": {"1"}}, out: &out}
+	table := turnTable{client: admin.NewClient(api.Address(), testToken), query: url.Values{"limit": {"1"}}, out: &out}
 	must(t, table.once(t.Context()))
 	out.Reset()
 	must(t, table.once(t.Context()))
@@ -108,10 +108,10 @@ func TestTurnMetricsHaveNoUserNames(t *testing.T) {
 		}}},
 		Clusters: []gateway.ClusterStats{{Name: "inside", Counts: gateway.Counts{Up: gateway.Traffic{Packets: 7}}}},
 	}
-	door, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Metrics: func() []admin.Sample { return append(turnSamples(&stats), stunnerSamples(&stats)...) }})
+	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Metrics: func() []admin.Sample { return append(turnSamples(&stats), stunnerSamples(&stats)...) }})
 	must(t, err)
-	go door.Run(t.Context()) //nolint:errcheck // ends with the test
-	request := httptest.NewRequest(http.MethodGet, "http://"+door.Address()+"/metrics", nil).WithContext(t.Context())
+	go api.Run(t.Context()) //nolint:errcheck // ends with the test
+	request := httptest.NewRequest(http.MethodGet, "http://"+api.Address()+"/metrics", nil).WithContext(t.Context())
 	request.RequestURI = ""
 	response, err := http.DefaultClient.Do(request)
 	must(t, err)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// journalFile is the name of the journal in a state directory, lockFile that of the lock beside it.
+// journalFile is the name of the journal in a state directory, lockFile that of the lock file in it.
 const (
 	journalFile = "journal"
 	lockFile    = "lock"

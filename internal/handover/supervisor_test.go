@@ -27,7 +27,9 @@ func killAndWait(t *testing.T, pid int) {
 	kill(t, pid, unix.SIGKILL)
 	for {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if _, state, _ := strings.Cut(string(text), ") "); err != nil || strings.HasPrefix(state, "Z") {
+		_, state, _ := strings.Cut(string(text), ") ")
+		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // others may still hold its files while the first is a zombie
+		if err != nil || strings.HasPrefix(state, "Z") && len(threads) <= 1 {
 			return
 		}
 		time.Sleep(time.Millisecond)

@@ -152,11 +152,11 @@ func (w *worker) tick(now int64) {
 			w.soon(due)
 		}
 	}
-	if l := w.warm; l != nil {
-		if now >= w.warmEnds {
-			w.coolDown(now)
+	if l := w.heldLink; l != nil {
+		if now >= w.heldUntil {
+			w.releaseHeld(now)
 		}
-		w.soon(w.warmEnds)
+		w.soon(w.heldUntil)
 	}
 	if w.stopAt != 0 {
 		w.soon(w.stopAt)
@@ -281,6 +281,6 @@ func (w *worker) halt(now int64) {
 	for c := range w.all {
 		w.remove(c, now)
 	}
-	w.coolDown(now)
+	w.releaseHeld(now)
 	w.soon(now)
 }

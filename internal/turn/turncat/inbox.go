@@ -90,7 +90,7 @@ func (b *inbox) take(entries []entry, data []byte) ([]entry, []byte) {
 	return entries, data
 }
 
-// end lets the readers go. Nobody takes from the inbox any more.
+// end unblocks the readers. The worker no longer takes from the inbox.
 func (b *inbox) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

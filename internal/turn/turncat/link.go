@@ -9,14 +9,14 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// warmTime is how long the allocation of the check waits for a client.
-const warmTime = int64(10 * time.Second)
+// holdTime is how long the allocation of the check is held for a client.
+const holdTime = int64(10 * time.Second)
 
 var errServerClosed = errors.New("the TURN server closed the connection")
 
 // link is one 5-tuple to the TURN server with its session.
 type link struct {
-	client  *client // nil: gone, the session is being given back
+	client  *client // nil: the client is gone and the allocation is being released
 	index   int
 	server  netip.AddrPort
 	conn    *udpio.Conn // UDP
@@ -26,13 +26,14 @@ type link struct {
 	counted bool // in counters.sessions
 }
 
-// connect begins a link for a client: its first, a new one, or a spare beside one whose credentials have ended.
+// connect starts a link for a client: its first one, a new one, or a spare in parallel with one whose credentials
+// have expired.
 func (w *worker) connect(c *client, now int64) {
 	if w.stopAt != 0 {
 		return
 	}
-	if l := w.warm; l != nil && !c.renewing {
-		w.warm = nil
+	if l := w.heldLink; l != nil && !c.renewing {
+		w.heldLink = nil
 		l.client, c.link = c, l
 		w.opened(l, now)
 		return
@@ -61,7 +62,7 @@ func (w *worker) connect(c *client, now int64) {
 		return
 	}
 	l.session.send = func(message []byte) {
-		// A refusal shows as an error of the socket; a lost request is sent again.
+		// If nobody listens, the socket reports an error later; a lost request is retransmitted.
 		_ = l.conn.WriteAll([]udpio.Message{{Buf: message, N: len(message)}})
 	}
 	w.act(l, l.session.start(now), now)
@@ -96,7 +97,7 @@ func (w *worker) open(l *link, server netip.AddrPort) error {
 	return w.poller.AddConn(l.conn, uint64(l.index)+1)
 }
 
-// dial runs beside the worker.
+// dial connects to the server. It runs in a goroutine of its own.
 func (w *worker) dial(l *link, server netip.AddrPort) {
 	config := &w.t.config
 	conn, err := config.dialServer(w.t.ctx, server)
@@ -136,7 +137,7 @@ func (w *worker) dialedLink(l *link, s *stream, err error, now int64) {
 	w.soon(l.session.due())
 }
 
-// retire gives a link's allocation back. The client is done with it.
+// retire releases the allocation of a link that its client no longer uses.
 func (w *worker) retire(l *link, now int64) {
 	l.client = nil
 	w.countSession(l, false)
@@ -146,7 +147,7 @@ func (w *worker) retire(l *link, now int64) {
 	}
 }
 
-// drop closes a link's socket and forgets it.
+// drop closes a link's socket and removes the link.
 func (w *worker) drop(l *link) {
 	if l.gone {
 		return
@@ -179,7 +180,7 @@ func (w *worker) countSession(l *link, on bool) {
 	}
 }
 
-// act does what a session's verdict asks for.
+// act does what a session's verdict requires.
 func (w *worker) act(l *link, v verdict, now int64) {
 	switch v {
 	case opened:
@@ -200,7 +201,7 @@ func (w *worker) act(l *link, v verdict, now int64) {
 	}
 }
 
-// opened puts a link to use.
+// opened starts to use a link.
 func (w *worker) opened(l *link, now int64) {
 	w.soon(l.session.due())
 	c := l.client
@@ -209,7 +210,7 @@ func (w *worker) opened(l *link, now int64) {
 		return
 	}
 	if c.probe != nil {
-		w.keepWarm(c, l, now)
+		w.holdForFirstClient(c, l, now)
 		return
 	}
 	w.counters.allocations.Add(1)
@@ -239,26 +240,27 @@ func (w *worker) opened(l *link, now int64) {
 		w.t.tasks.Go(s.write)
 		read := func() { s.readWhole(w.inbox, w.t.config.MTU) }
 		if w.t.config.Listen.Kind == KindStdio {
-			go read() // a read of a terminal cannot be ended
+			go read() // a blocked read of a terminal cannot be interrupted
 		} else {
 			w.t.tasks.Go(read)
 		}
 	}
 }
 
-// keepWarm ends a check that went well. Its allocation waits a while for the first client: a user with a quota of one has no second.
-func (w *worker) keepWarm(c *client, l *link, now int64) {
+// holdForFirstClient ends a successful check. Its allocation is held for the first client for some time, because a user with a
+// quota of one could not get a second one.
+func (w *worker) holdForFirstClient(c *client, l *link, now int64) {
 	c.link, l.client = nil, nil
-	w.warm, w.warmEnds = l, now+warmTime
-	w.soon(w.warmEnds)
+	w.heldLink, w.heldUntil = l, now+holdTime
+	w.soon(w.heldUntil)
 	c.probe <- nil
 	w.remove(c, now)
 }
 
-// coolDown gives the check's allocation back.
-func (w *worker) coolDown(now int64) {
-	if l := w.warm; l != nil {
-		w.warm = nil
+// releaseHeld releases the check's allocation.
+func (w *worker) releaseHeld(now int64) {
+	if l := w.heldLink; l != nil {
+		w.heldLink = nil
 		w.retire(l, now)
 	}
 }
@@ -267,8 +269,8 @@ func (w *worker) coolDown(now int64) {
 func (w *worker) lost(l *link, now int64) {
 	had, c, err := l.counted, l.client, l.session.err
 	w.drop(l)
-	if w.warm == l {
-		w.warm = nil
+	if w.heldLink == l {
+		w.heldLink = nil
 		return
 	}
 	if had {
@@ -296,7 +298,7 @@ func (w *worker) lost(l *link, now int64) {
 	} else {
 		c.link = nil
 		c.renewing = false
-		if c.spare != nil { // it takes the place
+		if c.spare != nil { // the spare replaces the link
 			c.link, c.spare = c.spare, nil
 			return
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// listen opens what clients connect to.
+// listen opens the socket that clients connect to.
 func (t *Tunnel) listen(ctx context.Context) (err error) {
 	at := t.config.Listen
 	switch at.Kind {
@@ -56,7 +56,7 @@ func wrapListen(at Endpoint, err error) error {
 	return nil
 }
 
-// removeStale removes a socket file that nobody listens at, as one that was killed leaves it.
+// removeStale removes a socket file that no process listens on, as a killed process leaves it.
 func removeStale(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +70,7 @@ func removeStale(path string) error {
 	}
 	conn, err := net.Dial("unix", path)
 	if err == nil {
-		conn.Close() //nolint:errcheck // it was only to see who is there
+		conn.Close() //nolint:errcheck // the connection was only to test whether a process listens
 		return fmt.Errorf("listen on unix://%s: another process listens there", path)
 	}
 	if errors.Is(err, unix.ECONNREFUSED) {
@@ -85,7 +85,7 @@ func (t *Tunnel) closeListener() {
 	}
 }
 
-// accept begins to take stream clients.
+// accept starts to accept stream clients.
 func (t *Tunnel) accept() {
 	switch {
 	case t.stdio != nil:
@@ -120,7 +120,7 @@ func (t *Tunnel) acceptAll() {
 	}
 }
 
-// serve takes an admitted stream.
+// serve serves an admitted stream.
 func (t *Tunnel) serve(s *stream) {
 	if t.config.Peer.Kind == KindTCP {
 		t.tasks.Go(func() { t.serveTCP(s) })

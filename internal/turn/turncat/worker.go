@@ -28,18 +28,18 @@ type worker struct {
 	poller *udpio.Poller
 	inbox  *inbox
 
-	clients  map[netip.AddrPort]*client // of near
-	all      map[*client]struct{}
-	last     *client // of the last datagram
-	links    []*link
-	free     []int
-	live     int // links
-	heldSize int // bytes held for first sessions
-	nextTick int64
-	stopAt   int64 // 0: not stopping
-	warm     *link // the link of the check, reused for the first client
-	warmEnds int64
-	broken   error
+	clients   map[netip.AddrPort]*client // of near
+	all       map[*client]struct{}
+	last      *client // of the last datagram
+	links     []*link
+	free      []int
+	live      int // links
+	heldSize  int // bytes held for first sessions
+	nextTick  int64
+	stopAt    int64 // 0: not stopping
+	heldLink  *link // the link of the check, reused for the first client
+	heldUntil int64
+	broken    error
 
 	fromNear []udpio.Message // buffers inside frames, behind the head room
 	frames   [][]byte
