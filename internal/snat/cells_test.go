@@ -60,7 +60,7 @@ func TestEveryCellOfTheSourceDocument(t *testing.T) {
 		{"Server in AKS, external load balancer", "1 replica", 10000, 10000, 10000, 0, snat.Agrees},
 		{"Server in AKS, external load balancer", "10 replicas", 60000, 64512, 60000, 0, snat.Agrees},
 	}
-	scenarios := load(t, filepath.Join("..", "..", "..", "examples", "snat", "source-document.yaml"))
+	scenarios := load(t, filepath.Join("..", "..", "examples", "snat", "source-document.yaml"))
 	if len(scenarios) != len(want) {
 		t.Fatalf("%d scenarios, want %d", len(scenarios), len(want))
 	}

@@ -30,7 +30,7 @@ func decode(name string, text []byte) (snat.File, error) {
 }
 
 func TestExamplesAreValid(t *testing.T) {
-	files, err := filepath.Glob("../../../examples/snat/*.yaml")
+	files, err := filepath.Glob("../../examples/snat/*.yaml")
 	if err != nil || len(files) < 3 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -92,7 +92,7 @@ func simulateBriefly(t *testing.T, s snat.Scenario) {
 }
 
 func FuzzFile(f *testing.F) {
-	for _, pattern := range []string{"../../../examples/snat/*.yaml", "testdata/bad/*.yaml"} {
+	for _, pattern := range []string{"../../examples/snat/*.yaml", "testdata/bad/*.yaml"} {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
