@@ -195,7 +195,7 @@ func TestRootBenchNFQueue(t *testing.T) {
 	}
 }
 
-// nfqlb, where it is installed, carries the same loads in weir's place, and leaves nothing behind.
+// nfqlb carries the same loads in weir's place, and leaves nothing behind. Where it is not installed the run is refused.
 func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool", "ip", "mount", "sysctl", "unshare")
@@ -204,7 +204,8 @@ func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 		program = "nfqlb"
 	}
 	if _, err := exec.LookPath(program); err != nil {
-		t.Skipf("no nfqlb: %v", err)
+		refusesWithoutPeer(t, "$WEIR_NFQLB", "bench", "run", "nfqueue", "--with", "nfqlb")
+		return
 	}
 	before, err := filepath.Glob("/dev/shm/*")
 	if err != nil {
@@ -226,6 +227,16 @@ func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 	}
 	if after, err := filepath.Glob("/dev/shm/*"); err != nil || len(after) > len(before) {
 		t.Errorf("shared memory is left: %v, %v", after, err)
+	}
+}
+
+// refusesWithoutPeer runs a comparison with a peer that is not installed: it says where the program comes from and which variable
+// names it.
+func refusesWithoutPeer(t *testing.T, variable string, args ...string) {
+	t.Helper()
+	t.Log("the peer is not installed")
+	if _, err := execute(t, args...); err == nil || !strings.Contains(err.Error(), "github.com/") || !strings.Contains(err.Error(), "set "+variable) {
+		t.Errorf("%v: %v, want an error that says where the peer comes from and to set %s", args, err, variable)
 	}
 }
 

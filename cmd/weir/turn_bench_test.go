@@ -104,7 +104,7 @@ func TestTurnBenchBesideCoturn(t *testing.T) {
 	turnBench(t, []string{"direct", "weir cat", "coturn cat"}, 1, "--clients", "1", "--generator", "builtin", "--with", "coturn")
 }
 
-// STUNner's own server, where it is installed, beside coturn in one run.
+// STUNner's own server and coturn in one run. Where STUNner's is not installed the run is refused.
 func TestTurnBenchBesideStunner(t *testing.T) {
 	netlabtest.Tools(t, "turnserver")
 	stunnerd := os.Getenv("WEIR_STUNNERD")
@@ -112,7 +112,8 @@ func TestTurnBenchBesideStunner(t *testing.T) {
 		stunnerd = "stunnerd"
 	}
 	if _, err := exec.LookPath(stunnerd); err != nil {
-		t.Skipf("no stunnerd: %v", err)
+		refusesWithoutPeer(t, "$WEIR_STUNNERD", "turn", "bench", "--road", "direct-channel", "--with", "coturn,stunnerd")
+		return
 	}
 	turnBench(t, []string{"direct", "weir", "coturn", "stunnerd"}, 1, "-n", "1", "--road", "direct-channel", "--with", "coturn,stunnerd")
 }
