@@ -238,20 +238,14 @@ static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 ways, __
 	return NO_NUMBER;
 }
 
-/* A way that may make room. */
-struct victim {
-	__u64 print, meta;
-	__u32 number; /* NO_NUMBER: there is none */
-};
-
 /* Of the ways that a print may have, the unproven one whose flow was made or
- * renewed first, by the time-outs of the new flow's service; with any, the one of
- * all that expires next. Ties, as of flows that never expire, are broken by the print. */
+ * renewed first, by the time-outs of the new flow's service. With any, where all
+ * are proven the one that expires next. Ties, as of flows that never expire, are
+ * broken by the print. v is in a table, whose contents the verifier does not follow. */
 static __always_inline void table_victim(void *table, __u64 print, bool any, const struct service *service,
-					 struct victim *v)
+					 volatile struct victim *v)
 {
-	__u64 best = ~0ull;
-
+	v->age = ~0ull;
 	v->print = v->meta = 0;
 	v->number = NO_NUMBER;
 #pragma unroll
@@ -267,15 +261,16 @@ static __always_inline void table_victim(void *table, __u64 print, bool any, con
 #pragma unroll
 		for (int w = 0; w < WAYS; w++) {
 			__u64 found = *(volatile __u64 *)&b->way[w].print, meta = *(volatile __u64 *)&b->way[w].meta, age;
+			bool proven = way_proven(meta);
 
-			if (w >= params.ways || found <= PRINT_BUSY || (!any && way_proven(meta)))
+			if (w >= params.ways || found <= PRINT_BUSY || (!any && proven))
 				continue;
 			age = way_expiry(meta) == NEVER ? 0 : way_expiry(meta) + (1ull << 32);
-			age -= any || !age ? 0 : flow_ttl(service, way_state(meta));
-			age = age << 4 | ((choice * WAYS + w) ^ (print >> 56 & 15));
-			if (age >= best)
+			age -= proven || !age ? 0 : flow_ttl(service, way_state(meta));
+			age = (__u64)proven << 63 | age << 4 | ((choice * WAYS + w) ^ (print >> 56 & 15));
+			if (age >= v->age)
 				continue;
-			best = age;
+			v->age = age;
 			v->print = found;
 			v->meta = meta;
 			v->number = i * WAYS + w;
@@ -304,6 +299,10 @@ static __always_inline bool may_prove(void *table, __u32 number, __u64 now)
 	}
 	return false;
 }
+
+/* Functions of their own, so that the kernel verifies each once and not for every path to it. */
+__noinline int flows_may_prove(__u32 number, __u64 now) { return may_prove(&flows, number, now); }
+__noinline int replies_may_prove(__u32 number, __u64 now) { return may_prove(&replies, number, now); }
 
 /* Another live way of a print: two CPUs entered it at once. Both publish theirs
  * first (way_publish_first), so at least the later one sees both. */
