@@ -56,7 +56,8 @@ func mayImport() map[string]may {
 		"control/health": {ours: "steering/lb"},
 		"control/nfqlb":  {ours: "steering/lb control control/config"},
 		// 5
-		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf/bpf":      {others: "github.com/cilium/ebpf"},
+		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/bpf datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/decap":    {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop":  {others: "github.com/vishvananda/"},
 		"datapath/doctor":        {ours: "steering/lb datapath/nfqueue/rules", others: "github.com/vishvananda/"},

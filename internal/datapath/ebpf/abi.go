@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/flow"
 )
 
@@ -57,7 +58,7 @@ func halves(w [4]uint32) (a, b uint64) {
 }
 
 // flowKey is the Go form of a key in flow_entries.
-func flowKey(e *bpfFlowEntry) flow.Key {
+func flowKey(e *bpf.FlowEntry) flow.Key {
 	src := netip.AddrPortFrom(fromWords(e.Key.Src), swap16(e.Key.Sport))
 	dst := netip.AddrPortFrom(fromWords(e.Key.Dst), swap16(e.Key.Dport))
 	return flow.NewKey(src, dst, e.Key.Proto)

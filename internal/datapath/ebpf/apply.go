@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -113,7 +114,7 @@ func (c *change) service(service *lb.Service) (*applied, error) {
 	if fresh {
 		c.undos = append(c.undos, func() { c.st.services.give(service.Name) })
 		atomic.StoreUint64(&c.t.rates[number], 0)
-		if err := c.t.put(bpfMapSnatNext, uint32(number), uint32(0)); err != nil {
+		if err := c.t.put(bpf.MapSnatNext, uint32(number), uint32(0)); err != nil {
 			return nil, fmt.Errorf("search for source ports: %w", err)
 		}
 	}
@@ -223,12 +224,12 @@ func (c *change) ownersIn(a *applied, layout int) (run, error) {
 				table[id] = a.slots[i]
 				continue
 			}
-			key := bpfOwnerKey{Owners: uint32(owners.start), Owner: id}
-			if err := c.t.put(bpfMapFarOwners, key, uint32(a.slots[i])); err != nil {
+			key := bpf.OwnerKey{Owners: uint32(owners.start), Owner: id}
+			if err := c.t.put(bpf.MapFarOwners, key, uint32(a.slots[i])); err != nil {
 				return run{}, fmt.Errorf("owner id %d: %w", id, err)
 			}
 			a.far = append(a.far, key)
-			c.undos = append(c.undos, func() { c.t.maps[bpfMapFarOwners].Delete(key) })
+			c.undos = append(c.undos, func() { c.t.maps[bpf.MapFarOwners].Delete(key) })
 		}
 	}
 	return owners, nil
@@ -240,13 +241,13 @@ func (c *change) snatOf(service *lb.Service) error {
 	if service.SNAT == nil || findRun(c.snat, service.SNAT.Addresses) >= 0 {
 		return nil
 	}
-	m := c.t.maps[bpfMapSnatAddresses]
+	m := c.t.maps[bpf.MapSnatAddresses]
 	for _, a := range service.SNAT.Addresses {
 		at := uint32(len(c.snat))
 		if at >= m.MaxEntries() {
 			return fmt.Errorf("more than %d SNAT addresses since the start; restart to forget the old ones", m.MaxEntries())
 		}
-		if err := c.t.put(bpfMapSnatAddresses, at, bpfAddr{Word: addressWords(a)}); err != nil {
+		if err := c.t.put(bpf.MapSnatAddresses, at, bpf.Addr{Word: addressWords(a)}); err != nil {
 			return fmt.Errorf("SNAT address %s: %w", a, err)
 		}
 		c.snat = append(c.snat, a)
@@ -268,7 +269,7 @@ func findRun(all, part []netip.Addr) int {
 func (c *change) writeHalf() error {
 	for _, a := range c.byName {
 		r := c.record(a)
-		if err := c.t.put(bpfMapServices, c.half*maxServices+uint32(a.number), r); err != nil {
+		if err := c.t.put(bpf.MapServices, c.half*maxServices+uint32(a.number), r); err != nil {
 			return fmt.Errorf("service %q: %w", a.service.Name, err)
 		}
 	}
@@ -276,7 +277,7 @@ func (c *change) writeHalf() error {
 	base := c.half * uint32(c.t.sizes.vips)
 	for place := range old.places {
 		if _, ok := c.vips.places[place]; !ok {
-			if err := c.t.put(bpfMapVips, base+place, bpfVip{}); err != nil {
+			if err := c.t.put(bpf.MapVips, base+place, bpf.Vip{}); err != nil {
 				return fmt.Errorf("clear a VIP: %w", err)
 			}
 			delete(old.places, place)
@@ -287,19 +288,19 @@ func (c *change) writeHalf() error {
 	maps.Copy(places, old.places)
 	c.st.halves[c.half].places = places
 	for place, v := range c.vips.places {
-		if err := c.t.put(bpfMapVips, base+place, v); err != nil {
+		if err := c.t.put(bpf.MapVips, base+place, v); err != nil {
 			return fmt.Errorf("VIP: %w", err)
 		}
 	}
 	c.st.halves[c.half] = half{places: c.vips.places, ports: c.vips.ports, ranges: c.vips.ranges}
 	c.undos = append(c.undos, func() {
-		deleteAll(c.t.maps[bpfMapVports], c.vips.ports)
-		deleteAll(c.t.maps[bpfMapVranges], c.vips.ranges)
+		deleteAll(c.t.maps[bpf.MapVports], c.vips.ports)
+		deleteAll(c.t.maps[bpf.MapVranges], c.vips.ranges)
 	})
-	if err := putAll(c.t, bpfMapVports, c.vips.ports); err != nil {
+	if err := putAll(c.t, bpf.MapVports, c.vips.ports); err != nil {
 		return fmt.Errorf("ports of VIPs: %w", err)
 	}
-	if err := putAll(c.t, bpfMapVranges, c.vips.ranges); err != nil {
+	if err := putAll(c.t, bpf.MapVranges, c.vips.ranges); err != nil {
 		return fmt.Errorf("port ranges of VIPs: %w", err)
 	}
 	for _, service := range c.next.Services {
@@ -311,9 +312,9 @@ func (c *change) writeHalf() error {
 				if a.IsValid() {
 					c.vips.inside(a)
 					if !c.st.inside[a] {
-						c.undos = append(c.undos, func() { c.t.maps[bpfMapInside].Delete(bpfAddr{Word: addressWords(a)}) })
+						c.undos = append(c.undos, func() { c.t.maps[bpf.MapInside].Delete(bpf.Addr{Word: addressWords(a)}) })
 					}
-					if err := c.t.put(bpfMapInside, bpfAddr{Word: addressWords(a)}, uint32(1)); err != nil {
+					if err := c.t.put(bpf.MapInside, bpf.Addr{Word: addressWords(a)}, uint32(1)); err != nil {
 						return fmt.Errorf("backend address %s: %w", a, err)
 					}
 				}
@@ -328,7 +329,7 @@ func (c *change) writeHalf() error {
 	g.Outbound = set
 	a, b := halves(words(c.next.HashKey))
 	g.Sip = [2]uint64{a, b}
-	if err := c.t.put(bpfMapGenerations, c.half, g); err != nil {
+	if err := c.t.put(bpf.MapGenerations, c.half, g); err != nil {
 		return fmt.Errorf("generation: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -78,7 +79,7 @@ func TestRootFirstApplyFails(t *testing.T) {
 		}
 		d.state.maglev = free
 		// Room in the map of backends' addresses is given back as well.
-		inside := d.tables.maps[bpfMapInside]
+		inside := d.tables.maps[bpf.MapInside]
 		broken := *snapshot
 		broken.Generation++
 		c := &change{d: d, t: d.tables, st: &d.state, next: &broken, byName: map[string]*applied{}}
@@ -86,7 +87,7 @@ func TestRootFirstApplyFails(t *testing.T) {
 			return err
 		}
 		c.undo()
-		var a bpfAddr
+		var a bpf.Addr
 		var one uint32
 		if inside.Iterate().Next(&a, &one) {
 			t.Errorf("undone, and %s is still inside", fromWords(a.Word))

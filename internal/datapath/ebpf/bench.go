@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -347,7 +348,7 @@ func (b *bencher) prove(d *Datapath) error {
 }
 
 // floor times the generator alone.
-func (b *bencher) floor(t *bpfBenchTemplate, packets int) (float64, error) {
+func (b *bencher) floor(t *bpf.BenchTemplate, packets int) (float64, error) {
 	return b.time(b.generator.Programs[b.parts().nothing], t, packets)
 }
 
@@ -376,19 +377,19 @@ func (c Counters) mostSince(now Counters) string {
 }
 
 // through sends n packets and takes no time.
-func (b *bencher) through(p *ebpf.Program, t *bpfBenchTemplate, n int) error {
+func (b *bencher) through(p *ebpf.Program, t *bpf.BenchTemplate, n int) error {
 	_, err := b.time(p, t, n)
 	return err
 }
 
 // time sends n packets of a template through a program and returns ns for each.
-func (b *bencher) time(p *ebpf.Program, t *bpfBenchTemplate, n int) (float64, error) {
+func (b *bencher) time(p *ebpf.Program, t *bpf.BenchTemplate, n int) (float64, error) {
 	m := b.generator.Maps["templates"]
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return 0, err
 	}
-	values := make([]bpfBenchTemplate, cpus)
+	values := make([]bpf.BenchTemplate, cpus)
 	for i := range values {
 		values[i] = *t
 	}

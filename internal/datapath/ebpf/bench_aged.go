@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
 // agedTimeout is how long a flow lives in an aged table, by the clock that the benchmark sets.
@@ -18,7 +20,7 @@ const agedSteps = 64
 type agedTable struct {
 	b     *bencher
 	d     *Datapath
-	t     *bpfBenchTemplate
+	t     *bpf.BenchTemplate
 	swept uint64 // when expired entries were reclaimed last
 }
 

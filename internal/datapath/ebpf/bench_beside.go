@@ -6,6 +6,8 @@ import (
 	"maps"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
 // lruCase is what a look-up in an LRU table finds.
@@ -50,7 +52,7 @@ func isBeside(program string) bool {
 }
 
 func loadBenchParts(shared map[string]*ebpf.Map, entries int, wanted func(program string) bool) (*ebpf.Collection, error) {
-	spec, err := loadBpfBench()
+	spec, err := bpf.LoadBench()
 	if err != nil {
 		return nil, fmt.Errorf("read the generator: %w", err)
 	}
@@ -74,13 +76,13 @@ func loadBenchParts(shared map[string]*ebpf.Map, entries int, wanted func(progra
 type besideRounds struct {
 	b        *bencher
 	programs *ebpf.Collection // nil: this case is compared with nothing
-	t        bpfBenchTemplate
+	t        bpf.BenchTemplate
 	next     uint64 // the first flow that the table has not seen
 	lru, fib []float64
 }
 
 // newRounds fills a table of its own with the flows of the case.
-func (b *bencher) newRounds(t *bpfBenchTemplate) (*besideRounds, error) {
+func (b *bencher) newRounds(t *bpf.BenchTemplate) (*besideRounds, error) {
 	r := &besideRounds{b: b, t: *t}
 	if b.c.beside == lruNone {
 		return r, nil
@@ -194,7 +196,7 @@ func (b *bencher) measureRoom(ctx context.Context) (BenchResult, error) {
 }
 
 // room does one round, with a new table.
-func (b *bencher) room(t *bpfBenchTemplate, packets int) (float64, error) {
+func (b *bencher) room(t *bpf.BenchTemplate, packets int) (float64, error) {
 	r := &besideRounds{b: b, t: *t}
 	var err error
 	if r.programs, err = loadBeside(b.generator, b.config.Flows); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -120,8 +121,8 @@ func benchSpec(mode lb.Mode, backends int, snat, byCID bool) lb.Spec {
 }
 
 // template builds the frame that the generator starts from.
-func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
-	t := &bpfBenchTemplate{Flows: uint32(max(b.c.flows, 1)), Length: 112, Ifindex: uint32(b.index)}
+func (b *bencher) template(p benchPacket) (*bpf.BenchTemplate, error) {
+	t := &bpf.BenchTemplate{Flows: uint32(max(b.c.flows, 1)), Length: 112, Ifindex: uint32(b.index)}
 	frame := make([]byte, t.Length)
 	vary, id := 0, 0 // where the flow is named
 	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2})
@@ -187,7 +188,7 @@ func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 		t.Vary = benchField(vary, 0xffffffff)
 	}
 	if p.fragment == 2 {
-		t.pack(frame)
+		pack(t, frame)
 		return t, nil
 	}
 	udp := ip[l4:]
@@ -203,12 +204,12 @@ func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 		t.Port = benchField(port, 0xffff)
 	}
 	if p.toSNAT {
-		t.Flows, t.Vary, t.Port = snatPorts, benchField(14+l4+2, snatPorts-1), bpfBenchVaryField{}
+		t.Flows, t.Vary, t.Port = snatPorts, benchField(14+l4+2, snatPorts-1), bpf.BenchVaryField{}
 	}
 	if p.cid {
 		copy(udp[8:], []byte{25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 7, 3, 1, 2, 3, 4, 5, 6, 7, 0, 4})
 	}
-	t.pack(frame)
+	pack(t, frame)
 	return t, nil
 }
 
@@ -216,13 +217,13 @@ func (b *bencher) template(p benchPacket) (*bpfBenchTemplate, error) {
 const benchHead, benchWords = 6, 13
 
 // benchField says where the generator finds a field that starts at an offset.
-func benchField(offset int, mask uint64) bpfBenchVaryField {
+func benchField(offset int, mask uint64) bpf.BenchVaryField {
 	at := offset - benchHead
-	return bpfBenchVaryField{Word: uint32(at / 8), Shift: uint32(at % 8 * 8), Mask: mask}
+	return bpf.BenchVaryField{Word: uint32(at / 8), Shift: uint32(at % 8 * 8), Mask: mask}
 }
 
 // pack gives a frame its form in the generator.
-func (t *bpfBenchTemplate) pack(frame []byte) {
+func pack(t *bpf.BenchTemplate, frame []byte) {
 	t.Head = binary.LittleEndian.Uint64(frame)
 	for i := range benchWords {
 		t.Words[i] = binary.LittleEndian.Uint64(frame[benchHead+8*i:])

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -25,9 +26,9 @@ func (c *change) commit() {
 		}
 	}
 	grace()
-	deleteAll(c.t.maps[bpfMapVports], oldHalf.ports)
-	deleteAll(c.t.maps[bpfMapVranges], oldHalf.ranges)
-	deleteAll(c.t.maps[bpfMapOutbounds], oldHalf.starts)
+	deleteAll(c.t.maps[bpf.MapVports], oldHalf.ports)
+	deleteAll(c.t.maps[bpf.MapVranges], oldHalf.ranges)
+	deleteAll(c.t.maps[bpf.MapOutbounds], oldHalf.starts)
 	c.st.halves[1-c.half].ports, c.st.halves[1-c.half].ranges, c.st.halves[1-c.half].starts = nil, nil, nil
 	for name, a := range old {
 		now := c.byName[name]
@@ -38,7 +39,7 @@ func (c *change) commit() {
 			c.st.owners.give(r)
 		}
 		for _, key := range a.far {
-			c.t.maps[bpfMapFarOwners].Delete(key)
+			c.t.maps[bpf.MapFarOwners].Delete(key)
 		}
 		for i, b := range a.service.Backends {
 			if id := identityOf(b); !inUse[id] {
@@ -91,7 +92,7 @@ func (c *change) dropInside() {
 	}
 	for a := range c.st.inside {
 		if a.IsValid() && !now[a] {
-			c.t.maps[bpfMapInside].Delete(bpfAddr{Word: addressWords(a)})
+			c.t.maps[bpf.MapInside].Delete(bpf.Addr{Word: addressWords(a)})
 		}
 	}
 	c.st.inside = now

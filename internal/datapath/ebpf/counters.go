@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -43,7 +44,7 @@ type FragmentEvictions struct {
 func (d *Datapath) readFragmentEvictions() (e FragmentEvictions) {
 	for rank, n := range []*uint64{&e.Known, &e.Left, &e.Waiting, &e.Lost} {
 		var perCPU []uint64
-		if err := d.tables.maps[bpfMapFragmentEvictions].Lookup(uint32(rank), &perCPU); err != nil {
+		if err := d.tables.maps[bpf.MapFragmentEvictions].Lookup(uint32(rank), &perCPU); err != nil {
 			continue
 		}
 		for _, c := range perCPU {
@@ -56,8 +57,8 @@ func (d *Datapath) readFragmentEvictions() (e FragmentEvictions) {
 
 // readEvictions sums them over the CPUs.
 func (d *Datapath) readEvictions() (evicted, displaced uint64) {
-	var perCPU []bpfEvictionCount
-	if err := d.tables.maps[bpfMapEvictionCounts].Lookup(uint32(0), &perCPU); err != nil {
+	var perCPU []bpf.EvictionCount
+	if err := d.tables.maps[bpf.MapEvictionCounts].Lookup(uint32(0), &perCPU); err != nil {
 		return 0, 0
 	}
 	for _, c := range perCPU {
@@ -72,10 +73,10 @@ const reasonsPerService = 32
 
 // readService sums a service's counters over the CPUs.
 func (d *Datapath) readService(number uint16) (out [lb.NumReasons]Count) {
-	var perCPU []bpfCount
+	var perCPU []bpf.Count
 	for reason := range min(lb.NumReasons, reasonsPerService) {
 		key := uint32(number)*reasonsPerService + uint32(reason)
-		if err := d.tables.maps[bpfMapServiceCounts].Lookup(key, &perCPU); err != nil {
+		if err := d.tables.maps[bpf.MapServiceCounts].Lookup(key, &perCPU); err != nil {
 			continue
 		}
 		for _, c := range perCPU {
@@ -87,8 +88,8 @@ func (d *Datapath) readService(number uint16) (out [lb.NumReasons]Count) {
 }
 
 func (d *Datapath) readBackend(slot uint16) (out BackendCounts) {
-	var perCPU []bpfBackendCount
-	if err := d.tables.maps[bpfMapBackendCounts].Lookup(uint32(slot), &perCPU); err != nil {
+	var perCPU []bpf.BackendCount
+	if err := d.tables.maps[bpf.MapBackendCounts].Lookup(uint32(slot), &perCPU); err != nil {
 		return out
 	}
 	for _, c := range perCPU {
@@ -111,9 +112,9 @@ func (d *Datapath) foldService(number uint16) {
 		gone := d.goneReason(i)
 		d.keeper.goneReason.Put(uint32(i), Count{gone.Packets + c.Packets, gone.Bytes + c.Bytes})
 	}
-	zero := make([]bpfCount, d.cpus())
+	zero := make([]bpf.Count, d.cpus())
 	for reason := range uint32(reasonsPerService) {
-		d.tables.maps[bpfMapServiceCounts].Put(uint32(number)*reasonsPerService+reason, zero)
+		d.tables.maps[bpf.MapServiceCounts].Put(uint32(number)*reasonsPerService+reason, zero)
 	}
 	d.keeper.gone.Put(uint32(number), BackendCounts{})
 }
@@ -124,7 +125,7 @@ func (d *Datapath) foldBackend(slot, service uint16) {
 	gone := d.goneBackends(service)
 	gone.add(d.readBackend(slot))
 	d.keeper.gone.Put(uint32(service), gone)
-	d.tables.maps[bpfMapBackendCounts].Put(uint32(slot), make([]bpfBackendCount, d.cpus()))
+	d.tables.maps[bpf.MapBackendCounts].Put(uint32(slot), make([]bpf.BackendCount, d.cpus()))
 }
 
 func (d *Datapath) goneReason(reason int) (c Count) {
@@ -149,8 +150,8 @@ func (c *BackendCounts) add(o BackendCounts) {
 }
 
 func (d *Datapath) cpus() int {
-	var perCPU []bpfCount
-	if err := d.tables.maps[bpfMapServiceCounts].Lookup(uint32(0), &perCPU); err != nil {
+	var perCPU []bpf.Count
+	if err := d.tables.maps[bpf.MapServiceCounts].Lookup(uint32(0), &perCPU); err != nil {
 		return 1
 	}
 	return len(perCPU)

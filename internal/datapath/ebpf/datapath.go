@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -118,10 +119,10 @@ type state struct {
 
 // half is what one generation has in maps that both share.
 type half struct {
-	places map[uint32]bpfVip
-	ports  map[bpfVportKey]uint16
-	ranges map[bpfVipRangesKey]bpfVipRanges
-	starts map[bpfOutboundKey]bpfOutbound // flows of backends
+	places map[uint32]bpf.Vip
+	ports  map[bpf.VportKey]uint16
+	ranges map[bpf.VipRangesKey]bpf.VipRanges
+	starts map[bpf.OutboundKey]bpf.Outbound // flows of backends
 }
 
 // applied is what a service in force owns.
@@ -131,13 +132,13 @@ type applied struct {
 	slots   []uint16 // by lb.Backend.Index
 	maglev  run
 	owners  []run // by layout; empty where it shares the one of an earlier layout (lb.Service.OwnersLike)
-	far     []bpfOwnerKey
+	far     []bpf.OwnerKey
 }
 
 const (
 	maxServices = 2048
 	maxSlots    = 65535
-	maxLayouts  = len(bpfService{}.Layout)
+	maxLayouts  = len(bpf.Service{}.Layout)
 )
 
 // Open checks that the kernel can do what config asks for. Programs are loaded

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -110,7 +111,7 @@ services:
 		}
 	}
 	send("maglev")
-	var bucket *bpfBucket
+	var bucket *bpf.Bucket
 	for i := range d.tables.flows {
 		if d.tables.flows[i].Way[0].Print != 0 {
 			bucket = &d.tables.flows[i]

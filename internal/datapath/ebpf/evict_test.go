@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -411,7 +412,7 @@ services:
 			t.Errorf("%d flows have one of 100 ports, %d were refused", granted, refused)
 		}
 		searched := func() (next uint32) {
-			if err := f.d.tables.maps[bpfMapSnatNext].Lookup(uint32(1), &next); err != nil {
+			if err := f.d.tables.maps[bpf.MapSnatNext].Lookup(uint32(1), &next); err != nil {
 				t.Fatal(err)
 			}
 			return next

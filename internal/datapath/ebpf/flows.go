@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
 // Flow is one entry of the flow table.
@@ -78,7 +80,7 @@ func (d *Datapath) flowsOf(t *tables, i int, now uint64, labels map[uint16]ident
 	return to
 }
 
-func (d *Datapath) flowOf(e *bpfFlowEntry, meta, now uint64, id identity, snat []netip.Addr) Flow {
+func (d *Datapath) flowOf(e *bpf.FlowEntry, meta, now uint64, id identity, snat []netip.Addr) Flow {
 	key := flowKey(e)
 	f := Flow{
 		Protocol: key.Proto, Client: key.Source(), VIP: key.Destination(), Service: id.service, Backend: id.backend,

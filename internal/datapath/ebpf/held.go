@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netns"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -101,7 +102,7 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 			return fmt.Errorf("enter the network namespace for held fragments: %w", err)
 		}
 	}
-	r, err := ringbuf.NewReader(t.maps[bpfMapEvents])
+	r, err := ringbuf.NewReader(t.maps[bpf.MapEvents])
 	if err != nil {
 		return fmt.Errorf("read the ring of events: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -49,7 +50,7 @@ func (d *Datapath) setHop(place int, h nexthop.Hop) {
 		return // being asked for again, as after a restart: the last answer serves until there is another
 	}
 	next := 1 - r.Cur&1
-	r.Hop[next] = bpfNextHop{
+	r.Hop[next] = bpf.NextHop{
 		Dmac: h.Link, Smac: h.From, Ifindex: uint32(h.IfIndex), Mtu: mtuOf(h.MTU), State: uint8(h.State),
 	}
 	storeByte(&r.Cur, next)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -165,10 +166,10 @@ func TestRootManyWaysToClients(t *testing.T) {
 			}
 			b := start(t, gateway, Config{Interfaces: threeVeths, Hook: hook},
 				"services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:])
-			hops := b.d.tables.maps[bpfMapClientHops]
+			hops := b.d.tables.maps[bpf.MapClientHops]
 			stretch := uint32(b.d.now() >> b.d.clock.hopShift())
 			for i := range hops.MaxEntries() {
-				other := bpfClientHop{Out: bpfOut{Dmac: [6]byte{2, 0, 0, 9, byte(i >> 8), byte(i)}, Ifindex: 1 << 20, Mtu: 1500}, Stamp: stretch + 1}
+				other := bpf.ClientHop{Out: bpf.Out{Dmac: [6]byte{2, 0, 0, 9, byte(i >> 8), byte(i)}, Ifindex: 1 << 20, Mtu: 1500}, Stamp: stretch + 1}
 				if err := hops.Put(i, other); err != nil {
 					t.Fatal(err)
 				}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -14,7 +15,7 @@ func (d *Datapath) find(limits lb.Limits) (*kept, error) {
 	if d.pins == nil {
 		return nil, nil
 	}
-	spec, err := loadBpf() // both hooks' objects have the same maps
+	spec, err := bpf.LoadXDP() // both hooks' objects have the same maps
 	if err != nil {
 		return nil, fmt.Errorf("read the object: %w", err)
 	}
@@ -60,7 +61,7 @@ func (d *Datapath) keep(old *kept, limits lb.Limits, hash [20]uint64) error {
 		before.hand(d.keeper)
 		before.close()
 	}
-	spec, err := loadBpf()
+	spec, err := bpf.LoadXDP()
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -84,7 +85,7 @@ func (d *Datapath) shared(t *testing.T) map[string]any {
 		"maglev": fmt.Sprint(d.state.maglev.free), "owners": fmt.Sprint(d.state.owners.free),
 		"active": d.tables.control.Active, "snat": fmt.Sprint(d.state.snat),
 	}
-	for _, name := range []string{bpfMapVports, bpfMapVranges, bpfMapFarOwners, bpfMapInside, bpfMapOutbounds} {
+	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapFarOwners, bpf.MapInside, bpf.MapOutbounds} {
 		var entries []string
 		var key, value []byte
 		for it := d.tables.maps[name].Iterate(); it.Next(&key, &value); {
@@ -143,7 +144,7 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 	}
 	d.checkPlaces(t)
 	now := d.shared(t)
-	for _, name := range []string{bpfMapVports, bpfMapVranges, bpfMapFarOwners, bpfMapInside, "owners", "services"} {
+	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapFarOwners, bpf.MapInside, "owners", "services"} {
 		if name != "services" && !reflect.DeepEqual(was[name], now[name]) {
 			t.Errorf("%s: %v after all, %v at first", name, now[name], was[name])
 		}
@@ -155,8 +156,8 @@ func (d *Datapath) checkPlaces(t *testing.T) {
 	t.Helper()
 	want := d.state.halves[d.state.active].places
 	for place := range uint32(d.tables.sizes.vips) {
-		var v bpfVip
-		if err := d.tables.maps[bpfMapVips].Lookup(d.state.active*uint32(d.tables.sizes.vips)+place, &v); err != nil {
+		var v bpf.Vip
+		if err := d.tables.maps[bpf.MapVips].Lookup(d.state.active*uint32(d.tables.sizes.vips)+place, &v); err != nil {
 			t.Fatal(err)
 		}
 		if v != want[place] {
@@ -232,10 +233,10 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	}
 	was := d.shared(t)
 	slots := d.state.slots.of
-	count := make([]bpfCount, d.cpus())
-	count[0] = bpfCount{Packets: 5, Bytes: 500}
+	count := make([]bpf.Count, d.cpus())
+	count[0] = bpf.Count{Packets: 5, Bytes: 500}
 	number := uint32(d.state.services.of["many"])
-	if err := d.tables.maps[bpfMapServiceCounts].Put(number*reasonsPerService+uint32(lb.ReasonMaglev), count); err != nil {
+	if err := d.tables.maps[bpf.MapServiceCounts].Put(number*reasonsPerService+uint32(lb.ReasonMaglev), count); err != nil {
 		t.Fatal(err)
 	}
 	// A process that died between the switch and the removal of a backend: its slot is still up.
@@ -257,16 +258,16 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 		t.Fatal("nothing was taken over")
 	}
 	now := d.shared(t)
-	for _, name := range []string{"slots", "services", "maglev", bpfMapInside, "snat"} {
+	for _, name := range []string{"slots", "services", "maglev", bpf.MapInside, "snat"} {
 		if !reflect.DeepEqual(was[name], now[name]) {
 			t.Errorf("%s: %v, before %v", name, now[name], was[name])
 		}
 	}
-	if len(now[bpfMapVports].([]string)) != 3 || len(now[bpfMapFarOwners].([]string)) != 3 || len(now[bpfMapVranges].([]string)) != 1 {
-		t.Errorf("leftovers: %v %v %v", now[bpfMapVports], now[bpfMapVranges], now[bpfMapFarOwners])
+	if len(now[bpf.MapVports].([]string)) != 3 || len(now[bpf.MapFarOwners].([]string)) != 3 || len(now[bpf.MapVranges].([]string)) != 1 {
+		t.Errorf("leftovers: %v %v %v", now[bpf.MapVports], now[bpf.MapVranges], now[bpf.MapFarOwners])
 	}
-	if len(now[bpfMapOutbounds].([]string)) != 2 {
-		t.Errorf("two backends may start flows: %v", now[bpfMapOutbounds])
+	if len(now[bpf.MapOutbounds].([]string)) != 2 {
+		t.Errorf("two backends may start flows: %v", now[bpf.MapOutbounds])
 	}
 	d.checkPlaces(t)
 	if c := d.Counters().Services["many"][lb.ReasonMaglev]; c != (Count{5, 500}) {
@@ -279,17 +280,17 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 		t.Error("the wrong flows were kept")
 	}
 	// A removed backend's counts go to its service's past.
-	backend := make([]bpfBackendCount, d.cpus())
-	backend[0] = bpfBackendCount{In: bpfCount{Packets: 7, Bytes: 70}, Opened: 3}
+	backend := make([]bpf.BackendCount, d.cpus())
+	backend[0] = bpf.BackendCount{In: bpf.Count{Packets: 7, Bytes: 70}, Opened: 3}
 	gone := d.state.slots.of[identityOf(d.state.byName["old"].service.Backend("c"))]
-	if err := d.tables.maps[bpfMapBackendCounts].Put(uint32(gone), backend); err != nil {
+	if err := d.tables.maps[bpf.MapBackendCounts].Put(uint32(gone), backend); err != nil {
 		t.Fatal(err)
 	}
 	do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
-	if left := d.shared(t)[bpfMapOutbounds].([]string); len(left) != 0 {
+	if left := d.shared(t)[bpf.MapOutbounds].([]string); len(left) != 0 {
 		t.Errorf("nobody may start flows: %v", left)
 	}
-	if far := d.shared(t)[bpfMapFarOwners].([]string); len(far) != 0 || d.state.owners.used() != 0 {
+	if far := d.shared(t)[bpf.MapFarOwners].([]string); len(far) != 0 || d.state.owners.used() != 0 {
 		t.Errorf("no service reads CIDs: %v and %d cells", far, d.state.owners.used())
 	}
 	if managed := p.managed(); managed != 2 {
@@ -527,11 +528,11 @@ func TestRootInterfaceMadeAnew(t *testing.T) {
 
 // Both hooks' objects must have the same maps, for they share them.
 func TestObjectsAgree(t *testing.T) {
-	a, err := loadBpf()
+	a, err := bpf.LoadXDP()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := loadBpfTCX()
+	b, err := bpf.LoadTCX()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -542,7 +543,7 @@ func TestObjectsAgree(t *testing.T) {
 	if y, err := abi(b); err != nil || x != y {
 		t.Errorf("%s and %s, %v", x, y, err)
 	}
-	delete(b.Maps, bpfMapVips)
+	delete(b.Maps, bpf.MapVips)
 	if y, _ := abi(b); x == y {
 		t.Error("the layout does not depend on the maps")
 	}

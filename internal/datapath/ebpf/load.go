@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -41,7 +42,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 	if d.config.manual {
 		s.maglevCells, s.ownerCells = 1<<18, 1<<18
 	}
-	p := bpfParameters{
+	p := bpf.Parameters{
 		Hash:     hash,
 		FlowMask: uint32(s.buckets - 1), Ways: uint32(s.ways),
 		FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: uint32(s.fragmentWays),
@@ -129,10 +130,10 @@ func (d *Datapath) hooks() []Hook {
 }
 
 // objectOf is one hook's object, sized and with its parameters.
-func objectOf(hook Hook, s sizes, p bpfParameters) (*ebpf.CollectionSpec, error) {
-	read := loadBpf
+func objectOf(hook Hook, s sizes, p bpf.Parameters) (*ebpf.CollectionSpec, error) {
+	read := bpf.LoadXDP
 	if hook == HookTCX {
-		read = loadBpfTCX
+		read = bpf.LoadTCX
 	}
 	spec, err := read()
 	if err != nil {
@@ -162,7 +163,7 @@ const (
 )
 
 // loadObject loads one hook's programs but one, on the maps given, if any.
-func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map, without string) (*ebpf.Collection, error) {
+func loadObject(hook Hook, s sizes, p bpf.Parameters, maps map[string]*ebpf.Map, without string) (*ebpf.Collection, error) {
 	spec, err := objectOf(hook, s, p)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 )
 
@@ -216,9 +217,9 @@ func (o *Offload) Report() OffloadReport {
 	if o.tables == nil {
 		return r
 	}
-	var perCPU []bpfCount
+	var perCPU []bpf.Count
 	for end, name := range o.tables.ends {
-		if err := o.tables.maps[turnMapTurnCounts].Lookup(uint32(end), &perCPU); err != nil {
+		if err := o.tables.maps[bpf.TurnMapTurnCounts].Lookup(uint32(end), &perCPU); err != nil {
 			continue
 		}
 		for _, c := range perCPU {

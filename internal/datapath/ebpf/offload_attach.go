@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
 // plan chooses the hook of each interface. The caller holds mu.
@@ -139,7 +141,7 @@ func (o *Offload) findOuts() {
 		o.log.Warn("list interfaces", "error", err)
 		return
 	}
-	outs := o.objects[HookXDP].Maps[turnMapTurnOuts]
+	outs := o.objects[HookXDP].Maps[bpf.TurnMapTurnOuts]
 	for _, l := range list {
 		index := uint32(l.Attrs().Index)
 		if features, known := xdpFeatures(int(index)); known && features&xdpTarget != 0 || !known && o.onXDP(int(index)) {

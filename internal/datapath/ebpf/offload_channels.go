@@ -11,11 +11,13 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
 // relayed is one channel in the kernel.
 type relayed struct {
-	keys       [2]turnTurnKey // to the peer, to the client
+	keys       [2]bpf.TurnKey // to the peer, to the client
 	bucket     uint32
 	allocation uint64
 }
@@ -76,7 +78,7 @@ func (o *Offload) add(c OffloadChannel) (uint32, error) {
 	o.enter(id, 1, &c, r, c.Listener, c.Client)
 	for direction := range r.keys {
 		place := 2*id + uint32(direction)
-		if err := o.tables.maps[turnMapTurnKeys].Update(r.keys[direction], place, ebpf.UpdateNoExist); err != nil {
+		if err := o.tables.maps[bpf.TurnMapTurnKeys].Update(r.keys[direction], place, ebpf.UpdateNoExist); err != nil {
 			o.forget(id, r, direction, now)
 			if errors.Is(err, ebpf.ErrKeyExist) {
 				return 0, fmt.Errorf("%w: channel %#x of %s at %s, or its peer %s at relay %s, is there already", ErrOffloadUnsuited, c.Number, c.Client, c.Listener, c.Peer, c.Relay)
@@ -108,8 +110,8 @@ func suited(c *OffloadChannel) error {
 	return nil
 }
 
-func relayKey(src, dst netip.AddrPort, number uint16) turnTurnKey {
-	return turnTurnKey{
+func relayKey(src, dst netip.AddrPort, number uint16) bpf.TurnKey {
+	return bpf.TurnKey{
 		Src: addressWords(src.Addr()), Dst: addressWords(dst.Addr()),
 		Sport: swap16(src.Port()), Dport: swap16(dst.Port()), Number: number,
 	}
@@ -118,7 +120,7 @@ func relayKey(src, dst netip.AddrPort, number uint16) turnTurnKey {
 // enter writes the way of one direction, which no program reads yet.
 func (o *Offload) enter(id, direction uint32, c *OffloadChannel, r *relayed, src, dst netip.AddrPort) {
 	place := 2*id + direction
-	way := turnTurnWay{
+	way := bpf.TurnWay{
 		Key: r.keys[direction], Src: addressWords(src.Addr()), Dst: addressWords(dst.Addr()),
 		Sport: swap16(src.Port()), Dport: swap16(dst.Port()), Number: c.Number, Version: 6, State: wayOpen,
 		Bucket: r.bucket, Hop: math.MaxUint32,
@@ -134,7 +136,7 @@ func (o *Offload) enter(id, direction uint32, c *OffloadChannel, r *relayed, src
 	}
 	o.tables.ways[place] = way
 	for i := int(place); i < len(o.tables.relayed); i += len(o.tables.ways) {
-		o.tables.relayed[i] = turnTurnRelayed{}
+		o.tables.relayed[i] = bpf.TurnRelayed{}
 	}
 }
 
@@ -189,7 +191,7 @@ func (o *Offload) leave(r *relayed, now time.Time) {
 // forget takes back the first keys of a channel, and its places.
 func (o *Offload) forget(id uint32, r *relayed, keys int, now time.Time) {
 	for direction := range keys {
-		if err := o.tables.maps[turnMapTurnKeys].Delete(r.keys[direction]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := o.tables.maps[bpf.TurnMapTurnKeys].Delete(r.keys[direction]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			o.log.Error("a channel stays in the kernel's table", "error", err)
 		}
 		storeByte(&o.tables.ways[2*id+uint32(direction)].State, wayOff)

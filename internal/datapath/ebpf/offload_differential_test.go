@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
@@ -55,10 +56,10 @@ func (b *relayBench) ended() (ends []string, err error) {
 	if first {
 		b.counts = make([]uint64, len(b.o.tables.ends))
 	}
-	var perCPU []bpfCount
+	var perCPU []bpf.Count
 	for end, name := range b.o.tables.ends {
 		var n uint64
-		if err := b.o.tables.maps[turnMapTurnCounts].Lookup(uint32(end), &perCPU); err != nil {
+		if err := b.o.tables.maps[bpf.TurnMapTurnCounts].Lookup(uint32(end), &perCPU); err != nil {
 			return nil, err
 		}
 		for _, c := range perCPU {

@@ -9,16 +9,18 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
 // relayTables are the mapped tables of the relay.
 type relayTables struct {
 	tables
-	control *bpfControl
-	ways    []turnTurnWay
+	control *bpf.Control
+	ways    []bpf.TurnWay
 	full    []uint64 // by bucket
-	hops    []bpfClientHop
-	relayed []turnTurnRelayed // of each CPU, by way
+	hops    []bpf.ClientHop
+	relayed []bpf.TurnRelayed // of each CPU, by way
 	ends    []string          // names of enum turn_end
 }
 
@@ -61,9 +63,9 @@ func (o *Offload) object(hook Hook) (*ebpf.Collection, error) {
 
 // spec is one hook's object, sized and with its parameters.
 func (o *Offload) spec(hook Hook) (*ebpf.CollectionSpec, error) {
-	read := loadTurn
+	read := bpf.LoadTurn
 	if hook == HookTCX {
-		read = loadTurnTCX
+		read = bpf.LoadTurnTCX
 	}
 	spec, err := read()
 	if err != nil {
@@ -75,11 +77,11 @@ func (o *Offload) spec(hook Hook) (*ebpf.CollectionSpec, error) {
 	}
 	ways := uint32(2 * (o.config.MaxChannels + 1)) // ids begin at 1
 	for name, entries := range map[string]uint32{
-		turnMapTurnKeys: ways, turnMapTurnWays: ways, turnMapTurnBuckets: ways / 2, turnMapTurnTraffic: ways * uint32(cpus),
+		bpf.TurnMapTurnKeys: ways, bpf.TurnMapTurnWays: ways, bpf.TurnMapTurnBuckets: ways / 2, bpf.TurnMapTurnTraffic: ways * uint32(cpus),
 	} {
 		spec.Maps[name].MaxEntries = entries
 	}
-	p := bpfParameters{
+	p := bpf.Parameters{
 		Hash: randomWords(), HopShift: o.clock.hopShift(), Ticks: o.clock.ticks(time.Second), TickNs: uint32(o.clock.tick), Home: loopback,
 	}
 	if o.config.detached {
@@ -120,11 +122,11 @@ func (o *Offload) openTables(spec *ebpf.CollectionSpec, c *ebpf.Collection) erro
 		t.maps[name] = m
 	}
 	for name, to := range map[string]func([]byte){
-		turnMapControls:    func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
-		turnMapTurnWays:    func(b []byte) { t.ways = view[turnTurnWay](b) },
-		turnMapClientHops:  func(b []byte) { t.hops = view[bpfClientHop](b) },
-		turnMapTurnBuckets: func(b []byte) { t.full = view[uint64](b) },
-		turnMapTurnTraffic: func(b []byte) { t.relayed = view[turnTurnRelayed](b) },
+		bpf.TurnMapControls:    func(b []byte) { t.control = (*bpf.Control)(unsafe.Pointer(&b[0])) },
+		bpf.TurnMapTurnWays:    func(b []byte) { t.ways = view[bpf.TurnWay](b) },
+		bpf.TurnMapClientHops:  func(b []byte) { t.hops = view[bpf.ClientHop](b) },
+		bpf.TurnMapTurnBuckets: func(b []byte) { t.full = view[uint64](b) },
+		bpf.TurnMapTurnTraffic: func(b []byte) { t.relayed = view[bpf.TurnRelayed](b) },
 	} {
 		b, err := t.mmap(name)
 		if err != nil {

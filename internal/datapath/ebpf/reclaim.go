@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
 // reclaimEvery is how often expired ways are made unused ones. A pass reads 16
@@ -66,7 +68,7 @@ func bucketOf(print uint64, choice int, mask uint32) uint32 {
 // cannot have overflowed in between. One race is left: an expired entry kept
 // elsewhere comes back to life during the passes. Then its flow is opened once
 // more, by Maglev.
-func reclaim(table []bpfBucket, now uint64) (freed int) {
+func reclaim(table []bpf.Bucket, now uint64) (freed int) {
 	mask := uint32(len(table) - 1)
 	overflowed := make([]uint64, (len(table)+63)/64)
 	for i := range table {

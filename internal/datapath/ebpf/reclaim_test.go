@@ -4,11 +4,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // find is table_find in flow.h.
-func find(table []bpfBucket, print uint64) bool {
+func find(table []bpf.Bucket, print uint64) bool {
 	for choice := range choices {
 		b := &table[bucketOf(print, choice, uint32(len(table)-1))]
 		room := false
@@ -26,7 +27,7 @@ func find(table []bpfBucket, print uint64) bool {
 }
 
 // claim is table_claim and way_publish.
-func claim(table []bpfBucket, print, now, expiry uint64) bool {
+func claim(table []bpf.Bucket, print, now, expiry uint64) bool {
 	for choice := range choices {
 		b := &table[bucketOf(print, choice, uint32(len(table)-1))]
 		for w := range b.Way {
@@ -41,7 +42,7 @@ func claim(table []bpfBucket, print, now, expiry uint64) bool {
 
 func TestReclaimNeverHidesALiveEntry(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	table := make([]bpfBucket, 64)
+	table := make([]bpf.Bucket, 64)
 	live := map[uint64]uint64{} // print → expiry
 	total := 0
 	for now := uint64(1); now < 4000; now++ {
@@ -79,7 +80,7 @@ func TestReclaimNeverHidesALiveEntry(t *testing.T) {
 func TestTableTakesItsLimit(t *testing.T) {
 	for _, limit := range []int{1 << 10, 1 << 16, 1 << 18} {
 		size := sizesFor(lb.Limits{Flows: limit, Fragments: 16}).buckets
-		table, r := make([]bpfBucket, size), rand.New(rand.NewPCG(3, 4))
+		table, r := make([]bpf.Bucket, size), rand.New(rand.NewPCG(3, 4))
 		refused := 0
 		for i := range limit {
 			if !claim(table, r.Uint64()|2, 1, 2) {

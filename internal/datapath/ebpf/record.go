@@ -5,14 +5,15 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // record is a service as the program reads it.
-func (c *change) record(a *applied) bpfService {
+func (c *change) record(a *applied) bpf.Service {
 	s := a.service
 	t := s.Timeouts
-	r := bpfService{
+	r := bpf.Service{
 		Maglev: uint32(a.maglev.start), MaglevSize: uint32(len(s.Maglev)),
 		TtlUdp: c.d.clock.ticks(t.UDP), TtlOpening: c.d.clock.ticks(t.TCPOpening),
 		TtlOpen: c.d.clock.ticks(t.TCPEstablished), TtlClosing: c.d.clock.ticks(t.TCPClosing),
@@ -30,7 +31,7 @@ func (c *change) record(a *applied) bpfService {
 		r.Layouts = uint8(len(s.CID.Layouts))
 		for i, l := range s.CID.Layouts {
 			owners := a.owners[s.OwnersLike(i)]
-			r.Layout[i] = bpfCidLayout{
+			r.Layout[i] = bpf.CidLayout{
 				Owners: uint32(owners.start), OwnersSize: uint32(owners.length),
 				Length: uint8(l.Length), OwnerOffset: uint8(l.OwnerOffset), OwnerBits: uint8(l.OwnerBits), Rotation: l.Rotation,
 			}
@@ -66,8 +67,8 @@ func boolByte(b bool) uint8 {
 }
 
 // backendRecord is what packets of a family need to know of a backend.
-func backendRecord(b *lb.Backend, is6 bool) bpfBackend {
-	r := bpfBackend{Port: swap16(b.Port), State: uint8(b.State)}
+func backendRecord(b *lb.Backend, is6 bool) bpf.Backend {
+	r := bpf.Backend{Port: swap16(b.Port), State: uint8(b.State)}
 	if b.Service.Mode == lb.Mark {
 		r.Addr[0] = b.Mark
 		return r

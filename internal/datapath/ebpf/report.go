@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -59,8 +60,8 @@ type fill struct {
 // fill counts the live entries of the tables: a pass over their memory, without
 // Datapath.mu.
 func (t *tables) fill(now uint64) fill {
-	count := func(table []bpfBucket, each func(meta uint64)) (n int) {
-		t.scan(table, func(_ int, b *bpfBucket) {
+	count := func(table []bpf.Bucket, each func(meta uint64)) (n int) {
+		t.scan(table, func(_ int, b *bpf.Bucket) {
 			for w := range b.Way {
 				if atomic.LoadUint64(&b.Way[w].Print) <= 1 {
 					continue
@@ -133,7 +134,7 @@ func (d *Datapath) Report() Report {
 		TableReport{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},
 		TableReport{Name: "maglev_cells", Used: st.maglev.used(), Size: sizes.maglevCells},
 		TableReport{Name: "owner_cells", Used: st.owners.used(), Size: sizes.ownerCells},
-		TableReport{Name: "snat_addresses", Used: len(st.snat), Size: int(d.tables.maps[bpfMapSnatAddresses].MaxEntries())},
+		TableReport{Name: "snat_addresses", Used: len(st.snat), Size: int(d.tables.maps[bpf.MapSnatAddresses].MaxEntries())},
 	)
 	r.NextHops = d.hopReports()
 	return r

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -118,9 +119,9 @@ func (p *pins) find(spec *ebpf.CollectionSpec, namesOf []string) (k *kept, err e
 		}
 		k.maps[name] = m
 	}
-	var control bpfControl
-	if err := k.maps[bpfMapControls].Lookup(uint32(0), &control); err != nil {
-		return k, fmt.Errorf("map %s: %w", bpfMapControls, err)
+	var control bpf.Control
+	if err := k.maps[bpf.MapControls].Lookup(uint32(0), &control); err != nil {
+		return k, fmt.Errorf("map %s: %w", bpf.MapControls, err)
 	}
 	// Killed in its first Apply, a process leaves tables that no generation is in.
 	if err := k.keeper.read(control.Active&1, new(generationText)); errors.Is(err, os.ErrNotExist) {
@@ -268,10 +269,10 @@ func (d *Datapath) restoreShared() error {
 			}
 		}
 	}
-	var far bpfOwnerKey
+	var far bpf.OwnerKey
 	var slot uint32
-	var stray []bpfOwnerKey
-	for it := t.maps[bpfMapFarOwners].Iterate(); it.Next(&far, &slot); {
+	var stray []bpf.OwnerKey
+	for it := t.maps[bpf.MapFarOwners].Iterate(); it.Next(&far, &slot); {
 		if a := starts[far.Owners]; a != nil {
 			a.far = append(a.far, far)
 		} else {
@@ -279,34 +280,34 @@ func (d *Datapath) restoreShared() error {
 		}
 	}
 	for _, key := range stray {
-		t.maps[bpfMapFarOwners].Delete(key)
+		t.maps[bpf.MapFarOwners].Delete(key)
 	}
 	if err := d.restorePlaces(); err != nil {
 		return err
 	}
 	// Ports of either generation: the next commit drops what is not its own.
-	ports, ranges := map[bpfVportKey]uint16{}, map[bpfVipRangesKey]bpfVipRanges{}
-	var port bpfVportKey
+	ports, ranges := map[bpf.VportKey]uint16{}, map[bpf.VipRangesKey]bpf.VipRanges{}
+	var port bpf.VportKey
 	var service uint16
-	for it := t.maps[bpfMapVports].Iterate(); it.Next(&port, &service); {
+	for it := t.maps[bpf.MapVports].Iterate(); it.Next(&port, &service); {
 		ports[port] = service
 		st.more = max(st.more, port.Vip)
 	}
-	var key bpfVipRangesKey
-	var r bpfVipRanges
-	for it := t.maps[bpfMapVranges].Iterate(); it.Next(&key, &r); {
+	var key bpf.VipRangesKey
+	var r bpf.VipRanges
+	for it := t.maps[bpf.MapVranges].Iterate(); it.Next(&key, &r); {
 		ranges[key] = r
 		st.more = max(st.more, key.Vip)
 	}
 	st.halves[st.active].ports, st.halves[st.active].ranges = ports, ranges
 	d.restoreOutbounds()
-	var a bpfAddr
+	var a bpf.Addr
 	var one uint32
-	for it := t.maps[bpfMapInside].Iterate(); it.Next(&a, &one); {
+	for it := t.maps[bpf.MapInside].Iterate(); it.Next(&a, &one); {
 		st.inside[fromWords(a.Word)] = true
 	}
-	for at := range t.maps[bpfMapSnatAddresses].MaxEntries() {
-		if err := t.maps[bpfMapSnatAddresses].Lookup(at, &a); err != nil {
+	for at := range t.maps[bpf.MapSnatAddresses].MaxEntries() {
+		if err := t.maps[bpf.MapSnatAddresses].Lookup(at, &a); err != nil {
 			return fmt.Errorf("read SNAT addresses back: %w", err)
 		}
 		if a.Word == ([4]uint32{}) {
@@ -320,11 +321,11 @@ func (d *Datapath) restoreShared() error {
 // restorePlaces reads the lines of both generations' VIPs.
 func (d *Datapath) restorePlaces() error {
 	st, places := &d.state, uint32(d.tables.sizes.vips)
-	st.halves[0].places, st.halves[1].places = map[uint32]bpfVip{}, map[uint32]bpfVip{}
-	keys, values := make([]uint32, 4096), make([]bpfVip, 4096)
+	st.halves[0].places, st.halves[1].places = map[uint32]bpf.Vip{}, map[uint32]bpf.Vip{}
+	keys, values := make([]uint32, 4096), make([]bpf.Vip, 4096)
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := d.tables.maps[bpfMapVips].BatchLookup(&cursor, keys, values, nil)
+		n, err := d.tables.maps[bpf.MapVips].BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
 			if values[i].Bits != 0 && keys[i] < 2*places {
 				st.halves[keys[i]/places].places[keys[i]%places] = values[i]

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
 // sweepEvery is how often expired entries are looked for. Programs take expired
@@ -102,7 +104,7 @@ func bootTicks(tick time.Duration) int64 {
 // CPUs may have miscounted.
 func (t *tables) expireFragments(now uint64) {
 	var held uint32
-	counted := t.scan(t.fragments, func(i int, b *bpfBucket) {
+	counted := t.scan(t.fragments, func(i int, b *bpf.Bucket) {
 		for w := range b.Way {
 			way := &b.Way[w]
 			if atomic.LoadUint64(&way.Print) <= 1 || atomic.LoadUint64(&way.Meta)>>expiryShift <= now {

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -56,24 +57,24 @@ type tables struct {
 	mapped [][]byte
 	fault  func(name string) error // tests: fails a write; else nil
 
-	control   *bpfControl
-	backends  []bpfBackend // 2*slot + family
+	control   *bpf.Control
+	backends  []bpf.Backend // 2*slot + family
 	maglev    []uint16
 	owners    []uint16
-	flows     []bpfBucket
-	entries   []bpfFlowEntry
-	replies   []bpfBucket
-	fragments []bpfBucket
-	datagrams []bpfFragmentEntry
+	flows     []bpf.Bucket
+	entries   []bpf.FlowEntry
+	replies   []bpf.Bucket
+	fragments []bpf.Bucket
+	datagrams []bpf.FragmentEntry
 	rates     []uint64
 }
 
 // specs returns the specs of both hooks' objects with the tables' sizes in them.
 func (s sizes) adapt(spec *ebpf.CollectionSpec) {
 	for name, entries := range map[string]int{
-		bpfMapFlows: s.buckets, bpfMapReplies: s.buckets, bpfMapFlowEntries: s.buckets * ways,
-		bpfMapFragments: s.fragmentBuckets, bpfMapFragmentEntries: s.fragmentBuckets * ways,
-		bpfMapVips: 2 * s.vips, bpfMapMaglev: s.maglevCells / 4, bpfMapOwners: s.ownerCells / 4,
+		bpf.MapFlows: s.buckets, bpf.MapReplies: s.buckets, bpf.MapFlowEntries: s.buckets * ways,
+		bpf.MapFragments: s.fragmentBuckets, bpf.MapFragmentEntries: s.fragmentBuckets * ways,
+		bpf.MapVips: 2 * s.vips, bpf.MapMaglev: s.maglevCells / 4, bpf.MapOwners: s.ownerCells / 4,
 	} {
 		if m := spec.Maps[name]; m != nil {
 			m.MaxEntries = uint32(entries)
@@ -90,16 +91,16 @@ func openTables(maps map[string]*ebpf.Map, s sizes) (t *tables, err error) {
 		}
 	}()
 	for name, to := range map[string]func([]byte){
-		bpfMapControls:        func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
-		bpfMapBackends:        func(b []byte) { t.backends = view[bpfBackend](b) },
-		bpfMapMaglev:          func(b []byte) { t.maglev = view[uint16](b) },
-		bpfMapOwners:          func(b []byte) { t.owners = view[uint16](b) },
-		bpfMapFlows:           func(b []byte) { t.flows = view[bpfBucket](b) },
-		bpfMapFlowEntries:     func(b []byte) { t.entries = view[bpfFlowEntry](b) },
-		bpfMapReplies:         func(b []byte) { t.replies = view[bpfBucket](b) },
-		bpfMapFragments:       func(b []byte) { t.fragments = view[bpfBucket](b) },
-		bpfMapFragmentEntries: func(b []byte) { t.datagrams = view[bpfFragmentEntry](b) },
-		bpfMapRates:           func(b []byte) { t.rates = view[uint64](b) },
+		bpf.MapControls:        func(b []byte) { t.control = (*bpf.Control)(unsafe.Pointer(&b[0])) },
+		bpf.MapBackends:        func(b []byte) { t.backends = view[bpf.Backend](b) },
+		bpf.MapMaglev:          func(b []byte) { t.maglev = view[uint16](b) },
+		bpf.MapOwners:          func(b []byte) { t.owners = view[uint16](b) },
+		bpf.MapFlows:           func(b []byte) { t.flows = view[bpf.Bucket](b) },
+		bpf.MapFlowEntries:     func(b []byte) { t.entries = view[bpf.FlowEntry](b) },
+		bpf.MapReplies:         func(b []byte) { t.replies = view[bpf.Bucket](b) },
+		bpf.MapFragments:       func(b []byte) { t.fragments = view[bpf.Bucket](b) },
+		bpf.MapFragmentEntries: func(b []byte) { t.datagrams = view[bpf.FragmentEntry](b) },
+		bpf.MapRates:           func(b []byte) { t.rates = view[uint64](b) },
 	} {
 		b, err := t.mmap(name)
 		if err != nil {
@@ -145,7 +146,7 @@ const readStep = 4096
 
 // scan calls read for all buckets of a table in steps, without Datapath.mu: programs run, and so do changes. False: the
 // tables were closed meanwhile.
-func (t *tables) scan(table []bpfBucket, read func(i int, b *bpfBucket)) bool {
+func (t *tables) scan(table []bpf.Bucket, read func(i int, b *bpf.Bucket)) bool {
 	for from := 0; from < len(table); from += readStep {
 		if !t.step(func() {
 			for i := from; i < min(from+readStep, len(table)); i++ {

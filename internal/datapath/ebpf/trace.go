@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -102,8 +103,8 @@ type tracer struct {
 	pins    *pins
 	lock    *os.File
 	keeper  *keeper
-	control *bpfControl
-	filter  *bpfTraceFilter
+	control *bpf.Control
+	filter  *bpf.TraceFilter
 	ring    *ebpf.Map
 	reader  *ringbuf.Reader
 	closing []func()
@@ -144,7 +145,7 @@ func openTracer(path string) (t *tracer, err error) {
 	if err := t.keeper.read(textFixture, &t.fixture); err != nil {
 		return t, fmt.Errorf("pin path %s: %w", path, err)
 	}
-	spec, err := loadBpf()
+	spec, err := bpf.LoadXDP()
 	if err != nil {
 		return t, err
 	}
@@ -157,8 +158,8 @@ func openTracer(path string) (t *tracer, err error) {
 
 func (t *tracer) mapTables() error {
 	for name, to := range map[string]func([]byte){
-		bpfMapControls:     func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
-		bpfMapTraceFilters: func(b []byte) { t.filter = (*bpfTraceFilter)(unsafe.Pointer(&b[0])) },
+		bpf.MapControls:     func(b []byte) { t.control = (*bpf.Control)(unsafe.Pointer(&b[0])) },
+		bpf.MapTraceFilters: func(b []byte) { t.filter = (*bpf.TraceFilter)(unsafe.Pointer(&b[0])) },
 	} {
 		m, err := ebpf.LoadPinnedMap(t.pins.mapAt(name), nil)
 		if err != nil {
@@ -173,11 +174,11 @@ func (t *tracer) mapTables() error {
 		to(b)
 	}
 	var err error
-	if t.ring, err = ebpf.LoadPinnedMap(t.pins.mapAt(bpfMapTraces), nil); err != nil {
-		return fmt.Errorf("open map %s: %w", bpfMapTraces, err)
+	if t.ring, err = ebpf.LoadPinnedMap(t.pins.mapAt(bpf.MapTraces), nil); err != nil {
+		return fmt.Errorf("open map %s: %w", bpf.MapTraces, err)
 	}
 	if t.reader, err = ringbuf.NewReader(t.ring); err != nil {
-		return fmt.Errorf("read map %s: %w", bpfMapTraces, err)
+		return fmt.Errorf("read map %s: %w", bpf.MapTraces, err)
 	}
 	return t.learn()
 }
@@ -217,7 +218,7 @@ func (t *tracer) learn() error {
 
 // start writes the filter and lets the programs begin.
 func (t *tracer) start(filter *TraceFilter) error {
-	var f bpfTraceFilter
+	var f bpf.TraceFilter
 	if filter.Service != "" {
 		number, ok := t.numbers[filter.Service]
 		if !ok {
@@ -274,11 +275,11 @@ func (t *tracer) read(ctx context.Context, each func(*Traced) bool) error {
 		if err != nil {
 			return fmt.Errorf("read trace: %w", err)
 		}
-		var e bpfTraceEvent
+		var e bpf.TraceEvent
 		if len(record.RawSample) < int(unsafe.Sizeof(e)) {
 			return fmt.Errorf("a trace event of %d bytes", len(record.RawSample))
 		}
-		e = *(*bpfTraceEvent)(unsafe.Pointer(&record.RawSample[0]))
+		e = *(*bpf.TraceEvent)(unsafe.Pointer(&record.RawSample[0]))
 		if e.Time < t.since {
 			continue // of an earlier trace
 		}
@@ -289,7 +290,7 @@ func (t *tracer) read(ctx context.Context, each func(*Traced) bool) error {
 	return nil
 }
 
-func (t *tracer) traced(e *bpfTraceEvent) *Traced {
+func (t *tracer) traced(e *bpf.TraceEvent) *Traced {
 	if t.generation != atomic.LoadUint32(&t.control.Active)&1 {
 		t.learn()
 	}
@@ -341,8 +342,8 @@ func (d *Datapath) endTrace() {
 	if atomic.LoadUint32(&d.tables.control.Trace) == 0 {
 		return
 	}
-	var f bpfTraceFilter
-	if err := d.tables.maps[bpfMapTraceFilters].Lookup(uint32(0), &f); err == nil && f.Until < monotonic() {
+	var f bpf.TraceFilter
+	if err := d.tables.maps[bpf.MapTraceFilters].Lookup(uint32(0), &f); err == nil && f.Until < monotonic() {
 		atomic.CompareAndSwapUint32(&d.tables.control.Trace, 1, 0)
 	}
 }

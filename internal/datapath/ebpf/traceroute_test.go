@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -137,7 +138,7 @@ services:
 			return nil
 		}
 		wanted := func() (n int, err error) {
-			r, err := ringbuf.NewReader(d.tables.maps[bpfMapEvents])
+			r, err := ringbuf.NewReader(d.tables.maps[bpf.MapEvents])
 			if err != nil {
 				return 0, err
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -37,7 +38,7 @@ func TestRootVerifier(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(hook, "/jumbo=", jumbo), func(t *testing.T) {
 				s := sizesFor(lb.Limits{Flows: 1 << 16, Fragments: 1 << 10})
-				spec, err := objectOf(hook, s, bpfParameters{
+				spec, err := objectOf(hook, s, bpf.Parameters{
 					Hash: randomWords(), FlowMask: uint32(s.buckets - 1), Ways: ways, FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: ways,
 					VipMask: uint32(s.vips - 1), HopShift: clock{tick: 4 * time.Millisecond}.hopShift(), Ticks: 250, TickNs: 4e6, FragmentTtl: 1000, Hold: 100, HoldEach: 8, Partial: 1, Jumbo: jumbo,
 				})

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -20,24 +21,24 @@ const (
 
 // vipTable is one generation's index of destinations, as the maps hold it.
 type vipTable struct {
-	generation bpfGeneration
-	places     map[uint32]bpfVip // by place in the half
-	ports      map[bpfVportKey]uint16
-	ranges     map[bpfVipRangesKey]bpfVipRanges
+	generation bpf.Generation
+	places     map[uint32]bpf.Vip // by place in the half
+	ports      map[bpf.VportKey]uint16
+	ranges     map[bpf.VipRangesKey]bpf.VipRanges
 }
 
 // prefixPorts is what one prefix has.
 type prefixPorts struct {
 	prefix netip.Prefix
 	echo   uint16
-	ports  []bpfVipPort
+	ports  []bpf.VipPort
 }
 
 // buildVIPs indexes the VIPs of a snapshot. number gives a service its stable
 // number; more is the first unused number for prefixes with many ports, and is
 // advanced.
 func buildVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, places int, more *uint32) (*vipTable, error) {
-	t := &vipTable{ports: map[bpfVportKey]uint16{}, ranges: map[bpfVipRangesKey]bpfVipRanges{}}
+	t := &vipTable{ports: map[bpf.VportKey]uint16{}, ranges: map[bpf.VipRangesKey]bpf.VipRanges{}}
 	prefixes := map[netip.Prefix]*prefixPorts{}
 	var order []*prefixPorts
 	for _, service := range s.Services {
@@ -48,14 +49,14 @@ func buildVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, places int, more
 				prefixes[vip.Prefix] = p
 				order = append(order, p)
 			}
-			p.ports = append(p.ports, bpfVipPort{First: vip.First, Last: vip.Last, Service: number(service), Proto: vip.Protocol})
+			p.ports = append(p.ports, bpf.VipPort{First: vip.First, Last: vip.Last, Service: number(service), Proto: vip.Protocol})
 		}
 	}
 	lengths, err := t.lengths(order)
 	if err != nil {
 		return nil, err
 	}
-	records := make([]bpfVip, len(order))
+	records := make([]bpf.Vip, len(order))
 	for i, p := range order {
 		if records[i], err = t.record(p, more); err != nil {
 			return nil, err
@@ -97,9 +98,9 @@ func (t *vipTable) lengths(order []*prefixPorts) ([]int, error) {
 
 // record makes a prefix's line: exact ports before ranges, narrow ranges before
 // wide ones, and what does not fit into the maps for more.
-func (t *vipTable) record(p *prefixPorts, more *uint32) (bpfVip, error) {
-	slices.SortStableFunc(p.ports, func(a, b bpfVipPort) int { return int(a.Last-a.First) - int(b.Last-b.First) })
-	v := bpfVip{Addr: addressWords(p.prefix.Addr()), Bits: uint8(bits16(p.prefix) + 1), Echo: p.echo}
+func (t *vipTable) record(p *prefixPorts, more *uint32) (bpf.Vip, error) {
+	slices.SortStableFunc(p.ports, func(a, b bpf.VipPort) int { return int(a.Last-a.First) - int(b.Last-b.First) })
+	v := bpf.Vip{Addr: addressWords(p.prefix.Addr()), Bits: uint8(bits16(p.prefix) + 1), Echo: p.echo}
 	if len(p.ports) <= inlinePorts {
 		v.Ports = uint8(copy(v.Port[:], p.ports))
 		return v, nil
@@ -108,10 +109,10 @@ func (t *vipTable) record(p *prefixPorts, more *uint32) (bpfVip, error) {
 	v.More = *more
 	for _, port := range p.ports {
 		if port.First == port.Last {
-			t.ports[bpfVportKey{Vip: v.More, Port: port.First, Proto: port.Proto}] = port.Service
+			t.ports[bpf.VportKey{Vip: v.More, Port: port.First, Proto: port.Proto}] = port.Service
 			continue
 		}
-		key := bpfVipRangesKey{Vip: v.More, Proto: uint32(port.Proto)}
+		key := bpf.VipRangesKey{Vip: v.More, Proto: uint32(port.Proto)}
 		r := t.ranges[key]
 		if r.Count == maxRanges {
 			return v, fmt.Errorf("VIP %s: more than %d port ranges of one protocol", p.prefix, maxRanges)
@@ -129,8 +130,8 @@ func homeOf(mult [3]uint64, a, b uint64, bits uint32) uint32 {
 }
 
 // place puts every record at most maxProbe places behind where its hash says.
-func (t *vipTable) place(records []bpfVip, places int) bool {
-	t.places = make(map[uint32]bpfVip, len(records))
+func (t *vipTable) place(records []bpf.Vip, places int) bool {
+	t.places = make(map[uint32]bpf.Vip, len(records))
 	mult := t.generation.Mult
 	for _, v := range records {
 		a, b := halves(v.Addr)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -31,10 +32,10 @@ func (t *vipTable) lookup(places int, address [16]byte, proto uint8, port uint16
 					return p.Service
 				}
 			}
-			if s, ok := t.ports[bpfVportKey{Vip: v.More, Port: port, Proto: proto}]; ok {
+			if s, ok := t.ports[bpf.VportKey{Vip: v.More, Port: port, Proto: proto}]; ok {
 				return s
 			}
-			r := t.ranges[bpfVipRangesKey{Vip: v.More, Proto: uint32(proto)}]
+			r := t.ranges[bpf.VipRangesKey{Vip: v.More, Proto: uint32(proto)}]
 			for _, p := range r.Range[:r.Count] {
 				if p.First <= port && port <= p.Last {
 					return p.Service

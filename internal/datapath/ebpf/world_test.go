@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
@@ -93,7 +94,7 @@ func (w *world) open(t *testing.T, hook Hook, limits lb.Limits) *Datapath {
 		clear(d.tables.rates)
 		d.tables.control.Held = 0
 		d.tables.control.Crowded = 0
-		m := d.tables.maps[bpfMapSnatSearches] // time begins anew
+		m := d.tables.maps[bpf.MapSnatSearches] // time begins anew
 		numbers := make([]uint32, m.MaxEntries())
 		for i := range numbers {
 			numbers[i] = uint32(i)
@@ -160,18 +161,18 @@ func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint3
 }
 
 // verdictOf reads what the program recorded on any CPU since the last call.
-func (w *world) verdictOf(d *Datapath) (bpfVerdict, error) {
-	var perCPU []bpfVerdict
-	m := d.objects[d.config.Hook].Maps[bpfMapVerdicts]
+func (w *world) verdictOf(d *Datapath) (bpf.Verdict, error) {
+	var perCPU []bpf.Verdict
+	m := d.objects[d.config.Hook].Maps[bpf.MapVerdicts]
 	if err := m.Lookup(uint32(0), &perCPU); err != nil {
-		return bpfVerdict{}, err
+		return bpf.Verdict{}, err
 	}
 	for _, v := range perCPU {
 		if v.Reason != 0 {
-			return v, m.Put(uint32(0), make([]bpfVerdict, len(perCPU)))
+			return v, m.Put(uint32(0), make([]bpf.Verdict, len(perCPU)))
 		}
 	}
-	return bpfVerdict{}, fmt.Errorf("the program recorded nothing")
+	return bpf.Verdict{}, fmt.Errorf("the program recorded nothing")
 }
 
 // drain empties the ring of events.
@@ -179,7 +180,7 @@ func (w *world) drain(d *Datapath) error { return w.give(d, nil) }
 
 // give gives what is in the ring to a holder, as Run does.
 func (w *world) give(d *Datapath, h *holder) error {
-	r, err := ringbuf.NewReader(d.tables.maps[bpfMapEvents])
+	r, err := ringbuf.NewReader(d.tables.maps[bpf.MapEvents])
 	if err != nil {
 		return err
 	}
