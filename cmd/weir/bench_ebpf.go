@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/bench"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -65,9 +66,9 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch f.hook {
 			case "xdp":
-				f.config.Hooks = []ebpf.Hook{ebpf.HookXDP}
+				f.config.Hooks = []attach.Hook{attach.HookXDP}
 			case "tcx":
-				f.config.Hooks = []ebpf.Hook{ebpf.HookTCX}
+				f.config.Hooks = []attach.Hook{attach.HookTCX}
 			case "both":
 			default:
 				return usageError(fmt.Errorf("--hook %q: give xdp, tcx or both", f.hook))

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -45,7 +46,7 @@ func (f *ebpfFlags) add(cmd *cobra.Command) {
 func (f *ebpfFlags) config(log *slog.Logger) (ebpf.Config, error) {
 	config := ebpf.Config{Interfaces: f.interfaces, PinPath: f.pinPath, Log: log, NoPeers: f.noPeers}
 	var err error
-	if config.Hook, err = ebpf.ParseHook(f.hook); err != nil {
+	if config.Hook, err = attach.ParseHook(f.hook); err != nil {
 		return config, fmt.Errorf("--hook: %w", err)
 	}
 	switch f.order {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
@@ -30,12 +31,12 @@ func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, err
 	if c.Offload.Mode == "" || c.Offload.Mode == gateway.OffloadNone {
 		return nil, nil
 	}
-	hook, err := ebpf.ParseHook(string(c.Offload.Mode))
+	hook, err := attach.ParseHook(string(c.Offload.Mode))
 	if err != nil {
 		return nil, fmt.Errorf("offload.mode: %w", err)
 	}
 	if err := privilege.Check(privilege.TurnOffload); err != nil {
-		if hook != ebpf.HookAuto {
+		if hook != attach.HookAuto {
 			return nil, fmt.Errorf("offload: %w", err)
 		}
 		log.Warn("channels are relayed in user space", "why", err)
@@ -138,7 +139,7 @@ func (t *turnOffload) into(options *gateway.Options) {
 		return
 	}
 	options.Offload = t
-	options.NoCoalesce = slices.ContainsFunc(t.o.Report().Interfaces, func(i ebpf.InterfaceReport) bool { return i.Hook == ebpf.HookTCX.String() })
+	options.NoCoalesce = slices.ContainsFunc(t.o.Report().Interfaces, func(i attach.InterfaceReport) bool { return i.Hook == attach.HookTCX.String() })
 }
 
 // measured adds the relay's own metrics to those of an admin API.

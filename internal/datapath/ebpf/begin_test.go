@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -15,7 +16,7 @@ import (
 func openPinned(t *testing.T, host *netlab.Host, path string, interfaces ...string) (d *Datapath) {
 	t.Helper()
 	do(t, host, func() (err error) {
-		d, err = Open(Config{Interfaces: interfaces, Hook: HookTCX, PinPath: path})
+		d, err = Open(Config{Interfaces: interfaces, Hook: attach.HookTCX, PinPath: path})
 		return err
 	})
 	return d
@@ -62,7 +63,7 @@ func TestRootFirstApplyFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	do(t, w.host, func() error {
-		d, err := Open(Config{Hook: HookTCX, detached: true, manual: true})
+		d, err := Open(Config{Hook: attach.HookTCX, detached: true, manual: true})
 		if err != nil {
 			return err
 		}

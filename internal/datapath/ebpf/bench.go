@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -24,11 +25,11 @@ import (
 
 // BenchConfig says how long to measure. The zero value is replaced by defaults.
 type BenchConfig struct {
-	Rounds  int    // of each case; the result is their 20th percentile. Default 9
-	Packets int    // of one case in one round. Default 262144
-	Flows   int    // limits.flows: the size of Weir's table and of the LRU table. Default 1<<20
-	Hooks   []Hook // Default both
-	Only    string // cases with this in their name; empty: all
+	Rounds  int           // of each case; the result is their 20th percentile. Default 9
+	Packets int           // of one case in one round. Default 262144
+	Flows   int           // limits.flows: the size of Weir's table and of the LRU table. Default 1<<20
+	Hooks   []attach.Hook // Default both
+	Only    string        // cases with this in their name; empty: all
 	// Progress is told what is being measured; may be nil.
 	Progress func(what string)
 }
@@ -61,7 +62,7 @@ func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
 	config.Packets = cmp.Or(config.Packets, 1<<18)
 	config.Flows = cmp.Or(config.Flows, 1<<20)
 	if config.Hooks == nil {
-		config.Hooks = []Hook{HookXDP, HookTCX}
+		config.Hooks = []attach.Hook{attach.HookXDP, attach.HookTCX}
 	}
 	if config.Progress == nil {
 		config.Progress = func(string) {}
@@ -125,7 +126,7 @@ func bench(ctx context.Context, config BenchConfig) (results []BenchResult, err 
 				if ctx.Err() != nil {
 					return results, ctx.Err()
 				}
-				if hook == HookTCX && c.tunnel {
+				if hook == attach.HookTCX && c.tunnel {
 					continue
 				}
 				config.Progress(fmt.Sprintf("%s, IPv%d, %s", c.name, family, hook))
@@ -208,7 +209,7 @@ type bencher struct {
 	generator *ebpf.Collection
 	index     int
 	family    int
-	hook      Hook
+	hook      attach.Hook
 	c         benchCase
 	verdict   uint32 // of the packet that was timed last
 }
@@ -220,7 +221,7 @@ type generatorParts struct {
 }
 
 func (b *bencher) parts() generatorParts {
-	if b.hook == HookTCX {
+	if b.hook == attach.HookTCX {
 		return generatorParts{"vary_tcx", "nothing_tcx", "jumps_tcx", 5}
 	}
 	return generatorParts{"vary", "nothing", "jumps", 0}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
@@ -111,7 +112,7 @@ func (r *besideRounds) close() {
 }
 
 func (r *besideRounds) program(name string) *ebpf.Program {
-	if r.b.hook == HookTCX {
+	if r.b.hook == attach.HookTCX {
 		name += tcxSuffix
 	}
 	return r.programs.Programs[name]

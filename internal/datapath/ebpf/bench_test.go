@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -15,10 +16,10 @@ func TestRootBenchGoesTheRoadsItNames(t *testing.T) {
 	netlabtest.Root(t)
 	for _, c := range []struct {
 		only   string
-		hook   Hook
+		hook   attach.Hook
 		reason string
-	}{{"l2dsr new flow", HookXDP, "maglev"}, {"cid", HookTCX, "cid"}} {
-		results, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 12, Hooks: []Hook{c.hook}, Only: c.only, Flows: 1 << 17})
+	}{{"l2dsr new flow", attach.HookXDP, "maglev"}, {"cid", attach.HookTCX, "cid"}} {
+		results, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 12, Hooks: []attach.Hook{c.hook}, Only: c.only, Flows: 1 << 17})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +41,7 @@ func TestRootBenchGoesTheRoadsItNames(t *testing.T) {
 func TestRootBenchOfASmallTable(t *testing.T) {
 	t.Parallel()
 	netlabtest.Root(t)
-	_, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 10, Hooks: []Hook{HookXDP}, Only: "nat hit", Flows: 1 << 10})
+	_, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 10, Hooks: []attach.Hook{attach.HookXDP}, Only: "nat hit", Flows: 1 << 10})
 	if err == nil || !strings.Contains(err.Error(), "need a table of more than 1024 flows") {
 		t.Errorf("%v", err)
 	}

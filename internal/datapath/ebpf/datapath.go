@@ -15,39 +15,17 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// Hook says where the program runs.
-type Hook uint8
-
-const (
-	// HookAuto chooses per interface: TCX where segmentation offload must survive
-	// (veth, bridge, tun), XDP on network cards.
-	HookAuto Hook = iota
-	HookXDP
-	HookTCX
-)
-
-func (h Hook) String() string { return [...]string{"auto", "xdp", "tcx"}[h] }
-
-// ParseHook reads auto, xdp or tcx.
-func ParseHook(s string) (Hook, error) {
-	for h := HookAuto; h <= HookTCX; h++ {
-		if h.String() == s {
-			return h, nil
-		}
-	}
-	return HookAuto, fmt.Errorf("no hook %q; write auto, xdp or tcx", s)
-}
-
 // Config is what a data path needs to know before its first snapshot.
 type Config struct {
 	// Interfaces that packets of clients, and in mode NAT of backends, come in on.
 	Interfaces []string
-	Hook       Hook
+	Hook       attach.Hook
 	// Log gets what an operator should know; nil: silent.
 	Log *slog.Logger
 	// Source4 and Source6 are the outer sources of L3-DSR tunnels. Default: the
@@ -79,7 +57,7 @@ type Datapath struct {
 	config    Config
 	log       *slog.Logger
 	clock     clock
-	attached  []attachment
+	attached  []attach.Interface
 	hops      *nexthop.Table
 	links     *netlink.Handle
 	pins      *pins   // nil: nothing outlives this process
@@ -94,7 +72,7 @@ type Datapath struct {
 
 	mu       sync.Mutex // guards the rest
 	tables   *tables
-	objects  map[Hook]*ebpf.Collection
+	objects  map[attach.Hook]*ebpf.Collection
 	injector *ebpf.Program // gives held fragments back
 	closing  []func() error
 	state    state
@@ -147,14 +125,14 @@ func Open(config Config) (*Datapath, error) {
 	if len(config.Interfaces) == 0 && !config.detached {
 		return nil, errors.New("no interface: name those that packets for VIPs come in on")
 	}
-	if config.Front && config.Hook != HookTCX {
+	if config.Front && config.Hook != attach.HookTCX {
 		return nil, errors.New("a program in front of a queue needs the TCX hook")
 	}
 	log := config.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	d := &Datapath{config: config, log: log, objects: map[Hook]*ebpf.Collection{}}
+	d := &Datapath{config: config, log: log, objects: map[attach.Hook]*ebpf.Collection{}}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.closeOpened())
 	}
@@ -172,7 +150,7 @@ func (d *Datapath) open() (err error) {
 	if err = d.openPins(); err != nil {
 		return err
 	}
-	if d.attached, err = planAttachments(d.config, d.pins.programs()); err != nil {
+	if d.attached, err = attach.Plan(d.config.Interfaces, d.config.Hook, d.pins.programs()); err != nil {
 		return err
 	}
 	if d.hops, err = nexthop.Open(d.log); err != nil {
@@ -202,15 +180,15 @@ func (d *Datapath) closeOpened() error {
 func (d *Datapath) Caps() lb.Caps {
 	caps := Caps(d.config.Hook)
 	for _, a := range d.attached {
-		if a.hook == HookXDP {
-			caps = Caps(HookXDP)
+		if a.Hook == attach.HookXDP {
+			caps = Caps(attach.HookXDP)
 		}
 	}
 	return caps
 }
 
 // Caps are those of one hook.
-func Caps(hook Hook) lb.Caps {
+func Caps(hook attach.Hook) lb.Caps {
 	caps := lb.Caps{
 		Name:      "ebpf",
 		Protocols: []uint8{lb.TCP, lb.UDP},
@@ -222,7 +200,7 @@ func Caps(hook Hook) lb.Caps {
 		SNAT: true, Outbound: true, HoldFragments: true,
 		MaxFlows: maxFlows, FixedLimits: true,
 	}
-	if hook != HookXDP {
+	if hook != attach.HookXDP {
 		caps.Modes = append(caps.Modes, lb.Mark)
 	}
 	return caps

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
@@ -124,7 +125,7 @@ func TestRootDifferential(t *testing.T) {
 	if s := os.Getenv("SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
-	for _, hook := range []Hook{HookXDP, HookTCX} {
+	for _, hook := range []attach.Hook{attach.HookXDP, attach.HookTCX} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -139,7 +140,7 @@ func TestRootDifferential(t *testing.T) {
 	}
 }
 
-func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
+func differ(t *testing.T, w *world, hook attach.Hook, seed uint64, frames int) error {
 	var specs [2]lb.Spec
 	for i, text := range []string{differentialSpec, otherLayouts()} {
 		var err error
@@ -178,7 +179,7 @@ func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
 			now += time.Duration(g.r.IntN(1500)) * time.Millisecond
 		}
 		frame := g.frame()
-		if hook == HookTCX && short(frame) || unroutable(frame) {
+		if hook == attach.HookTCX && short(frame) || unroutable(frame) {
 			continue // TEST_RUN makes no skb of it; no route leads back
 		}
 		want, err := reference.Packet(bytes.Clone(frame), true, now)
@@ -196,7 +197,7 @@ func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
 		}
 		// The kernel encapsulates behind a tag in the frame on XDP only; on TCX the
 		// first tag is outside the frame.
-		if got.Reason == lb.ReasonSendFailed && hook == HookTCX && (frame[12] == 0x81 || frame[12] == 0x88) {
+		if got.Reason == lb.ReasonSendFailed && hook == attach.HookTCX && (frame[12] == 0x81 || frame[12] == 0x88) {
 			continue
 		}
 		reasons[want.Reason]++

@@ -6,13 +6,14 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-var hooks = []Hook{HookTCX, HookXDP}
+var hooks = []attach.Hook{attach.HookTCX, attach.HookXDP}
 
 // vips is the part of a spec that gives a service both VIPs, TCP and UDP.
 const vips = `
@@ -157,7 +158,7 @@ func TestRootL3DSR(t *testing.T) {
 			lab := netlabtest.Up(t, topology)
 			serveVIPs(t, lab.Namespace("zone1"))
 			end := decap.TCX
-			if hook == HookXDP {
+			if hook == attach.HookXDP {
 				end = decap.XDP
 			}
 			d := openTunnels(t, lab.Namespace("zone1"), decap.Config{

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -96,7 +97,7 @@ func TestRootTwinsOfNewFlows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	defer w.close()
-	d := w.serving(t, HookTCX, `
+	d := w.serving(t, attach.HookTCX, `
 services:
 - name: nat
   mode: nat
@@ -143,7 +144,7 @@ services:
 `
 	w := newWorld(t)
 	defer w.close()
-	d := w.serving(t, HookTCX, fmt.Sprintf(spec, "a"))
+	d := w.serving(t, attach.HookTCX, fmt.Sprintf(spec, "a"))
 	for i := range 100 {
 		if _, err := w.packet(d, text(t, fmt.Sprintf("udp 10.0.0.1:%d > 192.0.2.2:80", 5000+i)), false, 0); err != nil {
 			t.Fatal(err)
@@ -152,7 +153,7 @@ services:
 	if f := d.tables.fill(d.now()); f.flows != 100 || f.replies != 100 {
 		t.Fatalf("%d flows and %d replies", f.flows, f.replies)
 	}
-	if err := d.Apply(compile(t, fmt.Sprintf(spec, "b"), Caps(HookTCX))); err != nil {
+	if err := d.Apply(compile(t, fmt.Sprintf(spec, "b"), Caps(attach.HookTCX))); err != nil {
 		t.Fatal(err)
 	}
 	if f := d.tables.fill(d.now()); f.flows != 0 || f.replies != 0 {
@@ -167,7 +168,7 @@ func TestRootSourcePortsOnManyCPUs(t *testing.T) {
 	const rounds, each = 300, 32
 	w := newWorld(t)
 	defer w.close()
-	d := w.serving(t, HookTCX, `
+	d := w.serving(t, attach.HookTCX, `
 services:
 - name: nat
   mode: nat
@@ -189,7 +190,7 @@ services:
 			for round := range begin[cpu] {
 				for i := range each {
 					binary.BigEndian.PutUint32(frame[14+12:], 10<<24|uint32(cpu)<<20|uint32(round*each+i))
-					if _, e := d.program(HookTCX).Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); e != nil {
+					if _, e := d.program(attach.HookTCX).Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); e != nil {
 						err = e
 					}
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
@@ -104,7 +105,7 @@ func TestRootFloodOfFlows(t *testing.T) {
 	}
 }
 
-func flooded(t *testing.T, w *world, hook Hook, kind string, n int) {
+func flooded(t *testing.T, w *world, hook attach.Hook, kind string, n int) {
 	f := &traffic{t: t, w: w, d: w.serving(t, hook, floodSpec)}
 	before := f.d.Counters()
 	udp := func(host int) string { return fmt.Sprintf("udp 10.0.0.%d:5000 > 192.0.2.1:80 01", host) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -44,7 +45,7 @@ func fillFlows(d *Datapath, n int) (entered int) {
 func TestRootDumpWhilePacketsRun(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
-	d := w.serving(t, HookXDP, `
+	d := w.serving(t, attach.HookXDP, `
 limits: {flows: 524288}
 services:
 - name: pool
@@ -95,7 +96,7 @@ services:
 				default:
 				}
 				const burst = 200 // TEST_RUN repeats with what the program made of the frame: a hop less each time
-				if _, err := d.program(HookXDP).Run(&ebpf.RunOptions{Data: frame, Repeat: burst}); err != nil {
+				if _, err := d.program(attach.HookXDP).Run(&ebpf.RunOptions{Data: frame, Repeat: burst}); err != nil {
 					return err
 				}
 				sent.Add(burst)

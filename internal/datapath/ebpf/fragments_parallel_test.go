@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -54,7 +55,7 @@ func TestRootReorderedOnManyCPUs(t *testing.T) {
 							}
 							for _, piece := range order {
 								options := ebpf.RunOptions{Data: frameOf(pieceOf(id, piece)), DataOut: make([]byte, 2048), Repeat: 1}
-								if hook == HookTCX {
+								if hook == attach.HookTCX {
 									options.Context = &skb{}
 								}
 								if _, err := r.d.program(hook).Run(&options); err != nil {
@@ -89,7 +90,7 @@ func pieceOf(id, piece int) []byte {
 }
 
 // reordered opens a data path in real time and starts its holder.
-func (w *world) reordered(t *testing.T, hook Hook) *reordered {
+func (w *world) reordered(t *testing.T, hook attach.Hook) *reordered {
 	t.Helper()
 	snapshot := compile(t, `
 limits: {flows: 65536, fragments: 65536, fragment_ttl: 1m}

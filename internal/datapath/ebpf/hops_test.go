@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -38,7 +39,7 @@ func TestRootWaysToNeighbours(t *testing.T) {
 	}
 }
 
-func waysToNeighbours(t *testing.T, w *world, hook Hook) error {
+func waysToNeighbours(t *testing.T, w *world, hook attach.Hook) error {
 	wire, err := netlink.LinkByName("lb0")
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ services:
 }
 
 // serving is a data path with a spec in force.
-func (w *world) serving(t *testing.T, hook Hook, spec string) *Datapath {
+func (w *world) serving(t *testing.T, hook attach.Hook, spec string) *Datapath {
 	t.Helper()
 	snapshot := compile(t, spec, Caps(hook))
 	d := w.open(t, hook, snapshot.Limits)

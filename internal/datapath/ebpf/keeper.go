@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -224,7 +225,7 @@ func (k *keeper) managed(index int, address netip.Addr) error {
 
 // offloaded notes an interface of the calling thread's namespace before its GRO is turned on.
 func (k *keeper) offloaded(index int) error {
-	return k.offloads.Put(offload{Netns: thisNetns(), Index: uint32(index)}, uint32(1))
+	return k.offloads.Put(offload{Netns: attach.NamespaceID(), Index: uint32(index)}, uint32(1))
 }
 
 // hand gives the list of what was changed on the machine to another keeper.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -30,7 +31,7 @@ func (d *Datapath) find(limits lb.Limits) (*kept, error) {
 		return nil, err
 	case old == nil:
 		return nil, nil
-	case old.fixture.Netns != thisNetns():
+	case old.fixture.Netns != attach.NamespaceID():
 		defer old.close()
 		return nil, fmt.Errorf("pin path %s belongs to a data path in another network namespace; choose another --pin-path, or end that one with weir lb stop", d.pins.path)
 	}
@@ -74,7 +75,7 @@ func (d *Datapath) keep(old *kept, limits lb.Limits, hash [20]uint64) error {
 	for _, name := range tableNames(spec) {
 		all[name] = d.tables.maps[name]
 	}
-	return d.pins.pinAll(all, d.keeper, fixture{ABI: layout, Hash: hash, Limits: limits, Netns: thisNetns()})
+	return d.pins.pinAll(all, d.keeper, fixture{ABI: layout, Hash: hash, Limits: limits, Netns: attach.NamespaceID()})
 }
 
 func (d *Datapath) unreadable(err error) error {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -101,7 +102,7 @@ func (d *Datapath) shared(t *testing.T) map[string]any {
 func TestRootApplyIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	netlabtest.Root(t)
-	d, err := Open(Config{Hook: HookTCX, detached: true, manual: true})
+	d, err := Open(Config{Hook: attach.HookTCX, detached: true, manual: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ type pinned struct {
 	config Config
 }
 
-func newPinned(t *testing.T, name string, hook Hook) *pinned {
+func newPinned(t *testing.T, name string, hook attach.Hook) *pinned {
 	topology := netlab.NAT()
 	topology.Name = name
 	lab := netlabtest.Up(t, topology)
@@ -226,7 +227,7 @@ func (p *pinned) stop() *Stopped {
 // one died half way.
 func TestRootTablesAreTakenOver(t *testing.T) {
 	t.Parallel()
-	p := newPinned(t, "ebtake", HookTCX)
+	p := newPinned(t, "ebtake", attach.HookTCX)
 	d := p.open(specAfter)
 	if d.restored {
 		t.Error("restored from nothing")
@@ -360,7 +361,7 @@ func (p *pinned) links() (ids []link.ID) {
 // Stop leaves no program, map, pin, managed neighbour or offload behind.
 func TestRootStopLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for _, hook := range []Hook{HookTCX, HookXDP} {
+	for _, hook := range []attach.Hook{attach.HookTCX, attach.HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			p := newPinned(t, "ebstop"+hook.String(), hook)
@@ -388,7 +389,7 @@ func TestRootStopLeavesNothing(t *testing.T) {
 				t.Errorf("%d interfaces have a program after Close, want 3", attached)
 			}
 			s := p.stop()
-			if len(s.Links) != 3 || s.Neighbours != 2 || s.Maps < 20 || (s.Offloads == 3) != (hook == HookXDP) {
+			if len(s.Links) != 3 || s.Neighbours != 2 || s.Maps < 20 || (s.Offloads == 3) != (hook == attach.HookXDP) {
 				t.Errorf("stopped %+v", s)
 			}
 			if attached, managed := p.attached(), p.managed(); attached != 0 || managed != 0 {
@@ -443,7 +444,7 @@ func (p *pinned) attached() (n int) {
 		if x := l.Attrs().Xdp; x != nil && x.Attached {
 			n++
 		}
-		n += min(len(tcxNeighbours(l.Attrs().Index, nil)), 1)
+		n += min(len(attach.TCXNeighbours(l.Attrs().Index, nil)), 1)
 	})
 	return n
 }
@@ -462,7 +463,7 @@ func (p *pinned) each(f func(netlink.Link)) {
 // Two data paths on one interface: the order is what was asked for, and each is told of the other.
 func TestRootProgramsOnOneHook(t *testing.T) {
 	t.Parallel()
-	p := newPinned(t, "eborder", HookTCX)
+	p := newPinned(t, "eborder", attach.HookTCX)
 	p.config.Interfaces = []string{"veth0"}
 	first := p.open(specBefore)
 	defer first.Close()
@@ -475,7 +476,7 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 	}
 	order := func() (ids []ebpf.ProgramID) {
 		do(t, p.host, func() error {
-			result, err := link.QueryPrograms(link.QueryOptions{Target: first.attached[0].index, Attach: ebpf.AttachTCXIngress})
+			result, err := link.QueryPrograms(link.QueryOptions{Target: first.attached[0].Index, Attach: ebpf.AttachTCXIngress})
 			if err == nil {
 				for _, program := range result.Programs {
 					ids = append(ids, program.ID)
@@ -500,7 +501,7 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 // An interface that is made anew, as by a container that restarts, is attached again.
 func TestRootInterfaceMadeAnew(t *testing.T) {
 	t.Parallel()
-	p := newPinned(t, "ebanew", HookTCX)
+	p := newPinned(t, "ebanew", attach.HookTCX)
 	d := p.open(specBefore)
 	defer p.stop()
 	defer d.Close()
@@ -510,7 +511,7 @@ func TestRootInterfaceMadeAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	follow := func() InterfaceReport {
+	follow := func() attach.InterfaceReport {
 		d.mu.Lock()
 		d.follow()
 		d.mu.Unlock()
@@ -547,7 +548,7 @@ func TestObjectsAgree(t *testing.T) {
 	if y, _ := abi(b); x == y {
 		t.Error("the layout does not depend on the maps")
 	}
-	if a, b := pinOfLink(HookXDP, "eth0.100"), pinOfLink(HookXDP, "eth0%2e100"); a == b || strings.Contains(a, ".") {
+	if a, b := attach.PinName(attach.HookXDP, "eth0.100"), attach.PinName(attach.HookXDP, "eth0%2e100"); a == b || strings.Contains(a, ".") {
 		t.Errorf("pins of two interfaces: %s, %s", a, b)
 	}
 }

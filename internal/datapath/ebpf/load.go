@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -70,10 +71,10 @@ func (d *Datapath) load(limits lb.Limits) error {
 	for _, hook := range hooks {
 		p.Partial, p.Jumbo = 0, 0
 		for _, a := range d.attached {
-			if a.hook == HookXDP && a.local {
+			if a.Hook == attach.HookXDP && a.Local {
 				p.Partial = 1
 			}
-			if a.hook == HookXDP && a.jumbo {
+			if a.Hook == attach.HookXDP && a.Jumbo {
 				p.Jumbo = 1
 			}
 		}
@@ -93,10 +94,10 @@ func (d *Datapath) load(limits lb.Limits) error {
 		}
 	}
 	if hold {
-		injector := d.objects[HookTCX]
+		injector := d.objects[attach.HookTCX]
 		if injector == nil {
 			var err error
-			if injector, err = loadObject(HookTCX, s, p, maps, progTCX); err != nil {
+			if injector, err = loadObject(attach.HookTCX, s, p, maps, progTCX); err != nil {
 				return err
 			}
 			d.closing = append(d.closing, func() error { injector.Close(); return nil })
@@ -113,14 +114,14 @@ func (d *Datapath) load(limits lb.Limits) error {
 }
 
 // hooks are those in use, each once.
-func (d *Datapath) hooks() []Hook {
+func (d *Datapath) hooks() []attach.Hook {
 	if d.config.detached {
-		return []Hook{d.config.Hook}
+		return []attach.Hook{d.config.Hook}
 	}
-	var hooks []Hook
-	for _, h := range []Hook{HookXDP, HookTCX} {
+	var hooks []attach.Hook
+	for _, h := range []attach.Hook{attach.HookXDP, attach.HookTCX} {
 		for _, a := range d.attached {
-			if a.hook == h {
+			if a.Hook == h {
 				hooks = append(hooks, h)
 				break
 			}
@@ -130,9 +131,9 @@ func (d *Datapath) hooks() []Hook {
 }
 
 // objectOf is one hook's object, sized and with its parameters.
-func objectOf(hook Hook, s sizes, p bpf.Parameters) (*ebpf.CollectionSpec, error) {
+func objectOf(hook attach.Hook, s sizes, p bpf.Parameters) (*ebpf.CollectionSpec, error) {
 	read := bpf.LoadXDP
-	if hook == HookTCX {
+	if hook == attach.HookTCX {
 		read = bpf.LoadTCX
 	}
 	spec, err := read()
@@ -142,7 +143,7 @@ func objectOf(hook Hook, s sizes, p bpf.Parameters) (*ebpf.CollectionSpec, error
 	if err := checkReasons(spec); err != nil {
 		return nil, err
 	}
-	if hook == HookXDP { // one of the two, by whether frames come in parts
+	if hook == attach.HookXDP { // one of the two, by whether frames come in parts
 		if p.Jumbo != 0 {
 			delete(spec.Programs, "weir_xdp")
 		} else {
@@ -163,7 +164,7 @@ const (
 )
 
 // loadObject loads one hook's programs but one, on the maps given, if any.
-func loadObject(hook Hook, s sizes, p bpf.Parameters, maps map[string]*ebpf.Map, without string) (*ebpf.Collection, error) {
+func loadObject(hook attach.Hook, s sizes, p bpf.Parameters, maps map[string]*ebpf.Map, without string) (*ebpf.Collection, error) {
 	spec, err := objectOf(hook, s, p)
 	if err != nil {
 		return nil, err

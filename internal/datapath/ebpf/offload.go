@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 )
@@ -31,7 +32,7 @@ const (
 type OffloadConfig struct {
 	// Interfaces that packets of clients and of peers come in on; lo for those of this machine.
 	Interfaces []string
-	Hook       Hook
+	Hook       attach.Hook
 	// MaxChannels bounds the table. Default 16384.
 	MaxChannels int
 	// Log gets what an operator should know; nil: silent.
@@ -60,12 +61,12 @@ type OffloadTraffic struct {
 
 // OffloadReport is where the kernel relays, and why there.
 type OffloadReport struct {
-	Hook       string            `json:"hook"` // xdp, tcx, mixed or none
-	Interfaces []InterfaceReport `json:"interfaces"`
-	Channels   int               `json:"channels"`
-	Max        int               `json:"max_channels"`
-	Refused    map[string]uint64 `json:"refused"` // channels that stayed in user space, by reason
-	Packets    map[string]uint64 `json:"packets"` // by what became of them
+	Hook       string                   `json:"hook"` // xdp, tcx, mixed or none
+	Interfaces []attach.InterfaceReport `json:"interfaces"`
+	Channels   int                      `json:"channels"`
+	Max        int                      `json:"max_channels"`
+	Refused    map[string]uint64        `json:"refused"` // channels that stayed in user space, by reason
+	Packets    map[string]uint64        `json:"packets"` // by what became of them
 }
 
 // Errors of Add: the channel stays in user space.
@@ -89,9 +90,9 @@ type Offload struct {
 	stale     atomic.Bool // interfaces may have changed since outs were looked up
 
 	mu       sync.Mutex // guards the rest
-	attached []attachment
+	attached []attach.Interface
 	attaches []link.Link // of each attached one, or nil
-	objects  map[Hook]*ebpf.Collection
+	objects  map[attach.Hook]*ebpf.Collection
 	tables   *relayTables // nil: nothing is attached
 	channels map[uint32]*relayed
 	ids      *quarantine
@@ -114,7 +115,7 @@ func OpenOffload(c OffloadConfig) (_ *Offload, err error) {
 		return nil, errors.New("no interface: name those that packets of clients and peers come in on")
 	}
 	o := &Offload{
-		config: c, log: c.Log, objects: map[Hook]*ebpf.Collection{}, channels: map[uint32]*relayed{},
+		config: c, log: c.Log, objects: map[attach.Hook]*ebpf.Collection{}, channels: map[uint32]*relayed{},
 		shares: map[uint64]*share{}, refused: map[string]uint64{},
 		ids: newQuarantine(c.MaxChannels), buckets: newQuarantine(c.MaxChannels), namespace: netns.None(),
 	}
@@ -203,16 +204,15 @@ func (o *Offload) Report() OffloadReport {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := OffloadReport{
-		Hook: o.hookName(), Interfaces: []InterfaceReport{}, Channels: len(o.channels), Max: o.config.MaxChannels,
+		Hook: o.hookName(), Interfaces: []attach.InterfaceReport{}, Channels: len(o.channels), Max: o.config.MaxChannels,
 		Refused: maps.Clone(o.refused), Packets: map[string]uint64{},
 	}
 	for i := range o.attached {
-		a := &o.attached[i]
-		hook := a.hook.String()
+		at := o.attached[i].Report()
 		if o.attaches[i] == nil {
-			hook = hookNone
+			at.Hook = hookNone
 		}
-		r.Interfaces = append(r.Interfaces, InterfaceReport{Name: a.name, Hook: hook, Why: a.why, Beside: a.beside, Gone: a.gone})
+		r.Interfaces = append(r.Interfaces, at)
 	}
 	if o.tables == nil {
 		return r
@@ -235,7 +235,7 @@ const hookNone = "none"
 func (o *Offload) hookName() string {
 	name := hookNone
 	for i := range o.attached {
-		switch hook := o.attached[i].hook.String(); {
+		switch hook := o.attached[i].Hook.String(); {
 		case o.attaches[i] == nil || name == hook:
 		case name == hookNone:
 			name = hook

@@ -13,23 +13,24 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
 // plan chooses the hook of each interface. The caller holds mu.
 func (o *Offload) plan() (err error) {
-	o.attached, err = planAttachments(Config{Interfaces: o.config.Interfaces, Hook: o.config.Hook}, nil)
+	o.attached, err = attach.Plan(o.config.Interfaces, o.config.Hook, nil)
 	o.attaches = make([]link.Link, len(o.attached))
 	return err
 }
 
 // none gives up where that is allowed: the reason becomes every interface's.
 func (o *Offload) none(err error) error {
-	if o.config.Hook != HookAuto {
+	if o.config.Hook != attach.HookAuto {
 		return err
 	}
 	for i := range o.attached {
-		o.attached[i].why = err.Error()
+		o.attached[i].Why = err.Error()
 	}
 	o.log.Warn("no relaying in the kernel", "because", err)
 	return nil
@@ -39,22 +40,22 @@ func (o *Offload) none(err error) error {
 func (o *Offload) attach(i int) error {
 	a := &o.attached[i]
 	err := o.attachTo(i)
-	if err != nil && o.config.Hook == HookAuto && a.hook == HookXDP {
-		o.log.Info("no XDP", "interface", a.name, "because", err)
-		a.hook, a.why = HookTCX, "no XDP: "+err.Error()
+	if err != nil && o.config.Hook == attach.HookAuto && a.Hook == attach.HookXDP {
+		o.log.Info("no XDP", "interface", a.Name, "because", err)
+		a.Hook, a.Why = attach.HookTCX, "no XDP: "+err.Error()
 		err = o.attachTo(i)
 	}
-	if err != nil && o.config.Hook == HookAuto {
-		a.why = err.Error()
-		o.log.Warn("no relaying in the kernel", "interface", a.name, "because", err)
+	if err != nil && o.config.Hook == attach.HookAuto {
+		a.Why = err.Error()
+		o.log.Warn("no relaying in the kernel", "interface", a.Name, "because", err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	o.log.Info("relaying channels in the kernel", "interface", a.name, "hook", a.hook.String(), "why", a.why)
-	if a.hook == HookXDP {
-		for _, warning := range wakePeers([]attachment{*a}, o.noteOffload) {
+	o.log.Info("relaying channels in the kernel", "interface", a.Name, "hook", a.Hook.String(), "why", a.Why)
+	if a.Hook == attach.HookXDP {
+		for _, warning := range attach.WakePeers([]attach.Interface{*a}, o.noteOffload) {
 			o.log.Warn(warning)
 		}
 		o.findOuts()
@@ -62,38 +63,33 @@ func (o *Offload) attach(i int) error {
 	return nil
 }
 
-func (o *Offload) attachTo(i int) (err error) {
+func (o *Offload) attachTo(i int) error {
 	a := &o.attached[i]
-	c, err := o.object(a.hook)
+	c, err := o.object(a.Hook)
 	if err != nil {
 		return err
 	}
-	var l link.Link
-	if a.hook == HookTCX {
-		l, err = link.AttachTCX(link.TCXOptions{Interface: a.index, Program: relayProgram(c), Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
-		if err != nil {
-			return fmt.Errorf("attach tcx to %s (Linux 6.6 or newer has it): %w", a.name, err)
-		}
-	} else if l, err = link.AttachXDP(link.XDPOptions{Interface: a.index, Program: relayProgram(c), Flags: link.XDPDriverMode}); err != nil {
-		return xdpError(a, err)
+	l, err := a.Attach(relayProgram(c), false)
+	if err != nil {
+		return err
 	}
 	o.attaches[i] = l
-	o.onLoopback = o.onLoopback || a.index == loopback
+	o.onLoopback = o.onLoopback || a.Index == loopback
 	return nil
 }
 
 // noteOffload turns GRO of a veth's other end off again at the end.
 func (o *Offload) noteOffload(index int) error {
-	inode := thisNetns()
+	inode := attach.NamespaceID()
 	o.undo = append(o.undo, func() {
-		err := inNetns(inode, func() error {
+		err := attach.InNamespaceOf(inode, func() error {
 			l, err := netlink.LinkByIndex(index)
 			if err != nil {
 				return nil // the interface is gone, and the setting with it
 			}
-			return setOffload(l.Attrs().Name, false)
+			return attach.SetGRO(l.Attrs().Name, false)
 		})
-		if err != nil && !errors.Is(err, errNoNetns) {
+		if err != nil && !errors.Is(err, attach.ErrNoNamespace) {
 			o.log.Warn("GRO stays on", "interface_index", index, "error", err)
 		}
 	})
@@ -119,7 +115,7 @@ func (o *Offload) openRoutes() error {
 			return fmt.Errorf("routes can be asked for only where lo forwards, so set net.%s.conf.lo.forwarding=1: %w", family, err)
 		}
 		o.undo = append(o.undo, func() {
-			if err := inside(o.namespace, func() error { return os.WriteFile(at, was, 0o644) }); err != nil {
+			if err := attach.InNamespace(o.namespace, func() error { return os.WriteFile(at, was, 0o644) }); err != nil {
 				o.log.Warn("lo still forwards", "setting", at, "error", err)
 			}
 		})
@@ -133,7 +129,7 @@ const xdpTarget = 4
 // findOuts lists the interfaces that XDP may redirect to: a frame for another one would vanish. The caller holds mu and is in
 // the namespace.
 func (o *Offload) findOuts() {
-	if o.objects[HookXDP] == nil {
+	if o.objects[attach.HookXDP] == nil {
 		return
 	}
 	list, err := o.links.LinkList()
@@ -141,10 +137,10 @@ func (o *Offload) findOuts() {
 		o.log.Warn("list interfaces", "error", err)
 		return
 	}
-	outs := o.objects[HookXDP].Maps[bpf.TurnMapTurnOuts]
+	outs := o.objects[attach.HookXDP].Maps[bpf.TurnMapTurnOuts]
 	for _, l := range list {
 		index := uint32(l.Attrs().Index)
-		if features, known := xdpFeatures(int(index)); known && features&xdpTarget != 0 || !known && o.onXDP(int(index)) {
+		if features, known := attach.XDPFeatures(int(index)); known && features&xdpTarget != 0 || !known && o.onXDP(int(index)) {
 			err = outs.Put(index, index)
 		} else if err = outs.Delete(index); errors.Is(err, ebpf.ErrKeyNotExist) {
 			err = nil
@@ -160,7 +156,7 @@ func (o *Offload) onXDP(index int) bool {
 		return true
 	}
 	for i := range o.attached {
-		if o.attached[i].index == index && o.attached[i].hook == HookXDP && o.attaches[i] != nil {
+		if o.attached[i].Index == index && o.attached[i].Hook == attach.HookXDP && o.attaches[i] != nil {
 			return true
 		}
 	}
@@ -185,7 +181,7 @@ func (o *Offload) watch(ctx context.Context) {
 		if !o.stale.Swap(false) {
 			continue
 		}
-		if err := inside(o.namespace, func() error {
+		if err := attach.InNamespace(o.namespace, func() error {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			if ctx.Err() == nil {
@@ -249,27 +245,27 @@ func (o *Offload) usedHops() map[hopKey]bool {
 func (o *Offload) attachAgain() {
 	for i := range o.attached {
 		a := &o.attached[i]
-		l, err := o.links.LinkByName(a.name)
+		l, err := o.links.LinkByName(a.Name)
 		if err != nil {
-			if !a.gone {
-				o.log.Warn("interface is gone; attached again when it is back", "interface", a.name)
+			if !a.Gone {
+				o.log.Warn("interface is gone; attached again when it is back", "interface", a.Name)
 			}
-			a.gone = true
+			a.Gone = true
 			continue
 		}
-		if l.Attrs().Index == a.index {
-			a.gone = false
+		if l.Attrs().Index == a.Index {
+			a.Gone = false
 			continue
 		}
 		if o.attaches[i] != nil {
 			o.attaches[i].Close()
 			o.attaches[i] = nil
 		}
-		a.index = l.Attrs().Index
+		a.Index = l.Attrs().Index
 		if err := o.attach(i); err != nil {
-			o.log.Error("interface was made anew and cannot be attached", "interface", a.name, "error", err)
+			o.log.Error("interface was made anew and cannot be attached", "interface", a.Name, "error", err)
 			continue
 		}
-		a.gone = false
+		a.Gone = false
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -32,7 +33,7 @@ func BenchmarkRelay(b *testing.B) {
 	}
 }
 
-func benchRelay(b *testing.B, w *world, hook Hook, c modelChannel, up bool, size int) error {
+func benchRelay(b *testing.B, w *world, hook attach.Hook, c modelChannel, up bool, size int) error {
 	r, err := openRelayBench(hook, w.index)
 	if err != nil {
 		return err

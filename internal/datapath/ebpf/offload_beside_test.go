@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -22,9 +23,9 @@ services:
   vips: [{address: 10.0.0.1, protocol: udp, port: 80}]
   backends: [{name: a, address: 10.2.0.2}]
 `)
-			if hook == HookXDP {
+			if hook == attach.HookXDP {
 				do(t, gateway, func() error {
-					o, err := OpenOffload(OffloadConfig{Interfaces: []string{"front"}, Hook: HookXDP})
+					o, err := OpenOffload(OffloadConfig{Interfaces: []string{"front"}, Hook: attach.HookXDP})
 					if err == nil {
 						o.Close()
 					}
@@ -42,7 +43,7 @@ services:
 				up, down := r.exchange([]byte("beside"), nil)
 				return up == 0 && down == 0
 			})
-			if report := o.Report(); report.Hook != "tcx" || hook == HookTCX && len(report.Interfaces[0].Beside) != 1 {
+			if report := o.Report(); report.Hook != "tcx" || hook == attach.HookTCX && len(report.Interfaces[0].Beside) != 1 {
 				t.Errorf("%+v", report)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -32,11 +33,11 @@ func modelChannels() []modelChannel {
 // relayBench runs frames through a detached Offload.
 type relayBench struct {
 	o      *Offload
-	hook   Hook
+	hook   attach.Hook
 	counts []uint64
 }
 
-func openRelayBench(hook Hook, index int) (*relayBench, error) {
+func openRelayBench(hook attach.Hook, index int) (*relayBench, error) {
 	o, err := OpenOffload(OffloadConfig{Hook: hook, MaxChannels: 64, detached: true, home: index})
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (b *relayBench) ended() (ends []string, err error) {
 // run gives one frame to the program.
 func (b *relayBench) run(frame []byte) (end string, verdict uint32, out []byte, err error) {
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
-	if b.hook == HookTCX {
+	if b.hook == attach.HookTCX {
 		options.Context = &skb{}
 	}
 	if verdict, err = relayProgram(b.o.objects[b.hook]).Run(&options); err != nil {
@@ -92,9 +93,9 @@ func (b *relayBench) run(frame []byte) (end string, verdict uint32, out []byte, 
 }
 
 // wanted is the hook's verdict for an end.
-func wanted(hook Hook, end string) uint32 {
+func wanted(hook attach.Hook, end string) uint32 {
 	pass, drop := uint32(2), uint32(1)
-	if hook == HookTCX {
+	if hook == attach.HookTCX {
 		pass, drop = ^uint32(0), 2
 	}
 	switch end {
@@ -128,7 +129,7 @@ func TestRootDifferentialOffload(t *testing.T) {
 	}
 }
 
-func differRelay(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
+func differRelay(t *testing.T, w *world, hook attach.Hook, seed uint64, frames int) error {
 	b, err := openRelayBench(hook, w.index)
 	if err != nil {
 		return err
@@ -138,7 +139,7 @@ func differRelay(t *testing.T, w *world, hook Hook, seed uint64, frames int) err
 	if err != nil {
 		return err
 	}
-	model := &relayModel{channels: modelChannels(), mtu: 1500, partial: hook == HookXDP}
+	model := &relayModel{channels: modelChannels(), mtu: 1500, partial: hook == attach.HookXDP}
 	copy(model.macs[:], []byte{2, 0, 0, 0, 0, 9})
 	copy(model.macs[6:], mac[:])
 	traffic := make([][2]OffloadTraffic, len(model.channels))
@@ -199,7 +200,7 @@ func differRelay(t *testing.T, w *world, hook Hook, seed uint64, frames int) err
 type frameMaker struct {
 	*rand.Rand
 	model *relayModel
-	hook  Hook
+	hook  attach.Hook
 }
 
 func (g *frameMaker) one(in int) bool { return g.IntN(in) == 0 }
@@ -245,7 +246,7 @@ func (g *frameMaker) frame() []byte {
 	}
 	g.bend(&b)
 	mac := [6]byte{} // lo's, by which TEST_RUN takes it for our own
-	if g.hook == HookXDP && g.one(50) {
+	if g.hook == attach.HookXDP && g.one(50) {
 		mac[0] = 1
 	}
 	ip := b.Append(nil)
@@ -253,7 +254,7 @@ func (g *frameMaker) frame() []byte {
 		g.damage(ip)
 	}
 	frame := b.AppendFrame(nil, mac, [6]byte{2, 0, 0, 0, 0, 5}, ip)
-	short := g.hook == HookTCX || g.one(2) // TEST_RUN takes no shorter skb
+	short := g.hook == attach.HookTCX || g.one(2) // TEST_RUN takes no shorter skb
 	for g.one(8) || len(frame) < 60 && short {
 		frame = append(frame, byte(g.Uint32())) // what Ethernet pads with
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
@@ -32,7 +33,7 @@ const (
 )
 
 // object returns a hook's programs, loaded on the tables of the other one's, if those are there. The caller holds mu.
-func (o *Offload) object(hook Hook) (*ebpf.Collection, error) {
+func (o *Offload) object(hook attach.Hook) (*ebpf.Collection, error) {
 	if c := o.objects[hook]; c != nil {
 		return c, nil
 	}
@@ -62,9 +63,9 @@ func (o *Offload) object(hook Hook) (*ebpf.Collection, error) {
 }
 
 // spec is one hook's object, sized and with its parameters.
-func (o *Offload) spec(hook Hook) (*ebpf.CollectionSpec, error) {
+func (o *Offload) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
 	read := bpf.LoadTurn
-	if hook == HookTCX {
+	if hook == attach.HookTCX {
 		read = bpf.LoadTurnTCX
 	}
 	spec, err := read()
@@ -89,14 +90,14 @@ func (o *Offload) spec(hook Hook) (*ebpf.CollectionSpec, error) {
 	}
 	jumbo := false
 	for i := range o.attached {
-		if a := &o.attached[i]; a.hook == HookXDP {
-			jumbo = jumbo || a.jumbo
-			if a.local {
+		if a := &o.attached[i]; a.Hook == attach.HookXDP {
+			jumbo = jumbo || a.Jumbo
+			if a.Local {
 				p.Partial = 1
 			}
 		}
 	}
-	if hook == HookXDP {
+	if hook == attach.HookXDP {
 		if jumbo {
 			p.Jumbo = 1
 			delete(spec.Programs, progTurn)

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -173,7 +174,7 @@ func families() map[string][4]string {
 // hooks: what arrives is the same, and the kernel relays all that it can.
 func TestRootOffloadRelays(t *testing.T) {
 	t.Parallel()
-	for _, hook := range []Hook{HookAuto, HookXDP, HookTCX} {
+	for _, hook := range []attach.Hook{attach.HookAuto, attach.HookXDP, attach.HookTCX} {
 		for name, at := range families() {
 			t.Run(hook.String()+"/"+name, func(t *testing.T) {
 				t.Parallel()
@@ -181,7 +182,7 @@ func TestRootOffloadRelays(t *testing.T) {
 				gateway := lab.Namespace("gateway")
 				r := newRelayRig(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), at)
 				want := sizesThrough(r) // hook auto stands for none here
-				if hook == HookAuto {
+				if hook == attach.HookAuto {
 					return
 				}
 				o := startOffload(t, gateway, OffloadConfig{Interfaces: []string{"front", "back"}, Hook: hook})
@@ -317,7 +318,7 @@ func nothingLeft(interfaces ...string) error {
 		if err != nil {
 			return err
 		}
-		if list := tcxNeighbours(i.Index, nil); len(list) > 0 {
+		if list := attach.TCXNeighbours(i.Index, nil); len(list) > 0 {
 			return fmt.Errorf("%s still has %v", name, list)
 		}
 	}
@@ -366,7 +367,7 @@ func TestRootOffloadFollowsNeighbour(t *testing.T) {
 	lab := netlabtest.Up(t, topology)
 	peer := lab.Namespace("peer")
 	r := newRelayRig(t, lab.Namespace("client"), lab.Namespace("gateway"), peer, families()["4to4"])
-	o := startOffload(t, lab.Namespace("gateway"), OffloadConfig{Interfaces: []string{"front", "back"}, Hook: HookTCX})
+	o := startOffload(t, lab.Namespace("gateway"), OffloadConfig{Interfaces: []string{"front", "back"}, Hook: attach.HookTCX})
 	if _, err := o.Add(r.channel); err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +431,7 @@ func TestRootOffloadSegments(t *testing.T) {
 					t.Fatalf("datagram %d: %d bytes, of number %d, %v", i, n, b[0], err)
 				}
 			}
-			if n := o.Report().Packets["segments"]; (n > 0) != (hook == HookTCX) {
+			if n := o.Report().Packets["segments"]; (n > 0) != (hook == attach.HookTCX) {
 				t.Errorf("%d buffers of several datagrams", n)
 			}
 		})

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 )
 
 // TestRootOffloadFollowsRoutes: what the kernel says about routes, neighbours and interfaces takes no channel out of the
@@ -24,7 +26,7 @@ func TestRootOffloadFollowsRoutes(t *testing.T) {
 	}
 }
 
-func followRoutes(w *world, hook Hook) error {
+func followRoutes(w *world, hook attach.Hook) error {
 	b, err := openRelayBench(hook, w.index)
 	if err != nil {
 		return err
@@ -38,7 +40,7 @@ func followRoutes(w *world, hook Hook) error {
 	if err := b.o.Permit(id, true); err != nil {
 		return err
 	}
-	g := &frameMaker{Rand: rand.New(rand.NewPCG(1, 1)), model: &relayModel{channels: []modelChannel{channel}, mtu: 1500, partial: hook == HookXDP}, hook: hook}
+	g := &frameMaker{Rand: rand.New(rand.NewPCG(1, 1)), model: &relayModel{channels: []modelChannel{channel}, mtu: 1500, partial: hook == attach.HookXDP}, hook: hook}
 	copy(g.model.macs[:], []byte{2, 0, 0, 0, 0, 9})
 	frame, up := g.frame(), ""
 	for up != "up" { // one that is relayed

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -37,7 +38,7 @@ func TestRootOutbound(t *testing.T) {
 	}
 }
 
-func outboundFlows(t *testing.T, hook Hook) {
+func outboundFlows(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	lab := netlabtest.Up(t, twoClients("ebout"+hook.String(), true))
 	gateway := lab.Namespace("gateway")

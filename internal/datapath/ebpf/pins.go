@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 )
 
 // DefaultPinPath is where `weir lb run` keeps a data path unless told otherwise.
@@ -232,11 +234,17 @@ func privateMounts() bool {
 	return err == nil && own != first
 }
 
-// thisNetns identifies the network namespace of the calling thread.
-func thisNetns() uint64 {
-	var st syscall.Stat_t
-	if syscall.Stat("/proc/thread-self/ns/net", &st) != nil {
-		return 0
+// detach ends one pinned link.
+func (p *pins) detach(name string) error { return attach.Detach(p.linkAt(name)) }
+
+// programs are those of every pinned link.
+func (p *pins) programs() map[ebpf.ProgramID]bool {
+	if p == nil {
+		return nil
 	}
-	return st.Ino
+	var paths []string
+	for _, name := range names(p.links()) {
+		paths = append(paths, p.linkAt(name))
+	}
+	return attach.Programs(paths)
 }

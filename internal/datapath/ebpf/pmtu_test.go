@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -15,10 +16,10 @@ import (
 
 // TestRootPathMTUThroughL3DSR has no room for the tunnel: senders learn what
 // remains, and large transfers pass.
-func TestRootPathMTUThroughL3DSROnTCX(t *testing.T) { pathMTUThroughL3DSR(t, HookTCX) }
-func TestRootPathMTUThroughL3DSROnXDP(t *testing.T) { pathMTUThroughL3DSR(t, HookXDP) }
+func TestRootPathMTUThroughL3DSROnTCX(t *testing.T) { pathMTUThroughL3DSR(t, attach.HookTCX) }
+func TestRootPathMTUThroughL3DSROnXDP(t *testing.T) { pathMTUThroughL3DSR(t, attach.HookXDP) }
 
-func pathMTUThroughL3DSR(t *testing.T, hook Hook) {
+func pathMTUThroughL3DSR(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	overheads := []struct {
 		tunnel, backend string
@@ -59,10 +60,10 @@ func pathMTUThroughL3DSR(t *testing.T, hook Hook) {
 
 // TestRootPathMTUThroughNAT has narrow links beside the balancer and beyond
 // it, on either side: each end learns the MTU from errors that quote its own flow.
-func TestRootPathMTUThroughNATOnTCX(t *testing.T) { pathMTUThroughNAT(t, HookTCX) }
-func TestRootPathMTUThroughNATOnXDP(t *testing.T) { pathMTUThroughNAT(t, HookXDP) }
+func TestRootPathMTUThroughNATOnTCX(t *testing.T) { pathMTUThroughNAT(t, attach.HookTCX) }
+func TestRootPathMTUThroughNATOnXDP(t *testing.T) { pathMTUThroughNAT(t, attach.HookXDP) }
 
-func pathMTUThroughNAT(t *testing.T, hook Hook) {
+func pathMTUThroughNAT(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	for narrow, at := range []string{"", "balancer in", "balancer out", "backend"} {
 		if narrow == 0 {
@@ -120,7 +121,7 @@ func TestRootErrorsReachBackendsOfDSR(t *testing.T) {
 // narrowChain is the chain with its narrow link elsewhere: 0 beside the
 // client, 3 beside the backend. Behind the first router there is otherwise room
 // for a tunnel.
-func narrowChain(narrow int, hook Hook) netlab.Topology {
+func narrowChain(narrow int, hook attach.Hook) netlab.Topology {
 	topology := netlab.Chain()
 	topology.Name = fmt.Sprintf("ebch%d%s", narrow, hook)
 	for i := range topology.Links {

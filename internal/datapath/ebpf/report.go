@@ -6,28 +6,20 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // Report is what an operator wants to know beside counters.
 type Report struct {
-	Pins       string            `json:"pins,omitempty"` // where tables and programs are kept
-	TookOver   bool              `json:"took_over"`      // found the tables of an earlier run there
-	Interfaces []InterfaceReport `json:"interfaces"`
-	Tables     []TableReport     `json:"tables"`
-	NextHops   []HopReport       `json:"next_hops"`
+	Pins       string                   `json:"pins,omitempty"` // where tables and programs are kept
+	TookOver   bool                     `json:"took_over"`      // found the tables of an earlier run there
+	Interfaces []attach.InterfaceReport `json:"interfaces"`
+	Tables     []TableReport            `json:"tables"`
+	NextHops   []HopReport              `json:"next_hops"`
 	// Flows are the live ones, by service and backend.
 	Flows map[string]map[string]int `json:"flows"`
-}
-
-// InterfaceReport is one attached interface.
-type InterfaceReport struct {
-	Name   string   `json:"name"`
-	Hook   string   `json:"hook"`
-	Why    string   `json:"why"`
-	Gone   bool     `json:"gone,omitempty"`   // the interface is not there
-	Beside []string `json:"beside,omitempty"` // other programs on the hook, when weir attached
 }
 
 // TableReport is how full a table is.
@@ -104,13 +96,12 @@ func (d *Datapath) Report() Report {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := Report{TookOver: d.restored, Interfaces: []InterfaceReport{}, Tables: []TableReport{}, NextHops: []HopReport{}, Flows: map[string]map[string]int{}}
+	r := Report{TookOver: d.restored, Interfaces: []attach.InterfaceReport{}, Tables: []TableReport{}, NextHops: []HopReport{}, Flows: map[string]map[string]int{}}
 	if d.pins != nil {
 		r.Pins = d.pins.path
 	}
 	for i := range d.attached {
-		a := &d.attached[i]
-		r.Interfaces = append(r.Interfaces, InterfaceReport{Name: a.name, Hook: a.hook.String(), Why: a.why, Beside: a.beside, Gone: a.gone})
+		r.Interfaces = append(r.Interfaces, d.attached[i].Report())
 	}
 	if d.tables == nil {
 		return r

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/packet"
@@ -61,7 +62,7 @@ func TestRootZonDefectFailedNeighbour(t *testing.T) {
 	}
 }
 
-func failedNeighbour(t *testing.T, hook Hook) {
+func failedNeighbour(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	lab := netlabtest.Up(t, twoClients("ebfail"+hook.String(), true))
 	backend, gateway := lab.Namespace("zone1"), lab.Namespace("gateway")
@@ -108,7 +109,7 @@ func TestRootZonDefectTooBigBehindTag(t *testing.T) {
 	}
 }
 
-func taggedFrames(t *testing.T, hook Hook) {
+func taggedFrames(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	topology := twoClients("ebvlan"+hook.String(), true)
 	topology.Links[2].MTU = 1400
@@ -179,7 +180,7 @@ func TestRootShuffledFragments(t *testing.T) {
 	}
 }
 
-func shuffledFragments(t *testing.T, hook Hook, mode string) {
+func shuffledFragments(t *testing.T, hook attach.Hook, mode string) {
 	t.Parallel()
 	topology := segment("ebfrag" + hook.String())
 	for i := range topology.Links {

@@ -8,14 +8,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 )
 
 // Stopped is what Stop removed.
@@ -97,7 +96,7 @@ func endHolder(ctx context.Context, path string) (*pins, int, error) {
 // undo takes back what was changed on the machine.
 func (k *keeper) undo(s *Stopped, log *slog.Logger) {
 	var f fixture
-	home := thisNetns()
+	home := attach.NamespaceID()
 	if err := k.read(textFixture, &f); err == nil && f.Netns != 0 {
 		home = f.Netns
 	}
@@ -108,7 +107,7 @@ func (k *keeper) undo(s *Stopped, log *slog.Logger) {
 		neighbours = append(neighbours, n)
 	}
 	if len(neighbours) > 0 {
-		if err := inNetns(home, func() error {
+		if err := attach.InNamespaceOf(home, func() error {
 			for _, n := range neighbours {
 				if dropManaged(&netlink.Handle{}, n) {
 					s.Neighbours++
@@ -121,18 +120,18 @@ func (k *keeper) undo(s *Stopped, log *slog.Logger) {
 	}
 	var o offload
 	for it := k.offloads.Iterate(); it.Next(&o, &one); {
-		err := inNetns(o.Netns, func() error {
+		err := attach.InNamespaceOf(o.Netns, func() error {
 			l, err := netlink.LinkByIndex(int(o.Index))
 			if err != nil {
 				return nil // the interface is gone, and the setting with it
 			}
-			if err := setOffload(l.Attrs().Name, false); err != nil {
+			if err := attach.SetGRO(l.Attrs().Name, false); err != nil {
 				return err
 			}
 			s.Offloads++
 			return nil
 		})
-		if err != nil && !errors.Is(err, errNoNetns) {
+		if err != nil && !errors.Is(err, attach.ErrNoNamespace) {
 			log.Warn("GRO stays on", "interface_index", o.Index, "error", err)
 		}
 	}
@@ -172,51 +171,4 @@ func (d *Datapath) releaseNeighbours() {
 		dropManaged(d.links, n)
 		d.keeper.neighbours.Delete(n)
 	}
-}
-
-var errNoNetns = errors.New("the network namespace is gone or has no name and no process")
-
-// inNetns runs f in the network namespace of an inode number.
-func inNetns(inode uint64, f func() error) error {
-	if inode == thisNetns() {
-		return f()
-	}
-	path := findNetns(func(path string) bool {
-		var st syscall.Stat_t
-		return syscall.Stat(path, &st) == nil && st.Ino == inode
-	})
-	if path != "" {
-		return withNetns(path, f)
-	}
-	return errNoNetns
-}
-
-// findNetns looks for a namespace among the named ones and those of processes, and returns the path to it or "".
-func findNetns(match func(path string) bool) string {
-	paths, _ := filepath.Glob("/run/netns/*") // the patterns are right
-	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
-	for _, path := range append(paths, processes...) {
-		if match(path) {
-			return path
-		}
-	}
-	return ""
-}
-
-// withNetns runs f on a thread of its own in the namespace that a path leads to.
-func withNetns(path string, f func() error) error {
-	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and takes the other namespace with it
-		ns, err := netns.GetFromPath(path)
-		if err == nil {
-			defer ns.Close()
-			err = netns.Set(ns)
-		}
-		if err == nil {
-			err = f()
-		}
-		ended <- err
-	}()
-	return <-ended
 }

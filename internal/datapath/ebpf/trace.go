@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -318,7 +319,7 @@ func (t *tracer) interfaceName(index uint32) string {
 	name, ok := t.interfaces[index]
 	if !ok {
 		name = fmt.Sprintf("interface %d", index)
-		inNetns(t.fixture.Netns, func() error {
+		attach.InNamespaceOf(t.fixture.Netns, func() error {
 			l, err := netlink.LinkByIndex(int(index))
 			if err == nil {
 				name = l.Attrs().Name

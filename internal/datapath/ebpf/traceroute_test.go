@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -120,7 +121,7 @@ func TestRootWantedNeighbours(t *testing.T) {
 		if err := netlink.AddrAdd(wire, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 254, 255, 254), Mask: net.CIDRMask(16, 32)}}); err != nil {
 			return err
 		}
-		d := w.serving(t, HookXDP, `
+		d := w.serving(t, attach.HookXDP, `
 limits: {flows: 65536}
 services:
 - name: nat

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -221,7 +222,7 @@ services:
 
 func TestRootNATCarriesBytes(t *testing.T) {
 	t.Parallel()
-	for _, hook := range []Hook{HookTCX, HookXDP} {
+	for _, hook := range []attach.Hook{attach.HookTCX, attach.HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			topology := netlab.NAT()
@@ -277,7 +278,7 @@ func shuffled(t *testing.T, host *netlab.Host, from, to netip.AddrPort, size int
 
 func TestRootShuffledFragmentsArriveWhole(t *testing.T) {
 	t.Parallel()
-	for _, hook := range []Hook{HookTCX, HookXDP} {
+	for _, hook := range []attach.Hook{attach.HookTCX, attach.HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			topology := netlab.NAT()
@@ -326,7 +327,7 @@ func TestRootShuffledFragmentsArriveWhole(t *testing.T) {
 
 func TestRootTwoClientsWithOnePortAndZeroChecksums(t *testing.T) {
 	t.Parallel()
-	for _, hook := range []Hook{HookTCX, HookXDP} {
+	for _, hook := range []attach.Hook{attach.HookTCX, attach.HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			topology := netlab.NAT()

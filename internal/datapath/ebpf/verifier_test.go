@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -33,7 +34,7 @@ func TestRootVerifier(t *testing.T) {
 	}
 	for _, hook := range hooks {
 		for jumbo := range uint32(2) {
-			if hook == HookTCX && jumbo != 0 {
+			if hook == attach.HookTCX && jumbo != 0 {
 				continue
 			}
 			t.Run(fmt.Sprint(hook, "/jumbo=", jumbo), func(t *testing.T) {

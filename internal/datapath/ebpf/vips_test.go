@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -63,7 +64,7 @@ func TestVIPTableFindsWhatTheSnapshotFinds(t *testing.T) {
 		}
 		spec.Services = append(spec.Services, s)
 	}
-	snapshot, err := lb.Compile(spec, nil, Caps(HookTCX))
+	snapshot, err := lb.Compile(spec, nil, Caps(attach.HookTCX))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestVIPTableHoldsNeighbours(t *testing.T) {
 				a := address(i)
 				s.VIPs = append(s.VIPs, lb.VIPSpec{Address: lb.AddressPrefix{Prefix: netip.PrefixFrom(a, a.BitLen())}, Protocol: lb.Protocol(lb.UDP), Port: lb.PortRange{First: 80, Last: 80}})
 			}
-			snapshot, err := lb.Compile(lb.Spec{Services: []lb.ServiceSpec{s}}, nil, Caps(HookTCX))
+			snapshot, err := lb.Compile(lb.Spec{Services: []lb.ServiceSpec{s}}, nil, Caps(attach.HookTCX))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -37,7 +38,7 @@ type world struct {
 }
 
 type worldKey struct {
-	hook   Hook
+	hook   attach.Hook
 	limits lb.Limits
 }
 
@@ -75,7 +76,7 @@ func newWorld(t testing.TB) *world {
 
 // open returns a data path of one hook for tables of the given limits, empty.
 // Loading takes a quarter of a second, so one is kept for each set of limits.
-func (w *world) open(t *testing.T, hook Hook, limits lb.Limits) *Datapath {
+func (w *world) open(t *testing.T, hook attach.Hook, limits lb.Limits) *Datapath {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,7 +146,7 @@ func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint3
 	}
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
 	var context skb
-	if d.config.Hook == HookTCX {
+	if d.config.Hook == attach.HookTCX {
 		options.Context, options.ContextOut = &skb{}, &context
 	}
 	call := func() error {
@@ -265,8 +266,8 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 }
 
 // redirected is the verdict of a frame that leaves.
-func redirected(hook Hook) uint32 {
-	if hook == HookTCX {
+func redirected(hook attach.Hook) uint32 {
+	if hook == attach.HookTCX {
 		return 7
 	}
 	return 4
@@ -296,9 +297,9 @@ func checkError(frame, out []byte) error {
 }
 
 // checkVerdict holds the hook's own verdict to the reason.
-func checkVerdict(hook Hook, r steertest.Result, service *lb.Service, ret uint32) error {
+func checkVerdict(hook attach.Hook, r steertest.Result, service *lb.Service, ret uint32) error {
 	pass, drop, redirect := uint32(2), uint32(1), redirected(hook)
-	if hook == HookTCX {
+	if hook == attach.HookTCX {
 		pass, drop = ^uint32(0), 2
 	}
 	want := drop

@@ -1,4 +1,4 @@
-package ebpf
+package attach
 
 import (
 	"encoding/binary"
@@ -11,9 +11,9 @@ import (
 // Bits of enum netdev_xdp_act (linux/netdev.h).
 const xdpRedirects = 1 | 2 // native programs, and redirect from them
 
-// xdpFeatures asks the kernel what a driver can do with XDP (generic netlink
+// XDPFeatures asks the kernel what a driver can do with XDP (generic netlink
 // family netdev, Linux 6.3). known is false where it does not say.
-func xdpFeatures(index int) (bits uint64, known bool) {
+func XDPFeatures(index int) (bits uint64, known bool) {
 	const (
 		devGet      = 1 // NETDEV_CMD_DEV_GET
 		ifindex     = 1 // NETDEV_A_DEV_IFINDEX

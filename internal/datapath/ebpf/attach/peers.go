@@ -1,9 +1,7 @@
-package ebpf
+package attach
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"unsafe"
 
 	"github.com/vishvananda/netlink"
@@ -14,22 +12,22 @@ import (
 // (NAPI). Without an XDP program there, GRO turns polling on; with neither,
 // frames vanish and no counter says so.
 
-// wakePeers turns GRO on at the other ends of the veth pairs among the
+// WakePeers turns GRO on at the other ends of the veth pairs among the
 // interfaces, in whatever namespace they are. It returns a warning, with the
 // command that cures it, for each end it cannot reach. note is called in an
 // end's namespace before its setting is changed.
-func wakePeers(interfaces []attachment, note func(index int) error) []string {
+func WakePeers(interfaces []Interface, note func(index int) error) []string {
 	xdp := false
 	for _, a := range interfaces {
-		xdp = xdp || a.hook == HookXDP
+		xdp = xdp || a.Hook == HookXDP
 	}
 	if !xdp {
 		return nil
 	}
 	var warnings []string
 	for _, a := range interfaces {
-		if a.local {
-			if warning := wakePeer(a.name, note); warning != "" {
+		if a.Local {
+			if warning := wakePeer(a.Name, note); warning != "" {
 				warnings = append(warnings, warning)
 			}
 		}
@@ -49,7 +47,7 @@ func wakePeer(name string, note func(index int) error) string {
 		}
 		return ""
 	}
-	err = inNamespace(nsid, func() error { return wake(peer, note) })
+	err = inNumbered(nsid, func() error { return wake(peer, note) })
 	if err != nil {
 		return fmt.Sprintf("the other end of %s (interface %d of a namespace out of reach: %v) may drop what is redirected to it: run ethtool -K PEER gro on there", name, peer, err)
 	}
@@ -66,13 +64,13 @@ func wake(index int, note func(index int) error) error {
 		return nil // polls already
 	}
 	name := l.Attrs().Name
-	if on, err := offloadOn(name); err != nil || on {
+	if on, err := groOn(name); err != nil || on {
 		return err
 	}
 	if err := note(index); err != nil {
 		return err
 	}
-	return setOffload(name, true)
+	return SetGRO(name, true)
 }
 
 // ethtool commands (linux/ethtool.h).
@@ -104,15 +102,15 @@ func ethtool(name string, v *ethtoolValue) error {
 	return nil
 }
 
-// offloadOn reads whether GRO is on.
-func offloadOn(name string) (bool, error) {
+// groOn reads whether GRO is on.
+func groOn(name string) (bool, error) {
 	v := ethtoolValue{command: ethtoolGetGRO}
 	err := ethtool(name, &v)
 	return v.data != 0, err
 }
 
-// setOffload turns GRO on or off.
-func setOffload(name string, on bool) error {
+// SetGRO turns GRO on or off.
+func SetGRO(name string, on bool) error {
 	v := ethtoolValue{command: ethtoolSetGRO}
 	if on {
 		v.data = 1
@@ -120,28 +118,9 @@ func setOffload(name string, on bool) error {
 	if err := ethtool(name, &v); err != nil {
 		return err
 	}
-	now, err := offloadOn(name)
+	now, err := groOn(name)
 	if err == nil && now != on {
 		err = fmt.Errorf("GRO of %s does not change", name)
 	}
 	return err
-}
-
-// inNamespace runs f in the namespace that the calling thread's knows by a
-// number, found among the named ones and those of processes.
-func inNamespace(nsid int, f func() error) error {
-	if path := findNetns(func(path string) bool { return isNamespace(path, nsid) }); path != "" {
-		return withNetns(path, f)
-	}
-	return fmt.Errorf("no name or process leads to namespace %s", strconv.Itoa(nsid))
-}
-
-func isNamespace(path string, nsid int) bool {
-	file, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	got, err := netlink.GetNetNsIdByFd(int(file.Fd()))
-	return err == nil && got == nsid
 }
