@@ -58,7 +58,8 @@ func mayImport() map[string]may {
 		// 5
 		"datapath/ebpf/attach":   {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/bpf":      {others: "github.com/cilium/ebpf"},
-		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/maps datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf/maps":     {ours: "steering/lb steering/flow datapath/ebpf/bpf datapath/ebpf/nexthop", others: "github.com/cilium/ebpf"},
 		"datapath/ebpf/decap":    {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop":  {others: "github.com/vishvananda/"},
 		"datapath/doctor":        {ours: "steering/lb datapath/nfqueue/rules", others: "github.com/vishvananda/"},

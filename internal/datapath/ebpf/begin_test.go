@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -71,7 +72,7 @@ func TestRootFirstApplyFails(t *testing.T) {
 		if err := d.load(lb.Limits{Flows: 64, Fragments: 64}); err != nil {
 			return err
 		}
-		full := newCells(nil)
+		full := maps.NewRanges(nil)
 		free := d.state.maglev
 		d.state.maglev = full
 		snapshot := compile(t, "services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:], d.Caps())
@@ -80,10 +81,10 @@ func TestRootFirstApplyFails(t *testing.T) {
 		}
 		d.state.maglev = free
 		// Room in the map of backends' addresses is given back as well.
-		inside := d.tables.maps[bpf.MapInside]
+		inside := d.tables.Maps[bpf.MapInside]
 		broken := *snapshot
 		broken.Generation++
-		c := &change{d: d, t: d.tables, st: &d.state, next: &broken, byName: map[string]*applied{}}
+		c := &change{d: d, t: d.tables, st: &d.state, next: &broken, byName: map[string]*maps.Service{}}
 		if err := c.prepare(); err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func TestRootFirstApplyFails(t *testing.T) {
 		var a bpf.Addr
 		var one uint32
 		if inside.Iterate().Next(&a, &one) {
-			t.Errorf("undone, and %s is still inside", fromWords(a.Word))
+			t.Errorf("undone, and %s is still inside", maps.Address(a.Word))
 		}
 		return d.Apply(snapshot)
 	})

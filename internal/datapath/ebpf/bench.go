@@ -251,9 +251,9 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 	if err := d.Apply(snapshot); err != nil {
 		return BenchResult{}, err
 	}
-	for place := range d.tables.backends {
-		if d.tables.backends[place].Family != 0 {
-			d.setHop(place, nexthop.Hop{State: nexthop.Ready, IfIndex: b.index, MTU: 1600, Link: [6]byte{2, 1}, From: [6]byte{2, 2}})
+	for place := range d.tables.Backends {
+		if d.tables.Backends[place].Family != 0 {
+			d.tables.SetHop(place, nexthop.Hop{State: nexthop.Ready, IfIndex: b.index, MTU: 1600, Link: [6]byte{2, 1}, From: [6]byte{2, 2}})
 		}
 	}
 	t, err := b.template(b.c.packet)
@@ -281,7 +281,7 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 		if err := b.prove(d); err != nil {
 			return BenchResult{}, err
 		}
-		d.watchFlows(d.now())
+		d.tables.WatchFlows(d.now(), d.clock)
 		t.Next = uint64(fill)
 	}
 	aged := agedTable{b: b, d: d, t: t}
@@ -320,7 +320,7 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 		}
 		if fill > 0 {
 			t.Next += uint64(packets)
-			d.watchFlows(d.now())
+			d.tables.WatchFlows(d.now(), d.clock)
 		}
 		if err := rounds.measure(packets); err != nil {
 			return BenchResult{}, err
@@ -330,7 +330,7 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 	r := BenchResult{Case: b.c.name, Hook: b.hook.String(), Family: b.family, Flows: b.c.flows, NS: low(all), Floor: low(floors)}
 	r.Net = r.NS - r.Floor
 	r.Table = b.config.Flows
-	r.InUse, _ = d.tables.flowsAlive(d.now(), 1)
+	r.InUse, _ = d.tables.FlowsAlive(d.now(), 1)
 	r.Reason = counted.mostSince(d.Counters())
 	rounds.tell(&r)
 	return r, nil

@@ -26,8 +26,8 @@ type agedTable struct {
 
 // fill sends twice limits.flows flows, of which the first half expires.
 func (a *agedTable) fill(ctx context.Context) error {
-	a.swept = uint64(a.d.clock.ticks(24 * time.Hour)) // time starts a day in, so that no expiry is zero
-	atomic.StoreUint64(&a.d.tables.control.Now, a.swept)
+	a.swept = uint64(a.d.clock.Ticks(24 * time.Hour)) // time starts a day in, so that no expiry is zero
+	atomic.StoreUint64(&a.d.tables.Control.Now, a.swept)
 	for range 2 * agedSteps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -66,17 +66,16 @@ func (a *agedTable) step() int { return max(a.b.config.Flows/agedSteps, 1) }
 func (a *agedTable) send(n int) (ns float64, err error) {
 	ns, err = a.b.time(a.d.program(a.b.hook), a.t, n)
 	a.t.Next += uint64(n)
-	atomic.AddUint64(&a.d.tables.control.Now, uint64(a.d.clock.ticks(agedTimeout))*uint64(n)/uint64(a.b.config.Flows))
+	atomic.AddUint64(&a.d.tables.Control.Now, uint64(a.d.clock.Ticks(agedTimeout))*uint64(n)/uint64(a.b.config.Flows))
 	return ns, err
 }
 
 // sweep does what the data path does every few seconds in service.
 func (a *agedTable) sweep() {
 	now := a.d.now()
-	a.d.watchFlows(now)
-	if now-a.swept >= uint64(a.d.clock.ticks(reclaimEvery)) {
+	a.d.tables.WatchFlows(now, a.d.clock)
+	if now-a.swept >= uint64(a.d.clock.Ticks(reclaimEvery)) {
 		a.swept = now
-		reclaim(a.d.tables.flows, now-reclaimAfter)
-		reclaim(a.d.tables.replies, now-reclaimAfter)
+		a.d.tables.Reclaim(now)
 	}
 }

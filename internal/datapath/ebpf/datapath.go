@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -56,7 +57,7 @@ type Config struct {
 type Datapath struct {
 	config    Config
 	log       *slog.Logger
-	clock     clock
+	clock     maps.Clock
 	attached  []attach.Interface
 	hops      *nexthop.Table
 	links     *netlink.Handle
@@ -71,7 +72,7 @@ type Datapath struct {
 	heldEvicted atomic.Uint64 // FragmentEvictions.Held
 
 	mu       sync.Mutex // guards the rest
-	tables   *tables
+	tables   *maps.Tables
 	objects  map[attach.Hook]*ebpf.Collection
 	injector *ebpf.Program // gives held fragments back
 	closing  []func() error
@@ -82,17 +83,17 @@ type Datapath struct {
 // state is what Apply keeps between snapshots.
 type state struct {
 	active   uint32
-	services *numbers[string]
-	slots    *numbers[identity]
-	maglev   *cells
-	owners   *cells
+	services *maps.Numbers[string]
+	slots    *maps.Numbers[maps.Identity]
+	maglev   *maps.Ranges
+	owners   *maps.Ranges
 	more     uint32 // last number given to a prefix with many ports, or to a set of outbounds
 	snat     []netip.Addr
-	byName   map[string]*applied
+	byName   map[string]*maps.Service
 	halves   [2]half
 	inside   map[netip.Addr]bool
-	names    [maxServices]string // by number, in force or last
-	backends map[uint16]identity // by slot
+	names    [maps.MaxServices]string // by number, in force or last
+	backends map[uint16]maps.Identity // by slot
 }
 
 // half is what one generation has in maps that both share.
@@ -102,22 +103,6 @@ type half struct {
 	ranges map[bpf.VipRangesKey]bpf.VipRanges
 	starts map[bpf.OutboundKey]bpf.Outbound // flows of backends
 }
-
-// applied is what a service in force owns.
-type applied struct {
-	service *lb.Service
-	number  uint16
-	slots   []uint16 // by lb.Backend.Index
-	maglev  run
-	owners  []run // by layout; empty where it shares the one of an earlier layout (lb.Service.OwnersLike)
-	far     []bpf.OwnerKey
-}
-
-const (
-	maxServices = 2048
-	maxSlots    = 65535
-	maxLayouts  = len(bpf.Service{}.Layout)
-)
 
 // Open checks that the kernel can do what config asks for. Programs are loaded
 // and attached by the first Apply, which knows the sizes of the tables.
@@ -141,11 +126,11 @@ func Open(config Config) (*Datapath, error) {
 
 // open takes what lives until Close: the clock, the pins, next hops, netlink and the name of the network namespace.
 func (d *Datapath) open() (err error) {
-	if d.clock, err = kernelClock(); err != nil {
+	if d.clock, err = maps.KernelClock(); err != nil {
 		return err
 	}
 	if d.config.manual || d.config.clockSet {
-		d.clock = clock{tick: time.Millisecond, manual: true}
+		d.clock = maps.Clock{Tick: time.Millisecond, Manual: true}
 	}
 	if err = d.openPins(); err != nil {
 		return err
@@ -194,11 +179,11 @@ func Caps(hook attach.Hook) lb.Caps {
 		Protocols: []uint8{lb.TCP, lb.UDP},
 		Modes:     []lb.Mode{lb.NAT, lb.L2DSR, lb.L3DSR},
 		Tunnels:   []lb.Tunnel{lb.IPIP, lb.GUE},
-		CID:       true, MaxLayouts: maxLayouts,
+		CID:       true, MaxLayouts: maps.MaxLayouts,
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		SNAT: true, Outbound: true, HoldFragments: true,
-		MaxFlows: maxFlows, FixedLimits: true,
+		MaxFlows: maps.MaxFlows, FixedLimits: true,
 	}
 	if hook != attach.HookXDP {
 		caps.Modes = append(caps.Modes, lb.Mark)
@@ -261,7 +246,7 @@ func (d *Datapath) Close() error {
 	}
 	d.objects = nil
 	if d.tables != nil {
-		d.tables.close()
+		d.tables.Close()
 	}
 	d.keeper.close()
 	d.hops.Close()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -35,9 +36,9 @@ services:
   vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
   backends: [{name: a, address: "10.2.0.1"}]
 `)
-				for place := range d.tables.backends {
-					for i := range d.tables.backends[place].Hop {
-						d.tables.backends[place].Hop[i].Mtu = 1000
+				for place := range d.tables.Backends {
+					for i := range d.tables.Backends[place].Hop {
+						d.tables.Backends[place].Hop[i].Mtu = 1000
 					}
 				}
 				told := func(frame []byte) bool {
@@ -113,14 +114,14 @@ services:
 	}
 	send("maglev")
 	var bucket *bpf.Bucket
-	for i := range d.tables.flows {
-		if d.tables.flows[i].Way[0].Print != 0 {
-			bucket = &d.tables.flows[i]
+	for i := range d.tables.Flows {
+		if d.tables.Flows[i].Way[0].Print != 0 {
+			bucket = &d.tables.Flows[i]
 		}
 	}
 	// The first twin claims way 0, the second one way 1 and the reply's key.
-	clear(d.tables.flows)
-	clear(d.tables.replies)
+	clear(d.tables.Flows)
+	clear(d.tables.Replies)
 	bucket.Way[0].Print = 1
 	send("maglev")
 	second := bucket.Way[1].Print
@@ -150,14 +151,14 @@ services:
 			t.Fatal(err)
 		}
 	}
-	if f := d.tables.fill(d.now()); f.flows != 100 || f.replies != 100 {
-		t.Fatalf("%d flows and %d replies", f.flows, f.replies)
+	if f := d.tables.Fill(d.now()); f.Flows != 100 || f.Replies != 100 {
+		t.Fatalf("%d flows and %d replies", f.Flows, f.Replies)
 	}
 	if err := d.Apply(compile(t, fmt.Sprintf(spec, "b"), Caps(attach.HookTCX))); err != nil {
 		t.Fatal(err)
 	}
-	if f := d.tables.fill(d.now()); f.flows != 0 || f.replies != 0 {
-		t.Errorf("%d flows and %d replies are left of a backend that is gone", f.flows, f.replies)
+	if f := d.tables.Fill(d.now()); f.Flows != 0 || f.Replies != 0 {
+		t.Errorf("%d flows and %d replies are left of a backend that is gone", f.Flows, f.Replies)
 	}
 }
 
@@ -199,7 +200,7 @@ services:
 		}()
 	}
 	for round := range rounds {
-		d.tables.control.Now = uint64((24*time.Hour + time.Duration(round)*time.Minute) / d.clock.tick)
+		d.tables.Control.Now = uint64((24*time.Hour + time.Duration(round)*time.Minute) / d.clock.Tick)
 		for _, c := range begin {
 			c <- round
 		}
@@ -209,12 +210,12 @@ services:
 			}
 		}
 		ports := map[uint16]int{}
-		for i := range d.tables.flows {
-			for at, way := range d.tables.flows[i].Way {
-				number := i*ways + at
-				if e := d.tables.entries[number]; way.Print > 1 && alive(way.Meta, d.now()) {
+		for i := range d.tables.Flows {
+			for at, way := range d.tables.Flows[i].Way {
+				number := i*maps.Ways + at
+				if e := d.tables.Entries[number]; way.Print > 1 && maps.Alive(way.Meta, d.now()) {
 					if other, taken := ports[e.NatPort]; taken {
-						t.Fatalf("round %d: flows %d and %d have port %d", round, other, number, swap16(e.NatPort))
+						t.Fatalf("round %d: flows %d and %d have port %d", round, other, number, maps.Swap16(e.NatPort))
 					}
 					ports[e.NatPort] = number
 				}

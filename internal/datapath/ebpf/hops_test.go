@@ -99,7 +99,7 @@ services:
 			}
 		}
 		remembered := 0
-		for _, e := range d.tables.entries {
+		for _, e := range d.tables.Entries {
 			if e.Key.Proto != 0 && e.Hop != ^uint32(0) {
 				remembered++
 			}
@@ -121,7 +121,7 @@ services:
 	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: wire.Attrs().Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: []byte{2, 9, 9, 9, 9, 9}}); err != nil {
 		return err
 	}
-	d.tables.control.Routes++
+	d.tables.Control.Routes++
 	_, out, _, err := w.run(d, frameOf(text(t, fmt.Sprintf("udp 10.2.0.1:80 > %s:5000", a))), now)
 	if err == nil && [6]byte(out) != [6]byte{2, 9, 9, 9, 9, 9} {
 		err = fmt.Errorf("after a change the reply went to %x", out[:6])
@@ -167,8 +167,8 @@ func TestRootManyWaysToClients(t *testing.T) {
 			}
 			b := start(t, gateway, Config{Interfaces: threeVeths, Hook: hook},
 				"services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:])
-			hops := b.d.tables.maps[bpf.MapClientHops]
-			stretch := uint32(b.d.now() >> b.d.clock.hopShift())
+			hops := b.d.tables.Maps[bpf.MapClientHops]
+			stretch := uint32(b.d.now() >> b.d.clock.HopShift())
 			for i := range hops.MaxEntries() {
 				other := bpf.ClientHop{Out: bpf.Out{Dmac: [6]byte{2, 0, 0, 9, byte(i >> 8), byte(i)}, Ifindex: 1 << 20, Mtu: 1500}, Stamp: stretch + 1}
 				if err := hops.Put(i, other); err != nil {

@@ -44,14 +44,14 @@ func (d *Datapath) keep(old *kept, limits lb.Limits, hash [20]uint64) error {
 	if old != nil {
 		d.keeper, old.keeper = old.keeper, nil
 		var text generationText
-		if err := d.keeper.read(d.tables.control.Active&1, &text); err != nil {
+		if err := d.keeper.read(d.tables.Control.Active&1, &text); err != nil {
 			return d.unreadable(err)
 		}
 		if err := d.restore(&text); err != nil {
 			return d.unreadable(err)
 		}
 		d.restored = true
-		d.log.Info("took over the tables of an earlier run", "pins", d.pins.path, "services", len(text.Services), "flows", d.tables.fill(d.now()).flows)
+		d.log.Info("took over the tables of an earlier run", "pins", d.pins.path, "services", len(text.Services), "flows", d.tables.Fill(d.now()).Flows)
 		return nil
 	}
 	var err error
@@ -66,14 +66,14 @@ func (d *Datapath) keep(old *kept, limits lb.Limits, hash [20]uint64) error {
 	if err != nil {
 		return err
 	}
-	d.tables.sizes.adapt(spec)
+	d.tables.Sizes.Adapt(spec)
 	layout, err := abi(spec)
 	if err != nil {
 		return err
 	}
 	all := map[string]*ebpf.Map{}
 	for _, name := range tableNames(spec) {
-		all[name] = d.tables.maps[name]
+		all[name] = d.tables.Maps[name]
 	}
 	return d.pins.pinAll(all, d.keeper, fixture{ABI: layout, Hash: hash, Limits: limits, Netns: attach.NamespaceID()})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -82,14 +83,14 @@ services:
 func (d *Datapath) shared(t *testing.T) map[string]any {
 	t.Helper()
 	all := map[string]any{
-		"slots": fmt.Sprint(d.state.slots.of), "services": fmt.Sprint(d.state.services.of),
-		"maglev": fmt.Sprint(d.state.maglev.free), "owners": fmt.Sprint(d.state.owners.free),
-		"active": d.tables.control.Active, "snat": fmt.Sprint(d.state.snat),
+		"slots": fmt.Sprint(d.state.slots.Of), "services": fmt.Sprint(d.state.services.Of),
+		"maglev": fmt.Sprint(d.state.maglev.Free), "owners": fmt.Sprint(d.state.owners.Free),
+		"active": d.tables.Control.Active, "snat": fmt.Sprint(d.state.snat),
 	}
 	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapFarOwners, bpf.MapInside, bpf.MapOutbounds} {
 		var entries []string
 		var key, value []byte
-		for it := d.tables.maps[name].Iterate(); it.Next(&key, &value); {
+		for it := d.tables.Maps[name].Iterate(); it.Next(&key, &value); {
 			entries = append(entries, fmt.Sprintf("%x=%x", key, value))
 		}
 		slices.Sort(entries)
@@ -117,7 +118,7 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 	failed := 0
 	for ; ; failed++ {
 		writes := 0
-		d.tables.fault = func(name string) error {
+		d.tables.Fault = func(name string) error {
 			tables[name] = true
 			if writes++; writes > failed {
 				return injected
@@ -138,7 +139,7 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 	if failed < 15 || len(tables) < 7 {
 		t.Errorf("only %d writes, to %v", failed, tables)
 	}
-	d.tables.fault = nil
+	d.tables.Fault = nil
 	d.checkPlaces(t)
 	if err := d.Apply(before); err != nil {
 		t.Fatal(err)
@@ -156,9 +157,9 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 func (d *Datapath) checkPlaces(t *testing.T) {
 	t.Helper()
 	want := d.state.halves[d.state.active].places
-	for place := range uint32(d.tables.sizes.vips) {
+	for place := range uint32(d.tables.Sizes.VIPs) {
 		var v bpf.Vip
-		if err := d.tables.maps[bpf.MapVips].Lookup(d.state.active*uint32(d.tables.sizes.vips)+place, &v); err != nil {
+		if err := d.tables.Maps[bpf.MapVips].Lookup(d.state.active*uint32(d.tables.Sizes.VIPs)+place, &v); err != nil {
 			t.Fatal(err)
 		}
 		if v != want[place] {
@@ -233,23 +234,23 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 		t.Error("restored from nothing")
 	}
 	was := d.shared(t)
-	slots := d.state.slots.of
-	count := make([]bpf.Count, d.cpus())
+	slots := d.state.slots.Of
+	count := make([]bpf.Count, d.tables.CPUs())
 	count[0] = bpf.Count{Packets: 5, Bytes: 500}
-	number := uint32(d.state.services.of["many"])
-	if err := d.tables.maps[bpf.MapServiceCounts].Put(number*reasonsPerService+uint32(lb.ReasonMaglev), count); err != nil {
+	number := uint32(d.state.services.Of["many"])
+	if err := d.tables.Maps[bpf.MapServiceCounts].Put(number*maps.ReasonsPerService+uint32(lb.ReasonMaglev), count); err != nil {
 		t.Fatal(err)
 	}
 	// A process that died between the switch and the removal of a backend: its slot is still up.
 	const leftSlot = 77
-	left := &d.tables.backends[2*leftSlot]
+	left := &d.tables.Backends[2*leftSlot]
 	left.Service, left.State, left.Epoch = 1, uint8(lb.Up), 9
 	far := d.now() + 1<<20
-	d.tables.flows[3].Way[1].Meta = far<<expiryShift | 9<<16 | leftSlot
-	d.tables.flows[3].Way[1].Print = 99
-	some := slots[identityOf(d.state.byName["old"].service.Backends[0])]
-	d.tables.flows[4].Way[1].Meta = far<<expiryShift | uint64(d.tables.backends[2*int(some)].Epoch)<<16 | uint64(some)
-	d.tables.flows[4].Way[1].Print = 99
+	d.tables.Flows[3].Way[1].Meta = far<<maps.ExpiryShift | 9<<16 | leftSlot
+	d.tables.Flows[3].Way[1].Print = 99
+	some := slots[maps.IdentityOf(d.state.byName["old"].Spec.Backends[0])]
+	d.tables.Flows[4].Way[1].Meta = far<<maps.ExpiryShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
+	d.tables.Flows[4].Way[1].Print = 99
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -274,25 +275,25 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	if c := d.Counters().Services["many"][lb.ReasonMaglev]; c != (Count{5, 500}) {
 		t.Errorf("counters: %+v", c)
 	}
-	if left := d.tables.backends[2*leftSlot]; left.Epoch != 10 || left.State != uint8(lb.Down) {
+	if left := d.tables.Backends[2*leftSlot]; left.Epoch != 10 || left.State != uint8(lb.Down) {
 		t.Errorf("a slot that nobody has: %+v", left)
 	}
-	if alive(d.tables.flows[3].Way[1].Meta, d.now()) || !alive(d.tables.flows[4].Way[1].Meta, d.now()) {
+	if maps.Alive(d.tables.Flows[3].Way[1].Meta, d.now()) || !maps.Alive(d.tables.Flows[4].Way[1].Meta, d.now()) {
 		t.Error("the wrong flows were kept")
 	}
 	// A removed backend's counts go to its service's past.
-	backend := make([]bpf.BackendCount, d.cpus())
+	backend := make([]bpf.BackendCount, d.tables.CPUs())
 	backend[0] = bpf.BackendCount{In: bpf.Count{Packets: 7, Bytes: 70}, Opened: 3}
-	gone := d.state.slots.of[identityOf(d.state.byName["old"].service.Backend("c"))]
-	if err := d.tables.maps[bpf.MapBackendCounts].Put(uint32(gone), backend); err != nil {
+	gone := d.state.slots.Of[maps.IdentityOf(d.state.byName["old"].Spec.Backend("c"))]
+	if err := d.tables.Maps[bpf.MapBackendCounts].Put(uint32(gone), backend); err != nil {
 		t.Fatal(err)
 	}
 	do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
 	if left := d.shared(t)[bpf.MapOutbounds].([]string); len(left) != 0 {
 		t.Errorf("nobody may start flows: %v", left)
 	}
-	if far := d.shared(t)[bpf.MapFarOwners].([]string); len(far) != 0 || d.state.owners.used() != 0 {
-		t.Errorf("no service reads CIDs: %v and %d cells", far, d.state.owners.used())
+	if far := d.shared(t)[bpf.MapFarOwners].([]string); len(far) != 0 || d.state.owners.Used() != 0 {
+		t.Errorf("no service reads CIDs: %v and %d cells", far, d.state.owners.Used())
 	}
 	if managed := p.managed(); managed != 2 {
 		t.Errorf("%d managed neighbours for two backends", managed)
@@ -370,14 +371,14 @@ func TestRootStopLeavesNothing(t *testing.T) {
 			for id := range d.pins.programs() {
 				programs = append(programs, id)
 			}
-			var maps []ebpf.MapID
-			for _, m := range d.tables.maps {
+			var mapIDs []ebpf.MapID
+			for _, m := range d.tables.Maps {
 				info, err := m.Info()
 				if err != nil {
 					t.Fatal(err)
 				}
 				id, _ := info.ID()
-				maps = append(maps, id)
+				mapIDs = append(mapIDs, id)
 			}
 			if managed := p.managed(); managed != 2 || len(programs) == 0 {
 				t.Errorf("%d managed neighbours, programs %v", managed, programs)
@@ -405,7 +406,7 @@ func TestRootStopLeavesNothing(t *testing.T) {
 						left++
 					}
 				}
-				for _, id := range maps {
+				for _, id := range mapIDs {
 					if m, err := ebpf.NewMapFromID(id); err == nil {
 						m.Close()
 						left++

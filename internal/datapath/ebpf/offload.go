@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
+	stdmaps "maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 )
 
@@ -81,7 +82,7 @@ var (
 type Offload struct {
 	config    OffloadConfig
 	log       *slog.Logger
-	clock     clock
+	clock     maps.Clock
 	namespace netns.NsHandle
 	links     *netlink.Handle
 	hops      *nexthop.Table
@@ -127,11 +128,11 @@ func OpenOffload(c OffloadConfig) (_ *Offload, err error) {
 			o.Close()
 		}
 	}()
-	if o.clock, err = kernelClock(); err != nil {
+	if o.clock, err = maps.KernelClock(); err != nil {
 		return nil, err
 	}
 	if c.detached {
-		o.clock = clock{tick: time.Millisecond, manual: true}
+		o.clock = maps.Clock{Tick: time.Millisecond, Manual: true}
 	}
 	if o.namespace, err = netns.Get(); err != nil {
 		return nil, fmt.Errorf("name the network namespace: %w", err)
@@ -205,7 +206,7 @@ func (o *Offload) Report() OffloadReport {
 	defer o.mu.Unlock()
 	r := OffloadReport{
 		Hook: o.hookName(), Interfaces: []attach.InterfaceReport{}, Channels: len(o.channels), Max: o.config.MaxChannels,
-		Refused: maps.Clone(o.refused), Packets: map[string]uint64{},
+		Refused: stdmaps.Clone(o.refused), Packets: map[string]uint64{},
 	}
 	for i := range o.attached {
 		at := o.attached[i].Report()
@@ -219,7 +220,7 @@ func (o *Offload) Report() OffloadReport {
 	}
 	var perCPU []bpf.Count
 	for end, name := range o.tables.ends {
-		if err := o.tables.maps[bpf.TurnMapTurnCounts].Lookup(uint32(end), &perCPU); err != nil {
+		if err := o.tables.Maps[bpf.TurnMapTurnCounts].Lookup(uint32(end), &perCPU); err != nil {
 			continue
 		}
 		for _, c := range perCPU {
@@ -274,7 +275,7 @@ func (o *Offload) Close() error {
 	}
 	o.objects = nil
 	if o.tables != nil {
-		o.tables.close()
+		o.tables.Close()
 		o.tables = nil
 	}
 	if o.links != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
 
 // plan chooses the hook of each interface. The caller holds mu.
@@ -233,7 +234,7 @@ func (o *Offload) usedHops() map[hopKey]bool {
 		return nil
 	}
 	used := map[hopKey]bool{}
-	stretch := uint32(uint64(bootTicks(o.clock.tick)) >> o.clock.hopShift())
+	stretch := uint32(uint64(maps.BootTicks(o.clock.Tick)) >> o.clock.HopShift())
 	for i := range o.tables.hops {
 		if h := &o.tables.hops[i]; h.Stamp != 0 && stretch-h.Stamp <= 2 {
 			used[hopKey{h.Out.Ifindex, h.Out.Dmac}] = true

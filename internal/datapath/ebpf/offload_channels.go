@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
 
 // relayed is one channel in the kernel.
@@ -78,7 +79,7 @@ func (o *Offload) add(c OffloadChannel) (uint32, error) {
 	o.enter(id, 1, &c, r, c.Listener, c.Client)
 	for direction := range r.keys {
 		place := 2*id + uint32(direction)
-		if err := o.tables.maps[bpf.TurnMapTurnKeys].Update(r.keys[direction], place, ebpf.UpdateNoExist); err != nil {
+		if err := o.tables.Maps[bpf.TurnMapTurnKeys].Update(r.keys[direction], place, ebpf.UpdateNoExist); err != nil {
 			o.forget(id, r, direction, now)
 			if errors.Is(err, ebpf.ErrKeyExist) {
 				return 0, fmt.Errorf("%w: channel %#x of %s at %s, or its peer %s at relay %s, is there already", ErrOffloadUnsuited, c.Number, c.Client, c.Listener, c.Peer, c.Relay)
@@ -112,8 +113,8 @@ func suited(c *OffloadChannel) error {
 
 func relayKey(src, dst netip.AddrPort, number uint16) bpf.TurnKey {
 	return bpf.TurnKey{
-		Src: addressWords(src.Addr()), Dst: addressWords(dst.Addr()),
-		Sport: swap16(src.Port()), Dport: swap16(dst.Port()), Number: number,
+		Src: maps.AddressWords(src.Addr()), Dst: maps.AddressWords(dst.Addr()),
+		Sport: maps.Swap16(src.Port()), Dport: maps.Swap16(dst.Port()), Number: number,
 	}
 }
 
@@ -121,8 +122,8 @@ func relayKey(src, dst netip.AddrPort, number uint16) bpf.TurnKey {
 func (o *Offload) enter(id, direction uint32, c *OffloadChannel, r *relayed, src, dst netip.AddrPort) {
 	place := 2*id + direction
 	way := bpf.TurnWay{
-		Key: r.keys[direction], Src: addressWords(src.Addr()), Dst: addressWords(dst.Addr()),
-		Sport: swap16(src.Port()), Dport: swap16(dst.Port()), Number: c.Number, Version: 6, State: wayOpen,
+		Key: r.keys[direction], Src: maps.AddressWords(src.Addr()), Dst: maps.AddressWords(dst.Addr()),
+		Sport: maps.Swap16(src.Port()), Dport: maps.Swap16(dst.Port()), Number: c.Number, Version: 6, State: wayOpen,
 		Bucket: r.bucket, Hop: math.MaxUint32,
 	}
 	if dst.Addr().Is4() {
@@ -191,10 +192,10 @@ func (o *Offload) leave(r *relayed, now time.Time) {
 // forget takes back the first keys of a channel, and its places.
 func (o *Offload) forget(id uint32, r *relayed, keys int, now time.Time) {
 	for direction := range keys {
-		if err := o.tables.maps[bpf.TurnMapTurnKeys].Delete(r.keys[direction]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := o.tables.Maps[bpf.TurnMapTurnKeys].Delete(r.keys[direction]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			o.log.Error("a channel stays in the kernel's table", "error", err)
 		}
-		storeByte(&o.tables.ways[2*id+uint32(direction)].State, wayOff)
+		maps.StoreByte(&o.tables.ways[2*id+uint32(direction)].State, wayOff)
 	}
 	o.leave(r, now)
 	o.ids.give(id, now)
@@ -211,7 +212,7 @@ func (o *Offload) Permit(id uint32, toClient bool) error {
 	if toClient {
 		state = wayOpen
 	}
-	storeByte(&o.tables.ways[2*id+1].State, state)
+	maps.StoreByte(&o.tables.ways[2*id+1].State, state)
 	return nil
 }
 
@@ -251,8 +252,8 @@ func (o *Offload) traffic(place uint32) (t OffloadTraffic) {
 		t.Bytes += atomic.LoadUint64(&r.Bytes)
 		last = max(last, atomic.LoadUint64(&r.Last))
 	}
-	if last > 0 && !o.clock.manual {
-		t.Last = time.Now().Add(-time.Duration(uint64(bootTicks(o.clock.tick))-last) * o.clock.tick)
+	if last > 0 && !o.clock.Manual {
+		t.Last = time.Now().Add(-time.Duration(uint64(maps.BootTicks(o.clock.Tick))-last) * o.clock.Tick)
 	}
 	return t
 }

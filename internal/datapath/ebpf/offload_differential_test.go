@@ -60,7 +60,7 @@ func (b *relayBench) ended() (ends []string, err error) {
 	var perCPU []bpf.Count
 	for end, name := range b.o.tables.ends {
 		var n uint64
-		if err := b.o.tables.maps[bpf.TurnMapTurnCounts].Lookup(uint32(end), &perCPU); err != nil {
+		if err := b.o.tables.Maps[bpf.TurnMapTurnCounts].Lookup(uint32(end), &perCPU); err != nil {
 			return nil, err
 		}
 		for _, c := range perCPU {

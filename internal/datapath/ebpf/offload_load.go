@@ -12,11 +12,12 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
 
 // relayTables are the mapped tables of the relay.
 type relayTables struct {
-	tables
+	maps.Tables
 	control *bpf.Control
 	ways    []bpf.TurnWay
 	full    []uint64 // by bucket
@@ -44,11 +45,11 @@ func (o *Offload) object(hook attach.Hook) (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	var maps map[string]*ebpf.Map
+	var shared map[string]*ebpf.Map
 	if o.tables != nil {
-		maps = o.tables.maps
+		shared = o.tables.Maps
 	}
-	c, err := loadOn(maps, spec, fmt.Sprintf("%s relay", hook))
+	c, err := maps.Load(shared, spec, fmt.Sprintf("%s relay", hook))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (o *Offload) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
 		spec.Maps[name].MaxEntries = entries
 	}
 	p := bpf.Parameters{
-		Hash: randomWords(), HopShift: o.clock.hopShift(), Ticks: o.clock.ticks(time.Second), TickNs: uint32(o.clock.tick), Home: loopback,
+		Hash: maps.RandomWords(), HopShift: o.clock.HopShift(), Ticks: o.clock.Ticks(time.Second), TickNs: uint32(o.clock.Tick), Home: loopback,
 	}
 	if o.config.detached {
 		p.Clock, p.Home, p.Partial = 1, uint32(o.config.home), 1
@@ -118,27 +119,27 @@ func (o *Offload) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
 const loopback = 1
 
 func (o *Offload) openTables(spec *ebpf.CollectionSpec, c *ebpf.Collection) error {
-	t := &relayTables{tables: tables{maps: map[string]*ebpf.Map{}}}
+	t := &relayTables{Tables: maps.Tables{Maps: map[string]*ebpf.Map{}}}
 	for name, m := range c.Maps {
-		t.maps[name] = m
+		t.Maps[name] = m
 	}
 	for name, to := range map[string]func([]byte){
 		bpf.TurnMapControls:    func(b []byte) { t.control = (*bpf.Control)(unsafe.Pointer(&b[0])) },
-		bpf.TurnMapTurnWays:    func(b []byte) { t.ways = view[bpf.TurnWay](b) },
-		bpf.TurnMapClientHops:  func(b []byte) { t.hops = view[bpf.ClientHop](b) },
-		bpf.TurnMapTurnBuckets: func(b []byte) { t.full = view[uint64](b) },
-		bpf.TurnMapTurnTraffic: func(b []byte) { t.relayed = view[bpf.TurnRelayed](b) },
+		bpf.TurnMapTurnWays:    func(b []byte) { t.ways = maps.View[bpf.TurnWay](b) },
+		bpf.TurnMapClientHops:  func(b []byte) { t.hops = maps.View[bpf.ClientHop](b) },
+		bpf.TurnMapTurnBuckets: func(b []byte) { t.full = maps.View[uint64](b) },
+		bpf.TurnMapTurnTraffic: func(b []byte) { t.relayed = maps.View[bpf.TurnRelayed](b) },
 	} {
-		b, err := t.mmap(name)
+		b, err := t.Mmap(name)
 		if err != nil {
-			t.close()
+			t.Close()
 			return err
 		}
 		to(b)
 	}
 	var enum *btf.Enum
 	if err := spec.Types.TypeByName("turn_end", &enum); err != nil {
-		t.close()
+		t.Close()
 		return fmt.Errorf("enum turn_end in the object: %w", err)
 	}
 	for _, v := range enum.Values[:len(enum.Values)-1] {

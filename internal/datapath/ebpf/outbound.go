@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
 
 // outbounds enters the endpoints whose own flows are translated, under a number
@@ -13,9 +14,9 @@ func (c *change) outbounds() (set uint32, err error) {
 	set = c.st.more + 1
 	for from, o := range c.next.Outbounds {
 		a := c.byName[o.Backend.Service.Name]
-		key := bpf.OutboundKey{Addr: addressWords(from.Addr()), Set: set, Port: swap16(from.Port())}
+		key := bpf.OutboundKey{Addr: maps.AddressWords(from.Addr()), Set: set, Port: maps.Swap16(from.Port())}
 		starts[key] = bpf.Outbound{
-			Vip: addressWords(o.VIP.Addr()), Port: swap16(o.VIP.Port()), Service: a.number, Slot: uint32(a.slots[o.Backend.Index]),
+			Vip: maps.AddressWords(o.VIP.Addr()), Port: maps.Swap16(o.VIP.Port()), Service: a.Number, Slot: uint32(a.Slots[o.Backend.Index]),
 		}
 	}
 	if len(starts) == 0 {
@@ -24,7 +25,7 @@ func (c *change) outbounds() (set uint32, err error) {
 	c.st.more = set
 	half := &c.st.halves[c.half]
 	half.starts = starts
-	c.undos = append(c.undos, func() { deleteAll(c.t.maps[bpf.MapOutbounds], starts) })
+	c.undos = append(c.undos, func() { deleteAll(c.t.Maps[bpf.MapOutbounds], starts) })
 	if err := putAll(c.t, bpf.MapOutbounds, starts); err != nil {
 		return 0, fmt.Errorf("endpoints of outbound flows: %w", err)
 	}
@@ -38,7 +39,7 @@ func (d *Datapath) restoreOutbounds() {
 	starts := map[bpf.OutboundKey]bpf.Outbound{}
 	var key bpf.OutboundKey
 	var value bpf.Outbound
-	for it := d.tables.maps[bpf.MapOutbounds].Iterate(); it.Next(&key, &value); {
+	for it := d.tables.Maps[bpf.MapOutbounds].Iterate(); it.Next(&key, &value); {
 		starts[key] = value
 		st.more = max(st.more, key.Set)
 	}

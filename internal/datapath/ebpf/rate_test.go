@@ -34,7 +34,7 @@ services:
   vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
   backends: [{name: a, address: "10.2.0.1"}]
 `, rate))
-			d.tables.control.Now = 1 << 30 // and there it stays
+			d.tables.Control.Now = 1 << 30 // and there it stays
 			var all sync.WaitGroup
 			for cpu := range runtime.NumCPU() {
 				all.Add(1)

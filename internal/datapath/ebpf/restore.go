@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	stdmaps "maps"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -27,7 +28,7 @@ const meaning = 4
 func abi(spec *ebpf.CollectionSpec) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "meaning %d\n", meaning)
-	for _, name := range slices.Sorted(maps.Keys(spec.Maps)) {
+	for _, name := range slices.Sorted(stdmaps.Keys(spec.Maps)) {
 		m := spec.Maps[name]
 		if strings.HasPrefix(name, ".") {
 			continue
@@ -106,7 +107,7 @@ func (p *pins) find(spec *ebpf.CollectionSpec, namesOf []string) (k *kept, err e
 	} else if err != nil {
 		return k, errUnlike{err.Error()}
 	}
-	sizesFor(k.fixture.Limits).adapt(spec)
+	maps.SizesFor(k.fixture.Limits).Adapt(spec)
 	if own, err := abi(spec); err != nil {
 		return k, err
 	} else if own != k.fixture.ABI {
@@ -151,20 +152,20 @@ func (p *pins) pinAll(all map[string]*ebpf.Map, k *keeper, f fixture) error {
 }
 
 // text is what the journal keeps of a generation.
-func textOf(services map[string]*applied) generationText {
+func textOf(services map[string]*maps.Service) generationText {
 	var t generationText
-	for _, name := range slices.Sorted(maps.Keys(services)) {
+	for _, name := range slices.Sorted(stdmaps.Keys(services)) {
 		a := services[name]
 		s := serviceText{
-			Name: name, Number: a.number, Mode: a.service.Mode, Size: len(a.service.Maglev),
-			Maglev: [2]int{a.maglev.start, a.maglev.length},
+			Name: name, Number: a.Number, Mode: a.Spec.Mode, Size: len(a.Spec.Maglev),
+			Maglev: [2]int{a.Maglev.Start, a.Maglev.Length},
 		}
-		for _, r := range a.owners {
-			s.Owners = append(s.Owners, [2]int{r.start, r.length})
+		for _, r := range a.Owners {
+			s.Owners = append(s.Owners, [2]int{r.Start, r.Length})
 		}
-		for i, b := range a.service.Backends {
+		for i, b := range a.Spec.Backends {
 			s.Backends = append(s.Backends, backendText{
-				Name: b.Name, Slot: a.slots[i], Mark: b.Mark, Address4: b.Address4, Address6: b.Address6, Port: b.Port,
+				Name: b.Name, Slot: a.Slots[i], Mark: b.Mark, Address4: b.Address4, Address6: b.Address6, Port: b.Port,
 			})
 		}
 		t.Services = append(t.Services, s)
@@ -190,14 +191,14 @@ func (s *serviceText) service() *lb.Service {
 // what a process that died in the middle of Apply left half made or half removed.
 func (d *Datapath) restore(text *generationText) error {
 	st, t := &d.state, d.tables
-	st.active = atomic.LoadUint32(&t.control.Active) & 1
+	st.active = atomic.LoadUint32(&t.Control.Active) & 1
 	for i := range text.Services {
 		if err := d.restoreService(&text.Services[i]); err != nil {
 			return err
 		}
 	}
-	st.services.refill(1)
-	st.slots.refill(0)
+	st.services.Refill(1)
+	st.slots.Refill(0)
 	if err := d.restoreShared(); err != nil {
 		return err
 	}
@@ -207,80 +208,57 @@ func (d *Datapath) restore(text *generationText) error {
 
 func (d *Datapath) restoreService(s *serviceText) error {
 	st := &d.state
-	a := &applied{
-		service: s.service(), number: s.Number, maglev: run{s.Maglev[0], s.Maglev[1]},
+	a := &maps.Service{
+		Spec: s.service(), Number: s.Number, Maglev: maps.Range{Start: s.Maglev[0], Length: s.Maglev[1]},
 	}
-	if s.Number == 0 || s.Number >= maxServices || st.names[s.Number] != "" || !st.services.restore(s.Name, s.Number) {
+	if s.Number == 0 || s.Number >= maps.MaxServices || st.names[s.Number] != "" || !st.services.Restore(s.Name, s.Number) {
 		return fmt.Errorf("journal: service %q has number %d", s.Name, s.Number)
 	}
-	free := a.maglev.length == 0 || st.maglev.reserve(a.maglev)
+	free := a.Maglev.Length == 0 || st.maglev.Reserve(a.Maglev)
 	for _, o := range s.Owners {
-		r := run{o[0], o[1]}
-		free = free && (r.length == 0 || st.owners.reserve(r))
-		a.owners = append(a.owners, r)
+		r := maps.Range{Start: o[0], Length: o[1]}
+		free = free && (r.Length == 0 || st.owners.Reserve(r))
+		a.Owners = append(a.Owners, r)
 	}
 	if !free {
 		return fmt.Errorf("journal: cells of service %q are another's", s.Name)
 	}
 	for i, b := range s.Backends {
-		id := identityOf(a.service.Backends[i])
-		if _, taken := st.backends[b.Slot]; taken || !st.slots.restore(id, b.Slot) {
+		id := maps.IdentityOf(a.Spec.Backends[i])
+		if _, taken := st.backends[b.Slot]; taken || !st.slots.Restore(id, b.Slot) {
 			return fmt.Errorf("journal: backend %q of service %q has slot %d", b.Name, s.Name, b.Slot)
 		}
-		a.slots = append(a.slots, b.Slot)
+		a.Slots = append(a.Slots, b.Slot)
 		st.backends[b.Slot] = id
 	}
 	st.byName[s.Name] = a
-	st.names[a.number] = s.Name
+	st.names[a.Number] = s.Name
 	return nil
-}
-
-// restore gives a key a number it had, which the caller knows to be nobody else's.
-func (n *numbers[K]) restore(k K, number uint16) bool {
-	if _, ok := n.of[k]; ok || number >= n.limit {
-		return false
-	}
-	n.of[k] = number
-	n.next = max(n.next, number+1)
-	return true
-}
-
-// refill makes every number below next that nobody has a free one.
-func (n *numbers[K]) refill(first uint16) {
-	taken := make(map[uint16]bool, len(n.of))
-	for _, number := range n.of {
-		taken[number] = true
-	}
-	for i := first; i < n.next; i++ {
-		if !taken[i] {
-			n.free = append(n.free, i)
-		}
-	}
 }
 
 // restoreShared reads back what lies in maps that both generations share.
 func (d *Datapath) restoreShared() error {
 	st, t := &d.state, d.tables
-	starts := map[uint32]*applied{}
+	starts := map[uint32]*maps.Service{}
 	for _, a := range st.byName {
-		for _, r := range a.owners {
-			if r.length > 0 {
-				starts[uint32(r.start)] = a
+		for _, r := range a.Owners {
+			if r.Length > 0 {
+				starts[uint32(r.Start)] = a
 			}
 		}
 	}
 	var far bpf.OwnerKey
 	var slot uint32
 	var stray []bpf.OwnerKey
-	for it := t.maps[bpf.MapFarOwners].Iterate(); it.Next(&far, &slot); {
+	for it := t.Maps[bpf.MapFarOwners].Iterate(); it.Next(&far, &slot); {
 		if a := starts[far.Owners]; a != nil {
-			a.far = append(a.far, far)
+			a.LargeOwners = append(a.LargeOwners, far)
 		} else {
 			stray = append(stray, far)
 		}
 	}
 	for _, key := range stray {
-		t.maps[bpf.MapFarOwners].Delete(key)
+		t.Maps[bpf.MapFarOwners].Delete(key)
 	}
 	if err := d.restorePlaces(); err != nil {
 		return err
@@ -289,13 +267,13 @@ func (d *Datapath) restoreShared() error {
 	ports, ranges := map[bpf.VportKey]uint16{}, map[bpf.VipRangesKey]bpf.VipRanges{}
 	var port bpf.VportKey
 	var service uint16
-	for it := t.maps[bpf.MapVports].Iterate(); it.Next(&port, &service); {
+	for it := t.Maps[bpf.MapVports].Iterate(); it.Next(&port, &service); {
 		ports[port] = service
 		st.more = max(st.more, port.Vip)
 	}
 	var key bpf.VipRangesKey
 	var r bpf.VipRanges
-	for it := t.maps[bpf.MapVranges].Iterate(); it.Next(&key, &r); {
+	for it := t.Maps[bpf.MapVranges].Iterate(); it.Next(&key, &r); {
 		ranges[key] = r
 		st.more = max(st.more, key.Vip)
 	}
@@ -303,29 +281,29 @@ func (d *Datapath) restoreShared() error {
 	d.restoreOutbounds()
 	var a bpf.Addr
 	var one uint32
-	for it := t.maps[bpf.MapInside].Iterate(); it.Next(&a, &one); {
-		st.inside[fromWords(a.Word)] = true
+	for it := t.Maps[bpf.MapInside].Iterate(); it.Next(&a, &one); {
+		st.inside[maps.Address(a.Word)] = true
 	}
-	for at := range t.maps[bpf.MapSnatAddresses].MaxEntries() {
-		if err := t.maps[bpf.MapSnatAddresses].Lookup(at, &a); err != nil {
+	for at := range t.Maps[bpf.MapSnatAddresses].MaxEntries() {
+		if err := t.Maps[bpf.MapSnatAddresses].Lookup(at, &a); err != nil {
 			return fmt.Errorf("read SNAT addresses back: %w", err)
 		}
 		if a.Word == ([4]uint32{}) {
 			break
 		}
-		st.snat = append(st.snat, fromWords(a.Word))
+		st.snat = append(st.snat, maps.Address(a.Word))
 	}
 	return nil
 }
 
 // restorePlaces reads the lines of both generations' VIPs.
 func (d *Datapath) restorePlaces() error {
-	st, places := &d.state, uint32(d.tables.sizes.vips)
+	st, places := &d.state, uint32(d.tables.Sizes.VIPs)
 	st.halves[0].places, st.halves[1].places = map[uint32]bpf.Vip{}, map[uint32]bpf.Vip{}
 	keys, values := make([]uint32, 4096), make([]bpf.Vip, 4096)
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := d.tables.maps[bpf.MapVips].BatchLookup(&cursor, keys, values, nil)
+		n, err := d.tables.Maps[bpf.MapVips].BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
 			if values[i].Bits != 0 && keys[i] < 2*places {
 				st.halves[keys[i]/places].places[keys[i]%places] = values[i]
@@ -344,28 +322,28 @@ func (d *Datapath) restorePlaces() error {
 // expire that no longer count.
 func (d *Datapath) dropLeftovers() {
 	st, t := &d.state, d.tables
-	for slot := range maxSlots {
+	for slot := range maps.MaxSlots {
 		if _, ok := st.backends[uint16(slot)]; ok {
 			continue
 		}
 		for family := range 2 {
-			r := &t.backends[2*slot+family]
+			r := &t.Backends[2*slot+family]
 			if r.Service != 0 && r.State != uint8(lb.Down) {
 				r.Epoch++
 				r.State = uint8(lb.Down)
 			}
 		}
 	}
-	for i := range t.flows {
-		for w := range t.flows[i].Way {
-			way := &t.flows[i].Way[w]
+	for i := range t.Flows {
+		for w := range t.Flows[i].Way {
+			way := &t.Flows[i].Way[w]
 			meta := atomic.LoadUint64(&way.Meta)
-			if atomic.LoadUint64(&way.Print) <= 1 || meta>>expiryShift == 0 {
+			if atomic.LoadUint64(&way.Print) <= 1 || meta>>maps.ExpiryShift == 0 {
 				continue
 			}
 			slot, epoch := uint16(meta), uint8(meta>>16)
-			if _, used := st.backends[slot]; !used || epoch != t.backends[2*int(slot)].Epoch && epoch != t.backends[2*int(slot)+1].Epoch {
-				d.forgetFlow(i*ways+w, meta)
+			if _, used := st.backends[slot]; !used || epoch != t.Backends[2*int(slot)].Epoch && epoch != t.Backends[2*int(slot)+1].Epoch {
+				t.ForgetFlow(i*maps.Ways+w, meta)
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -150,7 +151,7 @@ func openTracer(path string) (t *tracer, err error) {
 	if err != nil {
 		return t, err
 	}
-	sizesFor(t.fixture.Limits).adapt(spec)
+	maps.SizesFor(t.fixture.Limits).Adapt(spec)
 	if own, err := abi(spec); err != nil || own != t.fixture.ABI {
 		return t, errors.Join(err, fmt.Errorf("another build of weir made what is pinned at %s; trace with that one, or restart weir lb run with this one first", path))
 	}
@@ -234,8 +235,8 @@ func (t *tracer) start(filter *TraceFilter) error {
 		f.Reasons = ^uint64(0)
 	}
 	if p := filter.Prefix; p.IsValid() {
-		mask := maskWords(bits16(p))
-		f.Addr = addressWords(p.Masked().Addr())
+		mask := maps.MaskWords(maps.PrefixBits(p))
+		f.Addr = maps.AddressWords(p.Masked().Addr())
 		f.Mask = [4]uint32{uint32(mask[0]), uint32(mask[0] >> 32), uint32(mask[1]), uint32(mask[1] >> 32)}
 		if filter.Both {
 			f.Both = 1
@@ -245,7 +246,7 @@ func (t *tracer) start(filter *TraceFilter) error {
 	t.since, t.epoch = now, time.Duration(time.Now().UnixNano())-time.Duration(now)
 	f.Until = now + uint64(traceLease)
 	atomic.StoreUint32(&t.control.Trace, 0)
-	grace() // no program run is left that reads the old filter
+	maps.Grace() // no program run is left that reads the old filter
 	*t.filter = f
 	atomic.StoreUint32(&t.control.Trace, 1)
 	return nil
@@ -298,8 +299,8 @@ func (t *tracer) traced(e *bpf.TraceEvent) *Traced {
 	p := &Traced{
 		Time: time.Unix(0, int64(t.epoch)+int64(e.Time)), Interface: t.interfaceName(e.Ifindex), Reason: lb.Reason(e.Reason),
 		Protocol: e.Key.Proto, New: e.Opened != 0, Length: int(e.Length), Data: e.Data[:min(int(e.Captured), len(e.Data))],
-		Source:      netip.AddrPortFrom(fromWords(e.Key.Src), swap16(e.Key.Sport)),
-		Destination: netip.AddrPortFrom(fromWords(e.Key.Dst), swap16(e.Key.Dport)),
+		Source:      netip.AddrPortFrom(maps.Address(e.Key.Src), maps.Swap16(e.Key.Sport)),
+		Destination: netip.AddrPortFrom(maps.Address(e.Key.Dst), maps.Swap16(e.Key.Dport)),
 	}
 	if e.Service != 0 {
 		if p.Service = t.names[uint16(e.Service)]; p.Service == "" {
@@ -340,11 +341,11 @@ func monotonic() uint64 {
 
 // endTrace switches off what a tracer that died left on.
 func (d *Datapath) endTrace() {
-	if atomic.LoadUint32(&d.tables.control.Trace) == 0 {
+	if atomic.LoadUint32(&d.tables.Control.Trace) == 0 {
 		return
 	}
 	var f bpf.TraceFilter
-	if err := d.tables.maps[bpf.MapTraceFilters].Lookup(uint32(0), &f); err == nil && f.Until < monotonic() {
-		atomic.CompareAndSwapUint32(&d.tables.control.Trace, 1, 0)
+	if err := d.tables.Maps[bpf.MapTraceFilters].Lookup(uint32(0), &f); err == nil && f.Until < monotonic() {
+		atomic.CompareAndSwapUint32(&d.tables.Control.Trace, 1, 0)
 	}
 }

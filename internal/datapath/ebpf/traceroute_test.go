@@ -139,7 +139,7 @@ services:
 			return nil
 		}
 		wanted := func() (n int, err error) {
-			r, err := ringbuf.NewReader(d.tables.maps[bpf.MapEvents])
+			r, err := ringbuf.NewReader(d.tables.Maps[bpf.MapEvents])
 			if err != nil {
 				return 0, err
 			}

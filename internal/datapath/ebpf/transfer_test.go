@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -82,10 +83,10 @@ func do(t testing.TB, host *netlab.Host, f func() error) {
 
 // longest is how long the entry that expires last has to live.
 func (b *balancer) longest() (left time.Duration) {
-	for _, bucket := range b.d.tables.flows {
+	for _, bucket := range b.d.tables.Flows {
 		for _, w := range bucket.Way {
 			if w.Print > 1 {
-				left = max(left, time.Duration(int64(w.Meta>>expiryShift)-int64(b.d.now()))*b.d.clock.tick)
+				left = max(left, time.Duration(int64(w.Meta>>maps.ExpiryShift)-int64(b.d.now()))*b.d.clock.Tick)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -38,10 +39,10 @@ func TestRootVerifier(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprint(hook, "/jumbo=", jumbo), func(t *testing.T) {
-				s := sizesFor(lb.Limits{Flows: 1 << 16, Fragments: 1 << 10})
+				s := maps.SizesFor(lb.Limits{Flows: 1 << 16, Fragments: 1 << 10})
 				spec, err := objectOf(hook, s, bpf.Parameters{
-					Hash: randomWords(), FlowMask: uint32(s.buckets - 1), Ways: ways, FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: ways,
-					VipMask: uint32(s.vips - 1), HopShift: clock{tick: 4 * time.Millisecond}.hopShift(), Ticks: 250, TickNs: 4e6, FragmentTtl: 1000, Hold: 100, HoldEach: 8, Partial: 1, Jumbo: jumbo,
+					Hash: maps.RandomWords(), FlowMask: uint32(s.Buckets - 1), Ways: maps.Ways, FragmentMask: uint32(s.FragmentBuckets - 1), FragmentWays: maps.Ways,
+					VipMask: uint32(s.VIPs - 1), HopShift: maps.Clock{Tick: 4 * time.Millisecond}.HopShift(), Ticks: 250, TickNs: 4e6, FragmentTtl: 1000, Hold: 100, HoldEach: 8, Partial: 1, Jumbo: jumbo,
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -89,13 +89,13 @@ func (w *world) open(t *testing.T, hook attach.Hook, limits lb.Limits) *Datapath
 		}
 		w.opens[key] = d
 	} else if d.tables != nil {
-		clear(d.tables.flows)
-		clear(d.tables.replies)
-		clear(d.tables.fragments)
-		clear(d.tables.rates)
-		d.tables.control.Held = 0
-		d.tables.control.Crowded = 0
-		m := d.tables.maps[bpf.MapSnatSearches] // time begins anew
+		clear(d.tables.Flows)
+		clear(d.tables.Replies)
+		clear(d.tables.Fragments)
+		clear(d.tables.Rates)
+		d.tables.Control.Held = 0
+		d.tables.Control.Crowded = 0
+		m := d.tables.Maps[bpf.MapSnatSearches] // time begins anew
 		numbers := make([]uint32, m.MaxEntries())
 		for i := range numbers {
 			numbers[i] = uint32(i)
@@ -116,12 +116,12 @@ func (w *world) close() {
 // hops makes every backend reachable.
 func (w *world) hops(d *Datapath) {
 	for _, a := range d.state.byName {
-		if a.service.Mode == lb.Mark {
+		if a.Spec.Mode == lb.Mark {
 			continue
 		}
-		for _, slot := range a.slots {
+		for _, slot := range a.Slots {
 			for family := range 2 {
-				d.setHop(2*int(slot)+family, nexthop.Hop{
+				d.tables.SetHop(2*int(slot)+family, nexthop.Hop{
 					State: nexthop.Ready, IfIndex: w.index, MTU: 65535,
 					Link: [6]byte{2, 0, 0, 0, 1, byte(slot)}, From: [6]byte{2, 0, 0, 0, 0, 1},
 				})
@@ -139,10 +139,10 @@ type skb struct {
 // run gives one frame to the program at now and returns its verdict and bytes.
 func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint32, out []byte, mark uint32, err error) {
 	// Time starts a day in, so that no expiry is zero.
-	if ticks := uint64((now + 24*time.Hour) / d.clock.tick); ticks != d.tables.control.Now {
-		d.tables.control.Now = ticks
-		d.tables.expireFragments(ticks)
-		d.watchFlows(ticks)
+	if ticks := uint64((now + 24*time.Hour) / d.clock.Tick); ticks != d.tables.Control.Now {
+		d.tables.Control.Now = ticks
+		d.tables.ExpireFragments(ticks)
+		d.tables.WatchFlows(ticks, d.clock)
 	}
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
 	var context skb
@@ -181,7 +181,7 @@ func (w *world) drain(d *Datapath) error { return w.give(d, nil) }
 
 // give gives what is in the ring to a holder, as Run does.
 func (w *world) give(d *Datapath, h *holder) error {
-	r, err := ringbuf.NewReader(d.tables.maps[bpf.MapEvents])
+	r, err := ringbuf.NewReader(d.tables.Maps[bpf.MapEvents])
 	if err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 		service = d.snapshot.Service(r.Service)
 	}
 	if v.Backend != 0 {
-		r.Backend = d.state.backends[uint16(v.Backend-1)].backend
+		r.Backend = d.state.backends[uint16(v.Backend-1)].Backend
 	}
 	if r.Action != lb.Forward {
 		if r.Reason == lb.ReasonTTLExpired && ret == redirected(d.config.Hook) {

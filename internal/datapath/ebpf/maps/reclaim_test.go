@@ -1,4 +1,4 @@
-package ebpf
+package maps
 
 import (
 	"math/rand/v2"
@@ -10,8 +10,8 @@ import (
 
 // find is table_find in flow.h.
 func find(table []bpf.Bucket, print uint64) bool {
-	for choice := range choices {
-		b := &table[bucketOf(print, choice, uint32(len(table)-1))]
+	for choice := range Choices {
+		b := &table[BucketOf(print, choice, uint32(len(table)-1))]
 		room := false
 		for _, w := range b.Way {
 			if w.Print == print {
@@ -28,11 +28,11 @@ func find(table []bpf.Bucket, print uint64) bool {
 
 // claim is table_claim and way_publish.
 func claim(table []bpf.Bucket, print, now, expiry uint64) bool {
-	for choice := range choices {
-		b := &table[bucketOf(print, choice, uint32(len(table)-1))]
+	for choice := range Choices {
+		b := &table[BucketOf(print, choice, uint32(len(table)-1))]
 		for w := range b.Way {
-			if way := &b.Way[w]; way.Print == 0 || way.Meta>>expiryShift <= now {
-				way.Print, way.Meta = print, expiry<<expiryShift
+			if way := &b.Way[w]; way.Print == 0 || way.Meta>>ExpiryShift <= now {
+				way.Print, way.Meta = print, expiry<<ExpiryShift
 				return true
 			}
 		}
@@ -79,7 +79,7 @@ func TestReclaimNeverHidesALiveEntry(t *testing.T) {
 // A table takes what it was made for: hardly a flow is refused at its limit, none at a quarter of it.
 func TestTableTakesItsLimit(t *testing.T) {
 	for _, limit := range []int{1 << 10, 1 << 16, 1 << 18} {
-		size := sizesFor(lb.Limits{Flows: limit, Fragments: 16}).buckets
+		size := SizesFor(lb.Limits{Flows: limit, Fragments: 16}).Buckets
 		table, r := make([]bpf.Bucket, size), rand.New(rand.NewPCG(3, 4))
 		refused := 0
 		for i := range limit {

@@ -1,4 +1,4 @@
-package ebpf
+package maps
 
 import (
 	"fmt"
@@ -7,25 +7,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // lookup is vip_lookup in vip.h.
-func (t *vipTable) lookup(places int, address [16]byte, proto uint8, port uint16) (service uint16) {
-	hi, lo := halves(words(address))
-	for i := range t.generation.Lengths {
-		l := t.generation.Length[i]
+func (t *VIPs) lookup(places int, address [16]byte, proto uint8, port uint16) (service uint16) {
+	hi, lo := Uint64s(Words(address))
+	for i := range t.Generation.Lengths {
+		l := t.Generation.Length[i]
 		a, b := hi&l.Mask[0], lo&l.Mask[1]
-		home := homeOf(t.generation.Mult, a, b, l.Bits)
+		home := home(t.Generation.Mult, a, b, l.Bits)
 		for probe := range uint32(maxProbe) {
-			v, ok := t.places[(home+probe)&uint32(places-1)]
+			v, ok := t.Records[(home+probe)&uint32(places-1)]
 			if !ok {
 				break
 			}
-			if va, vb := halves(v.Addr); va != a || vb != b || uint32(v.Bits) != l.Bits {
+			if va, vb := Uint64s(v.Addr); va != a || vb != b || uint32(v.Bits) != l.Bits {
 				continue
 			}
 			for _, p := range v.Port[:v.Ports] {
@@ -33,10 +32,10 @@ func (t *vipTable) lookup(places int, address [16]byte, proto uint8, port uint16
 					return p.Service
 				}
 			}
-			if s, ok := t.ports[bpf.VportKey{Vip: v.More, Port: port, Proto: proto}]; ok {
+			if s, ok := t.Ports[bpf.VportKey{Vip: v.More, Port: port, Proto: proto}]; ok {
 				return s
 			}
-			r := t.ranges[bpf.VipRangesKey{Vip: v.More, Proto: uint32(proto)}]
+			r := t.Ranges[bpf.VipRangesKey{Vip: v.More, Proto: uint32(proto)}]
 			for _, p := range r.Range[:r.Count] {
 				if p.First <= port && port <= p.Last {
 					return p.Service
@@ -64,13 +63,13 @@ func TestVIPTableFindsWhatTheSnapshotFinds(t *testing.T) {
 		}
 		spec.Services = append(spec.Services, s)
 	}
-	snapshot, err := lb.Compile(spec, nil, Caps(attach.HookTCX))
+	snapshot, err := lb.Compile(spec, nil, caps())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var more uint32
 	const places = 1024
-	table, err := buildVIPs(snapshot, func(s *lb.Service) uint16 { return uint16(s.Index + 1) }, places, &more)
+	table, err := IndexVIPs(snapshot, func(s *lb.Service) uint16 { return uint16(s.Index + 1) }, places, &more)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,13 +109,13 @@ func TestVIPTableHoldsNeighbours(t *testing.T) {
 				a := address(i)
 				s.VIPs = append(s.VIPs, lb.VIPSpec{Address: lb.AddressPrefix{Prefix: netip.PrefixFrom(a, a.BitLen())}, Protocol: lb.Protocol(lb.UDP), Port: lb.PortRange{First: 80, Last: 80}})
 			}
-			snapshot, err := lb.Compile(lb.Spec{Services: []lb.ServiceSpec{s}}, nil, Caps(attach.HookTCX))
+			snapshot, err := lb.Compile(lb.Spec{Services: []lb.ServiceSpec{s}}, nil, caps())
 			if err != nil {
 				t.Fatal(err)
 			}
 			var more uint32
-			places := sizesFor(snapshot.Limits).vips
-			table, err := buildVIPs(snapshot, func(*lb.Service) uint16 { return 7 }, places, &more)
+			places := SizesFor(snapshot.Limits).VIPs
+			table, err := IndexVIPs(snapshot, func(*lb.Service) uint16 { return 7 }, places, &more)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,20 +131,28 @@ func TestVIPTableHoldsNeighbours(t *testing.T) {
 func TestAddressesAndTicksConvert(t *testing.T) {
 	for _, text := range []string{"192.0.2.1", "2001:db8::1", "::1"} {
 		a := netip.MustParseAddr(text)
-		if got := fromWords(addressWords(a)); got != a {
+		if got := Address(AddressWords(a)); got != a {
 			t.Errorf("%s came back as %s", a, got)
 		}
 	}
-	if m := maskWords(128); m != [2]uint64{^uint64(0), ^uint64(0)} {
+	if m := MaskWords(128); m != [2]uint64{^uint64(0), ^uint64(0)} {
 		t.Errorf("mask of 128 bits: %x", m)
 	}
-	if m := maskWords(100); m != [2]uint64{^uint64(0), 0x000000f0ffffffff} {
+	if m := MaskWords(100); m != [2]uint64{^uint64(0), 0x000000f0ffffffff} {
 		t.Errorf("mask of 100 bits: %x", m)
 	}
-	c := clock{tick: 4 * time.Millisecond}
+	c := Clock{Tick: 4 * time.Millisecond}
 	for d, want := range map[time.Duration]uint32{time.Second: 250, time.Millisecond: 1, lb.Never: 1<<32 - 1, 0: 0} {
-		if got := c.ticks(d); got != want {
+		if got := c.Ticks(d); got != want {
 			t.Errorf("%s is %d ticks, want %d", d, got, want)
 		}
+	}
+}
+
+// caps are those of a data path that takes every VIP.
+func caps() lb.Caps {
+	return lb.Caps{
+		Name: "ebpf", Protocols: []uint8{lb.TCP, lb.UDP}, Modes: []lb.Mode{lb.NAT, lb.L2DSR}, Prefixes: true, PortRanges: true,
+		IPv4: true, IPv6: true, MaxFlows: MaxFlows,
 	}
 }

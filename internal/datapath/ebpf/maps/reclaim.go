@@ -1,39 +1,10 @@
-package ebpf
+package maps
 
 import (
-	"context"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
-
-// reclaimEvery is how often expired ways are made unused ones. A pass reads 16
-// bytes per entry that fits into the tables.
-const reclaimEvery = 10 * time.Second
-
-// reclaimTables goes over all tables now and then until ctx ends.
-func (d *Datapath) reclaimTables(ctx context.Context) error {
-	ticker := time.NewTicker(reclaimEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		t := d.tablesNow()
-		if t == nil {
-			continue
-		}
-		t.step(func() {
-			now := d.now() - reclaimAfter
-			reclaim(t.flows, now)
-			reclaim(t.replies, now)
-			reclaim(t.fragments, now)
-		})
-	}
-}
 
 // reclaimAfter is how many ticks ago what is reclaimed must have expired: longer than ENDED_AGO in flow.h, so that no
 // entry that made room for another during a pass counts as one that had expired before it.
@@ -41,12 +12,12 @@ const reclaimAfter = 128
 
 // choices and denseBuckets are those of flow.h.
 const (
-	choices      = 3
+	Choices      = 3
 	denseBuckets = 1 << 15 // at most
 )
 
-// bucketOf is bucket_of in flow.h: where a print is kept by one of the choices.
-func bucketOf(print uint64, choice int, mask uint32) uint32 {
+// BucketOf is bucket_of in flow.h: where a print is kept by one of the choices.
+func BucketOf(print uint64, choice int, mask uint32) uint32 {
 	place := uint32(print>>40 ^ print)
 	dense := mask >> 2 & (denseBuckets - 1)
 	if choice == 0 || mask == 0 {
@@ -73,12 +44,12 @@ func reclaim(table []bpf.Bucket, now uint64) (freed int) {
 	overflowed := make([]uint64, (len(table)+63)/64)
 	for i := range table {
 		for w := range table[i].Way {
-			print, expiry := atomic.LoadUint64(&table[i].Way[w].Print), atomic.LoadUint64(&table[i].Way[w].Meta)>>expiryShift
+			print, expiry := atomic.LoadUint64(&table[i].Way[w].Print), atomic.LoadUint64(&table[i].Way[w].Meta)>>ExpiryShift
 			if print <= 1 || expiry <= now {
 				continue
 			}
-			for choice := range choices {
-				before := bucketOf(print, choice, mask)
+			for choice := range Choices {
+				before := BucketOf(print, choice, mask)
 				if before == uint32(i) {
 					break
 				}
@@ -92,11 +63,18 @@ func reclaim(table []bpf.Bucket, now uint64) (freed int) {
 		}
 		for w := range table[i].Way {
 			way := &table[i].Way[w]
-			print, expiry := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)>>expiryShift
+			print, expiry := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)>>ExpiryShift
 			if print > 1 && expiry <= now && atomic.CompareAndSwapUint64(&way.Print, print, 0) {
 				freed++
 			}
 		}
 	}
 	return freed
+}
+
+// Reclaim makes ways of all tables that expired into ways that were never used.
+func (t *Tables) Reclaim(now uint64) {
+	for _, table := range [][]bpf.Bucket{t.Flows, t.Replies, t.Fragments} {
+		reclaim(table, now-reclaimAfter)
+	}
 }

@@ -1,4 +1,4 @@
-package ebpf
+package maps
 
 import (
 	"fmt"
@@ -19,12 +19,12 @@ const (
 	maxRanges   = 64
 )
 
-// vipTable is one generation's index of destinations, as the maps hold it.
-type vipTable struct {
-	generation bpf.Generation
-	places     map[uint32]bpf.Vip // by place in the half
-	ports      map[bpf.VportKey]uint16
-	ranges     map[bpf.VipRangesKey]bpf.VipRanges
+// VIPs is one generation's index of destinations, as the maps hold it.
+type VIPs struct {
+	Generation bpf.Generation
+	Records    map[uint32]bpf.Vip // by place in the half
+	Ports      map[bpf.VportKey]uint16
+	Ranges     map[bpf.VipRangesKey]bpf.VipRanges
 }
 
 // prefixPorts is what one prefix has.
@@ -34,11 +34,11 @@ type prefixPorts struct {
 	ports  []bpf.VipPort
 }
 
-// buildVIPs indexes the VIPs of a snapshot. number gives a service its stable
+// IndexVIPs indexes the VIPs of a snapshot. number gives a service its stable
 // number; more is the first unused number for prefixes with many ports, and is
 // advanced.
-func buildVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, places int, more *uint32) (*vipTable, error) {
-	t := &vipTable{ports: map[bpf.VportKey]uint16{}, ranges: map[bpf.VipRangesKey]bpf.VipRanges{}}
+func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, places int, more *uint32) (*VIPs, error) {
+	t := &VIPs{Ports: map[bpf.VportKey]uint16{}, Ranges: map[bpf.VipRangesKey]bpf.VipRanges{}}
 	prefixes := map[netip.Prefix]*prefixPorts{}
 	var order []*prefixPorts
 	for _, service := range s.Services {
@@ -66,10 +66,10 @@ func buildVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, places int, more
 	// A random hash until nobody is too far from its place; at the load that
 	// Compile allows, the first one nearly always does.
 	for range 100 {
-		for i := range t.generation.Mult {
-			t.generation.Mult[i] = rand.Uint64() | 1
+		for i := range t.Generation.Mult {
+			t.Generation.Mult[i] = rand.Uint64() | 1
 		}
-		if t.place(records, places) {
+		if t.fit(records, places) {
 			return t, nil
 		}
 	}
@@ -77,10 +77,10 @@ func buildVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, places int, more
 }
 
 // lengths enters the distinct prefix lengths, longest first.
-func (t *vipTable) lengths(order []*prefixPorts) ([]int, error) {
+func (t *VIPs) lengths(order []*prefixPorts) ([]int, error) {
 	var lengths []int
 	for _, p := range order {
-		if n := bits16(p.prefix); !slices.Contains(lengths, n) {
+		if n := PrefixBits(p.prefix); !slices.Contains(lengths, n) {
 			lengths = append(lengths, n)
 		}
 	}
@@ -88,19 +88,19 @@ func (t *vipTable) lengths(order []*prefixPorts) ([]int, error) {
 		return nil, fmt.Errorf("VIPs of %d different prefix lengths; the kernel data path looks through %d at most", len(lengths), maxLengths)
 	}
 	slices.SortFunc(lengths, func(a, b int) int { return b - a })
-	t.generation.Lengths = uint32(len(lengths))
+	t.Generation.Lengths = uint32(len(lengths))
 	for i, n := range lengths {
-		t.generation.Length[i].Mask = maskWords(n)
-		t.generation.Length[i].Bits = uint32(n + 1)
+		t.Generation.Length[i].Mask = MaskWords(n)
+		t.Generation.Length[i].Bits = uint32(n + 1)
 	}
 	return lengths, nil
 }
 
 // record makes a prefix's line: exact ports before ranges, narrow ranges before
 // wide ones, and what does not fit into the maps for more.
-func (t *vipTable) record(p *prefixPorts, more *uint32) (bpf.Vip, error) {
+func (t *VIPs) record(p *prefixPorts, more *uint32) (bpf.Vip, error) {
 	slices.SortStableFunc(p.ports, func(a, b bpf.VipPort) int { return int(a.Last-a.First) - int(b.Last-b.First) })
-	v := bpf.Vip{Addr: addressWords(p.prefix.Addr()), Bits: uint8(bits16(p.prefix) + 1), Echo: p.echo}
+	v := bpf.Vip{Addr: AddressWords(p.prefix.Addr()), Bits: uint8(PrefixBits(p.prefix) + 1), Echo: p.echo}
 	if len(p.ports) <= inlinePorts {
 		v.Ports = uint8(copy(v.Port[:], p.ports))
 		return v, nil
@@ -109,38 +109,38 @@ func (t *vipTable) record(p *prefixPorts, more *uint32) (bpf.Vip, error) {
 	v.More = *more
 	for _, port := range p.ports {
 		if port.First == port.Last {
-			t.ports[bpf.VportKey{Vip: v.More, Port: port.First, Proto: port.Proto}] = port.Service
+			t.Ports[bpf.VportKey{Vip: v.More, Port: port.First, Proto: port.Proto}] = port.Service
 			continue
 		}
 		key := bpf.VipRangesKey{Vip: v.More, Proto: uint32(port.Proto)}
-		r := t.ranges[key]
+		r := t.Ranges[key]
 		if r.Count == maxRanges {
 			return v, fmt.Errorf("VIP %s: more than %d port ranges of one protocol", p.prefix, maxRanges)
 		}
 		r.Range[r.Count].First, r.Range[r.Count].Last, r.Range[r.Count].Service = port.First, port.Last, port.Service
 		r.Count++
-		t.ranges[key] = r
+		t.Ranges[key] = r
 	}
 	return v, nil
 }
 
-// homeOf is the hash of a prefix, as vip_search computes it.
-func homeOf(mult [3]uint64, a, b uint64, bits uint32) uint32 {
+// home is the hash of a prefix, as vip_search computes it.
+func home(mult [3]uint64, a, b uint64, bits uint32) uint32 {
 	return uint32((a*mult[0] ^ b*mult[1] ^ uint64(bits)*mult[2]) >> vipShift)
 }
 
-// place puts every record at most maxProbe places behind where its hash says.
-func (t *vipTable) place(records []bpf.Vip, places int) bool {
-	t.places = make(map[uint32]bpf.Vip, len(records))
-	mult := t.generation.Mult
+// fit puts every record at most maxProbe places behind where its hash says.
+func (t *VIPs) fit(records []bpf.Vip, places int) bool {
+	t.Records = make(map[uint32]bpf.Vip, len(records))
+	mult := t.Generation.Mult
 	for _, v := range records {
-		a, b := halves(v.Addr)
-		home := homeOf(mult, a, b, uint32(v.Bits))
+		a, b := Uint64s(v.Addr)
+		home := home(mult, a, b, uint32(v.Bits))
 		placed := false
 		for probe := range uint32(maxProbe) {
 			at := (home + probe) & uint32(places-1)
-			if _, taken := t.places[at]; !taken {
-				t.places[at] = v
+			if _, taken := t.Records[at]; !taken {
+				t.Records[at] = v
 				placed = true
 				break
 			}
@@ -152,15 +152,15 @@ func (t *vipTable) place(records []bpf.Vip, places int) bool {
 	return true
 }
 
-// inside enters a backend's address into the generation's Bloom filter.
-func (t *vipTable) inside(address netip.Addr) {
-	a, b := halves(addressWords(address))
-	bit := (a*t.generation.Mult[0] ^ b*t.generation.Mult[1]) >> 52
-	t.generation.Inside[bit/64%uint64(len(t.generation.Inside))] |= 1 << (bit % 64)
+// AddNATBackend enters a backend's address into the generation's Bloom filter.
+func (t *VIPs) AddNATBackend(address netip.Addr) {
+	a, b := Uint64s(AddressWords(address))
+	bit := (a*t.Generation.Mult[0] ^ b*t.Generation.Mult[1]) >> 52
+	t.Generation.Inside[bit/64%uint64(len(t.Generation.Inside))] |= 1 << (bit % 64)
 }
 
-// bits16 is a prefix length in terms of 16-byte addresses.
-func bits16(p netip.Prefix) int {
+// PrefixBits is a prefix length in terms of 16-byte addresses.
+func PrefixBits(p netip.Prefix) int {
 	if p.Addr().Is4() {
 		return p.Bits() + 96
 	}
