@@ -86,6 +86,7 @@ func mayImport() map[string]may {
 		"turn/routes":      {},
 		"handover":         {},
 		"turn/gateway":     {ours: "turn/allocation turn/routes steering/rate udpio readfile", others: pion},
+		"turn/kernelrelay": {ours: "datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/maps datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"turn/stunnerd":    {ours: "turn/gateway turn/routes"},
 		"turn/turncat":     {ours: "udpio readfile", others: pion},
 		"turn/load":        {ours: "udpio testbed/measure testbed/procstat", others: pion + "stun"},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -16,7 +17,7 @@ import (
 // openPinned opens a data path with pins of its own.
 func openPinned(t *testing.T, host *netlab.Host, path string, interfaces ...string) (d *Datapath) {
 	t.Helper()
-	do(t, host, func() (err error) {
+	ebpftest.Do(t, host, func() (err error) {
 		d, err = Open(Config{Interfaces: interfaces, Hook: attach.HookTCX, PinPath: path})
 		return err
 	})
@@ -38,7 +39,7 @@ func TestRootKilledInFirstApply(t *testing.T) {
 	lab := netlabtest.Up(t, topology)
 	gateway, path := lab.Namespace("gateway"), filepath.Join(bpffs(t), "lb")
 	d := openPinned(t, gateway, path, "veth0")
-	do(t, gateway, func() error {
+	ebpftest.Do(t, gateway, func() error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return d.load(lb.Limits{Flows: 64, Fragments: 64})
@@ -63,7 +64,7 @@ func TestRootKilledInFirstApply(t *testing.T) {
 func TestRootFirstApplyFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	do(t, w.host, func() error {
+	ebpftest.Do(t, w.host, func() error {
 		d, err := Open(Config{Hook: attach.HookTCX, detached: true, manual: true})
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
@@ -131,7 +132,7 @@ func TestRootDifferential(t *testing.T) {
 			w := newWorld(t)
 			defer w.close()
 			t.Logf("SEED=%d", seed)
-			do(t, w.host, func() error {
+			ebpftest.Do(t, w.host, func() error {
 				w.there = true
 				defer func() { w.there = false }()
 				return differ(t, w, hook, seed, frames/2)

@@ -8,12 +8,13 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-var hooks = []attach.Hook{attach.HookTCX, attach.HookXDP}
+var hooks = ebpftest.Hooks()
 
 // vips is the part of a spec that gives a service both VIPs, TCP and UDP.
 const vips = `
@@ -53,7 +54,7 @@ func echoOn(t *testing.T, client *netlab.Host) {
 func openTunnels(t *testing.T, host *netlab.Host, c decap.Config) *decap.Decap {
 	t.Helper()
 	var d *decap.Decap
-	do(t, host, func() (err error) {
+	ebpftest.Do(t, host, func() (err error) {
 		d, err = decap.Open(c)
 		return err
 	})

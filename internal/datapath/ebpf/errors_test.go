@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -27,7 +28,7 @@ func TestRootErrorsHaveBudgetsApart(t *testing.T) {
 			defer w.close()
 			last := frameOf(text(t, "udp 10.0.0.1:5000 > 192.0.2.2:80 ttl=1"))
 			large := frameOf(text(t, "udp 10.0.0.1:5000 > 192.0.2.2:80 df payload=1200"))
-			do(t, w.host, func() error {
+			ebpftest.Do(t, w.host, func() error {
 				w.there = true
 				d := w.serving(t, hook, `
 services:
@@ -46,7 +47,7 @@ services:
 					if err != nil {
 						t.Error(err)
 					}
-					return verdict == redirected(hook)
+					return verdict == ebpftest.Redirected(hook)
 				}
 				errors := 0
 				for range 1500 {

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -93,7 +94,7 @@ services:
 						if cpu == 0 && i%16 == 0 {
 							atomic.AddUint64(&d.tables.Control.Now, 1)
 						}
-						if verdict != redirected(hook) || !c.answers(i) {
+						if verdict != ebpftest.Redirected(hook) || !c.answers(i) {
 							continue
 						}
 						answer := append([]byte(nil), options.DataOut...)
@@ -109,7 +110,7 @@ services:
 						if verdict, err = program.Run(&options); err != nil {
 							return err
 						}
-						if verdict != redirected(hook) {
+						if verdict != ebpftest.Redirected(hook) {
 							continue
 						}
 						replies.Add(1)

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -56,7 +57,7 @@ func TestRootReorderedOnManyCPUs(t *testing.T) {
 							for _, piece := range order {
 								options := ebpf.RunOptions{Data: frameOf(pieceOf(id, piece)), DataOut: make([]byte, 2048), Repeat: 1}
 								if hook == attach.HookTCX {
-									options.Context = &skb{}
+									options.Context = &ebpftest.SkBuff{}
 								}
 								if _, err := r.d.program(hook).Run(&options); err != nil {
 									return err
@@ -101,7 +102,7 @@ services:
   backends: [{name: a, address: "10.2.0.1"}, {name: b, address: "10.2.0.2"}]
 `, Caps(hook))
 	r := &reordered{}
-	do(t, w.host, func() (err error) {
+	ebpftest.Do(t, w.host, func() (err error) {
 		if r.d, err = Open(Config{Hook: hook, detached: true}); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -35,7 +36,7 @@ func fragmentTables(t *testing.T, fragments, held int, test func(f *fragmentTabl
 				w := newWorld(t)
 				defer w.close()
 				f := &fragmentTable{w: w, d: w.serving(t, hook, fmt.Sprintf(fragmentSpec, fragments, held, mode))}
-				do(t, w.host, func() error {
+				ebpftest.Do(t, w.host, func() error {
 					w.there = true
 					return test(f)
 				})

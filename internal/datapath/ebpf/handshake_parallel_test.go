@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
 
@@ -39,7 +40,7 @@ services:
 			syn := frameOf(text(t, "tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=syn"))
 			acknowledgement := frameOf(text(t, "tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=ack"))
 			answer := frameOf(text(t, "tcp 10.1.0.1:7000 > 10.0.0.1:5000 flags=syn,ack"))
-			do(t, w.host, func() error {
+			ebpftest.Do(t, w.host, func() error {
 				for i := range flows {
 					if err := send(syn, i, source); err != nil {
 						return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -31,7 +32,7 @@ func TestRootWaysToNeighbours(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			defer w.close()
-			do(t, w.host, func() error {
+			ebpftest.Do(t, w.host, func() error {
 				w.there = true
 				return waysToNeighbours(t, w, hook)
 			})

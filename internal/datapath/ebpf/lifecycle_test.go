@@ -22,6 +22,7 @@ import (
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -204,7 +205,7 @@ func newPinned(t *testing.T, name string, hook attach.Hook) *pinned {
 func (p *pinned) open(spec string) *Datapath {
 	p.t.Helper()
 	var d *Datapath
-	do(p.t, p.host, func() error {
+	ebpftest.Do(p.t, p.host, func() error {
 		var err error
 		if d, err = Open(p.config); err != nil {
 			return err
@@ -217,7 +218,7 @@ func (p *pinned) open(spec string) *Datapath {
 func (p *pinned) stop() *Stopped {
 	p.t.Helper()
 	var s *Stopped
-	do(p.t, p.host, func() (err error) {
+	ebpftest.Do(p.t, p.host, func() (err error) {
 		s, err = Stop(p.t.Context(), p.config.PinPath, slog.New(slog.DiscardHandler))
 		return err
 	})
@@ -288,7 +289,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	if err := d.tables.Maps[bpf.MapBackendCounts].Put(uint32(gone), backend); err != nil {
 		t.Fatal(err)
 	}
-	do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
+	ebpftest.Do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
 	if left := d.shared(t)[bpf.MapOutbounds].([]string); len(left) != 0 {
 		t.Errorf("nobody may start flows: %v", left)
 	}
@@ -452,7 +453,7 @@ func (p *pinned) attached() (n int) {
 
 func (p *pinned) each(f func(netlink.Link)) {
 	p.t.Helper()
-	do(p.t, p.host, func() error {
+	ebpftest.Do(p.t, p.host, func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			f(l)
@@ -476,7 +477,7 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 		t.Errorf("the second sees %q", beside)
 	}
 	order := func() (ids []ebpf.ProgramID) {
-		do(t, p.host, func() error {
+		ebpftest.Do(t, p.host, func() error {
 			result, err := link.QueryPrograms(link.QueryOptions{Target: first.attached[0].Index, Attach: ebpf.AttachTCXIngress})
 			if err == nil {
 				for _, program := range result.Programs {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -149,7 +150,7 @@ func chainSpec(mode string) string {
 // serveBytes sends so many bytes to everyone who connects.
 func serveBytes(t *testing.T, host *netlab.Host, address string, size int) {
 	t.Helper()
-	do(t, host, func() error { return accept(t, address, func(c net.Conn) { c.Write(pattern(size)) }) })
+	ebpftest.Do(t, host, func() error { return accept(t, address, func(c net.Conn) { c.Write(pattern(size)) }) })
 }
 
 func pattern(size int) []byte {
@@ -162,7 +163,7 @@ func pattern(size int) []byte {
 
 func readBytes(t *testing.T, host *netlab.Host, from string, size int) {
 	t.Helper()
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		c, err := net.DialTimeout("tcp", from, 10*time.Second)
 		if err != nil {
 			return err

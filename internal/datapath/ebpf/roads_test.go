@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -78,7 +79,7 @@ func failedNeighbour(t *testing.T, hook attach.Hook) {
 	run(backend, "ip", "link", "set", "eth0", "arp", "off")
 	run(gateway, "ip", "neigh", "replace", "10.2.0.2", "dev", "veth3", "nud", "failed")
 	// While it is deaf, packets do not reach it and say why.
-	do(t, lab.Namespace("client1"), func() error {
+	ebpftest.Do(t, lab.Namespace("client1"), func() error {
 		c, err := net.Dial("udp", "10.0.0.1:80")
 		if err != nil {
 			return err

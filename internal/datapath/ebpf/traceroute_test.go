@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -53,7 +54,7 @@ func TestRootTraceroute(t *testing.T) {
 func hopAt(t *testing.T, host *netlab.Host, to string, limit int) (from netip.Addr) {
 	t.Helper()
 	target := netip.MustParseAddrPort(to)
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		family, level, ttl, errors4 := unix.AF_INET, unix.IPPROTO_IP, unix.IP_TTL, unix.IP_RECVERR
 		var address unix.Sockaddr = &unix.SockaddrInet4{Port: int(target.Port()), Addr: as4(target.Addr())}
 		if target.Addr().Is6() {
@@ -112,7 +113,7 @@ func TestRootWantedNeighbours(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	defer w.close()
-	do(t, w.host, func() error {
+	ebpftest.Do(t, w.host, func() error {
 		w.there = true
 		wire, err := netlink.LinkByName("lb0")
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
@@ -40,7 +41,7 @@ func start(t *testing.T, host *netlab.Host, c Config, spec string) *balancer {
 		c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	b := &balancer{t: t, host: host}
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		var err error
 		b.d, err = Open(c)
 		return err
@@ -71,14 +72,7 @@ func (b *balancer) apply(spec string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
-}
-
-func do(t testing.TB, host *netlab.Host, f func() error) {
-	t.Helper()
-	if err := host.Do(f); err != nil {
-		t.Fatal(err)
-	}
+	ebpftest.Do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
 }
 
 // longest is how long the entry that expires last has to live.
@@ -119,7 +113,7 @@ func accept(t *testing.T, address string, serve func(net.Conn)) error {
 // the datagram itself.
 func serve(t *testing.T, host *netlab.Host, address string) {
 	t.Helper()
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		if err := accept(t, address, func(c net.Conn) {
 			h := sha256.New()
 			io.Copy(h, c)
@@ -152,7 +146,7 @@ func sendTCP(t *testing.T, host *netlab.Host, to string, size int) {
 	data := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{1})
 	random.Read(data)
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		c, err := net.DialTimeout("tcp", to, 10*time.Second)
 		if err != nil {
 			return err
@@ -178,7 +172,7 @@ func sendTCP(t *testing.T, host *netlab.Host, to string, size int) {
 func sendUDP(t *testing.T, host *netlab.Host, from, to string, size int) {
 	t.Helper()
 	data := bytes.Repeat([]byte{7, 1, 200}, size/3+1)[:size]
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		var local net.Addr
 		if from != "" {
 			local = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from))
@@ -258,7 +252,7 @@ func shuffled(t *testing.T, host *netlab.Host, from, to netip.AddrPort, size int
 	if err != nil {
 		t.Fatal(err)
 	}
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		family, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: to.Addr().As4()})
 		if to.Addr().Is6() {
 			return fmt.Errorf("IPv4 only")
@@ -294,7 +288,7 @@ func TestRootShuffledFragmentsArriveWhole(t *testing.T) {
 			sendUDP(t, client, "", "10.0.0.1:80", 30000)
 			sendUDP(t, client, "", "[2001:db8::1]:80", 30000)
 			vip := netip.MustParseAddrPort("10.0.0.1:80")
-			do(t, client, func() error {
+			ebpftest.Do(t, client, func() error {
 				c, err := net.ListenPacket("udp", "10.0.0.2:7777")
 				if err != nil {
 					return err

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"sync"
 	"testing"
@@ -17,12 +16,12 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
-	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // world is a namespace with a default route, in which the programs run by
@@ -43,35 +42,9 @@ type worldKey struct {
 }
 
 func newWorld(t testing.TB) *world {
-	lab := netlabtest.Up(t, netlab.Topology{
-		Name: "ebtest",
-		Namespaces: []netlab.Namespace{
-			{
-				Name: "lb", Forward: true,
-				Routes: []netlab.Route{
-					{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.255.0.2")},
-					{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("fd00:255::2")},
-				},
-				Neighbours: []netlab.Neighbour{
-					{Dev: "lb0", Address: netip.MustParseAddr("10.255.0.2"), MAC: []byte{2, 0, 0, 0, 0, 9}},
-					{Dev: "lb0", Address: netip.MustParseAddr("fd00:255::2"), MAC: []byte{2, 0, 0, 0, 0, 9}},
-				},
-			},
-			{Name: "out"},
-		},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "lb", Name: "lb0", Addresses: []netip.Prefix{
-				netip.MustParsePrefix("10.255.0.1/24"), netip.MustParsePrefix("fd00:255::1/64"),
-			}},
-			B: netlab.End{Namespace: "out", Name: "out0"},
-		}},
-	})
-	w := &world{host: lab.Namespace("lb"), opens: map[worldKey]*Datapath{}}
-	var err error
-	if w.index, _, err = w.host.Interface("lb0"); err != nil {
-		t.Fatal(err)
-	}
-	return w
+	t.Helper()
+	host, index := ebpftest.Namespace(t)
+	return &world{host: host, index: index, opens: map[worldKey]*Datapath{}}
 }
 
 // open returns a data path of one hook for tables of the given limits, empty.
@@ -130,12 +103,6 @@ func (w *world) hops(d *Datapath) {
 	}
 }
 
-// skb is the part of struct __sk_buff that TEST_RUN gives and takes.
-type skb struct {
-	Len, PktType, Mark uint32
-	_                  [45]uint32
-}
-
 // run gives one frame to the program at now and returns its verdict and bytes.
 func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint32, out []byte, mark uint32, err error) {
 	// Time starts a day in, so that no expiry is zero.
@@ -145,9 +112,9 @@ func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint3
 		d.tables.WatchFlows(ticks, d.clock)
 	}
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
-	var context skb
+	var context ebpftest.SkBuff
 	if d.config.Hook == attach.HookTCX {
-		options.Context, options.ContextOut = &skb{}, &context
+		options.Context, options.ContextOut = &ebpftest.SkBuff{}, &context
 	}
 	call := func() error {
 		verdict, err = d.program(d.config.Hook).Run(&options)
@@ -249,7 +216,7 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 		r.Backend = d.state.backends[uint16(v.Backend-1)].Backend
 	}
 	if r.Action != lb.Forward {
-		if r.Reason == lb.ReasonTTLExpired && ret == redirected(d.config.Hook) {
+		if r.Reason == lb.ReasonTTLExpired && ret == ebpftest.Redirected(d.config.Hook) {
 			return r, checkError(data, out)
 		}
 		return r, checkVerdict(d.config.Hook, r, service, ret)
@@ -263,14 +230,6 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 		}
 	}
 	return r, checkVerdict(d.config.Hook, r, service, ret)
-}
-
-// redirected is the verdict of a frame that leaves.
-func redirected(hook attach.Hook) uint32 {
-	if hook == attach.HookTCX {
-		return 7
-	}
-	return 4
 }
 
 // checkError wants a right error about a frame, back to where that came from.
@@ -298,7 +257,7 @@ func checkError(frame, out []byte) error {
 
 // checkVerdict holds the hook's own verdict to the reason.
 func checkVerdict(hook attach.Hook, r steertest.Result, service *lb.Service, ret uint32) error {
-	pass, drop, redirect := uint32(2), uint32(1), redirected(hook)
+	pass, drop, redirect := uint32(2), uint32(1), ebpftest.Redirected(hook)
 	if hook == attach.HookTCX {
 		pass, drop = ^uint32(0), 2
 	}
@@ -315,4 +274,4 @@ func checkVerdict(hook attach.Hook, r steertest.Result, service *lb.Service, ret
 	return nil
 }
 
-var _ = unsafe.Sizeof(skb{})
+var _ = unsafe.Sizeof(ebpftest.SkBuff{})

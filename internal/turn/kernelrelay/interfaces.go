@@ -1,4 +1,4 @@
-package ebpf
+package kernelrelay
 
 import (
 	"context"
@@ -19,14 +19,14 @@ import (
 )
 
 // plan chooses the hook of each interface. The caller holds mu.
-func (o *Offload) plan() (err error) {
+func (o *Relay) plan() (err error) {
 	o.attached, err = attach.Plan(o.config.Interfaces, o.config.Hook, nil)
 	o.attaches = make([]link.Link, len(o.attached))
 	return err
 }
 
 // none gives up where that is allowed: the reason becomes every interface's.
-func (o *Offload) none(err error) error {
+func (o *Relay) none(err error) error {
 	if o.config.Hook != attach.HookAuto {
 		return err
 	}
@@ -38,7 +38,7 @@ func (o *Offload) none(err error) error {
 }
 
 // attach puts the program of the chosen hook in place, with HookAuto that of the next best one, or none.
-func (o *Offload) attach(i int) error {
+func (o *Relay) attach(i int) error {
 	a := &o.attached[i]
 	err := o.attachTo(i)
 	if err != nil && o.config.Hook == attach.HookAuto && a.Hook == attach.HookXDP {
@@ -56,7 +56,7 @@ func (o *Offload) attach(i int) error {
 	}
 	o.log.Info("relaying channels in the kernel", "interface", a.Name, "hook", a.Hook.String(), "why", a.Why)
 	if a.Hook == attach.HookXDP {
-		for _, warning := range attach.WakePeers([]attach.Interface{*a}, o.noteOffload) {
+		for _, warning := range attach.WakePeers([]attach.Interface{*a}, o.noteGRO) {
 			o.log.Warn(warning)
 		}
 		o.findOuts()
@@ -64,7 +64,7 @@ func (o *Offload) attach(i int) error {
 	return nil
 }
 
-func (o *Offload) attachTo(i int) error {
+func (o *Relay) attachTo(i int) error {
 	a := &o.attached[i]
 	c, err := o.object(a.Hook)
 	if err != nil {
@@ -79,8 +79,8 @@ func (o *Offload) attachTo(i int) error {
 	return nil
 }
 
-// noteOffload turns GRO of a veth's other end off again at the end.
-func (o *Offload) noteOffload(index int) error {
+// noteGRO turns GRO of a veth's other end off again at the end.
+func (o *Relay) noteGRO(index int) error {
 	inode := attach.NamespaceID()
 	o.undo = append(o.undo, func() {
 		err := attach.InNamespaceOf(inode, func() error {
@@ -99,7 +99,7 @@ func (o *Offload) noteOffload(index int) error {
 
 // openRoutes lets programs ask for routes as for packets of this machine's own. The kernel answers them only for an interface
 // that forwards: lo, through which nobody else sends, is made to, so the machine needs to be no router.
-func (o *Offload) openRoutes() error {
+func (o *Relay) openRoutes() error {
 	for _, family := range []string{"ipv4", "ipv6"} {
 		at := "/proc/sys/net/" + family + "/conf/lo/forwarding"
 		was, err := os.ReadFile(at)
@@ -129,7 +129,7 @@ const xdpTarget = 4
 
 // findOuts lists the interfaces that XDP may redirect to: a frame for another one would vanish. The caller holds mu and is in
 // the namespace.
-func (o *Offload) findOuts() {
+func (o *Relay) findOuts() {
 	if o.objects[attach.HookXDP] == nil {
 		return
 	}
@@ -152,7 +152,7 @@ func (o *Offload) findOuts() {
 	}
 }
 
-func (o *Offload) onXDP(index int) bool {
+func (o *Relay) onXDP(index int) bool {
 	if o.config.detached && index == o.config.home {
 		return true
 	}
@@ -167,7 +167,7 @@ func (o *Offload) onXDP(index int) bool {
 const askEvery = 4 // ticks of watch
 
 // watch looks after interfaces until ctx ends: one that was made anew is attached again.
-func (o *Offload) watch(ctx context.Context) {
+func (o *Relay) watch(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for tick := 0; ; tick++ {
@@ -198,7 +198,7 @@ func (o *Offload) watch(ctx context.Context) {
 
 // keepNeighbours has the kernel ask again for those neighbours that only programs send to: it would take no notice of one
 // that is gone, and forget the others.
-func (o *Offload) keepNeighbours() {
+func (o *Relay) keepNeighbours() {
 	used := o.usedHops()
 	if len(used) == 0 {
 		return
@@ -227,7 +227,7 @@ type hopKey struct {
 }
 
 // usedHops are the next hops of this and the last stretch of time.
-func (o *Offload) usedHops() map[hopKey]bool {
+func (o *Relay) usedHops() map[hopKey]bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.tables == nil || len(o.channels) == 0 {
@@ -243,7 +243,7 @@ func (o *Offload) usedHops() map[hopKey]bool {
 	return used
 }
 
-func (o *Offload) attachAgain() {
+func (o *Relay) attachAgain() {
 	for i := range o.attached {
 		a := &o.attached[i]
 		l, err := o.links.LinkByName(a.Name)

@@ -1,11 +1,13 @@
-package ebpf
+package kernelrelay
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -14,9 +16,8 @@ import (
 // ARP frame. The redirect itself is not in it.
 func BenchmarkRelay(b *testing.B) {
 	netlabtest.Root(b)
-	w := newWorld(b)
-	defer w.close()
-	for _, hook := range hooks {
+	host, index := ebpftest.Namespace(b)
+	for _, hook := range ebpftest.Hooks() {
 		for i, name := range []string{"4to4", "", "6to6", "4to6", "6to4"} {
 			for _, size := range []int{100, 1200} {
 				for _, up := range []bool{true, false} {
@@ -25,7 +26,7 @@ func BenchmarkRelay(b *testing.B) {
 					}
 					direction := map[bool]string{true: "up", false: "down"}[up]
 					b.Run(fmt.Sprintf("%s/%s/%s/%d", hook, name, direction, size), func(b *testing.B) {
-						do(b, w.host, func() error { return benchRelay(b, w, hook, modelChannels()[i], up, size) })
+						ebpftest.Do(b, host, func() error { return benchRelay(b, index, hook, modelChannels()[i], up, size) })
 					})
 				}
 			}
@@ -33,13 +34,13 @@ func BenchmarkRelay(b *testing.B) {
 	}
 }
 
-func benchRelay(b *testing.B, w *world, hook attach.Hook, c modelChannel, up bool, size int) error {
-	r, err := openRelayBench(hook, w.index)
+func benchRelay(b *testing.B, index int, hook attach.Hook, c modelChannel, up bool, size int) error {
+	r, err := openRelayBench(hook, index)
 	if err != nil {
 		return err
 	}
 	defer r.o.Close()
-	if _, err := r.o.Add(c.OffloadChannel); err != nil {
+	if _, err := r.o.Add(c.Channel); err != nil {
 		return err
 	}
 	build := packet.Build{Src: c.Peer, Dst: c.Relay, Proto: 17, Payload: make([]byte, size)}
@@ -71,7 +72,13 @@ func benchRelay(b *testing.B, w *world, hook attach.Hook, c modelChannel, up boo
 			all, floor = append(all, n), append(floor, f)
 		}
 	}
-	b.ReportMetric(low(all)-low(floor), "ns/packet")
-	b.ReportMetric(low(floor), "ns/arp")
+	b.ReportMetric(undisturbed(all)-undisturbed(floor), "ns/packet")
+	b.ReportMetric(undisturbed(floor), "ns/arp")
 	return nil
+}
+
+// undisturbed is the 20th percentile: the machine is shared, and what disturbs only adds.
+func undisturbed(x []float64) float64 {
+	slices.Sort(x)
+	return x[len(x)/5]
 }

@@ -1,4 +1,4 @@
-package ebpf
+package kernelrelay
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -41,7 +42,7 @@ func relayNet(name string) netlab.Topology {
 type relayRig struct {
 	t            *testing.T
 	client, peer *net.UDPConn
-	channel      OffloadChannel
+	channel      Channel
 	listener     *net.UDPConn
 	relay        *net.UDPConn
 	slow         chan string // what went through user space: up or down
@@ -50,7 +51,7 @@ type relayRig struct {
 func listenUDP(t *testing.T, host *netlab.Host, at string) *net.UDPConn {
 	t.Helper()
 	var c *net.UDPConn
-	do(t, host, func() (err error) {
+	ebpftest.Do(t, host, func() (err error) {
 		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(at)))
 		return err
 	})
@@ -69,7 +70,7 @@ func newRelayRig(t *testing.T, client, gateway, peer *netlab.Host, at [4]string)
 	r := &relayRig{t: t, slow: make(chan string, 4096)}
 	r.client, r.listener = listenUDP(t, client, at[0]), listenUDP(t, gateway, at[1])
 	r.relay, r.peer = listenUDP(t, gateway, at[2]), listenUDP(t, peer, at[3])
-	r.channel = OffloadChannel{Client: address(r.client), Listener: address(r.listener), Relay: address(r.relay), Peer: address(r.peer), Number: 0x4abc}
+	r.channel = Channel{Client: address(r.client), Listener: address(r.listener), Relay: address(r.relay), Peer: address(r.peer), Number: 0x4abc}
 	go r.serve(r.listener, "up", func(b []byte) []byte {
 		if len(b) < 4 || binary.BigEndian.Uint16(b) != r.channel.Number || int(binary.BigEndian.Uint16(b[2:]))+4 > len(b) {
 			return nil
@@ -145,11 +146,11 @@ func (r *relayRig) pass(from *net.UDPConn, b []byte, to netip.AddrPort, at *net.
 	return nil, netip.AddrPort{}
 }
 
-// startOffload opens an Offload in a namespace, ended with the test.
-func startOffload(t *testing.T, host *netlab.Host, c OffloadConfig) (o *Offload) {
+// startRelay opens a Relay in a namespace, ended with the test.
+func startRelay(t *testing.T, host *netlab.Host, c Config) (o *Relay) {
 	t.Helper()
-	do(t, host, func() (err error) {
-		o, err = OpenOffload(c)
+	ebpftest.Do(t, host, func() (err error) {
+		o, err = Open(c)
 		return err
 	})
 	t.Cleanup(func() {
@@ -185,7 +186,7 @@ func TestRootOffloadRelays(t *testing.T) {
 				if hook == attach.HookAuto {
 					return
 				}
-				o := startOffload(t, gateway, OffloadConfig{Interfaces: []string{"front", "back"}, Hook: hook})
+				o := startRelay(t, gateway, Config{Interfaces: []string{"front", "back"}, Hook: hook})
 				id, err := o.Add(r.channel)
 				if err != nil {
 					t.Fatal(err)
@@ -237,18 +238,18 @@ func sizesThrough(r *relayRig) (slow [2]int) {
 // space relays; a bandwidth that is used up ends packets; Close leaves nothing.
 func TestRootOffloadEnds(t *testing.T) {
 	t.Parallel()
-	for _, hook := range hooks {
+	for _, hook := range ebpftest.Hooks() {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			lab := netlabtest.Up(t, relayNet("turnend"+hook.String()))
 			gateway := lab.Namespace("gateway")
 			r := newRelayRig(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), families()["4to4"])
-			o := startOffload(t, gateway, OffloadConfig{Interfaces: []string{"front", "back"}, Hook: hook})
+			o := startRelay(t, gateway, Config{Interfaces: []string{"front", "back"}, Hook: hook})
 			id, err := o.Add(r.channel)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := o.Add(r.channel); !errors.Is(err, ErrOffloadUnsuited) {
+			if _, err := o.Add(r.channel); !errors.Is(err, ErrUnsuited) {
 				t.Errorf("the same channel twice: %v", err)
 			}
 			r.exchange([]byte("first"), nil)
@@ -289,7 +290,7 @@ func TestRootOffloadEnds(t *testing.T) {
 				_, err := r.client.WriteToUDPAddrPort(channelData(limited.Number, make([]byte, 1000)), limited.Listener)
 				return err != nil || o.Report().Packets["bandwidth"] > 0
 			})
-			if err := o.Counters(func(_ uint32, up, down OffloadTraffic) {
+			if err := o.Counters(func(_ uint32, up, down Traffic) {
 				if up.Bytes+down.Bytes > 5000 {
 					t.Errorf("%d bytes went through, with a credit of 5000", up.Bytes+down.Bytes)
 				}
@@ -300,7 +301,7 @@ func TestRootOffloadEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			newRelayRig(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), families()["4to4"]).exchange([]byte("after the end"), nil)
-			do(t, gateway, func() error { return nothingLeft("front", "back") })
+			ebpftest.Do(t, gateway, func() error { return nothingLeft("front", "back") })
 		})
 	}
 }
@@ -344,7 +345,7 @@ func TestRootOffloadLoopback(t *testing.T) {
 			lab := netlabtest.Up(t, relayNet("turnlo"+name))
 			gateway := lab.Namespace("gateway")
 			r := newRelayRig(t, gateway, gateway, gateway, [4]string{a, a, a, a})
-			o := startOffload(t, gateway, OffloadConfig{Interfaces: []string{"lo"}})
+			o := startRelay(t, gateway, Config{Interfaces: []string{"lo"}})
 			if _, err := o.Add(r.channel); err != nil {
 				t.Fatal(err)
 			}
@@ -367,7 +368,7 @@ func TestRootOffloadFollowsNeighbour(t *testing.T) {
 	lab := netlabtest.Up(t, topology)
 	peer := lab.Namespace("peer")
 	r := newRelayRig(t, lab.Namespace("client"), lab.Namespace("gateway"), peer, families()["4to4"])
-	o := startOffload(t, lab.Namespace("gateway"), OffloadConfig{Interfaces: []string{"front", "back"}, Hook: attach.HookTCX})
+	o := startRelay(t, lab.Namespace("gateway"), Config{Interfaces: []string{"front", "back"}, Hook: attach.HookTCX})
 	if _, err := o.Add(r.channel); err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +376,7 @@ func TestRootOffloadFollowsNeighbour(t *testing.T) {
 		up, _ := r.exchange([]byte("before"), nil)
 		return up == 0
 	})
-	do(t, peer, func() error {
+	ebpftest.Do(t, peer, func() error {
 		l, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err
@@ -397,12 +398,12 @@ func TestRootOffloadFollowsNeighbour(t *testing.T) {
 // by one; all arrive.
 func TestRootOffloadSegments(t *testing.T) {
 	t.Parallel()
-	for _, hook := range hooks {
+	for _, hook := range ebpftest.Hooks() {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			lab := netlabtest.Up(t, relayNet("turnseg"+hook.String()))
 			r := newRelayRig(t, lab.Namespace("client"), lab.Namespace("gateway"), lab.Namespace("peer"), families()["4to4"])
-			o := startOffload(t, lab.Namespace("gateway"), OffloadConfig{Interfaces: []string{"front", "back"}, Hook: hook})
+			o := startRelay(t, lab.Namespace("gateway"), Config{Interfaces: []string{"front", "back"}, Hook: hook})
 			if _, err := o.Add(r.channel); err != nil {
 				t.Fatal(err)
 			}

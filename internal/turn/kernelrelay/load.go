@@ -1,4 +1,4 @@
-package ebpf
+package kernelrelay
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ const (
 )
 
 // object returns a hook's programs, loaded on the tables of the other one's, if those are there. The caller holds mu.
-func (o *Offload) object(hook attach.Hook) (*ebpf.Collection, error) {
+func (o *Relay) object(hook attach.Hook) (*ebpf.Collection, error) {
 	if c := o.objects[hook]; c != nil {
 		return c, nil
 	}
@@ -64,7 +64,7 @@ func (o *Offload) object(hook attach.Hook) (*ebpf.Collection, error) {
 }
 
 // spec is one hook's object, sized and with its parameters.
-func (o *Offload) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
+func (o *Relay) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
 	read := bpf.LoadTurn
 	if hook == attach.HookTCX {
 		read = bpf.LoadTurnTCX
@@ -118,7 +118,7 @@ func (o *Offload) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
 // loopback is the number of lo in every network namespace.
 const loopback = 1
 
-func (o *Offload) openTables(spec *ebpf.CollectionSpec, c *ebpf.Collection) error {
+func (o *Relay) openTables(spec *ebpf.CollectionSpec, c *ebpf.Collection) error {
 	t := &relayTables{Tables: maps.Tables{Maps: map[string]*ebpf.Map{}}}
 	for name, m := range c.Maps {
 		t.Maps[name] = m

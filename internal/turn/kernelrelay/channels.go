@@ -1,4 +1,4 @@
-package ebpf
+package kernelrelay
 
 import (
 	"errors"
@@ -37,15 +37,15 @@ const (
 )
 
 // Add has the kernel relay a channel from now on; its answer to the ChannelBind request must be queued by then. The error
-// wraps ErrOffloadFull, ErrOffloadUnsuited or ErrOffloadNone where packets simply stay in user space.
-func (o *Offload) Add(c OffloadChannel) (id uint32, err error) {
+// wraps ErrFull, ErrUnsuited or ErrNone where packets simply stay in user space.
+func (o *Relay) Add(c Channel) (id uint32, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	id, err = o.add(c)
 	if err == nil {
 		return id, nil
 	}
-	for name, reason := range map[string]error{"full": ErrOffloadFull, "unsuited": ErrOffloadUnsuited, hookNone: ErrOffloadNone} {
+	for name, reason := range map[string]error{"full": ErrFull, "unsuited": ErrUnsuited, hookNone: ErrNone} {
 		if errors.Is(err, reason) {
 			o.refused[name]++
 			return 0, err
@@ -55,17 +55,17 @@ func (o *Offload) Add(c OffloadChannel) (id uint32, err error) {
 	return 0, err
 }
 
-func (o *Offload) add(c OffloadChannel) (uint32, error) {
+func (o *Relay) add(c Channel) (uint32, error) {
 	if o.tables == nil || (o.hookName() == hookNone && !o.config.detached) {
-		return 0, ErrOffloadNone
+		return 0, ErrNone
 	}
 	if err := suited(&c); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrOffloadUnsuited, err)
+		return 0, fmt.Errorf("%w: %w", ErrUnsuited, err)
 	}
 	now := time.Now()
 	id, ok := o.ids.take(now)
 	if !ok {
-		return 0, fmt.Errorf("%w (%d channels)", ErrOffloadFull, o.config.MaxChannels)
+		return 0, fmt.Errorf("%w (%d channels)", ErrFull, o.config.MaxChannels)
 	}
 	bucket, err := o.join(&c, now)
 	if err != nil {
@@ -82,7 +82,7 @@ func (o *Offload) add(c OffloadChannel) (uint32, error) {
 		if err := o.tables.Maps[bpf.TurnMapTurnKeys].Update(r.keys[direction], place, ebpf.UpdateNoExist); err != nil {
 			o.forget(id, r, direction, now)
 			if errors.Is(err, ebpf.ErrKeyExist) {
-				return 0, fmt.Errorf("%w: channel %#x of %s at %s, or its peer %s at relay %s, is there already", ErrOffloadUnsuited, c.Number, c.Client, c.Listener, c.Peer, c.Relay)
+				return 0, fmt.Errorf("%w: channel %#x of %s at %s, or its peer %s at relay %s, is there already", ErrUnsuited, c.Number, c.Client, c.Listener, c.Peer, c.Relay)
 			}
 			return 0, fmt.Errorf("enter channel %#x of %s: %w", c.Number, c.Client, err)
 		}
@@ -92,7 +92,7 @@ func (o *Offload) add(c OffloadChannel) (uint32, error) {
 }
 
 // suited brings addresses to their plain form and refuses what the programs do not relay.
-func suited(c *OffloadChannel) error {
+func suited(c *Channel) error {
 	for _, a := range []*netip.AddrPort{&c.Client, &c.Listener, &c.Relay, &c.Peer} {
 		*a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 		switch ip := a.Addr(); {
@@ -119,7 +119,7 @@ func relayKey(src, dst netip.AddrPort, number uint16) bpf.TurnKey {
 }
 
 // enter writes the way of one direction, which no program reads yet.
-func (o *Offload) enter(id, direction uint32, c *OffloadChannel, r *relayed, src, dst netip.AddrPort) {
+func (o *Relay) enter(id, direction uint32, c *Channel, r *relayed, src, dst netip.AddrPort) {
 	place := 2*id + direction
 	way := bpf.TurnWay{
 		Key: r.keys[direction], Src: maps.AddressWords(src.Addr()), Dst: maps.AddressWords(dst.Addr()),
@@ -151,7 +151,7 @@ func price(rate, burst uint64) (cost, depth uint64) {
 }
 
 // isLocal says whether packets to an address end in this machine.
-func (o *Offload) isLocal(a netip.Addr) bool {
+func (o *Relay) isLocal(a netip.Addr) bool {
 	if !o.onLoopback {
 		return false // nobody asks
 	}
@@ -160,7 +160,7 @@ func (o *Offload) isLocal(a netip.Addr) bool {
 }
 
 // join finds the bucket of the channel's allocation.
-func (o *Offload) join(c *OffloadChannel, now time.Time) (uint32, error) {
+func (o *Relay) join(c *Channel, now time.Time) (uint32, error) {
 	if c.BytesPerSecond == 0 {
 		return 0, nil
 	}
@@ -168,7 +168,7 @@ func (o *Offload) join(c *OffloadChannel, now time.Time) (uint32, error) {
 	if s == nil {
 		bucket, ok := o.buckets.take(now)
 		if !ok {
-			return 0, fmt.Errorf("%w (%d limits)", ErrOffloadFull, o.config.MaxChannels)
+			return 0, fmt.Errorf("%w (%d limits)", ErrFull, o.config.MaxChannels)
 		}
 		o.tables.full[bucket] = 0
 		s = &share{bucket: bucket}
@@ -178,7 +178,7 @@ func (o *Offload) join(c *OffloadChannel, now time.Time) (uint32, error) {
 	return s.bucket, nil
 }
 
-func (o *Offload) leave(r *relayed, now time.Time) {
+func (o *Relay) leave(r *relayed, now time.Time) {
 	s := o.shares[r.allocation]
 	if s == nil || s.bucket != r.bucket {
 		return
@@ -190,7 +190,7 @@ func (o *Offload) leave(r *relayed, now time.Time) {
 }
 
 // forget takes back the first keys of a channel, and its places.
-func (o *Offload) forget(id uint32, r *relayed, keys int, now time.Time) {
+func (o *Relay) forget(id uint32, r *relayed, keys int, now time.Time) {
 	for direction := range keys {
 		if err := o.tables.Maps[bpf.TurnMapTurnKeys].Delete(r.keys[direction]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			o.log.Error("a channel stays in the kernel's table", "error", err)
@@ -202,11 +202,11 @@ func (o *Offload) forget(id uint32, r *relayed, keys int, now time.Time) {
 }
 
 // Permit says whether the peer may send to the client (its permission, RFC 8656 section 9).
-func (o *Offload) Permit(id uint32, toClient bool) error {
+func (o *Relay) Permit(id uint32, toClient bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.channels[id] == nil {
-		return errOffloadGone
+		return errGone
 	}
 	state := wayShut
 	if toClient {
@@ -217,12 +217,12 @@ func (o *Offload) Permit(id uint32, toClient bool) error {
 }
 
 // Remove ends the relaying of a channel and returns its totals. The number is not given again within a second.
-func (o *Offload) Remove(id uint32) (up, down OffloadTraffic, err error) {
+func (o *Relay) Remove(id uint32) (up, down Traffic, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := o.channels[id]
 	if r == nil {
-		return up, down, errOffloadGone
+		return up, down, errGone
 	}
 	delete(o.channels, id)
 	o.forget(id, r, len(r.keys), time.Now())
@@ -230,8 +230,8 @@ func (o *Offload) Remove(id uint32) (up, down OffloadTraffic, err error) {
 }
 
 // Counters calls yield with what each channel relayed since Add: up to the peer, down to the client. yield must not call
-// the Offload.
-func (o *Offload) Counters(yield func(id uint32, up, down OffloadTraffic)) error {
+// the Relay.
+func (o *Relay) Counters(yield func(id uint32, up, down Traffic)) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.tables == nil {
@@ -244,7 +244,7 @@ func (o *Offload) Counters(yield func(id uint32, up, down OffloadTraffic)) error
 }
 
 // traffic sums a way's counters over the CPUs; they are read where the programs write them.
-func (o *Offload) traffic(place uint32) (t OffloadTraffic) {
+func (o *Relay) traffic(place uint32) (t Traffic) {
 	var last uint64
 	for i := int(place); i < len(o.tables.relayed); i += len(o.tables.ways) {
 		r := &o.tables.relayed[i]

@@ -1,4 +1,4 @@
-package ebpf
+package kernelrelay
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 )
 
 // TestRootOffloadFollowsRoutes: what the kernel says about routes, neighbours and interfaces takes no channel out of the
@@ -16,24 +17,23 @@ import (
 // one again they are relayed again.
 func TestRootOffloadFollowsRoutes(t *testing.T) {
 	t.Parallel()
-	for _, hook := range hooks {
+	for _, hook := range ebpftest.Hooks() {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			defer w.close()
-			do(t, w.host, func() error { return followRoutes(w, hook) })
+			host, index := ebpftest.Namespace(t)
+			ebpftest.Do(t, host, func() error { return followRoutes(index, hook) })
 		})
 	}
 }
 
-func followRoutes(w *world, hook attach.Hook) error {
-	b, err := openRelayBench(hook, w.index)
+func followRoutes(index int, hook attach.Hook) error {
+	b, err := openRelayBench(hook, index)
 	if err != nil {
 		return err
 	}
 	defer b.o.Close()
 	channel := modelChannels()[0]
-	id, err := b.o.Add(channel.OffloadChannel)
+	id, err := b.o.Add(channel.Channel)
 	if err != nil {
 		return err
 	}

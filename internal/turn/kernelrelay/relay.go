@@ -1,4 +1,4 @@
-package ebpf
+package kernelrelay
 
 import (
 	"cmp"
@@ -29,8 +29,8 @@ const (
 	maxChannels     = 1 << 20
 )
 
-// OffloadConfig is what the relaying of ChannelData in the kernel needs to know.
-type OffloadConfig struct {
+// Config is what the relaying of ChannelData in the kernel needs to know.
+type Config struct {
 	// Interfaces that packets of clients and of peers come in on; lo for those of this machine.
 	Interfaces []string
 	Hook       attach.Hook
@@ -43,9 +43,9 @@ type OffloadConfig struct {
 	home     int // then: routes are asked for as if packets came in there, and XDP may redirect to it
 }
 
-// OffloadChannel is one bound channel of an allocation over UDP (RFC 8656, section 12): what comes from Client to Listener
+// Channel is one bound channel of an allocation over UDP (RFC 8656, section 12): what comes from Client to Listener
 // with Number leaves from Relay to Peer without its header, and the other way round.
-type OffloadChannel struct {
+type Channel struct {
 	Client, Listener, Relay, Peer netip.AddrPort
 	Number                        uint16
 	// BytesPerSecond bounds user data of both directions, with a credit of Burst bytes; 0: no bound. Channels of one
@@ -54,14 +54,14 @@ type OffloadChannel struct {
 	Allocation            uint64
 }
 
-// OffloadTraffic is what was relayed in one direction.
-type OffloadTraffic struct {
+// Traffic is what was relayed in one direction.
+type Traffic struct {
 	Packets, Bytes uint64    // of user data, without ChannelData headers
 	Last           time.Time // zero: never
 }
 
-// OffloadReport is where the kernel relays, and why there.
-type OffloadReport struct {
+// Report is where the kernel relays, and why there.
+type Report struct {
 	Hook       string                   `json:"hook"` // xdp, tcx, mixed or none
 	Interfaces []attach.InterfaceReport `json:"interfaces"`
 	Channels   int                      `json:"channels"`
@@ -72,15 +72,15 @@ type OffloadReport struct {
 
 // Errors of Add: the channel stays in user space.
 var (
-	ErrOffloadFull     = errors.New("the kernel's table of channels is full")
-	ErrOffloadUnsuited = errors.New("the kernel does not relay such a channel")
-	ErrOffloadNone     = errors.New("no interface relays in the kernel")
-	errOffloadGone     = errors.New("no such channel in the kernel")
+	ErrFull     = errors.New("the kernel's table of channels is full")
+	ErrUnsuited = errors.New("the kernel does not relay such a channel")
+	ErrNone     = errors.New("no interface relays in the kernel")
+	errGone     = errors.New("no such channel in the kernel")
 )
 
-// Offload relays ChannelData of UDP clients in the kernel. Its methods may be called at the same time.
-type Offload struct {
-	config    OffloadConfig
+// Relay relays ChannelData of UDP clients in the kernel. Its methods may be called at the same time.
+type Relay struct {
+	config    Config
 	log       *slog.Logger
 	clock     maps.Clock
 	namespace netns.NsHandle
@@ -105,9 +105,9 @@ type Offload struct {
 	onLoopback bool // lo is attached
 }
 
-// OpenOffload loads the programs and attaches them in the network namespace of the calling thread. With HookAuto it falls
+// Open loads the programs and attaches them in the network namespace of the calling thread. With HookAuto it falls
 // back from XDP to TCX and from there to nothing, which Report explains; with another hook that is an error.
-func OpenOffload(c OffloadConfig) (_ *Offload, err error) {
+func Open(c Config) (_ *Relay, err error) {
 	c.MaxChannels = cmp.Or(c.MaxChannels, defaultChannels)
 	if c.MaxChannels < 0 || c.MaxChannels > maxChannels {
 		return nil, fmt.Errorf("%d channels in the kernel: at most %d", c.MaxChannels, maxChannels)
@@ -115,7 +115,7 @@ func OpenOffload(c OffloadConfig) (_ *Offload, err error) {
 	if len(c.Interfaces) == 0 && !c.detached {
 		return nil, errors.New("no interface: name those that packets of clients and peers come in on")
 	}
-	o := &Offload{
+	o := &Relay{
 		config: c, log: c.Log, objects: map[attach.Hook]*ebpf.Collection{}, channels: map[uint32]*relayed{},
 		shares: map[uint64]*share{}, refused: map[string]uint64{},
 		ids: newQuarantine(c.MaxChannels), buckets: newQuarantine(c.MaxChannels), namespace: netns.None(),
@@ -147,7 +147,7 @@ func OpenOffload(c OffloadConfig) (_ *Offload, err error) {
 }
 
 // begin attaches, or says why not.
-func (o *Offload) begin() error {
+func (o *Relay) begin() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.config.detached {
@@ -169,7 +169,7 @@ func (o *Offload) begin() error {
 }
 
 // follow keeps up with the kernel's routes and interfaces until Close.
-func (o *Offload) follow() (err error) {
+func (o *Relay) follow() (err error) {
 	ctx, stop := context.WithCancel(context.Background())
 	o.stop, o.ended = stop, make(chan struct{})
 	if o.hops, err = nexthop.Open(o.log); err != nil {
@@ -201,10 +201,10 @@ func (o *Offload) follow() (err error) {
 }
 
 // Report looks at everything once.
-func (o *Offload) Report() OffloadReport {
+func (o *Relay) Report() Report {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r := OffloadReport{
+	r := Report{
 		Hook: o.hookName(), Interfaces: []attach.InterfaceReport{}, Channels: len(o.channels), Max: o.config.MaxChannels,
 		Refused: stdmaps.Clone(o.refused), Packets: map[string]uint64{},
 	}
@@ -233,7 +233,7 @@ func (o *Offload) Report() OffloadReport {
 const hookNone = "none"
 
 // hookName is what the interfaces have in common.
-func (o *Offload) hookName() string {
+func (o *Relay) hookName() string {
 	name := hookNone
 	for i := range o.attached {
 		switch hook := o.attached[i].Hook.String(); {
@@ -248,7 +248,7 @@ func (o *Offload) hookName() string {
 }
 
 // Close detaches: packets reach the sockets again. Nothing stays.
-func (o *Offload) Close() error {
+func (o *Relay) Close() error {
 	if o.stop != nil {
 		o.stop()
 		<-o.ended

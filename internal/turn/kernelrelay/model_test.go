@@ -1,4 +1,4 @@
-package ebpf
+package kernelrelay
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ type relayModel struct {
 }
 
 type modelChannel struct {
-	OffloadChannel
+	Channel
 	shut bool
 }
 

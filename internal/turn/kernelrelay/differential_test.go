@@ -1,4 +1,4 @@
-package ebpf
+package kernelrelay
 
 import (
 	"encoding/binary"
@@ -14,31 +14,33 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
 
 func modelChannels() []modelChannel {
 	a := netip.MustParseAddrPort
 	return []modelChannel{
-		{OffloadChannel: OffloadChannel{Client: a("198.51.100.1:4000"), Listener: a("192.0.2.1:3478"), Relay: a("192.0.2.1:50000"), Peer: a("203.0.113.9:5000"), Number: 0x4000}},
-		{OffloadChannel: OffloadChannel{Client: a("198.51.100.1:4000"), Listener: a("192.0.2.1:3478"), Relay: a("192.0.2.1:50000"), Peer: a("203.0.113.8:5000"), Number: 0x4fff}, shut: true},
-		{OffloadChannel: OffloadChannel{Client: a("[2001:db8::1]:4000"), Listener: a("[2001:db8:2::1]:3478"), Relay: a("[2001:db8:2::1]:50000"), Peer: a("[2001:db8:9::9]:5000"), Number: 0x4001}},
-		{OffloadChannel: OffloadChannel{Client: a("198.51.100.2:4000"), Listener: a("192.0.2.1:3478"), Relay: a("[2001:db8:2::1]:50001"), Peer: a("[2001:db8:9::9]:5000"), Number: 0x4002}},
-		{OffloadChannel: OffloadChannel{Client: a("[2001:db8::2]:4000"), Listener: a("[2001:db8:2::1]:3478"), Relay: a("192.0.2.1:50002"), Peer: a("203.0.113.9:5000"), Number: 0x4003}},
+		{Channel: Channel{Client: a("198.51.100.1:4000"), Listener: a("192.0.2.1:3478"), Relay: a("192.0.2.1:50000"), Peer: a("203.0.113.9:5000"), Number: 0x4000}},
+		{Channel: Channel{Client: a("198.51.100.1:4000"), Listener: a("192.0.2.1:3478"), Relay: a("192.0.2.1:50000"), Peer: a("203.0.113.8:5000"), Number: 0x4fff}, shut: true},
+		{Channel: Channel{Client: a("[2001:db8::1]:4000"), Listener: a("[2001:db8:2::1]:3478"), Relay: a("[2001:db8:2::1]:50000"), Peer: a("[2001:db8:9::9]:5000"), Number: 0x4001}},
+		{Channel: Channel{Client: a("198.51.100.2:4000"), Listener: a("192.0.2.1:3478"), Relay: a("[2001:db8:2::1]:50001"), Peer: a("[2001:db8:9::9]:5000"), Number: 0x4002}},
+		{Channel: Channel{Client: a("[2001:db8::2]:4000"), Listener: a("[2001:db8:2::1]:3478"), Relay: a("192.0.2.1:50002"), Peer: a("203.0.113.9:5000"), Number: 0x4003}},
 		// A peer that is another channel's client, and whose data looks like ChannelData.
-		{OffloadChannel: OffloadChannel{Client: a("198.51.100.3:4000"), Listener: a("192.0.2.1:3478"), Relay: a("192.0.2.1:50003"), Peer: a("198.51.100.1:4000"), Number: 0x4004}},
+		{Channel: Channel{Client: a("198.51.100.3:4000"), Listener: a("192.0.2.1:3478"), Relay: a("192.0.2.1:50003"), Peer: a("198.51.100.1:4000"), Number: 0x4004}},
 	}
 }
 
-// relayBench runs frames through a detached Offload.
+// relayBench runs frames through a detached Relay.
 type relayBench struct {
-	o      *Offload
+	o      *Relay
 	hook   attach.Hook
 	counts []uint64
 }
 
 func openRelayBench(hook attach.Hook, index int) (*relayBench, error) {
-	o, err := OpenOffload(OffloadConfig{Hook: hook, MaxChannels: 64, detached: true, home: index})
+	o, err := Open(Config{Hook: hook, MaxChannels: 64, detached: true, home: index})
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +79,7 @@ func (b *relayBench) ended() (ends []string, err error) {
 func (b *relayBench) run(frame []byte) (end string, verdict uint32, out []byte, err error) {
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
 	if b.hook == attach.HookTCX {
-		options.Context = &skb{}
+		options.Context = &ebpftest.SkBuff{}
 	}
 	if verdict, err = relayProgram(b.o.objects[b.hook]).Run(&options); err != nil {
 		return "", 0, nil, err
@@ -100,7 +102,7 @@ func wanted(hook attach.Hook, end string) uint32 {
 	}
 	switch end {
 	case "up", "down":
-		return redirected(hook)
+		return ebpftest.Redirected(hook)
 	case "permission", "bandwidth", "failed":
 		return drop
 	}
@@ -118,33 +120,32 @@ func TestRootDifferentialOffload(t *testing.T) {
 	if s := os.Getenv("SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
-	for _, hook := range hooks {
+	for _, hook := range ebpftest.Hooks() {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			defer w.close()
+			host, index := ebpftest.Namespace(t)
 			t.Logf("SEED=%d", seed)
-			do(t, w.host, func() error { return differRelay(t, w, hook, seed, frames) })
+			ebpftest.Do(t, host, func() error { return differRelay(t, host, index, hook, seed, frames) })
 		})
 	}
 }
 
-func differRelay(t *testing.T, w *world, hook attach.Hook, seed uint64, frames int) error {
-	b, err := openRelayBench(hook, w.index)
+func differRelay(t *testing.T, host *netlab.Host, index int, hook attach.Hook, seed uint64, frames int) error {
+	b, err := openRelayBench(hook, index)
 	if err != nil {
 		return err
 	}
 	defer b.o.Close()
-	_, mac, err := w.host.Interface("lb0")
+	_, mac, err := host.Interface("lb0")
 	if err != nil {
 		return err
 	}
 	model := &relayModel{channels: modelChannels(), mtu: 1500, partial: hook == attach.HookXDP}
 	copy(model.macs[:], []byte{2, 0, 0, 0, 0, 9})
 	copy(model.macs[6:], mac[:])
-	traffic := make([][2]OffloadTraffic, len(model.channels))
+	traffic := make([][2]Traffic, len(model.channels))
 	for _, c := range model.channels {
-		id, err := b.o.Add(c.OffloadChannel)
+		id, err := b.o.Add(c.Channel)
 		if err != nil {
 			return err
 		}
@@ -189,7 +190,7 @@ func differRelay(t *testing.T, w *world, hook attach.Hook, seed uint64, frames i
 			t.Errorf("no frame was %s", end)
 		}
 	}
-	return b.o.Counters(func(id uint32, up, down OffloadTraffic) {
+	return b.o.Counters(func(id uint32, up, down Traffic) {
 		if want := traffic[id-1]; up != want[0] || down != want[1] {
 			t.Errorf("channel %d counts %v, %v, want %v", id, up, down, want)
 		}
