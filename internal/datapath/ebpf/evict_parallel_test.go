@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/generator"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -195,7 +196,7 @@ func TestRootEvictionRaces(t *testing.T) {
 			t.Run(fmt.Sprint(hook, "/snat=", snat), func(t *testing.T) {
 				w := newWorld(t)
 				defer w.close()
-				spec := benchSpec(lb.NAT, 1, snat, false)
+				spec := generator.Spec(lb.NAT, 1, snat, false)
 				spec.Limits = lb.LimitsSpec{Flows: 24}
 				spec.Services[0].Timeouts.UDP = lb.Timeout(time.Hour)
 				snapshot, err := lb.Compile(spec, nil, Caps(hook))
@@ -210,17 +211,17 @@ func TestRootEvictionRaces(t *testing.T) {
 				for round := range 10 {
 					d.tables.Control.Now = 1<<30 + uint64(round)*2000
 					w.onEachCPU(t, func(cpu int) error {
-						generator, err := loadGenerator()
+						objects, err := generator.Load()
 						if err != nil {
 							return err
 						}
-						defer generator.Close()
-						b := bencher{generator: generator, index: w.index, family: 4, hook: hook, c: benchCase{flows: 256}}
-						template, err := b.template(benchPacket{toVIP: snat || cpu%2 == 0}) // with source ports: twins
+						defer objects.Close()
+						g := generator.Generator{Objects: objects, Index: w.index, Family: 4, Hook: hook, Flows: 256}
+						template, err := g.Template(generator.Packet{ToVIP: snat || cpu%2 == 0}) // with source ports: twins
 						if err != nil {
 							return err
 						}
-						return b.through(d.program(hook), template, 50000)
+						return g.Through(d.program(hook), template, 50000)
 					})
 					consistent(t, d)
 				}

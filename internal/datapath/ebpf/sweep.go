@@ -45,13 +45,9 @@ func (d *Datapath) tablesNow() *maps.Tables {
 // now is the data path's clock in ticks.
 func (d *Datapath) now() uint64 { return d.tables.Now(d.clock) }
 
-// reclaimEvery is how often expired ways are made unused ones. A pass reads 16
-// bytes per entry that fits into the tables.
-const reclaimEvery = 10 * time.Second
-
 // reclaimTables goes over all tables now and then until ctx ends.
 func (d *Datapath) reclaimTables(ctx context.Context) error {
-	ticker := time.NewTicker(reclaimEvery)
+	ticker := time.NewTicker(maps.ReclaimEvery)
 	defer ticker.Stop()
 	for {
 		select {

@@ -2,9 +2,14 @@ package maps
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
+
+// ReclaimEvery is how often expired ways are made unused ones. A pass reads 16
+// bytes per entry that fits into the tables.
+const ReclaimEvery = 10 * time.Second
 
 // reclaimAfter is how many ticks ago what is reclaimed must have expired: longer than ENDED_AGO in flow.h, so that no
 // entry that made room for another during a pass counts as one that had expired before it.

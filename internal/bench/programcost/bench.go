@@ -1,4 +1,4 @@
-package ebpf
+package programcost
 
 import (
 	"cmp"
@@ -9,22 +9,22 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"time"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/generator"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// BenchConfig says how long to measure. The zero value is replaced by defaults.
-type BenchConfig struct {
+// Config says how long to measure. The zero value is replaced by defaults.
+type Config struct {
 	Rounds  int           // of each case; the result is their 20th percentile. Default 9
 	Packets int           // of one case in one round. Default 262144
 	Flows   int           // limits.flows: the size of Weir's table and of the LRU table. Default 1<<20
@@ -34,8 +34,8 @@ type BenchConfig struct {
 	Progress func(what string)
 }
 
-// BenchResult is one case in one family.
-type BenchResult struct {
+// Result is one case in one family.
+type Result struct {
 	Case   string  `json:"case"`
 	Hook   string  `json:"hook"`
 	Family int     `json:"family"`  // 4 or 6
@@ -48,16 +48,16 @@ type BenchResult struct {
 	Reason string  `json:"reasons"` // what the packets were counted as, for they might have gone another way
 	// LRU and FIB are what a look-up of the same packets costs in an LRU hash
 	// table and in the kernel's routes, net, in the same rounds; XLRU and XFIB
-	// are Net in terms of them. 0: not measured beside this case.
+	// are Net in terms of them. 0: not measured with this case.
 	LRU  float64 `json:"lru,omitempty"`
 	XLRU float64 `json:"x_lru,omitempty"`
 	FIB  float64 `json:"fib,omitempty"`
 	XFIB float64 `json:"x_fib,omitempty"`
 }
 
-// Bench measures the programs by BPF_PROG_TEST_RUN, in a network namespace
+// Run measures the programs by BPF_PROG_TEST_RUN, in a network namespace
 // of its own. Needs root.
-func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
+func Run(ctx context.Context, config Config) ([]Result, error) {
 	config.Rounds = cmp.Or(config.Rounds, 9)
 	config.Packets = cmp.Or(config.Packets, 1<<18)
 	config.Flows = cmp.Or(config.Flows, 1<<20)
@@ -68,7 +68,7 @@ func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
 		config.Progress = func(string) {}
 	}
 	type outcome struct {
-		results []BenchResult
+		results []Result
 		err     error
 	}
 	ended := make(chan outcome, 1)
@@ -80,7 +80,7 @@ func Bench(ctx context.Context, config BenchConfig) ([]BenchResult, error) {
 			ended <- outcome{nil, err}
 			return
 		}
-		results, err := bench(ctx, config)
+		results, err := run(ctx, config)
 		ended <- outcome{results, err}
 	}()
 	o := <-ended
@@ -102,18 +102,18 @@ func stayOnCPU() error {
 	return nil
 }
 
-func bench(ctx context.Context, config BenchConfig) (results []BenchResult, err error) {
-	index, err := benchNetwork()
+func run(ctx context.Context, config Config) (results []Result, err error) {
+	index, err := network()
 	if err != nil {
 		return nil, fmt.Errorf("network namespace for the benchmark: %w", err)
 	}
-	generator, err := loadGenerator()
+	objects, err := generator.Load()
 	if err != nil {
 		return nil, err
 	}
-	defer generator.Close()
+	defer objects.Close()
 	tooSmall := 0 // cases that need a larger table
-	for _, c := range benchCases() {
+	for _, c := range scenarios() {
 		if !strings.Contains(c.name, config.Only) {
 			continue
 		}
@@ -130,7 +130,7 @@ func bench(ctx context.Context, config BenchConfig) (results []BenchResult, err 
 					continue
 				}
 				config.Progress(fmt.Sprintf("%s, IPv%d, %s", c.name, family, hook))
-				b := bencher{config: config, generator: generator, index: index, family: family, hook: hook, c: c}
+				b := bencher{Generator: generator.Generator{Objects: objects, Index: index, Family: family, Hook: hook, Flows: c.flows}, config: config, c: c}
 				r, err := b.measure(ctx)
 				if err != nil {
 					return results, fmt.Errorf("%s, IPv%d, %s: %w", c.name, family, hook, err)
@@ -148,9 +148,9 @@ func bench(ctx context.Context, config BenchConfig) (results []BenchResult, err 
 	return results, nil
 }
 
-// benchNetwork makes a namespace with a default route, so that routes of
+// network makes a namespace with a default route, so that routes of
 // clients are real look-ups, and returns the interface's index.
-func benchNetwork() (int, error) {
+func network() (int, error) {
 	ns, err := netns.New()
 	if err != nil {
 		return 0, err
@@ -205,38 +205,18 @@ func benchNetwork() (int, error) {
 
 // bencher measures one case in one family.
 type bencher struct {
-	config    BenchConfig
-	generator *ebpf.Collection
-	index     int
-	family    int
-	hook      attach.Hook
-	c         benchCase
-	verdict   uint32 // of the packet that was timed last
+	generator.Generator
+	config Config
+	c      scenario
 }
 
-// generatorParts are the generator's programs and map for a hook.
-type generatorParts struct {
-	vary, nothing, jumps string
-	failed               uint32 // the verdict that says so
-}
-
-func (b *bencher) parts() generatorParts {
-	if b.hook == attach.HookTCX {
-		return generatorParts{"vary_tcx", "nothing_tcx", "jumps_tcx", 5}
-	}
-	return generatorParts{"vary", "nothing", "jumps", 0}
-}
-
-func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
+func (b *bencher) measure(ctx context.Context) (Result, error) {
 	if b.c.room {
 		return b.measureRoom(ctx)
 	}
-	d, err := Open(Config{
-		Hook: b.hook, detached: true, clockSet: b.c.aged,
-		Source4: netip.MustParseAddr("198.18.0.1"), Source6: netip.MustParseAddr("2001:db8:bb::1"),
-	})
+	d, err := ebpf.OpenUnattached(b.Hook, netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:bb::1"), b.c.aged)
 	if err != nil {
-		return BenchResult{}, err
+		return Result{}, err
 	}
 	defer d.Close()
 	spec := b.c.spec()
@@ -246,28 +226,28 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 	}
 	snapshot, err := lb.Compile(spec, nil, d.Caps())
 	if err != nil {
-		return BenchResult{}, err
+		return Result{}, err
 	}
 	if err := d.Apply(snapshot); err != nil {
-		return BenchResult{}, err
+		return Result{}, err
 	}
-	for place := range d.tables.Backends {
-		if d.tables.Backends[place].Family != 0 {
-			d.tables.SetHop(place, nexthop.Hop{State: nexthop.Ready, IfIndex: b.index, MTU: 1600, Link: [6]byte{2, 1}, From: [6]byte{2, 2}})
+	for place := range d.Tables().Backends {
+		if d.Tables().Backends[place].Family != 0 {
+			d.Tables().SetHop(place, nexthop.Hop{State: nexthop.Ready, IfIndex: b.Index, MTU: 1600, Link: [6]byte{2, 1}, From: [6]byte{2, 2}})
 		}
 	}
-	t, err := b.template(b.c.packet)
+	t, err := b.Template(b.c.packet)
 	if err != nil {
-		return BenchResult{}, err
+		return Result{}, err
 	}
 	// Known flows: each is seen once before it is measured.
 	if b.c.before != nil {
-		before, err := b.template(*b.c.before)
+		before, err := b.Template(*b.c.before)
 		if err != nil {
-			return BenchResult{}, err
+			return Result{}, err
 		}
-		if err := b.through(d.program(b.hook), before, max(b.c.flows, 1)); err != nil {
-			return BenchResult{}, err
+		if err := b.Through(d.Program(), before, max(b.c.flows, 1)); err != nil {
+			return Result{}, err
 		}
 	}
 	fill := b.c.fill
@@ -275,31 +255,31 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 		fill = 4 * b.config.Flows
 	}
 	if fill > 0 {
-		if err := b.through(d.program(b.hook), t, fill); err != nil {
-			return BenchResult{}, err
+		if err := b.Through(d.Program(), t, fill); err != nil {
+			return Result{}, err
 		}
 		if err := b.prove(d); err != nil {
-			return BenchResult{}, err
+			return Result{}, err
 		}
-		d.tables.WatchFlows(d.now(), d.clock)
+		d.Tables().WatchFlows(d.Now(), d.Clock())
 		t.Next = uint64(fill)
 	}
 	aged := agedTable{b: b, d: d, t: t}
 	if b.c.aged {
 		if err := aged.fill(ctx); err != nil {
-			return BenchResult{}, err
+			return Result{}, err
 		}
 	}
 	counted := d.Counters()
-	rounds, err := b.newRounds(t)
+	compared, err := b.newComparison(t)
 	if err != nil {
-		return BenchResult{}, err
+		return Result{}, err
 	}
-	defer rounds.close()
+	defer compared.close()
 	var all, floors []float64
 	for range b.config.Rounds {
 		if ctx.Err() != nil {
-			return BenchResult{}, ctx.Err()
+			return Result{}, ctx.Err()
 		}
 		packets := b.config.Packets
 		if b.c.aged {
@@ -307,50 +287,50 @@ func (b *bencher) measure(ctx context.Context) (BenchResult, error) {
 		}
 		floor, err := b.floor(t, packets)
 		if err != nil {
-			return BenchResult{}, err
+			return Result{}, err
 		}
 		var ns float64
 		if b.c.aged {
 			ns, err = aged.round(packets)
 		} else {
-			ns, err = b.time(d.program(b.hook), t, packets)
+			ns, err = b.Time(d.Program(), t, packets)
 		}
 		if err != nil {
-			return BenchResult{}, err
+			return Result{}, err
 		}
 		if fill > 0 {
 			t.Next += uint64(packets)
-			d.tables.WatchFlows(d.now(), d.clock)
+			d.Tables().WatchFlows(d.Now(), d.Clock())
 		}
-		if err := rounds.measure(packets); err != nil {
-			return BenchResult{}, err
+		if err := compared.measure(packets); err != nil {
+			return Result{}, err
 		}
 		all, floors = append(all, ns), append(floors, floor)
 	}
-	r := BenchResult{Case: b.c.name, Hook: b.hook.String(), Family: b.family, Flows: b.c.flows, NS: low(all), Floor: low(floors)}
+	r := Result{Case: b.c.name, Hook: b.Hook.String(), Family: b.Family, Flows: b.c.flows, NS: low(all), Floor: low(floors)}
 	r.Net = r.NS - r.Floor
 	r.Table = b.config.Flows
-	r.InUse, _ = d.tables.FlowsAlive(d.now(), 1)
-	r.Reason = counted.mostSince(d.Counters())
-	rounds.tell(&r)
+	r.InUse, _ = d.Tables().FlowsAlive(d.Now(), 1)
+	r.Reason = mostSince(counted, d.Counters())
+	compared.report(&r)
 	return r, nil
 }
 
 // prove answers the flow of each source port, if the case is for proven ones.
-func (b *bencher) prove(d *Datapath) error {
+func (b *bencher) prove(d *ebpf.Unattached) error {
 	if !b.c.proven {
 		return nil
 	}
-	answer, err := b.template(benchPacket{toSNAT: true})
+	answer, err := b.Template(generator.Packet{ToSNAT: true})
 	if err != nil {
 		return err
 	}
-	return b.through(d.program(b.hook), answer, snatPorts)
+	return b.Through(d.Program(), answer, generator.SNATPorts)
 }
 
 // floor times the generator alone.
 func (b *bencher) floor(t *bpf.BenchTemplate, packets int) (float64, error) {
-	return b.time(b.generator.Programs[b.parts().nothing], t, packets)
+	return b.Time(b.Nothing(), t, packets)
 }
 
 // low is the 20th percentile: the machine is shared, and what disturbs only adds.
@@ -360,7 +340,7 @@ func low(x []float64) float64 {
 }
 
 // mostSince names the reason that most packets since an earlier reading had.
-func (c Counters) mostSince(now Counters) string {
+func mostSince(c, now ebpf.Counters) string {
 	var sums [lb.NumReasons]int64
 	for i := range sums {
 		sums[i] += int64(now.Other[i].Packets - c.Other[i].Packets)
@@ -375,37 +355,4 @@ func (c Counters) mostSince(now Counters) string {
 		}
 	}
 	return lb.Reason(most).String()
-}
-
-// through sends n packets and takes no time.
-func (b *bencher) through(p *ebpf.Program, t *bpf.BenchTemplate, n int) error {
-	_, err := b.time(p, t, n)
-	return err
-}
-
-// time sends n packets of a template through a program and returns ns for each.
-func (b *bencher) time(p *ebpf.Program, t *bpf.BenchTemplate, n int) (float64, error) {
-	m := b.generator.Maps["templates"]
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return 0, err
-	}
-	values := make([]bpf.BenchTemplate, cpus)
-	for i := range values {
-		values[i] = *t
-	}
-	if err := m.Put(uint32(0), values); err != nil {
-		return 0, fmt.Errorf("give the generator its template: %w", err)
-	}
-	if err := b.generator.Maps[b.parts().jumps].Put(uint32(0), p); err != nil {
-		return 0, fmt.Errorf("point the generator at the program: %w", err)
-	}
-	var d time.Duration
-	if b.verdict, d, err = b.generator.Programs[b.parts().vary].Benchmark(make([]byte, t.Length), n, nil); err != nil {
-		return 0, fmt.Errorf("BPF_PROG_TEST_RUN: %w", err)
-	}
-	if b.verdict == b.parts().failed {
-		return 0, fmt.Errorf("the generator failed")
-	}
-	return float64(d) / float64(time.Nanosecond), nil
 }

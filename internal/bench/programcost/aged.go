@@ -1,11 +1,13 @@
-package ebpf
+package programcost
 
 import (
 	"context"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
 
 // agedTimeout is how long a flow lives in an aged table, by the clock that the benchmark sets.
@@ -19,15 +21,15 @@ const agedSteps = 64
 // flows expire as come. Nothing reads or writes the table between the packets that are timed.
 type agedTable struct {
 	b     *bencher
-	d     *Datapath
+	d     *ebpf.Unattached
 	t     *bpf.BenchTemplate
 	swept uint64 // when expired entries were reclaimed last
 }
 
 // fill sends twice limits.flows flows, of which the first half expires.
 func (a *agedTable) fill(ctx context.Context) error {
-	a.swept = uint64(a.d.clock.Ticks(24 * time.Hour)) // time starts a day in, so that no expiry is zero
-	atomic.StoreUint64(&a.d.tables.Control.Now, a.swept)
+	a.swept = uint64(a.d.Clock().Ticks(24 * time.Hour)) // time starts a day in, so that no expiry is zero
+	atomic.StoreUint64(&a.d.Tables().Control.Now, a.swept)
 	for range 2 * agedSteps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -64,18 +66,18 @@ func (a *agedTable) step() int { return max(a.b.config.Flows/agedSteps, 1) }
 
 // send sends n new flows and advances the clock by their share of the time-out.
 func (a *agedTable) send(n int) (ns float64, err error) {
-	ns, err = a.b.time(a.d.program(a.b.hook), a.t, n)
+	ns, err = a.b.Time(a.d.Program(), a.t, n)
 	a.t.Next += uint64(n)
-	atomic.AddUint64(&a.d.tables.Control.Now, uint64(a.d.clock.Ticks(agedTimeout))*uint64(n)/uint64(a.b.config.Flows))
+	atomic.AddUint64(&a.d.Tables().Control.Now, uint64(a.d.Clock().Ticks(agedTimeout))*uint64(n)/uint64(a.b.config.Flows))
 	return ns, err
 }
 
 // sweep does what the data path does every few seconds in service.
 func (a *agedTable) sweep() {
-	now := a.d.now()
-	a.d.tables.WatchFlows(now, a.d.clock)
-	if now-a.swept >= uint64(a.d.clock.Ticks(reclaimEvery)) {
+	now := a.d.Now()
+	a.d.Tables().WatchFlows(now, a.d.Clock())
+	if now-a.swept >= uint64(a.d.Clock().Ticks(maps.ReclaimEvery)) {
 		a.swept = now
-		a.d.tables.Reclaim(now)
+		a.d.Tables().Reclaim(now)
 	}
 }

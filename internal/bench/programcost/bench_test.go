@@ -1,4 +1,4 @@
-package ebpf
+package programcost
 
 import (
 	"strings"
@@ -19,7 +19,7 @@ func TestRootBenchGoesTheRoadsItNames(t *testing.T) {
 		hook   attach.Hook
 		reason string
 	}{{"l2dsr new flow", attach.HookXDP, "maglev"}, {"cid", attach.HookTCX, "cid"}} {
-		results, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 12, Hooks: []attach.Hook{c.hook}, Only: c.only, Flows: 1 << 17})
+		results, err := Run(t.Context(), Config{Rounds: 1, Packets: 1 << 12, Hooks: []attach.Hook{c.hook}, Only: c.only, Flows: 1 << 17})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestRootBenchGoesTheRoadsItNames(t *testing.T) {
 func TestRootBenchOfASmallTable(t *testing.T) {
 	t.Parallel()
 	netlabtest.Root(t)
-	_, err := Bench(t.Context(), BenchConfig{Rounds: 1, Packets: 1 << 10, Hooks: []attach.Hook{attach.HookXDP}, Only: "nat hit", Flows: 1 << 10})
+	_, err := Run(t.Context(), Config{Rounds: 1, Packets: 1 << 10, Hooks: []attach.Hook{attach.HookXDP}, Only: "nat hit", Flows: 1 << 10})
 	if err == nil || !strings.Contains(err.Error(), "need a table of more than 1024 flows") {
 		t.Errorf("%v", err)
 	}
