@@ -58,10 +58,11 @@ func mayImport() map[string]may {
 		// 5
 		"datapath/ebpf/attach":    {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/bpf":       {others: "github.com/cilium/ebpf"},
-		"datapath/ebpf":           {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/maps datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf":           {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/maps datapath/ebpf/nexthop datapath/ebpf/pins", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/generator": {ours: "steering/lb steering/cid datapath/ebpf/attach datapath/ebpf/bpf", others: "github.com/cilium/ebpf"},
 		"datapath/ebpf/maps":      {ours: "steering/lb steering/flow datapath/ebpf/bpf datapath/ebpf/nexthop", others: "github.com/cilium/ebpf"},
 		"datapath/ebpf/decap":     {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf/pins":      {ours: "steering/lb datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/maps", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop":   {others: "github.com/vishvananda/"},
 		"datapath/doctor":         {ours: "steering/lb datapath/nfqueue/rules", others: "github.com/vishvananda/"},
 		"datapath/fastpath":       {ours: "datapath/ebpf datapath/ebpf/attach datapath/nfqueue steering/cid steering/lb"},

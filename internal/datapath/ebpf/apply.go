@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -49,7 +50,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	c := &change{d: d, t: d.tables, st: &d.state, next: s, byName: map[string]*maps.Service{}}
 	err := c.prepare()
 	if err == nil {
-		err = d.keeper.write(c.half, textOf(c.byName))
+		err = d.store.Write(c.half, pins.GenerationOf(c.byName))
 	}
 	if err != nil {
 		c.undo()
@@ -58,7 +59,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	c.commit()
 	d.snapshot = s
 	d.watchHops()
-	d.releaseNeighbours()
+	d.store.ReleaseNeighbours(d.links, d.hops.Uses)
 	if d.inPlace {
 		return nil
 	}

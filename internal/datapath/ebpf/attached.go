@@ -24,7 +24,7 @@ func (d *Datapath) attach() error {
 		l, how, err := d.attachOne(a)
 		if err != nil {
 			for _, pin := range made {
-				err = errors.Join(err, d.pins.detach(pin))
+				err = errors.Join(err, d.pins.Detach(pin))
 			}
 			return err
 		}
@@ -38,10 +38,10 @@ func (d *Datapath) attach() error {
 		}
 	}
 	if d.pins != nil {
-		for _, pin := range names(d.pins.links()) {
+		for _, pin := range d.pins.Links() {
 			if !wanted[pin] {
 				d.log.Info("detached: no longer asked for", "link", pin)
-				if err := d.pins.detach(pin); err != nil {
+				if err := d.pins.Detach(pin); err != nil {
 					return err
 				}
 			}
@@ -49,7 +49,7 @@ func (d *Datapath) attach() error {
 	}
 	d.inPlace = true
 	if !d.config.NoPeers {
-		for _, warning := range attach.WakePeers(d.attached, d.keeper.offloaded) {
+		for _, warning := range attach.WakePeers(d.attached, d.store.NoteOffload) {
 			d.log.Warn(warning)
 		}
 	}
@@ -72,13 +72,13 @@ func (d *Datapath) program(hook attach.Hook) *ebpf.Program {
 func (d *Datapath) attachOne(a *attach.Interface) (l link.Link, how string, err error) {
 	p := d.program(a.Hook)
 	if d.pins != nil {
-		l, err := a.TakeOver(d.pins.linkAt(a.PinName()), p)
+		l, err := a.TakeOver(d.pins.LinkAt(a.PinName()), p)
 		if err == nil {
 			return l, "program replaced", nil
 		}
 		if !errors.Is(err, os.ErrNotExist) {
 			d.log.Warn("attached anew", "interface", a.Name, "because", err.Error())
-			if err := d.pins.detach(a.PinName()); err != nil {
+			if err := d.pins.Detach(a.PinName()); err != nil {
 				return nil, "", err
 			}
 		}
@@ -87,7 +87,7 @@ func (d *Datapath) attachOne(a *attach.Interface) (l link.Link, how string, err 
 		return nil, "", err
 	}
 	if d.pins != nil {
-		if err := l.Pin(d.pins.linkAt(a.PinName())); err != nil {
+		if err := l.Pin(d.pins.LinkAt(a.PinName())); err != nil {
 			l.Close()
 			return nil, "", fmt.Errorf("pin the link to %s: %w", a.Name, err)
 		}
@@ -136,7 +136,7 @@ func (d *Datapath) attachAgain(a *attach.Interface, l netlink.Link) error {
 	d.closing = append(d.closing, made.Close)
 	d.log.Info("attached again", "interface", a.Name, "hook", a.Hook.String())
 	if !d.config.NoPeers {
-		for _, warning := range attach.WakePeers([]attach.Interface{*a}, d.keeper.offloaded) {
+		for _, warning := range attach.WakePeers([]attach.Interface{*a}, d.store.NoteOffload) {
 			d.log.Warn(warning)
 		}
 	}

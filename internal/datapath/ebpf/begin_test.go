@@ -9,6 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -51,7 +52,7 @@ func TestRootKilledInFirstApply(t *testing.T) {
 		t.Error("took over tables that were never finished")
 	}
 	b.d.Close()
-	stopped, err := Stop(t.Context(), path, b.d.log)
+	stopped, err := pins.Stop(t.Context(), path, b.d.log)
 	if err != nil || stopped == nil || len(stopped.Links) != 1 {
 		t.Errorf("stop: %+v, %v", stopped, err)
 	}

@@ -61,10 +61,10 @@ func (d *Datapath) foldService(number uint16) {
 			continue
 		}
 		gone := d.goneReason(i)
-		d.keeper.goneReason.Put(uint32(i), Count{gone.Packets + c.Packets, gone.Bytes + c.Bytes})
+		d.store.GoneReasons.Put(uint32(i), Count{gone.Packets + c.Packets, gone.Bytes + c.Bytes})
 	}
 	d.tables.ClearService(number)
-	d.keeper.gone.Put(uint32(number), BackendCounts{})
+	d.store.Gone.Put(uint32(number), BackendCounts{})
 }
 
 // foldBackend adds the counts of a backend that goes to those that its service
@@ -72,17 +72,17 @@ func (d *Datapath) foldService(number uint16) {
 func (d *Datapath) foldBackend(slot, service uint16) {
 	gone := d.goneBackends(service)
 	gone.add(d.readBackend(slot))
-	d.keeper.gone.Put(uint32(service), gone)
+	d.store.Gone.Put(uint32(service), gone)
 	d.tables.ClearBackend(slot)
 }
 
 func (d *Datapath) goneReason(reason int) (c Count) {
-	d.keeper.goneReason.Lookup(uint32(reason), &c)
+	d.store.GoneReasons.Lookup(uint32(reason), &c)
 	return c
 }
 
 func (d *Datapath) goneBackends(service uint16) (c BackendCounts) {
-	d.keeper.gone.Lookup(uint32(service), &c)
+	d.store.Gone.Lookup(uint32(service), &c)
 	return c
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -61,10 +62,10 @@ type Datapath struct {
 	attached  []attach.Interface
 	hops      *nexthop.Table
 	links     *netlink.Handle
-	pins      *pins   // nil: nothing outlives this process
-	keeper    *keeper // from the first Apply on
-	restored  bool    // tables were found in the pins
-	inPlace   bool    // every program is attached
+	pins      *pins.Dir   // nil: nothing outlives this process
+	store     *pins.Store // from the first Apply on
+	restored  bool        // tables were found in the pins
+	inPlace   bool        // every program is attached
 	namespace netns.NsHandle
 	inherited bool        // programs were at work in the pins before this start
 	holds     atomic.Bool // Run is ready to take early fragments
@@ -135,7 +136,7 @@ func (d *Datapath) open() (err error) {
 	if err = d.openPins(); err != nil {
 		return err
 	}
-	if d.attached, err = attach.Plan(d.config.Interfaces, d.config.Hook, d.pins.programs()); err != nil {
+	if d.attached, err = attach.Plan(d.config.Interfaces, d.config.Hook, d.pins.Programs()); err != nil {
 		return err
 	}
 	if d.hops, err = nexthop.Open(d.log); err != nil {
@@ -220,11 +221,11 @@ func (d *Datapath) Abandon() error {
 	}
 	d.mu.Lock()
 	var errs []error
-	for _, pin := range names(d.pins.links()) {
-		errs = append(errs, d.pins.detach(pin))
+	for _, pin := range d.pins.Links() {
+		errs = append(errs, d.pins.Detach(pin))
 	}
-	if d.keeper != nil {
-		d.keeper.undo(&Stopped{}, d.log)
+	if d.store != nil {
+		d.store.Undo(&pins.Stopped{}, d.log)
 	}
 	d.inPlace = false
 	d.mu.Unlock()
@@ -248,7 +249,7 @@ func (d *Datapath) Close() error {
 	if d.tables != nil {
 		d.tables.Close()
 	}
-	d.keeper.close()
+	d.store.Close()
 	d.hops.Close()
 	d.links.Close()
 	errs = append(errs, d.closePins())

@@ -37,7 +37,7 @@ func (d *Datapath) watchHops() {
 			}
 		}
 	}
-	d.hops.OnManage(d.keeper.managed)
+	d.hops.OnManage(d.store.NoteManaged)
 	d.hops.OnChange(func() { atomic.AddUint32(&d.tables.Control.Routes, 1) })
 	d.hops.Watch(watches)
 }

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -215,11 +214,11 @@ func (p *pinned) open(spec string) *Datapath {
 	return d
 }
 
-func (p *pinned) stop() *Stopped {
+func (p *pinned) stop() *pins.Stopped {
 	p.t.Helper()
-	var s *Stopped
+	var s *pins.Stopped
 	ebpftest.Do(p.t, p.host, func() (err error) {
-		s, err = Stop(p.t.Context(), p.config.PinPath, slog.New(slog.DiscardHandler))
+		s, err = pins.Stop(p.t.Context(), p.config.PinPath, slog.New(slog.DiscardHandler))
 		return err
 	})
 	return s
@@ -309,7 +308,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 
 	// Tables of another build are replaced; programs stay attached throughout.
 	links := p.links()
-	f := d.fixtureOf(t, p.config.PinPath, func(f *fixture) { f.ABI = "another" })
+	f := d.fixtureOf(t, p.config.PinPath, func(f *pins.Fixture) { f.ABI = "another" })
 	d = p.open(specBefore)
 	if d.restored || f.ABI != "another" || !slices.Equal(links, p.links()) {
 		t.Errorf("tables of another build: restored %t, links %v then %v", d.restored, links, p.links())
@@ -321,23 +320,23 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 }
 
 // fixtureOf changes what the pins say of their tables.
-func (*Datapath) fixtureOf(t *testing.T, path string, change func(*fixture)) (f fixture) {
+func (*Datapath) fixtureOf(t *testing.T, path string, change func(*pins.Fixture)) (f pins.Fixture) {
 	t.Helper()
-	pins, err := findPins(path)
+	dir, err := pins.FindDir(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pins.release()
-	k, err := loadKeeper(pins, nil)
+	defer dir.Release()
+	k, err := pins.LoadStore(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.close()
-	if err := k.read(textFixture, &f); err != nil {
+	defer k.Close()
+	if err := k.Read(pins.FixtureText, &f); err != nil {
 		t.Fatal(err)
 	}
 	change(&f)
-	if err := k.write(textFixture, f); err != nil {
+	if err := k.Write(pins.FixtureText, f); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -345,7 +344,7 @@ func (*Datapath) fixtureOf(t *testing.T, path string, change func(*fixture)) (f 
 
 // links are the ids of the pinned links.
 func (p *pinned) links() (ids []link.ID) {
-	for _, pin := range names(filepath.Join(p.config.PinPath, "links")) {
+	for _, pin := range (&pins.Dir{Path: p.config.PinPath}).Links() {
 		l, err := link.LoadPinnedLink(filepath.Join(p.config.PinPath, "links", pin), nil)
 		if err != nil {
 			p.t.Fatal(err)
@@ -369,7 +368,7 @@ func TestRootStopLeavesNothing(t *testing.T) {
 			p := newPinned(t, "ebstop"+hook.String(), hook)
 			d := p.open(specBefore)
 			var programs []ebpf.ProgramID
-			for id := range d.pins.programs() {
+			for id := range d.pins.Programs() {
 				programs = append(programs, id)
 			}
 			var mapIDs []ebpf.MapID
@@ -488,8 +487,8 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 		})
 		return ids
 	}
-	if ids := order(); len(ids) != 2 || !first.pins.programs()[ids[0]] || !second.pins.programs()[ids[1]] {
-		t.Errorf("order %v, first %v, second %v", ids, first.pins.programs(), second.pins.programs())
+	if ids := order(); len(ids) != 2 || !first.pins.Programs()[ids[0]] || !second.pins.Programs()[ids[1]] {
+		t.Errorf("order %v, first %v, second %v", ids, first.pins.Programs(), second.pins.Programs())
 	}
 	second.Close()
 	other.stop()
@@ -526,73 +525,5 @@ func TestRootInterfaceMadeAnew(t *testing.T) {
 	ip("link", "add", "veth2", "type", "veth", "peer", "name", "other2")
 	if r := follow(); r.Gone || p.attached() != 3 {
 		t.Errorf("an interface made anew: %+v, %d attached", r, p.attached())
-	}
-}
-
-// Both hooks' objects must have the same maps, for they share them.
-func TestObjectsAgree(t *testing.T) {
-	a, err := bpf.LoadXDP()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := bpf.LoadTCX()
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := abi(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if y, err := abi(b); err != nil || x != y {
-		t.Errorf("%s and %s, %v", x, y, err)
-	}
-	delete(b.Maps, bpf.MapVips)
-	if y, _ := abi(b); x == y {
-		t.Error("the layout does not depend on the maps")
-	}
-	if a, b := attach.PinName(attach.HookXDP, "eth0.100"), attach.PinName(attach.HookXDP, "eth0%2e100"); a == b || strings.Contains(a, ".") {
-		t.Errorf("pins of two interfaces: %s, %s", a, b)
-	}
-}
-
-// The journal survives texts of any length, and says when it is damaged.
-func TestRootJournal(t *testing.T) {
-	t.Parallel()
-	netlabtest.Root(t)
-	k, err := newKeeper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.close()
-	var got generationText
-	if err := k.read(0, &got); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("before the first: %v", err)
-	}
-	for _, n := range []int{0, 1, 500, 3} {
-		want := generationText{Services: []serviceText{}}
-		for i := range n {
-			want.Services = append(want.Services, serviceText{Name: fmt.Sprint("service ", i), Number: uint16(i), Backends: []backendText{
-				{Name: "a", Slot: uint16(i), Address4: netip.MustParseAddr("10.0.0.1")},
-				{Name: "b", Slot: 9, Address6: netip.MustParseAddr("2001:db8::1"), Port: 80},
-			}})
-		}
-		if err := k.write(0, want); err != nil {
-			t.Fatal(err)
-		}
-		got = generationText{}
-		if err := k.read(0, &got); err != nil || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%d services: %v, %d came back", n, err, len(got.Services))
-		}
-	}
-	var c chunk
-	if err := k.journal.Lookup(chunkKey{0, 0}, &c); err != nil {
-		t.Fatal(err)
-	}
-	c.Data[10] ^= 1
-	if err := k.journal.Put(chunkKey{0, 0}, &c); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.read(0, &got); err == nil {
-		t.Error("a damaged journal was read")
 	}
 }

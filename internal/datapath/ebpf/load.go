@@ -27,7 +27,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 	}
 	hash := maps.RandomWords()
 	if old != nil {
-		limits, hash = old.fixture.Limits, old.fixture.Hash
+		limits, hash = old.Fixture.Limits, old.Fixture.Hash
 	}
 	s := maps.SizesFor(limits)
 	if d.config.manual {
@@ -54,8 +54,8 @@ func (d *Datapath) load(limits lb.Limits) error {
 	hooks := d.hooks()
 	var shared map[string]*ebpf.Map
 	if old != nil {
-		defer old.close() // the collections have their own handles
-		shared = old.maps
+		defer old.Close() // the collections have their own handles
+		shared = old.Maps
 	}
 	hold := p.Hold > 0 && !d.config.manual
 	for _, hook := range hooks {

@@ -53,7 +53,7 @@ func (d *Datapath) Report() Report {
 	defer d.mu.Unlock()
 	r := Report{TookOver: d.restored, Interfaces: []attach.InterfaceReport{}, Tables: []TableReport{}, NextHops: []HopReport{}, Flows: map[string]map[string]int{}}
 	if d.pins != nil {
-		r.Pins = d.pins.path
+		r.Pins = d.pins.Path
 	}
 	for i := range d.attached {
 		r.Interfaces = append(r.Interfaces, d.attached[i].Report())

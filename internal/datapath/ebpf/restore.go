@@ -1,195 +1,21 @@
 package ebpf
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	stdmaps "maps"
-	"os"
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// meaning changes when the same bytes in the maps come to mean something else.
-const meaning = 4
-
-// abi is a hash of everything in which two builds must agree to share tables:
-// kinds, sizes and layouts of the maps.
-func abi(spec *ebpf.CollectionSpec) (string, error) {
-	h := sha256.New()
-	fmt.Fprintf(h, "meaning %d\n", meaning)
-	for _, name := range slices.Sorted(stdmaps.Keys(spec.Maps)) {
-		m := spec.Maps[name]
-		if strings.HasPrefix(name, ".") {
-			continue
-		}
-		fmt.Fprintf(h, "%s %s %d %d %d %d\n", name, m.Type, m.KeySize, m.ValueSize, m.MaxEntries, m.Flags)
-		for _, t := range []btf.Type{m.Key, m.Value} {
-			writeType(h, t, 0)
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)[:12]), nil
-}
-
-// writeType writes a type's layout with the names of its fields.
-func writeType(w io.Writer, t btf.Type, depth int) {
-	if t == nil || depth > 8 {
-		return
-	}
-	t = btf.UnderlyingType(t)
-	switch t := t.(type) {
-	case *btf.Struct:
-		for _, m := range t.Members {
-			fmt.Fprintf(w, "%d:%s ", m.Offset, m.Name)
-			writeType(w, m.Type, depth+1)
-		}
-	case *btf.Union:
-		for _, m := range t.Members {
-			fmt.Fprintf(w, "|%s ", m.Name)
-			writeType(w, m.Type, depth+1)
-		}
-	case *btf.Array:
-		fmt.Fprintf(w, "[%d]", t.Nelems)
-		writeType(w, t.Type, depth+1)
-	default:
-		size, _ := btf.Sizeof(t)
-		fmt.Fprintf(w, "%d\n", size)
-	}
-}
-
-// kept are maps found in pins, of a data path like this one.
-type kept struct {
-	maps    map[string]*ebpf.Map
-	keeper  *keeper
-	fixture fixture
-}
-
-func (k *kept) close() {
-	for _, m := range k.maps {
-		m.Close()
-	}
-	k.keeper.close()
-}
-
-// errUnlike says why what is pinned cannot be taken over.
-type errUnlike struct{ why string }
-
-func (e errUnlike) Error() string { return e.why }
-
-// find looks for tables in the pins. Nil without an error: there are none. An
-// errUnlike: there are, but of no use.
-func (p *pins) find(spec *ebpf.CollectionSpec, namesOf []string) (k *kept, err error) {
-	if len(names(p.maps())) == 0 {
-		return nil, nil
-	}
-	k = &kept{maps: map[string]*ebpf.Map{}}
-	defer func() {
-		if err != nil {
-			k.close()
-			k = nil
-		}
-	}()
-	if k.keeper, err = loadKeeper(p, nil); err != nil {
-		return k, errUnlike{err.Error()}
-	}
-	if err := k.keeper.read(textFixture, &k.fixture); errors.Is(err, os.ErrNotExist) {
-		return k, errUnlike{"they were never finished"}
-	} else if err != nil {
-		return k, errUnlike{err.Error()}
-	}
-	maps.SizesFor(k.fixture.Limits).Adapt(spec)
-	if own, err := abi(spec); err != nil {
-		return k, err
-	} else if own != k.fixture.ABI {
-		return k, errUnlike{fmt.Sprintf("another build of weir made them (layout %s, this one has %s)", k.fixture.ABI, own)}
-	}
-	for _, name := range namesOf {
-		m, err := ebpf.LoadPinnedMap(p.mapAt(name), nil)
-		if err != nil {
-			return k, errUnlike{fmt.Sprintf("map %s: %v", name, err)}
-		}
-		k.maps[name] = m
-	}
-	var control bpf.Control
-	if err := k.maps[bpf.MapControls].Lookup(uint32(0), &control); err != nil {
-		return k, fmt.Errorf("map %s: %w", bpf.MapControls, err)
-	}
-	// Killed in its first Apply, a process leaves tables that no generation is in.
-	if err := k.keeper.read(control.Active&1, new(generationText)); errors.Is(err, os.ErrNotExist) {
-		return k, errUnlike{"they were never finished"}
-	}
-	return k, nil
-}
-
-// pinAll pins the tables of a new data path. The fixture comes last: without it
-// a later start does not use what is there.
-func (p *pins) pinAll(all map[string]*ebpf.Map, k *keeper, f fixture) error {
-	if err := p.dropMaps(); err != nil {
-		return fmt.Errorf("clear pins: %w", err)
-	}
-	for name, m := range all {
-		if strings.HasPrefix(name, ".") {
-			continue
-		}
-		if err := m.Pin(p.mapAt(name)); err != nil {
-			return fmt.Errorf("pin map %s: %w", name, err)
-		}
-	}
-	if err := k.pin(p); err != nil {
-		return err
-	}
-	return k.write(textFixture, f)
-}
-
-// text is what the journal keeps of a generation.
-func textOf(services map[string]*maps.Service) generationText {
-	var t generationText
-	for _, name := range slices.Sorted(stdmaps.Keys(services)) {
-		a := services[name]
-		s := serviceText{
-			Name: name, Number: a.Number, Mode: a.Spec.Mode, Size: len(a.Spec.Maglev),
-			Maglev: [2]int{a.Maglev.Start, a.Maglev.Length},
-		}
-		for _, r := range a.Owners {
-			s.Owners = append(s.Owners, [2]int{r.Start, r.Length})
-		}
-		for i, b := range a.Spec.Backends {
-			s.Backends = append(s.Backends, backendText{
-				Name: b.Name, Slot: a.Slots[i], Mark: b.Mark, Address4: b.Address4, Address6: b.Address6, Port: b.Port,
-			})
-		}
-		t.Services = append(t.Services, s)
-	}
-	return t
-}
-
-// service rebuilds as much of a service as the next change and the counters look at.
-func (s *serviceText) service() *lb.Service {
-	service := &lb.Service{Name: s.Name, Mode: s.Mode}
-	if s.Size > 0 && s.Size <= s.Maglev[1] {
-		service.Maglev = make([]int32, s.Size) // its length counts: the cells hold the rest
-	}
-	for i, b := range s.Backends {
-		service.Backends = append(service.Backends, &lb.Backend{
-			Index: i, Name: b.Name, Mark: b.Mark, Address4: b.Address4, Address6: b.Address6, Port: b.Port, Service: service,
-		})
-	}
-	return service
-}
-
 // restore rebuilds the state from the tables and their journal, and clears away
 // what a process that died in the middle of Apply left half made or half removed.
-func (d *Datapath) restore(text *generationText) error {
+func (d *Datapath) restore(text *pins.Generation) error {
 	st, t := &d.state, d.tables
 	st.active = atomic.LoadUint32(&t.Control.Active) & 1
 	for i := range text.Services {
@@ -206,10 +32,10 @@ func (d *Datapath) restore(text *generationText) error {
 	return nil
 }
 
-func (d *Datapath) restoreService(s *serviceText) error {
+func (d *Datapath) restoreService(s *pins.Service) error {
 	st := &d.state
 	a := &maps.Service{
-		Spec: s.service(), Number: s.Number, Maglev: maps.Range{Start: s.Maglev[0], Length: s.Maglev[1]},
+		Spec: s.Rebuild(), Number: s.Number, Maglev: maps.Range{Start: s.Maglev[0], Length: s.Maglev[1]},
 	}
 	if s.Number == 0 || s.Number >= maps.MaxServices || st.names[s.Number] != "" || !st.services.Restore(s.Name, s.Number) {
 		return fmt.Errorf("journal: service %q has number %d", s.Name, s.Number)

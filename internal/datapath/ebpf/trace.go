@@ -19,6 +19,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -92,7 +93,7 @@ func held(path string) bool {
 		return false
 	}
 	defer dir.Close()
-	return lockHolder(dir) > 0 // a lock of our own, however short, could stop a weir that starts
+	return pins.LockHolder(dir) > 0 // a lock of our own, however short, could stop a weir that starts
 }
 
 // absent is the error for a data path that is not there (yet).
@@ -102,15 +103,15 @@ func (absent) Is(target error) bool { return target == os.ErrNotExist }
 
 // tracer is an open trace.
 type tracer struct {
-	pins    *pins
+	pins    *pins.Dir
 	lock    *os.File
-	keeper  *keeper
+	store   *pins.Store
 	control *bpf.Control
 	filter  *bpf.TraceFilter
 	ring    *ebpf.Map
 	reader  *ringbuf.Reader
 	closing []func()
-	fixture fixture
+	fixture pins.Fixture
 
 	names      map[uint16]string
 	backends   map[uint16]string // by slot
@@ -125,34 +126,29 @@ func openTracer(path string) (t *tracer, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("pin path: %w", err)
 	}
-	t = &tracer{pins: &pins{path: path}, interfaces: map[uint32]string{}}
+	t = &tracer{pins: &pins.Dir{Path: path}, interfaces: map[uint32]string{}}
 	defer func() {
 		if err != nil {
 			t.close()
 		}
 	}()
 	// The folder of maps, not the one above that the running weir locks.
-	t.lock, err = os.Open(t.pins.maps())
+	t.lock, err = os.Open(t.pins.MapsDir())
 	if errors.Is(err, os.ErrNotExist) {
 		return t, absent{fmt.Errorf("no data path is kept at %s; weir lb run --datapath ebpf makes one, --pin-path names another place; a weir with --datapath nfqueue is asked at --admin", path)}
 	} else if err != nil {
 		return t, fmt.Errorf("pin path: %w", err)
 	}
 	if err := unix.Flock(int(t.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return t, fmt.Errorf("one trace at a time: %s has it", holderName(t.lock))
+		return t, fmt.Errorf("one trace at a time: %s has it", pins.HolderName(t.lock))
 	}
-	if t.keeper, err = loadKeeper(t.pins, nil); err != nil {
+	if t.store, err = pins.LoadStore(t.pins, nil); err != nil {
 		return t, fmt.Errorf("pin path %s: %w", path, err)
 	}
-	if err := t.keeper.read(textFixture, &t.fixture); err != nil {
+	if err := t.store.Read(pins.FixtureText, &t.fixture); err != nil {
 		return t, fmt.Errorf("pin path %s: %w", path, err)
 	}
-	spec, err := bpf.LoadXDP()
-	if err != nil {
-		return t, err
-	}
-	maps.SizesFor(t.fixture.Limits).Adapt(spec)
-	if own, err := abi(spec); err != nil || own != t.fixture.ABI {
+	if own, _, err := pins.LayoutOf(t.fixture.Limits); err != nil || own != t.fixture.ABI {
 		return t, errors.Join(err, fmt.Errorf("another build of weir made what is pinned at %s; trace with that one, or restart weir lb run with this one first", path))
 	}
 	return t, t.mapTables()
@@ -163,7 +159,7 @@ func (t *tracer) mapTables() error {
 		bpf.MapControls:     func(b []byte) { t.control = (*bpf.Control)(unsafe.Pointer(&b[0])) },
 		bpf.MapTraceFilters: func(b []byte) { t.filter = (*bpf.TraceFilter)(unsafe.Pointer(&b[0])) },
 	} {
-		m, err := ebpf.LoadPinnedMap(t.pins.mapAt(name), nil)
+		m, err := ebpf.LoadPinnedMap(t.pins.MapAt(name), nil)
 		if err != nil {
 			return fmt.Errorf("open map %s: %w", name, err)
 		}
@@ -176,7 +172,7 @@ func (t *tracer) mapTables() error {
 		to(b)
 	}
 	var err error
-	if t.ring, err = ebpf.LoadPinnedMap(t.pins.mapAt(bpf.MapTraces), nil); err != nil {
+	if t.ring, err = ebpf.LoadPinnedMap(t.pins.MapAt(bpf.MapTraces), nil); err != nil {
 		return fmt.Errorf("open map %s: %w", bpf.MapTraces, err)
 	}
 	if t.reader, err = ringbuf.NewReader(t.ring); err != nil {
@@ -192,7 +188,7 @@ func (t *tracer) close() {
 	if t.ring != nil {
 		t.ring.Close()
 	}
-	t.keeper.close()
+	t.store.Close()
 	for _, f := range t.closing {
 		f()
 	}
@@ -204,8 +200,8 @@ func (t *tracer) close() {
 // learn reads the names of the generation in force.
 func (t *tracer) learn() error {
 	t.generation = atomic.LoadUint32(&t.control.Active) & 1
-	var text generationText
-	if err := t.keeper.read(t.generation, &text); err != nil {
+	var text pins.Generation
+	if err := t.store.Read(t.generation, &text); err != nil {
 		return fmt.Errorf("names: %w", err)
 	}
 	t.names, t.backends, t.numbers = map[uint16]string{}, map[uint16]string{}, map[string]uint16{}

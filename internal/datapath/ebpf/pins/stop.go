@@ -1,4 +1,4 @@
-package ebpf
+package pins
 
 import (
 	"context"
@@ -27,14 +27,14 @@ type Stopped struct {
 	Offloads   int      `json:"offloads"`   // interfaces whose GRO is off again
 }
 
-// stopPatience is how long a running weir gets to end.
-const stopPatience = 15 * time.Second
+// stopTimeout is how long a running weir gets to end.
+const stopTimeout = 15 * time.Second
 
 // Stop ends the data path of a pin path and removes all that it made: links,
 // maps, managed neighbours, offload settings. A weir that serves it is asked to
 // end first. Nil without an error: there was nothing.
 func Stop(ctx context.Context, path string, log *slog.Logger) (*Stopped, error) {
-	p, err := findPins(path)
+	p, err := FindDir(path)
 	ended := 0
 	if errors.Is(err, ErrInUse) {
 		if p, ended, err = endHolder(ctx, path); err != nil {
@@ -44,44 +44,44 @@ func Stop(ctx context.Context, path string, log *slog.Logger) (*Stopped, error) 
 	if err != nil || p == nil {
 		return nil, err
 	}
-	defer p.release()
-	s := &Stopped{PinPath: p.path, Ended: ended, Links: []string{}}
-	for _, pin := range names(p.links()) {
-		if err := p.detach(pin); err != nil {
+	defer p.Release()
+	s := &Stopped{PinPath: p.Path, Ended: ended, Links: []string{}}
+	for _, pin := range names(p.linksDir()) {
+		if err := p.Detach(pin); err != nil {
 			return s, err
 		}
 		s.Links = append(s.Links, pin)
 	}
-	if k, err := loadKeeper(p, nil); err == nil {
-		k.undo(s, log)
-		k.close()
+	if k, err := LoadStore(p, nil); err == nil {
+		k.Undo(s, log)
+		k.Close()
 	} else if !errors.Is(err, os.ErrNotExist) {
 		log.Warn("which neighbours and offloads were changed cannot be read; they stay", "error", err)
 	}
-	s.Maps = len(names(p.maps()))
-	return s, p.remove()
+	s.Maps = len(names(p.MapsDir()))
+	return s, p.Remove()
 }
 
 // endHolder asks the process that has the lock to end, and takes the lock.
-func endHolder(ctx context.Context, path string) (*pins, int, error) {
+func endHolder(ctx context.Context, path string) (*Dir, int, error) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, 0, fmt.Errorf("pin path: %w", err)
 	}
 	defer dir.Close()
-	pid := lockHolder(dir)
+	pid := LockHolder(dir)
 	if pid <= 1 || pid == os.Getpid() {
 		return nil, 0, fmt.Errorf("pin path %s is in use by a process that cannot be seen from here; end it first", path)
 	}
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return nil, 0, fmt.Errorf("end %s: %w", holderName(dir), err)
+		return nil, 0, fmt.Errorf("end %s: %w", HolderName(dir), err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopPatience)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		p, err := findPins(path)
+		p, err := FindDir(path)
 		if !errors.Is(err, ErrInUse) {
 			return p, pid, err
 		}
@@ -93,11 +93,11 @@ func endHolder(ctx context.Context, path string) (*pins, int, error) {
 	}
 }
 
-// undo takes back what was changed on the machine.
-func (k *keeper) undo(s *Stopped, log *slog.Logger) {
-	var f fixture
+// Undo takes back what was changed on the machine.
+func (k *Store) Undo(s *Stopped, log *slog.Logger) {
+	var f Fixture
 	home := attach.NamespaceID()
-	if err := k.read(textFixture, &f); err == nil && f.Netns != 0 {
+	if err := k.Read(FixtureText, &f); err == nil && f.Netns != 0 {
 		home = f.Netns
 	}
 	var n neighbour
@@ -157,18 +157,18 @@ func dropManaged(h *netlink.Handle, n neighbour) bool {
 	return false
 }
 
-// releaseNeighbours gives those back that no backend needs any more. The caller holds mu.
-func (d *Datapath) releaseNeighbours() {
+// ReleaseNeighbours gives those back that nobody uses any more.
+func (k *Store) ReleaseNeighbours(links *netlink.Handle, used func(index int, address netip.Addr) bool) {
 	var n neighbour
 	var one uint32
 	var unused []neighbour
-	for it := d.keeper.neighbours.Iterate(); it.Next(&n, &one); {
-		if !d.hops.Uses(int(n.Index), netip.AddrFrom16(n.Address).Unmap()) {
+	for it := k.neighbours.Iterate(); it.Next(&n, &one); {
+		if !used(int(n.Index), netip.AddrFrom16(n.Address).Unmap()) {
 			unused = append(unused, n)
 		}
 	}
 	for _, n := range unused {
-		dropManaged(d.links, n)
-		d.keeper.neighbours.Delete(n)
+		dropManaged(links, n)
+		k.neighbours.Delete(n)
 	}
 }

@@ -1,4 +1,4 @@
-package ebpf
+package pins
 
 import (
 	"bufio"
@@ -16,30 +16,30 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 )
 
-// DefaultPinPath is where `weir lb run` keeps a data path unless told otherwise.
-const DefaultPinPath = "/sys/fs/bpf/weir/lb"
+// DefaultPath is where `weir lb run` keeps a data path unless told otherwise.
+const DefaultPath = "/sys/fs/bpf/weir/lb"
 
 // bpffsRoot is where distributions mount the bpf file system.
 const bpffsRoot = "/sys/fs/bpf"
 
-// pins is a directory of a bpf file system that keeps maps and links alive
+// Dir is a directory of a bpf file system that keeps maps and links alive
 // while no process does:
 //
-//	PATH/maps/NAME            every table, and what weir remembers (keeper)
+//	PATH/maps/NAME            every table, and what weir remembers (Store)
 //	PATH/links/HOOK-INTERFACE every attached program
 //
 // The directory itself is locked by the process that serves it.
-type pins struct {
-	path string
+type Dir struct {
+	Path string
 	lock *os.File
 }
 
 // ErrInUse is wrapped when another process serves a pin path.
 var ErrInUse = errors.New("in use")
 
-// openPins makes the directory, mounts the file system where it is missing at
+// Open makes the directory, mounts the file system where it is missing at
 // its usual place, and locks. The warning, if any, is for the operator.
-func openPins(path string) (p *pins, warning string, err error) {
+func Open(path string) (p *Dir, warning string, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, "", fmt.Errorf("pin path: %w", err)
 	}
@@ -51,47 +51,47 @@ func openPins(path string) (p *pins, warning string, err error) {
 			return nil, "", fmt.Errorf("pin path: %w", err)
 		}
 	}
-	p = &pins{path: path}
-	if err := p.take(); err != nil {
+	p = &Dir{Path: path}
+	if err := p.lockDir(); err != nil {
 		return nil, "", err
 	}
 	return p, warning, nil
 }
 
-// findPins opens and locks a directory that exists; nil when there is none.
-func findPins(path string) (*pins, error) {
+// FindDir opens and locks a directory that exists; nil when there is none.
+func FindDir(path string) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("pin path: %w", err)
 	}
-	p := &pins{path: path}
+	p := &Dir{Path: path}
 	if _, err := os.Stat(filepath.Join(path, "maps")); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("pin path: %w", err)
 	}
-	if err := p.take(); err != nil {
+	if err := p.lockDir(); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *pins) take() error {
-	lock, err := os.Open(p.path)
+func (p *Dir) lockDir() error {
+	lock, err := os.Open(p.Path)
 	if err != nil {
 		return fmt.Errorf("pin path: %w", err)
 	}
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	for end := time.Now().Add(dyingTime); errors.Is(err, unix.EWOULDBLOCK) && dying(lockHolder(lock)) && time.Now().Before(end); {
+	for end := time.Now().Add(dyingTime); errors.Is(err, unix.EWOULDBLOCK) && dying(LockHolder(lock)) && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err != nil {
 		defer lock.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("lock pin path %s: %w", p.path, err)
+			return fmt.Errorf("lock pin path %s: %w", p.Path, err)
 		}
-		return fmt.Errorf("pin path %s is %w: %s serves it; stop that one, or choose another --pin-path", p.path, ErrInUse, holderName(lock))
+		return fmt.Errorf("pin path %s is %w: %s serves it; stop that one, or choose another --pin-path", p.Path, ErrInUse, HolderName(lock))
 	}
 	p.lock = lock
 	return nil
@@ -109,18 +109,18 @@ func dying(pid int) bool {
 	return errors.Is(err, os.ErrNotExist) || err == nil && len(line) == 0
 }
 
-// release gives the lock back; what is pinned stays.
-func (p *pins) release() {
+// Release gives the lock back; what is pinned stays.
+func (p *Dir) Release() {
 	if p != nil && p.lock != nil {
 		p.lock.Close()
 		p.lock = nil
 	}
 }
 
-func (p *pins) maps() string              { return filepath.Join(p.path, "maps") }
-func (p *pins) mapAt(name string) string  { return filepath.Join(p.path, "maps", name) }
-func (p *pins) links() string             { return filepath.Join(p.path, "links") }
-func (p *pins) linkAt(name string) string { return filepath.Join(p.path, "links", name) }
+func (p *Dir) MapsDir() string           { return filepath.Join(p.Path, "maps") }
+func (p *Dir) MapAt(name string) string  { return filepath.Join(p.Path, "maps", name) }
+func (p *Dir) linksDir() string          { return filepath.Join(p.Path, "links") }
+func (p *Dir) LinkAt(name string) string { return filepath.Join(p.Path, "links", name) }
 
 // names lists one of the two folders.
 func names(dir string) []string {
@@ -135,26 +135,29 @@ func names(dir string) []string {
 	return list
 }
 
+// Links lists the pinned links.
+func (p *Dir) Links() []string { return names(p.linksDir()) }
+
 // dropMaps unpins every map. Programs that still run keep theirs.
-func (p *pins) dropMaps() error {
+func (p *Dir) dropMaps() error {
 	var errs []error
-	for _, name := range names(p.maps()) {
-		errs = append(errs, os.Remove(p.mapAt(name)))
+	for _, name := range names(p.MapsDir()) {
+		errs = append(errs, os.Remove(p.MapAt(name)))
 	}
 	return errors.Join(errs...)
 }
 
-// remove takes the directory away, and its parent where that is ours and empty.
-func (p *pins) remove() error {
-	err := errors.Join(p.dropMaps(), os.Remove(p.maps()), os.Remove(p.links()), os.Remove(p.path))
-	if parent := filepath.Dir(p.path); filepath.Base(parent) == "weir" {
+// Remove takes the directory away, and its parent where that is ours and empty.
+func (p *Dir) Remove() error {
+	err := errors.Join(p.dropMaps(), os.Remove(p.MapsDir()), os.Remove(p.linksDir()), os.Remove(p.Path))
+	if parent := filepath.Dir(p.Path); filepath.Base(parent) == "weir" {
 		os.Remove(parent) // fails, rightly, when another instance is there
 	}
 	return err
 }
 
-// lockHolder finds the process that has a directory locked; 0: not to be seen from here.
-func lockHolder(dir *os.File) int {
+// LockHolder finds the process that has a directory locked; 0: not to be seen from here.
+func LockHolder(dir *os.File) int {
 	var st unix.Stat_t
 	if unix.Fstat(int(dir.Fd()), &st) != nil {
 		return 0
@@ -176,8 +179,9 @@ func lockHolder(dir *os.File) int {
 	return 0
 }
 
-func holderName(dir *os.File) string {
-	pid := lockHolder(dir)
+// HolderName is what people call the process that has a directory locked.
+func HolderName(dir *os.File) string {
+	pid := LockHolder(dir)
 	if pid == 0 {
 		return "another process"
 	}
@@ -234,17 +238,17 @@ func privateMounts() bool {
 	return err == nil && own != first
 }
 
-// detach ends one pinned link.
-func (p *pins) detach(name string) error { return attach.Detach(p.linkAt(name)) }
+// Detach ends one pinned link.
+func (p *Dir) Detach(name string) error { return attach.Detach(p.LinkAt(name)) }
 
-// programs are those of every pinned link.
-func (p *pins) programs() map[ebpf.ProgramID]bool {
+// Programs are those of every pinned link.
+func (p *Dir) Programs() map[ebpf.ProgramID]bool {
 	if p == nil {
 		return nil
 	}
 	var paths []string
-	for _, name := range names(p.links()) {
-		paths = append(paths, p.linkAt(name))
+	for _, name := range names(p.linksDir()) {
+		paths = append(paths, p.LinkAt(name))
 	}
 	return attach.Programs(paths)
 }

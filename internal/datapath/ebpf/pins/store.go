@@ -1,4 +1,4 @@
-package ebpf
+package pins
 
 import (
 	"encoding/binary"
@@ -16,23 +16,23 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// keeper is what must outlive the process beside the tables: which name has
+// Store is what must outlive the process beside the tables: which name has
 // which number, and what was changed on the machine. It sits in maps of its
 // own, pinned with the others, so that it lives exactly as long as they do.
 //
 // The journal has one text for each of the two generations. A text is complete
 // before the word control.active names its generation, so whenever the process
 // dies, the active generation has its text.
-type keeper struct {
-	journal    *ebpf.Map // {text, chunk} → chunk of JSON
-	gone       *ebpf.Map // service number → counts of its backends that are gone
-	goneReason *ebpf.Map // reason → counts of services that are gone
-	neighbours *ebpf.Map // neighbours made managed
-	offloads   *ebpf.Map // interfaces whose GRO was turned on
+type Store struct {
+	journal     *ebpf.Map // {text, chunk} → chunk of JSON
+	Gone        *ebpf.Map // service number → counts of its backends that are gone
+	GoneReasons *ebpf.Map // reason → counts of services that are gone
+	neighbours  *ebpf.Map // neighbours made managed
+	offloads    *ebpf.Map // interfaces whose GRO was turned on
 }
 
-// Texts of the journal, beside one for each generation.
-const textFixture = 2
+// FixtureText is the number of the text of the Fixture; 0 and 1 are those of the generations.
+const FixtureText = 2
 
 const chunkBytes = 4096 - 8
 
@@ -45,43 +45,43 @@ type chunk struct {
 
 type chunkKey struct{ Text, Chunk uint32 }
 
-// neighbour is a key of keeper.neighbours.
+// neighbour is a key of Store.neighbours.
 type neighbour struct {
 	Address [16]byte
 	Index   uint32
 }
 
-// offload is a key of keeper.offloads.
+// offload is a key of Store.offloads.
 type offload struct {
 	Netns uint64
 	Index uint32
 	_     uint32
 }
 
-// fixture is what stays as it was when the tables were made.
-type fixture struct {
+// Fixture is what stays as it was when the tables were made.
+type Fixture struct {
 	ABI    string     `json:"abi"`
 	Hash   [20]uint64 `json:"hash"` // of the flow tables
 	Limits lb.Limits  `json:"limits"`
 	Netns  uint64     `json:"netns"`
 }
 
-// generationText is one generation's owners of numbers, slots and cells.
-type generationText struct {
-	Services []serviceText `json:"services"`
+// Generation is one generation's owners of numbers, slots and cells.
+type Generation struct {
+	Services []Service `json:"services"`
 }
 
-type serviceText struct {
-	Name     string        `json:"name"`
-	Number   uint16        `json:"number"`
-	Mode     lb.Mode       `json:"mode"`
-	Size     int           `json:"size"` // of the Maglev table
-	Maglev   [2]int        `json:"maglev"`
-	Owners   [][2]int      `json:"owners"` // by layout
-	Backends []backendText `json:"backends"`
+type Service struct {
+	Name     string    `json:"name"`
+	Number   uint16    `json:"number"`
+	Mode     lb.Mode   `json:"mode"`
+	Size     int       `json:"size"` // of the Maglev table
+	Maglev   [2]int    `json:"maglev"`
+	Owners   [][2]int  `json:"owners"` // by layout
+	Backends []Backend `json:"backends"`
 }
 
-type backendText struct {
+type Backend struct {
 	Name     string     `json:"name"`
 	Slot     uint16     `json:"slot"`
 	Mark     uint32     `json:"mark,omitempty"`
@@ -90,8 +90,8 @@ type backendText struct {
 	Port     uint16     `json:"port,omitempty"`
 }
 
-// keeperSpecs are its maps.
-func keeperSpecs() map[string]*ebpf.MapSpec {
+// storeSpecs are its maps.
+func storeSpecs() map[string]*ebpf.MapSpec {
 	const noPrealloc = 1 // BPF_F_NO_PREALLOC
 	return map[string]*ebpf.MapSpec{
 		"weir_journal":    {Name: "weir_journal", Type: ebpf.Hash, KeySize: 8, ValueSize: 4096, MaxEntries: 1 << 14, Flags: noPrealloc},
@@ -102,21 +102,21 @@ func keeperSpecs() map[string]*ebpf.MapSpec {
 	}
 }
 
-func (k *keeper) places() map[string]**ebpf.Map {
+func (k *Store) fields() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
-		"weir_journal": &k.journal, "weir_gone": &k.gone, "weir_gone_why": &k.goneReason,
+		"weir_journal": &k.journal, "weir_gone": &k.Gone, "weir_gone_why": &k.GoneReasons,
 		"weir_neighbours": &k.neighbours, "weir_offloads": &k.offloads,
 	}
 }
 
-// newKeeper makes the maps.
-func newKeeper() (*keeper, error) {
-	k := &keeper{}
-	specs := keeperSpecs()
-	for name, at := range k.places() {
+// NewStore makes the maps.
+func NewStore() (*Store, error) {
+	k := &Store{}
+	specs := storeSpecs()
+	for name, at := range k.fields() {
 		m, err := ebpf.NewMap(specs[name])
 		if err != nil {
-			k.close()
+			k.Close()
 			return nil, fmt.Errorf("make map %s: %w", name, err)
 		}
 		*at = m
@@ -124,47 +124,47 @@ func newKeeper() (*keeper, error) {
 	return k, nil
 }
 
-// loadKeeper opens the maps from their pins. The error wraps os.ErrNotExist
+// LoadStore opens the maps from their pins. The error wraps os.ErrNotExist
 // where one is missing.
-func loadKeeper(p *pins, options *ebpf.LoadPinOptions) (*keeper, error) {
-	k := &keeper{}
-	specs := keeperSpecs()
-	for name, at := range k.places() {
-		m, err := ebpf.LoadPinnedMap(p.mapAt(name), options)
+func LoadStore(p *Dir, options *ebpf.LoadPinOptions) (*Store, error) {
+	k := &Store{}
+	specs := storeSpecs()
+	for name, at := range k.fields() {
+		m, err := ebpf.LoadPinnedMap(p.MapAt(name), options)
 		if err == nil {
 			*at = m
 			err = specs[name].Compatible(m)
 		}
 		if err != nil {
-			k.close()
+			k.Close()
 			return nil, fmt.Errorf("map %s: %w", name, err)
 		}
 	}
 	return k, nil
 }
 
-func (k *keeper) pin(p *pins) error {
-	for name, at := range k.places() {
-		if err := (*at).Pin(p.mapAt(name)); err != nil {
+func (k *Store) pin(p *Dir) error {
+	for name, at := range k.fields() {
+		if err := (*at).Pin(p.MapAt(name)); err != nil {
 			return fmt.Errorf("pin map %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (k *keeper) close() {
+func (k *Store) Close() {
 	if k == nil {
 		return
 	}
-	for _, at := range k.places() {
+	for _, at := range k.fields() {
 		if *at != nil {
 			(*at).Close()
 		}
 	}
 }
 
-// write replaces one text.
-func (k *keeper) write(text uint32, value any) error {
+// Write replaces one text.
+func (k *Store) Write(text uint32, value any) error {
 	b, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
@@ -188,8 +188,8 @@ func (k *keeper) write(text uint32, value any) error {
 	}
 }
 
-// read returns one text. os.ErrNotExist: never written.
-func (k *keeper) read(text uint32, into any) error {
+// Read returns one text. os.ErrNotExist: never written.
+func (k *Store) Read(text uint32, into any) error {
 	var c chunk
 	if err := k.journal.Lookup(chunkKey{text, 0}, &c); errors.Is(err, ebpf.ErrKeyNotExist) {
 		return os.ErrNotExist
@@ -219,18 +219,18 @@ func (k *keeper) read(text uint32, into any) error {
 	return nil
 }
 
-// managed notes a neighbour before it is made a managed one.
-func (k *keeper) managed(index int, address netip.Addr) error {
+// NoteManaged notes a neighbour before it is made a managed one.
+func (k *Store) NoteManaged(index int, address netip.Addr) error {
 	return k.neighbours.Put(neighbour{address.As16(), uint32(index)}, uint32(1))
 }
 
-// offloaded notes an interface of the calling thread's namespace before its GRO is turned on.
-func (k *keeper) offloaded(index int) error {
+// NoteOffload notes an interface of the calling thread's namespace before its GRO is turned on.
+func (k *Store) NoteOffload(index int) error {
 	return k.offloads.Put(offload{Netns: attach.NamespaceID(), Index: uint32(index)}, uint32(1))
 }
 
-// hand gives the list of what was changed on the machine to another keeper.
-func (k *keeper) hand(to *keeper) {
+// HandTo gives the list of what was changed on the machine to another Store.
+func (k *Store) HandTo(to *Store) {
 	var n neighbour
 	var o offload
 	var one uint32
