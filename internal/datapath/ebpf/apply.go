@@ -2,7 +2,7 @@ package ebpf
 
 import (
 	"fmt"
-	"maps"
+	stdmaps "maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -10,21 +10,24 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // settleTime is how long the first Apply waits for neighbours to answer.
 const settleTime = time.Second
 
-func newState(t *tables) state {
+func newState(t *maps.Tables) state {
 	return state{
-		services: newNumbers[string]("services", 1, maxServices),
-		slots:    newNumbers[identity]("backends", 0, maxSlots),
-		maglev:   newCells(t.maglev),
-		owners:   newCells(t.owners),
-		byName:   map[string]*applied{},
+		services: maps.NewNumbers[string]("services", 1, maps.MaxServices),
+		slots:    maps.NewNumbers[maps.Identity]("backends", 0, maps.MaxSlots),
+		maglev:   maps.NewRanges(t.Maglev),
+		owners:   maps.NewRanges(t.Owners),
+		byName:   map[string]*maps.Service{},
 		inside:   map[netip.Addr]bool{},
-		backends: map[uint16]identity{},
+		backends: map[uint16]maps.Identity{},
 	}
 }
 
@@ -44,10 +47,10 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	} else if d.snapshot != nil && s.Limits != d.snapshot.Limits {
 		d.log.Warn("limits of tables stay those of the start; restart to change them")
 	}
-	c := &change{d: d, t: d.tables, st: &d.state, next: s, byName: map[string]*applied{}}
+	c := &change{d: d, t: d.tables, st: &d.state, next: s, byName: map[string]*maps.Service{}}
 	err := c.prepare()
 	if err == nil {
-		err = d.keeper.write(c.half, textOf(c.byName))
+		err = d.store.Write(c.half, pins.GenerationOf(c.byName))
 	}
 	if err != nil {
 		c.undo()
@@ -56,7 +59,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	c.commit()
 	d.snapshot = s
 	d.watchHops()
-	d.releaseNeighbours()
+	d.store.ReleaseNeighbours(d.links, d.hops.Uses)
 	if d.inPlace {
 		return nil
 	}
@@ -68,11 +71,11 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 // change is one Apply in progress.
 type change struct {
 	d      *Datapath
-	t      *tables
+	t      *maps.Tables
 	st     *state
 	next   *lb.Snapshot
-	byName map[string]*applied
-	vips   *vipTable
+	byName map[string]*maps.Service
+	vips   *maps.VIPs
 	half   uint32
 	undos  []func()
 	snat   []netip.Addr
@@ -97,7 +100,7 @@ func (c *change) prepare() error {
 	}
 	more := c.st.more
 	var err error
-	if c.vips, err = buildVIPs(c.next, func(s *lb.Service) uint16 { return c.byName[s.Name].number }, c.t.sizes.vips, &more); err != nil {
+	if c.vips, err = maps.IndexVIPs(c.next, func(s *lb.Service) uint16 { return c.byName[s.Name].Number }, c.t.Sizes.VIPs, &more); err != nil {
 		return err
 	}
 	c.st.more = more
@@ -105,30 +108,30 @@ func (c *change) prepare() error {
 }
 
 // service makes what a service needs.
-func (c *change) service(service *lb.Service) (*applied, error) {
-	number, fresh, err := c.st.services.take(service.Name)
+func (c *change) service(service *lb.Service) (*maps.Service, error) {
+	number, fresh, err := c.st.services.Take(service.Name)
 	if err != nil {
 		return nil, err
 	}
 	if fresh {
-		c.undos = append(c.undos, func() { c.st.services.give(service.Name) })
-		atomic.StoreUint64(&c.t.rates[number], 0)
-		if err := c.t.put(bpfMapSnatNext, uint32(number), uint32(0)); err != nil {
+		c.undos = append(c.undos, func() { c.st.services.Give(service.Name) })
+		atomic.StoreUint64(&c.t.Rates[number], 0)
+		if err := c.t.Put(bpf.MapSnatNext, uint32(number), uint32(0)); err != nil {
 			return nil, fmt.Errorf("search for source ports: %w", err)
 		}
 	}
-	a := &applied{service: service, number: number}
+	a := &maps.Service{Spec: service, Number: number}
 	for _, b := range service.Backends {
-		id := identityOf(b)
-		slot, fresh, err := c.st.slots.take(id)
+		id := maps.IdentityOf(b)
+		slot, fresh, err := c.st.slots.Take(id)
 		if err != nil {
 			return nil, err
 		}
 		if fresh {
-			c.undos = append(c.undos, func() { c.st.slots.give(id) })
+			c.undos = append(c.undos, func() { c.st.slots.Give(id) })
 			c.writeBackend(slot, b, number)
 		}
-		a.slots = append(a.slots, slot)
+		a.Slots = append(a.Slots, slot)
 	}
 	old := c.st.byName[service.Name]
 	if err := c.maglev(a, old); err != nil {
@@ -143,37 +146,37 @@ func (c *change) service(service *lb.Service) (*applied, error) {
 // writeBackend fills both families' records of a slot; their next hops come later.
 func (c *change) writeBackend(slot uint16, b *lb.Backend, service uint16) {
 	for family := range 2 {
-		r := &c.t.backends[2*int(slot)+family]
+		r := &c.t.Backends[2*int(slot)+family]
 		epoch, hops, cur := r.Epoch, r.Hop, r.Cur
-		*r = backendRecord(b, family == 1)
+		*r = maps.BackendRecord(b, family == 1)
 		r.Service, r.Epoch = service, epoch
 		if b.Service.Mode == lb.Mark {
 			continue
 		}
 		r.Hop, r.Cur = hops, cur
-		r.Hop[r.Cur&1].State = hopNone
+		r.Hop[r.Cur&1].State = maps.HopUnknown
 	}
 }
 
 // maglev writes the service's table, unless it has the same one already.
-func (c *change) maglev(a, old *applied) error {
-	if len(a.service.Maglev) == 0 {
+func (c *change) maglev(a, old *maps.Service) error {
+	if len(a.Spec.Maglev) == 0 {
 		return nil
 	}
-	table := make([]uint16, len(a.service.Maglev))
-	for i, backend := range a.service.Maglev {
-		table[i] = a.slots[backend]
+	table := make([]uint16, len(a.Spec.Maglev))
+	for i, backend := range a.Spec.Maglev {
+		table[i] = a.Slots[backend]
 	}
-	if old != nil && len(old.service.Maglev) == len(table) && slices.Equal(c.st.maglev.of(old.maglev)[:len(table)], table) {
-		a.maglev = old.maglev
+	if old != nil && len(old.Spec.Maglev) == len(table) && slices.Equal(c.st.maglev.Of(old.Maglev)[:len(table)], table) {
+		a.Maglev = old.Maglev
 		return nil
 	}
 	var err error
-	if a.maglev, err = c.st.maglev.take("Maglev table", len(table)); err != nil {
+	if a.Maglev, err = c.st.maglev.Take("Maglev table", len(table)); err != nil {
 		return err
 	}
-	c.undos = append(c.undos, func() { c.st.maglev.give(a.maglev) })
-	copy(c.st.maglev.of(a.maglev), table)
+	c.undos = append(c.undos, func() { c.st.maglev.Give(a.Maglev) })
+	copy(c.st.maglev.Of(a.Maglev), table)
 	return nil
 }
 
@@ -181,54 +184,54 @@ func (c *change) maglev(a, old *applied) error {
 const maxDense = 1<<16 - 1
 
 // ownersOf writes the tables of owner ids, one for the layouts that have the same.
-func (c *change) ownersOf(a *applied) error {
-	if a.service.CID == nil {
+func (c *change) ownersOf(a *maps.Service) error {
+	if a.Spec.CID == nil {
 		return nil
 	}
-	for layout := range a.service.CID.Layouts {
-		r := run{}
-		if a.service.OwnersLike(layout) == layout {
+	for layout := range a.Spec.CID.Layouts {
+		r := maps.Range{}
+		if a.Spec.OwnersLike(layout) == layout {
 			var err error
 			if r, err = c.ownersIn(a, layout); err != nil {
 				return err
 			}
 		}
-		a.owners = append(a.owners, r)
+		a.Owners = append(a.Owners, r)
 	}
 	return nil
 }
 
 // ownersIn writes the table of one layout. It is never empty, for its start also names it in far_owners.
-func (c *change) ownersIn(a *applied, layout int) (run, error) {
+func (c *change) ownersIn(a *maps.Service, layout int) (maps.Range, error) {
 	top := 0
-	for _, b := range a.service.Backends {
+	for _, b := range a.Spec.Backends {
 		for _, id := range b.Nodes[layout] {
 			if id <= maxDense {
 				top = max(top, int(id))
 			}
 		}
 	}
-	owners, err := c.st.owners.take("owner ids", top+1)
+	owners, err := c.st.owners.Take("owner ids", top+1)
 	if err != nil {
-		return run{}, err
+		return maps.Range{}, err
 	}
-	c.undos = append(c.undos, func() { c.st.owners.give(owners) })
-	table := c.st.owners.of(owners)
+	c.undos = append(c.undos, func() { c.st.owners.Give(owners) })
+	table := c.st.owners.Of(owners)
 	for i := range table {
-		table[i] = noSlot
+		table[i] = maps.NoSlot
 	}
-	for i, b := range a.service.Backends {
+	for i, b := range a.Spec.Backends {
 		for _, id := range b.Nodes[layout] {
 			if id <= maxDense {
-				table[id] = a.slots[i]
+				table[id] = a.Slots[i]
 				continue
 			}
-			key := bpfOwnerKey{Owners: uint32(owners.start), Owner: id}
-			if err := c.t.put(bpfMapFarOwners, key, uint32(a.slots[i])); err != nil {
-				return run{}, fmt.Errorf("owner id %d: %w", id, err)
+			key := bpf.OwnerKey{Owners: uint32(owners.Start), Owner: id}
+			if err := c.t.Put(bpf.MapFarOwners, key, uint32(a.Slots[i])); err != nil {
+				return maps.Range{}, fmt.Errorf("owner id %d: %w", id, err)
 			}
-			a.far = append(a.far, key)
-			c.undos = append(c.undos, func() { c.t.maps[bpfMapFarOwners].Delete(key) })
+			a.LargeOwners = append(a.LargeOwners, key)
+			c.undos = append(c.undos, func() { c.t.Maps[bpf.MapFarOwners].Delete(key) })
 		}
 	}
 	return owners, nil
@@ -240,13 +243,13 @@ func (c *change) snatOf(service *lb.Service) error {
 	if service.SNAT == nil || findRun(c.snat, service.SNAT.Addresses) >= 0 {
 		return nil
 	}
-	m := c.t.maps[bpfMapSnatAddresses]
+	m := c.t.Maps[bpf.MapSnatAddresses]
 	for _, a := range service.SNAT.Addresses {
 		at := uint32(len(c.snat))
 		if at >= m.MaxEntries() {
 			return fmt.Errorf("more than %d SNAT addresses since the start; restart to forget the old ones", m.MaxEntries())
 		}
-		if err := c.t.put(bpfMapSnatAddresses, at, bpfAddr{Word: addressWords(a)}); err != nil {
+		if err := c.t.Put(bpf.MapSnatAddresses, at, bpf.Addr{Word: maps.AddressWords(a)}); err != nil {
 			return fmt.Errorf("SNAT address %s: %w", a, err)
 		}
 		c.snat = append(c.snat, a)
@@ -267,39 +270,43 @@ func findRun(all, part []netip.Addr) int {
 // writeHalf fills the inactive half of services, vips and generations.
 func (c *change) writeHalf() error {
 	for _, a := range c.byName {
-		r := c.record(a)
-		if err := c.t.put(bpfMapServices, c.half*maxServices+uint32(a.number), r); err != nil {
-			return fmt.Errorf("service %q: %w", a.service.Name, err)
+		snat := 0
+		if a.Spec.SNAT != nil {
+			snat = findRun(c.snat, a.Spec.SNAT.Addresses)
+		}
+		r := c.t.ServiceRecord(a, c.d.clock, c.d.source(a.Spec, false), c.d.source(a.Spec, true), snat)
+		if err := c.t.Put(bpf.MapServices, c.half*maps.MaxServices+uint32(a.Number), r); err != nil {
+			return fmt.Errorf("service %q: %w", a.Spec.Name, err)
 		}
 	}
 	old := c.st.halves[c.half]
-	base := c.half * uint32(c.t.sizes.vips)
+	base := c.half * uint32(c.t.Sizes.VIPs)
 	for place := range old.places {
-		if _, ok := c.vips.places[place]; !ok {
-			if err := c.t.put(bpfMapVips, base+place, bpfVip{}); err != nil {
+		if _, ok := c.vips.Records[place]; !ok {
+			if err := c.t.Put(bpf.MapVips, base+place, bpf.Vip{}); err != nil {
 				return fmt.Errorf("clear a VIP: %w", err)
 			}
 			delete(old.places, place)
 		}
 	}
 	// Whatever is written from here on must be known to the next change, should this one fail.
-	places := maps.Clone(c.vips.places)
-	maps.Copy(places, old.places)
+	places := stdmaps.Clone(c.vips.Records)
+	stdmaps.Copy(places, old.places)
 	c.st.halves[c.half].places = places
-	for place, v := range c.vips.places {
-		if err := c.t.put(bpfMapVips, base+place, v); err != nil {
+	for place, v := range c.vips.Records {
+		if err := c.t.Put(bpf.MapVips, base+place, v); err != nil {
 			return fmt.Errorf("VIP: %w", err)
 		}
 	}
-	c.st.halves[c.half] = half{places: c.vips.places, ports: c.vips.ports, ranges: c.vips.ranges}
+	c.st.halves[c.half] = half{places: c.vips.Records, ports: c.vips.Ports, ranges: c.vips.Ranges}
 	c.undos = append(c.undos, func() {
-		deleteAll(c.t.maps[bpfMapVports], c.vips.ports)
-		deleteAll(c.t.maps[bpfMapVranges], c.vips.ranges)
+		deleteAll(c.t.Maps[bpf.MapVports], c.vips.Ports)
+		deleteAll(c.t.Maps[bpf.MapVranges], c.vips.Ranges)
 	})
-	if err := putAll(c.t, bpfMapVports, c.vips.ports); err != nil {
+	if err := putAll(c.t, bpf.MapVports, c.vips.Ports); err != nil {
 		return fmt.Errorf("ports of VIPs: %w", err)
 	}
-	if err := putAll(c.t, bpfMapVranges, c.vips.ranges); err != nil {
+	if err := putAll(c.t, bpf.MapVranges, c.vips.Ranges); err != nil {
 		return fmt.Errorf("port ranges of VIPs: %w", err)
 	}
 	for _, service := range c.next.Services {
@@ -309,11 +316,11 @@ func (c *change) writeHalf() error {
 		for _, b := range service.Backends {
 			for _, a := range []netip.Addr{b.Address4, b.Address6} {
 				if a.IsValid() {
-					c.vips.inside(a)
+					c.vips.AddNATBackend(a)
 					if !c.st.inside[a] {
-						c.undos = append(c.undos, func() { c.t.maps[bpfMapInside].Delete(bpfAddr{Word: addressWords(a)}) })
+						c.undos = append(c.undos, func() { c.t.Maps[bpf.MapInside].Delete(bpf.Addr{Word: maps.AddressWords(a)}) })
 					}
-					if err := c.t.put(bpfMapInside, bpfAddr{Word: addressWords(a)}, uint32(1)); err != nil {
+					if err := c.t.Put(bpf.MapInside, bpf.Addr{Word: maps.AddressWords(a)}, uint32(1)); err != nil {
 						return fmt.Errorf("backend address %s: %w", a, err)
 					}
 				}
@@ -324,19 +331,19 @@ func (c *change) writeHalf() error {
 	if err != nil {
 		return err
 	}
-	g := c.vips.generation
+	g := c.vips.Generation
 	g.Outbound = set
-	a, b := halves(words(c.next.HashKey))
+	a, b := maps.Uint64s(maps.Words(c.next.HashKey))
 	g.Sip = [2]uint64{a, b}
-	if err := c.t.put(bpfMapGenerations, c.half, g); err != nil {
+	if err := c.t.Put(bpf.MapGenerations, c.half, g); err != nil {
 		return fmt.Errorf("generation: %w", err)
 	}
 	return nil
 }
 
-func putAll[K comparable, V any](t *tables, name string, entries map[K]V) error {
+func putAll[K comparable, V any](t *maps.Tables, name string, entries map[K]V) error {
 	for k, v := range entries {
-		if err := t.put(name, k, v); err != nil {
+		if err := t.Put(name, k, v); err != nil {
 			return err
 		}
 	}

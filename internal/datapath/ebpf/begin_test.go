@@ -5,6 +5,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -13,8 +18,8 @@ import (
 // openPinned opens a data path with pins of its own.
 func openPinned(t *testing.T, host *netlab.Host, path string, interfaces ...string) (d *Datapath) {
 	t.Helper()
-	do(t, host, func() (err error) {
-		d, err = Open(Config{Interfaces: interfaces, Hook: HookTCX, PinPath: path})
+	ebpftest.Do(t, host, func() (err error) {
+		d, err = Open(Config{Interfaces: interfaces, Hook: attach.HookTCX, PinPath: path})
 		return err
 	})
 	return d
@@ -35,7 +40,7 @@ func TestRootKilledInFirstApply(t *testing.T) {
 	lab := netlabtest.Up(t, topology)
 	gateway, path := lab.Namespace("gateway"), filepath.Join(bpffs(t), "lb")
 	d := openPinned(t, gateway, path, "veth0")
-	do(t, gateway, func() error {
+	ebpftest.Do(t, gateway, func() error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return d.load(lb.Limits{Flows: 64, Fragments: 64})
@@ -47,7 +52,7 @@ func TestRootKilledInFirstApply(t *testing.T) {
 		t.Error("took over tables that were never finished")
 	}
 	b.d.Close()
-	stopped, err := Stop(t.Context(), path, b.d.log)
+	stopped, err := pins.Stop(t.Context(), path, b.d.log)
 	if err != nil || stopped == nil || len(stopped.Links) != 1 {
 		t.Errorf("stop: %+v, %v", stopped, err)
 	}
@@ -60,8 +65,8 @@ func TestRootKilledInFirstApply(t *testing.T) {
 func TestRootFirstApplyFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	do(t, w.host, func() error {
-		d, err := Open(Config{Hook: HookTCX, detached: true, manual: true})
+	ebpftest.Do(t, w.host, func() error {
+		d, err := Open(Config{Hook: attach.HookTCX, detached: true, manual: true})
 		if err != nil {
 			return err
 		}
@@ -69,7 +74,7 @@ func TestRootFirstApplyFails(t *testing.T) {
 		if err := d.load(lb.Limits{Flows: 64, Fragments: 64}); err != nil {
 			return err
 		}
-		full := newCells(nil)
+		full := maps.NewRanges(nil)
 		free := d.state.maglev
 		d.state.maglev = full
 		snapshot := compile(t, "services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:], d.Caps())
@@ -78,18 +83,18 @@ func TestRootFirstApplyFails(t *testing.T) {
 		}
 		d.state.maglev = free
 		// Room in the map of backends' addresses is given back as well.
-		inside := d.tables.maps[bpfMapInside]
+		inside := d.tables.Maps[bpf.MapInside]
 		broken := *snapshot
 		broken.Generation++
-		c := &change{d: d, t: d.tables, st: &d.state, next: &broken, byName: map[string]*applied{}}
+		c := &change{d: d, t: d.tables, st: &d.state, next: &broken, byName: map[string]*maps.Service{}}
 		if err := c.prepare(); err != nil {
 			return err
 		}
 		c.undo()
-		var a bpfAddr
+		var a bpf.Addr
 		var one uint32
 		if inside.Iterate().Next(&a, &one) {
-			t.Errorf("undone, and %s is still inside", fromWords(a.Word))
+			t.Errorf("undone, and %s is still inside", maps.Address(a.Word))
 		}
 		return d.Apply(snapshot)
 	})

@@ -4,51 +4,53 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // commit switches to the new generation and then removes what only the old one used.
 func (c *change) commit() {
 	old, oldHalf := c.st.byName, c.st.halves[c.st.active]
-	atomic.StoreUint32(&c.t.control.Active, c.t.control.Active+1) // its lowest bit is c.half
+	atomic.StoreUint32(&c.t.Control.Active, c.t.Control.Active+1) // its lowest bit is c.half
 	c.st.active, c.st.byName, c.st.snat = c.half, c.byName, c.snat
-	inUse := map[identity]bool{}
+	inUse := map[maps.Identity]bool{}
 	for _, a := range c.byName {
-		c.st.names[a.number] = a.service.Name
-		for i, b := range a.service.Backends {
-			id := identityOf(b)
+		c.st.names[a.Number] = a.Spec.Name
+		for i, b := range a.Spec.Backends {
+			id := maps.IdentityOf(b)
 			inUse[id] = true
-			c.st.backends[a.slots[i]] = id
+			c.st.backends[a.Slots[i]] = id
 			for family := range 2 {
-				c.updateBackend(a.slots[i], b, a.number, family == 1)
+				c.updateBackend(a.Slots[i], b, a.Number, family == 1)
 			}
 		}
 	}
-	grace()
-	deleteAll(c.t.maps[bpfMapVports], oldHalf.ports)
-	deleteAll(c.t.maps[bpfMapVranges], oldHalf.ranges)
-	deleteAll(c.t.maps[bpfMapOutbounds], oldHalf.starts)
+	maps.Grace()
+	deleteAll(c.t.Maps[bpf.MapVports], oldHalf.ports)
+	deleteAll(c.t.Maps[bpf.MapVranges], oldHalf.ranges)
+	deleteAll(c.t.Maps[bpf.MapOutbounds], oldHalf.starts)
 	c.st.halves[1-c.half].ports, c.st.halves[1-c.half].ranges, c.st.halves[1-c.half].starts = nil, nil, nil
 	for name, a := range old {
 		now := c.byName[name]
-		if now == nil || now.maglev != a.maglev {
-			c.st.maglev.give(a.maglev)
+		if now == nil || now.Maglev != a.Maglev {
+			c.st.maglev.Give(a.Maglev)
 		}
-		for _, r := range a.owners {
-			c.st.owners.give(r)
+		for _, r := range a.Owners {
+			c.st.owners.Give(r)
 		}
-		for _, key := range a.far {
-			c.t.maps[bpfMapFarOwners].Delete(key)
+		for _, key := range a.LargeOwners {
+			c.t.Maps[bpf.MapFarOwners].Delete(key)
 		}
-		for i, b := range a.service.Backends {
-			if id := identityOf(b); !inUse[id] {
-				c.d.foldBackend(a.slots[i], a.number)
-				c.removeBackend(a.slots[i], id)
+		for i, b := range a.Spec.Backends {
+			if id := maps.IdentityOf(b); !inUse[id] {
+				c.d.foldBackend(a.Slots[i], a.Number)
+				c.removeBackend(a.Slots[i], id)
 			}
 		}
 		if now == nil {
-			c.d.foldService(a.number)
-			c.st.services.give(name)
+			c.d.foldService(a.Number)
+			c.st.services.Give(name)
 		}
 	}
 	c.dropInside()
@@ -56,11 +58,11 @@ func (c *change) commit() {
 
 // updateBackend brings the record of a backend that stays up to date.
 func (c *change) updateBackend(slot uint16, b *lb.Backend, service uint16, is6 bool) {
-	r := &c.t.backends[2*int(slot)]
+	r := &c.t.Backends[2*int(slot)]
 	if is6 {
-		r = &c.t.backends[2*int(slot)+1]
+		r = &c.t.Backends[2*int(slot)+1]
 	}
-	want := backendRecord(b, is6)
+	want := maps.BackendRecord(b, is6)
 	r.State, r.Service = want.State, service
 	if r.Addr != want.Addr || r.Family != want.Family {
 		r.Addr, r.Family = want.Addr, want.Family // the mode changed
@@ -68,15 +70,15 @@ func (c *change) updateBackend(slot uint16, b *lb.Backend, service uint16, is6 b
 }
 
 // removeBackend makes every entry of a slot stale.
-func (c *change) removeBackend(slot uint16, id identity) {
+func (c *change) removeBackend(slot uint16, id maps.Identity) {
 	for family := range 2 {
-		r := &c.t.backends[2*int(slot)+family]
+		r := &c.t.Backends[2*int(slot)+family]
 		r.Epoch++ // first: a process that dies in between is not seen to have finished
 		r.State = uint8(lb.Down)
 	}
 	delete(c.st.backends, slot)
-	c.d.forgetSlot(slot)
-	c.st.slots.give(id)
+	c.t.ForgetSlot(slot)
+	c.st.slots.Give(id)
 }
 
 // dropInside forgets addresses that no backend in mode NAT has any more.
@@ -91,7 +93,7 @@ func (c *change) dropInside() {
 	}
 	for a := range c.st.inside {
 		if a.IsValid() && !now[a] {
-			c.t.maps[bpfMapInside].Delete(bpfAddr{Word: addressWords(a)})
+			c.t.Maps[bpf.MapInside].Delete(bpf.Addr{Word: maps.AddressWords(a)})
 		}
 	}
 	c.st.inside = now

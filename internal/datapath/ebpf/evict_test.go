@@ -9,6 +9,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -103,7 +106,7 @@ func TestRootFloodOfFlows(t *testing.T) {
 	}
 }
 
-func flooded(t *testing.T, w *world, hook Hook, kind string, n int) {
+func flooded(t *testing.T, w *world, hook attach.Hook, kind string, n int) {
 	f := &traffic{t: t, w: w, d: w.serving(t, hook, floodSpec)}
 	before := f.d.Counters()
 	udp := func(host int) string { return fmt.Sprintf("udp 10.0.0.%d:5000 > 192.0.2.1:80 01", host) }
@@ -339,7 +342,7 @@ services:
 		f := &traffic{t: t, w: w, d: w.serving(t, hook, fmt.Sprintf(spec, ""))}
 		f.send("udp 10.0.0.1:5000 > 192.0.2.3:80 01", "maglev")
 		f.send("udp 10.0.0.1:5000 > 192.0.2.3:80 01", "conntrack")
-		size := len(f.d.tables.flows) * ways
+		size := len(f.d.tables.Flows) * maps.Ways
 		f.flood(frame, 0, size)
 		if n := opened(f.d); n != uint64(size)+1 {
 			t.Errorf("%d entries of %d in an empty table", n, size)
@@ -366,7 +369,7 @@ services:
 		}
 
 		f = &traffic{t: t, w: w, d: w.serving(t, hook, fmt.Sprintf(spec, "\n  new_flow_rate: 50")), now: time.Hour}
-		f.d.tables.control.Now = uint64((time.Hour + 24*time.Hour) / time.Millisecond)
+		f.d.tables.Control.Now = uint64((time.Hour + 24*time.Hour) / time.Millisecond)
 		before = opened(f.d)
 		f.flood(frame, 1<<20, 1000)
 		f.send("udp 10.0.0.1:5000 > 192.0.2.3:80 01", "maglev")
@@ -411,7 +414,7 @@ services:
 			t.Errorf("%d flows have one of 100 ports, %d were refused", granted, refused)
 		}
 		searched := func() (next uint32) {
-			if err := f.d.tables.maps[bpfMapSnatNext].Lookup(uint32(1), &next); err != nil {
+			if err := f.d.tables.Maps[bpf.MapSnatNext].Lookup(uint32(1), &next); err != nil {
 				t.Fatal(err)
 			}
 			return next
@@ -472,7 +475,7 @@ services:
 				open++
 			}
 		}
-		if n := f.d.tables.fill(f.d.now()).proven; open < connections-overflow || n == open {
+		if n := f.d.tables.Fill(f.d.now()).Proven; open < connections-overflow || n == open {
 			t.Errorf("%s: %d of %d connections are open, %d noted as proven: the test is for those that are not", hook, open, connections, n)
 		}
 		f.now += 4 * time.Second

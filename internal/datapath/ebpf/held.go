@@ -16,6 +16,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netns"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -54,7 +56,7 @@ type waitingDatagram struct {
 type holder struct {
 	program *ebpf.Program
 	hops    *nexthop.Table
-	tables  *tables
+	tables  *maps.Tables
 	limit   int
 	ttl     time.Duration
 	expired time.Time // when expire ran last
@@ -66,7 +68,7 @@ type holder struct {
 	evicted  *atomic.Uint64
 }
 
-func newHolder(t *tables, limits lb.Limits, evicted *atomic.Uint64) *holder {
+func newHolder(t *maps.Tables, limits lb.Limits, evicted *atomic.Uint64) *holder {
 	return &holder{
 		tables: t, limit: limits.HeldFragments, ttl: limits.FragmentTTL, evicted: evicted,
 		waiting: map[datagram]*waitingDatagram{}, byNumber: map[int32]datagram{},
@@ -101,7 +103,7 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 			return fmt.Errorf("enter the network namespace for held fragments: %w", err)
 		}
 	}
-	r, err := ringbuf.NewReader(t.maps[bpfMapEvents])
+	r, err := ringbuf.NewReader(t.Maps[bpf.MapEvents])
 	if err != nil {
 		return fmt.Errorf("read the ring of events: %w", err)
 	}
@@ -145,7 +147,7 @@ func (h *holder) event(b []byte, now time.Time) {
 	case eventHeld:
 		n := int(binary.LittleEndian.Uint32(b[eventCaptured:]))
 		number := binary.LittleEndian.Uint32(b[eventBackend:])
-		if n > len(b)-eventHead-datagramKey || int(number) >= len(h.tables.datagrams) {
+		if n > len(b)-eventHead-datagramKey || int(number) >= len(h.tables.Datagrams) {
 			return
 		}
 		f := heldFrame{
@@ -154,7 +156,7 @@ func (h *holder) event(b []byte, now time.Time) {
 		}
 		// The first one may have come meanwhile, and its event before this one. If not, its event is still to come: the
 		// program writes the entry before it.
-		if h.tables.datagrams[number].Kind < fragmentWaiting {
+		if h.tables.Datagrams[number].Kind < maps.FragmentWaiting {
 			h.inject(f)
 			return
 		}
@@ -191,7 +193,7 @@ func (h *holder) hold(key datagram, number int32, f heldFrame) {
 }
 
 func (h *holder) print(number int32) *uint64 {
-	return &h.tables.fragments[number/ways].Way[number%ways].Print
+	return &h.tables.Fragments[number/maps.Ways].Way[number%maps.Ways].Print
 }
 
 // evict makes a datagram a lost one: later fragments of it are not held any more.
@@ -199,18 +201,18 @@ func (h *holder) evict(key datagram) {
 	w := h.waiting[key]
 	h.evicted.Add(uint64(len(w.frames)))
 	h.forget(key)
-	entry := &h.tables.datagrams[w.number]
+	entry := &h.tables.Datagrams[w.number]
 	// Kind, Reason, Back and Held are one word, so that the program's last change of them is not undone.
 	word := (*uint32)(unsafe.Pointer(&entry.Kind))
 	was := atomic.LoadUint32(word)
-	if was&0xff != fragmentWaiting || atomic.LoadUint64(h.print(w.number)) != w.print {
+	if was&0xff != maps.FragmentWaiting || atomic.LoadUint64(h.print(w.number)) != w.print {
 		return // another datagram's by now
 	}
-	if atomic.CompareAndSwapUint32(word, was, fragmentLost) {
-		atomic.AddUint32(&h.tables.control.Held, -(was >> 24))
-		at := &h.tables.fragments[w.number/ways].Way[w.number%ways].Meta
+	if atomic.CompareAndSwapUint32(word, was, maps.FragmentLost) {
+		atomic.AddUint32(&h.tables.Control.Held, -(was >> 24))
+		at := &h.tables.Fragments[w.number/maps.Ways].Way[w.number%maps.Ways].Meta
 		meta := atomic.LoadUint64(at)
-		atomic.CompareAndSwapUint64(at, meta, meta|rankLost<<rankShift)
+		atomic.CompareAndSwapUint64(at, meta, meta|maps.RankLost<<maps.RankShift)
 	}
 }
 
