@@ -89,6 +89,12 @@ static __always_inline bool opens(__u8 flags)
 	return (flags & (FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST)) == FLAG_SYN;
 }
 
+/* Whether flags are those of the answer to that. */
+static __always_inline bool answers(__u8 flags)
+{
+	return (flags & (FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST)) == (FLAG_SYN | FLAG_ACK);
+}
+
 /* A SYN on an established connection changes nothing: its backend answers it with a
  * challenge (RFC 5961 section 4), and if the client has forgotten the connection it
  * resets it then. */
@@ -168,11 +174,15 @@ static __always_inline bool keeps_proof(__u32 was, __u32 state)
  * replies are seen (mode NAT) the backend's first reply does; of TCP it is noted in
  * both ways (FLOW_PROVEN of a handshake says that the backend answered), and the
  * client's acknowledgement after it proves the flow (touch_write). Elsewhere the
- * client's second packet does, of TCP the one that leaves it established. */
+ * client's second packet does, of TCP the one that leaves it established. A SYN-ACK
+ * on a closed handshake opens it again: a client whose port had another connection
+ * resets that when its late SYN-ACK arrives, and then gets its own. */
 static __always_inline __u32 progress_next(__u32 was, bool nat, __u8 flags, bool from_client)
 {
 	__u32 state = state_next(was & 3, flags, from_client);
 
+	if (was == FLOW_CLOSING && !from_client && answers(flags))
+		return FLOW_OPENING | FLOW_PROVEN;
 	if (!keeps_proof(was & 3, state))
 		return state;
 	if (from_client)
@@ -185,10 +195,10 @@ _Static_assert(!(FLOW_PLAIN & 1) && FLOW_OPENING & 1 && !(FLOW_ESTABLISHED & 1) 
 enum { TOUCH_TRIES = 4 };
 
 /* The backend answers a handshake: notes that in the flow's meta before the answer is
- * forwarded. Whoever ends a flow swaps its meta, so it has seen the note, or the flow has
- * ended before: false, and the answer is dropped. Its client would believe that it has a
- * connection. */
-static __always_inline bool answer_noted(const struct pkt *p)
+ * forwarded; next is that of its reply. Whoever ends a flow swaps its meta, so it has
+ * seen the note, or the flow has ended before: false, and the answer is dropped. Its
+ * client would believe that it has a connection. */
+static __always_inline bool answer_noted(const struct pkt *p, __u64 next)
 {
 	const struct flow_entry *entry = entry_at(p->number);
 	struct way *flow = way_at(&flows, p->number);
@@ -200,9 +210,9 @@ static __always_inline bool answer_noted(const struct pkt *p)
 
 		if (*(volatile __u64 *)&entry->reply != p->print || !alive(meta, p->now))
 			return false;
-		if (way_state(meta) != FLOW_OPENING || way_answered(meta))
+		if (way_answered(meta) || !(way_state(meta) & 1))
 			return true;
-		if (__sync_val_compare_and_swap(&flow->meta, meta, meta | (__u64)FLOW_PROVEN << 24) == meta)
+		if (__sync_val_compare_and_swap(&flow->meta, meta, way_meta(way_expiry(next), way_progress(next), way_number(meta))) == meta)
 			return true;
 	}
 	return false;
@@ -221,7 +231,7 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 
 	if (!p)
 		return 0;
-	if (!from_client && way_state(next) == FLOW_OPENING && !way_answered(seen) && !answer_noted(p)) {
+	if (!from_client && way_state(next) == FLOW_OPENING && !way_answered(seen) && !answer_noted(p, next)) {
 		p->print = PRINT_BUSY; /* no flow has it: rewrite_stands drops the answer */
 		return 0;
 	}
