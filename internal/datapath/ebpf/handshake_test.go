@@ -3,6 +3,8 @@ package ebpf
 import (
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
 
 const handshakeSpec = `
@@ -53,9 +55,9 @@ func TestRootAnswerOfAHandshakeIsNoted(t *testing.T) {
 	for _, hook := range hooks {
 		f := &traffic{t: t, w: w, d: w.serving(t, hook, handshakeSpec)}
 		flow := func() *uint64 {
-			for i := range f.d.tables.flows {
-				for j := range f.d.tables.flows[i].Way {
-					if way := &f.d.tables.flows[i].Way[j]; way.Print > 1 && alive(way.Meta, f.d.now()) {
+			for i := range f.d.tables.Flows {
+				for j := range f.d.tables.Flows[i].Way {
+					if way := &f.d.tables.Flows[i].Way[j]; way.Print > 1 && maps.Alive(way.Meta, f.d.now()) {
 						return &way.Meta
 					}
 				}
@@ -67,7 +69,7 @@ func TestRootAnswerOfAHandshakeIsNoted(t *testing.T) {
 		meta := flow()
 		before := *meta
 		f.send(f.answer(out, "syn,ack"), "reply")
-		if *meta == before || proven(*meta) {
+		if *meta == before || maps.Proven(*meta) {
 			t.Errorf("%s: meta is %x before the SYN-ACK and %x after it", hook, before, *meta)
 		}
 		f.now += time.Minute

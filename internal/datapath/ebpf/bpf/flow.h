@@ -253,6 +253,7 @@ static __always_inline void table_victim(void *table, __u64 print, bool any, con
 #pragma unroll
 	for (int choice = 0; choice < CHOICES; choice++) {
 		__u32 i = bucket_of(print, choice, params.flow_mask);
+		__u64 best = v->age;
 		struct bucket *b;
 
 		if (TWICE(choice, params.flow_mask))
@@ -270,9 +271,9 @@ static __always_inline void table_victim(void *table, __u64 print, bool any, con
 			age = way_expiry(meta) == NEVER ? 0 : way_expiry(meta) + (1ull << 32);
 			age -= proven || !age ? 0 : flow_ttl(service, way_state(meta));
 			age = (__u64)proven << 63 | age << 4 | ((choice * WAYS + w) ^ (print >> 56 & 15));
-			if (age >= v->age)
+			if (age >= best)
 				continue;
-			v->age = age;
+			v->age = best = age;
 			v->print = found;
 			v->meta = meta;
 			v->number = i * WAYS + w;
