@@ -218,6 +218,13 @@ func (g *Gateway) Ready() error {
 	return nil
 }
 
+// Respond returns when every worker has finished an iteration: they serve.
+func (g *Gateway) Respond() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.doLocked(func(*worker) {})
+}
+
 // doLocked runs f in every worker, one after the other, and waits for each. The caller holds g.mu.
 func (g *Gateway) doLocked(f func(*worker)) {
 	for _, w := range g.workers {
