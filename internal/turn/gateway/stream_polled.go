@@ -128,9 +128,9 @@ func (c *polledConn) begin(w *worker) {
 	if c.ended || !c.enterAsGuest() {
 		return
 	}
-	c.token = w.newSlot(slot{stream: c})
+	c.token = w.watched.Add(watched{stream: c})
 	if err := w.poller.AddStream(&c.socket, c.token); err != nil {
-		w.freeSlot(c.token)
+		w.watched.Remove(c.token)
 		c.end(connectionBroken)
 		return
 	}
@@ -245,7 +245,7 @@ func (c *polledConn) unwatch(w *worker) {
 	if c.watched {
 		c.watched = false
 		_ = w.poller.Remove(&c.socket) // the socket is closed or moved next, even after an error
-		w.freeSlot(c.token)
+		w.watched.Remove(c.token)
 	}
 	w.guestEnds.drop(&c.guestEnd)
 	w.writeEnds.drop(&c.writeEnd)
