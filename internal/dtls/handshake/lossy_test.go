@@ -137,7 +137,8 @@ func TestCookies(t *testing.T) {
 				if _, err := record.Next(last, -1, &r); err != nil {
 					t.Fatal(err)
 				}
-				o, out, _ := hs.Hello(netip.MustParseAddrPort(from), &r, nil, now, nil)
+				var out []byte
+				o, _ := hs.Hello(netip.MustParseAddrPort(from), &r, nil, now, func(d []byte) { out = bytes.Clone(d) })
 				return o, out
 			}
 			o, reply := step("192.0.2.1:4711", 30*time.Second)
@@ -183,7 +184,7 @@ func extensionsLength(b []byte) int {
 func TestNothingInCommon(t *testing.T) {
 	c, _ := handshake.NewClient(handshake.ClientConfig{
 		Identity: []byte("cali.1"), Key: []byte(".fornium"),
-		Suites: []record.Suite{record.PSKWithAES128GCMSHA256},
+		Config: handshake.Config{Suites: []record.Suite{record.PSKWithAES128GCMSHA256}},
 	})
 	run(t, c, newServer(t, nil, record.PSKWithAES128CCM8), asIs)
 	if _, err := c.Done(); err == nil || err.Error() != "handshake: the server's alert 40" {
