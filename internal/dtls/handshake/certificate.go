@@ -236,12 +236,15 @@ func (c *Credentials) trust(p *peerCertificate, usage x509.ExtKeyUsage, name str
 	return err
 }
 
-// intermediates returns the certificates behind the first. Each subject may come only once and keys must be of a sensible
-// size: so there is one path at most, and the time to verify it is bounded.
+// intermediates returns the certificates behind the first, without repetitions, which some peers send. Each subject may come
+// only once and keys must be of a sensible size: so there is one path at most, and the time to verify it is bounded.
 func (p *peerCertificate) intermediates() (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	subjects := [][]byte{p.leaf.RawSubject}
-	for _, der := range p.chain[1:] {
+	for i, der := range p.chain[1:] {
+		if slices.ContainsFunc(p.chain[:i+1], func(earlier []byte) bool { return bytes.Equal(earlier, der) }) {
+			continue
+		}
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
 			return nil, err

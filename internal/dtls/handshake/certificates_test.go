@@ -3,108 +3,35 @@ package handshake_test
 import (
 	"bytes"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// authority signs certificates, through an intermediate.
-type authority struct {
-	t     testing.TB
-	roots *x509.CertPool
-	ca    *x509.Certificate
-	key   crypto.Signer
+// issuer issues certificates for a test.
+type issuer struct {
+	*handshaketest.Authority
+	t testing.TB
 }
 
-var serial int64
-
-func newKey(t testing.TB, kind string) crypto.Signer {
-	t.Helper()
-	var key crypto.Signer
-	var err error
-	switch kind {
-	case "P-256":
-		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	case "P-384":
-		key, err = ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	case "P-521":
-		key, err = ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-	default:
-		_, key, err = ed25519.GenerateKey(rand.Reader)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+func newAuthority(t testing.TB, name string) issuer {
+	return issuer{handshaketest.NewAuthority(t, name), t}
 }
 
-func sign(t testing.TB, template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) *x509.Certificate {
-	t.Helper()
-	serial++
-	template.SerialNumber = big.NewInt(serial)
-	if template.NotAfter.IsZero() {
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+func (i issuer) issue(kind, name string, edit func(*x509.Certificate)) *handshake.Certificate {
+	i.t.Helper()
+	return i.Issue(i.t, kind, name, edit).Certificate
 }
 
-func newAuthority(t testing.TB, name string) *authority {
-	t.Helper()
-	rootKey, key := newKey(t, "P-256"), newKey(t, "P-384")
-	template := func(name string) *x509.Certificate {
-		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	}
-	root := template(name + " root")
-	root = sign(t, root, root, rootKey.Public(), rootKey)
-	ca := sign(t, template(name+" ca"), root, key.Public(), rootKey)
-	roots := x509.NewCertPool()
-	roots.AddCert(root)
-	return &authority{t: t, roots: roots, ca: ca, key: key}
-}
-
-// issue makes a certificate for a name; edit may change it.
-func (a *authority) issue(kind, name string, edit func(*x509.Certificate)) *handshake.Certificate {
-	a.t.Helper()
-	key := newKey(a.t, kind)
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, KeyUsage: x509.KeyUsageDigitalSignature}
-	if edit != nil {
-		edit(template)
-	}
-	leaf := sign(a.t, template, a.ca, key.Public(), a.key)
-	c, err := handshake.NewCertificate([][]byte{leaf.Raw, a.ca.Raw}, key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return c
-}
-
-func credentials(c handshake.Credentials) *atomic.Pointer[handshake.Credentials] {
-	p := new(atomic.Pointer[handshake.Credentials])
-	p.Store(&c)
-	return p
-}
+var credentials = handshaketest.Store
 
 func trusted([]byte) bool { return true }
 
@@ -135,13 +62,13 @@ func TestCertificates(t *testing.T) {
 				for _, raw := range []bool{false, true} {
 					for _, auth := range []handshake.ClientAuth{handshake.ClientAuthNone, handshake.ClientAuthWanted, handshake.ClientAuthNeeded} {
 						t.Run(fmt.Sprintf("%s/%s/group-%d/raw-%t/auth-%d", suite, kind, group, raw, auth), func(t *testing.T) {
-							mine := handshake.Credentials{Certificates: []*handshake.Certificate{a.issue(kind, "device", nil)}, Roots: a.roots}
-							theirs := handshake.Credentials{Certificates: []*handshake.Certificate{a.issue(kind, "server.test", nil)}, Roots: a.roots}
+							mine := handshake.Credentials{Certificates: []*handshake.Certificate{a.issue(kind, "device", nil)}, Roots: a.Roots}
+							theirs := handshake.Credentials{Certificates: []*handshake.Certificate{a.issue(kind, "server.test", nil)}, Roots: a.Roots}
 							if raw {
 								mine.Roots, mine.RawKey = nil, trusted
 								theirs.Roots, theirs.RawKey = nil, trusted
-								mine.Certificates[0], _ = handshake.NewCertificate(nil, newKey(t, kind))
-								theirs.Certificates[0], _ = handshake.NewCertificate(nil, newKey(t, kind))
+								mine.Certificates[0] = handshaketest.RawKey(t, kind)
+								theirs.Certificates[0] = handshaketest.RawKey(t, kind)
 							}
 							suites := []record.Suite{suite}
 							c, s, err := shake(t, handshake.ClientConfig{
@@ -187,15 +114,15 @@ func TestRefusedCertificates(t *testing.T) {
 		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 	}
 	device := a.issue("P-256", "device", nil)
-	rawKey, _ := handshake.NewCertificate(nil, newKey(t, "P-256"))
-	good := handshake.Credentials{Certificates: []*handshake.Certificate{a.issue("P-256", "server.test", nil)}, Roots: a.roots}
+	rawKey := handshaketest.RawKey(t, "P-256")
+	good := handshake.Credentials{Certificates: []*handshake.Certificate{a.issue("P-256", "server.test", nil)}, Roots: a.Roots}
 	with := func(edit func(*handshake.Credentials)) handshake.Credentials {
 		c := good
 		edit(&c)
 		return c
 	}
 	own := func(own ...*handshake.Certificate) handshake.Credentials {
-		return handshake.Credentials{Certificates: own, Roots: a.roots}
+		return handshake.Credentials{Certificates: own, Roots: a.Roots}
 	}
 	for _, test := range []struct {
 		name           string
@@ -210,8 +137,8 @@ func TestRefusedCertificates(t *testing.T) {
 		{"client's certificate is for servers", own(a.issue("P-256", "device", func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		})), good, handshake.ClientAuthWanted, 42, ""},
-		{"client has a raw key only", handshake.Credentials{Certificates: []*handshake.Certificate{rawKey}, Roots: a.roots}, good, handshake.ClientAuthNeeded, 40, ""},
-		{"raw key not trusted", handshake.Credentials{Certificates: []*handshake.Certificate{rawKey}, Roots: a.roots}, with(func(c *handshake.Credentials) {
+		{"client has a raw key only", handshake.Credentials{Certificates: []*handshake.Certificate{rawKey}, Roots: a.Roots}, good, handshake.ClientAuthNeeded, 40, ""},
+		{"raw key not trusted", handshake.Credentials{Certificates: []*handshake.Certificate{rawKey}, Roots: a.Roots}, with(func(c *handshake.Credentials) {
 			c.RawKey = func([]byte) bool { return false }
 		}), handshake.ClientAuthNeeded, 42, ""},
 		{"server has no certificate", own(device), with(func(c *handshake.Credentials) { c.Certificates = nil }), 0, 40, ""},
@@ -249,7 +176,7 @@ func TestServerName(t *testing.T) {
 		a.issue("P-256", "one.test", nil), a.issue("P-384", "two.test", nil), a.issue("Ed25519", "three.test", nil),
 	}})}}
 	for _, name := range []string{"one.test", "two.test", "three.test"} {
-		c, _, err := shake(t, handshake.ClientConfig{Config: handshake.Config{Credentials: credentials(handshake.Credentials{Roots: a.roots})}, ServerName: name}, server)
+		c, _, err := shake(t, handshake.ClientConfig{Config: handshake.Config{Credentials: credentials(handshake.Credentials{Roots: a.Roots})}, ServerName: name}, server)
 		if err != nil || c.Result().Identity != "CN="+name {
 			t.Errorf("%s: %v, %s", name, err, c.Result().Identity)
 		}
@@ -269,7 +196,7 @@ func (c *counter) Sign(r io.Reader, d []byte, o crypto.SignerOpts) ([]byte, erro
 
 // No signature is made before the cookie has returned, and one is made for each handshake, however often its hello comes.
 func TestSignaturesCostACookie(t *testing.T) {
-	key := &counter{Signer: newKey(t, "P-256")}
+	key := &counter{Signer: handshaketest.NewKey(t, "P-256")}
 	own, err := handshake.NewCertificate(nil, key)
 	if err != nil {
 		t.Fatal(err)

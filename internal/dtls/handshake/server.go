@@ -292,7 +292,8 @@ func (p *Pending) appendMessage(typ byte, body []byte) {
 	p.transcript.write(m)
 }
 
-// serverHello is our answer to the client's hello.
+// serverHello is our answer to the client's hello. It leaves out the empty server_name extension of RFC 6066 section 3, which
+// tells the client nothing: pion/dtls v3 cannot read it and would never answer.
 func (p *Pending) serverHello(h *hello, c *choice) *hello {
 	answer := &hello{
 		version: version12, random: p.server[:], suite: uint16(p.secrets.suite),
@@ -306,7 +307,6 @@ func (p *Pending) serverHello(h *hello, c *choice) *hello {
 		answer.pointFormats = []byte{0}
 	}
 	if c.certificate != nil {
-		answer.hasServerName = h.hasServerName
 		if h.serverTypes != nil {
 			answer.serverTypes = []byte{c.certType}
 		}
