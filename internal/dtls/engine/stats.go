@@ -22,6 +22,8 @@ type Stats struct {
 	HalfOpenEvicted  uint64 `json:"half_open_evicted"` // handshakes under way that made room for newer ones
 	Replaced         uint64 `json:"replaced"`          // sessions whose address made a new one
 
+	Renegotiations uint64 `json:"renegotiations"` // asked for by clients, and refused
+
 	BadMACs        uint64 `json:"bad_macs"`        // records that failed to open, of sessions and of handshakes
 	ForgedDropped  uint64 `json:"forged_dropped"`  // records not tried, because too many from their source had failed to open
 	ForgersEvicted uint64 `json:"forgers_evicted"` // sources of such records that made room for others
@@ -98,6 +100,7 @@ func (s *Stats) add(o *Stats) {
 	s.HandshakesFailed += o.HandshakesFailed
 	s.HalfOpenEvicted += o.HalfOpenEvicted
 	s.Replaced += o.Replaced
+	s.Renegotiations += o.Renegotiations
 	s.BadMACs += o.BadMACs
 	s.ForgedDropped += o.ForgedDropped
 	s.ForgersEvicted += o.ForgersEvicted

@@ -7,8 +7,8 @@ import (
 // DefaultMTU is the maximum length in bytes of the datagrams of a flight. It passes every path of IPv6, tunnels included.
 const DefaultMTU = 1200
 
-// minMTU leaves room for a useful part of a message.
-const minMTU = 64
+// minMTU leaves room for what a cookie covers in the first fragment of a hello.
+const minMTU = 128
 
 // flight is what one side sends until the other side answers: messages in epoch 0, and behind them ChangeCipherSpec and
 // Finished, if it ends with them. It is sent again as often as needed, each time with fresh record sequence numbers.

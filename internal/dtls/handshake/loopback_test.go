@@ -58,8 +58,14 @@ func (s *server) datagram(d []byte, now time.Duration) (replies [][]byte) {
 			var o handshake.Outcome
 			var p *handshake.Pending
 			o, p = s.hs.Hello(clientAddr, &r, s.pending, now, send)
-			if o == handshake.Accepted {
+			switch o {
+			case handshake.Accepted:
+				if s.pending != nil {
+					s.pending.Release()
+				}
 				s.pending, s.result = p, nil
+			case handshake.Refused:
+				s.pending = nil
 			}
 			if o == handshake.Verify {
 				s.verify++
@@ -103,7 +109,7 @@ func run(t testing.TB, c *handshake.Client, s *server, mangle func(fromClient bo
 	var toServer, toClient [][]byte
 	send := func(d []byte) { toServer = append(toServer, mangle(true, bytes.Clone(d))...) }
 	c.Start(now, send)
-	for range 200 {
+	for range 1000 {
 		if done, _ := c.Done(); done {
 			break
 		}

@@ -4,6 +4,7 @@ import "encoding/binary"
 
 // Message types (RFC 6347 section 4.3.2).
 const (
+	typeHelloRequest       = 0
 	typeClientHello        = 1
 	typeServerHello        = 2
 	typeHelloVerifyRequest = 3
@@ -57,6 +58,13 @@ func nextFragment(body []byte) (f fragment, rest []byte, ok bool) {
 	f.data = body[messageHeader : messageHeader+n]
 	f.raw = body[:messageHeader+n]
 	return f, body[messageHeader+n:], true
+}
+
+// Renegotiates reports whether the payload of a handshake record of epoch 1 begins a new handshake: a ClientHello of a client, or
+// the HelloRequest of a server. Neither side of this package renegotiates; the answer is the alert no_renegotiation.
+func Renegotiates(payload []byte) bool {
+	f, _, ok := nextFragment(payload)
+	return ok && (f.typ == typeHelloRequest || f.typ == typeClientHello)
 }
 
 // whole reports whether the fragment is the message.
