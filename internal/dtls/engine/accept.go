@@ -110,7 +110,12 @@ func (w *Worker) establish(h *halfOpen) {
 	w.peers.add(p, w.now)
 	w.sessions.add(p)
 	w.stats.Handshakes++
-	w.sendFinal(p)
+	if result.Resumed {
+		w.stats.Resumed++
+	}
+	if p.final.Present() {
+		w.sendFinal(p)
+	}
 	for _, payload := range result.Early {
 		if p.closed {
 			return

@@ -161,7 +161,7 @@ func program(t *testing.T, name, packages string) string {
 const request = "info-of-the-session"
 
 // client runs another library's client, which sends what it reads, until the answer to request has come.
-func client(t *testing.T, name string, args ...string) {
+func client(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -190,6 +190,7 @@ func client(t *testing.T, name string, args ...string) {
 	if !found {
 		t.Fatalf("%s does not print the answer:\n%s", name, strings.Join(printed, "\n"))
 	}
+	return strings.Join(printed, "\n")
 }
 
 // described checks what the handler has seen of the only session.

@@ -27,6 +27,8 @@ type Config struct {
 	ClientAuth  handshake.ClientAuth // whether clients are asked for certificates; default none
 	Suites      []record.Suite       // in order of preference; default record.Suites. Those without credentials are passed over
 	Groups      []handshake.Group    // of the ephemeral key exchange, in order of preference; default handshake.DefaultGroups
+	// Resumption lets clients resume sessions on every engine that shares its ticket secrets; nil: every handshake is a full one.
+	Resumption *handshake.Resumption
 	// CIDs says what connection ids look like; nil: they are not negotiated.
 	CIDs *CIDs
 	// RequireExtendedMaster refuses clients without RFC 7627.

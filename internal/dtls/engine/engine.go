@@ -104,7 +104,7 @@ func newServingWorker(id int, cfg *Config, secret []byte) (*Worker, error) {
 		Config: handshake.Config{
 			Suites: cfg.Suites, Groups: cfg.Groups, Credentials: cfg.Credentials, RequireExtendedMaster: cfg.RequireExtendedMaster,
 		},
-		PSK: cfg.PSK, ClientAuth: cfg.ClientAuth, CookieSecret: secret,
+		PSK: cfg.PSK, ClientAuth: cfg.ClientAuth, Resumption: cfg.Resumption, CookieSecret: secret,
 	}
 	if cfg.CIDs != nil {
 		hs.NewCID = func() ([]byte, error) { return w.newCID() }

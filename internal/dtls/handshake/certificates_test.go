@@ -38,9 +38,17 @@ func trusted([]byte) bool { return true }
 // shake runs a handshake without losses.
 func shake(t testing.TB, client handshake.ClientConfig, config handshake.ServerConfig) (*handshake.Client, *server, error) {
 	t.Helper()
+	return shakeWith(t, client, config)
+}
+
+func shakeWith(t testing.TB, client handshake.ClientConfig, config handshake.ServerConfig, options ...handshake.ConfigOption) (*handshake.Client, *server, error) {
+	t.Helper()
 	c, err := handshake.NewClient(client)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, o := range options {
+		o(c)
 	}
 	s := serverWith(t, []byte{1, 2, 3, 4, 5, 6}, config)
 	run(t, c, s, asIs)

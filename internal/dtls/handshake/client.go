@@ -33,6 +33,10 @@ type ClientConfig struct {
 	// MaxFragmentLength asks the server for records of at most 512, 1024, 2048 or 4096 bytes (RFC 6066 section 4), handshake
 	// included; 0: not offered. It binds both sides.
 	MaxFragmentLength int
+	// Resumable asks the server for what Result.Session needs. Session, of an earlier Result for the same server and
+	// ServerName, is resumed if the server still knows it.
+	Resumable bool
+	Session   *Session
 	// Timeout of the first flight, doubled with every repetition; default 1 s.
 	Timeout time.Duration
 	// Repetitions of a flight before the handshake fails; default 6.
@@ -121,6 +125,10 @@ type Client struct {
 	asked       bool   // for a certificate
 	schemes     []byte // that the server verifies
 	certificate *Certificate
+	resumed     bool
+	ticket      []byte
+	final       Final // of an abbreviated handshake
+	session     *Session
 
 	out         flight
 	messages    uint16 // number of our next message
@@ -146,7 +154,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		c.out.limit = cfg.MaxFragmentLength
 	}
 	c.makeOffer()
-	return c, nil
+	return c, c.offerSession()
 }
 
 // makeOffer is our hello.
@@ -224,6 +232,10 @@ func (c *Client) Result() Result {
 	if c.peer != nil {
 		r.Auth, r.Identity = c.peer.auth(), c.peer.identity()
 	}
+	if c.resumed {
+		r.Resumed, r.Auth, r.Identity, r.Final = true, c.cfg.Session.auth, c.cfg.Session.identity, c.final
+	}
+	r.Session = c.session
 	return r
 }
 
@@ -337,6 +349,11 @@ func (c *Client) handle(s *record.Scratch, typ byte, epoch, sequence uint16, bod
 		if subtle.ConstantTimeCompare(want[:], body) != 1 {
 			return errors.New("handshake: the server's Finished is wrong")
 		}
+		c.remember()
+		if c.resumed {
+			c.transcript.message(typ, sequence, body)
+			return c.finishResumed(s, now, send)
+		}
 		clear(c.secrets.master[:])
 		c.state = clientDone
 		return nil
@@ -347,6 +364,8 @@ func (c *Client) handle(s *record.Scratch, typ byte, epoch, sequence uint16, bod
 	switch typ {
 	case typeServerHello:
 		return c.serverHello(body)
+	case typeNewSessionTicket:
+		return c.newSessionTicket(body)
 	case typeCertificate:
 		return c.serverCertificate(body)
 	case typeServerKeyExchange:
@@ -360,10 +379,14 @@ func (c *Client) handle(s *record.Scratch, typ byte, epoch, sequence uint16, bod
 // due reports whether a message may come now.
 func (c *Client) due(typ byte, epoch uint16) bool {
 	exchange := c.secrets.suite.KeyExchange()
-	if typ == typeFinished {
-		return epoch == 1 && c.state == clientFlightSent
-	}
-	if epoch != 0 || c.state != clientHelloSent {
+	switch {
+	case typ == typeFinished:
+		return epoch == 1 && (c.state == clientFlightSent || c.resumed)
+	case epoch != 0:
+		return false
+	case typ == typeNewSessionTicket:
+		return c.answer.hasTicket && c.ticket == nil && (c.state == clientFlightSent || c.resumed)
+	case c.state != clientHelloSent || c.resumed:
 		return false
 	}
 	greeted := c.secrets.suite != 0
@@ -420,9 +443,10 @@ func (c *Client) serverHello(body []byte) error {
 	if h.maxFragment == 0 {
 		c.out.limit = record.MaxPlaintext // the server did not take it up
 	}
+	h.sessionID = slices.Clone(h.sessionID)
 	c.secrets.suite = record.Suite(h.suite)
 	c.transcript.start(c.secrets.suite)
-	return nil
+	return c.resume(h)
 }
 
 // offered reports whether the server's extensions answer ours.
@@ -444,7 +468,7 @@ func (c *Client) offered(h *hello) bool {
 		}
 	}
 	// Without the extension a server means X.509, which we must have meant too.
-	return h.serverTypes != nil || c.offer.serverTypes == nil || slices.Contains(c.offer.serverTypes, typeX509) ||
+	return c.resumes(h) || h.serverTypes != nil || c.offer.serverTypes == nil || slices.Contains(c.offer.serverTypes, typeX509) ||
 		record.Suite(h.suite).KeyExchange() != record.ECDHEECDSA
 }
 

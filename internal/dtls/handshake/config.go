@@ -107,7 +107,9 @@ type ServerConfig struct {
 	ClientAuth ClientAuth
 	// NewCID makes a fresh connection id; nil: none are negotiated. All are of one
 	// length.
-	NewCID       func() ([]byte, error)
+	NewCID func() ([]byte, error)
+	// Resumption, shared by the workers of a node, lets clients resume sessions; nil: every handshake is a full one.
+	Resumption   *Resumption
 	CookieSecret []byte // CookieSecretLength bytes, shared by all who serve one address; default random
 }
 

@@ -110,7 +110,8 @@ func run(t testing.TB, c *handshake.Client, s *server, mangle func(fromClient bo
 	send := func(d []byte) { toServer = append(toServer, mangle(true, bytes.Clone(d))...) }
 	c.Start(now, send)
 	for range 1000 {
-		if done, _ := c.Done(); done {
+		done, _ := c.Done()
+		if done && len(toServer) == 0 {
 			break
 		}
 		if len(toServer) == 0 && len(toClient) == 0 {

@@ -245,18 +245,24 @@ func TestGnuTLSServers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			suite, _ := record.SuiteNamed(name)
-			c, err := handshaketest.Dial(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), handshake.ClientConfig{
+			cfg := handshake.ClientConfig{
 				Config: handshake.Config{
 					Suites:      []record.Suite{suite},
 					Credentials: credentials(handshake.Credentials{Certificates: []*handshake.Certificate{device.Certificate}, Roots: a.Roots}),
 				},
-				ServerName: "server.test", RecordSizeLimit: 1024,
-			}, limit)
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
+				ServerName: "server.test", RecordSizeLimit: 1024, Resumable: true,
 			}
-			defer c.Close()
-			echoed(t, c, "hello")
+			for _, resumed := range []bool{false, true, true} {
+				c, err := handshaketest.Dial(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), cfg, limit)
+				if err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				echoed(t, c, "hello")
+				if c.Close(); c.Resumed != resumed || c.Identity != "CN=server.test" {
+					t.Errorf("%+v", c.Result)
+				}
+				cfg.Session = c.Session
+			}
 		})
 	}
 }

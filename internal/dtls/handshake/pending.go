@@ -54,8 +54,12 @@ type Pending struct {
 
 	extendedMaster, renegotiation, hasCID bool
 	routability                           bool
-	known                                 bool // the identity is, or there is none to know
-	asked                                 bool // for a certificate of the client
+	known                                 bool   // the identity is, or there is none to know
+	asked                                 bool   // for a certificate of the client
+	resumed                               bool   // the handshake is an abbreviated one
+	ticket                                bool   // promised
+	sessionID                             []byte // promised
+	serverName                            string
 	clientType                            byte // of certificate
 	maxFragment                           byte
 	recordLimit                           int
@@ -114,7 +118,7 @@ func (p *Pending) Timeout(now time.Duration, send func(datagram []byte)) Status 
 	case p.state == waitFinished && p.doubtful:
 		p.deadline = never
 		return p.fail(alertDecryptError, send)
-	case (p.state == waitClient || p.state == waitVerify) && p.repetitions < maxRepetitions:
+	case (p.state == waitClient || p.state == waitVerify || p.resumed) && p.repetitions < maxRepetitions:
 		p.repetitions++
 		p.repeat(now, send)
 		return Waiting
@@ -470,6 +474,8 @@ type Result struct {
 	HasCID         bool   // connection ids were negotiated; either may still be empty
 	ExtendedMaster bool
 	Renegotiation  bool
+	Resumed        bool     // the handshake was an abbreviated one
+	Session        *Session // of a client that asked for it: for a later handshake; nil: the server keeps none
 	Routability    bool     // the return routability check (RFC 9853) was negotiated
 	Early          [][]byte // of a server: application data that came before the Finished
 	Final          Final    // present where our flight was the last
@@ -477,13 +483,17 @@ type Result struct {
 
 // Result returns the outcome after Established. The Pending is of no use any more.
 func (p *Pending) Result() Result {
-	final := Final{
-		message: p.messages, record: p.out.record, present: true,
-		verify: p.secrets.verify(serverFinished, &p.transcript),
+	r := Result{
+		Association: p.association, Auth: p.auth, Identity: p.identity, HasCID: p.hasCID, Resumed: p.resumed,
+		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Routability: p.routability, Early: p.payloads,
+	}
+	if !p.resumed {
+		ticket := p.remember()
+		r.Final = Final{
+			ticket: ticket, message: p.messages, record: p.out.record, present: true,
+			verify: p.secrets.verify(serverFinished, &p.transcript),
+		}
 	}
 	clear(p.secrets.master[:])
-	return Result{
-		Association: p.association, Auth: p.auth, Identity: p.identity, HasCID: p.hasCID,
-		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Routability: p.routability, Early: p.payloads, Final: final,
-	}
+	return r
 }

@@ -83,7 +83,7 @@ func (s *Server) Hello(from netip.AddrPort, r *record.Record, existing *Pending,
 		if existing.state == waitHello {
 			return s.helloPart(&f, r.Sequence, existing, now, send)
 		}
-		if existing.state != waitClient {
+		if existing.state != waitClient && !(existing.resumed && existing.state == waitFinished) {
 			return Ignored, nil
 		}
 		existing.repeat(now, send)
@@ -125,9 +125,16 @@ func (s *Server) helloPart(f *fragment, sequence uint64, existing *Pending, now 
 // answer negotiates and sends our first flight, or an alert.
 func (s *Server) answer(p *Pending, h *hello, sequence uint16, body []byte, recordSequence uint64, now time.Duration, send func([]byte)) (Outcome, *Pending) {
 	p.out.record = recordSequence
-	c, alert := s.choose(h)
+	session := s.resumable(h)
+	var c choice
+	var alert byte
+	if session != nil {
+		c.suite = session.suite
+	} else {
+		c, alert = s.choose(h)
+	}
 	if alert == 0 {
-		alert = p.accept(h, &c, sequence, body)
+		alert = p.accept(h, &c, session, sequence, body)
 	}
 	if alert != 0 {
 		p.Release()
@@ -218,8 +225,9 @@ func (s *Server) verifyRequest(from netip.AddrPort, h *hello, sequence uint64, n
 	return record.AppendPlain(s.buffer[:0], record.Handshake, sequence, b)
 }
 
-// accept fills in the Pending and our flight. It returns an alert if that fails.
-func (p *Pending) accept(h *hello, c *choice, sequence uint16, body []byte) (alert byte) {
+// accept fills in the Pending and our flight, of an abbreviated handshake if there is a session. It returns an alert if that
+// fails.
+func (p *Pending) accept(h *hello, c *choice, session *Session, sequence uint16, body []byte) (alert byte) {
 	cfg := &p.owner.cfg
 	p.secrets.suite = c.suite
 	p.credentials = c.credentials
@@ -242,13 +250,20 @@ func (p *Pending) accept(h *hello, c *choice, sequence uint16, body []byte) (ale
 	p.transcript = transcript{hash: newHash(c.suite)(), keep: c.askClient}
 	p.transcript.message(typeClientHello, sequence, body)
 	p.messages = sequence // our first message carries the number of the hello it answers
-	if !p.flight(h, c) {
+	p.state = waitClient
+	var ok bool
+	if session != nil {
+		ok = p.resume(h, session)
+		p.state = waitFinished
+	} else {
+		ok = p.flight(h, c)
+	}
+	if !ok {
 		return alertInternalError
 	}
 	p.charge(p.out.size() + len(p.transcript.raw))
 	p.first = sequence + 1
 	p.in.next = p.first
-	p.state = waitClient
 	return 0
 }
 
@@ -263,7 +278,11 @@ func (p *Pending) limit(h *hello) {
 
 // flight makes our first flight: ServerHello to ServerHelloDone.
 func (p *Pending) flight(h *hello, c *choice) bool {
-	p.appendMessage(typeServerHello, p.serverHello(h, c).appendServerHello(nil))
+	answer := p.serverHello(h, c)
+	if !p.promise(h, answer) {
+		return false
+	}
+	p.appendMessage(typeServerHello, answer.appendServerHello(nil))
 	exchange := c.suite.KeyExchange()
 	if exchange == record.ECDHEECDSA {
 		p.appendMessage(typeCertificate, c.certificate.body(c.certType))
