@@ -54,8 +54,13 @@ func (c *Conn) handshake(cfg handshake.ClientConfig, limit time.Duration) error 
 		}
 		_ = c.socket.SetReadDeadline(start.Add(client.Deadline()))
 		n, err := c.socket.Read(b)
-		if err != nil {
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
 			client.Timeout(c.scratch, max(time.Since(start), client.Deadline()), send)
+			continue
+		}
+		if err != nil { // refused: the server may not listen yet, and the flight is repeated in time
+			time.Sleep(time.Millisecond)
 			continue
 		}
 		client.Receive(c.scratch, b[:n], time.Since(start), send)
