@@ -95,14 +95,15 @@ func (w *Worker) establish(h *halfOpen) {
 		w.drop(old)
 	}
 	p := &Peer{
-		association: result.Association, addr: h.addr, local: h.local, auth: result.Auth, identity: result.Identity,
+		association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
+		holder:      holderOf(result.Auth, result.Identity, h.addr),
 		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
 		secure: result.Renegotiation, routable: result.Routability, final: result.Final,
 	}
 	w.sessions.supersede(p)
 	id := result.Association.ReadCID()
 	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // another session has taken it meanwhile
-	if taken || !w.makeRoom(p.identity) {
+	if taken || !w.makeRoom(p.holder) {
 		w.stats.HandshakesFailed++
 		h.pending.Refuse(w.replyTo(source{addr: h.addr, local: h.local}))
 		return

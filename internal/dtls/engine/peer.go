@@ -37,7 +37,7 @@ type Peer struct {
 	finalSent   time.Duration
 	final       handshake.Final
 	prev        netip.AddrPort
-	auth        handshake.Auth
+	holder      holder // of its share of the table
 	identity    string
 	established time.Duration
 	hasCID      bool
@@ -53,7 +53,7 @@ func (p *Peer) Addr() netip.AddrPort { return p.addr }
 func (p *Peer) Identity() string { return p.identity }
 
 // Auth is how the client has proven its identity.
-func (p *Peer) Auth() handshake.Auth { return p.auth }
+func (p *Peer) Auth() handshake.Auth { return p.holder.auth }
 
 // MaxPayload is the maximum length in bytes of what Worker.Send takes for p. A client may have asked for less than MaxPayload
 // (RFC 8449).
@@ -67,7 +67,7 @@ func (p *Peer) MaxPayload() int {
 // Info describes the peer, for a resource that shows it. It allocates.
 func (p *Peer) Info() Info {
 	i := Info{
-		Addr: p.addr, PrevAddr: p.prev, Auth: p.auth, Identity: p.identity, HasCID: p.hasCID, Router: p.router,
+		Addr: p.addr, PrevAddr: p.prev, Auth: p.holder.auth, Identity: p.identity, HasCID: p.hasCID, Router: p.router,
 		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.unproven,
 		Established: p.established, LastReceived: p.last,
 	}
