@@ -82,7 +82,7 @@ func mayImport() map[string]may {
 		// 6
 		"dtls/engine":       {ours: "udpio dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
 		"coap/cluster":      {ours: "dtls/engine steering/cid"},
-		"coap/node":         {ours: "dtls/engine coap/message coap/exchange coap/cluster readfile"},
+		"coap/node":         {ours: "dtls/engine dtls/handshake coap/message coap/exchange coap/cluster readfile"},
 		"coap/client":       {ours: "udpio dtls/record dtls/handshake coap/message coap/exchange steering/cid steering/heap testbed/measure testbed/procstat", others: pion + "dtls"},
 		"turn/allocation":   {pure: true, ours: "steering/evict steering/heap steering/rate steering/slab", others: pion + "stun"},
 		"turn/routes":       {},
