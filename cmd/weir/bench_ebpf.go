@@ -24,7 +24,7 @@ type benchEBPFFlags struct {
 	live     bool
 	duration time.Duration
 	families []string
-	out      labOutput
+	out      benchOutput
 }
 
 // Sizes of the table for `weir bench ebpf --flows`: the generator knows 1<<24 flows, and a flood sends four times the size.
@@ -143,16 +143,9 @@ func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
 	if config.Roads == nil {
 		return usageError(fmt.Errorf("--only %q: no road on this hook has that in its name; there are %s", f.config.Only, strings.Join(bench.LiveRoads(), ", ")))
 	}
-	if err := config.ValidateLive(); err != nil {
-		return usageError(err)
-	}
-	results, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+	return f.out.run(cmd, "", &config.Run, config.ValidateLive(), func(ctx context.Context) ([]*measure.Result, error) {
 		return bench.Live(ctx, config)
 	})
-	if err != nil {
-		return err
-	}
-	return f.out.write(cmd, results, bench.WriteLive)
 }
 
 // known formats what was measured; "-" else.

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,15 +29,11 @@ compared for all. As root everything runs in a network namespace of its own; wit
   WEIR_CF_NAT=cf-nat-3.14.0.jar weir bench nat --with cf-nat
   weir bench nat --cf-nat cf-nat-3.14.0.jar                       # the same`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			if config.Binary, err = os.Executable(); err != nil {
-				return err
-			}
-			config.Out = cmd.ErrOrStderr()
-			result, err := bench.NAT(cmd.Context(), config)
+			result, err := runBench(cmd, "", &config.Run, func(ctx context.Context) (bench.NATResult, error) { return bench.NAT(ctx, config) })
 			if err != nil {
 				return err
 			}

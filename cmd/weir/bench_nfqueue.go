@@ -17,7 +17,7 @@ func newBenchNFQueueCommand() *cobra.Command {
 	var (
 		config     bench.NFQueueConfig
 		bandwidths []string
-		out        labOutput
+		out        benchOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "nfqueue",
@@ -46,16 +46,9 @@ nothing behind.`,
 			if config.Bandwidths, err = parseBandwidths(bandwidths); err != nil {
 				return usageError(err)
 			}
-			if err := config.Validate(); err != nil {
-				return usageError(err)
-			}
-			results, err := runLab(cmd, privilege.BenchNFQueue, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			return out.run(cmd, privilege.BenchNFQueue, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.NFQueue(ctx, config)
 			})
-			if err != nil {
-				return err
-			}
-			return out.write(cmd, results, bench.WriteNFQueue)
 		},
 	}
 	flags := cmd.Flags()

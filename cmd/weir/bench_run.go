@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +36,7 @@ func newBenchRunCommand() *cobra.Command {
 func newBenchDSRCommand() *cobra.Command {
 	var (
 		config bench.DSRConfig
-		out    labOutput
+		out    benchOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "dsr",
@@ -53,17 +55,10 @@ by nice -n -10.`,
   sudo weir bench run dsr --rounds 3 --duration 1s --only weir-l2dsr-tcx --loads iperf2
   sudo weir bench run dsr --json > dsr.json; weir bench report dsr.json -o dsr.html`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := config.Validate(); err != nil {
-				return usageError(err)
-			}
-			results, err := runLab(cmd, privilege.BenchDSR, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return out.run(cmd, privilege.BenchDSR, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.DSR(ctx, config)
 			})
-			if err != nil {
-				return err
-			}
-			return out.write(cmd, results, bench.WriteDSR)
 		},
 	}
 	flags := cmd.Flags()
@@ -83,19 +78,19 @@ func addRoundFlags(cmd *cobra.Command, rounds *int, length *time.Duration) {
 	oldFlag(cmd, "seconds", "", "duration")
 }
 
-// runLab runs a benchmark of many processes of this binary and shows how far it is.
-func runLab[R any](cmd *cobra.Command, row string, binary *string, progress *func(float64, string), run func(context.Context) (R, error)) (results R, err error) {
+// runBench runs a benchmark of many processes of this binary and shows how far it is. row is that of the privileges it needs.
+func runBench[R any](cmd *cobra.Command, row string, run *bench.Run, measureAll func(context.Context) (R, error)) (results R, err error) {
 	if row != "" {
 		if err := privilege.Check(row); err != nil {
 			return results, err
 		}
 	}
-	if *binary, err = os.Executable(); err != nil {
+	if run.Binary, err = os.Executable(); err != nil {
 		return results, fmt.Errorf("find our own binary: %w", err)
 	}
 	line := newProgress(cmd.ErrOrStderr())
-	*progress = line.show
-	results, err = run(cmd.Context())
+	run.Progress = line.show
+	results, err = measureAll(cmd.Context())
 	line.clear()
 	if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
 		err = errors.New("interrupted; everything that was started is gone")
@@ -103,27 +98,39 @@ func runLab[R any](cmd *cobra.Command, row string, binary *string, progress *fun
 	return results, err
 }
 
-// labOutput is how such a benchmark tells its results.
-type labOutput struct {
+// benchOutput is how a benchmark tells its results.
+type benchOutput struct {
 	asJSON bool
 	report string
 }
 
-func (o *labOutput) addFlags(cmd *cobra.Command) {
+func (o *benchOutput) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the results as a JSON list")
 	addReportFlag(cmd, &o.report, reportUsage)
 }
 
-// write prints the results, draws the report, and fails where one of them failed.
-func (o *labOutput) write(cmd *cobra.Command, results []*measure.Result, table func(io.Writer, []*measure.Result) error) error {
-	if o.asJSON {
-		table = func(w io.Writer, results []*measure.Result) error { return printJSON(w, results) }
+// run measures what a checked configuration asks for, prints the results, draws the report, and fails where one of them failed or
+// missed an aim.
+func (o *benchOutput) run(cmd *cobra.Command, row string, run *bench.Run, wrong error, measureAll func(context.Context) ([]*measure.Result, error)) error {
+	if wrong != nil {
+		return usageError(wrong)
 	}
-	err := errors.Join(table(cmd.OutOrStdout(), results), writeReport(o.report, draw(results)))
-	if failed := bench.Failed(results); err == nil && failed > 0 {
-		err = fmt.Errorf("%d of %d measurements failed", failed, len(results))
+	results, err := runBench(cmd, row, run, measureAll)
+	if err != nil {
+		return err
 	}
-	return err
+	switch {
+	case o.asJSON && slices.ContainsFunc(results, func(r *measure.Result) bool { return r.Latency != nil }):
+		err = json.NewEncoder(cmd.OutOrStdout()).Encode(results) // compact: histograms are long
+	case o.asJSON:
+		err = printJSON(cmd.OutOrStdout(), results)
+	default:
+		err = bench.WriteText(cmd.OutOrStdout(), results)
+	}
+	if err = errors.Join(err, writeReport(o.report, draw(results))); err != nil {
+		return err
+	}
+	return bench.Check(results)
 }
 
 // indentNames lays out "name\twhat it is" lines for a help text.

@@ -105,13 +105,13 @@ func TestBenchCoap(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for i, r := range results {
-		share := figure(r, bench.FigureForwarded)
-		if r.Requests == 0 || figure(r, bench.FigureServer) <= 0 || figure(r, bench.FigureSessions) != 0 || (share > 0.2) != (i == 1) {
+		share := figure(r, "forwarded")
+		if r.Requests == 0 || figure(r, "server CPU per request") <= 0 || figure(r, "lost sessions") != 0 || (share > 0.2) != (i == 1) {
 			t.Errorf("%s: %d requests, forwarded %.2f, figures %+v", r.Road, r.Requests, share, r.Figures)
 		}
 	}
 	var table bytes.Buffer
-	if err := printBenchCoap(&table, results); err != nil || !strings.Contains(table.String(), "forwarding costs ") {
+	if err := bench.WriteText(&table, results); err != nil || !strings.Contains(table.String(), "forwarding costs ") {
 		t.Errorf("%v\n%s", err, table.String())
 	}
 	for _, peer := range []string{"Californium", "pion", "prototype"} {

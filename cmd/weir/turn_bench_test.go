@@ -166,10 +166,10 @@ func TestTurnBenchSweeps(t *testing.T) {
 	}
 	for i, want := range []string{"direct 2000", "weir 2000", "weir highest"} {
 		r := results[i]
-		if got := r.Road + " " + r.Parameters[bench.ParamTurnRate]; got != want || r.Parameters[bench.ParamTurnSize] != "100" {
+		if got := r.Road + " " + r.Parameters["rate"]; got != want || r.Parameters["packet_bytes"] != "100" {
 			t.Errorf("result %d is %s, want %s", i, got, want)
 		}
-		if r.Parameters[bench.ParamTurnRate] == "2000" && r.Requests == 0 {
+		if r.Parameters["rate"] == "2000" && r.Requests == 0 {
 			t.Errorf("%s: nothing arrived", want)
 		}
 	}
@@ -216,13 +216,13 @@ func TestTurnBenchInterrupted(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := bench.Turn(ctx, bench.TurnConfig{
-		Binary: os.Args[0], Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
+		Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
 		Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto, Transport: bench.TransportUDP, Direction: bench.DirectionUp,
-		Progress: func(_ float64, what string) {
+		Run: bench.Run{Binary: os.Args[0], Progress: func(_ float64, what string) {
 			if strings.HasPrefix(what, "direct: 1 of") || strings.HasPrefix(what, "direct: 0 of") {
 				cancel()
 			}
-		},
+		}},
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
@@ -279,13 +279,13 @@ func TestTurnBenchKilled(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			if _, err := bench.Turn(ctx, bench.TurnConfig{
-				Binary: os.Args[0], Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
+				Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
 				Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto, Transport: bench.TransportUDP, Direction: bench.DirectionUp,
-				Progress: func(_ float64, what string) {
+				Run: bench.Run{Binary: os.Args[0], Progress: func(_ float64, what string) {
 					if strings.HasPrefix(what, "direct: ") { // everything is up
 						cancel()
 					}
-				},
+				}},
 			}); !errors.Is(err, context.Canceled) {
 				t.Errorf("the next start: %v", err)
 			}

@@ -25,12 +25,11 @@ import (
 
 // CoapConfig says how to measure what a CoAP/DTLS request costs its servers.
 type CoapConfig struct {
-	Binary   string        // weir itself
+	Run
 	Clients  int           // default 2000
 	Warmup   time.Duration // under load before the window; default 2 s
 	Duration time.Duration // the window; default 8 s
 	Roads    []string      // names of CoapRoads or MovedRoads; default all CoapRoads
-	Progress func(string)  // told what begins; may be nil
 }
 
 // coapRoad is one way from the clients to their servers.
@@ -66,14 +65,14 @@ func CoapRoads() []string {
 
 // Names of the figures of a [Coap] result.
 const (
-	FigureServer    = "server CPU per request" // µs, all nodes together
-	FigureForwarded = "forwarded"              // share of the requests that another node got first
-	FigureMemory    = "server memory"          // bytes, largest resident set, all nodes together
-	FigureRetrans   = "retransmissions"        // of the clients, whole run
-	FigureSessions  = "lost sessions"          // of the clients, whole run; those begun anew as well
-	FigureRebinds   = "changed ports"          // of the clients, whole run
-	FigureMoves     = "changed addresses"      // of the clients, whole run; the port changed as well
-	FigureForeign   = "forwarded records"      // between nodes, whole run
+	figureServer    = "server CPU per request" // µs, all nodes together
+	figureForwarded = "forwarded"              // share of the requests that another node got first
+	figureMemory    = "server memory"          // bytes, largest resident set, all nodes together
+	figureRetrans   = "retransmissions"        // of the clients, whole run
+	figureSessions  = "lost sessions"          // of the clients, whole run; those begun anew as well
+	figureRebinds   = "changed ports"          // of the clients, whole run
+	figureMoves     = "changed addresses"      // of the clients, whole run; the port changed as well
+	figureForeign   = "forwarded records"      // between nodes, whole run
 )
 
 // Coap measures each road in turn, in processes of cfg.Binary on loopback, and returns a result for each. CPU time, requests
@@ -92,16 +91,13 @@ func Coap(ctx context.Context, cfg CoapConfig) ([]*measure.Result, error) {
 	if len(cfg.Roads) == 0 {
 		cfg.Roads = CoapRoads()
 	}
-	if cfg.Progress == nil {
-		cfg.Progress = func(string) {}
-	}
 	var results []*measure.Result
-	for _, name := range cfg.Roads {
+	for i, name := range cfg.Roads {
 		road, ok := findCoapRoad(name)
 		if !ok {
 			return results, fmt.Errorf("road %q is not known; use %s", name, strings.Join(CoapRoads(), ", "))
 		}
-		cfg.Progress(fmt.Sprintf("%s: %d clients, %v", road.name, cfg.Clients, cfg.Warmup+cfg.Duration))
+		cfg.progress(float64(i)/float64(len(cfg.Roads)), "%s: %d clients, %v", road.name, cfg.Clients, cfg.Warmup+cfg.Duration)
 		result, err := road.run(ctx, cfg)
 		if err != nil {
 			return results, fmt.Errorf("%s: %w", road.name, err)
@@ -357,7 +353,7 @@ func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample
 	}
 	perRequest := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) / float64(requests) }
 	result := &measure.Result{
-		Scenario: "coap", Road: r.name, Started: started, Elapsed: after.at.Sub(before.at), Requests: requests, Errors: load.Result.Errors,
+		Scenario: scenarioCoap, Road: r.name, Machine: machine(), Started: started, Elapsed: after.at.Sub(before.at), Requests: requests, Errors: load.Result.Errors,
 		Parameters: map[string]string{"clients": strconv.Itoa(cfg.Clients), "nodes": strconv.Itoa(r.nodes), "workers": "1"},
 		Bytes:      40 * requests, Latency: load.Result.Latency,
 		Processes: []measure.Process{
@@ -365,18 +361,18 @@ func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample
 			{Name: "clients", CPU: after.clients - before.clients},
 		},
 		Figures: []measure.Figure{
-			{Name: FigureServer, Value: perRequest(after.cpu - before.cpu), Unit: "us"},
-			{Name: FigureForwarded, Value: float64(after.forwarded-before.forwarded) / float64(requests), Unit: "share"},
-			{Name: FigureMemory, Value: float64(after.memory), Unit: "bytes"},
-			{Name: FigureRetrans, Value: float64(load.Stats.Retransmissions)},
-			{Name: FigureSessions, Value: float64(load.Stats.LostSessions + load.Stats.Rehandshakes)},
+			{Name: figureServer, Value: perRequest(after.cpu - before.cpu), Unit: "us"},
+			{Name: figureForwarded, Value: float64(after.forwarded-before.forwarded) / float64(requests), Unit: "share"},
+			{Name: figureMemory, Value: float64(after.memory), Unit: "bytes"},
+			{Name: figureRetrans, Value: float64(load.Stats.Retransmissions)},
+			{Name: figureSessions, Value: float64(load.Stats.LostSessions + load.Stats.Rehandshakes)},
 		},
 	}
 	if r.moved {
 		result.Figures = append(result.Figures,
-			measure.Figure{Name: FigureRebinds, Value: float64(load.Stats.Rebinds)},
-			measure.Figure{Name: FigureMoves, Value: float64(load.Stats.Moves)},
-			measure.Figure{Name: FigureForeign, Value: float64(after.forwarded)})
+			measure.Figure{Name: figureRebinds, Value: float64(load.Stats.Rebinds)},
+			measure.Figure{Name: figureMoves, Value: float64(load.Stats.Moves)},
+			measure.Figure{Name: figureForeign, Value: float64(after.forwarded)})
 	}
 	if r.balanced {
 		result.Processes = append(result.Processes, measure.Process{Name: "balancer", CPU: after.nat - before.nat})

@@ -17,14 +17,12 @@ import (
 
 // DSRConfig says what of the scenario dsr to measure.
 type DSRConfig struct {
-	Binary   string        // weir itself
+	Run
 	Rounds   int           // 1 to 100
 	Duration time.Duration // of one load over one road in one round; whole seconds, 1 to 60
 	Roads    []string      // names of DSRRoads; empty: all. Routing is always measured: it is what the others are compared with
 	Loads    []string      // names of DSRLoads; empty: all
 	Families []string      // ipv4, ipv6; empty: both
-	// Progress is told what begins, and how much of the run is done, 0 to 1; may be nil.
-	Progress func(done float64, what string)
 }
 
 // DSRFamilies names the address families in the order they are measured.
@@ -39,7 +37,7 @@ type plan struct {
 }
 
 func dsrPlan() plan {
-	return plan{scenario: ScenarioDSR, roads: dsrRoads(), always: []string{RoadRouting}, loads: dsrLoads()}
+	return plan{scenario: scenarioDSR, roads: dsrRoads(), always: []string{pathRouting}, loads: dsrLoads()}
 }
 
 // Validate says what cannot be meant.
@@ -114,9 +112,6 @@ func runPlan(ctx context.Context, config DSRConfig, p plan) (results []*measure.
 		return nil, fmt.Errorf("needs root: %w", err)
 	}
 	b := &dsrBench{config: config, plan: p, running: programs.NewGroup()}
-	if b.config.Progress == nil {
-		b.config.Progress = func(float64, string) {}
-	}
 	b.choose()
 	if err := needTools(b.tools()); err != nil {
 		return nil, err
@@ -136,14 +131,14 @@ func runPlan(ctx context.Context, config DSRConfig, p plan) (results []*measure.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		b.config.Progress(0, fmt.Sprintf("setting up %s (%d of %d)", road.name, i+1, len(b.roads)))
+		b.config.progress(0, "setting up %s (%d of %d)", road.name, i+1, len(b.roads))
 		if err := b.open(ctx, road); err != nil {
 			road.failed = fmt.Errorf("set up: %w", err)
 		}
 	}
 	steps, done := config.Rounds*len(b.cells), 0
 	err = takeTurns(ctx, config.Rounds, b.cells, func(round int, cell *dsrCell) error {
-		b.config.Progress(float64(done)/float64(steps), fmt.Sprintf("round %d of %d: %s, %s, %s", round+1, config.Rounds, cell.road.name, cell.load.name, cell.family))
+		b.config.progress(float64(done)/float64(steps), "round %d of %d: %s, %s, %s", round+1, config.Rounds, cell.road.name, cell.load.name, cell.family)
 		done++
 		if cell.failed == nil {
 			cell.failed = cell.road.failed

@@ -36,19 +36,19 @@ func dsrLoads() []dsrLoad {
 	return []dsrLoad{
 		{name: "iperf2", about: "TCP, iperf version 2 with -w 64K", tools: []string{"iperf"}, serve: serveIperf2, run: runIperf2},
 		{name: "iperf3", about: "TCP, iperf3 as it is", tools: []string{"iperf3"}, serve: serveIperf3, run: runIperf3},
-		{name: LoadUDP, about: "UDP of 18 bytes, 1024 flows, from a packet socket: socket buffers, as of a local program", serve: serveFlood, run: runFlood},
-		{name: LoadFrames, about: "the same from the kernel's frame generator: bare frames, as of a network card", serve: serveFlood, run: runLive},
+		{name: loadUDP, about: "UDP of 18 bytes, 1024 flows, from a packet socket: socket buffers, as of a local program", serve: serveFlood, run: runFlood},
+		{name: loadFrames, about: "the same from the kernel's frame generator: bare frames, as of a network card", serve: serveFlood, run: runLive},
 	}
 }
 
 // The loads of small datagrams; the others are TCP streams.
 const (
-	LoadUDP    = "udp"    // from a packet socket: the gateway's interface is handed socket buffers, as by a local program
-	LoadFrames = "frames" // from the kernel's frame generator: it is handed bare frames, as from a driver
+	loadUDP    = "udp"    // from a packet socket: the gateway's interface is handed socket buffers, as by a local program
+	loadFrames = "frames" // from the kernel's frame generator: it is handed bare frames, as from a driver
 )
 
 func datagrams(load string) bool {
-	return load == LoadUDP || load == LoadFrames || strings.HasPrefix(load, livePrefix)
+	return load == loadUDP || load == loadFrames || strings.HasPrefix(load, livePrefix)
 }
 
 // DSRLoads names the loads in the order they run.

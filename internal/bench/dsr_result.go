@@ -11,34 +11,28 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// ScenarioDSR is the name of the scenario in its results.
-const ScenarioDSR = "dsr"
-
 // Names of the figures of a [DSR] result. Rates are in Gbit/s for streams and Mpps for datagrams; costs are processor time
 // of the whole machine, softirqs included and other programs' time subtracted, in ms/Gbit and ns/packet.
 const (
-	FigureRate     = "rate"             // median of the rounds
-	FigureRateLow  = "rate, lowest"     //
-	FigureRateHigh = "rate, highest"    //
-	FigureRatio    = "ratio to routing" // median of the ratios within each round
-	FigureDNAT     = "ratio to DNAT"    // the same, to the kernel's own translation
-	FigureFloor    = "ratio to floor"   // the same, to the generator alone; of [Live]
-	FigureCost     = "machine CPU"      // median
-	FigureCostLow  = "machine CPU, lowest"
-	FigureCostHigh = "machine CPU, highest"
-	FigureOwn      = "own CPU"                // median, of our processes and the kernel threads that carry packets
-	FigureOwnRatio = "own CPU to routing"     // median of the ratios within each round
-	FigureBusy     = "cores busy"             // median
-	FigureOthers   = "cores busy with others" // median: what else the machine did meanwhile
+	figureRate     = "rate"             // median of the rounds
+	figureRateLow  = "rate, lowest"     //
+	figureRateHigh = "rate, highest"    //
+	figureRatio    = "ratio to routing" // median of the ratios within each round
+	figureDNAT     = "ratio to DNAT"    // the same, to the kernel's own translation
+	figureFloor    = "ratio to floor"   // the same, to the generator alone; of [Live]
+	figureCost     = "machine CPU"      // median
+	figureCostLow  = "machine CPU, lowest"
+	figureCostHigh = "machine CPU, highest"
+	figureOwn      = "own CPU"                // median, of our processes and the kernel threads that carry packets
+	figureOwnRatio = "own CPU to routing"     // median of the ratios within each round
+	figureBusy     = "cores busy"             // median
+	figureOthers   = "cores busy with others" // median: what else the machine did meanwhile
 	figureRound    = "rate, round "           // and its number
 )
 
 // Keys of Result.Parameters of a [DSR] result.
 const (
-	ParamLoad   = "load"
-	ParamFamily = "family"
-	ParamFailed = "failed" // why there are no figures
-	ParamLost   = "lost"   // share of the packets sent that did not arrive; absent when all did
+	paramLost = "lost" // share of the packets sent that did not arrive; absent when all did
 )
 
 // note adds a round; a run without anything leaves a gap.
@@ -74,22 +68,22 @@ func (b *dsrBench) results(started time.Time) []*measure.Result {
 			Scenario: b.plan.scenario, Road: cell.road.name, Machine: machine(), Started: started, Elapsed: cell.elapsed,
 			Requests: cell.packets, Bytes: cell.bytes,
 			Parameters: map[string]string{
-				ParamLoad: cell.load.name, ParamFamily: cell.family,
+				paramLoad: cell.load.name, paramFamily: cell.family,
 				"rounds": strconv.Itoa(b.config.Rounds), "seconds": b.config.seconds(), "tcp": strings.TrimSpace(string(congestion)),
 			},
 		}
 		results = append(results, result)
 		if cell.failed != nil {
 			result.Errors = 1
-			result.Parameters[ParamFailed] = cell.failed.Error()
+			result.Parameters[paramFailed] = cell.failed.Error()
 			continue
 		}
 		result.Processes = []measure.Process{
 			{Name: "machine", CPU: cell.spent.Busy}, {Name: "ours", CPU: cell.spent.Ours}, {Name: "others", CPU: cell.spent.Others},
 		}
-		result.Figures = cell.figures(b.beside(cell, RoadRouting), b.beside(cell, RoadDNAT), b.beside(cell, RoadFloor))
+		result.Figures = cell.figures(b.beside(cell, pathRouting), b.beside(cell, pathDNAT), b.beside(cell, pathFloor))
 		if cell.lost > 0 {
-			result.Parameters[ParamLost] = fmt.Sprintf("%.3g of the packets sent", float64(cell.lost)/float64(cell.lost+cell.packets))
+			result.Parameters[paramLost] = fmt.Sprintf("%.3g of the packets sent", float64(cell.lost)/float64(cell.lost+cell.packets))
 		}
 	}
 	return results
@@ -137,19 +131,19 @@ func (c *dsrCell) figures(routing, dnat, floor *dsrCell) []measure.Figure {
 	}
 	rate, cost := spreadOf(c.rates), spreadOf(costs)
 	figures := []measure.Figure{
-		{Name: FigureRate, Value: rate.median, Unit: rateUnit},
-		{Name: FigureRateLow, Value: rate.low, Unit: rateUnit},
-		{Name: FigureRateHigh, Value: rate.high, Unit: rateUnit},
-		{Name: FigureRatio, Value: ratio(c.rates, routing.rates)},
-		{Name: FigureDNAT, Value: ratio(c.rates, dnat.rates)},
-		{Name: FigureFloor, Value: ratio(c.rates, floor.rates)},
-		{Name: FigureCost, Value: cost.median, Unit: costUnit},
-		{Name: FigureCostLow, Value: cost.low, Unit: costUnit},
-		{Name: FigureCostHigh, Value: cost.high, Unit: costUnit},
-		{Name: FigureOwn, Value: spreadOf(own).median, Unit: costUnit},
-		{Name: FigureOwnRatio, Value: ratio(c.own, routing.own)},
-		{Name: FigureBusy, Value: spreadOf(c.cores).median, Unit: "cores"},
-		{Name: FigureOthers, Value: spreadOf(c.others).median, Unit: "cores"},
+		{Name: figureRate, Value: rate.median, Unit: rateUnit},
+		{Name: figureRateLow, Value: rate.low, Unit: rateUnit},
+		{Name: figureRateHigh, Value: rate.high, Unit: rateUnit},
+		{Name: figureRatio, Value: ratio(c.rates, routing.rates)},
+		{Name: figureDNAT, Value: ratio(c.rates, dnat.rates)},
+		{Name: figureFloor, Value: ratio(c.rates, floor.rates)},
+		{Name: figureCost, Value: cost.median, Unit: costUnit},
+		{Name: figureCostLow, Value: cost.low, Unit: costUnit},
+		{Name: figureCostHigh, Value: cost.high, Unit: costUnit},
+		{Name: figureOwn, Value: spreadOf(own).median, Unit: costUnit},
+		{Name: figureOwnRatio, Value: ratio(c.own, routing.own)},
+		{Name: figureBusy, Value: spreadOf(c.cores).median, Unit: "cores"},
+		{Name: figureOthers, Value: spreadOf(c.others).median, Unit: "cores"},
 	}
 	for i, rate := range c.rates {
 		figures = append(figures, measure.Figure{Name: figureRound + strconv.Itoa(i+1), Value: rate, Unit: rateUnit})

@@ -14,8 +14,8 @@ import (
 
 // The roads that the others are compared with.
 const (
-	RoadRouting = "routing"       // the gateway's kernel routes, nothing else
-	RoadDNAT    = "iptables-dnat" // the kernel translates
+	pathRouting = "routing"       // the gateway's kernel routes, nothing else
+	pathDNAT    = "iptables-dnat" // the kernel translates
 )
 
 // dsrRoad is one way from the client to the backend, in a network of its own: connection tracking and XDP programs change
@@ -39,8 +39,8 @@ type dsrRoad struct {
 
 func dsrRoads() []dsrRoad {
 	return []dsrRoad{
-		{name: RoadRouting, about: "the kernel routes; no VIP"},
-		{name: RoadDNAT, about: "the kernel translates the VIP: iptables, connection tracking", tools: []string{"iptables", "ip6tables"}, vip: true, setup: setupIptables},
+		{name: pathRouting, about: "the kernel routes; no VIP"},
+		{name: pathDNAT, about: "the kernel translates the VIP: iptables, connection tracking", tools: []string{"iptables", "ip6tables"}, vip: true, setup: setupIptables},
 		{name: "nft-dnat", about: "the same by nftables", tools: []string{"nft"}, vip: true, setup: setupNft},
 		weirRoad("nat", "tcx", "Weir translates the VIP, on the TCX hook"),
 		weirRoad("nat", "xdp", "the same on the XDP hook"),

@@ -139,22 +139,22 @@ func TestMissingToolsNameTheirPackages(t *testing.T) {
 
 // dsrResults are results of a run with two roads, of which one failed for IPv6.
 func dsrResults() []*measure.Result {
-	b := &dsrBench{config: DSRConfig{Rounds: 3, Duration: 2 * time.Second}}
-	for _, name := range []string{RoadRouting, "nft-dnat"} {
+	b := &dsrBench{plan: dsrPlan(), config: DSRConfig{Rounds: 3, Duration: 2 * time.Second}}
+	for _, name := range []string{pathRouting, "nft-dnat"} {
 		for _, family := range DSRFamilies() {
 			cell := &dsrCell{road: &dsrRoad{name: name}, load: dsrLoad{name: "iperf2"}, family: family}
 			for round := range 3 {
 				gbit := uint64(8 + 2*round)
-				if name != RoadRouting {
+				if name != pathRouting {
 					gbit /= 2
 				}
 				cell.note(dsrRun{elapsed: 2 * time.Second, bytes: gbit * 2e9 / 8})
 				cell.costs[round], cell.own[round] = 0.1, 0.05
 			}
-			if name != RoadRouting && family == "ipv6" {
+			if name != pathRouting && family == "ipv6" {
 				cell.failed = fmt.Errorf("<nothing> arrived")
 			}
-			if name == RoadRouting {
+			if name == pathRouting {
 				cell.packets, cell.lost = 3, 1
 			}
 			b.cells = append(b.cells, cell)
@@ -172,11 +172,11 @@ func TestDSRTableAndReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if Failed(results) != 1 {
-		t.Errorf("%d failed", Failed(results))
+	if len(failures(results)) != 1 {
+		t.Errorf("%d failed", len(failures(results)))
 	}
 	var table, page bytes.Buffer
-	if err := WriteDSR(&table, results); err != nil {
+	if err := WriteText(&table, results); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"10.0  8.00-12.0", "5.00  4.00-6.00  0.50", "100", "50.0", "failed: nft-dnat, iperf2, ipv6: <nothing> arrived", "lost: routing, iperf2, ipv4: 0.25 of the packets sent"} {
@@ -235,8 +235,8 @@ func TestRootDSRKernelRoads(t *testing.T) {
 	netlabtest.Tools(t, "iperf", "iperf3", "iptables", "ip6tables", "nft")
 	var steps int
 	results, err := DSR(t.Context(), DSRConfig{
-		Rounds: 1, Duration: time.Second, Roads: []string{RoadRouting, "iptables-dnat", "nft-dnat"},
-		Progress: func(float64, string) { steps++ },
+		Rounds: 1, Duration: time.Second, Roads: []string{pathRouting, "iptables-dnat", "nft-dnat"},
+		Run: Run{Progress: func(float64, string) { steps++ }},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -248,17 +248,17 @@ func TestRootDSRKernelRoads(t *testing.T) {
 		t.Error(why)
 	}
 	for _, r := range results {
-		name := strings.Join([]string{r.Road, r.Parameters[ParamLoad], r.Parameters[ParamFamily]}, " ")
+		name := strings.Join([]string{r.Road, r.Parameters[paramLoad], r.Parameters[paramFamily]}, " ")
 		if r.Elapsed <= 0 || r.Bytes+r.Requests == 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		for _, figure := range []string{FigureRate, FigureRateLow, FigureRateHigh, FigureRatio, FigureOwn} {
+		for _, figure := range []string{figureRate, figureRateLow, figureRateHigh, figureRatio, figureOwn} {
 			if v := figureOf(r, figure); !(v > 0) || v > 1e6 {
 				t.Errorf("%s: %s is %v", name, figure, v)
 			}
 		}
-		if r.Road == RoadRouting && math.Abs(figureOf(r, FigureRatio)-1) > 1e-9 {
-			t.Errorf("%s: ratio to itself is %v", name, figureOf(r, FigureRatio))
+		if r.Road == pathRouting && math.Abs(figureOf(r, figureRatio)-1) > 1e-9 {
+			t.Errorf("%s: ratio to itself is %v", name, figureOf(r, figureRatio))
 		}
 	}
 	nothingStays(t)
@@ -269,12 +269,12 @@ func TestRootDSRInterrupted(t *testing.T) {
 	netlabtest.Tools(t, "iperf")
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := DSR(ctx, DSRConfig{
-		Rounds: 9, Duration: time.Minute, Roads: []string{RoadRouting}, Loads: []string{"iperf2"},
-		Progress: func(_ float64, what string) {
+		Rounds: 9, Duration: time.Minute, Roads: []string{pathRouting}, Loads: []string{"iperf2"},
+		Run: Run{Progress: func(_ float64, what string) {
 			if strings.HasPrefix(what, "round") {
 				time.AfterFunc(50*time.Millisecond, cancel)
 			}
-		},
+		}},
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)

@@ -43,7 +43,7 @@ type Attacked struct {
 }
 
 // answers says whether the attack replies to what the target sends.
-func attackAnswers(kind string) bool { return kind == AttackHalfOpen || kind == AttackSetUp }
+func attackAnswers(kind string) bool { return kind == attackHalfOpen || kind == attackSetUp }
 
 // Reached is frames a second; half-open handshakes count when their cookie was returned, set-ups when they succeeded.
 func (a *Attacked) Reached(kind string) float64 {
@@ -60,15 +60,15 @@ func (a *Attack) Validate() (err error) {
 		return err
 	}
 	switch {
-	case !slices.Contains(AttackKinds(), a.Kind):
-		return fmt.Errorf("no kind %q; there are %v", a.Kind, AttackKinds())
+	case !slices.Contains(attackKinds(), a.Kind):
+		return fmt.Errorf("no kind %q; there are %v", a.Kind, attackKinds())
 	case !a.To.Addr().Is4() || !a.Sources.IsValid() || !a.Sources.Addr().Is4() || a.Sources.Bits() > 30 || a.Addresses < 0 || a.Addresses > 1<<(32-a.Sources.Bits())/2:
 		return errors.New("target and sources are IPv4, the sources a prefix of at most 30 bits with room for them")
 	case a.Duration <= 0 || a.Duration > time.Hour:
 		return fmt.Errorf("%v: want up to an hour", a.Duration)
-	case a.Kind == AttackForged && len(a.CID) == 0:
+	case a.Kind == attackForged && len(a.CID) == 0:
 		return errors.New("forged records need a connection id")
-	case a.Kind == AttackKnown && (a.Flows < 1 || a.Flows > maximumKnown):
+	case a.Kind == attackKnown && (a.Flows < 1 || a.Flows > maximumKnown):
 		return fmt.Errorf("%d known flows: want 1 to %d", a.Flows, maximumKnown)
 	case a.Debt < 0 || a.Debt > maximumDebt:
 		return fmt.Errorf("a debt of %v: want at most %v", a.Debt, maximumDebt)

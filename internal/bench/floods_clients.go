@@ -57,7 +57,7 @@ func (r *floodRun) underFlood(ctx context.Context) (offered, reached float64, er
 // rate is the flood's in this run.
 func (r *floodRun) rate() float64 {
 	switch {
-	case r.flood.name == AttackUDPFlows && r.target.name == targetConntrack && !r.config.Quick:
+	case r.flood.name == attackUDPFlows && r.target.name == targetConntrack && !r.config.Quick:
 		return floodConntrack
 	case r.config.Quick && !r.flood.small:
 		return r.flood.rate / 10
@@ -135,7 +135,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 		woken <- outcome{stats, err}
 	}()
 	var cid []byte
-	if r.flood.name == AttackForged {
+	if r.flood.name == attackForged {
 		if err := sleep(ctx, 2*moveRetry+time.Second); err != nil { // the sleepers have fallen silent: it is one of the movers
 			return 0, 0, err
 		}

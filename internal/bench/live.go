@@ -13,13 +13,10 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// ScenarioLive is the name of the scenario in its results.
-const ScenarioLive = "ebpf-live"
-
 // The roads of [Live] that have no VIP.
 const (
-	RoadFloor      = "floor"              // what the generator does when frames are dropped where they arrive
-	RoadRoutingXDP = "routing-xdp-sink"   // routing with the sink of the XDP roads
+	pathFloor      = "floor"              // what the generator does when frames are dropped where they arrive
+	pathRoutingXDP = "routing-xdp-sink"   // routing with the sink of the XDP roads
 	livePrefix     = "live-"              // of loads; the number of flows follows
 	reasonMetric   = "weir_packets_total" // counts packets by reason
 )
@@ -27,7 +24,7 @@ const (
 func liveFlows() []int { return []int{1024, 32768} }
 
 func livePlan() plan {
-	p := plan{scenario: ScenarioLive, roads: liveRoads(), always: []string{RoadFloor, RoadRouting}}
+	p := plan{scenario: scenarioLive, roads: liveRoads(), always: []string{pathFloor, pathRouting}}
 	for _, flows := range liveFlows() {
 		p.loads = append(p.loads, dsrLoad{
 			name: livePrefix + strconv.Itoa(flows), about: fmt.Sprintf("the smallest UDP frames of %d flows", flows),
@@ -41,16 +38,16 @@ func livePlan() plan {
 
 // liveRoads end in sinks: on the TCX hook for what arrives as socket buffers, XDP_DROP for bare frames.
 func liveRoads() []dsrRoad {
-	floor := dsrRoad{name: RoadFloor, about: "the generator alone: XDP_DROP at the gateway", vip: true}
+	floor := dsrRoad{name: pathFloor, about: "the generator alone: XDP_DROP at the gateway", vip: true}
 	floor.setup = func(_ context.Context, _ *dsrBench, road *dsrRoad) (err error) {
 		road.sink, err = openSink(road.lab.Namespace("gateway"), "veth0", true)
 		return err
 	}
 	roads := []dsrRoad{
 		floor,
-		toSink(dsrRoad{name: RoadRouting, about: "the kernel routes, no VIP; dropped by a TCX program"}, false),
-		toSink(dsrRoad{name: RoadRoutingXDP, about: "the same; dropped by an XDP program"}, true),
-		toSink(dsrRoad{name: RoadDNAT, about: "the kernel translates: iptables; TCX sink", tools: []string{"iptables", "ip6tables"}, vip: true, setup: setupIptables}, false),
+		toSink(dsrRoad{name: pathRouting, about: "the kernel routes, no VIP; dropped by a TCX program"}, false),
+		toSink(dsrRoad{name: pathRoutingXDP, about: "the same; dropped by an XDP program"}, true),
+		toSink(dsrRoad{name: pathDNAT, about: "the kernel translates: iptables; TCX sink", tools: []string{"iptables", "ip6tables"}, vip: true, setup: setupIptables}, false),
 	}
 	for _, hook := range []string{"xdp", "tcx"} {
 		sink := "; XDP sink"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -22,15 +21,14 @@ import (
 
 // NATConfig is a comparison of what forwards UDP.
 type NATConfig struct {
-	Binary   string // our own, for weir nat and the echo
+	Run
 	Clients  int
 	Requests int // of one road in one round
 	Rounds   int
-	Payload  int       // bytes
-	Workers  int       // of weir nat; 0: its default
-	With     []string  // peers to compare with in the same run, of NATPeers
-	CfNAT    string    // path of the jar for the peer cf-nat, which it adds; empty: $WEIR_CF_NAT
-	Out      io.Writer // progress
+	Payload  int      // bytes
+	Workers  int      // of weir nat; 0: its default
+	With     []string // peers to compare with in the same run, of NATPeers
+	CfNAT    string   // path of the jar for the peer cf-nat, which it adds; empty: $WEIR_CF_NAT
 }
 
 // Validate says what cannot be meant.
@@ -51,14 +49,14 @@ func (c *NATConfig) Validate() error {
 }
 
 // NATPeers names the programs that [NAT] can compare with; socat and iptables take part where they are installed.
-func NATPeers() []string { return []string{PeerCfNAT} }
+func NATPeers() []string { return []string{peerCfNAT} }
 
 // jar is cf-nat's; empty without the peer.
 func (c *NATConfig) jar() (string, error) {
 	if c.CfNAT != "" || len(c.With) == 0 {
 		return c.CfNAT, nil
 	}
-	return findPeer(PeerCfNAT)
+	return findPeer(peerCfNAT)
 }
 
 // NATResult is the outcome, one NATRoad for each way to the echo.
@@ -140,7 +138,7 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 		if road.result.Skipped != "" {
 			return nil
 		}
-		fmt.Fprintf(config.Out, "round %d of %d: %s\n", round+1, config.Rounds, road.result.Name)
+		config.progress(float64(round)/float64(config.Rounds), "round %d of %d: %s", round+1, config.Rounds, road.result.Name)
 		if err := b.measure(ctx, road); err != nil {
 			return fmt.Errorf("%s: %w", road.result.Name, err)
 		}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -51,7 +50,7 @@ func TestLoadWithoutAnswer(t *testing.T) {
 }
 
 func TestNATConfig(t *testing.T) {
-	good := NATConfig{Clients: 10, Requests: 100, Rounds: 1, Payload: 64, Out: io.Discard}
+	good := NATConfig{Clients: 10, Requests: 100, Rounds: 1, Payload: 64}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 // NFQueueConfig says what of the scenario nfqueue to measure.
 type NFQueueConfig struct {
-	Binary     string        // weir itself
+	Run
 	Rounds     int           // 1 to 100
 	Duration   time.Duration // of one load over one road in one round; whole tenths of a second, 0.1 s to 60 s
 	Roads      []string      // names of NFQueueRoads; empty: all. Direct is always measured
@@ -26,8 +26,6 @@ type NFQueueConfig struct {
 	Offloads   []string      // on, off; empty: both
 	Bandwidths []float64     // of the load udp, bit/s of payload; empty: 2 and 4 Gbit/s
 	Fragmented []int         // of the load fragments, datagrams a second; empty: 15,000 and 40,000
-	// Progress is told what begins, and how much of the run is done, 0 to 1; may be nil.
-	Progress func(done float64, what string)
 }
 
 // NFQueueOffloads names the settings of the interfaces in the order they are measured.
@@ -68,9 +66,6 @@ func (c *NFQueueConfig) setDefaults() {
 	}
 	if len(c.Fragmented) == 0 {
 		c.Fragmented = []int{15000, 40000}
-	}
-	if c.Progress == nil {
-		c.Progress = func(float64, string) {}
 	}
 }
 
@@ -138,14 +133,14 @@ func NFQueue(ctx context.Context, config NFQueueConfig) (results []*measure.Resu
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		b.config.Progress(0, fmt.Sprintf("setting up %s (%d of %d)", net.name(), i+1, len(b.nets)))
+		b.config.progress(0, "setting up %s (%d of %d)", net.name(), i+1, len(b.nets))
 		if err := b.open(ctx, net); err != nil && net.absent == "" {
 			net.failed = fmt.Errorf("set up: %w", err)
 		}
 	}
 	steps, done := config.Rounds*len(b.cells), 0
 	err = takeTurns(ctx, config.Rounds, b.cells, func(round int, cell *nfqCell) error {
-		b.config.Progress(float64(done)/float64(steps), fmt.Sprintf("round %d of %d: %s, %s, %s", round+1, config.Rounds, cell.net.name(), cell.load.name, cell.family))
+		b.config.progress(float64(done)/float64(steps), "round %d of %d: %s, %s, %s", round+1, config.Rounds, cell.net.name(), cell.load.name, cell.family)
 		done++
 		if cell.failed == nil {
 			cell.failed = cell.net.failed

@@ -19,14 +19,14 @@ import (
 
 // Kinds of loads of the scenario nfqueue.
 const (
-	LoadTCP        = "tcp"          // one stream
-	LoadTCP8       = "tcp8"         // eight of one source
-	LoadTCPSources = "tcp8-sources" // eight, each of a source of its own
-	LoadBandwidth  = "udp"          // 1,470 bytes at given bandwidths
-	LoadFragments  = "fragments"    // 2,400 bytes at given rates, over two hops
-	LoadFlood      = "flood"        // 64 bytes, as many as there can be
-	LoadPaced      = "paced"        // 64 bytes, 100,000 a second
-	LoadPingPong   = "pingpong"     // round trips
+	loadTCP        = "tcp"          // one stream
+	loadTCP8       = "tcp8"         // eight of one source
+	loadTCPSources = "tcp8-sources" // eight, each of a source of its own
+	loadBandwidth  = "udp"          // 1,470 bytes at given bandwidths
+	loadFragments  = "fragments"    // 2,400 bytes at given rates, over two hops
+	loadFlood      = "flood"        // 64 bytes, as many as there can be
+	loadPaced      = "paced"        // 64 bytes, 100,000 a second
+	loadPingPong   = "pingpong"     // round trips
 )
 
 // nfqLoad is one way to load a road.
@@ -61,28 +61,28 @@ const (
 func (b *nfqBench) loads() []nfqLoad {
 	iperf := []string{"iperf"}
 	loads := []nfqLoad{
-		{kind: LoadTCP, title: "TCP, one stream", unit: "Gbit/s", tools: iperf, serve: serveNFQ, run: tcpLoad("-P", "1")},
-		{kind: LoadTCP8, title: "TCP, 8 streams of one source", unit: "Gbit/s", tools: iperf, serve: serveNFQ, run: tcpLoad("-P", "8")},
-		{kind: LoadTCPSources, title: "TCP, 8 streams of 8 sources", unit: "Gbit/s", spread: true, tools: iperf, serve: serveNFQ, run: tcpLoad("-P", "8", "--incr-srcip")},
+		{kind: loadTCP, title: "TCP, one stream", unit: "Gbit/s", tools: iperf, serve: serveNFQ, run: tcpLoad("-P", "1")},
+		{kind: loadTCP8, title: "TCP, 8 streams of one source", unit: "Gbit/s", tools: iperf, serve: serveNFQ, run: tcpLoad("-P", "8")},
+		{kind: loadTCPSources, title: "TCP, 8 streams of 8 sources", unit: "Gbit/s", spread: true, tools: iperf, serve: serveNFQ, run: tcpLoad("-P", "8", "--incr-srcip")},
 	}
 	for _, bandwidth := range b.config.Bandwidths {
 		rate := int(bandwidth / 8 / iperfPayload)
 		text := strconv.FormatFloat(bandwidth/1e9, 'g', 4, 64) + "G"
 		loads = append(loads, nfqLoad{
-			name: LoadBandwidth + "-" + text, kind: LoadBandwidth, title: fmt.Sprintf("UDP, %d bytes at %sbit/s", iperfPayload, text), unit: "Gbit/s",
+			name: loadBandwidth + "-" + text, kind: loadBandwidth, title: fmt.Sprintf("UDP, %d bytes at %sbit/s", iperfPayload, text), unit: "Gbit/s",
 			datagrams: true, run: datagramLoad(iperfPayload, rate, oneSource),
 		})
 	}
 	for _, rate := range b.config.Fragmented {
 		loads = append(loads, nfqLoad{
-			name: fmt.Sprintf("%s-%d", LoadFragments, rate), kind: LoadFragments, title: fmt.Sprintf("UDP, %d bytes in 2 fragments, %d datagrams/s, two hops", fragmented, rate),
+			name: fmt.Sprintf("%s-%d", loadFragments, rate), kind: loadFragments, title: fmt.Sprintf("UDP, %d bytes in 2 fragments, %d datagrams/s, two hops", fragmented, rate),
 			unit: "kpps", datagrams: true, dsr: true, run: datagramLoad(fragmented, rate, freshSource),
 		})
 	}
 	loads = append(loads,
-		nfqLoad{kind: LoadFlood, title: fmt.Sprintf("UDP, %d bytes of 8 sources, one sending thread", smallPayload), unit: "kpps", datagrams: true, spread: true, run: datagramLoad(smallPayload, 0, allSources)},
-		nfqLoad{kind: LoadPaced, title: fmt.Sprintf("UDP, %d bytes of 8 sources, %d datagrams/s", smallPayload, pacedRate), unit: "kpps", datagrams: true, spread: true, run: datagramLoad(smallPayload, pacedRate, allSources)},
-		nfqLoad{kind: LoadPingPong, title: "UDP ping-pong, one at a time", unit: "µs", datagrams: true, run: pingPongLoad},
+		nfqLoad{kind: loadFlood, title: fmt.Sprintf("UDP, %d bytes of 8 sources, one sending thread", smallPayload), unit: "kpps", datagrams: true, spread: true, run: datagramLoad(smallPayload, 0, allSources)},
+		nfqLoad{kind: loadPaced, title: fmt.Sprintf("UDP, %d bytes of 8 sources, %d datagrams/s", smallPayload, pacedRate), unit: "kpps", datagrams: true, spread: true, run: datagramLoad(smallPayload, pacedRate, allSources)},
+		nfqLoad{kind: loadPingPong, title: "UDP ping-pong, one at a time", unit: "µs", datagrams: true, run: pingPongLoad},
 	)
 	for i := range loads {
 		if loads[i].name == "" {
@@ -94,7 +94,7 @@ func (b *nfqBench) loads() []nfqLoad {
 
 // NFQueueLoads names the kinds of loads in the order they run.
 func NFQueueLoads() []string {
-	return []string{LoadTCP, LoadTCP8, LoadTCPSources, LoadBandwidth, LoadFragments, LoadFlood, LoadPaced, LoadPingPong}
+	return []string{loadTCP, loadTCP8, loadTCPSources, loadBandwidth, loadFragments, loadFlood, loadPaced, loadPingPong}
 }
 
 // DescribeNFQueueLoads is NFQueueLoads, each followed by a tab and what it is.

@@ -11,7 +11,7 @@ import (
 )
 
 // NFQueuePeers names the programs that a run of nfqueue can compare with.
-func NFQueuePeers() []string { return []string{PeerNfqlb} }
+func NFQueuePeers() []string { return []string{peerNfqlb} }
 
 // nfqPeer is another project's balancer in weir's place.
 type nfqPeer struct {
@@ -31,7 +31,7 @@ exec "$1" lb --queue="$2" --qlength=4096 --tun=` + nfqlbTun + ` --ft_size=10000 
 
 // startNfqlb starts nfqlb and waits until it serves its queues.
 func (b *nfqBench) startNfqlb(ctx context.Context, net *nfqNet) error {
-	path, err := findPeer(PeerNfqlb)
+	path, err := findPeer(peerNfqlb)
 	if err != nil {
 		return err
 	}

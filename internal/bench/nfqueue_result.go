@@ -11,36 +11,32 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// ScenarioNFQueue is the name of the scenario in its results.
-const ScenarioNFQueue = "nfqueue"
-
-// Names of the figures of an [NFQueue] result, beside [FigureRate], [FigureRateLow], [FigureRateHigh] and [FigureOthers].
+// Names of the figures of an [NFQueue] result, beside [figureRate], [figureRateLow], [figureRateHigh] and [figureOthers].
 // Rates are in Gbit/s, kpps or, of round trips, µs.
 const (
-	FigureDirect     = "ratio to direct"   // median of the ratios within each round
-	FigureOffered    = "offered"           // what was sent; median, in the unit of the rate
-	FigureDelivered  = "delivered"         // percent of the datagrams sent; median
-	FigureMachine    = "machine busy"      // percent of all cores, other programs' time subtracted; median
-	FigurePeer       = "ratio to a peer"   // median of the ratios, within each round, to the peer's road with as many queues
-	FigurePacketCost = "balancer CPU"      // µs of the balancer's processor time for a packet of its queues; median
-	FigureQueued     = "queued"            // packets that the queues numbered, all rounds
-	FigureQueueDrops = "queue drops"       // packets that found a queue full, all rounds
-	FigureUserDrops  = "user drops"        // packets that found a socket's buffer full, all rounds
-	FigureBest       = "best"              // shortest round trip of all rounds
-	FigureP99        = "99th percentile"   // of round trips; median of the rounds
+	figureDirect     = "ratio to direct"   // median of the ratios within each round
+	figureOffered    = "offered"           // what was sent; median, in the unit of the rate
+	figureDelivered  = "delivered"         // percent of the datagrams sent; median
+	figureMachine    = "machine busy"      // percent of all cores, other programs' time subtracted; median
+	figurePeer       = "ratio to a peer"   // median of the ratios, within each round, to the peer's road with as many queues
+	figurePacketCost = "balancer CPU"      // µs of the balancer's processor time for a packet of its queues; median
+	figureQueued     = "queued"            // packets that the queues numbered, all rounds
+	figureQueueDrops = "queue drops"       // packets that found a queue full, all rounds
+	figureUserDrops  = "user drops"        // packets that found a socket's buffer full, all rounds
+	figureBest       = "best"              // shortest round trip of all rounds
+	figureP99        = "99th percentile"   // of round trips; median of the rounds
 	figureQueue      = "packets of queue " // and its number: all rounds
 )
 
-// Keys of Result.Parameters of an [NFQueue] result, beside [ParamLoad], [ParamFamily] and [ParamFailed].
+// Keys of Result.Parameters of an [NFQueue] result, beside [paramLoad], [paramFamily] and [paramFailed].
 const (
-	ParamOffload = "offload"
-	ParamTitle   = "title"         // of the load
-	ParamUnit    = "unit"          // of the rate
-	ParamAbsent  = "not available" // why the road was not measured
-	ParamBefore  = "queues before" // statistics of the road's queues before its first and after its last run
-	ParamAfter   = "queues after"
-	ParamNetwork = "network"    // whose queues these are
-	ParamSlow    = "scheduling" // why the run was not preferred to other programs
+	paramOffload = "offload"
+	paramTitle   = "title"         // of the load
+	paramUnit    = "unit"          // of the rate
+	paramBefore  = "queues before" // statistics of the road's queues before its first and after its last run
+	paramAfter   = "queues after"
+	paramNetwork = "network"    // whose queues these are
+	paramSlow    = "scheduling" // why the run was not preferred to other programs
 )
 
 // note adds a round; a run without anything leaves a gap.
@@ -125,33 +121,33 @@ func (b *nfqBench) results(started time.Time) []*measure.Result {
 	}
 	for _, cell := range b.cells {
 		result := &measure.Result{
-			Scenario: ScenarioNFQueue, Road: cell.net.road.name, Machine: machine(), Started: started, Elapsed: cell.elapsed,
+			Scenario: scenarioNFQueue, Road: cell.net.road.name, Machine: machine(), Started: started, Elapsed: cell.elapsed,
 			Requests: cell.packets, Bytes: cell.bytes,
 			Parameters: map[string]string{
-				ParamLoad: cell.load.name, ParamFamily: cell.family, ParamOffload: cell.net.offload, ParamTitle: cell.load.title, ParamUnit: cell.load.unit,
+				paramLoad: cell.load.name, paramFamily: cell.family, paramOffload: cell.net.offload, paramTitle: cell.load.title, paramUnit: cell.load.unit,
 				"rounds": strconv.Itoa(b.config.Rounds), "seconds": b.config.seconds(),
 			},
 		}
 		if b.running.Slow() != nil {
-			result.Parameters[ParamSlow] = b.running.Slow().Error()
+			result.Parameters[paramSlow] = b.running.Slow().Error()
 		}
 		results = append(results, result)
 		if cell.net.absent != "" {
-			result.Parameters[ParamAbsent] = cell.net.absent
+			result.Parameters[paramAbsent] = cell.net.absent
 			continue
 		}
 		if cell.failed != nil {
 			result.Errors = 1
-			result.Parameters[ParamFailed] = cell.failed.Error()
+			result.Parameters[paramFailed] = cell.failed.Error()
 			continue
 		}
 		if cell.net.balanced() {
-			result.Parameters[ParamBefore], result.Parameters[ParamAfter] = queuesText(cell.net.first), after[cell.net]
-			result.Parameters[ParamNetwork] = cell.net.name()
+			result.Parameters[paramBefore], result.Parameters[paramAfter] = queuesText(cell.net.first), after[cell.net]
+			result.Parameters[paramNetwork] = cell.net.name()
 			result.Processes = append(result.Processes, measure.Process{Name: cell.net.program(), CPU: cell.balancer})
 		}
 		result.Processes = append(result.Processes, measure.Process{Name: "machine", CPU: cell.spent.Busy}, measure.Process{Name: "ours", CPU: cell.spent.Ours}, measure.Process{Name: "others", CPU: cell.spent.Others})
-		result.Figures = cell.figures(b.on(RoadDirect, cell), b.on(cell.net.road.compare, cell))
+		result.Figures = cell.figures(b.on(pathDirect, cell), b.on(cell.net.road.compare, cell))
 	}
 	return results
 }
@@ -169,24 +165,24 @@ func (b *nfqBench) on(road string, of *nfqCell) *nfqCell {
 func (c *nfqCell) figures(direct, peer *nfqCell) []measure.Figure {
 	rate := spreadOf(c.rates)
 	figures := []measure.Figure{
-		{Name: FigureRate, Value: rate.median, Unit: c.load.unit},
-		{Name: FigureRateLow, Value: rate.low, Unit: c.load.unit},
-		{Name: FigureRateHigh, Value: rate.high, Unit: c.load.unit},
-		{Name: FigureDirect, Value: ratio(c.rates, direct.rates)},
-		{Name: FigurePeer, Value: ratio(c.rates, peer.rates)},
-		{Name: FigureOffered, Value: spreadOf(c.offered).median, Unit: c.load.unit},
-		{Name: FigureDelivered, Value: spreadOf(c.delivered).median, Unit: "%"},
-		{Name: FigureMachine, Value: spreadOf(c.busy).median, Unit: "%"},
-		{Name: FigureOthers, Value: spreadOf(c.others).median, Unit: "cores"},
-		{Name: FigurePacketCost, Value: spreadOf(c.cost).median, Unit: "µs/packet"},
-		{Name: FigureBest, Value: spreadOf(c.best).low, Unit: "µs"},
-		{Name: FigureP99, Value: spreadOf(c.p99).median, Unit: "µs"},
+		{Name: figureRate, Value: rate.median, Unit: c.load.unit},
+		{Name: figureRateLow, Value: rate.low, Unit: c.load.unit},
+		{Name: figureRateHigh, Value: rate.high, Unit: c.load.unit},
+		{Name: figureDirect, Value: ratio(c.rates, direct.rates)},
+		{Name: figurePeer, Value: ratio(c.rates, peer.rates)},
+		{Name: figureOffered, Value: spreadOf(c.offered).median, Unit: c.load.unit},
+		{Name: figureDelivered, Value: spreadOf(c.delivered).median, Unit: "%"},
+		{Name: figureMachine, Value: spreadOf(c.busy).median, Unit: "%"},
+		{Name: figureOthers, Value: spreadOf(c.others).median, Unit: "cores"},
+		{Name: figurePacketCost, Value: spreadOf(c.cost).median, Unit: "µs/packet"},
+		{Name: figureBest, Value: spreadOf(c.best).low, Unit: "µs"},
+		{Name: figureP99, Value: spreadOf(c.p99).median, Unit: "µs"},
 	}
 	if c.net.balanced() {
 		figures = append(figures,
-			measure.Figure{Name: FigureQueued, Value: float64(c.queued), Unit: "packets"},
-			measure.Figure{Name: FigureQueueDrops, Value: float64(c.queueDrops), Unit: "packets"},
-			measure.Figure{Name: FigureUserDrops, Value: float64(c.userDrops), Unit: "packets"})
+			measure.Figure{Name: figureQueued, Value: float64(c.queued), Unit: "packets"},
+			measure.Figure{Name: figureQueueDrops, Value: float64(c.queueDrops), Unit: "packets"},
+			measure.Figure{Name: figureUserDrops, Value: float64(c.userDrops), Unit: "packets"})
 		for _, number := range sortedQueues(c.queues) {
 			figures = append(figures, measure.Figure{Name: figureQueue + strconv.Itoa(number), Value: float64(c.queues[number]), Unit: "packets"})
 		}

@@ -20,13 +20,13 @@ import (
 
 // The roads of the scenario nfqueue.
 const (
-	RoadDirect = "direct" // the kernel routes to the VIP, nothing else
-	RoadQueue  = "queue"  // one queue
-	RoadQueues = "queues" // one for each core
-	RoadFast   = "fast"   // what the TCX program can decide never sees the queue
+	pathDirect = "direct" // the kernel routes to the VIP, nothing else
+	pathQueue  = "queue"  // one queue
+	pathQueues = "queues" // one for each core
+	pathFast   = "fast"   // what the TCX program can decide never sees the queue
 
-	RoadNfqlb       = "nfqlb"        // nfqlb in weir's place, one queue
-	RoadNfqlbQueues = "nfqlb-queues" // one for each core
+	pathNfqlb       = "nfqlb"        // nfqlb in weir's place, one queue
+	pathNfqlbQueues = "nfqlb-queues" // one for each core
 )
 
 // nfqRoad is one way from the client to the VIP.
@@ -44,12 +44,12 @@ func nfqRoads() []nfqRoad {
 	tools, cores := []string{"iptables", "ip6tables"}, max(2, min(runtime.NumCPU(), 16))
 	peerTools := append([]string{"ip", "mount", "sysctl", "unshare"}, tools...)
 	return []nfqRoad{
-		{name: RoadDirect, about: "the kernel routes to the VIP; no rule"},
-		{name: RoadNfqlb, about: "nfqlb in weir's place, one queue (--with nfqlb)", queues: 1, peer: PeerNfqlb, tools: peerTools},
-		{name: RoadNfqlbQueues, about: "the same, one queue for each core", queues: cores, spread: true, peer: PeerNfqlb, tools: peerTools},
-		{name: RoadQueue, about: "Weir decides every packet, one queue", queues: 1, compare: RoadNfqlb, tools: tools},
-		{name: RoadQueues, about: "one queue for each core (at least two); loads of several sources only", queues: cores, spread: true, compare: RoadNfqlbQueues, tools: tools},
-		{name: RoadFast, about: "the TCX program marks what it can, the queue gets the rest (--fast on)", queues: 1, fast: true, compare: RoadNfqlb, tools: tools},
+		{name: pathDirect, about: "the kernel routes to the VIP; no rule"},
+		{name: pathNfqlb, about: "nfqlb in weir's place, one queue (--with nfqlb)", queues: 1, peer: peerNfqlb, tools: peerTools},
+		{name: pathNfqlbQueues, about: "the same, one queue for each core", queues: cores, spread: true, peer: peerNfqlb, tools: peerTools},
+		{name: pathQueue, about: "Weir decides every packet, one queue", queues: 1, compare: pathNfqlb, tools: tools},
+		{name: pathQueues, about: "one queue for each core (at least two); loads of several sources only", queues: cores, spread: true, compare: pathNfqlbQueues, tools: tools},
+		{name: pathFast, about: "the TCX program marks what it can, the queue gets the rest (--fast on)", queues: 1, fast: true, compare: pathNfqlb, tools: tools},
 	}
 }
 
@@ -69,7 +69,7 @@ func (r *nfqRoad) wanted(c *NFQueueConfig) bool {
 	if r.peer != "" {
 		return slices.Contains(c.With, r.peer)
 	}
-	return r.name == RoadDirect || len(c.Roads) == 0 || slices.Contains(c.Roads, r.name)
+	return r.name == pathDirect || len(c.Roads) == 0 || slices.Contains(c.Roads, r.name)
 }
 
 // DescribeNFQueueRoads is NFQueueRoads, each followed by a tab and what it is.

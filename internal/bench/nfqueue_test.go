@@ -80,7 +80,7 @@ func TestNFQueueChoosesCells(t *testing.T) {
 	for _, cell := range b.cells {
 		key := cell.load.name + " " + cell.net.offload
 		count[key] = append(count[key], cell.net.road.name)
-		if cell.net.dsr != (cell.load.kind == LoadFragments) {
+		if cell.net.dsr != (cell.load.kind == loadFragments) {
 			t.Errorf("%s in %s", cell.load.name, cell.net.name())
 		}
 	}
@@ -107,7 +107,7 @@ func TestNFQueueChoosesCells(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, slices.Sorted(slices.Values(NFQueueLoads()))) {
 		t.Errorf("loads: %v", got)
 	}
-	b.config.With, b.cells = []string{PeerNfqlb}, nil
+	b.config.With, b.cells = []string{peerNfqlb}, nil
 	b.choose()
 	for _, cell := range b.cells {
 		if compare := cell.net.road.compare; compare != "" && b.on(compare, cell).net == nil {
@@ -123,7 +123,7 @@ func TestNFQueueChoosesCells(t *testing.T) {
 
 // nfqResults are results of a run of three rounds: the queue carries half, the queues fail, the fast path is not there.
 func nfqResults() []*measure.Result {
-	b := &nfqBench{config: NFQueueConfig{Rounds: 3, Duration: 2 * time.Second, Offloads: []string{"off"}, Loads: []string{LoadTCP, LoadFlood, LoadPingPong}}, running: programs.NewGroup()}
+	b := &nfqBench{config: NFQueueConfig{Rounds: 3, Duration: 2 * time.Second, Offloads: []string{"off"}, Loads: []string{loadTCP, loadFlood, loadPingPong}}, running: programs.NewGroup()}
 	b.config.setDefaults()
 	b.choose()
 	for _, cell := range b.cells {
@@ -131,27 +131,27 @@ func nfqResults() []*measure.Result {
 			run, spent := nfqRun{elapsed: 2 * time.Second}, nfqSpent{window: 2 * time.Second}
 			spent.machine.Busy = time.Second
 			part := uint64(1)
-			if cell.net.road.name == RoadQueue {
+			if cell.net.road.name == pathQueue {
 				part = 2
 				cell.net.weir = &programs.Daemon{}
 				spent.balancer, spent.queues = time.Second, map[int]queueRow{0: {sequence: 200_000, queueDrops: 1}}
 			}
 			switch cell.load.kind {
-			case LoadTCP:
+			case loadTCP:
 				run.bytes = (8 + 2*round) * 2e9 / 8 / part
-			case LoadFlood:
+			case loadFlood:
 				run.packets, run.sent = (200_000+round)/part, 200_000+round
-			case LoadPingPong:
+			case loadPingPong:
 				run.packets, run.sent, run.latency = 1000, 1000, &RoundTrips{Count: 1000, Best: 10 * float64(part), Median: 20 * float64(part), Ninety9: 30}
 			}
 			cell.note(run, spent)
 		}
 		switch cell.net.road.name {
-		case RoadQueue:
+		case pathQueue:
 			cell.net.first = map[int]queueRow{0: {sequence: 7}}
-		case RoadQueues:
+		case pathQueues:
 			cell.failed = errors.New("<nothing> arrived")
-		case RoadFast:
+		case pathFast:
 			cell.net.absent = "this weir has no --fast"
 		}
 		cell.net.failed = cell.failed
@@ -174,7 +174,7 @@ func TestNFQueueTableAndReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	var table, page bytes.Buffer
-	if err := WriteNFQueue(&table, results); err != nil {
+	if err := WriteText(&table, results); err != nil {
 		t.Fatal(err)
 	}
 	squeezed := strings.Join(strings.Fields(table.String()), " ")
@@ -208,17 +208,17 @@ func TestNFQueueTableAndReport(t *testing.T) {
 
 // Weir's roads stand beside the peer's with as many queues, round by round.
 func TestNFQueueComparesWithNfqlb(t *testing.T) {
-	b := &nfqBench{config: NFQueueConfig{Rounds: 2, Duration: time.Second, With: []string{PeerNfqlb}, Loads: []string{LoadFlood}}, running: programs.NewGroup()}
+	b := &nfqBench{config: NFQueueConfig{Rounds: 2, Duration: time.Second, With: []string{peerNfqlb}, Loads: []string{loadFlood}}, running: programs.NewGroup()}
 	b.config.setDefaults()
 	b.choose()
 	for _, cell := range b.cells {
-		packets := map[string]uint64{RoadDirect: 400_000, RoadNfqlb: 100_000, RoadNfqlbQueues: 150_000, RoadQueue: 200_000, RoadQueues: 225_000}[cell.net.road.name]
+		packets := map[string]uint64{pathDirect: 400_000, pathNfqlb: 100_000, pathNfqlbQueues: 150_000, pathQueue: 200_000, pathQueues: 225_000}[cell.net.road.name]
 		for round := range uint64(2) {
 			cell.note(nfqRun{elapsed: time.Second, packets: packets * (round + 1), sent: 800_000}, nfqSpent{})
 		}
 	}
 	var table bytes.Buffer
-	if err := WriteNFQueue(&table, b.results(time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))); err != nil {
+	if err := WriteText(&table, b.results(time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))); err != nil {
 		t.Fatal(err)
 	}
 	squeezed := strings.Join(strings.Fields(table.String()), " ")

@@ -2,13 +2,10 @@ package bench
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // The text and the page of each scenario, drawn from the results of a short real run (testdata/results).
@@ -29,7 +26,7 @@ func TestResultsAreShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			var table, page bytes.Buffer
-			if err := writeAny(name)(&table, results); err != nil {
+			if err := WriteText(&table, results); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, "results/"+name+".txt", table.Bytes())
@@ -39,30 +36,4 @@ func TestResultsAreShown(t *testing.T) {
 			golden(t, "results/"+name+".html", page.Bytes())
 		})
 	}
-}
-
-func writeAny(name string) func(io.Writer, []*measure.Result) error {
-	switch name {
-	case "dsr":
-		return WriteDSR
-	case "live":
-		return WriteLive
-	case "nfqueue":
-		return WriteNFQueue
-	case "floods":
-		return WriteFloods
-	case "dump":
-		return WriteDump
-	case "soak":
-		return WriteSoak
-	case "turnsweep":
-		return func(w io.Writer, results []*measure.Result) error {
-			var runs []*TurnRun
-			for _, r := range results {
-				runs = append(runs, &TurnRun{Result: r})
-			}
-			return WriteTurn(w, TurnConfig{}, runs)
-		}
-	}
-	return func(io.Writer, []*measure.Result) error { return nil } // its text is the command's
 }

@@ -15,12 +15,11 @@ import (
 
 // SoakConfig is a long mixed load.
 type SoakConfig struct {
-	Binary   string
+	Run
 	Duration time.Duration
 	Every    time.Duration // between two samples of each process
 	Load     float64       // times the default load
 	Growth   float64       // percent that a gauge may grow over the last third of the run
-	Progress func(done float64, what string)
 }
 
 // Validate says what cannot be meant.
@@ -38,25 +37,11 @@ func (c *SoakConfig) Validate() error {
 	return nil
 }
 
-// ScenarioSoak is the scenario of [Soak]'s results.
-const ScenarioSoak = "soak"
-
-// Kinds of the results of [Soak], in ParamKind.
+// Kinds of the results of [Soak], in paramKind.
 const (
-	ParamKind    = "kind"
-	KindProcess  = "process"
-	KindLoad     = "load"
-	ParamVerdict = "verdict"
-)
-
-// Verdicts on a process or a load.
-const (
-	VerdictLevel = "levels off"
-	VerdictGrows = "grows"
-	VerdictShort = "too short to judge"
-	VerdictOK    = "nothing lost"
-	VerdictLost  = "lost"
-	VerdictVoid  = "VOID" // lost, but this program did not run for a while
+	paramKind   = "kind"
+	kindProcess = "process"
+	kindLoad    = "load"
 )
 
 // soak is a run.
@@ -134,9 +119,7 @@ func (s *soak) sample(ctx context.Context) {
 		for _, w := range s.watched {
 			w.sample(ctx, at)
 		}
-		if s.config.Progress != nil {
-			s.config.Progress(min(1, at.Seconds()/s.config.Duration.Seconds()), s.state())
-		}
+		s.config.progress(at.Seconds()/s.config.Duration.Seconds(), "%s", s.state())
 		for _, w := range s.watched {
 			if w.failure() != nil {
 				return
@@ -175,9 +158,9 @@ func (s *soak) stop() error {
 
 func (s *soak) result(road, kind string, elapsed time.Duration) *measure.Result {
 	return &measure.Result{
-		Scenario: ScenarioSoak, Road: road, Machine: machine(), Started: s.started, Elapsed: elapsed,
+		Scenario: scenarioSoak, Road: road, Machine: machine(), Started: s.started, Elapsed: elapsed,
 		Parameters: map[string]string{
-			ParamKind: kind, ParamLoad: strconv.FormatFloat(s.config.Load, 'g', -1, 64), ParamFamily: s.network.name,
+			paramKind: kind, paramLoad: strconv.FormatFloat(s.config.Load, 'g', -1, 64), paramFamily: s.network.name,
 			"duration": s.config.Duration.String(), "growth": strconv.FormatFloat(s.config.Growth, 'g', -1, 64),
 		},
 	}

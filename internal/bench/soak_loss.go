@@ -17,8 +17,8 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
 
-// KindLosses is the kind of the result that says where packets were lost; its figures are named PLACE: WHAT.
-const KindLosses = "losses"
+// kindLosses is the kind of the result that says where packets were lost; its figures are named PLACE: WHAT.
+const kindLosses = "losses"
 
 // Whose losses are, at the end of a figure's name.
 const (
@@ -172,7 +172,7 @@ func (l soakLosses) since(before soakLosses) soakLosses {
 
 // lossResult says where packets were lost during the run, and what of that the loads noticed.
 func (s *soak) lossResult(places soakLosses, counted []soakCounts, elapsed time.Duration) *measure.Result {
-	r := s.result("losses", KindLosses, elapsed)
+	r := s.result("losses", kindLosses, elapsed)
 	for _, c := range counted {
 		r.Errors += c.lost
 		for _, f := range c.figures {

@@ -13,20 +13,14 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
-// The scenarios of [Turn] in its results.
-const (
-	ScenarioTurn      = "turn"       // one load, its connections and their sum
-	ScenarioTurnSweep = "turn-sweep" // packet rates and costs by packet size
-)
-
 // Roads of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
 // for each client.
 const (
-	RoadTurnDirect  = "direct"
-	RoadTurnWeir    = "weir"
-	RoadTurnWeirCat = RoadTurnWeir + roadTurnCat
+	pathTurnDirect  = "direct"
+	pathTurnWeir    = "weir"
+	pathTurnWeirCat = pathTurnWeir + pathTurnCat
 
-	roadTurnCat = " cat" // behind the server's name
+	pathTurnCat = " cat" // behind the server's name
 )
 
 // Ways of TurnConfig.Road and generators of TurnConfig.Generator.
@@ -53,8 +47,8 @@ const (
 
 // TurnConfig is one run of `weir turn bench`.
 type TurnConfig struct {
-	Binary    string // our own
-	Clients   int    // turncats, or clients of the generator
+	Run
+	Clients   int // turncats, or clients of the generator
 	Duration  time.Duration
 	Size      int     // bytes of a datagram
 	Bandwidth float64 // bits/s of user data for each client
@@ -76,16 +70,13 @@ type TurnConfig struct {
 	Rounds int           // of each rate
 	Probe  time.Duration // length of a try of the search
 	Most   float64       // datagrams a second at which the search stops
-
-	// Progress is called often with how far the run is, 0 to 1, and what it does now.
-	Progress func(done float64, what string)
 }
 
 // TurnSizes are the packet sizes that STUNner's guide recommends to measure, in bytes.
 func TurnSizes() []int { return []int{64, 128, 256, 512, 1024, 1200} }
 
 // TurnPeers names the servers that [Turn] can compare with.
-func TurnPeers() []string { return []string{PeerCoturn, PeerStunner} }
+func TurnPeers() []string { return []string{peerCoturn, peerStunner} }
 
 // peers are those of With.
 func (c *TurnConfig) peers() []string {
@@ -209,12 +200,6 @@ func (c *TurnConfig) rate() float64 {
 	return c.Bandwidth / 8 / float64(c.Size) * float64(c.Clients)
 }
 
-func (c *TurnConfig) progress(done float64, format string, args ...any) {
-	if c.Progress != nil {
-		c.Progress(min(done, 1), fmt.Sprintf(format, args...))
-	}
-}
-
 // Turn runs what the configuration asks for. When ctx ends, so does everything that was started.
 func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	if err := config.Validate(); err != nil {
@@ -251,7 +236,7 @@ func (s *turnStage) single(ctx context.Context) (runs []*TurnRun, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", road.name, err)
 		}
-		runs = append(runs, s.result(ScenarioTurn, road, phase))
+		runs = append(runs, s.result(scenarioTurn, road, phase))
 	}
 	return runs, nil
 }

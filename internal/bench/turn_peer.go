@@ -19,9 +19,9 @@ func (s *turnStage) startPeer(ctx context.Context, name string, at netip.AddrPor
 	}
 	var args []string
 	switch name {
-	case PeerCoturn:
+	case peerCoturn:
 		args = s.coturnArgs(at)
-	case PeerStunner:
+	case peerStunner:
 		args, err = s.stunnerArgs(at)
 	}
 	if err != nil {

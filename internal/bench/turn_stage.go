@@ -95,7 +95,7 @@ func (s *turnStage) open(ctx context.Context) error {
 			return err
 		}
 	}
-	direct := &turnRoad{name: RoadTurnDirect}
+	direct := &turnRoad{name: pathTurnDirect}
 	if direct.sink, err = s.sinkPort(); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *turnStage) open(ctx context.Context) error {
 	if err := s.startGateway(ctx, gateway); err != nil {
 		return err
 	}
-	if err := s.addServer(ctx, RoadTurnWeir, gateway, turnPart{partGateway, []int{s.weir.PID()}}); err != nil {
+	if err := s.addServer(ctx, pathTurnWeir, gateway, turnPart{partGateway, []int{s.weir.PID()}}); err != nil {
 		return err
 	}
 	for i, name := range s.config.peers() {
@@ -152,7 +152,7 @@ func (s *turnStage) addServer(ctx context.Context, name string, at netip.AddrPor
 		return err
 	}
 	if s.config.Road == TurnRoadCat {
-		road.name, road.server = name+roadTurnCat, netip.AddrPort{}
+		road.name, road.server = name+pathTurnCat, netip.AddrPort{}
 		ports, err := s.ports(s.clients, s.config.Clients)
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func (s *turnStage) measureSize(ctx context.Context, size int, from, share float
 	var cells []*turnCell
 	for _, road := range s.roads {
 		cell := &turnCell{road: road, size: size, rates: make([][]turnPhase, len(s.config.Rates)), tries: map[float64]*turnPhase{}}
-		if road.name != RoadTurnDirect {
+		if road.name != pathTurnDirect {
 			cell.search = newTurnSearch(searchStart, s.config.Most)
 		}
 		cells = append(cells, cell)
