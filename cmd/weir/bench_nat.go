@@ -21,8 +21,8 @@ func newBenchNATCommand() *cobra.Command {
 		Short: "Compare what weir nat, socat and iptables spend on a forwarded datagram",
 		Long: `Compare the processor time per forwarded datagram of weir nat with a straight echo, socat and an iptables DNAT.
 
-Clients in a closed loop send to a UDP echo, straight and over each road, in turns. "road" is what the road's own processes
-spend; a kernel road has none. "added" is what load, road and echo together spend more than straight, which can be
+Clients in a closed loop send to a UDP echo, straight and over each path, in turns. "path" is what the path's own processes
+spend; a kernel path has none. "added" is what load, road and echo together spend more than straight, which can be
 compared for all. As root everything runs in a network namespace of its own; without, iptables is skipped.`,
 		Example: `  weir bench nat
   weir bench nat --rounds 7 --requests 200000 --json
@@ -45,7 +45,7 @@ compared for all. As root everything runs in a network namespace of its own; wit
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&config.Clients, "clients", 200, "clients, each with a socket of its own and one request under way")
-	flags.IntVar(&config.Requests, "requests", 60000, "requests of one road in one round")
+	flags.IntVar(&config.Requests, "requests", 60000, "requests of one path in one round")
 	flags.IntVar(&config.Rounds, "rounds", 5, "rounds; the result is their median")
 	flags.IntVar(&config.Payload, "payload-size", 64, "bytes of payload")
 	flags.IntVar(&config.Workers, "workers", 0, "workers of weir nat (default one per core)")
@@ -59,7 +59,7 @@ func printBenchNAT(out io.Writer, r *bench.NATResult) error {
 	fmt.Fprintf(out, "%d clients, %d requests of %d bytes, median of %d rounds; %d cores, Linux %s, %s\n\n",
 		r.Clients, r.Requests, r.Payload, r.Rounds, r.Cores, r.Kernel, r.Network)
 	w := terminal.NewTable(out, true)
-	fmt.Fprintln(w, "road\treq/s\troad µs/datagram\tmin-max\troad ms/1000 requests\tadded µs/datagram\tall µs/request\tlost\t")
+	fmt.Fprintln(w, "path\treq/s\tpath µs/datagram\tmin-max\tpath ms/1000 requests\tadded µs/datagram\tall µs/request\tlost\t")
 	for i := range r.Roads {
 		road := &r.Roads[i]
 		if road.Skipped != "" {

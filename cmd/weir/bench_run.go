@@ -23,7 +23,7 @@ import (
 func newBenchRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
-		Short: "Run a scenario in network namespaces and compare its roads",
+		Short: "Run a scenario in network namespaces and compare its paths",
 		Example: `  sudo weir bench run dsr
   sudo weir bench run dsr --rounds 1 --duration 1s --only routing,iptables-dnat`,
 		Args: noSuchCommand,
@@ -35,20 +35,20 @@ func newBenchRunCommand() *cobra.Command {
 
 func newBenchDSRCommand() *cobra.Command {
 	var (
-		config bench.DSRConfig
+		config bench.GridConfig
 		out    benchOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "dsr",
 		Short: "TCP throughput, packet rate and CPU: routing, kernel DNAT, and Weir's modes on both hooks",
-		Long: `Build the lab "dsr" once for each road and load them in turns. Medians, spreads, ratios to plain routing of the same round,
+		Long: `Build the lab "dsr" once for each path and load the paths in turns. Medians, spreads, ratios to plain routing of the same round,
 and the whole machine's processor time, softirqs included.
 
-Roads:
-` + indentNames(bench.DescribeDSRRoads()) + `
+Paths:
+` + indentNames(bench.DSRPaths()) + `
 Loads:
-` + indentNames(bench.DescribeDSRLoads()) + `
-Needs root, and the Debian packages iperf, iperf3, iptables and nftables for the roads and loads that use them. A full run
+` + indentNames(bench.DSRLoads()) + `
+Needs root, and the Debian packages iperf, iperf3, iptables and nftables for the paths and loads that use them. A full run
 of 5 rounds takes about 15 minutes. An interrupt ends it and leaves nothing behind. On a machine that others use, run it
 by nice -n -10.`,
 		Example: `  sudo weir bench run dsr --report dsr.html
@@ -56,25 +56,25 @@ by nice -n -10.`,
   sudo weir bench run dsr --json > dsr.json; weir bench report dsr.json -o dsr.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.run(cmd, privilege.BenchDSR, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
+			return out.run(cmd, privilege.BenchDSR, &config.Run, config.ValidateDSR(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.DSR(ctx, config)
 			})
 		},
 	}
 	flags := cmd.Flags()
 	addRoundFlags(cmd, &config.Rounds, &config.Duration)
-	flags.StringSliceVar(&config.Roads, "only", nil, "roads to measure beside routing (default all)")
-	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(bench.DSRLoads(), ", ")+" (default all)")
-	flags.StringSliceVar(&config.Families, "families", nil, "address families: "+strings.Join(bench.DSRFamilies(), ", ")+" (default both)")
+	flags.StringSliceVar(&config.Paths, "only", nil, "paths to measure besides routing (default all)")
+	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(nameList(bench.DSRLoads()), ", ")+" (default all)")
+	flags.StringSliceVar(&config.Families, "families", nil, "address families: "+strings.Join(bench.Families(), ", ")+" (default both)")
 	out.addFlags(cmd)
 	return cmd
 }
 
-// addRoundFlags adds how often and how long a scenario loads each of its roads.
+// addRoundFlags adds how often and how long a scenario loads each of its paths.
 func addRoundFlags(cmd *cobra.Command, rounds *int, length *time.Duration) {
 	flags := cmd.Flags()
 	flags.IntVar(rounds, "rounds", 5, "rounds; the result is their median")
-	durationVar(flags, length, "duration", 2*time.Second, "length of one load over one road in one round")
+	durationVar(flags, length, "duration", 2*time.Second, "length of one load over one path in one round")
 	oldFlag(cmd, "seconds", "", "duration")
 }
 
@@ -141,6 +141,15 @@ func indentNames(lines []string) string {
 		fmt.Fprintf(&b, "  %-16s %s\n", name, about)
 	}
 	return b.String()
+}
+
+// nameList is the names of such lines.
+func nameList(lines []string) (names []string) {
+	for _, line := range lines {
+		name, _, _ := strings.Cut(line, "\t")
+		names = append(names, name)
+	}
+	return names
 }
 
 // progressLine shows how far a long run is: one line rewritten on a terminal, else a line now and then.

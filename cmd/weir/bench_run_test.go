@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// Weir's roads carry every load of both families, and the report can be drawn again from the JSON.
+// Weir's paths carry every load of both families, and the report can be drawn again from the JSON.
 func TestRootBenchDSR(t *testing.T) {
 	netlabtest.Root(t)
 	if !ownProcess(t) {
@@ -22,8 +22,8 @@ func TestRootBenchDSR(t *testing.T) {
 	}
 	netlabtest.Tools(t, "iperf")
 	page := filepath.Join(t.TempDir(), "dsr.html")
-	roads := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
-	out, err := execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "1s", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(roads, ","))
+	paths := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
+	out, err := execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "1s", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(paths, ","))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -84,7 +84,7 @@ func TestRootBenchLive(t *testing.T) {
 	for want, args := range map[string][]string{
 		"is for --live":            {"--duration", "2s"},
 		"--packets is for":         {"--live", "--packets", "5"},
-		"no road on this hook has": {"--live", "--only", "nothing"},
+		"no path on this hook has": {"--live", "--only", "nothing"},
 		"give xdp, tcx or both":    {"--live", "--hook", "all"},
 		`no family "ipv5"`:         {"--live", "--families", "ipv5"},
 		"0s for each load: want":   {"--live", "--duration", "0"},
@@ -120,7 +120,7 @@ func TestBenchListAndBadReports(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		`no road "weir"`:     {"--only", "weir"},
+		`no path "weir"`:     {"--only", "weir"},
 		"0 rounds":           {"--rounds", "0"},
 		"want whole seconds": {"--duration", "0"},
 	} {
@@ -130,7 +130,7 @@ func TestBenchListAndBadReports(t *testing.T) {
 	}
 }
 
-// Every road carries every load, whole and through its queues, and the report can be drawn again from the JSON.
+// Every path carries every load, whole and through its queues, and the report can be drawn again from the JSON.
 func TestRootBenchNFQueue(t *testing.T) {
 	netlabtest.Root(t)
 	if !ownProcess(t) {
@@ -249,7 +249,7 @@ func TestBandwidthsAreReadAsIperfWritesThem(t *testing.T) {
 		`--bandwidths "2T"`: {"--bandwidths", "2T"},
 		"bandwidth 1 bit/s": {"--bandwidths", "1"},
 		`no load "x"`:       {"--loads", "x"},
-		`no road "weir"`:    {"--only", "weir"},
+		`no path "weir"`:    {"--only", "weir"},
 	} {
 		if _, err := execute(t, append([]string{"bench", "run", "nfqueue"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)

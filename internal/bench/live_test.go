@@ -11,9 +11,9 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-func liveResult(road string, rate, ownRatio float64) *measure.Result {
+func liveResult(path string, rate, ownRatio float64) *measure.Result {
 	return &measure.Result{
-		Scenario: scenarioLive, Road: road, Parameters: map[string]string{paramLoad: livePrefix + "1024", paramFamily: "ipv4", "rounds": "1", "seconds": "1"},
+		Scenario: scenarioLive, Road: path, Parameters: map[string]string{paramLoad: livePrefix + "1024", paramFamily: "ipv4", "rounds": "1", "seconds": "1"},
 		Figures: []measure.Figure{
 			{Name: figureRate, Value: rate, Unit: "Mpps"},
 			{Name: figureRateLow, Value: rate, Unit: "Mpps"},
@@ -52,12 +52,12 @@ func TestLiveSaysWhatItReached(t *testing.T) {
 }
 
 func TestLiveConfigNamesWhatIsWrong(t *testing.T) {
-	good := DSRConfig{Rounds: 1, Duration: time.Second, Roads: LiveRoads(), Families: []string{"ipv4"}}
+	good := GridConfig{Rounds: 1, Duration: time.Second, Paths: namesOf(livePaths()), Families: []string{"ipv4"}}
 	if err := good.ValidateLive(); err != nil {
 		t.Error(err)
 	}
-	for want, bad := range map[string]DSRConfig{
-		`no road "nft-dnat"; there are floor, routing`: {Rounds: 1, Duration: time.Second, Roads: []string{"nft-dnat"}},
+	for want, bad := range map[string]GridConfig{
+		`no path "nft-dnat"; there are floor, routing`: {Rounds: 1, Duration: time.Second, Paths: []string{"nft-dnat"}},
 		"0 rounds": {Duration: time.Second},
 	} {
 		if err := bad.ValidateLive(); err == nil || !strings.Contains(err.Error(), want) {
@@ -69,7 +69,7 @@ func TestLiveConfigNamesWhatIsWrong(t *testing.T) {
 // What the generator makes of the first flow's frame for another flow keeps its checksum, also with most flows and with
 // connection ids.
 func TestLiveFramesOfEveryFlowAreValid(t *testing.T) {
-	for _, family := range DSRFamilies() {
+	for _, family := range Families() {
 		for _, cid := range []bool{false, true} {
 			f := flood{Source: clientAddress(family), To: vipAddress(family), Port: floodPort, Flows: 32768, CID: cid}
 			udp := 34

@@ -114,7 +114,7 @@ func nfqText(results []*measure.Result) string {
 type aim struct {
 	text          string
 	load, offload string // offload "": as measured
-	road, figure  string
+	path, figure  string
 	unit          string
 	limit         float64
 	most          bool // limit is the most, not the least
@@ -140,7 +140,7 @@ func nfqAims(results []*measure.Result) []string {
 			if aim.most {
 				want = fmt.Sprintf("at most %g", aim.limit)
 			}
-			r := group.of(aim.road)
+			r := group.of(aim.path)
 			if r == nil {
 				continue
 			}
