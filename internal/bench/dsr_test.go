@@ -62,19 +62,6 @@ func TestParseIperf(t *testing.T) {
 	}
 }
 
-func TestUDPChecksumErrors(t *testing.T) {
-	four := "Ip: A B\nIp: 1 2\nUdp: InDatagrams InCsumErrors X\nUdp: 5 7 9\nUdpLite: InCsumErrors\nUdpLite: 1\n"
-	if n, err := udpChecksumErrors(four); err != nil || n != 7 {
-		t.Errorf("%d, %v", n, err)
-	}
-	if n, err := udpChecksumErrors("Udp6InErrors \t 1\nUdp6InCsumErrors \t 3\n"); err != nil || n != 3 {
-		t.Errorf("%d, %v", n, err)
-	}
-	if _, err := udpChecksumErrors("Udp: A\nUdp: 1\n"); err == nil {
-		t.Error("found what is not there")
-	}
-}
-
 func TestFloodFramesAreValid(t *testing.T) {
 	for _, family := range Families() {
 		f := flood{Source: clientAddress(family), To: vipAddress(family), Port: floodPort, Flows: 100}

@@ -117,7 +117,7 @@ func runToSink(ctx context.Context, g *grid, c *cell, flows int) (round, error) 
 	if err != nil {
 		return round{}, err
 	}
-	before, err := p.sink.counter.sum()
+	before, err := p.sink.sum()
 	if err != nil {
 		return round{}, err
 	}
@@ -125,7 +125,7 @@ func runToSink(ctx context.Context, g *grid, c *cell, flows int) (round, error) 
 	if err != nil {
 		return round{}, err
 	}
-	after, err := p.sink.counter.sum()
+	after, err := p.sink.sum()
 	if err != nil {
 		return round{}, err
 	}
@@ -144,7 +144,7 @@ func runToSink(ctx context.Context, g *grid, c *cell, flows int) (round, error) 
 
 // warm sends until neighbours are resolved and most flows have begun.
 func (p *path) warm(ctx context.Context, sender *liveSender, flows int) error {
-	start, err := p.sink.counter.sum()
+	start, err := p.sink.sum()
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (p *path) warm(ctx context.Context, sender *liveSender, flows int) error {
 		if err := sender.flood.Sender.Do(func() error { return sender.run(max(flows, 4*floodBatch)) }); err != nil {
 			return err
 		}
-		now, err := p.sink.counter.sum()
+		now, err := p.sink.sum()
 		if err != nil {
 			return err
 		}
