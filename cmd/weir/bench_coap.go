@@ -50,7 +50,7 @@ microseconds per request and their ratios; requests per second are what clients,
 			}
 			switch {
 			case datapath == "ebpf" && !cmd.Flags().Changed("roads"):
-				cfg.Roads = bench.MovedRoads()
+				cfg.Paths = bench.MovedPaths()
 			case datapath != "" && datapath != "ebpf":
 				return usageError(fmt.Errorf("--datapath: no comparison with %q; write ebpf", datapath))
 			}
@@ -61,7 +61,7 @@ microseconds per request and their ratios; requests per second are what clients,
 	flags.IntVar(&cfg.Clients, "clients", 2000, "DTLS clients, each with a socket of its own")
 	durationVar(flags, &cfg.Duration, "duration", 8*time.Second, "length of the measured window")
 	durationVar(flags, &cfg.Warmup, "warmup", 2*time.Second, "load before the window")
-	flags.StringSliceVar(&cfg.Roads, "roads", bench.CoapRoads(), "what to measure")
+	flags.StringSliceVar(&cfg.Paths, "roads", bench.CoapPaths(), "what to measure")
 	flags.StringVar(&datapath, "datapath", "", "ebpf: compare forwarding nodes with the kernel data path, clients moving")
 	flags.BoolVar(&out.asJSON, "json", false, "print the results as a JSON list")
 	return cmd
@@ -69,7 +69,7 @@ microseconds per request and their ratios; requests per second are what clients,
 
 func runBenchCoap(cmd *cobra.Command, cfg bench.CoapConfig, out *benchOutput) error {
 	row := ""
-	if slices.ContainsFunc(cfg.Roads, func(path string) bool { return slices.Contains(bench.MovedRoads(), path) }) {
+	if slices.ContainsFunc(cfg.Paths, func(path string) bool { return slices.Contains(bench.MovedPaths(), path) }) {
 		row = privilege.BenchMoved
 	}
 	return out.run(cmd, row, &cfg.Run, nil, func(ctx context.Context) ([]*measure.Result, error) { return bench.Coap(ctx, cfg) })

@@ -23,12 +23,12 @@ func TestRootSteeredSessionsMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, road := range bench.MovedRoads() {
-		t.Run(road, func(t *testing.T) {
+	for _, path := range bench.MovedPaths() {
+		t.Run(path, func(t *testing.T) {
 			// A machine that is too busy for three changes in the time gets more.
 			run := func(duration time.Duration) *measure.Result {
 				results, err := bench.Coap(t.Context(), bench.CoapConfig{
-					Run: bench.Run{Binary: self}, Clients: clients, Warmup: time.Second, Duration: duration, Roads: []string{road},
+					Run: bench.Run{Binary: self}, Clients: clients, Warmup: time.Second, Duration: duration, Paths: []string{path},
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -50,7 +50,7 @@ func TestRootSteeredSessionsMove(t *testing.T) {
 			if r.Errors != 0 {
 				t.Errorf("%d requests failed", r.Errors)
 			}
-			if n := figure(r, "forwarded records"); (n == 0) != (road == "moved-ebpf") {
+			if n := figure(r, "forwarded records"); (n == 0) != (path == "moved-ebpf") {
 				t.Errorf("%v records were forwarded between nodes", n)
 			}
 		})

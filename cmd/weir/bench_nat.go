@@ -22,7 +22,7 @@ func newBenchNATCommand() *cobra.Command {
 		Long: `Compare the processor time per forwarded datagram of weir nat with a straight echo, socat and an iptables DNAT.
 
 Clients in a closed loop send to a UDP echo, straight and over each path, in turns. "path" is what the path's own processes
-spend; a kernel path has none. "added" is what load, road and echo together spend more than straight, which can be
+spend; a kernel path has none. "added" is what load, path and echo together spend more than straight, which can be
 compared for all. As root everything runs in a network namespace of its own; without, iptables is skipped.`,
 		Example: `  weir bench nat
   weir bench nat --rounds 7 --requests 200000 --json
@@ -60,14 +60,14 @@ func printBenchNAT(out io.Writer, r *bench.NATResult) error {
 		r.Clients, r.Requests, r.Payload, r.Rounds, r.Cores, r.Kernel, r.Network)
 	w := terminal.NewTable(out, true)
 	fmt.Fprintln(w, "path\treq/s\tpath µs/datagram\tmin-max\tpath ms/1000 requests\tadded µs/datagram\tall µs/request\tlost\t")
-	for i := range r.Roads {
-		road := &r.Roads[i]
-		if road.Skipped != "" {
-			fmt.Fprintf(w, "%s\tskipped: %s\t\t\t\t\t\t\t\n", road.Name, road.Skipped)
+	for i := range r.Paths {
+		path := &r.Paths[i]
+		if path.Skipped != "" {
+			fmt.Fprintf(w, "%s\tskipped: %s\t\t\t\t\t\t\t\n", path.Name, path.Skipped)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%.2f-%.2f\t%.2f\t%.2f\t%.2f\t%d\t\n", road.Name, road.Rate, road.ProxyCPU,
-			road.ProxyMin, road.ProxyMax, road.PerRequest, road.AddedCPU, road.TotalCPU, road.Lost)
+		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%.2f-%.2f\t%.2f\t%.2f\t%.2f\t%d\t\n", path.Name, path.Rate, path.ProxyCPU,
+			path.ProxyMin, path.ProxyMax, path.PerRequest, path.AddedCPU, path.TotalCPU, path.Lost)
 	}
 	return w.Flush()
 }

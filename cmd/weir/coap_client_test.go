@@ -85,7 +85,7 @@ func TestCoapClientUsage(t *testing.T) {
 		"--payload-size":             "coap bench coap://localhost --payload-size 8001",
 		"rebind share":               "coap bench coap://localhost --rebind-share 1.5",
 		"not between 1 and 20000":    "bench coap --clients 0",
-		`road "scenic" is not known`: "bench coap --roads scenic",
+		`path "scenic" is not known`: "bench coap --roads scenic",
 		"at least 1s and 100ms":      "bench coap --duration 1ms",
 	} {
 		if _, _, err := command(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {

@@ -54,7 +54,7 @@ func flagValues() map[string][]string {
 		"weir snat plan --with":          {"files", "conntrack", "vm-flows", "memory"},
 		"weir snat simulate --with":      {"files", "conntrack", "vm-flows", "memory"},
 		"--table":                        {"weir", "nfqlb"},
-		"--roads":                        bench.CoapRoads(),
+		"--roads":                        bench.CoapPaths(),
 		"--families":                     bench.Families(),
 		"--offloads":                     bench.NFQueueOffloads(),
 		"weir bench run dsr --loads":     bench.DSRLoads(),

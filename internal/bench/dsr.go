@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -158,7 +156,7 @@ func setupIptables(ctx context.Context, _ *grid, p *path) error {
 	return errors.Join(errs...)
 }
 
-func setupNft(ctx context.Context, g *grid, p *path) error {
+func setupNft(ctx context.Context, _ *grid, p *path) error {
 	var rules strings.Builder
 	for _, family := range Families() {
 		ip := "ip"
@@ -171,13 +169,10 @@ func setupNft(ctx context.Context, g *grid, p *path) error {
 		}
 		rules.WriteString(" }\n}\n")
 	}
-	said := &programs.LastLines{}
-	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(rules.String()), said, said
-	if err := g.running.Run(p.lab.Namespace("gateway"), cmd); err != nil {
-		return fmt.Errorf("nft: %w%s", err, said.Said())
-	}
-	return nil
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules.String())
+	_, err := p.output(ctx, "gateway", cmd)
+	return err
 }
 
 const modeCID = "cid"
@@ -185,20 +180,12 @@ const modeCID = "cid"
 // weirPath is Weir's kernel data path in one mode on one hook of both interfaces of the gateway.
 // Mode "cid" is l2dsr by connection ids.
 func weirPath(mode, hook, about string) *path {
-	p := dsrPath(path{name: "weir-" + mode + "-" + hook, about: about, vip: true, vipAtServer: mode != "nat", cid: mode == modeCID}, func(ctx context.Context, g *grid, p *path) error {
-		config := filepath.Join(g.dir, p.name+".yaml")
-		if err := os.WriteFile(config, []byte(weirConfig(mode)), 0o600); err != nil {
-			return err
-		}
-		pins := programs.PinPath(p.name)
-		p.undo = append(p.undo, func() error {
-			return programs.StopWeir(ctx, g.running, g.config.Binary, p.lab.Namespace("gateway"), pins)
-		})
-		err := g.daemon(ctx, p, "gateway", p.name+"-gateway", "lb", "run", "-c", config, "--datapath", "ebpf", "--hook", hook, "--interface", "veth0,veth2", "--pin-path", pins)
+	p := dsrPath(path{name: "weir-" + mode + "-" + hook, about: about, vip: true, vipAtServer: mode != "nat", cid: mode == modeCID}, func(ctx context.Context, _ *grid, p *path) error {
+		err := ready(ctx)(p.kernel(ctx, "gateway", p.name, weirConfig(mode), "veth0,veth2", "--hook", hook))
 		if err != nil || mode != "l3dsr" {
 			return err
 		}
-		return g.daemon(ctx, p, "zone1", p.name+"-zone1", "lb", "decap", "--hook", hook, "--interface", "veth3", "--from", "10.2.0.1,2001:db8::2:1")
+		return ready(ctx)(p.daemon(ctx, "zone1", p.name+"-zone1", "lb", "decap", "--hook", hook, "--interface", "veth3", "--from", "10.2.0.1,2001:db8::2:1"))
 	})
 	for i := range p.topology.Links {
 		if mode == "l3dsr" && p.topology.Links[i].A.Name == "veth2" { // room for the outer header on the way to the backend, as a network that uses it has

@@ -230,25 +230,11 @@ func (g *grid) client(ctx context.Context, p *path, cmd *exec.Cmd) ([]byte, erro
 	bound := max(g.config.Duration, nfqReady) + 30*time.Second // connecting included, on a busy machine; then it counts as stuck
 	bounded, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	var out bytes.Buffer
-	said := &programs.LastLines{}
-	cmd.Stdout, cmd.Stderr = &out, said
-	if err := g.running.Start(p.lab.Namespace(p.clients), cmd); err != nil {
-		return nil, err
+	out, err := p.output(bounded, p.clients, cmd)
+	if bounded.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%s was stuck for %v", cmd.Args[0], bound)
 	}
-	stop := context.AfterFunc(bounded, func() { _ = cmd.Process.Kill() }) // it may have ended
-	err := cmd.Wait()
-	stop()
-	g.running.Forget(cmd)
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case bounded.Err() != nil:
-		return nil, fmt.Errorf("%s was stuck for %v%s", cmd.Args[0], bound, said.Said())
-	case err != nil:
-		return out.Bytes(), fmt.Errorf("%s: %w%s", cmd.Args[0], err, said.Said())
-	}
-	return out.Bytes(), nil
+	return out, err
 }
 
 func excerpt(text []byte) []byte { return bytes.TrimSpace(text[:min(len(text), 200)]) }

@@ -19,7 +19,6 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // DumpConfig says which tables to list while datagrams go through them.
@@ -124,16 +123,9 @@ func Dump(ctx context.Context, config DumpConfig) (results []*measure.Result, er
 
 // runDump builds the network of one data path, fills its table, and measures.
 func runDump(ctx context.Context, config DumpConfig, target floodTarget, result *measure.Result) (err error) {
-	dir, err := scratch.New()
-	if err != nil {
-		return err
-	}
-	defer dir.Remove()
 	r := &dumpRun{config: config, floodRun: floodRun{
 		floodCell: floodCell{target: target}, config: FloodsConfig{Run: config.Run, Duration: config.Duration},
-		dir: dir.Path, running: programs.NewGroup(),
 	}}
-	r.running.Swift = true
 	topology := floodsTopology(target.vipAtServer, target.marks)
 	flows := config.Flows
 	if target.name == "udp" { // each of its flows has a socket of its own
@@ -143,9 +135,10 @@ func runDump(ctx context.Context, config DumpConfig, target floodTarget, result 
 	r.flows = 2 * flows // every flow shall find a place in its set of places, and none make room for another
 	what, _, _ := strings.Cut(target.about, ",")
 	result.Parameters[paramAbout] = fmt.Sprintf("%s, room for %d flows", what, r.flows)
-	if r.lab, err = netlab.Up(topology); err != nil {
+	if r.stage, err = openStage(&config.Run, &topology); err != nil {
 		return err
 	}
+	r.running.Swift = true
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err := target.start(&r.floodRun, ctx); err != nil {
 		return err

@@ -17,7 +17,6 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // FloodsConfig says what to flood, and for how long.
@@ -164,15 +163,11 @@ func floodWord(word, flood, target string) bool {
 // floodRun is one flood against one target in a network of its own.
 type floodRun struct {
 	floodCell
+	*stage
 	config  FloodsConfig
-	dir     string
-	lab     *netlab.Lab
-	running *programs.Group
-	daemons []*programs.Daemon
 	pids    []int // of what is measured
 	said    programs.LastLines
 	entry   netip.AddrPort // what is flooded
-	undo    []func() error
 	notes   []string
 	clients floodClients
 	answers *responder
@@ -269,13 +264,9 @@ func (t *floodTarget) absent() error {
 
 // runFloodCell builds the network, starts the target and its clients, floods, and counts.
 func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, result *measure.Result) (err error) {
-	dir, err := scratch.New()
-	if err != nil {
-		return err
-	}
-	defer dir.Remove()
-	r := &floodRun{floodCell: cell, config: config, dir: dir.Path, running: programs.NewGroup()}
-	if r.lab, err = netlab.Up(floodsTopology(cell.target.vipAtServer, cell.target.marks)); err != nil {
+	topology := floodsTopology(cell.target.vipAtServer, cell.target.marks)
+	r := &floodRun{floodCell: cell, config: config}
+	if r.stage, err = openStage(&config.Run, &topology); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -323,10 +314,8 @@ func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, resu
 
 // usage is what all processes of the target hold and have spent.
 func (r *floodRun) usage() (sum procstat.Usage, err error) {
-	for _, d := range r.daemons {
-		if err := d.Failure(); err != nil {
-			return sum, err
-		}
+	if err := r.failure(); err != nil {
+		return sum, err
 	}
 	for _, pid := range r.pids {
 		usage, err := procstat.Of(pid)
@@ -339,24 +328,9 @@ func (r *floodRun) usage() (sum procstat.Usage, err error) {
 	return sum, nil
 }
 
-func (r *floodRun) close() error {
-	var errs []error
-	for i := len(r.undo); i > 0; i-- {
-		errs = append(errs, r.undo[i-1]())
-	}
-	for _, d := range slices.Backward(r.daemons) {
-		if d.Failure() == nil { // an ended one has been told of, or was stopped above
-			errs = append(errs, d.Stop())
-		}
-	}
-	r.running.End()
-	return errors.Join(append(errs, r.lab.Down())...)
-}
-
 // attack runs the generator in its namespace.
 func (r *floodRun) attack(ctx context.Context, a Attack) (sent Attacked, err error) {
-	middle, attacker := r.lab.Namespace("middle"), r.lab.Namespace("attacker")
-	_, mac, err := middle.Interface("veth2")
+	_, mac, err := r.lab.Namespace("middle").Interface("veth2")
 	if err != nil {
 		return sent, err
 	}
@@ -369,22 +343,14 @@ func (r *floodRun) attack(ctx context.Context, a Attack) (sent Attacked, err err
 	if err != nil {
 		return sent, err
 	}
-	var out bytes.Buffer
-	said := &programs.LastLines{}
 	cmd := exec.Command(r.config.Binary, "bench", "traffic", "attack") //nolint:gosec // our own binary
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), &out, said
-	if err := r.running.Start(attacker, cmd); err != nil {
-		return sent, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() }) // it may have ended
-	err = cmd.Wait()
-	stop()
-	r.running.Forget(cmd)
+	cmd.Stdin = bytes.NewReader(text)
+	out, err := r.output(ctx, "attacker", cmd)
 	if err == nil {
-		err = json.Unmarshal(out.Bytes(), &sent)
+		err = json.Unmarshal(out, &sent)
 	}
 	if err != nil {
-		return sent, fmt.Errorf("generator: %w%s", err, said.Said())
+		return sent, fmt.Errorf("generator: %w", err)
 	}
 	return sent, nil
 }

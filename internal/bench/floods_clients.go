@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
-	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // Handshakes is what `weir bench traffic handshakes` counts: new sessions whose request was answered in time, and all.
@@ -97,11 +95,6 @@ func during(flood func() error, clients ...func() error) error {
 	return errors.Join(errs...)
 }
 
-// inClients starts a program where the clients are.
-func (r *floodRun) inClients(cmd *exec.Cmd) error {
-	return r.running.Start(r.lab.Namespace("clients"), cmd)
-}
-
 // floodDTLS has clients with connection ids that move, sessions that sleep, and new handshakes.
 func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err error) {
 	uri := "coaps://" + r.entry.String() + "/benchmark?rlen=40"
@@ -127,11 +120,11 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	started := time.Now()
 	moved, woken := make(chan outcome, 1), make(chan outcome, 1)
 	go func() {
-		stats, err := coapResult(moverCtx, r.running, r.inClients, movers)
+		stats, err := r.coapResult(moverCtx, r.host("clients"), movers)
 		moved <- outcome{stats, err}
 	}()
 	go func() {
-		stats, err := coapResult(ctx, r.running, r.inClients, sleepers)
+		stats, err := r.coapResult(ctx, r.host("clients"), sleepers)
 		woken <- outcome{stats, err}
 	}()
 	var cid []byte
@@ -185,15 +178,13 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 
 // handshakes begins new sessions during the flood.
 func (r *floodRun) handshakes(ctx context.Context) (result Handshakes, err error) {
-	var out bytes.Buffer
-	said := &programs.LastLines{}
-	cmd := exec.CommandContext(ctx, r.config.Binary, "bench", "traffic", "handshakes", "coaps://"+r.entry.String()+"/", //nolint:gosec // our own binary
+	cmd := exec.Command(r.config.Binary, "bench", "traffic", "handshakes", "coaps://"+r.entry.String()+"/", //nolint:gosec // our own binary
 		"--rate", strconv.Itoa(floodNewRate/2), "--duration", r.config.Duration.String())
-	cmd.Stdout, cmd.Stderr = &out, said
-	if err := r.running.Run(r.lab.Namespace("clients"), cmd); err != nil {
-		return result, fmt.Errorf("new handshakes: %w%s", err, said.Said())
+	out, err := r.output(ctx, "clients", cmd)
+	if err != nil {
+		return result, fmt.Errorf("new handshakes: %w", err)
 	}
-	return result, json.Unmarshal(out.Bytes(), &result)
+	return result, json.Unmarshal(out, &result)
 }
 
 // observe waits for a record with a connection id on its way to the server.
@@ -238,9 +229,7 @@ func (r *floodRun) oneIdentity(ctx context.Context, uri string) (offered, reache
 	wanted := int(r.rate())
 	before, started := r.sessions(ctx), time.Now()
 	cmd := coapBench(r.config.Binary, uri, wanted, "--sockets", "shared", "--identity", "cali.flood", "--requests", "1", "--quiet")
-	stats, err := coapResult(limited, r.running, func(cmd *exec.Cmd) error {
-		return r.running.Start(r.lab.Namespace("attacker"), cmd)
-	}, cmd)
+	stats, err := r.coapResult(limited, r.host("attacker"), cmd)
 	elapsed := time.Since(started).Seconds()
 	done := float64(stats.Handshakes)
 	if err != nil { // it was ended before it could tell; the server may
@@ -355,13 +344,9 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 }
 
 // allocate starts TURN clients in a namespace.
-func (r *floodRun) allocate(namespace string, clients int) (*turnClients, error) {
-	host := r.lab.Namespace(namespace)
-	args := []string{
-		"bench", "traffic", "turn", "--server", r.entry.String(), "--user", turnUser, "--password", turnPassword,
-		"--clients", strconv.Itoa(clients), "--size", "200", "--sink", "10.82.2.1:0", "--sink-netns", r.lab.Namespace("middle").NetNS(),
-	}
-	return startTurnClients(exec.Command(r.config.Binary, args...), r.running, host) //nolint:gosec // our own binary
+func (r *floodRun) allocate(namespace string, clients int) (*generator, error) {
+	args := turnClients(r.entry, clients, netip.MustParseAddrPort("10.82.2.1:0"), r.host("middle"))
+	return startGenerator(context.Background(), r.running, r.host(namespace), r.config.Binary, args...)
 }
 
 // floodTURN has allocations that relay, and new ones.
@@ -370,20 +355,20 @@ func (r *floodRun) floodTURN(ctx context.Context) (offered, reached float64, err
 	if err != nil {
 		return 0, 0, fmt.Errorf("before the flood: %w", err)
 	}
-	defer calls.end(r.running, true)
+	defer calls.end(true)
 	var counts turnCounts
 	var ok, all uint64
 	err = during(func() (err error) {
 		offered, reached, err = r.send(ctx, nil)
 		return err
 	}, func() error {
-		return calls.phase(100, r.config.Duration+floodSettle, &counts)
+		return counts.send(calls, 100, r.config.Duration+floodSettle)
 	}, func() error {
 		for end := time.Now().Add(r.config.Duration); time.Now().Before(end) && ctx.Err() == nil; all++ {
 			begin := time.Now()
 			t, err := r.allocate("clients", 1)
 			if err == nil {
-				t.end(r.running, false)
+				t.end(false)
 				ok++
 			} else {
 				r.clients.why = append(r.clients.why, err.Error())

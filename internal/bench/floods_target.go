@@ -24,9 +24,6 @@ import (
 //	attacker 10.82.3.2 ──────── veth2   VIP 10.82.9.1
 //	spoofed 198.18.0.0/15
 func floodsTopology(vipAtServer, marks bool) netlab.Topology {
-	through := func(gateway string) []netlab.Route {
-		return []netlab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr(gateway)}}
-	}
 	middle := netlab.Namespace{
 		Name: "middle", Forward: true,
 		Routes: []netlab.Route{{To: floodsSpoofed, Via: netip.MustParseAddr("10.82.3.2")}},
@@ -57,18 +54,9 @@ func floodsTopology(vipAtServer, marks bool) netlab.Topology {
 			{Name: "clients", Routes: through("10.82.1.1")}, {Name: "attacker", Routes: through("10.82.3.1")}, middle, server,
 		},
 		Links: []netlab.Link{
-			{
-				A: netlab.End{Namespace: "clients", Name: "eth0", Addresses: netlab.Prefixes("10.82.1.2/24", "10.82.1.3/24", "10.82.1.4/24", "10.82.1.5/24")},
-				B: netlab.End{Namespace: "middle", Name: "veth0", Addresses: netlab.Prefixes("10.82.1.1/24")},
-			},
-			{
-				A: netlab.End{Namespace: "middle", Name: "veth1", Addresses: netlab.Prefixes("10.82.2.1/24")},
-				B: netlab.End{Namespace: "server", Name: "eth0", Addresses: netlab.Prefixes("10.82.2.2/24")},
-			},
-			{
-				A: netlab.End{Namespace: "attacker", Name: "eth0", Addresses: netlab.Prefixes("10.82.3.2/24")},
-				B: netlab.End{Namespace: "middle", Name: "veth2", Addresses: netlab.Prefixes("10.82.3.1/24")},
-			},
+			cable("clients", "eth0", netlab.Prefixes("10.82.1.2/24", "10.82.1.3/24", "10.82.1.4/24", "10.82.1.5/24"), "middle", "veth0", "10.82.1.1/24"),
+			cable("middle", "veth1", netlab.Prefixes("10.82.2.1/24"), "server", "eth0", "10.82.2.2/24"),
+			cable("attacker", "eth0", netlab.Prefixes("10.82.3.2/24"), "middle", "veth2", "10.82.3.1/24"),
 		},
 	}
 }
@@ -169,17 +157,19 @@ const (
 	groupAdmin    = "admin"
 )
 
-// daemon starts our own binary in a namespace and waits until it is at work. It is what is measured.
-func (r *floodRun) daemon(ctx context.Context, namespace, name string, args ...string) error {
-	d, err := programs.StartDaemon(ctx, r.running, r.lab.Namespace(namespace), r.config.Binary, r.dir, name, args...)
-	if d != nil {
-		r.daemons = append(r.daemons, d)
-		r.pids = append(r.pids, d.PID())
+// part starts our own binary in a namespace and waits until it is at work. It is what is measured.
+func (r *floodRun) part(ctx context.Context, namespace, name string, args ...string) error {
+	return r.measured(ctx)(r.daemon(ctx, namespace, name, args...))
+}
+
+// measured waits until a daemon is at work and has it measured.
+func (r *floodRun) measured(ctx context.Context) func(*programs.Daemon, error) error {
+	return func(d *programs.Daemon, err error) error {
+		if d != nil {
+			r.pids = append(r.pids, d.PID())
+		}
+		return ready(ctx)(d, err)
 	}
-	if err != nil {
-		return err
-	}
-	return d.Ready(ctx)
 }
 
 // program starts another program. It is what is measured.
@@ -204,12 +194,12 @@ func (r *floodRun) respond(at netip.AddrPort) error {
 
 func (r *floodRun) startCoap(ctx context.Context) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	return r.daemon(ctx, "server", "coap", "coap", "server", "--workers", "1", "--max-sessions", strconv.Itoa(r.bound(floodsSessions)), "--dtls-only", "--dtls", r.entry.String())
+	return r.part(ctx, "server", "coap", "coap", "server", "--workers", "1", "--max-sessions", strconv.Itoa(r.bound(floodsSessions)), "--dtls-only", "--dtls", r.entry.String())
 }
 
 // startSteered runs a node behind the kernel data path, which finds it by the connection id.
 func (r *floodRun) startSteered(ctx context.Context, hook string) error {
-	err := r.daemon(ctx, "server", "coap", "coap", "server", "--workers", "1", "--node-id", "1", "--dtls-only", "--dtls", netip.AddrPortFrom(floodsServer, floodsPort).String())
+	err := r.part(ctx, "server", "coap", "coap", "server", "--workers", "1", "--node-id", "1", "--dtls-only", "--dtls", netip.AddrPortFrom(floodsServer, floodsPort).String())
 	if err != nil {
 		return err
 	}
@@ -231,16 +221,9 @@ func (r *floodRun) startKernel(ctx context.Context, mode, hook, cid string) erro
 			return err
 		}
 	}
-	config, pins := filepath.Join(r.dir, "weir.yaml"), programs.PinPath("floods")
 	text := fmt.Sprintf("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: floods\n  mode: %s\n%s  vips:\n  - {address: %q, protocol: udp, port: %d}\n%s  backends:\n  - {name: server, address: %q%s}\n",
 		r.bound(floodsFlows), mode, cid, floodsVIP, floodsPort, tcp, floodsServer, nodes)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return err
-	}
-	r.undo = append(r.undo, func() error {
-		return programs.StopWeir(ctx, r.running, r.config.Binary, r.lab.Namespace("middle"), pins)
-	})
-	return r.daemon(ctx, "middle", "lb", "lb", "run", "-c", config, "--datapath", "ebpf", "--hook", hook, "--interface", "veth0,veth1,veth2", "--pin-path", pins)
+	return r.measured(ctx)(r.kernel(ctx, "middle", "floods", text, "veth0,veth1,veth2", "--hook", hook))
 }
 
 func (r *floodRun) startNAT(ctx context.Context) error {
@@ -249,7 +232,7 @@ func (r *floodRun) startNAT(ctx context.Context) error {
 		return err
 	}
 	r.entry = netip.AddrPortFrom(floodsVIP, floodsPort)
-	return r.daemon(ctx, "middle", "nat", "nat", r.entry.String(), "--quiet", "--max-entries", strconv.Itoa(r.bound(floodsEntries)), "--", server.String())
+	return r.part(ctx, "middle", "nat", "nat", r.entry.String(), "--quiet", "--max-entries", strconv.Itoa(r.bound(floodsEntries)), "--", server.String())
 }
 
 func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string) error {
@@ -272,7 +255,7 @@ func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string
 		return err
 	}
 	args = append([]string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--fast", fast}, args...)
-	return r.daemon(ctx, "middle", "lb", args...)
+	return r.part(ctx, "middle", "lb", args...)
 }
 
 // queue sends packets to a netfilter queue, as far as they have no mark yet.
@@ -306,7 +289,7 @@ func (r *floodRun) startConntrack(ctx context.Context) error {
 
 func (r *floodRun) startGateway(ctx context.Context) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	err := r.daemon(ctx, "server", "turn", "turn", "gateway", fmt.Sprintf("turn://%s:%s@%v?transport=udp", turnUser, turnPassword, r.entry),
+	err := r.part(ctx, "server", "turn", "turn", "gateway", fmt.Sprintf("turn://%s:%s@%v?transport=udp", turnUser, turnPassword, r.entry),
 		"--workers", "1", "--peers", "10.82.0.0/16", "--drain-timeout", "1s")
 	if err != nil {
 		return err
@@ -327,7 +310,7 @@ func (r *floodRun) startCoturn(ctx context.Context) error {
 	return r.until(ctx, "coturn", func() error {
 		t, err := r.allocate("clients", 1)
 		if err == nil {
-			t.end(r.running, false)
+			t.end(false)
 		}
 		return err
 	})

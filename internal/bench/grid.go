@@ -92,12 +92,10 @@ type path struct {
 	sink             *sink                          // where its frames end; nil: at the servers
 	nfq              nfqPath
 
-	lab     *netlab.Lab
-	daemons []*programs.Daemon
-	undo    []func() error
-	served  map[string]bool
-	failed  error  // it could not be set up, or has ended
-	absent  string // why this weir does not have it
+	*stage
+	served map[string]bool
+	failed error  // it could not be set up, or has ended
+	absent string // why this weir does not have it
 }
 
 func (p *path) describe() (name, about string) { return p.name, p.about }
@@ -107,15 +105,10 @@ func (p *path) title() string { return p.name + p.variant }
 
 // died is the error of a program of the path that ended by itself.
 func (p *path) died() error {
-	for _, d := range p.daemons {
-		if err := d.Failure(); err != nil {
-			return err
-		}
-	}
 	if p.nfq.peer != nil {
 		return p.nfq.peer.failure(p)
 	}
-	return nil
+	return p.failure()
 }
 
 // load is one way to load a path.
@@ -264,10 +257,12 @@ func (g *grid) tools() (programs []string) {
 }
 
 // open builds a path's network and the path.
-func (g *grid) open(ctx context.Context, p *path) (err error) {
-	if p.lab, err = netlab.Up(p.topology); err != nil {
+func (g *grid) open(ctx context.Context, p *path) error {
+	lab, err := netlab.Up(p.topology)
+	if err != nil {
 		return err
 	}
+	p.stage = &stage{binary: g.config.Binary, dir: g.dir, lab: lab, running: g.running}
 	return p.open(ctx, g, p)
 }
 
@@ -285,39 +280,30 @@ func (g *grid) serve(ctx context.Context, p *path) error {
 	return nil
 }
 
-// daemon starts our own binary in a namespace of the path and waits until it is at work.
-func (g *grid) daemon(ctx context.Context, p *path, namespace, name string, args ...string) error {
-	d, err := programs.StartDaemon(ctx, g.running, p.lab.Namespace(namespace), g.config.Binary, g.dir, name, args...)
-	if d != nil {
-		p.daemons = append(p.daemons, d)
+// ready waits until a daemon is at work.
+func ready(ctx context.Context) func(*programs.Daemon, error) error {
+	return func(d *programs.Daemon, err error) error {
+		if err != nil {
+			return err
+		}
+		return d.Ready(ctx)
 	}
-	if err != nil {
-		return err
-	}
-	return d.Ready(ctx)
 }
 
 // close ends what open started. That a balancer ended with us when we were interrupted is no error of its own.
 func (g *grid) close(ctx context.Context) error {
 	var errs []error
 	for _, p := range g.paths {
-		for _, d := range slices.Backward(p.daemons) {
-			if err := d.Stop(); p.failed == nil && p.absent == "" { // else it is told already
-				errs = append(errs, err)
-			}
+		if p.stage != nil {
+			errs = append(errs, p.stop())
 		}
 	}
 	if ctx.Err() != nil {
 		errs = nil
 	}
-	for _, p := range g.paths {
-		for _, undo := range p.undo {
-			errs = append(errs, undo())
-		}
-	}
 	g.running.End()
 	for _, p := range g.paths {
-		if p.lab != nil {
+		if p.stage != nil {
 			errs = append(errs, p.lab.Down())
 		}
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -37,12 +38,12 @@ func TestLoadAndEcho(t *testing.T) {
 
 // A road that answers nothing is an error, not an endless run.
 func TestLoadWithoutAnswer(t *testing.T) {
-	at, done, err := freePort() // bound, and silent
+	silent, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer done()
-	load := UDPLoad{To: at, Clients: 1, Requests: 1, Payload: 8, Timeout: 2 * time.Millisecond}
+	defer silent.Close()
+	load := UDPLoad{To: silent.LocalAddr().(*net.UDPAddr).AddrPort(), Clients: 1, Requests: 1, Payload: 8, Timeout: 2 * time.Millisecond}
 	nothing := func() error { return nil }
 	if _, err := load.Run(t.Context(), nothing, nothing); err == nil || !strings.Contains(err.Error(), "nothing answers") {
 		t.Fatalf("got %v", err)
@@ -86,7 +87,7 @@ func TestCPUOfATree(t *testing.T) {
 }
 
 func TestFreePortsDiffer(t *testing.T) {
-	ports, err := (&natBench{}).freePorts(20)
+	ports, err := freePorts(nil, 20)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -209,14 +209,12 @@ func (g *grid) startWeir(ctx context.Context, p *path) error {
 	if p.nfq.fast {
 		run = append(run, "--fast", "on", "--interface", "left")
 	}
-	err := g.daemon(ctx, p, "balancer", strings.NewReplacer(", ", "-", " ", "-").Replace(p.title()), run...)
-	if n := len(p.daemons); n > 0 {
-		p.nfq.weir = p.daemons[0]
-		if err != nil && strings.Contains(p.nfq.weir.Said(), "unknown flag: --fast") {
-			p.absent = "this weir has no --fast"
-		}
+	d, err := p.daemon(ctx, "balancer", strings.NewReplacer(", ", "-", " ", "-").Replace(p.title()), run...)
+	p.nfq.weir = d
+	if d != nil && err != nil && strings.Contains(d.Said(), "unknown flag: --fast") {
+		p.absent = "this weir has no --fast"
 	}
-	return err
+	return ready(ctx)(d, err)
 }
 
 // startEcho starts what answers ping-pong, at the VIP.

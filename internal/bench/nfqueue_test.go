@@ -220,11 +220,11 @@ func TestNFQueueComparesWithNfqlb(t *testing.T) {
 // Everything sent over loopback is counted by the sink, and an echo answers every source.
 func TestTrafficCountsWhatArrives(t *testing.T) {
 	local := netip.MustParseAddr("127.0.0.1")
-	free, done, err := freePort()
+	ports, err := freePorts(nil, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	done()
+	free := ports[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ready, counted := make(chan struct{}), make(chan DatagramsReceived, 1)

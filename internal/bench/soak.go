@@ -9,8 +9,6 @@ import (
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
-	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // SoakConfig is a long mixed load.
@@ -46,9 +44,8 @@ const (
 
 // soak is a run.
 type soak struct {
+	*stage
 	config  SoakConfig
-	dir     string
-	running *programs.Group
 	network soakNetwork
 	watched []*watched
 	started time.Time
@@ -61,24 +58,20 @@ func Soak(ctx context.Context, config SoakConfig) (results []*measure.Result, er
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	dir, err := scratch.New()
-	if err != nil {
+	var topology *netlab.Topology
+	if netlab.Privileged() == nil {
+		topology = soakTopology()
+	}
+	s := &soak{config: config}
+	if s.stage, err = openStage(&config.Run, topology); err != nil {
 		return nil, err
 	}
-	defer dir.Remove()
-	s := &soak{config: config, dir: dir.Path, running: programs.NewGroup()}
-	if netlab.Privileged() == nil {
-		lab, failed := netlab.Up(soakTopology())
-		if failed != nil {
-			return nil, failed
-		}
-		defer func() { err = errors.Join(err, lab.Down()) }()
-		s.network.useLab(lab)
+	defer func() { err = errors.Join(err, s.close()) }()
+	if s.lab != nil {
+		s.network.useLab(s.lab)
 	} else if err := s.network.useLoopback(); err != nil {
 		return nil, err
 	}
-	defer s.running.End()
-	defer func() { err = errors.Join(err, s.stop()) }()
 	if err := s.startPrograms(ctx); err != nil {
 		return nil, err
 	}
@@ -140,20 +133,6 @@ func (s *soak) state() string {
 		}
 	}
 	return text
-}
-
-// stop ends the programs, the last first.
-func (s *soak) stop() error {
-	var errs []error
-	for i := len(s.watched); i > 0; i-- {
-		if w := s.watched[i-1]; w.child == nil && w.failure() == nil {
-			errs = append(errs, w.daemon.Stop())
-		}
-	}
-	if s.network.undo != nil {
-		errs = append(errs, s.network.undo())
-	}
-	return errors.Join(errs...)
 }
 
 func (s *soak) result(road, kind string, elapsed time.Duration) *measure.Result {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -96,9 +95,7 @@ func (s *soak) addKernelLosses(l soakLosses, name string, host *netlab.Host) err
 // weirPorts are where Weir's processes listen.
 func (n *soakNetwork) weirPorts() (ports []uint16) {
 	for _, at := range n.nodes {
-		if at, err := netip.ParseAddrPort(at); err == nil {
-			ports = append(ports, at.Port())
-		}
+		ports = append(ports, at.Port())
 	}
 	return append(ports, n.coap.Port(), n.udp.Port(), n.turn.Port())
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
-	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // Roads of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
@@ -205,12 +203,14 @@ func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	temporary, err := scratch.New()
-	if err != nil {
+	var topology *netlab.Topology
+	if netlab.Privileged() == nil {
+		topology = turnTopology(config.veth())
+	}
+	s := &turnStage{config: config, started: time.Now()}
+	if s.stage, err = openStage(&config.Run, topology); err != nil {
 		return nil, err
 	}
-	defer temporary.Remove()
-	s := &turnStage{config: config, running: programs.NewGroup(), started: time.Now(), dir: temporary.Path}
 	defer func() { err = errors.Join(err, s.close()) }()
 	config.progress(0, "starting servers")
 	if err := s.open(ctx); err != nil {
@@ -222,21 +222,21 @@ func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	return s.single(ctx)
 }
 
-// single runs the one load over each road.
+// single runs the one load over each path.
 func (s *turnStage) single(ctx context.Context) (runs []*TurnRun, err error) {
-	total := float64(len(s.roads))
-	for i, road := range s.roads {
-		s.config.progress(float64(i)/total, "%s: warming up", road.name)
-		if err := s.warm(ctx, road); err != nil {
-			return nil, fmt.Errorf("%s: %w", road.name, err)
+	total := float64(len(s.paths))
+	for i, path := range s.paths {
+		s.config.progress(float64(i)/total, "%s: warming up", path.name)
+		if err := s.warm(ctx, path); err != nil {
+			return nil, fmt.Errorf("%s: %w", path.name, err)
 		}
-		stop := s.tick(float64(i)/total, 1/total, s.config.Duration, road.name)
-		phase, err := s.run(ctx, road, turnLoad{rate: s.config.rate(), size: s.config.Size, duration: s.config.Duration})
+		stop := s.tick(float64(i)/total, 1/total, s.config.Duration, path.name)
+		phase, err := s.run(ctx, path, turnLoad{rate: s.config.rate(), size: s.config.Size, duration: s.config.Duration})
 		stop()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", road.name, err)
+			return nil, fmt.Errorf("%s: %w", path.name, err)
 		}
-		runs = append(runs, s.result(scenarioTurn, road, phase))
+		runs = append(runs, s.result(scenarioTurn, path, phase))
 	}
 	return runs, nil
 }

@@ -68,7 +68,7 @@ const (
 )
 
 // base is what all results of a run share.
-func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnPhase) *measure.Result {
+func (s *turnStage) base(scenario string, path *turnPath, size int, phase *turnPhase) *measure.Result {
 	generator := s.config.generator()
 	parameters := map[string]string{
 		paramTurnSize: strconv.Itoa(size), paramClients: strconv.Itoa(s.config.Clients), "generator": generator, "network": s.network,
@@ -80,7 +80,7 @@ func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnP
 		parameters["segmentation"] = strconv.FormatBool(s.config.segment())
 	}
 	return &measure.Result{
-		Scenario: scenario, Road: road.name, Parameters: parameters, Machine: machine(), Started: s.started,
+		Scenario: scenario, Road: path.name, Parameters: parameters, Machine: machine(), Started: s.started,
 		Elapsed: time.Duration(phase.sum.Seconds * float64(time.Second)), Requests: phase.received(), Errors: phase.sum.Lost,
 		Bytes: uint64(phase.sum.Bytes), Latency: phase.latency, Processes: phase.processes, Figures: phase.figures(),
 	}
@@ -119,8 +119,8 @@ func (p *turnPhase) others() float64 {
 }
 
 // result is one load's.
-func (s *turnStage) result(scenario string, road *turnRoad, phase turnPhase) *TurnRun {
-	r := s.base(scenario, road, phase.load.size, &phase)
+func (s *turnStage) result(scenario string, path *turnPath, phase turnPhase) *TurnRun {
+	r := s.base(scenario, path, phase.load.size, &phase)
 	r.Parameters["bits_per_s"] = strconv.FormatFloat(s.config.Bandwidth, 'f', 0, 64)
 	r.Parameters["seconds"] = strconv.FormatFloat(s.config.Duration.Seconds(), 'f', -1, 64)
 	return &TurnRun{Result: r, Connections: phase.rows, Sum: phase.sum}
@@ -130,7 +130,7 @@ func (s *turnStage) result(scenario string, road *turnRoad, phase turnPhase) *Tu
 func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 	for j, rate := range s.config.Rates {
 		phase := addUp(cell.rates[j])
-		r := s.base(scenarioTurnSweep, cell.road, cell.size, &phase)
+		r := s.base(scenarioTurnSweep, cell.path, cell.size, &phase)
 		r.Parameters[paramTurnRate] = strconv.FormatFloat(rate, 'f', -1, 64)
 		r.Parameters["rounds"] = strconv.Itoa(s.config.Rounds)
 		r.Parameters["seconds"] = strconv.FormatFloat(s.config.Duration.Seconds(), 'f', -1, 64)
@@ -146,7 +146,7 @@ func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 	if phase == nil {
 		phase = &turnPhase{}
 	}
-	r := s.base(scenarioTurnSweep, cell.road, cell.size, phase)
+	r := s.base(scenarioTurnSweep, cell.path, cell.size, phase)
 	r.Parameters[paramTurnRate], r.Parameters["limited_by"] = paramTurnMax, cell.limitedBy()
 	r.Parameters["try_seconds"] = strconv.FormatFloat(s.config.Probe.Seconds(), 'f', -1, 64)
 	r.Figures = append(r.Figures, measure.Figure{Name: figureTurnMost, Value: phase.sum.Rate, Unit: "1/s"})

@@ -32,8 +32,8 @@ func WriteTurn(w io.Writer, config TurnConfig, runs []*TurnRun) error {
 	return err
 }
 
-func turnTitle(road string) string {
-	server, cat := strings.CutSuffix(road, pathTurnCat)
+func turnTitle(path string) string {
+	server, cat := strings.CutSuffix(path, pathTurnCat)
 	switch server {
 	case pathTurnDirect:
 		return ", direct, without TURN"

@@ -279,14 +279,14 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestTurnReports(t *testing.T) {
 	stage := &turnStage{config: turnConfig(), started: time.Unix(1e9, 0).UTC(), network: "loopback of the host", offload: "none"}
 	stage.config.With, stage.config.Sizes = []string{peerCoturn}, []int{64, 1200}
-	roads := []*turnRoad{{name: pathTurnDirect}, {name: pathTurnWeirCat}, {name: peerCoturn + pathTurnCat}}
+	paths := []*turnPath{{name: pathTurnDirect}, {name: pathTurnWeirCat}, {name: peerCoturn + pathTurnCat}}
 	var single, sweep []*TurnRun
-	for i, road := range roads {
-		single = append(single, stage.result(scenarioTurn, road, madeUp(i, 1000, 6250)))
+	for i, path := range paths {
+		single = append(single, stage.result(scenarioTurn, path, madeUp(i, 1000, 6250)))
 	}
 	for _, size := range stage.config.Sizes {
-		for i, road := range roads {
-			cell := &turnCell{road: road, size: size, rates: [][]turnPhase{{madeUp(i, size, 20000), madeUp(i, size, 20000)}}}
+		for i, path := range paths {
+			cell := &turnCell{path: path, size: size, rates: [][]turnPhase{{madeUp(i, size, 20000), madeUp(i, size, 20000)}}}
 			if i > 0 {
 				best := madeUp(i, size, 40000)
 				cell.search, cell.best = &turnSearch{held: 40000, failed: float64(i-1) * 42000, trace: []turnTry{{40000, 0.001, 0.001, true}}}, &best
@@ -338,7 +338,7 @@ func TestTurnOthersFitIntoTheMachine(t *testing.T) {
 	}
 }
 
-// madeUp is a phase of 2 connections for road i.
+// madeUp is a phase of 2 connections for path i.
 func madeUp(i, size int, rate float64) turnPhase {
 	l := measure.NewLatency()
 	l.RecordN(time.Duration(i+1)*time.Millisecond, uint64(rate))
