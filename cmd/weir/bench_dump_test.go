@@ -24,10 +24,10 @@ func TestRootBenchDump(t *testing.T) {
 	}
 	for _, r := range results {
 		if r.Parameters["verdict"] != "reached" {
-			t.Errorf("%s: %v", r.Road, r.Parameters)
+			t.Errorf("%s: %v", r.Path, r.Parameters)
 		}
 		if figure(r, "dumps") < 1 || figure(r, "listed") < flows || figure(r, "scrapes") < 1 || figure(r, "dumping sent") < 200 {
-			t.Errorf("%s: it proves nothing: %v", r.Road, r.Figures)
+			t.Errorf("%s: it proves nothing: %v", r.Path, r.Figures)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestRootBenchFloods(t *testing.T) {
 		t.Fatalf("%d results, %v\n%s", len(results), err, out)
 	}
 	for _, r := range results {
-		name := r.Parameters["load"] + "/" + r.Road
+		name := r.Parameters["load"] + "/" + r.Path
 		if r.Parameters["verdict"] != "reached" {
 			t.Errorf("%s: %v", name, r.Parameters)
 		}

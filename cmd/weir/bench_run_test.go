@@ -33,7 +33,7 @@ func TestRootBenchDSR(t *testing.T) {
 	}
 	for _, r := range results {
 		if r.Bytes+r.Requests == 0 || r.Errors != 0 {
-			t.Errorf("%s: %+v", r.Road, r)
+			t.Errorf("%s: %+v", r.Path, r)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "dsr.json")
@@ -74,7 +74,7 @@ func TestRootBenchLive(t *testing.T) {
 	}
 	for _, r := range results {
 		if r.Scenario != "ebpf-live" || r.Requests == 0 || r.Errors != 0 {
-			t.Errorf("%s: %+v", r.Road, r)
+			t.Errorf("%s: %+v", r.Path, r)
 		}
 	}
 	text, err := os.ReadFile(page)
@@ -148,7 +148,7 @@ func TestRootBenchNFQueue(t *testing.T) {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
 	for _, r := range results {
-		name := fmt.Sprint(r.Road, r.Parameters)
+		name := fmt.Sprint(r.Path, r.Parameters)
 		figures := map[string]float64{}
 		for _, f := range r.Figures {
 			figures[f.Name] = f.Value
@@ -164,14 +164,14 @@ func TestRootBenchNFQueue(t *testing.T) {
 			t.Errorf("%s: %v %% were delivered", name, delivered)
 		}
 		queued, there := figures["queued"]
-		if there != (r.Road != "direct") {
+		if there != (r.Path != "direct") {
 			t.Errorf("%s: queue statistics: %t", name, there)
 		}
-		if r.Road == "direct" && figures["ratio to direct"] != 1 {
+		if r.Path == "direct" && figures["ratio to direct"] != 1 {
 			t.Errorf("%s: ratio to itself is %v", name, figures["ratio to direct"])
 		}
 		datagrams := r.Parameters["unit"] != "Gbit/s" || strings.HasPrefix(r.Parameters["load"], "udp")
-		if (r.Road == "queue" || r.Road == "queues") && (queued == 0 || datagrams && queued < float64(r.Requests)) {
+		if (r.Path == "queue" || r.Path == "queues") && (queued == 0 || datagrams && queued < float64(r.Requests)) {
 			t.Errorf("%s: %v packets passed the queues, %d arrived", name, queued, r.Requests)
 		}
 	}
@@ -221,7 +221,7 @@ func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
 	for _, r := range results {
-		if r.Errors != 0 || r.Bytes+r.Requests == 0 || r.Road != "direct" && len(r.Processes) != 4 {
+		if r.Errors != 0 || r.Bytes+r.Requests == 0 || r.Path != "direct" && len(r.Processes) != 4 {
 			t.Errorf("%+v", r)
 		}
 	}

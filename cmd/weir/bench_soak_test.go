@@ -32,15 +32,15 @@ func TestRootBenchSoak(t *testing.T) {
 		switch r.Parameters["kind"] {
 		case "load":
 			if r.Requests == 0 || r.Errors != 0 {
-				t.Errorf("%s: %d answered, %d lost, %v", r.Road, r.Requests, r.Errors, r.Figures)
+				t.Errorf("%s: %d answered, %d lost, %v", r.Path, r.Requests, r.Errors, r.Figures)
 			}
 		case "process":
 			if len(r.Series) == 0 || len(r.Series[0].At) < 5 || r.Parameters["verdict"] != "too short to judge" {
-				t.Errorf("%s: %+v", r.Road, r)
+				t.Errorf("%s: %+v", r.Path, r)
 			}
 		case "losses": // each stage of TURN counts something, and each datagram was passed on
 			if len(r.Figures) < 3 || r.Figures[0].Value == 0 || r.Figures[1].Value < r.Figures[2].Value || r.Errors != 0 {
-				t.Errorf("%s: %v", r.Road, r.Figures)
+				t.Errorf("%s: %v", r.Path, r.Figures)
 			}
 		}
 	}

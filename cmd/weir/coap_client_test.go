@@ -94,7 +94,7 @@ func TestCoapClientUsage(t *testing.T) {
 	}
 }
 
-// The benchmark runs real processes, and forwarding takes place in the road that is named after it.
+// The benchmark runs real processes, and forwarding takes place in the path that is named after it.
 func TestBenchCoap(t *testing.T) {
 	if !ownProcess(t) {
 		return
@@ -107,7 +107,7 @@ func TestBenchCoap(t *testing.T) {
 	for i, r := range results {
 		share := figure(r, "forwarded")
 		if r.Requests == 0 || figure(r, "server CPU per request") <= 0 || figure(r, "lost sessions") != 0 || (share > 0.2) != (i == 1) {
-			t.Errorf("%s: %d requests, forwarded %.2f, figures %+v", r.Road, r.Requests, share, r.Figures)
+			t.Errorf("%s: %d requests, forwarded %.2f, figures %+v", r.Path, r.Requests, share, r.Figures)
 		}
 	}
 	var table bytes.Buffer

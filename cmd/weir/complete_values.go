@@ -45,7 +45,7 @@ func flagValues() map[string][]string {
 		"weir tcp server --workers":      {"auto"},
 		"weir tcp bench --workers":       {"auto"},
 		"--server-workers":               {"auto"},
-		"--via":                          scalebench.DescribeRoads(),
+		"--via":                          scalebench.DescribePaths(),
 		"weir tcp bench --with":          scalebench.PeerNames(),
 		"--nat":                          snatlab.NATs(),
 		"--policy":                       {"keep", "open", "original"},

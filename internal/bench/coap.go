@@ -337,7 +337,7 @@ func (p coapPath) result(cfg CoapConfig, started time.Time, before, after sample
 	}
 	perRequest := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) / float64(requests) }
 	result := &measure.Result{
-		Scenario: scenarioCoap, Road: p.name, Machine: machine(), Started: started, Elapsed: after.at.Sub(before.at), Requests: requests, Errors: load.Result.Errors,
+		Scenario: scenarioCoap, Path: p.name, Machine: machine(), Started: started, Elapsed: after.at.Sub(before.at), Requests: requests, Errors: load.Result.Errors,
 		Parameters: map[string]string{"clients": strconv.Itoa(cfg.Clients), "nodes": strconv.Itoa(p.nodes), "workers": "1"},
 		Bytes:      40 * requests, Latency: load.Result.Latency,
 		Processes: []measure.Process{

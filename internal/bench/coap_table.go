@@ -40,10 +40,10 @@ func coapTables(results []*measure.Result) []plot.Table {
 func coapNotes(results []*measure.Result) (notes []string) {
 	cost := map[string]float64{}
 	for _, r := range results {
-		cost[r.Road] = figureOf(r, figureServer)
+		cost[r.Path] = figureOf(r, figureServer)
 		if changed := figureOf(r, figureMoves); changed > 0 {
 			notes = append(notes, fmt.Sprintf("%s: %.0f changes of a source address, %.0f records forwarded between nodes, %.0f sessions lost or begun anew, %d errors",
-				r.Road, changed, figureOf(r, figureForeign), figureOf(r, figureSessions), r.Errors))
+				r.Path, changed, figureOf(r, figureForeign), figureOf(r, figureSessions), r.Errors))
 		}
 	}
 	if forwarded, steered := cost["moved-nat"], cost["moved-ebpf"]; forwarded > 0 && steered > 0 {

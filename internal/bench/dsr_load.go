@@ -17,7 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
-// Ports of the loads; a road that picks flows by port must know them all.
+// Ports of the loads; a path that picks flows by port must know them all.
 const (
 	iperf2Port = 5001
 	iperf3Port = 5201

@@ -185,8 +185,8 @@ func TestDSRTableAndReport(t *testing.T) {
 func TestReportOfOtherScenarios(t *testing.T) {
 	var page bytes.Buffer
 	results := []*measure.Result{
-		{Scenario: "coap", Road: "direct", Figures: []measure.Figure{{Name: "cost", Value: 3, Unit: "us"}}},
-		{Scenario: "coap", Road: "cluster"},
+		{Scenario: "coap", Path: "direct", Figures: []measure.Figure{{Name: "cost", Value: 3, Unit: "us"}}},
+		{Scenario: "coap", Path: "cluster"},
 	}
 	if err := WriteReport(&page, results); err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestRootDSRKernelPaths(t *testing.T) {
 		t.Error(why)
 	}
 	for _, r := range results {
-		name := strings.Join([]string{r.Road, r.Parameters[paramLoad], r.Parameters[paramFamily]}, " ")
+		name := strings.Join([]string{r.Path, r.Parameters[paramLoad], r.Parameters[paramFamily]}, " ")
 		if r.Elapsed <= 0 || r.Bytes+r.Requests == 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -242,7 +242,7 @@ func TestRootDSRKernelPaths(t *testing.T) {
 				t.Errorf("%s: %s is %v", name, figure, v)
 			}
 		}
-		if r.Road == pathRouting && math.Abs(figureOf(r, figureRatio)-1) > 1e-9 {
+		if r.Path == pathRouting && math.Abs(figureOf(r, figureRatio)-1) > 1e-9 {
 			t.Errorf("%s: ratio to itself is %v", name, figureOf(r, figureRatio))
 		}
 	}

@@ -103,7 +103,7 @@ func Dump(ctx context.Context, config DumpConfig) (results []*measure.Result, er
 	for i, target := range targets {
 		config.progress(float64(i)/float64(len(targets)), "%s", target.name)
 		result := &measure.Result{
-			Scenario: scenarioDump, Road: target.name, Machine: machine(), Started: time.Now(),
+			Scenario: scenarioDump, Path: target.name, Machine: machine(), Started: time.Now(),
 			Parameters: map[string]string{paramLoad: scenarioDump, paramFamily: "ipv4"},
 		}
 		results = append(results, result)

@@ -57,7 +57,7 @@ func dumpPictures(results []*measure.Result) []plot.Figure {
 	bars := plot.Bars{Title: "dump: datagrams while all flows are listed", Names: []string{"a second", "lost in all"}}
 	for _, r := range results {
 		if rate := figureOf(r, figureReached); !math.IsNaN(rate) {
-			bars.Groups = append(bars.Groups, plot.Group{Name: r.Road, Values: []float64{rate, figureOf(r, figureDumpingLost)}})
+			bars.Groups = append(bars.Groups, plot.Group{Name: r.Path, Values: []float64{rate, figureOf(r, figureDumpingLost)}})
 		}
 	}
 	if len(bars.Groups) == 0 {

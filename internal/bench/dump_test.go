@@ -37,7 +37,7 @@ func TestNetLosses(t *testing.T) {
 func TestDumpVerdicts(t *testing.T) {
 	run := func(phase dumpPhase, listed int) *measure.Result {
 		r := &dumpRun{config: DumpConfig{Flows: 1000}}
-		result := &measure.Result{Scenario: scenarioDump, Road: "nfqueue", Parameters: map[string]string{}}
+		result := &measure.Result{Scenario: scenarioDump, Path: "nfqueue", Parameters: map[string]string{}}
 		result.Figures = []measure.Figure{{Name: figureReached, Value: 5}, {Name: figureDumpingLost, Value: float64(phase.lost)}}
 		r.judge(result, 1000, phase, dumpCounts{done: 1, listed: listed})
 		return result

@@ -25,7 +25,7 @@ type liveSender struct {
 }
 
 // liveRun is how many frames one system call sends at least: setting one up and waiting for its end costs up to 20 ms. A call
-// of liveMost ends within seconds, also on a slow road.
+// of liveMost ends within seconds, also on a slow path.
 const liveRun, liveMost = 1 << 19, 1 << 23
 
 func (f *flood) openLive() (*liveSender, error) {
@@ -67,7 +67,7 @@ func (s *liveSender) send(ctx context.Context) (sent uint64, elapsed time.Durati
 	return sent, elapsed, err
 }
 
-// stayOnCPU keeps the calling thread, which must be locked, on the processor that it runs on: the whole road runs there.
+// stayOnCPU keeps the calling thread, which must be locked, on the processor that it runs on: the whole path runs there.
 func stayOnCPU() (restore func(), err error) {
 	var before, only unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {

@@ -228,7 +228,7 @@ func Floods(ctx context.Context, config FloodsConfig) (results []*measure.Result
 	for i, cell := range cells {
 		config.progress(float64(i)/float64(len(cells)), "%s against %s", cell.flood.name, cell.target.name)
 		result := &measure.Result{
-			Scenario: scenarioFloods, Road: cell.target.name, Machine: machine(), Started: time.Now(),
+			Scenario: scenarioFloods, Path: cell.target.name, Machine: machine(), Started: time.Now(),
 			Parameters: map[string]string{paramLoad: cell.flood.name, paramFamily: "ipv4", paramAbout: cell.target.about},
 		}
 		if cell.target.peer {

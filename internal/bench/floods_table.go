@@ -113,7 +113,7 @@ func floodTables(results []*measure.Result) []plot.Table {
 func floodNotes(results []*measure.Result) (notes []string) {
 	for _, r := range results {
 		if why := r.Parameters["why"]; why != "" {
-			notes = append(notes, fmt.Sprintf("%s against %s, the first losses: %s", r.Parameters[paramLoad], r.Road, why))
+			notes = append(notes, fmt.Sprintf("%s against %s, the first losses: %s", r.Parameters[paramLoad], r.Path, why))
 		}
 	}
 	return notes
@@ -158,7 +158,7 @@ func floodPictures(results []*measure.Result) (pictures []plot.Figure) {
 	for _, g := range groupsOf(measured, paramLoad) {
 		bars := plot.Bars{Title: "flood " + g.keys[0] + ": real clients that got through", Unit: "%", Names: []string{"new", "sleeping", "established"}}
 		for _, r := range g.results {
-			bars.Groups = append(bars.Groups, plot.Group{Name: r.Road, Values: []float64{
+			bars.Groups = append(bars.Groups, plot.Group{Name: r.Path, Values: []float64{
 				share(figureOf(r, figureNewOK), figureOf(r, figureNew)), share(figureOf(r, figureKept), figureOf(r, figureAsleep)),
 				share(figureOf(r, figureEstablished)-figureOf(r, figureLost), figureOf(r, figureEstablished)),
 			}})

@@ -209,7 +209,7 @@ func TestFloodVerdicts(t *testing.T) {
 	run := func(peer bool, clients floodClients) *measure.Result {
 		r := &floodRun{clients: clients}
 		r.target.peer = peer
-		result := &measure.Result{Scenario: scenarioFloods, Road: "coap", Parameters: map[string]string{paramLoad: attackLater}}
+		result := &measure.Result{Scenario: scenarioFloods, Path: "coap", Parameters: map[string]string{paramLoad: attackLater}}
 		r.fill(result, 3000, 1000)
 		result.Figures = append(result.Figures, measure.Figure{Name: figureResidentBefore, Value: 1e6}, measure.Figure{Name: figureResidentMax, Value: 2e6})
 		r.judge(result)
@@ -236,7 +236,7 @@ func TestFloodVerdicts(t *testing.T) {
 		if missed.Parameters["missed"] != want || missed.Parameters[paramVerdict] != verdictMissed || peer.Parameters[paramVerdict] != verdictPeer {
 			t.Errorf("%v and %v, want %q", missed.Parameters, peer.Parameters, want)
 		}
-		results := []*measure.Result{missed, peer, {Scenario: scenarioFloods, Road: "turn", Parameters: map[string]string{paramVerdict: "skipped: no turnserver"}}}
+		results := []*measure.Result{missed, peer, {Scenario: scenarioFloods, Path: "turn", Parameters: map[string]string{paramVerdict: "skipped: no turnserver"}}}
 		if n := missedBy(results); n != 1 {
 			t.Errorf("%d failed", n)
 		}

@@ -77,7 +77,7 @@ func (g *grid) other(of *cell, name string) *cell {
 func (g *grid) results(started time.Time) (results []*measure.Result) {
 	for _, c := range g.cells {
 		result := &measure.Result{
-			Scenario: g.scenario, Road: c.path.name, Machine: machine(), Started: started, Elapsed: c.elapsed, Requests: c.packets, Bytes: c.bytes,
+			Scenario: g.scenario, Path: c.path.name, Machine: machine(), Started: started, Elapsed: c.elapsed, Requests: c.packets, Bytes: c.bytes,
 			Parameters: map[string]string{
 				paramLoad: c.load.name, paramFamily: c.family, "rounds": strconv.Itoa(g.config.Rounds), "seconds": g.config.seconds(),
 			},

@@ -13,7 +13,7 @@ import (
 
 func liveResult(path string, rate, ownRatio float64) *measure.Result {
 	return &measure.Result{
-		Scenario: scenarioLive, Road: path, Parameters: map[string]string{paramLoad: livePrefix + "1024", paramFamily: "ipv4", "rounds": "1", "seconds": "1"},
+		Scenario: scenarioLive, Path: path, Parameters: map[string]string{paramLoad: livePrefix + "1024", paramFamily: "ipv4", "rounds": "1", "seconds": "1"},
 		Figures: []measure.Figure{
 			{Name: figureRate, Value: rate, Unit: "Mpps"},
 			{Name: figureRateLow, Value: rate, Unit: "Mpps"},

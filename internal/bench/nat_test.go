@@ -36,7 +36,7 @@ func TestLoadAndEcho(t *testing.T) {
 	}
 }
 
-// A road that answers nothing is an error, not an endless run.
+// A path that answers nothing is an error, not an endless run.
 func TestLoadWithoutAnswer(t *testing.T) {
 	silent, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

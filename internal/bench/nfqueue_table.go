@@ -64,7 +64,7 @@ func nfqPictures(results []*measure.Result) (pictures []plot.Figure) {
 	return pictures
 }
 
-// queueLines are the statistics of each road's queues before and after.
+// queueLines are the statistics of each path's queues before and after.
 func queueLines(results []*measure.Result) []string {
 	var lines []string
 	seen := map[string]bool{}
@@ -87,9 +87,9 @@ func nfqRemarks(results []*measure.Result) []string {
 	var lines []string
 	seen := map[string]bool{}
 	for _, r := range results {
-		if why := r.Parameters[paramAbsent]; why != "" && !seen[r.Road] {
-			seen[r.Road] = true
-			lines = append(lines, fmt.Sprintf("not available: %s: %s", r.Road, why))
+		if why := r.Parameters[paramAbsent]; why != "" && !seen[r.Path] {
+			seen[r.Path] = true
+			lines = append(lines, fmt.Sprintf("not available: %s: %s", r.Path, why))
 		}
 	}
 	return append(lines, failures(results)...)

@@ -114,7 +114,7 @@ func allFigures(results []*measure.Result) (pictures []plot.Figure) {
 			seen = append(seen, f.Name)
 			bars := plot.Bars{Title: named.Scenario + ": " + f.Name, Unit: f.Unit, Names: []string{f.Name}}
 			for _, r := range results {
-				bars.Groups = append(bars.Groups, plot.Group{Name: r.Road, Values: []float64{figureOf(r, f.Name)}})
+				bars.Groups = append(bars.Groups, plot.Group{Name: r.Path, Values: []float64{figureOf(r, f.Name)}})
 			}
 			pictures = append(pictures, bars)
 		}

@@ -135,9 +135,9 @@ func (s *soak) state() string {
 	return text
 }
 
-func (s *soak) result(road, kind string, elapsed time.Duration) *measure.Result {
+func (s *soak) result(path, kind string, elapsed time.Duration) *measure.Result {
 	return &measure.Result{
-		Scenario: scenarioSoak, Road: road, Machine: machine(), Started: s.started, Elapsed: elapsed,
+		Scenario: scenarioSoak, Path: path, Machine: machine(), Started: s.started, Elapsed: elapsed,
 		Parameters: map[string]string{
 			paramKind: kind, paramLoad: strconv.FormatFloat(s.config.Load, 'g', -1, 64), paramFamily: s.network.name,
 			"duration": s.config.Duration.String(), "growth": strconv.FormatFloat(s.config.Growth, 'g', -1, 64),

@@ -96,10 +96,10 @@ func soakTables(results []*measure.Result) []plot.Table {
 			for _, f := range r.Figures {
 				counted = append(counted, fmt.Sprintf("%s %.0f", f.Name, f.Value))
 			}
-			loads.Rows = append(loads.Rows, []string{r.Road, fmt.Sprint(r.Requests), fmt.Sprint(r.Errors), strings.Join(counted, ", "), verdict})
+			loads.Rows = append(loads.Rows, []string{r.Path, fmt.Sprint(r.Requests), fmt.Sprint(r.Errors), strings.Join(counted, ", "), verdict})
 			continue
 		}
-		row, tables, shown := []string{r.Road}, []string{}, map[string]string{}
+		row, tables, shown := []string{r.Path}, []string{}, map[string]string{}
 		for _, f := range r.Figures {
 			shown[f.Name] = gaugeText(f.Value, f.Unit)
 			if !strings.HasSuffix(f.Name, perHour) && !slices.Contains(watchedGauges(), f.Name) {
@@ -157,7 +157,7 @@ func soakMethod(results []*measure.Result) string {
 		r.Parameters["growth"], minimumSoak/60)
 	for _, r := range results {
 		if about := r.Parameters[paramAbout]; about != "" {
-			text += fmt.Sprintf("\n  %-12s %s", r.Road, about)
+			text += fmt.Sprintf("\n  %-12s %s", r.Path, about)
 		}
 	}
 	return text
@@ -170,7 +170,7 @@ func soakPictures(results []*measure.Result) (pictures []plot.Figure) {
 		for _, r := range results {
 			for _, series := range r.Series {
 				if series.Name == gauge {
-					chart.Series = append(chart.Series, soakSeries(&series, r.Road))
+					chart.Series = append(chart.Series, soakSeries(&series, r.Path))
 					if series.Unit == "bytes" {
 						chart.YLabel = "MB"
 					}
@@ -180,7 +180,7 @@ func soakPictures(results []*measure.Result) (pictures []plot.Figure) {
 		pictures = append(pictures, chart)
 	}
 	for _, r := range results {
-		chart := plot.Chart{Title: "soak: tables of " + r.Road, XLabel: "minutes", YLabel: "entries"}
+		chart := plot.Chart{Title: "soak: tables of " + r.Path, XLabel: "minutes", YLabel: "entries"}
 		for _, series := range r.Series {
 			if !slices.Contains(watchedGauges(), series.Name) {
 				chart.Series = append(chart.Series, soakSeries(&series, series.Name))

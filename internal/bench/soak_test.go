@@ -78,7 +78,7 @@ func TestSoakVerdicts(t *testing.T) {
 	}
 	for i, want := range []string{verdictGrows, verdictOK, verdictLost} {
 		if got := results[i].Parameters[paramVerdict]; got != want {
-			t.Errorf("%s: %s, want %s", results[i].Road, got, want)
+			t.Errorf("%s: %s, want %s", results[i].Path, got, want)
 		}
 	}
 	if n := missedBy(results); n != 2 {

@@ -73,7 +73,7 @@ func ranged(low, high string) column {
 
 // pathColumn names the path of a result.
 func pathColumn(head string) column {
-	return column{head, func(r *measure.Result) string { return r.Road }}
+	return column{head, func(r *measure.Result) string { return r.Path }}
 }
 
 // tableOf has a row for each result. state says why a result has no figures, in the second column; nil: the cells say it.
@@ -149,7 +149,7 @@ func groupsOf(results []*measure.Result, parameters ...string) (groups []*group)
 			groups = append(groups, &group{keys: keys})
 		}
 		g := groups[at]
-		if i := slices.IndexFunc(g.results, func(o *measure.Result) bool { return o.Road == r.Road }); i >= 0 {
+		if i := slices.IndexFunc(g.results, func(o *measure.Result) bool { return o.Path == r.Path }); i >= 0 {
 			g.results[i] = r
 		} else {
 			g.results = append(g.results, r)
@@ -161,7 +161,7 @@ func groupsOf(results []*measure.Result, parameters ...string) (groups []*group)
 // of is the result of a path; nil if it was not measured.
 func (g *group) of(path string) *measure.Result {
 	for _, r := range g.results {
-		if r.Road == path {
+		if r.Path == path {
 			return r
 		}
 	}
@@ -172,8 +172,8 @@ func (g *group) of(path string) *measure.Result {
 func pathsOf(groups []*group) (paths []string) {
 	for _, g := range groups {
 		for _, r := range g.results {
-			if !slices.Contains(paths, r.Road) {
-				paths = append(paths, r.Road)
+			if !slices.Contains(paths, r.Path) {
+				paths = append(paths, r.Path)
 			}
 		}
 	}
@@ -229,7 +229,7 @@ func failures(results []*measure.Result) []string { return remarks("failed", res
 func remarks(what string, results []*measure.Result, parameter string) (all []string) {
 	for _, r := range results {
 		if why := r.Parameters[parameter]; why != "" {
-			all = append(all, fmt.Sprintf("%s: %s, %s, %s: %s", what, r.Road, r.Parameters[paramLoad], r.Parameters[paramFamily], why))
+			all = append(all, fmt.Sprintf("%s: %s, %s, %s: %s", what, r.Path, r.Parameters[paramLoad], r.Parameters[paramFamily], why))
 		}
 	}
 	return all

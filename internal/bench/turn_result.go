@@ -80,7 +80,7 @@ func (s *turnStage) base(scenario string, path *turnPath, size int, phase *turnP
 		parameters["segmentation"] = strconv.FormatBool(s.config.segment())
 	}
 	return &measure.Result{
-		Scenario: scenario, Road: path.name, Parameters: parameters, Machine: machine(), Started: s.started,
+		Scenario: scenario, Path: path.name, Parameters: parameters, Machine: machine(), Started: s.started,
 		Elapsed: time.Duration(phase.sum.Seconds * float64(time.Second)), Requests: phase.received(), Errors: phase.sum.Lost,
 		Bytes: uint64(phase.sum.Bytes), Latency: phase.latency, Processes: phase.processes, Figures: phase.figures(),
 	}

@@ -18,7 +18,7 @@ func WriteTurn(w io.Writer, config TurnConfig, runs []*TurnRun) error {
 	}
 	text := config.describe()
 	for _, run := range runs {
-		text += "Results" + turnTitle(run.Road) + "\n" + turnHeader + "\n"
+		text += "Results" + turnTitle(run.Path) + "\n" + turnHeader + "\n"
 		for _, row := range run.Connections {
 			text += row.line() + "\n"
 		}
@@ -192,8 +192,8 @@ func turnPictures(results []*measure.Result) []plot.Figure {
 	rate := plot.Bars{Title: "Packets that arrived", Unit: "packets/s", Names: []string{"packets/s"}}
 	cost := plot.Bars{Title: "CPU for a packet", Unit: "us", Names: []string{"server", "turncat"}, Note: "Less is better."}
 	for _, r := range results {
-		rate.Groups = append(rate.Groups, plot.Group{Name: r.Road, Values: []float64{figureOf(r, figureTurnRate)}})
-		cost.Groups = append(cost.Groups, plot.Group{Name: r.Road, Values: []float64{figureOf(r, figureTurnServer), figureOf(r, figureTurnCat)}})
+		rate.Groups = append(rate.Groups, plot.Group{Name: r.Path, Values: []float64{figureOf(r, figureTurnRate)}})
+		cost.Groups = append(cost.Groups, plot.Group{Name: r.Path, Values: []float64{figureOf(r, figureTurnServer), figureOf(r, figureTurnCat)}})
 	}
 	return []plot.Figure{rate, cost}
 }

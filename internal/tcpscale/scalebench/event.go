@@ -90,8 +90,8 @@ func (e *events) make(ctx context.Context, p Plan) error {
 		index = len(s.backends) - e.gone
 		event.Target = s.backends[index].name
 		event.Held = connectionsOf(event.Before, event.Target)
-	} else if s.balancer.road.mode == "" {
-		event.Skipped = "no program balances on this road"
+	} else if s.balancer.path.mode == "" {
+		event.Skipped = "no program balances on this path"
 	}
 	if err := s.clients.Mark(ctx, p.Kind+" "+event.Target); err != nil {
 		return err
