@@ -86,7 +86,7 @@ func checkTCPPath(path string) error {
 	return privilege.Check(privilege.TCPNamespace)
 }
 
-// run takes each path in turn. Those that were taken are returned beside an error.
+// run takes each path in turn. Those that were taken are returned with an error.
 func (f *tcpViaFlags) run(ctx context.Context, config scalebench.Config, progress func() *tcpProgress) (results []*scalebench.Result, err error) {
 	for _, path := range f.paths {
 		if err := checkTCPPath(path); err != nil {

@@ -50,7 +50,7 @@ everything runs in a network namespace of its own.
 			if config.Bandwidth, err = parseBits(bandwidth); err != nil {
 				return usageError(fmt.Errorf("--bandwidth: %w", err))
 			}
-			if config.Most, err = parseBits(most); err != nil {
+			if config.MaxRate, err = parseBits(most); err != nil {
 				return usageError(fmt.Errorf("--most: %w", err))
 			}
 			for _, text := range rates {

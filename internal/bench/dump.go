@@ -193,7 +193,7 @@ type dumpPhase struct {
 	where      []string // they were lost
 }
 
-// send sends through the flows for a while. Meanwhile beside runs.
+// send sends through the flows for a while.
 func (r *dumpRun) send(ctx context.Context, rate float64) (p dumpPhase, err error) {
 	before, err := r.lossesNow()
 	if err != nil {
@@ -338,7 +338,7 @@ func (r *dumpRun) sendDumping(ctx context.Context, rate float64) (p dumpPhase, c
 			if err != nil {
 				return err
 			}
-			if !sending.Load() && c.done > 0 { // it was not beside the datagrams
+			if !sending.Load() && c.done > 0 { // no datagrams were sent meanwhile
 				return nil
 			}
 			if c.done == 0 || n < c.listed {

@@ -47,9 +47,9 @@ type frames struct {
 	client uint16 // of set-ups: the last source port
 	seed   uint64 // of the random of each client
 	// replied holds the clients of half-open handshakes that have returned their cookie: they fall silent then.
-	replied map[netip.AddrPort]bool
-	known   [][]byte // the frames of known flows
-	turn    int      // of them
+	replied  map[netip.AddrPort]bool
+	known    [][]byte // the frames of known flows
+	nextFlow int      // which of them is sent next
 }
 
 // source draws a source address: any of the prefix, or one of a few that are spread over it.
@@ -100,8 +100,8 @@ func (f *frames) nextKnown() []byte {
 	if f.known == nil {
 		f.known = make([][]byte, f.attack.Flows)
 	}
-	i := f.turn
-	f.turn = (f.turn + 1) % len(f.known)
+	i := f.nextFlow
+	f.nextFlow = (f.nextFlow + 1) % len(f.known)
 	if f.known[i] == nil {
 		base := binary.BigEndian.Uint32(f.attack.Sources.Masked().Addr().AsSlice())
 		source := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, base+1+uint32(i%knownSources))))

@@ -49,7 +49,7 @@ func (c *FloodsConfig) Validate() error {
 const (
 	floodIdentity = "one-identity"
 	floodIdle     = "idle-connections"
-	// floodReordered is attackLater beside clients whose own later fragments come first.
+	// floodReordered is attackLater, while clients send datagrams whose later fragments come first.
 	floodReordered = "reordered"
 )
 
@@ -82,7 +82,7 @@ func floodKinds() []floodKind {
 		{name: attackSYN, about: "SYNs of spoofed flows, as many as the generator can send, at most 80,000/s", groups: []string{groupBalancer}, rate: 80000, streams: true},
 		{name: attackFirst, about: "first fragments whose others never come: 200,000/s asked for", groups: []string{groupBalancer}, rate: 200000, fragments: true},
 		{name: attackLater, about: "later fragments whose first ones never come: 50,000/s", groups: []string{groupBalancer}, rate: 50000, fragments: true},
-		{name: floodReordered, about: "the same at 1,000/s, beside clients whose datagrams have their later fragment first", groups: []string{groupBalancer}, rate: 1000, small: true, fragments: true},
+		{name: floodReordered, about: "the same at 1,000/s, while the datagrams of the clients have their later fragment first", groups: []string{groupBalancer}, rate: 1000, small: true, fragments: true},
 		{name: attackAllocate, about: "unauthenticated TURN Allocate requests from spoofed addresses: 20,000/s", groups: []string{groupTURN}, rate: 20000},
 		{name: attackSetUp, about: "authenticated TURN allocations of one address: 3,200/s for at most 4 s, aim 3,000/s", groups: []string{groupTURN}, rate: 3200, addresses: 1},
 		{name: floodIdle, about: "1,400 idle connections on the port of the probes", groups: []string{groupAdmin}, rate: 1400, small: true},
@@ -103,7 +103,7 @@ func targetNames() (names []string) {
 	return names
 }
 
-// FloodPeers names what can be flooded beside Weir.
+// FloodPeers names what can be flooded in comparison with Weir.
 func FloodPeers() (names []string) {
 	for _, t := range floodTargets() {
 		if t.peer {

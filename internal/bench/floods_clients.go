@@ -35,8 +35,8 @@ const (
 	floodNewRate  = 20                     // new flows a second; of DTLS a half of it
 	moveEvery     = 2 * time.Second        // a DTLS client changes its address
 	moveRetry     = 100 * time.Millisecond // its first retransmission; it gives a request up after 31 to 46 times that
-	moveSettle    = 6 * time.Second        // after the flood: longer than that
-	floodSettle   = 2 * time.Second        // after the flood, before the last look
+	moveWait      = 6 * time.Second        // after the flood: longer than that
+	floodWait     = 2 * time.Second        // after the flood, before the last look
 )
 
 // underFlood starts the real clients, floods, and collects what became of them. Rates are a second.
@@ -83,7 +83,7 @@ func (r *floodRun) send(ctx context.Context, cid []byte) (offered, reached float
 	return r.rate(), sent.Reached(r.flood.attack()), err
 }
 
-// during calls what clients do while the flood runs beside it.
+// during calls what clients do while the flood runs.
 func during(flood func() error, clients ...func() error) error {
 	errs := make([]error, len(clients)+1)
 	var running sync.WaitGroup
@@ -111,7 +111,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	for _, source := range floodsSources {
 		movers.Args = append(movers.Args, "--from", source.String())
 	}
-	wake := slept + r.config.Duration + moveSettle
+	wake := slept + r.config.Duration + moveWait
 	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
 	type outcome struct {
 		stats coapStats
@@ -154,7 +154,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := sleep(ctx, moveSettle); err != nil {
+	if err := sleep(ctx, moveWait); err != nil {
 		return 0, 0, err
 	}
 	c := &r.clients
@@ -318,7 +318,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 		}
 	}
 	opened := newcomers.stop()
-	if err := sleep(ctx, floodSettle); err != nil {
+	if err := sleep(ctx, floodWait); err != nil {
 		return 0, 0, err
 	}
 	stop()
@@ -362,7 +362,7 @@ func (r *floodRun) floodTURN(ctx context.Context) (offered, reached float64, err
 		offered, reached, err = r.send(ctx, nil)
 		return err
 	}, func() error {
-		return counts.send(calls, 100, r.config.Duration+floodSettle)
+		return counts.send(calls, 100, r.config.Duration+floodWait)
 	}, func() error {
 		for end := time.Now().Add(r.config.Duration); time.Now().Before(end) && ctx.Err() == nil; all++ {
 			begin := time.Now()
@@ -418,7 +418,7 @@ func dialIn(host *netlab.Host, to netip.AddrPort) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// floodProbes opens connections that have asked once and stay, and probes beside them.
+// floodProbes opens connections that have asked once and stay, and meanwhile probes.
 func (r *floodRun) floodProbes(ctx context.Context) (offered, reached float64, err error) {
 	wanted := int(r.rate())
 	attacker := r.lab.Namespace("attacker")

@@ -117,7 +117,7 @@ type aim struct {
 	path, figure  string
 	unit          string
 	limit         float64
-	most          bool // limit is the most, not the least
+	upper         bool // the limit is a maximum, not a minimum
 }
 
 func aims() []aim {
@@ -137,7 +137,7 @@ func nfqAims(results []*measure.Result) []string {
 				continue
 			}
 			want := fmt.Sprintf("at least %g", aim.limit)
-			if aim.most {
+			if aim.upper {
 				want = fmt.Sprintf("at most %g", aim.limit)
 			}
 			r := group.of(aim.path)
@@ -148,7 +148,7 @@ func nfqAims(results []*measure.Result) []string {
 			switch {
 			case math.IsNaN(value):
 				verdict = "not measured"
-			case (value >= aim.limit) != aim.most || value == aim.limit:
+			case (value >= aim.limit) != aim.upper || value == aim.limit:
 				verdict = "reached"
 			}
 			lines = append(lines, fmt.Sprintf("  %s, %s: %s %s; here %s: %s", aim.text, group.keys[2], want, aim.unit, number(value), verdict))

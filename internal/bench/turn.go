@@ -62,12 +62,12 @@ type TurnConfig struct {
 	Burst     int    // datagrams that a client of the built-in generator sends in a row; 0: 8 without turncats, else 1
 	NoGSO     bool   // the built-in generator sends every datagram by itself
 
-	Sweep  bool
-	Sizes  []int
-	Rates  []float64     // datagrams a second of all the clients at which costs are compared
-	Rounds int           // of each rate
-	Probe  time.Duration // length of a try of the search
-	Most   float64       // datagrams a second at which the search stops
+	Sweep   bool
+	Sizes   []int
+	Rates   []float64     // datagrams a second of all the clients at which costs are compared
+	Rounds  int           // of each rate
+	Probe   time.Duration // length of a try of the search
+	MaxRate float64       // datagrams a second at which the search stops
 }
 
 // TurnSizes are the packet sizes that STUNner's guide recommends to measure, in bytes.
@@ -130,8 +130,8 @@ func (c *TurnConfig) Validate() error {
 		return errors.New("iperf speaks no TURN: --road direct-channel needs --generator builtin")
 	case c.Direction == DirectionDown && c.Road != TurnRoadChannel:
 		return errors.New("direction down is of the built-in generator alone: it needs --road direct-channel")
-	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.Most < 1000):
-		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.Most)
+	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.MaxRate < 1000):
+		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.MaxRate)
 	case c.veth() && netlab.Privileged() != nil:
 		return fmt.Errorf("offload %s on network %s needs root", c.Offload, c.Network)
 	case c.Offload != "none" && !c.veth():

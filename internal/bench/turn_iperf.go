@@ -38,14 +38,14 @@ const (
 
 // startIperf starts the server.
 func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
-	ports, err := freePorts(s.far, 1)
+	ports, err := freePorts(s.sinks, 1)
 	if err != nil {
 		return nil, err
 	}
-	i := &turnIperf{at: netip.AddrPortFrom(s.far4, ports[0].Port()), said: &programs.LastLines{}, sources: map[string][]netip.AddrPort{}}
+	i := &turnIperf{at: netip.AddrPortFrom(s.sinkAddr, ports[0].Port()), said: &programs.LastLines{}, sources: map[string][]netip.AddrPort{}}
 	i.server = exec.Command("iperf", "-s", "-u", "-e", "-B", i.at.Addr().String(), "-p", strconv.Itoa(int(i.at.Port()))) //nolint:gosec // numbers of ours
 	i.server.Stdout, i.server.Stderr = i.said, i.said
-	if err := s.running.Start(s.far, i.server); err != nil {
+	if err := s.running.Start(s.sinks, i.server); err != nil {
 		return nil, err
 	}
 	return i, i.listening(ctx)

@@ -54,10 +54,10 @@ func (s *turnStage) stunnerArgs(at netip.AddrPort) ([]string, error) {
 admin: {name: stunnerd}
 auth: {type: static, realm: %[1]s, credentials: {username: %[2]s, password: %[3]s}}
 listeners:
-  - {name: udp, protocol: TURN-UDP, address: %[4]s, port: %[5]d, routes: [far]}
-  - {name: tcp, protocol: TURN-TCP, address: %[4]s, port: %[5]d, routes: [far]}
+  - {name: udp, protocol: TURN-UDP, address: %[4]s, port: %[5]d, routes: [sinks]}
+  - {name: tcp, protocol: TURN-TCP, address: %[4]s, port: %[5]d, routes: [sinks]}
 clusters:
-  - {name: far, endpoints: [%[6]q]}
+  - {name: sinks, endpoints: [%[6]q]}
 `, turnRealm, turnUser, turnPassword, at.Addr(), at.Port(), s.peers())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
@@ -67,8 +67,8 @@ clusters:
 
 // peers is the network that clients may reach: the sink's.
 func (s *turnStage) peers() string {
-	if s.far4.IsLoopback() {
+	if s.sinkAddr.IsLoopback() {
 		return "127.0.0.0/8"
 	}
-	return netip.PrefixFrom(s.far4, 24).Masked().String()
+	return netip.PrefixFrom(s.sinkAddr, 24).Masked().String()
 }

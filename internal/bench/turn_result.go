@@ -50,7 +50,7 @@ const (
 	figureTurnRate    = "packets/s"         // that arrived
 	figureTurnLoss    = "loss"              // % of what was sent
 	figureTurnJitter  = "jitter"            // ms
-	figureTurnMost    = "highest packets/s" // with less than 1 % loss
+	figureTurnHighest = "highest packets/s" // with less than 1 % loss
 	figureTurnServer  = "server CPU"        // us for a packet that arrived
 	figureTurnLow     = "server CPU, lowest"
 	figureTurnHigh    = "server CPU, highest"
@@ -149,7 +149,7 @@ func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 	r := s.base(scenarioTurnSweep, cell.path, cell.size, phase)
 	r.Parameters[paramTurnRate], r.Parameters["limited_by"] = paramTurnMax, cell.limitedBy()
 	r.Parameters["try_seconds"] = strconv.FormatFloat(s.config.Probe.Seconds(), 'f', -1, 64)
-	r.Figures = append(r.Figures, measure.Figure{Name: figureTurnMost, Value: phase.sum.Rate, Unit: "1/s"})
+	r.Figures = append(r.Figures, measure.Figure{Name: figureTurnHighest, Value: phase.sum.Rate, Unit: "1/s"})
 	return append(runs, &TurnRun{Result: r, Connections: phase.rows, Sum: phase.sum, Search: cell.search.trace})
 }
 

@@ -25,14 +25,14 @@ type turnStage struct {
 	config  TurnConfig
 	started time.Time
 	// Where the parts run; nil: the host's own network.
-	clients, servers, far *netlab.Host
-	network               string
+	clients, servers, sinks *netlab.Host
+	network                 string
 
-	server, relay, source, far4 netip.Addr
-	iperf                       *turnIperf // nil: the built-in generator
-	weir                        *programs.Daemon
-	offload                     string // what the gateway says of it
-	paths                       []*turnPath
+	server, relay, source, sinkAddr netip.Addr
+	iperf                           *turnIperf // nil: the built-in generator
+	weir                            *programs.Daemon
+	offload                         string // what the gateway says of it
+	paths                           []*turnPath
 }
 
 // turnPath is one way from the clients to the sink.
@@ -58,7 +58,7 @@ const (
 	partGateway, partCat, partGenerator = "gateway", "cat", "generator" // a peer's part has the peer's name
 )
 
-// turnTopology has the clients, the servers and the far end on hosts of their own, joined by veths, or all on one host.
+// turnTopology has the clients, the servers and the sinks on hosts of their own, joined by veths, or all on one host.
 func turnTopology(veth bool) *netlab.Topology {
 	if !veth {
 		return &netlab.Topology{Name: "benchturn", Namespaces: []netlab.Namespace{{Name: "all"}}}
@@ -69,11 +69,11 @@ func turnTopology(veth bool) *netlab.Topology {
 	return &netlab.Topology{
 		Name: "benchturn",
 		Namespaces: []netlab.Namespace{
-			{Name: "clients", Routes: via("10.78.2.0/24", "10.78.1.1")}, {Name: "servers", Forward: true}, {Name: "far", Routes: via("10.78.1.0/24", "10.78.2.1")},
+			{Name: "clients", Routes: via("10.78.2.0/24", "10.78.1.1")}, {Name: "servers", Forward: true}, {Name: "sinks", Routes: via("10.78.1.0/24", "10.78.2.1")},
 		},
 		Links: []netlab.Link{
 			cable("clients", "c0", netlab.Prefixes("10.78.1.2/24"), "servers", "s0", "10.78.1.1/24"),
-			cable("servers", "s1", netlab.Prefixes("10.78.2.1/24"), "far", "f0", "10.78.2.2/24"),
+			cable("servers", "s1", netlab.Prefixes("10.78.2.1/24"), "sinks", "f0", "10.78.2.2/24"),
 		},
 	}
 }
@@ -119,18 +119,18 @@ func (s *turnStage) open(ctx context.Context) error {
 // useNetwork chooses where things run. The offload needs interfaces that packets come in on and leave by.
 func (s *turnStage) useNetwork() {
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	s.server, s.relay, s.source, s.far4, s.network = loopback, loopback, loopback, loopback, "loopback of the host"
+	s.server, s.relay, s.source, s.sinkAddr, s.network = loopback, loopback, loopback, loopback, "loopback of the host"
 	if s.lab == nil {
 		return
 	}
 	if !s.config.veth() {
 		all := s.host("all")
-		s.clients, s.servers, s.far, s.network = all, all, all, "loopback of a network namespace"
+		s.clients, s.servers, s.sinks, s.network = all, all, all, "loopback of a network namespace"
 		return
 	}
-	s.clients, s.servers, s.far = s.host("clients"), s.host("servers"), s.host("far")
+	s.clients, s.servers, s.sinks = s.host("clients"), s.host("servers"), s.host("sinks")
 	s.server, s.relay, s.source = netip.MustParseAddr("10.78.1.1"), netip.MustParseAddr("10.78.2.1"), netip.MustParseAddr("10.78.1.2")
-	s.far4, s.network = netip.MustParseAddr("10.78.2.2"), "three network namespaces joined by veths; direct is routed by the kernel"
+	s.sinkAddr, s.network = netip.MustParseAddr("10.78.2.2"), "three network namespaces joined by veths; direct is routed by the kernel"
 }
 
 // addServer adds the path through a server, behind turncats if asked.
@@ -167,11 +167,11 @@ func (s *turnStage) sinkPort() (netip.AddrPort, error) {
 	if s.iperf != nil {
 		return s.iperf.at, nil
 	}
-	ports, err := freePorts(s.far, 1)
+	ports, err := freePorts(s.sinks, 1)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	return netip.AddrPortFrom(s.far4, ports[0].Port()), nil
+	return netip.AddrPortFrom(s.sinkAddr, ports[0].Port()), nil
 }
 
 // startGateway runs `weir turn gateway` with a file that lets clients reach the sink's network only.
@@ -180,9 +180,9 @@ func (s *turnStage) startGateway(ctx context.Context, at netip.AddrPort) error {
 	text := fmt.Sprintf(`realm: %s
 auth: {mode: static, users: [{name: %s, password: %s}]}
 listeners:
-  - {name: clients, protocol: %s, address: %s, port: %d, relay: [%s], routes: [far]}
+  - {name: clients, protocol: %s, address: %s, port: %d, relay: [%s], routes: [sinks]}
 clusters:
-  - {name: far, endpoints: [%s]}
+  - {name: sinks, endpoints: [%s]}
 limits: {unauthenticated: 100000, unauthenticated_total: 100000}
 offload: {mode: %s}
 `, turnRealm, turnUser, turnPassword, s.config.Transport, at.Addr(), at.Port(), s.relay, s.peers(), s.config.Offload)

@@ -45,7 +45,7 @@ func (s *turnStage) measureSize(ctx context.Context, size int, from, share float
 	for _, path := range s.paths {
 		cell := &turnCell{path: path, size: size, rates: make([][]turnPhase, len(s.config.Rates)), tries: map[float64]*turnPhase{}}
 		if path.name != pathTurnDirect {
-			cell.search = newTurnSearch(searchStart, s.config.Most)
+			cell.search = newTurnSearch(searchStart, s.config.MaxRate)
 		}
 		cells = append(cells, cell)
 	}

@@ -91,8 +91,8 @@ func (s *turnStage) startTraffic(ctx context.Context, path *turnPath) error {
 	for _, to := range path.to {
 		args = append(args, "--to", to.String())
 	}
-	if s.far != s.clients {
-		args = append(args, "--sink-netns", s.far.NetNS())
+	if s.sinks != s.clients {
+		args = append(args, "--sink-netns", s.sinks.NetNS())
 	}
 	if !s.config.segment() {
 		args = append(args, "--no-segment")
@@ -136,8 +136,8 @@ func (c *connectionReport) row() TurnRow {
 	}
 	if c.Latency.Count > 0 {
 		row.Latency = true
-		row.Average, row.Least = measure.Millis(c.Latency.Mean), measure.Millis(c.Latency.Min)
-		row.Most, row.Stdev = measure.Millis(c.Latency.Max), measure.Millis(c.Latency.Stdev)
+		row.Average, row.Min = measure.Millis(c.Latency.Mean), measure.Millis(c.Latency.Min)
+		row.Max, row.Stdev = measure.Millis(c.Latency.Max), measure.Millis(c.Latency.Stdev)
 	}
 	return row
 }

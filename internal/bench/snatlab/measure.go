@@ -132,7 +132,7 @@ func (r *run) watch(ctx context.Context) (*Measured, error) {
 	s, plan := r.layout.scenario, r.layout.plan
 	m := &Measured{Offered: int(plan.Demand)}
 	ports := int(r.layout.kinds[snat.Ephemeral].PerKey)
-	finder := tcpscale.Finder{Patience: quiet, Ports: ports, Tuples: s.Replicas * r.layout.podAddresses() * s.Destinations}
+	finder := tcpscale.Finder{Quiet: quiet, Ports: ports, Tuples: s.Replicas * r.layout.podAddresses() * s.Destinations}
 	began := time.Now()
 	changed, failedThen := began, uint64(0)
 	var plateau *tcpscale.Plateau

@@ -29,7 +29,7 @@ type weirNAT struct {
 // pinFolder holds the pins; the process id in a name tells whose they are.
 const pinFolder = "/sys/fs/bpf/weir"
 
-// startWeir returns what must be stopped, also beside an error.
+// startWeir returns what must be stopped, also with an error.
 func startWeir(ctx context.Context, binary string, l *layout, lab *netlab.Lab) (*weirNAT, error) {
 	temporary, err := scratch.New()
 	if err != nil {

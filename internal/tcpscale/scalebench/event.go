@@ -54,7 +54,7 @@ type Event struct {
 	After       []tcpscale.Peer   `json:"after"`       // at the next event, or at the end
 }
 
-// events runs a plan beside the hold. Its result is to be read once run has returned.
+// events runs a plan during the hold. Its result is to be read once run has returned.
 type events struct {
 	stage *stage
 	plan  []Plan

@@ -24,12 +24,12 @@ func (r *Result) unexplained() uint64 {
 	return r.Via.Unexplained
 }
 
-// beside is what a verdict adds where events cost connections.
-func (r *Result) beside() string {
+// besides is what a verdict adds where events cost connections.
+func (r *Result) besides() string {
 	if r.Via == nil || r.Lost == r.Via.Unexplained {
 		return ""
 	}
-	return fmt.Sprintf(" beside the %d of the events", r.Lost-r.Via.Unexplained)
+	return fmt.Sprintf(" besides the %d of the events", r.Lost-r.Via.Unexplained)
 }
 
 // Path is the name of the result's path.
@@ -114,7 +114,7 @@ func (e *Event) name() string {
 	return strings.TrimSpace(e.Kind + " " + e.Target)
 }
 
-// cells are what stands beside eventNames.
+// cells are the values of eventNames.
 func (e *Event) cells() []string {
 	seconds := func(v float64, is bool) string {
 		if !is {
@@ -307,7 +307,7 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 	}
 	report.OK = len(failed) == 0
 	report.Method += "\n" + strings.Join(loads, "\n")
-	report.Verdict = cmp.Or(strings.Join(failed, "; "), fmt.Sprintf("%d paths, 0 connections lost beside events", len(results)))
+	report.Verdict = cmp.Or(strings.Join(failed, "; "), fmt.Sprintf("%d paths, 0 connections lost besides those of events", len(results)))
 	report.Figures = append([]plot.Figure{established, bars, curveChart(results), cpu}, report.Figures...)
 	return report.WriteHTML(w)
 }
