@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/testbed/pace"
 )
 
 // Attack is a flood from one interface, in whole IPv4 frames whose sources need not be ours.
@@ -109,19 +111,13 @@ func (a *Attack) Run(ctx context.Context) (Attacked, error) {
 	batch, buffers := newBatch()
 	start := time.Now()
 	last := start
-	due := 0.0 // frames that should have been sent
-	debt := cmp.Or(a.Debt, maximumDebt)
+	pacer := pace.Pacer{Rate: a.Rate, Debt: cmp.Or(a.Debt, maximumDebt)}
 	for ctx.Err() == nil {
 		now := time.Now()
 		if result.Elapsed = now.Sub(start); result.Elapsed >= a.Duration || a.Frames > 0 && result.Sent >= a.Frames {
 			return result, nil
 		}
-		n := floodBatch
-		if a.Rate > 0 {
-			due += a.Rate * now.Sub(last).Seconds()
-			due = min(due, max(a.Rate*debt.Seconds(), 1))
-			n = min(int(due), floodBatch)
-		}
+		n, _ := pacer.Take(result.Elapsed, 1, floodBatch)
 		result.Longest = max(result.Longest, now.Sub(last))
 		last = now
 		for i := range n {
@@ -133,7 +129,6 @@ func (a *Attack) Run(ctx context.Context) (Attacked, error) {
 				return result, err
 			}
 			result.Sent += uint64(sent)
-			due -= float64(n)
 		}
 		if answers >= 0 {
 			done, err := f.replyAll(fd, answers, batch, buffers)
@@ -142,7 +137,7 @@ func (a *Attack) Run(ctx context.Context) (Attacked, error) {
 			}
 			result.Done += done
 		}
-		if a.Rate > 0 && due < 1 {
+		if n == 0 {
 			time.Sleep(500 * time.Microsecond)
 		}
 	}

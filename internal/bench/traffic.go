@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-lb/weir/internal/testbed/pace"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -70,26 +71,18 @@ func (d *Datagrams) Send(ctx context.Context) (DatagramsSent, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	start, due := time.Now(), sendBatch
-	var sent, forgiven uint64
+	start, pacer := time.Now(), pace.Pacer{Rate: float64(d.Rate), Debt: sendBurst}
 	for i := 0; ctx.Err() == nil; i++ {
 		elapsed := time.Since(start)
 		if done.Elapsed = elapsed.Seconds(); elapsed >= d.Duration {
 			break
 		}
-		if d.Rate > 0 {
-			owed := uint64(done.Elapsed*float64(d.Rate)) - min(sent+forgiven, uint64(done.Elapsed*float64(d.Rate)))
-			if limit := uint64(max(float64(d.Rate)*sendBurst.Seconds(), 1)); owed > limit {
-				forgiven += owed - limit
-				owed = limit
-			}
-			if due = int(min(owed, sendBatch)); due == 0 {
-				time.Sleep(sendPause)
-				continue
-			}
+		due, _ := pacer.Take(elapsed, 1, sendBatch)
+		if due == 0 {
+			time.Sleep(sendPause)
+			continue
 		}
 		n := conns[i%len(conns)].WriteAll(messages[:due])
-		sent += uint64(due)
 		done.Sent += uint64(n)
 		done.Refused += uint64(due - n)
 	}
