@@ -121,11 +121,11 @@ func (p coapPath) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 		}
 		topology = p.movedTopology()
 	}
-	s, err := openStage(&cfg.Run, topology)
+	s, err := programs.OpenStage(cfg.Binary, topology)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	addresses, err := p.addresses()
 	if err != nil {
 		return nil, err
@@ -143,11 +143,11 @@ func (p coapPath) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 			args = append(args, "--dtls-cluster", clusterFlag(addresses[:2*p.nodes], i))
 		}
 		name := fmt.Sprintf("node%d", i+1)
-		if _, err := s.daemon(ctx, name, name, args...); err != nil {
+		if _, err := s.Daemon(ctx, name, name, args...); err != nil {
 			return nil, err
 		}
 	}
-	nodes := s.daemons
+	nodes := s.Daemons
 	var nat *programs.Daemon
 	switch {
 	case p.balanced:
@@ -155,9 +155,9 @@ func (p coapPath) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 		for i := range p.nodes {
 			args = append(args, addresses[2*i].String())
 		}
-		nat, err = s.daemon(ctx, "balancer", "nat", args...)
+		nat, err = s.Daemon(ctx, "balancer", "nat", args...)
 	case p.kernel:
-		_, err = s.kernel(ctx, "balancer", p.name, p.kernelConfig(), p.kernelInterfaces())
+		_, err = s.Kernel(ctx, "balancer", p.name, p.kernelConfig(), p.kernelInterfaces())
 	default:
 		target = addresses[0]
 	}
@@ -193,7 +193,7 @@ func clusterFlag(addresses []netip.AddrPort, own int) string {
 }
 
 // load runs the clients and takes the window out of their run.
-func (p coapPath) load(ctx context.Context, cfg CoapConfig, s *stage, uri string, nodes []*programs.Daemon, nat *programs.Daemon) (*measure.Result, error) {
+func (p coapPath) load(ctx context.Context, cfg CoapConfig, s *programs.Stage, uri string, nodes []*programs.Daemon, nat *programs.Daemon) (*measure.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Warmup+cfg.Duration+3*time.Minute)
 	defer cancel()
 	args := []string{"coap", "bench", uri, "--clients", strconv.Itoa(cfg.Clients), "--requests", "1000000000", "--no-stop", "--allow-errors", "--json"}
@@ -212,10 +212,10 @@ func (p coapPath) load(ctx context.Context, cfg CoapConfig, s *stage, uri string
 		return nil, err
 	}
 	started := time.Now()
-	if err := s.running.Start(s.host("client"), clients); err != nil {
+	if err := s.Running.Start(s.Host("client"), clients); err != nil {
 		return nil, err
 	}
-	defer s.running.Forget(clients)
+	defer s.Running.Forget(clients)
 	stop := context.AfterFunc(ctx, func() { _ = clients.Process.Kill() }) // it may have ended
 	defer stop()
 	var last string

@@ -148,7 +148,7 @@ func setupIptables(ctx context.Context, _ *grid, p *path) error {
 	var errs []error
 	for _, family := range Families() {
 		for _, service := range dsrPorts() {
-			_, err := p.lab.Namespace("gateway").Exec(ctx, iptables(family), "-w", "-t", "nat", "-A", "PREROUTING", "-d", vipAddress(family).String(),
+			_, err := p.Lab.Namespace("gateway").Exec(ctx, iptables(family), "-w", "-t", "nat", "-A", "PREROUTING", "-d", vipAddress(family).String(),
 				"-p", service.protocol, "--dport", fmt.Sprint(service.port), "-j", "DNAT", "--to-destination", serverAddress(family).String())
 			errs = append(errs, err)
 		}
@@ -171,7 +171,7 @@ func setupNft(ctx context.Context, _ *grid, p *path) error {
 	}
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(rules.String())
-	_, err := p.output(ctx, "gateway", cmd)
+	_, err := p.Output(ctx, "gateway", cmd)
 	return err
 }
 
@@ -181,11 +181,11 @@ const modeCID = "cid"
 // Mode "cid" is l2dsr by connection ids.
 func weirPath(mode, hook, about string) *path {
 	p := dsrPath(path{name: "weir-" + mode + "-" + hook, about: about, vip: true, vipAtServer: mode != "nat", cid: mode == modeCID}, func(ctx context.Context, _ *grid, p *path) error {
-		err := ready(ctx)(p.kernel(ctx, "gateway", p.name, weirConfig(mode), "veth0,veth2", "--hook", hook))
+		err := ready(ctx)(p.Kernel(ctx, "gateway", p.name, weirConfig(mode), "veth0,veth2", "--hook", hook))
 		if err != nil || mode != "l3dsr" {
 			return err
 		}
-		return ready(ctx)(p.daemon(ctx, "zone1", p.name+"-zone1", "lb", "decap", "--hook", hook, "--interface", "veth3", "--from", "10.2.0.1,2001:db8::2:1"))
+		return ready(ctx)(p.Daemon(ctx, "zone1", p.name+"-zone1", "lb", "decap", "--hook", hook, "--interface", "veth3", "--from", "10.2.0.1,2001:db8::2:1"))
 	})
 	for i := range p.topology.Links {
 		if mode == "l3dsr" && p.topology.Links[i].A.Name == "veth2" { // room for the outer header on the way to the backend, as a network that uses it has

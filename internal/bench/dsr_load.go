@@ -156,7 +156,7 @@ func runLive(ctx context.Context, g *grid, c *cell) (r round, err error) {
 		return r, err
 	}
 	f.Live = true
-	gateway, was := c.path.lab.Namespace("gateway"), false
+	gateway, was := c.path.Lab.Namespace("gateway"), false
 	err = gateway.Do(func() (err error) {
 		was, err = setGRO("veth0", true)
 		return err
@@ -172,18 +172,18 @@ func runLive(ctx context.Context, g *grid, c *cell) (r round, err error) {
 }
 
 func newFlood(g *grid, c *cell) (*flood, error) {
-	client := c.path.lab.Namespace("zone0")
+	client := c.path.Lab.Namespace("zone0")
 	index, source, err := client.Interface("veth1")
 	if err != nil {
 		return nil, err
 	}
-	_, gateway, err := c.path.lab.Namespace("gateway").Interface("veth0")
+	_, gateway, err := c.path.Lab.Namespace("gateway").Interface("veth0")
 	if err != nil {
 		return nil, err
 	}
 	return &flood{
 		Sender: client, Interface: index, SourceMAC: source, GatewayMAC: gateway, Source: clientAddress(c.family), To: c.path.target(c.family),
-		Receiver: c.path.lab.Namespace("zone1"), At: c.path.listens(c.family), Port: floodPort, Flows: 1024, Duration: g.config.Duration,
+		Receiver: c.path.Lab.Namespace("zone1"), At: c.path.listens(c.family), Port: floodPort, Flows: 1024, Duration: g.config.Duration,
 	}, nil
 }
 
@@ -191,7 +191,7 @@ func newFlood(g *grid, c *cell) (*flood, error) {
 func (g *grid) server(ctx context.Context, p *path, cmd *exec.Cmd, port int, family string) error {
 	said := &programs.LastLines{}
 	cmd.Stdout, cmd.Stderr = said, said
-	if err := g.running.Start(p.lab.Namespace(p.servers), cmd); err != nil {
+	if err := g.running.Start(p.Lab.Namespace(p.servers), cmd); err != nil {
 		return err
 	}
 	for range 500 {
@@ -230,7 +230,7 @@ func (g *grid) client(ctx context.Context, p *path, cmd *exec.Cmd) ([]byte, erro
 	bound := max(g.config.Duration, nfqReady) + 30*time.Second // connecting included, on a busy machine; then it counts as stuck
 	bounded, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	out, err := p.output(bounded, p.clients, cmd)
+	out, err := p.Output(bounded, p.clients, cmd)
 	if bounded.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%s was stuck for %v", cmd.Args[0], bound)
 	}

@@ -135,11 +135,11 @@ func runDump(ctx context.Context, config DumpConfig, target floodTarget, result 
 	r.flows = 2 * flows // every flow shall find a place in its set of places, and none make room for another
 	what, _, _ := strings.Cut(target.about, ",")
 	result.Parameters[paramAbout] = fmt.Sprintf("%s, room for %d flows", what, r.flows)
-	if r.stage, err = openStage(&config.Run, &topology); err != nil {
+	if r.Stage, err = programs.OpenStage(config.Binary, &topology); err != nil {
 		return err
 	}
-	r.running.Swift = true
-	defer func() { err = errors.Join(err, r.close()) }()
+	r.Running.Swift = true
+	defer func() { err = errors.Join(err, r.Close()) }()
 	if err := target.start(&r.floodRun, ctx); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func udpDumpFlows() int {
 
 // metrics are the daemon's.
 func (r *dumpRun) metrics(ctx context.Context) (map[string]float64, error) {
-	text, err := r.daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
+	text, err := r.Daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
 	return metricSums(text), err
 }
 
@@ -230,7 +230,7 @@ func (r *dumpRun) send(ctx context.Context, rate float64) (p dumpPhase, err erro
 func (r *dumpRun) lossesNow() (all netLosses, err error) {
 	all = netLosses{}
 	for _, name := range []string{"attacker", "middle", "server"} {
-		l, err := readNetLosses(r.lab.Namespace(name))
+		l, err := readNetLosses(r.Lab.Namespace(name))
 		if err != nil {
 			return nil, err
 		}
@@ -241,7 +241,7 @@ func (r *dumpRun) lossesNow() (all netLosses, err error) {
 		}
 	}
 	if r.target.marks {
-		rows, err := readQueues(r.lab.Namespace("middle"))
+		rows, err := readQueues(r.Lab.Namespace("middle"))
 		if err != nil {
 			return nil, err
 		}
@@ -308,7 +308,7 @@ func (r *dumpRun) measure(ctx context.Context, flows int, proven float64, result
 		{Name: figureDumpingSent, Value: float64(dumping.sent)},
 		{Name: figureDumpingLost, Value: float64(dumping.lost)},
 	}
-	if err := r.running.Slow(); err != nil {
+	if err := r.Running.Slow(); err != nil {
 		r.note("other work may have delayed it: " + err.Error())
 	}
 	r.judge(result, flows, dumping, dumps)
@@ -374,9 +374,9 @@ func (r *dumpRun) list(ctx context.Context) (int, error) {
 	var out braces
 	said := &programs.LastLines{}
 	cmd := exec.CommandContext(ctx, r.config.Binary, "lb", "flows", "--json", "--limit", strconv.Itoa(maximumKnown), //nolint:gosec // our own binary
-		"--admin", r.daemons[0].Admin())
+		"--admin", r.Daemons[0].Admin())
 	cmd.Stdout, cmd.Stderr = &out, said
-	if err := r.running.Run(nil, cmd); err != nil {
+	if err := r.Running.Run(nil, cmd); err != nil {
 		return 0, fmt.Errorf("weir lb flows: %w%s", err, said.Said())
 	}
 	return int(out) - 1, nil // the list is an object, too

@@ -163,7 +163,7 @@ func floodWord(word, flood, target string) bool {
 // floodRun is one flood against one target in a network of its own.
 type floodRun struct {
 	floodCell
-	*stage
+	*programs.Stage
 	config  FloodsConfig
 	pids    []int // of what is measured
 	said    programs.LastLines
@@ -266,10 +266,10 @@ func (t *floodTarget) absent() error {
 func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, result *measure.Result) (err error) {
 	topology := floodsTopology(cell.target.vipAtServer, cell.target.marks)
 	r := &floodRun{floodCell: cell, config: config}
-	if r.stage, err = openStage(&config.Run, &topology); err != nil {
+	if r.Stage, err = programs.OpenStage(config.Binary, &topology); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errors.Join(err, r.Close()) }()
 	if err := cell.target.start(r, ctx); err != nil {
 		return err
 	}
@@ -314,7 +314,7 @@ func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, resu
 
 // usage is what all processes of the target hold and have spent.
 func (r *floodRun) usage() (sum procstat.Usage, err error) {
-	if err := r.failure(); err != nil {
+	if err := r.Failure(); err != nil {
 		return sum, err
 	}
 	for _, pid := range r.pids {
@@ -330,7 +330,7 @@ func (r *floodRun) usage() (sum procstat.Usage, err error) {
 
 // attack runs the generator in its namespace.
 func (r *floodRun) attack(ctx context.Context, a Attack) (sent Attacked, err error) {
-	_, mac, err := r.lab.Namespace("middle").Interface("veth2")
+	_, mac, err := r.Lab.Namespace("middle").Interface("veth2")
 	if err != nil {
 		return sent, err
 	}
@@ -345,7 +345,7 @@ func (r *floodRun) attack(ctx context.Context, a Attack) (sent Attacked, err err
 	}
 	cmd := exec.Command(r.config.Binary, "bench", "traffic", "attack") //nolint:gosec // our own binary
 	cmd.Stdin = bytes.NewReader(text)
-	out, err := r.output(ctx, "attacker", cmd)
+	out, err := r.Output(ctx, "attacker", cmd)
 	if err == nil {
 		err = json.Unmarshal(out, &sent)
 	}

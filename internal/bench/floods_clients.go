@@ -120,11 +120,11 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	started := time.Now()
 	moved, woken := make(chan outcome, 1), make(chan outcome, 1)
 	go func() {
-		stats, err := r.coapResult(moverCtx, r.host("clients"), movers)
+		stats, err := coapResult(moverCtx, r.Running, r.Host("clients"), movers)
 		moved <- outcome{stats, err}
 	}()
 	go func() {
-		stats, err := r.coapResult(ctx, r.host("clients"), sleepers)
+		stats, err := coapResult(ctx, r.Running, r.Host("clients"), sleepers)
 		woken <- outcome{stats, err}
 	}()
 	var cid []byte
@@ -180,7 +180,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 func (r *floodRun) handshakes(ctx context.Context) (result Handshakes, err error) {
 	cmd := exec.Command(r.config.Binary, "bench", "traffic", "handshakes", "coaps://"+r.entry.String()+"/", //nolint:gosec // our own binary
 		"--rate", strconv.Itoa(floodNewRate/2), "--duration", r.config.Duration.String())
-	out, err := r.output(ctx, "clients", cmd)
+	out, err := r.Output(ctx, "clients", cmd)
 	if err != nil {
 		return result, fmt.Errorf("new handshakes: %w", err)
 	}
@@ -191,7 +191,7 @@ func (r *floodRun) handshakes(ctx context.Context) (result Handshakes, err error
 func (r *floodRun) observe(ctx context.Context) (cid []byte, err error) {
 	const length = 6 // of the connection ids of the servers here
 	fd := -1
-	clients := r.lab.Namespace("clients")
+	clients := r.Lab.Namespace("clients")
 	index, _, err := clients.Interface("eth0")
 	if err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func (r *floodRun) oneIdentity(ctx context.Context, uri string) (offered, reache
 	wanted := int(r.rate())
 	before, started := r.sessions(ctx), time.Now()
 	cmd := coapBench(r.config.Binary, uri, wanted, "--sockets", "shared", "--identity", "cali.flood", "--requests", "1", "--quiet")
-	stats, err := r.coapResult(limited, r.host("attacker"), cmd)
+	stats, err := coapResult(limited, r.Running, r.Host("attacker"), cmd)
 	elapsed := time.Since(started).Seconds()
 	done := float64(stats.Handshakes)
 	if err != nil { // it was ended before it could tell; the server may
@@ -242,10 +242,10 @@ func (r *floodRun) oneIdentity(ctx context.Context, uri string) (offered, reache
 
 // sessions is how many handshakes a Weir server has completed; 0 for another.
 func (r *floodRun) sessions(ctx context.Context) float64 {
-	if len(r.daemons) == 0 {
+	if len(r.Daemons) == 0 {
 		return 0
 	}
-	text, err := r.daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
+	text, err := r.Daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
 	if err != nil {
 		return 0
 	}
@@ -254,7 +254,7 @@ func (r *floodRun) sessions(ctx context.Context) float64 {
 
 // floodFlows has flows that were there before, new ones, and datagrams in fragments.
 func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, err error) {
-	host := r.lab.Namespace("clients")
+	host := r.Lab.Namespace("clients")
 	load := func(stream bool, keep, pad int, opening time.Duration) *flowLoad {
 		return &flowLoad{
 			host: host, sources: floodsSources, to: r.entry, stream: stream, keep: keep, pad: pad,
@@ -288,7 +288,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if err := newcomers.start(openCtx); err != nil {
 		return 0, 0, err
 	}
-	before, err := readNetLosses(r.lab.Namespace("middle"))
+	before, err := readNetLosses(r.Lab.Namespace("middle"))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -297,7 +297,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if err != nil {
 		return 0, 0, err
 	}
-	after, err := readNetLosses(r.lab.Namespace("middle"))
+	after, err := readNetLosses(r.Lab.Namespace("middle"))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -305,7 +305,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 		r.note(fmt.Sprintf("%d packets found the ring of a link full", n))
 	}
 	if r.target.marks {
-		rows, err := readQueues(r.lab.Namespace("middle"))
+		rows, err := readQueues(r.Lab.Namespace("middle"))
 		if err != nil {
 			return 0, 0, err
 		}
@@ -345,8 +345,8 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 
 // allocate starts TURN clients in a namespace.
 func (r *floodRun) allocate(namespace string, clients int) (*generator, error) {
-	args := turnClients(r.entry, clients, netip.MustParseAddrPort("10.82.2.1:0"), r.host("middle"))
-	return startGenerator(context.Background(), r.running, r.host(namespace), r.config.Binary, args...)
+	args := turnClients(r.entry, clients, netip.MustParseAddrPort("10.82.2.1:0"), r.Host("middle"))
+	return startGenerator(context.Background(), r.Running, r.Host(namespace), r.config.Binary, args...)
 }
 
 // floodTURN has allocations that relay, and new ones.
@@ -387,7 +387,7 @@ func (r *floodRun) floodTURN(ctx context.Context) (offered, reached float64, err
 func (r *floodRun) probe(ctx context.Context, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	conn, err := dialIn(r.lab.Namespace(namespace), r.entry)
+	conn, err := dialIn(r.Lab.Namespace(namespace), r.entry)
 	if err != nil {
 		return err
 	}
@@ -421,7 +421,7 @@ func dialIn(host *netlab.Host, to netip.AddrPort) (conn net.Conn, err error) {
 // floodProbes opens connections that have asked once and stay, and meanwhile probes.
 func (r *floodRun) floodProbes(ctx context.Context) (offered, reached float64, err error) {
 	wanted := int(r.rate())
-	attacker := r.lab.Namespace("attacker")
+	attacker := r.Lab.Namespace("attacker")
 	var idle []net.Conn
 	defer func() {
 		for _, conn := range idle {

@@ -159,7 +159,7 @@ const (
 
 // part starts our own binary in a namespace and waits until it is at work. It is what is measured.
 func (r *floodRun) part(ctx context.Context, namespace, name string, args ...string) error {
-	return r.measured(ctx)(r.daemon(ctx, namespace, name, args...))
+	return r.measured(ctx)(r.Daemon(ctx, namespace, name, args...))
 }
 
 // measured waits until a daemon is at work and has it measured.
@@ -176,7 +176,7 @@ func (r *floodRun) measured(ctx context.Context) func(*programs.Daemon, error) e
 func (r *floodRun) program(namespace string, cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = &r.said, &r.said
 	cmd.WaitDelay = time.Second // a child of a killed supervisor keeps the pipes open, until the network goes
-	if err := r.running.Start(r.lab.Namespace(namespace), cmd); err != nil {
+	if err := r.Running.Start(r.Lab.Namespace(namespace), cmd); err != nil {
 		return err
 	}
 	r.pids = append(r.pids, cmd.Process.Pid)
@@ -184,10 +184,10 @@ func (r *floodRun) program(namespace string, cmd *exec.Cmd) error {
 }
 
 func (r *floodRun) respond(at netip.AddrPort) error {
-	answers, err := openResponder(r.lab.Namespace("server"), at, "server")
+	answers, err := openResponder(r.Lab.Namespace("server"), at, "server")
 	if err == nil {
 		r.answers = answers
-		r.undo = append(r.undo, func() error { answers.close(); return nil })
+		r.Undo = append(r.Undo, func() error { answers.close(); return nil })
 	}
 	return err
 }
@@ -223,7 +223,7 @@ func (r *floodRun) startKernel(ctx context.Context, mode, hook, cid string) erro
 	}
 	text := fmt.Sprintf("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: floods\n  mode: %s\n%s  vips:\n  - {address: %q, protocol: udp, port: %d}\n%s  backends:\n  - {name: server, address: %q%s}\n",
 		r.bound(floodsFlows), mode, cid, floodsVIP, floodsPort, tcp, floodsServer, nodes)
-	return r.measured(ctx)(r.kernel(ctx, "middle", "floods", text, "veth0,veth1,veth2", "--hook", hook))
+	return r.measured(ctx)(r.Kernel(ctx, "middle", "floods", text, "veth0,veth1,veth2", "--hook", hook))
 }
 
 func (r *floodRun) startNAT(ctx context.Context) error {
@@ -248,7 +248,7 @@ func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string
 	if err := r.queue(ctx, 0); err != nil {
 		return err
 	}
-	config := filepath.Join(r.dir, "weir.yaml")
+	config := filepath.Join(r.Dir, "weir.yaml")
 	text := fmt.Sprintf("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: floods\n  mode: mark\n  vips:\n  - {address: %q, protocol: udp, port: any}\n  - {address: %q, protocol: tcp, port: any}\n  backends:\n  - {name: server, mark: %d}\n",
 		r.bound(floodsFlows), floodsVIP, floodsVIP, floodsMark)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -262,7 +262,7 @@ func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string
 func (r *floodRun) queue(ctx context.Context, number int, match ...string) error {
 	for _, device := range []string{"veth0", "veth2"} {
 		args := append([]string{"-w", "-t", "mangle", "-A", "PREROUTING", "-i", device, "-d", floodsVIP.String(), "-m", "mark", "--mark", "0"}, match...)
-		if _, err := r.lab.Namespace("middle").Exec(ctx, "iptables", append(args, "-j", "NFQUEUE", "--queue-num", strconv.Itoa(number))...); err != nil {
+		if _, err := r.Lab.Namespace("middle").Exec(ctx, "iptables", append(args, "-j", "NFQUEUE", "--queue-num", strconv.Itoa(number))...); err != nil {
 			return err
 		}
 	}
@@ -277,7 +277,7 @@ func (r *floodRun) startConntrack(ctx context.Context) error {
 		return err
 	}
 	for _, protocol := range []string{"udp", "tcp"} {
-		if _, err := r.lab.Namespace("middle").Exec(ctx, "iptables", "-w", "-t", "nat", "-A", "PREROUTING", "-p", protocol, "-d", floodsVIP.String(),
+		if _, err := r.Lab.Namespace("middle").Exec(ctx, "iptables", "-w", "-t", "nat", "-A", "PREROUTING", "-p", protocol, "-d", floodsVIP.String(),
 			"--dport", strconv.Itoa(floodsPort), "-j", "DNAT", "--to-destination", server.String()); err != nil {
 			return err
 		}
@@ -294,7 +294,7 @@ func (r *floodRun) startGateway(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	child, err := gatewayChild(ctx, r.daemons[len(r.daemons)-1])
+	child, err := gatewayChild(ctx, r.Daemons[len(r.Daemons)-1])
 	r.pids = append(r.pids, child)
 	return err
 }
@@ -303,7 +303,7 @@ func (r *floodRun) startCoturn(ctx context.Context) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
 	cmd := exec.Command("turnserver", "-n", "--listening-ip="+floodsServer.String(), "--listening-port="+strconv.Itoa(floodsPort), "--relay-ip="+floodsServer.String(),
 		"--lt-cred-mech", "--user="+turnUser+":"+turnPassword, "--realm="+turnRealm, "--no-cli", "--no-tls", "--no-dtls", "--no-tcp",
-		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile="+filepath.Join(r.dir, "coturn.pid"), "--userdb="+filepath.Join(r.dir, "coturn.db"))
+		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile="+filepath.Join(r.Dir, "coturn.pid"), "--userdb="+filepath.Join(r.Dir, "coturn.db"))
 	if err := r.program("server", cmd); err != nil {
 		return err
 	}
@@ -374,7 +374,7 @@ func (r *floodRun) until(ctx context.Context, name string, ready func() error) (
 }
 
 func (r *floodRun) startAdminLB(ctx context.Context) error {
-	config := filepath.Join(r.dir, "weir.yaml")
+	config := filepath.Join(r.Dir, "weir.yaml")
 	text := fmt.Sprintf("services:\n- name: floods\n  vips:\n  - {address: %q, protocol: udp, port: %d}\n  backends:\n  - {name: server, address: %q, port: 9}\n", floodsServer, floodsPort, floodsServer)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err

@@ -92,7 +92,7 @@ type path struct {
 	sink             *sink                          // where its frames end; nil: at the servers
 	nfq              nfqPath
 
-	*stage
+	*programs.Stage
 	served map[string]bool
 	failed error  // it could not be set up, or has ended
 	absent string // why this weir does not have it
@@ -108,7 +108,7 @@ func (p *path) died() error {
 	if p.nfq.peer != nil {
 		return p.nfq.peer.failure(p)
 	}
-	return p.failure()
+	return p.Failure()
 }
 
 // load is one way to load a path.
@@ -262,7 +262,7 @@ func (g *grid) open(ctx context.Context, p *path) error {
 	if err != nil {
 		return err
 	}
-	p.stage = &stage{binary: g.config.Binary, dir: g.dir, lab: lab, running: g.running}
+	p.Stage = &programs.Stage{Binary: g.config.Binary, Dir: g.dir, Lab: lab, Running: g.running}
 	return p.open(ctx, g, p)
 }
 
@@ -294,8 +294,8 @@ func ready(ctx context.Context) func(*programs.Daemon, error) error {
 func (g *grid) close(ctx context.Context) error {
 	var errs []error
 	for _, p := range g.paths {
-		if p.stage != nil {
-			errs = append(errs, p.stop())
+		if p.Stage != nil {
+			errs = append(errs, p.Stop())
 		}
 	}
 	if ctx.Err() != nil {
@@ -303,8 +303,8 @@ func (g *grid) close(ctx context.Context) error {
 	}
 	g.running.End()
 	for _, p := range g.paths {
-		if p.stage != nil {
-			errs = append(errs, p.lab.Down())
+		if p.Stage != nil {
+			errs = append(errs, p.Lab.Down())
 		}
 	}
 	return errors.Join(errs...)

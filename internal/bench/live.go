@@ -77,7 +77,7 @@ func toSink(p *path, xdp bool) *path {
 		if err := open(ctx, g, p); err != nil {
 			return err
 		}
-		err := p.lab.Namespace("gateway").Do(func() error {
+		err := p.Lab.Namespace("gateway").Do(func() error {
 			_, err := setGRO("veth0", true)
 			return err
 		})
@@ -91,8 +91,8 @@ func toSink(p *path, xdp bool) *path {
 
 // openSink opens the sink where the path's frames end.
 func (p *path) openSink(namespace, device string, xdp bool) (err error) {
-	if p.sink, err = openSink(p.lab.Namespace(namespace), device, xdp); err == nil {
-		p.undo = append(p.undo, p.sink.close)
+	if p.sink, err = openSink(p.Lab.Namespace(namespace), device, xdp); err == nil {
+		p.Undo = append(p.Undo, p.sink.close)
 	}
 	return err
 }
@@ -171,7 +171,7 @@ func (p *path) steeredByCID(ctx context.Context) (uint64, error) {
 	if !p.cid {
 		return 0, nil
 	}
-	text, err := p.daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
+	text, err := p.Daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
 	if err != nil {
 		return 0, err
 	}

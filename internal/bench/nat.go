@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // NATConfig is a comparison of what forwards UDP.
@@ -101,7 +102,7 @@ type natPath struct {
 
 // natBench is one comparison under way.
 type natBench struct {
-	*stage
+	*programs.Stage
 	config  NATConfig
 	echo    netip.AddrPort
 	echoCmd *exec.Cmd
@@ -123,10 +124,10 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 		result.Network = "loopback of a namespace, iptables in one of its own"
 	}
 	b := &natBench{config: config}
-	if b.stage, err = openStage(&config.Run, topology); err != nil {
+	if b.Stage, err = programs.OpenStage(config.Binary, topology); err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	if err := b.open(ctx); err != nil {
 		return result, err
 	}
@@ -149,14 +150,14 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 
 // open starts the echo and every path.
 func (b *natBench) open(ctx context.Context) error {
-	ports, err := freePorts(b.host("all"), 6)
+	ports, err := freePorts(b.Host("all"), 6)
 	if err != nil {
 		return err
 	}
 	b.echo = ports[0]
 	self := b.config.Binary
 	b.echoCmd = exec.Command(self, "bench", "udp-echo", b.echo.String())
-	if err := b.running.Start(b.host("all"), b.echoCmd); err != nil {
+	if err := b.Running.Start(b.Host("all"), b.echoCmd); err != nil {
 		return err
 	}
 	weir := func(extra ...string) func(entry, echo netip.AddrPort) *exec.Cmd {
@@ -199,15 +200,15 @@ func (b *natBench) open(ctx context.Context) error {
 }
 
 func (b *natBench) prepare(ctx context.Context, p *natPath) error {
-	p.host, p.echo = b.host("all"), b.echoCmd
+	p.host, p.echo = b.Host("all"), b.echoCmd
 	switch {
 	case p.setup != nil:
-		if b.lab == nil {
+		if b.Lab == nil {
 			p.result.Skipped = "needs root"
 			return nil
 		}
-		p.host, p.echo = b.host("dnat"), exec.Command(b.config.Binary, "bench", "udp-echo", b.echo.String())
-		if err := b.running.Start(p.host, p.echo); err != nil {
+		p.host, p.echo = b.Host("dnat"), exec.Command(b.config.Binary, "bench", "udp-echo", b.echo.String())
+		if err := b.Running.Start(p.host, p.echo); err != nil {
 			return err
 		}
 		return p.setup(ctx, p.entry, b.echo)
@@ -217,14 +218,14 @@ func (b *natBench) prepare(ctx context.Context, p *natPath) error {
 			p.result.Skipped = filepath.Base(p.proxy.Path) + " is not installed"
 			return nil
 		}
-		return b.running.Start(b.host("all"), p.proxy)
+		return b.Running.Start(b.Host("all"), p.proxy)
 	}
 	return nil
 }
 
 // dnat makes the kernel translate what is sent to entry.
 func (b *natBench) dnat(ctx context.Context, entry, echo netip.AddrPort) error {
-	_, err := b.host("dnat").Exec(ctx, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", entry.Addr().String(),
+	_, err := b.Host("dnat").Exec(ctx, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", entry.Addr().String(),
 		"--dport", strconv.Itoa(int(entry.Port())), "-j", "DNAT", "--to-destination", echo.String())
 	return err
 }

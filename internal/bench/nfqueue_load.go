@@ -158,7 +158,7 @@ func (g *grid) sink(ctx context.Context, p *path, at netip.AddrPort, size int) (
 	if err != nil {
 		return nil, err
 	}
-	if err := g.running.Start(p.lab.Namespace(p.servers), cmd); err != nil {
+	if err := g.running.Start(p.Lab.Namespace(p.servers), cmd); err != nil {
 		return nil, err
 	}
 	lines := bufio.NewReader(output)

@@ -91,7 +91,7 @@ func (p *path) inNetwork(offload string, twoHops bool) {
 	}
 }
 
-func (n *nfqPath) balancer(p *path) *netlab.Host { return p.lab.Namespace("balancer") }
+func (n *nfqPath) balancer(p *path) *netlab.Host { return p.Lab.Namespace("balancer") }
 
 // balanced says whether a balancer was started.
 func (n *nfqPath) balanced() bool { return n.weir != nil || n.peer != nil }
@@ -129,7 +129,7 @@ func openNFQ(ctx context.Context, g *grid, p *path) (err error) {
 	if p.nfq.offload == "off" {
 		for _, link := range p.topology.Links {
 			for _, end := range []netlab.End{link.A, link.B} {
-				if _, err := p.lab.Namespace(end.Namespace).Exec(ctx, "ethtool", "-K", end.Name, "gro", "off", "gso", "off", "tso", "off"); err != nil {
+				if _, err := p.Lab.Namespace(end.Namespace).Exec(ctx, "ethtool", "-K", end.Name, "gro", "off", "gso", "off", "tso", "off"); err != nil {
 					return err
 				}
 			}
@@ -209,7 +209,7 @@ func (g *grid) startWeir(ctx context.Context, p *path) error {
 	if p.nfq.fast {
 		run = append(run, "--fast", "on", "--interface", "left")
 	}
-	d, err := p.daemon(ctx, "balancer", strings.NewReplacer(", ", "-", " ", "-").Replace(p.title()), run...)
+	d, err := p.Daemon(ctx, "balancer", strings.NewReplacer(", ", "-", " ", "-").Replace(p.title()), run...)
 	p.nfq.weir = d
 	if d != nil && err != nil && strings.Contains(d.Said(), "unknown flag: --fast") {
 		p.absent = "this weir has no --fast"
@@ -220,7 +220,7 @@ func (g *grid) startWeir(ctx context.Context, p *path) error {
 // startEcho starts what answers ping-pong, at the VIP.
 func (g *grid) startEcho(p *path, family string) error {
 	cmd := exec.Command(g.config.Binary, "bench", "udp-echo", netip.AddrPortFrom(nfqVIP(family), echoPort).String()) //nolint:gosec // our own binary
-	return g.running.Start(p.lab.Namespace(p.servers), cmd)
+	return g.running.Start(p.Lab.Namespace(p.servers), cmd)
 }
 
 // queueRow is a line of /proc/net/netfilter/nfnetlink_queue.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // SoakConfig is a long mixed load.
@@ -44,7 +45,7 @@ const (
 
 // soak is a run.
 type soak struct {
-	*stage
+	*programs.Stage
 	config  SoakConfig
 	network soakNetwork
 	watched []*watched
@@ -63,12 +64,12 @@ func Soak(ctx context.Context, config SoakConfig) (results []*measure.Result, er
 		topology = soakTopology()
 	}
 	s := &soak{config: config}
-	if s.stage, err = openStage(&config.Run, topology); err != nil {
+	if s.Stage, err = programs.OpenStage(config.Binary, topology); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if s.lab != nil {
-		s.network.useLab(s.lab)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if s.Lab != nil {
+		s.network.useLab(s.Lab)
 	} else if err := s.network.useLoopback(); err != nil {
 		return nil, err
 	}

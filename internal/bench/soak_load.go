@@ -131,17 +131,17 @@ func coapBench(binary, uri string, clients int, args ...string) *exec.Cmd {
 }
 
 // coapResult runs it in a namespace until it ends by itself, or is interrupted because ctx has ended.
-func (s *stage) coapResult(ctx context.Context, host *netlab.Host, cmd *exec.Cmd) (stats coapStats, err error) {
+func coapResult(ctx context.Context, running *programs.Group, host *netlab.Host, cmd *exec.Cmd) (stats coapStats, err error) {
 	var out bytes.Buffer
 	said := &programs.LastLines{}
 	cmd.Stdout, cmd.Stderr = &out, said
-	if err := s.running.Start(host, cmd); err != nil {
+	if err := running.Start(host, cmd); err != nil {
 		return stats, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(os.Interrupt) }) // it may have ended
 	err = cmd.Wait()
 	stop()
-	s.running.Forget(cmd)
+	running.Forget(cmd)
 	var result struct {
 		Stats coapStats `json:"stats"`
 	}
@@ -164,7 +164,7 @@ func (s *soak) moving(ctx context.Context) soakCounts {
 	for _, source := range s.network.sources {
 		args = append(args, "--from", source.String())
 	}
-	stats, err := s.coapResult(ctx, s.network.clients, coapBench(s.config.Binary, s.uri(), s.times(20), args...))
+	stats, err := coapResult(ctx, s.Running, s.network.clients, coapBench(s.config.Binary, s.uri(), s.times(20), args...))
 	return soakCounts{
 		answered: stats.Requests, lost: stats.Lost + stats.Failed + stats.LostSessions + stats.Rehandshakes + stats.HandshakeErrors, failed: err,
 		figures: []measure.Figure{
@@ -200,7 +200,7 @@ func (s *soak) handshakes(ctx context.Context) soakCounts {
 	const group = 8
 	err := repeatedly(ctx, s.every(4*time.Second), func(round int) error {
 		if round%2 == 0 {
-			stats, err := s.coapResult(ctx, s.network.clients, coapBench(s.config.Binary, s.uri(), group, "--requests", "2", "--interval", "100ms", "--quiet"))
+			stats, err := coapResult(ctx, s.Running, s.network.clients, coapBench(s.config.Binary, s.uri(), group, "--requests", "2", "--interval", "100ms", "--quiet"))
 			if ctx.Err() == nil { // else it was interrupted
 				sum.add(stats)
 				return err
@@ -236,7 +236,7 @@ func (s *soak) vanish(ctx context.Context, cmd *exec.Cmd) (ready bool, err error
 	if err != nil {
 		return false, err
 	}
-	if err := s.running.Start(s.network.clients, cmd); err != nil {
+	if err := s.Running.Start(s.network.clients, cmd); err != nil {
 		return false, err
 	}
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -248,14 +248,14 @@ func (s *soak) vanish(ctx context.Context, cmd *exec.Cmd) (ready bool, err error
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
-	s.running.Forget(cmd)
+	s.Running.Forget(cmd)
 	return ready, nil
 }
 
 // allocate starts clients of the TURN gateway, which relays to a sink in the servers' network.
 func (s *soak) allocate(clients int) (*generator, error) {
 	args := turnClients(s.network.turn, clients, netip.AddrPortFrom(s.network.sink, 0), s.network.server)
-	return startGenerator(context.Background(), s.running, s.network.clients, s.config.Binary, append(args, "--source", s.network.sources[0].String())...)
+	return startGenerator(context.Background(), s.Running, s.network.clients, s.config.Binary, append(args, "--source", s.network.sources[0].String())...)
 }
 
 // turnClients are the arguments for clients of a TURN server, and a sink in a namespace; nil: in theirs.

@@ -97,7 +97,7 @@ func (s *soak) startPrograms(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.undo = append(s.undo, func() error { answers.close(); return nil })
+	s.Undo = append(s.Undo, func() error { answers.close(); return nil })
 	if err := s.start(ctx, "balancer", "nat-udp", flows, "nat", n.udp.String(), "--quiet", "--workers", "1",
 		"--max-entries", strconv.Itoa(soakEntries), "--", answers.at().String()); err != nil {
 		return err
@@ -131,7 +131,7 @@ func gatewayChild(ctx context.Context, d *programs.Daemon) (int, error) {
 }
 
 func (s *soak) start(ctx context.Context, namespace, name string, tables []string, args ...string) error {
-	return s.watch(name, tables)(s.daemon(ctx, namespace, name, args...))
+	return s.watch(name, tables)(s.Daemon(ctx, namespace, name, args...))
 }
 
 // watch has the gauges of a daemon sampled.
@@ -159,5 +159,5 @@ services:
   - {name: server, address: %q}
 `, soakEntries, n.service.Addr(), n.service.Port(), n.service.Addr(), n.service.Port(), n.respond.Addr())
 	tables := []string{`weir_table_entries{table="flows"}`, `weir_table_entries{table="replies"}`}
-	return s.watch("lb-ebpf", tables)(s.kernel(ctx, "balancer", "soak", text, "veth0,veth1"))
+	return s.watch("lb-ebpf", tables)(s.Kernel(ctx, "balancer", "soak", text, "veth0,veth1"))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // Roads of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
@@ -208,7 +209,7 @@ func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 		topology = turnTopology(config.veth())
 	}
 	s := &turnStage{config: config, started: time.Now()}
-	if s.stage, err = openStage(&config.Run, topology); err != nil {
+	if s.Stage, err = programs.OpenStage(config.Binary, topology); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()

@@ -45,7 +45,7 @@ func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
 	i := &turnIperf{at: netip.AddrPortFrom(s.sinkAddr, ports[0].Port()), said: &programs.LastLines{}, sources: map[string][]netip.AddrPort{}}
 	i.server = exec.Command("iperf", "-s", "-u", "-e", "-B", i.at.Addr().String(), "-p", strconv.Itoa(int(i.at.Port()))) //nolint:gosec // numbers of ours
 	i.server.Stdout, i.server.Stderr = i.said, i.said
-	if err := s.running.Start(s.sinks, i.server); err != nil {
+	if err := s.Running.Start(s.sinks, i.server); err != nil {
 		return nil, err
 	}
 	return i, i.listening(ctx)
@@ -110,7 +110,7 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load 
 			"-B", fmt.Sprintf("%s:%d", s.source, i.sources[path.name][k].Port()), "-t", strconv.FormatFloat(load.duration.Seconds(), 'f', 1, 64),
 			"-l", strconv.Itoa(load.size), "-b", strconv.FormatFloat(load.rate/float64(len(clients))*float64(load.size)*8, 'f', 0, 64))
 		c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.out
-		if err := s.running.Start(s.clients, c.cmd); err != nil {
+		if err := s.Running.Start(s.clients, c.cmd); err != nil {
 			return phase, err
 		}
 		if err := sleep(ctx, iperfStagger); err != nil {
@@ -151,7 +151,7 @@ func (c *iperfClient) wait(ctx context.Context, s *turnStage) (time.Duration, er
 	stop := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() }) // it may have ended
 	defer stop()
 	err := c.cmd.Wait()
-	s.running.Forget(c.cmd)
+	s.Running.Forget(c.cmd)
 	switch {
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("%w: %s", ctx.Err(), strings.TrimSpace(c.out.String()))

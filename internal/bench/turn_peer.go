@@ -39,7 +39,7 @@ func (s *turnStage) coturnArgs(at netip.AddrPort) []string {
 	args := []string{
 		"-n", "--listening-ip=" + at.Addr().String(), "--listening-port=" + strconv.Itoa(int(at.Port())), "--relay-ip=" + s.relay.String(),
 		"--lt-cred-mech", "--user=" + turnUser + ":" + turnPassword, "--realm=" + turnRealm, "--allow-loopback-peers", "--no-cli", "--no-tls", "--no-dtls",
-		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile=" + filepath.Join(s.dir, "coturn.pid"), "--userdb=" + filepath.Join(s.dir, "coturn.db"),
+		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile=" + filepath.Join(s.Dir, "coturn.pid"), "--userdb=" + filepath.Join(s.Dir, "coturn.db"),
 	}
 	if s.config.Transport == TransportUDP {
 		args = append(args, "--no-tcp")
@@ -49,7 +49,7 @@ func (s *turnStage) coturnArgs(at netip.AddrPort) []string {
 
 // stunnerArgs run stunnerd with one read loop for each core. Its relay sockets have the listener's address.
 func (s *turnStage) stunnerArgs(at netip.AddrPort) ([]string, error) {
-	file := filepath.Join(s.dir, "stunnerd.conf")
+	file := filepath.Join(s.Dir, "stunnerd.conf")
 	text := fmt.Sprintf(`version: v1alpha1
 admin: {name: stunnerd}
 auth: {type: static, realm: %[1]s, credentials: {username: %[2]s, password: %[3]s}}

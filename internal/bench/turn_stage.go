@@ -21,7 +21,7 @@ import (
 
 // turnStage is the network and the programs of a run.
 type turnStage struct {
-	*stage
+	*programs.Stage
 	config  TurnConfig
 	started time.Time
 	// Where the parts run; nil: the host's own network.
@@ -81,7 +81,7 @@ func turnTopology(veth bool) *netlab.Topology {
 // open builds the network and starts servers and turncats.
 func (s *turnStage) open(ctx context.Context) error {
 	s.useNetwork()
-	s.running.Swift = s.lab != nil
+	s.Running.Swift = s.Lab != nil
 	ports, err := freePorts(s.servers, 1+len(s.config.peers()))
 	if err != nil {
 		return err
@@ -120,15 +120,15 @@ func (s *turnStage) open(ctx context.Context) error {
 func (s *turnStage) useNetwork() {
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	s.server, s.relay, s.source, s.sinkAddr, s.network = loopback, loopback, loopback, loopback, "loopback of the host"
-	if s.lab == nil {
+	if s.Lab == nil {
 		return
 	}
 	if !s.config.veth() {
-		all := s.host("all")
+		all := s.Host("all")
 		s.clients, s.servers, s.sinks, s.network = all, all, all, "loopback of a network namespace"
 		return
 	}
-	s.clients, s.servers, s.sinks = s.host("clients"), s.host("servers"), s.host("sinks")
+	s.clients, s.servers, s.sinks = s.Host("clients"), s.Host("servers"), s.Host("sinks")
 	s.server, s.relay, s.source = netip.MustParseAddr("10.78.1.1"), netip.MustParseAddr("10.78.2.1"), netip.MustParseAddr("10.78.1.2")
 	s.sinkAddr, s.network = netip.MustParseAddr("10.78.2.2"), "three network namespaces joined by veths; direct is routed by the kernel"
 }
@@ -176,7 +176,7 @@ func (s *turnStage) sinkPort() (netip.AddrPort, error) {
 
 // startGateway runs `weir turn gateway` with a file that lets clients reach the sink's network only.
 func (s *turnStage) startGateway(ctx context.Context, at netip.AddrPort) error {
-	file := filepath.Join(s.dir, "gateway.yaml")
+	file := filepath.Join(s.Dir, "gateway.yaml")
 	text := fmt.Sprintf(`realm: %s
 auth: {mode: static, users: [{name: %s, password: %s}]}
 listeners:
@@ -194,7 +194,7 @@ offload: {mode: %s}
 		args = append(args, "--workers", strconv.Itoa(s.config.Workers))
 	}
 	var err error
-	if s.weir, err = programs.StartDaemon(ctx, s.running, s.servers, s.config.Binary, s.dir, "gateway", args...); err != nil {
+	if s.weir, err = programs.StartDaemon(ctx, s.Running, s.servers, s.config.Binary, s.Dir, "gateway", args...); err != nil {
 		return err
 	}
 	if err := s.weir.Ready(ctx); err != nil {
@@ -272,16 +272,16 @@ func (s *turnStage) startQuiet(host *netlab.Host, name string, cmd *exec.Cmd) er
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	return s.running.Start(host, cmd)
+	return s.Running.Start(host, cmd)
 }
 
 func (s *turnStage) log(name string) string {
-	return filepath.Join(s.dir, strings.ReplaceAll(name, " ", "-")+".log")
+	return filepath.Join(s.Dir, strings.ReplaceAll(name, " ", "-")+".log")
 }
 
 // said is the end of what the programs wrote, for an error.
 func (s *turnStage) said() string {
-	files, _ := filepath.Glob(filepath.Join(s.dir, "*.log")) // the pattern is right
+	files, _ := filepath.Glob(filepath.Join(s.Dir, "*.log")) // the pattern is right
 	var all strings.Builder
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -339,5 +339,5 @@ func (s *turnStage) close() error {
 	if s.weir != nil {
 		s.weir.Kill() // an interrupt would let it drain
 	}
-	return s.stage.close()
+	return s.Stage.Close()
 }

@@ -98,7 +98,7 @@ func (s *turnStage) startTraffic(ctx context.Context, path *turnPath) error {
 		args = append(args, "--no-segment")
 	}
 	var err error
-	path.traffic, err = startGenerator(ctx, s.running, s.clients, s.config.Binary, args...)
+	path.traffic, err = startGenerator(ctx, s.Running, s.clients, s.config.Binary, args...)
 	if err != nil {
 		return fmt.Errorf("%w%s", err, s.said())
 	}
@@ -164,7 +164,7 @@ func (s *turnStage) run(ctx context.Context, path *turnPath, load turnLoad) (pha
 	if err != nil {
 		return phase, err
 	}
-	machine, err := s.running.Machine()
+	machine, err := s.Running.Machine()
 	if err != nil {
 		return phase, err
 	}
@@ -181,7 +181,7 @@ func (s *turnStage) run(ctx context.Context, path *turnPath, load turnLoad) (pha
 	if err != nil {
 		return phase, err
 	}
-	now, err := s.running.Machine()
+	now, err := s.Running.Machine()
 	if err != nil {
 		return phase, err
 	}
