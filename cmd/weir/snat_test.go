@@ -205,7 +205,7 @@ func TestRootSnatLab(t *testing.T) {
 	if text := readPage(t, page); !strings.Contains(text, "T: kube-proxy") || !strings.Contains(text, "<polyline") {
 		t.Error("the report does not show the runs")
 	}
-	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/bpf/weir/snatlab-%d-*", os.Getpid()))
+	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/bpf/weir/bench-%d-snatlab-*", os.Getpid()))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}

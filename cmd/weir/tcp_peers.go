@@ -56,7 +56,7 @@ func visited[T any](visit func(func(T))) (all []T) {
 	return all
 }
 
-// runTCPPeers measures Weir beside others.
+// runTCPPeers measures Weir and others.
 func runTCPPeers(cmd *cobra.Command, f tcpLoadFlags, peers tcpPeersFlags, asJSON bool, report string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -69,7 +69,7 @@ func (e *UnfitError) Error() string {
 	var words []string
 	for _, f := range e.Findings {
 		if f.Level == limits.Fail {
-			words = append(words, fmt.Sprintf("%s: %s (cure: %s)", f.Check, f.What, f.Cure))
+			words = append(words, fmt.Sprintf("%s: %s (remedy: %s)", f.Check, f.What, f.Remedy))
 		}
 	}
 	return "so many connections do not fit here: " + strings.Join(words, "; ")
@@ -234,14 +234,14 @@ func (r *Result) judgeConnections() {
 			r.Verdict += fmt.Sprintf("; plateau: %s; %s", p.Ceiling, p.Because)
 		}
 	case r.unexplained() > 0:
-		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s%s", r.unexplained(), r.HoldSeconds, r.beside())
+		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s%s", r.unexplained(), r.HoldSeconds, r.besides())
 	case r.Held < r.Connections:
 		r.Verdict = fmt.Sprintf("%d of %d connections at the end", r.Held, r.Connections)
 	case !agree:
 		r.Verdict = "the ends do not agree: " + c.Reconciled.Finding
 	default:
 		r.OK = true
-		r.Verdict = fmt.Sprintf("%d connections held for %.0f s, 0 lost%s", r.Held, r.HoldSeconds, r.beside())
+		r.Verdict = fmt.Sprintf("%d connections held for %.0f s, 0 lost%s", r.Held, r.HoldSeconds, r.besides())
 	}
 }
 

@@ -181,7 +181,7 @@ func (r *PeerResult) Write(w io.Writer) error {
 // WriteHTML writes the comparison as a page.
 func (r *PeerResult) WriteHTML(w io.Writer) error {
 	report := plot.Report{
-		Title: fmt.Sprintf("weir tcp bench: %d connections beside %s", r.Connections, strings.Join(slices.DeleteFunc(r.names(), func(name string) bool { return name == weirName }), ", ")), When: r.At, Verdict: r.Verdict, OK: r.OK,
+		Title: fmt.Sprintf("weir tcp bench: %d connections compared with %s", r.Connections, strings.Join(slices.DeleteFunc(r.names(), func(name string) bool { return name == weirName }), ", ")), When: r.At, Verdict: r.Verdict, OK: r.OK,
 		Tables: []plot.Table{r.table()}, Method: r.method(),
 	}
 	for _, row := range peerRows {

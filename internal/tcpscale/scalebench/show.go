@@ -121,7 +121,7 @@ func curveChart(results []*Result) plot.Chart {
 		Note: "A logarithmic scale of the share that takes longer.",
 	}
 	for _, r := range results {
-		s := plot.Series{Name: r.Road()}
+		s := plot.Series{Name: r.Path()}
 		if l := r.Client.Heartbeats.RTT; l != nil && l.Count() > 0 {
 			for _, p := range l.Curve() {
 				s.X, s.Y = append(s.X, min(-math.Log10(1-p.Q), 5)), append(s.Y, measure.Millis(p.D))

@@ -11,14 +11,14 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
 
-// Roads by which a benchmark's connections go from clients to servers.
+// Paths by which a benchmark's connections go from clients to servers.
 const (
-	RoadLoopback = "loopback" // no lab
-	RoadDirect   = "direct"   // what the others are compared with
+	PathLoopback = "loopback" // no lab
+	PathDirect   = "direct"   // what the others are compared with
 )
 
-// road is a way through the balancer's namespace.
-type road struct {
+// path is a way through the balancer's namespace.
+type path struct {
 	name, about string
 	tools       []string
 	mode        string   // of Weir's service; empty: no weir on it
@@ -30,10 +30,10 @@ type road struct {
 	rules       func(backends int) (program string, lines [][]string, script string)
 }
 
-func roads() []road {
+func paths() []path {
 	queues := fmt.Sprintf("0:%d", max(2, min(runtime.NumCPU(), 16))-1)
-	return []road{
-		{name: RoadDirect, about: "the lab's kernel routes to the backends' own addresses; no VIP"},
+	return []path{
+		{name: PathDirect, about: "the lab's kernel routes to the backends' own addresses; no VIP"},
 		{name: "tcx", about: "Weir's kernel data path translates the VIP, on the TCX hook", mode: "nat", run: []string{"--datapath", "ebpf", "--hook", "tcx"}, replies: true},
 		{name: "xdp", about: "the same on the XDP hook", mode: "nat", run: []string{"--datapath", "ebpf", "--hook", "xdp"}, replies: true},
 		{name: "l2dsr", about: "Weir changes the MAC address only, on the TCX hook; the VIP is on the backends", mode: "l2dsr", run: []string{"--datapath", "ebpf", "--hook", "tcx"}},
@@ -44,33 +44,33 @@ func roads() []road {
 	}
 }
 
-func findRoad(name string) (road, error) {
-	all := roads()
-	if i := slices.IndexFunc(all, func(r road) bool { return r.name == name }); i >= 0 {
+func findPath(name string) (path, error) {
+	all := paths()
+	if i := slices.IndexFunc(all, func(r path) bool { return r.name == name }); i >= 0 {
 		return all[i], nil
 	}
-	return road{}, fmt.Errorf("no road %q; there are %s", name, strings.Join(Roads(), ", "))
+	return path{}, fmt.Errorf("no path %q; there are %s", name, strings.Join(Paths(), ", "))
 }
 
-// Roads names what --via takes.
-func Roads() []string {
-	names := []string{RoadLoopback}
-	for _, r := range roads() {
+// Paths names what --via takes.
+func Paths() []string {
+	names := []string{PathLoopback}
+	for _, r := range paths() {
 		names = append(names, r.name)
 	}
 	return names
 }
 
-// DescribeRoads is Roads, each followed by a tab and what it is.
-func DescribeRoads() []string {
-	lines := []string{RoadLoopback + "\tthis machine's loopback; no balancer"}
-	for _, r := range roads() {
+// DescribePaths is Paths, each followed by a tab and what it is.
+func DescribePaths() []string {
+	lines := []string{PathLoopback + "\tthis machine's loopback; no balancer"}
+	for _, r := range paths() {
 		lines = append(lines, r.name+"\t"+r.about)
 	}
 	return lines
 }
 
-func (r *road) missing() []string {
+func (r *path) missing() []string {
 	return slices.DeleteFunc(slices.Clone(r.tools), func(program string) bool { _, err := exec.LookPath(program); return err == nil })
 }
 
@@ -94,7 +94,7 @@ func sourceAddress(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 70, byte(i / 250), byte(1 + i%250)})
 }
 
-// topology is that of all roads:
+// topology is that of all paths:
 //
 //	clients eth0 ──── left balancer b1 ──── eth0 backend1     10.62.1.2, VIP 10.96.0.1 on lo
 //	10.70.0.0/16      10.61.0.1     b2 ──── eth0 backend2     10.62.2.2, VIP 10.96.0.1 on lo
@@ -148,7 +148,7 @@ func topology(backends int) netlab.Topology {
 const backlog = 16384
 
 // weirConfig is the balancer's file.
-func (r *road) weirConfig(backends, flows int) string {
+func (r *path) weirConfig(backends, flows int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: %s\n  mode: %s\n", flows, service, r.mode)
 	fmt.Fprintf(&b, "  vips:\n  - {address: %v, protocol: tcp, port: %d}\n", vip().Addr(), port)
