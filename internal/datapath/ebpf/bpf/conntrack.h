@@ -89,6 +89,12 @@ static __always_inline bool opens(__u8 flags)
 	return (flags & (FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST)) == FLAG_SYN;
 }
 
+/* Whether flags are those of the answer to that. */
+static __always_inline bool answers(__u8 flags)
+{
+	return (flags & (FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST)) == (FLAG_SYN | FLAG_ACK);
+}
+
 /* A SYN on an established connection changes nothing: its backend answers it with a
  * challenge (RFC 5961 section 4), and if the client has forgotten the connection it
  * resets it then. */
@@ -157,17 +163,28 @@ static __always_inline bool flow_find(struct pkt *p, const struct service *servi
 	return flow_found(p, service, flows_find(flow_print_of(p)));
 }
 
+/* Whether a way keeps FLOW_PROVEN from one state to the next. In a handshake it only
+ * says that the backend answered; one that is closed or begins anew proves nothing. */
+static __always_inline bool keeps_proof(__u32 was, __u32 state)
+{
+	return was == FLOW_OPENING ? state != FLOW_CLOSING : state != FLOW_OPENING;
+}
+
 /* The state after a packet, with FLOW_PROVEN where it proves the flow. Where
- * replies are seen (mode NAT) the backend's first reply does; of TCP it is noted
- * in the reply's way (FLOW_PROVEN there says that the backend answered), and the
+ * replies are seen (mode NAT) the backend's first reply does; of TCP it is noted in
+ * both ways (FLOW_PROVEN of a handshake says that the backend answered), and the
  * client's acknowledgement after it proves the flow (touch_write). Elsewhere the
- * client's second packet does, of TCP the one that leaves it established. */
+ * client's second packet does, of TCP the one that leaves it established. A SYN-ACK
+ * on a closed handshake opens it again: a client whose port had another connection
+ * resets that when its late SYN-ACK arrives, and then gets its own. */
 static __always_inline __u32 progress_next(__u32 was, bool nat, __u8 flags, bool from_client)
 {
 	__u32 state = state_next(was & 3, flags, from_client);
 
-	if (state == FLOW_OPENING && (was & 3) != FLOW_OPENING)
-		return state; /* a new connection */
+	if (was == FLOW_CLOSING && !from_client && answers(flags))
+		return FLOW_OPENING | FLOW_PROVEN;
+	if (!keeps_proof(was & 3, state))
+		return state;
 	if (from_client)
 		return state | (was & FLOW_PROVEN) | (nat || state & 1 ? 0 : FLOW_PROVEN);
 	return state | (was & FLOW_PROVEN) | (state == FLOW_CLOSING ? 0 : FLOW_PROVEN);
@@ -176,6 +193,30 @@ static __always_inline __u32 progress_next(__u32 was, bool nat, __u8 flags, bool
 _Static_assert(!(FLOW_PLAIN & 1) && FLOW_OPENING & 1 && !(FLOW_ESTABLISHED & 1) && FLOW_CLOSING & 1, "odd states prove nothing");
 
 enum { TOUCH_TRIES = 4 };
+
+/* The backend answers a handshake: notes that in the flow's meta before the answer is
+ * forwarded; next is that of its reply. Whoever ends a flow swaps its meta, so it has
+ * seen the note, or the flow has ended before: false, and the answer is dropped. Its
+ * client would believe that it has a connection. */
+static __always_inline bool answer_noted(const struct pkt *p, __u64 next)
+{
+	const struct flow_entry *entry = entry_at(p->number);
+	struct way *flow = way_at(&flows, p->number);
+
+	if (!entry || !flow)
+		return false;
+	for (int i = 0; i < TOUCH_TRIES; i++) {
+		__u64 meta = *(volatile __u64 *)&flow->meta;
+
+		if (*(volatile __u64 *)&entry->reply != p->print || !alive(meta, p->now))
+			return false;
+		if (way_answered(meta) || !(way_state(meta) & 1))
+			return true;
+		if (__sync_val_compare_and_swap(&flow->meta, meta, way_meta(way_expiry(next), way_progress(next), way_number(meta))) == meta)
+			return true;
+	}
+	return false;
+}
 
 /* Writes a way that touch has read as seen, and in mode NAT the other way of the
  * flow. By swaps, each after a look at whose the way is: one that expired or made
@@ -190,6 +231,10 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 
 	if (!p)
 		return 0;
+	if (!from_client && way_state(next) == FLOW_OPENING && !way_answered(seen) && !answer_noted(p, next)) {
+		p->print = PRINT_BUSY; /* no flow has it: rewrite_stands drops the answer */
+		return 0;
+	}
 	way = from_client ? way_at(&flows, at) : way_at(&replies, at);
 	nat = p->mode == MODE_NAT;
 	if (!way || *(volatile __u64 *)&way->print != p->print)
@@ -222,13 +267,14 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 		if (i == TOUCH_TRIES - 1 || way_number(meta) != way_number(seen) || way_state(meta) != way_state(seen) ||
 		    *(volatile __u64 *)&way->print != p->print)
 			return 0;
-		next |= meta & ~seen & (__u64)FLOW_PROVEN << 24;
+		if (keeps_proof(way_state(seen), way_state(next)))
+			next |= meta & ~seen & (__u64)FLOW_PROVEN << 24;
 		seen = meta;
 	}
 	if (!other)
 		return 0;
 	for (int i = 0; i < TOUCH_TRIES; i++) {
-		__u32 state;
+		__u32 state, proof;
 
 		meta = *(volatile __u64 *)&other->meta;
 		if (*(volatile __u64 *)&entry->reply != print)
@@ -239,8 +285,8 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u3
 		own = from_client ? denied || (way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_OPENING) : way_state(next) != FLOW_PLAIN;
 		/* What came the other way in this moment may have taken the connection further: the state never goes back. */
 		state = way_state(meta) == way_state(first) ? way_state(next) : state_next(way_state(meta), p->tcp_flags, from_client);
-		want = way_meta(state == way_state(next) ? way_expiry(next) : way_expiry(meta),
-				state | (way_progress(own ? meta : next) & FLOW_PROVEN), way_number(meta));
+		proof = own && !keeps_proof(way_state(meta), state) ? 0 : way_progress(own ? meta : next) & FLOW_PROVEN;
+		want = way_meta(state == way_state(next) ? way_expiry(next) : way_expiry(meta), state | proof, way_number(meta));
 		if (want == meta || __sync_val_compare_and_swap(&other->meta, meta, want) == meta)
 			return 0;
 	}
@@ -381,9 +427,6 @@ __noinline __u32 reply_evict(struct reservation *r, __u64 print)
 #define SNAT_ANSWERED (1ull << 43)
 #define SNAT_YOUNG (1ull << 44)
 
-/* The way of a reply says that the backend answered. */
-static __always_inline bool way_answered(__u64 meta) { return meta >> 24 & FLOW_PROVEN; }
-
 /* Ends the unproven flow whose reply has a print and the way at, for r's flow; not one
  * that the backend has answered since it was ranked. */
 __noinline int holder_end(struct reservation *r, __u32 number, __u64 print, __u32 at)
@@ -399,7 +442,7 @@ __noinline int holder_end(struct reservation *r, __u32 number, __u64 print, __u3
 		return 0; /* gone, or being made */
 	if (alive(meta, r->now) && way_proven(meta))
 		return 0;
-	if (way_answered(*(volatile __u64 *)&reply->meta) && !(r->rank & (SNAT_ANSWERED | SNAT_YOUNG)))
+	if ((way_answered(meta) || way_answered(*(volatile __u64 *)&reply->meta)) && !(r->rank & (SNAT_ANSWERED | SNAT_YOUNG)))
 		return 0;
 	/* Also of one that has expired: it may have been opened anew by now. */
 	if (__sync_val_compare_and_swap(&way->meta, meta, way_ended(meta, r->now)) != meta)
@@ -573,6 +616,7 @@ __noinline __u64 holder_rank(struct reservation *r)
 	meta = *(volatile __u64 *)&flow->meta;
 	if (alive(meta, r->now) && (way_proven(meta) || (answered && !(way_state(meta) & 1))))
 		return SNAT_STAYS;
+	answered |= way_answered(meta);
 	age = way_expiry(meta) == NEVER ? 1 : way_expiry(meta) + (1ull << 33) - flow_ttl(service, way_state(meta));
 	if (!answered)
 		return age;

@@ -79,8 +79,10 @@ static __always_inline __u32 way_number(__u64 meta) { return meta & 0xffffff; }
 static __always_inline __u32 way_slot(__u64 meta) { return meta & 0xffff; }
 static __always_inline __u8 way_epoch(__u64 meta) { return meta >> 16; }
 
-/* Whether a live flow must stay in a full table. A handshake that begins anew
- * on the ports of a proven flow proves nothing yet. */
+/* Of a reply, or of a flow in its handshake: the backend has answered. */
+static __always_inline bool way_answered(__u64 meta) { return meta >> 24 & FLOW_PROVEN; }
+
+/* Whether a live flow must stay in a full table. A handshake proves nothing yet. */
 static __always_inline bool way_proven(__u64 meta)
 {
 	return meta >> 24 & FLOW_PROVEN && way_state(meta) != FLOW_OPENING;
