@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -33,7 +34,7 @@ for nfqueue. The exit code is 1 if a data path lost a datagram during a dump, or
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			results, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			results, err := runLab(cmd, privilege.BenchDump, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Dump(ctx, config)
 			})
 			if err != nil {

@@ -146,7 +146,7 @@ func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
 	if err := config.ValidateLive(); err != nil {
 		return usageError(err)
 	}
-	results, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+	results, err := runLab(cmd, privilege.BenchLive, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
 		return bench.Live(ctx, config)
 	})
 	if err != nil {
