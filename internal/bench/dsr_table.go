@@ -136,10 +136,11 @@ func WriteDSR(w io.Writer, results []*measure.Result) error {
 		return err
 	}
 	for _, share := range remarks(results, ParamLost) {
-		fmt.Fprintf(w, "lost: %s\n", share)
+		if err := terminal.Prose(w, "lost: "+share); err != nil {
+			return err
+		}
 	}
-	_, err := fmt.Fprintln(w, dsrMethod(results))
-	return err
+	return terminal.Prose(w, dsrMethod(results))
 }
 
 // writeGrid writes a table for each load and family, and what failed.
@@ -155,7 +156,9 @@ func writeGrid(w io.Writer, results []*measure.Result, rows func(g dsrGrid, load
 		}
 	}
 	for _, why := range failures(results) {
-		fmt.Fprintf(w, "failed: %s\n", why)
+		if err := terminal.Prose(w, "failed: "+why); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -83,8 +84,7 @@ func WriteDump(w io.Writer, results []*measure.Result) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n%s\n", dumpMethod(results), dumpVerdict(results))
-	return err
+	return errors.Join(terminal.Prose(w, "\n"+dumpMethod(results)), terminal.Prose(w, dumpVerdict(results)))
 }
 
 func dumpVerdict(results []*measure.Result) string {

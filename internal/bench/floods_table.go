@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -153,11 +154,12 @@ func WriteFloods(w io.Writer, results []*measure.Result) error {
 	}
 	for _, r := range results {
 		if why := r.Parameters["why"]; why != "" {
-			fmt.Fprintf(w, "\n%s against %s, the first losses: %s", r.Parameters[ParamLoad], r.Road, why)
+			if err := terminal.Prose(w, fmt.Sprintf("\n%s against %s, the first losses: %s", r.Parameters[ParamLoad], r.Road, strings.TrimSuffix(why, "\n"))); err != nil {
+				return err
+			}
 		}
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n%s\n", floodsMethod(results), floodsVerdict(results))
-	return err
+	return errors.Join(terminal.Prose(w, "\n"+floodsMethod(results)), terminal.Prose(w, floodsVerdict(results)))
 }
 
 func floodsVerdict(results []*measure.Result) string {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
@@ -41,8 +42,7 @@ func WriteLive(w io.Writer, results []*measure.Result) error {
 	if err := writeGrid(w, results, dsrGrid.liveRows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n", liveMethod(results))
-	return err
+	return terminal.Prose(w, "\n"+liveMethod(results))
 }
 
 // liveMethod says how the numbers came about.

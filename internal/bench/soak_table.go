@@ -139,7 +139,7 @@ func WriteSoak(w io.Writer, results []*measure.Result) error {
 	if len(results) == 0 {
 		return nil
 	}
-	if _, err := fmt.Fprintln(w, soakMethod(results)+"\n"); err != nil {
+	if err := terminal.Prose(w, soakMethod(results)+"\n"); err != nil {
 		return err
 	}
 	processes, loads, losses := soakRows(results)
@@ -156,8 +156,7 @@ func WriteSoak(w io.Writer, results []*measure.Result) error {
 		}
 		fmt.Fprintln(w)
 	}
-	_, err := fmt.Fprintln(w, soakVerdict(results))
-	return err
+	return terminal.Prose(w, soakVerdict(results))
 }
 
 // soakVerdict is the run in one sentence.
