@@ -21,8 +21,8 @@ const settleTime = time.Second
 
 func newState(t *maps.Tables) state {
 	return state{
-		services: maps.NewNumbers[string]("services", 1, maps.MaxServices),
-		slots:    maps.NewNumbers[maps.Identity]("backends", 0, maps.MaxSlots),
+		services: maps.NewNumbers[string]("services", 1, bpf.MaxServices),
+		slots:    maps.NewNumbers[maps.Identity]("backends", 0, bpf.NoSlot),
 		maglev:   maps.NewRanges(t.Maglev),
 		owners:   maps.NewRanges(t.Owners),
 		byName:   map[string]*maps.Service{},
@@ -154,7 +154,7 @@ func (c *change) writeBackend(slot uint16, b *lb.Backend, service uint16) {
 			continue
 		}
 		r.Hop, r.Cur = hops, cur
-		r.Hop[r.Cur&1].State = maps.HopUnknown
+		r.Hop[r.Cur&1].State = bpf.HopNone
 	}
 }
 
@@ -218,7 +218,7 @@ func (c *change) ownersIn(a *maps.Service, layout int) (maps.Range, error) {
 	c.undos = append(c.undos, func() { c.st.owners.Give(owners) })
 	table := c.st.owners.Of(owners)
 	for i := range table {
-		table[i] = maps.NoSlot
+		table[i] = bpf.NoSlot
 	}
 	for i, b := range a.Spec.Backends {
 		for _, id := range b.Nodes[layout] {
@@ -275,7 +275,7 @@ func (c *change) writeHalf() error {
 			snat = findRun(c.snat, a.Spec.SNAT.Addresses)
 		}
 		r := c.t.ServiceRecord(a, c.d.clock, c.d.source(a.Spec, false), c.d.source(a.Spec, true), snat)
-		if err := c.t.Put(bpf.MapServices, c.half*maps.MaxServices+uint32(a.Number), r); err != nil {
+		if err := c.t.Put(bpf.MapServices, c.half*bpf.MaxServices+uint32(a.Number), r); err != nil {
 			return fmt.Errorf("service %q: %w", a.Spec.Name, err)
 		}
 	}

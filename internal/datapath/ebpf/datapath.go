@@ -93,7 +93,7 @@ type state struct {
 	byName   map[string]*maps.Service
 	halves   [2]half
 	inside   map[netip.Addr]bool
-	names    [maps.MaxServices]string // by number, in force or last
+	names    [bpf.MaxServices]string  // by number, in force or last
 	backends map[uint16]maps.Identity // by slot
 }
 
@@ -180,7 +180,7 @@ func Caps(hook attach.Hook) lb.Caps {
 		Protocols: []uint8{lb.TCP, lb.UDP},
 		Modes:     []lb.Mode{lb.NAT, lb.L2DSR, lb.L3DSR},
 		Tunnels:   []lb.Tunnel{lb.IPIP, lb.GUE},
-		CID:       true, MaxLayouts: maps.MaxLayouts,
+		CID:       true, MaxLayouts: bpf.MaxLayouts,
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		SNAT: true, Outbound: true, HoldFragments: true,

@@ -238,7 +238,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	count := make([]bpf.Count, d.tables.CPUs())
 	count[0] = bpf.Count{Packets: 5, Bytes: 500}
 	number := uint32(d.state.services.Of["many"])
-	if err := d.tables.Maps[bpf.MapServiceCounts].Put(number*maps.ReasonsPerService+uint32(lb.ReasonMaglev), count); err != nil {
+	if err := d.tables.Maps[bpf.MapServiceCounts].Put(number*bpf.Reasons+uint32(lb.ReasonMaglev), count); err != nil {
 		t.Fatal(err)
 	}
 	// A process that died between the switch and the removal of a backend: its slot is still up.
@@ -246,10 +246,10 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	left := &d.tables.Backends[2*leftSlot]
 	left.Service, left.State, left.Epoch = 1, uint8(lb.Up), 9
 	far := d.now() + 1<<20
-	d.tables.Flows[3].Way[1].Meta = far<<maps.ExpiryShift | 9<<16 | leftSlot
+	d.tables.Flows[3].Way[1].Meta = far<<bpf.WayShift | 9<<16 | leftSlot
 	d.tables.Flows[3].Way[1].Print = 99
 	some := slots[maps.IdentityOf(d.state.byName["old"].Spec.Backends[0])]
-	d.tables.Flows[4].Way[1].Meta = far<<maps.ExpiryShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
+	d.tables.Flows[4].Way[1].Meta = far<<bpf.WayShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
 	d.tables.Flows[4].Way[1].Print = 99
 	if err := d.Close(); err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 		p.Front, p.Hold = 1, 0
 	}
 	if d.clock.Manual {
-		p.Clock = 1
+		p.Clock = bpf.ClockManual
 	}
 	if d.config.manual {
 		p.Record = 1

@@ -37,7 +37,7 @@ func (d *Datapath) restoreService(s *pins.Service) error {
 	a := &maps.Service{
 		Spec: s.Rebuild(), Number: s.Number, Maglev: maps.Range{Start: s.Maglev[0], Length: s.Maglev[1]},
 	}
-	if s.Number == 0 || s.Number >= maps.MaxServices || st.names[s.Number] != "" || !st.services.Restore(s.Name, s.Number) {
+	if s.Number == 0 || s.Number >= bpf.MaxServices || st.names[s.Number] != "" || !st.services.Restore(s.Name, s.Number) {
 		return fmt.Errorf("journal: service %q has number %d", s.Name, s.Number)
 	}
 	free := a.Maglev.Length == 0 || st.maglev.Reserve(a.Maglev)
@@ -148,7 +148,7 @@ func (d *Datapath) restorePlaces() error {
 // expire that no longer count.
 func (d *Datapath) dropLeftovers() {
 	st, t := &d.state, d.tables
-	for slot := range maps.MaxSlots {
+	for slot := range bpf.NoSlot {
 		if _, ok := st.backends[uint16(slot)]; ok {
 			continue
 		}
@@ -164,12 +164,12 @@ func (d *Datapath) dropLeftovers() {
 		for w := range t.Flows[i].Way {
 			way := &t.Flows[i].Way[w]
 			meta := atomic.LoadUint64(&way.Meta)
-			if atomic.LoadUint64(&way.Print) <= 1 || meta>>maps.ExpiryShift == 0 {
+			if atomic.LoadUint64(&way.Print) <= bpf.PrintBusy || meta>>bpf.WayShift == 0 {
 				continue
 			}
 			slot, epoch := uint16(meta), uint8(meta>>16)
 			if _, used := st.backends[slot]; !used || epoch != t.Backends[2*int(slot)].Epoch && epoch != t.Backends[2*int(slot)+1].Epoch {
-				t.ForgetFlow(i*maps.Ways+w, meta)
+				t.ForgetFlow(i*bpf.Ways+w, meta)
 			}
 		}
 	}

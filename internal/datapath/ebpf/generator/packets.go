@@ -161,20 +161,17 @@ func (g *Generator) Template(p Packet) (*bpf.BenchTemplate, error) {
 	return t, nil
 }
 
-// Words of the generator's frames start behind head bytes (bench.bpf.c).
-const headBytes, words = 6, 13
-
 // fieldAt says where the generator finds a field that starts at an offset.
 func fieldAt(offset int, mask uint64) bpf.BenchVaryField {
-	at := offset - headBytes
+	at := offset - bpf.BenchHead
 	return bpf.BenchVaryField{Word: uint32(at / 8), Shift: uint32(at % 8 * 8), Mask: mask}
 }
 
 // pack gives a frame its form in the generator.
 func pack(t *bpf.BenchTemplate, frame []byte) {
 	t.Head = binary.LittleEndian.Uint64(frame)
-	for i := range words {
-		t.Words[i] = binary.LittleEndian.Uint64(frame[headBytes+8*i:])
+	for i := range bpf.BenchWords {
+		t.Words[i] = binary.LittleEndian.Uint64(frame[bpf.BenchHead+8*i:])
 	}
 	t.Plain = t.Words
 }

@@ -11,12 +11,6 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-const (
-	MaxServices = 2048
-	MaxSlots    = 65535
-	MaxLayouts  = len(bpf.Service{}.Layout)
-)
-
 // Service is what a service in force owns.
 type Service struct {
 	Spec        *lb.Service
@@ -107,13 +101,11 @@ func BackendRecord(b *lb.Backend, is6 bool) bpf.Backend {
 	return r
 }
 
-const HopUnknown, HopReady, HopFailed = 0, 1, 2
-
 // SetHop writes the copy that no program reads, and then names it. The
 // interval between two changes of one backend is many times a program's run.
 func (t *Tables) SetHop(place int, h nexthop.Hop) {
 	r := &t.Backends[place]
-	if h.State == nexthop.Unknown && r.Hop[r.Cur&1].State == HopReady {
+	if h.State == nexthop.Unknown && r.Hop[r.Cur&1].State == bpf.HopReady {
 		return // being asked for again, as after a restart: the last answer serves until there is another
 	}
 	next := 1 - r.Cur&1

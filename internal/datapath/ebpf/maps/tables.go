@@ -24,8 +24,6 @@ type Sizes struct {
 	flows, fragments         int // as the spec says
 }
 
-const Ways = 4
-
 // SizesFor gives each flow twice the room, so that a bucket seldom fills up
 // before the table does. Limits of a few entries are kept exactly.
 func SizesFor(limits lb.Limits) Sizes {
@@ -40,10 +38,10 @@ func SizesFor(limits lb.Limits) Sizes {
 }
 
 func buckets(limit int) (n, used int) {
-	if limit <= Ways {
+	if limit <= bpf.Ways {
 		return 1, limit
 	}
-	return 1 << bits.Len(uint((2*limit+Ways-1)/Ways-1)), Ways
+	return 1 << bits.Len(uint((2*limit+bpf.Ways-1)/bpf.Ways-1)), bpf.Ways
 }
 
 // MaxFlows follows from the 24 bits that number an entry.
@@ -72,8 +70,8 @@ type Tables struct {
 // specs returns the specs of both hooks' objects with the tables' sizes in them.
 func (s Sizes) Adapt(spec *ebpf.CollectionSpec) {
 	for name, entries := range map[string]int{
-		bpf.MapFlows: s.Buckets, bpf.MapReplies: s.Buckets, bpf.MapFlowEntries: s.Buckets * Ways,
-		bpf.MapFragments: s.FragmentBuckets, bpf.MapFragmentEntries: s.FragmentBuckets * Ways,
+		bpf.MapFlows: s.Buckets, bpf.MapReplies: s.Buckets, bpf.MapFlowEntries: s.Buckets * bpf.Ways,
+		bpf.MapFragments: s.FragmentBuckets, bpf.MapFragmentEntries: s.FragmentBuckets * bpf.Ways,
 		bpf.MapVips: 2 * s.VIPs, bpf.MapMaglev: s.MaglevCells / 4, bpf.MapOwners: s.OwnerCells / 4,
 	} {
 		if m := spec.Maps[name]; m != nil {

@@ -10,15 +10,6 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// These mirror enum limits in types.h.
-const (
-	vipShift    = 49
-	maxLengths  = 24
-	maxProbe    = 8
-	inlinePorts = 5
-	maxRanges   = 64
-)
-
 // VIPs is one generation's index of destinations, as the maps hold it.
 type VIPs struct {
 	Generation bpf.Generation
@@ -84,8 +75,8 @@ func (t *VIPs) lengths(order []*prefixPorts) ([]int, error) {
 			lengths = append(lengths, n)
 		}
 	}
-	if len(lengths) > maxLengths {
-		return nil, fmt.Errorf("VIPs of %d different prefix lengths; the kernel data path looks through %d at most", len(lengths), maxLengths)
+	if len(lengths) > bpf.MaxLengths {
+		return nil, fmt.Errorf("VIPs of %d different prefix lengths; the kernel data path looks through %d at most", len(lengths), bpf.MaxLengths)
 	}
 	slices.SortFunc(lengths, func(a, b int) int { return b - a })
 	t.Generation.Lengths = uint32(len(lengths))
@@ -101,7 +92,7 @@ func (t *VIPs) lengths(order []*prefixPorts) ([]int, error) {
 func (t *VIPs) record(p *prefixPorts, more *uint32) (bpf.Vip, error) {
 	slices.SortStableFunc(p.ports, func(a, b bpf.VipPort) int { return int(a.Last-a.First) - int(b.Last-b.First) })
 	v := bpf.Vip{Addr: AddressWords(p.prefix.Addr()), Bits: uint8(PrefixBits(p.prefix) + 1), Echo: p.echo}
-	if len(p.ports) <= inlinePorts {
+	if len(p.ports) <= bpf.VipPorts {
 		v.Ports = uint8(copy(v.Port[:], p.ports))
 		return v, nil
 	}
@@ -114,8 +105,8 @@ func (t *VIPs) record(p *prefixPorts, more *uint32) (bpf.Vip, error) {
 		}
 		key := bpf.VipRangesKey{Vip: v.More, Proto: uint32(port.Proto)}
 		r := t.Ranges[key]
-		if r.Count == maxRanges {
-			return v, fmt.Errorf("VIP %s: more than %d port ranges of one protocol", p.prefix, maxRanges)
+		if r.Count == bpf.MaxRanges {
+			return v, fmt.Errorf("VIP %s: more than %d port ranges of one protocol", p.prefix, bpf.MaxRanges)
 		}
 		r.Range[r.Count].First, r.Range[r.Count].Last, r.Range[r.Count].Service = port.First, port.Last, port.Service
 		r.Count++
@@ -126,10 +117,10 @@ func (t *VIPs) record(p *prefixPorts, more *uint32) (bpf.Vip, error) {
 
 // home is the hash of a prefix, as vip_search computes it.
 func home(mult [3]uint64, a, b uint64, bits uint32) uint32 {
-	return uint32((a*mult[0] ^ b*mult[1] ^ uint64(bits)*mult[2]) >> vipShift)
+	return uint32((a*mult[0] ^ b*mult[1] ^ uint64(bits)*mult[2]) >> bpf.VipShift)
 }
 
-// fit puts every record at most maxProbe places behind where its hash says.
+// fit puts every record at most bpf.MaxProbe places behind where its hash says.
 func (t *VIPs) fit(records []bpf.Vip, places int) bool {
 	t.Records = make(map[uint32]bpf.Vip, len(records))
 	mult := t.Generation.Mult
@@ -137,7 +128,7 @@ func (t *VIPs) fit(records []bpf.Vip, places int) bool {
 		a, b := Uint64s(v.Addr)
 		home := home(mult, a, b, uint32(v.Bits))
 		placed := false
-		for probe := range uint32(maxProbe) {
+		for probe := range uint32(bpf.MaxProbe) {
 			at := (home + probe) & uint32(places-1)
 			if _, taken := t.Records[at]; !taken {
 				t.Records[at] = v
