@@ -18,7 +18,7 @@ import (
 
 // fillFlows enters n flows to the only backend of the only service, as the program would, and says how many had room.
 func fillFlows(d *Datapath, n int) (entered int) {
-	t, a := d.tables, d.state.byName["pool"]
+	t, a := d.tables, d.state.inForce["pool"]
 	r := rand.New(rand.NewPCG(1, 2))
 	now := d.now()
 	target := uint64(a.Slots[0]) | uint64(t.Backends[2*int(a.Slots[0])].Epoch)<<16

@@ -62,8 +62,8 @@ func (d *Datapath) Report() Report {
 		return r
 	}
 	st, sizes := &d.state, d.tables.Sizes
-	vips, backends, services := len(st.halves[st.active].places), 0, 0
-	for name, a := range st.byName {
+	vips, backends, services := len(st.generations[st.active].vips), 0, 0
+	for name, a := range st.inForce {
 		backends += len(a.Slots)
 		services++
 		r.Flows[name] = map[string]int{}
@@ -89,7 +89,7 @@ func (d *Datapath) Report() Report {
 func (d *Datapath) hopReports() []HopReport {
 	list := []HopReport{}
 	interfaces := map[uint32]string{}
-	for name, a := range d.state.byName {
+	for name, a := range d.state.inForce {
 		if a.Spec.Mode == lb.Mark {
 			continue
 		}

@@ -37,6 +37,9 @@ func SizesFor(limits lb.Limits) Sizes {
 	return s
 }
 
+// Flows is limits.flows.
+func (s Sizes) Flows() int { return s.flows }
+
 func buckets(limit int) (n, used int) {
 	if limit <= bpf.Ways {
 		return 1, limit
@@ -192,4 +195,21 @@ func RandomWords() (w [20]uint64) {
 func Grace() {
 	// MEMBARRIER_CMD_GLOBAL is synchronize_rcu. Kernels without it: none that runs us.
 	unix.Syscall(unix.SYS_MEMBARRIER, 1, 0, 0)
+}
+
+// PutAll writes entries that Apply can still take back.
+func PutAll[K comparable, V any](t *Tables, name string, entries map[K]V) error {
+	for k, v := range entries {
+		if err := t.Put(name, k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteAll removes entries.
+func DeleteAll[K comparable, V any](m *ebpf.Map, entries map[K]V) {
+	for k := range entries {
+		m.Delete(k)
+	}
 }
