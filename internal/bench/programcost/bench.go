@@ -3,6 +3,7 @@ package programcost
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -214,61 +215,18 @@ func (b *bencher) measure(ctx context.Context) (Result, error) {
 	if b.c.room {
 		return b.measureRoom(ctx)
 	}
-	d, err := ebpf.OpenUnattached(b.Hook, netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:bb::1"), b.c.aged)
+	d, err := b.open()
 	if err != nil {
 		return Result{}, err
 	}
 	defer d.Close()
-	spec := b.c.spec()
-	spec.Limits.Flows = b.config.Flows
-	if b.c.aged {
-		spec.Services[0].Timeouts.UDP = lb.Timeout(agedTimeout)
-	}
-	snapshot, err := lb.Compile(spec, nil, d.Caps())
-	if err != nil {
-		return Result{}, err
-	}
-	if err := d.Apply(snapshot); err != nil {
-		return Result{}, err
-	}
-	for place := range d.Tables().Backends {
-		if d.Tables().Backends[place].Family != 0 {
-			d.Tables().SetHop(place, nexthop.Hop{State: nexthop.Ready, IfIndex: b.Index, MTU: 1600, Link: [6]byte{2, 1}, From: [6]byte{2, 2}})
-		}
-	}
 	t, err := b.Template(b.c.packet)
 	if err != nil {
 		return Result{}, err
 	}
-	// Known flows: each is seen once before it is measured.
-	if b.c.before != nil {
-		before, err := b.Template(*b.c.before)
-		if err != nil {
-			return Result{}, err
-		}
-		if err := b.Through(d.Program(), before, max(b.c.flows, 1)); err != nil {
-			return Result{}, err
-		}
-	}
-	fill := b.c.fill
-	if b.c.flood {
-		fill = 4 * b.config.Flows
-	}
-	if fill > 0 {
-		if err := b.Through(d.Program(), t, fill); err != nil {
-			return Result{}, err
-		}
-		if err := b.prove(d); err != nil {
-			return Result{}, err
-		}
-		d.Tables().WatchFlows(d.Now(), d.Clock())
-		t.Next = uint64(fill)
-	}
 	aged := agedTable{b: b, d: d, t: t}
-	if b.c.aged {
-		if err := aged.fill(ctx); err != nil {
-			return Result{}, err
-		}
+	if err := b.fill(ctx, &aged); err != nil {
+		return Result{}, err
 	}
 	counted := d.Counters()
 	compared, err := b.newComparison(t)
@@ -278,31 +236,8 @@ func (b *bencher) measure(ctx context.Context) (Result, error) {
 	defer compared.close()
 	var all, floors []float64
 	for range b.config.Rounds {
-		if ctx.Err() != nil {
-			return Result{}, ctx.Err()
-		}
-		packets := b.config.Packets
-		if b.c.aged {
-			packets = min(packets, 1<<18)
-		}
-		floor, err := b.floor(t, packets)
+		ns, floor, err := b.round(ctx, &aged, compared)
 		if err != nil {
-			return Result{}, err
-		}
-		var ns float64
-		if b.c.aged {
-			ns, err = aged.round(packets)
-		} else {
-			ns, err = b.Time(d.Program(), t, packets)
-		}
-		if err != nil {
-			return Result{}, err
-		}
-		if fill > 0 {
-			t.Next += uint64(packets)
-			d.Tables().WatchFlows(d.Now(), d.Clock())
-		}
-		if err := compared.measure(packets); err != nil {
 			return Result{}, err
 		}
 		all, floors = append(all, ns), append(floors, floor)
@@ -314,6 +249,97 @@ func (b *bencher) measure(ctx context.Context) (Result, error) {
 	r.Reason = mostSince(counted, d.Counters())
 	compared.report(&r)
 	return r, nil
+}
+
+// open makes a data path for the case, whose backends can be reached.
+func (b *bencher) open() (*ebpf.Unattached, error) {
+	d, err := ebpf.OpenUnattached(b.Hook, netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:bb::1"), b.c.aged)
+	if err != nil {
+		return nil, err
+	}
+	spec := b.c.spec()
+	spec.Limits.Flows = b.config.Flows
+	if b.c.aged {
+		spec.Services[0].Timeouts.UDP = lb.Timeout(agedTimeout)
+	}
+	snapshot, err := lb.Compile(spec, nil, d.Caps())
+	if err == nil {
+		err = d.Apply(snapshot)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	for record := range d.Tables().Backends {
+		if d.Tables().Backends[record].Family != 0 {
+			d.Tables().SetHop(record, nexthop.Hop{State: nexthop.Ready, IfIndex: b.Index, MTU: 1600, Link: [6]byte{2, 1}, From: [6]byte{2, 2}})
+		}
+	}
+	return d, nil
+}
+
+// filled is how many new flows are sent before the first round, and whether every round sends new ones.
+func (b *bencher) filled() int {
+	if b.c.flood {
+		return 4 * b.config.Flows
+	}
+	return b.c.fill
+}
+
+// fill brings the tables into the state that the case is about.
+func (b *bencher) fill(ctx context.Context, aged *agedTable) error {
+	d, t := aged.d, aged.t
+	// Known flows: each is seen once before it is measured.
+	if b.c.before != nil {
+		before, err := b.Template(*b.c.before)
+		if err != nil {
+			return err
+		}
+		if err := b.Through(d.Program(), before, max(b.c.flows, 1)); err != nil {
+			return err
+		}
+	}
+	if n := b.filled(); n > 0 {
+		if err := b.Through(d.Program(), t, n); err != nil {
+			return err
+		}
+		if err := b.prove(d); err != nil {
+			return err
+		}
+		d.Tables().WatchFlows(d.Now(), d.Clock())
+		t.Next = uint64(n)
+	}
+	if b.c.aged {
+		return aged.fill(ctx)
+	}
+	return nil
+}
+
+// round measures the program, the generator alone and what the case is compared with, once each.
+func (b *bencher) round(ctx context.Context, aged *agedTable, compared *comparison) (ns, floor float64, err error) {
+	if ctx.Err() != nil {
+		return 0, 0, ctx.Err()
+	}
+	d, t := aged.d, aged.t
+	packets := b.config.Packets
+	if b.c.aged {
+		packets = min(packets, 1<<18)
+	}
+	if floor, err = b.floor(t, packets); err != nil {
+		return 0, 0, err
+	}
+	if b.c.aged {
+		ns, err = aged.round(packets)
+	} else {
+		ns, err = b.Time(d.Program(), t, packets)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	if b.filled() > 0 {
+		t.Next += uint64(packets)
+		d.Tables().WatchFlows(d.Now(), d.Clock())
+	}
+	return ns, floor, compared.measure(packets)
 }
 
 // prove answers the flow of each source port, if the case is for proven ones.

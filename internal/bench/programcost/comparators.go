@@ -20,12 +20,6 @@ const (
 	lruEvict                // nothing: it is inserted into the full table
 )
 
-// Verdicts of the comparators.
-const (
-	verdictKnown    = 1
-	verdictInserted = 2
-)
-
 // loadComparators loads what others do with a packet, with an empty table.
 func loadComparators(objects *ebpf.Collection, entries int) (*ebpf.Collection, error) {
 	return generator.LoadParts(map[string]*ebpf.Map{"templates": objects.Maps["templates"]}, entries, generator.IsComparator)
@@ -82,10 +76,10 @@ func (r *comparison) measure(packets int) error {
 	if r.programs == nil {
 		return nil
 	}
-	want := uint32(verdictKnown)
+	want := uint32(bpf.BenchKnown)
 	r.t.Next = 0
 	if r.b.c.compared == lruEvict {
-		want, r.t.Next = verdictInserted, r.next
+		want, r.t.Next = bpf.BenchInserted, r.next
 		r.next += uint64(packets)
 	}
 	ns, err := r.time(generator.LRU, packets, want)
@@ -94,7 +88,7 @@ func (r *comparison) measure(packets int) error {
 	}
 	r.lru = append(r.lru, ns)
 	r.t.Next = 0
-	if ns, err = r.time(generator.FIB, packets, verdictKnown); err != nil {
+	if ns, err = r.time(generator.FIB, packets, bpf.BenchKnown); err != nil {
 		return err
 	}
 	r.fib = append(r.fib, ns)
@@ -163,5 +157,5 @@ func (b *bencher) room(t *bpf.BenchTemplate, packets int) (float64, error) {
 		return 0, err
 	}
 	defer r.close()
-	return r.time(generator.LRU, packets, verdictInserted)
+	return r.time(generator.LRU, packets, bpf.BenchInserted)
 }

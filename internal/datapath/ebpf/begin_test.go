@@ -3,6 +3,7 @@ package ebpf
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
@@ -86,7 +87,7 @@ func TestRootFirstApplyFails(t *testing.T) {
 		inside := d.tables.Maps[bpf.MapInside]
 		broken := *snapshot
 		broken.Generation++
-		c := &change{d: d, t: d.tables, st: &d.state, next: &broken, byName: map[string]*maps.Service{}}
+		c := d.newChange(&broken)
 		if err := c.prepare(); err != nil {
 			return err
 		}
@@ -97,5 +98,41 @@ func TestRootFirstApplyFails(t *testing.T) {
 			t.Errorf("undone, and %s is still inside", maps.Address(a.Word))
 		}
 		return d.Apply(snapshot)
+	})
+}
+
+// TestRootOwnerIDsBehindTheLast: the range of a table of owner ids may be larger than the table. What an earlier one left
+// there is no backend's.
+func TestRootOwnerIDsBehindTheLast(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ebpftest.Do(t, w.host, func() error {
+		d, err := Open(Config{Hook: attach.HookTCX, detached: true, manual: true})
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		if err := d.load(lb.Limits{Flows: 64, Fragments: 64}); err != nil {
+			return err
+		}
+		for i := range d.tables.Owners[:64] {
+			d.tables.Owners[i] = 7
+		}
+		if err := d.Apply(compile(t, `
+services:
+- name: cid
+  mode: l2dsr
+  vips: [{address: "192.0.2.1", protocol: udp, port: 5684}]
+  cid: {protocols: [dtls12], layouts: [{length: 8, owner: {offset: 0, bits: 8}}]}
+  backends: [{name: a, address: "10.1.0.1", nodes: [1]}]
+`, d.Caps())); err != nil {
+			return err
+		}
+		cells := d.state.owners.Of(d.state.inForce["cid"].Owners[0])
+		slot := d.state.inForce["cid"].Slots[0]
+		if want := []uint16{bpf.NoSlot, slot, bpf.NoSlot, bpf.NoSlot}; !slices.Equal(cells, want) {
+			t.Errorf("owners of ids from 0: %v, want %v", cells, want)
+		}
+		return nil
 	})
 }

@@ -114,7 +114,7 @@ func (d *Datapath) Counters() Counters {
 	for i := range c.Other {
 		c.Other[i].add(d.goneReason(i))
 	}
-	for name, a := range d.state.byName {
+	for name, a := range d.state.inForce {
 		c.Services[name] = d.readService(a.Number)
 		c.Gone[name] = d.goneBackends(a.Number)
 		for i, b := range a.Spec.Backends {

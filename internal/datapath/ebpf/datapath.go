@@ -81,30 +81,6 @@ type Datapath struct {
 	snapshot *lb.Snapshot
 }
 
-// state is what Apply keeps between snapshots.
-type state struct {
-	active   uint32
-	services *maps.Numbers[string]
-	slots    *maps.Numbers[maps.Identity]
-	maglev   *maps.Ranges
-	owners   *maps.Ranges
-	more     uint32 // last number given to a prefix with many ports, or to a set of outbounds
-	snat     []netip.Addr
-	byName   map[string]*maps.Service
-	halves   [2]half
-	inside   map[netip.Addr]bool
-	names    [maps.MaxServices]string // by number, in force or last
-	backends map[uint16]maps.Identity // by slot
-}
-
-// half is what one generation has in maps that both share.
-type half struct {
-	places map[uint32]bpf.Vip
-	ports  map[bpf.VportKey]uint16
-	ranges map[bpf.VipRangesKey]bpf.VipRanges
-	starts map[bpf.OutboundKey]bpf.Outbound // flows of backends
-}
-
 // Open checks that the kernel can do what config asks for. Programs are loaded
 // and attached by the first Apply, which knows the sizes of the tables.
 func Open(config Config) (*Datapath, error) {
@@ -180,7 +156,7 @@ func Caps(hook attach.Hook) lb.Caps {
 		Protocols: []uint8{lb.TCP, lb.UDP},
 		Modes:     []lb.Mode{lb.NAT, lb.L2DSR, lb.L3DSR},
 		Tunnels:   []lb.Tunnel{lb.IPIP, lb.GUE},
-		CID:       true, MaxLayouts: maps.MaxLayouts,
+		CID:       true, MaxLayouts: bpf.MaxLayouts,
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		SNAT: true, Outbound: true, HoldFragments: true,

@@ -213,7 +213,7 @@ services:
 		ports := map[uint16]int{}
 		for i := range d.tables.Flows {
 			for at, way := range d.tables.Flows[i].Way {
-				number := i*maps.Ways + at
+				number := i*bpf.Ways + at
 				if e := d.tables.Entries[number]; way.Print > 1 && maps.Alive(way.Meta, d.now()) {
 					if other, taken := ports[e.NatPort]; taken {
 						t.Fatalf("round %d: flows %d and %d have port %d", round, other, number, maps.Swap16(e.NatPort))

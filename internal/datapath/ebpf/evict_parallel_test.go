@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/generator"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
@@ -152,9 +153,9 @@ func consistent(t *testing.T, d *Datapath) {
 		for w, way := range d.tables.Flows[i].Way {
 			switch {
 			case way.Print == 1:
-				t.Errorf("flow %d stays claimed", i*maps.Ways+w)
+				t.Errorf("flow %d stays claimed", i*bpf.Ways+w)
 			case way.Print > 1 && maps.Alive(way.Meta, now):
-				flows[i*maps.Ways+w] = d.tables.Entries[i*maps.Ways+w].Reply
+				flows[i*bpf.Ways+w] = d.tables.Entries[i*bpf.Ways+w].Reply
 			}
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
-	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -342,7 +341,7 @@ services:
 		f := &traffic{t: t, w: w, d: w.serving(t, hook, fmt.Sprintf(spec, ""))}
 		f.send("udp 10.0.0.1:5000 > 192.0.2.3:80 01", "maglev")
 		f.send("udp 10.0.0.1:5000 > 192.0.2.3:80 01", "conntrack")
-		size := len(f.d.tables.Flows) * maps.Ways
+		size := len(f.d.tables.Flows) * bpf.Ways
 		f.flood(frame, 0, size)
 		if n := opened(f.d); n != uint64(size)+1 {
 			t.Errorf("%d entries of %d in an empty table", n, size)

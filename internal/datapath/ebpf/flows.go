@@ -40,7 +40,7 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 	labels := stdmaps.Clone(d.state.backends)
 	snat := d.state.snat
 	d.mu.Unlock()
-	batch := make([]Flow, 0, flowBatch*maps.Ways)
+	batch := make([]Flow, 0, flowBatch*bpf.Ways)
 	for from := 0; from < len(t.Flows); from += flowBatch {
 		batch = batch[:0]
 		if !t.Step(func() {
@@ -64,7 +64,7 @@ func (d *Datapath) flowsOf(t *maps.Tables, i int, now uint64, labels map[uint16]
 	for w := range t.Flows[i].Way {
 		way := &t.Flows[i].Way[w]
 		print, meta := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)
-		if print <= 1 || !maps.Alive(meta, now) {
+		if print <= bpf.PrintBusy || !maps.Alive(meta, now) {
 			continue
 		}
 		slot := uint16(meta)
@@ -72,7 +72,7 @@ func (d *Datapath) flowsOf(t *maps.Tables, i int, now uint64, labels map[uint16]
 		if !ok || uint8(meta>>16) != t.Backends[2*int(slot)].Epoch {
 			continue
 		}
-		entry := t.Entries[i*maps.Ways+w]
+		entry := t.Entries[i*bpf.Ways+w]
 		if atomic.LoadUint64(&way.Print) != print {
 			continue // another flow's by now
 		}
@@ -85,9 +85,9 @@ func (d *Datapath) flowOf(e *bpf.FlowEntry, meta, now uint64, id maps.Identity, 
 	key := maps.FlowKey(e)
 	f := Flow{
 		Protocol: key.Proto, Client: key.Source(), VIP: key.Destination(), Service: id.Service, Backend: id.Backend,
-		State: flowStates()[meta>>24&3], Expires: -1,
+		State: flowStates()[meta>>bpf.StateShift&3], Expires: -1,
 	}
-	if expiry := meta >> maps.ExpiryShift; expiry != maps.ExpiryNever {
+	if expiry := meta >> bpf.WayShift; expiry != bpf.Never {
 		f.Expires = time.Duration(expiry-now) * d.clock.Tick
 	}
 	if at := int(e.Nat) - 1; at >= 0 && at < len(snat) {

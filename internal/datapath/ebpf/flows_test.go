@@ -18,7 +18,7 @@ import (
 
 // fillFlows enters n flows to the only backend of the only service, as the program would, and says how many had room.
 func fillFlows(d *Datapath, n int) (entered int) {
-	t, a := d.tables, d.state.byName["pool"]
+	t, a := d.tables, d.state.inForce["pool"]
 	r := rand.New(rand.NewPCG(1, 2))
 	now := d.now()
 	target := uint64(a.Slots[0]) | uint64(t.Backends[2*int(a.Slots[0])].Epoch)<<16
@@ -28,12 +28,12 @@ func fillFlows(d *Datapath, n int) (entered int) {
 			continue
 		}
 		entered++
-		for choice := range maps.Choices {
+		for choice := range bpf.Choices {
 			b := maps.BucketOf(print, choice, uint32(len(t.Flows)-1))
 			for w := range t.Flows[b].Way {
 				if way := &t.Flows[b].Way[w]; way.Print == print {
 					way.Meta |= target
-					e := &t.Entries[int(b)*maps.Ways+w]
+					e := &t.Entries[int(b)*bpf.Ways+w]
 					e.Key.Src, e.Key.Proto, e.Target = [4]uint32{2: 0xffff0000, 3: uint32(i)}, 17, uint32(target)
 				}
 			}
@@ -139,11 +139,11 @@ services:
 
 // enterFlow is table_claim and way_publish.
 func enterFlow(table []bpf.Bucket, print, now, expiry uint64) bool {
-	for choice := range maps.Choices {
+	for choice := range bpf.Choices {
 		b := &table[maps.BucketOf(print, choice, uint32(len(table)-1))]
 		for w := range b.Way {
-			if way := &b.Way[w]; way.Print == 0 || way.Meta>>maps.ExpiryShift <= now {
-				way.Print, way.Meta = print, expiry<<maps.ExpiryShift
+			if way := &b.Way[w]; way.Print == 0 || way.Meta>>bpf.WayShift <= now {
+				way.Print, way.Meta = print, expiry<<bpf.WayShift
 				return true
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
@@ -73,10 +74,10 @@ services:
 			})
 			live, opening := [2]int{}, [2]int{}
 			count := func(which int, print, meta uint64) {
-				if print <= 1 || !maps.Alive(meta, d.now()) {
+				if print <= bpf.PrintBusy || !maps.Alive(meta, d.now()) {
 					return
 				}
-				if live[which]++; meta>>24&3 != established {
+				if live[which]++; meta>>bpf.StateShift&3 != established {
 					opening[which]++
 				}
 			}

@@ -23,16 +23,8 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// An event as the program writes it: struct event in maps.h, then the key of
-// the datagram, then the frame.
-const (
-	eventKind, eventBackend, eventIfindex, eventCaptured = 8, 20, 24, 32
-	eventHead, datagramKey                               = 40, 40
-	eventHeld, eventRelease, eventNeighbour              = 0, 1, 3
-)
-
 // datagram names the fragments that belong together.
-type datagram [datagramKey]byte
+type datagram [bpf.DatagramKeyBytes]byte
 
 // heldFrame is a fragment that waits for the first of its datagram.
 type heldFrame struct {
@@ -126,37 +118,39 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 	return nil
 }
 
-// event takes a fragment in, or gives those of a datagram back.
+// event takes a fragment in, or gives those of a datagram back. The program writes struct event (maps.h), then the key of the
+// datagram, then the frame.
 func (h *holder) event(b []byte, now time.Time) {
-	if len(b) < eventHead+datagramKey {
+	if len(b) < bpf.EventBytes+bpf.DatagramKeyBytes {
 		return
 	}
-	key := datagram(b[eventHead:])
-	switch binary.LittleEndian.Uint32(b[eventKind:]) {
-	case eventNeighbour:
+	event := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
+	key := datagram(b[bpf.EventBytes:])
+	switch event(bpf.EventKindAt) {
+	case bpf.EventNeighbour:
 		var a [16]byte
-		copy(a[:], b[eventHead+16:])
+		copy(a[:], b[bpf.EventBytes+16:])
 		h.hops.Probe(netip.AddrFrom16(a).Unmap())
-	case eventRelease:
+	case bpf.EventRelease:
 		if w := h.waiting[key]; w != nil {
 			for _, f := range w.frames {
 				h.inject(f)
 			}
 			h.forget(key)
 		}
-	case eventHeld:
-		n := int(binary.LittleEndian.Uint32(b[eventCaptured:]))
-		number := binary.LittleEndian.Uint32(b[eventBackend:])
-		if n > len(b)-eventHead-datagramKey || int(number) >= len(h.tables.Datagrams) {
+	case bpf.EventHeld:
+		n := int(event(bpf.EventCapturedAt))
+		number := event(bpf.EventBackendAt)
+		if n > len(b)-bpf.EventBytes-bpf.DatagramKeyBytes || int(number) >= len(h.tables.Datagrams) {
 			return
 		}
 		f := heldFrame{
-			ifindex: binary.LittleEndian.Uint32(b[eventIfindex:]),
-			frame:   append([]byte(nil), b[eventHead+datagramKey:][:n]...), since: now,
+			ifindex: event(bpf.EventIfindexAt),
+			frame:   append([]byte(nil), b[bpf.EventBytes+bpf.DatagramKeyBytes:][:n]...), since: now,
 		}
 		// The first one may have come meanwhile, and its event before this one. If not, its event is still to come: the
 		// program writes the entry before it.
-		if h.tables.Datagrams[number].Kind < maps.FragmentWaiting {
+		if h.tables.Datagrams[number].Kind < bpf.FragmentWaiting {
 			h.inject(f)
 			return
 		}
@@ -193,7 +187,7 @@ func (h *holder) hold(key datagram, number int32, f heldFrame) {
 }
 
 func (h *holder) print(number int32) *uint64 {
-	return &h.tables.Fragments[number/maps.Ways].Way[number%maps.Ways].Print
+	return &h.tables.Fragments[number/bpf.Ways].Way[number%bpf.Ways].Print
 }
 
 // evict makes a datagram a lost one: later fragments of it are not held any more.
@@ -205,14 +199,14 @@ func (h *holder) evict(key datagram) {
 	// Kind, Reason, Back and Held are one word, so that the program's last change of them is not undone.
 	word := (*uint32)(unsafe.Pointer(&entry.Kind))
 	was := atomic.LoadUint32(word)
-	if was&0xff != maps.FragmentWaiting || atomic.LoadUint64(h.print(w.number)) != w.print {
+	if was&0xff != bpf.FragmentWaiting || atomic.LoadUint64(h.print(w.number)) != w.print {
 		return // another datagram's by now
 	}
-	if atomic.CompareAndSwapUint32(word, was, maps.FragmentLost) {
+	if atomic.CompareAndSwapUint32(word, was, bpf.FragmentLost) {
 		atomic.AddUint32(&h.tables.Control.Held, -(was >> 24))
-		at := &h.tables.Fragments[w.number/maps.Ways].Way[w.number%maps.Ways].Meta
+		at := &h.tables.Fragments[w.number/bpf.Ways].Way[w.number%bpf.Ways].Meta
 		meta := atomic.LoadUint64(at)
-		atomic.CompareAndSwapUint64(at, meta, meta|maps.RankLost<<maps.RankShift)
+		atomic.CompareAndSwapUint64(at, meta, meta|bpf.RankLost<<bpf.StateShift)
 	}
 }
 

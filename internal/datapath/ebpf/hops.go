@@ -11,17 +11,17 @@ import (
 
 // watchHops has the next hop of every backend followed. The caller holds mu.
 func (d *Datapath) watchHops() {
-	slots := map[netip.Addr][]int{} // places in backends that an address serves
-	for _, a := range d.state.byName {
+	records := map[netip.Addr][]int{} // records of backends that an address serves
+	for _, a := range d.state.inForce {
 		if a.Spec.Mode == lb.Mark {
 			continue
 		}
 		for i := range a.Spec.Backends {
 			for family := range 2 {
-				place := 2*int(a.Slots[i]) + family
-				if r := &d.tables.Backends[place]; r.Family != 0 {
+				record := 2*int(a.Slots[i]) + family
+				if r := &d.tables.Backends[record]; r.Family != 0 {
 					address := maps.Address(r.Addr)
-					slots[address] = append(slots[address], place)
+					records[address] = append(records[address], record)
 				}
 			}
 		}
@@ -29,11 +29,11 @@ func (d *Datapath) watchHops() {
 	if d.config.detached {
 		return
 	}
-	watches := make(map[netip.Addr]func(nexthop.Hop), len(slots))
-	for address, places := range slots {
+	watches := make(map[netip.Addr]func(nexthop.Hop), len(records))
+	for address, all := range records {
 		watches[address] = func(h nexthop.Hop) {
-			for _, place := range places {
-				d.tables.SetHop(place, h)
+			for _, record := range all {
+				d.tables.SetHop(record, h)
 			}
 		}
 	}

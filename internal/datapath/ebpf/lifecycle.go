@@ -41,7 +41,7 @@ func (d *Datapath) keep(old *pins.Kept, limits lb.Limits, hash [20]uint64) error
 		if err := d.store.Read(d.tables.Control.Active&1, &text); err != nil {
 			return d.unreadable(err)
 		}
-		if err := d.restore(&text); err != nil {
+		if err := d.state.restore(d.tables, &text); err != nil {
 			return d.unreadable(err)
 		}
 		d.restored = true

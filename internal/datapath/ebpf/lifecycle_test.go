@@ -140,11 +140,11 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 		t.Errorf("only %d writes, to %v", failed, tables)
 	}
 	d.tables.Fault = nil
-	d.checkPlaces(t)
+	d.checkVIPs(t)
 	if err := d.Apply(before); err != nil {
 		t.Fatal(err)
 	}
-	d.checkPlaces(t)
+	d.checkVIPs(t)
 	now := d.shared(t)
 	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapFarOwners, bpf.MapInside, "owners", "services"} {
 		if name != "services" && !reflect.DeepEqual(was[name], now[name]) {
@@ -154,9 +154,9 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 }
 
 // checkPlaces holds the VIP lines of the active generation to what was built.
-func (d *Datapath) checkPlaces(t *testing.T) {
+func (d *Datapath) checkVIPs(t *testing.T) {
 	t.Helper()
-	want := d.state.halves[d.state.active].places
+	want := d.state.generations[d.state.active].vips
 	for place := range uint32(d.tables.Sizes.VIPs) {
 		var v bpf.Vip
 		if err := d.tables.Maps[bpf.MapVips].Lookup(d.state.active*uint32(d.tables.Sizes.VIPs)+place, &v); err != nil {
@@ -238,7 +238,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	count := make([]bpf.Count, d.tables.CPUs())
 	count[0] = bpf.Count{Packets: 5, Bytes: 500}
 	number := uint32(d.state.services.Of["many"])
-	if err := d.tables.Maps[bpf.MapServiceCounts].Put(number*maps.ReasonsPerService+uint32(lb.ReasonMaglev), count); err != nil {
+	if err := d.tables.Maps[bpf.MapServiceCounts].Put(number*bpf.Reasons+uint32(lb.ReasonMaglev), count); err != nil {
 		t.Fatal(err)
 	}
 	// A process that died between the switch and the removal of a backend: its slot is still up.
@@ -246,10 +246,10 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	left := &d.tables.Backends[2*leftSlot]
 	left.Service, left.State, left.Epoch = 1, uint8(lb.Up), 9
 	far := d.now() + 1<<20
-	d.tables.Flows[3].Way[1].Meta = far<<maps.ExpiryShift | 9<<16 | leftSlot
+	d.tables.Flows[3].Way[1].Meta = far<<bpf.WayShift | 9<<16 | leftSlot
 	d.tables.Flows[3].Way[1].Print = 99
-	some := slots[maps.IdentityOf(d.state.byName["old"].Spec.Backends[0])]
-	d.tables.Flows[4].Way[1].Meta = far<<maps.ExpiryShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
+	some := slots[maps.IdentityOf(d.state.inForce["old"].Spec.Backends[0])]
+	d.tables.Flows[4].Way[1].Meta = far<<bpf.WayShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
 	d.tables.Flows[4].Way[1].Print = 99
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	if len(now[bpf.MapOutbounds].([]string)) != 2 {
 		t.Errorf("two backends may start flows: %v", now[bpf.MapOutbounds])
 	}
-	d.checkPlaces(t)
+	d.checkVIPs(t)
 	if c := d.Counters().Services["many"][lb.ReasonMaglev]; c != (Count{5, 500}) {
 		t.Errorf("counters: %+v", c)
 	}
@@ -284,7 +284,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	// A removed backend's counts go to its service's past.
 	backend := make([]bpf.BackendCount, d.tables.CPUs())
 	backend[0] = bpf.BackendCount{In: bpf.Count{Packets: 7, Bytes: 70}, Opened: 3}
-	gone := d.state.slots.Of[maps.IdentityOf(d.state.byName["old"].Spec.Backend("c"))]
+	gone := d.state.slots.Of[maps.IdentityOf(d.state.inForce["old"].Spec.Backend("c"))]
 	if err := d.tables.Maps[bpf.MapBackendCounts].Put(uint32(gone), backend); err != nil {
 		t.Fatal(err)
 	}

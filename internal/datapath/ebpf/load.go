@@ -15,8 +15,8 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// load makes the tables for a first snapshot and loads the programs that the
-// attachments need.
+// load makes the tables for a first snapshot, or takes over those in the pins, and loads the programs that the attachments
+// need.
 func (d *Datapath) load(limits lb.Limits) error {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return fmt.Errorf("lift the limit on locked memory: %w", err)
@@ -26,18 +26,33 @@ func (d *Datapath) load(limits lb.Limits) error {
 		return err
 	}
 	hash := maps.RandomWords()
+	var shared map[string]*ebpf.Map
 	if old != nil {
-		limits, hash = old.Fixture.Limits, old.Fixture.Hash
+		defer old.Close() // the collections have their own handles
+		limits, hash, shared = old.Fixture.Limits, old.Fixture.Hash, old.Maps
 	}
-	s := maps.SizesFor(limits)
+	sizes := maps.SizesFor(limits)
 	if d.config.manual {
-		s.MaglevCells, s.OwnerCells = 1<<18, 1<<18
+		sizes.MaglevCells, sizes.OwnerCells = 1<<18, 1<<18
 	}
+	if err := d.loadPrograms(sizes, d.parameters(limits, sizes, hash), shared); err != nil {
+		return err
+	}
+	t, err := maps.Open(d.objects[d.hooks()[0]].Maps, sizes)
+	if err != nil {
+		return err
+	}
+	d.tables, d.state = t, newState(t)
+	return d.keep(old, limits, hash)
+}
+
+// parameters are the constants of the programs.
+func (d *Datapath) parameters(limits lb.Limits, sizes maps.Sizes, hash [20]uint64) bpf.Parameters {
 	p := bpf.Parameters{
 		Hash:     hash,
-		FlowMask: uint32(s.Buckets - 1), Ways: uint32(s.Ways),
-		FragmentMask: uint32(s.FragmentBuckets - 1), FragmentWays: uint32(s.FragmentWays),
-		VipMask: uint32(s.VIPs - 1), HopShift: d.clock.HopShift(),
+		FlowMask: uint32(sizes.Buckets - 1), Ways: uint32(sizes.Ways),
+		FragmentMask: uint32(sizes.FragmentBuckets - 1), FragmentWays: uint32(sizes.FragmentWays),
+		VipMask: uint32(sizes.VIPs - 1), HopShift: d.clock.HopShift(),
 		Ticks: d.clock.Ticks(time.Second), TickNs: uint32(d.clock.Tick),
 		FragmentTtl: d.clock.Ticks(limits.FragmentTTL),
 		Hold:        holdRoom(limits), HoldEach: uint32(limits.HeldPerDatagram),
@@ -46,35 +61,33 @@ func (d *Datapath) load(limits lb.Limits) error {
 		p.Front, p.Hold = 1, 0
 	}
 	if d.clock.Manual {
-		p.Clock = 1
+		p.Clock = bpf.ClockManual
 	}
 	if d.config.manual {
 		p.Record = 1
 	}
-	hooks := d.hooks()
-	var shared map[string]*ebpf.Map
-	if old != nil {
-		defer old.Close() // the collections have their own handles
-		shared = old.Maps
+	for _, a := range d.attached {
+		if a.Hook == attach.HookXDP && a.Local {
+			p.Partial = 1
+		}
+		if a.Hook == attach.HookXDP && a.Jumbo {
+			p.Jumbo = 1
+		}
 	}
+	return p
+}
+
+// loadPrograms loads each hook's programs, all on the same maps: those given, if any. What is not used is not loaded, for the
+// verifier takes most of the time of a start.
+func (d *Datapath) loadPrograms(sizes maps.Sizes, p bpf.Parameters, shared map[string]*ebpf.Map) error {
 	hold := p.Hold > 0 && !d.config.manual
-	for _, hook := range hooks {
-		p.Partial, p.Jumbo = 0, 0
-		for _, a := range d.attached {
-			if a.Hook == attach.HookXDP && a.Local {
-				p.Partial = 1
-			}
-			if a.Hook == attach.HookXDP && a.Jumbo {
-				p.Jumbo = 1
-			}
-		}
-		// What is not used is not loaded: the verifier takes most of the time of a start.
-		without := ""
-		if !hold {
-			without = progInject
-		}
-		d.log.Info("loading the programs", "hook", hook.String(), "flows", limits.Flows)
-		c, err := loadObject(hook, s, p, shared, without)
+	without := ""
+	if !hold {
+		without = progInject
+	}
+	for _, hook := range d.hooks() {
+		d.log.Info("loading the programs", "hook", hook.String(), "flows", sizes.Flows())
+		c, err := loadObject(hook, sizes, p, shared, without)
 		if err != nil {
 			return err
 		}
@@ -83,24 +96,19 @@ func (d *Datapath) load(limits lb.Limits) error {
 			shared = c.Maps
 		}
 	}
-	if hold {
-		injector := d.objects[attach.HookTCX]
-		if injector == nil {
-			var err error
-			if injector, err = loadObject(attach.HookTCX, s, p, shared, progTCX); err != nil {
-				return err
-			}
-			d.closing = append(d.closing, func() error { injector.Close(); return nil })
+	if !hold {
+		return nil
+	}
+	injector := d.objects[attach.HookTCX]
+	if injector == nil {
+		var err error
+		if injector, err = loadObject(attach.HookTCX, sizes, p, shared, progTCX); err != nil {
+			return err
 		}
-		d.injector = injector.Programs[progInject]
+		d.closing = append(d.closing, func() error { injector.Close(); return nil })
 	}
-	t, err := maps.Open(d.objects[hooks[0]].Maps, s)
-	if err != nil {
-		return err
-	}
-	d.tables = t
-	d.state = newState(t)
-	return d.keep(old, limits, hash)
+	d.injector = injector.Programs[progInject]
+	return nil
 }
 
 // hooks are those in use, each once.

@@ -62,8 +62,8 @@ func (d *Datapath) Report() Report {
 		return r
 	}
 	st, sizes := &d.state, d.tables.Sizes
-	vips, backends, services := len(st.halves[st.active].places), 0, 0
-	for name, a := range st.byName {
+	vips, backends, services := len(st.generations[st.active].vips), 0, 0
+	for name, a := range st.inForce {
 		backends += len(a.Slots)
 		services++
 		r.Flows[name] = map[string]int{}
@@ -72,11 +72,11 @@ func (d *Datapath) Report() Report {
 		}
 	}
 	r.Tables = append(r.Tables,
-		TableReport{Name: "flows", Used: fill.Flows, Size: len(d.tables.Flows) * maps.Ways, Proven: fill.Proven},
-		TableReport{Name: "replies", Used: fill.Replies, Size: len(d.tables.Replies) * maps.Ways},
-		TableReport{Name: "fragments", Used: fill.Fragments, Size: len(d.tables.Fragments) * maps.Ways},
-		TableReport{Name: "services", Used: services, Size: maps.MaxServices - 1},
-		TableReport{Name: "backends", Used: backends, Size: maps.MaxSlots},
+		TableReport{Name: "flows", Used: fill.Flows, Size: len(d.tables.Flows) * bpf.Ways, Proven: fill.Proven},
+		TableReport{Name: "replies", Used: fill.Replies, Size: len(d.tables.Replies) * bpf.Ways},
+		TableReport{Name: "fragments", Used: fill.Fragments, Size: len(d.tables.Fragments) * bpf.Ways},
+		TableReport{Name: "services", Used: services, Size: bpf.MaxServices - 1},
+		TableReport{Name: "backends", Used: backends, Size: bpf.NoSlot},
 		TableReport{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},
 		TableReport{Name: "maglev_cells", Used: st.maglev.Used(), Size: sizes.MaglevCells},
 		TableReport{Name: "owner_cells", Used: st.owners.Used(), Size: sizes.OwnerCells},
@@ -89,7 +89,7 @@ func (d *Datapath) Report() Report {
 func (d *Datapath) hopReports() []HopReport {
 	list := []HopReport{}
 	interfaces := map[uint32]string{}
-	for name, a := range d.state.byName {
+	for name, a := range d.state.inForce {
 		if a.Spec.Mode == lb.Mark {
 			continue
 		}
@@ -104,7 +104,7 @@ func (d *Datapath) hopReports() []HopReport {
 					Service: name, Backend: b.Name, Address: maps.Address(record.Addr).String(),
 					State: hopStates()[min(int(h.State), 2)], MTU: int(h.Mtu), Interface: d.interfaceName(interfaces, h.Ifindex),
 				}
-				if h.State == maps.HopReady {
+				if h.State == bpf.HopReady {
 					hop.Link = net.HardwareAddr(h.Dmac[:]).String()
 				}
 				list = append(list, hop)

@@ -15,29 +15,27 @@ import (
 
 // restore rebuilds the state from the tables and their journal, and clears away
 // what a process that died in the middle of Apply left half made or half removed.
-func (d *Datapath) restore(text *pins.Generation) error {
-	st, t := &d.state, d.tables
+func (st *state) restore(t *maps.Tables, text *pins.Generation) error {
 	st.active = atomic.LoadUint32(&t.Control.Active) & 1
 	for i := range text.Services {
-		if err := d.restoreService(&text.Services[i]); err != nil {
+		if err := st.restoreService(&text.Services[i]); err != nil {
 			return err
 		}
 	}
 	st.services.Refill(1)
 	st.slots.Refill(0)
-	if err := d.restoreShared(); err != nil {
+	if err := st.restoreShared(t); err != nil {
 		return err
 	}
-	d.dropLeftovers()
+	st.dropLeftovers(t)
 	return nil
 }
 
-func (d *Datapath) restoreService(s *pins.Service) error {
-	st := &d.state
+func (st *state) restoreService(s *pins.Service) error {
 	a := &maps.Service{
 		Spec: s.Rebuild(), Number: s.Number, Maglev: maps.Range{Start: s.Maglev[0], Length: s.Maglev[1]},
 	}
-	if s.Number == 0 || s.Number >= maps.MaxServices || st.names[s.Number] != "" || !st.services.Restore(s.Name, s.Number) {
+	if s.Number == 0 || s.Number >= bpf.MaxServices || st.names[s.Number] != "" || !st.services.Restore(s.Name, s.Number) {
 		return fmt.Errorf("journal: service %q has number %d", s.Name, s.Number)
 	}
 	free := a.Maglev.Length == 0 || st.maglev.Reserve(a.Maglev)
@@ -57,36 +55,35 @@ func (d *Datapath) restoreService(s *pins.Service) error {
 		a.Slots = append(a.Slots, b.Slot)
 		st.backends[b.Slot] = id
 	}
-	st.byName[s.Name] = a
+	st.inForce[s.Name] = a
 	st.names[a.Number] = s.Name
 	return nil
 }
 
 // restoreShared reads back what lies in maps that both generations share.
-func (d *Datapath) restoreShared() error {
-	st, t := &d.state, d.tables
-	starts := map[uint32]*maps.Service{}
-	for _, a := range st.byName {
+func (st *state) restoreShared(t *maps.Tables) error {
+	byRange := map[uint32]*maps.Service{}
+	for _, a := range st.inForce {
 		for _, r := range a.Owners {
 			if r.Length > 0 {
-				starts[uint32(r.Start)] = a
+				byRange[uint32(r.Start)] = a
 			}
 		}
 	}
-	var far bpf.OwnerKey
+	var owner bpf.OwnerKey
 	var slot uint32
 	var stray []bpf.OwnerKey
-	for it := t.Maps[bpf.MapFarOwners].Iterate(); it.Next(&far, &slot); {
-		if a := starts[far.Owners]; a != nil {
-			a.LargeOwners = append(a.LargeOwners, far)
+	for it := t.Maps[bpf.MapFarOwners].Iterate(); it.Next(&owner, &slot); {
+		if a := byRange[owner.Owners]; a != nil {
+			a.LargeOwners = append(a.LargeOwners, owner)
 		} else {
-			stray = append(stray, far)
+			stray = append(stray, owner)
 		}
 	}
 	for _, key := range stray {
 		t.Maps[bpf.MapFarOwners].Delete(key)
 	}
-	if err := d.restorePlaces(); err != nil {
+	if err := st.restoreVIPs(t); err != nil {
 		return err
 	}
 	// Ports of either generation: the next commit drops what is not its own.
@@ -95,20 +92,20 @@ func (d *Datapath) restoreShared() error {
 	var service uint16
 	for it := t.Maps[bpf.MapVports].Iterate(); it.Next(&port, &service); {
 		ports[port] = service
-		st.more = max(st.more, port.Vip)
+		st.lastSet = max(st.lastSet, port.Vip)
 	}
 	var key bpf.VipRangesKey
 	var r bpf.VipRanges
 	for it := t.Maps[bpf.MapVranges].Iterate(); it.Next(&key, &r); {
 		ranges[key] = r
-		st.more = max(st.more, key.Vip)
+		st.lastSet = max(st.lastSet, key.Vip)
 	}
-	st.halves[st.active].ports, st.halves[st.active].ranges = ports, ranges
-	d.restoreOutbounds()
+	st.generations[st.active].ports, st.generations[st.active].ranges = ports, ranges
+	st.restoreOutbounds(t)
 	var a bpf.Addr
 	var one uint32
 	for it := t.Maps[bpf.MapInside].Iterate(); it.Next(&a, &one); {
-		st.inside[maps.Address(a.Word)] = true
+		st.natBackends[maps.Address(a.Word)] = true
 	}
 	for at := range t.Maps[bpf.MapSnatAddresses].MaxEntries() {
 		if err := t.Maps[bpf.MapSnatAddresses].Lookup(at, &a); err != nil {
@@ -122,17 +119,17 @@ func (d *Datapath) restoreShared() error {
 	return nil
 }
 
-// restorePlaces reads the lines of both generations' VIPs.
-func (d *Datapath) restorePlaces() error {
-	st, places := &d.state, uint32(d.tables.Sizes.VIPs)
-	st.halves[0].places, st.halves[1].places = map[uint32]bpf.Vip{}, map[uint32]bpf.Vip{}
+// restoreVIPs reads the lines of both generations' VIPs.
+func (st *state) restoreVIPs(t *maps.Tables) error {
+	records := uint32(t.Sizes.VIPs)
+	st.generations[0].vips, st.generations[1].vips = map[uint32]bpf.Vip{}, map[uint32]bpf.Vip{}
 	keys, values := make([]uint32, 4096), make([]bpf.Vip, 4096)
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := d.tables.Maps[bpf.MapVips].BatchLookup(&cursor, keys, values, nil)
+		n, err := t.Maps[bpf.MapVips].BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
-			if values[i].Bits != 0 && keys[i] < 2*places {
-				st.halves[keys[i]/places].places[keys[i]%places] = values[i]
+			if values[i].Bits != 0 && keys[i] < 2*records {
+				st.generations[keys[i]/records].vips[keys[i]%records] = values[i]
 			}
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -146,9 +143,8 @@ func (d *Datapath) restorePlaces() error {
 
 // dropLeftovers makes slots that nobody has stale, and lets the entries of flows
 // expire that no longer count.
-func (d *Datapath) dropLeftovers() {
-	st, t := &d.state, d.tables
-	for slot := range maps.MaxSlots {
+func (st *state) dropLeftovers(t *maps.Tables) {
+	for slot := range bpf.NoSlot {
 		if _, ok := st.backends[uint16(slot)]; ok {
 			continue
 		}
@@ -164,12 +160,12 @@ func (d *Datapath) dropLeftovers() {
 		for w := range t.Flows[i].Way {
 			way := &t.Flows[i].Way[w]
 			meta := atomic.LoadUint64(&way.Meta)
-			if atomic.LoadUint64(&way.Print) <= 1 || meta>>maps.ExpiryShift == 0 {
+			if atomic.LoadUint64(&way.Print) <= bpf.PrintBusy || meta>>bpf.WayShift == 0 {
 				continue
 			}
 			slot, epoch := uint16(meta), uint8(meta>>16)
 			if _, used := st.backends[slot]; !used || epoch != t.Backends[2*int(slot)].Epoch && epoch != t.Backends[2*int(slot)+1].Epoch {
-				t.ForgetFlow(i*maps.Ways+w, meta)
+				t.ForgetFlow(i*bpf.Ways+w, meta)
 			}
 		}
 	}
@@ -181,4 +177,17 @@ func (d *Datapath) warnLimits(have, want lb.Limits) {
 		d.log.Warn("tables found in the pins keep their limits; to change them, weir lb stop first (flows are forgotten)",
 			"have", fmt.Sprintf("%+v", have), "file", fmt.Sprintf("%+v", want))
 	}
+}
+
+// restoreOutbounds reads the sets back; those that the active generation does
+// not use go with it at the next change.
+func (st *state) restoreOutbounds(t *maps.Tables) {
+	outbounds := map[bpf.OutboundKey]bpf.Outbound{}
+	var key bpf.OutboundKey
+	var value bpf.Outbound
+	for it := t.Maps[bpf.MapOutbounds].Iterate(); it.Next(&key, &value); {
+		outbounds[key] = value
+		st.lastSet = max(st.lastSet, key.Set)
+	}
+	st.generations[st.active].outbounds = outbounds
 }

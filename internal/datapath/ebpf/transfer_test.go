@@ -19,8 +19,8 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
-	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -80,7 +80,7 @@ func (b *balancer) longest() (left time.Duration) {
 	for _, bucket := range b.d.tables.Flows {
 		for _, w := range bucket.Way {
 			if w.Print > 1 {
-				left = max(left, time.Duration(int64(w.Meta>>maps.ExpiryShift)-int64(b.d.now()))*b.d.clock.Tick)
+				left = max(left, time.Duration(int64(w.Meta>>bpf.WayShift)-int64(b.d.now()))*b.d.clock.Tick)
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func (w *world) close() {
 
 // hops makes every backend reachable.
 func (w *world) hops(d *Datapath) {
-	for _, a := range d.state.byName {
+	for _, a := range d.state.inForce {
 		if a.Spec.Mode == lb.Mark {
 			continue
 		}

@@ -29,13 +29,6 @@ type share struct {
 	users  int
 }
 
-// Values of turn_way.state; they mirror enum turn_state.
-const (
-	wayOff uint8 = iota
-	wayOpen
-	wayShut
-)
-
 // Add has the kernel relay a channel from now on; its answer to the ChannelBind request must be queued by then. The error
 // wraps ErrFull, ErrUnsuited or ErrNone where packets simply stay in user space.
 func (o *Relay) Add(c Channel) (id uint32, err error) {
@@ -123,7 +116,7 @@ func (o *Relay) enter(id, direction uint32, c *Channel, r *relayed, src, dst net
 	place := 2*id + direction
 	way := bpf.TurnWay{
 		Key: r.keys[direction], Src: maps.AddressWords(src.Addr()), Dst: maps.AddressWords(dst.Addr()),
-		Sport: maps.Swap16(src.Port()), Dport: maps.Swap16(dst.Port()), Number: c.Number, Version: 6, State: wayOpen,
+		Sport: maps.Swap16(src.Port()), Dport: maps.Swap16(dst.Port()), Number: c.Number, Version: 6, State: bpf.WayOpen,
 		Bucket: r.bucket, Hop: math.MaxUint32,
 	}
 	if dst.Addr().Is4() {
@@ -195,7 +188,7 @@ func (o *Relay) forget(id uint32, r *relayed, keys int, now time.Time) {
 		if err := o.tables.Maps[bpf.TurnMapTurnKeys].Delete(r.keys[direction]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			o.log.Error("a channel stays in the kernel's table", "error", err)
 		}
-		maps.StoreByte(&o.tables.ways[2*id+uint32(direction)].State, wayOff)
+		maps.StoreByte(&o.tables.ways[2*id+uint32(direction)].State, bpf.WayOff)
 	}
 	o.leave(r, now)
 	o.ids.give(id, now)
@@ -208,9 +201,9 @@ func (o *Relay) Permit(id uint32, toClient bool) error {
 	if o.channels[id] == nil {
 		return errGone
 	}
-	state := wayShut
+	state := uint8(bpf.WayShut)
 	if toClient {
-		state = wayOpen
+		state = bpf.WayOpen
 	}
 	maps.StoreByte(&o.tables.ways[2*id+1].State, state)
 	return nil

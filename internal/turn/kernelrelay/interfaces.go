@@ -75,7 +75,7 @@ func (o *Relay) attachTo(i int) error {
 		return err
 	}
 	o.attaches[i] = l
-	o.onLoopback = o.onLoopback || a.Index == loopback
+	o.onLoopback = o.onLoopback || a.Index == bpf.Loopback
 	return nil
 }
 

@@ -84,7 +84,7 @@ func (o *Relay) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
 		spec.Maps[name].MaxEntries = entries
 	}
 	p := bpf.Parameters{
-		Hash: maps.RandomWords(), HopShift: o.clock.HopShift(), Ticks: o.clock.Ticks(time.Second), TickNs: uint32(o.clock.Tick), Home: loopback,
+		Hash: maps.RandomWords(), HopShift: o.clock.HopShift(), Ticks: o.clock.Ticks(time.Second), TickNs: uint32(o.clock.Tick), Home: bpf.Loopback,
 	}
 	if o.config.detached {
 		p.Clock, p.Home, p.Partial = 1, uint32(o.config.home), 1
@@ -114,9 +114,6 @@ func (o *Relay) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
 	}
 	return spec, nil
 }
-
-// loopback is the number of lo in every network namespace.
-const loopback = 1
 
 func (o *Relay) openTables(spec *ebpf.CollectionSpec, c *ebpf.Collection) error {
 	t := &relayTables{Tables: maps.Tables{Maps: map[string]*ebpf.Map{}}}

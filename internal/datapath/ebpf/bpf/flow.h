@@ -46,6 +46,7 @@ static __always_inline __u32 flow_ttl(const struct service *service, __u32 state
 #define EXPIRY_BITS 37
 #define NEVER ((1ull << EXPIRY_BITS) - 1)
 #define WAY_SHIFT 27
+#define STATE_SHIFT 24 /* in the meta of a way, as its expiry is WAY_SHIFT */
 
 /* A reply's key hashes apart from a flow's of the same addresses. */
 enum { KEY_FLOW, KEY_REPLY, KEY_DATAGRAM, KEY_LEFT };
@@ -73,7 +74,7 @@ static __always_inline bool alive(__u64 meta, __u64 now)
 	return way_expiry(meta) > now || way_expiry(meta) == NEVER;
 }
 
-static __always_inline __u32 way_state(__u64 meta) { return meta >> 24 & 3; }
+static __always_inline __u32 way_state(__u64 meta) { return meta >> STATE_SHIFT & 3; }
 static __always_inline __u32 way_progress(__u64 meta) { return meta >> 24 & 7; } /* state and FLOW_PROVEN */
 static __always_inline __u32 way_number(__u64 meta) { return meta & 0xffffff; }
 static __always_inline __u32 way_slot(__u64 meta) { return meta & 0xffff; }
@@ -90,7 +91,7 @@ static __always_inline bool way_proven(__u64 meta)
 
 static __always_inline __u64 way_meta(__u64 expiry, __u32 progress, __u32 number)
 {
-	return expiry << WAY_SHIFT | (__u64)progress << 24 | number;
+	return expiry << WAY_SHIFT | (__u64)progress << STATE_SHIFT | number;
 }
 
 /* The meta of a way that ends before its time: it expired so long ago that no

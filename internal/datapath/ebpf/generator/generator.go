@@ -73,7 +73,7 @@ type partNames struct {
 
 func (g *Generator) parts() partNames {
 	if g.Hook == attach.HookTCX {
-		return partNames{"vary_tcx", "nothing_tcx", "jumps_tcx", 5}
+		return partNames{"vary_tcx", "nothing_tcx", "jumps_tcx", bpf.BenchFailedTCX}
 	}
 	return partNames{"vary", "nothing", "jumps", 0}
 }

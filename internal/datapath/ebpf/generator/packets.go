@@ -72,74 +72,19 @@ func Spec(mode lb.Mode, backends int, snat, byCID bool) lb.Spec {
 func (g *Generator) Template(p Packet) (*bpf.BenchTemplate, error) {
 	t := &bpf.BenchTemplate{Flows: uint32(max(g.Flows, 1)), Length: 112, Ifindex: uint32(g.Index)}
 	frame := make([]byte, t.Length)
-	vary, id := 0, 0 // where the flow is named
 	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2})
-	is6 := g.Family == 6
-	at, client := 0, "10.0.0.1"
-	if is6 {
-		at, client = 1, "2001:db8:c::1"
-	}
-	src := netip.AddrPortFrom(netip.MustParseAddr(client), clientPort)
-	dst := netip.AddrPortFrom(netip.MustParseAddr(vips[at]), vipPort)
-	if p.Elsewhere {
-		dst = netip.AddrPortFrom(dst.Addr().Next(), vipPort)
-	}
-	if !p.ToVIP && !p.Elsewhere {
-		dst = src
-		src = netip.AddrPortFrom(netip.MustParseAddr(backendAddresses[at]), backendPort)
-	}
-	if p.ToSNAT {
-		dst = netip.AddrPortFrom(netip.MustParseAddr(snatAddresses[at]), 0)
-	}
-	ip := frame[14:]
-	l4 := 20
-	if is6 {
-		l4 = 40
-		frame[12], frame[13] = 0x86, 0xdd
-		ip[0], ip[6], ip[7] = 0x60, lb.UDP, 64
-		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
-		copy(ip[8:], src.Addr().AsSlice())
-		copy(ip[24:], dst.Addr().AsSlice())
-		vary = 14 + 8 + 12
-		if !p.ToVIP && !p.Elsewhere {
-			vary += 16
-		}
-		if p.Fragment != 0 {
-			ip[6] = 44
-			ip[40], ip[43] = lb.UDP, 1
-			if p.Fragment == 2 {
-				ip[42] = 1
-			}
-			vary, id, l4 = 0, 14+40+4, 48
-		}
+	src, dst := g.endpoints(p)
+	var l4 int
+	if g.Family == 6 {
+		t.Vary, l4 = headerIPv6(frame, p, src.Addr(), dst.Addr())
 	} else {
-		frame[12] = 8
-		ip[0], ip[8], ip[9] = 0x45, 64, lb.UDP
-		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
-		copy(ip[12:], src.Addr().AsSlice())
-		copy(ip[16:], dst.Addr().AsSlice())
-		vary = 14 + 12
-		if !p.ToVIP && !p.Elsewhere {
-			vary += 4
-		}
-		if p.Fragment != 0 {
-			ip[6] = 0x20
-			if p.Fragment == 2 {
-				ip[7] = 100
-			}
-			vary, id = 0, 14+4
-		}
-	}
-	if p.Fragment != 0 {
-		t.Vary = fieldAt(id, 0xffff)
-	} else {
-		t.Vary = fieldAt(vary, 0xffffffff)
+		t.Vary, l4 = headerIPv4(frame, p, src.Addr(), dst.Addr())
 	}
 	if p.Fragment == 2 {
 		pack(t, frame)
 		return t, nil
 	}
-	udp := ip[l4:]
+	udp := frame[14+l4:]
 	binary.BigEndian.PutUint16(udp, src.Port())
 	binary.BigEndian.PutUint16(udp[2:], dst.Port())
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
@@ -161,20 +106,84 @@ func (g *Generator) Template(p Packet) (*bpf.BenchTemplate, error) {
 	return t, nil
 }
 
-// Words of the generator's frames start behind head bytes (bench.bpf.c).
-const headBytes, words = 6, 13
+// endpoints are those of a packet's header.
+func (g *Generator) endpoints(p Packet) (src, dst netip.AddrPort) {
+	at, client := 0, "10.0.0.1"
+	if g.Family == 6 {
+		at, client = 1, "2001:db8:c::1"
+	}
+	src = netip.AddrPortFrom(netip.MustParseAddr(client), clientPort)
+	dst = netip.AddrPortFrom(netip.MustParseAddr(vips[at]), vipPort)
+	if p.Elsewhere {
+		dst = netip.AddrPortFrom(dst.Addr().Next(), vipPort)
+	}
+	if !p.ToVIP && !p.Elsewhere {
+		dst = src
+		src = netip.AddrPortFrom(netip.MustParseAddr(backendAddresses[at]), backendPort)
+	}
+	if p.ToSNAT {
+		dst = netip.AddrPortFrom(netip.MustParseAddr(snatAddresses[at]), 0)
+	}
+	return src, dst
+}
+
+// headerIPv6 writes an IPv6 header, and that of a fragment. named is where the flow, or the datagram, is named; l4 is where the
+// next header begins, behind the link header.
+func headerIPv6(frame []byte, p Packet, src, dst netip.Addr) (named bpf.BenchVaryField, l4 int) {
+	ip := frame[14:]
+	frame[12], frame[13] = 0x86, 0xdd
+	ip[0], ip[6], ip[7] = 0x60, lb.UDP, 64
+	binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
+	copy(ip[8:], src.AsSlice())
+	copy(ip[24:], dst.AsSlice())
+	if p.Fragment != 0 {
+		ip[6] = 44
+		ip[40], ip[43] = lb.UDP, 1
+		if p.Fragment == 2 {
+			ip[42] = 1
+		}
+		return fieldAt(14+40+4, 0xffff), 48
+	}
+	address := 14 + 8 + 12
+	if !p.ToVIP && !p.Elsewhere {
+		address += 16
+	}
+	return fieldAt(address, 0xffffffff), 40
+}
+
+// headerIPv4 is headerIPv6 of the other family.
+func headerIPv4(frame []byte, p Packet, src, dst netip.Addr) (named bpf.BenchVaryField, l4 int) {
+	ip := frame[14:]
+	frame[12] = 8
+	ip[0], ip[8], ip[9] = 0x45, 64, lb.UDP
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	copy(ip[12:], src.AsSlice())
+	copy(ip[16:], dst.AsSlice())
+	if p.Fragment != 0 {
+		ip[6] = 0x20
+		if p.Fragment == 2 {
+			ip[7] = 100
+		}
+		return fieldAt(14+4, 0xffff), 20
+	}
+	address := 14 + 12
+	if !p.ToVIP && !p.Elsewhere {
+		address += 4
+	}
+	return fieldAt(address, 0xffffffff), 20
+}
 
 // fieldAt says where the generator finds a field that starts at an offset.
 func fieldAt(offset int, mask uint64) bpf.BenchVaryField {
-	at := offset - headBytes
+	at := offset - bpf.BenchHead
 	return bpf.BenchVaryField{Word: uint32(at / 8), Shift: uint32(at % 8 * 8), Mask: mask}
 }
 
 // pack gives a frame its form in the generator.
 func pack(t *bpf.BenchTemplate, frame []byte) {
 	t.Head = binary.LittleEndian.Uint64(frame)
-	for i := range words {
-		t.Words[i] = binary.LittleEndian.Uint64(frame[headBytes+8*i:])
+	for i := range bpf.BenchWords {
+		t.Words[i] = binary.LittleEndian.Uint64(frame[bpf.BenchHead+8*i:])
 	}
 	t.Plain = t.Words
 }

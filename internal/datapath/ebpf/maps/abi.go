@@ -62,18 +62,17 @@ func FlowKey(e *bpf.FlowEntry) flow.Key {
 	return flow.NewKey(src, dst, e.Key.Proto)
 }
 
-// Layout of way.meta; see types.h.
-const (
-	ExpiryShift = 27
-	ExpiryNever = 1<<37 - 1
-	NoSlot      = 0xffff
-)
-
-// Alive mirrors the function of that name in flow.h.
+// Alive says whether an entry has not expired, as alive in flow.h does.
 func Alive(meta, now uint64) bool {
-	expiry := meta >> ExpiryShift
-	return expiry > now || expiry == ExpiryNever
+	expiry := meta >> bpf.WayShift
+	return expiry > now || expiry == bpf.Never
 }
 
-// Proven mirrors way_proven in flow.h.
-func Proven(meta uint64) bool { return meta>>24&4 != 0 && meta>>24&3 != 1 }
+// Proven says whether a live flow stays in a full table, as way_proven in flow.h does.
+func Proven(meta uint64) bool {
+	progress := meta >> bpf.StateShift
+	return progress&bpf.FlowProven != 0 && progress&stateMask != bpf.FlowOpening
+}
+
+// stateMask covers enum flow_state.
+const stateMask = bpf.FlowPlain | bpf.FlowOpening | bpf.FlowEstablished | bpf.FlowClosing

@@ -5,14 +5,11 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// ReasonsPerService mirrors enum limits in types.h.
-const ReasonsPerService = 32
-
 // ServiceCounts sums a service's counters over the CPUs, by reason.
-func (t *Tables) ServiceCounts(number uint16) (sums [ReasonsPerService]bpf.Count) {
+func (t *Tables) ServiceCounts(number uint16) (sums [bpf.Reasons]bpf.Count) {
 	var perCPU []bpf.Count
-	for reason := range min(lb.NumReasons, ReasonsPerService) {
-		key := uint32(number)*ReasonsPerService + uint32(reason)
+	for reason := range min(lb.NumReasons, bpf.Reasons) {
+		key := uint32(number)*bpf.Reasons + uint32(reason)
 		if err := t.Maps[bpf.MapServiceCounts].Lookup(key, &perCPU); err != nil {
 			continue
 		}
@@ -27,8 +24,8 @@ func (t *Tables) ServiceCounts(number uint16) (sums [ReasonsPerService]bpf.Count
 // ClearService clears the counters of a service for the next one with its number.
 func (t *Tables) ClearService(number uint16) {
 	zero := make([]bpf.Count, t.CPUs())
-	for reason := range uint32(ReasonsPerService) {
-		t.Maps[bpf.MapServiceCounts].Put(uint32(number)*ReasonsPerService+reason, zero)
+	for reason := range uint32(bpf.Reasons) {
+		t.Maps[bpf.MapServiceCounts].Put(uint32(number)*bpf.Reasons+reason, zero)
 	}
 }
 

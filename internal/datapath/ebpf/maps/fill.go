@@ -7,12 +7,6 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
-// fragmentWaiting and fragmentLost mirror enum fragment_kind, rankLost enum fragment_rank, which is in the way's state.
-const (
-	FragmentWaiting, FragmentLost = 2, 3
-	RankLost, RankShift           = 3, 24
-)
-
 // Fill is how full the tables are.
 type Fill struct {
 	Flows, Proven, Replies, Fragments int
@@ -25,7 +19,7 @@ func (t *Tables) Fill(now uint64) Fill {
 	count := func(table []bpf.Bucket, each func(meta uint64)) (n int) {
 		t.Scan(table, func(_ int, b *bpf.Bucket) {
 			for w := range b.Way {
-				if atomic.LoadUint64(&b.Way[w].Print) <= 1 {
+				if atomic.LoadUint64(&b.Way[w].Print) <= bpf.PrintBusy {
 					continue
 				}
 				if meta := atomic.LoadUint64(&b.Way[w].Meta); Alive(meta, now) {
@@ -74,7 +68,7 @@ func (t *Tables) FlowsAlive(now uint64, step int) (used, seen int) {
 		for w := range t.Sizes.Ways {
 			way := &t.Flows[i].Way[w]
 			seen++
-			if atomic.LoadUint64(&way.Print) > 1 && Alive(atomic.LoadUint64(&way.Meta), now) {
+			if atomic.LoadUint64(&way.Print) > bpf.PrintBusy && Alive(atomic.LoadUint64(&way.Meta), now) {
 				used++
 			}
 		}
@@ -90,10 +84,10 @@ func (t *Tables) ExpireFragments(now uint64) {
 	counted := t.Scan(t.Fragments, func(i int, b *bpf.Bucket) {
 		for w := range b.Way {
 			way := &b.Way[w]
-			if atomic.LoadUint64(&way.Print) <= 1 || atomic.LoadUint64(&way.Meta)>>ExpiryShift <= now {
+			if atomic.LoadUint64(&way.Print) <= bpf.PrintBusy || atomic.LoadUint64(&way.Meta)>>bpf.WayShift <= now {
 				continue
 			}
-			if e := &t.Datagrams[i*Ways+w]; e.Kind == FragmentWaiting {
+			if e := &t.Datagrams[i*bpf.Ways+w]; e.Kind == bpf.FragmentWaiting {
 				held += uint32(e.Held)
 			}
 		}

@@ -1,6 +1,10 @@
 package maps
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+)
 
 // ForgetSlot lets the entries of a slot expire whose backend is gone, so that
 // its epoch can wrap without ever meeting one of them.
@@ -9,8 +13,8 @@ func (t *Tables) ForgetSlot(slot uint16) {
 		for w := range t.Flows[i].Way {
 			way := &t.Flows[i].Way[w]
 			meta := atomic.LoadUint64(&way.Meta)
-			if uint16(meta) == slot && meta>>ExpiryShift != 0 && atomic.LoadUint64(&way.Print) > 1 {
-				t.ForgetFlow(i*Ways+w, meta)
+			if uint16(meta) == slot && meta>>bpf.WayShift != 0 && atomic.LoadUint64(&way.Print) > bpf.PrintBusy {
+				t.ForgetFlow(i*bpf.Ways+w, meta)
 			}
 		}
 	}
@@ -20,16 +24,16 @@ func (t *Tables) ForgetSlot(slot uint16) {
 // stay for ever where timeouts are "never".
 func (t *Tables) ForgetFlow(number int, meta uint64) {
 	reply := atomic.LoadUint64(&t.Entries[number].Reply)
-	way := &t.Flows[number/Ways].Way[number%Ways]
-	if !atomic.CompareAndSwapUint64(&way.Meta, meta, meta&(1<<ExpiryShift-1)) || reply == 0 {
+	way := &t.Flows[number/bpf.Ways].Way[number%bpf.Ways]
+	if !atomic.CompareAndSwapUint64(&way.Meta, meta, meta&(1<<bpf.WayShift-1)) || reply == 0 {
 		return
 	}
-	for choice := range Choices {
+	for choice := range bpf.Choices {
 		b := &t.Replies[BucketOf(reply, choice, uint32(len(t.Replies)-1))]
 		for w := range b.Way {
 			meta := atomic.LoadUint64(&b.Way[w].Meta)
 			if atomic.LoadUint64(&b.Way[w].Print) == reply && int(meta&(1<<24-1)) == number {
-				atomic.CompareAndSwapUint64(&b.Way[w].Meta, meta, meta&(1<<ExpiryShift-1))
+				atomic.CompareAndSwapUint64(&b.Way[w].Meta, meta, meta&(1<<bpf.WayShift-1))
 				return
 			}
 		}

@@ -11,20 +11,14 @@ import (
 // bytes per entry that fits into the tables.
 const ReclaimEvery = 10 * time.Second
 
-// reclaimAfter is how many ticks ago what is reclaimed must have expired: longer than ENDED_AGO in flow.h, so that no
-// entry that made room for another during a pass counts as one that had expired before it.
-const reclaimAfter = 128
-
-// choices and denseBuckets are those of flow.h.
-const (
-	Choices      = 3
-	denseBuckets = 1 << 15 // at most
-)
+// reclaimAfter is how many ticks ago what is reclaimed must have expired: so long that no entry that made room for another
+// during a pass counts as one that had expired before it.
+const reclaimAfter = 2 * bpf.EndedAgo
 
 // BucketOf is bucket_of in flow.h: where a print is kept by one of the choices.
 func BucketOf(print uint64, choice int, mask uint32) uint32 {
 	place := uint32(print>>40 ^ print)
-	dense := mask >> 2 & (denseBuckets - 1)
+	dense := mask >> 2 & bpf.DenseMask
 	if choice == 0 || mask == 0 {
 		return place & dense
 	}
@@ -49,11 +43,11 @@ func reclaim(table []bpf.Bucket, now uint64) (freed int) {
 	overflowed := make([]uint64, (len(table)+63)/64)
 	for i := range table {
 		for w := range table[i].Way {
-			print, expiry := atomic.LoadUint64(&table[i].Way[w].Print), atomic.LoadUint64(&table[i].Way[w].Meta)>>ExpiryShift
-			if print <= 1 || expiry <= now {
+			print, expiry := atomic.LoadUint64(&table[i].Way[w].Print), atomic.LoadUint64(&table[i].Way[w].Meta)>>bpf.WayShift
+			if print <= bpf.PrintBusy || expiry <= now {
 				continue
 			}
-			for choice := range Choices {
+			for choice := range bpf.Choices {
 				before := BucketOf(print, choice, mask)
 				if before == uint32(i) {
 					break
@@ -68,8 +62,8 @@ func reclaim(table []bpf.Bucket, now uint64) (freed int) {
 		}
 		for w := range table[i].Way {
 			way := &table[i].Way[w]
-			print, expiry := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)>>ExpiryShift
-			if print > 1 && expiry <= now && atomic.CompareAndSwapUint64(&way.Print, print, 0) {
+			print, expiry := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)>>bpf.WayShift
+			if print > bpf.PrintBusy && expiry <= now && atomic.CompareAndSwapUint64(&way.Print, print, 0) {
 				freed++
 			}
 		}

@@ -10,7 +10,7 @@ import (
 
 // find is table_find in flow.h.
 func find(table []bpf.Bucket, print uint64) bool {
-	for choice := range Choices {
+	for choice := range bpf.Choices {
 		b := &table[BucketOf(print, choice, uint32(len(table)-1))]
 		room := false
 		for _, w := range b.Way {
@@ -28,11 +28,11 @@ func find(table []bpf.Bucket, print uint64) bool {
 
 // claim is table_claim and way_publish.
 func claim(table []bpf.Bucket, print, now, expiry uint64) bool {
-	for choice := range Choices {
+	for choice := range bpf.Choices {
 		b := &table[BucketOf(print, choice, uint32(len(table)-1))]
 		for w := range b.Way {
-			if way := &b.Way[w]; way.Print == 0 || way.Meta>>ExpiryShift <= now {
-				way.Print, way.Meta = print, expiry<<ExpiryShift
+			if way := &b.Way[w]; way.Print == 0 || way.Meta>>bpf.WayShift <= now {
+				way.Print, way.Meta = print, expiry<<bpf.WayShift
 				return true
 			}
 		}

@@ -11,20 +11,14 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-const (
-	MaxServices = 2048
-	MaxSlots    = 65535
-	MaxLayouts  = len(bpf.Service{}.Layout)
-)
-
-// Service is what a service in force owns.
+// Service is what a service in force owns in the maps.
 type Service struct {
 	Spec        *lb.Service
 	Number      uint16
 	Slots       []uint16 // by lb.Backend.Index
 	Maglev      Range
-	Owners      []Range // by layout; empty where it shares the one of an earlier layout (lb.Service.OwnersLike)
-	LargeOwners []bpf.OwnerKey
+	Owners      []Range        // by layout; empty where it shares the one of an earlier layout (lb.Service.OwnersLike)
+	LargeOwners []bpf.OwnerKey // owner ids beyond those that have a cell
 }
 
 // ServiceRecord is a service as the program reads it: outer4 and outer6 are the sources of its tunnels, snat is where its SNAT
@@ -107,13 +101,11 @@ func BackendRecord(b *lb.Backend, is6 bool) bpf.Backend {
 	return r
 }
 
-const HopUnknown, HopReady, HopFailed = 0, 1, 2
-
-// SetHop writes the copy that no program reads, and then names it. The
+// SetHop writes the next hop into the record of a backend: the copy that no program reads, and then names it. The
 // interval between two changes of one backend is many times a program's run.
-func (t *Tables) SetHop(place int, h nexthop.Hop) {
-	r := &t.Backends[place]
-	if h.State == nexthop.Unknown && r.Hop[r.Cur&1].State == HopReady {
+func (t *Tables) SetHop(record int, h nexthop.Hop) {
+	r := &t.Backends[record]
+	if h.State == nexthop.Unknown && r.Hop[r.Cur&1].State == bpf.HopReady {
 		return // being asked for again, as after a restart: the last answer serves until there is another
 	}
 	next := 1 - r.Cur&1
@@ -132,3 +124,39 @@ func StoreByte(at *uint8, v uint8) {
 
 // mtuOf fits an MTU into a record.
 func mtuOf(mtu int) uint16 { return uint16(min(mtu, math.MaxUint16)) }
+
+// WriteBackend fills both families' records of a slot; their next hops come later.
+func (t *Tables) WriteBackend(slot uint16, b *lb.Backend, service uint16) {
+	for family := range 2 {
+		r := &t.Backends[2*int(slot)+family]
+		epoch, hops, cur := r.Epoch, r.Hop, r.Cur
+		*r = BackendRecord(b, family == 1)
+		r.Service, r.Epoch = service, epoch
+		if b.Service.Mode == lb.Mark {
+			continue
+		}
+		r.Hop, r.Cur = hops, cur
+		r.Hop[r.Cur&1].State = bpf.HopNone
+	}
+}
+
+// UpdateBackend brings both families' records of a backend that stays up to date.
+func (t *Tables) UpdateBackend(slot uint16, b *lb.Backend, service uint16) {
+	for family := range 2 {
+		r, want := &t.Backends[2*int(slot)+family], BackendRecord(b, family == 1)
+		r.State, r.Service = want.State, service
+		if r.Addr != want.Addr || r.Family != want.Family {
+			r.Addr, r.Family = want.Addr, want.Family // the mode changed
+		}
+	}
+}
+
+// RetireBackend makes every entry of a slot stale.
+func (t *Tables) RetireBackend(slot uint16) {
+	for family := range 2 {
+		r := &t.Backends[2*int(slot)+family]
+		r.Epoch++ // first: a process that dies in between is not seen to have finished
+		r.State = uint8(lb.Down)
+	}
+	t.ForgetSlot(slot)
+}

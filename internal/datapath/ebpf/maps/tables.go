@@ -24,8 +24,6 @@ type Sizes struct {
 	flows, fragments         int // as the spec says
 }
 
-const Ways = 4
-
 // SizesFor gives each flow twice the room, so that a bucket seldom fills up
 // before the table does. Limits of a few entries are kept exactly.
 func SizesFor(limits lb.Limits) Sizes {
@@ -39,11 +37,14 @@ func SizesFor(limits lb.Limits) Sizes {
 	return s
 }
 
+// Flows is limits.flows.
+func (s Sizes) Flows() int { return s.flows }
+
 func buckets(limit int) (n, used int) {
-	if limit <= Ways {
+	if limit <= bpf.Ways {
 		return 1, limit
 	}
-	return 1 << bits.Len(uint((2*limit+Ways-1)/Ways-1)), Ways
+	return 1 << bits.Len(uint((2*limit+bpf.Ways-1)/bpf.Ways-1)), bpf.Ways
 }
 
 // MaxFlows follows from the 24 bits that number an entry.
@@ -72,8 +73,8 @@ type Tables struct {
 // specs returns the specs of both hooks' objects with the tables' sizes in them.
 func (s Sizes) Adapt(spec *ebpf.CollectionSpec) {
 	for name, entries := range map[string]int{
-		bpf.MapFlows: s.Buckets, bpf.MapReplies: s.Buckets, bpf.MapFlowEntries: s.Buckets * Ways,
-		bpf.MapFragments: s.FragmentBuckets, bpf.MapFragmentEntries: s.FragmentBuckets * Ways,
+		bpf.MapFlows: s.Buckets, bpf.MapReplies: s.Buckets, bpf.MapFlowEntries: s.Buckets * bpf.Ways,
+		bpf.MapFragments: s.FragmentBuckets, bpf.MapFragmentEntries: s.FragmentBuckets * bpf.Ways,
 		bpf.MapVips: 2 * s.VIPs, bpf.MapMaglev: s.MaglevCells / 4, bpf.MapOwners: s.OwnerCells / 4,
 	} {
 		if m := spec.Maps[name]; m != nil {
@@ -194,4 +195,21 @@ func RandomWords() (w [20]uint64) {
 func Grace() {
 	// MEMBARRIER_CMD_GLOBAL is synchronize_rcu. Kernels without it: none that runs us.
 	unix.Syscall(unix.SYS_MEMBARRIER, 1, 0, 0)
+}
+
+// PutAll writes entries that Apply can still take back.
+func PutAll[K comparable, V any](t *Tables, name string, entries map[K]V) error {
+	for k, v := range entries {
+		if err := t.Put(name, k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteAll removes entries.
+func DeleteAll[K comparable, V any](m *ebpf.Map, entries map[K]V) {
+	for k := range entries {
+		m.Delete(k)
+	}
 }

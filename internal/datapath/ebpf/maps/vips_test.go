@@ -19,7 +19,7 @@ func (t *VIPs) lookup(places int, address [16]byte, proto uint8, port uint16) (s
 		l := t.Generation.Length[i]
 		a, b := hi&l.Mask[0], lo&l.Mask[1]
 		home := home(t.Generation.Mult, a, b, l.Bits)
-		for probe := range uint32(maxProbe) {
+		for probe := range uint32(bpf.MaxProbe) {
 			v, ok := t.Records[(home+probe)&uint32(places-1)]
 			if !ok {
 				break

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
-	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -95,8 +95,8 @@ func storeSpecs() map[string]*ebpf.MapSpec {
 	const noPrealloc = 1 // BPF_F_NO_PREALLOC
 	return map[string]*ebpf.MapSpec{
 		"weir_journal":    {Name: "weir_journal", Type: ebpf.Hash, KeySize: 8, ValueSize: 4096, MaxEntries: 1 << 14, Flags: noPrealloc},
-		"weir_gone":       {Name: "weir_gone", Type: ebpf.Array, KeySize: 4, ValueSize: 40, MaxEntries: maps.MaxServices},
-		"weir_gone_why":   {Name: "weir_gone_why", Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: maps.ReasonsPerService},
+		"weir_gone":       {Name: "weir_gone", Type: ebpf.Array, KeySize: 4, ValueSize: 40, MaxEntries: bpf.MaxServices},
+		"weir_gone_why":   {Name: "weir_gone_why", Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: bpf.Reasons},
 		"weir_neighbours": {Name: "weir_neighbours", Type: ebpf.Hash, KeySize: 20, ValueSize: 4, MaxEntries: 1 << 17, Flags: noPrealloc},
 		"weir_offloads":   {Name: "weir_offloads", Type: ebpf.Hash, KeySize: 16, ValueSize: 4, MaxEntries: 1 << 12, Flags: noPrealloc},
 	}
