@@ -137,7 +137,9 @@ func (p *pipe) WriteTo(b []byte, _ net.Addr) (int, error) {
 		return 0, net.ErrClosed
 	}
 }
-func (p *pipe) Close() error                     { p.once.Do(func() { close(p.closed) }); return nil }
+
+func (p *pipe) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
+
 func (p *pipe) LocalAddr() net.Addr              { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 func (p *pipe) SetDeadline(time.Time) error      { return nil }
 func (p *pipe) SetReadDeadline(time.Time) error  { _ = p.Close(); return nil }

@@ -84,20 +84,6 @@ func message(typ byte, sequence uint16, body []byte) []byte {
 	return append(appendHeader(make([]byte, 0, messageHeader+len(body)), typ, sequence, len(body)), body...)
 }
 
-// beginMessage appends a header whose length endMessage fills in.
-func beginMessage(dst []byte, typ byte, sequence uint16) ([]byte, int) {
-	at := len(dst)
-	return appendHeader(dst, typ, sequence, 0), at
-}
-
-func endMessage(dst []byte, at int) []byte {
-	n := len(dst) - at - messageHeader
-	l := [3]byte{byte(n >> 16), byte(n >> 8), byte(n)}
-	copy(dst[at+1:], l[:])
-	copy(dst[at+9:], l[:])
-	return dst
-}
-
 // cursor reads length-prefixed fields; after an error everything is empty.
 type cursor struct {
 	b   []byte

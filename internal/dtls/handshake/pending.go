@@ -4,6 +4,7 @@ import (
 	"crypto/ecdh"
 	"crypto/subtle"
 	"crypto/x509"
+	"errors"
 	"io"
 	"slices"
 	"time"
@@ -260,7 +261,7 @@ func (p *Pending) note(typ byte, body []byte) {
 func (p *Pending) clientCertificate(body []byte) (ok bool, alert byte) {
 	peer, err := parseCertificate(body, p.clientType)
 	if err != nil {
-		if err == errMalformed {
+		if errors.Is(err, errMalformed) {
 			return false, 0
 		}
 		return true, alertBadCertificate
@@ -351,11 +352,10 @@ func (p *Pending) derive() bool {
 // certificateVerify checks that the client has the key of its certificate.
 func (p *Pending) certificateVerify(body []byte) (ok bool, alert byte) {
 	err := verifySigned(&cursor{b: body}, p.peer.public, p.transcript.raw)
-	switch err {
-	case nil:
-	case errMalformed:
+	if errors.Is(err, errMalformed) {
 		return false, 0
-	default:
+	}
+	if err != nil {
 		return true, alertDecryptError
 	}
 	p.note(typeCertificateVerify, body)
