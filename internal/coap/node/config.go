@@ -45,6 +45,8 @@ type Config struct {
 	// while the node serves. ClientAuth says whether clients are asked for certificates.
 	Credentials *atomic.Pointer[handshake.Credentials] `yaml:"-"`
 	ClientAuth  handshake.ClientAuth                   `yaml:"-"`
+	// Resumption lets clients resume DTLS sessions; nil: every handshake is a full one.
+	Resumption *handshake.Resumption `yaml:"-"`
 
 	Version string       `yaml:"-"` // the "server" line of /context is "Weir " and this
 	Log     *slog.Logger `yaml:"-"`

@@ -9,6 +9,9 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
+// maxOfferedTicket bounds the tickets that a client offers, in bytes: its hello must stay a message that servers take.
+const maxOfferedTicket = 4096
+
 // offerSession adds to our hello what resumes the configured session, or asks for one. A ticket goes with a random session id: the
 // server's answer shows by it that it takes the ticket (RFC 5077 section 3.4).
 func (c *Client) offerSession() error {
@@ -52,7 +55,10 @@ func (c *Client) newSessionTicket(body []byte) error {
 	if !b.done() {
 		return errors.New("handshake: NewSessionTicket does not make sense")
 	}
-	c.ticket = append([]byte{}, ticket...)
+	c.ticket = []byte{}
+	if len(ticket) <= maxOfferedTicket {
+		c.ticket = append(c.ticket, ticket...)
+	}
 	return nil
 }
 

@@ -1,6 +1,10 @@
 package handshake
 
-import "slices"
+import (
+	"crypto/x509"
+	"slices"
+	"time"
+)
 
 // ConfigOption changes a Client for a test.
 type ConfigOption func(*Client)
@@ -24,4 +28,13 @@ func WithTicket(s *Session, ticket []byte) *Session {
 	changed := *s
 	changed.ticket = ticket
 	return &changed
+}
+
+// CertificateBody returns the body of a Certificate message.
+func CertificateBody(c *Certificate, typ byte) []byte { return c.body(typ) }
+
+// TrustsBody reports whether the client of a Certificate message would be trusted.
+func TrustsBody(c *Credentials, body []byte, typ byte) bool {
+	p, err := parseCertificate(body, typ)
+	return err == nil && p != nil && c.trust(p, x509.ExtKeyUsageClientAuth, "", time.Now()) == nil
 }

@@ -92,7 +92,7 @@ type cursor struct {
 
 func (c *cursor) take(n int) []byte {
 	if c.bad || n > len(c.b) {
-		c.bad = true
+		c.bad, c.b = true, nil // so that a loop over what is left ends
 		return nil
 	}
 	v := c.b[:n:n]

@@ -352,10 +352,10 @@ func (p *Pending) derive() bool {
 // certificateVerify checks that the client has the key of its certificate.
 func (p *Pending) certificateVerify(body []byte) (ok bool, alert byte) {
 	err := verifySigned(&cursor{b: body}, p.peer.public, p.transcript.raw)
-	switch {
-	case errors.Is(err, errMalformed):
+	if errors.Is(err, errMalformed) {
 		return false, 0
-	case err != nil:
+	}
+	if err != nil {
 		return true, alertDecryptError
 	}
 	p.note(typeCertificateVerify, body)

@@ -56,7 +56,7 @@ func NewKey(t testing.TB, kind string) crypto.Signer {
 // NewAuthority makes an Authority whose certificates have names that begin with name.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
-	rootKey, key := NewKey(t, "P-256"), NewKey(t, "P-384")
+	rootKey, key := NewKey(t, "P-256"), NewKey(t, "P-256")
 	template := func(name string) *x509.Certificate {
 		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	}
