@@ -53,15 +53,12 @@ func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
 
 // listening waits for the server's first lines.
 func (i *turnIperf) listening(ctx context.Context) error {
-	for end := time.Now().Add(iperfGrace); time.Now().Before(end); {
+	return until(ctx, iperfGrace, func() error {
 		if strings.Contains(i.said.Said(), "listening on UDP port") {
 			return nil
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return errors.New("iperf server does not start" + i.said.Said())
+		return errors.New("iperf server does not start" + i.said.Said())
+	})
 }
 
 // warm runs a short load: the first datagrams make the allocations.

@@ -114,7 +114,7 @@ func (e *events) act(ctx context.Context, kind string, index int, skip bool) err
 		s.backends[index].end(func(c *tcpscale.ServerCrew) { c.Kill() })
 	case kind == CutBackend:
 		s.backends[index].cut()
-		return s.lab.Namespace(s.backends[index].name).SetUp("eth0", false)
+		return s.Lab.Namespace(s.backends[index].name).SetUp("eth0", false)
 	case kind == DrainBackend:
 		if err := s.balancer.drain(ctx, s.backends[index].name); err != nil {
 			return err
