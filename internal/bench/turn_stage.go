@@ -86,7 +86,7 @@ func (s *turnStage) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.config.generator() == GeneratorIperf {
+	if s.config.generator() == generatorIperf {
 		if s.iperf, err = s.startIperf(ctx); err != nil {
 			return err
 		}

@@ -104,15 +104,15 @@ func (v *ViaConfig) leave() (n int) {
 
 // backend is a server in a namespace of its own.
 type backend struct {
-	name string
-	mu   sync.Mutex
-	crew *tcpscale.ServerCrew
-	away bool // its connections are nobody's any more
+	name  string
+	mu    sync.Mutex
+	group *tcpscale.ServerGroup
+	away  bool // its connections are nobody's any more
 }
 
 // end ends the server: what it holds does not count from then on, but while it drains.
-func (b *backend) end(how func(*tcpscale.ServerCrew)) {
-	how(b.crew)
+func (b *backend) end(how func(*tcpscale.ServerGroup)) {
+	how(b.group)
 	b.cut()
 }
 
@@ -125,7 +125,7 @@ func (b *backend) cut() {
 func (b *backend) report() (r tcpscale.Report, counts bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.crew.Report(), !b.away
+	return b.group.Report(), !b.away
 }
 
 // stage is a lab with a path, its servers and its balancer.
@@ -135,7 +135,7 @@ type stage struct {
 	files    uint64
 	backends []*backend
 	balancer balancer
-	clients  *tcpscale.Crew
+	clients  *tcpscale.Group
 	began    time.Time // zero of the time axis
 	shares   []SharePoint
 }
@@ -240,13 +240,13 @@ func (s *stage) open(ctx context.Context, c Config, r path, files uint64) error 
 	}
 	for i := range s.via.Backends {
 		place := tcpscale.Place{Command: c.Place.Command, Do: s.Lab.Namespace(backendName(i)).Do}
-		crew, err := tcpscale.StartServer(place, tcpscale.ServerConfig{
+		group, err := tcpscale.StartServer(place, tcpscale.ServerConfig{
 			Listen: []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port)}, ID: backendName(i), Backlog: backlog,
 		}, workers)
 		if err != nil {
 			return fmt.Errorf("%s: %w", backendName(i), err)
 		}
-		s.backends = append(s.backends, &backend{name: backendName(i), crew: crew})
+		s.backends = append(s.backends, &backend{name: backendName(i), group: group})
 	}
 	flows := s.via.Flows
 	if flows == 0 {
@@ -318,7 +318,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	begun := false
 	run := tcpscale.ClientRun{
 		Place: there, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau, Server: s.server,
-		Started: func(crew *tcpscale.Crew) { s.clients, s.began = crew, time.Now() },
+		Started: func(group *tcpscale.Group) { s.clients, s.began = group, time.Now() },
 	}
 	holding, over := context.WithCancel(ctx)
 	defer over()
@@ -377,8 +377,8 @@ func (s *stage) idle(full time.Time) bool {
 // died is why a part of the stage ended by itself.
 func (s *stage) died() error {
 	for _, b := range s.backends {
-		if _, counts := b.report(); counts && b.crew.Err() != nil {
-			return fmt.Errorf("%s: %w", b.name, b.crew.Err())
+		if _, counts := b.report(); counts && b.group.Err() != nil {
+			return fmt.Errorf("%s: %w", b.name, b.group.Err())
 		}
 	}
 	return s.balancer.failure()
@@ -396,7 +396,7 @@ func (s *stage) remember(r *tcpscale.Report) {
 func (s *stage) close(ctx context.Context) error {
 	err := s.balancer.close(ctx)
 	for _, b := range s.backends {
-		b.crew.Close()
+		b.group.Close()
 	}
 	return errors.Join(err, s.Stage.Close())
 }
@@ -444,7 +444,7 @@ func (m *viaMeter) ours() func(pid, group int) bool {
 		pids[pid] = true
 	}
 	for _, b := range m.stage.backends {
-		for _, pid := range b.crew.PIDs() {
+		for _, pid := range b.group.PIDs() {
 			pids[pid] = true
 		}
 	}
