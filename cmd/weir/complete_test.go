@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -243,42 +244,68 @@ func TestCompletionOfTURNUsers(t *testing.T) {
 	}
 }
 
-// In a real bash, with the tab key.
-func TestCompletionInBash(t *testing.T) {
-	const library = "/usr/share/bash-completion/bash_completion"
-	if _, err := os.Stat(library); err != nil {
-		if os.Getenv("WEIR_ROOT") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("no bash-completion here")
-	}
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip(err)
-	}
-	p := startProcess(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
-	dir := t.TempDir()
-	if err := os.Symlink(os.Args[0], filepath.Join(dir, "weir")); err != nil {
-		t.Fatal(err)
-	}
-	start := filepath.Join(dir, "rc")
-	if err := os.WriteFile(start, []byte("PATH="+dir+":$PATH\n. "+library+"\n. <(weir completion bash)\nPS1='ready> '\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := terminaltest.Start(t, 100, 30, bash, "--noprofile", "--rcfile", start, "-i")
+// typeCompletions presses the tab key in a shell that shows "ready>": a command, backends of a running balancer, a value.
+// list are the keys that make this shell list what fits.
+func typeCompletions(t *testing.T, s *terminaltest.Screen, socket string, list []string) {
+	t.Helper()
 	s.Wait("a prompt", func(text string) bool { return strings.Contains(text, "ready>") })
 	s.Type("weir lb dr", "Tab")
 	s.Wait("the command", func(text string) bool { return strings.Contains(text, "weir lb drain") })
-	s.Type(" --admin unix:"+p.socket+" coaps/", "Tab", "Tab")
+	s.Type(append([]string{" --admin unix:" + socket + " coaps/"}, list...)...)
 	s.Wait("the backends of the running balancer", func(text string) bool {
 		return strings.Contains(text, "coaps/a") && strings.Contains(text, "coaps/b")
 	})
 	s.Type("b", "Enter")
 	s.Wait("the drain", func(text string) bool { return strings.Contains(text, "coaps/b: drained") })
-	s.Type("weir lb run --datapath e", "Tab", "C-u")
-	s.Wait("a value", func(text string) bool {
-		return strings.Contains(text, "--datapath ebpf") || strings.Contains(text, "ready> ")
-	})
-	s.Type("exit", "Enter")
+	s.Type("weir lb run --datapath e", "Tab")
+	s.Wait("a value", func(text string) bool { return strings.Contains(text, "--datapath ebpf") })
+	s.Type("C-u", "exit", "Enter")
 	s.Ended()
+}
+
+// In real shells, with the tab key, set up as docs/commands.md says.
+func TestCompletionInShells(t *testing.T) {
+	const library = "/usr/share/bash-completion/bash_completion"
+	for _, shell := range []struct {
+		name, needs string
+		file, start string   // its start file, relative to a home of its own
+		args        []string // %s: the start file
+		list        []string
+	}{
+		{"bash", library, "rc", ". " + library + "\n. <(weir completion bash)\nPS1='ready> '\n", []string{"--noprofile", "--rcfile", "%s", "-i"}, []string{"Tab", "Tab"}},
+		{"zsh", "", ".zshrc", "autoload -U compinit; compinit -u\n. <(weir completion zsh)\nPS1='ready> '\n", []string{"-d", "-i"}, []string{"Tab"}},
+		{"fish", "", ".config/fish/config.fish", "weir completion fish | source\nfunction fish_prompt; echo -n 'ready> '; end\n", []string{"-i"}, []string{"Tab"}},
+	} {
+		t.Run(shell.name, func(t *testing.T) {
+			program := needShell(t, shell.name, shell.needs)
+			p := startProcess(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
+			home := t.TempDir()
+			start := filepath.Join(home, shell.file)
+			if err := errors.Join(os.Symlink(os.Args[0], filepath.Join(home, "weir")), os.MkdirAll(filepath.Dir(start), 0o700),
+				os.WriteFile(start, []byte(shell.start), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			command := []string{"env", "HOME=" + home, "PATH=" + home + ":" + os.Getenv("PATH"), "ZDOTDIR=" + home, "XDG_CONFIG_HOME=" + home + "/.config", program}
+			for _, arg := range shell.args {
+				command = append(command, strings.ReplaceAll(arg, "%s", start))
+			}
+			typeCompletions(t, terminaltest.Start(t, 100, 30, command...), p.socket, shell.list)
+		})
+	}
+}
+
+// needShell is the program of a shell; a test that may not install it, and the file it needs, is skipped.
+func needShell(t *testing.T, name, file string) string {
+	t.Helper()
+	program, err := exec.LookPath(name)
+	if err == nil && file != "" {
+		_, err = os.Stat(file)
+	}
+	if err != nil {
+		if os.Getenv("WEIR_ROOT") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	return program
 }
