@@ -167,18 +167,25 @@ func TestFullSocketsAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sender.Close()
-	for range 200 { // loopback delivers at once
+	for range 200 {
 		if _, err := sender.Write(make([]byte, 1000)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	drops, err := readSocketDrops(nil, []uint16{uint16(at.Port)})
-	if err != nil || drops < 100 || drops > 200 {
-		t.Errorf("%d drops of the socket, %v", drops, err)
-	}
-	after, err := readNetLosses(nil)
-	if err != nil || after.since(before)[lossBuffer] < drops {
-		t.Errorf("%v, %v", after.since(before), err)
+	// A busy machine hands packets of the loopback to a kernel thread: they arrive, or are dropped, when it runs.
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		drops, err := readSocketDrops(nil, []uint16{uint16(at.Port)})
+		after, err2 := readNetLosses(nil)
+		if err := errors.Join(err, err2); err != nil || drops > 200 {
+			t.Fatalf("%d drops of the socket, %v", drops, err)
+		}
+		lost := after.since(before)[lossBuffer]
+		if drops >= 100 && lost >= drops {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d drops of the socket, %d of the namespace", drops, lost)
+		}
 	}
 }
 

@@ -9,16 +9,17 @@ import (
 
 // ClientRun is a client from its start to its end: workers planned and started, ramped, held, stopped.
 type ClientRun struct {
-	Place    Place          // of its workers
-	Config   ClientConfig   // of all workers together; Run is drawn
-	Workers  int            // 0: as many as the open-file limit asks for
-	Replicas int            // clients as [ReplicaWorkers] makes them; 0: one
-	For      time.Duration  // as in [Hold]
-	Plateau  time.Duration  // as Quiet in [Finder]
-	Server   func() Report  // the other end, where it is known; nil otherwise
-	Tick     func(Report)   // the sum of all replicas, every second and at the end; may be nil
-	Each     func([]Report) // the reports that Tick's is the sum of, one of each replica; may be nil
-	Started  func(*Group)   // is given the workers once all are ready; may be nil
+	Place    Place                // of its workers
+	Config   ClientConfig         // of all workers together; Run is drawn
+	Workers  int                  // 0: as many as the open-file limit asks for
+	Replicas int                  // clients as [ReplicaWorkers] makes them; 0: one
+	For      time.Duration        // as in [Hold]
+	Late     func() time.Duration // as in [Hold]
+	Plateau  time.Duration        // as Quiet in [Finder]
+	Server   func() Report        // the other end, where it is known; nil otherwise
+	Tick     func(Report)         // the sum of all replicas, every second and at the end; may be nil
+	Each     func([]Report)       // the reports that Tick's is the sum of, one of each replica; may be nil
+	Started  func(*Group)         // is given the workers once all are ready; may be nil
 }
 
 // Run returns the final report, and an error if workers could not start or died.
@@ -49,7 +50,7 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 		c.Started(group)
 	}
 	hold := Hold{
-		Group: group, Workers: len(configs), Rate: configs[0].Client.Rate * RampingWorkers, For: c.For, Server: c.Server,
+		Group: group, Workers: len(configs), Rate: configs[0].Client.Rate * RampingWorkers, For: c.For, Late: c.Late, Server: c.Server,
 		Finder: Finder{Quiet: c.Plateau, Files: files, Workers: len(configs), Ports: ports, Tuples: tuples(configs)},
 	}
 	var last Report

@@ -17,9 +17,10 @@ type Hold struct {
 	Workers int
 	Rate    float64 // of all that ramp at once; 0: as fast as they can
 	Finder  Finder
-	For     time.Duration // from the moment that the target or a plateau is reached; 0: until the context ends
-	Server  func() Report // the other end, where it is known; nil otherwise
-	Tick    func(Report)  // every second, and at the end; may be nil
+	For     time.Duration        // from the moment that the target or a plateau is reached; 0: until the context ends
+	Late    func() time.Duration // by how much longer than For, as known at its end; may be nil
+	Server  func() Report        // the other end, where it is known; nil otherwise
+	Tick    func(Report)         // every second, and at the end; may be nil
 	started time.Time
 	ramping int // workers that were told to ramp, or began by themselves
 	history []HistoryPoint
@@ -46,11 +47,16 @@ func (h *Hold) Run(ctx context.Context) (Report, error) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	var until <-chan time.Time
+	var end time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return h.finish(nil)
 		case <-until:
+			if left := time.Until(end.Add(h.late())); left > 0 {
+				until = time.After(left)
+				continue
+			}
 			return h.finish(nil)
 		case <-h.Group.Ended():
 			h.Group.Kill()
@@ -66,9 +72,16 @@ func (h *Hold) Run(ctx context.Context) (Report, error) {
 		}
 		h.rampNext()
 		if until == nil && h.For > 0 && (!r.FullAt.IsZero() || h.plateau != nil) {
-			until = time.After(h.For)
+			until, end = time.After(h.For), time.Now().Add(h.For)
 		}
 	}
+}
+
+func (h *Hold) late() time.Duration {
+	if h.Late == nil {
+		return 0
+	}
+	return h.Late()
 }
 
 // look takes the reports of this second together.

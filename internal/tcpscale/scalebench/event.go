@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weir-lb/weir/internal/tcpscale"
@@ -60,15 +61,48 @@ type events struct {
 	plan  []Plan
 	done  []Event
 	gone  int // backends
+
+	mu    sync.Mutex // of what late reads
+	full  time.Time
+	begun int           // of the plan
+	delay time.Duration // of the last one begun
+}
+
+// start begins the plan: all connections were established at that moment.
+func (e *events) start(full time.Time) {
+	slices.SortStableFunc(e.plan, func(a, b Plan) int { return cmp.Compare(a.At, b.At) })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.full = full
+}
+
+// begin notes that the next event of the plan happens now.
+func (e *events) begin(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.delay = max(0, now.Sub(e.full)-e.plan[e.begun].At)
+	e.begun++
+}
+
+// late is by how much the events are behind their plan, because one took longer than the time until the next. The hold lasts
+// that much longer, so that the last event is followed by as much of it as was planned.
+func (e *events) late(now time.Time) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.full.IsZero() || e.begun == len(e.plan) {
+		return e.delay
+	}
+	return max(e.delay, now.Sub(e.full)-e.plan[e.begun].At)
 }
 
 // run waits for each moment after full, and makes the event.
 func (e *events) run(ctx context.Context, full time.Time) error {
-	slices.SortStableFunc(e.plan, func(a, b Plan) int { return cmp.Compare(a.At, b.At) })
+	e.start(full)
 	for _, p := range e.plan {
 		if err := wait(ctx, time.Until(full.Add(p.At))); err != nil {
 			return nil //nolint:nilerr // the hold is over
 		}
+		e.begin(time.Now())
 		if err := e.make(ctx, p); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("%s: %w", p.Kind, err)
 		}

@@ -319,6 +319,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	run := tcpscale.ClientRun{
 		Place: there, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau, Server: s.server,
 		Started: func(group *tcpscale.Group) { s.clients, s.began = group, time.Now() },
+		Late:    func() time.Duration { return e.late(time.Now()) },
 	}
 	holding, over := context.WithCancel(ctx)
 	defer over()
@@ -342,7 +343,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 		idle := s.idle(r.FullAt)
 		m.paused = !idle
 		m.look(r)
-		clock.look(ctx, &r, idle, !r.FullAt.IsZero() && time.Since(r.FullAt) > c.Hold-2*time.Second)
+		clock.look(ctx, &r, idle, !r.FullAt.IsZero() && time.Since(r.FullAt) > c.Hold+e.late(time.Now())-2*time.Second)
 	}
 	report, err := run.Run(ctx)
 	over()

@@ -72,6 +72,27 @@ func TestViaRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
+// An event that begins late, as the one before it took long, makes the hold longer by as much.
+func TestLateEventsProlongTheHold(t *testing.T) {
+	full := time.Now()
+	e := &events{plan: []Plan{{KillBackend, 6 * time.Second}, {KillBalancer, 2 * time.Second}}}
+	at := func(s, want time.Duration) {
+		t.Helper()
+		if got := e.late(full.Add(s * time.Second)); got != want*time.Second {
+			t.Errorf("late by %v after %d s, want %d s", got, s, want)
+		}
+	}
+	at(20, 0) // not all connections are established
+	e.start(full)
+	at(1, 0)
+	e.begin(full.Add(2 * time.Second)) // and it takes until 14
+	at(5, 0)
+	at(13, 7)
+	e.begin(full.Add(14 * time.Second))
+	at(14, 8)
+	at(21, 8)
+}
+
 // weirBinary builds the program that is measured.
 func weirBinary(t *testing.T) string {
 	t.Helper()
@@ -97,7 +118,7 @@ func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
 					ID: "test", Connections: 2000, InFlight: 256, Heartbeat: time.Second, Misses: 15, Timeout: 10 * time.Second,
 					BackoffMin: 200 * time.Millisecond, BackoffMax: time.Second,
 				},
-				Hold: 14 * time.Second, Plateau: time.Minute,
+				Hold: 20 * time.Second, Plateau: time.Minute,
 			}
 			via := ViaConfig{
 				Path: path, Backends: 3, Binary: binary, Away: 300 * time.Millisecond,
