@@ -132,7 +132,8 @@ func (r *Result) method() string {
 // curveChart is the distribution of round trips: each unit to the right is a tenth of the share that takes longer.
 func curveChart(results []*Result) plot.Chart {
 	chart := plot.Chart{
-		Title: "Round trip of heartbeats, percentiles of the run", XLabel: "0.3: p50, 1: p90, 2: p99, 3: p99.9, 4: p99.99, 5: max", YLabel: "ms",
+		Title: "Round trip of heartbeats, percentiles of the run", XLabel: "percentile", YLabel: "ms",
+		Ticks: []plot.Tick{{X: 0.3, Text: "p50"}, {X: 1, Text: "p90"}, {X: 2, Text: "p99"}, {X: 3, Text: "p99.9"}, {X: 4, Text: "p99.99"}, {X: 5, Text: "max"}},
 		Note: "A logarithmic scale of the share that takes longer.",
 	}
 	for _, r := range results {
@@ -154,6 +155,9 @@ func (r *Result) WriteHTML(w io.Writer) error {
 		x = append(x, p.Seconds)
 		client, server, lost = append(client, float64(p.Established)), append(server, float64(p.Server)), append(lost, float64(p.Lost))
 		cpu = append(cpu, p.CPU)
+		if p.RTTMax == 0 { // no heartbeat was answered in this time
+			p.RTT50, p.RTT99, p.RTTMax = math.NaN(), math.NaN(), math.NaN()
+		}
 		rtt50, rtt99, rttMax = append(rtt50, p.RTT50), append(rtt99, p.RTT99), append(rttMax, p.RTTMax)
 	}
 	var events []plot.Event

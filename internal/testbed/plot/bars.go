@@ -38,6 +38,9 @@ func (c Bars) svg(b *strings.Builder, narrow bool) {
 	if narrow {
 		f.left, f.right, name = 10, 60, 18
 	}
+	if len(c.Names) < 2 {
+		f.top = 20 // nothing to tell apart
+	}
 	maxV := 0.0
 	for _, g := range c.Groups {
 		for i, v := range g.Values {

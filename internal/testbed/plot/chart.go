@@ -56,11 +56,18 @@ type Level struct {
 type Chart struct {
 	Title, Note    string
 	XLabel, YLabel string // name and unit of the axes; XLabel defaults to "seconds"
+	Ticks          []Tick // words below the x axis instead of round numbers
 	Series         []Series
 	Events         []Event
 	Levels         []Level
 	Marks          []Mark
 	Log            bool // the y axis is logarithmic: values of 0 are not drawn
+}
+
+// Tick is a word at X below the axis.
+type Tick struct {
+	X    float64
+	Text string
 }
 
 // dense is how many points of a line are too many to be drawn.
@@ -111,14 +118,10 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 
 	f.open(b, c.Title)
 	f.axisY(b, yt, py, c.YLabel)
-	across := 10
-	if narrow {
-		across = 5
-	}
-	for _, x := range ticks(maxX, across) {
-		if x <= maxX {
-			fmt.Fprintf(b, `<text class="t" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(px(x)), xy(f.height-f.below+16), number(x))
-		}
+	for _, tick := range c.ticks(maxX, narrow) {
+		// The last one stays in the picture.
+		x := math.Min(px(tick.X), f.width-2-textWidth(tick.Text)/2)
+		fmt.Fprintf(b, `<text class="t" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(x), xy(f.height-f.below+16), html.EscapeString(tick.Text))
 	}
 	label := c.XLabel
 	if label == "" {
@@ -144,6 +147,24 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 	}
 	f.legend(b, entries)
 	b.WriteString("</svg>")
+}
+
+// ticks are the words below the x axis.
+func (c Chart) ticks(maxX float64, narrow bool) []Tick {
+	if len(c.Ticks) > 0 {
+		return c.Ticks
+	}
+	across := 10
+	if narrow {
+		across = 5
+	}
+	var all []Tick
+	for _, x := range ticks(maxX, across) {
+		if x <= maxX {
+			all = append(all, Tick{x, number(x)})
+		}
+	}
+	return all
 }
 
 // scale gives the lines of the y axis and what share of its height a value has.

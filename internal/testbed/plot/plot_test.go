@@ -125,3 +125,35 @@ func TestMarksStayInThePicture(t *testing.T) {
 		}
 	}
 }
+
+// Sentences begin at the left of their column, numbers end at its right.
+func TestProseIsLeftAligned(t *testing.T) {
+	page := render(t, plot.Report{Tables: []plot.Table{{
+		Header: []string{"what", "count", "words"},
+		Rows:   [][]string{{"a", "1", "short"}, {"b", "2", "a sentence of several words", "a cell without a header"}},
+	}}})
+	for _, want := range []string{`<th>count</th><th class="p">words</th>`, `<td>1</td><td class="p">short</td>`, `<td>2</td><td class="p">a sentence`, `<td>a cell without`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+// Words in the place of the axis's numbers, of which the last one does not leave the picture.
+func TestTicksAreWords(t *testing.T) {
+	page := render(t, plot.Report{Figures: []plot.Figure{plot.Chart{
+		Series: []plot.Series{{X: []float64{0, 5}, Y: []float64{0, 1}}}, Ticks: []plot.Tick{{X: 1, Text: "p90"}, {X: 5, Text: "the maximum"}},
+	}}})
+	for i, width := range []float64{920, 360} {
+		found := regexp.MustCompile(`class="t" x="([0-9.]+)" y="[0-9.]+" text-anchor="middle">(p90|the maximum)<`).FindAllStringSubmatch(page, -1)
+		if len(found) != 4 {
+			t.Fatalf("%v", found)
+		}
+		if x, err := strconv.ParseFloat(found[2*i+1][1], 64); err != nil || x > width-30 {
+			t.Errorf("the last word's middle is at %s of %g", found[2*i+1][1], width)
+		}
+	}
+	if strings.Contains(page, ">2.5<") {
+		t.Error("numbers beside the words")
+	}
+}

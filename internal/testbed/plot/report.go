@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Report is one page: what was proved, the figures, the tables, how it was measured.
@@ -26,11 +27,28 @@ type Report struct {
 // Fact is one large number with its name.
 type Fact struct{ Name, Value string }
 
-// Table is a plain table; the first column is left-aligned, the others are numbers.
+// Table is a plain table. Numbers are right-aligned; the first column, and columns with sentences in them, are left-aligned.
 type Table struct {
 	Title  string
 	Header []string
 	Rows   [][]string
+}
+
+// sentence is how long a cell is that is no number with a unit.
+const sentence = 24
+
+// Classes are those of the columns: "p" of prose.
+func (t Table) Classes() []string {
+	classes := make([]string, len(t.Header))
+	for _, row := range t.Rows {
+		classes = append(classes, make([]string, max(0, len(row)-len(classes)))...)
+		for i, cell := range row {
+			if utf8.RuneCountInString(cell) > sentence {
+				classes[i] = "p"
+			}
+		}
+	}
+	return classes
 }
 
 // WriteHTML writes the page. The error is the writer's.
@@ -95,7 +113,7 @@ svg .b rect{fill:var(--bg);stroke:var(--c0);stroke-width:1.5}svg .b.q rect{strok
 svg .a{stroke:var(--c0);stroke-width:1.5;fill:none}svg .a.q{stroke:var(--dim);stroke-dasharray:4 3}
 .f,.p{stroke:none}figure{margin:0}.narrow{display:none}ol{font-size:14px;padding-left:22px;columns:2;column-gap:44px;margin:8px 0}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;min-width:50%}
-td,th{padding:4px 12px;border-bottom:1px solid var(--rule);text-align:right}td:first-child,th:first-child{text-align:left;padding-left:0}th{color:var(--dim);font-weight:500}
+td,th{padding:4px 12px;border-bottom:1px solid var(--rule);text-align:right}td:first-child,th:first-child{text-align:left;padding-left:0}td.p,th.p{text-align:left}th{color:var(--dim);font-weight:500}
 pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}
 @media(max-width:640px){.wide{display:none}.narrow{display:block}body{padding:18px 12px 40px}ol{columns:1}
 .fact{flex:1 1 40%;padding:6px 10px}.fact b{font-size:18px}h1{font-size:21px}}
@@ -108,8 +126,8 @@ pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;paddin
 {{if .Events}}<h2>Events</h2><ol>{{range .Events}}<li>{{.}}</li>{{end}}</ol>{{end}}
 {{range .Figures}}<h2>{{.Title}}</h2><figure><div class="wide">{{.Wide}}</div><div class="narrow">{{.Narrow}}</div>{{if .Note}}<figcaption>{{.Note}}</figcaption>{{end}}</figure>
 {{end}}
-{{range .Report.Tables}}<h2>{{.Title}}</h2><div class="scroll"><table><thead><tr>{{range .Header}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
-{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{range .Report.Tables}}{{$class := .Classes}}<h2>{{.Title}}</h2><div class="scroll"><table><thead><tr>{{range $i, $v := .Header}}<th{{with index $class $i}} class="{{.}}"{{end}}>{{$v}}</th>{{end}}</tr></thead><tbody>
+{{range .Rows}}<tr>{{range $i, $v := .}}<td{{with index $class $i}} class="{{.}}"{{end}}>{{$v}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>{{end}}
 {{if .Report.Method}}<h2>How it was measured</h2><pre>{{.Report.Method}}</pre>{{end}}
 </body></html>
