@@ -50,7 +50,7 @@ func DSR(ctx context.Context, config GridConfig) ([]*measure.Result, error) {
 // dsrGrid chooses the paths, those that are always measured among them, and the cells.
 func dsrGrid(scenario string, config GridConfig, paths []*path, always []string, loads []*load) *grid {
 	g := &grid{config: config, scenario: scenario, running: programs.NewGroup()}
-	g.found, g.figures, g.tell = dsrFound, dsrFigures, dsrTell
+	g.found, g.figures, g.complete = dsrFound, dsrFigures, dsrComplete
 	for _, p := range paths {
 		if slices.Contains(always, p.name) || wanted(config.Paths, p.name) {
 			g.paths = append(g.paths, p)
