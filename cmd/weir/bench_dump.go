@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -29,7 +30,7 @@ for nfqueue. The exit code is 1 if a data path lost a datagram during a dump, or
   sudo weir bench run dump --flows 20000 --rate 5000 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.run(cmd, "", &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
+			return out.run(cmd, privilege.BenchDump, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Dump(ctx, config)
 			})
 		},

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
-	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/bench/programcost"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -19,7 +20,7 @@ import (
 
 // benchEBPFFlags are the flags of `weir bench ebpf`.
 type benchEBPFFlags struct {
-	config   ebpf.BenchConfig
+	config   programcost.Config
 	hook     string
 	live     bool
 	duration time.Duration
@@ -65,9 +66,9 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch f.hook {
 			case "xdp":
-				f.config.Hooks = []ebpf.Hook{ebpf.HookXDP}
+				f.config.Hooks = []attach.Hook{attach.HookXDP}
 			case "tcx":
-				f.config.Hooks = []ebpf.Hook{ebpf.HookTCX}
+				f.config.Hooks = []attach.Hook{attach.HookTCX}
 			case "both":
 			default:
 				return usageError(fmt.Errorf("--hook %q: give xdp, tcx or both", f.hook))
@@ -87,7 +88,7 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 				return err
 			}
 			f.config.Progress = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "measure", what) }
-			results, err := ebpf.Bench(cmd.Context(), f.config)
+			results, err := programcost.Run(cmd.Context(), f.config)
 			if err != nil {
 				return err
 			}
@@ -112,7 +113,7 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 	return cmd
 }
 
-func printBenchEBPF(out io.Writer, results []ebpf.BenchResult) error {
+func printBenchEBPF(out io.Writer, results []programcost.Result) error {
 	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "CASE\tHOOK\tFAMILY\tFLOWS\tTABLE\tIN USE\tNS\tFLOOR\tNET\tMPPS\tLRU\txLRU\tFIB\txFIB\tREASON")
 	for _, r := range results {
@@ -143,7 +144,7 @@ func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
 	if config.Paths == nil {
 		return usageError(fmt.Errorf("--only %q: no path on this hook has that in its name; there are %s", f.config.Only, strings.Join(nameList(bench.LivePaths()), ", ")))
 	}
-	return f.out.run(cmd, "", &config.Run, config.ValidateLive(), func(ctx context.Context) ([]*measure.Result, error) {
+	return f.out.run(cmd, privilege.BenchLive, &config.Run, config.ValidateLive(), func(ctx context.Context) ([]*measure.Result, error) {
 		return bench.Live(ctx, config)
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
 )
 
@@ -68,6 +69,9 @@ func runTCPPeers(cmd *cobra.Command, f tcpLoadFlags, peers tcpPeersFlags, asJSON
 	}
 	if err := config.Validate(); err != nil {
 		return usageError(err)
+	}
+	if err := privilege.Check(privilege.TCPPeers); err != nil {
+		return err
 	}
 	result, err := scalebench.Peers(cmd.Context(), config)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
@@ -65,7 +66,7 @@ func WriteText(w io.Writer, results []*measure.Result) error {
 		if p.verdict != nil {
 			lines = append(lines, p.verdict(p.results))
 		}
-		if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
+		if err := terminal.Prose(w, strings.Join(lines, "\n")); err != nil {
 			return err
 		}
 	}

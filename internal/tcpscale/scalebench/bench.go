@@ -189,7 +189,7 @@ func (m *measuring) result(client *tcpscale.Report) *Result {
 		r.Beats = measured(float64(m.last.Heartbeats.Sent-m.first.Heartbeats.Sent) / span)
 	}
 	if n := float64(m.last.Connections.Established); n > 0 {
-		r.KernelBytes, r.AvailableBytes = measured((m.now.kernel-m.before.kernel)/n), measured((m.before.available-m.now.available)/n)
+		r.KernelBytes, r.AvailableBytes = growth((m.now.kernel-m.before.kernel)/n), growth((m.before.available-m.now.available)/n)
 		r.ClientBytes, r.ServerBytes = measured(m.last.BytesPerConnection), measured(m.lastAt.BytesPerConnection)
 		r.ClientTable, r.ServerTable = measured(float64(m.last.TableBytes)/n), measured(float64(m.lastAt.TableBytes)/n)
 	}
@@ -198,6 +198,15 @@ func (m *measuring) result(client *tcpscale.Report) *Result {
 
 // measured is a figure that was taken; one that was not is nil, as 0 would be a claim.
 func measured(v float64) *float64 { return &v }
+
+// growth is a figure of the whole machine's memory; nil if that shrank meanwhile: the connections took less than what other
+// programs and the kernel itself take and give back.
+func growth(v float64) *float64 {
+	if v <= 0 {
+		return nil
+	}
+	return &v
+}
 
 // interrupt notes an end of ctx.
 func (r *Result) interrupt(ctx context.Context, began time.Time) {

@@ -262,8 +262,7 @@ func WriteAll(w io.Writer, results []*Result) error {
 	if err := writeTable(w, header, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, comparisonNote)
-	return err
+	return terminal.Prose(w, comparisonNote)
 }
 
 // WriteAllHTML is the report of several results; of one it is that result's own.

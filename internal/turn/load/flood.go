@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/testbed/pace"
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -82,10 +83,7 @@ func closeAll(wave []udpio.Socket) {
 
 func (g *Flooded) send(s *udpio.Socket) {
 	m := stun.New()
-	m.TransactionID = stun.NewTransactionID()
-	m.SetType(stun.NewType(stun.MethodAllocate, stun.ClassRequest))
-	m.WriteHeader()
-	m.Add(stun.AttrRequestedTransport, []byte{17, 0, 0, 0})
+	_ = requests.Request{Method: stun.MethodAllocate}.Build(m, nil) // without an address it cannot fail
 	if s.Send(m.Raw) != nil {
 		g.Refused++
 		return

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pion/stun/v4"
+
+	"github.com/weir-lb/weir/internal/turn/requests"
 )
 
 func TestTrackerCountsEachOnce(t *testing.T) {
@@ -174,14 +176,15 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte{}, false)
 	f.Fuzz(func(t *testing.T, b []byte, known bool) {
 		now := time.Unix(1e9, 0)
-		c.key, c.relay = nil, netip.AddrPort{}
-		if known {
-			c.key = stun.NewLongTermIntegrity("u", "r", "p")
+		c.auth, c.relay = requests.Auth{}, netip.AddrPort{}
+		c.auth.SetUser("u", "p")
+		if known && !c.auth.Challenge(stun.MustBuild(stun.NewRealm("r"), stun.NewNonce("n"))) {
+			t.Fatal("the challenge was not taken")
 		}
 		if err := c.begin(now, allocate, bind); err != nil {
 			t.Fatal(err)
 		}
-		c.id12 = id
+		c.request.TransactionID = id
 		if c.answer(b, now) != nil && c.step != idle {
 			t.Fatal("a request that failed is still under way")
 		}
