@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -70,4 +71,21 @@ func until(ctx context.Context, timeout time.Duration, ready func() error) (err 
 		}
 	}
 	return err
+}
+
+// serviceConfig is a configuration file with one service. more are lines of it; flows bounds its table, 0: as by default. vips and
+// backends are written as `address: ..., port: ...`.
+func serviceConfig(mode string, flows int, more string, vips []string, backends ...string) string {
+	var b strings.Builder
+	b.WriteString("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\n")
+	if flows > 0 {
+		fmt.Fprintf(&b, "limits: {flows: %d}\n", flows)
+	}
+	fmt.Fprintf(&b, "services:\n- name: bench\n  mode: %s\n%s  vips:\n  - {%s}\n  backends:\n  - {%s}\n", mode, more, strings.Join(vips, "}\n  - {"), strings.Join(backends, "}\n  - {"))
+	return b.String()
+}
+
+// vipOf is a VIP of serviceConfig; the port is a number or "any".
+func vipOf(address netip.Addr, protocol string, port any) string {
+	return fmt.Sprintf("address: %q, protocol: %s, port: %v", address, protocol, port)
 }
