@@ -41,50 +41,50 @@ const (
 	floodFirst   = 20000
 )
 
-// run floods for the duration. The first frame of a road may take a moment (neighbours are resolved): frames are sent
+// run floods for the duration. The first frame of a path may take a moment (neighbours are resolved): frames are sent
 // slowly until some arrive, and are not counted.
-func (f *flood) run(ctx context.Context) (dsrRun, error) {
+func (f *flood) run(ctx context.Context) (round, error) {
 	sink, err := f.openSocketSink()
 	if err != nil {
-		return dsrRun{}, err
+		return round{}, err
 	}
 	defer unix.Close(sink)
 	sender, err := f.open()
 	if err != nil {
-		return dsrRun{}, err
+		return round{}, err
 	}
 	defer sender.close()
 	if err := f.warm(ctx, sender, sink); err != nil {
-		return dsrRun{}, err
+		return round{}, err
 	}
 	before, err := arrived(sink)
 	if err != nil {
-		return dsrRun{}, err
+		return round{}, err
 	}
-	bad, err := f.badChecksums()
+	losses, err := readNetLosses(f.Receiver)
 	if err != nil {
-		return dsrRun{}, err
+		return round{}, err
 	}
 	sent, elapsed, err := sender.send(ctx)
 	if err != nil {
-		return dsrRun{}, err
+		return round{}, err
 	}
 	if err := sleep(ctx, 20*time.Millisecond); err != nil { // what is under way still counts
-		return dsrRun{}, err
+		return round{}, err
 	}
 	after, err := arrived(sink)
 	if err != nil {
-		return dsrRun{}, err
+		return round{}, err
 	}
-	badAfter, err := f.badChecksums()
+	now, err := readNetLosses(f.Receiver)
 	if err != nil {
-		return dsrRun{}, err
+		return round{}, err
 	}
-	if badAfter != bad {
-		return dsrRun{}, fmt.Errorf("%d datagrams arrived with a wrong checksum", badAfter-bad)
+	if bad := now.since(losses)[lossChecksum]; bad > 0 {
+		return round{}, fmt.Errorf("%d datagrams arrived with a wrong checksum", bad)
 	}
 	received := uint64(after - before) // the kernel's counter has 32 bits and wraps
-	return dsrRun{elapsed: elapsed, packets: received, lost: sent - min(sent, received)}, nil
+	return round{elapsed: elapsed, packets: received, sent: sent}, nil
 }
 
 // floodSender is one way to send the frames.

@@ -10,23 +10,16 @@ import (
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
-)
-
-// The scenarios of [Turn] in its results.
-const (
-	ScenarioTurn      = "turn"       // one load, its connections and their sum
-	ScenarioTurnSweep = "turn-sweep" // packet rates and costs by packet size
 )
 
 // Roads of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
 // for each client.
 const (
-	RoadTurnDirect  = "direct"
-	RoadTurnWeir    = "weir"
-	RoadTurnWeirCat = RoadTurnWeir + roadTurnCat
+	pathTurnDirect  = "direct"
+	pathTurnWeir    = "weir"
+	pathTurnWeirCat = pathTurnWeir + pathTurnCat
 
-	roadTurnCat = " cat" // behind the server's name
+	pathTurnCat = " cat" // behind the server's name
 )
 
 // Ways of TurnConfig.Road and generators of TurnConfig.Generator.
@@ -53,8 +46,8 @@ const (
 
 // TurnConfig is one run of `weir turn bench`.
 type TurnConfig struct {
-	Binary    string // our own
-	Clients   int    // turncats, or clients of the generator
+	Run
+	Clients   int // turncats, or clients of the generator
 	Duration  time.Duration
 	Size      int     // bytes of a datagram
 	Bandwidth float64 // bits/s of user data for each client
@@ -70,22 +63,19 @@ type TurnConfig struct {
 	Burst     int    // datagrams that a client of the built-in generator sends in a row; 0: 8 without turncats, else 1
 	NoGSO     bool   // the built-in generator sends every datagram by itself
 
-	Sweep  bool
-	Sizes  []int
-	Rates  []float64     // datagrams a second of all the clients at which costs are compared
-	Rounds int           // of each rate
-	Probe  time.Duration // length of a try of the search
-	Most   float64       // datagrams a second at which the search stops
-
-	// Progress is called often with how far the run is, 0 to 1, and what it does now.
-	Progress func(done float64, what string)
+	Sweep   bool
+	Sizes   []int
+	Rates   []float64     // datagrams a second of all the clients at which costs are compared
+	Rounds  int           // of each rate
+	Probe   time.Duration // length of a try of the search
+	MaxRate float64       // datagrams a second at which the search stops
 }
 
 // TurnSizes are the packet sizes that STUNner's guide recommends to measure, in bytes.
 func TurnSizes() []int { return []int{64, 128, 256, 512, 1024, 1200} }
 
 // TurnPeers names the servers that [Turn] can compare with.
-func TurnPeers() []string { return []string{PeerCoturn, PeerStunner} }
+func TurnPeers() []string { return []string{peerCoturn, peerStunner} }
 
 // peers are those of With.
 func (c *TurnConfig) peers() []string {
@@ -141,8 +131,8 @@ func (c *TurnConfig) Validate() error {
 		return errors.New("iperf speaks no TURN: --road direct-channel needs --generator builtin")
 	case c.Direction == DirectionDown && c.Road != TurnRoadChannel:
 		return errors.New("direction down is of the built-in generator alone: it needs --road direct-channel")
-	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.Most < 1000):
-		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.Most)
+	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.MaxRate < 1000):
+		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.MaxRate)
 	case c.veth() && netlab.Privileged() != nil:
 		return fmt.Errorf("offload %s on network %s needs root", c.Offload, c.Network)
 	case c.Offload != "none" && !c.veth():
@@ -209,23 +199,19 @@ func (c *TurnConfig) rate() float64 {
 	return c.Bandwidth / 8 / float64(c.Size) * float64(c.Clients)
 }
 
-func (c *TurnConfig) progress(done float64, format string, args ...any) {
-	if c.Progress != nil {
-		c.Progress(min(done, 1), fmt.Sprintf(format, args...))
-	}
-}
-
 // Turn runs what the configuration asks for. When ctx ends, so does everything that was started.
 func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	temporary, err := scratch.New()
-	if err != nil {
+	var topology *netlab.Topology
+	if netlab.Privileged() == nil {
+		topology = turnTopology(config.veth())
+	}
+	s := &turnStage{config: config, started: time.Now()}
+	if s.Stage, err = programs.OpenStage(config.Binary, topology); err != nil {
 		return nil, err
 	}
-	defer temporary.Remove()
-	s := &turnStage{config: config, running: programs.NewGroup(), started: time.Now(), dir: temporary.Path}
 	defer func() { err = errors.Join(err, s.close()) }()
 	config.progress(0, "starting servers")
 	if err := s.open(ctx); err != nil {
@@ -237,21 +223,21 @@ func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	return s.single(ctx)
 }
 
-// single runs the one load over each road.
+// single runs the one load over each path.
 func (s *turnStage) single(ctx context.Context) (runs []*TurnRun, err error) {
-	total := float64(len(s.roads))
-	for i, road := range s.roads {
-		s.config.progress(float64(i)/total, "%s: warming up", road.name)
-		if err := s.warm(ctx, road); err != nil {
-			return nil, fmt.Errorf("%s: %w", road.name, err)
+	total := float64(len(s.paths))
+	for i, path := range s.paths {
+		s.config.progress(float64(i)/total, "%s: warming up", path.name)
+		if err := s.warm(ctx, path); err != nil {
+			return nil, fmt.Errorf("%s: %w", path.name, err)
 		}
-		stop := s.tick(float64(i)/total, 1/total, s.config.Duration, road.name)
-		phase, err := s.run(ctx, road, turnLoad{rate: s.config.rate(), size: s.config.Size, duration: s.config.Duration})
+		stop := s.tick(float64(i)/total, 1/total, s.config.Duration, path.name)
+		phase, err := s.run(ctx, path, turnLoad{rate: s.config.rate(), size: s.config.Size, duration: s.config.Duration})
 		stop()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", road.name, err)
+			return nil, fmt.Errorf("%s: %w", path.name, err)
 		}
-		runs = append(runs, s.result(ScenarioTurn, road, phase))
+		runs = append(runs, s.result(scenarioTurn, path, phase))
 	}
 	return runs, nil
 }

@@ -22,8 +22,8 @@ type TurnRow struct {
 	Total     uint64  `json:"total"`   // sent
 	Latency   bool    `json:"latency"` // whether there is one
 	Average   float64 `json:"latency_avg_ms"`
-	Least     float64 `json:"latency_min_ms"`
-	Most      float64 `json:"latency_max_ms"`
+	Min       float64 `json:"latency_min_ms"`
+	Max       float64 `json:"latency_max_ms"`
 	Stdev     float64 `json:"latency_stdev_ms"`
 	Rate      float64 `json:"packets_per_s"` // received
 	Reordered uint64  `json:"reordered"`
@@ -54,7 +54,7 @@ func (r *TurnRow) line() string {
 		id = fmt.Sprintf("%3d", r.ID)
 	}
 	if r.Latency {
-		latency = fmt.Sprintf("%.3f/%.3f/%.3f/%.3f ms", r.Average, r.Least, r.Most, r.Stdev)
+		latency = fmt.Sprintf("%.3f/%.3f/%.3f/%.3f ms", r.Average, r.Min, r.Max, r.Stdev)
 		power = fmt.Sprintf(" %.0f", r.power())
 	}
 	share := "0"
@@ -102,9 +102,9 @@ func turnSum(rows []TurnRow) TurnRow {
 			continue
 		}
 		if !sum.Latency {
-			sum.Latency, sum.Least = true, r.Least
+			sum.Latency, sum.Min = true, r.Min
 		}
-		sum.Least, sum.Most = min(sum.Least, r.Least), max(sum.Most, r.Most)
+		sum.Min, sum.Max = min(sum.Min, r.Min), max(sum.Max, r.Max)
 		delta, all := r.Average-mean, weight+received
 		mean += delta * received / all
 		m2 += r.Stdev*r.Stdev*received + delta*delta*weight*received/all
@@ -168,7 +168,7 @@ func iperfNumbers(m []string) (row TurnRow, err error) {
 	row.Jitter, row.Lost, row.Total = number(m[8]), count(m[9]), count(m[10])
 	if m[11] != "" {
 		row.Latency = true
-		row.Average, row.Least, row.Most, row.Stdev = number(m[11]), number(m[12]), number(m[13]), number(m[14])
+		row.Average, row.Min, row.Max, row.Stdev = number(m[11]), number(m[12]), number(m[13]), number(m[14])
 	}
 	if row.Seconds > 0 {
 		row.Rate = float64(row.Total-min(row.Lost, row.Total)) / row.Seconds

@@ -192,22 +192,3 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	}
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
-
-// freePort finds a UDP port on 127.0.0.1 and keeps it until done is called.
-func freePort() (port netip.AddrPort, done func(), err error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return port, nil, fmt.Errorf("find a free port: %w", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		unix.Close(fd)
-		return port, nil, fmt.Errorf("find a free port: %w", err)
-	}
-	at, err := unix.Getsockname(fd)
-	if err != nil {
-		unix.Close(fd)
-		return port, nil, fmt.Errorf("find a free port: %w", err)
-	}
-	in4 := at.(*unix.SockaddrInet4)
-	return netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), uint16(in4.Port)), func() { unix.Close(fd) }, nil
-}

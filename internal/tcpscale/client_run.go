@@ -14,7 +14,7 @@ type ClientRun struct {
 	Workers  int            // 0: as many as the open-file limit asks for
 	Replicas int            // clients as [ReplicaWorkers] makes them; 0: one
 	For      time.Duration  // as in [Hold]
-	Plateau  time.Duration  // as Patience in [Finder]
+	Plateau  time.Duration  // as Quiet in [Finder]
 	Server   func() Report  // the other end, where it is known; nil otherwise
 	Tick     func(Report)   // the sum of all replicas, every second and at the end; may be nil
 	Each     func([]Report) // the reports that Tick's is the sum of, one of each replica; may be nil
@@ -50,7 +50,7 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 	}
 	hold := Hold{
 		Crew: crew, Workers: len(configs), Rate: configs[0].Client.Rate * RampingWorkers, For: c.For, Server: c.Server,
-		Finder: Finder{Patience: c.Plateau, Files: files, Workers: len(configs), Ports: ports, Tuples: tuples(configs)},
+		Finder: Finder{Quiet: c.Plateau, Files: files, Workers: len(configs), Ports: ports, Tuples: tuples(configs)},
 	}
 	var last Report
 	hold.Tick = func(r Report) {

@@ -323,13 +323,13 @@ func (c *Crew) marked(marks int) bool {
 	return !slices.ContainsFunc(c.workers, func(w *crewWorker) bool { return w.report == nil || len(w.report.Marks) < marks })
 }
 
-// stopPatience is how long workers may take to close what they hold.
-const stopPatience = 60 * time.Second
+// stopQuiet is how long workers may take to close what they hold.
+const stopQuiet = 60 * time.Second
 
 // Stop has all workers report once more and end, and returns the sum. It kills those that do not in time.
 func (c *Crew) Stop() Report {
 	c.Send(-1, Command{Op: OpStop})
-	timer := time.AfterFunc(stopPatience, c.Kill)
+	timer := time.AfterFunc(stopQuiet, c.Kill)
 	defer timer.Stop()
 	c.wait()
 	return c.Report()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/udpio"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 // socketBuffer is the requested size of a socket's buffers in bytes. It holds a burst of some thousand clients, which would
@@ -23,6 +24,8 @@ type Engine struct {
 	cfg     Config
 	workers []*Worker
 	loops   []*loop
+	mu      sync.Mutex // of group
+	group   *workers.Group[*loop]
 	public  *udpio.Group
 	link    *udpio.Group
 }
@@ -34,6 +37,7 @@ func Open(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg}
+	e.group = workers.New[*loop](&e.mu, workers.Limits{Messages: maxRequests})
 	start := time.Now()
 	listen := udpio.Config{
 		Addr: cfg.Listen, Sockets: cfg.Workers, Batch: cfg.Batch, Drops: true,
@@ -76,7 +80,7 @@ func (e *Engine) open(start time.Time) error {
 		if e.link != nil {
 			link = e.link.Conn(i)
 		}
-		l, err := newLoop(w, e.public.Conn(i), link, start)
+		l, err := newLoop(e.group, w, e.public.Conn(i), link, start)
 		if err != nil {
 			return err
 		}
@@ -191,24 +195,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	if e.cfg.Log != nil {
 		e.cfg.Log.Debug("serving", "address", e.Addr(), "workers", len(e.workers), "plain", e.cfg.Plain)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	context.AfterFunc(ctx, func() {
-		for _, w := range e.workers {
-			w.inbox.nudge()
-		}
-	})
-	errs := make([]error, len(e.loops))
-	var group sync.WaitGroup
-	for i, l := range e.loops {
-		group.Go(func() {
-			defer cancel() // one worker that fails ends all
-			errs[i] = socketError(i, l.run(ctx))
-		})
-	}
-	group.Wait()
+	begin := func() error { return nil }
+	work := func(l *loop) error { return socketError(l.worker.id, l.run()) }
+	err := e.group.Run(ctx, begin, work, func(ctx context.Context) { <-ctx.Done() })
 	e.close()
-	return errors.Join(errs...)
+	return err
 }
 
 func (e *Engine) close() {

@@ -96,7 +96,7 @@ func (w *Worker) handOver(d []byte, from source, before bool) bool {
 	if !ok || to == w.id {
 		return false
 	}
-	if !w.workers[to].inbox.put(d, from) {
+	if len(d) > receiveSize || !w.workers[to].inbox.Put(arrival{from, len(d)}, d...) {
 		w.stats.QueueFull++
 		return true
 	}

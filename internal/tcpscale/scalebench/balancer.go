@@ -29,9 +29,9 @@ type Balancer struct {
 	RSS       uint64            `json:"rss_bytes"`
 }
 
-// balancer is the program in the lab's balancer namespace; none on the roads of the kernel.
+// balancer is the program in the lab's balancer namespace; none on the paths of the kernel.
 type balancer struct {
-	road    road
+	path    path
 	config  ViaConfig
 	host    *netlab.Host
 	running *programs.Group
@@ -55,27 +55,27 @@ func (b *balancer) set(d *programs.Daemon) {
 	b.weir = d
 }
 
-// open makes the road: rules, and the program if it has one.
+// open makes the path: rules, and the program if it has one.
 func (b *balancer) open(ctx context.Context, flows int) error {
-	if b.road.rules != nil {
-		program, lines, script := b.road.rules(b.config.Backends)
+	if b.path.rules != nil {
+		program, lines, script := b.path.rules(b.config.Backends)
 		for _, line := range lines {
 			if err := b.exec(ctx, script, program, line...); err != nil {
 				return err
 			}
 		}
 	}
-	if b.road.mode == "" {
+	if b.path.mode == "" {
 		return nil
 	}
 	file := filepath.Join(b.dir, "weir.yaml")
-	if err := os.WriteFile(file, []byte(b.road.weirConfig(b.config.Backends, flows)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(b.path.weirConfig(b.config.Backends, flows)), 0o600); err != nil {
 		return err
 	}
-	b.args = append([]string{"lb", "run", "-c", file}, b.road.run...)
-	if b.road.queues {
-		rules := []string{"lb", "rules", "-c", file, "--queue", b.road.run[len(b.road.run)-1], "--interface", leftDevice, "--apply"}
-		if b.road.unmarked {
+	b.args = append([]string{"lb", "run", "-c", file}, b.path.run...)
+	if b.path.queues {
+		rules := []string{"lb", "rules", "-c", file, "--queue", b.path.run[len(b.path.run)-1], "--interface", leftDevice, "--apply"}
+		if b.path.unmarked {
 			rules = append(rules, "--unmarked")
 		}
 		if err := b.exec(ctx, "", b.config.Binary, rules...); err != nil {
@@ -87,11 +87,11 @@ func (b *balancer) open(ctx context.Context, flows int) error {
 		}
 		devices := leftDevice
 		for i := range b.config.Backends {
-			if b.road.replies {
+			if b.path.replies {
 				devices += "," + backendDevice(i)
 			}
 		}
-		b.pins = programs.PinPath("tcp-" + b.road.name)
+		b.pins = programs.PinPath("tcp-" + b.path.name)
 		b.args = append(b.args, "--interface", devices, "--pin-path", b.pins)
 	}
 	return b.start(ctx)
@@ -145,7 +145,7 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // drain has Weir give a backend no new flows.
 func (b *balancer) drain(ctx context.Context, backend string) error {
-	if b.road.mode == "" {
+	if b.path.mode == "" {
 		return nil
 	}
 	_, err := b.daemon().Do(ctx, http.MethodPost, "/drain?service="+service+"&backend="+backend, "")
@@ -187,7 +187,7 @@ func (b *balancer) cpu() time.Duration {
 
 // look reads the counters.
 func (b *balancer) look(ctx context.Context) (Balancer, error) {
-	if b.road.tracked {
+	if b.path.tracked {
 		return b.tracked()
 	}
 	d := b.daemon()

@@ -54,7 +54,7 @@ type Event struct {
 	After       []tcpscale.Peer   `json:"after"`       // at the next event, or at the end
 }
 
-// events runs a plan beside the hold. Its result is to be read once run has returned.
+// events runs a plan during the hold. Its result is to be read once run has returned.
 type events struct {
 	stage *stage
 	plan  []Plan
@@ -90,8 +90,8 @@ func (e *events) make(ctx context.Context, p Plan) error {
 		index = len(s.backends) - e.gone
 		event.Target = s.backends[index].name
 		event.Held = connectionsOf(event.Before, event.Target)
-	} else if s.balancer.road.mode == "" {
-		event.Skipped = "no program balances on this road"
+	} else if s.balancer.path.mode == "" {
+		event.Skipped = "no program balances on this path"
 	}
 	if err := s.clients.Mark(ctx, p.Kind+" "+event.Target); err != nil {
 		return err

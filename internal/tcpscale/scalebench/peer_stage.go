@@ -88,8 +88,8 @@ func (s *peerStage) pids() (all []int) {
 }
 
 // wait looks until done says so. A program that ends meanwhile is an error.
-func (s *peerStage) wait(ctx context.Context, patience time.Duration, done func() bool) error {
-	ticker, timeout := time.NewTicker(peerLook), time.After(patience)
+func (s *peerStage) wait(ctx context.Context, timeout time.Duration, done func() bool) error {
+	ticker, expired := time.NewTicker(peerLook), time.After(timeout)
 	defer ticker.Stop()
 	for !done() {
 		select {
@@ -97,8 +97,8 @@ func (s *peerStage) wait(ctx context.Context, patience time.Duration, done func(
 			return context.Cause(ctx)
 		case err := <-s.ended:
 			return err
-		case <-timeout:
-			return fmt.Errorf("nothing within %v%s", patience, s.cmds[len(s.cmds)-1].said.Said())
+		case <-expired:
+			return fmt.Errorf("nothing within %v%s", timeout, s.cmds[len(s.cmds)-1].said.Said())
 		case <-ticker.C:
 		}
 	}

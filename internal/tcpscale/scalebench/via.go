@@ -20,9 +20,9 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
-// ViaConfig is a road through the lab.
+// ViaConfig is a path through the lab.
 type ViaConfig struct {
-	Road     string
+	Path     string
 	Backends int
 	Binary   string        // weir
 	Flows    int           // entries of the balancer's table; 0: enough
@@ -31,9 +31,9 @@ type ViaConfig struct {
 	Say      func(string) // what happens, for people
 }
 
-// Via is what a road through the lab adds to a result.
+// Via is what a path through the lab adds to a result.
 type Via struct {
-	Road        string       `json:"road"`
+	Path        string       `json:"road"`
 	Backends    int          `json:"backends"`
 	Sources     int          `json:"sources"` // addresses of the clients
 	Balancer    *Balancer    `json:"balancer,omitempty"`
@@ -52,7 +52,7 @@ type SharePoint struct {
 	Connections map[string]int `json:"connections"`
 }
 
-// Ratio is this road's figures over those of the direct one, of the same command.
+// Ratio is this path's figures over those of the direct one, of the same command.
 type Ratio struct {
 	Establish float64 `json:"establish"`
 	RTT50     float64 `json:"rtt_p50"`
@@ -62,7 +62,7 @@ type Ratio struct {
 
 // Validate says what cannot be meant.
 func (v *ViaConfig) Validate(hold time.Duration) error {
-	if _, err := findRoad(v.Road); err != nil {
+	if _, err := findPath(v.Path); err != nil {
 		return err
 	}
 	gone := 0
@@ -129,7 +129,7 @@ func (b *backend) report() (r tcpscale.Report, counts bool) {
 	return b.crew.Report(), !b.away
 }
 
-// stage is a lab with a road, its servers and its balancer.
+// stage is a lab with a path, its servers and its balancer.
 type stage struct {
 	via      *ViaConfig
 	lab      *netlab.Lab
@@ -160,12 +160,12 @@ func (s *stage) server() tcpscale.Report {
 	return tcpscale.MergeReports(there)
 }
 
-// RunVia is [Run] through a lab of network namespaces: clients, the road's balancer, and servers behind it. It needs root.
+// RunVia is [Run] through a lab of network namespaces: clients, the path's balancer, and servers behind it. It needs root.
 func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err error) {
 	if err := v.Validate(c.Hold); err != nil {
 		return nil, err
 	}
-	r, err := findRoad(v.Road)
+	r, err := findPath(v.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err err
 		return nil, fmt.Errorf("the lab needs root: %w", err)
 	}
 	if missing := r.missing(); len(missing) > 0 {
-		return nil, fmt.Errorf("road %s: %s not in the PATH; install: apt-get install nftables iptables", r.name, strings.Join(missing, ", "))
+		return nil, fmt.Errorf("path %s: %s not in the PATH; install: apt-get install nftables iptables", r.name, strings.Join(missing, ", "))
 	}
 	files, err := tcpscale.RaiseFiles()
 	if err != nil {
@@ -184,7 +184,7 @@ func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err err
 		c.ClientWorkers = tcpscale.WorkersFor(n, files)
 	}
 	targets := 1
-	if r.name == RoadDirect {
+	if r.name == PathDirect {
 		targets = v.Backends
 	}
 	c.Client.Sources = sources(n, c.ClientWorkers)
@@ -219,7 +219,7 @@ func sources(connections, workers int) []netip.Addr {
 }
 
 // examine is the doctor's word on the lab that is to come.
-func examine(r *road, connections, targets, sources int) []limits.Finding {
+func examine(r *path, connections, targets, sources int) []limits.Finding {
 	state := limits.Read()
 	state.PortLow, state.PortHigh, state.ReservedPorts = firstPort, 65535, 0
 	state.SomaxConn, state.SynBacklog = backlog, backlog
@@ -230,7 +230,7 @@ func examine(r *road, connections, targets, sources int) []limits.Finding {
 }
 
 // open builds the lab, starts servers and balancer, and sees that a connection comes through.
-func (s *stage) open(ctx context.Context, c Config, r road, files uint64) (err error) {
+func (s *stage) open(ctx context.Context, c Config, r path, files uint64) (err error) {
 	if s.dir, err = scratch.New(); err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (s *stage) open(ctx context.Context, c Config, r road, files uint64) (err e
 			flows *= 2 // each queue has a part, and gets what the hash of addresses sends it
 		}
 	}
-	s.balancer = balancer{road: r, config: *s.via, host: s.lab.Namespace("balancer"), running: s.running, dir: s.dir.Path}
+	s.balancer = balancer{path: r, config: *s.via, host: s.lab.Namespace("balancer"), running: s.running, dir: s.dir.Path}
 	if err := s.balancer.open(ctx, flows); err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (s *stage) open(ctx context.Context, c Config, r road, files uint64) (err e
 
 // targets is where clients connect to.
 func (s *stage) targets() (all []netip.AddrPort) {
-	if s.balancer.road.name != RoadDirect {
+	if s.balancer.path.name != PathDirect {
 		return []netip.AddrPort{vip()}
 	}
 	for i := range s.backends {
@@ -303,7 +303,7 @@ func (s *stage) through(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return fmt.Errorf("no connection by way of %s: %w", s.via.Road, err)
+	return fmt.Errorf("no connection by way of %s: %w", s.via.Path, err)
 }
 
 // run ramps, holds with events, and takes the figures.
@@ -361,14 +361,14 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	}
 	result := m.result(&report)
 	result.Connections, result.Conditions = c.Client.Connections, m.found
-	result.Via = &Via{Road: s.via.Road, Backends: s.via.Backends, Events: e.done, Shares: s.shares, Unexplained: account(e.done, &report)}
+	result.Via = &Via{Path: s.via.Path, Backends: s.via.Backends, Events: e.done, Shares: s.shares, Unexplained: account(e.done, &report)}
 	clock.fill(result.Via)
 	result.interrupt(ctx, s.began)
 	result.judge()
 	return result, nil
 }
 
-// idle says whether nothing has been done to the road yet.
+// idle says whether nothing has been done to the path yet.
 func (s *stage) idle(full time.Time) bool {
 	for _, p := range s.via.Events {
 		if !full.IsZero() && time.Since(full) > p.At-500*time.Millisecond {
