@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,5 +132,83 @@ func TestNewCertificateChecks(t *testing.T) {
 	}
 	if _, err := handshake.NewCertificate([][]byte{{1, 2, 3}}, device.Key); err == nil {
 		t.Error("three bytes are taken as a certificate")
+	}
+}
+
+// alterServer changes the first byte string old of what the server sends to new.
+func alterServer(old, now []byte) func(bool, []byte) [][]byte {
+	return func(fromClient bool, d []byte) [][]byte {
+		if !fromClient {
+			d = bytes.Replace(d, old, now, 1)
+		}
+		return [][]byte{d}
+	}
+}
+
+// What somebody changes in the server's flight ends the handshake where it is found, before the client proves anything.
+func TestClientChecksTheKeyExchange(t *testing.T) {
+	a := newAuthority(t, "test")
+	for name, test := range map[string]struct {
+		old, now []byte
+		text     string
+	}{
+		"signature":                 {[]byte{4, 3, 0}, []byte{8, 7, 0}, "the signature is wrong"},
+		"group that is not offered": {[]byte{3, 0, 23, 65}, []byte{3, 0, 24, 65}, "makes no sense"},
+		"public key":                {[]byte{3, 0, 23, 65, 4}, []byte{3, 0, 23, 65, 5}, "the signature is wrong"},
+		"suite":                     {[]byte{0xc0, 0x2b, 0}, []byte{0xc0, 0x30, 0}, "not offered"},
+	} {
+		suites := []record.Suite{record.ECDHEECDSAWithAES128GCMSHA256}
+		groups := []handshake.Group{handshake.P256}
+		c, err := handshake.NewClient(handshake.ClientConfig{Config: handshake.Config{
+			Credentials: credentials(handshake.Credentials{Roots: a.Roots}), Suites: suites, Groups: groups,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := serverWith(t, nil, handshake.ServerConfig{Config: handshake.Config{Credentials: credentials(handshake.Credentials{
+			Certificates: []*handshake.Certificate{handshakeCertificate(a)},
+		}), Suites: suites}})
+		run(t, c, s, alterServer(test.old, test.now))
+		if _, err := c.Done(); err == nil || !strings.Contains(err.Error(), test.text) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func handshakeCertificate(a issuer) *handshake.Certificate {
+	return a.issue("P-256", "server.test", nil)
+}
+
+// No datagram is longer than the MTU, and no record of a flight than the client has asked for.
+func TestFlightsKeepTheirLimits(t *testing.T) {
+	client, server := kinds(t)["mutual"]()
+	client.MaxFragmentLength = 512
+	client.MTU, server.MTU = 300, 700
+	c, err := handshake.NewClient(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serverWith(t, nil, server)
+	longest := [2]int{}
+	run(t, c, s, func(fromClient bool, d []byte) [][]byte {
+		side, mtu := 0, 700
+		if fromClient {
+			side, mtu = 1, 300
+		}
+		if len(d) > mtu {
+			t.Errorf("a datagram of %d bytes: want at most %d", len(d), mtu)
+		}
+		var r record.Record
+		for rest := d; len(rest) > 0; {
+			var err error
+			if rest, err = record.Next(rest, -1, &r); err != nil {
+				t.Fatal(err)
+			}
+			longest[side] = max(longest[side], len(r.Body))
+		}
+		return [][]byte{d}
+	})
+	if done, err := c.Done(); !done || err != nil || longest[0] > 512 || longest[0] < 450 || longest[1] < 250 {
+		t.Errorf("done %t, %v, records of up to %d bytes", done, err, longest)
 	}
 }

@@ -346,3 +346,23 @@ func FuzzTickets(f *testing.F) {
 		}
 	})
 }
+
+// An identity that does not fit a ticket, and a client that has no certificate where one is needed now, make full handshakes.
+func TestFullHandshakeInstead(t *testing.T) {
+	client, server := kinds(t)["psk"]()
+	client.Identity = bytes.Repeat([]byte("x"), 300)
+	client.Resumable, server.Resumption = true, newResumption(t, handshake.ResumptionConfig{})
+	c, s, err := shake(t, client, server)
+	if err != nil || s.result == nil || c.Result().Session != nil {
+		t.Errorf("a long identity: %v, %+v", err, c.Result())
+	}
+	client, server = kinds(t)["empty"]()
+	client.Resumable, server.Resumption = true, newResumption(t, handshake.ResumptionConfig{})
+	if c, _, err = shake(t, client, server); err != nil {
+		t.Fatal(err)
+	}
+	client.Session, server.ClientAuth = c.Result().Session, handshake.ClientAuthNeeded
+	if _, _, err := shake(t, client, server); err == nil {
+		t.Error("an anonymous session is resumed where a certificate is needed")
+	}
+}
