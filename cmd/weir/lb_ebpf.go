@@ -16,6 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -93,7 +94,7 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	return &balancer{
 		datapath: datapath,
 		abandon:  datapath.Abandon,
-		samples:  func() []admin.Sample { return ebpfSamples(datapath.Counters(), datapath.Report()) },
+		samples:  func() []metrics.Sample { return ebpfSamples(datapath) },
 		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
 		},
@@ -147,9 +148,6 @@ type kernelBackendCounters struct {
 	Opened uint64     `json:"opened_flows"`
 }
 
-// removedBackends is the name under which a service's former backends are counted.
-const removedBackends = "(removed)"
-
 func countersText(c ebpf.Counters) kernelCounters {
 	text := kernelCounters{
 		Other: reasonsText(c.Other), Reasons: map[string]map[string]ebpf.Count{}, Backends: map[string]map[string]kernelBackendCounters{},
@@ -164,7 +162,7 @@ func countersText(c ebpf.Counters) kernelCounters {
 	}
 	for name, b := range c.Gone {
 		if b != (ebpf.BackendCounts{}) {
-			text.Backends[name][removedBackends] = kernelBackendCounters(b)
+			text.Backends[name][ebpf.Removed] = kernelBackendCounters(b)
 		}
 	}
 	return text
@@ -180,75 +178,10 @@ func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]ebpf.Count {
 	return text
 }
 
-// ebpfSamples returns the metrics for Prometheus. Reasons that never happened are left out.
-func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
-	var samples []admin.Sample
-	add := func(name, help string, counter bool, value float64, labels ...string) {
-		s := admin.Sample{Name: name, Help: help, Counter: counter, Value: value}
-		for i := 0; i < len(labels); i += 2 {
-			s.Labels = append(s.Labels, admin.Label{Name: labels[i], Value: labels[i+1]})
-		}
-		samples = append(samples, s)
-	}
-	text := countersText(c)
-	text.Reasons[""] = text.Other
-	for _, service := range sortedKeys(text.Reasons) {
-		for _, reason := range sortedKeys(text.Reasons[service]) {
-			n := text.Reasons[service][reason]
-			add("weir_packets_total", "Packets by service and by the reason of their treatment; an empty service: none, or one that is gone.", true, float64(n.Packets), "service", service, "reason", reason)
-			add("weir_bytes_total", "Bytes of those packets, from the IP header on.", true, float64(n.Bytes), "service", service, "reason", reason)
-		}
-	}
-	for _, service := range sortedKeys(text.Backends) {
-		for _, backend := range sortedKeys(text.Backends[service]) {
-			n := text.Backends[service][backend]
-			for _, direction := range []struct {
-				name  string
-				count ebpf.Count
-			}{{"to_backend", n.In}, {"from_backend", n.Out}} {
-				labels := []string{"service", service, "backend", backend, "direction", direction.name}
-				add("weir_backend_packets_total", "Packets by backend; those from it only in mode nat.", true, float64(direction.count.Packets), labels...)
-				add("weir_backend_bytes_total", "Bytes by backend.", true, float64(direction.count.Bytes), labels...)
-			}
-			add("weir_backend_flows_opened_total", "Flows by the backend they were given.", true, float64(n.Opened), "service", service, "backend", backend)
-		}
-	}
-	for _, t := range r.Tables {
-		add("weir_table_entries", "Entries in use, by table.", false, float64(t.Used), "table", t.Name)
-		add("weir_table_size", "Bound of a table.", false, float64(t.Size), "table", t.Name)
-		if t.Name == "flows" {
-			add("weir_table_proven", "Entries that have proven themselves, by table.", false, float64(t.Proven), "table", t.Name)
-		}
-	}
-	for _, n := range []struct {
-		event string
-		value uint64
-	}{
-		{"evicted_known", c.FragmentEvictions.Known},
-		{"evicted_left", c.FragmentEvictions.Left},
-		{"evicted_waiting", c.FragmentEvictions.Waiting},
-		{"evicted_lost", c.FragmentEvictions.Lost},
-		{"held_evicted", c.FragmentEvictions.Held},
-	} {
-		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
-	}
-	add("weir_table_evicted_total", "Unproven entries removed for new ones, by table.", true, float64(c.FlowsEvicted), "table", "flows")
-	add("weir_table_displaced_total", "Proven entries removed for packets whose CID names a live owner, by table.", true, float64(c.FlowsDisplaced), "table", "flows")
-	for _, h := range r.NextHops {
-		ready := 0.0
-		if h.State == "ready" {
-			ready = 1
-		}
-		add("weir_next_hop_ready", "1 while the way to a backend is known.", false, ready, "service", h.Service, "backend", h.Backend, "address", h.Address)
-	}
-	for _, i := range r.Interfaces {
-		attached := 1.0
-		if i.Gone {
-			attached = 0
-		}
-		add("weir_attached", "1 for each interface with a program, by hook; 0 while it is gone.", false, attached, "interface", i.Name, "hook", i.Hook)
-	}
-	return samples
+// ebpfSamples returns the metrics of the kernel data path, or of the fast path's program.
+func ebpfSamples(datapath *ebpf.Datapath) []metrics.Sample {
+	counters, report := datapath.Counters(), datapath.Report()
+	return metrics.Of(counters.Common(report.Tables), &counters, &report)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

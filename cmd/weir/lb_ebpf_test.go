@@ -439,8 +439,8 @@ func TestRootKernelDrain(t *testing.T) {
 	metrics := httpGet(t, k.socket, "/metrics")
 	checkMetrics(t, "the kernel's data path", metrics)
 	for _, want := range []string{
-		`weir_packets_total{reason="maglev",service="nat"} 42`, `weir_table_size{table="flows"}`, `weir_table_evicted_total{table="flows"} 0`, `weir_table_displaced_total{table="flows"} 0`, `weir_table_proven{table="flows"} `,
-		`weir_backend_flows_opened_total{backend="b",service="nat"}`, `weir_next_hop_ready{address="10.2.0.2",backend="a",service="nat"} 1`,
+		`weir_packets_total{datapath="ebpf",reason="maglev",service="nat"} 42`, `weir_table_size{datapath="ebpf",table="flows"}`, `weir_table_evicted_total{datapath="ebpf",table="flows"} 0`, `weir_table_displaced_total{datapath="ebpf",table="flows"} 0`, `weir_table_proven{datapath="ebpf",table="flows"} `,
+		`weir_backend_flows_opened_total{backend="b",datapath="ebpf",service="nat"}`, `weir_next_hop_ready{address="10.2.0.2",backend="a",service="nat"} 1`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/fastpath"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 )
 
@@ -22,7 +22,7 @@ const (
 
 // fastStatus is the part of /status about the fast path.
 type fastStatus struct {
-	InUse bool   `json:"in_use"`
+	InUse bool   `json:"in_use" metric:"weir_fast_path" help:"1 while the TCX program marks what it can before the queue."`
 	Why   string `json:"why,omitempty"` // why not
 }
 
@@ -80,18 +80,13 @@ func fastFlows(d *fastpath.Datapath, yield func(admin.Flow) bool) {
 	})
 }
 
-// fastSamples returns the program's metrics. They have names of their own, because the queue has the same reasons and
-// backends.
-func fastSamples(d *fastpath.Datapath) []admin.Sample {
-	inUse := admin.Sample{Name: "weir_fast_path", Help: "1 while the TCX program marks what it can before the queue."}
-	var samples []admin.Sample
+// fastSamples returns the program's metrics, which have the label of the data path ebpf.
+func fastSamples(d *fastpath.Datapath) []metrics.Sample {
+	status := fastStatus{}
+	var samples []metrics.Sample
 	d.Program(func(program *ebpf.Datapath) {
-		inUse.Value = 1
-		samples = ebpfSamples(program.Counters(), program.Report())
+		status.InUse = true
+		samples = ebpfSamples(program)
 	})
-	for i := range samples {
-		samples[i].Name = "weir_fast_" + strings.TrimPrefix(samples[i].Name, "weir_")
-		samples[i].Help = "Fast path: " + samples[i].Help
-	}
-	return append(samples, inUse)
+	return append(samples, metrics.Of(status)...)
 }

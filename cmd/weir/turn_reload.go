@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
@@ -17,11 +17,11 @@ import (
 // turnConfigStatus is the part of GET /status about a gateway's configuration.
 type turnConfigStatus struct {
 	File       string          `json:"file,omitempty"`
-	Generation uint64          `json:"generation"`
+	Generation uint64          `json:"generation" metric:"weir_generation" help:"Number of the applied configuration."`
 	Applied    time.Time       `json:"applied"`
-	Reloads    uint64          `json:"reloads"`
-	Failures   uint64          `json:"failures"`
-	Error      string          `json:"error,omitempty"` // of the last change; the configuration before it is in force
+	Reloads    uint64          `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."`
+	Failures   uint64          `json:"failures" metric:"weir_config_failures_total" help:"Changes refused."`
+	Error      string          `json:"error,omitempty" metric:"weir_config_failed" help:"1 while the last change was refused."` // of the last change; the configuration before it is in force
 	Failed     time.Time       `json:"failed,omitzero"`
 	Change     *gateway.Change `json:"change,omitempty"` // what the last reload did
 	Notes      []string        `json:"notes,omitempty"`  // settings of the file without effect
@@ -97,10 +97,7 @@ func (l *gatewayLoop) now() turnConfigStatus {
 	return l.status
 }
 
-func (l *gatewayLoop) samples() []admin.Sample {
-	s := l.now()
-	return configSamples(s.Generation, s.Error != "", s.Reloads, s.Failures)
-}
+func (l *gatewayLoop) samples() []metrics.Sample { return metrics.Of(l.now()) }
 
 // run watches the file and the certificates that it names until ctx ends.
 func (l *gatewayLoop) run(ctx context.Context, text []byte) error {

@@ -100,7 +100,7 @@ func (s *soak) startPrograms(ctx context.Context) error {
 			return err
 		}
 	}
-	flows := []string{"weir_flows"}
+	flows := []string{`weir_table_entries{datapath="udp",table="flows"}`}
 	if err := s.start(ctx, n.balancer, "nat-coap", flows, "nat", n.coap.String(), "--quiet", "--workers", "1",
 		"--max-entries", strconv.Itoa(soakEntries), "--", n.nodes[0], n.nodes[2]); err != nil {
 		return err
@@ -172,6 +172,6 @@ services:
 	n.undo = func() error {
 		return errors.Join(before(), programs.StopWeir(ctx, s.running, s.config.Binary, n.balancer, pins))
 	}
-	return s.start(ctx, n.balancer, "lb-ebpf", []string{`weir_table_entries{table="flows"}`, `weir_table_entries{table="replies"}`}, "lb", "run", "-c", config, "--datapath", "ebpf",
+	return s.start(ctx, n.balancer, "lb-ebpf", []string{`weir_table_entries{datapath="ebpf",table="flows"}`, `weir_table_entries{datapath="ebpf",table="replies"}`}, "lb", "run", "-c", config, "--datapath", "ebpf",
 		"--interface", "veth0,veth1", "--pin-path", pins)
 }

@@ -11,12 +11,12 @@ import (
 
 // ServiceStatus is one compiled service in words.
 type ServiceStatus struct {
-	Name     string       `json:"name"`
+	Name     string       `json:"name" label:"service"`
 	Mode     lb.Mode      `json:"mode"`
 	Tunnel   string       `json:"tunnel,omitempty"`
 	Affinity lb.Affinity  `json:"affinity"`
 	CID      []string     `json:"cid,omitempty"`
-	State    string       `json:"state"` // up, down (override), no_backend, or fail_open (all probes fail and are not believed)
+	State    string       `json:"state" metric:"weir_service_fail_open" when:"fail_open" help:"1 while every probe of the service fails and none is believed."` // up, down (override), no_backend, or fail_open (all probes fail and are not believed)
 	VIPs     []string     `json:"vips"`
 	Flows    []FlowStatus `json:"flows,omitempty"`
 	Hashing  string       `json:"hashing,omitempty"` // differences from the default, the keyed hash of the flow with conntrack
@@ -26,7 +26,7 @@ type ServiceStatus struct {
 	NewFlowRate   int               `json:"new_flow_rate,omitempty"`
 	SNAT          string            `json:"snat,omitempty"`
 	Health        string            `json:"health,omitempty"`
-	Backends      []BackendStatus   `json:"backends"`
+	Backends      []BackendStatus   `json:"backends" metric:""`
 }
 
 // FlowStatus is one compiled flow rule in words.
@@ -64,19 +64,19 @@ func DescribeTier(snapshot *lb.Snapshot) []MemberStatus {
 
 // BackendStatus is one compiled backend in words.
 type BackendStatus struct {
-	Name     string   `json:"name"`
+	Name     string   `json:"name" label:"backend"`
 	Address  string   `json:"address,omitempty"`
 	Address2 string   `json:"address2,omitempty"`
 	Port     uint16   `json:"port,omitempty"`
 	Mark     uint32   `json:"mark,omitempty"`
 	Index    *int     `json:"index,omitempty"` // hash nfqlb: its slot, from the file or assigned by Weir
 	Weight   int      `json:"weight"`
-	State    lb.State `json:"state"`
+	State    lb.State `json:"state" metric:"weir_backend_up" when:"up" help:"1 while the backend takes new flows."`
 	Override string   `json:"override,omitempty"` // what and by whom: "drain by operator"
 	Nodes    []uint32 `json:"nodes,omitempty"`    // owner ids, where they are the same in each layout
 	// LayoutNodes are the owner ids by layout, in the order of cid, where layouts have nodes of their own.
 	LayoutNodes [][]uint32 `json:"layout_nodes,omitempty"`
-	Share       float64    `json:"share"` // of new flows, 0 to 1, counted in the Maglev table
+	Share       float64    `json:"share" metric:"weir_backend_share" help:"Share of new flows, 0 to 1."` // of new flows, 0 to 1, counted in the Maglev table
 }
 
 // Describe describes a snapshot in words: for status, weir lb show and weir check.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/control/health"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -54,6 +55,8 @@ type Loop struct {
 	refusal   error // of the last override; stays until one succeeds
 	reloads   uint64
 	failures  uint64
+	applyTime metrics.Histogram
+	prober    *health.Prober // nil: not running
 }
 
 // New returns a loop without configuration. It does not call the data path yet.
@@ -123,6 +126,7 @@ func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
 
 // applyLocked compiles, numbers and applies a snapshot; of the loop it changes only the applied snapshot.
 func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) error {
+	started := time.Now()
 	snapshot, err := lb.CompileAfter(l.applied.Load(), spec, overrides, l.datapath.Caps())
 	if err != nil {
 		return Locate(err, document)
@@ -142,6 +146,7 @@ func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *l
 	}
 	l.applied.Store(snapshot)
 	l.appliedAt = time.Now()
+	l.applyTime.Observe(l.appliedAt.Sub(started))
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -260,6 +265,9 @@ func (l *Loop) runHealth(ctx context.Context) {
 		return l.SetOverrides(lb.FromHealth, states)
 	})
 	defer prober.Stop()
+	l.mu.Lock()
+	l.prober = prober
+	l.mu.Unlock()
 	for {
 		if snapshot := l.applied.Load(); snapshot != nil {
 			prober.Follow(snapshot)
@@ -274,15 +282,18 @@ func (l *Loop) runHealth(ctx context.Context) {
 
 // Status is the state of the loop, for status pages and metrics. It holds no secret.
 type Status struct {
-	Generation uint64          `json:"generation"`
+	Generation uint64          `json:"generation" metric:"weir_generation" help:"Number of the applied configuration."`
 	AppliedAt  time.Time       `json:"applied_at"`
-	Error      string          `json:"error,omitempty"` // of the last change, until one succeeds
+	Error      string          `json:"error,omitempty" metric:"weir_config_failed" help:"1 while the last change was refused."` // of the last change, until one succeeds
 	FailedAt   *time.Time      `json:"failed_at,omitempty"`
-	Reloads    uint64          `json:"reloads"`
-	Failures   uint64          `json:"failures"`
+	Reloads    uint64          `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."`
+	Failures   uint64          `json:"failures" metric:"weir_config_failures_total" help:"Changes refused."`
 	Datapath   string          `json:"datapath"`
-	Services   []ServiceStatus `json:"services"`
+	Services   []ServiceStatus `json:"services" metric:""`
 	Tier       []MemberStatus  `json:"tier,omitempty"` // balancers that share fragments
+
+	ApplyTime metrics.Histogram                   `json:"-" metric:"weir_apply_duration_seconds" buckets:"100µs..25s" help:"Configurations and overrides applied, by the time to compile and apply them."`
+	Probes    map[health.Result]metrics.Histogram `json:"-" metric:"weir_probe_duration_seconds" buckets:"100µs..10s" help:"Health probes, by service, result and the time until the result."`
 }
 
 // Status returns the present state.
@@ -290,6 +301,10 @@ func (l *Loop) Status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := Status{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
+	s.ApplyTime = l.applyTime
+	if l.prober != nil {
+		s.Probes = l.prober.Durations()
+	}
 	switch {
 	case l.failure != nil:
 		failedAt := l.failedAt

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/internal/metrics"
 )
 
 // testToken is the credential of servers that a test opens without an address.
@@ -74,11 +76,11 @@ func full() Config {
 	return Config{
 		Ready:  func() error { return nil },
 		Status: func() any { return map[string]int{"generation": 3} },
-		Metrics: func() []Sample {
-			return []Sample{
-				{Name: "weir_packets_total", Help: "Packets.", Counter: true, Labels: []Label{{"service", "a"}, {"reason", "cid"}}, Value: 7},
-				{Name: "weir_packets_total", Help: "Packets.", Counter: true, Labels: []Label{{"service", "a"}, {"reason", "maglev"}}, Value: 9},
-				{Name: "weir_generation", Help: "Generation.", Value: 3},
+		Metrics: func() []metrics.Sample {
+			return []metrics.Sample{
+				{Name: "weir_packets_total", Help: "Packets.", Kind: metrics.Counter, Labels: []metrics.Label{{Name: "service", Value: "a"}, {Name: "reason", Value: "cid"}}, Value: 7},
+				{Name: "weir_packets_total", Help: "Packets.", Kind: metrics.Counter, Labels: []metrics.Label{{Name: "service", Value: "a"}, {Name: "reason", Value: "maglev"}}, Value: 9},
+				{Name: "weir_generation", Help: "Generation.", Kind: metrics.Gauge, Value: 3},
 			}
 		},
 		Override: func(service, backend, value string) error {

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/metrics"
 )
 
 // Config defines where to listen and what to serve. Function values may be called from several goroutines at once; nil ones
@@ -29,7 +31,7 @@ type Config struct {
 	Hosts   []string // names that a Host header may have besides localhost, this machine's own name and addresses
 
 	Ready   func() error
-	Metrics func() []Sample
+	Metrics func() []metrics.Sample
 	// MetricsPath is where Metrics are served; default /metrics.
 	MetricsPath string
 	Status      func() any // encoded as JSON

@@ -13,21 +13,24 @@ import (
 type Report struct {
 	Pins       string            `json:"pins,omitempty"` // where tables and programs are kept
 	TookOver   bool              `json:"took_over"`      // found the tables of an earlier run there
-	Interfaces []InterfaceReport `json:"interfaces"`
+	Interfaces []InterfaceReport `json:"interfaces" metric:""`
 	Tables     []TableReport     `json:"tables"`
-	NextHops   []HopReport       `json:"next_hops"`
+	NextHops   []HopReport       `json:"next_hops" metric:""`
 	// Flows are the live ones, by service and backend.
 	Flows map[string]map[string]int `json:"flows"`
 }
 
 // InterfaceReport is one attached interface.
 type InterfaceReport struct {
-	Name   string   `json:"name"`
-	Hook   string   `json:"hook"`
+	Name   string   `json:"name" label:"interface"`
+	Hook   string   `json:"hook" label:"hook"`
 	Why    string   `json:"why"`
-	Gone   bool     `json:"gone,omitempty"`   // the interface is not there
+	Gone   bool     `json:"gone,omitempty" metric:"weir_attached" when:"false" help:"1 for each interface with a program, by hook; 0 while the interface is gone."`
 	Beside []string `json:"beside,omitempty"` // other programs on the hook, when weir attached
 }
+
+// flowTable is the name of the table of flows.
+const flowTable = "flows"
 
 // TableReport is how full a table is.
 type TableReport struct {
@@ -41,10 +44,10 @@ type TableReport struct {
 
 // HopReport is how packets reach one backend.
 type HopReport struct {
-	Service   string `json:"service"`
-	Backend   string `json:"backend"`
-	Address   string `json:"address"`
-	State     string `json:"state"` // unknown, ready, failed
+	Service   string `json:"service" label:"service"`
+	Backend   string `json:"backend" label:"backend"`
+	Address   string `json:"address" label:"address"`
+	State     string `json:"state" metric:"weir_next_hop_ready" when:"ready" help:"1 while the next hop to a backend is known."`
 	Interface string `json:"interface,omitempty"`
 	Link      string `json:"link,omitempty"` // MAC address
 	MTU       int    `json:"mtu,omitempty"`
@@ -125,7 +128,7 @@ func (d *Datapath) Report() Report {
 		}
 	}
 	r.Tables = append(r.Tables,
-		TableReport{Name: "flows", Used: fill.flows, Size: len(d.tables.flows) * ways, Proven: fill.proven},
+		TableReport{Name: flowTable, Used: fill.flows, Size: len(d.tables.flows) * ways, Proven: fill.proven},
 		TableReport{Name: "replies", Used: fill.replies, Size: len(d.tables.replies) * ways},
 		TableReport{Name: "fragments", Used: fill.fragments, Size: len(d.tables.fragments) * ways},
 		TableReport{Name: "services", Used: services, Size: maxServices - 1},

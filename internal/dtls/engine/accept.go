@@ -99,6 +99,7 @@ func (w *Worker) establish(h *halfOpen) {
 	w.peers.add(p, w.now)
 	w.sessions.add(p)
 	w.stats.Handshakes++
+	w.stats.HandshakeTime.Observe(w.now - (h.expires - halfOpenLife))
 	w.sendFinal(p)
 	for _, payload := range result.Early {
 		if p.closed {

@@ -65,6 +65,7 @@ func (l *loop) run(ctx context.Context) error {
 		w.clusterAt = 0
 	}
 	for ctx.Err() == nil {
+		requests := w.stats.Requests
 		if err := l.read(); err != nil {
 			return err
 		}
@@ -72,6 +73,9 @@ func (l *loop) run(ctx context.Context) error {
 		l.inbox()
 		w.tick()
 		w.out.flush()
+		if served := w.stats.Requests - requests; served > 0 {
+			w.stats.RequestTime.ObserveN(time.Since(l.start)-w.now, served)
+		}
 		l.publish()
 	}
 	l.closeSessions()

@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
@@ -34,10 +37,21 @@ type counts struct {
 	reasons  [reasonCount]atomic.Uint64
 	up, down struct{ packets, bytes atomic.Uint64 }
 	opened   atomic.Uint64
-	_        [64]byte // keeps another worker's counters off this cache line
+
+	mu       sync.Mutex // guards allocate, which only Allocate requests with valid credentials change
+	allocate metrics.Histogram
+
+	_ [64]byte // keeps another worker's counters off this cache line
 }
 
 func (n *counts) add(r allocation.Reason, times int) { n.reasons[r].Add(uint64(times)) }
+
+// allocated counts the time that the relay addresses of an allocation took.
+func (n *counts) allocated(took time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.allocate.Observe(took)
+}
 
 // into adds the counters to a sum.
 func (n *counts) into(sum *Counts, reasons map[string]uint64) {

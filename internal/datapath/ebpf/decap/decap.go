@@ -212,8 +212,8 @@ func (d *Decap) setLocal(ip net.IP, there bool) error {
 
 // Count is what had one outcome. Bytes are of frames, tunnel included.
 type Count struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
+	Packets uint64 `json:"packets" metric:"_packets_total" help:"Packets by what became of their tunnel."`
+	Bytes   uint64 `json:"bytes" metric:"_bytes_total" help:"Bytes of the frames of those packets, tunnel included."`
 }
 
 // Counters returns the counts by outcome (ipip, gue, refused, malformed, …).
