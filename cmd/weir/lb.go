@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
@@ -109,7 +110,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 		Ready:    loop.Ready,
 		Status:   func() any { return balancer.statusOf(loop.Status()) },
 		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
-		Flows:    func(yield func(admin.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
+		Flows:    func(yield func(v1.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
 		Override: overrideOf(loop),
 	}
 	if balancer.console != nil {
@@ -155,14 +156,14 @@ func (unknownTarget) Is(target error) bool { return target == admin.ErrUnknownTa
 type balancer struct {
 	datapath control.Datapath
 	samples  func() []admin.Sample
-	flows    func(snapshot *lb.Snapshot, yield func(admin.Flow) bool)
+	flows    func(snapshot *lb.Snapshot, yield func(v1.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
 	abandon  func() error                                                                              // Close for a start that failed; nil: Close
-	status   func(control.Status) any                                                                  // adds what the data path knows; nil: nothing
+	status   func(v1.BalancerStatus) any                                                               // adds what the data path knows; nil: nothing
 	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
 }
 
-func (b *balancer) statusOf(s control.Status) any {
+func (b *balancer) statusOf(s v1.BalancerStatus) any {
 	if b.status == nil {
 		return s
 	}
@@ -187,7 +188,7 @@ func loopSamples(loop *control.Loop) []admin.Sample {
 			backend := &service.Backends[j]
 			labels := []admin.Label{{Name: "service", Value: service.Name}, {Name: "backend", Value: backend.Name}}
 			up := 0.0
-			if backend.State == lb.Up {
+			if backend.State == lb.Up.String() {
 				up = 1
 			}
 			samples = append(samples,

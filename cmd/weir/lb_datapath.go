@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
@@ -59,9 +60,9 @@ func openUDP(config udpnat.Config) (*balancer, *udpnat.Datapath, error) {
 	return &balancer{
 		datapath: datapath,
 		samples:  func() []admin.Sample { return udpSamples(datapath.Stats()) },
-		flows: func(snapshot *lb.Snapshot, yield func(admin.Flow) bool) {
-			for _, e := range datapath.Entries(admin.MaxFlows) {
-				flow := admin.Flow{
+		flows: func(snapshot *lb.Snapshot, yield func(v1.Flow) bool) {
+			for _, e := range datapath.Entries(v1.MaxFlows) {
+				flow := v1.Flow{
 					Protocol: "udp", Client: e.Client.String(), VIP: e.VIP.String(),
 					Service: e.Backend.Service, Backend: e.Backend.Backend, Expires: -1,
 				}

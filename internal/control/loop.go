@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/control/health"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -272,24 +273,11 @@ func (l *Loop) runHealth(ctx context.Context) {
 	}
 }
 
-// Status is the state of the loop, for status pages and metrics. It holds no secret.
-type Status struct {
-	Generation uint64          `json:"generation"`
-	AppliedAt  time.Time       `json:"applied_at"`
-	Error      string          `json:"error,omitempty"` // of the last change, until one succeeds
-	FailedAt   *time.Time      `json:"failed_at,omitempty"`
-	Reloads    uint64          `json:"reloads"`
-	Failures   uint64          `json:"failures"`
-	Datapath   string          `json:"datapath"`
-	Services   []ServiceStatus `json:"services"`
-	Tier       []MemberStatus  `json:"tier,omitempty"` // balancers that share fragments
-}
-
-// Status returns the present state.
-func (l *Loop) Status() Status {
+// Status returns the present state. It holds no secret.
+func (l *Loop) Status() v1.BalancerStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Status{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
+	s := v1.BalancerStatus{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
 	switch {
 	case l.failure != nil:
 		failedAt := l.failedAt
