@@ -25,6 +25,9 @@ type may struct {
 func mayImport() map[string]may {
 	const pion = "github.com/pion/"
 	return map[string]may{
+		// public
+		"../api/v1": {pure: true},
+		"../client": {ours: "api/v1"},
 		// 1 to 3, pure
 		"addresstext":      {pure: true},
 		"metrics":          {pure: true},
@@ -46,7 +49,7 @@ func mayImport() map[string]may {
 		"readfile":           {},
 		"metrics/exposition": {ours: "metrics", others: "github.com/prometheus/"},
 		"control/config":     {ours: "readfile addresstext", others: "github.com/goccy/go-yaml"},
-		"control/admin":      {ours: "steering/evict metrics metrics/exposition"},
+		"control/admin":      {ours: "api/v1 steering/evict metrics metrics/exposition"},
 		"testbed/netlab":     {others: "github.com/vishvananda/"},
 		"testbed/procstat":   {},
 		"testbed/scratch":    {},
@@ -54,18 +57,18 @@ func mayImport() map[string]may {
 		"testbed/plot":       {},
 		"bench/fragsim":      {ours: "steering/flow testbed/plot"},
 		// 4
-		"control":        {ours: "steering/lb steering/cid control/config control/health metrics"},
+		"control":        {ours: "api/v1 steering/lb steering/cid control/config control/health metrics"},
 		"control/health": {ours: "steering/lb metrics"},
 		"control/nfqlb":  {ours: "steering/lb control control/config"},
 		// 5
-		"datapath/ebpf":          {ours: "steering/lb steering/flow steering/cid steering/evict datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
-		"datapath/ebpf/decap":    {ours: "datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf":          {ours: "api/v1 steering/lb steering/flow steering/cid steering/evict datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
+		"datapath/ebpf/decap":    {ours: "api/v1 datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop":  {others: "github.com/vishvananda/"},
 		"datapath/doctor":        {ours: "steering/lb datapath/nfqueue/rules", others: "github.com/vishvananda/"},
 		"datapath/fastpath":      {ours: "datapath/ebpf datapath/nfqueue steering/cid steering/lb"},
 		"datapath/nfqueue":       {ours: "metrics steering/lb steering/flow steering/packet steering/steer workers"},
 		"datapath/nfqueue/rules": {ours: "steering/lb", others: "github.com/vishvananda/"},
-		"datapath/udpnat":        {ours: "metrics steering/lb steering/flow steering/steer steering/evict steering/slab udpio workers"},
+		"datapath/udpnat":        {ours: "api/v1 metrics steering/lb steering/flow steering/steer steering/evict steering/slab udpio workers"},
 		"workers":                {},
 		"udpio":                  {others: "github.com/cilium/ebpf"},
 		"coap/message":           {},
@@ -82,16 +85,16 @@ func mayImport() map[string]may {
 		"coap/node":        {ours: "dtls/engine coap/message coap/exchange coap/cluster readfile"},
 		"coap/client":      {ours: "udpio dtls/record dtls/handshake coap/message coap/exchange steering/cid steering/heap testbed/measure testbed/procstat", others: pion + "dtls"},
 		"turn/allocation":  {pure: true, ours: "steering/evict steering/heap steering/rate steering/slab", others: pion + "stun"},
-		"turn/routes":      {},
+		"turn/routes":      {ours: "api/v1"},
 		"handover":         {},
-		"turn/gateway":     {ours: "metrics turn/allocation turn/routes steering/rate udpio readfile", others: pion},
+		"turn/gateway":     {ours: "api/v1 metrics turn/allocation turn/routes steering/rate udpio readfile", others: pion},
 		"turn/stunnerd":    {ours: "turn/gateway turn/routes"},
 		"turn/turncat":     {ours: "udpio readfile", others: pion},
 		"turn/load":        {ours: "udpio testbed/measure testbed/procstat", others: pion + "stun"},
 		"testbed/programs": {ours: "testbed/netlab testbed/procstat"},
 		"bench":            {ours: "udpio testbed/netlab testbed/measure testbed/procstat testbed/plot testbed/programs testbed/scratch terminal"},
 		"bench/snatlab":    {ours: "testbed/netlab snat testbed/plot testbed/programs testbed/scratch tcpscale terminal"},
-		"bench/demo":       {ours: "coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal"},
+		"bench/demo":       {ours: "client coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal"},
 		"../cmd/weir":      {ours: "*", others: "github.com/spf13/cobra github.com/spf13/pflag golang.org/x/term"},
 		"../web":           {},
 		// scenarios in the binary
@@ -132,7 +135,7 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 
 // floors is the order of dependencies, from the bottom up; a package belongs to the longest prefix of its path.
 var floors = [][]string{
-	{"testbed", "terminal", "addresstext", "readfile", "privilege", "metrics"},
+	{"../api", "api", "../client", "client", "testbed", "terminal", "addresstext", "readfile", "privilege", "metrics"},
 	{"steering", "snat"},
 	{"workers", "handover", "udpio"},
 	{"datapath", "dtls"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
@@ -109,8 +110,8 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	adminConfig := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return balancer.statusOf(loop.Status()) },
-		Metrics:  func() []metrics.Sample { return append(metrics.Of(loop.Status()), balancer.samples()...) },
-		Flows:    func(yield func(admin.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
+		Metrics:  func() []metrics.Sample { return append(loopSamples(loop), balancer.samples()...) },
+		Flows:    func(yield func(v1.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
 		Override: overrideOf(loop),
 	}
 	if balancer.console != nil {
@@ -156,16 +157,21 @@ func (unknownTarget) Is(target error) bool { return target == admin.ErrUnknownTa
 type balancer struct {
 	datapath control.Datapath
 	samples  func() []metrics.Sample
-	flows    func(snapshot *lb.Snapshot, yield func(admin.Flow) bool)
+	flows    func(snapshot *lb.Snapshot, yield func(v1.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
 	abandon  func() error                                                                              // Close for a start that failed; nil: Close
-	status   func(control.Status) any                                                                  // adds what the data path knows; nil: nothing
+	status   func(v1.BalancerStatus) any                                                               // adds what the data path knows; nil: nothing
 	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
 }
 
-func (b *balancer) statusOf(s control.Status) any {
+func (b *balancer) statusOf(s v1.BalancerStatus) any {
 	if b.status == nil {
 		return s
 	}
 	return b.status(s)
+}
+
+// loopSamples returns the metrics of the control loop, the same for each data path.
+func loopSamples(loop *control.Loop) []metrics.Sample {
+	return metrics.Of(loop.Status(), loop.Timings())
 }

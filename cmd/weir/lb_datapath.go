@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"runtime"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control"
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
@@ -62,9 +62,9 @@ func openUDP(config udpnat.Config) (*balancer, *udpnat.Datapath, error) {
 			stats := datapath.Stats()
 			return metrics.Of(stats.Common(), &stats)
 		},
-		flows: func(snapshot *lb.Snapshot, yield func(admin.Flow) bool) {
-			for _, e := range datapath.Entries(admin.MaxFlows) {
-				flow := admin.Flow{
+		flows: func(snapshot *lb.Snapshot, yield func(v1.Flow) bool) {
+			for _, e := range datapath.Entries(v1.MaxFlows) {
+				flow := v1.Flow{
 					Protocol: "udp", Client: e.Client.String(), VIP: e.VIP.String(),
 					Service: e.Backend.Service, Backend: e.Backend.Backend, Expires: -1,
 				}

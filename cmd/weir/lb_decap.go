@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -121,26 +122,17 @@ func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags 
 	return table.Flush()
 }
 
-type decapReport struct {
-	Interface string                 `json:"interface"`
-	Hook      string                 `json:"hook"`
-	From      []netip.Prefix         `json:"from"`
-	Seconds   float64                `json:"seconds"`
-	Counters  map[string]decap.Count `json:"counters" metric:"weir_decap" key:"outcome"`
-	Error     string                 `json:"error,omitempty"`
-}
-
-func decapStatus(d *decap.Decap, c decap.Config, started time.Time) decapReport {
+func decapStatus(d *decap.Decap, c decap.Config, started time.Time) v1.DecapStatus {
 	hook, _ := d.Hook()
 	counts, err := d.Counters()
-	report := decapReport{Interface: c.Interface, Hook: hook.String(), From: c.From, Seconds: time.Since(started).Seconds(), Counters: counts}
+	report := v1.DecapStatus{Interface: c.Interface, Hook: hook.String(), From: c.From, Seconds: time.Since(started).Seconds(), Counters: counts}
 	if err != nil {
 		report.Error = err.Error()
 	}
 	return report
 }
 
-func sortedNames(counts map[string]decap.Count) []string {
+func sortedNames(counts map[string]v1.Count) []string {
 	names := make([]string, 0, len(counts))
 	for name := range counts {
 		names = append(names, name)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -53,7 +54,7 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatalf("ended with %v: %s", err, log.String())
 	}
-	var report decapReport
+	var report v1.DecapStatus
 	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Hook != "xdp" || len(report.Counters) < 9 {
 		t.Errorf("report %v: %s", err, out.String())
 	}

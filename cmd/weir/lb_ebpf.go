@@ -13,8 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control"
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -95,17 +94,17 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 		datapath: datapath,
 		abandon:  datapath.Abandon,
 		samples:  func() []metrics.Sample { return ebpfSamples(datapath) },
-		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
+		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
 		},
-		status: func(s control.Status) any {
-			return lbStatus{Status: s, Kernel: &kernelStatus{Report: datapath.Report(), kernelCounters: countersText(datapath.Counters())}}
+		status: func(s v1.BalancerStatus) any {
+			return v1.LBStatus{BalancerStatus: s, Kernel: &v1.EBPFStatus{EBPFReport: datapath.Report(), EBPFCounters: countersText(datapath.Counters())}}
 		},
 	}, nil
 }
 
-func ebpfFlow(f *ebpf.Flow) admin.Flow {
-	flow := admin.Flow{
+func ebpfFlow(f *ebpf.Flow) v1.Flow {
+	flow := v1.Flow{
 		Protocol: lb.Protocol(f.Protocol).String(), Client: f.Client.String(), VIP: f.VIP.String(),
 		Service: f.Service, Backend: f.Backend, Expires: -1, State: f.State,
 	}
@@ -118,61 +117,35 @@ func ebpfFlow(f *ebpf.Flow) admin.Flow {
 	return flow
 }
 
-// lbStatus is /status of `weir lb run`: the loop's status and that of the data path.
-type lbStatus struct {
-	control.Status
-	Kernel *kernelStatus  `json:"ebpf,omitempty"`
-	Queues *nfqueueStatus `json:"nfqueue,omitempty"`
-	Fast   *fastStatus    `json:"fast,omitempty"` // of nfqueue; in use, its program's part is in Kernel
-}
-
-type kernelStatus struct {
-	ebpf.Report
-	kernelCounters
-}
-
-// kernelCounters are running totals by name.
-type kernelCounters struct {
-	Other    map[string]ebpf.Count                       `json:"other"` // by reason
-	Reasons  map[string]map[string]ebpf.Count            `json:"reasons"`
-	Backends map[string]map[string]kernelBackendCounters `json:"backends"`
-	// Live flows that made room in a full table: unproven ones for new flows, proven ones for packets whose CID names a live owner.
-	FlowsEvicted   uint64 `json:"flows_evicted"`
-	FlowsDisplaced uint64 `json:"flows_displaced"`
-}
-
-// kernelBackendCounters are one backend's.
-type kernelBackendCounters struct {
-	In     ebpf.Count `json:"in"`
-	Out    ebpf.Count `json:"out"`
-	Opened uint64     `json:"opened_flows"`
-}
-
-func countersText(c ebpf.Counters) kernelCounters {
-	text := kernelCounters{
-		Other: reasonsText(c.Other), Reasons: map[string]map[string]ebpf.Count{}, Backends: map[string]map[string]kernelBackendCounters{},
+func countersText(c ebpf.Counters) v1.EBPFCounters {
+	text := v1.EBPFCounters{
+		Other: reasonsText(c.Other), Reasons: map[string]map[string]v1.Count{}, Backends: map[string]map[string]v1.EBPFBackendCounters{},
 		FlowsEvicted: c.FlowsEvicted, FlowsDisplaced: c.FlowsDisplaced,
 	}
 	for name, reasons := range c.Services {
 		text.Reasons[name] = reasonsText(reasons)
-		text.Backends[name] = map[string]kernelBackendCounters{}
+		text.Backends[name] = map[string]v1.EBPFBackendCounters{}
 	}
 	for target, b := range c.Backends {
-		text.Backends[target.Service][target.Backend] = kernelBackendCounters(b)
+		text.Backends[target.Service][target.Backend] = backendText(b)
 	}
 	for name, b := range c.Gone {
 		if b != (ebpf.BackendCounts{}) {
-			text.Backends[name][ebpf.Removed] = kernelBackendCounters(b)
+			text.Backends[name][ebpf.Removed] = backendText(b)
 		}
 	}
 	return text
 }
 
-func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]ebpf.Count {
-	text := map[string]ebpf.Count{}
+func backendText(c ebpf.BackendCounts) v1.EBPFBackendCounters {
+	return v1.EBPFBackendCounters{In: v1.Count(c.In), Out: v1.Count(c.Out), Opened: c.Opened}
+}
+
+func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]v1.Count {
+	text := map[string]v1.Count{}
 	for reason, c := range counts {
 		if c.Packets > 0 {
-			text[lb.Reason(reason).String()] = c
+			text[lb.Reason(reason).String()] = v1.Count(c)
 		}
 	}
 	return text
@@ -194,7 +167,7 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 // printKernel writes what `weir lb status` adds for the kernel data path.
-func printKernel(w io.Writer, k *kernelStatus) error {
+func printKernel(w io.Writer, k *v1.EBPFStatus) error {
 	table := terminal.NewTable(w, false)
 	took := ""
 	if k.TookOver {

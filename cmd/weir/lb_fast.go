@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/fastpath"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
@@ -19,12 +19,6 @@ const (
 	fastOn   = "on"
 	fastOff  = "off"
 )
-
-// fastStatus is the part of /status about the fast path.
-type fastStatus struct {
-	InUse bool   `json:"in_use" metric:"weir_fast_path" help:"1 while the TCX program marks what it can before the queue."`
-	Why   string `json:"why,omitempty"` // why not
-}
 
 // withFast puts the fast path in front of an opened queue, according to --fast.
 func withFast(mode string, queue *nfqueue.Datapath, kernel *ebpfFlags, log *slog.Logger) (*fastpath.Datapath, error) {
@@ -63,18 +57,18 @@ func fastConfig(kernel *ebpfFlags, log *slog.Logger) (config ebpf.Config, why st
 }
 
 // statusOfFast returns the status of the fast path, with that of its program if it is in use.
-func statusOfFast(d *fastpath.Datapath) (status *fastStatus, kernel *kernelStatus) {
+func statusOfFast(d *fastpath.Datapath) (status *v1.FastPathStatus, kernel *v1.EBPFStatus) {
 	d.Program(func(program *ebpf.Datapath) {
-		kernel = &kernelStatus{Report: program.Report(), kernelCounters: countersText(program.Counters())}
+		kernel = &v1.EBPFStatus{EBPFReport: program.Report(), EBPFCounters: countersText(program.Counters())}
 	})
 	if kernel != nil {
-		return &fastStatus{InUse: true}, kernel
+		return &v1.FastPathStatus{InUse: true}, kernel
 	}
 	_, why := d.Status()
-	return &fastStatus{Why: why}, nil
+	return &v1.FastPathStatus{Why: why}, nil
 }
 
-func fastFlows(d *fastpath.Datapath, yield func(admin.Flow) bool) {
+func fastFlows(d *fastpath.Datapath, yield func(v1.Flow) bool) {
 	d.Program(func(program *ebpf.Datapath) {
 		program.Flows(func(flow ebpf.Flow) bool { return yield(ebpfFlow(&flow)) })
 	})
@@ -82,7 +76,7 @@ func fastFlows(d *fastpath.Datapath, yield func(admin.Flow) bool) {
 
 // fastSamples returns the program's metrics, which have the label of the data path ebpf.
 func fastSamples(d *fastpath.Datapath) []metrics.Sample {
-	status := fastStatus{}
+	var status v1.FastPathStatus
 	var samples []metrics.Sample
 	d.Program(func(program *ebpf.Datapath) {
 		status.InUse = true

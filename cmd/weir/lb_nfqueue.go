@@ -12,8 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control"
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -103,7 +102,7 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 	return &balancer{
 		datapath: fast,
 		samples:  func() []metrics.Sample { return append(nfqueueSamples(datapath), fastSamples(fast)...) },
-		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
+		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			going := true
 			datapath.Flows(func(f nfqueue.Flow) bool {
 				going = yield(nfqueueFlow(&f))
@@ -114,16 +113,16 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 			}
 		},
 		trace: traceQueues(datapath),
-		status: func(s control.Status) any {
-			status := lbStatus{Status: s, Queues: nfqueueText(datapath.Stats())}
+		status: func(s v1.BalancerStatus) any {
+			status := v1.LBStatus{BalancerStatus: s, Queues: nfqueueText(datapath.Stats())}
 			status.Fast, status.Kernel = statusOfFast(fast)
 			return status
 		},
 	}, nil
 }
 
-func nfqueueFlow(f *nfqueue.Flow) admin.Flow {
-	flow := admin.Flow{
+func nfqueueFlow(f *nfqueue.Flow) v1.Flow {
+	flow := v1.Flow{
 		Protocol: lb.Protocol(f.Protocol).String(), Client: f.Client.String(), VIP: f.VIP.String(),
 		Service: f.Service, Backend: f.Backend, State: f.State, Expires: -1,
 	}
@@ -133,92 +132,31 @@ func nfqueueFlow(f *nfqueue.Flow) admin.Flow {
 	return flow
 }
 
-// nfqueueStatus is the part of /status about the queue data path.
-type nfqueueStatus struct {
-	nfqueue.Stats
-	Reasons   map[string]uint64         `json:"reasons"` // packets, of all services and of none
-	Services  map[string]*queuedService `json:"services"`
-	FlowTable flowTableStatus           `json:"flow_table"`
-	Fragments fragmentStatus            `json:"fragments"`
-	Tier      tierStatus                `json:"tier"`
-}
-
-// queuedService is what one service carried.
-type queuedService struct {
-	Reasons  map[string]uint64        `json:"reasons"`
-	Backends map[string]queuedBackend `json:"backends"`
-	Rules    []queuedRule             `json:"flow_rules,omitempty"` // the one that wins first
-}
-
-type queuedRule struct {
-	Name    string `json:"name"`
-	Packets uint64 `json:"packets"` // that the rule itself decided; not those decided by a flow or fragment entry
-}
-
-type queuedBackend struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
-	Opened  uint64 `json:"opened_flows"`
-}
-
-// fragmentStatus is the fragment tables of all queues.
-type fragmentStatus struct {
-	Datagrams  int    `json:"datagrams"`  // remembered now
-	Inserts    uint64 `json:"inserts"`    // datagrams entered
-	Lookups    uint64 `json:"lookups"`    // fragments asked about
-	Waited     uint64 `json:"waited"`     // fragments held
-	Refused    uint64 `json:"refused"`    // datagrams refused because the table was full
-	Poisoned   uint64 `json:"poisoned"`   // could not be held
-	Collisions uint64 `json:"collisions"` // first fragments of a known datagram with another decision
-	Expired    uint64 `json:"expired"`    // datagrams forgotten in time
-	Unanswered uint64 `json:"unanswered"` // fragments whose first one never came
-	// Datagrams removed before their time to make room.
-	EvictedKnown   uint64 `json:"evicted_known"`   // the first fragment was seen
-	EvictedYoung   uint64 `json:"evicted_young"`   // of these, in the first half of their ttl
-	EvictedWaiting uint64 `json:"evicted_waiting"` // early fragments were held
-	EvictedLost    uint64 `json:"evicted_lost"`    // fragments were lost already
-	HeldEvicted    uint64 `json:"held_evicted"`    // held fragments that were dropped to make room for others
-}
-
-// flowTableStatus is the flow tables of all queues.
-type flowTableStatus struct {
-	Flows     int    `json:"flows"`
-	MaxFlows  int    `json:"max_flows"`
-	Proven    int    `json:"proven"`    // of flows: established TCP, others of two packets and more
-	Evicted   uint64 `json:"evicted"`   // unproven ones, each for a new flow
-	Refused   uint64 `json:"refused"`   // new flows without an entry: the table was full of proven ones
-	Expired   uint64 `json:"expired"`   //
-	Displaced uint64 `json:"displaced"` // proven ones, each for a packet whose CID names a live owner
-}
-
-// tierStatus is what went to other balancers of the tier.
-type tierStatus struct {
-	Sent      uint64 `json:"sent"`
-	Returned  uint64 `json:"returned"`
-	Unguarded uint64 `json:"unguarded"`
-}
-
-func nfqueueText(s nfqueue.Stats) *nfqueueStatus {
+func nfqueueText(s nfqueue.Stats) *v1.NFQueueStatus {
 	f := &s.Tables.Fragments
-	text := &nfqueueStatus{
-		Stats: s, Reasons: reasonCounts(s.Reasons), Services: map[string]*queuedService{},
-		Fragments: fragmentStatus{
+	text := &v1.NFQueueStatus{
+		Generation: s.Generation, Length: s.Length, CopyRange: s.CopyRange, Batch: s.Batch, ReceiveBuffer: s.ReceiveBuffer, FailOpen: s.FailOpen,
+		Queues: make([]v1.NFQueue, 0, len(s.Queues)), Reasons: reasonCounts(s.Reasons), Services: map[string]*v1.NFQueueService{},
+		Fragments: v1.FragmentStatus{
 			Datagrams: f.Entries, Inserts: f.Inserts, Lookups: f.Lookups, Waited: f.Waited, Refused: f.Refused, Poisoned: f.Poisoned,
 			Collisions: f.Collisions, Expired: f.Expired, Unanswered: f.Unanswered, HeldEvicted: f.HeldEvicted,
 			EvictedKnown: f.EvictedKnown, EvictedYoung: f.EvictedYoung, EvictedWaiting: f.EvictedWaiting, EvictedLost: f.EvictedLost,
 		},
-		FlowTable: flowTableStatus{
+		FlowTable: v1.FlowTableStatus{
 			Flows: s.Tables.Flows, MaxFlows: s.Tables.MaxFlows, Proven: s.Tables.ProvenFlows, Evicted: s.Tables.FlowsEvicted,
 			Refused: s.Tables.FlowsRefused, Expired: s.Tables.FlowsExpired, Displaced: s.Tables.FlowsDisplaced,
 		},
-		Tier: tierStatus(s.Tables.Tier),
+		Tier: v1.TierCounters(s.Tables.Tier),
+	}
+	for i := range s.Queues {
+		text.Queues = append(text.Queues, queueText(&s.Queues[i]))
 	}
 	for name, reasons := range s.Services {
-		text.Services[name] = &queuedService{Reasons: reasonCounts(reasons), Backends: map[string]queuedBackend{}}
+		text.Services[name] = &v1.NFQueueService{Reasons: reasonCounts(reasons), Backends: map[string]v1.NFQueueBackend{}}
 	}
 	for _, rule := range s.Rules {
 		if service := text.Services[rule.Service]; service != nil {
-			service.Rules = append(service.Rules, queuedRule{rule.Name, rule.Packets})
+			service.Rules = append(service.Rules, v1.NFQueueRule{Name: rule.Name, Packets: rule.Packets})
 		}
 	}
 	for target, n := range s.Backends {
@@ -229,8 +167,21 @@ func nfqueueText(s nfqueue.Stats) *nfqueueStatus {
 	return text
 }
 
-func queuedBackendOf(n steer.BackendCounters) queuedBackend {
-	return queuedBackend{n.Packets, n.Bytes, n.NewFlows}
+func queueText(q *nfqueue.QueueStats) v1.NFQueue {
+	k := &q.KernelQueue
+	return v1.NFQueue{
+		Number: q.Number, NFQueueWorker: v1.NFQueueWorker(q.WorkerCounters),
+		NFQueueKernel: v1.NFQueueKernel{
+			PortID: k.PortID, Waiting: k.Waiting, CopyRange: k.CopyRange, QueueDrops: k.QueueDrops, UserDrops: k.UserDrops, LastID: k.LastID,
+		},
+		Held: q.Held, HeldReleased: q.HeldReleased, HeldExpired: q.HeldExpired, HeldAbandoned: q.HeldAbandoned, HeldEvicted: q.HeldEvicted,
+		RefusedAnswers: q.RefusedAnswers, OddMessages: q.OddMessages, CutMessages: q.CutMessages, Sleeps: q.Sleeps,
+		AddressPairs: q.AddressPairs, Flows: q.Flows, MaxFlows: q.MaxFlows,
+	}
+}
+
+func queuedBackendOf(n steer.BackendCounters) v1.NFQueueBackend {
+	return v1.NFQueueBackend{Packets: n.Packets, Bytes: n.Bytes, Opened: n.NewFlows}
 }
 
 func reasonCounts(counts [lb.NumReasons]uint64) map[string]uint64 {
@@ -243,14 +194,15 @@ func reasonCounts(counts [lb.NumReasons]uint64) map[string]uint64 {
 	return text
 }
 
-func (q *nfqueueStatus) service(name string) *queuedService {
+// queuedService returns the counters of a service, empty ones if there are none.
+func queuedService(q *v1.NFQueueStatus, name string) *v1.NFQueueService {
 	if q == nil || q.Services[name] == nil {
-		return &queuedService{}
+		return &v1.NFQueueService{}
 	}
 	return q.Services[name]
 }
 
-func (s *queuedService) rule(name string) uint64 {
+func rulePackets(s *v1.NFQueueService, name string) uint64 {
 	for _, rule := range s.Rules {
 		if rule.Name == name {
 			return rule.Packets

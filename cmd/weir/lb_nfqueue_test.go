@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -97,8 +97,8 @@ func TestRootNFQOutlivesKills(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
 		k.end(signal)
 		k.start()
-		before := k.until("status", func(*lbStatus) bool { return true }).Queues.Services["dsr"].total()
-		k.until("packets after the restart", func(s *lbStatus) bool { return s.Queues.Services["dsr"].total() >= before+uint64(len(talkers)) })
+		before := queuedTotal(k.until("status", func(*v1.LBStatus) bool { return true }).Queues.Services["dsr"])
+		k.until("packets after the restart", func(s *v1.LBStatus) bool { return queuedTotal(s.Queues.Services["dsr"]) >= before+uint64(len(talkers)) })
 	}
 	names := map[string]int{}
 	for i, err := range stop() {
@@ -112,7 +112,7 @@ func TestRootNFQOutlivesKills(t *testing.T) {
 	}
 }
 
-func (s *queuedService) total() (n uint64) {
+func queuedTotal(s *v1.NFQueueService) (n uint64) {
 	for _, packets := range s.Reasons {
 		n += packets
 	}
@@ -259,10 +259,10 @@ func TestQueueFlags(t *testing.T) {
 
 // The live view tells when sources hash to one queue, and is silent when they do not.
 func TestSpreadHint(t *testing.T) {
-	status := func(packets ...uint64) *nfqueueStatus {
-		q := &nfqueueStatus{}
+	status := func(packets ...uint64) *v1.NFQueueStatus {
+		q := &v1.NFQueueStatus{}
 		for i, n := range packets {
-			s := nfqueue.QueueStats{Number: uint16(i), AddressPairs: int(n / 100)}
+			s := v1.NFQueue{Number: uint16(i), AddressPairs: int(n / 100)}
 			s.Packets = n
 			q.Queues = append(q.Queues, s)
 		}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
 // A trace finds the queue data path by itself and shows its packets as lines, JSON and a capture; there is one at a time,
@@ -45,7 +47,7 @@ func TestRootNFQTrace(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	line, _, _ := strings.Cut(lines.String(), "\n")
-	var p tracedPacket
+	var p v1.TracedPacket
 	if err := json.Unmarshal([]byte(line), &p); err != nil || p.Service != "dsr" || p.Mark == 0 || p.Queue == nil || p.Interface != "veth0" {
 		t.Errorf("JSON: %v %s", err, line)
 	}
@@ -105,7 +107,8 @@ func TestTraceQuery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := traceFilterOf(traceQuery(want))
+		query := traceQuery(want)
+		got, err := traceFilterOf(query.Values())
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%+v: %+v, %v", want, got, err)
 		}

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/bench"
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -143,7 +143,7 @@ func TestNATAdmin(t *testing.T) {
 		fmt.Fprintln(stream, step[0])
 		expect(t, answers, step[1])
 	}
-	var flows admin.FlowList
+	var flows v1.FlowList
 	if err := p.door.Get(t.Context(), "/flows", nil, &flows); err != nil || len(flows.Flows) != 1 {
 		t.Fatalf("flows %+v, %v", flows, err)
 	}

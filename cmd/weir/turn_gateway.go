@@ -121,7 +121,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		for _, note := range plan.notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
 		}
-		return summary.print(cmd.OutOrStdout())
+		return printGateway(cmd.OutOrStdout(), &summary)
 	}
 	return f.handover.run(cmd, log, func(ctx context.Context, k *handover.Store) error {
 		return serveGateway(ctx, k, source, log, levels, cmd.Flags().Changed("drain-timeout"))

@@ -19,6 +19,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
@@ -181,7 +182,7 @@ func TestRootTurnOffloadRestart(t *testing.T) {
 	}
 	lab := netlabtest.Up(t, offloadLab("weiroffagain", false))
 	r := startOffloadRun(t, lab, "tcx")
-	var before, now gatewayStatus
+	var before, now v1.TurnStatus
 	r.status(&before)
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -86,19 +87,22 @@ const maxMoved = 64 << 20
 
 // addHandover adds to a gateway's admin API what is stored, and the requests of `weir turn upgrade`, `export` and
 // `import`.
-func addHandover(api *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() turnConfigStatus) {
+func addHandover(api *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() v1.TurnConfigStatus) {
 	others := api.Metrics
 	api.Metrics = func() []metrics.Sample { return append(others(), metrics.Of(k.Stats())...) }
 	api.Status = func() any {
 		status := configured()
-		return gatewayStatus{handoverStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Handover: k.Stats()}, g.Stats(), &status, g.Names()}
+		return v1.TurnStatus{
+			TurnProcess: v1.TurnProcess{PID: os.Getpid(), Version: readBuildInfo().Version, Handover: handoverText(k.Stats())},
+			TurnStats:   turnText(g.Stats()), Config: &status, Names: g.Names(),
+		}
 	}
 	api.Routes = append(api.Routes, []admin.Route{
 		{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {
 			if err := k.RequestUpgrade(); err != nil {
 				return nil, err
 			}
-			return upgradeAnswer{PID: os.Getpid()}, nil
+			return v1.TurnUpgradeAnswer{PID: os.Getpid()}, nil
 		}},
 		{Pattern: "GET /allocations", Answer: func(r *http.Request) (any, error) {
 			records, err := g.Export(r.Context())

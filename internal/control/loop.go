@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/control/health"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -280,31 +281,28 @@ func (l *Loop) runHealth(ctx context.Context) {
 	}
 }
 
-// Status is the state of the loop, for status pages and metrics. It holds no secret.
-type Status struct {
-	Generation uint64          `json:"generation" metric:"weir_generation" help:"Number of the applied configuration."`
-	AppliedAt  time.Time       `json:"applied_at"`
-	Error      string          `json:"error,omitempty" metric:"weir_config_failed" help:"1 while the last change was refused."` // of the last change, until one succeeds
-	FailedAt   *time.Time      `json:"failed_at,omitempty"`
-	Reloads    uint64          `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."`
-	Failures   uint64          `json:"failures" metric:"weir_config_failures_total" help:"Changes refused."`
-	Datapath   string          `json:"datapath"`
-	Services   []ServiceStatus `json:"services" metric:""`
-	Tier       []MemberStatus  `json:"tier,omitempty"` // balancers that share fragments
-
-	ApplyTime metrics.Histogram                   `json:"-" metric:"weir_apply_duration_seconds" buckets:"100µs..25s" help:"Configurations and overrides applied, by the time to compile and apply them."`
-	Probes    map[health.Result]metrics.Histogram `json:"-" metric:"weir_probe_duration_seconds" buckets:"100µs..10s" help:"Health probes, by service, result and the time until the result."`
+// Timings are how long the loop's own work took.
+type Timings struct {
+	Apply  metrics.Histogram                   `metric:"weir_apply_duration_seconds" buckets:"100µs..25s" help:"Configurations and overrides applied, by the time to compile and apply them."`
+	Probes map[health.Result]metrics.Histogram `metric:"weir_probe_duration_seconds" buckets:"100µs..10s" help:"Health probes, by service, result and the time until the result."`
 }
 
-// Status returns the present state.
-func (l *Loop) Status() Status {
+// Timings returns them since the start.
+func (l *Loop) Timings() Timings {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Status{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
-	s.ApplyTime = l.applyTime
+	t := Timings{Apply: l.applyTime}
 	if l.prober != nil {
-		s.Probes = l.prober.Durations()
+		t.Probes = l.prober.Durations()
 	}
+	return t
+}
+
+// Status returns the present state. It holds no secret.
+func (l *Loop) Status() v1.BalancerStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := v1.BalancerStatus{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
 	switch {
 	case l.failure != nil:
 		failedAt := l.failedAt

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/metrics"
 )
 
@@ -37,7 +38,7 @@ type Config struct {
 	Status      func() any // encoded as JSON
 	Override    func(service, backend, value string) error
 	// Flows calls yield for each flow until it returns false.
-	Flows func(yield func(Flow) bool)
+	Flows func(yield func(v1.Flow) bool)
 	// Console runs operator commands, one line each, until the input ends or ctx does.
 	Console func(ctx context.Context, in io.Reader, out io.Writer) error
 	// Trace writes what it sees until ctx ends, as selected by the request; flush: nothing more is available now. An error
@@ -63,20 +64,6 @@ var ErrUnknownTarget = errors.New("unknown target")
 // ErrServed is in the error of Open when another process serves the Unix socket.
 var ErrServed = errors.New("another process serves it")
 
-// Flow is one line of /flows.
-type Flow struct {
-	Protocol string  `json:"protocol"`
-	Client   string  `json:"client"`
-	VIP      string  `json:"vip"`
-	Service  string  `json:"service"`
-	Backend  string  `json:"backend"`
-	Expires  float64 `json:"expires_s"` // seconds from now; -1: never
-	Packets  uint64  `json:"packets,omitempty"`
-	Bytes    uint64  `json:"bytes,omitempty"`
-	State    string  `json:"state,omitempty"`  // plain, opening, established, closing
-	Source   string  `json:"source,omitempty"` // what the backend sees instead of the client
-}
-
 const (
 	maxConnections = 256 // open at one time
 	maxOperators   = 64  // requests with a credential that are answered at one time
@@ -91,7 +78,7 @@ type Server struct {
 	listener  *limited
 	unix      string        // path of the Unix socket; empty: TCP
 	operators chan struct{} // slots of requests with a credential
-	patterns  []Served
+	patterns  []v1.Route
 	http      *http.Server
 	stopping  context.Context // ends hijacked consoles
 	stop      context.CancelFunc

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -260,7 +261,7 @@ func (d *Datapath) Abandon() error {
 		errs = append(errs, d.pins.detach(pin))
 	}
 	if d.keeper != nil {
-		d.keeper.undo(&Stopped{}, d.log)
+		d.keeper.undo(&v1.EBPFStopped{}, d.log)
 	}
 	d.inPlace = false
 	d.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -211,9 +212,9 @@ func (p *pinned) open(spec string) *Datapath {
 	return d
 }
 
-func (p *pinned) stop() *Stopped {
+func (p *pinned) stop() *v1.EBPFStopped {
 	p.t.Helper()
-	var s *Stopped
+	var s *v1.EBPFStopped
 	do(p.t, p.host, func() (err error) {
 		s, err = Stop(p.t.Context(), p.config.PinPath, slog.New(slog.DiscardHandler))
 		return err

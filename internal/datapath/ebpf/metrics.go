@@ -1,13 +1,16 @@
 package ebpf
 
-import "github.com/weir-lb/weir/internal/steering/lb"
+import (
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
 
 // Removed is the name under which the former backends of a service are counted.
 const Removed = "(removed)"
 
 // Common returns the counters that all data paths share. tables are those of Report. New flows that the table refused have the
 // reason flow_table_full.
-func (c *Counters) Common(tables []TableReport) lb.Counters {
+func (c *Counters) Common(tables []v1.EBPFTable) lb.Counters {
 	common := lb.Counters{
 		Datapath: "ebpf", Packets: map[string]lb.ReasonCounts{}, Bytes: map[string]lb.ReasonCounts{}, Backends: map[lb.Target]lb.BackendCounts{},
 	}

@@ -6,52 +6,15 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// Report is what an operator wants to know beside counters.
-type Report struct {
-	Pins       string            `json:"pins,omitempty"` // where tables and programs are kept
-	TookOver   bool              `json:"took_over"`      // found the tables of an earlier run there
-	Interfaces []InterfaceReport `json:"interfaces" metric:""`
-	Tables     []TableReport     `json:"tables"`
-	NextHops   []HopReport       `json:"next_hops" metric:""`
-	// Flows are the live ones, by service and backend.
-	Flows map[string]map[string]int `json:"flows"`
-}
-
 // InterfaceReport is one attached interface.
-type InterfaceReport struct {
-	Name   string   `json:"name" label:"interface"`
-	Hook   string   `json:"hook" label:"hook"`
-	Why    string   `json:"why"`
-	Gone   bool     `json:"gone,omitempty" metric:"weir_attached" when:"false" help:"1 for each interface with a program, by hook; 0 while the interface is gone."`
-	Beside []string `json:"beside,omitempty"` // other programs on the hook, when weir attached
-}
+type InterfaceReport = v1.EBPFInterface
 
 // flowTable is the name of the table of flows.
 const flowTable = "flows"
-
-// TableReport is how full a table is.
-type TableReport struct {
-	Name string `json:"name"`
-	Used int    `json:"used"`
-	Size int    `json:"size"`
-	// Proven are those of Used that make no room for new flows: TCP that is established, others that were answered (mode
-	// nat) or had a second packet. Of flows only.
-	Proven int `json:"proven,omitempty"`
-}
-
-// HopReport is how packets reach one backend.
-type HopReport struct {
-	Service   string `json:"service" label:"service"`
-	Backend   string `json:"backend" label:"backend"`
-	Address   string `json:"address" label:"address"`
-	State     string `json:"state" metric:"weir_next_hop_ready" when:"ready" help:"1 while the next hop to a backend is known."`
-	Interface string `json:"interface,omitempty"`
-	Link      string `json:"link,omitempty"` // MAC address
-	MTU       int    `json:"mtu,omitempty"`
-}
 
 // fill is how full the tables are.
 type fill struct {
@@ -99,14 +62,14 @@ func alive(meta, now uint64) bool {
 func proven(meta uint64) bool { return meta>>24&4 != 0 && meta>>24&3 != 1 }
 
 // Report looks at everything once.
-func (d *Datapath) Report() Report {
+func (d *Datapath) Report() v1.EBPFReport {
 	var fill fill
 	if t := d.tablesNow(); t != nil {
 		fill = t.fill(d.now())
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := Report{TookOver: d.restored, Interfaces: []InterfaceReport{}, Tables: []TableReport{}, NextHops: []HopReport{}, Flows: map[string]map[string]int{}}
+	r := v1.EBPFReport{TookOver: d.restored, Interfaces: []InterfaceReport{}, Tables: []v1.EBPFTable{}, NextHops: []v1.NextHop{}, Flows: map[string]map[string]int{}}
 	if d.pins != nil {
 		r.Pins = d.pins.path
 	}
@@ -128,15 +91,15 @@ func (d *Datapath) Report() Report {
 		}
 	}
 	r.Tables = append(r.Tables,
-		TableReport{Name: flowTable, Used: fill.flows, Size: len(d.tables.flows) * ways, Proven: fill.proven},
-		TableReport{Name: "replies", Used: fill.replies, Size: len(d.tables.replies) * ways},
-		TableReport{Name: "fragments", Used: fill.fragments, Size: len(d.tables.fragments) * ways},
-		TableReport{Name: "services", Used: services, Size: maxServices - 1},
-		TableReport{Name: "backends", Used: backends, Size: maxSlots},
-		TableReport{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},
-		TableReport{Name: "maglev_cells", Used: st.maglev.used(), Size: sizes.maglevCells},
-		TableReport{Name: "owner_cells", Used: st.owners.used(), Size: sizes.ownerCells},
-		TableReport{Name: "snat_addresses", Used: len(st.snat), Size: int(d.tables.maps[bpfMapSnatAddresses].MaxEntries())},
+		v1.EBPFTable{Name: flowTable, Used: fill.flows, Size: len(d.tables.flows) * ways, Proven: fill.proven},
+		v1.EBPFTable{Name: "replies", Used: fill.replies, Size: len(d.tables.replies) * ways},
+		v1.EBPFTable{Name: "fragments", Used: fill.fragments, Size: len(d.tables.fragments) * ways},
+		v1.EBPFTable{Name: "services", Used: services, Size: maxServices - 1},
+		v1.EBPFTable{Name: "backends", Used: backends, Size: maxSlots},
+		v1.EBPFTable{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},
+		v1.EBPFTable{Name: "maglev_cells", Used: st.maglev.used(), Size: sizes.maglevCells},
+		v1.EBPFTable{Name: "owner_cells", Used: st.owners.used(), Size: sizes.ownerCells},
+		v1.EBPFTable{Name: "snat_addresses", Used: len(st.snat), Size: int(d.tables.maps[bpfMapSnatAddresses].MaxEntries())},
 	)
 	r.NextHops = d.hopReports()
 	return r
@@ -150,8 +113,8 @@ func (c *cells) used() int {
 	return n
 }
 
-func (d *Datapath) hopReports() []HopReport {
-	list := []HopReport{}
+func (d *Datapath) hopReports() []v1.NextHop {
+	list := []v1.NextHop{}
 	interfaces := map[uint32]string{}
 	for name, a := range d.state.byName {
 		if a.service.Mode == lb.Mark {
@@ -164,7 +127,7 @@ func (d *Datapath) hopReports() []HopReport {
 					continue // none, or the same tunnel for both families
 				}
 				h := record.Hop[record.Cur&1]
-				hop := HopReport{
+				hop := v1.NextHop{
 					Service: name, Backend: b.Name, Address: fromWords(record.Addr).String(),
 					State: hopStates()[min(int(h.State), 2)], MTU: int(h.Mtu), Interface: d.interfaceName(interfaces, h.Ifindex),
 				}
@@ -175,7 +138,7 @@ func (d *Datapath) hopReports() []HopReport {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b HopReport) int {
+	slices.SortFunc(list, func(a, b v1.NextHop) int {
 		return strings.Compare(a.Service+"\x00"+a.Backend+"\x00"+a.Address, b.Service+"\x00"+b.Backend+"\x00"+b.Address)
 	})
 	return list

@@ -16,17 +16,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-)
 
-// Stopped is what Stop removed.
-type Stopped struct {
-	PinPath    string   `json:"pin_path"`
-	Ended      int      `json:"ended_process,omitempty"` // the weir that served it
-	Links      []string `json:"links"`
-	Maps       int      `json:"maps"`
-	Neighbours int      `json:"neighbours"` // made managed, now the kernel's own business again
-	Offloads   int      `json:"offloads"`   // interfaces whose GRO is off again
-}
+	"github.com/weir-lb/weir/api/v1"
+)
 
 // stopPatience is how long a running weir gets to end.
 const stopPatience = 15 * time.Second
@@ -34,7 +26,7 @@ const stopPatience = 15 * time.Second
 // Stop ends the data path of a pin path and removes all that it made: links,
 // maps, managed neighbours, offload settings. A weir that serves it is asked to
 // end first. Nil without an error: there was nothing.
-func Stop(ctx context.Context, path string, log *slog.Logger) (*Stopped, error) {
+func Stop(ctx context.Context, path string, log *slog.Logger) (*v1.EBPFStopped, error) {
 	p, err := findPins(path)
 	ended := 0
 	if errors.Is(err, ErrInUse) {
@@ -46,7 +38,7 @@ func Stop(ctx context.Context, path string, log *slog.Logger) (*Stopped, error) 
 		return nil, err
 	}
 	defer p.release()
-	s := &Stopped{PinPath: p.path, Ended: ended, Links: []string{}}
+	s := &v1.EBPFStopped{PinPath: p.path, Ended: ended, Links: []string{}}
 	for _, pin := range names(p.links()) {
 		if err := p.detach(pin); err != nil {
 			return s, err
@@ -95,7 +87,7 @@ func endHolder(ctx context.Context, path string) (*pins, int, error) {
 }
 
 // undo takes back what was changed on the machine.
-func (k *keeper) undo(s *Stopped, log *slog.Logger) {
+func (k *keeper) undo(s *v1.EBPFStopped, log *slog.Logger) {
 	var f fixture
 	home := thisNetns()
 	if err := k.read(textFixture, &f); err == nil && f.Netns != 0 {

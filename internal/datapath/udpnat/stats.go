@@ -81,43 +81,43 @@ func (c *Counters) add(o *Counters) {
 
 // Backend is one address of a backend as the data path sees it.
 type Backend struct {
-	Target    lb.Target      `json:"-"`
-	Service   string         `json:"service"`
-	Name      string         `json:"name"`
-	Addr      netip.AddrPort `json:"address"`
-	State     BackendState   `json:"state"`
-	Override  lb.State       `json:"override"` // up, draining or down in the snapshot
-	Entries   int64          `json:"entries"`
-	Silent    time.Duration  `json:"-"` // since the first unanswered datagram, 0: none
-	LastReply time.Duration  `json:"-"` // ago; below 0: never
+	Target    lb.Target
+	Service   string
+	Name      string
+	Addr      netip.AddrPort
+	State     BackendState
+	Override  lb.State // up, draining or down in the snapshot
+	Entries   int64
+	Silent    time.Duration // since the first unanswered datagram, 0: none
+	LastReply time.Duration // ago; below 0: never
 }
 
 // Stats is the state of a Datapath at one moment.
 type Stats struct {
-	Generation uint64            `json:"generation"`
-	Entries    int               `json:"entries"`
-	Proven     int               `json:"proven"` // of entries: a backend answered
-	MaxEntries int               `json:"max_entries"`
-	Reverse    bool              `json:"reverse"`
-	Counters   Counters          `json:"counters" metric:""`
-	Reasons    map[string]uint64 `json:"reasons"`
-	Backends   []Backend         `json:"backends"`
-	Faults     Faults            `json:"faults"`
-	Listeners  []netip.AddrPort  `json:"listeners"`
+	Generation uint64
+	Entries    int
+	Proven     int // of entries: a backend answered
+	MaxEntries int
+	Reverse    bool
+	Counters   Counters `metric:""`
+	Reasons    map[string]uint64
+	Backends   []Backend
+	Faults     Faults
+	Listeners  []netip.AddrPort
 
 	// Services and Targets are counted by steering, for Stats.Common.
-	Services map[string]lb.ReasonCounts          `json:"-"`
-	Targets  map[lb.Target]steer.BackendCounters `json:"-"`
+	Services map[string]lb.ReasonCounts
+	Targets  map[lb.Target]steer.BackendCounters
 	total    lb.ReasonCounts
-	pause    metrics.Histogram
+	pause    metrics.Histogram // of the workers, while entries are listed
 }
 
 // Entry is one NAT entry.
 type Entry struct {
-	Client   netip.AddrPort `json:"client"`
-	VIP      netip.AddrPort `json:"vip"`
-	Outgoing netip.AddrPort `json:"outgoing"` // what the backend sees
-	Backend  lb.Target      `json:"-"`
-	Addr     netip.AddrPort `json:"address"`
-	Idle     time.Duration  `json:"-"`
+	Client   netip.AddrPort
+	VIP      netip.AddrPort
+	Outgoing netip.AddrPort // what the backend sees
+	Backend  lb.Target
+	Addr     netip.AddrPort
+	Idle     time.Duration
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/netip"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
@@ -32,17 +33,14 @@ type Counts struct {
 	// Suspended is how many further permissions and channels there are whose routes are currently missing.
 	Suspended int `json:"suspended" metric:"_suspended" help:"Permissions and channels whose routes are missing at present."`
 	// Up is from clients to peers, Down from peers to clients: user data without headers.
-	Up   Traffic `json:"up" metric:",direction=up"`
-	Down Traffic `json:"down" metric:",direction=down"`
+	Up   Traffic `json:"up" metric:",direction=up" help:"relayed from clients to peers (up) and from peers to clients (down)."`
+	Down Traffic `json:"down" metric:",direction=down" help:"relayed from clients to peers (up) and from peers to clients (down)."`
 	// Opened counts allocations since the start.
 	Opened uint64 `json:"opened" metric:"_allocations_opened_total" help:"Allocations since the start."`
 }
 
 // Traffic is packets and bytes of user data.
-type Traffic struct {
-	Packets uint64 `json:"packets" metric:"_packets_total" help:"Packets relayed; up: from clients to peers."`
-	Bytes   uint64 `json:"bytes" metric:"_bytes_total" help:"Bytes of user data relayed; up: from clients to peers."`
-}
+type Traffic = v1.Count
 
 // ListenerStats is one listener.
 type ListenerStats struct {
@@ -62,41 +60,4 @@ type ListenerStats struct {
 type ClusterStats struct {
 	Name   string `json:"name" label:"cluster"`
 	Counts `metric:"weir_turn_cluster"`
-}
-
-// User is one allocation. Times are Unix nanoseconds, 0: never.
-type User struct {
-	ID          uint64           `json:"id"`
-	User        string           `json:"user"`
-	Client      netip.AddrPort   `json:"client"`
-	Transport   string           `json:"transport"`
-	Listener    string           `json:"listener"`
-	Relay       []netip.AddrPort `json:"relay"`
-	RelayPublic []netip.AddrPort `json:"relay_public,omitempty"` // as reported to clients if a NAT is in front of Relay
-	TCP         bool             `json:"tcp"`
-	Created     int64            `json:"created"`
-	Expires     int64            `json:"expires"`
-	Permissions int              `json:"permissions"`
-	Channels    int              `json:"channels"`
-	Suspended   int              `json:"suspended,omitempty"` // permissions and channels whose routes are currently missing
-	Peers       []netip.AddrPort `json:"peers"`
-	Up          Traffic          `json:"up"`
-	Down        Traffic          `json:"down"`
-	LastUp      int64            `json:"last_up"`
-	LastDown    int64            `json:"last_down"`
-	Offloaded   int              `json:"offloaded"` // channels in the kernel
-}
-
-// Change says what a reload did. Listeners are identified by their names.
-type Change struct {
-	Restarted    []string       `json:"restarted,omitempty"`    // closed, and opened at another address, port or protocol
-	Added        []string       `json:"added,omitempty"`        // opened
-	Removed      []string       `json:"removed,omitempty"`      // closed
-	Certificates []string       `json:"certificates,omitempty"` // have another certificate from the next handshake on
-	Ended        map[string]int `json:"ended,omitempty"`        // allocations that ended, by reason
-	Permissions  int            `json:"permissions,omitempty"`  // suspended because the routes no longer allow them
-	Channels     int            `json:"channels,omitempty"`     // suspended likewise
-	Connections  int            `json:"connections,omitempty"`  // to peers (RFC 6062), suspended likewise
-	Resumed      int            `json:"resumed,omitempty"`      // permissions, channels and connections that the routes allow again
-	Notes        []string       `json:"notes,omitempty"`        // what takes effect at the next start only
 }
