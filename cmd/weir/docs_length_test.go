@@ -12,6 +12,7 @@ var longPages = map[string]string{
 	"commands.md":     "the generated table of all commands",
 	"figures.md":      "all figures",
 	"findings.md":     "all findings and their tests",
+	"metrics.md":      "the generated tables of all metrics",
 	"tables.md":       "all bounded tables and their tests",
 }
 

@@ -170,6 +170,8 @@ func TestRootNFQFast(t *testing.T) {
 	}
 	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_path 1") || !strings.Contains(metrics, `weir_packets_total{datapath="ebpf",reason="maglev",service="dsr"}`) {
 		t.Errorf("metrics lack the fast path:\n%s", metrics)
+	} else {
+		checkMetrics(t, "the queues with a fast path", metrics)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
 // turnAdmin is the admin API of a gateway. With stunner, the metrics are also served under the names that STUNner
@@ -26,7 +27,7 @@ func turnAdmin(g *gateway.Gateway, now func() int64, stunner bool) admin.Config 
 			stats := g.Stats()
 			samples := turnSamples(&stats)
 			if stunner {
-				samples = append(samples, stunnerSamples(&stats)...)
+				samples = append(samples, metrics.Of(stunnerd.MetricsOf(&stats))...)
 			}
 			return samples
 		},
@@ -103,36 +104,4 @@ func turnSamples(stats *gateway.Stats) []metrics.Sample {
 	named := *stats
 	named.Offload = cmp.Or(named.Offload, "none")
 	return metrics.Of(&named)
-}
-
-// stunnerMetrics are some of the counters under the names that a STUNner dashboard queries.
-type stunnerMetrics struct {
-	Allocations int               `metric:"stunner_allocations_active" help:"Number of active allocations."`
-	Listeners   []stunnerListener `metric:"stunner_listener"`
-	Clusters    []stunnerEnd      `metric:"stunner_cluster"`
-}
-
-type stunnerEnd struct {
-	Name     string          `label:"name"`
-	Received gateway.Traffic `metric:",direction=rx"` // from clients
-	Sent     gateway.Traffic `metric:",direction=tx"`
-}
-
-type stunnerListener struct {
-	stunnerEnd
-	Connections int    `metric:"_connections" help:"Connections of a listener."`
-	Opened      uint64 `metric:"_connections_total" help:"Connections since the start."`
-}
-
-func stunnerSamples(s *gateway.Stats) []metrics.Sample {
-	m := stunnerMetrics{Allocations: s.Totals.Allocations}
-	for i := range s.Listeners {
-		l := &s.Listeners[i]
-		m.Listeners = append(m.Listeners, stunnerListener{stunnerEnd{l.Name, l.Up, l.Down}, max(l.Connections, l.Allocations), l.Opened})
-	}
-	for i := range s.Clusters {
-		c := &s.Clusters[i]
-		m.Clusters = append(m.Clusters, stunnerEnd{c.Name, c.Up, c.Down})
-	}
-	return metrics.Of(m)
 }

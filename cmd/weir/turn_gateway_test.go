@@ -114,6 +114,11 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 	} {
 		if body, err := fetch(url); err != nil || !strings.Contains(body, want) || strings.Contains(body, flowPassword) {
 			t.Errorf("%s: %v, %.300s; want %s", url, err, body, want)
+		} else if strings.HasSuffix(url, "/custom") {
+			checkMetrics(t, "a gateway of a STUNner file", body)
+			if timed := `weir_turn_listener_allocate_duration_seconds_count{listener="udp",protocol="udp"} 2`; !strings.Contains(body, timed) {
+				t.Errorf("metrics lack %s", timed)
+			}
 		}
 	}
 	if body, err := fetch(fmt.Sprintf("http://%v/status", health)); err == nil || !strings.Contains(body, "this needs a credential") {

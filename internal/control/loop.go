@@ -283,8 +283,8 @@ func (l *Loop) runHealth(ctx context.Context) {
 
 // Timings are how long the loop's own work took.
 type Timings struct {
-	Apply  metrics.Histogram                   `metric:"weir_apply_duration_seconds" buckets:"100µs..25s" help:"Configurations and overrides applied, by the time to compile and apply them."`
-	Probes map[health.Result]metrics.Histogram `metric:"weir_probe_duration_seconds" buckets:"100µs..10s" help:"Health probes, by service, result and the time until the result."`
+	Apply  metrics.Histogram                   `metric:"weir_apply_duration_seconds" buckets:"100µs..25s" help:"Time to compile and apply a configuration or an override."`
+	Probes map[health.Result]metrics.Histogram `metric:"weir_probe_duration_seconds" buckets:"100µs..10s" help:"Duration of health probes, by service and result: pass or fail."`
 }
 
 // Timings returns them since the start.

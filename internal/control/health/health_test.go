@@ -242,3 +242,32 @@ func TestNetworkProbes(t *testing.T) {
 		})
 	}
 }
+
+// Each probe is counted with its duration under its service and its result, until the service is gone.
+func TestProbesAreTimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		probe := func(_ context.Context, _ *lb.Health, target netip.AddrPort) error {
+			time.Sleep(30 * time.Millisecond)
+			if target.Addr() == netip.MustParseAddr("10.0.0.2") {
+				return errors.New("dead")
+			}
+			return nil
+		}
+		p := New(t.Context(), probe, nil, func(map[lb.Target]lb.Override) error { return nil })
+		h := &lb.HealthSpec{Type: lb.ProbeTCP, Port: 80, Interval: time.Second, Timeout: 100 * time.Millisecond}
+		p.Follow(snapshot(t, h, "10.0.0.1", "10.0.0.2"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for _, result := range []string{"pass", "fail"} {
+			took := p.Durations()[Result{"s", result}]
+			if n := took.Count(); n < 9 || n > 10 || took.Sum() != time.Duration(n)*30*time.Millisecond {
+				t.Errorf("%s: %d probes of %s", result, n, took.Sum())
+			}
+		}
+		p.Follow(snapshot(t, nil, "10.0.0.1"))
+		if left := p.Durations(); len(left) != 0 {
+			t.Errorf("of a service without probes: %v", left)
+		}
+		p.Stop()
+	})
+}

@@ -17,8 +17,8 @@ import (
 // WorkerCounters are running totals of one worker.
 type WorkerCounters struct {
 	Packets    uint64 `json:"packets" metric:"weir_queue_packets_total" help:"Packets decided, by queue."`
-	Bytes      uint64 `json:"bytes" metric:"weir_queue_bytes_total" help:"Bytes of those packets, from the IP header on."`
-	Large      uint64 `json:"large" metric:"weir_queue_large_total" help:"Large segments (GSO) among those packets."`
+	Bytes      uint64 `json:"bytes" metric:"weir_queue_bytes_total" help:"Bytes of the packets decided, from the IP header on."`
+	Large      uint64 `json:"large" metric:"weir_queue_large_total" help:"Large segments (GSO) among the packets decided."`
 	Marked     uint64 `json:"marked" metric:"weir_queue_marked_total" help:"Packets that came with a fwmark; with a fast path they should not be queued."`
 	Batches    uint64 `json:"batches" metric:"weir_queue_batches_total" help:"Reads that brought packets."`
 	MissingIDs uint64 `json:"missing_ids" metric:"weir_queue_missing_ids_total" help:"Gaps in the numbers of packets: lost between queue and weir."`

@@ -13,9 +13,9 @@ import (
 type Counters struct {
 	Received         uint64 `json:"received" metric:"weir_udp_received_total" help:"Datagrams from clients."`
 	Forwarded        uint64 `json:"forwarded" metric:"weir_udp_forwarded_total" help:"Datagrams to backends."`
-	ForwardedBytes   uint64 `json:"forwarded_bytes" metric:"weir_udp_forwarded_bytes_total" help:"Bytes of those datagrams, without headers."`
+	ForwardedBytes   uint64 `json:"forwarded_bytes" metric:"weir_udp_forwarded_bytes_total" help:"Bytes to backends, without headers."`
 	Backwarded       uint64 `json:"backwarded" metric:"weir_udp_backwarded_total" help:"Datagrams to clients."`
-	BackwardedBytes  uint64 `json:"backwarded_bytes" metric:"weir_udp_backwarded_bytes_total" help:"Bytes of those datagrams, without headers."`
+	BackwardedBytes  uint64 `json:"backwarded_bytes" metric:"weir_udp_backwarded_bytes_total" help:"Bytes to clients, without headers."`
 	Filtered         uint64 `json:"filtered" metric:"weir_udp_filtered_total" help:"Datagrams from clients that are no DTLS record, dropped by the DTLS filter."`
 	LostForward      uint64 `json:"lost_forward" metric:"weir_udp_lost_forward_total" help:"Datagrams to backends that the loss fault dropped."`
 	LostBackward     uint64 `json:"lost_backward" metric:"weir_udp_lost_backward_total" help:"Datagrams to clients that the loss fault dropped."`
@@ -23,7 +23,7 @@ type Counters struct {
 	Truncated        uint64 `json:"truncated" metric:"weir_udp_truncated_total" help:"Datagrams that the size fault cut."`
 	Reordered        uint64 `json:"reordered" metric:"weir_udp_reordered_total" help:"Datagrams that the order fault delayed."`
 	WrongRouted      uint64 `json:"wrong_routed" metric:"weir_udp_wrong_routed_total" help:"Replies that came from elsewhere than the flow's backend."`
-	Moved            uint64 `json:"moved" metric:"weir_udp_moved_total" help:"Flows that such a reply moved to the backend that sent it."`
+	Moved            uint64 `json:"moved" metric:"weir_udp_moved_total" help:"Flows that a reply from another backend moved to that backend."`
 	Undecided        uint64 `json:"undecided" metric:"weir_udp_undecided_total" help:"Datagrams from clients that steering dropped; weir_packets_total has the reasons."`
 	EntriesFull      uint64 `json:"entries_full"` // new flows dropped at MaxEntries, all of them proven
 	Exhausted        uint64 `json:"exhausted" metric:"weir_udp_exhausted_total" help:"New flows dropped because no file descriptor or port was left."`

@@ -64,9 +64,9 @@ type Stats struct {
 	KernelDrops    uint64 `json:"kernel_drops" metric:"_kernel_drops_total" help:"Datagrams dropped by the kernel, because a socket's queue was full."`
 
 	// HandshakeTime is from the ClientHello with a valid cookie to the session, by the time of the batches they came in.
-	HandshakeTime metrics.Histogram `json:"-" metric:"_handshake_duration_seconds" buckets:"100µs..25s" help:"Handshakes completed, by the time from the ClientHello with a valid cookie to the session."`
+	HandshakeTime metrics.Histogram `json:"-" metric:"_handshake_duration_seconds" buckets:"100µs..25s" help:"Time from the ClientHello with a valid cookie to the session, of completed handshakes."`
 	// RequestTime is from the read of a batch of datagrams to the write of the answers to its requests.
-	RequestTime metrics.Histogram `json:"-" metric:"_request_duration_seconds" buckets:"5µs..1s" help:"Requests, by the time from the read of a batch of datagrams to the write of its answers."`
+	RequestTime metrics.Histogram `json:"-" metric:"_request_duration_seconds" buckets:"5µs..1s" help:"Time from the read of a batch of datagrams to the write of its answers, once for each request."`
 }
 
 // published is a copy of a worker's counters for other goroutines, updated after every batch.

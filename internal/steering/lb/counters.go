@@ -13,11 +13,11 @@ func (ReasonCounts) Key(reason int) string { return Reason(reason).String() }
 type Counters struct {
 	Datapath string                   `label:"datapath"` // ebpf, nfqueue or udp
 	Packets  map[string]ReasonCounts  `metric:"weir_packets_total" key:"service,reason" help:"Packets, by service and by the reason of their treatment; an empty service: none, or one that is gone."`
-	Bytes    map[string]ReasonCounts  `metric:"weir_bytes_total" key:"service,reason" help:"Bytes of those packets, from the IP header on; data path ebpf."`
+	Bytes    map[string]ReasonCounts  `metric:"weir_bytes_total" key:"service,reason" help:"Bytes of packets from the IP header on, by service and reason; data path ebpf."`
 	Backends map[Target]BackendCounts `metric:"weir_backend"`
 	Tables   []TableCounts            `metric:"weir_table"`
 	// DumpPause are the times for which a worker did nothing else, because flows were listed.
-	DumpPause *metrics.Histogram `metric:"weir_flow_list_pause_seconds" buckets:"10µs..100ms" help:"How long a worker was kept from packets while flows were listed, by step; data paths nfqueue and udp."`
+	DumpPause *metrics.Histogram `metric:"weir_flow_list_pause_seconds" buckets:"10µs..100ms" help:"Time that a worker did not serve packets because flows were listed, by step of the list; data paths nfqueue and udp."`
 }
 
 // BackendCounts are running totals of one backend.
@@ -30,7 +30,7 @@ type BackendCounts struct {
 // Traffic is packets, and their bytes from the IP header on; of datagrams of the data path udp the bytes of the payload.
 type Traffic struct {
 	Packets uint64 `metric:"_packets_total" help:"Packets by backend; those from it only where the data path sees replies: ebpf in mode nat."`
-	Bytes   uint64 `metric:"_bytes_total" help:"Bytes of those packets, from the IP header on; data path udp: of the payload."`
+	Bytes   uint64 `metric:"_bytes_total" help:"Bytes by backend, from the IP header on; data path udp: of the payload."`
 }
 
 // TableCounts is the state of a bounded table.

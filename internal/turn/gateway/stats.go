@@ -52,7 +52,7 @@ type ListenerStats struct {
 	Overflowed  uint64            `json:"overflowed" metric:"weir_turn_listener_overflowed_total" help:"Datagrams that found the kernel's buffer full."`
 	Reasons     map[string]uint64 `json:"reasons" metric:"weir_turn_listener_reasons_total" key:"reason" help:"Messages and packets by how they ended."`
 	// AllocateTime is how long it took to open the relay addresses of an allocation, successful or not.
-	AllocateTime metrics.Histogram `json:"-" metric:"weir_turn_listener_allocate_duration_seconds" buckets:"10µs..1s" help:"Allocate requests with valid credentials, by the time it took to open their relay addresses, successful or not."`
+	AllocateTime metrics.Histogram `json:"-" metric:"weir_turn_listener_allocate_duration_seconds" buckets:"10µs..1s" help:"Time to open the relay addresses of an allocation, successful or not."`
 	Counts       `metric:"weir_turn_listener"`
 }
 
