@@ -4,13 +4,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"time"
-
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
