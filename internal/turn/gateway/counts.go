@@ -11,10 +11,15 @@ import (
 
 // Reasons of the gateway's own, after those of package allocation.
 const (
-	reasonSendRefused  = allocation.ReasonCount + iota // the kernel refused a datagram: no route, no buffer space, too long
-	reasonQueueFull                                    // the client's connection is too slow
-	reasonReceiveError                                 // a listener's socket could not be read
-	reasonPeerError                                    // the network answered an earlier datagram with an error
+	// reasonSendRefused: the kernel refused a datagram: no route, no buffer, or too long. Remedy: look at the route to the peer.
+	reasonSendRefused = allocation.ReasonCount + iota
+	// reasonQueueFull: the client's connection is too slow for what its peers send.
+	reasonQueueFull
+	// reasonReceiveError: a socket of a listener could not be read. Remedy: the log has the kernel's error.
+	reasonReceiveError
+	// reasonPeerError: the network answered an earlier datagram with an ICMP error. Remedy: none; peers that are gone do this.
+	reasonPeerError
+
 	reasonCount
 )
 
