@@ -13,6 +13,7 @@ var longPages = map[string]string{
 	"figures.md":      "all figures",
 	"findings.md":     "all findings and their tests",
 	"metrics.md":      "the generated tables of all metrics",
+	"options.md":      "the generated tables of all keys",
 	"reasons.md":      "the generated tables of all reasons",
 	"tables.md":       "all bounded tables and their tests",
 }

@@ -35,7 +35,7 @@ func newOffline(t *testing.T, secure bool, change func(*Config)) *offline {
 	if change != nil {
 		change(&cfg)
 	}
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	o := &offline{
 		t: t, now: time.Second, received: map[netip.AddrPort]int{}, got: map[netip.AddrPort]int{}, inbox: map[netip.AddrPort][][]byte{},
 	}

@@ -50,7 +50,7 @@ func Open(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	credentials, err := LoadCredentials(cfg.PSKFile, cfg.demo())
 	if err != nil {
 		return nil, err
