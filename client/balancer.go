@@ -22,6 +22,11 @@ func (c *Client) NATStatus(ctx context.Context) (*v1.NATStatus, error) {
 	return get[v1.NATStatus](ctx, c, "/status", nil)
 }
 
+// CoAPStatus requests the status of `weir coap server`.
+func (c *Client) CoAPStatus(ctx context.Context) (*v1.CoAPStatus, error) {
+	return get[v1.CoAPStatus](ctx, c, "/status", nil)
+}
+
 // Routes requests the list of paths that the part serves.
 func (c *Client) Routes(ctx context.Context) ([]v1.Route, error) {
 	routes, err := get[[]v1.Route](ctx, c, "/routes", nil)
