@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 	"strconv"
 
@@ -18,6 +20,11 @@ func (c *Client) LBStatus(ctx context.Context) (*v1.LBStatus, error) {
 // NATStatus requests the status of `weir nat`.
 func (c *Client) NATStatus(ctx context.Context) (*v1.NATStatus, error) {
 	return get[v1.NATStatus](ctx, c, "/status", nil)
+}
+
+// CoAPStatus requests the status of `weir coap server`.
+func (c *Client) CoAPStatus(ctx context.Context) (*v1.CoAPStatus, error) {
+	return get[v1.CoAPStatus](ctx, c, "/status", nil)
 }
 
 // Routes requests the list of paths that the part serves.
@@ -100,6 +107,39 @@ func (q *FlowQuery) Values() url.Values {
 // Flows requests the flows that the data path remembers.
 func (c *Client) Flows(ctx context.Context, query FlowQuery) (*v1.FlowList, error) {
 	return get[v1.FlowList](ctx, c, "/flows", query.Values())
+}
+
+// EachFlow requests the flows and calls each with one after the other, so that the list is never in memory as a whole; it ends when
+// each returns false. more says that the limit cut the list. The flow is valid during the call.
+func (c *Client) EachFlow(ctx context.Context, query FlowQuery, each func(*v1.Flow) bool) (more bool, err error) {
+	response, err := c.accepted(ctx, c.http, http.MethodGet, "/flows", query.Values(), nil)
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	list := json.NewDecoder(io.LimitReader(response.Body, c.limit))
+	for range 3 { // {"flows": [
+		if _, err := list.Token(); err != nil {
+			return false, fmt.Errorf("answer of %s: %w", c.address, err)
+		}
+	}
+	for list.More() {
+		var flow v1.Flow
+		if err := list.Decode(&flow); err != nil {
+			return false, fmt.Errorf("answer of %s: %w", c.address, err)
+		}
+		if !each(&flow) {
+			return false, nil
+		}
+	}
+	for range 3 { // ], "more": true
+		value, err := list.Token()
+		if err != nil {
+			return false, fmt.Errorf("answer of %s: %w", c.address, err)
+		}
+		more = value == true
+	}
+	return more, nil
 }
 
 // TraceQuery selects packets. The zero value selects those of all services.

@@ -22,6 +22,7 @@ type Client struct {
 	token   string
 	parts   []string
 	http    *http.Client
+	limit   int64 // bytes that are read of an answer
 }
 
 // New returns a client for an address, HOST:PORT or unix:/path; nothing is opened yet. The token is what HOST:PORT needs; it may be
@@ -29,7 +30,7 @@ type Client struct {
 // an error. Without parts any is accepted.
 func New(address, token string, parts ...string) *Client {
 	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
-	c := &Client{address: address, token: token, parts: parts, http: &http.Client{Transport: transport, Timeout: timeout}}
+	c := &Client{address: address, token: token, parts: parts, limit: maxAnswer, http: &http.Client{Transport: transport, Timeout: timeout}}
 	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }
 	return c
 }
@@ -75,25 +76,38 @@ const (
 )
 
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, content io.Reader, into any) error {
-	response, err := c.send(ctx, c.http, method, path, query, content)
+	response, err := c.accepted(ctx, c.http, method, path, query, content)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
+	body, err := io.ReadAll(io.LimitReader(response.Body, c.limit+1))
+	switch {
+	case err != nil:
 		return fmt.Errorf("answer of %s: %w", c.address, err)
-	}
-	if response.StatusCode != http.StatusOK {
-		return c.refused(method, path, response, body)
-	}
-	if into == nil {
+	case int64(len(body)) > c.limit:
+		return fmt.Errorf("answer of %s: longer than %d bytes; ask for less", c.address, c.limit)
+	case into == nil:
 		return nil
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("answer of %s: %w", c.address, err)
 	}
 	return nil
+}
+
+// accepted sends a request that is answered with 200; any other answer is an [Error]. The caller closes the answer's body.
+func (c *Client) accepted(ctx context.Context, by *http.Client, method, path string, query url.Values, content io.Reader) (*http.Response, error) {
+	response, err := c.send(ctx, by, method, path, query, content)
+	if err != nil || response.StatusCode == http.StatusOK {
+		return response, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxLine))
+	if err != nil {
+		return nil, fmt.Errorf("answer of %s: %w", c.address, err)
+	}
+	return nil, c.refused(method, path, response, body)
 }
 
 // send sends a request. The caller closes the answer's body.

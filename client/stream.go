@@ -20,7 +20,7 @@ const maxLine = 64 << 10
 func (c *Client) Stream(ctx context.Context, path string, query url.Values, each func(line []byte) (bool, error)) error {
 	endless := *c.http
 	endless.Timeout = 0
-	response, err := c.send(ctx, &endless, http.MethodPost, path, query, nil)
+	response, err := c.accepted(ctx, &endless, http.MethodPost, path, query, nil)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -28,13 +28,6 @@ func (c *Client) Stream(ctx context.Context, path string, query url.Values, each
 		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		body, err := io.ReadAll(io.LimitReader(response.Body, maxLine))
-		if err != nil {
-			return fmt.Errorf("answer of %s: %w", c.address, err)
-		}
-		return c.refused(http.MethodPost, path, response, body)
-	}
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(make([]byte, 4096), maxLine)
 	for lines.Scan() {

@@ -18,29 +18,10 @@ import (
 )
 
 // checkResult is what `weir check --json` prints.
-type checkResult struct {
-	File     string             `json:"file"`
-	Kind     string             `json:"kind,omitempty"` // whose file it is
-	Datapath string             `json:"datapath"`       // whose capabilities were checked; "any": none in particular
-	OK       bool               `json:"ok"`
-	Error    string             `json:"error,omitempty"`
-	Line     int                `json:"line,omitempty"`
-	Column   int                `json:"column,omitempty"`
-	Errors   []checkError       `json:"errors,omitempty"` // all; error, line and column are the first
-	Warnings []string           `json:"warnings,omitempty"`
-	Services []v1.ServiceStatus `json:"services,omitempty"`
-	Tier     []v1.MemberStatus  `json:"tier,omitempty"`
-	Gateway  *v1.TurnGateway    `json:"gateway,omitempty"`   // of a TURN gateway's file, instead of services
-	Node     string             `json:"node,omitempty"`      // of a CoAP node's: what it listens on
-	Scenario []string           `json:"scenarios,omitempty"` // of weir snat: their names
-}
+type checkResult = v1.CheckResult
 
 // checkError is one thing wrong.
-type checkError struct {
-	Error  string `json:"error"`
-	Line   int    `json:"line,omitempty"`
-	Column int    `json:"column,omitempty"`
-}
+type checkError = v1.CheckError
 
 // allErrors writes several errors, one a line.
 type allErrors struct{ error }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -123,9 +124,13 @@ func (k *kernelLB) until(what string, ok func(*v1.LBStatus) bool) *v1.LBStatus {
 	client := client.New("unix:"+k.socket, "")
 	for deadline := time.Now().Add(60 * time.Second); ; {
 		status := new(v1.LBStatus)
-		err := client.Get(k.t.Context(), "/status", nil, status)
-		if err == nil && ok(status) {
-			return status
+		var text json.RawMessage
+		err := client.Get(k.t.Context(), "/status", nil, &text)
+		if err == nil {
+			must(k.t, readStrictly(text, status))
+			if ok(status) {
+				return status
+			}
 		}
 		select {
 		case <-k.ended:

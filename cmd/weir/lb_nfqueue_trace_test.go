@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,7 +47,7 @@ func TestRootNFQTrace(t *testing.T) {
 	}
 	line, _, _ := strings.Cut(lines.String(), "\n")
 	var p v1.TracedPacket
-	if err := json.Unmarshal([]byte(line), &p); err != nil || p.Service != "dsr" || p.Mark == 0 || p.Queue == nil || p.Interface != "veth0" {
+	if err := readStrictly([]byte(line), &p); err != nil || p.Service != "dsr" || p.Mark == 0 || p.Queue == nil || p.Interface != "veth0" {
 		t.Errorf("JSON: %v %s", err, line)
 	}
 	if out, code := weir(t, "lb", "trace", at); code != exitFailure || !strings.Contains(out, "one trace at a time") {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/bench"
-	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -112,8 +111,8 @@ func TestNATFromAPipe(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	var stats struct{ Counters udpnat.Counters }
-	if err := json.Unmarshal([]byte(out.String()), &stats); err != nil || stats.Counters.Received < 2 {
+	var stats v1.NATStats
+	if err := readStrictly([]byte(out.String()), &stats); err != nil || stats.Counters.Received < 2 {
 		t.Fatalf("statistics %q: %v", out.String(), err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -65,7 +66,11 @@ func startGateway(t *testing.T, binary, config, server string, args ...string) *
 
 func (g *turnGateway) now() (s v1.TurnStatus) {
 	g.t.Helper()
-	g.status(&s)
+	var text json.RawMessage
+	g.status(&text)
+	if err := readStrictly(text, &s); err != nil {
+		g.t.Fatal(err)
+	}
 	return s
 }
 
