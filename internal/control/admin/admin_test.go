@@ -28,7 +28,7 @@ import (
 // testToken is the credential of servers that a test opens without an address.
 const testToken = "0123456789abcdef"
 
-// door opens a server and runs it until the test ends.
+// openServer opens a server and runs it until the test ends.
 func startServer(t *testing.T, config Config) *Server {
 	t.Helper()
 	if config.Address == "" {

@@ -28,7 +28,7 @@ import (
 type Config struct {
 	Address string   // HOST:PORT or unix:/path
 	Token   string   // the credential over TCP; empty: only probes and metrics there
-	Part    string   // what answers, such as lb or turn; a Client tells parts apart by it
+	Part    string   // what answers, such as lb or turn; a Client distinguishes parts by it
 	Hosts   []string // names that a Host header may have besides localhost, this machine's own name and addresses
 
 	Ready   func() error
@@ -54,7 +54,7 @@ type Config struct {
 // Route is one additional path, such as "GET /users". The answer is encoded as JSON; an error is that of the request (400).
 type Route struct {
 	Pattern string
-	MaxBody int64 // bytes of the request's body; default and least 64 KiB
+	MaxBody int64 // bytes of the request's body; default and minimum 64 KiB
 	Answer  func(*http.Request) (any, error)
 }
 
@@ -159,7 +159,7 @@ func listen(address string) (listener net.Listener, path string, err error) {
 	return listener, "", nil
 }
 
-// listenUnix replaces a socket that nobody serves any more, and refuses to replace one that is served. Only the owner can
+// listenUnix replaces a socket that no process serves any more, and refuses to replace one that is served. Only the owner can
 // ever open the socket, because it has its mode before it has a name.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {

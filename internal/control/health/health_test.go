@@ -167,7 +167,7 @@ func server(t *testing.T, answer func([]byte) []byte) netip.AddrPort {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// closed is a port that nobody listens on while the test runs: a connection to somebody else has it.
+// closed is a port on which nothing listens while the test runs: a connection between two other sockets has it.
 func closed(t *testing.T, network string, other netip.AddrPort) netip.AddrPort {
 	t.Helper()
 	conn, err := net.Dial(network, other.String())
