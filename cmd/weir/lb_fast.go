@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/fastpath"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -46,13 +47,13 @@ func fastConfig(kernel *ebpfFlags, log *slog.Logger) (config ebpf.Config, why st
 	if config, err = kernel.config(log); err != nil {
 		return config, "", err
 	}
-	if config.Hook == ebpf.HookXDP {
+	if config.Hook == attach.HookXDP {
 		return config, "--hook xdp: marks need the TCX hook", nil
 	}
 	if err := privilege.Check(privilege.LBRunFast); err != nil {
 		return config, err.Error(), nil
 	}
-	config.Hook, config.Front, config.PinPath = ebpf.HookTCX, true, ""
+	config.Hook, config.Front, config.PinPath = attach.HookTCX, true, ""
 	return config, "", nil
 }
 

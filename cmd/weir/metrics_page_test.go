@@ -23,6 +23,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/kernelrelay"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
@@ -42,7 +43,7 @@ var measured = []struct {
 	{"Data path udp and weir nat", "", []any{udpnat.Stats{}}},
 	{"Tunnel endpoint", "`weir lb decap`.", []any{v1.DecapStatus{}}},
 	{"CoAP server", "`weir coap server`, by `listener` and, in a cluster, `node`.", []any{node.Status{}}},
-	{"TURN gateway", "`weir turn gateway`. No metric has a user's name, because ephemeral credentials have an unlimited number of names.", []any{gateway.Stats{}, v1.TurnConfigStatus{}, handover.Stats{}, ebpf.OffloadReport{}}},
+	{"TURN gateway", "`weir turn gateway`. No metric has a user's name, because ephemeral credentials have an unlimited number of names.", []any{gateway.Stats{}, v1.TurnConfigStatus{}, handover.Stats{}, kernelrelay.Report{}}},
 	{"STUNner's names", "A gateway with a STUNner file also has these.", []any{stunnerd.Metrics{}}},
 	{"TCP testers", "`weir tcp stats`, of the servers and clients that report to it.", []any{stats.Metrics{}}},
 }

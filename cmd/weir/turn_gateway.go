@@ -187,6 +187,7 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	return serve(ctx, source.flags.serve, log, api, source.reload(log), g.Run,
 		func(ctx context.Context) error { return loop.run(ctx, text) },
 		func(ctx context.Context) error {
+			go k.Watch(ctx, g.Respond)
 			k.Ready()
 			end := signalsOf(ctx).ending
 			end.drain()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -290,5 +291,19 @@ func TestUnauthenticatedLimit(t *testing.T) {
 		if plan, _, err := source.load(); err != nil || plan.gateway.Limits.Unauthenticated != c.want {
 			t.Errorf("%+v: %+v, %v", c, plan, err)
 		}
+	}
+}
+
+// Without its file the first serving process ends with the error, and the supervisor with it: no restart, no wait.
+func TestTurnGatewayWithoutItsFileEndsAtOnce(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "gateway.yaml")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "turn", "gateway", "-c", missing)
+	cmd.Env = append(os.Environ(), runAsWeir+"=1")
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); err == nil || code != exitUsage {
+		t.Errorf("exit code %d, want %d: %v", code, exitUsage, err)
+	}
+	if text := string(out); strings.Count(text, missing) != 1 || strings.Contains(text, "another one starts") {
+		t.Errorf("want one error that names the file once:\n%s", text)
 	}
 }

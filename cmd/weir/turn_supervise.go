@@ -24,7 +24,7 @@ type handoverFlags struct {
 }
 
 func (f *handoverFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.single, "no-supervisor", false, "serve in this one process: a crash or an upgrade ends allocations, unless --state keeps them")
+	cmd.Flags().BoolVar(&f.single, "no-supervisor", false, "serve in this one process: a crash or an upgrade ends allocations, unless systemd's descriptor store or --state keeps them")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory, made if missing, with what a start after the end of every process takes up again")
 }
 

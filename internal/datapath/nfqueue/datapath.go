@@ -60,7 +60,7 @@ func Open(config Config) (*Datapath, error) {
 
 func newDatapath(config Config) *Datapath {
 	d := &Datapath{config: config}
-	d.group = workers.New[*worker](&d.mu)
+	d.group = workers.New[*worker](&d.mu, workers.Limits{Messages: maxRequests})
 	return d
 }
 

@@ -47,7 +47,7 @@ type worker struct {
 	parsed     packet.Packet
 	at         time.Duration // of the batch
 	nextExpiry time.Duration
-	inbox      workers.Inbox[*worker]
+	inbox      *workers.Inbox[*worker]
 
 	// release and discard are methods as values, made once: a closure per fragment would be an allocation.
 	release, discard func(p *packet.Packet, id uint32)

@@ -204,8 +204,8 @@ func TestEntriesInSteps(t *testing.T) {
 		f.now = time.Duration(i) * time.Second / 100
 		f.send(clientAddress(1, i), "x")
 	}
-	if f.w.close(f.w.table.byKey[flow.NewKey(clientAddress(1, 300), f.vip, flow.ProtoUDP)]); f.w.table.slots.Len() != n {
-		t.Fatalf("%d slots", f.w.table.slots.Len())
+	if f.w.close(f.w.table.byKey[flow.NewKey(clientAddress(1, 300), f.vip, flow.ProtoUDP)]); f.w.table.tokens.Size() != n {
+		t.Fatalf("%d slots", f.w.table.tokens.Size())
 	}
 	list := f.d.Entries(2 * n)
 	seen := map[netip.AddrPort]bool{}

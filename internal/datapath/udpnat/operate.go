@@ -249,9 +249,9 @@ func (d *Datapath) Entries(limit int) []Entry {
 	d.group.Steps(func(w *worker, from int) int {
 		now := d.config.Now()
 		defer func() { d.pause.Observe(d.config.Now() - now) }()
-		end := min(from+entriesPerStep, w.table.slots.Len())
+		end := min(from+entriesPerStep, w.table.tokens.Size())
 		for i := from; i < end; i++ {
-			e := w.table.slots.At(int32(i)).entry
+			e := w.table.tokens.Value(int32(i))
 			if e == nil {
 				continue
 			}
@@ -261,7 +261,7 @@ func (d *Datapath) Entries(limit int) []Entry {
 				Addr: e.dest.addr, Idle: now - e.last,
 			})
 		}
-		if end == w.table.slots.Len() {
+		if end == w.table.tokens.Size() {
 			return 0
 		}
 		return end

@@ -22,9 +22,11 @@ type Stats struct {
 	HelloVerifies    uint64 `json:"hello_verifies" metric:"_hello_verifies_total" help:"ClientHellos answered with a cookie, without keeping anything."`
 	HellosIgnored    uint64 `json:"hellos_ignored" metric:"_hellos_ignored_total" help:"ClientHellos that are not well formed, or in fragments."`
 	Handshakes       uint64 `json:"handshakes" metric:"_handshakes_total" help:"Handshakes completed."`
+	Resumed          uint64 `json:"handshakes_resumed" metric:"_handshakes_resumed_total" help:"Handshakes completed that resumed a session."`
 	HandshakesFailed uint64 `json:"handshakes_failed" metric:"_handshakes_failed_total" help:"Handshakes refused or given up: wrong key, no common parameters, timed out, no room for the session."`
 	HalfOpenEvicted  uint64 `json:"half_open_evicted" metric:"_half_open_evicted_total" help:"Handshakes under way that made room for newer ones."`
 	Replaced         uint64 `json:"replaced" metric:"_replaced_total" help:"Sessions whose address made a new one."`
+	Renegotiations   uint64 `json:"renegotiations" metric:"_renegotiations_total" help:"Renegotiations that clients asked for, all refused."`
 
 	BadMACs        uint64 `json:"bad_macs" metric:"_bad_macs_total" help:"Records that failed to open, of sessions and of handshakes."`
 	ForgedDropped  uint64 `json:"forged_dropped" metric:"_forged_dropped_total" help:"Records that were not tried, because too many from their source had failed to open."`
@@ -104,9 +106,11 @@ func (s *Stats) add(o *Stats) {
 	s.HelloVerifies += o.HelloVerifies
 	s.HellosIgnored += o.HellosIgnored
 	s.Handshakes += o.Handshakes
+	s.Resumed += o.Resumed
 	s.HandshakesFailed += o.HandshakesFailed
 	s.HalfOpenEvicted += o.HalfOpenEvicted
 	s.Replaced += o.Replaced
+	s.Renegotiations += o.Renegotiations
 	s.BadMACs += o.BadMACs
 	s.ForgedDropped += o.ForgedDropped
 	s.ForgersEvicted += o.ForgersEvicted
