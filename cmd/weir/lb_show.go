@@ -10,9 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control"
-	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -59,28 +58,18 @@ how packets spread over them.`,
 
 // shower prints the state of the running balancer.
 type shower struct {
-	client  *admin.Client
+	client  *client.Client
 	service string // "": all
 	asJSON  bool
 	lines   bool // JSON on one line each time
 	out     io.Writer
-	last    *lbStatus
+	last    *v1.LBStatus
 	lastAt  time.Time
 }
 
-// shown is the JSON of weir lb show.
-type shown struct {
-	control.ServiceStatus
-	Reasons map[string]ebpf.Count            `json:"reasons,omitempty"`
-	Carried map[string]kernelBackendCounters `json:"carried,omitempty"`
-	Flows   map[string]int                   `json:"flows,omitempty"`
-
-	Queued *queuedService `json:"nfqueue,omitempty"`
-}
-
-func (s *shower) query(ctx context.Context) (*lbStatus, error) {
-	status := new(lbStatus)
-	if err := s.client.Get(ctx, "/status", nil, status); err != nil {
+func (s *shower) query(ctx context.Context) (*v1.LBStatus, error) {
+	status, err := s.client.LBStatus(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if s.service != "" {
@@ -91,7 +80,7 @@ func (s *shower) query(ctx context.Context) (*lbStatus, error) {
 	return status, nil
 }
 
-func named(services []control.ServiceStatus, name string) []control.ServiceStatus {
+func named(services []v1.ServiceStatus, name string) []v1.ServiceStatus {
 	for i := range services {
 		if services[i].Name == name {
 			return services[i : i+1]
@@ -123,16 +112,16 @@ func (s *shower) next(ctx context.Context) error {
 	return err
 }
 
-func (s *shower) print(status *lbStatus, at time.Time) error {
+func (s *shower) print(status *v1.LBStatus, at time.Time) error {
 	if s.asJSON {
-		list := []shown{}
+		list := []v1.ServiceShown{}
 		for _, service := range status.Services {
-			one := shown{ServiceStatus: service}
+			one := v1.ServiceShown{ServiceStatus: service}
 			if k := status.Kernel; k != nil {
 				one.Reasons, one.Carried, one.Flows = k.Reasons[service.Name], k.Backends[service.Name], k.Flows[service.Name]
 			}
 			if q := status.Queues; q != nil {
-				one.Queued = q.service(service.Name)
+				one.Queued = queuedService(q, service.Name)
 			}
 			list = append(list, one)
 		}
@@ -166,13 +155,13 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 }
 
 // printCarried writes the counters of one service; as rates when there is a time to compare with.
-func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error {
+func (s *shower) printCarried(status *v1.LBStatus, name string, at time.Time) error {
 	k := status.Kernel
 	reasons, backends, flows := k.Reasons[name], k.Backends[name], k.Flows[name]
 	unit, per := "", 0.0
-	var before kernelCounters
+	var before v1.EBPFCounters
 	if s.last != nil && s.last.Kernel != nil {
-		unit, per, before = "/s", at.Sub(s.lastAt).Seconds(), s.last.Kernel.kernelCounters
+		unit, per, before = "/s", at.Sub(s.lastAt).Seconds(), s.last.Kernel.EBPFCounters
 	}
 	number := func(now, then uint64) string {
 		if per > 0 {

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -164,9 +165,9 @@ func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
 	unit := systemdUnit(t, fmt.Sprintf("%s turn gateway -c %s --no-supervisor --admin unix:%s", binary, config, socket), runAsWeir+"=1", filepath.Join(dir, "log"))
 	s := startSystemd(t, unit)
 	g := &turnGateway{config: config, server: server, process: &process{
-		t: t, name: "gateway", door: admin.NewClient("unix:"+socket, ""), socket: socket, ended: make(chan struct{}),
+		t: t, name: "gateway", door: client.New("unix:"+socket, ""), socket: socket, ended: make(chan struct{}),
 	}}
-	first := g.becomes(gatewayStatus{})
+	first := g.becomes(v1.TurnStatus{})
 	s.until("the service is active", func() bool { state, _ := s.systemctl("is-active", "weir"); return state == "active" })
 	fs := newTurnFlows(t, server, survivors, flowInterval)
 	fs.goOn()

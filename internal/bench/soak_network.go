@@ -88,7 +88,7 @@ func (s *soak) startPrograms(ctx context.Context) error {
 			return err
 		}
 	}
-	flows := []string{"weir_flows"}
+	flows := []string{`weir_table_entries{datapath="udp",table="flows"}`}
 	if err := s.start(ctx, "balancer", "nat-coap", flows, "nat", n.coap.String(), "--quiet", "--workers", "1",
 		"--max-entries", strconv.Itoa(soakEntries), "--", n.nodes[0].String(), n.nodes[2].String()); err != nil {
 		return err
@@ -149,6 +149,6 @@ func (s *soak) startKernel(ctx context.Context) error {
 	n := &s.network
 	at := n.service
 	text := serviceConfig("nat", soakEntries, "", []string{vipOf(at.Addr(), "udp", at.Port()), vipOf(at.Addr(), "tcp", at.Port())}, fmt.Sprintf("name: server, address: %q", n.respond.Addr()))
-	tables := []string{`weir_table_entries{table="flows"}`, `weir_table_entries{table="replies"}`}
+	tables := []string{`weir_table_entries{datapath="ebpf",table="flows"}`, `weir_table_entries{datapath="ebpf",table="replies"}`}
 	return s.watch("lb-ebpf", tables)(s.Kernel(ctx, "balancer", "soak", text, "veth0,veth1"))
 }

@@ -30,16 +30,16 @@ type Counters struct {
 	// whose connection id names a live owner, where nothing else was left.
 	FlowsEvicted, FlowsDisplaced uint64
 
-	FragmentEvictions FragmentEvictions
+	FragmentEvictions FragmentEvictions `metric:"weir_fragment_events_total,datapath=ebpf" help:"What happened in the fragment table, by event."`
 }
 
 // FragmentEvictions counts entries of the fragment table that made room for others, before their time was over.
 type FragmentEvictions struct {
-	Known   uint64 `json:"known"`   // the first fragment was seen
-	Left    uint64 `json:"left"`    // the name under which a known datagram left, for ICMP errors
-	Waiting uint64 `json:"waiting"` // early fragments were held or queued
-	Lost    uint64 `json:"lost"`    // fragments were lost already
-	Held    uint64 `json:"held"`    // fragments, not entries: dropped while they waited, so that others may
+	Known   uint64 `json:"known" metric:"_,event=evicted_known"`     // the first fragment was seen
+	Left    uint64 `json:"left" metric:"_,event=evicted_left"`       // the name under which a known datagram left, for ICMP errors
+	Waiting uint64 `json:"waiting" metric:"_,event=evicted_waiting"` // early fragments were held or queued
+	Lost    uint64 `json:"lost" metric:"_,event=evicted_lost"`       // fragments were lost already
+	Held    uint64 `json:"held" metric:"_,event=held_evicted"`       // fragments, not entries: dropped while they waited, so that others may
 }
 
 // counts reads the counters of what is in force, and keeps those of what is gone.

@@ -111,6 +111,7 @@ func (w *Worker) establish(h *halfOpen) {
 	w.peers.add(p, w.now)
 	w.sessions.add(p)
 	w.stats.Handshakes++
+	w.stats.HandshakeTime.Observe(w.now - (h.expires - halfOpenLife))
 	if result.Resumed {
 		w.stats.Resumed++
 	}

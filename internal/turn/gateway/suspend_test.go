@@ -9,6 +9,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/routes"
@@ -39,7 +40,7 @@ func TestRestartWhileSuspended(t *testing.T) {
 		t.Errorf("the refresh of a suspended permission: %d, want 403", code)
 	}
 	c.must(stun.MethodRefresh, lifetime(600))
-	wantChange(t, apply(t, g, with), gateway.Change{Resumed: 2})
+	wantChange(t, apply(t, g, with), v1.TurnChange{Resumed: 2})
 	c.send(0x4001, "up")
 	from := wantFrom(t, peer, "up")
 	sendTo(t, peer, from, "down")
