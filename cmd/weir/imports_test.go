@@ -91,7 +91,7 @@ func mayImport() map[string]may {
 		"testbed/programs": {ours: "testbed/netlab testbed/procstat"},
 		"bench":            {ours: "udpio testbed/netlab testbed/measure testbed/procstat testbed/plot testbed/programs testbed/scratch terminal"},
 		"bench/snatlab":    {ours: "testbed/netlab snat testbed/plot testbed/programs testbed/scratch tcpscale terminal"},
-		"bench/demo":       {ours: "coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal"},
+		"bench/demo":       {ours: "coap/client control/admin testbed/measure testbed/plot testbed/programs testbed/scratch terminal"},
 		"../cmd/weir":      {ours: "*", others: "github.com/spf13/cobra github.com/spf13/pflag golang.org/x/term"},
 		"../web":           {},
 		// scenarios in the binary

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -192,15 +193,15 @@ func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 	}
 	text := countersText(c)
 	text.Reasons[""] = text.Other
-	for _, service := range sortedKeys(text.Reasons) {
-		for _, reason := range sortedKeys(text.Reasons[service]) {
+	for _, service := range slices.Sorted(maps.Keys(text.Reasons)) {
+		for _, reason := range slices.Sorted(maps.Keys(text.Reasons[service])) {
 			n := text.Reasons[service][reason]
 			add("weir_packets_total", "Packets by service and by the reason of their treatment; an empty service: none, or one that is gone.", true, float64(n.Packets), "service", service, "reason", reason)
 			add("weir_bytes_total", "Bytes of those packets, from the IP header on.", true, float64(n.Bytes), "service", service, "reason", reason)
 		}
 	}
-	for _, service := range sortedKeys(text.Backends) {
-		for _, backend := range sortedKeys(text.Backends[service]) {
+	for _, service := range slices.Sorted(maps.Keys(text.Backends)) {
+		for _, backend := range slices.Sorted(maps.Keys(text.Backends[service])) {
 			n := text.Backends[service][backend]
 			for _, direction := range []struct {
 				name  string
@@ -249,15 +250,6 @@ func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
 		add("weir_attached", "1 for each interface with a program, by hook; 0 while it is gone.", false, attached, "interface", i.Name, "hook", i.Hook)
 	}
 	return samples
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // printKernel writes what `weir lb status` adds for the kernel data path.

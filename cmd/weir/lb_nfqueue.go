@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strconv"
@@ -270,21 +271,21 @@ func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
 	}
 	text := nfqueueText(s)
 	none := reasonCounts(s.Reasons)
-	for _, name := range sortedKeys(text.Services) {
+	for _, name := range slices.Sorted(maps.Keys(text.Services)) {
 		for reason, n := range text.Services[name].Reasons {
 			none[reason] -= min(n, none[reason])
 		}
 	}
 	text.Services[""] = &queuedService{Reasons: none}
-	for _, name := range sortedKeys(text.Services) {
+	for _, name := range slices.Sorted(maps.Keys(text.Services)) {
 		service := text.Services[name]
-		for _, reason := range sortedKeys(service.Reasons) {
+		for _, reason := range slices.Sorted(maps.Keys(service.Reasons)) {
 			add("weir_packets_total", "Packets by service and by the reason of their treatment; an empty service: none, or one that is gone.", true, float64(service.Reasons[reason]), "service", name, "reason", reason)
 		}
 		for _, rule := range service.Rules {
 			add("weir_flow_rule_packets_total", "Packets that a flow rule decided about; memory of flows and fragments aside.", true, float64(rule.Packets), "service", name, "rule", rule.Name)
 		}
-		for _, backend := range sortedKeys(service.Backends) {
+		for _, backend := range slices.Sorted(maps.Keys(service.Backends)) {
 			n, labels := service.Backends[backend], []string{"service", name, "backend", backend}
 			add("weir_backend_packets_total", "Packets by backend.", true, float64(n.Packets), append(labels, "direction", "to_backend")...)
 			add("weir_backend_bytes_total", "Bytes by backend.", true, float64(n.Bytes), append(labels, "direction", "to_backend")...)

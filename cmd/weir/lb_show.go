@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -186,7 +187,7 @@ func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error
 	}
 	table := terminal.NewTable(s.out, false)
 	fmt.Fprintf(table, "\n%s\tPACKETS IN%s\tBYTES IN%s\tPACKETS OUT%s\tBYTES OUT%[2]s\tNEW FLOWS%[2]s\tFLOWS\tSHARE\n", name, unit, unit, unit)
-	for _, backend := range sortedKeys(backends) {
+	for _, backend := range slices.Sorted(maps.Keys(backends)) {
 		b, then := backends[backend], before.Backends[name][backend]
 		share := "-"
 		if total > 0 {
@@ -204,7 +205,7 @@ func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error
 	if len(reasons) > 0 {
 		fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", unit, unit)
 	}
-	keys := sortedKeys(reasons)
+	keys := slices.Sorted(maps.Keys(reasons))
 	slices.SortStableFunc(keys, func(a, b string) int {
 		return int(min(max(int64(reasons[b].Packets)-int64(reasons[a].Packets), -1), 1))
 	})

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
@@ -149,14 +147,15 @@ func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 	}
 	var nat *programs.Daemon
 	if r.balanced {
-		vip, err := freePorts(1)
+		free, err := programs.FreeUDP(1)
 		if err != nil {
 			return nil, err
 		}
-		if nat, err = start("nat", append([]string{"nat", vip[0], "--"}, target...)...); err != nil {
+		vip := free[0].String()
+		if nat, err = start("nat", append([]string{"nat", vip, "--"}, target...)...); err != nil {
 			return nil, err
 		}
-		target = vip
+		target = []string{vip}
 	}
 	uri := "coaps://" + target[0] + "/benchmark?rlen=40"
 	if r.plain {
@@ -167,9 +166,13 @@ func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 
 // servers starts the nodes and returns their public addresses.
 func (r coapRoad) servers(start func(string, ...string) (*programs.Daemon, error)) ([]*programs.Daemon, []string, error) {
-	addresses, err := freePorts(2 * r.nodes)
+	free, err := programs.FreeUDP(2 * r.nodes)
 	if err != nil {
 		return nil, nil, err
+	}
+	addresses := make([]string, len(free))
+	for i := range free {
+		addresses[i] = free[i].String()
 	}
 	var nodes []*programs.Daemon
 	for i := range r.nodes {
@@ -393,18 +396,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	}
-}
-
-// freePorts returns UDP addresses on loopback that nobody uses now.
-func freePorts(n int) ([]string, error) {
-	var addresses []string
-	for range n {
-		conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close() // only when all are chosen
-		addresses = append(addresses, conn.LocalAddr().String())
-	}
-	return addresses, nil
 }

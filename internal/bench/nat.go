@@ -321,16 +321,9 @@ func treeCPU(pid int) (time.Duration, error) {
 
 // freePorts looks for UDP ports on 127.0.0.1 of the run's network.
 func (b *natBench) freePorts(n int) (ports []netip.AddrPort, err error) {
-	find := func() error {
-		for range n {
-			port, done, err := freePort()
-			if err != nil {
-				return err
-			}
-			defer done()
-			ports = append(ports, port)
-		}
-		return nil
+	find := func() (err error) {
+		ports, err = programs.FreeUDP(n)
+		return err
 	}
 	if b.host != nil {
 		err = b.host.Do(find)

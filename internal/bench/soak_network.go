@@ -70,12 +70,14 @@ func (n *soakNetwork) useLoopback() error {
 	for i := range 4 {
 		n.sources = append(n.sources, netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i)}))
 	}
-	ports, err := freePorts(7)
+	ports, err := programs.FreeUDP(7)
 	if err != nil {
 		return err
 	}
-	n.nodes = ports[:4]
-	n.coap, n.udp, n.turn = netip.MustParseAddrPort(ports[4]), netip.MustParseAddrPort(ports[5]), netip.MustParseAddrPort(ports[6])
+	for _, at := range ports[:4] {
+		n.nodes = append(n.nodes, at.String())
+	}
+	n.coap, n.udp, n.turn = ports[4], ports[5], ports[6]
 	n.sink = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	n.respond = netip.AddrPortFrom(n.sink, 0)
 	return nil

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -179,12 +178,3 @@ func set(path string, value int) string { return fmt.Sprintf("sysctl -w net/%s=%
 
 // applyCommand returns the command that makes the plan's rules.
 func (e *examiner) applyCommand() string { return "weir lb rules " + e.Arguments + " --apply" }
-
-func sorted[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -146,7 +147,7 @@ func (e *examiner) owners(bound []queue) ([]owner, error) {
 		byPID[pid].queues = append(byPID[pid].queues, fmt.Sprint(q.number))
 	}
 	var all []owner
-	for _, pid := range sorted(byPID) {
+	for _, pid := range slices.Sorted(maps.Keys(byPID)) {
 		all = append(all, *byPID[pid])
 	}
 	slices.SortStableFunc(all, func(a, b owner) int {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -64,7 +65,7 @@ func (e *examiner) markRoutes() error {
 		}
 		all = append(all, found...)
 	}
-	for _, mark := range sorted(left) {
+	for _, mark := range slices.Sorted(maps.Keys(left)) {
 		i := slices.IndexFunc(all, func(r netlink.Rule) bool {
 			return r.Mark != 0 && (r.Mask == nil && r.Mark == mark || r.Mask != nil && mark&*r.Mask == r.Mark&*r.Mask)
 		})
