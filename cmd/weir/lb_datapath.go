@@ -11,6 +11,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -22,7 +23,7 @@ func datapathCaps(name string) (lb.Caps, error) {
 	case "udp":
 		return udpnat.Caps(), nil
 	case "ebpf":
-		return ebpf.Caps(ebpf.HookTCX), nil
+		return ebpf.Caps(attach.HookTCX), nil
 	case "nfqueue":
 		return nfqueue.Caps(), nil
 	default:

@@ -17,6 +17,8 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -36,7 +38,7 @@ func (f *ebpfFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.StringSliceVarP(&f.interfaces, "interface", "i", nil, "ebpf, and the fast path of nfqueue: interfaces that packets come in on, such as eth0,eth1")
 	set.StringVar(&f.hook, "hook", "auto", "ebpf: where programs run: auto, xdp or tcx")
-	set.StringVar(&f.pinPath, "pin-path", ebpf.DefaultPinPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
+	set.StringVar(&f.pinPath, "pin-path", pins.DefaultPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
 	set.StringVar(&f.order, "tcx-order", "first", "ebpf: before or behind other TCX programs: first or last")
 	set.StringVar(&f.source4, "tunnel-source4", "", "ebpf: outer IPv4 source of L3-DSR tunnels (default: what the route prefers)")
 	set.StringVar(&f.source6, "tunnel-source6", "", "ebpf: outer IPv6 source of L3-DSR tunnels")
@@ -46,7 +48,7 @@ func (f *ebpfFlags) add(cmd *cobra.Command) {
 func (f *ebpfFlags) config(log *slog.Logger) (ebpf.Config, error) {
 	config := ebpf.Config{Interfaces: f.interfaces, PinPath: f.pinPath, Log: log, NoPeers: f.noPeers}
 	var err error
-	if config.Hook, err = ebpf.ParseHook(f.hook); err != nil {
+	if config.Hook, err = attach.ParseHook(f.hook); err != nil {
 		return config, fmt.Errorf("--hook: %w", err)
 	}
 	switch f.order {
@@ -60,7 +62,7 @@ func (f *ebpfFlags) config(log *slog.Logger) (ebpf.Config, error) {
 		return config, errors.New("--datapath ebpf: no interface; name those that packets come in on, such as --interface eth0,eth1")
 	}
 	if f.pinPath == "" {
-		return config, fmt.Errorf("--pin-path is empty; write a directory of a bpf file system, such as %s", ebpf.DefaultPinPath)
+		return config, fmt.Errorf("--pin-path is empty; write a directory of a bpf file system, such as %s", pins.DefaultPath)
 	}
 	for _, source := range []struct {
 		flag, text string
@@ -315,7 +317,7 @@ flow. This command is the way to end it.`,
 			if err := privilege.Check(privilege.LBStop); err != nil {
 				return err
 			}
-			stopped, err := ebpf.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			stopped, err := pins.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			if err != nil {
 				return err
 			}
@@ -335,7 +337,7 @@ flow. This command is the way to end it.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&pinPath, "pin-path", ebpf.DefaultPinPath, "as of weir lb run")
+	cmd.Flags().StringVar(&pinPath, "pin-path", pins.DefaultPath, "as of weir lb run")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

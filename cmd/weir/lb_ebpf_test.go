@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -65,7 +65,7 @@ func newKernelLB(t *testing.T, host *netlab.Host, hook, interfaces, config strin
 	k.write(config)
 	k.args = []string{"lb", "run", "-c", k.config, "--datapath", "ebpf", "--hook", hook, "--interface", interfaces, "--pin-path", k.pins, "--admin", "unix:" + k.socket}
 	t.Cleanup(func() {
-		if _, err := ebpf.Stop(context.Background(), k.pins, slog.New(slog.DiscardHandler)); err != nil {
+		if _, err := pins.Stop(context.Background(), k.pins, slog.New(slog.DiscardHandler)); err != nil {
 			t.Errorf("stop: %v", err)
 		}
 		if k.cmd != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/fastpath"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -52,13 +53,13 @@ func fastConfig(kernel *ebpfFlags, log *slog.Logger) (config ebpf.Config, why st
 	if config, err = kernel.config(log); err != nil {
 		return config, "", err
 	}
-	if config.Hook == ebpf.HookXDP {
+	if config.Hook == attach.HookXDP {
 		return config, "--hook xdp: marks need the TCX hook", nil
 	}
 	if err := privilege.Check(privilege.LBRunFast); err != nil {
 		return config, err.Error(), nil
 	}
-	config.Hook, config.Front, config.PinPath = ebpf.HookTCX, true, ""
+	config.Hook, config.Front, config.PinPath = attach.HookTCX, true, ""
 	return config, "", nil
 }
 

@@ -35,7 +35,7 @@ func TestFindingsAsJSON(t *testing.T) {
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
 	err := finding.Print(&out, []finding.Finding{{Check: "lro", Level: finding.Warn, What: "eth0 merges", Remedy: "ethtool -K eth0 lro off"}})
-	want := "LEVEL  CHECK  FINDING\nwarn   lro    eth0 merges\n              cure: ethtool -K eth0 lro off\n"
+	want := "LEVEL  CHECK  FINDING\nwarn   lro    eth0 merges\n              remedy: ethtool -K eth0 lro off\n"
 	if err != nil || out.String() != want {
 		t.Errorf("%v\n%s", err, &out)
 	}

@@ -8,9 +8,11 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
 // Config is one server process. Zero values take the defaults named.
@@ -38,6 +40,13 @@ type Config struct {
 
 	Benchmark     *bool         `yaml:"benchmark,omitempty"`      // serve /benchmark; default true
 	SeparateDelay time.Duration `yaml:"separate_delay,omitempty"` // of /separate; default 1s
+
+	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: pre-shared keys only. Store replaces them
+	// while the node serves. ClientAuth says whether clients are asked for certificates.
+	Credentials *atomic.Pointer[handshake.Credentials] `yaml:"-"`
+	ClientAuth  handshake.ClientAuth                   `yaml:"-"`
+	// Resumption lets clients resume DTLS sessions; nil: every handshake is a full one.
+	Resumption *handshake.Resumption `yaml:"-"`
 
 	Version string       `yaml:"-"` // the "server" line of /context is "Weir " and this
 	Log     *slog.Logger `yaml:"-"`

@@ -115,6 +115,7 @@ func (n *Node) listen(l *listener, address string) error {
 			owner = *l.nodeID
 		}
 		cfg.PSK = func(identity []byte) ([]byte, bool) { return n.credentials.Load().PSK(identity) }
+		cfg.Credentials, cfg.ClientAuth, cfg.Resumption = n.cfg.Credentials, n.cfg.ClientAuth, n.cfg.Resumption
 		cfg.CIDs = engine.ByteOwnerCIDs(n.cfg.CIDLength, owner)
 	}
 	if l.cluster != nil {

@@ -105,8 +105,10 @@ func newServingWorker(id int, cfg *Config, secret []byte) (*Worker, error) {
 	}
 	var w *Worker
 	hs := handshake.ServerConfig{
-		PSK: cfg.PSK, Suites: cfg.Suites, CookieSecret: secret,
-		RequireExtendedMaster: cfg.RequireExtendedMaster,
+		Config: handshake.Config{
+			Suites: cfg.Suites, Groups: cfg.Groups, Credentials: cfg.Credentials, RequireExtendedMaster: cfg.RequireExtendedMaster,
+		},
+		PSK: cfg.PSK, ClientAuth: cfg.ClientAuth, Resumption: cfg.Resumption, CookieSecret: secret,
 	}
 	if cfg.CIDs != nil {
 		hs.NewCID = func() ([]byte, error) { return w.newCID() }
@@ -138,8 +140,8 @@ func (c *Config) defaults() error {
 	switch {
 	case c.NewHandler == nil:
 		return errors.New("engine: no handler")
-	case !c.Plain && c.PSK == nil:
-		return errors.New("engine: no PSK look-up")
+	case !c.Plain && c.PSK == nil && c.Credentials == nil:
+		return errors.New("engine: neither a PSK look-up nor certificates")
 	case c.Plain && c.Cluster != nil:
 		return errors.New("engine: a cluster needs DTLS: plain datagrams carry no connection id")
 	case c.Cluster != nil && c.CIDs == nil:

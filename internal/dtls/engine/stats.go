@@ -15,12 +15,15 @@ type Stats struct {
 	BytesIn    uint64 `json:"received_bytes"`
 	BytesOut   uint64 `json:"sent_bytes"`
 
-	HelloVerifies    uint64 `json:"hello_verifies"`    // hellos answered without keeping anything
-	HellosIgnored    uint64 `json:"hellos_ignored"`    // not well formed, or in fragments
-	Handshakes       uint64 `json:"handshakes"`        // completed
-	HandshakesFailed uint64 `json:"handshakes_failed"` // refused, given up, wrong key, no room for the session
-	HalfOpenEvicted  uint64 `json:"half_open_evicted"` // handshakes under way that made room for newer ones
-	Replaced         uint64 `json:"replaced"`          // sessions whose address made a new one
+	HelloVerifies    uint64 `json:"hello_verifies"`     // hellos answered without keeping anything
+	HellosIgnored    uint64 `json:"hellos_ignored"`     // not well formed, or in fragments
+	Handshakes       uint64 `json:"handshakes"`         // completed
+	Resumed          uint64 `json:"handshakes_resumed"` // of Handshakes
+	HandshakesFailed uint64 `json:"handshakes_failed"`  // refused, given up, wrong key, no room for the session
+	HalfOpenEvicted  uint64 `json:"half_open_evicted"`  // handshakes under way that made room for newer ones
+	Replaced         uint64 `json:"replaced"`           // sessions whose address made a new one
+
+	Renegotiations uint64 `json:"renegotiations"` // asked for by clients, and refused
 
 	BadMACs        uint64 `json:"bad_macs"`        // records that failed to open, of sessions and of handshakes
 	ForgedDropped  uint64 `json:"forged_dropped"`  // records not tried, because too many from their source had failed to open
@@ -95,9 +98,11 @@ func (s *Stats) add(o *Stats) {
 	s.HelloVerifies += o.HelloVerifies
 	s.HellosIgnored += o.HellosIgnored
 	s.Handshakes += o.Handshakes
+	s.Resumed += o.Resumed
 	s.HandshakesFailed += o.HandshakesFailed
 	s.HalfOpenEvicted += o.HalfOpenEvicted
 	s.Replaced += o.Replaced
+	s.Renegotiations += o.Renegotiations
 	s.BadMACs += o.BadMACs
 	s.ForgedDropped += o.ForgedDropped
 	s.ForgersEvicted += o.ForgersEvicted

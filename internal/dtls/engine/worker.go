@@ -50,6 +50,9 @@ type Worker struct {
 	queueHint int      // worker of the other node for which a frame of Foreign is meant
 	returns   *returns // of the engine; nil without a cluster or a wildcard
 
+	replySource source                // of replyTo
+	sendReply   func(datagram []byte) // reply, as a value
+
 	out       transmit
 	requests  *workers.Inbox[*loop]     // nil without sockets
 	inbox     *workers.Mailbox[arrival] // datagrams that other workers have read, with their bytes
@@ -60,6 +63,7 @@ type Worker struct {
 func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 	w := &Worker{id: id, cfg: cfg, server: server, cidLength: -1, wakeAt: Never, clusterAt: Never}
 	w.inbox = newInbox(func() {})
+	w.sendReply = w.reply
 	w.peers = newPeers()
 	w.plainPeers = newPlainPeers(cfg.MaxSessions)
 	withCID := 0

@@ -92,12 +92,12 @@ func (e *examination) ports() {
 		return
 	}
 	have := ports * targets * uint64(e.want.Sources)
-	cure := "sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
+	remedy := "sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
 	if wide := uint64(64512) * targets * uint64(e.want.Sources); wide < e.n {
-		cure += fmt.Sprintf(", and %d source addresses (--source-addresses) or targets instead of %d", (e.n+64511)/64512, targets*uint64(e.want.Sources))
+		remedy += fmt.Sprintf(", and %d source addresses (--source-addresses) or targets instead of %d", (e.n+64511)/64512, targets*uint64(e.want.Sources))
 	}
 	e.judge("source ports", have, e.n, finding.Fail,
-		fmt.Sprintf("%d ports × %d sources × %d targets = %d", ports, e.want.Sources, targets, have), cure)
+		fmt.Sprintf("%d ports × %d sources × %d targets = %d", ports, e.want.Sources, targets, have), remedy)
 }
 
 func (e *examination) queues() {

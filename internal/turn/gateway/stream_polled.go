@@ -3,7 +3,6 @@ package gateway
 import (
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"syscall"
@@ -170,22 +169,8 @@ func (w *worker) readStream(c *polledConn) {
 		c.frames.pool.put(chunk)
 	}
 	if err != nil && !errors.Is(err, unix.EAGAIN) {
-		c.end(polledReason(err))
+		c.end(readReason(err))
 	}
-}
-
-// polledReason is readReason for a socket without deadlines: ETIMEDOUT means that the client does not answer, not
-// that a timeout of ours expired.
-func polledReason(err error) streamReason {
-	switch {
-	case errors.Is(err, errNotTurn):
-		return streamNotTurn
-	case errors.Is(err, errLongFrame):
-		return streamLongFrame
-	case errors.Is(err, io.EOF):
-		return connectionClosed
-	}
-	return connectionBroken
 }
 
 // fromPolled handles whole messages. A ConnectionBind may move the connection to goroutines.

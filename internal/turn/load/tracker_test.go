@@ -86,33 +86,6 @@ func TestSumIsThatOfTheWhole(t *testing.T) {
 	}
 }
 
-// A rate is kept on average, bursts come whole, and a stall is not made up for beyond catchUp.
-func TestPacer(t *testing.T) {
-	p := pacer{rate: 1000, burst: 4}
-	if wait := p.next(0); wait != 4*time.Millisecond {
-		t.Errorf("first burst in %v, want 4ms", wait)
-	}
-	bursts := 0
-	for at := time.Duration(0); at <= time.Second; at += time.Millisecond {
-		for p.next(at) == 0 {
-			bursts++
-		}
-	}
-	if bursts != 250 {
-		t.Errorf("%d bursts of 4 in a second at 1000/s", bursts)
-	}
-	late := 0
-	for p.next(10*time.Second) == 0 {
-		late++
-	}
-	if late != 2 { // 10 ms of 1000/s are 10, two whole bursts
-		t.Errorf("%d bursts after a stall", late)
-	}
-	if (&pacer{burst: 8}).next(0) != 0 {
-		t.Error("no rate is no wait")
-	}
-}
-
 func TestDatagramRoundTrip(t *testing.T) {
 	for _, size := range []int{HeaderSize, HeaderSize + trailer - 1, HeaderSize + trailer, 1200} {
 		b := make([]byte, size)
