@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -157,15 +156,6 @@ func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]v1.Count {
 func ebpfSamples(datapath *ebpf.Datapath) []metrics.Sample {
 	counters, report := datapath.Counters(), datapath.Report()
 	return metrics.Of(counters.Common(report.Tables), &counters, &report)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // printKernel writes what `weir lb status` adds for the kernel data path.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -85,7 +86,7 @@ func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
 			total += n.Packets - min(then.Backends[backend].Packets, n.Packets)
 		}
 		fmt.Fprintf(table, "\n%s\tPACKETS%s\tBYTES%[2]s\tNEW FLOWS%[2]s\tSHARE\n", name, unit)
-		for _, backend := range sortedKeys(service.Backends) {
+		for _, backend := range slices.Sorted(maps.Keys(service.Backends)) {
 			n, old := service.Backends[backend], then.Backends[backend]
 			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", backend, number(n.Packets, old.Packets), number(n.Bytes, old.Bytes),
 				number(n.Opened, old.Opened), percent(n.Packets-min(old.Packets, n.Packets), total))
@@ -105,7 +106,7 @@ func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
 		if len(service.Reasons) > 0 {
 			fmt.Fprintf(table, "  REASON\tPACKETS%s\n", unit)
 		}
-		reasons := sortedKeys(service.Reasons)
+		reasons := slices.Sorted(maps.Keys(service.Reasons))
 		slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(service.Reasons[b], service.Reasons[a]) })
 		for _, reason := range reasons {
 			fmt.Fprintf(table, "  %s\t%s\n", reason, number(service.Reasons[reason], then.Reasons[reason]))

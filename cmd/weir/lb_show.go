@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -175,7 +176,7 @@ func (s *shower) printCarried(status *v1.LBStatus, name string, at time.Time) er
 	}
 	table := terminal.NewTable(s.out, false)
 	fmt.Fprintf(table, "\n%s\tPACKETS IN%s\tBYTES IN%s\tPACKETS OUT%s\tBYTES OUT%[2]s\tNEW FLOWS%[2]s\tFLOWS\tSHARE\n", name, unit, unit, unit)
-	for _, backend := range sortedKeys(backends) {
+	for _, backend := range slices.Sorted(maps.Keys(backends)) {
 		b, then := backends[backend], before.Backends[name][backend]
 		share := "-"
 		if total > 0 {
@@ -193,7 +194,7 @@ func (s *shower) printCarried(status *v1.LBStatus, name string, at time.Time) er
 	if len(reasons) > 0 {
 		fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", unit, unit)
 	}
-	keys := sortedKeys(reasons)
+	keys := slices.Sorted(maps.Keys(reasons))
 	slices.SortStableFunc(keys, func(a, b string) int {
 		return int(min(max(int64(reasons[b].Packets)-int64(reasons[a].Packets), -1), 1))
 	})

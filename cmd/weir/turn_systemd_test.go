@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
@@ -79,21 +78,12 @@ func startSystemd(t *testing.T, unit string) *systemdService {
 			t.Logf("systemd:\n%s", out)
 		}
 	})
-	s.until("systemd runs", func() bool {
+	netlabtest.Eventually(t, "systemd runs", func() bool {
 		text, _ := os.ReadFile(filepath.Join(dir, "pid"))
 		s.unshare, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 		return s.unshare != 0 && s.init() != 0
 	})
 	return s
-}
-
-func (s *systemdService) until(what string, done func() bool) {
-	s.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 // init is systemd's process id here, 0 before it runs.
@@ -168,7 +158,7 @@ func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
 		t: t, name: "gateway", door: client.New("unix:"+socket, ""), socket: socket, ended: make(chan struct{}),
 	}}
 	first := g.becomes(v1.TurnStatus{})
-	s.until("the service is active", func() bool { state, _ := s.systemctl("is-active", "weir"); return state == "active" })
+	netlabtest.Eventually(t, "the service is active", func() bool { state, _ := s.systemctl("is-active", "weir"); return state == "active" })
 	fs := newTurnFlows(t, server, survivors, flowInterval)
 	fs.goOn()
 	before := g.now()

@@ -3,12 +3,12 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // through is a route to everything by a gateway.
@@ -27,16 +27,9 @@ func cable(namespace, device string, addresses []netip.Prefix, to, toDevice, toA
 // freePorts finds UDP ports on 127.0.0.1 of a namespace, nil: of ours. They are free a moment later too unless somebody else is
 // fast.
 func freePorts(host *netlab.Host, n int) (ports []netip.AddrPort, err error) {
-	err = within(host, func() error {
-		for range n {
-			conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-			if err != nil {
-				return fmt.Errorf("find a free port: %w", err)
-			}
-			defer conn.Close() // only when all are chosen: each is another one
-			ports = append(ports, conn.LocalAddr().(*net.UDPAddr).AddrPort())
-		}
-		return nil
+	err = within(host, func() (err error) {
+		ports, err = programs.FreeUDP(n)
+		return err
 	})
 	return ports, err
 }

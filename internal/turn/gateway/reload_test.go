@@ -149,7 +149,7 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 	}
 	wait := func(n int64) {
 		from := pings.Load()
-		eventually(t, "the clients go on", func() bool { return pings.Load() > from+n })
+		netlabtest.Eventually(t, "the clients go on", func() bool { return pings.Load() > from+n })
 	}
 	wait(100)
 	wantChange(t, apply(t, g, after), v1.TurnChange{Restarted: []string{"b"}, Ended: map[string]int{"revoked": 100}, Permissions: 900, Channels: 900})
