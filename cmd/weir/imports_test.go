@@ -79,7 +79,7 @@ func mayImport() map[string]may {
 		"tcpscale":                {ours: "steering/rate testbed/measure testbed/procstat"},
 		"tcpscale/limits":         {},
 		"tcpscale/stats":          {ours: "tcpscale testbed/measure"},
-		"tcpscale/scalebench":     {ours: "tcpscale tcpscale/limits testbed/measure testbed/plot testbed/netlab testbed/procstat testbed/programs testbed/scratch terminal"},
+		"tcpscale/scalebench":     {ours: "tcpscale tcpscale/limits testbed/measure testbed/plot testbed/netlab testbed/procstat testbed/programs terminal"},
 		// 6
 		"dtls/engine":       {ours: "udpio dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
 		"coap/cluster":      {ours: "dtls/engine steering/cid"},

@@ -194,15 +194,12 @@ func (g *grid) server(ctx context.Context, p *path, cmd *exec.Cmd, port int, fam
 	if err := g.running.Start(p.Lab.Namespace(p.servers), cmd); err != nil {
 		return err
 	}
-	for range 500 {
+	return until(ctx, nfqReady, func() error {
 		if listening(cmd.Process.Pid, port, family == "ipv6") {
 			return nil
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%s does not listen on port %d%s", cmd.Path, port, said.Said())
+		return fmt.Errorf("%s does not listen on port %d%s", cmd.Path, port, said.Said())
+	})
 }
 
 // listening looks for a listening TCP socket in the namespace of a process.

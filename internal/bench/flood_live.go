@@ -39,7 +39,7 @@ func (f *flood) openLive() (*liveSender, error) {
 func (s *liveSender) close() { s.program.Close() }
 
 func (s *liveSender) burst() error {
-	return s.flood.Sender.Do(func() error { return s.run(4 * floodBatch) })
+	return s.flood.Sender.Do(func() error { return s.run(max(s.flood.Flows, 4*floodBatch)) })
 }
 
 func (s *liveSender) send(ctx context.Context) (sent uint64, elapsed time.Duration, err error) {

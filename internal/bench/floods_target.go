@@ -301,9 +301,7 @@ func (r *floodRun) startGateway(ctx context.Context) error {
 
 func (r *floodRun) startCoturn(ctx context.Context) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	cmd := exec.Command("turnserver", "-n", "--listening-ip="+floodsServer.String(), "--listening-port="+strconv.Itoa(floodsPort), "--relay-ip="+floodsServer.String(),
-		"--lt-cred-mech", "--user="+turnUser+":"+turnPassword, "--realm="+turnRealm, "--no-cli", "--no-tls", "--no-dtls", "--no-tcp",
-		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile="+filepath.Join(r.Dir, "coturn.pid"), "--userdb="+filepath.Join(r.Dir, "coturn.db"))
+	cmd := exec.Command("turnserver", append(coturnArgs(r.entry, floodsServer, r.Dir), "--no-tcp")...) //nolint:gosec // addresses of ours
 	if err := r.program("server", cmd); err != nil {
 		return err
 	}
@@ -361,16 +359,11 @@ func (r *floodRun) startScandium(ctx context.Context) error {
 }
 
 // until repeats what must succeed before the run begins.
-func (r *floodRun) until(ctx context.Context, name string, ready func() error) (err error) {
-	for end := time.Now().Add(programs.ReadyTimeout); time.Now().Before(end); {
-		if err = ready(); err == nil {
-			return nil
-		}
-		if err := sleep(ctx, 200*time.Millisecond); err != nil {
-			return err
-		}
+func (r *floodRun) until(ctx context.Context, name string, ready func() error) error {
+	if err := until(ctx, programs.ReadyTimeout, ready); err != nil {
+		return fmt.Errorf("%s: %w%s", name, err, r.said.Said())
 	}
-	return fmt.Errorf("%s: %w%s", name, err, r.said.Said())
+	return nil
 }
 
 func (r *floodRun) startAdminLB(ctx context.Context) error {

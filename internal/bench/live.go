@@ -1,14 +1,12 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
@@ -105,87 +103,36 @@ func runToSink(ctx context.Context, g *grid, c *cell, flows int) (round, error) 
 		return round{}, err
 	}
 	f.Live, f.Flows, f.CID = true, flows, p.cid
-	sender, err := f.openLive()
+	start, err := p.sink.sum()
 	if err != nil {
-		return round{}, err
-	}
-	defer sender.close()
-	if err := p.warm(ctx, sender, flows); err != nil {
 		return round{}, err
 	}
 	byCID, err := p.steeredByCID(ctx)
 	if err != nil {
 		return round{}, err
 	}
-	before, err := p.sink.sum()
-	if err != nil {
-		return round{}, err
+	r, err := f.count(ctx, p.sink.sum)
+	if err != nil || !p.cid {
+		return r, err
 	}
-	sent, elapsed, err := sender.send(ctx)
-	if err != nil {
-		return round{}, err
+	end, bad := p.sink.sum()
+	now, err := p.steeredByCID(ctx)
+	if err = errors.Join(bad, err); err == nil && now-byCID < end-start {
+		err = fmt.Errorf("only %d of %d packets were steered by their connection ids", now-byCID, end-start)
 	}
-	after, err := p.sink.sum()
-	if err != nil {
-		return round{}, err
-	}
-	r := round{elapsed: elapsed, packets: after - before, sent: sent}
-	if p.cid {
-		now, err := p.steeredByCID(ctx)
-		if err != nil {
-			return round{}, err
-		}
-		if now-byCID < r.packets {
-			return round{}, fmt.Errorf("only %d of %d packets were steered by their connection ids", now-byCID, r.packets)
-		}
-	}
-	return r, nil
-}
-
-// warm sends until neighbours are resolved and most flows have begun.
-func (p *path) warm(ctx context.Context, sender *liveSender, flows int) error {
-	start, err := p.sink.sum()
-	if err != nil {
-		return err
-	}
-	for range 300 {
-		if err := sender.flood.Sender.Do(func() error { return sender.run(max(flows, 4*floodBatch)) }); err != nil {
-			return err
-		}
-		now, err := p.sink.sum()
-		if err != nil {
-			return err
-		}
-		if now-start >= uint64(2*flows) {
-			return nil
-		}
-		if err := sleep(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return errors.New("frames to " + sender.flood.To.String() + " do not arrive")
+	return r, err
 }
 
 // steeredByCID is how many packets Weir has counted as such; 0 on a path without it.
-func (p *path) steeredByCID(ctx context.Context) (uint64, error) {
+func (p *path) steeredByCID(ctx context.Context) (sum uint64, err error) {
 	if !p.cid {
 		return 0, nil
 	}
 	text, err := p.Daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
-	if err != nil {
-		return 0, err
-	}
-	var sum float64
-	for lines := bufio.NewScanner(strings.NewReader(string(text))); lines.Scan(); {
-		line := lines.Text()
-		if !strings.HasPrefix(line, reasonMetric+"{") || !strings.Contains(line, `reason="cid"`) {
-			continue
+	for name, value := range metricSums(text) {
+		if strings.HasPrefix(name, reasonMetric+"{") && strings.Contains(name, `reason="cid"`) {
+			sum += uint64(value)
 		}
-		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %q: %w", line, err)
-		}
-		sum += value
 	}
-	return uint64(sum), nil
+	return sum, err
 }

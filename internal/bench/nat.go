@@ -59,20 +59,20 @@ func (c *NATConfig) jar() (string, error) {
 	return findPeer(peerCfNAT)
 }
 
-// NATResult is the outcome, one NATPath for each way to the echo.
+// NATResult is the outcome, one natFigures for each way to the echo.
 type NATResult struct {
-	Clients  int       `json:"clients"`
-	Requests int       `json:"requests"` // of one path in one round
-	Rounds   int       `json:"rounds"`
-	Payload  int       `json:"payload_bytes"`
-	Cores    int       `json:"cores"`
-	Kernel   string    `json:"kernel"`
-	Network  string    `json:"network"` // loopback of a namespace, or of the host
-	Paths    []NATPath `json:"roads"`
+	Clients  int          `json:"clients"`
+	Requests int          `json:"requests"` // of one path in one round
+	Rounds   int          `json:"rounds"`
+	Payload  int          `json:"payload_bytes"`
+	Cores    int          `json:"cores"`
+	Kernel   string       `json:"kernel"`
+	Network  string       `json:"network"` // loopback of a namespace, or of the host
+	Paths    []natFigures `json:"roads"`
 }
 
-// NATPath is one way to the echo. Costs are medians over the rounds in microseconds; a request is one datagram each way.
-type NATPath struct {
+// natFigures is one way to the echo. Costs are medians over the rounds in microseconds; a request is one datagram each way.
+type natFigures struct {
 	Name       string  `json:"name"`
 	Skipped    string  `json:"skipped,omitempty"`         // why it did not run
 	Rate       float64 `json:"requests_per_s"`            //
@@ -91,7 +91,7 @@ type NATPath struct {
 const straightPath = "straight"
 
 type natPath struct {
-	result *NATPath
+	result *natFigures
 	entry  netip.AddrPort
 	proxy  *exec.Cmd // nil: none
 	start  func(entry, echo netip.AddrPort) *exec.Cmd
@@ -170,14 +170,14 @@ func (b *natBench) open(ctx context.Context) error {
 		}
 	}
 	b.paths = []*natPath{
-		{result: &NATPath{Name: straightPath}, entry: b.echo},
-		{result: &NATPath{Name: "weir nat"}, entry: ports[1], start: weir()},
-		{result: &NATPath{Name: "weir nat --reverse"}, entry: ports[2], start: weir("--reverse")},
-		{result: &NATPath{Name: "socat"}, entry: ports[3], start: func(entry, echo netip.AddrPort) *exec.Cmd {
+		{result: &natFigures{Name: straightPath}, entry: b.echo},
+		{result: &natFigures{Name: "weir nat"}, entry: ports[1], start: weir()},
+		{result: &natFigures{Name: "weir nat --reverse"}, entry: ports[2], start: weir("--reverse")},
+		{result: &natFigures{Name: "socat"}, entry: ports[3], start: func(entry, echo netip.AddrPort) *exec.Cmd {
 			return exec.Command("socat", "-T", "600",
 				fmt.Sprintf("UDP4-LISTEN:%d,bind=%s,fork,reuseaddr", entry.Port(), entry.Addr()), "UDP4:"+echo.String())
 		}},
-		{result: &NATPath{Name: "iptables DNAT"}, entry: ports[4], setup: b.dnat},
+		{result: &natFigures{Name: "iptables DNAT"}, entry: ports[4], setup: b.dnat},
 	}
 	jar, err := b.config.jar()
 	if err != nil {
@@ -185,7 +185,7 @@ func (b *natBench) open(ctx context.Context) error {
 	}
 	if jar != "" {
 		b.paths = append(b.paths, &natPath{
-			result: &NATPath{Name: "cf-nat " + filepath.Base(jar)}, entry: ports[5],
+			result: &natFigures{Name: "cf-nat " + filepath.Base(jar)}, entry: ports[5],
 			start: func(entry, echo netip.AddrPort) *exec.Cmd {
 				return exec.Command("java", "-jar", jar, entry.String(), "--", echo.String())
 			},
@@ -232,7 +232,7 @@ func (b *natBench) dnat(ctx context.Context, entry, echo netip.AddrPort) error {
 
 // measure runs the load over one path and notes what it cost.
 func (b *natBench) measure(ctx context.Context, p *natPath) error {
-	load := UDPLoad{
+	load := udpLoad{
 		To: p.entry, Clients: b.config.Clients, Requests: b.config.Requests, Payload: b.config.Payload,
 		Timeout: 400 * time.Millisecond, Warmup: 5,
 	}
@@ -248,7 +248,7 @@ func (b *natBench) measure(ctx context.Context, p *natPath) error {
 			return err
 		}
 	}
-	var result UDPLoadResult
+	var result udpLoadResult
 	run := func() (err error) {
 		result, err = load.Run(ctx, note(0), note(1))
 		return err
@@ -267,8 +267,8 @@ func (b *natBench) measure(ctx context.Context, p *natPath) error {
 	return nil
 }
 
-func (b *natBench) summary() []NATPath {
-	var paths []NATPath
+func (b *natBench) summary() []natFigures {
+	var paths []natFigures
 	straight := 0.0
 	for _, p := range b.paths {
 		r := p.result

@@ -18,7 +18,7 @@ func TestLoadAndEcho(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Echo(ctx, at) }()
-	load := UDPLoad{To: at, Clients: 20, Requests: 2000, Payload: 8, Timeout: time.Second, Warmup: 2}
+	load := udpLoad{To: at, Clients: 20, Requests: 2000, Payload: 8, Timeout: time.Second, Warmup: 2}
 	var calls []string
 	note := func(what string) func() error {
 		return func() error { calls = append(calls, what); return nil }
@@ -43,7 +43,7 @@ func TestLoadWithoutAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	load := UDPLoad{To: silent.LocalAddr().(*net.UDPAddr).AddrPort(), Clients: 1, Requests: 1, Payload: 8, Timeout: 2 * time.Millisecond}
+	load := udpLoad{To: silent.LocalAddr().(*net.UDPAddr).AddrPort(), Clients: 1, Requests: 1, Payload: 8, Timeout: 2 * time.Millisecond}
 	nothing := func() error { return nil }
 	if _, err := load.Run(t.Context(), nothing, nothing); err == nil || !strings.Contains(err.Error(), "nothing answers") {
 		t.Fatalf("got %v", err)

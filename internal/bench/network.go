@@ -58,3 +58,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
+
+// until repeats what must succeed before a run goes on. After the timeout it returns the last error.
+func until(ctx context.Context, timeout time.Duration, ready func() error) (err error) {
+	for end := time.Now().Add(timeout); time.Now().Before(end); {
+		if err = ready(); err == nil {
+			return nil
+		}
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return err
+}

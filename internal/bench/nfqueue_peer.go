@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os/exec"
 	"strconv"
-	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
@@ -58,15 +57,7 @@ func (g *grid) startNfqlb(ctx context.Context, p *path) error {
 		p.nfq.peer = nil
 		return err
 	}
-	for end := time.Now().Add(nfqReady); p.nfq.peer.failure(p) != nil; {
-		if time.Now().After(end) {
-			return fmt.Errorf("nfqlb does not serve %d queues%s", p.nfq.queues, p.nfq.peer.said.Said())
-		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return nil
+	return until(ctx, nfqReady, func() error { return p.nfq.peer.failure(p) })
 }
 
 // failure says that nfqlb serves its queues no longer.

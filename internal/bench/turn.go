@@ -25,15 +25,15 @@ const (
 // Ways of TurnConfig.Road and generators of TurnConfig.Generator.
 const (
 	TurnRoadCat     = "cat"
-	TurnRoadChannel = "direct-channel"
+	turnRoadChannel = "direct-channel"
 
 	GeneratorAuto    = "auto"
-	GeneratorIperf   = "iperf"
+	generatorIperf   = "iperf"
 	GeneratorBuiltin = "builtin"
 
 	NetworkAuto     = "auto" // loopback, with an offload veth
-	NetworkLoopback = "loopback"
-	NetworkVeth     = "veth"
+	networkLoopback = "loopback"
+	networkVeth     = "veth"
 
 	TransportUDP = "udp"
 	TransportTCP = "tcp"
@@ -41,7 +41,7 @@ const (
 	DirectionUp   = "up"
 	DirectionDown = "down"
 
-	WithNone = "none" // of TurnConfig.With: no peer
+	withNone = "none" // of TurnConfig.With: no peer
 )
 
 // TurnConfig is one run of `weir turn bench`.
@@ -53,7 +53,7 @@ type TurnConfig struct {
 	Bandwidth float64 // bits/s of user data for each client
 	Platform  string  // local
 	Road      string
-	With      []string // peers to compare with in the same run, of TurnPeers; none, or [WithNone]: no comparison
+	With      []string // peers to compare with in the same run, of TurnPeers; none, or [withNone]: no comparison
 	Generator string
 	Offload   string // mode of the gateway: none, auto, tcx, xdp
 	Network   string // auto, loopback, veth
@@ -79,7 +79,7 @@ func TurnPeers() []string { return []string{peerCoturn, peerStunner} }
 
 // peers are those of With.
 func (c *TurnConfig) peers() []string {
-	if slices.Equal(c.With, []string{WithNone}) {
+	if slices.Equal(c.With, []string{withNone}) {
 		return nil
 	}
 	return c.With
@@ -102,9 +102,9 @@ func (c *TurnConfig) Validate() error {
 	if c.Platform == "k8s" {
 		return errors.New("platform k8s is not supported yet: it comes with the Kubernetes operator; write -p local")
 	}
-	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, TurnRoadChannel),
-		in("generator", c.Generator, GeneratorAuto, GeneratorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
-		in("network", c.Network, NetworkAuto, NetworkLoopback, NetworkVeth), in("transport", c.Transport, TransportUDP, TransportTCP),
+	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, turnRoadChannel),
+		in("generator", c.Generator, GeneratorAuto, generatorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
+		in("network", c.Network, NetworkAuto, networkLoopback, networkVeth), in("transport", c.Transport, TransportUDP, TransportTCP),
 		in("direction", c.Direction, DirectionUp, DirectionDown))
 	if errs != nil {
 		return errs
@@ -127,9 +127,9 @@ func (c *TurnConfig) Validate() error {
 		return fmt.Errorf("%.0f bits/s: want 1k to 100G", c.Bandwidth)
 	case c.Burst < 0 || c.Burst > 64 || c.Workers < 0 || c.Workers > 1024:
 		return fmt.Errorf("bursts of %d, %d workers: want up to 64 and up to 1024", c.Burst, c.Workers)
-	case c.Road == TurnRoadChannel && c.Generator == GeneratorIperf:
+	case c.Road == turnRoadChannel && c.Generator == generatorIperf:
 		return errors.New("iperf speaks no TURN: --road direct-channel needs --generator builtin")
-	case c.Direction == DirectionDown && c.Road != TurnRoadChannel:
+	case c.Direction == DirectionDown && c.Road != turnRoadChannel:
 		return errors.New("direction down is of the built-in generator alone: it needs --road direct-channel")
 	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.MaxRate < 1000):
 		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.MaxRate)
@@ -149,7 +149,7 @@ func (c *TurnConfig) Validate() error {
 // missing names programs that were asked for and are not installed.
 func (c *TurnConfig) missing() error {
 	var missing error
-	if c.Generator == GeneratorIperf {
+	if c.Generator == generatorIperf {
 		missing = needTools([]string{"iperf"})
 	}
 	return errors.Join(missing, checkPeers(c.peers(), TurnPeers()...))
@@ -160,10 +160,10 @@ func (c *TurnConfig) generator() string {
 	if c.Generator != GeneratorAuto {
 		return c.Generator
 	}
-	if c.Road == TurnRoadChannel || c.Sweep || needTools([]string{"iperf"}) != nil {
+	if c.Road == turnRoadChannel || c.Sweep || needTools([]string{"iperf"}) != nil {
 		return GeneratorBuiltin
 	}
-	return GeneratorIperf
+	return generatorIperf
 }
 
 // size is the largest packet of the run.
@@ -179,7 +179,7 @@ func (c *TurnConfig) burst() int {
 	switch {
 	case c.Burst > 0:
 		return c.Burst
-	case c.Road == TurnRoadChannel:
+	case c.Road == turnRoadChannel:
 		return 8
 	}
 	return 1
@@ -187,7 +187,7 @@ func (c *TurnConfig) burst() int {
 
 // veth says whether clients, servers and sink are on hosts of their own.
 func (c *TurnConfig) veth() bool {
-	return c.Network == NetworkVeth || c.Network == NetworkAuto && c.Offload != "none"
+	return c.Network == networkVeth || c.Network == NetworkAuto && c.Offload != "none"
 }
 
 // segment says whether the generator sends bursts as one segmented send. Over a veth they would stay one packet, as nothing

@@ -53,15 +53,12 @@ func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
 
 // listening waits for the server's first lines.
 func (i *turnIperf) listening(ctx context.Context) error {
-	for end := time.Now().Add(iperfGrace); time.Now().Before(end); {
+	return until(ctx, iperfGrace, func() error {
 		if strings.Contains(i.said.Said(), "listening on UDP port") {
 			return nil
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return errors.New("iperf server does not start" + i.said.Said())
+		return errors.New("iperf server does not start" + i.said.Said())
+	})
 }
 
 // warm runs a short load: the first datagrams make the allocations.
@@ -164,17 +161,17 @@ func (c *iperfClient) wait(ctx context.Context, s *turnStage) (time.Duration, er
 var errNoReport = errors.New("the server's report did not come back")
 
 // row is the server's report, which a client prints last.
-func (c *iperfClient) row() (TurnRow, error) {
+func (c *iperfClient) row() (turnRow, error) {
 	_, report, ok := strings.Cut(c.out.String(), "Server Report:")
 	if !ok {
-		return TurnRow{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimSpace(c.out.String()))
+		return turnRow{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimSpace(c.out.String()))
 	}
 	rows, err := parseIperfRows(strings.NewReader(report))
 	if err != nil {
-		return TurnRow{}, err
+		return turnRow{}, err
 	}
 	if len(rows) != 1 {
-		return TurnRow{}, fmt.Errorf("%d rows in the server's report: %s", len(rows), strings.TrimSpace(report))
+		return turnRow{}, fmt.Errorf("%d rows in the server's report: %s", len(rows), strings.TrimSpace(report))
 	}
 	return rows[0], nil
 }

@@ -20,7 +20,10 @@ func (s *turnStage) startPeer(ctx context.Context, name string, at netip.AddrPor
 	var args []string
 	switch name {
 	case peerCoturn:
-		args = s.coturnArgs(at)
+		args = append(coturnArgs(at, s.relay, s.Dir), "--allow-loopback-peers")
+		if s.config.Transport == TransportUDP {
+			args = append(args, "--no-tcp")
+		}
 	case peerStunner:
 		args, err = s.stunnerArgs(at)
 	}
@@ -34,17 +37,13 @@ func (s *turnStage) startPeer(ctx context.Context, name string, at netip.AddrPor
 	return cmd.Process.Pid, s.answersSTUN(ctx, at, name)
 }
 
-// coturnArgs run turnserver with nothing but UDP, and TCP where the clients speak it.
-func (s *turnStage) coturnArgs(at netip.AddrPort) []string {
-	args := []string{
-		"-n", "--listening-ip=" + at.Addr().String(), "--listening-port=" + strconv.Itoa(int(at.Port())), "--relay-ip=" + s.relay.String(),
-		"--lt-cred-mech", "--user=" + turnUser + ":" + turnPassword, "--realm=" + turnRealm, "--allow-loopback-peers", "--no-cli", "--no-tls", "--no-dtls",
-		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile=" + filepath.Join(s.Dir, "coturn.pid"), "--userdb=" + filepath.Join(s.Dir, "coturn.db"),
+// coturnArgs run turnserver with nothing but UDP and TCP.
+func coturnArgs(at netip.AddrPort, relay netip.Addr, dir string) []string {
+	return []string{
+		"-n", "--listening-ip=" + at.Addr().String(), "--listening-port=" + strconv.Itoa(int(at.Port())), "--relay-ip=" + relay.String(),
+		"--lt-cred-mech", "--user=" + turnUser + ":" + turnPassword, "--realm=" + turnRealm, "--no-cli", "--no-tls", "--no-dtls",
+		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile=" + filepath.Join(dir, "coturn.pid"), "--userdb=" + filepath.Join(dir, "coturn.db"),
 	}
-	if s.config.Transport == TransportUDP {
-		args = append(args, "--no-tcp")
-	}
-	return args
 }
 
 // stunnerArgs run stunnerd with one read loop for each core. Its relay sockets have the listener's address.

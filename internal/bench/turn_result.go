@@ -15,8 +15,8 @@ import (
 // "sum", so `weir bench report` reads it as any other.
 type TurnRun struct {
 	*measure.Result
-	Connections []TurnRow
-	Sum         TurnRow
+	Connections []turnRow
+	Sum         turnRow
 	Search      []turnTry
 }
 
@@ -27,8 +27,8 @@ func (r *TurnRun) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	more, err := json.Marshal(struct {
-		Connections []TurnRow `json:"connections,omitempty"`
-		Sum         TurnRow   `json:"sum"`
+		Connections []turnRow `json:"connections,omitempty"`
+		Sum         turnRow   `json:"sum"`
 		Search      []turnTry `json:"search,omitempty"`
 	}{r.Connections, r.Sum, r.Search})
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 // with names the peers of the run.
 func (c *TurnConfig) with() string {
 	if len(c.peers()) == 0 {
-		return WithNone
+		return withNone
 	}
 	return strings.Join(c.With, ",")
 }

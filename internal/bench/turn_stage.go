@@ -86,7 +86,7 @@ func (s *turnStage) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.config.generator() == GeneratorIperf {
+	if s.config.generator() == generatorIperf {
 		if s.iperf, err = s.startIperf(ctx); err != nil {
 			return err
 		}
@@ -296,16 +296,11 @@ func (s *turnStage) said() string {
 
 // answersSTUN waits until a server answers a binding request (RFC 8489).
 func (s *turnStage) answersSTUN(ctx context.Context, at netip.AddrPort, name string) error {
-	var err error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-		if err = within(s.servers, func() error { return bindingRequest(at) }); err == nil {
-			return nil
-		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
+	err := until(ctx, 20*time.Second, func() error { return within(s.servers, func() error { return bindingRequest(at) }) })
+	if err != nil {
+		return fmt.Errorf("%s does not answer at %v: %w%s", name, at, err, s.said())
 	}
-	return fmt.Errorf("%s does not answer at %v: %w%s", name, at, err, s.said())
+	return nil
 }
 
 // spent is the processor time of a path's parts.

@@ -131,7 +131,7 @@ func addUp(phases []turnPhase) (sum turnPhase) {
 	for i := range sum.processes {
 		sum.processes[i].CPU = 0
 	}
-	var rows []TurnRow
+	var rows []turnRow
 	for _, p := range phases {
 		sum.load.duration += p.load.duration
 		sum.window += p.window

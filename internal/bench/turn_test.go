@@ -29,7 +29,7 @@ func TestIperfReportsAreRead(t *testing.T) {
 	if len(rows) != 3 {
 		t.Fatalf("%d rows: %+v", len(rows), rows)
 	}
-	want := TurnRow{
+	want := turnRow{
 		ID: 3, Seconds: 1.0013, Bytes: 1.19 * (1 << 20), Bandwidth: 10e6, Jitter: 0.002, Lost: 1, Total: 1253, Latency: true,
 		Average: 0.004, Min: 0.002, Max: 0.021, Stdev: 0.001, Rate: 1252 / 1.0013,
 	}
@@ -101,7 +101,7 @@ func FuzzIperfRows(f *testing.F) {
 
 // What is printed can be read again: it is iperf's form.
 func TestRowsArePrintedAsIperfDoes(t *testing.T) {
-	row := TurnRow{
+	row := turnRow{
 		ID: 4, Seconds: 0.9977, Bytes: 1250000, Bandwidth: 10.02e6, Jitter: 0.038, Lost: 3, Total: 1253, Latency: true, Average: 0.061, Min: 0.020,
 		Max: 3.622, Stdev: 0.161, Rate: 1253,
 	}
@@ -118,18 +118,18 @@ func TestRowsArePrintedAsIperfDoes(t *testing.T) {
 			t.Errorf("scaled(%v) = %q, want %q", v, got, want)
 		}
 	}
-	if got := (&TurnRow{ID: -1, Total: 5, Lost: 5}).line(); !strings.Contains(got, "[SUM]") || !strings.Contains(got, "5/5 (1e+02%) -/-/-/- ms 0 pps") {
+	if got := (&turnRow{ID: -1, Total: 5, Lost: 5}).line(); !strings.Contains(got, "[SUM]") || !strings.Contains(got, "5/5 (1e+02%) -/-/-/- ms 0 pps") {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestSumOfRows(t *testing.T) {
-	sum := turnSum([]TurnRow{
+	sum := turnSum([]turnRow{
 		{ID: 1, Seconds: 1, Bytes: 100, Bandwidth: 800, Jitter: 1, Lost: 1, Total: 5, Latency: true, Average: 2, Min: 1, Max: 3, Stdev: 1, Rate: 4},
 		{ID: 2, Seconds: 2, Bytes: 300, Bandwidth: 1200, Jitter: 3, Lost: 0, Total: 4, Latency: true, Average: 4, Min: 0.5, Max: 9, Stdev: 1, Rate: 2, Reordered: 7},
 		{ID: 3, Seconds: 1, Lost: 9, Total: 9},
 	})
-	want := TurnRow{ID: -1, Seconds: 2, Bytes: 400, Bandwidth: 2000, Jitter: 4. / 3, Lost: 10, Total: 18, Latency: true, Average: 3, Min: 0.5, Max: 9, Stdev: math.Sqrt2, Rate: 6, Reordered: 7}
+	want := turnRow{ID: -1, Seconds: 2, Bytes: 400, Bandwidth: 2000, Jitter: 4. / 3, Lost: 10, Total: 18, Latency: true, Average: 3, Min: 0.5, Max: 9, Stdev: math.Sqrt2, Rate: 6, Reordered: 7}
 	if math.Abs(sum.Jitter-want.Jitter) < 1e-12 {
 		sum.Jitter = want.Jitter
 	}
@@ -204,14 +204,14 @@ func TestTurnConfigIsChecked(t *testing.T) {
 		`generator "x": write auto`:               func(c *TurnConfig) { c.Generator = "x" },
 		`offload "x": write none, auto, tcx, xdp`: func(c *TurnConfig) { c.Offload = "x" },
 		`network "x": write auto, loopback, veth`: func(c *TurnConfig) { c.Network = "x" },
-		"offload xdp needs interfaces":            func(c *TurnConfig) { c.Offload, c.Network = "xdp", NetworkLoopback },
+		"offload xdp needs interfaces":            func(c *TurnConfig) { c.Offload, c.Network = "xdp", networkLoopback },
 		"packets of 39 bytes: want 40 to 1472":    func(c *TurnConfig) { c.Size = 39 },
 		"packets of 1473 bytes":                   func(c *TurnConfig) { c.Sweep, c.Sizes = true, []int{64, 1473} },
 		"0 clients: want 1 to 1000":               func(c *TurnConfig) { c.Clients = 0 },
 		"1ms: want 0.1 s to an hour":              func(c *TurnConfig) { c.Duration = time.Millisecond },
 		"10 bits/s: want 1k to 100G":              func(c *TurnConfig) { c.Bandwidth = 10 },
 		"bursts of 65":                            func(c *TurnConfig) { c.Burst = 65 },
-		"iperf speaks no TURN":                    func(c *TurnConfig) { c.Road, c.Generator = TurnRoadChannel, GeneratorIperf },
+		"iperf speaks no TURN":                    func(c *TurnConfig) { c.Road, c.Generator = turnRoadChannel, generatorIperf },
 		"sweep of 0 sizes":                        func(c *TurnConfig) { c.Sweep, c.Sizes = true, nil },
 		"rate of 1 packets/s: want 100 to 10M":    func(c *TurnConfig) { c.Rates = []float64{1} },
 	} {
@@ -244,7 +244,7 @@ func TestShortfall(t *testing.T) {
 		total, lost uint64
 		want        float64
 	}{{1000, 10, 0.01}, {980, 0, 0}, {900, 0, 0.1}, {900, 100, 0.2}, {0, 0, 1}} {
-		p := turnPhase{load: load, sum: TurnRow{Total: c.total, Lost: c.lost}}
+		p := turnPhase{load: load, sum: turnRow{Total: c.total, Lost: c.lost}}
 		if got := p.shortfall(); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%d sent, %d lost: %v, want %v", c.total, c.lost, got, c.want)
 		}
@@ -256,7 +256,7 @@ func TestRoundsAddUp(t *testing.T) {
 		l := measure.NewLatency()
 		l.RecordN(time.Millisecond, received)
 		return turnPhase{
-			load: turnLoad{1000, 64, time.Second}, sum: TurnRow{Total: received, Rate: float64(received)}, latency: l,
+			load: turnLoad{1000, 64, time.Second}, sum: turnRow{Total: received, Rate: float64(received)}, latency: l,
 			processes: []measure.Process{{Name: partGateway, CPU: cpu, PeakBytes: 5}}, machine: procstat.Machine{Ours: 2 * cpu},
 		}
 	}
@@ -342,14 +342,14 @@ func TestTurnOthersFitIntoTheMachine(t *testing.T) {
 func madeUp(i, size int, rate float64) turnPhase {
 	l := measure.NewLatency()
 	l.RecordN(time.Duration(i+1)*time.Millisecond, uint64(rate))
-	row := func(id int) TurnRow {
-		return TurnRow{
+	row := func(id int) turnRow {
+		return turnRow{
 			ID: id, Seconds: 1, Bytes: rate / 2 * float64(size), Bandwidth: rate / 2 * float64(size) * 8, Jitter: 0.01, Lost: uint64(i), Total: uint64(rate/2) + uint64(i), Latency: true,
 			Average: float64(i + 1), Min: 0.5, Max: 9, Stdev: 0.1, Rate: rate / 2,
 		}
 	}
 	p := turnPhase{
-		load: turnLoad{rate, size, time.Second}, rows: []TurnRow{row(1), row(2)}, latency: l,
+		load: turnLoad{rate, size, time.Second}, rows: []turnRow{row(1), row(2)}, latency: l,
 		machine: procstat.Machine{Busy: 800 * time.Millisecond, Ours: 400 * time.Millisecond, Others: 300 * time.Millisecond},
 		window:  time.Second,
 	}

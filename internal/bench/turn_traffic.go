@@ -23,8 +23,8 @@ type turnLoad struct {
 // turnPhase is what a load came to.
 type turnPhase struct {
 	load       turnLoad
-	rows       []TurnRow
-	sum        TurnRow
+	rows       []turnRow
+	sum        turnRow
 	latency    *measure.Latency // nil with iperf
 	overflowed uint64           // at the sink: not the server's loss
 	processes  []measure.Process
@@ -129,8 +129,8 @@ func (s *turnStage) runBuiltin(ctx context.Context, path *turnPath, load turnLoa
 	return phase, nil
 }
 
-func (c *connectionReport) row() TurnRow {
-	row := TurnRow{ID: c.ID + 1, Seconds: c.Elapsed.Seconds(), Bytes: float64(c.Bytes), Jitter: measure.Millis(c.Jitter), Lost: c.Lost, Total: c.Sent, Reordered: c.Reordered}
+func (c *connectionReport) row() turnRow {
+	row := turnRow{ID: c.ID + 1, Seconds: c.Elapsed.Seconds(), Bytes: float64(c.Bytes), Jitter: measure.Millis(c.Jitter), Lost: c.Lost, Total: c.Sent, Reordered: c.Reordered}
 	if row.Seconds > 0 {
 		row.Bandwidth, row.Rate = row.Bytes*8/row.Seconds, float64(c.Received)/row.Seconds
 	}

@@ -39,8 +39,8 @@ func Echo(ctx context.Context, at netip.AddrPort) error {
 	return nil
 }
 
-// UDPLoad is a closed loop: each client has one request under way and sends the next when its answer came.
-type UDPLoad struct {
+// udpLoad is a closed loop: each client has one request under way and sends the next when its answer came.
+type udpLoad struct {
 	To       netip.AddrPort
 	Clients  int
 	Requests int           // in all
@@ -50,8 +50,8 @@ type UDPLoad struct {
 	Warmup int
 }
 
-// UDPLoadResult is what the measured part took.
-type UDPLoadResult struct {
+// udpLoadResult is what the measured part took.
+type udpLoadResult struct {
 	Requests int           `json:"requests"`
 	Lost     int           `json:"lost"`
 	Elapsed  time.Duration `json:"elapsed_ns"`
@@ -66,10 +66,10 @@ type loadClient struct {
 }
 
 // Run opens the clients' sockets, warms up, calls begin, runs the load and calls end.
-func (l *UDPLoad) Run(ctx context.Context, begin, end func() error) (UDPLoadResult, error) {
+func (l *udpLoad) Run(ctx context.Context, begin, end func() error) (udpLoadResult, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var result UDPLoadResult
+	var result udpLoadResult
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return result, fmt.Errorf("epoll: %w", err)
@@ -108,12 +108,12 @@ func (l *UDPLoad) Run(ctx context.Context, begin, end func() error) (UDPLoadResu
 	if err != nil {
 		return result, err
 	}
-	result = UDPLoadResult{Requests: l.Requests, Lost: lost, Elapsed: time.Since(start), CPU: threadCPU() - cpu}
+	result = udpLoadResult{Requests: l.Requests, Lost: lost, Elapsed: time.Since(start), CPU: threadCPU() - cpu}
 	return result, end()
 }
 
 // loop runs the clients from first up to end until requests answers came and none is under way.
-func (l *UDPLoad) loop(ctx context.Context, epoll int, clients []loadClient, first, end, requests int) (lost int, err error) {
+func (l *udpLoad) loop(ctx context.Context, epoll int, clients []loadClient, first, end, requests int) (lost int, err error) {
 	payload := make([]byte, max(l.Payload, 8))
 	buffer := make([]byte, 1<<16)
 	events := make([]unix.EpollEvent, 256)

@@ -71,8 +71,8 @@ type run struct {
 	place  tcpscale.Place
 	tick   func(int)
 	weir   *programs.Daemon // nil: the kernel translates
-	server *tcpscale.ServerCrew
-	crews  []*tcpscale.Crew // of replicas
+	server *tcpscale.ServerGroup
+	groups []*tcpscale.Group // of replicas
 }
 
 func (r *run) at(namespace string) tcpscale.Place {
@@ -103,23 +103,23 @@ func (r *run) start() error {
 			configs := make([]tcpscale.WorkerConfig, workers)
 			for i := range configs {
 				one := base
-				one.Worker, one.Client = i, uint32(len(r.crews)<<8|i)
+				one.Worker, one.Client = i, uint32(len(r.groups)<<8|i)
 				one.Connections = base.Connections*(i+1)/workers - base.Connections*i/workers
 				configs[i].Client = &one
 			}
-			crew, err := tcpscale.StartCrew(r.at(fmt.Sprint("node", node)), configs)
+			group, err := tcpscale.StartGroup(r.at(fmt.Sprint("node", node)), configs)
 			if err != nil {
 				return fmt.Errorf("%s: %w", base.ID, err)
 			}
-			r.crews = append(r.crews, crew)
+			r.groups = append(r.groups, group)
 		}
 	}
 	return nil
 }
 
 func (r *run) close() error {
-	for _, crew := range r.crews {
-		crew.Kill()
+	for _, group := range r.groups {
+		group.Kill()
 	}
 	if r.server != nil {
 		r.server.Close()
@@ -166,8 +166,8 @@ func (r *run) watch(ctx context.Context) (*Measured, error) {
 			break
 		}
 	}
-	for _, crew := range r.crews {
-		report := crew.Report()
+	for _, group := range r.groups {
+		report := group.Report()
 		m.Replicas = append(m.Replicas, report.Connections.Established)
 	}
 	if plateau != nil {
@@ -195,9 +195,9 @@ func (r *run) final(m *Measured, stood time.Duration, refused uint64, plateau *t
 // reports are what all clients and the server have done so far.
 func (r *run) reports() (client, server tcpscale.Report, err error) {
 	var all []tcpscale.Report
-	for _, crew := range r.crews {
-		err = errors.Join(err, crew.Err())
-		all = append(all, crew.Report())
+	for _, group := range r.groups {
+		err = errors.Join(err, group.Err())
+		all = append(all, group.Report())
 	}
 	err = errors.Join(err, r.server.Err())
 	return tcpscale.MergeReports(all), r.server.Report(), err

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
@@ -31,13 +30,11 @@ type Balancer struct {
 
 // balancer is the program in the lab's balancer namespace; none on the paths of the kernel.
 type balancer struct {
-	path    path
-	config  ViaConfig
-	host    *netlab.Host
-	running *programs.Group
-	dir     string
-	args    []string
-	pins    string
+	path   path
+	config ViaConfig
+	stage  *programs.Stage
+	args   []string
+	pins   string
 
 	mu   sync.Mutex
 	weir *programs.Daemon // nil while there is none
@@ -68,7 +65,7 @@ func (b *balancer) open(ctx context.Context, flows int) error {
 	if b.path.mode == "" {
 		return nil
 	}
-	file := filepath.Join(b.dir, "weir.yaml")
+	file := filepath.Join(b.stage.Dir, "weir.yaml")
 	if err := os.WriteFile(file, []byte(b.path.weirConfig(b.config.Backends, flows)), 0o600); err != nil {
 		return err
 	}
@@ -98,18 +95,15 @@ func (b *balancer) open(ctx context.Context, flows int) error {
 }
 
 func (b *balancer) exec(ctx context.Context, input, program string, args ...string) error {
-	said := &programs.LastLines{}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), said, said
-	if err := b.running.Run(b.host, cmd); err != nil {
-		return fmt.Errorf("%s: %w%s", filepath.Base(program), err, said.Said())
-	}
-	return nil
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = strings.NewReader(input)
+	_, err := b.stage.Output(ctx, "balancer", cmd)
+	return err
 }
 
 // start starts the program and waits until it is at work.
 func (b *balancer) start(ctx context.Context) error {
-	d, err := programs.StartDaemon(ctx, b.running, b.host, b.config.Binary, b.dir, "lb", b.args...)
+	d, err := programs.StartDaemon(ctx, b.stage.Running, b.stage.Host("balancer"), b.config.Binary, b.stage.Dir, "lb", b.args...)
 	if err == nil {
 		err = d.Ready(ctx)
 	}
@@ -167,7 +161,7 @@ func (b *balancer) close(ctx context.Context) error {
 		err = d.Stop()
 	}
 	if b.pins != "" {
-		err = errors.Join(err, programs.StopWeir(ctx, b.running, b.config.Binary, b.host, b.pins))
+		err = errors.Join(err, programs.StopWeir(ctx, b.stage.Running, b.config.Binary, b.stage.Host("balancer"), b.pins))
 	}
 	return err
 }
@@ -207,7 +201,7 @@ func (b *balancer) look(ctx context.Context) (Balancer, error) {
 
 // tracked reads what connection tracking says in the namespace.
 func (b *balancer) tracked() (counters Balancer, err error) {
-	err = b.host.Do(func() error {
+	err = b.stage.Host("balancer").Do(func() error {
 		for name, into := range map[string]*int{"nf_conntrack_count": &counters.Flows, "nf_conntrack_max": &counters.FlowsMax} {
 			text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
 			if err == nil {

@@ -111,15 +111,15 @@ func (e *events) act(ctx context.Context, kind string, index int, skip bool) err
 	case skip:
 		return nil
 	case kind == KillBackend:
-		s.backends[index].end(func(c *tcpscale.ServerCrew) { c.Kill() })
+		s.backends[index].end(func(c *tcpscale.ServerGroup) { c.Kill() })
 	case kind == CutBackend:
 		s.backends[index].cut()
-		return s.lab.Namespace(s.backends[index].name).SetUp("eth0", false)
+		return s.Lab.Namespace(s.backends[index].name).SetUp("eth0", false)
 	case kind == DrainBackend:
 		if err := s.balancer.drain(ctx, s.backends[index].name); err != nil {
 			return err
 		}
-		s.backends[index].end(func(c *tcpscale.ServerCrew) { c.Drain() })
+		s.backends[index].end(func(c *tcpscale.ServerGroup) { c.Drain() })
 	default:
 		return s.balancer.again(ctx, kind == KillBalancer, s.via.Away)
 	}

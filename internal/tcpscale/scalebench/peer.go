@@ -13,7 +13,6 @@ import (
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // PeerConfig is one comparison of Weir with other testers ([Peers]). It needs root: each run has a network namespace of its
@@ -171,21 +170,15 @@ const floorHold = 3 * time.Second
 
 // measure is one run in a namespace of its own, which ends with everything in it.
 func (c *PeerConfig) measure(ctx context.Context, p *peer, processes, connections int, hold time.Duration) (f *peerFigures, err error) {
-	temporary, err := scratch.New()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, temporary.Remove()) }()
-	lab, err := netlab.Up(netlab.Topology{Name: "benchtcp", Namespaces: []netlab.Namespace{{Name: "all"}}})
+	stage, err := programs.OpenStage("", &netlab.Topology{Name: "benchtcp", Namespaces: []netlab.Namespace{{Name: "all"}}})
 	if err != nil {
 		return nil, err
 	}
 	s := &peerStage{
-		host: lab.Namespace("all"), weir: c.Weir, dir: temporary.Path, processes: processes, connections: connections,
-		period: c.Heartbeat, progress: c.Progress, group: programs.NewGroup(), ended: make(chan error, 1),
+		Stage: stage, weir: c.Weir, processes: processes, connections: connections, period: c.Heartbeat, progress: c.Progress, ended: make(chan error, 1),
 	}
-	s.group.Swift = true // else a busy shell elsewhere has the same share as all of a program's processes
-	defer func() { s.end(); err = errors.Join(err, lab.Down()) }()
+	s.Running.Swift = true // else a busy shell elsewhere has the same share as all of a program's processes
+	defer func() { s.end(); err = errors.Join(err, s.Close()) }()
 	return s.run(ctx, p, hold)
 }
 

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// ServerCrew is a server of several workers on the same ports.
-type ServerCrew struct {
-	*Crew
+// ServerGroup is a server of several workers on the same ports.
+type ServerGroup struct {
+	*Group
 	Listen  []netip.AddrPort // with the real port where 0 was asked for
 	release []func()
 }
 
 // StartServer reserves the addresses of the configuration at that place and starts the workers on them. Nobody else may
 // listen there, not even another server of this kind.
-func StartServer(place Place, config ServerConfig, workers int) (_ *ServerCrew, err error) {
-	s := &ServerCrew{}
+func StartServer(place Place, config ServerConfig, workers int) (_ *ServerGroup, err error) {
+	s := &ServerGroup{}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -37,13 +37,13 @@ func StartServer(place Place, config ServerConfig, workers int) (_ *ServerCrew, 
 		}
 	}
 	s.Listen = config.Listen
-	s.Crew, err = StartCrew(place, ServerWorkers(config, workers))
+	s.Group, err = StartGroup(place, ServerWorkers(config, workers))
 	return s, err
 }
 
 // Close ends the workers at once and gives the addresses back.
-func (s *ServerCrew) Close() {
-	if s.Crew != nil {
+func (s *ServerGroup) Close() {
+	if s.Group != nil {
 		s.Kill()
 	}
 	for _, release := range s.release {

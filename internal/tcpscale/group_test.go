@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func startTestServer(t *testing.T, id, listen string, workers int) *ServerCrew {
+func startTestServer(t *testing.T, id, listen string, workers int) *ServerGroup {
 	t.Helper()
 	s, err := StartServer(here, ServerConfig{Listen: []netip.AddrPort{netip.MustParseAddrPort(listen)}, ID: id, Backlog: 1024}, workers)
 	if err != nil {
@@ -31,8 +31,8 @@ func TestKilledServerIsFoundAndReplaced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	killed, back := false, false
-	var clients *Crew
-	run := ClientRun{Place: here, Config: config, Workers: 2, Started: func(c *Crew) { clients = c }, Tick: func(r Report) {
+	var clients *Group
+	run := ClientRun{Place: here, Config: config, Workers: 2, Started: func(c *Group) { clients = c }, Tick: func(r Report) {
 		switch {
 		case !killed && r.Connections.Established == 400:
 			if len(r.Peers) != 2 || r.Peers[0].Connections != 200 || r.Peers[1].Connections != 200 {
@@ -148,7 +148,7 @@ func TestStoppedMachineLosesNothing(t *testing.T) {
 	config.Targets, config.Connections, config.Heartbeat = s.Listen, 1500, 500*time.Millisecond // more than one turn of events
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	var clients *Crew
+	var clients *Group
 	signal := func(sig syscall.Signal) {
 		for _, pid := range append(s.PIDs(), clients.PIDs()...) {
 			syscall.Kill(pid, sig)
@@ -157,7 +157,7 @@ func TestStoppedMachineLosesNothing(t *testing.T) {
 	const stop = 5 * time.Second
 	var stoppedAt, goesOn time.Time
 	beats, sent := uint64(0), uint64(0)
-	run := ClientRun{Place: here, Config: config, Workers: 1, Started: func(c *Crew) { clients = c }, Tick: func(r Report) {
+	run := ClientRun{Place: here, Config: config, Workers: 1, Started: func(c *Group) { clients = c }, Tick: func(r Report) {
 		switch {
 		case stoppedAt.IsZero() && r.Connections.Established == 1500 && r.Heartbeats.Received > 1500:
 			signal(syscall.SIGSTOP)
@@ -192,17 +192,17 @@ func TestWorkerThatDiesEndsTheRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crew, err := StartCrew(here, configs)
+	group, err := StartGroup(here, configs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer crew.Kill()
-	syscall.Kill(crew.PIDs()[1], syscall.SIGKILL)
-	hold := Hold{Crew: crew, Workers: 2}
+	defer group.Kill()
+	syscall.Kill(group.PIDs()[1], syscall.SIGKILL)
+	hold := Hold{Group: group, Workers: 2}
 	if _, err := hold.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("error %v", err)
 	}
-	for _, pid := range crew.PIDs() {
+	for _, pid := range group.PIDs() {
 		if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
 			t.Errorf("worker %d is still there: %v", pid, err)
 		}
@@ -222,7 +222,7 @@ func TestTwoServersDoNotShareAPort(t *testing.T) {
 }
 
 func TestWorkerSaysWhyItCannotStart(t *testing.T) {
-	_, err := StartCrew(here, []WorkerConfig{{Client: &ClientConfig{}}})
+	_, err := StartGroup(here, []WorkerConfig{{Client: &ClientConfig{}}})
 	if err == nil || !strings.Contains(err.Error(), "no target") {
 		t.Errorf("error %v", err)
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// Crew is the workers of one server or client, seen from their parent. Its methods may be called from any goroutine.
-type Crew struct {
+// Group is the workers of one server or client, seen from their parent. Its methods may be called from any goroutine.
+type Group struct {
 	mu      sync.Mutex
-	workers []*crewWorker
+	workers []*groupWorker
 	ended   chan struct{} // closed when the first worker has ended without being asked
 	failure error
 	asked   bool
@@ -31,7 +31,7 @@ type Crew struct {
 	recent  *measure.Latency      // round trips since the last call of interval
 }
 
-type crewWorker struct {
+type groupWorker struct {
 	number int // from 0
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -42,10 +42,10 @@ type crewWorker struct {
 	gone   chan struct{}
 }
 
-// StartCrew starts a process for each configuration at that place and waits until all are ready. On an error nothing is
+// StartGroup starts a process for each configuration at that place and waits until all are ready. On an error nothing is
 // left running.
-func StartCrew(place Place, configs []WorkerConfig) (*Crew, error) {
-	c := &Crew{ended: make(chan struct{}), updated: make(chan struct{}, 1), sums: map[uint64]*latencies{}, recent: measure.NewLatency()}
+func StartGroup(place Place, configs []WorkerConfig) (*Group, error) {
+	c := &Group{ended: make(chan struct{}), updated: make(chan struct{}, 1), sums: map[uint64]*latencies{}, recent: measure.NewLatency()}
 	var err error
 	for _, config := range configs {
 		// Many workers report less often when nothing happens: else they and we are busy with nothing else.
@@ -69,13 +69,13 @@ func StartCrew(place Place, configs []WorkerConfig) (*Crew, error) {
 	return c, nil
 }
 
-func (c *Crew) start(place Place, config WorkerConfig) error {
+func (c *Group) start(place Place, config WorkerConfig) error {
 	cmd := place.Command()
 	line, err := json.Marshal(config)
 	if err != nil {
 		return fmt.Errorf("configure a worker: %w", err)
 	}
-	w := &crewWorker{cmd: cmd, ready: make(chan error, 1), gone: make(chan struct{})}
+	w := &groupWorker{cmd: cmd, ready: make(chan error, 1), gone: make(chan struct{})}
 	if config.Client != nil {
 		w.sum = c.sums[config.Client.Run]
 	}
@@ -132,7 +132,7 @@ const reportsPerSecond = 16
 const maxMessage = 16 << 20
 
 // follow reads what a worker says until it ends.
-func (c *Crew) follow(w *crewWorker, out io.Reader) {
+func (c *Group) follow(w *groupWorker, out io.Reader) {
 	defer close(w.gone)
 	scanner := bufio.NewScanner(out)
 	scanner.Buffer(make([]byte, 1<<16), maxMessage)
@@ -188,32 +188,32 @@ func (c *Crew) follow(w *crewWorker, out io.Reader) {
 }
 
 // Ended is closed when a worker has ended without being asked; Err says why.
-func (c *Crew) Ended() <-chan struct{} { return c.ended }
+func (c *Group) Ended() <-chan struct{} { return c.ended }
 
 // Updated gets a value after reports have come in.
-func (c *Crew) Updated() <-chan struct{} { return c.updated }
+func (c *Group) Updated() <-chan struct{} { return c.updated }
 
 // Err is why the first worker ended that was not asked to; nil if none did.
-func (c *Crew) Err() error {
+func (c *Group) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failure
 }
 
 // Report merges the last report of each worker.
-func (c *Crew) Report() Report {
+func (c *Group) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return mergeWorkers(c.workers)
 }
 
-// Reports merges the last reports of each so many workers that follow each other; a group that has told nothing is left out.
-func (c *Crew) Reports(each int) []Report {
+// Reports merges the last reports of each so many workers that follow each other; a part that has not reported is left out.
+func (c *Group) Reports(each int) []Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var reports []Report
-	for group := range slices.Chunk(c.workers, each) {
-		if r := mergeWorkers(group); r.Role != "" {
+	for part := range slices.Chunk(c.workers, each) {
+		if r := mergeWorkers(part); r.Role != "" {
 			reports = append(reports, r)
 		}
 	}
@@ -221,7 +221,7 @@ func (c *Crew) Reports(each int) []Report {
 }
 
 // interval adds the round trips since the last call to sum, and says what they were.
-func (c *Crew) interval(sum *measure.Latency) *Interval {
+func (c *Group) interval(sum *measure.Latency) *Interval {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := newInterval(c.recent)
@@ -230,7 +230,7 @@ func (c *Crew) interval(sum *measure.Latency) *Interval {
 	return i
 }
 
-func mergeWorkers(workers []*crewWorker) Report {
+func mergeWorkers(workers []*groupWorker) Report {
 	var reports []Report
 	var sums []*latencies
 	for _, w := range workers {
@@ -255,7 +255,7 @@ func mergeWorkers(workers []*crewWorker) Report {
 }
 
 // PIDs are the processes.
-func (c *Crew) PIDs() []int {
+func (c *Group) PIDs() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var pids []int
@@ -266,7 +266,7 @@ func (c *Crew) PIDs() []int {
 }
 
 // established is what worker i holds, of how many.
-func (c *Crew) established(i int) (now, target int) {
+func (c *Group) established(i int) (now, target int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.workers[i].report; r != nil {
@@ -276,7 +276,7 @@ func (c *Crew) established(i int) (now, target int) {
 }
 
 // Send writes a command to one worker, or to all with worker -1. A worker that is gone is passed over.
-func (c *Crew) Send(worker int, command Command) {
+func (c *Group) Send(worker int, command Command) {
 	line, err := json.Marshal(command)
 	if err != nil {
 		return // a Command always can
@@ -296,7 +296,7 @@ func (c *Crew) Send(worker int, command Command) {
 }
 
 // Mark has a client's workers count under a name what becomes of connections from now on. It returns when all have heard.
-func (c *Crew) Mark(ctx context.Context, name string) error {
+func (c *Group) Mark(ctx context.Context, name string) error {
 	c.mu.Lock()
 	c.marks++
 	marks := c.marks
@@ -317,17 +317,17 @@ func (c *Crew) Mark(ctx context.Context, name string) error {
 }
 
 // marked says whether every worker has reported so many marks.
-func (c *Crew) marked(marks int) bool {
+func (c *Group) marked(marks int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !slices.ContainsFunc(c.workers, func(w *crewWorker) bool { return w.report == nil || len(w.report.Marks) < marks })
+	return !slices.ContainsFunc(c.workers, func(w *groupWorker) bool { return w.report == nil || len(w.report.Marks) < marks })
 }
 
 // stopQuiet is how long workers may take to close what they hold.
 const stopQuiet = 60 * time.Second
 
 // Stop has all workers report once more and end, and returns the sum. It kills those that do not in time.
-func (c *Crew) Stop() Report {
+func (c *Group) Stop() Report {
 	c.Send(-1, Command{Op: OpStop})
 	timer := time.AfterFunc(stopQuiet, c.Kill)
 	defer timer.Stop()
@@ -336,14 +336,14 @@ func (c *Crew) Stop() Report {
 }
 
 // Drain has a server send its clients away; it returns when all are gone.
-func (c *Crew) Drain() Report {
+func (c *Group) Drain() Report {
 	c.Send(-1, Command{Op: OpDrain})
 	c.wait()
 	return c.Report()
 }
 
 // Kill ends all workers at once and waits for them.
-func (c *Crew) Kill() {
+func (c *Group) Kill() {
 	c.mu.Lock()
 	c.asked = true
 	workers := c.workers
@@ -354,7 +354,7 @@ func (c *Crew) Kill() {
 	c.wait()
 }
 
-func (c *Crew) wait() {
+func (c *Group) wait() {
 	c.mu.Lock()
 	workers := c.workers
 	c.mu.Unlock()
