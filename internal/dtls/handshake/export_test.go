@@ -64,3 +64,6 @@ func ParseChain(chain ...[]byte) error {
 	_, err = p.intermediates()
 	return err
 }
+
+// CorruptFinal makes the Finished wrong.
+func CorruptFinal(f *Final) { f.verify[0] ^= 1 }

@@ -212,3 +212,18 @@ func TestFlightsKeepTheirLimits(t *testing.T) {
 		t.Errorf("done %t, %v, records of up to %d bytes", done, err, longest)
 	}
 }
+
+// A server whose Finished is wrong has not seen the same handshake.
+func TestClientChecksTheFinished(t *testing.T) {
+	client, server := kinds(t)["x509"]()
+	c, err := handshake.NewClient(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serverWith(t, nil, server)
+	s.corrupt = true
+	run(t, c, s, asIs)
+	if _, err := c.Done(); err == nil || !strings.Contains(err.Error(), "Finished is wrong") {
+		t.Error(err)
+	}
+}
