@@ -38,7 +38,7 @@ FRAMES ?= 1000000
 .PHONY: differential
 differential: ## the kernel data path against package steer on FRAMES random packets; needs root
 	@.ci/deps go
-	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf
+	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf ./internal/turn/kernelrelay
 
 .PHONY: help demo build check test lint fmt generate fuzz bench install clean
 

@@ -44,12 +44,14 @@ type DTLSCounters struct {
 	BytesIn    uint64 `json:"received_bytes"` // payload of UDP
 	BytesOut   uint64 `json:"sent_bytes"`     // payload of UDP
 
-	HelloVerifies    uint64 `json:"hello_verifies"`    // ClientHellos answered without keeping anything
-	HellosIgnored    uint64 `json:"hellos_ignored"`    // ClientHellos that are not well formed, or in fragments
-	Handshakes       uint64 `json:"handshakes"`        // completed
-	HandshakesFailed uint64 `json:"handshakes_failed"` // refused, given up, wrong key, no room for the session
-	HalfOpenEvicted  uint64 `json:"half_open_evicted"` // handshakes under way that made room for newer ones
-	Replaced         uint64 `json:"replaced"`          // sessions whose address made a new one
+	HelloVerifies    uint64 `json:"hello_verifies"`     // ClientHellos answered without keeping anything
+	HellosIgnored    uint64 `json:"hellos_ignored"`     // ClientHellos that are not well formed, or in fragments
+	Handshakes       uint64 `json:"handshakes"`         // completed
+	Resumed          uint64 `json:"handshakes_resumed"` // of those, the ones that resumed a session
+	HandshakesFailed uint64 `json:"handshakes_failed"`  // refused, given up, wrong key, no room for the session
+	HalfOpenEvicted  uint64 `json:"half_open_evicted"`  // handshakes under way that made room for newer ones
+	Replaced         uint64 `json:"replaced"`           // sessions whose address made a new one
+	Renegotiations   uint64 `json:"renegotiations"`     // asked for by clients, all refused
 
 	BadMACs            uint64 `json:"bad_macs"`             // records that failed to open, of sessions and of handshakes
 	ForgedDropped      uint64 `json:"forged_dropped"`       // records not tried, because too many from their source had failed to open

@@ -10,22 +10,22 @@ type EBPFStatus struct {
 
 // EBPFReport says where the programs are and how full their tables are.
 type EBPFReport struct {
-	Pins       string          `json:"pins,omitempty"` // directory that keeps tables and programs; absent: none
-	TookOver   bool            `json:"took_over"`      // the tables of an earlier run were found there
-	Interfaces []EBPFInterface `json:"interfaces"`     // with a program
-	Tables     []EBPFTable     `json:"tables"`         // empty before the first configuration
-	NextHops   []NextHop       `json:"next_hops"`      // ordered by service, backend and address; none in mode mark
+	Pins       string          `json:"pins,omitempty"`       // directory that keeps tables and programs; absent: none
+	TookOver   bool            `json:"took_over"`            // the tables of an earlier run were found there
+	Interfaces []EBPFInterface `json:"interfaces" metric:""` // with a program
+	Tables     []EBPFTable     `json:"tables"`               // empty before the first configuration
+	NextHops   []NextHop       `json:"next_hops" metric:""`  // ordered by service, backend and address; none in mode mark
 	// Flows counts the live flows, by service and backend.
 	Flows map[string]map[string]int `json:"flows"`
 }
 
 // EBPFInterface is one interface with a program.
 type EBPFInterface struct {
-	Name   string   `json:"name"`             // such as eth0
-	Hook   string   `json:"hook"`             // xdp or tcx
-	Why    string   `json:"why"`              // why this hook, for people
-	Gone   bool     `json:"gone,omitempty"`   // the interface is not there
-	Beside []string `json:"beside,omitempty"` // other programs on the hook when Weir attached; absent: none
+	Name   string   `json:"name" label:"interface"`                                                                                                                 // such as eth0
+	Hook   string   `json:"hook" label:"hook"`                                                                                                                      // xdp or tcx
+	Why    string   `json:"why"`                                                                                                                                    // why this hook, for people
+	Gone   bool     `json:"gone,omitempty" metric:"weir_attached" when:"false" help:"1 for each interface with a program, by hook; 0 while the interface is gone."` // the interface is not there
+	Beside []string `json:"beside,omitempty"`                                                                                                                       // other programs on the hook when Weir attached; absent: none
 }
 
 // EBPFTable says how full a table is.
@@ -40,13 +40,13 @@ type EBPFTable struct {
 
 // NextHop says how packets reach one address of a backend.
 type NextHop struct {
-	Service   string `json:"service"`             // name
-	Backend   string `json:"backend"`             // name
-	Address   string `json:"address"`             // of the backend
-	State     string `json:"state"`               // unknown, ready or failed
-	Interface string `json:"interface,omitempty"` // that packets leave by; absent: not known
-	Link      string `json:"link,omitempty"`      // MAC address; absent: not ready
-	MTU       int    `json:"mtu,omitempty"`       // bytes; absent: not known
+	Service   string `json:"service" label:"service"`                                                                            // name
+	Backend   string `json:"backend" label:"backend"`                                                                            // name
+	Address   string `json:"address" label:"address"`                                                                            // of the backend
+	State     string `json:"state" metric:"weir_next_hop_ready" when:"ready" help:"1 while the next hop to a backend is known."` // unknown, ready or failed
+	Interface string `json:"interface,omitempty"`                                                                                // that packets leave by; absent: not known
+	Link      string `json:"link,omitempty"`                                                                                     // MAC address; absent: not ready
+	MTU       int    `json:"mtu,omitempty"`                                                                                      // bytes; absent: not known
 }
 
 // EBPFCounters are running totals since the tables were made.
@@ -69,8 +69,8 @@ type EBPFBackendCounters struct {
 
 // Count is a number of packets and their bytes: from the IP header on, unless the field that has it says otherwise.
 type Count struct {
-	Packets uint64 `json:"packets"` // a running total
-	Bytes   uint64 `json:"bytes"`   // of those
+	Packets uint64 `json:"packets" metric:"_packets_total" help:"Packets"`      // a running total
+	Bytes   uint64 `json:"bytes" metric:"_bytes_total" help:"Bytes of packets"` // of those
 }
 
 // EBPFStopped is the output of `weir lb stop --json`: what was removed. null: nothing was kept at the pin path.
@@ -85,10 +85,10 @@ type EBPFStopped struct {
 
 // DecapStatus is the answer of GET /status of `weir lb decap`, and what the command prints at its end with --json.
 type DecapStatus struct {
-	Interface string           `json:"interface"`       // with the program
-	Hook      string           `json:"hook"`            // xdp or tcx
-	From      []netip.Prefix   `json:"from"`            // outer sources whose tunnels are opened
-	Seconds   float64          `json:"seconds"`         // since the start
-	Counters  map[string]Count `json:"counters"`        // frames and their bytes, tunnel included, by outcome: ipip, gue, refused, ...
-	Error     string           `json:"error,omitempty"` // why counters are missing; absent: they are not
+	Interface string           `json:"interface"`                                                                                                                            // with the program
+	Hook      string           `json:"hook"`                                                                                                                                 // xdp or tcx
+	From      []netip.Prefix   `json:"from"`                                                                                                                                 // outer sources whose tunnels are opened
+	Seconds   float64          `json:"seconds"`                                                                                                                              // since the start
+	Counters  map[string]Count `json:"counters" metric:"weir_decap" key:"outcome" help:"on the tunnel, by what became of them; bytes are those of frames, tunnel included."` // frames and their bytes, tunnel included, by outcome: ipip, gue, refused, ...
+	Error     string           `json:"error,omitempty"`                                                                                                                      // why counters are missing; absent: they are not
 }

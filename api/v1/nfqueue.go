@@ -116,6 +116,6 @@ type TierCounters struct {
 
 // FastPathStatus says whether a TCX program marks packets before they are queued.
 type FastPathStatus struct {
-	InUse bool   `json:"in_use"`        // it does
-	Why   string `json:"why,omitempty"` // why not; absent: it is in use
+	InUse bool   `json:"in_use" metric:"weir_fast_path" help:"1 while the TCX program marks what it can before the queue."` // it does
+	Why   string `json:"why,omitempty"`                                                                                     // why not; absent: it is in use
 }

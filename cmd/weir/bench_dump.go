@@ -2,19 +2,19 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 func newBenchDumpCommand() *cobra.Command {
 	var config bench.DumpConfig
-	var out labOutput
+	var out benchOutput
 	cmd := &cobra.Command{
 		Use:   "dump",
 		Short: "List every flow of a busy data path, and see whether it loses datagrams meanwhile",
@@ -30,22 +30,9 @@ for nfqueue. The exit code is 1 if a data path lost a datagram during a dump, or
   sudo weir bench run dump --flows 20000 --rate 5000 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := config.Validate(); err != nil {
-				return usageError(err)
-			}
-			results, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			return out.run(cmd, privilege.BenchDump, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Dump(ctx, config)
 			})
-			if err != nil {
-				return err
-			}
-			if err := out.write(cmd, results, bench.WriteDump); err != nil {
-				return err
-			}
-			if failed := bench.DumpFailed(results); failed > 0 {
-				return fmt.Errorf("aim missed by %d of %d data paths", failed, len(results))
-			}
-			return nil
 		},
 	}
 	flags := cmd.Flags()

@@ -23,11 +23,11 @@ func TestRootBenchDump(t *testing.T) {
 		t.Fatalf("%d results, %v\n%s", len(results), err, out)
 	}
 	for _, r := range results {
-		if r.Parameters[bench.ParamVerdict] != bench.VerdictReached {
-			t.Errorf("%s: %v", r.Road, r.Parameters)
+		if r.Parameters["verdict"] != "reached" {
+			t.Errorf("%s: %v", r.Path, r.Parameters)
 		}
-		if figure(r, bench.FigureDumps) < 1 || figure(r, bench.FigureListed) < flows || figure(r, bench.FigureScrapes) < 1 || figure(r, bench.FigureDumpingSent) < 200 {
-			t.Errorf("%s: it proves nothing: %v", r.Road, r.Figures)
+		if figure(r, "dumps") < 1 || figure(r, "listed") < flows || figure(r, "scrapes") < 1 || figure(r, "dumping sent") < 200 {
+			t.Errorf("%s: it proves nothing: %v", r.Path, r.Figures)
 		}
 	}
 }

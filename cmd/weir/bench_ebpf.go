@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
-	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/bench/programcost"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -19,12 +20,12 @@ import (
 
 // benchEBPFFlags are the flags of `weir bench ebpf`.
 type benchEBPFFlags struct {
-	config   ebpf.BenchConfig
+	config   programcost.Config
 	hook     string
 	live     bool
 	duration time.Duration
 	families []string
-	out      labOutput
+	out      benchOutput
 }
 
 // Sizes of the table for `weir bench ebpf --flows`: the generator knows 1<<24 flows, and a flood sends four times the size.
@@ -45,15 +46,15 @@ the same rounds; "net" is the difference. The 20th percentile of the rounds coun
 table that has been in use: as many flows are alive as limits.flows says, the other entries are expired, as many flows expire as
 come, and nothing touches the table between the packets that are timed.
 
-Beside it, in the same rounds and with the same packets, two small programs: "LRU" parses and looks the 5-tuple up in an LRU
+In the same rounds and with the same packets, two small programs: "LRU" parses and looks the 5-tuple up in an LRU
 hash table of the same size with keys of 40 bytes, as the flow tables of Katran and Cilium do; for a new flow it inserts into
 that table when it is full. "FIB" parses and looks the destination up in the kernel's routes. "xLRU" and "xFIB" are net in terms
 of those: 0.25 means a quarter of it.
 
 With --live it counts packets per second instead: one core has the kernel send the smallest UDP frames of 1024 and of 32768
-flows through a lab of namespaces, over these roads in turns, and a program at the end counts and drops them:
+flows through a lab of namespaces, over these paths in turns, and a program at the end counts and drops them:
 
-` + indentNames(bench.DescribeLiveRoads()) + `
+` + indentNames(bench.LivePaths()) + `
 Medians, spreads and ratios to kernel routing and to the floor in the same round. The lab needs the package iptables.`,
 		Example: `  weir bench ebpf
   weir bench ebpf --hook xdp --only hit
@@ -65,9 +66,9 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch f.hook {
 			case "xdp":
-				f.config.Hooks = []ebpf.Hook{ebpf.HookXDP}
+				f.config.Hooks = []attach.Hook{attach.HookXDP}
 			case "tcx":
-				f.config.Hooks = []ebpf.Hook{ebpf.HookTCX}
+				f.config.Hooks = []attach.Hook{attach.HookTCX}
 			case "both":
 			default:
 				return usageError(fmt.Errorf("--hook %q: give xdp, tcx or both", f.hook))
@@ -87,7 +88,7 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 				return err
 			}
 			f.config.Progress = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "measure", what) }
-			results, err := ebpf.Bench(cmd.Context(), f.config)
+			results, err := programcost.Run(cmd.Context(), f.config)
 			if err != nil {
 				return err
 			}
@@ -102,9 +103,9 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 	flags.IntVar(&f.config.Packets, "packets", 1<<18, "packets of a case in one round")
 	flags.IntVar(&f.config.Flows, "flows", 1<<20, "limits.flows: the size of the flow table, and of the LRU table")
 	flags.StringVar(&f.hook, "hook", "both", "xdp, tcx or both")
-	flags.StringVar(&f.config.Only, "only", "", "measure only cases, or roads, with this in their name")
+	flags.StringVar(&f.config.Only, "only", "", "measure only cases, or paths, with this in their name")
 	flags.BoolVar(&f.live, "live", false, "packets per second through a lab, of live frames")
-	durationVar(flags, &f.duration, "duration", time.Second, "with --live: length of one round of a road")
+	durationVar(flags, &f.duration, "duration", time.Second, "with --live: length of one round of a path")
 	oldFlag(cmd, "seconds", "", "duration")
 	flags.StringSliceVar(&f.families, "families", nil, "with --live: ipv4, ipv6 (default both)")
 	addReportFlag(cmd, &f.out.report, "with --live: "+reportUsage)
@@ -112,7 +113,7 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 	return cmd
 }
 
-func printBenchEBPF(out io.Writer, results []ebpf.BenchResult) error {
+func printBenchEBPF(out io.Writer, results []programcost.Result) error {
 	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "CASE\tHOOK\tFAMILY\tFLOWS\tTABLE\tIN USE\tNS\tFLOOR\tNET\tMPPS\tLRU\txLRU\tFIB\txFIB\tREASON")
 	for _, r := range results {
@@ -124,7 +125,7 @@ func printBenchEBPF(out io.Writer, results []ebpf.BenchResult) error {
 
 // runBenchLive measures live frames through a lab.
 func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
-	config := bench.DSRConfig{Rounds: 5, Duration: f.duration, Families: f.families}
+	config := bench.GridConfig{Rounds: 5, Duration: f.duration, Families: f.families}
 	if cmd.Flags().Changed("rounds") {
 		config.Rounds = f.config.Rounds
 	}
@@ -134,25 +135,18 @@ func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
 	if cmd.Flags().Changed("flows") {
 		return usageError(errors.New("--flows is for the test runs; --live has flows of its own"))
 	}
-	for _, road := range bench.LiveRoads() {
-		weir := strings.HasPrefix(road, "weir-")
-		if strings.Contains(road, f.config.Only) && (!weir || f.hook == "both" || strings.HasSuffix(road, f.hook)) {
-			config.Roads = append(config.Roads, road)
+	for _, path := range nameList(bench.LivePaths()) {
+		weir := strings.HasPrefix(path, "weir-")
+		if strings.Contains(path, f.config.Only) && (!weir || f.hook == "both" || strings.HasSuffix(path, f.hook)) {
+			config.Paths = append(config.Paths, path)
 		}
 	}
-	if config.Roads == nil {
-		return usageError(fmt.Errorf("--only %q: no road on this hook has that in its name; there are %s", f.config.Only, strings.Join(bench.LiveRoads(), ", ")))
+	if config.Paths == nil {
+		return usageError(fmt.Errorf("--only %q: no path on this hook has that in its name; there are %s", f.config.Only, strings.Join(nameList(bench.LivePaths()), ", ")))
 	}
-	if err := config.ValidateLive(); err != nil {
-		return usageError(err)
-	}
-	results, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+	return f.out.run(cmd, privilege.BenchLive, &config.Run, config.ValidateLive(), func(ctx context.Context) ([]*measure.Result, error) {
 		return bench.Live(ctx, config)
 	})
-	if err != nil {
-		return err
-	}
-	return f.out.write(cmd, results, bench.WriteLive)
 }
 
 // known formats what was measured; "-" else.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 
 func newBenchFloodsCommand() *cobra.Command {
 	var config bench.FloodsConfig
-	var out labOutput
+	var out benchOutput
 	cmd := &cobra.Command{
 		Use:   "floods",
 		Short: "Flood every part, and see whether real clients get through",
@@ -36,22 +35,9 @@ The exit code is 1 if Weir missed an aim; peers have none. A full run takes abou
   sudo weir bench run floods --quick --with coturn`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := config.Validate(); err != nil {
-				return usageError(err)
-			}
-			results, err := runLab(cmd, privilege.BenchDSR, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			return out.run(cmd, privilege.BenchDSR, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Floods(ctx, config)
 			})
-			if err != nil {
-				return err
-			}
-			if err := out.write(cmd, results, bench.WriteFloods); err != nil {
-				return err
-			}
-			if failed := bench.FloodsFailed(results); failed > 0 {
-				return fmt.Errorf("aims missed in %d of %d floods", failed, len(results))
-			}
-			return nil
 		},
 	}
 	flags := cmd.Flags()

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-lb/weir/internal/bench"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -34,12 +33,12 @@ func TestRootBenchFloods(t *testing.T) {
 		t.Fatalf("%d results, %v\n%s", len(results), err, out)
 	}
 	for _, r := range results {
-		name := r.Parameters[bench.ParamLoad] + "/" + r.Road
-		if r.Parameters[bench.ParamVerdict] != bench.VerdictReached {
+		name := r.Parameters["load"] + "/" + r.Path
+		if r.Parameters["verdict"] != "reached" {
 			t.Errorf("%s: %v", name, r.Parameters)
 		}
-		if figure(r, bench.FigureReached) < figure(r, bench.FigureAsked)/4 || figure(r, bench.FigureNew) < 3 {
-			t.Errorf("%s: %.0f of %.0f/s, %.0f new clients: it proves nothing", name, figure(r, bench.FigureReached), figure(r, bench.FigureAsked), figure(r, bench.FigureNew))
+		if figure(r, "reached") < figure(r, "offered")/4 || figure(r, "new clients") < 3 {
+			t.Errorf("%s: %.0f of %.0f/s, %.0f new clients: it proves nothing", name, figure(r, "reached"), figure(r, "offered"), figure(r, "new clients"))
 		}
 	}
 	file := filepath.Join(t.TempDir(), "floods.json")

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,23 +21,19 @@ func newBenchNATCommand() *cobra.Command {
 		Short: "Compare what weir nat, socat and iptables spend on a forwarded datagram",
 		Long: `Compare the processor time per forwarded datagram of weir nat with a straight echo, socat and an iptables DNAT.
 
-Clients in a closed loop send to a UDP echo, straight and over each road, in turns. "road" is what the road's own processes
-spend; a kernel road has none. "added" is what load, road and echo together spend more than straight, which can be
+Clients in a closed loop send to a UDP echo, straight and over each path, in turns. "path" is what the path's own processes
+spend; a kernel path has none. "added" is what load, path and echo together spend more than straight, which can be
 compared for all. As root everything runs in a network namespace of its own; without, iptables is skipped.`,
 		Example: `  weir bench nat
   weir bench nat --rounds 7 --requests 200000 --json
   WEIR_CF_NAT=cf-nat-3.14.0.jar weir bench nat --with cf-nat
   weir bench nat --cf-nat cf-nat-3.14.0.jar                       # the same`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := config.Validate(); err != nil {
 				return usageError(err)
 			}
-			if config.Binary, err = os.Executable(); err != nil {
-				return err
-			}
-			config.Out = cmd.ErrOrStderr()
-			result, err := bench.NAT(cmd.Context(), config)
+			result, err := runBench(cmd, "", &config.Run, func(ctx context.Context) (bench.NATResult, error) { return bench.NAT(ctx, config) })
 			if err != nil {
 				return err
 			}
@@ -49,7 +45,7 @@ compared for all. As root everything runs in a network namespace of its own; wit
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&config.Clients, "clients", 200, "clients, each with a socket of its own and one request under way")
-	flags.IntVar(&config.Requests, "requests", 60000, "requests of one road in one round")
+	flags.IntVar(&config.Requests, "requests", 60000, "requests of one path in one round")
 	flags.IntVar(&config.Rounds, "rounds", 5, "rounds; the result is their median")
 	flags.IntVar(&config.Payload, "payload-size", 64, "bytes of payload")
 	flags.IntVar(&config.Workers, "workers", 0, "workers of weir nat (default one per core)")
@@ -63,15 +59,15 @@ func printBenchNAT(out io.Writer, r *bench.NATResult) error {
 	fmt.Fprintf(out, "%d clients, %d requests of %d bytes, median of %d rounds; %d cores, Linux %s, %s\n\n",
 		r.Clients, r.Requests, r.Payload, r.Rounds, r.Cores, r.Kernel, r.Network)
 	w := terminal.NewTable(out, true)
-	fmt.Fprintln(w, "road\treq/s\troad µs/datagram\tmin-max\troad ms/1000 requests\tadded µs/datagram\tall µs/request\tlost\t")
-	for i := range r.Roads {
-		road := &r.Roads[i]
-		if road.Skipped != "" {
-			fmt.Fprintf(w, "%s\tskipped: %s\t\t\t\t\t\t\t\n", road.Name, road.Skipped)
+	fmt.Fprintln(w, "path\treq/s\tpath µs/datagram\tmin-max\tpath ms/1000 requests\tadded µs/datagram\tall µs/request\tlost\t")
+	for i := range r.Paths {
+		path := &r.Paths[i]
+		if path.Skipped != "" {
+			fmt.Fprintf(w, "%s\tskipped: %s\t\t\t\t\t\t\t\n", path.Name, path.Skipped)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%.2f-%.2f\t%.2f\t%.2f\t%.2f\t%d\t\n", road.Name, road.Rate, road.ProxyCPU,
-			road.ProxyMin, road.ProxyMax, road.PerRequest, road.AddedCPU, road.TotalCPU, road.Lost)
+		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%.2f-%.2f\t%.2f\t%.2f\t%.2f\t%d\t\n", path.Name, path.Rate, path.ProxyCPU,
+			path.ProxyMin, path.ProxyMax, path.PerRequest, path.AddedCPU, path.TotalCPU, path.Lost)
 	}
 	return w.Flush()
 }

@@ -17,19 +17,19 @@ func newBenchNFQueueCommand() *cobra.Command {
 	var (
 		config     bench.NFQueueConfig
 		bandwidths []string
-		out        labOutput
+		out        benchOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "nfqueue",
-		Short: "TCP, UDP, fragments, small packets and latency through NFQUEUE, beside the same way without it",
-		Long: `Build the lab "nfqueue" (and "nfqueue-dsr" for fragments) once for each road and setting of the offloads, and load them in
+		Short: "TCP, UDP, fragments, small packets and latency through NFQUEUE, compared with the same path without it",
+		Long: `Build the lab "nfqueue" (and "nfqueue-dsr" for fragments) once for each path and setting of the offloads, and load them in
 turns. Medians, spreads, ratios to direct of the same round, processor time of the machine and of weir for a packet, and
 what the queues counted before and after.
 
-Roads:
-` + indentNames(bench.DescribeNFQueueRoads()) + `
+Paths:
+` + indentNames(bench.NFQueuePaths()) + `
 Loads:
-` + indentNames(bench.DescribeNFQueueLoads()) + `
+` + indentNames(bench.NFQueueLoads()) + `
 TCP is measured with segmentation offload on and off (ethtool -K gro, gso, tso of every interface), datagrams once: it is no
 matter of theirs. With --with nfqlb, nfqlb takes weir's place in networks of its own, in turns with the others: same rules, same
 routes by mark, as long queues, fragment table of the same size, hash of the address and ports; its program is in the PATH or
@@ -46,24 +46,17 @@ nothing behind.`,
 			if config.Bandwidths, err = parseBandwidths(bandwidths); err != nil {
 				return usageError(err)
 			}
-			if err := config.Validate(); err != nil {
-				return usageError(err)
-			}
-			results, err := runLab(cmd, privilege.BenchNFQueue, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			return out.run(cmd, privilege.BenchNFQueue, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.NFQueue(ctx, config)
 			})
-			if err != nil {
-				return err
-			}
-			return out.write(cmd, results, bench.WriteNFQueue)
 		},
 	}
 	flags := cmd.Flags()
 	addRoundFlags(cmd, &config.Rounds, &config.Duration)
-	flags.StringSliceVar(&config.Roads, "only", nil, "roads to measure beside direct (default all)")
+	flags.StringSliceVar(&config.Paths, "only", nil, "paths to measure besides direct (default all)")
 	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.NFQueuePeers(), ", "))
-	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(bench.NFQueueLoads(), ", ")+" (default all)")
-	flags.StringSliceVar(&config.Families, "families", []string{"ipv4"}, "address families: "+strings.Join(bench.DSRFamilies(), ", "))
+	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(nameList(bench.NFQueueLoads()), ", ")+" (default all)")
+	flags.StringSliceVar(&config.Families, "families", []string{"ipv4"}, "address families: "+strings.Join(bench.Families(), ", "))
 	flags.StringSliceVar(&config.Offloads, "offloads", nil, "segmentation offload: "+strings.Join(bench.NFQueueOffloads(), ", ")+" (default both)")
 	flags.StringSliceVar(&bandwidths, "bandwidths", []string{"2G", "4G"}, "of the load udp: bit/s of payload, such as 500M or 2G")
 	flags.IntSliceVar(&config.Fragmented, "fragment-rates", []int{15000, 40000}, "of the load fragments: datagrams a second")

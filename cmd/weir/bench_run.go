@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +23,7 @@ import (
 func newBenchRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
-		Short: "Run a scenario in network namespaces and compare its roads",
+		Short: "Run a scenario in network namespaces and compare its paths",
 		Example: `  sudo weir bench run dsr
   sudo weir bench run dsr --rounds 1 --duration 1s --only routing,iptables-dnat`,
 		Args: noSuchCommand,
@@ -33,69 +35,62 @@ func newBenchRunCommand() *cobra.Command {
 
 func newBenchDSRCommand() *cobra.Command {
 	var (
-		config bench.DSRConfig
-		out    labOutput
+		config bench.GridConfig
+		out    benchOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "dsr",
 		Short: "TCP throughput, packet rate and CPU: routing, kernel DNAT, and Weir's modes on both hooks",
-		Long: `Build the lab "dsr" once for each road and load them in turns. Medians, spreads, ratios to plain routing of the same round,
+		Long: `Build the lab "dsr" once for each path and load the paths in turns. Medians, spreads, ratios to plain routing of the same round,
 and the whole machine's processor time, softirqs included.
 
-Roads:
-` + indentNames(bench.DescribeDSRRoads()) + `
+Paths:
+` + indentNames(bench.DSRPaths()) + `
 Loads:
-` + indentNames(bench.DescribeDSRLoads()) + `
-Needs root, and the Debian packages iperf, iperf3, iptables and nftables for the roads and loads that use them. A full run
+` + indentNames(bench.DSRLoads()) + `
+Needs root, and the Debian packages iperf, iperf3, iptables and nftables for the paths and loads that use them. A full run
 of 5 rounds takes about 15 minutes. An interrupt ends it and leaves nothing behind. On a machine that others use, run it
 by nice -n -10.`,
 		Example: `  sudo weir bench run dsr --report dsr.html
   sudo weir bench run dsr --rounds 3 --duration 1s --only weir-l2dsr-tcx --loads iperf2
   sudo weir bench run dsr --json > dsr.json; weir bench report dsr.json -o dsr.html`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := config.Validate(); err != nil {
-				return usageError(err)
-			}
-			results, err := runLab(cmd, privilege.BenchDSR, &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return out.run(cmd, privilege.BenchDSR, &config.Run, config.ValidateDSR(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.DSR(ctx, config)
 			})
-			if err != nil {
-				return err
-			}
-			return out.write(cmd, results, bench.WriteDSR)
 		},
 	}
 	flags := cmd.Flags()
 	addRoundFlags(cmd, &config.Rounds, &config.Duration)
-	flags.StringSliceVar(&config.Roads, "only", nil, "roads to measure beside routing (default all)")
-	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(bench.DSRLoads(), ", ")+" (default all)")
-	flags.StringSliceVar(&config.Families, "families", nil, "address families: "+strings.Join(bench.DSRFamilies(), ", ")+" (default both)")
+	flags.StringSliceVar(&config.Paths, "only", nil, "paths to measure besides routing (default all)")
+	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(nameList(bench.DSRLoads()), ", ")+" (default all)")
+	flags.StringSliceVar(&config.Families, "families", nil, "address families: "+strings.Join(bench.Families(), ", ")+" (default both)")
 	out.addFlags(cmd)
 	return cmd
 }
 
-// addRoundFlags adds how often and how long a scenario loads each of its roads.
+// addRoundFlags adds how often and how long a scenario loads each of its paths.
 func addRoundFlags(cmd *cobra.Command, rounds *int, length *time.Duration) {
 	flags := cmd.Flags()
 	flags.IntVar(rounds, "rounds", 5, "rounds; the result is their median")
-	durationVar(flags, length, "duration", 2*time.Second, "length of one load over one road in one round")
+	durationVar(flags, length, "duration", 2*time.Second, "length of one load over one path in one round")
 	oldFlag(cmd, "seconds", "", "duration")
 }
 
-// runLab runs a benchmark of many processes of this binary and shows how far it is.
-func runLab[R any](cmd *cobra.Command, row string, binary *string, progress *func(float64, string), run func(context.Context) (R, error)) (results R, err error) {
+// runBench runs a benchmark of many processes of this binary and shows how far it is. row is that of the privileges it needs.
+func runBench[R any](cmd *cobra.Command, row string, run *bench.Run, measureAll func(context.Context) (R, error)) (results R, err error) {
 	if row != "" {
 		if err := privilege.Check(row); err != nil {
 			return results, err
 		}
 	}
-	if *binary, err = os.Executable(); err != nil {
+	if run.Binary, err = os.Executable(); err != nil {
 		return results, fmt.Errorf("find our own binary: %w", err)
 	}
 	line := newProgress(cmd.ErrOrStderr())
-	*progress = line.show
-	results, err = run(cmd.Context())
+	run.Progress = line.show
+	results, err = measureAll(cmd.Context())
 	line.clear()
 	if cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()) {
 		err = errors.New("interrupted; everything that was started is gone")
@@ -103,27 +98,39 @@ func runLab[R any](cmd *cobra.Command, row string, binary *string, progress *fun
 	return results, err
 }
 
-// labOutput is how such a benchmark tells its results.
-type labOutput struct {
+// benchOutput is how a benchmark tells its results.
+type benchOutput struct {
 	asJSON bool
 	report string
 }
 
-func (o *labOutput) addFlags(cmd *cobra.Command) {
+func (o *benchOutput) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the results as a JSON list")
 	addReportFlag(cmd, &o.report, reportUsage)
 }
 
-// write prints the results, draws the report, and fails where one of them failed.
-func (o *labOutput) write(cmd *cobra.Command, results []*measure.Result, table func(io.Writer, []*measure.Result) error) error {
-	if o.asJSON {
-		table = func(w io.Writer, results []*measure.Result) error { return printJSON(w, results) }
+// run measures what a checked configuration asks for, prints the results, draws the report, and fails where one of them failed or
+// missed an aim.
+func (o *benchOutput) run(cmd *cobra.Command, row string, run *bench.Run, wrong error, measureAll func(context.Context) ([]*measure.Result, error)) error {
+	if wrong != nil {
+		return usageError(wrong)
 	}
-	err := errors.Join(table(cmd.OutOrStdout(), results), writeReport(o.report, draw(results)))
-	if failed := bench.Failed(results); err == nil && failed > 0 {
-		err = fmt.Errorf("%d of %d measurements failed", failed, len(results))
+	results, err := runBench(cmd, row, run, measureAll)
+	if err != nil {
+		return err
 	}
-	return err
+	switch {
+	case o.asJSON && slices.ContainsFunc(results, func(r *measure.Result) bool { return r.Latency != nil }):
+		err = json.NewEncoder(cmd.OutOrStdout()).Encode(results) // compact: histograms are long
+	case o.asJSON:
+		err = printJSON(cmd.OutOrStdout(), results)
+	default:
+		err = bench.WriteText(cmd.OutOrStdout(), results)
+	}
+	if err = errors.Join(err, writeReport(o.report, draw(results))); err != nil {
+		return err
+	}
+	return bench.Check(results)
 }
 
 // indentNames lays out "name\twhat it is" lines for a help text.
@@ -134,6 +141,15 @@ func indentNames(lines []string) string {
 		fmt.Fprintf(&b, "  %-16s %s\n", name, about)
 	}
 	return b.String()
+}
+
+// nameList is the names of such lines.
+func nameList(lines []string) (names []string) {
+	for _, line := range lines {
+		name, _, _ := strings.Cut(line, "\t")
+		names = append(names, name)
+	}
+	return names
 }
 
 // progressLine shows how far a long run is: one line rewritten on a terminal, else a line now and then.

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// Weir's roads carry every load of both families, and the report can be drawn again from the JSON.
+// Weir's paths carry every load of both families, and the report can be drawn again from the JSON.
 func TestRootBenchDSR(t *testing.T) {
 	netlabtest.Root(t)
 	if !ownProcess(t) {
@@ -22,8 +22,8 @@ func TestRootBenchDSR(t *testing.T) {
 	}
 	netlabtest.Tools(t, "iperf")
 	page := filepath.Join(t.TempDir(), "dsr.html")
-	roads := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
-	out, err := execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "1s", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(roads, ","))
+	paths := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
+	out, err := execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "1s", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(paths, ","))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -33,7 +33,7 @@ func TestRootBenchDSR(t *testing.T) {
 	}
 	for _, r := range results {
 		if r.Bytes+r.Requests == 0 || r.Errors != 0 {
-			t.Errorf("%s: %+v", r.Road, r)
+			t.Errorf("%s: %+v", r.Path, r)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "dsr.json")
@@ -73,8 +73,8 @@ func TestRootBenchLive(t *testing.T) {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
 	for _, r := range results {
-		if r.Scenario != bench.ScenarioLive || r.Requests == 0 || r.Errors != 0 {
-			t.Errorf("%s: %+v", r.Road, r)
+		if r.Scenario != "ebpf-live" || r.Requests == 0 || r.Errors != 0 {
+			t.Errorf("%s: %+v", r.Path, r)
 		}
 	}
 	text, err := os.ReadFile(page)
@@ -84,7 +84,7 @@ func TestRootBenchLive(t *testing.T) {
 	for want, args := range map[string][]string{
 		"is for --live":            {"--duration", "2s"},
 		"--packets is for":         {"--live", "--packets", "5"},
-		"no road on this hook has": {"--live", "--only", "nothing"},
+		"no path on this hook has": {"--live", "--only", "nothing"},
 		"give xdp, tcx or both":    {"--live", "--hook", "all"},
 		`no family "ipv5"`:         {"--live", "--families", "ipv5"},
 		"0s for each load: want":   {"--live", "--duration", "0"},
@@ -120,7 +120,7 @@ func TestBenchListAndBadReports(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		`no road "weir"`:     {"--only", "weir"},
+		`no path "weir"`:     {"--only", "weir"},
 		"0 rounds":           {"--rounds", "0"},
 		"want whole seconds": {"--duration", "0"},
 	} {
@@ -130,7 +130,7 @@ func TestBenchListAndBadReports(t *testing.T) {
 	}
 }
 
-// Every road carries every load, whole and through its queues, and the report can be drawn again from the JSON.
+// Every path carries every load, whole and through its queues, and the report can be drawn again from the JSON.
 func TestRootBenchNFQueue(t *testing.T) {
 	netlabtest.Root(t)
 	if !ownProcess(t) {
@@ -148,30 +148,30 @@ func TestRootBenchNFQueue(t *testing.T) {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
 	for _, r := range results {
-		name := fmt.Sprint(r.Road, r.Parameters)
+		name := fmt.Sprint(r.Path, r.Parameters)
 		figures := map[string]float64{}
 		for _, f := range r.Figures {
 			figures[f.Name] = f.Value
 		}
-		if why := r.Parameters[bench.ParamAbsent]; why != "" {
+		if why := r.Parameters["not available"]; why != "" {
 			t.Errorf("%s: %s", name, why)
 			continue
 		}
-		if r.Bytes+r.Requests == 0 || r.Errors != 0 || r.Elapsed <= 0 || !(figures[bench.FigureRate] > 0) {
+		if r.Bytes+r.Requests == 0 || r.Errors != 0 || r.Elapsed <= 0 || !(figures["rate"] > 0) {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if delivered, there := figures[bench.FigureDelivered]; there && !(delivered > 0 && delivered <= 100) {
+		if delivered, there := figures["delivered"]; there && !(delivered > 0 && delivered <= 100) {
 			t.Errorf("%s: %v %% were delivered", name, delivered)
 		}
-		queued, there := figures[bench.FigureQueued]
-		if there != (r.Road != bench.RoadDirect) {
+		queued, there := figures["queued"]
+		if there != (r.Path != "direct") {
 			t.Errorf("%s: queue statistics: %t", name, there)
 		}
-		if r.Road == bench.RoadDirect && figures[bench.FigureDirect] != 1 {
-			t.Errorf("%s: ratio to itself is %v", name, figures[bench.FigureDirect])
+		if r.Path == "direct" && figures["ratio to direct"] != 1 {
+			t.Errorf("%s: ratio to itself is %v", name, figures["ratio to direct"])
 		}
-		datagrams := r.Parameters[bench.ParamUnit] != "Gbit/s" || strings.HasPrefix(r.Parameters[bench.ParamLoad], "udp")
-		if (r.Road == bench.RoadQueue || r.Road == bench.RoadQueues) && (queued == 0 || datagrams && queued < float64(r.Requests)) {
+		datagrams := r.Parameters["unit"] != "Gbit/s" || strings.HasPrefix(r.Parameters["load"], "udp")
+		if (r.Path == "queue" || r.Path == "queues") && (queued == 0 || datagrams && queued < float64(r.Requests)) {
 			t.Errorf("%s: %v packets passed the queues, %d arrived", name, queued, r.Requests)
 		}
 	}
@@ -221,7 +221,7 @@ func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
 	for _, r := range results {
-		if r.Errors != 0 || r.Bytes+r.Requests == 0 || r.Road != bench.RoadDirect && len(r.Processes) != 4 {
+		if r.Errors != 0 || r.Bytes+r.Requests == 0 || r.Path != "direct" && len(r.Processes) != 4 {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -249,7 +249,7 @@ func TestBandwidthsAreReadAsIperfWritesThem(t *testing.T) {
 		`--bandwidths "2T"`: {"--bandwidths", "2T"},
 		"bandwidth 1 bit/s": {"--bandwidths", "1"},
 		`no load "x"`:       {"--loads", "x"},
-		`no road "weir"`:    {"--only", "weir"},
+		`no path "weir"`:    {"--only", "weir"},
 	} {
 		if _, err := execute(t, append([]string{"bench", "run", "nfqueue"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +12,7 @@ import (
 
 func newBenchSoakCommand() *cobra.Command {
 	var config bench.SoakConfig
-	var out labOutput
+	var out benchOutput
 	cmd := &cobra.Command{
 		Use:   "soak",
 		Short: "Run a mixed load for an hour: do memory, goroutines and descriptors of every part level off?",
@@ -35,22 +34,9 @@ The exit code is 1 if a gauge grows, a process ends, or a load loses a session, 
   weir bench run soak --duration 30m --json > soak.json; weir bench report soak.json -o soak.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := config.Validate(); err != nil {
-				return usageError(err)
-			}
-			results, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*measure.Result, error) {
+			return out.run(cmd, "", &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Soak(ctx, config)
 			})
-			if err != nil {
-				return err
-			}
-			if err := out.write(cmd, results, bench.WriteSoak); err != nil {
-				return err
-			}
-			if failed := bench.SoakFailed(results); failed > 0 {
-				return fmt.Errorf("%d of %d processes and loads missed the aim", failed, len(results))
-			}
-			return nil
 		},
 	}
 	flags := cmd.Flags()

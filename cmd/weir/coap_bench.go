@@ -149,7 +149,7 @@ type benchJSON struct {
 func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.BenchResult) benchJSON {
 	return benchJSON{
 		Result: &measure.Result{
-			Scenario: "coap-bench", Road: uri, Started: started, Elapsed: r.Elapsed,
+			Scenario: "coap-bench", Path: uri, Started: started, Elapsed: r.Elapsed,
 			Parameters: map[string]string{
 				"clients": strconv.Itoa(f.load.Clients), "sockets": f.sockets, "payload": strconv.Itoa(f.payload),
 				"rebind_every": f.load.RebindEvery.String(),

@@ -85,7 +85,7 @@ func TestCoapClientUsage(t *testing.T) {
 		"--payload-size":             "coap bench coap://localhost --payload-size 8001",
 		"rebind share":               "coap bench coap://localhost --rebind-share 1.5",
 		"not between 1 and 20000":    "bench coap --clients 0",
-		`road "scenic" is not known`: "bench coap --roads scenic",
+		`path "scenic" is not known`: "bench coap --roads scenic",
 		"at least 1s and 100ms":      "bench coap --duration 1ms",
 	} {
 		if _, _, err := command(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
@@ -94,7 +94,7 @@ func TestCoapClientUsage(t *testing.T) {
 	}
 }
 
-// The benchmark runs real processes, and forwarding takes place in the road that is named after it.
+// The benchmark runs real processes, and forwarding takes place in the path that is named after it.
 func TestBenchCoap(t *testing.T) {
 	if !ownProcess(t) {
 		return
@@ -105,13 +105,13 @@ func TestBenchCoap(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for i, r := range results {
-		share := figure(r, bench.FigureForwarded)
-		if r.Requests == 0 || figure(r, bench.FigureServer) <= 0 || figure(r, bench.FigureSessions) != 0 || (share > 0.2) != (i == 1) {
-			t.Errorf("%s: %d requests, forwarded %.2f, figures %+v", r.Road, r.Requests, share, r.Figures)
+		share := figure(r, "forwarded")
+		if r.Requests == 0 || figure(r, "server CPU per request") <= 0 || figure(r, "lost sessions") != 0 || (share > 0.2) != (i == 1) {
+			t.Errorf("%s: %d requests, forwarded %.2f, figures %+v", r.Path, r.Requests, share, r.Figures)
 		}
 	}
 	var table bytes.Buffer
-	if err := printBenchCoap(&table, results); err != nil || !strings.Contains(table.String(), "forwarding costs ") {
+	if err := bench.WriteText(&table, results); err != nil || !strings.Contains(table.String(), "forwarding costs ") {
 		t.Errorf("%v\n%s", err, table.String())
 	}
 	for _, peer := range []string{"Californium", "pion", "prototype"} {

@@ -121,7 +121,7 @@ func printFindings(w io.Writer, findings []doctor.Finding) error {
 	for _, f := range findings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)
 		if f.Remedy != "" {
-			fmt.Fprintf(table, "\t\tcure: %s\n", f.Remedy)
+			fmt.Fprintf(table, "\t\tremedy: %s\n", f.Remedy)
 		}
 	}
 	return table.Flush()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,8 +29,8 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	log := &lockedBuffer{}
-	cmd := exec.Command(self, "lb", "decap", "--interface", "eth0", "--from", "10.2.0.1", "--hook", "xdp", "--json")
+	log, socket := &lockedBuffer{}, filepath.Join(t.TempDir(), "s")
+	cmd := exec.Command(self, "lb", "decap", "--interface", "eth0", "--from", "10.2.0.1", "--hook", "xdp", "--json", "--admin", "unix:"+socket)
 	cmd.Stdout, cmd.Stderr = &out, log
 	host := lab.Namespace("a")
 	if err := host.Start(cmd); err != nil {
@@ -50,6 +51,7 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 	if text, err := host.Exec(t.Context(), "ip", "link", "show", "eth0"); err != nil || !strings.Contains(text, "xdp") {
 		t.Errorf("no program on eth0: %v %s", err, text)
 	}
+	checkMetrics(t, "the tunnel's end", httpGet(t, socket, "/metrics"))
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-ended; err != nil {
 		t.Fatalf("ended with %v: %s", err, log.String())

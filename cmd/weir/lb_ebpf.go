@@ -14,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -35,7 +37,7 @@ func (f *ebpfFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.StringSliceVarP(&f.interfaces, "interface", "i", nil, "ebpf, and the fast path of nfqueue: interfaces that packets come in on, such as eth0,eth1")
 	set.StringVar(&f.hook, "hook", "auto", "ebpf: where programs run: auto, xdp or tcx")
-	set.StringVar(&f.pinPath, "pin-path", ebpf.DefaultPinPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
+	set.StringVar(&f.pinPath, "pin-path", pins.DefaultPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
 	set.StringVar(&f.order, "tcx-order", "first", "ebpf: before or behind other TCX programs: first or last")
 	set.StringVar(&f.source4, "tunnel-source4", "", "ebpf: outer IPv4 source of L3-DSR tunnels (default: what the route prefers)")
 	set.StringVar(&f.source6, "tunnel-source6", "", "ebpf: outer IPv6 source of L3-DSR tunnels")
@@ -45,7 +47,7 @@ func (f *ebpfFlags) add(cmd *cobra.Command) {
 func (f *ebpfFlags) config(log *slog.Logger) (ebpf.Config, error) {
 	config := ebpf.Config{Interfaces: f.interfaces, PinPath: f.pinPath, Log: log, NoPeers: f.noPeers}
 	var err error
-	if config.Hook, err = ebpf.ParseHook(f.hook); err != nil {
+	if config.Hook, err = attach.ParseHook(f.hook); err != nil {
 		return config, fmt.Errorf("--hook: %w", err)
 	}
 	switch f.order {
@@ -59,7 +61,7 @@ func (f *ebpfFlags) config(log *slog.Logger) (ebpf.Config, error) {
 		return config, errors.New("--datapath ebpf: no interface; name those that packets come in on, such as --interface eth0,eth1")
 	}
 	if f.pinPath == "" {
-		return config, fmt.Errorf("--pin-path is empty; write a directory of a bpf file system, such as %s", ebpf.DefaultPinPath)
+		return config, fmt.Errorf("--pin-path is empty; write a directory of a bpf file system, such as %s", pins.DefaultPath)
 	}
 	for _, source := range []struct {
 		flag, text string
@@ -93,7 +95,7 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	return &balancer{
 		datapath: datapath,
 		abandon:  datapath.Abandon,
-		samples:  func() []admin.Sample { return ebpfSamples(datapath.Counters(), datapath.Report()) },
+		samples:  func() []metrics.Sample { return ebpfSamples(datapath) },
 		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
 		},
@@ -117,9 +119,6 @@ func ebpfFlow(f *ebpf.Flow) v1.Flow {
 	return flow
 }
 
-// removedBackends is the name under which a service's former backends are counted.
-const removedBackends = "(removed)"
-
 func countersText(c ebpf.Counters) v1.EBPFCounters {
 	text := v1.EBPFCounters{
 		Other: reasonsText(c.Other), Reasons: map[string]map[string]v1.Count{}, Backends: map[string]map[string]v1.EBPFBackendCounters{},
@@ -134,7 +133,7 @@ func countersText(c ebpf.Counters) v1.EBPFCounters {
 	}
 	for name, b := range c.Gone {
 		if b != (ebpf.BackendCounts{}) {
-			text.Backends[name][removedBackends] = backendText(b)
+			text.Backends[name][ebpf.Removed] = backendText(b)
 		}
 	}
 	return text
@@ -154,75 +153,10 @@ func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]v1.Count {
 	return text
 }
 
-// ebpfSamples returns the metrics for Prometheus. Reasons that never happened are left out.
-func ebpfSamples(c ebpf.Counters, r v1.EBPFReport) []admin.Sample {
-	var samples []admin.Sample
-	add := func(name, help string, counter bool, value float64, labels ...string) {
-		s := admin.Sample{Name: name, Help: help, Counter: counter, Value: value}
-		for i := 0; i < len(labels); i += 2 {
-			s.Labels = append(s.Labels, admin.Label{Name: labels[i], Value: labels[i+1]})
-		}
-		samples = append(samples, s)
-	}
-	text := countersText(c)
-	text.Reasons[""] = text.Other
-	for _, service := range sortedKeys(text.Reasons) {
-		for _, reason := range sortedKeys(text.Reasons[service]) {
-			n := text.Reasons[service][reason]
-			add("weir_packets_total", "Packets by service and by the reason of their treatment; an empty service: none, or one that is gone.", true, float64(n.Packets), "service", service, "reason", reason)
-			add("weir_bytes_total", "Bytes of those packets, from the IP header on.", true, float64(n.Bytes), "service", service, "reason", reason)
-		}
-	}
-	for _, service := range sortedKeys(text.Backends) {
-		for _, backend := range sortedKeys(text.Backends[service]) {
-			n := text.Backends[service][backend]
-			for _, direction := range []struct {
-				name  string
-				count v1.Count
-			}{{"to_backend", n.In}, {"from_backend", n.Out}} {
-				labels := []string{"service", service, "backend", backend, "direction", direction.name}
-				add("weir_backend_packets_total", "Packets by backend; those from it only in mode nat.", true, float64(direction.count.Packets), labels...)
-				add("weir_backend_bytes_total", "Bytes by backend.", true, float64(direction.count.Bytes), labels...)
-			}
-			add("weir_backend_flows_opened_total", "Flows by the backend they were given.", true, float64(n.Opened), "service", service, "backend", backend)
-		}
-	}
-	for _, t := range r.Tables {
-		add("weir_table_entries", "Entries in use, by table.", false, float64(t.Used), "table", t.Name)
-		add("weir_table_size", "Bound of a table.", false, float64(t.Size), "table", t.Name)
-		if t.Name == "flows" {
-			add("weir_table_proven", "Entries that have proven themselves, by table.", false, float64(t.Proven), "table", t.Name)
-		}
-	}
-	for _, n := range []struct {
-		event string
-		value uint64
-	}{
-		{"evicted_known", c.FragmentEvictions.Known},
-		{"evicted_left", c.FragmentEvictions.Left},
-		{"evicted_waiting", c.FragmentEvictions.Waiting},
-		{"evicted_lost", c.FragmentEvictions.Lost},
-		{"held_evicted", c.FragmentEvictions.Held},
-	} {
-		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
-	}
-	add("weir_table_evicted_total", "Unproven entries removed for new ones, by table.", true, float64(c.FlowsEvicted), "table", "flows")
-	add("weir_table_displaced_total", "Proven entries removed for packets whose CID names a live owner, by table.", true, float64(c.FlowsDisplaced), "table", "flows")
-	for _, h := range r.NextHops {
-		ready := 0.0
-		if h.State == "ready" {
-			ready = 1
-		}
-		add("weir_next_hop_ready", "1 while the way to a backend is known.", false, ready, "service", h.Service, "backend", h.Backend, "address", h.Address)
-	}
-	for _, i := range r.Interfaces {
-		attached := 1.0
-		if i.Gone {
-			attached = 0
-		}
-		add("weir_attached", "1 for each interface with a program, by hook; 0 while it is gone.", false, attached, "interface", i.Name, "hook", i.Hook)
-	}
-	return samples
+// ebpfSamples returns the metrics of the kernel data path, or of the fast path's program.
+func ebpfSamples(datapath *ebpf.Datapath) []metrics.Sample {
+	counters, report := datapath.Counters(), datapath.Report()
+	return metrics.Of(counters.Common(report.Tables), &counters, &report)
 }
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -297,7 +231,7 @@ flow. This command is the way to end it.`,
 			if err := privilege.Check(privilege.LBStop); err != nil {
 				return err
 			}
-			stopped, err := ebpf.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			stopped, err := pins.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			if err != nil {
 				return err
 			}
@@ -317,7 +251,7 @@ flow. This command is the way to end it.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&pinPath, "pin-path", ebpf.DefaultPinPath, "as of weir lb run")
+	cmd.Flags().StringVar(&pinPath, "pin-path", pins.DefaultPath, "as of weir lb run")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

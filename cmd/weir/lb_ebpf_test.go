@@ -23,7 +23,7 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
-	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -67,7 +67,7 @@ func newKernelLB(t *testing.T, host *netlab.Host, hook, interfaces, config strin
 	k.write(config)
 	k.args = []string{"lb", "run", "-c", k.config, "--datapath", "ebpf", "--hook", hook, "--interface", interfaces, "--pin-path", k.pins, "--admin", "unix:" + k.socket}
 	t.Cleanup(func() {
-		if _, err := ebpf.Stop(context.Background(), k.pins, slog.New(slog.DiscardHandler)); err != nil {
+		if _, err := pins.Stop(context.Background(), k.pins, slog.New(slog.DiscardHandler)); err != nil {
 			t.Errorf("stop: %v", err)
 		}
 		if k.cmd != nil {
@@ -445,8 +445,8 @@ func TestRootKernelDrain(t *testing.T) {
 	metrics := httpGet(t, k.socket, "/metrics")
 	checkMetrics(t, "the kernel's data path", metrics)
 	for _, want := range []string{
-		`weir_packets_total{reason="maglev",service="nat"} 42`, `weir_table_size{table="flows"}`, `weir_table_evicted_total{table="flows"} 0`, `weir_table_displaced_total{table="flows"} 0`, `weir_table_proven{table="flows"} `,
-		`weir_backend_flows_opened_total{backend="b",service="nat"}`, `weir_next_hop_ready{address="10.2.0.2",backend="a",service="nat"} 1`,
+		`weir_packets_total{datapath="ebpf",reason="maglev",service="nat"} 42`, `weir_table_size{datapath="ebpf",table="flows"}`, `weir_table_evicted_total{datapath="ebpf",table="flows"} 0`, `weir_table_displaced_total{datapath="ebpf",table="flows"} 0`, `weir_table_proven{datapath="ebpf",table="flows"} `,
+		`weir_backend_flows_opened_total{backend="b",datapath="ebpf",service="nat"}`, `weir_next_hop_ready{address="10.2.0.2",backend="a",service="nat"} 1`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)

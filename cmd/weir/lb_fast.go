@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/weir-lb/weir/api/v1"
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/fastpath"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 )
 
@@ -47,13 +47,13 @@ func fastConfig(kernel *ebpfFlags, log *slog.Logger) (config ebpf.Config, why st
 	if config, err = kernel.config(log); err != nil {
 		return config, "", err
 	}
-	if config.Hook == ebpf.HookXDP {
+	if config.Hook == attach.HookXDP {
 		return config, "--hook xdp: marks need the TCX hook", nil
 	}
 	if err := privilege.Check(privilege.LBRunFast); err != nil {
 		return config, err.Error(), nil
 	}
-	config.Hook, config.Front, config.PinPath = ebpf.HookTCX, true, ""
+	config.Hook, config.Front, config.PinPath = attach.HookTCX, true, ""
 	return config, "", nil
 }
 
@@ -75,18 +75,13 @@ func fastFlows(d *fastpath.Datapath, yield func(v1.Flow) bool) {
 	})
 }
 
-// fastSamples returns the program's metrics. They have names of their own, because the queue has the same reasons and
-// backends.
-func fastSamples(d *fastpath.Datapath) []admin.Sample {
-	inUse := admin.Sample{Name: "weir_fast_path", Help: "1 while the TCX program marks what it can before the queue."}
-	var samples []admin.Sample
+// fastSamples returns the program's metrics, which have the label of the data path ebpf.
+func fastSamples(d *fastpath.Datapath) []metrics.Sample {
+	var status v1.FastPathStatus
+	var samples []metrics.Sample
 	d.Program(func(program *ebpf.Datapath) {
-		inUse.Value = 1
-		samples = ebpfSamples(program.Counters(), program.Report())
+		status.InUse = true
+		samples = ebpfSamples(program)
 	})
-	for i := range samples {
-		samples[i].Name = "weir_fast_" + strings.TrimPrefix(samples[i].Name, "weir_")
-		samples[i].Help = "Fast path: " + samples[i].Help
-	}
-	return append(samples, inUse)
+	return append(samples, metrics.Of(status)...)
 }

@@ -168,8 +168,10 @@ func TestRootNFQFast(t *testing.T) {
 			t.Errorf("%s: %d, lacks %q:\n%s", c.command, code, c.want, out)
 		}
 	}
-	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_path 1") || !strings.Contains(metrics, `weir_fast_packets_total{reason="maglev",service="dsr"}`) {
+	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_path 1") || !strings.Contains(metrics, `weir_packets_total{datapath="ebpf",reason="maglev",service="dsr"}`) {
 		t.Errorf("metrics lack the fast path:\n%s", metrics)
+	} else {
+		checkMetrics(t, "the queues with a fast path", metrics)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
@@ -101,7 +101,7 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 	}
 	return &balancer{
 		datapath: fast,
-		samples:  func() []admin.Sample { return append(nfqueueSamples(datapath.Stats()), fastSamples(fast)...) },
+		samples:  func() []metrics.Sample { return append(nfqueueSamples(datapath), fastSamples(fast)...) },
 		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			going := true
 			datapath.Flows(func(f nfqueue.Flow) bool {
@@ -211,103 +211,7 @@ func rulePackets(s *v1.NFQueueService, name string) uint64 {
 	return 0
 }
 
-// nfqueueSamples returns the metrics for Prometheus. Reasons that never happened are left out.
-func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
-	var samples []admin.Sample
-	add := func(name, help string, counter bool, value float64, labels ...string) {
-		sample := admin.Sample{Name: name, Help: help, Counter: counter, Value: value}
-		for i := 0; i < len(labels); i += 2 {
-			sample.Labels = append(sample.Labels, admin.Label{Name: labels[i], Value: labels[i+1]})
-		}
-		samples = append(samples, sample)
-	}
-	text := nfqueueText(s)
-	none := reasonCounts(s.Reasons)
-	for _, name := range sortedKeys(text.Services) {
-		for reason, n := range text.Services[name].Reasons {
-			none[reason] -= min(n, none[reason])
-		}
-	}
-	text.Services[""] = &v1.NFQueueService{Reasons: none}
-	for _, name := range sortedKeys(text.Services) {
-		service := text.Services[name]
-		for _, reason := range sortedKeys(service.Reasons) {
-			add("weir_packets_total", "Packets by service and by the reason of their treatment; an empty service: none, or one that is gone.", true, float64(service.Reasons[reason]), "service", name, "reason", reason)
-		}
-		for _, rule := range service.Rules {
-			add("weir_flow_rule_packets_total", "Packets that a flow rule decided about; memory of flows and fragments aside.", true, float64(rule.Packets), "service", name, "rule", rule.Name)
-		}
-		for _, backend := range sortedKeys(service.Backends) {
-			n, labels := service.Backends[backend], []string{"service", name, "backend", backend}
-			add("weir_backend_packets_total", "Packets by backend.", true, float64(n.Packets), append(labels, "direction", "to_backend")...)
-			add("weir_backend_bytes_total", "Bytes by backend.", true, float64(n.Bytes), append(labels, "direction", "to_backend")...)
-			add("weir_backend_flows_opened_total", "Flows by the backend they were given.", true, float64(n.Opened), labels...)
-		}
-	}
-	for i := range s.Queues {
-		q := &s.Queues[i]
-		number := strconv.Itoa(int(q.Number))
-		for _, n := range []struct {
-			name, help string
-			gauge      bool
-			value      uint64
-		}{
-			{"weir_queue_packets_total", "Packets decided, by queue.", false, q.Packets},
-			{"weir_queue_bytes_total", "Bytes of those packets, from the IP header on.", false, q.Bytes},
-			{"weir_queue_large_total", "Large segments among those packets.", false, q.Large},
-			{"weir_queue_marked_total", "Packets that came with a fwmark; with a fast path they should not be queued.", false, q.Marked},
-			{"weir_queue_batches_total", "Reads that brought packets.", false, q.Batches},
-			{"weir_queue_missing_ids_total", "Gaps in the numbers of packets: lost between queue and weir.", false, q.MissingIDs},
-			{"weir_queue_short_total", "Packets with headers beyond the copy range.", false, q.Short},
-			{"weir_queue_dropped_total", "Packets that found the queue full.", false, uint64(q.QueueDrops)},
-			{"weir_queue_user_dropped_total", "Packets that found the socket's buffer full.", false, uint64(q.UserDrops)},
-			{"weir_queue_refused_verdicts_total", "Verdicts that the kernel refused.", false, q.RefusedAnswers},
-			{"weir_queue_held_released_total", "Early fragments that went on when the first one came.", false, q.HeldReleased},
-			{"weir_queue_held_expired_total", "Early fragments whose first one never came.", false, q.HeldExpired},
-			{"weir_queue_held_abandoned_total", "Early fragments dropped with the rest of their datagram.", false, q.HeldAbandoned},
-			{"weir_queue_held_evicted_total", "Early fragments dropped so that others find room.", false, q.HeldEvicted},
-			{"weir_queue_held", "Early fragments whose verdict waits.", true, uint64(q.Held)},
-			{"weir_queue_waiting", "Packets that wait for their verdict.", true, uint64(q.Waiting)},
-			{"weir_queue_address_pairs", "Estimate of the pairs of addresses seen in the last seconds.", true, uint64(q.AddressPairs)},
-		} {
-			add(n.name, n.help, !n.gauge, float64(n.value), "queue", number)
-		}
-	}
-	add("weir_queue_length", "Bound of each queue.", false, float64(s.Length))
-	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Flows), "table", "flows")
-	add("weir_table_size", "Bound of a table.", false, float64(s.Tables.MaxFlows), "table", "flows")
-	add("weir_table_proven", "Entries that have proven themselves, by table.", false, float64(s.Tables.ProvenFlows), "table", "flows")
-	add("weir_table_refused_total", "Flows that found the table full of proven ones.", true, float64(s.Tables.FlowsRefused), "table", "flows")
-	add("weir_table_evicted_total", "Unproven entries removed for new ones, by table.", true, float64(s.Tables.FlowsEvicted), "table", "flows")
-	add("weir_table_expired_total", "Entries that timed out, by table.", true, float64(s.Tables.FlowsExpired), "table", "flows")
-	add("weir_table_displaced_total", "Proven entries removed for packets whose CID names a live owner, by table.", true, float64(s.Tables.FlowsDisplaced), "table", "flows")
-	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Fragments.Entries), "table", "fragments")
-	f := &text.Fragments
-	for _, n := range []struct {
-		event string
-		value uint64
-	}{
-		{"insert", f.Inserts},
-		{"lookup", f.Lookups},
-		{"wait", f.Waited},
-		{"refuse", f.Refused},
-		{"poison", f.Poisoned},
-		{"collide", f.Collisions},
-		{"expire", f.Expired},
-		{"evicted_known", f.EvictedKnown},
-		{"evicted_young", f.EvictedYoung},
-		{"evicted_waiting", f.EvictedWaiting},
-		{"evicted_lost", f.EvictedLost},
-		{"held_evicted", f.HeldEvicted},
-		{"unanswered", f.Unanswered},
-	} {
-		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
-	}
-	for _, n := range []struct {
-		fate  string
-		value uint64
-	}{{"sent", text.Tier.Sent}, {"returned", text.Tier.Returned}, {"unguarded", text.Tier.Unguarded}} {
-		add("weir_tier_fragments_total", "Fragments for other balancers of the tier.", true, float64(n.value), "fate", n.fate)
-	}
-	return samples
+func nfqueueSamples(datapath *nfqueue.Datapath) []metrics.Sample {
+	stats := datapath.Stats()
+	return metrics.Of(stats.Common(), &stats)
 }

@@ -220,9 +220,9 @@ func TestRootNFQViews(t *testing.T) {
 	metrics := httpGet(t, k.socket, "/metrics")
 	checkMetrics(t, "the queues' data path", metrics)
 	for _, want := range []string{
-		`weir_packets_total{reason="maglev",service="dsr"} 32`, `weir_table_size{table="flows"} 4096`, `weir_queue_length 4096`,
-		`weir_flow_rule_packets_total{rule="echoes",service="ruled"} `, `weir_fragment_events_total{event="wait"} 0`,
-		`weir_backend_flows_opened_total{backend="b",service="dsr"}`, `weir_queue_dropped_total{queue="1"} 0`, `weir_queue_packets_total{queue="0"}`,
+		`weir_packets_total{datapath="nfqueue",reason="maglev",service="dsr"} 32`, `weir_table_size{datapath="nfqueue",table="flows"} 4096`, `weir_queue_length 4096`,
+		`weir_flow_rule_packets_total{rule="echoes",service="ruled"} `, `weir_fragment_events_total{datapath="nfqueue",event="wait"} 0`,
+		`weir_backend_flows_opened_total{backend="b",datapath="nfqueue",service="dsr"}`, `weir_queue_dropped_total{queue="1"} 0`, `weir_queue_packets_total{queue="0"}`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
@@ -63,7 +64,7 @@ Wireshark shows it, and weir explain reads it. docs/reasons.md says what each re
 		},
 	}
 	set := cmd.Flags()
-	set.StringVar(&flags.pinPath, "pin-path", ebpf.DefaultPinPath, "ebpf: as of weir lb run; named, nobody is asked")
+	set.StringVar(&flags.pinPath, "pin-path", pins.DefaultPath, "ebpf: as of weir lb run; named, nobody is asked")
 	flags.addAddress(cmd, lbPart())
 	set.StringVar(&flags.service, "service", "", "only packets for this service, and its replies")
 	set.StringSliceVar(&flags.reasons, "reason", nil, "only these reasons, such as no_backend,maglev")

@@ -24,6 +24,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -315,7 +316,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	adminConfig := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return natStatus(loop, datapath) },
-		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
+		Metrics:  func() []metrics.Sample { return append(loopSamples(loop), balancer.samples()...) },
 		Flows:    func(yield func(v1.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
 		Override: overrideOf(loop),
 		Console:  console.Serve,

@@ -248,7 +248,7 @@ func TestNATBadArguments(t *testing.T) {
 	}
 }
 
-// The comparison runs all its roads, in a namespace of its own.
+// The comparison runs all its paths, in a namespace of its own.
 func TestRootBenchNAT(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "socat", "iptables")
@@ -261,15 +261,15 @@ func TestRootBenchNAT(t *testing.T) {
 	if err := json.Unmarshal(out, &result); err != nil {
 		t.Fatal(err)
 	}
-	if len(result.Roads) != 5 {
-		t.Fatalf("%d roads", len(result.Roads))
+	if len(result.Paths) != 5 {
+		t.Fatalf("%d paths", len(result.Paths))
 	}
-	for _, road := range result.Roads {
-		if road.Skipped != "" || road.Rate <= 0 || road.TotalCPU <= 0 {
-			t.Errorf("%+v", road)
+	for _, path := range result.Paths {
+		if path.Skipped != "" || path.Rate <= 0 || path.TotalCPU <= 0 {
+			t.Errorf("%+v", path)
 		}
-		if user := strings.HasPrefix(road.Name, "weir") || road.Name == "socat"; user != (road.ProxyCPU > 0) {
-			t.Errorf("%s: the road's own processes spent %v", road.Name, road.ProxyCPU)
+		if user := strings.HasPrefix(path.Name, "weir") || path.Name == "socat"; user != (path.ProxyCPU > 0) {
+			t.Errorf("%s: the path's own processes spent %v", path.Name, path.ProxyCPU)
 		}
 	}
 }

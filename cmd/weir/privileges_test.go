@@ -171,8 +171,12 @@ func privilegedRuns() map[string][]privileged {
 			{args: "bench run dsr --loads udp --rounds 1 --duration 1s --families ipv4"},
 			{args: "bench run floods --quick --duration 1s --only later-fragments/nat-xdp"},
 		},
-		privilege.BenchEBPF:  {{args: "bench ebpf --only cid --rounds 1"}},
-		privilege.BenchMoved: {{args: "bench coap --datapath ebpf --clients 5 --duration 1s"}},
+		privilege.TCPPeers:    {{args: "tcp bench --with wrk --connections 20 --hold 1s --rounds 1"}},
+		privilege.BenchDump:   {{args: "bench run dump --flows 1000 --rate 1000 --duration 1s"}},
+		"weir bench run soak": {{args: "bench run soak --duration 15s --every 2s"}},
+		privilege.BenchLive:   {{args: "bench ebpf --live --hook xdp --families ipv4 --rounds 1 --duration 1s"}},
+		privilege.BenchEBPF:   {{args: "bench ebpf --only cid --rounds 1"}},
+		privilege.BenchMoved:  {{args: "bench coap --datapath ebpf --clients 5 --duration 1s"}},
 	}
 }
 

@@ -136,7 +136,9 @@ func simulateFragments(cmd *cobra.Command, c fragsim.Config, report string, asJS
 	if err := errors.Join(fragsim.WriteTable(w, results), w.Flush()); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n%s", out.Verdict, advice.Text())
+	if err := terminal.Prose(cmd.OutOrStdout(), "\n"+out.Verdict+"\n"+strings.TrimSuffix(advice.Text(), "\n")); err != nil {
+		return err
+	}
 	if report != "" {
 		fmt.Fprintln(cmd.OutOrStdout(), "Report with plots: "+report)
 	}

@@ -186,14 +186,8 @@ func TestRootSnatLab(t *testing.T) {
 	}
 	out, err := execute(t, "snat", "lab", file, "--only", "t: ", "--nat", "weir", "--json", "--report", page)
 	var result snatlab.Result
-	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.Cells) != 7 || result.Runs != 6 || result.Differ > 1 {
-		t.Fatalf("%v: %s", err, out)
-	}
-	// In a full pool a handshake under way may lose its port to a new one: its client counts a connection that the NAT has not.
-	most := result.Cells[5].Weir
-	over := result.Differ == 1 && !result.Cells[5].Agree && most.Measured != nil && most.Held > 64512 && most.Held <= 64514
-	if err != nil && !over {
-		t.Fatalf("%v\n%s", err, out)
+	if decoded := json.Unmarshal([]byte(out), &result); err != nil || decoded != nil || len(result.Cells) != 7 || result.Runs != 6 || result.Differ != 0 {
+		t.Fatalf("%v, %v: %s", err, decoded, out)
 	}
 	for i, want := range []int{1024, 8000, 3000, 3000, 4000, 64512, 2000} {
 		c := result.Cells[i]
@@ -204,9 +198,6 @@ func TestRootSnatLab(t *testing.T) {
 			continue
 		}
 		full := int64(want) < c.Plan.Demand && c.Scenario != "external" // its node refuses: Weir keeps the ports that it gets
-		if over && i == 5 {
-			continue
-		}
 		if c.Weir.Measured == nil || c.Weir.Held != want || c.Weir.Server != want || !c.Agree || (c.Weir.Exhausted > 0) != full {
 			t.Errorf("%s: %+v", c.Scenario, c.Weir.Measured)
 		}
@@ -214,7 +205,7 @@ func TestRootSnatLab(t *testing.T) {
 	if text := readPage(t, page); !strings.Contains(text, "T: kube-proxy") || !strings.Contains(text, "<polyline") {
 		t.Error("the report does not show the runs")
 	}
-	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/bpf/weir/snatlab-%d-*", os.Getpid()))
+	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/bpf/weir/bench-%d-snatlab-*", os.Getpid()))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}

@@ -28,7 +28,7 @@ with heartbeats, and print: time to establish, memory of kernel and programs for
 are held, and how many were lost. What stands in the way is told before ('weir tcp doctor'). Ctrl-C ends all.
 
 --via takes them through a lab of network namespaces instead (root): clients, a balancer, and --backends servers behind it;
-several roads are compared. Events during the hold show what a road makes of them: a backend killed, cut off or drained,
+several paths are compared. Events during the hold show what a path makes of them: a backend killed, cut off or drained,
 'weir lb run' restarted or killed. What a lost backend held does not count as lost without a reason; anything else does.
 
 Exit codes: 0 all were established and none was lost without an event, 1 otherwise, 2 wrong usage.`,
@@ -37,7 +37,7 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
   weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m
   weir tcp bench --connections 100000 --serve-stats 127.0.0.1:9190
   weir tcp bench --connections 20000 --hold 10s --json | jq .verdict
-  weir tcp bench --via direct,tcx,xdp,nfqueue --report roads.html
+  weir tcp bench --via direct,tcx,xdp,nfqueue --report paths.html
   weir tcp bench --via tcx --heartbeat 5s --kill-backend 30s --restart-balancer 60s --kill-balancer 90s
   weir tcp bench --via nfqueue --connections 20000 --hold 1m --heartbeat 5s --cut-backend 10s --json | jq .via.events
   sudo weir tcp bench --connections 100000 --hold 20s --with fortio,tsung,wrk`,

@@ -18,14 +18,14 @@ import (
 
 // tcpViaFlags are those of `weir tcp bench` through the lab.
 type tcpViaFlags struct {
-	roads  []string
+	paths  []string
 	events map[string]*time.Duration // by kind
 	config scalebench.ViaConfig
 }
 
 func (f *tcpViaFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.roads, "via", []string{scalebench.RoadLoopback}, "roads, one after the other: loopback, or as root through a lab of network namespaces: "+strings.Join(scalebench.Roads()[1:], ", "))
+	flags.StringSliceVar(&f.paths, "via", []string{scalebench.PathLoopback}, "paths, one after the other: loopback, or as root through a lab of network namespaces: "+strings.Join(scalebench.Paths()[1:], ", "))
 	flags.IntVar(&f.config.Backends, "backends", 4, "servers behind the balancer, each in a namespace of its own")
 	flags.IntVar(&f.config.Flows, "flows", 0, "limits.flows of Weir's file (default: enough)")
 	durationVar(flags, &f.config.Away, "away", 2*time.Second, "how long a balancer that is restarted or killed stays away")
@@ -50,35 +50,35 @@ func (f *tcpViaFlags) read(cmd *cobra.Command, hold time.Duration) (err error) {
 		}
 	}
 	lab := false
-	for i, road := range f.roads {
-		if slices.Contains(f.roads[:i], road) {
-			return fmt.Errorf("--via %s: named twice", road)
+	for i, path := range f.paths {
+		if slices.Contains(f.paths[:i], path) {
+			return fmt.Errorf("--via %s: named twice", path)
 		}
-		if road == scalebench.RoadLoopback {
+		if path == scalebench.PathLoopback {
 			continue
 		}
 		lab = true
-		f.config.Road = road
+		f.config.Path = path
 		if err := f.config.Validate(hold); err != nil {
 			return err
 		}
 	}
 	switch {
-	case len(f.roads) == 0:
-		return errors.New("--via: no road")
+	case len(f.paths) == 0:
+		return errors.New("--via: no path")
 	case f.config.Away < 0 || f.config.Away > time.Hour:
 		return fmt.Errorf("--away %v: 0s to 1h", f.config.Away)
 	case !lab && len(f.config.Events) > 0:
-		return fmt.Errorf("--%s: there is no balancer on loopback; choose another road with --via", f.config.Events[0].Kind)
+		return fmt.Errorf("--%s: there is no balancer on loopback; choose another path with --via", f.config.Events[0].Kind)
 	}
 	f.config.Binary, err = os.Executable()
 	return err
 }
 
-// checkTCPRoad says which capabilities a road needs and lacks.
-func checkTCPRoad(road string) error {
-	switch road {
-	case scalebench.RoadLoopback:
+// checkTCPPath says which capabilities a path needs and lacks.
+func checkTCPPath(path string) error {
+	switch path {
+	case scalebench.PathLoopback:
 		return nil
 	case "tcx", "xdp", "l2dsr", "nfqueue-fast":
 		return privilege.Check(privilege.TCPKernel)
@@ -86,30 +86,30 @@ func checkTCPRoad(road string) error {
 	return privilege.Check(privilege.TCPNamespace)
 }
 
-// run takes each road in turn. Those that were taken are returned beside an error.
+// run takes each path in turn. Those that were taken are returned with an error.
 func (f *tcpViaFlags) run(ctx context.Context, config scalebench.Config, progress func() *tcpProgress) (results []*scalebench.Result, err error) {
-	for _, road := range f.roads {
-		if err := checkTCPRoad(road); err != nil {
+	for _, path := range f.paths {
+		if err := checkTCPPath(path); err != nil {
 			return results, err
 		}
 	}
-	for _, road := range f.roads {
+	for _, path := range f.paths {
 		p, each, via := progress(), config, f.config
-		via.Road, via.Events = road, slices.Clone(f.config.Events)
+		via.Path, via.Events = path, slices.Clone(f.config.Events)
 		each.Tick, via.Say = p.show, func(text string) { p.say("%s", text) }
-		if len(f.roads) > 1 {
-			p.say("via %s", road)
+		if len(f.paths) > 1 {
+			p.say("via %s", path)
 		}
 		var result *scalebench.Result
-		if road == scalebench.RoadLoopback {
+		if path == scalebench.PathLoopback {
 			result, err = scalebench.Run(ctx, each)
 		} else {
 			result, err = scalebench.RunVia(ctx, each, via)
 		}
 		p.end()
 		if err != nil {
-			if len(f.roads) > 1 {
-				err = fmt.Errorf("--via %s: %w", road, err)
+			if len(f.paths) > 1 {
+				err = fmt.Errorf("--via %s: %w", path, err)
 			}
 			break
 		}
@@ -146,7 +146,7 @@ func showTCPBench(cmd *cobra.Command, results []*scalebench.Result, asJSON bool,
 	var failed []string
 	for _, r := range results {
 		if !r.OK {
-			failed = append(failed, r.Road()+": "+r.Verdict)
+			failed = append(failed, r.Path()+": "+r.Verdict)
 		}
 	}
 	switch {

@@ -82,8 +82,8 @@ func writeLimits(w io.Writer, findings []limits.Finding, asJSON bool) error {
 	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
 	for _, f := range findings {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)
-		if f.Cure != "" {
-			fmt.Fprintf(table, "\t\tcure: %s\n", f.Cure)
+		if f.Remedy != "" {
+			fmt.Fprintf(table, "\t\tremedy: %s\n", f.Remedy)
 		}
 	}
 	return table.Flush()

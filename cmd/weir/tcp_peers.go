@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
 )
 
@@ -55,7 +56,7 @@ func visited[T any](visit func(func(T))) (all []T) {
 	return all
 }
 
-// runTCPPeers measures Weir beside others.
+// runTCPPeers measures Weir and others.
 func runTCPPeers(cmd *cobra.Command, f tcpLoadFlags, peers tcpPeersFlags, asJSON bool, report string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -68,6 +69,9 @@ func runTCPPeers(cmd *cobra.Command, f tcpLoadFlags, peers tcpPeersFlags, asJSON
 	}
 	if err := config.Validate(); err != nil {
 		return usageError(err)
+	}
+	if err := privilege.Check(privilege.TCPPeers); err != nil {
+		return err
 	}
 	result, err := scalebench.Peers(cmd.Context(), config)
 	if err != nil {

@@ -58,7 +58,7 @@ Exit codes: 0 ended by an interrupt or drained, 1 something broke, 2 wrong usage
 }
 
 type tcpServer struct {
-	*tcpscale.ServerCrew
+	*tcpscale.ServerGroup
 	feed     *stats.Feed
 	progress *tcpProgress
 }
@@ -95,15 +95,15 @@ func runTCPServer(cmd *cobra.Command, f tcpServerFlags) error {
 		return err
 	}
 	defer feed.Close()
-	crew, err := tcpscale.StartServer(worker, f.config, workers)
+	group, err := tcpscale.StartServer(worker, f.config, workers)
 	if err != nil {
 		return err
 	}
-	defer crew.Close()
-	for _, address := range crew.Listen {
+	defer group.Close()
+	for _, address := range group.Listen {
 		fmt.Fprintf(cmd.ErrOrStderr(), "listening on %v, %d workers, id %s\n", address, workers, f.config.ID)
 	}
-	server := tcpServer{crew, feed, progress}
+	server := tcpServer{group, feed, progress}
 	return server.run(cmd, f)
 }
 

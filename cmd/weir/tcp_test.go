@@ -18,7 +18,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// tcpProcess is a weir tcp that runs beside the test.
+// tcpProcess is a weir tcp that runs while the test does.
 func tcpProcess(t *testing.T, start func(*exec.Cmd) error, args ...string) (cmd *exec.Cmd, out, notes *lockedBuffer) {
 	t.Helper()
 	cmd, out, notes = exec.Command(os.Args[0], append([]string{"tcp"}, args...)...), new(lockedBuffer), new(lockedBuffer)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -13,7 +12,9 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
 // turnAdmin is the admin API of a gateway. With stunner, the metrics are also served under the names that STUNner
@@ -22,11 +23,11 @@ func turnAdmin(g *gateway.Gateway, now func() int64, stunner bool) admin.Config 
 	return admin.Config{
 		Ready:  g.Ready,
 		Status: func() any { return turnText(g.Stats()) },
-		Metrics: func() []admin.Sample {
+		Metrics: func() []metrics.Sample {
 			stats := g.Stats()
 			samples := turnSamples(&stats)
 			if stunner {
-				samples = append(samples, stunnerSamples(&stats)...)
+				samples = append(samples, metrics.Of(stunnerd.MetricsOf(&stats))...)
 			}
 			return samples
 		},
@@ -99,106 +100,8 @@ func (q *turnQuestion) answer(now int64, all func(func(v1.TurnUser) bool)) v1.Tu
 
 // turnSamples are the metrics of a gateway. No label has a user's name, because the number of names of ephemeral
 // credentials is unbounded.
-func turnSamples(s *gateway.Stats) []admin.Sample {
-	one := func(yes bool) float64 {
-		if yes {
-			return 1
-		}
-		return 0
-	}
-	samples := []admin.Sample{
-		{Name: "weir_turn_ready", Help: "1 while new clients are welcome.", Value: one(s.Ready)},
-		{Name: "weir_turn_draining", Help: "1 while the gateway waits for its allocations to end.", Value: one(s.Draining)},
-		{Name: "weir_turn_workers", Help: "Goroutines that relay.", Value: float64(s.Workers)},
-		{
-			Name: "weir_turn_offload_info", Help: "How the kernel relays ChannelData, as a label; none: user space does.",
-			Labels: []admin.Label{{Name: "mode", Value: cmp.Or(s.Offload, "none")}}, Value: 1,
-		},
-	}
-	for _, limit := range []struct {
-		key   string
-		value uint64
-	}{
-		{"unauthenticated", s.Withheld.Unproven},
-		{"bindings", s.Withheld.Bindings},
-		{"unauthenticated_total", s.Withheld.Total},
-		{"proven", s.Withheld.Proven},
-	} {
-		samples = append(samples, admin.Sample{
-			Name: "weir_turn_answers_withheld_total", Help: "Requests without valid credentials that a limit left unanswered, by the key of the limit.",
-			Labels: []admin.Label{{Name: "limit", Value: limit.key}}, Counter: true, Value: float64(limit.value),
-		})
-	}
-	samples = append(samples, admin.Sample{
-		Name: "weir_turn_rate_limit_displaced_total", Help: "Sources without a proof that the full table of rate limits forgot.",
-		Counter: true, Value: float64(s.Displaced),
-	})
-	for i := range s.Listeners {
-		l := &s.Listeners[i]
-		labels := []admin.Label{{Name: "listener", Value: l.Name}, {Name: "protocol", Value: l.Protocol}}
-		samples = append(samples, countSamples("weir_turn_listener", labels, &l.Counts)...)
-		samples = append(samples,
-			admin.Sample{Name: "weir_turn_listener_connections", Help: "Connections of clients over TCP, TLS and DTLS.", Labels: labels, Value: float64(l.Connections)},
-			admin.Sample{Name: "weir_turn_listener_overflowed_total", Help: "Datagrams that found the kernel's buffer full.", Labels: labels, Counter: true, Value: float64(l.Overflowed)})
-		for _, reason := range slices.Sorted(maps.Keys(l.Reasons)) {
-			samples = append(samples, admin.Sample{
-				Name: "weir_turn_listener_reasons_total", Help: "Messages and packets by how they ended.", Counter: true,
-				Labels: append(slices.Clone(labels), admin.Label{Name: "reason", Value: reason}), Value: float64(l.Reasons[reason]),
-			})
-		}
-	}
-	for i := range s.Clusters {
-		c := &s.Clusters[i]
-		samples = append(samples, countSamples("weir_turn_cluster", []admin.Label{{Name: "cluster", Value: c.Name}}, &c.Counts)...)
-	}
-	return samples
-}
-
-// countSamples are the counters that listeners and clusters share.
-func countSamples(prefix string, labels []admin.Label, c *gateway.Counts) []admin.Sample {
-	samples := []admin.Sample{
-		{Name: prefix + "_allocations", Help: "Allocations that live.", Labels: labels, Value: float64(c.Allocations)},
-		{Name: prefix + "_allocations_opened_total", Help: "Allocations since the start.", Labels: labels, Counter: true, Value: float64(c.Opened)},
-		{Name: prefix + "_permissions", Help: "Permissions in force.", Labels: labels, Value: float64(c.Permissions)},
-		{Name: prefix + "_channels", Help: "Channels in force.", Labels: labels, Value: float64(c.Channels)},
-		{Name: prefix + "_suspended", Help: "Permissions and channels whose routes are gone at the moment.", Labels: labels, Value: float64(c.Suspended)},
-	}
-	for _, way := range []struct {
-		name string
-		gateway.Traffic
-	}{{"up", c.Up}, {"down", c.Down}} {
-		labels := append(slices.Clone(labels), admin.Label{Name: "direction", Value: way.name})
-		samples = append(samples,
-			admin.Sample{Name: prefix + "_packets_total", Help: "Packets relayed; up: from clients to peers.", Labels: labels, Counter: true, Value: float64(way.Packets)},
-			admin.Sample{Name: prefix + "_bytes_total", Help: "Bytes of user data relayed; up: from clients to peers.", Labels: labels, Counter: true, Value: float64(way.Bytes)})
-	}
-	return samples
-}
-
-// stunnerSamples are the same counters under the names that a STUNner dashboard queries; rx is traffic from clients.
-func stunnerSamples(s *gateway.Stats) []admin.Sample {
-	samples := []admin.Sample{{Name: "stunner_allocations_active", Help: "Number of active allocations.", Value: float64(s.Totals.Allocations)}}
-	add := func(kind, name string, c *gateway.Counts) {
-		for _, way := range []struct {
-			direction string
-			gateway.Traffic
-		}{{"rx", c.Up}, {"tx", c.Down}} {
-			labels := []admin.Label{{Name: "name", Value: name}, {Name: "direction", Value: way.direction}}
-			samples = append(samples,
-				admin.Sample{Name: "stunner_" + kind + "_packets_total", Help: "Packets of a " + kind + ".", Labels: labels, Counter: true, Value: float64(way.Packets)},
-				admin.Sample{Name: "stunner_" + kind + "_bytes_total", Help: "Bytes of a " + kind + ".", Labels: labels, Counter: true, Value: float64(way.Bytes)})
-		}
-	}
-	for i := range s.Listeners {
-		l := &s.Listeners[i]
-		labels := []admin.Label{{Name: "name", Value: l.Name}}
-		samples = append(samples,
-			admin.Sample{Name: "stunner_listener_connections", Help: "Connections of a listener.", Labels: labels, Value: float64(max(l.Connections, l.Allocations))},
-			admin.Sample{Name: "stunner_listener_connections_total", Help: "Connections since the start.", Labels: labels, Counter: true, Value: float64(l.Opened)})
-		add("listener", l.Name, &l.Counts)
-	}
-	for i := range s.Clusters {
-		add("cluster", s.Clusters[i].Name, &s.Clusters[i].Counts)
-	}
-	return samples
+func turnSamples(stats *gateway.Stats) []metrics.Sample {
+	named := *stats
+	named.Offload = cmp.Or(named.Offload, "none")
+	return metrics.Of(&named)
 }

@@ -21,7 +21,7 @@ func newTurnBenchCommand() *cobra.Command {
 		bandwidth string
 		rates     []string
 		most      string
-		out       labOutput
+		out       benchOutput
 	)
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -50,7 +50,7 @@ everything runs in a network namespace of its own.
 			if config.Bandwidth, err = parseBits(bandwidth); err != nil {
 				return usageError(fmt.Errorf("--bandwidth: %w", err))
 			}
-			if config.Most, err = parseBits(most); err != nil {
+			if config.MaxRate, err = parseBits(most); err != nil {
 				return usageError(fmt.Errorf("--most: %w", err))
 			}
 			for _, text := range rates {
@@ -96,8 +96,8 @@ everything runs in a network namespace of its own.
 	return cmd
 }
 
-func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *labOutput) error {
-	runs, err := runLab(cmd, "", &config.Binary, &config.Progress, func(ctx context.Context) ([]*bench.TurnRun, error) {
+func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *benchOutput) error {
+	runs, err := runBench(cmd, "", &config.Run, func(ctx context.Context) ([]*bench.TurnRun, error) {
 		return bench.Turn(ctx, config)
 	})
 	if err != nil {

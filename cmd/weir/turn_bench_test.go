@@ -42,9 +42,9 @@ func (r *turnResult) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &r.More)
 }
 
-// turnBench runs the command as this test binary and checks what every run must have: traffic on each road, its connections,
+// turnBench runs the command as this test binary and checks what every run must have: traffic on each path, its connections,
 // and a report that can be drawn again.
-func turnBench(t *testing.T, roads []string, clients int, args ...string) []turnResult {
+func turnBench(t *testing.T, paths []string, clients int, args ...string) []turnResult {
 	t.Helper()
 	page := filepath.Join(t.TempDir(), "turn.html")
 	out, err := execute(t, append([]string{"turn", "bench", "--duration", "500ms", "--size", "200", "--bandwidth", "400k", "--platform", "local", "--json", "--report", page}, args...)...)
@@ -52,21 +52,21 @@ func turnBench(t *testing.T, roads []string, clients int, args ...string) []turn
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var results []turnResult
-	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != len(roads) {
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != len(paths) {
 		t.Fatalf("%d results, %v\n%s", len(results), err, out)
 	}
 	for i, r := range results {
-		if r.Road != roads[i] || r.Requests == 0 || r.Requests+r.Errors != r.More.Sum.Total || r.More.Sum.Lost != r.Errors || len(r.More.Connections) != clients {
-			t.Errorf("%s: %d arrived, %d lost, %+v; want road %s", r.Road, r.Requests, r.Errors, r.More, roads[i])
+		if r.Path != paths[i] || r.Requests == 0 || r.Requests+r.Errors != r.More.Sum.Total || r.More.Sum.Lost != r.Errors || len(r.More.Connections) != clients {
+			t.Errorf("%s: %d arrived, %d lost, %+v; want path %s", r.Path, r.Requests, r.Errors, r.More, paths[i])
 		}
 		for _, c := range r.More.Connections {
 			if c.Total == 0 || !c.Latency {
-				t.Errorf("%s: connection %+v", r.Road, c)
+				t.Errorf("%s: connection %+v", r.Path, c)
 			}
 		}
 		for _, p := range r.Processes {
 			if p.CPU <= 0 && r.Parameters["offload"] == "none" {
-				t.Errorf("%s: %s spent %v", r.Road, p.Name, p.CPU)
+				t.Errorf("%s: %s spent %v", r.Path, p.Name, p.CPU)
 			}
 		}
 	}
@@ -166,10 +166,10 @@ func TestTurnBenchSweeps(t *testing.T) {
 	}
 	for i, want := range []string{"direct 2000", "weir 2000", "weir highest"} {
 		r := results[i]
-		if got := r.Road + " " + r.Parameters[bench.ParamTurnRate]; got != want || r.Parameters[bench.ParamTurnSize] != "100" {
+		if got := r.Path + " " + r.Parameters["rate"]; got != want || r.Parameters["packet_bytes"] != "100" {
 			t.Errorf("result %d is %s, want %s", i, got, want)
 		}
-		if r.Parameters[bench.ParamTurnRate] == "2000" && r.Requests == 0 {
+		if r.Parameters["rate"] == "2000" && r.Requests == 0 {
 			t.Errorf("%s: nothing arrived", want)
 		}
 	}
@@ -216,13 +216,13 @@ func TestTurnBenchInterrupted(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := bench.Turn(ctx, bench.TurnConfig{
-		Binary: os.Args[0], Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
+		Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
 		Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto, Transport: bench.TransportUDP, Direction: bench.DirectionUp,
-		Progress: func(_ float64, what string) {
+		Run: bench.Run{Binary: os.Args[0], Progress: func(_ float64, what string) {
 			if strings.HasPrefix(what, "direct: 1 of") || strings.HasPrefix(what, "direct: 0 of") {
 				cancel()
 			}
-		},
+		}},
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
@@ -279,13 +279,13 @@ func TestTurnBenchKilled(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			if _, err := bench.Turn(ctx, bench.TurnConfig{
-				Binary: os.Args[0], Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
+				Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
 				Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto, Transport: bench.TransportUDP, Direction: bench.DirectionUp,
-				Progress: func(_ float64, what string) {
+				Run: bench.Run{Binary: os.Args[0], Progress: func(_ float64, what string) {
 					if strings.HasPrefix(what, "direct: ") { // everything is up
 						cancel()
 					}
-				},
+				}},
 			}); !errors.Is(err, context.Canceled) {
 				t.Errorf("the next start: %v", err)
 			}

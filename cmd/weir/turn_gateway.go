@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/handover"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
@@ -162,8 +162,8 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	api := turnAdmin(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
 	addHandover(&api, k, g, loop.now)
 	offload.measured(&api)
-	metrics := api.Metrics
-	api.Metrics = func() []admin.Sample { return append(metrics(), loop.samples()...) }
+	others := api.Metrics
+	api.Metrics = func() []metrics.Sample { return append(others(), loop.samples()...) }
 	token, err := adminToken(source.flags.serve.tokenFile)
 	if err != nil {
 		return errors.Join(usageError(err), g.Close())
@@ -187,6 +187,7 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	return serve(ctx, source.flags.serve, log, api, source.reload(log), g.Run,
 		func(ctx context.Context) error { return loop.run(ctx, text) },
 		func(ctx context.Context) error {
+			go k.Watch(ctx, g.Respond)
 			k.Ready()
 			end := signalsOf(ctx).ending
 			end.drain()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -114,6 +115,11 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 	} {
 		if body, err := fetch(url); err != nil || !strings.Contains(body, want) || strings.Contains(body, flowPassword) {
 			t.Errorf("%s: %v, %.300s; want %s", url, err, body, want)
+		} else if strings.HasSuffix(url, "/custom") {
+			checkMetrics(t, "a gateway of a STUNner file", body)
+			if timed := `weir_turn_listener_allocate_duration_seconds_count{listener="udp",protocol="udp"} 2`; !strings.Contains(body, timed) {
+				t.Errorf("metrics lack %s", timed)
+			}
 		}
 	}
 	if body, err := fetch(fmt.Sprintf("http://%v/status", health)); err == nil || !strings.Contains(body, "this needs a credential") {
@@ -285,5 +291,19 @@ func TestUnauthenticatedLimit(t *testing.T) {
 		if plan, _, err := source.load(); err != nil || plan.gateway.Limits.Unauthenticated != c.want {
 			t.Errorf("%+v: %+v, %v", c, plan, err)
 		}
+	}
+}
+
+// Without its file the first serving process ends with the error, and the supervisor with it: no restart, no wait.
+func TestTurnGatewayWithoutItsFileEndsAtOnce(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "gateway.yaml")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "turn", "gateway", "-c", missing)
+	cmd.Env = append(os.Environ(), runAsWeir+"=1")
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); err == nil || code != exitUsage {
+		t.Errorf("exit code %d, want %d: %v", code, exitUsage, err)
+	}
+	if text := string(out); strings.Count(text, missing) != 1 || strings.Contains(text, "another one starts") {
+		t.Errorf("want one error that names the file once:\n%s", text)
 	}
 }

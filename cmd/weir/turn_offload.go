@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -12,14 +11,16 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/kernelrelay"
 )
 
 // turnOffload adapts the kernel's relay to the gateway's interface.
 type turnOffload struct {
-	o   *ebpf.Offload
+	o   *kernelrelay.Relay
 	now func() int64 // the clock of the gateway
 }
 
@@ -30,12 +31,12 @@ func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, err
 	if c.Offload.Mode == "" || c.Offload.Mode == gateway.OffloadNone {
 		return nil, nil
 	}
-	hook, err := ebpf.ParseHook(string(c.Offload.Mode))
+	hook, err := attach.ParseHook(string(c.Offload.Mode))
 	if err != nil {
 		return nil, fmt.Errorf("offload.mode: %w", err)
 	}
 	if err := privilege.Check(privilege.TurnOffload); err != nil {
-		if hook != ebpf.HookAuto {
+		if hook != attach.HookAuto {
 			return nil, fmt.Errorf("offload: %w", err)
 		}
 		log.Warn("channels are relayed in user space", "why", err)
@@ -47,7 +48,7 @@ func openTurnOffload(given *gateway.Config, log *slog.Logger) (*turnOffload, err
 			return nil, fmt.Errorf("offload.interfaces: %w", err)
 		}
 	}
-	o, err := ebpf.OpenOffload(ebpf.OffloadConfig{Interfaces: names, Hook: hook, Log: log})
+	o, err := kernelrelay.Open(kernelrelay.Config{Interfaces: names, Hook: hook, Log: log})
 	if err != nil {
 		return nil, fmt.Errorf("offload: %w", err)
 	}
@@ -97,7 +98,7 @@ func carries(i *net.Interface, wanted []netip.Addr) bool {
 }
 
 func (t *turnOffload) Add(c gateway.OffloadChannel) (uint32, error) {
-	return t.o.Add(ebpf.OffloadChannel{
+	return t.o.Add(kernelrelay.Channel{
 		Client: c.Client, Listener: c.Server, Relay: c.Relay, Peer: c.Peer, Number: c.Number,
 		Allocation: c.Allocation, BytesPerSecond: c.BytesPerSecond, Burst: c.Burst,
 	})
@@ -111,10 +112,10 @@ func (t *turnOffload) Remove(id uint32) (up, down gateway.OffloadTraffic, err er
 }
 
 func (t *turnOffload) Counters(f func(id uint32, up, down gateway.OffloadTraffic)) error {
-	return t.o.Counters(func(id uint32, up, down ebpf.OffloadTraffic) { f(id, t.traffic(up), t.traffic(down)) })
+	return t.o.Counters(func(id uint32, up, down kernelrelay.Traffic) { f(id, t.traffic(up), t.traffic(down)) })
 }
 
-func (t *turnOffload) traffic(from ebpf.OffloadTraffic) gateway.OffloadTraffic {
+func (t *turnOffload) traffic(from kernelrelay.Traffic) gateway.OffloadTraffic {
 	out := gateway.OffloadTraffic{Packets: from.Packets, Bytes: from.Bytes}
 	if !from.Last.IsZero() {
 		out.Last = t.now() - int64(time.Since(from.Last))
@@ -138,7 +139,7 @@ func (t *turnOffload) into(options *gateway.Options) {
 		return
 	}
 	options.Offload = t
-	options.NoCoalesce = slices.ContainsFunc(t.o.Report().Interfaces, func(i ebpf.InterfaceReport) bool { return i.Hook == ebpf.HookTCX.String() })
+	options.NoCoalesce = slices.ContainsFunc(t.o.Report().Interfaces, func(i attach.InterfaceReport) bool { return i.Hook == attach.HookTCX.String() })
 }
 
 // measured adds the relay's own metrics to those of an admin API.
@@ -147,24 +148,7 @@ func (t *turnOffload) measured(api *admin.Config) {
 		return
 	}
 	others := api.Metrics
-	api.Metrics = func() []admin.Sample { return append(others(), t.samples()...) }
-}
-
-func (t *turnOffload) samples() (list []admin.Sample) {
-	r := t.o.Report()
-	for _, end := range slices.Sorted(maps.Keys(r.Packets)) {
-		list = append(list, admin.Sample{
-			Name: "weir_turn_offload_packets_total", Help: "Packets that the kernel's relay saw, by what became of them.", Counter: true,
-			Labels: []admin.Label{{Name: "end", Value: end}}, Value: float64(r.Packets[end]),
-		})
-	}
-	for _, reason := range slices.Sorted(maps.Keys(r.Refused)) {
-		list = append(list, admin.Sample{
-			Name: "weir_turn_offload_refused_total", Help: "Channels that stayed in user space, by why.", Counter: true,
-			Labels: []admin.Label{{Name: "reason", Value: reason}}, Value: float64(r.Refused[reason]),
-		})
-	}
-	return append(list, admin.Sample{Name: "weir_turn_offload_channels", Help: "Channels that the kernel relays.", Value: float64(r.Channels)})
+	api.Metrics = func() []metrics.Sample { return append(others(), metrics.Of(t.o.Report())...) }
 }
 
 func (t *turnOffload) close(log *slog.Logger) {

@@ -108,6 +108,7 @@ func (r *offloadRun) kernel() map[string]float64 {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	checkDescribed(r.t, "the gateway", string(text))
 	found := map[string]float64{}
 	for _, m := range regexp.MustCompile(`(?m)^weir_turn_offload_(?:packets_total\{end="(\w+)"\}|(channels)) (\S+)$`).FindAllStringSubmatch(string(text), -1) {
 		n, err := strconv.ParseFloat(m[3], 64)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
@@ -84,10 +84,7 @@ func (l *gatewayLoop) now() v1.TurnConfigStatus {
 	return l.status
 }
 
-func (l *gatewayLoop) samples() []admin.Sample {
-	s := l.now()
-	return configSamples(s.Generation, s.Error != "", s.Reloads, s.Failures)
-}
+func (l *gatewayLoop) samples() []metrics.Sample { return metrics.Of(l.now()) }
 
 // run watches the file and the certificates that it names until ctx ends.
 func (l *gatewayLoop) run(ctx context.Context, text []byte) error {

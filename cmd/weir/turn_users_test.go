@@ -13,7 +13,9 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
 const turnNow = int64(2000 * time.Second)
@@ -110,7 +112,7 @@ func TestTurnMetricsHaveNoUserNames(t *testing.T) {
 		}}},
 		Clusters: []gateway.ClusterStats{{Name: "inside", Counts: gateway.Counts{Up: gateway.Traffic{Packets: 7}}}},
 	}
-	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Metrics: func() []admin.Sample { return append(turnSamples(&stats), stunnerSamples(&stats)...) }})
+	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Metrics: func() []metrics.Sample { return append(turnSamples(&stats), metrics.Of(stunnerd.MetricsOf(&stats))...) }})
 	must(t, err)
 	go api.Run(t.Context()) //nolint:errcheck // ends with the test
 	request := httptest.NewRequest(http.MethodGet, "http://"+api.Address()+"/metrics", nil).WithContext(t.Context())

@@ -7,76 +7,80 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // CoapConfig says how to measure what a CoAP/DTLS request costs its servers.
 type CoapConfig struct {
-	Binary   string        // weir itself
+	Run
 	Clients  int           // default 2000
 	Warmup   time.Duration // under load before the window; default 2 s
 	Duration time.Duration // the window; default 8 s
-	Roads    []string      // names of CoapRoads or MovedRoads; default all CoapRoads
-	Progress func(string)  // told what begins; may be nil
+	Paths    []string      // names of CoapPaths or MovedPaths; default all CoapPaths
 }
 
-// coapRoad is one way from the clients to their servers.
-type coapRoad struct {
+// coapPath is one way from the clients to their servers.
+type coapPath struct {
 	name      string
 	plain     bool
 	nodes     int
 	balanced  bool // a weir nat stands between
 	rebalance bool // its clients get a random node once they have their sessions
-	moved     bool // in a lab of namespaces, its clients change their source addresses and ports four times
+	moved     bool // in namespaces, with root: its clients change their source addresses and ports four times
 	kernel    bool // of moved: weir lb run --datapath ebpf stands between
 }
 
-func coapRoads() []coapRoad {
-	return []coapRoad{
+func (p coapPath) describe() (name, about string) { return p.name, "" }
+
+func coapPaths() []coapPath {
+	return []coapPath{
 		{name: "plain", plain: true, nodes: 1},
 		{name: "direct", nodes: 1},
 		{name: "cluster", nodes: 3, balanced: true},
 		{name: "cluster-wrong-node", nodes: 3, balanced: true, rebalance: true},
+		{name: "moved-nat", nodes: 3, balanced: true, moved: true},
+		{name: "moved-ebpf", nodes: 3, moved: true, kernel: true},
 	}
 }
 
-// CoapRoads names what can be measured, in the order it is: one node over plain UDP; one node over DTLS; three nodes behind a
+// CoapPaths names what can be measured, in the order it is: one node over plain UDP; one node over DTLS; three nodes behind a
 // weir nat, every record at its owner; the same with the clients spread anew, so that two of three records arrive at another
 // node than their owner's.
-func CoapRoads() []string {
-	var names []string
-	for _, r := range coapRoads() {
-		names = append(names, r.name)
-	}
-	return names
+func CoapPaths() []string {
+	return namesOf(slices.DeleteFunc(coapPaths(), func(p coapPath) bool { return p.moved }))
+}
+
+// MovedPaths names the paths whose clients change their source addresses and ports at least three times: behind weir nat, which
+// takes each for a new client, so nodes forward; and behind weir lb run --datapath ebpf, which reads the node in the
+// connection id.
+func MovedPaths() []string {
+	return namesOf(slices.DeleteFunc(coapPaths(), func(p coapPath) bool { return !p.moved }))
 }
 
 // Names of the figures of a [Coap] result.
 const (
-	FigureServer    = "server CPU per request" // µs, all nodes together
-	FigureForwarded = "forwarded"              // share of the requests that another node got first
-	FigureMemory    = "server memory"          // bytes, largest resident set, all nodes together
-	FigureRetrans   = "retransmissions"        // of the clients, whole run
-	FigureSessions  = "lost sessions"          // of the clients, whole run; those begun anew as well
-	FigureRebinds   = "changed ports"          // of the clients, whole run
-	FigureMoves     = "changed addresses"      // of the clients, whole run; the port changed as well
-	FigureForeign   = "forwarded records"      // between nodes, whole run
+	figureServer    = "server CPU per request" // µs, all nodes together
+	figureForwarded = "forwarded"              // share of the requests that another node got first
+	figureMemory    = "server memory"          // bytes, largest resident set, all nodes together
+	figureRetrans   = "retransmissions"        // of the clients, whole run
+	figureSessions  = "lost sessions"          // of the clients, whole run; those begun anew as well
+	figureRebinds   = "changed ports"          // of the clients, whole run
+	figureMoves     = "changed addresses"      // of the clients, whole run; the port changed as well
+	figureForeign   = "forwarded records"      // between nodes, whole run
 )
 
-// Coap measures each road in turn, in processes of cfg.Binary on loopback, and returns a result for each. CPU time, requests
+// Coap measures each path in turn, in processes of cfg.Binary on loopback, and returns a result for each. CPU time, requests
 // and forwarded records are differences over the window, read from the kernel and from the nodes; round-trip times are the
 // clients', over the whole run.
 func Coap(ctx context.Context, cfg CoapConfig) ([]*measure.Result, error) {
@@ -89,163 +93,139 @@ func Coap(ctx context.Context, cfg CoapConfig) ([]*measure.Result, error) {
 	if cfg.Duration == 0 {
 		cfg.Duration = 8 * time.Second
 	}
-	if len(cfg.Roads) == 0 {
-		cfg.Roads = CoapRoads()
-	}
-	if cfg.Progress == nil {
-		cfg.Progress = func(string) {}
+	if len(cfg.Paths) == 0 {
+		cfg.Paths = CoapPaths()
 	}
 	var results []*measure.Result
-	for _, name := range cfg.Roads {
-		road, ok := findCoapRoad(name)
-		if !ok {
-			return results, fmt.Errorf("road %q is not known; use %s", name, strings.Join(CoapRoads(), ", "))
+	for i, name := range cfg.Paths {
+		at := slices.IndexFunc(coapPaths(), func(p coapPath) bool { return p.name == name })
+		if at < 0 {
+			return results, fmt.Errorf("path %q is not known; use %s", name, strings.Join(CoapPaths(), ", "))
 		}
-		cfg.Progress(fmt.Sprintf("%s: %d clients, %v", road.name, cfg.Clients, cfg.Warmup+cfg.Duration))
-		result, err := road.run(ctx, cfg)
+		cfg.progress(float64(i)/float64(len(cfg.Paths)), "%s: %d clients, %v", name, cfg.Clients, cfg.Warmup+cfg.Duration)
+		result, err := coapPaths()[at].run(ctx, cfg)
 		if err != nil {
-			return results, fmt.Errorf("%s: %w", road.name, err)
+			return results, fmt.Errorf("%s: %w", name, err)
 		}
 		results = append(results, result)
 	}
 	return results, nil
 }
 
-func findCoapRoad(name string) (coapRoad, bool) {
-	for _, r := range append(coapRoads(), movedRoads()...) {
-		if r.name == name {
-			return r, true
+// run measures one path.
+func (p coapPath) run(ctx context.Context, cfg CoapConfig) (result *measure.Result, err error) {
+	var topology *netlab.Topology
+	if p.moved {
+		if err := netlab.Privileged(); err != nil {
+			return nil, fmt.Errorf("needs root: %w", err)
 		}
+		topology = p.movedTopology()
 	}
-	return coapRoad{}, false
-}
-
-func (r coapRoad) run(ctx context.Context, cfg CoapConfig) (result *measure.Result, err error) {
-	if r.moved {
-		return r.runMoved(ctx, cfg)
-	}
-	temporary, err := scratch.New()
+	s, err := programs.OpenStage(cfg.Binary, topology)
 	if err != nil {
 		return nil, err
 	}
-	defer temporary.Remove()
-	dir := temporary.Path
-	var daemons []*programs.Daemon
-	defer func() {
-		for _, d := range daemons {
-			err = errors.Join(err, d.Stop())
-		}
-	}()
-	start := func(name string, args ...string) (*programs.Daemon, error) {
-		d, err := programs.StartDaemon(ctx, programs.NewGroup(), nil, cfg.Binary, dir, name, args...)
-		if d != nil {
-			daemons = append(daemons, d)
-		}
-		return d, err
-	}
-	nodes, target, err := r.servers(start)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	addresses, err := p.addresses()
 	if err != nil {
 		return nil, err
 	}
-	var nat *programs.Daemon
-	if r.balanced {
-		vip, err := freePorts(1)
-		if err != nil {
-			return nil, err
-		}
-		if nat, err = start("nat", append([]string{"nat", vip[0], "--"}, target...)...); err != nil {
-			return nil, err
-		}
-		target = vip
-	}
-	uri := "coaps://" + target[0] + "/benchmark?rlen=40"
-	if r.plain {
-		uri = "coap://" + target[0] + "/benchmark?rlen=40"
-	}
-	return r.load(ctx, cfg, nil, uri, nodes, nat)
-}
-
-// servers starts the nodes and returns their public addresses.
-func (r coapRoad) servers(start func(string, ...string) (*programs.Daemon, error)) ([]*programs.Daemon, []string, error) {
-	addresses, err := freePorts(2 * r.nodes)
-	if err != nil {
-		return nil, nil, err
-	}
-	var nodes []*programs.Daemon
-	for i := range r.nodes {
+	target := addresses[len(addresses)-1]
+	for i := range p.nodes {
 		// One worker for each node: several nodes share the machine's few cores.
 		args := []string{"coap", "server", "--workers", "1"}
 		switch {
-		case r.plain:
-			args = append(args, "--listen", addresses[0], "--dtls", addresses[1])
-		case r.nodes == 1:
-			args = append(args, "--dtls-only", "--dtls", addresses[0])
+		case p.plain:
+			args = append(args, "--listen", addresses[0].String(), "--dtls", addresses[1].String())
+		case p.nodes == 1:
+			args = append(args, "--dtls-only", "--dtls", addresses[0].String())
 		default:
-			args = append(args, "--dtls-cluster", clusterFlag(addresses, i))
+			args = append(args, "--dtls-cluster", clusterFlag(addresses[:2*p.nodes], i))
 		}
-		node, err := start(fmt.Sprintf("node%d", i+1), args...)
-		if err != nil {
-			return nil, nil, err
+		name := fmt.Sprintf("node%d", i+1)
+		if _, err := s.Daemon(ctx, name, name, args...); err != nil {
+			return nil, err
 		}
-		nodes = append(nodes, node)
 	}
-	var public []string
-	for i := range r.nodes {
-		public = append(public, addresses[2*i])
+	nodes := s.Daemons
+	var nat *programs.Daemon
+	switch {
+	case p.balanced:
+		args := []string{"nat", target.String(), "--"}
+		for i := range p.nodes {
+			args = append(args, addresses[2*i].String())
+		}
+		nat, err = s.Daemon(ctx, "balancer", "nat", args...)
+	case p.kernel:
+		_, err = s.Kernel(ctx, "balancer", p.name, p.kernelConfig(), p.kernelInterfaces())
+	default:
+		target = addresses[0]
 	}
-	return nodes, public, nil
+	if err != nil {
+		return nil, err
+	}
+	scheme := "coaps"
+	if p.plain {
+		scheme = "coap"
+	}
+	return p.load(ctx, cfg, s, fmt.Sprintf("%s://%v/benchmark?rlen=40", scheme, target), nodes, nat)
+}
+
+// addresses are public and management of each node, then the VIP.
+func (p coapPath) addresses() ([]netip.AddrPort, error) {
+	if p.moved {
+		return p.movedAddresses(), nil
+	}
+	return freePorts(nil, 2*p.nodes+1)
 }
 
 // clusterFlag is the --dtls-cluster of node own (from 0); addresses are public, management, public, ...
-func clusterFlag(addresses []string, own int) string {
+func clusterFlag(addresses []netip.AddrPort, own int) string {
 	var all []string
 	for i := 0; i < len(addresses); i += 2 {
 		public := "---"
 		if i/2 == own {
-			public = addresses[i]
+			public = addresses[i].String()
 		}
-		all = append(all, fmt.Sprintf("%s;%s;%d", public, addresses[i+1], i/2+1))
+		all = append(all, fmt.Sprintf("%s;%v;%d", public, addresses[i+1], i/2+1))
 	}
 	return strings.Join(all, ",")
 }
 
-// load runs the clients, in a namespace unless host is nil, and takes the window out of their run.
-func (r coapRoad) load(ctx context.Context, cfg CoapConfig, host *netlab.Host, uri string, nodes []*programs.Daemon, nat *programs.Daemon) (*measure.Result, error) {
+// load runs the clients and takes the window out of their run.
+func (p coapPath) load(ctx context.Context, cfg CoapConfig, s *programs.Stage, uri string, nodes []*programs.Daemon, nat *programs.Daemon) (*measure.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Warmup+cfg.Duration+3*time.Minute)
 	defer cancel()
 	args := []string{"coap", "bench", uri, "--clients", strconv.Itoa(cfg.Clients), "--requests", "1000000000", "--no-stop", "--allow-errors", "--json"}
-	if r.moved {
+	if p.moved {
 		// Four changes, so that also a client has three whose datagram was lost when one was due. A fifth would come after the end.
 		args = append(args, "--rebind-every", ((cfg.Warmup + cfg.Duration) * 2 / 9).String())
 		for _, source := range movedSources("/32") {
 			args = append(args, "--from", source.Addr().String())
 		}
 	}
-	clients := exec.CommandContext(ctx, cfg.Binary, args...) //nolint:gosec // our own binary
+	clients := exec.Command(cfg.Binary, args...) //nolint:gosec // our own binary
 	var out bytes.Buffer
 	clients.Stdout = &out
-	clients.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	clients.Cancel = func() error { return clients.Process.Signal(os.Interrupt) }
-	clients.WaitDelay = 10 * time.Second
 	progress, err := clients.StderrPipe()
 	if err != nil {
 		return nil, err
 	}
-	started, start := time.Now(), clients.Start
-	if host != nil {
-		start = func() error { return host.Start(clients) }
-	}
-	if err := start(); err != nil {
+	started := time.Now()
+	if err := s.Running.Start(s.Host("client"), clients); err != nil {
 		return nil, err
 	}
+	defer s.Running.Forget(clients)
+	stop := context.AfterFunc(ctx, func() { _ = clients.Process.Kill() }) // it may have ended
+	defer stop()
 	var last string
 	lines := bufio.NewScanner(progress)
 	for lines.Scan() {
-		if last = lines.Text(); last == "Benchmark started." {
+		if last = lines.Text(); last == benchStarted {
 			break
 		}
 	}
-	if last != "Benchmark started." {
+	if last != benchStarted {
 		return nil, errors.Join(fmt.Errorf("the clients did not start: %s", last), clients.Wait())
 	}
 	drained := make(chan struct{})
@@ -254,7 +234,7 @@ func (r coapRoad) load(ctx context.Context, cfg CoapConfig, host *netlab.Host, u
 		for lines.Scan() {
 		}
 	}()
-	before, after, err := r.window(ctx, cfg, nodes, nat, clients.Process.Pid)
+	before, after, err := p.window(ctx, cfg, nodes, nat, clients.Process.Pid)
 	clients.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended; Wait tells
 	<-drained
 	if waited := clients.Wait(); err == nil && waited != nil {
@@ -263,7 +243,7 @@ func (r coapRoad) load(ctx context.Context, cfg CoapConfig, host *netlab.Host, u
 	if err != nil {
 		return nil, err
 	}
-	return r.result(cfg, started, before, after, out.Bytes())
+	return p.result(cfg, started, before, after, out.Bytes())
 }
 
 // sample is the state of all servers at one moment.
@@ -278,8 +258,8 @@ type sample struct {
 // and is lost, and it asks again after ACK_TIMEOUT times ACK_RANDOM_FACTOR at most (RFC 7252 section 4.8).
 const afterRebalance = 3 * time.Second
 
-func (r coapRoad) window(ctx context.Context, cfg CoapConfig, nodes []*programs.Daemon, nat *programs.Daemon, clients int) (before, after sample, err error) {
-	if r.rebalance {
+func (p coapPath) window(ctx context.Context, cfg CoapConfig, nodes []*programs.Daemon, nat *programs.Daemon, clients int) (before, after sample, err error) {
+	if p.rebalance {
 		if err := nat.Console(ctx, "rebalance"); err != nil {
 			return before, after, err
 		}
@@ -336,7 +316,7 @@ func takeSample(ctx context.Context, nodes []*programs.Daemon, nat *programs.Dae
 	return s, err
 }
 
-func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample, clients []byte) (*measure.Result, error) {
+func (p coapPath) result(cfg CoapConfig, started time.Time, before, after sample, clients []byte) (*measure.Result, error) {
 	var load struct {
 		Result *measure.Result `json:"result"`
 		Stats  struct {
@@ -357,54 +337,29 @@ func (r coapRoad) result(cfg CoapConfig, started time.Time, before, after sample
 	}
 	perRequest := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) / float64(requests) }
 	result := &measure.Result{
-		Scenario: "coap", Road: r.name, Started: started, Elapsed: after.at.Sub(before.at), Requests: requests, Errors: load.Result.Errors,
-		Parameters: map[string]string{"clients": strconv.Itoa(cfg.Clients), "nodes": strconv.Itoa(r.nodes), "workers": "1"},
+		Scenario: scenarioCoap, Path: p.name, Machine: machine(), Started: started, Elapsed: after.at.Sub(before.at), Requests: requests, Errors: load.Result.Errors,
+		Parameters: map[string]string{"clients": strconv.Itoa(cfg.Clients), "nodes": strconv.Itoa(p.nodes), "workers": "1"},
 		Bytes:      40 * requests, Latency: load.Result.Latency,
 		Processes: []measure.Process{
 			{Name: "servers", CPU: after.cpu - before.cpu, PeakBytes: after.memory},
 			{Name: "clients", CPU: after.clients - before.clients},
 		},
 		Figures: []measure.Figure{
-			{Name: FigureServer, Value: perRequest(after.cpu - before.cpu), Unit: "us"},
-			{Name: FigureForwarded, Value: float64(after.forwarded-before.forwarded) / float64(requests), Unit: "share"},
-			{Name: FigureMemory, Value: float64(after.memory), Unit: "bytes"},
-			{Name: FigureRetrans, Value: float64(load.Stats.Retransmissions)},
-			{Name: FigureSessions, Value: float64(load.Stats.LostSessions + load.Stats.Rehandshakes)},
+			{Name: figureServer, Value: perRequest(after.cpu - before.cpu), Unit: "us"},
+			{Name: figureForwarded, Value: float64(after.forwarded-before.forwarded) / float64(requests), Unit: "share"},
+			{Name: figureMemory, Value: float64(after.memory), Unit: "bytes"},
+			{Name: figureRetrans, Value: float64(load.Stats.Retransmissions)},
+			{Name: figureSessions, Value: float64(load.Stats.LostSessions + load.Stats.Rehandshakes)},
 		},
 	}
-	if r.moved {
+	if p.moved {
 		result.Figures = append(result.Figures,
-			measure.Figure{Name: FigureRebinds, Value: float64(load.Stats.Rebinds)},
-			measure.Figure{Name: FigureMoves, Value: float64(load.Stats.Moves)},
-			measure.Figure{Name: FigureForeign, Value: float64(after.forwarded)})
+			measure.Figure{Name: figureRebinds, Value: float64(load.Stats.Rebinds)},
+			measure.Figure{Name: figureMoves, Value: float64(load.Stats.Moves)},
+			measure.Figure{Name: figureForeign, Value: float64(after.forwarded)})
 	}
-	if r.balanced {
+	if p.balanced {
 		result.Processes = append(result.Processes, measure.Process{Name: "balancer", CPU: after.nat - before.nat})
 	}
 	return result, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
-// freePorts returns UDP addresses on loopback that nobody uses now.
-func freePorts(n int) ([]string, error) {
-	var addresses []string
-	for range n {
-		conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close() // only when all are chosen
-		addresses = append(addresses, conn.LocalAddr().String())
-	}
-	return addresses, nil
 }

@@ -4,289 +4,214 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
-	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
-// DSRConfig says what of the scenario dsr to measure.
-type DSRConfig struct {
-	Binary   string        // weir itself
-	Rounds   int           // 1 to 100
-	Duration time.Duration // of one load over one road in one round; whole seconds, 1 to 60
-	Roads    []string      // names of DSRRoads; empty: all. Routing is always measured: it is what the others are compared with
-	Loads    []string      // names of DSRLoads; empty: all
-	Families []string      // ipv4, ipv6; empty: both
-	// Progress is told what begins, and how much of the run is done, 0 to 1; may be nil.
-	Progress func(done float64, what string)
-}
+// The paths that the others are compared with.
+const (
+	pathRouting = "routing"       // the gateway's kernel routes, nothing else
+	pathDNAT    = "iptables-dnat" // the kernel translates
+)
 
-// DSRFamilies names the address families in the order they are measured.
-func DSRFamilies() []string { return []string{"ipv4", "ipv6"} }
+// DSRPaths describes the paths of [DSR] in the order of their rows: name, tab, what it is.
+func DSRPaths() []string { return describe(dsrPaths()) }
 
-// plan is what a scenario over roads can measure.
-type plan struct {
-	scenario string
-	roads    []dsrRoad
-	always   []string // roads that are measured whatever was asked for: the others are compared with them
-	loads    []dsrLoad
-}
+// DSRLoads describes the loads of [DSR] in the order they run.
+func DSRLoads() []string { return describe(dsrLoads()) }
 
-func dsrPlan() plan {
-	return plan{scenario: ScenarioDSR, roads: dsrRoads(), always: []string{RoadRouting}, loads: dsrLoads()}
-}
+// ValidateDSR says what cannot be meant for [DSR].
+func (c *GridConfig) ValidateDSR() error { return c.validateDSR(dsrPaths(), dsrLoads()) }
 
-// Validate says what cannot be meant.
-func (c *DSRConfig) Validate() error { return c.validate(dsrPlan()) }
-
-func (c *DSRConfig) validate(p plan) error {
-	var roads, loads []string
-	for _, road := range p.roads {
-		roads = append(roads, road.name)
-	}
-	for _, load := range p.loads {
-		loads = append(loads, load.name)
-	}
-	switch {
-	case c.Rounds < 1 || c.Rounds > 100:
-		return fmt.Errorf("%d rounds: want 1 to 100", c.Rounds)
-	case c.Duration < time.Second || c.Duration > time.Minute || c.Duration%time.Second != 0:
+func (c *GridConfig) validateDSR(paths []*path, loads []*load) error {
+	if c.Duration < time.Second || c.Duration > time.Minute || c.Duration%time.Second != 0 {
 		return fmt.Errorf("%v for each load: want whole seconds, 1 to 60", c.Duration)
 	}
-	return errors.Join(knownNames("road", c.Roads, roads), knownNames("load", c.Loads, loads), knownNames("family", c.Families, DSRFamilies()))
+	return c.validate(paths, loads)
 }
 
-func knownNames(what string, given, known []string) error {
-	for _, name := range given {
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("no %s %q; there are %s", what, name, strings.Join(known, ", "))
-		}
-	}
-	return nil
-}
-
-// dsrCell is one load of one family over one road, with what each round found.
-type dsrCell struct {
-	road    *dsrRoad
-	load    dsrLoad
-	family  string
-	elapsed time.Duration
-	rates   []float64 // bit/s or packets/s; NaN where the round did not measure it
-	costs   []float64 // machine CPU seconds per Gbit, or per million packets
-	own     []float64 // the same of our processes and kernel threads
-	cores   []float64 // cores busy
-	others  []float64 // cores that other programs kept busy meanwhile
-	bytes   uint64
-	packets uint64
-	lost    uint64
-	spent   procstat.Machine
-	failed  error
-}
-
-// dsrBench is a run under way.
-type dsrBench struct {
-	config  DSRConfig
-	plan    plan
-	dir     string // configurations and admin sockets
-	roads   []*dsrRoad
-	cells   []*dsrCell
-	running *programs.Group
-}
-
-// DSR measures each load over each road, in network namespaces of its own, and returns one result for each pair and
-// family. A road or load that fails is a result with an error in it, and the others go on. When ctx ends nothing is
-// returned. Nothing is left behind either way.
-func DSR(ctx context.Context, config DSRConfig) ([]*measure.Result, error) {
-	return runPlan(ctx, config, dsrPlan())
-}
-
-func runPlan(ctx context.Context, config DSRConfig, p plan) (results []*measure.Result, err error) {
-	if err := config.validate(p); err != nil {
+// DSR measures each load over each path through the kernel, in network namespaces of its own, and counts the whole machine's
+// processor time. Routing is always measured. It returns one result for each load, path and family; what fails is a result with
+// an error in it. When ctx ends nothing is returned. Nothing is left behind either way.
+func DSR(ctx context.Context, config GridConfig) ([]*measure.Result, error) {
+	if err := config.ValidateDSR(); err != nil {
 		return nil, err
 	}
-	if err := netlab.Privileged(); err != nil {
-		return nil, fmt.Errorf("needs root: %w", err)
-	}
-	b := &dsrBench{config: config, plan: p, running: programs.NewGroup()}
-	if b.config.Progress == nil {
-		b.config.Progress = func(float64, string) {}
-	}
-	b.choose()
-	if err := needTools(b.tools()); err != nil {
-		return nil, err
-	}
-	if err := programs.SweepPins(); err != nil {
-		return nil, err
-	}
-	temporary, err := scratch.New()
-	if err != nil {
-		return nil, err
-	}
-	defer temporary.Remove()
-	b.dir = temporary.Path
-	defer func() { err = errors.Join(err, b.close(ctx)) }()
-	started := time.Now()
-	for i, road := range b.roads {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		b.config.Progress(0, fmt.Sprintf("setting up %s (%d of %d)", road.name, i+1, len(b.roads)))
-		if err := b.open(ctx, road); err != nil {
-			road.failed = fmt.Errorf("set up: %w", err)
-		}
-	}
-	steps, done := config.Rounds*len(b.cells), 0
-	err = takeTurns(ctx, config.Rounds, b.cells, func(round int, cell *dsrCell) error {
-		b.config.Progress(float64(done)/float64(steps), fmt.Sprintf("round %d of %d: %s, %s, %s", round+1, config.Rounds, cell.road.name, cell.load.name, cell.family))
-		done++
-		if cell.failed == nil {
-			cell.failed = cell.road.failed
-		}
-		if cell.failed == nil {
-			if cell.failed = b.measure(ctx, cell); cell.failed != nil {
-				cell.road.failed = cell.road.died() // no need to try its other loads
-			}
-			cell.failed = errors.Join(cell.failed, cell.road.failed)
-		}
-		if cell.failed != nil { // keep the rounds of all cells in step
-			cell.note(dsrRun{})
-		}
-		return ctx.Err()
-	})
-	if err != nil {
-		return nil, err
-	}
-	return b.results(started), nil
+	return dsrGrid(scenarioDSR, config, dsrPaths(), []string{pathRouting}, dsrLoads()).run(ctx)
 }
 
-// choose makes the roads and cells that were asked for.
-func (b *dsrBench) choose() {
-	wanted := func(list []string, name string) bool { return len(list) == 0 || slices.Contains(list, name) }
-	for _, road := range b.plan.roads {
-		if slices.Contains(b.plan.always, road.name) || wanted(b.config.Roads, road.name) {
-			b.roads = append(b.roads, &road)
+// dsrGrid chooses the paths, those that are always measured among them, and the cells.
+func dsrGrid(scenario string, config GridConfig, paths []*path, always []string, loads []*load) *grid {
+	g := &grid{config: config, scenario: scenario, running: programs.NewGroup()}
+	g.found, g.figures, g.tell = dsrFound, dsrFigures, dsrTell
+	for _, p := range paths {
+		if slices.Contains(always, p.name) || wanted(config.Paths, p.name) {
+			g.paths = append(g.paths, p)
 		}
 	}
-	// All roads of one load and family follow each other: what is compared lies close in time.
-	for _, load := range b.plan.loads {
-		for _, family := range DSRFamilies() {
-			if !wanted(b.config.Loads, load.name) || !wanted(b.config.Families, family) {
+	// All paths of one load and family follow each other: what is compared lies close in time.
+	for _, l := range loads {
+		for _, family := range Families() {
+			if !wanted(config.Loads, l.name) || !wanted(config.Families, family) {
 				continue
 			}
-			for _, road := range b.roads {
-				b.cells = append(b.cells, &dsrCell{road: road, load: load, family: family})
+			for _, p := range g.paths {
+				g.cells = append(g.cells, &cell{path: p, load: l, family: family})
 			}
 		}
 	}
+	return g
 }
 
-func (b *dsrBench) tools() []string {
-	var programs []string
-	for _, road := range b.roads {
-		programs = append(programs, road.tools...)
+func dsrPaths() []*path {
+	return []*path{
+		dsrPath(path{name: pathRouting, about: "the kernel routes; no VIP"}, nil),
+		dsrPath(path{name: pathDNAT, about: "the kernel translates the VIP: iptables, connection tracking", tools: []string{"iptables", "ip6tables"}, vip: true}, setupIptables),
+		dsrPath(path{name: "nft-dnat", about: "the same by nftables", tools: []string{"nft"}, vip: true}, setupNft),
+		weirPath("nat", "tcx", "Weir translates the VIP, on the TCX hook"),
+		weirPath("nat", "xdp", "the same on the XDP hook"),
+		weirPath("l2dsr", "tcx", "Weir changes the MAC address only, on the TCX hook; the VIP is on the backend's loopback"),
+		weirPath("l2dsr", "xdp", "the same on the XDP hook"),
+		weirPath("l3dsr", "tcx", "Weir tunnels by IP-in-IP, and weir lb decap opens it at the backend, on the TCX hook"),
+		weirPath("l3dsr", "xdp", "the same on the XDP hook"),
 	}
-	for _, cell := range b.cells {
-		programs = append(programs, cell.load.tools...)
-	}
-	return programs
 }
 
-// open builds a road's network, starts the servers in it and lets the road set itself up.
-func (b *dsrBench) open(ctx context.Context, road *dsrRoad) (err error) {
-	topology := netlab.DSR()
-	topology.Name = "bench-dsr"
-	if road.prepare != nil {
-		road.prepare(&topology)
-	}
-	if road.lab, err = netlab.Up(topology); err != nil {
-		return err
-	}
-	started := map[string]bool{}
-	for _, cell := range b.cells {
-		if cell.road == road && !started[cell.load.name+cell.family] && cell.load.serve != nil {
-			started[cell.load.name+cell.family] = true
-			if err := cell.load.serve(ctx, b, road, cell.family); err != nil {
-				return err
-			}
+// dsrPath is a path in the network of netlab.DSR.
+func dsrPath(p path, setup func(ctx context.Context, g *grid, p *path) error) *path {
+	p.topology, p.clients, p.servers = netlab.DSR(), "zone0", "zone1"
+	p.topology.Name, p.address = "bench-dsr", vipAddress
+	p.open = func(ctx context.Context, g *grid, p *path) error {
+		if err := g.serve(ctx, p); err != nil || setup == nil {
+			return err
 		}
+		return setup(ctx, g, p)
 	}
-	if road.setup == nil {
-		return nil
-	}
-	return road.setup(ctx, b, road)
+	return &p
 }
 
-// close ends what open started. That a balancer ended with us when we were interrupted is no error of its own.
-func (b *dsrBench) close(ctx context.Context) error {
+// Addresses of netlab.DSR.
+func clientAddress(family string) netip.Addr { return pick(family, "10.0.0.2", "2001:db8::2") }
+func vipAddress(family string) netip.Addr    { return pick(family, "10.0.0.1", "2001:db8::1") }
+func serverAddress(family string) netip.Addr { return pick(family, "10.2.0.2", "2001:db8::2:2") }
+
+func pick(family, four, six string) netip.Addr {
+	if family == "ipv6" {
+		return netip.MustParseAddr(six)
+	}
+	return netip.MustParseAddr(four)
+}
+
+// target is where clients send to.
+func (p *path) target(family string) netip.Addr {
+	if p.vip {
+		return p.address(family)
+	}
+	return serverAddress(family)
+}
+
+// listens is where the backend's servers listen.
+func (p *path) listens(family string) netip.Addr {
+	if p.vipAtServer {
+		return p.address(family)
+	}
+	return serverAddress(family)
+}
+
+// dsrPorts are the services of the loads.
+func dsrPorts() []struct {
+	protocol string
+	port     int
+} {
+	return []struct {
+		protocol string
+		port     int
+	}{{"tcp", iperf2Port}, {"tcp", iperf3Port}, {"udp", floodPort}}
+}
+
+// iptables is the program of a family.
+func iptables(family string) string {
+	if family == "ipv6" {
+		return "ip6tables"
+	}
+	return "iptables"
+}
+
+func setupIptables(ctx context.Context, _ *grid, p *path) error {
 	var errs []error
-	for _, road := range b.roads {
-		for _, d := range slices.Backward(road.daemons) {
-			if err := d.Stop(); road.failed == nil { // else it is told already
-				errs = append(errs, err)
-			}
-		}
-	}
-	if ctx.Err() != nil {
-		errs = nil
-	}
-	for _, road := range b.roads {
-		if road.sink != nil {
-			errs = append(errs, road.sink.close())
-		}
-		if road.undo != nil {
-			errs = append(errs, road.undo())
-		}
-	}
-	b.running.End()
-	for _, road := range b.roads {
-		if road.lab != nil {
-			errs = append(errs, road.lab.Down())
+	for _, family := range Families() {
+		for _, service := range dsrPorts() {
+			_, err := p.Lab.Namespace("gateway").Exec(ctx, iptables(family), "-w", "-t", "nat", "-A", "PREROUTING", "-d", vipAddress(family).String(),
+				"-p", service.protocol, "--dport", fmt.Sprint(service.port), "-j", "DNAT", "--to-destination", serverAddress(family).String())
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// dsrRun is what one load over one road found in one round.
-type dsrRun struct {
-	elapsed              time.Duration
-	bytes, packets, lost uint64 // bytes for streams, packets for datagrams
+func setupNft(ctx context.Context, _ *grid, p *path) error {
+	var rules strings.Builder
+	for _, family := range Families() {
+		ip := "ip"
+		if family == "ipv6" {
+			ip = "ip6"
+		}
+		fmt.Fprintf(&rules, "table %s weirbench {\n chain pre {\n  type nat hook prerouting priority dstnat\n", ip)
+		for _, service := range dsrPorts() {
+			fmt.Fprintf(&rules, "  %s daddr %v %s dport %d dnat to %v\n", ip, vipAddress(family), service.protocol, service.port, serverAddress(family))
+		}
+		rules.WriteString(" }\n}\n")
+	}
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules.String())
+	_, err := p.Output(ctx, "gateway", cmd)
+	return err
 }
 
-func (b *dsrBench) measure(ctx context.Context, cell *dsrCell) error {
-	before, err := b.running.Machine()
-	if err != nil {
-		return err
+const modeCID = "cid"
+
+// weirPath is Weir's kernel data path in one mode on one hook of both interfaces of the gateway.
+// Mode "cid" is l2dsr by connection ids.
+func weirPath(mode, hook, about string) *path {
+	p := dsrPath(path{name: "weir-" + mode + "-" + hook, about: about, vip: true, vipAtServer: mode != "nat", cid: mode == modeCID}, func(ctx context.Context, _ *grid, p *path) error {
+		err := ready(ctx)(p.Kernel(ctx, "gateway", p.name, weirConfig(mode), "veth0,veth2", "--hook", hook))
+		if err != nil || mode != "l3dsr" {
+			return err
+		}
+		return ready(ctx)(p.Daemon(ctx, "zone1", p.name+"-zone1", "lb", "decap", "--hook", hook, "--interface", "veth3", "--from", "10.2.0.1,2001:db8::2:1"))
+	})
+	for i := range p.topology.Links {
+		if mode == "l3dsr" && p.topology.Links[i].A.Name == "veth2" { // room for the outer header on the way to the backend, as a network that uses it has
+			p.topology.Links[i].MTU = 1600
+		}
 	}
-	start := time.Now()
-	run, err := cell.load.run(ctx, b, cell.road, cell.family)
-	if err != nil {
-		return err
+	return p
+}
+
+// weirConfig is one service of that mode for all loads and both families.
+func weirConfig(mode string) string {
+	var b strings.Builder
+	steered, nodes := "", ""
+	if mode == modeCID {
+		mode, nodes = "l2dsr", fmt.Sprintf(", nodes: [%d]", floodOwner)
+		steered = fmt.Sprintf("  cid: {protocols: [dtls12], layouts: [{length: %d, owner: {offset: 0, bits: 8}}]}\n", floodCID)
 	}
-	window := time.Since(start)
-	after, err := b.running.Machine()
-	if err != nil {
-		return err
+	fmt.Fprintf(&b, "hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nservices:\n- name: bench\n  mode: %s\n%s  vips:\n", mode, steered)
+	for _, family := range Families() {
+		for _, p := range dsrPorts() {
+			if steered != "" && p.protocol != "udp" {
+				continue
+			}
+			fmt.Fprintf(&b, "  - {address: %q, protocol: %s, port: %d}\n", vipAddress(family), p.protocol, p.port)
+		}
 	}
-	if run.bytes+run.packets == 0 {
-		return errors.New("nothing arrived")
-	}
-	spent := procstat.Machine{Busy: after.Busy - before.Busy, Others: after.Others - before.Others, Ours: after.Ours - before.Ours}
-	cell.note(run)
-	cell.spent.Busy += spent.Busy
-	cell.spent.Others += spent.Others
-	cell.spent.Ours += spent.Ours
-	last, units := len(cell.rates)-1, cell.units(run)
-	cell.others[last] = max(0, spent.Others).Seconds() / window.Seconds()
-	cell.own[last] = max(0, spent.Ours).Seconds() / units
-	if left := spent.Busy - spent.Others; left > 0 { // else the sampling of a busy machine has lost it
-		cell.cores[last] = left.Seconds() / window.Seconds()
-		cell.costs[last] = left.Seconds() / units
-	}
-	return nil
+	fmt.Fprintf(&b, "  backends:\n  - {name: zone1, address: %q, address2: %q%s}\n", serverAddress("ipv4"), serverAddress("ipv6"), nodes)
+	return b.String()
 }

@@ -2,163 +2,78 @@ package bench
 
 import (
 	"fmt"
-	"math"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// ScenarioDSR is the name of the scenario in its results.
-const ScenarioDSR = "dsr"
-
-// Names of the figures of a [DSR] result. Rates are in Gbit/s for streams and Mpps for datagrams; costs are processor time
-// of the whole machine, softirqs included and other programs' time subtracted, in ms/Gbit and ns/packet.
+// Names of the figures of a [DSR] result besides rates. Costs are processor time of the whole machine, softirqs included and other
+// programs' time subtracted, in ms/Gbit and ns/packet.
 const (
-	FigureRate     = "rate"             // median of the rounds
-	FigureRateLow  = "rate, lowest"     //
-	FigureRateHigh = "rate, highest"    //
-	FigureRatio    = "ratio to routing" // median of the ratios within each round
-	FigureDNAT     = "ratio to DNAT"    // the same, to the kernel's own translation
-	FigureFloor    = "ratio to floor"   // the same, to the generator alone; of [Live]
-	FigureCost     = "machine CPU"      // median
-	FigureCostLow  = "machine CPU, lowest"
-	FigureCostHigh = "machine CPU, highest"
-	FigureOwn      = "own CPU"                // median, of our processes and the kernel threads that carry packets
-	FigureOwnRatio = "own CPU to routing"     // median of the ratios within each round
-	FigureBusy     = "cores busy"             // median
-	FigureOthers   = "cores busy with others" // median: what else the machine did meanwhile
-	figureRound    = "rate, round "           // and its number
+	figureRatio    = "ratio to routing" // median of the ratios within each round
+	figureDNAT     = "ratio to DNAT"    // the same, to the kernel's own translation
+	figureFloor    = "ratio to floor"   // the same, to the generator alone; of [Live]
+	figureCost     = "machine CPU"      // median
+	figureCostLow  = "machine CPU, lowest"
+	figureCostHigh = "machine CPU, highest"
+	figureOwn      = "own CPU"            // median, of our processes and the kernel threads that carry packets
+	figureOwnRatio = "own CPU to routing" // median of the ratios within each round
+	figureBusy     = "cores busy"         // median
 )
 
-// Keys of Result.Parameters of a [DSR] result.
+const paramLost = "lost" // share of the packets sent that did not arrive; absent when all did
+
+// What a round notes besides its rate.
 const (
-	ParamLoad   = "load"
-	ParamFamily = "family"
-	ParamFailed = "failed" // why there are no figures
-	ParamLost   = "lost"   // share of the packets sent that did not arrive; absent when all did
+	foundCost  = "cost"  // processor time of the machine for a unit
+	foundOwn   = "own"   // the same of our processes and kernel threads
+	foundCores = "cores" // cores busy
 )
 
-// note adds a round; a run without anything leaves a gap.
-func (c *dsrCell) note(run dsrRun) {
-	rate := math.NaN()
-	if run.elapsed > 0 {
-		rate = c.units(run) / run.elapsed.Seconds()
+// dsrFound is the rate in Gbit/s or Mpps, and what that cost.
+func dsrFound(c *cell, r round, s spent) map[string]float64 {
+	found := map[string]float64{}
+	units := float64(r.bytes) * 8 / 1e9
+	if c.load.unit == "Mpps" {
+		units = float64(r.packets) / 1e6
 	}
-	c.rates = append(c.rates, rate)
-	c.costs = append(c.costs, math.NaN())
-	c.own = append(c.own, math.NaN())
-	c.cores = append(c.cores, math.NaN())
-	c.others = append(c.others, math.NaN())
-	c.elapsed += run.elapsed
-	c.bytes += run.bytes
-	c.packets += run.packets
-	c.lost += run.lost
-}
-
-// units is what a run carried, in Gbit or millions of packets.
-func (c *dsrCell) units(run dsrRun) float64 {
-	if datagrams(c.load.name) {
-		return float64(run.packets) / 1e6
+	if r.elapsed > 0 {
+		found[foundRate] = units / r.elapsed.Seconds()
 	}
-	return float64(run.bytes) * 8 / 1e9
-}
-
-func (b *dsrBench) results(started time.Time) []*measure.Result {
-	congestion, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control") //nolint:errcheck // for information
-	var results []*measure.Result
-	for _, cell := range b.cells {
-		result := &measure.Result{
-			Scenario: b.plan.scenario, Road: cell.road.name, Machine: machine(), Started: started, Elapsed: cell.elapsed,
-			Requests: cell.packets, Bytes: cell.bytes,
-			Parameters: map[string]string{
-				ParamLoad: cell.load.name, ParamFamily: cell.family,
-				"rounds": strconv.Itoa(b.config.Rounds), "seconds": b.config.seconds(), "tcp": strings.TrimSpace(string(congestion)),
-			},
-		}
-		results = append(results, result)
-		if cell.failed != nil {
-			result.Errors = 1
-			result.Parameters[ParamFailed] = cell.failed.Error()
-			continue
-		}
-		result.Processes = []measure.Process{
-			{Name: "machine", CPU: cell.spent.Busy}, {Name: "ours", CPU: cell.spent.Ours}, {Name: "others", CPU: cell.spent.Others},
-		}
-		result.Figures = cell.figures(b.beside(cell, RoadRouting), b.beside(cell, RoadDNAT), b.beside(cell, RoadFloor))
-		if cell.lost > 0 {
-			result.Parameters[ParamLost] = fmt.Sprintf("%.3g of the packets sent", float64(cell.lost)/float64(cell.lost+cell.packets))
-		}
+	if s.window <= 0 {
+		return found
 	}
-	return results
-}
-
-// beside is the cell of another road with the same load and family; nil when that was not measured.
-func (b *dsrBench) beside(of *dsrCell, road string) *dsrCell {
-	for _, cell := range b.cells {
-		if cell.road.name == road && cell.load.name == of.load.name && cell.family == of.family {
-			return cell
-		}
-	}
-	return nil
-}
-
-// ratio is the median of the ratios within the rounds; NaN without a reference. Both lists have a value for each round.
-func ratio(values, reference []float64) float64 {
-	var ratios []float64
-	for i, value := range values {
-		if i < len(reference) && reference[i] > 0 {
-			ratios = append(ratios, value/reference[i])
-		}
-	}
-	return spreadOf(ratios).median
-}
-
-func (c *dsrCell) figures(routing, dnat, floor *dsrCell) []measure.Figure {
 	const costScale = 1e3 // from seconds for a Gbit, or microseconds for a packet
-	rateUnit, costUnit := "Gbit/s", "ms/Gbit"
-	if datagrams(c.load.name) {
-		rateUnit, costUnit = "Mpps", "ns/packet"
+	found[foundOthers] = max(0, s.machine.Others).Seconds() / s.window.Seconds()
+	found[foundOwn] = max(0, s.machine.Ours).Seconds() / units * costScale
+	if left := s.machine.Busy - s.machine.Others; left > 0 { // else the sampling of a busy machine has lost it
+		found[foundCores] = left.Seconds() / s.window.Seconds()
+		found[foundCost] = left.Seconds() / units * costScale
 	}
-	var costs, own []float64
-	for i := range c.costs {
-		costs, own = append(costs, c.costs[i]*costScale), append(own, c.own[i]*costScale)
+	return found
+}
+
+func dsrFigures(c *cell) []figure {
+	_, _, costUnit := dsrTitle(c.load.name)
+	return append(rateFigures(c.load.unit), []figure{
+		{name: figureRatio, of: foundRate, to: pathRouting},
+		{name: figureDNAT, of: foundRate, to: pathDNAT},
+		{name: figureFloor, of: foundRate, to: pathFloor},
+		{name: figureCost, of: foundCost, unit: costUnit, stat: medianOf},
+		{name: figureCostLow, of: foundCost, unit: costUnit, stat: lowest},
+		{name: figureCostHigh, of: foundCost, unit: costUnit, stat: highest},
+		{name: figureOwn, of: foundOwn, unit: costUnit, stat: medianOf},
+		{name: figureOwnRatio, of: foundOwn, to: pathRouting},
+		{name: figureBusy, of: foundCores, unit: "cores", stat: medianOf},
+		{name: figureOthers, of: foundOthers, unit: "cores", stat: medianOf},
+	}...)
+}
+
+func dsrTell(c *cell, result *measure.Result) {
+	congestion, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control") //nolint:errcheck // for information
+	result.Parameters["tcp"] = strings.TrimSpace(string(congestion))
+	if c.ok() && c.lost > 0 {
+		result.Parameters[paramLost] = fmt.Sprintf("%.3g of the packets sent", float64(c.lost)/float64(c.lost+c.packets))
 	}
-	if routing == nil {
-		routing = &dsrCell{}
-	}
-	if dnat == nil {
-		dnat = &dsrCell{}
-	}
-	if floor == nil {
-		floor = &dsrCell{}
-	}
-	rate, cost := spreadOf(c.rates), spreadOf(costs)
-	figures := []measure.Figure{
-		{Name: FigureRate, Value: rate.median, Unit: rateUnit},
-		{Name: FigureRateLow, Value: rate.low, Unit: rateUnit},
-		{Name: FigureRateHigh, Value: rate.high, Unit: rateUnit},
-		{Name: FigureRatio, Value: ratio(c.rates, routing.rates)},
-		{Name: FigureDNAT, Value: ratio(c.rates, dnat.rates)},
-		{Name: FigureFloor, Value: ratio(c.rates, floor.rates)},
-		{Name: FigureCost, Value: cost.median, Unit: costUnit},
-		{Name: FigureCostLow, Value: cost.low, Unit: costUnit},
-		{Name: FigureCostHigh, Value: cost.high, Unit: costUnit},
-		{Name: FigureOwn, Value: spreadOf(own).median, Unit: costUnit},
-		{Name: FigureOwnRatio, Value: ratio(c.own, routing.own)},
-		{Name: FigureBusy, Value: spreadOf(c.cores).median, Unit: "cores"},
-		{Name: FigureOthers, Value: spreadOf(c.others).median, Unit: "cores"},
-	}
-	for i, rate := range c.rates {
-		figures = append(figures, measure.Figure{Name: figureRound + strconv.Itoa(i+1), Value: rate, Unit: rateUnit})
-	}
-	known := figures[:0]
-	for _, figure := range figures { // JSON has no NaN: a ratio without its reference is left out
-		if !math.IsNaN(figure.Value) && !math.IsInf(figure.Value, 0) {
-			known = append(known, figure)
-		}
-	}
-	return known
 }

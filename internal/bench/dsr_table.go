@@ -1,65 +1,24 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
-	"io"
-	"math"
-	"slices"
 	"strings"
 
-	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/plot"
 )
 
-// figureOf is one figure of a result; NaN when it has none of that name.
-func figureOf(r *measure.Result, name string) float64 {
-	if r != nil {
-		for _, f := range r.Figures {
-			if f.Name == name {
-				return f.Value
-			}
-		}
-	}
-	return math.NaN()
-}
-
-// dsrGrid is dsr results by load, road and family, in the order they were measured.
-type dsrGrid struct {
-	loads, families, roads []string
-	cells                  map[[3]string]*measure.Result
-}
-
-func gridOf(results []*measure.Result) dsrGrid {
-	g := dsrGrid{cells: map[[3]string]*measure.Result{}}
-	add := func(list *[]string, name string) {
-		if !slices.Contains(*list, name) {
-			*list = append(*list, name)
-		}
-	}
-	for _, r := range results {
-		load, family := r.Parameters[ParamLoad], r.Parameters[ParamFamily]
-		add(&g.loads, load)
-		add(&g.families, family)
-		add(&g.roads, r.Road)
-		g.cells[[3]string{load, r.Road, family}] = r
-	}
-	return g
-}
-
-func (g dsrGrid) at(load, road, family string) *measure.Result {
-	return g.cells[[3]string{load, road, family}]
-}
-
-// dsrTitle names a load and its unit.
+// dsrTitle names a load and its units.
 func dsrTitle(load string) (title, unit, costUnit string) {
 	switch load {
 	case "iperf2":
 		return "TCP, iperf 2, window 64 KB", "Gbit/s", "ms/Gbit"
 	case "iperf3":
 		return "TCP, iperf3", "Gbit/s", "ms/Gbit"
-	case LoadUDP:
+	case loadUDP:
 		return fmt.Sprintf("UDP, %d bytes of payload, 1024 flows, one thread at a packet socket", floodPayload), "Mpps", "ns/packet"
-	case LoadFrames:
+	case loadFrames:
 		return fmt.Sprintf("UDP, %d bytes of payload, 1024 flows, bare frames of one thread in the kernel", floodPayload), "Mpps", "ns/packet"
 	}
 	if flows, ok := strings.CutPrefix(load, livePrefix); ok {
@@ -68,125 +27,91 @@ func dsrTitle(load string) (title, unit, costUnit string) {
 	return load, "", ""
 }
 
-// rows are the table of one load and family: header, then a row for each road.
-func (g dsrGrid) rows(load, family string) [][]string {
-	_, unit, cost := dsrTitle(load)
-	rows := [][]string{{"road", unit, "lowest-highest", "x routing", "x DNAT", "CPU " + cost, "own " + cost, "x routing"}}
-	for _, road := range g.roads {
-		r := g.at(load, road, family)
-		if r == nil || r.Parameters[ParamFailed] != "" {
-			rows = append(rows, []string{road, "failed", "-", "-", "-", "-", "-", "-"})
-			continue
-		}
-		row := []string{road, number(figureOf(r, FigureRate)), number(figureOf(r, FigureRateLow)) + "-" + number(figureOf(r, FigureRateHigh))}
-		for _, name := range []string{FigureRatio, FigureDNAT, FigureCost, FigureOwn, FigureOwnRatio} {
-			row = append(row, number(figureOf(r, name)))
-		}
-		rows = append(rows, row)
+// dsrTables are a table for each load and family.
+func dsrTables(results []*measure.Result) (tables []plot.Table) {
+	for _, g := range groupsOf(results, paramLoad, paramFamily) {
+		title, unit, cost := dsrTitle(g.keys[0])
+		tables = append(tables, tableOf(title+", "+g.keys[1], g.results, stateOf,
+			pathColumn("path"), numbered(unit, figureRate), ranged(figureRateLow, figureRateHigh), numbered("x routing", figureRatio),
+			numbered("x DNAT", figureDNAT), numbered("CPU "+cost, figureCost), numbered("own "+cost, figureOwn), numbered("x routing", figureOwnRatio)))
 	}
-	return rows
+	return tables
 }
 
-// number writes three digits: what such a measurement can claim.
-func number(v float64) string {
-	switch {
-	case math.IsNaN(v) || math.IsInf(v, 0):
-		return "-"
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f", v)
-	default:
-		return fmt.Sprintf("%.2f", v)
-	}
-}
+func dsrPictures(results []*measure.Result) []plot.Figure { return ratePictures(results, true) }
 
-// failures lists what could not be measured, and why.
-func failures(results []*measure.Result) []string { return remarks(results, ParamFailed) }
-
-// remarks lists the results that have that parameter, with what it says.
-func remarks(results []*measure.Result, parameter string) []string {
-	var all []string
-	for _, r := range results {
-		if why := r.Parameters[parameter]; why != "" {
-			all = append(all, fmt.Sprintf("%s, %s, %s: %s", r.Road, r.Parameters[ParamLoad], r.Parameters[ParamFamily], why))
-		}
-	}
-	return all
-}
-
-// Failed counts the results that hold no figures because their road or load failed.
-func Failed(results []*measure.Result) int { return len(failures(results)) }
-
-// others is the median of what other programs took, in cores, over all results.
-func others(results []*measure.Result) float64 {
-	var all []float64
-	for _, r := range results {
-		all = append(all, figureOf(r, FigureOthers))
-	}
-	return spreadOf(all).median
-}
-
-// WriteDSR writes the results of [DSR] as tables for people.
-func WriteDSR(w io.Writer, results []*measure.Result) error {
-	if len(results) == 0 {
-		return nil
-	}
-	if err := writeGrid(w, results, dsrGrid.rows); err != nil {
-		return err
-	}
-	for _, share := range remarks(results, ParamLost) {
-		fmt.Fprintf(w, "lost: %s\n", share)
-	}
-	_, err := fmt.Fprintln(w, dsrMethod(results))
-	return err
-}
-
-// writeGrid writes a table for each load and family, and what failed.
-func writeGrid(w io.Writer, results []*measure.Result, rows func(g dsrGrid, load, family string) [][]string) error {
-	grid := gridOf(results)
-	for _, load := range grid.loads {
-		title, _, _ := dsrTitle(load)
-		for _, family := range grid.families {
-			fmt.Fprintf(w, "%s, %s\n", title, family)
-			if err := writeRows(w, rows(grid, load, family)); err != nil {
-				return err
+// ratePictures are throughput, and cost if asked for, of each load over the families.
+func ratePictures(results []*measure.Result, withCost bool) (pictures []plot.Figure) {
+	for _, load := range groupsOf(results, paramLoad) { // of a group, only the key counts: a path has a result for each family
+		var ofLoad []*measure.Result
+		for _, r := range results {
+			if r.Parameters[paramLoad] == load.keys[0] {
+				ofLoad = append(ofLoad, r)
 			}
 		}
+		var families []string
+		groups := groupsOf(ofLoad, paramFamily)
+		for _, g := range groups {
+			families = append(families, g.keys[0])
+		}
+		title, unit, costUnit := dsrTitle(load.keys[0])
+		rate := plot.Bars{Title: title, Unit: unit, Names: families, Note: medianNote}
+		pictures = append(pictures, comparedBars(rate, groups, figureRate, figureRateLow, figureRateHigh))
+		if withCost {
+			cost := plot.Bars{
+				Title: title + ": processor time of the machine", Unit: costUnit, Names: families,
+				Note: "Less is better. Client, gateway and server together, what other programs spent subtracted.",
+			}
+			pictures = append(pictures, comparedBars(cost, groups, figureCost, figureCostLow, figureCostHigh))
+		}
 	}
-	for _, why := range failures(results) {
-		fmt.Fprintf(w, "failed: %s\n", why)
-	}
-	return nil
+	return pictures
 }
 
-// writeRows writes a table whose first column is words, and an empty line.
-func writeRows(w io.Writer, rows [][]string) error {
-	table := terminal.NewTable(w, true)
-	widest := 0
-	for _, row := range rows {
-		widest = max(widest, len(row[0]))
-	}
-	for _, row := range rows {
-		fmt.Fprintf(table, "%-*s\t%s\t\n", widest, row[0], strings.Join(row[1:], "\t"))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(w)
-	return err
+const medianNote = "Median of the rounds; the line spans the lowest and the highest."
+
+func dsrNotes(results []*measure.Result) []string {
+	return append(failures(results), remarks("lost", results, paramLost)...)
 }
 
 // dsrMethod says how the numbers came about.
 func dsrMethod(results []*measure.Result) string {
 	first := results[0]
-	text := fmt.Sprintf(`Medians of %s rounds of %s s; roads took turns in each round. "x routing" and "x DNAT" are medians of the ratios within
+	return lines(fmt.Sprintf(`Medians of %s rounds of %s s; the paths took turns in each round. "x routing" and "x DNAT" are medians of the ratios within
 the rounds, to plain routing and to iptables-dnat. CPU: processor time of the whole machine, softirqs included, less that
 of other programs; own: of our processes and the kernel threads that carry packets.
 %s, %d cores, Linux %s, TCP %s, offloads as the kernel sets them.`,
-		first.Parameters["rounds"], first.Parameters["seconds"], first.Machine.CPU, first.Machine.Cores, first.Machine.Kernel, first.Parameters["tcp"])
-	if busy := others(results); busy > 0.1 {
-		text += fmt.Sprintf("\nOther programs kept %s cores busy meanwhile: trust the ratios more than the rates, and own more than CPU.", number(busy))
+		first.Parameters["rounds"], first.Parameters["seconds"], first.Machine.CPU, first.Machine.Cores, first.Machine.Kernel, first.Parameters["tcp"]),
+		othersText(results, "trust the ratios more than the rates, and own more than CPU"))
+}
+
+// liveTables are a table for each number of flows and family.
+func liveTables(results []*measure.Result) (tables []plot.Table) {
+	lost := column{"lost", func(r *measure.Result) string {
+		share, _, _ := strings.Cut(r.Parameters[paramLost], " ")
+		return cmp.Or(share, "0")
+	}}
+	ownRatio := column{"x routing", func(r *measure.Result) string { return number(1 / figureOf(r, figureOwnRatio)) }}
+	for _, g := range groupsOf(results, paramLoad, paramFamily) {
+		title, unit, _ := dsrTitle(g.keys[0])
+		tables = append(tables, tableOf(title+", "+g.keys[1], g.results, stateOf,
+			pathColumn("path"), numbered(unit, figureRate), ranged(figureRateLow, figureRateHigh), numbered("x routing", figureRatio),
+			numbered("x DNAT", figureDNAT), numbered("x floor", figureFloor), numbered("own ns", figureOwn), ownRatio, lost))
 	}
-	return text
+	return tables
+}
+
+func livePictures(results []*measure.Result) []plot.Figure { return ratePictures(results, false) }
+
+// liveMethod says how the numbers came about.
+func liveMethod(results []*measure.Result) string {
+	first := results[0]
+	return lines(fmt.Sprintf(`Medians of %s rounds of %s s; the paths took turns in each round. Ratios are medians of those within the rounds. A thread on one core
+has the kernel write each frame anew and redirect it to a veth; the gateway forwards it to another; a program at the end
+counts and drops it. "own" is the processor time of our processes and the kernel threads that carry packets: on an idle machine
+it says the same as the rate, on a machine with other work it is what to trust. "lost" is the share that was sent and did not come to
+the end: queues between two veths that overflow.
+%s, %d cores, Linux %s, offloads as the kernel sets them.`,
+		first.Parameters["rounds"], first.Parameters["seconds"], first.Machine.CPU, first.Machine.Cores, first.Machine.Kernel),
+		othersText(results, "trust own and its ratio more than rates"))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 func TestTakeTurnsStartsEachRoundElsewhere(t *testing.T) {
@@ -61,21 +62,8 @@ func TestParseIperf(t *testing.T) {
 	}
 }
 
-func TestUDPChecksumErrors(t *testing.T) {
-	four := "Ip: A B\nIp: 1 2\nUdp: InDatagrams InCsumErrors X\nUdp: 5 7 9\nUdpLite: InCsumErrors\nUdpLite: 1\n"
-	if n, err := udpChecksumErrors(four); err != nil || n != 7 {
-		t.Errorf("%d, %v", n, err)
-	}
-	if n, err := udpChecksumErrors("Udp6InErrors \t 1\nUdp6InCsumErrors \t 3\n"); err != nil || n != 3 {
-		t.Errorf("%d, %v", n, err)
-	}
-	if _, err := udpChecksumErrors("Udp: A\nUdp: 1\n"); err == nil {
-		t.Error("found what is not there")
-	}
-}
-
 func TestFloodFramesAreValid(t *testing.T) {
-	for _, family := range DSRFamilies() {
+	for _, family := range Families() {
 		f := flood{Source: clientAddress(family), To: vipAddress(family), Port: floodPort, Flows: 100}
 		ports := map[[2]byte]bool{}
 		for _, batch := range f.batches() {
@@ -107,20 +95,20 @@ func TestFloodFramesAreValid(t *testing.T) {
 func unsafeBytes(m mmsghdr) []byte { return bytesOf(m.header.Iov) }
 
 func TestDSRConfigNamesWhatIsWrong(t *testing.T) {
-	good := DSRConfig{Rounds: 1, Duration: time.Second}
-	if err := good.Validate(); err != nil {
+	good := GridConfig{Rounds: 1, Duration: time.Second}
+	if err := good.ValidateDSR(); err != nil {
 		t.Error(err)
 	}
-	for want, change := range map[string]func(*DSRConfig){
-		"0 rounds":      func(c *DSRConfig) { c.Rounds = 0 },
-		"whole seconds": func(c *DSRConfig) { c.Duration = 1500 * time.Millisecond },
-		`no road "x"; there are routing, iptables-dnat`: func(c *DSRConfig) { c.Roads = []string{"x"} },
-		`no load "x"; there are iperf2`:                 func(c *DSRConfig) { c.Loads = []string{"x"} },
-		`no family "x"; there are ipv4`:                 func(c *DSRConfig) { c.Families = []string{"x"} },
+	for want, change := range map[string]func(*GridConfig){
+		"0 rounds":      func(c *GridConfig) { c.Rounds = 0 },
+		"whole seconds": func(c *GridConfig) { c.Duration = 1500 * time.Millisecond },
+		`no path "x"; there are routing, iptables-dnat`: func(c *GridConfig) { c.Paths = []string{"x"} },
+		`no load "x"; there are iperf2`:                 func(c *GridConfig) { c.Loads = []string{"x"} },
+		`no family "x"; there are ipv4`:                 func(c *GridConfig) { c.Families = []string{"x"} },
 	} {
 		bad := good
 		change(&bad)
-		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := bad.ValidateDSR(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %s: %v", want, err)
 		}
 	}
@@ -137,30 +125,27 @@ func TestMissingToolsNameTheirPackages(t *testing.T) {
 	}
 }
 
-// dsrResults are results of a run with two roads, of which one failed for IPv6.
+// dsrResults are results of a run with two paths, of which one failed for IPv6.
 func dsrResults() []*measure.Result {
-	b := &dsrBench{config: DSRConfig{Rounds: 3, Duration: 2 * time.Second}}
-	for _, name := range []string{RoadRouting, "nft-dnat"} {
-		for _, family := range DSRFamilies() {
-			cell := &dsrCell{road: &dsrRoad{name: name}, load: dsrLoad{name: "iperf2"}, family: family}
-			for round := range 3 {
-				gbit := uint64(8 + 2*round)
-				if name != RoadRouting {
-					gbit /= 2
-				}
-				cell.note(dsrRun{elapsed: 2 * time.Second, bytes: gbit * 2e9 / 8})
-				cell.costs[round], cell.own[round] = 0.1, 0.05
+	config := GridConfig{Rounds: 3, Duration: 2 * time.Second, Paths: []string{pathRouting, "nft-dnat"}, Loads: []string{"iperf2"}}
+	g := dsrGrid(scenarioDSR, config, dsrPaths(), nil, dsrLoads())
+	for _, c := range g.cells {
+		for number := range 3 {
+			gbit := uint64(8 + 2*number)
+			if c.path.name != pathRouting {
+				gbit /= 2
 			}
-			if name != RoadRouting && family == "ipv6" {
-				cell.failed = fmt.Errorf("<nothing> arrived")
-			}
-			if name == RoadRouting {
-				cell.packets, cell.lost = 3, 1
-			}
-			b.cells = append(b.cells, cell)
+			cost := time.Duration(gbit) * 2 * 100 * time.Millisecond // 0.1 s for each Gbit
+			g.note(c, round{elapsed: 2 * time.Second, bytes: gbit * 2e9 / 8}, spent{window: 2 * time.Second, machine: procstat.Machine{Busy: cost, Ours: cost / 2}})
+		}
+		if c.path.name != pathRouting && c.family == "ipv6" {
+			c.failed = fmt.Errorf("<nothing> arrived")
+		}
+		if c.path.name == pathRouting {
+			c.packets, c.lost = 3, 1
 		}
 	}
-	return b.results(time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC))
+	return g.results(time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC))
 }
 
 func TestDSRTableAndReport(t *testing.T) {
@@ -172,11 +157,11 @@ func TestDSRTableAndReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if Failed(results) != 1 {
-		t.Errorf("%d failed", Failed(results))
+	if len(failures(results)) != 1 {
+		t.Errorf("%d failed", len(failures(results)))
 	}
 	var table, page bytes.Buffer
-	if err := WriteDSR(&table, results); err != nil {
+	if err := WriteText(&table, results); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"10.0  8.00-12.0", "5.00  4.00-6.00  0.50", "100", "50.0", "failed: nft-dnat, iperf2, ipv6: <nothing> arrived", "lost: routing, iperf2, ipv4: 0.25 of the packets sent"} {
@@ -200,8 +185,8 @@ func TestDSRTableAndReport(t *testing.T) {
 func TestReportOfOtherScenarios(t *testing.T) {
 	var page bytes.Buffer
 	results := []*measure.Result{
-		{Scenario: "coap", Road: "direct", Figures: []measure.Figure{{Name: "cost", Value: 3, Unit: "us"}}},
-		{Scenario: "coap", Road: "cluster"},
+		{Scenario: "coap", Path: "direct", Figures: []measure.Figure{{Name: "cost", Value: 3, Unit: "us"}}},
+		{Scenario: "coap", Path: "cluster"},
 	}
 	if err := WriteReport(&page, results); err != nil {
 		t.Fatal(err)
@@ -226,17 +211,17 @@ func TestParseResultsRefuses(t *testing.T) {
 	}
 }
 
-// The kernel's roads for a second each: every figure is there, above zero and in its bounds, and nothing stays behind.
-func TestRootDSRKernelRoads(t *testing.T) {
+// The paths through the kernel for a second each: every figure is there, above zero and in its bounds, and nothing stays behind.
+func TestRootDSRKernelPaths(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 20 s")
 	}
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iperf", "iperf3", "iptables", "ip6tables", "nft")
 	var steps int
-	results, err := DSR(t.Context(), DSRConfig{
-		Rounds: 1, Duration: time.Second, Roads: []string{RoadRouting, "iptables-dnat", "nft-dnat"},
-		Progress: func(float64, string) { steps++ },
+	results, err := DSR(t.Context(), GridConfig{
+		Rounds: 1, Duration: time.Second, Paths: []string{pathRouting, "iptables-dnat", "nft-dnat"},
+		Run: Run{Progress: func(float64, string) { steps++ }},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -248,17 +233,17 @@ func TestRootDSRKernelRoads(t *testing.T) {
 		t.Error(why)
 	}
 	for _, r := range results {
-		name := strings.Join([]string{r.Road, r.Parameters[ParamLoad], r.Parameters[ParamFamily]}, " ")
+		name := strings.Join([]string{r.Path, r.Parameters[paramLoad], r.Parameters[paramFamily]}, " ")
 		if r.Elapsed <= 0 || r.Bytes+r.Requests == 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		for _, figure := range []string{FigureRate, FigureRateLow, FigureRateHigh, FigureRatio, FigureOwn} {
+		for _, figure := range []string{figureRate, figureRateLow, figureRateHigh, figureRatio, figureOwn} {
 			if v := figureOf(r, figure); !(v > 0) || v > 1e6 {
 				t.Errorf("%s: %s is %v", name, figure, v)
 			}
 		}
-		if r.Road == RoadRouting && math.Abs(figureOf(r, FigureRatio)-1) > 1e-9 {
-			t.Errorf("%s: ratio to itself is %v", name, figureOf(r, FigureRatio))
+		if r.Path == pathRouting && math.Abs(figureOf(r, figureRatio)-1) > 1e-9 {
+			t.Errorf("%s: ratio to itself is %v", name, figureOf(r, figureRatio))
 		}
 	}
 	nothingStays(t)
@@ -268,13 +253,13 @@ func TestRootDSRInterrupted(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iperf")
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := DSR(ctx, DSRConfig{
-		Rounds: 9, Duration: time.Minute, Roads: []string{RoadRouting}, Loads: []string{"iperf2"},
-		Progress: func(_ float64, what string) {
+	_, err := DSR(ctx, GridConfig{
+		Rounds: 9, Duration: time.Minute, Paths: []string{pathRouting}, Loads: []string{"iperf2"},
+		Run: Run{Progress: func(_ float64, what string) {
 			if strings.HasPrefix(what, "round") {
 				time.AfterFunc(50*time.Millisecond, cancel)
 			}
-		},
+		}},
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)

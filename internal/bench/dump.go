@@ -19,17 +19,15 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // DumpConfig says which tables to list while datagrams go through them.
 type DumpConfig struct {
-	Binary   string
+	Run
 	Flows    int           // answered flows in the table
 	Rate     float64       // datagrams a second over these flows
 	Duration time.Duration // of a phase
 	Only     []string      // targets; none: all
-	Progress func(done float64, what string)
 }
 
 // DumpTargets names the data paths.
@@ -53,9 +51,6 @@ func (c *DumpConfig) Validate() error {
 	return nil
 }
 
-// ScenarioDump is the scenario of [Dump]'s results.
-const ScenarioDump = "dump"
-
 const (
 	minimumDumpRate = 100
 	// A data path that loses datagrams without a dump is tried with this share of the rate, down to a sixtieth.
@@ -68,15 +63,15 @@ const (
 
 // Names of the figures of a [Dump] result.
 const (
-	FigureFlows       = "flows"        // in the table, proven
-	FigureDumps       = "dumps"        // lists that were written in full
-	FigureListed      = "listed"       // flows of the shortest of them
-	FigureDumpTime    = "dump time"    // mean
-	FigureScrapes     = "scrapes"      // of /metrics meanwhile
-	FigureQuietSent   = "quiet sent"   // datagrams of the phase without dumps
-	FigureQuietLost   = "quiet lost"   // of these
-	FigureDumpingSent = "dumping sent" // datagrams of the phase with dumps
-	FigureDumpingLost = "dumping lost" // of these
+	figureFlows       = "flows"        // in the table, proven
+	figureDumps       = "dumps"        // lists that were written in full
+	figureListed      = "listed"       // flows of the shortest of them
+	figureDumpTime    = "dump time"    // mean
+	figureScrapes     = "scrapes"      // of /metrics meanwhile
+	figureQuietSent   = "quiet sent"   // datagrams of the phase without dumps
+	figureQuietLost   = "quiet lost"   // of these
+	figureDumpingSent = "dumping sent" // datagrams of the phase with dumps
+	figureDumpingLost = "dumping lost" // of these
 )
 
 // dumpRun is one data path.
@@ -106,23 +101,21 @@ func Dump(ctx context.Context, config DumpConfig) (results []*measure.Result, er
 		}
 	}
 	for i, target := range targets {
-		if config.Progress != nil {
-			config.Progress(float64(i)/float64(len(targets)), target.name)
-		}
+		config.progress(float64(i)/float64(len(targets)), "%s", target.name)
 		result := &measure.Result{
-			Scenario: ScenarioDump, Road: target.name, Machine: machine(), Started: time.Now(),
-			Parameters: map[string]string{ParamLoad: ScenarioDump, ParamFamily: "ipv4"},
+			Scenario: scenarioDump, Path: target.name, Machine: machine(), Started: time.Now(),
+			Parameters: map[string]string{paramLoad: scenarioDump, paramFamily: "ipv4"},
 		}
 		results = append(results, result)
 		if why := target.absent(); why != nil {
-			result.Parameters[ParamVerdict] = "skipped: " + why.Error()
+			result.Parameters[paramVerdict] = "skipped: " + why.Error()
 			continue
 		}
 		if err := runDump(ctx, config, target, result); err != nil {
 			if ctx.Err() != nil {
 				return results[:len(results)-1], nil
 			}
-			result.Parameters[ParamFailed] = err.Error()
+			result.Parameters[paramFailed] = err.Error()
 		}
 	}
 	return results, nil
@@ -130,16 +123,9 @@ func Dump(ctx context.Context, config DumpConfig) (results []*measure.Result, er
 
 // runDump builds the network of one data path, fills its table, and measures.
 func runDump(ctx context.Context, config DumpConfig, target floodTarget, result *measure.Result) (err error) {
-	dir, err := scratch.New()
-	if err != nil {
-		return err
-	}
-	defer dir.Remove()
 	r := &dumpRun{config: config, floodRun: floodRun{
-		floodCell: floodCell{target: target}, config: FloodsConfig{Binary: config.Binary, Duration: config.Duration},
-		dir: dir.Path, running: programs.NewGroup(),
+		floodCell: floodCell{target: target}, config: FloodsConfig{Run: config.Run, Duration: config.Duration},
 	}}
-	r.running.Swift = true
 	topology := floodsTopology(target.vipAtServer, target.marks)
 	flows := config.Flows
 	if target.name == "udp" { // each of its flows has a socket of its own
@@ -148,11 +134,12 @@ func runDump(ctx context.Context, config DumpConfig, target floodTarget, result 
 	}
 	r.flows = 2 * flows // every flow shall find a place in its set of places, and none make room for another
 	what, _, _ := strings.Cut(target.about, ",")
-	result.Parameters["about"] = fmt.Sprintf("%s, room for %d flows", what, r.flows)
-	if r.lab, err = netlab.Up(topology); err != nil {
+	result.Parameters[paramAbout] = fmt.Sprintf("%s, room for %d flows", what, r.flows)
+	if r.Stage, err = programs.OpenStage(config.Binary, &topology); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.close()) }()
+	r.Running.Swift = true
+	defer func() { err = errors.Join(err, r.Close()) }()
 	if err := target.start(&r.floodRun, ctx); err != nil {
 		return err
 	}
@@ -175,7 +162,7 @@ func udpDumpFlows() int {
 
 // metrics are the daemon's.
 func (r *dumpRun) metrics(ctx context.Context) (map[string]float64, error) {
-	text, err := r.daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
+	text, err := r.Daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
 	return metricSums(text), err
 }
 
@@ -183,7 +170,7 @@ func (r *dumpRun) metrics(ctx context.Context) (map[string]float64, error) {
 // kernel's table, whose sets have twelve places, some flows may not find one, and a list may leave out what is about to change.
 func (r *dumpRun) fill(ctx context.Context, flows int) (proven float64, err error) {
 	r.known = flows + flows/64
-	attack := Attack{Kind: AttackKnown, Flows: r.known, Rate: 30000, Debt: dumpDebt, Frames: uint64(r.known), Duration: time.Minute}
+	attack := Attack{Kind: attackKnown, Flows: r.known, Rate: 30000, Debt: dumpDebt, Frames: uint64(r.known), Duration: time.Minute}
 	for range dumpFills {
 		if _, err := r.attack(ctx, attack); err != nil {
 			return 0, err
@@ -192,7 +179,7 @@ func (r *dumpRun) fill(ctx context.Context, flows int) (proven float64, err erro
 		if err != nil {
 			return 0, err
 		}
-		if proven = metrics["weir_flows_proven"] + metrics[`weir_table_proven{table="flows"}`]; proven >= float64(flows) {
+		if proven = metrics["weir_table_proven"]; proven >= float64(flows) {
 			return proven, nil
 		}
 	}
@@ -206,7 +193,7 @@ type dumpPhase struct {
 	where      []string // they were lost
 }
 
-// send sends through the flows for a while. Meanwhile beside runs.
+// send sends through the flows for a while.
 func (r *dumpRun) send(ctx context.Context, rate float64) (p dumpPhase, err error) {
 	before, err := r.lossesNow()
 	if err != nil {
@@ -216,7 +203,7 @@ func (r *dumpRun) send(ctx context.Context, rate float64) (p dumpPhase, err erro
 	if err != nil {
 		return p, err
 	}
-	sent, err := r.attack(ctx, Attack{Kind: AttackKnown, Flows: r.known, Rate: rate, Debt: dumpDebt})
+	sent, err := r.attack(ctx, Attack{Kind: attackKnown, Flows: r.known, Rate: rate, Debt: dumpDebt})
 	if err != nil {
 		return p, err
 	}
@@ -231,7 +218,7 @@ func (r *dumpRun) send(ctx context.Context, rate float64) (p dumpPhase, err erro
 	if err != nil {
 		return p, err
 	}
-	p.sent, p.reached = sent.Sent, sent.Reached(AttackKnown)
+	p.sent, p.reached = sent.Sent, sent.Reached(attackKnown)
 	p.lost = p.sent - min(p.sent, uint64(end-start)) // the kernel's counter has 32 bits and wraps
 	if p.lost > 0 {
 		p.where = lossText(after.since(before), p.lost)
@@ -243,7 +230,7 @@ func (r *dumpRun) send(ctx context.Context, rate float64) (p dumpPhase, err erro
 func (r *dumpRun) lossesNow() (all netLosses, err error) {
 	all = netLosses{}
 	for _, name := range []string{"attacker", "middle", "server"} {
-		l, err := readNetLosses(r.lab.Namespace(name))
+		l, err := readNetLosses(r.Lab.Namespace(name))
 		if err != nil {
 			return nil, err
 		}
@@ -254,7 +241,7 @@ func (r *dumpRun) lossesNow() (all netLosses, err error) {
 		}
 	}
 	if r.target.marks {
-		rows, err := readQueues(r.lab.Namespace("middle"))
+		rows, err := readQueues(r.Lab.Namespace("middle"))
 		if err != nil {
 			return nil, err
 		}
@@ -309,19 +296,19 @@ func (r *dumpRun) measure(ctx context.Context, flows int, proven float64, result
 	}
 	result.Elapsed, result.Requests, result.Errors = time.Since(started), dumping.sent-dumping.lost, dumping.lost
 	result.Figures = []measure.Figure{
-		{Name: FigureAsked, Value: r.config.Rate, Unit: "/s"},
-		{Name: FigureReached, Value: dumping.reached, Unit: "/s"},
-		{Name: FigureFlows, Value: proven},
-		{Name: FigureListed, Value: float64(dumps.listed)},
-		{Name: FigureDumps, Value: float64(dumps.done)},
-		{Name: FigureDumpTime, Value: dumps.mean().Seconds(), Unit: "s"},
-		{Name: FigureScrapes, Value: float64(dumps.scrapes)},
-		{Name: FigureQuietSent, Value: float64(quiet.sent)},
-		{Name: FigureQuietLost, Value: float64(quiet.lost)},
-		{Name: FigureDumpingSent, Value: float64(dumping.sent)},
-		{Name: FigureDumpingLost, Value: float64(dumping.lost)},
+		{Name: figureAsked, Value: r.config.Rate, Unit: "/s"},
+		{Name: figureReached, Value: dumping.reached, Unit: "/s"},
+		{Name: figureFlows, Value: proven},
+		{Name: figureListed, Value: float64(dumps.listed)},
+		{Name: figureDumps, Value: float64(dumps.done)},
+		{Name: figureDumpTime, Value: dumps.mean().Seconds(), Unit: "s"},
+		{Name: figureScrapes, Value: float64(dumps.scrapes)},
+		{Name: figureQuietSent, Value: float64(quiet.sent)},
+		{Name: figureQuietLost, Value: float64(quiet.lost)},
+		{Name: figureDumpingSent, Value: float64(dumping.sent)},
+		{Name: figureDumpingLost, Value: float64(dumping.lost)},
 	}
-	if err := r.running.Slow(); err != nil {
+	if err := r.Running.Slow(); err != nil {
 		r.note("other work may have delayed it: " + err.Error())
 	}
 	r.judge(result, flows, dumping, dumps)
@@ -351,7 +338,7 @@ func (r *dumpRun) sendDumping(ctx context.Context, rate float64) (p dumpPhase, c
 			if err != nil {
 				return err
 			}
-			if !sending.Load() && c.done > 0 { // it was not beside the datagrams
+			if !sending.Load() && c.done > 0 { // no datagrams were sent meanwhile
 				return nil
 			}
 			if c.done == 0 || n < c.listed {
@@ -387,9 +374,9 @@ func (r *dumpRun) list(ctx context.Context) (int, error) {
 	var out braces
 	said := &programs.LastLines{}
 	cmd := exec.CommandContext(ctx, r.config.Binary, "lb", "flows", "--json", "--limit", strconv.Itoa(maximumKnown), //nolint:gosec // our own binary
-		"--admin", r.daemons[0].Admin())
+		"--admin", r.Daemons[0].Admin())
 	cmd.Stdout, cmd.Stderr = &out, said
-	if err := r.running.Run(nil, cmd); err != nil {
+	if err := r.Running.Run(nil, cmd); err != nil {
 		return 0, fmt.Errorf("weir lb flows: %w%s", err, said.Said())
 	}
 	return int(out) - 1, nil // the list is an object, too

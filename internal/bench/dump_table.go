@@ -2,12 +2,10 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
@@ -21,74 +19,30 @@ func (r *dumpRun) judge(result *measure.Result, flows int, dumping dumpPhase, du
 	if dumps.listed < flows {
 		missed = append(missed, fmt.Sprintf("%d of %d flows listed", dumps.listed, flows))
 	}
-	result.Parameters[ParamVerdict] = VerdictReached
+	result.Parameters[paramVerdict] = verdictReached
 	if len(missed) > 0 {
-		result.Parameters[ParamVerdict], result.Parameters["missed"] = VerdictMissed, strings.Join(missed, "; ")
+		result.Parameters[paramVerdict], result.Parameters[paramMissed] = verdictMissed, strings.Join(missed, "; ")
 	}
 	if flows < r.config.Flows {
 		r.note(fmt.Sprintf("%d flows: each has a descriptor and a port of its own", flows))
 	}
 	if len(r.notes) > 0 {
-		result.Parameters["note"] = strings.Join(r.notes, "; ")
+		result.Parameters[paramNote] = strings.Join(r.notes, "; ")
 	}
 }
 
-// DumpFailed counts the data paths that missed the aim, or could not be measured.
-func DumpFailed(results []*measure.Result) (failed int) {
-	for _, r := range results {
-		if r.Parameters[ParamVerdict] == VerdictMissed || r.Parameters[ParamFailed] != "" {
-			failed++
-		}
-	}
-	return failed
-}
-
-func dumpRows(results []*measure.Result) [][]string {
-	rows := [][]string{{"data path", "flows", "offered/s", "reached/s", "lost without dumps", "dumps", "seconds each", "listed", "scrapes", "lost with dumps", "verdict"}}
-	for _, r := range results {
-		verdict := r.Parameters[ParamVerdict]
-		if why := r.Parameters["missed"]; why != "" {
-			verdict += ": " + why
-		}
-		if why := r.Parameters[ParamFailed]; why != "" {
-			verdict = "failed: " + why
-		}
-		if note := r.Parameters["note"]; note != "" {
-			verdict += " (" + note + ")"
-		}
-		verdict = strings.Join(strings.Fields(verdict), " ")
-		if len(r.Figures) == 0 {
-			rows = append(rows, []string{r.Road, "-", "-", "-", "-", "-", "-", "-", "-", "-", verdict})
-			continue
-		}
-		number := func(name string) string { return fmt.Sprintf("%.0f", figureOf(r, name)) }
-		rows = append(rows, []string{
-			r.Road, number(FigureFlows), number(FigureAsked), number(FigureReached), number(FigureQuietLost) + "/" + number(FigureQuietSent),
-			number(FigureDumps), fmt.Sprintf("%.2f", figureOf(r, FigureDumpTime)), number(FigureListed), number(FigureScrapes),
-			number(FigureDumpingLost) + "/" + number(FigureDumpingSent), verdict,
-		})
-	}
-	return rows
-}
-
-// WriteDump writes the results of [Dump] as a table for people.
-func WriteDump(w io.Writer, results []*measure.Result) error {
-	if len(results) == 0 {
-		return nil
-	}
-	table := terminal.NewTable(w, false)
-	for _, row := range dumpRows(results) {
-		fmt.Fprintln(table, strings.Join(row, "\t"))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\n%s\n%s\n", dumpMethod(results), dumpVerdict(results))
-	return err
+// dumpTables are one: a row for each data path.
+func dumpTables(results []*measure.Result) []plot.Table {
+	return []plot.Table{tableOf("Dumps", results, nil,
+		pathColumn("data path"), counted("flows", figureFlows), counted("offered/s", figureAsked), counted("reached/s", figureReached),
+		counts("lost without dumps", "/", figureQuietLost, figureQuietSent), counted("dumps", figureDumps),
+		formatted("seconds each", "%.2f", figureDumpTime), counted("listed", figureListed), counted("scrapes", figureScrapes),
+		counts("lost with dumps", "/", figureDumpingLost, figureDumpingSent),
+		column{"verdict", func(r *measure.Result) string { return verdictOf(r, paramNote) }})}
 }
 
 func dumpVerdict(results []*measure.Result) string {
-	return fmt.Sprintf("%d data paths, aim missed by %d", len(results), DumpFailed(results))
+	return fmt.Sprintf("%d data paths, aim missed by %d", len(results), missedBy(results))
 }
 
 func dumpMethod(results []*measure.Result) string {
@@ -98,18 +52,16 @@ some without a dump is tried at lower rates first. Generator, data path, server 
 		m.CPU, m.Cores, m.Kernel, results[0].Started.UTC().Format(time.DateTime))
 }
 
-// addDump draws the rates, and the table.
-func addDump(report *plot.Report, results []*measure.Result) {
-	report.Verdict, report.OK = dumpVerdict(results), DumpFailed(results) == 0
-	var groups []plot.Group
+// dumpPictures are the rates and the losses.
+func dumpPictures(results []*measure.Result) []plot.Figure {
+	bars := plot.Bars{Title: "dump: datagrams while all flows are listed", Names: []string{"a second", "lost in all"}}
 	for _, r := range results {
-		if rate := figureOf(r, FigureReached); !math.IsNaN(rate) {
-			groups = append(groups, plot.Group{Name: r.Road, Values: []float64{rate, figureOf(r, FigureDumpingLost)}})
+		if rate := figureOf(r, figureReached); !math.IsNaN(rate) {
+			bars.Groups = append(bars.Groups, plot.Group{Name: r.Path, Values: []float64{rate, figureOf(r, figureDumpingLost)}})
 		}
 	}
-	if len(groups) > 0 {
-		report.Figures = append(report.Figures, plot.Bars{Title: "dump: datagrams while all flows are listed", Names: []string{"a second", "lost in all"}, Groups: groups})
+	if len(bars.Groups) == 0 {
+		return nil
 	}
-	rows := dumpRows(results)
-	report.Tables = append(report.Tables, plot.Table{Title: "Dumps", Header: rows[0], Rows: rows[1:]})
+	return []plot.Figure{bars}
 }

@@ -37,8 +37,8 @@ func TestNetLosses(t *testing.T) {
 func TestDumpVerdicts(t *testing.T) {
 	run := func(phase dumpPhase, listed int) *measure.Result {
 		r := &dumpRun{config: DumpConfig{Flows: 1000}}
-		result := &measure.Result{Scenario: ScenarioDump, Road: "nfqueue", Parameters: map[string]string{}}
-		result.Figures = []measure.Figure{{Name: FigureReached, Value: 5}, {Name: FigureDumpingLost, Value: float64(phase.lost)}}
+		result := &measure.Result{Scenario: scenarioDump, Path: "nfqueue", Parameters: map[string]string{}}
+		result.Figures = []measure.Figure{{Name: figureReached, Value: 5}, {Name: figureDumpingLost, Value: float64(phase.lost)}}
 		r.judge(result, 1000, phase, dumpCounts{done: 1, listed: listed})
 		return result
 	}
@@ -47,11 +47,11 @@ func TestDumpVerdicts(t *testing.T) {
 		run(dumpPhase{sent: 10, lost: 2, where: []string{"full queue of netfilter 2"}}, 1000),
 		run(dumpPhase{sent: 10}, 999),
 	}
-	if n := DumpFailed(results); n != 2 || results[0].Parameters[ParamVerdict] != VerdictReached {
+	if n := missedBy(results); n != 2 || results[0].Parameters[paramVerdict] != verdictReached {
 		t.Errorf("%d failed, want 2; the first: %v", n, results[0].Parameters)
 	}
 	var table, page bytes.Buffer
-	if err := WriteDump(&table, results); err != nil {
+	if err := WriteText(&table, results); err != nil {
 		t.Fatal(err)
 	}
 	if err := WriteReport(&page, results); err != nil {

@@ -41,50 +41,61 @@ const (
 	floodFirst   = 20000
 )
 
-// run floods for the duration. The first frame of a road may take a moment (neighbours are resolved): frames are sent
-// slowly until some arrive, and are not counted.
-func (f *flood) run(ctx context.Context) (dsrRun, error) {
+// run floods for the duration and counts at a socket.
+func (f *flood) run(ctx context.Context) (round, error) {
 	sink, err := f.openSocketSink()
 	if err != nil {
-		return dsrRun{}, err
+		return round{}, err
 	}
 	defer unix.Close(sink)
+	losses, err := readNetLosses(f.Receiver)
+	if err != nil {
+		return round{}, err
+	}
+	var all uint64
+	var last uint32 // the kernel's counter has 32 bits and wraps
+	r, err := f.count(ctx, func() (uint64, error) {
+		now, err := arrived(sink)
+		all, last = all+uint64(now-last), now
+		return all, err
+	})
+	if err != nil {
+		return round{}, err
+	}
+	now, err := readNetLosses(f.Receiver)
+	if err != nil {
+		return round{}, err
+	}
+	if bad := now.since(losses)[lossChecksum]; bad > 0 {
+		return round{}, fmt.Errorf("%d datagrams arrived with a wrong checksum", bad)
+	}
+	return r, nil
+}
+
+// count floods for the duration. The first frame of a path may take a moment (neighbours are resolved): frames are sent slowly
+// until most flows have begun, and are not counted.
+func (f *flood) count(ctx context.Context, arrived func() (uint64, error)) (r round, err error) {
 	sender, err := f.open()
 	if err != nil {
-		return dsrRun{}, err
+		return r, err
 	}
 	defer sender.close()
-	if err := f.warm(ctx, sender, sink); err != nil {
-		return dsrRun{}, err
+	if err := f.warm(ctx, sender, arrived); err != nil {
+		return r, err
 	}
-	before, err := arrived(sink)
+	before, err := arrived()
 	if err != nil {
-		return dsrRun{}, err
+		return r, err
 	}
-	bad, err := f.badChecksums()
-	if err != nil {
-		return dsrRun{}, err
-	}
-	sent, elapsed, err := sender.send(ctx)
-	if err != nil {
-		return dsrRun{}, err
+	if r.sent, r.elapsed, err = sender.send(ctx); err != nil {
+		return r, err
 	}
 	if err := sleep(ctx, 20*time.Millisecond); err != nil { // what is under way still counts
-		return dsrRun{}, err
+		return r, err
 	}
-	after, err := arrived(sink)
-	if err != nil {
-		return dsrRun{}, err
-	}
-	badAfter, err := f.badChecksums()
-	if err != nil {
-		return dsrRun{}, err
-	}
-	if badAfter != bad {
-		return dsrRun{}, fmt.Errorf("%d datagrams arrived with a wrong checksum", badAfter-bad)
-	}
-	received := uint64(after - before) // the kernel's counter has 32 bits and wraps
-	return dsrRun{elapsed: elapsed, packets: received, lost: sent - min(sent, received)}, nil
+	after, err := arrived()
+	r.packets = after - before
+	return r, err
 }
 
 // floodSender is one way to send the frames.
@@ -101,8 +112,8 @@ func (f *flood) open() (floodSender, error) {
 	return f.openSocket()
 }
 
-func (f *flood) warm(ctx context.Context, sender floodSender, sink int) error {
-	start, err := arrived(sink)
+func (f *flood) warm(ctx context.Context, sender floodSender, arrived func() (uint64, error)) error {
+	start, err := arrived()
 	if err != nil {
 		return err
 	}
@@ -113,11 +124,11 @@ func (f *flood) warm(ctx context.Context, sender floodSender, sink int) error {
 		if err := sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
-		now, err := arrived(sink)
+		now, err := arrived()
 		if err != nil {
 			return err
 		}
-		if now-start >= uint32(2*f.Flows) { // most flows have begun
+		if now-start >= uint64(2*f.Flows) { // most flows have begun
 			return nil
 		}
 	}

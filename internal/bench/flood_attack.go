@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/testbed/pace"
 )
 
 // Attack is a flood from one interface, in whole IPv4 frames whose sources need not be ours.
@@ -43,7 +45,7 @@ type Attacked struct {
 }
 
 // answers says whether the attack replies to what the target sends.
-func attackAnswers(kind string) bool { return kind == AttackHalfOpen || kind == AttackSetUp }
+func attackAnswers(kind string) bool { return kind == attackHalfOpen || kind == attackSetUp }
 
 // Reached is frames a second; half-open handshakes count when their cookie was returned, set-ups when they succeeded.
 func (a *Attacked) Reached(kind string) float64 {
@@ -60,15 +62,15 @@ func (a *Attack) Validate() (err error) {
 		return err
 	}
 	switch {
-	case !slices.Contains(AttackKinds(), a.Kind):
-		return fmt.Errorf("no kind %q; there are %v", a.Kind, AttackKinds())
+	case !slices.Contains(attackKinds(), a.Kind):
+		return fmt.Errorf("no kind %q; there are %v", a.Kind, attackKinds())
 	case !a.To.Addr().Is4() || !a.Sources.IsValid() || !a.Sources.Addr().Is4() || a.Sources.Bits() > 30 || a.Addresses < 0 || a.Addresses > 1<<(32-a.Sources.Bits())/2:
 		return errors.New("target and sources are IPv4, the sources a prefix of at most 30 bits with room for them")
 	case a.Duration <= 0 || a.Duration > time.Hour:
 		return fmt.Errorf("%v: want up to an hour", a.Duration)
-	case a.Kind == AttackForged && len(a.CID) == 0:
+	case a.Kind == attackForged && len(a.CID) == 0:
 		return errors.New("forged records need a connection id")
-	case a.Kind == AttackKnown && (a.Flows < 1 || a.Flows > maximumKnown):
+	case a.Kind == attackKnown && (a.Flows < 1 || a.Flows > maximumKnown):
 		return fmt.Errorf("%d known flows: want 1 to %d", a.Flows, maximumKnown)
 	case a.Debt < 0 || a.Debt > maximumDebt:
 		return fmt.Errorf("a debt of %v: want at most %v", a.Debt, maximumDebt)
@@ -109,19 +111,13 @@ func (a *Attack) Run(ctx context.Context) (Attacked, error) {
 	batch, buffers := newBatch()
 	start := time.Now()
 	last := start
-	due := 0.0 // frames that should have been sent
-	debt := cmp.Or(a.Debt, maximumDebt)
+	pacer := pace.Pacer{Rate: a.Rate, Debt: cmp.Or(a.Debt, maximumDebt)}
 	for ctx.Err() == nil {
 		now := time.Now()
 		if result.Elapsed = now.Sub(start); result.Elapsed >= a.Duration || a.Frames > 0 && result.Sent >= a.Frames {
 			return result, nil
 		}
-		n := floodBatch
-		if a.Rate > 0 {
-			due += a.Rate * now.Sub(last).Seconds()
-			due = min(due, max(a.Rate*debt.Seconds(), 1))
-			n = min(int(due), floodBatch)
-		}
+		n, _ := pacer.Take(result.Elapsed, 1, floodBatch)
 		result.Longest = max(result.Longest, now.Sub(last))
 		last = now
 		for i := range n {
@@ -133,7 +129,6 @@ func (a *Attack) Run(ctx context.Context) (Attacked, error) {
 				return result, err
 			}
 			result.Sent += uint64(sent)
-			due -= float64(n)
 		}
 		if answers >= 0 {
 			done, err := f.replyAll(fd, answers, batch, buffers)
@@ -142,7 +137,7 @@ func (a *Attack) Run(ctx context.Context) (Attacked, error) {
 			}
 			result.Done += done
 		}
-		if a.Rate > 0 && due < 1 {
+		if n == 0 {
 			time.Sleep(500 * time.Microsecond)
 		}
 	}

@@ -15,15 +15,15 @@ import (
 
 // Kinds of what [Attack] sends.
 const (
-	AttackUDPFlows  = "udp-flows"       // one datagram of each new 5-tuple
-	AttackSYN       = "syn"             // TCP SYNs of new 5-tuples
-	AttackFirst     = "first-fragments" // first fragments whose others never come
-	AttackLater     = "later-fragments" // later fragments whose first ones never come
-	AttackHalfOpen  = "dtls-half-open"  // ClientHellos with a returned cookie, then silence
-	AttackForged    = "dtls-forged"     // records with an observed connection id
-	AttackAllocate  = "turn-allocate"   // unauthenticated Allocate requests
-	AttackSetUp     = "turn-set-up"     // Allocate requests of one address that are authenticated when asked to
-	AttackKnown     = "known-flows"     // datagrams of the same flows, one after the other
+	attackUDPFlows  = "udp-flows"       // one datagram of each new 5-tuple
+	attackSYN       = "syn"             // TCP SYNs of new 5-tuples
+	attackFirst     = "first-fragments" // first fragments whose others never come
+	attackLater     = "later-fragments" // later fragments whose first ones never come
+	attackHalfOpen  = "dtls-half-open"  // ClientHellos with a returned cookie, then silence
+	attackForged    = "dtls-forged"     // records with an observed connection id
+	attackAllocate  = "turn-allocate"   // unauthenticated Allocate requests
+	attackSetUp     = "turn-set-up"     // Allocate requests of one address that are authenticated when asked to
+	attackKnown     = "known-flows"     // datagrams of the same flows, one after the other
 	attackFrameMax  = 1514
 	attackUDP       = 14 + 20 // offset of the UDP or TCP header in a frame
 	attackPayload   = attackUDP + 8
@@ -34,9 +34,9 @@ const (
 	maximumKnown    = 1 << 20
 )
 
-// AttackKinds names them.
-func AttackKinds() []string {
-	return []string{AttackUDPFlows, AttackSYN, AttackFirst, AttackLater, AttackHalfOpen, AttackForged, AttackAllocate, AttackSetUp, AttackKnown}
+// attackKinds names them.
+func attackKinds() []string {
+	return []string{attackUDPFlows, attackSYN, attackFirst, attackLater, attackHalfOpen, attackForged, attackAllocate, attackSetUp, attackKnown}
 }
 
 // frames builds the frames of an attack. They are IPv4.
@@ -47,9 +47,9 @@ type frames struct {
 	client uint16 // of set-ups: the last source port
 	seed   uint64 // of the random of each client
 	// replied holds the clients of half-open handshakes that have returned their cookie: they fall silent then.
-	replied map[netip.AddrPort]bool
-	known   [][]byte // the frames of known flows
-	turn    int      // of them
+	replied  map[netip.AddrPort]bool
+	known    [][]byte // the frames of known flows
+	nextFlow int      // which of them is sent next
 }
 
 // source draws a source address: any of the prefix, or one of a few that are spread over it.
@@ -69,27 +69,27 @@ func (f *frames) port() uint16 { return uint16(1024 + f.random.UintN(64000)) }
 
 // next is one frame of the attack, in the buffer.
 func (f *frames) next(buffer []byte) []byte {
-	if f.attack.Kind == AttackKnown {
+	if f.attack.Kind == attackKnown {
 		return f.nextKnown()
 	}
 	from := netip.AddrPortFrom(f.source(), f.port())
 	switch f.attack.Kind {
-	case AttackSetUp: // each port once
+	case attackSetUp: // each port once
 		f.client = max(f.client+1, 1024)
 		return f.udp(buffer, netip.AddrPortFrom(from.Addr(), f.client), f.allocate())
-	case AttackSYN:
+	case attackSYN:
 		return f.syn(buffer, from)
-	case AttackFirst:
+	case attackFirst:
 		frame := f.udp(buffer, from, make([]byte, 24))
 		return f.fragment(frame, 0, true)
-	case AttackLater:
+	case attackLater:
 		frame := f.udp(buffer, from, make([]byte, 24))
 		return f.fragment(frame, 185, false)
-	case AttackHalfOpen:
+	case attackHalfOpen:
 		return f.udp(buffer, from, f.clientHello(from, nil))
-	case AttackForged:
+	case attackForged:
 		return f.udp(buffer, from, f.forged())
-	case AttackAllocate:
+	case attackAllocate:
 		return f.udp(buffer, from, f.allocate())
 	}
 	return f.udp(buffer, from, []byte{byte(f.random.Uint32())}) // one byte, which nobody answers
@@ -100,8 +100,8 @@ func (f *frames) nextKnown() []byte {
 	if f.known == nil {
 		f.known = make([][]byte, f.attack.Flows)
 	}
-	i := f.turn
-	f.turn = (f.turn + 1) % len(f.known)
+	i := f.nextFlow
+	f.nextFlow = (f.nextFlow + 1) % len(f.known)
 	if f.known[i] == nil {
 		base := binary.BigEndian.Uint32(f.attack.Sources.Masked().Addr().AsSlice())
 		source := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, base+1+uint32(i%knownSources))))
@@ -220,12 +220,12 @@ func datagramOf(frame []byte) (to netip.AddrPort, payload []byte) {
 // reply is what a client of the attack says to a datagram from the target, nil: nothing. done counts it as a success.
 func (f *frames) reply(to netip.AddrPort, payload []byte) (reply []byte, done bool) {
 	switch f.attack.Kind {
-	case AttackHalfOpen:
+	case attackHalfOpen:
 		if cookie := cookieOf(payload); cookie != nil && !f.replied[to] {
 			f.replied[to] = true
 			return f.clientHello(to, cookie), true
 		}
-	case AttackSetUp:
+	case attackSetUp:
 		if len(payload) >= 20 && payload[0] == 1 && payload[1] == 3 { // Allocate, success
 			return nil, true
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,25 +21,25 @@ import (
 // GRO switched on.
 type liveSender struct {
 	flood   *flood
-	program int
+	program *ebpf.Program
 }
 
 // liveRun is how many frames one system call sends at least: setting one up and waiting for its end costs up to 20 ms. A call
-// of liveMost ends within seconds, also on a slow road.
+// of liveMost ends within seconds, also on a slow path.
 const liveRun, liveMost = 1 << 19, 1 << 23
 
 func (f *flood) openLive() (*liveSender, error) {
-	program, err := loadProgram(programXDP, f.liveProgram())
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: f.liveProgram()})
 	if err != nil {
 		return nil, fmt.Errorf("frame generator: %w", err)
 	}
 	return &liveSender{f, program}, nil
 }
 
-func (s *liveSender) close() { unix.Close(s.program) }
+func (s *liveSender) close() { s.program.Close() }
 
 func (s *liveSender) burst() error {
-	return s.flood.Sender.Do(func() error { return s.run(4 * floodBatch) })
+	return s.flood.Sender.Do(func() error { return s.run(max(s.flood.Flows, 4*floodBatch)) })
 }
 
 func (s *liveSender) send(ctx context.Context) (sent uint64, elapsed time.Duration, err error) {
@@ -65,7 +67,7 @@ func (s *liveSender) send(ctx context.Context) (sent uint64, elapsed time.Durati
 	return sent, elapsed, err
 }
 
-// stayOnCPU keeps the calling thread, which must be locked, on the processor that it runs on: the whole road runs there.
+// stayOnCPU keeps the calling thread, which must be locked, on the processor that it runs on: the whole path runs there.
 func stayOnCPU() (restore func(), err error) {
 	var before, only unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
@@ -103,7 +105,7 @@ func (s *liveSender) run(frames int) error {
 	defer pinned.Unpin()
 	pinned.Pin(&frame[0])
 	attr := testRunAttr{
-		program: uint32(s.program), sizeIn: uint32(len(frame)), in: uint64(uintptr(unsafe.Pointer(&frame[0]))),
+		program: uint32(s.program.FD()), sizeIn: uint32(len(frame)), in: uint64(uintptr(unsafe.Pointer(&frame[0]))),
 		repeat: uint32(frames), flags: liveFrames, batch: floodBatch,
 	}
 	_, _, errno := unix.Syscall(unix.SYS_BPF, testRun, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
@@ -115,60 +117,43 @@ func (s *liveSender) run(frames int) error {
 
 // liveProgram writes the frame of the first flow, then makes it one of a random flow: what is added to the source port
 // is taken from a word of the payload, so the checksum holds.
-func (f *flood) liveProgram() []instruction {
-	const (
-		load32, store64, store16     = 0x61, 0x7b, 0x6b
-		imm64, storeImm32            = 0x18, 0x62
-		move, moveImm, addImm        = 0xbf, 0xb7, 0x07
-		subtract, andImm, toBE       = 0x1f, 0x57, 0xdc
-		jumpGreater, call, exit      = 0x2d, 0x85, 0x95
-		r0, r1, r2, r3, r4, r5, r7   = 0, 1, 2, 3, 4, 5, 7
-		randomHelper, redirectHelper = 7, 23
-		dataOffset, dataEndOffset    = 0, 4
-	)
+func (f *flood) liveProgram() asm.Instructions {
 	frame := f.frame(floodFirst)
 	udp := int16(34)
 	if f.To.Is6() {
 		udp = 54
 	}
 	varied := udp + 8 + floodVaried
-	word := int32(binary.BigEndian.Uint16(frame[varied:]))
-	program := []instruction{
-		{load32, r7 | r1<<4, dataOffset, 0},
-		{load32, r3 | r1<<4, dataEndOffset, 0},
-		{move, r4 | r7<<4, 0, 0},
-		{addImm, r4, 0, int32(len(frame))},
-		{moveImm, r0, 0, 0},
-		{jumpGreater, r4 | r3<<4, 0, 0}, // to the end; set below
+	program := asm.Instructions{
+		asm.LoadMem(asm.R7, asm.R1, 0, asm.Word), // data and data_end of struct xdp_md
+		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word),
+		asm.Mov.Reg(asm.R4, asm.R7),
+		asm.Add.Imm(asm.R4, int32(len(frame))),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.JGT.Reg(asm.R4, asm.R3, "end"),
 	}
-	jump := len(program) - 1
 	at := 0
 	for ; at+8 <= len(frame); at += 8 {
-		low, high := binary.LittleEndian.Uint32(frame[at:]), binary.LittleEndian.Uint32(frame[at+4:])
-		program = append(program,
-			instruction{imm64, r5, 0, int32(low)}, instruction{0, 0, 0, int32(high)},
-			instruction{store64, r7 | r5<<4, int16(at), 0})
+		program = append(program, asm.LoadImm(asm.R5, int64(binary.LittleEndian.Uint64(frame[at:])), asm.DWord), asm.StoreMem(asm.R7, int16(at), asm.R5, asm.DWord))
 	}
 	for ; at+4 <= len(frame); at += 4 { // frames are a multiple of 4 long
-		program = append(program, instruction{storeImm32, r7, int16(at), int32(binary.LittleEndian.Uint32(frame[at:]))})
+		program = append(program, asm.StoreImm(asm.R7, int16(at), int64(int32(binary.LittleEndian.Uint32(frame[at:]))), asm.Word))
 	}
-	program = append(program,
-		instruction{call, 0, 0, randomHelper},
-		instruction{andImm, r0, 0, int32(f.Flows - 1)},
-		instruction{moveImm, r2, 0, word},
-		instruction{subtract, r2 | r0<<4, 0, 0},
-		instruction{toBE, r2, 0, 16},
-		instruction{store16, r7 | r2<<4, varied, 0},
-		instruction{addImm, r0, 0, floodFirst},
-		instruction{toBE, r0, 0, 16},
-		instruction{store16, r7 | r0<<4, udp, 0},
-		instruction{moveImm, r1, 0, int32(f.Interface)},
-		instruction{moveImm, r2, 0, 0},
-		instruction{call, 0, 0, redirectHelper},
-		instruction{exit, 0, 0, 0},
+	return append(program,
+		asm.FnGetPrandomU32.Call(),
+		asm.And.Imm(asm.R0, int32(f.Flows-1)),
+		asm.Mov.Imm(asm.R2, int32(binary.BigEndian.Uint16(frame[varied:]))),
+		asm.Sub.Reg(asm.R2, asm.R0),
+		asm.HostTo(asm.BE, asm.R2, asm.Half),
+		asm.StoreMem(asm.R7, varied, asm.R2, asm.Half),
+		asm.Add.Imm(asm.R0, floodFirst),
+		asm.HostTo(asm.BE, asm.R0, asm.Half),
+		asm.StoreMem(asm.R7, udp, asm.R0, asm.Half),
+		asm.Mov.Imm(asm.R1, int32(f.Interface)),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return().WithSymbol("end"),
 	)
-	program[jump].offset = int16(len(program) - 2 - jump)
-	return program
 }
 
 // setGRO switches generic receive offload of an interface of the calling thread's namespace, and returns how it was.

@@ -17,17 +17,15 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // FloodsConfig says what to flood, and for how long.
 type FloodsConfig struct {
-	Binary   string
+	Run
 	Duration time.Duration // of each flood
 	Only     []string      // words in the name of a flood or of a target; none: all
 	With     []string      // peers; nil: those that are installed
 	Quick    bool          // a tenth of the tables and of most rates, and no long sleep of the sessions before a flood
-	Progress func(done float64, what string)
 }
 
 // Validate says what cannot be meant.
@@ -47,14 +45,11 @@ func (c *FloodsConfig) Validate() error {
 	return nil
 }
 
-// ScenarioFloods is the scenario of [Floods]' results.
-const ScenarioFloods = "floods"
-
 // Floods that are not an [Attack].
 const (
 	floodIdentity = "one-identity"
 	floodIdle     = "idle-connections"
-	// floodReordered is AttackLater beside clients whose own later fragments come first.
+	// floodReordered is attackLater, while clients send datagrams whose later fragments come first.
 	floodReordered = "reordered"
 )
 
@@ -72,7 +67,7 @@ type floodKind struct {
 // attack is the kind of its frames.
 func (k *floodKind) attack() string {
 	if k.name == floodReordered {
-		return AttackLater
+		return attackLater
 	}
 	return k.name
 }
@@ -80,16 +75,16 @@ func (k *floodKind) attack() string {
 // floodKinds are in the order of their rows. Rates are ten times those of the review that found the weaknesses.
 func floodKinds() []floodKind {
 	return []floodKind{
-		{name: AttackHalfOpen, about: "DTLS handshakes from 4 addresses that return the cookie, then fall silent: 3,000/s", groups: []string{groupDTLS}, rate: 3000, small: true, addresses: 4},
+		{name: attackHalfOpen, about: "DTLS handshakes from 4 addresses that return the cookie, then fall silent: 3,000/s", groups: []string{groupDTLS}, rate: 3000, small: true, addresses: 4},
 		{name: floodIdentity, about: "10,880 DTLS handshakes of one identity against sleeping sessions, 1,000 of which have room", groups: []string{groupDTLS}, rate: 10880},
-		{name: AttackForged, about: "forged records with an observed connection id from spoofed addresses: 160,000/s in 5,000 datagrams", groups: []string{groupDTLS}, rate: 5000, small: true},
-		{name: AttackUDPFlows, about: "one datagram of each of 4,000 new spoofed flows a second", groups: []string{groupBalancer, groupSteered}, rate: 4000},
-		{name: AttackSYN, about: "SYNs of spoofed flows, as many as the generator can send, at most 80,000/s", groups: []string{groupBalancer}, rate: 80000, streams: true},
-		{name: AttackFirst, about: "first fragments whose others never come: 200,000/s asked for", groups: []string{groupBalancer}, rate: 200000, fragments: true},
-		{name: AttackLater, about: "later fragments whose first ones never come: 50,000/s", groups: []string{groupBalancer}, rate: 50000, fragments: true},
-		{name: floodReordered, about: "the same at 1,000/s, beside clients whose datagrams have their later fragment first", groups: []string{groupBalancer}, rate: 1000, small: true, fragments: true},
-		{name: AttackAllocate, about: "unauthenticated TURN Allocate requests from spoofed addresses: 20,000/s", groups: []string{groupTURN}, rate: 20000},
-		{name: AttackSetUp, about: "authenticated TURN allocations of one address: 3,200/s for at most 4 s, aim 3,000/s", groups: []string{groupTURN}, rate: 3200, addresses: 1},
+		{name: attackForged, about: "forged records with an observed connection id from spoofed addresses: 160,000/s in 5,000 datagrams", groups: []string{groupDTLS}, rate: 5000, small: true},
+		{name: attackUDPFlows, about: "one datagram of each of 4,000 new spoofed flows a second", groups: []string{groupBalancer, groupSteered}, rate: 4000},
+		{name: attackSYN, about: "SYNs of spoofed flows, as many as the generator can send, at most 80,000/s", groups: []string{groupBalancer}, rate: 80000, streams: true},
+		{name: attackFirst, about: "first fragments whose others never come: 200,000/s asked for", groups: []string{groupBalancer}, rate: 200000, fragments: true},
+		{name: attackLater, about: "later fragments whose first ones never come: 50,000/s", groups: []string{groupBalancer}, rate: 50000, fragments: true},
+		{name: floodReordered, about: "the same at 1,000/s, while the datagrams of the clients have their later fragment first", groups: []string{groupBalancer}, rate: 1000, small: true, fragments: true},
+		{name: attackAllocate, about: "unauthenticated TURN Allocate requests from spoofed addresses: 20,000/s", groups: []string{groupTURN}, rate: 20000},
+		{name: attackSetUp, about: "authenticated TURN allocations of one address: 3,200/s for at most 4 s, aim 3,000/s", groups: []string{groupTURN}, rate: 3200, addresses: 1},
 		{name: floodIdle, about: "1,400 idle connections on the port of the probes", groups: []string{groupAdmin}, rate: 1400, small: true},
 	}
 }
@@ -108,7 +103,7 @@ func targetNames() (names []string) {
 	return names
 }
 
-// FloodPeers names what can be flooded beside Weir.
+// FloodPeers names what can be flooded in comparison with Weir.
 func FloodPeers() (names []string) {
 	for _, t := range floodTargets() {
 		if t.peer {
@@ -168,15 +163,11 @@ func floodWord(word, flood, target string) bool {
 // floodRun is one flood against one target in a network of its own.
 type floodRun struct {
 	floodCell
+	*programs.Stage
 	config  FloodsConfig
-	dir     string
-	lab     *netlab.Lab
-	running *programs.Group
-	daemons []*programs.Daemon
 	pids    []int // of what is measured
 	said    programs.LastLines
 	entry   netip.AddrPort // what is flooded
-	undo    []func() error
 	notes   []string
 	clients floodClients
 	answers *responder
@@ -201,25 +192,25 @@ func (r *floodRun) note(text string) { r.notes = append(r.notes, text) }
 
 // Names of the figures of a [Floods] result.
 const (
-	FigureAsked          = "offered"
-	FigureReached        = "reached"
-	FigureNew            = "new clients"
-	FigureNewOK          = "new clients ok"
-	FigureMovesDue       = "moves due"
-	FigureMovedLost      = "moved lost"
-	FigureAsleep         = "sleepers"
-	FigureKept           = "sleepers kept"
-	FigureEstablished    = "established"
-	FigureLost           = "established lost"
-	FigureSent           = "requests"
-	FigureRepeated       = "repeated"
-	FigureWholeLost      = "whole lost"
-	FigureFragmented     = "fragmented"
-	FigureFragmentsLost  = "fragmented lost"
-	FigureResidentBefore = "resident before"
-	FigureResidentMax    = "resident max"
-	FigureResidentAfter  = "resident after"
-	FigureFloodCPU       = "processor time"
+	figureAsked          = "offered"
+	figureReached        = "reached"
+	figureNew            = "new clients"
+	figureNewOK          = "new clients ok"
+	figureMovesDue       = "moves due"
+	figureMovedLost      = "moved lost"
+	figureAsleep         = "sleepers"
+	figureKept           = "sleepers kept"
+	figureEstablished    = "established"
+	figureLost           = "established lost"
+	figureSent           = "requests"
+	figureRepeated       = "repeated"
+	figureWholeLost      = "whole lost"
+	figureFragmented     = "fragmented"
+	figureFragmentsLost  = "fragmented lost"
+	figureResidentBefore = "resident before"
+	figureResidentMax    = "resident max"
+	figureResidentAfter  = "resident after"
+	figureFloodCPU       = "processor time"
 )
 
 // Floods runs every flood against every target that stands it. It needs root. When ctx ends it returns what was measured so far.
@@ -235,36 +226,31 @@ func Floods(ctx context.Context, config FloodsConfig) (results []*measure.Result
 	}
 	cells := config.cells()
 	for i, cell := range cells {
-		if config.Progress != nil {
-			config.Progress(float64(i)/float64(len(cells)), cell.flood.name+" against "+cell.target.name)
-		}
+		config.progress(float64(i)/float64(len(cells)), "%s against %s", cell.flood.name, cell.target.name)
 		result := &measure.Result{
-			Scenario: ScenarioFloods, Road: cell.target.name, Machine: machine(), Started: time.Now(),
-			Parameters: map[string]string{ParamLoad: cell.flood.name, ParamFamily: "ipv4", "about": cell.target.about},
+			Scenario: scenarioFloods, Path: cell.target.name, Machine: machine(), Started: time.Now(),
+			Parameters: map[string]string{paramLoad: cell.flood.name, paramFamily: "ipv4", paramAbout: cell.target.about},
 		}
 		if cell.target.peer {
-			result.Parameters[ParamPeer] = "yes"
+			result.Parameters[paramPeer] = "yes"
 		}
 		results = append(results, result)
 		if why := cell.target.absent(); why != nil {
 			if slices.Contains(config.With, cell.target.name) {
 				return results, fmt.Errorf("--with %s: %w", cell.target.name, why)
 			}
-			result.Parameters[ParamVerdict] = "skipped: " + why.Error()
+			result.Parameters[paramVerdict] = "skipped: " + why.Error()
 			continue
 		}
 		if err := runFloodCell(ctx, config, cell, result); err != nil {
 			if ctx.Err() != nil {
 				return results[:len(results)-1], nil
 			}
-			result.Parameters[ParamFailed] = err.Error()
+			result.Parameters[paramFailed] = err.Error()
 		}
 	}
 	return results, nil
 }
-
-// Parameters of a result of [Floods].
-const ParamPeer = "peer"
 
 func (t *floodTarget) absent() error {
 	if err := needTools(t.tools); err != nil {
@@ -278,16 +264,12 @@ func (t *floodTarget) absent() error {
 
 // runFloodCell builds the network, starts the target and its clients, floods, and counts.
 func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, result *measure.Result) (err error) {
-	dir, err := scratch.New()
-	if err != nil {
+	topology := floodsTopology(cell.target.vipAtServer, cell.target.marks)
+	r := &floodRun{floodCell: cell, config: config}
+	if r.Stage, err = programs.OpenStage(config.Binary, &topology); err != nil {
 		return err
 	}
-	defer dir.Remove()
-	r := &floodRun{floodCell: cell, config: config, dir: dir.Path, running: programs.NewGroup()}
-	if r.lab, err = netlab.Up(floodsTopology(cell.target.vipAtServer, cell.target.marks)); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errors.Join(err, r.Close()) }()
 	if err := cell.target.start(r, ctx); err != nil {
 		return err
 	}
@@ -321,10 +303,10 @@ func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, resu
 	result.Elapsed = time.Since(started)
 	r.fill(result, offered, reached)
 	result.Figures = append(result.Figures,
-		measure.Figure{Name: FigureResidentBefore, Value: float64(before.ResidentBytes), Unit: "bytes"},
-		measure.Figure{Name: FigureResidentMax, Value: float64(peak.ResidentBytes), Unit: "bytes"},
-		measure.Figure{Name: FigureResidentAfter, Value: float64(after.ResidentBytes), Unit: "bytes"},
-		measure.Figure{Name: FigureFloodCPU, Value: (after.CPU - before.CPU).Seconds(), Unit: "s"})
+		measure.Figure{Name: figureResidentBefore, Value: float64(before.ResidentBytes), Unit: "bytes"},
+		measure.Figure{Name: figureResidentMax, Value: float64(peak.ResidentBytes), Unit: "bytes"},
+		measure.Figure{Name: figureResidentAfter, Value: float64(after.ResidentBytes), Unit: "bytes"},
+		measure.Figure{Name: figureFloodCPU, Value: (after.CPU - before.CPU).Seconds(), Unit: "s"})
 	result.Processes = []measure.Process{{Name: cell.target.name, CPU: after.CPU - before.CPU, PeakBytes: peak.ResidentBytes}}
 	r.judge(result)
 	return nil
@@ -332,10 +314,8 @@ func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, resu
 
 // usage is what all processes of the target hold and have spent.
 func (r *floodRun) usage() (sum procstat.Usage, err error) {
-	for _, d := range r.daemons {
-		if err := d.Failure(); err != nil {
-			return sum, err
-		}
+	if err := r.Failure(); err != nil {
+		return sum, err
 	}
 	for _, pid := range r.pids {
 		usage, err := procstat.Of(pid)
@@ -348,29 +328,14 @@ func (r *floodRun) usage() (sum procstat.Usage, err error) {
 	return sum, nil
 }
 
-func (r *floodRun) close() error {
-	var errs []error
-	for i := len(r.undo); i > 0; i-- {
-		errs = append(errs, r.undo[i-1]())
-	}
-	for _, d := range slices.Backward(r.daemons) {
-		if d.Failure() == nil { // an ended one has been told of, or was stopped above
-			errs = append(errs, d.Stop())
-		}
-	}
-	r.running.End()
-	return errors.Join(append(errs, r.lab.Down())...)
-}
-
 // attack runs the generator in its namespace.
 func (r *floodRun) attack(ctx context.Context, a Attack) (sent Attacked, err error) {
-	middle, attacker := r.lab.Namespace("middle"), r.lab.Namespace("attacker")
-	_, mac, err := middle.Interface("veth2")
+	_, mac, err := r.Lab.Namespace("middle").Interface("veth2")
 	if err != nil {
 		return sent, err
 	}
 	a.Interface, a.To, a.Sources, a.Duration = "eth0", r.entry, floodsSpoofed, cmp.Or(a.Duration, r.config.Duration)
-	if a.Kind == AttackSetUp { // relay ports are few
+	if a.Kind == attackSetUp { // relay ports are few
 		a.Duration = min(a.Duration, maximumSetUp)
 	}
 	a.Gateway = fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5])
@@ -378,22 +343,14 @@ func (r *floodRun) attack(ctx context.Context, a Attack) (sent Attacked, err err
 	if err != nil {
 		return sent, err
 	}
-	var out bytes.Buffer
-	said := &programs.LastLines{}
 	cmd := exec.Command(r.config.Binary, "bench", "traffic", "attack") //nolint:gosec // our own binary
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), &out, said
-	if err := r.running.Start(attacker, cmd); err != nil {
-		return sent, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() }) // it may have ended
-	err = cmd.Wait()
-	stop()
-	r.running.Forget(cmd)
+	cmd.Stdin = bytes.NewReader(text)
+	out, err := r.Output(ctx, "attacker", cmd)
 	if err == nil {
-		err = json.Unmarshal(out.Bytes(), &sent)
+		err = json.Unmarshal(out, &sent)
 	}
 	if err != nil {
-		return sent, fmt.Errorf("generator: %w%s", err, said.Said())
+		return sent, fmt.Errorf("generator: %w", err)
 	}
 	return sent, nil
 }
@@ -404,26 +361,26 @@ const maximumSetUp = 4 * time.Second
 func (r *floodRun) fill(result *measure.Result, offered, reached float64) {
 	c := &r.clients
 	result.Figures = []measure.Figure{
-		{Name: FigureAsked, Value: offered, Unit: "/s"},
-		{Name: FigureReached, Value: reached, Unit: "/s"},
-		{Name: FigureNew, Value: float64(c.newAll)},
-		{Name: FigureNewOK, Value: float64(c.newOK)},
-		{Name: FigureMovesDue, Value: float64(c.movesDue)},
-		{Name: FigureMoves, Value: float64(c.moved)},
-		{Name: FigureMovedLost, Value: float64(c.movedLost)},
-		{Name: FigureAsleep, Value: float64(c.asleep)},
-		{Name: FigureKept, Value: float64(c.kept)},
-		{Name: FigureEstablished, Value: float64(c.established)},
-		{Name: FigureLost, Value: float64(c.lost)},
-		{Name: FigureSent, Value: float64(c.sent)},
-		{Name: FigureRepeated, Value: float64(c.repeated)},
-		{Name: FigureWholeLost, Value: float64(c.wholeLost)},
-		{Name: FigureFragmented, Value: float64(c.fragmented)},
-		{Name: FigureFragmentsLost, Value: float64(c.fragmentsLost)},
+		{Name: figureAsked, Value: offered, Unit: "/s"},
+		{Name: figureReached, Value: reached, Unit: "/s"},
+		{Name: figureNew, Value: float64(c.newAll)},
+		{Name: figureNewOK, Value: float64(c.newOK)},
+		{Name: figureMovesDue, Value: float64(c.movesDue)},
+		{Name: figureMoves, Value: float64(c.moved)},
+		{Name: figureMovedLost, Value: float64(c.movedLost)},
+		{Name: figureAsleep, Value: float64(c.asleep)},
+		{Name: figureKept, Value: float64(c.kept)},
+		{Name: figureEstablished, Value: float64(c.established)},
+		{Name: figureLost, Value: float64(c.lost)},
+		{Name: figureSent, Value: float64(c.sent)},
+		{Name: figureRepeated, Value: float64(c.repeated)},
+		{Name: figureWholeLost, Value: float64(c.wholeLost)},
+		{Name: figureFragmented, Value: float64(c.fragmented)},
+		{Name: figureFragmentsLost, Value: float64(c.fragmentsLost)},
 	}
 	result.Requests, result.Errors = c.newOK, c.newAll-min(c.newOK, c.newAll)
 	if len(r.notes) > 0 {
-		result.Parameters["note"] = strings.Join(r.notes, "; ")
+		result.Parameters[paramNote] = strings.Join(r.notes, "; ")
 	}
 	if reached < 0.9*offered {
 		result.Parameters["short"] = fmt.Sprintf("reached %.0f of %.0f/s", reached, offered)

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
-	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // Handshakes is what `weir bench traffic handshakes` counts: new sessions whose request was answered in time, and all.
@@ -37,8 +35,8 @@ const (
 	floodNewRate  = 20                     // new flows a second; of DTLS a half of it
 	moveEvery     = 2 * time.Second        // a DTLS client changes its address
 	moveRetry     = 100 * time.Millisecond // its first retransmission; it gives a request up after 31 to 46 times that
-	moveSettle    = 6 * time.Second        // after the flood: longer than that
-	floodSettle   = 2 * time.Second        // after the flood, before the last look
+	moveWait      = 6 * time.Second        // after the flood: longer than that
+	floodWait     = 2 * time.Second        // after the flood, before the last look
 )
 
 // underFlood starts the real clients, floods, and collects what became of them. Rates are a second.
@@ -57,7 +55,7 @@ func (r *floodRun) underFlood(ctx context.Context) (offered, reached float64, er
 // rate is the flood's in this run.
 func (r *floodRun) rate() float64 {
 	switch {
-	case r.flood.name == AttackUDPFlows && r.target.name == targetConntrack && !r.config.Quick:
+	case r.flood.name == attackUDPFlows && r.target.name == targetConntrack && !r.config.Quick:
 		return floodConntrack
 	case r.config.Quick && !r.flood.small:
 		return r.flood.rate / 10
@@ -85,7 +83,7 @@ func (r *floodRun) send(ctx context.Context, cid []byte) (offered, reached float
 	return r.rate(), sent.Reached(r.flood.attack()), err
 }
 
-// during calls what clients do while the flood runs beside it.
+// during calls what clients do while the flood runs.
 func during(flood func() error, clients ...func() error) error {
 	errs := make([]error, len(clients)+1)
 	var running sync.WaitGroup
@@ -95,11 +93,6 @@ func during(flood func() error, clients ...func() error) error {
 	errs[len(clients)] = flood()
 	running.Wait()
 	return errors.Join(errs...)
-}
-
-// inClients starts a program where the clients are.
-func (r *floodRun) inClients(cmd *exec.Cmd) error {
-	return r.running.Start(r.lab.Namespace("clients"), cmd)
 }
 
 // floodDTLS has clients with connection ids that move, sessions that sleep, and new handshakes.
@@ -118,7 +111,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	for _, source := range floodsSources {
 		movers.Args = append(movers.Args, "--from", source.String())
 	}
-	wake := slept + r.config.Duration + moveSettle
+	wake := slept + r.config.Duration + moveWait
 	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
 	type outcome struct {
 		stats coapStats
@@ -127,15 +120,15 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	started := time.Now()
 	moved, woken := make(chan outcome, 1), make(chan outcome, 1)
 	go func() {
-		stats, err := coapResult(moverCtx, r.running, r.inClients, movers)
+		stats, err := coapResult(moverCtx, r.Running, r.Host("clients"), movers)
 		moved <- outcome{stats, err}
 	}()
 	go func() {
-		stats, err := coapResult(ctx, r.running, r.inClients, sleepers)
+		stats, err := coapResult(ctx, r.Running, r.Host("clients"), sleepers)
 		woken <- outcome{stats, err}
 	}()
 	var cid []byte
-	if r.flood.name == AttackForged {
+	if r.flood.name == attackForged {
 		if err := sleep(ctx, 2*moveRetry+time.Second); err != nil { // the sleepers have fallen silent: it is one of the movers
 			return 0, 0, err
 		}
@@ -161,7 +154,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := sleep(ctx, moveSettle); err != nil {
+	if err := sleep(ctx, moveWait); err != nil {
 		return 0, 0, err
 	}
 	c := &r.clients
@@ -185,22 +178,20 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 
 // handshakes begins new sessions during the flood.
 func (r *floodRun) handshakes(ctx context.Context) (result Handshakes, err error) {
-	var out bytes.Buffer
-	said := &programs.LastLines{}
-	cmd := exec.CommandContext(ctx, r.config.Binary, "bench", "traffic", "handshakes", "coaps://"+r.entry.String()+"/", //nolint:gosec // our own binary
+	cmd := exec.Command(r.config.Binary, "bench", "traffic", "handshakes", "coaps://"+r.entry.String()+"/", //nolint:gosec // our own binary
 		"--rate", strconv.Itoa(floodNewRate/2), "--duration", r.config.Duration.String())
-	cmd.Stdout, cmd.Stderr = &out, said
-	if err := r.running.Run(r.lab.Namespace("clients"), cmd); err != nil {
-		return result, fmt.Errorf("new handshakes: %w%s", err, said.Said())
+	out, err := r.Output(ctx, "clients", cmd)
+	if err != nil {
+		return result, fmt.Errorf("new handshakes: %w", err)
 	}
-	return result, json.Unmarshal(out.Bytes(), &result)
+	return result, json.Unmarshal(out, &result)
 }
 
 // observe waits for a record with a connection id on its way to the server.
 func (r *floodRun) observe(ctx context.Context) (cid []byte, err error) {
 	const length = 6 // of the connection ids of the servers here
 	fd := -1
-	clients := r.lab.Namespace("clients")
+	clients := r.Lab.Namespace("clients")
 	index, _, err := clients.Interface("eth0")
 	if err != nil {
 		return nil, err
@@ -238,9 +229,7 @@ func (r *floodRun) oneIdentity(ctx context.Context, uri string) (offered, reache
 	wanted := int(r.rate())
 	before, started := r.sessions(ctx), time.Now()
 	cmd := coapBench(r.config.Binary, uri, wanted, "--sockets", "shared", "--identity", "cali.flood", "--requests", "1", "--quiet")
-	stats, err := coapResult(limited, r.running, func(cmd *exec.Cmd) error {
-		return r.running.Start(r.lab.Namespace("attacker"), cmd)
-	}, cmd)
+	stats, err := coapResult(limited, r.Running, r.Host("attacker"), cmd)
 	elapsed := time.Since(started).Seconds()
 	done := float64(stats.Handshakes)
 	if err != nil { // it was ended before it could tell; the server may
@@ -253,10 +242,10 @@ func (r *floodRun) oneIdentity(ctx context.Context, uri string) (offered, reache
 
 // sessions is how many handshakes a Weir server has completed; 0 for another.
 func (r *floodRun) sessions(ctx context.Context) float64 {
-	if len(r.daemons) == 0 {
+	if len(r.Daemons) == 0 {
 		return 0
 	}
-	text, err := r.daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
+	text, err := r.Daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
 	if err != nil {
 		return 0
 	}
@@ -265,7 +254,7 @@ func (r *floodRun) sessions(ctx context.Context) float64 {
 
 // floodFlows has flows that were there before, new ones, and datagrams in fragments.
 func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, err error) {
-	host := r.lab.Namespace("clients")
+	host := r.Lab.Namespace("clients")
 	load := func(stream bool, keep, pad int, opening time.Duration) *flowLoad {
 		return &flowLoad{
 			host: host, sources: floodsSources, to: r.entry, stream: stream, keep: keep, pad: pad,
@@ -299,7 +288,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if err := newcomers.start(openCtx); err != nil {
 		return 0, 0, err
 	}
-	before, err := readNetLosses(r.lab.Namespace("middle"))
+	before, err := readNetLosses(r.Lab.Namespace("middle"))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -308,7 +297,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if err != nil {
 		return 0, 0, err
 	}
-	after, err := readNetLosses(r.lab.Namespace("middle"))
+	after, err := readNetLosses(r.Lab.Namespace("middle"))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -316,7 +305,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 		r.note(fmt.Sprintf("%d packets found the ring of a link full", n))
 	}
 	if r.target.marks {
-		rows, err := readQueues(r.lab.Namespace("middle"))
+		rows, err := readQueues(r.Lab.Namespace("middle"))
 		if err != nil {
 			return 0, 0, err
 		}
@@ -329,7 +318,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 		}
 	}
 	opened := newcomers.stop()
-	if err := sleep(ctx, floodSettle); err != nil {
+	if err := sleep(ctx, floodWait); err != nil {
 		return 0, 0, err
 	}
 	stop()
@@ -355,13 +344,9 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 }
 
 // allocate starts TURN clients in a namespace.
-func (r *floodRun) allocate(namespace string, clients int) (*turnClients, error) {
-	host := r.lab.Namespace(namespace)
-	args := []string{
-		"bench", "traffic", "turn", "--server", r.entry.String(), "--user", turnUser, "--password", turnPassword,
-		"--clients", strconv.Itoa(clients), "--size", "200", "--sink", "10.82.2.1:0", "--sink-netns", r.lab.Namespace("middle").NetNS(),
-	}
-	return startTurnClients(exec.Command(r.config.Binary, args...), r.running, host) //nolint:gosec // our own binary
+func (r *floodRun) allocate(namespace string, clients int) (*generator, error) {
+	args := turnClients(r.entry, clients, netip.MustParseAddrPort("10.82.2.1:0"), r.Host("middle"))
+	return startGenerator(context.Background(), r.Running, r.Host(namespace), r.config.Binary, args...)
 }
 
 // floodTURN has allocations that relay, and new ones.
@@ -370,20 +355,20 @@ func (r *floodRun) floodTURN(ctx context.Context) (offered, reached float64, err
 	if err != nil {
 		return 0, 0, fmt.Errorf("before the flood: %w", err)
 	}
-	defer calls.end(r.running, true)
+	defer calls.end(true)
 	var counts turnCounts
 	var ok, all uint64
 	err = during(func() (err error) {
 		offered, reached, err = r.send(ctx, nil)
 		return err
 	}, func() error {
-		return calls.phase(100, r.config.Duration+floodSettle, &counts)
+		return counts.send(calls, 100, r.config.Duration+floodWait)
 	}, func() error {
 		for end := time.Now().Add(r.config.Duration); time.Now().Before(end) && ctx.Err() == nil; all++ {
 			begin := time.Now()
 			t, err := r.allocate("clients", 1)
 			if err == nil {
-				t.end(r.running, false)
+				t.end(false)
 				ok++
 			} else {
 				r.clients.why = append(r.clients.why, err.Error())
@@ -402,7 +387,7 @@ func (r *floodRun) floodTURN(ctx context.Context) (offered, reached float64, err
 func (r *floodRun) probe(ctx context.Context, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	conn, err := dialIn(r.lab.Namespace(namespace), r.entry)
+	conn, err := dialIn(r.Lab.Namespace(namespace), r.entry)
 	if err != nil {
 		return err
 	}
@@ -433,10 +418,10 @@ func dialIn(host *netlab.Host, to netip.AddrPort) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// floodProbes opens connections that have asked once and stay, and probes beside them.
+// floodProbes opens connections that have asked once and stay, and meanwhile probes.
 func (r *floodRun) floodProbes(ctx context.Context) (offered, reached float64, err error) {
 	wanted := int(r.rate())
-	attacker := r.lab.Namespace("attacker")
+	attacker := r.Lab.Namespace("attacker")
 	var idle []net.Conn
 	defer func() {
 		for _, conn := range idle {

@@ -2,12 +2,11 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
@@ -21,29 +20,22 @@ const (
 	aimQuick  = 0.05      // share of the fragmented datagrams in order that --quick may lose to a busy machine; else none
 )
 
-// Verdicts on a flood.
-const (
-	VerdictReached = "reached"
-	VerdictMissed  = "missed"
-	VerdictPeer    = "peer"
-)
-
 // judge holds the figures of a result against the aims. What belongs to a peer has none.
 func (r *floodRun) judge(result *measure.Result) {
 	missed := floodMissed(result, r.config.Quick)
 	if len(missed) > 0 {
-		result.Parameters["missed"] = strings.Join(missed, "; ")
+		result.Parameters[paramMissed] = strings.Join(missed, "; ")
 	}
 	if len(r.clients.why) > 0 {
 		result.Parameters["why"] = strings.Join(firstReasons(r.clients.why), "; ")
 	}
 	switch {
 	case r.target.peer:
-		result.Parameters[ParamVerdict] = VerdictPeer
+		result.Parameters[paramVerdict] = verdictPeer
 	case len(missed) > 0:
-		result.Parameters[ParamVerdict] = VerdictMissed
+		result.Parameters[paramVerdict] = verdictMissed
 	default:
-		result.Parameters[ParamVerdict] = VerdictReached
+		result.Parameters[paramVerdict] = verdictReached
 	}
 }
 
@@ -55,124 +47,91 @@ func floodMissed(r *measure.Result, quick bool) (missed []string) {
 		}
 		return 0
 	}
-	if all, ok := value(FigureNew), value(FigureNewOK); ok < aimNew*all {
+	if all, ok := value(figureNew), value(figureNewOK); ok < aimNew*all {
 		missed = append(missed, fmt.Sprintf("new clients %.0f of %.0f", ok, all))
 	}
-	if n := value(FigureMovedLost); n > 0 {
+	if n := value(figureMovedLost); n > 0 {
 		missed = append(missed, fmt.Sprintf("%.0f requests or sessions of moved clients lost", n))
 	}
-	if all, moves := value(FigureMovesDue), value(FigureMoves); moves < aimMoves*all {
+	if all, moves := value(figureMovesDue), value(figureMoves); moves < aimMoves*all {
 		missed = append(missed, fmt.Sprintf("moved clients stood still: %.0f of %.0f moves", moves, all))
 	}
-	if all, kept := value(FigureAsleep), value(FigureKept); kept < all {
+	if all, kept := value(figureAsleep), value(figureKept); kept < all {
 		missed = append(missed, fmt.Sprintf("sleeping sessions %.0f of %.0f", kept, all))
 	}
-	if n := value(FigureLost); n > 0 {
-		missed = append(missed, fmt.Sprintf("%.0f of %.0f established lost", n, value(FigureEstablished)))
+	if n := value(figureLost); n > 0 {
+		missed = append(missed, fmt.Sprintf("%.0f of %.0f established lost", n, value(figureEstablished)))
 	}
 	spared := 0.0
 	if quick {
 		spared = aimQuick
 	}
-	if n := value(FigureWholeLost); n > spared*value(FigureSent) {
-		missed = append(missed, fmt.Sprintf("%.0f of %.0f whole datagrams lost", n, value(FigureSent)))
+	if n := value(figureWholeLost); n > spared*value(figureSent) {
+		missed = append(missed, fmt.Sprintf("%.0f of %.0f whole datagrams lost", n, value(figureSent)))
 	}
-	if n := value(FigureFragmentsLost); n > spared*value(FigureFragmented) {
-		missed = append(missed, fmt.Sprintf("%.0f of %.0f fragmented datagrams lost", n, value(FigureFragmented)))
+	if n := value(figureFragmentsLost); n > spared*value(figureFragmented) {
+		missed = append(missed, fmt.Sprintf("%.0f of %.0f fragmented datagrams lost", n, value(figureFragmented)))
 	}
-	if grown := value(FigureResidentMax) - value(FigureResidentBefore); grown > aimMemory {
+	if grown := value(figureResidentMax) - value(figureResidentBefore); grown > aimMemory {
 		missed = append(missed, fmt.Sprintf("memory grew by %.0f MB", grown/1e6))
 	}
-	if rate := value(FigureReached); r.Parameters[ParamLoad] == AttackSetUp && rate < aimSetups && !quick {
+	if rate := value(figureReached); r.Parameters[paramLoad] == attackSetUp && rate < aimSetups && !quick {
 		missed = append(missed, fmt.Sprintf("%.0f set-ups/s", rate))
 	}
 	return missed
 }
 
-// FloodsFailed counts the floods in which Weir missed an aim, or that could not be run.
-func FloodsFailed(results []*measure.Result) (failed int) {
-	for _, r := range results {
-		if r.Parameters[ParamVerdict] == VerdictMissed || r.Parameters[ParamFailed] != "" {
-			failed++
+// shareOf is a count of how many, such as 3/40; "-" when there were none.
+func shareOf(head, part, all string) column {
+	return column{head, func(r *measure.Result) string {
+		if n := figureOf(r, all); n > 0 {
+			return fmt.Sprintf("%.0f/%.0f", figureOf(r, part), n)
 		}
-	}
-	return failed
+		return "-"
+	}}
 }
 
-// floodRows are the table: header, then a row for each flood and target.
-func floodRows(results []*measure.Result) [][]string {
-	rows := [][]string{{"flood", "target", "offered/s", "reached/s", "new ok", "moved lost", "sleepers", "established lost", "fragmented lost", "RSS MB before, max, after", "CPU s", "verdict"}}
-	for _, r := range results {
-		row := []string{r.Parameters[ParamLoad], r.Road}
-		of := func(part, all string) string {
-			if n := figureOf(r, all); n > 0 {
-				return fmt.Sprintf("%.0f/%.0f", figureOf(r, part), n)
-			}
+// floodTables are one: a row for each flood and target.
+func floodTables(results []*measure.Result) []plot.Table {
+	memory := column{"RSS MB before, max, after", func(r *measure.Result) string {
+		megabytes := func(name string) float64 { return figureOf(r, name) / 1e6 }
+		if !(figureOf(r, figureResidentMax) > 0) {
 			return "-"
 		}
-		verdict := r.Parameters[ParamVerdict]
-		if why := r.Parameters["missed"]; why != "" {
-			verdict += ": " + why
-		}
-		if why := r.Parameters[ParamFailed]; why != "" {
-			verdict = "failed: " + why
-		}
-		for _, name := range []string{"short", "note"} {
-			if text := r.Parameters[name]; text != "" {
-				verdict += " (" + text + ")"
-			}
-		}
-		verdict = strings.Join(strings.Fields(verdict), " ")
-		if len(r.Figures) == 0 {
-			rows = append(rows, append(row, "-", "-", "-", "-", "-", "-", "-", "-", "-", verdict))
-			continue
-		}
-		megabytes := func(name string) float64 { return figureOf(r, name) / 1e6 }
-		memory := fmt.Sprintf("%.0f, %.0f, %.0f", megabytes(FigureResidentBefore), megabytes(FigureResidentMax), megabytes(FigureResidentAfter))
-		if figureOf(r, FigureResidentMax) == 0 {
-			memory = "-"
-		}
-		rows = append(rows, append(row, fmt.Sprintf("%.0f", figureOf(r, FigureAsked)), fmt.Sprintf("%.0f", figureOf(r, FigureReached)),
-			of(FigureNewOK, FigureNew), of(FigureMovedLost, FigureMoves), of(FigureKept, FigureAsleep), of(FigureLost, FigureEstablished),
-			of(FigureFragmentsLost, FigureFragmented), memory, fmt.Sprintf("%.1f", figureOf(r, FigureFloodCPU)), verdict))
-	}
-	return rows
+		return fmt.Sprintf("%.0f, %.0f, %.0f", megabytes(figureResidentBefore), megabytes(figureResidentMax), megabytes(figureResidentAfter))
+	}}
+	return []plot.Table{tableOf("Floods", results, nil,
+		column{"flood", func(r *measure.Result) string { return r.Parameters[paramLoad] }}, pathColumn("target"),
+		counted("offered/s", figureAsked), counted("reached/s", figureReached), shareOf("new ok", figureNewOK, figureNew),
+		shareOf("moved lost", figureMovedLost, figureMoves), shareOf("sleepers", figureKept, figureAsleep),
+		shareOf("established lost", figureLost, figureEstablished), shareOf("fragmented lost", figureFragmentsLost, figureFragmented),
+		memory, formatted("CPU s", "%.1f", figureFloodCPU),
+		column{"verdict", func(r *measure.Result) string { return verdictOf(r, "short", paramNote) }})}
 }
 
-// WriteFloods writes the results of [Floods] as a table for people.
-func WriteFloods(w io.Writer, results []*measure.Result) error {
-	if len(results) == 0 {
-		return nil
-	}
-	table := terminal.NewTable(w, false)
-	for _, row := range floodRows(results) {
-		fmt.Fprintln(table, strings.Join(row, "\t"))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
+// floodNotes are the first losses of each flood.
+func floodNotes(results []*measure.Result) (notes []string) {
 	for _, r := range results {
 		if why := r.Parameters["why"]; why != "" {
-			fmt.Fprintf(w, "\n%s against %s, the first losses: %s", r.Parameters[ParamLoad], r.Road, why)
+			notes = append(notes, fmt.Sprintf("%s against %s, the first losses: %s", r.Parameters[paramLoad], r.Path, why))
 		}
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n%s\n", floodsMethod(results), floodsVerdict(results))
-	return err
+	return notes
 }
 
 func floodsVerdict(results []*measure.Result) string {
 	counts := map[string]int{}
 	for _, r := range results {
 		switch {
-		case r.Parameters[ParamFailed] != "":
+		case r.Parameters[paramFailed] != "":
 			counts["could not be run"]++
 		default:
-			verdict, _, _ := strings.Cut(r.Parameters[ParamVerdict], ":")
+			verdict, _, _ := strings.Cut(r.Parameters[paramVerdict], ":")
 			counts[verdict]++
 		}
 	}
 	var parts []string
-	for _, name := range []string{VerdictReached, VerdictMissed, VerdictPeer, "skipped", "could not be run"} {
+	for _, name := range []string{verdictReached, verdictMissed, verdictPeer, "skipped", "could not be run"} {
 		if n := counts[name]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d", name, n))
 		}
@@ -187,36 +146,24 @@ sleeping session and every established flow or allocation is kept; no fragmented
 Linux %s. Started %s.`, 100*aimNew, aimMemory>>20, m.CPU, m.Cores, m.Kernel, results[0].Started.UTC().Format(time.DateTime))
 }
 
-// addFloods draws how many real clients got through, and the table.
-func addFloods(report *plot.Report, results []*measure.Result) {
-	report.Verdict, report.OK = floodsVerdict(results), FloodsFailed(results) == 0
+// floodPictures are how many real clients got through each flood.
+func floodPictures(results []*measure.Result) (pictures []plot.Figure) {
 	share := func(ok, all float64) float64 {
 		if all > 0 {
 			return 100 * ok / all
 		}
 		return math.NaN()
 	}
-	var floods []string
-	groups := map[string][]plot.Group{}
-	for _, r := range results {
-		if len(r.Figures) == 0 {
-			continue
+	measured := slices.DeleteFunc(slices.Clone(results), func(r *measure.Result) bool { return len(r.Figures) == 0 })
+	for _, g := range groupsOf(measured, paramLoad) {
+		bars := plot.Bars{Title: "flood " + g.keys[0] + ": real clients that got through", Unit: "%", Names: []string{"new", "sleeping", "established"}}
+		for _, r := range g.results {
+			bars.Groups = append(bars.Groups, plot.Group{Name: r.Path, Values: []float64{
+				share(figureOf(r, figureNewOK), figureOf(r, figureNew)), share(figureOf(r, figureKept), figureOf(r, figureAsleep)),
+				share(figureOf(r, figureEstablished)-figureOf(r, figureLost), figureOf(r, figureEstablished)),
+			}})
 		}
-		name := r.Parameters[ParamLoad]
-		if groups[name] == nil {
-			floods = append(floods, name)
-		}
-		groups[name] = append(groups[name], plot.Group{Name: r.Road, Values: []float64{
-			share(figureOf(r, FigureNewOK), figureOf(r, FigureNew)), share(figureOf(r, FigureKept), figureOf(r, FigureAsleep)),
-			share(figureOf(r, FigureEstablished)-figureOf(r, FigureLost), figureOf(r, FigureEstablished)),
-		}})
+		pictures = append(pictures, bars)
 	}
-	for _, name := range floods {
-		report.Figures = append(report.Figures, plot.Bars{
-			Title: "flood " + name + ": real clients that got through", Unit: "%",
-			Names: []string{"new", "sleeping", "established"}, Groups: groups[name],
-		})
-	}
-	rows := floodRows(results)
-	report.Tables = append(report.Tables, plot.Table{Title: "Floods", Header: rows[0], Rows: rows[1:]})
+	return pictures
 }

@@ -24,9 +24,6 @@ import (
 //	attacker 10.82.3.2 ──────── veth2   VIP 10.82.9.1
 //	spoofed 198.18.0.0/15
 func floodsTopology(vipAtServer, marks bool) netlab.Topology {
-	through := func(gateway string) []netlab.Route {
-		return []netlab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr(gateway)}}
-	}
 	middle := netlab.Namespace{
 		Name: "middle", Forward: true,
 		Routes: []netlab.Route{{To: floodsSpoofed, Via: netip.MustParseAddr("10.82.3.2")}},
@@ -57,18 +54,9 @@ func floodsTopology(vipAtServer, marks bool) netlab.Topology {
 			{Name: "clients", Routes: through("10.82.1.1")}, {Name: "attacker", Routes: through("10.82.3.1")}, middle, server,
 		},
 		Links: []netlab.Link{
-			{
-				A: netlab.End{Namespace: "clients", Name: "eth0", Addresses: netlab.Prefixes("10.82.1.2/24", "10.82.1.3/24", "10.82.1.4/24", "10.82.1.5/24")},
-				B: netlab.End{Namespace: "middle", Name: "veth0", Addresses: netlab.Prefixes("10.82.1.1/24")},
-			},
-			{
-				A: netlab.End{Namespace: "middle", Name: "veth1", Addresses: netlab.Prefixes("10.82.2.1/24")},
-				B: netlab.End{Namespace: "server", Name: "eth0", Addresses: netlab.Prefixes("10.82.2.2/24")},
-			},
-			{
-				A: netlab.End{Namespace: "attacker", Name: "eth0", Addresses: netlab.Prefixes("10.82.3.2/24")},
-				B: netlab.End{Namespace: "middle", Name: "veth2", Addresses: netlab.Prefixes("10.82.3.1/24")},
-			},
+			cable("clients", "eth0", netlab.Prefixes("10.82.1.2/24", "10.82.1.3/24", "10.82.1.4/24", "10.82.1.5/24"), "middle", "veth0", "10.82.1.1/24"),
+			cable("middle", "veth1", netlab.Prefixes("10.82.2.1/24"), "server", "eth0", "10.82.2.2/24"),
+			cable("attacker", "eth0", netlab.Prefixes("10.82.3.2/24"), "middle", "veth2", "10.82.3.1/24"),
 		},
 	}
 }
@@ -169,24 +157,26 @@ const (
 	groupAdmin    = "admin"
 )
 
-// daemon starts our own binary in a namespace and waits until it is at work. It is what is measured.
-func (r *floodRun) daemon(ctx context.Context, namespace, name string, args ...string) error {
-	d, err := programs.StartDaemon(ctx, r.running, r.lab.Namespace(namespace), r.config.Binary, r.dir, name, args...)
-	if d != nil {
-		r.daemons = append(r.daemons, d)
-		r.pids = append(r.pids, d.PID())
+// part starts our own binary in a namespace and waits until it is at work. It is what is measured.
+func (r *floodRun) part(ctx context.Context, namespace, name string, args ...string) error {
+	return r.measured(ctx)(r.Daemon(ctx, namespace, name, args...))
+}
+
+// measured waits until a daemon is at work and has it measured.
+func (r *floodRun) measured(ctx context.Context) func(*programs.Daemon, error) error {
+	return func(d *programs.Daemon, err error) error {
+		if d != nil {
+			r.pids = append(r.pids, d.PID())
+		}
+		return ready(ctx)(d, err)
 	}
-	if err != nil {
-		return err
-	}
-	return d.Ready(ctx)
 }
 
 // program starts another program. It is what is measured.
 func (r *floodRun) program(namespace string, cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = &r.said, &r.said
 	cmd.WaitDelay = time.Second // a child of a killed supervisor keeps the pipes open, until the network goes
-	if err := r.running.Start(r.lab.Namespace(namespace), cmd); err != nil {
+	if err := r.Running.Start(r.Lab.Namespace(namespace), cmd); err != nil {
 		return err
 	}
 	r.pids = append(r.pids, cmd.Process.Pid)
@@ -194,22 +184,22 @@ func (r *floodRun) program(namespace string, cmd *exec.Cmd) error {
 }
 
 func (r *floodRun) respond(at netip.AddrPort) error {
-	answers, err := openResponder(r.lab.Namespace("server"), at, "server")
+	answers, err := openResponder(r.Lab.Namespace("server"), at, "server")
 	if err == nil {
 		r.answers = answers
-		r.undo = append(r.undo, func() error { answers.close(); return nil })
+		r.Undo = append(r.Undo, func() error { answers.close(); return nil })
 	}
 	return err
 }
 
 func (r *floodRun) startCoap(ctx context.Context) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	return r.daemon(ctx, "server", "coap", "coap", "server", "--workers", "1", "--max-sessions", strconv.Itoa(r.bound(floodsSessions)), "--dtls-only", "--dtls", r.entry.String())
+	return r.part(ctx, "server", "coap", "coap", "server", "--workers", "1", "--max-sessions", strconv.Itoa(r.bound(floodsSessions)), "--dtls-only", "--dtls", r.entry.String())
 }
 
 // startSteered runs a node behind the kernel data path, which finds it by the connection id.
 func (r *floodRun) startSteered(ctx context.Context, hook string) error {
-	err := r.daemon(ctx, "server", "coap", "coap", "server", "--workers", "1", "--node-id", "1", "--dtls-only", "--dtls", netip.AddrPortFrom(floodsServer, floodsPort).String())
+	err := r.part(ctx, "server", "coap", "coap", "server", "--workers", "1", "--node-id", "1", "--dtls-only", "--dtls", netip.AddrPortFrom(floodsServer, floodsPort).String())
 	if err != nil {
 		return err
 	}
@@ -231,16 +221,9 @@ func (r *floodRun) startKernel(ctx context.Context, mode, hook, cid string) erro
 			return err
 		}
 	}
-	config, pins := filepath.Join(r.dir, "weir.yaml"), programs.PinPath("floods")
 	text := fmt.Sprintf("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: floods\n  mode: %s\n%s  vips:\n  - {address: %q, protocol: udp, port: %d}\n%s  backends:\n  - {name: server, address: %q%s}\n",
 		r.bound(floodsFlows), mode, cid, floodsVIP, floodsPort, tcp, floodsServer, nodes)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return err
-	}
-	r.undo = append(r.undo, func() error {
-		return programs.StopWeir(ctx, r.running, r.config.Binary, r.lab.Namespace("middle"), pins)
-	})
-	return r.daemon(ctx, "middle", "lb", "lb", "run", "-c", config, "--datapath", "ebpf", "--hook", hook, "--interface", "veth0,veth1,veth2", "--pin-path", pins)
+	return r.measured(ctx)(r.Kernel(ctx, "middle", "floods", text, "veth0,veth1,veth2", "--hook", hook))
 }
 
 func (r *floodRun) startNAT(ctx context.Context) error {
@@ -249,7 +232,7 @@ func (r *floodRun) startNAT(ctx context.Context) error {
 		return err
 	}
 	r.entry = netip.AddrPortFrom(floodsVIP, floodsPort)
-	return r.daemon(ctx, "middle", "nat", "nat", r.entry.String(), "--quiet", "--max-entries", strconv.Itoa(r.bound(floodsEntries)), "--", server.String())
+	return r.part(ctx, "middle", "nat", "nat", r.entry.String(), "--quiet", "--max-entries", strconv.Itoa(r.bound(floodsEntries)), "--", server.String())
 }
 
 func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string) error {
@@ -265,21 +248,21 @@ func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string
 	if err := r.queue(ctx, 0); err != nil {
 		return err
 	}
-	config := filepath.Join(r.dir, "weir.yaml")
+	config := filepath.Join(r.Dir, "weir.yaml")
 	text := fmt.Sprintf("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: floods\n  mode: mark\n  vips:\n  - {address: %q, protocol: udp, port: any}\n  - {address: %q, protocol: tcp, port: any}\n  backends:\n  - {name: server, mark: %d}\n",
 		r.bound(floodsFlows), floodsVIP, floodsVIP, floodsMark)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
 	args = append([]string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--fast", fast}, args...)
-	return r.daemon(ctx, "middle", "lb", args...)
+	return r.part(ctx, "middle", "lb", args...)
 }
 
 // queue sends packets to a netfilter queue, as far as they have no mark yet.
 func (r *floodRun) queue(ctx context.Context, number int, match ...string) error {
 	for _, device := range []string{"veth0", "veth2"} {
 		args := append([]string{"-w", "-t", "mangle", "-A", "PREROUTING", "-i", device, "-d", floodsVIP.String(), "-m", "mark", "--mark", "0"}, match...)
-		if _, err := r.lab.Namespace("middle").Exec(ctx, "iptables", append(args, "-j", "NFQUEUE", "--queue-num", strconv.Itoa(number))...); err != nil {
+		if _, err := r.Lab.Namespace("middle").Exec(ctx, "iptables", append(args, "-j", "NFQUEUE", "--queue-num", strconv.Itoa(number))...); err != nil {
 			return err
 		}
 	}
@@ -294,7 +277,7 @@ func (r *floodRun) startConntrack(ctx context.Context) error {
 		return err
 	}
 	for _, protocol := range []string{"udp", "tcp"} {
-		if _, err := r.lab.Namespace("middle").Exec(ctx, "iptables", "-w", "-t", "nat", "-A", "PREROUTING", "-p", protocol, "-d", floodsVIP.String(),
+		if _, err := r.Lab.Namespace("middle").Exec(ctx, "iptables", "-w", "-t", "nat", "-A", "PREROUTING", "-p", protocol, "-d", floodsVIP.String(),
 			"--dport", strconv.Itoa(floodsPort), "-j", "DNAT", "--to-destination", server.String()); err != nil {
 			return err
 		}
@@ -306,28 +289,26 @@ func (r *floodRun) startConntrack(ctx context.Context) error {
 
 func (r *floodRun) startGateway(ctx context.Context) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	err := r.daemon(ctx, "server", "turn", "turn", "gateway", fmt.Sprintf("turn://%s:%s@%v?transport=udp", turnUser, turnPassword, r.entry),
+	err := r.part(ctx, "server", "turn", "turn", "gateway", fmt.Sprintf("turn://%s:%s@%v?transport=udp", turnUser, turnPassword, r.entry),
 		"--workers", "1", "--peers", "10.82.0.0/16", "--drain-timeout", "1s")
 	if err != nil {
 		return err
 	}
-	child, err := gatewayChild(ctx, r.daemons[len(r.daemons)-1])
+	child, err := gatewayChild(ctx, r.Daemons[len(r.Daemons)-1])
 	r.pids = append(r.pids, child)
 	return err
 }
 
 func (r *floodRun) startCoturn(ctx context.Context) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	cmd := exec.Command("turnserver", "-n", "--listening-ip="+floodsServer.String(), "--listening-port="+strconv.Itoa(floodsPort), "--relay-ip="+floodsServer.String(),
-		"--lt-cred-mech", "--user="+turnUser+":"+turnPassword, "--realm="+turnRealm, "--no-cli", "--no-tls", "--no-dtls", "--no-tcp",
-		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile="+filepath.Join(r.dir, "coturn.pid"), "--userdb="+filepath.Join(r.dir, "coturn.db"))
+	cmd := exec.Command("turnserver", append(coturnArgs(r.entry, floodsServer, r.Dir), "--no-tcp")...) //nolint:gosec // addresses of ours
 	if err := r.program("server", cmd); err != nil {
 		return err
 	}
 	return r.until(ctx, "coturn", func() error {
 		t, err := r.allocate("clients", 1)
 		if err == nil {
-			t.end(r.running, false)
+			t.end(false)
 		}
 		return err
 	})
@@ -378,20 +359,15 @@ func (r *floodRun) startScandium(ctx context.Context) error {
 }
 
 // until repeats what must succeed before the run begins.
-func (r *floodRun) until(ctx context.Context, name string, ready func() error) (err error) {
-	for end := time.Now().Add(programs.ReadyTimeout); time.Now().Before(end); {
-		if err = ready(); err == nil {
-			return nil
-		}
-		if err := sleep(ctx, 200*time.Millisecond); err != nil {
-			return err
-		}
+func (r *floodRun) until(ctx context.Context, name string, ready func() error) error {
+	if err := until(ctx, programs.ReadyTimeout, ready); err != nil {
+		return fmt.Errorf("%s: %w%s", name, err, r.said.Said())
 	}
-	return fmt.Errorf("%s: %w%s", name, err, r.said.Said())
+	return nil
 }
 
 func (r *floodRun) startAdminLB(ctx context.Context) error {
-	config := filepath.Join(r.dir, "weir.yaml")
+	config := filepath.Join(r.Dir, "weir.yaml")
 	text := fmt.Sprintf("services:\n- name: floods\n  vips:\n  - {address: %q, protocol: udp, port: %d}\n  backends:\n  - {name: server, address: %q, port: 9}\n", floodsServer, floodsPort, floodsServer)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err

@@ -24,7 +24,7 @@ func testFrames(kind string) *frames {
 
 // Every frame of every attack has right lengths and checksums, comes from the spoofed prefix, and no two are of one flow.
 func TestAttackFrames(t *testing.T) {
-	for _, kind := range AttackKinds() {
+	for _, kind := range attackKinds() {
 		f := testFrames(kind)
 		flows, ids := map[string]bool{}, map[uint16]bool{}
 		for range 200 {
@@ -47,10 +47,10 @@ func TestAttackFrames(t *testing.T) {
 			flows[string(ip[12:16])+string(ip[20:22])] = true
 			ids[binary.BigEndian.Uint16(ip[4:])] = true
 			offset := binary.BigEndian.Uint16(ip[6:])
-			if first, later := offset == 0x2000, offset == 185; first != (kind == AttackFirst) || later != (kind == AttackLater) {
+			if first, later := offset == 0x2000, offset == 185; first != (kind == attackFirst) || later != (kind == attackLater) {
 				t.Fatalf("%s: fragment offset %x", kind, offset)
 			}
-			if (protocol == unix.IPPROTO_TCP) != (kind == AttackSYN) {
+			if (protocol == unix.IPPROTO_TCP) != (kind == attackSYN) {
 				t.Fatalf("%s: protocol %d", kind, protocol)
 			}
 		}
@@ -62,7 +62,7 @@ func TestAttackFrames(t *testing.T) {
 
 // A few sources are spread over the prefix: shares by network do not make them one.
 func TestAttackSources(t *testing.T) {
-	f := testFrames(AttackHalfOpen)
+	f := testFrames(attackHalfOpen)
 	f.attack.Addresses = 4
 	networks := map[netip.Prefix]bool{}
 	for range 200 {
@@ -75,7 +75,7 @@ func TestAttackSources(t *testing.T) {
 
 // Re-ordered fragments make the datagram again: lengths, offsets, checksums, one id for both and another for the next datagram.
 func TestReorderedFragments(t *testing.T) {
-	c := &reorderedConn{frames: *testFrames(AttackLater), from: netip.MustParseAddrPort("10.82.1.2:4000")}
+	c := &reorderedConn{frames: *testFrames(attackLater), from: netip.MustParseAddrPort("10.82.1.2:4000")}
 	payload := make([]byte, 2401)
 	for i := range payload {
 		payload[i] = byte(i)
@@ -108,7 +108,7 @@ func TestReorderedFragments(t *testing.T) {
 // What the target says to a half-open handshake and to a set-up is replied to once, as the protocols want it.
 func TestAttackReplies(t *testing.T) {
 	client := netip.MustParseAddrPort("198.18.0.1:4000")
-	f := testFrames(AttackHalfOpen)
+	f := testFrames(attackHalfOpen)
 	verify := append([]byte{22, 0xfe, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 19, 3, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 7, 0xfe, 0xff, 4}, "cook"...)
 	reply, done := f.reply(client, verify)
 	if !done || !bytes.Contains(reply, []byte("\x00\x04cook")) {
@@ -125,7 +125,7 @@ func TestAttackReplies(t *testing.T) {
 		t.Error("a cut cookie is answered")
 	}
 
-	f = testFrames(AttackSetUp)
+	f = testFrames(attackSetUp)
 	challenge := append([]byte{1, 0x13, 0, 20, 0x21, 0x12, 0xa4, 0x42}, make([]byte, 12)...)
 	challenge = append(challenge, "\x00\x14\x00\x04weir\x00\x15\x00\x05nonce\x00\x00\x00"...)
 	reply, done = f.reply(client, challenge)
@@ -138,7 +138,7 @@ func TestAttackReplies(t *testing.T) {
 }
 
 func TestObserveCID(t *testing.T) {
-	f := testFrames(AttackForged)
+	f := testFrames(attackForged)
 	frame := f.next(make([]byte, attackFrameMax))
 	if cid := observeCID(frame, f.attack.To, 6); !bytes.Equal(cid, f.attack.CID) {
 		t.Errorf("% x", cid)
@@ -153,7 +153,7 @@ func TestObserveCID(t *testing.T) {
 
 func TestAttackValidate(t *testing.T) {
 	good := Attack{
-		Kind: AttackSYN, Gateway: "02:00:00:00:00:01", To: netip.MustParseAddrPort("10.0.0.1:80"),
+		Kind: attackSYN, Gateway: "02:00:00:00:00:01", To: netip.MustParseAddrPort("10.0.0.1:80"),
 		Sources: netip.MustParsePrefix("198.18.0.0/15"), Duration: time.Second,
 	}
 	if err := good.Validate(); err != nil {
@@ -163,9 +163,9 @@ func TestAttackValidate(t *testing.T) {
 		"no MAC address":       func(a *Attack) { a.Gateway = "x" },
 		"no kind":              func(a *Attack) { a.Kind = "x" },
 		"a prefix of at most":  func(a *Attack) { a.Sources = netip.MustParsePrefix("fd00::/64") },
-		"need a connection id": func(a *Attack) { a.Kind = AttackForged },
+		"need a connection id": func(a *Attack) { a.Kind = attackForged },
 		"up to an hour":        func(a *Attack) { a.Duration = 0 },
-		"0 known flows":        func(a *Attack) { a.Kind = AttackKnown },
+		"0 known flows":        func(a *Attack) { a.Kind = attackKnown },
 		"a debt of":            func(a *Attack) { a.Debt = time.Minute },
 	} {
 		a := good
@@ -209,14 +209,14 @@ func TestFloodVerdicts(t *testing.T) {
 	run := func(peer bool, clients floodClients) *measure.Result {
 		r := &floodRun{clients: clients}
 		r.target.peer = peer
-		result := &measure.Result{Scenario: ScenarioFloods, Road: "coap", Parameters: map[string]string{ParamLoad: AttackLater}}
+		result := &measure.Result{Scenario: scenarioFloods, Path: "coap", Parameters: map[string]string{paramLoad: attackLater}}
 		r.fill(result, 3000, 1000)
-		result.Figures = append(result.Figures, measure.Figure{Name: FigureResidentBefore, Value: 1e6}, measure.Figure{Name: FigureResidentMax, Value: 2e6})
+		result.Figures = append(result.Figures, measure.Figure{Name: figureResidentBefore, Value: 1e6}, measure.Figure{Name: figureResidentMax, Value: 2e6})
 		r.judge(result)
 		return result
 	}
 	good := floodClients{newOK: 95, newAll: 100, movesDue: 100, moved: 90, asleep: 50, kept: 50, established: 20, fragmented: 10}
-	if v := run(false, good).Parameters[ParamVerdict]; v != VerdictReached {
+	if v := run(false, good).Parameters[paramVerdict]; v != verdictReached {
 		t.Errorf("good: %s", v)
 	}
 	for want, change := range map[string]func(*floodClients){
@@ -233,15 +233,15 @@ func TestFloodVerdicts(t *testing.T) {
 		c := good
 		change(&c)
 		missed, peer := run(false, c), run(true, c)
-		if missed.Parameters["missed"] != want || missed.Parameters[ParamVerdict] != VerdictMissed || peer.Parameters[ParamVerdict] != VerdictPeer {
+		if missed.Parameters["missed"] != want || missed.Parameters[paramVerdict] != verdictMissed || peer.Parameters[paramVerdict] != verdictPeer {
 			t.Errorf("%v and %v, want %q", missed.Parameters, peer.Parameters, want)
 		}
-		results := []*measure.Result{missed, peer, {Scenario: ScenarioFloods, Road: "turn", Parameters: map[string]string{ParamVerdict: "skipped: no turnserver"}}}
-		if n := FloodsFailed(results); n != 1 {
+		results := []*measure.Result{missed, peer, {Scenario: scenarioFloods, Path: "turn", Parameters: map[string]string{paramVerdict: "skipped: no turnserver"}}}
+		if n := missedBy(results); n != 1 {
 			t.Errorf("%d failed", n)
 		}
 		var table, page bytes.Buffer
-		if err := WriteFloods(&table, results); err != nil {
+		if err := WriteText(&table, results); err != nil {
 			t.Fatal(err)
 		}
 		if err := WriteReport(&page, results); err != nil {

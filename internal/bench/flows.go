@@ -54,14 +54,6 @@ func openResponder(host *netlab.Host, at netip.AddrPort, name string) (*responde
 	return r, nil
 }
 
-// within calls f in a namespace, or here without one.
-func within(host *netlab.Host, f func() error) error {
-	if host == nil {
-		return f()
-	}
-	return host.Do(f)
-}
-
 func (r *responder) at() netip.AddrPort { return r.udp.LocalAddr().(*net.UDPAddr).AddrPort() }
 
 func (r *responder) close() {

@@ -1,208 +1,138 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// ScenarioLive is the name of the scenario in its results.
-const ScenarioLive = "ebpf-live"
-
-// The roads of [Live] that have no VIP.
+// The paths of [Live] that have no VIP.
 const (
-	RoadFloor      = "floor"              // what the generator does when frames are dropped where they arrive
-	RoadRoutingXDP = "routing-xdp-sink"   // routing with the sink of the XDP roads
+	pathFloor      = "floor"              // what the generator does when frames are dropped where they arrive
+	pathRoutingXDP = "routing-xdp-sink"   // routing with the sink of the XDP paths
 	livePrefix     = "live-"              // of loads; the number of flows follows
 	reasonMetric   = "weir_packets_total" // counts packets by reason
 )
 
 func liveFlows() []int { return []int{1024, 32768} }
 
-func livePlan() plan {
-	p := plan{scenario: ScenarioLive, roads: liveRoads(), always: []string{RoadFloor, RoadRouting}}
-	for _, flows := range liveFlows() {
-		p.loads = append(p.loads, dsrLoad{
-			name: livePrefix + strconv.Itoa(flows), about: fmt.Sprintf("the smallest UDP frames of %d flows", flows),
-			run: func(ctx context.Context, b *dsrBench, road *dsrRoad, family string) (dsrRun, error) {
-				return runToSink(ctx, b, road, family, flows)
-			},
-		})
+// LivePaths describes the paths of [Live] in the order of their rows: name, tab, what it is.
+func LivePaths() []string { return describe(livePaths()) }
+
+// ValidateLive says what cannot be meant for [Live].
+func (c *GridConfig) ValidateLive() error { return c.validateDSR(livePaths(), liveLoads()) }
+
+// Live measures how many of the smallest UDP frames a second one core sends through each path and drops behind it, as [DSR]
+// measures its loads. The floor and routing are always measured: the others are compared with them.
+func Live(ctx context.Context, config GridConfig) ([]*measure.Result, error) {
+	if err := config.ValidateLive(); err != nil {
+		return nil, err
 	}
-	return p
+	return dsrGrid(scenarioLive, config, livePaths(), []string{pathFloor, pathRouting}, liveLoads()).run(ctx)
 }
 
-// liveRoads end in sinks: on the TCX hook for what arrives as socket buffers, XDP_DROP for bare frames.
-func liveRoads() []dsrRoad {
-	floor := dsrRoad{name: RoadFloor, about: "the generator alone: XDP_DROP at the gateway", vip: true}
-	floor.setup = func(_ context.Context, _ *dsrBench, road *dsrRoad) (err error) {
-		road.sink, err = openSink(road.lab.Namespace("gateway"), "veth0", true)
-		return err
+func liveLoads() (loads []*load) {
+	for _, flows := range liveFlows() {
+		l := &load{name: livePrefix + strconv.Itoa(flows), about: fmt.Sprintf("the smallest UDP frames of %d flows", flows)}
+		l.title, l.unit, _ = dsrTitle(l.name)
+		l.run = func(ctx context.Context, g *grid, c *cell) (round, error) { return runToSink(ctx, g, c, flows) }
+		loads = append(loads, l)
 	}
-	roads := []dsrRoad{
+	return loads
+}
+
+// livePaths end in sinks: on the TCX hook for what arrives as socket buffers, XDP_DROP for bare frames.
+func livePaths() []*path {
+	floor := dsrPath(path{name: pathFloor, about: "the generator alone: XDP_DROP at the gateway", vip: true}, func(_ context.Context, _ *grid, p *path) error {
+		return p.openSink("gateway", "veth0", true)
+	})
+	paths := []*path{
 		floor,
-		toSink(dsrRoad{name: RoadRouting, about: "the kernel routes, no VIP; dropped by a TCX program"}, false),
-		toSink(dsrRoad{name: RoadRoutingXDP, about: "the same; dropped by an XDP program"}, true),
-		toSink(dsrRoad{name: RoadDNAT, about: "the kernel translates: iptables; TCX sink", tools: []string{"iptables", "ip6tables"}, vip: true, setup: setupIptables}, false),
+		toSink(dsrPath(path{name: pathRouting, about: "the kernel routes, no VIP; dropped by a TCX program"}, nil), false),
+		toSink(dsrPath(path{name: pathRoutingXDP, about: "the same; dropped by an XDP program"}, nil), true),
+		toSink(dsrPath(path{name: pathDNAT, about: "the kernel translates: iptables; TCX sink", tools: []string{"iptables", "ip6tables"}, vip: true}, setupIptables), false),
 	}
 	for _, hook := range []string{"xdp", "tcx"} {
-		sink := "; XDP sink"
-		if hook == "tcx" {
-			sink = "; TCX sink"
-		}
-		roads = append(roads,
-			toSink(weirRoad("l2dsr", hook, "Weir, MAC address only, on "+hook+sink), hook == "xdp"),
-			toSink(weirRoad("nat", hook, "Weir translates the VIP, on "+hook+sink), hook == "xdp"),
-			toSink(weirRoad(modeCID, hook, "Weir reads the backend in DTLS connection ids, on "+hook+sink), hook == "xdp"))
+		sink := "; " + strings.ToUpper(hook) + " sink"
+		paths = append(paths,
+			toSink(weirPath("l2dsr", hook, "Weir, MAC address only, on "+hook+sink), hook == "xdp"),
+			toSink(weirPath("nat", hook, "Weir translates the VIP, on "+hook+sink), hook == "xdp"),
+			toSink(weirPath(modeCID, hook, "Weir reads the backend in DTLS connection ids, on "+hook+sink), hook == "xdp"))
 	}
-	return roads
+	return paths
 }
 
-// toSink drops a road's frames where they arrive at the backend. The gateway's first interface polls, as that of a network
+// toSink drops a path's frames where they arrive at the backend. The gateway's first interface polls, as that of a network
 // card does: a veth loses bare frames otherwise.
-func toSink(road dsrRoad, xdp bool) dsrRoad {
-	setup := road.setup
-	road.setup = func(ctx context.Context, b *dsrBench, road *dsrRoad) (err error) {
-		if setup != nil {
-			if err := setup(ctx, b, road); err != nil {
-				return err
-			}
+func toSink(p *path, xdp bool) *path {
+	open := p.open
+	p.open = func(ctx context.Context, g *grid, p *path) error {
+		if err := open(ctx, g, p); err != nil {
+			return err
 		}
-		err = road.lab.Namespace("gateway").Do(func() error {
+		err := p.Lab.Namespace("gateway").Do(func() error {
 			_, err := setGRO("veth0", true)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		road.sink, err = openSink(road.lab.Namespace("zone1"), "veth3", xdp)
-		return err
+		return p.openSink("zone1", "veth3", xdp)
 	}
-	return road
+	return p
 }
 
-// LiveRoads names the roads of [Live] in the order of their rows.
-func LiveRoads() []string {
-	var names []string
-	for _, road := range liveRoads() {
-		names = append(names, road.name)
+// openSink opens the sink where the path's frames end.
+func (p *path) openSink(namespace, device string, xdp bool) (err error) {
+	if p.sink, err = openSink(p.Lab.Namespace(namespace), device, xdp); err == nil {
+		p.Undo = append(p.Undo, p.sink.close)
 	}
-	return names
+	return err
 }
 
-// DescribeLiveRoads is LiveRoads, each followed by a tab and what it is.
-func DescribeLiveRoads() []string {
-	var lines []string
-	for _, road := range liveRoads() {
-		lines = append(lines, road.name+"\t"+road.about)
+// runToSink is one round of one path.
+func runToSink(ctx context.Context, g *grid, c *cell, flows int) (round, error) {
+	p := c.path
+	f, err := newFlood(g, c)
+	if err != nil {
+		return round{}, err
 	}
-	return lines
+	f.Live, f.Flows, f.CID = true, flows, p.cid
+	start, err := p.sink.sum()
+	if err != nil {
+		return round{}, err
+	}
+	byCID, err := p.steeredByCID(ctx)
+	if err != nil {
+		return round{}, err
+	}
+	r, err := f.count(ctx, p.sink.sum)
+	if err != nil || !p.cid {
+		return r, err
+	}
+	end, bad := p.sink.sum()
+	now, err := p.steeredByCID(ctx)
+	if err = errors.Join(bad, err); err == nil && now-byCID < end-start {
+		err = fmt.Errorf("only %d of %d packets were steered by their connection ids", now-byCID, end-start)
+	}
+	return r, err
 }
 
-// ValidateLive says what cannot be meant for [Live].
-func (c *DSRConfig) ValidateLive() error { return c.validate(livePlan()) }
-
-// Live measures how many of the smallest UDP frames a second one core sends through each road and drops behind it, as [DSR]
-// measures its loads. The floor and routing are always measured: the others are compared with them.
-func Live(ctx context.Context, config DSRConfig) ([]*measure.Result, error) {
-	return runPlan(ctx, config, livePlan())
-}
-
-// runToSink is one round of one road.
-func runToSink(ctx context.Context, b *dsrBench, road *dsrRoad, family string, flows int) (dsrRun, error) {
-	f, err := newFlood(b, road, family)
-	if err != nil {
-		return dsrRun{}, err
-	}
-	f.Live, f.Flows, f.CID = true, flows, road.cid
-	sender, err := f.openLive()
-	if err != nil {
-		return dsrRun{}, err
-	}
-	defer sender.close()
-	if err := road.warm(ctx, sender, flows); err != nil {
-		return dsrRun{}, err
-	}
-	byCID, err := road.steeredByCID(ctx)
-	if err != nil {
-		return dsrRun{}, err
-	}
-	before, err := road.sink.counter.sum()
-	if err != nil {
-		return dsrRun{}, err
-	}
-	sent, elapsed, err := sender.send(ctx)
-	if err != nil {
-		return dsrRun{}, err
-	}
-	after, err := road.sink.counter.sum()
-	if err != nil {
-		return dsrRun{}, err
-	}
-	run := dsrRun{elapsed: elapsed, packets: after - before, lost: sent - min(sent, after-before)}
-	if road.cid {
-		now, err := road.steeredByCID(ctx)
-		if err != nil {
-			return dsrRun{}, err
-		}
-		if now-byCID < run.packets {
-			return dsrRun{}, fmt.Errorf("only %d of %d packets were steered by their connection ids", now-byCID, run.packets)
-		}
-	}
-	return run, nil
-}
-
-// warm sends until neighbours are resolved and most flows have begun.
-func (r *dsrRoad) warm(ctx context.Context, sender *liveSender, flows int) error {
-	start, err := r.sink.counter.sum()
-	if err != nil {
-		return err
-	}
-	for range 300 {
-		if err := sender.flood.Sender.Do(func() error { return sender.run(max(flows, 4*floodBatch)) }); err != nil {
-			return err
-		}
-		now, err := r.sink.counter.sum()
-		if err != nil {
-			return err
-		}
-		if now-start >= uint64(2*flows) {
-			return nil
-		}
-		if err := sleep(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return errors.New("frames to " + sender.flood.To.String() + " do not arrive")
-}
-
-// steeredByCID is how many packets Weir has counted as such; 0 on a road without it.
-func (r *dsrRoad) steeredByCID(ctx context.Context) (uint64, error) {
-	if !r.cid {
+// steeredByCID is how many packets Weir has counted as such; 0 on a path without it.
+func (p *path) steeredByCID(ctx context.Context) (sum uint64, err error) {
+	if !p.cid {
 		return 0, nil
 	}
-	text, err := r.daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
-	if err != nil {
-		return 0, err
-	}
-	var sum float64
-	for lines := bufio.NewScanner(strings.NewReader(string(text))); lines.Scan(); {
-		line := lines.Text()
-		if !strings.HasPrefix(line, reasonMetric+"{") || !strings.Contains(line, `reason="cid"`) {
-			continue
+	text, err := p.Daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
+	for name, value := range metricSums(text) {
+		if strings.HasPrefix(name, reasonMetric+"{") && strings.Contains(name, `reason="cid"`) {
+			sum += uint64(value)
 		}
-		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %q: %w", line, err)
-		}
-		sum += value
 	}
-	return uint64(sum), nil
+	return sum, err
 }

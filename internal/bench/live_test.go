@@ -11,28 +11,28 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-func liveResult(road string, rate, ownRatio float64) *measure.Result {
+func liveResult(path string, rate, ownRatio float64) *measure.Result {
 	return &measure.Result{
-		Scenario: ScenarioLive, Road: road, Parameters: map[string]string{ParamLoad: livePrefix + "1024", ParamFamily: "ipv4", "rounds": "1", "seconds": "1"},
+		Scenario: scenarioLive, Path: path, Parameters: map[string]string{paramLoad: livePrefix + "1024", paramFamily: "ipv4", "rounds": "1", "seconds": "1"},
 		Figures: []measure.Figure{
-			{Name: FigureRate, Value: rate, Unit: "Mpps"},
-			{Name: FigureRateLow, Value: rate, Unit: "Mpps"},
-			{Name: FigureRateHigh, Value: rate, Unit: "Mpps"},
-			{Name: FigureRatio, Value: rate},
-			{Name: FigureFloor, Value: rate / 5},
-			{Name: FigureOwnRatio, Value: ownRatio},
+			{Name: figureRate, Value: rate, Unit: "Mpps"},
+			{Name: figureRateLow, Value: rate, Unit: "Mpps"},
+			{Name: figureRateHigh, Value: rate, Unit: "Mpps"},
+			{Name: figureRatio, Value: rate},
+			{Name: figureFloor, Value: rate / 5},
+			{Name: figureOwnRatio, Value: ownRatio},
 		},
 	}
 }
 
 func TestLiveSaysWhatItReached(t *testing.T) {
 	failed := liveResult("weir-cid-xdp", 0, 0)
-	failed.Figures, failed.Parameters[ParamFailed], failed.Errors = nil, "no way", 1
+	failed.Figures, failed.Parameters[paramFailed], failed.Errors = nil, "no way", 1
 	results := []*measure.Result{
-		liveResult(RoadFloor, 5, 0.2), liveResult(RoadRouting, 1, 1), liveResult("weir-l2dsr-xdp", 3.2, 0.3), liveResult("weir-nat-xdp", 3.0, 0.3), failed,
+		liveResult(pathFloor, 5, 0.2), liveResult(pathRouting, 1, 1), liveResult("weir-l2dsr-xdp", 3.2, 0.3), liveResult("weir-nat-xdp", 3.0, 0.3), failed,
 	}
 	var text, page bytes.Buffer
-	if err := WriteLive(&text, results); err != nil {
+	if err := WriteText(&text, results); err != nil {
 		t.Fatal(err)
 	}
 	if err := WriteReport(&page, results); err != nil {
@@ -46,18 +46,18 @@ func TestLiveSaysWhatItReached(t *testing.T) {
 			t.Errorf("the %s has a figure of zon-lb, which did not run", name)
 		}
 	}
-	if Failed(results) != 1 {
-		t.Errorf("%d failed", Failed(results))
+	if len(failures(results)) != 1 {
+		t.Errorf("%d failed", len(failures(results)))
 	}
 }
 
 func TestLiveConfigNamesWhatIsWrong(t *testing.T) {
-	good := DSRConfig{Rounds: 1, Duration: time.Second, Roads: LiveRoads(), Families: []string{"ipv4"}}
+	good := GridConfig{Rounds: 1, Duration: time.Second, Paths: namesOf(livePaths()), Families: []string{"ipv4"}}
 	if err := good.ValidateLive(); err != nil {
 		t.Error(err)
 	}
-	for want, bad := range map[string]DSRConfig{
-		`no road "nft-dnat"; there are floor, routing`: {Rounds: 1, Duration: time.Second, Roads: []string{"nft-dnat"}},
+	for want, bad := range map[string]GridConfig{
+		`no path "nft-dnat"; there are floor, routing`: {Rounds: 1, Duration: time.Second, Paths: []string{"nft-dnat"}},
 		"0 rounds": {Duration: time.Second},
 	} {
 		if err := bad.ValidateLive(); err == nil || !strings.Contains(err.Error(), want) {
@@ -69,7 +69,7 @@ func TestLiveConfigNamesWhatIsWrong(t *testing.T) {
 // What the generator makes of the first flow's frame for another flow keeps its checksum, also with most flows and with
 // connection ids.
 func TestLiveFramesOfEveryFlowAreValid(t *testing.T) {
-	for _, family := range DSRFamilies() {
+	for _, family := range Families() {
 		for _, cid := range []bool{false, true} {
 			f := flood{Source: clientAddress(family), To: vipAddress(family), Port: floodPort, Flows: 32768, CID: cid}
 			udp := 34

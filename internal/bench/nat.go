@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -22,15 +21,14 @@ import (
 
 // NATConfig is a comparison of what forwards UDP.
 type NATConfig struct {
-	Binary   string // our own, for weir nat and the echo
+	Run
 	Clients  int
-	Requests int // of one road in one round
+	Requests int // of one path in one round
 	Rounds   int
-	Payload  int       // bytes
-	Workers  int       // of weir nat; 0: its default
-	With     []string  // peers to compare with in the same run, of NATPeers
-	CfNAT    string    // path of the jar for the peer cf-nat, which it adds; empty: $WEIR_CF_NAT
-	Out      io.Writer // progress
+	Payload  int      // bytes
+	Workers  int      // of weir nat; 0: its default
+	With     []string // peers to compare with in the same run, of NATPeers
+	CfNAT    string   // path of the jar for the peer cf-nat, which it adds; empty: $WEIR_CF_NAT
 }
 
 // Validate says what cannot be meant.
@@ -51,49 +49,49 @@ func (c *NATConfig) Validate() error {
 }
 
 // NATPeers names the programs that [NAT] can compare with; socat and iptables take part where they are installed.
-func NATPeers() []string { return []string{PeerCfNAT} }
+func NATPeers() []string { return []string{peerCfNAT} }
 
 // jar is cf-nat's; empty without the peer.
 func (c *NATConfig) jar() (string, error) {
 	if c.CfNAT != "" || len(c.With) == 0 {
 		return c.CfNAT, nil
 	}
-	return findPeer(PeerCfNAT)
+	return findPeer(peerCfNAT)
 }
 
-// NATResult is the outcome, one NATRoad for each way to the echo.
+// NATResult is the outcome, one natFigures for each way to the echo.
 type NATResult struct {
-	Clients  int       `json:"clients"`
-	Requests int       `json:"requests"` // of one road in one round
-	Rounds   int       `json:"rounds"`
-	Payload  int       `json:"payload_bytes"`
-	Cores    int       `json:"cores"`
-	Kernel   string    `json:"kernel"`
-	Network  string    `json:"network"` // loopback of a namespace, or of the host
-	Roads    []NATRoad `json:"roads"`
+	Clients  int          `json:"clients"`
+	Requests int          `json:"requests"` // of one path in one round
+	Rounds   int          `json:"rounds"`
+	Payload  int          `json:"payload_bytes"`
+	Cores    int          `json:"cores"`
+	Kernel   string       `json:"kernel"`
+	Network  string       `json:"network"` // loopback of a namespace, or of the host
+	Paths    []natFigures `json:"roads"`
 }
 
-// NATRoad is one way to the echo. Costs are medians over the rounds in microseconds; a request is one datagram each way.
-type NATRoad struct {
+// natFigures is one way to the echo. Costs are medians over the rounds in microseconds; a request is one datagram each way.
+type natFigures struct {
 	Name       string  `json:"name"`
 	Skipped    string  `json:"skipped,omitempty"`         // why it did not run
 	Rate       float64 `json:"requests_per_s"`            //
 	Lost       int     `json:"lost"`                      // requests sent again, in all rounds
-	ProxyCPU   float64 `json:"proxy_us_per_datagram"`     // of the road's own processes; 0 for kernel roads
+	ProxyCPU   float64 `json:"proxy_us_per_datagram"`     // of the path's own processes; 0 for kernel paths
 	ProxyMin   float64 `json:"proxy_us_per_datagram_min"` //
 	ProxyMax   float64 `json:"proxy_us_per_datagram_max"` //
 	PerRequest float64 `json:"proxy_ms_per_1000_requests"`
-	TotalCPU   float64 `json:"total_us_per_request"`  // load, road and echo together
-	AddedCPU   float64 `json:"added_us_per_datagram"` // more than the straight road, per datagram
+	TotalCPU   float64 `json:"total_us_per_request"`  // load, path and echo together
+	AddedCPU   float64 `json:"added_us_per_datagram"` // more than the straight path, per datagram
 
 	rates, proxy, total []float64
 }
 
-// straightRoad is the name of the road without anything in it.
-const straightRoad = "straight"
+// straightPath is the name of the path without anything in it.
+const straightPath = "straight"
 
-type natRoad struct {
-	result *NATRoad
+type natPath struct {
+	result *natFigures
 	entry  netip.AddrPort
 	proxy  *exec.Cmd // nil: none
 	start  func(entry, echo netip.AddrPort) *exec.Cmd
@@ -104,13 +102,11 @@ type natRoad struct {
 
 // natBench is one comparison under way.
 type natBench struct {
+	*programs.Stage
 	config  NATConfig
-	host    *netlab.Host // nil: the host's own network
-	dnatted *netlab.Host // with the rule: connection tracking costs every road of its namespace
 	echo    netip.AddrPort
 	echoCmd *exec.Cmd
-	roads   []*natRoad
-	running *programs.Group
+	paths   []*natPath
 }
 
 // NAT runs the comparison.
@@ -118,51 +114,50 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 	if err := config.Validate(); err != nil {
 		return result, err
 	}
-	b := &natBench{config: config, running: programs.NewGroup()}
 	result = NATResult{
 		Clients: config.Clients, Requests: config.Requests, Rounds: config.Rounds, Payload: config.Payload,
 		Cores: runtime.NumCPU(), Kernel: kernelRelease(), Network: "loopback of the host",
 	}
-	if netlab.Privileged() == nil {
-		lab, err := netlab.Up(netlab.Topology{Name: "benchnat", Namespaces: []netlab.Namespace{{Name: "all"}, {Name: "dnat"}}})
-		if err != nil {
-			return result, err
-		}
-		defer func() { err = errors.Join(err, lab.Down()) }()
-		b.host, b.dnatted = lab.Namespace("all"), lab.Namespace("dnat")
+	var topology *netlab.Topology
+	if netlab.Privileged() == nil { // connection tracking costs every path of its namespace
+		topology = &netlab.Topology{Name: "benchnat", Namespaces: []netlab.Namespace{{Name: "all"}, {Name: "dnat"}}}
 		result.Network = "loopback of a namespace, iptables in one of its own"
 	}
-	defer b.running.End()
+	b := &natBench{config: config}
+	if b.Stage, err = programs.OpenStage(config.Binary, topology); err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
 	if err := b.open(ctx); err != nil {
 		return result, err
 	}
-	err = takeTurns(ctx, config.Rounds, b.roads, func(round int, road *natRoad) error {
-		if road.result.Skipped != "" {
+	err = takeTurns(ctx, config.Rounds, b.paths, func(round int, p *natPath) error {
+		if p.result.Skipped != "" {
 			return nil
 		}
-		fmt.Fprintf(config.Out, "round %d of %d: %s\n", round+1, config.Rounds, road.result.Name)
-		if err := b.measure(ctx, road); err != nil {
-			return fmt.Errorf("%s: %w", road.result.Name, err)
+		config.progress(float64(round)/float64(config.Rounds), "round %d of %d: %s", round+1, config.Rounds, p.result.Name)
+		if err := b.measure(ctx, p); err != nil {
+			return fmt.Errorf("%s: %w", p.result.Name, err)
 		}
 		return nil
 	})
 	if err != nil {
 		return result, err
 	}
-	result.Roads = b.summary()
+	result.Paths = b.summary()
 	return result, nil
 }
 
-// open starts the echo and every road.
+// open starts the echo and every path.
 func (b *natBench) open(ctx context.Context) error {
-	ports, err := b.freePorts(6)
+	ports, err := freePorts(b.Host("all"), 6)
 	if err != nil {
 		return err
 	}
 	b.echo = ports[0]
 	self := b.config.Binary
 	b.echoCmd = exec.Command(self, "bench", "udp-echo", b.echo.String())
-	if err := b.running.Start(b.host, b.echoCmd); err != nil {
+	if err := b.Running.Start(b.Host("all"), b.echoCmd); err != nil {
 		return err
 	}
 	weir := func(extra ...string) func(entry, echo netip.AddrPort) *exec.Cmd {
@@ -174,103 +169,97 @@ func (b *natBench) open(ctx context.Context) error {
 			return exec.Command(self, args...)
 		}
 	}
-	b.roads = []*natRoad{
-		{result: &NATRoad{Name: straightRoad}, entry: b.echo},
-		{result: &NATRoad{Name: "weir nat"}, entry: ports[1], start: weir()},
-		{result: &NATRoad{Name: "weir nat --reverse"}, entry: ports[2], start: weir("--reverse")},
-		{result: &NATRoad{Name: "socat"}, entry: ports[3], start: func(entry, echo netip.AddrPort) *exec.Cmd {
+	b.paths = []*natPath{
+		{result: &natFigures{Name: straightPath}, entry: b.echo},
+		{result: &natFigures{Name: "weir nat"}, entry: ports[1], start: weir()},
+		{result: &natFigures{Name: "weir nat --reverse"}, entry: ports[2], start: weir("--reverse")},
+		{result: &natFigures{Name: "socat"}, entry: ports[3], start: func(entry, echo netip.AddrPort) *exec.Cmd {
 			return exec.Command("socat", "-T", "600",
 				fmt.Sprintf("UDP4-LISTEN:%d,bind=%s,fork,reuseaddr", entry.Port(), entry.Addr()), "UDP4:"+echo.String())
 		}},
-		{result: &NATRoad{Name: "iptables DNAT"}, entry: ports[4], setup: b.dnat},
+		{result: &natFigures{Name: "iptables DNAT"}, entry: ports[4], setup: b.dnat},
 	}
 	jar, err := b.config.jar()
 	if err != nil {
 		return err
 	}
 	if jar != "" {
-		b.roads = append(b.roads, &natRoad{
-			result: &NATRoad{Name: "cf-nat " + filepath.Base(jar)}, entry: ports[5],
+		b.paths = append(b.paths, &natPath{
+			result: &natFigures{Name: "cf-nat " + filepath.Base(jar)}, entry: ports[5],
 			start: func(entry, echo netip.AddrPort) *exec.Cmd {
 				return exec.Command("java", "-jar", jar, entry.String(), "--", echo.String())
 			},
 		})
 	}
-	for _, road := range b.roads {
-		if err := b.prepare(ctx, road); err != nil {
-			return fmt.Errorf("%s: %w", road.result.Name, err)
+	for _, p := range b.paths {
+		if err := b.prepare(ctx, p); err != nil {
+			return fmt.Errorf("%s: %w", p.result.Name, err)
 		}
 	}
 	return nil
 }
 
-func (b *natBench) prepare(ctx context.Context, road *natRoad) error {
-	road.host, road.echo = b.host, b.echoCmd
+func (b *natBench) prepare(ctx context.Context, p *natPath) error {
+	p.host, p.echo = b.Host("all"), b.echoCmd
 	switch {
-	case road.setup != nil:
-		if b.host == nil {
-			road.result.Skipped = "needs root"
+	case p.setup != nil:
+		if b.Lab == nil {
+			p.result.Skipped = "needs root"
 			return nil
 		}
-		road.host, road.echo = b.dnatted, exec.Command(b.config.Binary, "bench", "udp-echo", b.echo.String())
-		if err := b.running.Start(road.host, road.echo); err != nil {
+		p.host, p.echo = b.Host("dnat"), exec.Command(b.config.Binary, "bench", "udp-echo", b.echo.String())
+		if err := b.Running.Start(p.host, p.echo); err != nil {
 			return err
 		}
-		return road.setup(ctx, road.entry, b.echo)
-	case road.start != nil:
-		road.proxy = road.start(road.entry, b.echo)
-		if _, err := exec.LookPath(road.proxy.Path); err != nil {
-			road.result.Skipped = filepath.Base(road.proxy.Path) + " is not installed"
+		return p.setup(ctx, p.entry, b.echo)
+	case p.start != nil:
+		p.proxy = p.start(p.entry, b.echo)
+		if _, err := exec.LookPath(p.proxy.Path); err != nil {
+			p.result.Skipped = filepath.Base(p.proxy.Path) + " is not installed"
 			return nil
 		}
-		return b.running.Start(b.host, road.proxy)
+		return b.Running.Start(b.Host("all"), p.proxy)
 	}
 	return nil
 }
 
 // dnat makes the kernel translate what is sent to entry.
 func (b *natBench) dnat(ctx context.Context, entry, echo netip.AddrPort) error {
-	_, err := b.dnatted.Exec(ctx, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", entry.Addr().String(),
+	_, err := b.Host("dnat").Exec(ctx, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", entry.Addr().String(),
 		"--dport", strconv.Itoa(int(entry.Port())), "-j", "DNAT", "--to-destination", echo.String())
 	return err
 }
 
-// measure runs the load over one road and notes what it cost.
-func (b *natBench) measure(ctx context.Context, road *natRoad) error {
-	load := UDPLoad{
-		To: road.entry, Clients: b.config.Clients, Requests: b.config.Requests, Payload: b.config.Payload,
+// measure runs the load over one path and notes what it cost.
+func (b *natBench) measure(ctx context.Context, p *natPath) error {
+	load := udpLoad{
+		To: p.entry, Clients: b.config.Clients, Requests: b.config.Requests, Payload: b.config.Payload,
 		Timeout: 400 * time.Millisecond, Warmup: 5,
 	}
 	var proxy, echo [2]time.Duration
 	note := func(i int) func() error {
 		return func() (err error) {
-			if echo[i], err = procstat.CPU(road.echo.Process.Pid); err != nil {
+			if echo[i], err = procstat.CPU(p.echo.Process.Pid); err != nil {
 				return err
 			}
-			if road.proxy != nil {
-				proxy[i], err = treeCPU(road.proxy.Process.Pid)
+			if p.proxy != nil {
+				proxy[i], err = treeCPU(p.proxy.Process.Pid)
 			}
 			return err
 		}
 	}
-	var result UDPLoadResult
+	var result udpLoadResult
 	run := func() (err error) {
 		result, err = load.Run(ctx, note(0), note(1))
 		return err
 	}
-	var err error
-	if road.host != nil {
-		err = road.host.Do(run)
-	} else {
-		err = run()
-	}
-	if err != nil {
+	if err := within(p.host, run); err != nil {
 		return err
 	}
 	n := float64(result.Requests)
 	spent := proxy[1] - proxy[0]
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-	r := road.result
+	r := p.result
 	r.Lost += result.Lost
 	r.rates = append(r.rates, n/result.Elapsed.Seconds())
 	r.proxy = append(r.proxy, micros(spent)/n/2)
@@ -278,23 +267,23 @@ func (b *natBench) measure(ctx context.Context, road *natRoad) error {
 	return nil
 }
 
-func (b *natBench) summary() []NATRoad {
-	var roads []NATRoad
+func (b *natBench) summary() []natFigures {
+	var paths []natFigures
 	straight := 0.0
-	for _, road := range b.roads {
-		r := road.result
+	for _, p := range b.paths {
+		r := p.result
 		if r.Skipped == "" {
 			r.Rate, r.ProxyCPU, r.TotalCPU = median(r.rates), median(r.proxy), median(r.total)
 			r.ProxyMin, r.ProxyMax = slices.Min(r.proxy), slices.Max(r.proxy)
 			r.PerRequest = r.ProxyCPU * 2
-			if r.Name == straightRoad {
+			if r.Name == straightPath {
 				straight = r.TotalCPU
 			}
 			r.AddedCPU = (r.TotalCPU - straight) / 2
 		}
-		roads = append(roads, *r)
+		paths = append(paths, *r)
 	}
-	return roads
+	return paths
 }
 
 // treeCPU is the time of a process and its living children: socat has one for each client.
@@ -317,25 +306,4 @@ func treeCPU(pid int) (time.Duration, error) {
 		}
 	}
 	return sum, nil
-}
-
-// freePorts looks for UDP ports on 127.0.0.1 of the run's network.
-func (b *natBench) freePorts(n int) (ports []netip.AddrPort, err error) {
-	find := func() error {
-		for range n {
-			port, done, err := freePort()
-			if err != nil {
-				return err
-			}
-			defer done()
-			ports = append(ports, port)
-		}
-		return nil
-	}
-	if b.host != nil {
-		err = b.host.Do(find)
-	} else {
-		err = find()
-	}
-	return ports, err
 }

@@ -2,7 +2,7 @@ package bench
 
 import (
 	"context"
-	"io"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -18,7 +18,7 @@ func TestLoadAndEcho(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Echo(ctx, at) }()
-	load := UDPLoad{To: at, Clients: 20, Requests: 2000, Payload: 8, Timeout: time.Second, Warmup: 2}
+	load := udpLoad{To: at, Clients: 20, Requests: 2000, Payload: 8, Timeout: time.Second, Warmup: 2}
 	var calls []string
 	note := func(what string) func() error {
 		return func() error { calls = append(calls, what); return nil }
@@ -36,14 +36,14 @@ func TestLoadAndEcho(t *testing.T) {
 	}
 }
 
-// A road that answers nothing is an error, not an endless run.
+// A path that answers nothing is an error, not an endless run.
 func TestLoadWithoutAnswer(t *testing.T) {
-	at, done, err := freePort() // bound, and silent
+	silent, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer done()
-	load := UDPLoad{To: at, Clients: 1, Requests: 1, Payload: 8, Timeout: 2 * time.Millisecond}
+	defer silent.Close()
+	load := udpLoad{To: silent.LocalAddr().(*net.UDPAddr).AddrPort(), Clients: 1, Requests: 1, Payload: 8, Timeout: 2 * time.Millisecond}
 	nothing := func() error { return nil }
 	if _, err := load.Run(t.Context(), nothing, nothing); err == nil || !strings.Contains(err.Error(), "nothing answers") {
 		t.Fatalf("got %v", err)
@@ -51,7 +51,7 @@ func TestLoadWithoutAnswer(t *testing.T) {
 }
 
 func TestNATConfig(t *testing.T) {
-	good := NATConfig{Clients: 10, Requests: 100, Rounds: 1, Payload: 64, Out: io.Discard}
+	good := NATConfig{Clients: 10, Requests: 100, Rounds: 1, Payload: 64}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestCPUOfATree(t *testing.T) {
 }
 
 func TestFreePortsDiffer(t *testing.T) {
-	ports, err := (&natBench{}).freePorts(20)
+	ports, err := freePorts(nil, 20)
 	if err != nil {
 		t.Fatal(err)
 	}

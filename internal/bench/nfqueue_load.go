@@ -2,7 +2,7 @@ package bench
 
 import (
 	"bufio"
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,35 +19,21 @@ import (
 
 // Kinds of loads of the scenario nfqueue.
 const (
-	LoadTCP        = "tcp"          // one stream
-	LoadTCP8       = "tcp8"         // eight of one source
-	LoadTCPSources = "tcp8-sources" // eight, each of a source of its own
-	LoadBandwidth  = "udp"          // 1,470 bytes at given bandwidths
-	LoadFragments  = "fragments"    // 2,400 bytes at given rates, over two hops
-	LoadFlood      = "flood"        // 64 bytes, as many as there can be
-	LoadPaced      = "paced"        // 64 bytes, 100,000 a second
-	LoadPingPong   = "pingpong"     // round trips
+	loadTCP        = "tcp"          // one stream
+	loadTCP8       = "tcp8"         // eight of one source
+	loadTCPSources = "tcp8-sources" // eight, each of a source of its own
+	loadBandwidth  = "udp"          // 1,470 bytes at given bandwidths
+	loadFragments  = "fragments"    // 2,400 bytes at given rates, over two hops
+	loadFlood      = "flood"        // 64 bytes, as many as there can be
+	loadPaced      = "paced"        // 64 bytes, 100,000 a second
+	loadPingPong   = "pingpong"     // round trips
 )
 
-// nfqLoad is one way to load a road.
+// nfqLoad is what a load of this scenario has besides.
 type nfqLoad struct {
-	name  string // kind, with its rate
-	kind  string
-	title string
-	unit  string // of its rate: Gbit/s, kpps or µs
-	// datagrams: segmentation offload is no matter. spread: of several sources. dsr: in the network of two hops.
-	datagrams, spread, dsr bool
-	tools                  []string
-	serve                  func(ctx context.Context, b *nfqBench, net *nfqNet, family string) error
-	run                    func(ctx context.Context, b *nfqBench, cell *nfqCell) (nfqRun, error)
-}
-
-// nfqRun is what one load over one road found in one round.
-type nfqRun struct {
-	elapsed        time.Duration
-	bytes, packets uint64
-	sent           uint64 // datagrams
-	latency        *RoundTrips
+	datagrams bool // segmentation offload is no matter
+	spread    bool // of several sources
+	twoHops   bool // in the network of two hops
 }
 
 const (
@@ -58,143 +44,76 @@ const (
 	pacedRate    = 100_000
 )
 
-func (b *nfqBench) loads() []nfqLoad {
-	iperf := []string{"iperf"}
-	loads := []nfqLoad{
-		{kind: LoadTCP, title: "TCP, one stream", unit: "Gbit/s", tools: iperf, serve: serveNFQ, run: tcpLoad("-P", "1")},
-		{kind: LoadTCP8, title: "TCP, 8 streams of one source", unit: "Gbit/s", tools: iperf, serve: serveNFQ, run: tcpLoad("-P", "8")},
-		{kind: LoadTCPSources, title: "TCP, 8 streams of 8 sources", unit: "Gbit/s", spread: true, tools: iperf, serve: serveNFQ, run: tcpLoad("-P", "8", "--incr-srcip")},
+func (c *NFQueueConfig) loads() []*load {
+	tcp := func(kind, title string, spread bool, args ...string) *load {
+		return &load{
+			kind: kind, title: title, unit: "Gbit/s", tools: []string{"iperf"}, server: "iperf2", serve: serveIperf2, nfq: nfqLoad{spread: spread},
+			run: func(ctx context.Context, g *grid, c *cell) (round, error) {
+				source := nfqSources(c.family)[0]
+				if spread {
+					source = nfqSources(c.family)[1]
+				}
+				return g.iperf2(ctx, c, c.path.target(c.family), append([]string{"-B", source.String()}, args...)...)
+			},
+		}
 	}
-	for _, bandwidth := range b.config.Bandwidths {
+	loads := []*load{
+		tcp(loadTCP, "TCP, one stream", false, "-P", "1"),
+		tcp(loadTCP8, "TCP, 8 streams of one source", false, "-P", "8"),
+		tcp(loadTCPSources, "TCP, 8 streams of 8 sources", true, "-P", "8", "--incr-srcip"),
+	}
+	for _, bandwidth := range c.Bandwidths {
 		rate := int(bandwidth / 8 / iperfPayload)
 		text := strconv.FormatFloat(bandwidth/1e9, 'g', 4, 64) + "G"
-		loads = append(loads, nfqLoad{
-			name: LoadBandwidth + "-" + text, kind: LoadBandwidth, title: fmt.Sprintf("UDP, %d bytes at %sbit/s", iperfPayload, text), unit: "Gbit/s",
-			datagrams: true, run: datagramLoad(iperfPayload, rate, oneSource),
+		loads = append(loads, &load{
+			name: loadBandwidth + "-" + text, kind: loadBandwidth, title: fmt.Sprintf("UDP, %d bytes at %sbit/s", iperfPayload, text), unit: "Gbit/s",
+			run: datagramLoad(iperfPayload, rate, oneSource),
 		})
 	}
-	for _, rate := range b.config.Fragmented {
-		loads = append(loads, nfqLoad{
-			name: fmt.Sprintf("%s-%d", LoadFragments, rate), kind: LoadFragments, title: fmt.Sprintf("UDP, %d bytes in 2 fragments, %d datagrams/s, two hops", fragmented, rate),
-			unit: "kpps", datagrams: true, dsr: true, run: datagramLoad(fragmented, rate, freshSource),
+	for _, rate := range c.Fragmented {
+		loads = append(loads, &load{
+			name: fmt.Sprintf("%s-%d", loadFragments, rate), kind: loadFragments, title: fmt.Sprintf("UDP, %d bytes in 2 fragments, %d datagrams/s, two hops", fragmented, rate),
+			unit: "kpps", nfq: nfqLoad{twoHops: true}, run: datagramLoad(fragmented, rate, freshSource),
 		})
 	}
 	loads = append(loads,
-		nfqLoad{kind: LoadFlood, title: fmt.Sprintf("UDP, %d bytes of 8 sources, one sending thread", smallPayload), unit: "kpps", datagrams: true, spread: true, run: datagramLoad(smallPayload, 0, allSources)},
-		nfqLoad{kind: LoadPaced, title: fmt.Sprintf("UDP, %d bytes of 8 sources, %d datagrams/s", smallPayload, pacedRate), unit: "kpps", datagrams: true, spread: true, run: datagramLoad(smallPayload, pacedRate, allSources)},
-		nfqLoad{kind: LoadPingPong, title: "UDP ping-pong, one at a time", unit: "µs", datagrams: true, run: pingPongLoad},
+		&load{kind: loadFlood, title: fmt.Sprintf("UDP, %d bytes of 8 sources, one sending thread", smallPayload), unit: "kpps", nfq: nfqLoad{spread: true}, run: datagramLoad(smallPayload, 0, allSources)},
+		&load{kind: loadPaced, title: fmt.Sprintf("UDP, %d bytes of 8 sources, %d datagrams/s", smallPayload, pacedRate), unit: "kpps", nfq: nfqLoad{spread: true}, run: datagramLoad(smallPayload, pacedRate, allSources)},
+		&load{kind: loadPingPong, title: "UDP ping-pong, one at a time", unit: "µs", run: pingPongLoad},
 	)
-	for i := range loads {
-		if loads[i].name == "" {
-			loads[i].name = loads[i].kind
-		}
+	for _, l := range loads {
+		l.name, l.about, l.nfq.datagrams = cmp.Or(l.name, l.kind), l.title, l.server == ""
 	}
 	return loads
 }
 
-// NFQueueLoads names the kinds of loads in the order they run.
+// NFQueueLoads describes the kinds of loads in the order they run: name, tab, what it is.
 func NFQueueLoads() []string {
-	return []string{LoadTCP, LoadTCP8, LoadTCPSources, LoadBandwidth, LoadFragments, LoadFlood, LoadPaced, LoadPingPong}
+	c := NFQueueConfig{Bandwidths: []float64{2e9}, Fragmented: []int{15000}}
+	return describe(c.loads())
 }
 
-// DescribeNFQueueLoads is NFQueueLoads, each followed by a tab and what it is.
-func DescribeNFQueueLoads() []string {
-	b := &nfqBench{config: NFQueueConfig{Bandwidths: []float64{2e9}, Fragmented: []int{15000}}}
-	var lines []string
-	for _, load := range b.loads() {
-		lines = append(lines, load.kind+"\t"+load.title)
-	}
-	return lines
-}
-
-// serveNFQ starts the one server of all TCP loads.
-func serveNFQ(ctx context.Context, b *nfqBench, net *nfqNet, family string) error {
-	at := nfqVIP(family).String()
-	if net.serves[family] {
-		return nil
-	}
-	args := []string{"-s", "-p", strconv.Itoa(iperf2Port), "-B", at}
-	if family == "ipv6" {
-		args = append(args, "-V")
-	}
-	said := &programs.LastLines{}
-	cmd := exec.Command("iperf", args...)
-	cmd.Stdout, cmd.Stderr = said, said
-	if err := b.running.Start(net.lab.Namespace("server"), cmd); err != nil {
-		return err
-	}
-	for range 500 {
-		if listening(cmd.Process.Pid, iperf2Port, family == "ipv6") {
-			net.serves[family] = true
-			return nil
-		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("iperf does not listen on port %d%s", iperf2Port, said.Said())
-}
-
-// tcpLoad is iperf with those arguments, from the client's first address or, for several, from the second on.
-func tcpLoad(more ...string) func(context.Context, *nfqBench, *nfqCell) (nfqRun, error) {
-	return func(ctx context.Context, b *nfqBench, cell *nfqCell) (nfqRun, error) {
-		source := nfqSources(cell.family)[0]
-		if cell.load.spread {
-			source = nfqSources(cell.family)[1]
-		}
-		args := append([]string{"-c", nfqVIP(cell.family).String(), "-p", strconv.Itoa(iperf2Port), "-t", b.config.seconds(), "-y", "C", "-B", source.String()}, more...)
-		if cell.family == "ipv6" {
-			args = append(args, "-V")
-		}
-		out, err := b.client(ctx, cell.net, exec.Command("iperf", args...))
-		if err != nil {
-			return nfqRun{}, err
-		}
-		return parseIperfStreams(out)
-	}
-}
-
-// parseIperfStreams sums the streams of iperf's comma-separated report. Their sum, whose number is -1, is left out.
-func parseIperfStreams(out []byte) (nfqRun, error) {
-	var sum nfqRun
-	for line := range bytes.Lines(bytes.TrimSpace(out)) {
-		if fields := bytes.Split(line, []byte(",")); len(fields) > 5 && string(fields[5]) == "-1" {
-			continue
-		}
-		stream, err := parseIperf2(line)
-		if err != nil {
-			return sum, err
-		}
-		sum.bytes += stream.bytes
-		sum.elapsed = max(sum.elapsed, stream.elapsed)
-	}
-	if sum.bytes == 0 {
-		return sum, fmt.Errorf("iperf reported nothing: %q", excerpt(out))
-	}
-	return sum, nil
-}
-
-func oneSource(_ *nfqNet, family string) []netip.Addr  { return nfqSources(family)[:1] }
-func allSources(_ *nfqNet, family string) []netip.Addr { return nfqSources(family)[1:] }
+func oneSource(_ *path, family string) []netip.Addr  { return nfqSources(family)[:1] }
+func allSources(_ *path, family string) []netip.Addr { return nfqSources(family)[1:] }
 
 // freshSource is another one for each run: the server may still wait for fragments of the last one's.
-func freshSource(net *nfqNet, family string) []netip.Addr {
+func freshSource(p *path, family string) []netip.Addr {
 	sources := nfqSources(family)
-	net.source++
-	at := net.source % len(sources)
+	p.nfq.source++
+	at := p.nfq.source % len(sources)
 	return sources[at : at+1]
 }
 
 // datagramLoad sends datagrams, rate a second or as many as can be, and counts those that arrive whole.
-func datagramLoad(size, rate int, sources func(*nfqNet, string) []netip.Addr) func(context.Context, *nfqBench, *nfqCell) (nfqRun, error) {
-	return func(ctx context.Context, b *nfqBench, cell *nfqCell) (run nfqRun, err error) {
-		to := netip.AddrPortFrom(nfqVIP(cell.family), udpPort)
-		finish, err := b.sink(ctx, cell.net, to, size)
+func datagramLoad(size, rate int, sources func(*path, string) []netip.Addr) func(context.Context, *grid, *cell) (round, error) {
+	return func(ctx context.Context, g *grid, c *cell) (run round, err error) {
+		to := netip.AddrPortFrom(nfqVIP(c.family), udpPort)
+		finish, err := g.sink(ctx, c.path, to, size)
 		if err != nil {
 			return run, err
 		}
-		out, err := b.client(ctx, cell.net, b.traffic("send", "--to", to.String(), "--source", joinAddrs(sources(cell.net, cell.family)),
-			"--size", strconv.Itoa(size), "--rate", strconv.Itoa(rate), "--duration", b.config.Duration.String()))
+		out, err := g.client(ctx, c.path, g.traffic("send", "--to", to.String(), "--source", joinAddrs(sources(c.path, c.family)),
+			"--size", strconv.Itoa(size), "--rate", strconv.Itoa(rate), "--duration", g.config.Duration.String()))
 		received, bad := finish()
 		if err := errors.Join(err, bad); err != nil {
 			return run, err
@@ -209,7 +128,7 @@ func datagramLoad(size, rate int, sources func(*nfqNet, string) []netip.Addr) fu
 		if received.Received > sent.Sent {
 			return run, fmt.Errorf("%d datagrams arrived of %d sent", received.Received, sent.Sent)
 		}
-		return nfqRun{elapsed: seconds(sent.Elapsed), packets: received.Received, bytes: received.Received * uint64(size), sent: sent.Sent}, nil
+		return round{elapsed: seconds(sent.Elapsed), packets: received.Received, bytes: received.Received * uint64(size), sent: sent.Sent}, nil
 	}
 }
 
@@ -222,13 +141,13 @@ func joinAddrs(list []netip.Addr) string {
 }
 
 // traffic is our own binary as a sender, sink or ping.
-func (b *nfqBench) traffic(args ...string) *exec.Cmd {
-	return exec.Command(b.config.Binary, append([]string{"bench", "traffic"}, args...)...) //nolint:gosec // our own binary
+func (g *grid) traffic(args ...string) *exec.Cmd {
+	return exec.Command(g.config.Binary, append([]string{"bench", "traffic"}, args...)...) //nolint:gosec // our own binary
 }
 
 // sink starts a sink and waits until it listens. finish ends it and returns what it counted.
-func (b *nfqBench) sink(ctx context.Context, net *nfqNet, at netip.AddrPort, size int) (finish func() (DatagramsReceived, error), err error) {
-	cmd := b.traffic("sink", "--at", at.String(), "--size", strconv.Itoa(size))
+func (g *grid) sink(ctx context.Context, p *path, at netip.AddrPort, size int) (finish func() (DatagramsReceived, error), err error) {
+	cmd := g.traffic("sink", "--at", at.String(), "--size", strconv.Itoa(size))
 	said := &programs.LastLines{}
 	cmd.Stderr = said
 	input, err := cmd.StdinPipe()
@@ -239,7 +158,7 @@ func (b *nfqBench) sink(ctx context.Context, net *nfqNet, at netip.AddrPort, siz
 	if err != nil {
 		return nil, err
 	}
-	if err := b.running.Start(net.lab.Namespace("server"), cmd); err != nil {
+	if err := g.running.Start(p.Lab.Namespace(p.servers), cmd); err != nil {
 		return nil, err
 	}
 	lines := bufio.NewReader(output)
@@ -247,7 +166,7 @@ func (b *nfqBench) sink(ctx context.Context, net *nfqNet, at netip.AddrPort, siz
 		_ = input.Close() // the end of its input is its end
 		text, _ := io.ReadAll(lines)
 		waited := cmd.Wait()
-		b.running.Forget(cmd)
+		g.running.Forget(cmd)
 		if err := json.Unmarshal(text, &got); err != nil || waited != nil {
 			return got, fmt.Errorf("the sink: %w%s", errors.Join(waited, err), said.Said())
 		}
@@ -265,16 +184,16 @@ func (b *nfqBench) sink(ctx context.Context, net *nfqNet, at netip.AddrPort, siz
 // SinkReady is what a sink process says once it listens.
 const SinkReady = "ready"
 
-func pingPongLoad(ctx context.Context, b *nfqBench, cell *nfqCell) (nfqRun, error) {
-	trips, err := b.pingPong(ctx, cell.net, cell.family, nfqSources(cell.family)[:1], 0, b.config.Duration)
+func pingPongLoad(ctx context.Context, g *grid, c *cell) (round, error) {
+	trips, err := g.pingPong(ctx, c.path, c.family, nfqSources(c.family)[:1], 0, g.config.Duration)
 	if err == nil && trips.Count == 0 {
 		err = errors.New("no datagram was answered")
 	}
-	return nfqRun{elapsed: b.config.Duration, packets: uint64(trips.Count), sent: uint64(trips.Count + trips.Lost), latency: &trips}, err
+	return round{elapsed: g.config.Duration, packets: uint64(trips.Count), sent: uint64(trips.Count + trips.Lost), trips: &trips}, err
 }
 
-func (b *nfqBench) pingPong(ctx context.Context, net *nfqNet, family string, sources []netip.Addr, count int, duration time.Duration) (trips RoundTrips, err error) {
-	out, err := b.client(ctx, net, b.traffic("ping", "--to", netip.AddrPortFrom(nfqVIP(family), echoPort).String(), "--source", joinAddrs(sources),
+func (g *grid) pingPong(ctx context.Context, p *path, family string, sources []netip.Addr, count int, duration time.Duration) (trips RoundTrips, err error) {
+	out, err := g.client(ctx, p, g.traffic("ping", "--to", netip.AddrPortFrom(nfqVIP(family), echoPort).String(), "--source", joinAddrs(sources),
 		"--count", strconv.Itoa(count), "--duration", duration.String()))
 	if err != nil {
 		return trips, err
@@ -283,34 +202,4 @@ func (b *nfqBench) pingPong(ctx context.Context, net *nfqNet, family string, sou
 		return trips, fmt.Errorf("report of ping-pong: %w: %q", err, excerpt(out))
 	}
 	return trips, nil
-}
-
-func (c *NFQueueConfig) seconds() string {
-	return strconv.FormatFloat(c.Duration.Seconds(), 'f', -1, 64)
-}
-
-// client runs a program in the client's namespace and returns what it printed.
-func (b *nfqBench) client(ctx context.Context, net *nfqNet, cmd *exec.Cmd) ([]byte, error) {
-	bound := max(b.config.Duration, nfqReady) + 15*time.Second // connecting included, on a busy machine
-	bounded, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	var out bytes.Buffer
-	said := &programs.LastLines{}
-	cmd.Stdout, cmd.Stderr = &out, said
-	if err := b.running.Start(net.lab.Namespace("client"), cmd); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(bounded, func() { _ = cmd.Process.Kill() }) // it may have ended
-	err := cmd.Wait()
-	stop()
-	b.running.Forget(cmd)
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case bounded.Err() != nil:
-		return nil, fmt.Errorf("%s was stuck for %v%s", cmd.Args[0], bound, said.Said())
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w%s", cmd.Args[0], err, said.Said())
-	}
-	return out.Bytes(), nil
 }

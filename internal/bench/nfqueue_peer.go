@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"os/exec"
 	"strconv"
-	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // NFQueuePeers names the programs that a run of nfqueue can compare with.
-func NFQueuePeers() []string { return []string{PeerNfqlb} }
+func NFQueuePeers() []string { return []string{peerNfqlb} }
 
 // nfqPeer is another project's balancer in weir's place.
 type nfqPeer struct {
@@ -30,12 +29,12 @@ mount -t tmpfs tmpfs /dev/shm
 exec "$1" lb --queue="$2" --qlength=4096 --tun=` + nfqlbTun + ` --ft_size=10000 --ft_buckets=10000 --ft_frag=100 --ft_ttl=50`
 
 // startNfqlb starts nfqlb and waits until it serves its queues.
-func (b *nfqBench) startNfqlb(ctx context.Context, net *nfqNet) error {
-	path, err := findPeer(PeerNfqlb)
+func (g *grid) startNfqlb(ctx context.Context, p *path) error {
+	program, err := findPeer(peerNfqlb)
 	if err != nil {
 		return err
 	}
-	host := net.balancer()
+	host := p.nfq.balancer(p)
 	for _, command := range [][]string{
 		{"ip", "tuntap", "add", "name", nfqlbTun, "mode", "tun"},
 		{"ip", "link", "set", nfqlbTun, "up"},
@@ -45,35 +44,27 @@ func (b *nfqBench) startNfqlb(ctx context.Context, net *nfqNet) error {
 			return err
 		}
 	}
-	if err := queueRules(ctx, net, nfqlbTun); err != nil {
+	if err := queueRules(ctx, p, nfqlbTun); err != nil {
 		return err
 	}
 	queues := "0"
-	if net.road.queues > 1 {
-		queues = "0:" + strconv.Itoa(net.road.queues-1)
+	if p.nfq.queues > 1 {
+		queues = "0:" + strconv.Itoa(p.nfq.queues-1)
 	}
-	net.peer = &nfqPeer{exec.Command("unshare", "--mount", "sh", "-c", nfqlbScript, "sh", path, queues), &programs.LastLines{}} //nolint:gosec // the program that was asked for
-	net.peer.cmd.Stdout, net.peer.cmd.Stderr = net.peer.said, net.peer.said
-	if err := b.running.Start(host, net.peer.cmd); err != nil {
-		net.peer = nil
+	p.nfq.peer = &nfqPeer{exec.Command("unshare", "--mount", "sh", "-c", nfqlbScript, "sh", program, queues), &programs.LastLines{}} //nolint:gosec // the program that was asked for
+	p.nfq.peer.cmd.Stdout, p.nfq.peer.cmd.Stderr = p.nfq.peer.said, p.nfq.peer.said
+	if err := g.running.Start(host, p.nfq.peer.cmd); err != nil {
+		p.nfq.peer = nil
 		return err
 	}
-	for end := time.Now().Add(nfqReady); net.peer.failure(net) != nil; {
-		if time.Now().After(end) {
-			return fmt.Errorf("nfqlb does not serve %d queues%s", net.road.queues, net.peer.said.Said())
-		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return nil
+	return until(ctx, nfqReady, func() error { return p.nfq.peer.failure(p) })
 }
 
 // failure says that nfqlb serves its queues no longer.
-func (p *nfqPeer) failure(net *nfqNet) error {
-	rows, err := readQueues(net.balancer())
-	if err == nil && len(rows) != net.road.queues {
-		err = fmt.Errorf("nfqlb serves %d of its %d queues%s", len(rows), net.road.queues, p.said.Said())
+func (n *nfqPeer) failure(p *path) error {
+	rows, err := readQueues(p.nfq.balancer(p))
+	if err == nil && len(rows) != p.nfq.queues {
+		err = fmt.Errorf("nfqlb serves %d of its %d queues%s", len(rows), p.nfq.queues, n.said.Said())
 	}
 	return err
 }

@@ -1,8 +1,9 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
-	"math"
+	"maps"
 	"runtime"
 	"slices"
 	"strconv"
@@ -11,207 +12,134 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// ScenarioNFQueue is the name of the scenario in its results.
-const ScenarioNFQueue = "nfqueue"
-
-// Names of the figures of an [NFQueue] result, beside [FigureRate], [FigureRateLow], [FigureRateHigh] and [FigureOthers].
+// Names of the figures of an [NFQueue] result, besides rates.
 // Rates are in Gbit/s, kpps or, of round trips, µs.
 const (
-	FigureDirect     = "ratio to direct"   // median of the ratios within each round
-	FigureOffered    = "offered"           // what was sent; median, in the unit of the rate
-	FigureDelivered  = "delivered"         // percent of the datagrams sent; median
-	FigureMachine    = "machine busy"      // percent of all cores, other programs' time subtracted; median
-	FigurePeer       = "ratio to a peer"   // median of the ratios, within each round, to the peer's road with as many queues
-	FigurePacketCost = "balancer CPU"      // µs of the balancer's processor time for a packet of its queues; median
-	FigureQueued     = "queued"            // packets that the queues numbered, all rounds
-	FigureQueueDrops = "queue drops"       // packets that found a queue full, all rounds
-	FigureUserDrops  = "user drops"        // packets that found a socket's buffer full, all rounds
-	FigureBest       = "best"              // shortest round trip of all rounds
-	FigureP99        = "99th percentile"   // of round trips; median of the rounds
+	figureDirect     = "ratio to direct"   // median of the ratios within each round
+	figureOffered    = "offered"           // what was sent; median, in the unit of the rate
+	figureDelivered  = "delivered"         // percent of the datagrams sent; median
+	figureMachine    = "machine busy"      // percent of all cores, other programs' time subtracted; median
+	figurePeer       = "ratio to a peer"   // median of the ratios, within each round, to the peer's path with as many queues
+	figurePacketCost = "balancer CPU"      // µs of the balancer's processor time for a packet of its queues; median
+	figureQueued     = "queued"            // packets that the queues numbered, all rounds
+	figureQueueDrops = "queue drops"       // packets that found a queue full, all rounds
+	figureUserDrops  = "user drops"        // packets that found a socket's buffer full, all rounds
+	figureBest       = "best"              // shortest round trip of all rounds
+	figureP99        = "99th percentile"   // of round trips; median of the rounds
 	figureQueue      = "packets of queue " // and its number: all rounds
 )
 
-// Keys of Result.Parameters of an [NFQueue] result, beside [ParamLoad], [ParamFamily] and [ParamFailed].
+// Keys of Result.Parameters of an [NFQueue] result.
 const (
-	ParamOffload = "offload"
-	ParamTitle   = "title"         // of the load
-	ParamUnit    = "unit"          // of the rate
-	ParamAbsent  = "not available" // why the road was not measured
-	ParamBefore  = "queues before" // statistics of the road's queues before its first and after its last run
-	ParamAfter   = "queues after"
-	ParamNetwork = "network"    // whose queues these are
-	ParamSlow    = "scheduling" // why the run was not preferred to other programs
+	paramOffload = "offload"
+	paramTitle   = "title"         // of the load
+	paramUnit    = "unit"          // of the rate
+	paramBefore  = "queues before" // statistics of the path's queues before its first and after its last run
+	paramAfter   = "queues after"
+	paramNetwork = "network"    // whose queues these are
+	paramSlow    = "scheduling" // why the run was not preferred to other programs
 )
 
-// note adds a round; a run without anything leaves a gap.
-func (c *nfqCell) note(run nfqRun, spent nfqSpent) {
-	nan := math.NaN()
-	rate, offered, delivered, busy, others, cost, best, p99 := nan, nan, nan, nan, nan, nan, nan, nan
-	if run.elapsed > 0 {
-		rate = c.load.rate(run.packets, run.bytes, run.elapsed)
-		if run.latency != nil {
-			rate, best, p99 = run.latency.Median, run.latency.Best, run.latency.Ninety9
+// What a round notes besides its rate.
+const (
+	foundOffered   = "offered"
+	foundDelivered = "delivered" // percent of those sent
+	foundBusy      = "busy"      // percent of the machine, without other programs
+	foundBest      = "best"      // µs, of ping-pong
+	foundP99       = "p99"
+)
+
+// nfqFound is the rate in the load's unit, what of it arrived, and what that cost.
+func nfqFound(c *cell, r round, s spent) map[string]float64 {
+	found := map[string]float64{}
+	if r.elapsed > 0 {
+		found[foundRate] = c.load.rate(r.packets, r.bytes, r.elapsed)
+		if r.trips != nil {
+			found[foundRate], found[foundBest], found[foundP99] = r.trips.Median, r.trips.Best, r.trips.Ninety9
 		}
-		if run.sent > 0 {
-			delivered = 100 * float64(run.packets) / float64(run.sent)
-			if run.latency == nil {
-				offered = c.load.rate(run.sent, run.sent*(run.bytes/max(run.packets, 1)), run.elapsed)
+		if r.sent > 0 {
+			found[foundDelivered] = 100 * float64(r.packets) / float64(r.sent)
+			if r.trips == nil {
+				found[foundOffered] = c.load.rate(r.sent, r.sent*(r.bytes/max(r.packets, 1)), r.elapsed)
 			}
 		}
 	}
-	if spent.window > 0 {
+	if s.window > 0 {
 		// Sampling may take more from others than there was, and what others' ended children spent is never seen.
-		if left := spent.machine.Busy - max(0, spent.machine.Others); left > 0 {
-			busy = 100 * left.Seconds() / spent.window.Seconds() / float64(runtime.NumCPU())
+		if left := s.machine.Busy - max(0, s.machine.Others); left > 0 {
+			found[foundBusy] = 100 * left.Seconds() / s.window.Seconds() / float64(runtime.NumCPU())
 		}
-		others = max(0, spent.machine.Others).Seconds() / spent.window.Seconds()
+		found[foundOthers] = max(0, s.machine.Others).Seconds() / s.window.Seconds()
 	}
 	queued := uint64(0)
-	for number, row := range spent.queues {
+	for _, row := range s.queues {
 		queued += uint64(row.sequence)
-		c.queueDrops += uint64(row.queueDrops)
-		c.userDrops += uint64(row.userDrops)
-		if c.queues == nil {
-			c.queues = map[int]uint64{}
-		}
-		c.queues[number] += uint64(row.sequence)
 	}
 	const few = 1000 // packets: fewer say nothing of their cost
 	if queued >= few {
-		cost = float64(spent.balancer.Microseconds()) / float64(queued)
+		found[foundCost] = float64(s.balancer.Microseconds()) / float64(queued)
 	}
-	for _, f := range []struct {
-		list  *[]float64
-		value float64
-	}{
-		{&c.rates, rate},
-		{&c.offered, offered},
-		{&c.delivered, delivered},
-		{&c.busy, busy},
-		{&c.others, others},
-		{&c.cost, cost},
-		{&c.best, best},
-		{&c.p99, p99},
-	} {
-		*f.list = append(*f.list, f.value)
-	}
-	c.elapsed += run.elapsed
-	c.bytes += run.bytes
-	c.packets += run.packets
-	c.lost += run.sent - min(run.sent, run.packets)
-	c.queued += queued
-	c.balancer += spent.balancer
-	c.spent.Busy += spent.machine.Busy
-	c.spent.Others += spent.machine.Others
-	c.spent.Ours += spent.machine.Ours
+	return found
 }
 
-func (l *nfqLoad) rate(packets, bytes uint64, elapsed time.Duration) float64 {
+func (l *load) rate(packets, bytes uint64, elapsed time.Duration) float64 {
 	if l.unit == "kpps" {
 		return float64(packets) / 1e3 / elapsed.Seconds()
 	}
 	return float64(bytes) * 8 / 1e9 / elapsed.Seconds()
 }
 
-func (b *nfqBench) results(started time.Time) []*measure.Result {
-	var results []*measure.Result
-	after := map[*nfqNet]string{}
-	for _, net := range b.nets {
-		if net.balanced() && net.failed == nil && net.absent == "" {
-			if rows, err := readQueues(net.balancer()); err == nil { // else the table shows that it is missing
-				after[net] = queuesText(rows)
-			}
-		}
+func nfqFigures(c *cell) []figure {
+	figures := append(rateFigures(c.load.unit), []figure{
+		{name: figureDirect, of: foundRate, to: pathDirect},
+		{name: figurePeer, of: foundRate, to: c.path.nfq.compare},
+		{name: figureOffered, of: foundOffered, unit: c.load.unit, stat: medianOf},
+		{name: figureDelivered, of: foundDelivered, unit: "%", stat: medianOf},
+		{name: figureMachine, of: foundBusy, unit: "%", stat: medianOf},
+		{name: figureOthers, of: foundOthers, unit: "cores", stat: medianOf},
+		{name: figurePacketCost, of: foundCost, unit: "µs/packet", stat: medianOf},
+		{name: figureBest, of: foundBest, unit: "µs", stat: lowest},
+		{name: figureP99, of: foundP99, unit: "µs", stat: medianOf},
+	}...)
+	if !c.path.nfq.balanced() {
+		return figures
 	}
-	for _, cell := range b.cells {
-		result := &measure.Result{
-			Scenario: ScenarioNFQueue, Road: cell.net.road.name, Machine: machine(), Started: started, Elapsed: cell.elapsed,
-			Requests: cell.packets, Bytes: cell.bytes,
-			Parameters: map[string]string{
-				ParamLoad: cell.load.name, ParamFamily: cell.family, ParamOffload: cell.net.offload, ParamTitle: cell.load.title, ParamUnit: cell.load.unit,
-				"rounds": strconv.Itoa(b.config.Rounds), "seconds": b.config.seconds(),
-			},
-		}
-		if b.running.Slow() != nil {
-			result.Parameters[ParamSlow] = b.running.Slow().Error()
-		}
-		results = append(results, result)
-		if cell.net.absent != "" {
-			result.Parameters[ParamAbsent] = cell.net.absent
-			continue
-		}
-		if cell.failed != nil {
-			result.Errors = 1
-			result.Parameters[ParamFailed] = cell.failed.Error()
-			continue
-		}
-		if cell.net.balanced() {
-			result.Parameters[ParamBefore], result.Parameters[ParamAfter] = queuesText(cell.net.first), after[cell.net]
-			result.Parameters[ParamNetwork] = cell.net.name()
-			result.Processes = append(result.Processes, measure.Process{Name: cell.net.program(), CPU: cell.balancer})
-		}
-		result.Processes = append(result.Processes, measure.Process{Name: "machine", CPU: cell.spent.Busy}, measure.Process{Name: "ours", CPU: cell.spent.Ours}, measure.Process{Name: "others", CPU: cell.spent.Others})
-		result.Figures = cell.figures(b.on(RoadDirect, cell), b.on(cell.net.road.compare, cell))
+	queued := uint64(0)
+	for _, n := range c.queued {
+		queued += n
 	}
-	return results
+	figures = append(figures,
+		figure{name: figureQueued, total: queued, unit: "packets"},
+		figure{name: figureQueueDrops, total: c.queueDrops, unit: "packets"},
+		figure{name: figureUserDrops, total: c.userDrops, unit: "packets"})
+	for _, number := range slices.Sorted(maps.Keys(c.queued)) {
+		figures = append(figures, figure{name: figureQueue + strconv.Itoa(number), total: c.queued[number], unit: "packets"})
+	}
+	return figures
 }
 
-// on is the cell of another road that one is compared with; without figures where that is not measured.
-func (b *nfqBench) on(road string, of *nfqCell) *nfqCell {
-	for _, cell := range b.cells {
-		if cell.net.road.name == road && cell.net.offload == of.net.offload && cell.load == of.load && cell.family == of.family {
-			return cell
+func nfqTell(g *grid, c *cell, result *measure.Result) {
+	p := result.Parameters
+	p[paramOffload], p[paramTitle], p[paramUnit] = c.path.nfq.offload, c.load.title, c.load.unit
+	if g.running.Slow() != nil {
+		p[paramSlow] = g.running.Slow().Error()
+	}
+	if !c.ok() || !c.path.nfq.balanced() {
+		return
+	}
+	p[paramBefore], p[paramAfter], p[paramNetwork] = queuesText(c.path.nfq.first), "", c.path.title()
+	if c.path.failed == nil {
+		if rows, err := readQueues(c.path.nfq.balancer(c.path)); err == nil { // else the table shows that it is missing
+			p[paramAfter] = queuesText(rows)
 		}
 	}
-	return &nfqCell{}
-}
-
-func (c *nfqCell) figures(direct, peer *nfqCell) []measure.Figure {
-	rate := spreadOf(c.rates)
-	figures := []measure.Figure{
-		{Name: FigureRate, Value: rate.median, Unit: c.load.unit},
-		{Name: FigureRateLow, Value: rate.low, Unit: c.load.unit},
-		{Name: FigureRateHigh, Value: rate.high, Unit: c.load.unit},
-		{Name: FigureDirect, Value: ratio(c.rates, direct.rates)},
-		{Name: FigurePeer, Value: ratio(c.rates, peer.rates)},
-		{Name: FigureOffered, Value: spreadOf(c.offered).median, Unit: c.load.unit},
-		{Name: FigureDelivered, Value: spreadOf(c.delivered).median, Unit: "%"},
-		{Name: FigureMachine, Value: spreadOf(c.busy).median, Unit: "%"},
-		{Name: FigureOthers, Value: spreadOf(c.others).median, Unit: "cores"},
-		{Name: FigurePacketCost, Value: spreadOf(c.cost).median, Unit: "µs/packet"},
-		{Name: FigureBest, Value: spreadOf(c.best).low, Unit: "µs"},
-		{Name: FigureP99, Value: spreadOf(c.p99).median, Unit: "µs"},
-	}
-	if c.net.balanced() {
-		figures = append(figures,
-			measure.Figure{Name: FigureQueued, Value: float64(c.queued), Unit: "packets"},
-			measure.Figure{Name: FigureQueueDrops, Value: float64(c.queueDrops), Unit: "packets"},
-			measure.Figure{Name: FigureUserDrops, Value: float64(c.userDrops), Unit: "packets"})
-		for _, number := range sortedQueues(c.queues) {
-			figures = append(figures, measure.Figure{Name: figureQueue + strconv.Itoa(number), Value: float64(c.queues[number]), Unit: "packets"})
-		}
-	}
-	for i, rate := range c.rates {
-		figures = append(figures, measure.Figure{Name: figureRound + strconv.Itoa(i+1), Value: rate, Unit: c.load.unit})
-	}
-	return slices.DeleteFunc(figures, func(f measure.Figure) bool { // JSON has no NaN
-		return math.IsNaN(f.Value) || math.IsInf(f.Value, 0)
-	})
-}
-
-func sortedQueues[V any](rows map[int]V) []int {
-	numbers := make([]int, 0, len(rows))
-	for number := range rows {
-		numbers = append(numbers, number)
-	}
-	slices.Sort(numbers)
-	return numbers
+	result.Processes = append(result.Processes, measure.Process{Name: cmp.Or(c.path.nfq.of, "weir"), CPU: c.spent.balancer})
 }
 
 // queuesText is one row of statistics for each queue, as the source document's script shows them.
 func queuesText(rows map[int]queueRow) string {
 	text := ""
-	for i, number := range sortedQueues(rows) {
+	for i, number := range slices.Sorted(maps.Keys(rows)) {
 		if i > 0 {
 			text += "; "
 		}

@@ -2,111 +2,78 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
 
-// nfqGroup is the roads of one load, setting and family.
-type nfqGroup struct {
-	load, offload, family, title, unit string
-	results                            []*measure.Result
+// nfqHeading names a group: load, offload and family.
+func nfqHeading(g *group) string {
+	return fmt.Sprintf("%s, %s, segmentation offload %s", g.results[0].Parameters[paramTitle], g.keys[2], g.keys[1])
 }
 
-// nfqGroups keeps the order in which things were measured.
-func nfqGroups(results []*measure.Result) []*nfqGroup {
-	var groups []*nfqGroup
-	for _, r := range results {
-		p := r.Parameters
-		at := slices.IndexFunc(groups, func(g *nfqGroup) bool {
-			return g.load == p[ParamLoad] && g.offload == p[ParamOffload] && g.family == p[ParamFamily]
-		})
-		if at < 0 {
-			at = len(groups)
-			groups = append(groups, &nfqGroup{p[ParamLoad], p[ParamOffload], p[ParamFamily], p[ParamTitle], p[ParamUnit], nil})
-		}
-		groups[at].results = append(groups[at].results, r)
+func nfqGroups(results []*measure.Result) []*group {
+	return groupsOf(results, paramLoad, paramOffload, paramFamily)
+}
+
+// nfqColumns are those that have something in this group.
+func nfqColumns(g *group) []column {
+	has := func(figure string) bool {
+		return slices.ContainsFunc(g.results, func(r *measure.Result) bool { return !math.IsNaN(figureOf(r, figure)) })
 	}
-	return groups
-}
-
-func (g *nfqGroup) heading() string {
-	return fmt.Sprintf("%s, %s, segmentation offload %s", g.title, g.family, g.offload)
-}
-
-func (g *nfqGroup) road(name string) *measure.Result {
-	for _, r := range g.results {
-		if r.Road == name {
-			return r
-		}
+	unit := g.results[0].Parameters[paramUnit]
+	columns := []column{pathColumn("path"), numbered(unit, figureRate), ranged(figureRateLow, figureRateHigh), numbered("x direct", figureDirect)}
+	if g.of(pathNfqlb) != nil || g.of(pathNfqlbQueues) != nil {
+		columns = append(columns, numbered("x nfqlb", figurePeer))
 	}
-	return nil
-}
-
-// rows are the group's table: header, then a row for each road.
-func (g *nfqGroup) rows() [][]string {
-	datagrams := slices.ContainsFunc(g.results, func(r *measure.Result) bool { return !math.IsNaN(figureOf(r, FigureDelivered)) })
-	trips := slices.ContainsFunc(g.results, func(r *measure.Result) bool { return !math.IsNaN(figureOf(r, FigureBest)) })
-	header := []string{"road", g.unit, "lowest-highest", "x direct"}
-	names := []string{FigureDirect}
-	if g.road(RoadNfqlb) != nil || g.road(RoadNfqlbQueues) != nil {
-		header, names = append(header, "x nfqlb"), append(names, FigurePeer)
-	}
+	trips := has(figureBest)
 	if trips {
-		header, names = append(header, "best", "p99"), append(names, FigureBest, FigureP99)
+		columns = append(columns, numbered("best", figureBest), numbered("p99", figureP99))
 	}
-	if datagrams {
+	if has(figureDelivered) {
 		if !trips {
-			header, names = append(header, "offered"), append(names, FigureOffered)
+			columns = append(columns, numbered("offered", figureOffered))
 		}
-		header, names = append(header, "delivered %"), append(names, FigureDelivered)
+		columns = append(columns, numbered("delivered %", figureDelivered))
 	}
-	header = append(header, "machine %", "µs/packet", "queued", "queue drops", "user drops")
-	names = append(names, FigureMachine, FigurePacketCost, FigureQueued, FigureQueueDrops, FigureUserDrops)
-	rows := [][]string{header}
-	for _, r := range g.results {
-		state := ""
-		if r.Parameters[ParamAbsent] != "" {
-			state = "not available"
-		} else if r.Parameters[ParamFailed] != "" {
-			state = "failed"
-		}
-		if state != "" {
-			row := []string{r.Road, state}
-			for range len(header) - 2 {
-				row = append(row, "-")
-			}
-			rows = append(rows, row)
-			continue
-		}
-		row := []string{r.Road, number(figureOf(r, FigureRate)), number(figureOf(r, FigureRateLow)) + "-" + number(figureOf(r, FigureRateHigh))}
-		for _, name := range names {
-			text := number(figureOf(r, name))
-			if v := figureOf(r, name); slices.Contains([]string{FigureQueued, FigureQueueDrops, FigureUserDrops}, name) && !math.IsNaN(v) {
-				text = strconv.FormatFloat(v, 'f', 0, 64)
-			}
-			row = append(row, text)
-		}
-		rows = append(rows, row)
-	}
-	return rows
+	return append(columns, numbered("machine %", figureMachine), numbered("µs/packet", figurePacketCost),
+		counted("queued", figureQueued), counted("queue drops", figureQueueDrops), counted("user drops", figureUserDrops))
 }
 
-// queueLines are the statistics of each road's queues before and after.
+// nfqTables are a table for each load, setting and family.
+func nfqTables(results []*measure.Result) (tables []plot.Table) {
+	for _, g := range nfqGroups(results) {
+		tables = append(tables, tableOf(nfqHeading(g), g.results, stateOf, nfqColumns(g)...))
+	}
+	return tables
+}
+
+// nfqPictures are the rates of each load, setting and family.
+func nfqPictures(results []*measure.Result) (pictures []plot.Figure) {
+	for _, g := range nfqGroups(results) {
+		unit := g.results[0].Parameters[paramUnit]
+		rate := plot.Bars{Title: nfqHeading(g), Unit: unit, Names: []string{unit}, Note: medianNote}
+		if unit == "µs" {
+			rate.Note += " Less is better."
+		}
+		pictures = append(pictures, comparedBars(rate, []*group{g}, figureRate, figureRateLow, figureRateHigh))
+	}
+	return pictures
+}
+
+// queueLines are the statistics of each path's queues before and after.
 func queueLines(results []*measure.Result) []string {
 	var lines []string
 	seen := map[string]bool{}
 	for _, r := range results {
 		p := r.Parameters
-		if p[ParamBefore] == "" && p[ParamAfter] == "" {
+		if p[paramBefore] == "" && p[paramAfter] == "" {
 			continue
 		}
-		line := fmt.Sprintf("%s, before: %s\n%s, after:  %s", p[ParamNetwork], p[ParamBefore], p[ParamNetwork], p[ParamAfter])
+		line := fmt.Sprintf("%s, before: %s\n%s, after:  %s", p[paramNetwork], p[paramBefore], p[paramNetwork], p[paramAfter])
 		if !seen[line] {
 			seen[line] = true
 			lines = append(lines, line)
@@ -120,30 +87,12 @@ func nfqRemarks(results []*measure.Result) []string {
 	var lines []string
 	seen := map[string]bool{}
 	for _, r := range results {
-		if why := r.Parameters[ParamAbsent]; why != "" && !seen[r.Road] {
-			seen[r.Road] = true
-			lines = append(lines, fmt.Sprintf("not available: %s: %s", r.Road, why))
+		if why := r.Parameters[paramAbsent]; why != "" && !seen[r.Path] {
+			seen[r.Path] = true
+			lines = append(lines, fmt.Sprintf("not available: %s: %s", r.Path, why))
 		}
 	}
-	for _, why := range failures(results) {
-		lines = append(lines, "failed: "+why)
-	}
-	return lines
-}
-
-// WriteNFQueue writes the results of [NFQueue] as tables for people, and what the aims came to.
-func WriteNFQueue(w io.Writer, results []*measure.Result) error {
-	if len(results) == 0 {
-		return nil
-	}
-	for _, group := range nfqGroups(results) {
-		fmt.Fprintln(w, group.heading())
-		if err := writeRows(w, group.rows()); err != nil {
-			return err
-		}
-	}
-	_, err := fmt.Fprintln(w, nfqText(results))
-	return err
+	return append(lines, failures(results)...)
 }
 
 // nfqText is what stands under the tables: queues, what is missing, aims, method.
@@ -165,17 +114,17 @@ func nfqText(results []*measure.Result) string {
 type aim struct {
 	text          string
 	load, offload string // offload "": as measured
-	road, figure  string
+	path, figure  string
 	unit          string
 	limit         float64
-	most          bool // limit is the most, not the least
+	upper         bool // the limit is a maximum, not a minimum
 }
 
 func aims() []aim {
 	return []aim{
-		{"processor time of weir, saturated", LoadFlood, "", RoadQueue, FigurePacketCost, "µs/packet", 4.5, true},
-		{"fast path, one TCP stream, offload on", LoadTCP, "on", RoadFast, FigureDirect, "of direct", .95, false},
-		{"fast path, one TCP stream, offload off", LoadTCP, "off", RoadFast, FigureDirect, "of direct", .95, false},
+		{"processor time of weir, saturated", loadFlood, "", pathQueue, figurePacketCost, "µs/packet", 4.5, true},
+		{"fast path, one TCP stream, offload on", loadTCP, "on", pathFast, figureDirect, "of direct", .95, false},
+		{"fast path, one TCP stream, offload off", loadTCP, "off", pathFast, figureDirect, "of direct", .95, false},
 	}
 }
 
@@ -184,14 +133,14 @@ func nfqAims(results []*measure.Result) []string {
 	var lines []string
 	for _, group := range nfqGroups(results) {
 		for _, aim := range aims() {
-			if group.load != aim.load || aim.offload != "" && aim.offload != group.offload {
+			if group.keys[0] != aim.load || aim.offload != "" && aim.offload != group.keys[1] {
 				continue
 			}
 			want := fmt.Sprintf("at least %g", aim.limit)
-			if aim.most {
+			if aim.upper {
 				want = fmt.Sprintf("at most %g", aim.limit)
 			}
-			r := group.road(aim.road)
+			r := group.of(aim.path)
 			if r == nil {
 				continue
 			}
@@ -199,10 +148,10 @@ func nfqAims(results []*measure.Result) []string {
 			switch {
 			case math.IsNaN(value):
 				verdict = "not measured"
-			case (value >= aim.limit) != aim.most || value == aim.limit:
+			case (value >= aim.limit) != aim.upper || value == aim.limit:
 				verdict = "reached"
 			}
-			lines = append(lines, fmt.Sprintf("  %s, %s: %s %s; here %s: %s", aim.text, group.family, want, aim.unit, number(value), verdict))
+			lines = append(lines, fmt.Sprintf("  %s, %s: %s %s; here %s: %s", aim.text, group.keys[2], want, aim.unit, number(value), verdict))
 		}
 	}
 	return lines
@@ -211,35 +160,14 @@ func nfqAims(results []*measure.Result) []string {
 // nfqMethod says how the numbers came about.
 func nfqMethod(results []*measure.Result) string {
 	first := results[0]
-	text := fmt.Sprintf(`Medians of %s rounds of %s s; roads took turns in each round. "x direct": median of the ratios within the rounds, to the same
-way without a rule. "machine %%": busy time of all cores, softirqs included, less that of other programs. "µs/packet":
+	text := fmt.Sprintf(`Medians of %s rounds of %s s; the paths took turns in each round. "x direct": median of the ratios within the rounds, to the same
+path without a rule. "machine %%": busy time of all cores, softirqs included, less that of other programs. "µs/packet":
 processor time of the balancer's process for each packet of its queues; forwarding is in it, for a verdict's system call does it.
 Datagrams are sent by one thread in batches and counted by another; %s, %d cores, Linux %s.`,
 		first.Parameters["rounds"], first.Parameters["seconds"], first.Machine.CPU, first.Machine.Cores, first.Machine.Kernel)
-	if busy := others(results); busy > 0.1 {
-		text += fmt.Sprintf("\nOther programs kept %s cores busy meanwhile: trust the ratios more than the rates.", number(busy))
+	if slow := first.Parameters[paramSlow]; slow != "" {
+		slow = "The run was not preferred to other programs: " + slow
+		return lines(text, othersText(results, "trust the ratios more than the rates"), slow)
 	}
-	if slow := first.Parameters[ParamSlow]; slow != "" {
-		text += "\nThe run was not preferred to other programs: " + slow
-	}
-	return text
-}
-
-// addNFQueue draws a picture of each group, and its table.
-func addNFQueue(report *plot.Report, results []*measure.Result) {
-	for _, group := range nfqGroups(results) {
-		rate := plot.Bars{Title: group.heading(), Unit: group.unit, Names: []string{group.unit}, Note: "Median of the rounds; the line spans the lowest and the highest."}
-		if group.unit == "µs" {
-			rate.Note += " Less is better."
-		}
-		for _, r := range group.results {
-			rate.Groups = append(rate.Groups, plot.Group{
-				Name: r.Road, Values: []float64{figureOf(r, FigureRate)},
-				Spread: [][2]float64{{orZero(figureOf(r, FigureRateLow)), orZero(figureOf(r, FigureRateHigh))}},
-			})
-		}
-		rows := group.rows()
-		report.Figures = append(report.Figures, rate)
-		report.Tables = append(report.Tables, plot.Table{Title: group.heading(), Header: rows[0], Rows: rows[1:]})
-	}
+	return lines(text, othersText(results, "trust the ratios more than the rates"))
 }

@@ -19,14 +19,14 @@ import (
 )
 
 func TestNFQueueConfigNamesWhatIsWrong(t *testing.T) {
-	good := NFQueueConfig{Rounds: 1, Duration: time.Second}
+	good := NFQueueConfig{GridConfig: GridConfig{Rounds: 1, Duration: time.Second}}
 	if err := good.Validate(); err != nil {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*NFQueueConfig){
 		"0 rounds":                   func(c *NFQueueConfig) { c.Rounds = 0 },
 		"whole tenths":               func(c *NFQueueConfig) { c.Duration = 1550 * time.Millisecond },
-		`no road "x"; there are dir`: func(c *NFQueueConfig) { c.Roads = []string{"x"} },
+		`no path "x"; there are dir`: func(c *NFQueueConfig) { c.Paths = []string{"x"} },
 		`no load "x"; there are tcp`: func(c *NFQueueConfig) { c.Loads = []string{"x"} },
 		`no family "x"`:              func(c *NFQueueConfig) { c.Families = []string{"x"} },
 		`no offload "x"; there are`:  func(c *NFQueueConfig) { c.Offloads = []string{"x"} },
@@ -73,15 +73,14 @@ func TestParseIperfStreams(t *testing.T) {
 
 // What is compared stands side by side, and every load is measured in the networks it is for.
 func TestNFQueueChoosesCells(t *testing.T) {
-	b := &nfqBench{config: NFQueueConfig{Rounds: 1, Duration: time.Second}}
-	b.config.setDefaults()
-	b.choose()
+	config := NFQueueConfig{GridConfig: GridConfig{Rounds: 1, Duration: time.Second}}
+	g := nfqGrid(config)
 	count := map[string][]string{}
-	for _, cell := range b.cells {
-		key := cell.load.name + " " + cell.net.offload
-		count[key] = append(count[key], cell.net.road.name)
-		if cell.net.dsr != (cell.load.kind == LoadFragments) {
-			t.Errorf("%s in %s", cell.load.name, cell.net.name())
+	for _, cell := range g.cells {
+		key := cell.load.name + " " + cell.path.nfq.offload
+		count[key] = append(count[key], cell.path.name)
+		if strings.Contains(cell.path.title(), "two hops") != (cell.load.kind == loadFragments) {
+			t.Errorf("%s in %s", cell.load.name, cell.path.title())
 		}
 	}
 	three, all := "[direct queue fast]", "[direct queue queues fast]"
@@ -91,31 +90,24 @@ func TestNFQueueChoosesCells(t *testing.T) {
 		"flood off": all, "paced off": all, "pingpong off": three,
 	}
 	got := map[string]string{}
-	for key, roads := range count {
-		got[key] = fmt.Sprint(roads)
+	for key, paths := range count {
+		got[key] = fmt.Sprint(paths)
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v", got)
 	}
-	if len(b.nets) != 4+4+3 {
-		t.Errorf("%d networks", len(b.nets))
+	if len(g.paths) != 4+4+3 {
+		t.Errorf("%d networks", len(g.paths))
 	}
-	kinds := map[string]bool{}
-	for _, load := range b.loads() {
-		kinds[load.kind] = true
-	}
-	if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, slices.Sorted(slices.Values(NFQueueLoads()))) {
-		t.Errorf("loads: %v", got)
-	}
-	b.config.With, b.cells = []string{PeerNfqlb}, nil
-	b.choose()
-	for _, cell := range b.cells {
-		if compare := cell.net.road.compare; compare != "" && b.on(compare, cell).net == nil {
-			t.Errorf("%s of %s has no road of nfqlb's to compare with", cell.load.name, cell.net.name())
+	config.With = []string{peerNfqlb}
+	g = nfqGrid(config)
+	for _, cell := range g.cells {
+		if compare := cell.path.nfq.compare; compare != "" && g.other(cell, compare).path == nil {
+			t.Errorf("%s of %s has no path of nfqlb's to compare with", cell.load.name, cell.path.title())
 		}
 	}
 	for _, aim := range aims() { // an aim that nothing measures would never be told
-		if roads := count[aim.load+" "+max(aim.offload, "off")]; !slices.Contains(roads, aim.road) {
+		if paths := count[aim.load+" "+max(aim.offload, "off")]; !slices.Contains(paths, aim.path) {
 			t.Errorf("nothing measures %q", aim.text)
 		}
 	}
@@ -123,45 +115,43 @@ func TestNFQueueChoosesCells(t *testing.T) {
 
 // nfqResults are results of a run of three rounds: the queue carries half, the queues fail, the fast path is not there.
 func nfqResults() []*measure.Result {
-	b := &nfqBench{config: NFQueueConfig{Rounds: 3, Duration: 2 * time.Second, Offloads: []string{"off"}, Loads: []string{LoadTCP, LoadFlood, LoadPingPong}}, running: programs.NewGroup()}
-	b.config.setDefaults()
-	b.choose()
-	for _, cell := range b.cells {
-		for round := range uint64(3) {
-			run, spent := nfqRun{elapsed: 2 * time.Second}, nfqSpent{window: 2 * time.Second}
+	g := nfqGrid(NFQueueConfig{GridConfig: GridConfig{Rounds: 3, Duration: 2 * time.Second, Loads: []string{loadTCP, loadFlood, loadPingPong}}, Offloads: []string{"off"}})
+	for _, cell := range g.cells {
+		for number := range uint64(3) {
+			run, spent := round{elapsed: 2 * time.Second}, spent{window: 2 * time.Second}
 			spent.machine.Busy = time.Second
 			part := uint64(1)
-			if cell.net.road.name == RoadQueue {
+			if cell.path.name == pathQueue {
 				part = 2
-				cell.net.weir = &programs.Daemon{}
+				cell.path.nfq.weir = &programs.Daemon{}
 				spent.balancer, spent.queues = time.Second, map[int]queueRow{0: {sequence: 200_000, queueDrops: 1}}
 			}
 			switch cell.load.kind {
-			case LoadTCP:
-				run.bytes = (8 + 2*round) * 2e9 / 8 / part
-			case LoadFlood:
-				run.packets, run.sent = (200_000+round)/part, 200_000+round
-			case LoadPingPong:
-				run.packets, run.sent, run.latency = 1000, 1000, &RoundTrips{Count: 1000, Best: 10 * float64(part), Median: 20 * float64(part), Ninety9: 30}
+			case loadTCP:
+				run.bytes = (8 + 2*number) * 2e9 / 8 / part
+			case loadFlood:
+				run.packets, run.sent = (200_000+number)/part, 200_000+number
+			case loadPingPong:
+				run.packets, run.sent, run.trips = 1000, 1000, &RoundTrips{Count: 1000, Best: 10 * float64(part), Median: 20 * float64(part), Ninety9: 30}
 			}
-			cell.note(run, spent)
+			g.note(cell, run, spent)
 		}
-		switch cell.net.road.name {
-		case RoadQueue:
-			cell.net.first = map[int]queueRow{0: {sequence: 7}}
-		case RoadQueues:
+		switch cell.path.name {
+		case pathQueue:
+			cell.path.nfq.first = map[int]queueRow{0: {sequence: 7}}
+		case pathQueues:
 			cell.failed = errors.New("<nothing> arrived")
-		case RoadFast:
-			cell.net.absent = "this weir has no --fast"
+		case pathFast:
+			cell.path.absent = "this weir has no --fast"
 		}
-		cell.net.failed = cell.failed
+		cell.path.failed = cell.failed
 	}
-	for _, net := range b.nets { // their networks were never up
-		if net.weir != nil {
-			net.failed = errors.New("not up")
+	for _, p := range g.paths { // their networks were never up
+		if p.nfq.weir != nil {
+			p.failed = errors.New("not up")
 		}
 	}
-	return b.results(time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))
+	return g.results(time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))
 }
 
 func TestNFQueueTableAndReport(t *testing.T) {
@@ -174,7 +164,7 @@ func TestNFQueueTableAndReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	var table, page bytes.Buffer
-	if err := WriteNFQueue(&table, results); err != nil {
+	if err := WriteText(&table, results); err != nil {
 		t.Fatal(err)
 	}
 	squeezed := strings.Join(strings.Fields(table.String()), " ")
@@ -206,19 +196,17 @@ func TestNFQueueTableAndReport(t *testing.T) {
 	}
 }
 
-// Weir's roads stand beside the peer's with as many queues, round by round.
+// Weir's paths are compared with the peer's that have as many queues, round by round.
 func TestNFQueueComparesWithNfqlb(t *testing.T) {
-	b := &nfqBench{config: NFQueueConfig{Rounds: 2, Duration: time.Second, With: []string{PeerNfqlb}, Loads: []string{LoadFlood}}, running: programs.NewGroup()}
-	b.config.setDefaults()
-	b.choose()
-	for _, cell := range b.cells {
-		packets := map[string]uint64{RoadDirect: 400_000, RoadNfqlb: 100_000, RoadNfqlbQueues: 150_000, RoadQueue: 200_000, RoadQueues: 225_000}[cell.net.road.name]
-		for round := range uint64(2) {
-			cell.note(nfqRun{elapsed: time.Second, packets: packets * (round + 1), sent: 800_000}, nfqSpent{})
+	g := nfqGrid(NFQueueConfig{GridConfig: GridConfig{Rounds: 2, Duration: time.Second, Loads: []string{loadFlood}}, With: []string{peerNfqlb}})
+	for _, cell := range g.cells {
+		packets := map[string]uint64{pathDirect: 400_000, pathNfqlb: 100_000, pathNfqlbQueues: 150_000, pathQueue: 200_000, pathQueues: 225_000}[cell.path.name]
+		for number := range uint64(2) {
+			g.note(cell, round{elapsed: time.Second, packets: packets * (number + 1), sent: 800_000}, spent{})
 		}
 	}
 	var table bytes.Buffer
-	if err := WriteNFQueue(&table, b.results(time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))); err != nil {
+	if err := WriteText(&table, g.results(time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC))); err != nil {
 		t.Fatal(err)
 	}
 	squeezed := strings.Join(strings.Fields(table.String()), " ")
@@ -232,11 +220,11 @@ func TestNFQueueComparesWithNfqlb(t *testing.T) {
 // Everything sent over loopback is counted by the sink, and an echo answers every source.
 func TestTrafficCountsWhatArrives(t *testing.T) {
 	local := netip.MustParseAddr("127.0.0.1")
-	free, done, err := freePort()
+	ports, err := freePorts(nil, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	done()
+	free := ports[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ready, counted := make(chan struct{}), make(chan DatagramsReceived, 1)

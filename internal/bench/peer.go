@@ -10,10 +10,10 @@ import (
 
 // Programs of other projects that join a run.
 const (
-	PeerCfNAT   = "cf-nat"
-	PeerCoturn  = "coturn"
-	PeerNfqlb   = "nfqlb"
-	PeerStunner = "stunnerd"
+	peerCfNAT   = "cf-nat"
+	peerCoturn  = "coturn"
+	peerNfqlb   = "nfqlb"
+	peerStunner = "stunnerd"
 )
 
 // peerProgram is where a peer's program is found, and where it comes from.
@@ -26,10 +26,10 @@ type peerProgram struct {
 
 func peerPrograms() []peerProgram {
 	return []peerProgram{
-		{PeerCfNAT, "", "WEIR_CF_NAT", "get the jar of cf-nat 3.0 or later from Maven Central, org.eclipse.californium:cf-nat"},
-		{PeerCoturn, "turnserver", "WEIR_TURNSERVER", "apt-get install coturn"},
-		{PeerNfqlb, "nfqlb", "WEIR_NFQLB", "build it from github.com/Nordix/nfqueue-loadbalancer"},
-		{PeerStunner, "stunnerd", "WEIR_STUNNERD", "build it from github.com/l7mp/stunner"},
+		{peerCfNAT, "", "WEIR_CF_NAT", "get the jar of cf-nat 3.0 or later from Maven Central, org.eclipse.californium:cf-nat"},
+		{peerCoturn, "turnserver", "WEIR_TURNSERVER", "apt-get install coturn"},
+		{peerNfqlb, "nfqlb", "WEIR_NFQLB", "build it from github.com/Nordix/nfqueue-loadbalancer"},
+		{peerStunner, "stunnerd", "WEIR_STUNNERD", "build it from github.com/l7mp/stunner"},
 	}
 }
 

@@ -29,25 +29,25 @@ func TestPeersAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if path, err := findPeer(PeerStunner); err != nil || path != program {
+	if path, err := findPeer(peerStunner); err != nil || path != program {
 		t.Errorf("in the PATH: %q, %v", path, err)
 	}
 	t.Setenv("WEIR_NFQLB", program)
-	if path, err := findPeer(PeerNfqlb); err != nil || path != program {
+	if path, err := findPeer(peerNfqlb); err != nil || path != program {
 		t.Errorf("named: %q, %v", path, err)
 	}
 	t.Setenv("WEIR_NFQLB", plain)
-	if _, err := findPeer(PeerNfqlb); err == nil {
+	if _, err := findPeer(peerNfqlb); err == nil {
 		t.Error("a file that cannot be executed was taken")
 	}
 	t.Setenv("WEIR_CF_NAT", plain)
-	if _, err := findPeer(PeerCfNAT); err == nil || !strings.Contains(err.Error(), "java is not in the PATH") {
+	if _, err := findPeer(peerCfNAT); err == nil || !strings.Contains(err.Error(), "java is not in the PATH") {
 		t.Errorf("no java: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "java"), nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if path, err := findPeer(PeerCfNAT); err != nil || path != plain {
+	if path, err := findPeer(peerCfNAT); err != nil || path != plain {
 		t.Errorf("a jar: %q, %v", path, err)
 	}
 }
@@ -55,7 +55,7 @@ func TestPeersAreFound(t *testing.T) {
 func TestPeersOfARunAreChecked(t *testing.T) {
 	for want, with := range map[string][]string{
 		`--with "katran": write coturn, stunnerd`: {"katran"},
-		"coturn is named twice":                   {PeerCoturn, PeerCoturn},
+		"coturn is named twice":                   {peerCoturn, peerCoturn},
 	} {
 		t.Setenv("WEIR_TURNSERVER", "/bin/sh")
 		if err := checkPeers(with, TurnPeers()...); err == nil || !strings.Contains(err.Error(), want) {

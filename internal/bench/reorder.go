@@ -26,12 +26,12 @@ const fragmentCut = 1480
 
 // reordering has a client's socket write re-ordered fragments on its way to the middle.
 func (r *floodRun) reordering(conn net.Conn) (net.Conn, error) {
-	clients := r.lab.Namespace("clients")
+	clients := r.Lab.Namespace("clients")
 	index, own, err := clients.Interface("eth0")
 	if err != nil {
 		return conn, err
 	}
-	_, gateway, err := r.lab.Namespace("middle").Interface("veth0")
+	_, gateway, err := r.Lab.Namespace("middle").Interface("veth0")
 	if err != nil {
 		return conn, err
 	}

@@ -9,35 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
-
-// Scenario is something that can be measured.
-type Scenario struct {
-	Name    string `json:"name"`
-	Command string `json:"command"`
-	About   string `json:"about"`
-	Needs   string `json:"needs"`
-}
-
-// Scenarios lists what there is.
-func Scenarios() []Scenario {
-	return []Scenario{
-		{ScenarioDSR, "weir bench run dsr", "TCP throughput, packet rate and CPU of the kernel data path beside routing and DNAT", "root; iperf, iperf3, iptables, nftables"},
-		{ScenarioNFQueue, "weir bench run nfqueue", "TCP, UDP, fragments, latency and CPU of the NFQUEUE data path beside the same way without it", "root; iperf, iptables, ethtool"},
-		{ScenarioFloods, "weir bench run floods", "real clients while every part is flooded: who gets through, what is lost, memory and CPU, beside Scandium, conntrack and coturn", "root; iptables; for the peers java, turnserver"},
-		{ScenarioDump, "weir bench run dump", "datagrams through a full flow table while weir lb flows lists it: how many are lost, and where", "root; iptables"},
-		{ScenarioSoak, "weir bench run soak", "memory, goroutines, descriptors and tables of every part under a long mixed load: do they level off?", "nothing; with root a network of its own and the kernel data path"},
-		{"ebpf", "weir bench ebpf", "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", "root"},
-		{ScenarioLive, "weir bench ebpf --live", "packets per second of one core through the kernel data path, routing and DNAT", "root; iptables"},
-		{"coap", "weir bench coap", "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not", "nothing"},
-		{ScenarioTurn, "weir turn bench", "packets/s, loss, jitter, latency and CPU of the TURN gateway and turncat, beside direct and coturn", "nothing; with root a network of its own; iperf, turnserver"},
-		{"nat", "weir bench nat", "CPU of a datagram forwarded in user space beside socat and iptables", "nothing; with root also iptables"},
-		{"tcp", "weir tcp bench", "TCP connections held: time to establish, memory and CPU of each, losses; by --via through balancers, --with beside other testers", "nothing; with root a network of its own, --via, --with"},
-		{"snat", "weir snat lab", "connections that a path of NAT lets through, beside the plan's", "root; nftables"},
-	}
-}
 
 // ParseResults reads the JSON form of a list of results, or of a single one.
 func ParseResults(text []byte) ([]*measure.Result, error) {
@@ -54,122 +29,96 @@ func ParseResults(text []byte) ([]*measure.Result, error) {
 	return results, nil
 }
 
-// WriteReport draws results as one HTML page. Those of several runs of dsr share its pictures when their roads differ; of two
+// part is the results of one scenario.
+type part struct {
+	Scenario
+	results []*measure.Result
+}
+
+// partsOf divides results by their scenarios, in the order in which those appear.
+func partsOf(results []*measure.Result) (parts []*part) {
+	for _, r := range results {
+		at := slices.IndexFunc(parts, func(p *part) bool { return p.Name == r.Scenario })
+		if at < 0 {
+			at = len(parts)
+			parts = append(parts, &part{Scenario: scenarioOf(r.Scenario)})
+		}
+		parts[at].results = append(parts[at].results, r)
+	}
+	return parts
+}
+
+// WriteText writes results for people: tables, what went wrong, and how the numbers came about.
+func WriteText(w io.Writer, results []*measure.Result) error {
+	for _, p := range partsOf(results) {
+		if p.tables != nil {
+			for _, t := range p.tables(p.results) {
+				if err := writeTable(w, t, p.plain); err != nil {
+					return err
+				}
+			}
+		}
+		var lines []string
+		if p.notes != nil {
+			lines = p.notes(p.results)
+		}
+		lines = append(lines, p.methodOf(p.results))
+		if p.verdict != nil {
+			lines = append(lines, p.verdict(p.results))
+		}
+		if err := terminal.Prose(w, strings.Join(lines, "\n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteReport draws results as one HTML page. Those of several runs share its pictures when their paths differ; of two
 // results for the same thing the later is drawn.
 func WriteReport(w io.Writer, results []*measure.Result) error {
 	if len(results) == 0 {
 		return errors.New("no results to draw")
 	}
 	report := plot.Report{Title: "weir bench", When: results[0].Started, OK: true}
-	byScenario := map[string][]*measure.Result{}
-	var names []string
-	for _, r := range results {
-		if byScenario[r.Scenario] == nil {
-			names = append(names, r.Scenario)
+	var names, methods []string
+	for _, p := range partsOf(results) {
+		names, methods = append(names, p.Name), append(methods, p.methodOf(p.results))
+		if p.verdict != nil {
+			report.Verdict, report.OK = p.verdict(p.results), missedBy(p.results) == 0
 		}
-		byScenario[r.Scenario] = append(byScenario[r.Scenario], r)
+		if p.tables != nil {
+			report.Tables = append(report.Tables, p.tables(p.results)...)
+		}
+		if p.pictures == nil {
+			p.pictures = allFigures
+		}
+		report.Figures = append(report.Figures, p.pictures(p.results)...)
 	}
 	report.Title += " " + strings.Join(names, ", ")
-	var methods []string
-	for _, name := range names {
-		switch name {
-		case ScenarioDSR:
-			addDSR(&report, byScenario[name])
-			methods = append(methods, dsrMethod(byScenario[name]))
-			continue
-		case ScenarioNFQueue:
-			addNFQueue(&report, byScenario[name])
-			methods = append(methods, nfqText(byScenario[name]))
-			continue
-		case ScenarioTurn:
-			addTurn(&report, byScenario[name])
-			methods = append(methods, turnMethod(byScenario[name]))
-			continue
-		case ScenarioTurnSweep:
-			addTurnSweep(&report, byScenario[name])
-			methods = append(methods, turnMethod(byScenario[name]))
-			continue
-		case ScenarioLive:
-			addLive(&report, byScenario[name])
-			methods = append(methods, liveMethod(byScenario[name]))
-			continue
-		case ScenarioFloods:
-			addFloods(&report, byScenario[name])
-			methods = append(methods, floodsMethod(byScenario[name]))
-			continue
-		case ScenarioDump:
-			addDump(&report, byScenario[name])
-			methods = append(methods, dumpMethod(byScenario[name]))
-			continue
-		case ScenarioSoak:
-			addSoak(&report, byScenario[name])
-			methods = append(methods, soakMethod(byScenario[name]))
-			continue
-		}
-		addFigures(&report, name, byScenario[name])
-		m := byScenario[name][0].Machine
-		methods = append(methods, fmt.Sprintf("%s: %s, %d cores, Linux %s", name, m.CPU, m.Cores, m.Kernel))
-	}
 	if failed := failures(results); len(failed) > 0 {
 		report.OK = false
 		report.Verdict = fmt.Sprintf("%d of %d measurements failed", len(failed), len(results))
-		methods = append(methods, "failed:\n"+strings.Join(failed, "\n"))
+		methods = append(methods, strings.Join(failed, "\n"))
 	}
 	report.Method = strings.Join(methods, "\n\n")
 	return report.WriteHTML(w)
 }
 
-// addDSR draws throughput, cost and a table for each load.
-func addDSR(report *plot.Report, results []*measure.Result) {
-	grid := gridOf(results)
-	for _, load := range grid.loads {
-		title, unit, costUnit := dsrTitle(load)
-		rate := plot.Bars{Title: title, Unit: unit, Names: grid.families, Note: "Median of the rounds; the line spans the lowest and the highest."}
-		cost := plot.Bars{Title: title + ": processor time of the machine", Unit: costUnit, Names: grid.families, Note: "Less is better. Client, gateway and server together, what other programs spent subtracted."}
-		for _, road := range grid.roads {
-			rates, costs := plot.Group{Name: road}, plot.Group{Name: road}
-			for _, family := range grid.families {
-				r := grid.at(load, road, family)
-				rates.Values = append(rates.Values, figureOf(r, FigureRate))
-				rates.Spread = append(rates.Spread, [2]float64{orZero(figureOf(r, FigureRateLow)), orZero(figureOf(r, FigureRateHigh))})
-				costs.Values = append(costs.Values, figureOf(r, FigureCost))
-				costs.Spread = append(costs.Spread, [2]float64{orZero(figureOf(r, FigureCostLow)), orZero(figureOf(r, FigureCostHigh))})
+// allFigures draws each figure of a scenario over its paths.
+func allFigures(results []*measure.Result) (pictures []plot.Figure) {
+	var seen []string
+	for _, named := range results {
+		for _, f := range named.Figures {
+			if slices.Contains(seen, f.Name) {
+				continue
 			}
-			rate.Groups = append(rate.Groups, rates)
-			cost.Groups = append(cost.Groups, costs)
-		}
-		report.Figures = append(report.Figures, rate, cost)
-		for _, family := range grid.families {
-			rows := grid.rows(load, family)
-			report.Tables = append(report.Tables, plot.Table{Title: title + ", " + family, Header: rows[0], Rows: rows[1:]})
-		}
-	}
-}
-
-func orZero(v float64) float64 {
-	if v != v { // not measured: its bar says so
-		return 0
-	}
-	return v
-}
-
-// addFigures draws each figure of any other scenario over its roads.
-func addFigures(report *plot.Report, scenario string, results []*measure.Result) {
-	var names []string
-	units := map[string]string{}
-	for _, r := range results {
-		for _, f := range r.Figures {
-			if _, seen := units[f.Name]; !seen {
-				names = append(names, f.Name)
-				units[f.Name] = f.Unit
+			seen = append(seen, f.Name)
+			bars := plot.Bars{Title: named.Scenario + ": " + f.Name, Unit: f.Unit, Names: []string{f.Name}}
+			for _, r := range results {
+				bars.Groups = append(bars.Groups, plot.Group{Name: r.Path, Values: []float64{figureOf(r, f.Name)}})
 			}
+			pictures = append(pictures, bars)
 		}
 	}
-	for _, name := range names {
-		bars := plot.Bars{Title: scenario + ": " + name, Unit: units[name], Names: []string{name}}
-		for _, r := range results {
-			bars.Groups = append(bars.Groups, plot.Group{Name: r.Road, Values: []float64{figureOf(r, name)}})
-		}
-		report.Figures = append(report.Figures, bars)
-	}
+	return pictures
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -10,6 +11,19 @@ import (
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
+
+// Run is what every run needs.
+type Run struct {
+	Binary string // weir itself
+	// Progress is told often how much of the run is done, 0 to 1, and what it does now; may be nil.
+	Progress func(done float64, what string)
+}
+
+func (r *Run) progress(done float64, format string, args ...any) {
+	if r.Progress != nil {
+		r.Progress(min(done, 1), fmt.Sprintf(format, args...))
+	}
+}
 
 // takeTurns calls do for every item in every round, so that a noisy machine disturbs all alike. Each round begins with
 // another item: nobody is always first.

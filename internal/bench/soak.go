@@ -10,17 +10,15 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // SoakConfig is a long mixed load.
 type SoakConfig struct {
-	Binary   string
+	Run
 	Duration time.Duration
 	Every    time.Duration // between two samples of each process
 	Load     float64       // times the default load
 	Growth   float64       // percent that a gauge may grow over the last third of the run
-	Progress func(done float64, what string)
 }
 
 // Validate says what cannot be meant.
@@ -38,32 +36,17 @@ func (c *SoakConfig) Validate() error {
 	return nil
 }
 
-// ScenarioSoak is the scenario of [Soak]'s results.
-const ScenarioSoak = "soak"
-
-// Kinds of the results of [Soak], in ParamKind.
+// Kinds of the results of [Soak], in paramKind.
 const (
-	ParamKind    = "kind"
-	KindProcess  = "process"
-	KindLoad     = "load"
-	ParamVerdict = "verdict"
-)
-
-// Verdicts on a process or a load.
-const (
-	VerdictLevel = "levels off"
-	VerdictGrows = "grows"
-	VerdictShort = "too short to judge"
-	VerdictOK    = "nothing lost"
-	VerdictLost  = "lost"
-	VerdictVoid  = "VOID" // lost, but this program did not run for a while
+	paramKind   = "kind"
+	kindProcess = "process"
+	kindLoad    = "load"
 )
 
 // soak is a run.
 type soak struct {
+	*programs.Stage
 	config  SoakConfig
-	dir     string
-	running *programs.Group
 	network soakNetwork
 	watched []*watched
 	started time.Time
@@ -76,24 +59,20 @@ func Soak(ctx context.Context, config SoakConfig) (results []*measure.Result, er
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	dir, err := scratch.New()
-	if err != nil {
+	var topology *netlab.Topology
+	if netlab.Privileged() == nil {
+		topology = soakTopology()
+	}
+	s := &soak{config: config}
+	if s.Stage, err = programs.OpenStage(config.Binary, topology); err != nil {
 		return nil, err
 	}
-	defer dir.Remove()
-	s := &soak{config: config, dir: dir.Path, running: programs.NewGroup()}
-	if netlab.Privileged() == nil {
-		lab, failed := netlab.Up(soakTopology())
-		if failed != nil {
-			return nil, failed
-		}
-		defer func() { err = errors.Join(err, lab.Down()) }()
-		s.network.useLab(lab)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if s.Lab != nil {
+		s.network.useLab(s.Lab)
 	} else if err := s.network.useLoopback(); err != nil {
 		return nil, err
 	}
-	defer s.running.End()
-	defer func() { err = errors.Join(err, s.stop()) }()
 	if err := s.startPrograms(ctx); err != nil {
 		return nil, err
 	}
@@ -134,9 +113,7 @@ func (s *soak) sample(ctx context.Context) {
 		for _, w := range s.watched {
 			w.sample(ctx, at)
 		}
-		if s.config.Progress != nil {
-			s.config.Progress(min(1, at.Seconds()/s.config.Duration.Seconds()), s.state())
-		}
+		s.config.progress(at.Seconds()/s.config.Duration.Seconds(), "%s", s.state())
 		for _, w := range s.watched {
 			if w.failure() != nil {
 				return
@@ -159,25 +136,11 @@ func (s *soak) state() string {
 	return text
 }
 
-// stop ends the programs, the last first.
-func (s *soak) stop() error {
-	var errs []error
-	for i := len(s.watched); i > 0; i-- {
-		if w := s.watched[i-1]; w.child == nil && w.failure() == nil {
-			errs = append(errs, w.daemon.Stop())
-		}
-	}
-	if s.network.undo != nil {
-		errs = append(errs, s.network.undo())
-	}
-	return errors.Join(errs...)
-}
-
-func (s *soak) result(road, kind string, elapsed time.Duration) *measure.Result {
+func (s *soak) result(path, kind string, elapsed time.Duration) *measure.Result {
 	return &measure.Result{
-		Scenario: ScenarioSoak, Road: road, Machine: machine(), Started: s.started, Elapsed: elapsed,
+		Scenario: scenarioSoak, Path: path, Machine: machine(), Started: s.started, Elapsed: elapsed,
 		Parameters: map[string]string{
-			ParamKind: kind, ParamLoad: strconv.FormatFloat(s.config.Load, 'g', -1, 64), ParamFamily: s.network.name,
+			paramKind: kind, paramLoad: strconv.FormatFloat(s.config.Load, 'g', -1, 64), paramFamily: s.network.name,
 			"duration": s.config.Duration.String(), "growth": strconv.FormatFloat(s.config.Growth, 'g', -1, 64),
 		},
 	}

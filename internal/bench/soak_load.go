@@ -5,9 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/netip"
 	"os"
@@ -132,12 +130,12 @@ func coapBench(binary, uri string, clients int, args ...string) *exec.Cmd {
 	return exec.Command(binary, args...) //nolint:gosec // our own binary
 }
 
-// coapResult runs it until it ends by itself, or is interrupted because ctx has ended.
-func coapResult(ctx context.Context, running *programs.Group, clients starter, cmd *exec.Cmd) (stats coapStats, err error) {
+// coapResult runs it in a namespace until it ends by itself, or is interrupted because ctx has ended.
+func coapResult(ctx context.Context, running *programs.Group, host *netlab.Host, cmd *exec.Cmd) (stats coapStats, err error) {
 	var out bytes.Buffer
 	said := &programs.LastLines{}
 	cmd.Stdout, cmd.Stderr = &out, said
-	if err := clients(cmd); err != nil {
+	if err := running.Start(host, cmd); err != nil {
 		return stats, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(os.Interrupt) }) // it may have ended
@@ -156,11 +154,6 @@ func coapResult(ctx context.Context, running *programs.Group, clients starter, c
 	return result.Stats, nil
 }
 
-// starter starts a program where the clients are.
-type starter func(*exec.Cmd) error
-
-func (s *soak) client(cmd *exec.Cmd) error { return s.running.Start(s.network.clients, cmd) }
-
 // uri is what CoAP clients ask for. The answers are long enough to fill the nodes' stores of answers (16 MiB) in the first part
 // of an hour.
 func (s *soak) uri() string { return "coaps://" + s.network.coap.String() + "/benchmark?rlen=500" }
@@ -171,7 +164,7 @@ func (s *soak) moving(ctx context.Context) soakCounts {
 	for _, source := range s.network.sources {
 		args = append(args, "--from", source.String())
 	}
-	stats, err := coapResult(ctx, s.running, s.client, coapBench(s.config.Binary, s.uri(), s.times(20), args...))
+	stats, err := coapResult(ctx, s.Running, s.network.clients, coapBench(s.config.Binary, s.uri(), s.times(20), args...))
 	return soakCounts{
 		answered: stats.Requests, lost: stats.Lost + stats.Failed + stats.LostSessions + stats.Rehandshakes + stats.HandshakeErrors, failed: err,
 		figures: []measure.Figure{
@@ -207,7 +200,7 @@ func (s *soak) handshakes(ctx context.Context) soakCounts {
 	const group = 8
 	err := repeatedly(ctx, s.every(4*time.Second), func(round int) error {
 		if round%2 == 0 {
-			stats, err := coapResult(ctx, s.running, s.client, coapBench(s.config.Binary, s.uri(), group, "--requests", "2", "--interval", "100ms", "--quiet"))
+			stats, err := coapResult(ctx, s.Running, s.network.clients, coapBench(s.config.Binary, s.uri(), group, "--requests", "2", "--interval", "100ms", "--quiet"))
 			if ctx.Err() == nil { // else it was interrupted
 				sum.add(stats)
 				return err
@@ -243,7 +236,7 @@ func (s *soak) vanish(ctx context.Context, cmd *exec.Cmd) (ready bool, err error
 	if err != nil {
 		return false, err
 	}
-	if err := s.client(cmd); err != nil {
+	if err := s.Running.Start(s.network.clients, cmd); err != nil {
 		return false, err
 	}
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -255,53 +248,25 @@ func (s *soak) vanish(ctx context.Context, cmd *exec.Cmd) (ready bool, err error
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
-	s.running.Forget(cmd)
+	s.Running.Forget(cmd)
 	return ready, nil
 }
 
-// turnClients are allocations of one process.
-type turnClients struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Scanner
-	said *programs.LastLines
+// allocate starts clients of the TURN gateway, which relays to a sink in the servers' network.
+func (s *soak) allocate(clients int) (*generator, error) {
+	args := turnClients(s.network.turn, clients, netip.AddrPortFrom(s.network.sink, 0), s.network.server)
+	return startGenerator(context.Background(), s.Running, s.network.clients, s.config.Binary, append(args, "--source", s.network.sources[0].String())...)
 }
 
-// allocate starts clients of the TURN gateway, which relays to a sink beside the servers.
-func (s *soak) allocate(clients int) (*turnClients, error) {
+// turnClients are the arguments for clients of a TURN server, and a sink in a namespace; nil: in theirs.
+func turnClients(server netip.AddrPort, clients int, sink netip.AddrPort, in *netlab.Host) []string {
 	args := []string{
-		"bench", "traffic", "turn", "--server", s.network.turn.String(), "--user", turnUser, "--password", turnPassword,
-		"--clients", strconv.Itoa(clients), "--size", "200", "--sink", netip.AddrPortFrom(s.network.sink, 0).String(), "--source", s.network.sources[0].String(),
+		"--server", server.String(), "--user", turnUser, "--password", turnPassword, "--clients", strconv.Itoa(clients), "--size", "200", "--sink", sink.String(),
 	}
-	if s.network.server != nil {
-		args = append(args, "--sink-netns", s.network.server.NetNS())
+	if in != nil {
+		args = append(args, "--sink-netns", in.NetNS())
 	}
-	return startTurnClients(exec.Command(s.config.Binary, args...), s.running, s.network.clients) //nolint:gosec // our own binary
-}
-
-// startTurnClients starts them in a namespace, nil: in ours. They have their allocations when it returns.
-func startTurnClients(cmd *exec.Cmd, running *programs.Group, host *netlab.Host) (*turnClients, error) {
-	t := &turnClients{cmd: cmd, said: &programs.LastLines{}}
-	t.cmd.Stderr = t.said
-	in, err := t.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := t.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	t.in, t.out = in, bufio.NewScanner(out)
-	t.out.Buffer(nil, 1<<20)
-	if err := running.Start(host, t.cmd); err != nil {
-		return nil, err
-	}
-	if !t.out.Scan() { // its first line says where the relays are
-		err := fmt.Errorf("TURN clients: %w%s", errors.Join(t.out.Err(), t.cmd.Wait()), t.said.Said())
-		running.Forget(t.cmd)
-		return nil, err
-	}
-	return t, nil
+	return args
 }
 
 // turnCounts is what the reports of phases add up to. Of those that are lost, overflowed found the clients' and the sink's own sockets
@@ -311,38 +276,20 @@ type turnCounts struct{ sent, lost, refused, overflowed, late uint64 }
 // turnSilence is how long a relayed datagram may be under way: on a busy machine no process runs for longer than a moment at times.
 const turnSilence = 4 * time.Second
 
-// phase sends for a while and reads the report.
-func (t *turnClients) phase(rate float64, d time.Duration, sum *turnCounts) error {
-	if _, err := fmt.Fprintf(t.in, `{"rate":%g,"duration_ns":%d,"direction":"up","silence_ns":%d}`+"\n", rate, d, turnSilence); err != nil {
+// send sends for a while and adds up the report. It lasts to its end.
+func (c *turnCounts) send(t *generator, rate float64, d time.Duration) error {
+	report, err := t.phase(context.Background(), trafficPhase{Rate: rate, Duration: d, Direction: DirectionUp, Silence: turnSilence})
+	if err != nil {
 		return err
 	}
-	if !t.out.Scan() {
-		return errors.Join(errors.New("the TURN clients ended"), t.out.Err())
+	for _, flow := range report.Up.Connections {
+		c.sent += flow.Sent
+		c.lost += flow.Lost
 	}
-	var report trafficReport
-	if err := json.Unmarshal(t.out.Bytes(), &report); err != nil {
-		return err
-	}
-	for _, c := range report.Up.Connections {
-		sum.sent += c.Sent
-		sum.lost += c.Lost
-	}
-	sum.refused += uint64(len(report.Problems))
-	sum.overflowed += report.Overflowed
-	sum.late += report.Late
+	c.refused += uint64(len(report.Problems))
+	c.overflowed += report.Overflowed
+	c.late += report.Late
 	return nil
-}
-
-// end gives the allocations back, or abandons them.
-func (t *turnClients) end(running *programs.Group, abandon bool) {
-	if abandon {
-		_ = t.cmd.Process.Kill()
-	}
-	_ = t.in.Close()
-	late := time.AfterFunc(5*time.Second, func() { _ = t.cmd.Process.Kill() })
-	_ = t.cmd.Wait() // how it ends is of no interest any more
-	late.Stop()
-	running.Forget(t.cmd)
 }
 
 const (
@@ -368,9 +315,9 @@ func (s *soak) calls(ctx context.Context) soakCounts {
 	}
 	var sum turnCounts
 	for ctx.Err() == nil && err == nil {
-		err = t.phase(20*s.config.Load, 2*time.Second, &sum)
+		err = sum.send(t, 20*s.config.Load, 2*time.Second)
 	}
-	t.end(s.running, false)
+	t.end(false)
 	return soakCounts{answered: sum.sent - sum.lost, lost: sum.lost + sum.refused, failed: err, figures: sum.figures()}
 }
 
@@ -391,8 +338,8 @@ func (s *soak) turnChurn(ctx context.Context) soakCounts {
 			return nil
 		}
 		opened += group
-		err = t.phase(30, time.Second, &sum)
-		t.end(s.running, round%2 == 1)
+		err = sum.send(t, 30, time.Second)
+		t.end(round%2 == 1)
 		return err
 	})
 	return soakCounts{

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -17,8 +16,8 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
 
-// KindLosses is the kind of the result that says where packets were lost; its figures are named PLACE: WHAT.
-const KindLosses = "losses"
+// kindLosses is the kind of the result that says where packets were lost; its figures are named PLACE: WHAT.
+const kindLosses = "losses"
 
 // Whose losses are, at the end of a figure's name.
 const (
@@ -96,9 +95,7 @@ func (s *soak) addKernelLosses(l soakLosses, name string, host *netlab.Host) err
 // weirPorts are where Weir's processes listen.
 func (n *soakNetwork) weirPorts() (ports []uint16) {
 	for _, at := range n.nodes {
-		if at, err := netip.ParseAddrPort(at); err == nil {
-			ports = append(ports, at.Port())
-		}
+		ports = append(ports, at.Port())
 	}
 	return append(ports, n.coap.Port(), n.udp.Port(), n.turn.Port())
 }
@@ -172,7 +169,7 @@ func (l soakLosses) since(before soakLosses) soakLosses {
 
 // lossResult says where packets were lost during the run, and what of that the loads noticed.
 func (s *soak) lossResult(places soakLosses, counted []soakCounts, elapsed time.Duration) *measure.Result {
-	r := s.result("losses", KindLosses, elapsed)
+	r := s.result("losses", kindLosses, elapsed)
 	for _, c := range counted {
 		r.Errors += c.lost
 		for _, f := range c.figures {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strconv"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -16,22 +14,18 @@ import (
 // soakNetwork is where programs and load run.
 type soakNetwork struct {
 	name                      string
-	clients, balancer, server *netlab.Host // nil: the host's own network
-	sources                   []netip.Addr // of the clients
-	nodes                     []string     // addresses of the CoAP cluster: public, management, ...
+	clients, balancer, server *netlab.Host     // nil: the host's own network
+	sources                   []netip.Addr     // of the clients
+	nodes                     []netip.AddrPort // addresses of the CoAP cluster: public, management, ...
 	coap, udp, turn           netip.AddrPort
 	sink                      netip.Addr     // of what TURN relays
 	service                   netip.AddrPort // TCP and UDP behind the kernel data path; invalid without root
 	respond                   netip.AddrPort // where the servers of all flows listen
-	undo                      func() error   // of what outlives its process
 }
 
 // soakTopology is the clients, the balancers and the servers, each a host.
-func soakTopology() netlab.Topology {
-	through := func(gateway string) []netlab.Route {
-		return []netlab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr(gateway)}}
-	}
-	return netlab.Topology{
+func soakTopology() *netlab.Topology {
+	return &netlab.Topology{
 		Name: "benchsoak",
 		Namespaces: []netlab.Namespace{
 			{Name: "clients", Routes: through("10.81.1.1")},
@@ -39,26 +33,21 @@ func soakTopology() netlab.Topology {
 			{Name: "server", Routes: through("10.81.2.1")},
 		},
 		Links: []netlab.Link{
-			{
-				A: netlab.End{Namespace: "clients", Name: "eth0", Addresses: netlab.Prefixes("10.81.1.2/24", "10.81.1.3/24", "10.81.1.4/24", "10.81.1.5/24")},
-				B: netlab.End{Namespace: "balancer", Name: "veth0", Addresses: netlab.Prefixes("10.81.1.1/24")},
-			},
-			{
-				A: netlab.End{Namespace: "balancer", Name: "veth1", Addresses: netlab.Prefixes("10.81.2.1/24")},
-				B: netlab.End{Namespace: "server", Name: "eth0", Addresses: netlab.Prefixes("10.81.2.2/24")},
-			},
+			cable("clients", "eth0", netlab.Prefixes("10.81.1.2/24", "10.81.1.3/24", "10.81.1.4/24", "10.81.1.5/24"), "balancer", "veth0", "10.81.1.1/24"),
+			cable("balancer", "veth1", netlab.Prefixes("10.81.2.1/24"), "server", "eth0", "10.81.2.2/24"),
 		},
 	}
 }
 
 func (n *soakNetwork) useLab(lab *netlab.Lab) {
 	n.name = "network namespaces"
+	server := netip.MustParseAddr("10.81.2.2")
 	n.clients, n.balancer, n.server = lab.Namespace("clients"), lab.Namespace("balancer"), lab.Namespace("server")
 	for i := range 4 {
 		n.sources = append(n.sources, netip.AddrFrom4([4]byte{10, 81, 1, byte(2 + i)}))
 	}
 	for i := range 2 {
-		n.nodes = append(n.nodes, fmt.Sprintf("10.81.2.2:%d", 15784+i), fmt.Sprintf("10.81.2.2:%d", 15884+i))
+		n.nodes = append(n.nodes, netip.AddrPortFrom(server, uint16(15784+i)), netip.AddrPortFrom(server, uint16(15884+i)))
 	}
 	n.coap, n.udp = netip.MustParseAddrPort("10.81.9.1:5784"), netip.MustParseAddrPort("10.81.9.1:7000")
 	n.turn, n.service = netip.MustParseAddrPort("10.81.1.1:3478"), netip.MustParseAddrPort("10.81.9.2:7000")
@@ -70,12 +59,11 @@ func (n *soakNetwork) useLoopback() error {
 	for i := range 4 {
 		n.sources = append(n.sources, netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i)}))
 	}
-	ports, err := freePorts(7)
+	ports, err := freePorts(nil, 7)
 	if err != nil {
 		return err
 	}
-	n.nodes = ports[:4]
-	n.coap, n.udp, n.turn = netip.MustParseAddrPort(ports[4]), netip.MustParseAddrPort(ports[5]), netip.MustParseAddrPort(ports[6])
+	n.nodes, n.coap, n.udp, n.turn = ports[:4], ports[4], ports[5], ports[6]
 	n.sink = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	n.respond = netip.AddrPortFrom(n.sink, 0)
 	return nil
@@ -94,27 +82,27 @@ func (s *soak) startPrograms(ctx context.Context) error {
 	n := &s.network
 	for i := range len(n.nodes) / 2 {
 		name := "node" + strconv.Itoa(i+1)
-		err := s.start(ctx, n.server, name, []string{"weir_coap_engine_sessions", "weir_coap_engine_half_open"},
+		err := s.start(ctx, "server", name, []string{"weir_coap_engine_sessions", "weir_coap_engine_half_open"},
 			"coap", "server", "--workers", "1", "--max-sessions", strconv.Itoa(s.times(soakSessions)), "--session-idle", soakIdle, "--dtls-cluster", clusterFlag(n.nodes, i))
 		if err != nil {
 			return err
 		}
 	}
-	flows := []string{"weir_flows"}
-	if err := s.start(ctx, n.balancer, "nat-coap", flows, "nat", n.coap.String(), "--quiet", "--workers", "1",
-		"--max-entries", strconv.Itoa(soakEntries), "--", n.nodes[0], n.nodes[2]); err != nil {
+	flows := []string{`weir_table_entries{datapath="udp",table="flows"}`}
+	if err := s.start(ctx, "balancer", "nat-coap", flows, "nat", n.coap.String(), "--quiet", "--workers", "1",
+		"--max-entries", strconv.Itoa(soakEntries), "--", n.nodes[0].String(), n.nodes[2].String()); err != nil {
 		return err
 	}
 	answers, err := openResponder(n.server, n.respond, "server")
 	if err != nil {
 		return err
 	}
-	n.undo = func() error { answers.close(); return nil }
-	if err := s.start(ctx, n.balancer, "nat-udp", flows, "nat", n.udp.String(), "--quiet", "--workers", "1",
+	s.Undo = append(s.Undo, func() error { answers.close(); return nil })
+	if err := s.start(ctx, "balancer", "nat-udp", flows, "nat", n.udp.String(), "--quiet", "--workers", "1",
 		"--max-entries", strconv.Itoa(soakEntries), "--", answers.at().String()); err != nil {
 		return err
 	}
-	err = s.start(ctx, n.balancer, "turn", []string{"weir_turn_listener_allocations"}, "turn", "gateway",
+	err = s.start(ctx, "balancer", "turn", []string{"weir_turn_listener_allocations"}, "turn", "gateway",
 		fmt.Sprintf("turn://%s:%s@%v?transport=udp", turnUser, turnPassword, n.turn), "--workers", "1", "--peers", n.sink.String(), "--drain-timeout", "1s")
 	if err != nil {
 		return err
@@ -142,17 +130,22 @@ func gatewayChild(ctx context.Context, d *programs.Daemon) (int, error) {
 	return status.PID, err
 }
 
-func (s *soak) start(ctx context.Context, host *netlab.Host, name string, tables []string, args ...string) error {
-	d, err := programs.StartDaemon(ctx, s.running, host, s.config.Binary, s.dir, name, args...)
-	if d != nil {
-		s.watched = append(s.watched, newWatched(name, d, tables))
+func (s *soak) start(ctx context.Context, namespace, name string, tables []string, args ...string) error {
+	return s.watch(name, tables)(s.Daemon(ctx, namespace, name, args...))
+}
+
+// watch has the gauges of a daemon sampled.
+func (s *soak) watch(name string, tables []string) func(*programs.Daemon, error) error {
+	return func(d *programs.Daemon, err error) error {
+		if d != nil {
+			s.watched = append(s.watched, newWatched(name, d, tables))
+		}
+		return err
 	}
-	return err
 }
 
 // startKernel runs the kernel data path in mode NAT, for TCP and UDP.
 func (s *soak) startKernel(ctx context.Context) error {
-	config, pins := filepath.Join(s.dir, "weir.yaml"), programs.PinPath("soak")
 	n := &s.network
 	text := fmt.Sprintf(`hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193
 limits: {flows: %d}
@@ -165,13 +158,6 @@ services:
   backends:
   - {name: server, address: %q}
 `, soakEntries, n.service.Addr(), n.service.Port(), n.service.Addr(), n.service.Port(), n.respond.Addr())
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return err
-	}
-	before := n.undo
-	n.undo = func() error {
-		return errors.Join(before(), programs.StopWeir(ctx, s.running, s.config.Binary, n.balancer, pins))
-	}
-	return s.start(ctx, n.balancer, "lb-ebpf", []string{`weir_table_entries{table="flows"}`, `weir_table_entries{table="replies"}`}, "lb", "run", "-c", config, "--datapath", "ebpf",
-		"--interface", "veth0,veth1", "--pin-path", pins)
+	tables := []string{`weir_table_entries{datapath="ebpf",table="flows"}`, `weir_table_entries{datapath="ebpf",table="replies"}`}
+	return s.watch("lb-ebpf", tables)(s.Kernel(ctx, "balancer", "soak", text, "veth0,veth1"))
 }

@@ -76,19 +76,19 @@ func TestSoakVerdicts(t *testing.T) {
 		s.loadResult(soakLoad{name: "calls"}, soakCounts{answered: 10}, time.Hour),
 		s.loadResult(soakLoad{name: "moving"}, soakCounts{answered: 10, lost: 2}, time.Hour),
 	}
-	for i, want := range []string{VerdictGrows, VerdictOK, VerdictLost} {
-		if got := results[i].Parameters[ParamVerdict]; got != want {
-			t.Errorf("%s: %s, want %s", results[i].Road, got, want)
+	for i, want := range []string{verdictGrows, verdictOK, verdictLost} {
+		if got := results[i].Parameters[paramVerdict]; got != want {
+			t.Errorf("%s: %s, want %s", results[i].Path, got, want)
 		}
 	}
-	if n := SoakFailed(results); n != 2 {
+	if n := missedBy(results); n != 2 {
 		t.Errorf("%d failed, want 2", n)
 	}
-	if short := s.processResult(leak, 5*time.Minute); short.Parameters[ParamVerdict] != VerdictShort {
+	if short := s.processResult(leak, 5*time.Minute); short.Parameters[paramVerdict] != verdictShort {
 		t.Errorf("5 minutes: %v", short.Parameters)
 	}
 	var table, page bytes.Buffer
-	if err := WriteSoak(&table, results); err != nil {
+	if err := WriteText(&table, results); err != nil {
 		t.Fatal(err)
 	}
 	if err := WriteReport(&page, results); err != nil {
@@ -112,9 +112,9 @@ func TestSoakVoidsWhatItSleptThrough(t *testing.T) {
 		verdict string
 		says    string
 	}{
-		{"on time", lapseEvery, VerdictLost, ""},
-		{"a little late", lapseEvery + lapseLimit, VerdictLost, ""},
-		{"not scheduled", 15 * time.Second, VerdictVoid, "VOID: the measuring program was not scheduled for 14.8s at 25s"},
+		{"on time", lapseEvery, verdictLost, ""},
+		{"a little late", lapseEvery + lapseLimit, verdictLost, ""},
+		{"not scheduled", 15 * time.Second, verdictVoid, "VOID: the measuring program was not scheduled for 14.8s at 25s"},
 	} {
 		s := &soak{config: SoakConfig{Duration: time.Hour, Load: 1, Growth: 5}, started: time.Unix(1e9, 0)}
 		now := time.Duration(0)
@@ -127,14 +127,14 @@ func TestSoakVoidsWhatItSleptThrough(t *testing.T) {
 			s.loadResult(soakLoad{name: "tcp-ebpf"}, soakCounts{answered: 10, lost: 20}, time.Hour),
 			s.loadResult(soakLoad{name: "calls"}, soakCounts{answered: 10}, time.Hour),
 		}
-		if lost, kept := results[0].Parameters[ParamVerdict], results[1].Parameters[ParamVerdict]; lost != c.verdict || kept != VerdictOK {
-			t.Errorf("%s: %s and %s, want %s and %s", c.name, lost, kept, c.verdict, VerdictOK)
+		if lost, kept := results[0].Parameters[paramVerdict], results[1].Parameters[paramVerdict]; lost != c.verdict || kept != verdictOK {
+			t.Errorf("%s: %s and %s, want %s and %s", c.name, lost, kept, c.verdict, verdictOK)
 		}
-		if SoakFailed(results) != 1 {
+		if missedBy(results) != 1 {
 			t.Errorf("%s: a loss is no failure", c.name)
 		}
 		var table bytes.Buffer
-		if err := WriteSoak(&table, results); err != nil || !strings.Contains(strings.Join(strings.Fields(table.String()), " "), c.says) {
+		if err := WriteText(&table, results); err != nil || !strings.Contains(strings.Join(strings.Fields(table.String()), " "), c.says) {
 			t.Errorf("%s: %v, %q is missing in\n%s", c.name, err, c.says, table.String())
 		}
 	}
@@ -213,7 +213,7 @@ weir_packets_total{reason="fragment_unknown"} 4
 		t.Errorf("%d lost, %v", r.Errors, r.Figures)
 	}
 	var table, page bytes.Buffer
-	if err := errors.Join(WriteSoak(&table, []*measure.Result{r}), WriteReport(&page, []*measure.Result{r})); err != nil {
+	if err := errors.Join(WriteText(&table, []*measure.Result{r}), WriteReport(&page, []*measure.Result{r})); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(table.String(), "weir_udp_receive_overflows_total (weir)") || !strings.Contains(page.String(), "Losses by place") {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-lb/weir/internal/testbed/pace"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -70,26 +71,18 @@ func (d *Datagrams) Send(ctx context.Context) (DatagramsSent, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	start, due := time.Now(), sendBatch
-	var sent, forgiven uint64
-	for turn := 0; ctx.Err() == nil; turn++ {
+	start, pacer := time.Now(), pace.Pacer{Rate: float64(d.Rate), Debt: sendBurst}
+	for i := 0; ctx.Err() == nil; i++ {
 		elapsed := time.Since(start)
 		if done.Elapsed = elapsed.Seconds(); elapsed >= d.Duration {
 			break
 		}
-		if d.Rate > 0 {
-			owed := uint64(done.Elapsed*float64(d.Rate)) - min(sent+forgiven, uint64(done.Elapsed*float64(d.Rate)))
-			if most := uint64(max(float64(d.Rate)*sendBurst.Seconds(), 1)); owed > most {
-				forgiven += owed - most
-				owed = most
-			}
-			if due = int(min(owed, sendBatch)); due == 0 {
-				time.Sleep(sendPause)
-				continue
-			}
+		due, _ := pacer.Take(elapsed, 1, sendBatch)
+		if due == 0 {
+			time.Sleep(sendPause)
+			continue
 		}
-		n := conns[turn%len(conns)].WriteAll(messages[:due])
-		sent += uint64(due)
+		n := conns[i%len(conns)].WriteAll(messages[:due])
 		done.Sent += uint64(n)
 		done.Refused += uint64(due - n)
 	}
@@ -164,7 +157,7 @@ const maxRoundTrips = 1 << 22
 // PingPong sends one datagram at a time to an echo, from each source in turn, and waits for the answer. With count it ends when
 // each source had that many answers, and fails when that takes longer than the duration; without, it ends with the duration.
 func PingPong(ctx context.Context, sources []netip.Addr, to netip.AddrPort, count int, duration time.Duration) (RoundTrips, error) {
-	const size, patience = 64, 100 * time.Millisecond
+	const size, timeout = 64, 100 * time.Millisecond
 	var result RoundTrips
 	conns, closeAll, err := listenAll(sources)
 	if err != nil {
@@ -177,7 +170,7 @@ func PingPong(ctx context.Context, sources []netip.Addr, to netip.AddrPort, coun
 	defer runtime.UnlockOSThread()
 	var took []time.Duration
 	start := time.Now()
-	for turn := uint64(1); ctx.Err() == nil && (count == 0 || len(took) < count*len(conns)) && len(took) < maxRoundTrips; turn++ {
+	for number := uint64(1); ctx.Err() == nil && (count == 0 || len(took) < count*len(conns)) && len(took) < maxRoundTrips; number++ {
 		if time.Since(start) >= duration {
 			if count > 0 {
 				return result, fmt.Errorf("%v answered %d of %d datagrams in %v", to, len(took), count*len(conns), duration)
@@ -185,11 +178,11 @@ func PingPong(ctx context.Context, sources []netip.Addr, to netip.AddrPort, coun
 			break
 		}
 		conn := conns[len(took)%len(conns)]
-		binary.LittleEndian.PutUint64(out[0].Buf, turn)
+		binary.LittleEndian.PutUint64(out[0].Buf, number)
 		sent := time.Now()
 		conn.WriteAll(out)
 		for {
-			n, err := conn.ReadBatch(in, max(patience-time.Since(sent), 0))
+			n, err := conn.ReadBatch(in, max(timeout-time.Since(sent), 0))
 			if err != nil && !errors.Is(err, udpio.ErrWoken) {
 				return result, err
 			}
@@ -197,7 +190,7 @@ func PingPong(ctx context.Context, sources []netip.Addr, to netip.AddrPort, coun
 				result.Lost++
 				break
 			}
-			if in[0].N == size && binary.LittleEndian.Uint64(in[0].Buf) == turn { // else a late answer
+			if in[0].N == size && binary.LittleEndian.Uint64(in[0].Buf) == number { // else a late answer
 				took = append(took, time.Since(sent))
 				break
 			}

@@ -10,37 +10,30 @@ import (
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
-)
-
-// The scenarios of [Turn] in its results.
-const (
-	ScenarioTurn      = "turn"       // one load, its connections and their sum
-	ScenarioTurnSweep = "turn-sweep" // packet rates and costs by packet size
 )
 
 // Roads of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
 // for each client.
 const (
-	RoadTurnDirect  = "direct"
-	RoadTurnWeir    = "weir"
-	RoadTurnWeirCat = RoadTurnWeir + roadTurnCat
+	pathTurnDirect  = "direct"
+	pathTurnWeir    = "weir"
+	pathTurnWeirCat = pathTurnWeir + pathTurnCat
 
-	roadTurnCat = " cat" // behind the server's name
+	pathTurnCat = " cat" // behind the server's name
 )
 
 // Ways of TurnConfig.Road and generators of TurnConfig.Generator.
 const (
 	TurnRoadCat     = "cat"
-	TurnRoadChannel = "direct-channel"
+	turnRoadChannel = "direct-channel"
 
 	GeneratorAuto    = "auto"
-	GeneratorIperf   = "iperf"
+	generatorIperf   = "iperf"
 	GeneratorBuiltin = "builtin"
 
 	NetworkAuto     = "auto" // loopback, with an offload veth
-	NetworkLoopback = "loopback"
-	NetworkVeth     = "veth"
+	networkLoopback = "loopback"
+	networkVeth     = "veth"
 
 	TransportUDP = "udp"
 	TransportTCP = "tcp"
@@ -48,19 +41,19 @@ const (
 	DirectionUp   = "up"
 	DirectionDown = "down"
 
-	WithNone = "none" // of TurnConfig.With: no peer
+	withNone = "none" // of TurnConfig.With: no peer
 )
 
 // TurnConfig is one run of `weir turn bench`.
 type TurnConfig struct {
-	Binary    string // our own
-	Clients   int    // turncats, or clients of the generator
+	Run
+	Clients   int // turncats, or clients of the generator
 	Duration  time.Duration
 	Size      int     // bytes of a datagram
 	Bandwidth float64 // bits/s of user data for each client
 	Platform  string  // local
 	Road      string
-	With      []string // peers to compare with in the same run, of TurnPeers; none, or [WithNone]: no comparison
+	With      []string // peers to compare with in the same run, of TurnPeers; none, or [withNone]: no comparison
 	Generator string
 	Offload   string // mode of the gateway: none, auto, tcx, xdp
 	Network   string // auto, loopback, veth
@@ -70,26 +63,23 @@ type TurnConfig struct {
 	Burst     int    // datagrams that a client of the built-in generator sends in a row; 0: 8 without turncats, else 1
 	NoGSO     bool   // the built-in generator sends every datagram by itself
 
-	Sweep  bool
-	Sizes  []int
-	Rates  []float64     // datagrams a second of all the clients at which costs are compared
-	Rounds int           // of each rate
-	Probe  time.Duration // length of a try of the search
-	Most   float64       // datagrams a second at which the search stops
-
-	// Progress is called often with how far the run is, 0 to 1, and what it does now.
-	Progress func(done float64, what string)
+	Sweep   bool
+	Sizes   []int
+	Rates   []float64     // datagrams a second of all the clients at which costs are compared
+	Rounds  int           // of each rate
+	Probe   time.Duration // length of a try of the search
+	MaxRate float64       // datagrams a second at which the search stops
 }
 
 // TurnSizes are the packet sizes that STUNner's guide recommends to measure, in bytes.
 func TurnSizes() []int { return []int{64, 128, 256, 512, 1024, 1200} }
 
 // TurnPeers names the servers that [Turn] can compare with.
-func TurnPeers() []string { return []string{PeerCoturn, PeerStunner} }
+func TurnPeers() []string { return []string{peerCoturn, peerStunner} }
 
 // peers are those of With.
 func (c *TurnConfig) peers() []string {
-	if slices.Equal(c.With, []string{WithNone}) {
+	if slices.Equal(c.With, []string{withNone}) {
 		return nil
 	}
 	return c.With
@@ -112,9 +102,9 @@ func (c *TurnConfig) Validate() error {
 	if c.Platform == "k8s" {
 		return errors.New("platform k8s is not supported yet: it comes with the Kubernetes operator; write -p local")
 	}
-	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, TurnRoadChannel),
-		in("generator", c.Generator, GeneratorAuto, GeneratorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
-		in("network", c.Network, NetworkAuto, NetworkLoopback, NetworkVeth), in("transport", c.Transport, TransportUDP, TransportTCP),
+	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, turnRoadChannel),
+		in("generator", c.Generator, GeneratorAuto, generatorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
+		in("network", c.Network, NetworkAuto, networkLoopback, networkVeth), in("transport", c.Transport, TransportUDP, TransportTCP),
 		in("direction", c.Direction, DirectionUp, DirectionDown))
 	if errs != nil {
 		return errs
@@ -137,12 +127,12 @@ func (c *TurnConfig) Validate() error {
 		return fmt.Errorf("%.0f bits/s: want 1k to 100G", c.Bandwidth)
 	case c.Burst < 0 || c.Burst > 64 || c.Workers < 0 || c.Workers > 1024:
 		return fmt.Errorf("bursts of %d, %d workers: want up to 64 and up to 1024", c.Burst, c.Workers)
-	case c.Road == TurnRoadChannel && c.Generator == GeneratorIperf:
+	case c.Road == turnRoadChannel && c.Generator == generatorIperf:
 		return errors.New("iperf speaks no TURN: --road direct-channel needs --generator builtin")
-	case c.Direction == DirectionDown && c.Road != TurnRoadChannel:
+	case c.Direction == DirectionDown && c.Road != turnRoadChannel:
 		return errors.New("direction down is of the built-in generator alone: it needs --road direct-channel")
-	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.Most < 1000):
-		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.Most)
+	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.MaxRate < 1000):
+		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.MaxRate)
 	case c.veth() && netlab.Privileged() != nil:
 		return fmt.Errorf("offload %s on network %s needs root", c.Offload, c.Network)
 	case c.Offload != "none" && !c.veth():
@@ -159,7 +149,7 @@ func (c *TurnConfig) Validate() error {
 // missing names programs that were asked for and are not installed.
 func (c *TurnConfig) missing() error {
 	var missing error
-	if c.Generator == GeneratorIperf {
+	if c.Generator == generatorIperf {
 		missing = needTools([]string{"iperf"})
 	}
 	return errors.Join(missing, checkPeers(c.peers(), TurnPeers()...))
@@ -170,10 +160,10 @@ func (c *TurnConfig) generator() string {
 	if c.Generator != GeneratorAuto {
 		return c.Generator
 	}
-	if c.Road == TurnRoadChannel || c.Sweep || needTools([]string{"iperf"}) != nil {
+	if c.Road == turnRoadChannel || c.Sweep || needTools([]string{"iperf"}) != nil {
 		return GeneratorBuiltin
 	}
-	return GeneratorIperf
+	return generatorIperf
 }
 
 // size is the largest packet of the run.
@@ -189,7 +179,7 @@ func (c *TurnConfig) burst() int {
 	switch {
 	case c.Burst > 0:
 		return c.Burst
-	case c.Road == TurnRoadChannel:
+	case c.Road == turnRoadChannel:
 		return 8
 	}
 	return 1
@@ -197,7 +187,7 @@ func (c *TurnConfig) burst() int {
 
 // veth says whether clients, servers and sink are on hosts of their own.
 func (c *TurnConfig) veth() bool {
-	return c.Network == NetworkVeth || c.Network == NetworkAuto && c.Offload != "none"
+	return c.Network == networkVeth || c.Network == NetworkAuto && c.Offload != "none"
 }
 
 // segment says whether the generator sends bursts as one segmented send. Over a veth they would stay one packet, as nothing
@@ -209,23 +199,19 @@ func (c *TurnConfig) rate() float64 {
 	return c.Bandwidth / 8 / float64(c.Size) * float64(c.Clients)
 }
 
-func (c *TurnConfig) progress(done float64, format string, args ...any) {
-	if c.Progress != nil {
-		c.Progress(min(done, 1), fmt.Sprintf(format, args...))
-	}
-}
-
 // Turn runs what the configuration asks for. When ctx ends, so does everything that was started.
 func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	temporary, err := scratch.New()
-	if err != nil {
+	var topology *netlab.Topology
+	if netlab.Privileged() == nil {
+		topology = turnTopology(config.veth())
+	}
+	s := &turnStage{config: config, started: time.Now()}
+	if s.Stage, err = programs.OpenStage(config.Binary, topology); err != nil {
 		return nil, err
 	}
-	defer temporary.Remove()
-	s := &turnStage{config: config, running: programs.NewGroup(), started: time.Now(), dir: temporary.Path}
 	defer func() { err = errors.Join(err, s.close()) }()
 	config.progress(0, "starting servers")
 	if err := s.open(ctx); err != nil {
@@ -237,21 +223,21 @@ func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	return s.single(ctx)
 }
 
-// single runs the one load over each road.
+// single runs the one load over each path.
 func (s *turnStage) single(ctx context.Context) (runs []*TurnRun, err error) {
-	total := float64(len(s.roads))
-	for i, road := range s.roads {
-		s.config.progress(float64(i)/total, "%s: warming up", road.name)
-		if err := s.warm(ctx, road); err != nil {
-			return nil, fmt.Errorf("%s: %w", road.name, err)
+	total := float64(len(s.paths))
+	for i, path := range s.paths {
+		s.config.progress(float64(i)/total, "%s: warming up", path.name)
+		if err := s.warm(ctx, path); err != nil {
+			return nil, fmt.Errorf("%s: %w", path.name, err)
 		}
-		stop := s.tick(float64(i)/total, 1/total, s.config.Duration, road.name)
-		phase, err := s.run(ctx, road, turnLoad{rate: s.config.rate(), size: s.config.Size, duration: s.config.Duration})
+		stop := s.tick(float64(i)/total, 1/total, s.config.Duration, path.name)
+		phase, err := s.run(ctx, path, turnLoad{rate: s.config.rate(), size: s.config.Size, duration: s.config.Duration})
 		stop()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", road.name, err)
+			return nil, fmt.Errorf("%s: %w", path.name, err)
 		}
-		runs = append(runs, s.result(ScenarioTurn, road, phase))
+		runs = append(runs, s.result(scenarioTurn, path, phase))
 	}
 	return runs, nil
 }

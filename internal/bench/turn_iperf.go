@@ -16,13 +16,13 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
-// turnIperf is iperf 2: a server for all the roads, and a client for each connection of a load.
+// turnIperf is iperf 2: a server for all the paths, and a client for each connection of a load.
 type turnIperf struct {
 	at      netip.AddrPort
 	server  *exec.Cmd
 	said    *programs.LastLines
-	last    time.Time           // when the last load ended
-	sources map[string][]uint16 // source ports of a road's clients: a turncat keeps the allocation of an address
+	last    time.Time                   // when the last load ended
+	sources map[string][]netip.AddrPort // source ports of a path's clients: a turncat keeps the allocation of an address
 }
 
 const (
@@ -38,14 +38,14 @@ const (
 
 // startIperf starts the server.
 func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
-	ports, err := s.ports(s.far, 1)
+	ports, err := freePorts(s.sinks, 1)
 	if err != nil {
 		return nil, err
 	}
-	i := &turnIperf{at: netip.AddrPortFrom(s.far4, ports[0]), said: &programs.LastLines{}, sources: map[string][]uint16{}}
+	i := &turnIperf{at: netip.AddrPortFrom(s.sinkAddr, ports[0].Port()), said: &programs.LastLines{}, sources: map[string][]netip.AddrPort{}}
 	i.server = exec.Command("iperf", "-s", "-u", "-e", "-B", i.at.Addr().String(), "-p", strconv.Itoa(int(i.at.Port()))) //nolint:gosec // numbers of ours
 	i.server.Stdout, i.server.Stderr = i.said, i.said
-	if err := s.running.Start(s.far, i.server); err != nil {
+	if err := s.Running.Start(s.sinks, i.server); err != nil {
 		return nil, err
 	}
 	return i, i.listening(ctx)
@@ -53,33 +53,30 @@ func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
 
 // listening waits for the server's first lines.
 func (i *turnIperf) listening(ctx context.Context) error {
-	for end := time.Now().Add(iperfGrace); time.Now().Before(end); {
+	return until(ctx, iperfGrace, func() error {
 		if strings.Contains(i.said.Said(), "listening on UDP port") {
 			return nil
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return errors.New("iperf server does not start" + i.said.Said())
+		return errors.New("iperf server does not start" + i.said.Said())
+	})
 }
 
 // warm runs a short load: the first datagrams make the allocations.
-func (i *turnIperf) warm(ctx context.Context, s *turnStage, road *turnRoad) error {
-	ports, err := s.ports(s.clients, s.config.Clients)
+func (i *turnIperf) warm(ctx context.Context, s *turnStage, path *turnPath) error {
+	ports, err := freePorts(s.clients, s.config.Clients)
 	if err != nil {
 		return err
 	}
-	i.sources[road.name] = ports
-	_, err = i.run(ctx, s, road, turnLoad{rate: 200 * float64(s.config.Clients), size: s.config.size(), duration: iperfWarm})
+	i.sources[path.name] = ports
+	_, err = i.run(ctx, s, path, turnLoad{rate: 200 * float64(s.config.Clients), size: s.config.size(), duration: iperfWarm})
 	return err
 }
 
 // run is try until the server's reports came back: now and then iperf's listener mixes up clients that begin in the same
 // moment, and answers neither.
-func (i *turnIperf) run(ctx context.Context, s *turnStage, road *turnRoad, load turnLoad) (phase turnPhase, err error) {
+func (i *turnIperf) run(ctx context.Context, s *turnStage, path *turnPath, load turnLoad) (phase turnPhase, err error) {
 	for range iperfTries {
-		if phase, err = i.try(ctx, s, road, load); !errors.Is(err, errNoReport) {
+		if phase, err = i.try(ctx, s, path, load); !errors.Is(err, errNoReport) {
 			break
 		}
 	}
@@ -87,7 +84,7 @@ func (i *turnIperf) run(ctx context.Context, s *turnStage, road *turnRoad, load 
 }
 
 // try starts a client for each connection, waits for all, and reads what the server told each of them.
-func (i *turnIperf) try(ctx context.Context, s *turnStage, road *turnRoad, load turnLoad) (phase turnPhase, err error) {
+func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load turnLoad) (phase turnPhase, err error) {
 	phase.load = load
 	if err := sleep(ctx, time.Until(i.last.Add(iperfPause))); err != nil {
 		return phase, err
@@ -102,15 +99,15 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, road *turnRoad, load 
 	clients := make([]iperfClient, s.config.Clients)
 	for k := range clients {
 		to := i.at
-		if len(road.to) > 0 {
-			to = road.to[k]
+		if len(path.to) > 0 {
+			to = path.to[k]
 		}
 		c := &clients[k]
 		c.cmd = exec.Command("iperf", "-c", to.Addr().String(), "-u", "-e", "-p", strconv.Itoa(int(to.Port())), //nolint:gosec // numbers of ours
-			"-B", fmt.Sprintf("%s:%d", s.source, i.sources[road.name][k]), "-t", strconv.FormatFloat(load.duration.Seconds(), 'f', 1, 64),
+			"-B", fmt.Sprintf("%s:%d", s.source, i.sources[path.name][k].Port()), "-t", strconv.FormatFloat(load.duration.Seconds(), 'f', 1, 64),
 			"-l", strconv.Itoa(load.size), "-b", strconv.FormatFloat(load.rate/float64(len(clients))*float64(load.size)*8, 'f', 0, 64))
 		c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.out
-		if err := s.running.Start(s.clients, c.cmd); err != nil {
+		if err := s.Running.Start(s.clients, c.cmd); err != nil {
 			return phase, err
 		}
 		if err := sleep(ctx, iperfStagger); err != nil {
@@ -151,7 +148,7 @@ func (c *iperfClient) wait(ctx context.Context, s *turnStage) (time.Duration, er
 	stop := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() }) // it may have ended
 	defer stop()
 	err := c.cmd.Wait()
-	s.running.Forget(c.cmd)
+	s.Running.Forget(c.cmd)
 	switch {
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("%w: %s", ctx.Err(), strings.TrimSpace(c.out.String()))
@@ -164,17 +161,17 @@ func (c *iperfClient) wait(ctx context.Context, s *turnStage) (time.Duration, er
 var errNoReport = errors.New("the server's report did not come back")
 
 // row is the server's report, which a client prints last.
-func (c *iperfClient) row() (TurnRow, error) {
+func (c *iperfClient) row() (turnRow, error) {
 	_, report, ok := strings.Cut(c.out.String(), "Server Report:")
 	if !ok {
-		return TurnRow{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimSpace(c.out.String()))
+		return turnRow{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimSpace(c.out.String()))
 	}
 	rows, err := parseIperfRows(strings.NewReader(report))
 	if err != nil {
-		return TurnRow{}, err
+		return turnRow{}, err
 	}
 	if len(rows) != 1 {
-		return TurnRow{}, fmt.Errorf("%d rows in the server's report: %s", len(rows), strings.TrimSpace(report))
+		return turnRow{}, fmt.Errorf("%d rows in the server's report: %s", len(rows), strings.TrimSpace(report))
 	}
 	return rows[0], nil
 }

@@ -19,9 +19,12 @@ func (s *turnStage) startPeer(ctx context.Context, name string, at netip.AddrPor
 	}
 	var args []string
 	switch name {
-	case PeerCoturn:
-		args = s.coturnArgs(at)
-	case PeerStunner:
+	case peerCoturn:
+		args = append(coturnArgs(at, s.relay, s.Dir), "--allow-loopback-peers")
+		if s.config.Transport == TransportUDP {
+			args = append(args, "--no-tcp")
+		}
+	case peerStunner:
 		args, err = s.stunnerArgs(at)
 	}
 	if err != nil {
@@ -34,30 +37,26 @@ func (s *turnStage) startPeer(ctx context.Context, name string, at netip.AddrPor
 	return cmd.Process.Pid, s.answersSTUN(ctx, at, name)
 }
 
-// coturnArgs run turnserver with nothing but UDP, and TCP where the clients speak it.
-func (s *turnStage) coturnArgs(at netip.AddrPort) []string {
-	args := []string{
-		"-n", "--listening-ip=" + at.Addr().String(), "--listening-port=" + strconv.Itoa(int(at.Port())), "--relay-ip=" + s.relay.String(),
-		"--lt-cred-mech", "--user=" + turnUser + ":" + turnPassword, "--realm=" + turnRealm, "--allow-loopback-peers", "--no-cli", "--no-tls", "--no-dtls",
-		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile=" + filepath.Join(s.dir, "coturn.pid"), "--userdb=" + filepath.Join(s.dir, "coturn.db"),
+// coturnArgs run turnserver with nothing but UDP and TCP.
+func coturnArgs(at netip.AddrPort, relay netip.Addr, dir string) []string {
+	return []string{
+		"-n", "--listening-ip=" + at.Addr().String(), "--listening-port=" + strconv.Itoa(int(at.Port())), "--relay-ip=" + relay.String(),
+		"--lt-cred-mech", "--user=" + turnUser + ":" + turnPassword, "--realm=" + turnRealm, "--no-cli", "--no-tls", "--no-dtls",
+		"--no-tcp-relay", "--no-rfc5780", "--log-file=/dev/null", "--simple-log", "--pidfile=" + filepath.Join(dir, "coturn.pid"), "--userdb=" + filepath.Join(dir, "coturn.db"),
 	}
-	if s.config.Transport == TransportUDP {
-		args = append(args, "--no-tcp")
-	}
-	return args
 }
 
 // stunnerArgs run stunnerd with one read loop for each core. Its relay sockets have the listener's address.
 func (s *turnStage) stunnerArgs(at netip.AddrPort) ([]string, error) {
-	file := filepath.Join(s.dir, "stunnerd.conf")
+	file := filepath.Join(s.Dir, "stunnerd.conf")
 	text := fmt.Sprintf(`version: v1alpha1
 admin: {name: stunnerd}
 auth: {type: static, realm: %[1]s, credentials: {username: %[2]s, password: %[3]s}}
 listeners:
-  - {name: udp, protocol: TURN-UDP, address: %[4]s, port: %[5]d, routes: [far]}
-  - {name: tcp, protocol: TURN-TCP, address: %[4]s, port: %[5]d, routes: [far]}
+  - {name: udp, protocol: TURN-UDP, address: %[4]s, port: %[5]d, routes: [sinks]}
+  - {name: tcp, protocol: TURN-TCP, address: %[4]s, port: %[5]d, routes: [sinks]}
 clusters:
-  - {name: far, endpoints: [%[6]q]}
+  - {name: sinks, endpoints: [%[6]q]}
 `, turnRealm, turnUser, turnPassword, at.Addr(), at.Port(), s.peers())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
@@ -67,8 +66,8 @@ clusters:
 
 // peers is the network that clients may reach: the sink's.
 func (s *turnStage) peers() string {
-	if s.far4.IsLoopback() {
+	if s.sinkAddr.IsLoopback() {
 		return "127.0.0.0/8"
 	}
-	return netip.PrefixFrom(s.far4, 24).Masked().String()
+	return netip.PrefixFrom(s.sinkAddr, 24).Masked().String()
 }

@@ -15,8 +15,8 @@ import (
 // "sum", so `weir bench report` reads it as any other.
 type TurnRun struct {
 	*measure.Result
-	Connections []TurnRow
-	Sum         TurnRow
+	Connections []turnRow
+	Sum         turnRow
 	Search      []turnTry
 }
 
@@ -27,8 +27,8 @@ func (r *TurnRun) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	more, err := json.Marshal(struct {
-		Connections []TurnRow `json:"connections,omitempty"`
-		Sum         TurnRow   `json:"sum"`
+		Connections []turnRow `json:"connections,omitempty"`
+		Sum         turnRow   `json:"sum"`
 		Search      []turnTry `json:"search,omitempty"`
 	}{r.Connections, r.Sum, r.Search})
 	if err != nil {
@@ -47,32 +47,31 @@ func Results(runs []*TurnRun) (list []*measure.Result) {
 
 // Names of the figures of [Turn].
 const (
-	FigureTurnRate    = "packets/s"         // that arrived
-	FigureTurnLoss    = "loss"              // % of what was sent
-	FigureTurnJitter  = "jitter"            // ms
-	FigureTurnMost    = "highest packets/s" // with less than 1 % loss
-	FigureTurnServer  = "server CPU"        // us for a packet that arrived
-	FigureTurnLow     = "server CPU, lowest"
-	FigureTurnHigh    = "server CPU, highest"
-	FigureTurnCat     = "turncat CPU"
-	FigureTurnMachine = "machine CPU, ours" // all our processes and the kernel threads that carry packets
-	FigureTurnOthers  = "cores busy with others"
-	FigureTurnSink    = "lost at the sink" // found the sink's own buffer full
+	figureTurnRate    = "packets/s"         // that arrived
+	figureTurnLoss    = "loss"              // % of what was sent
+	figureTurnJitter  = "jitter"            // ms
+	figureTurnHighest = "highest packets/s" // with less than 1 % loss
+	figureTurnServer  = "server CPU"        // us for a packet that arrived
+	figureTurnLow     = "server CPU, lowest"
+	figureTurnHigh    = "server CPU, highest"
+	figureTurnCat     = "turncat CPU"
+	figureTurnMachine = "machine CPU, ours" // all our processes and the kernel threads that carry packets
+	figureTurnSink    = "lost at the sink"  // found the sink's own buffer full
 )
 
 // Keys of Result.Parameters.
 const (
-	ParamTurnSize = "packet_bytes"
-	ParamTurnRate = "rate" // packets/s, or ParamTurnMax
-	ParamTurnMax  = "highest"
+	paramTurnSize = "packet_bytes"
+	paramTurnRate = "rate" // packets/s, or paramTurnMax
+	paramTurnMax  = "highest"
 	paramClients  = "clients"
 )
 
 // base is what all results of a run share.
-func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnPhase) *measure.Result {
+func (s *turnStage) base(scenario string, path *turnPath, size int, phase *turnPhase) *measure.Result {
 	generator := s.config.generator()
 	parameters := map[string]string{
-		ParamTurnSize: strconv.Itoa(size), paramClients: strconv.Itoa(s.config.Clients), "generator": generator, "network": s.network,
+		paramTurnSize: strconv.Itoa(size), paramClients: strconv.Itoa(s.config.Clients), "generator": generator, "network": s.network,
 		"platform": s.config.Platform, "offload": s.offload, "latency": "one-way, one clock", "with": s.config.with(),
 		"transport": s.config.Transport, "direction": s.config.Direction,
 	}
@@ -81,7 +80,7 @@ func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnP
 		parameters["segmentation"] = strconv.FormatBool(s.config.segment())
 	}
 	return &measure.Result{
-		Scenario: scenario, Road: road.name, Parameters: parameters, Machine: machine(), Started: s.started,
+		Scenario: scenario, Path: path.name, Parameters: parameters, Machine: machine(), Started: s.started,
 		Elapsed: time.Duration(phase.sum.Seconds * float64(time.Second)), Requests: phase.received(), Errors: phase.sum.Lost,
 		Bytes: uint64(phase.sum.Bytes), Latency: phase.latency, Processes: phase.processes, Figures: phase.figures(),
 	}
@@ -89,10 +88,10 @@ func (s *turnStage) base(scenario string, road *turnRoad, size int, phase *turnP
 
 func (p *turnPhase) figures() []measure.Figure {
 	figures := []measure.Figure{
-		{Name: FigureTurnRate, Value: p.sum.Rate, Unit: "1/s"},
-		{Name: FigureTurnLoss, Value: 100 * p.sum.Loss(), Unit: "%"},
-		{Name: FigureTurnJitter, Value: p.sum.Jitter, Unit: "ms"},
-		{Name: FigureTurnSink, Value: float64(p.overflowed)},
+		{Name: figureTurnRate, Value: p.sum.Rate, Unit: "1/s"},
+		{Name: figureTurnLoss, Value: 100 * p.sum.Loss(), Unit: "%"},
+		{Name: figureTurnJitter, Value: p.sum.Jitter, Unit: "ms"},
+		{Name: figureTurnSink, Value: float64(p.overflowed)},
 	}
 	n := float64(p.received())
 	if n == 0 {
@@ -103,14 +102,14 @@ func (p *turnPhase) figures() []measure.Figure {
 	}
 	for _, process := range p.processes {
 		switch process.Name {
-		case partGateway, PeerCoturn, PeerStunner:
-			cost(FigureTurnServer, process.CPU)
+		case partGateway, peerCoturn, peerStunner:
+			cost(figureTurnServer, process.CPU)
 		case partCat:
-			cost(FigureTurnCat, process.CPU)
+			cost(figureTurnCat, process.CPU)
 		}
 	}
-	cost(FigureTurnMachine, p.machine.Ours)
-	return append(figures, measure.Figure{Name: FigureTurnOthers, Value: p.others()})
+	cost(figureTurnMachine, p.machine.Ours)
+	return append(figures, measure.Figure{Name: figureOthers, Value: p.others()})
 }
 
 // others is how many cores other programs kept busy. The processes' times are read one after the other, so their sum may
@@ -120,8 +119,8 @@ func (p *turnPhase) others() float64 {
 }
 
 // result is one load's.
-func (s *turnStage) result(scenario string, road *turnRoad, phase turnPhase) *TurnRun {
-	r := s.base(scenario, road, phase.load.size, &phase)
+func (s *turnStage) result(scenario string, path *turnPath, phase turnPhase) *TurnRun {
+	r := s.base(scenario, path, phase.load.size, &phase)
 	r.Parameters["bits_per_s"] = strconv.FormatFloat(s.config.Bandwidth, 'f', 0, 64)
 	r.Parameters["seconds"] = strconv.FormatFloat(s.config.Duration.Seconds(), 'f', -1, 64)
 	return &TurnRun{Result: r, Connections: phase.rows, Sum: phase.sum}
@@ -131,12 +130,12 @@ func (s *turnStage) result(scenario string, road *turnRoad, phase turnPhase) *Tu
 func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 	for j, rate := range s.config.Rates {
 		phase := addUp(cell.rates[j])
-		r := s.base(ScenarioTurnSweep, cell.road, cell.size, &phase)
-		r.Parameters[ParamTurnRate] = strconv.FormatFloat(rate, 'f', -1, 64)
+		r := s.base(scenarioTurnSweep, cell.path, cell.size, &phase)
+		r.Parameters[paramTurnRate] = strconv.FormatFloat(rate, 'f', -1, 64)
 		r.Parameters["rounds"] = strconv.Itoa(s.config.Rounds)
 		r.Parameters["seconds"] = strconv.FormatFloat(s.config.Duration.Seconds(), 'f', -1, 64)
 		if spread := spreadOf(serverCosts(cell.rates[j])); cell.search != nil && spread.low == spread.low {
-			r.Figures = append(r.Figures, measure.Figure{Name: FigureTurnLow, Value: spread.low, Unit: "us/packet"}, measure.Figure{Name: FigureTurnHigh, Value: spread.high, Unit: "us/packet"})
+			r.Figures = append(r.Figures, measure.Figure{Name: figureTurnLow, Value: spread.low, Unit: "us/packet"}, measure.Figure{Name: figureTurnHigh, Value: spread.high, Unit: "us/packet"})
 		}
 		runs = append(runs, &TurnRun{Result: r, Sum: phase.sum})
 	}
@@ -147,17 +146,17 @@ func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 	if phase == nil {
 		phase = &turnPhase{}
 	}
-	r := s.base(ScenarioTurnSweep, cell.road, cell.size, phase)
-	r.Parameters[ParamTurnRate], r.Parameters["limited_by"] = ParamTurnMax, cell.limitedBy()
+	r := s.base(scenarioTurnSweep, cell.path, cell.size, phase)
+	r.Parameters[paramTurnRate], r.Parameters["limited_by"] = paramTurnMax, cell.limitedBy()
 	r.Parameters["try_seconds"] = strconv.FormatFloat(s.config.Probe.Seconds(), 'f', -1, 64)
-	r.Figures = append(r.Figures, measure.Figure{Name: FigureTurnMost, Value: phase.sum.Rate, Unit: "1/s"})
+	r.Figures = append(r.Figures, measure.Figure{Name: figureTurnHighest, Value: phase.sum.Rate, Unit: "1/s"})
 	return append(runs, &TurnRun{Result: r, Connections: phase.rows, Sum: phase.sum, Search: cell.search.trace})
 }
 
 // with names the peers of the run.
 func (c *TurnConfig) with() string {
 	if len(c.peers()) == 0 {
-		return WithNone
+		return withNone
 	}
 	return strings.Join(c.With, ",")
 }

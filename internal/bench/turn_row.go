@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// TurnRow is one connection, or the sum of them, as iperf's server reports it. Latency is one-way: the clocks at both ends
+// turnRow is one connection, or the sum of them, as iperf's server reports it. Latency is one-way: the clocks at both ends
 // are the same one.
-type TurnRow struct {
+type turnRow struct {
 	ID        int     `json:"id"` // -1: the sum
 	Seconds   float64 `json:"elapsed_s"`
 	Bytes     float64 `json:"bytes"`      // user data received; iperf gives three digits of it
@@ -22,15 +22,15 @@ type TurnRow struct {
 	Total     uint64  `json:"total"`   // sent
 	Latency   bool    `json:"latency"` // whether there is one
 	Average   float64 `json:"latency_avg_ms"`
-	Least     float64 `json:"latency_min_ms"`
-	Most      float64 `json:"latency_max_ms"`
+	Min       float64 `json:"latency_min_ms"`
+	Max       float64 `json:"latency_max_ms"`
 	Stdev     float64 `json:"latency_stdev_ms"`
 	Rate      float64 `json:"packets_per_s"` // received
 	Reordered uint64  `json:"reordered"`
 }
 
 // Loss is the share that was lost.
-func (r *TurnRow) Loss() float64 {
+func (r *turnRow) Loss() float64 {
 	if r.Total == 0 {
 		return 0
 	}
@@ -38,7 +38,7 @@ func (r *TurnRow) Loss() float64 {
 }
 
 // power is iperf's "network power": bytes a second by seconds of latency, in millions.
-func (r *TurnRow) power() float64 {
+func (r *turnRow) power() float64 {
 	if !r.Latency || r.Average <= 0 {
 		return 0
 	}
@@ -48,13 +48,13 @@ func (r *TurnRow) power() float64 {
 const turnHeader = "[ ID] Interval            Transfer     Bandwidth        Jitter   Lost/Total  Latency avg/min/max/stdev PPS NetPwr"
 
 // line is the row as iperf 2 writes it.
-func (r *TurnRow) line() string {
+func (r *turnRow) line() string {
 	id, latency, power := "SUM", "-/-/-/- ms", ""
 	if r.ID >= 0 {
 		id = fmt.Sprintf("%3d", r.ID)
 	}
 	if r.Latency {
-		latency = fmt.Sprintf("%.3f/%.3f/%.3f/%.3f ms", r.Average, r.Least, r.Most, r.Stdev)
+		latency = fmt.Sprintf("%.3f/%.3f/%.3f/%.3f ms", r.Average, r.Min, r.Max, r.Stdev)
 		power = fmt.Sprintf(" %.0f", r.power())
 	}
 	share := "0"
@@ -85,8 +85,8 @@ func scaled(v, base float64) string {
 }
 
 // turnSum adds rows up. Bandwidths and rates add; the moments of latency combine, weighted by what was received.
-func turnSum(rows []TurnRow) TurnRow {
-	sum := TurnRow{ID: -1}
+func turnSum(rows []turnRow) turnRow {
+	sum := turnRow{ID: -1}
 	var weight, mean, m2 float64
 	for i, r := range rows {
 		sum.Seconds = max(sum.Seconds, r.Seconds)
@@ -102,9 +102,9 @@ func turnSum(rows []TurnRow) TurnRow {
 			continue
 		}
 		if !sum.Latency {
-			sum.Latency, sum.Least = true, r.Least
+			sum.Latency, sum.Min = true, r.Min
 		}
-		sum.Least, sum.Most = min(sum.Least, r.Least), max(sum.Most, r.Most)
+		sum.Min, sum.Max = min(sum.Min, r.Min), max(sum.Max, r.Max)
 		delta, all := r.Average-mean, weight+received
 		mean += delta * received / all
 		m2 += r.Stdev*r.Stdev*received + delta*delta*weight*received/all
@@ -123,7 +123,7 @@ var iperfRow = regexp.MustCompile(`^\[ *(\d+)\] +(\d+\.\d+)- *(\d+\.\d+) sec +([
 var iperfOrder = regexp.MustCompile(`^\[ *(\d+)\] +\d+\.\d+- *\d+\.\d+ sec +(\d+) datagrams received out-of-order`)
 
 // parseIperfRows reads the rows of connections that span a whole test: those that begin at 0. Sums are ours to make.
-func parseIperfRows(r io.Reader) (rows []TurnRow, err error) {
+func parseIperfRows(r io.Reader) (rows []turnRow, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		line := strings.TrimRight(lines.Text(), " \r")
@@ -146,7 +146,7 @@ func parseIperfRows(r io.Reader) (rows []TurnRow, err error) {
 	return rows, lines.Err()
 }
 
-func iperfNumbers(m []string) (row TurnRow, err error) {
+func iperfNumbers(m []string) (row turnRow, err error) {
 	number := func(text string) float64 {
 		v, e := strconv.ParseFloat(text, 64)
 		if e != nil && err == nil {
@@ -168,7 +168,7 @@ func iperfNumbers(m []string) (row TurnRow, err error) {
 	row.Jitter, row.Lost, row.Total = number(m[8]), count(m[9]), count(m[10])
 	if m[11] != "" {
 		row.Latency = true
-		row.Average, row.Least, row.Most, row.Stdev = number(m[11]), number(m[12]), number(m[13]), number(m[14])
+		row.Average, row.Min, row.Max, row.Stdev = number(m[11]), number(m[12]), number(m[13]), number(m[14])
 	}
 	if row.Seconds > 0 {
 		row.Rate = float64(row.Total-min(row.Lost, row.Total)) / row.Seconds

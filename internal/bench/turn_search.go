@@ -7,8 +7,8 @@ import "math"
 type turnSearch struct {
 	limit     float64 // share of datagrams, such as 0.01
 	precision float64 // ends when failed/held is at most this, such as 1.08
-	most      float64 // rate that is not exceeded
-	least     float64 // below it the search gives up
+	maximum   float64 // rate that is not exceeded
+	minimum   float64 // below it the search gives up
 
 	held, failed float64 // 0: none yet
 	rate         float64
@@ -30,8 +30,8 @@ const (
 	searchTries  = 3
 )
 
-func newTurnSearch(start, most float64) *turnSearch {
-	return &turnSearch{limit: 0.01, precision: 1.08, most: most, least: 100, rate: min(start, most)}
+func newTurnSearch(start, maximum float64) *turnSearch {
+	return &turnSearch{limit: 0.01, precision: 1.08, maximum: maximum, minimum: 100, rate: min(start, maximum)}
 }
 
 // next is the rate to try; false when the search is over.
@@ -62,13 +62,13 @@ func (s *turnSearch) observe(loss, lost float64) {
 // step chooses the next rate.
 func (s *turnSearch) step() {
 	switch {
-	case s.failed == 0 && s.held >= s.most:
+	case s.failed == 0 && s.held >= s.maximum:
 		s.done = true
 	case s.failed == 0:
-		s.rate = min(s.held*searchGrowth, s.most)
+		s.rate = min(s.held*searchGrowth, s.maximum)
 	case s.held == 0:
 		s.rate = s.failed / 2
-		s.done = s.rate < s.least
+		s.done = s.rate < s.minimum
 	default:
 		s.rate = math.Sqrt(s.held * s.failed)
 		s.done = s.failed/s.held <= s.precision

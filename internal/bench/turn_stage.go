@@ -21,30 +21,28 @@ import (
 
 // turnStage is the network and the programs of a run.
 type turnStage struct {
+	*programs.Stage
 	config  TurnConfig
-	running *programs.Group
 	started time.Time
-	dir     string
-	lab     *netlab.Lab
 	// Where the parts run; nil: the host's own network.
-	clients, servers, far *netlab.Host
-	network               string
+	clients, servers, sinks *netlab.Host
+	network                 string
 
-	server, relay, source, far4 netip.Addr
-	iperf                       *turnIperf // nil: the built-in generator
-	weir                        *programs.Daemon
-	offload                     string // what the gateway says of it
-	roads                       []*turnRoad
+	server, relay, source, sinkAddr netip.Addr
+	iperf                           *turnIperf // nil: the built-in generator
+	weir                            *programs.Daemon
+	offload                         string // what the gateway says of it
+	paths                           []*turnPath
 }
 
-// turnRoad is one way from the clients to the sink.
-type turnRoad struct {
+// turnPath is one way from the clients to the sink.
+type turnPath struct {
 	name    string
 	sink    netip.AddrPort
 	server  netip.AddrPort   // TURN server; invalid: plain UDP
 	to      []netip.AddrPort // plain UDP: where client i sends
 	parts   []turnPart
-	traffic *turnTraffic
+	traffic *generator
 	warmed  bool
 }
 
@@ -60,55 +58,53 @@ const (
 	partGateway, partCat, partGenerator = "gateway", "cat", "generator" // a peer's part has the peer's name
 )
 
-// turnTopology has the clients, the servers and the far end on hosts of their own, joined by veths.
-func turnTopology() netlab.Topology {
-	end := func(namespace, name, address string) netlab.End {
-		return netlab.End{Namespace: namespace, Name: name, Addresses: netlab.Prefixes(address)}
+// turnTopology has the clients, the servers and the sinks on hosts of their own, joined by veths, or all on one host.
+func turnTopology(veth bool) *netlab.Topology {
+	if !veth {
+		return &netlab.Topology{Name: "benchturn", Namespaces: []netlab.Namespace{{Name: "all"}}}
 	}
 	via := func(to, gateway string) []netlab.Route {
 		return []netlab.Route{{To: netip.MustParsePrefix(to), Via: netip.MustParseAddr(gateway)}}
 	}
-	return netlab.Topology{
+	return &netlab.Topology{
 		Name: "benchturn",
 		Namespaces: []netlab.Namespace{
-			{Name: "clients", Routes: via("10.78.2.0/24", "10.78.1.1")}, {Name: "servers", Forward: true}, {Name: "far", Routes: via("10.78.1.0/24", "10.78.2.1")},
+			{Name: "clients", Routes: via("10.78.2.0/24", "10.78.1.1")}, {Name: "servers", Forward: true}, {Name: "sinks", Routes: via("10.78.1.0/24", "10.78.2.1")},
 		},
 		Links: []netlab.Link{
-			{A: end("clients", "c0", "10.78.1.2/24"), B: end("servers", "s0", "10.78.1.1/24")},
-			{A: end("servers", "s1", "10.78.2.1/24"), B: end("far", "f0", "10.78.2.2/24")},
+			cable("clients", "c0", netlab.Prefixes("10.78.1.2/24"), "servers", "s0", "10.78.1.1/24"),
+			cable("servers", "s1", netlab.Prefixes("10.78.2.1/24"), "sinks", "f0", "10.78.2.2/24"),
 		},
 	}
 }
 
 // open builds the network and starts servers and turncats.
 func (s *turnStage) open(ctx context.Context) error {
-	if err := s.openNetwork(); err != nil {
-		return err
-	}
-	s.running.Swift = netlab.Privileged() == nil
-	ports, err := s.ports(s.servers, 1+len(s.config.peers()))
+	s.useNetwork()
+	s.Running.Swift = s.Lab != nil
+	ports, err := freePorts(s.servers, 1+len(s.config.peers()))
 	if err != nil {
 		return err
 	}
-	if s.config.generator() == GeneratorIperf {
+	if s.config.generator() == generatorIperf {
 		if s.iperf, err = s.startIperf(ctx); err != nil {
 			return err
 		}
 	}
-	direct := &turnRoad{name: RoadTurnDirect}
+	direct := &turnPath{name: pathTurnDirect}
 	if direct.sink, err = s.sinkPort(); err != nil {
 		return err
 	}
-	s.roads = append(s.roads, direct)
-	gateway := netip.AddrPortFrom(s.server, ports[0])
+	s.paths = append(s.paths, direct)
+	gateway := netip.AddrPortFrom(s.server, ports[0].Port())
 	if err := s.startGateway(ctx, gateway); err != nil {
 		return err
 	}
-	if err := s.addServer(ctx, RoadTurnWeir, gateway, turnPart{partGateway, []int{s.weir.PID()}}); err != nil {
+	if err := s.addServer(ctx, pathTurnWeir, gateway, turnPart{partGateway, []int{s.weir.PID()}}); err != nil {
 		return err
 	}
 	for i, name := range s.config.peers() {
-		at := netip.AddrPortFrom(s.server, ports[1+i])
+		at := netip.AddrPortFrom(s.server, ports[1+i].Port())
 		pid, err := s.startPeer(ctx, name, at)
 		if err != nil {
 			return err
@@ -120,103 +116,73 @@ func (s *turnStage) open(ctx context.Context) error {
 	return nil
 }
 
-// openNetwork chooses where things run. The offload needs interfaces that packets come in on and leave by.
-func (s *turnStage) openNetwork() (err error) {
+// useNetwork chooses where things run. The offload needs interfaces that packets come in on and leave by.
+func (s *turnStage) useNetwork() {
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	s.server, s.relay, s.source, s.far4, s.network = loopback, loopback, loopback, loopback, "loopback of the host"
-	if netlab.Privileged() != nil {
-		return nil
+	s.server, s.relay, s.source, s.sinkAddr, s.network = loopback, loopback, loopback, loopback, "loopback of the host"
+	if s.Lab == nil {
+		return
 	}
 	if !s.config.veth() {
-		if s.lab, err = netlab.Up(netlab.Topology{Name: "benchturn", Namespaces: []netlab.Namespace{{Name: "all"}}}); err != nil {
-			return err
-		}
-		all := s.lab.Namespace("all")
-		s.clients, s.servers, s.far, s.network = all, all, all, "loopback of a network namespace"
-		return nil
+		all := s.Host("all")
+		s.clients, s.servers, s.sinks, s.network = all, all, all, "loopback of a network namespace"
+		return
 	}
-	if s.lab, err = netlab.Up(turnTopology()); err != nil {
-		return err
-	}
-	s.clients, s.servers, s.far = s.lab.Namespace("clients"), s.lab.Namespace("servers"), s.lab.Namespace("far")
+	s.clients, s.servers, s.sinks = s.Host("clients"), s.Host("servers"), s.Host("sinks")
 	s.server, s.relay, s.source = netip.MustParseAddr("10.78.1.1"), netip.MustParseAddr("10.78.2.1"), netip.MustParseAddr("10.78.1.2")
-	s.far4, s.network = netip.MustParseAddr("10.78.2.2"), "three network namespaces joined by veths; direct is routed by the kernel"
-	return nil
+	s.sinkAddr, s.network = netip.MustParseAddr("10.78.2.2"), "three network namespaces joined by veths; direct is routed by the kernel"
 }
 
-// addServer adds the road through a server, behind turncats if asked.
+// addServer adds the path through a server, behind turncats if asked.
 func (s *turnStage) addServer(ctx context.Context, name string, at netip.AddrPort, server turnPart) error {
-	road := &turnRoad{name: name, server: at, parts: []turnPart{server}}
+	path := &turnPath{name: name, server: at, parts: []turnPart{server}}
 	var err error
-	if road.sink, err = s.sinkPort(); err != nil {
+	if path.sink, err = s.sinkPort(); err != nil {
 		return err
 	}
 	if s.config.Road == TurnRoadCat {
-		road.name, road.server = name+roadTurnCat, netip.AddrPort{}
-		ports, err := s.ports(s.clients, s.config.Clients)
+		path.name, path.server = name+pathTurnCat, netip.AddrPort{}
+		ports, err := freePorts(s.clients, s.config.Clients)
 		if err != nil {
 			return err
 		}
 		cats := turnPart{name: partCat}
 		for i, port := range ports {
-			listen := netip.AddrPortFrom(s.source, port)
-			pid, err := s.startCat(ctx, fmt.Sprintf("%s-%d", name, i), listen, at, road.sink)
+			listen := netip.AddrPortFrom(s.source, port.Port())
+			pid, err := s.startCat(ctx, fmt.Sprintf("%s-%d", name, i), listen, at, path.sink)
 			if err != nil {
 				return err
 			}
 			cats.pids = append(cats.pids, pid)
-			road.to = append(road.to, listen)
+			path.to = append(path.to, listen)
 		}
-		road.parts = append(road.parts, cats)
+		path.parts = append(path.parts, cats)
 	}
-	s.roads = append(s.roads, road)
+	s.paths = append(s.paths, path)
 	return nil
 }
 
-// sinkPort is an address for a road's sink. There is one iperf server; turncats have one peer each.
+// sinkPort is an address for a path's sink. There is one iperf server; turncats have one peer each.
 func (s *turnStage) sinkPort() (netip.AddrPort, error) {
 	if s.iperf != nil {
 		return s.iperf.at, nil
 	}
-	ports, err := s.ports(s.far, 1)
+	ports, err := freePorts(s.sinks, 1)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	return netip.AddrPortFrom(s.far4, ports[0]), nil
-}
-
-// ports finds free UDP ports in a network; they are free a moment later too unless somebody else is fast.
-func (s *turnStage) ports(host *netlab.Host, n int) (ports []uint16, err error) {
-	err = inHost(host, func() error {
-		for range n {
-			at, done, err := freePort()
-			if err != nil {
-				return err
-			}
-			defer done() // at the end: each is another one
-			ports = append(ports, at.Port())
-		}
-		return nil
-	})
-	return ports, err
-}
-
-func inHost(host *netlab.Host, f func() error) error {
-	if host == nil {
-		return f()
-	}
-	return host.Do(f)
+	return netip.AddrPortFrom(s.sinkAddr, ports[0].Port()), nil
 }
 
 // startGateway runs `weir turn gateway` with a file that lets clients reach the sink's network only.
 func (s *turnStage) startGateway(ctx context.Context, at netip.AddrPort) error {
-	file := filepath.Join(s.dir, "gateway.yaml")
+	file := filepath.Join(s.Dir, "gateway.yaml")
 	text := fmt.Sprintf(`realm: %s
 auth: {mode: static, users: [{name: %s, password: %s}]}
 listeners:
-  - {name: clients, protocol: %s, address: %s, port: %d, relay: [%s], routes: [far]}
+  - {name: clients, protocol: %s, address: %s, port: %d, relay: [%s], routes: [sinks]}
 clusters:
-  - {name: far, endpoints: [%s]}
+  - {name: sinks, endpoints: [%s]}
 limits: {unauthenticated: 100000, unauthenticated_total: 100000}
 offload: {mode: %s}
 `, turnRealm, turnUser, turnPassword, s.config.Transport, at.Addr(), at.Port(), s.relay, s.peers(), s.config.Offload)
@@ -228,7 +194,7 @@ offload: {mode: %s}
 		args = append(args, "--workers", strconv.Itoa(s.config.Workers))
 	}
 	var err error
-	if s.weir, err = programs.StartDaemon(ctx, s.running, s.servers, s.config.Binary, s.dir, "gateway", args...); err != nil {
+	if s.weir, err = programs.StartDaemon(ctx, s.Running, s.servers, s.config.Binary, s.Dir, "gateway", args...); err != nil {
 		return err
 	}
 	if err := s.weir.Ready(ctx); err != nil {
@@ -306,16 +272,16 @@ func (s *turnStage) startQuiet(host *netlab.Host, name string, cmd *exec.Cmd) er
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	return s.running.Start(host, cmd)
+	return s.Running.Start(host, cmd)
 }
 
 func (s *turnStage) log(name string) string {
-	return filepath.Join(s.dir, strings.ReplaceAll(name, " ", "-")+".log")
+	return filepath.Join(s.Dir, strings.ReplaceAll(name, " ", "-")+".log")
 }
 
 // said is the end of what the programs wrote, for an error.
 func (s *turnStage) said() string {
-	files, _ := filepath.Glob(filepath.Join(s.dir, "*.log")) // the pattern is right
+	files, _ := filepath.Glob(filepath.Join(s.Dir, "*.log")) // the pattern is right
 	var all strings.Builder
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -330,24 +296,19 @@ func (s *turnStage) said() string {
 
 // answersSTUN waits until a server answers a binding request (RFC 8489).
 func (s *turnStage) answersSTUN(ctx context.Context, at netip.AddrPort, name string) error {
-	var err error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-		if err = inHost(s.servers, func() error { return bindingRequest(at) }); err == nil {
-			return nil
-		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
+	err := until(ctx, 20*time.Second, func() error { return within(s.servers, func() error { return bindingRequest(at) }) })
+	if err != nil {
+		return fmt.Errorf("%s does not answer at %v: %w%s", name, at, err, s.said())
 	}
-	return fmt.Errorf("%s does not answer at %v: %w%s", name, at, err, s.said())
+	return nil
 }
 
-// spent is the processor time of a road's parts.
-func (s *turnStage) spent(road *turnRoad) ([]measure.Process, error) {
+// spent is the processor time of a path's parts.
+func (s *turnStage) spent(path *turnPath) ([]measure.Process, error) {
 	var list []measure.Process
-	parts := road.parts
-	if road.traffic != nil {
-		parts = append(parts[:len(parts):len(parts)], turnPart{partGenerator, []int{road.traffic.cmd.Process.Pid}})
+	parts := path.parts
+	if path.traffic != nil {
+		parts = append(parts[:len(parts):len(parts)], turnPart{partGenerator, []int{path.traffic.cmd.Process.Pid}})
 	}
 	for _, part := range parts {
 		process := measure.Process{Name: part.name}
@@ -365,18 +326,13 @@ func (s *turnStage) spent(road *turnRoad) ([]measure.Process, error) {
 }
 
 func (s *turnStage) close() error {
-	for _, road := range s.roads {
-		if road.traffic != nil {
-			road.traffic.stop()
+	for _, path := range s.paths {
+		if path.traffic != nil {
+			path.traffic.end(false)
 		}
 	}
 	if s.weir != nil {
 		s.weir.Kill() // an interrupt would let it drain
 	}
-	s.running.End()
-	var err error
-	if s.lab != nil {
-		err = s.lab.Down()
-	}
-	return err
+	return s.Stage.Close()
 }

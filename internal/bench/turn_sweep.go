@@ -9,23 +9,23 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// turnCell is one road at one size.
+// turnCell is one path at one size.
 type turnCell struct {
-	road   *turnRoad
+	path   *turnPath
 	size   int
-	search *turnSearch            // nil: of the direct road nothing is searched
+	search *turnSearch            // nil: of the direct path nothing is searched
 	tries  map[float64]*turnPhase // the best try of each rate that may have held
 	best   *turnPhase             // of the highest rate that did
 	rates  [][]turnPhase
 }
 
-// sweep measures each size over each road: the highest rate that holds, and costs at equal rates. Roads take turns in both,
+// sweep measures each size over each path: the highest rate that holds, and costs at equal rates. Roads take turns in both,
 // so that a noisy machine disturbs all of them alike.
 func (s *turnStage) sweep(ctx context.Context) (runs []*TurnRun, err error) {
-	for _, road := range s.roads {
-		s.config.progress(0, "%s: warming up", road.name)
-		if err := s.warm(ctx, road); err != nil {
-			return nil, fmt.Errorf("%s: %w", road.name, err)
+	for _, path := range s.paths {
+		s.config.progress(0, "%s: warming up", path.name)
+		if err := s.warm(ctx, path); err != nil {
+			return nil, fmt.Errorf("%s: %w", path.name, err)
 		}
 	}
 	for i, size := range s.config.Sizes {
@@ -42,10 +42,10 @@ func (s *turnStage) sweep(ctx context.Context) (runs []*TurnRun, err error) {
 
 func (s *turnStage) measureSize(ctx context.Context, size int, from, share float64) ([]*turnCell, error) {
 	var cells []*turnCell
-	for _, road := range s.roads {
-		cell := &turnCell{road: road, size: size, rates: make([][]turnPhase, len(s.config.Rates)), tries: map[float64]*turnPhase{}}
-		if road.name != RoadTurnDirect {
-			cell.search = newTurnSearch(searchStart, s.config.Most)
+	for _, path := range s.paths {
+		cell := &turnCell{path: path, size: size, rates: make([][]turnPhase, len(s.config.Rates)), tries: map[float64]*turnPhase{}}
+		if path.name != pathTurnDirect {
+			cell.search = newTurnSearch(searchStart, s.config.MaxRate)
 		}
 		cells = append(cells, cell)
 	}
@@ -53,10 +53,10 @@ func (s *turnStage) measureSize(ctx context.Context, size int, from, share float
 		for j, rate := range s.config.Rates {
 			for k := range cells {
 				cell := cells[(k+round)%len(cells)]
-				s.config.progress(from+share*0.4*float64(round)/float64(s.config.Rounds), "%d bytes, %s at %.0f packets/s, round %d of %d", size, cell.road.name, rate, round+1, s.config.Rounds)
-				phase, err := s.run(ctx, cell.road, turnLoad{rate, size, s.config.Duration})
+				s.config.progress(from+share*0.4*float64(round)/float64(s.config.Rounds), "%d bytes, %s at %.0f packets/s, round %d of %d", size, cell.path.name, rate, round+1, s.config.Rounds)
+				phase, err := s.run(ctx, cell.path, turnLoad{rate, size, s.config.Duration})
 				if err != nil {
-					return nil, fmt.Errorf("%s, %d bytes at %.0f packets/s: %w", cell.road.name, size, rate, err)
+					return nil, fmt.Errorf("%s, %d bytes at %.0f packets/s: %w", cell.path.name, size, rate, err)
 				}
 				cell.rates[j] = append(cell.rates[j], phase)
 			}
@@ -81,10 +81,10 @@ func (s *turnStage) searchAll(ctx context.Context, cells []*turnCell, from, shar
 				continue
 			}
 			busy = true
-			s.config.progress(from+share*min(float64(tries)/usual, 0.95), "%d bytes, %s: is the loss below 1 %% at %.0f packets/s?", cell.size, cell.road.name, rate)
-			phase, err := s.run(ctx, cell.road, turnLoad{rate, cell.size, s.config.Probe})
+			s.config.progress(from+share*min(float64(tries)/usual, 0.95), "%d bytes, %s: is the loss below 1 %% at %.0f packets/s?", cell.size, cell.path.name, rate)
+			phase, err := s.run(ctx, cell.path, turnLoad{rate, cell.size, s.config.Probe})
 			if err != nil {
-				return fmt.Errorf("%s, %d bytes at %.0f packets/s: %w", cell.road.name, cell.size, rate, err)
+				return fmt.Errorf("%s, %d bytes at %.0f packets/s: %w", cell.path.name, cell.size, rate, err)
 			}
 			loss := phase.shortfall()
 			cell.search.observe(loss, phase.sum.Loss())
@@ -131,7 +131,7 @@ func addUp(phases []turnPhase) (sum turnPhase) {
 	for i := range sum.processes {
 		sum.processes[i].CPU = 0
 	}
-	var rows []TurnRow
+	var rows []turnRow
 	for _, p := range phases {
 		sum.load.duration += p.load.duration
 		sum.window += p.window

@@ -29,9 +29,9 @@ func TestIperfReportsAreRead(t *testing.T) {
 	if len(rows) != 3 {
 		t.Fatalf("%d rows: %+v", len(rows), rows)
 	}
-	want := TurnRow{
+	want := turnRow{
 		ID: 3, Seconds: 1.0013, Bytes: 1.19 * (1 << 20), Bandwidth: 10e6, Jitter: 0.002, Lost: 1, Total: 1253, Latency: true,
-		Average: 0.004, Least: 0.002, Most: 0.021, Stdev: 0.001, Rate: 1252 / 1.0013,
+		Average: 0.004, Min: 0.002, Max: 0.021, Stdev: 0.001, Rate: 1252 / 1.0013,
 	}
 	if rows[0] != want {
 		t.Errorf("%+v\nwant %+v", rows[0], want)
@@ -43,7 +43,7 @@ func TestIperfReportsAreRead(t *testing.T) {
 	client := iperfClient{}
 	client.out.Write(text)
 	row, err := client.row()
-	if err != nil || row.Total != 66 || row.Lost != 0 || row.Most != 4.298 || row.Jitter != 0.271 {
+	if err != nil || row.Total != 66 || row.Lost != 0 || row.Max != 4.298 || row.Jitter != 0.271 {
 		t.Errorf("%+v, %v", row, err)
 	}
 	client.out.Truncate(600) // before the server's report
@@ -69,7 +69,7 @@ func TestIperfRowsOfOtherVersions(t *testing.T) {
 	if len(rows) != 4 {
 		t.Fatalf("%d rows: %+v", len(rows), rows)
 	}
-	if r := rows[1]; r.Total != 628 || r.Most != 56.286 || r.Least != 7.094 || r.Bytes != 613*1024 {
+	if r := rows[1]; r.Total != 628 || r.Max != 56.286 || r.Min != 7.094 || r.Bytes != 613*1024 {
 		t.Errorf("%+v", r)
 	}
 	if r := rows[2]; r.Latency || r.Reordered != 12 || r.Lost != 4 {
@@ -101,9 +101,9 @@ func FuzzIperfRows(f *testing.F) {
 
 // What is printed can be read again: it is iperf's form.
 func TestRowsArePrintedAsIperfDoes(t *testing.T) {
-	row := TurnRow{
-		ID: 4, Seconds: 0.9977, Bytes: 1250000, Bandwidth: 10.02e6, Jitter: 0.038, Lost: 3, Total: 1253, Latency: true, Average: 0.061, Least: 0.020,
-		Most: 3.622, Stdev: 0.161, Rate: 1253,
+	row := turnRow{
+		ID: 4, Seconds: 0.9977, Bytes: 1250000, Bandwidth: 10.02e6, Jitter: 0.038, Lost: 3, Total: 1253, Latency: true, Average: 0.061, Min: 0.020,
+		Max: 3.622, Stdev: 0.161, Rate: 1253,
 	}
 	const want = "[  4] 0.0000-0.9977 sec  1.19 MBytes  10.0 Mbits/sec   0.038 ms 3/1253 (0.24%) 0.061/0.020/3.622/0.161 ms 1253 pps 20533"
 	if got := row.line(); got != want {
@@ -118,18 +118,18 @@ func TestRowsArePrintedAsIperfDoes(t *testing.T) {
 			t.Errorf("scaled(%v) = %q, want %q", v, got, want)
 		}
 	}
-	if got := (&TurnRow{ID: -1, Total: 5, Lost: 5}).line(); !strings.Contains(got, "[SUM]") || !strings.Contains(got, "5/5 (1e+02%) -/-/-/- ms 0 pps") {
+	if got := (&turnRow{ID: -1, Total: 5, Lost: 5}).line(); !strings.Contains(got, "[SUM]") || !strings.Contains(got, "5/5 (1e+02%) -/-/-/- ms 0 pps") {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestSumOfRows(t *testing.T) {
-	sum := turnSum([]TurnRow{
-		{ID: 1, Seconds: 1, Bytes: 100, Bandwidth: 800, Jitter: 1, Lost: 1, Total: 5, Latency: true, Average: 2, Least: 1, Most: 3, Stdev: 1, Rate: 4},
-		{ID: 2, Seconds: 2, Bytes: 300, Bandwidth: 1200, Jitter: 3, Lost: 0, Total: 4, Latency: true, Average: 4, Least: 0.5, Most: 9, Stdev: 1, Rate: 2, Reordered: 7},
+	sum := turnSum([]turnRow{
+		{ID: 1, Seconds: 1, Bytes: 100, Bandwidth: 800, Jitter: 1, Lost: 1, Total: 5, Latency: true, Average: 2, Min: 1, Max: 3, Stdev: 1, Rate: 4},
+		{ID: 2, Seconds: 2, Bytes: 300, Bandwidth: 1200, Jitter: 3, Lost: 0, Total: 4, Latency: true, Average: 4, Min: 0.5, Max: 9, Stdev: 1, Rate: 2, Reordered: 7},
 		{ID: 3, Seconds: 1, Lost: 9, Total: 9},
 	})
-	want := TurnRow{ID: -1, Seconds: 2, Bytes: 400, Bandwidth: 2000, Jitter: 4. / 3, Lost: 10, Total: 18, Latency: true, Average: 3, Least: 0.5, Most: 9, Stdev: math.Sqrt2, Rate: 6, Reordered: 7}
+	want := turnRow{ID: -1, Seconds: 2, Bytes: 400, Bandwidth: 2000, Jitter: 4. / 3, Lost: 10, Total: 18, Latency: true, Average: 3, Min: 0.5, Max: 9, Stdev: math.Sqrt2, Rate: 6, Reordered: 7}
 	if math.Abs(sum.Jitter-want.Jitter) < 1e-12 {
 		sum.Jitter = want.Jitter
 	}
@@ -161,12 +161,12 @@ func TestSearchFindsTheRate(t *testing.T) {
 				s.observe(loss, loss)
 			}
 			switch {
-			case limit < s.least:
+			case limit < s.minimum:
 				if s.held != 0 {
 					t.Errorf("limit %v: %v held", limit, s.held)
 				}
-			case limit > s.most:
-				if s.held != s.most || s.failed != 0 {
+			case limit > s.maximum:
+				if s.held != s.maximum || s.failed != 0 {
 					t.Errorf("limit %v: %v held, %v failed; want the search's own limit", limit, s.held, s.failed)
 				}
 			case s.held > limit*1.011 || s.held < limit/s.precision/1.001: // a loss below 1 % is let pass
@@ -204,14 +204,14 @@ func TestTurnConfigIsChecked(t *testing.T) {
 		`generator "x": write auto`:               func(c *TurnConfig) { c.Generator = "x" },
 		`offload "x": write none, auto, tcx, xdp`: func(c *TurnConfig) { c.Offload = "x" },
 		`network "x": write auto, loopback, veth`: func(c *TurnConfig) { c.Network = "x" },
-		"offload xdp needs interfaces":            func(c *TurnConfig) { c.Offload, c.Network = "xdp", NetworkLoopback },
+		"offload xdp needs interfaces":            func(c *TurnConfig) { c.Offload, c.Network = "xdp", networkLoopback },
 		"packets of 39 bytes: want 40 to 1472":    func(c *TurnConfig) { c.Size = 39 },
 		"packets of 1473 bytes":                   func(c *TurnConfig) { c.Sweep, c.Sizes = true, []int{64, 1473} },
 		"0 clients: want 1 to 1000":               func(c *TurnConfig) { c.Clients = 0 },
 		"1ms: want 0.1 s to an hour":              func(c *TurnConfig) { c.Duration = time.Millisecond },
 		"10 bits/s: want 1k to 100G":              func(c *TurnConfig) { c.Bandwidth = 10 },
 		"bursts of 65":                            func(c *TurnConfig) { c.Burst = 65 },
-		"iperf speaks no TURN":                    func(c *TurnConfig) { c.Road, c.Generator = TurnRoadChannel, GeneratorIperf },
+		"iperf speaks no TURN":                    func(c *TurnConfig) { c.Road, c.Generator = turnRoadChannel, generatorIperf },
 		"sweep of 0 sizes":                        func(c *TurnConfig) { c.Sweep, c.Sizes = true, nil },
 		"rate of 1 packets/s: want 100 to 10M":    func(c *TurnConfig) { c.Rates = []float64{1} },
 	} {
@@ -233,7 +233,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 func turnConfig() TurnConfig {
 	return TurnConfig{
 		Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Road: TurnRoadCat,
-		Generator: GeneratorBuiltin, Offload: "none", Network: NetworkAuto, Transport: TransportUDP, Direction: DirectionUp, Sizes: TurnSizes(), Rates: []float64{20000}, Rounds: 2, Probe: time.Second, Most: 1e6,
+		Generator: GeneratorBuiltin, Offload: "none", Network: NetworkAuto, Transport: TransportUDP, Direction: DirectionUp, Sizes: TurnSizes(), Rates: []float64{20000}, Rounds: 2, Probe: time.Second, MaxRate: 1e6,
 	}
 }
 
@@ -244,7 +244,7 @@ func TestShortfall(t *testing.T) {
 		total, lost uint64
 		want        float64
 	}{{1000, 10, 0.01}, {980, 0, 0}, {900, 0, 0.1}, {900, 100, 0.2}, {0, 0, 1}} {
-		p := turnPhase{load: load, sum: TurnRow{Total: c.total, Lost: c.lost}}
+		p := turnPhase{load: load, sum: turnRow{Total: c.total, Lost: c.lost}}
 		if got := p.shortfall(); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%d sent, %d lost: %v, want %v", c.total, c.lost, got, c.want)
 		}
@@ -256,7 +256,7 @@ func TestRoundsAddUp(t *testing.T) {
 		l := measure.NewLatency()
 		l.RecordN(time.Millisecond, received)
 		return turnPhase{
-			load: turnLoad{1000, 64, time.Second}, sum: TurnRow{Total: received, Rate: float64(received)}, latency: l,
+			load: turnLoad{1000, 64, time.Second}, sum: turnRow{Total: received, Rate: float64(received)}, latency: l,
 			processes: []measure.Process{{Name: partGateway, CPU: cpu, PeakBytes: 5}}, machine: procstat.Machine{Ours: 2 * cpu},
 		}
 	}
@@ -278,15 +278,15 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // The text and the JSON of a single load and of a sweep, of made-up measurements.
 func TestTurnReports(t *testing.T) {
 	stage := &turnStage{config: turnConfig(), started: time.Unix(1e9, 0).UTC(), network: "loopback of the host", offload: "none"}
-	stage.config.With, stage.config.Sizes = []string{PeerCoturn}, []int{64, 1200}
-	roads := []*turnRoad{{name: RoadTurnDirect}, {name: RoadTurnWeirCat}, {name: PeerCoturn + roadTurnCat}}
+	stage.config.With, stage.config.Sizes = []string{peerCoturn}, []int{64, 1200}
+	paths := []*turnPath{{name: pathTurnDirect}, {name: pathTurnWeirCat}, {name: peerCoturn + pathTurnCat}}
 	var single, sweep []*TurnRun
-	for i, road := range roads {
-		single = append(single, stage.result(ScenarioTurn, road, madeUp(i, 1000, 6250)))
+	for i, path := range paths {
+		single = append(single, stage.result(scenarioTurn, path, madeUp(i, 1000, 6250)))
 	}
 	for _, size := range stage.config.Sizes {
-		for i, road := range roads {
-			cell := &turnCell{road: road, size: size, rates: [][]turnPhase{{madeUp(i, size, 20000), madeUp(i, size, 20000)}}}
+		for i, path := range paths {
+			cell := &turnCell{path: path, size: size, rates: [][]turnPhase{{madeUp(i, size, 20000), madeUp(i, size, 20000)}}}
 			if i > 0 {
 				best := madeUp(i, size, 40000)
 				cell.search, cell.best = &turnSearch{held: 40000, failed: float64(i-1) * 42000, trace: []turnTry{{40000, 0.001, 0.001, true}}}, &best
@@ -338,23 +338,23 @@ func TestTurnOthersFitIntoTheMachine(t *testing.T) {
 	}
 }
 
-// madeUp is a phase of 2 connections for road i.
+// madeUp is a phase of 2 connections for path i.
 func madeUp(i, size int, rate float64) turnPhase {
 	l := measure.NewLatency()
 	l.RecordN(time.Duration(i+1)*time.Millisecond, uint64(rate))
-	row := func(id int) TurnRow {
-		return TurnRow{
+	row := func(id int) turnRow {
+		return turnRow{
 			ID: id, Seconds: 1, Bytes: rate / 2 * float64(size), Bandwidth: rate / 2 * float64(size) * 8, Jitter: 0.01, Lost: uint64(i), Total: uint64(rate/2) + uint64(i), Latency: true,
-			Average: float64(i + 1), Least: 0.5, Most: 9, Stdev: 0.1, Rate: rate / 2,
+			Average: float64(i + 1), Min: 0.5, Max: 9, Stdev: 0.1, Rate: rate / 2,
 		}
 	}
 	p := turnPhase{
-		load: turnLoad{rate, size, time.Second}, rows: []TurnRow{row(1), row(2)}, latency: l,
+		load: turnLoad{rate, size, time.Second}, rows: []turnRow{row(1), row(2)}, latency: l,
 		machine: procstat.Machine{Busy: 800 * time.Millisecond, Ours: 400 * time.Millisecond, Others: 300 * time.Millisecond},
 		window:  time.Second,
 	}
 	if i > 0 {
-		p.processes = []measure.Process{{Name: []string{"", partGateway, PeerCoturn}[i], CPU: time.Duration(i) * 100 * time.Millisecond}, {Name: partCat, CPU: 200 * time.Millisecond}}
+		p.processes = []measure.Process{{Name: []string{"", partGateway, peerCoturn}[i], CPU: time.Duration(i) * 100 * time.Millisecond}, {Name: partCat, CPU: 200 * time.Millisecond}}
 	}
 	p.processes = append(p.processes, measure.Process{Name: partGenerator, CPU: 150 * time.Millisecond})
 	p.sum = turnSum(p.rows)
@@ -374,6 +374,6 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s is not what was written; see the difference with go test -update:\n%s", name, got)
+		t.Errorf("%s is not what was written; see the difference with go test -update", name)
 	}
 }

@@ -1,21 +1,16 @@
 package bench
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os/exec"
 	"strconv"
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
-	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // turnLoad is one load of all the clients.
@@ -28,8 +23,8 @@ type turnLoad struct {
 // turnPhase is what a load came to.
 type turnPhase struct {
 	load       turnLoad
-	rows       []TurnRow
-	sum        TurnRow
+	rows       []turnRow
+	sum        turnRow
 	latency    *measure.Latency // nil with iperf
 	overflowed uint64           // at the sink: not the server's loss
 	processes  []measure.Process
@@ -46,15 +41,6 @@ func (p *turnPhase) shortfall() float64 {
 		return 1 - received/asked
 	}
 	return p.sum.Loss()
-}
-
-// turnTraffic is the built-in generator and sink as a process.
-type turnTraffic struct {
-	direction string
-	cmd       *exec.Cmd
-	in        io.WriteCloser
-	out       *bufio.Reader
-	log       programs.LastLines
 }
 
 // flowReport and trafficReport are the JSON of `weir bench traffic turn`.
@@ -90,94 +76,47 @@ type connectionReport struct {
 	} `json:"latency"`
 }
 
-// startTraffic starts the generator for a road; it has one allocation for each client when it returns.
-func (s *turnStage) startTraffic(ctx context.Context, road *turnRoad) error {
+// startTraffic starts the generator for a path; it has one allocation for each client when it returns.
+func (s *turnStage) startTraffic(ctx context.Context, path *turnPath) error {
 	args := []string{
-		"bench", "traffic", "turn", "--sink", road.sink.String(), "--source", s.source.String(),
+		"--sink", path.sink.String(), "--source", s.source.String(),
 		"--clients", strconv.Itoa(s.config.Clients), "--size", strconv.Itoa(s.config.size()), "--burst", strconv.Itoa(s.config.burst()),
 	}
-	if road.server.IsValid() {
-		args = append(args, "--server", road.server.String(), "--user", turnUser, "--password", turnPassword)
+	if path.server.IsValid() {
+		args = append(args, "--server", path.server.String(), "--user", turnUser, "--password", turnPassword)
 		if s.config.Transport == TransportTCP {
 			args = append(args, "--tcp")
 		}
 	}
-	for _, to := range road.to {
+	for _, to := range path.to {
 		args = append(args, "--to", to.String())
 	}
-	if s.far != s.clients {
-		args = append(args, "--sink-netns", s.far.NetNS())
+	if s.sinks != s.clients {
+		args = append(args, "--sink-netns", s.sinks.NetNS())
 	}
 	if !s.config.segment() {
 		args = append(args, "--no-segment")
 	}
-	t := &turnTraffic{direction: s.config.Direction, cmd: exec.Command(s.config.Binary, args...)} //nolint:gosec // our own binary
-	t.cmd.Stderr = &t.log
-	in, err := t.cmd.StdinPipe()
+	var err error
+	path.traffic, err = startGenerator(ctx, s.Running, s.clients, s.config.Binary, args...)
 	if err != nil {
-		return err
-	}
-	out, err := t.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	t.in, t.out = in, bufio.NewReader(out)
-	if err := s.running.Start(s.clients, t.cmd); err != nil {
-		return err
-	}
-	var ready struct {
-		Sink netip.AddrPort `json:"sink"`
-	}
-	if err := t.read(ctx, &ready); err != nil {
-		t.stop()
-		s.running.Forget(t.cmd)
 		return fmt.Errorf("%w%s", err, s.said())
 	}
-	road.traffic = t
 	return nil
 }
 
-// stop ends the generator, which gives its allocations back.
-func (t *turnTraffic) stop() {
-	_ = t.in.Close() // that is what it waits for
-	ended := time.AfterFunc(5*time.Second, func() { _ = t.cmd.Process.Kill() })
-	_ = t.cmd.Wait() // how it ends is of no interest any more
-	ended.Stop()
-}
-
-// read waits for one line of the generator's.
-func (t *turnTraffic) read(ctx context.Context, into any) error {
-	stop := context.AfterFunc(ctx, func() { _ = t.cmd.Process.Kill() })
-	defer stop()
-	line, err := t.out.ReadBytes('\n')
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("generator ended%s", t.log.Said())
-	}
-	return json.Unmarshal(line, into)
-}
-
-// runBuiltin runs one load.
-func (t *turnTraffic) runBuiltin(ctx context.Context, load turnLoad) (phase turnPhase, err error) {
+// runBuiltin runs one load by the generator of a path.
+func (s *turnStage) runBuiltin(ctx context.Context, path *turnPath, load turnLoad) (phase turnPhase, err error) {
 	phase.load = load
-	command, err := json.Marshal(map[string]any{"rate": load.rate, "duration_ns": load.duration, "size": load.size, "direction": t.direction})
+	report, err := path.traffic.phase(ctx, trafficPhase{Rate: load.rate, Duration: load.duration, Size: load.size, Direction: s.config.Direction})
 	if err != nil {
-		return phase, err
-	}
-	if _, err := t.in.Write(append(command, '\n')); err != nil {
-		return phase, fmt.Errorf("generator ended: %w%s", err, t.log.Said())
-	}
-	var report trafficReport
-	if err := t.read(ctx, &report); err != nil {
 		return phase, err
 	}
 	if len(report.Problems) > 0 {
 		return phase, errors.New(report.Problems[0])
 	}
 	flow := &report.Up
-	if t.direction == DirectionDown {
+	if s.config.Direction == DirectionDown {
 		flow = &report.Down
 	}
 	for _, c := range flow.Connections {
@@ -190,59 +129,59 @@ func (t *turnTraffic) runBuiltin(ctx context.Context, load turnLoad) (phase turn
 	return phase, nil
 }
 
-func (c *connectionReport) row() TurnRow {
-	row := TurnRow{ID: c.ID + 1, Seconds: c.Elapsed.Seconds(), Bytes: float64(c.Bytes), Jitter: measure.Millis(c.Jitter), Lost: c.Lost, Total: c.Sent, Reordered: c.Reordered}
+func (c *connectionReport) row() turnRow {
+	row := turnRow{ID: c.ID + 1, Seconds: c.Elapsed.Seconds(), Bytes: float64(c.Bytes), Jitter: measure.Millis(c.Jitter), Lost: c.Lost, Total: c.Sent, Reordered: c.Reordered}
 	if row.Seconds > 0 {
 		row.Bandwidth, row.Rate = row.Bytes*8/row.Seconds, float64(c.Received)/row.Seconds
 	}
 	if c.Latency.Count > 0 {
 		row.Latency = true
-		row.Average, row.Least = measure.Millis(c.Latency.Mean), measure.Millis(c.Latency.Min)
-		row.Most, row.Stdev = measure.Millis(c.Latency.Max), measure.Millis(c.Latency.Stdev)
+		row.Average, row.Min = measure.Millis(c.Latency.Mean), measure.Millis(c.Latency.Min)
+		row.Max, row.Stdev = measure.Millis(c.Latency.Max), measure.Millis(c.Latency.Stdev)
 	}
 	return row
 }
 
-// warm opens the road: allocations, neighbours, caches.
-func (s *turnStage) warm(ctx context.Context, road *turnRoad) error {
-	if road.warmed {
+// warm opens the path: allocations, neighbours, caches.
+func (s *turnStage) warm(ctx context.Context, path *turnPath) error {
+	if path.warmed {
 		return nil
 	}
-	road.warmed = true
+	path.warmed = true
 	if s.iperf != nil {
-		return s.iperf.warm(ctx, s, road)
+		return s.iperf.warm(ctx, s, path)
 	}
-	if err := s.startTraffic(ctx, road); err != nil {
+	if err := s.startTraffic(ctx, path); err != nil {
 		return err
 	}
-	_, err := road.traffic.runBuiltin(ctx, turnLoad{rate: 2000, size: minTurnSize, duration: 200 * time.Millisecond})
+	_, err := s.runBuiltin(ctx, path, turnLoad{rate: 2000, size: minTurnSize, duration: 200 * time.Millisecond})
 	return err
 }
 
-// run runs one load over a road, and notes what everybody spent on it.
-func (s *turnStage) run(ctx context.Context, road *turnRoad, load turnLoad) (phase turnPhase, err error) {
-	before, err := s.spent(road)
+// run runs one load over a path, and notes what everybody spent on it.
+func (s *turnStage) run(ctx context.Context, path *turnPath, load turnLoad) (phase turnPhase, err error) {
+	before, err := s.spent(path)
 	if err != nil {
 		return phase, err
 	}
-	machine, err := s.running.Machine()
+	machine, err := s.Running.Machine()
 	if err != nil {
 		return phase, err
 	}
 	started := time.Now()
 	if s.iperf != nil {
-		phase, err = s.iperf.run(ctx, s, road, load)
+		phase, err = s.iperf.run(ctx, s, path, load)
 	} else {
-		phase, err = road.traffic.runBuiltin(ctx, load)
+		phase, err = s.runBuiltin(ctx, path, load)
 	}
 	if err != nil {
 		return phase, err
 	}
-	after, err := s.spent(road)
+	after, err := s.spent(path)
 	if err != nil {
 		return phase, err
 	}
-	now, err := s.running.Machine()
+	now, err := s.Running.Machine()
 	if err != nil {
 		return phase, err
 	}

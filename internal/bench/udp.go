@@ -39,8 +39,8 @@ func Echo(ctx context.Context, at netip.AddrPort) error {
 	return nil
 }
 
-// UDPLoad is a closed loop: each client has one request under way and sends the next when its answer came.
-type UDPLoad struct {
+// udpLoad is a closed loop: each client has one request under way and sends the next when its answer came.
+type udpLoad struct {
 	To       netip.AddrPort
 	Clients  int
 	Requests int           // in all
@@ -50,8 +50,8 @@ type UDPLoad struct {
 	Warmup int
 }
 
-// UDPLoadResult is what the measured part took.
-type UDPLoadResult struct {
+// udpLoadResult is what the measured part took.
+type udpLoadResult struct {
 	Requests int           `json:"requests"`
 	Lost     int           `json:"lost"`
 	Elapsed  time.Duration `json:"elapsed_ns"`
@@ -66,10 +66,10 @@ type loadClient struct {
 }
 
 // Run opens the clients' sockets, warms up, calls begin, runs the load and calls end.
-func (l *UDPLoad) Run(ctx context.Context, begin, end func() error) (UDPLoadResult, error) {
+func (l *udpLoad) Run(ctx context.Context, begin, end func() error) (udpLoadResult, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var result UDPLoadResult
+	var result udpLoadResult
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return result, fmt.Errorf("epoll: %w", err)
@@ -108,12 +108,12 @@ func (l *UDPLoad) Run(ctx context.Context, begin, end func() error) (UDPLoadResu
 	if err != nil {
 		return result, err
 	}
-	result = UDPLoadResult{Requests: l.Requests, Lost: lost, Elapsed: time.Since(start), CPU: threadCPU() - cpu}
+	result = udpLoadResult{Requests: l.Requests, Lost: lost, Elapsed: time.Since(start), CPU: threadCPU() - cpu}
 	return result, end()
 }
 
 // loop runs the clients from first up to end until requests answers came and none is under way.
-func (l *UDPLoad) loop(ctx context.Context, epoll int, clients []loadClient, first, end, requests int) (lost int, err error) {
+func (l *udpLoad) loop(ctx context.Context, epoll int, clients []loadClient, first, end, requests int) (lost int, err error) {
 	payload := make([]byte, max(l.Payload, 8))
 	buffer := make([]byte, 1<<16)
 	events := make([]unix.EpollEvent, 256)
@@ -191,23 +191,4 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
-}
-
-// freePort finds a UDP port on 127.0.0.1 and keeps it until done is called.
-func freePort() (port netip.AddrPort, done func(), err error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return port, nil, fmt.Errorf("find a free port: %w", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		unix.Close(fd)
-		return port, nil, fmt.Errorf("find a free port: %w", err)
-	}
-	at, err := unix.Getsockname(fd)
-	if err != nil {
-		unix.Close(fd)
-		return port, nil, fmt.Errorf("find a free port: %w", err)
-	}
-	in4 := at.(*unix.SockaddrInet4)
-	return netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), uint16(in4.Port)), func() { unix.Close(fd) }, nil
 }

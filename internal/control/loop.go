@@ -14,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/control/health"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -55,6 +56,8 @@ type Loop struct {
 	refusal   error // of the last override; stays until one succeeds
 	reloads   uint64
 	failures  uint64
+	applyTime metrics.Histogram
+	prober    *health.Prober // nil: not running
 }
 
 // New returns a loop without configuration. It does not call the data path yet.
@@ -124,6 +127,7 @@ func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
 
 // applyLocked compiles, numbers and applies a snapshot; of the loop it changes only the applied snapshot.
 func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) error {
+	started := time.Now()
 	snapshot, err := lb.CompileAfter(l.applied.Load(), spec, overrides, l.datapath.Caps())
 	if err != nil {
 		return Locate(err, document)
@@ -143,6 +147,7 @@ func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *l
 	}
 	l.applied.Store(snapshot)
 	l.appliedAt = time.Now()
+	l.applyTime.Observe(l.appliedAt.Sub(started))
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -261,6 +266,9 @@ func (l *Loop) runHealth(ctx context.Context) {
 		return l.SetOverrides(lb.FromHealth, states)
 	})
 	defer prober.Stop()
+	l.mu.Lock()
+	l.prober = prober
+	l.mu.Unlock()
 	for {
 		if snapshot := l.applied.Load(); snapshot != nil {
 			prober.Follow(snapshot)
@@ -271,6 +279,23 @@ func (l *Loop) runHealth(ctx context.Context) {
 		case <-l.changed:
 		}
 	}
+}
+
+// Timings are how long the loop's own work took.
+type Timings struct {
+	Apply  metrics.Histogram                   `metric:"weir_apply_duration_seconds" buckets:"100µs..25s" help:"Time to compile and apply a configuration or an override."`
+	Probes map[health.Result]metrics.Histogram `metric:"weir_probe_duration_seconds" buckets:"100µs..10s" help:"Duration of health probes, by service and result: pass or fail."`
+}
+
+// Timings returns them since the start.
+func (l *Loop) Timings() Timings {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := Timings{Apply: l.applyTime}
+	if l.prober != nil {
+		t.Probes = l.prober.Durations()
+	}
+	return t
 }
 
 // Status returns the present state. It holds no secret.

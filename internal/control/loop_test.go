@@ -276,7 +276,7 @@ func TestHealthDrivesOverrides(t *testing.T) {
 		}
 		wait(time.Second)
 		if state("b") != lb.Up {
-			t.Errorf("b is %v although nobody probes it", state("b"))
+			t.Errorf("b is %v although it is not probed", state("b"))
 		}
 		cancel()
 		group.Wait()

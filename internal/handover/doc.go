@@ -9,6 +9,9 @@
 //	  │  └────────────── seqpacket, fd 3 ◄──────────┤
 //	  └ SIGUSR2: exec itself, fds stay open         └─ Put Delete Records ──► journal: memfd or DIR/journal
 //
+// systemd's descriptor store takes the supervisor's place in a service of Type=notify that was started without a
+// supervisor: FDSTORE and FDSTOREREMOVE instead of Hold and Drop, LISTEN_FDS at the start, SIGUSR2 to hand over.
+//
 // While no child runs, packets are queued in the buffers of the sockets, which stay open all the time.
 //
 // A frame of the journal, little endian, is 36 bytes and a body of at most MaxRecord bytes:

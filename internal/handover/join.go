@@ -46,11 +46,11 @@ func Leaving() {
 	_ = unix.Send(fd, []byte{opQuit}, unix.MSG_NOSIGNAL)
 }
 
-// join receives what the supervisor holds, if there is one.
+// join receives what the supervisor or systemd holds, if there is one.
 func (k *Store) join() error {
 	value := os.Getenv(childEnv)
 	if value == "" {
-		return nil
+		return k.joinSystemd()
 	}
 	fd, err := strconv.Atoi(value)
 	if err != nil {
@@ -63,6 +63,7 @@ func (k *Store) join() error {
 	if k.wire, err = newWire(dup); err != nil {
 		return err
 	}
+	k.fds = k.wire
 	for {
 		m, err := k.wire.receive()
 		if err != nil {
@@ -111,7 +112,7 @@ func (k *Store) openJournal(dir string) (err error) {
 				"state", dir, "error", err)
 		}
 	}
-	if k.journal == nil && k.wire != nil {
+	if k.journal == nil && k.fds != nil {
 		if k.journal, lost, err = k.openMemory(); err != nil {
 			return err
 		}
@@ -219,7 +220,7 @@ func (k *Store) giveBack(file *os.File) error {
 func (k *Store) openMemory() (*journal, damage, error) {
 	fresh := func() (*os.File, error) { return newMemory("weir-journal") }
 	install := func(file *os.File) error {
-		return k.wire.send(handOverTime, opStore, []byte(journalName), int(file.Fd()))
+		return k.fds.store(handOverTime, journalName, int(file.Fd()))
 	}
 	fd, known := k.Take(journalName)
 	var file *os.File

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,9 +28,9 @@ const ownID = 1 << 53
 const journalName = "keep/journal"
 
 var (
-	// ErrFull means that the supervisor holds as many sockets as it can.
+	// ErrFull means that the supervisor, or systemd, holds as many sockets as it can.
 	ErrFull = errors.New("the supervisor holds as many sockets as it can")
-	// ErrLate means that the supervisor did not accept a socket in time.
+	// ErrLate means that the supervisor, or systemd, did not accept a socket in time.
 	ErrLate = errors.New("the supervisor does not answer")
 )
 
@@ -39,12 +40,26 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Store is the serving process's connection to the supervisor. Several goroutines may call its methods concurrently.
+// fdStore holds descriptors beyond the process: a supervisor of this package, or systemd.
+type fdStore interface {
+	// store passes on a duplicate of fd, which replaces an earlier one of that name. It waits up to wait for space.
+	store(wait time.Duration, name string, fd int) error
+	drop(name string) error
+	ready() error
+	stopping() error
+	close()
+}
+
+// Store is the serving process's connection to what holds its sockets: the supervisor or systemd. Several goroutines
+// may call its methods concurrently.
 type Store struct {
-	log   *slog.Logger
-	wire  *wire // nil: no supervisor
-	hello hello
-	state *stateDir // nil: none
+	log     *slog.Logger
+	fds     fdStore        // nil: none
+	wire    *wire          // fds, if it is a supervisor
+	systemd *systemd       // fds, if it is systemd
+	signals chan os.Signal // of systemd
+	hello   hello
+	state   *stateDir // nil: none
 
 	unusable string // why there is no journal in Options.State
 
@@ -65,18 +80,18 @@ type Store struct {
 
 // Stats is what is stored and what could not be stored.
 type Stats struct {
-	Supervisor string `json:"supervisor"`     // yes, gone, none
-	PID        int    `json:"pid,omitempty"`  // of the supervisor
-	Starts     int    `json:"starts"`         // starts of a serving process, by this supervisor and its predecessors
-	Upgrades   int    `json:"upgrades"`       // of the binary
-	Last       string `json:"last,omitempty"` // why the previous process ended
-	Sockets    int    `json:"sockets"`
-	Capacity   int    `json:"capacity"` // maximum number of sockets
-	Refused    uint64 `json:"refused"`  // sockets that could not be stored: their allocations do not survive the process
+	Supervisor string `json:"supervisor" metric:"weir_turn_supervisor_gone" when:"gone" help:"1 if the supervisor died: nobody restarts the gateway."` // yes, systemd, gone, none
+	PID        int    `json:"pid,omitempty"`                                                                                                           // of the supervisor
+	Starts     int    `json:"starts" metric:"weir_turn_starts" help:"Serving processes that the supervisor has started."`                              // starts of a serving process, by this supervisor and its predecessors
+	Upgrades   int    `json:"upgrades"`                                                                                                                // of the binary
+	Last       string `json:"last,omitempty"`                                                                                                          // why the previous process ended
+	Sockets    int    `json:"sockets" metric:"weir_turn_kept_sockets" help:"Sockets that the supervisor holds."`
+	Capacity   int    `json:"capacity"`                                                                                                                               // maximum number of sockets
+	Refused    uint64 `json:"refused" metric:"weir_turn_kept_sockets_refused_total" help:"Sockets that do not outlive the process: the supervisor was full or late."` // sockets that could not be stored: their allocations do not survive the process
 	State      string `json:"state,omitempty"`
 	// Unusable is why the directory of Options.State has no journal; empty if it has one, or if none was requested.
-	Unusable string       `json:"state_unusable,omitempty"`
-	Journal  JournalStats `json:"journal"`
+	Unusable string       `json:"state_unusable,omitempty" metric:"weir_turn_state_unusable" help:"1 if the directory of --state cannot be written: allocations do not outlive all processes."`
+	Journal  JournalStats `json:"journal" metric:"weir_turn_kept_records"`
 }
 
 // Open takes over from the previous process: its records and, under a supervisor, its sockets. It is called once,
@@ -95,9 +110,12 @@ func Open(o Options) (*Store, error) {
 		k.Close()
 		return nil, err
 	}
-	if k.wire != nil {
+	switch {
+	case k.wire != nil:
 		go k.listen()
-	} else {
+	case k.systemd != nil:
+		go k.followSystemd(k.signals)
+	default:
 		close(k.ended)
 	}
 	return k, nil
@@ -105,8 +123,13 @@ func Open(o Options) (*Store, error) {
 
 // Close ends the connection to the supervisor and closes the journal. It drops nothing.
 func (k *Store) Close() {
-	if k.wire != nil {
-		_ = k.wire.conn.Close()
+	if k.fds != nil {
+		k.fds.close()
+		if k.signals != nil {
+			signal.Stop(k.signals)
+			close(k.signals)
+			k.signals = nil
+		}
 		if k.journal != nil {
 			<-k.ended
 		}
@@ -122,18 +145,18 @@ func (k *Store) Close() {
 	}
 }
 
-// Hold passes a duplicate of fd to the supervisor under a name and replaces one of that name; the caller keeps its
+// Hold passes a duplicate of fd to the supervisor or systemd under a name and replaces one of that name; the caller keeps its
 // own. A socket that came from Take is stored already. Errors: ErrFull, ErrLate; the caller counts them and
-// continues. Without a supervisor it does nothing.
+// continues. Without one it does nothing.
 func (k *Store) Hold(name string, fd int) error {
-	if k.wire == nil || k.alone.Load() {
+	if k.fds == nil || k.alone.Load() {
 		return nil
 	}
 	k.socketsMu.Lock()
 	defer k.socketsMu.Unlock()
 	err := error(ErrFull)
 	if _, known := k.stored[name]; known || len(k.stored) < k.hello.Capacity {
-		err = k.wire.send(sendTimeout, opStore, []byte(name), fd)
+		err = k.fds.store(sendTimeout, name, fd)
 	}
 	if err != nil {
 		k.refuseLocked(name, err)
@@ -154,10 +177,10 @@ func (k *Store) refuseLocked(name string, err error) {
 	}
 }
 
-// Drop makes the supervisor close its duplicate. Do not drop sockets because the process ends: the next process takes
+// Drop makes the supervisor or systemd close its duplicate. Do not drop sockets because the process ends: the next process takes
 // what is stored then.
 func (k *Store) Drop(name string) {
-	if k.wire == nil || k.alone.Load() {
+	if k.fds == nil || k.alone.Load() {
 		return
 	}
 	k.socketsMu.Lock()
@@ -165,7 +188,7 @@ func (k *Store) Drop(name string) {
 	if _, known := k.stored[name]; !known {
 		return
 	}
-	if k.wire.send(sendTimeout, opDrop, []byte(name)) == nil { // after an error it still counts as stored, because it is
+	if k.fds.drop(name) == nil { // after an error it still counts as stored, because it is
 		delete(k.stored, name)
 	}
 }
@@ -206,18 +229,18 @@ func (k *Store) DropUntaken() int {
 	return len(names)
 }
 
-// Ready notifies the supervisor that this process serves.
+// Ready notifies the supervisor or systemd that this process serves.
 func (k *Store) Ready() {
-	if k.wire != nil && !k.alone.Load() {
-		_ = k.wire.send(handOverTime, opReady, nil)
+	if k.fds != nil && !k.alone.Load() {
+		_ = k.fds.ready()
 	}
 }
 
-// Stopping notifies the supervisor that this process received the first termination signal and may need some time to
+// Stopping notifies the supervisor or systemd that this process received the first termination signal and may need some time to
 // end.
 func (k *Store) Stopping() {
-	if k.wire != nil && !k.alone.Load() {
-		_ = k.wire.send(sendTimeout, opStopping, nil)
+	if k.fds != nil && !k.alone.Load() {
+		_ = k.fds.stopping()
 	}
 }
 
@@ -228,6 +251,9 @@ func (k *Store) HandOver() <-chan struct{} { return k.handOver }
 // RequestUpgrade asks the supervisor to replace this process by the binary that is at its path now. It waits until
 // the supervisor has tested the binary; the error says why that failed. HandOver closes next.
 func (k *Store) RequestUpgrade() error {
+	if k.systemd != nil {
+		return errors.New("systemd holds the sockets: install the new binary, then run 'systemctl restart' with the name of the service")
+	}
 	if k.wire == nil || k.alone.Load() {
 		return errors.New("no supervisor: it serves with --no-supervisor, or its supervisor died")
 	}
@@ -251,6 +277,9 @@ func (k *Store) Stats() Stats {
 	k.socketsMu.Lock()
 	s := Stats{Unusable: k.unusable, Supervisor: "none", Sockets: len(k.stored), Refused: k.refused, Capacity: k.hello.Capacity}
 	k.socketsMu.Unlock()
+	if k.systemd != nil {
+		s.Supervisor, s.PID = "systemd", os.Getppid()
+	}
 	if k.wire != nil {
 		s.Supervisor, s.PID = "yes", os.Getppid()
 		s.Starts, s.Upgrades, s.Last = k.hello.Starts, k.hello.Upgrades, k.hello.Last

@@ -50,6 +50,8 @@ type supervisor struct {
 	hello  hello
 	oldExe int // descriptor of the old binary during an upgrade, until the new one serves; -1: none
 
+	runDelay func(pid int) time.Duration // replaced in tests
+
 	signals chan os.Signal
 	stops   int            // number of termination signals received
 	stop    syscall.Signal // the last of them
@@ -68,13 +70,16 @@ type child struct {
 	wire     *wire
 	messages chan message // closed when the child's end of the pair is closed
 	exited   chan struct{}
-	probed   chan error // result of the test of a binary during an upgrade
-	again    bool       // another upgrade was requested during the test: the binary may have changed
-	killer   <-chan time.Time
-	ready    time.Time // time at which it became ready; zero: not yet
-	quit     bool      // it announced that it ends
-	leaving  bool      // it was asked to hand over
-	killed   bool      // it did not end in time
+	probed   chan error       // result of the test of a binary during an upgrade
+	again    bool             // another upgrade was requested during the test: the binary may have changed
+	killer   <-chan time.Time // the time that giveTime gave is over
+	killTime time.Duration    // that time
+	delayed  time.Duration    // run delay when the time began
+	delays   int              // how often the time was extended
+	ready    time.Time        // time at which it became ready; zero: not yet
+	quit     bool             // it announced that it ends
+	leaving  bool             // it was asked to hand over
+	killed   bool             // it did not end in time
 }
 
 // Supervise runs children until one of them ends in order, and returns its exit code. It forwards SIGTERM, SIGINT and
@@ -83,7 +88,7 @@ type child struct {
 // not be started; the code is then 1.
 func Supervise(config Config) (code int, err error) {
 	runtime.LockOSThread() // a successor inherits this thread's signal mask
-	s := &supervisor{config: config, log: cmp.Or(config.Log, slog.New(slog.DiscardHandler)), held: newHeld(), oldExe: -1, signals: make(chan os.Signal, 16)}
+	s := &supervisor{config: config, log: cmp.Or(config.Log, slog.New(slog.DiscardHandler)), held: newHeld(), oldExe: -1, runDelay: runDelay, signals: make(chan os.Signal, 16)}
 	s.config.Crashes = cmp.Or(config.Crashes, 5)
 	s.config.StableAfter, s.config.MaxWait = cmp.Or(config.StableAfter, 2*time.Second), cmp.Or(config.MaxWait, time.Second)
 	s.hello.Protocol, s.hello.Capacity = protocol, s.held.capacity
@@ -134,9 +139,9 @@ func (s *supervisor) start() (*child, error) {
 	_ = theirs.Close() // now only the child has this end, and its death closes the pair
 	s.hello.Starts++
 	if s.draining { // the previous child was draining
-		c.killer = time.After(handOverTime)
+		s.giveTime(c, handOverTime)
 	} else if s.stops > 0 {
-		c.killer = time.After(endTime)
+		s.giveTime(c, endTime)
 	}
 	go c.read()
 	go func() {
@@ -192,7 +197,9 @@ func (s *supervisor) serve(c *child) {
 			c.probed = nil
 			s.probed(c, err)
 		case <-c.killer:
-			s.kill(c)
+			if !s.extend(c) {
+				s.kill(c)
+			}
 		}
 	}
 	_ = c.wire.conn.Close()
@@ -223,7 +230,7 @@ func (s *supervisor) signal(c *child, sig os.Signal) {
 	default:
 		s.stops++
 		s.stop = number
-		c.killer = time.After(endTime)
+		s.giveTime(c, endTime)
 		if c.ready.IsZero() && s.stops == 1 {
 			return
 		}
@@ -248,7 +255,7 @@ func (s *supervisor) message(c *child, m message) {
 		s.ready(c)
 	case opQuit:
 		c.quit = true
-		c.killer = time.After(endTime)
+		s.giveTime(c, endTime)
 	case opStopping:
 		if s.stops == 1 && !c.leaving && !c.quit {
 			c.killer, s.draining = nil, true // it ends when it has drained, or on a second signal
@@ -263,7 +270,7 @@ func (s *supervisor) ready(c *child) {
 	c.ready = time.Now()
 	s.early, s.dropped = 0, false
 	if s.stops == 1 && !c.leaving {
-		c.killer = time.After(endTime) // the time starts now, because the child receives the signal now
+		s.giveTime(c, endTime) // the time starts now, because the child receives the signal now
 	}
 	s.commitNew()
 	if s.hangup {

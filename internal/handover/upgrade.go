@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -88,7 +87,7 @@ func (s *supervisor) probed(c *child, err error) {
 	}
 	s.log.Info("upgrade: the serving process hands over", "binary", s.config.Path, "sockets", len(s.held.fds))
 	c.leaving = true
-	c.killer = time.After(leaveTime)
+	s.giveTime(c, leaveTime)
 	_ = c.wire.send(sendTimeout, opHandOver, nil)
 }
 

@@ -31,10 +31,13 @@ const (
 	SNATKernel   = "weir snat lab --nat kernel"
 	TCPNamespace = "weir tcp bench --via direct, nfqueue, nft-dnat, iptables-dnat"
 	TCPKernel    = "weir tcp bench --via tcx, xdp, l2dsr, nfqueue-fast"
+	TCPPeers     = "weir tcp bench --with"
 	BenchEBPF    = "weir bench ebpf"
+	BenchLive    = "weir bench ebpf --live"
 	BenchMoved   = "weir bench coap --datapath ebpf"
 	BenchDSR     = "weir bench run dsr, floods"
 	BenchNFQueue = "weir bench run nfqueue"
+	BenchDump    = "weir bench run dump"
 )
 
 // Commands lists what each command needs. A listener on a port below net.ipv4.ip_unprivileged_port_start (1024) needs
@@ -53,6 +56,7 @@ func Commands() []Command {
 	build := Need{network, "set up interfaces, routes and rules in namespaces"}
 	lab := []Need{names, build, inside}
 	programs := append([]Need{load, pointers}, lab...)
+	frames := append([]Need{{"CAP_NET_RAW", "send whole frames"}}, programs...)
 	return []Command{
 		{Name: "weir lb run --datapath udp"},
 		{Name: LBRunNFQueue, Needs: []Need{{network, "take queues"}}},
@@ -84,9 +88,13 @@ func Commands() []Command {
 		{Name: SNATKernel, Needs: lab},
 		{Name: TCPNamespace, Needs: lab},
 		{Name: TCPKernel, Needs: programs},
+		{Name: TCPPeers, Needs: lab},
 		{Name: BenchNFQueue, Needs: programs},
-		{Name: BenchDSR, Needs: append([]Need{{"CAP_NET_RAW", "send whole frames"}}, programs...)},
+		{Name: BenchDSR, Needs: frames},
+		{Name: BenchDump, Needs: frames},
+		{Name: "weir bench run soak"},
 		{Name: BenchEBPF, Needs: []Need{load, build, inside}},
+		{Name: BenchLive, Needs: frames},
 		{Name: BenchMoved, Needs: programs},
 	}
 }

@@ -169,8 +169,8 @@ func (c *Client) command(cmd Command) {
 	}
 }
 
-// patience is how long the loop may sleep: less as long as connects wait for tokens.
-func (c *Client) patience() time.Duration {
+// maxSleep is how long the loop may sleep: less as long as connects wait for tokens.
+func (c *Client) maxSleep() time.Duration {
 	if !c.waiting && c.pending() > 0 && c.inFlight() < c.config.InFlight {
 		return time.Millisecond
 	}

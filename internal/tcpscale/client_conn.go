@@ -161,7 +161,7 @@ func (c *Client) frame(i int32, s *slot, f *frame) bool {
 	return false
 }
 
-// starved says whether we ourselves were too late with heartbeats for the server's patience.
+// starved says whether we ourselves were too late with heartbeats for the server's timeout.
 func (c *Client) starved(s *slot) bool {
 	now, timeout := ticks(c.now), uint32(c.config.Misses)*inTicks(c.config.Heartbeat)
 	if now > s.beat && 2*(now-s.beat) >= timeout {

@@ -14,11 +14,11 @@ type ClientRun struct {
 	Workers  int            // 0: as many as the open-file limit asks for
 	Replicas int            // clients as [ReplicaWorkers] makes them; 0: one
 	For      time.Duration  // as in [Hold]
-	Plateau  time.Duration  // as Patience in [Finder]
+	Plateau  time.Duration  // as Quiet in [Finder]
 	Server   func() Report  // the other end, where it is known; nil otherwise
 	Tick     func(Report)   // the sum of all replicas, every second and at the end; may be nil
 	Each     func([]Report) // the reports that Tick's is the sum of, one of each replica; may be nil
-	Started  func(*Crew)    // is given the workers once all are ready; may be nil
+	Started  func(*Group)   // is given the workers once all are ready; may be nil
 }
 
 // Run returns the final report, and an error if workers could not start or died.
@@ -40,23 +40,23 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	crew, err := StartCrew(c.Place, configs)
+	group, err := StartGroup(c.Place, configs)
 	if err != nil {
 		return Report{}, err
 	}
-	defer crew.Kill()
+	defer group.Kill()
 	if c.Started != nil {
-		c.Started(crew)
+		c.Started(group)
 	}
 	hold := Hold{
-		Crew: crew, Workers: len(configs), Rate: configs[0].Client.Rate * RampingWorkers, For: c.For, Server: c.Server,
-		Finder: Finder{Patience: c.Plateau, Files: files, Workers: len(configs), Ports: ports, Tuples: tuples(configs)},
+		Group: group, Workers: len(configs), Rate: configs[0].Client.Rate * RampingWorkers, For: c.For, Server: c.Server,
+		Finder: Finder{Quiet: c.Plateau, Files: files, Workers: len(configs), Ports: ports, Tuples: tuples(configs)},
 	}
 	var last Report
 	hold.Tick = func(r Report) {
 		each := []Report{r}
 		if c.Replicas > 1 {
-			each = c.replicas(crew, workers, &r)
+			each = c.replicas(group, workers, &r)
 		}
 		if last = r; c.Tick != nil {
 			c.Tick(r)

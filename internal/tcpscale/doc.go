@@ -2,7 +2,7 @@
 // them, with heartbeats both ways, and say what stands in the way where they cannot.
 //
 //	parent ──pipes, JSON lines──► worker = one process, one epoll loop, at most nofile − 500 sockets
-//	  │ Crew: config, ramp, stop          │ Server: accepts, answers heartbeats, evicts
+//	  │ Group: config, ramp, stop          │ Server: accepts, answers heartbeats, evicts
 //	  ◄─── Reports: what is new, ≤ 1/s ───┘ Client: ramps, beats, detects, reconnects
 //
 // No goroutine per connection: state stands in arrays indexed by descriptor (server, 16 B a connection, looked through for

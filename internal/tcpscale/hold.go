@@ -13,7 +13,7 @@ import (
 
 // Hold is a client's run as its parent sees it: ramp in groups of workers, watch for a plateau, hold, stop.
 type Hold struct {
-	Crew    *Crew
+	Group   *Group
 	Workers int
 	Rate    float64 // of all that ramp at once; 0: as fast as they can
 	Finder  Finder
@@ -52,10 +52,10 @@ func (h *Hold) Run(ctx context.Context) (Report, error) {
 			return h.finish(nil)
 		case <-until:
 			return h.finish(nil)
-		case <-h.Crew.Ended():
-			h.Crew.Kill()
-			return h.finish(h.Crew.Err())
-		case <-h.Crew.Updated():
+		case <-h.Group.Ended():
+			h.Group.Kill()
+			return h.finish(h.Group.Err())
+		case <-h.Group.Updated():
 			h.rampNext()
 			continue
 		case <-ticker.C:
@@ -73,8 +73,8 @@ func (h *Hold) Run(ctx context.Context) (Report, error) {
 
 // look takes the reports of this second together.
 func (h *Hold) look() Report {
-	r := h.Crew.Report()
-	r.Interval = h.Crew.interval(h.recent)
+	r := h.Group.Report()
+	r.Interval = h.Group.interval(h.recent)
 	var server *Report
 	if h.Server != nil {
 		other := h.Server()
@@ -147,7 +147,7 @@ func (h *Hold) remember(now time.Duration, r, server *Report) {
 func (h *Hold) rampNext() {
 	busy := 0
 	for i := range h.ramping {
-		if now, target := h.Crew.established(i); now < target {
+		if now, target := h.Group.established(i); now < target {
 			busy++
 		}
 	}
@@ -155,7 +155,7 @@ func (h *Hold) rampNext() {
 		busy = 0
 	}
 	for ; busy < RampingWorkers && h.ramping < h.Workers; busy++ {
-		h.Crew.Send(h.ramping, Command{Op: OpRamp, Rate: h.Rate / RampingWorkers})
+		h.Group.Send(h.ramping, Command{Op: OpRamp, Rate: h.Rate / RampingWorkers})
 		h.ramping++
 	}
 }
@@ -163,11 +163,11 @@ func (h *Hold) rampNext() {
 func (h *Hold) finish(failure error) (Report, error) {
 	var reconciled *Reconciled
 	if h.Server != nil {
-		now := h.Crew.Report()
+		now := h.Group.Report()
 		other := h.Server()
 		reconciled = Reconcile(&now, &other)
 	}
-	r := h.Crew.Stop()
+	r := h.Group.Stop()
 	r.Plateau, r.Reconciled, r.History, r.Final = h.plateau, reconciled, h.history, true
 	r.Plateaus, r.RateLimit = h.passed, h.limited
 	r.Conclusion = r.conclude()

@@ -12,9 +12,9 @@ import (
 )
 
 // A server and a client in a namespace each: addresses, ports and the ceiling found are of those namespaces, not of ours.
-func TestRootCrewsInNamespaces(t *testing.T) {
+func TestRootGroupsInNamespaces(t *testing.T) {
 	lab := netlabtest.Up(t, netlab.Topology{
-		Name: "crews",
+		Name: "groups",
 		Namespaces: []netlab.Namespace{
 			{Name: "client", Sysctls: []netlab.Sysctl{{Key: "net.ipv4.ip_local_port_range", Value: "40001 40100"}}},
 			{Name: "server"},

@@ -9,7 +9,7 @@ import (
 
 // Finder watches a ramp and says when it stands still below its target, and at which known ceiling.
 type Finder struct {
-	Patience     time.Duration // without growth; 0: 5 s
+	Quiet        time.Duration // without growth; 0: 5 s
 	Files        uint64        // open-file limit of a worker
 	Workers      int
 	Ports        int      // source ports towards one target
@@ -34,11 +34,11 @@ func (f *Finder) Watch(now time.Duration, r *Report) *Plateau {
 		}
 		return nil
 	}
-	patience := f.Patience
-	if patience == 0 {
-		patience = 5 * time.Second
+	quiet := f.Quiet
+	if quiet == 0 {
+		quiet = 5 * time.Second
 	}
-	if now-f.since < patience || !r.At.IsZero() && r.At.Sub(f.told) < patience { // an old report says nothing of today
+	if now-f.since < quiet || !r.At.IsZero() && r.At.Sub(f.told) < quiet { // an old report says nothing of today
 		return nil
 	}
 	return f.name(n, (now - f.since).Seconds(), r)

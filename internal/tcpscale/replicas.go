@@ -53,8 +53,8 @@ func everyNth(sources []netip.Addr, first, n int) (some []netip.Addr) {
 }
 
 // replicas adds what concerns several clients to the sum of their reports, and returns theirs.
-func (c *ClientRun) replicas(crew *Crew, workers int, sum *Report) []Report {
-	each := crew.Reports(workers)
+func (c *ClientRun) replicas(group *Group, workers int, sum *Report) []Report {
+	each := group.Reports(workers)
 	sum.ID = c.Config.ID
 	sum.Replicas = &Replicas{Replicas: c.Replicas, Connections: c.Config.Connections}
 	for i := range each {

@@ -51,7 +51,7 @@ func TestReplicaWorkersAreClientsOfTheirOwn(t *testing.T) {
 
 // The sum says from its first report on who it is, whichever worker speaks first: another PID would be another client.
 func TestMergedReportsKeepTheirIdentity(t *testing.T) {
-	workers := []*crewWorker{{cmd: &exec.Cmd{Process: &os.Process{Pid: 7}}, number: 4}, {cmd: &exec.Cmd{Process: &os.Process{Pid: 8}}, number: 5}}
+	workers := []*groupWorker{{cmd: &exec.Cmd{Process: &os.Process{Pid: 7}}, number: 4}, {cmd: &exec.Cmd{Process: &os.Process{Pid: 8}}, number: 5}}
 	if r := mergeWorkers(workers); r.Role != "" || r.PID != 0 {
 		t.Errorf("of nothing: %+v", r)
 	}

@@ -172,8 +172,8 @@ func (s *Server) done() bool {
 	return s.draining && s.count.connections.Established+s.count.connections.Connecting == 0
 }
 
-// patience is how long the loop may sleep: commands wait for so long, too.
-func (s *Server) patience() time.Duration {
+// maxSleep is how long the loop may sleep: commands wait for so long, too.
+func (s *Server) maxSleep() time.Duration {
 	if s.draining {
 		return tick
 	}

@@ -78,7 +78,7 @@ func TestConnectionsTakeTheirTablesAtLeast(t *testing.T) {
 
 // An interval is of its own time only, and a run's sum is all of them.
 func TestIntervalsAreOfTheirTime(t *testing.T) {
-	c := &Crew{recent: measure.NewLatency()}
+	c := &Group{recent: measure.NewLatency()}
 	sum := measure.NewLatency()
 	for i, d := range []time.Duration{500 * time.Millisecond, time.Millisecond, 2 * time.Millisecond} {
 		addPairs(c.recent, [][2]int64{{int64(d), 100}})

@@ -53,7 +53,7 @@ type engine interface {
 	handle(events []unix.EpollEvent, now time.Duration)
 	advance(now time.Duration)
 	stood(from, to time.Duration) // the process was stopped meanwhile: that time is nobody's silence
-	patience() time.Duration
+	maxSleep() time.Duration
 	command(c Command)
 	done() bool
 	urgent() bool // a report should not wait for the end of the second
@@ -179,7 +179,7 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 	next := time.Second
 	var failure error
 	for stop, asked := false, false; !stop && failure == nil && !e.done(); {
-		wait := e.patience()
+		wait := e.maxSleep()
 		var now time.Duration
 		// All that has come is read before anybody is judged by his silence.
 		// A tick begins on time: latencies count from there.

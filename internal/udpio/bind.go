@@ -136,6 +136,6 @@ func adoptConn(config Config, fd int) (*Conn, error) {
 func (c *Conn) prepare() {
 	config := &c.config
 	control := config.Timestamps || config.Drops || config.Coalesce || c.wildcard && !config.NoLocal
-	c.read = newReadState(config.Batch, control)
-	c.write = newWriteState(config.Batch)
+	c.read = newReader(config.Batch, control)
+	c.write = newConnWriter(c)
 }

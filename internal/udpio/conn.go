@@ -24,25 +24,17 @@ type Conn struct {
 	closed   atomic.Bool
 
 	readMu  sync.Mutex
-	read    readState
+	read    *Reader
+	polls   [2]unix.PollFd // guarded by readMu, as timeout and drops
+	timeout unix.Timespec
+	drops   uint32 // last value of the kernel's counter, which wraps
 	writeMu sync.Mutex
-	write   writeState
+	write   *connWriter
 	stats   connStats
 }
 
 type connStats struct {
 	received, sent, sendErrors, segmented, truncated, dropped atomic.Uint64
-}
-
-// readState is guarded by readMu. It must stay on the heap, because the kernel writes to it during a call.
-type readState struct {
-	headers []mmsghdr
-	iovecs  []unix.Iovec
-	names   []sockaddr
-	control []byte // readControlSize for each message, nil if no option needs control messages
-	polls   [2]unix.PollFd
-	timeout unix.Timespec
-	drops   uint32 // last value of the kernel's counter, which wraps
 }
 
 // LocalAddr is the bound address; the port is the real one also where Config.Addr had port 0.
@@ -141,76 +133,31 @@ func (c *Conn) receive(messages []Message) (int, unix.Errno) {
 	return n, 0
 }
 
-// take is readState.take and updates the counters.
+// take is Reader.take and updates the counters.
 func (c *Conn) take(m *Message, i int) {
-	r := &c.read
-	drops, ok := r.take(m, i)
+	drops, ok := c.read.take(m, i)
 	if m.Truncated {
 		c.stats.truncated.Add(1)
 	}
-	if ok && drops != r.drops {
-		c.stats.dropped.Add(uint64(drops - r.drops))
-		r.drops = drops
+	if ok && drops != c.drops {
+		c.stats.dropped.Add(uint64(drops - c.drops))
+		c.drops = drops
 	}
-}
-
-// receive makes one system call, which does not wait.
-func (r *readState) receive(fd int, messages []Message) (int, unix.Errno) {
-	count := min(len(messages), len(r.headers))
-	for i := range count {
-		m := &messages[i]
-		h := &r.headers[i].Hdr
-		r.iovecs[i].Base = unsafe.SliceData(m.Buf)
-		r.iovecs[i].SetLen(len(m.Buf))
-		h.Namelen = sizeofInet6
-		h.Flags = 0
-		if r.control != nil {
-			h.Controllen = readControlSize
-		}
-	}
-	// A raw system call: it never blocks, so the scheduler need not know about it.
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&r.headers[0])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), 0
-}
-
-// take copies what the kernel reported about datagram i into m. It returns the socket's drop counter, if it was
-// included.
-func (r *readState) take(m *Message, i int) (drops uint32, ok bool) {
-	h := &r.headers[i].Hdr
-	m.N = int(r.headers[i].Len)
-	m.Addr = getSockaddr(&r.names[i])
-	m.Segment = 0
-	m.Time = 0
-	m.Local = netip.Addr{}
-	m.Truncated = h.Flags&unix.MSG_TRUNC != 0
-	if r.control == nil {
-		return 0, false
-	}
-	length := min(int(h.Controllen), readControlSize)
-	drops, ok = parseControl(r.control[i*readControlSize:][:length], m)
-	if m.Segment >= m.N {
-		m.Segment = 0
-	}
-	return drops, ok
 }
 
 func (c *Conn) waitReadable(wait time.Duration) (woken bool, err error) {
-	r := &c.read
-	r.polls[0] = unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN}
-	r.polls[1] = unix.PollFd{Fd: int32(c.wake.fd), Events: unix.POLLIN}
+	c.polls[0] = unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN}
+	c.polls[1] = unix.PollFd{Fd: int32(c.wake.fd), Events: unix.POLLIN}
 	timeout := unsafe.Pointer(nil)
 	if wait > 0 {
-		r.timeout = unix.NsecToTimespec(int64(wait))
-		timeout = unsafe.Pointer(&r.timeout)
+		c.timeout = unix.NsecToTimespec(int64(wait))
+		timeout = unsafe.Pointer(&c.timeout)
 	}
-	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&r.polls[0])), 2, uintptr(timeout), 0, 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&c.polls[0])), 2, uintptr(timeout), 0, 0, 0)
 	if errno != 0 && errno != unix.EINTR {
 		return false, fmt.Errorf("poll %v: %w", c.local, errno)
 	}
-	if errno == 0 && r.polls[1].Revents != 0 {
+	if errno == 0 && c.polls[1].Revents != 0 {
 		c.wake.seen()
 		return true, nil
 	}
@@ -230,23 +177,4 @@ func (c *Conn) Close() error {
 	err := unix.Close(c.fd)
 	c.wake.close()
 	return err
-}
-
-func newReadState(batch int, control bool) readState {
-	r := readState{
-		headers: make([]mmsghdr, batch), iovecs: make([]unix.Iovec, batch), names: make([]sockaddr, batch),
-	}
-	if control {
-		r.control = make([]byte, batch*readControlSize)
-	}
-	for i := range r.headers {
-		h := &r.headers[i].Hdr
-		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
-		h.Iov = &r.iovecs[i]
-		h.SetIovlen(1)
-		if control {
-			h.Control = &r.control[i*readControlSize]
-		}
-	}
-	return r
 }

@@ -11,7 +11,7 @@ const HeadSize = 4
 
 // Writer sends datagrams of one worker through many sockets. The datagrams are in Queues, one for each socket, and point into
 // the buffers into which they were read: nothing is copied. Runs of equal target and length are sent as one segmented send.
-// It belongs to one goroutine.
+// It belongs to one goroutine. Conn.WriteBatch writes with a Writer of its own.
 type Writer struct {
 	pool    []datagram
 	used    int
@@ -37,6 +37,8 @@ type datagram struct {
 	next int32
 	head [HeadSize]byte
 	lead uint8 // bytes of head
+	// segment, if not 0, is the length of each of the datagrams that body contains back to back.
+	segment int
 }
 
 func (d *datagram) size() int { return int(d.lead) + len(d.body) }
@@ -55,12 +57,13 @@ const (
 )
 
 // NewWriter returns a writer with space for room queued datagrams.
-func NewWriter(room int) *Writer {
-	w := &Writer{
-		pool: make([]datagram, room), headers: make([]mmsghdr, writerHeaders), counts: make([]int32, writerHeaders),
-		iovecs: make([]unix.Iovec, writerIovecs), control: make([]byte, writerHeaders*writeControlSize),
+func NewWriter(room int) *Writer { return newWriter(room, writerHeaders, writerIovecs) }
+
+func newWriter(room, headers, iovecs int) *Writer {
+	return &Writer{
+		pool: make([]datagram, room), headers: make([]mmsghdr, headers), counts: make([]int32, headers),
+		iovecs: make([]unix.Iovec, iovecs), control: make([]byte, headers*writeControlSize),
 	}
-	return w
 }
 
 // Room returns how many datagrams can be added before the next Reset.
@@ -73,13 +76,13 @@ func (w *Writer) Stats() WriterStats { return w.stats }
 // and the target until the queue is flushed.
 func (w *Writer) Add(q *Queue, to *Target, body []byte) {
 	d := w.add(q)
-	d.to, d.body, d.lead = to, body, 0
+	d.to, d.body, d.lead, d.segment = to, body, 0, 0
 }
 
 // AddHead is Add for a datagram that begins with head.
 func (w *Writer) AddHead(q *Queue, to *Target, head [HeadSize]byte, body []byte) {
 	d := w.add(q)
-	d.to, d.body, d.head, d.lead = to, body, head, HeadSize
+	d.to, d.body, d.head, d.lead, d.segment = to, body, head, HeadSize, 0
 }
 
 func (w *Writer) add(q *Queue) *datagram {
@@ -164,10 +167,15 @@ func (w *Writer) skip(at int32, n int) int32 {
 
 // shrink records that segments of size were refused on the path to t.
 func (w *Writer) shrink(t *Target, size int, errno unix.Errno) {
-	t.maxSegment = int32(size - 1) // longer than the path MTU; shorter ones may succeed
+	t.maxSegment = maxSegmentAfter(size, errno)
+}
+
+// maxSegmentAfter returns the longest segment that may succeed after segments of size were refused.
+func maxSegmentAfter(size int, errno unix.Errno) int32 {
 	if errno == unix.EIO {
-		t.maxSegment = 0 // the device does not support segmentation
+		return 0 // the device does not support segmentation
 	}
+	return int32(size - 1) // longer than the path MTU; shorter ones may succeed
 }
 
 // send makes one system call with as many of the left datagrams, starting at at, as it can carry. It returns how many
@@ -185,6 +193,7 @@ func (w *Writer) send(fd int, at int32, left int) (sent int, errno unix.Errno) {
 		at, left = next, left-run
 	}
 	w.stats.Calls++
+	// A raw system call: it never blocks, so the scheduler need not know about it.
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&w.headers[0])), uintptr(headers), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return 0, errno
@@ -198,7 +207,7 @@ func (w *Writer) run(at int32, left, h, iov int) (n int, next int32, used int) {
 	first := &w.pool[at]
 	size := first.size()
 	limit := 1
-	if size > 0 && size <= int(first.to.maxSegment) {
+	if size > 0 && size <= int(first.to.maxSegment) && first.segment == 0 {
 		limit = min(left, MaxSegments, MaxDatagram/size)
 	}
 	next = at
@@ -206,7 +215,7 @@ func (w *Writer) run(at int32, left, h, iov int) (n int, next int32, used int) {
 	for n < limit || n == 0 {
 		d := &w.pool[next]
 		length := d.size()
-		if n > 0 && (d.to != first.to || length > size || length == 0) || iov+2 > len(w.iovecs) {
+		if n > 0 && (d.to != first.to || length > size || length == 0 || d.segment != 0) || iov+2 > len(w.iovecs) {
 			break
 		}
 		if d.lead > 0 {
@@ -231,6 +240,9 @@ func (w *Writer) run(at int32, left, h, iov int) (n int, next int32, used int) {
 	header.SetIovlen(iov - start)
 	if n == 1 {
 		size = 0
+		if first.segment < len(first.body) {
+			size = first.segment
+		}
 	}
 	first.to.fill(header, w.control[h*writeControlSize:(h+1)*writeControlSize], size)
 	return n, next, iov - start

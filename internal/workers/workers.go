@@ -1,13 +1,15 @@
-// Package workers runs the workers of a user-space data path, one goroutine each. Requests of other goroutines run between
-// two batches of a worker, so that a worker's state needs no lock.
+// Package workers runs the workers of a user-space data path or server, one goroutine each. Requests of other goroutines
+// run between two batches of a worker, so that a worker's state needs no lock.
 //
 //	Apply, console ── Do(f) ──► inbox ─ wake ─► worker: batch │ Inbox.Serve │ batch …
 //	Run(ctx) ─ one goroutine per worker ─ the first error, or the end of ctx, ends them all
 //
+// Mailbox is the queue behind it, also for messages with bytes. Tokens numbers what a worker's poller watches.
+//
 // It does not depend on sockets or steering: a worker is any value, and a function wakes it. The data path's own
 // mutex guards the group, so that requests before and after the start of Run are ordered.
 //
-//	c := workers.New[*worker](&d.mu)
+//	c := workers.New[*worker](&d.mu, workers.Limits{})
 //	w.inbox = c.Add(w, w.poller.Wake)
 //	err := c.Run(ctx, d.begin, (*worker).run, d.watch)
 package workers
@@ -17,33 +19,33 @@ import (
 	"sync"
 )
 
-// inboxSize is how many requests may be queued for one worker before senders block.
-const inboxSize = 16
-
 // Group is the workers of one data path. The caller of its methods holds the lock that New received, except for Run,
 // which takes it.
 type Group[W any] struct {
 	lock    sync.Locker
+	limits  Limits
 	members []member[W]
 	running bool
 }
 
 type member[W any] struct {
 	worker W
-	inbox  Inbox[W]
-	wake   func()
+	inbox  *Inbox[W]
 }
 
-// Inbox is the queue of requests to one worker.
-type Inbox[W any] chan func(W)
+// Inbox is the queue of requests to one worker. The request nil ends the worker.
+type Inbox[W any] struct{ *Mailbox[func(W)] }
 
-// New returns a group without workers, guarded by lock.
-func New[W any](lock sync.Locker) *Group[W] { return &Group[W]{lock: lock} }
+// New returns a group without workers, guarded by lock. limits bounds each inbox: what is beyond makes Do wait, and
+// Inbox.Put refuse.
+func New[W any](lock sync.Locker, limits Limits) *Group[W] {
+	return &Group[W]{lock: lock, limits: limits}
+}
 
 // Add adds a worker, before Run. wake ends the worker's wait; any goroutine may call it.
-func (c *Group[W]) Add(worker W, wake func()) Inbox[W] {
-	inbox := make(Inbox[W], inboxSize)
-	c.members = append(c.members, member[W]{worker, inbox, wake})
+func (c *Group[W]) Add(worker W, wake func()) *Inbox[W] {
+	inbox := &Inbox[W]{NewMailbox[func(W)](c.limits, wake)}
+	c.members = append(c.members, member[W]{worker, inbox})
 	return inbox
 }
 
@@ -65,8 +67,7 @@ func (c *Group[W]) One(i int, f func(W)) {
 		return
 	}
 	done := make(chan struct{})
-	m.inbox <- func(w W) { defer close(done); f(w) }
-	m.wake()
+	m.inbox.PutAll([]func(W){func(w W) { defer close(done); f(w) }})
 	<-done
 }
 
@@ -104,7 +105,8 @@ func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) err
 		workers.Go(func() {
 			err := work(m.worker)
 			errs <- err
-			for err != nil && m.inbox.serveNext(m.worker) { // the worker has failed, but requests to it must still be answered
+			for serving := err != nil; serving; serving = m.inbox.Serve(m.worker) { // requests to a failed worker must still be answered
+				m.inbox.await()
 			}
 		})
 	}
@@ -123,8 +125,7 @@ func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) err
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	for _, m := range c.members {
-		m.inbox <- nil
-		m.wake()
+		m.inbox.PutAll([]func(W){nil})
 	}
 	workers.Wait()
 	c.running = false
@@ -137,30 +138,16 @@ func (c *Group[W]) Run(ctx context.Context, begin func() error, work func(W) err
 	return first
 }
 
-// Waiting reports whether requests are queued. Only the worker calls it.
-func (i Inbox[W]) Waiting() bool { return len(i) > 0 }
-
 // Serve runs the queued requests. It returns false if the worker must end. Only the worker calls it, between two
 // batches.
-func (i Inbox[W]) Serve(worker W) bool {
-	for {
-		select {
-		case request := <-i:
-			if request == nil {
-				return false
-			}
-			request(worker)
-		default:
-			return true
+func (i *Inbox[W]) Serve(worker W) bool {
+	requests, _ := i.Take()
+	for n, request := range requests {
+		requests[n] = nil
+		if request == nil {
+			return false
 		}
-	}
-}
-
-// serveNext waits for one request and runs it. It returns false if the worker must end.
-func (i Inbox[W]) serveNext(worker W) bool {
-	request := <-i
-	if request != nil {
 		request(worker)
 	}
-	return request != nil
+	return true
 }

@@ -11,7 +11,7 @@ import (
 )
 
 type worker struct {
-	inbox workers.Inbox[*worker]
+	inbox *workers.Inbox[*worker]
 	woken chan struct{}
 	did   int
 	fail  chan error
@@ -30,7 +30,7 @@ func (w *worker) run() error {
 
 func newGroup(n int) (*sync.Mutex, *workers.Group[*worker], []*worker) {
 	var lock sync.Mutex
-	c := workers.New[*worker](&lock)
+	c := workers.New[*worker](&lock, workers.Limits{})
 	var workers []*worker
 	for range n {
 		w := &worker{woken: make(chan struct{}, 64), fail: make(chan error, 1)}

@@ -1,26 +1,25 @@
 package snatlab
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"strings"
 
 	"github.com/weir-lb/weir/internal/snat"
-	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
 
 // applyKernel loads what the kernel translates into each namespace.
-func (l *layout) applyKernel(lab *netlab.Lab) error {
-	for _, ns := range lab.Topology().Namespaces {
-		rules := l.rules(ns.Name)
+func (r *run) applyKernel(ctx context.Context) error {
+	for _, ns := range r.Lab.Topology().Namespaces {
+		rules := r.layout.rules(ns.Name)
 		if rules == "" {
 			continue
 		}
-		var said strings.Builder
 		nft := exec.Command("nft", "-f", "-")
-		nft.Stdin, nft.Stdout, nft.Stderr = strings.NewReader(rules), &said, &said
-		if err := lab.Namespace(ns.Name).Run(nft); err != nil {
-			return fmt.Errorf("nft in %s: %w: %s\n%s", ns.Name, err, said.String(), rules)
+		nft.Stdin = strings.NewReader(rules)
+		if _, err := r.Output(ctx, ns.Name, nft); err != nil {
+			return fmt.Errorf("in %s: %w\n%s", ns.Name, err, rules)
 		}
 	}
 	return nil

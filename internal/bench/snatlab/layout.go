@@ -41,7 +41,7 @@ type layout struct {
 func lay(s snat.Scenario, weir bool) (*layout, error) {
 	l := &layout{scenario: s, plan: s.Plan(), kinds: map[snat.Kind]snat.StageUse{}, specs: map[snat.Kind]snat.StageSpec{}, weir: weir}
 	if s.Protocol == snat.UDP {
-		return nil, fmt.Errorf("the rig offers tcp connections, not udp")
+		return nil, fmt.Errorf("the testbed offers tcp connections, not udp")
 	}
 	for _, p := range s.Path {
 		if _, twice := l.specs[p.Kind]; twice && translates(p.Kind) {
@@ -54,7 +54,7 @@ func lay(s snat.Scenario, weir bool) (*layout, error) {
 			l.kinds[u.Kind] = u // of azure-nat the first: its limit towards one destination
 		}
 		if u.Pressure > 1 && !translates(u.Kind) && u.Kind != snat.Ephemeral {
-			return nil, fmt.Errorf("the rig does not build what bounds it, %s", u.Name)
+			return nil, fmt.Errorf("the testbed does not build what bounds it, %s", u.Name)
 		}
 	}
 	inCloud := 0
@@ -71,11 +71,11 @@ func lay(s snat.Scenario, weir bool) (*layout, error) {
 	pods := (s.Replicas + s.Nodes - 1) / s.Nodes * l.podAddresses()
 	switch {
 	case inCloud > 1:
-		return nil, fmt.Errorf("%d translators of the cloud; the rig has one place for them", inCloud)
+		return nil, fmt.Errorf("%d translators of the cloud; the testbed has one place for them", inCloud)
 	case l.specs[snat.GCPNAT].MaxPorts > 0 || l.specs[snat.GCPNAT].EndpointIndependent:
 		return nil, errors.New("the kernel's NAT neither grows allocations nor maps endpoint-independently")
 	case s.Servers > 1 || s.ServerNodes > 1:
-		return nil, errors.New("the rig has one server, and one node for it")
+		return nil, errors.New("the testbed has one server, and one node for it")
 	case s.Nodes > mostOf || s.Destinations > mostOf || pods > mostPods:
 		return nil, fmt.Errorf("more than %d nodes, %d destinations or %d source addresses of a node", mostOf, mostOf, mostPods)
 	case weir && l.last == "":
@@ -88,7 +88,7 @@ func lay(s snat.Scenario, weir bool) (*layout, error) {
 	return l, nil
 }
 
-// translates reports whether a stage is a translator that the rig builds.
+// translates reports whether a stage is a translator that the testbed builds.
 func translates(k snat.Kind) bool {
 	switch k {
 	case snat.Masquerade, snat.AzureLB, snat.GCPNAT, snat.AzureNAT, snat.AWSNAT, snat.MasqueradeLB:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/tcpscale"
-	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // Measured is what one NAT let through.
@@ -43,18 +43,18 @@ const (
 
 // measure builds the layout, offers the scenario's connections and counts until nothing changes. tick may be nil.
 func (c *Config) measure(ctx context.Context, l *layout, tick func(held int)) (_ *Measured, err error) {
-	lab, err := netlab.Up(l.topology())
+	topology := l.topology()
+	stage, err := programs.OpenStage(c.Binary, &topology)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, lab.Down()) }()
-	if err := l.applyKernel(lab); err != nil {
+	run := &run{Stage: stage, layout: l, place: c.Place, tick: tick}
+	defer func() { err = errors.Join(err, run.close()) }()
+	if err := run.applyKernel(ctx); err != nil {
 		return nil, err
 	}
-	run := &run{layout: l, lab: lab, place: c.Place, tick: tick}
-	defer func() { err = errors.Join(err, run.close(ctx)) }()
 	if l.weir {
-		if run.weir, err = startWeir(ctx, c.Binary, l, lab); err != nil {
+		if err := run.startWeir(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -66,17 +66,17 @@ func (c *Config) measure(ctx context.Context, l *layout, tick func(held int)) (_
 
 // run is a measurement under way.
 type run struct {
+	*programs.Stage
 	layout *layout
-	lab    *netlab.Lab
 	place  tcpscale.Place
 	tick   func(int)
-	weir   *weirNAT
-	server *tcpscale.ServerCrew
-	crews  []*tcpscale.Crew // of replicas
+	weir   *programs.Daemon // nil: the kernel translates
+	server *tcpscale.ServerGroup
+	groups []*tcpscale.Group // of replicas
 }
 
 func (r *run) at(namespace string) tcpscale.Place {
-	return tcpscale.Place{Command: r.place.Command, Do: r.lab.Namespace(namespace).Do}
+	return tcpscale.Place{Command: r.place.Command, Do: r.Lab.Namespace(namespace).Do}
 }
 
 // start starts the server's and all replicas' processes.
@@ -103,28 +103,28 @@ func (r *run) start() error {
 			configs := make([]tcpscale.WorkerConfig, workers)
 			for i := range configs {
 				one := base
-				one.Worker, one.Client = i, uint32(len(r.crews)<<8|i)
+				one.Worker, one.Client = i, uint32(len(r.groups)<<8|i)
 				one.Connections = base.Connections*(i+1)/workers - base.Connections*i/workers
 				configs[i].Client = &one
 			}
-			crew, err := tcpscale.StartCrew(r.at(fmt.Sprint("node", node)), configs)
+			group, err := tcpscale.StartGroup(r.at(fmt.Sprint("node", node)), configs)
 			if err != nil {
 				return fmt.Errorf("%s: %w", base.ID, err)
 			}
-			r.crews = append(r.crews, crew)
+			r.groups = append(r.groups, group)
 		}
 	}
 	return nil
 }
 
-func (r *run) close(ctx context.Context) error {
-	for _, crew := range r.crews {
-		crew.Kill()
+func (r *run) close() error {
+	for _, group := range r.groups {
+		group.Kill()
 	}
 	if r.server != nil {
 		r.server.Close()
 	}
-	return r.weir.stop(ctx)
+	return r.Close()
 }
 
 // watch looks until the count is final.
@@ -132,7 +132,7 @@ func (r *run) watch(ctx context.Context) (*Measured, error) {
 	s, plan := r.layout.scenario, r.layout.plan
 	m := &Measured{Offered: int(plan.Demand)}
 	ports := int(r.layout.kinds[snat.Ephemeral].PerKey)
-	finder := tcpscale.Finder{Patience: quiet, Ports: ports, Tuples: s.Replicas * r.layout.podAddresses() * s.Destinations}
+	finder := tcpscale.Finder{Quiet: quiet, Ports: ports, Tuples: s.Replicas * r.layout.podAddresses() * s.Destinations}
 	began := time.Now()
 	changed, failedThen := began, uint64(0)
 	var plateau *tcpscale.Plateau
@@ -166,8 +166,8 @@ func (r *run) watch(ctx context.Context) (*Measured, error) {
 			break
 		}
 	}
-	for _, crew := range r.crews {
-		report := crew.Report()
+	for _, group := range r.groups {
+		report := group.Report()
 		m.Replicas = append(m.Replicas, report.Connections.Established)
 	}
 	if plateau != nil {
@@ -195,9 +195,9 @@ func (r *run) final(m *Measured, stood time.Duration, refused uint64, plateau *t
 // reports are what all clients and the server have done so far.
 func (r *run) reports() (client, server tcpscale.Report, err error) {
 	var all []tcpscale.Report
-	for _, crew := range r.crews {
-		err = errors.Join(err, crew.Err())
-		all = append(all, crew.Report())
+	for _, group := range r.groups {
+		err = errors.Join(err, group.Err())
+		all = append(all, group.Report())
 	}
 	err = errors.Join(err, r.server.Err())
 	return tcpscale.MergeReports(all), r.server.Report(), err
@@ -207,6 +207,6 @@ func (r *run) countExhausted(ctx context.Context, m *Measured) (err error) {
 	if r.weir == nil {
 		return nil
 	}
-	m.Exhausted, err = r.weir.exhausted(ctx)
+	m.Exhausted, err = r.exhausted(ctx)
 	return err
 }

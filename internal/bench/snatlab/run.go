@@ -12,6 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // The NATs that a scenario is measured with.
@@ -90,7 +91,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil, fmt.Errorf("%w; install: apt-get install nftables", err)
 	}
-	if err := sweepPins(); err != nil {
+	if err := programs.SweepPins(); err != nil {
 		return nil, err
 	}
 	if len(c.NATs) == 0 {

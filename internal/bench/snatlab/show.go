@@ -190,7 +190,7 @@ func (c *Cell) chart(names []string) plot.Chart {
 	return chart
 }
 
-// short is a name as long as the room beside a bar.
+// short is a name as long as the room left of a bar.
 func short(name string) string {
 	const room = 36
 	letters := []rune(name)

@@ -134,7 +134,7 @@ func TestRootWhatIsNotBuilt(t *testing.T) {
 		}
 	}
 	var text, page bytes.Buffer
-	if err := result.Write(&text); err != nil || !strings.Contains(text.String(), "not run with weir's NAT: the rig has one server") {
+	if err := result.Write(&text); err != nil || !strings.Contains(text.String(), "not run with weir's NAT: the testbed has one server") {
 		t.Errorf("%v: %s", err, text.String())
 	}
 	if err := result.WriteHTML(&page, "test"); err != nil || !strings.Contains(page.String(), "not run") {

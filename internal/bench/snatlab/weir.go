@@ -4,56 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/weir-lb/weir/internal/snat"
-	"github.com/weir-lb/weir/internal/testbed/netlab"
-	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
-// weirNAT is a running `weir lb run` that translates in one namespace.
-type weirNAT struct {
-	binary, pins string
-	dir          *scratch.Dir
-	host         *netlab.Host
-	group        *programs.Group
-	daemon       *programs.Daemon
-}
-
-// pinFolder holds the pins; the process id in a name tells whose they are.
-const pinFolder = "/sys/fs/bpf/weir"
-
-// startWeir returns what must be stopped, also beside an error.
-func startWeir(ctx context.Context, binary string, l *layout, lab *netlab.Lab) (*weirNAT, error) {
-	temporary, err := scratch.New()
-	if err != nil {
-		return nil, err
+// startWeir starts `weir lb run`, which translates in one namespace.
+func (r *run) startWeir(ctx context.Context) (err error) {
+	l := r.layout
+	name := "snatlab-" + filepath.Base(r.Dir) // of all scenarios that run side by side, each has another
+	if r.weir, err = r.Kernel(ctx, l.weirAt(), name, l.weirConfig(), strings.Join(l.weirInterfaces(), ",")); err != nil {
+		return err
 	}
-	dir := temporary.Path
-	w := &weirNAT{
-		binary: binary, dir: temporary, host: lab.Namespace(l.weirAt()), group: programs.NewGroup(),
-		pins: filepath.Join(pinFolder, fmt.Sprintf("snatlab-%d-%s", os.Getpid(), filepath.Base(dir))),
-	}
-	file := filepath.Join(dir, "weir.yaml")
-	if err := os.WriteFile(file, []byte(l.weirConfig()), 0o600); err != nil {
-		return w, fmt.Errorf("configuration of Weir's NAT: %w", err)
-	}
-	w.daemon, err = programs.StartDaemon(ctx, w.group, w.host, binary, dir, "weir",
-		"lb", "run", "-c", file, "--datapath", "ebpf", "--interface", strings.Join(l.weirInterfaces(), ","), "--pin-path", w.pins)
-	if err != nil {
-		return w, err
-	}
-	return w, w.daemon.Ready(ctx)
+	return r.weir.Ready(ctx)
 }
 
 // exhausted is how many packets found no port.
-func (w *weirNAT) exhausted(ctx context.Context) (n uint64, err error) {
+func (r *run) exhausted(ctx context.Context) (n uint64, err error) {
 	var status struct {
 		Kernel struct {
 			Reasons map[string]map[string]struct {
@@ -61,42 +30,13 @@ func (w *weirNAT) exhausted(ctx context.Context) (n uint64, err error) {
 			} `json:"reasons"`
 		} `json:"ebpf"`
 	}
-	if err := errors.Join(w.daemon.Failure(), w.daemon.Get(ctx, "/status", &status)); err != nil {
+	if err := errors.Join(r.weir.Failure(), r.weir.Get(ctx, "/status", &status)); err != nil {
 		return 0, fmt.Errorf("counters of Weir's NAT: %w", err)
 	}
 	for _, reasons := range status.Kernel.Reasons {
 		n += reasons["snat_exhausted"].Packets
 	}
 	return n, nil
-}
-
-// stop ends the process and removes tables and programs, which outlive it.
-func (w *weirNAT) stop(ctx context.Context) error {
-	if w == nil {
-		return nil
-	}
-	defer w.dir.Remove()
-	if w.daemon == nil {
-		return nil
-	}
-	err := errors.Join(w.daemon.Stop(), programs.StopWeir(ctx, w.group, w.binary, w.host, w.pins))
-	w.group.End()
-	return err
-}
-
-// sweepPins removes what a run left that was killed.
-func sweepPins() error {
-	entries, err := os.ReadDir(pinFolder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, entry := range entries {
-		var pid int
-		if n, _ := fmt.Sscanf(entry.Name(), "snatlab-%d-", &pid); n == 1 && pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(pinFolder, entry.Name())))
-		}
-	}
-	return err
 }
 
 func (l *layout) weirInterfaces() []string {

@@ -22,12 +22,13 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/metrics"
 )
 
 // testToken is the credential of servers that a test opens without an address.
 const testToken = "0123456789abcdef"
 
-// door opens a server and runs it until the test ends.
+// openServer opens a server and runs it until the test ends.
 func startServer(t *testing.T, config Config) *Server {
 	t.Helper()
 	if config.Address == "" {
@@ -77,11 +78,11 @@ func full() Config {
 	return Config{
 		Ready:  func() error { return nil },
 		Status: func() any { return map[string]int{"generation": 3} },
-		Metrics: func() []Sample {
-			return []Sample{
-				{Name: "weir_packets_total", Help: "Packets.", Counter: true, Labels: []Label{{"service", "a"}, {"reason", "cid"}}, Value: 7},
-				{Name: "weir_packets_total", Help: "Packets.", Counter: true, Labels: []Label{{"service", "a"}, {"reason", "maglev"}}, Value: 9},
-				{Name: "weir_generation", Help: "Generation.", Value: 3},
+		Metrics: func() []metrics.Sample {
+			return []metrics.Sample{
+				{Name: "weir_packets_total", Help: "Packets.", Kind: metrics.Counter, Labels: []metrics.Label{{Name: "service", Value: "a"}, {Name: "reason", Value: "cid"}}, Value: 7},
+				{Name: "weir_packets_total", Help: "Packets.", Kind: metrics.Counter, Labels: []metrics.Label{{Name: "service", Value: "a"}, {Name: "reason", Value: "maglev"}}, Value: 9},
+				{Name: "weir_generation", Help: "Generation.", Kind: metrics.Gauge, Value: 3},
 			}
 		},
 		Override: func(service, backend, value string) error {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/metrics/exposition"
 )
 
 func (s *Server) handler() http.Handler {
@@ -28,7 +30,9 @@ func (s *Server) handler() http.Handler {
 	open("GET /live", live) // as STUNner calls them
 	open("GET /ready", http.HandlerFunc(s.readyz))
 	if s.config.Metrics != nil {
-		open("GET "+cmp.Or(s.config.MetricsPath, "/metrics"), metricsHandler(func() []Sample { return append(s.config.Metrics(), s.listener.samples()...) }))
+		open("GET "+cmp.Or(s.config.MetricsPath, "/metrics"), exposition.Handler(func() []metrics.Sample {
+			return append(s.config.Metrics(), metrics.Of(s.listener.stats())...)
+		}))
 	}
 	guardUpTo := func(pattern string, body int64, h http.HandlerFunc) {
 		s.patterns = append(s.patterns, v1.Route{Pattern: pattern})

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/metrics"
 )
 
 // Config defines where to listen and what to serve. Function values may be called from several goroutines at once; nil ones
@@ -27,11 +28,11 @@ import (
 type Config struct {
 	Address string   // HOST:PORT or unix:/path
 	Token   string   // the credential over TCP; empty: only probes and metrics there
-	Part    string   // what answers, such as lb or turn; a Client tells parts apart by it
+	Part    string   // what answers, such as lb or turn; a Client distinguishes parts by it
 	Hosts   []string // names that a Host header may have besides localhost, this machine's own name and addresses
 
 	Ready   func() error
-	Metrics func() []Sample
+	Metrics func() []metrics.Sample
 	// MetricsPath is where Metrics are served; default /metrics.
 	MetricsPath string
 	Status      func() any // encoded as JSON
@@ -53,7 +54,7 @@ type Config struct {
 // Route is one additional path, such as "GET /users". The answer is encoded as JSON; an error is that of the request (400).
 type Route struct {
 	Pattern string
-	MaxBody int64 // bytes of the request's body; default and least 64 KiB
+	MaxBody int64 // bytes of the request's body; default and minimum 64 KiB
 	Answer  func(*http.Request) (any, error)
 }
 
@@ -158,7 +159,7 @@ func listen(address string) (listener net.Listener, path string, err error) {
 	return listener, "", nil
 }
 
-// listenUnix replaces a socket that nobody serves any more, and refuses to replace one that is served. Only the owner can
+// listenUnix replaces a socket that no process serves any more, and refuses to replace one that is served. Only the owner can
 // ever open the socket, because it has its mode before it has a name.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {

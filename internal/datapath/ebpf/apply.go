@@ -2,36 +2,29 @@ package ebpf
 
 import (
 	"fmt"
-	"maps"
+	stdmaps "maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf"
-
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// settleTime is how long the first Apply waits for neighbours to answer.
-const settleTime = time.Second
+// nextHopTimeout is how long the first Apply waits for neighbours to answer.
+const nextHopTimeout = time.Second
 
-func newState(t *tables) state {
-	return state{
-		services: newNumbers[string]("services", 1, maxServices),
-		slots:    newNumbers[identity]("backends", 0, maxSlots),
-		maglev:   newCells(t.maglev),
-		owners:   newCells(t.owners),
-		byName:   map[string]*applied{},
-		inside:   map[netip.Addr]bool{},
-		backends: map[uint16]identity{},
-	}
-}
-
-// Apply puts a snapshot in force: all of it or, with an error, nothing. It
-// makes before it breaks: backends, tables and services of the new generation
-// are complete before one word switches to it, and what only the old one used
-// goes once no program run can still see it.
+// Apply puts a snapshot in force: all of it or, with an error, nothing. It makes before it breaks:
+//
+//	load     the first time: tables and programs
+//	prepare  writes what no program reads yet: records and tables of new backends and services, then the generation that is
+//	         not in force, then its text in the journal. What was taken or written is noted, to be undone if a step fails.
+//	activate one word in the map controls names the new generation
+//	retire   once no program run can still see it, what only the old generation used goes
+//	attach   next hops are followed, and the first time the programs are put on the interfaces
 //
 // Limits are those of the first snapshot; later ones need a restart.
 func (d *Datapath) Apply(s *lb.Snapshot) error {
@@ -44,209 +37,171 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	} else if d.snapshot != nil && s.Limits != d.snapshot.Limits {
 		d.log.Warn("limits of tables stay those of the start; restart to change them")
 	}
-	c := &change{d: d, t: d.tables, st: &d.state, next: s, byName: map[string]*applied{}}
-	err := c.prepare()
-	if err == nil {
-		err = d.keeper.write(c.half, textOf(c.byName))
-	}
-	if err != nil {
+	c := d.newChange(s)
+	if err := c.prepare(); err != nil {
 		c.undo()
 		return fmt.Errorf("put generation %d into the maps: %w", s.Generation, err)
 	}
-	c.commit()
+	old := c.activate()
+	c.retire(old)
 	d.snapshot = s
 	d.watchHops()
-	d.releaseNeighbours()
+	d.store.ReleaseNeighbours(d.links, d.hops.Uses)
 	if d.inPlace {
 		return nil
 	}
 	d.log.Info("looking for next hops, then attaching the programs", "interfaces", len(d.attached))
-	d.hops.Settle(settleTime) // so that the first packets find their way
+	d.hops.Settle(nextHopTimeout) // so that the first packets find their way
 	return d.attach()
 }
 
 // change is one Apply in progress.
 type change struct {
-	d      *Datapath
-	t      *tables
-	st     *state
-	next   *lb.Snapshot
-	byName map[string]*applied
-	vips   *vipTable
-	half   uint32
-	undos  []func()
-	snat   []netip.Addr
+	d        *Datapath
+	t        *maps.Tables
+	st       *state
+	snapshot *lb.Snapshot
+	number   uint32                   // of the generation that is made, 0 or 1
+	services map[string]*maps.Service // of the snapshot, by name
+	snat     []netip.Addr
+	index    *maps.VIPs
+	undos    []func()
 }
 
-func (c *change) undo() {
-	for i := len(c.undos); i > 0; i-- {
-		c.undos[i-1]()
+func (d *Datapath) newChange(s *lb.Snapshot) *change {
+	return &change{
+		d: d, t: d.tables, st: &d.state, snapshot: s, number: 1 - d.state.active,
+		services: map[string]*maps.Service{}, snat: d.state.snat,
 	}
 }
 
-// prepare writes everything that the active generation does not look at.
+// onUndo notes how a step is taken back.
+func (c *change) onUndo(f func()) { c.undos = append(c.undos, f) }
+
+func (c *change) undo() {
+	for _, f := range slices.Backward(c.undos) {
+		f()
+	}
+}
+
+// prepare writes everything that the generation in force does not look at.
 func (c *change) prepare() error {
-	c.half = 1 - c.st.active
-	c.snat = c.st.snat
-	for _, service := range c.next.Services {
-		a, err := c.service(service)
+	for _, service := range c.snapshot.Services {
+		s, err := c.makeService(service)
 		if err != nil {
 			return fmt.Errorf("service %q: %w", service.Name, err)
 		}
-		c.byName[service.Name] = a
+		c.services[service.Name] = s
 	}
-	more := c.st.more
-	var err error
-	if c.vips, err = buildVIPs(c.next, func(s *lb.Service) uint16 { return c.byName[s.Name].number }, c.t.sizes.vips, &more); err != nil {
-		return err
+	for _, step := range []func() error{
+		c.indexVIPs, c.writeServices, c.writeVIPs, c.writePorts, c.writeNATBackends, c.writeOutbounds, c.writeJournal,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	c.st.more = more
-	return c.writeHalf()
+	return nil
 }
 
-// service makes what a service needs.
-func (c *change) service(service *lb.Service) (*applied, error) {
-	number, fresh, err := c.st.services.take(service.Name)
+// makeService takes a service's number, its backends' slots and its tables.
+func (c *change) makeService(service *lb.Service) (*maps.Service, error) {
+	number, fresh, err := c.st.services.Take(service.Name)
 	if err != nil {
 		return nil, err
 	}
 	if fresh {
-		c.undos = append(c.undos, func() { c.st.services.give(service.Name) })
-		atomic.StoreUint64(&c.t.rates[number], 0)
-		if err := c.t.put(bpfMapSnatNext, uint32(number), uint32(0)); err != nil {
+		c.onUndo(func() { c.st.services.Give(service.Name) })
+		atomic.StoreUint64(&c.t.Rates[number], 0)
+		if err := c.t.Put(bpf.MapSnatNext, uint32(number), uint32(0)); err != nil {
 			return nil, fmt.Errorf("search for source ports: %w", err)
 		}
 	}
-	a := &applied{service: service, number: number}
+	s := &maps.Service{Spec: service, Number: number}
 	for _, b := range service.Backends {
-		id := identityOf(b)
-		slot, fresh, err := c.st.slots.take(id)
+		id := maps.IdentityOf(b)
+		slot, fresh, err := c.st.slots.Take(id)
 		if err != nil {
 			return nil, err
 		}
 		if fresh {
-			c.undos = append(c.undos, func() { c.st.slots.give(id) })
-			c.writeBackend(slot, b, number)
+			c.onUndo(func() { c.st.slots.Give(id) })
+			c.t.WriteBackend(slot, b, number)
 		}
-		a.slots = append(a.slots, slot)
+		s.Slots = append(s.Slots, slot)
 	}
-	old := c.st.byName[service.Name]
-	if err := c.maglev(a, old); err != nil {
+	if err := c.makeMaglev(s); err != nil {
 		return nil, err
 	}
-	if err := c.ownersOf(a); err != nil {
+	if err := c.makeOwners(s); err != nil {
 		return nil, err
 	}
-	return a, c.snatOf(service)
+	return s, c.addSNAT(service)
 }
 
-// writeBackend fills both families' records of a slot; their next hops come later.
-func (c *change) writeBackend(slot uint16, b *lb.Backend, service uint16) {
-	for family := range 2 {
-		r := &c.t.backends[2*int(slot)+family]
-		epoch, hops, cur := r.Epoch, r.Hop, r.Cur
-		*r = backendRecord(b, family == 1)
-		r.Service, r.Epoch = service, epoch
-		if b.Service.Mode == lb.Mark {
-			continue
-		}
-		r.Hop, r.Cur = hops, cur
-		r.Hop[r.Cur&1].State = hopNone
-	}
-}
-
-// maglev writes the service's table, unless it has the same one already.
-func (c *change) maglev(a, old *applied) error {
-	if len(a.service.Maglev) == 0 {
+// makeMaglev writes the service's Maglev table, unless it has the same one already.
+func (c *change) makeMaglev(s *maps.Service) (err error) {
+	if len(s.Spec.Maglev) == 0 {
 		return nil
 	}
-	table := make([]uint16, len(a.service.Maglev))
-	for i, backend := range a.service.Maglev {
-		table[i] = a.slots[backend]
-	}
-	if old != nil && len(old.service.Maglev) == len(table) && slices.Equal(c.st.maglev.of(old.maglev)[:len(table)], table) {
-		a.maglev = old.maglev
+	table := maps.MaglevTable(s.Spec, s.Slots)
+	old := c.st.inForce[s.Spec.Name]
+	if old != nil && len(old.Spec.Maglev) == len(table) && slices.Equal(c.st.maglev.Of(old.Maglev)[:len(table)], table) {
+		s.Maglev = old.Maglev
 		return nil
 	}
-	var err error
-	if a.maglev, err = c.st.maglev.take("Maglev table", len(table)); err != nil {
+	if s.Maglev, err = c.st.maglev.Take("Maglev table", len(table)); err != nil {
 		return err
 	}
-	c.undos = append(c.undos, func() { c.st.maglev.give(a.maglev) })
-	copy(c.st.maglev.of(a.maglev), table)
+	c.onUndo(func() { c.st.maglev.Give(s.Maglev) })
+	copy(c.st.maglev.Of(s.Maglev), table)
 	return nil
 }
 
-// maxDense is the greatest owner id that has a cell of its own.
-const maxDense = 1<<16 - 1
-
-// ownersOf writes the tables of owner ids, one for the layouts that have the same.
-func (c *change) ownersOf(a *applied) error {
-	if a.service.CID == nil {
+// makeOwners writes the tables of owner ids, one for the layouts that have the same.
+func (c *change) makeOwners(s *maps.Service) error {
+	if s.Spec.CID == nil {
 		return nil
 	}
-	for layout := range a.service.CID.Layouts {
-		r := run{}
-		if a.service.OwnersLike(layout) == layout {
-			var err error
-			if r, err = c.ownersIn(a, layout); err != nil {
-				return err
-			}
+	for layout := range s.Spec.CID.Layouts {
+		if s.Spec.OwnersLike(layout) != layout {
+			s.Owners = append(s.Owners, maps.Range{})
+			continue
 		}
-		a.owners = append(a.owners, r)
+		table, large := maps.OwnerTable(s.Spec, s.Slots, layout)
+		owners, err := c.st.owners.Take("owner ids", len(table))
+		if err != nil {
+			return err
+		}
+		c.onUndo(func() { c.st.owners.Give(owners) })
+		s.Owners = append(s.Owners, owners)
+		cells := c.st.owners.Of(owners)
+		for i := copy(cells, table); i < len(cells); i++ {
+			cells[i] = bpf.NoSlot // the range may be larger than the table
+		}
+		for id, slot := range large {
+			key := bpf.OwnerKey{Owners: uint32(owners.Start), Owner: id}
+			if err := c.t.Put(bpf.MapFarOwners, key, uint32(slot)); err != nil {
+				return fmt.Errorf("owner id %d: %w", id, err)
+			}
+			s.LargeOwners = append(s.LargeOwners, key)
+			c.onUndo(func() { c.t.Maps[bpf.MapFarOwners].Delete(key) })
+		}
 	}
 	return nil
 }
 
-// ownersIn writes the table of one layout. It is never empty, for its start also names it in far_owners.
-func (c *change) ownersIn(a *applied, layout int) (run, error) {
-	top := 0
-	for _, b := range a.service.Backends {
-		for _, id := range b.Nodes[layout] {
-			if id <= maxDense {
-				top = max(top, int(id))
-			}
-		}
-	}
-	owners, err := c.st.owners.take("owner ids", top+1)
-	if err != nil {
-		return run{}, err
-	}
-	c.undos = append(c.undos, func() { c.st.owners.give(owners) })
-	table := c.st.owners.of(owners)
-	for i := range table {
-		table[i] = noSlot
-	}
-	for i, b := range a.service.Backends {
-		for _, id := range b.Nodes[layout] {
-			if id <= maxDense {
-				table[id] = a.slots[i]
-				continue
-			}
-			key := bpfOwnerKey{Owners: uint32(owners.start), Owner: id}
-			if err := c.t.put(bpfMapFarOwners, key, uint32(a.slots[i])); err != nil {
-				return run{}, fmt.Errorf("owner id %d: %w", id, err)
-			}
-			a.far = append(a.far, key)
-			c.undos = append(c.undos, func() { c.t.maps[bpfMapFarOwners].Delete(key) })
-		}
-	}
-	return owners, nil
-}
-
-// snatOf registers the service's source addresses. They are never moved, so
-// that entries can name them by place.
-func (c *change) snatOf(service *lb.Service) error {
-	if service.SNAT == nil || findRun(c.snat, service.SNAT.Addresses) >= 0 {
+// addSNAT registers the service's source addresses. They are never moved, so that entries can name them by index.
+func (c *change) addSNAT(service *lb.Service) error {
+	if service.SNAT == nil || indexOfRun(c.snat, service.SNAT.Addresses) >= 0 {
 		return nil
 	}
-	m := c.t.maps[bpfMapSnatAddresses]
+	m := c.t.Maps[bpf.MapSnatAddresses]
 	for _, a := range service.SNAT.Addresses {
-		at := uint32(len(c.snat))
-		if at >= m.MaxEntries() {
+		index := uint32(len(c.snat))
+		if index >= m.MaxEntries() {
 			return fmt.Errorf("more than %d SNAT addresses since the start; restart to forget the old ones", m.MaxEntries())
 		}
-		if err := c.t.put(bpfMapSnatAddresses, at, bpfAddr{Word: addressWords(a)}); err != nil {
+		if err := c.t.Put(bpf.MapSnatAddresses, index, bpf.Addr{Word: maps.AddressWords(a)}); err != nil {
 			return fmt.Errorf("SNAT address %s: %w", a, err)
 		}
 		c.snat = append(c.snat, a)
@@ -254,97 +209,183 @@ func (c *change) snatOf(service *lb.Service) error {
 	return nil
 }
 
-// findRun returns where part stands in all, -1 if nowhere.
-func findRun(all, part []netip.Addr) int {
-	for i := 0; i+len(part) <= len(all); i++ {
-		if slices.Equal(all[i:i+len(part)], part) {
-			return i
-		}
+// indexVIPs computes the generation's index of destinations. Its sets of ports get numbers that no other generation has.
+func (c *change) indexVIPs() (err error) {
+	last := c.st.lastSet
+	number := func(s *lb.Service) uint16 { return c.services[s.Name].Number }
+	if c.index, err = maps.IndexVIPs(c.snapshot, number, c.t.Sizes.VIPs, &last); err != nil {
+		return err
 	}
-	return -1
+	c.st.lastSet = last
+	return nil
 }
 
-// writeHalf fills the inactive half of services, vips and generations.
-func (c *change) writeHalf() error {
-	for _, a := range c.byName {
-		r := c.record(a)
-		if err := c.t.put(bpfMapServices, c.half*maxServices+uint32(a.number), r); err != nil {
-			return fmt.Errorf("service %q: %w", a.service.Name, err)
+// writeServices fills the generation's half of the map of services.
+func (c *change) writeServices() error {
+	for _, s := range c.services {
+		snat := 0
+		if s.Spec.SNAT != nil {
+			snat = indexOfRun(c.snat, s.Spec.SNAT.Addresses)
+		}
+		r := c.t.ServiceRecord(s, c.d.clock, c.d.source(s.Spec, false), c.d.source(s.Spec, true), snat)
+		if err := c.t.Put(bpf.MapServices, c.number*bpf.MaxServices+uint32(s.Number), r); err != nil {
+			return fmt.Errorf("service %q: %w", s.Spec.Name, err)
 		}
 	}
-	old := c.st.halves[c.half]
-	base := c.half * uint32(c.t.sizes.vips)
-	for place := range old.places {
-		if _, ok := c.vips.places[place]; !ok {
-			if err := c.t.put(bpfMapVips, base+place, bpfVip{}); err != nil {
+	return nil
+}
+
+// writeVIPs fills the generation's half of the map of VIPs. It is not undone: no program reads it, and the next change knows
+// what is there.
+func (c *change) writeVIPs() error {
+	before := c.st.generations[c.number].vips
+	first := c.number * uint32(c.t.Sizes.VIPs)
+	for record := range before {
+		if _, ok := c.index.Records[record]; !ok {
+			if err := c.t.Put(bpf.MapVips, first+record, bpf.Vip{}); err != nil {
 				return fmt.Errorf("clear a VIP: %w", err)
 			}
-			delete(old.places, place)
+			delete(before, record)
 		}
 	}
-	// Whatever is written from here on must be known to the next change, should this one fail.
-	places := maps.Clone(c.vips.places)
-	maps.Copy(places, old.places)
-	c.st.halves[c.half].places = places
-	for place, v := range c.vips.places {
-		if err := c.t.put(bpfMapVips, base+place, v); err != nil {
+	there := stdmaps.Clone(c.index.Records)
+	stdmaps.Copy(there, before)
+	c.st.generations[c.number].vips = there
+	for record, v := range c.index.Records {
+		if err := c.t.Put(bpf.MapVips, first+record, v); err != nil {
 			return fmt.Errorf("VIP: %w", err)
 		}
 	}
-	c.st.halves[c.half] = half{places: c.vips.places, ports: c.vips.ports, ranges: c.vips.ranges}
-	c.undos = append(c.undos, func() {
-		deleteAll(c.t.maps[bpfMapVports], c.vips.ports)
-		deleteAll(c.t.maps[bpfMapVranges], c.vips.ranges)
+	c.st.generations[c.number] = generation{vips: c.index.Records, ports: c.index.Ports, ranges: c.index.Ranges}
+	return nil
+}
+
+// writePorts enters the ports of VIPs that have many.
+func (c *change) writePorts() error {
+	c.onUndo(func() {
+		maps.DeleteAll(c.t.Maps[bpf.MapVports], c.index.Ports)
+		maps.DeleteAll(c.t.Maps[bpf.MapVranges], c.index.Ranges)
 	})
-	if err := putAll(c.t, bpfMapVports, c.vips.ports); err != nil {
+	if err := maps.PutAll(c.t, bpf.MapVports, c.index.Ports); err != nil {
 		return fmt.Errorf("ports of VIPs: %w", err)
 	}
-	if err := putAll(c.t, bpfMapVranges, c.vips.ranges); err != nil {
+	if err := maps.PutAll(c.t, bpf.MapVranges, c.index.Ranges); err != nil {
 		return fmt.Errorf("port ranges of VIPs: %w", err)
 	}
-	for _, service := range c.next.Services {
-		if service.Mode != lb.NAT {
-			continue
+	return nil
+}
+
+// writeNATBackends enters the addresses whose packets may be replies: those of backends in mode NAT.
+func (c *change) writeNATBackends() error {
+	for a := range natBackends(c.snapshot) {
+		c.index.AddNATBackend(a)
+		key := bpf.Addr{Word: maps.AddressWords(a)}
+		if !c.st.natBackends[a] {
+			c.onUndo(func() { c.t.Maps[bpf.MapInside].Delete(key) })
 		}
-		for _, b := range service.Backends {
-			for _, a := range []netip.Addr{b.Address4, b.Address6} {
-				if a.IsValid() {
-					c.vips.inside(a)
-					if !c.st.inside[a] {
-						c.undos = append(c.undos, func() { c.t.maps[bpfMapInside].Delete(bpfAddr{Word: addressWords(a)}) })
-					}
-					if err := c.t.put(bpfMapInside, bpfAddr{Word: addressWords(a)}, uint32(1)); err != nil {
-						return fmt.Errorf("backend address %s: %w", a, err)
-					}
-				}
-			}
+		if err := c.t.Put(bpf.MapInside, key, uint32(1)); err != nil {
+			return fmt.Errorf("backend address %s: %w", a, err)
 		}
 	}
-	set, err := c.outbounds()
-	if err != nil {
-		return err
+	return nil
+}
+
+// writeOutbounds enters the endpoints whose own flows are translated, under a number of the generation's own (0: there is
+// none), and with it the generation's record.
+func (c *change) writeOutbounds() error {
+	g := c.index.Generation
+	outbounds := map[bpf.OutboundKey]bpf.Outbound{}
+	set := c.st.lastSet + 1
+	for from, o := range c.snapshot.Outbounds {
+		s := c.services[o.Backend.Service.Name]
+		key := bpf.OutboundKey{Addr: maps.AddressWords(from.Addr()), Set: set, Port: maps.Swap16(from.Port())}
+		outbounds[key] = bpf.Outbound{
+			Vip: maps.AddressWords(o.VIP.Addr()), Port: maps.Swap16(o.VIP.Port()), Service: s.Number, Slot: uint32(s.Slots[o.Backend.Index]),
+		}
 	}
-	g := c.vips.generation
-	g.Outbound = set
-	a, b := halves(words(c.next.HashKey))
-	g.Sip = [2]uint64{a, b}
-	if err := c.t.put(bpfMapGenerations, c.half, g); err != nil {
+	if len(outbounds) > 0 {
+		c.st.lastSet, g.Outbound = set, set
+		c.st.generations[c.number].outbounds = outbounds
+		c.onUndo(func() { maps.DeleteAll(c.t.Maps[bpf.MapOutbounds], outbounds) })
+		if err := maps.PutAll(c.t, bpf.MapOutbounds, outbounds); err != nil {
+			return fmt.Errorf("endpoints of outbound flows: %w", err)
+		}
+	}
+	g.Sip[0], g.Sip[1] = maps.Uint64s(maps.Words(c.snapshot.HashKey))
+	if err := c.t.Put(bpf.MapGenerations, c.number, g); err != nil {
 		return fmt.Errorf("generation: %w", err)
 	}
 	return nil
 }
 
-func putAll[K comparable, V any](t *tables, name string, entries map[K]V) error {
-	for k, v := range entries {
-		if err := t.put(name, k, v); err != nil {
-			return err
-		}
-	}
-	return nil
+// writeJournal notes who has which number, for the process that comes after this one.
+func (c *change) writeJournal() error {
+	return c.d.store.Write(c.number, pins.GenerationOf(c.services))
 }
 
-func deleteAll[K comparable, V any](m *ebpf.Map, entries map[K]V) {
-	for k := range entries {
-		m.Delete(k)
+// activate makes the programs read the new generation. It returns the services that were in force.
+func (c *change) activate() (old map[string]*maps.Service) {
+	old = c.st.inForce
+	atomic.StoreUint32(&c.t.Control.Active, c.t.Control.Active+1) // its lowest bit is c.number
+	c.st.active, c.st.inForce, c.st.snat = c.number, c.services, c.snat
+	for _, s := range c.services {
+		c.st.names[s.Number] = s.Spec.Name
+		for i, b := range s.Spec.Backends {
+			c.st.backends[s.Slots[i]] = maps.IdentityOf(b)
+			c.t.UpdateBackend(s.Slots[i], b, s.Number)
+		}
+	}
+	return old
+}
+
+// retire waits until no program reads the old generation, and removes what only that one used.
+func (c *change) retire(old map[string]*maps.Service) {
+	maps.Grace()
+	g := &c.st.generations[1-c.number]
+	maps.DeleteAll(c.t.Maps[bpf.MapVports], g.ports)
+	maps.DeleteAll(c.t.Maps[bpf.MapVranges], g.ranges)
+	maps.DeleteAll(c.t.Maps[bpf.MapOutbounds], g.outbounds)
+	g.ports, g.ranges, g.outbounds = nil, nil, nil
+	used := map[maps.Identity]bool{}
+	for _, s := range c.services {
+		for _, b := range s.Spec.Backends {
+			used[maps.IdentityOf(b)] = true
+		}
+	}
+	for name, s := range old {
+		c.retireService(s, c.services[name], used)
+	}
+	now := natBackends(c.snapshot)
+	for a := range c.st.natBackends {
+		if !now[a] {
+			c.t.Maps[bpf.MapInside].Delete(bpf.Addr{Word: maps.AddressWords(a)})
+		}
+	}
+	c.st.natBackends = now
+}
+
+// retireService gives back what a service had and its successor, if it has one, does not use. Backends that nobody uses any
+// more are retired: their flows are stale from now on, and their counts go to their service's.
+func (c *change) retireService(s, successor *maps.Service, used map[maps.Identity]bool) {
+	if successor == nil || successor.Maglev != s.Maglev {
+		c.st.maglev.Give(s.Maglev)
+	}
+	for _, r := range s.Owners {
+		c.st.owners.Give(r)
+	}
+	for _, key := range s.LargeOwners {
+		c.t.Maps[bpf.MapFarOwners].Delete(key)
+	}
+	for i, b := range s.Spec.Backends {
+		if id := maps.IdentityOf(b); !used[id] {
+			c.d.foldBackend(s.Slots[i], s.Number)
+			delete(c.st.backends, s.Slots[i])
+			c.t.RetireBackend(s.Slots[i])
+			c.st.slots.Give(id)
+		}
+	}
+	if successor == nil {
+		c.d.foldService(s.Number)
+		c.st.services.Give(s.Spec.Name)
 	}
 }

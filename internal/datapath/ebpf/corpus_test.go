@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
 )
@@ -12,7 +13,7 @@ import (
 type path struct {
 	t    *testing.T
 	w    *world
-	hook Hook
+	hook attach.Hook
 	d    *Datapath // from the first Apply on, which names the limits
 	held *holder   // likewise
 }
@@ -45,10 +46,10 @@ func (p *path) Packet(data []byte, frame bool, now time.Duration) (steertest.Res
 	return r, err
 }
 
-func TestRootCorpusXDP(t *testing.T) { corpus(t, HookXDP) }
-func TestRootCorpusTCX(t *testing.T) { corpus(t, HookTCX) }
+func TestRootCorpusXDP(t *testing.T) { corpus(t, attach.HookXDP) }
+func TestRootCorpusTCX(t *testing.T) { corpus(t, attach.HookTCX) }
 
-func corpus(t *testing.T, hook Hook) {
+func corpus(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	w := newWorld(t)
 	defer w.close()
@@ -69,7 +70,7 @@ func corpus(t *testing.T, hook Hook) {
 		"sctp-ports*":            "cannot balance sctp",
 		"nfqlb-*":                "cannot hash as nfqlb",
 	}
-	if hook == HookXDP { // an XDP program has no packet mark to write
+	if hook == attach.HookXDP { // an XDP program has no packet mark to write
 		for _, name := range []string{"mark", "mark-ttl", "mark-v6", "cid-entry-mark", "flows-*", "tier-*"} {
 			beyond[name] = "cannot do mode mark"
 		}

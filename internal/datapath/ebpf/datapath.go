@@ -16,38 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
-
-// Hook says where the program runs.
-type Hook uint8
-
-const (
-	// HookAuto chooses per interface: TCX where segmentation offload must survive
-	// (veth, bridge, tun), XDP on network cards.
-	HookAuto Hook = iota
-	HookXDP
-	HookTCX
-)
-
-func (h Hook) String() string { return [...]string{"auto", "xdp", "tcx"}[h] }
-
-// ParseHook reads auto, xdp or tcx.
-func ParseHook(s string) (Hook, error) {
-	for h := HookAuto; h <= HookTCX; h++ {
-		if h.String() == s {
-			return h, nil
-		}
-	}
-	return HookAuto, fmt.Errorf("no hook %q; write auto, xdp or tcx", s)
-}
 
 // Config is what a data path needs to know before its first snapshot.
 type Config struct {
 	// Interfaces that packets of clients, and in mode NAT of backends, come in on.
 	Interfaces []string
-	Hook       Hook
+	Hook       attach.Hook
 	// Log gets what an operator should know; nil: silent.
 	Log *slog.Logger
 	// Source4 and Source6 are the outer sources of L3-DSR tunnels. Default: the
@@ -78,14 +59,14 @@ type Config struct {
 type Datapath struct {
 	config    Config
 	log       *slog.Logger
-	clock     clock
-	attached  []attachment
+	clock     maps.Clock
+	attached  []attach.Interface
 	hops      *nexthop.Table
 	links     *netlink.Handle
-	pins      *pins   // nil: nothing outlives this process
-	keeper    *keeper // from the first Apply on
-	restored  bool    // tables were found in the pins
-	inPlace   bool    // every program is attached
+	pins      *pins.Dir   // nil: nothing outlives this process
+	store     *pins.Store // from the first Apply on
+	restored  bool        // tables were found in the pins
+	inPlace   bool        // every program is attached
 	namespace netns.NsHandle
 	inherited bool        // programs were at work in the pins before this start
 	holds     atomic.Bool // Run is ready to take early fragments
@@ -93,53 +74,13 @@ type Datapath struct {
 	heldEvicted atomic.Uint64 // FragmentEvictions.Held
 
 	mu       sync.Mutex // guards the rest
-	tables   *tables
-	objects  map[Hook]*ebpf.Collection
+	tables   *maps.Tables
+	objects  map[attach.Hook]*ebpf.Collection
 	injector *ebpf.Program // gives held fragments back
 	closing  []func() error
 	state    state
 	snapshot *lb.Snapshot
 }
-
-// state is what Apply keeps between snapshots.
-type state struct {
-	active   uint32
-	services *numbers[string]
-	slots    *numbers[identity]
-	maglev   *cells
-	owners   *cells
-	more     uint32 // last number given to a prefix with many ports, or to a set of outbounds
-	snat     []netip.Addr
-	byName   map[string]*applied
-	halves   [2]half
-	inside   map[netip.Addr]bool
-	names    [maxServices]string // by number, in force or last
-	backends map[uint16]identity // by slot
-}
-
-// half is what one generation has in maps that both share.
-type half struct {
-	places map[uint32]bpfVip
-	ports  map[bpfVportKey]uint16
-	ranges map[bpfVipRangesKey]bpfVipRanges
-	starts map[bpfOutboundKey]bpfOutbound // flows of backends
-}
-
-// applied is what a service in force owns.
-type applied struct {
-	service *lb.Service
-	number  uint16
-	slots   []uint16 // by lb.Backend.Index
-	maglev  run
-	owners  []run // by layout; empty where it shares the one of an earlier layout (lb.Service.OwnersLike)
-	far     []bpfOwnerKey
-}
-
-const (
-	maxServices = 2048
-	maxSlots    = 65535
-	maxLayouts  = len(bpfService{}.Layout)
-)
 
 // Open checks that the kernel can do what config asks for. Programs are loaded
 // and attached by the first Apply, which knows the sizes of the tables.
@@ -147,14 +88,14 @@ func Open(config Config) (*Datapath, error) {
 	if len(config.Interfaces) == 0 && !config.detached {
 		return nil, errors.New("no interface: name those that packets for VIPs come in on")
 	}
-	if config.Front && config.Hook != HookTCX {
+	if config.Front && config.Hook != attach.HookTCX {
 		return nil, errors.New("a program in front of a queue needs the TCX hook")
 	}
 	log := config.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	d := &Datapath{config: config, log: log, objects: map[Hook]*ebpf.Collection{}}
+	d := &Datapath{config: config, log: log, objects: map[attach.Hook]*ebpf.Collection{}}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.closeOpened())
 	}
@@ -163,16 +104,16 @@ func Open(config Config) (*Datapath, error) {
 
 // open takes what lives until Close: the clock, the pins, next hops, netlink and the name of the network namespace.
 func (d *Datapath) open() (err error) {
-	if d.clock, err = kernelClock(); err != nil {
+	if d.clock, err = maps.KernelClock(); err != nil {
 		return err
 	}
 	if d.config.manual || d.config.clockSet {
-		d.clock = clock{tick: time.Millisecond, manual: true}
+		d.clock = maps.Clock{Tick: time.Millisecond, Manual: true}
 	}
 	if err = d.openPins(); err != nil {
 		return err
 	}
-	if d.attached, err = planAttachments(d.config, d.pins.programs()); err != nil {
+	if d.attached, err = attach.Plan(d.config.Interfaces, d.config.Hook, d.pins.Programs()); err != nil {
 		return err
 	}
 	if d.hops, err = nexthop.Open(d.log); err != nil {
@@ -202,27 +143,27 @@ func (d *Datapath) closeOpened() error {
 func (d *Datapath) Caps() lb.Caps {
 	caps := Caps(d.config.Hook)
 	for _, a := range d.attached {
-		if a.hook == HookXDP {
-			caps = Caps(HookXDP)
+		if a.Hook == attach.HookXDP {
+			caps = Caps(attach.HookXDP)
 		}
 	}
 	return caps
 }
 
 // Caps are those of one hook.
-func Caps(hook Hook) lb.Caps {
+func Caps(hook attach.Hook) lb.Caps {
 	caps := lb.Caps{
 		Name:      "ebpf",
 		Protocols: []uint8{lb.TCP, lb.UDP},
 		Modes:     []lb.Mode{lb.NAT, lb.L2DSR, lb.L3DSR},
 		Tunnels:   []lb.Tunnel{lb.IPIP, lb.GUE},
-		CID:       true, MaxLayouts: maxLayouts,
+		CID:       true, MaxLayouts: bpf.MaxLayouts,
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		SNAT: true, Outbound: true, HoldFragments: true,
-		MaxFlows: maxFlows, FixedLimits: true,
+		MaxFlows: maps.MaxFlows, FixedLimits: true,
 	}
-	if hook != HookXDP {
+	if hook != attach.HookXDP {
 		caps.Modes = append(caps.Modes, lb.Mark)
 	}
 	return caps
@@ -257,11 +198,11 @@ func (d *Datapath) Abandon() error {
 	}
 	d.mu.Lock()
 	var errs []error
-	for _, pin := range names(d.pins.links()) {
-		errs = append(errs, d.pins.detach(pin))
+	for _, pin := range d.pins.Links() {
+		errs = append(errs, d.pins.Detach(pin))
 	}
-	if d.keeper != nil {
-		d.keeper.undo(&v1.EBPFStopped{}, d.log)
+	if d.store != nil {
+		d.store.Undo(&v1.EBPFStopped{}, d.log)
 	}
 	d.inPlace = false
 	d.mu.Unlock()
@@ -283,9 +224,9 @@ func (d *Datapath) Close() error {
 	}
 	d.objects = nil
 	if d.tables != nil {
-		d.tables.close()
+		d.tables.Close()
 	}
-	d.keeper.close()
+	d.store.Close()
 	d.hops.Close()
 	d.links.Close()
 	errs = append(errs, d.closePins())

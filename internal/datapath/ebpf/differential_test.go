@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
@@ -124,13 +126,13 @@ func TestRootDifferential(t *testing.T) {
 	if s := os.Getenv("SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
-	for _, hook := range []Hook{HookXDP, HookTCX} {
+	for _, hook := range []attach.Hook{attach.HookXDP, attach.HookTCX} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			defer w.close()
 			t.Logf("SEED=%d", seed)
-			do(t, w.host, func() error {
+			ebpftest.Do(t, w.host, func() error {
 				w.there = true
 				defer func() { w.there = false }()
 				return differ(t, w, hook, seed, frames/2)
@@ -139,7 +141,7 @@ func TestRootDifferential(t *testing.T) {
 	}
 }
 
-func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
+func differ(t *testing.T, w *world, hook attach.Hook, seed uint64, frames int) error {
 	var specs [2]lb.Spec
 	for i, text := range []string{differentialSpec, otherLayouts()} {
 		var err error
@@ -159,7 +161,7 @@ func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
 			return err
 		}
 	}
-	g := &generator{r: rand.New(rand.NewPCG(seed, 1))}
+	g := &frameGenerator{r: rand.New(rand.NewPCG(seed, 1))}
 	reasons := map[lb.Reason]int{}
 	var now time.Duration
 	for i := range frames {
@@ -178,7 +180,7 @@ func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
 			now += time.Duration(g.r.IntN(1500)) * time.Millisecond
 		}
 		frame := g.frame()
-		if hook == HookTCX && short(frame) || unroutable(frame) {
+		if hook == attach.HookTCX && short(frame) || unroutable(frame) {
 			continue // TEST_RUN makes no skb of it; no route leads back
 		}
 		want, err := reference.Packet(bytes.Clone(frame), true, now)
@@ -196,7 +198,7 @@ func differ(t *testing.T, w *world, hook Hook, seed uint64, frames int) error {
 		}
 		// The kernel encapsulates behind a tag in the frame on XDP only; on TCX the
 		// first tag is outside the frame.
-		if got.Reason == lb.ReasonSendFailed && hook == HookTCX && (frame[12] == 0x81 || frame[12] == 0x88) {
+		if got.Reason == lb.ReasonSendFailed && hook == attach.HookTCX && (frame[12] == 0x81 || frame[12] == 0x88) {
 			continue
 		}
 		reasons[want.Reason]++
@@ -246,8 +248,8 @@ func unroutable(frame []byte) bool {
 	return false
 }
 
-// generator makes frames that have something to do with each other.
-type generator struct {
+// frameGenerator makes frames that have something to do with each other.
+type frameGenerator struct {
 	r    *rand.Rand
 	sent [][]byte // IP packets as they left, to be answered
 	kept [][]byte // frames, to come again
@@ -255,7 +257,7 @@ type generator struct {
 }
 
 // overrides takes backends and services out of the game.
-func (g *generator) overrides() (o *lb.Overrides) {
+func (g *frameGenerator) overrides() (o *lb.Overrides) {
 	for range g.r.IntN(5) {
 		target := lb.Target{Service: g.pick("cid", "cidnat", "nat", "snat", "start", "source", "tunnel"), Backend: g.pick("a", "b", "a", "b", "")}
 		o = o.With(target, lb.FromOperator, []lb.Override{lb.OverrideDown, lb.OverrideDrain}[g.r.IntN(2)])
@@ -263,10 +265,10 @@ func (g *generator) overrides() (o *lb.Overrides) {
 	return o
 }
 
-func (g *generator) pick(s ...string) string { return s[g.r.IntN(len(s))] }
+func (g *frameGenerator) pick(s ...string) string { return s[g.r.IntN(len(s))] }
 
 // saw keeps a packet that was forwarded.
-func (g *generator) saw(frame, out []byte) {
+func (g *frameGenerator) saw(frame, out []byte) {
 	const keep = 64
 	if len(g.sent) < keep {
 		g.sent = append(g.sent, bytes.Clone(out))
@@ -277,7 +279,7 @@ func (g *generator) saw(frame, out []byte) {
 	g.sent[i], g.kept[i] = bytes.Clone(out), bytes.Clone(frame)
 }
 
-func (g *generator) frame() []byte {
+func (g *frameGenerator) frame() []byte {
 	for {
 		var frame []byte
 		if len(g.next) > 0 && g.r.IntN(2) == 0 {
@@ -300,7 +302,7 @@ func (g *generator) frame() []byte {
 }
 
 // line writes a packet to a VIP or near one.
-func (g *generator) line() string {
+func (g *frameGenerator) line() string {
 	is6 := g.r.IntN(2) == 0
 	client, vip := fmt.Sprintf("10.0.0.%d", g.r.IntN(12)), fmt.Sprintf("192.0.2.%d", g.r.IntN(9))
 	if is6 {
@@ -359,7 +361,7 @@ func (g *generator) line() string {
 
 // started is a packet that a backend sends of its own accord, at times from
 // another port or to where nobody may start a flow.
-func (g *generator) started(is6 bool, client, vip string) string {
+func (g *frameGenerator) started(is6 bool, client, vip string) string {
 	from, to := g.pick("10.3.0.1:8080", "10.7.0.1:443", "10.7.0.2:4433", "10.8.0.1:7000", "10.8.0.2:7000", "10.8.0.2:7001", "10.2.0.1:8080"), client
 	other := "10.3.0.1"
 	if is6 {
@@ -385,7 +387,7 @@ func (g *generator) started(is6 bool, client, vip string) string {
 }
 
 // payload is a datagram, often with a connection id.
-func (g *generator) payload() string {
+func (g *frameGenerator) payload() string {
 	b := make([]byte, 40)
 	for i := range b {
 		b[i] = byte(g.r.Uint32())
@@ -429,7 +431,7 @@ func (g *generator) payload() string {
 }
 
 // fresh builds the line's packet.
-func (g *generator) fresh(line string) []byte {
+func (g *frameGenerator) fresh(line string) []byte {
 	d, err := packet.ParseText(line)
 	if err != nil || len(d.Packets) == 0 {
 		return nil
@@ -452,7 +454,7 @@ func (g *generator) fresh(line string) []byte {
 }
 
 // answer replies to a packet that left, or complains about it.
-func (g *generator) answer(out []byte) []byte {
+func (g *frameGenerator) answer(out []byte) []byte {
 	var p packet.Packet
 	if packet.Parse(out, &p) != nil {
 		return nil
@@ -496,7 +498,7 @@ func (g *generator) answer(out []byte) []byte {
 }
 
 // complain quotes a packet as it is.
-func (g *generator) complain(out []byte, p *packet.Packet) []byte {
+func (g *frameGenerator) complain(out []byte, p *packet.Packet) []byte {
 	quote := out[:min(len(out), 60)]
 	dst := p.Key.Source().Addr()
 	if p.Version == 4 {
@@ -513,7 +515,7 @@ func (g *generator) complain(out []byte, p *packet.Packet) []byte {
 }
 
 // mutate breaks one frame in six: bytes changed, cut off, or appended.
-func (g *generator) mutate(frame []byte) []byte {
+func (g *frameGenerator) mutate(frame []byte) []byte {
 	if g.r.IntN(6) != 0 {
 		return frame
 	}

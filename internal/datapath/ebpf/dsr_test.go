@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-var hooks = []Hook{HookTCX, HookXDP}
+var hooks = ebpftest.Hooks()
 
 // vips is the part of a spec that gives a service both VIPs, TCP and UDP.
 const vips = `
@@ -53,7 +55,7 @@ func echoOn(t *testing.T, client *netlab.Host) {
 func openTunnels(t *testing.T, host *netlab.Host, c decap.Config) *decap.Decap {
 	t.Helper()
 	var d *decap.Decap
-	do(t, host, func() (err error) {
+	ebpftest.Do(t, host, func() (err error) {
 		d, err = decap.Open(c)
 		return err
 	})
@@ -158,7 +160,7 @@ func TestRootL3DSR(t *testing.T) {
 			lab := netlabtest.Up(t, topology)
 			serveVIPs(t, lab.Namespace("zone1"))
 			end := decap.TCX
-			if hook == HookXDP {
+			if hook == attach.HookXDP {
 				end = decap.XDP
 			}
 			d := openTunnels(t, lab.Namespace("zone1"), decap.Config{

@@ -11,6 +11,10 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -24,7 +28,7 @@ func TestRootErrorsHaveBudgetsApart(t *testing.T) {
 			defer w.close()
 			last := frameOf(text(t, "udp 10.0.0.1:5000 > 192.0.2.2:80 ttl=1"))
 			large := frameOf(text(t, "udp 10.0.0.1:5000 > 192.0.2.2:80 df payload=1200"))
-			do(t, w.host, func() error {
+			ebpftest.Do(t, w.host, func() error {
 				w.there = true
 				d := w.serving(t, hook, `
 services:
@@ -33,9 +37,9 @@ services:
   vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
   backends: [{name: a, address: "10.2.0.1"}]
 `)
-				for place := range d.tables.backends {
-					for i := range d.tables.backends[place].Hop {
-						d.tables.backends[place].Hop[i].Mtu = 1000
+				for place := range d.tables.Backends {
+					for i := range d.tables.Backends[place].Hop {
+						d.tables.Backends[place].Hop[i].Mtu = 1000
 					}
 				}
 				told := func(frame []byte) bool {
@@ -43,7 +47,7 @@ services:
 					if err != nil {
 						t.Error(err)
 					}
-					return verdict == redirected(hook)
+					return verdict == ebpftest.Redirected(hook)
 				}
 				errors := 0
 				for range 1500 {
@@ -95,7 +99,7 @@ func TestRootTwinsOfNewFlows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	defer w.close()
-	d := w.serving(t, HookTCX, `
+	d := w.serving(t, attach.HookTCX, `
 services:
 - name: nat
   mode: nat
@@ -110,15 +114,15 @@ services:
 		}
 	}
 	send("maglev")
-	var bucket *bpfBucket
-	for i := range d.tables.flows {
-		if d.tables.flows[i].Way[0].Print != 0 {
-			bucket = &d.tables.flows[i]
+	var bucket *bpf.Bucket
+	for i := range d.tables.Flows {
+		if d.tables.Flows[i].Way[0].Print != 0 {
+			bucket = &d.tables.Flows[i]
 		}
 	}
 	// The first twin claims way 0, the second one way 1 and the reply's key.
-	clear(d.tables.flows)
-	clear(d.tables.replies)
+	clear(d.tables.Flows)
+	clear(d.tables.Replies)
 	bucket.Way[0].Print = 1
 	send("maglev")
 	second := bucket.Way[1].Print
@@ -142,20 +146,20 @@ services:
 `
 	w := newWorld(t)
 	defer w.close()
-	d := w.serving(t, HookTCX, fmt.Sprintf(spec, "a"))
+	d := w.serving(t, attach.HookTCX, fmt.Sprintf(spec, "a"))
 	for i := range 100 {
 		if _, err := w.packet(d, text(t, fmt.Sprintf("udp 10.0.0.1:%d > 192.0.2.2:80", 5000+i)), false, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if f := d.tables.fill(d.now()); f.flows != 100 || f.replies != 100 {
-		t.Fatalf("%d flows and %d replies", f.flows, f.replies)
+	if f := d.tables.Fill(d.now()); f.Flows != 100 || f.Replies != 100 {
+		t.Fatalf("%d flows and %d replies", f.Flows, f.Replies)
 	}
-	if err := d.Apply(compile(t, fmt.Sprintf(spec, "b"), Caps(HookTCX))); err != nil {
+	if err := d.Apply(compile(t, fmt.Sprintf(spec, "b"), Caps(attach.HookTCX))); err != nil {
 		t.Fatal(err)
 	}
-	if f := d.tables.fill(d.now()); f.flows != 0 || f.replies != 0 {
-		t.Errorf("%d flows and %d replies are left of a backend that is gone", f.flows, f.replies)
+	if f := d.tables.Fill(d.now()); f.Flows != 0 || f.Replies != 0 {
+		t.Errorf("%d flows and %d replies are left of a backend that is gone", f.Flows, f.Replies)
 	}
 }
 
@@ -166,7 +170,7 @@ func TestRootSourcePortsOnManyCPUs(t *testing.T) {
 	const rounds, each = 300, 32
 	w := newWorld(t)
 	defer w.close()
-	d := w.serving(t, HookTCX, `
+	d := w.serving(t, attach.HookTCX, `
 services:
 - name: nat
   mode: nat
@@ -188,7 +192,7 @@ services:
 			for round := range begin[cpu] {
 				for i := range each {
 					binary.BigEndian.PutUint32(frame[14+12:], 10<<24|uint32(cpu)<<20|uint32(round*each+i))
-					if _, e := d.program(HookTCX).Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); e != nil {
+					if _, e := d.program(attach.HookTCX).Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); e != nil {
 						err = e
 					}
 				}
@@ -197,7 +201,7 @@ services:
 		}()
 	}
 	for round := range rounds {
-		d.tables.control.Now = uint64((24*time.Hour + time.Duration(round)*time.Minute) / d.clock.tick)
+		d.tables.Control.Now = uint64((24*time.Hour + time.Duration(round)*time.Minute) / d.clock.Tick)
 		for _, c := range begin {
 			c <- round
 		}
@@ -207,12 +211,12 @@ services:
 			}
 		}
 		ports := map[uint16]int{}
-		for i := range d.tables.flows {
-			for at, way := range d.tables.flows[i].Way {
-				number := i*ways + at
-				if e := d.tables.entries[number]; way.Print > 1 && alive(way.Meta, d.now()) {
+		for i := range d.tables.Flows {
+			for at, way := range d.tables.Flows[i].Way {
+				number := i*bpf.Ways + at
+				if e := d.tables.Entries[number]; way.Print > 1 && maps.Alive(way.Meta, d.now()) {
 					if other, taken := ports[e.NatPort]; taken {
-						t.Fatalf("round %d: flows %d and %d have port %d", round, other, number, swap16(e.NatPort))
+						t.Fatalf("round %d: flows %d and %d have port %d", round, other, number, maps.Swap16(e.NatPort))
 					}
 					ports[e.NatPort] = number
 				}

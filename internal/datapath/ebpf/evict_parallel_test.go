@@ -13,6 +13,10 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/generator"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -73,7 +77,7 @@ services:
   vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
   backends: [{name: a, address: "10.2.0.1", port: 7000}]
 `+snat)
-				d.tables.control.Now = 1 << 30
+				d.tables.Control.Now = 1 << 30
 				var replies, wrong atomic.Int64
 				w.onEachCPU(t, func(cpu int) error {
 					frame := frameOf(text(t, "udp 10.0.0.1:5000 > 192.0.2.1:80 csum=0 01"))
@@ -90,9 +94,9 @@ services:
 							return err
 						}
 						if cpu == 0 && i%16 == 0 {
-							atomic.AddUint64(&d.tables.control.Now, 1)
+							atomic.AddUint64(&d.tables.Control.Now, 1)
 						}
-						if verdict != redirected(hook) || !c.answers(i) {
+						if verdict != ebpftest.Redirected(hook) || !c.answers(i) {
 							continue
 						}
 						answer := append([]byte(nil), options.DataOut...)
@@ -108,7 +112,7 @@ services:
 						if verdict, err = program.Run(&options); err != nil {
 							return err
 						}
-						if verdict != redirected(hook) {
+						if verdict != ebpftest.Redirected(hook) {
 							continue
 						}
 						replies.Add(1)
@@ -131,9 +135,9 @@ services:
 				}
 				consistent(t, d)
 				// What is proven at the end may stay so; the rest ends, and the tables are empty.
-				d.tables.control.Now += uint64(time.Hour / time.Millisecond)
-				if f := d.tables.fill(d.now()); f.flows != 0 || f.replies != 0 {
-					t.Errorf("an hour later %d flows, %d replies", f.flows, f.replies)
+				d.tables.Control.Now += uint64(time.Hour / time.Millisecond)
+				if f := d.tables.Fill(d.now()); f.Flows != 0 || f.Replies != 0 {
+					t.Errorf("an hour later %d flows, %d replies", f.Flows, f.Replies)
 				}
 			})
 		}
@@ -145,23 +149,23 @@ func consistent(t *testing.T, d *Datapath) {
 	t.Helper()
 	now := d.now()
 	flows, seen := map[int]uint64{}, map[uint64]bool{}
-	for i := range d.tables.flows {
-		for w, way := range d.tables.flows[i].Way {
+	for i := range d.tables.Flows {
+		for w, way := range d.tables.Flows[i].Way {
 			switch {
 			case way.Print == 1:
-				t.Errorf("flow %d stays claimed", i*ways+w)
-			case way.Print > 1 && alive(way.Meta, now):
-				flows[i*ways+w] = d.tables.entries[i*ways+w].Reply
+				t.Errorf("flow %d stays claimed", i*bpf.Ways+w)
+			case way.Print > 1 && maps.Alive(way.Meta, now):
+				flows[i*bpf.Ways+w] = d.tables.Entries[i*bpf.Ways+w].Reply
 			}
 		}
 	}
 	orphans := 0
-	for i := range d.tables.replies {
-		for _, way := range d.tables.replies[i].Way {
+	for i := range d.tables.Replies {
+		for _, way := range d.tables.Replies[i].Way {
 			if way.Print == 1 {
 				t.Errorf("a reply in bucket %d stays claimed", i)
 			}
-			if way.Print <= 1 || !alive(way.Meta, now) {
+			if way.Print <= 1 || !maps.Alive(way.Meta, now) {
 				continue
 			}
 			number := int(way.Meta & (1<<24 - 1))
@@ -193,7 +197,7 @@ func TestRootEvictionRaces(t *testing.T) {
 			t.Run(fmt.Sprint(hook, "/snat=", snat), func(t *testing.T) {
 				w := newWorld(t)
 				defer w.close()
-				spec := benchSpec(lb.NAT, 1, snat, false)
+				spec := generator.Spec(lb.NAT, 1, snat, false)
 				spec.Limits = lb.LimitsSpec{Flows: 24}
 				spec.Services[0].Timeouts.UDP = lb.Timeout(time.Hour)
 				snapshot, err := lb.Compile(spec, nil, Caps(hook))
@@ -206,19 +210,19 @@ func TestRootEvictionRaces(t *testing.T) {
 				}
 				w.hops(d)
 				for round := range 10 {
-					d.tables.control.Now = 1<<30 + uint64(round)*2000
+					d.tables.Control.Now = 1<<30 + uint64(round)*2000
 					w.onEachCPU(t, func(cpu int) error {
-						generator, err := loadGenerator()
+						objects, err := generator.Load()
 						if err != nil {
 							return err
 						}
-						defer generator.Close()
-						b := bencher{generator: generator, index: w.index, family: 4, hook: hook, c: benchCase{flows: 256}}
-						template, err := b.template(benchPacket{toVIP: snat || cpu%2 == 0}) // with source ports: twins
+						defer objects.Close()
+						g := generator.Generator{Objects: objects, Index: w.index, Family: 4, Hook: hook, Flows: 256}
+						template, err := g.Template(generator.Packet{ToVIP: snat || cpu%2 == 0}) // with source ports: twins
 						if err != nil {
 							return err
 						}
-						return b.through(d.program(hook), template, 50000)
+						return g.Through(d.program(hook), template, 50000)
 					})
 					consistent(t, d)
 				}

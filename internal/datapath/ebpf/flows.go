@@ -1,10 +1,13 @@
 package ebpf
 
 import (
-	"maps"
+	stdmaps "maps"
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
 
 // Flow is one entry of the flow table.
@@ -34,15 +37,15 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 		d.mu.Unlock()
 		return
 	}
-	labels := maps.Clone(d.state.backends)
+	labels := stdmaps.Clone(d.state.backends)
 	snat := d.state.snat
 	d.mu.Unlock()
-	batch := make([]Flow, 0, flowBatch*ways)
-	for from := 0; from < len(t.flows); from += flowBatch {
+	batch := make([]Flow, 0, flowBatch*bpf.Ways)
+	for from := 0; from < len(t.Flows); from += flowBatch {
 		batch = batch[:0]
-		if !t.step(func() {
+		if !t.Step(func() {
 			now := d.now()
-			for i := from; i < min(from+flowBatch, len(t.flows)); i++ {
+			for i := from; i < min(from+flowBatch, len(t.Flows)); i++ {
 				batch = d.flowsOf(t, i, now, labels, snat, batch)
 			}
 		}) {
@@ -57,19 +60,19 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 }
 
 // flowsOf appends the live flows of one bucket.
-func (d *Datapath) flowsOf(t *tables, i int, now uint64, labels map[uint16]identity, snat []netip.Addr, to []Flow) []Flow {
-	for w := range t.flows[i].Way {
-		way := &t.flows[i].Way[w]
+func (d *Datapath) flowsOf(t *maps.Tables, i int, now uint64, labels map[uint16]maps.Identity, snat []netip.Addr, to []Flow) []Flow {
+	for w := range t.Flows[i].Way {
+		way := &t.Flows[i].Way[w]
 		print, meta := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)
-		if print <= 1 || !alive(meta, now) {
+		if print <= bpf.PrintBusy || !maps.Alive(meta, now) {
 			continue
 		}
 		slot := uint16(meta)
 		id, ok := labels[slot]
-		if !ok || uint8(meta>>16) != t.backends[2*int(slot)].Epoch {
+		if !ok || uint8(meta>>16) != t.Backends[2*int(slot)].Epoch {
 			continue
 		}
-		entry := t.entries[i*ways+w]
+		entry := t.Entries[i*bpf.Ways+w]
 		if atomic.LoadUint64(&way.Print) != print {
 			continue // another flow's by now
 		}
@@ -78,17 +81,17 @@ func (d *Datapath) flowsOf(t *tables, i int, now uint64, labels map[uint16]ident
 	return to
 }
 
-func (d *Datapath) flowOf(e *bpfFlowEntry, meta, now uint64, id identity, snat []netip.Addr) Flow {
-	key := flowKey(e)
+func (d *Datapath) flowOf(e *bpf.FlowEntry, meta, now uint64, id maps.Identity, snat []netip.Addr) Flow {
+	key := maps.FlowKey(e)
 	f := Flow{
-		Protocol: key.Proto, Client: key.Source(), VIP: key.Destination(), Service: id.service, Backend: id.backend,
-		State: flowStates()[meta>>24&3], Expires: -1,
+		Protocol: key.Proto, Client: key.Source(), VIP: key.Destination(), Service: id.Service, Backend: id.Backend,
+		State: flowStates()[meta>>bpf.StateShift&3], Expires: -1,
 	}
-	if expiry := meta >> expiryShift; expiry != expiryNever {
-		f.Expires = time.Duration(expiry-now) * d.clock.tick
+	if expiry := meta >> bpf.WayShift; expiry != bpf.Never {
+		f.Expires = time.Duration(expiry-now) * d.clock.Tick
 	}
 	if at := int(e.Nat) - 1; at >= 0 && at < len(snat) {
-		f.Source = netip.AddrPortFrom(snat[at], swap16(e.NatPort))
+		f.Source = netip.AddrPortFrom(snat[at], maps.Swap16(e.NatPort))
 	}
 	return f
 }

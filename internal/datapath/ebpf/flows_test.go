@@ -10,27 +10,30 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // fillFlows enters n flows to the only backend of the only service, as the program would, and says how many had room.
 func fillFlows(d *Datapath, n int) (entered int) {
-	t, a := d.tables, d.state.byName["pool"]
+	t, a := d.tables, d.state.inForce["pool"]
 	r := rand.New(rand.NewPCG(1, 2))
 	now := d.now()
-	target := uint64(a.slots[0]) | uint64(t.backends[2*int(a.slots[0])].Epoch)<<16
+	target := uint64(a.Slots[0]) | uint64(t.Backends[2*int(a.Slots[0])].Epoch)<<16
 	for i := range n {
 		print := r.Uint64() | 2
-		if !claim(t.flows, print, now, now+1<<20) {
+		if !enterFlow(t.Flows, print, now, now+1<<20) {
 			continue
 		}
 		entered++
-		for choice := range choices {
-			b := bucketOf(print, choice, uint32(len(t.flows)-1))
-			for w := range t.flows[b].Way {
-				if way := &t.flows[b].Way[w]; way.Print == print {
+		for choice := range bpf.Choices {
+			b := maps.BucketOf(print, choice, uint32(len(t.Flows)-1))
+			for w := range t.Flows[b].Way {
+				if way := &t.Flows[b].Way[w]; way.Print == print {
 					way.Meta |= target
-					e := &t.entries[int(b)*ways+w]
+					e := &t.Entries[int(b)*bpf.Ways+w]
 					e.Key.Src, e.Key.Proto, e.Target = [4]uint32{2: 0xffff0000, 3: uint32(i)}, 17, uint32(target)
 				}
 			}
@@ -44,7 +47,7 @@ func fillFlows(d *Datapath, n int) (entered int) {
 func TestRootDumpWhilePacketsRun(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
-	d := w.serving(t, HookXDP, `
+	d := w.serving(t, attach.HookXDP, `
 limits: {flows: 524288}
 services:
 - name: pool
@@ -52,7 +55,7 @@ services:
   vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
   backends: [{name: a, address: "10.2.0.1"}]
 `)
-	d.tables.control.Now = 1 << 30
+	d.tables.Control.Now = 1 << 30
 	const flows = 262144
 	if entered := fillFlows(d, flows); entered != flows {
 		t.Fatalf("only %d flows have room", entered)
@@ -95,7 +98,7 @@ services:
 				default:
 				}
 				const burst = 200 // TEST_RUN repeats with what the program made of the frame: a hop less each time
-				if _, err := d.program(HookXDP).Run(&ebpf.RunOptions{Data: frame, Repeat: burst}); err != nil {
+				if _, err := d.program(attach.HookXDP).Run(&ebpf.RunOptions{Data: frame, Repeat: burst}); err != nil {
 					return err
 				}
 				sent.Add(burst)
@@ -132,4 +135,18 @@ services:
 		t.Errorf("%d of %d packets were forwarded; %v", got, sent.Load(), counts)
 	}
 	t.Logf("%d flows listed in %s alone, in %s beside %d packets (%.0f/s)", flows, alone, took, during, float64(during)/took.Seconds())
+}
+
+// enterFlow is table_claim and way_publish.
+func enterFlow(table []bpf.Bucket, print, now, expiry uint64) bool {
+	for choice := range bpf.Choices {
+		b := &table[maps.BucketOf(print, choice, uint32(len(table)-1))]
+		for w := range b.Way {
+			if way := &b.Way[w]; way.Print == 0 || way.Meta>>bpf.WayShift <= now {
+				way.Print, way.Meta = print, expiry<<bpf.WayShift
+				return true
+			}
+		}
+	}
+	return false
 }

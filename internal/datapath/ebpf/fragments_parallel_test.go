@@ -12,6 +12,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -54,8 +56,8 @@ func TestRootReorderedOnManyCPUs(t *testing.T) {
 							}
 							for _, piece := range order {
 								options := ebpf.RunOptions{Data: frameOf(pieceOf(id, piece)), DataOut: make([]byte, 2048), Repeat: 1}
-								if hook == HookTCX {
-									options.Context = &skb{}
+								if hook == attach.HookTCX {
+									options.Context = &ebpftest.SkBuff{}
 								}
 								if _, err := r.d.program(hook).Run(&options); err != nil {
 									return err
@@ -89,7 +91,7 @@ func pieceOf(id, piece int) []byte {
 }
 
 // reordered opens a data path in real time and starts its holder.
-func (w *world) reordered(t *testing.T, hook Hook) *reordered {
+func (w *world) reordered(t *testing.T, hook attach.Hook) *reordered {
 	t.Helper()
 	snapshot := compile(t, `
 limits: {flows: 65536, fragments: 65536, fragment_ttl: 1m}
@@ -100,7 +102,7 @@ services:
   backends: [{name: a, address: "10.2.0.1"}, {name: b, address: "10.2.0.2"}]
 `, Caps(hook))
 	r := &reordered{}
-	do(t, w.host, func() (err error) {
+	ebpftest.Do(t, w.host, func() (err error) {
 		if r.d, err = Open(Config{Hook: hook, detached: true}); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -35,7 +36,7 @@ func fragmentTables(t *testing.T, fragments, held int, test func(f *fragmentTabl
 				w := newWorld(t)
 				defer w.close()
 				f := &fragmentTable{w: w, d: w.serving(t, hook, fmt.Sprintf(fragmentSpec, fragments, held, mode))}
-				do(t, w.host, func() error {
+				ebpftest.Do(t, w.host, func() error {
 					w.there = true
 					return test(f)
 				})
@@ -169,7 +170,7 @@ func TestRootWaitingGivesWay(t *testing.T) {
 				return err
 			}
 		}
-		if got, held := f.evictions(), f.d.tables.control.Held; got.Waiting != 4 || held != 0 {
+		if got, held := f.evictions(), f.d.tables.Control.Held; got.Waiting != 4 || held != 0 {
 			return fmt.Errorf("evicted %+v, want 4 that waited; %d are held, want 0", got, held)
 		}
 		return nil
@@ -212,7 +213,7 @@ func TestRootReorderedSurviveOrphans(t *testing.T) {
 						return fmt.Errorf("datagram %d: %d fragments were released, want 2", id, released)
 					}
 				}
-				if got := int(f.d.tables.control.Held); got != h.count || got > held {
+				if got := int(f.d.tables.Control.Held); got != h.count || got > held {
 					return fmt.Errorf("the program counts %d held fragments, there are %d", got, h.count)
 				}
 				if want := uint64(orphans - h.count); f.evictions().Held < want {

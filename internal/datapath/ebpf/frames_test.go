@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
@@ -29,7 +30,7 @@ func openWire(t *testing.T, host *netlab.Host, name string) *wire {
 		t.Fatal(err)
 	}
 	w.mac = mac
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		all := uint16(unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8)
 		var err error
 		if w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all)); err != nil {
@@ -104,7 +105,7 @@ func tagOf(control, frame []byte) uint16 {
 func probeMTU(t *testing.T, host *netlab.Host, to string, size int) (mtu int) {
 	t.Helper()
 	address := netip.MustParseAddrPort(to)
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		family, level, discover, get, always := unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_MTU, unix.IP_PMTUDISC_DO
 		var sa unix.Sockaddr = &unix.SockaddrInet4{Port: int(address.Port()), Addr: as4(address.Addr())}
 		if address.Addr().Is6() {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
 )
@@ -21,7 +22,7 @@ type frontPath struct {
 
 func (p *frontPath) Traits() steertest.Traits {
 	traits := p.queue.Traits()
-	traits.Caps = Caps(HookTCX)
+	traits.Caps = Caps(attach.HookTCX)
 	traits.Caps.Modes = []lb.Mode{lb.Mark}
 	traits.Caps.Protocols = append(traits.Caps.Protocols, lb.SCTP) // the queue's
 	traits.Caps.ReservedMarks, traits.Caps.SCTPPorts = true, true
@@ -65,7 +66,7 @@ func TestRootCorpusBeforeQueue(t *testing.T) {
 	marked := 0
 	t.Run("corpus", func(t *testing.T) {
 		steertest.Run(t, beyondFront(t), func(t *testing.T) steertest.Path {
-			return &frontPath{path{t: t, w: w, hook: HookTCX}, &steertest.Engine{}, &marked}
+			return &frontPath{path{t: t, w: w, hook: attach.HookTCX}, &steertest.Engine{}, &marked}
 		})
 	})
 	if marked < 100 {

@@ -6,6 +6,10 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 )
 
 // TestRootAcknowledgementRacesSYNACK: a backend sends its SYN-ACK again while the client's acknowledgement of the first one is
@@ -26,7 +30,7 @@ services:
   vips: [{address: "192.0.2.1", protocol: tcp, port: 80}]
   backends: [{name: a, address: "10.1.0.1", port: 7000}]
 `)
-			d.tables.control.Now = 1 << 30
+			d.tables.Control.Now = 1 << 30
 			program := d.program(hook)
 			send := func(frame []byte, client, at int) error {
 				binary.BigEndian.PutUint32(frame[14+at:], uint32(10<<24|1<<20|client))
@@ -37,7 +41,7 @@ services:
 			syn := frameOf(text(t, "tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=syn"))
 			acknowledgement := frameOf(text(t, "tcp 10.0.0.1:5000 > 192.0.2.1:80 flags=ack"))
 			answer := frameOf(text(t, "tcp 10.1.0.1:7000 > 10.0.0.1:5000 flags=syn,ack"))
-			do(t, w.host, func() error {
+			ebpftest.Do(t, w.host, func() error {
 				for i := range flows {
 					if err := send(syn, i, source); err != nil {
 						return err
@@ -48,7 +52,7 @@ services:
 				}
 				return nil
 			})
-			d.tables.control.Now += 1100
+			d.tables.Control.Now += 1100
 			var ready [2]atomic.Int64
 			w.onEachCPU(t, func(cpu int) error {
 				if cpu > 1 {
@@ -70,20 +74,20 @@ services:
 			})
 			live, opening := [2]int{}, [2]int{}
 			count := func(which int, print, meta uint64) {
-				if print <= 1 || !alive(meta, d.now()) {
+				if print <= bpf.PrintBusy || !maps.Alive(meta, d.now()) {
 					return
 				}
-				if live[which]++; meta>>24&3 != established {
+				if live[which]++; meta>>bpf.StateShift&3 != established {
 					opening[which]++
 				}
 			}
-			for i := range d.tables.flows {
-				for _, way := range d.tables.flows[i].Way {
+			for i := range d.tables.Flows {
+				for _, way := range d.tables.Flows[i].Way {
 					count(0, way.Print, way.Meta)
 				}
 			}
-			for i := range d.tables.replies {
-				for _, way := range d.tables.replies[i].Way {
+			for i := range d.tables.Replies {
+				for _, way := range d.tables.Replies[i].Way {
 					count(1, way.Print, way.Meta)
 				}
 			}

@@ -16,21 +16,15 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netns"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// An event as the program writes it: struct event in maps.h, then the key of
-// the datagram, then the frame.
-const (
-	eventKind, eventBackend, eventIfindex, eventCaptured = 8, 20, 24, 32
-	eventHead, datagramKey                               = 40, 40
-	eventHeld, eventRelease, eventNeighbour              = 0, 1, 3
-)
-
 // datagram names the fragments that belong together.
-type datagram [datagramKey]byte
+type datagram [bpf.DatagramKeyBytes]byte
 
 // heldFrame is a fragment that waits for the first of its datagram.
 type heldFrame struct {
@@ -54,7 +48,7 @@ type waitingDatagram struct {
 type holder struct {
 	program *ebpf.Program
 	hops    *nexthop.Table
-	tables  *tables
+	tables  *maps.Tables
 	limit   int
 	ttl     time.Duration
 	expired time.Time // when expire ran last
@@ -66,7 +60,7 @@ type holder struct {
 	evicted  *atomic.Uint64
 }
 
-func newHolder(t *tables, limits lb.Limits, evicted *atomic.Uint64) *holder {
+func newHolder(t *maps.Tables, limits lb.Limits, evicted *atomic.Uint64) *holder {
 	return &holder{
 		tables: t, limit: limits.HeldFragments, ttl: limits.FragmentTTL, evicted: evicted,
 		waiting: map[datagram]*waitingDatagram{}, byNumber: map[int32]datagram{},
@@ -101,7 +95,7 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 			return fmt.Errorf("enter the network namespace for held fragments: %w", err)
 		}
 	}
-	r, err := ringbuf.NewReader(t.maps[bpfMapEvents])
+	r, err := ringbuf.NewReader(t.Maps[bpf.MapEvents])
 	if err != nil {
 		return fmt.Errorf("read the ring of events: %w", err)
 	}
@@ -124,37 +118,39 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 	return nil
 }
 
-// event takes a fragment in, or gives those of a datagram back.
+// event takes a fragment in, or gives those of a datagram back. The program writes struct event (maps.h), then the key of the
+// datagram, then the frame.
 func (h *holder) event(b []byte, now time.Time) {
-	if len(b) < eventHead+datagramKey {
+	if len(b) < bpf.EventBytes+bpf.DatagramKeyBytes {
 		return
 	}
-	key := datagram(b[eventHead:])
-	switch binary.LittleEndian.Uint32(b[eventKind:]) {
-	case eventNeighbour:
+	event := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
+	key := datagram(b[bpf.EventBytes:])
+	switch event(bpf.EventKindAt) {
+	case bpf.EventNeighbour:
 		var a [16]byte
-		copy(a[:], b[eventHead+16:])
+		copy(a[:], b[bpf.EventBytes+16:])
 		h.hops.Probe(netip.AddrFrom16(a).Unmap())
-	case eventRelease:
+	case bpf.EventRelease:
 		if w := h.waiting[key]; w != nil {
 			for _, f := range w.frames {
 				h.inject(f)
 			}
 			h.forget(key)
 		}
-	case eventHeld:
-		n := int(binary.LittleEndian.Uint32(b[eventCaptured:]))
-		number := binary.LittleEndian.Uint32(b[eventBackend:])
-		if n > len(b)-eventHead-datagramKey || int(number) >= len(h.tables.datagrams) {
+	case bpf.EventHeld:
+		n := int(event(bpf.EventCapturedAt))
+		number := event(bpf.EventBackendAt)
+		if n > len(b)-bpf.EventBytes-bpf.DatagramKeyBytes || int(number) >= len(h.tables.Datagrams) {
 			return
 		}
 		f := heldFrame{
-			ifindex: binary.LittleEndian.Uint32(b[eventIfindex:]),
-			frame:   append([]byte(nil), b[eventHead+datagramKey:][:n]...), since: now,
+			ifindex: event(bpf.EventIfindexAt),
+			frame:   append([]byte(nil), b[bpf.EventBytes+bpf.DatagramKeyBytes:][:n]...), since: now,
 		}
 		// The first one may have come meanwhile, and its event before this one. If not, its event is still to come: the
 		// program writes the entry before it.
-		if h.tables.datagrams[number].Kind < fragmentWaiting {
+		if h.tables.Datagrams[number].Kind < bpf.FragmentWaiting {
 			h.inject(f)
 			return
 		}
@@ -191,7 +187,7 @@ func (h *holder) hold(key datagram, number int32, f heldFrame) {
 }
 
 func (h *holder) print(number int32) *uint64 {
-	return &h.tables.fragments[number/ways].Way[number%ways].Print
+	return &h.tables.Fragments[number/bpf.Ways].Way[number%bpf.Ways].Print
 }
 
 // evict makes a datagram a lost one: later fragments of it are not held any more.
@@ -199,18 +195,18 @@ func (h *holder) evict(key datagram) {
 	w := h.waiting[key]
 	h.evicted.Add(uint64(len(w.frames)))
 	h.forget(key)
-	entry := &h.tables.datagrams[w.number]
+	entry := &h.tables.Datagrams[w.number]
 	// Kind, Reason, Back and Held are one word, so that the program's last change of them is not undone.
 	word := (*uint32)(unsafe.Pointer(&entry.Kind))
 	was := atomic.LoadUint32(word)
-	if was&0xff != fragmentWaiting || atomic.LoadUint64(h.print(w.number)) != w.print {
+	if was&0xff != bpf.FragmentWaiting || atomic.LoadUint64(h.print(w.number)) != w.print {
 		return // another datagram's by now
 	}
-	if atomic.CompareAndSwapUint32(word, was, fragmentLost) {
-		atomic.AddUint32(&h.tables.control.Held, -(was >> 24))
-		at := &h.tables.fragments[w.number/ways].Way[w.number%ways].Meta
+	if atomic.CompareAndSwapUint32(word, was, bpf.FragmentLost) {
+		atomic.AddUint32(&h.tables.Control.Held, -(was >> 24))
+		at := &h.tables.Fragments[w.number/bpf.Ways].Way[w.number%bpf.Ways].Meta
 		meta := atomic.LoadUint64(at)
-		atomic.CompareAndSwapUint64(at, meta, meta|rankLost<<rankShift)
+		atomic.CompareAndSwapUint64(at, meta, meta|bpf.RankLost<<bpf.StateShift)
 	}
 }
 

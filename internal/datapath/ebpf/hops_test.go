@@ -8,6 +8,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -29,7 +32,7 @@ func TestRootWaysToNeighbours(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			defer w.close()
-			do(t, w.host, func() error {
+			ebpftest.Do(t, w.host, func() error {
 				w.there = true
 				return waysToNeighbours(t, w, hook)
 			})
@@ -37,7 +40,7 @@ func TestRootWaysToNeighbours(t *testing.T) {
 	}
 }
 
-func waysToNeighbours(t *testing.T, w *world, hook Hook) error {
+func waysToNeighbours(t *testing.T, w *world, hook attach.Hook) error {
 	wire, err := netlink.LinkByName("lb0")
 	if err != nil {
 		return err
@@ -97,7 +100,7 @@ services:
 			}
 		}
 		remembered := 0
-		for _, e := range d.tables.entries {
+		for _, e := range d.tables.Entries {
 			if e.Key.Proto != 0 && e.Hop != ^uint32(0) {
 				remembered++
 			}
@@ -119,7 +122,7 @@ services:
 	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: wire.Attrs().Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: []byte{2, 9, 9, 9, 9, 9}}); err != nil {
 		return err
 	}
-	d.tables.control.Routes++
+	d.tables.Control.Routes++
 	_, out, _, err := w.run(d, frameOf(text(t, fmt.Sprintf("udp 10.2.0.1:80 > %s:5000", a))), now)
 	if err == nil && [6]byte(out) != [6]byte{2, 9, 9, 9, 9, 9} {
 		err = fmt.Errorf("after a change the reply went to %x", out[:6])
@@ -128,7 +131,7 @@ services:
 }
 
 // serving is a data path with a spec in force.
-func (w *world) serving(t *testing.T, hook Hook, spec string) *Datapath {
+func (w *world) serving(t *testing.T, hook attach.Hook, spec string) *Datapath {
 	t.Helper()
 	snapshot := compile(t, spec, Caps(hook))
 	d := w.open(t, hook, snapshot.Limits)
@@ -165,10 +168,10 @@ func TestRootManyWaysToClients(t *testing.T) {
 			}
 			b := start(t, gateway, Config{Interfaces: threeVeths, Hook: hook},
 				"services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:])
-			hops := b.d.tables.maps[bpfMapClientHops]
-			stretch := uint32(b.d.now() >> b.d.clock.hopShift())
+			hops := b.d.tables.Maps[bpf.MapClientHops]
+			stretch := uint32(b.d.now() >> b.d.clock.HopShift())
 			for i := range hops.MaxEntries() {
-				other := bpfClientHop{Out: bpfOut{Dmac: [6]byte{2, 0, 0, 9, byte(i >> 8), byte(i)}, Ifindex: 1 << 20, Mtu: 1500}, Stamp: stretch + 1}
+				other := bpf.ClientHop{Out: bpf.Out{Dmac: [6]byte{2, 0, 0, 9, byte(i >> 8), byte(i)}, Ifindex: 1 << 20, Mtu: 1500}, Stamp: stretch + 1}
 				if err := hops.Put(i, other); err != nil {
 					t.Fatal(err)
 				}

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +19,11 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -81,14 +84,14 @@ services:
 func (d *Datapath) shared(t *testing.T) map[string]any {
 	t.Helper()
 	all := map[string]any{
-		"slots": fmt.Sprint(d.state.slots.of), "services": fmt.Sprint(d.state.services.of),
-		"maglev": fmt.Sprint(d.state.maglev.free), "owners": fmt.Sprint(d.state.owners.free),
-		"active": d.tables.control.Active, "snat": fmt.Sprint(d.state.snat),
+		"slots": fmt.Sprint(d.state.slots.Of), "services": fmt.Sprint(d.state.services.Of),
+		"maglev": fmt.Sprint(d.state.maglev.Free), "owners": fmt.Sprint(d.state.owners.Free),
+		"active": d.tables.Control.Active, "snat": fmt.Sprint(d.state.snat),
 	}
-	for _, name := range []string{bpfMapVports, bpfMapVranges, bpfMapFarOwners, bpfMapInside, bpfMapOutbounds} {
+	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapFarOwners, bpf.MapInside, bpf.MapOutbounds} {
 		var entries []string
 		var key, value []byte
-		for it := d.tables.maps[name].Iterate(); it.Next(&key, &value); {
+		for it := d.tables.Maps[name].Iterate(); it.Next(&key, &value); {
 			entries = append(entries, fmt.Sprintf("%x=%x", key, value))
 		}
 		slices.Sort(entries)
@@ -101,7 +104,7 @@ func (d *Datapath) shared(t *testing.T) map[string]any {
 func TestRootApplyIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	netlabtest.Root(t)
-	d, err := Open(Config{Hook: HookTCX, detached: true, manual: true})
+	d, err := Open(Config{Hook: attach.HookTCX, detached: true, manual: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +119,7 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 	failed := 0
 	for ; ; failed++ {
 		writes := 0
-		d.tables.fault = func(name string) error {
+		d.tables.Fault = func(name string) error {
 			tables[name] = true
 			if writes++; writes > failed {
 				return injected
@@ -137,14 +140,14 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 	if failed < 15 || len(tables) < 7 {
 		t.Errorf("only %d writes, to %v", failed, tables)
 	}
-	d.tables.fault = nil
-	d.checkPlaces(t)
+	d.tables.Fault = nil
+	d.checkVIPs(t)
 	if err := d.Apply(before); err != nil {
 		t.Fatal(err)
 	}
-	d.checkPlaces(t)
+	d.checkVIPs(t)
 	now := d.shared(t)
-	for _, name := range []string{bpfMapVports, bpfMapVranges, bpfMapFarOwners, bpfMapInside, "owners", "services"} {
+	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapFarOwners, bpf.MapInside, "owners", "services"} {
 		if name != "services" && !reflect.DeepEqual(was[name], now[name]) {
 			t.Errorf("%s: %v after all, %v at first", name, now[name], was[name])
 		}
@@ -152,12 +155,12 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 }
 
 // checkPlaces holds the VIP lines of the active generation to what was built.
-func (d *Datapath) checkPlaces(t *testing.T) {
+func (d *Datapath) checkVIPs(t *testing.T) {
 	t.Helper()
-	want := d.state.halves[d.state.active].places
-	for place := range uint32(d.tables.sizes.vips) {
-		var v bpfVip
-		if err := d.tables.maps[bpfMapVips].Lookup(d.state.active*uint32(d.tables.sizes.vips)+place, &v); err != nil {
+	want := d.state.generations[d.state.active].vips
+	for place := range uint32(d.tables.Sizes.VIPs) {
+		var v bpf.Vip
+		if err := d.tables.Maps[bpf.MapVips].Lookup(d.state.active*uint32(d.tables.Sizes.VIPs)+place, &v); err != nil {
 			t.Fatal(err)
 		}
 		if v != want[place] {
@@ -189,7 +192,7 @@ type pinned struct {
 	config Config
 }
 
-func newPinned(t *testing.T, name string, hook Hook) *pinned {
+func newPinned(t *testing.T, name string, hook attach.Hook) *pinned {
 	topology := netlab.NAT()
 	topology.Name = name
 	lab := netlabtest.Up(t, topology)
@@ -202,7 +205,7 @@ func newPinned(t *testing.T, name string, hook Hook) *pinned {
 func (p *pinned) open(spec string) *Datapath {
 	p.t.Helper()
 	var d *Datapath
-	do(p.t, p.host, func() error {
+	ebpftest.Do(p.t, p.host, func() error {
 		var err error
 		if d, err = Open(p.config); err != nil {
 			return err
@@ -215,8 +218,8 @@ func (p *pinned) open(spec string) *Datapath {
 func (p *pinned) stop() *v1.EBPFStopped {
 	p.t.Helper()
 	var s *v1.EBPFStopped
-	do(p.t, p.host, func() (err error) {
-		s, err = Stop(p.t.Context(), p.config.PinPath, slog.New(slog.DiscardHandler))
+	ebpftest.Do(p.t, p.host, func() (err error) {
+		s, err = pins.Stop(p.t.Context(), p.config.PinPath, slog.New(slog.DiscardHandler))
 		return err
 	})
 	return s
@@ -226,29 +229,29 @@ func (p *pinned) stop() *v1.EBPFStopped {
 // one died half way.
 func TestRootTablesAreTakenOver(t *testing.T) {
 	t.Parallel()
-	p := newPinned(t, "ebtake", HookTCX)
+	p := newPinned(t, "ebtake", attach.HookTCX)
 	d := p.open(specAfter)
 	if d.restored {
 		t.Error("restored from nothing")
 	}
 	was := d.shared(t)
-	slots := d.state.slots.of
-	count := make([]bpfCount, d.cpus())
-	count[0] = bpfCount{Packets: 5, Bytes: 500}
-	number := uint32(d.state.services.of["many"])
-	if err := d.tables.maps[bpfMapServiceCounts].Put(number*reasonsPerService+uint32(lb.ReasonMaglev), count); err != nil {
+	slots := d.state.slots.Of
+	count := make([]bpf.Count, d.tables.CPUs())
+	count[0] = bpf.Count{Packets: 5, Bytes: 500}
+	number := uint32(d.state.services.Of["many"])
+	if err := d.tables.Maps[bpf.MapServiceCounts].Put(number*bpf.Reasons+uint32(lb.ReasonMaglev), count); err != nil {
 		t.Fatal(err)
 	}
 	// A process that died between the switch and the removal of a backend: its slot is still up.
 	const leftSlot = 77
-	left := &d.tables.backends[2*leftSlot]
+	left := &d.tables.Backends[2*leftSlot]
 	left.Service, left.State, left.Epoch = 1, uint8(lb.Up), 9
 	far := d.now() + 1<<20
-	d.tables.flows[3].Way[1].Meta = far<<expiryShift | 9<<16 | leftSlot
-	d.tables.flows[3].Way[1].Print = 99
-	some := slots[identityOf(d.state.byName["old"].service.Backends[0])]
-	d.tables.flows[4].Way[1].Meta = far<<expiryShift | uint64(d.tables.backends[2*int(some)].Epoch)<<16 | uint64(some)
-	d.tables.flows[4].Way[1].Print = 99
+	d.tables.Flows[3].Way[1].Meta = far<<bpf.WayShift | 9<<16 | leftSlot
+	d.tables.Flows[3].Way[1].Print = 99
+	some := slots[maps.IdentityOf(d.state.inForce["old"].Spec.Backends[0])]
+	d.tables.Flows[4].Way[1].Meta = far<<bpf.WayShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
+	d.tables.Flows[4].Way[1].Print = 99
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -258,40 +261,40 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 		t.Fatal("nothing was taken over")
 	}
 	now := d.shared(t)
-	for _, name := range []string{"slots", "services", "maglev", bpfMapInside, "snat"} {
+	for _, name := range []string{"slots", "services", "maglev", bpf.MapInside, "snat"} {
 		if !reflect.DeepEqual(was[name], now[name]) {
 			t.Errorf("%s: %v, before %v", name, now[name], was[name])
 		}
 	}
-	if len(now[bpfMapVports].([]string)) != 3 || len(now[bpfMapFarOwners].([]string)) != 3 || len(now[bpfMapVranges].([]string)) != 1 {
-		t.Errorf("leftovers: %v %v %v", now[bpfMapVports], now[bpfMapVranges], now[bpfMapFarOwners])
+	if len(now[bpf.MapVports].([]string)) != 3 || len(now[bpf.MapFarOwners].([]string)) != 3 || len(now[bpf.MapVranges].([]string)) != 1 {
+		t.Errorf("leftovers: %v %v %v", now[bpf.MapVports], now[bpf.MapVranges], now[bpf.MapFarOwners])
 	}
-	if len(now[bpfMapOutbounds].([]string)) != 2 {
-		t.Errorf("two backends may start flows: %v", now[bpfMapOutbounds])
+	if len(now[bpf.MapOutbounds].([]string)) != 2 {
+		t.Errorf("two backends may start flows: %v", now[bpf.MapOutbounds])
 	}
-	d.checkPlaces(t)
+	d.checkVIPs(t)
 	if c := d.Counters().Services["many"][lb.ReasonMaglev]; c != (Count{5, 500}) {
 		t.Errorf("counters: %+v", c)
 	}
-	if left := d.tables.backends[2*leftSlot]; left.Epoch != 10 || left.State != uint8(lb.Down) {
+	if left := d.tables.Backends[2*leftSlot]; left.Epoch != 10 || left.State != uint8(lb.Down) {
 		t.Errorf("a slot that nobody has: %+v", left)
 	}
-	if alive(d.tables.flows[3].Way[1].Meta, d.now()) || !alive(d.tables.flows[4].Way[1].Meta, d.now()) {
+	if maps.Alive(d.tables.Flows[3].Way[1].Meta, d.now()) || !maps.Alive(d.tables.Flows[4].Way[1].Meta, d.now()) {
 		t.Error("the wrong flows were kept")
 	}
 	// A removed backend's counts go to its service's past.
-	backend := make([]bpfBackendCount, d.cpus())
-	backend[0] = bpfBackendCount{In: bpfCount{Packets: 7, Bytes: 70}, Opened: 3}
-	gone := d.state.slots.of[identityOf(d.state.byName["old"].service.Backend("c"))]
-	if err := d.tables.maps[bpfMapBackendCounts].Put(uint32(gone), backend); err != nil {
+	backend := make([]bpf.BackendCount, d.tables.CPUs())
+	backend[0] = bpf.BackendCount{In: bpf.Count{Packets: 7, Bytes: 70}, Opened: 3}
+	gone := d.state.slots.Of[maps.IdentityOf(d.state.inForce["old"].Spec.Backend("c"))]
+	if err := d.tables.Maps[bpf.MapBackendCounts].Put(uint32(gone), backend); err != nil {
 		t.Fatal(err)
 	}
-	do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
-	if left := d.shared(t)[bpfMapOutbounds].([]string); len(left) != 0 {
+	ebpftest.Do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
+	if left := d.shared(t)[bpf.MapOutbounds].([]string); len(left) != 0 {
 		t.Errorf("nobody may start flows: %v", left)
 	}
-	if far := d.shared(t)[bpfMapFarOwners].([]string); len(far) != 0 || d.state.owners.used() != 0 {
-		t.Errorf("no service reads CIDs: %v and %d cells", far, d.state.owners.used())
+	if far := d.shared(t)[bpf.MapFarOwners].([]string); len(far) != 0 || d.state.owners.Used() != 0 {
+		t.Errorf("no service reads CIDs: %v and %d cells", far, d.state.owners.Used())
 	}
 	if managed := p.managed(); managed != 2 {
 		t.Errorf("%d managed neighbours for two backends", managed)
@@ -306,7 +309,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 
 	// Tables of another build are replaced; programs stay attached throughout.
 	links := p.links()
-	f := d.fixtureOf(t, p.config.PinPath, func(f *fixture) { f.ABI = "another" })
+	f := d.fixtureOf(t, p.config.PinPath, func(f *pins.Fixture) { f.ABI = "another" })
 	d = p.open(specBefore)
 	if d.restored || f.ABI != "another" || !slices.Equal(links, p.links()) {
 		t.Errorf("tables of another build: restored %t, links %v then %v", d.restored, links, p.links())
@@ -318,23 +321,23 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 }
 
 // fixtureOf changes what the pins say of their tables.
-func (*Datapath) fixtureOf(t *testing.T, path string, change func(*fixture)) (f fixture) {
+func (*Datapath) fixtureOf(t *testing.T, path string, change func(*pins.Fixture)) (f pins.Fixture) {
 	t.Helper()
-	pins, err := findPins(path)
+	dir, err := pins.FindDir(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pins.release()
-	k, err := loadKeeper(pins, nil)
+	defer dir.Release()
+	k, err := pins.LoadStore(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.close()
-	if err := k.read(textFixture, &f); err != nil {
+	defer k.Close()
+	if err := k.Read(pins.FixtureText, &f); err != nil {
 		t.Fatal(err)
 	}
 	change(&f)
-	if err := k.write(textFixture, f); err != nil {
+	if err := k.Write(pins.FixtureText, f); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -342,7 +345,7 @@ func (*Datapath) fixtureOf(t *testing.T, path string, change func(*fixture)) (f 
 
 // links are the ids of the pinned links.
 func (p *pinned) links() (ids []link.ID) {
-	for _, pin := range names(filepath.Join(p.config.PinPath, "links")) {
+	for _, pin := range (&pins.Dir{Path: p.config.PinPath}).Links() {
 		l, err := link.LoadPinnedLink(filepath.Join(p.config.PinPath, "links", pin), nil)
 		if err != nil {
 			p.t.Fatal(err)
@@ -360,23 +363,23 @@ func (p *pinned) links() (ids []link.ID) {
 // Stop leaves no program, map, pin, managed neighbour or offload behind.
 func TestRootStopLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for _, hook := range []Hook{HookTCX, HookXDP} {
+	for _, hook := range []attach.Hook{attach.HookTCX, attach.HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			p := newPinned(t, "ebstop"+hook.String(), hook)
 			d := p.open(specBefore)
 			var programs []ebpf.ProgramID
-			for id := range d.pins.programs() {
+			for id := range d.pins.Programs() {
 				programs = append(programs, id)
 			}
-			var maps []ebpf.MapID
-			for _, m := range d.tables.maps {
+			var mapIDs []ebpf.MapID
+			for _, m := range d.tables.Maps {
 				info, err := m.Info()
 				if err != nil {
 					t.Fatal(err)
 				}
 				id, _ := info.ID()
-				maps = append(maps, id)
+				mapIDs = append(mapIDs, id)
 			}
 			if managed := p.managed(); managed != 2 || len(programs) == 0 {
 				t.Errorf("%d managed neighbours, programs %v", managed, programs)
@@ -388,7 +391,7 @@ func TestRootStopLeavesNothing(t *testing.T) {
 				t.Errorf("%d interfaces have a program after Close, want 3", attached)
 			}
 			s := p.stop()
-			if len(s.Links) != 3 || s.Neighbours != 2 || s.Maps < 20 || (s.Offloads == 3) != (hook == HookXDP) {
+			if len(s.Links) != 3 || s.Neighbours != 2 || s.Maps < 20 || (s.Offloads == 3) != (hook == attach.HookXDP) {
 				t.Errorf("stopped %+v", s)
 			}
 			if attached, managed := p.attached(), p.managed(); attached != 0 || managed != 0 {
@@ -404,7 +407,7 @@ func TestRootStopLeavesNothing(t *testing.T) {
 						left++
 					}
 				}
-				for _, id := range maps {
+				for _, id := range mapIDs {
 					if m, err := ebpf.NewMapFromID(id); err == nil {
 						m.Close()
 						left++
@@ -443,14 +446,14 @@ func (p *pinned) attached() (n int) {
 		if x := l.Attrs().Xdp; x != nil && x.Attached {
 			n++
 		}
-		n += min(len(tcxNeighbours(l.Attrs().Index, nil)), 1)
+		n += min(len(attach.TCXNeighbours(l.Attrs().Index, nil)), 1)
 	})
 	return n
 }
 
 func (p *pinned) each(f func(netlink.Link)) {
 	p.t.Helper()
-	do(p.t, p.host, func() error {
+	ebpftest.Do(p.t, p.host, func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			f(l)
@@ -462,7 +465,7 @@ func (p *pinned) each(f func(netlink.Link)) {
 // Two data paths on one interface: the order is what was asked for, and each is told of the other.
 func TestRootProgramsOnOneHook(t *testing.T) {
 	t.Parallel()
-	p := newPinned(t, "eborder", HookTCX)
+	p := newPinned(t, "eborder", attach.HookTCX)
 	p.config.Interfaces = []string{"veth0"}
 	first := p.open(specBefore)
 	defer first.Close()
@@ -474,8 +477,8 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 		t.Errorf("the second sees %q", beside)
 	}
 	order := func() (ids []ebpf.ProgramID) {
-		do(t, p.host, func() error {
-			result, err := link.QueryPrograms(link.QueryOptions{Target: first.attached[0].index, Attach: ebpf.AttachTCXIngress})
+		ebpftest.Do(t, p.host, func() error {
+			result, err := link.QueryPrograms(link.QueryOptions{Target: first.attached[0].Index, Attach: ebpf.AttachTCXIngress})
 			if err == nil {
 				for _, program := range result.Programs {
 					ids = append(ids, program.ID)
@@ -485,8 +488,8 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 		})
 		return ids
 	}
-	if ids := order(); len(ids) != 2 || !first.pins.programs()[ids[0]] || !second.pins.programs()[ids[1]] {
-		t.Errorf("order %v, first %v, second %v", ids, first.pins.programs(), second.pins.programs())
+	if ids := order(); len(ids) != 2 || !first.pins.Programs()[ids[0]] || !second.pins.Programs()[ids[1]] {
+		t.Errorf("order %v, first %v, second %v", ids, first.pins.Programs(), second.pins.Programs())
 	}
 	second.Close()
 	other.stop()
@@ -500,7 +503,7 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 // An interface that is made anew, as by a container that restarts, is attached again.
 func TestRootInterfaceMadeAnew(t *testing.T) {
 	t.Parallel()
-	p := newPinned(t, "ebanew", HookTCX)
+	p := newPinned(t, "ebanew", attach.HookTCX)
 	d := p.open(specBefore)
 	defer p.stop()
 	defer d.Close()
@@ -510,7 +513,7 @@ func TestRootInterfaceMadeAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	follow := func() InterfaceReport {
+	follow := func() attach.InterfaceReport {
 		d.mu.Lock()
 		d.follow()
 		d.mu.Unlock()
@@ -523,73 +526,5 @@ func TestRootInterfaceMadeAnew(t *testing.T) {
 	ip("link", "add", "veth2", "type", "veth", "peer", "name", "other2")
 	if r := follow(); r.Gone || p.attached() != 3 {
 		t.Errorf("an interface made anew: %+v, %d attached", r, p.attached())
-	}
-}
-
-// Both hooks' objects must have the same maps, for they share them.
-func TestObjectsAgree(t *testing.T) {
-	a, err := loadBpf()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := loadBpfTCX()
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := abi(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if y, err := abi(b); err != nil || x != y {
-		t.Errorf("%s and %s, %v", x, y, err)
-	}
-	delete(b.Maps, bpfMapVips)
-	if y, _ := abi(b); x == y {
-		t.Error("the layout does not depend on the maps")
-	}
-	if a, b := pinOfLink(HookXDP, "eth0.100"), pinOfLink(HookXDP, "eth0%2e100"); a == b || strings.Contains(a, ".") {
-		t.Errorf("pins of two interfaces: %s, %s", a, b)
-	}
-}
-
-// The journal survives texts of any length, and says when it is damaged.
-func TestRootJournal(t *testing.T) {
-	t.Parallel()
-	netlabtest.Root(t)
-	k, err := newKeeper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.close()
-	var got generationText
-	if err := k.read(0, &got); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("before the first: %v", err)
-	}
-	for _, n := range []int{0, 1, 500, 3} {
-		want := generationText{Services: []serviceText{}}
-		for i := range n {
-			want.Services = append(want.Services, serviceText{Name: fmt.Sprint("service ", i), Number: uint16(i), Backends: []backendText{
-				{Name: "a", Slot: uint16(i), Address4: netip.MustParseAddr("10.0.0.1")},
-				{Name: "b", Slot: 9, Address6: netip.MustParseAddr("2001:db8::1"), Port: 80},
-			}})
-		}
-		if err := k.write(0, want); err != nil {
-			t.Fatal(err)
-		}
-		got = generationText{}
-		if err := k.read(0, &got); err != nil || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%d services: %v, %d came back", n, err, len(got.Services))
-		}
-	}
-	var c chunk
-	if err := k.journal.Lookup(chunkKey{0, 0}, &c); err != nil {
-		t.Fatal(err)
-	}
-	c.Data[10] ^= 1
-	if err := k.journal.Put(chunkKey{0, 0}, &c); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.read(0, &got); err == nil {
-		t.Error("a damaged journal was read")
 	}
 }

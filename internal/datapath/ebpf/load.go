@@ -1,7 +1,6 @@
 package ebpf
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,22 +8,15 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// kernelClock reads how long the kernel's tick is.
-func kernelClock() (clock, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
-		return clock{}, fmt.Errorf("length of the kernel's tick: %w", err)
-	}
-	return clock{tick: time.Duration(ts.Nano())}, nil
-}
-
-// load makes the tables for a first snapshot and loads the programs that the
-// attachments need.
+// load makes the tables for a first snapshot, or takes over those in the pins, and loads the programs that the attachments
+// need.
 func (d *Datapath) load(limits lb.Limits) error {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return fmt.Errorf("lift the limit on locked memory: %w", err)
@@ -33,93 +25,101 @@ func (d *Datapath) load(limits lb.Limits) error {
 	if err != nil {
 		return err
 	}
-	hash := randomWords()
+	hash := maps.RandomWords()
+	var shared map[string]*ebpf.Map
 	if old != nil {
-		limits, hash = old.fixture.Limits, old.fixture.Hash
+		defer old.Close() // the collections have their own handles
+		limits, hash, shared = old.Fixture.Limits, old.Fixture.Hash, old.Maps
 	}
-	s := sizesFor(limits)
+	sizes := maps.SizesFor(limits)
 	if d.config.manual {
-		s.maglevCells, s.ownerCells = 1<<18, 1<<18
+		sizes.MaglevCells, sizes.OwnerCells = 1<<18, 1<<18
 	}
-	p := bpfParameters{
+	if err := d.loadPrograms(sizes, d.parameters(limits, sizes, hash), shared); err != nil {
+		return err
+	}
+	t, err := maps.Open(d.objects[d.hooks()[0]].Maps, sizes)
+	if err != nil {
+		return err
+	}
+	d.tables, d.state = t, newState(t)
+	return d.keep(old, limits, hash)
+}
+
+// parameters are the constants of the programs.
+func (d *Datapath) parameters(limits lb.Limits, sizes maps.Sizes, hash [20]uint64) bpf.Parameters {
+	p := bpf.Parameters{
 		Hash:     hash,
-		FlowMask: uint32(s.buckets - 1), Ways: uint32(s.ways),
-		FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: uint32(s.fragmentWays),
-		VipMask: uint32(s.vips - 1), HopShift: d.clock.hopShift(),
-		Ticks: d.clock.ticks(time.Second), TickNs: uint32(d.clock.tick),
-		FragmentTtl: d.clock.ticks(limits.FragmentTTL),
+		FlowMask: uint32(sizes.Buckets - 1), Ways: uint32(sizes.Ways),
+		FragmentMask: uint32(sizes.FragmentBuckets - 1), FragmentWays: uint32(sizes.FragmentWays),
+		VipMask: uint32(sizes.VIPs - 1), HopShift: d.clock.HopShift(),
+		Ticks: d.clock.Ticks(time.Second), TickNs: uint32(d.clock.Tick),
+		FragmentTtl: d.clock.Ticks(limits.FragmentTTL),
 		Hold:        holdRoom(limits), HoldEach: uint32(limits.HeldPerDatagram),
 	}
 	if d.config.Front {
 		p.Front, p.Hold = 1, 0
 	}
-	if d.clock.manual {
-		p.Clock = 1
+	if d.clock.Manual {
+		p.Clock = bpf.ClockManual
 	}
 	if d.config.manual {
 		p.Record = 1
 	}
-	hooks := d.hooks()
-	var maps map[string]*ebpf.Map
-	if old != nil {
-		defer old.close() // the collections have their own handles
-		maps = old.maps
+	for _, a := range d.attached {
+		if a.Hook == attach.HookXDP && a.Local {
+			p.Partial = 1
+		}
+		if a.Hook == attach.HookXDP && a.Jumbo {
+			p.Jumbo = 1
+		}
 	}
+	return p
+}
+
+// loadPrograms loads each hook's programs, all on the same maps: those given, if any. What is not used is not loaded, for the
+// verifier takes most of the time of a start.
+func (d *Datapath) loadPrograms(sizes maps.Sizes, p bpf.Parameters, shared map[string]*ebpf.Map) error {
 	hold := p.Hold > 0 && !d.config.manual
-	for _, hook := range hooks {
-		p.Partial, p.Jumbo = 0, 0
-		for _, a := range d.attached {
-			if a.hook == HookXDP && a.local {
-				p.Partial = 1
-			}
-			if a.hook == HookXDP && a.jumbo {
-				p.Jumbo = 1
-			}
-		}
-		// What is not used is not loaded: the verifier takes most of the time of a start.
-		without := ""
-		if !hold {
-			without = progInject
-		}
-		d.log.Info("loading the programs", "hook", hook.String(), "flows", limits.Flows)
-		c, err := loadObject(hook, s, p, maps, without)
+	without := ""
+	if !hold {
+		without = progInject
+	}
+	for _, hook := range d.hooks() {
+		d.log.Info("loading the programs", "hook", hook.String(), "flows", sizes.Flows())
+		c, err := loadObject(hook, sizes, p, shared, without)
 		if err != nil {
 			return err
 		}
 		d.objects[hook] = c
-		if maps == nil {
-			maps = c.Maps
+		if shared == nil {
+			shared = c.Maps
 		}
 	}
-	if hold {
-		injector := d.objects[HookTCX]
-		if injector == nil {
-			var err error
-			if injector, err = loadObject(HookTCX, s, p, maps, progTCX); err != nil {
-				return err
-			}
-			d.closing = append(d.closing, func() error { injector.Close(); return nil })
+	if !hold {
+		return nil
+	}
+	injector := d.objects[attach.HookTCX]
+	if injector == nil {
+		var err error
+		if injector, err = loadObject(attach.HookTCX, sizes, p, shared, progTCX); err != nil {
+			return err
 		}
-		d.injector = injector.Programs[progInject]
+		d.closing = append(d.closing, func() error { injector.Close(); return nil })
 	}
-	t, err := openTables(d.objects[hooks[0]].Maps, s)
-	if err != nil {
-		return err
-	}
-	d.tables = t
-	d.state = newState(t)
-	return d.keep(old, limits, hash)
+	d.injector = injector.Programs[progInject]
+	return nil
 }
 
 // hooks are those in use, each once.
-func (d *Datapath) hooks() []Hook {
+func (d *Datapath) hooks() []attach.Hook {
 	if d.config.detached {
-		return []Hook{d.config.Hook}
+		return []attach.Hook{d.config.Hook}
 	}
-	var hooks []Hook
-	for _, h := range []Hook{HookXDP, HookTCX} {
+	var hooks []attach.Hook
+	for _, h := range []attach.Hook{attach.HookXDP, attach.HookTCX} {
 		for _, a := range d.attached {
-			if a.hook == h {
+			if a.Hook == h {
 				hooks = append(hooks, h)
 				break
 			}
@@ -129,10 +129,10 @@ func (d *Datapath) hooks() []Hook {
 }
 
 // objectOf is one hook's object, sized and with its parameters.
-func objectOf(hook Hook, s sizes, p bpfParameters) (*ebpf.CollectionSpec, error) {
-	read := loadBpf
-	if hook == HookTCX {
-		read = loadBpfTCX
+func objectOf(hook attach.Hook, s maps.Sizes, p bpf.Parameters) (*ebpf.CollectionSpec, error) {
+	read := bpf.LoadXDP
+	if hook == attach.HookTCX {
+		read = bpf.LoadTCX
 	}
 	spec, err := read()
 	if err != nil {
@@ -141,14 +141,14 @@ func objectOf(hook Hook, s sizes, p bpfParameters) (*ebpf.CollectionSpec, error)
 	if err := checkReasons(spec); err != nil {
 		return nil, err
 	}
-	if hook == HookXDP { // one of the two, by whether frames come in parts
+	if hook == attach.HookXDP { // one of the two, by whether frames come in parts
 		if p.Jumbo != 0 {
 			delete(spec.Programs, "weir_xdp")
 		} else {
 			delete(spec.Programs, "weir_xdp_jumbo")
 		}
 	}
-	s.adapt(spec)
+	s.Adapt(spec)
 	if err := spec.Variables["params"].Set(p); err != nil {
 		return nil, fmt.Errorf("set the parameters of the %s program: %w", hook, err)
 	}
@@ -162,32 +162,13 @@ const (
 )
 
 // loadObject loads one hook's programs but one, on the maps given, if any.
-func loadObject(hook Hook, s sizes, p bpfParameters, maps map[string]*ebpf.Map, without string) (*ebpf.Collection, error) {
+func loadObject(hook attach.Hook, s maps.Sizes, p bpf.Parameters, shared map[string]*ebpf.Map, without string) (*ebpf.Collection, error) {
 	spec, err := objectOf(hook, s, p)
 	if err != nil {
 		return nil, err
 	}
 	delete(spec.Programs, without)
-	return loadOn(maps, spec, fmt.Sprintf("%s program", hook))
-}
-
-// loadOn loads an object on those of the maps that it names; the sections that are maps too (".rodata") are its own.
-func loadOn(maps map[string]*ebpf.Map, spec *ebpf.CollectionSpec, what string) (*ebpf.Collection, error) {
-	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
-	for name, m := range maps {
-		if !strings.HasPrefix(name, ".") && spec.Maps[name] != nil {
-			options.MapReplacements[name] = m
-		}
-	}
-	c, err := ebpf.NewCollectionWithOptions(spec, options)
-	if err != nil {
-		var verifier *ebpf.VerifierError
-		if errors.As(err, &verifier) {
-			return nil, fmt.Errorf("load the %s (this kernel's verifier refuses it; 6.6 or newer is needed): %w", what, err)
-		}
-		return nil, fmt.Errorf("load the %s: %w", what, err)
-	}
-	return c, nil
+	return maps.Load(shared, spec, fmt.Sprintf("%s program", hook))
 }
 
 // checkReasons holds enum reason to lb.Reason: same names, same numbers.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -105,7 +106,7 @@ func localOf(vip string) string {
 func dialFrom(t *testing.T, host *netlab.Host, network, from, to string) net.Conn {
 	t.Helper()
 	var c net.Conn
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		dialer := net.Dialer{Timeout: 10 * time.Second}
 		local := net.Addr(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from)))
 		if network == "udp" {
@@ -206,7 +207,7 @@ func TestRootHopLimit(t *testing.T) {
 				"services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:])
 			send := func(ttl int) {
 				t.Helper()
-				do(t, lab.Namespace("client1"), func() error {
+				ebpftest.Do(t, lab.Namespace("client1"), func() error {
 					c, err := net.Dial("udp4", "10.0.0.1:80")
 					if err != nil {
 						return err
@@ -246,7 +247,7 @@ func TestRootHopLimit(t *testing.T) {
 func serveHops(t *testing.T, host *netlab.Host) <-chan [2]int {
 	t.Helper()
 	hops := make(chan [2]int, 16)
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		c, err := net.ListenUDP("udp4", &net.UDPAddr{Port: 8080})
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -37,7 +38,7 @@ func TestRootFailedOpenLeavesNothing(t *testing.T) {
 
 func openWithFewDescriptors(t *testing.T, path string) {
 	opened := func() (d *Datapath, err error) {
-		return Open(Config{Interfaces: []string{"veth0"}, Hook: HookTCX, PinPath: path})
+		return Open(Config{Interfaces: []string{"veth0"}, Hook: attach.HookTCX, PinPath: path})
 	}
 	d, err := opened() // the runtime's own descriptors are open from here on
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -37,7 +39,7 @@ func TestRootOutbound(t *testing.T) {
 	}
 }
 
-func outboundFlows(t *testing.T, hook Hook) {
+func outboundFlows(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	lab := netlabtest.Up(t, twoClients("ebout"+hook.String(), true))
 	gateway := lab.Namespace("gateway")
@@ -92,7 +94,7 @@ func outboundFlows(t *testing.T, hook Hook) {
 // run opens the data path and runs it until the function that it returns is called.
 func (b *balancer) run(config Config, spec string) (stop func()) {
 	b.t.Helper()
-	do(b.t, b.host, func() (err error) {
+	ebpftest.Do(b.t, b.host, func() (err error) {
 		b.d, err = Open(config)
 		return err
 	})
@@ -110,7 +112,7 @@ func (b *balancer) run(config Config, spec string) (stop func()) {
 
 func listenOn(t *testing.T, host *netlab.Host, address string) (c net.PacketConn) {
 	t.Helper()
-	do(t, host, func() (err error) {
+	ebpftest.Do(t, host, func() (err error) {
 		c, err = net.ListenPacket("udp", address)
 		return err
 	})

@@ -8,17 +8,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // TestRootPathMTUThroughL3DSR has no room for the tunnel: senders learn what
 // remains, and large transfers pass.
-func TestRootPathMTUThroughL3DSROnTCX(t *testing.T) { pathMTUThroughL3DSR(t, HookTCX) }
-func TestRootPathMTUThroughL3DSROnXDP(t *testing.T) { pathMTUThroughL3DSR(t, HookXDP) }
+func TestRootPathMTUThroughL3DSROnTCX(t *testing.T) { pathMTUThroughL3DSR(t, attach.HookTCX) }
+func TestRootPathMTUThroughL3DSROnXDP(t *testing.T) { pathMTUThroughL3DSR(t, attach.HookXDP) }
 
-func pathMTUThroughL3DSR(t *testing.T, hook Hook) {
+func pathMTUThroughL3DSR(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	overheads := []struct {
 		tunnel, backend string
@@ -59,10 +61,10 @@ func pathMTUThroughL3DSR(t *testing.T, hook Hook) {
 
 // TestRootPathMTUThroughNAT has narrow links beside the balancer and beyond
 // it, on either side: each end learns the MTU from errors that quote its own flow.
-func TestRootPathMTUThroughNATOnTCX(t *testing.T) { pathMTUThroughNAT(t, HookTCX) }
-func TestRootPathMTUThroughNATOnXDP(t *testing.T) { pathMTUThroughNAT(t, HookXDP) }
+func TestRootPathMTUThroughNATOnTCX(t *testing.T) { pathMTUThroughNAT(t, attach.HookTCX) }
+func TestRootPathMTUThroughNATOnXDP(t *testing.T) { pathMTUThroughNAT(t, attach.HookXDP) }
 
-func pathMTUThroughNAT(t *testing.T, hook Hook) {
+func pathMTUThroughNAT(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	for narrow, at := range []string{"", "balancer in", "balancer out", "backend"} {
 		if narrow == 0 {
@@ -120,7 +122,7 @@ func TestRootErrorsReachBackendsOfDSR(t *testing.T) {
 // narrowChain is the chain with its narrow link elsewhere: 0 beside the
 // client, 3 beside the backend. Behind the first router there is otherwise room
 // for a tunnel.
-func narrowChain(narrow int, hook Hook) netlab.Topology {
+func narrowChain(narrow int, hook attach.Hook) netlab.Topology {
 	topology := netlab.Chain()
 	topology.Name = fmt.Sprintf("ebch%d%s", narrow, hook)
 	for i := range topology.Links {
@@ -148,7 +150,7 @@ func chainSpec(mode string) string {
 // serveBytes sends so many bytes to everyone who connects.
 func serveBytes(t *testing.T, host *netlab.Host, address string, size int) {
 	t.Helper()
-	do(t, host, func() error { return accept(t, address, func(c net.Conn) { c.Write(pattern(size)) }) })
+	ebpftest.Do(t, host, func() error { return accept(t, address, func(c net.Conn) { c.Write(pattern(size)) }) })
 }
 
 func pattern(size int) []byte {
@@ -161,7 +163,7 @@ func pattern(size int) []byte {
 
 func readBytes(t *testing.T, host *netlab.Host, from string, size int) {
 	t.Helper()
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		c, err := net.DialTimeout("tcp", from, 10*time.Second)
 		if err != nil {
 			return err

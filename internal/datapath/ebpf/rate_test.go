@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -33,7 +34,7 @@ services:
   vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
   backends: [{name: a, address: "10.2.0.1"}]
 `, rate))
-			d.tables.control.Now = 1 << 30 // and there it stays
+			d.tables.Control.Now = 1 << 30 // and there it stays
 			var all sync.WaitGroup
 			for cpu := range runtime.NumCPU() {
 				all.Add(1)
@@ -81,8 +82,8 @@ func TestRootManyRanges(t *testing.T) {
 	spec.WriteString("  backends: [{name: a, address: \"10.2.0.1\"}]\n")
 	w := newWorld(t)
 	defer w.close()
-	d := w.serving(t, HookTCX, spec.String())
-	w.serving(t, HookTCX, strings.ReplaceAll(spec.String(), "name: a", "name: b"))
+	d := w.serving(t, attach.HookTCX, spec.String())
+	w.serving(t, attach.HookTCX, strings.ReplaceAll(spec.String(), "name: a", "name: b"))
 	for _, a := range []int{0, addresses - 1} {
 		r, err := w.packet(d, text(t, fmt.Sprintf("tcp 10.0.0.1:5 > 192.0.%d.%d:6300 flags=syn", a>>8, a&255)), false, 0)
 		if err != nil || r.Backend != "b" {

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -61,7 +63,7 @@ func TestRootZonDefectFailedNeighbour(t *testing.T) {
 	}
 }
 
-func failedNeighbour(t *testing.T, hook Hook) {
+func failedNeighbour(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	lab := netlabtest.Up(t, twoClients("ebfail"+hook.String(), true))
 	backend, gateway := lab.Namespace("zone1"), lab.Namespace("gateway")
@@ -77,7 +79,7 @@ func failedNeighbour(t *testing.T, hook Hook) {
 	run(backend, "ip", "link", "set", "eth0", "arp", "off")
 	run(gateway, "ip", "neigh", "replace", "10.2.0.2", "dev", "veth3", "nud", "failed")
 	// While it is deaf, packets do not reach it and say why.
-	do(t, lab.Namespace("client1"), func() error {
+	ebpftest.Do(t, lab.Namespace("client1"), func() error {
 		c, err := net.Dial("udp", "10.0.0.1:80")
 		if err != nil {
 			return err
@@ -108,7 +110,7 @@ func TestRootZonDefectTooBigBehindTag(t *testing.T) {
 	}
 }
 
-func taggedFrames(t *testing.T, hook Hook) {
+func taggedFrames(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	topology := twoClients("ebvlan"+hook.String(), true)
 	topology.Links[2].MTU = 1400
@@ -179,7 +181,7 @@ func TestRootShuffledFragments(t *testing.T) {
 	}
 }
 
-func shuffledFragments(t *testing.T, hook Hook, mode string) {
+func shuffledFragments(t *testing.T, hook attach.Hook, mode string) {
 	t.Parallel()
 	topology := segment("ebfrag" + hook.String())
 	for i := range topology.Links {

@@ -16,6 +16,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -89,7 +93,7 @@ func held(path string) bool {
 		return false
 	}
 	defer dir.Close()
-	return lockHolder(dir) > 0 // a lock of our own, however short, could stop a weir that starts
+	return pins.LockHolder(dir) > 0 // a lock of our own, however short, could stop a weir that starts
 }
 
 // absent is the error for a data path that is not there (yet).
@@ -99,15 +103,15 @@ func (absent) Is(target error) bool { return target == os.ErrNotExist }
 
 // tracer is an open trace.
 type tracer struct {
-	pins    *pins
+	pins    *pins.Dir
 	lock    *os.File
-	keeper  *keeper
-	control *bpfControl
-	filter  *bpfTraceFilter
+	store   *pins.Store
+	control *bpf.Control
+	filter  *bpf.TraceFilter
 	ring    *ebpf.Map
 	reader  *ringbuf.Reader
 	closing []func()
-	fixture fixture
+	fixture pins.Fixture
 
 	names      map[uint16]string
 	backends   map[uint16]string // by slot
@@ -122,34 +126,29 @@ func openTracer(path string) (t *tracer, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("pin path: %w", err)
 	}
-	t = &tracer{pins: &pins{path: path}, interfaces: map[uint32]string{}}
+	t = &tracer{pins: &pins.Dir{Path: path}, interfaces: map[uint32]string{}}
 	defer func() {
 		if err != nil {
 			t.close()
 		}
 	}()
 	// The folder of maps, not the one above that the running weir locks.
-	t.lock, err = os.Open(t.pins.maps())
+	t.lock, err = os.Open(t.pins.MapsDir())
 	if errors.Is(err, os.ErrNotExist) {
 		return t, absent{fmt.Errorf("no data path is kept at %s; weir lb run --datapath ebpf makes one, --pin-path names another place; a weir with --datapath nfqueue is asked at --admin", path)}
 	} else if err != nil {
 		return t, fmt.Errorf("pin path: %w", err)
 	}
 	if err := unix.Flock(int(t.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return t, fmt.Errorf("one trace at a time: %s has it", holderName(t.lock))
+		return t, fmt.Errorf("one trace at a time: %s has it", pins.HolderName(t.lock))
 	}
-	if t.keeper, err = loadKeeper(t.pins, nil); err != nil {
+	if t.store, err = pins.LoadStore(t.pins, nil); err != nil {
 		return t, fmt.Errorf("pin path %s: %w", path, err)
 	}
-	if err := t.keeper.read(textFixture, &t.fixture); err != nil {
+	if err := t.store.Read(pins.FixtureText, &t.fixture); err != nil {
 		return t, fmt.Errorf("pin path %s: %w", path, err)
 	}
-	spec, err := loadBpf()
-	if err != nil {
-		return t, err
-	}
-	sizesFor(t.fixture.Limits).adapt(spec)
-	if own, err := abi(spec); err != nil || own != t.fixture.ABI {
+	if own, _, err := pins.LayoutOf(t.fixture.Limits); err != nil || own != t.fixture.ABI {
 		return t, errors.Join(err, fmt.Errorf("another build of weir made what is pinned at %s; trace with that one, or restart weir lb run with this one first", path))
 	}
 	return t, t.mapTables()
@@ -157,10 +156,10 @@ func openTracer(path string) (t *tracer, err error) {
 
 func (t *tracer) mapTables() error {
 	for name, to := range map[string]func([]byte){
-		bpfMapControls:     func(b []byte) { t.control = (*bpfControl)(unsafe.Pointer(&b[0])) },
-		bpfMapTraceFilters: func(b []byte) { t.filter = (*bpfTraceFilter)(unsafe.Pointer(&b[0])) },
+		bpf.MapControls:     func(b []byte) { t.control = (*bpf.Control)(unsafe.Pointer(&b[0])) },
+		bpf.MapTraceFilters: func(b []byte) { t.filter = (*bpf.TraceFilter)(unsafe.Pointer(&b[0])) },
 	} {
-		m, err := ebpf.LoadPinnedMap(t.pins.mapAt(name), nil)
+		m, err := ebpf.LoadPinnedMap(t.pins.MapAt(name), nil)
 		if err != nil {
 			return fmt.Errorf("open map %s: %w", name, err)
 		}
@@ -173,11 +172,11 @@ func (t *tracer) mapTables() error {
 		to(b)
 	}
 	var err error
-	if t.ring, err = ebpf.LoadPinnedMap(t.pins.mapAt(bpfMapTraces), nil); err != nil {
-		return fmt.Errorf("open map %s: %w", bpfMapTraces, err)
+	if t.ring, err = ebpf.LoadPinnedMap(t.pins.MapAt(bpf.MapTraces), nil); err != nil {
+		return fmt.Errorf("open map %s: %w", bpf.MapTraces, err)
 	}
 	if t.reader, err = ringbuf.NewReader(t.ring); err != nil {
-		return fmt.Errorf("read map %s: %w", bpfMapTraces, err)
+		return fmt.Errorf("read map %s: %w", bpf.MapTraces, err)
 	}
 	return t.learn()
 }
@@ -189,7 +188,7 @@ func (t *tracer) close() {
 	if t.ring != nil {
 		t.ring.Close()
 	}
-	t.keeper.close()
+	t.store.Close()
 	for _, f := range t.closing {
 		f()
 	}
@@ -201,8 +200,8 @@ func (t *tracer) close() {
 // learn reads the names of the generation in force.
 func (t *tracer) learn() error {
 	t.generation = atomic.LoadUint32(&t.control.Active) & 1
-	var text generationText
-	if err := t.keeper.read(t.generation, &text); err != nil {
+	var text pins.Generation
+	if err := t.store.Read(t.generation, &text); err != nil {
 		return fmt.Errorf("names: %w", err)
 	}
 	t.names, t.backends, t.numbers = map[uint16]string{}, map[uint16]string{}, map[string]uint16{}
@@ -217,7 +216,7 @@ func (t *tracer) learn() error {
 
 // start writes the filter and lets the programs begin.
 func (t *tracer) start(filter *TraceFilter) error {
-	var f bpfTraceFilter
+	var f bpf.TraceFilter
 	if filter.Service != "" {
 		number, ok := t.numbers[filter.Service]
 		if !ok {
@@ -232,8 +231,8 @@ func (t *tracer) start(filter *TraceFilter) error {
 		f.Reasons = ^uint64(0)
 	}
 	if p := filter.Prefix; p.IsValid() {
-		mask := maskWords(bits16(p))
-		f.Addr = addressWords(p.Masked().Addr())
+		mask := maps.MaskWords(maps.PrefixBits(p))
+		f.Addr = maps.AddressWords(p.Masked().Addr())
 		f.Mask = [4]uint32{uint32(mask[0]), uint32(mask[0] >> 32), uint32(mask[1]), uint32(mask[1] >> 32)}
 		if filter.Both {
 			f.Both = 1
@@ -243,7 +242,7 @@ func (t *tracer) start(filter *TraceFilter) error {
 	t.since, t.epoch = now, time.Duration(time.Now().UnixNano())-time.Duration(now)
 	f.Until = now + uint64(traceLease)
 	atomic.StoreUint32(&t.control.Trace, 0)
-	grace() // no program run is left that reads the old filter
+	maps.Grace() // no program run is left that reads the old filter
 	*t.filter = f
 	atomic.StoreUint32(&t.control.Trace, 1)
 	return nil
@@ -274,11 +273,11 @@ func (t *tracer) read(ctx context.Context, each func(*Traced) bool) error {
 		if err != nil {
 			return fmt.Errorf("read trace: %w", err)
 		}
-		var e bpfTraceEvent
+		var e bpf.TraceEvent
 		if len(record.RawSample) < int(unsafe.Sizeof(e)) {
 			return fmt.Errorf("a trace event of %d bytes", len(record.RawSample))
 		}
-		e = *(*bpfTraceEvent)(unsafe.Pointer(&record.RawSample[0]))
+		e = *(*bpf.TraceEvent)(unsafe.Pointer(&record.RawSample[0]))
 		if e.Time < t.since {
 			continue // of an earlier trace
 		}
@@ -289,15 +288,15 @@ func (t *tracer) read(ctx context.Context, each func(*Traced) bool) error {
 	return nil
 }
 
-func (t *tracer) traced(e *bpfTraceEvent) *Traced {
+func (t *tracer) traced(e *bpf.TraceEvent) *Traced {
 	if t.generation != atomic.LoadUint32(&t.control.Active)&1 {
 		t.learn()
 	}
 	p := &Traced{
 		Time: time.Unix(0, int64(t.epoch)+int64(e.Time)), Interface: t.interfaceName(e.Ifindex), Reason: lb.Reason(e.Reason),
 		Protocol: e.Key.Proto, New: e.Opened != 0, Length: int(e.Length), Data: e.Data[:min(int(e.Captured), len(e.Data))],
-		Source:      netip.AddrPortFrom(fromWords(e.Key.Src), swap16(e.Key.Sport)),
-		Destination: netip.AddrPortFrom(fromWords(e.Key.Dst), swap16(e.Key.Dport)),
+		Source:      netip.AddrPortFrom(maps.Address(e.Key.Src), maps.Swap16(e.Key.Sport)),
+		Destination: netip.AddrPortFrom(maps.Address(e.Key.Dst), maps.Swap16(e.Key.Dport)),
 	}
 	if e.Service != 0 {
 		if p.Service = t.names[uint16(e.Service)]; p.Service == "" {
@@ -317,7 +316,7 @@ func (t *tracer) interfaceName(index uint32) string {
 	name, ok := t.interfaces[index]
 	if !ok {
 		name = fmt.Sprintf("interface %d", index)
-		inNetns(t.fixture.Netns, func() error {
+		attach.InNamespaceOf(t.fixture.Netns, func() error {
 			l, err := netlink.LinkByIndex(int(index))
 			if err == nil {
 				name = l.Attrs().Name
@@ -338,11 +337,11 @@ func monotonic() uint64 {
 
 // endTrace switches off what a tracer that died left on.
 func (d *Datapath) endTrace() {
-	if atomic.LoadUint32(&d.tables.control.Trace) == 0 {
+	if atomic.LoadUint32(&d.tables.Control.Trace) == 0 {
 		return
 	}
-	var f bpfTraceFilter
-	if err := d.tables.maps[bpfMapTraceFilters].Lookup(uint32(0), &f); err == nil && f.Until < monotonic() {
-		atomic.CompareAndSwapUint32(&d.tables.control.Trace, 1, 0)
+	var f bpf.TraceFilter
+	if err := d.tables.Maps[bpf.MapTraceFilters].Lookup(uint32(0), &f); err == nil && f.Until < monotonic() {
+		atomic.CompareAndSwapUint32(&d.tables.Control.Trace, 1, 0)
 	}
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -51,7 +54,7 @@ func TestRootTraceroute(t *testing.T) {
 func hopAt(t *testing.T, host *netlab.Host, to string, limit int) (from netip.Addr) {
 	t.Helper()
 	target := netip.MustParseAddrPort(to)
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		family, level, ttl, errors4 := unix.AF_INET, unix.IPPROTO_IP, unix.IP_TTL, unix.IP_RECVERR
 		var address unix.Sockaddr = &unix.SockaddrInet4{Port: int(target.Port()), Addr: as4(target.Addr())}
 		if target.Addr().Is6() {
@@ -110,7 +113,7 @@ func TestRootWantedNeighbours(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	defer w.close()
-	do(t, w.host, func() error {
+	ebpftest.Do(t, w.host, func() error {
 		w.there = true
 		wire, err := netlink.LinkByName("lb0")
 		if err != nil {
@@ -119,7 +122,7 @@ func TestRootWantedNeighbours(t *testing.T) {
 		if err := netlink.AddrAdd(wire, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 254, 255, 254), Mask: net.CIDRMask(16, 32)}}); err != nil {
 			return err
 		}
-		d := w.serving(t, HookXDP, `
+		d := w.serving(t, attach.HookXDP, `
 limits: {flows: 65536}
 services:
 - name: nat
@@ -137,7 +140,7 @@ services:
 			return nil
 		}
 		wanted := func() (n int, err error) {
-			r, err := ringbuf.NewReader(d.tables.maps[bpfMapEvents])
+			r, err := ringbuf.NewReader(d.tables.Maps[bpf.MapEvents])
 			if err != nil {
 				return 0, err
 			}

@@ -18,6 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -38,7 +41,7 @@ func start(t *testing.T, host *netlab.Host, c Config, spec string) *balancer {
 		c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	b := &balancer{t: t, host: host}
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		var err error
 		b.d, err = Open(c)
 		return err
@@ -69,22 +72,15 @@ func (b *balancer) apply(spec string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
-}
-
-func do(t testing.TB, host *netlab.Host, f func() error) {
-	t.Helper()
-	if err := host.Do(f); err != nil {
-		t.Fatal(err)
-	}
+	ebpftest.Do(b.t, b.host, func() error { return b.d.Apply(snapshot) })
 }
 
 // longest is how long the entry that expires last has to live.
 func (b *balancer) longest() (left time.Duration) {
-	for _, bucket := range b.d.tables.flows {
+	for _, bucket := range b.d.tables.Flows {
 		for _, w := range bucket.Way {
 			if w.Print > 1 {
-				left = max(left, time.Duration(int64(w.Meta>>expiryShift)-int64(b.d.now()))*b.d.clock.tick)
+				left = max(left, time.Duration(int64(w.Meta>>bpf.WayShift)-int64(b.d.now()))*b.d.clock.Tick)
 			}
 		}
 	}
@@ -117,7 +113,7 @@ func accept(t *testing.T, address string, serve func(net.Conn)) error {
 // the datagram itself.
 func serve(t *testing.T, host *netlab.Host, address string) {
 	t.Helper()
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		if err := accept(t, address, func(c net.Conn) {
 			h := sha256.New()
 			io.Copy(h, c)
@@ -150,7 +146,7 @@ func sendTCP(t *testing.T, host *netlab.Host, to string, size int) {
 	data := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{1})
 	random.Read(data)
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		c, err := net.DialTimeout("tcp", to, 10*time.Second)
 		if err != nil {
 			return err
@@ -176,7 +172,7 @@ func sendTCP(t *testing.T, host *netlab.Host, to string, size int) {
 func sendUDP(t *testing.T, host *netlab.Host, from, to string, size int) {
 	t.Helper()
 	data := bytes.Repeat([]byte{7, 1, 200}, size/3+1)[:size]
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		var local net.Addr
 		if from != "" {
 			local = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from))
@@ -221,7 +217,7 @@ services:
 
 func TestRootNATCarriesBytes(t *testing.T) {
 	t.Parallel()
-	for _, hook := range []Hook{HookTCX, HookXDP} {
+	for _, hook := range []attach.Hook{attach.HookTCX, attach.HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			topology := netlab.NAT()
@@ -256,7 +252,7 @@ func shuffled(t *testing.T, host *netlab.Host, from, to netip.AddrPort, size int
 	if err != nil {
 		t.Fatal(err)
 	}
-	do(t, host, func() error {
+	ebpftest.Do(t, host, func() error {
 		family, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: to.Addr().As4()})
 		if to.Addr().Is6() {
 			return fmt.Errorf("IPv4 only")
@@ -277,7 +273,7 @@ func shuffled(t *testing.T, host *netlab.Host, from, to netip.AddrPort, size int
 
 func TestRootShuffledFragmentsArriveWhole(t *testing.T) {
 	t.Parallel()
-	for _, hook := range []Hook{HookTCX, HookXDP} {
+	for _, hook := range []attach.Hook{attach.HookTCX, attach.HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			topology := netlab.NAT()
@@ -292,7 +288,7 @@ func TestRootShuffledFragmentsArriveWhole(t *testing.T) {
 			sendUDP(t, client, "", "10.0.0.1:80", 30000)
 			sendUDP(t, client, "", "[2001:db8::1]:80", 30000)
 			vip := netip.MustParseAddrPort("10.0.0.1:80")
-			do(t, client, func() error {
+			ebpftest.Do(t, client, func() error {
 				c, err := net.ListenPacket("udp", "10.0.0.2:7777")
 				if err != nil {
 					return err
@@ -326,7 +322,7 @@ func TestRootShuffledFragmentsArriveWhole(t *testing.T) {
 
 func TestRootTwoClientsWithOnePortAndZeroChecksums(t *testing.T) {
 	t.Parallel()
-	for _, hook := range []Hook{HookTCX, HookXDP} {
+	for _, hook := range []attach.Hook{attach.HookTCX, attach.HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			topology := netlab.NAT()

@@ -10,6 +10,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -32,14 +35,14 @@ func TestRootVerifier(t *testing.T) {
 	}
 	for _, hook := range hooks {
 		for jumbo := range uint32(2) {
-			if hook == HookTCX && jumbo != 0 {
+			if hook == attach.HookTCX && jumbo != 0 {
 				continue
 			}
 			t.Run(fmt.Sprint(hook, "/jumbo=", jumbo), func(t *testing.T) {
-				s := sizesFor(lb.Limits{Flows: 1 << 16, Fragments: 1 << 10})
-				spec, err := objectOf(hook, s, bpfParameters{
-					Hash: randomWords(), FlowMask: uint32(s.buckets - 1), Ways: ways, FragmentMask: uint32(s.fragmentBuckets - 1), FragmentWays: ways,
-					VipMask: uint32(s.vips - 1), HopShift: clock{tick: 4 * time.Millisecond}.hopShift(), Ticks: 250, TickNs: 4e6, FragmentTtl: 1000, Hold: 100, HoldEach: 8, Partial: 1, Jumbo: jumbo,
+				s := maps.SizesFor(lb.Limits{Flows: 1 << 16, Fragments: 1 << 10})
+				spec, err := objectOf(hook, s, bpf.Parameters{
+					Hash: maps.RandomWords(), FlowMask: uint32(s.Buckets - 1), Ways: bpf.Ways, FragmentMask: uint32(s.FragmentBuckets - 1), FragmentWays: bpf.Ways,
+					VipMask: uint32(s.VIPs - 1), HopShift: maps.Clock{Tick: 4 * time.Millisecond}.HopShift(), Ticks: 250, TickNs: 4e6, FragmentTtl: 1000, Hold: 100, HoldEach: 8, Partial: 1, Jumbo: jumbo,
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"sync"
 	"testing"
@@ -15,12 +14,14 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
-	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // world is a namespace with a default route, in which the programs run by
@@ -36,45 +37,19 @@ type world struct {
 }
 
 type worldKey struct {
-	hook   Hook
+	hook   attach.Hook
 	limits lb.Limits
 }
 
 func newWorld(t testing.TB) *world {
-	lab := netlabtest.Up(t, netlab.Topology{
-		Name: "ebtest",
-		Namespaces: []netlab.Namespace{
-			{
-				Name: "lb", Forward: true,
-				Routes: []netlab.Route{
-					{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.255.0.2")},
-					{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("fd00:255::2")},
-				},
-				Neighbours: []netlab.Neighbour{
-					{Dev: "lb0", Address: netip.MustParseAddr("10.255.0.2"), MAC: []byte{2, 0, 0, 0, 0, 9}},
-					{Dev: "lb0", Address: netip.MustParseAddr("fd00:255::2"), MAC: []byte{2, 0, 0, 0, 0, 9}},
-				},
-			},
-			{Name: "out"},
-		},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "lb", Name: "lb0", Addresses: []netip.Prefix{
-				netip.MustParsePrefix("10.255.0.1/24"), netip.MustParsePrefix("fd00:255::1/64"),
-			}},
-			B: netlab.End{Namespace: "out", Name: "out0"},
-		}},
-	})
-	w := &world{host: lab.Namespace("lb"), opens: map[worldKey]*Datapath{}}
-	var err error
-	if w.index, _, err = w.host.Interface("lb0"); err != nil {
-		t.Fatal(err)
-	}
-	return w
+	t.Helper()
+	host, index := ebpftest.Namespace(t)
+	return &world{host: host, index: index, opens: map[worldKey]*Datapath{}}
 }
 
 // open returns a data path of one hook for tables of the given limits, empty.
 // Loading takes a quarter of a second, so one is kept for each set of limits.
-func (w *world) open(t *testing.T, hook Hook, limits lb.Limits) *Datapath {
+func (w *world) open(t *testing.T, hook attach.Hook, limits lb.Limits) *Datapath {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,13 +62,13 @@ func (w *world) open(t *testing.T, hook Hook, limits lb.Limits) *Datapath {
 		}
 		w.opens[key] = d
 	} else if d.tables != nil {
-		clear(d.tables.flows)
-		clear(d.tables.replies)
-		clear(d.tables.fragments)
-		clear(d.tables.rates)
-		d.tables.control.Held = 0
-		d.tables.control.Crowded = 0
-		m := d.tables.maps[bpfMapSnatSearches] // time begins anew
+		clear(d.tables.Flows)
+		clear(d.tables.Replies)
+		clear(d.tables.Fragments)
+		clear(d.tables.Rates)
+		d.tables.Control.Held = 0
+		d.tables.Control.Crowded = 0
+		m := d.tables.Maps[bpf.MapSnatSearches] // time begins anew
 		numbers := make([]uint32, m.MaxEntries())
 		for i := range numbers {
 			numbers[i] = uint32(i)
@@ -113,13 +88,13 @@ func (w *world) close() {
 
 // hops makes every backend reachable.
 func (w *world) hops(d *Datapath) {
-	for _, a := range d.state.byName {
-		if a.service.Mode == lb.Mark {
+	for _, a := range d.state.inForce {
+		if a.Spec.Mode == lb.Mark {
 			continue
 		}
-		for _, slot := range a.slots {
+		for _, slot := range a.Slots {
 			for family := range 2 {
-				d.setHop(2*int(slot)+family, nexthop.Hop{
+				d.tables.SetHop(2*int(slot)+family, nexthop.Hop{
 					State: nexthop.Ready, IfIndex: w.index, MTU: 65535,
 					Link: [6]byte{2, 0, 0, 0, 1, byte(slot)}, From: [6]byte{2, 0, 0, 0, 0, 1},
 				})
@@ -128,24 +103,18 @@ func (w *world) hops(d *Datapath) {
 	}
 }
 
-// skb is the part of struct __sk_buff that TEST_RUN gives and takes.
-type skb struct {
-	Len, PktType, Mark uint32
-	_                  [45]uint32
-}
-
 // run gives one frame to the program at now and returns its verdict and bytes.
 func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint32, out []byte, mark uint32, err error) {
 	// Time starts a day in, so that no expiry is zero.
-	if ticks := uint64((now + 24*time.Hour) / d.clock.tick); ticks != d.tables.control.Now {
-		d.tables.control.Now = ticks
-		d.tables.expireFragments(ticks)
-		d.watchFlows(ticks)
+	if ticks := uint64((now + 24*time.Hour) / d.clock.Tick); ticks != d.tables.Control.Now {
+		d.tables.Control.Now = ticks
+		d.tables.ExpireFragments(ticks)
+		d.tables.WatchFlows(ticks, d.clock)
 	}
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
-	var context skb
-	if d.config.Hook == HookTCX {
-		options.Context, options.ContextOut = &skb{}, &context
+	var context ebpftest.SkBuff
+	if d.config.Hook == attach.HookTCX {
+		options.Context, options.ContextOut = &ebpftest.SkBuff{}, &context
 	}
 	call := func() error {
 		verdict, err = d.program(d.config.Hook).Run(&options)
@@ -160,18 +129,18 @@ func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint3
 }
 
 // verdictOf reads what the program recorded on any CPU since the last call.
-func (w *world) verdictOf(d *Datapath) (bpfVerdict, error) {
-	var perCPU []bpfVerdict
-	m := d.objects[d.config.Hook].Maps[bpfMapVerdicts]
+func (w *world) verdictOf(d *Datapath) (bpf.Verdict, error) {
+	var perCPU []bpf.Verdict
+	m := d.objects[d.config.Hook].Maps[bpf.MapVerdicts]
 	if err := m.Lookup(uint32(0), &perCPU); err != nil {
-		return bpfVerdict{}, err
+		return bpf.Verdict{}, err
 	}
 	for _, v := range perCPU {
 		if v.Reason != 0 {
-			return v, m.Put(uint32(0), make([]bpfVerdict, len(perCPU)))
+			return v, m.Put(uint32(0), make([]bpf.Verdict, len(perCPU)))
 		}
 	}
-	return bpfVerdict{}, fmt.Errorf("the program recorded nothing")
+	return bpf.Verdict{}, fmt.Errorf("the program recorded nothing")
 }
 
 // drain empties the ring of events.
@@ -179,7 +148,7 @@ func (w *world) drain(d *Datapath) error { return w.give(d, nil) }
 
 // give gives what is in the ring to a holder, as Run does.
 func (w *world) give(d *Datapath, h *holder) error {
-	r, err := ringbuf.NewReader(d.tables.maps[bpfMapEvents])
+	r, err := ringbuf.NewReader(d.tables.Maps[bpf.MapEvents])
 	if err != nil {
 		return err
 	}
@@ -244,10 +213,10 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 		service = d.snapshot.Service(r.Service)
 	}
 	if v.Backend != 0 {
-		r.Backend = d.state.backends[uint16(v.Backend-1)].backend
+		r.Backend = d.state.backends[uint16(v.Backend-1)].Backend
 	}
 	if r.Action != lb.Forward {
-		if r.Reason == lb.ReasonTTLExpired && ret == redirected(d.config.Hook) {
+		if r.Reason == lb.ReasonTTLExpired && ret == ebpftest.Redirected(d.config.Hook) {
 			return r, checkError(data, out)
 		}
 		return r, checkVerdict(d.config.Hook, r, service, ret)
@@ -261,14 +230,6 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 		}
 	}
 	return r, checkVerdict(d.config.Hook, r, service, ret)
-}
-
-// redirected is the verdict of a frame that leaves.
-func redirected(hook Hook) uint32 {
-	if hook == HookTCX {
-		return 7
-	}
-	return 4
 }
 
 // checkError wants a right error about a frame, back to where that came from.
@@ -295,9 +256,9 @@ func checkError(frame, out []byte) error {
 }
 
 // checkVerdict holds the hook's own verdict to the reason.
-func checkVerdict(hook Hook, r steertest.Result, service *lb.Service, ret uint32) error {
-	pass, drop, redirect := uint32(2), uint32(1), redirected(hook)
-	if hook == HookTCX {
+func checkVerdict(hook attach.Hook, r steertest.Result, service *lb.Service, ret uint32) error {
+	pass, drop, redirect := uint32(2), uint32(1), ebpftest.Redirected(hook)
+	if hook == attach.HookTCX {
 		pass, drop = ^uint32(0), 2
 	}
 	want := drop
@@ -313,4 +274,4 @@ func checkVerdict(hook Hook, r steertest.Result, service *lb.Service, ret uint32
 	return nil
 }
 
-var _ = unsafe.Sizeof(skb{})
+var _ = unsafe.Sizeof(ebpftest.SkBuff{})

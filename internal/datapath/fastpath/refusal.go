@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // refusal returns why the queue must decide a snapshot alone; "" if the program decides every packet as the queue does.
 func refusal(s *lb.Snapshot) string {
-	caps := ebpf.Caps(ebpf.HookTCX)
+	caps := ebpf.Caps(attach.HookTCX)
 	switch {
 	case len(s.Rules) > 0 || s.PromiscuousPing:
 		return "flow rules are decided by the queue only"

@@ -19,6 +19,8 @@ const (
 	// maxQueries bounds the errors that wait at one time, and the queries that start within one queryTimeout. A query costs
 	// system calls, and anybody can send ICMP errors. Errors beyond the bound are decided without a query.
 	maxQueries = 64
+	// maxRequests bounds the queries and answers that wait for one worker.
+	maxRequests = 16
 )
 
 // queries holds the ICMP errors of one worker that wait for answers.
@@ -60,11 +62,8 @@ func (w *worker) queryWorkers(p *Packet) bool {
 	key, serial := q.key, q.serial
 	for _, peer := range a.peers {
 		// Never wait for a worker: it may be querying this one.
-		select {
-		case peer.inbox <- func(peer *worker) { peer.answerQuery(w, slot, serial, key) }:
-			peer.queue.Wake()
+		if peer.inbox.Put(func(peer *worker) { peer.answerQuery(w, slot, serial, key) }) {
 			q.waiting++
-		default:
 		}
 	}
 	if q.waiting == 0 {
@@ -82,11 +81,8 @@ func (w *worker) queryWorkers(p *Packet) bool {
 // answerQuery answers the query of another worker.
 func (w *worker) answerQuery(from *worker, slot int, serial uint64, key flow.Key) {
 	owner := w.engine.Owner(key, w.now())
-	select {
-	case from.inbox <- func(from *worker) { from.receiveAnswer(slot, serial, owner) }:
-		from.queue.Wake()
-	default: // no room: the other worker decides by itself when the query expires
-	}
+	// Without room the other worker decides by itself when the query expires.
+	from.inbox.Put(func(from *worker) { from.receiveAnswer(slot, serial, owner) })
 }
 
 // receiveAnswer takes the answer of another worker; owner is nil if that worker does not know the flow.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -32,7 +33,8 @@ type Datapath struct {
 	groups  map[netip.AddrPort]*udpio.Group
 	reverse bool
 	faults  Faults
-	fallen  uint64 // backends that turned stale
+	fallen  uint64            // backends that turned stale
+	pause   metrics.Histogram // of the workers, while entries are listed
 	group   *workers.Group[*worker]
 	closed  bool
 
@@ -48,7 +50,7 @@ func Open(config Config) (*Datapath, error) {
 		config: config, reverse: config.Reverse, faults: config.Faults,
 		groups: map[netip.AddrPort]*udpio.Group{}, revived: make(chan struct{}, 1), reported: map[lb.Target]bool{},
 	}
-	d.group = workers.New[*worker](&d.mu)
+	d.group = workers.New[*worker](&d.mu, workers.Limits{})
 	d.watch = watch{
 		timeout: config.BackendTimeout, limit: int64(config.UnansweredLimit), after: config.UnansweredAfter,
 		all: map[destinationKey]*destination{}, everAnswered: map[string]*atomic.Bool{},
@@ -198,7 +200,7 @@ func (w *worker) listen(at netip.AddrPort, conn *udpio.Conn) error {
 		w.listeners = append(w.listeners, nil)
 	}
 	l := &listener{addr: at, conn: conn, out: make([]udpio.Message, 0, batchSize)}
-	if err := w.poller.AddConn(conn, listenerToken|uint64(number)); err != nil {
+	if err := w.poller.AddConn(conn, workers.OwnTokens|uint64(number)); err != nil {
 		return err
 	}
 	w.listeners[number] = l

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
-	"github.com/weir-lb/weir/internal/steering/slab"
 	"github.com/weir-lb/weir/internal/udpio"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 // entry is one NAT entry: a flow and its outgoing socket.
@@ -26,7 +26,7 @@ type entry struct {
 	service  string
 	idle     time.Duration // time-out of the service
 	last     time.Duration // last datagram either way, touchStep coarse
-	token    uint64        // index in slots, generation << 32
+	token    uint64        // of entries.tokens
 	// pinned: the entry tries a probing destination, although steering chooses another one.
 	pinned bool
 	// answered: a backend has answered this flow once. missed datagrams, the first at missedFrom, have had no answer since
@@ -52,17 +52,10 @@ const touchStep = 100 * time.Millisecond
 // to evict while others have may exceed the bound by one entry, if no more entries exceed it than there are workers; the
 // others evict for it in their next iteration. Counters: Evicted; EntriesFull if there was nothing to evict.
 type entries struct {
-	byKey map[flow.Key]*entry
-	slots slab.Slab[slot]
-	free  int32 // the first unused slot, plus 1; linked by next
-	head  entry // head of the ring: head.next is the oldest entry
-	order evict.Order[evict.Source]
-}
-
-type slot struct {
-	entry *entry // nil: unused
-	gen   uint32
-	next  int32
+	byKey  map[flow.Key]*entry
+	tokens workers.Tokens[*entry]
+	head   entry // head of the ring: head.next is the oldest entry
+	order  evict.Order[evict.Source]
 }
 
 func (t *entries) init() {
@@ -70,46 +63,21 @@ func (t *entries) init() {
 	t.head.prev, t.head.next = &t.head, &t.head
 }
 
-// byToken returns the entry of an epoll event, or nil if it has been closed meanwhile.
-func (t *entries) byToken(token uint64) *entry {
-	number := uint32(token)
-	if int(number) >= t.slots.Len() {
-		return nil
-	}
-	slot := t.slots.At(int32(number))
-	if slot.gen != uint32(token>>32) {
-		return nil
-	}
-	return slot.entry
-}
-
 func (t *entries) insert(e *entry) {
-	number := t.free - 1
-	if number < 0 {
-		number = t.slots.Grow()
-	} else {
-		t.free = t.slots.At(number).next
-	}
-	slot := t.slots.At(number)
-	e.token = uint64(number) | uint64(slot.gen)<<32
-	slot.entry = e
+	e.token = t.tokens.Add(e)
 	t.byKey[e.key] = e
-	t.order.Add(number, evict.SourceOf16(e.key.Src))
+	t.order.Add(e.number(), evict.SourceOf16(e.key.Src))
 	t.append(e)
 }
 
 func (t *entries) remove(e *entry) {
-	number := e.slot()
-	slot := t.slots.At(number)
-	slot.entry = nil
-	slot.gen = (slot.gen + 1) % (1 << 30) // stays below listenerToken
-	slot.next, t.free = t.free, number+1
-	t.order.Remove(number)
+	t.tokens.Remove(e.token)
+	t.order.Remove(e.number())
 	delete(t.byKey, e.key)
 	t.unlink(e)
 }
 
-func (e *entry) slot() int32 { return int32(uint32(e.token)) }
+func (e *entry) number() int32 { return workers.Number(e.token) }
 
 func (t *entries) append(e *entry) {
 	last := t.head.prev
@@ -215,7 +183,7 @@ func (w *worker) evict() bool {
 	number, ok := w.table.order.First()
 	if ok {
 		w.counters.Evicted++
-		w.close(w.table.slots.At(number).entry)
+		w.close(w.table.tokens.Value(number))
 	}
 	return ok
 }
@@ -244,11 +212,11 @@ func (w *worker) prove(e *entry) {
 	}
 	if d.proven.Add(1) > maxProven(places) {
 		d.proven.Add(-1)
-		w.table.order.Renew(e.slot())
+		w.table.order.Renew(e.number())
 		return
 	}
 	e.proven = true
-	w.table.order.Remove(e.slot())
+	w.table.order.Remove(e.number())
 }
 
 // maxProven is the maximum number of proven entries among limit entries, so that there is room for a new one.

@@ -204,8 +204,8 @@ func TestEntriesInSteps(t *testing.T) {
 		f.now = time.Duration(i) * time.Second / 100
 		f.send(clientAddress(1, i), "x")
 	}
-	if f.w.close(f.w.table.byKey[flow.NewKey(clientAddress(1, 300), f.vip, flow.ProtoUDP)]); f.w.table.slots.Len() != n {
-		t.Fatalf("%d slots", f.w.table.slots.Len())
+	if f.w.close(f.w.table.byKey[flow.NewKey(clientAddress(1, 300), f.vip, flow.ProtoUDP)]); f.w.table.tokens.Size() != n {
+		t.Fatalf("%d slots", f.w.table.tokens.Size())
 	}
 	list := f.d.Entries(2 * n)
 	seen := map[netip.AddrPort]bool{}
@@ -217,6 +217,9 @@ func TestEntriesInSteps(t *testing.T) {
 	}
 	if len(list) != n-1 || seen[clientAddress(1, 300)] {
 		t.Errorf("%d entries listed of %d", len(list), n-1)
+	}
+	if steps := f.d.pause.Count(); steps != 4 {
+		t.Errorf("%d pauses of a list of 4 steps", steps)
 	}
 	if few := f.d.Entries(5); len(few) != 5 || few[0] != list[0] {
 		t.Errorf("the first five: %+v", few)

@@ -24,8 +24,6 @@ const (
 	longest = 1 << 16
 	// idleInterval is how often a worker without traffic checks its entries.
 	idleInterval = time.Second
-	// listenerToken marks the epoll tokens of VIP sockets; those of entries stay below.
-	listenerToken = uint64(1) << 62
 )
 
 // listener is one worker's socket of a VIP, with the replies that wait to be sent through it.
@@ -64,7 +62,7 @@ type worker struct {
 	lastBackend *lb.Backend
 	lastDest    *destination
 
-	inbox workers.Inbox[*worker]
+	inbox *workers.Inbox[*worker]
 }
 
 // run serves until it receives the stop request. It returns the error that ended it.
@@ -80,9 +78,9 @@ func (w *worker) run() error {
 			return nil
 		}
 		for _, token := range w.tokens[:n] {
-			if token&listenerToken != 0 {
+			if token >= workers.OwnTokens { // a VIP socket
 				w.readListener(int(uint32(token)), now)
-			} else if e := w.table.byToken(token); e != nil {
+			} else if e := w.table.tokens.At(token); e != nil {
 				w.readEntry(e, now)
 			}
 		}

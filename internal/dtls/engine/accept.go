@@ -15,8 +15,7 @@ func (w *Worker) hello(r *record.Record, from source) {
 	if h != nil {
 		existing = h.pending
 	}
-	b := w.out.acquire()
-	outcome, out, pending := w.server.Hello(from.addr, r, existing, w.now, b[:0])
+	outcome, pending := w.server.Hello(from.addr, r, existing, w.now, w.replyTo(from))
 	switch outcome {
 	case handshake.Verify:
 		w.stats.HelloVerifies++
@@ -24,24 +23,39 @@ func (w *Worker) hello(r *record.Record, from source) {
 		if w.halfOpens.put(from.addr, from.local, pending, w.now) {
 			w.stats.HalfOpenEvicted++
 		}
+		w.boundHalfOpens()
 	case handshake.Repeated:
 		w.halfOpens.postpone(h, pending.Deadline())
+		w.boundHalfOpens()
 	case handshake.Refused:
 		w.stats.HandshakesFailed++
+		if h != nil {
+			w.halfOpens.remove(h)
+		}
 	default:
 		w.stats.HellosIgnored++
 	}
-	w.reply(b, out, from)
 }
 
-// reply queues out, which was appended to b[:0].
-func (w *Worker) reply(b, out []byte, from source) {
-	if len(out) == 0 {
-		w.out.release(b)
-		return
+// replyTo returns a function that queues a copy of a handshake's datagram for from. Only the one returned last may be used.
+func (w *Worker) replyTo(from source) func(datagram []byte) {
+	w.replySource = from
+	return w.sendReply
+}
+
+// reply queues a copy of a datagram for replySource.
+func (w *Worker) reply(datagram []byte) {
+	b := w.out.acquire()
+	w.stats.BytesOut += uint64(len(datagram))
+	w.out.public(b, b[:copy(b, datagram)], w.replySource.addr, w.replySource.local)
+}
+
+// boundHalfOpens evicts handshakes while all of them hold more memory than they may.
+func (w *Worker) boundHalfOpens() {
+	for w.server.Held() > handshake.MaxHeld && w.halfOpens.due.Len() > 0 {
+		w.halfOpens.remove(w.halfOpens.first())
+		w.stats.HalfOpenEvicted++
 	}
-	w.stats.BytesOut += uint64(len(out))
-	w.out.public(b, out, from.addr, from.local)
 }
 
 // pendingRecord passes a record to the unfinished handshake of that address. It returns false if no handshake there can take
@@ -54,15 +68,13 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 	if r.Type == record.TLS12CID && string(r.CID) != string(h.pending.ReadCID()) {
 		return false
 	}
-	b := w.out.acquire()
-	status, out := h.pending.Receive(&w.scratch, r, w.now, b[:0])
-	w.reply(b, out, from)
-	switch status {
+	switch h.pending.Receive(&w.scratch, r, w.now, w.replyTo(from)) {
 	case handshake.Forged:
 		w.stats.BadMACs++
 		fallthrough
 	case handshake.Waiting:
 		w.halfOpens.postpone(h, h.pending.Deadline())
+		w.boundHalfOpens()
 	case handshake.Failed:
 		w.stats.HandshakesFailed++
 		w.halfOpens.remove(h)
@@ -84,22 +96,28 @@ func (w *Worker) establish(h *halfOpen) {
 	}
 	p := &Peer{
 		association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
+		holder:      holderOf(result.Auth, result.Identity, h.addr),
 		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
 		secure: result.Renegotiation, routable: result.Routability, final: result.Final,
 	}
 	w.sessions.supersede(p)
 	id := result.Association.ReadCID()
 	taken := len(id) > 0 && w.peers.byCID[makeKey(id)] != nil // another session has taken it meanwhile
-	if taken || !w.makeRoom(p.identity) {
+	if taken || !w.makeRoom(p.holder) {
 		w.stats.HandshakesFailed++
-		b := w.out.acquire()
-		w.reply(b, h.pending.Refuse(b[:0]), source{addr: h.addr, local: h.local})
+		h.pending.Refuse(w.replyTo(source{addr: h.addr, local: h.local}))
 		return
 	}
 	w.peers.add(p, w.now)
 	w.sessions.add(p)
 	w.stats.Handshakes++
-	w.sendFinal(p)
+	w.stats.HandshakeTime.Observe(w.now - (h.expires - halfOpenLife))
+	if result.Resumed {
+		w.stats.Resumed++
+	}
+	if p.final.Present() {
+		w.sendFinal(p)
+	}
 	for _, payload := range result.Early {
 		if p.closed {
 			return
@@ -116,10 +134,7 @@ func (w *Worker) halfOpenDue(h *halfOpen) {
 		w.halfOpens.remove(h)
 		return
 	}
-	b := w.out.acquire()
-	status, out := h.pending.Timeout(w.now, b[:0])
-	w.reply(b, out, source{addr: h.addr, local: h.local})
-	if status == handshake.Failed {
+	if h.pending.Timeout(w.now, w.replyTo(source{addr: h.addr, local: h.local})) == handshake.Failed {
 		w.stats.HandshakesFailed++
 		w.halfOpens.remove(h)
 		return

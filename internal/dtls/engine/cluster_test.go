@@ -161,34 +161,35 @@ func TestRecordsOfAnotherWorkerAreHandedOver(t *testing.T) {
 	a.w.workers, b.w.workers = workers, workers
 	d := b.mustConnect(addr(1), "dev", true)
 	var payloads [][]byte
-	for range inboxSlots + 10 {
+	for range maxHandedOver + 10 {
 		payloads = append(payloads, d.seal([]byte("x")))
 	}
 	for _, p := range payloads {
 		a.w.datagram(p, source{addr: addr(2)}, false)
 	}
-	items, _ := b.w.inbox.take()
-	if len(items) != inboxSlots {
+	items, data := b.w.inbox.Take()
+	if len(items) != maxHandedOver {
 		t.Fatalf("%d handed over", len(items))
 	}
 	b.public = nil
 	for _, it := range items {
-		b.w.datagram(it.buf[:it.n], it.from, true)
+		b.w.datagram(data[:it.bytes], it.from, true)
+		data = data[it.bytes:]
 	}
 	b.w.out.flush()
-	if len(b.public) != inboxSlots {
+	if len(b.public) != maxHandedOver {
 		t.Fatalf("%d answers", len(b.public))
 	}
-	if s := a.stats(); s.HandedOver != inboxSlots || s.QueueFull != 10 {
+	if s := a.stats(); s.HandedOver != maxHandedOver || s.QueueFull != 10 {
 		t.Errorf("%+v", s)
 	}
 	// Nobody's: handed over once, then counted.
 	alien := d.seal([]byte("x"))
 	alien[16] ^= 1
 	a.w.datagram(bytes.Clone(alien), source{addr: addr(2)}, false)
-	items, _ = b.w.inbox.take()
+	items, data = b.w.inbox.Take()
 	for _, it := range items {
-		b.w.datagram(it.buf[:it.n], it.from, true)
+		b.w.datagram(data[:it.bytes], it.from, true)
 	}
 	if s := b.stats(); len(items) != 1 || s.UnknownCIDs != 1 || s.HandedOver != 0 {
 		t.Errorf("%d items, %+v", len(items), s)

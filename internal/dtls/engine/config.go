@@ -3,8 +3,10 @@ package engine
 import (
 	"log/slog"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
@@ -17,8 +19,16 @@ type Config struct {
 	// PSK returns the key of an identity. It is called on a worker's goroutine and must not block. A handshake with an
 	// unknown identity continues with a random key, so that the answer does not reveal whether the identity exists (RFC 4279
 	// section 2).
-	PSK    func(identity []byte) (key []byte, ok bool)
-	Suites []record.Suite // in order of preference; default CCM_8, CCM, GCM
+	// It may be nil if there are Credentials.
+	PSK func(identity []byte) (key []byte, ok bool)
+	// Credentials are the certificates and whom to trust. Store replaces them while the engine runs; sessions go on. nil: PSK
+	// only.
+	Credentials *atomic.Pointer[handshake.Credentials]
+	ClientAuth  handshake.ClientAuth // whether clients are asked for certificates; default none
+	Suites      []record.Suite       // in order of preference; default record.Suites. Those without credentials are passed over
+	Groups      []handshake.Group    // of the ephemeral key exchange, in order of preference; default handshake.DefaultGroups
+	// Resumption lets clients resume sessions on every engine that shares its ticket secrets; nil: every handshake is a full one.
+	Resumption *handshake.Resumption
 	// CIDs says what connection ids look like; nil: they are not negotiated.
 	CIDs *CIDs
 	// RequireExtendedMaster refuses clients without RFC 7627.

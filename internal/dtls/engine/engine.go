@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/udpio"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 // socketBuffer is the requested size of a socket's buffers in bytes. It holds a burst of some thousand clients, which would
@@ -23,6 +24,8 @@ type Engine struct {
 	cfg     Config
 	workers []*Worker
 	loops   []*loop
+	mu      sync.Mutex // of group
+	group   *workers.Group[*loop]
 	public  *udpio.Group
 	link    *udpio.Group
 }
@@ -34,6 +37,7 @@ func Open(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg}
+	e.group = workers.New[*loop](&e.mu, workers.Limits{Messages: maxRequests})
 	start := time.Now()
 	listen := udpio.Config{
 		Addr: cfg.Listen, Sockets: cfg.Workers, Batch: cfg.Batch, Drops: true,
@@ -76,7 +80,7 @@ func (e *Engine) open(start time.Time) error {
 		if e.link != nil {
 			link = e.link.Conn(i)
 		}
-		l, err := newLoop(w, e.public.Conn(i), link, start)
+		l, err := newLoop(e.group, w, e.public.Conn(i), link, start)
 		if err != nil {
 			return err
 		}
@@ -101,8 +105,10 @@ func newServingWorker(id int, cfg *Config, secret []byte) (*Worker, error) {
 	}
 	var w *Worker
 	hs := handshake.ServerConfig{
-		PSK: cfg.PSK, Suites: cfg.Suites, CookieSecret: secret,
-		RequireExtendedMaster: cfg.RequireExtendedMaster,
+		Config: handshake.Config{
+			Suites: cfg.Suites, Groups: cfg.Groups, Credentials: cfg.Credentials, RequireExtendedMaster: cfg.RequireExtendedMaster,
+		},
+		PSK: cfg.PSK, ClientAuth: cfg.ClientAuth, Resumption: cfg.Resumption, CookieSecret: secret,
 	}
 	if cfg.CIDs != nil {
 		hs.NewCID = func() ([]byte, error) { return w.newCID() }
@@ -134,8 +140,8 @@ func (c *Config) defaults() error {
 	switch {
 	case c.NewHandler == nil:
 		return errors.New("engine: no handler")
-	case !c.Plain && c.PSK == nil:
-		return errors.New("engine: no PSK look-up")
+	case !c.Plain && c.PSK == nil && c.Credentials == nil:
+		return errors.New("engine: neither a PSK look-up nor certificates")
 	case c.Plain && c.Cluster != nil:
 		return errors.New("engine: a cluster needs DTLS: plain datagrams carry no connection id")
 	case c.Cluster != nil && c.CIDs == nil:
@@ -189,24 +195,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	if e.cfg.Log != nil {
 		e.cfg.Log.Debug("serving", "address", e.Addr(), "workers", len(e.workers), "plain", e.cfg.Plain)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	context.AfterFunc(ctx, func() {
-		for _, w := range e.workers {
-			w.inbox.nudge()
-		}
-	})
-	errs := make([]error, len(e.loops))
-	var group sync.WaitGroup
-	for i, l := range e.loops {
-		group.Go(func() {
-			defer cancel() // one worker that fails ends all
-			errs[i] = socketError(i, l.run(ctx))
-		})
-	}
-	group.Wait()
+	begin := func() error { return nil }
+	work := func(l *loop) error { return socketError(l.worker.id, l.run()) }
+	err := e.group.Run(ctx, begin, work, func(ctx context.Context) { <-ctx.Done() })
 	e.close()
-	return errors.Join(errs...)
+	return err
 }
 
 func (e *Engine) close() {

@@ -31,8 +31,9 @@ type halfOpen struct {
 // at 3000/s this is 2.7 s, far longer than a round trip. Stats.HalfOpenEvicted counts evictions.
 //
 // An entry takes 1.2 kB, and up to 3.5 kB once its keys are derived, with an identity of 1024 bytes (TestHalfOpenMemory). A
-// full table takes at most 29 MB. Records that clients send before their keys exist are kept in addition, up to 4 MiB for
-// all handshakes of a worker (handshake.MaxHeld).
+// full table takes at most 29 MB. What varies comes in addition: our flights with certificates, clients' messages, and records
+// that came before their keys. All handshakes of a worker hold at most 8 MiB of that (handshake.MaxHeld); beyond it handshakes
+// are evicted in the same order (Worker.boundHalfOpens).
 type halfOpens struct {
 	byAddress map[netip.AddrPort]*halfOpen
 	due       heap.Heap[time.Duration] // slots

@@ -29,7 +29,7 @@ type echo struct {
 }
 
 func (h *echo) Serve(p *engine.Peer, in, out []byte, _ time.Duration) []byte {
-	if string(in) == "info" {
+	if bytes.HasPrefix(in, []byte("info")) {
 		h.mu.Lock()
 		h.infos = append(h.infos, p.Info())
 		h.mu.Unlock()

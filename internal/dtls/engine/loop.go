@@ -1,13 +1,13 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/weir-lb/weir/internal/udpio"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 const (
@@ -35,7 +35,7 @@ type loop struct {
 	sincePoll              int // rounds since the last epoll_wait
 }
 
-func newLoop(w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error) {
+func newLoop(group *workers.Group[*loop], w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error) {
 	l := &loop{worker: w, public: public, link: link, start: start}
 	l.messages = udpio.NewMessages(w.cfg.Batch, receiveSize)
 	w.out.publicOut = func(m []udpio.Message) { public.WriteAll(m) }
@@ -43,7 +43,7 @@ func newLoop(w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error
 	if l.poller, err = udpio.NewPoller(2); err != nil {
 		return nil, err
 	}
-	w.inbox.wake = l.poller.Wake
+	w.inbox, w.requests = newInbox(l.poller.Wake), group.Add(l, l.poller.Wake)
 	err = l.poller.AddConn(public, tokenPublic)
 	if link != nil && err == nil {
 		l.frames = udpio.NewMessages(linkBatch, linkSize)
@@ -57,25 +57,30 @@ func newLoop(w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error
 	return l, nil
 }
 
-// run serves until ctx ends or a socket fails.
-func (l *loop) run(ctx context.Context) error {
+// run serves until the group ends it or a socket fails.
+func (l *loop) run() error {
 	w := l.worker
 	w.wakeAt = 0 // the first tick calls the handler and the cluster, which then set the time
 	if w.cfg.Cluster != nil {
 		w.clusterAt = 0
 	}
-	for ctx.Err() == nil {
+	for {
+		requests := w.stats.Requests
 		if err := l.read(); err != nil {
 			return err
 		}
 		w.stats.Rounds++
-		l.inbox()
+		if !l.serveOthers() {
+			l.closeSessions()
+			return nil
+		}
 		w.tick()
 		w.out.flush()
+		if served := w.stats.Requests - requests; served > 0 {
+			w.stats.RequestTime.ObserveN(time.Since(l.start)-w.now, served)
+		}
 		l.publish()
 	}
-	l.closeSessions()
-	return nil
 }
 
 // read waits for something to do and reads one batch from each socket that may have one.
@@ -166,27 +171,31 @@ func (l *loop) frame(m *udpio.Message) {
 	w.cfg.Cluster.Frame(w, b, m.Addr, w.now)
 }
 
-// inbox does what other goroutines have left for the worker.
-func (l *loop) inbox() {
+// serveOthers does what other goroutines have left for the worker. It returns false if the worker must end.
+func (l *loop) serveOthers() bool {
 	w := l.worker
-	items, posts := w.inbox.take()
-	for i := range items {
-		w.datagram(items[i].buf[:items[i].n], items[i].from, true)
+	datagrams, data := w.inbox.Take()
+	for _, d := range datagrams {
+		w.datagram(data[:d.bytes:d.bytes], d.from, true)
+		data = data[d.bytes:]
 	}
-	for _, f := range posts {
-		f()
-	}
+	return w.requests.Serve(l)
 }
 
 // closeSessions sends close_notify to every session.
 func (l *loop) closeSessions() {
 	w := l.worker
-	w.inbox.end()
+	l.endMailboxes()
 	for p := w.peers.oldest; p != nil; p = w.peers.oldest {
 		w.Close(p)
 	}
 	w.out.flush()
 	l.publish()
+}
+
+func (l *loop) endMailboxes() {
+	l.worker.requests.End()
+	l.worker.inbox.End()
 }
 
 func (l *loop) publish() {
@@ -199,7 +208,7 @@ func (l *loop) publish() {
 }
 
 func (l *loop) close() {
-	l.worker.inbox.end()
+	l.endMailboxes()
 	if l.poller != nil {
 		l.poller.Close()
 	}

@@ -37,6 +37,7 @@ type Peer struct {
 	finalSent   time.Duration
 	final       handshake.Final
 	prev        netip.AddrPort
+	holder      holder // of its share of the table
 	identity    string
 	established time.Duration
 	hasCID      bool
@@ -47,13 +48,26 @@ type Peer struct {
 // Addr is where replies go; it changes when the client's address does.
 func (p *Peer) Addr() netip.AddrPort { return p.addr }
 
-// Identity is the PSK identity, empty in plain mode.
+// Identity is the PSK identity, the subject of the certificate, or the hash of the raw public key (RFC 6920). Auth says which.
+// It is empty in plain mode, and for clients without a certificate.
 func (p *Peer) Identity() string { return p.identity }
+
+// Auth is how the client has proven its identity.
+func (p *Peer) Auth() handshake.Auth { return p.holder.auth }
+
+// MaxPayload is the maximum length in bytes of what Worker.Send takes for p. A client may have asked for less than MaxPayload
+// (RFC 8449).
+func (p *Peer) MaxPayload() int {
+	if p.association == nil {
+		return MaxPayload
+	}
+	return min(MaxPayload, p.association.MaxPayload())
+}
 
 // Info describes the peer, for a resource that shows it. It allocates.
 func (p *Peer) Info() Info {
 	i := Info{
-		Addr: p.addr, PrevAddr: p.prev, Identity: p.identity, HasCID: p.hasCID, Router: p.router,
+		Addr: p.addr, PrevAddr: p.prev, Auth: p.holder.auth, Identity: p.identity, HasCID: p.hasCID, Router: p.router,
 		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.unproven,
 		Established: p.established, LastReceived: p.last,
 	}
@@ -69,8 +83,9 @@ func (p *Peer) Info() Info {
 // Info is a description of a Peer. Fields that do not apply are zero.
 type Info struct {
 	Addr, PrevAddr netip.AddrPort
-	Secure         bool   // DTLS
-	Identity       string // PSK identity
+	Secure         bool           // DTLS
+	Auth           handshake.Auth // how the client has proven its Identity
+	Identity       string
 	Suite          string // IANA name
 	HasCID         bool   // connection ids are in use
 	ReadCID        []byte // what the client sends to us

@@ -96,7 +96,7 @@ func (w *Worker) handOver(d []byte, from source, before bool) bool {
 	if !ok || to == w.id {
 		return false
 	}
-	if !w.workers[to].inbox.put(d, from) {
+	if len(d) > receiveSize || !w.workers[to].inbox.Put(arrival{from, len(d)}, d...) {
 		w.stats.QueueFull++
 		return true
 	}
@@ -161,7 +161,11 @@ func (w *Worker) protected(p *Peer, r *record.Record, from source, received int)
 		p.final.Drop()
 		w.serve(p, payload)
 	case record.Handshake:
-		w.repeatFinal(p)
+		if handshake.Renegotiates(payload) {
+			w.refuseRenegotiation(p)
+		} else {
+			w.repeatFinal(p)
+		}
 	case record.Alert:
 		w.alert(p, payload)
 	case record.RoutabilityCheck:
@@ -211,6 +215,17 @@ func (w *Worker) repeatFinal(p *Peer) {
 		return
 	}
 	w.sendFinal(p)
+}
+
+// refuseRenegotiation tells the client that its keys stay as they are (RFC 5246 section 7.2.2). The session goes on. At most one
+// such alert is sent in finalGap.
+func (w *Worker) refuseRenegotiation(p *Peer) {
+	if w.now-p.finalSent < finalGap {
+		return
+	}
+	p.finalSent = w.now
+	w.stats.Renegotiations++
+	w.sendAlert(p, alertWarning, alertNoRenegotiation)
 }
 
 func (w *Worker) sendFinal(p *Peer) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/slab"
 )
@@ -12,7 +13,7 @@ import (
 // sessions is the order in which a worker's sessions are evicted: see makeRoom. The table itself is peers.
 type sessions struct {
 	slots      slab.Numbers[Peer]
-	byIdentity evict.Order[string]   // of an identity the longest silent first
+	byIdentity evict.Order[holder]   // of an identity the longest silent first
 	superseded evict.Order[struct{}] // the longest superseded first
 	addresses  addresses
 }
@@ -22,7 +23,7 @@ func newSessions(withCID int) sessions { return sessions{addresses: newAddresses
 
 func (t *sessions) add(p *Peer) {
 	p.slot = t.slots.Put(p)
-	t.byIdentity.Add(p.slot, p.identity)
+	t.byIdentity.Add(p.slot, p.holder)
 	t.at(p)
 }
 
@@ -40,6 +41,20 @@ func (t *sessions) touch(p *Peer, renewed bool) {
 	if t.superseded.Len() > 0 {
 		t.superseded.Remove(p.slot)
 	}
+}
+
+// holder is who has a share of the table: an identity, or, as clients without one would all have the same share, the source of a
+// client that is anonymous. Different proofs make different identities, even where their names are equal.
+type holder struct {
+	auth handshake.Auth
+	name string
+}
+
+func holderOf(auth handshake.Auth, identity string, addr netip.AddrPort) holder {
+	if auth == handshake.AuthNone {
+		identity = addr.Addr().String()
+	}
+	return holder{auth, identity}
 }
 
 // fewSessions is the maximum number of sessions that one device is assumed to have left behind. If an identity holds more in
@@ -62,7 +77,7 @@ const fewSessions = 4
 // its key: a refusal at the ClientKeyExchange would reveal to anybody which identities have sessions. Only completed
 // handshakes evict sessions. An evicted session receives close_notify, unless a newer session has its address. Stats has a
 // counter for each case, and SessionsFull for refusals.
-func (w *Worker) makeRoom(identity string) bool {
+func (w *Worker) makeRoom(identity holder) bool {
 	if w.peers.count < w.cfg.MaxSessions {
 		return true
 	}
@@ -83,7 +98,7 @@ func (w *Worker) makeRoom(identity string) bool {
 
 // victim returns the session to evict for a new session of an identity, and the counter of the case. The table must not be
 // empty.
-func (w *Worker) victim(identity string) (p *Peer, counter *uint64) {
+func (w *Worker) victim(identity holder) (p *Peer, counter *uint64) {
 	t := &w.sessions
 	if slot, ok := t.superseded.First(); ok {
 		return t.slots.At(slot), &w.stats.EvictedSuperseded
@@ -91,7 +106,7 @@ func (w *Worker) victim(identity string) (p *Peer, counter *uint64) {
 	slot, _ := t.byIdentity.FirstOfLargest()
 	p = t.slots.At(slot)
 	held := t.byIdentity.Held(identity)
-	if t.byIdentity.Held(p.identity) >= held+2 {
+	if t.byIdentity.Held(p.holder) >= held+2 {
 		return p, &w.stats.EvictedOverShare
 	}
 	p = w.peers.oldest
@@ -164,7 +179,7 @@ func (t *sessions) supersede(p *Peer) {
 	if slot < 0 {
 		return
 	}
-	if old := t.slots.At(slot); old != nil && !old.byAddress && old.addr == p.addr && old.identity == p.identity {
+	if old := t.slots.At(slot); old != nil && !old.byAddress && old.addr == p.addr && old.holder == p.holder {
 		t.superseded.Add(slot, struct{}{})
 	}
 }

@@ -174,10 +174,11 @@ func (w *Worker) dispatch(p *Peer, b []byte, at int, datagram []byte) {
 
 // Alerts (RFC 5246 section 7.2).
 const (
-	alertWarning      = 1
-	alertFatal        = 2
-	alertCloseNotify  = 0
-	alertBadRecordMAC = 20
+	alertWarning         = 1
+	alertFatal           = 2
+	alertCloseNotify     = 0
+	alertBadRecordMAC    = 20
+	alertNoRenegotiation = 100
 )
 
 // closeNotify queues the alert that ends a session (RFC 5246 section 7.2.1).

@@ -6,7 +6,24 @@ import (
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/workers"
 )
+
+// Bounds of what other goroutines have put there for a worker. What does not fit is refused and counted.
+const (
+	maxHandedOver = 256  // datagrams on their way from other workers
+	maxRequests   = 1024 // functions of Post
+)
+
+// arrival is a datagram that another worker has read.
+type arrival struct {
+	from  source
+	bytes int
+}
+
+func newInbox(wake func()) *workers.Mailbox[arrival] {
+	return workers.NewMailbox[arrival](workers.Limits{Messages: maxHandedOver}, wake)
+}
 
 // Worker owns one core's share of the sessions of an Engine.
 type Worker struct {
@@ -33,15 +50,20 @@ type Worker struct {
 	queueHint int      // worker of the other node for which a frame of Foreign is meant
 	returns   *returns // of the engine; nil without a cluster or a wildcard
 
+	replySource source                // of replyTo
+	sendReply   func(datagram []byte) // reply, as a value
+
 	out       transmit
-	inbox     inbox
+	requests  *workers.Inbox[*loop]     // nil without sockets
+	inbox     *workers.Mailbox[arrival] // datagrams that other workers have read, with their bytes
 	stats     Stats
 	published published
 }
 
 func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 	w := &Worker{id: id, cfg: cfg, server: server, cidLength: -1, wakeAt: Never, clusterAt: Never}
-	w.inbox.wake = func() {}
+	w.inbox = newInbox(func() {})
+	w.sendReply = w.reply
 	w.peers = newPeers()
 	w.plainPeers = newPlainPeers(cfg.MaxSessions)
 	withCID := 0
@@ -69,7 +91,7 @@ func (w *Worker) WakeAt(at time.Duration) { w.wakeAt = min(w.wakeAt, at) }
 // Post runs f on the worker's goroutine, soon. Safe from any goroutine; false
 // when the worker has ended or its queue is full.
 func (w *Worker) Post(f func()) bool {
-	return w.inbox.post(f)
+	return w.requests != nil && w.requests.Put(func(*loop) { f() })
 }
 
 // Close ends p's session with close_notify.

@@ -1,12 +1,11 @@
 package handshake
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
+	"crypto/ecdh"
 	"crypto/subtle"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"slices"
 	"time"
@@ -14,29 +13,89 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// ClientConfig is what a Client needs.
+// ClientConfig is what a Client needs: Identity and Key, or Credentials that trust the server, or both.
 type ClientConfig struct {
-	Identity []byte
-	Key      []byte
-	Suites   []record.Suite // default CCM_8, CCM, GCM
+	Config
+	Identity []byte // of the pre-shared key
+	Key      []byte // nil: no suites with pre-shared keys are offered
+	// ServerName is the name that the server's certificate must be valid for, and that it is told (RFC 6066 section 3). An
+	// address is not told. Empty: any name, and the server is not told one.
+	ServerName string
 	// OfferCID offers connection ids; CID is ours, and may be empty: then the
 	// server gets one from us in no record, and we send what it gives out.
 	OfferCID bool
 	CID      []byte
 	// OfferRoutability offers the return routability check with the connection id; who sets it answers challenges.
 	OfferRoutability bool
+	// RecordSizeLimit is the maximum length in bytes of what the server encrypts in one record (RFC 8449), 64 to 16384;
+	// 0: not offered.
+	RecordSizeLimit int
+	// MaxFragmentLength asks the server for records of at most 512, 1024, 2048 or 4096 bytes (RFC 6066 section 4), handshake
+	// included; 0: not offered. It binds both sides.
+	MaxFragmentLength int
+	// Resumable asks the server for what Result.Session needs. Session, of an earlier Result for the same server and
+	// ServerName, is resumed if the server still knows it.
+	Resumable bool
+	Session   *Session
 	// Timeout of the first flight, doubled with every repetition; default 1 s.
 	Timeout time.Duration
 	// Repetitions of a flight before the handshake fails; default 6.
 	Repetitions int
-	Rand        io.Reader // default crypto/rand
+}
+
+func (c *ClientConfig) defaults() error {
+	if len(c.CID) > record.MaxCID {
+		return fmt.Errorf("handshake: connection id longer than %d bytes", record.MaxCID)
+	}
+	if len(c.Identity) > maxIdentity {
+		return fmt.Errorf("handshake: identity longer than %d bytes", maxIdentity)
+	}
+	if len(c.ServerName) > maxServerName {
+		return fmt.Errorf("handshake: server name longer than %d bytes", maxServerName)
+	}
+	if n := c.RecordSizeLimit; n != 0 && (n < minRecordLimit || n > record.MaxPlaintext) {
+		return fmt.Errorf("handshake: record size limit of %d bytes: want %d to %d", n, minRecordLimit, record.MaxPlaintext)
+	}
+	if c.MaxFragmentLength != 0 && fragmentCode(c.MaxFragmentLength) == 0 {
+		return fmt.Errorf("handshake: maximum fragment length %d: want 512, 1024, 2048 or 4096", c.MaxFragmentLength)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = time.Second
+	}
+	if c.Repetitions == 0 {
+		c.Repetitions = 6
+	}
+	if err := c.Config.defaults(); err != nil {
+		return err
+	}
+	types := c.credentials().types()
+	c.Suites = slices.DeleteFunc(slices.Clone(c.Suites), func(s record.Suite) bool {
+		if s.KeyExchange() == record.ECDHEECDSA {
+			return len(types) == 0
+		}
+		return c.Key == nil
+	})
+	if len(c.Suites) == 0 {
+		return errors.New("handshake: no suite is left: neither a pre-shared key nor trust in a certificate")
+	}
+	return nil
+}
+
+// fragmentCode returns what stands for a maximum fragment length, or 0.
+func fragmentCode(n int) byte {
+	for code := byte(1); code <= 4; code++ {
+		if n == 1<<(8+code) {
+			return code
+		}
+	}
+	return 0
 }
 
 type clientState uint8
 
 const (
-	clientHelloSent clientState = iota
-	clientKeyExchangeSent
+	clientHelloSent  clientState = iota // until the ServerHelloDone
+	clientFlightSent                    // until the server's Finished
 	clientDone
 	clientFailed
 )
@@ -45,63 +104,114 @@ const (
 // then Receive for every datagram and Timeout at every Deadline, and send what
 // they hand to send, which must not keep it. Not safe for concurrent use.
 type Client struct {
-	cfg        ClientConfig
-	state      clientState
-	err        error
-	transcript hash.Hash
-	random     [randomLength]byte
-	server     [randomLength]byte
-	suite      record.Suite
-	secrets    secrets
-	cookie     []byte
+	cfg         ClientConfig
+	credentials *Credentials
+	state       clientState
+	err         error
+	transcript  transcript
+	random      [randomLength]byte
+	server      [randomLength]byte
+	secrets     secrets
+	cookie      []byte
+	offer       hello
 
-	extendedMaster, renegotiation, hasCID bool
-	routability                           bool
-	writeCID                              []byte
+	answer      hello // the server's, without what its slices point to
+	writeCID    []byte
+	serverType  byte // of certificate
+	clientType  byte
+	peer        *peerCertificate
+	group       Group
+	public      []byte // the server's, of the ephemeral key exchange
+	asked       bool   // for a certificate
+	schemes     []byte // that the server verifies
+	certificate *Certificate
+	resumed     bool
+	ticket      []byte
+	final       Final // of an abbreviated handshake
+	session     *Session
 
+	out         flight
 	messages    uint16 // number of our next message
-	nextRecord  uint64
 	repetitions int
 	deadline    time.Duration
 
 	in          reassembly
-	hello       []byte
-	keyExchange []byte
-	verify      [verifyLength]byte // of our Finished
 	association *record.Association
 	early       [][]byte // records of epoch 1 before their keys
 }
 
 // NewClient makes a Client.
 func NewClient(cfg ClientConfig) (*Client, error) {
-	if len(cfg.CID) > record.MaxCID {
-		return nil, fmt.Errorf("handshake: connection id longer than %d bytes", record.MaxCID)
+	if err := cfg.defaults(); err != nil {
+		return nil, err
 	}
-	if len(cfg.Identity) > maxIdentity {
-		return nil, fmt.Errorf("handshake: identity longer than %d bytes", maxIdentity)
-	}
-	if len(cfg.Suites) == 0 {
-		cfg.Suites = DefaultSuites()
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = time.Second
-	}
-	if cfg.Repetitions == 0 {
-		cfg.Repetitions = 6
-	}
-	if cfg.Rand == nil {
-		cfg.Rand = rand.Reader
-	}
-	c := &Client{cfg: cfg, transcript: sha256.New()}
+	c := &Client{cfg: cfg, credentials: cfg.credentials(), out: newFlight(cfg.MTU)}
+	c.transcript.keep = true
 	if _, err := io.ReadFull(cfg.Rand, c.random[:]); err != nil {
 		return nil, err
 	}
-	return c, nil
+	if cfg.MaxFragmentLength != 0 && cfg.MaxFragmentLength < record.MaxPlaintext {
+		c.out.limit = cfg.MaxFragmentLength
+	}
+	c.makeOffer()
+	return c, c.offerSession()
+}
+
+// makeOffer is our hello.
+func (c *Client) makeOffer() {
+	h := &c.offer
+	*h = hello{
+		version: version12, random: c.random[:], methods: []byte{0}, extendedMaster: true, renegotiation: true,
+		hasCID: c.cfg.OfferCID, cid: c.cfg.CID, routability: c.cfg.OfferRoutability,
+		recordLimit: c.cfg.RecordSizeLimit, maxFragment: fragmentCode(c.cfg.MaxFragmentLength),
+	}
+	ephemeral, certificates := false, false
+	for _, s := range c.cfg.Suites {
+		h.suites = binary.BigEndian.AppendUint16(h.suites, uint16(s))
+		ephemeral = ephemeral || s.KeyExchange() != record.PSK
+		certificates = certificates || s.KeyExchange() == record.ECDHEECDSA
+	}
+	if ephemeral {
+		for _, g := range c.cfg.Groups {
+			h.groups = binary.BigEndian.AppendUint16(h.groups, uint16(g))
+		}
+		h.pointFormats = []byte{0}
+	}
+	if !certificates {
+		return
+	}
+	h.schemes = offeredSchemes
+	if types := c.credentials.types(); !slices.Equal(types, []byte{typeX509}) {
+		h.serverTypes = types
+	}
+	if own := c.ownTypes(); len(own) > 0 && !slices.Equal(own, []byte{typeX509}) {
+		h.clientTypes = own
+	}
+	if name := c.cfg.ServerName; isHostName(name) {
+		h.hasServerName, h.serverName = true, []byte(name)
+	}
+}
+
+// ownTypes are the certificate types in which we can prove ourselves.
+func (c *Client) ownTypes() (types []byte) {
+	if c.credentials == nil {
+		return nil
+	}
+	for _, typ := range []byte{typeX509, typeRawKey} {
+		if slices.ContainsFunc(c.credentials.Certificates, func(own *Certificate) bool { return own.body(typ) != nil }) {
+			types = append(types, typ)
+		}
+	}
+	return types
 }
 
 // Start sends the first hello.
-func (c *Client) Start(now time.Duration, send func(datagram []byte)) {
-	c.hello = c.appendHello(nil)
+func (c *Client) Start(now time.Duration, send func(datagram []byte)) { c.sendHello(now, send) }
+
+func (c *Client) sendHello(now time.Duration, send func([]byte)) {
+	c.offer.cookie = c.cookie
+	c.out.messages = [][]byte{message(typeClientHello, c.messages, c.offer.appendClientHello(nil))}
+	c.repetitions = 0
 	c.flight(nil, now, send)
 }
 
@@ -113,12 +223,20 @@ func (c *Client) Done() (bool, error) {
 	return c.state == clientDone || c.state == clientFailed, c.err
 }
 
-// Result returns the association after Done without an error.
+// Result returns the association after Done without an error. With a pre-shared key Identity is our own.
 func (c *Client) Result() Result {
-	return Result{
-		Association: c.association, Identity: string(c.cfg.Identity), HasCID: c.hasCID,
-		ExtendedMaster: c.extendedMaster, Renegotiation: c.renegotiation, Routability: c.routability,
+	r := Result{
+		Association: c.association, Auth: AuthPSK, Identity: string(c.cfg.Identity), HasCID: c.answer.hasCID,
+		ExtendedMaster: c.answer.extendedMaster, Renegotiation: c.answer.renegotiation, Routability: c.answer.routability,
 	}
+	if c.peer != nil {
+		r.Auth, r.Identity = c.peer.auth(), c.peer.identity()
+	}
+	if c.resumed {
+		r.Resumed, r.Auth, r.Identity, r.Final = true, c.cfg.Session.auth, c.cfg.Session.identity, c.final
+	}
+	r.Session = c.session
+	return r
 }
 
 // Timeout repeats the flight, or fails the handshake.
@@ -153,7 +271,7 @@ func (c *Client) receive(s *record.Scratch, r *record.Record, now time.Duration,
 	switch {
 	case r.Epoch == 0 && r.Type == record.Alert:
 		if len(r.Body) == 2 && r.Body[0] == 2 {
-			c.fail(fmt.Errorf("handshake: the server's alert %d", r.Body[1]))
+			c.fail(AlertError(r.Body[1]))
 		}
 	case r.Epoch == 0 && r.Type == record.Handshake:
 		c.fragments(r.Body, 0)
@@ -164,12 +282,21 @@ func (c *Client) receive(s *record.Scratch, r *record.Record, now time.Duration,
 		}
 	case r.Epoch == 1:
 		typ, payload, _, verdict := c.association.Open(s, r)
-		if verdict == record.Opened && typ == record.Handshake {
+		switch {
+		case verdict != record.Opened:
+		case typ == record.Handshake:
 			c.fragments(payload, 1)
 			c.messagesDue(s, now, send)
+		case typ == record.Alert && len(payload) == 2 && payload[0] == 2:
+			c.fail(AlertError(payload[1]))
 		}
 	}
 }
+
+// AlertError is the fatal alert with which a server has ended a handshake (RFC 5246 section 7.2).
+type AlertError byte
+
+func (e AlertError) Error() string { return fmt.Sprintf("handshake: the server's alert %d", byte(e)) }
 
 func (c *Client) fragments(body []byte, epoch uint16) {
 	for len(body) > 0 {
@@ -182,6 +309,14 @@ func (c *Client) fragments(body []byte, epoch uint16) {
 	}
 }
 
+// clientError is an error with the alert that tells the server.
+type clientError struct {
+	error
+	alert byte
+}
+
+func (e clientError) Unwrap() error { return e.error }
+
 // messagesDue handles the messages that are whole and in order.
 func (c *Client) messagesDue(s *record.Scratch, now time.Duration, send func([]byte)) {
 	for c.state < clientDone {
@@ -191,141 +326,228 @@ func (c *Client) messagesDue(s *record.Scratch, now time.Duration, send func([]b
 		}
 		sequence := c.in.next
 		c.in.pop()
-		switch {
-		case typ == typeHelloVerifyRequest && epoch == 0 && c.cookie == nil && c.server == [randomLength]byte{}:
-			c.verifyRequest(body, now, send)
-		case typ == typeServerHello && epoch == 0 && c.server == [randomLength]byte{}:
-			c.transcript.Write(c.hello)
-			c.serverHello(body)
-		case typ == typeServerKeyExchange && epoch == 0 && c.state == clientHelloSent:
-			// The identity hint: we have but one identity.
-		case typ == typeServerHelloDone && epoch == 0 && c.state == clientHelloSent && c.suite != 0:
-			c.transcript.Write(appendHeader(nil, typ, sequence, len(body)))
-			c.finish(s, now, send)
-			continue
-		case typ == typeFinished && epoch == 1 && c.state == clientKeyExchangeSent:
-			want := c.secrets.verify(serverFinished, c.transcript)
-			if subtle.ConstantTimeCompare(want[:], body) != 1 {
-				c.fail(errors.New("handshake: the server's Finished is wrong"))
-				return
+		if err := c.handle(s, typ, epoch, sequence, body, now, send); err != nil {
+			var e clientError
+			if errors.As(err, &e) && c.association == nil {
+				c.out.alert(e.alert, send)
 			}
-			clear(c.secrets.master[:])
-			c.state = clientDone
-			return
-		default:
-			c.fail(fmt.Errorf("handshake: message type %d out of place", typ))
-			return
-		}
-		if typ != typeHelloVerifyRequest {
-			c.transcript.Write(appendHeader(nil, typ, sequence, len(body)))
-			c.transcript.Write(body)
+			c.fail(err)
 		}
 	}
 }
 
-func (c *Client) verifyRequest(body []byte, now time.Duration, send func([]byte)) {
+// handle handles one message.
+func (c *Client) handle(s *record.Scratch, typ byte, epoch, sequence uint16, body []byte, now time.Duration, send func([]byte)) error {
+	if !c.due(typ, epoch) {
+		return fmt.Errorf("handshake: message type %d out of place", typ)
+	}
+	switch typ {
+	case typeHelloVerifyRequest:
+		return c.verifyRequest(body, now, send)
+	case typeFinished:
+		want := c.secrets.verify(serverFinished, &c.transcript)
+		if subtle.ConstantTimeCompare(want[:], body) != 1 {
+			return errors.New("handshake: the server's Finished is wrong")
+		}
+		c.remember()
+		if c.resumed {
+			c.transcript.message(typ, sequence, body)
+			return c.finishResumed(s, now, send)
+		}
+		clear(c.secrets.master[:])
+		c.state = clientDone
+		return nil
+	case typeServerHello:
+		c.transcript.write(c.out.messages[0])
+	}
+	c.transcript.message(typ, sequence, body)
+	switch typ {
+	case typeServerHello:
+		return c.serverHello(body)
+	case typeNewSessionTicket:
+		return c.newSessionTicket(body)
+	case typeCertificate:
+		return c.serverCertificate(body)
+	case typeServerKeyExchange:
+		return c.serverKeyExchange(body)
+	case typeCertificateRequest:
+		return c.certificateRequest(body)
+	}
+	return c.finish(s, now, send)
+}
+
+// due reports whether a message may come now.
+func (c *Client) due(typ byte, epoch uint16) bool {
+	exchange := c.secrets.suite.KeyExchange()
+	switch {
+	case typ == typeFinished:
+		return epoch == 1 && (c.state == clientFlightSent || c.resumed)
+	case epoch != 0:
+		return false
+	case typ == typeNewSessionTicket:
+		return c.answer.hasTicket && c.ticket == nil && (c.state == clientFlightSent || c.resumed)
+	case c.state != clientHelloSent || c.resumed:
+		return false
+	}
+	greeted := c.secrets.suite != 0
+	switch typ {
+	case typeHelloVerifyRequest:
+		return !greeted && c.cookie == nil
+	case typeServerHello:
+		return !greeted
+	case typeCertificate:
+		return greeted && exchange == record.ECDHEECDSA && c.peer == nil
+	case typeServerKeyExchange:
+		// Of plain PSK it is an identity hint: we have but one identity.
+		return greeted && c.public == nil && (exchange != record.ECDHEECDSA || c.peer != nil)
+	case typeCertificateRequest:
+		return c.public != nil && exchange == record.ECDHEECDSA && !c.asked
+	case typeServerHelloDone:
+		return greeted && (exchange == record.PSK || c.public != nil)
+	}
+	return false
+}
+
+func (c *Client) verifyRequest(body []byte, now time.Duration, send func([]byte)) error {
 	b := cursor{b: body}
 	b.uint16()
 	cookie := b.vector8()
 	if b.bad || len(cookie) == 0 {
-		c.fail(errors.New("handshake: HelloVerifyRequest without a cookie"))
-		return
+		return errors.New("handshake: HelloVerifyRequest without a cookie")
 	}
 	c.cookie = slices.Clone(cookie)
 	c.messages++
-	c.hello = c.appendHello(nil)
-	c.repetitions = 0
-	c.flight(nil, now, send)
+	c.sendHello(now, send)
+	return nil
 }
 
-func (c *Client) serverHello(body []byte) {
-	var h hello
-	if !parseServerHello(body, &h) || h.version != version12 || h.method != 0 {
-		c.fail(errors.New("handshake: ServerHello does not make sense"))
-		return
+func (c *Client) serverHello(body []byte) error {
+	h := &c.answer
+	if !parseServerHello(body, h) || h.version != version12 || h.method != 0 {
+		return clientError{errors.New("handshake: ServerHello does not make sense"), alertIllegalParameter}
 	}
-	if !slices.Contains(c.cfg.Suites, record.Suite(h.suite)) || (h.hasCID && (!c.cfg.OfferCID || len(h.cid) > record.MaxCID)) || (h.routability && (!c.cfg.OfferRoutability || !h.hasCID)) || len(h.renegotiated) != 0 {
-		c.fail(errors.New("handshake: the server chose what was not offered"))
-		return
+	if !slices.Contains(c.cfg.Suites, record.Suite(h.suite)) || !c.offered(h) {
+		return clientError{errors.New("handshake: the server chose what was not offered"), alertIllegalParameter}
+	}
+	if c.cfg.RequireExtendedMaster && !h.extendedMaster {
+		return clientError{errors.New("handshake: the server has no extended master secret"), alertHandshakeFailure}
 	}
 	copy(c.server[:], h.random)
-	c.suite = record.Suite(h.suite)
-	c.extendedMaster = h.extendedMaster
-	c.renegotiation = h.renegotiation
-	c.hasCID = h.hasCID
-	c.routability = h.routability
 	c.writeCID = slices.Clone(h.cid)
+	if h.serverTypes != nil {
+		c.serverType = h.serverTypes[0]
+	}
+	if h.clientTypes != nil {
+		c.clientType = h.clientTypes[0]
+	}
+	if h.maxFragment == 0 {
+		c.out.limit = record.MaxPlaintext // the server did not take it up
+	}
+	h.sessionID = slices.Clone(h.sessionID)
+	c.secrets.suite = record.Suite(h.suite)
+	c.transcript.start(c.secrets.suite)
+	return c.resume(h)
 }
 
-// finish answers the server's flight.
-func (c *Client) finish(s *record.Scratch, now time.Duration, send func([]byte)) {
-	m, at := beginMessage(nil, typeClientKeyExchange, c.messages+1)
-	m = append(m, byte(len(c.cfg.Identity)>>8), byte(len(c.cfg.Identity)))
-	c.keyExchange = endMessage(append(m, c.cfg.Identity...), at)
-	c.transcript.Write(c.keyExchange)
-	keys := c.secrets.derive(c.cfg.Key, c.extendedMaster, c.transcript, c.random[:], c.server[:])
-	var readCID []byte
-	if c.hasCID {
-		readCID = c.cfg.CID
-	}
-	var err error
-	if c.association, err = record.NewAssociation(c.suite, &keys, record.Client, readCID, c.writeCID); err != nil {
-		c.fail(err)
-		return
-	}
-	c.verify = c.secrets.verify(clientFinished, c.transcript)
-	c.transcript.Write(appendHeader(nil, typeFinished, c.messages+2, verifyLength))
-	c.transcript.Write(c.verify[:])
-	c.state = clientKeyExchangeSent
-	c.repetitions = 0
-	c.flight(s, now, send)
-	var r record.Record
-	for _, raw := range c.early {
-		if _, err := record.Next(raw, len(c.cfg.CID), &r); err == nil && c.state < clientDone {
-			c.receive(s, &r, now, send)
+// offered reports whether the server's extensions answer ours.
+func (c *Client) offered(h *hello) bool {
+	type pair struct{ theirs, ours bool }
+	for _, e := range []pair{
+		{h.hasCID, c.cfg.OfferCID && len(h.cid) <= record.MaxCID},
+		{h.routability, c.cfg.OfferRoutability && h.hasCID},
+		{h.hasServerName, c.offer.hasServerName},
+		{h.maxFragment != 0, h.maxFragment == c.offer.maxFragment && h.recordLimit == 0},
+		{h.recordLimit != 0, c.offer.recordLimit != 0},
+		{h.serverTypes != nil, contains(c.offer.serverTypes, h.serverTypes)},
+		{h.clientTypes != nil, contains(c.offer.clientTypes, h.clientTypes)},
+		{h.hasTicket, c.offer.hasTicket},
+		{len(h.renegotiated) != 0, false},
+	} {
+		if e.theirs && !e.ours {
+			return false
 		}
 	}
-	c.early = nil
+	// Without the extension a server means X.509, which we must have meant too.
+	return c.resumes(h) || h.serverTypes != nil || c.offer.serverTypes == nil || slices.Contains(c.offer.serverTypes, typeX509) ||
+		record.Suite(h.suite).KeyExchange() != record.ECDHEECDSA
+}
+
+func contains(offered, chosen []byte) bool {
+	return len(chosen) == 1 && slices.Contains(offered, chosen[0])
+}
+
+func (c *Client) serverCertificate(body []byte) (err error) {
+	if c.peer, err = parseCertificate(body, c.serverType); err != nil {
+		return clientError{fmt.Errorf("handshake: the server's certificate: %w", err), alertBadCertificate}
+	}
+	if c.peer == nil {
+		return clientError{errors.New("handshake: the server sent no certificate"), alertBadCertificate}
+	}
+	return nil
+}
+
+// serverKeyExchange takes the server's public key, and checks its signature.
+func (c *Client) serverKeyExchange(body []byte) error {
+	exchange := c.secrets.suite.KeyExchange()
+	b := cursor{b: body}
+	if exchange != record.ECDHEECDSA {
+		b.vector16() // identity hint
+	}
+	if exchange == record.PSK {
+		return nil
+	}
+	parameters := b.b
+	curve := b.uint8()
+	c.group = Group(b.uint16())
+	public := b.vector8()
+	if b.bad || curve != namedCurve || !slices.Contains(c.cfg.Groups, c.group) {
+		return clientError{errors.New("handshake: the server's key exchange makes no sense"), alertIllegalParameter}
+	}
+	c.public = slices.Clone(public)
+	if c.peer == nil {
+		return nil
+	}
+	signed := slices.Concat(c.random[:], c.server[:], parameters[:len(parameters)-len(b.b)])
+	if err := verifySigned(&b, c.peer.public, signed); err != nil {
+		return clientError{fmt.Errorf("handshake: the server's key exchange: %w", err), alertDecryptError}
+	}
+	return nil
+}
+
+func (c *Client) certificateRequest(body []byte) error {
+	b := cursor{b: body}
+	b.vector8() // certificate types
+	c.schemes = slices.Clone(b.vector16())
+	b.vector16() // certificate authorities
+	if !b.done() {
+		return clientError{errors.New("handshake: CertificateRequest does not make sense"), alertIllegalParameter}
+	}
+	c.asked = true
+	return nil
 }
 
 func (c *Client) fail(err error) {
 	c.state, c.err = clientFailed, err
 }
 
-func (c *Client) appendHello(dst []byte) []byte {
-	dst, at := beginMessage(dst, typeClientHello, c.messages)
-	dst = append(dst, version12>>8, version12&0xff)
-	dst = append(dst, c.random[:]...)
-	dst = append(dst, 0, byte(len(c.cookie)))
-	dst = append(dst, c.cookie...)
-	dst = append(dst, 0, byte(2*len(c.cfg.Suites)))
-	for _, s := range c.cfg.Suites {
-		dst = append(dst, byte(s>>8), byte(s))
-	}
-	dst = append(dst, 1, 0)
-	dst = appendExtensions(dst, true, true, c.cfg.OfferCID, c.cfg.CID, c.cfg.OfferRoutability)
-	return endMessage(dst, at)
-}
-
 // flight sends what the state calls for, with fresh record sequence numbers.
 func (c *Client) flight(s *record.Scratch, now time.Duration, send func([]byte)) {
 	c.deadline = now + c.cfg.Timeout<<min(c.repetitions, 6)
-	if c.state == clientHelloSent {
-		send(c.plain(nil, record.Handshake, c.hello))
-		return
-	}
-	out := c.plain(nil, record.Handshake, c.keyExchange)
-	out = c.plain(out, record.ChangeCipherSpec, []byte{1})
-	out, err := appendFinished(c.association, s, c.messages+2, c.verify[:], out)
-	if err != nil {
+	if err := c.out.send(c.association, s, send); err != nil {
 		c.fail(err)
-		return
 	}
-	send(out)
 }
 
-func (c *Client) plain(out []byte, typ record.ContentType, body []byte) []byte {
-	out = record.AppendPlain(out, typ, c.nextRecord, body)
-	c.nextRecord++
-	return out
+// privateKey makes our key pair of the ephemeral key exchange and returns its public part and the shared secret.
+func (c *Client) privateKey() (public, shared []byte, err error) {
+	private, err := c.group.generate(c.cfg.Rand)
+	if err != nil {
+		return nil, nil, err
+	}
+	var theirs *ecdh.PublicKey
+	if theirs, err = c.group.curve().NewPublicKey(c.public); err != nil {
+		return nil, nil, err
+	}
+	shared, err = private.ECDH(theirs)
+	return private.PublicKey().Bytes(), shared, err
 }

@@ -31,7 +31,8 @@ func newCookies(secret []byte) cookies {
 	return cookies{mac: hmac.New(sha256.New, secret)}
 }
 
-// make returns the cookie of a hello in a period; it is overwritten by the next call.
+// make returns the cookie of a hello in a period. It covers the fields in front of the cookie, so that the first fragment of
+// a hello has them all. The Finished covers the rest. The result is overwritten by the next call.
 func (c *cookies) make(from netip.AddrPort, h *hello, period uint64) []byte {
 	binary.BigEndian.PutUint64(c.in[:], period)
 	address := from.Addr().As16()
@@ -41,17 +42,8 @@ func (c *cookies) make(from netip.AddrPort, h *hello, period uint64) []byte {
 	c.mac.Reset()
 	c.mac.Write(c.in[:])
 	c.mac.Write(h.random)
-	c.vector(h.sessionID)
-	c.vector(h.suites)
-	c.vector(h.methods)
+	c.mac.Write(h.sessionID) // the last field: no two hellos look the same
 	return c.mac.Sum(c.sum[:0])[:cookieLength]
-}
-
-// vector hashes v with its length, so that no two hellos look the same.
-func (c *cookies) vector(v []byte) {
-	binary.BigEndian.PutUint16(c.in[:], uint16(len(v)))
-	c.mac.Write(c.in[:2])
-	c.mac.Write(v)
 }
 
 // valid reports whether the hello's cookie is one of ours and fresh.

@@ -9,52 +9,98 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
+// kinds are the handshakes that the tests of bad networks make, by name.
+func kinds(t testing.TB) map[string]func() (handshake.ClientConfig, handshake.ServerConfig) {
+	a := newAuthority(t, "test")
+	server, device := a.issue("P-256", "server.test", nil), a.issue("P-384", "device", nil)
+	rawServer, rawDevice := handshaketest.RawKey(t, "Ed25519"), handshaketest.RawKey(t, "P-256")
+	psk := func(suite record.Suite) func() (handshake.ClientConfig, handshake.ServerConfig) {
+		return func() (handshake.ClientConfig, handshake.ServerConfig) {
+			suites := handshake.Config{Suites: []record.Suite{suite}}
+			return handshake.ClientConfig{Config: suites, Identity: []byte("cali.0001"), Key: []byte(".fornium")},
+				handshake.ServerConfig{Config: suites, PSK: func([]byte) ([]byte, bool) { return []byte(".fornium"), true }}
+		}
+	}
+	certificates := func(auth handshake.ClientAuth, mine, theirs handshake.Credentials) func() (handshake.ClientConfig, handshake.ServerConfig) {
+		return func() (handshake.ClientConfig, handshake.ServerConfig) {
+			return handshake.ClientConfig{Config: handshake.Config{Credentials: credentials(mine)}},
+				handshake.ServerConfig{Config: handshake.Config{Credentials: credentials(theirs)}, ClientAuth: auth}
+		}
+	}
+	own := func(c *handshake.Certificate) handshake.Credentials {
+		return handshake.Credentials{Certificates: []*handshake.Certificate{c}, Roots: a.Roots, RawKey: trusted}
+	}
+	return map[string]func() (handshake.ClientConfig, handshake.ServerConfig){
+		"psk":       psk(record.PSKWithAES128CCM8),
+		"ecdhe-psk": psk(record.ECDHEPSKWithAES128CCMSHA256),
+		"x509":      certificates(handshake.ClientAuthNone, own(device), own(server)),
+		"mutual":    certificates(handshake.ClientAuthNeeded, own(device), own(server)),
+		"empty":     certificates(handshake.ClientAuthWanted, handshake.Credentials{Roots: a.Roots}, own(server)),
+		"rpk":       certificates(handshake.ClientAuthNeeded, own(rawDevice), own(rawServer)),
+	}
+}
+
 // A network that loses, repeats, delays and splits datagrams must not stop a
-// handshake, only slow it down.
+// handshake, only slow it down, whatever its datagrams' length.
 func TestHandshakeOverABadNetwork(t *testing.T) {
-	for seed := range uint64(300) {
-		rng := rand.New(rand.NewPCG(seed, 7))
-		c, err := handshake.NewClient(handshake.ClientConfig{
-			Identity: []byte("cali.0001"), Key: []byte(".fornium"),
-			OfferCID: seed%2 == 0, CID: []byte{1, 2, 3}[:seed%3], Timeout: 50 * time.Millisecond, Repetitions: 40,
-		})
-		if err != nil {
-			t.Fatal(err)
+	for kind, config := range kinds(t) {
+		seeds := uint64(60)
+		if kind == "psk" {
+			seeds = 300
 		}
-		s := newServer(t, []byte{1, 2, 3, 4, 5, 6})
-		var held [2][]byte
-		mangle := func(fromClient bool, d []byte) (out [][]byte) {
-			side := 0
-			if fromClient {
-				side = 1
+		for seed := range seeds {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			client, server := config()
+			client.OfferCID, client.CID = seed%2 == 0, []byte{1, 2, 3}[:seed%3]
+			client.Timeout, client.Repetitions = 50*time.Millisecond, 60
+			client.MTU, server.MTU = 128+rng.IntN(1200), 128+rng.IntN(1200)
+			c, err := handshake.NewClient(client)
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, part := range split(rng, d, s.cid) {
-				switch n := rng.IntN(100); {
-				case n < 15: // lost
-				case n < 30: // twice
-					out = append(out, part, bytes.Clone(part))
-				case n < 45 && held[side] == nil: // behind what comes next
-					held[side] = part
-				default:
-					out = append(out, part)
-				}
+			s := serverWith(t, []byte{1, 2, 3, 4, 5, 6}, server)
+			run(t, c, s, badNetwork(rng, s))
+			if done, err := c.Done(); !done || err != nil || s.result == nil || s.failed {
+				t.Fatalf("%s, seed %d, MTU %d and %d: done %t, %v, server %t", kind, seed, client.MTU, server.MTU, done, err, s.failed)
 			}
-			if held[side] != nil && rng.IntN(2) == 0 {
-				out = append(out, held[side])
-				held[side] = nil
+			exchange(t, c.Result().Association, s.result.Association)
+			exchange(t, s.result.Association, c.Result().Association)
+			if s.pending.Release(); s.hs.Held() != 0 {
+				t.Fatalf("%s, seed %d: %d bytes are still held", kind, seed, s.hs.Held())
 			}
-			rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-			return out
 		}
-		run(t, c, s, mangle)
-		if done, err := c.Done(); !done || err != nil || s.result == nil || s.failed {
-			t.Fatalf("seed %d: done %t, %v, server %t", seed, done, err, s.failed)
+	}
+}
+
+// badNetwork loses, repeats, delays, reorders and splits datagrams.
+func badNetwork(rng *rand.Rand, s *server) func(fromClient bool, d []byte) [][]byte {
+	var held [2][]byte
+	return func(fromClient bool, d []byte) (out [][]byte) {
+		side := 0
+		if fromClient {
+			side = 1
 		}
-		exchange(t, c.Result().Association, s.result.Association)
-		exchange(t, s.result.Association, c.Result().Association)
+		for _, part := range split(rng, d, s.cid) {
+			switch n := rng.IntN(100); {
+			case n < 15: // lost
+			case n < 30: // twice
+				out = append(out, part, bytes.Clone(part))
+			case n < 45 && held[side] == nil: // behind what comes next
+				held[side] = part
+			default:
+				out = append(out, part)
+			}
+		}
+		if held[side] != nil && rng.IntN(2) == 0 {
+			out = append(out, held[side])
+			held[side] = nil
+		}
+		rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+		return out
 	}
 }
 
@@ -137,7 +183,8 @@ func TestCookies(t *testing.T) {
 				if _, err := record.Next(last, -1, &r); err != nil {
 					t.Fatal(err)
 				}
-				o, out, _ := hs.Hello(netip.MustParseAddrPort(from), &r, nil, now, nil)
+				var out []byte
+				o, _ := hs.Hello(netip.MustParseAddrPort(from), &r, nil, now, func(d []byte) { out = bytes.Clone(d) })
 				return o, out
 			}
 			o, reply := step("192.0.2.1:4711", 30*time.Second)
@@ -183,7 +230,7 @@ func extensionsLength(b []byte) int {
 func TestNothingInCommon(t *testing.T) {
 	c, _ := handshake.NewClient(handshake.ClientConfig{
 		Identity: []byte("cali.1"), Key: []byte(".fornium"),
-		Suites: []record.Suite{record.PSKWithAES128GCMSHA256},
+		Config: handshake.Config{Suites: []record.Suite{record.PSKWithAES128GCMSHA256}},
 	})
 	run(t, c, newServer(t, nil, record.PSKWithAES128CCM8), asIs)
 	if _, err := c.Done(); err == nil || err.Error() != "handshake: the server's alert 40" {

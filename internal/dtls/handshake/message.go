@@ -4,22 +4,18 @@ import "encoding/binary"
 
 // Message types (RFC 6347 section 4.3.2).
 const (
+	typeHelloRequest       = 0
 	typeClientHello        = 1
 	typeServerHello        = 2
 	typeHelloVerifyRequest = 3
+	typeNewSessionTicket   = 4 // RFC 5077
+	typeCertificate        = 11
 	typeServerKeyExchange  = 12
+	typeCertificateRequest = 13
 	typeServerHelloDone    = 14
+	typeCertificateVerify  = 15
 	typeClientKeyExchange  = 16
 	typeFinished           = 20
-)
-
-// Extensions.
-const (
-	extExtendedMasterSecret = 23 // RFC 7627
-	extConnectionID         = 54 // RFC 9146
-	extRoutabilityCheck     = 61 // RFC 9853
-	extRenegotiationInfo    = 0xff01
-	suiteRenegotiationSCSV  = 0x00ff // RFC 5746 section 3.3
 )
 
 const (
@@ -29,8 +25,9 @@ const (
 	randomLength   = 32
 	verifyLength   = 12
 	finishedLength = messageHeader + verifyLength
-	// MaxMessage bounds a handshake message's body in bytes: what reassembly holds.
-	MaxMessage = 2048
+	// MaxMessage bounds a handshake message's body in bytes: what reassembly holds of one message. A chain of certificates
+	// takes most of it.
+	MaxMessage = 8192
 	// maxIdentity bounds a PSK identity in bytes; RFC 4279 section 5.3 asks for 128.
 	maxIdentity = 1024
 )
@@ -63,6 +60,13 @@ func nextFragment(body []byte) (f fragment, rest []byte, ok bool) {
 	return f, body[messageHeader+n:], true
 }
 
+// Renegotiates reports whether the payload of a handshake record of epoch 1 begins a new handshake: a ClientHello of a client, or
+// the HelloRequest of a server. Neither side of this package renegotiates; the answer is the alert no_renegotiation.
+func Renegotiates(payload []byte) bool {
+	f, _, ok := nextFragment(payload)
+	return ok && (f.typ == typeHelloRequest || f.typ == typeClientHello)
+}
+
 // whole reports whether the fragment is the message.
 func (f *fragment) whole() bool { return len(f.data) == f.length }
 
@@ -75,18 +79,9 @@ func appendHeader(dst []byte, typ byte, sequence uint16, length int) []byte {
 	return append(dst, l[:]...)
 }
 
-// beginMessage appends a header whose length endMessage fills in.
-func beginMessage(dst []byte, typ byte, sequence uint16) ([]byte, int) {
-	at := len(dst)
-	return appendHeader(dst, typ, sequence, 0), at
-}
-
-func endMessage(dst []byte, at int) []byte {
-	n := len(dst) - at - messageHeader
-	l := [3]byte{byte(n >> 16), byte(n >> 8), byte(n)}
-	copy(dst[at+1:], l[:])
-	copy(dst[at+9:], l[:])
-	return dst
+// message returns a whole message.
+func message(typ byte, sequence uint16, body []byte) []byte {
+	return append(appendHeader(make([]byte, 0, messageHeader+len(body)), typ, sequence, len(body)), body...)
 }
 
 // cursor reads length-prefixed fields; after an error everything is empty.
@@ -97,7 +92,7 @@ type cursor struct {
 
 func (c *cursor) take(n int) []byte {
 	if c.bad || n > len(c.b) {
-		c.bad = true
+		c.bad, c.b = true, nil // so that a loop over what is left ends
 		return nil
 	}
 	v := c.b[:n:n]
@@ -119,124 +114,26 @@ func (c *cursor) uint16() int {
 	return 0
 }
 
+func (c *cursor) uint24() int {
+	if v := c.take(3); v != nil {
+		return uint24(v)
+	}
+	return 0
+}
+
 func (c *cursor) vector8() []byte  { return c.take(c.uint8()) }
 func (c *cursor) vector16() []byte { return c.take(c.uint16()) }
+func (c *cursor) vector24() []byte { return c.take(c.uint24()) }
 
-// hello is a ClientHello or a ServerHello; its slices point into the message.
-type hello struct {
-	version   uint16
-	random    []byte
-	sessionID []byte
-	cookie    []byte // ClientHello
-	suites    []byte // ClientHello: two bytes each
-	suite     uint16 // ServerHello
-	methods   []byte // ClientHello: compression methods
-	method    byte   // ServerHello
+// done reports whether everything has been read without an error.
+func (c *cursor) done() bool { return !c.bad && len(c.b) == 0 }
 
-	extendedMaster bool
-	renegotiation  bool // the client or server knows RFC 5746
-	renegotiated   []byte
-	hasCID         bool
-	cid            []byte
-	routability    bool
+func appendVector8(dst, v []byte) []byte { return append(append(dst, byte(len(v))), v...) }
+
+func appendVector16(dst, v []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(dst, uint16(len(v))), v...)
 }
 
-// parseClientHello reads a ClientHello's body (RFC 6347 section 4.3.2).
-func parseClientHello(body []byte, h *hello) bool {
-	c := cursor{b: body}
-	*h = hello{
-		version: uint16(c.uint16()), random: c.take(randomLength), sessionID: c.vector8(),
-		cookie: c.vector8(), suites: c.vector16(), methods: c.vector8(),
-	}
-	if c.bad || len(h.sessionID) > 32 || len(h.suites) == 0 || len(h.suites)%2 != 0 || len(h.methods) == 0 {
-		return false
-	}
-	for s := h.suites; len(s) > 0; s = s[2:] {
-		if binary.BigEndian.Uint16(s) == suiteRenegotiationSCSV {
-			h.renegotiation = true
-		}
-	}
-	return h.parseExtensions(&c)
-}
-
-// parseServerHello reads a ServerHello's body.
-func parseServerHello(body []byte, h *hello) bool {
-	c := cursor{b: body}
-	*h = hello{
-		version: uint16(c.uint16()), random: c.take(randomLength), sessionID: c.vector8(),
-		suite: uint16(c.uint16()), method: byte(c.uint8()),
-	}
-	if c.bad || len(h.sessionID) > 32 {
-		return false
-	}
-	return h.parseExtensions(&c)
-}
-
-func (h *hello) parseExtensions(c *cursor) bool {
-	if len(c.b) == 0 {
-		return true // none at all
-	}
-	list := cursor{b: c.vector16()}
-	if c.bad || len(c.b) != 0 {
-		return false
-	}
-	var seen [4]bool
-	once := func(i int) bool { was := seen[i]; seen[i] = true; return !was }
-	for len(list.b) > 0 {
-		typ := list.uint16()
-		data := cursor{b: list.vector16()}
-		if list.bad {
-			return false
-		}
-		switch typ {
-		case extExtendedMasterSecret:
-			if len(data.b) != 0 || !once(0) {
-				return false
-			}
-			h.extendedMaster = true
-		case extRenegotiationInfo:
-			h.renegotiated = data.vector8()
-			if data.bad || len(data.b) != 0 || !once(1) {
-				return false
-			}
-			h.renegotiation = true
-		case extConnectionID:
-			h.cid = data.vector8()
-			if data.bad || len(data.b) != 0 || !once(2) {
-				return false
-			}
-			h.hasCID = true
-		case extRoutabilityCheck:
-			if len(data.b) != 0 || !once(3) {
-				return false
-			}
-			h.routability = true
-		}
-	}
-	return true
-}
-
-// appendExtensions appends what both hellos of this package carry. The return routability check is never offered
-// without a connection id (RFC 9853 section 3).
-func appendExtensions(dst []byte, extendedMaster, renegotiation, hasCID bool, cid []byte, routability bool) []byte {
-	at := len(dst)
-	dst = append(dst, 0, 0)
-	if extendedMaster {
-		dst = append(dst, 0, extExtendedMasterSecret, 0, 0)
-	}
-	if renegotiation {
-		dst = append(dst, extRenegotiationInfo>>8, extRenegotiationInfo&0xff, 0, 1, 0)
-	}
-	if hasCID {
-		dst = append(dst, 0, extConnectionID, 0, byte(1+len(cid)), byte(len(cid)))
-		dst = append(dst, cid...)
-		if routability {
-			dst = append(dst, 0, extRoutabilityCheck, 0, 0)
-		}
-	}
-	if len(dst) == at+2 {
-		return dst[:at]
-	}
-	binary.BigEndian.PutUint16(dst[at:], uint16(len(dst)-at-2))
-	return dst
+func appendVector24(dst, v []byte) []byte {
+	return append(append(dst, byte(len(v)>>16), byte(len(v)>>8), byte(len(v))), v...)
 }

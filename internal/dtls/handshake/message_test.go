@@ -17,7 +17,7 @@ func TestPRFVector(t *testing.T) {
 	seed, _ := hex.DecodeString("a0ba9f936cda311827a6f796ffd5198c")
 	want := "e3f229ba727be17b8d122620557cd453c2aab21d07c3d495329b52d4e61edb5a6b301791e90d35c9c9a46b4e14baf9af0fa022f7077def17abfd3797c0564bab4fbc91666e9def9b97fce34f796789baa48082d122ee42c5a72e5a5110fff70187347b66"
 	got := make([]byte, 100)
-	prf(got, secret, "test label", seed)
+	prf(sha256.New, got, secret, "test label", seed)
 	if hex.EncodeToString(got) != want {
 		t.Errorf("%x", got)
 	}
@@ -28,8 +28,8 @@ func clientHello(cookie, cid []byte) []byte {
 	if err != nil {
 		panic(err)
 	}
-	c.cookie = cookie
-	return c.appendHello(nil)
+	c.offer.cookie = cookie
+	return message(typeClientHello, 0, c.offer.appendClientHello(nil))
 }
 
 // Fragments in any order, overlapping and repeated, make the message.
@@ -88,17 +88,20 @@ func TestReassemblyRefuses(t *testing.T) {
 		t.Fatal("a good one")
 	}
 	for name, f := range map[string]fragment{
-		"too far ahead":    {typ: 1, length: 10, sequence: ahead, data: []byte{1}},
-		"another length":   {typ: 1, length: 11, sequence: 1, data: []byte{1}},
-		"another type":     {typ: 2, length: 10, sequence: 1, data: []byte{1}},
+		"too far ahead":    {typ: 1, length: 10, sequence: ahead, offset: 1, data: []byte{1}},
+		"another length":   {typ: 1, length: 11, sequence: 1, offset: 1, data: []byte{1}},
+		"another type":     {typ: 2, length: 10, sequence: 1, offset: 1, data: []byte{1}},
 		"long past, wraps": {typ: 1, length: 10, sequence: 0xffff, data: []byte{1}},
 	} {
 		if in.add(&f, 0) {
 			t.Errorf("taken: %s", name)
 		}
 	}
-	if in.add(&ok, 1) {
-		t.Error("taken: another epoch")
+	if !in.add(&ok, 1) {
+		t.Error("a fragment that keys protect is refused")
+	}
+	if in.add(&ok, 0) {
+		t.Error("taken: a clear fragment of a message that keys protect")
 	}
 }
 
@@ -106,8 +109,8 @@ func TestReassemblyRefuses(t *testing.T) {
 func FuzzHello(f *testing.F) {
 	f.Add(clientHello(nil, nil)[messageHeader:])
 	f.Add(clientHello(make([]byte, 20), []byte{1, 2, 3})[messageHeader:])
-	p := &Pending{suite: 0xc0a8, extendedMaster: true, renegotiation: true, hasCID: true, readCID: []byte{1, 2}, transcript: sha256.New()}
-	f.Add(p.appendServerHello(nil, 0)[messageHeader:])
+	h := hello{version: version12, random: make([]byte, 32), suite: 0xc0a8, extendedMaster: true, renegotiation: true, hasCID: true, cid: []byte{1, 2}}
+	f.Add(h.appendServerHello(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h hello
 		parseServerHello(b, &h)

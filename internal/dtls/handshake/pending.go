@@ -1,9 +1,10 @@
 package handshake
 
 import (
-	"crypto/sha256"
+	"crypto/ecdh"
 	"crypto/subtle"
-	"hash"
+	"crypto/x509"
+	"errors"
 	"io"
 	"slices"
 	"time"
@@ -14,7 +15,9 @@ import (
 type pendingState uint8
 
 const (
-	waitKeyExchange pendingState = iota
+	waitHello  pendingState = iota // for more fragments of the hello
+	waitClient                     // for the client's Certificate, if we asked for one, and ClientKeyExchange
+	waitVerify                     // for the CertificateVerify
 	waitFinished
 	established
 	failed
@@ -41,23 +44,34 @@ const (
 // Pending is a handshake under way at the server. It exists only for an address
 // that has returned its cookie.
 type Pending struct {
-	owner      *Server
-	state      pendingState
-	suite      record.Suite
-	transcript hash.Hash
-	client     [randomLength]byte
-	server     [randomLength]byte
-	secrets    secrets
+	owner       *Server
+	state       pendingState
+	transcript  transcript
+	client      [randomLength]byte
+	server      [randomLength]byte
+	secrets     secrets
+	private     *ecdh.PrivateKey // nil: no ephemeral key exchange
+	credentials *Credentials
 
 	extendedMaster, renegotiation, hasCID bool
 	routability                           bool
-	known                                 bool // the identity is
+	known                                 bool   // the identity is, or there is none to know
+	asked                                 bool   // for a certificate of the client
+	resumed                               bool   // the handshake is an abbreviated one
+	ticket                                bool   // promised
+	sessionID                             []byte // promised
+	serverName                            string
+	clientType                            byte // of certificate
+	maxFragment                           byte
+	recordLimit                           int
 	readCID, writeCID                     []byte
+	auth                                  Auth
 	identity                              string
+	peer                                  *peerCertificate // the client's
 
-	hello, done []byte // our flight, to be repeated
+	out         flight
 	messages    uint16 // number of our next message
-	nextRecord  uint64 // sequence of our next record in epoch 0
+	first       uint16 // number of the client's first message after its hello
 	repetitions int
 	deadline    time.Duration
 	doubtful    bool // a record that may have been the Finished did not open
@@ -65,7 +79,8 @@ type Pending struct {
 	in          reassembly
 	early       [][]byte // records of epoch 1 before the ClientKeyExchange
 	payloads    [][]byte // application data before the Finished
-	earlyBytes  int
+	earlyBytes  int      // of both
+	charged     int      // bytes of the owner's held that are ours
 	association *record.Association
 }
 
@@ -76,32 +91,18 @@ type Status uint8
 const (
 	Waiting     Status = iota
 	Established        // Result has the association, and the final flight to send
-	Failed             // the reply, if any, is an alert
+	Failed             // an alert was sent
 	Forged             // waiting, and the record was dropped, for it did not open
 )
 
 func newPending(s *Server) *Pending {
-	return &Pending{owner: s, transcript: sha256.New()}
+	return &Pending{owner: s, out: newFlight(s.cfg.MTU)}
 }
 
-func (p *Pending) appendServerHello(dst []byte, sequence uint16) []byte {
-	dst, at := beginMessage(dst, typeServerHello, sequence)
-	dst = append(dst, version12>>8, version12&0xff)
-	dst = append(dst, p.server[:]...)
-	dst = append(dst, 0) // no session id: no resumption
-	dst = append(dst, byte(p.suite>>8), byte(p.suite), 0)
-	dst = appendExtensions(dst, p.extendedMaster, p.renegotiation, p.hasCID, p.readCID, p.routability)
-	return endMessage(dst, at)
-}
-
-// flight appends ServerHello and ServerHelloDone, one record each, in one datagram.
-func (p *Pending) flight(now time.Duration, out []byte) []byte {
-	for _, message := range [][]byte{p.hello, p.done} {
-		out = record.AppendPlain(out, record.Handshake, p.nextRecord, message)
-		p.nextRecord++
-	}
+// repeat sends our flight, and sets when that is due again.
+func (p *Pending) repeat(now time.Duration, send func([]byte)) {
+	_ = p.out.send(p.association, &p.owner.scratch, send) // without keys that are used up it does not fail
 	p.deadline = now + firstTimeout<<p.repetitions
-	return out
 }
 
 // ReadCID is the connection id this handshake has given out, if any.
@@ -110,141 +111,298 @@ func (p *Pending) ReadCID() []byte { return p.readCID }
 // Deadline is when Timeout is due. Receive, Timeout and Server.Hello change it.
 func (p *Pending) Deadline() time.Duration { return p.deadline }
 
-// Timeout appends our flight again, some times; the client may still go on until
-// the Pending is dropped. It returns Failed, and appends the alert, where the
+// Timeout sends our flight again, some times; the client may still go on until
+// the Pending is dropped. It returns Failed, and sends the alert, where the
 // client's key is wrong.
-func (p *Pending) Timeout(now time.Duration, out []byte) (Status, []byte) {
+func (p *Pending) Timeout(now time.Duration, send func(datagram []byte)) Status {
 	switch {
 	case p.state == waitFinished && p.doubtful:
-		p.state, p.deadline = failed, never
-		return Failed, appendAlert(out, p.nextRecord, alertDecryptError)
-	case p.state == waitKeyExchange && p.repetitions < maxRepetitions:
+		p.deadline = never
+		return p.fail(alertDecryptError, send)
+	case (p.state == waitClient || p.state == waitVerify || p.resumed) && p.repetitions < maxRepetitions:
 		p.repetitions++
-		return Waiting, p.flight(now, out)
+		p.repeat(now, send)
+		return Waiting
 	}
 	p.deadline = never
-	return Waiting, out
+	return Waiting
+}
+
+func (p *Pending) fail(alert byte, send func([]byte)) Status {
+	p.state = failed
+	p.out.alert(alert, send)
+	return Failed
 }
 
 // Receive handles one record of this handshake's client that is no ClientHello,
-// and appends the reply, one datagram, to out. Records that do not fit are
+// and hands replies to send, which must not keep them. Records that do not fit are
 // dropped in silence. It may change r's bytes.
-func (p *Pending) Receive(s *record.Scratch, r *record.Record, now time.Duration, out []byte) (Status, []byte) {
-	if p.state == failed || p.state == established {
-		return Waiting, out
+func (p *Pending) Receive(s *record.Scratch, r *record.Record, now time.Duration, send func(datagram []byte)) Status {
+	if p.state == failed || p.state == established || p.state == waitHello {
+		return Waiting
 	}
 	switch {
-	case r.Epoch == 0 && r.Type == record.Handshake && p.state == waitKeyExchange:
-		p.fragments(r.Body, 0)
-		p.keyExchange()
-		if p.state == failed {
-			return Failed, appendAlert(out, p.nextRecord, alertHandshakeFailure)
+	case r.Epoch == 0 && r.Type == record.Handshake && p.state < waitFinished:
+		p.fragments(r.Body)
+		if alert := p.messagesDue(); alert != 0 {
+			return p.fail(alert, send)
 		}
 		if p.state == waitFinished {
+			p.charge(-p.in.held())
+			p.in.slots = nil // what is left is a stranger's
 			p.deadline = never
-			return p.replayEarly(s, now, out)
+			return p.replayEarly(s, now, send)
 		}
-	case r.Epoch == 0 && r.Type == record.Alert:
-		// Not authenticated: the client's silence will end the handshake.
-	case r.Epoch == 1 && p.state == waitKeyExchange:
+	case r.Epoch == 0:
+		// An alert is not authenticated: the client's silence will end the handshake.
+	case r.Epoch == 1 && p.state < waitFinished:
 		p.early = p.keep(p.early, r.Clone())
 	case r.Epoch == 1:
-		return p.protected(s, r, now, out)
+		return p.protected(s, r, now, send)
 	}
-	return Waiting, out
+	return Waiting
 }
 
-// fragments takes those of the message that is due. No client has reason to send
+// fragments takes those of the messages that the client's flight has. No client has reason to send
 // others, and so a stranger cannot take their places, nor much memory.
-func (p *Pending) fragments(body []byte, epoch uint16) {
+func (p *Pending) fragments(body []byte) {
 	for len(body) > 0 {
 		f, rest, ok := nextFragment(body)
 		if !ok {
 			return
 		}
-		if f.sequence == p.in.next && f.length <= 2+maxIdentity {
-			p.in.add(&f, epoch)
+		if limit := p.expected(f.sequence, f.typ); f.length <= limit {
+			p.add(&f, 0)
 		}
 		body = rest
 	}
 }
 
-// keyExchange derives the keys once the ClientKeyExchange is whole.
-func (p *Pending) keyExchange() {
-	typ, epoch, body, ok := p.in.peek()
-	if p.state != waitKeyExchange || !ok || epoch != 0 {
-		return
+const (
+	maxKeyExchange = 2 + maxIdentity + 1 + 97 // with a point on P-384
+	maxSignature   = 256
+)
+
+// expected returns the maximum length of the client's message of that number and type, or -1 if there is no such message.
+func (p *Pending) expected(sequence uint16, typ byte) int {
+	n := sequence - p.first
+	if !p.asked {
+		n++
 	}
+	switch {
+	case n == 0 && typ == typeCertificate:
+		return MaxMessage
+	case n == 1 && typ == typeClientKeyExchange:
+		return maxKeyExchange
+	case n == 2 && typ == typeCertificateVerify && p.asked:
+		return maxSignature
+	}
+	return -1
+}
+
+// add, pop and forget pass to the reassembly, and charge the memory that it takes.
+func (p *Pending) add(f *fragment, epoch uint16) {
+	before := p.in.held()
+	p.in.add(f, epoch)
+	p.charge(p.in.held() - before)
+}
+
+func (p *Pending) pop() {
+	before := p.in.held()
+	p.in.pop()
+	p.charge(p.in.held() - before)
+}
+
+func (p *Pending) forget() {
+	before := p.in.held()
+	p.in.forget()
+	p.charge(p.in.held() - before)
+}
+
+func (p *Pending) charge(n int) {
+	p.charged += n
+	p.owner.held += n
+}
+
+// messagesDue handles the client's messages that are whole and in order, up to its Finished. It returns the alert that ends the
+// handshake, if any. A message that makes no sense is forgotten: it is not the client's, or not of a client that could go on.
+func (p *Pending) messagesDue() (alert byte) {
+	for p.state < waitFinished {
+		typ, _, body, ok := p.in.peek()
+		if !ok {
+			return 0
+		}
+		switch typ {
+		case typeCertificate:
+			ok, alert = p.clientCertificate(body)
+		case typeClientKeyExchange:
+			ok, alert = p.keyExchange(body)
+		default:
+			ok, alert = p.certificateVerify(body)
+		}
+		if alert != 0 {
+			return alert
+		}
+		if !ok {
+			p.forget()
+			return 0
+		}
+		p.pop()
+	}
+	return 0
+}
+
+func (p *Pending) note(typ byte, body []byte) {
+	before := len(p.transcript.raw)
+	p.transcript.message(typ, p.in.next, body)
+	p.charge(len(p.transcript.raw) - before)
+}
+
+func (p *Pending) clientCertificate(body []byte) (ok bool, alert byte) {
+	peer, err := parseCertificate(body, p.clientType)
+	if err != nil {
+		if errors.Is(err, errMalformed) {
+			return false, 0
+		}
+		return true, alertBadCertificate
+	}
+	if peer == nil && p.owner.cfg.ClientAuth == ClientAuthNeeded {
+		return true, alertHandshakeFailure
+	}
+	p.peer = peer
+	if peer != nil {
+		p.charge(len(body)) // about what it takes
+	}
+	p.note(typeCertificate, body)
+	return true, 0
+}
+
+// keyExchange derives the keys.
+func (p *Pending) keyExchange(body []byte) (ok bool, alert byte) {
 	c := cursor{b: body}
-	identity := c.vector16()
-	if typ != typeClientKeyExchange || c.bad || len(c.b) != 0 {
-		p.in.forget() // not a client's, or not a client that could go on
-		return
+	exchange := p.secrets.suite.KeyExchange()
+	var identity []byte
+	if exchange != record.ECDHEECDSA {
+		identity = c.vector16()
 	}
-	p.transcript.Write(appendHeader(nil, typ, p.in.next, len(body)))
-	p.transcript.Write(body)
-	psk, known := p.owner.cfg.PSK(identity)
-	if !known {
-		psk = make([]byte, 16)
-		if _, err := io.ReadFull(p.owner.cfg.Rand, psk); err != nil {
-			p.state = failed
-			return
+	var shared []byte
+	if exchange != record.PSK {
+		public, err := p.private.Curve().NewPublicKey(c.vector8())
+		if err != nil {
+			return false, 0
+		}
+		if shared, err = p.private.ECDH(public); err != nil {
+			return false, 0
 		}
 	}
-	p.known = known
-	p.identity = string(identity)
-	keys := p.secrets.derive(psk, p.extendedMaster, p.transcript, p.client[:], p.server[:])
-	var err error
-	p.association, err = record.NewAssociation(p.suite, &keys, record.Server, p.readCID, p.writeCID)
-	if err != nil {
-		p.state = failed
-		return
+	if !c.done() || len(identity) > maxIdentity {
+		return false, 0
 	}
-	p.in.pop()
+	premaster := shared
+	if exchange != record.ECDHEECDSA {
+		if premaster = p.premaster(identity, shared); premaster == nil {
+			return true, alertInternalError
+		}
+		p.auth, p.identity = AuthPSK, string(identity)
+	} else {
+		p.known = true
+	}
+	p.note(typeClientKeyExchange, body)
+	p.secrets.agree(premaster, p.extendedMaster, &p.transcript, p.client[:], p.server[:])
+	p.private = nil
+	if !p.derive() {
+		return true, alertInternalError
+	}
 	p.state = waitFinished
+	if p.peer != nil {
+		p.state = waitVerify
+	}
+	return true, 0
+}
+
+// premaster looks the identity's key up. An unknown one goes on with a random key, so that the answer does not show it.
+func (p *Pending) premaster(identity, shared []byte) []byte {
+	var psk []byte
+	if psk, p.known = p.owner.cfg.PSK(identity); !p.known {
+		psk = make([]byte, 16)
+		if _, err := io.ReadFull(p.owner.cfg.Rand, psk); err != nil {
+			return nil
+		}
+	}
+	return premasterPSK(psk, shared)
+}
+
+// derive makes the association of the master secret.
+func (p *Pending) derive() bool {
+	keys := p.secrets.keys(p.client[:], p.server[:])
+	var err error
+	p.association, err = record.NewAssociation(p.secrets.suite, &keys, record.Server, p.readCID, p.writeCID)
+	if err != nil {
+		return false
+	}
+	switch {
+	case p.recordLimit != 0:
+		p.association.LimitPlaintext(p.recordLimit)
+	case p.out.limit < record.MaxPlaintext:
+		p.association.LimitPlaintext(p.out.limit)
+	}
+	return true
+}
+
+// certificateVerify checks that the client has the key of its certificate.
+func (p *Pending) certificateVerify(body []byte) (ok bool, alert byte) {
+	err := verifySigned(&cursor{b: body}, p.peer.public, p.transcript.raw)
+	if errors.Is(err, errMalformed) {
+		return false, 0
+	}
+	if err != nil {
+		return true, alertDecryptError
+	}
+	p.note(typeCertificateVerify, body)
+	p.charge(-len(p.transcript.raw))
+	p.transcript.forget()
+	p.state = waitFinished
+	return true, 0
 }
 
 // keep holds what came before its time, copied; bounded.
 func (p *Pending) keep(list [][]byte, b []byte) [][]byte {
 	if len(list) < maxEarly && p.earlyBytes+len(b) <= maxEarlyBytes && p.owner.held+len(b) <= MaxHeld {
 		p.earlyBytes += len(b)
-		p.owner.held += len(b)
+		p.charge(len(b))
 		list = append(list, slices.Clone(b))
 	}
 	return list
 }
 
-// Held is how many bytes the Pending keeps for later.
-func (p *Pending) Held() int { return p.earlyBytes }
+// Held is how many bytes the Pending holds beyond a fixed part: see MaxHeld.
+func (p *Pending) Held() int { return p.charged }
 
 // Release gives back what the Pending held of its Server's MaxHeld. It is called
 // when the Pending is dropped, or Established, after its last Receive.
-func (p *Pending) Release() {
-	p.owner.held -= p.earlyBytes
-	p.earlyBytes = 0
-}
+func (p *Pending) Release() { p.charge(-p.charged) }
 
 // replayEarly handles the records that came before their keys.
-func (p *Pending) replayEarly(s *record.Scratch, now time.Duration, out []byte) (Status, []byte) {
+func (p *Pending) replayEarly(s *record.Scratch, now time.Duration, send func([]byte)) Status {
 	early := p.early
 	p.early = nil
 	var r record.Record
 	for _, raw := range early {
 		p.earlyBytes -= len(raw) // its place is for what it holds
-		p.owner.held -= len(raw)
+		p.charge(-len(raw))
 		if _, err := record.Next(raw, len(p.readCID), &r); err != nil {
 			continue
 		}
 		if p.state == established {
 			p.data(s, &r)
-		} else if status, reply := p.protected(s, &r, now, out); status == Failed {
-			return status, reply
+		} else if status := p.protected(s, &r, now, send); status == Failed {
+			return status
 		}
 	}
 	if p.state == established {
-		return Established, out
+		return Established
 	}
-	return Waiting, out
+	return Waiting
 }
 
 // data keeps application data that came with, or before, the Finished.
@@ -255,104 +413,87 @@ func (p *Pending) data(s *record.Scratch, r *record.Record) {
 }
 
 // protected handles a record of epoch 1: the Finished.
-func (p *Pending) protected(s *record.Scratch, r *record.Record, now time.Duration, out []byte) (Status, []byte) {
+func (p *Pending) protected(s *record.Scratch, r *record.Record, now time.Duration, send func([]byte)) Status {
 	typ, payload, _, verdict := p.association.Open(s, r)
 	switch {
 	case verdict == record.Forged:
 		if r.Type != record.ApplicationData && !p.doubtful {
 			p.doubtful, p.deadline = true, now+wrongKeyAfter
 		}
-		return Forged, out
+		return Forged
 	case verdict != record.Opened:
-		return Waiting, out
+		return Waiting
 	case typ == record.ApplicationData:
 		p.payloads = p.keep(p.payloads, payload)
-		return Waiting, out
+		return Waiting
 	case typ != record.Handshake:
-		return Waiting, out
+		return Waiting
 	}
-	p.fragments(payload, 1)
+	f, rest, ok := nextFragment(payload)
+	if !ok || len(rest) != 0 || f.sequence != p.in.next || f.length != verifyLength {
+		return Waiting
+	}
+	p.in.add(&f, 1)
 	mtyp, epoch, body, ok := p.in.peek()
 	if !ok {
-		return Waiting, out
+		return Waiting
 	}
-	want := p.secrets.verify(clientFinished, p.transcript)
+	want := p.secrets.verify(clientFinished, &p.transcript)
 	if mtyp != typeFinished || epoch != 1 || subtle.ConstantTimeCompare(body, want[:]) != 1 || !p.known {
-		p.state = failed
-		return Failed, appendAlert(out, p.nextRecord, alertDecryptError)
+		return p.fail(alertDecryptError, send)
 	}
-	p.transcript.Write(appendHeader(nil, typeFinished, p.in.next, len(body)))
-	p.transcript.Write(body)
+	if alert := p.trustClient(); alert != 0 {
+		return p.fail(alert, send)
+	}
+	p.transcript.message(typeFinished, p.in.next, body)
 	p.in.pop()
 	p.state = established
-	return Established, out
+	return Established
 }
 
-// Refuse appends the alert that ends an established handshake for which there is no room.
-func (p *Pending) Refuse(out []byte) []byte {
-	return appendAlert(out, p.nextRecord, alertInternalError)
+// trustClient checks the client's certificate. That may take some signatures, so it comes last, when everything else is proven.
+func (p *Pending) trustClient() (alert byte) {
+	if p.peer == nil {
+		return 0
+	}
+	if err := p.credentials.trust(p.peer, x509.ExtKeyUsageClientAuth, "", p.owner.cfg.Clock()); err != nil {
+		return alertOf(err)
+	}
+	p.auth, p.identity = p.peer.auth(), p.peer.identity()
+	return 0
 }
+
+// Refuse sends the alert that ends an established handshake for which there is no room.
+func (p *Pending) Refuse(send func(datagram []byte)) { p.out.alert(alertInternalError, send) }
 
 // Result is an established handshake.
 type Result struct {
 	Association    *record.Association
-	Identity       string
-	HasCID         bool // connection ids were negotiated; either may still be empty
+	Auth           Auth   // how the peer has proven itself
+	Identity       string // whose form Auth says
+	HasCID         bool   // connection ids were negotiated; either may still be empty
 	ExtendedMaster bool
 	Renegotiation  bool
+	Resumed        bool     // the handshake was an abbreviated one
+	Session        *Session // of a client that asked for it: for a later handshake; nil: the server keeps none
 	Routability    bool     // the return routability check (RFC 9853) was negotiated
-	Early          [][]byte // application data that came before the Finished
-	Final          Final
+	Early          [][]byte // of a server: application data that came before the Finished
+	Final          Final    // present where our flight was the last
 }
 
 // Result returns the outcome after Established. The Pending is of no use any more.
 func (p *Pending) Result() Result {
-	final := Final{
-		message: p.messages, record: p.nextRecord, present: true,
-		verify: p.secrets.verify(serverFinished, p.transcript),
+	r := Result{
+		Association: p.association, Auth: p.auth, Identity: p.identity, HasCID: p.hasCID, Resumed: p.resumed,
+		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Routability: p.routability, Early: p.payloads,
+	}
+	if !p.resumed {
+		ticket := p.remember()
+		r.Final = Final{
+			ticket: ticket, message: p.messages, record: p.out.record, present: true,
+			verify: p.secrets.verify(serverFinished, &p.transcript),
+		}
 	}
 	clear(p.secrets.master[:])
-	return Result{
-		Association: p.association, Identity: p.identity, HasCID: p.hasCID,
-		ExtendedMaster: p.extendedMaster, Renegotiation: p.renegotiation, Routability: p.routability, Early: p.payloads, Final: final,
-	}
-}
-
-// Final is the server's last flight, ChangeCipherSpec and Finished, kept until
-// the client has shown that it has it.
-type Final struct {
-	verify  [verifyLength]byte
-	message uint16
-	record  uint64
-	present bool
-}
-
-// Present reports whether the flight may still be needed.
-func (f *Final) Present() bool { return f.present }
-
-// Drop forgets the flight: the client has it.
-func (f *Final) Drop() { *f = Final{} }
-
-// Append appends the flight, with fresh record sequence numbers, to out.
-func (f *Final) Append(a *record.Association, s *record.Scratch, out []byte) ([]byte, error) {
-	out = record.AppendPlain(out, record.ChangeCipherSpec, f.record, []byte{1})
-	f.record++
-	return appendFinished(a, s, f.message, f.verify[:], out)
-}
-
-// appendFinished appends a protected record with a Finished message.
-func appendFinished(a *record.Association, s *record.Scratch, sequence uint16, verify, out []byte) ([]byte, error) {
-	head := a.HeadRoom()
-	at := len(out)
-	room := head + finishedLength + a.TailRoom()
-	for range room {
-		out = append(out, 0)
-	}
-	message := appendHeader(out[at+head:at+head], typeFinished, sequence, verifyLength)
-	copy(message[messageHeader:finishedLength], verify)
-	sealed, err := a.Seal(s, record.Handshake, out[:at+room], at+head, finishedLength)
-	if err != nil {
-		return out[:at], err
-	}
-	return out[:at+len(sealed)], nil
+	return r
 }

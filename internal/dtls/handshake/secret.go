@@ -3,6 +3,7 @@ package handshake
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/sha512"
 	"hash"
 
 	"github.com/weir-lb/weir/internal/dtls/record"
@@ -10,9 +11,17 @@ import (
 
 const masterLength = 48
 
-// prf fills out with TLS 1.2's PRF over SHA-256 (RFC 5246 section 5).
-func prf(out, secret []byte, label string, seeds ...[]byte) {
-	mac := hmac.New(sha256.New, secret)
+// newHash returns the constructor of the hash of a suite's pseudorandom function.
+func newHash(suite record.Suite) func() hash.Hash {
+	if suite.SHA384() {
+		return sha512.New384
+	}
+	return sha256.New
+}
+
+// prf fills out with TLS 1.2's PRF (RFC 5246 section 5).
+func prf(newHash func() hash.Hash, out, secret []byte, label string, seeds ...[]byte) {
+	mac := hmac.New(newHash, secret)
 	seed := []byte(label)
 	for _, s := range seeds {
 		seed = append(seed, s...)
@@ -32,39 +41,43 @@ func prf(out, secret []byte, label string, seeds ...[]byte) {
 	}
 }
 
-// premaster is the premaster secret of plain PSK (RFC 4279 section 2).
-func premaster(psk []byte) []byte {
-	n := len(psk)
-	out := make([]byte, 0, 4+2*n)
-	out = append(out, byte(n>>8), byte(n))
-	out = append(out, make([]byte, n)...)
-	out = append(out, byte(n>>8), byte(n))
-	return append(out, psk...)
+// premasterPSK is the premaster secret of plain PSK (RFC 4279 section 2), or, with the shared secret of an ephemeral key
+// exchange, of ECDHE_PSK (RFC 5489 section 2).
+func premasterPSK(psk, shared []byte) []byte {
+	if shared == nil {
+		shared = make([]byte, len(psk))
+	}
+	out := appendVector16(make([]byte, 0, 4+len(shared)+len(psk)), shared)
+	return appendVector16(out, psk)
 }
 
 // secrets is what a handshake ends in.
 type secrets struct {
+	suite  record.Suite
 	master [masterLength]byte
 }
 
-// derive computes the master secret and the record keys. transcript has hashed
-// everything up to the ClientKeyExchange (RFC 7627 section 3).
-func (s *secrets) derive(psk []byte, extended bool, transcript hash.Hash, client, server []byte) record.Keys {
-	pms := premaster(psk)
+// agree computes the master secret, and clears the premaster secret. transcript has everything up to the ClientKeyExchange
+// (RFC 7627 section 3).
+func (s *secrets) agree(premaster []byte, extended bool, transcript *transcript, client, server []byte) {
 	if extended {
-		prf(s.master[:], pms, "extended master secret", transcript.Sum(nil))
+		prf(newHash(s.suite), s.master[:], premaster, "extended master secret", transcript.sum())
 	} else {
-		prf(s.master[:], pms, "master secret", client, server)
+		prf(newHash(s.suite), s.master[:], premaster, "master secret", client, server)
 	}
-	clear(pms)
-	var block [record.KeysLength]byte
-	prf(block[:], s.master[:], "key expansion", server, client)
-	return record.SplitKeys(block[:])
+	clear(premaster)
+}
+
+// keys computes the record keys.
+func (s *secrets) keys(client, server []byte) record.Keys {
+	block := make([]byte, s.suite.KeysLength())
+	prf(newHash(s.suite), block, s.master[:], "key expansion", server, client)
+	return record.SplitKeys(s.suite, block)
 }
 
 // verify computes the verify_data of a Finished message.
-func (s *secrets) verify(label string, transcript hash.Hash) (out [verifyLength]byte) {
-	prf(out[:], s.master[:], label, transcript.Sum(nil))
+func (s *secrets) verify(label string, transcript *transcript) (out [verifyLength]byte) {
+	prf(newHash(s.suite), out[:], s.master[:], label, transcript.sum())
 	return out
 }
 
@@ -72,3 +85,38 @@ const (
 	clientFinished = "client finished"
 	serverFinished = "server finished"
 )
+
+// transcript is the handshake's messages so far, as if each had come in one fragment (RFC 6347 section 4.2.6). A
+// CertificateVerify may need another hash than the suite's, or none: while one may come the messages themselves are kept.
+type transcript struct {
+	hash hash.Hash // nil until the suite is known
+	keep bool
+	raw  []byte
+}
+
+func (t *transcript) write(b []byte) {
+	if t.hash != nil {
+		t.hash.Write(b)
+	}
+	if t.keep {
+		t.raw = append(t.raw, b...)
+	}
+}
+
+// message writes a message that has come as body.
+func (t *transcript) message(typ byte, sequence uint16, body []byte) {
+	var header [messageHeader]byte
+	t.write(appendHeader(header[:0], typ, sequence, len(body)))
+	t.write(body)
+}
+
+// start hashes with the suite's hash from the beginning on; until then the messages must have been kept.
+func (t *transcript) start(suite record.Suite) {
+	t.hash = newHash(suite)()
+	t.hash.Write(t.raw)
+}
+
+// forget drops the messages: no signature over them is due any more.
+func (t *transcript) forget() { t.keep, t.raw = false, nil }
+
+func (t *transcript) sum() []byte { return t.hash.Sum(nil) }

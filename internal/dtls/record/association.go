@@ -8,22 +8,19 @@ import (
 	"fmt"
 )
 
-// Keys is the key block of an association (RFC 5246 section 6.3) for the suites
-// of this package.
+// Keys is the key block of an association (RFC 5246 section 6.3). A suite with keys of 128 bits uses the first half of each.
 type Keys struct {
-	ClientKey, ServerKey [16]byte
+	ClientKey, ServerKey [32]byte
 	ClientIV, ServerIV   [fixedIV]byte
 }
 
-// KeysLength is the length in bytes of the key block that SplitKeys divides.
-const KeysLength = 2*16 + 2*fixedIV
-
-// SplitKeys divides a key block of KeysLength bytes.
-func SplitKeys(block []byte) (k Keys) {
-	copy(k.ClientKey[:], block)
-	copy(k.ServerKey[:], block[16:])
-	copy(k.ClientIV[:], block[32:])
-	copy(k.ServerIV[:], block[36:])
+// SplitKeys divides a key block of suite.KeysLength bytes.
+func SplitKeys(suite Suite, block []byte) (k Keys) {
+	n := int(suite.parameters().key)
+	copy(k.ClientKey[:], block[:n])
+	copy(k.ServerKey[:], block[n:2*n])
+	copy(k.ClientIV[:], block[2*n:])
+	copy(k.ServerIV[:], block[2*n+fixedIV:])
 	return k
 }
 
@@ -75,6 +72,7 @@ type Association struct {
 	next        uint64 // sequence of the next record we seal
 	forged      uint64
 	forgedLimit uint64
+	limit       uint16 // of the plaintext of the records we seal, in bytes
 }
 
 // NewAssociation makes an association. readCID is what the peer puts into its
@@ -88,15 +86,16 @@ func NewAssociation(suite Suite, keys *Keys, side Side, readCID, writeCID []byte
 	if len(readCID) > MaxCID || len(writeCID) > MaxCID {
 		return nil, fmt.Errorf("connection id longer than %d bytes", MaxCID)
 	}
-	a := &Association{suite: suite, tag: suite.tagLength(), forgedLimit: suite.forgedLimit()}
+	parameters := suite.parameters()
+	a := &Association{suite: suite, tag: int(parameters.tag), forgedLimit: parameters.forgedLimit(), limit: MaxPlaintext}
 	client, server := &a.write, &a.read
 	if side == Server {
 		client, server = server, client
 	}
-	if err := client.set(suite, keys.ClientKey[:], keys.ClientIV); err != nil {
+	if err := client.set(parameters, keys.ClientKey[:parameters.key], keys.ClientIV); err != nil {
 		return nil, err
 	}
-	if err := server.set(suite, keys.ServerKey[:], keys.ServerIV); err != nil {
+	if err := server.set(parameters, keys.ServerKey[:parameters.key], keys.ServerIV); err != nil {
 		return nil, err
 	}
 	a.read.setCID(readCID)
@@ -104,9 +103,9 @@ func NewAssociation(suite Suite, keys *Keys, side Side, readCID, writeCID []byte
 	return a, nil
 }
 
-func (h *half) set(suite Suite, key []byte, iv [fixedIV]byte) (err error) {
+func (h *half) set(p *parameters, key []byte, iv [fixedIV]byte) (err error) {
 	h.iv = iv
-	if suite == PSKWithAES128GCMSHA256 {
+	if p.gcm {
 		block, err := aes.NewCipher(key)
 		if err != nil {
 			return err
@@ -114,7 +113,7 @@ func (h *half) set(suite Suite, key []byte, iv [fixedIV]byte) (err error) {
 		h.gcm, err = cipher.NewGCM(block)
 		return err
 	}
-	h.ccm, err = NewCCM(key, suite.tagLength())
+	h.ccm, err = NewCCM(key, int(p.tag))
 	return err
 }
 
@@ -129,11 +128,11 @@ func (h *half) setCID(cid []byte) {
 // against forgery, and for a limit that takes them into account. With a tag of 64
 // bits 2^20 failures leave a chance of 2^-44 that one forgery has succeeded; the
 // safeguard, a limit by source address, is engine's.
-func (s Suite) forgedLimit() uint64 {
-	switch s {
-	case PSKWithAES128GCMSHA256:
+func (p *parameters) forgedLimit() uint64 {
+	switch {
+	case p.gcm:
 		return 1 << 36
-	case PSKWithAES128CCM:
+	case p.tag == 16:
 		return 1 << 23
 	}
 	return 1 << 20
@@ -159,6 +158,26 @@ func (a *Association) Sent() uint64 { return a.next }
 // Newest returns one more than the newest sequence received, 0 if none was.
 func (a *Association) Newest() uint64 { return a.window.Newest() }
 
+// LimitPlaintext sets the maximum length in bytes of what Seal encrypts in one record, as the peer has asked for (RFC 8449
+// section 4, RFC 6066 section 4). With a connection id that includes the byte of the inner type.
+func (a *Association) LimitPlaintext(n int) { a.limit = uint16(min(n, MaxPlaintext)) }
+
+// MaxPayload is the maximum length in bytes of a payload that Seal takes.
+func (a *Association) MaxPayload() int {
+	if a.write.cidOn {
+		return a.maxInner() - 1
+	}
+	return a.maxInner()
+}
+
+// maxInner is the maximum length of what is encrypted. Without a limit of the peer's the inner type does not count.
+func (a *Association) maxInner() int {
+	if a.limit == MaxPlaintext && a.write.cidOn {
+		return MaxPlaintext + 1
+	}
+	return int(a.limit)
+}
+
 // HeadRoom is what Seal needs in front of the payload, in bytes.
 func (a *Association) HeadRoom() int {
 	return HeaderLength + int(a.write.cidN) + explicitNonce
@@ -180,7 +199,7 @@ func (a *Association) Seal(s *Scratch, typ ContentType, buf []byte, start, n int
 		inner++
 	}
 	headRoom := a.HeadRoom()
-	if n > MaxPlaintext || start < headRoom || len(buf)-start < inner+a.tag {
+	if inner > a.maxInner() || start < headRoom || len(buf)-start < inner+a.tag {
 		return nil, ErrSize
 	}
 	if h.cidOn {

@@ -110,7 +110,7 @@ func TestCCMAgreesWithPion(t *testing.T) {
 func BenchmarkSealOpen(b *testing.B) {
 	for _, suite := range []record.Suite{record.PSKWithAES128CCM8, record.PSKWithAES128GCMSHA256} {
 		for _, n := range []int{32, 64, 128, 512, 1024} {
-			keys := record.SplitKeys(make([]byte, record.KeysLength))
+			keys := record.SplitKeys(suite, make([]byte, suite.KeysLength()))
 			cid := []byte{1, 2, 3, 4, 5, 6}
 			s := new(record.Scratch)
 			b.Run(fmt.Sprintf("seal/%s/%d", suite, n), func(b *testing.B) {

@@ -47,10 +47,10 @@ type examination struct {
 }
 
 // judge adds a finding: worse is its level if have is less than need.
-func (e *examination) judge(check string, have, need uint64, worse, what, cure string) {
+func (e *examination) judge(check string, have, need uint64, worse, what, remedy string) {
 	f := Finding{Check: check, Level: OK, Have: have, Need: need, What: what}
 	if have < need {
-		f.Level, f.Cure = worse, cure
+		f.Level, f.Remedy = worse, remedy
 	}
 	if have > 0 {
 		e.findings = append(e.findings, f)
@@ -95,12 +95,12 @@ func (e *examination) ports() {
 		return
 	}
 	have := ports * targets * uint64(e.want.Sources)
-	cure := "sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
+	remedy := "sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
 	if wide := uint64(64512) * targets * uint64(e.want.Sources); wide < e.n {
-		cure += fmt.Sprintf(", and %d source addresses (--source-addresses) or targets instead of %d", (e.n+64511)/64512, targets*uint64(e.want.Sources))
+		remedy += fmt.Sprintf(", and %d source addresses (--source-addresses) or targets instead of %d", (e.n+64511)/64512, targets*uint64(e.want.Sources))
 	}
 	e.judge("source ports", have, e.n, Fail,
-		fmt.Sprintf("%d ports × %d sources × %d targets = %d", ports, e.want.Sources, targets, have), cure)
+		fmt.Sprintf("%d ports × %d sources × %d targets = %d", ports, e.want.Sources, targets, have), remedy)
 }
 
 func (e *examination) queues() {

@@ -19,12 +19,12 @@ const (
 
 // Finding is one limit, and how it stands to what is wanted.
 type Finding struct {
-	Check string `json:"check"`
-	Level string `json:"level"`
-	Have  uint64 `json:"have"`
-	Need  uint64 `json:"need"`
-	What  string `json:"what"`
-	Cure  string `json:"cure,omitempty"` // a command
+	Check  string `json:"check"`
+	Level  string `json:"level"`
+	Have   uint64 `json:"have"`
+	Need   uint64 `json:"need"`
+	What   string `json:"what"`
+	Remedy string `json:"cure,omitempty"` // a command
 }
 
 // Want is what shall fit.

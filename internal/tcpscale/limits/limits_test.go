@@ -19,7 +19,7 @@ func TestExamine(t *testing.T) {
 		name   string
 		change func(*State, *Want)
 		check  string // the one that fails; empty: none
-		cure   string
+		remedy string
 	}{
 		{"fits", func(*State, *Want) {}, "", ""},
 		{"one worker", func(_ *State, w *Want) { w.Workers = 1 }, "open files of a process", "--workers 6"},
@@ -38,7 +38,7 @@ func TestExamine(t *testing.T) {
 				t.Errorf("%+v", findings)
 			}
 			for _, f := range findings {
-				if (f.Level == Fail) != (f.Check == c.check) || f.Level == Fail && !strings.Contains(f.Cure, c.cure) {
+				if (f.Level == Fail) != (f.Check == c.check) || f.Level == Fail && !strings.Contains(f.Remedy, c.remedy) {
 					t.Errorf("%+v", f)
 				}
 			}

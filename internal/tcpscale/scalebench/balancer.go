@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
@@ -29,15 +28,13 @@ type Balancer struct {
 	RSS       uint64            `json:"rss_bytes"`
 }
 
-// balancer is the program in the lab's balancer namespace; none on the roads of the kernel.
+// balancer is the program in the lab's balancer namespace; none on the paths of the kernel.
 type balancer struct {
-	road    road
-	config  ViaConfig
-	host    *netlab.Host
-	running *programs.Group
-	dir     string
-	args    []string
-	pins    string
+	path   path
+	config ViaConfig
+	stage  *programs.Stage
+	args   []string
+	pins   string
 
 	mu   sync.Mutex
 	weir *programs.Daemon // nil while there is none
@@ -55,27 +52,27 @@ func (b *balancer) set(d *programs.Daemon) {
 	b.weir = d
 }
 
-// open makes the road: rules, and the program if it has one.
+// open makes the path: rules, and the program if it has one.
 func (b *balancer) open(ctx context.Context, flows int) error {
-	if b.road.rules != nil {
-		program, lines, script := b.road.rules(b.config.Backends)
+	if b.path.rules != nil {
+		program, lines, script := b.path.rules(b.config.Backends)
 		for _, line := range lines {
 			if err := b.exec(ctx, script, program, line...); err != nil {
 				return err
 			}
 		}
 	}
-	if b.road.mode == "" {
+	if b.path.mode == "" {
 		return nil
 	}
-	file := filepath.Join(b.dir, "weir.yaml")
-	if err := os.WriteFile(file, []byte(b.road.weirConfig(b.config.Backends, flows)), 0o600); err != nil {
+	file := filepath.Join(b.stage.Dir, "weir.yaml")
+	if err := os.WriteFile(file, []byte(b.path.weirConfig(b.config.Backends, flows)), 0o600); err != nil {
 		return err
 	}
-	b.args = append([]string{"lb", "run", "-c", file}, b.road.run...)
-	if b.road.queues {
-		rules := []string{"lb", "rules", "-c", file, "--queue", b.road.run[len(b.road.run)-1], "--interface", leftDevice, "--apply"}
-		if b.road.unmarked {
+	b.args = append([]string{"lb", "run", "-c", file}, b.path.run...)
+	if b.path.queues {
+		rules := []string{"lb", "rules", "-c", file, "--queue", b.path.run[len(b.path.run)-1], "--interface", leftDevice, "--apply"}
+		if b.path.unmarked {
 			rules = append(rules, "--unmarked")
 		}
 		if err := b.exec(ctx, "", b.config.Binary, rules...); err != nil {
@@ -87,29 +84,26 @@ func (b *balancer) open(ctx context.Context, flows int) error {
 		}
 		devices := leftDevice
 		for i := range b.config.Backends {
-			if b.road.replies {
+			if b.path.replies {
 				devices += "," + backendDevice(i)
 			}
 		}
-		b.pins = programs.PinPath("tcp-" + b.road.name)
+		b.pins = programs.PinPath("tcp-" + b.path.name)
 		b.args = append(b.args, "--interface", devices, "--pin-path", b.pins)
 	}
 	return b.start(ctx)
 }
 
 func (b *balancer) exec(ctx context.Context, input, program string, args ...string) error {
-	said := &programs.LastLines{}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), said, said
-	if err := b.running.Run(b.host, cmd); err != nil {
-		return fmt.Errorf("%s: %w%s", filepath.Base(program), err, said.Said())
-	}
-	return nil
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = strings.NewReader(input)
+	_, err := b.stage.Output(ctx, "balancer", cmd)
+	return err
 }
 
 // start starts the program and waits until it is at work.
 func (b *balancer) start(ctx context.Context) error {
-	d, err := programs.StartDaemon(ctx, b.running, b.host, b.config.Binary, b.dir, "lb", b.args...)
+	d, err := programs.StartDaemon(ctx, b.stage.Running, b.stage.Host("balancer"), b.config.Binary, b.stage.Dir, "lb", b.args...)
 	if err == nil {
 		err = d.Ready(ctx)
 	}
@@ -145,7 +139,7 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // drain has Weir give a backend no new flows.
 func (b *balancer) drain(ctx context.Context, backend string) error {
-	if b.road.mode == "" {
+	if b.path.mode == "" {
 		return nil
 	}
 	_, err := b.daemon().Do(ctx, http.MethodPost, "/drain?service="+service+"&backend="+backend, "")
@@ -167,7 +161,7 @@ func (b *balancer) close(ctx context.Context) error {
 		err = d.Stop()
 	}
 	if b.pins != "" {
-		err = errors.Join(err, programs.StopWeir(ctx, b.running, b.config.Binary, b.host, b.pins))
+		err = errors.Join(err, programs.StopWeir(ctx, b.stage.Running, b.config.Binary, b.stage.Host("balancer"), b.pins))
 	}
 	return err
 }
@@ -187,7 +181,7 @@ func (b *balancer) cpu() time.Duration {
 
 // look reads the counters.
 func (b *balancer) look(ctx context.Context) (Balancer, error) {
-	if b.road.tracked {
+	if b.path.tracked {
 		return b.tracked()
 	}
 	d := b.daemon()
@@ -207,7 +201,7 @@ func (b *balancer) look(ctx context.Context) (Balancer, error) {
 
 // tracked reads what connection tracking says in the namespace.
 func (b *balancer) tracked() (counters Balancer, err error) {
-	err = b.host.Do(func() error {
+	err = b.stage.Host("balancer").Do(func() error {
 		for name, into := range map[string]*int{"nf_conntrack_count": &counters.Flows, "nf_conntrack_max": &counters.FlowsMax} {
 			text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
 			if err == nil {
@@ -249,15 +243,14 @@ func parseMetrics(text string) Balancer {
 			continue
 		}
 		name, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
-		base := strings.Replace(name, "weir_fast_", "weir_", 1) // the fast path has tables of its own
-		switch table := label(labels, "table"); {
-		case base == "weir_table_entries" && table == "flows":
+		switch table := label(labels, "table"); { // with a fast path, each data path has tables of its own
+		case name == "weir_table_entries" && table == "flows":
 			b.Flows += int(n)
-		case base == "weir_table_size" && table == "flows":
+		case name == "weir_table_size" && table == "flows":
 			b.FlowsMax += int(n)
-		case base == "weir_table_refused_total" && table == "flows":
+		case name == "weir_table_refused_total" && table == "flows":
 			b.TableFull += uint64(n)
-		case base == "weir_packets_total":
+		case name == "weir_packets_total":
 			b.Packets[label(labels, "reason")] += uint64(n)
 		case name == "weir_queue_dropped_total", name == "weir_queue_user_dropped_total":
 			b.QueueFull += uint64(n)

@@ -69,7 +69,7 @@ func (e *UnfitError) Error() string {
 	var words []string
 	for _, f := range e.Findings {
 		if f.Level == limits.Fail {
-			words = append(words, fmt.Sprintf("%s: %s (cure: %s)", f.Check, f.What, f.Cure))
+			words = append(words, fmt.Sprintf("%s: %s (remedy: %s)", f.Check, f.What, f.Remedy))
 		}
 	}
 	return "so many connections do not fit here: " + strings.Join(words, "; ")
@@ -189,7 +189,7 @@ func (m *measuring) result(client *tcpscale.Report) *Result {
 		r.Beats = measured(float64(m.last.Heartbeats.Sent-m.first.Heartbeats.Sent) / span)
 	}
 	if n := float64(m.last.Connections.Established); n > 0 {
-		r.KernelBytes, r.AvailableBytes = measured((m.now.kernel-m.before.kernel)/n), measured((m.before.available-m.now.available)/n)
+		r.KernelBytes, r.AvailableBytes = growth((m.now.kernel-m.before.kernel)/n), growth((m.before.available-m.now.available)/n)
 		r.ClientBytes, r.ServerBytes = measured(m.last.BytesPerConnection), measured(m.lastAt.BytesPerConnection)
 		r.ClientTable, r.ServerTable = measured(float64(m.last.TableBytes)/n), measured(float64(m.lastAt.TableBytes)/n)
 	}
@@ -198,6 +198,15 @@ func (m *measuring) result(client *tcpscale.Report) *Result {
 
 // measured is a figure that was taken; one that was not is nil, as 0 would be a claim.
 func measured(v float64) *float64 { return &v }
+
+// growth is a figure of the whole machine's memory; nil if that shrank meanwhile: the connections took less than what other
+// programs and the kernel itself take and give back.
+func growth(v float64) *float64 {
+	if v <= 0 {
+		return nil
+	}
+	return &v
+}
 
 // interrupt notes an end of ctx.
 func (r *Result) interrupt(ctx context.Context, began time.Time) {
@@ -234,14 +243,14 @@ func (r *Result) judgeConnections() {
 			r.Verdict += fmt.Sprintf("; plateau: %s; %s", p.Ceiling, p.Because)
 		}
 	case r.unexplained() > 0:
-		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s%s", r.unexplained(), r.HoldSeconds, r.beside())
+		r.Verdict = fmt.Sprintf("%d connections were lost in %.0f s%s", r.unexplained(), r.HoldSeconds, r.besides())
 	case r.Held < r.Connections:
 		r.Verdict = fmt.Sprintf("%d of %d connections at the end", r.Held, r.Connections)
 	case !agree:
 		r.Verdict = "the ends do not agree: " + c.Reconciled.Finding
 	default:
 		r.OK = true
-		r.Verdict = fmt.Sprintf("%d connections held for %.0f s, 0 lost%s", r.Held, r.HoldSeconds, r.beside())
+		r.Verdict = fmt.Sprintf("%d connections held for %.0f s, 0 lost%s", r.Held, r.HoldSeconds, r.besides())
 	}
 }
 

@@ -54,7 +54,7 @@ type Event struct {
 	After       []tcpscale.Peer   `json:"after"`       // at the next event, or at the end
 }
 
-// events runs a plan beside the hold. Its result is to be read once run has returned.
+// events runs a plan during the hold. Its result is to be read once run has returned.
 type events struct {
 	stage *stage
 	plan  []Plan
@@ -90,8 +90,8 @@ func (e *events) make(ctx context.Context, p Plan) error {
 		index = len(s.backends) - e.gone
 		event.Target = s.backends[index].name
 		event.Held = connectionsOf(event.Before, event.Target)
-	} else if s.balancer.road.mode == "" {
-		event.Skipped = "no program balances on this road"
+	} else if s.balancer.path.mode == "" {
+		event.Skipped = "no program balances on this path"
 	}
 	if err := s.clients.Mark(ctx, p.Kind+" "+event.Target); err != nil {
 		return err
@@ -111,15 +111,15 @@ func (e *events) act(ctx context.Context, kind string, index int, skip bool) err
 	case skip:
 		return nil
 	case kind == KillBackend:
-		s.backends[index].end(func(c *tcpscale.ServerCrew) { c.Kill() })
+		s.backends[index].end(func(c *tcpscale.ServerGroup) { c.Kill() })
 	case kind == CutBackend:
 		s.backends[index].cut()
-		return s.lab.Namespace(s.backends[index].name).SetUp("eth0", false)
+		return s.Lab.Namespace(s.backends[index].name).SetUp("eth0", false)
 	case kind == DrainBackend:
 		if err := s.balancer.drain(ctx, s.backends[index].name); err != nil {
 			return err
 		}
-		s.backends[index].end(func(c *tcpscale.ServerCrew) { c.Drain() })
+		s.backends[index].end(func(c *tcpscale.ServerGroup) { c.Drain() })
 	default:
 		return s.balancer.again(ctx, kind == KillBalancer, s.via.Away)
 	}

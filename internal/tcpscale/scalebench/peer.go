@@ -13,7 +13,6 @@ import (
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 // PeerConfig is one comparison of Weir with other testers ([Peers]). It needs root: each run has a network namespace of its
@@ -31,26 +30,26 @@ type PeerConfig struct {
 // PeerRun is what the kernel and /proc say of one program in one round; nothing is the program's own claim. Bytes for each
 // connection are what the run took more than a run of the same processes with one connection each.
 type PeerRun struct {
-	Program          string  `json:"program"`
-	Server           string  `json:"server"` // the program that was connected to
-	Round            int     `json:"round"`
-	Processes        int     `json:"processes"`             // that hold connections, at each end
-	Held             int     `json:"held"`                  // at the end; both ends established by the kernel's count
-	Accepted         int     `json:"accepted"`              // descriptors of the server's processes for them
-	EstablishSeconds float64 `json:"establish_s,omitempty"` // from the first to the last; 0: not all were
-	HoldSeconds      float64 `json:"hold_s"`
-	Lost             int     `json:"lost"` // went away in the hold, or were opened again
-	KernelBytes      float64 `json:"kernel_bytes_per_connection"`
-	ServerBytes      float64 `json:"server_user_bytes_per_connection"`
-	ClientBytes      float64 `json:"client_user_bytes_per_connection"`
-	UserBytes        float64 `json:"user_bytes"` // of all processes, their own memory
-	ServerCPU        float64 `json:"server_idle_cpu_percent"`
-	ClientCPU        float64 `json:"client_idle_cpu_percent"`
-	Segments         float64 `json:"segments_per_s"`          // TCP segments of both ends in the hold: how idle it was
-	DataSegments     float64 `json:"data_segments_per_s"`     // of these, with bytes, sent for the first time
-	DataCPU          float64 `json:"cpu_us_per_data_segment"` // of both ends; 0: next to none were sent
-	Failed           string  `json:"failed,omitempty"`        // why there are no figures: it ended by itself, it never listened
-	Reached          int     `json:"reached,omitempty"`       // a run that failed: the most that were established at once
+	Program          string   `json:"program"`
+	Server           string   `json:"server"` // the program that was connected to
+	Round            int      `json:"round"`
+	Processes        int      `json:"processes"`             // that hold connections, at each end
+	Held             int      `json:"held"`                  // at the end; both ends established by the kernel's count
+	Accepted         int      `json:"accepted"`              // descriptors of the server's processes for them
+	EstablishSeconds float64  `json:"establish_s,omitempty"` // from the first to the last; 0: not all were
+	HoldSeconds      float64  `json:"hold_s"`
+	Lost             int      `json:"lost"`                        // went away in the hold, or were opened again
+	KernelBytes      *float64 `json:"kernel_bytes_per_connection"` // nil: too small to measure
+	ServerBytes      float64  `json:"server_user_bytes_per_connection"`
+	ClientBytes      float64  `json:"client_user_bytes_per_connection"`
+	UserBytes        float64  `json:"user_bytes"` // of all processes, their own memory
+	ServerCPU        float64  `json:"server_idle_cpu_percent"`
+	ClientCPU        float64  `json:"client_idle_cpu_percent"`
+	Segments         float64  `json:"segments_per_s"`          // TCP segments of both ends in the hold: how idle it was
+	DataSegments     float64  `json:"data_segments_per_s"`     // of these, with bytes, sent for the first time
+	DataCPU          float64  `json:"cpu_us_per_data_segment"` // of both ends; 0: next to none were sent
+	Failed           string   `json:"failed,omitempty"`        // why there are no figures: it ended by itself, it never listened
+	Reached          int      `json:"reached,omitempty"`       // a run that failed: the most that were established at once
 }
 
 // PeerResult is a comparison.
@@ -94,9 +93,6 @@ func (c *PeerConfig) Validate() error {
 	if len(missing) > 0 {
 		return fmt.Errorf("%w: %s", errPeers, strings.Join(missing, "; "))
 	}
-	if err := netlab.Privileged(); err != nil {
-		return fmt.Errorf("%w: each run has a network namespace of its own: %w", errPeers, err)
-	}
 	return nil
 }
 
@@ -105,6 +101,9 @@ func (c *PeerConfig) Validate() error {
 func Peers(ctx context.Context, c PeerConfig) (*PeerResult, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
+	}
+	if err := netlab.Privileged(); err != nil {
+		return nil, fmt.Errorf("%w: each run has a network namespace of its own: %w", errPeers, err)
 	}
 	findings := limits.Examine(limits.Read(), limits.Want{Connections: c.Connections, BothEnds: true})
 	if !limits.Fits(findings) {
@@ -171,21 +170,15 @@ const floorHold = 3 * time.Second
 
 // measure is one run in a namespace of its own, which ends with everything in it.
 func (c *PeerConfig) measure(ctx context.Context, p *peer, processes, connections int, hold time.Duration) (f *peerFigures, err error) {
-	temporary, err := scratch.New()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, temporary.Remove()) }()
-	lab, err := netlab.Up(netlab.Topology{Name: "benchtcp", Namespaces: []netlab.Namespace{{Name: "all"}}})
+	stage, err := programs.OpenStage("", &netlab.Topology{Name: "benchtcp", Namespaces: []netlab.Namespace{{Name: "all"}}})
 	if err != nil {
 		return nil, err
 	}
 	s := &peerStage{
-		host: lab.Namespace("all"), weir: c.Weir, dir: temporary.Path, processes: processes, connections: connections,
-		period: c.Heartbeat, progress: c.Progress, group: programs.NewGroup(), ended: make(chan error, 1),
+		Stage: stage, weir: c.Weir, processes: processes, connections: connections, period: c.Heartbeat, progress: c.Progress, ended: make(chan error, 1),
 	}
-	s.group.Swift = true // else a busy shell elsewhere has the same share as all of a program's processes
-	defer func() { s.end(); err = errors.Join(err, lab.Down()) }()
+	s.Running.Swift = true // else a busy shell elsewhere has the same share as all of a program's processes
+	defer func() { s.end(); err = errors.Join(err, s.Close()) }()
 	return s.run(ctx, p, hold)
 }
 

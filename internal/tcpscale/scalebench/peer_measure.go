@@ -149,7 +149,7 @@ func (f *peerFigures) run(p *peer, floor *peerFigures) PeerRun {
 	percent := func(u usage) float64 { return 100 * u.cpu / f.span.Seconds() }
 	return PeerRun{
 		Program: p.name, Server: p.server, Processes: f.processes, Held: f.held, Accepted: f.accepted - floor.accepted + floor.held, Lost: f.lost,
-		EstablishSeconds: f.establish.Seconds(), HoldSeconds: f.span.Seconds(), KernelBytes: share(f.kernel, floor.kernel),
+		EstablishSeconds: f.establish.Seconds(), HoldSeconds: f.span.Seconds(), KernelBytes: growth(share(f.kernel, floor.kernel)),
 		ServerBytes: share(f.servers.bytes, floor.servers.bytes), ClientBytes: share(f.clients.bytes, floor.clients.bytes),
 		UserBytes: f.servers.bytes + f.clients.bytes, ServerCPU: percent(f.servers), ClientCPU: percent(f.clients), Segments: f.segments,
 		DataSegments: f.data, DataCPU: perData(percent(f.servers)+percent(f.clients), f.data),

@@ -72,7 +72,7 @@ func peers() []*peer {
 			name: "wrk", install: "apt-get install wrk", server: "weir tcp server (plain)", beats: "one byte, then nothing",
 			servers: weirServers,
 			clients: func(s *peerStage) (cmds []*exec.Cmd, err error) {
-				script := filepath.Join(s.dir, "plain.lua")
+				script := filepath.Join(s.Dir, "plain.lua")
 				if err := os.WriteFile(script, []byte(wrkScript), 0o600); err != nil {
 					return nil, fmt.Errorf("script for wrk: %w", err)
 				}
@@ -136,7 +136,7 @@ func tsungClients(s *peerStage) ([]*exec.Cmd, error) {
 	}
 	var cmds []*exec.Cmd
 	for i := range s.processes {
-		n, home := s.share(i), filepath.Join(s.dir, strconv.Itoa(i))
+		n, home := s.share(i), filepath.Join(s.Dir, strconv.Itoa(i))
 		scenario := filepath.Join(home, "tsung.xml")
 		text := fmt.Sprintf(tsungScenario, n+1000, peerAddress(i), peerPort, n, tsungRate, max(1, int(s.period/time.Second)))
 		if err := os.Mkdir(home, 0o700); err != nil {

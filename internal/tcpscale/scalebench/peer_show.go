@@ -23,7 +23,7 @@ var peerRows = [...]peerRow{
 	{"accepted by the server", "%.0f", false, false, func(r *PeerRun) float64 { return float64(r.Accepted) }},
 	{"lost in the hold", "%.0f", false, false, func(r *PeerRun) float64 { return float64(r.Lost) }},
 	{"time to establish, s", "%.2f", true, false, func(r *PeerRun) float64 { return r.EstablishSeconds }},
-	{"kernel, B a connection, both ends", "%.0f", true, false, func(r *PeerRun) float64 { return r.KernelBytes }},
+	{"kernel, B a connection, both ends", "%.0f", true, false, func(r *PeerRun) float64 { return valueOf(r.KernelBytes) }},
 	{"server's memory, B a connection", "%.0f", true, true, func(r *PeerRun) float64 { return r.ServerBytes }},
 	{"client's memory, B a connection", "%.0f", true, false, func(r *PeerRun) float64 { return r.ClientBytes }},
 	{"memory of all processes, MB", "%.0f", true, true, func(r *PeerRun) float64 { return r.UserBytes / 1e6 }},
@@ -32,6 +32,14 @@ var peerRows = [...]peerRow{
 	{"TCP segments/s with data meanwhile", "%.0f", false, false, func(r *PeerRun) float64 { return r.DataSegments }},
 	{"processor of both ends, us a data segment", "%.1f", true, true, func(r *PeerRun) float64 { return r.DataCPU }},
 	{"TCP segments/s meanwhile", "%.0f", false, false, func(r *PeerRun) float64 { return r.Segments }},
+}
+
+// valueOf is a figure, 0 where it was too small to measure.
+func valueOf(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
 }
 
 // line is a run's figures in the order of the table: an interrupt later does not take them away.
@@ -113,7 +121,7 @@ func (r *PeerResult) table() plot.Table {
 			if a, b := fmt.Sprintf(row.format, low), fmt.Sprintf(row.format, high); a != b {
 				cell += " (" + a + "–" + b + ")"
 			}
-			if n == 0 || low == 0 && row.ratio { // in a round at least it came short
+			if n == 0 || low <= 0 && row.ratio { // in a round at least it came short
 				mean, cell = 0, "-"
 			}
 			line = append(line, cell)
@@ -181,7 +189,7 @@ func (r *PeerResult) Write(w io.Writer) error {
 // WriteHTML writes the comparison as a page.
 func (r *PeerResult) WriteHTML(w io.Writer) error {
 	report := plot.Report{
-		Title: fmt.Sprintf("weir tcp bench: %d connections beside %s", r.Connections, strings.Join(slices.DeleteFunc(r.names(), func(name string) bool { return name == weirName }), ", ")), When: r.At, Verdict: r.Verdict, OK: r.OK,
+		Title: fmt.Sprintf("weir tcp bench: %d connections compared with %s", r.Connections, strings.Join(slices.DeleteFunc(r.names(), func(name string) bool { return name == weirName }), ", ")), When: r.At, Verdict: r.Verdict, OK: r.OK,
 		Tables: []plot.Table{r.table()}, Method: r.method(),
 	}
 	for _, row := range peerRows {

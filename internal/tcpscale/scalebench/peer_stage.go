@@ -8,20 +8,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // peerStage is one run: the programs in their namespace.
 type peerStage struct {
-	host                   *netlab.Host
+	*programs.Stage
 	weir                   func(args ...string) *exec.Cmd
-	dir                    string
 	processes, connections int
 	period                 time.Duration
 	progress               func(format string, args ...any)
 
-	group *programs.Group
 	cmds  []*peerProcess
 	ended chan error // has room for one: a program that ended by itself
 }
@@ -44,15 +41,15 @@ func (s *peerStage) share(i int) int {
 // start starts a program in the namespace.
 func (s *peerStage) start(cmd *exec.Cmd) error {
 	p := &peerProcess{cmd: cmd, gone: make(chan struct{})}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, &p.said, &p.said
-	if err := s.group.Start(s.host, cmd); err != nil {
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, &p.said, &p.said
+	if err := s.Running.Start(s.Host("all"), cmd); err != nil {
 		return err
 	}
 	s.cmds = append(s.cmds, p)
 	go func() {
 		defer close(p.gone)
 		_ = cmd.Wait() // however it ended, it should not have
-		s.group.Forget(cmd)
+		s.Running.Forget(cmd)
 		select {
 		case s.ended <- fmt.Errorf("%s ended by itself (%v)%s", filepath.Base(cmd.Path), cmd.ProcessState, p.said.Said()):
 		default: // the first is enough
@@ -88,8 +85,8 @@ func (s *peerStage) pids() (all []int) {
 }
 
 // wait looks until done says so. A program that ends meanwhile is an error.
-func (s *peerStage) wait(ctx context.Context, patience time.Duration, done func() bool) error {
-	ticker, timeout := time.NewTicker(peerLook), time.After(patience)
+func (s *peerStage) wait(ctx context.Context, timeout time.Duration, done func() bool) error {
+	ticker, expired := time.NewTicker(peerLook), time.After(timeout)
 	defer ticker.Stop()
 	for !done() {
 		select {
@@ -97,8 +94,8 @@ func (s *peerStage) wait(ctx context.Context, patience time.Duration, done func(
 			return context.Cause(ctx)
 		case err := <-s.ended:
 			return err
-		case <-timeout:
-			return fmt.Errorf("nothing within %v%s", patience, s.cmds[len(s.cmds)-1].said.Said())
+		case <-expired:
+			return fmt.Errorf("nothing within %v%s", timeout, s.cmds[len(s.cmds)-1].said.Said())
 		case <-ticker.C:
 		}
 	}

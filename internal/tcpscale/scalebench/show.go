@@ -23,7 +23,7 @@ func (r *Result) rows() [][2]string {
 		{"time to establish", fmt.Sprintf("%.2f s, %.0f/s", r.EstablishSeconds, float64(r.Connections)/max(r.EstablishSeconds, 1e-3))},
 		{"lost", fmt.Sprint(r.Lost)},
 		{"processes", fmt.Sprintf("%d servers, %d clients", r.Server.Workers, r.Client.Workers)},
-		{"kernel memory", memoryText("%.0f B a connection (both ends); available memory fell by %.0f B", r.KernelBytes, r.AvailableBytes)},
+		{"kernel memory", r.kernelMemory()},
 		{"user memory, server", memoryText("%.0f B a connection, of which tables %.0f B", r.ServerBytes, r.ServerTable)},
 		{"user memory, client", memoryText("%.0f B a connection, of which tables %.0f B", r.ClientBytes, r.ClientTable)},
 		{"processor in the hold", r.processor()},
@@ -67,6 +67,21 @@ func memoryText(format string, a, b *float64) string {
 		return notMeasured
 	}
 	return fmt.Sprintf(format, *a, *b)
+}
+
+// kernelMemory is both figures of the machine's memory, where they were large enough to be seen.
+func (r *Result) kernelMemory() string {
+	if r.ClientBytes == nil {
+		return notMeasured
+	}
+	kernel, available := "too small to measure", "did not fall"
+	if r.KernelBytes != nil {
+		kernel = fmt.Sprintf("%.0f B a connection (both ends)", *r.KernelBytes)
+	}
+	if r.AvailableBytes != nil {
+		available = fmt.Sprintf("fell by %.0f B", *r.AvailableBytes)
+	}
+	return kernel + "; available memory " + available
 }
 
 // bytesText is a cell; "-" where nothing was measured.
@@ -121,7 +136,7 @@ func curveChart(results []*Result) plot.Chart {
 		Note: "A logarithmic scale of the share that takes longer.",
 	}
 	for _, r := range results {
-		s := plot.Series{Name: r.Road()}
+		s := plot.Series{Name: r.Path()}
 		if l := r.Client.Heartbeats.RTT; l != nil && l.Count() > 0 {
 			for _, p := range l.Curve() {
 				s.X, s.Y = append(s.X, min(-math.Log10(1-p.Q), 5)), append(s.Y, measure.Millis(p.D))

@@ -17,12 +17,11 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
-	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
-// ViaConfig is a road through the lab.
+// ViaConfig is a path through the lab.
 type ViaConfig struct {
-	Road     string
+	Path     string
 	Backends int
 	Binary   string        // weir
 	Flows    int           // entries of the balancer's table; 0: enough
@@ -31,9 +30,9 @@ type ViaConfig struct {
 	Say      func(string) // what happens, for people
 }
 
-// Via is what a road through the lab adds to a result.
+// Via is what a path through the lab adds to a result.
 type Via struct {
-	Road        string       `json:"road"`
+	Path        string       `json:"road"`
 	Backends    int          `json:"backends"`
 	Sources     int          `json:"sources"` // addresses of the clients
 	Balancer    *Balancer    `json:"balancer,omitempty"`
@@ -52,7 +51,7 @@ type SharePoint struct {
 	Connections map[string]int `json:"connections"`
 }
 
-// Ratio is this road's figures over those of the direct one, of the same command.
+// Ratio is this path's figures over those of the direct one, of the same command.
 type Ratio struct {
 	Establish float64 `json:"establish"`
 	RTT50     float64 `json:"rtt_p50"`
@@ -62,7 +61,7 @@ type Ratio struct {
 
 // Validate says what cannot be meant.
 func (v *ViaConfig) Validate(hold time.Duration) error {
-	if _, err := findRoad(v.Road); err != nil {
+	if _, err := findPath(v.Path); err != nil {
 		return err
 	}
 	gone := 0
@@ -105,15 +104,15 @@ func (v *ViaConfig) leave() (n int) {
 
 // backend is a server in a namespace of its own.
 type backend struct {
-	name string
-	mu   sync.Mutex
-	crew *tcpscale.ServerCrew
-	away bool // its connections are nobody's any more
+	name  string
+	mu    sync.Mutex
+	group *tcpscale.ServerGroup
+	away  bool // its connections are nobody's any more
 }
 
 // end ends the server: what it holds does not count from then on, but while it drains.
-func (b *backend) end(how func(*tcpscale.ServerCrew)) {
-	how(b.crew)
+func (b *backend) end(how func(*tcpscale.ServerGroup)) {
+	how(b.group)
 	b.cut()
 }
 
@@ -126,19 +125,17 @@ func (b *backend) cut() {
 func (b *backend) report() (r tcpscale.Report, counts bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.crew.Report(), !b.away
+	return b.group.Report(), !b.away
 }
 
-// stage is a lab with a road, its servers and its balancer.
+// stage is a lab with a path, its servers and its balancer.
 type stage struct {
+	*programs.Stage
 	via      *ViaConfig
-	lab      *netlab.Lab
-	running  *programs.Group
-	dir      *scratch.Dir
 	files    uint64
 	backends []*backend
 	balancer balancer
-	clients  *tcpscale.Crew
+	clients  *tcpscale.Group
 	began    time.Time // zero of the time axis
 	shares   []SharePoint
 }
@@ -160,12 +157,12 @@ func (s *stage) server() tcpscale.Report {
 	return tcpscale.MergeReports(there)
 }
 
-// RunVia is [Run] through a lab of network namespaces: clients, the road's balancer, and servers behind it. It needs root.
+// RunVia is [Run] through a lab of network namespaces: clients, the path's balancer, and servers behind it. It needs root.
 func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err error) {
 	if err := v.Validate(c.Hold); err != nil {
 		return nil, err
 	}
-	r, err := findRoad(v.Road)
+	r, err := findPath(v.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +170,7 @@ func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err err
 		return nil, fmt.Errorf("the lab needs root: %w", err)
 	}
 	if missing := r.missing(); len(missing) > 0 {
-		return nil, fmt.Errorf("road %s: %s not in the PATH; install: apt-get install nftables iptables", r.name, strings.Join(missing, ", "))
+		return nil, fmt.Errorf("path %s: %s not in the PATH; install: apt-get install nftables iptables", r.name, strings.Join(missing, ", "))
 	}
 	files, err := tcpscale.RaiseFiles()
 	if err != nil {
@@ -184,7 +181,7 @@ func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err err
 		c.ClientWorkers = tcpscale.WorkersFor(n, files)
 	}
 	targets := 1
-	if r.name == RoadDirect {
+	if r.name == PathDirect {
 		targets = v.Backends
 	}
 	c.Client.Sources = sources(n, c.ClientWorkers)
@@ -192,7 +189,12 @@ func RunVia(ctx context.Context, c Config, v ViaConfig) (result *Result, err err
 	if !limits.Fits(findings) {
 		return nil, &UnfitError{findings}
 	}
-	s := &stage{via: &v, files: files, running: programs.NewGroup()}
+	lab := topology(v.Backends)
+	opened, err := programs.OpenStage(v.Binary, &lab)
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{Stage: opened, via: &v, files: files}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	if err := s.open(ctx, c, r, files); err != nil {
 		return nil, err
@@ -219,7 +221,7 @@ func sources(connections, workers int) []netip.Addr {
 }
 
 // examine is the doctor's word on the lab that is to come.
-func examine(r *road, connections, targets, sources int) []limits.Finding {
+func examine(r *path, connections, targets, sources int) []limits.Finding {
 	state := limits.Read()
 	state.PortLow, state.PortHigh, state.ReservedPorts = firstPort, 65535, 0
 	state.SomaxConn, state.SynBacklog = backlog, backlog
@@ -229,28 +231,22 @@ func examine(r *road, connections, targets, sources int) []limits.Finding {
 	return limits.Examine(state, limits.Want{Connections: connections, BothEnds: true, Targets: targets, Sources: sources, Conntracked: r.tracked})
 }
 
-// open builds the lab, starts servers and balancer, and sees that a connection comes through.
-func (s *stage) open(ctx context.Context, c Config, r road, files uint64) (err error) {
-	if s.dir, err = scratch.New(); err != nil {
-		return err
-	}
-	if s.lab, err = netlab.Up(topology(s.via.Backends)); err != nil {
-		return err
-	}
+// open starts servers and balancer, and sees that a connection comes through.
+func (s *stage) open(ctx context.Context, c Config, r path, files uint64) error {
 	share := c.Client.Connections / (s.via.Backends - s.via.leave())
 	workers := c.ServerWorkers
 	if workers == 0 {
 		workers = tcpscale.WorkersFor(share+share/5+100, files) // hashes do not spread quite evenly, twice
 	}
 	for i := range s.via.Backends {
-		place := tcpscale.Place{Command: c.Place.Command, Do: s.lab.Namespace(backendName(i)).Do}
-		crew, err := tcpscale.StartServer(place, tcpscale.ServerConfig{
+		place := tcpscale.Place{Command: c.Place.Command, Do: s.Lab.Namespace(backendName(i)).Do}
+		group, err := tcpscale.StartServer(place, tcpscale.ServerConfig{
 			Listen: []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port)}, ID: backendName(i), Backlog: backlog,
 		}, workers)
 		if err != nil {
 			return fmt.Errorf("%s: %w", backendName(i), err)
 		}
-		s.backends = append(s.backends, &backend{name: backendName(i), crew: crew})
+		s.backends = append(s.backends, &backend{name: backendName(i), group: group})
 	}
 	flows := s.via.Flows
 	if flows == 0 {
@@ -259,7 +255,7 @@ func (s *stage) open(ctx context.Context, c Config, r road, files uint64) (err e
 			flows *= 2 // each queue has a part, and gets what the hash of addresses sends it
 		}
 	}
-	s.balancer = balancer{road: r, config: *s.via, host: s.lab.Namespace("balancer"), running: s.running, dir: s.dir.Path}
+	s.balancer = balancer{path: r, config: *s.via, stage: s.Stage}
 	if err := s.balancer.open(ctx, flows); err != nil {
 		return err
 	}
@@ -268,7 +264,7 @@ func (s *stage) open(ctx context.Context, c Config, r road, files uint64) (err e
 
 // targets is where clients connect to.
 func (s *stage) targets() (all []netip.AddrPort) {
-	if s.balancer.road.name != RoadDirect {
+	if s.balancer.path.name != PathDirect {
 		return []netip.AddrPort{vip()}
 	}
 	for i := range s.backends {
@@ -281,7 +277,7 @@ func (s *stage) targets() (all []netip.AddrPort) {
 func (s *stage) through(ctx context.Context) (err error) {
 	for end := time.Now().Add(programs.ReadyTimeout); time.Now().Before(end); {
 		for range 2 * s.via.Backends { // so that most next hops are seen
-			err = s.lab.Namespace("clients").Do(func() error {
+			err = s.Lab.Namespace("clients").Do(func() error {
 				dialer := net.Dialer{Timeout: 2 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(sourceAddress(0), 0))}
 				conn, err := dialer.DialContext(ctx, "tcp", s.targets()[0].String())
 				if err != nil {
@@ -303,7 +299,7 @@ func (s *stage) through(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return fmt.Errorf("no connection by way of %s: %w", s.via.Road, err)
+	return fmt.Errorf("no connection by way of %s: %w", s.via.Path, err)
 }
 
 // run ramps, holds with events, and takes the figures.
@@ -312,7 +308,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	defer stop(nil)
 	c.Client.Targets = s.targets()
 	clock := &viaMeter{stage: s}
-	there := tcpscale.Place{Command: c.Place.Command, Do: s.lab.Namespace("clients").Do}
+	there := tcpscale.Place{Command: c.Place.Command, Do: s.Lab.Namespace("clients").Do}
 	m := measuring{
 		before: readMemory(), server: s.server, tick: c.Tick, ends: c.Ends,
 		conditions: func() []Condition { return conditions(there, "the lab's", s.files) },
@@ -322,7 +318,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	begun := false
 	run := tcpscale.ClientRun{
 		Place: there, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau, Server: s.server,
-		Started: func(crew *tcpscale.Crew) { s.clients, s.began = crew, time.Now() },
+		Started: func(group *tcpscale.Group) { s.clients, s.began = group, time.Now() },
 	}
 	holding, over := context.WithCancel(ctx)
 	defer over()
@@ -361,14 +357,14 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	}
 	result := m.result(&report)
 	result.Connections, result.Conditions = c.Client.Connections, m.found
-	result.Via = &Via{Road: s.via.Road, Backends: s.via.Backends, Events: e.done, Shares: s.shares, Unexplained: account(e.done, &report)}
+	result.Via = &Via{Path: s.via.Path, Backends: s.via.Backends, Events: e.done, Shares: s.shares, Unexplained: account(e.done, &report)}
 	clock.fill(result.Via)
 	result.interrupt(ctx, s.began)
 	result.judge()
 	return result, nil
 }
 
-// idle says whether nothing has been done to the road yet.
+// idle says whether nothing has been done to the path yet.
 func (s *stage) idle(full time.Time) bool {
 	for _, p := range s.via.Events {
 		if !full.IsZero() && time.Since(full) > p.At-500*time.Millisecond {
@@ -381,8 +377,8 @@ func (s *stage) idle(full time.Time) bool {
 // died is why a part of the stage ended by itself.
 func (s *stage) died() error {
 	for _, b := range s.backends {
-		if _, counts := b.report(); counts && b.crew.Err() != nil {
-			return fmt.Errorf("%s: %w", b.name, b.crew.Err())
+		if _, counts := b.report(); counts && b.group.Err() != nil {
+			return fmt.Errorf("%s: %w", b.name, b.group.Err())
 		}
 	}
 	return s.balancer.failure()
@@ -400,16 +396,9 @@ func (s *stage) remember(r *tcpscale.Report) {
 func (s *stage) close(ctx context.Context) error {
 	err := s.balancer.close(ctx)
 	for _, b := range s.backends {
-		b.crew.Close()
+		b.group.Close()
 	}
-	s.running.End()
-	if s.lab != nil {
-		err = errors.Join(err, s.lab.Down())
-	}
-	if s.dir != nil {
-		err = errors.Join(err, s.dir.Remove())
-	}
-	return err
+	return errors.Join(err, s.Stage.Close())
 }
 
 // viaMeter takes the figures of balancer and machine during the hold, until the first event.
@@ -455,7 +444,7 @@ func (m *viaMeter) ours() func(pid, group int) bool {
 		pids[pid] = true
 	}
 	for _, b := range m.stage.backends {
-		for _, pid := range b.crew.PIDs() {
+		for _, pid := range b.group.PIDs() {
 			pids[pid] = true
 		}
 	}

@@ -24,25 +24,25 @@ func (r *Result) unexplained() uint64 {
 	return r.Via.Unexplained
 }
 
-// beside is what a verdict adds where events cost connections.
-func (r *Result) beside() string {
+// besides is what a verdict adds where events cost connections.
+func (r *Result) besides() string {
 	if r.Via == nil || r.Lost == r.Via.Unexplained {
 		return ""
 	}
-	return fmt.Sprintf(" beside the %d of the events", r.Lost-r.Via.Unexplained)
+	return fmt.Sprintf(" besides the %d of the events", r.Lost-r.Via.Unexplained)
 }
 
-// Road is the name of the result's road.
-func (r *Result) Road() string {
+// Path is the name of the result's path.
+func (r *Result) Path() string {
 	if r.Via == nil {
-		return RoadLoopback
+		return PathLoopback
 	}
-	return r.Via.Road
+	return r.Via.Path
 }
 
-// Compare gives each result its ratio to the direct road's, if that is among them.
+// Compare gives each result its ratio to the direct path's, if that is among them.
 func Compare(results []*Result) {
-	i := slices.IndexFunc(results, func(r *Result) bool { return r.Road() == RoadDirect })
+	i := slices.IndexFunc(results, func(r *Result) bool { return r.Path() == PathDirect })
 	if i < 0 {
 		return
 	}
@@ -73,14 +73,14 @@ func (r *Result) rtt(q float64) float64 {
 	return 0
 }
 
-// viaRows are a road's own figures.
+// viaRows are a path's own figures.
 func (r *Result) viaRows() [][2]string {
 	v := r.Via
 	if v == nil {
 		return nil
 	}
 	rows := [][2]string{
-		{"road", fmt.Sprintf("%s, %d backends, %d source addresses", v.Road, v.Backends, v.Sources)},
+		{"path", fmt.Sprintf("%s, %d backends, %d source addresses", v.Path, v.Backends, v.Sources)},
 		{"machine in the hold", notMeasured},
 	}
 	if v.Machine != nil && v.Others != nil && v.Softirq != nil {
@@ -114,7 +114,7 @@ func (e *Event) name() string {
 	return strings.TrimSpace(e.Kind + " " + e.Target)
 }
 
-// cells are what stands beside eventNames.
+// cells are the values of eventNames.
 func (e *Event) cells() []string {
 	seconds := func(v float64, is bool) string {
 		if !is {
@@ -208,9 +208,9 @@ func (v *Via) sharesChart(events []plot.Event) plot.Chart {
 	return chart
 }
 
-// comparison is a table of several roads, a column each.
+// comparison is a table of several paths, a column each.
 func comparison(results []*Result) (header []string, rows [][]string) {
-	header = []string{"road"}
+	header = []string{"path"}
 	for _, name := range []string{
 		"held", "established in", "rate", "lost", "unexplained", "kernel B/connection", "server B/connection", "client B/connection",
 		"servers' processor", "clients' processor", "balancer's processor", "machine's processor", "round trip p50", "round trip p99", "times direct", "verdict",
@@ -235,7 +235,7 @@ func comparison(results []*Result) (header []string, rows [][]string) {
 		case !r.OK:
 			ok = "FAILED"
 		}
-		header = append(header, r.Road())
+		header = append(header, r.Path())
 		for i, cell := range []string{
 			fmt.Sprint(r.Held), fmt.Sprintf("%.2f s", r.EstablishSeconds), fmt.Sprintf("%.0f/s", float64(r.Connections)/max(r.EstablishSeconds, 1e-3)),
 			fmt.Sprint(r.Lost), fmt.Sprint(r.unexplained()), bytesText(r.KernelBytes), bytesText(r.ServerBytes), bytesText(r.ClientBytes),
@@ -262,8 +262,7 @@ func WriteAll(w io.Writer, results []*Result) error {
 	if err := writeTable(w, header, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, comparisonNote)
-	return err
+	return terminal.Prose(w, comparisonNote)
 }
 
 // WriteAllHTML is the report of several results; of one it is that result's own.
@@ -272,23 +271,23 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 		return results[0].WriteHTML(w)
 	}
 	header, rows := comparison(results)
-	report := plot.Report{Title: "weir tcp bench: roads compared", OK: true, Tables: []plot.Table{{Title: "Roads", Header: header, Rows: rows}}}
+	report := plot.Report{Title: "weir tcp bench: paths compared", OK: true, Tables: []plot.Table{{Title: "Paths", Header: header, Rows: rows}}}
 	established := plot.Chart{Title: "Connections of the clients", YLabel: "connections"}
 	bars := plot.Bars{Title: "Round trip of heartbeats", Unit: "ms", Names: []string{"p50", "p99"}}
 	cpu := plot.Bars{Title: "Processor time of the idle hold", Unit: "% of one core", Names: []string{"servers", "clients", "balancer's process", "machine"}, Note: "The machine's is without other programs."}
 	var failed, loads []string
 	for _, r := range results {
 		if !r.OK {
-			failed = append(failed, r.Road()+": "+r.Verdict)
+			failed = append(failed, r.Path()+": "+r.Verdict)
 		}
 		report.When, report.Method = r.At, r.Command+"\n"+r.Machine+"\n"+comparisonNote
-		loads = append(loads, fmt.Sprintf("load average, %s: %s before, %s after", r.Road(), r.LoadBefore, r.LoadAfter))
-		series := plot.Series{Name: r.Road()}
+		loads = append(loads, fmt.Sprintf("load average, %s: %s before, %s after", r.Path(), r.LoadBefore, r.LoadAfter))
+		series := plot.Series{Name: r.Path()}
 		for _, p := range r.Client.History {
 			series.X, series.Y = append(series.X, p.Seconds), append(series.Y, float64(p.Established))
 		}
 		established.Series = append(established.Series, series)
-		bars.Groups = append(bars.Groups, plot.Group{Name: r.Road(), Values: []float64{r.rtt(.5), r.rtt(.99)}})
+		bars.Groups = append(bars.Groups, plot.Group{Name: r.Path(), Values: []float64{r.rtt(.5), r.rtt(.99)}})
 		values := []float64{orNaN(r.ServerCPU), orNaN(r.ClientCPU), math.NaN(), math.NaN()}
 		if v := r.Via; v != nil {
 			values[3] = v.busy()
@@ -297,22 +296,22 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 			}
 			if len(v.Events) > 0 {
 				for _, t := range v.eventTables() {
-					t.Title = v.Road + ": " + strings.ToLower(t.Title[:1]) + t.Title[1:]
+					t.Title = v.Path + ": " + strings.ToLower(t.Title[:1]) + t.Title[1:]
 					report.Tables = append(report.Tables, t)
 				}
 				report.Figures = append(report.Figures, v.sharesFigure())
 			}
 		}
-		cpu.Groups = append(cpu.Groups, plot.Group{Name: r.Road(), Values: values})
+		cpu.Groups = append(cpu.Groups, plot.Group{Name: r.Path(), Values: values})
 	}
 	report.OK = len(failed) == 0
 	report.Method += "\n" + strings.Join(loads, "\n")
-	report.Verdict = cmp.Or(strings.Join(failed, "; "), fmt.Sprintf("%d roads, 0 connections lost beside events", len(results)))
+	report.Verdict = cmp.Or(strings.Join(failed, "; "), fmt.Sprintf("%d paths, 0 connections lost besides those of events", len(results)))
 	report.Figures = append([]plot.Figure{established, bars, curveChart(results), cpu}, report.Figures...)
 	return report.WriteHTML(w)
 }
 
-// plotEvents are the events of a road for its charts.
+// plotEvents are the events of a path for its charts.
 func (v *Via) plotEvents() (all []plot.Event) {
 	if v == nil {
 		return nil
@@ -326,6 +325,6 @@ func (v *Via) plotEvents() (all []plot.Event) {
 
 func (v *Via) sharesFigure() plot.Chart {
 	chart := v.sharesChart(v.plotEvents())
-	chart.Title = v.Road + ": " + strings.ToLower(chart.Title[:1]) + chart.Title[1:]
+	chart.Title = v.Path + ": " + strings.ToLower(chart.Title[:1]) + chart.Title[1:]
 	return chart
 }

@@ -18,7 +18,7 @@ import (
 
 func TestParseMetrics(t *testing.T) {
 	b := parseMetrics(`# HELP weir_table_entries Entries
-weir_table_entries{table="flows"} 12
+weir_table_entries{datapath="nfqueue",table="flows"} 12
 weir_table_entries{table="fragments"} 5
 weir_table_size{table="flows"} 100
 weir_packets_total{service="bench",reason="conntrack"} 7
@@ -27,7 +27,7 @@ weir_packets_total{service="bench",reason="flow_table_full"} 3
 weir_table_refused_total{table="flows"} 2
 weir_queue_dropped_total{queue="0"} 4
 weir_queue_user_dropped_total{queue="1"} 5
-weir_fast_table_entries{table="flows"} 30
+weir_table_entries{datapath="ebpf",table="flows"} 30
 nonsense
 weir_packets_total{reason="x"} many
 `)
@@ -58,10 +58,10 @@ func TestViaRefusesWhatCannotBe(t *testing.T) {
 		config ViaConfig
 		wants  string
 	}{
-		{ViaConfig{Road: "carrier-pigeon", Backends: 2}, "there are loopback, direct"},
-		{ViaConfig{Road: "tcx"}, "0 backends"},
-		{ViaConfig{Road: "tcx", Backends: 2, Events: []Plan{{KillBackend, time.Second}, {CutBackend, time.Second}}}, "2 backends go: at least 3"},
-		{ViaConfig{Road: "tcx", Backends: 2, Events: []Plan{{KillBalancer, time.Minute}}}, "not within the hold"},
+		{ViaConfig{Path: "carrier-pigeon", Backends: 2}, "there are loopback, direct"},
+		{ViaConfig{Path: "tcx"}, "0 backends"},
+		{ViaConfig{Path: "tcx", Backends: 2, Events: []Plan{{KillBackend, time.Second}, {CutBackend, time.Second}}}, "2 backends go: at least 3"},
+		{ViaConfig{Path: "tcx", Backends: 2, Events: []Plan{{KillBalancer, time.Minute}}}, "not within the hold"},
 	} {
 		if err := c.config.Validate(time.Minute); err == nil || !strings.Contains(err.Error(), c.wants) {
 			t.Errorf("%+v: %v", c.config, err)
@@ -87,8 +87,8 @@ func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iptables", "ip6tables")
 	binary := weirBinary(t)
-	for _, road := range []string{"tcx", "nfqueue"} {
-		t.Run(road, func(t *testing.T) {
+	for _, path := range []string{"tcx", "nfqueue"} {
+		t.Run(path, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			config := Config{
@@ -100,7 +100,7 @@ func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
 				Hold: 14 * time.Second, Plateau: time.Minute,
 			}
 			via := ViaConfig{
-				Road: road, Backends: 3, Binary: binary, Away: 300 * time.Millisecond,
+				Path: path, Backends: 3, Binary: binary, Away: 300 * time.Millisecond,
 				Events: []Plan{{KillBalancer, 2 * time.Second}, {RestartBalancer, 4 * time.Second}, {KillBackend, 6 * time.Second}},
 			}
 			result, err := RunVia(ctx, config, via)
@@ -135,7 +135,7 @@ func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
 
 // A figure that nothing was idle for is not there: 0 would be a claim.
 func TestWhatWasNotMeasuredIsNotZero(t *testing.T) {
-	r := &Result{Connections: 10, Held: 10, OK: true, Verdict: "fine", Via: &Via{Road: "tcx", Backends: 2, Balancer: &Balancer{Flows: 1, FlowsMax: 2, RSS: 1 << 20}}}
+	r := &Result{Connections: 10, Held: 10, OK: true, Verdict: "fine", Via: &Via{Path: "tcx", Backends: 2, Balancer: &Balancer{Flows: 1, FlowsMax: 2, RSS: 1 << 20}}}
 	text, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

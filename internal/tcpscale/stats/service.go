@@ -128,15 +128,15 @@ func (s *Service) Tick(now time.Time) {
 func (s *Service) age(now time.Time) {
 	for key, r := range s.reporters {
 		quiet := now.Sub(r.last)
-		patience := s.config.SilentAfter
+		silent := s.config.SilentAfter
 		if r.original {
-			patience = max(patience, originalSilentAfter)
+			silent = max(silent, originalSilentAfter)
 		}
-		if r.state == StateLive && quiet > patience {
+		if r.state == StateLive && quiet > silent {
 			r.state, r.rates, r.cpu = StateSilent, Rates{}, 0
 			s.config.Log.Warn("reporter is silent", "role", r.report.Role, "id", r.report.ID, "address", r.address, "last", r.last)
 		}
-		if r.state != StateLive && quiet > max(s.config.ForgetAfter, patience) {
+		if r.state != StateLive && quiet > max(s.config.ForgetAfter, silent) {
 			delete(s.reporters, key)
 		}
 	}

@@ -6,7 +6,7 @@
 //
 //	{"count":3,"mean_ms":1.2,"p50_ms":1,"p99_ms":2, … ,"buckets":[[1000447,2],[2000895,1]]}
 //
-// [Result] is one run: what ran (scenario, road, parameters, machine), how much (requests, bytes, errors), how fast,
+// [Result] is one run: what ran (scenario, path, parameters, machine), how much (requests, bytes, errors), how fast,
 // and what each process spent on it. Durations are seconds in JSON keys that end in _s, milliseconds in _ms,
 // microseconds in _us.
 //

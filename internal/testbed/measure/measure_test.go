@@ -108,7 +108,7 @@ func TestResultSurvivesItsJSON(t *testing.T) {
 	latency := measure.NewLatency()
 	latency.RecordN(1500*time.Microsecond, 1000)
 	result := &measure.Result{
-		Scenario: "udp-echo", Road: "weir nat", Parameters: map[string]string{"clients": "200"},
+		Scenario: "udp-echo", Path: "weir nat", Parameters: map[string]string{"clients": "200"},
 		Machine: measure.Machine{Cores: 2, Kernel: "6.18"}, Started: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC),
 		Elapsed: 2500 * time.Millisecond, Requests: 1000, Errors: 3, Bytes: 64000, Latency: latency,
 		Processes: []measure.Process{{Name: "balancer", CPU: 8 * time.Millisecond, PeakBytes: 1 << 20}},

@@ -10,10 +10,10 @@ import (
 // Format is the version of Result's JSON form. Adding a key keeps it; changing the meaning of one raises it.
 const Format = 1
 
-// Result is one run of one scenario over one road. Its zero value is an empty result.
+// Result is one run of one scenario over one path. Its zero value is an empty result.
 type Result struct {
 	Scenario   string            // what ran, such as "udp-echo"
-	Road       string            // over what, such as "direct", "weir nat", "iptables"
+	Path       string            // over what, such as "direct", "weir nat", "iptables"; "road" in JSON
 	Parameters map[string]string // knobs of the run
 	Machine    Machine
 	Started    time.Time     // wall clock, for people
@@ -96,7 +96,7 @@ func (r *Result) CPUPerRequest(process string) time.Duration {
 type resultJSON struct {
 	Format     int               `json:"format"`
 	Scenario   string            `json:"scenario"`
-	Road       string            `json:"road"`
+	Path       string            `json:"road"`
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Machine    Machine           `json:"machine"`
 	Started    time.Time         `json:"started"`
@@ -136,7 +136,7 @@ type eventJSON struct {
 // MarshalJSON implements [json.Marshaler].
 func (r *Result) MarshalJSON() ([]byte, error) {
 	form := resultJSON{
-		Format: Format, Scenario: r.Scenario, Road: r.Road, Parameters: r.Parameters, Machine: r.Machine, Started: r.Started,
+		Format: Format, Scenario: r.Scenario, Path: r.Path, Parameters: r.Parameters, Machine: r.Machine, Started: r.Started,
 		Elapsed: r.Elapsed.Seconds(), Requests: r.Requests, Rate: r.Rate(), Errors: r.Errors, Bytes: r.Bytes,
 		Latency: r.Latency, Figures: r.Figures, Series: r.Series,
 	}
@@ -163,7 +163,7 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("format %d: this weir reads results of format %d; run the benchmark again", form.Format, Format)
 	}
 	*r = Result{
-		Scenario: form.Scenario, Road: form.Road, Parameters: form.Parameters, Machine: form.Machine, Started: form.Started,
+		Scenario: form.Scenario, Path: form.Path, Parameters: form.Parameters, Machine: form.Machine, Started: form.Started,
 		Elapsed: duration(form.Elapsed, time.Second), Requests: form.Requests, Errors: form.Errors, Bytes: form.Bytes,
 		Latency: form.Latency, Figures: form.Figures, Series: form.Series,
 	}

@@ -35,8 +35,8 @@ func StopWeir(ctx context.Context, running *Group, binary string, host *netlab.H
 const pinFolder = "/sys/fs/bpf/weir"
 
 // PinPath is where a run's balancer of that name keeps its tables.
-func PinPath(road string) string {
-	return filepath.Join(pinFolder, fmt.Sprintf("bench-%d-%s", os.Getpid(), road))
+func PinPath(path string) string {
+	return filepath.Join(pinFolder, fmt.Sprintf("bench-%d-%s", os.Getpid(), path))
 }
 
 // SweepPins removes what a run left that was killed.

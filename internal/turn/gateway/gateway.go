@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/routes"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 // Options are what the process provides to a gateway.
@@ -48,8 +49,8 @@ type Gateway struct {
 	ports    portTable
 	offload  offloads
 	workers  []*worker
-	streams  *streams      // what TCP, TLS and DTLS listeners share
-	stopped  chan struct{} // closed when the workers no longer run posted functions
+	group    *workers.Group[*worker]
+	streams  *streams // what TCP, TLS and DTLS listeners share
 	draining atomic.Bool
 	spare    bool // there are more processors than workers
 
@@ -93,7 +94,8 @@ func (o *Options) setDefaults() {
 func Open(c Config, o Options) (*Gateway, error) {
 	o.setDefaults()
 	c = c.WithDefaults()
-	g := &Gateway{options: o, stopped: make(chan struct{}), clusters: map[string]uint16{}}
+	g := &Gateway{options: o, clusters: map[string]uint16{}}
+	g.group = workers.New[*worker](&g.mu, workers.Limits{})
 	g.ports.init()
 	g.offload.init(g)
 	g.streams = newStreams(c.Limits)
@@ -139,53 +141,39 @@ func (g *Gateway) prepare(c Config) error {
 // Run serves until ctx ends, then closes everything and returns nil. What a Store holds stays there. It returns an
 // error if a worker fails.
 func (g *Gateway) Run(ctx context.Context) error {
-	g.mu.Lock()
+	if err := g.group.Run(ctx, g.beginLocked, (*worker).run, g.background); err != nil {
+		return errors.Join(err, g.Close())
+	}
+	return g.Close()
+}
+
+func (g *Gateway) beginLocked() error {
 	if g.state != prepared {
-		g.mu.Unlock()
 		return errors.New("run the TURN gateway: it runs already, or is closed")
 	}
 	g.state = running
 	g.spare = runtime.GOMAXPROCS(0) > len(g.workers)
-	g.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	errs := make(chan error, len(g.workers))
-	var workers, others sync.WaitGroup
-	for _, w := range g.workers {
-		workers.Go(func() { errs <- w.run() })
-	}
-	others.Go(func() {
+	return nil
+}
+
+// background does what the gateway's workers do not.
+func (g *Gateway) background(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() {
 		if err := g.router.Run(ctx); err != nil && ctx.Err() == nil {
 			g.options.Log.Error("routes are not refreshed any more", "error", err)
 		}
 	})
-	others.Go(func() { g.watch(ctx) })
-	var first error
-	select {
-	case <-ctx.Done():
-	case first = <-errs:
-	}
-	cancel()
-	for _, w := range g.workers {
-		w.post(func(w *worker) { w.stop = true })
-	}
-	workers.Wait()
-	close(g.stopped)
-	others.Wait()
-	return errors.Join(first, g.Close())
+	both.Go(func() { g.watch(ctx) })
+	both.Wait()
 }
 
 // Close frees every socket of a gateway that does not run.
 func (g *Gateway) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	select {
-	case <-g.stopped:
-	default:
-		if g.state == running {
-			return errors.New("close the TURN gateway: it still runs")
-		}
-		close(g.stopped)
+	if g.group.Running() {
+		return errors.New("close the TURN gateway: it still runs")
 	}
 	if g.state == closed {
 		return nil
@@ -230,6 +218,13 @@ func (g *Gateway) Ready() error {
 	return nil
 }
 
+// Respond returns when every worker has finished an iteration: they serve.
+func (g *Gateway) Respond() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.doLocked(func(*worker) {})
+}
+
 // doLocked runs f in every worker, one after the other, and waits for each. The caller holds g.mu.
 func (g *Gateway) doLocked(f func(*worker)) {
 	for _, w := range g.workers {
@@ -239,24 +234,9 @@ func (g *Gateway) doLocked(f func(*worker)) {
 
 // runInLocked runs f in one worker and waits for it. Before Run and after its end, f runs in the caller's goroutine.
 func (g *Gateway) runInLocked(w *worker, f func(*worker)) {
-	if g.state != running {
+	if !g.group.Running() {
 		w.now = g.options.Now()
-		f(w)
-		w.endPoll()
-		return
+		defer w.endPoll()
 	}
-	done := make(chan struct{})
-	w.post(func(w *worker) {
-		defer close(done)
-		f(w)
-	})
-	select {
-	case <-done:
-	case <-g.stopped: // the worker has ended; no other goroutine uses its state
-		select {
-		case <-done:
-		default:
-			f(w)
-		}
-	}
+	g.group.One(w.index, f)
 }

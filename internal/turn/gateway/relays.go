@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -88,6 +89,8 @@ func (rs *relays) Open(a *allocation.Allocation, want allocation.RelayRequest) (
 		return got, errors.New("the listener is gone")
 	}
 	a.Data = c
+	started := w.gateway.options.Now()
+	defer func() { c.counts.allocated(time.Duration(w.gateway.options.Now() - started)) }()
 	if a.TCP {
 		got, err = w.openTCP(c, want)
 	} else {
@@ -112,10 +115,10 @@ func (rs *relays) Open(a *allocation.Allocation, want allocation.RelayRequest) (
 func (w *worker) newClient(a *allocation.Allocation) *client {
 	c := &client{a: a, stream: w.opening}
 	if c.stream == nil {
-		if int(a.Path.Listener) >= len(w.fuzzListeners) || w.fuzzListeners[a.Path.Listener] == nil {
+		if int(a.Path.Listener) >= len(w.listeners) || w.listeners[a.Path.Listener] == nil {
 			return nil
 		}
-		c.socket = w.fuzzListeners[a.Path.Listener]
+		c.socket = w.listeners[a.Path.Listener]
 		c.listener = c.socket.l
 		local := netip.Addr{}
 		if c.socket.conn.Wildcard() {
@@ -154,9 +157,9 @@ func (w *worker) openRelay(c *client, want allocation.RelayRequest, family int) 
 		return nil, err
 	}
 	r := &relay{c: c, socket: socket, addr: addr}
-	r.token = w.newSlot(slot{relay: r})
+	r.token = w.watched.Add(watched{relay: r})
 	if err := w.poller.Add(&r.socket, r.token); err != nil {
-		w.freeSlot(r.token)
+		w.watched.Remove(r.token)
 		w.gateway.ports.release(addr)
 		r.socket.Close()
 		return nil, fmt.Errorf("%w: %w", allocation.ErrNoPort, err)
@@ -215,7 +218,7 @@ func (w *worker) closeRelay(r *relay) {
 	if n := w.writer.Flush(&r.socket, &r.queue); n > 0 {
 		r.c.counts.add(reasonSendRefused, n)
 	}
-	w.freeSlot(r.token)
+	w.watched.Remove(r.token)
 	r.socket.Close()
 	if k := w.gateway.options.Store; k != nil {
 		k.Drop(relayName(r.addr))

@@ -43,7 +43,11 @@ func (l *listener) stats(held Counts) ListenerStats {
 		Reasons: map[string]uint64{}, Counts: held,
 	}
 	for i := range l.counts {
-		l.counts[i].into(&s.Counts, s.Reasons)
+		n := &l.counts[i]
+		n.into(&s.Counts, s.Reasons)
+		n.mu.Lock()
+		s.AllocateTime.Add(&n.allocate)
+		n.mu.Unlock()
 	}
 	if l.stream != nil {
 		l.stream.addStats(&s)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
@@ -178,9 +180,13 @@ func (c *streamConn) isEnding() bool {
 	}
 }
 
-// isTimeout recognizes the timeout errors of net, crypto/tls, context and pion/dtls.
+// isTimeout recognizes the timeout errors of net, crypto/tls, context and pion/dtls: a deadline of this server has passed.
+// ETIMEDOUT is another thing, although its error says Timeout too: the client acknowledges nothing any more.
 func isTimeout(err error) bool {
 	var timeout net.Error
+	if errors.Is(err, unix.ETIMEDOUT) {
+		return false
+	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/udpio"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 // pipeConn is one connection of a TCP listener over a pipe, whose worker is the test.
@@ -21,7 +22,10 @@ func pipeConn(t *testing.T) (*streamConn, net.Conn) {
 		t.Fatal(err)
 	}
 	g := &Gateway{streams: newStreams(LimitConfig{Connections: 64, Handshakes: 16})}
-	g.workers = []*worker{{gateway: g, poller: poller}}
+	g.group = workers.New[*worker](&g.mu, workers.Limits{})
+	w := &worker{gateway: g, poller: poller}
+	w.inbox = g.group.Add(w, poller.Wake)
+	g.workers = []*worker{w}
 	s := &streamServer{gateway: g, shared: g.streams, listener: &listener{transport: allocation.TCP}, conns: map[any]struct{}{}}
 	c := s.newConn(netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("192.0.2.2:3478"))
 	ours, theirs := net.Pipe()

@@ -3,7 +3,6 @@ package gateway
 import (
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"syscall"
@@ -128,9 +127,9 @@ func (c *polledConn) begin(w *worker) {
 	if c.ended || !c.enterAsGuest() {
 		return
 	}
-	c.token = w.newSlot(slot{stream: c})
+	c.token = w.watched.Add(watched{stream: c})
 	if err := w.poller.AddStream(&c.socket, c.token); err != nil {
-		w.freeSlot(c.token)
+		w.watched.Remove(c.token)
 		c.end(connectionBroken)
 		return
 	}
@@ -170,22 +169,8 @@ func (w *worker) readStream(c *polledConn) {
 		c.frames.pool.put(chunk)
 	}
 	if err != nil && !errors.Is(err, unix.EAGAIN) {
-		c.end(polledReason(err))
+		c.end(readReason(err))
 	}
-}
-
-// polledReason is readReason for a socket without deadlines: ETIMEDOUT means that the client does not answer, not
-// that a timeout of ours expired.
-func polledReason(err error) streamReason {
-	switch {
-	case errors.Is(err, errNotTurn):
-		return streamNotTurn
-	case errors.Is(err, errLongFrame):
-		return streamLongFrame
-	case errors.Is(err, io.EOF):
-		return connectionClosed
-	}
-	return connectionBroken
 }
 
 // fromPolled handles whole messages. A ConnectionBind may move the connection to goroutines.
@@ -245,7 +230,7 @@ func (c *polledConn) unwatch(w *worker) {
 	if c.watched {
 		c.watched = false
 		_ = w.poller.Remove(&c.socket) // the socket is closed or moved next, even after an error
-		w.freeSlot(c.token)
+		w.watched.Remove(c.token)
 	}
 	w.guestEnds.drop(&c.guestEnd)
 	w.writeEnds.drop(&c.writeEnd)

@@ -118,7 +118,7 @@ func (w *worker) takeTLS(c *polledConn) {
 			break
 		}
 		if err != nil {
-			c.end(polledReason(err))
+			c.end(readReason(err))
 		}
 	}
 	c.flush() // messages of TLS itself

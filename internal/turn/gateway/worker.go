@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/udpio"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 )
 
 // worker owns a table of allocations with their relay sockets, and one socket of every UDP listener. All fields
-// except those of post belong to its goroutine.
+// belong to its goroutine.
 type worker struct {
 	gateway *Gateway
 	index   int
@@ -40,13 +41,12 @@ type worker struct {
 	stop    bool
 	busy    bool // the last poll had something to read
 
-	poller        *udpio.Poller
-	reader        *udpio.Reader
-	writer        *udpio.Writer
-	tokens        [eventsSize]uint64
-	slots         []slot
-	free          []uint32
-	fuzzListeners []*listenerSocket // by listener id
+	poller    *udpio.Poller
+	reader    *udpio.Reader
+	writer    *udpio.Writer
+	tokens    [eventsSize]uint64
+	watched   workers.Tokens[watched]
+	listeners []*listenerSocket // by listener id
 
 	// What one poll uses until flush.
 	in           []udpio.Message
@@ -75,14 +75,11 @@ type worker struct {
 	clusters      []*counts // by id
 	clusterM      sync.RWMutex
 
-	postMu sync.Mutex
-	posted []func(*worker)
-	spare  []func(*worker)
+	inbox *workers.Inbox[*worker]
 }
 
-// slot is what a poller's token refers to. gen identifies a late token of a closed socket.
-type slot struct {
-	gen    uint32
+// watched is what a token of the poller refers to.
+type watched struct {
 	socket *listenerSocket
 	relay  *relay
 	stream *polledConn
@@ -112,6 +109,7 @@ func newWorker(g *Gateway, index int) (*worker, error) {
 		in: udpio.NewMessages(readBatch, longest), slab: make([]byte, slabSize), targets: make([]udpio.Target, targetsRoom),
 		now: g.options.Now(),
 	}
+	w.inbox = g.group.Add(w, poller.Wake)
 	_, _ = rand.Read(w.seed[:]) // never fails
 	w.table = allocation.NewTable(g.shared, (*relays)(w), (*events)(w))
 	return w, nil
@@ -120,10 +118,7 @@ func newWorker(g *Gateway, index int) (*worker, error) {
 // post runs f soon in the worker's goroutine. Any goroutine may call it; it never blocks. After the end of the
 // gateway, f may not run.
 func (w *worker) post(f func(*worker)) {
-	w.postMu.Lock()
-	w.posted = append(w.posted, f)
-	w.postMu.Unlock()
-	w.poller.Wake()
+	w.inbox.Put(f)
 }
 
 // workerFor returns the worker that owns the clients of an address: the worker whose socket receives their datagrams
@@ -156,7 +151,8 @@ func (w *worker) poll(wait time.Duration) error {
 	w.busy = n > 0
 	w.now = w.gateway.options.Now()
 	if woken {
-		w.runPosted()
+		w.stop = !w.inbox.Serve(w)
+		w.next = 0 // a request may have changed the next expiry
 	}
 	for _, token := range w.tokens[:n] {
 		w.serve(token)
@@ -180,9 +176,7 @@ func (w *worker) pollTimeout() time.Duration {
 // serve reads one ready socket once. If data is left, the poller reports the socket again after all other sockets
 // were served.
 func (w *worker) serve(token uint64) {
-	s := &w.slots[uint32(token)]
-	switch {
-	case s.gen != uint32(token>>32):
+	switch s := w.watched.At(token); {
 	case s.socket != nil:
 		w.readListener(s.socket)
 	case s.relay != nil:
@@ -202,52 +196,18 @@ func (w *worker) endPoll() {
 	w.closeEnded()
 }
 
-func (w *worker) runPosted() {
-	w.postMu.Lock()
-	posted := w.posted
-	w.posted = w.spare[:0]
-	w.postMu.Unlock()
-	for i, f := range posted {
-		f(w)
-		posted[i] = nil
-	}
-	w.spare = posted
-	w.next = 0 // a posted function may have changed the next expiry
-}
-
-// newSlot returns a token for a slot.
-func (w *worker) newSlot(s slot) uint64 {
-	var i uint32
-	if n := len(w.free); n > 0 {
-		i, w.free = w.free[n-1], w.free[:n-1]
-	} else {
-		i = uint32(len(w.slots))
-		w.slots = append(w.slots, slot{})
-	}
-	s.gen = w.slots[i].gen
-	w.slots[i] = s
-	return uint64(s.gen)<<32 | uint64(i)
-}
-
-func (w *worker) freeSlot(token uint64) {
-	i := uint32(token)
-	// There are 2^31 generations. If a socket is closed each millisecond, they wrap in three weeks; tokens live for one poll.
-	w.slots[i] = slot{gen: (w.slots[i].gen + 1) & 0x7fffffff}
-	w.free = append(w.free, i)
-}
-
 // enter makes the worker read its socket of a UDP listener.
 func (w *worker) enter(l *listener) error {
 	ls := &listenerSocket{l: l, conn: l.group.Conn(w.index), counts: &l.counts[w.index]}
-	ls.token = w.newSlot(slot{socket: ls})
+	ls.token = w.watched.Add(watched{socket: ls})
 	if err := w.poller.AddConn(ls.conn, ls.token); err != nil {
-		w.freeSlot(ls.token)
+		w.watched.Remove(ls.token)
 		return err
 	}
-	for len(w.fuzzListeners) <= int(l.id) {
-		w.fuzzListeners = append(w.fuzzListeners, nil)
+	for len(w.listeners) <= int(l.id) {
+		w.listeners = append(w.listeners, nil)
 	}
-	w.fuzzListeners[l.id] = ls
+	w.listeners[l.id] = ls
 	return nil
 }
 
@@ -265,9 +225,9 @@ func (w *worker) leave(l *listener, why allocation.Reason) (ended int) {
 		}
 	}
 	w.flush()
-	if int(l.id) < len(w.fuzzListeners) && w.fuzzListeners[l.id] != nil {
-		w.freeSlot(w.fuzzListeners[l.id].token)
-		w.fuzzListeners[l.id] = nil
+	if int(l.id) < len(w.listeners) && w.listeners[l.id] != nil {
+		w.watched.Remove(w.listeners[l.id].token)
+		w.listeners[l.id] = nil
 	}
 	return ended
 }
@@ -280,9 +240,9 @@ func (w *worker) close() {
 			w.closeTCP(c)
 		}
 	}
-	for i := range w.slots {
-		if r := w.slots[i].relay; r != nil {
-			r.socket.Close()
+	for s := range w.watched.All {
+		if s.relay != nil {
+			s.relay.socket.Close()
 		}
 	}
 	w.poller.Close()

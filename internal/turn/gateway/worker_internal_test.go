@@ -93,9 +93,9 @@ func (h *byHand) messages(n, size int, to netip.AddrPort, channel bool) []udpio.
 func TestRelayingAllocatesNothing(t *testing.T) {
 	h := newByHand(t)
 	in := udpio.NewMessages(64, 2048)
-	up := h.messages(32, 100, h.w.fuzzListeners[0].l.server, true)
+	up := h.messages(32, 100, h.w.listeners[0].l.server, true)
 	down := h.messages(32, 100, h.relay, false)
-	indication := h.messages(8, 0, h.w.fuzzListeners[0].l.server, false)
+	indication := h.messages(8, 0, h.w.listeners[0].l.server, false)
 	for i := range indication {
 		indication[i].Buf = sendIndication(h.peer.LocalAddr(), "hello")
 		indication[i].N = len(indication[i].Buf)
@@ -142,7 +142,7 @@ func FuzzDatagrams(f *testing.F) {
 	f.Add([]byte{}, uint16(3))
 	f.Add([]byte{0x40}, uint16(1))
 	h := newByHand(f)
-	d := h.w.fuzzListeners[0]
+	d := h.w.listeners[0]
 	stranger := netip.MustParseAddrPort("127.0.0.1:9")
 	f.Fuzz(func(t *testing.T, b []byte, segment uint16) {
 		if len(b) > longest {
@@ -170,7 +170,7 @@ func FuzzDatagrams(f *testing.F) {
 func BenchmarkRelay(b *testing.B) {
 	h := newByHand(b)
 	in := udpio.NewMessages(64, 2048)
-	up := h.messages(32, 100, h.w.fuzzListeners[0].l.server, true)
+	up := h.messages(32, 100, h.w.listeners[0].l.server, true)
 	b.ReportAllocs()
 	for b.Loop() {
 		h.exchange(h.client, up, h.peer, in)

@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -36,13 +36,11 @@ type client struct {
 	relay  netip.AddrPort
 	config *Config
 
-	key          stun.MessageIntegrity
-	realm, nonce []byte
+	auth requests.Auth
 
 	// The request in progress.
 	step    step
-	id12    [stun.TransactionIDSize]byte
-	raw     udpio.Message
+	request *stun.Message
 	again   time.Time // time of the next retransmission
 	pause   time.Duration
 	end     time.Time // time at which it fails
@@ -56,7 +54,8 @@ type client struct {
 const firstPause = 500 * time.Millisecond // RTO of RFC 8489 section 6.2.1
 
 func openClient(config *Config, id int) (*client, error) {
-	c := &client{id: id, config: config}
+	c := &client{id: id, config: config, request: stun.New()}
+	c.auth.SetUser(config.User, config.Password)
 	var err error
 	if c.link, err = openLink(config, config.target(id)); err != nil {
 		return nil, fmt.Errorf("client %d: %w", id, err)
@@ -73,44 +72,18 @@ func (c *client) begin(now time.Time, steps ...step) error {
 
 // send builds the request again, with the latest nonce, and sends it.
 func (c *client) send(now time.Time) error {
-	c.id12 = stun.NewTransactionID()
-	m := stun.New()
-	m.TransactionID = c.id12
-	method, lifetime := stun.MethodRefresh, uint32(c.config.Lifetime/time.Second)
+	r := requests.Request{Method: stun.MethodRefresh, Peer: c.config.farEnd(), Channel: Channel, Lifetime: c.config.Lifetime}
 	switch c.step {
 	case allocate:
-		method = stun.MethodAllocate
+		r.Method = stun.MethodAllocate
 	case bind:
-		method = stun.MethodChannelBind
+		r.Method = stun.MethodChannelBind
 	case release:
-		lifetime = 0
+		r.Lifetime = 0
 	}
-	m.SetType(stun.NewType(method, stun.ClassRequest))
-	m.WriteHeader()
-	if c.step == bind {
-		m.Add(stun.AttrChannelNumber, []byte{Channel >> 8, Channel & 0xff, 0, 0})
-		far := c.config.farEnd()
-		if err := (stun.XORMappedAddress{IP: far.Addr().Unmap().AsSlice(), Port: int(far.Port())}).AddToAs(m, stun.AttrXORPeerAddress); err != nil {
-			return fmt.Errorf("peer address %v: %w", far, err)
-		}
-	} else {
-		m.Add(stun.AttrLifetime, binary.BigEndian.AppendUint32(nil, lifetime))
+	if err := r.Build(c.request, &c.auth); err != nil {
+		return err
 	}
-	if c.step == allocate {
-		m.Add(stun.AttrRequestedTransport, []byte{17, 0, 0, 0}) // UDP
-		if c.config.farEnd().Addr().Unmap().Is6() {
-			m.Add(stun.AttrRequestedAddressFamily, []byte{2, 0, 0, 0})
-		}
-	}
-	if c.key != nil {
-		m.Add(stun.AttrUsername, []byte(c.config.User))
-		m.Add(stun.AttrRealm, c.realm)
-		m.Add(stun.AttrNonce, c.nonce)
-		if err := c.key.AddTo(m); err != nil {
-			return fmt.Errorf("sign the request: %w", err)
-		}
-	}
-	c.raw = udpio.Message{Buf: m.Raw, N: len(m.Raw)}
 	c.pause = firstPause
 	c.again = now.Add(c.pause)
 	c.write()
@@ -118,7 +91,7 @@ func (c *client) send(now time.Time) error {
 }
 
 func (c *client) write() {
-	c.link.send([]udpio.Message{c.raw}) // if the kernel refuses it, it is retransmitted
+	c.link.send([]udpio.Message{{Buf: c.request.Raw, N: len(c.request.Raw)}}) // if the kernel refuses it, it is retransmitted
 }
 
 // tick retransmits an unanswered request. It returns an error after the timeout.
@@ -140,38 +113,28 @@ func (c *client) tick(now time.Time) error {
 
 // answer handles a STUN message of the server. A message that does not answer the request in progress is ignored.
 func (c *client) answer(b []byte, now time.Time) error {
-	if c.step == idle || !stun.IsMessage(b) {
+	if c.step == idle {
 		return nil
 	}
-	m := &stun.Message{Raw: append([]byte(nil), b...)}
-	if m.Decode() != nil || m.TransactionID != c.id12 {
-		return nil
-	}
-	switch m.Type.Class {
-	case stun.ClassSuccessResponse:
+	m, outcome := requests.Response(b, c.request, &c.auth)
+	switch outcome {
+	case requests.Granted:
 		return c.success(m, now)
-	case stun.ClassErrorResponse:
+	case requests.Forged:
+		return c.fail(errors.New("the answer's MESSAGE-INTEGRITY is wrong"))
+	case requests.Refused:
 		return c.refused(m, now)
 	}
 	return nil
 }
 
 func (c *client) success(m *stun.Message, now time.Time) error {
-	if c.key != nil {
-		if err := c.key.Check(m); err != nil {
-			return c.fail(fmt.Errorf("the answer's MESSAGE-INTEGRITY: %w", err))
-		}
-	}
 	if c.step == allocate {
-		var relay stun.XORMappedAddress
-		if err := relay.GetFromAs(m, stun.AttrXORRelayedAddress); err != nil {
-			return c.fail(fmt.Errorf("the answer's XOR-RELAYED-ADDRESS: %w", err))
+		g, err := requests.ParseGrant(m)
+		if err != nil {
+			return c.fail(err)
 		}
-		address, ok := netip.AddrFromSlice(relay.IP)
-		if !ok {
-			return c.fail(errors.New("the answer's XOR-RELAYED-ADDRESS is none"))
-		}
-		c.relay = netip.AddrPortFrom(address.Unmap(), uint16(relay.Port))
+		c.relay = g.Relay
 	}
 	c.due = now.Add(c.config.refreshInterval())
 	c.step = idle
@@ -182,21 +145,14 @@ func (c *client) success(m *stun.Message, now time.Time) error {
 }
 
 func (c *client) refused(m *stun.Message, now time.Time) error {
-	var code stun.ErrorCodeAttribute
-	if err := code.GetFrom(m); err != nil {
-		return c.fail(fmt.Errorf("an error answer without a code: %w", err))
-	}
-	again := code.Code == stun.CodeUnauthorized && c.key == nil || code.Code == stun.CodeStaleNonce
+	code, reason := requests.ErrorCode(m)
+	again := code == 401 && !c.auth.Challenged() || code == 438
 	if c.retries++; !again || c.retries > 3 {
-		return c.fail(fmt.Errorf("%d %s", code.Code, code.Reason))
+		return c.fail(fmt.Errorf("%d %s", code, reason))
 	}
-	realm, errRealm := m.Get(stun.AttrRealm)
-	nonce, err := m.Get(stun.AttrNonce)
-	if err = errors.Join(errRealm, err); err != nil {
-		return c.fail(fmt.Errorf("%d without REALM or NONCE: %w", code.Code, err))
+	if !c.auth.Challenge(m) {
+		return c.fail(fmt.Errorf("%d without REALM or NONCE", code))
 	}
-	c.realm, c.nonce = append([]byte(nil), realm...), append([]byte(nil), nonce...)
-	c.key = stun.NewLongTermIntegrity(c.config.User, string(c.realm), c.config.Password)
 	return c.send(now)
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/pion/stun/v4"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/testbed/pace"
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -43,7 +45,7 @@ const (
 // closed after its answer arrived or a short time passed, so Answered may miss late answers.
 func (f Flood) Run(ctx context.Context) (Flooded, error) {
 	got := Flooded{Codes: map[int]uint64{}}
-	begin, pace := time.Now(), pacer{rate: f.Rate, burst: 1}
+	begin, pacer := time.Now(), pace.Pacer{Rate: f.Rate, Debt: catchUp}
 	sources := f.Sources
 	if len(sources) == 0 {
 		sources = []netip.Addr{{}}
@@ -51,7 +53,7 @@ func (f Flood) Run(ctx context.Context) (Flooded, error) {
 	wave := make([]udpio.Socket, 0, floodOpen)
 	defer func() { closeAll(wave) }()
 	for n := 0; n < f.Count && ctx.Err() == nil; {
-		if wait := pace.next(time.Since(begin)); wait > 0 {
+		if _, wait := pacer.Take(time.Since(begin), 1, 1); wait > 0 {
 			pause := unix.NsecToTimespec(int64(min(wait, catchUp)))
 			_ = unix.Nanosleep(&pause, nil)
 			continue
@@ -81,10 +83,7 @@ func closeAll(wave []udpio.Socket) {
 
 func (g *Flooded) send(s *udpio.Socket) {
 	m := stun.New()
-	m.TransactionID = stun.NewTransactionID()
-	m.SetType(stun.NewType(stun.MethodAllocate, stun.ClassRequest))
-	m.WriteHeader()
-	m.Add(stun.AttrRequestedTransport, []byte{17, 0, 0, 0})
+	_ = requests.Request{Method: stun.MethodAllocate}.Build(m, nil) // without an address it cannot fail
 	if s.Send(m.Raw) != nil {
 		g.Refused++
 		return

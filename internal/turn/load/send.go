@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/testbed/pace"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -103,7 +104,7 @@ func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)   // ns; without it a pause is 50 us longer
 	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) //nolint:errcheck // back to the default
 	messages := l.batch(l.config.Burst)
-	begin, pace := l.now(), pacer{rate: phase.Rate, burst: l.config.Burst}
+	begin, pacer := l.now(), pace.Pacer{Rate: phase.Rate, Debt: catchUp}
 	sequences := make([]uint64, l.config.Clients)
 	for iteration := 0; ; iteration++ {
 		elapsed := time.Duration(l.now() - begin)
@@ -116,7 +117,7 @@ func (l *Load) send(ctx context.Context, phase Phase, id uint64, up, down *sent)
 			}
 			return ctx.Err()
 		}
-		if wait := pace.next(elapsed); wait > 0 {
+		if _, wait := pacer.Take(elapsed, len(messages), len(messages)); wait > 0 {
 			pause := unix.NsecToTimespec(int64(min(wait, catchUp)))
 			_ = unix.Nanosleep(&pause, nil) // after an early return the clock is read again
 			iteration--
@@ -148,31 +149,6 @@ func address(messages []udpio.Message, to netip.AddrPort) {
 func (s *sent) add(i, taken, all int) {
 	s.taken[i] += uint64(taken)
 	s.refused[i] += uint64(all - taken)
-}
-
-// pacer determines when the next burst is due.
-type pacer struct {
-	rate     float64
-	burst    int
-	sent     float64 // bursts count as sent when next returns 0
-	forgiven float64
-}
-
-// next returns 0 if a burst is due, which then counts as sent, else the time to wait.
-func (p *pacer) next(elapsed time.Duration) time.Duration {
-	if p.rate == 0 {
-		return 0
-	}
-	owed := elapsed.Seconds()*p.rate - p.sent - p.forgiven
-	if limit := max(p.rate*catchUp.Seconds(), float64(p.burst)); owed > limit {
-		p.forgiven += owed - limit
-		owed = limit
-	}
-	if owed < float64(p.burst) {
-		return max(time.Duration((float64(p.burst)-owed)/p.rate*1e9), time.Microsecond)
-	}
-	p.sent += float64(p.burst)
-	return 0
 }
 
 // drain waits until everything has arrived or nothing more arrives.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pion/stun/v4"
+
+	"github.com/weir-lb/weir/internal/turn/requests"
 )
 
 func TestTrackerCountsEachOnce(t *testing.T) {
@@ -81,33 +83,6 @@ func TestSumIsThatOfTheWhole(t *testing.T) {
 	if got.Sent != want.Sent || got.Received != want.Received || got.Lost != 4 || got.Bytes != want.Bytes || got.Latency.Count != want.Latency.Count ||
 		got.Latency.Min != want.Latency.Min || got.Latency.Max != want.Latency.Max || !close(got.Latency.Mean, want.Latency.Mean) || !close(got.Latency.Stdev, want.Latency.Stdev) {
 		t.Errorf("sum  %+v\nwant %+v", got, want)
-	}
-}
-
-// A rate is kept on average, bursts come whole, and a stall is not made up for beyond catchUp.
-func TestPacer(t *testing.T) {
-	p := pacer{rate: 1000, burst: 4}
-	if wait := p.next(0); wait != 4*time.Millisecond {
-		t.Errorf("first burst in %v, want 4ms", wait)
-	}
-	bursts := 0
-	for at := time.Duration(0); at <= time.Second; at += time.Millisecond {
-		for p.next(at) == 0 {
-			bursts++
-		}
-	}
-	if bursts != 250 {
-		t.Errorf("%d bursts of 4 in a second at 1000/s", bursts)
-	}
-	late := 0
-	for p.next(10*time.Second) == 0 {
-		late++
-	}
-	if late != 2 { // 10 ms of 1000/s are 10, two whole bursts
-		t.Errorf("%d bursts after a stall", late)
-	}
-	if (&pacer{burst: 8}).next(0) != 0 {
-		t.Error("no rate is no wait")
 	}
 }
 
@@ -201,14 +176,15 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte{}, false)
 	f.Fuzz(func(t *testing.T, b []byte, known bool) {
 		now := time.Unix(1e9, 0)
-		c.key, c.relay = nil, netip.AddrPort{}
-		if known {
-			c.key = stun.NewLongTermIntegrity("u", "r", "p")
+		c.auth, c.relay = requests.Auth{}, netip.AddrPort{}
+		c.auth.SetUser("u", "p")
+		if known && !c.auth.Challenge(stun.MustBuild(stun.NewRealm("r"), stun.NewNonce("n"))) {
+			t.Fatal("the challenge was not taken")
 		}
 		if err := c.begin(now, allocate, bind); err != nil {
 			t.Fatal(err)
 		}
-		c.id12 = id
+		c.request.TransactionID = id
 		if c.answer(b, now) != nil && c.step != idle {
 			t.Fatal("a request that failed is still under way")
 		}

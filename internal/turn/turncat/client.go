@@ -142,7 +142,7 @@ func (w *worker) tick(now int64) {
 			w.soon(c.retryAt)
 		}
 	}
-	for _, l := range w.links {
+	for l := range w.links.All {
 		if l == nil {
 			continue
 		}
@@ -190,10 +190,9 @@ func (c *client) name() string {
 
 // takeInbox handles the reports of the streams' goroutines.
 func (w *worker) takeInbox(now int64) {
-	w.entries, w.data = w.inbox.take(w.entries, w.data)
-	data := w.data
-	for i := range w.entries {
-		e := &w.entries[i]
+	entries, data := w.inbox.Take()
+	for i := range entries {
+		e := &entries[i]
 		switch e.notice {
 		case arrived:
 			w.arrive(e.stream, e.probe, now)

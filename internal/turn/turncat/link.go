@@ -17,7 +17,7 @@ var errServerClosed = errors.New("the TURN server closed the connection")
 // link is one 5-tuple to the TURN server with its session.
 type link struct {
 	client  *client // nil: the client is gone and the allocation is being released
-	index   int
+	token   uint64
 	server  netip.AddrPort
 	conn    *udpio.Conn // UDP
 	stream  *stream     // TCP, TLS, DTLS; nil until dialed
@@ -71,14 +71,7 @@ func (w *worker) connect(c *client, now int64) {
 
 func (w *worker) enlist(l *link) {
 	w.live++
-	if n := len(w.free); n > 0 {
-		l.index = w.free[n-1]
-		w.free = w.free[:n-1]
-		w.links[l.index] = l
-		return
-	}
-	l.index = len(w.links)
-	w.links = append(w.links, l)
+	l.token = w.links.Add(l)
 }
 
 func (w *worker) open(l *link, server netip.AddrPort) error {
@@ -94,7 +87,7 @@ func (w *worker) open(l *link, server netip.AddrPort) error {
 		return err
 	}
 	l.conn = group.Conn(0)
-	return w.poller.AddConn(l.conn, uint64(l.index)+1)
+	return w.poller.AddConn(l.conn, l.token)
 }
 
 // dial connects to the server. It runs in a goroutine of its own.
@@ -102,12 +95,12 @@ func (w *worker) dial(l *link, server netip.AddrPort) {
 	config := &w.t.config
 	conn, err := config.dialServer(w.t.ctx, server)
 	if err != nil {
-		w.inbox.post(entry{notice: dialed, link: l, err: err})
+		w.inbox.Put(entry{notice: dialed, link: l, err: err})
 		return
 	}
 	s := streamOf(conn)
 	s.messages, s.link = config.Server.Transport == DTLS, l
-	w.inbox.post(entry{notice: dialed, link: l, stream: s})
+	w.inbox.Put(entry{notice: dialed, link: l, stream: s})
 }
 
 func streamOf(conn net.Conn) *stream {
@@ -160,8 +153,7 @@ func (w *worker) drop(l *link) {
 	if l.stream != nil {
 		l.stream.close()
 	}
-	w.links[l.index] = nil
-	w.free = append(w.free, l.index)
+	w.links.Remove(l.token)
 	w.live--
 	if w.live == 0 && w.stopAt != 0 {
 		w.nextTick = 0

@@ -126,5 +126,5 @@ func (t *Tunnel) serve(s *stream) {
 		t.tasks.Go(func() { t.serveTCP(s) })
 		return
 	}
-	t.workers[0].inbox.post(entry{notice: arrived, stream: s})
+	t.workers[0].inbox.Put(entry{notice: arrived, stream: s})
 }

@@ -1,14 +1,14 @@
 package turncat
 
 import (
+	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"time"
 
 	"github.com/pion/stun/v4"
+
+	"github.com/weir-lb/weir/internal/turn/requests"
 )
 
 const (
@@ -51,43 +51,6 @@ func frameSize(b []byte) (n int, ok bool) {
 	return 0, false
 }
 
-// grant is the contents of a success response to Allocate or Refresh.
-type grant struct {
-	relay    netip.AddrPort
-	lifetime time.Duration
-}
-
-func parseGrant(m *stun.Message) (g grant, err error) {
-	if b, err := m.Get(stun.AttrLifetime); err == nil && len(b) == 4 {
-		g.lifetime = time.Duration(binary.BigEndian.Uint32(b)) * time.Second
-	}
-	if m.Type.Method == stun.MethodAllocate {
-		if g.relay, err = xorAddress(m, stun.AttrXORRelayedAddress); err != nil {
-			return g, fmt.Errorf("the answer to Allocate names no relay address: %w", err)
-		}
-		if g.lifetime <= 0 {
-			return g, errors.New("the answer to Allocate names no lifetime")
-		}
-	}
-	return g, nil
-}
-
-func xorAddress(m *stun.Message, attr stun.AttrType) (netip.AddrPort, error) {
-	var x stun.XORMappedAddress
-	if err := x.GetFromAs(m, attr); err != nil {
-		return netip.AddrPort{}, err
-	}
-	ip, ok := netip.AddrFromSlice(x.IP)
-	if !ok || x.Port < 0 || x.Port > 65535 {
-		return netip.AddrPort{}, errors.New("not an address")
-	}
-	return netip.AddrPortFrom(ip.Unmap(), uint16(x.Port)), nil
-}
-
-func addXorAddress(m *stun.Message, attr stun.AttrType, a netip.AddrPort) error {
-	return stun.XORMappedAddress{IP: net.IP(a.Addr().AsSlice()), Port: int(a.Port())}.AddToAs(m, attr)
-}
-
 // dataIndication returns the data of a Data indication from our peer (RFC 8656 section 11.4). A server sends these until it has
 // received the ChannelBind.
 func dataIndication(b []byte, peer netip.AddrPort) (data []byte, ok bool) {
@@ -95,7 +58,7 @@ func dataIndication(b []byte, peer netip.AddrPort) (data []byte, ok bool) {
 	if err := m.Decode(); err != nil || m.Type != stun.NewType(stun.MethodData, stun.ClassIndication) {
 		return nil, false
 	}
-	from, err := xorAddress(&m, stun.AttrXORPeerAddress)
+	from, err := requests.Address(&m, stun.AttrXORPeerAddress)
 	if err != nil || from != peer {
 		return nil, false
 	}
@@ -139,25 +102,8 @@ func (r *Refusal) Credentials() bool {
 }
 
 func parseRefusal(m *stun.Message) *Refusal {
-	r := &Refusal{Request: m.Type.Method.String(), Reason: "(no reason given)"}
-	var code stun.ErrorCodeAttribute
-	if code.GetFrom(m) == nil {
-		r.Code = int(code.Code)
-		if len(code.Reason) > 0 {
-			r.Reason = printable(code.Reason, 80)
-		}
-	}
+	r := &Refusal{Request: m.Type.Method.String()}
+	r.Code, r.Reason = requests.ErrorCode(m)
+	r.Reason = cmp.Or(r.Reason, "(no reason given)")
 	return r
-}
-
-// printable replaces control characters in text of a server, so that it is safe to print on a terminal.
-func printable(b []byte, limit int) string {
-	out := make([]byte, 0, min(len(b), limit))
-	for _, c := range b[:min(len(b), limit)] {
-		if c < ' ' || c > '~' {
-			c = '?'
-		}
-		out = append(out, c)
-	}
-	return string(out)
 }

@@ -1,15 +1,14 @@
 package turncat
 
 import (
-	"bytes"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/pion/stun/v4"
+
+	"github.com/weir-lb/weir/internal/turn/requests"
 )
 
 // Retransmission over UDP and DTLS (RFC 8489 section 6.2.1), shortened: after some 8 s the server counts as unreachable. Over a reliable
@@ -65,11 +64,9 @@ type session struct {
 	alternate netip.AddrPort // the server that we were redirected to (RFC 8656 section 9.3, 300 Try Alternate)
 	used      bool           // set by the owner when there is traffic: the allocation is then checked
 
-	current, next    Credentials // next is tried in the request in progress
-	stuck            bool        // the server accepts no other user for this allocation (441)
-	realm            []byte
-	nonce            []byte
-	key              []byte // the key of current, or of next while next is tried
+	current, next    Credentials   // next is tried in the request in progress
+	stuck            bool          // the server accepts no other user for this allocation (441)
+	auth             requests.Auth // of current, or of next while next is tried
 	refreshAt        int64
 	bindAt           int64
 	checkAt          int64
@@ -94,6 +91,7 @@ func (s *session) start(now int64) verdict {
 		return s.fail(err)
 	}
 	s.current, s.stage, s.message = c, allocating, stun.New()
+	s.setUser()
 	return s.request(stun.MethodAllocate, now)
 }
 
@@ -146,45 +144,11 @@ func (s *session) again(method stun.Method, now int64) verdict {
 }
 
 func (s *session) build(method stun.Method) error {
-	m := s.message
-	m.Reset()
-	m.Type = stun.NewType(method, stun.ClassRequest)
-	if _, err := rand.Read(m.TransactionID[:]); err != nil {
-		return err
+	r := requests.Request{Method: method, Peer: s.peer, Channel: channelNumber, Lifetime: s.lifetime}
+	if s.stage == closing {
+		r.Lifetime = 0
 	}
-	m.WriteHeader()
-	switch method {
-	case stun.MethodAllocate:
-		m.Add(stun.AttrRequestedTransport, []byte{17, 0, 0, 0})
-		if s.peer.Addr().Is6() {
-			m.Add(stun.AttrRequestedAddressFamily, []byte{2, 0, 0, 0})
-		}
-		s.addLifetime(s.lifetime)
-	case stun.MethodRefresh:
-		lifetime := s.lifetime
-		if s.stage == closing {
-			lifetime = 0
-		}
-		s.addLifetime(lifetime)
-	case stun.MethodChannelBind:
-		m.Add(stun.AttrChannelNumber, []byte{channelNumber >> 8, channelNumber & 0xff, 0, 0})
-		if err := addXorAddress(m, stun.AttrXORPeerAddress, s.peer); err != nil {
-			return err
-		}
-	}
-	if s.key != nil {
-		m.Add(stun.AttrUsername, []byte(s.trial().User))
-		m.Add(stun.AttrRealm, s.realm)
-		m.Add(stun.AttrNonce, s.nonce)
-		if err := stun.MessageIntegrity(s.key).AddTo(m); err != nil {
-			return err
-		}
-	}
-	return stun.Fingerprint.AddTo(m)
-}
-
-func (s *session) addLifetime(d time.Duration) {
-	s.message.Add(stun.AttrLifetime, binary.BigEndian.AppendUint32(nil, uint32(d/time.Second)))
+	return r.Build(s.message, &s.auth)
 }
 
 // trial returns the credentials of the request in progress.
@@ -195,32 +159,26 @@ func (s *session) trial() Credentials {
 	return s.current
 }
 
-func (s *session) setKey() {
+func (s *session) setUser() {
 	c := s.trial()
-	s.key = stun.NewLongTermIntegrity(c.User, string(s.realm), c.Password)
+	s.auth.SetUser(c.User, c.Password)
 }
 
 // receive handles one STUN message of the server. Messages that do not answer the request in progress are ignored.
 func (s *session) receive(raw []byte, now int64) verdict {
-	if !s.pending || !stun.IsMessage(raw) {
+	if !s.pending {
 		return proceed
 	}
-	m := stun.Message{Raw: raw}
-	if m.Decode() != nil || m.TransactionID != s.message.TransactionID || m.Type.Method != s.method {
-		return proceed
-	}
-	switch m.Type.Class {
-	case stun.ClassSuccessResponse:
-		if s.key == nil || stun.MessageIntegrity(s.key).Check(&m) != nil {
-			return proceed // the sender does not know the password; the genuine answer may still arrive
-		}
+	m, outcome := requests.Response(raw, s.message, &s.auth)
+	switch {
+	case outcome == requests.Granted && s.auth.Challenged():
 		s.pending = false
-		return s.granted(&m, now)
-	case stun.ClassErrorResponse:
+		return s.granted(m, now)
+	case outcome == requests.Refused:
 		s.pending = false
-		return s.refused(&m, now)
+		return s.refused(m, now)
 	}
-	return proceed
+	return proceed // of a Forged response: the genuine one may still arrive
 }
 
 func (s *session) granted(m *stun.Message, now int64) verdict {
@@ -233,12 +191,12 @@ func (s *session) granted(m *stun.Message, now int64) verdict {
 	}
 	switch m.Type.Method {
 	case stun.MethodAllocate:
-		g, err := parseGrant(m)
+		g, err := requests.ParseGrant(m)
 		if err != nil {
 			return s.fail(err)
 		}
-		s.relay = g.relay
-		s.extend(g.lifetime, now)
+		s.relay = g.Relay
+		s.extend(g.Lifetime, now)
 		if s.stop {
 			s.stop, s.stage = false, closing
 			return s.request(stun.MethodRefresh, now)
@@ -246,11 +204,11 @@ func (s *session) granted(m *stun.Message, now int64) verdict {
 		s.stage = binding
 		return s.request(stun.MethodChannelBind, now)
 	case stun.MethodRefresh:
-		g, err := parseGrant(m)
-		if err != nil || g.lifetime <= 0 {
+		g, err := requests.ParseGrant(m)
+		if err != nil || g.Lifetime <= 0 {
 			return s.fail(errors.New("the server ended the allocation"))
 		}
-		s.extend(g.lifetime, now)
+		s.extend(g.Lifetime, now)
 	case stun.MethodChannelBind:
 		s.bindAt = now + int64(channelRefresh)
 		if s.stage == binding {
@@ -280,8 +238,8 @@ func (s *session) refused(m *stun.Message, now int64) verdict {
 	r := parseRefusal(m)
 	switch {
 	case s.challenges >= maxChallenges:
-	case r.Code == 401 && s.key == nil, r.Code == 438 && s.key != nil:
-		if !s.challenge(m) {
+	case r.Code == 401 && !s.auth.Challenged(), r.Code == 438 && s.auth.Challenged():
+		if !s.auth.Challenge(m) {
 			break
 		}
 		s.challenges++
@@ -292,13 +250,13 @@ func (s *session) refused(m *stun.Message, now int64) verdict {
 			return s.fail(fmt.Errorf("the TURN server sends its clients to %v", to))
 		}
 	}
-	if s.key != nil {
+	if s.auth.Challenged() {
 		r.User = s.trial().User
 	}
 	if s.stage == ready && s.next.User != "" && r.Credentials() {
 		// This allocation belongs to the old user name (RFC 8656 section 7.2): use that name as long as the server accepts it.
 		s.next, s.stuck, s.renewAt = Credentials{}, true, 0
-		s.setKey()
+		s.setUser()
 		s.refreshAt = min(s.refreshAt, s.current.Expires.UnixNano())
 		return proceed
 	}
@@ -307,27 +265,6 @@ func (s *session) refused(m *stun.Message, now int64) verdict {
 		return expired
 	}
 	return s.fail(r)
-}
-
-// challenge stores realm and nonce of a 401 or 438. It returns false if they are not new.
-func (s *session) challenge(m *stun.Message) bool {
-	nonce, err := m.Get(stun.AttrNonce)
-	if err != nil || len(nonce) == 0 || len(nonce) > 763 {
-		return false
-	}
-	realm, err := m.Get(stun.AttrRealm)
-	if err != nil {
-		realm = s.realm
-	}
-	if len(realm) == 0 || len(realm) > 763 {
-		return false
-	}
-	s.nonce = bytes.Clone(nonce)
-	if s.key == nil || !bytes.Equal(realm, s.realm) {
-		s.realm = bytes.Clone(realm)
-		s.setKey()
-	}
-	return true
 }
 
 func alternateServer(m *stun.Message) (netip.AddrPort, error) {
@@ -416,6 +353,6 @@ func (s *session) renew(now int64) verdict {
 		return proceed
 	}
 	s.next = c
-	s.setKey()
+	s.setUser()
 	return s.request(stun.MethodRefresh, now)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/pion/stun/v4"
+
+	"github.com/weir-lb/weir/internal/turn/requests"
 )
 
 const second = int64(time.Second)
@@ -64,7 +66,7 @@ func (f *fake) answer() []byte {
 	switch m.Type.Method {
 	case stun.MethodAllocate:
 		f.bound = string(user)
-		if err := addXorAddress(out, stun.AttrXORRelayedAddress, netip.MustParseAddrPort("192.0.2.1:50000")); err != nil {
+		if err := requests.AddAddress(out, stun.AttrXORRelayedAddress, netip.MustParseAddrPort("192.0.2.1:50000")); err != nil {
 			f.t.Fatal(err)
 		}
 		out.Add(stun.AttrLifetime, binary.BigEndian.AppendUint32(nil, f.life))

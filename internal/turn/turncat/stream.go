@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 // outboxBytes limits the bytes queued for a stream; more is dropped and counted.
@@ -109,18 +111,18 @@ func (s *stream) writeAll(data []byte, lengths []int) error {
 }
 
 // readWhole is the goroutine of the input where one read is one datagram: a client's byte stream, or DTLS.
-func (s *stream) readWhole(to *inbox, size int) {
+func (s *stream) readWhole(to *workers.Mailbox[entry], size int) {
 	buffer := make([]byte, size)
-	one := func(b []byte) (int, int) { return len(b), len(b) }
 	for {
 		n, err := s.in.Read(buffer)
 		if n > 0 {
-			if _, ok := to.put(s, buffer[:n], one); !ok {
+			one := [...]entry{{notice: datagram, stream: s, n: n}}
+			if !to.PutAll(one[:], buffer[:n]...) {
 				return
 			}
 		}
 		if err != nil {
-			to.post(entry{notice: finished, stream: s, err: regular(err)})
+			to.Put(entry{notice: finished, stream: s, err: regular(err)})
 			return
 		}
 	}
@@ -129,31 +131,34 @@ func (s *stream) readWhole(to *inbox, size int) {
 var errNotTURN = errors.New("the server sent what is neither STUN nor ChannelData; is a TURN server there?")
 
 // readFrames is the goroutine of the input of a TCP or TLS link (RFC 8656 section 12.5).
-func (s *stream) readFrames(to *inbox) {
+func (s *stream) readFrames(to *workers.Mailbox[entry]) {
 	buffer := make([]byte, 128<<10) // space for one more read behind the largest message
 	have := 0
-	var bad bool
-	split := func(b []byte) (int, int) {
-		n, ok := frameSize(b)
-		if bad = !ok; bad || n == 0 || n > len(b) {
-			return 0, 0
-		}
-		return n, n
-	}
+	var frames []entry
 	for {
 		n, err := s.in.Read(buffer[have:])
 		if n > 0 {
-			rest, ok := to.put(s, buffer[:have+n], split)
-			if !ok {
+			have += n
+			whole, bad := 0, false
+			frames = frames[:0]
+			for {
+				size, ok := frameSize(buffer[whole:have])
+				if bad = !ok; bad || size == 0 || size > have-whole {
+					break
+				}
+				frames = append(frames, entry{notice: datagram, stream: s, n: size})
+				whole += size
+			}
+			if len(frames) > 0 && !to.PutAll(frames, buffer[:whole]...) {
 				return
 			}
-			have = copy(buffer, rest)
+			have = copy(buffer, buffer[whole:have])
 			if bad {
 				err = errNotTURN
 			}
 		}
 		if err != nil {
-			to.post(entry{notice: finished, stream: s, err: regular(err)})
+			to.Put(entry{notice: finished, stream: s, err: regular(err)})
 			return
 		}
 	}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/pion/logging"
 	"github.com/pion/stun/v4"
+
 	"github.com/pion/turn/v5"
+	"github.com/weir-lb/weir/internal/turn/requests"
 )
 
 // tcpSession is an allocation of RFC 6062 with its connection to the peer. pion/turn keeps the control connection alive.
@@ -118,7 +120,7 @@ func refusalOf(err error, user string) error {
 		return err
 	}
 	return &Refusal{
-		Request: "Allocate", Code: int(refused.ErrorCodeAttr.Code), Reason: printable(refused.ErrorCodeAttr.Reason, 80), User: user,
+		Request: "Allocate", Code: int(refused.ErrorCodeAttr.Code), Reason: requests.Printable(refused.ErrorCodeAttr.Reason, 80), User: user,
 	}
 }
 

@@ -123,7 +123,7 @@ func (t *Tunnel) Run(ctx context.Context) error {
 	err := t.check()
 	if err == nil {
 		for _, w := range t.workers {
-			w.inbox.post(entry{notice: begin})
+			w.inbox.Put(entry{notice: begin})
 		}
 		t.accept()
 		<-t.ctx.Done()
@@ -131,7 +131,7 @@ func (t *Tunnel) Run(ctx context.Context) error {
 	t.done()
 	t.closeListener()
 	for _, w := range t.workers {
-		w.inbox.post(entry{notice: halt})
+		w.inbox.Put(entry{notice: halt})
 	}
 	workers.Wait()
 	t.endStreams()
@@ -166,7 +166,7 @@ func (t *Tunnel) check() error {
 		return t.checkTCP()
 	}
 	result := make(chan error, 1)
-	t.workers[0].inbox.post(entry{notice: arrived, probe: result})
+	t.workers[0].inbox.Put(entry{notice: arrived, probe: result})
 	select {
 	case err := <-result:
 		return t.judge(err)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/udpio"
+	"github.com/weir-lb/weir/internal/workers"
 )
 
 const (
@@ -16,7 +17,7 @@ const (
 	readBuffer = 65536 // a coalesced read (UDP_GRO) fills it
 	outSlots   = 256
 	stageBytes = 256 << 10
-	nearToken  = 0 // links: index + 1
+	nearToken  = workers.OwnTokens // the others are those of links
 	tickGrain  = 10 * int64(time.Millisecond)
 	stopTime   = 3 * int64(time.Second)
 )
@@ -26,13 +27,12 @@ type worker struct {
 	t      *Tunnel
 	near   *udpio.Conn // the listener's socket; nil: the clients are streams
 	poller *udpio.Poller
-	inbox  *inbox
+	inbox  *workers.Mailbox[entry]
 
 	clients   map[netip.AddrPort]*client // of near
 	all       map[*client]struct{}
 	last      *client // of the last datagram
-	links     []*link
-	free      []int
+	links     workers.Tokens[*link]
 	live      int // links
 	heldSize  int // bytes held for first sessions
 	nextTick  int64
@@ -46,8 +46,6 @@ type worker struct {
 	fromFar  []udpio.Message
 	up       batch
 	down     []udpio.Message
-	entries  []entry
-	data     []byte
 	counters counters
 }
 
@@ -77,7 +75,7 @@ func newWorker(t *Tunnel, near *udpio.Conn) (*worker, error) {
 }
 
 func (w *worker) run() error {
-	defer w.inbox.end()
+	defer w.inbox.End()
 	defer w.poller.Close()
 	tokens := make([]uint64, 64)
 	n := 0
@@ -113,7 +111,7 @@ func (w *worker) run() error {
 				if err := w.readNear(now); err != nil {
 					return err
 				}
-			} else if l := w.links[token-1]; l != nil {
+			} else if l := w.links.At(token); l != nil {
 				w.readFar(l, now)
 			}
 		}

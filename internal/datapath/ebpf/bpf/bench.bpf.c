@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
  * bench.bpf.c: the packet generator of weir bench ebpf. BPF_PROG_TEST_RUN gives

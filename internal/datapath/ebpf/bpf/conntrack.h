@@ -89,6 +89,12 @@ static __always_inline bool opens(__u8 flags)
 	return (flags & (FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST)) == FLAG_SYN;
 }
 
+/* Whether flags are those of the answer to that. */
+static __always_inline bool answers(__u8 flags)
+{
+	return (flags & (FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST)) == (FLAG_SYN | FLAG_ACK);
+}
+
 /* A SYN on an established connection changes nothing: its backend answers it with a
  * challenge (RFC 5961 section 4), and if the client has forgotten the connection it
  * resets it then. */
@@ -157,17 +163,28 @@ static __always_inline bool flow_find(struct pkt *p, const struct service *servi
 	return flow_found(p, service, flows_find(flow_print_of(p)));
 }
 
+/* Whether a way keeps FLOW_PROVEN from one state to the next. In a handshake it only
+ * says that the backend answered; one that is closed or begins anew proves nothing. */
+static __always_inline bool keeps_proof(__u32 was, __u32 state)
+{
+	return was == FLOW_OPENING ? state != FLOW_CLOSING : state != FLOW_OPENING;
+}
+
 /* The state after a packet, with FLOW_PROVEN where it proves the flow. Where
- * replies are seen (mode NAT) the backend's first reply does; of TCP it is noted
- * in the reply's way (FLOW_PROVEN there says that the backend answered), and the
+ * replies are seen (mode NAT) the backend's first reply does; of TCP it is noted in
+ * both ways (FLOW_PROVEN of a handshake says that the backend answered), and the
  * client's acknowledgement after it proves the flow (touch_write). Elsewhere the
- * client's second packet does, of TCP the one that leaves it established. */
+ * client's second packet does, of TCP the one that leaves it established. A SYN-ACK
+ * on a closed handshake opens it again: a client whose port had another connection
+ * resets that when its late SYN-ACK arrives, and then gets its own. */
 static __always_inline __u32 progress_next(__u32 was, bool nat, __u8 flags, bool from_client)
 {
 	__u32 state = state_next(was & 3, flags, from_client);
 
-	if (state == FLOW_OPENING && (was & 3) != FLOW_OPENING)
-		return state; /* a new connection */
+	if (was == FLOW_CLOSING && !from_client && answers(flags))
+		return FLOW_OPENING | FLOW_PROVEN;
+	if (!keeps_proof(was & 3, state))
+		return state;
 	if (from_client)
 		return state | (was & FLOW_PROVEN) | (nat || state & 1 ? 0 : FLOW_PROVEN);
 	return state | (was & FLOW_PROVEN) | (state == FLOW_CLOSING ? 0 : FLOW_PROVEN);
@@ -177,70 +194,104 @@ _Static_assert(!(FLOW_PLAIN & 1) && FLOW_OPENING & 1 && !(FLOW_ESTABLISHED & 1) 
 
 enum { TOUCH_TRIES = 4 };
 
+/* The backend answers a handshake: notes that in the flow's meta before the answer is
+ * forwarded; next is that of its reply. Whoever ends a flow swaps its meta, so it has
+ * seen the note, or the flow has ended before: false, and the answer is dropped. Its
+ * client would believe that it has a connection. */
+static __always_inline bool answer_noted(const struct pkt *p, __u64 next)
+{
+	const struct flow_entry *entry = entry_at(p->number);
+	struct way *flow = way_at(&flows, p->number);
+
+	if (!entry || !flow)
+		return false;
+	for (int i = 0; i < TOUCH_TRIES; i++) {
+		__u64 meta = *(volatile __u64 *)&flow->meta;
+
+		if (*(volatile __u64 *)&entry->reply != p->print || !alive(meta, p->now))
+			return false;
+		if (way_answered(meta) || !(way_state(meta) & 1))
+			return true;
+		if (__sync_val_compare_and_swap(&flow->meta, meta, way_meta(way_expiry(next), way_progress(next), way_number(meta))) == meta)
+			return true;
+	}
+	return false;
+}
+
 /* Writes a way that touch has read as seen, and in mode NAT the other way of the
  * flow. By swaps, each after a look at whose the way is: one that expired or made
  * room now may be another flow's in the next moment. */
-__noinline int touch_write(struct pkt *p, __u32 at, __u64 seen, __u64 next, __u32 from_client)
+__noinline int touch_write(struct pkt *p, __u32 at, __u32 from_client)
 {
-	bool nat, own, turns, denied = false;
+	volatile struct touched *t;
 	struct flow_entry *entry = NULL;
 	struct way *way, *other = NULL;
-	__u32 other_at = NO_NUMBER;
-	__u64 print = 0, first = seen, meta, want;
+	__u64 meta, want;
+	bool own, turns;
 
 	if (!p)
 		return 0;
+	t = &p->touched;
+	if (!from_client && way_state(t->next) == FLOW_OPENING && !way_answered(t->seen) && !answer_noted(p, t->next)) {
+		p->print = PRINT_BUSY; /* no flow has it: rewrite_stands drops the answer */
+		return 0;
+	}
 	way = from_client ? way_at(&flows, at) : way_at(&replies, at);
-	nat = p->mode == MODE_NAT;
 	if (!way || *(volatile __u64 *)&way->print != p->print)
 		return 0;
-	if (nat) {
+	t->denied = 0;
+	if (p->mode == MODE_NAT) {
 		entry = entry_at(p->number);
 		if (!entry)
 			return 0;
-		print = *(volatile __u64 *)&entry->reply;
-		other_at = from_client ? print ? replies_find(print) : NO_NUMBER : p->number;
-		other = from_client ? way_at(&replies, other_at) : way_at(&flows, other_at);
+		t->print = *(volatile __u64 *)&entry->reply;
+		t->other = from_client ? t->print ? replies_find(t->print) : NO_NUMBER : p->number;
+		other = from_client ? way_at(&replies, t->other) : way_at(&flows, t->other);
 	}
-	if (other && from_client && way_state(next) == FLOW_ESTABLISHED && p->tcp_flags & FLAG_ACK)
-		next |= *(volatile __u64 *)&other->meta & (__u64)FLOW_PROVEN << 24;
-	turns = way_proven(next) && !way_proven(seen) && (from_client || way_state(next) == FLOW_PLAIN);
-	if (next == seen)
+	if (other && from_client && way_state(t->next) == FLOW_ESTABLISHED && p->tcp_flags & FLAG_ACK)
+		t->next |= *(volatile __u64 *)&other->meta & (__u64)FLOW_PROVEN << 24;
+	turns = way_proven(t->next) && !way_proven(t->seen) && (from_client || way_state(t->next) == FLOW_PLAIN);
+	if (t->next == t->seen)
 		return 0;
-	if (turns && !(from_client ? may_prove(&flows, at, p->now) && (!other || may_prove(&replies, other_at, p->now))
-				   : may_prove(&replies, at, p->now) && may_prove(&flows, other_at, p->now))) {
-		next &= ~((__u64)FLOW_PROVEN << 24);
-		denied = from_client; /* the reply's way still says that the backend answered */
-		if (next == seen)
+	if (turns && !(from_client ? flows_may_prove(at, p->now) && (!other || replies_may_prove(t->other, p->now))
+				   : replies_may_prove(at, p->now) && flows_may_prove(t->other, p->now))) {
+		t->next &= ~((__u64)FLOW_PROVEN << 24);
+		t->denied = from_client; /* the reply's way still says that the backend answered */
+		if (t->next == t->seen)
 			return 0;
 	}
 	for (int i = 0; i < TOUCH_TRIES; i++) {
-		meta = __sync_val_compare_and_swap(&way->meta, seen, next);
+		__u64 seen = t->seen;
+
+		meta = __sync_val_compare_and_swap(&way->meta, seen, t->next);
 		if (meta == seen)
 			break;
 		/* The other direction renewed it meanwhile. Else it is another flow's by now, or another packet took it further. */
 		if (i == TOUCH_TRIES - 1 || way_number(meta) != way_number(seen) || way_state(meta) != way_state(seen) ||
 		    *(volatile __u64 *)&way->print != p->print)
 			return 0;
-		next |= meta & ~seen & (__u64)FLOW_PROVEN << 24;
-		seen = meta;
+		if (keeps_proof(way_state(seen), way_state(t->next)))
+			t->next |= meta & ~seen & (__u64)FLOW_PROVEN << 24;
+		t->seen = meta;
 	}
 	if (!other)
 		return 0;
 	for (int i = 0; i < TOUCH_TRIES; i++) {
-		__u32 state;
+		__u64 next = t->next, seen = t->seen;
+		__u32 state, proof;
 
 		meta = *(volatile __u64 *)&other->meta;
-		if (*(volatile __u64 *)&entry->reply != print)
+		if (*(volatile __u64 *)&entry->reply != t->print)
 			return 0;
-		if (from_client ? way_number(meta) != (p->number & 0xffffff) || *(volatile __u64 *)&other->print != print
-				: print != p->print || !alive(meta, p->now))
+		if (from_client ? way_number(meta) != (p->number & 0xffffff) || *(volatile __u64 *)&other->print != t->print
+				: t->print != p->print || !alive(meta, p->now))
 			return 0;
-		own = from_client ? denied || (way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_OPENING) : way_state(next) != FLOW_PLAIN;
+		own = from_client ? t->denied || (way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_OPENING)
+				  : way_state(next) != FLOW_PLAIN;
 		/* What came the other way in this moment may have taken the connection further: the state never goes back. */
-		state = way_state(meta) == way_state(first) ? way_state(next) : state_next(way_state(meta), p->tcp_flags, from_client);
-		want = way_meta(state == way_state(next) ? way_expiry(next) : way_expiry(meta),
-				state | (way_progress(own ? meta : next) & FLOW_PROVEN), way_number(meta));
+		state = way_state(meta) == way_state(t->first) ? way_state(next) : state_next(way_state(meta), p->tcp_flags, from_client);
+		proof = own && !keeps_proof(way_state(meta), state) ? 0 : way_progress(own ? meta : next) & FLOW_PROVEN;
+		want = way_meta(state == way_state(next) ? way_expiry(next) : way_expiry(meta), state | proof, way_number(meta));
 		if (want == meta || __sync_val_compare_and_swap(&other->meta, meta, want) == meta)
 			return 0;
 	}
@@ -264,7 +315,9 @@ static __always_inline void touch(struct pkt *p, const struct service *service, 
 			fresh = old;
 	}
 	p->mode = service->mode;
-	touch_write(p, at, meta, way_meta(fresh, is, way_number(meta)), from_client);
+	p->touched.first = p->touched.seen = meta;
+	p->touched.next = way_meta(fresh, is, way_number(meta));
+	touch_write(p, at, from_client);
 }
 
 static __always_inline void flow_touch(struct pkt *p, const struct service *service, __u8 flags)
@@ -296,47 +349,52 @@ static __always_inline void count_evicted(__u64 meta)
 		n->evicted++;
 }
 
-enum { EVICT_TRIES = 3 };
+enum { EVICT_TRIES = 3, EVICT_AGAIN = NO_NUMBER - 1 };
 
-/* Takes the way of a flow that makes room for p's, where table_claim found none.
- * The flow ends first, by a swap that fails if it has proven itself meanwhile;
- * then its way is like any that expired. */
-__noinline __u32 flow_evict(struct pkt *p)
+__noinline __u32 flow_evict_once(struct pkt *p)
 {
 	const struct service *service = p ? service_at(p, p->service) : NULL;
 	const struct flow_entry *entry;
-	struct victim v;
+	struct victim *v;
 	struct way *way;
 	__u64 meta;
 
 	if (!service)
 		return NO_NUMBER;
+	v = &p->reservation.victim;
+	table_victim(&flows, p->print, p->owned, service, v);
+	way = way_at(&flows, v->number);
+	entry = entry_at(v->number);
+	if (!way || !entry || (way_proven(v->meta) && entry->service != service->id))
+		return NO_NUMBER;
+	meta = way_ended(v->meta, p->now);
+	if (__sync_val_compare_and_swap(&way->meta, v->meta, meta) != v->meta)
+		return EVICT_AGAIN;
+	if (alive(v->meta, p->now))
+		count_evicted(v->meta);
+	return way_take(way, v->print, meta) ? v->number : EVICT_AGAIN;
+}
+
+/* Takes the way of a flow that makes room for p's, where table_claim found none.
+ * The flow ends first, by a swap that fails if it has proven itself meanwhile;
+ * then its way is like any that expired. */
+static __always_inline __u32 flow_evict(struct pkt *p)
+{
 	for (int i = 0; i < EVICT_TRIES; i++) {
-		table_victim(&flows, p->print, false, service, &v);
-		if (v.number == NO_NUMBER && p->owned)
-			table_victim(&flows, p->print, true, service, &v);
-		way = way_at(&flows, v.number);
-		entry = entry_at(v.number);
-		if (!way || !entry || (way_proven(v.meta) && entry->service != service->id))
-			return NO_NUMBER;
-		meta = way_ended(v.meta, p->now);
-		if (__sync_val_compare_and_swap(&way->meta, v.meta, meta) != v.meta)
-			continue;
-		if (alive(v.meta, p->now))
-			count_evicted(v.meta);
-		if (way_take(way, v.print, meta))
-			return v.number;
+		__u32 number = flow_evict_once(p);
+
+		if (number != EVICT_AGAIN)
+			return number;
 	}
 	return NO_NUMBER;
 }
 
-/* The same in replies: the flow of the reply ends with it. */
-__noinline __u32 reply_evict(struct reservation *r, __u64 print)
+__noinline __u32 reply_evict_once(struct reservation *r, __u64 print)
 {
 	const struct service *service;
 	struct flow_entry *entry;
 	struct way *way, *flow;
-	struct victim v;
+	struct victim *v;
 	__u64 meta;
 	__u32 i;
 
@@ -346,32 +404,39 @@ __noinline __u32 reply_evict(struct reservation *r, __u64 print)
 	service = bpf_map_lookup_elem(&services, &i);
 	if (!service)
 		return NO_NUMBER;
-	for (int try = 0; try < EVICT_TRIES; try++) {
-		table_victim(&replies, print, false, service, &v);
-		if (v.number == NO_NUMBER && r->any)
-			table_victim(&replies, print, true, service, &v);
-		way = way_at(&replies, v.number);
-		entry = entry_at(way_number(v.meta));
-		flow = way_at(&flows, way_number(v.meta));
-		if (!way || !entry || !flow)
-			return NO_NUMBER;
-		meta = *(volatile __u64 *)&flow->meta;
-		if (way_number(v.meta) != r->number && *(volatile __u64 *)&entry->reply == v.print) {
-			if (*(volatile __u64 *)&flow->print == PRINT_BUSY)
-				continue; /* being made */
-			if (alive(meta, r->now) && way_proven(meta) && (!r->any || entry->service != service->id)) {
-				/* its reply is to say so too */
-				__sync_val_compare_and_swap(&way->meta, v.meta, v.meta | (__u64)FLOW_PROVEN << 24);
-				continue;
-			}
-			/* Also of one that has expired: it may have been opened anew by now. */
-			if (__sync_val_compare_and_swap(&flow->meta, meta, way_ended(meta, r->now)) != meta)
-				continue;
-			if (alive(meta, r->now))
-				count_evicted(meta);
+	v = &r->victim;
+	table_victim(&replies, print, r->any, service, v);
+	way = way_at(&replies, v->number);
+	entry = entry_at(way_number(v->meta));
+	flow = way_at(&flows, way_number(v->meta));
+	if (!way || !entry || !flow)
+		return NO_NUMBER;
+	meta = *(volatile __u64 *)&flow->meta;
+	if (way_number(v->meta) != r->number && *(volatile __u64 *)&entry->reply == v->print) {
+		if (*(volatile __u64 *)&flow->print == PRINT_BUSY)
+			return EVICT_AGAIN; /* being made */
+		if (alive(meta, r->now) && way_proven(meta) && (!r->any || entry->service != service->id)) {
+			/* its reply is to say so too */
+			__sync_val_compare_and_swap(&way->meta, v->meta, v->meta | (__u64)FLOW_PROVEN << 24);
+			return EVICT_AGAIN;
 		}
-		if (way_take(way, v.print, v.meta))
-			return v.number;
+		/* Also of one that has expired: it may have been opened anew by now. */
+		if (__sync_val_compare_and_swap(&flow->meta, meta, way_ended(meta, r->now)) != meta)
+			return EVICT_AGAIN;
+		if (alive(meta, r->now))
+			count_evicted(meta);
+	}
+	return way_take(way, v->print, v->meta) ? v->number : EVICT_AGAIN;
+}
+
+/* The same in replies: the flow of the reply ends with it. */
+static __always_inline __u32 reply_evict(struct reservation *r, __u64 print)
+{
+	for (int i = 0; i < EVICT_TRIES; i++) {
+		__u32 number = reply_evict_once(r, print);
+
+		if (number != EVICT_AGAIN)
+			return number;
 	}
 	return NO_NUMBER;
 }
@@ -380,9 +445,6 @@ __noinline __u32 reply_evict(struct reservation *r, __u64 print)
 #define SNAT_STAYS (~0ull)
 #define SNAT_ANSWERED (1ull << 43)
 #define SNAT_YOUNG (1ull << 44)
-
-/* The way of a reply says that the backend answered. */
-static __always_inline bool way_answered(__u64 meta) { return meta >> 24 & FLOW_PROVEN; }
 
 /* Ends the unproven flow whose reply has a print and the way at, for r's flow; not one
  * that the backend has answered since it was ranked. */
@@ -399,7 +461,7 @@ __noinline int holder_end(struct reservation *r, __u32 number, __u64 print, __u3
 		return 0; /* gone, or being made */
 	if (alive(meta, r->now) && way_proven(meta))
 		return 0;
-	if (way_answered(*(volatile __u64 *)&reply->meta) && !(r->rank & (SNAT_ANSWERED | SNAT_YOUNG)))
+	if ((way_answered(meta) || way_answered(*(volatile __u64 *)&reply->meta)) && !(r->rank & (SNAT_ANSWERED | SNAT_YOUNG)))
 		return 0;
 	/* Also of one that has expired: it may have been opened anew by now. */
 	if (__sync_val_compare_and_swap(&way->meta, meta, way_ended(meta, r->now)) != meta)
@@ -482,23 +544,27 @@ static __always_inline __u32 pool_source(struct reservation *r, __u32 i)
 	return at + 1;
 }
 
+static long reserve_candidate(__u32 i, struct reservation **of)
+{
+	struct reservation *r = *of;
+	__u32 nat = pool_source(r, i);
+
+	if (!nat)
+		return 1;
+	if (!reply_reserve_here(r))
+		return 0;
+	r->nat = nat;
+	return 1;
+}
+
 /* Picks what the backend sees as the source: the first free candidate of at most
  * r->tries and 64. */
 __noinline int reserve_pool(struct reservation *r)
 {
 	if (!r)
 		return 0;
-	for (__u32 i = 0; i < SNAT_TRIES; i++) {
-		__u32 nat = pool_source(r, i);
-
-		if (!nat)
-			return 0;
-		if (reply_reserve_here(r)) {
-			r->nat = nat;
-			return 1;
-		}
-	}
-	return 0;
+	bpf_loop(SNAT_TRIES, reserve_candidate, &r, 0);
+	return r->nat != 0;
 }
 
 /* The client's own port first, at the address of its hash: what a NAT before this
@@ -573,10 +639,31 @@ __noinline __u64 holder_rank(struct reservation *r)
 	meta = *(volatile __u64 *)&flow->meta;
 	if (alive(meta, r->now) && (way_proven(meta) || (answered && !(way_state(meta) & 1))))
 		return SNAT_STAYS;
+	answered |= way_answered(meta);
 	age = way_expiry(meta) == NEVER ? 1 : way_expiry(meta) + (1ull << 33) - flow_ttl(service, way_state(meta));
 	if (!answered)
 		return age;
 	return age | (r->now + (1ull << 33) - age < 3 * (__u64)params.ticks ? SNAT_YOUNG : SNAT_ANSWERED);
+}
+
+static long rank_candidate(__u32 i, struct reservation **of)
+{
+	struct reservation *r = *of;
+	__u32 service = r->service & (MAX_SERVICES - 1), *next = bpf_map_lookup_elem(&snat_next, &service);
+	__u64 rank;
+
+	if (!next || i >= r->tries || i >= r->pool)
+		return 1;
+	r->start = __sync_fetch_and_add(next, 1);
+	if (!pool_source(r, 0))
+		return 1;
+	rank = holder_rank(r);
+	r->young += rank != SNAT_STAYS && rank & SNAT_YOUNG;
+	if (rank < r->rank) {
+		r->rank = rank;
+		r->chosen = r->start;
+	}
+	return !rank || (r->tries == SNAT_FEW && rank < SNAT_ANSWERED);
 }
 
 /* Where no source port was found free, an unproven flow gives up its own: of r->tries
@@ -588,32 +675,12 @@ __noinline __u64 holder_rank(struct reservation *r)
  * whole pool go by their age. Sets start to the candidate, which reserve_pool then takes. */
 __noinline int reserve_taken(struct reservation *r)
 {
-	__u32 service, crowd, *next;
+	__u32 crowd;
 
 	if (!r)
 		return 0;
-	service = r->service & (MAX_SERVICES - 1);
-	next = bpf_map_lookup_elem(&snat_next, &service);
-	if (!next)
-		return 0;
 	r->rank = SNAT_STAYS;
-	for (__u32 i = 0; i < SNAT_TRIES; i++) { /* what it finds is in r: the verifier follows i alone */
-		__u64 rank;
-
-		if (i >= r->tries || i >= r->pool)
-			break;
-		r->start = __sync_fetch_and_add(next, 1);
-		if (!pool_source(r, 0))
-			break;
-		rank = holder_rank(r);
-		r->young += rank != SNAT_STAYS && rank & SNAT_YOUNG;
-		if (rank < r->rank) {
-			r->rank = rank;
-			r->chosen = r->start;
-		}
-		if (!rank || (r->tries == SNAT_FEW && rank < SNAT_ANSWERED))
-			break;
-	}
+	bpf_loop(SNAT_TRIES, rank_candidate, &r, 0);
 	if (r->rank == SNAT_STAYS)
 		return 0;
 	crowd = (r->tries < r->pool ? r->tries : r->pool) / (r->tries == SNAT_FEW ? 2 : 4);

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
  * decap_tcx.bpf.c: the end of L3-DSR tunnels on the TCX ingress hook, for

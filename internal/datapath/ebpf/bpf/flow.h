@@ -46,6 +46,7 @@ static __always_inline __u32 flow_ttl(const struct service *service, __u32 state
 #define EXPIRY_BITS 37
 #define NEVER ((1ull << EXPIRY_BITS) - 1)
 #define WAY_SHIFT 27
+#define STATE_SHIFT 24 /* in the meta of a way, as its expiry is WAY_SHIFT */
 
 /* A reply's key hashes apart from a flow's of the same addresses. */
 enum { KEY_FLOW, KEY_REPLY, KEY_DATAGRAM, KEY_LEFT };
@@ -73,14 +74,16 @@ static __always_inline bool alive(__u64 meta, __u64 now)
 	return way_expiry(meta) > now || way_expiry(meta) == NEVER;
 }
 
-static __always_inline __u32 way_state(__u64 meta) { return meta >> 24 & 3; }
+static __always_inline __u32 way_state(__u64 meta) { return meta >> STATE_SHIFT & 3; }
 static __always_inline __u32 way_progress(__u64 meta) { return meta >> 24 & 7; } /* state and FLOW_PROVEN */
 static __always_inline __u32 way_number(__u64 meta) { return meta & 0xffffff; }
 static __always_inline __u32 way_slot(__u64 meta) { return meta & 0xffff; }
 static __always_inline __u8 way_epoch(__u64 meta) { return meta >> 16; }
 
-/* Whether a live flow must stay in a full table. A handshake that begins anew
- * on the ports of a proven flow proves nothing yet. */
+/* Of a reply, or of a flow in its handshake: the backend has answered. */
+static __always_inline bool way_answered(__u64 meta) { return meta >> 24 & FLOW_PROVEN; }
+
+/* Whether a live flow must stay in a full table. A handshake proves nothing yet. */
 static __always_inline bool way_proven(__u64 meta)
 {
 	return meta >> 24 & FLOW_PROVEN && way_state(meta) != FLOW_OPENING;
@@ -88,7 +91,7 @@ static __always_inline bool way_proven(__u64 meta)
 
 static __always_inline __u64 way_meta(__u64 expiry, __u32 progress, __u32 number)
 {
-	return expiry << WAY_SHIFT | (__u64)progress << 24 | number;
+	return expiry << WAY_SHIFT | (__u64)progress << STATE_SHIFT | number;
 }
 
 /* The meta of a way that ends before its time: it expired so long ago that no
@@ -238,25 +241,20 @@ static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 ways, __
 	return NO_NUMBER;
 }
 
-/* A way that may make room. */
-struct victim {
-	__u64 print, meta;
-	__u32 number; /* NO_NUMBER: there is none */
-};
-
 /* Of the ways that a print may have, the unproven one whose flow was made or
- * renewed first, by the time-outs of the new flow's service; with any, the one of
- * all that expires next. Ties, as of flows that never expire, are broken by the print. */
+ * renewed first, by the time-outs of the new flow's service. With any, where all
+ * are proven the one that expires next. Ties, as of flows that never expire, are
+ * broken by the print. v is in a table, whose contents the verifier does not follow. */
 static __always_inline void table_victim(void *table, __u64 print, bool any, const struct service *service,
-					 struct victim *v)
+					 volatile struct victim *v)
 {
-	__u64 best = ~0ull;
-
+	v->age = ~0ull;
 	v->print = v->meta = 0;
 	v->number = NO_NUMBER;
 #pragma unroll
 	for (int choice = 0; choice < CHOICES; choice++) {
 		__u32 i = bucket_of(print, choice, params.flow_mask);
+		__u64 best = v->age;
 		struct bucket *b;
 
 		if (TWICE(choice, params.flow_mask))
@@ -267,15 +265,16 @@ static __always_inline void table_victim(void *table, __u64 print, bool any, con
 #pragma unroll
 		for (int w = 0; w < WAYS; w++) {
 			__u64 found = *(volatile __u64 *)&b->way[w].print, meta = *(volatile __u64 *)&b->way[w].meta, age;
+			bool proven = way_proven(meta);
 
-			if (w >= params.ways || found <= PRINT_BUSY || (!any && way_proven(meta)))
+			if (w >= params.ways || found <= PRINT_BUSY || (!any && proven))
 				continue;
 			age = way_expiry(meta) == NEVER ? 0 : way_expiry(meta) + (1ull << 32);
-			age -= any || !age ? 0 : flow_ttl(service, way_state(meta));
-			age = age << 4 | ((choice * WAYS + w) ^ (print >> 56 & 15));
+			age -= proven || !age ? 0 : flow_ttl(service, way_state(meta));
+			age = (__u64)proven << 63 | age << 4 | ((choice * WAYS + w) ^ (print >> 56 & 15));
 			if (age >= best)
 				continue;
-			best = age;
+			v->age = best = age;
 			v->print = found;
 			v->meta = meta;
 			v->number = i * WAYS + w;
@@ -304,6 +303,10 @@ static __always_inline bool may_prove(void *table, __u32 number, __u64 now)
 	}
 	return false;
 }
+
+/* Functions of their own, so that the kernel verifies each once and not for every path to it. */
+__noinline int flows_may_prove(__u32 number, __u64 now) { return may_prove(&flows, number, now); }
+__noinline int replies_may_prove(__u32 number, __u64 now) { return may_prove(&replies, number, now); }
 
 /* Another live way of a print: two CPUs entered it at once. Both publish theirs
  * first (way_publish_first), so at least the later one sees both. */

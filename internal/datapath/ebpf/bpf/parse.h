@@ -26,6 +26,23 @@ struct rewrite {
 };
 
 /* What the search for a reply key needs. */
+/* A way that may make room (flow.h). */
+struct victim {
+	__u64 print, meta;
+	__u64 age;    /* the lowest goes first */
+	__u32 number; /* NO_NUMBER: there is none */
+	__u32 pad;
+};
+
+/* What touch_write writes, in a table, whose contents the verifier does not follow. */
+struct touched {
+	__u64 seen, next; /* meta of the way at hand */
+	__u64 first;      /* seen at first */
+	__u64 print;      /* of the reply */
+	__u32 other;      /* number of the flow's other way */
+	__u32 denied;     /* the flow may not be proven in its bucket */
+};
+
 struct reservation {
 	struct flow_key reply;
 	__u64 expiry;
@@ -50,6 +67,7 @@ struct reservation {
 	__u64 rank;       /* of the chosen candidate, see reserve_taken */
 	__u32 chosen;
 	__u32 young;      /* candidates that young handshakes have */
+	struct victim victim;
 };
 
 #define NO_SLOT 0xffffu      /* of cells; not a backend */
@@ -99,9 +117,11 @@ struct pkt {
 	__u32 dst[4];    /* of an ICMP error itself */
 	struct flow_key sent; /* while key is a client's of a flow that its backend starts */
 	struct reservation reservation;
+	struct touched touched;
 	struct bpf_fib_lookup fib;
 	struct out out; /* of a reply, if that was looked up for it */
 	__u32 from[4];  /* source of an error about it */
+	__u32 vip;      /* what was found for its destination (vip.h) */
 };
 
 #define MAPPED bpf_htonl(0xffff)

@@ -434,7 +434,7 @@ static __always_inline int steer_transport(ctx_t *ctx, struct pkt *p)
 {
 	const struct service *service;
 
-	p->service = VIP_SERVICE(vip_search(p->key.dst, p->active, p->key.proto, p->key.dport));
+	p->service = VIP_SERVICE(vip_of(p));
 	if (!p->service)
 		return steer_answer(p, reply_find_here(p));
 	service = service_at(p, p->service);

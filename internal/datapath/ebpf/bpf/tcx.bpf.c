@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
  * tcx.bpf.c: the core on the TCX ingress hook: after GRO, before the stack, so

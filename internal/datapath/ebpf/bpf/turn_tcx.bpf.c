@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
  * turn_tcx.bpf.c: the relay on the TCX ingress hook. User data moves and the

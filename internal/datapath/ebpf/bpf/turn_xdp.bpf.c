@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
  * turn_xdp.bpf.c: the relay on the XDP hook. The frame's start moves, user data

@@ -57,59 +57,94 @@ static __always_inline const struct vip *vip_find(__u32 place, __u32 active, __u
 #define VIP_SERVICE(found) ((found) & 0xffff)  /* stable number, 0: none */
 #define VIP_COVERED(found) ((found) >> 16)     /* the one that answers for the address as such */
 
-/* Looks a destination up. The port is in network order; protocol 0 asks for
- * the address only. */
-static __always_inline __u32 vip_search(const __u32 *to, __u32 active, __u32 proto, __u32 port)
-{
+/* What is looked up, and what was found. */
+struct vip_search {
 	const struct generation *g;
-	__u64 hi, lo;
-	__u32 covered = 0;
+	__u64 hi, lo; /* the address */
+	__u32 active, proto, port;
+	volatile __u32 *found; /* in a table, whose contents the verifier does not follow */
+};
 
-	active &= 1;
-	g = bpf_map_lookup_elem(&generations, &active);
-	if (!g)
+/* Looks for the address under the prefix length of number i, longest first. 1: the search ends. */
+static __always_inline long vip_step(__u32 i, struct vip_search *s)
+{
+	const struct generation *g = s->g;
+	const struct vip *v;
+	__u64 a, b;
+
+	if (i >= MAX_LENGTHS || i >= g->lengths)
+		return 1;
+	a = s->hi & g->length[i].mask[0];
+	b = s->lo & g->length[i].mask[1];
+	v = vip_find((a * g->mult[0] ^ b * g->mult[1] ^ g->length[i].bits * g->mult[2]) >> VIP_SHIFT, s->active, a, b,
+		     g->length[i].bits);
+	if (!v)
 		return 0;
-	port = bpf_ntohs(port);
-	hi = (__u64)to[1] << 32 | to[0];
-	lo = (__u64)to[3] << 32 | to[2];
-	for (__u32 i = 0; i < MAX_LENGTHS; i++) {
-		__u64 a, b;
-		const struct vip *v;
+	if (!*s->found)
+		*s->found = v->echo << 16;
+	if (!s->proto)
+		return 1;
+	for (__u32 j = 0; j < VIP_PORTS; j++) {
+		const struct vip_port *vp = &v->port[j];
 
-		if (i >= g->lengths)
+		if (j >= v->ports)
 			break;
-		a = hi & g->length[i].mask[0];
-		b = lo & g->length[i].mask[1];
-		v = vip_find((a * g->mult[0] ^ b * g->mult[1] ^ g->length[i].bits * g->mult[2]) >> VIP_SHIFT, active, a,
-			     b, g->length[i].bits);
-		if (!v)
-			continue;
-		if (!covered)
-			covered = v->echo;
-		if (!proto)
-			break;
-		for (__u32 j = 0; j < VIP_PORTS; j++) {
-			const struct vip_port *vp = &v->port[j];
-
-			if (j >= v->ports)
-				break;
-			if (vp->proto == proto && vp->first <= port && port <= vp->last)
-				return covered << 16 | vp->service;
-		}
-		if (v->more) {
-			__u32 service = vip_more(v->more, proto, port);
-
-			if (service)
-				return covered << 16 | (service & 0xffff);
+		if (vp->proto == s->proto && vp->first <= s->port && s->port <= vp->last) {
+			*s->found |= vp->service;
+			return 1;
 		}
 	}
-	return covered << 16;
+	if (v->more) {
+		__u32 service = vip_more(v->more, s->proto, s->port);
+
+		if (service) {
+			*s->found |= service & 0xffff;
+			return 1;
+		}
+	}
+	return 0;
 }
 
-/* The same as a function of its own, where nanoseconds matter less than size. */
+static __always_inline bool vip_begin(struct vip_search *s, const __u32 *to, __u32 active, __u32 proto, __u32 port)
+{
+	active &= 1;
+	s->g = bpf_map_lookup_elem(&generations, &active);
+	s->hi = (__u64)to[1] << 32 | to[0];
+	s->lo = (__u64)to[3] << 32 | to[2];
+	s->active = active;
+	s->proto = proto;
+	s->port = bpf_ntohs(port);
+	*s->found = 0;
+	return s->g;
+}
+
+/* Looks the packet's destination up. */
+static __always_inline __u32 vip_of(struct pkt *p)
+{
+	struct vip_search s = {.found = &p->vip};
+
+	if (!vip_begin(&s, p->key.dst, p->active, p->key.proto, p->key.dport))
+		return 0;
+	for (__u32 i = 0; i < MAX_LENGTHS; i++) {
+		if (vip_step(i, &s))
+			break;
+	}
+	return p->vip;
+}
+
+static long vip_round(__u32 i, struct vip_search *s) { return vip_step(i, s); }
+
+/* The same as a function of its own, where nanoseconds matter less than size, of any
+ * destination. The port is in network order; protocol 0 asks for the address only. */
 __noinline __u32 vip_lookup(const struct addr *to, __u32 active, __u32 proto, __u32 port)
 {
-	return to ? vip_search(to->word, active, proto, port) : 0;
+	__u32 found;
+	struct vip_search s = {.found = &found};
+
+	if (!to || !vip_begin(&s, to->word, active, proto, port))
+		return 0;
+	bpf_loop(MAX_LENGTHS, vip_round, &s, 0);
+	return found;
 }
 
 static __always_inline __u32 vip_covers(const struct pkt *p, const __u32 addr[4])

@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
  * xdp.bpf.c: the core on the XDP hook: first thing after the driver, frames as

@@ -1,0 +1,171 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/plot"
+)
+
+// Scenario is one thing that can be measured, as a value: its row in `weir bench list`, and how its results are shown. Writer and
+// report take every table, picture and sentence from here; nothing else tells scenarios apart.
+type Scenario struct {
+	Name    string `json:"name"`
+	Command string `json:"command"`
+	About   string `json:"about"`
+	Needs   string `json:"needs"`
+
+	tables   func([]*measure.Result) []plot.Table
+	pictures func([]*measure.Result) []plot.Figure // nil: bars for each figure
+	notes    func([]*measure.Result) []string      // lines below the tables that the page shows in another form; may be nil
+	method   func([]*measure.Result) string        // how the numbers came about; nil: the machine
+	verdict  func([]*measure.Result) string        // the run in one sentence; nil: none
+	missed   string                                // error of a run that missed its aims: how many of how many
+	plain    bool                                  // tables of words: aligned left, without a title in the text
+}
+
+// The names of the scenarios in their results.
+const (
+	scenarioDSR       = "dsr"
+	scenarioNFQueue   = "nfqueue"
+	scenarioFloods    = "floods"
+	scenarioDump      = "dump"
+	scenarioSoak      = "soak"
+	scenarioLive      = "ebpf-live"
+	scenarioCoap      = "coap"
+	scenarioTurn      = "turn"       // one load, its connections and their sum
+	scenarioTurnSweep = "turn-sweep" // packet rates and costs by packet size
+)
+
+// scenarios is the table of all scenarios in the order of `weir bench list`. Those without a command are not listed: they are parts
+// of others.
+func scenarios() []Scenario {
+	return []Scenario{
+		{
+			Name: scenarioDSR, Command: "weir bench run dsr", Needs: "root; iperf, iperf3, iptables, nftables",
+			About:  "TCP throughput, packet rate and CPU of the kernel data path compared with routing and DNAT",
+			tables: dsrTables, pictures: dsrPictures, notes: dsrNotes, method: dsrMethod,
+		},
+		{
+			Name: scenarioNFQueue, Command: "weir bench run nfqueue", Needs: "root; iperf, iptables, ethtool",
+			About:  "TCP, UDP, fragments, latency and CPU of the NFQUEUE data path compared with the same path without it",
+			tables: nfqTables, pictures: nfqPictures, method: nfqText,
+		},
+		{
+			Name: scenarioFloods, Command: "weir bench run floods", Needs: "root; iptables; for the peers java, turnserver",
+			About:  "real clients while every part is flooded: who gets through, what is lost, memory and CPU, compared with Scandium, conntrack and coturn",
+			tables: floodTables, pictures: floodPictures, notes: floodNotes, method: floodsMethod, verdict: floodsVerdict,
+			plain: true, missed: "aims missed in %d of %d floods",
+		},
+		{
+			Name: scenarioDump, Command: "weir bench run dump", Needs: "root; iptables",
+			About:  "datagrams through a full flow table while weir lb flows lists it: how many are lost, and where",
+			tables: dumpTables, pictures: dumpPictures, method: dumpMethod, verdict: dumpVerdict,
+			plain: true, missed: "aim missed by %d of %d data paths",
+		},
+		{
+			Name: scenarioSoak, Command: "weir bench run soak", Needs: "nothing; with root a network of its own and the kernel data path",
+			About:  "memory, goroutines, descriptors and tables of every part under a long mixed load: do they level off?",
+			tables: soakTables, pictures: soakPictures, method: soakMethod, verdict: soakVerdict,
+			plain: true, missed: "%d of %d processes and loads missed the aim",
+		},
+		{Name: "ebpf", Command: "weir bench ebpf", About: "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", Needs: "root"},
+		{
+			Name: scenarioLive, Command: "weir bench ebpf --live", Needs: "root; iptables",
+			About:  "packets per second of one core through the kernel data path, routing and DNAT",
+			tables: liveTables, pictures: livePictures, notes: failures, method: liveMethod,
+		},
+		{
+			Name: scenarioCoap, Command: "weir bench coap", Needs: "nothing",
+			About:  "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not",
+			tables: coapTables, notes: coapNotes,
+		},
+		{
+			Name: scenarioTurn, Command: "weir turn bench", Needs: "nothing; with root a network of its own; iperf, turnserver",
+			About:  "packets/s, loss, jitter, latency and CPU of the TURN gateway and turncat, compared with direct and coturn",
+			tables: turnTables, pictures: turnPictures, method: turnMethod,
+		},
+		{Name: scenarioTurnSweep, tables: sweepTables, pictures: sweepPictures, method: turnMethod},
+		{Name: "nat", Command: "weir bench nat", About: "CPU of a datagram forwarded in user space compared with socat and iptables", Needs: "nothing; with root also iptables"},
+		{
+			Name: "tcp", Command: "weir tcp bench", Needs: "nothing; with root a network of its own, --via, --with",
+			About: "TCP connections held: time to establish, memory and CPU of each, losses; by --via through balancers, --with compared with other testers",
+		},
+		{Name: "snat", Command: "weir snat lab", About: "connections that a path of NAT lets through, compared with the plan's", Needs: "root; nftables"},
+	}
+}
+
+// Scenarios lists what can be measured.
+func Scenarios() []Scenario {
+	return slices.DeleteFunc(scenarios(), func(s Scenario) bool { return s.Command == "" })
+}
+
+// scenarioOf finds the scenario of results by its name in them. One that is not known has no tables.
+func scenarioOf(name string) Scenario {
+	all := scenarios()
+	i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })
+	if i < 0 {
+		return Scenario{Name: name}
+	}
+	return all[i]
+}
+
+// methodOf says how the results came about.
+func (s *Scenario) methodOf(results []*measure.Result) string {
+	if s.method != nil {
+		return s.method(results)
+	}
+	m := results[0].Machine
+	return fmt.Sprintf("%s: %s, %d cores, Linux %s", s.Name, m.CPU, m.Cores, m.Kernel)
+}
+
+// Verdicts on a result, in its parameter "verdict".
+const (
+	verdictReached = "reached"
+	verdictMissed  = "missed"
+	verdictPeer    = "peer" // somebody else's: it has no aims
+	verdictLevel   = "levels off"
+	verdictGrows   = "grows"
+	verdictShort   = "too short to judge"
+	verdictOK      = "nothing lost"
+	verdictLost    = "lost"
+	verdictVoid    = "VOID" // lost, but this program did not run for a while: nothing is proven then
+)
+
+// Keys of Result.Parameters that several scenarios share.
+const (
+	paramLoad    = "load"
+	paramFamily  = "family"
+	paramFailed  = "failed" // why there are no figures
+	paramAbsent  = "not available"
+	paramVerdict = "verdict"
+	paramMissed  = "missed" // which aims
+	paramNote    = "note"
+	paramAbout   = "about"
+	paramPeer    = "peer" // "yes": it is not Weir's
+)
+
+// missedBy counts the results that missed an aim or hold no figures because they failed.
+func missedBy(results []*measure.Result) (missed int) {
+	for _, r := range results {
+		bad := []string{verdictMissed, verdictGrows, verdictLost, verdictVoid}
+		if r.Parameters[paramFailed] != "" || slices.Contains(bad, r.Parameters[paramVerdict]) {
+			missed++
+		}
+	}
+	return missed
+}
+
+// Check is the error of a run in which something failed or an aim was missed. The results of a run are of one scenario.
+func Check(results []*measure.Result) error {
+	if failed := len(failures(results)); failed > 0 {
+		return fmt.Errorf("%d of %d measurements failed", failed, len(results))
+	}
+	if missed := missedBy(results); missed > 0 {
+		if s := scenarioOf(results[0].Scenario); s.missed != "" {
+			return fmt.Errorf(s.missed, missed, len(results))
+		}
+	}
+	return nil
+}

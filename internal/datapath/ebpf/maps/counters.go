@@ -1,0 +1,86 @@
+package maps
+
+import (
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// ServiceCounts sums a service's counters over the CPUs, by reason.
+func (t *Tables) ServiceCounts(number uint16) (sums [bpf.Reasons]bpf.Count) {
+	var perCPU []bpf.Count
+	for reason := range min(lb.NumReasons, bpf.Reasons) {
+		key := uint32(number)*bpf.Reasons + uint32(reason)
+		if err := t.Maps[bpf.MapServiceCounts].Lookup(key, &perCPU); err != nil {
+			continue
+		}
+		for _, c := range perCPU {
+			sums[reason].Packets += c.Packets
+			sums[reason].Bytes += c.Bytes
+		}
+	}
+	return sums
+}
+
+// ClearService clears the counters of a service for the next one with its number.
+func (t *Tables) ClearService(number uint16) {
+	zero := make([]bpf.Count, t.CPUs())
+	for reason := range uint32(bpf.Reasons) {
+		t.Maps[bpf.MapServiceCounts].Put(uint32(number)*bpf.Reasons+reason, zero)
+	}
+}
+
+// BackendCount sums the counters of a slot over the CPUs.
+func (t *Tables) BackendCount(slot uint16) (out bpf.BackendCount) {
+	var perCPU []bpf.BackendCount
+	if err := t.Maps[bpf.MapBackendCounts].Lookup(uint32(slot), &perCPU); err != nil {
+		return out
+	}
+	for _, c := range perCPU {
+		out.In.Packets += c.In.Packets
+		out.In.Bytes += c.In.Bytes
+		out.Out.Packets += c.Out.Packets
+		out.Out.Bytes += c.Out.Bytes
+		out.Opened += c.Opened
+	}
+	return out
+}
+
+// ClearBackend clears the counters of a slot for the next backend.
+func (t *Tables) ClearBackend(slot uint16) {
+	t.Maps[bpf.MapBackendCounts].Put(uint32(slot), make([]bpf.BackendCount, t.CPUs()))
+}
+
+// Evictions sums them over the CPUs.
+func (t *Tables) Evictions() (evicted, displaced uint64) {
+	var perCPU []bpf.EvictionCount
+	if err := t.Maps[bpf.MapEvictionCounts].Lookup(uint32(0), &perCPU); err != nil {
+		return 0, 0
+	}
+	for _, c := range perCPU {
+		evicted += c.Evicted
+		displaced += c.Displaced
+	}
+	return evicted, displaced
+}
+
+// FragmentEvictions sums the evictions of fragment entries over the CPUs, by enum fragment_rank of frag.h.
+func (t *Tables) FragmentEvictions() (sums [4]uint64) {
+	for rank := range sums {
+		var perCPU []uint64
+		if err := t.Maps[bpf.MapFragmentEvictions].Lookup(uint32(rank), &perCPU); err != nil {
+			continue
+		}
+		for _, c := range perCPU {
+			sums[rank] += c
+		}
+	}
+	return sums
+}
+
+func (t *Tables) CPUs() int {
+	var perCPU []bpf.Count
+	if err := t.Maps[bpf.MapServiceCounts].Lookup(uint32(0), &perCPU); err != nil {
+		return 1
+	}
+	return len(perCPU)
+}

@@ -1,0 +1,45 @@
+package maps
+
+import (
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// maxDense is the greatest owner id that has a cell of its own.
+const maxDense = 1<<16 - 1
+
+// MaglevTable is a service's table with slots for backends.
+func MaglevTable(s *lb.Service, slots []uint16) []uint16 {
+	table := make([]uint16, len(s.Maglev))
+	for i, backend := range s.Maglev {
+		table[i] = slots[backend]
+	}
+	return table
+}
+
+// OwnerTable are the slots of a layout's owner ids: those up to maxDense by id, and the large ones apart. The table is never
+// empty, for its start also names it where the large ones are.
+func OwnerTable(s *lb.Service, slots []uint16, layout int) (table []uint16, large map[uint32]uint16) {
+	top := 0
+	for _, b := range s.Backends {
+		for _, id := range b.Nodes[layout] {
+			if id <= maxDense {
+				top = max(top, int(id))
+			}
+		}
+	}
+	table, large = make([]uint16, top+1), map[uint32]uint16{}
+	for i := range table {
+		table[i] = bpf.NoSlot
+	}
+	for i, b := range s.Backends {
+		for _, id := range b.Nodes[layout] {
+			if id <= maxDense {
+				table[id] = slots[i]
+			} else {
+				large[id] = slots[i]
+			}
+		}
+	}
+	return table, large
+}

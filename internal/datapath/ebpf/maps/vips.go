@@ -1,0 +1,158 @@
+package maps
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// VIPs is one generation's index of destinations, as the maps hold it.
+type VIPs struct {
+	Generation bpf.Generation
+	Records    map[uint32]bpf.Vip // by index in its half of the map
+	Ports      map[bpf.VportKey]uint16
+	Ranges     map[bpf.VipRangesKey]bpf.VipRanges
+}
+
+// prefixPorts is what one prefix has.
+type prefixPorts struct {
+	prefix netip.Prefix
+	echo   uint16
+	ports  []bpf.VipPort
+}
+
+// IndexVIPs indexes the VIPs of a snapshot. number gives a service its stable
+// number; lastSet is the last number given to a prefix with many ports, and is
+// advanced.
+func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, lastSet *uint32) (*VIPs, error) {
+	t := &VIPs{Ports: map[bpf.VportKey]uint16{}, Ranges: map[bpf.VipRangesKey]bpf.VipRanges{}}
+	prefixes := map[netip.Prefix]*prefixPorts{}
+	var order []*prefixPorts
+	for _, service := range s.Services {
+		for _, vip := range service.VIPs {
+			p := prefixes[vip.Prefix]
+			if p == nil {
+				p = &prefixPorts{prefix: vip.Prefix, echo: number(service)}
+				prefixes[vip.Prefix] = p
+				order = append(order, p)
+			}
+			p.ports = append(p.ports, bpf.VipPort{First: vip.First, Last: vip.Last, Service: number(service), Proto: vip.Protocol})
+		}
+	}
+	if err := t.lengths(order); err != nil {
+		return nil, err
+	}
+	records := make([]bpf.Vip, len(order))
+	for i, p := range order {
+		var err error
+		if records[i], err = t.record(p, lastSet); err != nil {
+			return nil, err
+		}
+	}
+	// A random hash until nobody is too far from its place; at the load that
+	// Compile allows, the first one nearly always does.
+	for range 100 {
+		for i := range t.Generation.Mult {
+			t.Generation.Mult[i] = rand.Uint64() | 1
+		}
+		if t.fit(records, size) {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("%d VIP prefixes do not fit into %d places", len(records), size)
+}
+
+// lengths enters the distinct prefix lengths, longest first.
+func (t *VIPs) lengths(order []*prefixPorts) error {
+	var lengths []int
+	for _, p := range order {
+		if n := PrefixBits(p.prefix); !slices.Contains(lengths, n) {
+			lengths = append(lengths, n)
+		}
+	}
+	if len(lengths) > bpf.MaxLengths {
+		return fmt.Errorf("VIPs of %d different prefix lengths; the kernel data path looks through %d at most", len(lengths), bpf.MaxLengths)
+	}
+	slices.SortFunc(lengths, func(a, b int) int { return b - a })
+	t.Generation.Lengths = uint32(len(lengths))
+	for i, n := range lengths {
+		t.Generation.Length[i].Mask = MaskWords(n)
+		t.Generation.Length[i].Bits = uint32(n + 1)
+	}
+	return nil
+}
+
+// record makes a prefix's line: exact ports before ranges, narrow ranges before
+// wide ones, and what does not fit into the maps for more.
+func (t *VIPs) record(p *prefixPorts, lastSet *uint32) (bpf.Vip, error) {
+	slices.SortStableFunc(p.ports, func(a, b bpf.VipPort) int { return int(a.Last-a.First) - int(b.Last-b.First) })
+	v := bpf.Vip{Addr: AddressWords(p.prefix.Addr()), Bits: uint8(PrefixBits(p.prefix) + 1), Echo: p.echo}
+	if len(p.ports) <= bpf.VipPorts {
+		v.Ports = uint8(copy(v.Port[:], p.ports))
+		return v, nil
+	}
+	*lastSet++
+	v.More = *lastSet
+	for _, port := range p.ports {
+		if port.First == port.Last {
+			t.Ports[bpf.VportKey{Vip: v.More, Port: port.First, Proto: port.Proto}] = port.Service
+			continue
+		}
+		key := bpf.VipRangesKey{Vip: v.More, Proto: uint32(port.Proto)}
+		r := t.Ranges[key]
+		if r.Count == bpf.MaxRanges {
+			return v, fmt.Errorf("VIP %s: more than %d port ranges of one protocol", p.prefix, bpf.MaxRanges)
+		}
+		r.Range[r.Count].First, r.Range[r.Count].Last, r.Range[r.Count].Service = port.First, port.Last, port.Service
+		r.Count++
+		t.Ranges[key] = r
+	}
+	return v, nil
+}
+
+// home is the hash of a prefix, as vip_search computes it.
+func home(mult [3]uint64, a, b uint64, bits uint32) uint32 {
+	return uint32((a*mult[0] ^ b*mult[1] ^ uint64(bits)*mult[2]) >> bpf.VipShift)
+}
+
+// fit puts every record at most bpf.MaxProbe places behind where its hash says.
+func (t *VIPs) fit(records []bpf.Vip, size int) bool {
+	t.Records = make(map[uint32]bpf.Vip, len(records))
+	mult := t.Generation.Mult
+	for _, v := range records {
+		a, b := Uint64s(v.Addr)
+		home := home(mult, a, b, uint32(v.Bits))
+		placed := false
+		for probe := range uint32(bpf.MaxProbe) {
+			at := (home + probe) & uint32(size-1)
+			if _, taken := t.Records[at]; !taken {
+				t.Records[at] = v
+				placed = true
+				break
+			}
+		}
+		if !placed {
+			return false
+		}
+	}
+	return true
+}
+
+// AddNATBackend enters a backend's address into the generation's Bloom filter.
+func (t *VIPs) AddNATBackend(address netip.Addr) {
+	a, b := Uint64s(AddressWords(address))
+	bit := (a*t.Generation.Mult[0] ^ b*t.Generation.Mult[1]) >> 52
+	t.Generation.Inside[bit/64%uint64(len(t.Generation.Inside))] |= 1 << (bit % 64)
+}
+
+// PrefixBits is a prefix length in terms of 16-byte addresses.
+func PrefixBits(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return p.Bits() + 96
+	}
+	return p.Bits()
+}

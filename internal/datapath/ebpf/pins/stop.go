@@ -1,0 +1,166 @@
+package pins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+
+	"github.com/weir-lb/weir/api/v1"
+)
+
+// stopTimeout is how long a running weir gets to end.
+const stopTimeout = 15 * time.Second
+
+// Stop ends the data path of a pin path and removes all that it made: links,
+// maps, managed neighbours, offload settings. A weir that serves it is asked to
+// end first. Nil without an error: there was nothing.
+func Stop(ctx context.Context, path string, log *slog.Logger) (*v1.EBPFStopped, error) {
+	p, err := FindDir(path)
+	ended := 0
+	if errors.Is(err, ErrInUse) {
+		if p, ended, err = endHolder(ctx, path); err != nil {
+			return nil, err
+		}
+	}
+	if err != nil || p == nil {
+		return nil, err
+	}
+	defer p.Release()
+	s := &v1.EBPFStopped{PinPath: p.Path, Ended: ended, Links: []string{}}
+	for _, pin := range names(p.linksDir()) {
+		if err := p.Detach(pin); err != nil {
+			return s, err
+		}
+		s.Links = append(s.Links, pin)
+	}
+	if k, err := LoadStore(p, nil); err == nil {
+		k.Undo(s, log)
+		k.Close()
+	} else if !errors.Is(err, os.ErrNotExist) {
+		log.Warn("which neighbours and offloads were changed cannot be read; they stay", "error", err)
+	}
+	s.Maps = len(names(p.MapsDir()))
+	return s, p.Remove()
+}
+
+// endHolder asks the process that has the lock to end, and takes the lock.
+func endHolder(ctx context.Context, path string) (*Dir, int, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, 0, fmt.Errorf("pin path: %w", err)
+	}
+	defer dir.Close()
+	pid := LockHolder(dir)
+	if pid <= 1 || pid == os.Getpid() {
+		return nil, 0, fmt.Errorf("pin path %s is in use by a process that cannot be seen from here; end it first", path)
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return nil, 0, fmt.Errorf("end %s: %w", HolderName(dir), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		p, err := FindDir(path)
+		if !errors.Is(err, ErrInUse) {
+			return p, pid, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, 0, fmt.Errorf("process %d does not end after SIGTERM: %w", pid, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// Undo takes back what was changed on the machine.
+func (k *Store) Undo(s *v1.EBPFStopped, log *slog.Logger) {
+	var f Fixture
+	home := attach.NamespaceID()
+	if err := k.Read(FixtureText, &f); err == nil && f.Netns != 0 {
+		home = f.Netns
+	}
+	var n neighbour
+	var one uint32
+	var neighbours []neighbour
+	for it := k.neighbours.Iterate(); it.Next(&n, &one); {
+		neighbours = append(neighbours, n)
+	}
+	if len(neighbours) > 0 {
+		if err := attach.InNamespaceOf(home, func() error {
+			for _, n := range neighbours {
+				if dropManaged(&netlink.Handle{}, n) {
+					s.Neighbours++
+				}
+			}
+			return nil
+		}); err != nil {
+			log.Warn("managed neighbours stay", "count", len(neighbours), "error", err)
+		}
+	}
+	var o offload
+	for it := k.offloads.Iterate(); it.Next(&o, &one); {
+		err := attach.InNamespaceOf(o.Netns, func() error {
+			l, err := netlink.LinkByIndex(int(o.Index))
+			if err != nil {
+				return nil // the interface is gone, and the setting with it
+			}
+			if err := attach.SetGRO(l.Attrs().Name, false); err != nil {
+				return err
+			}
+			s.Offloads++
+			return nil
+		})
+		if err != nil && !errors.Is(err, attach.ErrNoNamespace) {
+			log.Warn("GRO stays on", "interface_index", o.Index, "error", err)
+		}
+	}
+}
+
+// dropManaged deletes a neighbour that is still a managed one; the kernel
+// resolves it anew when somebody sends there.
+func dropManaged(h *netlink.Handle, n neighbour) bool {
+	address := netip.AddrFrom16(n.Address).Unmap()
+	family := unix.AF_INET
+	if address.Is6() {
+		family = unix.AF_INET6
+	}
+	list, err := h.NeighList(int(n.Index), family)
+	if err != nil {
+		return false
+	}
+	for i := range list {
+		if a, _ := netip.AddrFromSlice(list[i].IP); a.Unmap() == address && list[i].FlagsExt&netlink.NTF_EXT_MANAGED != 0 {
+			return h.NeighDel(&netlink.Neigh{LinkIndex: int(n.Index), Family: family, IP: net.IP(address.AsSlice())}) == nil
+		}
+	}
+	return false
+}
+
+// ReleaseNeighbours gives those back that nobody uses any more.
+func (k *Store) ReleaseNeighbours(links *netlink.Handle, used func(index int, address netip.Addr) bool) {
+	var n neighbour
+	var one uint32
+	var unused []neighbour
+	for it := k.neighbours.Iterate(); it.Next(&n, &one); {
+		if !used(int(n.Index), netip.AddrFrom16(n.Address).Unmap()) {
+			unused = append(unused, n)
+		}
+	}
+	for _, n := range unused {
+		dropManaged(links, n)
+		k.neighbours.Delete(n)
+	}
+}

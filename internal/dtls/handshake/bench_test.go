@@ -1,0 +1,178 @@
+package handshake_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/dtls/v3"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
+	"github.com/weir-lb/weir/internal/dtls/record"
+)
+
+// BenchmarkHandshakes makes handshakes in memory, both sides on one core: Weir's with Weir's, and pion's with pion's, of the same
+// suite, group and certificates. "server" is the share of Weir's server. Run it with GOMAXPROCS=1.
+func BenchmarkHandshakes(b *testing.B) {
+	a := handshaketest.NewAuthority(b, "test")
+	own, device := a.Issue(b, "P-256", "server.test", nil), a.Issue(b, "P-256", "device", nil)
+	mine := credentials(handshake.Credentials{Certificates: []*handshake.Certificate{device.Certificate}, Roots: a.Roots})
+	theirs := credentials(handshake.Credentials{Certificates: []*handshake.Certificate{own.Certificate}, Roots: a.Roots})
+	key := []byte(".fornium")
+	psk := func([]byte) ([]byte, bool) { return key, true }
+	certificates := func(auth handshake.ClientAuth) (handshake.ClientConfig, handshake.ServerConfig) {
+		suites := []record.Suite{record.ECDHEECDSAWithAES128CCM8}
+		return handshake.ClientConfig{Config: handshake.Config{Suites: suites, Credentials: mine}},
+			handshake.ServerConfig{Config: handshake.Config{Suites: suites, Credentials: theirs}, ClientAuth: auth}
+	}
+	withKey := func(suite record.Suite) (handshake.ClientConfig, handshake.ServerConfig) {
+		c := handshake.Config{Suites: []record.Suite{suite}}
+		return handshake.ClientConfig{Config: c, Identity: []byte("device"), Key: key}, handshake.ServerConfig{Config: c, PSK: psk}
+	}
+	run := func(name string, client handshake.ClientConfig, server handshake.ServerConfig) {
+		b.Run("weir/"+name, func(b *testing.B) { benchmarkOwn(b, client, server) })
+	}
+	client, server := withKey(record.PSKWithAES128CCM8)
+	run("psk", client, server)
+	resumption, err := handshake.NewResumption(handshake.ResumptionConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	client, server = certificates(handshake.ClientAuthNeeded)
+	client.Resumable, server.Resumption = true, resumption
+	c, _, err := shake(b, client, server)
+	if err != nil {
+		b.Fatal(err)
+	}
+	client.Session = c.Result().Session
+	run("resumed", client, server)
+	client, server = withKey(record.ECDHEPSKWithAES128CCM8SHA256)
+	run("ecdhe-psk", client, server)
+	client, server = certificates(handshake.ClientAuthNone)
+	run("x509", client, server)
+	client, server = certificates(handshake.ClientAuthNeeded)
+	run("x509-mutual", client, server)
+
+	pionPSK := dtls.WithPSK(func([]byte) ([]byte, error) { return key, nil })
+	b.Run("pion/psk", func(b *testing.B) {
+		suite := dtls.WithCipherSuites(dtls.TLS_PSK_WITH_AES_128_CCM_8)
+		benchmarkPion(b, []dtls.ClientOption{suite, pionPSK, dtls.WithPSKIdentityHint([]byte("device"))}, []dtls.ServerOption{suite, pionPSK})
+	})
+	suite := dtls.WithCipherSuites(dtls.TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8)
+	pionClient := []dtls.ClientOption{suite, dtls.WithRootCAs(a.Roots), dtls.WithServerName("server.test"), dtls.WithCertificates(device.TLS())}
+	pionServer := []dtls.ServerOption{suite, dtls.WithCertificates(own.TLS())}
+	b.Run("pion/x509", func(b *testing.B) { benchmarkPion(b, pionClient, pionServer) })
+	pionServer = append(pionServer, dtls.WithClientAuth(dtls.RequireAndVerifyClientCert), dtls.WithClientCAs(a.Roots))
+	b.Run("pion/x509-mutual", func(b *testing.B) { benchmarkPion(b, pionClient, pionServer) })
+}
+
+func benchmarkOwn(b *testing.B, client handshake.ClientConfig, config handshake.ServerConfig) {
+	s := serverWith(b, nil, config)
+	var spent time.Duration
+	start := cpu(b)
+	scratch := new(record.Scratch)
+	b.ReportAllocs()
+	for b.Loop() {
+		c, err := handshake.NewClient(client)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.pending, s.result = nil, nil
+		var queue [][]byte
+		send := func(d []byte) { queue = append(queue, append([]byte(nil), d...)) }
+		c.Start(0, send)
+		for len(queue) > 0 {
+			d := queue[0]
+			queue = queue[1:]
+			begin := cpu(b)
+			replies := s.datagram(d, 0)
+			spent += cpu(b) - begin
+			for _, r := range replies {
+				c.Receive(scratch, r, 0, send)
+			}
+		}
+		if done, err := c.Done(); !done || err != nil || s.result == nil {
+			b.Fatal(done, err)
+		}
+	}
+	b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N), "server-cpu-ns/op")
+	b.ReportMetric(float64((cpu(b)-start).Nanoseconds())/float64(b.N), "cpu-ns/op")
+}
+
+// cpu is the processor time that this process has used. It counts on a busy machine too, where wall time says nothing.
+func cpu(b *testing.B) time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(t.Nano())
+}
+
+// pipe is one end of a datagram connection in memory.
+type pipe struct {
+	net.PacketConn // the methods that are not used
+	in, out        chan []byte
+	once           *sync.Once
+	closed         chan struct{}
+}
+
+func (p *pipe) ReadFrom(b []byte) (int, net.Addr, error) {
+	select {
+	case d := <-p.in:
+		return copy(b, d), p.LocalAddr(), nil
+	case <-p.closed:
+		return 0, nil, net.ErrClosed
+	}
+}
+
+func (p *pipe) WriteTo(b []byte, _ net.Addr) (int, error) {
+	select {
+	case p.out <- append([]byte(nil), b...):
+		return len(b), nil
+	case <-p.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (p *pipe) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
+
+func (p *pipe) LocalAddr() net.Addr              { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+func (p *pipe) SetDeadline(time.Time) error      { return nil }
+func (p *pipe) SetReadDeadline(time.Time) error  { _ = p.Close(); return nil }
+func (p *pipe) SetWriteDeadline(time.Time) error { return nil }
+
+func benchmarkPion(b *testing.B, client []dtls.ClientOption, server []dtls.ServerOption) {
+	start := cpu(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		there, back := make(chan []byte, 32), make(chan []byte, 32)
+		closed, once := make(chan struct{}), new(sync.Once)
+		mine, theirs := &pipe{in: back, out: there, once: once, closed: closed}, &pipe{in: there, out: back, once: once, closed: closed}
+		s, err := dtls.ServerWithOptions(theirs, theirs.LocalAddr(), server...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c, err := dtls.ClientWithOptions(mine, mine.LocalAddr(), client...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		ended := make(chan error, 1)
+		go func() { ended <- s.HandshakeContext(ctx) }()
+		if err := c.HandshakeContext(ctx); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			b.Fatal(err)
+		}
+		_ = mine.Close()
+		_ = c.Close()
+		_ = s.Close()
+		cancel()
+	}
+	b.ReportMetric(float64((cpu(b)-start).Nanoseconds())/float64(b.N), "cpu-ns/op")
+}
