@@ -60,9 +60,9 @@ type BenchProcess struct {
 
 // BenchFigure is one number with its unit.
 type BenchFigure struct {
-	Name  string  `json:"name"`           // unique in the result
+	Name  string  `json:"name"`           // what it is
 	Value float64 `json:"value"`          // in Unit
-	Unit  string  `json:"unit,omitempty"` // absent: a count
+	Unit  string  `json:"unit,omitempty"` // absent: it has none
 }
 
 // BenchSample is the state over one interval.
@@ -76,8 +76,8 @@ type BenchSample struct {
 
 // BenchSeries is one gauge over time. At and Values have the same length; a moment without a value is in neither.
 type BenchSeries struct {
-	Name   string    `json:"name"`           // unique in the result
-	Unit   string    `json:"unit,omitempty"` // of Values; absent: a count
+	Name   string    `json:"name"`           // what it is
+	Unit   string    `json:"unit,omitempty"` // of Values; absent: they have none
 	At     []float64 `json:"at_s"`           // seconds since the start of the measured phase, ascending
 	Values []float64 `json:"values"`         // in Unit
 }

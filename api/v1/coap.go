@@ -148,15 +148,15 @@ type CoAPExchange struct {
 	Options         string       `json:"options"`           // for people
 	Payload         string       `json:"payload"`           // as text, for people
 	PayloadHex      string       `json:"payload_hex"`       // in hexadecimal
-	RTT             float64      `json:"rtt_ms"`            // milliseconds from the last transmission to the response
-	Elapsed         float64      `json:"elapsed_ms"`        // milliseconds of the whole exchange
+	RTT             float64      `json:"rtt_ms"`            // milliseconds from the first transmission to the response, without handshake
+	Elapsed         float64      `json:"elapsed_ms"`        // milliseconds of the whole exchange, with handshake
 	Retransmissions int          `json:"retransmissions"`   // of the request
 	Session         *CoAPSession `json:"session,omitempty"` // absent: without DTLS
 }
 
 // CoAPSession is the DTLS session of an exchange.
 type CoAPSession struct {
-	Suite    string `json:"suite"`    // cipher suite
+	Suite    string `json:"suite"`    // cipher suite, IANA name
 	Identity string `json:"identity"` // of the pre-shared key
-	ID       uint32 `json:"id"`       // number, for logs
+	ID       uint32 `json:"id"`       // names the session in logs; derived from its keys, reveals nothing
 }

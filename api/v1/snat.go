@@ -40,7 +40,7 @@ type SNATStage struct {
 
 // SNATRule is one element of the list that `weir snat rules --json` prints: a number that the planner uses, and its source.
 type SNATRule struct {
-	Vendor string `json:"vendor"`        // such as azure or linux
+	Vendor string `json:"vendor"`        // such as Azure NAT gateway
 	Rule   string `json:"rule"`          // what the number says
 	Value  int64  `json:"value"`         // in Unit
 	Unit   string `json:"unit"`          // of Value

@@ -93,12 +93,12 @@ type TurnCluster struct {
 	TurnCounts
 }
 
-// TurnWithheld counts suppressed answers, by the limit that was reached.
+// TurnWithheld counts suppressed answers to requests without valid credentials, by the limit that was reached.
 type TurnWithheld struct {
-	Unproven uint64 `json:"unauthenticated"`       // to requests without valid credentials, of one source
-	Bindings uint64 `json:"bindings"`              // to Binding requests, of one source
-	Total    uint64 `json:"unauthenticated_total"` // to requests without valid credentials, of all sources
-	Proven   uint64 `json:"proven"`                // to sources that have returned a nonce
+	Unproven uint64 `json:"unauthenticated"`       // to one unproven source, but for Binding requests
+	Bindings uint64 `json:"bindings"`              // to Binding requests of one unproven source
+	Total    uint64 `json:"unauthenticated_total"` // to all unproven sources
+	Proven   uint64 `json:"proven"`                // to one proven source
 }
 
 // TurnName is what is known about a DNS name.

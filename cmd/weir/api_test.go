@@ -11,6 +11,7 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/snat"
+	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -18,18 +19,15 @@ import (
 // same order.
 func TestOutputHasItsPublicForm(t *testing.T) {
 	result := measure.Result{
-		Requests: 7, Elapsed: time.Second, Latency: measure.NewLatency(), Processes: []measure.Process{{Name: "a", CPU: time.Second, PeakBytes: 3}},
+		Requests: 7, Elapsed: time.Second, Processes: []measure.Process{{Name: "a", CPU: time.Second, PeakBytes: 3}},
 		Samples: []measure.Sample{{At: time.Second, Rate: 1.5, P50: time.Second, P99: time.Second, Errors: 3}},
 		Events:  []measure.Event{{At: time.Second, What: "text"}},
 	}
-	latency := result.Latency
-	latency.Record(time.Millisecond)
-	latency.Record(2 * measure.Longest) // counted as over the range
 	fillZeros(reflect.ValueOf(&result).Elem(), 0)
-	result.Latency = latency
 	for _, c := range []struct{ printed, public any }{
 		{filled(new(node.Status)), new(v1.CoAPStatus)},
 		{&result, new(v1.BenchResult)},
+		{filled(new(tcpscale.Report)), new(v1.TCPReport)},
 		{filled(new(snat.Plan)), new(v1.SNATPlan)},
 		{filled(new(snat.Rule)), new(v1.SNATRule)},
 		{filled(new(snat.Size)), new(v1.SNATSize)},
@@ -73,6 +71,12 @@ func fillZeros(v reflect.Value, depth int) {
 	switch v.Interface().(type) {
 	case time.Time:
 		v.Set(reflect.ValueOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
+		return
+	case *measure.Latency:
+		latency := measure.NewLatency()
+		latency.Record(time.Millisecond)
+		latency.Record(2 * measure.Longest) // counted as over the range
+		v.Set(reflect.ValueOf(latency))
 		return
 	case netip.AddrPort:
 		v.Set(reflect.ValueOf(netip.MustParseAddrPort("192.0.2.1:1")))
