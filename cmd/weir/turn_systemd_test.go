@@ -16,13 +16,14 @@ import (
 )
 
 // systemdBoot starts systemd as the first process of new namespaces, with one service, in a cgroup of its own, which
-// it removes at the end. Its argument is the directory of the unit files; systemd's process id goes to its file pid.
+// it removes at the end. It cannot write sysctls: it would raise fs.file-max of the whole machine. Its argument is the directory of the unit files; systemd's process id goes to its file pid.
 const systemdBoot = `
 mount --make-rprivate / && mkdir -p $1/cgroup && mount -t cgroup2 none $1/cgroup || exit 1
 group=$1/cgroup/weir-test-$$
 mkdir $group && echo 0 > $group/cgroup.procs || exit 1
 setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --cgroup --uts --ipc sh -ec '
 	mount -t proc proc /proc
+	mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys
 	umount -R -l /sys/fs/cgroup
 	mount -t cgroup2 none /sys/fs/cgroup
 	mount -t tmpfs tmpfs /run
