@@ -110,3 +110,23 @@ func TestPSKFile(t *testing.T) {
 		t.Error("a missing file is accepted")
 	}
 }
+
+// Public credentials on an address that other machines reach are named, so that the command can warn of them.
+func TestPublicDemoIsFound(t *testing.T) {
+	off := false
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{DTLS: []string{"127.0.0.1:5684", "[::]:5684"}}, "[::]:5684"},
+		{Config{DTLS: []string{":5684"}}, ":5684"},
+		{Config{DTLS: []string{"192.0.2.1:5684"}}, "192.0.2.1:5684"},
+		{Config{DTLS: []string{"127.0.0.1:5684", "[::1]:5684", "localhost:5684"}}, ""},
+		{Config{DTLS: []string{":5684"}, PSKFile: "keys"}, ""},
+		{Config{DTLS: []string{":5684"}, DemoCredentials: &off}, ""},
+	} {
+		if got := c.config.PublicDemo(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.config, got, c.want)
+		}
+	}
+}
