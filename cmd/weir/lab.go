@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -120,15 +121,12 @@ func newLabExecCommand() *cobra.Command {
 			if !ok {
 				return usageError(fmt.Errorf("lab %s has no namespace %q; it has %s", args[0], args[1], strings.Join(namespaceNames(topology), ", ")))
 			}
-			// The terminal sends an interrupt to the program as well: it decides when to end.
-			program := exec.Command(args[2], args[3:]...)
-			program.Stdin, program.Stdout, program.Stderr = os.Stdin, os.Stdout, os.Stderr
-			err = host.Run(program)
-			var ended *exec.ExitError
-			if errors.As(err, &ended) && ended.ExitCode() > 0 {
-				return &exitError{code: ended.ExitCode()} // the program has said why
+			path, err := exec.LookPath(args[2])
+			if err != nil {
+				return err
 			}
-			return err
+			// The program takes the place of this process: its id, its signals, its exit code.
+			return host.Do(func() error { return fmt.Errorf("run %s: %w", path, syscall.Exec(path, args[2:], os.Environ())) })
 		},
 	}
 }

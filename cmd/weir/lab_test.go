@@ -2,10 +2,11 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,12 +43,14 @@ func TestRootLabUpExecDown(t *testing.T) {
 			t.Errorf("lab %s: %q is offered", command, values)
 		}
 	}
-	if _, err := execute(t, "lab", "exec", "chain", "backend", "--", "sh", "-c", "ip addr show dev eth0 | grep -q 10.4.0.2"); err != nil {
-		t.Errorf("exec: %v", err)
+	// The program takes the place of weir: who signals the one meets the other.
+	inside := exec.Command(os.Args[0], "lab", "exec", "chain", "backend", "--", "sh", "-c", "ip addr show dev eth0 | grep -q 10.4.0.2 && echo $$; exit 7")
+	pid, err := inside.Output()
+	if code := inside.ProcessState.ExitCode(); code != 7 || strings.TrimSpace(string(pid)) != strconv.Itoa(inside.ProcessState.Pid()) {
+		t.Errorf("exec: process %d wrote %q, exit code %d, %v", inside.ProcessState.Pid(), pid, code, err)
 	}
-	var exit *exitError
-	if _, err := execute(t, "lab", "exec", "chain", "client", "--", "sh", "-c", "exit 7"); !errors.As(err, &exit) || exit.code != 7 {
-		t.Errorf("the program's exit code: %v", err)
+	if out, err := exec.Command(os.Args[0], "lab", "exec", "chain", "backend", "--", "no-such-program").CombinedOutput(); err == nil || !strings.Contains(string(out), "no-such-program") {
+		t.Errorf("exec of nothing: %v, %s", err, out)
 	}
 	if _, err := execute(t, "lab", "exec", "chain", "nobody", "--", "true"); err == nil || !strings.Contains(err.Error(), "client, r1, lb, r2, backend") {
 		t.Errorf("an unknown namespace: %v", err)
