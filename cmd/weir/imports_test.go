@@ -145,7 +145,7 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 
 // floors is the order of dependencies, from the bottom up; a package belongs to the longest prefix of its path.
 var floors = [][]string{
-	{"../api", "api", "../client", "client", "testbed", "terminal", "addresstext", "readfile", "privilege", "metrics"},
+	{"../api", "api", "../client", "client", "testbed", "terminal", "finding", "addresstext", "readfile", "privilege", "metrics"},
 	{"steering", "snat"},
 	{"workers", "handover", "udpio"},
 	{"datapath", "dtls"},
