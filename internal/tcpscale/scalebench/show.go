@@ -134,7 +134,7 @@ func curveChart(results []*Result) plot.Chart {
 	chart := plot.Chart{
 		Title: "Round trip of heartbeats, percentiles of the run", XLabel: "percentile", YLabel: "ms",
 		Ticks: []plot.Tick{{X: 0.3, Text: "p50"}, {X: 1, Text: "p90"}, {X: 2, Text: "p99"}, {X: 3, Text: "p99.9"}, {X: 4, Text: "p99.99"}, {X: 5, Text: "max"}},
-		Note: "A logarithmic scale of the share that takes longer.",
+		Note:  "A logarithmic scale of the share that takes longer.",
 	}
 	for _, r := range results {
 		s := plot.Series{Name: r.Path()}
