@@ -12,18 +12,24 @@ func TestLatencyOfFewDurations(t *testing.T) {
 	if l.Count() != 0 || l.Min() != 0 || l.Max() != 0 || l.Mean() != 0 || l.Quantile(0.5) != 0 {
 		t.Errorf("an empty histogram has %v, %v, %v, %v", l.Min(), l.Max(), l.Mean(), l.Quantile(0.5))
 	}
-	for _, d := range []time.Duration{10, 20, 60} {
-		l.Record(d)
-	}
-	if l.Min() != 10 || l.Max() != 60 || l.Mean() != 30 || l.Quantile(0.5) != 20 {
-		t.Errorf("min %v, max %v, mean %v, median %v", l.Min(), l.Max(), l.Mean(), l.Quantile(0.5))
-	}
-	if l.Quantile(-1) != 10 || l.Quantile(2) != 60 {
-		t.Errorf("shares outside 0 to 1: %v, %v", l.Quantile(-1), l.Quantile(2))
+	for _, ms := range []time.Duration{10, 20, 60} {
+		l.Record(ms * time.Millisecond)
 	}
 	curve := l.Curve()
-	if n := len(curve); n == 0 || curve[n-1].D != 60 {
-		t.Errorf("the curve ends with %+v", curve)
+	if len(curve) == 0 {
+		t.Fatal("no curve")
+	}
+	for _, f := range []struct {
+		name string
+		got  time.Duration
+		ms   float64
+	}{
+		{"min", l.Min(), 10}, {"max", l.Max(), 60}, {"mean", l.Mean(), 30}, {"median", l.Quantile(0.5), 20},
+		{"share above 1", l.Quantile(2), 60}, {"end of the curve", curve[len(curve)-1].D, 60},
+	} {
+		if got := Millis(f.got); got < f.ms*0.999 || got > f.ms*1.001 {
+			t.Errorf("%s is %v, want %v ms within a thousandth", f.name, f.got, f.ms)
+		}
 	}
 }
 
