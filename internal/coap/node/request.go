@@ -133,7 +133,7 @@ func (r *request) accepts(offered ...message.Format) (message.Format, bool) {
 // longer ones in blocks (RFC 7959).
 const maxExponent = 6
 
-// probe starts a probe of the client's address, unless the client has a better way to prove it.
+// probe starts a probe of the client's address, unless the client has a better method to prove it.
 func (r *request) probe() {
 	if !r.peer.Routable() {
 		r.reply.Probe()

@@ -21,7 +21,7 @@ func resourcesOf(cfg *Config) map[string]*resource {
 		"/separate":         {attributes: `;ct=0;title="answers separately"`, get: (*request).serveSeparate},
 	}
 	benchmark := &resource{attributes: `;ct=0;title="benchmark: rlen=0..8192, ack"`, get: (*request).serveBenchmark, post: (*request).serveBenchmark}
-	if !cfg.benchmark() {
+	if !*cfg.Benchmark {
 		benchmark = &resource{hidden: true, get: (*request).noBenchmark, post: (*request).noBenchmark}
 	}
 	table["/benchmark"] = benchmark

@@ -19,7 +19,7 @@ func (noWorker) WakeAt(time.Duration)           {}
 func (noWorker) Validate(*engine.Peer)          {}
 
 func newTestHandler() *handler {
-	cfg := Config{Listen: []string{":0"}, Version: "test"}.withDefaults()
+	cfg := Config{Listen: []string{":0"}, Version: "test"}.WithDefaults()
 	l := &listener{cfg: &cfg, resources: resourcesOf(&cfg), benchmark: benchmarkBody()}
 	l.links = linksOf(l.resources)
 	return newHandler(l, noWorker{}, 1)
