@@ -8,6 +8,7 @@ FUZZTIME ?= 10s
 PREFIX   ?= /usr/local
 ARGS     ?=
 PKG      ?= ./...
+SCORE    ?= 80
 
 # Stamped with the commit where git can read the checkout.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
@@ -33,6 +34,17 @@ RACE := \
 	./internal/turn/turncat/... \
 	./internal/udpio/...
 
+# The packages without sockets, clocks and goroutines, whose tests `make mutate` judges.
+PURE := \
+	./internal/steering/cid ./internal/steering/evict ./internal/steering/flow ./internal/steering/heap ./internal/steering/lb \
+	./internal/steering/maglev ./internal/steering/packet ./internal/steering/rate ./internal/steering/siphash ./internal/steering/slab \
+	./internal/steering/steer \
+	./internal/coap/message \
+	./internal/dtls/record \
+	./internal/snat \
+	./internal/testbed/measure \
+	./internal/turn/allocation
+
 FRAMES ?= 1000000
 
 .PHONY: differential
@@ -40,7 +52,7 @@ differential: ## the kernel data path against package steer on FRAMES random pac
 	@.ci/deps go
 	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf ./internal/turn/kernelrelay
 
-.PHONY: help demo build check test lint fmt generate fuzz bench install clean
+.PHONY: help demo build check test lint fmt generate fuzz mutate bench install clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -76,6 +88,10 @@ generate: ## what is generated and committed; CI checks that nothing changes
 fuzz: ## every fuzz target for FUZZTIME each
 	@.ci/deps go
 	@FUZZTIME=$(FUZZTIME) .ci/fuzz
+
+mutate: ## does a test fail when the code is changed? One change of ten in the pure packages (ALL=1: each, PKG=./internal/steering/flow)
+	@.ci/deps go
+	$(GO) run ./.ci/mutate -min $(SCORE) -sample $(if $(ALL),1,10) $(if $(filter ./...,$(PKG)),$(PURE),$(PKG))
 
 bench: ## Go benchmarks with allocations (PKG=./internal/steering/...)
 	@.ci/deps go

@@ -196,6 +196,29 @@ func TestFloodOfSpoofedDatagrams(t *testing.T) {
 	}
 }
 
+// A flood on a table full of proven entries causes a walk for expired ones every 10 ms, not with each datagram: the walk
+// finds what has expired, so an entry whose time is over is replaced at the next walk and no earlier.
+func TestFloodWalksAtALimitedRate(t *testing.T) {
+	const idle = 30 * time.Second
+	f := newFlood(t, 1)
+	e := f.send(clientAddress(1, 0), "old")
+	f.reply(e, f.arrives(e, "old"))
+	for _, step := range []struct {
+		at       time.Duration
+		admitted bool
+	}{
+		{idle - 5*time.Millisecond, false},
+		{idle + time.Millisecond, false},
+		{idle + 4*time.Millisecond, false},
+		{idle + 5*time.Millisecond, true},
+	} {
+		f.now = step.at
+		if e := f.send(clientAddress(2, 0), "new"); (e != nil) != step.admitted {
+			t.Errorf("after %v: admitted is %t", step.at, e != nil)
+		}
+	}
+}
+
 // The list of a table with more entries than one step looks at is complete, in order, and each step is bounded.
 func TestEntriesInSteps(t *testing.T) {
 	const n = 3*entriesPerStep + 10

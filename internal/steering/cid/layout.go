@@ -151,7 +151,8 @@ func (l *Layout) Validate() error {
 	return nil
 }
 
-func overlap(a, an, b, bn int) bool { return an > 0 && bn > 0 && a < b+bn && b < a+an }
+// overlap reports whether an bits from a and bn bits from b share one. Only bn may be 0.
+func overlap(a, an, b, bn int) bool { return bn > 0 && a < b+bn && b < a+an }
 
 // getBits reads n (at most 32) bits from offset; the caller has checked that they lie inside b.
 func getBits(b []byte, offset, n int) uint32 {

@@ -131,10 +131,43 @@ func TestValidateRefuses(t *testing.T) {
 		"the length in the first byte": {Length: 6, OwnerBits: 8, SelfLength: true},
 		"masking needs at least 32":    {Length: 4, OwnerBits: 8, Mask: MaskSipHash},
 		"unknown mask":                 {Length: 6, OwnerBits: 8, Mask: 9},
+		"rotation width -1":            {Length: 6, OwnerBits: 8, RotationBits: -1},
+		"rotation bits -1":             {Length: 6, OwnerBits: 8, RotationBits: 2, RotationOffset: -1},
+		"in the first byte overlaps":   {Length: 6, OwnerOffset: 8, OwnerBits: 8, SelfLength: true, RotationBits: 2, RotationOffset: 2},
+		"masking needs at least 32 r":  {Length: 5, OwnerBits: 8, RotationBits: 1, RotationOffset: 8, Mask: MaskSipHash},
 	} {
 		if err := l.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want %q", l, err, want)
 		}
+	}
+}
+
+// The greatest and the smallest of what Validate lets pass.
+func TestValidateAccepts(t *testing.T) {
+	for name, l := range map[string]Layout{
+		"one owner bit":                  {Length: 1, OwnerBits: 1},
+		"eight rotation bits":            {Length: 2, OwnerBits: 8, RotationOffset: 8, RotationBits: 8, Rotation: 255},
+		"rotation before the owner":      {Length: 2, OwnerOffset: 8, OwnerBits: 8, RotationBits: 8},
+		"32 random bits":                 {Length: 5, OwnerBits: 7, RotationOffset: 7, RotationBits: 1, Mask: MaskSipHash},
+		"length between rotation, owner": {Length: 5, OwnerOffset: 8, OwnerBits: 8, RotationBits: 3, SelfLength: true},
+		"no rotation, offset unused":     {Length: 5, OwnerOffset: 8, OwnerBits: 8, RotationOffset: -5, Rotation: 3, SelfLength: true},
+		"no rotation, offset in length":  {Length: 5, OwnerOffset: 8, OwnerBits: 8, RotationOffset: 4, SelfLength: true},
+	} {
+		if err := l.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Without rotation bits the rotation's value and place mean nothing.
+func TestRotationWithoutBits(t *testing.T) {
+	l := Layout{Length: 2, OwnerBits: 8, RotationOffset: 99, Rotation: 1}
+	id := make([]byte, 2)
+	if err := l.New(id, 7, bytes.NewReader([]byte{0, 0x55})); err != nil || !bytes.Equal(id, []byte{7, 0x55}) {
+		t.Errorf("CID %x, error %v", id, err)
+	}
+	if owner, ok := l.Owner(id); !ok || owner != 7 {
+		t.Errorf("owner %d, %t", owner, ok)
 	}
 }
 

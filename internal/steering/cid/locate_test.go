@@ -72,6 +72,39 @@ func TestLocate(t *testing.T) {
 		{"CoAP", "40 01 1234", DTLS12 | DTLS13, 6, "", KindNone},
 		{"Californium forward frame", "3e 738f 04 7f000001", DTLS12, 6, "", KindNone},
 		{"nothing", "", all, 6, "", KindNone},
+		{"nothing where only QUIC is spoken", "", QUIC, 6, "", KindNone},
+		{"length below 0", cidRecord, DTLS12, -1, "", KindNone},
+		{"length below 0, DTLS 1.3", "30 0102030405", DTLS13, -1, "", KindNone},
+		{"CID record of half a version", "19 03fd 0001 000000000009 02aabbccddee 0002 beef", DTLS12, 6, "", KindNone},
+		{"record of type 25 without CID where none is in use", "19 fefd 0001 000000000009 0002 beef", DTLS12, 0, "", KindNone},
+		{"length of the longest CID", "40" + strings.Repeat("aa", 20), QUIC, 20, strings.Repeat("aa", 20), KindQUICShort},
+		{"length above it", "40" + strings.Repeat("aa", 21), QUIC, 21, "", KindNone},
+		{"length 0 and a long header", "e0 00000001 01 07", QUIC, 0, "07", KindQUICLong},
+		{"like QUIC where only DTLS is spoken", "40 c4605e4504 ffff", DTLS12 | DTLS13, 5, "", KindNone},
+		{"like a QUIC long header where only DTLS is spoken", "e0 00000001 08 0102030405060708 00", DTLS12 | DTLS13, 5, "", KindNone},
+		{"the first byte that is QUIC beside DTLS", "40 c4605e4504", all, 5, "c4605e4504", KindQUICShort},
+		{"the last byte that is not", "3f c4605e4504", QUIC | DTLS12, 5, "", KindNone},
+		{"a record type below the plaintext ones", "13 fefd 0000 000000000001 0001 01" + cidRecord, DTLS12, 6, "", KindNone},
+		{"after an ACK", "1a fefd 0000 000000000001 0001 01" + cidRecord, DTLS12, 6, "02aabbccddee", KindDTLS12},
+		{"a record type above them", "1b fefd 0000 000000000001 0001 01" + cidRecord, DTLS12, 6, "", KindNone},
+		{"plain record of another version", "16 0303 0000 000000000001 0001 01" + cidRecord, DTLS12, 6, "", KindNone},
+		{"plain record, header cut", "16 fefd 0000 000000000001 00", DTLS12, 6, "", KindNone},
+		{"plain record of no bytes", "16 fefd 0000 000000000001 0000" + cidRecord, DTLS12, 6, "02aabbccddee", KindDTLS12},
+		{"plain record of no bytes alone", "16 fefd 0000 000000000001 0000", DTLS12, 6, "", KindNone},
+		{"plain record of 256 bytes", "16 fefd 0000 000000000001 0100" + strings.Repeat("00", 256) + cidRecord, DTLS12, 6, "02aabbccddee", KindDTLS12},
+		{"plain records where no DTLS is spoken", handshake + cidRecord, 0, 6, "", KindNone},
+		{"CID record of another version", "19 0303 0001 000000000009 02aabbccddee 0002 beef", DTLS12, 6, "", KindNone},
+		{"CID record of no bytes", "19 fefd 0001 000000000009 02aabbccddee 0000", DTLS12, 6, "02aabbccddee", KindDTLS12},
+		{"CID record that says 256 bytes more", strings.Replace(cidRecord, "0002", "0102", 1), DTLS12, 6, "", KindNone},
+		{"DTLS 1.3 that ends with its CID", "30 0102030405", DTLS13, 5, "0102030405", KindDTLS13},
+		{"DTLS 1.3 with a CID where none is in use", "30 0102030405", DTLS13, 0, "", KindNone},
+		{"DTLS 1.3 where only 1.2 is spoken", "30 0102030405", DTLS12, 5, "", KindNone},
+		{"QUIC short where no CID is in use", "40 c4605e4504", QUIC, 0, "", KindNone},
+		{"QUIC short that ends with its CID", "40 c4605e4504", QUIC, 5, "c4605e4504", KindQUICShort},
+		{"QUIC long, header cut", "e0 00000001", QUIC, 5, "", KindNone},
+		{"QUIC long without CID", "e0 00000001 00 ffff", QUIC, 5, "", KindNone},
+		{"QUIC long that ends with its CID", "e0 00000001 02 0102", QUIC, 5, "0102", KindQUICLong},
+		{"QUIC long, the longest CID", "e0 00000001 14" + strings.Repeat("aa", 20), QUIC, 5, strings.Repeat("aa", 20), KindQUICLong},
 	} {
 		id, kind, ok := Locate(unhex(t, c.datagram), c.protocols, c.length)
 		if hex.EncodeToString(id) != c.want || kind != c.kind || ok != (c.kind != KindNone) {
@@ -107,10 +140,67 @@ func TestSetFind(t *testing.T) {
 	}
 }
 
+// The CID of an Initial may be the client's choice, even where it looks like one of ours; that of an unknown version counts
+// if it matches a layout.
+func TestSetFindInQUIC(t *testing.T) {
+	l := Layout{Length: 6, OwnerBits: 8, RotationOffset: 46, RotationBits: 2, Rotation: 1}
+	set := Set{Protocols: QUIC, Layouts: []Layout{l}}
+	for _, c := range []struct {
+		name     string
+		datagram string
+		layout   int
+		owner    uint32
+		found    bool
+	}{
+		{"Handshake", "e0 00000001 06 05aabbccddcd", 0, 5, true},
+		{"Handshake, another rotation", "e0 00000001 06 05aabbccddcf", -1, 0, true},
+		{"Initial", "c0 00000001 06 05aabbccddcd", -1, 0, false},
+		{"unknown version", "c0 0000abcd 06 05aabbccddcd", 0, 5, true},
+		{"unknown version, another rotation", "c0 0000abcd 06 05aabbccddcf", -1, 0, false},
+	} {
+		layout, owner, found := set.Find(unhex(t, c.datagram))
+		if layout != c.layout || owner != c.owner || found != c.found {
+			t.Errorf("%s: %d, %d, %t; want %d, %d, %t", c.name, layout, owner, found, c.layout, c.owner, c.found)
+		}
+	}
+}
+
+// A CID that one layout locates and does not know is found, though the next layout's length fits no record.
+func TestSetFindRemembersTheFirstLayout(t *testing.T) {
+	set := Set{Protocols: QUIC, Layouts: []Layout{
+		{Length: 2, OwnerBits: 4, RotationOffset: 14, RotationBits: 2, Rotation: 1},
+		{Length: 8, OwnerBits: 8, RotationOffset: 14, RotationBits: 2, Rotation: 2},
+	}}
+	if layout, _, found := set.Find(unhex(t, "40 0000 00")); layout != -1 || !found {
+		t.Errorf("layout %d, found %t; want -1, true", layout, found)
+	}
+}
+
+func TestKindNames(t *testing.T) {
+	want := []string{"none", "dtls12", "dtls13", "quic_short", "quic_long", "quic_initial", "quic_other"}
+	for kind, name := range want {
+		if got := Kind(kind).String(); got != name {
+			t.Errorf("kind %d is %q, want %q", kind, got, name)
+		}
+	}
+}
+
 func TestSetRefusesAmbiguity(t *testing.T) {
 	rotated := Layout{Length: 6, OwnerBits: 8, RotationOffset: 46, RotationBits: 2, Rotation: 1}
+	wider := rotated
+	wider.RotationBits, wider.Rotation = 1, 0
+	plain := ByteOwner(6)
 	elsewhere := rotated
 	elsewhere.RotationOffset, elsewhere.Rotation = 44, 2
+	for _, c := range []struct {
+		second Layout
+		want   string
+	}{{plain, "several layouts need rotation"}, {wider, "rotation bits are not at the same"}} {
+		set := Set{Protocols: QUIC, Layouts: []Layout{rotated, c.second}}
+		if i, err := set.Validate(); i != 1 || err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: layout %d, error %v; want layout 1, %q", c.second, i, err, c.want)
+		}
+	}
 	for want, set := range map[string]Set{
 		"no protocol":                       {Layouts: []Layout{ByteOwner(6)}},
 		"no layout":                         {Protocols: QUIC},

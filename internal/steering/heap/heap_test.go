@@ -90,6 +90,37 @@ func TestClearedHeapIsEmpty(t *testing.T) {
 	}
 }
 
+// Remove of a number that was never set does nothing, also where the memory for numbers ends.
+func TestRemoveOfUnknownNumbers(t *testing.T) {
+	t.Parallel()
+	var h heap.Heap[int64]
+	h.Set(511, 30) // the last number of a block
+	for number := range int32(5000) {
+		if number != 511 {
+			h.Remove(number)
+		}
+	}
+	if h.Len() != 1 {
+		t.Errorf("%d entries, want one", h.Len())
+	}
+}
+
+// A heap of New(n) does not copy its entries while it grows to n.
+func TestNewHasMemoryForItsEntries(t *testing.T) {
+	const entries = 5000
+	allocations := func(room int) float64 {
+		return testing.AllocsPerRun(3, func() {
+			h := heap.New[int64](room)
+			for i := range int32(entries) {
+				h.Set(i, int64(i))
+			}
+		})
+	}
+	if presized, grown := allocations(entries), allocations(0); presized >= grown-1 {
+		t.Errorf("%v allocations with memory for all entries, %v without", presized, grown)
+	}
+}
+
 func BenchmarkSet(b *testing.B) {
 	const entries = 1 << 18
 	h := heap.New[int64](entries)

@@ -15,6 +15,9 @@ func TestElementsStayWhereTheyAre(t *testing.T) {
 		*s.At(number) = i
 		at = append(at, s.At(number))
 	}
+	if s.Len() != n {
+		t.Errorf("%d elements, want %d", s.Len(), n)
+	}
 	for i := range n {
 		if s.At(int32(i)) != at[i] || *at[i] != i {
 			t.Fatalf("element %d moved or changed", i)
