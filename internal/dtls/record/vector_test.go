@@ -292,9 +292,15 @@ func TestCCMBounds(t *testing.T) {
 		nonce, aad, n int
 		panics        bool
 	}{
-		{6, 0, 1, true}, {7, 0, 1, false}, {13, 0, 1, false}, {14, 0, 1, true},
-		{13, 0, 65535, false}, {13, 0, 65536, true}, {12, 0, 65536, false},
-		{12, 65535 - 256, 1, false}, {12, 65535 - 255, 1, true},
+		{6, 0, 1, true},
+		{7, 0, 1, false},
+		{13, 0, 1, false},
+		{14, 0, 1, true},
+		{13, 0, 65535, false},
+		{13, 0, 65536, true},
+		{12, 0, 65536, false},
+		{12, 65535 - 256, 1, false},
+		{12, 65535 - 255, 1, true},
 	} {
 		if got := sealing(x.nonce, x.aad, x.n); got != x.panics {
 			t.Errorf("nonce of %d, additional data of %d, data of %d bytes: panic %t", x.nonce, x.aad, x.n, got)
