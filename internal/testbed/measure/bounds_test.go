@@ -24,8 +24,12 @@ func TestLatencyOfFewDurations(t *testing.T) {
 		got  time.Duration
 		ms   float64
 	}{
-		{"min", l.Min(), 10}, {"max", l.Max(), 60}, {"mean", l.Mean(), 30}, {"median", l.Quantile(0.5), 20},
-		{"share above 1", l.Quantile(2), 60}, {"end of the curve", curve[len(curve)-1].D, 60},
+		{"min", l.Min(), 10},
+		{"max", l.Max(), 60},
+		{"mean", l.Mean(), 30},
+		{"median", l.Quantile(0.5), 20},
+		{"share above 1", l.Quantile(2), 60},
+		{"end of the curve", curve[len(curve)-1].D, 60},
 	} {
 		if got := Millis(f.got); got < f.ms*0.999 || got > f.ms*1.001 {
 			t.Errorf("%s is %v, want %v ms within a thousandth", f.name, f.got, f.ms)
