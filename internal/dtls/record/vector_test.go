@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -247,14 +248,24 @@ func TestPlainRecords(t *testing.T) {
 	}
 }
 
-// A suite's name says its key exchange and its hash, and there are 16 suites.
+// A suite's name says its key exchange and its hash, and there are 18 suites.
 func TestSuitesHaveNames(t *testing.T) {
-	prefixes := map[record.KeyExchange]string{record.PSK: "TLS_PSK_", record.ECDHEPSK: "TLS_ECDHE_PSK_", record.ECDHEECDSA: "TLS_ECDHE_ECDSA_"}
-	if len(record.Suites()) != 16 {
-		t.Errorf("%d suites, want 16", len(record.Suites()))
+	type exchange struct {
+		prefix string
+		want   record.KeyExchange
+	}
+	exchanges := []exchange{
+		{"TLS_PSK_", record.PSK},
+		{"TLS_ECDHE_PSK_", record.ECDHEPSK},
+		{"TLS_ECDHE_ECDSA_", record.ECDHEECDSA},
+		{"TLS_ECDHE_RSA_", record.ECDHEECDSA},
+	}
+	if len(record.Suites()) != 18 {
+		t.Errorf("%d suites, want 18", len(record.Suites()))
 	}
 	for _, s := range record.Suites() {
-		if !strings.HasPrefix(s.String(), prefixes[s.KeyExchange()]) || strings.HasSuffix(s.String(), "_SHA384") != s.SHA384() {
+		i := slices.IndexFunc(exchanges, func(e exchange) bool { return strings.HasPrefix(s.String(), e.prefix) })
+		if i < 0 || exchanges[i].want != s.KeyExchange() || strings.HasSuffix(s.String(), "_SHA384") != s.SHA384() {
 			t.Errorf("%s: key exchange %d, SHA-384 %t", s, s.KeyExchange(), s.SHA384())
 		}
 		if got, ok := record.SuiteNamed(s.String()); !ok || got != s || !s.Known() {
