@@ -25,6 +25,10 @@ type Config struct {
 	Supported message.Supported
 	// Proven is called when a probe of Reply.Probe was answered; nil: no call.
 	Proven func(*Session)
+	// Notified is called with the end of a message of Endpoint.Notify, named by its message id, unless Withdraw ended it. For a
+	// reset that belongs to no pending message it is called with Rejected: that may be a non-confirmable notification. nil: no
+	// call.
+	Notified func(s *Session, mid uint16, outcome Outcome)
 }
 
 // Validate reports the first invalid value.
@@ -67,18 +71,19 @@ func setDefault[T comparable](field *T, value T) {
 
 // Counters count since New. They are plain fields: read them on the goroutine that uses the Endpoint.
 type Counters struct {
-	Requests        uint64 `json:"requests"`    // executed by the Handler, repeated safe requests included
-	Responses       uint64 `json:"responses"`   // matched to a request of ours
-	Malformed       uint64 `json:"malformed"`   // datagrams that are no well-formed message
-	BadOptions      uint64 `json:"bad_options"` // messages rejected for a critical option
-	Duplicates      uint64 `json:"duplicates"`  // recognised by their message id
-	Forgotten       uint64 `json:"forgotten"`   // duplicates of an unsafe request whose answer was no longer stored: not executed, not answered
-	Overwritten     uint64 `json:"overwritten"` // message ids forgotten before their lifetime ended, because the ring was full
-	TooLarge        uint64 `json:"too_large"`   // answers not stored or replies not sent because they exceed LogBytes or MaxMessage
-	Pings           uint64 `json:"pings"`       // answered with Rst
-	Separate        uint64 `json:"separate"`    // separate responses
-	Probes          uint64 `json:"probes"`      // pings that ask a peer to prove its address
-	Sent            uint64 `json:"sent"`        // first transmissions of messages by Send and of separate responses
+	Requests        uint64 `json:"requests"`      // executed by the Handler, repeated safe requests included
+	Responses       uint64 `json:"responses"`     // matched to a request of ours
+	Malformed       uint64 `json:"malformed"`     // datagrams that are no well-formed message
+	BadOptions      uint64 `json:"bad_options"`   // messages rejected for a critical option
+	Duplicates      uint64 `json:"duplicates"`    // recognised by their message id
+	Forgotten       uint64 `json:"forgotten"`     // duplicates of an unsafe request whose answer was no longer stored: not executed, not answered
+	Overwritten     uint64 `json:"overwritten"`   // message ids forgotten before their lifetime ended, because the ring was full
+	TooLarge        uint64 `json:"too_large"`     // answers not stored or replies not sent because they exceed LogBytes or MaxMessage
+	Pings           uint64 `json:"pings"`         // answered with Rst
+	Separate        uint64 `json:"separate"`      // separate responses
+	Notifications   uint64 `json:"notifications"` // first transmissions by Notify
+	Probes          uint64 `json:"probes"`        // pings that ask a peer to prove its address
+	Sent            uint64 `json:"sent"`          // first transmissions of messages by Send and of separate responses
 	Retransmissions uint64 `json:"retransmissions"`
 	Acks            uint64 `json:"acks"`         // acknowledgements that matched
 	Resets          uint64 `json:"resets"`       // resets that matched
@@ -100,6 +105,7 @@ func (c *Counters) Add(other *Counters) {
 	c.Pings += other.Pings
 	c.Separate += other.Separate
 	c.Probes += other.Probes
+	c.Notifications += other.Notifications
 	c.Sent += other.Sent
 	c.Retransmissions += other.Retransmissions
 	c.Acks += other.Acks

@@ -3,9 +3,7 @@ package node
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +37,8 @@ func newOffline(t *testing.T, secure bool, change func(*Config)) *offline {
 	o := &offline{
 		t: t, now: time.Second, received: map[netip.AddrPort]int{}, got: map[netip.AddrPort]int{}, inbox: map[netip.AddrPort][][]byte{},
 	}
-	o.listener = &listener{cfg: &cfg, secure: secure, resources: resourcesOf(&cfg), benchmark: benchmarkBody(), echo: newEchoKey()}
-	o.listener.links = linksOf(o.listener.resources)
+	o.listener = &listener{cfg: &cfg, secure: secure, benchmark: benchmarkBody(), echo: newEchoKey()}
+	o.listener.tree = o.listener.newTree()
 	var err error
 	o.engine, err = engine.NewOffline(engine.Config{
 		Plain: !secure, CIDs: engine.ByteOwnerCIDs(6, 1), NewHandler: o.listener.newHandler, Trusted: cfg.trusts,
@@ -202,7 +200,7 @@ func (q *query) build(t *testing.T, kind message.Type, code message.Code, id uin
 
 // everyQuery walks the server's own list of resources, so that a new one is covered without anybody thinking of it.
 func everyQuery(l *listener) (all []query) {
-	paths := append(slices.Sorted(maps.Keys(l.resources)), "/nothing/here", "/"+strings.Repeat("x", 200))
+	paths := append(l.tree.Paths(), "/nothing/here", "/"+strings.Repeat("x", 200))
 	for _, path := range paths {
 		for _, queries := range [][]string{nil, {"rlen=8192"}, {"rlen=8192", "ack"}, {"ack"}, {"href=/*"}, {"unknown=" + strings.Repeat("y", 20)}} {
 			all = append(all, query{path: path, queries: queries, accept: -1, block: -1})

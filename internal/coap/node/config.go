@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"net"
 	"net/netip"
 	"slices"
@@ -39,6 +40,7 @@ type Config struct {
 	DemoCredentials *bool `yaml:"demo_credentials,omitempty"`
 
 	Benchmark     *bool         `yaml:"benchmark,omitempty"`      // serve /benchmark; default true
+	BlockSize     int           `yaml:"block_size,omitempty"`     // longest payload of a message, in bytes: 16, 32, 64, 128, 256, 512, 1024 (default); longer ones are sent in blocks
 	SeparateDelay time.Duration `yaml:"separate_delay,omitempty"` // of /separate; default 1s
 
 	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: pre-shared keys only. Store replaces them
@@ -113,6 +115,8 @@ func (c *Config) validateSizes() error {
 		return fmt.Errorf("max_sessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
 	case c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle):
 		return fmt.Errorf("session_idle: %s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
+	case c.BlockSize != 0 && (c.BlockSize < 16 || c.BlockSize > 1024 || c.BlockSize&(c.BlockSize-1) != 0):
+		return fmt.Errorf("block_size: %d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
 		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
 	}
@@ -128,6 +132,14 @@ func checkAddress(s string) error {
 		return fmt.Errorf("%q: port must be 0 (any free one) to 65535", s)
 	}
 	return nil
+}
+
+// exponent is the block size as the exponent of 16 << exponent.
+func (c *Config) exponent() uint32 {
+	if c.BlockSize == 0 {
+		return 6
+	}
+	return uint32(bits.TrailingZeros(uint(c.BlockSize))) - 4
 }
 
 func freePort(s string) bool {

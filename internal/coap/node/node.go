@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
@@ -35,8 +36,7 @@ type listener struct {
 	nodeID    *uint32
 	cluster   *cluster.Cluster // nil outside of a cluster
 	engine    *engine.Engine
-	resources map[string]*resource
-	links     []link
+	tree      *resource.Tree
 	benchmark []byte
 	echo      echoKey
 
@@ -100,8 +100,7 @@ func (n *Node) listen(l *listener, address string) error {
 		return err
 	}
 	l.cfg = &n.cfg
-	l.resources = resourcesOf(&n.cfg)
-	l.links = linksOf(l.resources)
+	l.tree = l.newTree()
 	l.benchmark = benchmarkBody()
 	l.echo = newEchoKey()
 	cfg := engine.Config{
