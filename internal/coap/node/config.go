@@ -39,8 +39,11 @@ type Config struct {
 	// DemoCredentials accepts the public identities of Californium's sandbox; default true without PSKFile, else false.
 	DemoCredentials *bool `yaml:"demo_credentials,omitempty"`
 
-	Benchmark     *bool         `yaml:"benchmark,omitempty"`      // serve /benchmark; default true
-	BlockSize     int           `yaml:"block_size,omitempty"`     // longest payload of a message, in bytes: 16, 32, 64, 128, 256, 512, 1024 (default); longer ones are sent in blocks
+	Benchmark *bool `yaml:"benchmark,omitempty"`  // serve /benchmark; default true
+	BlockSize int   `yaml:"block_size,omitempty"` // longest payload of a message, in bytes: 16, 32, 64, 128, 256, 512, 1024 (default); longer ones are sent in blocks
+	// Plugtest serves the resources of Californium's plugtest server, for tests of clients (ETSI CoAP plugtests), and sets the
+	// block size to 64 unless BlockSize is given. Anybody may change what they hold. Default false.
+	Plugtest      bool          `yaml:"plugtest,omitempty"`
 	SeparateDelay time.Duration `yaml:"separate_delay,omitempty"` // of /separate; default 1s
 
 	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: pre-shared keys only. Store replaces them
@@ -137,6 +140,9 @@ func checkAddress(s string) error {
 // exponent is the block size as the exponent of 16 << exponent.
 func (c *Config) exponent() uint32 {
 	if c.BlockSize == 0 {
+		if c.Plugtest {
+			return 2
+		}
 		return 6
 	}
 	return uint32(bits.TrailingZeros(uint(c.BlockSize))) - 4

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/resource"
@@ -21,6 +22,7 @@ import (
 type Node struct {
 	cfg         Config
 	listeners   []*listener
+	plugtest    *plugtest // nil without
 	credentials atomic.Pointer[Credentials]
 	ran         atomic.Bool
 
@@ -37,6 +39,7 @@ type listener struct {
 	cluster   *cluster.Cluster // nil outside of a cluster
 	engine    *engine.Engine
 	tree      *resource.Tree
+	plugtest  *plugtest // of the Node; nil without
 	benchmark []byte
 	echo      echoKey
 
@@ -57,6 +60,9 @@ func Open(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, generation: 1}
 	n.credentials.Store(credentials)
+	if cfg.Plugtest {
+		n.plugtest = newPlugtest(time.Now)
+	}
 	if err := n.open(); err != nil {
 		_ = n.Close() // nothing was served: the sockets close, and err says why
 		return nil, err
@@ -100,6 +106,7 @@ func (n *Node) listen(l *listener, address string) error {
 		return err
 	}
 	l.cfg = &n.cfg
+	l.plugtest = n.plugtest
 	l.tree = l.newTree()
 	l.benchmark = benchmarkBody()
 	l.echo = newEchoKey()

@@ -34,6 +34,9 @@ func (l *listener) newTree() *resource.Tree {
 		benchmark = &resource.Resource{Hidden: true, Get: noBenchmark, Post: noBenchmark}
 	}
 	t.Add("/benchmark", benchmark)
+	if l.plugtest != nil {
+		l.plugtest.add(t)
+	}
 	return t
 }
 

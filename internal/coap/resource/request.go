@@ -182,7 +182,7 @@ const maxExponent = 6
 
 func (r *Request) answer(code message.Code) {
 	o := &r.options
-	if code == message.Content && len(o.etag) > 0 && r.knows(o.etag) {
+	if code == message.Content && len(o.etag) > 0 && r.Knows(o.etag) {
 		code, o.body, o.from, o.size, o.plain = message.Valid, nil, nil, 0, true
 	}
 	requested, wantsBlock := r.Message.Uint(message.Block2)
@@ -224,8 +224,8 @@ func (r *Request) fitted(code message.Code, start int, exponent uint32) bool {
 	return r.part(code, start, 0)
 }
 
-// knows reports whether the client has the representation with an entity tag.
-func (r *Request) knows(etag []byte) bool {
+// Knows reports whether the client has the representation with an entity tag: Answer will be 2.03.
+func (r *Request) Knows(etag []byte) bool {
 	for options := r.Message.Options(); options.Next() && options.ID() <= message.ETag; {
 		if options.ID() == message.ETag && string(options.Value()) == string(etag) {
 			return true

@@ -199,7 +199,7 @@ func (r *Request) holds() bool {
 	if r.resource.State != nil {
 		tag, exists = r.resource.State(r)
 	}
-	if !(ifNoneMatch && exists) && (!ifMatch || exists && r.matches(tag)) {
+	if !(ifNoneMatch && exists) && (!ifMatch || r.matches(tag, exists)) {
 		return true
 	}
 	r.Error(message.PreconditionFailed, "")
@@ -209,10 +209,10 @@ func (r *Request) holds() bool {
 	return false
 }
 
-// matches reports whether an If-Match option names the tag, or is empty.
-func (r *Request) matches(tag []byte) bool {
+// matches reports whether an If-Match option names the tag, or is empty while there is a representation.
+func (r *Request) matches(tag []byte, exists bool) bool {
 	for options := r.Message.Options(); options.Next() && options.ID() <= message.IfMatch; {
-		if value := options.Value(); options.ID() == message.IfMatch && (len(value) == 0 || string(value) == string(tag)) {
+		if value := options.Value(); options.ID() == message.IfMatch && (len(value) == 0 && exists || len(value) > 0 && string(value) == string(tag)) {
 			return true
 		}
 	}
